@@ -1,0 +1,58 @@
+# The front door. `make help` lists what there is.
+
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 600
+BUILD := cmake --build
+# Chosen when the line runs: make expands a recipe before its first line has made .venv.
+PYTHON = $$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)
+CONFIGURE = cmake --log-level=WARNING --preset
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test bench format lint asan tsan fuzz clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+build:  ## install what is missing; compile; the command is build/bin/lathe
+	@scripts/install.sh demo
+	@$(CONFIGURE) release -DLATHE_TESTS=OFF > /dev/null
+	@$(BUILD) build -j $(JOBS)
+
+demo: build  ## classify the handwritten digits of examples/digits
+	@PATH="$(CURDIR)/build/bin:$$PATH" examples/digits/demo.sh
+
+test:  ## everything that must hold before a change is merged
+	@scripts/install.sh test
+	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS)
+
+asan:  ## unit, golden and transcript tests under the address and undefined behaviour sanitizers
+	@scripts/install.sh test
+	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) --preset asan
+
+tsan:  ## unit tests under the thread sanitizer
+	@scripts/install.sh test
+	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) --preset tsan
+
+fuzz:  ## every fuzzer for FUZZ_SECONDS each (default 600)
+	@scripts/install.sh test
+	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
+
+bench:  ## benchmarks against their peers
+	@scripts/install.sh bench
+	@$(CONFIGURE) release -DLATHE_BENCH=ON > /dev/null
+	@$(BUILD) build -j $(JOBS)
+	@for script in bench/*/run.sh bench/*/run.py; do \
+	  if [ -x "$$script" ]; then echo "== $$script"; "$$script" || exit 1; fi; done
+
+format:  ## clang-format everything in place
+	@scripts/install.sh test
+	@scripts/format.sh
+
+lint:  ## clang-tidy over what differs from main (LINT=all: over everything)
+	@scripts/install.sh lint
+	@$(CONFIGURE) dev > /dev/null && $(BUILD) build-dev --target lathe_opgen
+	@scripts/lint.sh $(LINT)
+
+clean:  ## delete all build folders
+	@rm -rf build build-dev build-asan build-tsan build-fuzz

@@ -1,0 +1,33 @@
+# Warnings, sanitizers and the linker, for every target of the project.
+
+add_library(lathe_flags INTERFACE)
+target_compile_options(lathe_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wundef -Wvla -Wextra-semi -Werror)
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # gcc 12 reports std::string concatenation (GCC bug 105651) and moves of std::variant at -O3
+  # (GCC bug 80635).
+  target_compile_options(lathe_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
+endif()
+
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # std::stable_sort of libstdc++ 12 uses a function that it deprecates, which clang reports.
+  target_compile_options(lathe_flags INTERFACE -Wno-deprecated-declarations)
+endif()
+
+if(LATHE_SANITIZE)
+  target_compile_options(lathe_flags INTERFACE
+    -fsanitize=${LATHE_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(lathe_flags INTERFACE -fsanitize=${LATHE_SANITIZE})
+  if(LATHE_SANITIZE MATCHES "undefined")
+    target_compile_options(lathe_flags INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+find_program(LATHE_MOLD mold)
+find_program(LATHE_LLD NAMES ld.lld ld.lld-19)
+if(LATHE_MOLD)
+  target_link_options(lathe_flags INTERFACE -fuse-ld=mold)
+elseif(LATHE_LLD)
+  target_link_options(lathe_flags INTERFACE -fuse-ld=lld)
+endif()

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lathe/dialect/interpreter.h"
+#include "lathe/pass/pass_manager.h"
+
+/// Checks of passes against the interpreter.
+namespace lathe {
+
+struct NumericOptions {
+  int samples = 1;  ///< sets of seeded random inputs
+  uint64_t seed = 1;
+  double rtol = 1e-3;
+  double atol = 1e-5;
+  int64_t symbol_extent = 2;  ///< extent of every symbolic dim of the inputs
+};
+
+/// Seeded random inputs for every `nn.feed`; small integers for integer inputs, so that they can be
+/// indices, and every symbol with one extent.
+NamedValues SampleInputs(const Program& program, const NumericOptions& options, uint64_t seed);
+
+/// Runs the program on sampled inputs before the first pass and after each pass that changed it. A
+/// result that differs throws check/numerics naming the pass, the output, the error and, by
+/// location, the first op whose value differs.
+std::shared_ptr<PassInstrumentation> MakeNumericCheck(const Program& original,
+                                                      NumericOptions options = {});
+
+/// Compares two programs on sampled inputs; empty when they agree, else what differs.
+std::string CompareNumerically(const Program& expected, const Program& actual,
+                               const NumericOptions& options = {});
+
+struct BisectResult {
+  int64_t passes = 0;  ///< passes after which `holds` is false for the first time; -1: it never is
+  std::string pass;    ///< the last of them
+};
+/// The shortest beginning of `pipeline` after which `holds(program)` is false, by bisection. An
+/// Error while running counts as false.
+BisectResult BisectPasses(const Program& program, const std::string& pipeline,
+                          const std::function<bool(const Program&)>& holds);
+
+}  // namespace lathe

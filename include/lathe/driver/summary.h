@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lathe/ir/program.h"
+
+namespace lathe {
+
+/// What `lathe inspect` shows of a program.
+struct ModelSummary {
+  struct Port {
+    std::string name;
+    std::string type;
+  };
+  struct OpCount {
+    std::string op;
+    int64_t count = 0;
+    double flops = 0;  ///< of those whose shapes are static; one multiply-add counts as two
+  };
+  std::vector<Port> inputs;
+  std::vector<Port> outputs;
+  std::vector<OpCount> ops;  ///< most frequent first, nested ones included
+  int64_t num_ops = 0;
+  int64_t num_parameters = 0;          ///< variables
+  int64_t num_parameter_elements = 0;  ///< numbers in them
+  int64_t parameter_bytes = 0;
+  std::vector<std::pair<std::string, int64_t>> parameter_types;  ///< bytes by element type
+  double flops = 0;
+  int64_t ops_without_flops = 0;     ///< ops that count FLOPs but whose shapes are not all static
+  std::vector<std::string> symbols;  ///< symbolic dims of the inputs
+};
+
+ModelSummary Summarize(const Program& program);
+std::string RenderSummary(const ModelSummary& summary);
+std::string SummaryToJson(const ModelSummary& summary);
+
+}  // namespace lathe

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lathe/pass/pass.h"
+#include "lathe/support/rt_value.h"
+
+namespace lathe {
+
+/// A pipeline as text: `canonicalize,cse,fuse{level=2},cf.if(dead_code),fixpoint{max=3}(a,b)`.
+/// `op(...)` runs the inner pipeline on each region of every op of that kind, on several threads.
+struct PipelineItem {
+  std::string name;  ///< a pass, a named pipeline, or an op kind when `nested` is not empty
+  std::vector<std::pair<std::string, std::string>> options;
+  std::vector<PipelineItem> nested;
+};
+/// Errors: pipeline/syntax with the column, pass/unknown with the nearest names, pass/option.
+std::vector<PipelineItem> ParsePipeline(std::string_view text);
+std::string PipelineToText(const std::vector<PipelineItem>& items);
+
+/// Called around each pass; all may be combined. See instrumentation.h for those of the command.
+class PassInstrumentation {
+ public:
+  virtual ~PassInstrumentation() = default;
+  virtual void BeforePass(const Pass&, Program&) {}
+  virtual void AfterPass(const Pass&, Program&) {}
+  virtual void AfterFailure(const Pass&, Program&, const Error&) {}
+};
+
+struct PassManagerOptions {
+  bool verify_each = false;
+  int64_t stop_after = -1;  ///< passes to run; negative: all
+  int threads = 0;          ///< for nested pipelines; 0: all; results do not depend on it
+  bool remarks = false;
+  std::vector<std::string> disabled = {};  ///< passes to skip by name
+};
+
+struct PassTiming {
+  std::string name;
+  double seconds = 0;
+  int64_t ops_before = 0;
+  int64_t ops_after = 0;
+  bool changed = false;
+  int depth = 0;
+};
+
+/// Runs passes in order over a program.
+class PassManager {
+ public:
+  explicit PassManager(PassManagerOptions options = {});
+  ~PassManager();
+  void Add(std::unique_ptr<Pass> pass);
+  /// A pass by name with options; or a whole pipeline as text.
+  void Add(std::string_view pipeline);
+  void AddInstrumentation(std::shared_ptr<PassInstrumentation> instrumentation);
+
+  /// Attributes of the graph that passes read (places, loss name, ...), kept over runs.
+  AnyAttrs& graph_attrs();
+
+  /// On an Error the program is left as the failing pass left it (use a clone to be safe); the
+  /// error names the pass.
+  void Run(Program& program);
+
+  std::string ToText() const;
+  size_t num_passes() const;
+  const std::vector<PassTiming>& timings() const;
+  const std::vector<Remark>& remarks() const;
+  std::vector<const Pass*> passes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A named, ordered list of passes that fits on one screen; see src/transform/pipelines.cc.
+struct NamedPipeline {
+  const char* name;
+  const char* doc;
+  const char* text;
+};
+std::vector<NamedPipeline> NamedPipelines();
+
+/// Runs the pipeline `name` ("inference", ...) at optimisation `level` 0..3.
+void Optimize(Program& program, std::string_view name = "inference", int level = 2,
+              PassManagerOptions options = {});
+
+}  // namespace lathe

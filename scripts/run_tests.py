@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Builds and runs every test, and prints `N passed, N failed` last.
+
+Each step prints one line; its full output is in <build>/logs/<step>.log and is shown when it fails.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SHOWN_LINES = 60
+CASES = "build/onnx-cases"
+MODELS = "build/small-models"
+MIN_CONFORMANCE = 0.65  # share of the official cases that must pass
+COUNTS = re.compile(r"^(\d+) passed, (\d+) failed", re.MULTILINE)
+
+
+@dataclasses.dataclass
+class Result:
+    passed: int
+    failed: int
+    log: str = ""
+
+
+def show_progress(line=""):
+    """Shows a line right of the name of the running step, on a terminal; nothing clears it."""
+    if sys.stdout.isatty():
+        print(f"\033[20G\033[K{line.strip()[:80]}" if line else "\033[20G\033[K", end="", flush=True)
+
+
+class Suite:
+    """Where things are, and the steps; a step is a method that returns a Result."""
+
+    def __init__(self, options):
+        self.preset = options.preset
+        self.jobs = str(options.jobs)
+        self.fuzz_seconds = options.fuzz_seconds
+        self.build = ROOT / ("build" if self.preset == "release" else f"build-{self.preset}")
+        self.fuzz_build = ROOT / "build-fuzz"
+        self.env = dict(os.environ, NO_COLOR="1", LC_ALL="C.UTF-8")
+        for tool in ("asan", "ubsan", "tsan", "lsan"):
+            self.set_sanitizer_options(tool)
+
+    def set_sanitizer_options(self, tool):
+        suppressions = ROOT / "test" / "sanitizers" / f"{tool}.supp"
+        values = ["halt_on_error=1"] + (["print_stacktrace=1"] if tool == "ubsan" else [])
+        if suppressions.exists():
+            values.append(f"suppressions={suppressions}")
+        self.env[f"{tool.upper()}_OPTIONS"] = ":".join(values)
+
+    def execute(self, *command):
+        """(exit code, stdout and stderr) of a command run in the root."""
+        process = subprocess.Popen([str(word) for word in command], cwd=ROOT, env=self.env,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, encoding="utf-8", errors="replace")
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            show_progress(line)
+        return process.wait(), "".join(lines)
+
+    def check(self, *command):
+        """A command that holds or not: one test."""
+        code, text = self.execute(*command)
+        return Result(int(code == 0), int(code != 0), text)
+
+    def counted(self, *command):
+        """A command that prints `N passed, N failed`."""
+        code, text = self.execute(*command)
+        found = COUNTS.findall(text)
+        passed, failed = (int(n) for n in found[-1]) if found else (0, 0)
+        return Result(passed, max(failed, int(code != 0)), text)
+
+    def compile(self, preset, folder, tests="ON"):
+        code, text = self.execute("cmake", "--log-level=WARNING", "--preset", preset,
+                                  f"-DLATHE_TESTS={tests}")
+        if code == 0:
+            code, more = self.execute("cmake", "--build", folder, "-j", self.jobs)
+            text += more
+        return Result(int(code == 0), int(code != 0), text)
+
+    # Steps, in the order in which they run.
+
+    def layers(self):
+        return self.check(sys.executable, "scripts/check_layers.py")
+
+    def size(self):
+        return self.check(sys.executable, "scripts/check_size.py")
+
+    def format(self):
+        return self.check("scripts/format.sh", "--check")
+
+    def scripts(self):
+        code, text = self.execute(sys.executable, "-m", "unittest", "discover", "-s", "test/house")
+        ran = int(re.search(r"Ran (\d+) test", text)[1])
+        bad = sum(int(n) for n in re.findall(r"(?:failures|errors)=(\d+)", text))
+        return Result(ran - bad, max(bad, int(code != 0)), text)
+
+    def compiled(self):
+        return self.compile(self.preset, self.build)
+
+    def unit(self):
+        report = self.build / "logs" / "unit.xml"
+        report.unlink(missing_ok=True)
+        # gcc 12's thread sanitizer can not map its shadow where addresses are randomised by 32 bits.
+        prefix = ["setarch", "-R"] if self.preset == "tsan" else []
+        code, text = self.execute(*prefix, "ctest", "--test-dir", self.build, "-j", self.jobs,
+                                  "--output-on-failure", "--no-tests=error", "--output-junit", report)
+        if not report.exists():
+            return Result(0, 1, text)
+        root = ElementTree.parse(report).getroot()
+        total, failed = int(root.get("tests")), int(root.get("failures"))
+        return Result(total - failed - int(root.get("skipped")) - int(root.get("disabled")),
+                      max(failed, int(code != 0)), text)
+
+    def golden(self):
+        report = self.build / "logs" / "golden.json"
+        report.unlink(missing_ok=True)
+        code, text = self.execute(
+            sys.executable, "-c", "from lit.main import main; main()", "-v", "-j", self.jobs,
+            "--param", f"build={self.build.relative_to(ROOT)}", "--output", report, "test/golden")
+        if not report.exists():
+            return Result(0, 1, text)
+        codes = [test["code"] for test in json.loads(report.read_text())["tests"]]
+        bad = sum(code in ("FAIL", "XPASS", "UNRESOLVED", "TIMEOUT") for code in codes)
+        good = sum(code in ("PASS", "XFAIL") for code in codes)
+        return Result(good, max(bad, int(code != 0)), text)
+
+    def transcripts(self):
+        return self.counted(sys.executable, "test/transcripts/run.py", "--build",
+                            self.build.relative_to(ROOT))
+
+    def conformance(self):
+        """The official ONNX cases; a refusal with a reason is neither a pass nor a failure."""
+        code, text = self.execute(sys.executable, "scripts/onnx_cases.py", CASES)
+        if code != 0:
+            return Result(0, 1, text)
+        result = self.counted(self.build / "bin" / "lathe", "conformance", CASES)
+        total = sum(1 for _ in (ROOT / CASES).glob("*/*/model.onnx"))
+        if result.passed < MIN_CONFORMANCE * total:
+            result.failed += 1
+            result.log += f"\n{result.passed} of {total} cases pass: less than {MIN_CONFORMANCE:.0%}"
+        return result
+
+    def models(self):
+        """Small variants of the yardstick models, against the outputs of onnxruntime."""
+        code, text = self.execute(sys.executable, "bench/models/make_small.py", MODELS)
+        if code != 0:
+            return Result(0, 1, text)
+        return self.counted(self.build / "bin" / "lathe", "conformance", MODELS)
+
+    def malformed(self):
+        """A sanitizer reserves more address space than the limit of the other builds allows."""
+        limit = [] if self.preset in ("release", "dev") else ["--memory-mb=0", "--seconds=60"]
+        return self.counted(sys.executable, "test/malformed/run_cases.py", "--jobs", self.jobs,
+                            "--lathe", self.build / "bin" / "lathe", *limit)
+
+    def fuzz(self):
+        built = self.compile("fuzz", self.fuzz_build, tests="OFF")
+        if built.failed:
+            return built
+        targets = sorted(self.fuzz_build.glob("bin/*_fuzz"))
+        with concurrent.futures.ThreadPoolExecutor(int(self.jobs)) as pool:
+            results = list(pool.map(self.fuzz_one, targets))
+        if not results:
+            return Result(0, 1, "no fuzz target was built")
+        return Result(sum(r.passed for r in results), sum(r.failed for r in results),
+                      "\n".join(r.log for r in results))
+
+    def fuzz_one(self, target):
+        """One fuzzer; what it finds is left in build-fuzz/findings for a later run by hand."""
+        corpus, findings = (self.fuzz_build / d / target.name for d in ("corpus", "findings"))
+        for folder in (corpus, findings):
+            folder.mkdir(parents=True, exist_ok=True)
+        seeds = ROOT / "test" / "fuzz" / "corpus" / target.name
+        result = self.check(target, f"-max_total_time={self.fuzz_seconds}", "-timeout=20",
+                            "-rss_limit_mb=2048", "-verbosity=1", f"-artifact_prefix={findings}/",
+                            corpus, *([seeds] if seeds.exists() else []))
+        result.log = f"== {target.name}\n" + "\n".join(result.log.splitlines()[-SHOWN_LINES:])
+        return result
+
+
+STEPS = {
+    "release": ["layers", "size", "format", "scripts", "compiled", "unit", "golden", "transcripts",
+                "conformance", "models", "malformed", "fuzz"],
+    "dev": ["compiled", "unit", "golden", "transcripts"],
+    "asan": ["compiled", "unit", "golden", "transcripts", "malformed"],
+    "tsan": ["compiled", "unit"],
+}
+
+
+def run_step(suite, name, position):
+    print(f"[{position}] {name:<12}", end="", flush=True)
+    start = time.monotonic()
+    result = getattr(suite, name)()
+    seconds = time.monotonic() - start
+    log = suite.build / "logs" / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(result.log)
+    show_progress()
+    print(f"{result.passed:>6} passed {result.failed:>4} failed {seconds:8.1f} s", flush=True)
+    if result.failed:
+        print("\n".join(result.log.splitlines()[-SHOWN_LINES:]))
+        print(f"full output: {log.relative_to(ROOT)}", flush=True)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--preset", choices=STEPS, default="release")
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="run just these steps")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--fuzz-seconds", type=int, default=60, help="per fuzzer")
+    options = parser.parse_args()
+
+    suite = Suite(options)
+    names = options.only or STEPS[options.preset]
+    passed = failed = 0
+    for index, name in enumerate(names, 1):
+        result = run_step(suite, name, f"{index}/{len(names)}")
+        passed, failed = passed + result.passed, failed + result.failed
+        if name == "compiled" and result.failed:
+            break
+    print(f"{passed} passed, {failed} failed")
+    return 3 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+#include "lathe/dialect/all.h"
+
+#include "lathe/dialect/builtin.h"
+#include "lathe/dialect/builtin/builtin_ops.h"
+#include "lathe/dialect/cf.h"
+#include "lathe/dialect/cf/cf_ops.h"
+#include "lathe/dialect/nn.h"
+#include "lathe/dialect/nn/nn_ops.h"
+
+namespace lathe {
+
+BuiltinDialect::BuiltinDialect(IrContext& context) : Dialect(context, kName) {
+  builtin::RegisterBuiltinOps(*this);
+}
+
+CfDialect::CfDialect(IrContext& context) : Dialect(context, kName) { cf::RegisterCfOps(*this); }
+
+NnDialect::NnDialect(IrContext& context) : Dialect(context, kName) { nn::RegisterNnOps(*this); }
+
+void LoadAllDialects(IrContext& context) {
+  context.LoadDialect<BuiltinDialect>();
+  context.LoadDialect<CfDialect>();
+  context.LoadDialect<NnDialect>();
+}
+
+}  // namespace lathe

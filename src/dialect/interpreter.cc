@@ -1,0 +1,383 @@
+#include "lathe/dialect/interpreter.h"
+
+#include <unistd.h>
+
+#include <bit>
+#include <new>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "lathe/ir/context.h"
+#include "lathe/ir/interfaces.h"
+#include "lathe/ir/verify.h"
+#include "lathe/support/buffer.h"
+#include "lathe/support/error.h"
+#include "lathe/support/hash.h"
+#include "src/dialect/run_checks.h"
+#include "src/dialect/run_plan.h"
+#include "src/dialect/views.h"
+
+namespace lathe {
+namespace {
+
+uint64_t MachineBudget() {
+  const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 5 * 4;
+}
+
+uint64_t SeedOf(std::optional<double> attribute, uint64_t seed, uint64_t draw) {
+  if (attribute) return HashMix(std::bit_cast<uint64_t>(*attribute));
+  return HashCombine(seed, draw);
+}
+
+// Bytes of the values that are alive; data shared by several counts once.
+class MemoryMeter {
+ public:
+  void Add(const RtValue& value) { Count(value, true); }
+  void Remove(const RtValue& value) { Count(value, false); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  void Count(const RtValue& value, bool added) {
+    if (value.is_tensor()) return CountTensor(value.tensor(), added);
+    if (value.is_list()) {
+      for (const RtValue& v : value.list()) Count(v, added);
+    }
+  }
+  void CountTensor(const Tensor& tensor, bool added) {
+    if (tensor.element_type() == ElementType::kString) {
+      const uint64_t size = static_cast<uint64_t>(tensor.num_elements()) * sizeof(std::string);
+      bytes_ = added ? bytes_ + size : bytes_ - size;
+      return;
+    }
+    const Buffer* buffer = tensor.buffer().get();
+    if (buffer == nullptr || !buffer->is_writable()) return;
+    uint32_t& holders = holders_[buffer];
+    if (added && holders++ == 0) bytes_ += buffer->size();
+    if (!added && --holders == 0) {
+      bytes_ -= buffer->size();
+      holders_.erase(buffer);
+    }
+  }
+
+  std::unordered_map<const Buffer*, uint32_t> holders_;  // looked up, never iterated
+  uint64_t bytes_ = 0;
+};
+
+void RunEval(Operation* op, EvalContext& c) {
+  const auto where = [&] { return op->location().ToString(*op->context()); };
+  try {
+    op->dyn_cast<EvalInterface>().Eval(c);
+  } catch (Error& error) {
+    if (error.where().empty() && !op->location().is_unknown()) error.At(where());
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kLimit, "limit/memory", StrCat(op->name(), ": out of memory"))
+        .At(where());
+  } catch (const std::length_error&) {
+    throw Error(ErrorCode::kLimit, "limit/memory", StrCat(op->name(), ": a size is too large"))
+        .At(where());
+  }
+}
+
+// For an op that runs by itself, outside of any program.
+class LoneContext : public EvalContext {
+ public:
+  LoneContext(Operation* op, std::span<RtValue> inputs, std::span<RtValue> outputs, uint64_t seed)
+      : seed_(seed) {
+    op_ = op;
+    inputs_ = inputs;
+    outputs_ = outputs;
+  }
+  std::vector<RtValue> RunRegion(Region&, std::span<const RtValue>) override {
+    Fail("run/region", "an op with regions can not run by itself");
+  }
+  ParameterMap* parameters() override { return nullptr; }
+  uint64_t RandomSeed(std::optional<double> attribute) override {
+    return SeedOf(attribute, seed_, draws_++);
+  }
+  const RtValue* Feed(std::string_view) override { return nullptr; }
+  void Fetch(std::string_view, const RtValue&) override {}
+
+ private:
+  uint64_t seed_;
+  uint64_t draws_ = 0;
+};
+
+}  // namespace
+
+const RtValue* Find(const NamedValues& values, std::string_view name) {
+  for (const auto& [key, value] : values) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+// ---- one run ----
+
+namespace {
+
+struct State {
+  State(Program& p, InterpreterOptions o) : program(p), options(std::move(o)), plan(p) {
+    if (options.max_bytes == 0) options.max_bytes = MachineBudget();
+  }
+
+  Program& program;
+  InterpreterOptions options;
+  RunPlan plan;
+
+  // State of a run.
+  std::vector<RtValue> slots;
+  MemoryMeter memory;
+  uint64_t steps = 0;
+  uint64_t draws = 0;
+  uint32_t depth = 0;
+  const NamedValues* inputs = nullptr;
+  NamedValues outputs;
+
+  NamedValues RunProgram(const NamedValues& given);
+  std::vector<RtValue> RunBlock(const Block* block, std::span<const RtValue> arguments);
+  void RunStep(const RunPlan::Step& step);
+  void StoreResults(const RunPlan::Step& step, std::span<const RtValue> values,
+                    std::span<RtValue> results);
+  void Store(uint32_t slot, RtValue value);
+  RtValue LoadOne(uint32_t slot, uint32_t indices) const;
+  void Write(const Operation* op, uint32_t slot, uint32_t indices, RtValue value);
+  RtValue ViewIndices(const RunPlan::Step& step, std::span<const RtValue> values);
+  std::vector<RtValue> Load(const RunPlan::Step& step) const;
+  void Drop(const RunPlan::Step& step);
+  void CheckResult(const Operation* op, size_t i, const RtValue& value) const;
+  void CheckMemory(const Operation* op) const;
+  size_t Remaining() const {
+    return options.max_bytes > memory.bytes() ? options.max_bytes - memory.bytes() : 0;
+  }
+};
+
+[[noreturn]] void LimitReached(const Operation* op, std::string id, std::string message,
+                               std::string hint) {
+  throw Error(ErrorCode::kLimit, std::move(id), std::move(message))
+      .At(op->location().ToString(*op->context()))
+      .Hint(std::move(hint));
+}
+
+// The context of one op of a running program.
+class ProgramContext : public EvalContext {
+ public:
+  ProgramContext(State& run, Operation* op, std::span<RtValue> inputs, std::span<RtValue> outputs)
+      : run_(run) {
+    op_ = op;
+    inputs_ = inputs;
+    outputs_ = outputs;
+  }
+  std::vector<RtValue> RunRegion(Region& region, std::span<const RtValue> args) override {
+    if (run_.depth >= run_.options.max_depth) {
+      LimitReached(op_, "limit/depth",
+                   StrCat("regions are nested deeper than ", run_.options.max_depth),
+                   "raise InterpreterOptions::max_depth");
+    }
+    LATHE_CHECK(!region.empty(), op_->Describe(), " runs a region without a block");
+    ++run_.depth;
+    std::vector<RtValue> results = run_.RunBlock(region.front(), args);
+    --run_.depth;
+    return results;
+  }
+  ParameterMap* parameters() override { return &run_.program.parameters(); }
+  uint64_t RandomSeed(std::optional<double> attribute) override {
+    return SeedOf(attribute, run_.options.seed, run_.draws++);
+  }
+  const RtValue* Feed(std::string_view name) override { return Find(*run_.inputs, name); }
+  void Fetch(std::string_view name, const RtValue& value) override {
+    run_.outputs.emplace_back(std::string(name), value);
+  }
+
+ private:
+  State& run_;
+};
+
+NamedValues State::RunProgram(const NamedValues& given) {
+  CheckInputs(program.feeds(), given);
+  slots.assign(plan.num_slots(), RtValue());
+  memory = {};
+  steps = draws = depth = 0;
+  inputs = &given;
+  outputs.clear();
+  RunBlock(program.block(), {});
+  for (const RunPlan::WrittenInput& input : plan.written_inputs()) {
+    const auto name = input.feed->attribute("name").cast<StrAttribute>();
+    outputs.emplace_back(std::string(name.value()), slots[input.slot]);
+  }
+  slots.clear();
+  return std::move(outputs);
+}
+
+std::vector<RtValue> State::RunBlock(const Block* block, std::span<const RtValue> arguments) {
+  const RunPlan::BlockPlan& b = plan.block(block);
+  LATHE_CHECK(arguments.size() == b.arguments.size(), "a region got ", arguments.size(),
+              " arguments instead of ", b.arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) Store(b.arguments[i], arguments[i]);
+  for (const RunPlan::Step& step : b.steps) {
+    if (++steps > options.max_steps) {
+      LimitReached(step.op, "limit/steps", StrCat("more than ", options.max_steps, " ops ran"),
+                   "does a loop end? The limit is InterpreterOptions::max_steps");
+    }
+    if (step.op->HasTrait<Terminator>()) {
+      std::vector<RtValue> yields = Load(step);
+      Drop(step);
+      return yields;
+    }
+    RunStep(step);
+  }
+  return {};
+}
+
+std::vector<RtValue> State::Load(const RunPlan::Step& step) const {
+  std::vector<RtValue> values;
+  values.reserve(step.op->num_operands());
+  const std::span<const uint32_t> from = plan.operands(step);
+  const std::span<const uint32_t> indices = plan.operand_indices(step);
+  for (size_t i = 0; i < from.size(); ++i) values.push_back(LoadOne(from[i], indices[i]));
+  return values;
+}
+
+RtValue State::LoadOne(uint32_t slot, uint32_t indices) const {
+  if (slot == RunPlan::kNone) return RtValue();
+  if (indices == RunPlan::kNone) return slots[slot];
+  return GatherElements(slots[slot].tensor(), slots[indices].tensor());
+}
+
+// A view, as the index in the viewed tensor of each of its elements: what the op gives when it is
+// applied to these indices instead of the elements.
+RtValue State::ViewIndices(const RunPlan::Step& step, std::span<const RtValue> values) {
+  std::vector<RtValue> operands(values.begin(), values.end());
+  const uint32_t of = plan.operand_indices(step)[0];
+  operands[0] = of == RunPlan::kNone ? ElementIndices(values[0].tensor().shape()) : slots[of];
+  std::vector<RtValue> results(step.op->num_results());
+  ProgramContext context(*this, step.op, operands, results);
+  RunEval(step.op, context);
+  return results[0];
+}
+
+void State::Write(const Operation* op, uint32_t slot, uint32_t indices, RtValue value) {
+  const RtValue& old = slots[indices == RunPlan::kNone ? slot : indices];
+  if (old.is_tensor() && value.is_tensor() && old.tensor().shape() != value.tensor().shape()) {
+    throw Error(ErrorCode::kShape, "shape/inplace",
+                StrCat(op->name(), ": the result ", Describe(value),
+                       " does not have the shape of the tensor that it is written to, ",
+                       ShapeToString(old.tensor().shape())))
+        .At(op->location().ToString(*op->context()));
+  }
+  if (indices == RunPlan::kNone) return Store(slot, std::move(value));
+  Tensor base = slots[slot].tensor();
+  ScatterElements(base, slots[indices].tensor(), value.tensor());
+  Store(slot, std::move(base));
+}
+
+void State::RunStep(const RunPlan::Step& step) {
+  const uint64_t number = steps - 1;
+  std::vector<RtValue> values = Load(step);
+  std::vector<RtValue> results(step.op->num_results());
+  ProgramContext context(*this, step.op, values, results);
+  {
+    const AllocationLimit limit(Remaining());
+    RunEval(step.op, context);
+  }
+  for (size_t i = 0; i < results.size(); ++i) CheckResult(step.op, i, results[i]);
+  if (options.observer) options.observer({step.op, values, results, number});
+  StoreResults(step, values, results);
+  values.clear();
+  CheckMemory(step.op);
+  Drop(step);
+}
+
+void State::StoreResults(const RunPlan::Step& step, std::span<const RtValue> values,
+                         std::span<RtValue> results) {
+  const std::span<const uint32_t> to = plan.results(step);
+  const std::span<const uint32_t> indices = plan.result_indices(step);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (i == 0 && RunPlan::IsMutableView(step.op)) {
+      Store(indices[0], ViewIndices(step, values));
+    } else if (i == 0 && step.op->HasTrait<Inplace>()) {
+      Write(step.op, to[0], indices[0], std::move(results[0]));
+    } else {
+      Store(to[i], std::move(results[i]));
+    }
+  }
+}
+
+void State::Store(uint32_t slot, RtValue value) {
+  memory.Remove(slots[slot]);
+  slots[slot] = std::move(value);
+  memory.Add(slots[slot]);
+}
+
+void State::Drop(const RunPlan::Step& step) {
+  for (const uint32_t slot : plan.drops(step)) Store(slot, RtValue());
+}
+
+void State::CheckMemory(const Operation* op) const {
+  if (memory.bytes() <= options.max_bytes) return;
+  LimitReached(op, "limit/memory",
+               StrCat(op->name(), ": values take ", HumanBytes(memory.bytes()), "; the limit is ",
+                      HumanBytes(options.max_bytes)),
+               "raise InterpreterOptions::max_bytes");
+}
+
+void State::CheckResult(const Operation* op, size_t i, const RtValue& value) const {
+  const Value result = op->result(i);
+  if (value.is_none()) {
+    LATHE_CHECK(
+        result.use_empty() || result.type().isa<NoneType>() || result.type().isa<TokenType>(),
+        op->Describe(), " did not compute result ", i);
+    return;
+  }
+  if (Fits(value, result.type())) return;
+  throw Error(ErrorCode::kType, "run/result-type",
+              StrCat(op->name(), ": result ", i, " is ", Describe(value), " but was declared ",
+                     result.type().ToString()))
+      .At(op->location().ToString(*op->context()));
+}
+
+}  // namespace
+
+// ---- the class ----
+
+struct Interpreter::Impl : State {
+  using State::State;
+};
+
+Interpreter::Interpreter(Program& program, InterpreterOptions options) {
+  if (options.verify) VerifyOrThrow(program);
+  impl_ = std::make_unique<Impl>(program, std::move(options));
+}
+
+Interpreter::~Interpreter() = default;
+Interpreter::Interpreter(Interpreter&&) noexcept = default;
+
+NamedValues Interpreter::Run(const NamedValues& inputs) { return impl_->RunProgram(inputs); }
+
+void RunStartup(Program& startup, Program& main, InterpreterOptions options) {
+  if (&startup.context() != &main.context()) {
+    throw Error(ErrorCode::kInvalidArgument, "run/contexts",
+                "the startup program and the main program are of different contexts");
+  }
+  Interpreter(startup, std::move(options)).Run({});
+  ParameterMap moved = std::move(startup.parameters());
+  startup.parameters() = ParameterMap();
+  if (main.parameters().empty()) {
+    main.parameters() = std::move(moved);
+  } else {
+    for (ParameterMap::Entry& e : moved) main.parameters().Set(e.name, std::move(e.variable));
+  }
+  main.RefreshMutability();
+}
+
+std::vector<RtValue> EvalOp(Operation* op, std::span<const RtValue> inputs, uint64_t seed) {
+  std::vector<RtValue> values(inputs.begin(), inputs.end());
+  std::vector<RtValue> results(op->num_results());
+  LoneContext context(op, values, results, seed);
+  LATHE_CHECK(op->HasInterface<EvalInterface>(), op->name(), " has no Eval");
+  RunEval(op, context);
+  return results;
+}
+
+}  // namespace lathe

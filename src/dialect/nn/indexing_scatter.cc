@@ -1,0 +1,125 @@
+// Writing into copies: what the scatter ops share, and the cache update.
+#include <algorithm>
+
+#include "lathe/dialect/nn/indexing.h"
+#include "lathe/support/error.h"
+#include "src/dialect/eval_util.h"
+#include "src/dialect/move.h"
+#include "src/dialect/nn/scatter.h"
+#include "src/dialect/wide.h"
+
+namespace lathe::nn {
+
+using eval::FailShape;
+
+namespace {
+
+template <class C>
+C Combine(std::string_view reduction, C a, C b) {
+  if (reduction == "add") return eval::WrapAdd(a, b);
+  if (reduction == "mul") return eval::WrapMul(a, b);
+  return reduction == "max" ? eval::NanMax(a, b) : eval::NanMin(a, b);
+}
+
+template <class C>
+Tensor Reduced(const Tensor& data, const Tensor& updates, std::span<const int64_t> places,
+               std::string_view reduction) {
+  std::vector<C> values = eval::LoadAll<C>(data);
+  const std::vector<C> added = eval::LoadAll<C>(updates);
+  for (size_t i = 0; i < places.size(); ++i) {
+    C& value = values[static_cast<size_t>(places[i])];
+    value = Combine<C>(reduction, value, added[i]);
+  }
+  return eval::MakeTensor<C>(data.element_type(), data.shape(), values);
+}
+
+}  // namespace
+
+Tensor Scatter(const Tensor& data, const Tensor& updates, std::span<const int64_t> places,
+               std::string_view reduction) {
+  if (reduction != "none") {
+    return eval::VisitWide(data.element_type(), [&]<class C>(std::type_identity<C>) {
+      return Reduced<C>(data, updates, places, reduction);
+    });
+  }
+  Tensor out = data.Clone();
+  const eval::ElementMover mover(updates, out);
+  for (size_t i = 0; i < places.size(); ++i) mover.Copy(places[i], static_cast<int64_t>(i));
+  return out;
+}
+
+// ---- tensor_scatter ----
+
+namespace {
+
+size_t CacheAxis(int64_t attribute, const SymShape& cache, const SymShape& update) {
+  const int64_t axis = eval::NormalizeAxis(attribute, static_cast<int64_t>(cache.rank()));
+  if (axis == 0)
+    FailShape("shape/tensor-scatter", "axis 0 is the batch and can not hold the steps");
+  if (update.rank() != cache.rank()) {
+    FailShape("shape/tensor-scatter",
+              StrCat("the update has rank ", update.rank(), ", the cache has rank ", cache.rank()));
+  }
+  for (size_t i = 0; i < cache.rank(); ++i) {
+    if (i == static_cast<size_t>(axis) || !ProvablyDifferent(cache.dims[i], update.dims[i]))
+      continue;
+    FailShape("shape/tensor-scatter",
+              StrCat("the update of shape ", update.ToString(), " does not fit the cache of shape ",
+                     cache.ToString(), " at axis ", i));
+  }
+  return static_cast<size_t>(axis);
+}
+
+std::vector<int64_t> WritePositions(const EvalContext& c, int64_t batches) {
+  if (!c.HasInput(TensorScatterOp::kWriteIndices)) {
+    return std::vector<int64_t>(static_cast<size_t>(batches), 0);
+  }
+  const auto positions = ToInt64s(c.input(TensorScatterOp::kWriteIndices));
+  if (static_cast<int64_t>(positions.size()) == batches) return positions;
+  FailShape("shape/tensor-scatter", StrCat("there are ", positions.size(), " write indices for ",
+                                           batches, " batch entries"));
+}
+
+// The step of the cache that step `i` of the update goes to.
+int64_t CacheStep(int64_t position, int64_t i, int64_t extent, bool circular) {
+  const bool fits = position >= 0 && position < extent && (circular || i < extent - position);
+  if (fits || (circular && position >= 0 && extent > 0)) return (position % extent + i) % extent;
+  throw Error(ErrorCode::kInvalidArgument, "run/index",
+              StrCat("step ", i, " written from ", position, " lies outside the cache of ", extent,
+                     " steps"))
+      .Hint("mode circular wraps around");
+}
+
+}  // namespace
+
+void TensorScatterOp::InferShape(InferShapeContext& c) {
+  const SymShape cache = c.shape(kPastCache);
+  const SymShape update = c.shape(kUpdate);
+  if (cache.ranked && update.ranked) CacheAxis(TensorScatterOp(c.op()).axis(), cache, update);
+  c.SetShape(kPresentCache, cache);
+}
+
+void TensorScatterOp::Eval(EvalContext& c) {
+  const TensorScatterOp op(c.op());
+  const Tensor& update = c.input(kUpdate);
+  Tensor out = c.input(kPastCache).Clone();
+  const size_t axis = CacheAxis(op.axis(), SymShape::FromConstants(out.shape()),
+                                SymShape::FromConstants(update.shape()));
+  const bool circular = op.mode() == "circular";
+  const auto positions = WritePositions(c, out.shape()[0]);
+  if (update.num_elements() == 0) return c.SetOutput(kPresentCache, std::move(out));
+  const int64_t extent = out.shape()[axis];
+  const eval::Lines lines(update.shape(), axis);
+  const int64_t per_batch = lines.outer / out.shape()[0];
+  const eval::ElementMover mover(update, out);
+  for (int64_t o = 0; o < lines.outer; ++o) {
+    const int64_t position = positions[static_cast<size_t>(o / per_batch)];
+    for (int64_t i = 0; i < lines.extent; ++i) {
+      mover.Copy((o * extent + CacheStep(position, i, extent, circular)) * lines.inner,
+                 (o * lines.extent + i) * lines.inner, lines.inner);
+    }
+  }
+  c.SetOutput(kPresentCache, std::move(out));
+}
+
+}  // namespace lathe::nn

@@ -1,0 +1,441 @@
+// Slices, pads and triangles of the movement family: parts of a tensor put elsewhere.
+#include <algorithm>
+#include <limits>
+
+#include "lathe/dialect/nn/movement.h"
+#include "lathe/support/error.h"
+#include "src/dialect/contents.h"
+#include "src/dialect/eval_util.h"
+#include "src/dialect/move.h"
+#include "src/dialect/nn/slice.h"
+
+namespace lathe::nn {
+
+using eval::Concrete;
+using eval::FailShape;
+
+// ---- slice ----
+
+SliceSpan SliceRange(int64_t extent, int64_t start, int64_t end, int64_t step) {
+  if (extent == 0) return {};
+  const int64_t s = start < 0 ? start + extent : start;
+  const int64_t e = end < 0 ? end + extent : end;
+  if (step > 0) {
+    const int64_t first = std::clamp<int64_t>(s, 0, extent);
+    const int64_t stop = std::clamp<int64_t>(e, 0, extent);
+    return {first, stop > first ? (stop - first - 1) / step + 1 : 0};
+  }
+  const int64_t first = std::clamp<int64_t>(s, 0, extent - 1);
+  // -1, one before the first element, can only be written as something below -extent.
+  const int64_t stop = std::clamp<int64_t>(e, -1, extent - 1);
+  const uint64_t stride = uint64_t{0} - static_cast<uint64_t>(step);
+  return {first, first > stop
+                     ? static_cast<int64_t>(static_cast<uint64_t>(first - stop - 1) / stride) + 1
+                     : 0};
+}
+
+namespace {
+
+void CheckStep(const Dim& step) {
+  if (step.IsConstant(0)) FailShape("shape/slice-step", "a slice has step 0");
+}
+
+// Exporters write these for "to the end" and "to the beginning".
+constexpr int64_t kFar = std::numeric_limits<int32_t>::max();
+bool IsFarEnd(const Dim& x) { return x.is_constant() && x.value() >= kFar; }
+bool IsFarBegin(const Dim& x) { return x.is_constant() && x.value() <= -kFar; }
+
+// A bound of a slice with a positive step, clamped to [0, extent].
+Dim ClampedBound(const Dim& bound, const Dim& extent) {
+  if (IsFarEnd(bound)) return extent;
+  if (IsFarBegin(bound)) return 0;
+  if (bound.is_unknown() || extent.is_unknown()) return bound.IsConstant(0) ? bound : Dim();
+  if (bound.is_constant() && bound.value() < 0) return Max(extent + bound, 0);
+  if (const auto low = bound.LowerBound(); low && *low >= 0) return Min(bound, extent);
+  return {};
+}
+
+Dim SymbolicCount(const Dim& extent, const Dim& start, const Dim& end, const Dim& step) {
+  if (!step.is_constant()) return {};
+  if (step.value() < 0) {
+    const bool whole = (start.IsConstant(-1) || IsFarEnd(start)) && IsFarBegin(end);
+    return whole ? CeilDiv(extent, DimNeg(step)) : Dim();
+  }
+  const Dim stop = ClampedBound(end, extent);
+  if (stop == extent && start.is_constant() && start.value() >= 0 && !IsFarEnd(start)) {
+    return CeilDiv(Max(extent - start, 0), step);
+  }
+  const Dim first = ClampedBound(start, extent);
+  if (first.is_unknown() || stop.is_unknown()) return {};
+  return CeilDiv(Max(stop - first, 0), step);
+}
+
+}  // namespace
+
+Dim SliceCount(const Dim& extent, const Dim& start, const Dim& end, const Dim& step) {
+  CheckStep(step);
+  const bool all_known =
+      extent.is_constant() && start.is_constant() && end.is_constant() && step.is_constant();
+  if (all_known) return SliceRange(extent.value(), start.value(), end.value(), step.value()).count;
+  return SymbolicCount(extent, start, end, step);
+}
+
+namespace {
+
+void CheckSliceCounts(size_t starts, size_t ends, size_t axes, size_t steps) {
+  if (starts == ends && starts == axes && starts == steps) return;
+  FailShape("shape/slice",
+            StrCat("starts, ends, axes and steps have ", starts, ", ", ends, ", ", axes, " and ",
+                   steps, " entries"),
+            "all must have the same number");
+}
+
+// Operands of a slice as dims; axes are what they must be to say anything about the shape.
+struct SliceArguments {
+  std::vector<Dim> starts, ends, steps;
+  std::vector<int64_t> axes;
+};
+
+std::vector<int64_t> DefaultAxes(size_t count) {
+  std::vector<int64_t> axes(count);
+  for (size_t i = 0; i < count; ++i) axes[i] = static_cast<int64_t>(i);
+  return axes;
+}
+
+void Finish(SliceArguments& a, size_t rank) {
+  CheckSliceCounts(a.starts.size(), a.ends.size(), a.axes.size(), a.steps.size());
+  a.axes = eval::NormalizeAxes(a.axes, static_cast<int64_t>(rank));
+}
+
+std::optional<SliceArguments> KnownArguments(const InferShapeContext& c, size_t rank) {
+  const auto starts = c.Contents(SliceOp::kStarts);
+  const auto ends = c.Contents(SliceOp::kEnds);
+  if (!starts || !ends) return std::nullopt;
+  SliceArguments a{*starts, *ends, std::vector<Dim>(starts->size(), 1),
+                   DefaultAxes(starts->size())};
+  if (c.HasInput(SliceOp::kAxes)) {
+    const auto axes = c.ConstantInts(SliceOp::kAxes);
+    if (!axes) return std::nullopt;
+    a.axes = *axes;
+  }
+  if (c.HasInput(SliceOp::kSteps)) {
+    const auto steps = c.Contents(SliceOp::kSteps);
+    if (!steps) return std::nullopt;
+    a.steps = *steps;
+  }
+  Finish(a, rank);
+  return a;
+}
+
+void PublishSlice(InferShapeContext& c, const SliceArguments& a) {
+  auto contents = SmallContents(c, SliceOp::kData);
+  if (!contents || a.axes.size() != 1) return;
+  if (!a.starts[0].is_constant() || !a.ends[0].is_constant() || !a.steps[0].is_constant()) return;
+  const int64_t step = a.steps[0].value();
+  const SliceSpan range = SliceRange(static_cast<int64_t>(contents->size()), a.starts[0].value(),
+                                     a.ends[0].value(), step);
+  std::vector<Dim> result;
+  for (int64_t i = 0; i < range.count; ++i) {
+    result.push_back((*contents)[static_cast<size_t>(range.first + (i == 0 ? 0 : i * step))]);
+  }
+  c.SetContents(SliceOp::kOutput, std::move(result));
+}
+
+}  // namespace
+
+void SliceOp::InferShape(InferShapeContext& c) {
+  const SymShape in = c.shape(kData);
+  if (!in.ranked) return c.SetShape(kOutput, {});
+  const auto a = KnownArguments(c, in.rank());
+  if (!a) return c.SetShape(kOutput, SymShape::OfRank(in.rank()));
+  SymShape out = in;
+  for (size_t i = 0; i < a->axes.size(); ++i) {
+    Dim& dim = out.dims[static_cast<size_t>(a->axes[i])];
+    dim = SliceCount(dim, a->starts[i], a->ends[i], a->steps[i]);
+  }
+  c.SetShape(kOutput, out);
+  PublishSlice(c, *a);
+}
+
+void SliceOp::Eval(EvalContext& c) {
+  const Tensor& x = c.input(kData);
+  SliceArguments a{ToDims(ToInt64s(c.input(kStarts))), ToDims(ToInt64s(c.input(kEnds))), {}, {}};
+  a.axes = c.HasInput(kAxes) ? ToInt64s(c.input(kAxes)) : DefaultAxes(a.starts.size());
+  a.steps =
+      c.HasInput(kSteps) ? ToDims(ToInt64s(c.input(kSteps))) : std::vector<Dim>(a.starts.size(), 1);
+  Finish(a, x.shape().size());
+  eval::View view = eval::View::Of(x);
+  Shape shape = x.shape();
+  for (size_t i = 0; i < a.axes.size(); ++i) {
+    CheckStep(a.steps[i]);
+    const auto axis = static_cast<size_t>(a.axes[i]);
+    const int64_t step = a.steps[i].value();
+    const SliceSpan range = SliceRange(shape[axis], a.starts[i].value(), a.ends[i].value(), step);
+    shape[axis] = range.count;
+    view.Advance(axis, range.first);
+    // A step may exceed the tensor by far where only one element is taken.
+    view.strides[axis] = range.count > 1 ? view.strides[axis] * step : 0;
+  }
+  c.SetOutput(kOutput, eval::Materialize(x, view, std::move(shape)));
+}
+
+// ---- pad ----
+
+namespace {
+
+struct PadAmounts {
+  std::vector<Dim> begin, end;  // per axis of the data
+};
+
+PadAmounts SpreadPads(size_t rank, const std::vector<Dim>& pads, std::span<const int64_t> axes) {
+  if (pads.size() != 2 * axes.size()) {
+    FailShape("shape/pad", StrCat("pads has ", pads.size(), " entries for ", axes.size(), " axes"),
+              "pads holds a begin per axis, then an end per axis");
+  }
+  PadAmounts result{std::vector<Dim>(rank, 0), std::vector<Dim>(rank, 0)};
+  const auto normal = eval::NormalizeAxes(axes, static_cast<int64_t>(rank));
+  for (size_t i = 0; i < normal.size(); ++i) {
+    result.begin[static_cast<size_t>(normal[i])] = pads[i];
+    result.end[static_cast<size_t>(normal[i])] = pads[normal.size() + i];
+  }
+  return result;
+}
+
+bool RemovesMoreThan(const Dim& pad, const Dim& extent) {
+  return pad.is_constant() && extent.is_constant() && pad.value() < -extent.value();
+}
+
+SymShape PadRule(const SymShape& in, const PadAmounts& pads) {
+  std::vector<Dim> dims;
+  for (size_t i = 0; i < in.rank(); ++i) {
+    dims.push_back(in.dims[i] + pads.begin[i] + pads.end[i]);
+    const bool removed =
+        RemovesMoreThan(pads.begin[i], in.dims[i]) || RemovesMoreThan(pads.end[i], in.dims[i]);
+    if (removed || (dims.back().is_constant() && dims.back().value() < 0)) {
+      FailShape("shape/pad", StrCat("padding axis ", i, " by ", pads.begin[i].ToString(), " and ",
+                                    pads.end[i].ToString(), " removes more than its extent ",
+                                    in.dims[i].ToString()));
+    }
+  }
+  return dims;
+}
+
+// The first `count` elements of the axis and the rest of the padding read these.
+int64_t PadSource(int64_t at, int64_t count, std::string_view mode) {
+  if (mode == "edge") return std::clamp<int64_t>(at, 0, count - 1);
+  const int64_t period = mode == "wrap" ? count : std::max<int64_t>(2 * (count - 1), 1);
+  const int64_t place = (at % period + period) % period;
+  return place < count ? place : period - place;
+}
+
+// Where each element of a padded axis comes from. What a negative pad removes is never read.
+std::vector<int64_t> PadIndices(int64_t extent, int64_t begin, int64_t end, std::string_view mode) {
+  const int64_t skipped = std::max<int64_t>(-begin, 0);
+  const int64_t count = extent - skipped - std::max<int64_t>(-end, 0);
+  if (count <= 0) {
+    FailShape("shape/pad", StrCat("there is nothing to fill the padding from in mode ", mode),
+              "use mode constant");
+  }
+  std::vector<int64_t> indices;
+  const int64_t first = -std::max<int64_t>(begin, 0);
+  for (int64_t at = first; at < count + std::max<int64_t>(end, 0); ++at) {
+    indices.push_back(skipped + PadSource(at, count, mode));
+  }
+  return indices;
+}
+
+Tensor PadByCopies(const Tensor& x, const Shape& shape, const PadAmounts& pads,
+                   std::string_view mode) {
+  eval::CheckSize(x.element_type(), shape);
+  if (NumElements(shape) == 0) return Tensor(x.element_type(), shape);
+  Tensor result = x;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const int64_t begin = pads.begin[axis].value();
+    const int64_t end = pads.end[axis].value();
+    if (begin == 0 && end == 0) continue;
+    result = eval::Take(result, axis, PadIndices(x.shape()[axis], begin, end, mode));
+  }
+  return result;
+}
+
+// Copies `x` into `out` so that element 0 of each axis lands at begin[axis], cut at both ends.
+void Place(const Tensor& x, std::span<const int64_t> begin, Tensor& out) {
+  eval::View from = eval::View::Of(x);
+  eval::View to = eval::View::Of(out);
+  std::vector<int64_t> extents;
+  for (size_t axis = 0; axis < begin.size(); ++axis) {
+    const int64_t skipped = std::max<int64_t>(-begin[axis], 0);
+    const int64_t at = std::max<int64_t>(begin[axis], 0);
+    const int64_t left = std::min(x.shape()[axis] - skipped, out.shape()[axis] - at);
+    extents.push_back(std::max<int64_t>(left, 0));
+    if (extents.back() == 0) return;
+    from.Advance(axis, skipped);
+    to.Advance(axis, at);
+  }
+  eval::CopyView(x, from, out, to, extents);
+}
+
+}  // namespace
+
+void PadOp::InferShape(InferShapeContext& c) {
+  const SymShape in = c.shape(kData);
+  if (!in.ranked) return c.SetShape(kOutput, {});
+  const auto pads = c.Contents(kPads);
+  const auto axes = c.HasInput(kAxes) ? c.ConstantInts(kAxes) : DefaultAxes(in.rank());
+  if (!pads || !axes) return c.SetShape(kOutput, SymShape::OfRank(in.rank()));
+  c.SetShape(kOutput, PadRule(in, SpreadPads(in.rank(), *pads, *axes)));
+}
+
+void PadOp::Eval(EvalContext& c) {
+  const Tensor& x = c.input(kData);
+  const size_t rank = x.shape().size();
+  const auto axes = c.HasInput(kAxes) ? ToInt64s(c.input(kAxes)) : DefaultAxes(rank);
+  const PadAmounts pads = SpreadPads(rank, ToDims(ToInt64s(c.input(kPads))), axes);
+  const Shape shape = Concrete(PadRule(SymShape::FromConstants(x.shape()), pads));
+  const std::string_view mode = PadOp(c.op()).mode();
+  if (mode != "constant") return c.SetOutput(kOutput, PadByCopies(x, shape, pads, mode));
+  Tensor out(x.element_type(), shape);
+  if (c.HasInput(kConstantValue) && c.input(kConstantValue).num_elements() > 0) {
+    eval::Fill(out, c.input(kConstantValue));
+  }
+  std::vector<int64_t> begin;
+  for (const Dim& dim : pads.begin) begin.push_back(dim.value());
+  Place(x, begin, out);
+  c.SetOutput(kOutput, std::move(out));
+}
+
+// ---- center_crop_pad ----
+
+namespace {
+
+SymShape CenterRule(const SymShape& in, const std::vector<Dim>& target,
+                    const std::optional<std::vector<int64_t>>& axes_attribute) {
+  const auto axes = axes_attribute.value_or(DefaultAxes(in.rank()));
+  if (axes.size() != target.size()) {
+    FailShape("shape/center-crop-pad",
+              StrCat("shape has ", target.size(), " entries for ", axes.size(), " axes"));
+  }
+  SymShape out = in;
+  const auto normal = eval::NormalizeAxes(axes, static_cast<int64_t>(in.rank()));
+  for (size_t i = 0; i < normal.size(); ++i) {
+    out.dims[static_cast<size_t>(normal[i])] = target[i];
+    if (target[i].is_constant() && target[i].value() < 0) {
+      FailShape("shape/negative-dim", StrCat("an extent of the shape is ", target[i].value()));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void CenterCropPadOp::InferShape(InferShapeContext& c) {
+  const SymShape in = c.shape(kInputData);
+  if (!in.ranked) return c.SetShape(kOutputData, {});
+  const auto target = c.Contents(kShape);
+  c.SetShape(kOutputData, target ? CenterRule(in, *target, CenterCropPadOp(c.op()).axes())
+                                 : SymShape::OfRank(in.rank()));
+}
+
+void CenterCropPadOp::Eval(EvalContext& c) {
+  const Tensor& x = c.input(kInputData);
+  const SymShape rule =
+      CenterRule(SymShape::FromConstants(x.shape()), ToDims(ToInt64s(c.input(kShape))),
+                 CenterCropPadOp(c.op()).axes());
+  Tensor out(x.element_type(), Concrete(rule));
+  std::vector<int64_t> begin;
+  for (size_t i = 0; i < x.shape().size(); ++i) {
+    const int64_t have = x.shape()[i];
+    const int64_t want = out.shape()[i];
+    begin.push_back(want >= have ? (want - have) / 2 : -((have - want) / 2));
+  }
+  Place(x, begin, out);
+  c.SetOutput(kOutputData, std::move(out));
+}
+
+// ---- reverse_sequence ----
+
+namespace {
+
+void CheckSequenceAxes(ReverseSequenceOp op) {
+  const int64_t batch = op.batch_axis();
+  const int64_t time = op.time_axis();
+  if ((batch == 0 && time == 1) || (batch == 1 && time == 0)) return;
+  FailShape("shape/reverse-sequence", StrCat("batch_axis is ", batch, " and time_axis is ", time),
+            "one must be 0 and the other 1");
+}
+
+std::vector<int64_t> ReversedSteps(int64_t length, int64_t extent) {
+  if (length < 0 || length > extent) {
+    throw Error(ErrorCode::kInvalidArgument, "run/index",
+                StrCat("a sequence length is ", length, ", but there are ", extent, " steps"));
+  }
+  std::vector<int64_t> steps(static_cast<size_t>(extent));
+  for (int64_t t = 0; t < extent; ++t) {
+    steps[static_cast<size_t>(t)] = t < length ? length - 1 - t : t;
+  }
+  return steps;
+}
+
+}  // namespace
+
+void ReverseSequenceOp::InferShape(InferShapeContext& c) {
+  CheckSequenceAxes(ReverseSequenceOp(c.op()));
+  const SymShape in = c.shape(kInput);
+  if (in.ranked && in.rank() < 2) {
+    c.Fail("shape/reverse-sequence", "the input must have a batch and a time axis");
+  }
+  c.SetShape(kOutput, in);
+}
+
+void ReverseSequenceOp::Eval(EvalContext& c) {
+  const ReverseSequenceOp op(c.op());
+  CheckSequenceAxes(op);
+  const Tensor& x = c.input(kInput);
+  if (x.rank() < 2) FailShape("shape/reverse-sequence", "the input must have rank 2 or more");
+  const auto batch = static_cast<size_t>(op.batch_axis());
+  const auto time = static_cast<size_t>(op.time_axis());
+  const auto lengths = ToInt64s(c.input(kSequenceLens));
+  if (static_cast<int64_t>(lengths.size()) != x.shape()[batch]) {
+    FailShape("shape/reverse-sequence", StrCat("there are ", lengths.size(), " lengths for ",
+                                               x.shape()[batch], " sequences"));
+  }
+  if (x.num_elements() == 0) return c.SetOutput(kOutput, x);
+  std::vector<Tensor> parts;
+  for (size_t b = 0; b < lengths.size(); ++b) {
+    const Tensor part = eval::Narrow(x, batch, static_cast<int64_t>(b), 1);
+    parts.push_back(eval::Take(part, time, ReversedSteps(lengths[b], x.shape()[time])));
+  }
+  c.SetOutput(kOutput, eval::Concatenate(parts, batch));
+}
+
+// ---- trilu ----
+
+void TriluOp::InferShape(InferShapeContext& c) {
+  const SymShape in = c.shape(kInput);
+  if (in.ranked && in.rank() < 2) {
+    c.Fail("shape/trilu", StrCat("the input must have rank 2 or more, not ", in.rank()));
+  }
+  c.SetShape(kOutput, in);
+}
+
+void TriluOp::Eval(EvalContext& c) {
+  const Tensor& x = c.input(kInput);
+  if (x.rank() < 2) FailShape("shape/trilu", "the input must have rank 2 or more");
+  const int64_t rows = x.dim(-2);
+  const int64_t columns = x.dim(-1);
+  const int64_t given = c.HasInput(kK) ? eval::ScalarInt(c.input(kK), "k") : 0;
+  // A diagonal that far off leaves all or nothing; clamped, the sums below can not overflow.
+  const int64_t k = std::clamp(given, -rows - 1, columns + 1);
+  Tensor out(x.element_type(), x.shape());
+  const eval::ElementMover mover(x, out);
+  const bool upper = TriluOp(c.op()).upper();
+  for (int64_t at = 0, row = 0; at < x.num_elements(); at += columns, ++row) {
+    const int64_t diagonal = row % rows + k;
+    const int64_t begin = upper ? std::clamp<int64_t>(diagonal, 0, columns) : 0;
+    const int64_t end = upper ? columns : std::clamp<int64_t>(diagonal + 1, 0, columns);
+    mover.Copy(at + begin, at + begin, end - begin);
+  }
+  c.SetOutput(kOutput, std::move(out));
+}
+
+}  // namespace lathe::nn

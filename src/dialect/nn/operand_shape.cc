@@ -1,0 +1,77 @@
+#include "src/dialect/nn/operand_shape.h"
+
+#include <algorithm>
+
+#include "lathe/support/text.h"
+#include "src/dialect/eval_util.h"
+#include "src/dialect/move.h"
+
+namespace lathe::nn {
+
+std::vector<SymShape> OperandShapes(const InferShapeContext& c, size_t count) {
+  std::vector<SymShape> shapes(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (c.HasInput(i)) shapes[i] = c.shape(i);
+  }
+  return shapes;
+}
+
+std::vector<SymShape> OperandShapes(const EvalContext& c, size_t count) {
+  std::vector<SymShape> shapes(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (c.HasInput(i)) shapes[i] = SymShape::FromConstants(c.input(i).shape());
+  }
+  return shapes;
+}
+
+std::vector<SymShape> OperandShapes(const Operation* op, size_t count) {
+  std::vector<SymShape> shapes(count);
+  for (size_t i = 0; i < std::min(count, op->num_operands()); ++i) {
+    const Value operand = op->operand(i);
+    const auto type = operand ? operand.type().dyn_cast<AnyTensorType>() : AnyTensorType();
+    if (type) shapes[i] = type.shape();
+  }
+  return shapes;
+}
+
+double CountOf(std::initializer_list<Dim> factors) {
+  double count = 1;
+  for (const Dim& d : factors) {
+    if (!d.is_constant()) return -1;
+    count *= static_cast<double>(d.value());
+  }
+  return count;
+}
+
+SymShape WithRank(const SymShape& shape, size_t rank, const char* what) {
+  if (!shape.ranked) return SymShape::OfRank(rank);
+  if (shape.rank() == rank) return shape;
+  eval::FailShape("shape/rank", StrCat(what, " has rank ", shape.rank(), ", ", rank,
+                                       " is expected: its shape is ", shape.ToString()));
+}
+
+void Unify(Dim& a, const Dim& b, const char* what) {
+  if (ProvablyDifferent(a, b)) {
+    eval::FailShape("shape/extent", StrCat(what, " is both ", a.ToString(), " and ", b.ToString()));
+  }
+  if (!a.is_constant() && (b.is_constant() || a.is_unknown())) a = b;
+}
+
+void ExpectShape(const SymShape& shape, const SymShape& expected, const char* what) {
+  if (!shape.ranked) return;
+  bool fits = shape.rank() == expected.rank();
+  for (size_t d = 0; fits && d < shape.rank(); ++d) {
+    fits = !ProvablyDifferent(shape.dims[d], expected.dims[d]);
+  }
+  if (fits) return;
+  eval::FailShape("shape/operand", StrCat(what, " has shape ", shape.ToString(), ", ",
+                                          expected.ToString(), " is expected"));
+}
+
+std::vector<int64_t> ConstantsOf(const SymShape& shape) {
+  const Shape constants = eval::Concrete(shape);
+  eval::CheckSize(ElementType::kF64, constants);
+  return constants;
+}
+
+}  // namespace lathe::nn

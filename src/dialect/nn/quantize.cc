@@ -1,0 +1,214 @@
+#include "lathe/dialect/nn/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lathe/support/error.h"
+#include "src/dialect/eval_util.h"
+#include "src/dialect/wide.h"
+
+namespace lathe::nn {
+
+using eval::FailShape;
+
+namespace {
+
+// Which entry of the scale belongs to an element of x.
+class Granularity {
+ public:
+  Granularity(const Shape& x, const Shape& scale, int64_t axis_attribute, int64_t block) {
+    if (NumElements(scale) == 1 && scale.size() <= 1) return;  // one for all
+    const auto axis =
+        static_cast<size_t>(eval::NormalizeAxis(axis_attribute, static_cast<int64_t>(x.size())));
+    CheckShapes(x, scale, axis, block);
+    const eval::Lines lines(x, axis);
+    extent_ = lines.extent;
+    inner_ = lines.inner;
+    if (block > 0) {
+      block_ = block;
+      blocks_ = scale[axis];
+    }
+  }
+
+  size_t operator()(int64_t i) const {
+    if (extent_ == 0) return 0;
+    const int64_t k = i / inner_ % extent_;
+    if (block_ == 0) return static_cast<size_t>(k);
+    const int64_t outer = i / (inner_ * extent_);
+    return static_cast<size_t>((outer * blocks_ + k / block_) * inner_ + i % inner_);
+  }
+
+ private:
+  static void CheckShapes(const Shape& x, const Shape& scale, size_t axis, int64_t block) {
+    Shape expected{x[axis]};
+    if (block > 0) {
+      expected = x;
+      expected[axis] = x[axis] / block + (x[axis] % block != 0 ? 1 : 0);
+    }
+    if (scale == expected) return;
+    FailShape("shape/quantize",
+              StrCat("the scale has shape ", ShapeToString(scale), ", but ",
+                     ShapeToString(expected), " is expected"),
+              block > 0 ? "one scale per block along the axis"
+                        : "one scale, one per index of the axis, or blocks with block_size");
+  }
+
+  int64_t extent_ = 0, inner_ = 1, block_ = 0, blocks_ = 0;
+};
+
+// A single zero point may have shape [] or [1], whichever of them the scale has.
+void CheckZeroPoint(const Shape& scale, const Shape& zero_point) {
+  const bool single = NumElements(scale) == 1 && NumElements(zero_point) == 1;
+  if (scale == zero_point || single) return;
+  FailShape("shape/quantize",
+            StrCat("the scale has shape ", ShapeToString(scale), ", the zero point ",
+                   ShapeToString(zero_point)),
+            "both must have the same shape");
+}
+
+// What has to hold for the shapes that are known.
+void InferScale(const InferShapeContext& c, int64_t axis, int64_t block) {
+  const SymShape x = c.shape(0);
+  const SymShape scale = c.shape(1);
+  if (x.IsConstant() && scale.IsConstant()) {
+    Granularity(*x.Constants(), *scale.Constants(), axis, block);
+  }
+  const SymShape zero_point = c.shape(2);
+  if (c.HasInput(2) && scale.IsConstant() && zero_point.IsConstant()) {
+    CheckZeroPoint(*scale.Constants(), *zero_point.Constants());
+  }
+}
+
+// Zero points as numbers, zeros if there is none.
+std::vector<double> ZeroPoints(const EvalContext& c) {
+  const Tensor& scale = c.input(1);
+  if (!c.HasInput(2)) return std::vector<double>(static_cast<size_t>(scale.num_elements()), 0);
+  CheckZeroPoint(scale.shape(), c.input(2).shape());
+  return ToDoubles(c.input(2));
+}
+
+Tensor Doubles(const Shape& shape, std::span<const double> values) {
+  return Tensor::Of<double>(shape, values);
+}
+
+// Each value as `type` represents it.
+std::vector<double> Rounded(const Shape& shape, std::span<const double> values, ElementType type) {
+  return ToDoubles(Cast(Doubles(shape, values), type));
+}
+
+ElementType QuantizedType(std::optional<ElementType> given, ElementType zero_point) {
+  if (zero_point == ElementType::kUndefined) return given.value_or(ElementType::kU8);
+  if (given && *given != zero_point) {
+    eval::FailArgument("type/quantize", StrCat("output_dtype is ", Name(*given),
+                                               ", but the zero point has type ", Name(zero_point)));
+  }
+  return zero_point;
+}
+
+// The precision of x / scale; powers of two and integers divide exactly enough in double.
+ElementType DivisionType(QuantizeLinearOp op, ElementType scale) {
+  if (const auto given = op.precision()) return *given;
+  if (scale == ElementType::kF8E8M0) return ElementType::kF32;
+  return IsFloat(scale) ? scale : ElementType::kF64;
+}
+
+struct Limits {
+  double low, high;
+};
+
+Limits LimitsOf(ElementType type) {
+  const int bits = BitWidth(type);
+  if (IsSigned(type)) return {-std::ldexp(1, bits - 1), std::ldexp(1, bits - 1) - 1};
+  return {0, std::ldexp(1, bits) - 1};
+}
+
+// NaN goes to the lowest value.
+double Saturated(double value, const Limits& limits) {
+  return value > limits.low ? std::min(value, limits.high) : limits.low;
+}
+
+}  // namespace
+
+void QuantizeLinearOp::InferShape(InferShapeContext& c) {
+  const QuantizeLinearOp op(c.op());
+  InferScale(c, op.axis(), op.block_size());
+  c.SetTensor(kY, QuantizedType(op.output_dtype(), c.element(kYZeroPoint)), c.shape(kX));
+}
+
+void QuantizeLinearOp::Eval(EvalContext& c) {
+  const QuantizeLinearOp op(c.op());
+  const Tensor& x = c.input(kX);
+  const Tensor& scale = c.input(kYScale);
+  const Granularity place(x.shape(), scale.shape(), op.axis(), op.block_size());
+  const ElementType precision = DivisionType(op, scale.element_type());
+  const ElementType type =
+      QuantizedType(op.output_dtype(), c.HasInput(kYZeroPoint) ? c.input(kYZeroPoint).element_type()
+                                                               : ElementType::kUndefined);
+  const auto zero_points = ZeroPoints(c);
+  const auto scales = Rounded(scale.shape(), ToDoubles(scale), precision);
+  auto values = Rounded(x.shape(), ToDoubles(x), precision);
+  for (size_t i = 0; i < values.size(); ++i) values[i] /= scales[place(static_cast<int64_t>(i))];
+  values = Rounded(x.shape(), values, precision);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double zero = zero_points[place(static_cast<int64_t>(i))];
+    values[i] = IsFloat(type) ? values[i] + zero
+                              : Saturated(std::nearbyint(values[i]) + zero, LimitsOf(type));
+  }
+  c.SetOutput(kY, Cast(Doubles(x.shape(), values), type, op.saturate()));
+}
+
+void DequantizeLinearOp::InferShape(InferShapeContext& c) {
+  const DequantizeLinearOp op(c.op());
+  InferScale(c, op.axis(), op.block_size());
+  c.SetTensor(kY, op.output_dtype().value_or(c.element(kXScale)), c.shape(kX));
+}
+
+void DequantizeLinearOp::Eval(EvalContext& c) {
+  const DequantizeLinearOp op(c.op());
+  const Tensor& x = c.input(kX);
+  const Tensor& scale = c.input(kXScale);
+  const Granularity place(x.shape(), scale.shape(), op.axis(), op.block_size());
+  const auto zero_points = ZeroPoints(c);
+  const auto scales = ToDoubles(scale);
+  auto values = ToDoubles(x);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t at = place(static_cast<int64_t>(i));
+    values[i] = (values[i] - zero_points[at]) * scales[at];
+  }
+  c.SetOutput(kY,
+              Cast(Doubles(x.shape(), values), op.output_dtype().value_or(scale.element_type())));
+}
+
+// ---- dynamic_quantize_linear ----
+
+void DynamicQuantizeLinearOp::InferShape(InferShapeContext& c) {
+  c.SetShape(kY, c.shape(kX));
+  c.SetShape(kYScale, SymShape::OfRank(0));
+  c.SetShape(kYZeroPoint, SymShape::OfRank(0));
+}
+
+void DynamicQuantizeLinearOp::Eval(EvalContext& c) {
+  const Tensor& x = c.input(kX);
+  const auto values = x.data<float>();
+  float low = 0;
+  float high = 0;
+  for (const float value : values) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  // Nothing but zeros: any scale will do.
+  const float scale = high > low ? (high - low) / 255.0F : 1.0F;
+  const Limits limits{0, 255};
+  const auto zero_point = static_cast<uint8_t>(std::nearbyint(Saturated(-low / scale, limits)));
+  Tensor out(ElementType::kU8, x.shape());
+  auto quantized = out.mutable_data<uint8_t>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    quantized[i] = static_cast<uint8_t>(
+        Saturated(std::nearbyint(static_cast<double>(values[i] / scale)) + zero_point, limits));
+  }
+  c.SetOutput(kY, std::move(out));
+  c.SetOutput(kYScale, Tensor::Scalar<float>(scale));
+  c.SetOutput(kYZeroPoint, Tensor::Scalar<uint8_t>(zero_point));
+}
+
+}  // namespace lathe::nn

@@ -1,0 +1,169 @@
+#include "lathe/dialect/nn/string.h"
+
+#include <algorithm>
+#include <set>
+
+#include "lathe/support/error.h"
+#include "src/dialect/eval_util.h"
+#include "src/dialect/nn/letters.h"
+#include "src/dialect/nn/regex.h"
+
+namespace lathe::nn {
+
+using eval::FailShape;
+
+// ---- string_concat ----
+
+void StringConcatOp::InferShape(InferShapeContext& c) {
+  c.SetShape(kZ, Broadcast(c.shape(kX), c.shape(kY)));
+}
+
+void StringConcatOp::Eval(EvalContext& c) {
+  const Shape shapes[] = {c.input(kX).shape(), c.input(kY).shape()};
+  const auto x = c.input(kX).data<std::string>();
+  const auto y = c.input(kY).data<std::string>();
+  Tensor out(ElementType::kString, eval::BroadcastShapes(shapes));
+  auto z = out.mutable_data<std::string>();
+  const eval::Broadcaster rows(shapes, out.shape());
+  rows.ForEachRow([&](int64_t to, std::span<const int64_t> from) {
+    for (int64_t i = 0; i < rows.row_length(); ++i) {
+      z[static_cast<size_t>(to + i)] = x[static_cast<size_t>(from[0] + i * rows.stride(0))] +
+                                       y[static_cast<size_t>(from[1] + i * rows.stride(1))];
+    }
+  });
+  c.SetOutput(kZ, std::move(out));
+}
+
+// ---- string_split ----
+
+namespace {
+
+constexpr std::string_view kBlanks = " \t\n\v\f\r";
+
+// At most `cuts` cuts at `delimiter`; what is left is the last piece.
+std::vector<std::string> SplitAt(std::string_view text, std::string_view delimiter, size_t cuts) {
+  std::vector<std::string> pieces;
+  size_t at = 0;
+  while (pieces.size() < cuts && (at = text.find(delimiter)) != std::string_view::npos) {
+    pieces.emplace_back(text.substr(0, at));
+    text.remove_prefix(at + delimiter.size());
+  }
+  pieces.emplace_back(text);
+  return pieces;
+}
+
+void SkipBlanks(std::string_view& text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+}
+
+std::vector<std::string> SplitAtBlanks(std::string_view text, size_t cuts) {
+  std::vector<std::string> pieces;
+  SkipBlanks(text);
+  while (!text.empty()) {
+    const size_t end =
+        pieces.size() < cuts ? std::min(text.find_first_of(kBlanks), text.size()) : text.size();
+    pieces.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+    SkipBlanks(text);
+  }
+  return pieces;
+}
+
+}  // namespace
+
+void StringSplitOp::InferShape(InferShapeContext& c) {
+  SymShape pieces = c.shape(kX);
+  c.SetShape(kZ, pieces);
+  if (pieces.ranked) pieces.dims.emplace_back();
+  c.SetShape(kY, pieces);
+}
+
+void StringSplitOp::Eval(EvalContext& c) {
+  const StringSplitOp op(c.op());
+  const Tensor& x = c.input(kX);
+  const std::string_view delimiter = op.delimiter().value_or("");
+  const auto cuts = static_cast<size_t>(op.maxsplit().value_or(INT64_MAX));
+  std::vector<std::vector<std::string>> pieces;
+  size_t most = 0;
+  for (const std::string& text : x.data<std::string>()) {
+    pieces.push_back(delimiter.empty() ? SplitAtBlanks(text, cuts)
+                                       : SplitAt(text, delimiter, cuts));
+    most = std::max(most, pieces.back().size());
+  }
+  Tensor counts(ElementType::kI64, x.shape());
+  Shape shape = x.shape();
+  shape.push_back(static_cast<int64_t>(most));
+  Tensor out(ElementType::kString, std::move(shape));
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    counts.mutable_data<int64_t>()[i] = static_cast<int64_t>(pieces[i].size());
+    const auto row = out.mutable_data<std::string>().subspan(i * most, most);
+    std::move(pieces[i].begin(), pieces[i].end(), row.begin());
+  }
+  c.SetOutput(kY, std::move(out));
+  c.SetOutput(kZ, std::move(counts));
+}
+
+// ---- regex_full_match ----
+
+void RegexFullMatchOp::InferShape(InferShapeContext& c) { c.SetShape(kY, c.shape(kX)); }
+
+void RegexFullMatchOp::Eval(EvalContext& c) {
+  const Tensor& x = c.input(kX);
+  const Regex regex(RegexFullMatchOp(c.op()).pattern().value_or(""));
+  Tensor out(ElementType::kBool, x.shape());
+  bool* next = out.mutable_data<bool>().data();
+  for (const std::string& text : x.data<std::string>()) *next++ = regex.FullMatch(text);
+  c.SetOutput(kY, std::move(out));
+}
+
+// ---- string_normalizer ----
+
+namespace {
+
+void CheckWords(const SymShape& in) {
+  if (!in.ranked) return;
+  const bool fits = in.rank() == 1 || (in.rank() == 2 && !ProvablyDifferent(in.dims[0], 1));
+  if (fits) return;
+  FailShape("shape/string-normalizer",
+            StrCat("the input must be [n] or [1, n], not ", in.ToString()));
+}
+
+std::vector<std::string> WithoutStopWords(StringNormalizerOp op,
+                                          std::span<const std::string> words) {
+  const bool exact = op.is_case_sensitive();
+  const auto key = [exact](const std::string& word) { return exact ? word : InCase(word, false); };
+  std::set<std::string> stop;
+  for (const std::string& word : op.stopwords().value_or(std::vector<std::string>())) {
+    stop.insert(key(word));
+  }
+  std::vector<std::string> kept;
+  for (const std::string& word : words) {
+    if (!stop.contains(key(word))) kept.push_back(word);
+  }
+  return kept;
+}
+
+}  // namespace
+
+void StringNormalizerOp::InferShape(InferShapeContext& c) {
+  const SymShape in = c.shape(kX);
+  CheckWords(in);
+  if (!in.ranked) return c.SetShape(kY, {});
+  c.SetShape(kY, in.rank() == 1 ? SymShape{Dim()} : SymShape{1, Dim()});
+}
+
+void StringNormalizerOp::Eval(EvalContext& c) {
+  const StringNormalizerOp op(c.op());
+  const Tensor& x = c.input(kX);
+  CheckWords(SymShape::FromConstants(x.shape()));
+  auto words = WithoutStopWords(op, x.data<std::string>());
+  if (words.empty()) words.emplace_back();
+  for (std::string& word : words) {
+    if (op.case_change_action() != "NONE") word = InCase(word, op.case_change_action() == "UPPER");
+  }
+  Shape shape = x.shape();
+  shape.back() = static_cast<int64_t>(words.size());
+  c.SetOutput(kY, Tensor::Of<std::string>(std::move(shape), words));
+}
+
+}  // namespace lathe::nn

@@ -1,0 +1,166 @@
+#include "lathe/driver/model_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "lathe/frontend/onnx.h"
+#include "lathe/ir/text_format.h"
+#include "lathe/support/error.h"
+#include "lathe/support/file.h"
+#include "lathe/support/safetensors.h"
+#include "lathe/support/text.h"
+
+namespace lathe {
+
+namespace {
+
+[[noreturn]] void UnknownFormat(const std::string& path) {
+  throw Error(ErrorCode::kInvalidArgument, "model/format", "this is no kind of model file")
+      .At(path)
+      .Hint("models are ONNX files (.onnx) or Lathe text (.lathe)");
+}
+
+void CheckIsFile(const std::string& path) {
+  if (IsDirectory(path)) {
+    throw Error(ErrorCode::kIo, "io/directory", "this is a folder, not a model")
+        .At(path)
+        .Hint("name the model file in it");
+  }
+  if (!FileExists(path)) {
+    throw Error(ErrorCode::kNotFound, "io/open", "there is no such file")
+        .At(path)
+        .Hint("check the spelling, or give the full path");
+  }
+  if (!std::filesystem::is_regular_file(path)) {
+    throw Error(ErrorCode::kIo, "io/not-a-file", "this is a pipe or a device, not a file")
+        .At(path)
+        .Hint("write the model to a file first");
+  }
+}
+
+// Text is text up to the first keyword; an ONNX model starts with the field of its IR version.
+ModelFormat Sniff(const std::string& path) {
+  constexpr uint64_t kHead = 4096;
+  const auto buffer = Buffer::MapFile(path);
+  const size_t size = std::min<size_t>(buffer->size(), kHead);
+  const std::string_view head(reinterpret_cast<const char*>(buffer->data()), size);
+  const size_t first = head.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) UnknownFormat(path);
+  if (head.substr(first).starts_with("program") || head.substr(first).starts_with("//")) {
+    return ModelFormat::kText;
+  }
+  constexpr std::string_view kOnnxStarts("\x08\x12\x3a\x42", 4);
+  if (kOnnxStarts.find(head.front()) != std::string_view::npos) return ModelFormat::kOnnx;
+  UnknownFormat(path);
+}
+
+Tensor TakeWeight(const SafeTensors& file, std::string_view name, AnyTensorType type,
+                  const std::string& path) {
+  const Tensor* found = file.Find(name);
+  if (found == nullptr) {
+    std::vector<std::string> names;
+    for (const auto& [n, tensor] : file.tensors) names.push_back(n);
+    Error error(ErrorCode::kNotFound, "model/weights",
+                StrCat("there is no weight ", Quote(name), " in this file"));
+    error.At(path);
+    if (const std::string near = DidYouMean(name, names); !near.empty()) error.Hint(near);
+    throw std::move(error);
+  }
+  const Type have = VTensorType::Get(*type.context(), SymShape::FromConstants(found->shape()),
+                                     found->element_type());
+  if (!Compatible(have, type.AsValue())) {
+    throw Error(ErrorCode::kType, "model/weights",
+                StrCat("weight ", Quote(name), " is ", have.ToString(), ", the program reads ",
+                       type.ToString()))
+        .At(path);
+  }
+  return *found;
+}
+
+std::string_view ParameterName(const Operation& op) {
+  const auto name = op.attribute("name").dyn_cast<StrAttribute>();
+  return name ? name.value() : std::string_view();
+}
+
+// The parameters that the program reads and does not have yet.
+std::vector<Operation*> MissingParameters(const Program& program) {
+  std::vector<Operation*> missing;
+  std::vector<Block*> blocks = {program.block()};
+  while (!blocks.empty()) {
+    Block* block = blocks.back();
+    blocks.pop_back();
+    for (Operation& op : *block) {
+      for (Region& region : op.regions()) {
+        for (Block& inner : region) blocks.push_back(&inner);
+      }
+      if (op.name() != "builtin.get_parameter") continue;
+      if (program.parameters().Find(ParameterName(op)) == nullptr) missing.push_back(&op);
+    }
+  }
+  return missing;
+}
+
+Program LoadText(IrContext& context, const std::string& path) {
+  Program program = ParseProgramFile(context, path);
+  const std::vector<Operation*> missing = MissingParameters(program);
+  const std::string weights_path = WeightsPath(path);
+  if (missing.empty()) return program;
+  if (!FileExists(weights_path)) {
+    throw Error(ErrorCode::kNotFound, "model/weights",
+                StrCat("the program reads parameter ", Quote(ParameterName(*missing.front())),
+                       ", and there is no weight file beside it"))
+        .At(path)
+        .Hint(StrCat("put its weights into '", weights_path, "'"));
+  }
+  const SafeTensors file = ReadSafeTensors(weights_path);
+  for (Operation* op : missing) {
+    const auto name = op->attribute("name").dyn_cast<StrAttribute>();
+    const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
+    if (!name || !type || program.parameters().Find(name) != nullptr) continue;
+    program.parameters().Insert(name, {TakeWeight(file, name.value(), type, weights_path), false});
+  }
+  program.RefreshMutability();
+  return program;
+}
+
+void SaveText(const Program& program, const std::string& path) {
+  SafeTensors weights;
+  for (const auto& [name, variable] : program.parameters()) {
+    weights.tensors.emplace_back(name.value(), variable.data);
+  }
+  FileWriter writer(path);
+  PrintTo(program, {}, [&](std::string_view piece) { writer.Write(piece); });
+  if (!weights.tensors.empty()) WriteSafeTensors(WeightsPath(path), weights);
+  writer.Commit();
+}
+
+}  // namespace
+
+std::string WeightsPath(const std::string& path) { return path + ".weights.safetensors"; }
+
+ModelFormat DetectModelFormat(const std::string& path) {
+  const std::string extension = FileExtension(path);
+  if (extension == ".onnx") return ModelFormat::kOnnx;
+  if (extension == ".lathe") return ModelFormat::kText;
+  CheckIsFile(path);
+  return Sniff(path);
+}
+
+Program LoadModel(IrContext& context, const std::string& path) {
+  CheckIsFile(path);
+  return DetectModelFormat(path) == ModelFormat::kOnnx ? ImportOnnx(context, path)
+                                                       : LoadText(context, path);
+}
+
+void SaveModel(const Program& program, const std::string& path) {
+  const std::string extension = FileExtension(path);
+  if (extension == ".onnx") return ExportOnnx(program, path);
+  if (extension == ".lathe") return SaveText(program, path);
+  throw Error(ErrorCode::kInvalidArgument, "model/format",
+              StrCat("the extension ", Quote(extension), " names no format"))
+      .At(path)
+      .Hint("end the name in .onnx or .lathe");
+}
+
+}  // namespace lathe

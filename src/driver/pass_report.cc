@@ -1,0 +1,209 @@
+#include "lathe/driver/pass_report.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
+#include "lathe/support/file.h"
+#include "lathe/support/hash.h"
+#include "lathe/support/text.h"
+#include "src/driver/pass_report.h"
+
+namespace lathe {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// Longer texts of attributes and locations are cut.
+constexpr size_t kMaxText = 300;
+/// Tensors with more elements are shown by their type only.
+constexpr int64_t kMaxElements = 16;
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Numbers texts in order of first appearance.
+class Numbering {
+ public:
+  size_t Of(const std::string& text) {
+    const auto [at, is_new] = numbers_.try_emplace(text, numbers_.size());
+    if (is_new) texts_.push_back(&at->first);
+    return at->second;
+  }
+  const std::vector<const std::string*>& texts() const { return texts_; }
+
+ private:
+  std::unordered_map<std::string, size_t> numbers_;
+  std::vector<const std::string*> texts_;
+};
+
+std::string Cut(std::string text) {
+  if (text.size() <= kMaxText) return text;
+  size_t end = kMaxText;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + " ...";
+}
+
+std::string AttributeText(Attribute attribute) {
+  if (const auto tensor = attribute.dyn_cast<TensorAttribute>()) {
+    const Tensor& value = tensor.value();
+    if (value.num_elements() > kMaxElements && value.raw() != nullptr) {
+      return StrCat("tensor of ", value.num_elements(), " elements, ",
+                    HumanBytes(value.byte_size()), ", hash ",
+                    HashBytes(value.raw(), value.byte_size()) >> 32U);
+    }
+  }
+  return Cut(attribute.ToString());
+}
+
+std::string LocationText(Location location, IrContext& context) {
+  return location.is_unknown() ? "" : Cut(location.ToString(context));
+}
+
+}  // namespace
+
+struct PassReport::Impl {
+  /// What one op is apart from its place in the graph, as numbers of texts: name, location,
+  /// attributes, types of results, types of block arguments.
+  std::string RecordOf(const Operation* op);
+  Json Snapshot(const Program& program);
+  void Finish(const Pass& pass, Program& program, bool changed, const std::string& error);
+  Json ToJson() const;
+
+  std::string title;
+  double start = 0;
+  size_t num_ops = 0;  // of the last snapshot
+  Numbering strings, records;
+  std::vector<Json> graphs;
+  Json passes = Json::array();
+};
+
+std::string PassReport::Impl::RecordOf(const Operation* op) {
+  Json attributes = Json::array(), types = Json::array(), arguments = Json::array();
+  for (const NamedAttribute& a : op->attributes().entries()) {
+    attributes.push_back(strings.Of(std::string(a.name.value())));
+    attributes.push_back(strings.Of(AttributeText(a.value)));
+  }
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    types.push_back(strings.Of(op->result(i).type().ToString()));
+  }
+  for (Region& region : op->regions()) {
+    for (const Block& block : region) {
+      for (size_t i = 0; i < block.num_arguments(); ++i) {
+        arguments.push_back(strings.Of(block.argument(i).type().ToString()));
+      }
+    }
+  }
+  return Json{strings.Of(std::string(op->name())),
+              strings.Of(LocationText(op->location(), *op->context())), std::move(attributes),
+              std::move(types), std::move(arguments)}
+      .dump();
+}
+
+/// {n: record of each op in program order, i: operands of each as numbers of values, p: the op
+/// around each, or -1}. Values are numbered in order: results of an op, then its block arguments.
+Json PassReport::Impl::Snapshot(const Program& program) {
+  std::unordered_map<const Operation*, int64_t> ops;  // look-up only
+  std::unordered_map<Value, int64_t> values;
+  const auto define = [&](Value v) { values.emplace(v, static_cast<int64_t>(values.size())); };
+  Json nodes = Json::array(), inputs = Json::array(), parents = Json::array();
+  bool nested = false;
+  for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+    const auto parent = ops.find(op->parent_op());
+    parents.push_back(parent == ops.end() ? -1 : parent->second);
+    nested |= parent != ops.end();
+    ops.emplace(op, static_cast<int64_t>(ops.size()));
+    nodes.push_back(records.Of(RecordOf(op)));
+    for (size_t i = 0; i < op->num_results(); ++i) define(op->result(i));
+    for (Region& region : op->regions()) {
+      for (const Block& block : region) {
+        for (size_t i = 0; i < block.num_arguments(); ++i) define(block.argument(i));
+      }
+    }
+    Json operands = Json::array();
+    for (const detail::OpOperandImpl& o : op->operands()) {
+      const auto at = o.value == nullptr ? values.end() : values.find(Value(o.value));
+      operands.push_back(at == values.end() ? -1 : at->second);
+    }
+    inputs.push_back(std::move(operands));
+  }
+  num_ops = ops.size();
+  Json graph{{"n", std::move(nodes)}, {"i", std::move(inputs)}};
+  if (nested) graph["p"] = std::move(parents);
+  return graph;
+}
+
+void PassReport::Impl::Finish(const Pass& pass, Program& program, bool changed,
+                              const std::string& error) {
+  const double seconds = Now() - start;
+  const size_t ops_before = num_ops, before = graphs.size() - 1;
+  if (changed) {
+    Json after = Snapshot(program);
+    if (after != graphs.back()) graphs.push_back(std::move(after));
+  }
+  Json statistics = Json::object();
+  for (const auto& [name, count] : pass.statistics()) {
+    if (count != 0) statistics[name] = count;
+  }
+  passes.push_back({{"name", pass.name()},
+                    {"text", pass.ToText()},
+                    {"ms", static_cast<double>(static_cast<int64_t>(seconds * 1e6)) / 1e3},
+                    {"before", before},
+                    {"after", graphs.size() - 1},
+                    {"ops", {ops_before, num_ops}},
+                    {"stats", std::move(statistics)}});
+  if (!error.empty()) passes.back()["error"] = error;
+}
+
+Json PassReport::Impl::ToJson() const {
+  Json data{{"title", title}, {"passes", passes}, {"graphs", graphs}};
+  Json& texts = data["strings"] = Json::array();
+  for (const std::string* text : strings.texts()) texts.push_back(*text);
+  Json& all = data["records"] = Json::array();
+  for (const std::string* text : records.texts()) all.push_back(Json::parse(*text));
+  return data;
+}
+
+PassReport::PassReport(std::string title) : impl_(std::make_unique<Impl>()) {
+  impl_->title = std::move(title);
+}
+PassReport::~PassReport() = default;
+
+void PassReport::BeforePass(const Pass&, Program& program) {
+  if (impl_->graphs.empty()) impl_->graphs.push_back(impl_->Snapshot(program));
+  impl_->start = Now();
+}
+
+void PassReport::AfterPass(const Pass& pass, Program& program) {
+  impl_->Finish(pass, program, pass.changed(), "");
+}
+
+void PassReport::AfterFailure(const Pass& pass, Program& program, const Error& error) {
+  impl_->Finish(pass, program, true, error.message());
+}
+
+/// Inside a script element `</` and `<!` would end or change it; JSON has another way to write '<'.
+std::string PassReport::ToHtml() const {
+  const ReportPage page = GetReportPage();
+  std::string html(page.before);
+  for (const char c : impl_->ToJson().dump(-1, ' ', false, Json::error_handler_t::replace)) {
+    if (c == '<') {
+      html += "\\u003c";
+    } else {
+      html += c;
+    }
+  }
+  html += page.after;
+  return html;
+}
+
+void PassReport::Write(const std::string& folder) const {
+  MakeDirectory(folder);
+  WriteFile(folder + "/report.html", ToHtml());
+}
+
+}  // namespace lathe

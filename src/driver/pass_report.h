@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string_view>
+
+namespace lathe {
+
+/// The page of a report around its data: what comes before the JSON text, and what comes after.
+struct ReportPage {
+  std::string_view before;
+  std::string_view after;
+};
+ReportPage GetReportPage();
+
+}  // namespace lathe

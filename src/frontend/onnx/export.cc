@@ -1,0 +1,330 @@
+#include <algorithm>
+
+#include "lathe/ir/op_def.h"
+#include "lathe/ir/traits.h"
+#include "lathe/support/error.h"
+#include "lathe/support/file.h"
+#include "lathe/support/text.h"
+#include "src/frontend/onnx/exporter.h"
+#include "src/frontend/onnx/op_table.h"
+#include "src/frontend/onnx/tensor_codec.h"
+
+namespace lathe::onnx {
+
+namespace {
+
+// Small enough that a model of nothing but such parameters stays readable as one file.
+constexpr uint64_t kSmallParameter = 1024;
+// Below protobuf's 2 GiB, with room for the graph.
+constexpr uint64_t kMaxInside = uint64_t{1} << 30;
+constexpr uint64_t kDataAlignment = 4096;
+// Sets older than this lack the meaning that our ops follow by default.
+constexpr int kOldestExportOpset = 18;
+
+std::string_view NameAttr(const Operation& op) {
+  const auto name = op.attribute("name").dyn_cast<StrAttribute>();
+  return name ? name.value() : std::string_view();
+}
+
+// IR versions that first came with an operator set.
+int64_t IrVersionFor(int64_t opset) {
+  constexpr std::pair<int64_t, int64_t> kVersions[] = {{18, 8},  {20, 9},  {22, 10},
+                                                       {23, 11}, {24, 12}, {27, 13}};
+  for (const auto& [newest, version] : kVersions) {
+    if (opset <= newest) return version;
+  }
+  return kNewestOnnxIrVersion;
+}
+
+}  // namespace
+
+Exporter::Exporter(const Program& program, const OnnxExportOptions& options)
+    : program_(program), options_(options) {}
+
+Text Exporter::Keep(std::string text) { return kept_.emplace_back(std::move(text)); }
+
+Text Exporter::FreshName() {
+  for (;;) {
+    std::string name = StrCat("v", next_name_++);
+    if (taken_.insert(name).second) return Keep(std::move(name));
+  }
+}
+
+Text Exporter::NameOf(Value value) {
+  if (!value) return {};
+  auto [entry, added] = names_.try_emplace(value);
+  if (added) entry->second = FreshName();
+  return entry->second;
+}
+
+// Inputs, parameters and outputs keep their names; everything else goes around them.
+void Exporter::ReserveNames() {
+  for (const Operation* feed : program_.feeds()) taken_.emplace(NameAttr(*feed));
+  for (const auto& [name, variable] : program_.parameters()) taken_.emplace(name.value());
+  for (const Operation* fetch : program_.fetches()) {
+    const bool fresh = taken_.emplace(NameAttr(*fetch)).second;
+    const Value value = fetch->operand(0);
+    const Operation* maker = value.defining_op();
+    const bool direct = fresh && maker != nullptr && maker->block() == program_.block() &&
+                        maker->num_operands() + maker->num_regions() > 0;
+    if (direct) names_.try_emplace(value, NameAttr(*fetch));
+  }
+}
+
+void Exporter::Refuse(const Operation* op, std::string_view why) {
+  Error error(ErrorCode::kUnsupported, "onnx/export", StrCat(op->name(), " ", why));
+  error.At(op->Describe());
+  refusals_.push_back(std::move(error));
+}
+
+TypeMsg Exporter::ConvertType(Type type) const {
+  TypeMsg message;
+  if (type.isa<AnyTensorType>()) {
+    const auto tensor = type.cast<AnyTensorType>();
+    message.kind = TypeMsg::kTensor;
+    message.elem_type = static_cast<int32_t>(tensor.element());
+    message.has_shape = tensor.has_rank();
+    for (const Dim& dim : tensor.dims()) message.dims.push_back(ConvertDim(dim));
+    return message;
+  }
+  if (!type.isa<ContainerType>()) return message;
+  const auto elements = type.cast<ContainerType>().elements();
+  message.kind = type.isa<ListType>()       ? TypeMsg::kSequence
+                 : type.isa<OptionalType>() ? TypeMsg::kOptional
+                 : type.isa<DictType>()     ? TypeMsg::kMap
+                                            : TypeMsg::kNone;
+  if (message.kind == TypeMsg::kMap) {
+    message.elem_type = static_cast<int32_t>(elements[0].cast<ElemType>().element());
+  }
+  message.inner = std::make_shared<TypeMsg>(ConvertType(elements.back()));
+  return message;
+}
+
+DimMsg Exporter::ConvertDim(const Dim& dim) const {
+  DimMsg message;
+  if (dim.is_constant()) {
+    message.has_value = true;
+    message.value = dim.value();
+  } else if (dim.is_symbol()) {
+    message.param = kept_.emplace_back(dim.symbol_name());
+  } else if (!dim.is_unknown()) {
+    message.param = kept_.emplace_back(dim.ToString());
+  }
+  return message;
+}
+
+void Exporter::ExportFeed(Operation* op, GraphMsg& graph) {
+  names_[op->result(0)] = NameAttr(*op);
+  graph.inputs.push_back({NameAttr(*op), ConvertType(op->result(0).type())});
+}
+
+void Exporter::ExportParameter(Operation* op) {
+  const Text name = NameAttr(*op);
+  names_[op->result(0)] = name;
+  if (exported_.count(name) != 0) return;
+  const Variable* variable = program_.parameters().Find(name);
+  if (variable == nullptr) return Refuse(op, StrCat("reads ", Quote(name), ", which has no data"));
+  exported_.insert(name);
+  initializers_.push_back(EncodeTensor(variable->data, name));
+}
+
+void Exporter::AddIdentity(GraphMsg& graph, Value value, Text output) {
+  NodeMsg node;
+  node.op_type = "Identity";
+  node.inputs = {NameOf(value)};
+  node.outputs = {output};
+  graph.nodes.push_back(std::move(node));
+}
+
+void Exporter::ExportFetch(Operation* op, GraphMsg& graph) {
+  const Text name = NameAttr(*op);
+  const Value value = op->operand(0);
+  graph.outputs.push_back({name, ConvertType(value.type())});
+  if (NameOf(value) != name) AddIdentity(graph, value, name);
+}
+
+void Exporter::ExportConstant(Operation* op, GraphMsg& graph) {
+  const auto value = op->attribute("value").dyn_cast<TensorAttribute>();
+  if (!value) return Refuse(op, "has no tensor");
+  AttributeMsg a;
+  a.name = "value";
+  a.type = AttrType::kTensor;
+  a.tensors.push_back(std::make_shared<TensorMsg>(EncodeTensor(value.value(), {})));
+  NodeMsg node;
+  node.op_type = "Constant";
+  node.outputs = {NameOf(op->result(0))};
+  node.attributes.push_back(std::move(a));
+  graph.nodes.push_back(std::move(node));
+}
+
+// Outputs of a graph must be made in it, each once.
+void Exporter::ExportYield(Operation* op, GraphMsg& graph) {
+  std::set<Text> seen;
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    const Value value = op->operand(i);
+    Text name = NameOf(value);
+    const Operation* maker = value.defining_op();
+    const bool inside =
+        maker != nullptr && maker->block() == op->block() && maker->name() != kGetParameter;
+    if (!inside || !seen.insert(name).second) {
+      name = FreshName();
+      AddIdentity(graph, value, name);
+    }
+    graph.outputs.push_back({name, ConvertType(value.type())});
+  }
+}
+
+GraphMsg Exporter::ExportRegion(Region& region) {
+  GraphMsg graph;
+  graph.name = "body";
+  Block* block = region.front();
+  for (size_t i = 0; block != nullptr && i < block->num_arguments(); ++i) {
+    const Value argument = block->argument(i);
+    graph.inputs.push_back({NameOf(argument), ConvertType(argument.type())});
+  }
+  if (block != nullptr) ExportBlock(*block, graph);
+  return graph;
+}
+
+// Ops that come from one node share its name; onnxruntime wants every node to have its own.
+Text Exporter::NodeName(std::string_view name) {
+  if (node_names_.insert(name).second) return name;
+  for (int64_t i = next_suffix_[name] + 1;; ++i) {
+    const Text unique = Keep(StrCat(name, "/", i));
+    if (!node_names_.insert(unique).second) continue;
+    next_suffix_[name] = i;
+    return unique;
+  }
+}
+
+void Exporter::ExportOp(Operation* op, GraphMsg& graph) {
+  const OpDef* def = op->info().def();
+  if (def == nullptr || def->onnx_name == nullptr || op->HasTrait<Inplace>()) {
+    return Refuse(op, "has no ONNX counterpart");
+  }
+  NodeMsg node;
+  const std::string_view domain = def->onnx_domain == nullptr ? "" : def->onnx_domain;
+  node.op_type = def->onnx_name;
+  node.domain = NormalDomain(domain);
+  if (op->location().is_name()) node.name = NodeName(op->location().name());
+  for (size_t i = 0; i < op->num_operands(); ++i) node.inputs.push_back(NameOf(op->operand(i)));
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    const bool absent = op->result(i).type().isa<NoneType>();
+    node.outputs.push_back(absent ? Text() : NameOf(op->result(i)));
+  }
+  ExportAttributes(op, node, graph);
+  int& opset = opsets_.try_emplace(node.domain, 0).first->second;
+  opset = std::max(opset, OpsetNeeded(op, node));
+  for (size_t i = 0; i < op->num_regions(); ++i) {
+    AttributeMsg a;
+    a.name = RegionAttribute(def->regions[i].name);
+    a.type = AttrType::kGraph;
+    a.graphs.push_back(std::make_shared<GraphMsg>(ExportRegion(op->region(i))));
+    node.attributes.push_back(std::move(a));
+  }
+  graph.nodes.push_back(std::move(node));
+}
+
+void Exporter::ExportBlock(Block& block, GraphMsg& graph) {
+  LATHE_CHECK(depth_ >= 0);
+  if (++depth_ > kMaxRegionDepth) {
+    throw Error(ErrorCode::kLimit, "onnx/nesting",
+                StrCat("regions are nested deeper than ", kMaxRegionDepth));
+  }
+  for (Operation& op : block) {
+    const auto handler = Handlers().find(op.name());
+    if (handler == Handlers().end()) {
+      ExportOp(&op, graph);
+    } else {
+      (this->*handler->second)(&op, graph);
+    }
+  }
+  --depth_;
+}
+
+const Exporter::HandlerTable& Exporter::Handlers() {
+  static const HandlerTable table = {
+      {"nn.feed", &Exporter::ExportFeed},
+      {"nn.fetch", &Exporter::ExportFetch},
+      {kGetParameter, &Exporter::ExportParameterOp},
+      {"builtin.constant", &Exporter::ExportConstant},
+      {"cf.yield", &Exporter::ExportYield},
+  };
+  return table;
+}
+
+ModelMsg Exporter::Run() {
+  ReserveNames();
+  ModelMsg model;
+  model.has_graph = true;
+  model.graph.name = "main";
+  model.producer_name = options_.producer;
+  ExportBlock(*program_.block(), model.graph);
+  if (!refusals_.empty()) {
+    Error first = std::move(refusals_.front());
+    first.others.assign(std::make_move_iterator(refusals_.begin() + 1),
+                        std::make_move_iterator(refusals_.end()));
+    throw std::move(first);
+  }
+  model.graph.initializers = std::move(initializers_);
+  opsets_.try_emplace(Text(), kOldestExportOpset);
+  for (auto& [domain, version] : opsets_) {
+    if (domain.empty()) version = std::max(version, kOldestExportOpset);
+    model.opsets.push_back({domain, version});
+  }
+  model.ir_version = IrVersionFor(opsets_.at(Text()));
+  return model;
+}
+
+uint64_t Exporter::ExternalThreshold(const ModelMsg& model) const {
+  uint64_t total = 0;
+  for (const TensorMsg& t : model.graph.initializers) total += t.raw_data.size();
+  const bool too_large = total > kMaxInside;
+  return too_large ? std::min(options_.external_data_threshold, kSmallParameter)
+                   : options_.external_data_threshold;
+}
+
+void Exporter::MoveOutside(ModelMsg& model, const std::string& path) {
+  const uint64_t threshold = ExternalThreshold(model);
+  const auto outside = [&](const TensorMsg& t) {
+    return t.has_raw && !t.raw_data.empty() && t.raw_data.size() >= threshold;
+  };
+  auto& tensors = model.graph.initializers;
+  if (std::none_of(tensors.begin(), tensors.end(), outside)) return;
+  const size_t slash = path.rfind('/');
+  const Text location = Keep(path.substr(slash == std::string::npos ? 0 : slash + 1) + ".data");
+  FileWriter writer(path + ".data");
+  uint64_t at = 0;
+  for (TensorMsg& t : tensors) {
+    if (!outside(t)) continue;
+    const uint64_t padding = (kDataAlignment - at % kDataAlignment) % kDataAlignment;
+    writer.Write(std::string(padding, '\0'));
+    at += padding;
+    writer.Write(t.raw_data);
+    t.external_data = {{"location", location},
+                       {"offset", Keep(std::to_string(at))},
+                       {"length", Keep(std::to_string(t.raw_data.size()))}};
+    at += t.raw_data.size();
+    t.external = true;
+    t.has_raw = false;
+  }
+  writer.Commit();
+}
+
+}  // namespace lathe::onnx
+
+namespace lathe {
+
+std::string SerializeOnnx(const Program& program, const OnnxExportOptions& options) {
+  onnx::Exporter exporter(program, options);
+  return onnx::Serialize(exporter.Run());
+}
+
+void ExportOnnx(const Program& program, const std::string& path, const OnnxExportOptions& options) {
+  onnx::Exporter exporter(program, options);
+  onnx::ModelMsg model = exporter.Run();
+  exporter.MoveOutside(model, path);
+  WriteFile(path, onnx::Serialize(model));
+}
+
+}  // namespace lathe

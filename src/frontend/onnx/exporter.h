@@ -1,0 +1,78 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "lathe/frontend/onnx.h"
+#include "lathe/support/error.h"
+#include "src/frontend/onnx/messages.h"
+
+namespace lathe::onnx {
+
+/// Turns one program into messages; their views live as long as the exporter and the program.
+class Exporter {
+ public:
+  Exporter(const Program& program, const OnnxExportOptions& options);
+  ModelMsg Run();
+  /// Writes large parameters to `<path>.data` and makes `model` refer to them.
+  void MoveOutside(ModelMsg& model, const std::string& path);
+
+ private:
+  using Handler = void (Exporter::*)(Operation*, GraphMsg&);
+  using HandlerTable = std::map<std::string_view, Handler>;
+  static constexpr std::string_view kGetParameter = "builtin.get_parameter";
+  static constexpr int kMaxRegionDepth = 100;
+
+  /// Ops of the language itself; all others go by the ONNX name in their declaration.
+  static const HandlerTable& Handlers();
+  void ExportBlock(Block& block, GraphMsg& graph);
+  GraphMsg ExportRegion(Region& region);
+  void ExportOp(Operation* op, GraphMsg& graph);
+  void ExportFeed(Operation* op, GraphMsg& graph);
+  void ExportFetch(Operation* op, GraphMsg& graph);
+  void ExportParameter(Operation* op);
+  void ExportParameterOp(Operation* op, GraphMsg&) { ExportParameter(op); }
+  void ExportConstant(Operation* op, GraphMsg& graph);
+  void ExportYield(Operation* op, GraphMsg& graph);
+  void AddIdentity(GraphMsg& graph, Value value, Text output);
+
+  // ---- export_attribute.cc ----
+  /// The oldest set in which the node, with its attributes, has this meaning.
+  static int OpsetNeeded(const Operation* op, const NodeMsg& node);
+  void ExportAttributes(Operation* op, NodeMsg& node, GraphMsg& graph);
+  bool ConvertAttribute(Attribute value, const AttrDef& def, AttributeMsg& out);
+  /// Transposed operands of a matrix product become Transpose nodes.
+  void ExportTranspose(Operation* op, NodeMsg& node, size_t input, GraphMsg& graph);
+  static Text RegionAttribute(std::string_view region);
+
+  void ReserveNames();
+  Text NameOf(Value value);
+  Text FreshName();
+  Text NodeName(std::string_view name);
+  Text Keep(std::string text);
+  TypeMsg ConvertType(Type type) const;
+  DimMsg ConvertDim(const Dim& dim) const;
+  void Refuse(const Operation* op, std::string_view why);
+  uint64_t ExternalThreshold(const ModelMsg& model) const;
+
+  const Program& program_;
+  OnnxExportOptions options_;
+  std::unordered_map<Value, Text> names_;
+  std::set<std::string, std::less<>> taken_;
+  std::set<Text> exported_;
+  std::vector<TensorMsg> initializers_;
+  std::map<Text, int> opsets_;
+  std::set<Text> node_names_;
+  std::map<Text, int64_t> next_suffix_;
+  std::vector<Error> refusals_;
+  mutable std::deque<std::string> kept_;
+  int64_t next_name_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace lathe::onnx

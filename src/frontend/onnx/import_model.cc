@@ -1,0 +1,253 @@
+#include <utility>
+
+#include "lathe/support/error.h"
+#include "lathe/support/text.h"
+#include "src/frontend/onnx/importer.h"
+
+namespace lathe::onnx {
+
+namespace {
+
+constexpr int64_t kFirstIrVersionWithOpsets = 3;
+
+std::string FunctionName(Text domain, Text name, Text overload) {
+  return StrCat(NormalDomain(domain), "\n", name, "\n", overload);
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+const Value* Scope::Find(Text name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
+    const auto found = scope->values.find(name);
+    if (found != scope->values.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+bool Scope::IsAbsent(Text name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
+    if (scope->absent.count(name) != 0) return true;
+    if (scope->values.count(name) != 0) return false;
+  }
+  return false;
+}
+
+Importer::Importer(IrContext& context, const ModelMsg& model, Source source, std::string file,
+                   const OnnxImportOptions& options)
+    : context_(context),
+      model_(model),
+      source_(std::move(source)),
+      file_(std::move(file)),
+      options_(options),
+      table_(context),
+      program_(context),
+      builder_(Builder::AtEnd(program_.block())),
+      facts_(&program_.parameters()) {}
+
+void Importer::CheckModel() {
+  if (!model_.has_graph) {
+    Fail(ErrorCode::kParse, "onnx/no-graph", "the file holds no graph",
+         "is it an ONNX model? Data files (input_0.pb) are no models");
+  }
+  if (model_.ir_version > kNewestOnnxIrVersion) {
+    Fail(ErrorCode::kUnsupported, "onnx/ir-version",
+         StrCat("IR version ", model_.ir_version, " is newer than ", kNewestOnnxIrVersion,
+                ", the newest that is understood"),
+         "export the model for an older IR version");
+  }
+  if (model_.opsets.empty() && model_.ir_version >= kFirstIrVersionWithOpsets) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/opset", "the model imports no operator set",
+         "opset_import must name the version of each domain that is used");
+  }
+}
+
+void Importer::ReadOpsets(const std::vector<OpsetMsg>& opsets, Frame& frame,
+                          std::string_view where) {
+  for (const OpsetMsg& opset : opsets) {
+    const Text domain = NormalDomain(opset.domain);
+    const std::string name(domain.empty() ? Text("ai.onnx") : domain);
+    if (opset.version < 1) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/opset",
+           StrCat(where, " imports version ", opset.version, " of ", name));
+    }
+    if (domain.empty() && opset.version > kNewestOnnxOpset) {
+      Fail(ErrorCode::kUnsupported, "onnx/opset",
+           StrCat(where, " uses opset ", opset.version, "; the newest that is understood is ",
+                  kNewestOnnxOpset),
+           StrCat("export it for opset ", kNewestOnnxOpset, " or older"));
+    }
+    const auto [entry, added] = frame.opsets.try_emplace(domain, opset.version);
+    if (!added && entry->second != opset.version) {
+      Fail(
+          ErrorCode::kInvalidArgument, "onnx/opset",
+          StrCat(where, " imports ", name, " in versions ", entry->second, " and ", opset.version));
+    }
+  }
+}
+
+void Importer::IndexFunctions() {
+  for (const FunctionMsg& f : model_.functions) {
+    const auto [entry, added] = functions_.emplace(FunctionName(f.domain, f.name, f.overload), &f);
+    if (!added) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/duplicate-name",
+           StrCat("function ", Shown(QualifiedName(f.domain, f.name)), " is defined twice"));
+    }
+  }
+}
+
+const FunctionMsg* Importer::FindFunction(const NodeMsg& node) const {
+  if (functions_.empty()) return nullptr;
+  const auto found = functions_.find(FunctionName(node.domain, node.op_type, node.overload));
+  return found == functions_.end() ? nullptr : found->second;
+}
+
+void Importer::Define(Scope& scope, Text name, Value value, std::string_view what) {
+  if (scope.values.emplace(name, value).second) return;
+  Fail(ErrorCode::kInvalidArgument, "onnx/duplicate-name",
+       StrCat(what, " ", Shown(name), " has a name that is already taken in this graph"),
+       "every value of a graph needs a name of its own");
+}
+
+Value Importer::MakeParameter(Text name, Tensor data) {
+  const StrAttribute unique = program_.parameters().FreshName(context_, name);
+  const Type type =
+      VTensorType::Get(context_, SymShape::FromConstants(data.shape()), data.element_type());
+  program_.parameters().Insert(unique, Variable{std::move(data), false});
+  const NamedAttribute attributes[] = {builder_.Named("name", unique)};
+  Operation* op = builder_.Create("builtin.get_parameter", {}, attributes, {&type, 1});
+  facts_.Visit(op);
+  return op->result(0);
+}
+
+Value Importer::MakeConstant(const Tensor& value) {
+  const Type type =
+      VTensorType::Get(context_, SymShape::FromConstants(value.shape()), value.element_type());
+  const NamedAttribute attributes[] = {builder_.Named("value", builder_.Attr(value))};
+  Operation* op = builder_.Create("builtin.constant", {}, attributes, {&type, 1});
+  facts_.Visit(op);
+  return op->result(0);
+}
+
+void Importer::ImportInitializers(const GraphMsg& graph, Scope& scope) {
+  for (const TensorMsg& tensor : graph.initializers) {
+    where_ = StrCat("initializer ", Shown(tensor.name));
+    builder_.set_location(Location::Name(context_, tensor.name));
+    Define(scope, tensor.name, MakeParameter(tensor.name, DecodeTensor(tensor, source_)),
+           "initializer");
+  }
+  for (const SparseTensorMsg& sparse : graph.sparse_initializers) {
+    const Text name = sparse.values.name;
+    where_ = StrCat("initializer ", Shown(name));
+    builder_.set_location(Location::Name(context_, name));
+    Define(scope, name, MakeParameter(name, DecodeSparse(sparse, source_)), "initializer");
+  }
+  where_.clear();
+}
+
+void Importer::ImportFeeds(const GraphMsg& graph, Scope& scope) {
+  std::unordered_set<Text> seen;
+  for (const ValueInfoMsg& input : graph.inputs) {
+    if (!seen.insert(input.name).second || input.name.empty()) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/duplicate-name",
+           StrCat("graph input ", Shown(input.name), " is listed twice or has no name"));
+    }
+    // Old files list the initializers among the inputs.
+    if (scope.values.count(input.name) != 0) continue;
+    const Type type = ConvertType(input.type, input.name);
+    const NamedAttribute attributes[] = {builder_.Named("name", builder_.Attr(input.name))};
+    builder_.set_location(Location::Name(context_, input.name));
+    Operation* op = builder_.Create("nn.feed", {}, attributes, {&type, 1});
+    Define(scope, input.name, op->result(0), "graph input");
+  }
+}
+
+// A loop that starts from an optional may end with one where the file promises what is in it.
+Value Importer::Unwrapped(Value value, const TypeMsg& declared) {
+  const bool promised = declared.kind != TypeMsg::kNone && declared.kind != TypeMsg::kOptional;
+  const OpInfo unwrap = table_.Find("", "OptionalGetElement");
+  if (!promised || !unwrap || !value.type().isa<OptionalType>()) return value;
+  const Type type = value.type().cast<OptionalType>().elements()[0];
+  Operation* op = builder_.Create(unwrap, {&value, 1}, {}, {&type, 1});
+  facts_.Visit(op);
+  return op->result(0);
+}
+
+void Importer::ImportFetches(const GraphMsg& graph, const Scope& scope) {
+  std::unordered_set<Text> seen;
+  for (const ValueInfoMsg& output : graph.outputs) {
+    if (!seen.insert(output.name).second) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/duplicate-name",
+           StrCat("graph output ", Shown(output.name), " is listed twice"));
+    }
+    const Value* value = scope.Find(output.name);
+    if (value == nullptr) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/undefined-input",
+           StrCat("graph output ", Shown(output.name), " is made by no node"));
+    }
+    if (!*value) continue;
+    const Value given = Unwrapped(*value, output.type);
+    const NamedAttribute attributes[] = {builder_.Named("name", builder_.Attr(output.name))};
+    builder_.set_location(Location::Name(context_, output.name));
+    builder_.Create("nn.fetch", {&given, 1}, attributes);
+  }
+}
+
+void Importer::ThrowRefusals() {
+  if (refusals_.empty()) return;
+  Error first = std::move(refusals_.front());
+  for (size_t i = 1; i < refusals_.size(); ++i) first.others.push_back(std::move(refusals_[i]));
+  throw first;
+}
+
+Text Importer::FreshName(std::string_view hint) {
+  // A NUL can stand in no name of a file that a person wrote, and hides nothing if it does.
+  return Keep(StrCat(hint, std::string_view("\0#", 2), fresh_names_++));
+}
+
+Program Importer::Run() {
+  CheckModel();
+  Frame frame;
+  ReadOpsets(model_.opsets, frame, "the model");
+  if (model_.opsets.empty()) frame.opsets.emplace(Text(), 1);
+  IndexFunctions();
+  Scope scope;
+  for (const ValueInfoMsg& info : model_.graph.value_infos) {
+    scope.declared.emplace(info.name, &info.type);
+  }
+  for (const ValueInfoMsg& info : model_.graph.outputs) {
+    scope.declared.emplace(info.name, &info.type);
+  }
+  ImportInitializers(model_.graph, scope);
+  ImportFeeds(model_.graph, scope);
+  ImportNodes(model_.graph.nodes, scope, frame);
+  where_.clear();
+  if (refusals_.empty()) ImportFetches(model_.graph, scope);
+  ThrowRefusals();
+  return std::move(program_);
+}
+
+}  // namespace lathe::onnx
+
+namespace lathe {
+
+Program ImportOnnx(IrContext& context, std::shared_ptr<Buffer> buffer, const std::string& name,
+                   const std::string& folder, const OnnxImportOptions& options) {
+  const std::string_view bytes(reinterpret_cast<const char*>(buffer->data()), buffer->size());
+  const onnx::ModelMsg model = onnx::ParseModel(bytes, name);
+  onnx::ExternalFiles external(folder);
+  return onnx::Importer(context, model, {std::move(buffer), &external}, name, options).Run();
+}
+
+Program ImportOnnx(IrContext& context, const std::string& path, const OnnxImportOptions& options) {
+  const size_t slash = path.rfind('/');
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  return ImportOnnx(context, Buffer::MapFile(path), name, onnx::FolderOf(path), options);
+}
+
+}  // namespace lathe

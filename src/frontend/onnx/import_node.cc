@@ -1,0 +1,367 @@
+#include <algorithm>
+
+#include "lathe/ir/op_def.h"
+#include "lathe/support/error.h"
+#include "lathe/support/text.h"
+#include "src/frontend/onnx/importer.h"
+#include "src/frontend/onnx/upgrade.h"
+
+namespace lathe::onnx {
+
+/// Gives upgrade rules their view of the importer.
+class NodeUpgrader : public UpgradeContext {
+ public:
+  NodeUpgrader(Importer& importer, NodeMsg& at, Scope& scope, const Frame& frame)
+      : UpgradeContext(at), importer_(importer), scope_(scope), frame_(frame) {}
+
+  Type InputType(size_t i) override {
+    return HasInput(i) ? importer_.Lookup(node.inputs[i], node, scope_).type() : Type();
+  }
+  const Tensor* Constant(size_t i) override {
+    if (!HasInput(i)) return nullptr;
+    return importer_.facts_.Constant(importer_.Lookup(node.inputs[i], node, scope_));
+  }
+  Text AddConstant(const Tensor& value) override {
+    const Text name = FreshName("constant");
+    scope_.values.emplace(name, importer_.MakeConstant(value));
+    return name;
+  }
+  Text Emit(NodeMsg added) override {
+    added.name = node.name;
+    added.outputs = {FreshName(added.op_type)};
+    importer_.ImportCurrent(added, scope_, frame_);
+    return added.outputs[0];
+  }
+  void EmitAfter(NodeMsg added) override {
+    added.name = node.name;
+    after_.push_back(std::move(added));
+  }
+  Text FreshName(std::string_view hint) override { return importer_.FreshName(hint); }
+  Text Keep(std::string text) override { return importer_.Keep(std::move(text)); }
+  void Refuse(std::string_view why) override {
+    importer_.Fail(ErrorCode::kUnsupported, "onnx/upgrade",
+                   StrCat(Operator(node), " of opset ", importer_.OpsetOf(node, frame_), ": ", why),
+                   "convert the model to a newer opset (onnx.version_converter)");
+  }
+  const std::vector<NodeMsg>& after() const { return after_; }
+
+ private:
+  Importer& importer_;
+  Scope& scope_;
+  const Frame& frame_;
+  std::vector<NodeMsg> after_;
+};
+
+std::string Operator(const NodeMsg& node) {
+  return IsBareIdentifier(node.op_type) && node.op_type.size() < 100 ? std::string(node.op_type)
+                                                                     : Shown(node.op_type);
+}
+
+std::string Importer::NodeName(const NodeMsg& node, const Frame& frame) const {
+  // Longer names serve nobody, and would fill every message.
+  constexpr size_t kLongest = 400;
+  if (!node.name.empty()) return StrCat(frame.prefix, node.name.substr(0, kLongest));
+  const Text output = node.outputs.empty() ? Text() : node.outputs[0];
+  return StrCat(frame.prefix, node.op_type.substr(0, kLongest), ":",
+                output.substr(0, std::min(kLongest, output.find('\0'))));
+}
+
+int64_t Importer::OpsetOf(const NodeMsg& node, const Frame& frame) const {
+  const auto found = frame.opsets.find(NormalDomain(node.domain));
+  if (found != frame.opsets.end()) return found->second;
+  // Functions may leave the sets that the model imports to it.
+  return frame.caller == nullptr ? 0 : OpsetOf(node, *frame.caller);
+}
+
+Value Importer::Lookup(Text name, const NodeMsg& node, const Scope& scope) const {
+  const Value* value = scope.Find(name);
+  if (value != nullptr) return *value;
+  Fail(
+      ErrorCode::kInvalidArgument, "onnx/undefined-input",
+      StrCat(Operator(node), ": input ", Shown(name), " is made by no node and is no graph input"));
+}
+
+NodeMsg Importer::Resolve(const NodeMsg& node, const Scope& scope, const Frame& frame) const {
+  NodeMsg resolved = node;
+  for (Text& input : resolved.inputs) {
+    if (scope.IsAbsent(input)) input = Text();
+  }
+  resolved.attributes.clear();
+  for (const AttributeMsg& a : node.attributes) {
+    if (a.ref_attr_name.empty()) {
+      resolved.attributes.push_back(a);
+      continue;
+    }
+    if (frame.call == nullptr) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/attribute",
+           StrCat(node.op_type, ": attribute '", a.name, "' refers to ", Quote(a.ref_attr_name),
+                  " of a function, but the node is not in one"));
+    }
+    const AttributeMsg* given = frame.call->Find(a.ref_attr_name);
+    if (given == nullptr && frame.function != nullptr) {
+      for (const AttributeMsg& d : frame.function->default_attributes) {
+        if (d.name == a.ref_attr_name) given = &d;
+      }
+    }
+    // Absent in the call: absent here.
+    if (given == nullptr) continue;
+    resolved.attributes.push_back(*given);
+    resolved.attributes.back().name = a.name;
+    resolved.attributes.back().ref_attr_name = Text();
+  }
+  return resolved;
+}
+
+void Importer::ImportNodes(const std::vector<NodeMsg>& nodes, Scope& scope, const Frame& frame) {
+  scope.values.reserve(scope.values.size() + nodes.size());
+  for (const NodeMsg* node : InDependencyOrder(nodes)) ImportNode(*node, scope, frame);
+}
+
+void Importer::ImportNode(const NodeMsg& node, Scope& scope, const Frame& frame) {
+  const std::string name = NodeName(node, frame);
+  where_ = StrCat("node ", Shown(name));
+  builder_.set_location(Location::Name(context_, name));
+  if (frame.function != nullptr && ++inlined_nodes_ > options_.max_inlined_nodes) {
+    Fail(ErrorCode::kLimit, "onnx/function-size",
+         StrCat("inlining local functions makes more than ", options_.max_inlined_nodes, " nodes"));
+  }
+  if (frame.function != nullptr) {
+    return ImportUpgraded(Resolve(node, scope, frame), scope, frame);
+  }
+  for (const AttributeMsg& a : node.attributes) {
+    if (a.ref_attr_name.empty()) continue;
+    Fail(ErrorCode::kInvalidArgument, "onnx/attribute",
+         StrCat(Operator(node), ": attribute ", Shown(a.name), " refers to attribute ",
+                Shown(a.ref_attr_name), " of a function, but is in none"));
+  }
+  const int64_t opset = OpsetOf(node, frame);
+  const bool old =
+      NormalDomain(node.domain).empty() && NeedsUpgrade(node.op_type, static_cast<int>(opset));
+  if (old) return ImportUpgraded(node, scope, frame);
+  ImportCurrent(node, scope, frame);
+}
+
+void Importer::ImportUpgraded(NodeMsg node, Scope& scope, const Frame& frame) {
+  const int64_t opset = OpsetOf(node, frame);
+  const bool standard = NormalDomain(node.domain).empty() && FindFunction(node) == nullptr;
+  if (!standard || node.is_current || opset == 0 || IsPoisoned(node, scope))
+    return ImportCurrent(node, scope, frame);
+  if (!NeedsUpgrade(node.op_type, static_cast<int>(opset))) {
+    return ImportCurrent(node, scope, frame);
+  }
+  CheckFirstOpset(node, frame);
+  NodeUpgrader upgrader(*this, node, scope, frame);
+  upgrading_ = true;
+  Upgrade(upgrader, static_cast<int>(opset));
+  ImportCurrent(node, scope, frame);
+  for (const NodeMsg& after : upgrader.after()) ImportCurrent(after, scope, frame);
+  upgrading_ = false;
+}
+
+bool Importer::IsPoisoned(const NodeMsg& node, const Scope& scope) const {
+  return std::any_of(node.inputs.begin(), node.inputs.end(),
+                     [&](Text input) { return !input.empty() && !Lookup(input, node, scope); });
+}
+
+void Importer::Poison(const NodeMsg& node, Scope& scope) {
+  for (const Text output : node.outputs) {
+    if (!output.empty()) Define(scope, output, Value(), "output");
+  }
+}
+
+// Upgraded nodes are newer than the model, and are found to be fine by then.
+void Importer::CheckFirstOpset(const NodeMsg& node, const Frame& frame) const {
+  if (upgrading_ || node.is_current || !NormalDomain(node.domain).empty()) return;
+  const int first = FirstOpsetOf(node.op_type);
+  if (OpsetOf(node, frame) >= first) return;
+  Fail(ErrorCode::kInvalidArgument, "onnx/opset",
+       StrCat(Operator(node), " appears in opset ", first, "; the model uses opset ",
+              OpsetOf(node, frame)),
+       StrCat("import opset ", first, " or newer in the model"));
+}
+
+void Importer::ImportCurrent(const NodeMsg& node, Scope& scope, const Frame& frame) {
+  if (const FunctionMsg* function = FindFunction(node)) {
+    if (IsPoisoned(node, scope)) return Poison(node, scope);
+    return CallFunction(*function, node, scope, frame);
+  }
+  const Text domain = NormalDomain(node.domain);
+  if (OpsetOf(node, frame) == 0) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/opset",
+         StrCat(QualifiedName(domain, node.op_type), ": the model does not import the domain ",
+                Shown(domain.empty() ? Text("ai.onnx") : domain)),
+         "opset_import must name the version of each domain that is used");
+  }
+  if (domain.empty() && node.op_type == "Constant") return ImportConstant(node, scope);
+  if (ImportBuilt(node, scope, frame)) return;
+  const OpInfo info = table_.Find(domain, node.op_type);
+  if (!info) return RefuseOp(node, scope, frame);
+  CheckFirstOpset(node, frame);
+  if (IsPoisoned(node, scope)) return Poison(node, scope);
+  ImportOp(info, node, scope, frame);
+}
+
+namespace {
+
+// The value of a Constant node, in any of the forms that it can have.
+Tensor ConstantValue(const AttributeMsg& a, const Source& source) {
+  const auto count = [](const auto& list) { return static_cast<int64_t>(list.size()); };
+  switch (a.type) {
+    case AttrType::kTensor:
+      return a.tensors.empty() ? Tensor() : DecodeTensor(*a.tensors[0], source);
+    case AttrType::kSparseTensor:
+      return a.sparse_tensors.empty() ? Tensor() : DecodeSparse(*a.sparse_tensors[0], source);
+    case AttrType::kFloat:
+      return Tensor::Scalar<float>(a.f);
+    case AttrType::kInt:
+      return Tensor::Scalar<int64_t>(a.i);
+    case AttrType::kString:
+      return Tensor::Scalar<std::string>(std::string(a.s));
+    case AttrType::kFloats:
+      return Tensor::Of<float>({count(a.floats)},
+                               std::vector<float>(a.floats.begin(), a.floats.end()));
+    case AttrType::kInts:
+      return Tensor::Of<int64_t>({count(a.ints)}, a.ints);
+    case AttrType::kStrings:
+      return Tensor::Of<std::string>({count(a.strings)},
+                                     std::vector<std::string>(a.strings.begin(), a.strings.end()));
+    default:
+      return Tensor();
+  }
+}
+
+}  // namespace
+
+void Importer::ImportConstant(const NodeMsg& node, Scope& scope) {
+  if (node.attributes.size() != 1 || node.outputs.size() != 1 || !node.inputs.empty()) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/attribute",
+         "Constant needs exactly one attribute and one output, and no input");
+  }
+  const Tensor value = ConstantValue(node.attributes[0], source_);
+  if (!value.is_defined()) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/attribute",
+         StrCat("Constant: attribute '", node.attributes[0].name, "' holds no value"));
+  }
+  const bool small = value.byte_size() <= options_.max_constant_bytes;
+  Define(scope, node.outputs[0],
+         small ? MakeConstant(value) : MakeParameter(node.outputs[0], value), "output");
+}
+
+std::vector<Value> Importer::Operands(OpInfo info, const NodeMsg& node, const Scope& scope) {
+  const auto defs = info.def()->operands;
+  const bool variadic = !defs.empty() && defs.back().variadic;
+  size_t count = node.inputs.size();
+  while (count > 0 && node.inputs[count - 1].empty()) --count;
+  if (count > defs.size() && !variadic) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/inputs",
+         StrCat(Operator(node), " takes ", defs.size(), " inputs, the node has ", count));
+  }
+  std::vector<Value> operands;
+  for (size_t i = 0; i < std::max(count, defs.size()); ++i) {
+    const ValueDef& def = defs[std::min(i, defs.size() - 1)];
+    const bool present = i < count && !node.inputs[i].empty();
+    if (!present && !def.optional && !def.variadic) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/inputs",
+           StrCat(Operator(node), ": input '", def.name, "' is missing"));
+    }
+    if (i < count) {
+      operands.push_back(present ? Lookup(node.inputs[i], node, scope) : Value());
+    }
+  }
+  return operands;
+}
+
+size_t Importer::NumResults(OpInfo info, const NodeMsg& node) const {
+  const auto defs = info.def()->results;
+  const bool variadic = !defs.empty() && defs.back().variadic;
+  size_t count = node.outputs.size();
+  while (count > 0 && node.outputs[count - 1].empty()) --count;
+  if (count > defs.size() && !variadic) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/outputs",
+         StrCat(Operator(node), " has ", defs.size(), " outputs, the node names ", count));
+  }
+  size_t needed = 0;
+  for (const ValueDef& def : defs) needed += def.optional || def.variadic ? 0 : 1;
+  // A list of outputs may have gaps; its length still counts.
+  return std::max(needed, variadic ? node.outputs.size() : count);
+}
+
+void Importer::ImportOp(OpInfo info, const NodeMsg& node, Scope& scope, const Frame& frame) {
+  if (!info.def()->regions.empty()) return ImportRegionOp(info, node, scope, frame);
+  const std::vector<Value> operands = Operands(info, node, scope);
+  CheckOperandTypes(info, node, operands);
+  const std::vector<NamedAttribute> attributes = Attributes(info, node);
+  const std::vector<Type> types(NumResults(info, node), NoneType::Get(context_));
+  Operation* op = builder_.Create(info, operands, attributes, types);
+  Infer(op);
+  BindResults(op, node, scope);
+}
+
+void Importer::Infer(Operation* op) {
+  try {
+    facts_.Visit(op);
+  } catch (Error& error) {
+    if (error.where().empty()) error.At(StrCat(file_, ": ", where_));
+    throw;
+  }
+}
+
+void Importer::BindResults(Operation* op, const NodeMsg& node, Scope& scope) {
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const Text name = node.outputs[i];
+    if (name.empty()) continue;
+    RefineType(op->result(i), name, scope);
+    Define(scope, name, op->result(i), "output");
+  }
+}
+
+// Inference may know less than the file says; what the file says may not contradict it.
+void Importer::RefineType(Value value, Text name, const Scope& scope) {
+  const auto found = scope.declared.find(name);
+  if (found == scope.declared.end() || found->second->kind != TypeMsg::kTensor) return;
+  if (found->second->elem_type == 0) return;
+  const auto declared = ConvertType(*found->second, name).cast<AnyTensorType>();
+  const auto inferred = value.type().dyn_cast<AnyTensorType>();
+  if (!inferred) return;
+  if (declared.element() != inferred.element()) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/value-info",
+         StrCat(Shown(name), " is declared as ", Name(declared.element()), ", but is ",
+                Name(inferred.element())),
+         "the model contradicts itself; run onnx.checker with full_check on it");
+  }
+  try {
+    value.set_type(inferred.With(inferred.element(), Meet(inferred.shape(), declared.shape())));
+  } catch (const Error&) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/value-info",
+         StrCat(Shown(name), " is declared as ", declared.ToString(), ", but is ",
+                inferred.ToString()),
+         "the model contradicts itself; run onnx.checker with full_check on it");
+  }
+}
+
+void Importer::RefuseOp(const NodeMsg& node, Scope& scope, const Frame& frame) {
+  const Text domain = NormalDomain(node.domain);
+  const std::string op = domain.empty() ? Operator(node) : QualifiedName(domain, Operator(node));
+  if (refused_.insert(op).second) {
+    Error error(ErrorCode::kUnsupported, "onnx/unsupported-op",
+                StrCat("operator ", op, " of opset ", OpsetOf(node, frame), " is not supported"));
+    error.At(StrCat(file_, ": ", where_));
+    std::string types;
+    for (const Text input : node.inputs) {
+      const Value value = input.empty() ? Value() : Lookup(input, node, scope);
+      types += StrCat(types.empty() ? "" : ", ",
+                      value ? value.type().ToString() : std::string(input.empty() ? "none" : "?"));
+    }
+    constexpr size_t kLongest = 400;
+    error.Note(StrCat("inputs: ", types.empty() ? "none" : types.substr(0, kLongest)));
+    const std::string near = table_.Suggestion(node.domain, node.op_type);
+    if (!near.empty()) error.Hint(near);
+    error.Hint(domain.empty()
+                   ? "give it as a local function of the model, or load a plug-in that declares it"
+                   : "custom domains need a plug-in that declares the operator");
+    refusals_.push_back(std::move(error));
+  }
+  Poison(node, scope);
+}
+
+}  // namespace lathe::onnx

@@ -1,0 +1,170 @@
+#include "lathe/dialect/region_interface.h"
+#include "lathe/ir/interfaces.h"
+#include "lathe/ir/op_def.h"
+#include "lathe/support/error.h"
+#include "lathe/support/text.h"
+#include "src/frontend/onnx/importer.h"
+
+namespace lathe::onnx {
+
+namespace {
+
+// The graph of a region: the attribute has its name, or its name and "_branch".
+const GraphMsg* GraphOf(const NodeMsg& node, std::string_view region) {
+  const AttributeMsg* a = node.Find(region);
+  if (a == nullptr) a = node.Find(StrCat(region, "_branch"));
+  if (a == nullptr || a->type != AttrType::kGraph || a->graphs.empty()) return nullptr;
+  return a->graphs[0].get();
+}
+
+class NestingGuard {
+ public:
+  explicit NestingGuard(int& nesting) : nesting_(nesting) { ++nesting_; }
+  ~NestingGuard() { --nesting_; }
+
+ private:
+  int& nesting_;
+};
+
+}  // namespace
+
+void Importer::ImportRegionOp(OpInfo info, const NodeMsg& node, Scope& scope, const Frame& frame) {
+  const auto regions = info.def()->regions;
+  std::vector<const GraphMsg*> graphs;
+  for (const RegionDef& region : regions) {
+    graphs.push_back(GraphOf(node, region.name));
+    if (graphs.back() == nullptr) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/attribute",
+           StrCat(Operator(node), ": graph '", region.name, "' is missing"));
+    }
+  }
+  const std::vector<Value> operands = Operands(info, node, scope);
+  CheckOperandTypes(info, node, operands);
+  NodeMsg plain = node;
+  std::erase_if(plain.attributes, [](const AttributeMsg& a) { return !a.graphs.empty(); });
+  const std::vector<NamedAttribute> attributes = Attributes(info, plain);
+  const std::vector<Type> types(NumResults(info, node), NoneType::Get(context_));
+  Operation* op = builder_.Create(info, operands, attributes, types, regions.size());
+  const Location location = builder_.location();
+  const std::string where = where_;
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    Block* block = op->region(i).AddBlock();
+    for (size_t a = 0; a < graphs[i]->inputs.size(); ++a) {
+      block->AddArgument(NoneType::Get(context_));
+    }
+  }
+  if (auto arguments = op->dyn_cast<RegionArgumentsInterface>()) {
+    arguments.Set(RegionRound::kFirst);
+  }
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    ImportRegion(*graphs[i], op->region(i), scope, frame);
+  }
+  builder_.SetInsertionPointToEnd(op->block());
+  builder_.set_location(location);
+  where_ = where;
+  if (!refusals_.empty()) return Poison(node, scope);
+  Infer(op);
+  CheckRegions(op, node);
+  BindResults(op, node, scope);
+}
+
+// What the op itself promises about its regions is checked here, so that the message can name the
+// node of the file.
+void Importer::CheckRegions(Operation* op, const NodeMsg& node) const {
+  const auto verify = op->dyn_cast<VerifyInterface>();
+  if (!verify) return;
+  try {
+    verify.Verify();
+  } catch (const Error& error) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/subgraph",
+         StrCat(Operator(node), ": ", error.message()));
+  }
+}
+
+void Importer::ImportRegion(const GraphMsg& graph, Region& region, const Scope& outer,
+                            const Frame& frame) {
+  const NestingGuard guard(nesting_);
+  if (nesting_ > options_.max_nesting) {
+    Fail(ErrorCode::kLimit, "onnx/nesting",
+         StrCat("graphs are nested deeper than ", options_.max_nesting));
+  }
+  Block* block = region.front();
+  builder_.SetInsertionPointToEnd(block);
+  Scope scope;
+  scope.parent = &outer;
+  for (const ValueInfoMsg& info : graph.value_infos) {
+    scope.declared.emplace(info.name, &info.type);
+  }
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const ValueInfoMsg& input = graph.inputs[i];
+    const Value argument = block->argument(i);
+    const bool typed = argument.type() != NoneType::Get(context_);
+    if (!typed) argument.set_type(ConvertType(input.type, input.name));
+    Define(scope, input.name, argument, "graph input");
+  }
+  ImportInitializers(graph, scope);
+  ImportNodes(graph.nodes, scope, frame);
+  std::vector<Value> results;
+  for (const ValueInfoMsg& output : graph.outputs) {
+    const Value* value = scope.Find(output.name);
+    if (value == nullptr) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/undefined-input",
+           StrCat("graph output ", Shown(output.name), " is made by no node"));
+    }
+    if (!*value) return;  // refused below
+    results.push_back(*value);
+  }
+  builder_.Create("cf.yield", results);
+}
+
+void Importer::CallFunction(const FunctionMsg& function, const NodeMsg& node, Scope& scope,
+                            const Frame& caller) {
+  const std::string name = QualifiedName(NormalDomain(function.domain), function.name);
+  for (const Frame* frame = &caller; frame != nullptr; frame = frame->caller) {
+    if (frame->function == &function) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/function-cycle",
+           StrCat("function ", Shown(name), " calls itself"), "ONNX functions can not recur");
+    }
+  }
+  if (caller.depth >= options_.max_nesting) {
+    Fail(ErrorCode::kLimit, "onnx/nesting",
+         StrCat("functions call each other deeper than ", options_.max_nesting));
+  }
+  if (node.inputs.size() > function.inputs.size() ||
+      node.outputs.size() > function.outputs.size()) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/inputs",
+         StrCat("function ", Shown(name), " has ", function.inputs.size(), " inputs and ",
+                function.outputs.size(), " outputs, the call ", node.inputs.size(), " and ",
+                node.outputs.size()));
+  }
+  Frame frame;
+  frame.caller = &caller;
+  frame.function = &function;
+  frame.call = &node;
+  frame.depth = caller.depth + 1;
+  frame.prefix = StrCat(NodeName(node, caller), "/");
+  ReadOpsets(function.opsets, frame, StrCat("function ", Shown(name)));
+  Scope body;
+  for (size_t i = 0; i < function.inputs.size(); ++i) {
+    if (i >= node.inputs.size() || node.inputs[i].empty()) {
+      body.absent.insert(function.inputs[i]);
+      continue;
+    }
+    Define(body, function.inputs[i], Lookup(node.inputs[i], node, scope), "function input");
+  }
+  const std::string where = where_;
+  ImportNodes(function.nodes, body, frame);
+  where_ = where;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i].empty()) continue;
+    const Value* value = body.Find(function.outputs[i]);
+    if (value == nullptr) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/undefined-input",
+           StrCat("output ", Shown(function.outputs[i]), " of function ", Shown(name),
+                  " is made by no node"));
+    }
+    Define(scope, node.outputs[i], *value, "output");
+  }
+}
+
+}  // namespace lathe::onnx

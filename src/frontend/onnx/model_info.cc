@@ -1,0 +1,44 @@
+#include <set>
+
+#include "lathe/frontend/onnx.h"
+#include "src/frontend/onnx/messages.h"
+#include "src/frontend/onnx/op_table.h"
+
+namespace lathe {
+
+namespace {
+
+// Graphs nest no deeper than the reader allows.
+void Collect(const std::vector<onnx::NodeMsg>& nodes, std::set<std::string>& operators,
+             size_t& count) {
+  count += nodes.size();
+  for (const onnx::NodeMsg& node : nodes) {
+    operators.insert(onnx::QualifiedName(onnx::NormalDomain(node.domain), node.op_type));
+    for (const onnx::AttributeMsg& a : node.attributes) {
+      for (const auto& graph : a.graphs) Collect(graph->nodes, operators, count);
+    }
+  }
+}
+
+}  // namespace
+
+OnnxModelInfo ReadOnnxModelInfo(const std::string& path) {
+  const auto buffer = Buffer::MapFile(path);
+  const onnx::ModelMsg model =
+      onnx::ParseModel({reinterpret_cast<const char*>(buffer->data()), buffer->size()}, path);
+  OnnxModelInfo info;
+  info.ir_version = model.ir_version;
+  info.producer = model.producer_name;
+  for (const onnx::OpsetMsg& opset : model.opsets) {
+    info.opsets.emplace_back(onnx::NormalDomain(opset.domain), opset.version);
+  }
+  std::set<std::string> operators;
+  Collect(model.graph.nodes, operators, info.num_nodes);
+  for (const onnx::FunctionMsg& f : model.functions) {
+    Collect(f.nodes, operators, info.num_nodes);
+  }
+  info.operators.assign(operators.begin(), operators.end());
+  return info;
+}
+
+}  // namespace lathe

@@ -1,0 +1,144 @@
+#include <algorithm>
+#include <unordered_map>
+
+#include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
+#include "lathe/pass/pass.h"
+#include "lathe/pass/rewriter.h"
+
+namespace lathe {
+
+namespace {
+
+/// First in, first out; an op stands in it once; erased ops leave a hole. Membership is looked up
+/// by address, order never is.
+class Worklist {
+ public:
+  void Push(Operation* op) {
+    if (at_.emplace(op, items_.size()).second) items_.push_back(op);
+  }
+  void Remove(Operation* op) {
+    auto at = at_.find(op);
+    if (at == at_.end()) return;
+    items_[at->second] = nullptr;
+    at_.erase(at);
+  }
+  Operation* Pop() {
+    while (next_ < items_.size()) {
+      Operation* op = items_[next_++];
+      if (op == nullptr) continue;
+      at_.erase(op);
+      return op;
+    }
+    items_.clear();
+    next_ = 0;
+    return nullptr;
+  }
+
+ private:
+  std::vector<Operation*> items_;
+  size_t next_ = 0;
+  std::unordered_map<const Operation*, size_t> at_;
+};
+
+class GreedyDriver : public RewriteListener {
+ public:
+  GreedyDriver(Program& program, Pass* pass, const PatternSet& patterns,
+               const GreedyOptions& options)
+      : rewriter_(program, pass), pass_(pass), options_(options) {
+    for (const auto& p : patterns) {
+      (p->root().empty() ? anywhere_ : by_root_[p->root()]).push_back(p.get());
+    }
+    for (auto& [root, list] : by_root_) {
+      list.insert(list.end(), anywhere_.begin(), anywhere_.end());
+      Sort(list);
+    }
+    Sort(anywhere_);
+    rewriter_.set_listener(this);
+  }
+
+  int64_t Run() {
+    int64_t initial = 0;
+    for (OpWalker w(rewriter_.program().module()); Operation* op = w.Next();) {
+      ++initial;
+      if (!PatternsFor(op).empty()) worklist_.Push(op);
+    }
+    const int64_t limit = (initial + 100) * options_.max_rewrites_per_op;
+    int64_t rewrites = 0;
+    while (Operation* op = worklist_.Pop()) {
+      const RewritePattern* fired = TryPatterns(op);
+      if (fired != nullptr && ++rewrites > limit) {
+        throw Error(ErrorCode::kInternal, "pass/no-convergence",
+                    StrCat("patterns do not come to an end; '", fired->name(), "' fired last"));
+      }
+    }
+    return rewrites;
+  }
+
+  void Inserted(Operation* op) override { Queue(op); }
+  void Modified(Operation* op) override { QueueAround(op); }
+  void ResultsReplaced(Operation* op) override { QueueAround(op); }
+  void Erasing(Operation* op) override {
+    for (const detail::OpOperandImpl& o : op->operands()) {
+      if (o.value == nullptr) continue;
+      if (Operation* maker = Value(o.value).defining_op()) Queue(maker);
+    }
+    worklist_.Remove(op);
+  }
+
+ private:
+  using PatternList = std::vector<const RewritePattern*>;
+
+  static void Sort(PatternList& list) {
+    std::stable_sort(list.begin(), list.end(),
+                     [](const auto* a, const auto* b) { return a->benefit() > b->benefit(); });
+  }
+
+  const PatternList& PatternsFor(const Operation* op) const {
+    auto at = by_root_.find(op->name());
+    return at == by_root_.end() ? anywhere_ : at->second;
+  }
+
+  const RewritePattern* TryPatterns(Operation* op) {
+    for (const RewritePattern* p : PatternsFor(op)) {
+      rewriter_.SetInsertionPoint(op);
+      rewriter_.set_location(op->location());
+      if (!p->MatchAndRewrite(op, rewriter_)) continue;
+      if (pass_ != nullptr) pass_->Count(p->name());
+      return p;
+    }
+    return nullptr;
+  }
+
+  void Queue(Operation* op) {
+    if (op->block() != nullptr && !PatternsFor(op).empty()) worklist_.Push(op);
+  }
+
+  /// The op, its producers and its users: a pattern rooted at a neighbour may match now.
+  void QueueAround(Operation* op) {
+    Queue(op);
+    for (const detail::OpOperandImpl& o : op->operands()) {
+      if (o.value == nullptr) continue;
+      if (Operation* maker = Value(o.value).defining_op()) Queue(maker);
+    }
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      for (const OpOperand use : op->result(i).uses()) Queue(use.owner());
+    }
+  }
+
+  Rewriter rewriter_;
+  Pass* pass_;
+  GreedyOptions options_;
+  std::map<std::string, PatternList, std::less<>> by_root_;
+  PatternList anywhere_;
+  Worklist worklist_;
+};
+
+}  // namespace
+
+int64_t ApplyPatternsGreedily(Program& program, Pass* pass, const PatternSet& patterns,
+                              const GreedyOptions& options) {
+  return GreedyDriver(program, pass, patterns, options).Run();
+}
+
+}  // namespace lathe

@@ -1,0 +1,203 @@
+#include "lathe/pass/pass_manager.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "lathe/ir/context.h"
+#include "lathe/ir/verify.h"
+#include "lathe/ir/walk.h"
+#include "lathe/support/parallel.h"
+
+namespace lathe {
+
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int64_t CountOps(const Program& program) {
+  int64_t count = -1;  // not the module
+  for (OpWalker w(program.module()); w.Next() != nullptr;) ++count;
+  return count;
+}
+
+/// Adds where it happened to an error of pass `name`.
+Error InPass(Error error, const std::string& name) {
+  error.Note(StrCat("in pass '", name, "'"));
+  return error;
+}
+
+/// One step of a pipeline: a pass, or a pipeline for the regions of an op kind.
+struct Step {
+  std::unique_ptr<Pass> pass;
+  std::string op;
+  std::vector<Step> nested;
+};
+
+std::unique_ptr<Pass> MakePass(const PipelineItem& item) {
+  std::unique_ptr<Pass> pass = PassRegistry::Global().Make(item.name);
+  for (const auto& [name, value] : item.options) pass->SetOption(name, value);
+  return pass;
+}
+
+std::vector<Step> MakeSteps(const std::vector<PipelineItem>& items, int depth) {
+  if (depth > 20) {
+    throw Error(ErrorCode::kInvalidArgument, "pipeline/cycle",
+                "named pipelines contain one another");
+  }
+  std::vector<Step> steps;
+  for (const PipelineItem& item : items) {
+    if (!item.nested.empty()) {
+      steps.push_back({nullptr, item.name, MakeSteps(item.nested, depth + 1)});
+      continue;
+    }
+    const auto named = NamedPipelines();
+    const auto at = std::find_if(named.begin(), named.end(),
+                                 [&](const auto& p) { return p.name == item.name; });
+    if (at == named.end()) {
+      steps.push_back({MakePass(item), {}, {}});
+      continue;
+    }
+    for (Step& step : MakeSteps(ParsePipeline(at->text), depth + 1))
+      steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+std::string StepsToText(const std::vector<Step>& steps) {
+  std::string text;
+  for (const Step& s : steps) {
+    if (!text.empty()) text += ',';
+    text += s.pass != nullptr ? s.pass->ToText() : StrCat(s.op, "(", StepsToText(s.nested), ")");
+  }
+  return text;
+}
+
+}  // namespace
+
+struct PassManager::Impl : PassContext {
+  explicit Impl(PassManagerOptions o) : options(std::move(o)), graph_attrs("graph") {}
+
+  AnalysisManager& analyses() override { return *analysis_manager; }
+  bool wants_remarks() const override { return options.remarks; }
+  void AddRemark(Remark remark) override { remarks.push_back(std::move(remark)); }
+  bool verify() const override { return options.verify_each; }
+
+  void RunPass(Pass& pass, Graph& graph, int depth);
+  void RunNested(const Step& step, Graph& graph, int depth);
+  void RunSteps(const std::vector<Step>& steps, Graph& graph, int depth);
+
+  PassManagerOptions options;
+  AnyAttrs graph_attrs;
+  std::vector<Step> steps;
+  std::vector<std::shared_ptr<PassInstrumentation>> instrumentations;
+  std::vector<PassTiming> timings;
+  std::vector<Remark> remarks;
+  std::optional<AnalysisManager> analysis_manager;
+  int64_t passes_run = 0;
+};
+
+void PassManager::Impl::RunPass(Pass& pass, Graph& graph, int depth) {
+  const auto& off = options.disabled;
+  if (std::find(off.begin(), off.end(), pass.name()) != off.end()) return;
+  if (options.stop_after >= 0 && passes_run >= options.stop_after) return;
+  ++passes_run;
+  Program& program = graph.program();
+  pass.set_context(this);
+  for (const auto& i : instrumentations) i->BeforePass(pass, program);
+  PassTiming timing{pass.name(), 0, CountOps(program), 0, false, depth};
+  const double start = Now();
+  try {
+    pass.Apply(graph);
+  } catch (const Error& error) {
+    for (const auto& i : instrumentations) i->AfterFailure(pass, program, error);
+    throw InPass(error, pass.name());
+  }
+  timing.seconds = Now() - start;
+  timing.ops_after = CountOps(program);
+  timing.changed = pass.changed();
+  timings.push_back(timing);
+  analysis_manager->Invalidate(pass.Preserved());
+  for (auto it = instrumentations.rbegin(); it != instrumentations.rend(); ++it) {
+    (*it)->AfterPass(pass, program);
+  }
+}
+
+void PassManager::Impl::RunNested(const Step& step, Graph& graph, int depth) {
+  const OpInfo kind = graph.context().FindOp(step.op);
+  if (!kind) (void)graph.context().GetOrMakeOp(step.op);  // reports the nearest names
+  std::vector<Operation*> owners;
+  for (OpWalker w(graph.program().module()); Operation* op = w.Next();) {
+    if (op->info() == kind) owners.push_back(op);
+  }
+  for (Operation* op : owners) {
+    for (Region& region : op->regions()) {
+      for (Block& block : region) {
+        Graph inner(graph.program(), &block);
+        RunSteps(step.nested, inner, depth + 1);
+      }
+    }
+  }
+}
+
+void PassManager::Impl::RunSteps(const std::vector<Step>& all, Graph& graph, int depth) {
+  for (const Step& step : all) {
+    if (step.pass != nullptr) {
+      RunPass(*step.pass, graph, depth);
+    } else {
+      RunNested(step, graph, depth);
+    }
+  }
+}
+
+PassManager::PassManager(PassManagerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+PassManager::~PassManager() = default;
+
+void PassManager::Add(std::unique_ptr<Pass> pass) {
+  impl_->steps.push_back({std::move(pass), {}, {}});
+}
+
+void PassManager::Add(std::string_view pipeline) {
+  for (Step& step : MakeSteps(ParsePipeline(pipeline), 0)) impl_->steps.push_back(std::move(step));
+}
+
+void PassManager::AddInstrumentation(std::shared_ptr<PassInstrumentation> instrumentation) {
+  impl_->instrumentations.push_back(std::move(instrumentation));
+}
+
+AnyAttrs& PassManager::graph_attrs() { return impl_->graph_attrs; }
+
+void PassManager::Run(Program& program) {
+  impl_->timings.clear();
+  impl_->remarks.clear();
+  impl_->passes_run = 0;
+  impl_->analysis_manager.emplace(program);
+  Graph graph(program);
+  static_cast<AnyAttrs&>(graph) = impl_->graph_attrs;
+  impl_->RunSteps(impl_->steps, graph, 0);
+  impl_->graph_attrs = static_cast<AnyAttrs&>(graph);
+}
+
+std::string PassManager::ToText() const { return StepsToText(impl_->steps); }
+
+namespace {
+void Collect(const std::vector<Step>& steps, std::vector<const Pass*>& out) {
+  for (const Step& s : steps) {
+    if (s.pass != nullptr) out.push_back(s.pass.get());
+    Collect(s.nested, out);
+  }
+}
+}  // namespace
+
+std::vector<const Pass*> PassManager::passes() const {
+  std::vector<const Pass*> all;
+  Collect(impl_->steps, all);
+  return all;
+}
+size_t PassManager::num_passes() const { return passes().size(); }
+const std::vector<PassTiming>& PassManager::timings() const { return impl_->timings; }
+const std::vector<Remark>& PassManager::remarks() const { return impl_->remarks; }
+
+}  // namespace lathe

@@ -1,0 +1,433 @@
+// Division, remainder, minimum, maximum and broadcast of symbolic dimensions. Each rule holds for
+// all integers unless it says what it needs; where the original has no value (division by zero, a
+// broadcast that does not fit) the simplified form may have any.
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "lathe/support/error.h"
+#include "src/support/dim_node.h"
+
+namespace lathe {
+namespace internal {
+
+std::optional<int64_t> FloorDivide(int64_t a, int64_t b) {
+  if (b == 0 || (b == -1 && a == std::numeric_limits<int64_t>::min())) return std::nullopt;
+  const int64_t quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+std::optional<int64_t> CeilDivide(int64_t a, int64_t b) {
+  if (b == 0 || (b == -1 && a == std::numeric_limits<int64_t>::min())) return std::nullopt;
+  const int64_t quotient = a / b;
+  return a % b != 0 && (a < 0) == (b < 0) ? quotient + 1 : quotient;
+}
+
+std::optional<int64_t> Modulo(int64_t a, int64_t b) {
+  if (b == 0) return std::nullopt;
+  if (b == -1) return 0;
+  const int64_t remainder = a % b;
+  return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
+}
+
+namespace {
+
+constexpr size_t kMaxOperands = 16;
+constexpr int kMaxDivisionSteps = 64;
+
+bool AtLeast(const Dim& dim, int64_t bound) {
+  const auto lower = dim.LowerBound();
+  return lower && *lower >= bound;
+}
+
+bool AtMost(const Dim& dim, int64_t bound) {
+  const auto upper = dim.UpperBound();
+  return upper && *upper <= bound;
+}
+
+Dim Negated(const Dim& dim) { return Dim(0) - dim; }
+
+// The one term of a product, with a constant as a term without factors; nullopt for a sum.
+std::optional<DimTerm> AsMonomial(const DimPoly& poly) {
+  if (poly.terms.empty()) return DimTerm{poly.constant, {}};
+  if (poly.terms.size() == 1 && poly.constant == 0) return poly.terms[0];
+  return std::nullopt;
+}
+
+// term / divisor when that is a product of integers again.
+std::optional<DimTerm> DivideTerm(const DimTerm& term, const DimTerm& divisor) {
+  if (divisor.coefficient == 0 || divisor.coefficient == -1) return std::nullopt;
+  if (term.coefficient % divisor.coefficient != 0) return std::nullopt;
+  DimTerm result{term.coefficient / divisor.coefficient, {}};
+  size_t next = 0;
+  for (const Dim& factor : term.factors) {
+    if (next < divisor.factors.size() && factor == divisor.factors[next]) {
+      ++next;
+    } else {
+      result.factors.push_back(factor);
+    }
+  }
+  if (next != divisor.factors.size()) return std::nullopt;
+  return result;
+}
+
+std::optional<DimPoly> AddTerm(const DimPoly& poly, const DimTerm& term) {
+  DimPoly single;
+  if (term.factors.empty()) {
+    single.constant = term.coefficient;
+  } else {
+    single.terms.push_back(term);
+  }
+  return Add(poly, single);
+}
+
+// a = divisor * quotient + rest, with as much as possible in the quotient.
+struct Split {
+  DimPoly quotient;
+  DimPoly rest;
+};
+
+std::optional<Split> SplitBy(const DimPoly& a, const DimTerm& divisor) {
+  Split split;
+  for (const DimTerm& term : a.terms) {
+    const auto part = DivideTerm(term, divisor);
+    auto& target = part ? split.quotient : split.rest;
+    auto sum = AddTerm(target, part ? *part : term);
+    if (!sum) return std::nullopt;
+    target = *std::move(sum);
+  }
+  if (!divisor.factors.empty()) {
+    split.rest.constant = a.constant;
+    return split;
+  }
+  const auto constant = FloorDivide(a.constant, divisor.coefficient);
+  if (!constant) return std::nullopt;
+  if (__builtin_add_overflow(split.quotient.constant, *constant, &split.quotient.constant)) {
+    return std::nullopt;
+  }
+  split.rest.constant = a.constant - *constant * divisor.coefficient;
+  return split;
+}
+
+// Greatest by degree, then by the order of factors: an order that multiplication keeps.
+DimTerm LeadingTerm(const DimPoly& poly) {
+  DimTerm best{poly.constant, {}};
+  for (const DimTerm& term : poly.terms) {
+    const size_t degree = term.factors.size();
+    const bool better = degree > best.factors.size() ||
+                        (degree == best.factors.size() && Compare(term.factors, best.factors) < 0);
+    if (better) best = term;
+  }
+  return best;
+}
+
+// q with a = q * b, if there is one.
+std::optional<DimPoly> DivideExactly(DimPoly a, const DimPoly& b) {
+  const DimTerm divisor = LeadingTerm(b);
+  DimPoly quotient;
+  for (int step = 0; step < kMaxDivisionSteps; ++step) {
+    if (a.IsZero()) return quotient;
+    const auto part = DivideTerm(LeadingTerm(a), divisor);
+    if (!part) return std::nullopt;
+    const auto factor = AddTerm(DimPoly{}, *part);
+    const auto product = Multiply(*factor, b);
+    const auto negated = product ? Scale(*product, -1) : std::nullopt;
+    auto rest = negated ? Add(a, *negated) : std::nullopt;
+    auto sum = Add(quotient, *factor);
+    if (!rest || !sum) return std::nullopt;
+    a = *std::move(rest);
+    quotient = *std::move(sum);
+  }
+  return std::nullopt;
+}
+
+// Greatest common divisor of `start` and all coefficients (not the constant).
+int64_t CoefficientGcd(const DimPoly& poly, int64_t start) {
+  int64_t gcd = start;
+  for (const DimTerm& term : poly.terms) {
+    if (term.coefficient == std::numeric_limits<int64_t>::min()) return 1;
+    gcd = std::gcd(gcd, term.coefficient);
+  }
+  return gcd;
+}
+
+// Coefficients divided exactly, the constant rounded down.
+DimPoly DivideCoefficients(DimPoly poly, int64_t divisor) {
+  for (DimTerm& term : poly.terms) term.coefficient /= divisor;
+  poly.constant = *FloorDivide(poly.constant, divisor);
+  return poly;
+}
+
+// x and m of x floordiv m + c, m a positive constant.
+struct Nested {
+  Dim inner;
+  int64_t divisor;
+};
+
+std::optional<Nested> NestedDivision(const DimPoly& poly) {
+  if (poly.terms.size() != 1 || poly.terms[0].coefficient != 1) return std::nullopt;
+  const auto& factors = poly.terms[0].factors;
+  if (factors.size() != 1 || !IsFunction(factors[0], DimKind::kFloorDiv)) return std::nullopt;
+  const auto& operands = DimNode::Of(factors[0])->operands;
+  if (!operands[1].is_constant() || operands[1].value() <= 0) return std::nullopt;
+  return Nested{operands[0], operands[1].value()};
+}
+
+Dim FloorDivByConstant(const Dim& a, int64_t k) {
+  if (k == 0 || k == std::numeric_limits<int64_t>::min()) return Dim::Unknown();
+  if (k < 0) return FloorDiv(Negated(a), -k);
+  if (k == 1) return a;
+  const DimPoly poly = PolyOf(a);
+  const auto split = SplitBy(poly, {k, {}});
+  if (!split) return Dim::Unknown();
+  if (!split->quotient.IsZero()) {
+    return MakeSum(split->quotient) + FloorDiv(MakeSum(split->rest), k);
+  }
+  if (const int64_t gcd = CoefficientGcd(poly, k); gcd > 1) {
+    return FloorDiv(MakeSum(DivideCoefficients(poly, gcd)), k / gcd);
+  }
+  const auto lower = a.LowerBound();
+  const auto upper = a.UpperBound();
+  if (lower && upper && FloorDivide(*lower, k) == FloorDivide(*upper, k)) {
+    return *FloorDivide(*lower, k);
+  }
+  if (const auto nested = NestedDivision(poly)) {
+    int64_t product = 0;
+    if (!__builtin_mul_overflow(nested->divisor, k, &product)) {
+      return FloorDiv(nested->inner + Dim(poly.constant) * nested->divisor, product);
+    }
+  }
+  return MakeFunction(DimKind::kFloorDiv, {a, k});
+}
+
+// Division by an expression, rounded as `kind` says.
+Dim DivideByExpression(DimKind kind, const Dim& a, const Dim& b) {
+  const auto again = [kind](const Dim& x, const Dim& y) {
+    return kind == DimKind::kFloorDiv ? FloorDiv(x, y) : CeilDiv(x, y);
+  };
+  const DimPoly dividend = PolyOf(a);
+  const DimPoly divisor = PolyOf(b);
+  if (const auto exact = DivideExactly(dividend, divisor)) return MakeSum(*exact);
+  const auto monomial = AsMonomial(divisor);
+  if (monomial && monomial->coefficient < 0) return again(Negated(a), Negated(b));
+  if (monomial) {
+    const auto split = SplitBy(dividend, *monomial);
+    if (!split) return Dim::Unknown();
+    if (!split->quotient.IsZero()) {
+      return MakeSum(split->quotient) + again(MakeSum(split->rest), b);
+    }
+  }
+  const int64_t constants =
+      std::gcd(dividend.constant == std::numeric_limits<int64_t>::min() ? 1 : dividend.constant,
+               divisor.constant == std::numeric_limits<int64_t>::min() ? 1 : divisor.constant);
+  const int64_t gcd = CoefficientGcd(dividend, CoefficientGcd(divisor, constants));
+  if (gcd > 1) {
+    return again(MakeSum(DivideCoefficients(dividend, gcd)),
+                 MakeSum(DivideCoefficients(divisor, gcd)));
+  }
+  const bool below = kind == DimKind::kFloorDiv && AtLeast(a, 0) && AtLeast(b - a, 1);
+  return below ? Dim(0) : MakeFunction(kind, {a, b});
+}
+
+// Replaces mod(x, n) by x in sums whose remainder by k, which divides n, is wanted; nullopt when
+// there is none.
+std::optional<Dim> DropInnerMods(const DimPoly& poly, int64_t k) {
+  Dim sum = poly.constant;
+  bool changed = false;
+  for (const DimTerm& term : poly.terms) {
+    Dim product = term.coefficient;
+    for (const Dim& factor : term.factors) {
+      const DimNode* node = DimNode::Of(factor);
+      const bool inner = node->kind == DimKind::kMod && node->operands[1].is_constant() &&
+                         node->operands[1].value() % k == 0;
+      changed = changed || inner;
+      product = product * (inner ? node->operands[0] : factor);
+    }
+    sum = sum + product;
+  }
+  if (!changed || sum.is_unknown()) return std::nullopt;
+  return sum;
+}
+
+Dim ModByConstant(const Dim& a, int64_t k) {
+  if (k == 0 || k == std::numeric_limits<int64_t>::min()) return Dim::Unknown();
+  if (k < 0) return Negated(Mod(Negated(a), -k));
+  if (k == 1) return 0;
+  DimPoly reduced = PolyOf(a);
+  reduced.constant = *Modulo(reduced.constant, k);
+  for (DimTerm& term : reduced.terms) term.coefficient = *Modulo(term.coefficient, k);
+  std::erase_if(reduced.terms, [](const DimTerm& term) { return term.coefficient == 0; });
+  const Dim rest = MakeSum(reduced);
+  if (rest.is_constant()) return rest;
+  if (const int64_t gcd = CoefficientGcd(reduced, k); gcd > 1) {
+    const Dim inner = Mod(MakeSum(DivideCoefficients(reduced, gcd)), k / gcd);
+    return inner * gcd + Dim(reduced.constant % gcd);
+  }
+  if (AtLeast(rest, 0) && AtMost(rest, k - 1)) return rest;
+  if (const auto simpler = DropInnerMods(reduced, k)) return Mod(*simpler, k);
+  return MakeFunction(DimKind::kMod, {rest, k});
+}
+
+Dim ModByExpression(const Dim& a, const Dim& b) {
+  const DimPoly dividend = PolyOf(a);
+  const DimPoly divisor = PolyOf(b);
+  if (DivideExactly(dividend, divisor)) return 0;
+  const auto monomial = AsMonomial(divisor);
+  if (monomial && monomial->coefficient < 0) return Negated(Mod(Negated(a), Negated(b)));
+  if (monomial) {
+    const auto split = SplitBy(dividend, *monomial);
+    if (split && !split->quotient.IsZero()) return Mod(MakeSum(split->rest), b);
+  }
+  if (AtLeast(a, 0) && AtLeast(b - a, 1)) return a;
+  return MakeFunction(DimKind::kMod, {a, b});
+}
+
+// The operands of nested functions of the same kind side by side, sorted, each once.
+std::vector<Dim> Flatten(DimKind kind, const Dim& a, const Dim& b) {
+  std::vector<Dim> operands;
+  for (const Dim* side : {&a, &b}) {
+    if (IsFunction(*side, kind)) {
+      const auto& inner = DimNode::Of(*side)->operands;
+      operands.insert(operands.end(), inner.begin(), inner.end());
+    } else {
+      operands.push_back(*side);
+    }
+  }
+  std::sort(operands.begin(), operands.end(),
+            [](const Dim& x, const Dim& y) { return Compare(x, y) < 0; });
+  operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
+  return operands;
+}
+
+// Whether `x` can be left out of an extremum that `y` takes part in.
+bool Dominates(DimKind kind, const Dim& y, const Dim& x) {
+  return AtLeast(kind == DimKind::kMax ? y - x : x - y, 0);
+}
+
+Dim Extremum(DimKind kind, const Dim& a, const Dim& b) {
+  if (a.is_unknown() || b.is_unknown()) return Dim::Unknown();
+  std::vector<Dim> operands = Flatten(kind, a, b);
+  if (operands.size() > kMaxOperands) return Dim::Unknown();
+  for (size_t i = 0; i < operands.size();) {
+    bool dominated = false;
+    for (size_t j = 0; j < operands.size() && !dominated; ++j) {
+      dominated = i != j && Dominates(kind, operands[j], operands[i]);
+    }
+    if (dominated) {
+      operands.erase(operands.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return operands.size() == 1 ? operands[0] : MakeFunction(kind, std::move(operands));
+}
+
+}  // namespace
+
+Dim ApplyFunction(DimKind kind, const std::vector<Dim>& operands) {
+  LATHE_CHECK(operands.size() >= 2);
+  Dim result = operands[0];
+  for (size_t i = 1; i < operands.size(); ++i) {
+    switch (kind) {
+      case DimKind::kFloorDiv:
+        result = FloorDiv(result, operands[i]);
+        break;
+      case DimKind::kCeilDiv:
+        result = CeilDiv(result, operands[i]);
+        break;
+      case DimKind::kMod:
+        result = Mod(result, operands[i]);
+        break;
+      case DimKind::kMin:
+        result = Min(result, operands[i]);
+        break;
+      case DimKind::kMax:
+        result = Max(result, operands[i]);
+        break;
+      case DimKind::kBroadcast:
+        result = Broadcast(result, operands[i]);
+        break;
+      default:
+        LATHE_CHECK(false, "not a function");
+    }
+  }
+  return result;
+}
+
+/// Whether `capped` is min(c, d) with c >= 2 and d among `operands`. Beside d it says nothing in a
+/// broadcast: one of the two is 1 just when the other is, so where they fit they are equal.
+static bool IsCappedBeside(const Dim& capped, const std::vector<Dim>& operands) {
+  if (!IsFunction(capped, DimKind::kMin)) return false;
+  const std::vector<Dim>& parts = ExpressionOf(capped)->operands;
+  return std::any_of(operands.begin(), operands.end(), [&](const Dim& d) {
+    const auto harmless = [&](const Dim& part) { return part == d || AtLeast(part, 2); };
+    return std::find(parts.begin(), parts.end(), d) != parts.end() &&
+           std::all_of(parts.begin(), parts.end(), harmless);
+  });
+}
+
+}  // namespace internal
+
+using internal::DimKind;
+
+Dim FloorDiv(const Dim& a, const Dim& b) {
+  if (a.is_unknown() || b.is_unknown()) return Dim::Unknown();
+  if (a.is_constant() && b.is_constant()) {
+    const auto quotient = internal::FloorDivide(a.value(), b.value());
+    return quotient ? Dim(*quotient) : Dim::Unknown();
+  }
+  if (b.is_constant()) return internal::FloorDivByConstant(a, b.value());
+  return internal::DivideByExpression(DimKind::kFloorDiv, a, b);
+}
+
+Dim CeilDiv(const Dim& a, const Dim& b) {
+  if (a.is_unknown() || b.is_unknown()) return Dim::Unknown();
+  if (!b.is_constant()) return internal::DivideByExpression(DimKind::kCeilDiv, a, b);
+  const int64_t k = b.value();
+  if (a.is_constant()) {
+    const auto quotient = internal::CeilDivide(a.value(), k);
+    return quotient ? Dim(*quotient) : Dim::Unknown();
+  }
+  if (k < 0) return CeilDiv(Dim(0) - a, Dim(0) - b);
+  return FloorDiv(a + Dim(k) - 1, b);  // for k = 0 unknown
+}
+
+Dim Mod(const Dim& a, const Dim& b) {
+  if (a.is_unknown() || b.is_unknown()) return Dim::Unknown();
+  if (a.is_constant() && b.is_constant()) {
+    const auto remainder = internal::Modulo(a.value(), b.value());
+    return remainder ? Dim(*remainder) : Dim::Unknown();
+  }
+  if (b.is_constant()) return internal::ModByConstant(a, b.value());
+  return internal::ModByExpression(a, b);
+}
+
+Dim Min(const Dim& a, const Dim& b) { return internal::Extremum(DimKind::kMin, a, b); }
+Dim Max(const Dim& a, const Dim& b) { return internal::Extremum(DimKind::kMax, a, b); }
+
+Dim Broadcast(const Dim& a, const Dim& b) {
+  if (a.IsConstant(1)) return b;
+  if (b.IsConstant(1)) return a;
+  if (a.is_constant() && b.is_constant()) return a == b ? a : Dim::Unknown();
+  // An extent other than 1 decides, whatever the other one is.
+  if (a.is_constant()) return a;
+  if (b.is_constant()) return b;
+  if (a.is_unknown() || b.is_unknown()) {
+    if (internal::AtLeast(a, 2)) return a;
+    return internal::AtLeast(b, 2) ? b : Dim::Unknown();
+  }
+  std::vector<Dim> operands = internal::Flatten(DimKind::kBroadcast, a, b);
+  if (operands.size() > internal::kMaxOperands) return Dim::Unknown();
+  for (const Dim& operand : operands) {
+    if (internal::AtLeast(operand, 2)) return operand;
+  }
+  std::erase_if(operands, [all = operands](const Dim& operand) {
+    return internal::IsCappedBeside(operand, all);
+  });
+  return operands.size() == 1 ? operands[0]
+                              : internal::MakeFunction(DimKind::kBroadcast, std::move(operands));
+}
+
+}  // namespace lathe

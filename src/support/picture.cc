@@ -1,0 +1,108 @@
+#include "lathe/support/picture.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lathe/support/error.h"
+#include "lathe/support/text.h"
+
+namespace lathe {
+namespace {
+
+constexpr int64_t kSmall = 16;  // columns below which a picture is enlarged
+
+struct Grey {
+  int64_t height = 0;
+  int64_t width = 0;
+  std::vector<uint8_t> pixels;
+
+  [[nodiscard]] uint8_t at(int64_t y, int64_t x) const {
+    return pixels[static_cast<size_t>(y * width + x)];
+  }
+};
+
+// ITU-R BT.601 luma.
+uint8_t Luma(std::span<const uint8_t> pixel) {
+  if (pixel.size() < 3) return pixel[0];
+  return static_cast<uint8_t>((299 * pixel[0] + 587 * pixel[1] + 114 * pixel[2] + 500) / 1000);
+}
+
+Grey ToGrey(const Tensor& picture) {
+  const std::span<const uint8_t> values = picture.data<uint8_t>();
+  if (picture.rank() != 3 || picture.num_elements() == 0 || picture.dim(2) > 4) {
+    throw Error(ErrorCode::kShape, "shape/picture",
+                StrCat("a picture is u8[H, W, 1 to 4], not ", picture.TypeString()));
+  }
+  Grey grey{picture.dim(0), picture.dim(1), {}};
+  const auto channels = static_cast<size_t>(picture.dim(2));
+  for (size_t i = 0; i < values.size(); i += channels) {
+    grey.pixels.push_back(Luma(values.subspan(i, channels)));
+  }
+  return grey;
+}
+
+uint8_t BoxMean(const Grey& grey, int64_t y0, int64_t y1, int64_t x0, int64_t x1) {
+  int64_t sum = 0;
+  for (int64_t y = y0; y < y1; ++y) {
+    for (int64_t x = x0; x < x1; ++x) sum += grey.at(y, x);
+  }
+  return static_cast<uint8_t>(sum / ((y1 - y0) * (x1 - x0)));
+}
+
+// To `height` x `width`: the mean of the pixels that a new one covers, or the pixel it lies in.
+Grey Scaled(const Grey& grey, int64_t height, int64_t width) {
+  const auto range = [](int64_t i, int64_t from, int64_t to) {
+    const int64_t begin = i * from / to;
+    return std::pair{begin, std::max(begin + 1, (i + 1) * from / to)};
+  };
+  Grey scaled{height, width, {}};
+  for (int64_t y = 0; y < height; ++y) {
+    const auto [y0, y1] = range(y, grey.height, height);
+    for (int64_t x = 0; x < width; ++x) {
+      const auto [x0, x1] = range(x, grey.width, width);
+      scaled.pixels.push_back(BoxMean(grey, y0, y1, x0, x1));
+    }
+  }
+  return scaled;
+}
+
+// To at most `columns` columns and an even number of rows.
+Grey Fitted(const Grey& grey, int64_t columns) {
+  const int64_t enlarged = grey.width * std::max<int64_t>(1, kSmall / grey.width);
+  const int64_t width = std::clamp<int64_t>(enlarged, 1, std::max<int64_t>(1, columns));
+  const int64_t rows = (grey.height * width + grey.width / 2) / grey.width;
+  return Scaled(grey, std::clamp<int64_t>(rows + rows % 2, 2, 4 * width), width);
+}
+
+// Entries 232 to 255 of the palette are a ramp from almost black to almost white.
+int PaletteIndex(uint8_t grey) { return 232 + grey * 23 / 255; }
+
+void AppendHalfBlock(std::string& out, uint8_t upper, uint8_t lower) {
+  out += StrCat("\x1b[38;5;", PaletteIndex(upper), ";48;5;", PaletteIndex(lower), "m▀");
+}
+
+void AppendShade(std::string& out, uint8_t upper, uint8_t lower) {
+  constexpr std::array<std::string_view, 5> kShades = {" ", "░", "▒", "▓", "█"};
+  out += kShades[static_cast<size_t>((upper + lower) * 5 / 511)];
+}
+
+}  // namespace
+
+std::string PictureToText(const Tensor& picture, bool colour, int columns) {
+  const Grey grey = Fitted(ToGrey(picture), columns);
+  std::string out;
+  for (int64_t y = 0; y < grey.height; y += 2) {
+    for (int64_t x = 0; x < grey.width; ++x) {
+      (colour ? AppendHalfBlock : AppendShade)(out, grey.at(y, x), grey.at(y + 1, x));
+    }
+    out += colour ? "\x1b[0m\n" : "\n";
+  }
+  return out;
+}
+
+}  // namespace lathe

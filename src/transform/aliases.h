@@ -1,0 +1,63 @@
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lathe/ir/program.h"
+
+namespace lathe {
+
+/// Which mutable tensors of a program share what they hold. Everything is known from the text: an
+/// in-place op gives back its operand, a view shows it, a region's arguments and results are new
+/// tensors. Each value of type `tensor` belongs to the family of a root, the tensor that was made.
+class Aliases {
+ public:
+  /// A root or a view. The result of an in-place op is what the op writes.
+  struct Place {
+    Value root;
+    Value parent;               ///< what is viewed; null for a root
+    Operation* view = nullptr;  ///< the op that views it; null for a root
+  };
+  /// Why a family must stay as it is.
+  struct Reason {
+    const Operation* op;
+    std::string why;
+  };
+
+  explicit Aliases(const Program& program);
+
+  /// There is a mutable tensor.
+  bool any() const { return !places_.empty(); }
+  bool Contains(Value value) const { return same_as_.count(value) != 0; }
+  /// The root or view that `value` is.
+  Value Canonical(Value value) const { return same_as_.at(value); }
+  const Place& place(Value canonical) const { return places_.at(canonical); }
+  Value RootOf(Value value) const { return place(Canonical(value)).root; }
+  bool is_written(Value root) const { return written_.count(root) != 0; }
+  /// Null if everything that happens to the family is known.
+  const Reason* kept(Value root) const;
+  /// Roots of outside that an op of `region_op`'s regions writes, in program order.
+  const std::vector<Value>& WrittenInside(const Operation* region_op) const;
+  /// What the op does to its mutable operands is known.
+  static bool IsKnown(const Operation* op);
+
+  /// From now on `to` stands where `from`, a root, stood; `from` stays the name of the root.
+  void Rename(Value from, Value to) { same_as_[to] = from; }
+
+ private:
+  void Visit(Operation* op, bool in_unknown);
+  void AddRoot(Value value);
+  void AddWrite(Operation* op);
+  void AddView(Operation* op);
+  void Keep(Value value, const Operation* op, std::string why);
+
+  // Looked up, never iterated.
+  std::unordered_map<Value, Value> same_as_;
+  std::unordered_map<Value, Place> places_;
+  std::unordered_map<Value, bool> written_;
+  std::unordered_map<Value, Reason> kept_;
+  std::unordered_map<const Operation*, std::vector<Value>> written_inside_;
+};
+
+}  // namespace lathe

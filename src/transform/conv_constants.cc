@@ -1,0 +1,32 @@
+#include "src/transform/conv_constants.h"
+
+#include "lathe/support/dispatch.h"
+
+namespace lathe {
+
+std::string ParameterBase(Value value, const char* otherwise) {
+  const Operation* maker = value ? value.defining_op() : nullptr;
+  const auto name =
+      maker == nullptr ? StrAttribute() : maker->attribute("name").dyn_cast<StrAttribute>();
+  return std::string(name ? name.value() : otherwise);
+}
+
+Tensor ScaledChannels(const Tensor& tensor, const std::vector<double>& factors) {
+  Tensor scaled(tensor.element_type(), tensor.shape());
+  const size_t per_channel = static_cast<size_t>(tensor.num_elements()) / factors.size();
+  VisitFloat(tensor.element_type(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto from = tensor.data<T>();
+    const auto to = scaled.mutable_data<T>();
+    for (size_t i = 0; i < to.size(); ++i) {
+      to[i] = static_cast<T>(static_cast<double>(from[i]) * factors[i / per_channel]);
+    }
+  });
+  return scaled;
+}
+
+Tensor FromDoubles(ElementType type, const std::vector<double>& values) {
+  return Cast(Tensor::Of<double>({static_cast<int64_t>(values.size())}, values), type);
+}
+
+}  // namespace lathe

@@ -1,0 +1,58 @@
+#include "lathe/pass/pass.h"
+#include "lathe/pass/rule.h"
+#include "src/transform/trailing_axes.h"
+
+namespace lathe {
+
+namespace {
+
+using namespace pat;  // NOLINT: the words of a rule
+
+bool IsMatrix(Value value) { return RankOf(value) == 2; }
+
+bool BiasFits(const RuleMatch& m) {
+  const std::optional<int64_t> rank = RankOf(m["b"]);
+  return rank && *rank <= 2;
+}
+
+Attribute Transposed(const RuleMatch& m, const char* name) { return m.attribute(name); }
+
+}  // namespace
+
+/// A fully connected layer is nn.gemm: one product of matrices and one bias. Products of higher
+/// rank stay as they are; grouping takes their additions in.
+class FcFusePass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    const Pat product = Call("nn.matmul", {Var("a").If(IsMatrix, "a is a matrix"),
+                                           Var("w").If(IsMatrix, "w is a matrix")})
+                            .Carry("transpose_x")
+                            .Carry("transpose_y");
+    const Pat gemm = Call("nn.gemm", {Var("a"), Var("w")});
+    const auto x = [](const RuleMatch& m) { return Transposed(m, "transpose_x"); };
+    const auto y = [](const RuleMatch& m) { return Transposed(m, "transpose_y"); };
+    std::vector<Rule> rules;
+    rules.push_back(
+        Rule("fc-matmul")
+            .Match(Call("nn.add", {product, Var("b")}))
+            .Where(BiasFits, "the bias broadcasts to a matrix")
+            .Replace(
+                Call("nn.gemm", {Var("a"), Var("w"), Var("b")}).Set("transA", x).Set("transB", y)));
+    rules.push_back(
+        Rule("fc-gemm")
+            .Match(
+                Call("nn.add",
+                     {gemm.Carry("alpha").Carry("transA").Carry("transB").Carry("beta"), Var("b")}))
+            .Where(BiasFits, "the bias broadcasts to a matrix")
+            .Replace(Call("nn.gemm", {Var("a"), Var("w"), Var("b")})
+                         .Carry("alpha")
+                         .Carry("transA")
+                         .Carry("transB")));
+    ApplyRules(graph.program(), this, std::move(rules));
+  }
+};
+
+REGISTER_PASS(fc_fuse, FcFusePass)
+    .Doc("makes a product of matrices and the addition of a bias one nn.gemm");
+
+}  // namespace lathe

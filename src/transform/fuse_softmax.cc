@@ -1,0 +1,57 @@
+#include "lathe/pass/pass.h"
+#include "lathe/pass/rule.h"
+#include "src/transform/trailing_axes.h"
+
+namespace lathe {
+
+namespace {
+
+using namespace pat;  // NOLINT: the words of a rule
+
+/// e / sum(e)
+Pat Normalized(const Pat& exponential) {
+  const Pat e = exponential.As("e");
+  const Pat sum = Call("nn.reduce_sum", {e, Const("axes")});
+  return Either({Call("nn.div", {e, sum}), Call("nn.mul", {e, Call("nn.reciprocal", {sum})})});
+}
+
+bool OneAxis(const RuleMatch& m) {
+  return m.constant("axes").num_elements() == 1 && AxisFromFront(m.ints("axes")[0], m["x"]);
+}
+
+Attribute Axis(const RuleMatch& m) { return IntAttribute::Get(m.context(), m.ints("axes")[0]); }
+
+/// The greatest element is that along the axis of the sum.
+bool SameAxis(const RuleMatch& m) {
+  return m.constant("max_axes").num_elements() == 1 &&
+         AxisFromFront(m.ints("max_axes")[0], m["x"]) == AxisFromFront(m.ints("axes")[0], m["x"]);
+}
+
+}  // namespace
+
+class FuseSoftmaxPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    const Pat softmax = Call("nn.softmax", {Var("x")}).Set("axis", Axis);
+    const Pat greatest = Call("nn.reduce_max", {Var("x"), Const("max_axes")});
+    std::vector<Rule> rules;
+    rules.push_back(Rule("softmax-shifted", 2)
+                        .Match(Normalized(Call("nn.exp", {Call("nn.sub", {Var("x"), greatest})})))
+                        .Where(OneAxis, "the sum is over one axis of x")
+                        .Where(SameAxis, "the maximum is along the axis of the sum")
+                        .Replace(softmax));
+    rules.push_back(Rule("softmax")
+                        .Match(Normalized(Call("nn.exp", {Var("x")})))
+                        .Where(OneAxis, "the sum is over one axis of x")
+                        .Replace(softmax));
+    rules.push_back(Rule("log-softmax")
+                        .Match(Call("nn.log", {Call("nn.softmax", {Var("x")}).Carry("axis")}))
+                        .Replace(Call("nn.log_softmax", {Var("x")}).Carry("axis")));
+    ApplyRules(graph.program(), this, std::move(rules));
+  }
+};
+
+REGISTER_PASS(fuse_softmax, FuseSoftmaxPass)
+    .Doc("recognises softmax, with or without the maximum taken off, and its logarithm");
+
+}  // namespace lathe

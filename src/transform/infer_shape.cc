@@ -1,0 +1,127 @@
+#include "lathe/dialect/shape_inference.h"
+#include "lathe/ir/walk.h"
+#include "lathe/pass/pass.h"
+#include "lathe/pass/rewriter.h"
+
+namespace lathe {
+
+namespace {
+
+std::vector<Type> AllResultTypes(const Program& program) {
+  std::vector<Type> types;
+  for (OpWalker w(program.module()); Operation* op = w.Next();) {
+    for (size_t i = 0; i < op->num_results(); ++i) types.push_back(op->result(i).type());
+  }
+  return types;
+}
+
+}  // namespace
+
+/// Infers the type of every result again, in program order: element types and symbolic shapes come
+/// from one rule per op. A contradiction is an error that names the op.
+class InferShapePass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    const std::vector<Type> before = AllResultTypes(graph.program());
+    ShapeInferencer(&graph.program().parameters()).Visit(graph.program());
+    const std::vector<Type> after = AllResultTypes(graph.program());
+    int64_t refined = 0;
+    for (size_t i = 0; i < before.size(); ++i) refined += before[i] != after[i] ? 1 : 0;
+    Count("refined", refined);
+    if (refined != 0) MarkChanged();
+  }
+};
+
+REGISTER_PASS(infer_shape, InferShapePass)
+    .Doc("infers the shape and element type of every value again");
+using InferTypePass = InferShapePass;
+REGISTER_PASS(infer_type, InferTypePass)
+    .Doc("the same rule under NNVM's other name: types and shapes are one");
+
+/// Small integer values whose contents follow from shapes become constants: what exporters compute
+/// with Shape, Gather, Concat and the like.
+class FoldShapesPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    Program& program = graph.program();
+    ShapeInferencer inferencer(&program.parameters());
+    inferencer.Visit(program);
+    Rewriter rewriter(program, this);
+    std::vector<Operation*> ops;
+    for (OpWalker w(program.module()); Operation* op = w.Next();) ops.push_back(op);
+    for (Operation* op : ops) {
+      if (!IsMergeable(op) || op->HasTrait<ConstantLike>()) continue;
+      if (op->name() == "nn.reshape") FoldReshape(op, inferencer, rewriter);
+      Fold(op, inferencer, rewriter);
+    }
+  }
+
+ private:
+  /// A reshape to extents of which all but one are constants or those of the input at the same
+  /// place needs no computed shape: 0 copies an extent, -1 takes the rest.
+  void FoldReshape(Operation* op, ShapeInferencer& inferencer, Rewriter& rewriter) {
+    if (inferencer.Constant(op->operand(1)) != nullptr) return;
+    const std::vector<Dim>* wanted = inferencer.Contents(op->operand(1));
+    const auto input = op->operand(0).type().dyn_cast<AnyTensorType>();
+    const auto allowzero = op->attribute("allowzero").dyn_cast<BoolAttribute>();
+    if (wanted == nullptr || !input || !input.has_rank() || (allowzero && allowzero.value()))
+      return;
+    std::vector<int64_t> extents;
+    bool rest_taken = false;
+    for (size_t i = 0; i < wanted->size(); ++i) {
+      const Dim& d = (*wanted)[i];
+      if (d.is_constant() && d.value() > 0) {
+        extents.push_back(d.value());
+      } else if (i < input.rank() && ProvablyEqual(d, input.dims()[i])) {
+        extents.push_back(0);
+      } else if (!rest_taken && !d.IsConstant(0)) {
+        extents.push_back(-1);
+        rest_taken = true;
+      } else {
+        Missed(op,
+               StrCat("two extents of its result are not known: ", d.ToString(), " and another"));
+        return;
+      }
+    }
+    rewriter.SetInsertionPoint(op);
+    rewriter.set_location(op->operand(1).defining_op() ? op->operand(1).defining_op()->location()
+                                                       : op->location());
+    const Shape shape{static_cast<int64_t>(extents.size())};
+    rewriter.SetOperand(op, 1, rewriter.Constant(Tensor::Of<int64_t>(shape, extents)));
+    Count("reshapes");
+  }
+
+  void Fold(Operation* op, ShapeInferencer& inferencer, Rewriter& rewriter) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const Value result = op->result(i);
+      if (result.use_empty()) continue;
+      const std::optional<Tensor> known = KnownValue(result, inferencer);
+      if (!known) continue;
+      rewriter.SetInsertionPoint(op);
+      rewriter.set_location(op->location());
+      rewriter.ReplaceAllUses(result, rewriter.Constant(*known));
+      Count("folded");
+    }
+  }
+
+  static std::optional<Tensor> KnownValue(Value v, ShapeInferencer& inferencer) {
+    if (const Tensor* constant = inferencer.Constant(v)) return *constant;
+    const auto type = v.type().dyn_cast<AnyTensorType>();
+    const std::vector<Dim>* contents = type ? inferencer.Contents(v) : nullptr;
+    if (contents == nullptr || !type.has_rank() || type.rank() > 1) return std::nullopt;
+    std::vector<int64_t> values;
+    for (const Dim& d : *contents) {
+      if (!d.is_constant()) return std::nullopt;
+      values.push_back(d.value());
+    }
+    Shape shape;
+    if (type.rank() == 1) shape.push_back(static_cast<int64_t>(values.size()));
+    if (NumElements(shape) != static_cast<int64_t>(values.size())) return std::nullopt;
+    return Cast(Tensor::Of<int64_t>(shape, values), type.element());
+  }
+};
+
+REGISTER_PASS(fold_shapes, FoldShapesPass)
+    .Doc("replaces integers that follow from shapes (Shape, Gather, Concat, ...) by constants");
+
+}  // namespace lathe

@@ -1,0 +1,45 @@
+"""Golden tests: `lit test/golden --param build=build-dev` (default: build)."""
+
+import importlib.util
+import os
+import shutil
+import sys
+
+import lit.formats
+
+root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+build = os.path.join(root, lit_config.params.get("build", "build"))
+llvm = lit_config.params.get("llvm", "/usr/lib/llvm-19/bin")
+
+if not os.path.exists(os.path.join(llvm, "FileCheck")):
+    lit_config.fatal("FileCheck is not in " + llvm + "; run scripts/install.sh test")
+if not os.path.exists(os.path.join(build, "bin", "lathe")):
+    lit_config.fatal("no command at " + build + "/bin/lathe; build it first")
+
+config.name = "golden"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".lathe", ".test"]
+config.excludes = ["inputs"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(build, "golden")
+
+# Tools are found by PATH: a textual substitution of `lathe` would also rewrite file names.
+config.environment["PATH"] = os.pathsep.join(
+    [os.path.join(build, "bin"), llvm, os.environ.get("PATH", "")])
+config.environment["NO_COLOR"] = "1"
+for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
+
+# A test that names one of these in REQUIRES is shown as unsupported where it is not installed.
+if shutil.which("chromium"):
+    config.available_features.add("chromium")
+if importlib.util.find_spec("onnx"):
+    config.available_features.add("onnx")
+
+config.substitutions += [
+    ("%{examples}", os.path.join(root, "examples")),
+    ("%{root}", root),
+    ("%{plugins}", os.path.join(build, "lib")),
+    ("%python", sys.executable),
+]

@@ -1,0 +1,110 @@
+"""Tests of the scripts that guard the house: a violation must be found."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "test" / "transcripts")]
+
+import check_layers  # noqa: E402
+import check_size  # noqa: E402
+import run as transcripts  # noqa: E402
+
+
+class Layers(unittest.TestCase):
+    def violations(self, path, include):
+        """Violations of a tree that holds one file with one include."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "docs").mkdir()
+            (root / "docs/architecture.md").write_text((ROOT / "docs/architecture.md").read_text())
+            (root / path).parent.mkdir(parents=True)
+            (root / path).write_text(f"#include {include}\n")
+            return check_layers.check(root)
+
+    def test_allowed(self):
+        for path, include in [
+                ("src/ir/a.cc", '"lathe/ir/b.h"'), ("src/ir/a.cc", '"src/ir/b.h"'),
+                ("src/ir/a.cc", '"lathe/support/b.h"'), ("src/ir/a.cc", "<vector>"),
+                ("src/codegen/a.cc", '"llvm/IR/Module.h"'),
+                ("src/codegen/a.cc", '"lathe/dialect/loop/loop_ops.h"'),
+                ("src/driver/a.cc", '"lathe/lathe.h"'),
+                ("tools/lathe/a.cc", '"lathe/driver/b.h"'), ("tools/lathe/a.cc", '"tools/lathe/b.h"')]:
+            self.assertEqual(self.violations(path, include), [], (path, include))
+
+    def test_refused(self):
+        for path, include, reason in [
+                ("src/support/a.cc", '"lathe/ir/b.h"', "support may not include ir"),
+                ("include/lathe/ir/a.h", '"lathe/pass/b.h"', "ir may not include pass"),
+                ("src/runtime/a.cc", '"lathe/ir/b.h"', "runtime may not include ir"),
+                ("src/lower/a.cc", "<llvm/IR/Module.h>", "lower may not include llvm"),
+                ("src/codegen/a.cc", '"lathe/dialect/nn/nn_ops.h"', "codegen may not include dialect"),
+                ("src/ir/a.cc", '"b.h"', "from the root"),
+                ("include/lathe/ir/a.h", '"src/ir/b.h"', "private header"),
+                ("tools/lathe/a.cc", '"src/ir/b.h"', "private header"),
+                ("src/ir/a.cc", '"lathe/lathe.h"', "ir may not include driver"),
+                ("src/stray/a.cc", "<vector>", "belongs to no layer")]:
+            found = self.violations(path, include)
+            self.assertEqual(len(found), 1, (path, include))
+            self.assertIn(reason, found[0])
+
+
+class Size(unittest.TestCase):
+    def test_functions_are_measured(self):
+        text = "namespace a {\nclass B {\n  int f() const {\n    if (x) { y(); }\n  }\n};\n" \
+               "int g(\n    int a) {\n  auto h = [](char c) { return c == '}'; };\n}\n}\n"
+        self.assertEqual(check_size.functions(text), [(3, 3), (7, 4)])
+
+    def test_long_function_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / "src" / "a.cc"
+            source.parent.mkdir()
+            source.write_text("void f() {\n" + "  g();\n" * 99 + "}\n")
+            self.assertIn("function of 101 lines", check_size.check(pathlib.Path(folder))[0][0])
+            source.write_text("int a;\n" * 1001)
+            self.assertIn("1001 lines", check_size.check(pathlib.Path(folder))[0][0])
+
+
+class Transcripts(unittest.TestCase):
+    def test_parse(self):
+        lines = ["```console", "$ a \\", "  b", "out", "[exit 1]", "$ c", "```", "$ no"]
+        steps = transcripts.parse(lines)
+        self.assertEqual([step.command for step in steps], ["a \\\n  b", "c"])
+        self.assertEqual(transcripts.split_expected(lines[steps[0].first:steps[0].last]), (["out"], 1))
+
+    def test_matching(self):
+        self.assertTrue(transcripts.matches(["a {...} c", "...", "z"], ["a bb c", "x", "y", "z"]))
+        self.assertTrue(transcripts.matches(["...", "z"], ["z"]))
+        self.assertFalse(transcripts.matches(["a"], ["b"]))
+        self.assertFalse(transcripts.matches(["a"], ["a", "b"]))
+        self.assertFalse(transcripts.matches(["a{...}c"], ["ab", "c"]))
+
+
+class Installer(unittest.TestCase):
+    def install(self, *arguments, path=os.environ["PATH"], **env):
+        """(exit code, stderr) of the installer."""
+        done = subprocess.run(["/bin/bash", ROOT / "scripts/install.sh", *arguments],
+                              env={"PATH": path, **env}, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    def test_unknown_purpose_is_a_usage_error(self):
+        code, text = self.install("everything", LATHE_INSTALL="skip")
+        self.assertEqual(code, 2)
+        self.assertIn("demo|test|lint|bench", text)
+
+    def test_other_systems_get_the_list_of_packages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "dirname").symlink_to(shutil.which("dirname"))
+            code, text = self.install("demo", path=folder)
+        self.assertEqual(code, 1)
+        self.assertIn("libfmt-dev", text)
+        self.assertIn("LATHE_INSTALL=skip", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

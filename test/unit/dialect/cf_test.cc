@@ -1,0 +1,217 @@
+#include "lathe/ir/walk.h"
+#include "test/unit/dialect/program_util.h"
+
+namespace lathe::testing {
+namespace {
+
+class ControlFlow : public ProgramTest {};
+
+constexpr std::string_view kIf = R"(
+  %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[2], f32>
+  %y = cf.if(%c) ({
+    %n = nn.neg(%x) : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    cf.yield(%n) : (v_tensor<[2], f32>) -> ()
+  }, {
+    cf.yield(%x) : (v_tensor<[2], f32>) -> ()
+  }) : (v_tensor<[], bool>) -> v_tensor<[2], f32>
+  nn.fetch(%y) {name = "y"} : (v_tensor<[2], f32>) -> ()
+)";
+
+TEST_F(ControlFlow, IfRunsOneRegion) {
+  for (const bool c : {true, false}) {
+    std::vector<std::string> ran;
+    InterpreterOptions options;
+    options.observer = [&](const RanOp& op) { ran.emplace_back(op.op->name()); };
+    const NamedValues out =
+        Run(kIf, {{"c", Tensor::Scalar(c)}, {"x", Vec<float>({1, 2})}}, std::move(options));
+    EXPECT_EQ(ValuesOf<float>(out[0].second),
+              c ? (std::vector<float>{-1, -2}) : (std::vector<float>{1, 2}));
+    EXPECT_EQ(std::count(ran.begin(), ran.end(), "nn.neg"), c ? 1 : 0);
+  }
+}
+
+TEST_F(ControlFlow, ConditionWithSeveralElements) {
+  std::string body(kIf);
+  body.replace(body.find("v_tensor<[], bool>"), 18, "v_tensor<[?], bool>");
+  body.replace(body.rfind("v_tensor<[], bool>"), 18, "v_tensor<[?], bool>");
+  const Error e =
+      ErrorOf([&] { Run(body, {{"c", Vec<bool>({true, false})}, {"x", Vec<float>({1, 2})}}); });
+  EXPECT_EQ(e.id(), "shape/condition");
+}
+
+// i from 0 while i < trip and x[0] < 100: x = x + x; gives every x.
+std::string Loop(std::string_view trip, std::string_view cond) {
+  return StrCat(R"(
+  %t = nn.feed() {name = "trip"} : () -> v_tensor<[], i64>
+  %g = nn.feed() {name = "go"} : () -> v_tensor<[], bool>
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[1], f32>
+  %limit = builtin.constant() {value = tensor<[1], f32> [100.0]} : () -> v_tensor<[1], f32>
+  %last, %all = cf.while()",
+                trip, ", ", cond, R"(, %x) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %v: v_tensor<[1], f32>):
+    %d = nn.add(%v, %v) : (v_tensor<[1], f32>, v_tensor<[1], f32>) -> v_tensor<[1], f32>
+    %less = nn.less(%d, %limit) : (v_tensor<[1], f32>, v_tensor<[1], f32>) -> v_tensor<[1], bool>
+    cf.yield(%less, %d, %d) : (v_tensor<[1], bool>, v_tensor<[1], f32>, v_tensor<[1], f32>) -> ()
+  }) : ()",
+                trip == "none" ? "none" : "v_tensor<[], i64>", ", ",
+                cond == "none" ? "none" : "v_tensor<[], bool>",
+                R"(, v_tensor<[1], f32>) -> (v_tensor<[1], f32>, v_tensor<[?, 1], f32>)
+  nn.fetch(%last) {name = "last"} : (v_tensor<[1], f32>) -> ()
+  nn.fetch(%all) {name = "all"} : (v_tensor<[?, 1], f32>) -> ()
+)");
+}
+
+NamedValues LoopInputs(int64_t trip, bool go) {
+  return {{"trip", Tensor::Scalar(trip)}, {"go", Tensor::Scalar(go)}, {"x", Vec<float>({10})}};
+}
+
+TEST_F(ControlFlow, WhileByTripCount) {
+  // Without an initial condition the one that the body yields does not count.
+  const NamedValues out = Run(Loop("%t", "none"), LoopInputs(5, false));
+  EXPECT_EQ(ValuesOf<float>(out[0].second), (std::vector<float>{320}));
+  EXPECT_EQ(out[1].second.tensor().shape(), (Shape{5, 1}));
+  EXPECT_EQ(ValuesOf<float>(out[1].second), (std::vector<float>{20, 40, 80, 160, 320}));
+}
+
+TEST_F(ControlFlow, WhileByCondition) {
+  const NamedValues out = Run(Loop("none", "%g"), LoopInputs(0, true));
+  EXPECT_EQ(ValuesOf<float>(out[1].second), (std::vector<float>{20, 40, 80, 160}));
+}
+
+TEST_F(ControlFlow, WhileByBoth) {
+  EXPECT_EQ(ValuesOf<float>(Run(Loop("%t", "%g"), LoopInputs(2, true))[0].second),
+            (std::vector<float>{40}));
+  EXPECT_EQ(ValuesOf<float>(Run(Loop("%t", "%g"), LoopInputs(9, true))[0].second),
+            (std::vector<float>{160}));
+}
+
+TEST_F(ControlFlow, WhileWithoutIterations) {
+  for (const NamedValues& inputs : {LoopInputs(0, true), LoopInputs(5, false)}) {
+    const NamedValues out = Run(Loop("%t", "%g"), inputs);
+    EXPECT_EQ(ValuesOf<float>(out[0].second), (std::vector<float>{10}));
+    EXPECT_EQ(out[1].second.tensor().shape(), (Shape{0, 1}));
+  }
+}
+
+TEST_F(ControlFlow, LoopThatNeverEnds) {
+  const Error e =
+      ErrorOf([&] { Run(Loop("none", "none"), LoopInputs(0, true), {.max_steps = 10000}); });
+  EXPECT_EQ(e.id(), "limit/steps");
+}
+
+TEST_F(ControlFlow, RegionsTooDeep) {
+  std::string body = "%c = nn.feed() {name = \"c\"} : () -> v_tensor<[], bool>\n";
+  const int depth = 50;
+  for (int i = 0; i < depth; ++i) body += StrCat("%r", i, " = cf.if(%c) ({\n");
+  body +=
+      "%z = nn.not(%c) : (v_tensor<[], bool>) -> v_tensor<[], bool>\n"
+      "cf.yield(%z) : (v_tensor<[], bool>) -> ()\n";
+  for (int i = depth - 1; i >= 0; --i) {
+    body +=
+        "}, {\ncf.yield(%c) : (v_tensor<[], bool>) -> ()\n}) : (v_tensor<[], bool>) -> "
+        "v_tensor<[], bool>\n";
+    body += i > 0 ? StrCat("cf.yield(%r", i, ") : (v_tensor<[], bool>) -> ()\n")
+                  : std::string("nn.fetch(%r0) {name = \"y\"} : (v_tensor<[], bool>) -> ()");
+  }
+  const NamedValues inputs = {{"c", Tensor::Scalar(true)}};
+  EXPECT_EQ(ValuesOf<bool>(Run(body, inputs)[0].second), (std::vector<bool>{false}));
+  EXPECT_EQ(ErrorOf([&] { Run(body, inputs, {.max_depth = 49}); }).id(), "limit/depth");
+}
+
+// Sums of a [3, 2] matrix along an axis, forwards or backwards.
+std::string Scan(int axis, int direction, int out_axis, int out_direction) {
+  return StrCat(R"(
+  %s = builtin.constant() {value = tensor<[], f32> [0.0]} : () -> v_tensor<[], f32>
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[)",
+                axis == 0 ? "3" : "1, 3", R"(], f32>
+  %last, %all = cf.scan(%s, %x) {num_scan_inputs = 1, scan_input_axes = [)",
+                axis, "], scan_input_directions = [", direction, "], scan_output_axes = [",
+                out_axis, "], scan_output_directions = [", out_direction, R"(]} ({
+    ^(%sum: v_tensor<*, f32>, %e: v_tensor<*, f32>):
+    %n = nn.add(%sum, %e) : (v_tensor<*, f32>, v_tensor<*, f32>) -> v_tensor<*, f32>
+    cf.yield(%n, %n) : (v_tensor<*, f32>, v_tensor<*, f32>) -> ()
+  }) : (v_tensor<[], f32>, v_tensor<[)",
+                axis == 0 ? "3" : "1, 3",
+                R"(], f32>) -> (v_tensor<*, f32>, v_tensor<*, f32>)
+  nn.fetch(%all) {name = "all"} : (v_tensor<*, f32>) -> ())");
+}
+
+TEST_F(ControlFlow, ScanDirectionsAndAxes) {
+  const RtValue row = Vec<float>({1, 2, 3});
+  EXPECT_EQ(ValuesOf<float>(Run(Scan(0, 0, 0, 0), {{"x", row}})[0].second),
+            (std::vector<float>{1, 3, 6}));
+  EXPECT_EQ(ValuesOf<float>(Run(Scan(0, 1, 0, 0), {{"x", row}})[0].second),
+            (std::vector<float>{3, 5, 6}));
+  EXPECT_EQ(ValuesOf<float>(Run(Scan(0, 0, -1, 1), {{"x", row}})[0].second),
+            (std::vector<float>{6, 3, 1}));
+  const RtValue matrix = Tensor::Of<float>({1, 3}, {1, 2, 3});
+  const NamedValues out = Run(Scan(-1, 0, -1, 0), {{"x", matrix}});
+  EXPECT_EQ(out[0].second.tensor().shape(), (Shape{1, 3}));
+  EXPECT_EQ(ValuesOf<float>(out[0].second), (std::vector<float>{1, 3, 6}));
+}
+
+// ---- inference ----
+
+TEST_F(ControlFlow, LoopArgumentsCoverWhatTheBodyYields) {
+  Program program = Parse(R"(
+    %t = nn.feed() {name = "t"} : () -> v_tensor<[], i64>
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, 3], f32>
+    %y = cf.while(%t, none, %x) ({
+      ^(%i: v_tensor<*, i64>, %c: v_tensor<*, bool>, %v: v_tensor<*, f32>):
+      %d = nn.concat(%v, %v) {axis = 0} : (v_tensor<*, f32>, v_tensor<*, f32>) -> v_tensor<*, f32>
+      cf.yield(%c, %d) : (v_tensor<*, bool>, v_tensor<*, f32>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[1, 3], f32>) -> v_tensor<*, f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<*, f32>) -> ())");
+  ShapeInferencer(&program.parameters()).Visit(program);
+  EXPECT_EQ(program.fetches()[0]->operand(0).type().ToString(), "v_tensor<[?, 3], f32>");
+  VerifyOrThrow(program);
+  const RtValue x = Tensor::Of<float>({1, 3}, {1, 2, 3});
+  const NamedValues out = Interpreter(program).Run({{"t", Tensor::Scalar<int64_t>(2)}, {"x", x}});
+  EXPECT_EQ(out[0].second.tensor().shape(), (Shape{4, 3}));
+}
+
+TEST_F(ControlFlow, BranchesOfDifferentTypes) {
+  Program program = Parse(R"(
+    %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2], f32>
+    %y = cf.if(%c) ({
+      cf.yield(%c) : (v_tensor<[], bool>) -> ()
+    }, {
+      cf.yield(%x) : (v_tensor<[2], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[2], f32>)");
+  EXPECT_EQ(ErrorOf([&] { ShapeInferencer().Visit(program); }).id(), "type/branches");
+  EXPECT_NE(ErrorOf([&] { VerifyOrThrow(program); }).id(), "");
+}
+
+TEST_F(ControlFlow, VerifierCountsYieldsAndArguments) {
+  Program program = Parse(R"(
+    %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
+    %y = cf.if(%c) ({
+      cf.yield(%c, %c) : (v_tensor<[], bool>, v_tensor<[], bool>) -> ()
+    }, {
+      cf.yield(%c) : (v_tensor<[], bool>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[], bool>)");
+  EXPECT_EQ(Verify(program).at(0).id(), "verify/yield-count");
+}
+
+TEST_F(ControlFlow, SpecializeShapes) {
+  Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[N, ?, 4], f32>
+    %y = nn.neg(%x) : (v_tensor<[N, ?, 4], f32>) -> v_tensor<[N, ?, 4], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[N, ?, 4], f32>) -> ())");
+  const auto type = [&] { return program.fetches()[0]->operand(0).type().ToString(); };
+  SpecializeShapes(program, {.symbols = {{"N", 7}}});
+  EXPECT_EQ(type(), "v_tensor<[7, ?, 4], f32>");
+  SpecializeShapes(program, {.inputs = {{"x", {7, 5, 4}}}});
+  EXPECT_EQ(type(), "v_tensor<[7, 5, 4], f32>");
+  const auto error = [&](const ShapeBindings& b) {
+    return ErrorOf([&] { SpecializeShapes(program, b); }).id();
+  };
+  EXPECT_EQ(error({.symbols = {{"M", 1}}}), "shape/unknown-symbol");
+  EXPECT_EQ(error({.inputs = {{"z", {1}}}}), "shape/unknown-input");
+  EXPECT_EQ(error({.inputs = {{"x", {8, 5, 4}}}}), "shape/contradiction");
+}
+
+}  // namespace
+}  // namespace lathe::testing

@@ -1,0 +1,150 @@
+#include "lathe/dialect/gradient.h"
+
+#include <cmath>
+
+#include "lathe/ir/block.h"
+#include "test/unit/dialect/program_util.h"
+
+namespace lathe::testing {
+namespace {
+
+// The gradients of a program's first output with respect to its inputs, beside central differences.
+class GradientTest : public ProgramTest {
+ protected:
+  // Adds an output per input, in order.
+  void Differentiate(Program& program) {
+    Operation* fetch = program.fetches()[0];
+    Builder b = Builder::Before(fetch);
+    std::vector<Value> xs;
+    for (Operation* feed : program.feeds()) xs.push_back(feed->result(0));
+    const std::vector<Value> gradients = BuildGradients(b, fetch->operand(0), xs);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const NamedAttribute name[] = {b.Named("name", b.Attr(std::string_view(StrCat("d", i))))};
+      const Value operand[] = {gradients[i]};
+      b.Create("nn.fetch", operand, name);
+    }
+  }
+
+  double SumOfFirst(const std::string& body, const NamedValues& inputs) {
+    Program program = Parse(body);
+    double sum = 0;
+    for (double v : ValuesOf<double>(Interpreter(program).Run(inputs)[0].second)) sum += v;
+    return sum;
+  }
+
+  void ExpectNumeric(const std::string& body, const NamedValues& inputs) {
+    Program program = Parse(body);
+    Differentiate(program);
+    Verify(program);
+    NamedValues outputs = Interpreter(program).Run(inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto name = StrCat("d", i);
+      const auto at = std::find_if(outputs.begin(), outputs.end(),
+                                   [&](const auto& output) { return output.first == name; });
+      ASSERT_NE(at, outputs.end());
+      const std::vector<double> gradient = ValuesOf<double>(at->second);
+      ASSERT_EQ(at->second.tensor().shape(), inputs[i].second.tensor().shape());
+      for (size_t k = 0; k < gradient.size(); ++k) {
+        EXPECT_NEAR(gradient[k], Slope(body, inputs, i, k), 1e-5)
+            << name << "[" << k << "]" << body;
+      }
+    }
+  }
+
+  double Slope(const std::string& body, const NamedValues& inputs, size_t i, size_t k) {
+    constexpr double kStep = 1e-5;
+    const auto moved = [&](double by) {
+      NamedValues other = inputs;
+      other[i].second.mutable_tensor().mutable_data<double>()[k] += by;
+      return SumOfFirst(body, other);
+    };
+    return (moved(kStep) - moved(-kStep)) / (2 * kStep);
+  }
+
+  static std::string Feeds(const std::vector<std::string>& shapes) {
+    std::string text;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      text += StrCat("%x", i, " = nn.feed() {name = \"x", i, "\"} : () -> v_tensor<", shapes[i],
+                     ", f64>\n");
+    }
+    return text;
+  }
+  static std::string Fetch(const std::string& value, const std::string& shape) {
+    return StrCat("nn.fetch(", value, ") {name = \"y\"} : (v_tensor<", shape, ", f64>) -> ()\n");
+  }
+};
+
+RtValue Doubles(Shape shape, uint64_t first) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < NumElements(shape); ++i) {
+    values.push_back(0.3 + 0.37 * static_cast<double>((first + static_cast<uint64_t>(i) * 7) % 5));
+  }
+  return Tensor::Of<double>(std::move(shape), values);
+}
+
+TEST_F(GradientTest, BinaryOpsSumOverWhatWasBroadcast) {
+  for (const char* op : {"nn.add", "nn.sub", "nn.mul", "nn.div"}) {
+    const std::string body = StrCat(
+        Feeds({"[2, 3]", "[3]", "[2, 1]"}), "%a = ", op,
+        "(%x0, %x1) : (v_tensor<[2, 3], f64>, v_tensor<[3], f64>) -> v_tensor<[2, 3], f64>\n%b = ",
+        op, "(%x2, %a) : (v_tensor<[2, 1], f64>, v_tensor<[2, 3], f64>) -> v_tensor<[2, 3], f64>\n",
+        Fetch("%b", "[2, 3]"));
+    ExpectNumeric(
+        body, {{"x0", Doubles({2, 3}, 1)}, {"x1", Doubles({3}, 2)}, {"x2", Doubles({2, 1}, 4)}});
+  }
+}
+
+TEST_F(GradientTest, UnaryOpsInAChain) {
+  for (const char* op : {"nn.neg", "nn.exp", "nn.log", "nn.sqrt", "nn.tanh", "nn.sigmoid",
+                         "nn.relu", "nn.identity"}) {
+    const std::string body = StrCat(
+        Feeds({"[5]"}), "%a = ", op, "(%x0) : (v_tensor<[5], f64>) -> v_tensor<[5], f64>\n",
+        "%b = nn.mul(%a, %a) : (v_tensor<[5], f64>, v_tensor<[5], f64>) -> v_tensor<[5], f64>\n",
+        Fetch("%b", "[5]"));
+    ExpectNumeric(body, {{"x0", Doubles({5}, 3)}});
+  }
+}
+
+TEST_F(GradientTest, MatrixProductsOfAnyOrientation) {
+  for (const bool tx : {false, true}) {
+    for (const bool ty : {false, true}) {
+      const std::string x = tx ? "[2, 3, 4]" : "[2, 4, 3]";
+      const std::string y = ty ? "[5, 3]" : "[3, 5]";
+      const std::string body =
+          StrCat(Feeds({x, y}), "%z = nn.matmul(%x0, %x1) {transpose_x = ", tx ? "true" : "false",
+                 ", transpose_y = ", ty ? "true" : "false", "} : (v_tensor<", x,
+                 ", f64>, v_tensor<", y, ", f64>) -> v_tensor<[2, 4, 5], f64>\n",
+                 "%w = nn.exp(%z) : (v_tensor<[2, 4, 5], f64>) -> v_tensor<[2, 4, 5], f64>\n",
+                 Fetch("%w", "[2, 4, 5]"));
+      ExpectNumeric(body, {{"x0", Doubles(tx ? Shape{2, 3, 4} : Shape{2, 4, 3}, 1)},
+                           {"x1", Doubles(ty ? Shape{5, 3} : Shape{3, 5}, 2)}});
+    }
+  }
+}
+
+TEST_F(GradientTest, ZeroWithoutAPath) {
+  const std::string body =
+      StrCat(Feeds({"[2]", "[3]"}),
+             "%a = nn.exp(%x0) : (v_tensor<[2], f64>) -> v_tensor<[2], f64>\n", Fetch("%a", "[2]"));
+  ExpectNumeric(body, {{"x0", Doubles({2}, 1)}, {"x1", Doubles({3}, 1)}});
+}
+
+TEST_F(GradientTest, AnOpWithoutARuleIsNamed) {
+  Program program = Parse(
+      StrCat(Feeds({"[2]"}), "%a = nn.floor(%x0) : (v_tensor<[2], f64>) -> v_tensor<[2], f64>\n",
+             Fetch("%a", "[2]")));
+  const Error e = ErrorOf([&] { Differentiate(program); });
+  EXPECT_EQ(e.id(), "gradient/unsupported");
+  EXPECT_EQ(e.message(), "nn.floor has no gradient");
+}
+
+TEST_F(GradientTest, BroadcastOfUnknownExtentsIsRefused) {
+  Program program = Parse(StrCat(
+      Feeds({"[?]", "[?]"}),
+      "%a = nn.mul(%x0, %x1) : (v_tensor<[?], f64>, v_tensor<[?], f64>) -> v_tensor<[?], f64>\n",
+      Fetch("%a", "[?]")));
+  EXPECT_EQ(ErrorOf([&] { Differentiate(program); }).id(), "gradient/unknown-shape");
+}
+
+}  // namespace
+}  // namespace lathe::testing

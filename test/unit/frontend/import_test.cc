@@ -1,0 +1,359 @@
+#include <gtest/gtest.h>
+
+#include "lathe/ir/verify.h"
+#include "model_util.h"
+
+namespace lathe::onnx {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+Strings OpNames(const Program& program) {
+  Strings names;
+  for (Operation& op : *program.block()) names.emplace_back(op.name());
+  return names;
+}
+
+Operation* FindOp(const Program& program, std::string_view name) {
+  for (Operation& op : *program.block()) {
+    if (op.name() == name) return &op;
+  }
+  return nullptr;
+}
+
+std::string ErrorId(const ModelMsg& model) {
+  Loaded loaded;
+  return Caught([&] { Import(loaded.context, model); }).id();
+}
+
+const ValueInfoMsg kX = Info("x", ElementType::kF32, {2});
+
+TEST(Import, FeedsParametersNodesFetches) {
+  Loaded loaded;
+  ModelMsg model = Model(13, {kX}, {Node("Add", {"x", "w"}, {"y"})}, {"y"});
+  const Tensor w = F32({2}, {10, 20});
+  model.graph.initializers.push_back(EncodeTensor(w, "w"));
+  model.graph.nodes[0].name = "layer.0/add";
+  Program program = Import(loaded.context, model);
+  EXPECT_EQ(OpNames(program), (Strings{"builtin.get_parameter", "nn.feed", "nn.add", "nn.fetch"}));
+  EXPECT_TRUE(Verify(program).empty());
+  EXPECT_EQ(FindOp(program, "nn.add")->location().name(), "layer.0/add");
+  EXPECT_EQ(FindOp(program, "nn.add")->result(0).type().ToString(), "v_tensor<[2], f32>");
+  EXPECT_EQ(program.parameters().Find("w")->data, w);
+  EXPECT_FALSE(program.parameters().Find("w")->is_mutable);
+  const NamedValues out = RunProgram(program, {{"x", F32({2}, {1, 2})}});
+  EXPECT_EQ(out[0].first, "y");
+  EXPECT_EQ(out[0].second, RtValue(F32({2}, {11, 22})));
+}
+
+TEST(Import, UnnamedNodesAreNamedByOperatorAndOutput) {
+  Loaded loaded;
+  const Program program =
+      Import(loaded.context, Model(13, {kX}, {Node("Abs", {"x"}, {"y"})}, {"y"}));
+  EXPECT_EQ(FindOp(program, "nn.abs")->location().name(), "Abs:y");
+}
+
+TEST(Import, ElementTypeZeroIsAsIfAbsent) {
+  Loaded loaded;
+  const NodeMsg node =
+      Node("QuantizeLinear", {"x", "s"}, {"y"}, {Int("output_dtype", 0), Int("precision", 0)});
+  const Program program =
+      Import(loaded.context, Model(23, {kX, Info("s", ElementType::kF32, {})}, {node}, {"y"}));
+  EXPECT_EQ(FindOp(program, "nn.quantize_linear")->result(0).type().ToString(),
+            "v_tensor<[2], u8>");
+}
+
+TEST(Import, InitializersAmongTheInputsAreNoInputs) {
+  Loaded loaded;
+  ModelMsg model =
+      Model(9, {kX, Info("w", ElementType::kF32, {2})}, {Node("Add", {"x", "w"}, {"y"})}, {"y"});
+  const Tensor w = F32({2}, {1, 1});
+  model.graph.initializers.push_back(EncodeTensor(w, "w"));
+  model.ir_version = 3;
+  EXPECT_EQ(Import(loaded.context, model).feeds().size(), 1U);
+}
+
+TEST(Import, SymbolicDims) {
+  Loaded loaded;
+  ValueInfoMsg x = Info("x", ElementType::kF32, {0, 4, -1});
+  x.type.dims[0] = {false, 0, "batch"};
+  const Program program =
+      Import(loaded.context, Model(13, {x}, {Node("Relu", {"x"}, {"y"})}, {"y"}));
+  EXPECT_EQ(FindOp(program, "nn.relu")->result(0).type().ToString(),
+            "v_tensor<[batch, 4, ?], f32>");
+}
+
+TEST(Import, ConstantsOfEveryForm) {
+  Loaded loaded;
+  const Tensor value = I64({2}, {3, 4});
+  AttributeMsg tensor;
+  tensor.name = "value";
+  tensor.type = AttrType::kTensor;
+  tensor.tensors.push_back(std::make_shared<TensorMsg>(EncodeTensor(value, "")));
+  Program program =
+      Import(loaded.context, Model(13, {},
+                                   {Node("Constant", {}, {"a"}, {tensor}),
+                                    Node("Constant", {}, {"b"}, {Int("value_int", 7)}),
+                                    Node("Constant", {}, {"c"}, {Floats("value_floats", {1, 2})}),
+                                    Node("Constant", {}, {"d"}, {Str("value_string", "s")})},
+                                   {"a", "b", "c", "d"}));
+  const NamedValues out = RunProgram(program, {});
+  EXPECT_EQ(out[0].second, RtValue(value));
+  EXPECT_EQ(out[1].second, RtValue(Tensor::Scalar<int64_t>(7)));
+  EXPECT_EQ(out[2].second, RtValue(F32({2}, {1, 2})));
+  EXPECT_EQ(out[3].second, RtValue(Tensor::Scalar<std::string>("s")));
+}
+
+TEST(Import, LargeConstantsBecomeParameters) {
+  Loaded loaded;
+  const ModelMsg model =
+      Model(13, {}, {Node("Constant", {}, {"a"}, {Ints("value_ints", {1, 2, 3})})}, {"a"});
+  EXPECT_TRUE(Import(loaded.context, model).parameters().empty());
+  EXPECT_EQ(Import(loaded.context, model, {.max_constant_bytes = 23}).parameters().size(), 1U);
+}
+
+TEST(Import, NodesInAnyOrder) {
+  Loaded loaded;
+  Program program = Import(
+      loaded.context,
+      Model(13, {kX},
+            {Node("Neg", {"b"}, {"c"}), Node("Abs", {"x"}, {"a"}), Node("Exp", {"a"}, {"b"})},
+            {"c"}));
+  EXPECT_EQ(OpNames(program), (Strings{"nn.feed", "nn.abs", "nn.exp", "nn.neg", "nn.fetch"}));
+}
+
+TEST(Import, UnsupportedOperatorsAreAllListed) {
+  Loaded loaded;
+  ModelMsg model = Model(13, {kX},
+                         {Node("Reluu", {"x"}, {"a"}), Node("Abs", {"a"}, {"b"}),
+                          Node("Gadget", {"b", "x"}, {"c"}, {}, "com.acme")},
+                         {"c"});
+  model.opsets.push_back({"com.acme", 2});
+  model.graph.nodes[0].name = "act";
+  const Error error = Caught([&] { Import(loaded.context, model); });
+  EXPECT_EQ(error.id(), "onnx/unsupported-op");
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(error.message(), "operator Reluu of opset 13 is not supported");
+  EXPECT_EQ(error.where(), "test.onnx: node \"act\"");
+  EXPECT_NE(error.notes()[0].text.find("v_tensor<[2], f32>"), std::string::npos);
+  EXPECT_NE(error.hints()[0].find("Relu"), std::string::npos);
+  ASSERT_EQ(error.others.size(), 1U);
+  EXPECT_NE(error.others[0].message().find("com.acme.Gadget of opset 2"), std::string::npos);
+}
+
+TEST(Import, BrokenModels) {
+  const auto relu = Node("Relu", {"x"}, {"y"});
+  EXPECT_EQ(ErrorId(Model(99, {kX}, {relu}, {"y"})), "onnx/opset");
+  EXPECT_EQ(ErrorId(Model(0, {kX}, {relu}, {"y"})), "onnx/opset");
+  ModelMsg no_opset = Model(13, {kX}, {relu}, {"y"});
+  no_opset.opsets.clear();
+  EXPECT_EQ(ErrorId(no_opset), "onnx/opset");
+  no_opset.opsets = {{"com.acme", 1}};
+  EXPECT_EQ(ErrorId(no_opset), "onnx/opset");
+  ModelMsg newer = Model(13, {kX}, {relu}, {"y"});
+  newer.ir_version = kNewestOnnxIrVersion + 1;
+  EXPECT_EQ(ErrorId(newer), "onnx/ir-version");
+  EXPECT_EQ(ErrorId(Model(17, {kX}, {Node("Gelu", {"x"}, {"y"})}, {"y"})), "onnx/opset");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("Relu", {"z"}, {"y"})}, {"y"})), "onnx/undefined-input");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {relu}, {"z"})), "onnx/undefined-input");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {relu, relu}, {"y"})), "onnx/duplicate-name");
+  EXPECT_EQ(ErrorId(Model(13, {kX, kX}, {relu}, {"y"})), "onnx/duplicate-name");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {relu}, {"y", "y"})), "onnx/duplicate-name");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("Relu", {"x"}, {"x"})}, {"x"})), "onnx/cycle");
+  EXPECT_EQ(
+      ErrorId(Model(13, {kX}, {Node("Add", {"x", "b"}, {"a"}), Node("Relu", {"a"}, {"b"})}, {"b"})),
+      "onnx/cycle");
+  EXPECT_EQ(ErrorId(Model(13, {Info("x")}, {relu}, {"y"})), "onnx/type");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("Relu", {}, {"y"})}, {"y"})), "onnx/inputs");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("Relu", {"x", "x"}, {"y"})}, {"y"})), "onnx/inputs");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("Relu", {"x"}, {"y", "z"})}, {"y"})), "onnx/outputs");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("Relu", {"x"}, {"y"}, {Int("foo", 1)})}, {"y"})),
+            "onnx/attribute");
+  EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("LeakyRelu", {"x"}, {"y"}, {Int("alpha", 1)})}, {"y"})),
+            "onnx/attribute");
+  EXPECT_EQ(ErrorId(Model(13, {Info("x", ElementType::kString, {2})}, {relu}, {"y"})),
+            "onnx/input-type");
+}
+
+TEST(Import, DeclaredTypesRefineAndAreChecked) {
+  Loaded loaded;
+  ModelMsg model = Model(13, {Info("x", ElementType::kF32)}, {Node("Relu", {"x"}, {"y"})}, {"y"});
+  model.graph.outputs = {Info("y", ElementType::kF32, {3})};
+  const Program program = Import(loaded.context, model);
+  EXPECT_EQ(FindOp(program, "nn.relu")->result(0).type().ToString(), "v_tensor<[3], f32>");
+  model.graph.inputs = {Info("x", ElementType::kF32, {2})};
+  EXPECT_EQ(ErrorId(model), "onnx/value-info");
+  model.graph.outputs = {Info("y", ElementType::kI64, {2})};
+  EXPECT_EQ(ErrorId(model), "onnx/value-info");
+}
+
+// ---- functions ----
+
+FunctionMsg Function(Text name, std::vector<Text> inputs, std::vector<Text> outputs,
+                     std::vector<NodeMsg> nodes) {
+  FunctionMsg f;
+  f.name = name;
+  f.domain = "local";
+  f.inputs = std::move(inputs);
+  f.outputs = std::move(outputs);
+  f.nodes = std::move(nodes);
+  f.opsets = {{Text(), 13}, {"local", 1}};
+  return f;
+}
+
+ModelMsg WithFunctions(ModelMsg model, std::vector<FunctionMsg> functions) {
+  model.functions = std::move(functions);
+  model.opsets.push_back({"local", 1});
+  return model;
+}
+
+TEST(Functions, AreInlinedWithTheirAttributes) {
+  Loaded loaded;
+  FunctionMsg f =
+      Function("Act", {"a"}, {"b"},
+               {Node("LeakyRelu", {"a"}, {"t"}, {Reference("alpha", "slope", AttrType::kFloat)}),
+                Node("Neg", {"t"}, {"b"})});
+  f.attributes = {"slope"};
+  ModelMsg model = WithFunctions(Model(13, {kX},
+                                       {Node("Act", {"x"}, {"y"}, {Float("slope", 0.5F)}, "local"),
+                                        Node("Act", {"y"}, {"z"}, {Float("slope", 2)}, "local")},
+                                       {"y", "z"}),
+                                 {f});
+  model.graph.nodes[0].name = "first";
+  Program program = Import(loaded.context, model);
+  EXPECT_EQ(FindOp(program, "nn.neg")->location().name(), "first/Neg:b");
+  const NamedValues out = RunProgram(program, {{"x", F32({2}, {-4, 3})}});
+  EXPECT_EQ(out[0].second, RtValue(F32({2}, {2, -3})));
+  EXPECT_EQ(out[1].second, RtValue(F32({2}, {-2, 6})));
+}
+
+TEST(Functions, DefaultAttributesAndAbsentOnes) {
+  Loaded loaded;
+  FunctionMsg f =
+      Function("Act", {"a"}, {"b"},
+               {Node("LeakyRelu", {"a"}, {"b"}, {Reference("alpha", "slope", AttrType::kFloat)})});
+  const ModelMsg model = Model(13, {kX}, {Node("Act", {"x"}, {"y"}, {}, "local")}, {"y"});
+  Program absent = Import(loaded.context, WithFunctions(model, {f}));
+  // LeakyRelu's own default is 0.01.
+  EXPECT_NEAR(ToDoubles(RunProgram(absent, {{"x", F32({2}, {-4, 3})}})[0].second.tensor())[0],
+              -0.04, 1e-6);
+  f.default_attributes = {Float("slope", 0.5F)};
+  Program with_default = Import(loaded.context, WithFunctions(model, {f}));
+  EXPECT_EQ(RunProgram(with_default, {{"x", F32({2}, {-4, 3})}})[0].second,
+            RtValue(F32({2}, {-2, 3})));
+}
+
+TEST(Functions, AbsentInputsStayAbsent) {
+  Loaded loaded;
+  const FunctionMsg f =
+      Function("Bound", {"a", "low", "high"}, {"b"}, {Node("Clip", {"a", "low", "high"}, {"b"})});
+  ModelMsg model = WithFunctions(Model(13, {kX, Info("h", ElementType::kF32, {})},
+                                       {Node("Bound", {"x", "", "h"}, {"y"}, {}, "local")}, {"y"}),
+                                 {f});
+  Program program = Import(loaded.context, model);
+  EXPECT_EQ(
+      RunProgram(program, {{"x", F32({2}, {-5, 5})}, {"h", Tensor::Scalar<float>(1)}})[0].second,
+      RtValue(F32({2}, {-5, 1})));
+}
+
+TEST(Functions, CyclesAndExplosionsAreErrors) {
+  const auto call = [](Text name) { return Node(name, {"a"}, {"b"}, {}, "local"); };
+  const ModelMsg model = Model(13, {kX}, {Node("A", {"x"}, {"y"}, {}, "local")}, {"y"});
+  EXPECT_EQ(ErrorId(WithFunctions(model, {Function("A", {"a"}, {"b"}, {call("A")})})),
+            "onnx/function-cycle");
+  EXPECT_EQ(ErrorId(WithFunctions(model, {Function("A", {"a"}, {"b"}, {call("B")}),
+                                          Function("B", {"a"}, {"b"}, {call("A")})})),
+            "onnx/function-cycle");
+  // Each function calls the next one twice.
+  std::vector<FunctionMsg> functions;
+  std::deque<std::string> names = {"A"};
+  for (int i = 0; i < 40; ++i) {
+    const std::string& name = names.back();
+    const std::string& next = names.emplace_back("F" + std::to_string(i));
+    functions.push_back(
+        Function(name, {"a"}, {"b"},
+                 {Node(next, {"a"}, {"t"}, {}, "local"), Node(next, {"t"}, {"b"}, {}, "local")}));
+  }
+  functions.push_back(Function(names.back(), {"a"}, {"b"}, {Node("Abs", {"a"}, {"b"})}));
+  Loaded loaded;
+  const Error error = Caught([&] {
+    Import(loaded.context, WithFunctions(model, functions), {.max_inlined_nodes = 1000});
+  });
+  EXPECT_EQ(error.id(), "onnx/function-size");
+}
+
+// ---- subgraphs ----
+
+GraphMsg Body(std::vector<ValueInfoMsg> inputs, std::vector<NodeMsg> nodes,
+              std::vector<Text> outputs) {
+  return Model(13, std::move(inputs), std::move(nodes), std::move(outputs)).graph;
+}
+
+TEST(Subgraphs, IfSeesTheValuesAround) {
+  Loaded loaded;
+  const GraphMsg then_graph = Body({}, {Node("Neg", {"a"}, {"t"})}, {"t"});
+  const GraphMsg else_graph = Body({}, {Node("Abs", {"a"}, {"e"})}, {"e"});
+  const NodeMsg branch = Node("If", {"c"}, {"y"},
+                              {Graph("then_branch", then_graph), Graph("else_branch", else_graph)});
+  Program program = Import(loaded.context, Model(13, {Info("c", ElementType::kBool, {}), kX},
+                                                 {branch, Node("Relu", {"x"}, {"a"})}, {"y"}));
+  EXPECT_TRUE(Verify(program).empty());
+  const Tensor x = F32({2}, {-1, 2});
+  EXPECT_EQ(RunProgram(program, {{"c", Tensor::Scalar(true)}, {"x", x}})[0].second,
+            RtValue(F32({2}, {-0.0F, -2})));
+  EXPECT_EQ(RunProgram(program, {{"c", Tensor::Scalar(false)}, {"x", x}})[0].second,
+            RtValue(F32({2}, {0, 2})));
+}
+
+TEST(Subgraphs, LoopCarriesAndScans) {
+  Loaded loaded;
+  // s = s + i, scanned; the types of the body's inputs are not even given.
+  const GraphMsg body = Body({Info("i"), Info("c"), Info("s")},
+                             {Node("Add", {"s", "i"}, {"next"}), Node("Identity", {"c"}, {"go"}),
+                              Node("Identity", {"next"}, {"piece"})},
+                             {"go", "next", "piece"});
+  Program program =
+      Import(loaded.context,
+             Model(13, {Info("n", ElementType::kI64, {}), Info("s0", ElementType::kI64, {})},
+                   {Node("Loop", {"n", "", "s0"}, {"last", "all"}, {Graph("body", body)})},
+                   {"last", "all"}));
+  EXPECT_TRUE(Verify(program).empty());
+  const NamedValues out =
+      RunProgram(program, {{"n", Tensor::Scalar<int64_t>(4)}, {"s0", Tensor::Scalar<int64_t>(10)}});
+  EXPECT_EQ(out[0].second, RtValue(Tensor::Scalar<int64_t>(16)));
+  EXPECT_EQ(out[1].second, RtValue(I64({4}, {10, 11, 13, 16})));
+}
+
+TEST(Subgraphs, DeepNestingIsAnError) {
+  GraphMsg graph = Body({}, {Node("Abs", {"x"}, {"y"})}, {"y"});
+  for (int i = 0; i < 120; ++i) {
+    graph = Body({},
+                 {Node("If", {"c"}, {"y"},
+                       {Graph("then_branch", graph),
+                        Graph("else_branch", Body({}, {Node("Abs", {"x"}, {"y"})}, {"y"}))})},
+                 {"y"});
+  }
+  ModelMsg model = Model(13, {Info("c", ElementType::kBool, {}), kX}, {}, {"y"});
+  model.graph.nodes = graph.nodes;
+  EXPECT_EQ(ErrorId(model), "onnx/nesting");
+}
+
+TEST(Subgraphs, WrongSubgraphs) {
+  const GraphMsg good = Body({}, {Node("Abs", {"x"}, {"e"})}, {"e"});
+  const auto model = [&](GraphMsg then_graph) {
+    return Model(13, {Info("c", ElementType::kBool, {}), kX},
+                 {Node("If", {"c"}, {"y"},
+                       {Graph("then_branch", std::move(then_graph)), Graph("else_branch", good)})},
+                 {"y"});
+  };
+  EXPECT_EQ(ErrorId(model(good)), "none");
+  EXPECT_EQ(ErrorId(model(Body({}, {Node("Abs", {"x"}, {"e"})}, {"e", "x"}))), "onnx/subgraph");
+  EXPECT_EQ(ErrorId(model(Body({kX}, {Node("Abs", {"x"}, {"e"})}, {"e"}))), "onnx/subgraph");
+  EXPECT_EQ(ErrorId(model(Body({}, {}, {"nowhere"}))), "onnx/undefined-input");
+  EXPECT_EQ(ErrorId(Model(13, {Info("c", ElementType::kBool, {}), kX},
+                          {Node("If", {"c"}, {"y"}, {Graph("then_branch", good)})}, {"y"})),
+            "onnx/attribute");
+}
+
+}  // namespace
+}  // namespace lathe::onnx

@@ -1,0 +1,97 @@
+#include "lathe/support/file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lathe/support/error.h"
+
+namespace lathe {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "/lathe_file_test";
+    fs::remove_all(folder_);
+    MakeDirectory(folder_ + "/a/b");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] std::string At(const std::string& name) const { return folder_ + "/" + name; }
+  [[nodiscard]] size_t Entries() const {
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+  std::string folder_;
+};
+
+template <class F>
+std::string IdOf(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_FALSE(error.where().empty());
+    return error.id();
+  }
+  return "";
+}
+
+TEST_F(FileTest, WritesAndReads) {
+  const std::string content("a\0b\n", 4);
+  WriteFile(At("x"), content);
+  EXPECT_EQ(ReadFile(At("x")), content);
+  EXPECT_EQ(FileSize(At("x")), 4U);
+  WriteFile(At("x"), "");
+  EXPECT_EQ(ReadFile(At("x")), "");
+  EXPECT_TRUE(FileExists(At("x")));
+  EXPECT_TRUE(IsDirectory(At("a/b")));
+  EXPECT_EQ(Entries(), 2U);  // no temporary file stays
+}
+
+TEST_F(FileTest, LeavesTheOldFileWhenNotCommitted) {
+  WriteFile(At("x"), "old");
+  {
+    FileWriter writer(At("x"));
+    writer.Write(std::string_view("new"));
+    EXPECT_EQ(ReadFile(At("x")), "old");
+  }
+  EXPECT_EQ(ReadFile(At("x")), "old");
+  EXPECT_EQ(Entries(), 2U);
+}
+
+TEST_F(FileTest, WritesThroughLinksAndDevices) {
+  WriteFile(At("target"), "old");
+  fs::create_symlink("target", At("link"));
+  WriteFile(At("link"), "new");
+  EXPECT_TRUE(fs::is_symlink(At("link")));
+  EXPECT_EQ(ReadFile(At("target")), "new");
+  WriteFile("/dev/null", "gone");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(FileTest, ErrorsNameThePath) {
+  EXPECT_EQ(IdOf([&] { (void)ReadFile(At("none")); }), "io/open");
+  EXPECT_EQ(IdOf([&] { (void)ReadFile(folder_); }), "io/read");
+  EXPECT_EQ(IdOf([&] { WriteFile(At("none/x"), ""); }), "io/write");
+  EXPECT_EQ(IdOf([&] { WriteFile(folder_, ""); }), "io/write");
+  EXPECT_EQ(IdOf([&] { (void)FileSize(At("none")); }), "io/read");
+  WriteFile(At("x"), "1234");
+  EXPECT_EQ(IdOf([&] { MakeDirectory(At("x")); }), "io/create");
+  EXPECT_EQ(IdOf([&] { (void)ReadFile(At("x"), 3); }), "limit/file");
+  EXPECT_EQ(ReadFile(At("x"), 4), "1234");
+}
+
+TEST(FileNameTest, Extension) {
+  EXPECT_EQ(FileExtension("a/b.ONNX"), ".onnx");
+  EXPECT_EQ(FileExtension("a.b/c"), "");
+  EXPECT_EQ(FileExtension(".hidden"), "");
+  EXPECT_EQ(FileExtension("x.tar.gz"), ".gz");
+}
+
+}  // namespace
+}  // namespace lathe

@@ -1,0 +1,72 @@
+#include "tools/lathe/command.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "lathe/dialect/all.h"
+#include "lathe/driver/model_file.h"
+#include "lathe/ir/verify.h"
+
+namespace lathe::command {
+
+void ModelOptions::AddTo(CLI::App& app) {
+  app.add_option("model", path, "an ONNX model (.onnx) or a text program (.lathe)")->required();
+  app.add_option("--load", plugins, "shared library with dialects, ops or types to register")
+      ->type_name("LIB");
+  app.add_flag("--allow-unregistered", allow_unregistered,
+               "accept text with ops that no dialect registers");
+}
+
+Program ModelOptions::Load(IrContext& context) const {
+  LoadAllDialects(context);
+  for (const std::string& plugin : plugins) context.LoadPlugin(plugin);
+  context.allow_unregistered_ops(allow_unregistered);
+  Program program = LoadModel(context, path);
+  VerifyOrThrow(program);
+  return program;
+}
+
+bool IsTerminal(int fd) { return isatty(fd) != 0; }
+
+bool UseColour(int fd) {
+  const char* refused = std::getenv("NO_COLOR");
+  return IsTerminal(fd) && (refused == nullptr || *refused == '\0');
+}
+
+double SecondsNow() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Progress::Progress(std::string what) : what_(std::move(what)), start_(SecondsNow()) {}
+
+Progress::~Progress() {
+  if (shown_) Words("\r\x1b[K");
+}
+
+void Progress::Update(size_t done, size_t total) {
+  const double now = SecondsNow();
+  if (!IsTerminal(2) || now - start_ < 1 || now - last_ < 0.1) return;
+  last_ = now;
+  shown_ = true;
+  constexpr size_t kWidth = 30;
+  const size_t filled = total == 0 ? 0 : kWidth * done / total;
+  Words(StrCat("\r", what_, " [", std::string(filled, '#'), std::string(kWidth - filled, '.'), "] ",
+               done, " of ", total, "\x1b[K"));
+}
+
+std::pair<std::string, std::string> SplitAssignment(const std::string& option,
+                                                    const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0) {
+    throw UsageError(StrCat(option, " takes NAME=VALUE, not '", text, "'"));
+  }
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+void Out(std::string_view text) { fwrite(text.data(), 1, text.size(), stdout); }
+void Words(std::string_view text) { fwrite(text.data(), 1, text.size(), stderr); }
+
+}  // namespace lathe::command

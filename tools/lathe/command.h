@@ -1,0 +1,70 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lathe/ir/context.h"
+#include "lathe/ir/program.h"
+
+/// What the subcommands share. Results go to stdout, words to stderr.
+namespace lathe::command {
+
+/// Exit codes of the command.
+enum Exit : int { kFine = 0, kInputAtFault = 1, kUsage = 2, kCheckFailed = 3, kOurBug = 70 };
+
+/// A wrong command line, beyond what the option parser sees: exit code 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Options that every subcommand that reads a model has.
+struct ModelOptions {
+  std::string path;
+  std::vector<std::string> plugins;
+  bool allow_unregistered = false;
+
+  void AddTo(CLI::App& app);
+  /// Loads dialects and plug-ins into `context`, then the model, verified.
+  Program Load(IrContext& context) const;
+};
+
+/// True if `fd` (1 or 2) is a terminal and colour is not refused by NO_COLOR.
+bool UseColour(int fd);
+bool IsTerminal(int fd);
+
+/// Shows `done` of `total` on one line of a terminal's stderr, from the second second on; nothing
+/// elsewhere. Clears the line when destroyed.
+class Progress {
+ public:
+  explicit Progress(std::string what);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void Update(size_t done, size_t total);
+
+ private:
+  std::string what_;
+  double start_;
+  double last_ = 0;
+  bool shown_ = false;
+};
+
+double SecondsNow();
+
+/// "NAME=VALUE" split at the first '='; a UsageError naming `option` without one.
+std::pair<std::string, std::string> SplitAssignment(const std::string& option,
+                                                    const std::string& text);
+
+void Out(std::string_view text);    ///< to stdout
+void Words(std::string_view text);  ///< to stderr
+
+/// Each adds its subcommand; the returned function runs it and gives the exit code.
+using Run = std::function<int()>;
+Run AddRun(CLI::App& app);
+Run AddInspect(CLI::App& app);
+Run AddOpt(CLI::App& app);
+Run AddConformance(CLI::App& app);
+
+}  // namespace lathe::command

@@ -1,0 +1,54 @@
+#include "lathe/driver/conformance.h"
+
+#include <memory>
+
+#include "lathe/support/file.h"
+#include "tools/lathe/command.h"
+
+namespace lathe::command {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> directories;
+  ConformanceOptions run;
+  std::string json;
+  bool list = false;
+};
+
+int RunCases(const Options& o) {
+  ConformanceReport report;
+  {
+    Progress progress("conformance");
+    ConformanceOptions options = o.run;
+    options.progress = [&](const CaseResult&, size_t done, size_t total) {
+      progress.Update(done, total);
+    };
+    report = RunConformance(o.directories, options);
+  }
+  if (!o.json.empty()) WriteFile(o.json, report.ToJson());
+  if (o.json != "-") Out(report.ToText(o.list));
+  return report.failed == 0 ? kFine : kCheckFailed;
+}
+
+}  // namespace
+
+Run AddConformance(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("dirs", o->directories,
+                 "folders with cases: model.onnx and test_data_set_*/input_*.pb, output_*.pb")
+      ->required();
+  app.add_option("--filter", o->run.filter, "only cases whose group/name has a match")
+      ->type_name("REGEX");
+  app.add_option("--json", o->json, "write the results as JSON; - for stdout instead of the tables")
+      ->type_name("FILE");
+  app.add_option("--jobs,-j", o->run.jobs, "cases at a time; 0: one per processor")
+      ->capture_default_str();
+  app.add_option("--time-limit", o->run.time_limit, "seconds per case")->capture_default_str();
+  app.add_flag("--round-trip", o->run.round_trip,
+               "print, parse, export and import each program before it runs");
+  app.add_flag("--list", o->list, "list every case with its result");
+  return [o] { return RunCases(*o); };
+}
+
+}  // namespace lathe::command

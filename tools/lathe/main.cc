@@ -1,0 +1,98 @@
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "lathe/support/error.h"
+#include "lathe/support/version.h"
+#include "tools/lathe/command.h"
+
+namespace lathe::command {
+
+namespace {
+
+int Report(const Error& error) {
+  fflush(stdout);
+  Words(error.Render(UseColour(2)));
+  return error.code() == ErrorCode::kInternal ? kOurBug : kInputAtFault;
+}
+
+int Guarded(const Run& run) {
+  try {
+    const int code = run();
+    if (fflush(stdout) != 0) {
+      Words("error[io/stdout]: could not write the whole output\n");
+      return kInputAtFault;
+    }
+    return code;
+  } catch (const Error& error) {
+    return Report(error);
+  } catch (const UsageError& error) {
+    Words(StrCat("error[usage]: ", error.what(), "\n   = help: see 'lathe --help'\n"));
+    return kUsage;
+  } catch (const std::bad_alloc&) {
+    return Report(Error(ErrorCode::kLimit, "limit/memory", "out of memory"));
+  } catch (const std::exception& error) {
+    return Report(Error(ErrorCode::kInternal, "internal/exception", error.what()));
+  }
+}
+
+/// Words of the command line that are no option and no command, with what they may have meant.
+int ReportUsage(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = &app;
+  for (const CLI::App* sub : app.get_subcommands()) at = sub;
+  std::vector<std::string> known;
+  for (const CLI::Option* o : at->get_options()) {
+    for (const std::string& name : o->get_lnames()) known.push_back("--" + name);
+  }
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (at == &app) known.push_back(sub->get_name());
+  }
+  std::string hints;
+  for (const std::string& word : app.remaining(true)) {
+    if (const std::string near = DidYouMean(word, known); !near.empty()) {
+      hints += StrCat("   = help: ", near, "\n");
+    }
+  }
+  const std::string command = at == &app ? "lathe" : "lathe " + at->get_name();
+  Words(StrCat("error[usage]: ", error.what(), "\n", hints, "   = help: see '", command,
+               " --help'\n"));
+  return kUsage;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Lathe: a deep-learning graph compiler and runtime"};
+  app.set_version_flag("--version", StrCat("lathe ", Version()));
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 fine, 1 the input is at fault, 2 wrong usage, 3 a check failed, 70 a bug "
+      "of ours.\n'lathe COMMAND --help' explains a command.");
+  struct Entry {
+    CLI::App* sub;
+    Run run;
+  };
+  std::vector<Entry> entries;
+  const auto add = [&](const char* name, const char* about, Run (*make)(CLI::App&)) {
+    CLI::App* sub = app.add_subcommand(name, about);
+    entries.push_back({sub, make(*sub)});
+  };
+  add("run", "run a model on files, pictures or random data", AddRun);
+  add("inspect", "show inputs, outputs, ops, parameters and work of a model", AddInspect);
+  add("opt", "read, verify and print or convert a program", AddOpt);
+  add("conformance", "run official ONNX test cases", AddConformance);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return ReportUsage(app, error);
+  }
+  for (const Entry& entry : entries) {
+    if (entry.sub->parsed()) return Guarded(entry.run);
+  }
+  return kUsage;
+}
+
+}  // namespace
+
+}  // namespace lathe::command
+
+int main(int argc, char** argv) { return lathe::command::Main(argc, argv); }

@@ -1,0 +1,220 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "lathe/driver/model_file.h"
+#include "lathe/driver/pass_checks.h"
+#include "lathe/driver/pass_report.h"
+#include "lathe/ir/text_format.h"
+#include "lathe/ir/verify.h"
+#include "lathe/pass/instrumentation.h"
+#include "lathe/support/error.h"
+#include "lathe/support/file.h"
+#include "lathe/support/text.h"
+#include "tools/lathe/command.h"
+
+namespace lathe::command {
+
+namespace {
+
+struct OptOptions {
+  ModelOptions model;
+  std::string output;
+  std::string passes;
+  std::string bisect;
+  std::string reproducer;
+  std::string viz;
+  std::vector<std::string> print_before, print_after;
+  PassManagerOptions manager;
+  bool list_passes = false;
+  bool locations = false;
+  bool no_print = false;
+  bool timing = false;
+  bool stats = false;
+  bool check_numerics = false;
+  bool print_after_change = false;
+};
+
+int ListPasses(const OptOptions& o) {
+  IrContext context;
+  for (const std::string& plugin : o.model.plugins) context.LoadPlugin(plugin);
+  for (const PassInfo* pass : PassRegistry::Global().All()) {
+    Out(StrCat(pass->name, "\n    ", pass->doc, "\n"));
+    for (const PassOption& option : pass->options) {
+      Out(StrCat("    ", option.name, "=", option.default_text, "  ", option.doc, "\n"));
+    }
+  }
+  for (const NamedPipeline& p : NamedPipelines())
+    Out(StrCat(p.name, " (pipeline)\n    ", p.doc, "\n    ", p.text, "\n"));
+  return kFine;
+}
+
+/// The pipeline asked for; a reproducer file brings its own.
+std::string PipelineOf(const OptOptions& o) {
+  if (!o.passes.empty() || o.model.path == "-" || !o.model.path.ends_with(".lathe"))
+    return o.passes;
+  return ReproducerPipeline(ReadFile(o.model.path)).value_or("");
+}
+
+/// Whether `command` succeeds on the program printed to a file whose name is appended to it.
+bool CommandHolds(const std::string& command, const Program& program) {
+  const std::string path = StrCat("/tmp/lathe-bisect-", static_cast<int64_t>(getpid()), ".lathe");
+  SaveModel(program, path);
+  const int code = std::system((command + " " + path).c_str());
+  unlink(path.c_str());
+  unlink(WeightsPath(path).c_str());
+  return code == 0;
+}
+
+int Bisect(const OptOptions& o, const Program& program, const std::string& pipeline) {
+  const BisectResult result = BisectPasses(program, pipeline, [&](const Program& after) {
+    if (o.bisect == "verify") return Verify(after).empty();
+    if (o.bisect == "numerics") return CompareNumerically(program, after).empty();
+    return CommandHolds(o.bisect, after);
+  });
+  if (result.passes < 0) {
+    Out("the check holds after every pass\n");
+    return kFine;
+  }
+  Out(result.passes == 0
+          ? "the check fails before the first pass\n"
+          : StrCat("the check fails after pass ", result.passes, ": ", result.pass, "\n"));
+  return kCheckFailed;
+}
+
+/// The last two parts of a path: many models are called model.onnx.
+std::string ShortPath(const std::string& path) {
+  const size_t name = path.rfind('/');
+  if (name == std::string::npos || name == 0) return path;
+  return path.substr(path.rfind('/', name - 1) + 1);
+}
+
+/// Also a run that fails leaves its report.
+void RunReported(const OptOptions& o, PassManager& manager, Program& program) {
+  const auto report = std::make_shared<PassReport>(ShortPath(o.model.path));
+  manager.AddInstrumentation(report);
+  try {
+    manager.Run(program);
+  } catch (const Error&) {
+    report->Write(o.viz);
+    throw;
+  }
+  report->Write(o.viz);
+}
+
+void RunPasses(const OptOptions& o, Program& program, const std::string& pipeline) {
+  PassManager manager(o.manager);
+  manager.Add(pipeline);
+  if (o.print_after_change || !o.print_before.empty() || !o.print_after.empty()) {
+    manager.AddInstrumentation(MakePrinting(
+        {o.print_before, o.print_after, o.print_after_change, {.locations = o.locations}, Words}));
+  }
+  if (!o.reproducer.empty()) manager.AddInstrumentation(MakeReproducer(o.reproducer));
+  const auto counts = std::make_shared<OpCountInstrumentation>();
+  if (o.stats) manager.AddInstrumentation(counts);
+  if (o.check_numerics) manager.AddInstrumentation(MakeNumericCheck(program));
+  if (o.viz.empty()) {
+    manager.Run(program);
+  } else {
+    RunReported(o, manager, program);
+  }
+  if (o.timing) Words(RenderTimings(manager));
+  if (o.stats) Words(RenderStatistics(manager) + RenderOpCounts(counts->changes()));
+  if (o.manager.remarks) Words(RenderRemarks(manager.remarks()));
+}
+
+/// Prints the time of each phase to stderr when asked.
+class PhaseTimer {
+ public:
+  explicit PhaseTimer(bool enabled) : enabled_(enabled) {}
+  void Done(const char* phase) {
+    const double now = SecondsNow();
+    if (enabled_) Words(StrCat("time ", phase, " ", now - last_, " s\n"));
+    last_ = now;
+  }
+
+ private:
+  bool enabled_;
+  double last_ = SecondsNow();
+};
+
+int RunOpt(const OptOptions& o) {
+  if (o.list_passes) return ListPasses(o);
+  if (o.model.path.empty()) throw UsageError("a model is required");
+  IrContext context;
+  PhaseTimer timer(o.timing);
+  Program program = o.model.Load(context);
+  timer.Done("read+verify");
+  const std::string pipeline = PipelineOf(o);
+  if (!o.bisect.empty()) return Bisect(o, program, pipeline);
+  if (!pipeline.empty()) {
+    RunPasses(o, program, pipeline);
+    timer.Done("passes");
+    VerifyOrThrow(program, {.after = pipeline});
+    timer.Done("verify");
+  }
+  if (!o.output.empty()) {
+    SaveModel(program, o.output);
+  } else if (!o.no_print) {
+    PrintTo(program, {.locations = o.locations}, Out);
+  }
+  timer.Done("write");
+  return kFine;
+}
+
+void AddPassOptions(CLI::App& app, OptOptions& o) {
+  app.add_option(
+         "--passes,-p", o.passes,
+         "passes and named pipelines to run, as text: simplify,fuse{level=2},cf.if(simplify)")
+      ->type_name("PIPELINE");
+  app.add_flag("--list-passes", o.list_passes,
+               "list passes with their options, and named pipelines");
+  app.add_flag("--stats", o.stats, "print what each pass counted and how it changed the op counts");
+  app.add_option("--print-before", o.print_before, "print the program before this pass; all: each")
+      ->type_name("PASS");
+  app.add_option("--print-after", o.print_after, "print the program after this pass; all: each")
+      ->type_name("PASS");
+  app.add_flag("--print-after-change", o.print_after_change, "print what each pass changed");
+  app.add_flag("--verify-each", o.manager.verify_each,
+               "verify after each pass that changed something");
+  app.add_option("--stop-after", o.manager.stop_after, "run only the first N passes")
+      ->type_name("N");
+  app.add_option("--disable", o.manager.disabled, "leave this pass out")->type_name("PASS");
+  app.add_flag("--explain", o.manager.remarks,
+               "print what was rewritten, and what almost was and why not");
+  app.add_flag("--check-numerics", o.check_numerics,
+               "compare with the interpreter on sampled inputs after each pass");
+  app.add_option(
+         "--bisect", o.bisect,
+         "find the first pass after which a check fails: verify, numerics, or a command that gets "
+         "the program's file as its last argument")
+      ->type_name("CHECK");
+  app.add_option("--viz", o.viz,
+                 "write DIR/report.html: the graph before and after each pass that changed it")
+      ->type_name("DIR");
+  app.add_option(
+         "--reproducer", o.reproducer,
+         "when a pass fails, write the program before it and the pass here; lathe opt FILE runs it")
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+Run AddOpt(CLI::App& app) {
+  auto o = std::make_shared<OptOptions>();
+  o->model.AddTo(app);
+  app.get_option("model")->required(false);
+  AddPassOptions(app, *o);
+  app.add_option(
+         "-o,--output", o->output,
+         "write FILE.lathe (weights beside it in FILE.lathe.weights.safetensors) or FILE.onnx "
+         "instead of printing")
+      ->type_name("FILE");
+  app.add_flag("--locations", o->locations, "print where each op comes from");
+  app.add_flag("--no-print", o->no_print, "do not print the program");
+  app.add_flag("--timing", o->timing, "print the time of each phase and pass to stderr");
+  return [o] { return RunOpt(*o); };
+}
+
+}  // namespace lathe::command
