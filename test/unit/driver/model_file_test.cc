@@ -12,6 +12,7 @@
 #include "lathe/ir/text_format.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe {
 namespace {
@@ -28,13 +29,7 @@ constexpr const char* kProgram = R"(program {
 
 class ModelFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "lathe-model-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    LoadAllDialects(context_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { LoadAllDialects(context_); }
 
   Program Make() {
     Program program = ParseProgram(context_, kProgram, {.file_locations = false});
@@ -54,7 +49,8 @@ class ModelFile : public ::testing::Test {
   }
 
   IrContext context_;
-  fs::path folder_;
+  const TempFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(ModelFile, TextWithWeightsBeside) {

@@ -8,6 +8,7 @@
 
 #include "lathe/support/file.h"
 #include "model_util.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe::onnx {
 namespace {
@@ -18,22 +19,19 @@ namespace fs = std::filesystem;
 class ExternalData : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "lathe-external-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
     fs::create_directories(root_ / "m" / "sub");
     WriteFile((root_ / "secret").string(), "secret");
     WriteFile((root_ / "m" / "data").string(), "abcdefgh");
     WriteFile((root_ / "m" / "sub" / "data").string(), "12345678");
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   std::string Refusal(const std::string& location) {
     ExternalFiles files((root_ / "m").string());
     return Caught([&] { files.Map(location); }).id();
   }
 
-  fs::path root_;
+  const TempFolder temporary_;
+  const fs::path root_ = temporary_.path();
 };
 
 TEST_F(ExternalData, FilesInTheFolder) {

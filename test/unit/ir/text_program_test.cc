@@ -1,5 +1,6 @@
 #include "lathe/support/file.h"
 #include "test/unit/ir/text_util.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe::testing {
 namespace {
@@ -71,7 +72,8 @@ TEST_F(TextTest, OperationsWhoseNamesLookLikeSomethingElse) {
 }
 
 TEST_F(TextTest, ReadsFiles) {
-  const std::string path = ::testing::TempDir() + "text_test.lathe";
+  const TempFolder folder;
+  const std::string path = folder / "text_test.lathe";
   WriteFile(path, "program {\n  t.a()\n}\n");
   const Program program = ParseProgramFile(context_, path);
   EXPECT_EQ(program.block()->front()->Describe(), StrCat("t.a at ", path, ":2:3"));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lathe/support/error.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe {
 namespace {
@@ -20,19 +21,14 @@ namespace fs = std::filesystem;
 
 class FileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "/lathe_file_test";
-    fs::remove_all(folder_);
-    MakeDirectory(folder_ + "/a/b");
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { MakeDirectory(At("a/b")); }
 
-  [[nodiscard]] std::string At(const std::string& name) const { return folder_ + "/" + name; }
+  [[nodiscard]] std::string At(const std::string& name) const { return folder_ / name; }
   [[nodiscard]] size_t Entries() const {
     return static_cast<size_t>(
-        std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+        std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
   }
-  std::string folder_;
+  TempFolder folder_;
 };
 
 template <class F>
@@ -92,9 +88,9 @@ TEST_F(FileTest, WritesIntoPipesAndDevices) {
 
 TEST_F(FileTest, ErrorsNameThePath) {
   EXPECT_EQ(IdOf([&] { (void)ReadFile(At("none")); }), "io/open");
-  EXPECT_EQ(IdOf([&] { (void)ReadFile(folder_); }), "io/read");
+  EXPECT_EQ(IdOf([&] { (void)ReadFile(folder_.path()); }), "io/read");
   EXPECT_EQ(IdOf([&] { WriteFile(At("none/x"), ""); }), "io/write");
-  EXPECT_EQ(IdOf([&] { WriteFile(folder_, ""); }), "io/write");
+  EXPECT_EQ(IdOf([&] { WriteFile(folder_.path(), ""); }), "io/write");
   EXPECT_EQ(IdOf([&] { (void)FileSize(At("none")); }), "io/read");
   WriteFile(At("x"), "1234");
   EXPECT_EQ(IdOf([&] { MakeDirectory(At("x")); }), "io/create");

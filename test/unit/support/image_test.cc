@@ -7,6 +7,7 @@
 
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe {
 namespace {
@@ -89,7 +90,8 @@ TEST(ImageTest, RefusesDamage) {
 }
 
 TEST(ImageTest, ReadsFiles) {
-  const std::string path = testing::TempDir() + "/lathe_image_test.png";
+  const TempFolder folder;
+  const std::string path = folder / "image.png";
   WriteFile(path, kRgb);
   EXPECT_EQ(ReadImage(path).shape(), (Shape{2, 1, 3}));
   std::filesystem::remove(path);

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <complex>
-#include <filesystem>
 #include <string>
 
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/random.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe {
 namespace {
@@ -178,15 +178,13 @@ TEST(NpzTest, RefusesDuplicateNames) {
 }
 
 TEST(NpyTest, FilesByPath) {
-  const std::string folder = testing::TempDir() + "/lathe_npy_test";
-  MakeDirectory(folder);
+  const TempFolder folder;
   const Tensor t = RandomTensor(ElementType::kF32, {3, 4}, 5);
-  WriteNpy(folder + "/a.npy", t);
-  EXPECT_EQ(ReadNpy(folder + "/a.npy"), t);
-  WriteNpz(folder + "/a.npz", {{"t", t}});
-  EXPECT_EQ(ReadNpz(folder + "/a.npz"), (NamedTensors{{"t", t}}));
-  EXPECT_THROW((void)ReadNpy(folder + "/none.npy"), Error);
-  std::filesystem::remove_all(folder);
+  WriteNpy(folder / "a.npy", t);
+  EXPECT_EQ(ReadNpy(folder / "a.npy"), t);
+  WriteNpz(folder / "a.npz", {{"t", t}});
+  EXPECT_EQ(ReadNpz(folder / "a.npz"), (NamedTensors{{"t", t}}));
+  EXPECT_THROW((void)ReadNpy(folder / "none.npy"), Error);
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <filesystem>
 #include <string>
 
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/random.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe {
 namespace {
@@ -61,7 +61,8 @@ TEST(SafeTensorsTest, EveryTypeRoundTrips) {
 }
 
 TEST(SafeTensorsTest, MappedTensorsShareTheFile) {
-  const std::string path = testing::TempDir() + "/lathe_test.safetensors";
+  const TempFolder folder;
+  const std::string path = folder / "t.safetensors";
   const Tensor t = RandomTensor(ElementType::kF32, {100}, 2);
   WriteSafeTensors(path, {.tensors = {{"t", t}}, .metadata = {}});
   const SafeTensors content = ReadSafeTensors(path);
@@ -69,7 +70,6 @@ TEST(SafeTensorsTest, MappedTensorsShareTheFile) {
   EXPECT_EQ(back, t);
   EXPECT_FALSE(back.buffer()->is_writable());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(back.raw()) % 64, 0U);
-  std::filesystem::remove(path);
 }
 
 TEST(SafeTensorsTest, RefusesToWriteNonsense) {

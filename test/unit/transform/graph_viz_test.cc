@@ -1,11 +1,10 @@
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "lathe/dialect/all.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/pass/pass.h"
 #include "lathe/support/file.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe {
 namespace {
@@ -31,7 +30,8 @@ TEST(GraphViz, HighlightsMarkedNodesOnce) {
   graph.Set(kMarkedNodes, std::vector<Node>{Node(relu), Node(relu->operand(0))});
 
   const auto pass = PassRegistry::Global().Make("graph_viz");
-  const std::string path = testing::TempDir() + "/marked.dot";
+  const TempFolder folder;
+  const std::string path = folder / "marked.dot";
   pass->SetOption("path", path);
   pass->Apply(graph);
   const std::string marked = ReadFile(path);
