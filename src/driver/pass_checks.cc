@@ -157,11 +157,16 @@ std::string CompareNumerically(const Program& expected, const Program& actual,
 }
 
 BisectResult BisectPasses(const Program& program, const std::string& pipeline,
-                          const std::function<bool(const Program&)>& holds) {
-  PassManager all;
+                          const std::function<bool(const Program&)>& holds,
+                          PassManagerOptions options) {
+  PassManager all(options);
   all.Add(pipeline);
+  std::vector<const Pass*> passes = all.passes();
+  std::erase_if(passes, [&](const Pass* pass) {
+    const auto& off = options.disabled;
+    return std::find(off.begin(), off.end(), pass->name()) != off.end();
+  });
   const auto holds_after = [&](int64_t count) {
-    PassManagerOptions options;
     options.stop_after = count;
     PassManager manager(options);
     manager.Add(pipeline);
@@ -174,14 +179,14 @@ BisectResult BisectPasses(const Program& program, const std::string& pipeline,
     }
   };
   auto good = int64_t{0};
-  auto bad = static_cast<int64_t>(all.num_passes());
+  auto bad = static_cast<int64_t>(passes.size());
   if (holds_after(bad)) return {-1, {}};
   if (!holds_after(0)) return {0, {}};
   while (bad - good > 1) {
     const int64_t middle = good + (bad - good) / 2;
     (holds_after(middle) ? good : bad) = middle;
   }
-  return {bad, all.passes()[static_cast<size_t>(bad - 1)]->ToText()};
+  return {bad, passes[static_cast<size_t>(bad - 1)]->ToText()};
 }
 
 }  // namespace lathe

@@ -7,6 +7,7 @@
 #include "lathe/ir/verify.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/parallel.h"
+#include "lathe/support/text.h"
 
 namespace lathe {
 
@@ -41,29 +42,74 @@ std::unique_ptr<Pass> MakePass(const PipelineItem& item) {
   return pass;
 }
 
-std::vector<Step> MakeSteps(const std::vector<PipelineItem>& items, int depth) {
-  if (depth > 20) {
-    throw Error(ErrorCode::kInvalidArgument, "pipeline/cycle",
-                "named pipelines contain one another");
+/// Makes the steps of pipelines; named ones as far as the level and the names switched on reach.
+class StepMaker {
+ public:
+  explicit StepMaker(const PassManagerOptions& options) : options_(options) {
+    for (const std::string& name : options.enabled) (void)PassRegistry::Global().Find(name);
+    for (const std::string& name : options.disabled) (void)PassRegistry::Global().Find(name);
   }
-  std::vector<Step> steps;
-  for (const PipelineItem& item : items) {
-    if (!item.nested.empty()) {
-      steps.push_back({nullptr, item.name, MakeSteps(item.nested, depth + 1)});
-      continue;
+
+  std::vector<Step> Make(const std::vector<PipelineItem>& items, int depth = 0) const {
+    if (depth > kMaxDepth) {
+      throw Error(ErrorCode::kInvalidArgument, "pipeline/cycle",
+                  "named pipelines contain one another");
     }
-    const auto named = NamedPipelines();
-    const auto at = std::find_if(named.begin(), named.end(),
-                                 [&](const auto& p) { return p.name == item.name; });
-    if (at == named.end()) {
-      steps.push_back({MakePass(item), {}, {}});
-      continue;
+    std::vector<Step> steps;
+    for (const PipelineItem& item : items) {
+      if (!item.nested.empty()) {
+        steps.push_back({nullptr, item.name, Make(item.nested, depth + 1)});
+        continue;
+      }
+      const auto named = NamedPipelines();
+      const auto at = std::find_if(named.begin(), named.end(),
+                                   [&](const auto& p) { return p.name == item.name; });
+      if (at == named.end()) {
+        steps.push_back({MakePass(item), {}, {}});
+        continue;
+      }
+      for (Step& step : Make(ItemsOf(*at, LevelOf(item)), depth + 1))
+        steps.push_back(std::move(step));
     }
-    for (Step& step : MakeSteps(ParsePipeline(at->text), depth + 1))
-      steps.push_back(std::move(step));
+    return steps;
   }
-  return steps;
-}
+
+ private:
+  static constexpr int kMaxDepth = 20;
+
+  int64_t LevelOf(const PipelineItem& item) const {
+    int64_t level = options_.level;
+    for (const auto& [name, value] : item.options) {
+      const auto number = ParseInt(value);
+      if (name != "level" || !number) {
+        throw Error(ErrorCode::kInvalidArgument, "pass/option",
+                    StrCat("pipeline '", item.name, "' has one option, level=0..3, not '", name,
+                           "=", value, "'"));
+      }
+      level = *number;
+    }
+    if (level < 0 || level > 3) {
+      throw Error(ErrorCode::kInvalidArgument, "pass/level",
+                  StrCat("the optimisation level is 0, 1, 2 or 3, not ", level));
+    }
+    return level;
+  }
+
+  std::vector<PipelineItem> ItemsOf(const NamedPipeline& pipeline, int64_t level) const {
+    std::vector<PipelineItem> items;
+    for (const PipelineStep& step : pipeline.steps) {
+      for (PipelineItem& item : ParsePipeline(step.passes)) {
+        const auto& on = options_.enabled;
+        if (step.level <= level || std::find(on.begin(), on.end(), item.name) != on.end()) {
+          items.push_back(std::move(item));
+        }
+      }
+    }
+    return items;
+  }
+
+  const PassManagerOptions& options_;
+};
 
 std::string StepsToText(const std::vector<Step>& steps) {
   std::string text;
@@ -160,7 +206,9 @@ void PassManager::Add(std::unique_ptr<Pass> pass) {
 }
 
 void PassManager::Add(std::string_view pipeline) {
-  for (Step& step : MakeSteps(ParsePipeline(pipeline), 0)) impl_->steps.push_back(std::move(step));
+  for (Step& step : StepMaker(impl_->options).Make(ParsePipeline(pipeline))) {
+    impl_->steps.push_back(std::move(step));
+  }
 }
 
 void PassManager::AddInstrumentation(std::shared_ptr<PassInstrumentation> instrumentation) {

@@ -2,27 +2,31 @@
 
 namespace lathe {
 
-/// The pipelines, each a list in order.
+/// The pipelines, each a list in order: from which level on, passes, why there.
 std::vector<NamedPipeline> NamedPipelines() {
   return {
-      {"inference", "what every model for inference goes through",
-       "simplify,"            // drop what nothing reads, a dropout's mask say
-       "simplify_inference,"  // batch norm to scale and shift; dropout and identity go
-       "fold_shapes,"         // what exporters compute from shapes
-       "canonicalize,"        // reshapes, transposes, casts that undo one another
-       "simplify,"            // fold, merge, drop
-       "precompute_prune,"    // what depends on weights alone
-       "fold_scale_axis_backward,fold_scale_axis_forward,"  // the scales into weights
-       "fuse_layer_norm,fuse_gelu,fuse_softmax,"            // what exporters spell out, by algebra
-       "fuse_attention,"                                    // after its softmax
-       "conv_bias_fuse,fc_fuse,"                            // additions into the layer before them
-       "canonicalize,"
-       "simplify"},
+      {"inference",
+       "what every model for inference goes through",
+       {
+           {1, "simplify", "what nothing reads goes, a dropout's mask say"},
+           {1, "simplify_inference", "batch norm to scale and shift; dropout and identity go"},
+           {1, "fold_shapes", "what exporters compute from shapes"},
+           {1, "canonicalize", "reshapes, transposes, casts that undo one another"},
+           {1, "simplify", "fold, merge, drop"},
+           {2, "precompute_prune", "what depends on weights alone"},
+           {2, "fold_scale_axis_backward,fold_scale_axis_forward", "the scales into weights"},
+           {2, "fuse_layer_norm,fuse_gelu,fuse_softmax", "what exporters spell out, by algebra"},
+           {2, "fuse_attention", "after its softmax"},
+           {2, "conv_bias_fuse,fc_fuse", "additions into the layer before them"},
+           {3, "combine_parallel_conv,combine_parallel_dense", "layers of one input to one layer"},
+           {1, "canonicalize", "what the steps before have left"},
+           {1, "simplify", "what the steps before have left"},
+       }},
   };
 }
 
 void Optimize(Program& program, std::string_view name, int level, PassManagerOptions options) {
-  if (level <= 0) return;
+  options.level = level;
   PassManager manager(std::move(options));
   manager.Add(name);
   manager.Run(program);

@@ -77,6 +77,20 @@ class Transcripts(unittest.TestCase):
         self.assertEqual([step.command for step in steps], ["a \\\n  b", "c"])
         self.assertEqual(transcripts.split_expected(lines[steps[0].first:steps[0].last]), (["out"], 1))
 
+    def test_written_documents(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "page.md"
+            command = [sys.executable, ROOT / "test/transcripts/run.py", page]
+            page.write_text("<!-- written by: echo new -->\nold\n")
+            done = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("--bless", done.stdout)
+            self.assertEqual(subprocess.run([*command, "--bless"], capture_output=True).returncode, 0)
+            self.assertEqual(page.read_text(), "<!-- written by: echo new -->\nnew\n")
+            self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0)
+            page.write_text("<!-- written by: false -->\n")
+            self.assertEqual(subprocess.run([*command, "--bless"], capture_output=True).returncode, 3)
+
     def test_matching(self):
         self.assertTrue(transcripts.matches(["a {...} c", "...", "z"], ["a bb c", "x", "y", "z"]))
         self.assertTrue(transcripts.matches(["...", "z"], ["z"]))

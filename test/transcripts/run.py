@@ -10,10 +10,13 @@ line). The lines that follow are its expected output, stdout and stderr together
   [exit N]   as the last line: the exit code; without it 0 is expected
 
 The variable TMP names a folder that is fresh for every document and printed as $TMP.
+
+A document whose first line is `<!-- written by: COMMAND -->` is what COMMAND prints below that line.
 """
 
 import argparse
 import dataclasses
+import difflib
 import os
 import pathlib
 import re
@@ -22,6 +25,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+WRITTEN = re.compile(r"<!-- written by: (.*) -->\n")
 EXIT = re.compile(r"\[exit (\d+)\]$")
 
 
@@ -83,7 +87,10 @@ def run(command, env, timeout):
 
 def check_document(path, env, options):
     """(passed, failed) of one document; rewrites it with --bless."""
-    lines = path.read_text().split("\n")
+    text = path.read_text()
+    if found := WRITTEN.match(text):
+        return check_written(path, found[1], env, options)
+    lines = text.split("\n")
     passed = failed = 0
     edits = []
     for step in parse(lines):
@@ -104,6 +111,28 @@ def check_document(path, env, options):
         print(f"{path.name}: {len(edits)} rewritten")
         return passed + failed, 0
     return passed, failed
+
+
+def check_written(path, command, env, options):
+    """(passed, failed) of a document that `command` writes; rewrites it with --bless."""
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=options.timeout, encoding="utf-8")
+    if done.returncode:
+        print(f"FAIL {path}: `{command}` exits with {done.returncode}\n{done.stderr}")
+        return 0, 1
+    text = path.read_text()
+    fresh = text[:text.index("\n") + 1] + done.stdout
+    if fresh == text:
+        return 1, 0
+    if options.bless:
+        path.write_text(fresh)
+        print(f"{path.name}: rewritten")
+        return 1, 0
+    print(f"FAIL {path} is not what `{command}` prints now; to write it again:\n"
+          f"  test/transcripts/run.py --build {options.build} --bless {path}")
+    print("\n".join(difflib.unified_diff(text.split("\n"), fresh.split("\n"), "page", "command",
+                                         lineterm="", n=1)))
+    return 0, 1
 
 
 def report(path, step, expected, actual):

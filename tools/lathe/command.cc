@@ -15,6 +15,7 @@ namespace lathe::command {
 void ModelOptions::AddTo(CLI::App& app) {
   app.add_option("model", path, "an ONNX model (.onnx) or a text program (.lathe)")->required();
   app.add_option("--load", plugins, "shared library with dialects, ops or types to register")
+      ->allow_extra_args(false)
       ->type_name("LIB");
   app.add_flag("--allow-unregistered", allow_unregistered,
                "accept text with ops that no dialect registers");

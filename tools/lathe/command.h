@@ -60,6 +60,10 @@ std::pair<std::string, std::string> SplitAssignment(const std::string& option,
 void Out(std::string_view text);    ///< to stdout
 void Words(std::string_view text);  ///< to stderr
 
+/// The registered passes and named pipelines: for a terminal, and as the page docs/passes.md.
+std::string PassList();
+std::string PassPage();
+
 /// Each adds its subcommand; the returned function runs it and gives the exit code.
 using Run = std::function<int()>;
 Run AddRun(CLI::App& app);

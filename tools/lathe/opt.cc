@@ -27,7 +27,9 @@ struct OptOptions {
   std::string viz;
   std::vector<std::string> print_before, print_after;
   PassManagerOptions manager;
+  int level = -1;  ///< negative: not given
   bool list_passes = false;
+  bool markdown = false;
   bool locations = false;
   bool no_print = false;
   bool timing = false;
@@ -39,21 +41,15 @@ struct OptOptions {
 int ListPasses(const OptOptions& o) {
   IrContext context;
   for (const std::string& plugin : o.model.plugins) context.LoadPlugin(plugin);
-  for (const PassInfo* pass : PassRegistry::Global().All()) {
-    Out(StrCat(pass->name, "\n    ", pass->doc, "\n"));
-    for (const PassOption& option : pass->options) {
-      Out(StrCat("    ", option.name, "=", option.default_text, "  ", option.doc, "\n"));
-    }
-  }
-  for (const NamedPipeline& p : NamedPipelines())
-    Out(StrCat(p.name, " (pipeline)\n    ", p.doc, "\n    ", p.text, "\n"));
+  Out(o.markdown ? PassPage() : PassList());
   return kFine;
 }
 
 /// The pipeline asked for; a reproducer file brings its own.
 std::string PipelineOf(const OptOptions& o) {
-  if (!o.passes.empty() || o.model.path == "-" || !o.model.path.ends_with(".lathe"))
-    return o.passes;
+  if (!o.passes.empty()) return o.passes;
+  if (o.level >= 0) return "inference";
+  if (o.model.path == "-" || !o.model.path.ends_with(".lathe")) return "";
   return ReproducerPipeline(ReadFile(o.model.path)).value_or("");
 }
 
@@ -67,12 +63,20 @@ bool CommandHolds(const std::string& command, const Program& program) {
   return code == 0;
 }
 
+/// The options of the run: those of the command line, with its level.
+PassManagerOptions ManagerOptions(const OptOptions& o) {
+  PassManagerOptions options = o.manager;
+  if (o.level >= 0) options.level = o.level;
+  return options;
+}
+
 int Bisect(const OptOptions& o, const Program& program, const std::string& pipeline) {
-  const BisectResult result = BisectPasses(program, pipeline, [&](const Program& after) {
+  const auto holds = [&](const Program& after) {
     if (o.bisect == "verify") return Verify(after).empty();
     if (o.bisect == "numerics") return CompareNumerically(program, after).empty();
     return CommandHolds(o.bisect, after);
-  });
+  };
+  const BisectResult result = BisectPasses(program, pipeline, holds, ManagerOptions(o));
   if (result.passes < 0) {
     Out("the check holds after every pass\n");
     return kFine;
@@ -104,7 +108,7 @@ void RunReported(const OptOptions& o, PassManager& manager, Program& program) {
 }
 
 void RunPasses(const OptOptions& o, Program& program, const std::string& pipeline) {
-  PassManager manager(o.manager);
+  PassManager manager(ManagerOptions(o));
   manager.Add(pipeline);
   if (o.print_after_change || !o.print_before.empty() || !o.print_after.empty()) {
     manager.AddInstrumentation(MakePrinting(
@@ -170,17 +174,31 @@ void AddPassOptions(CLI::App& app, OptOptions& o) {
       ->type_name("PIPELINE");
   app.add_flag("--list-passes", o.list_passes,
                "list passes with their options, and named pipelines");
+  app.add_flag("--markdown", o.markdown, "with --list-passes: as the page docs/passes.md")
+      ->needs("--list-passes");
+  app.add_option("-O", o.level,
+                 "level 0..3 of named pipelines (default 2); without --passes: run 'inference'")
+      ->check(CLI::Range(0, 3))
+      ->type_name("LEVEL");
   app.add_flag("--stats", o.stats, "print what each pass counted and how it changed the op counts");
   app.add_option("--print-before", o.print_before, "print the program before this pass; all: each")
+      ->allow_extra_args(false)
       ->type_name("PASS");
   app.add_option("--print-after", o.print_after, "print the program after this pass; all: each")
+      ->allow_extra_args(false)
       ->type_name("PASS");
   app.add_flag("--print-after-change", o.print_after_change, "print what each pass changed");
   app.add_flag("--verify-each", o.manager.verify_each,
                "verify after each pass that changed something");
   app.add_option("--stop-after", o.manager.stop_after, "run only the first N passes")
       ->type_name("N");
-  app.add_option("--disable", o.manager.disabled, "leave this pass out")->type_name("PASS");
+  app.add_option("--disable", o.manager.disabled, "leave this pass out")
+      ->allow_extra_args(false)
+      ->type_name("PASS");
+  app.add_option("--enable", o.manager.enabled,
+                 "run this pass of a named pipeline though its level is higher")
+      ->allow_extra_args(false)
+      ->type_name("PASS");
   app.add_flag("--explain", o.manager.remarks,
                "print what was rewritten, and what almost was and why not");
   app.add_flag("--check-numerics", o.check_numerics,

@@ -41,6 +41,7 @@ struct BisectResult {
 /// The shortest beginning of `pipeline` after which `holds(program)` is false, by bisection. An
 /// Error while running counts as false.
 BisectResult BisectPasses(const Program& program, const std::string& pipeline,
-                          const std::function<bool(const Program&)>& holds);
+                          const std::function<bool(const Program&)>& holds,
+                          PassManagerOptions options = {});
 
 }  // namespace lathe

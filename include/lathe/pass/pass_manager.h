@@ -38,6 +38,8 @@ struct PassManagerOptions {
   int threads = 0;          ///< for nested pipelines; 0: all; results do not depend on it
   bool remarks = false;
   std::vector<std::string> disabled = {};  ///< passes to skip by name
+  int level = 2;                           ///< of the named pipelines, 0..3
+  std::vector<std::string> enabled = {};   ///< passes of named pipelines to run at any level
 };
 
 struct PassTiming {
@@ -77,15 +79,24 @@ class PassManager {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A named, ordered list of passes that fits on one screen; see src/transform/pipelines.cc.
+/// One line of a named pipeline. At optimisation level N its steps of level N and below run.
+struct PipelineStep {
+  int level;
+  const char* passes;  ///< as text
+  const char* why;
+};
+/// A named, ordered list of passes that fits on one screen; see src/transform/pipelines.cc. In a
+/// pipeline as text `inference{level=3}` overrides PassManagerOptions::level.
 struct NamedPipeline {
   const char* name;
   const char* doc;
-  const char* text;
+  std::vector<PipelineStep> steps;
 };
 std::vector<NamedPipeline> NamedPipelines();
 
-/// Runs the pipeline `name` ("inference", ...) at optimisation `level` 0..3.
+/// Runs the pipeline `name` ("inference", ...) at optimisation `level`: 0 nothing, 1 what only
+/// takes away, 2 fusions and folded weights, 3 what may cost memory. A level out of range is an
+/// error (pass/level).
 void Optimize(Program& program, std::string_view name = "inference", int level = 2,
               PassManagerOptions options = {});
 
