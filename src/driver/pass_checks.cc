@@ -18,6 +18,16 @@ std::string NameOf(const Operation* op) {
 /// Values by the location of the op that made them and the result's number, first run first.
 using Trace = std::vector<std::pair<std::string, RtValue>>;
 
+/// Those that the program still has: a pass may drop an input that nothing reads.
+NamedValues Wanted(const Program& program, const NamedValues& inputs) {
+  NamedValues wanted;
+  for (const Operation* feed : program.feeds()) {
+    const std::string name = NameOf(feed);
+    if (const RtValue* value = Find(inputs, name)) wanted.emplace_back(name, *value);
+  }
+  return wanted;
+}
+
 NamedValues RunOnce(const Program& program, const NamedValues& inputs, Trace* trace = nullptr) {
   Program copy = program.Clone();
   InterpreterOptions options;
@@ -31,7 +41,7 @@ NamedValues RunOnce(const Program& program, const NamedValues& inputs, Trace* tr
       }
     };
   }
-  return Interpreter(copy, options).Run(inputs);
+  return Interpreter(copy, options).Run(Wanted(program, inputs));
 }
 
 std::string Difference(const NamedValues& expected, const NamedValues& actual,

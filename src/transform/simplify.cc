@@ -1,161 +1,38 @@
+#include "src/transform/simplify.h"
+
 #include <algorithm>
-#include <unordered_map>
 
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/context.h"
-#include "lathe/pass/pass.h"
-#include "lathe/pass/rewriter.h"
-#include "lathe/support/hash.h"
 
 namespace lathe {
 
 namespace {
 
-/// Operations that stand in open blocks by (type, attributes, operands, result types). Open
-/// addressing keyed by handles; nothing iterates it, so addresses decide nothing.
-class ValueTable {
- public:
-  ValueTable() : slots_(1024) {}
-
-  /// An equal operation seen before in an open scope, or null after remembering `op`.
-  Operation* FindOrInsert(Operation* op) {
-    const uint64_t hash = HashOf(op);
-    size_t i = hash & (slots_.size() - 1);
-    for (; slots_[i].op != nullptr; i = (i + 1) & (slots_.size() - 1)) {
-      if (slots_[i].hash == hash && Equal(slots_[i].op, op)) return slots_[i].op;
-    }
-    slots_[i] = {hash, op};
-    inserted_.push_back(slots_[i]);
-    if (inserted_.size() * 2 > slots_.size()) Grow();
-    return nullptr;
-  }
-
-  size_t OpenScope() const { return inserted_.size(); }
-  /// Forgets what was remembered since OpenScope gave `mark`. Entries go in the reverse order of
-  /// their coming, so that no probe sequence is broken.
-  void CloseScope(size_t mark) {
-    for (; inserted_.size() > mark; inserted_.pop_back()) *Locate(inserted_.back()) = Slot();
-  }
-
- private:
-  struct Slot {
-    uint64_t hash = 0;
-    Operation* op = nullptr;
+/// What the option and the attribute `skip` of cse forbid.
+SimplifyPass::Skip SkipOf(const Pass& pass) {
+  SimplifyPass::Skip given;
+  if (pass.Has("skip")) given = pass.Get<SimplifyPass::Skip>("skip");
+  return [given, kinds = pass.option_list("skip")](const Operation* op) {
+    return (given && given(op)) || std::find(kinds.begin(), kinds.end(), op->name()) != kinds.end();
   };
-
-  static uint64_t Mix(uint64_t seed, const void* p) {
-    return (seed ^ reinterpret_cast<uintptr_t>(p)) * 0x9e3779b97f4a7c15U;
-  }
-
-  static bool SwapsFirstTwo(const Operation* op) {
-    return op->num_operands() >= 2 && op->HasTrait<Commutative>();
-  }
-
-  static uint64_t HashOf(const Operation* op) {
-    uint64_t h = Mix(Mix(1, op->info().impl()), op->attributes().storage());
-    const auto operands = op->operands();
-    size_t i = 0;
-    if (SwapsFirstTwo(op)) {
-      h += Mix(2, operands[0].value) + Mix(2, operands[1].value);
-      i = 2;
-    }
-    for (; i < operands.size(); ++i) h = Mix(h, operands[i].value);
-    for (size_t r = 0; r < op->num_results(); ++r) h = Mix(h, op->result(r).type().storage());
-    return HashMix(h);
-  }
-
-  static bool Equal(const Operation* a, const Operation* b) {
-    if (a->info() != b->info() || a->attributes() != b->attributes() ||
-        a->num_operands() != b->num_operands() || a->num_results() != b->num_results()) {
-      return false;
-    }
-    for (size_t r = 0; r < a->num_results(); ++r) {
-      if (a->result(r).type() != b->result(r).type()) return false;
-    }
-    size_t i = 0;
-    if (SwapsFirstTwo(a)) {
-      const bool straight = a->operand(0) == b->operand(0) && a->operand(1) == b->operand(1);
-      const bool swapped = a->operand(0) == b->operand(1) && a->operand(1) == b->operand(0);
-      if (!straight && !swapped) return false;
-      i = 2;
-    }
-    for (; i < a->num_operands(); ++i) {
-      if (a->operand(i) != b->operand(i)) return false;
-    }
-    return true;
-  }
-
-  /// Re-inserts in order of age, which CloseScope relies on.
-  void Grow() {
-    slots_.assign(slots_.size() * 4, Slot());
-    for (const Slot& s : inserted_) *Locate({s.hash, nullptr}) = s;
-  }
-
-  /// The slot that holds `wanted.op` (null: the first free one) on the probe sequence of its hash.
-  Slot* Locate(const Slot& wanted) {
-    size_t i = wanted.hash & (slots_.size() - 1);
-    while (slots_[i].op != wanted.op) i = (i + 1) & (slots_.size() - 1);
-    return &slots_[i];
-  }
-
-  std::vector<Slot> slots_;
-  std::vector<Slot> inserted_;
-};
-
-/// Constants and immutable parameters of at most `limit` bytes.
-class ProgramConstants : public ValueFacts {
- public:
-  ProgramConstants(const Program& program, size_t limit) : program_(program), limit_(limit) {}
-  const Tensor* Constant(Value value) override {
-    const Tensor* constant = ConstantValue(program_, value);
-    return constant != nullptr && constant->byte_size() <= limit_ ? constant : nullptr;
-  }
-
- private:
-  const Program& program_;
-  size_t limit_;
-};
+}
 
 }  // namespace
-
-/// One forward walk folds and merges, one backward walk drops what is unused. Near linear; the
-/// blocks being walked are kept on a stack of its own.
-class SimplifyPass : public Pass {
- protected:
-  void ApplyImpl(Graph& graph) override;
-
- private:
-  struct Frame {
-    Block* block;
-    Operation* next;
-    size_t scope;
-  };
-  void Forward(Block* top);
-  void Visit(Operation* op);
-  bool Fold(Operation* op);
-  bool FoldConstants(Operation* op);
-  void Replace(Operation* op, size_t i, Value value);
-  void Merge(Operation* op, Operation* earlier);
-  void Backward(Block* top);
-
-  Program* program_ = nullptr;
-  std::optional<Rewriter> rewriter_;
-  std::optional<ProgramConstants> constants_;
-  ValueTable table_;
-  int64_t folded_ = 0, merged_ = 0, dead_ = 0;
-};
 
 void SimplifyPass::ApplyImpl(Graph& graph) {
   program_ = &graph.program();
   rewriter_.emplace(*program_, this);
-  constants_.emplace(*program_, static_cast<size_t>(option_int("max_bytes")));
+  constants_.emplace(*program_,
+                     parts_.fold ? static_cast<size_t>(option_int("max_bytes")) : size_t{0});
+  skip_ = parts_.merge && !parts_.drop ? SkipOf(*this) : nullptr;
   table_ = ValueTable();
   folded_ = merged_ = dead_ = 0;
-  Forward(graph.block());
-  Backward(graph.block());
-  Count("folded", folded_);
-  Count("merged", merged_);
-  Count("dead", dead_);
+  if (parts_.fold || parts_.merge) Forward(graph.block());
+  if (parts_.drop) Backward(graph.block());
+  if (parts_.fold) Count("folded", folded_);
+  if (parts_.merge) Count("merged", merged_);
+  if (parts_.drop) Count("dead", dead_);
 }
 
 void SimplifyPass::Forward(Block* top) {
@@ -182,8 +59,8 @@ void SimplifyPass::Forward(Block* top) {
 
 void SimplifyPass::Visit(Operation* op) {
   if (op->num_results() == 0) return;
-  if (Fold(op)) return;
-  if (!IsMergeable(op)) return;
+  if (parts_.fold && Fold(op)) return;
+  if (!parts_.merge || !IsMergeable(op) || (skip_ && skip_(op))) return;
   if (Operation* earlier = table_.FindOrInsert(op)) Merge(op, earlier);
 }
 
@@ -198,25 +75,26 @@ void SimplifyPass::Merge(Operation* op, Operation* earlier) {
     earlier->set_location(Location::Fused(program_->context(), both));
   }
   ++merged_;
+  if (!parts_.drop) rewriter_->Erase(op);
 }
 
 /// Whether every used result was replaced.
 bool SimplifyPass::Fold(Operation* op) {
-  const auto fold = op->dyn_cast<FoldInterface>();
-  if (!fold) return FoldConstants(op);
-  FoldContext context(op, *constants_);
-  fold.Fold(context);
-  bool changed = false;
-  for (size_t i = 0; i < op->num_results(); ++i) {
-    const FoldContext::Result& result = context.results()[i];
-    if (result.value && Compatible(result.value.type(), op->result(i).type())) {
-      Replace(op, i, result.value);
-      changed = true;
-    }
+  const std::vector<Value> values = FoldResults(op, *constants_, *rewriter_);
+  if (values.empty()) return FoldConstants(op);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i]) Replace(op, i, Known(values[i]));
   }
-  if (!changed) return FoldConstants(op);
   ++folded_;
   return op->use_empty();
+}
+
+/// `value`, or an equal constant made before.
+Value SimplifyPass::Known(Value value) {
+  Operation* maker = value.defining_op();
+  if (maker == nullptr || !maker->HasTrait<ConstantLike>()) return value;
+  Operation* earlier = table_.FindOrInsert(maker);
+  return earlier != nullptr ? earlier->result(0) : value;
 }
 
 namespace {
@@ -260,9 +138,7 @@ bool SimplifyPass::FoldConstants(Operation* op) {
   rewriter_->set_location(op->location());
   for (size_t i = 0; i < op->num_results(); ++i) {
     if (op->result(i).use_empty()) continue;
-    Operation* constant = rewriter_->Constant(results[i].tensor()).defining_op();
-    Operation* earlier = table_.FindOrInsert(constant);
-    Replace(op, i, (earlier != nullptr ? earlier : constant)->result(0));
+    Replace(op, i, Known(rewriter_->Constant(results[i].tensor())));
   }
   ++folded_;
   return true;

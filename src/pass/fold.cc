@@ -1,0 +1,55 @@
+#include "lathe/pass/fold.h"
+
+#include "lathe/ir/context.h"
+
+namespace lathe {
+
+const Tensor* ProgramConstants::Constant(Value value) {
+  const Tensor* constant = ConstantValue(program_, value);
+  return constant != nullptr && constant->byte_size() <= limit_ ? constant : nullptr;
+}
+
+namespace {
+
+/// Nothing that `result` says is lost by `type`.
+bool SaysAsMuch(Type type, Type result) {
+  if (type == result) return true;
+  const auto a = type.dyn_cast<VTensorType>();
+  const auto b = result.dyn_cast<VTensorType>();
+  if (!a || !b || a.element() != b.element() || !Compatible(a, b)) return false;
+  return Meet(a.shape(), b.shape()) == a.shape();
+}
+
+bool OnValues(const Operation* op) {
+  for (const detail::OpOperandImpl& o : op->operands()) {
+    if (o.value != nullptr && Value(o.value).type().isa<TensorType>()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<Value> FoldResults(Operation* op, ValueFacts& facts, Rewriter& rewriter) {
+  const auto fold = op->dyn_cast<FoldInterface>();
+  if (!fold || !OnValues(op)) return {};
+  FoldContext context(op, facts);
+  fold.Fold(context);
+  std::vector<Value> values(op->num_results());
+  bool any = false;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const FoldContext::Result& folded = context.results()[i];
+    const Type type = op->result(i).type();
+    if (op->result(i).use_empty()) continue;
+    if (folded.value && SaysAsMuch(folded.value.type(), type)) {
+      values[i] = folded.value;
+    } else if (const auto constant = folded.constant.dyn_cast<TensorAttribute>()) {
+      rewriter.SetInsertionPoint(op);
+      rewriter.set_location(op->location());
+      values[i] = rewriter.Constant(constant.value());
+    }
+    any |= static_cast<bool>(values[i]);
+  }
+  return any ? values : std::vector<Value>();
+}
+
+}  // namespace lathe
