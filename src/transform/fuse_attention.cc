@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "src/transform/rules_in_order.h"
 #include "src/transform/trailing_axes.h"
 
 namespace lathe {
@@ -12,36 +14,84 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-/// softmax(mask(scale(q k^T))) v; scale and mask may be missing, either in the usual spellings.
-Pat AttentionPattern() {
-  const Pat scores =
-      Call("nn.matmul", {Var("q"), Var("kt")}).Carry("transpose_y", "transposed").As("scores");
-  const Pat scaled = Either({Call("nn.div", {scores, Scalar("divisor")}),
-                             Call("nn.mul", {scores, Scalar("factor")}), scores});
-  const Pat masked = Either({Call("nn.add", {scaled, Var("mask")}),
-                             Call("nn.where", {Var("keep"), scaled, Scalar("fill")}), scaled});
-  const Pat weights = Call("nn.softmax", {masked}).Carry("axis").As("weights");
-  return Call("nn.matmul", {weights, Var("v")});
+// ---- the pattern: softmax(mask(cap(scale(q k^T)))) v, each in the usual spellings ----
+
+/// `inner` times or divided by a number, or as it is.
+Pat Scaled(const Pat& inner, const std::string& name) {
+  return Either({Call("nn.mul", {inner, Scalar(name + "_factor")}),
+                 Call("nn.div", {inner, Scalar(name + "_divisor")}), inner});
 }
+
+Pat Scores() {
+  return Call("nn.matmul", {Scaled(Var("q"), "q"), Scaled(Var("kt"), "kt")})
+      .Carry("transpose_y", "transposed")
+      .As("scores");
+}
+
+/// c tanh(scores / c), or just the scores.
+Pat Capped(const Pat& scores) {
+  const Pat small = Either({Call("nn.div", {scores, Scalar("cap_divisor")}),
+                            Call("nn.mul", {scores, Scalar("cap_factor")})});
+  return Either({Call("nn.mul", {Call("nn.tanh", {small}), Scalar("cap")}), scores});
+}
+
+Pat Masked(const Pat& scores) {
+  const Pat masked = Either({Call("nn.add", {scores, Var("mask")}),
+                             Call("nn.where", {Var("keep"), scores, Scalar("fill")}),
+                             Call("nn.where", {Var("drop"), Scalar("fill"), scores})});
+  return Either({Call("nn.add", {masked, Var("mask2")}), masked, scores});
+}
+
+/// In the type of the scores or in a wider one; rows without a key may be made zeros.
+Pat Weights(const Pat& scores) {
+  const Pat wide =
+      Call("nn.cast", {Call("nn.softmax", {Call("nn.cast", {scores}).Carry("to")}).Carry("axis")})
+          .AnyAttributes()
+          .As("weights");
+  const Pat weights = Either({wide, Call("nn.softmax", {scores}).Carry("axis").As("weights")});
+  return Either({Call("nn.where", {Call("nn.is_nan", {weights}), Scalar(0), weights}), weights});
+}
+
+Pat AttentionPattern() {
+  return Call("nn.matmul", {Weights(Masked(Capped(Scaled(Scores(), "scores")))), Var("v")});
+}
+
+// ---- what must hold ----
 
 std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
 
-bool AllOfRank4(const RuleMatch& m) {
-  return RankOf(m["q"]) == 4 && RankOf(m["kt"]) == 4 && RankOf(m["v"]) == 4;
+ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
+
+/// [batch, heads, rows, features], or with batch and heads in one.
+bool AllOfRank4Or3(const RuleMatch& m) {
+  const std::optional<int64_t> rank = RankOf(m["q"]);
+  return (rank == 4 || rank == 3) && RankOf(m["kt"]) == rank && RankOf(m["v"]) == rank;
 }
 
-/// The heads are those of the operands, not made by broadcasting.
+/// The heads are those of the operands, or keys and values have one for all queries.
 bool SameBatchAndHeads(const RuleMatch& m) {
-  for (size_t i = 0; i < 2; ++i) {
-    const Dim& d = DimsOf(m["q"])[i];
-    if (!ProvablyEqual(d, DimsOf(m["kt"])[i]) || !ProvablyEqual(d, DimsOf(m["v"])[i])) return false;
+  const auto q = DimsOf(m["q"]), kt = DimsOf(m["kt"]), v = DimsOf(m["v"]);
+  for (size_t i = 0; i + 2 < q.size(); ++i) {
+    const bool shared = i == 1 && kt[i].IsConstant(1) && v[i].IsConstant(1);
+    if (!shared && (!ProvablyEqual(q[i], kt[i]) || !ProvablyEqual(q[i], v[i]))) return false;
   }
   return true;
 }
 
 bool OverKeys(const RuleMatch& m) {
-  return AxisFromFront(m.attribute("axis").cast<IntAttribute>().value(), m["scores"]) == 3;
+  return AxisFromFront(m.attribute("axis").cast<IntAttribute>().value(), m["scores"]) ==
+         *RankOf(m["scores"]) - 1;
 }
+
+bool CapsAgree(const RuleMatch& m) {
+  if (!m.Has("cap")) return true;
+  const double cap = m.scalar("cap");
+  const double inner = m.Has("cap_divisor") ? m.scalar("cap_divisor") : 1 / m.scalar("cap_factor");
+  return cap > 0 && std::abs(cap - inner) <= 1e-6 * cap;
+}
+
+/// The softmax is rounded to the type of the scores.
+bool RoundsBack(const RuleMatch& m) { return ElementOf(m["weights"]) == ElementOf(m["scores"]); }
 
 /// d = min(c, of) with c > 1: then d is 1 just when `of` is.
 bool IsCappedAt(const Dim& d, const Dim& of) {
@@ -62,9 +112,9 @@ Dim OneWith(const Dim& d) {
 /// So the mask must have one key only if there is one.
 bool MaskCoversKeys(const RuleMatch& m, Value mask) {
   const std::optional<int64_t> rank = RankOf(mask);
-  if (!rank || *rank < 1 || *rank > 4) return false;
+  if (!rank || *rank < 1 || *rank > *RankOf(m["scores"])) return false;
   const Dim& last = DimsOf(mask).back();
-  const Dim& keys = DimsOf(m["scores"])[3];
+  const Dim& keys = DimsOf(m["scores"]).back();
   if (last.is_constant()) return last.value() != 1 || keys.IsConstant(1);
   if (ProvablyEqual(last, keys) || IsCappedAt(last, keys)) return true;
   const Dim symbol = OneWith(last);
@@ -76,9 +126,11 @@ bool MaskCoversKeys(const RuleMatch& m, Value mask) {
       .IsConstant(1);
 }
 
-bool MaskFits(const RuleMatch& m) {
-  if (m.Has("mask")) return MaskCoversKeys(m, m["mask"]);
-  return !m.Has("keep") || MaskCoversKeys(m, m["keep"]);
+bool MasksFit(const RuleMatch& m) {
+  for (const char* name : {"mask", "mask2", "keep", "drop"}) {
+    if (m.Has(name) && !MaskCoversKeys(m, m[name])) return false;
+  }
+  return true;
 }
 
 /// score + fill is fill, as where() has it: then a row without any key stays what it was.
@@ -141,10 +193,10 @@ Rule ExtentOfProduct() {
       });
 }
 
-Value Transposed(Rewriter& rewriter, Value value, std::vector<int64_t> perm) {
-  bool identity = true;
-  for (size_t i = 0; i < perm.size(); ++i) identity &= perm[i] == static_cast<int64_t>(i);
-  if (identity) return value;
+// ---- the op ----
+
+Value Transposed(Rewriter& rewriter, Value value, const std::vector<int64_t>& perm) {
+  if (std::is_sorted(perm.begin(), perm.end())) return value;
   const NamedAttribute attribute = rewriter.Named("perm", rewriter.Attr(perm));
   return rewriter.Create("nn.transpose", {&value, 1}, {&attribute, 1})->result(0);
 }
@@ -153,37 +205,71 @@ Value Transposed(Rewriter& rewriter, Value value, std::vector<int64_t> perm) {
 Value Keys(const RuleMatch& m, Rewriter& rewriter) {
   const Value kt = m["kt"];
   if (m.attribute("transposed").cast<BoolAttribute>().value()) return kt;
+  const auto rank = static_cast<size_t>(*RankOf(kt));
   const Operation* maker = kt.defining_op();
   if (maker != nullptr && maker->name() == "nn.transpose") {
     const auto perm = maker->attribute("perm").dyn_cast<ArrayAttribute>();
     std::optional<std::vector<int64_t>> order = perm ? perm.AsInts() : std::nullopt;
-    if (order && order->size() == 4) {
-      std::swap((*order)[2], (*order)[3]);
+    if (order && order->size() == rank) {
+      std::swap((*order)[rank - 2], (*order)[rank - 1]);
       return Transposed(rewriter, maker->operand(0), *order);
     }
   }
-  return Transposed(rewriter, kt, {0, 1, 3, 2});
+  return Transposed(rewriter, kt,
+                    rank == 4 ? std::vector<int64_t>{0, 1, 3, 2} : std::vector<int64_t>{0, 2, 1});
+}
+
+/// What is added to the scores for a key that is kept or not: 0 or the fill.
+Value Chosen(const RuleMatch& m, Rewriter& rewriter) {
+  const bool keeps = m.Has("keep");
+  if (keeps && std::isinf(m.scalar("fill")) && !m.Has("mask2")) return m["keep"];
+  const Value zero = rewriter.Constant(Tensor(m.constant("fill").element_type(), {}));
+  const Value operands[] = {keeps ? m["keep"] : m["drop"], keeps ? zero : m["fill"],
+                            keeps ? m["fill"] : zero};
+  return rewriter.Create("nn.where", operands)->result(0);
 }
 
 /// What is added to the scores, or null.
 Value Mask(const RuleMatch& m, Rewriter& rewriter) {
-  if (m.Has("mask") || !m.Has("keep")) return m["mask"];
-  if (std::isinf(m.scalar("fill"))) return m["keep"];
-  const ElementType type = m.constant("fill").element_type();
-  const Value zero = rewriter.Constant(Tensor(type, {}));
-  const Value operands[] = {m["keep"], zero, m["fill"]};
-  return rewriter.Create("nn.where", operands)->result(0);
+  Value mask = m["mask"];
+  if (m.Has("keep") || m.Has("drop")) mask = Chosen(m, rewriter);
+  if (m.Has("mask2")) {
+    const Value operands[] = {mask, m["mask2"]};
+    mask = rewriter.Create("nn.add", operands)->result(0);
+  }
+  if (!mask || RankOf(m["q"]) == 4 || RankOf(mask) != 3) return mask;
+  const std::vector<int64_t> axis{1};  // of the one head
+  const Value operands[] = {mask, rewriter.Constant(Tensor::Of<int64_t>({1}, axis))};
+  return rewriter.Create("nn.unsqueeze", operands)->result(0);
+}
+
+double Scale(const RuleMatch& m) {
+  double scale = 1;
+  for (const std::string part : {"scores", "q", "kt"}) {
+    if (m.Has(part + "_divisor")) scale /= m.scalar(part + "_divisor");
+    if (m.Has(part + "_factor")) scale *= m.scalar(part + "_factor");
+  }
+  return scale;
+}
+
+bool ScaleIsPositive(const RuleMatch& m) {
+  const double scale = Scale(m);
+  return scale > 0 && std::isfinite(scale);
 }
 
 Value MakeAttention(const RuleMatch& m, Rewriter& rewriter) {
-  double scale = 1;
-  if (m.Has("divisor")) scale /= m.scalar("divisor");
-  if (m.Has("factor")) scale *= m.scalar("factor");
   const Value k = Keys(m, rewriter), mask = Mask(m, rewriter);
   std::vector<Value> operands{m["q"], k, m["v"]};
   if (mask) operands.push_back(mask);
-  const NamedAttribute attribute = rewriter.Named("scale", rewriter.Attr(scale));
-  return rewriter.Create("nn.attention", operands, {&attribute, 1})->result(0);
+  std::vector<NamedAttribute> attributes{rewriter.Named("scale", rewriter.Attr(Scale(m)))};
+  if (m.Has("cap")) attributes.push_back(rewriter.Named("softcap", rewriter.Attr(m.scalar("cap"))));
+  if (m.attribute("to"))
+    attributes.push_back(rewriter.Named("softmax_precision", m.attribute("to")));
+  if (RankOf(m["q"]) == 3) {
+    attributes.push_back(rewriter.Named("q_num_heads", rewriter.Attr(int64_t{1})));
+    attributes.push_back(rewriter.Named("kv_num_heads", rewriter.Attr(int64_t{1})));
+  }
+  return rewriter.Create("nn.attention", operands, attributes)->result(0);
 }
 
 }  // namespace
@@ -197,13 +283,17 @@ class FuseAttentionPass : public Pass {
     rules.push_back(
         Rule("attention")
             .Match(AttentionPattern())
-            .Where(AllOfRank4, "queries, keys and values are of rank 4")
+            .Where(AllOfRank4Or3, "queries, keys and values are of rank 4, or 3")
             .Where(SameBatchAndHeads, "queries, keys and values have the same batch and heads")
             .Where(OverKeys, "the softmax is over the keys")
-            .Where(MaskFits, "the mask has an entry for each key")
+            .Where(ScaleIsPositive, "the scale is positive")
+            .Where(CapsAgree, "scores are divided and multiplied by the same cap")
+            .Where(RoundsBack, "the softmax comes in the type of the scores")
+            .Where(MasksFit, "the mask has an entry for each key")
             .Where(FillSwallowsScores, "masked scores are -inf or so low that no score shows")
             .Replace(Rule::Maker(MakeAttention)));
-    ApplyRules(graph.program(), this, std::move(rules));
+    // In order: the op knows the extents of its result where a broadcast mask hid them.
+    ApplyRulesInOrder(graph.program(), this, std::move(rules));
   }
 };
 
