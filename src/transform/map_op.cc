@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "lathe/ir/context.h"
@@ -85,7 +87,7 @@ class MapOpPass : public Pass {
     for (const AttrDef& a : info.def()->attributes) names.emplace_back(a.name);
     throw Error(ErrorCode::kNotFound, "map_op/attributes",
                 StrCat(info.name(), " has no attribute '", name, "'"))
-        .Hint(DidYouMean(name, names));
+        .Hint(StrCat("it has ", fmt::format("{}", fmt::join(names, ", "))));
   }
 
   void Map(Operation* op, const Mapping& mapping, Rewriter& rewriter) {

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -40,7 +42,7 @@ class PrunePass : public Pass {
       if (std::find(names.begin(), names.end(), name) != names.end()) continue;
       throw Error(ErrorCode::kNotFound, "prune/output",
                   StrCat("the program has no output '", name, "'"))
-          .Hint(DidYouMean(name, names));
+          .Hint(StrCat("its outputs are ", fmt::format("{}", fmt::join(names, ", "))));
     }
     for (Operation* fetch : program.fetches()) {
       if (std::find(wanted.begin(), wanted.end(), NameOf(fetch)) != wanted.end()) continue;
