@@ -31,31 +31,6 @@ bool HasMutableResult(const Operation* op) {
   return false;
 }
 
-/// A list, optional, dict ... of mutable tensors.
-bool HoldsMutable(Type type) {
-  std::vector<Type> open{type};
-  while (!open.empty()) {
-    const auto container = open.back().dyn_cast<ContainerType>();
-    open.pop_back();
-    if (!container) continue;
-    for (const Type t : container.elements()) {
-      if (t.isa<TensorType>()) return true;
-      open.push_back(t);
-    }
-  }
-  return false;
-}
-
-bool TouchesContainers(const Operation* op) {
-  for (size_t i = 0; i < op->num_operands(); ++i) {
-    if (op->operand(i) && HoldsMutable(op->operand(i).type())) return true;
-  }
-  for (size_t i = 0; i < op->num_results(); ++i) {
-    if (HoldsMutable(op->result(i).type())) return true;
-  }
-  return false;
-}
-
 bool WritesFirst(const Operation* op) {
   return op->HasTrait<Inplace>() && op->num_operands() > 0 && IsMutable(op->operand(0));
 }
@@ -66,8 +41,8 @@ bool ViewsFirst(const Operation* op) {
 
 }  // namespace
 
-bool Aliases::IsKnown(const Operation* op) {
-  if (!op->info().is_registered() || TouchesContainers(op)) return false;
+bool Aliases::IsKnown(const Operation* op) const {
+  if (!op->info().is_registered() || UnknownHolder(op) != nullptr) return false;
   if (op->HasTrait<HasValueSemantics>() || op->HasTrait<ConstantLike>()) return true;
   if (WritesFirst(op) || ViewsFirst(op)) return true;
   // Ops of the system whose regions take and give copies, or that only hand a value on.
@@ -76,7 +51,22 @@ bool Aliases::IsKnown(const Operation* op) {
   return !HasMutableOperand(op) || (op->HasTrait<ReadOnly>() && !HasMutableResult(op));
 }
 
-Aliases::Aliases(const Program& program) {
+bool Aliases::IsKnownContainer(Value value) const {
+  return value && HoldsMutable(value.type()) && containers_.UnknownUser(value) == nullptr;
+}
+
+/// An op of which nothing is known and which reaches a container that `op` takes or makes.
+const Operation* Aliases::UnknownHolder(const Operation* op) const {
+  for (size_t i = 0; i < op->num_operands() + op->num_results(); ++i) {
+    const bool taken = i < op->num_operands();
+    const Value value = taken ? op->operand(i) : op->result(i - op->num_operands());
+    const Operation* user = value ? containers_.UnknownUser(value) : nullptr;
+    if (user != nullptr) return user;
+  }
+  return nullptr;
+}
+
+Aliases::Aliases(const Program& program) : containers_(program) {
   std::unordered_map<const Block*, bool> unknown;  // blocks of ops that are not known
   for (OpWalker w(program.block()); Operation* op = w.Next();) {
     const auto at = unknown.find(op->block());
@@ -103,14 +93,22 @@ void Aliases::Visit(Operation* op, bool in_unknown) {
   for (size_t i = 0; i < op->num_results(); ++i) {
     if (IsMutable(op->result(i)) && !Contains(op->result(i))) AddRoot(op->result(i));
   }
-  if (known) return;
+  if (!known) KeepOperands(op, in_unknown);
+}
+
+void Aliases::KeepOperands(Operation* op, bool in_unknown) {
+  const Operation* by = op;
   const char* why = in_unknown ? "is used within an operation of which nothing is known"
                                : "may be written or kept by an operation of which nothing is known";
+  if (const Operation* user = in_unknown ? nullptr : UnknownHolder(op)) {
+    by = user;
+    why = "is held by a container that an operation of which nothing is known takes";
+  }
   for (size_t i = 0; i < op->num_operands(); ++i) {
-    if (IsMutable(op->operand(i))) Keep(op->operand(i), op, why);
+    if (IsMutable(op->operand(i))) Keep(op->operand(i), by, why);
   }
   for (size_t i = 0; i < op->num_results(); ++i) {
-    if (IsMutable(op->result(i))) Keep(op->result(i), op, "comes from it");
+    if (IsMutable(op->result(i))) Keep(op->result(i), by, "comes from it");
   }
 }
 

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "lathe/ir/program.h"
+#include "src/transform/containers.h"
 
 namespace lathe {
 
 /// Which mutable tensors of a program share what they hold. Everything is known from the text: an
 /// in-place op gives back its operand, a view shows it, a region's arguments and results are new
-/// tensors. Each value of type `tensor` belongs to the family of a root, the tensor that was made.
+/// tensors, a container holds copies. Each value of type `tensor` belongs to the family of a root,
+/// the tensor that was made.
 class Aliases {
  public:
   /// A root or a view. The result of an in-place op is what the op writes.
@@ -40,18 +42,24 @@ class Aliases {
   /// Roots of outside that an op of `region_op`'s regions writes, in program order.
   const std::vector<Value>& WrittenInside(const Operation* region_op) const;
   /// What the op does to its mutable operands is known.
-  static bool IsKnown(const Operation* op);
+  bool IsKnown(const Operation* op) const;
+  /// A list, optional, dict ... of mutable tensors that no op of which nothing is known can reach.
+  /// What it holds are copies.
+  bool IsKnownContainer(Value value) const;
 
   /// From now on `to` stands where `from`, a root, stood; `from` stays the name of the root.
   void Rename(Value from, Value to) { same_as_[to] = from; }
 
  private:
   void Visit(Operation* op, bool in_unknown);
+  void KeepOperands(Operation* op, bool in_unknown);
+  const Operation* UnknownHolder(const Operation* op) const;
   void AddRoot(Value value);
   void AddWrite(Operation* op);
   void AddView(Operation* op);
   void Keep(Value value, const Operation* op, std::string why);
 
+  Containers containers_;
   // Looked up, never iterated.
   std::unordered_map<Value, Value> same_as_;
   std::unordered_map<Value, Place> places_;

@@ -16,10 +16,19 @@ namespace lathe {
 
 namespace {
 
-/// The type with every mutable tensor in it immutable.
+/// The type with every mutable tensor in it immutable. Types nest as deep as the parser allows.
 Type AsValue(Type type) {
-  const auto tensor = type.dyn_cast<AnyTensorType>();
-  return tensor ? Type(tensor.AsValue()) : type;
+  if (const auto tensor = type.dyn_cast<AnyTensorType>()) return tensor.AsValue();
+  const auto container = type.dyn_cast<ContainerType>();
+  if (!container) return type;
+  std::vector<Type> elements;
+  for (const Type t : container.elements()) elements.push_back(AsValue(t));
+  IrContext& context = *type.context();
+  if (type.isa<ListType>()) return ListType::Get(context, elements);
+  if (type.isa<OptionalType>()) return OptionalType::Get(context, elements);
+  if (type.isa<DictType>()) return DictType::Get(context, elements);
+  if (type.isa<TupleType>()) return TupleType::Get(context, elements);
+  return StackType::Get(context, elements);
 }
 
 /// Equal, and known well enough for that to hold of the values.
@@ -83,6 +92,7 @@ class Functionalizer {
 
   /// A new root appears.
   void Define(Value value) {
+    if (all_ && aliases_.IsKnownContainer(value)) return MakeImmutable(value);
     if (!value || !aliases_.Contains(value) || aliases_.Canonical(value) != value) return;
     if (const Aliases::Reason* reason = aliases_.kept(value)) {
       if (!all_ && !aliases_.is_written(value)) return;
@@ -201,7 +211,7 @@ class Functionalizer {
       return;
     }
     if (all_ && VisitCopy(op)) return;
-    const bool snapshots = all_ && Aliases::IsKnown(op) && !OnlyHandsOn(op) &&
+    const bool snapshots = all_ && aliases_.IsKnown(op) && !OnlyHandsOn(op) &&
                            !op->HasTrait<Inplace>() && !op->HasTrait<ViewLike>();
     for (size_t i = 0; i < op->num_operands(); ++i) {
       const Value value = op->operand(i);
@@ -213,6 +223,16 @@ class Functionalizer {
       }
     }
     for (size_t i = 0; i < op->num_results(); ++i) Define(op->result(i));
+    if (all_ && aliases_.IsKnown(op)) MakeAttributesImmutable(op);
+  }
+
+  /// An attribute that says of which type an absent value is.
+  void MakeAttributesImmutable(Operation* op) {
+    for (const NamedAttribute& a : op->attributes().entries()) {
+      const auto type = a.value.dyn_cast<TypeAttribute>();
+      if (!type || AsValue(type.value()) == type.value()) continue;
+      rewriter_.SetAttribute(op, a.name.value(), TypeAttribute::Get(AsValue(type.value())));
+    }
   }
 
   /// Copies between mutable and immutable tensors vanish.
@@ -242,7 +262,7 @@ class Functionalizer {
       }
       stack_.back().next = op->next();
       Visit(op);
-      if (op->num_regions() > 0 && Aliases::IsKnown(op)) Enter(op);
+      if (op->num_regions() > 0 && aliases_.IsKnown(op)) Enter(op);
     }
   }
 

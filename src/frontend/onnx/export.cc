@@ -1,7 +1,11 @@
 #include <algorithm>
+#include <optional>
 
+#include "lathe/dialect/decompose.h"
+#include "lathe/ir/interfaces.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/ir/traits.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/text.h"
@@ -315,13 +319,44 @@ void Exporter::MoveOutside(ModelMsg& model, const std::string& path) {
 
 namespace lathe {
 
+namespace {
+
+bool NeedsDecomposing(const Operation* op) {
+  const OpDef* def = op->info().def();
+  return def != nullptr && def->onnx_name == nullptr && op->HasInterface<DecomposeInterface>();
+}
+
+/// The program without ops that ONNX lacks but whose parts it has. A copy only if there are such.
+class ForExport {
+ public:
+  explicit ForExport(const Program& program) : program_(&program) {
+    for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+      if (!NeedsDecomposing(op)) continue;
+      copy_.emplace(program.Clone());
+      Builder b(program.context());
+      DecomposeOps(*copy_, b, NeedsDecomposing);
+      program_ = &*copy_;
+      return;
+    }
+  }
+  const Program& program() const { return *program_; }
+
+ private:
+  const Program* program_;
+  std::optional<Program> copy_;
+};
+
+}  // namespace
+
 std::string SerializeOnnx(const Program& program, const OnnxExportOptions& options) {
-  onnx::Exporter exporter(program, options);
+  const ForExport simple(program);
+  onnx::Exporter exporter(simple.program(), options);
   return onnx::Serialize(exporter.Run());
 }
 
 void ExportOnnx(const Program& program, const std::string& path, const OnnxExportOptions& options) {
-  onnx::Exporter exporter(program, options);
+  const ForExport simple(program);
+  onnx::Exporter exporter(simple.program(), options);
   onnx::ModelMsg model = exporter.Run();
   exporter.MoveOutside(model, path);
   WriteFile(path, onnx::Serialize(model));
