@@ -40,6 +40,7 @@ if importlib.util.find_spec("onnx"):
 config.substitutions += [
     ("%{examples}", os.path.join(root, "examples")),
     ("%{root}", root),
+    ("%{build}", build),
     ("%{plugins}", os.path.join(build, "lib")),
     ("%python", sys.executable),
 ]

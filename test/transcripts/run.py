@@ -9,7 +9,8 @@ line). The lines that follow are its expected output, stdout and stderr together
   {...}      inside a line: any text
   [exit N]   as the last line: the exit code; without it 0 is expected
 
-The variable TMP names a folder that is fresh for every document and printed as $TMP.
+The variable TMP names a folder that is fresh for every document and printed as $TMP; BUILD the build
+folder.
 
 A document whose first line is `<!-- written by: COMMAND -->` is what COMMAND prints below that line.
 """
@@ -144,16 +145,19 @@ def report(path, step, expected, actual):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("documents", nargs="*", type=pathlib.Path,
-                        help="default: README.md and docs/**/*.md")
+                        help="default: README.md, docs/**/*.md and examples/*/README.md")
     parser.add_argument("--build", default="build", help="build folder (default: build)")
     parser.add_argument("--bless", action="store_true", help="write what the commands print")
     parser.add_argument("--timeout", type=float, default=120, help="seconds per command")
     options = parser.parse_args()
 
-    env = dict(os.environ, NO_COLOR="1", LC_ALL="C.UTF-8", COLUMNS="100")
-    folders = [ROOT / options.build / "bin", pathlib.Path(sys.executable).parent]  # python3 with numpy
+    build = ROOT / options.build
+    env = dict(os.environ, NO_COLOR="1", LC_ALL="C.UTF-8", COLUMNS="100", BUILD=str(build))
+    folders = [build / "bin", pathlib.Path(sys.executable).parent]  # python3 with numpy
     env["PATH"] = os.pathsep.join([*map(str, folders), env["PATH"]])
-    documents = options.documents or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    documents = options.documents or [
+        ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted((ROOT / "examples").glob("*/README.md"))]
     passed = failed = 0
     for path in documents:
         with tempfile.TemporaryDirectory() as env["TMP"]:
