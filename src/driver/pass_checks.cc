@@ -1,11 +1,12 @@
 #include "lathe/driver/pass_checks.h"
 
 #include <algorithm>
-#include <map>
 
 #include "lathe/driver/value_files.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "src/driver/first_difference.h"
 
 namespace lathe {
 
@@ -15,33 +16,11 @@ std::string NameOf(const Operation* op) {
   return std::string(op->attribute("name").cast<StrAttribute>().value());
 }
 
-/// Values by the location of the op that made them and the result's number, first run first.
-using Trace = std::vector<std::pair<std::string, RtValue>>;
-
-/// Those that the program still has: a pass may drop an input that nothing reads.
-NamedValues Wanted(const Program& program, const NamedValues& inputs) {
-  NamedValues wanted;
-  for (const Operation* feed : program.feeds()) {
-    const std::string name = NameOf(feed);
-    if (const RtValue* value = Find(inputs, name)) wanted.emplace_back(name, *value);
-  }
-  return wanted;
-}
-
-NamedValues RunOnce(const Program& program, const NamedValues& inputs, Trace* trace = nullptr) {
+NamedValues RunOnce(const Program& program, const NamedValues& inputs) {
   Program copy = program.Clone();
   InterpreterOptions options;
   options.verify = false;
-  if (trace != nullptr) {
-    options.observer = [&](const RanOp& ran) {
-      if (ran.op->location().is_unknown()) return;
-      const std::string where = ran.op->location().ToString(program.context());
-      for (size_t i = 0; i < ran.outputs.size(); ++i) {
-        trace->emplace_back(StrCat(where, " result ", i), ran.outputs[i]);
-      }
-    };
-  }
-  return Interpreter(copy, options).Run(Wanted(program, inputs));
+  return Interpreter(copy, options).Run(WantedInputs(program, inputs));
 }
 
 std::string Difference(const NamedValues& expected, const NamedValues& actual,
@@ -53,32 +32,61 @@ std::string Difference(const NamedValues& expected, const NamedValues& actual,
     if (expected[i].first != actual[i].first) {
       return StrCat("output '", actual[i].first, "' stands where '", expected[i].first, "' did");
     }
-    const Closeness c = AllClose(actual[i].second, expected[i].second, o.rtol, o.atol);
+    const Closeness c = AllClose(actual[i].second, expected[i].second, *o.rtol, *o.atol);
     if (!c.close) return StrCat("output '", expected[i].first, "': ", c.description);
   }
   return {};
 }
 
-/// The first location that both runs visit and where they give different values.
-std::string FirstDifferentOp(const Program& expected, const Program& actual,
-                             const NamedValues& inputs, const NumericOptions& o) {
-  Trace before, after;
-  (void)RunOnce(expected, inputs, &before);
-  (void)RunOnce(actual, inputs, &after);
-  std::map<std::string, const RtValue*> known;
-  for (const auto& [where, value] : before) known.emplace(where, &value);
-  for (const auto& [where, value] : after) {
-    const auto at = known.find(where);
-    if (at == known.end()) continue;
-    const Closeness c = AllClose(value, *at->second, o.rtol, o.atol);
-    if (!c.close) return StrCat(where, ": ", c.description);
-  }
-  return {};
+/// The options with tolerances in place.
+NumericOptions Resolved(NumericOptions options, const Program& program) {
+  const Tolerance tolerance = ToleranceOf(program);
+  if (!options.rtol) options.rtol = tolerance.rtol;
+  if (!options.atol) options.atol = tolerance.atol;
+  return options;
 }
+
+bool SameParameters(const ParameterMap& a, const ParameterMap& b) {
+  if (a.size() != b.size()) return false;
+  return std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
+    const Tensor &s = x.variable.data, &t = y.variable.data;
+    if (x.name != y.name || x.variable.is_mutable != y.variable.is_mutable) return false;
+    return (s.raw() != nullptr && s.raw() == t.raw() && s.shape() == t.shape()) || s == t;
+  });
+}
+
+/// Whether `after` is `before` to the last attribute and weight.
+bool IsUnchanged(const Program& before, const Program& after) {
+  return StructurallyEqual(before.module(), after.module(), true) &&
+         SameParameters(before.parameters(), after.parameters());
+}
+
+/// A pass that changes the program and does not say so leaves stale analyses behind and slips
+/// through checks that ask it.
+void CheckHonesty(const Pass& pass, const Program& before, const Program& after) {
+  if (pass.changed() || IsUnchanged(before, after)) return;
+  throw Error(ErrorCode::kVerify, "check/unmarked-change",
+              StrCat("pass '", pass.name(), "' changed the program and did not say so"))
+      .Hint("change it through a Rewriter, or call MarkChanged()");
+}
+
+class ChangeCheck : public PassInstrumentation {
+ public:
+  void BeforePass(const Pass&, Program& program) override {
+    before_ = std::make_unique<Program>(program.Clone());
+  }
+  void AfterPass(const Pass& pass, Program& program) override {
+    CheckHonesty(pass, *before_, program);
+  }
+
+ private:
+  std::unique_ptr<Program> before_;
+};
 
 class NumericCheck : public PassInstrumentation {
  public:
-  NumericCheck(const Program& original, NumericOptions options) : options_(options) {
+  NumericCheck(const Program& original, NumericOptions options)
+      : options_(Resolved(options, original)) {
     for (int i = 0; i < options.samples; ++i) {
       inputs_.push_back(SampleInputs(original, options, options.seed + static_cast<uint64_t>(i)));
       expected_.push_back(RunOnce(original, inputs_.back()));
@@ -87,6 +95,7 @@ class NumericCheck : public PassInstrumentation {
   }
 
   void AfterPass(const Pass& pass, Program& program) override {
+    CheckHonesty(pass, *before_, program);
     if (!pass.changed()) return;
     for (size_t i = 0; i < inputs_.size(); ++i) Check(pass, program, i);
     before_ = std::make_unique<Program>(program.Clone());
@@ -104,12 +113,8 @@ class NumericCheck : public PassInstrumentation {
     Error error(ErrorCode::kVerify, "check/numerics",
                 StrCat("pass '", pass.name(), "' changed a result: ", what));
     error.At(StrCat("pass '", pass.name(), "'"));
-    std::string op;
-    try {
-      op = FirstDifferentOp(*before_, program, inputs_[i], options_);
-    } catch (const Error&) {
-      op.clear();
-    }
+    const std::string op =
+        FirstDifferentOp(*before_, program, inputs_[i], *options_.rtol, *options_.atol);
     if (!op.empty()) error.Note(StrCat("first op that differs: ", op));
     throw error;
   }
@@ -130,6 +135,23 @@ Tensor SmallIntegers(const Tensor& t) {
   return Cast(Tensor::Of<int64_t>(t.shape(), values), t.element_type());
 }
 }  // namespace
+
+Tolerance ToleranceOf(const Program& program) {
+  static constexpr Tolerance kF32{1e-3, 1e-5}, kF16{1e-2, 1e-2}, kBF16{5e-2, 5e-2}, kF8{0.25, 0.25};
+  Tolerance widest = kF32;
+  for (OpWalker w(program.module()); const Operation* op = w.Next();) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const auto type = op->result(i).type().dyn_cast<AnyTensorType>();
+      if (!type || !IsFloat(type.element())) continue;
+      const Tolerance& here = type.element() == ElementType::kF16    ? kF16
+                              : type.element() == ElementType::kBF16 ? kBF16
+                              : BitWidth(type.element()) <= 8        ? kF8
+                                                                     : kF32;
+      if (here.rtol > widest.rtol) widest = here;
+    }
+  }
+  return widest;
+}
 
 NamedValues SampleInputs(const Program& program, const NumericOptions& options, uint64_t seed) {
   NamedValues inputs;
@@ -154,8 +176,11 @@ std::shared_ptr<PassInstrumentation> MakeNumericCheck(const Program& original,
   return std::make_shared<NumericCheck>(original, options);
 }
 
+std::shared_ptr<PassInstrumentation> MakeChangeCheck() { return std::make_shared<ChangeCheck>(); }
+
 std::string CompareNumerically(const Program& expected, const Program& actual,
-                               const NumericOptions& options) {
+                               const NumericOptions& given) {
+  const NumericOptions options = Resolved(given, expected);
   for (int i = 0; i < options.samples; ++i) {
     const NamedValues inputs =
         SampleInputs(expected, options, options.seed + static_cast<uint64_t>(i));

@@ -76,6 +76,7 @@ struct PassReport::Impl {
 
   std::string title;
   double start = 0;
+  bool open = false;   // a pass is running
   size_t num_ops = 0;  // of the last snapshot
   Numbering strings, records;
   std::vector<Json> graphs;
@@ -140,6 +141,7 @@ Json PassReport::Impl::Snapshot(const Program& program) {
 void PassReport::Impl::Finish(const Pass& pass, Program& program, bool changed,
                               const std::string& error) {
   const double seconds = Now() - start;
+  open = false;
   const size_t ops_before = num_ops, before = graphs.size() - 1;
   if (changed) {
     Json after = Snapshot(program);
@@ -175,6 +177,7 @@ PassReport::~PassReport() = default;
 
 void PassReport::BeforePass(const Pass&, Program& program) {
   if (impl_->graphs.empty()) impl_->graphs.push_back(impl_->Snapshot(program));
+  impl_->open = true;
   impl_->start = Now();
 }
 
@@ -183,7 +186,8 @@ void PassReport::AfterPass(const Pass& pass, Program& program) {
 }
 
 void PassReport::AfterFailure(const Pass& pass, Program& program, const Error& error) {
-  impl_->Finish(pass, program, true, error.message());
+  if (impl_->open) return impl_->Finish(pass, program, true, error.message());
+  impl_->passes.back()["error"] = error.message();  // a check after the pass
 }
 
 /// Inside a script element `</` and `<!` would end or change it; JSON has another way to write '<'.

@@ -131,6 +131,7 @@ struct PassManager::Impl : PassContext {
   bool verify() const override { return options.verify_each; }
 
   void RunPass(Pass& pass, Graph& graph, int depth);
+  void ApplyTimed(Pass& pass, Graph& graph, int depth);
   void RunNested(const Step& step, Graph& graph, int depth);
   void RunSteps(const std::vector<Step>& steps, Graph& graph, int depth);
 
@@ -152,22 +153,27 @@ void PassManager::Impl::RunPass(Pass& pass, Graph& graph, int depth) {
   Program& program = graph.program();
   pass.set_context(this);
   for (const auto& i : instrumentations) i->BeforePass(pass, program);
-  PassTiming timing{pass.name(), 0, CountOps(program), 0, false, depth};
-  const double start = Now();
   try {
-    pass.Apply(graph);
+    ApplyTimed(pass, graph, depth);
+    // A check among them may fail, which is a failure of the pass.
+    for (auto it = instrumentations.rbegin(); it != instrumentations.rend(); ++it) {
+      (*it)->AfterPass(pass, program);
+    }
   } catch (const Error& error) {
     for (const auto& i : instrumentations) i->AfterFailure(pass, program, error);
     throw InPass(error, pass.name());
   }
+}
+
+void PassManager::Impl::ApplyTimed(Pass& pass, Graph& graph, int depth) {
+  PassTiming timing{pass.name(), 0, CountOps(graph.program()), 0, false, depth};
+  const double start = Now();
+  pass.Apply(graph);
   timing.seconds = Now() - start;
-  timing.ops_after = CountOps(program);
+  timing.ops_after = CountOps(graph.program());
   timing.changed = pass.changed();
   timings.push_back(timing);
   analysis_manager->Invalidate(pass.Preserved());
-  for (auto it = instrumentations.rbegin(); it != instrumentations.rend(); ++it) {
-    (*it)->AfterPass(pass, program);
-  }
 }
 
 void PassManager::Impl::RunNested(const Step& step, Graph& graph, int depth) {

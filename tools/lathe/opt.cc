@@ -117,6 +117,7 @@ void RunPasses(const OptOptions& o, Program& program, const std::string& pipelin
   if (!o.reproducer.empty()) manager.AddInstrumentation(MakeReproducer(o.reproducer));
   const auto counts = std::make_shared<OpCountInstrumentation>();
   if (o.stats) manager.AddInstrumentation(counts);
+  if (o.manager.verify_each) manager.AddInstrumentation(MakeChangeCheck());
   if (o.check_numerics) manager.AddInstrumentation(MakeNumericCheck(program));
   if (o.viz.empty()) {
     manager.Run(program);

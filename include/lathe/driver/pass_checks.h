@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,19 @@ namespace lathe {
 struct NumericOptions {
   int samples = 1;  ///< sets of seeded random inputs
   uint64_t seed = 1;
-  double rtol = 1e-3;
-  double atol = 1e-5;
+  std::optional<double> rtol;  ///< without: ToleranceOf the program
+  std::optional<double> atol;
   int64_t symbol_extent = 2;  ///< extent of every symbolic dim of the inputs
 };
+
+struct Tolerance {
+  double rtol, atol;
+};
+/// How far results may differ, by the narrowest floating type among the values of a program: a
+/// rewrite may keep, drop or move a rounding, and each costs about one unit of the type's precision
+/// (f32 2^-24, f16 2^-11, bf16 2^-8, f8 2^-3). f32 and wider 1e-3 and 1e-5, f16 1e-2 and 1e-2, bf16
+/// 5e-2 and 5e-2, 8 bits and less 0.25 and 0.25.
+Tolerance ToleranceOf(const Program& program);
 
 /// Seeded random inputs for every `nn.feed`; small integers for integer inputs, so that they can be
 /// indices, and every symbol with one extent.
@@ -26,9 +36,14 @@ NamedValues SampleInputs(const Program& program, const NumericOptions& options, 
 
 /// Runs the program on sampled inputs before the first pass and after each pass that changed it. A
 /// result that differs throws check/numerics naming the pass, the output, the error and, by
-/// location, the first op whose value differs.
+/// location, the first op whose value differs. A change that the pass does not own up to throws
+/// check/unmarked-change.
 std::shared_ptr<PassInstrumentation> MakeNumericCheck(const Program& original,
                                                       NumericOptions options = {});
+
+/// After each pass that says it changed nothing: the program is as it was, or
+/// check/unmarked-change.
+std::shared_ptr<PassInstrumentation> MakeChangeCheck();
 
 /// Compares two programs on sampled inputs; empty when they agree, else what differs.
 std::string CompareNumerically(const Program& expected, const Program& actual,
