@@ -8,6 +8,7 @@ std::vector<NamedPipeline> NamedPipelines() {
       {"inference",
        "what every model for inference goes through",
        {
+           {1, "one_spelling", "so that patterns need to know only one"},
            {1, "simplify", "what nothing reads goes, a dropout's mask say"},
            {1, "simplify_inference", "batch norm to scale and shift; dropout and identity go"},
            {1, "fold_shapes", "what exporters compute from shapes"},
@@ -15,6 +16,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "simplify", "fold, merge, drop"},
            {2, "precompute_prune", "what depends on weights alone"},
            {2, "fold_scale_axis_backward,fold_scale_axis_forward", "the scales into weights"},
+           {2, "fuse_activation", "before what is made of activations"},
            {2, "fuse_layer_norm,fuse_gelu,fuse_softmax", "what exporters spell out, by algebra"},
            {2, "fuse_attention", "after its softmax"},
            {2, "conv_bias_fuse,fc_fuse", "additions into the layer before them"},

@@ -1,0 +1,348 @@
+#include <algorithm>
+#include <cmath>
+
+#include "lathe/ir/context.h"
+#include "lathe/pass/pass.h"
+#include "lathe/pass/rule.h"
+#include "src/transform/trailing_axes.h"
+
+namespace lathe {
+
+namespace {
+
+using namespace pat;  // NOLINT: the words of a rule
+
+ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
+
+Pat Float(const std::string& name) {
+  return Var(name).If([](Value v) { return IsFloat(ElementOf(v)); }, "it is of floats");
+}
+
+Attribute Number(const RuleMatch& m, double value) {
+  return FloatAttribute::Get(m.context(), value);
+}
+auto ScalarOf(const char* name) {
+  return [name](const RuleMatch& m) { return Number(m, m.scalar(name)); };
+}
+
+/// `negative` where x is negative, else `other`; at zero both are the same, NaN goes to `other`.
+Pat WhereNegative(const Pat& x, const Pat& negative, const Pat& other) {
+  const Pat zero = Scalar(0);
+  return Either({Call("nn.where", {Call("nn.less", {x, zero}), negative, other}),
+                 Call("nn.where", {Call("nn.less_or_equal", {x, zero}), negative, other}),
+                 Call("nn.where", {Call("nn.greater", {zero, x}), negative, other})});
+}
+
+/// The same for branches that both make NaN of NaN.
+Pat BySign(const Pat& x, const Pat& negative, const Pat& other) {
+  const Pat zero = Scalar(0);
+  return Either({WhereNegative(x, negative, other),
+                 Call("nn.where", {Call("nn.greater_or_equal", {x, zero}), other, negative}),
+                 Call("nn.where", {Call("nn.greater", {x, zero}), other, negative}),
+                 Call("nn.where", {Call("nn.less", {zero, x}), other, negative})});
+}
+
+Rule Recognise(const std::string& name, Pat source, Pat result, int benefit = 1) {
+  return Rule(name, benefit).Match(std::move(source)).Replace(std::move(result));
+}
+
+// ---- relu, clip ----
+
+/// The bound as a scalar of rank 0.
+Value Bound(const RuleMatch& m, Rewriter& rewriter, const char* name) {
+  if (!m.Has(name) || RankOf(m[name]) == 0) return m[name];
+  return rewriter.Constant(m.constant(name).Reshaped({}));
+}
+
+Value MakeClip(const RuleMatch& m, Rewriter& rewriter) {
+  std::vector<Value> operands{m["x"], Bound(m, rewriter, "lo"), Bound(m, rewriter, "hi")};
+  while (!operands.back()) operands.pop_back();
+  return rewriter.Create("nn.clip", operands)->result(0);
+}
+
+bool BoundsInOrder(const RuleMatch& m) { return m.scalar("lo") <= m.scalar("hi"); }
+
+Pat ScalarBound(const std::string& name) {
+  return Var(name).If([](Value v) { return RankOf(v) == 0; }, "a bound is a scalar");
+}
+
+/// Bounds in either order, relu among them; with a bound that is computed, one at a time.
+void AddClip(std::vector<Rule>& rules) {
+  const Pat x = Var("x"), lo = Scalar("lo"), hi = Scalar("hi");
+  const auto at_least = [](const Pat& v, const Pat& bound) {
+    return Call("nn.max", {v, bound}).Commutes();
+  };
+  const auto at_most = [](const Pat& v, const Pat& bound) {
+    return Call("nn.min", {v, bound}).Commutes();
+  };
+  rules.push_back(
+      Rule("clip-max-min").Match(at_most(at_least(x, lo), hi)).Replace(Rule::Maker(MakeClip)));
+  rules.push_back(Rule("clip-min-max")
+                      .Match(at_least(at_most(x, hi), lo))
+                      .Where(BoundsInOrder, "the lower bound is not above the upper one")
+                      .Replace(Rule::Maker(MakeClip)));
+  const Pat low = ScalarBound("lo"), high = ScalarBound("hi");
+  rules.push_back(Rule("clip-below")
+                      .Match(Call("nn.where", {Call("nn.less", {x, low}), low, x}))
+                      .Match(Call("nn.where", {Call("nn.greater", {low, x}), low, x}))
+                      .Replace(Rule::Maker(MakeClip)));
+  rules.push_back(Rule("clip-above")
+                      .Match(Call("nn.where", {Call("nn.less", {high, x}), high, x}))
+                      .Match(Call("nn.where", {Call("nn.greater", {x, high}), high, x}))
+                      .Replace(Rule::Maker(MakeClip)));
+  rules.push_back(
+      Rule("clip-of-clip")
+          .Match(Call("nn.clip", {Call("nn.clip", {x, Var("lo")}), Absent(), Var("hi")}))
+          .Replace(Rule::Maker(MakeClip)));
+}
+
+/// Bounds with relu: relu is a clip from 0.
+void AddReluClip(std::vector<Rule>& rules) {
+  const Pat x = Float("x");
+  rules.push_back(Recognise("relu-max", Call("nn.max", {x, Scalar(0)}).Commutes(),
+                            Call("nn.relu", {Var("x")})));
+  rules.push_back(
+      Recognise("relu-where", WhereNegative(x, Scalar(0), x), Call("nn.relu", {Var("x")})));
+  const auto from_zero = [](const RuleMatch& m, Rewriter& rewriter) {
+    const ElementType type = ElementOf(m["x"]);
+    const double low = std::max(0.0, m.Has("lo") ? m.scalar("lo") : 0.0);
+    std::vector<Value> operands{m["x"], rewriter.Constant(Cast(Tensor::Scalar<double>(low), type)),
+                                Bound(m, rewriter, "hi")};
+    if (!operands.back()) operands.pop_back();
+    return rewriter.Create("nn.clip", operands)->result(0);
+  };
+  rules.push_back(Rule("clip-relu-min")
+                      .Match(Call("nn.min", {Call("nn.relu", {x}), Scalar("hi")}).Commutes())
+                      .Where([](const RuleMatch& m) { return m.scalar("hi") >= 0; },
+                             "the upper bound is not negative")
+                      .Replace(Rule::Maker(from_zero)));
+  rules.push_back(
+      Rule("clip-of-relu")
+          .Match(Call("nn.clip", {Call("nn.relu", {x}), Either({Scalar("lo"), Absent()}),
+                                  Either({ScalarBound("hi"), Absent()})}))
+          .Replace(Rule::Maker(from_zero)));
+}
+
+// ---- sigmoid and what multiplies by it ----
+
+void AddSigmoid(std::vector<Rule>& rules) {
+  const Pat x = Float("x");
+  const Pat one_more = Call("nn.add", {Call("nn.exp", {Call("nn.neg", {x})}), Scalar(1)});
+  rules.push_back(Rule("sigmoid")
+                      .Match(Call("nn.reciprocal", {one_more}))
+                      .Match(Call("nn.div", {Scalar(1), one_more}))
+                      .Replace(Call("nn.sigmoid", {Var("x")})));
+  rules.push_back(
+      Recognise("silu-div", Call("nn.div", {x, one_more}), Call("nn.swish", {Var("x")})));
+  rules.push_back(Recognise("silu", Call("nn.mul", {x, Call("nn.sigmoid", {x})}),
+                            Call("nn.swish", {Var("x")})));
+  const Pat times = Call("nn.sigmoid", {Call("nn.mul", {x, Scalar("alpha")})});
+  rules.push_back(Recognise("swish", Call("nn.mul", {x, times}),
+                            Call("nn.swish", {Var("x")}).Set("alpha", ScalarOf("alpha")), 2));
+}
+
+// ---- hard sigmoid, hard swish ----
+
+bool ClippedToOne(const RuleMatch& m) { return m.scalar("lo") == 0 && m.scalar("hi") == 1; }
+
+void AddHardSigmoid(std::vector<Rule>& rules) {
+  const Pat x = Float("x");
+  const Pat scaled =
+      Either({Call("nn.mul", {x, Scalar("alpha")}), Call("nn.div", {x, Scalar("divisor")})});
+  const Pat line = Call("nn.add", {scaled, Scalar("beta")});
+  const auto alpha = [](const RuleMatch& m) {
+    return Number(m, m.Has("alpha") ? m.scalar("alpha") : 1 / m.scalar("divisor"));
+  };
+  rules.push_back(Rule("hard-sigmoid")
+                      .Match(Call("nn.clip", {line, Scalar("lo"), Scalar("hi")}))
+                      .Where(ClippedToOne, "it is clipped to [0, 1]")
+                      .Replace(Call("nn.hard_sigmoid", {Var("x")})
+                                   .Set("alpha", alpha)
+                                   .Set("beta", ScalarOf("beta"))));
+  const Pat clipped =
+      Call("nn.clip", {Call("nn.add", {x, Scalar(3)}), Scalar(0), Scalar(6)}).As("clipped");
+  const Pat sixth = Scalar(1.0 / 6);
+  rules.push_back(
+      Rule("hard-sigmoid-relu6")
+          .Match(Call("nn.div", {clipped, Scalar(6)}))
+          .Match(Call("nn.mul", {clipped, sixth}))
+          .Replace(Call("nn.hard_sigmoid", {Var("x")}).With("alpha", 1.0 / 6).With("beta", 0.5)));
+  const Pat product = Call("nn.mul", {x, clipped});
+  rules.push_back(Rule("hard-swish-relu6")
+                      .Match(Call("nn.div", {product, Scalar(6)}))
+                      .Match(Call("nn.mul", {product, sixth}))
+                      .Replace(Call("nn.hard_swish", {Var("x")})));
+  const auto is = [](double value) {
+    return [value](Attribute a) {
+      const auto number = a.dyn_cast<FloatAttribute>();
+      return number && std::abs(number.value() - value) < 1e-6;
+    };
+  };
+  rules.push_back(Recognise("hard-swish",
+                            Call("nn.mul", {x, Call("nn.hard_sigmoid", {x})
+                                                   .WithIf("alpha", is(1.0 / 6), "1/6")
+                                                   .WithIf("beta", is(0.5), "1/2")}),
+                            Call("nn.hard_swish", {Var("x")})));
+}
+
+// ---- softplus, softsign, mish ----
+
+void AddSoft(std::vector<Rule>& rules) {
+  const Pat x = Float("x");
+  rules.push_back(Recognise("softplus",
+                            Call("nn.log", {Call("nn.add", {Call("nn.exp", {x}), Scalar(1)})}),
+                            Call("nn.softplus", {Var("x")})));
+  rules.push_back(Recognise("mish",
+                            Call("nn.mul", {x, Call("nn.tanh", {Call("nn.softplus", {x})})}),
+                            Call("nn.mish", {Var("x")})));
+  rules.push_back(Recognise("softsign",
+                            Call("nn.div", {x, Call("nn.add", {Call("nn.abs", {x}), Scalar(1)})}),
+                            Call("nn.softsign", {Var("x")})));
+}
+
+// ---- another slope below zero ----
+
+bool SlopeBetweenZeroAndOne(const RuleMatch& m) {
+  return m.scalar("alpha") >= 0 && m.scalar("alpha") <= 1;
+}
+
+/// The slope is broadcast to x, not x to the slope.
+bool SlopeFits(const RuleMatch& m) {
+  const auto x = m["x"].type().cast<AnyTensorType>(), s = m["slope"].type().cast<AnyTensorType>();
+  if (!x.has_rank() || !s.has_rank() || s.rank() > x.rank()) return false;
+  for (size_t i = 0; i < s.rank(); ++i) {
+    const Dim& d = s.dims()[i];
+    if (!d.IsConstant(1) && !ProvablyEqual(d, x.dims()[x.rank() - s.rank() + i])) return false;
+  }
+  return true;
+}
+
+void AddLeaky(std::vector<Rule>& rules) {
+  const Pat x = Float("x"), leaked = Call("nn.mul", {x, Scalar("alpha")});
+  const Pat leaky = Call("nn.leaky_relu", {Var("x")}).Set("alpha", ScalarOf("alpha"));
+  rules.push_back(Recognise("leaky-relu-where", BySign(x, leaked, x), leaky, 2));
+  rules.push_back(Rule("leaky-relu-max")
+                      .Match(Call("nn.max", {x, leaked}).Commutes())
+                      .Where(SlopeBetweenZeroAndOne, "the slope lies between 0 and 1")
+                      .Replace(leaky));
+  const Pat mirrored = Call("nn.relu", {Call("nn.neg", {x})});
+  rules.push_back(
+      Recognise("leaky-relu-parts",
+                Call("nn.sub", {Call("nn.relu", {x}), Call("nn.mul", {mirrored, Scalar("alpha")})}),
+                leaky, 2));
+  const Pat prelu = Call("nn.prelu", {Var("x"), Var("slope")});
+  rules.push_back(Rule("prelu-where")
+                      .Match(BySign(x, Call("nn.mul", {x, Var("slope")}), x))
+                      .Where(SlopeFits, "the slope is broadcast to x")
+                      .Replace(prelu));
+  const Pat negative = Call("nn.neg", {mirrored});
+  rules.push_back(
+      Rule("prelu-parts")
+          .Match(Call("nn.add", {Call("nn.relu", {x}), Call("nn.mul", {negative, Var("slope")})}))
+          .Match(Call("nn.sub", {Call("nn.relu", {x}), Call("nn.mul", {mirrored, Var("slope")})}))
+          .Where(SlopeFits, "the slope is broadcast to x")
+          .Replace(prelu));
+}
+
+// ---- exponential units and thresholds ----
+
+bool CeluOfElu(const RuleMatch& m) {
+  return std::abs(m.scalar("alpha") - m.scalar("divisor")) <= 1e-6 * std::abs(m.scalar("alpha"));
+}
+
+void AddExponential(std::vector<Rule>& rules) {
+  const Pat x = Float("x");
+  const Pat less_one = Call("nn.sub", {Call("nn.exp", {x}), Scalar(1)});
+  rules.push_back(Recognise("elu-one", BySign(x, less_one, x), Call("nn.elu", {Var("x")})));
+  rules.push_back(Recognise("elu", BySign(x, Call("nn.mul", {less_one, Scalar("alpha")}), x),
+                            Call("nn.elu", {Var("x")}).Set("alpha", ScalarOf("alpha")), 2));
+  const Pat scaled_exp = Call("nn.mul", {Call("nn.exp", {x}), Scalar("alpha")});
+  const Pat below =
+      Call("nn.mul", {Call("nn.sub", {scaled_exp, Scalar("alpha2")}), Scalar("gamma")});
+  rules.push_back(Rule("selu")
+                      .Match(BySign(x, below, Call("nn.mul", {x, Scalar("gamma2")})))
+                      .Where(
+                          [](const RuleMatch& m) {
+                            return m.scalar("alpha") == m.scalar("alpha2") &&
+                                   m.scalar("gamma") == m.scalar("gamma2");
+                          },
+                          "alpha and gamma are the same on both sides")
+                      .Replace(Call("nn.selu", {Var("x")})
+                                   .Set("alpha", ScalarOf("alpha"))
+                                   .Set("gamma", ScalarOf("gamma"))));
+  rules.push_back(
+      Rule("celu")
+          .Match(Call("nn.mul",
+                      {Call("nn.elu", {Call("nn.div", {x, Scalar("divisor")})}), Scalar("alpha")}))
+          .Where(CeluOfElu, "x is divided by alpha")
+          .Replace(Call("nn.celu", {Var("x")}).Set("alpha", ScalarOf("alpha"))));
+}
+
+// ---- thresholds ----
+
+double Bias(const RuleMatch& m, const char* name) { return m.Has(name) ? m.scalar(name) : 0; }
+
+void AddThreshold(std::vector<Rule>& rules) {
+  const Pat x = Float("x"), alpha = Scalar("alpha");
+  rules.push_back(
+      Rule("thresholded-relu")
+          .Match(Call("nn.where", {Call("nn.less", {alpha, x}), x, Scalar(0)}))
+          .Match(Call("nn.where", {Call("nn.greater", {x, alpha}), x, Scalar(0)}))
+          .Replace(Call("nn.thresholded_relu", {Var("x")}).Set("alpha", ScalarOf("alpha"))));
+  const Pat above =
+      Call("nn.where", {Call("nn.less", {Scalar("lambda"), x}),
+                        Either({Call("nn.sub", {x, Scalar("bias2")}), x}), Scalar(0)});
+  const Pat hard = Call("nn.thresholded_relu", {x}).Carry("alpha");
+  rules.push_back(
+      Rule("shrink-hard")
+          .Match(Call("nn.where", {Call("nn.less", {x, Scalar("below")}), x, hard}))
+          .Where(
+              [](const RuleMatch& m) {
+                return m.attribute("alpha").cast<FloatAttribute>().value() == -m.scalar("below");
+              },
+              "the thresholds are opposite")
+          .Replace(Call("nn.shrink", {Var("x")}).Carry("lambd", "alpha").With("bias", 0.0)));
+  rules.push_back(
+      Rule("shrink")
+          .Match(Call("nn.where", {Call("nn.less", {x, Scalar("below")}),
+                                   Either({Call("nn.add", {x, Scalar("bias")}), x}), above}))
+          .Where([](const RuleMatch& m) { return m.scalar("below") == -m.scalar("lambda"); },
+                 "the thresholds are opposite")
+          .Where([](const RuleMatch& m) { return Bias(m, "bias") == Bias(m, "bias2"); },
+                 "the biases are the same")
+          .Replace(
+              Call("nn.shrink", {Var("x")})
+                  .Set("lambd", ScalarOf("lambda"))
+                  .Set("bias", [](const RuleMatch& m) { return Number(m, Bias(m, "bias")); })));
+}
+
+}  // namespace
+
+class FuseActivationPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    std::vector<Rule> rules;
+    AddClip(rules);
+    AddReluClip(rules);
+    AddSigmoid(rules);
+    AddHardSigmoid(rules);
+    AddSoft(rules);
+    AddLeaky(rules);
+    AddExponential(rules);
+    AddThreshold(rules);
+    ApplyRules(graph.program(), this, std::move(rules));
+  }
+};
+
+REGISTER_PASS(fuse_activation, FuseActivationPass)
+    .Doc(
+        "recognises activations written out: clip, sigmoid, swish, hard swish, mish, prelu, elu, "
+        "...")
+    .Details(
+        "Relu, clip (min and max in either order, comparisons, relu under a bound), sigmoid, swish "
+        "(silu and quick gelu are swish with another alpha), hard sigmoid and hard swish, "
+        "softplus, "
+        "mish, softsign, leaky relu and prelu, elu, selu, celu. Not at NaN: a form that makes "
+        "something else of NaN than the op does is not recognised.");
+
+}  // namespace lathe
