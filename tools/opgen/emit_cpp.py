@@ -27,6 +27,7 @@ METHODS = {
              "op, result_grads, b"),
     "Flops": ("double", "Operation* op", "op"),
     "RegionArguments": ("bool", "Operation* op, RegionRound round", "op, round"),
+    "Learned": ("void", "LearnedContext& c", "c"),
 }
 
 
@@ -168,8 +169,10 @@ def banner(family):
 
 
 def header(family):
-    lines = [banner(family), "#pragma once", "", '#include "lathe/dialect/op_support.h"', "",
-             f"namespace lathe::{family.dialect} {{", ""]
+    learned = any("Learned" in op.interfaces for op in family.ops)
+    lines = [banner(family), "#pragma once", "",
+             *(['#include "lathe/dialect/learned_interface.h"'] if learned else []),
+             '#include "lathe/dialect/op_support.h"', "", f"namespace lathe::{family.dialect} {{", ""]
     for op in family.ops:
         if op.attributes and not op.twin_of:
             lines += attrs_struct(op)

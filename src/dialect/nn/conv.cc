@@ -44,6 +44,7 @@ double ConvOp::Flops(Operation* o) {
   const ConvOp op(o);
   return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));
 }
+void ConvOp::Learned(LearnedContext& c) { c.Weights({kW, kB}); }
 
 void ConvTransposeOp::InferShape(InferShapeContext& c) {
   const ConvTransposeOp op(c.op());
@@ -59,6 +60,7 @@ double ConvTransposeOp::Flops(Operation* o) {
   const ConvTransposeOp op(o);
   return ConvFlops(ShapeOf(op.x()), ShapeOf(op.w()));
 }
+void ConvTransposeOp::Learned(LearnedContext& c) { c.Weights({kW, kB}); }
 
 void CausalConvWithStateOp::InferShape(InferShapeContext& c) {
   const SymShape x = ExpectRank(c, kX, 3, "the input");

@@ -182,6 +182,7 @@ void PreluOp::InferShape(InferShapeContext& c) {
   ExpectBroadcastableTo(c, kSlope, c.shape(kX), "the slope");
   InferShapeOf(c);
 }
+void PreluOp::Learned(LearnedContext& c) { c.Weights({kSlope}); }
 void PreluOp::Eval(EvalContext& c) {
   const Tensor slope = eval::BroadcastTo(c.input(kSlope), c.input(kX).shape());
   const auto prelu = [](auto x, auto s) { return x < 0 ? eval::WrapMul(x, s) : x; };

@@ -92,6 +92,7 @@ double GemmOp::Flops(Operation* o) {
   const GemmOp op(o);
   return ProductFlops(op.y().type(), op.a().type(), op.transA());
 }
+void GemmOp::Learned(LearnedContext& c) { c.Weights({kB, kC}); }
 
 void MatmulIntegerOp::InferShape(InferShapeContext& c) {
   c.SetShape(kY, ProductShape(c.shape(kA), c.shape(kB), false, false));

@@ -173,6 +173,12 @@ void BatchNormalizationOp::InferShape(InferShapeContext& c) {
   c.SetShape(kRunningVar, {channels});
 }
 
+void BatchNormalizationOp::Learned(LearnedContext& c) {
+  c.Weights({kScale, kB});
+  c.State(kMean, kRunningMean, c.Flag(kTrainingModeAttr));
+  c.State(kVar, kRunningVar, c.Flag(kTrainingModeAttr));
+}
+
 void BatchNormalizationOp::Eval(EvalContext& c) {
   const BatchNormalizationOp op(c.op());
   Channels x = ChannelsOf(c, 1);
@@ -230,6 +236,7 @@ void NormalizeGroups(EvalContext& c, int64_t per_group, double epsilon) {
 void InstanceNormalizationOp::InferShape(InferShapeContext& c) {
   static_cast<void>(InferChannels(c, 2));
 }
+void InstanceNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale, kB}); }
 void InstanceNormalizationOp::Eval(EvalContext& c) {
   NormalizeGroups(c, 1, InstanceNormalizationOp(c.op()).epsilon());
 }
@@ -242,6 +249,7 @@ void GroupNormalizationOp::InferShape(InferShapeContext& c) {
          StrCat(channels.ToString(), " channels do not divide into ", groups, " groups"),
          "choose num_groups so that it divides the channels");
 }
+void GroupNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale, kB}); }
 void GroupNormalizationOp::Eval(EvalContext& c) {
   const GroupNormalizationOp op(c.op());
   const int64_t groups = op.num_groups();
@@ -266,6 +274,7 @@ void LayerNormalizationOp::InferShape(InferShapeContext& c) {
   c.SetShape(kInvStdDev, statistics);
 }
 
+void LayerNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale, kB}); }
 void LayerNormalizationOp::Eval(EvalContext& c) {
   const LayerNormalizationOp op(c.op());
   const Tensor& x = c.input(kX);
@@ -296,6 +305,7 @@ void RmsNormalizationOp::InferShape(InferShapeContext& c) {
   static_cast<void>(InferRows(c, RmsNormalizationOp(c.op()).axis(), kScale));
 }
 
+void RmsNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale}); }
 void RmsNormalizationOp::Eval(EvalContext& c) {
   const RmsNormalizationOp op(c.op());
   const Tensor& x = c.input(kX);

@@ -300,14 +300,17 @@ class Layer {
 
 void RnnOp::InferShape(InferShapeContext& c) { InferRecurrent(c, SpecOf(RnnOp(c.op()))); }
 double RnnOp::Flops(Operation* o) { return RecurrentFlops<RnnOp>(o); }
+void RnnOp::Learned(LearnedContext& c) { c.Weights({kW, kR, kB}); }
 void RnnOp::Eval(EvalContext& c) { Layer(c, SpecOf(RnnOp(c.op())), RnnStep).Run(); }
 
 void GruOp::InferShape(InferShapeContext& c) { InferRecurrent(c, SpecOf(GruOp(c.op()))); }
 double GruOp::Flops(Operation* o) { return RecurrentFlops<GruOp>(o); }
+void GruOp::Learned(LearnedContext& c) { c.Weights({kW, kR, kB}); }
 void GruOp::Eval(EvalContext& c) { Layer(c, SpecOf(GruOp(c.op())), GruStep).Run(); }
 
 void LstmOp::InferShape(InferShapeContext& c) { InferRecurrent(c, SpecOf(LstmOp(c.op()))); }
 double LstmOp::Flops(Operation* o) { return RecurrentFlops<LstmOp>(o); }
+void LstmOp::Learned(LearnedContext& c) { c.Weights({kW, kR, kB}); }
 void LstmOp::Eval(EvalContext& c) { Layer(c, SpecOf(LstmOp(c.op())), LstmStep).Run(); }
 
 }  // namespace lathe::nn
