@@ -18,16 +18,16 @@ Pat HalfOf(const Pat& factor) {
                  Call("nn.mul", {Call("nn.mul", {factor, half}), x})});
 }
 
-/// 1 + erf(x / sqrt(2))
-Pat ErfFactor() {
+/// erf(x / sqrt(2))
+Pat Erf() {
   const Pat scaled = Either({Call("nn.div", {Var("x"), Scalar(std::numbers::sqrt2)}),
                              Call("nn.mul", {Var("x"), Scalar(1 / std::numbers::sqrt2)})});
-  return Call("nn.add", {Call("nn.erf", {scaled}), Scalar(1)});
+  return Call("nn.erf", {scaled});
 }
 
-/// 1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)), also with one x taken out of the sum.
-Pat TanhFactor() {
-  const double k = std::sqrt(2 / std::numbers::pi), c = 0.044715;
+/// factor * sqrt(2 / pi) * (x + 0.044715 * x^3), also with one x taken out of the sum.
+Pat TanhAngle(double factor) {
+  const double k = factor * std::sqrt(2 / std::numbers::pi), c = 0.044715;
   const Pat x = Var("x");
   const Pat square = Either({Call("nn.mul", {x, x}), Call("nn.pow", {x, Scalar(2)})});
   const Pat cube = Either({Call("nn.pow", {x, Scalar(3)}), Call("nn.mul", {square, x})});
@@ -38,10 +38,15 @@ Pat TanhFactor() {
   const Pat scaled_square = Either(
       {Call("nn.mul", {square, Scalar(c)}), Call("nn.mul", {Call("nn.mul", {x, Scalar(c)}), x})});
   const Pat slope = Call("nn.add", {scaled_square, Scalar(1)});
-  const Pat angle = Either({Call("nn.mul", {sum, Scalar(k)}),
-                            Call("nn.mul", {Call("nn.mul", {x, Scalar(k)}), slope}),
-                            Call("nn.mul", {Call("nn.mul", {slope, Scalar(k)}), x})});
-  return Call("nn.add", {Call("nn.tanh", {angle}), Scalar(1)});
+  return Either({Call("nn.mul", {sum, Scalar(k)}),
+                 Call("nn.mul", {Call("nn.mul", {x, Scalar(k)}), slope}),
+                 Call("nn.mul", {Call("nn.mul", {slope, Scalar(k)}), x})});
+}
+
+/// x * f with f = 1/2 + g/2, multiplied out.
+Pat HalfOfEach(const Pat& g) {
+  return Call("nn.mul",
+              {Var("x"), Call("nn.add", {Call("nn.mul", {g, Scalar(0.5)}), Scalar(0.5)})});
 }
 
 }  // namespace
@@ -50,16 +55,24 @@ class FuseGeluPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     std::vector<Rule> rules;
-    rules.push_back(
-        Rule("gelu-erf").Match(HalfOf(ErfFactor())).Replace(Call("nn.gelu", {Var("x")})));
+    const Pat erf = Erf(), tanh = Call("nn.tanh", {TanhAngle(1)});
+    rules.push_back(Rule("gelu-erf")
+                        .Match(HalfOf(Call("nn.add", {erf, Scalar(1)})))
+                        .Match(HalfOfEach(erf))
+                        .Replace(Call("nn.gelu", {Var("x")})));
     rules.push_back(Rule("gelu-tanh")
-                        .Match(HalfOf(TanhFactor()))
+                        .Match(HalfOf(Call("nn.add", {tanh, Scalar(1)})))
+                        .Match(HalfOfEach(tanh))
+                        .Match(Call("nn.mul", {Var("x"), Call("nn.sigmoid", {TanhAngle(2)})}))
                         .Replace(Call("nn.gelu", {Var("x")}).With("approximate", "tanh")));
     ApplyRules(graph.program(), this, std::move(rules));
   }
 };
 
 REGISTER_PASS(fuse_gelu, FuseGeluPass)
-    .Doc("recognises gelu in its erf and tanh forms and makes it one nn.gelu");
+    .Doc("recognises gelu in its erf and tanh forms and makes it one nn.gelu")
+    .Details(
+        "Halves and factors associated in any way, x taken out of the sum or not, and the tanh "
+        "form by way of a sigmoid. Quick gelu is a swish: see fuse_activation.");
 
 }  // namespace lathe

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/trailing_axes.h"
@@ -8,14 +10,38 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-/// v / sqrt(mean(v^2) + eps)
-Pat DividedByRootMeanSquare(const Pat& v) {
-  const Pat square = Either({Call("nn.pow", {v, Scalar(2)}), Call("nn.mul", {v, v})});
-  const Pat mean = Call("nn.reduce_mean", {square, Const("axes")});
-  const Pat root = Call("nn.sqrt", {Call("nn.add", {mean, Scalar("eps")})});
-  const Pat inverse = Either({Call("nn.reciprocal", {root}), Call("nn.div", {Scalar(1), root})});
-  return Either({Call("nn.div", {v, root}), Call("nn.mul", {v, inverse})});
+Pat Squared(const Pat& v) {
+  return Either({Call("nn.pow", {v, Scalar(2)}), Call("nn.mul", {v, v})});
 }
+
+Pat MeanOf(const Pat& v) { return Call("nn.reduce_mean", {v, Const("axes")}); }
+
+/// sqrt(variance + eps), which others may read too, and 1 by it.
+Pat Root(const Pat& variance) {
+  const Pat sum = Call("nn.add", {variance, Scalar("eps")});
+  return Either({Call("nn.sqrt", {sum}).Shared(), Call("nn.pow", {sum, Scalar(0.5)}).Shared()});
+}
+Pat Inverse(const Pat& variance) {
+  const Pat root = Root(variance);
+  return Either(
+      {Call("nn.reciprocal", {root}).Shared(), Call("nn.div", {Scalar(1), root}).Shared(),
+       Call("nn.pow", {Call("nn.add", {variance, Scalar("eps")}), Scalar(-0.5)}).Shared()});
+}
+
+/// v / sqrt(variance + eps)
+Pat DividedByRoot(const Pat& v, const Pat& variance) {
+  return Either({Call("nn.div", {v, Root(variance)}), Call("nn.mul", {v, Inverse(variance)})});
+}
+
+/// E[x], E[(x - E[x])^2] or E[x^2] - E[x]^2, the latter kept from being negative perhaps.
+Pat Mean() { return Call("nn.reduce_mean", {Var("x"), Const("mean_axes")}).As("mean").Shared(); }
+Pat Centred() { return Call("nn.sub", {Var("x"), Mean()}).As("centred"); }
+Pat Variance() {
+  const Pat difference = Call("nn.sub", {MeanOf(Squared(Var("x"))), Squared(Mean())});
+  return Either({MeanOf(Squared(Centred())), difference, Call("nn.relu", {difference})});
+}
+
+ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
 
 bool OverTheLastDims(const RuleMatch& m) {
   return TrailingAxes(m.ints("axes"), m["x"]).has_value();
@@ -36,7 +62,19 @@ Rule::Condition WithinNormalizedDims(const std::string& name) {
   return [name](const RuleMatch& m) {
     const auto axis = m.attribute("axis").dyn_cast<IntAttribute>();
     const std::optional<int64_t> rank = RankOf(m[name]), from = AxisFromFront(axis.value(), m["x"]);
-    return rank && from && *rank <= *RankOf(m["x"]) - *from;
+    if (!rank || !from || *rank > *RankOf(m["x"])) return false;
+    const auto dims = m[name].type().cast<AnyTensorType>().dims();
+    const auto others = static_cast<size_t>(std::max<int64_t>(0, *rank - *RankOf(m["x"]) + *from));
+    return std::all_of(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(others),
+                       [](const Dim& d) { return d.IsConstant(1); });
+  };
+}
+
+/// The same before there is an op whose axis could be asked.
+Rule::Condition LastDimsOnly(const std::string& name) {
+  return [name](const RuleMatch& m) {
+    const std::optional<int64_t> rank = m.Has(name) ? RankOf(m[name]) : 0;
+    return rank && *rank <= *TrailingAxes(m.ints("axes"), m["x"]);
   };
 }
 
@@ -52,6 +90,43 @@ Rule ScaleRule(const std::string& name, const std::string& op) {
       .Replace(Normalization(op, {Var("x"), Var("scale")}));
 }
 
+/// The scale where frameworks fold it into what x is multiplied by: (x - E[x]) k + b, and
+/// x k + (b - E[x] k), with k = scale / sqrt(variance + eps).
+void AddFolded(std::vector<Rule>& rules, const std::string& op) {
+  const Pat folded = Call("nn.mul", {Inverse(Variance()), Var("scale")}).As("k");
+  const Pat shift = Call("nn.sub", {Var("b"), Call("nn.mul", {Mean(), folded})});
+  const auto finish = [](Rule rule) {
+    return std::move(rule)
+        .Where(OverTheLastDims, "the mean is over the last dims")
+        .Where(MeanOverTheSameDims, "mean and variance are over the same dims")
+        .Where(LastDimsOnly("scale"), "the scale varies along the normalized dims only")
+        .Where(LastDimsOnly("b"), "the bias varies along the normalized dims only");
+  };
+  rules.push_back(finish(Rule("layer-norm-shifted", 4)
+                             .Match(Call("nn.add", {Call("nn.mul", {Var("x"), folded}), shift})))
+                      .Replace(Call(op, {Var("x"), Var("scale"), Var("b")})
+                                   .Set("axis", Axis)
+                                   .Set("epsilon", Epsilon)));
+  rules.push_back(
+      finish(Rule("layer-norm-folded", 4).Match(Call("nn.mul", {Centred(), folded})))
+          .Replace(Call(op, {Var("x"), Var("scale")}).Set("axis", Axis).Set("epsilon", Epsilon)));
+}
+
+/// Computed in floats and rounded back: that is what the op does.
+Rule InFloats(const std::string& op) {
+  const auto same_type = [](const RuleMatch& m) {
+    return ElementOf(m["x"]) == ElementOf(m.root()->result(0)) &&
+           BitWidth(ElementOf(m["x"])) < BitWidth(ElementOf(m["wide"]));
+  };
+  return Rule(op.substr(3) + "-in-floats")
+      .Match(Call("nn.cast",
+                  {Normalization(
+                      op, {Call("nn.cast", {Var("x")}).AnyAttributes().As("wide"), Scalar(1)})})
+                 .AnyAttributes())
+      .Where(same_type, "the result is rounded to the type of x")
+      .Replace(Normalization(op, {Var("x"), Scalar(1)}));
+}
+
 }  // namespace
 
 class FuseLayerNormPass : public Pass {
@@ -61,22 +136,23 @@ class FuseLayerNormPass : public Pass {
 
 void FuseLayerNormPass::ApplyImpl(Graph& graph) {
   const std::string layer = "nn.layer_normalization", rms = "nn.rms_normalization";
-  const Pat mean = Call("nn.reduce_mean", {Var("x"), Const("mean_axes")});
-  const Pat centred = Call("nn.sub", {Var("x"), mean}).As("centred");
   std::vector<Rule> rules;
+  AddFolded(rules, layer);
   rules.push_back(
       Rule("layer-norm", 3)
-          .Match(DividedByRootMeanSquare(centred))
+          .Match(DividedByRoot(Centred(), Variance()))
           .Where(OverTheLastDims, "the mean is over the last dims")
           .Where(MeanOverTheSameDims, "mean and variance are over the same dims")
           .Replace(Call(layer, {Var("x"), Scalar(1)}).Set("axis", Axis).Set("epsilon", Epsilon)));
   rules.push_back(
       Rule("rms-norm", 2)
-          .Match(DividedByRootMeanSquare(Var("x")))
+          .Match(DividedByRoot(Var("x"), MeanOf(Squared(Var("x")))))
           .Where(OverTheLastDims, "the mean is over the last dims")
           .Replace(Call(rms, {Var("x"), Scalar(1)}).Set("axis", Axis).Set("epsilon", Epsilon)));
-  rules.push_back(ScaleRule("layer-norm-scale", layer));
-  rules.push_back(ScaleRule("rms-norm-scale", rms));
+  for (const std::string& op : {layer, rms}) {
+    rules.push_back(InFloats(op));
+    rules.push_back(ScaleRule(op == layer ? "layer-norm-scale" : "rms-norm-scale", op));
+  }
   rules.push_back(
       Rule("layer-norm-bias")
           .Match(Call("nn.add", {Normalization(layer, {Var("x"), Var("scale")}), Var("b")}))
@@ -88,6 +164,10 @@ void FuseLayerNormPass::ApplyImpl(Graph& graph) {
 REGISTER_PASS(fuse_layer_norm, FuseLayerNormPass)
     .Doc(
         "recognises layer and RMS normalization in their decomposed forms, scale and bias "
-        "included");
+        "included")
+    .Details(
+        "The variance as E[(x - E[x])^2] or E[x^2] - E[x]^2; the scale as a product behind the "
+        "norm or folded into what x is multiplied by; in halves computed in floats. Mean and root "
+        "may have other readers and then stay.");
 
 }  // namespace lathe

@@ -47,6 +47,22 @@ class FuseSoftmaxPass : public Pass {
     rules.push_back(Rule("log-softmax")
                         .Match(Call("nn.log", {Call("nn.softmax", {Var("x")}).Carry("axis")}))
                         .Replace(Call("nn.log_softmax", {Var("x")}).Carry("axis")));
+    const Pat shifted = Call("nn.sub", {Var("x"), greatest}).As("shifted");
+    const auto log_sum = [](const Pat& v) {
+      return Either({Call("nn.log", {Call("nn.reduce_sum", {Call("nn.exp", {v}), Const("axes")})}),
+                     Call("nn.reduce_log_sum_exp", {v, Const("axes")}),
+                     Call("nn.reduce_log_sum", {Call("nn.exp", {v}), Const("axes")})});
+    };
+    const Pat log_softmax = Call("nn.log_softmax", {Var("x")}).Set("axis", Axis);
+    rules.push_back(Rule("log-softmax-shifted", 2)
+                        .Match(Call("nn.sub", {shifted, log_sum(shifted)}))
+                        .Where(OneAxis, "the sum is over one axis of x")
+                        .Where(SameAxis, "the maximum is along the axis of the sum")
+                        .Replace(log_softmax));
+    rules.push_back(Rule("log-softmax-sum")
+                        .Match(Call("nn.sub", {Var("x"), log_sum(Var("x"))}))
+                        .Where(OneAxis, "the sum is over one axis of x")
+                        .Replace(log_softmax));
     ApplyRules(graph.program(), this, std::move(rules));
   }
 };
