@@ -135,8 +135,21 @@ struct State {
   const NamedValues* inputs = nullptr;
   NamedValues outputs;
 
+  /// A block that is being run, and the call that it was entered by.
+  struct Activation {
+    const RunPlan::BlockPlan* block;
+    size_t next = 0;
+    const RunPlan::Step* call = nullptr;
+    std::vector<RtValue> arguments = {};  ///< for the observer
+  };
+  std::vector<Activation> active;
+
   NamedValues RunProgram(const NamedValues& given);
   std::vector<RtValue> RunBlock(const Block* block, std::span<const RtValue> arguments);
+  void Enter(Activation activation, std::span<const RtValue> arguments);
+  void Call(const RunPlan::Step& step);
+  void Return(std::vector<RtValue> results);
+  void CountStep(const Operation* op);
   void RunStep(const RunPlan::Step& step);
   void StoreResults(const RunPlan::Step& step, std::span<const RtValue> values,
                     std::span<RtValue> results);
@@ -199,6 +212,7 @@ NamedValues State::RunProgram(const NamedValues& given) {
   slots.assign(plan.num_slots(), RtValue());
   memory = {};
   steps = draws = depth = 0;
+  active.clear();
   inputs = &given;
   outputs.clear();
   RunBlock(program.block(), {});
@@ -210,24 +224,66 @@ NamedValues State::RunProgram(const NamedValues& given) {
   return std::move(outputs);
 }
 
+// Calls are kept on a stack of their own: their depth is not a depth of C++ calls.
 std::vector<RtValue> State::RunBlock(const Block* block, std::span<const RtValue> arguments) {
-  const RunPlan::BlockPlan& b = plan.block(block);
+  const size_t bottom = active.size();
+  Enter({&plan.block(block)}, arguments);
+  while (true) {
+    Activation& now = active.back();
+    std::vector<RtValue> results;
+    if (now.next < now.block->steps.size()) {
+      const RunPlan::Step& step = now.block->steps[now.next++];
+      CountStep(step.op);
+      if (step.callee != RunPlan::kNone) {
+        Call(step);
+        continue;
+      }
+      if (!step.op->HasTrait<Terminator>()) {
+        RunStep(step);
+        continue;
+      }
+      results = Load(step);
+      Drop(step);
+    }
+    if (active.size() == bottom + 1) {
+      active.pop_back();
+      return results;
+    }
+    Return(std::move(results));
+  }
+}
+
+void State::CountStep(const Operation* op) {
+  if (++steps <= options.max_steps) return;
+  LimitReached(op, "limit/steps", StrCat("more than ", options.max_steps, " ops ran"),
+               "does a loop end? The limit is InterpreterOptions::max_steps");
+}
+
+void State::Enter(Activation activation, std::span<const RtValue> arguments) {
+  const RunPlan::BlockPlan& b = *activation.block;
   LATHE_CHECK(arguments.size() == b.arguments.size(), "a region got ", arguments.size(),
               " arguments instead of ", b.arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) Store(b.arguments[i], arguments[i]);
-  for (const RunPlan::Step& step : b.steps) {
-    if (++steps > options.max_steps) {
-      LimitReached(step.op, "limit/steps", StrCat("more than ", options.max_steps, " ops ran"),
-                   "does a loop end? The limit is InterpreterOptions::max_steps");
-    }
-    if (step.op->HasTrait<Terminator>()) {
-      std::vector<RtValue> yields = Load(step);
-      Drop(step);
-      return yields;
-    }
-    RunStep(step);
-  }
-  return {};
+  active.push_back(std::move(activation));
+}
+
+void State::Call(const RunPlan::Step& step) {
+  std::vector<RtValue> arguments = Load(step);
+  Enter({&plan.callee(step), 0, &step}, arguments);
+  if (options.observer) active.back().arguments = std::move(arguments);
+}
+
+// Back to the caller, with the results of the call.
+void State::Return(std::vector<RtValue> results) {
+  const Activation done = std::move(active.back());
+  active.pop_back();
+  const RunPlan::Step& call = *done.call;
+  for (size_t i = 0; i < results.size(); ++i) CheckResult(call.op, i, results[i]);
+  if (options.observer) options.observer({call.op, done.arguments, results, steps - 1});
+  const std::span<const uint32_t> to = plan.results(call);
+  for (size_t i = 0; i < results.size(); ++i) Store(to[i], std::move(results[i]));
+  CheckMemory(call.op);
+  Drop(call);
 }
 
 std::vector<RtValue> State::Load(const RunPlan::Step& step) const {

@@ -2,6 +2,7 @@
 
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/functions.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/support/error.h"
 
@@ -12,9 +13,10 @@ namespace lathe {
 // depth.
 class RunPlan::Maker {
  public:
-  explicit Maker(RunPlan& plan) : plan_(plan) {}
+  Maker(RunPlan& plan, const Program& program) : plan_(plan), functions_(program) {}
 
   void Make(Block* top) {
+    (void)functions_.CalleesFirst();  // refuses recursion also where nothing was verified
     Open(top);
     while (!open_.empty()) {
       Frame& f = open_.back();
@@ -31,6 +33,10 @@ class RunPlan::Maker {
       Add(op);
     }
     AddDrops();
+    for (const Call& call : calls_) {
+      plan_.blocks_[call.block].steps[call.step].callee =
+          static_cast<uint32_t>(plan_.block_index_.at(call.body));
+    }
   }
 
  private:
@@ -103,14 +109,37 @@ class RunPlan::Maker {
     life.last_step = plan_.blocks_[open_[life.depth].block].steps.size() - 1;
   }
 
+  struct Call {
+    size_t block;
+    size_t step;
+    const Block* body;
+  };
+
+  void AddCall(const Operation* op, size_t step) {
+    const Operation* callee = functions_.Callee(op);
+    const Block* body = callee == nullptr ? nullptr : FunctionTable::Body(callee);
+    LATHE_CHECK(body != nullptr, op->Describe(), " calls no function");
+    calls_.push_back({open_.back().block, step, body});
+  }
+
+  void EnterRegions(Operation* op) {
+    open_.back().region_owner = op;
+    open_.back().region = 0;
+  }
+
   void Add(Operation* op) {
+    if (functions_.IsFunction(op)) return EnterRegions(op);  // runs when it is called
     BlockPlan& block = plan_.blocks_[open_.back().block];
     const bool terminator = op->HasTrait<Terminator>();
-    if (!terminator && !op->HasInterface<EvalInterface>()) NoEval(op);
+    if (functions_.IsCall(op)) {
+      AddCall(op, block.steps.size());
+    } else if (!terminator && !op->HasInterface<EvalInterface>()) {
+      NoEval(op);
+    }
     block.has_terminator |= terminator;
     const auto operands = static_cast<uint32_t>(plan_.slots_.size());
     block.steps.push_back(
-        {op, operands, operands + static_cast<uint32_t>(op->num_operands()), 0, 0});
+        {op, operands, operands + static_cast<uint32_t>(op->num_operands()), 0, 0, kNone});
     for (size_t i = 0; i < op->num_operands(); ++i) {
       const Value value = op->operand(i);
       const Home home = value ? HomeOf(op, value) : Home{kNone, kNone};
@@ -118,10 +147,7 @@ class RunPlan::Maker {
       Push(home);
     }
     AddResults(op, operands);
-    if (op->num_regions() > 0) {
-      open_.back().region_owner = op;
-      open_.back().region = 0;
-    }
+    if (op->num_regions() > 0) EnterRegions(op);
   }
 
   void AddResults(Operation* op, uint32_t operands) {
@@ -173,6 +199,8 @@ class RunPlan::Maker {
   }
 
   RunPlan& plan_;
+  FunctionTable functions_;
+  std::vector<Call> calls_;
   std::vector<Frame> open_;
   std::vector<Life> lives_;
   std::unordered_map<Value, Home> home_of_;  // looked up, never iterated
@@ -183,6 +211,6 @@ bool RunPlan::IsMutableView(const Operation* op) {
          op->operand(0).type().isa<TensorType>() && op->num_results() > 0;
 }
 
-RunPlan::RunPlan(const Program& program) { Maker(*this).Make(program.block()); }
+RunPlan::RunPlan(const Program& program) { Maker(*this, program).Make(program.block()); }
 
 }  // namespace lathe

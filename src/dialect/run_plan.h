@@ -15,7 +15,8 @@ namespace lathe {
 /// tensor and a second slot with the index, into that tensor, of each of its elements.
 ///
 /// Values that enter a region as arguments or leave it as results are new tensors; what a region
-/// captures it shares. So who shares with whom is known before anything runs.
+/// captures it shares. So who shares with whom is known before anything runs. A function never runs
+/// within itself, so its values have slots like those of any block.
 class RunPlan {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -26,6 +27,7 @@ class RunPlan {
     uint32_t results;   ///< first of op->num_results() entries of `slots`
     uint32_t drops;     ///< slots to drop afterwards: entries [drops, drops_end) of `drops`
     uint32_t drops_end;
+    uint32_t callee = kNone;  ///< of a call: which block it runs
   };
   struct BlockPlan {
     std::vector<uint32_t> arguments;
@@ -43,6 +45,7 @@ class RunPlan {
 
   uint32_t num_slots() const { return num_slots_; }
   const BlockPlan& block(const Block* block) const { return blocks_[block_index_.at(block)]; }
+  const BlockPlan& callee(const Step& step) const { return blocks_[step.callee]; }
   std::span<const uint32_t> operands(const Step& step) const {
     return {slots_.data() + step.operands, step.op->num_operands()};
   }

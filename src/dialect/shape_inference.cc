@@ -7,9 +7,11 @@
 #include "lathe/dialect/region_interface.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/functions.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
+#include "src/dialect/cf/regions.h"
 
 namespace lathe {
 namespace {
@@ -21,6 +23,8 @@ constexpr size_t kMaxScratch = size_t{1} << 20;
 // Loops nested deeper than this get the weakest argument types at once, which keeps the number of
 // times that a body is inferred small.
 constexpr size_t kPreciseDepth = 4;
+// Sweeps over the functions of a program.
+constexpr int kMaxRounds = 8;
 
 bool IsSmall(const Tensor& tensor) { return tensor.num_elements() <= kMaxConstant; }
 
@@ -143,6 +147,7 @@ struct ShapeInferencer::Frame {
 
 void ShapeInferencer::InferOne(Operation* op) {
   Forget(op);
+  if (functions_ != nullptr && functions_->IsCall(op)) return InferCall(op);
   InferShapeContext c(op, *this);
   InferAndSetTypes(op, c);
   Learn(op, c);
@@ -188,7 +193,108 @@ void ShapeInferencer::Visit(Operation* root) {
   }
 }
 
-void ShapeInferencer::Visit(Program& program) { Visit(program.module()); }
+// ---- functions ----
+
+// A call gives what its function returns; known values of a body do not depend on its arguments.
+void ShapeInferencer::InferCall(Operation* call) {
+  const Operation* callee = functions_->Callee(call);
+  const Operation* last = callee == nullptr ? nullptr : FunctionTable::Return(callee);
+  if (last == nullptr || last->num_operands() != call->num_results()) return;
+  for (size_t i = 0; i < call->num_results(); ++i) {
+    const Value given = last->operand(i);
+    if (!given || !given.type()) continue;
+    call->result(i).set_type(given.type());
+    if (const Tensor* constant = Constant(given)) {
+      SetConstant(call->result(i), *constant);
+    } else if (const std::vector<Dim>* contents = Contents(given)) {
+      contents_.insert_or_assign(call->result(i), *contents);
+    }
+  }
+}
+
+namespace {
+
+// `declared`, where it leaves something open as all callers have it.
+Type Refine(Type declared, Type given) {
+  const auto a = declared.dyn_cast<AnyTensorType>();
+  const auto b = given ? given.dyn_cast<AnyTensorType>() : AnyTensorType();
+  if (!a || !b || a.element() != b.element() || !b.has_rank()) return declared;
+  if (!a.has_rank()) return a.With(a.element(), b.shape());
+  SymShape shape = a.shape();
+  if (shape.rank() != b.rank()) return declared;
+  for (size_t i = 0; i < shape.rank(); ++i) {
+    const Dim& d = b.dims()[i];
+    if (shape.dims[i].is_unknown() || (d.is_constant() && !shape.dims[i].is_constant())) {
+      shape.dims[i] = d;
+    }
+  }
+  return a.With(a.element(), shape);
+}
+
+// Whether one changed.
+bool RefineArguments(Operation* function, std::span<Operation* const> calls) {
+  Block* body = FunctionTable::Body(function);
+  bool changed = false;
+  for (size_t i = 0; i < body->num_arguments(); ++i) {
+    Type given;
+    for (const Operation* call : calls) {
+      const Value operand = i < call->num_operands() ? call->operand(i) : Value();
+      if (!operand) return changed;
+      given = call == calls.front() ? operand.type() : cf::Join(given, operand.type());
+      if (!given) break;
+    }
+    changed |= cf::SetArgument(*body, i, Refine(body->argument(i).type(), given));
+  }
+  return changed;
+}
+
+using CallsByFunction = std::unordered_map<const Operation*, std::vector<Operation*>>;
+
+CallsByFunction GatherCalls(const FunctionTable& functions) {
+  CallsByFunction calls;  // looked up, never iterated
+  const auto gather = [&](Operation* caller) {
+    for (Operation* call : functions.CallsIn(caller)) calls[functions.Callee(call)].push_back(call);
+  };
+  gather(nullptr);
+  for (Operation* function : functions.functions()) gather(function);
+  return calls;
+}
+
+}  // namespace
+
+void ShapeInferencer::VisitTop(Program& program) {
+  for (Operation& op : *program.block()) {
+    if (!functions_->IsFunction(&op)) Visit(&op);
+  }
+}
+
+// Arguments follow from callers and results from callees. Every sweep relies on types that hold, so
+// that it may end before nothing changes any more.
+void ShapeInferencer::Visit(Program& program) {
+  const FunctionTable functions(program);
+  if (functions.empty()) return Visit(program.module());
+  struct Scope {
+    const FunctionTable*& slot;
+    ~Scope() { slot = nullptr; }
+  } const scope{functions_};
+  functions_ = &functions;
+  const std::vector<Operation*> callees_first = functions.CalleesFirst();
+  const CallsByFunction calls = GatherCalls(functions);
+  VisitTop(program);
+  bool changed = true;
+  for (int round = 0; changed && round < kMaxRounds; ++round) {
+    changed = false;
+    for (auto it = callees_first.rbegin(); it != callees_first.rend(); ++it) {
+      const auto at = calls.find(*it);
+      if (at == calls.end() || !RefineArguments(*it, at->second)) continue;
+      changed = true;
+      Visit(*it);
+    }
+    if (round > 0 && !changed) break;
+    for (Operation* function : callees_first) Visit(function);
+    VisitTop(program);
+  }
+}
 
 // ---- specialisation ----
 
@@ -328,6 +434,13 @@ void SpecializeShapes(Program& program, const ShapeBindings& bindings) {
   binder.Finish("shape/contradiction");
   for (OpWalker walk(program.module()); Operation* op = walk.Next();) {
     for (size_t i = 0; i < op->num_results(); ++i) SpecializeType(op->result(i), binder);
+    for (const Region& region : op->regions()) {
+      for (const Block& block : region) {
+        for (size_t i = 0; i < block.num_arguments(); ++i) {
+          SpecializeType(block.argument(i), binder);
+        }
+      }
+    }
   }
   ShapeInferencer(&program.parameters()).Visit(program);
 }

@@ -25,6 +25,9 @@ namespace {
 
 constexpr uint64_t kMaxFile = (1 << 15) - 1;
 constexpr uint64_t kMaxColumn = (1 << 16) - 1;
+/// Places that a fused location keeps. More tell a reader nothing, and merging many operations into
+/// one stays linear.
+constexpr size_t kMaxParts = 32;
 
 const LocationStorage* StorageOf(uint64_t bits) {
   return reinterpret_cast<const LocationStorage*>(static_cast<uintptr_t>(bits));
@@ -69,9 +72,14 @@ Location Location::Name(IrContext& context, std::string_view name) {
 }
 
 Location Location::Fused(IrContext& context, std::span<const Location> parts) {
+  if (!parts.empty() && parts[0].is_fused() && parts[0].parts().size() >= kMaxParts) {
+    return parts[0];
+  }
   std::vector<Location> flat;
   auto add = [&](Location l) {
-    if (!l.is_unknown() && std::find(flat.begin(), flat.end(), l) == flat.end()) flat.push_back(l);
+    if (!l.is_unknown() && flat.size() < kMaxParts &&
+        std::find(flat.begin(), flat.end(), l) == flat.end())
+      flat.push_back(l);
   };
   for (const Location part : parts) {
     if (part.is_fused()) {

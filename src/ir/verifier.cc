@@ -62,9 +62,15 @@ void CheckedSignatures::Enter() {
 std::vector<Error> Verifier::Run(Operation* root) {
   get_parameter_ = root->context()->FindOp("builtin.get_parameter");
   set_parameter_ = root->context()->FindOp("builtin.set_parameter");
+  func_ = root->context()->FindOp("builtin.func");
+  call_ = root->context()->FindOp("builtin.call");
+  return_ = root->context()->FindOp("builtin.return");
+  feed_ = root->context()->FindOp("nn.feed");
+  fetch_ = root->context()->FindOp("nn.fetch");
   OpenOuterScopes(root);
   Walk(root);
   while (!scopes_.empty()) Close();
+  if (root->block() == nullptr && root->name() == "builtin.module") CheckFunctions(root);
   return std::move(errors_);
 }
 
@@ -147,6 +153,7 @@ void Verifier::Visit(Operation* op) {
   CheckTerminator(op);
   CheckLocal(op);
   if (parameters_ != nullptr) CheckParameter(op);
+  if (func_) CheckFunctionPart(op);
 }
 
 // ---- errors ----
@@ -155,20 +162,6 @@ void Verifier::Add(Error error) {
   if (full()) return;
   if (!options_.after.empty()) error.Note(StrCat("found after pass '", options_.after, "'"));
   errors_.push_back(std::move(error));
-}
-
-template <class Fn>
-bool Verifier::Collect(Operation* op, Fn&& fn) {
-  try {
-    fn();
-    return true;
-  } catch (Error& error) {
-    if (error.where().empty() && !op->location().is_unknown()) {
-      error.At(op->location().ToString(*op->context()));
-    }
-    Add(std::move(error));
-    return false;
-  }
 }
 
 // ---- structure ----

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lathe/ir/functions.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/verify.h"
 
@@ -19,6 +20,11 @@ void VerifyDeclaration(Operation* op);
 void VerifyTraits(Operation* op);
 /// Declared result types against InferShape. Throws.
 void VerifyInferredTypes(Operation* op);
+
+/// One block that ends in builtin.return, immutable arguments and results. Throws.
+void VerifyFunction(Operation* function);
+/// Operands and results against the callee; null: there is none. Throws.
+void VerifyCall(Operation* call, const FunctionTable& functions);
 
 /// Remembers signatures (op type, attributes, operand and result types) that are fine, as all three
 /// checks above depend on nothing else where there are no regions. A fixed number of slots.
@@ -72,17 +78,32 @@ class Verifier {
   void CheckTerminator(Operation* op);
   void CheckLocal(Operation* op);
   void CheckParameter(Operation* op);
+  void CheckFunctionPart(Operation* op);
+  void CheckFunctions(Operation* module);
 
   bool full() const { return errors_.size() >= options_.max_errors; }
   void Add(Error error);
   /// Runs one check; its error is collected.
   template <class Fn>
-  bool Collect(Operation* op, Fn&& fn);
+  bool Collect(Operation* op, Fn&& fn) {
+    try {
+      fn();
+      return true;
+    } catch (Error& error) {
+      if (error.where().empty() && !op->location().is_unknown()) {
+        error.At(op->location().ToString(*op->context()));
+      }
+      Add(std::move(error));
+      return false;
+    }
+  }
 
   const VerifyOptions& options_;
   const ParameterMap* parameters_;
   OpInfo get_parameter_;
   OpInfo set_parameter_;
+  OpInfo func_, call_, return_, feed_, fetch_;
+  std::vector<Operation*> calls_;
   std::vector<const void*> set_names_;
   std::vector<Scope> scopes_;
   CheckedSignatures checked_;

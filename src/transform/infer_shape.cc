@@ -7,10 +7,17 @@ namespace lathe {
 
 namespace {
 
-std::vector<Type> AllResultTypes(const Program& program) {
+std::vector<Type> AllTypes(const Program& program) {
   std::vector<Type> types;
   for (OpWalker w(program.module()); Operation* op = w.Next();) {
     for (size_t i = 0; i < op->num_results(); ++i) types.push_back(op->result(i).type());
+    for (const Region& region : op->regions()) {
+      for (const Block& block : region) {
+        for (size_t i = 0; i < block.num_arguments(); ++i) {
+          types.push_back(block.argument(i).type());
+        }
+      }
+    }
   }
   return types;
 }
@@ -22,9 +29,9 @@ std::vector<Type> AllResultTypes(const Program& program) {
 class InferShapePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    const std::vector<Type> before = AllResultTypes(graph.program());
+    const std::vector<Type> before = AllTypes(graph.program());
     ShapeInferencer(&graph.program().parameters()).Visit(graph.program());
-    const std::vector<Type> after = AllResultTypes(graph.program());
+    const std::vector<Type> after = AllTypes(graph.program());
     int64_t refined = 0;
     for (size_t i = 0; i < before.size(); ++i) refined += before[i] != after[i] ? 1 : 0;
     Count("refined", refined);

@@ -12,6 +12,8 @@
 
 namespace lathe {
 
+class FunctionTable;
+
 /// Sets result types in program order and remembers what is known about values: constants
 /// (`builtin.constant`, immutable parameters, results of small computations on constants) and the
 /// symbolic contents of small integer tensors. Not recursive.
@@ -26,6 +28,8 @@ class ShapeInferencer : public ValueFacts {
   /// Infers `op` and, if it has regions, first all within. Arguments of repeated regions are
   /// widened until they cover what the region yields. Throws Error where an op can not be right.
   void Visit(Operation* op);
+  /// The whole program. What all calls of a function agree on refines its arguments; what it
+  /// returns types its calls.
   void Visit(Program& program);
 
   const Tensor* Constant(Value value) override;
@@ -42,8 +46,11 @@ class ShapeInferencer : public ValueFacts {
   std::optional<Tensor> KnownResult(Operation* op) const;
   void Forget(Operation* op);
   bool NextBlock(Frame& frame, size_t depth);
+  void VisitTop(Program& program);
+  void InferCall(Operation* call);
 
   const ParameterMap* parameters_;
+  const FunctionTable* functions_ = nullptr;  ///< while a whole program is visited
   std::unordered_map<Value, Tensor> constants_;
   std::unordered_map<Value, std::vector<Dim>> contents_;
 };

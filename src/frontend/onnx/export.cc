@@ -78,6 +78,8 @@ void Exporter::ReserveNames() {
 void Exporter::Refuse(const Operation* op, std::string_view why) {
   Error error(ErrorCode::kUnsupported, "onnx/export", StrCat(op->name(), " ", why));
   error.At(op->Describe());
+  const bool function = op->name() == "builtin.func" || op->name() == "builtin.call";
+  if (function) error.Hint("run the pass inline{max_ops=-1} first");
   refusals_.push_back(std::move(error));
 }
 
