@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "lathe/frontend/onnx.h"
+#include "lathe/ir/functions.h"
 #include "lathe/ir/text_format.h"
+#include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/safetensors.h"
@@ -135,6 +137,16 @@ void SaveText(const Program& program, const std::string& path) {
   writer.Commit();
 }
 
+// The bodies of functions go to their calls: a model of ONNX is one graph.
+void SaveOnnx(const Program& program, const std::string& path) {
+  if (FunctionTable(program).empty()) return ExportOnnx(program, path);
+  Program whole = program.Clone();
+  PassManager manager;
+  manager.Add("inline{max_ops=-1}");
+  manager.Run(whole);
+  ExportOnnx(whole, path);
+}
+
 }  // namespace
 
 std::string WeightsPath(const std::string& path) { return path + ".weights.safetensors"; }
@@ -155,7 +167,7 @@ Program LoadModel(IrContext& context, const std::string& path) {
 
 void SaveModel(const Program& program, const std::string& path) {
   const std::string extension = FileExtension(path);
-  if (extension == ".onnx") return ExportOnnx(program, path);
+  if (extension == ".onnx") return SaveOnnx(program, path);
   if (extension == ".lathe") return SaveText(program, path);
   throw Error(ErrorCode::kInvalidArgument, "model/format",
               StrCat("the extension ", Quote(extension), " names no format"))

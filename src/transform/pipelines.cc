@@ -8,6 +8,7 @@ std::vector<NamedPipeline> NamedPipelines() {
       {"inference",
        "what every model for inference goes through",
        {
+           {1, "inline", "functions to their calls"},
            {1, "one_spelling", "so that patterns need to know only one"},
            {1, "simplify", "what nothing reads goes, a dropout's mask say"},
            {1, "simplify_inference", "batch norm to scale and shift; dropout and identity go"},

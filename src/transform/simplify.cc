@@ -26,7 +26,7 @@ void SimplifyPass::ApplyImpl(Graph& graph) {
   constants_.emplace(*program_,
                      parts_.fold ? static_cast<size_t>(option_int("max_bytes")) : size_t{0});
   skip_ = parts_.merge && !parts_.drop ? SkipOf(*this) : nullptr;
-  table_ = ValueTable();
+  functions_.emplace(*program_);
   folded_ = merged_ = dead_ = 0;
   if (parts_.fold || parts_.merge) Forward(graph.block());
   if (parts_.drop) Backward(graph.block());
@@ -35,7 +35,16 @@ void SimplifyPass::ApplyImpl(Graph& graph) {
   if (parts_.drop) Count("dead", dead_);
 }
 
+/// What stands outside an isolated op must not be read inside: each has a table of its own.
 void SimplifyPass::Forward(Block* top) {
+  std::vector<Block*> tops{top};
+  for (size_t i = 0; i < tops.size(); ++i) {
+    table_ = ValueTable();
+    ForwardIn(tops[i], tops);
+  }
+}
+
+void SimplifyPass::ForwardIn(Block* top, std::vector<Block*>& isolated) {
   std::vector<Frame> stack{{top, top->front(), table_.OpenScope()}};
   while (!stack.empty()) {
     Frame& frame = stack.back();
@@ -49,6 +58,12 @@ void SimplifyPass::Forward(Block* top) {
       Visit(op);
       continue;
     }
+    if (op->HasTrait<IsolatedFromAbove>()) {
+      for (const Region& region : op->regions()) {
+        for (Block& block : region) isolated.push_back(&block);
+      }
+      continue;
+    }
     for (size_t r = op->num_regions(); r-- > 0;) {
       for (Block* b = op->region(r).back(); b != nullptr; b = b->prev()) {
         stack.push_back({b, b->front(), table_.OpenScope()});
@@ -60,7 +75,9 @@ void SimplifyPass::Forward(Block* top) {
 void SimplifyPass::Visit(Operation* op) {
   if (op->num_results() == 0) return;
   if (parts_.fold && Fold(op)) return;
-  if (!parts_.merge || !IsMergeable(op) || (skip_ && skip_(op))) return;
+  if (!parts_.merge || !(IsMergeable(op) || functions_->IsMergeableCall(op)) ||
+      (skip_ && skip_(op)))
+    return;
   if (Operation* earlier = table_.FindOrInsert(op)) Merge(op, earlier);
 }
 
@@ -154,7 +171,7 @@ void SimplifyPass::Backward(Block* top) {
       continue;
     }
     stack.back() = op->prev();
-    if (op->use_empty() && IsRemovableWhenUnused(op)) {
+    if (op->use_empty() && (IsRemovableWhenUnused(op) || functions_->IsRemovableCall(op))) {
       rewriter_->Erase(op);
       ++dead_;
       continue;

@@ -5,6 +5,7 @@
 
 #include "lathe/pass/fold.h"
 #include "lathe/pass/pass.h"
+#include "src/transform/call_effects.h"
 #include "src/transform/value_table.h"
 
 namespace lathe {
@@ -35,6 +36,7 @@ class SimplifyPass : public Pass {
     size_t scope;
   };
   void Forward(Block* top);
+  void ForwardIn(Block* top, std::vector<Block*>& isolated);
   void Visit(Operation* op);
   bool Fold(Operation* op);
   bool FoldConstants(Operation* op);
@@ -47,6 +49,7 @@ class SimplifyPass : public Pass {
   Program* program_ = nullptr;
   std::optional<Rewriter> rewriter_;
   std::optional<ProgramConstants> constants_;
+  std::optional<CallEffects> functions_;
   Skip skip_;
   ValueTable table_;
   int64_t folded_ = 0, merged_ = 0, dead_ = 0;
