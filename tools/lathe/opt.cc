@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "lathe/driver/model_file.h"
@@ -55,7 +56,8 @@ std::string PipelineOf(const OptOptions& o) {
 
 /// Whether `command` succeeds on the program printed to a file whose name is appended to it.
 bool CommandHolds(const std::string& command, const Program& program) {
-  const std::string path = StrCat("/tmp/lathe-bisect-", static_cast<int64_t>(getpid()), ".lathe");
+  const std::string name = StrCat("lathe-bisect-", static_cast<int64_t>(getpid()), ".lathe");
+  const std::string path = (std::filesystem::temp_directory_path() / name).string();
   SaveModel(program, path);
   const int code = std::system((command + " " + path).c_str());
   unlink(path.c_str());

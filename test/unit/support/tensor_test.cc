@@ -1,6 +1,7 @@
 #include "lathe/support/tensor.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <complex>
@@ -78,6 +79,8 @@ TEST_F(BufferFileTest, RefusesRangesBeyondTheEnd) {
   EXPECT_EQ(IdOf([&] { (void)Buffer::MapFile(path_, 1, ~uint64_t{0} - 1); }), "io/map");
   EXPECT_EQ(IdOf([&] { (void)Buffer::MapFile(path_ + ".not"); }), "io/open");
   EXPECT_EQ(IdOf([&] { (void)Buffer::MapFile(folder_.path()); }), "io/map");
+  ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(IdOf([&] { (void)Buffer::MapFile(folder_ / "pipe"); }), "io/map");
 }
 
 TEST_F(BufferFileTest, MisalignedMappedDataIsCopied) {
