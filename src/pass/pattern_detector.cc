@@ -72,11 +72,14 @@ class DetectorRun : public DestructionObserver {
   bool UsesHold(const PDNode& node);
   bool HasNoConsumerOutside(const PDNode& node);
   bool IsFree(const PDNode& node);
+  bool IsNew() const;
   bool IsBound(const Node& node) const;
   template <class MakeText>
   bool Fail(const MakeText& text);
   void HandOut(const GraphPatternDetector::handle_t& handler);
+  int MatchesAt(const Node& root, const GraphPatternDetector::handle_t& handler);
 
+  Search<DetectorRun> search_;
   const PDPattern& pattern_;
   Graph& graph_;
   bool explain_;
@@ -94,6 +97,7 @@ class DetectorRun : public DestructionObserver {
   std::vector<Node> bound_;    // by pattern node
   std::vector<size_t> trail_;  // pattern nodes in order of binding
   Node candidate_root_;
+  std::vector<std::vector<Node>> handed_out_;  // at this root, if several matches may share it
 
   std::unordered_set<const void*> gone_;       // roots that were erased; membership only
   std::unordered_set<const void*> used_;       // by matches that were handed out
@@ -105,7 +109,11 @@ class DetectorRun : public DestructionObserver {
 };
 
 DetectorRun::DetectorRun(const PDPattern& pattern, Graph& graph, bool explain)
-    : pattern_(pattern), graph_(graph), explain_(explain), bound_(pattern.nodes().size()) {
+    : search_(*this),
+      pattern_(pattern),
+      graph_(graph),
+      explain_(explain),
+      bound_(pattern.nodes().size()) {
   IndexOps();
   Plan();
   neighbours_.resize(steps_.size());
@@ -402,11 +410,15 @@ bool DetectorRun::IsFree(const PDNode& node) {
          Fail([&] { return StrCat("'", node.name(), "' belongs to an earlier match"); });
 }
 
+bool DetectorRun::IsNew() const {
+  return std::find(handed_out_.begin(), handed_out_.end(), bound_) == handed_out_.end();
+}
+
 bool DetectorRun::Accept() {
   const auto holds = [&](const auto& node) {
     return UsesHold(*node) && HasNoConsumerOutside(*node) && IsFree(*node);
   };
-  return std::all_of(pattern_.nodes().begin(), pattern_.nodes().end(), holds);
+  return std::all_of(pattern_.nodes().begin(), pattern_.nodes().end(), holds) && IsNew();
 }
 
 // ---- the run ----
@@ -419,6 +431,11 @@ void DetectorRun::Destroying(Operation* op) {
   };
   forget(op);
   for (size_t i = 0; i < op->num_results(); ++i) forget(op->result(i).impl());
+  std::erase_if(handed_out_, [&](const std::vector<Node>& match) {
+    return std::any_of(match.begin(), match.end(), [&](const Node& node) {
+      return node.IsOp() ? node.op() == op : node.value().defining_op() == op;
+    });
+  });
 }
 
 void DetectorRun::HandOut(const GraphPatternDetector::handle_t& handler) {
@@ -433,18 +450,31 @@ void DetectorRun::HandOut(const GraphPatternDetector::handle_t& handler) {
   std::fill(neighbours_.begin(), neighbours_.end(), Neighbours());
 }
 
+/// One match, or all if the root may stand in several.
+int DetectorRun::MatchesAt(const Node& root, const GraphPatternDetector::handle_t& handler) {
+  candidate_root_ = root;
+  handed_out_.clear();
+  for (int count = 0;; ++count) {
+    if (gone_.count(KeyOf(root)) != 0) return count;
+    Undo(0);
+    furthest_ = 1;
+    if (!search_.Run({{0}}, kBudget)) return count;
+    if (IsExclusive(*pattern_.nodes()[root_], root)) {
+      HandOut(handler);
+      return 1;
+    }
+    handed_out_.push_back(bound_);
+    HandOut(handler);
+  }
+}
+
 int DetectorRun::Run(const GraphPatternDetector::handle_t& handler) {
   int count = 0;
-  Search<DetectorRun> search(*this);
   for (const Node& candidate : Candidates(*pattern_.nodes()[root_])) {
     if (gone_.count(KeyOf(candidate)) != 0) continue;
-    Undo(0);
-    candidate_root_ = candidate;
-    furthest_ = 1;
-    if (search.Run({{0}}, kBudget)) {
-      ++count;
-      HandOut(handler);
-    } else if (explain_ && furthest_ > 1) {
+    const int found = MatchesAt(candidate, handler);
+    count += found;
+    if (found == 0 && explain_ && furthest_ > 1) {
       explanations_.push_back(
           StrCat(candidate.IsOp() ? candidate.op()->Describe() : candidate.Name(), ": ", why_));
     }
@@ -457,6 +487,7 @@ int DetectorRun::Run(const GraphPatternDetector::handle_t& handler) {
 int GraphPatternDetector::operator()(Graph* graph, const handle_t& handler) {
   explanations_.clear();
   if (pattern_.nodes().empty()) return 0;
+  pattern_.CheckNames(graph->context());
   detail::DetectorRun run(pattern_, *graph, explain_);
   const int count = run.Run(handler);
   explanations_ = std::move(run.explanations());

@@ -22,8 +22,8 @@ bool IsArgument(std::span<const ValueDef> declared, const std::string& arg, int 
                 size_t position) {
   for (size_t i = 0; i < declared.size(); ++i) {
     if (arg != declared[i].name) continue;
-    if (nth >= 0) return position == i + static_cast<size_t>(nth);
-    return declared[i].variadic ? position >= i : position == i;
+    if (!declared[i].variadic) return position == i && nth <= 0;
+    return nth < 0 ? position >= i : position == i + static_cast<size_t>(nth);
   }
   return false;
 }
@@ -114,16 +114,23 @@ PDNode* PDNode::AssertUse(std::string what, const std::vector<std::string>& type
   return this;
 }
 
+void PDNode::MentionOps(const std::vector<std::string>& types, Mention::What what,
+                        const std::string& name) {
+  mentions_.push_back({what, types, name});
+}
+
 PDNode* PDNode::assert_is_op() { return AssertKind(Kind::kOp); }
 PDNode* PDNode::assert_is_op(const std::string& type) { return assert_is_ops({type}); }
 PDNode* PDNode::assert_is_ops(const std::vector<std::string>& types) {
   AssertKind(Kind::kOp);
   op_types_ = types;
+  MentionOps(types);
   return Assert("is op " + Listed(types),
                 [types](const Node& n, const Program&) { return Contains(types, n.op()->name()); });
 }
 PDNode* PDNode::assert_is_not_op_type(const std::string& type) {
   AssertKind(Kind::kOp);
+  MentionOps({type});
   return Assert("is not op " + type,
                 [type](const Node& n, const Program&) { return n.op()->name() != type; });
 }
@@ -167,6 +174,7 @@ PDNode* PDNode::assert_is_op_nth_input(const std::string& type, const std::strin
 }
 PDNode* PDNode::assert_is_ops_nth_input(const std::vector<std::string>& types,
                                         const std::string& arg, int nth) {
+  MentionOps(types, Mention::What::kOperand, arg);
   return AssertUse(StrCat("is read by ", Listed(types), ArgText(arg, nth)), types,
                    [arg, nth](const OpOperand& use) { return ReadsAs(use, arg, nth); });
 }
@@ -174,6 +182,7 @@ PDNode* PDNode::assert_is_only_input_of_op(const std::string& type) {
   return assert_is_only_input_of_ops({type});
 }
 PDNode* PDNode::assert_is_only_input_of_ops(const std::vector<std::string>& types) {
+  MentionOps(types);
   return AssertUse(StrCat("is the only input of ", Listed(types)), types,
                    [](const OpOperand& use) { return NumPresentOperands(use.owner()) == 1; });
 }
@@ -191,6 +200,7 @@ PDNode* PDNode::assert_is_op_nth_output(const std::string& type, const std::stri
 PDNode* PDNode::assert_is_ops_nth_output(const std::vector<std::string>& types,
                                          const std::string& arg, int nth) {
   AssertKind(Kind::kVar);
+  MentionOps(types, Mention::What::kResult, arg);
   return Assert(StrCat("is made by ", Listed(types), ArgText(arg, nth)),
                 [types, arg, nth](const Node& n, const Program&) {
                   const Operation* maker = MakerOf(n);
@@ -203,6 +213,7 @@ PDNode* PDNode::assert_is_only_output_of_op(const std::string& type) {
 }
 PDNode* PDNode::assert_is_only_output_of_ops(const std::vector<std::string>& types) {
   AssertKind(Kind::kVar);
+  MentionOps(types);
   return Assert(
       StrCat("is the only output of ", Listed(types)), [types](const Node& n, const Program&) {
         const Operation* maker = MakerOf(n);
@@ -212,6 +223,7 @@ PDNode* PDNode::assert_is_only_output_of_ops(const std::vector<std::string>& typ
 
 PDNode* PDNode::assert_is_not_op_input(const std::string& arg) {
   AssertKind(Kind::kOp);
+  MentionOps({}, Mention::What::kOperand, arg);
   return Assert("has no operand " + arg, [arg](const Node& n, const Program&) {
     const OpDef* def = n.op()->info().def();
     if (def == nullptr) return false;
@@ -245,6 +257,7 @@ PDNode* PDNode::AssertAttr(const std::string& name, AttrLiteral value) {
 PDNode* PDNode::assert_op_attr(const std::string& name, std::function<bool(Attribute)> holds,
                                std::string what) {
   AssertKind(Kind::kOp);
+  MentionOps({}, Mention::What::kAttribute, name);
   return Assert(std::move(what), [name, holds = std::move(holds)](const Node& n, const Program&) {
     return holds(n.op()->attribute(name));
   });
@@ -307,6 +320,63 @@ void PDPattern::AddEdge(PDNode* from, PDNode* to) {
                 StrCat(wrong, ": '", from->name(), "' -> '", to->name(), "'"));
   }
   edges_.emplace_back(from, to);
+}
+
+namespace {
+
+/// Whether a declaration has the name; `known` gathers those it has.
+bool Declares(std::span<const ValueDef> declared, const std::string& name,
+              std::vector<std::string>& known) {
+  for (const ValueDef& v : declared) known.emplace_back(v.name);
+  return Contains(known, name);
+}
+
+bool DeclaresAttribute(OpInfo info, const std::string& name, std::vector<std::string>& known) {
+  for (const StrAttribute n : info.impl()->attribute_names()) known.emplace_back(n.value());
+  return Contains(known, name);
+}
+
+}  // namespace
+
+void PDNode::CheckMention(const Mention& mention, IrContext& context) const {
+  const std::vector<std::string>& types = mention.types.empty() ? op_types_ : mention.types;
+  std::vector<std::string> known;
+  for (const std::string& type : types) {
+    const OpInfo info = context.GetOrMakeOp(type);
+    if (mention.name.empty()) continue;
+    if (info.def() == nullptr) return;  // its names are not known
+    const bool found = mention.what == Mention::What::kAttribute
+                           ? DeclaresAttribute(info, mention.name, known)
+                       : mention.what == Mention::What::kResult
+                           ? Declares(info.def()->results, mention.name, known)
+                           : Declares(info.def()->operands, mention.name, known);
+    if (found) return;
+  }
+  if (mention.name.empty() || types.empty()) return;
+  const bool attribute = mention.what == Mention::What::kAttribute;
+  Error error(ErrorCode::kNotFound, attribute ? "pattern/attribute" : "pattern/argument",
+              StrCat(Listed(types), " has no ",
+                     attribute                                ? "attribute"
+                     : mention.what == Mention::What::kResult ? "result"
+                                                              : "operand",
+                     " '", mention.name, "'"));
+  for (const std::string& near : Nearest(mention.name, known)) {
+    error.Hint(StrCat("did you mean '", near, "'?"));
+  }
+  throw error;
+}
+
+void PDPattern::CheckNames(IrContext& context) const {
+  for (const auto& node : nodes_) {
+    for (const PDNode::Mention& mention : node->mentions_) {
+      try {
+        node->CheckMention(mention, context);
+      } catch (Error& error) {
+        error.Note(StrCat("pattern node '", node->name(), "' names it"));
+        throw;
+      }
+    }
+  }
 }
 
 std::string PDPattern::DotString() const {

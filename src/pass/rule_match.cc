@@ -105,10 +105,11 @@ void RuleMatcher::Undo(size_t mark) {
 }
 
 const Value* RuleMatcher::FindBound(const Goal& goal) const {
-  // Newest first: what a link binds is found at once however long the chain is.
+  // Newest first: what a link binds is found at once however long the chain is. Names outside of
+  // links (scope 0) may be bound between two names of a link.
   for (auto b = match_.values_.rbegin(); b != match_.values_.rend(); ++b) {
     if (b->scope == goal.scope && b->name == goal.pat->name) return &b->value;
-    if (goal.scope != 0 && b->scope < goal.scope) return nullptr;
+    if (b->scope != 0 && b->scope < goal.scope) return nullptr;
   }
   return nullptr;
 }
@@ -345,6 +346,8 @@ bool RuleMatcher::Accept() {
 }
 
 bool RuleMatcher::IsAcceptable() {
+  // Where an empty chain leads from the root to a variable there is no op to replace.
+  if (taken_.count(match_.root_) == 0) return false;
   for (const Operation* op : match_.ops_) {
     if (op != match_.root_ && !ConsumersAreInside(op)) return false;
   }

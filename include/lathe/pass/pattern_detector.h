@@ -109,18 +109,29 @@ class PDNode {
     std::vector<std::string> types;
     std::function<bool(const OpOperand&)> holds;
   };
+  /// A name that the pattern takes from op declarations, to be looked up in a context.
+  struct Mention {
+    enum class What : uint8_t { kType, kOperand, kResult, kAttribute };
+    What what;
+    std::vector<std::string> types;  ///< of kAttribute: those of the node
+    std::string name;
+  };
   PDNode(PDPattern* pattern, std::string name) : pattern_(pattern), name_(std::move(name)) {}
   PDNode* Assert(std::string what, Test holds);
   PDNode* AssertKind(Kind kind);
   PDNode* AssertUse(std::string what, const std::vector<std::string>& types,
                     std::function<bool(const OpOperand&)> holds);
   PDNode* AssertAttr(const std::string& name, AttrLiteral value);
+  void MentionOps(const std::vector<std::string>& types, Mention::What what = Mention::What::kType,
+                  const std::string& name = "");
+  void CheckMention(const Mention& mention, IrContext& context) const;
   static AttrLiteral Literal(bool v) { return v; }
   static AttrLiteral Literal(int v) { return static_cast<int64_t>(v); }
   static AttrLiteral Literal(int64_t v) { return v; }
   static AttrLiteral Literal(float v) { return static_cast<double>(v); }
   static AttrLiteral Literal(double v) { return v; }
   static AttrLiteral Literal(std::string v) { return v; }
+  static AttrLiteral Literal(const char* v) { return std::string(v); }
   static AttrLiteral Literal(std::vector<int64_t> v) { return v; }
 
   PDPattern* pattern_;
@@ -131,6 +142,7 @@ class PDNode {
   std::vector<std::string> op_types_;  ///< allowed op types, for the index by root op; empty: any
   std::vector<Assertion> assertions_;
   std::vector<UseAssertion> uses_;
+  std::vector<Mention> mentions_;
 };
 
 /// A sub-graph to look for: nodes and edges. Two nodes of a pattern never stand for one graph node.
@@ -151,6 +163,9 @@ class PDPattern {
   const std::vector<std::pair<PDNode*, PDNode*>>& edges() const { return edges_; }
   /// Graphviz text of the pattern with roles and assertions; the same for the same pattern.
   std::string DotString() const;
+  /// That the ops, arguments and attributes it names are declared, else that of
+  /// IrContext::GetOrMakeOp, pattern/argument or pattern/attribute. The detector asks.
+  void CheckNames(IrContext& context) const;
 
  private:
   std::vector<std::unique_ptr<PDNode>> nodes_;
@@ -168,7 +183,8 @@ class GraphPatternDetector {
   const PDPattern& pattern() const { return pattern_; }
   /// Calls `handler` for each match. Roots are the ops that stand in the block at the start; each
   /// match is looked for in the graph as the handlers before have left it, so all its nodes are
-  /// there. Of overlapping matches the first in program order wins. Near linear in the graph.
+  /// there. Of overlapping matches the first in program order wins; a root that may stand in
+  /// several is handed out with each of them. Near linear in the graph.
   /// Returns the number of matches handed out.
   int operator()(Graph* graph, const handle_t& handler);
   /// Why near matches failed, one line each, newest run: for --explain.

@@ -309,6 +309,29 @@ TEST_F(PatternDetectorTest, PatternMistakesAreErrors) {
   EXPECT_EQ(pattern.RetrieveNode(v->name()), v);
 }
 
+// Names that no declaration knows would never match; they are errors when the pattern meets its
+// context.
+TEST_F(PatternDetectorTest, MisspeltNamesAreErrors) {
+  Program p = Parse(kTwoFc);
+  const auto id = [&](const std::function<void(PDNode*)>& build) {
+    GraphPatternDetector detector;
+    build(detector.mutable_pattern()->NewNode("n"));
+    return IdOf([&] { Matches(detector, p); });
+  };
+  EXPECT_EQ(id([](PDNode* n) { n->assert_is_op_input("nn.matmul", "z"); }), "pattern/argument");
+  EXPECT_EQ(id([](PDNode* n) { n->assert_is_op_output("nn.matmul", "x"); }), "pattern/argument");
+  EXPECT_EQ(id([](PDNode* n) { n->assert_is_op_nth_input("nn.concat", "input", 0); }),
+            "pattern/argument");
+  EXPECT_EQ(id([](PDNode* n) { n->assert_is_op("nn.conv")->assert_is_not_op_input("bias"); }),
+            "pattern/argument");
+  EXPECT_EQ(id([](PDNode* n) { n->assert_is_op("nn.softmax")->assert_op_attr("axes", 1); }),
+            "pattern/attribute");
+  EXPECT_EQ(id([](PDNode* n) { n->assert_op_attr("axes", 1); }), "none");  // of any op
+  context.allow_unregistered_ops(false);
+  EXPECT_NE(id([](PDNode* n) { n->assert_is_op("nn.softmaxx"); }), "none");
+  EXPECT_NE(id([](PDNode* n) { n->assert_is_op_output("nn.softmaxx"); }), "none");
+}
+
 TEST_F(PatternDetectorTest, AssertionsHoldAndFail) {
   Program p = Parse(R"(program {
     %w = builtin.constant() {value = tensor<[2], f32> [1.0, 2.0]} : () -> v_tensor<[2], f32>
@@ -335,7 +358,7 @@ TEST_F(PatternDetectorTest, AssertionsHoldAndFail) {
   EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_nth_input("nn.concat", "inputs", 1); }), 1u);
   EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_nth_input("nn.concat", "inputs", 2); }), 0u);
   EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_input("nn.softmax", "x"); }), 1u);
-  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_input("nn.softmax", "y"); }), 0u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_input("nn.concat", "inputs"); }), 2u);
   EXPECT_EQ(count([](PDNode* n) { n->assert_is_only_input_of_op("nn.softmax"); }), 1u);
   EXPECT_EQ(count([](PDNode* n) { n->assert_is_only_input_of_op("nn.concat"); }), 0u);
   EXPECT_EQ(count([](PDNode* n) { n->assert_is_only_output_of_op("nn.concat"); }), 1u);
@@ -352,6 +375,68 @@ TEST_F(PatternDetectorTest, AssertionsHoldAndFail) {
   EXPECT_EQ(
       count([](PDNode* n) { n->assert_more([](const Node& node) { return node.Name() == "x"; }); }),
       1u);
+}
+
+// The rest of the assertions: parameters, control dependencies, parts of variadic arguments,
+// numbers of neighbours, attributes of each kind.
+TEST_F(PatternDetectorTest, AssertionsOnParametersTokensAndParts) {
+  Program p = Parse(R"(program {
+    %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[4], f32>
+    %a, %b = nn.split(%w) {num_outputs = 2} : (v_tensor<[4], f32>) -> (v_tensor<[2], f32>, v_tensor<[2], f32>)
+    %l = nn.leaky_relu(%a) {alpha = 0.5} : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    %s = nn.sub(%l, %b) : (v_tensor<[2], f32>, v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    %t = nn.transpose(%s) {perm = [0]} : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    %c = nn.cast(%t) {to = f32, round_mode = "down"} : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    nn.fetch(%c) {name = "c"} : (v_tensor<[2], f32>) -> ()
+  })");
+  p.parameters().Set(StrAttribute::Get(context, "w"),
+                     {Tensor::Of<float>({4}, {1, 2, 3, 4}), false});
+  Graph graph(p);
+  const std::vector<Operation*> ops = graph.TopologySortOperations();
+  graph.CreateControlDepVar(Node(ops[2]), Node(ops[4]));  // a token and a depend
+  const auto count = [&](const std::function<void(PDNode*)>& build) {
+    GraphPatternDetector detector;
+    build(detector.mutable_pattern()->NewNode("n"));
+    return Matches(detector, p).size();
+  };
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_var(); }), 9u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_not_ctrl_var(); }), 8u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_persistable_var(); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_var_not_persistable(); }), 8u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_constant_var(); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op("nn.sub"); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_ops({"nn.sub", "nn.split"}); }), 2u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_output("nn.split"); }), 2u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_output("nn.split", "outputs"); }), 2u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_nth_output("nn.split", "outputs", 1); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op_nth_output("nn.split", "outputs", 2); }), 0u);
+  EXPECT_EQ(
+      count([](PDNode* n) { n->assert_is_ops_nth_output({"nn.top_k", "nn.split"}, "outputs", 0); }),
+      1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_ops_input({"nn.sub", "nn.leaky_relu"}); }), 3u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_ops_input({"nn.sub", "nn.add"}, "b"); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_ops_nth_input({"nn.sub", "nn.add"}, "a", 0); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_ops_nth_input({"nn.sub", "nn.add"}, "a", 1); }), 0u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_only_input_of_ops({"nn.sub", "nn.split"}); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_only_output_of_ops({"nn.sub", "nn.split"}); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_var()->assert_has_n_inputs(1); }), 9u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_var()->assert_has_n_outputs(2); }), 1u);  // %l
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op()->assert_has_n_inputs(2); }), 2u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_op_has_n_outputs("nn.split", 2); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_op_has_n_outputs("nn.split", 1); }), 0u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op()->assert_op_attr("alpha", 0.5); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op()->assert_op_attr("alpha", 0.25F); }), 0u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op()->assert_op_attr("saturate", true); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op()->assert_op_attr("saturate", false); }), 0u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op()->assert_op_attr("round_mode", "down"); }), 1u);
+  EXPECT_EQ(count([](PDNode* n) { n->assert_is_op()->assert_op_attr("round_mode", "up"); }), 0u);
+  const std::vector<int64_t> identity = {0};
+  EXPECT_EQ(count([&](PDNode* n) { n->assert_is_op()->assert_op_attr("perm", identity); }), 1u);
+  const auto positive = [](Attribute a) {
+    const auto number = a.dyn_cast<FloatAttribute>();
+    return number && number.value() > 0;
+  };
+  EXPECT_EQ(count([&](PDNode* n) { n->assert_op_attr("alpha", positive, "alpha > 0"); }), 1u);
 }
 
 TEST_F(PatternDetectorTest, OptionalOperandsMayBeAssertedAbsent) {

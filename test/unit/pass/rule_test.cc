@@ -221,6 +221,29 @@ TEST_F(RuleTest, ChainsGiveLinksBack) {
   EXPECT_EQ(links, 2u);
 }
 
+// A name stands for one value within a link, also on the other side of the rest of the chain.
+TEST_F(RuleTest, NamesOfALinkAroundTheChain) {
+  const auto links = [&](const char* last) {
+    Program p = Parse(StrCat(R"(
+      %a = nn.sub(%y, %x) : (%T, %T) -> %T
+      %b = nn.pow(%a, )",
+                             last, R"() : (%T, %T) -> %T
+      %e = nn.exp(%b) : (%T) -> %T
+      nn.fetch(%e) {name = "e"} : (%T) -> ())"));
+    const Pat link = Call("nn.pow", {Call("nn.sub", {Var("c"), Next()}), Var("c")});
+    size_t count = 0;
+    Apply(p, Rule("chain")
+                 .Match(Call("nn.exp", {Chain(link, Var("from"))}))
+                 .Replace([&](const RuleMatch& m, Rewriter&) {
+                   count = m.values("c").size();
+                   return Value();
+                 }));
+    return count;
+  };
+  EXPECT_EQ(links("%y"), 1u);
+  EXPECT_EQ(links("%z"), 0u);
+}
+
 TEST_F(RuleTest, VariadicOperands) {
   const auto program = [&](const char* last) {
     return Parse(StrCat(R"(
