@@ -134,6 +134,8 @@ struct State {
   uint32_t depth = 0;
   const NamedValues* inputs = nullptr;
   NamedValues outputs;
+  NamedValues given_back;                  // of fetches with `aliases`
+  std::vector<std::string> given_back_of;  // the inputs that they are the contents of
 
   /// A block that is being run, and the call that it was entered by.
   struct Activation {
@@ -145,6 +147,7 @@ struct State {
   std::vector<Activation> active;
 
   NamedValues RunProgram(const NamedValues& given);
+  void GiveBackInputs();
   std::vector<RtValue> RunBlock(const Block* block, std::span<const RtValue> arguments);
   void Enter(Activation activation, std::span<const RtValue> arguments);
   void Call(const RunPlan::Step& step);
@@ -200,7 +203,10 @@ class ProgramContext : public EvalContext {
   }
   const RtValue* Feed(std::string_view name) override { return Find(*run_.inputs, name); }
   void Fetch(std::string_view name, const RtValue& value) override {
-    run_.outputs.emplace_back(std::string(name), value);
+    const auto input = op_->attribute("aliases").dyn_cast<StrAttribute>();
+    NamedValues& to = input ? run_.given_back : run_.outputs;
+    to.emplace_back(std::string(name), value);
+    if (input) run_.given_back_of.emplace_back(input.value());
   }
 
  private:
@@ -215,13 +221,27 @@ NamedValues State::RunProgram(const NamedValues& given) {
   active.clear();
   inputs = &given;
   outputs.clear();
+  given_back.clear();
+  given_back_of.clear();
   RunBlock(program.block(), {});
-  for (const RunPlan::WrittenInput& input : plan.written_inputs()) {
-    const auto name = input.feed->attribute("name").cast<StrAttribute>();
-    outputs.emplace_back(std::string(name.value()), slots[input.slot]);
-  }
+  GiveBackInputs();
   slots.clear();
   return std::move(outputs);
+}
+
+/// Behind the outputs, in the order of the inputs, what these hold now: those written as tensors,
+/// and those whose new contents a fetch gives.
+void State::GiveBackInputs() {
+  if (given_back.empty() && plan.written_inputs().empty()) return;
+  for (const Operation* feed : program.feeds()) {
+    const auto name = feed->attribute("name").cast<StrAttribute>().value();
+    for (size_t i = 0; i < given_back.size(); ++i) {
+      if (given_back_of[i] == name) outputs.push_back(std::move(given_back[i]));
+    }
+    for (const RunPlan::WrittenInput& input : plan.written_inputs()) {
+      if (input.feed == feed) outputs.emplace_back(std::string(name), slots[input.slot]);
+    }
+  }
 }
 
 // Calls are kept on a stack of their own: their depth is not a depth of C++ calls.

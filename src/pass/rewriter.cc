@@ -34,6 +34,19 @@ class ProgramConstants : public ValueFacts {
  private:
   const Program& program_;
 };
+/// The operation of `block` that is `op` or holds it; null if there is none.
+Operation* AncestorIn(const Block* block, Operation* op) {
+  while (op != nullptr && op->block() != block) op = op->parent_op();
+  return op;
+}
+
+/// What `b` sees, `a` sees too: it comes later in the same block, or in a region further in.
+bool IsLater(Operation* a, Operation* b) {
+  if (Operation* around = AncestorIn(b->block(), a)) return b->IsBefore(around);
+  Operation* around = AncestorIn(a->block(), b);
+  return around != nullptr && around->IsBefore(a);
+}
+
 }  // namespace
 
 Rewriter::Rewriter(Program& program, Pass* pass)
@@ -60,7 +73,7 @@ Rewriter::Replacing::Replacing(Rewriter& rewriter, std::span<Operation* const> o
   for (Operation* op : ops) {
     locations.push_back(op->location());
     AppendRuntimeAttributes(op, rewriter.carried_);
-    if (op->block() == last->block() && last->IsBefore(op)) last = op;
+    if (IsLater(op, last)) last = op;
   }
   rewriter.set_location(Location::Fused(rewriter.context(), locations));
   rewriter.SetInsertionPoint(last);
@@ -153,7 +166,10 @@ void Rewriter::SetResultType(Operation* op, size_t i, Type type) {
 void Rewriter::Erase(Operation* op) {
   Touch();
   if (listener_ != nullptr) {
-    for (OpWalker w(op); Operation* inner = w.Next();) listener_->Erasing(inner);
+    std::vector<Operation*> erased;
+    for (OpWalker w(op); Operation* inner = w.Next();) erased.push_back(inner);
+    // Last first: to hear of one may queue what makes its operands.
+    for (size_t i = erased.size(); i-- > 0;) listener_->Erasing(erased[i]);
   }
   if (insertion_point() == op) {
     if (op->next() != nullptr) {

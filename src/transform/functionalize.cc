@@ -4,12 +4,14 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/nn/io.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
 #include "src/dialect/cf/regions.h"
 #include "src/transform/aliases.h"
+#include "src/transform/scan_as_loop.h"
 #include "src/transform/view_values.h"
 
 namespace lathe {
@@ -58,6 +60,11 @@ class Functionalizer {
     if (!aliases_.any()) return;
     Walk(program_.block());
     GiveBackInputs();
+    for (const Operation* op : dead_) {  // where an unknown operation's regions read it
+      if (op->isa<builtin::ToVtensorOp>()) {
+        rewriter_.ReplaceAllUses(op->result(0), copied_.at(op->result(0)));
+      }
+    }
     for (size_t i = dead_.size(); i-- > 0;) rewriter_.Erase(dead_[i]);
     pass_->Count("writes", writes_);
     pass_->Count("tensors", tensors_);
@@ -98,6 +105,7 @@ class Functionalizer {
       if (!all_ && !aliases_.is_written(value)) return;
       ++kept_;
       Report(value, *reason);
+      if (all_) MakeCopy(value);
     } else if (IsActive(value)) {
       ++tensors_;
       if (all_) MakeImmutable(value);
@@ -109,6 +117,23 @@ class Functionalizer {
     Operation* op = value.defining_op();
     if (op != nullptr) return rewriter_.SetResultType(op, value.index(), AsValue(value.type()));
     value.set_type(AsValue(value.type()));
+  }
+
+  /// A tensor that stays mutable though its maker takes and gives values now: a copy of what is
+  /// made.
+  void MakeCopy(Value value) {
+    Operation* op = value.defining_op();
+    const bool stays = op != nullptr && (!aliases_.IsKnown(op) || op->isa<nn::FeedOp>() ||
+                                         op->isa<builtin::ToTensorOp>());
+    if (stays) return;
+    Operation* next = op != nullptr ? op->next() : value.argument_block()->front();
+    rewriter_.SetInsertionPointToEnd(value.parent_block());
+    if (next != nullptr) rewriter_.SetInsertionPoint(next);
+    Operation* copy = rewriter_.Create("builtin.to_tensor", {&value, 1});
+    rewriter_.ReplaceAllUses(value, copy->result(0));
+    copy->set_operand(0, value);
+    MakeImmutable(value);
+    aliases_.Rename(value, copy->result(0));
   }
 
   void Report(Value root, const Aliases::Reason& reason) {
@@ -194,6 +219,7 @@ class Functionalizer {
 
   Value Current(Operation* op, size_t i) {
     const Value value = op->operand(i);
+    if (const auto copy = copied_.find(value); copy != copied_.end()) return copy->second;
     if (all_ && IsKept(value)) return Snapshot(value);
     return IsActive(value) ? Read(value) : value;
   }
@@ -215,8 +241,8 @@ class Functionalizer {
                            !op->HasTrait<Inplace>() && !op->HasTrait<ViewLike>();
     for (size_t i = 0; i < op->num_operands(); ++i) {
       const Value value = op->operand(i);
-      if (IsActive(value)) {
-        const Value current = Read(value);
+      if (IsActive(value) || copied_.count(value) != 0) {
+        const Value current = Current(op, i);
         if (current != value) rewriter_.SetOperand(op, i, current);
       } else if (snapshots && IsKept(value) && !op->isa<builtin::ToVtensorOp>()) {
         rewriter_.SetOperand(op, i, Snapshot(value));
@@ -242,7 +268,9 @@ class Functionalizer {
       Define(op->result(0));
       version_[op->result(0)] = value;
     } else if (op->isa<builtin::ToVtensorOp>() && !IsKept(op->operand(0))) {
-      rewriter_.ReplaceAllUses(op->result(0), Current(op, 0));
+      // Not replaced at once: the current value may be a root, and what reads this copy later must
+      // not be taken for a reader of that root.
+      copied_[op->result(0)] = Current(op, 0);
     } else {
       return false;
     }
@@ -416,12 +444,14 @@ class Functionalizer {
   // Looked up, never iterated.
   std::unordered_map<Value, Value> version_;  // of each root: what it holds here
   std::unordered_map<Value, Shown> shown_;    // of views: what was computed last
+  std::unordered_map<Value, Value> copied_;   // results of to_vtensor: what they are copies of
   int64_t writes_ = 0, tensors_ = 0, kept_ = 0;
 };
 
 }  // namespace
 
 void Functionalize(Graph& graph, Pass* pass, FunctionalizeScope scope) {
+  LoopsForWritingScans(graph.program(), pass);
   Functionalizer(graph, pass, scope).Run();
 }
 

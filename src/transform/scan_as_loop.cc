@@ -1,0 +1,192 @@
+#include "src/transform/scan_as_loop.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "lathe/dialect/cf/cf.h"
+#include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
+#include "lathe/pass/rewriter.h"
+#include "src/transform/aliases.h"
+
+namespace lathe {
+
+namespace {
+
+bool IsMutable(Value value) { return value && value.type().isa<TensorType>(); }
+
+int64_t Entry(const std::optional<std::vector<int64_t>>& list, size_t i) {
+  return list && i < list->size() ? (*list)[i] : 0;
+}
+
+/// Builds the loop beside the scan and takes over its body.
+class ScanAsLoop {
+ public:
+  ScanAsLoop(Program& program, Pass* pass) : rewriter_(program, pass) {}
+
+  void Replace(cf::ScanOp scan) {
+    scan_ = scan;
+    const auto scans = static_cast<size_t>(scan.num_scan_inputs());
+    states_ = scan->num_operands() - scans;
+    rewriter_.SetInsertionPoint(scan);
+    rewriter_.set_location(scan->location());
+    TakeInputs();
+    const Value length = Length();
+    Operation* loop = MakeLoop(length);
+    FillBody(loop, length);
+    rewriter_.SetInsertionPoint(scan);
+    std::vector<Value> results;
+    for (size_t i = 0; i < scan->num_results(); ++i) {
+      results.push_back(i < states_ ? loop->result(i) : Output(i - states_, loop->result(i)));
+    }
+    rewriter_.Applied(scan, "a scan that writes a tensor of outside became a loop");
+    rewriter_.ReplaceOp(scan, results);
+  }
+
+ private:
+  Value Call(const char* op, std::vector<Value> operands,
+             std::vector<NamedAttribute> attributes = {}) {
+    return rewriter_.Create(op, operands, attributes)->result(0);
+  }
+  Value Scalar(int64_t value) { return rewriter_.Constant(Tensor::Scalar(value)); }
+  Value Vector(int64_t value) { return rewriter_.Constant(Tensor::Of<int64_t>({1}, {value})); }
+
+  /// The scan reads its inputs as they are before it, whatever the body writes.
+  void TakeInputs() {
+    inputs_.clear();
+    for (size_t i = states_; i < scan_->num_operands(); ++i) {
+      const Value input = scan_->operand(i);
+      inputs_.push_back(IsMutable(input) ? Call("builtin.to_vtensor", {input}) : input);
+    }
+  }
+
+  /// Extent of the first scan input along its axis.
+  Value Length() {
+    const Value extents = Call("nn.shape", {inputs_[0]});
+    return Call("nn.gather", {extents, Scalar(Entry(scan_.scan_input_axes(), 0))});
+  }
+
+  Operation* MakeLoop(Value length) {
+    std::vector<Value> operands{length, Value()};
+    std::vector<Type> types;
+    for (size_t i = 0; i < states_; ++i) operands.push_back(scan_->operand(i));
+    for (size_t i = 0; i < scan_->num_results(); ++i) {
+      types.push_back(i < states_ ? scan_->result(i).type() : StackedType(i));
+    }
+    const OpInfo info = rewriter_.context().FindOp("cf.while");
+    return rewriter_.Builder::Create(info, operands, {}, types, 1);
+  }
+
+  /// Type of scan output `i` with its pieces along axis 0.
+  Type StackedType(size_t i) const {
+    const auto type = scan_->result(i).type().cast<AnyTensorType>();
+    if (!type.has_rank()) return type;
+    SymShape shape = type.shape();
+    const int64_t axis = Axis(i - states_, shape.rank());
+    const Dim length = shape.dims[static_cast<size_t>(axis)];
+    shape.dims.erase(shape.dims.begin() + axis);
+    shape.dims.insert(shape.dims.begin(), length);
+    return type.With(type.element(), shape);
+  }
+
+  int64_t Axis(size_t output, size_t rank) const {
+    const int64_t axis = Entry(scan_.scan_output_axes(), output);
+    return axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
+  }
+
+  void FillBody(Operation* loop, Value length) {
+    Block* old = scan_.body_region().front();
+    Block* body = loop->region(0).AddBlock();
+    const auto scalar = [&](ElementType element) -> Type {
+      return VTensorType::Get(rewriter_.context(), SymShape(std::vector<Dim>()), element);
+    };
+    const Value step = body->AddArgument(scalar(ElementType::kI64));
+    const Value go = body->AddArgument(scalar(ElementType::kBool));
+    for (size_t i = 0; i < states_; ++i) {
+      const Value argument = body->AddArgument(old->argument(i).type());
+      rewriter_.ReplaceAllUses(old->argument(i), argument);
+    }
+    rewriter_.SetInsertionPointToEnd(body);
+    for (size_t i = states_; i < old->num_arguments(); ++i) {
+      Value slice = Slice(i - states_, step, length);
+      if (IsMutable(old->argument(i))) slice = Call("builtin.to_tensor", {slice});
+      slice.set_type(old->argument(i).type());
+      rewriter_.ReplaceAllUses(old->argument(i), slice);
+    }
+    while (Operation* op = old->front()) op->MoveToEnd(body);
+    Operation* yield = body->back();
+    std::vector<Value> yields{go};
+    for (size_t i = 0; i < yield->num_operands(); ++i) yields.push_back(yield->operand(i));
+    rewriter_.SetInsertionPoint(yield);
+    rewriter_.Create("cf.yield", yields);
+    rewriter_.Erase(yield);
+  }
+
+  Value Slice(size_t input, Value step, Value length) {
+    Value at = step;
+    if (Entry(scan_.scan_input_directions(), input) == 1) {
+      at = Call("nn.sub", {Call("nn.sub", {length, step}), Scalar(1)});
+    }
+    const int64_t axis = Entry(scan_.scan_input_axes(), input);
+    return Call("nn.gather", {inputs_[input], at}, {rewriter_.Named("axis", rewriter_.Attr(axis))});
+  }
+
+  /// A scan output from the pieces stacked in order along axis 0.
+  Value Output(size_t output, Value stacked) {
+    Value value = stacked;
+    if (Entry(scan_.scan_output_directions(), output) == 1) {
+      value = Call("nn.slice", {value, Vector(-1), Vector(std::numeric_limits<int64_t>::min()),
+                                Vector(0), Vector(-1)});
+    }
+    const auto type = scan_->result(states_ + output).type().cast<AnyTensorType>();
+    const int64_t axis = type.has_rank() ? Axis(output, type.rank()) : 0;
+    if (axis != 0) {
+      std::vector<int64_t> perm(type.rank());  // axis 0 moves behind `axis` others
+      std::iota(perm.begin(), perm.end(), 0);
+      std::rotate(perm.begin(), perm.begin() + 1, perm.begin() + axis + 1);
+      value = Call("nn.transpose", {value},
+                   {rewriter_.Named("perm", rewriter_.Attr(std::span<const int64_t>(perm)))});
+    }
+    if (value != stacked) value.set_type(type);
+    return value;
+  }
+
+  Rewriter rewriter_;
+  cf::ScanOp scan_;
+  std::vector<Value> inputs_;
+  size_t states_ = 0;
+};
+
+/// Where the pieces go is known.
+bool CanBeLoop(cf::ScanOp scan) {
+  const auto axes = scan.scan_output_axes();
+  const auto states =
+      static_cast<int64_t>(scan->num_operands()) - static_cast<int64_t>(scan.num_scan_inputs());
+  for (size_t i = static_cast<size_t>(states); i < scan->num_results(); ++i) {
+    const auto type = scan->result(i).type().dyn_cast<AnyTensorType>();
+    if (!type) return false;
+    if (!type.has_rank() && Entry(axes, i - static_cast<size_t>(states)) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void LoopsForWritingScans(Program& program, Pass* pass) {
+  std::vector<cf::ScanOp> scans;
+  {
+    const Aliases aliases(program);
+    if (!aliases.any()) return;
+    for (OpWalker w(program.block()); Operation* op = w.Next();) {
+      const auto scan = op->dyn_cast<cf::ScanOp>();
+      if (scan && !aliases.WrittenInside(op).empty() && CanBeLoop(scan)) scans.push_back(scan);
+    }
+  }
+  ScanAsLoop rewrite(program, pass);
+  // Inner ones first: an outer one moves them, it does not copy them.
+  for (size_t i = scans.size(); i-- > 0;) rewrite.Replace(scans[i]);
+}
+
+}  // namespace lathe
