@@ -70,12 +70,22 @@ class Opgen(unittest.TestCase):
         self.assertEqual(twin.traits, ["Inplace", "Elementwise"])
         self.assertEqual(twin.interfaces, ["InferShape", "Eval"])
 
+    def test_kind(self):
+        text = GOOD.replace("  summary: Positive", "  kind: elementwise\n  summary: Positive")
+        conv, relu, twin = self.load(text)[0].ops
+        self.assertEqual((conv.kind, relu.kind, twin.kind), ("opaque", "elementwise", "opaque"))
+
     def test_refused(self):
         for old, new, message in [
                 ("summary: A", "sumary: A", "conv.yaml:4: ops[conv]: 'sumary' is no field"),
                 ("summary: A", "sumary: A", "did you mean 'summary'?"),
                 ("  summary: A convolution.\n", "", "conv.yaml:4: ops[conv]: 'summary' is missing"),
                 ("op: conv", "op: Conv2D", "'Conv2D' does not have the form"),
+                ("  summary: A", "  kind: elementwis\n  summary: A",
+                 "'elementwis' is not allowed; allowed: 'elementwise', 'broadcast'"),
+                ("{name: x, type: T}", "{name: x, type: T, whole: true}",
+                 "op 'conv': inputs[x]: 'whole' says nothing of an opaque op"),
+                ("type: attr(to)", "type: attr(to), whole: true", "'whole' is for inputs only"),
                 ("type: i64", "type: int", "ops[conv].attributes[group].type: 'int' is not allowed; "
                  "allowed: 'bool', 'i64'"),
                 ("{name: x, type: T}", "{name: x, type: TT}",

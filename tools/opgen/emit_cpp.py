@@ -161,6 +161,8 @@ def op_class(op):
     lines += [f"  Region& {r['name']}_region() const {{ return op_->region({i}); }}"
               for i, r in enumerate(op.regions)]
     lines += [method(op, i) for i in op.interfaces]
+    if op.kind == "varies":
+        lines.append("  static OpKind Kind(const Operation* op);")
     return lines + ["};", ""]
 
 
@@ -169,10 +171,11 @@ def banner(family):
 
 
 def header(family):
-    learned = any("Learned" in op.interfaces for op in family.ops)
+    includes = ["learned_interface.h"] * any("Learned" in op.interfaces for op in family.ops)
+    includes += ["op_kind.h"] * any(op.kind == "varies" for op in family.ops)
     lines = [banner(family), "#pragma once", "",
-             *(['#include "lathe/dialect/learned_interface.h"'] if learned else []),
-             '#include "lathe/dialect/op_support.h"', "", f"namespace lathe::{family.dialect} {{", ""]
+             *(f'#include "lathe/dialect/{name}"' for name in [*includes, "op_support.h"]), "",
+             f"namespace lathe::{family.dialect} {{", ""]
     for op in family.ops:
         if op.attributes and not op.twin_of:
             lines += attrs_struct(op)
@@ -270,6 +273,14 @@ def definitions(op):
     return lines + create(op)
 
 
+def register_op(op):
+    whole = sum(1 << i for i, v in enumerate(op.inputs) if v.whole and op.kind != "opaque")
+    kind = (f"VaryingOpKind<{op.class_name}, {whole}>" if op.kind == "varies" else
+            f"FixedOpKind<OpKind::k{camel(op.kind)}, {whole}>")
+    return [f"  context.RegisterOp<{op.class_name}>(dialect);",
+            f"  context.GetOp<{op.class_name}>().AttachInterface<OpKindInterface, {kind}>();"]
+
+
 def register(family):
     return f"void Register{camel(family.name)}Family(Dialect& dialect)"
 
@@ -279,13 +290,14 @@ def source(family):
     for op in family.ops:
         tables.op(op)
     lines = [banner(family), f'#include "lathe/dialect/{family.dialect}/{family.name}.h"', "",
-             "#include <limits>", "", '#include "lathe/ir/builder.h"', '#include "lathe/ir/dialect.h"',
+             "#include <limits>", "", '#include "lathe/dialect/op_kind.h"',
+             '#include "lathe/ir/builder.h"', '#include "lathe/ir/dialect.h"',
              "", f"namespace lathe::{family.dialect} {{", "namespace {", "", *tables.lines,
              "}  // namespace", ""]
     for op in family.ops:
         lines += definitions(op)
     lines += [register(family) + ";", register(family) + " {", "  IrContext& context = dialect.context();"]
-    lines += [f"  context.RegisterOp<{op.class_name}>(dialect);" for op in family.ops]
+    lines += [line for op in family.ops for line in register_op(op)]
     return "\n".join(lines + ["}", "", f"}}  // namespace lathe::{family.dialect}", ""])
 
 

@@ -6,7 +6,8 @@ def escape(text):
 
 
 def value_row(value):
-    notes = [word for word, on in (("optional", value.optional), ("variadic", value.variadic)) if on]
+    notes = [word for word, on in (("optional", value.optional), ("variadic", value.variadic),
+                               ("whole", value.whole)) if on]
     if value.variadic:
         notes.append(f"at least {value.min}")
     return f"| `{value.name}` | `{value.text}` | {', '.join(notes)} | {escape(value.doc)} |"
@@ -37,6 +38,8 @@ def section(op):
         lines += ["Regions: " + ", ".join(f"`{r['name']}`" for r in op.regions), ""]
     if op.traits:
         lines += ["Traits: " + ", ".join(op.traits), ""]
+    if not op.twin_of:
+        lines += [f"Kind: {op.kind}", ""]
     if op.onnx:
         domain = f" of domain {op.onnx[1]}" if op.onnx[1] else ""
         lines += [f"ONNX: {op.onnx[0]}{domain}, as of opset {op.since}", ""]

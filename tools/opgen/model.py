@@ -63,6 +63,7 @@ class Value:
     optional: bool
     variadic: bool
     heterogeneous: bool
+    whole: bool
     min: int
     doc: str
 
@@ -112,6 +113,7 @@ class Op:
     traits: list
     interfaces: list
     default_infer: bool
+    kind: str
     sample: object
     twin_of: "Op | None" = None
 
@@ -207,7 +209,14 @@ class OpReader:
                   onnx and (onnx["name"], onnx.get("domain", "")), self.data.get("since", 0),
                   list(self.variables.items()), inputs, outputs, attributes,
                   self.data.get("regions", []), traits, interfaces, default_infer,
-                  self.data.get("sample"))
+                  self.kind(inputs), self.data.get("sample"))
+
+    def kind(self, inputs):
+        kind = self.data.get("kind", "opaque")
+        whole = [v.name for v in inputs if v.whole]
+        need(kind != "opaque" or not whole,
+             f"inputs[{whole[0] if whole else ''}]: 'whole' says nothing of an opaque op")
+        return kind
 
     def field(self, where, data, read):
         try:
@@ -226,9 +235,13 @@ class OpReader:
         need(data.get("variadic") or not (data.get("heterogeneous") or "min" in data),
              "'min' and 'heterogeneous' are for variadic ones only")
         text = data["type"]
+        whole = data.get("whole", False)
+        need(not whole or where == "inputs", "'whole' is for inputs only")
+        need(not (whole and data.get("variadic")), "a variadic input can not be 'whole'")
         return Value(data["name"], self.rule(text, where == "outputs"), text,
                      data.get("optional", False), data.get("variadic", False),
-                     data.get("heterogeneous", False), data.get("min", 0), data.get("doc", ""))
+                     data.get("heterogeneous", False), whole, data.get("min", 0),
+                     data.get("doc", ""))
 
     def rule(self, text, is_output):
         text = text.strip()
@@ -331,7 +344,7 @@ def twin(op, data):
         traits=["Inplace"] + [t for t in op.traits if t not in VALUE_TRAITS],
         interfaces=[i for i in op.interfaces if i not in MUTATING_ONLY],
         summary=f"In-place twin of `{op.full_name}`: writes `{op.inputs[0].name}`.",
-        description="", default_infer=False, twin_of=op)
+        description="", default_infer=False, kind="opaque", twin_of=op)
 
 
 def read_ops(path, data, problems):

@@ -213,6 +213,11 @@ Tensor Pick(const Tensor& x, const Target& t, std::span<const Taps> taps) {
 
 }  // namespace
 
+OpKind ResizeOp::Kind(const Operation* op) {
+  const ResizeOp resize(const_cast<Operation*>(op));
+  return resize.mode() == "nearest" && !resize.antialias() ? OpKind::kInjective : OpKind::kOpaque;
+}
+
 void ResizeOp::InferShape(InferShapeContext& c) {
   const ResizeOp op(c.op());
   SymShape shape = c.shape(kX);
