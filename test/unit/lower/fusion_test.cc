@@ -297,6 +297,13 @@ TEST_F(Fusion, ConstantsOfGather) {
   }
 }
 
+TEST_F(Fusion, GatherByTuples) {
+  const Value x = net_.X({4, 2});
+  const Value at = net_.Constant(Tensor::Of<int64_t>({2, 2}, std::vector<int64_t>{0, 1, 3, 0}));
+  net_.Output(net_.Op("exp", {net_.Op("gather_nd", {net_.Op("neg", {x}), at})}));
+  EXPECT_EQ(Groups(net_), "neg+gather_nd+exp");
+}
+
 // Sizes that are computed are computed before the loops that they bound.
 TEST_F(Fusion, ComputedShapesStayOutside) {
   const Value x = net_.X({4, 2}), n = net_.X({1}, ElementType::kI64);
