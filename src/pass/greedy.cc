@@ -3,6 +3,7 @@
 
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
+#include "lathe/pass/fold.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 
@@ -45,7 +46,7 @@ class GreedyDriver : public RewriteListener {
  public:
   GreedyDriver(Program& program, Pass* pass, const PatternSet& patterns,
                const GreedyOptions& options)
-      : rewriter_(program, pass), pass_(pass), options_(options) {
+      : rewriter_(program, pass), pass_(pass), options_(options), constants_(program) {
     for (const auto& p : patterns) {
       (p->root().empty() ? anywhere_ : by_root_[p->root()]).push_back(p.get());
     }
@@ -61,15 +62,15 @@ class GreedyDriver : public RewriteListener {
     int64_t initial = 0;
     for (OpWalker w(rewriter_.program().module()); Operation* op = w.Next();) {
       ++initial;
-      if (!PatternsFor(op).empty()) worklist_.Push(op);
+      if (IsRoot(op)) worklist_.Push(op);
     }
     const int64_t limit = (initial + 100) * options_.max_rewrites_per_op;
     int64_t rewrites = 0;
     while (Operation* op = worklist_.Pop()) {
-      const RewritePattern* fired = TryPatterns(op);
-      if (fired != nullptr && ++rewrites > limit) {
+      const std::string_view fired = Rewrite(op);
+      if (!fired.empty() && ++rewrites > limit) {
         throw Error(ErrorCode::kInternal, "pass/no-convergence",
-                    StrCat("patterns do not come to an end; '", fired->name(), "' fired last"));
+                    StrCat("patterns do not come to an end; '", fired, "' fired last"));
       }
     }
     return rewrites;
@@ -99,19 +100,37 @@ class GreedyDriver : public RewriteListener {
     return at == by_root_.end() ? anywhere_ : at->second;
   }
 
-  const RewritePattern* TryPatterns(Operation* op) {
+  bool IsRoot(const Operation* op) const {
+    return (options_.fold && op->HasInterface<FoldInterface>()) || !PatternsFor(op).empty();
+  }
+
+  /// The name of what fired, or nothing.
+  std::string_view Rewrite(Operation* op) {
+    const std::string_view fired = options_.fold && Fold(op) ? "fold" : TryPatterns(op);
+    if (!fired.empty() && pass_ != nullptr) pass_->Count(fired);
+    return fired;
+  }
+
+  bool Fold(Operation* op) {
+    const std::vector<Value> values = FoldResults(op, constants_, rewriter_);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i]) rewriter_.ReplaceAllUses(op->result(i), values[i]);
+    }
+    if (!values.empty()) rewriter_.EraseDead(op);
+    return !values.empty();
+  }
+
+  std::string_view TryPatterns(Operation* op) {
     for (const RewritePattern* p : PatternsFor(op)) {
       rewriter_.SetInsertionPoint(op);
       rewriter_.set_location(op->location());
-      if (!p->MatchAndRewrite(op, rewriter_)) continue;
-      if (pass_ != nullptr) pass_->Count(p->name());
-      return p;
+      if (p->MatchAndRewrite(op, rewriter_)) return p->name();
     }
-    return nullptr;
+    return {};
   }
 
   void Queue(Operation* op) {
-    if (op->block() != nullptr && !PatternsFor(op).empty()) worklist_.Push(op);
+    if (op->block() != nullptr && IsRoot(op)) worklist_.Push(op);
   }
 
   /// The op, its producers and its users: a pattern rooted at a neighbour may match now.
@@ -129,6 +148,7 @@ class GreedyDriver : public RewriteListener {
   Rewriter rewriter_;
   Pass* pass_;
   GreedyOptions options_;
+  ProgramConstants constants_;
   std::map<std::string, PatternList, std::less<>> by_root_;
   PatternList anywhere_;
   Worklist worklist_;

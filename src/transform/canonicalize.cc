@@ -1,244 +1,161 @@
+#include "src/transform/canonicalize.h"
+
 #include <algorithm>
-#include <functional>
 
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
-#include "lathe/pass/rewriter.h"
+#include "lathe/pass/rule.h"
+#include "src/transform/trailing_axes.h"
 
 namespace lathe {
 
-namespace {
+// ---- sites ----
 
-/// What a rule sees of the op at hand.
-struct Site {
-  Operation* op;
-  Rewriter& rewriter;
+Operation* Site::Maker(size_t i) const {
+  return HasOperand(i) ? op->operand(i).defining_op() : nullptr;
+}
 
-  Operation* Maker(size_t i) const {
-    return op->operand(i) ? op->operand(i).defining_op() : nullptr;
-  }
-  Type type() const { return op->result(0).type(); }
-  const Tensor* Constant(size_t i) const {
-    return i < op->num_operands() ? ConstantValue(rewriter.program(), op->operand(i)) : nullptr;
-  }
-  std::optional<std::vector<int64_t>> Ints(const char* name) const {
-    const auto list = op->attribute(name).dyn_cast<ArrayAttribute>();
-    return list ? list.AsInts() : std::nullopt;
-  }
+const Tensor* Site::Constant(size_t i) const {
+  return HasOperand(i) ? ConstantValue(rewriter.program(), op->operand(i)) : nullptr;
+}
 
-  /// The op is `value` itself. Not when it would lose what the result's type says.
-  bool ReplaceBy(Value value) const {
-    if (value.type() != type()) return false;
-    rewriter.ReplaceAllUses(op->result(0), value);
-    rewriter.EraseDead(op);
-    return true;
-  }
+std::optional<std::vector<int64_t>> Site::Ints(size_t i) const {
+  const Tensor* t = Constant(i);
+  if (t == nullptr || !IsInteger(t->element_type()) || t->rank() > 1) return std::nullopt;
+  return ToInt64s(*t);
+}
 
-  /// A new op in place of this one and of `inner`, which goes if nobody else reads it.
-  bool ReplaceByNew(Operation* inner, const char* name, std::vector<Value> operands,
-                    std::vector<NamedAttribute> attributes) const {
-    const std::vector<Operation*> replaced{inner, op};
-    const Rewriter::Replacing scope(rewriter, replaced);
-    Operation* made = rewriter.Create(name, operands, attributes, 1);
-    if (!Compatible(made->result(0).type(), type())) {
-      rewriter.Erase(made);
-      return false;
-    }
-    made->result(0).set_type(type());
-    rewriter.ReplaceAllUses(op->result(0), made->result(0));
-    rewriter.EraseDead(op);
-    return true;
+std::optional<int64_t> Site::IntAttr(const char* name) const {
+  const auto a = op->attribute(name).dyn_cast<IntAttribute>();
+  return a ? std::optional(a.value()) : std::nullopt;
+}
+
+Value Site::Constant(const std::vector<int64_t>& values) const {
+  return rewriter.Constant(Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values));
+}
+
+NamedAttribute Site::Attr(const char* name, const std::vector<int64_t>& values) const {
+  return rewriter.Named(name, rewriter.Attr(std::span<const int64_t>(values)));
+}
+
+bool Site::ReplaceBy(Value value) const {
+  if (value.type() != type()) return false;
+  rewriter.ReplaceAllUses(op->result(0), value);
+  rewriter.EraseDead(op);
+  return true;
+}
+
+bool Site::ReplaceByNew(Operation* inner, const char* name, std::vector<Value> operands,
+                        std::vector<NamedAttribute> attributes) const {
+  const std::vector<Operation*> replaced{inner, op};
+  const Rewriter::Replacing scope(rewriter, replaced);
+  Operation* made = rewriter.Create(name, operands, attributes, 1);
+  if (!Compatible(made->result(0).type(), type())) {
+    rewriter.Erase(made);
+    return false;
   }
-};
+  made->result(0).set_type(type());
+  rewriter.ReplaceAllUses(op->result(0), made->result(0));
+  rewriter.EraseDead(op);
+  return true;
+}
+
+// ---- what rules ask ----
 
 bool IsA(const Operation* op, const char* name) { return op != nullptr && op->name() == name; }
 
-/// Static and equal, or the same symbols: a reshape between them does nothing.
-bool SameKnownType(Value a, Type b) {
-  const auto t = b.dyn_cast<AnyTensorType>();
-  if (a.type() != b || !t || !t.has_rank()) return false;
-  return std::none_of(t.dims().begin(), t.dims().end(),
-                      [](const Dim& d) { return d.is_unknown(); });
+AnyTensorType TensorTypeOf(Value value) {
+  return value ? value.type().dyn_cast<AnyTensorType>() : AnyTensorType();
 }
 
-bool AllEqual(const Tensor* t, double value) {
-  if (t == nullptr || !(IsFloat(t->element_type()) || IsInteger(t->element_type()))) return false;
-  const std::vector<double> all = ToDoubles(*t);
-  return !all.empty() && std::all_of(all.begin(), all.end(), [&](double v) { return v == value; });
+std::optional<int64_t> AxisOf(int64_t axis, Value value) { return AxisFromFront(axis, value); }
+
+bool SameKnownShape(Value a, Value b) {
+  const AnyTensorType s = TensorTypeOf(a), t = TensorTypeOf(b);
+  if (!s || !t || !s.has_rank() || !t.has_rank() || s.rank() != t.rank()) return false;
+  return std::equal(s.dims().begin(), s.dims().end(), t.dims().begin(), ProvablyEqual);
 }
 
-// ---- rules; each returns whether it fired ----
-
-bool SameShapeIsNothing(const Site& s) {
-  return SameKnownType(s.op->operand(0), s.type()) && s.ReplaceBy(s.op->operand(0));
-}
-
-bool SameTypeIsNothing(const Site& s) { return s.ReplaceBy(s.op->operand(0)); }
-
-std::vector<int64_t> PermOf(const Site& s, const Operation* op) {
-  if (const auto list = op->attribute("perm").dyn_cast<ArrayAttribute>()) return *list.AsInts();
-  std::vector<int64_t> reversed(s.type().cast<AnyTensorType>().rank());
-  for (size_t i = 0; i < reversed.size(); ++i)
-    reversed[i] = static_cast<int64_t>(reversed.size() - 1 - i);
-  return reversed;
-}
-
-bool TransposeOfTranspose(const Site& s) {
-  const auto type = s.type().dyn_cast<AnyTensorType>();
-  if (!type || !type.has_rank()) return false;
-  std::vector<int64_t> perm = PermOf(s, s.op);
-  if (std::is_sorted(perm.begin(), perm.end())) return s.ReplaceBy(s.op->operand(0));
-  Operation* inner = s.Maker(0);
-  if (!IsA(inner, "nn.transpose")) return false;
-  const std::vector<int64_t> first = PermOf(s, inner);
-  for (int64_t& p : perm) p = first[static_cast<size_t>(p)];
-  return s.ReplaceByNew(
-      inner, "nn.transpose", {inner->operand(0)},
-      {s.rewriter.Named("perm", s.rewriter.Attr(std::span<const int64_t>(perm)))});
-}
-
-/// The outer one alone decides the shape unless it copies extents (0) of its input.
-bool ReshapeOfReshape(const Site& s) {
-  Operation* inner = s.Maker(0);
-  const bool reshapes = IsA(inner, "nn.reshape") || IsA(inner, "nn.flatten") ||
-                        IsA(inner, "nn.squeeze") || IsA(inner, "nn.unsqueeze");
-  const Tensor* shape = s.Constant(1);
-  if (!reshapes || shape == nullptr) return false;
-  const std::vector<int64_t> extents = ToInt64s(*shape);
-  if (std::find(extents.begin(), extents.end(), 0) != extents.end()) return false;
-  return s.ReplaceByNew(inner, "nn.reshape", {inner->operand(0), s.op->operand(1)},
-                        {s.rewriter.Named("allowzero", s.op->attribute("allowzero"))});
-}
-
-bool InversePair(const Site& s, const char* inverse) {
-  Operation* inner = s.Maker(0);
-  return IsA(inner, inverse) && SameKnownType(inner->operand(0), s.type()) &&
-         s.ReplaceBy(inner->operand(0));
-}
-
-/// Every value of `a` is exactly one of `b`.
-bool Widens(ElementType a, ElementType b) {
-  if (a == ElementType::kBool)
-    return IsInteger(b) || b == ElementType::kF32 || b == ElementType::kF64;
-  if (IsInteger(a) && IsInteger(b)) {
-    return (IsSigned(a) == IsSigned(b) && BitWidth(a) <= BitWidth(b)) ||
-           (!IsSigned(a) && IsSigned(b) && BitWidth(a) < BitWidth(b));
+std::optional<std::vector<int64_t>> ReshapeTarget(AnyTensorType from, AnyTensorType to) {
+  if (!from || !to || !to.has_rank()) return std::nullopt;
+  std::vector<int64_t> target;
+  bool rest_taken = false, may_be_empty = false;
+  for (size_t i = 0; i < to.rank(); ++i) {
+    const Dim& d = to.dims()[i];
+    if (d.is_constant() && d.value() > 0) {
+      target.push_back(d.value());
+    } else if (i < from.rank() && ProvablyEqual(d, from.dims()[i])) {
+      target.push_back(0);
+      may_be_empty |= d.LowerBound().value_or(0) < 1;
+    } else if (!rest_taken && !d.is_constant()) {
+      target.push_back(-1);
+      rest_taken = true;
+    } else {
+      return std::nullopt;
+    }
   }
-  if (b == ElementType::kF64)
-    return a == ElementType::kF32 || a == ElementType::kF16 || a == ElementType::kBF16;
-  return b == ElementType::kF32 && (a == ElementType::kF16 || a == ElementType::kBF16);
+  // Beside an extent of 0 nothing can be said about -1.
+  return rest_taken && may_be_empty ? std::nullopt : std::optional(target);
 }
 
-bool CastOfCast(const Site& s) {
-  Operation* inner = s.Maker(0);
-  if (!IsA(inner, "nn.cast")) return false;
-  const auto from = inner->operand(0).type().dyn_cast<AnyTensorType>();
-  const auto middle = inner->result(0).type().dyn_cast<AnyTensorType>();
-  if (!from || !middle || !Widens(from.element(), middle.element())) return false;
-  return s.ReplaceByNew(inner, "nn.cast", {inner->operand(0)},
-                        std::vector<NamedAttribute>(s.op->attributes().entries().begin(),
-                                                    s.op->attributes().entries().end()));
-}
-
-bool ConcatOfOne(const Site& s) {
-  return s.op->num_operands() == 1 && s.ReplaceBy(s.op->operand(0));
-}
-
-/// Steps of one and the shape of the input: the whole of it.
-bool WholeSlice(const Site& s) {
-  if (!SameKnownType(s.op->operand(0), s.type())) return false;
-  const bool has_steps = s.op->num_operands() > 4 && s.op->operand(4);
-  return (!has_steps || AllEqual(s.Constant(4), 1)) && s.ReplaceBy(s.op->operand(0));
-}
-
-bool PadByNothing(const Site& s) {
-  return AllEqual(s.Constant(1), 0) && s.ReplaceBy(s.op->operand(0));
-}
-
-/// x + 0, x - 0, x * 1, x / 1, x ** 1. (-0.0 + 0 gives 0.0 when computed; it stays -0.0 here.)
-bool NeutralRight(const Site& s, double neutral) {
-  return AllEqual(s.Constant(1), neutral) && s.ReplaceBy(s.op->operand(0));
-}
-bool NeutralEither(const Site& s, double neutral) {
-  if (NeutralRight(s, neutral)) return true;
-  return AllEqual(s.Constant(0), neutral) && s.ReplaceBy(s.op->operand(1));
-}
-
-/// f(f(x)) = f(x).
-bool Idempotent(const Site& s) {
-  const Operation* inner = s.Maker(0);
-  return inner != nullptr && inner->info() == s.op->info() &&
-         inner->attributes() == s.op->attributes() && s.ReplaceBy(s.op->operand(0));
-}
-
-/// f(f(x)) = x.
-bool Involution(const Site& s) {
-  const Operation* inner = s.Maker(0);
-  return inner != nullptr && inner->info() == s.op->info() && s.ReplaceBy(inner->operand(0));
-}
-
-bool KnownCondition(const Site& s) {
-  const Tensor* condition = s.Constant(0);
-  if (condition == nullptr || condition->num_elements() == 0) return false;
-  const auto values = condition->data<bool>();
-  const bool first = values[0];
-  if (std::any_of(values.begin(), values.end(), [&](bool b) { return b != first; })) return false;
-  return s.ReplaceBy(s.op->operand(first ? 1 : 2));
-}
-
-// ---- the table ----
-
-using RuleFn = bool (*)(const Site&);
+namespace {
 
 class TablePattern : public RewritePattern {
  public:
-  TablePattern(const char* name, const char* root, RuleFn fn)
-      : RewritePattern(name, root), fn_(fn) {}
+  explicit TablePattern(const CanonicalRow& row)
+      : RewritePattern(row.name, row.root), fn_(row.fn) {}
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
     const bool on_values = op->num_results() != 0 && !op->result(0).type().isa<TensorType>();
     return on_values && fn_({op, rewriter});
   }
 
  private:
-  RuleFn fn_;
+  CanonicalRule fn_;
 };
 
-struct RuleRow {
-  const char* name;
-  const char* root;
-  RuleFn fn;
-};
+/// Exact for every bit but the sign of a NaN.
+std::vector<Rule> SignRules() {
+  using namespace pat;  // NOLINT: the words of a rule
+  std::vector<Rule> rules;
+  const auto negative = [](const char* name) { return Call("nn.neg", {Var(name)}).Shared(); };
+  rules.push_back(Rule("add-of-neg")
+                      .Match(Call("nn.add", {Var("x"), negative("y")}))
+                      .Replace(Call("nn.sub", {Var("x"), Var("y")}))
+                      .Quiet());
+  rules.push_back(Rule("sub-of-neg")
+                      .Match(Call("nn.sub", {Var("x"), negative("y")}))
+                      .Replace(Call("nn.add", {Var("x"), Var("y")}))
+                      .Quiet());
+  rules.push_back(Rule("mul-of-negs")
+                      .Match(Call("nn.mul", {negative("x"), negative("y")}))
+                      .Replace(Call("nn.mul", {Var("x"), Var("y")}))
+                      .Quiet());
+  rules.push_back(Rule("abs-of-neg")
+                      .Match(Call("nn.abs", {negative("x")}))
+                      .Replace(Call("nn.abs", {Var("x")}))
+                      .Quiet());
+  rules.push_back(
+      Rule("where-not")
+          .Match(Call("nn.where", {Call("nn.not", {Var("c")}).Shared(), Var("x"), Var("y")}))
+          .Replace(Call("nn.where", {Var("c"), Var("y"), Var("x")}))
+          .Quiet());
+  return rules;
+}
 
-constexpr RuleRow kRules[] = {
-    {"transpose-of-transpose", "nn.transpose", TransposeOfTranspose},
-    {"reshape-to-same", "nn.reshape", SameShapeIsNothing},
-    {"reshape-of-reshape", "nn.reshape", ReshapeOfReshape},
-    {"flatten-to-same", "nn.flatten", SameShapeIsNothing},
-    {"squeeze-of-unsqueeze", "nn.squeeze",
-     [](const Site& s) { return InversePair(s, "nn.unsqueeze"); }},
-    {"unsqueeze-of-squeeze", "nn.unsqueeze",
-     [](const Site& s) { return InversePair(s, "nn.squeeze"); }},
-    {"squeeze-nothing", "nn.squeeze", SameShapeIsNothing},
-    {"expand-to-same", "nn.expand", SameShapeIsNothing},
-    {"tile-to-same", "nn.tile", SameShapeIsNothing},
-    {"cast-to-same", "nn.cast", SameTypeIsNothing},
-    {"cast-of-cast", "nn.cast", CastOfCast},
-    {"concat-of-one", "nn.concat", ConcatOfOne},
-    {"whole-slice", "nn.slice", WholeSlice},
-    {"pad-by-nothing", "nn.pad", PadByNothing},
-    {"add-zero", "nn.add", [](const Site& s) { return NeutralEither(s, 0); }},
-    {"sub-zero", "nn.sub", [](const Site& s) { return NeutralRight(s, 0); }},
-    {"mul-one", "nn.mul", [](const Site& s) { return NeutralEither(s, 1); }},
-    {"div-one", "nn.div", [](const Site& s) { return NeutralRight(s, 1); }},
-    {"pow-one", "nn.pow", [](const Site& s) { return NeutralRight(s, 1); }},
-    {"relu-of-relu", "nn.relu", Idempotent},
-    {"abs-of-abs", "nn.abs", Idempotent},
-    {"floor-of-floor", "nn.floor", Idempotent},
-    {"ceil-of-ceil", "nn.ceil", Idempotent},
-    {"round-of-round", "nn.round", Idempotent},
-    {"neg-of-neg", "nn.neg", Involution},
-    {"not-of-not", "nn.not", Involution},
-    {"where-known", "nn.where", KnownCondition},
+/// x + 0.0 gives 0.0 where x is -0.0, so it is x only for who does not look at the sign of zeros.
+class AddZero : public RewritePattern {
+ public:
+  AddZero() : RewritePattern("add-zero", "nn.add") {}
+  bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
+    for (size_t side = 0; side < 2; ++side) {
+      const Tensor* zero = ConstantValue(rewriter.program(), op->operand(side));
+      if (zero == nullptr || !IsFloat(zero->element_type())) continue;
+      const std::vector<double> values = ToDoubles(*zero);
+      const bool zeros = std::all_of(values.begin(), values.end(), [](double v) { return v == 0; });
+      if (zeros && Site{op, rewriter}.ReplaceBy(op->operand(1 - side))) return true;
+    }
+    return false;
+  }
 };
 
 }  // namespace
@@ -248,16 +165,24 @@ class CanonicalizePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     PatternSet patterns;
-    for (const RuleRow& row : kRules) {
-      patterns.push_back(std::make_unique<TablePattern>(row.name, row.root, row.fn));
+    for (const auto& rules : {OrderRules(), PieceRules(), BroadcastRules()}) {
+      for (const CanonicalRow& row : rules) patterns.push_back(std::make_unique<TablePattern>(row));
     }
-    ApplyPatternsGreedily(graph.program(), this, patterns);
+    for (Rule& rule : SignRules()) AddRule(std::move(rule), graph.context(), patterns);
+    if (!option_bool("signed_zeros")) patterns.push_back(std::make_unique<AddZero>());
+    ApplyPatternsGreedily(graph.program(), this, patterns, {.fold = true});
   }
 };
 
 REGISTER_PASS(canonicalize, CanonicalizePass)
     .Doc(
         "removes reshapes, transposes, casts, slices, pads and arithmetic that do nothing or undo "
-        "one another");
+        "one another")
+    .Details(
+        "Asks the Fold of each op, and tries local rules: transposes, reshapes and casts one after "
+        "the other become one; pieces that are cut and joined again, or joined and cut, are seen "
+        "through; what is repeated only to be broadcast is read as it was. Results keep their "
+        "bits; x + 0.0 therefore stays unless `signed_zeros` is off.")
+    .Option("signed_zeros", PassOption::Kind::kBool, "true", "-0.0 and 0.0 are different results");
 
 }  // namespace lathe

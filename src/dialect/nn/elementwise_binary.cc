@@ -27,7 +27,7 @@ std::vector<Tensor> AllInputs(EvalContext& c) {
 }
 
 template <class Types, class F>
-void Fold(EvalContext& c, const F& f) {
+void FoldInputs(EvalContext& c, const F& f) {
   c.SetOutput(0, eval::MapFold<Types>(AllInputs(c), f));
 }
 
@@ -152,7 +152,7 @@ void MinOp::InferShape(InferShapeContext& c) {
   PublishElementwise(c, DimMin);
 }
 void MinOp::Eval(EvalContext& c) {
-  Fold<Numeric>(c, [](auto a, auto b) { return eval::NanMin(a, b); });
+  FoldInputs<Numeric>(c, [](auto a, auto b) { return eval::NanMin(a, b); });
 }
 
 void MaxOp::InferShape(InferShapeContext& c) {
@@ -160,11 +160,11 @@ void MaxOp::InferShape(InferShapeContext& c) {
   PublishElementwise(c, DimMax);
 }
 void MaxOp::Eval(EvalContext& c) {
-  Fold<Numeric>(c, [](auto a, auto b) { return eval::NanMax(a, b); });
+  FoldInputs<Numeric>(c, [](auto a, auto b) { return eval::NanMax(a, b); });
 }
 
 void SumOp::Eval(EvalContext& c) {
-  Fold<Floats>(c, [](auto a, auto b) { return a + b; });
+  FoldInputs<Floats>(c, [](auto a, auto b) { return a + b; });
 }
 
 void MeanOp::Eval(EvalContext& c) {

@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <numeric>
+
+#include "lathe/ir/context.h"
+#include "src/transform/canonicalize.h"
+
+namespace lathe {
+
+namespace {
+
+// ---- transposes ----
+
+/// The permutation of a transpose of known rank.
+std::optional<std::vector<int64_t>> PermOf(const Operation* op) {
+  if (const auto list = op->attribute("perm").dyn_cast<ArrayAttribute>()) return list.AsInts();
+  const AnyTensorType type = TensorTypeOf(op->operand(0));
+  if (!type || !type.has_rank()) return std::nullopt;
+  std::vector<int64_t> reversed(type.rank());
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  return reversed;
+}
+
+bool TransposeOfTranspose(const Site& s) {
+  Operation* inner = s.Maker(0);
+  if (!IsA(inner, "nn.transpose")) return false;
+  std::optional<std::vector<int64_t>> perm = PermOf(s.op), first = PermOf(inner);
+  if (!perm || !first || perm->size() != first->size()) return false;
+  for (int64_t& p : *perm) p = (*first)[static_cast<size_t>(p)];
+  if (std::is_sorted(perm->begin(), perm->end())) return s.ReplaceBy(inner->operand(0));
+  return s.ReplaceByNew(inner, "nn.transpose", {inner->operand(0)}, {s.Attr("perm", *perm)});
+}
+
+/// Only axes of extent 1 change their place: the order of the elements stays.
+bool TransposeOfOnes(const Site& s) {
+  const AnyTensorType from = TensorTypeOf(s.op->operand(0));
+  const auto perm = PermOf(s.op);
+  if (!perm || !from || !from.has_rank() || std::is_sorted(perm->begin(), perm->end()))
+    return false;
+  int64_t last = -1;
+  for (const int64_t p : *perm) {
+    if (from.dims()[static_cast<size_t>(p)].IsConstant(1)) continue;
+    if (p < last) return false;
+    last = p;
+  }
+  const auto target = ReshapeTarget(from, s.type().cast<AnyTensorType>());
+  return target && s.ReplaceByNew(s.op, "nn.reshape", {s.op->operand(0), s.Constant(*target)}, {});
+}
+
+// ---- reshapes ----
+
+bool IsReshape(const Operation* op) {
+  return IsA(op, "nn.reshape") || IsA(op, "nn.flatten") || IsA(op, "nn.squeeze") ||
+         IsA(op, "nn.unsqueeze");
+}
+
+/// A chain of reshapes that comes back to where it began.
+bool ReshapedBack(const Site& s) {
+  const Operation* inner = s.Maker(0);
+  return IsReshape(inner) && SameKnownShape(inner->operand(0), s.op->result(0)) &&
+         s.ReplaceBy(inner->operand(0));
+}
+
+/// Both become one reshape where its target can be written down.
+bool ReshapeOfReshape(const Site& s) {
+  Operation* inner = s.Maker(0);
+  if (!IsReshape(inner)) return false;
+  const auto target =
+      ReshapeTarget(TensorTypeOf(inner->operand(0)), s.type().cast<AnyTensorType>());
+  return target &&
+         s.ReplaceByNew(inner, "nn.reshape", {inner->operand(0), s.Constant(*target)}, {});
+}
+
+/// Axes of both: those of the inner one as they stand in the outer result.
+bool UnsqueezeOfUnsqueeze(const Site& s) {
+  Operation* inner = s.Maker(0);
+  const AnyTensorType type = s.type().dyn_cast<AnyTensorType>();
+  if (!IsA(inner, "nn.unsqueeze") || !type || !type.has_rank()) return false;
+  const auto outer_axes = s.Ints(1), inner_axes = Site{inner, s.rewriter}.Ints(1);
+  if (!outer_axes || !inner_axes) return false;
+  const auto rank = static_cast<int64_t>(type.rank());
+  const auto inner_rank = rank - static_cast<int64_t>(outer_axes->size());
+  std::vector<bool> added(type.rank());
+  for (const int64_t a : *outer_axes) added[static_cast<size_t>(a < 0 ? a + rank : a)] = true;
+  std::vector<bool> added_before(static_cast<size_t>(inner_rank));
+  for (const int64_t a : *inner_axes) {
+    added_before[static_cast<size_t>(a < 0 ? a + inner_rank : a)] = true;
+  }
+  std::vector<int64_t> axes;
+  for (size_t i = 0, k = 0; i < added.size(); ++i) {
+    if (added[i] || added_before[k++]) axes.push_back(static_cast<int64_t>(i));
+  }
+  return s.ReplaceByNew(inner, "nn.unsqueeze", {inner->operand(0), s.Constant(axes)}, {});
+}
+
+// ---- casts ----
+
+/// Bits that hold every integer of the type exactly; those of a floating type.
+int IntegerDigits(ElementType t) {
+  if (t == ElementType::kBool) return 1;
+  return static_cast<int>(BitWidth(t)) - (IsSigned(t) ? 1 : 0);
+}
+int FloatDigits(ElementType t) {
+  switch (t) {
+    case ElementType::kBF16:
+      return 8;
+    case ElementType::kF16:
+      return 11;
+    case ElementType::kF32:
+      return 24;
+    case ElementType::kF64:
+      return 53;
+    default:
+      return 0;
+  }
+}
+
+bool IsWhole(ElementType t) { return IsInteger(t) || t == ElementType::kBool; }
+
+/// Every value of `a` is exactly one of `b`.
+bool Widens(ElementType a, ElementType b) {
+  if (IsWhole(a) && IsInteger(b)) {
+    return IntegerDigits(a) <= IntegerDigits(b) && (!IsSigned(a) || IsSigned(b));
+  }
+  if (IsWhole(a) && IsFloat(b)) return IntegerDigits(a) <= FloatDigits(b);
+  if (b == ElementType::kF64) return FloatDigits(a) != 0;
+  return b == ElementType::kF32 && (a == ElementType::kF16 || a == ElementType::kBF16);
+}
+
+/// What is lost is lost in the outer cast alone, and the same way: integers wrap, numbers that were
+/// floating saturate.
+bool CastOfCast(const Site& s) {
+  Operation* inner = s.Maker(0);
+  if (!IsA(inner, "nn.cast")) return false;
+  const AnyTensorType from = TensorTypeOf(inner->operand(0)),
+                      middle = TensorTypeOf(s.op->operand(0)), to = TensorTypeOf(s.op->result(0));
+  if (!from || !middle || !to || !Widens(from.element(), middle.element())) return false;
+  const bool through_float = IsWhole(from.element()) && IsFloat(middle.element());
+  if (through_float && !IsFloat(to.element()) && !Widens(from.element(), to.element()))
+    return false;
+  const auto attributes = s.op->attributes().entries();
+  return s.ReplaceByNew(inner, "nn.cast", {inner->operand(0)},
+                        std::vector<NamedAttribute>(attributes.begin(), attributes.end()));
+}
+
+constexpr CanonicalRow kRules[] = {
+    {"transpose-of-transpose", "nn.transpose", TransposeOfTranspose},
+    {"transpose-of-ones", "nn.transpose", TransposeOfOnes},
+    {"reshaped-back", "nn.reshape", ReshapedBack},
+    {"reshaped-back", "nn.flatten", ReshapedBack},
+    {"reshaped-back", "nn.squeeze", ReshapedBack},
+    {"reshaped-back", "nn.unsqueeze", ReshapedBack},
+    {"reshape-of-reshape", "nn.reshape", ReshapeOfReshape},
+    {"reshape-of-reshape", "nn.flatten", ReshapeOfReshape},
+    {"unsqueeze-of-unsqueeze", "nn.unsqueeze", UnsqueezeOfUnsqueeze},
+    {"cast-of-cast", "nn.cast", CastOfCast},
+};
+
+}  // namespace
+
+std::span<const CanonicalRow> OrderRules() { return kRules; }
+
+}  // namespace lathe
