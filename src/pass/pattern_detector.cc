@@ -1,12 +1,9 @@
 #include "lathe/pass/pattern_detector.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "lathe/ir/context.h"
-#include "lathe/ir/observer.h"
-#include "src/pass/search.h"
+#include "src/pass/detector_run.h"
 
 namespace lathe {
 
@@ -16,10 +13,6 @@ namespace {
 
 constexpr int64_t kBudget = 4096;  // steps at one root
 
-const void* KeyOf(const Node& node) {
-  return node.IsOp() ? static_cast<const void*>(node.op()) : node.value().impl();
-}
-
 /// A node that one match has for itself.
 bool IsExclusive(const PDNode& node, const Node& bound) {
   if (bound.IsVar()) return node.role() == PDNode::Role::kIntermediate;
@@ -28,91 +21,12 @@ bool IsExclusive(const PDNode& node, const Node& bound) {
 
 }  // namespace
 
-/// One call of a detector: the search domain of pattern graphs, and what earlier matches own.
-class DetectorRun : public DestructionObserver {
- public:
-  struct Goal {
-    uint32_t step;
-  };
-  DetectorRun(const PDPattern& pattern, Graph& graph, bool explain);
-  int Run(const GraphPatternDetector::handle_t& handler);
-  std::vector<std::string>& explanations() { return explanations_; }
-
-  // ---- the search domain ----
-  bool Try(const Goal& goal, uint32_t alternative, std::vector<Goal>& further, bool& more);
-  size_t Mark() const { return trail_.size(); }
-  void Undo(size_t mark);
-  bool Accept();
-  void GaveUp(int64_t steps);
-
-  void Destroying(Operation* op) override;
-
- private:
-  enum class StepKind : uint8_t { kRoot, kInputs, kOutputs, kEdge, kFree };
-  /// Binds `to` to a neighbour of `from`, or checks an edge between bound nodes.
-  struct Step {
-    StepKind kind;
-    size_t from;
-    size_t to;
-  };
-
-  void IndexOps();
-  size_t NumCandidates(const PDNode& node) const;
-  std::vector<Node> Candidates(const PDNode& node) const;
-  size_t ChooseRoot() const;
-  void Plan();
-  bool PlanEdge(std::vector<bool>& bound, std::vector<bool>& done);
-  void PlanFree(std::vector<bool>& bound);
-
-  bool Bind(size_t node, const Node& candidate);
-  const std::vector<Node>& NeighboursOf(const Step& step);
-  bool TryNeighbour(const Step& step, uint32_t alternative, bool& more);
-  bool CheckEdge(const Step& step);
-  bool CheckUse(const PDNode& variable, const Node& bound, const Operation* reader);
-  bool UsesHold(const PDNode& node);
-  bool HasNoConsumerOutside(const PDNode& node);
-  bool IsFree(const PDNode& node);
-  bool IsNew() const;
-  bool IsBound(const Node& node) const;
-  template <class MakeText>
-  bool Fail(const MakeText& text);
-  void HandOut(const GraphPatternDetector::handle_t& handler);
-  int MatchesAt(const Node& root, const GraphPatternDetector::handle_t& handler);
-
-  Search<DetectorRun> search_;
-  const PDPattern& pattern_;
-  Graph& graph_;
-  bool explain_;
-  std::map<std::string, std::vector<Operation*>, std::less<>> ops_by_type_;
-  std::vector<Operation*> ops_;
-  std::vector<std::vector<Node>> free_candidates_;  // by pattern node
-  size_t root_ = 0;
-  std::vector<Step> steps_;
-  struct Neighbours {
-    Node from;
-    std::vector<Node> nodes;
-  };
-  std::vector<Neighbours> neighbours_;  // by step
-
-  std::vector<Node> bound_;    // by pattern node
-  std::vector<size_t> trail_;  // pattern nodes in order of binding
-  Node candidate_root_;
-  std::vector<std::vector<Node>> handed_out_;  // at this root, if several matches may share it
-
-  std::unordered_set<const void*> gone_;       // roots that were erased; membership only
-  std::unordered_set<const void*> used_;       // by matches that were handed out
-  std::unordered_set<const void*> exclusive_;  // likewise, for one match alone
-
-  std::vector<std::string> explanations_;
-  std::string why_;
-  size_t furthest_ = 0;
-};
-
-DetectorRun::DetectorRun(const PDPattern& pattern, Graph& graph, bool explain)
+DetectorRun::DetectorRun(const PDPattern& pattern, Graph& graph, bool explain, Claims& claims)
     : search_(*this),
       pattern_(pattern),
       graph_(graph),
       explain_(explain),
+      claims_(claims),
       bound_(pattern.nodes().size()) {
   IndexOps();
   Plan();
@@ -266,7 +180,7 @@ bool DetectorRun::Try(const Goal& goal, uint32_t alternative, std::vector<Goal>&
     case StepKind::kFree: {
       const auto& candidates = free_candidates_[step.to];
       more = alternative + 1 < candidates.size();
-      met = alternative < candidates.size() && gone_.count(KeyOf(candidates[alternative])) == 0 &&
+      met = alternative < candidates.size() && !claims_.IsGone(candidates[alternative]) &&
             Bind(step.to, candidates[alternative]);
       break;
     }
@@ -405,9 +319,8 @@ bool DetectorRun::HasNoConsumerOutside(const PDNode& node) {
 
 bool DetectorRun::IsFree(const PDNode& node) {
   const Node& bound = bound_[node.index_];
-  const auto& taken = IsExclusive(node, bound) ? used_ : exclusive_;
-  return taken.count(KeyOf(bound)) == 0 ||
-         Fail([&] { return StrCat("'", node.name(), "' belongs to an earlier match"); });
+  const bool taken = IsExclusive(node, bound) ? claims_.IsUsed(bound) : claims_.IsExclusive(bound);
+  return !taken || Fail([&] { return StrCat("'", node.name(), "' belongs to an earlier match"); });
 }
 
 bool DetectorRun::IsNew() const {
@@ -423,7 +336,7 @@ bool DetectorRun::Accept() {
 
 // ---- the run ----
 
-void DetectorRun::Destroying(Operation* op) {
+void Claims::Destroying(Operation* op) {
   const auto forget = [&](const void* key) {
     gone_.insert(key);
     used_.erase(key);
@@ -431,6 +344,9 @@ void DetectorRun::Destroying(Operation* op) {
   };
   forget(op);
   for (size_t i = 0; i < op->num_results(); ++i) forget(op->result(i).impl());
+}
+
+void DetectorRun::Destroying(Operation* op) {
   std::erase_if(handed_out_, [&](const std::vector<Node>& match) {
     return std::any_of(match.begin(), match.end(), [&](const Node& node) {
       return node.IsOp() ? node.op() == op : node.value().defining_op() == op;
@@ -443,43 +359,45 @@ void DetectorRun::HandOut(const GraphPatternDetector::handle_t& handler) {
   for (const auto& node : pattern_.nodes()) {
     const Node& bound = bound_[node->index_];
     subgraph[node.get()] = bound;
-    used_.insert(KeyOf(bound));
-    if (IsExclusive(*node, bound)) exclusive_.insert(KeyOf(bound));
+    claims_.Claim(bound, IsExclusive(*node, bound));
   }
   handler(subgraph, &graph_);
   std::fill(neighbours_.begin(), neighbours_.end(), Neighbours());
 }
 
-/// One match, or all if the root may stand in several.
-int DetectorRun::MatchesAt(const Node& root, const GraphPatternDetector::handle_t& handler) {
+bool DetectorRun::Find(const Node& root) {
+  Undo(0);
   candidate_root_ = root;
-  handed_out_.clear();
-  for (int count = 0;; ++count) {
-    if (gone_.count(KeyOf(root)) != 0) return count;
-    Undo(0);
-    furthest_ = 1;
-    if (!search_.Run({{0}}, kBudget)) return count;
-    if (IsExclusive(*pattern_.nodes()[root_], root)) {
-      HandOut(handler);
-      return 1;
-    }
-    handed_out_.push_back(bound_);
-    HandOut(handler);
-  }
+  furthest_ = 1;
+  return !claims_.IsGone(root) && search_.Run({{0}}, kBudget);
 }
 
-int DetectorRun::Run(const GraphPatternDetector::handle_t& handler) {
+void DetectorRun::Explain(const Node& root) {
+  if (!explain_ || furthest_ <= 1) return;
+  explanations_.push_back(StrCat(root.IsOp() ? root.op()->Describe() : root.Name(), ": ", why_));
+}
+
+int DetectorRun::MatchesAt(const Node& root, const GraphPatternDetector::handle_t& handler) {
+  const bool once = IsExclusive(*pattern_.nodes()[root_], root);
+  handed_out_.clear();
   int count = 0;
-  for (const Node& candidate : Candidates(*pattern_.nodes()[root_])) {
-    if (gone_.count(KeyOf(candidate)) != 0) continue;
-    const int found = MatchesAt(candidate, handler);
-    count += found;
-    if (found == 0 && explain_ && furthest_ > 1) {
-      explanations_.push_back(
-          StrCat(candidate.IsOp() ? candidate.op()->Describe() : candidate.Name(), ": ", why_));
-    }
+  while ((count == 0 || !once) && Find(root)) {
+    ++count;
+    if (!once) handed_out_.push_back(bound_);
+    HandOut(handler);
   }
+  if (count == 0) Explain(root);
   return count;
+}
+
+std::vector<Operation*> DetectorRun::OpsOfMatchAt(const Node& root) {
+  std::vector<Operation*> ops;
+  handed_out_.clear();
+  if (!Find(root)) return ops;
+  for (const Node& node : bound_) {
+    if (node.IsOp()) ops.push_back(node.op());
+  }
+  return ops;
 }
 
 }  // namespace detail
@@ -488,8 +406,10 @@ int GraphPatternDetector::operator()(Graph* graph, const handle_t& handler) {
   explanations_.clear();
   if (pattern_.nodes().empty()) return 0;
   pattern_.CheckNames(graph->context());
-  detail::DetectorRun run(pattern_, *graph, explain_);
-  const int count = run.Run(handler);
+  detail::Claims claims;
+  detail::DetectorRun run(pattern_, *graph, explain_, claims);
+  int count = 0;
+  for (const Node& root : run.Roots()) count += run.MatchesAt(root, handler);
   explanations_ = std::move(run.explanations());
   return count;
 }

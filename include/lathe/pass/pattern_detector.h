@@ -18,7 +18,8 @@ class PDPattern;
 
 namespace detail {
 class DetectorRun;
-}
+class GroupRun;
+}  // namespace detail
 
 /// One node of a pattern: what a graph node must be to stand there. All assertions must hold.
 /// Names of arguments are those of the op declaration ("x", "w"), counted from 0 when variadic.
@@ -193,6 +194,32 @@ class GraphPatternDetector {
 
  private:
   PDPattern pattern_;
+  bool explain_ = false;
+  std::vector<std::string> explanations_;
+};
+
+/// Patterns that are looked for together. Of overlapping matches that wins which begins first in
+/// program order (its first op counts), then that of the greater benefit, then that of the pattern
+/// added first. All else is as for one pattern.
+class PatternGroup {
+ public:
+  /// A pattern, to be filled, and what its matches are given to.
+  PDPattern* Add(std::string name, GraphPatternDetector::handle_t handler, int benefit = 1);
+  /// Returns the number of matches handed out.
+  int operator()(Graph* graph);
+  /// Why near matches failed, each begins with the name of its pattern.
+  const std::vector<std::string>& explanations() const { return explanations_; }
+  void set_explain(bool explain) { explain_ = explain; }
+
+ private:
+  friend class detail::GroupRun;
+  struct Entry {
+    std::string name;
+    PDPattern pattern;
+    GraphPatternDetector::handle_t handler;
+    int benefit = 1;
+  };
+  std::vector<std::unique_ptr<Entry>> entries_;
   bool explain_ = false;
   std::vector<std::string> explanations_;
 };

@@ -496,5 +496,68 @@ TEST_F(PatternDetectorTest, ManyMatchesWithASharedWeight) {
   EXPECT_EQ(Matches(detector, p).size(), static_cast<size_t>(kCount));
 }
 
+/// `first` -> a value -> `second`, the ops and the value for this match alone.
+void Pair(PDPattern* pattern, const std::string& first, const std::string& second) {
+  auto* a = pattern->NewNode("a")->assert_is_op(first);
+  auto* v = pattern->NewNode("v")->assert_is_op_output(first)->AsIntermediate();
+  v->LinksFrom({a}).LinksTo({pattern->NewNode("b")->assert_is_op(second)});
+}
+
+// Between several patterns: who begins first wins, then the greater benefit, then who was added
+// first, whichever op the search is rooted at.
+TEST_F(PatternDetectorTest, OverlapsOfPatternsGoByOrderThenBenefit) {
+  Program p = Parse(R"(program {
+    %x = t.x() : () -> f32
+    %m = t.mul(%x) : (f32) -> f32
+    %a = t.add(%m) : (f32) -> f32
+    %r = t.relu(%a) : (f32) -> f32
+    %n = t.mul(%r) : (f32) -> f32
+    %b = t.add(%n) : (f32) -> f32
+    t.keep(%b) : (f32) -> ()
+  })");
+  const auto winners = [&](int fused_benefit, int relu_benefit) {
+    std::string text;
+    PatternGroup group;
+    const auto tell = [&](const char* name) {
+      return [&text, name](const subgraph_t&, Graph*) { text += name; };
+    };
+    Pair(group.Add("mul-add", tell("mul-add ")), "t.mul", "t.add");
+    PDPattern* three = group.Add("mul-add-relu", tell("mul-add-relu "), fused_benefit);
+    Pair(three, "t.mul", "t.add");
+    auto* out = three->NewNode("w")->assert_is_op_output("t.add")->AsIntermediate();
+    out->LinksFrom({three->RetrieveNode("b")})
+        .LinksTo({three->NewNode("c")->assert_is_op("t.relu")});
+    Pair(group.Add("add-relu", tell("add-relu "), relu_benefit), "t.add", "t.relu");
+    Graph graph(p);
+    group(&graph);
+    return text;
+  };
+  EXPECT_EQ(winners(2, 1), "mul-add-relu mul-add ");
+  EXPECT_EQ(winners(2, 9), "mul-add-relu mul-add ");  // it begins later
+  EXPECT_EQ(winners(1, 1), "mul-add mul-add ");       // added first
+  EXPECT_EQ(winners(0, 9), "mul-add mul-add ");
+}
+
+// A handler of one pattern takes away what another would have matched.
+TEST_F(PatternDetectorTest, GroupsFollowTheRewrites) {
+  Program p = Parse(R"(program {
+    %x = t.x() : () -> f32
+    %a = t.a(%x) : (f32) -> f32
+    %b = t.b(%a) : (f32) -> f32
+    t.keep(%x) : (f32) -> ()
+  })");
+  PatternGroup group;
+  int others = 0;
+  group.Add("a", [](const subgraph_t&, Graph* graph) { graph->block()->back()->prev()->Erase(); })
+      ->NewNode("a")
+      ->assert_is_op("t.a");
+  group.Add("b", [&](const subgraph_t&, Graph*) { ++others; })->NewNode("b")->assert_is_op("t.b");
+  Graph graph(p);
+  EXPECT_EQ(group(&graph), 1);
+  EXPECT_EQ(others, 0);
+  group.Add("none", nullptr);
+  EXPECT_EQ(IdOf([&] { group(&graph); }), "pattern/empty");
+}
+
 }  // namespace
 }  // namespace lathe

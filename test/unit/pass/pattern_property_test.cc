@@ -111,6 +111,14 @@ bool Contains(const Match& match, const Node& node) {
   return std::find(match.begin(), match.end(), node) != match.end();
 }
 
+/// Whether the other match has a node that this one has for itself.
+bool Owns(const Sketch& sketch, const Match& match, const Match& other) {
+  for (size_t i = 0; i < match.size(); ++i) {
+    if (IsExclusive(sketch.places[i], match[i]) && Contains(other, match[i])) return true;
+  }
+  return false;
+}
+
 /// What a match is, told in another way than the detector does.
 class Oracle {
  public:
@@ -136,11 +144,7 @@ class Oracle {
   }
 
   bool Overlap(const Match& a, const Match& b) const {
-    for (size_t i = 0; i < a.size(); ++i) {
-      if (IsExclusive(sketch_.places[i], a[i]) && Contains(b, a[i])) return true;
-      if (IsExclusive(sketch_.places[i], b[i]) && Contains(a, b[i])) return true;
-    }
-    return false;
+    return Owns(sketch_, a, b) || Owns(sketch_, b, a);
   }
 
  private:
@@ -251,9 +255,9 @@ Sketch RandomSketch(const Graph& graph, Chance& chance) {
   return sketch;
 }
 
-Match Listed(const GraphPatternDetector& detector, const GraphPatternDetector::subgraph_t& found) {
+Match Listed(const PDPattern& pattern, const GraphPatternDetector::subgraph_t& found) {
   Match match;
-  for (const auto& node : detector.pattern().nodes()) match.push_back(found.at(node.get()));
+  for (const auto& node : pattern.nodes()) match.push_back(found.at(node.get()));
   return match;
 }
 
@@ -293,7 +297,8 @@ TEST_F(PatternPropertyTest, FindsAMaximalSetOfMatches) {
     sketch.Draw(detector.mutable_pattern());
     const auto run = [&] {
       std::vector<Match> matches;
-      detector(&graph, [&](const auto& m, Graph*) { matches.push_back(Listed(detector, m)); });
+      detector(&graph,
+               [&](const auto& m, Graph*) { matches.push_back(Listed(detector.pattern(), m)); });
       return matches;
     };
     const std::vector<Match> found = run();
@@ -342,7 +347,7 @@ TEST_F(PatternPropertyTest, MatchesAreOfTheGraphAsItIs) {
     const Oracle oracle(sketch);
     SCOPED_TRACE(StrCat("seed ", seed, "\n", detector.pattern().DotString()));
     const auto handle = [&](const GraphPatternDetector::subgraph_t& found, Graph*) {
-      const Match match = Listed(detector, found);
+      const Match match = Listed(detector.pattern(), found);
       const std::vector<Node> now = graph.Nodes();
       const bool there = std::all_of(match.begin(), match.end(), [&](const Node& node) {
         return std::find(now.begin(), now.end(), node) != now.end();
@@ -357,6 +362,52 @@ TEST_F(PatternPropertyTest, MatchesAreOfTheGraphAsItIs) {
     detector(&graph, handle);
     if (HasFatalFailure()) return;
     VerifyOrThrow(program);
+  }
+  EXPECT_GT(total, kTrials / 2);
+}
+
+// The same of several patterns at once: none of their matches overlap, and what is left out
+// overlaps.
+TEST_F(PatternPropertyTest, GroupsFindAMaximalSetOfMatches) {
+  size_t total = 0;
+  for (uint64_t seed = 0; seed < kTrials / 2; ++seed) {
+    Chance chance(seed);
+    Program program = RandomGraph(context, chance);
+    Graph graph(program);
+    std::vector<Sketch> sketches;
+    for (size_t i = 1 + chance.Below(3); i > 0; --i) {
+      sketches.push_back(RandomSketch(graph, chance));
+    }
+    std::vector<std::pair<size_t, Match>> found;
+    std::vector<PDPattern*> patterns;
+    PatternGroup group;
+    for (size_t i = 0; i < sketches.size(); ++i) {
+      patterns.push_back(group.Add(
+          StrCat("p", i),
+          [&, i](const auto& m, Graph*) { found.emplace_back(i, Listed(*patterns[i], m)); },
+          static_cast<int>(chance.Below(3))));
+      sketches[i].Draw(patterns.back());
+    }
+    SCOPED_TRACE(StrCat("seed ", seed, "\n", Print(program)));
+    const int count = group(&graph);
+    ASSERT_EQ(static_cast<size_t>(count), found.size());
+    const auto overlap = [&](size_t i, const Match& a, size_t k, const Match& b) {
+      return Owns(sketches[i], a, b) || Owns(sketches[k], b, a);
+    };
+    for (size_t a = 0; a < found.size(); ++a) {
+      ASSERT_TRUE(Oracle(sketches[found[a].first]).IsMatch(found[a].second));
+      for (size_t b = 0; b < a; ++b) {
+        ASSERT_FALSE(overlap(found[a].first, found[a].second, found[b].first, found[b].second));
+      }
+    }
+    for (size_t i = 0; i < sketches.size(); ++i) {
+      for (const Match& match : Oracle(sketches[i]).All(graph)) {
+        ASSERT_TRUE(std::any_of(found.begin(), found.end(), [&](const auto& f) {
+          return f == std::pair(i, match) || overlap(f.first, f.second, i, match);
+        }));
+      }
+    }
+    total += found.size();
   }
   EXPECT_GT(total, kTrials / 2);
 }
