@@ -36,24 +36,41 @@ Pat Capped(const Pat& scores) {
 }
 
 Pat Masked(const Pat& scores) {
-  const Pat masked = Either({Call("nn.add", {scores, Var("mask")}),
+  const Pat masked = Either({Call("nn.add", {scores, Var("mask")}).As("masked"),
+                             Call("nn.where", {Var("keep"), scores, Scalar("fill")}).As("masked"),
+                             Call("nn.where", {Var("drop"), Scalar("fill"), scores}).As("masked")});
+  const Pat chosen = Either({Call("nn.add", {scores, Var("mask")}),
                              Call("nn.where", {Var("keep"), scores, Scalar("fill")}),
                              Call("nn.where", {Var("drop"), Scalar("fill"), scores})});
-  return Either({Call("nn.add", {masked, Var("mask2")}), masked, scores});
+  return Either({Call("nn.add", {chosen, Var("mask2")}).As("masked"), masked});
 }
 
-/// In the type of the scores or in a wider one; rows without a key may be made zeros.
+/// In the type of the scores or in a wider one.
 Pat Weights(const Pat& scores) {
   const Pat wide =
-      Call("nn.cast", {Call("nn.softmax", {Call("nn.cast", {scores}).Carry("to")}).Carry("axis")})
+      Call("nn.cast",
+           {Call("nn.softmax", {Call("nn.cast", {scores}).Carry("to").Shared()}).Carry("axis")})
           .AnyAttributes()
           .As("weights");
-  const Pat weights = Either({wide, Call("nn.softmax", {scores}).Carry("axis").As("weights")});
-  return Either({Call("nn.where", {Call("nn.is_nan", {weights}), Scalar(0), weights}), weights});
+  return Either({wide, Call("nn.softmax", {scores}).Carry("axis").As("weights")});
+}
+
+/// Zeros in rows without a key, where the softmax is NaN or the greatest score -inf.
+Pat ZerosWithoutKeys(const Pat& scores) {
+  const Pat weights = Weights(scores);
+  const Pat wide = Call("nn.cast", {scores}).AnyAttributes().Shared();
+  const Pat greatest =
+      Call("nn.reduce_max", {Either({Var("mask"), scores, wide}), Const("max_axes")})
+          .As("greatest");
+  return Either(
+      {Call("nn.where", {Call("nn.is_nan", {weights}), Scalar(0), weights}),
+       Call("nn.where", {Call("nn.equal", {greatest, Scalar("lowest")}), Scalar(0), weights}),
+       weights});
 }
 
 Pat AttentionPattern() {
-  return Call("nn.matmul", {Weights(Masked(Capped(Scaled(Scores(), "scores")))), Var("v")});
+  const Pat scores = Capped(Scaled(Scores(), "scores"));
+  return Call("nn.matmul", {Either({ZerosWithoutKeys(Masked(scores)), Weights(scores)}), Var("v")});
 }
 
 // ---- what must hold ----
@@ -81,6 +98,14 @@ bool SameBatchAndHeads(const RuleMatch& m) {
 bool OverKeys(const RuleMatch& m) {
   return AxisFromFront(m.attribute("axis").cast<IntAttribute>().value(), m["scores"]) ==
          *RankOf(m["scores"]) - 1;
+}
+
+/// -inf as the greatest score of a row, over the keys.
+bool GreatestOverKeys(const RuleMatch& m) {
+  if (!m.Has("lowest")) return true;
+  const std::vector<int64_t> axes = m.ints("max_axes");
+  return std::isinf(m.scalar("lowest")) && m.scalar("lowest") < 0 && axes.size() == 1 &&
+         AxisFromFront(axes[0], m["greatest"]) == *RankOf(m["greatest"]) - 1;
 }
 
 bool CapsAgree(const RuleMatch& m) {
@@ -287,6 +312,7 @@ class FuseAttentionPass : public Pass {
             .Where(SameBatchAndHeads, "queries, keys and values have the same batch and heads")
             .Where(OverKeys, "the softmax is over the keys")
             .Where(ScaleIsPositive, "the scale is positive")
+            .Where(GreatestOverKeys, "rows without a key are those whose greatest score is -inf")
             .Where(CapsAgree, "scores are divided and multiplied by the same cap")
             .Where(RoundsBack, "the softmax comes in the type of the scores")
             .Where(MasksFit, "the mask has an entry for each key")

@@ -20,6 +20,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {2, "fuse_activation", "before what is made of activations"},
            {2, "fuse_layer_norm,fuse_gelu,fuse_softmax", "what exporters spell out, by algebra"},
            {2, "fuse_attention", "after its softmax"},
+           {2, "fuse_matmul,absorb_attention", "what stands around products and attention"},
            {2, "conv_bias_fuse,fc_fuse", "additions into the layer before them"},
            {3, "combine_parallel_conv,combine_parallel_dense", "layers of one input to one layer"},
            {1, "canonicalize", "what the steps before have left"},

@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "lathe/ir/context.h"
+#include "lathe/pass/pass.h"
+#include "lathe/pass/rule.h"
+#include "src/transform/trailing_axes.h"
+
+namespace lathe {
+
+namespace {
+
+using namespace pat;  // NOLINT: the words of a rule
+
+std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
+
+Pat AttentionOf(const Pat& q, const Pat& k, const Pat& v) {
+  return Call("nn.attention",
+              {q, k, v, Maybe("mask"), Maybe("past_key"), Maybe("past_value"), Maybe("lengths")})
+      .AnyAttributes()
+      .As("attention");
+}
+
+double NumberOf(const Operation* op, const char* name) {
+  return op->attribute(name).cast<FloatAttribute>().value();
+}
+
+/// The op again with other queries, keys and values, and some attributes changed.
+Value Remade(const RuleMatch& m, Rewriter& rewriter, Value q, Value k, Value v,
+             const std::vector<NamedAttribute>& changed) {
+  std::vector<Value> operands{q, k, v};
+  for (const char* name : {"mask", "past_key", "past_value", "lengths"}) {
+    operands.push_back(m[name]);
+  }
+  while (!operands.back()) operands.pop_back();
+  std::vector<NamedAttribute> attributes = changed;
+  for (const NamedAttribute& a : m.op("attention")->attributes().entries()) {
+    const auto same = [&](const NamedAttribute& other) { return other.name == a.name; };
+    if (std::none_of(changed.begin(), changed.end(), same)) attributes.push_back(a);
+  }
+  return rewriter.Create("nn.attention", operands, attributes)->result(0);
+}
+
+// ---- scales of queries and of keys ----
+
+bool HasScale(const RuleMatch& m) {
+  return m.op("attention")->attribute("scale").isa<FloatAttribute>();
+}
+
+double Factor(const RuleMatch& m) {
+  return m.Has("divisor") ? 1 / m.scalar("divisor") : m.scalar("factor");
+}
+
+bool FactorIsPositive(const RuleMatch& m) {
+  return Factor(m) > 0 && std::isfinite(Factor(m)) && m["scaled"].type() == m["x"].type();
+}
+
+Rule ScaleRule(const std::string& name, const Pat& q, const Pat& k, const char* replaced) {
+  const bool of_queries = replaced == std::string("q");
+  return Rule(name)
+      .Match(AttentionOf(q, k, Var("v")))
+      .Where(HasScale, "the scale is written")
+      .Where(FactorIsPositive, "the factor is a positive number")
+      .Replace([of_queries](const RuleMatch& m, Rewriter& rewriter) {
+        const double scale = NumberOf(m.op("attention"), "scale") * Factor(m);
+        const NamedAttribute changed = rewriter.Named("scale", rewriter.Attr(scale));
+        if (of_queries) return Remade(m, rewriter, m["x"], m["k"], m["v"], {changed});
+        Value keys = m["x"];
+        if (m.Has("kt")) {
+          const NamedAttribute perm = rewriter.Named("perm", m.attribute("perm"));
+          keys = rewriter.Create("nn.transpose", {&keys, 1}, {&perm, 1})->result(0);
+        }
+        return Remade(m, rewriter, m["q"], keys, m["v"], {changed});
+      });
+}
+
+void AddScales(std::vector<Rule>& rules) {
+  const Pat product = Call("nn.mul", {Var("x"), Scalar("factor")}).As("scaled");
+  const Pat quotient = Call("nn.div", {Var("x"), Scalar("divisor")}).As("scaled");
+  const Pat scaled = Either({product, quotient});
+  rules.push_back(ScaleRule("scale-of-queries", scaled, Var("k"), "q"));
+  rules.push_back(ScaleRule("scale-of-keys", Var("q"),
+                            Either({scaled, Call("nn.transpose", {scaled}).Carry("perm").As("kt")}),
+                            "k"));
+}
+
+// ---- keys and values repeated for groups of queries ----
+
+/// [B, H, S, E] repeated to [B, H * G, S, E], a head after itself.
+Pat Repeated(const std::string& name) {
+  const Pat x = Var(name);
+  const Pat one_more = Either({Call("nn.unsqueeze", {x, Const(name + "_axis")}).Shared(),
+                               Call("nn.reshape", {x, Var(name + "_five")}).Shared()});
+  const Pat expanded = CallOneOf({"nn.expand", "nn.tile"}, {one_more, Var(name + "_shape")})
+                           .As(name + "_expanded")
+                           .Shared();
+  return Either({Call("nn.reshape", {expanded, Var(name + "_four")}).Shared(),
+                 CallOneOf({"nn.expand", "nn.tile"}, {x, Var(name + "_shape")}).Shared()});
+}
+
+/// The dims of the steps say that nothing but the heads is repeated.
+bool RepeatsHeads(const RuleMatch& m, const std::string& name, Value repeated) {
+  const Value x = m[name];
+  if (RankOf(x) != 4 || RankOf(repeated) != 4) return false;
+  const auto from = DimsOf(x), to = DimsOf(repeated);
+  for (const size_t i : {0, 2, 3}) {
+    if (!ProvablyEqual(from[i], to[i])) return false;
+  }
+  if (!from[1].is_constant() || !to[1].is_constant() || from[1].value() == 0) return false;
+  if (!m.Has(name + "_expanded")) return from[1].value() == 1;
+  const Value five = m[name + "_expanded"];
+  if (RankOf(five) != 5 || RankOf(five.defining_op()->operand(0)) != 5) return false;
+  const auto before = DimsOf(five.defining_op()->operand(0)), after = DimsOf(five);
+  return before[1].IsConstant(from[1].value()) && before[2].IsConstant(1) &&
+         after[1].IsConstant(from[1].value()) &&
+         after[2].IsConstant(to[1].value() / from[1].value()) && ProvablyEqual(after[3], to[2]) &&
+         ProvablyEqual(after[4], to[3]) && ProvablyEqual(before[3], to[2]) &&
+         ProvablyEqual(before[4], to[3]);
+}
+
+bool RepeatsKeysAndValues(const RuleMatch& m) {
+  const Operation* op = m.op("attention");
+  return RepeatsHeads(m, "k", op->operand(1)) && RepeatsHeads(m, "v", op->operand(2)) &&
+         DimsOf(m["k"])[1] == DimsOf(m["v"])[1];
+}
+
+Rule GroupedHeads() {
+  return Rule("grouped-heads")
+      .Match(AttentionOf(Var("q"), Repeated("k"), Repeated("v")))
+      .Where([](const RuleMatch& m) { return !m.Has("past_key"); }, "nothing is cached")
+      .Where(RepeatsKeysAndValues, "keys and values are repeated along the heads, each in a row")
+      .Replace([](const RuleMatch& m, Rewriter& rewriter) {
+        return Remade(m, rewriter, m["q"], m["k"], m["v"], {});
+      });
+}
+
+// ---- heads in the last dim ----
+
+/// [B, L, H * E] split to [B, H, L, E]; `name` may be of another rank.
+Pat Split(const std::string& name) {
+  return Call(
+             "nn.transpose",
+             {Call("nn.reshape", {Var(name), Const(name + "_shape")}).As(name + "_split").Shared()})
+      .With("perm", std::vector<int64_t>{0, 2, 1, 3})
+      .Shared();
+}
+
+bool SplitsHeads(const RuleMatch& m) {
+  for (const std::string name : {"q", "k", "v"}) {
+    const Value split = m[name + "_split"];
+    if (RankOf(split) != 4 || !DimsOf(split)[2].is_constant() || !DimsOf(split)[3].is_constant() ||
+        m.ints(name + "_shape").size() != 4 || DimsOf(split)[2].value() < 1) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The input as [B, L, H * E].
+Value Merged(const RuleMatch& m, Rewriter& rewriter, const std::string& name) {
+  const Value x = m[name];
+  const auto split = DimsOf(m[name + "_split"]);
+  const Dim last = split[2] * split[3];
+  if (RankOf(x) == 3 && ProvablyEqual(DimsOf(x)[0], split[0]) &&
+      ProvablyEqual(DimsOf(x)[1], split[1]) && ProvablyEqual(DimsOf(x)[2], last)) {
+    return x;
+  }
+  std::vector<int64_t> shape = m.ints(name + "_shape");
+  shape = {shape[0], shape[1], last.value()};
+  const Value operands[] = {x, rewriter.Constant(Tensor::Of<int64_t>({3}, shape))};
+  return rewriter.Create("nn.reshape", operands)->result(0);
+}
+
+/// The result's shape has nothing that would be copied from a dim that is no longer there.
+bool ResultShapeIsPlain(const RuleMatch& m) {
+  const std::vector<int64_t> shape = m.ints("shape");
+  return std::none_of(shape.begin() + std::min<std::ptrdiff_t>(2, std::ssize(shape)), shape.end(),
+                      [](int64_t extent) { return extent == 0; });
+}
+
+Value MakeMerged(const RuleMatch& m, Rewriter& rewriter) {
+  const auto heads = [&](const char* name) {
+    return rewriter.Attr(DimsOf(m[std::string(name) + "_split"])[2].value());
+  };
+  const std::vector<NamedAttribute> changed{rewriter.Named("q_num_heads", heads("q")),
+                                            rewriter.Named("kv_num_heads", heads("k"))};
+  const Value q = Merged(m, rewriter, "q"), k = Merged(m, rewriter, "k"),
+              v = Merged(m, rewriter, "v");
+  const Value y = Remade(m, rewriter, q, k, v, changed);
+  const Value result = m.root()->result(0);
+  if (RankOf(result) == 3 &&
+      std::equal(DimsOf(result).begin(), DimsOf(result).end(), DimsOf(y).begin(), ProvablyEqual)) {
+    return y;
+  }
+  const Value operands[] = {y, m["shape"]};
+  return rewriter.Create("nn.reshape", operands)->result(0);
+}
+
+Rule HeadsInLastDim() {
+  const Pat attention = AttentionOf(Split("q"), Split("k"), Split("v"));
+  const Pat together =
+      Call("nn.transpose", {attention}).With("perm", std::vector<int64_t>{0, 2, 1, 3});
+  return Rule("heads-in-last-dim")
+      .Match(Call("nn.reshape", {together, Const("shape")}))
+      .Where([](const RuleMatch& m) { return !m.Has("past_key"); }, "nothing is cached")
+      .Where(SplitsHeads, "the heads are split from a last dim")
+      .Where(ResultShapeIsPlain, "the result's shape copies no extent of a head")
+      .Replace(Rule::Maker(MakeMerged));
+}
+
+}  // namespace
+
+class AbsorbAttentionPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    std::vector<Rule> rules;
+    AddScales(rules);
+    rules.push_back(GroupedHeads());
+    rules.push_back(HeadsInLastDim());
+    ApplyRules(graph.program(), this, std::move(rules));
+  }
+};
+
+REGISTER_PASS(absorb_attention, AbsorbAttentionPass)
+    .Doc("takes into an attention op what stands around it: scales, repeated and split heads")
+    .Details(
+        "Factors of queries and keys go into the scale; keys and values that are repeated for "
+        "groups of queries are read as they are; heads that are split from a last dim and brought "
+        "together again stay there, without the transposes.");
+
+}  // namespace lathe
