@@ -29,6 +29,11 @@ METHODS = {
     "RegionArguments": ("bool", "Operation* op, RegionRound round", "op, round"),
     "Learned": ("void", "LearnedContext& c", "c"),
 }
+# Where traits and interfaces are declared that few families have.
+HEADERS = {
+    "KeepsBytes": "storage_traits.h",
+    "Learned": "learned_interface.h",
+}
 
 
 def element(name):
@@ -171,10 +176,11 @@ def banner(family):
 
 
 def header(family):
-    includes = ["learned_interface.h"] * any("Learned" in op.interfaces for op in family.ops)
-    includes += ["op_kind.h"] * any(op.kind == "varies" for op in family.ops)
+    used = {name for op in family.ops for name in op.traits + op.interfaces}
+    includes = {HEADERS[name] for name in used & set(HEADERS)}
+    includes.update(["op_kind.h"] * any(op.kind == "varies" for op in family.ops))
     lines = [banner(family), "#pragma once", "",
-             *(f'#include "lathe/dialect/{name}"' for name in [*includes, "op_support.h"]), "",
+             *(f'#include "lathe/dialect/{name}"' for name in [*sorted(includes), "op_support.h"]), "",
              f"namespace lathe::{family.dialect} {{", ""]
     for op in family.ops:
         if op.attributes and not op.twin_of:
