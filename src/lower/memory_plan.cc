@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 
+#include "lathe/dialect/builtin/builtin_ops.h"
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/op_kind.h"
 #include "lathe/dialect/storage_traits.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
@@ -23,7 +26,7 @@ bool IsMutable(Value value) { return value && value.type().isa<TensorType>(); }
 }  // namespace
 
 bool ElementwiseInPlace(const Operation* op, size_t operand) {
-  if (!op->HasTrait<Elementwise>() || !op->HasTrait<HasValueSemantics>()) return false;
+  if (KindOf(op) > OpKind::kBroadcast || NeedsWhole(op, operand)) return false;
   if (op->num_results() != 1) return false;
   const auto from = TensorOf(op->operand(operand));
   const auto to = TensorOf(op->result(0));
@@ -41,7 +44,7 @@ class MemoryPlanner {
   void Run() {
     CheckSymbols();
     NumberSteps();
-    for (OpWalker w(program_.block()); Operation* op = w.Next();) Visit(op);
+    for (Operation* op : steps_) Visit(op);
     Pack();
   }
 
@@ -86,23 +89,21 @@ class MemoryPlanner {
 
   void NumberSteps() {
     for (OpWalker w(program_.block()); Operation* op = w.Next();) {
-      const auto step = static_cast<uint32_t>(step_of_.size());
+      const auto step = static_cast<uint32_t>(steps_.size());
+      steps_.push_back(op);
       step_of_[op] = step;
       last_inside_[op] = step;
-      if (op->name() == "builtin.set_parameter") {
-        written_.push_back(op->attribute("name"));
-      }
+      if (op->isa<builtin::GroupOp>()) w.SkipRegions();  // one kernel
+      if (op->isa<builtin::SetParameterOp>()) written_.insert(op->attribute("name").storage());
     }
-    // In post-order an op's inner ones are done before it.
-    WalkPostOrder(program_.module(), [this](Operation* op) {
-      Operation* parent = op->parent_op();
-      if (parent == nullptr || parent == program_.module() || op == program_.module()) return;
-      uint32_t& last = last_inside_.at(parent);
-      last = std::max(last, last_inside_.at(op));
-    });
+    for (size_t i = steps_.size(); i-- > 0;) {  // what is inside comes after
+      const auto parent = last_inside_.find(steps_[i]->parent_op());
+      if (parent == last_inside_.end()) continue;
+      parent->second = std::max(parent->second, last_inside_.at(steps_[i]));
+    }
   }
 
-  uint32_t end_of_program() const { return static_cast<uint32_t>(step_of_.size()); }
+  uint32_t end_of_program() const { return static_cast<uint32_t>(steps_.size()); }
 
   /// The last step at which `value` itself must hold.
   uint32_t LastUse(Value value, uint32_t made) const {
@@ -118,8 +119,7 @@ class MemoryPlanner {
 
   // ---- storages ----
 
-  void Visit(Operation* op) {
-    const uint32_t step = step_of_.at(op);
+  void VisitArguments(Operation* op, uint32_t step) {
     for (Region& region : op->regions()) {
       for (Block& block : region) {
         for (size_t i = 0; i < block.num_arguments(); ++i) {
@@ -127,6 +127,11 @@ class MemoryPlanner {
         }
       }
     }
+  }
+
+  void Visit(Operation* op) {
+    const uint32_t step = step_of_.at(op);
+    if (!op->isa<builtin::GroupOp>()) VisitArguments(op, step);
     const bool outside = IsOutside(op);
     for (size_t i = 0; i < op->num_results(); ++i) {
       const Value result = op->result(i);
@@ -144,8 +149,8 @@ class MemoryPlanner {
   /// Feeds, constants, and parameters that nothing sets: somebody else holds them.
   bool IsOutside(const Operation* op) const {
     if (op->isa<nn::FeedOp>() || op->HasTrait<ConstantLike>()) return true;
-    if (op->name() != "builtin.get_parameter") return false;
-    return std::find(written_.begin(), written_.end(), op->attribute("name")) == written_.end();
+    return op->isa<builtin::GetParameterOp>() &&
+           written_.count(op->attribute("name").storage()) == 0;
   }
 
   void Own(Value value, uint32_t begin, uint32_t end, bool in_arena) {
@@ -254,10 +259,11 @@ class MemoryPlanner {
   const Program& program_;
   const MemoryPlanOptions& options_;
   MemoryPlan& plan_;
+  std::vector<Operation*> steps_;
   // Looked up, never iterated.
   std::unordered_map<const Operation*, uint32_t> step_of_;
   std::unordered_map<const Operation*, uint32_t> last_inside_;
-  std::vector<Attribute> written_;  // names of parameters that the program sets
+  std::unordered_set<const void*> written_;  // names of parameters that the program sets
 };
 
 MemoryPlan::MemoryPlan(const Program& program, const MemoryPlanOptions& options) {

@@ -20,9 +20,9 @@ class MemoryPlanTest : public testing::ProgramTest {
   Value Named(const Program& program, std::string_view name, size_t i = 0) {
     for (OpWalker w(program.block()); Operation* op = w.Next();) {
       const auto fed = op->attribute("name").dyn_cast<StrAttribute>();
-      const bool found = op->location().is_name() ? op->location().name() == name
-                                                  : fed && op->num_results() > 0 &&
-                                                        fed.value() == name;
+      const bool found = op->location().is_name()
+                             ? op->location().name() == name
+                             : fed && op->num_results() > 0 && fed.value() == name;
       if (found) return op->result(i);
     }
     ADD_FAILURE() << "no value " << name;
@@ -178,8 +178,7 @@ class InPlace : public MemoryPlanTest, public ::testing::WithParamInterface<InPl
 TEST_P(InPlace, OnlyWhereTheOperandDies) {
   const Program p = Parse(GetParam().body);
   const MemoryPlan plan(p);
-  EXPECT_EQ(plan.storage_of(Named(p, "x")) == plan.storage_of(Named(p, "y")),
-            GetParam().in_place);
+  EXPECT_EQ(plan.storage_of(Named(p, "x")) == plan.storage_of(Named(p, "y")), GetParam().in_place);
   ExpectSound(plan);
 }
 
@@ -275,21 +274,21 @@ const InPlaceCase kInPlaceCases[] = {
     nn.fetch(%y) {name = "o"} : (v_tensor<[4], f32>) -> ())",
      false},
     {"read_again_by_the_loop", R"(
-    %n = builtin.constant() {value = tensor<[], i64> 3} : () -> v_tensor<[], i64>
+    %n = builtin.constant() {value = tensor<[], i64> [3]} : () -> v_tensor<[], i64>
     %f = nn.feed() {name = "f"} : () -> v_tensor<[4], f32>
     %x = nn.exp(%f) : (v_tensor<[4], f32>) -> v_tensor<[4], f32> loc("x")
-    %c = builtin.constant() {value = tensor<[], bool> true} : () -> v_tensor<[], bool>
-    %l = cf.while(%n, %c, %f) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[4], f32>) -> v_tensor<[4], f32> {
+    %c = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %l = cf.while(%n, %c, %f) ({
       ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %a: v_tensor<[4], f32>):
       %y = nn.relu(%x) : (v_tensor<[4], f32>) -> v_tensor<[4], f32> loc("y")
       %s = nn.add(%y, %a) : (v_tensor<[4], f32>, v_tensor<[4], f32>) -> v_tensor<[4], f32>
       cf.yield(%go, %s) : (v_tensor<[], bool>, v_tensor<[4], f32>) -> ()
-    }
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[4], f32>) -> v_tensor<[4], f32>
     nn.fetch(%l) {name = "o"} : (v_tensor<[4], f32>) -> ())",
      false},
 };
 INSTANTIATE_TEST_SUITE_P(Cases, InPlace, ::testing::ValuesIn(kInPlaceCases),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& c) { return std::string(c.param.name); });
 
 TEST_F(MemoryPlanTest, InPlaceOpsAndViewsShareWhatTheyWrite) {
   const Program p = Parse(R"(
