@@ -1,107 +1,181 @@
 #include "lathe/dialect/gradient.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/ir/block.h"
+#include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
+#include "src/dialect/backward.h"
 #include "src/dialect/nn/grad_util.h"
 
 namespace lathe {
 namespace {
 
 void CheckFloat(Value v) {
-  const auto type = v.type().dyn_cast<AnyTensorType>();
-  if (type && IsFloat(type.element())) return;
+  if (IsDifferentiable(v)) return;
   throw Error(ErrorCode::kType, "gradient/type",
               StrCat("a gradient belongs to tensors of floats, not ", v.type().ToString()));
 }
 
-class Backward {
- public:
-  Backward(Builder& b, std::span<const Value> xs, std::span<const Value> held) : b_(b) {
-    stops_.insert(xs.begin(), xs.end());
-    depends_ = stops_;
-    stops_.insert(held.begin(), held.end());
-  }
+bool IsStopped(Value value) {
+  if (value.is_block_argument()) return false;
+  const auto stop = value.property("stop_gradient").dyn_cast<BoolAttribute>();
+  return stop && stop.value();
+}
 
-  void Run(Value y) {
-    grads_[y] = nn::FilledLike(b_, y, 1);
-    Operation* last = stops_.contains(y) ? nullptr : y.defining_op();
-    if (last == nullptr || last->block() != b_.block()) return;
-    for (Operation& op : *last->block()) {
-      MarkDependent(op);
-      if (&op == last) break;
-    }
-    // What the rules add comes behind `last`.
-    for (Operation* op = last; op != nullptr; op = op->prev()) Visit(op);
-  }
-
-  Value Of(Value x) {
-    const auto found = grads_.find(x);
-    return found == grads_.end() ? nn::FilledLike(b_, x, 0) : found->second;
-  }
-
- private:
-  void MarkDependent(Operation& op) {
-    const auto reads = [this](const detail::OpOperandImpl& operand) {
-      return operand.value != nullptr && depends_.contains(Value(operand.value));
-    };
-    if (!std::any_of(op.operands().begin(), op.operands().end(), reads)) return;
-    for (size_t i = 0; i < op.num_results(); ++i) {
-      if (!stops_.contains(op.result(i))) depends_.insert(op.result(i));
-    }
-  }
-
-  void Visit(Operation* op) {
-    std::vector<Value> results(op->num_results());
-    bool wanted = false;
-    for (size_t i = 0; i < results.size(); ++i) {
-      const Value result = op->result(i);
-      const auto found = grads_.find(result);
-      if (found == grads_.end() || stops_.contains(result) || !depends_.contains(result)) continue;
-      results[i] = found->second;
-      wanted = true;
-    }
-    if (!wanted) return;
-    const auto rule = op->dyn_cast<GradInterface>();
-    if (!rule) {
-      throw Error(ErrorCode::kUnsupported, "gradient/unsupported",
-                  StrCat(op->name(), " has no gradient"))
-          .At(op->location().ToString(*op->context()));
-    }
-    const std::vector<Value> operands = rule.Grad(results, b_);
-    for (size_t i = 0; i < operands.size(); ++i) {
-      if (operands[i] && depends_.contains(op->operand(i))) Add(op->operand(i), operands[i]);
-    }
-  }
-
-  void Add(Value to, Value grad) {
-    Value& sum = grads_[to];
-    sum = sum ? nn::AddOp::Create(b_, sum, grad).c() : grad;
-  }
-
-  Builder& b_;
-  // Looked up, never iterated.
-  std::unordered_set<Value> stops_, depends_;
-  std::unordered_map<Value, Value> grads_;
-};
+/// No gradient can flow through a tensor of integers; through anything else one might.
+bool MayCarry(Value value) { return !value.type().isa<AnyTensorType>() || IsDifferentiable(value); }
 
 }  // namespace
 
-std::vector<Value> BuildGradients(Builder& b, Value y, std::span<const Value> xs,
-                                  std::span<const Value> held) {
-  CheckFloat(y);
+bool IsDifferentiable(Value value) {
+  const auto type = value ? value.type().dyn_cast<AnyTensorType>() : AnyTensorType();
+  return type && IsFloat(type.element());
+}
+
+std::vector<Value> CapturedValues(Operation* op) {
+  std::unordered_set<const Block*> inside;
+  std::unordered_set<Value> seen;
+  std::vector<Value> captured;
+  for (OpWalker w(op); Operation* inner = w.Next();) {
+    for (Region& region : inner->regions()) {
+      for (Block& block : region) inside.insert(&block);
+    }
+    for (size_t i = 0; inner != op && i < inner->num_operands(); ++i) {
+      const Value value = inner->operand(i);
+      if (!value || inside.contains(value.parent_block())) continue;
+      if (seen.insert(value).second) captured.push_back(value);
+    }
+  }
+  return captured;
+}
+
+// ---- one block ----
+
+Backward::Backward(Builder& b, std::span<const Value> xs, std::span<const Value> held,
+                   std::vector<Operation*>& replaced, int depth)
+    : b_(b), replaced_(replaced), depth_(depth) {
+  stops_.insert(xs.begin(), xs.end());
+  depends_ = stops_;
+  stops_.insert(held.begin(), held.end());
+}
+
+void Backward::Add(Value to, Value grad) {
+  Value& sum = grads_[to];
+  sum = sum ? nn::AddOp::Create(b_, sum, grad).c() : grad;
+}
+
+Value Backward::Of(Value x) {
+  const auto found = grads_.find(x);
+  return found == grads_.end() ? nn::FilledLike(b_, x, 0) : found->second;
+}
+
+bool Backward::Reads(Operation& op) const {
+  for (size_t i = 0; i < op.num_operands(); ++i) {
+    if (Depends(op.operand(i))) return true;
+  }
+  if (op.num_regions() == 0) return false;
+  const std::vector<Value> captured = CapturedValues(&op);
+  return std::any_of(captured.begin(), captured.end(), [&](Value v) { return Depends(v); });
+}
+
+void Backward::MarkDependent(Operation& op) {
+  if (!Reads(op)) return;
+  for (size_t i = 0; i < op.num_results(); ++i) {
+    const Value result = op.result(i);
+    if (!stops_.contains(result) && MayCarry(result) && !IsStopped(result)) {
+      depends_.insert(result);
+    }
+  }
+}
+
+void Backward::Run(Block* block, Operation* last) {
+  for (Operation& op : *block) {
+    MarkDependent(op);
+    if (&op == last) break;
+  }
+  Operation* op = last;  // a loop that is replaced goes before its old self
+  while (op != nullptr) {
+    Operation* before = op->prev();
+    Visit(op);
+    op = before;
+  }
+}
+
+void Backward::Visit(Operation* op) {
+  std::vector<Value> results(op->num_results());
+  bool wanted = false;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Value result = op->result(i);
+    const auto found = grads_.find(result);
+    if (found == grads_.end() || stops_.contains(result) || !Depends(result)) continue;
+    results[i] = found->second;
+    wanted = true;
+  }
+  if (!wanted) return;
+  if (op->isa<cf::IfOp>()) return VisitIf(op, results);
+  if (op->isa<cf::WhileOp>()) return VisitWhile(op, results);
+  const auto rule = op->dyn_cast<GradInterface>();
+  if (!rule) {
+    throw Error(ErrorCode::kUnsupported, "gradient/unsupported",
+                StrCat(op->name(), " has no gradient"))
+        .At(op->location().ToString(*op->context()));
+  }
+  const std::vector<Value> operands = rule.Grad(results, b_);
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] && Depends(op->operand(i))) Add(op->operand(i), operands[i]);
+  }
+}
+
+// ---- whole programs ----
+
+std::vector<Value> BuildGradients(Builder& b, std::span<const Value> ys, std::span<const Value> xs,
+                                  std::span<const Value> held, std::vector<Operation*>& replaced) {
+  for (const Value y : ys) CheckFloat(y);
   for (const Value x : xs) CheckFloat(x);
-  Backward backward(b, xs, held);
-  backward.Run(y);
+  Backward backward(b, xs, held, replaced);
+  const std::unordered_set<Value> stops(xs.begin(), xs.end()), kept(held.begin(), held.end());
+  Operation* last = nullptr;
+  for (const Value y : ys) {
+    backward.Add(y, nn::FilledLike(b, y, 1));
+    Operation* maker = stops.contains(y) || kept.contains(y) ? nullptr : y.defining_op();
+    if (maker == nullptr || maker->block() != b.block()) continue;
+    if (last == nullptr || last->IsBefore(maker)) last = maker;
+  }
+  if (last != nullptr) backward.Run(b.block(), last);
   std::vector<Value> gradients;
   for (const Value x : xs) gradients.push_back(backward.Of(x));
   return gradients;
+}
+
+std::vector<Value> BuildGradients(Builder& b, Value y, std::span<const Value> xs,
+                                  std::span<const Value> held) {
+  std::vector<Operation*> replaced;
+  return BuildGradients(b, std::span<const Value>(&y, 1), xs, held, replaced);
+}
+
+bool DependsOn(Value y, Value x) {
+  if (y == x) return true;
+  std::unordered_set<Value> seen{y};
+  std::vector<Value> open{y};
+  while (!open.empty()) {
+    Operation* maker = open.back().defining_op();
+    open.pop_back();
+    if (maker == nullptr) continue;
+    std::vector<Value> read = CapturedValues(maker);
+    for (size_t i = 0; i < maker->num_operands(); ++i) {
+      if (maker->operand(i)) read.push_back(maker->operand(i));
+    }
+    for (const Value v : read) {
+      if (v == x) return true;
+      if (seen.insert(v).second) open.push_back(v);
+    }
+  }
+  return false;
 }
 
 }  // namespace lathe

@@ -37,6 +37,7 @@ bool Fits(const RtValue& value, Type type) {
     return value.is_list() && AllFit(value.list(), list.elements()[0]);
   }
   if (type.isa<DictType>()) return value.is_dict();
+  if (type.isa<StackType>()) return value.is_list();
   return true;
 }
 

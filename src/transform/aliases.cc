@@ -46,7 +46,9 @@ bool Aliases::IsKnown(const Operation* op) const {
   if (op->HasTrait<HasValueSemantics>() || op->HasTrait<ConstantLike>()) return true;
   if (WritesFirst(op) || ViewsFirst(op)) return true;
   // Ops of the system whose regions take and give copies, or that only hand a value on.
-  if (op->num_regions() > 0) return op->HasInterface<EvalInterface>();
+  if (op->num_regions() > 0) {
+    return op->HasInterface<EvalInterface>() || op->isa<builtin::FuncOp>();
+  }
   if (op->isa<nn::FetchOp>() || op->isa<builtin::SetParameterOp>()) return true;
   return !HasMutableOperand(op) || (op->HasTrait<ReadOnly>() && !HasMutableResult(op));
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -13,11 +14,24 @@ namespace lathe {
 /// made; other values are constants. A gradient has the type of its x, and is zero where y does not
 /// depend on x.
 ///
+/// A value whose property `stop_gradient` is true lets no gradient through to what it was computed
+/// from. Regions are differentiated too: the gradient of a `cf.if` is a `cf.if` that computes its
+/// region again and then backwards; a `cf.while` becomes one that pushes what each iteration starts
+/// from on a stack, and its gradient a loop that pops them.
+///
 /// `y` and `xs` belong to the block of the insertion point or to blocks around it; only operations
 /// of that block are differentiated. Throws gradient/unsupported for an operation without a rule,
 /// gradient/unknown-shape where a rule needs to know more of a shape, gradient/type unless all are
 /// tensors of floats.
 std::vector<Value> BuildGradients(Builder& b, Value y, std::span<const Value> xs,
                                   std::span<const Value> held = {});
+
+/// The same of the sum of several ys. Loops that were replaced by such as push are left without
+/// uses; they are added to `replaced`, for the caller to erase.
+std::vector<Value> BuildGradients(Builder& b, std::span<const Value> ys, std::span<const Value> xs,
+                                  std::span<const Value> held, std::vector<Operation*>& replaced);
+
+/// `y` is computed from `x`, be it through values that stop the gradient.
+bool DependsOn(Value y, Value x);
 
 }  // namespace lathe

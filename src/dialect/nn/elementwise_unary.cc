@@ -175,6 +175,8 @@ void IdentityOp::InferShape(InferShapeContext& c) {
   ForwardContents(c);
 }
 void IdentityOp::Eval(EvalContext& c) { c.SetOutputValue(kY, c.input_value(kX)); }
+void BlockGradientOp::Eval(EvalContext& c) { c.SetOutputValue(kY, c.input_value(kX)); }
+
 void IdentityOp::Fold(FoldContext& c) { c.Replace(kY, c.op()->operand(kX)); }
 
 void DropoutOp::InferShape(InferShapeContext& c) {

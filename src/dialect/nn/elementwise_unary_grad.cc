@@ -8,6 +8,10 @@ std::vector<Value> IdentityOp::Grad(Operation*, std::span<const Value> g, Builde
   return {g[0]};
 }
 
+std::vector<Value> BlockGradientOp::Grad(Operation*, std::span<const Value>, Builder&) {
+  return {Value()};
+}
+
 std::vector<Value> NegOp::Grad(Operation*, std::span<const Value> g, Builder& b) {
   return {NegOp::Create(b, g[0]).y()};
 }

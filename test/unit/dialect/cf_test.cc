@@ -119,6 +119,62 @@ TEST_F(ControlFlow, RegionsTooDeep) {
   EXPECT_EQ(ErrorOf([&] { Run(body, inputs, {.max_depth = 49}); }).id(), "limit/depth");
 }
 
+// Pushes 1 and 2, then pops as often as `pops` says; gives what was popped last.
+std::string Stack(int pops) {
+  std::string text = R"(
+  %s0 = cf.stack() {type = stack<v_tensor<[1], i64>, v_tensor<[], bool>>} : () -> stack<v_tensor<[1], i64>, v_tensor<[], bool>>
+  %yes = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+  %v1 = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+  %v2 = builtin.constant() {value = tensor<[1], i64> [2]} : () -> v_tensor<[1], i64>
+  %s1 = cf.push(%s0, %v1, %yes) : (stack<v_tensor<[1], i64>, v_tensor<[], bool>>, v_tensor<[1], i64>, v_tensor<[], bool>) -> stack<v_tensor<[1], i64>, v_tensor<[], bool>>
+  %s2 = cf.push(%s1, %v2, %yes) : (stack<v_tensor<[1], i64>, v_tensor<[], bool>>, v_tensor<[1], i64>, v_tensor<[], bool>) -> stack<v_tensor<[1], i64>, v_tensor<[], bool>>
+)";
+  for (int i = 0; i < pops; ++i) {
+    text += StrCat("%s", 3 + i, ", %n", i, ", %b", i, " = cf.pop(%s", 2 + i,
+                   ") : (stack<v_tensor<[1], i64>, v_tensor<[], bool>>) -> (stack<v_tensor<[1], "
+                   "i64>, v_tensor<[], bool>>, v_tensor<[1], i64>, v_tensor<[], bool>)\n");
+  }
+  return StrCat(text, "%h = cf.has_entries(%s", 2 + pops,
+                ") : (stack<v_tensor<[1], i64>, v_tensor<[], bool>>) -> v_tensor<[], bool>\n",
+                "nn.fetch(%h) {name = \"more\"} : (v_tensor<[], bool>) -> ()\n",
+                pops == 0 ? ""
+                          : StrCat("nn.fetch(%n", pops - 1,
+                                   ") {name = \"n\"} : ", "(v_tensor<[1], i64>) -> ()\n"));
+}
+
+TEST_F(ControlFlow, StacksGiveBackInReverse) {
+  EXPECT_EQ(ValuesOf<bool>(Run(Stack(0))[0].second), std::vector<bool>{true});
+  const NamedValues one = Run(Stack(1)), two = Run(Stack(2));
+  EXPECT_EQ(ValuesOf<bool>(one[0].second), std::vector<bool>{true});
+  EXPECT_EQ(ValuesOf<int64_t>(one[1].second), std::vector<int64_t>{2});
+  EXPECT_EQ(ValuesOf<bool>(two[0].second), std::vector<bool>{false});
+  EXPECT_EQ(ValuesOf<int64_t>(two[1].second), std::vector<int64_t>{1});
+  EXPECT_EQ(ErrorOf([&] { Run(Stack(3)); }).id(), "run/stack");
+}
+
+TEST_F(ControlFlow, StacksAreVerified) {
+  const auto broken = [&](const std::string& from, const std::string& to) {
+    std::string text = Stack(1);
+    text.replace(text.find(from), from.size(), to);
+    return ErrorOf([&] { Run(text); });
+  };
+  const Error empty = broken("cf.pop(%s2)", "cf.pop(%s0)");
+  EXPECT_EQ(empty.id(), "verify/stack");
+  EXPECT_NE(empty.message().find("nothing was pushed"), std::string::npos) << empty.message();
+  EXPECT_EQ(broken("(%s1, %v2, %yes) : (stack<v_tensor<[1], i64>, v_tensor<[], bool>>, "
+                   "v_tensor<[1], i64>, v_tensor<[], bool>)",
+                   "(%s1, %v2) : (stack<v_tensor<[1], i64>, v_tensor<[], bool>>, "
+                   "v_tensor<[1], i64>)")
+                .id(),
+            "verify/stack");
+  EXPECT_EQ(broken("(%s1, %v2, %yes) : (stack<v_tensor<[1], i64>, v_tensor<[], bool>>, "
+                   "v_tensor<[1], i64>, v_tensor<[], bool>)",
+                   "(%s1, %v2, %v2) : (stack<v_tensor<[1], i64>, v_tensor<[], bool>>, "
+                   "v_tensor<[1], i64>, v_tensor<[1], i64>)")
+                .id(),
+            "verify/yield-type");
+}
+
 // Sums of a [3, 2] matrix along an axis, forwards or backwards.
 std::string Scan(int axis, int direction, int out_axis, int out_direction) {
   return StrCat(R"(

@@ -1,0 +1,264 @@
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/gradient.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/io.h"
+#include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
+#include "lathe/pass/pass.h"
+#include "lathe/pass/rewriter.h"
+#include "lathe/support/error.h"
+
+namespace lathe {
+
+namespace {
+
+constexpr const char* kSuffix = "@GRAD";
+
+bool IsFloatTensor(Value value) {
+  const auto type = value.type().dyn_cast<AnyTensorType>();
+  return type && IsFloat(type.element());
+}
+
+bool IsStopped(Value value) {
+  const auto stop = value.property("stop_gradient").dyn_cast<BoolAttribute>();
+  return stop && stop.value();
+}
+
+/// One variable: all that reads it, as if it were one value.
+struct Independent {
+  std::string name;
+  std::vector<Value> reads;
+};
+
+class AppendBackwardPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    Program& program = graph.program();
+    CheckValueSemantics(program);
+    const std::vector<Value> losses = Losses(program);
+    const std::vector<Independent> variables = Variables(program, losses);
+    if (variables.empty()) return;
+    std::vector<Value> xs;
+    for (const Independent& v : variables) xs.insert(xs.end(), v.reads.begin(), v.reads.end());
+    Rewriter rewriter(program, this);
+    rewriter.SetInsertionPointToEnd(program.block());
+    std::vector<Operation*> replaced;
+    const std::vector<Value> gradients = BuildGradients(rewriter, losses, xs, {}, replaced);
+    size_t next = 0;
+    for (const Independent& v : variables) {
+      Value sum;
+      for (size_t i = 0; i < v.reads.size(); ++i) {
+        const Value part = gradients[next++];
+        sum = sum ? nn::AddOp::Create(rewriter, sum, part).c() : part;
+      }
+      Give(rewriter, v, sum);
+    }
+    for (Operation* op : replaced) {
+      if (op->use_empty()) rewriter.Erase(op);
+    }
+    Count("gradients", static_cast<int64_t>(variables.size()));
+    MarkChanged();
+  }
+
+ private:
+  [[noreturn]] static void Fail(const char* id, std::string message, std::string hint) {
+    throw Error(ErrorCode::kInvalidArgument, id, std::move(message)).Hint(std::move(hint));
+  }
+
+  static void CheckValueSemantics(const Program& program) {
+    for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+      if (!op->HasTrait<Inplace>()) continue;
+      throw Error(ErrorCode::kUnsupported, "gradient/in-place",
+                  StrCat(op->name(), " writes a tensor: its old contents have gradients too"))
+          .At(op->location().ToString(*op->context()))
+          .Hint("run maximize_value_semantics first");
+    }
+  }
+
+  // ---- losses ----
+
+  std::vector<Value> Losses(const Program& program) const {
+    const std::vector<std::string> names = option_list("loss");
+    const std::vector<Operation*> fetches = program.fetches();
+    std::vector<std::string> known;
+    for (Operation* fetch : fetches) known.emplace_back(nn::FetchOp(fetch).name());
+    if (names.empty() && fetches.size() == 1) return {fetches[0]->operand(0)};
+    if (names.empty()) {
+      Fail("gradient/loss", StrCat("the program has ", fetches.size(), " outputs"),
+           "say which is the loss: append_backward{loss=[name]}");
+    }
+    std::vector<Value> losses;
+    for (const std::string& name : names) {
+      const auto at = std::find(known.begin(), known.end(), name);
+      if (at == known.end()) {
+        Fail("gradient/loss", StrCat("the program has no output '", name, "'"),
+             DidYouMean(name, known));
+      }
+      losses.push_back(fetches[static_cast<size_t>(at - known.begin())]->operand(0));
+    }
+    return losses;
+  }
+
+  // ---- variables ----
+
+  std::vector<Independent> Variables(Program& program, const std::vector<Value>& losses) {
+    const std::vector<Independent> all = AllVariables(program);
+    std::vector<std::string> known;
+    for (const Independent& v : all) known.push_back(v.name);
+    const std::vector<std::string> names = option_list("parameters");
+    if (names.empty()) return Trainable(all, losses);
+    std::vector<Independent> wanted;
+    for (const std::string& name : names) {
+      const auto at = std::find(known.begin(), known.end(), name);
+      if (at == known.end()) {
+        Fail("gradient/variable", StrCat("the program reads no parameter or input '", name, "'"),
+             DidYouMean(name, known));
+      }
+      wanted.push_back(all[static_cast<size_t>(at - known.begin())]);
+      CheckReached(wanted.back(), losses);
+    }
+    return wanted;
+  }
+
+  /// Parameters and inputs in program order. Those read within a region are read outside of it.
+  static std::vector<Independent> AllVariables(Program& program) {
+    std::vector<Independent> variables;
+    std::set<std::string, std::less<>> set;
+    for (OpWalker w(program.block()); Operation* op = w.Next();) {
+      const auto feed = op->dyn_cast<nn::FeedOp>();
+      const auto get = op->dyn_cast<builtin::GetParameterOp>();
+      if (op->isa<builtin::SetParameterOp>()) {
+        set.emplace(op->cast<builtin::SetParameterOp>().name());
+      }
+      if (!feed && !get) continue;
+      const std::string_view name = feed ? feed.name() : get.name();
+      // What is read after it was set is another value.
+      if (op->block() != program.block() || set.count(name) != 0) continue;
+      const auto at = std::find_if(variables.begin(), variables.end(),
+                                   [&](const Independent& v) { return v.name == name; });
+      if (at != variables.end()) {
+        at->reads.push_back(op->result(0));
+      } else {
+        variables.push_back({std::string(name), {op->result(0)}});
+      }
+    }
+    return variables;
+  }
+
+  /// Parameters that a loss depends on and whose gradient is not stopped.
+  std::vector<Independent> Trainable(const std::vector<Independent>& all,
+                                     const std::vector<Value>& losses) {
+    std::vector<Independent> trainable;
+    for (const Independent& v : all) {
+      Operation* read = v.reads[0].defining_op();
+      if (!read->isa<builtin::GetParameterOp>() || !IsFloatTensor(v.reads[0])) continue;
+      if (IsStopped(v.reads[0])) {
+        Missed(read, "no gradient: it is stopped");
+      } else if (!Reached(v, losses)) {
+        Missed(read, "no gradient: no loss depends on it");
+      } else {
+        trainable.push_back(v);
+      }
+    }
+    return trainable;
+  }
+
+  static bool Reached(const Independent& v, const std::vector<Value>& losses) {
+    return std::any_of(losses.begin(), losses.end(), [&](Value loss) {
+      return std::any_of(v.reads.begin(), v.reads.end(),
+                         [&](Value read) { return DependsOn(loss, read); });
+    });
+  }
+
+  static void CheckReached(const Independent& v, const std::vector<Value>& losses) {
+    if (Reached(v, losses)) return;
+    Fail("gradient/unreachable", StrCat("the loss does not depend on '", v.name, "'"),
+         "leave it out of `parameters`, or give the loss that it is part of");
+  }
+
+  // ---- results ----
+
+  void Give(Rewriter& rewriter, const Independent& v, Value gradient) {
+    const std::string name = StrCat(v.name, kSuffix);
+    const NamedAttribute attribute = rewriter.Named("name", rewriter.Attr(std::string_view(name)));
+    Program& program = rewriter.program();
+    if (option("store") == "parameter") {
+      const auto type = gradient.type().cast<AnyTensorType>();
+      if (!type.is_static()) {
+        Fail("gradient/unknown-shape", StrCat("'", name, "' has type ", type.ToString()),
+             "a parameter has constant extents; fetch the gradient instead");
+      }
+      program.parameters().Insert(
+          StrAttribute::Get(program.context(), name),
+          {.data = Tensor(type.element(), *type.shape().Constants()), .is_mutable = true});
+      rewriter.Create("builtin.set_parameter", {&gradient, 1}, {&attribute, 1});
+    } else {
+      for (Operation* fetch : program.fetches()) {
+        if (nn::FetchOp(fetch).name() == name) {
+          Fail("gradient/output", StrCat("there is an output '", name, "' already"),
+               "has append_backward run before?");
+        }
+      }
+      rewriter.Create("nn.fetch", {&gradient, 1}, {&attribute, 1});
+    }
+    Applied(v.reads[0].defining_op(), "its gradient is computed");
+  }
+};
+
+REGISTER_PASS(append_backward, AppendBackwardPass)
+    .Doc("appends the gradients of a loss with respect to parameters and inputs")
+    .Details(
+        "The loss is the sum of the elements of all that `loss` names. Each gradient is the "
+        "output, "
+        "or with `store=parameter` the parameter, `<name>@GRAD`. A value whose property "
+        "`stop_gradient` is true, and nn.block_gradient, let none through. Without `parameters`: "
+        "all that a loss depends on and that are not stopped; one that is named and that no loss "
+        "depends on is an error. `cf.if` and `cf.while` are differentiated too; programs that "
+        "write "
+        "tensors in place are refused.")
+    .Option("loss", PassOption::Kind::kStrings, "", "names of outputs; empty: the only one")
+    .Option("parameters", PassOption::Kind::kStrings, "", "names of parameters and inputs")
+    .Option("store", PassOption::Kind::kString, "fetch", "fetch or parameter");
+
+/// Marks what needs no gradient: inputs, constants, and what is computed from such alone.
+class InferStopGradientPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    int64_t marked = 0;
+    for (OpWalker w(graph.block()); Operation* op = w.Next();) {
+      if (op->num_results() == 0 || op->result(0).property("stop_gradient")) continue;
+      const bool stop = Stops(op);
+      for (size_t i = 0; i < op->num_results(); ++i) {
+        op->result(i).set_property("stop_gradient", BoolAttribute::Get(graph.context(), stop));
+      }
+      marked += static_cast<int64_t>(op->num_results());
+    }
+    Count("marked", marked);
+    if (marked > 0) MarkChanged();
+  }
+
+ private:
+  static bool Stops(Operation* op) {
+    if (op->isa<builtin::GetParameterOp>()) return !IsFloatTensor(op->result(0));
+    if (op->num_regions() > 0) return false;  // what its regions read is not looked at
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      const Value operand = op->operand(i);
+      if (operand && (operand.is_block_argument() || !IsStopped(operand))) return false;
+    }
+    return true;
+  }
+};
+
+REGISTER_PASS(infer_stop_gradient, InferStopGradientPass)
+    .Doc("marks each result whether it needs a gradient: property stop_gradient")
+    .Details(
+        "Inputs and constants need none, parameters do; an op's results need one if an operand "
+        "does. What is marked already stays. Every result of an op has its own entry.");
+
+}  // namespace
+
+}  // namespace lathe

@@ -1,0 +1,381 @@
+// Gradients of whole programs, beside central differences.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lathe/dialect/all.h"
+#include "lathe/dialect/interpreter.h"
+#include "lathe/ir/context.h"
+#include "lathe/ir/text_format.h"
+#include "lathe/ir/verify.h"
+#include "lathe/pass/pass_manager.h"
+#include "lathe/support/error.h"
+#include "lathe/support/random.h"
+
+namespace lathe::testing {
+namespace {
+
+class AppendBackward : public ::testing::Test {
+ protected:
+  AppendBackward() { LoadAllDialects(context_); }
+
+  Program Parse(const std::string& body) {
+    return ParseProgram(context_, StrCat("program {\n", body, "}\n"), {.file_locations = false});
+  }
+
+  /// Random numbers for the feeds of f64, `given` for the others.
+  static NamedValues Inputs(const Program& program, const NamedValues& given) {
+    NamedValues inputs = given;
+    uint64_t stream = 0;
+    for (Operation* feed : program.feeds()) {
+      const auto type = feed->result(0).type().cast<AnyTensorType>();
+      const std::string name(feed->attribute("name").cast<StrAttribute>().value());
+      if (Find(inputs, name) != nullptr) continue;
+      inputs.emplace_back(name,
+                          RandomTensor(ElementType::kF64, *type.shape().Constants(), 7, stream++));
+    }
+    return inputs;
+  }
+
+  static double Sum(const RtValue& value) {
+    double sum = 0;
+    for (const double v : ToDoubles(value.tensor())) sum += v;
+    return sum;
+  }
+
+  double Loss(const std::string& body, const NamedValues& inputs,
+              const std::vector<std::string>& losses) {
+    Program program = Parse(body);
+    const NamedValues outputs = Interpreter(program).Run(inputs);
+    double sum = 0;
+    for (const std::string& name : losses) sum += Sum(*Find(outputs, name));
+    return sum;
+  }
+
+  Program Differentiate(const std::string& body, const std::string& options) {
+    Program program = Parse(body);
+    PassManager manager({.verify_each = true});
+    manager.Add("append_backward" + options);
+    manager.Run(program);
+    return program;
+  }
+
+  /// The gradients of `losses` with respect to `xs` are the slopes of the program.
+  void ExpectSlopes(const std::string& body, const std::vector<std::string>& xs,
+                    const NamedValues& given = {},
+                    const std::vector<std::string>& losses = {"loss"}) {
+    const auto list = [](const std::vector<std::string>& names) {
+      std::string text;
+      for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+      return text;
+    };
+    Program program =
+        Differentiate(body, StrCat("{loss=[", list(losses), "],parameters=[", list(xs), "]}"));
+    const NamedValues inputs = Inputs(program, given);
+    const NamedValues outputs = Interpreter(program).Run(inputs);
+    for (const std::string& x : xs) {
+      const RtValue* gradient = Find(outputs, x + "@GRAD");
+      ASSERT_NE(gradient, nullptr) << x;
+      const std::vector<double> actual = ToDoubles(gradient->tensor());
+      ASSERT_EQ(gradient->tensor().shape(), Find(inputs, x)->tensor().shape());
+      for (size_t k = 0; k < actual.size(); ++k) {
+        EXPECT_NEAR(actual[k], Slope(body, inputs, losses, x, k), 1e-6) << x << "[" << k << "]";
+      }
+    }
+  }
+
+  double Slope(const std::string& body, const NamedValues& inputs,
+               const std::vector<std::string>& losses, const std::string& x, size_t k) {
+    constexpr double kStep = 1e-5;
+    const auto moved = [&](double by) {
+      NamedValues other = inputs;
+      for (auto& [name, value] : other) {
+        if (name == x) value.mutable_tensor().mutable_data<double>()[k] += by;
+      }
+      return Loss(body, other, losses);
+    };
+    return (moved(kStep) - moved(-kStep)) / (2 * kStep);
+  }
+
+  Error ErrorOf(const std::string& body, const std::string& options) {
+    try {
+      (void)Differentiate(body, options);
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(ErrorCode::kInternal, "", "no error");
+  }
+
+  IrContext context_;
+};
+
+const std::string kFeeds = R"(
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[2, 3], f64>
+  %w = nn.feed() {name = "w"} : () -> v_tensor<[3, 2], f64>
+)";
+const std::string kProduct = kFeeds + R"(
+  %m = nn.matmul(%x, %w) : (v_tensor<[2, 3], f64>, v_tensor<[3, 2], f64>) -> v_tensor<[2, 2], f64>
+)";
+const std::string kFetch = "nn.fetch(%l) {name = \"loss\"} : (v_tensor<[2, 2], f64>) -> ()\n";
+
+TEST_F(AppendBackward, ManyUsesAddUp) {
+  ExpectSlopes(kProduct + R"(
+    %a = nn.tanh(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    %b = nn.mul(%a, %m) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    %c = nn.matmul(%b, %a) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    %l = nn.add(%c, %b) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+  )" + kFetch,
+               {"x", "w"});
+}
+
+TEST_F(AppendBackward, TwoLossesAddUp) {
+  ExpectSlopes(kProduct + R"(
+    %l = nn.tanh(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    %k = nn.exp(%x) : (v_tensor<[2, 3], f64>) -> v_tensor<[2, 3], f64>
+    nn.fetch(%k) {name = "other"} : (v_tensor<[2, 3], f64>) -> ()
+    nn.fetch(%x) {name = "itself"} : (v_tensor<[2, 3], f64>) -> ()
+  )" + kFetch,
+               {"x", "w"}, {}, {"loss", "other", "itself"});
+}
+
+TEST_F(AppendBackward, StoppedValuesLetNothingThrough) {
+  for (const char* stop :
+       {"nn.block_gradient(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>",
+        "nn.exp(%m) {stop_gradient = [true]} : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>"}) {
+    const std::string body = StrCat(kProduct, "%s = ", stop, R"(
+      %l = nn.mul(%s, %w2) : (v_tensor<[2, 2], f64>, v_tensor<[2, 1], f64>) -> v_tensor<[2, 2], f64>
+    )",
+                                    kFetch);
+    const std::string whole =
+        "%w2 = nn.feed() {name = \"w2\"} : () -> v_tensor<[2, 1], f64>\n" + body;
+    ExpectSlopes(whole, {"w2"});
+    Program program = Differentiate(whole, "{parameters=[w,x]}");
+    const NamedValues outputs = Interpreter(program).Run(Inputs(program, {}));
+    for (const char* name : {"w@GRAD", "x@GRAD"}) {
+      for (const double v : ToDoubles(Find(outputs, name)->tensor())) EXPECT_EQ(v, 0) << name;
+    }
+  }
+}
+
+TEST_F(AppendBackward, Refusals) {
+  const std::string loss =
+      kProduct + "%l = nn.tanh(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>\n" + kFetch;
+  const std::string other = loss + "%u = nn.feed() {name = \"u\"} : () -> v_tensor<[2], f64>\n";
+  const Error unreachable = ErrorOf(other, "{parameters=[u]}");
+  EXPECT_EQ(unreachable.id(), "gradient/unreachable");
+  EXPECT_EQ(unreachable.message(), "the loss does not depend on 'u'");
+  EXPECT_EQ(ErrorOf(other, "{parameters=[v]}").id(), "gradient/variable");
+  EXPECT_NE(ErrorOf(other, "{loss=[los]}").Render().find("did you mean 'loss'"), std::string::npos);
+  const std::string two = loss + "nn.fetch(%m) {name = \"m\"} : (v_tensor<[2, 2], f64>) -> ()\n";
+  EXPECT_EQ(ErrorOf(two, "").id(), "gradient/loss");
+  const std::string writes = kFeeds + R"(
+    %t = builtin.to_tensor(%x) : (v_tensor<[2, 3], f64>) -> tensor<[2, 3], f64>
+    %n = nn.neg_(%t) : (tensor<[2, 3], f64>) -> tensor<[2, 3], f64>
+    nn.fetch(%t) {name = "loss"} : (tensor<[2, 3], f64>) -> ()
+  )";
+  EXPECT_EQ(ErrorOf(writes, "{parameters=[x]}").id(), "gradient/in-place");
+  const std::string floor =
+      kProduct + "%l = nn.floor(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>\n" + kFetch;
+  EXPECT_EQ(ErrorOf(floor, "{parameters=[x]}").id(), "gradient/unsupported");
+}
+
+TEST_F(AppendBackward, GradientsAsParameters) {
+  const std::string body = R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2, 3], f64>
+    %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[3, 2], f64>
+    %f = builtin.get_parameter() {name = "frozen", stop_gradient = [true]} : () -> v_tensor<[2], f64>
+    %unused = builtin.get_parameter() {name = "unused"} : () -> v_tensor<[2], f64>
+    %m = nn.matmul(%x, %w) : (v_tensor<[2, 3], f64>, v_tensor<[3, 2], f64>) -> v_tensor<[2, 2], f64>
+    %again = builtin.get_parameter() {name = "w"} : () -> v_tensor<[3, 2], f64>
+    %o = nn.matmul(%x, %again) : (v_tensor<[2, 3], f64>, v_tensor<[3, 2], f64>) -> v_tensor<[2, 2], f64>
+    %p = nn.mul(%m, %o) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    %l = nn.mul(%p, %f) : (v_tensor<[2, 2], f64>, v_tensor<[2], f64>) -> v_tensor<[2, 2], f64>
+  )" + kFetch;
+  Program program = Parse(body);
+  const auto insert = [&](const char* name, Shape shape) {
+    program.parameters().Insert(StrAttribute::Get(context_, name),
+                                {.data = RandomTensor(ElementType::kF64, std::move(shape), 3)});
+  };
+  insert("w", {3, 2});
+  insert("frozen", {2});
+  insert("unused", {2});
+  Program reference = program.Clone();
+  PassManager manager({.verify_each = true});
+  manager.Add("append_backward{store=parameter}");
+  manager.Run(program);
+  EXPECT_EQ(program.fetches().size(), 1u);
+  EXPECT_EQ(program.parameters().Find("frozen@GRAD"), nullptr);
+  EXPECT_EQ(program.parameters().Find("unused@GRAD"), nullptr);
+  const NamedValues inputs = {{"x", RandomTensor(ElementType::kF64, {2, 3}, 5)}};
+  (void)Interpreter(program).Run(inputs);
+  const std::vector<double> actual = ToDoubles(program.parameters().Find("w@GRAD")->data);
+  for (size_t k = 0; k < actual.size(); ++k) {
+    const auto loss = [&](double by) {
+      Program moved = reference.Clone();
+      Tensor& w = moved.parameters().Find("w")->data;
+      w.mutable_data<double>()[k] += by;
+      return Sum(Interpreter(moved).Run(inputs)[0].second);
+    };
+    EXPECT_NEAR(actual[k], (loss(1e-5) - loss(-1e-5)) / 2e-5, 1e-6) << k;
+  }
+}
+
+// ---- control flow ----
+
+// The branches read what is outside and what is computed there; one gives a value as it is.
+const std::string kIf = kProduct + R"(
+  %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
+  %r, %s = cf.if(%c) ({
+    %a = nn.exp(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    %b = nn.matmul(%x, %w) : (v_tensor<[2, 3], f64>, v_tensor<[3, 2], f64>) -> v_tensor<[2, 2], f64>
+    %d = nn.mul(%a, %b) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    cf.yield(%d, %a) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> ()
+  }, {
+    cf.yield(%m, %m) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> ()
+  }) : (v_tensor<[], bool>) -> (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>)
+  %l = nn.mul(%r, %s) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+)" + kFetch;
+
+TEST_F(AppendBackward, ThroughBranches) {
+  for (const bool c : {true, false}) ExpectSlopes(kIf, {"x", "w"}, {{"c", Tensor::Scalar(c)}});
+}
+
+// Carries two values, one of them unread afterwards, gives a third for each step, counts down.
+std::string Loop(const std::string& trips, const std::string& cond) {
+  return StrCat(
+      kProduct, R"(
+    %t = nn.feed() {name = "t"} : () -> v_tensor<[], i64>
+    %g = nn.feed() {name = "g"} : () -> v_tensor<[], bool>
+    %one = builtin.constant() {value = tensor<[], i64> [1]} : () -> v_tensor<[], i64>
+    %zero = builtin.constant() {value = tensor<[], i64> [0]} : () -> v_tensor<[], i64>
+    %r, %q, %n, %all = cf.while()",
+      trips, ", ", cond, R"(, %m, %m, %t) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %u: v_tensor<[2, 2], f64>, %v: v_tensor<[2, 2], f64>, %k: v_tensor<[], i64>):
+      %a = nn.matmul(%x, %w) : (v_tensor<[2, 3], f64>, v_tensor<[3, 2], f64>) -> v_tensor<[2, 2], f64>
+      %b = nn.mul(%a, %u) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %d = nn.tanh(%v) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %e = nn.add(%b, %d) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %less = nn.sub(%k, %one) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], i64>
+      %more = nn.greater(%less, %zero) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+      cf.yield(%more, %e, %d, %less, %b) : (v_tensor<[], bool>, v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>, v_tensor<[], i64>, v_tensor<[2, 2], f64>) -> ()
+    }) : ()",
+      trips == "none" ? "none" : "v_tensor<[], i64>", ", ",
+      cond == "none" ? "none" : "v_tensor<[], bool>",
+      R"(, v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>, v_tensor<[], i64>) -> (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>, v_tensor<[], i64>, v_tensor<[?, 2, 2], f64>)
+    %l = nn.exp(%r) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    %h = nn.exp(%all) : (v_tensor<[?, 2, 2], f64>) -> v_tensor<[?, 2, 2], f64>
+    nn.fetch(%h) {name = "steps"} : (v_tensor<[?, 2, 2], f64>) -> ()
+  )",
+      kFetch);
+}
+
+TEST_F(AppendBackward, ThroughLoops) {
+  for (const int64_t t : {0, 1, 4}) {
+    for (const bool g : {true, false}) {
+      const NamedValues given = {{"t", Tensor::Scalar(t)}, {"g", Tensor::Scalar(g)}};
+      for (const std::string& loop : {Loop("%t", "none"), Loop("none", "%g"), Loop("%t", "%g")}) {
+        ExpectSlopes(loop, {"x", "w"}, given);
+        ExpectSlopes(loop, {"x", "w"}, given, {"loss", "steps"});
+      }
+    }
+  }
+}
+
+// A branch within a loop within a branch.
+TEST_F(AppendBackward, ThroughNestedRegions) {
+  const std::string body = kProduct + R"(
+    %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
+    %t = builtin.constant() {value = tensor<[], i64> [3]} : () -> v_tensor<[], i64>
+    %l = cf.if(%c) ({
+      %r = cf.while(%t, none, %m) ({
+      ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %u: v_tensor<[2, 2], f64>):
+        %one = builtin.constant() {value = tensor<[], i64> [1]} : () -> v_tensor<[], i64>
+        %second = nn.equal(%i, %one) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+        %y = cf.if(%second) ({
+          %n = cf.while(%t, none, %u) ({
+          ^(%j: v_tensor<[], i64>, %on: v_tensor<[], bool>, %v: v_tensor<[2, 2], f64>):
+            %k = nn.mul(%v, %m) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+            cf.yield(%on, %k) : (v_tensor<[], bool>, v_tensor<[2, 2], f64>) -> ()
+          }) : (v_tensor<[], i64>, none, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+          cf.yield(%n) : (v_tensor<[2, 2], f64>) -> ()
+        }, {
+          %d = nn.tanh(%u) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+          cf.yield(%d) : (v_tensor<[2, 2], f64>) -> ()
+        }) : (v_tensor<[], bool>) -> v_tensor<[2, 2], f64>
+        cf.yield(%go, %y) : (v_tensor<[], bool>, v_tensor<[2, 2], f64>) -> ()
+      }) : (v_tensor<[], i64>, none, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      cf.yield(%r) : (v_tensor<[2, 2], f64>) -> ()
+    }, {
+      cf.yield(%m) : (v_tensor<[2, 2], f64>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[2, 2], f64>
+  )" + kFetch;
+  for (const bool c : {true, false}) ExpectSlopes(body, {"x", "w"}, {{"c", Tensor::Scalar(c)}});
+}
+
+// x + y added ten times: the gradients are ones and tens, as of ten sums in a row.
+TEST_F(AppendBackward, TenSumsInALoop) {
+  const std::string body = R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2, 2], f64>
+    %y = nn.feed() {name = "y"} : () -> v_tensor<[2, 2], f64>
+    %t = builtin.constant() {value = tensor<[], i64> [10]} : () -> v_tensor<[], i64>
+    %l = cf.while(%t, none, %x) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %u: v_tensor<[2, 2], f64>):
+      %s = nn.add(%u, %y) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      cf.yield(%go, %s) : (v_tensor<[], bool>, v_tensor<[2, 2], f64>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+  )" + kFetch;
+  Program program = Differentiate(body, "{parameters=[x,y]}");
+  const NamedValues outputs = Interpreter(program).Run(Inputs(program, {}));
+  EXPECT_EQ(ToDoubles(Find(outputs, "x@GRAD")->tensor()), std::vector<double>(4, 1));
+  EXPECT_EQ(ToDoubles(Find(outputs, "y@GRAD")->tensor()), std::vector<double>(4, 10));
+  size_t pushes = 0, pops = 0;
+  const std::string text = Print(program);
+  for (size_t at = 0; (at = text.find("cf.push(", at)) != std::string::npos; ++at) ++pushes;
+  for (size_t at = 0; (at = text.find("cf.pop(", at)) != std::string::npos; ++at) ++pops;
+  EXPECT_EQ(pushes, 1u);
+  EXPECT_EQ(pops, 1u);
+}
+
+TEST_F(AppendBackward, RandomNumbersWithinARegionAreRefused) {
+  const std::string body = kProduct + R"(
+    %t = builtin.constant() {value = tensor<[], i64> [3]} : () -> v_tensor<[], i64>
+    %l = cf.while(%t, none, %m) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %u: v_tensor<[2, 2], f64>):
+      %n = nn.random_normal_like(%u) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %s = nn.mul(%u, %n) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      cf.yield(%go, %s) : (v_tensor<[], bool>, v_tensor<[2, 2], f64>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+  )" + kFetch;
+  EXPECT_EQ(ErrorOf(body, "{parameters=[x]}").id(), "gradient/random");
+}
+
+// ---- stop_gradient ----
+
+TEST_F(AppendBackward, StopGradientIsInferredPerResult) {
+  Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
+    %k = builtin.constant() {value = tensor<[4], f32> [1.0, 2.0, 3.0, 4.0]} : () -> v_tensor<[4], f32>
+    %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[4], f32>
+    %a = nn.add(%x, %k) : (v_tensor<[4], f32>, v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    %b = nn.add(%a, %w) : (v_tensor<[4], f32>, v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    %p, %q = nn.split(%b) {num_outputs = 2} : (v_tensor<[4], f32>) -> (v_tensor<[2], f32>, v_tensor<[2], f32>)
+    nn.fetch(%q) {name = "y"} : (v_tensor<[2], f32>) -> ()
+  )");
+  PassManager manager;
+  manager.Add("infer_stop_gradient,infer_stop_gradient");
+  manager.Run(program);
+  std::vector<std::string> marks;
+  for (Operation& op : *program.block()) {
+    for (size_t i = 0; i < op.num_results(); ++i) {
+      const auto stop = op.result(i).property("stop_gradient").cast<BoolAttribute>();
+      marks.push_back(StrCat(op.name(), i, stop.value() ? " stops" : ""));
+    }
+  }
+  EXPECT_EQ(marks, (std::vector<std::string>{"nn.feed0 stops", "builtin.constant0 stops",
+                                             "builtin.get_parameter0", "nn.add0 stops", "nn.add0",
+                                             "nn.split0", "nn.split1"}));
+  EXPECT_NE(Print(program).find("stop_gradient = [false, false]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lathe::testing
