@@ -120,11 +120,11 @@ class GraphFusePartitionPass : public Pass {
   }
 
  private:
-  /// The block and those of regions within, not of groups.
+  /// The block and those of regions within, not of groups and kernels.
   static std::vector<Block*> BlocksOf(Block* top) {
     std::vector<Block*> blocks{top};
     for (OpWalker w(top); Operation* op = w.Next();) {
-      if (op->isa<builtin::GroupOp>()) {
+      if (op->isa<builtin::GroupOp>() || op->attribute(builtin::GroupOp::kKindAttr)) {
         w.SkipRegions();
         continue;
       }
