@@ -1,80 +1,36 @@
 #include <algorithm>
-#include <cmath>
+#include <functional>
 
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/transform/scale.h"
 
 namespace lathe {
 
 namespace {
 
-/// A factor per channel (axis 1 of [N, C, ...]), or one for all channels.
-struct Scale {
-  std::vector<double> factors;
-  bool nonnegative = false;  ///< all are: only such a scale moves through relu and max-pool
-  bool nonzero = false;      ///< all are: only such a one moves through a division
-
-  double at(size_t channel) const { return factors[factors.size() == 1 ? 0 : channel]; }
-  bool Fits(int64_t channels) const {
-    return factors.size() == 1 || static_cast<int64_t>(factors.size()) == channels;
-  }
-};
-
 AnyTensorType TensorTypeOf(Value v) { return v.type().dyn_cast<AnyTensorType>(); }
 
-/// The constant as a scale of `data` [N, C, ...]: a scalar, or extents of one but for the channels.
-std::optional<Scale> AsScale(const Tensor* t, AnyTensorType data) {
-  if (t == nullptr || !IsFloat(t->element_type()) || !data || !data.has_rank() || data.rank() < 2) {
-    return std::nullopt;
-  }
-  const Shape& shape = t->shape();
-  const auto rank = static_cast<int64_t>(data.rank());
-  if (t->rank() > rank) return std::nullopt;
-  for (int64_t i = 0; i < t->rank(); ++i) {
-    const int64_t axis = i + rank - t->rank();  // numpy aligns at the end
-    if (shape[static_cast<size_t>(i)] != 1 && axis != 1) return std::nullopt;
-  }
-  Scale scale{ToDoubles(*t), true, true};
-  for (const double f : scale.factors) {
-    if (!std::isfinite(f)) return std::nullopt;
-    scale.nonnegative &= f >= 0;
-    scale.nonzero &= f != 0;
-  }
-  const Dim channels = data.dims()[1];
-  const bool fits = channels.is_constant() && scale.Fits(channels.value());
-  return fits ? std::optional(scale) : std::nullopt;
-}
-
-/// `t` with element i multiplied (divided) by the factor of channel `channel_of(i)`.
-template <class ChannelOf>
-Tensor Scaled(const Tensor& t, const Scale& scale, bool divide, ChannelOf channel_of) {
-  std::vector<double> values = ToDoubles(t);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double f = scale.at(channel_of(i));
-    values[i] = divide ? values[i] / f : values[i] * f;
-  }
-  return Cast(Tensor::Of<double>(t.shape(), values), t.element_type());
-}
-
-/// The channel of element i of a tensor along `axis`.
-auto Along(const Tensor& t, int64_t axis) {
-  size_t inner = 1;
-  for (int64_t i = axis + 1; i < t.rank(); ++i) inner *= static_cast<size_t>(t.dim(i));
-  const auto extent = static_cast<size_t>(t.dim(axis));
-  return [inner, extent](size_t i) { return i / inner % extent; };
-}
+int64_t RankOf(Value v) { return static_cast<int64_t>(TensorTypeOf(v).rank()); }
 
 bool IsOneOf(const Operation* op, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return op->name() == n; });
 }
 
+bool IsWindow(const Operation* op) {
+  return IsOneOf(
+      op, {"nn.average_pool", "nn.global_average_pool", "nn.max_pool", "nn.global_max_pool"});
+}
 bool PassesAnyScale(const Operation* op) {
   return IsOneOf(op, {"nn.average_pool", "nn.global_average_pool", "nn.identity", "nn.neg"});
 }
 bool PassesNonnegativeScale(const Operation* op) {
   return IsOneOf(op, {"nn.relu", "nn.leaky_relu", "nn.max_pool", "nn.global_max_pool"}) &&
          (op->num_results() == 1 || op->result(1).use_empty());
+}
+bool HasWeights(const Operation* op) {
+  return IsOneOf(op, {"nn.conv", "nn.conv_transpose", "nn.gemm", "nn.matmul"});
 }
 
 int64_t IntAttr(const Operation* op, const char* name, int64_t fallback) {
@@ -84,6 +40,55 @@ int64_t IntAttr(const Operation* op, const char* name, int64_t fallback) {
 bool BoolAttr(const Operation* op, const char* name) {
   const auto a = op->attribute(name).dyn_cast<BoolAttribute>();
   return a && a.value();
+}
+
+/// 1 / s; the factors must not be zero.
+Scale Inverse(Scale scale) {
+  for (double& f : scale.factors) f = 1 / f;
+  return scale;
+}
+
+/// The permutation of a transpose that says one.
+std::optional<std::vector<int64_t>> PermOf(const Operation* op) {
+  const auto list = op->attribute("perm").dyn_cast<ArrayAttribute>();
+  return list ? list.AsInts() : std::nullopt;
+}
+
+/// How the channels of a layer lie in its weights.
+struct WeightChannels {
+  int64_t count;  ///< channels that the weights know
+  std::function<size_t(size_t)> of;
+};
+
+/// Channel c of group g is row or column c of that group's part: `outer` runs over the groups.
+WeightChannels Grouped(const Tensor& w, int64_t groups, int64_t axis) {
+  const Along outer(w, 1 - axis), inner(w, axis);
+  const size_t per_group = outer.extent / static_cast<size_t>(groups);
+  return {w.dim(axis) * groups,
+          [=](size_t i) { return outer(i) / per_group * inner.extent + inner(i); }};
+}
+WeightChannels Plain(const Tensor& w, int64_t axis) {
+  return {w.dim(axis), [along = Along(w, axis)](size_t i) { return along(i); }};
+}
+
+/// For the output channels, or those of the input, of a layer with constant weights `w`. A conv has
+/// [M, C / group, ...], a transposed one [C, M / group, ...], dense layers [C, M] or turned round.
+std::optional<WeightChannels> ChannelsOf(const Operation* op, const Tensor& w, bool outputs) {
+  if (IsOneOf(op, {"nn.conv", "nn.conv_transpose"})) {
+    const int64_t groups = IntAttr(op, "group", 1);
+    if (w.rank() < 2 || w.dim(0) % groups != 0) return std::nullopt;
+    const bool first = (op->name() == "nn.conv") == outputs;
+    return first ? Plain(w, 0) : Grouped(w, groups, 1);
+  }
+  const bool gemm = op->name() == "nn.gemm";
+  if (w.rank() < 2 || BoolAttr(op, gemm ? "transA" : "transpose_x")) return std::nullopt;
+  const bool turned = BoolAttr(op, gemm ? "transB" : "transpose_y");
+  return Plain(w, turned == outputs ? w.rank() - 2 : w.rank() - 1);
+}
+
+/// The axis of the channels in what the layer reads or gives.
+int64_t ChannelAxis(const Operation* op, Value data) {
+  return op->name() == "nn.matmul" ? RankOf(data) - 1 : 1;
 }
 
 }  // namespace
@@ -97,13 +102,14 @@ class FoldScaleAxisPass : public Pass {
   explicit FoldScaleAxisPass(bool forward) : forward_(forward) {}
 
  protected:
+  /// Scales one after the other move one after the other, the one nearest to the weights first.
   void ApplyImpl(Graph& graph) override {
     rewriter_.emplace(graph.program(), this);
     std::vector<Operation*> multiplications;
     for (Operation& op : *graph.block()) {
-      if (op.name() == "nn.mul") multiplications.push_back(&op);
+      if (IsOneOf(&op, {"nn.mul", "nn.div"})) multiplications.push_back(&op);
     }
-    if (!forward_) std::reverse(multiplications.begin(), multiplications.end());
+    if (forward_) std::reverse(multiplications.begin(), multiplications.end());
     for (Operation* op : multiplications) TryFold(op);
   }
 
@@ -116,17 +122,24 @@ class FoldScaleAxisPass : public Pass {
     size_t operand;
     Tensor scaled;
   };
+  using Plan = std::vector<Step>;
 
   const Tensor* Constant(Value v) const {
     return v ? ConstantValue(rewriter_->program(), v) : nullptr;
   }
-  void TryFold(Operation* mul);
-  bool PlanBackward(Value v, const Scale& scale, std::vector<Step>& plan, int depth);
-  bool PlanForward(Value v, const Scale& scale, std::vector<Step>& plan, int depth);
-  bool PlanUser(Operation* user, size_t operand, const Scale& scale, std::vector<Step>& plan,
-                int depth);
-  bool AddWeights(Operation* op, const Scale& scale, bool outputs, std::vector<Step>& plan);
-  bool AddOther(Operation* op, size_t i, const Scale& scale, bool divide, std::vector<Step>& plan);
+  std::optional<Scale> ScaleOf(Operation* op, size_t side) const;
+  void TryFold(Operation* op);
+  void Apply(Operation* op, Value data, Plan& plan);
+  bool PlanBackward(Value v, const Scale& scale, Plan& plan, int depth);
+  bool PlanSum(Operation* op, const Scale& scale, Plan& plan, int depth);
+  bool PlanConcat(Operation* op, const Scale& scale, Plan& plan, int depth);
+  bool PlanForward(Value v, const Scale& scale, Plan& plan, int depth);
+  bool PlanUser(Operation* user, size_t operand, const Scale& scale, Plan& plan, int depth);
+  bool AddWeights(Operation* op, const Scale& scale, bool outputs, Plan& plan);
+  bool AddBias(Operation* op, const Scale& scale, Plan& plan);
+  bool AddOther(Operation* op, size_t i, const Scale& scale, Plan& plan);
+  bool CanPass(const Operation* op, const Scale& scale);
+  bool IsConstantFactor(Operation* op, size_t data) const;
   bool Refuse(const Operation* op, std::string why) {
     Missed(op, std::move(why));
     return false;
@@ -136,107 +149,165 @@ class FoldScaleAxisPass : public Pass {
   std::optional<Rewriter> rewriter_;
 };
 
-void FoldScaleAxisPass::TryFold(Operation* mul) {
+/// What the op multiplies its other operand by, operand `side` being the constant.
+std::optional<Scale> FoldScaleAxisPass::ScaleOf(Operation* op, size_t side) const {
+  const Value data = op->operand(1 - side);
+  const bool divides = op->name() == "nn.div";
+  if (data.type() != op->result(0).type() || (divides && side == 0)) return std::nullopt;
+  const std::optional<Scale> scale = AsScale(Constant(op->operand(side)), TensorTypeOf(data));
+  if (!scale || !divides) return scale;
+  const Scale inverse = Inverse(*scale);
+  return inverse.IsFinite() ? std::optional(inverse) : std::nullopt;
+}
+
+void FoldScaleAxisPass::TryFold(Operation* op) {
   for (size_t side = 0; side < 2; ++side) {
-    const Value data = mul->operand(1 - side);
-    if (data.type() != mul->result(0).type()) continue;
-    const std::optional<Scale> scale = AsScale(Constant(mul->operand(side)), TensorTypeOf(data));
+    const std::optional<Scale> scale = ScaleOf(op, side);
     if (!scale) continue;
-    std::vector<Step> plan;
-    const bool works = forward_ ? PlanForward(mul->result(0), *scale, plan, 0)
+    const Value data = op->operand(1 - side);
+    Plan plan;
+    const bool works = forward_ ? PlanForward(op->result(0), *scale, plan, 0)
                                 : PlanBackward(data, *scale, plan, 0);
-    if (!works) continue;
-    for (Step& step : plan) {
-      rewriter_->SetInsertionPoint(step.op);
-      const Location both[] = {step.op->location(), mul->location()};
-      step.op->set_location(Location::Fused(rewriter_->context(), both));
-      rewriter_->set_location(step.op->location());
-      const Operation* old = step.op->operand(step.operand).defining_op();
-      const auto name = old->attribute("name").dyn_cast<StrAttribute>();
-      const std::string base = name ? std::string(name.value()) : "scaled";
-      rewriter_->SetOperand(step.op, step.operand,
-                            rewriter_->Parameter(base, std::move(step.scaled)));
-    }
-    Applied(mul, StrCat("moved into ", plan.size(), " weights"));
-    Count("folded");
-    rewriter_->ReplaceAllUses(mul->result(0), data);
-    rewriter_->EraseDead(mul);
-    return;
+    if (works) return Apply(op, data, plan);
   }
 }
 
-/// The weights (and, for outputs, the bias) of conv or gemm. Groups: output channel m of weight
-/// [M, C / group, ...] is row m; input channel c is column c % (C / group) of the rows of its
-/// group.
-bool FoldScaleAxisPass::AddWeights(Operation* op, const Scale& scale, bool outputs,
-                                   std::vector<Step>& plan) {
-  const bool conv = op->name() == "nn.conv";
+void FoldScaleAxisPass::Apply(Operation* op, Value data, Plan& plan) {
+  for (Step& step : plan) {
+    rewriter_->SetInsertionPoint(step.op);
+    const Location both[] = {step.op->location(), op->location()};
+    step.op->set_location(Location::Fused(rewriter_->context(), both));
+    rewriter_->set_location(step.op->location());
+    const Operation* old = step.op->operand(step.operand).defining_op();
+    const auto name = old->attribute("name").dyn_cast<StrAttribute>();
+    const std::string base = name ? std::string(name.value()) : "scaled";
+    rewriter_->SetOperand(step.op, step.operand,
+                          rewriter_->Parameter(base, std::move(step.scaled)));
+  }
+  Applied(op, StrCat("moved into ", plan.size(), " weights"));
+  Count("folded");
+  rewriter_->ReplaceAllUses(op->result(0), data);
+  rewriter_->EraseDead(op);
+}
+
+/// The weights and, for outputs, the bias of a layer.
+bool FoldScaleAxisPass::AddWeights(Operation* op, const Scale& scale, bool outputs, Plan& plan) {
+  const Value data = outputs ? op->result(0) : op->operand(0);
+  if (!scale.is_scalar() && scale.axis != ChannelAxis(op, data)) {
+    return Refuse(op, "the scale is not one of its channels");
+  }
   const Tensor* w = Constant(op->operand(1));
   if (w == nullptr) return Refuse(op, "its weights are no constants");
-  if (!conv) {
-    if (!outputs && BoolAttr(op, "transA")) return Refuse(op, "its input is transposed");
-    const int64_t axis = BoolAttr(op, "transB") == outputs ? 0 : 1;
-    if (!scale.Fits(w->dim(axis))) return Refuse(op, "its weights have another number of channels");
-    plan.push_back({op, 1, Scaled(*w, scale, false, Along(*w, axis))});
-  } else if (outputs) {
-    if (!scale.Fits(w->dim(0))) return Refuse(op, "its weights have another number of channels");
-    plan.push_back({op, 1, Scaled(*w, scale, false, Along(*w, 0))});
-  } else {
-    const auto groups = static_cast<size_t>(IntAttr(op, "group", 1));
-    const auto rows = static_cast<size_t>(w->dim(0)), columns = static_cast<size_t>(w->dim(1));
-    if (!scale.Fits(static_cast<int64_t>(columns * groups))) {
-      return Refuse(op, "its weights have another number of channels");
-    }
-    const auto row = Along(*w, 0), column = Along(*w, 1);
-    plan.push_back({op, 1, Scaled(*w, scale, false, [&](size_t i) {
-                      return row(i) / (rows / groups) * columns + column(i);
-                    })});
+  const std::optional<WeightChannels> channels = ChannelsOf(op, *w, outputs);
+  if (!channels) return Refuse(op, "its input is transposed or its weights are a vector");
+  if (!scale.Fits(channels->count)) {
+    return Refuse(op, "its weights have another number of channels");
   }
-  if (!outputs || op->num_operands() < 3 || !op->operand(2)) return true;
+  std::optional<Tensor> scaled = Scaled(*w, scale, channels->of);
+  if (!scaled) return Refuse(op, "its weights would leave the range of their type");
+  plan.push_back({op, 1, std::move(*scaled)});
+  return !outputs || AddBias(op, scale, plan);
+}
+
+bool FoldScaleAxisPass::AddBias(Operation* op, const Scale& scale, Plan& plan) {
+  if (op->num_operands() < 3 || !op->operand(2)) return true;
   const Tensor* b = Constant(op->operand(2));
   if (b == nullptr) return Refuse(op, "its bias is no constant");
-  if (b->rank() != 1 || (scale.factors.size() != 1 && b->dim(0) == 1))
+  if (b->rank() != 1 || (!scale.is_scalar() && b->dim(0) == 1)) {
     return Refuse(op, "its bias is no vector of channels");
-  plan.push_back({op, 2, Scaled(*b, scale, false, Along(*b, 0))});
+  }
+  std::optional<Tensor> scaled = ScaledAlong(*b, scale, 0);
+  if (!scaled) return Refuse(op, "its bias would leave the range of its type");
+  plan.push_back({op, 2, std::move(*scaled)});
   return true;
 }
 
-/// The constant side of an addition: a scalar only under one factor, else a vector of channels.
-bool FoldScaleAxisPass::AddOther(Operation* op, size_t i, const Scale& scale, bool divide,
-                                 std::vector<Step>& plan) {
+/// The constant side of an addition.
+bool FoldScaleAxisPass::AddOther(Operation* op, size_t i, const Scale& scale, Plan& plan) {
   const Tensor* c = Constant(op->operand(i));
-  if (c == nullptr || !AsScale(c, TensorTypeOf(op->result(0)))) return false;
-  if (divide && !scale.nonzero)
-    return Refuse(op, "a factor is zero, and the constant would be divided by it");
-  if (scale.factors.size() != 1 && c->num_elements() == 1)
-    return Refuse(op, "one constant for all channels");
-  plan.push_back({op, i, Scaled(*c, scale, divide, [](size_t k) { return k; })});
+  if (c == nullptr || op->operand(1 - i).type() != op->result(0).type()) return false;
+  std::optional<Tensor> scaled = ScaledAddend(*c, scale, RankOf(op->result(0)));
+  if (!scaled)
+    return Refuse(
+        op, "its constant varies in another way than the scale, or leaves the range of its type");
+  plan.push_back({op, i, std::move(*scaled)});
+  return true;
+}
+
+/// The op multiplies operand `data`, or divides it, by something else: the order does not matter.
+bool FoldScaleAxisPass::IsConstantFactor(Operation* op, size_t data) const {
+  return (op->name() == "nn.mul" || (op->name() == "nn.div" && data == 0)) &&
+         op->operand(data).type() == op->result(0).type() &&
+         Constant(op->operand(1 - data)) != nullptr;
+}
+
+/// f(scale x) = scale f(x).
+bool FoldScaleAxisPass::CanPass(const Operation* op, const Scale& scale) {
+  if (!PassesAnyScale(op) && !PassesNonnegativeScale(op)) return false;
+  if (IsWindow(op) && !scale.is_scalar() && scale.axis > 1) {
+    return Refuse(op, "the scale varies within a window");
+  }
+  if (!PassesAnyScale(op) && !scale.nonnegative) return Refuse(op, "a factor is negative");
   return true;
 }
 
 /// `v` can be made scale * v by changing weights before it.
-bool FoldScaleAxisPass::PlanBackward(Value v, const Scale& scale, std::vector<Step>& plan,
-                                     int depth) {
+bool FoldScaleAxisPass::PlanBackward(Value v, const Scale& scale, Plan& plan, int depth) {
   Operation* op = v.defining_op();
-  if (op == nullptr || depth > kMaxSteps) return false;
+  if (op == nullptr || depth > kMaxSteps || op->num_operands() == 0) return false;
   if (!v.has_one_use()) return Refuse(op, "its result has another reader");
-  if (IsOneOf(op, {"nn.conv", "nn.gemm"})) return AddWeights(op, scale, true, plan);
-  if (PassesNonnegativeScale(op) && !scale.nonnegative) return Refuse(op, "a factor is negative");
-  if (PassesAnyScale(op) || PassesNonnegativeScale(op))
-    return PlanBackward(op->operand(0), scale, plan, depth + 1);
-  if (!IsOneOf(op, {"nn.add", "nn.sub"})) return false;
+  if (HasWeights(op)) return AddWeights(op, scale, true, plan);
+  if (CanPass(op, scale)) return PlanBackward(op->operand(0), scale, plan, depth + 1);
+  if (op->name() == "nn.concat") return PlanConcat(op, scale, plan, depth);
+  if (IsOneOf(op, {"nn.add", "nn.sub"})) return PlanSum(op, scale, plan, depth);
+  if (op->name() == "nn.transpose") {
+    const auto perm = PermOf(op);
+    if (!perm) return false;
+    const int64_t axis = scale.is_scalar() ? 0 : (*perm)[static_cast<size_t>(scale.axis)];
+    return PlanBackward(op->operand(0), scale.OnAxis(axis), plan, depth + 1);
+  }
+  for (size_t data = 0; data < 2 && IsOneOf(op, {"nn.mul", "nn.div"}); ++data) {
+    if (IsConstantFactor(op, data)) {
+      return PlanBackward(op->operand(data), scale, plan, depth + 1);
+    }
+  }
+  return false;
+}
+
+/// Both sides must take the scale.
+bool FoldScaleAxisPass::PlanSum(Operation* op, const Scale& scale, Plan& plan, int depth) {
+  const Type type = op->result(0).type();
   for (size_t i = 0; i < 2; ++i) {
     const bool planned =
-        AddOther(op, i, scale, false, plan) ||
-        (op->operand(i).type() == v.type() && PlanBackward(op->operand(i), scale, plan, depth + 1));
+        Constant(op->operand(i)) != nullptr
+            ? AddOther(op, i, scale, plan)
+            : op->operand(i).type() == type && PlanBackward(op->operand(i), scale, plan, depth + 1);
     if (!planned) return false;
   }
   return true;
 }
 
+/// Each operand takes its part of the factors.
+bool FoldScaleAxisPass::PlanConcat(Operation* op, const Scale& scale, Plan& plan, int depth) {
+  int64_t axis = IntAttr(op, "axis", 0);
+  if (axis < 0) axis += RankOf(op->result(0));
+  int64_t begin = 0;
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    Scale piece = scale;
+    if (!scale.is_scalar() && scale.axis == axis) {
+      const AnyTensorType type = TensorTypeOf(op->operand(i));
+      const Dim extent = type && type.has_rank() ? type.dims()[static_cast<size_t>(axis)] : Dim();
+      if (!extent.is_constant()) return Refuse(op, "the extent of an operand is not known");
+      piece = scale.Piece(begin, extent.value());
+      begin += extent.value();
+    }
+    if (!PlanBackward(op->operand(i), piece, plan, depth + 1)) return false;
+  }
+  return true;
+}
+
 /// Every reader of `v` = scale * x can read x instead by changing weights after it.
-bool FoldScaleAxisPass::PlanForward(Value v, const Scale& scale, std::vector<Step>& plan,
-                                    int depth) {
+bool FoldScaleAxisPass::PlanForward(Value v, const Scale& scale, Plan& plan, int depth) {
   if (depth > kMaxSteps || v.use_empty()) return false;
   for (const OpOperand use : v.uses()) {
     if (!PlanUser(use.owner(), use.index(), scale, plan, depth)) {
@@ -246,17 +317,26 @@ bool FoldScaleAxisPass::PlanForward(Value v, const Scale& scale, std::vector<Ste
   return true;
 }
 
-bool FoldScaleAxisPass::PlanUser(Operation* user, size_t operand, const Scale& scale,
-                                 std::vector<Step>& plan, int depth) {
-  if (IsOneOf(user, {"nn.conv", "nn.gemm"}))
-    return operand == 0 && AddWeights(user, scale, false, plan);
-  if (PassesNonnegativeScale(user) && !scale.nonnegative) return false;
-  if (PassesAnyScale(user) || PassesNonnegativeScale(user))
-    return PlanForward(user->result(0), scale, plan, depth + 1);
-  if (!IsOneOf(user, {"nn.add", "nn.sub"}) ||
-      user->operand(operand).type() != user->result(0).type())
-    return false;
-  return AddOther(user, 1 - operand, scale, true, plan) &&
+bool FoldScaleAxisPass::PlanUser(Operation* user, size_t operand, const Scale& scale, Plan& plan,
+                                 int depth) {
+  if (HasWeights(user)) return operand == 0 && AddWeights(user, scale, false, plan);
+  if (CanPass(user, scale)) return PlanForward(user->result(0), scale, plan, depth + 1);
+  if (user->name() == "nn.transpose") {
+    const auto perm = PermOf(user);
+    if (!perm) return false;
+    const auto at = std::find(perm->begin(), perm->end(), scale.axis);
+    const int64_t axis = scale.is_scalar() ? 0 : at - perm->begin();
+    return PlanForward(user->result(0), scale.OnAxis(axis), plan, depth + 1);
+  }
+  if (IsOneOf(user, {"nn.mul", "nn.div"})) {
+    return IsConstantFactor(user, operand) && PlanForward(user->result(0), scale, plan, depth + 1);
+  }
+  if (!IsOneOf(user, {"nn.add", "nn.sub"})) return false;
+  if (!scale.divides) {
+    return Refuse(user, "a factor is (nearly) zero, and the constant would be divided by it");
+  }
+  const Scale inverse = Inverse(scale);
+  return inverse.IsFinite() && AddOther(user, 1 - operand, inverse, plan) &&
          PlanForward(user->result(0), scale, plan, depth + 1);
 }
 
