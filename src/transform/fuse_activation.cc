@@ -295,7 +295,8 @@ void AddThreshold(std::vector<Rule>& rules) {
   const Pat hard = Call("nn.thresholded_relu", {x}).Carry("alpha");
   rules.push_back(
       Rule("shrink-hard")
-          .Match(Call("nn.where", {Call("nn.less", {x, Scalar("below")}), x, hard}))
+          .Match(Call("nn.where", {Call("nn.less", {x, Scalar("below")}),
+                                   Either({x, Call("nn.add", {x, Scalar(0)})}), hard}))
           .Where(
               [](const RuleMatch& m) {
                 return m.attribute("alpha").cast<FloatAttribute>().value() == -m.scalar("below");
