@@ -103,7 +103,13 @@ void Value::set_property(const char* name, Attribute value) const {
   Operation* op = defining_op();
   LATHE_CHECK(op != nullptr, "a block argument has no properties");
   std::vector<Attribute> entries(op->num_results(), BoolAttribute::Get(*op->context(), false));
-  if (const auto old = op->attribute(name).dyn_cast<ArrayAttribute>()) {
+  const Attribute before = op->attribute(name);
+  if (before && !before.isa<ArrayAttribute>()) {
+    throw Error(ErrorCode::kInvalidArgument, "ir/property",
+                StrCat(op->Describe(), ": attribute '", name,
+                       "' is no list with one entry per result, so it is no property of a value"));
+  }
+  if (const auto old = before.dyn_cast<ArrayAttribute>()) {
     std::copy_n(old.values().begin(), std::min(old.values().size(), entries.size()),
                 entries.begin());
   }

@@ -240,6 +240,50 @@ TEST_F(ControlFlow, BranchesOfDifferentTypes) {
   EXPECT_NE(ErrorOf([&] { VerifyOrThrow(program); }).id(), "");
 }
 
+TEST_F(ControlFlow, ShapesOfBranchesAreJoined) {
+  const auto branches = [](const std::string& type) {
+    return StrCat(R"(
+      %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
+      %x = nn.feed() {name = "x"} : () -> v_tensor<[2, 4], f32>
+      %z = nn.feed() {name = "z"} : () -> v_tensor<[3, 4], f32>
+      %y = cf.if(%c) ({
+        cf.yield(%x) : (v_tensor<[2, 4], f32>) -> ()
+      }, {
+        cf.yield(%z) : (v_tensor<[3, 4], f32>) -> ()
+      }) : (v_tensor<[], bool>) -> )",
+                  type, "\nnn.fetch(%y) {name = \"y\"} : (", type, ") -> ()");
+  };
+  Program program = Parse(branches("v_tensor<*, f32>"));
+  ShapeInferencer().Visit(program);
+  EXPECT_EQ(program.fetches()[0]->operand(0).type().ToString(), "v_tensor<[?, 4], f32>");
+  VerifyOrThrow(program);
+  for (const bool c : {true, false}) {
+    const RtValue x = Tensor(ElementType::kF32, {2, 4}), z = Tensor(ElementType::kF32, {3, 4});
+    const NamedValues out =
+        Interpreter(program).Run({{"c", Tensor::Scalar(c)}, {"x", x}, {"z", z}});
+    EXPECT_EQ(out[0].second.tensor().shape(), (Shape{c ? 2 : 3, 4}));
+  }
+  // A promise that one branch does not keep.
+  EXPECT_FALSE(Verify(Parse(branches("v_tensor<[2, 4], f32>"))).empty());
+}
+
+TEST_F(ControlFlow, LoopsYieldTheConditionAndWhatTheyCarry) {
+  const auto loop = [](const std::string& yields, const std::string& types) {
+    return StrCat(R"(
+      %t = nn.feed() {name = "t"} : () -> v_tensor<[], i64>
+      %x = nn.feed() {name = "x"} : () -> v_tensor<[2], f32>
+      %y = cf.while(%t, none, %x) ({
+      ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %v: v_tensor<[2], f32>):
+        cf.yield()",
+                  yields, ") : (", types, R"() -> ()
+      }) : (v_tensor<[], i64>, none, v_tensor<[2], f32>) -> v_tensor<[2], f32>)");
+  };
+  EXPECT_TRUE(Verify(Parse(loop("%go, %v", "v_tensor<[], bool>, v_tensor<[2], f32>"))).empty());
+  EXPECT_EQ(Verify(Parse(loop("%go", "v_tensor<[], bool>"))).at(0).id(), "verify/yield-count");
+  EXPECT_EQ(Verify(Parse(loop("%go, %i", "v_tensor<[], bool>, v_tensor<[], i64>"))).at(0).id(),
+            "type/carried");
+}
+
 TEST_F(ControlFlow, VerifierCountsYieldsAndArguments) {
   Program program = Parse(R"(
     %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>

@@ -108,6 +108,36 @@ TEST(DimTest, BroadcastIsRightForZero) {
   EXPECT_NE(Broadcast(S(0), Min(S(1), S(0))), S(0));
 }
 
+TEST(DimTest, SmallLaws) {
+  EXPECT_EQ(Dim(5) + (Dim(0) - 5), Dim(0));
+  EXPECT_EQ(Dim(5) * 5, Dim(25));
+  EXPECT_EQ(FloorDiv(5, 5), Dim(1));
+  EXPECT_EQ(Dim(0) - (Dim(0) - 1), Dim(1));
+  EXPECT_EQ(Dim(0) - Dim(0), Dim(0));
+  EXPECT_EQ((Dim(6) - 5) * S(0), S(0));
+  EXPECT_EQ(FloorDiv(S(0) * 3, 3), S(0));
+  // Only where it is not zero is a number divided by itself one.
+  EXPECT_EQ(FloorDiv(S(0) + 1, S(0) + 1), Dim(1));
+  EXPECT_EQ(Max(4, 6), Dim(6));
+  EXPECT_EQ(Min(2, 3), Dim(2));
+  const Dim left = Broadcast(Broadcast(S(0), S(1)), S(2));
+  EXPECT_EQ(left, Broadcast(S(0), Broadcast(S(1), S(2))));
+  EXPECT_EQ(left, Broadcast(Broadcast(S(2), S(0)), S(1)));
+}
+
+// Whatever a broadcast of products becomes, it is right wherever the extents fit, zero included.
+TEST(DimTest, BroadcastOfProducts) {
+  const Dim both = Broadcast(S(0) * S(1), S(0));
+  for (int64_t a = 0; a < 5; ++a) {
+    for (int64_t b = 0; b < 5; ++b) {
+      const int64_t x = a * b, y = a;
+      if (x != y && x != 1 && y != 1) continue;  // they do not fit
+      const std::vector<Dim::Binding> bindings = {{"S0", a}, {"S1", b}};
+      EXPECT_EQ(both.Evaluate(bindings), x == 1 ? y : x) << a << " " << b;
+    }
+  }
+}
+
 TEST(DimTest, Provable) {
   EXPECT_TRUE(ProvablyDifferent(S(0) + 1, S(0)));
   EXPECT_TRUE(ProvablyDifferent(S(0) + 1, 0));
