@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kMaxStackBytes = 256 << 10;
 constexpr const char* kToVTensor = "builtin.to_vtensor";
+constexpr const char* kReshape = "nn.view_reshape";
 constexpr const char* kConstant = "builtin.constant";
 
 // Where a tensor lies: a pointer and an extent per axis.
@@ -63,6 +64,7 @@ class FunctionEmitter {
   llvm::Function* NewFunction(std::span<llvm::Type* const> types, const char* suffix);
   void CallTeam(llvm::Function* part, std::span<llvm::Value* const> fields, llvm::Value* extent);
   void EmitAlloc(Operation* op);
+  void EmitReshape(Operation* op);
   void EmitLoad(Operation* op);
   void EmitStore(Operation* op);
   void EmitConstant(Operation* op);
@@ -126,6 +128,7 @@ void FunctionEmitter::EmitOp(Operation* op) {
     return;
   }
   if (op->name() == kConstant) return EmitConstant(op);
+  if (op->name() == kReshape) return EmitReshape(op);
   if (op->name() == kToVTensor) {
     slots_[op->result(0)] = slots_.at(op->operand(0));
     return;
@@ -183,6 +186,18 @@ void FunctionEmitter::EmitAlloc(Operation* op) {
   data->setAlignment(llvm::Align(64));
   slot.memory.data = data;
   slot.memory.element = type.element();
+}
+
+// The same memory with other extents.
+void FunctionEmitter::EmitReshape(Operation* op) {
+  Memory memory = MemoryOf(op->operand(0));
+  const auto type = op->result(0).type().cast<AnyTensorType>();
+  if (!type.is_static()) FailUnsupported(op, "a symbolic shape");
+  memory.extents.clear();
+  for (const Dim& dim : type.dims()) {
+    memory.extents.push_back(b_.getInt64(static_cast<uint64_t>(dim.value())));
+  }
+  slots_[op->result(0)].memory = std::move(memory);
 }
 
 llvm::Value* FunctionEmitter::Address(const Memory& memory, const Operation* op,
