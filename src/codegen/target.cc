@@ -46,7 +46,8 @@ const Target& Target::Named(std::string_view name) {
 bool Target::RunsHere() const {
 #if defined(__x86_64__)
   if (name == "x86-64") return true;
-  if (name == "avx2") return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  if (name == "avx2")
+    return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
   if (name == "avx512") {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;

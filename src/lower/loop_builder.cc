@@ -50,8 +50,7 @@ Value LoopBuilder::Extent(const Dim& dim) {
   return Index(expr, symbols);
 }
 
-Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initial,
-                                 bool parallel) {
+Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel) {
   std::vector<Type> types;
   for (const Value v : initial) types.push_back(v.type());
   loop::ForAttrs attrs{.parallel = parallel};
@@ -70,6 +69,7 @@ Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initi
 }
 
 void LoopBuilder::For(const Dim& extent, bool parallel, const Body& body) {
+  if (extent.IsConstant(0)) return;
   if (extent.IsConstant(1)) return body(Int(0));
   Block* around = b_.block();
   Operation* op = OpenLoop(extent, {}, parallel);

@@ -33,7 +33,8 @@ class LoopBuilder {
   Value Extent(const Dim& dim);
 
   using Body = std::function<void(Value i)>;
-  /// for i in 0 .. extent-1. A loop of one iteration is not written.
+  /// for i in 0 .. extent-1. Loops of no and of one iteration are not
+  /// written.
   void For(const Dim& extent, bool parallel, const Body& body);
   using CarryingBody = std::function<std::vector<Value>(Value i, std::span<const Value> carried)>;
   std::vector<Value> For(const Dim& extent, std::span<const Value> initial,

@@ -14,7 +14,8 @@
 namespace lathe::codegen {
 
 /// A lowered function: its block's arguments are the inputs, the operands of its terminator the
-/// outputs. Inputs are `v_tensor`s; each output is `builtin.to_vtensor` of a `loop.alloc` of its own.
+/// outputs. Inputs are `v_tensor`s; each output is `builtin.to_vtensor` of a `loop.alloc` of its
+/// own.
 struct KernelSource {
   std::string name;  ///< a C identifier; unique among the sources compiled together
   const Block* body;
@@ -30,8 +31,8 @@ class KernelLibrary {
 
 enum class CodeText : uint8_t { kLlvm, kOptimizedLlvm, kAssembly };
 
-/// LLVM behind an interface without LLVM: it lives in a library of its own, so that whoever does not
-/// compile does not load it.
+/// LLVM behind an interface without LLVM: it lives in a library of its own, so that whoever does
+/// not compile does not load it.
 class CodeGenerator {
  public:
   virtual ~CodeGenerator() = default;
@@ -44,8 +45,9 @@ class CodeGenerator {
   /// The same to read.
   virtual std::string EmitText(std::span<const KernelSource> sources, const Target& target,
                                CodeText kind) = 0;
-  /// Whether operation `name` on scalars and vectors of `element` has instructions.
-  virtual bool Supports(std::string_view name, ElementType element) const = 0;
+  /// Whether the elementwise operation has instructions, on scalars and vectors of its element
+  /// types.
+  virtual bool Supports(const Operation& op) const = 0;
 
   /// Loads the library on first use. Errors: codegen/missing.
   static CodeGenerator& Get();

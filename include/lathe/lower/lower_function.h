@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "lathe/ir/operation.h"
 #include "lathe/support/element_type.h"
@@ -17,8 +16,8 @@ struct Machine {
   bool has_fma = false;
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 512 << 10;
-  /// Whether an elementwise operation on such elements has instructions.
-  std::function<bool(std::string_view op, ElementType element)> has_instruction;
+  /// Whether an elementwise operation has instructions on scalars and vectors of its element types.
+  std::function<bool(const Operation& op)> has_instruction;
 
   int64_t lanes(ElementType element) const { return vector_bytes * 8 / BitWidth(element); }
 };

@@ -14,7 +14,8 @@ struct KernelBuffer {
 /// Runs pieces of a parallel loop.
 struct KernelTeam {
   using Body = void (*)(int64_t begin, int64_t end, void* captured);
-  /// Calls `body` on ranges that cover 0 .. extent-1 once, on any threads; returns when all are done.
+  /// Calls `body` on ranges that cover 0 .. extent-1 once, on any threads; returns when all are
+  /// done.
   void (*run)(KernelTeam* team, int64_t extent, Body body, void* captured);
 };
 

@@ -19,20 +19,27 @@ llvm::Type* RegisterType(llvm::LLVMContext& context, ElementType element) {
 
 llvm::Type* MemoryType(llvm::LLVMContext& context, ElementType element) {
   switch (element) {
-    case ElementType::kF32: return llvm::Type::getFloatTy(context);
-    case ElementType::kF64: return llvm::Type::getDoubleTy(context);
-    case ElementType::kF16: return llvm::Type::getHalfTy(context);
-    case ElementType::kBF16: return llvm::Type::getBFloatTy(context);
+    case ElementType::kF32:
+      return llvm::Type::getFloatTy(context);
+    case ElementType::kF64:
+      return llvm::Type::getDoubleTy(context);
+    case ElementType::kF16:
+      return llvm::Type::getHalfTy(context);
     case ElementType::kBool:
     case ElementType::kI8:
-    case ElementType::kU8: return llvm::Type::getInt8Ty(context);
+    case ElementType::kU8:
+      return llvm::Type::getInt8Ty(context);
     case ElementType::kI16:
-    case ElementType::kU16: return llvm::Type::getInt16Ty(context);
+    case ElementType::kU16:
+      return llvm::Type::getInt16Ty(context);
     case ElementType::kI32:
-    case ElementType::kU32: return llvm::Type::getInt32Ty(context);
+    case ElementType::kU32:
+      return llvm::Type::getInt32Ty(context);
     case ElementType::kI64:
-    case ElementType::kU64: return llvm::Type::getInt64Ty(context);
-    default: return nullptr;
+    case ElementType::kU64:
+      return llvm::Type::getInt64Ty(context);
+    default:
+      return nullptr;
   }
 }
 
@@ -82,7 +89,8 @@ class DimEmitter {
         product = product == nullptr ? value : b_.CreateNSWMul(product, value);
       }
       if (term.coefficient != 1) {
-        product = b_.CreateNSWMul(product, llvm::ConstantInt::getSigned(b_.getInt64Ty(), term.coefficient));
+        product = b_.CreateNSWMul(product,
+                                  llvm::ConstantInt::getSigned(b_.getInt64Ty(), term.coefficient));
       }
       sum = sum == nullptr ? product : b_.CreateNSWAdd(sum, product);
     }
@@ -92,14 +100,21 @@ class DimEmitter {
   // Divisions round towards minus infinity; indices and extents are not negative.
   llvm::Value* Function(DimKind kind, llvm::Value* x, llvm::Value* y) {
     switch (kind) {
-      case DimKind::kFloorDiv: return FloorDiv(x, y);
-      case DimKind::kCeilDiv: return b_.CreateNeg(FloorDiv(b_.CreateNeg(x), y));
-      case DimKind::kMod: return b_.CreateSub(x, b_.CreateMul(FloorDiv(x, y), y));
-      case DimKind::kMin: return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
-      case DimKind::kMax: return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
+      case DimKind::kFloorDiv:
+        return FloorDiv(x, y);
+      case DimKind::kCeilDiv:
+        return b_.CreateNeg(FloorDiv(b_.CreateNeg(x), y));
+      case DimKind::kMod:
+        return b_.CreateSub(x, b_.CreateMul(FloorDiv(x, y), y));
+      case DimKind::kMin:
+        return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
+      case DimKind::kMax:
+        return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
       case DimKind::kBroadcast:
         return b_.CreateSelect(b_.CreateICmpEQ(x, b_.getInt64(1)), y, x);
-      default: LATHE_CHECK(false, "no instructions for this dim expression"); return x;
+      default:
+        LATHE_CHECK(false, "no instructions for this dim expression");
+        return x;
     }
   }
   llvm::Value* FloorDiv(llvm::Value* x, llvm::Value* y) {

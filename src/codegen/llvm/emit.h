@@ -15,8 +15,8 @@ namespace lathe::codegen {
 struct EmitContext {
   llvm::IRBuilder<>& b;
   const Operation* op;
-  ElementType element;                  ///< of the first operand
-  llvm::Type* type;                     ///< of the result: a scalar or a vector
+  ElementType element;                   ///< of the first operand
+  llvm::Type* type;                      ///< of the result: a scalar or a vector
   std::span<llvm::Value* const> inputs;  ///< widened to vectors if the result is one
 
   bool is_float() const { return inputs[0]->getType()->isFPOrFPVectorTy(); }
@@ -28,6 +28,8 @@ using Emitter = llvm::Value* (*)(EmitContext&);
 
 /// Instructions for the elementwise operation `name`, or null. One table: see instructions.cc.
 Emitter FindInstruction(std::string_view name);
+/// Whether there are instructions for `op` on scalars and vectors of its operands' element types.
+bool HasInstruction(const Operation& op);
 
 /// The type of one element in a register; null for types that generated code does not know. Bools
 /// are i1 in registers and i8 in memory.

@@ -21,12 +21,12 @@ double Attr(const EmitContext& c, std::string_view name) {
   return value.cast<FloatAttribute>().value();
 }
 
-// f16 and bf16 are computed in f32 and rounded once.
+// f16 is computed in f32 and rounded once.
 template <class F>
 Value* InF32(EmitContext& c, Value* x, F&& f) {
   llvm::Type* scalar = x->getType()->getScalarType();
   if (scalar->isFloatTy()) return f(x);
-  if (!scalar->isHalfTy() && !scalar->isBFloatTy()) return nullptr;
+  if (!scalar->isHalfTy()) return nullptr;
   llvm::Type* wide = x->getType()->getWithNewType(c.b.getFloatTy());
   return c.b.CreateFPTrunc(f(c.b.CreateFPExt(x, wide)), x->getType());
 }
@@ -120,7 +120,8 @@ Value* Extremes(EmitContext& c) {
 Value* Sum(EmitContext& c) {
   Value* result = c.inputs[0];
   for (size_t i = 1; i < c.inputs.size(); ++i) {
-    result = c.is_float() ? c.b.CreateFAdd(result, c.inputs[i]) : c.b.CreateAdd(result, c.inputs[i]);
+    result =
+        c.is_float() ? c.b.CreateFAdd(result, c.inputs[i]) : c.b.CreateAdd(result, c.inputs[i]);
   }
   return result;
 }
@@ -134,12 +135,15 @@ Value* Relu(EmitContext& c) {
   return Extreme<true>(c, c.inputs[0], llvm::Constant::getNullValue(c.type));
 }
 Value* LeakyRelu(EmitContext& c) {
-  if (!c.is_float()) return nullptr;
+  const double alpha = Attr(c, "alpha");
+  const auto scale = [&](Value* x) {
+    llvm::Type* type = x->getType();
+    Value* scaled = c.b.CreateFMul(x, Splat(type, alpha));
+    return c.b.CreateSelect(c.b.CreateFCmpOLT(x, Splat(type, 0)), scaled, x);
+  };
   Value* x = c.inputs[0];
-  Value* scaled = c.b.CreateFMul(x, Splat(c.type, Attr(c, "alpha")));
-  return c.b.CreateSelect(c.b.CreateFCmpOLT(x, Splat(c.type, 0)), scaled, x);
+  return x->getType()->getScalarType()->isDoubleTy() ? scale(x) : InF32(c, x, scale);
 }
-Value* Sqrt(EmitContext& c) { return Unary<Intrinsic::sqrt>(c); }
 
 Value* Where(EmitContext& c) { return c.b.CreateSelect(c.inputs[0], c.inputs[1], c.inputs[2]); }
 Value* And(EmitContext& c) { return c.b.CreateAnd(c.inputs[0], c.inputs[1]); }
@@ -149,78 +153,123 @@ Value* Not(EmitContext& c) { return c.b.CreateNot(c.inputs[0]); }
 Value* Identity(EmitContext& c) { return c.inputs[0]; }
 Value* IsNan(EmitContext& c) { return c.b.CreateFCmpUNO(c.inputs[0], c.inputs[0]); }
 
-// Casts whose result every value of the source has; the others go through the interpreter.
+// What x86-64 gives: cut towards zero; the smallest i64 (i32 for types up to 32 bits, u32 excepted)
+// where that does not fit and for NaN; of it the low bits.
+Value* FloatToInteger(EmitContext& c) {
+  Value* x = c.inputs[0];
+  const ElementType to = c.op->result(0).type().cast<AnyTensorType>().element();
+  const bool narrow = c.type->getScalarSizeInBits() <= 32 && to != ElementType::kU32;
+  llvm::Type* wide = c.type->getWithNewType(narrow ? c.b.getInt32Ty() : c.b.getInt64Ty());
+  const double limit = narrow ? 0x1p31 : 0x1p63;
+  llvm::Type* type = x->getType();
+  if (type->getScalarType()->isHalfTy()) {
+    type = type->getWithNewType(c.b.getFloatTy());
+    x = c.b.CreateFPExt(x, type);
+  }
+  Value* fits = c.b.CreateAnd(c.b.CreateFCmpOGE(x, Splat(type, -limit)),
+                              c.b.CreateFCmpOLT(x, Splat(type, limit)));
+  Value* safe = c.b.CreateSelect(fits, x, Splat(type, -limit));
+  return c.b.CreateTrunc(c.b.CreateFPToSI(safe, wide), c.type);
+}
+
 Value* CastTo(EmitContext& c) {
   Value* x = c.inputs[0];
   llvm::Type *from = x->getType()->getScalarType(), *to = c.type->getScalarType();
-  if (from == to) return x;
   if (to->isIntegerTy(1)) {
     llvm::Constant* zero = llvm::Constant::getNullValue(x->getType());
     return c.is_float() ? c.b.CreateFCmpUNE(x, zero) : c.b.CreateICmpNE(x, zero);
   }
-  const bool is_signed = c.is_signed();
+  if (from == to) return x;
+  const bool is_signed = c.is_signed() && !c.is_bool();
   if (to->isFloatingPointTy()) {
     if (c.is_float()) return c.b.CreateFPCast(x, c.type);
     return is_signed ? c.b.CreateSIToFP(x, c.type) : c.b.CreateUIToFP(x, c.type);
   }
-  return c.is_float() ? nullptr : c.b.CreateIntCast(x, c.type, is_signed);
+  return c.is_float() ? FloatToInteger(c) : c.b.CreateIntCast(x, c.type, is_signed);
 }
 
 struct Row {
   std::string_view name;
+  uint8_t types;  ///< that its first operand may have
   Emitter emit;
 };
 
+enum : uint8_t { kF32 = 1, kF64 = 2, kInteger = 4, kBool = 8 };  // f16 counts as f32
+constexpr uint8_t kFloat = kF32 | kF64, kNumber = kFloat | kInteger, kAny = kNumber | kBool;
+
+uint8_t ClassOf(ElementType element) {
+  if (element == ElementType::kBool) return kBool;
+  if (element == ElementType::kF64) return kF64;
+  return IsFloat(element) ? kF32 : kInteger;
+}
+
 // Sorted by name.
 constexpr auto kRows = std::to_array<Row>({
-    {"loop.fma", Fma},
-    {"nn.abs", Abs},
-    {"nn.add", Add},
-    {"nn.and", And},
-    {"nn.bitwise_and", And},
-    {"nn.bitwise_not", Not},
-    {"nn.bitwise_or", Or},
-    {"nn.bitwise_xor", Xor},
-    {"nn.cast", CastTo},
-    {"nn.ceil", Unary<Intrinsic::ceil>},
-    {"nn.clip", Clip},
-    {"nn.div", Div},
-    {"nn.equal", Compare<CmpInst::FCMP_OEQ, CmpInst::ICMP_EQ, CmpInst::ICMP_EQ>},
-    {"nn.erf", Function<EmitErf, Intrinsic::not_intrinsic>},
-    {"nn.exp", Function<EmitExp, Intrinsic::exp>},
-    {"nn.floor", Unary<Intrinsic::floor>},
-    {"nn.greater", Compare<CmpInst::FCMP_OGT, CmpInst::ICMP_SGT, CmpInst::ICMP_UGT>},
-    {"nn.greater_or_equal", Compare<CmpInst::FCMP_OGE, CmpInst::ICMP_SGE, CmpInst::ICMP_UGE>},
-    {"nn.identity", Identity},
-    {"nn.is_nan", IsNan},
-    {"nn.leaky_relu", LeakyRelu},
-    {"nn.less", Compare<CmpInst::FCMP_OLT, CmpInst::ICMP_SLT, CmpInst::ICMP_ULT>},
-    {"nn.less_or_equal", Compare<CmpInst::FCMP_OLE, CmpInst::ICMP_SLE, CmpInst::ICMP_ULE>},
-    {"nn.log", Function<EmitLog, Intrinsic::log>},
-    {"nn.max", Extremes<true>},
-    {"nn.min", Extremes<false>},
-    {"nn.mul", Mul},
-    {"nn.neg", Neg},
-    {"nn.not", Not},
-    {"nn.or", Or},
-    {"nn.reciprocal", Reciprocal},
-    {"nn.relu", Relu},
-    {"nn.round", Unary<Intrinsic::roundeven>},
-    {"nn.sigmoid", Function<EmitSigmoid, Intrinsic::not_intrinsic>},
-    {"nn.sqrt", Sqrt},
-    {"nn.sub", Sub},
-    {"nn.sum", Sum},
-    {"nn.tanh", Function<EmitTanh, Intrinsic::not_intrinsic>},
-    {"nn.where", Where},
-    {"nn.xor", Xor},
+    {"loop.fma", kFloat, Fma},
+    {"nn.abs", kNumber, Abs},
+    {"nn.add", kNumber, Add},
+    {"nn.and", kBool, And},
+    {"nn.bitwise_and", kInteger, And},
+    {"nn.bitwise_not", kInteger, Not},
+    {"nn.bitwise_or", kInteger, Or},
+    {"nn.bitwise_xor", kInteger, Xor},
+    {"nn.cast", kAny, CastTo},
+    {"nn.ceil", kFloat, Unary<Intrinsic::ceil>},
+    {"nn.clip", kNumber, Clip},
+    {"nn.div", kNumber, Div},
+    {"nn.equal", kAny, Compare<CmpInst::FCMP_OEQ, CmpInst::ICMP_EQ, CmpInst::ICMP_EQ>},
+    {"nn.erf", kF32, Function<EmitErf, Intrinsic::not_intrinsic>},
+    {"nn.exp", kFloat, Function<EmitExp, Intrinsic::exp>},
+    {"nn.floor", kFloat, Unary<Intrinsic::floor>},
+    {"nn.greater", kNumber, Compare<CmpInst::FCMP_OGT, CmpInst::ICMP_SGT, CmpInst::ICMP_UGT>},
+    {"nn.greater_or_equal", kNumber,
+     Compare<CmpInst::FCMP_OGE, CmpInst::ICMP_SGE, CmpInst::ICMP_UGE>},
+    {"nn.identity", kAny, Identity},
+    {"nn.is_nan", kFloat, IsNan},
+    {"nn.leaky_relu", kFloat, LeakyRelu},
+    {"nn.less", kNumber, Compare<CmpInst::FCMP_OLT, CmpInst::ICMP_SLT, CmpInst::ICMP_ULT>},
+    {"nn.less_or_equal", kNumber, Compare<CmpInst::FCMP_OLE, CmpInst::ICMP_SLE, CmpInst::ICMP_ULE>},
+    {"nn.log", kFloat, Function<EmitLog, Intrinsic::log>},
+    {"nn.max", kNumber, Extremes<true>},
+    {"nn.min", kNumber, Extremes<false>},
+    {"nn.mul", kNumber, Mul},
+    {"nn.neg", kNumber, Neg},
+    {"nn.not", kBool, Not},
+    {"nn.or", kBool, Or},
+    {"nn.reciprocal", kFloat, Reciprocal},
+    {"nn.relu", kNumber, Relu},
+    {"nn.round", kFloat, Unary<Intrinsic::roundeven>},
+    {"nn.sigmoid", kF32, Function<EmitSigmoid, Intrinsic::not_intrinsic>},
+    {"nn.sqrt", kFloat, Unary<Intrinsic::sqrt>},
+    {"nn.sub", kNumber, Sub},
+    {"nn.sum", kFloat, Sum},
+    {"nn.tanh", kF32, Function<EmitTanh, Intrinsic::not_intrinsic>},
+    {"nn.where", kBool, Where},
+    {"nn.xor", kBool, Xor},
 });
 static_assert(std::ranges::is_sorted(kRows, {}, &Row::name));
+
+const Row* FindRow(std::string_view name) {
+  const auto* row = std::ranges::lower_bound(kRows, name, {}, &Row::name);
+  return row != kRows.end() && row->name == name ? row : nullptr;
+}
 
 }  // namespace
 
 Emitter FindInstruction(std::string_view name) {
-  const auto* row = std::ranges::lower_bound(kRows, name, {}, &Row::name);
-  return row != kRows.end() && row->name == name ? row->emit : nullptr;
+  const Row* row = FindRow(name);
+  return row == nullptr ? nullptr : row->emit;
+}
+
+bool HasInstruction(const Operation& op) {
+  const Row* row = FindRow(op.name());
+  if (row == nullptr || op.num_operands() == 0 || op.num_results() != 1) return false;
+  const auto from = op.operand(0).type().dyn_cast<AnyTensorType>();
+  const auto to = op.result(0).type().dyn_cast<AnyTensorType>();
+  llvm::LLVMContext context;
+  return from && to && (row->types & ClassOf(from.element())) != 0 &&
+         RegisterType(context, from.element()) != nullptr &&
+         RegisterType(context, to.element()) != nullptr;
 }
 
 }  // namespace lathe::codegen

@@ -1,6 +1,5 @@
 #include "src/codegen/llvm/kernel_emitter.h"
 
-
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -37,8 +36,12 @@ struct Slot {
 class FunctionEmitter {
  public:
   FunctionEmitter(llvm::Module& module, llvm::Function* function, llvm::Value* team, int& outlined)
-      : module_(module), context_(module.getContext()), b_(context_), function_(function),
-        team_(team), outlined_(outlined) {
+      : module_(module),
+        context_(module.getContext()),
+        b_(context_),
+        function_(function),
+        team_(team),
+        outlined_(outlined) {
     entry_ = llvm::BasicBlock::Create(context_, "entry", function);
     b_.SetInsertPoint(llvm::BasicBlock::Create(context_, "body", function));
     start_ = b_.GetInsertBlock();
@@ -158,7 +161,8 @@ void FunctionEmitter::EmitConstant(Operation* op) {
   llvm::Type* scalar = type->getScalarType();
   std::vector<llvm::Constant*> lanes;
   const auto element = [&](int64_t i) -> llvm::Constant* {
-    if (scalar->isFloatingPointTy()) return llvm::ConstantFP::get(scalar, ToDoubles(value)[static_cast<size_t>(i)]);
+    if (scalar->isFloatingPointTy())
+      return llvm::ConstantFP::get(scalar, ToDoubles(value)[static_cast<size_t>(i)]);
     return llvm::ConstantInt::getSigned(scalar, ToInt64s(value)[static_cast<size_t>(i)]);
   };
   for (int64_t i = 0; i < value.num_elements(); ++i) lanes.push_back(element(i));
@@ -395,8 +399,8 @@ void FunctionEmitter::CallTeam(llvm::Function* part, std::span<llvm::Value* cons
   llvm::IRBuilder<> in_body(llvm::BasicBlock::Create(context_, "entry", body));
   std::vector<llvm::Value*> arguments{body->getArg(0), body->getArg(1)};
   for (unsigned i = 0; i < types.size(); ++i) {
-    arguments.push_back(in_body.CreateLoad(
-        types[i], in_body.CreateStructGEP(structure, body->getArg(2), i)));
+    arguments.push_back(
+        in_body.CreateLoad(types[i], in_body.CreateStructGEP(structure, body->getArg(2), i)));
   }
   in_body.CreateCall(part, arguments);
   in_body.CreateRetVoid();
@@ -457,9 +461,9 @@ class KernelShell {
     for (size_t i = 0; i < buffers_.size(); ++i) Unpack(i);
     std::vector<llvm::Type*> types;
     for (llvm::Value* v : arguments_) types.push_back(v->getType());
-    auto* inner = llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), types, false),
-                                         llvm::Function::InternalLinkage, source_.name + ".inner",
-                                         module_);
+    auto* inner =
+        llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), types, false),
+                               llvm::Function::InternalLinkage, source_.name + ".inner", module_);
     inner->addFnAttr(llvm::Attribute::AlwaysInline);
     EmitInner(inner);
     b_.CreateCall(inner, arguments_);
@@ -478,8 +482,8 @@ class KernelShell {
       if (shape == nullptr) {
         shape = b_.CreateLoad(b_.getPtrTy(), b_.CreateStructGEP(buffer, at, 1));
       }
-      arguments_.push_back(
-          b_.CreateLoad(b_.getInt64Ty(), b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), shape, axis)));
+      arguments_.push_back(b_.CreateLoad(
+          b_.getInt64Ty(), b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), shape, axis)));
     }
   }
 

@@ -24,9 +24,9 @@ std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target) {
   if (found == nullptr) throw Error(ErrorCode::kUnsupported, "codegen/target", message);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
-  return std::unique_ptr<llvm::TargetMachine>(
-      found->createTargetMachine(target.triple, target.cpu, target.features, options,
-                                 llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
+  return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
+      target.triple, target.cpu, target.features, options, llvm::Reloc::PIC_, std::nullopt,
+      llvm::CodeGenOptLevel::Aggressive));
 }
 
 std::unique_ptr<llvm::Module> MakeModule(llvm::LLVMContext& context,
@@ -144,10 +144,7 @@ class LlvmGenerator : public CodeGenerator {
     return text;
   }
 
-  bool Supports(std::string_view name, ElementType element) const override {
-    llvm::LLVMContext context;
-    return FindInstruction(name) != nullptr && RegisterType(context, element) != nullptr;
-  }
+  bool Supports(const Operation& op) const override { return HasInstruction(op); }
 };
 
 }  // namespace

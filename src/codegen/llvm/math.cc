@@ -85,13 +85,12 @@ Value* EmitLog(llvm::IRBuilder<>& b, Value* x) {
   Value* scaled = m.Select(small, m.Mul(x, m.F(8388608.0)), x);
   Value* bits = b.CreateSub(m.Bits(scaled), m.I(0x3f3504f3));  // sqrt(1/2)
   Value* e = b.CreateAShr(bits, m.I(23));
-  Value* mantissa = m.FromBits(
-      b.CreateAdd(b.CreateAnd(bits, m.I(0x007fffff)), m.I(0x3f3504f3)));
+  Value* mantissa = m.FromBits(b.CreateAdd(b.CreateAnd(bits, m.I(0x007fffff)), m.I(0x3f3504f3)));
   Value* e_float = b.CreateSIToFP(e, x->getType());
   e_float = m.Sub(e_float, m.Select(small, m.F(23), m.F(0)));
   Value* f = m.Sub(mantissa, m.F(1));
-  const double c[] = {3.333333135e-01,  -2.500087917e-01, 2.000131905e-01, -1.662118882e-01,
-                      1.419780254e-01,  -1.317856014e-01, 1.280032694e-01, -7.633516937e-02};
+  const double c[] = {3.333333135e-01, -2.500087917e-01, 2.000131905e-01, -1.662118882e-01,
+                      1.419780254e-01, -1.317856014e-01, 1.280032694e-01, -7.633516937e-02};
   Value* square = m.Mul(f, f);
   Value* tail = m.MulAdd(m.Mul(square, f), m.Poly(f, c), m.Mul(e_float, m.F(kLn2Low)));
   tail = m.MulAdd(square, m.F(-0.5), tail);
@@ -122,16 +121,17 @@ Value* EmitErf(llvm::IRBuilder<>& b, Value* x) {
                       -1.086389944e-01, 2.537355572e-02,  -4.282382783e-03,
                       4.637880193e-04,  -2.531480823e-05, 2.513266111e-07};
   Value* large = m.Sub(m.F(1), EmitExp(b, m.Poly(bounded, r)));
-  const double c[] = {1.128379107e+00,  -3.761262596e-01, 1.128358543e-01, -2.685381100e-02,
-                      5.188327283e-03,  -8.010191959e-04, 7.853856368e-05};
+  const double c[] = {1.128379107e+00, -3.761262596e-01, 1.128358543e-01, -2.685381100e-02,
+                      5.188327283e-03, -8.010191959e-04, 7.853856368e-05};
   Value* small = m.Mul(x, m.Poly(m.Mul(x, x), c));
   return m.Select(b.CreateFCmpOLT(size, m.F(1)), small, m.CopySign(large, x));
 }
 
 Value* EmitSigmoid(llvm::IRBuilder<>& b, Value* x) {
   const Math m(b, x);
-  Value* e = EmitExp(b, b.CreateFNeg(x));
-  return m.Div(m.F(1), m.Add(m.F(1), e));
+  Value* e = EmitExp(b, b.CreateFNeg(m.Abs(x)));
+  Value* above = m.Select(b.CreateFCmpOLT(x, m.F(0)), e, m.F(1));
+  return m.Div(above, m.Add(m.F(1), e));
 }
 
 }  // namespace lathe::codegen

@@ -39,8 +39,8 @@ bool ForOp::RegionArguments(Operation* op, RegionRound round) {
   if (body.empty()) return false;
   bool changed = cf::SetArgument(*body.front(), 0, IndexType(*op->context()));
   for (size_t i = 0; i < NumCarried(op); ++i) {
-    changed |= cf::SetCarried(body, round, kLoopArguments + i,
-                              cf::OperandType(op, kFirstCarried + i), i);
+    changed |=
+        cf::SetCarried(body, round, kLoopArguments + i, cf::OperandType(op, kFirstCarried + i), i);
   }
   return changed;
 }
@@ -117,7 +117,8 @@ void DimOp::InferShape(InferShapeContext& c) {
 
 void DimOp::Eval(EvalContext& c) {
   const Shape& shape = c.input(kX).shape();
-  const int64_t axis = eval::NormalizeAxis(DimOp(c.op()).axis(), static_cast<int64_t>(shape.size()));
+  const int64_t axis =
+      eval::NormalizeAxis(DimOp(c.op()).axis(), static_cast<int64_t>(shape.size()));
   c.SetOutput(kValue, Tensor::Scalar<int64_t>(shape[static_cast<size_t>(axis)]));
 }
 
@@ -136,8 +137,7 @@ struct FmaRow {
 
 void FmaOp::Eval(EvalContext& c) {
   const Tensor inputs[] = {c.input(kA), c.input(kB), c.input(kC)};
-  const eval::RowKernels kernels{
-      .f32 = &FmaRow::Run<float>, .f64 = &FmaRow::Run<double>};
+  const eval::RowKernels kernels{.f32 = &FmaRow::Run<float>, .f64 = &FmaRow::Run<double>};
   c.SetOutput(kY, eval::Elementwise(inputs, c.input(kA).element_type(), kernels));
 }
 

@@ -31,8 +31,8 @@ Span SpanOf(EvalContext& c, const Tensor& memory, int64_t lanes, size_t live, si
     const int64_t index = ScalarOf(c, first + i);
     const int64_t last = i + 1 == shape.size() ? index + span.count : index + 1;
     if (span.count > 0 && (index < 0 || last > shape[i])) {
-      c.Fail("loop/bounds", StrCat("index ", index, " (", last - index, " elements) is outside axis ",
-                                   i, " of extent ", shape[i]));
+      c.Fail("loop/bounds", StrCat("index ", index, " (", last - index,
+                                   " elements) is outside axis ", i, " of extent ", shape[i]));
     }
     span.begin = span.begin * shape[i] + index;
   }

@@ -3,10 +3,12 @@
 namespace lathe::codegen {
 namespace {
 
-
 class KernelTest : public testing::Test {
  protected:
-  void SetUp() override { LoadAllDialects(context_); }
+  void SetUp() override {
+    NeedCodeGenerator();
+    LoadAllDialects(context_);
+  }
 
   // Compares every target, alone and with a team, with the interpreter.
   void Expect(const std::string& text, double rtol = 0) {
@@ -41,7 +43,6 @@ class KernelTest : public testing::Test {
 
   IrContext context_;
 };
-
 
 TEST_F(KernelTest, CopiesAndAdds) {
   Expect(R"(program {

@@ -10,7 +10,9 @@
 #include "lathe/dialect/all.h"
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/text_format.h"
+#include "lathe/ir/verify.h"
 #include "lathe/ir/walk.h"
+#include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
 #include "lathe/support/random.h"
 
@@ -45,6 +47,15 @@ inline std::vector<const Target*> RunnableTargets() {
     if (target.RunsHere()) targets.push_back(&target);
   }
   return targets;
+}
+
+/// For SetUp: skips the test where Lathe was built without LLVM.
+inline void NeedCodeGenerator() {
+  try {
+    CodeGenerator::Get();
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
 }
 
 /// The first function of a program.
