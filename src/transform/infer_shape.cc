@@ -30,7 +30,12 @@ class InferShapePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     const std::vector<Type> before = AllTypes(graph.program());
-    ShapeInferencer(&graph.program().parameters()).Visit(graph.program());
+    ShapeInferencer inferencer(&graph.program().parameters());
+    if (graph.block() == graph.program().block()) {
+      inferencer.Visit(graph.program());
+    } else {
+      inferencer.Visit(graph.block()->parent_op());
+    }
     const std::vector<Type> after = AllTypes(graph.program());
     int64_t refined = 0;
     for (size_t i = 0; i < before.size(); ++i) refined += before[i] != after[i] ? 1 : 0;
@@ -55,7 +60,7 @@ class FoldShapesPass : public Pass {
     inferencer.Visit(program);
     Rewriter rewriter(program, this);
     std::vector<Operation*> ops;
-    for (OpWalker w(program.module()); Operation* op = w.Next();) ops.push_back(op);
+    for (OpWalker w(graph.block()); Operation* op = w.Next();) ops.push_back(op);
     for (Operation* op : ops) {
       if (!IsMergeable(op) || op->HasTrait<ConstantLike>()) continue;
       if (op->name() == "nn.reshape") FoldReshape(op, inferencer, rewriter);
