@@ -158,6 +158,11 @@ class Suite:
             return Result(0, 1, text)
         return self.counted(self.build / "bin" / "lathe", "conformance", MODELS)
 
+    def passes(self):
+        """Every pass on every program at hand, compared by the interpreter."""
+        return self.counted(self.build / "bin" / "pass_corpus", f"--jobs={self.jobs}", "--every-pass",
+                            f"{CASES}/light", MODELS, CASES, "examples/digits", "test/golden")
+
     def malformed(self):
         """A sanitizer reserves more address space than the limit of the other builds allows."""
         limit = [] if self.preset in ("release", "dev") else ["--memory-mb=0", "--seconds=60"]
@@ -191,7 +196,7 @@ class Suite:
 
 STEPS = {
     "release": ["layers", "size", "format", "scripts", "compiled", "unit", "golden", "transcripts",
-                "conformance", "models", "malformed", "fuzz"],
+                "conformance", "models", "passes", "malformed", "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "malformed"],
     "tsan": ["compiled", "unit"],

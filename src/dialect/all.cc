@@ -4,8 +4,6 @@
 #include "lathe/dialect/builtin/builtin_ops.h"
 #include "lathe/dialect/cf.h"
 #include "lathe/dialect/cf/cf_ops.h"
-#include "lathe/dialect/loop.h"
-#include "lathe/dialect/loop/loop_ops.h"
 #include "lathe/dialect/nn.h"
 #include "lathe/dialect/nn/nn_ops.h"
 
@@ -17,17 +15,12 @@ BuiltinDialect::BuiltinDialect(IrContext& context) : Dialect(context, kName) {
 
 CfDialect::CfDialect(IrContext& context) : Dialect(context, kName) { cf::RegisterCfOps(*this); }
 
-LoopDialect::LoopDialect(IrContext& context) : Dialect(context, kName) {
-  loop::RegisterLoopOps(*this);
-}
-
 NnDialect::NnDialect(IrContext& context) : Dialect(context, kName) { nn::RegisterNnOps(*this); }
 
 void LoadAllDialects(IrContext& context) {
   context.LoadDialect<BuiltinDialect>();
   context.LoadDialect<CfDialect>();
   context.LoadDialect<NnDialect>();
-  context.LoadDialect<LoopDialect>();
 }
 
 }  // namespace lathe

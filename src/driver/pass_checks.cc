@@ -23,8 +23,8 @@ NamedValues RunOnce(const Program& program, const NamedValues& inputs) {
   return Interpreter(copy, options).Run(WantedInputs(program, inputs));
 }
 
-std::string Difference(const NamedValues& expected, const NamedValues& actual,
-                       const NumericOptions& o) {
+std::string DifferenceOf(const NamedValues& expected, const NamedValues& actual,
+                         const NumericOptions& o) {
   if (expected.size() != actual.size()) {
     return StrCat("the program gives ", actual.size(), " outputs, not ", expected.size());
   }
@@ -85,43 +85,28 @@ class ChangeCheck : public PassInstrumentation {
 
 class NumericCheck : public PassInstrumentation {
  public:
-  NumericCheck(const Program& original, NumericOptions options)
-      : options_(Resolved(options, original)) {
-    for (int i = 0; i < options.samples; ++i) {
-      inputs_.push_back(SampleInputs(original, options, options.seed + static_cast<uint64_t>(i)));
-      expected_.push_back(RunOnce(original, inputs_.back()));
-    }
-    before_ = std::make_unique<Program>(original.Clone());
-  }
+  NumericCheck(const Program& original, const NumericOptions& options)
+      : reference_(original, options), before_(std::make_unique<Program>(original.Clone())) {}
 
   void AfterPass(const Pass& pass, Program& program) override {
     CheckHonesty(pass, *before_, program);
     if (!pass.changed()) return;
-    for (size_t i = 0; i < inputs_.size(); ++i) Check(pass, program, i);
+    const std::string what = reference_.Difference(program);
+    if (!what.empty()) Fail(pass, program, what);
     before_ = std::make_unique<Program>(program.Clone());
   }
 
  private:
-  void Check(const Pass& pass, const Program& program, size_t i) {
-    std::string what;
-    try {
-      what = Difference(expected_[i], RunOnce(program, inputs_[i]), options_);
-    } catch (const Error& error) {
-      what = StrCat("the program fails: ", error.message());
-    }
-    if (what.empty()) return;
+  void Fail(const Pass& pass, const Program& program, const std::string& what) const {
     Error error(ErrorCode::kVerify, "check/numerics",
                 StrCat("pass '", pass.name(), "' changed a result: ", what));
     error.At(StrCat("pass '", pass.name(), "'"));
-    const std::string op =
-        FirstDifferentOp(*before_, program, inputs_[i], *options_.rtol, *options_.atol);
+    const std::string op = reference_.FirstOp(*before_, program);
     if (!op.empty()) error.Note(StrCat("first op that differs: ", op));
     throw error;
   }
 
-  NumericOptions options_;
-  std::vector<NamedValues> inputs_;
-  std::vector<NamedValues> expected_;
+  NumericReference reference_;
   std::unique_ptr<Program> before_;
 };
 
@@ -178,17 +163,41 @@ std::shared_ptr<PassInstrumentation> MakeNumericCheck(const Program& original,
 
 std::shared_ptr<PassInstrumentation> MakeChangeCheck() { return std::make_shared<ChangeCheck>(); }
 
-std::string CompareNumerically(const Program& expected, const Program& actual,
-                               const NumericOptions& given) {
-  const NumericOptions options = Resolved(given, expected);
-  for (int i = 0; i < options.samples; ++i) {
-    const NamedValues inputs =
-        SampleInputs(expected, options, options.seed + static_cast<uint64_t>(i));
-    const NamedValues wanted = RunOnce(expected, inputs);
-    const std::string what = Difference(wanted, RunOnce(actual, inputs), options);
+NumericReference::NumericReference(const Program& original, NumericOptions options,
+                                   NamedValues inputs)
+    : options_(Resolved(options, original)) {
+  if (!inputs.empty()) inputs_.push_back(std::move(inputs));
+  for (int i = 0; i < options_.samples && inputs_.size() < static_cast<size_t>(options_.samples);
+       ++i) {
+    inputs_.push_back(SampleInputs(original, options_, options_.seed + static_cast<uint64_t>(i)));
+  }
+  for (const NamedValues& sample : inputs_) expected_.push_back(RunOnce(original, sample));
+}
+
+std::string NumericReference::Difference(const Program& actual) const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    std::string what;
+    try {
+      what = DifferenceOf(expected_[i], RunOnce(actual, inputs_[i]), options_);
+    } catch (const Error& error) {
+      what = StrCat("the program fails: ", error.message());
+    }
     if (!what.empty()) return what;
   }
   return {};
+}
+
+std::string NumericReference::FirstOp(const Program& before, const Program& actual) const {
+  for (const NamedValues& sample : inputs_) {
+    std::string op = FirstDifferentOp(before, actual, sample, *options_.rtol, *options_.atol);
+    if (!op.empty()) return op;
+  }
+  return {};
+}
+
+std::string CompareNumerically(const Program& expected, const Program& actual,
+                               const NumericOptions& options) {
+  return NumericReference(expected, options).Difference(actual);
 }
 
 BisectResult BisectPasses(const Program& program, const std::string& pipeline,

@@ -11,8 +11,10 @@ const Tensor* ProgramConstants::Constant(Value value) {
 
 namespace {
 
-/// Nothing that `result` says is lost by `type`.
+/// Nothing that `result` says is lost by `type`. A mutable result is a tensor of its own: what is
+/// written to it must not be seen in the value that it would be folded to.
 bool SaysAsMuch(Type type, Type result) {
+  if (result.isa<TensorType>()) return false;
   if (type == result) return true;
   const auto a = type.dyn_cast<VTensorType>();
   const auto b = result.dyn_cast<VTensorType>();

@@ -10,19 +10,19 @@ namespace lathe {
 namespace {
 
 /// `parts` one after the other along `axis`; equal types and other extents.
-Tensor Concatenate(const std::vector<const Tensor*>& parts, int64_t axis) {
-  Shape shape = parts[0]->shape();
+Tensor Concatenate(const std::vector<Tensor>& parts, int64_t axis) {
+  Shape shape = parts[0].shape();
   auto& extent = shape[static_cast<size_t>(axis)];
   extent = 0;
-  for (const Tensor* p : parts) extent += p->dim(axis);
-  Tensor out(parts[0]->element_type(), shape);
+  for (const Tensor& p : parts) extent += p.dim(axis);
+  Tensor out(parts[0].element_type(), shape);
   size_t outer = 1;
-  for (int64_t i = 0; i < axis; ++i) outer *= static_cast<size_t>(parts[0]->dim(i));
+  for (int64_t i = 0; i < axis; ++i) outer *= static_cast<size_t>(parts[0].dim(i));
   std::byte* to = out.mutable_raw();
   for (size_t row = 0; row < outer; ++row) {
-    for (const Tensor* p : parts) {
-      const size_t bytes = p->byte_size() / outer;
-      to = std::copy_n(p->raw() + row * bytes, bytes, to);
+    for (const Tensor& p : parts) {
+      const size_t bytes = p.byte_size() / outer;
+      to = std::copy_n(p.raw() + row * bytes, bytes, to);
     }
   }
   return out;
@@ -85,12 +85,12 @@ class CombineParallelPass : public Pass {
 
   void Combine(const std::vector<Operation*>& group, Rewriter& rewriter) {
     const Program& program = rewriter.program();
-    std::vector<const Tensor*> weights, biases;
+    std::vector<Tensor> weights, biases;  // new parameters move those that are there
     std::vector<int64_t> pieces;
     for (const Operation* op : group) {
-      weights.push_back(ConstantValue(program, op->operand(1)));
-      if (HasBias(op)) biases.push_back(ConstantValue(program, op->operand(2)));
-      pieces.push_back(weights.back()->dim(weight_axis_));
+      weights.push_back(*ConstantValue(program, op->operand(1)));
+      if (HasBias(op)) biases.push_back(*ConstantValue(program, op->operand(2)));
+      pieces.push_back(weights.back().dim(weight_axis_));
     }
     const Rewriter::Replacing scope(rewriter, group);
     rewriter.SetInsertionPoint(group.front());

@@ -10,9 +10,18 @@ using namespace pat;  // NOLINT: the words of a rule
 
 bool IsMatrix(Value value) { return RankOf(value) == 2; }
 
+/// The bias of nn.gemm broadcasts to the product, never the product to the bias.
 bool BiasFits(const RuleMatch& m) {
-  const std::optional<int64_t> rank = RankOf(m["b"]);
-  return rank && *rank <= 2;
+  const auto product = m["product"].type().dyn_cast<AnyTensorType>();
+  const auto bias = m["b"].type().dyn_cast<AnyTensorType>();
+  if (!product || !bias || !product.has_rank() || !bias.has_rank()) return false;
+  if (bias.rank() > product.rank()) return false;
+  for (size_t i = 1; i <= bias.rank(); ++i) {
+    const Dim extent = bias.dims()[bias.rank() - i];
+    if (extent.IsConstant(1)) continue;
+    if (!ProvablyEqual(extent, product.dims()[product.rank() - i])) return false;
+  }
+  return true;
 }
 
 Attribute Transposed(const RuleMatch& m, const char* name) { return m.attribute(name); }
@@ -27,15 +36,16 @@ class FcFusePass : public Pass {
     const Pat product = Call("nn.matmul", {Var("a").If(IsMatrix, "a is a matrix"),
                                            Var("w").If(IsMatrix, "w is a matrix")})
                             .Carry("transpose_x")
-                            .Carry("transpose_y");
-    const Pat gemm = Call("nn.gemm", {Var("a"), Var("w")});
+                            .Carry("transpose_y")
+                            .As("product");
+    const Pat gemm = Call("nn.gemm", {Var("a"), Var("w")}).As("product");
     const auto x = [](const RuleMatch& m) { return Transposed(m, "transpose_x"); };
     const auto y = [](const RuleMatch& m) { return Transposed(m, "transpose_y"); };
     std::vector<Rule> rules;
     rules.push_back(
         Rule("fc-matmul")
             .Match(Call("nn.add", {product, Var("b")}))
-            .Where(BiasFits, "the bias broadcasts to a matrix")
+            .Where(BiasFits, "the bias broadcasts to the product")
             .Replace(
                 Call("nn.gemm", {Var("a"), Var("w"), Var("b")}).Set("transA", x).Set("transB", y)));
     rules.push_back(
@@ -43,7 +53,7 @@ class FcFusePass : public Pass {
             .Match(
                 Call("nn.add",
                      {gemm.Carry("alpha").Carry("transA").Carry("transB").Carry("beta"), Var("b")}))
-            .Where(BiasFits, "the bias broadcasts to a matrix")
+            .Where(BiasFits, "the bias broadcasts to the product")
             .Replace(Call("nn.gemm", {Var("a"), Var("w"), Var("b")})
                          .Carry("alpha")
                          .Carry("transA")

@@ -11,7 +11,7 @@ std::vector<Type> AllTypes(const Program& program) {
   std::vector<Type> types;
   for (OpWalker w(program.module()); Operation* op = w.Next();) {
     for (size_t i = 0; i < op->num_results(); ++i) types.push_back(op->result(i).type());
-    for (const Region& region : op->regions()) {
+    for (Region& region : op->regions()) {
       for (const Block& block : region) {
         for (size_t i = 0; i < block.num_arguments(); ++i) {
           types.push_back(block.argument(i).type());
@@ -22,6 +22,16 @@ std::vector<Type> AllTypes(const Program& program) {
   return types;
 }
 
+/// The number of values that have another type than before.
+int64_t InferAll(Program& program, ShapeInferencer& inferencer) {
+  const std::vector<Type> before = AllTypes(program);
+  inferencer.Visit(program);
+  const std::vector<Type> after = AllTypes(program);
+  int64_t refined = 0;
+  for (size_t i = 0; i < before.size(); ++i) refined += before[i] != after[i] ? 1 : 0;
+  return refined;
+}
+
 }  // namespace
 
 /// Infers the type of every result again, in program order: element types and symbolic shapes come
@@ -29,16 +39,8 @@ std::vector<Type> AllTypes(const Program& program) {
 class InferShapePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    const std::vector<Type> before = AllTypes(graph.program());
     ShapeInferencer inferencer(&graph.program().parameters());
-    if (graph.block() == graph.program().block()) {
-      inferencer.Visit(graph.program());
-    } else {
-      inferencer.Visit(graph.block()->parent_op());
-    }
-    const std::vector<Type> after = AllTypes(graph.program());
-    int64_t refined = 0;
-    for (size_t i = 0; i < before.size(); ++i) refined += before[i] != after[i] ? 1 : 0;
+    const int64_t refined = InferAll(graph.program(), inferencer);
     Count("refined", refined);
     if (refined != 0) MarkChanged();
   }
@@ -57,10 +59,10 @@ class FoldShapesPass : public Pass {
   void ApplyImpl(Graph& graph) override {
     Program& program = graph.program();
     ShapeInferencer inferencer(&program.parameters());
-    inferencer.Visit(program);
+    if (InferAll(program, inferencer) != 0) MarkChanged();
     Rewriter rewriter(program, this);
     std::vector<Operation*> ops;
-    for (OpWalker w(graph.block()); Operation* op = w.Next();) ops.push_back(op);
+    for (OpWalker w(program.module()); Operation* op = w.Next();) ops.push_back(op);
     for (Operation* op : ops) {
       if (!IsMergeable(op) || op->HasTrait<ConstantLike>()) continue;
       if (op->name() == "nn.reshape") FoldReshape(op, inferencer, rewriter);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/ir/context.h"
+#include "lathe/ir/verify.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -106,6 +107,10 @@ class MapOpPass : public Pass {
     Operation* const replaced[] = {op};
     const Rewriter::Replacing scope(rewriter, replaced);
     Operation* made = rewriter.Create(mapping.to.name(), operands, attributes, op->num_results());
+    if (const auto wrong = Verify(made); !wrong.empty()) {
+      Missed(op, StrCat(mapping.to.name(), " can not stand there: ", wrong.front().message()));
+      return rewriter.Erase(made);
+    }
     for (size_t i = 0; i < op->num_results(); ++i) {
       if (Compatible(made->result(i).type(), op->result(i).type())) continue;
       Missed(op, StrCat(mapping.to.name(), " gives ", made->result(i).type().ToString()));
@@ -123,7 +128,8 @@ REGISTER_PASS(map_op, MapOpPass)
     .Details(
         "Attributes keep their names or get those that `attributes` says. An op with an attribute "
         "that the other kind lacks stays, unless it has its default value; so does one whose "
-        "result would have another type. Whether both kinds mean the same is the caller's word.")
+        "result would have another type or that takes other operands. Whether both kinds mean the "
+        "same is the caller's word.")
     .Option("from", PassOption::Kind::kString, "", "kind to replace")
     .Option("to", PassOption::Kind::kString, "", "kind to put")
     .Option("attributes", PassOption::Kind::kStrings, "[]", "renamings, such as [alpha=slope]");

@@ -34,6 +34,24 @@ Tolerance ToleranceOf(const Program& program);
 /// indices, and every symbol with one extent.
 NamedValues SampleInputs(const Program& program, const NumericOptions& options, uint64_t seed);
 
+/// What a program gives on sampled inputs, to compare others with it.
+class NumericReference {
+ public:
+  /// Runs `original` once per sample, on `inputs` if there are any.
+  explicit NumericReference(const Program& original, NumericOptions options = {},
+                            NamedValues inputs = {});
+  /// Empty when `actual` gives the same, else what differs. An Error while it runs differs too.
+  std::string Difference(const Program& actual) const;
+  /// The first op of `actual` that gives another value than its counterpart in `before`, found by
+  /// location; empty if none is found.
+  std::string FirstOp(const Program& before, const Program& actual) const;
+  const std::vector<NamedValues>& inputs() const { return inputs_; }
+
+ private:
+  NumericOptions options_;
+  std::vector<NamedValues> inputs_, expected_;
+};
+
 /// Runs the program on sampled inputs before the first pass and after each pass that changed it. A
 /// result that differs throws check/numerics naming the pass, the output, the error and, by
 /// location, the first op whose value differs. A change that the pass does not own up to throws

@@ -1,0 +1,96 @@
+#include "test/corpus/trial.h"
+
+#include <algorithm>
+#include <map>
+
+#include "lathe/ir/verify.h"
+#include "lathe/pass/pass_manager.h"
+#include "lathe/support/error.h"
+
+namespace lathe::testing {
+
+namespace {
+
+/// Passes that run otherwise than by their name alone.
+const std::map<std::string, PassSetting, std::less<>>& Table() {
+  static const std::map<std::string, PassSetting, std::less<>> kTable = {
+      {"append_backward", {"", "append_backward", "adds outputs, the gradients", false}},
+      {"graph_viz", {"", "graph_viz{path=/dev/null}", "writes a picture", false}},
+      {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
+  };
+  return kTable;
+}
+
+std::string WithRequired(const PassInfo& pass, const std::string& text) {
+  std::string pipeline;
+  for (const std::string& name : pass.required_passes) {
+    pipeline += WithRequired(PassRegistry::Global().Find(name), name) + ",";
+  }
+  return pipeline + text;
+}
+
+/// What a pass may say of a program that is fine: one for training taken to inference, one that has
+/// no gradient.
+bool IsRefusal(const Error& error) {
+  return error.id() == "pass/vanishing-result" || error.id().starts_with("gradient/");
+}
+
+/// Whether any pass changed the program.
+class ChangeWatch : public PassInstrumentation {
+ public:
+  void AfterPass(const Pass& pass, Program&) override { changed_ |= pass.changed(); }
+  bool changed() const { return changed_; }
+
+ private:
+  bool changed_ = false;
+};
+
+}  // namespace
+
+std::vector<PassSetting> AllSettings() {
+  std::vector<PassSetting> settings;
+  for (const PassInfo* pass : PassRegistry::Global().All()) {
+    const auto row = Table().find(pass->name);
+    PassSetting setting{pass->name, pass->name, "", true};
+    if (row != Table().end()) setting = row->second;
+    setting.pass = pass->name;
+    if (!setting.pipeline.empty()) setting.pipeline = WithRequired(*pass, setting.pipeline);
+    settings.push_back(std::move(setting));
+  }
+  for (const NamedPipeline& p : NamedPipelines()) {
+    settings.push_back({p.name, StrCat(p.name, "{level=3}"), "", true});
+  }
+  return settings;
+}
+
+Trial RunTrial(const Program& program, const std::string& pipeline,
+               const NumericReference* reference) {
+  Trial trial;
+  Program copy = program.Clone();
+  try {
+    PassManager manager({.verify_each = true});
+    manager.Add(pipeline);
+    const auto watch = std::make_shared<ChangeWatch>();
+    manager.AddInstrumentation(MakeChangeCheck());
+    manager.AddInstrumentation(watch);
+    manager.Run(copy);
+    trial.changed = watch->changed();
+    if (trial.changed && reference != nullptr) {
+      trial.compared = true;
+      trial.failure = reference->Difference(copy);
+    }
+  } catch (const Error& error) {
+    if (!IsRefusal(error)) trial.failure = error.Render();
+  }
+  return trial;
+}
+
+std::optional<NumericReference> ReferenceFor(const Program& program, NamedValues inputs) {
+  try {
+    return NumericReference(program, {}, std::move(inputs));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace lathe::testing
