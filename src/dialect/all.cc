@@ -4,6 +4,8 @@
 #include "lathe/dialect/builtin/builtin_ops.h"
 #include "lathe/dialect/cf.h"
 #include "lathe/dialect/cf/cf_ops.h"
+#include "lathe/dialect/loop.h"
+#include "lathe/dialect/loop/loop_ops.h"
 #include "lathe/dialect/nn.h"
 #include "lathe/dialect/nn/nn_ops.h"
 
@@ -15,12 +17,17 @@ BuiltinDialect::BuiltinDialect(IrContext& context) : Dialect(context, kName) {
 
 CfDialect::CfDialect(IrContext& context) : Dialect(context, kName) { cf::RegisterCfOps(*this); }
 
+LoopDialect::LoopDialect(IrContext& context) : Dialect(context, kName) {
+  loop::RegisterLoopOps(*this);
+}
+
 NnDialect::NnDialect(IrContext& context) : Dialect(context, kName) { nn::RegisterNnOps(*this); }
 
 void LoadAllDialects(IrContext& context) {
   context.LoadDialect<BuiltinDialect>();
   context.LoadDialect<CfDialect>();
   context.LoadDialect<NnDialect>();
+  context.LoadDialect<LoopDialect>();
 }
 
 }  // namespace lathe

@@ -52,11 +52,19 @@ bool ParameterMap::Erase(StrAttribute name) {
 }
 
 StrAttribute ParameterMap::FreshName(IrContext& context, std::string_view base) const {
-  StrAttribute name = StrAttribute::Get(context, base);
-  for (int i = 1; index_.count(name.storage()) != 0; ++i) {
-    name = StrAttribute::Get(context, StrCat(base, ".", i));
+  const StrAttribute plain = StrAttribute::Get(context, base);
+  if (index_.count(plain.storage()) == 0) return plain;
+  const auto numbered = [&](uint64_t i) {
+    return StrAttribute::Get(context, StrCat(base, ".", i));
+  };
+  // Numbers are taken from 1 on: a free one is found without trying all of them.
+  uint64_t taken = 0, free = 1;
+  for (; index_.count(numbered(free).storage()) != 0; free *= 2) taken = free;
+  while (free - taken > 1) {
+    const uint64_t middle = taken + (free - taken) / 2;
+    (index_.count(numbered(middle).storage()) != 0 ? taken : free) = middle;
   }
-  return name;
+  return numbered(free);
 }
 
 // ---- programs ----

@@ -1,110 +1,52 @@
-#include <optional>
-#include <unordered_map>
+#include <algorithm>
 
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
+#include "lathe/lower/external.h"
 #include "lathe/lower/fusion.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/lower/outline.h"
 
 namespace lathe {
 
 namespace {
 
+/// Constants of one element, and those that say sizes or axes, belong to the loops.
+bool Embeds(const Operation* op, size_t i) {
+  const Operation* maker = op->operand(i).defining_op();
+  if (maker == nullptr || !maker->HasTrait<ConstantLike>()) return false;
+  if (NeedsWhole(op, i)) return true;
+  const auto type = op->operand(i).type().dyn_cast<AnyTensorType>();
+  return type && type.is_static() && type.shape().NumElements().IsConstant(1);
+}
+
+bool EmbedsAll(const Operation* op, size_t i) {
+  const Operation* maker = op->operand(i).defining_op();
+  return maker != nullptr && maker->HasTrait<ConstantLike>();
+}
+
 /// Moves the operations of one group into the region of a new `builtin.group`.
-class GroupBuilder {
- public:
-  GroupBuilder(Rewriter& rewriter, const FusionGroup& group, bool embed_constants)
-      : rewriter_(rewriter), group_(group), embed_constants_(embed_constants) {}
-
-  Operation* Build() {
-    for (const Operation* op : group_.ops) {
-      for (size_t r = 0; r < op->num_results(); ++r) made_.emplace(op->result(r), true);
-    }
-    for (const bool constants : {true, false}) {
-      for (const Operation* op : group_.ops) Sort(op, constants);
-    }
-    Operation* group = CreateGroup();
-    Block* body = group->region(0).AddBlock();
-    for (const Value v : arguments_) inside_.Map(v, body->AddArgument(v.type()));
-    for (Operation* constant : constants_) body->PushBack(Clone(constant, inside_));
-    const std::vector<Value> yields = ReplaceRoot(group);
-    for (Operation* op : group_.ops) {
-      op->MoveToEnd(body);
-      for (size_t i = 0; i < op->num_operands(); ++i) {
-        const Value v = op->operand(i);
-        if (v && inside_.Contains(v)) rewriter_.SetOperand(op, i, inside_.Lookup(v));
-      }
-    }
-    Builder::AtEnd(body).Create(rewriter_.context().GetOp<cf::YieldOp>(), yields, {}, {});
-    for (Operation* constant : constants_) {
-      if (constant->use_empty()) rewriter_.Erase(constant);
-    }
-    return group;
-  }
-
- private:
-  /// What the op reads from outside becomes an argument or, if a constant, a part of the group.
-  void Sort(const Operation* op, bool constants) {
-    for (size_t i = 0; i < op->num_operands(); ++i) {
-      const Value v = op->operand(i);
-      if (!v || made_.count(v) != 0 || (constants && !Embeds(op, i))) continue;
-      made_.emplace(v, true);
-      if (constants) {
-        constants_.push_back(v.defining_op());
-      } else {
-        arguments_.push_back(v);
-      }
-    }
-  }
-
-  bool Embeds(const Operation* op, size_t i) const {
-    const Operation* maker = op->operand(i).defining_op();
-    if (maker == nullptr || !maker->HasTrait<ConstantLike>()) return false;
-    if (embed_constants_ || NeedsWhole(op, i)) return true;
-    const auto type = op->operand(i).type().dyn_cast<AnyTensorType>();
-    return type && type.is_static() && type.shape().NumElements().IsConstant(1);
-  }
-
-  Operation* CreateGroup() {
-    std::vector<Type> types;
-    const Operation* root = group_.root();
-    for (size_t i = 0; i < root->num_results(); ++i) {
-      if (!root->result(i).use_empty()) types.push_back(root->result(i).type());
-    }
-    std::vector<Location> locations;
-    for (const Operation* op : group_.ops) locations.push_back(op->location());
-    rewriter_.set_location(Location::Fused(rewriter_.context(), locations));
-    rewriter_.SetInsertionPoint(group_.root());
-    const std::vector<NamedAttribute> attributes = {
-        rewriter_.Named(builtin::GroupOp::kKindAttr, rewriter_.Attr(Name(group_.kind))),
-        rewriter_.Named(builtin::GroupOp::kMasterAttr,
-                        rewriter_.Attr(static_cast<int64_t>(constants_.size() + group_.master)))};
-    const OpInfo info = rewriter_.context().GetOp<builtin::GroupOp>();
-    return rewriter_.Builder::Create(info, arguments_, attributes, types, 1);
-  }
-
-  std::vector<Value> ReplaceRoot(Operation* group) {
-    std::vector<Value> yields;
-    Operation* root = group_.root();
-    for (size_t i = 0; i < root->num_results(); ++i) {
-      if (root->result(i).use_empty()) continue;
-      rewriter_.ReplaceAllUses(root->result(i), group->result(yields.size()));
-      yields.push_back(root->result(i));
-    }
-    return yields;
-  }
-
-  Rewriter& rewriter_;
-  const FusionGroup& group_;
-  bool embed_constants_;
-  std::unordered_map<Value, bool> made_;  // inside, or sorted already; looked up, never iterated
-  std::vector<Value> arguments_;
-  std::vector<Operation*> constants_;
-  IrMapping inside_;
-};
+Operation* BuildGroup(Rewriter& rewriter, const FusionGroup& group, bool embed_constants) {
+  Outliner out(rewriter, group.ops, embed_constants ? EmbedsAll : Embeds);
+  rewriter.set_location(out.location());
+  rewriter.SetInsertionPoint(group.root());
+  const auto master = static_cast<int64_t>(out.embedded().size() + group.master);
+  const std::vector<NamedAttribute> attributes = {
+      rewriter.Named(builtin::GroupOp::kKindAttr, rewriter.Attr(Name(group.kind))),
+      rewriter.Named(builtin::GroupOp::kMasterAttr, rewriter.Attr(master))};
+  const OpInfo info = rewriter.context().GetOp<builtin::GroupOp>();
+  Operation* made =
+      rewriter.Builder::Create(info, out.arguments(), attributes, out.result_types(), 1);
+  std::vector<Value> replacements;
+  for (size_t i = 0; i < made->num_results(); ++i) replacements.push_back(made->result(i));
+  Block* body = made->region(0).AddBlock();
+  out.MoveInto(body, replacements);
+  Builder::AtEnd(body).Create(rewriter.context().GetOp<cf::YieldOp>(), out.results(), {}, {});
+  return made;
+}
 
 }  // namespace
 
@@ -124,7 +66,8 @@ class GraphFusePartitionPass : public Pass {
   static std::vector<Block*> BlocksOf(Block* top) {
     std::vector<Block*> blocks{top};
     for (OpWalker w(top); Operation* op = w.Next();) {
-      if (op->isa<builtin::GroupOp>() || op->attribute(builtin::GroupOp::kKindAttr)) {
+      if (op->isa<builtin::GroupOp>() || op->attribute(builtin::GroupOp::kKindAttr) ||
+          op->attribute(kCompilerAttr)) {
         w.SkipRegions();
         continue;
       }
@@ -143,7 +86,7 @@ class GraphFusePartitionPass : public Pass {
                                 : StrCat("not fused into ", r.into->Describe(), ": ", r.why));
     }
     for (const FusionGroup& group : plan.groups) {
-      Operation* made = GroupBuilder(rewriter, group, option_bool("embed_constants")).Build();
+      Operation* made = BuildGroup(rewriter, group, option_bool("embed_constants"));
       rewriter.Applied(made, StrCat(group.ops.size(), group.ops.size() == 1 ? " op, " : " ops, ",
                                     Name(group.kind), ", by ", group.ops[group.master]->name()));
       Count("fused", static_cast<int64_t>(group.ops.size()) - 1);

@@ -46,7 +46,12 @@ class GreedyDriver : public RewriteListener {
  public:
   GreedyDriver(Program& program, Pass* pass, const PatternSet& patterns,
                const GreedyOptions& options)
-      : rewriter_(program, pass), pass_(pass), options_(options), constants_(program) {
+      : rewriter_(program, pass),
+        pass_(pass),
+        options_(options),
+        constants_(program),
+        scope_(pass != nullptr && pass->scope() != nullptr ? pass->scope() : program.block()),
+        whole_(scope_ == program.block()) {
     for (const auto& p : patterns) {
       (p->root().empty() ? anywhere_ : by_root_[p->root()]).push_back(p.get());
     }
@@ -60,7 +65,7 @@ class GreedyDriver : public RewriteListener {
 
   int64_t Run() {
     int64_t initial = 0;
-    for (OpWalker w(rewriter_.program().module()); Operation* op = w.Next();) {
+    for (OpWalker w(scope_); Operation* op = w.Next();) {
       ++initial;
       if (IsRoot(op)) worklist_.Push(op);
     }
@@ -130,7 +135,13 @@ class GreedyDriver : public RewriteListener {
   }
 
   void Queue(Operation* op) {
-    if (op->block() != nullptr && IsRoot(op)) worklist_.Push(op);
+    if (op->block() != nullptr && IsRoot(op) && IsInScope(op)) worklist_.Push(op);
+  }
+
+  /// Not what a nested pipeline's block reads from around it.
+  bool IsInScope(const Operation* op) const {
+    while (!whole_ && op != nullptr && op->block() != scope_) op = op->parent_op();
+    return op != nullptr;
   }
 
   /// The op, its producers and its users: a pattern rooted at a neighbour may match now.
@@ -149,6 +160,8 @@ class GreedyDriver : public RewriteListener {
   Pass* pass_;
   GreedyOptions options_;
   ProgramConstants constants_;
+  Block* scope_;
+  bool whole_;
   std::map<std::string, PatternList, std::less<>> by_root_;
   PatternList anywhere_;
   Worklist worklist_;

@@ -73,6 +73,16 @@ void CheckRequirements(const PassInfo& info, const Pass& pass, Graph& graph) {
   }
 }
 
+/// The program or, of a block within it, the operation that holds it.
+void VerifyGraph(const Graph& graph, const std::string& after) {
+  if (graph.block() == graph.program().block()) {
+    VerifyOrThrow(graph.program(), {.after = after});
+  } else {
+    std::vector<Error> errors = Verify(graph.block()->parent_op(), {.after = after});
+    if (!errors.empty()) throw std::move(errors.front());
+  }
+}
+
 }  // namespace
 
 // ---- applying ----
@@ -86,11 +96,17 @@ void Pass::Apply(Graph& graph) {
   static const PassInfo kUnregistered{};
   CheckRequirements(info_ != nullptr ? *info_ : kUnregistered, *this, graph);
   changed_ = false;
-  ApplyImpl(graph);
-  graph.GetOrInit<std::vector<std::string>>(kPassesRun).push_back(name_);
-  if (changed_ && (context_ == nullptr || context_->verify())) {
-    VerifyOrThrow(graph.program(), {.after = name_});
+  struct Scope {
+    Pass& pass;
+    ~Scope() { pass.scope_ = nullptr; }
+  };
+  {
+    const Scope scope{*this};
+    scope_ = graph.block();
+    ApplyImpl(graph);
   }
+  graph.GetOrInit<std::vector<std::string>>(kPassesRun).push_back(name_);
+  if (changed_ && (context_ == nullptr || context_->verify())) VerifyGraph(graph, name_);
 }
 
 void Pass::Count(std::string_view statistic, int64_t n) {
@@ -199,6 +215,13 @@ std::unique_ptr<Pass> PassRegistry::Make(std::string_view name) const {
   pass->info_ = &info;
   for (const auto& set_default : info.defaults) set_default(*pass);
   return pass;
+}
+
+std::unique_ptr<Pass> PassRegistry::Clone(const Pass& pass) const {
+  std::unique_ptr<Pass> copy = Make(pass.name());
+  copy->options_ = pass.options_;
+  static_cast<AnyAttrs&>(*copy) = static_cast<const AnyAttrs&>(pass);
+  return copy;
 }
 
 std::vector<const PassInfo*> PassRegistry::All() const {

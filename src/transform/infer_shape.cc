@@ -22,10 +22,11 @@ std::vector<Type> AllTypes(const Program& program) {
   return types;
 }
 
-/// The number of values that have another type than before.
-int64_t InferAll(Program& program, ShapeInferencer& inferencer) {
+/// Runs `infer`; the number of values that have another type afterwards.
+template <class Infer>
+int64_t Refine(const Program& program, const Infer& infer) {
   const std::vector<Type> before = AllTypes(program);
-  inferencer.Visit(program);
+  infer();
   const std::vector<Type> after = AllTypes(program);
   int64_t refined = 0;
   for (size_t i = 0; i < before.size(); ++i) refined += before[i] != after[i] ? 1 : 0;
@@ -40,7 +41,13 @@ class InferShapePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     ShapeInferencer inferencer(&graph.program().parameters());
-    const int64_t refined = InferAll(graph.program(), inferencer);
+    const int64_t refined = Refine(graph.program(), [&] {
+      if (graph.block() == graph.program().block()) {
+        inferencer.Visit(graph.program());
+      } else {
+        inferencer.Visit(graph.block()->parent_op());
+      }
+    });
     Count("refined", refined);
     if (refined != 0) MarkChanged();
   }
@@ -59,10 +66,10 @@ class FoldShapesPass : public Pass {
   void ApplyImpl(Graph& graph) override {
     Program& program = graph.program();
     ShapeInferencer inferencer(&program.parameters());
-    if (InferAll(program, inferencer) != 0) MarkChanged();
+    if (Refine(program, [&] { inferencer.Visit(program); }) != 0) MarkChanged();
     Rewriter rewriter(program, this);
     std::vector<Operation*> ops;
-    for (OpWalker w(program.module()); Operation* op = w.Next();) ops.push_back(op);
+    for (OpWalker w(graph.block()); Operation* op = w.Next();) ops.push_back(op);
     for (Operation* op : ops) {
       if (!IsMergeable(op) || op->HasTrait<ConstantLike>()) continue;
       if (op->name() == "nn.reshape") FoldReshape(op, inferencer, rewriter);

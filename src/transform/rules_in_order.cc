@@ -83,7 +83,7 @@ int64_t ApplyRulesInOrder(Program& program, Pass* pass, std::vector<Rule> rules)
   PatternSet patterns;
   for (Rule& rule : rules) AddRule(std::move(rule), program.context(), patterns);
   Walk walk(program, pass, patterns);
-  const bool more = walk.Run(program.block());
+  const bool more = walk.Run(pass->scope() != nullptr ? pass->scope() : program.block());
   return walk.rewrites() + (more ? ApplyPatternsGreedily(program, pass, patterns) : 0);
 }
 

@@ -193,6 +193,11 @@ void AddPassOptions(CLI::App& app, OptOptions& o) {
   app.add_flag("--print-after-change", o.print_after_change, "print what each pass changed");
   app.add_flag("--verify-each", o.manager.verify_each,
                "verify after each pass that changed something");
+  app.add_option("--threads", o.manager.threads,
+                 "threads for pipelines nested by op kind, such as builtin.func(simplify); 0: all; "
+                 "results do not depend on it")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024));
   app.add_option("--stop-after", o.manager.stop_after, "run only the first N passes")
       ->type_name("N");
   app.add_option("--disable", o.manager.disabled, "leave this pass out")

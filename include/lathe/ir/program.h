@@ -36,7 +36,7 @@ class ParameterMap {
   /// Replaces or adds.
   void Set(StrAttribute name, Variable variable);
   bool Erase(StrAttribute name);
-  /// `base`, or `base.1`, `base.2`, ... : the first name that is free.
+  /// A name that is free: `base`, or `base.1`, `base.2`, ... in turn.
   StrAttribute FreshName(IrContext& context, std::string_view base) const;
   size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }

@@ -77,6 +77,9 @@ class Pass : public AnyAttrs {
     return changed_ ? PreservedAnalyses::None() : PreservedAnalyses::All();
   }
   bool changed() const { return changed_; }
+  /// The block that is being worked on while the pass runs, else null. What stands outside of it
+  /// stays as it is.
+  Block* scope() const { return scope_; }
 
   // ---- options ----
   bool option_bool(std::string_view name) const;
@@ -109,6 +112,7 @@ class Pass : public AnyAttrs {
   const struct PassInfo* info_ = nullptr;
   PassContext* context_ = nullptr;
   bool changed_ = false;
+  Block* scope_ = nullptr;
   std::map<std::string, int64_t, std::less<>> statistics_;
   std::map<std::string, std::string, std::less<>> options_;
 };
@@ -138,6 +142,8 @@ class PassRegistry {
   /// An unknown name is an error with the nearest ones.
   const PassInfo& Find(std::string_view name) const;
   std::unique_ptr<Pass> Make(std::string_view name) const;
+  /// Another pass of the same name with the same options and attributes.
+  std::unique_ptr<Pass> Clone(const Pass& pass) const;
   /// Sorted by name.
   std::vector<const PassInfo*> All() const;
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lathe::codegen {
+
+/// A machine that code is made for: an instruction set of a processor family.
+struct Target {
+  std::string name;      ///< "avx512"
+  std::string triple;    ///< as LLVM spells it; empty: the host's
+  std::string cpu;       ///< processor whose features and timings hold
+  std::string features;  ///< more features: "+fma,-avx512f"
+  int vector_bytes = 16;
+  int vector_registers = 16;
+  bool has_fma = false;
+
+  /// Elements of `element_bytes` bytes in one vector.
+  int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
+
+  /// The best one that this machine can run.
+  static const Target& Host();
+  /// By name; an unknown one is an error (codegen/target) with the nearest names.
+  static const Target& Named(std::string_view name);
+  /// All, from the plainest to the best of each family.
+  static const std::vector<Target>& All();
+  /// Whether this machine can run code for the target.
+  bool RunsHere() const;
+};
+
+}  // namespace lathe::codegen

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "lathe/ir/dialect.h"
+
+namespace lathe {
+
+/// Loops and memory: what operations become before they become machine code.
+///
+/// A lowered function has the signature of the function it was lowered from. In it, `loop.for`,
+/// `loop.load` and `loop.store_` move through memory, which is a mutable `tensor`; what is computed
+/// are the elementwise operations of `nn`, on scalars (tensors of rank 0) and on vectors (tensors
+/// of rank 1). So a lowered program prints, verifies and runs in the interpreter like any other.
+class LoopDialect : public Dialect {
+ public:
+  static constexpr const char* kName = "loop";
+  explicit LoopDialect(IrContext& context);
+};
+
+}  // namespace lathe

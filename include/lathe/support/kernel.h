@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+/// How compiled kernels are called: C structures only, which the run time and generated code share.
+namespace lathe {
+
+/// One argument of a kernel: an input or an output, row-major.
+struct KernelBuffer {
+  void* data;            ///< aligned to its element type; may be null if there are no elements
+  const int64_t* shape;  ///< one entry per axis; read only where the kernel's type is symbolic
+};
+
+/// Runs pieces of a parallel loop.
+struct KernelTeam {
+  using Body = void (*)(int64_t begin, int64_t end, void* captured);
+  /// Calls `body` on ranges that cover 0 .. extent-1 once, on any threads; returns when all are
+  /// done.
+  void (*run)(KernelTeam* team, int64_t extent, Body body, void* captured);
+};
+
+/// `buffers`: the inputs in order, then the outputs. Without a team everything runs on the caller's
+/// thread. Inputs and outputs do not overlap.
+using KernelFunction = void (*)(const KernelBuffer* buffers, KernelTeam* team);
+
+}  // namespace lathe

@@ -1,0 +1,156 @@
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+
+#include "lathe/support/error.h"
+#include "src/codegen/llvm/emit.h"
+#include "src/codegen/llvm/kernel_emitter.h"
+
+namespace lathe::codegen {
+namespace {
+
+[[noreturn]] void Fail(llvm::Error error) {
+  throw Error(ErrorCode::kInternal, "codegen/llvm", llvm::toString(std::move(error)));
+}
+
+std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target) {
+  std::string message;
+  const llvm::Target* found = llvm::TargetRegistry::lookupTarget(target.triple, message);
+  if (found == nullptr) throw Error(ErrorCode::kUnsupported, "codegen/target", message);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
+  return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
+      target.triple, target.cpu, target.features, options, llvm::Reloc::PIC_, std::nullopt,
+      llvm::CodeGenOptLevel::Aggressive));
+}
+
+std::unique_ptr<llvm::Module> MakeModule(llvm::LLVMContext& context,
+                                         std::span<const KernelSource> sources,
+                                         const llvm::TargetMachine& machine) {
+  auto module = std::make_unique<llvm::Module>("lathe", context);
+  module->setTargetTriple(machine.getTargetTriple().str());
+  module->setDataLayout(machine.createDataLayout());
+  for (const KernelSource& source : sources) EmitKernel(*module, source);
+  for (llvm::Function& function : *module) {
+    if (function.isDeclaration()) continue;
+    function.addFnAttr("target-cpu", machine.getTargetCPU());
+    function.addFnAttr("target-features", machine.getTargetFeatureString());
+    function.addFnAttr("prefer-vector-width", "512");
+    function.addFnAttr(llvm::Attribute::NoUnwind);
+  }
+  std::string message;
+  llvm::raw_string_ostream stream(message);
+  LATHE_CHECK(!llvm::verifyModule(*module, &stream), "invalid LLVM code: ", message);
+  return module;
+}
+
+// Loops come vectorised and unrolled as they are to be: LLVM allocates registers and cleans up.
+void Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager graphs;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PipelineTuningOptions tuning;
+  tuning.LoopVectorization = false;
+  tuning.SLPVectorization = false;
+  tuning.LoopUnrolling = false;
+  tuning.LoopInterleaving = false;
+  llvm::PassBuilder builder(&machine, tuning);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(graphs);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, graphs, modules);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
+}
+
+std::string EmitFile(llvm::Module& module, llvm::TargetMachine& machine,
+                     llvm::CodeGenFileType kind) {
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  LATHE_CHECK(!machine.addPassesToEmitFile(passes, stream, nullptr, kind),
+              "this target can not be written to a file");
+  passes.run(module);
+  return std::string(bytes.data(), bytes.size());
+}
+
+class JitLibrary : public KernelLibrary {
+ public:
+  explicit JitLibrary(std::unique_ptr<llvm::orc::LLJIT> jit) : jit_(std::move(jit)) {}
+  KernelFunction Find(std::string_view name) const override {
+    auto address = jit_->lookup(llvm::StringRef(name.data(), name.size()));
+    if (!address) Fail(address.takeError());
+    return address->toPtr<KernelFunction>();
+  }
+
+ private:
+  std::unique_ptr<llvm::orc::LLJIT> jit_;
+};
+
+class LlvmGenerator : public CodeGenerator {
+ public:
+  LlvmGenerator() {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+  }
+
+  std::unique_ptr<KernelLibrary> Compile(std::span<const KernelSource> sources,
+                                         const Target& target) override {
+    const std::string object = EmitObject(sources, target);
+    auto jit = llvm::orc::LLJITBuilder().create();
+    if (!jit) Fail(jit.takeError());
+    auto symbols = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
+        (*jit)->getDataLayout().getGlobalPrefix());
+    if (!symbols) Fail(symbols.takeError());
+    (*jit)->getMainJITDylib().addGenerator(std::move(*symbols));
+    if (auto error = (*jit)->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(object))) {
+      Fail(std::move(error));
+    }
+    return std::make_unique<JitLibrary>(std::move(*jit));
+  }
+
+  std::string EmitObject(std::span<const KernelSource> sources, const Target& target) override {
+    llvm::LLVMContext context;
+    const auto machine = MakeMachine(target);
+    const auto module = MakeModule(context, sources, *machine);
+    Optimize(*module, *machine);
+    return EmitFile(*module, *machine, llvm::CodeGenFileType::ObjectFile);
+  }
+
+  std::string EmitText(std::span<const KernelSource> sources, const Target& target,
+                       CodeText kind) override {
+    llvm::LLVMContext context;
+    const auto machine = MakeMachine(target);
+    const auto module = MakeModule(context, sources, *machine);
+    if (kind != CodeText::kLlvm) Optimize(*module, *machine);
+    if (kind == CodeText::kAssembly) {
+      return EmitFile(*module, *machine, llvm::CodeGenFileType::AssemblyFile);
+    }
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    module->print(stream, nullptr);
+    return text;
+  }
+
+  bool Supports(const Operation& op) const override { return HasInstruction(op); }
+};
+
+}  // namespace
+}  // namespace lathe::codegen
+
+extern "C" lathe::codegen::CodeGenerator* LatheCodeGenerator() {
+  static lathe::codegen::LlvmGenerator generator;
+  return &generator;
+}

@@ -1,0 +1,137 @@
+#include "src/codegen/llvm/math.h"
+
+#include <cmath>
+#include <span>
+
+// Polynomials were fitted for the least largest error on their interval.
+namespace lathe::codegen {
+namespace {
+
+using llvm::Value;
+
+class Math {
+ public:
+  Math(llvm::IRBuilder<>& b, Value* like) : b_(b), type_(like->getType()) {}
+
+  Value* F(double value) const { return llvm::ConstantFP::get(type_, value); }
+  Value* I(int64_t value) const { return llvm::ConstantInt::getSigned(int_type(), value); }
+  llvm::Type* int_type() const { return type_->getWithNewType(b_.getInt32Ty()); }
+
+  Value* Add(Value* x, Value* y) const { return b_.CreateFAdd(x, y); }
+  Value* Sub(Value* x, Value* y) const { return b_.CreateFSub(x, y); }
+  Value* Mul(Value* x, Value* y) const { return b_.CreateFMul(x, y); }
+  Value* Div(Value* x, Value* y) const { return b_.CreateFDiv(x, y); }
+  Value* MulAdd(Value* x, Value* y, Value* z) const {
+    return b_.CreateIntrinsic(llvm::Intrinsic::fmuladd, {type_}, {x, y, z});
+  }
+  /// c[0] + c[1] x + c[2] x^2 + ...
+  Value* Poly(Value* x, std::span<const double> c) const {
+    Value* sum = F(c.back());
+    for (size_t i = c.size() - 1; i-- > 0;) sum = MulAdd(sum, x, F(c[i]));
+    return sum;
+  }
+  Value* Abs(Value* x) const { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
+  Value* CopySign(Value* x, Value* sign) const {
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign);
+  }
+  Value* Select(Value* c, Value* x, Value* y) const { return b_.CreateSelect(c, x, y); }
+  /// NaN stays NaN.
+  Value* Clamp(Value* x, double low, double high) const {
+    x = Select(b_.CreateFCmpOLT(x, F(low)), F(low), x);
+    return Select(b_.CreateFCmpOGT(x, F(high)), F(high), x);
+  }
+  Value* Bits(Value* x) const { return b_.CreateBitCast(x, int_type()); }
+  Value* FromBits(Value* x) const { return b_.CreateBitCast(x, type_); }
+  /// 2^n for n in [-126, 127].
+  Value* PowerOfTwo(Value* n) const {
+    return FromBits(b_.CreateShl(b_.CreateAdd(n, I(127)), I(23)));
+  }
+
+  llvm::IRBuilder<>& b() const { return b_; }
+
+ private:
+  llvm::IRBuilder<>& b_;
+  llvm::Type* type_;
+};
+
+// ln 2 in two parts: the first has zeros at its end, so that n * kLn2High is exact.
+constexpr double kLn2High = 0.693145751953125;
+constexpr double kLn2Low = 1.42860682030941723212e-6;
+constexpr double kRound = 12582912.0;  // 1.5 * 2^23: adding it leaves an integer in the low bits
+
+}  // namespace
+
+// e^x = 2^n e^r with |r| <= ln 2 / 2.
+Value* EmitExp(llvm::IRBuilder<>& b, Value* x) {
+  const Math m(b, x);
+  x = m.Clamp(x, -104.0, 89.0);
+  Value* shifted = m.MulAdd(x, m.F(1.4426950408889634), m.F(kRound));
+  Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound)));
+  Value* n_float = m.Sub(shifted, m.F(kRound));
+  Value* r = m.MulAdd(n_float, m.F(-kLn2High), x);
+  r = m.MulAdd(n_float, m.F(-kLn2Low), r);
+  const double c[] = {4.999999404e-01, 1.666651517e-01, 4.166845605e-02, 8.369418792e-03,
+                      1.381314243e-03};
+  Value* p = m.MulAdd(m.Mul(r, r), m.Poly(r, c), r);
+  p = m.Add(p, m.F(1));
+  Value* half = b.CreateAShr(n, m.I(1));
+  return m.Mul(m.Mul(p, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
+}
+
+// log x = e ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2).
+Value* EmitLog(llvm::IRBuilder<>& b, Value* x) {
+  const Math m(b, x);
+  Value* small = b.CreateFCmpOLT(x, m.F(1.17549435e-38));
+  Value* scaled = m.Select(small, m.Mul(x, m.F(8388608.0)), x);
+  Value* bits = b.CreateSub(m.Bits(scaled), m.I(0x3f3504f3));  // sqrt(1/2)
+  Value* e = b.CreateAShr(bits, m.I(23));
+  Value* mantissa = m.FromBits(b.CreateAdd(b.CreateAnd(bits, m.I(0x007fffff)), m.I(0x3f3504f3)));
+  Value* e_float = b.CreateSIToFP(e, x->getType());
+  e_float = m.Sub(e_float, m.Select(small, m.F(23), m.F(0)));
+  Value* f = m.Sub(mantissa, m.F(1));
+  const double c[] = {3.333333135e-01, -2.500087917e-01, 2.000131905e-01, -1.662118882e-01,
+                      1.419780254e-01, -1.317856014e-01, 1.280032694e-01, -7.633516937e-02};
+  Value* square = m.Mul(f, f);
+  Value* tail = m.MulAdd(m.Mul(square, f), m.Poly(f, c), m.Mul(e_float, m.F(kLn2Low)));
+  tail = m.MulAdd(square, m.F(-0.5), tail);
+  Value* result = m.MulAdd(e_float, m.F(kLn2High), m.Add(f, tail));
+  result = m.Select(b.CreateFCmpOEQ(x, m.F(INFINITY)), x, result);
+  result = m.Select(b.CreateFCmpOEQ(x, m.F(0)), m.F(-INFINITY), result);
+  return m.Select(b.CreateFCmpOGE(x, m.F(0)), result, m.F(NAN));
+}
+
+Value* EmitTanh(llvm::IRBuilder<>& b, Value* x) {
+  const Math m(b, x);
+  Value* size = m.Abs(x);
+  Value* e = EmitExp(b, m.Add(size, size));
+  Value* large = m.Sub(m.F(1), m.Div(m.F(2), m.Add(e, m.F(1))));
+  const double c[] = {-3.333331645e-01, 1.333249956e-01, -5.384227633e-02, 2.102721296e-02,
+                      -6.207422819e-03};
+  Value* square = m.Mul(x, x);
+  Value* small = m.MulAdd(m.Mul(square, x), m.Poly(square, c), x);
+  return m.Select(b.CreateFCmpOLT(size, m.F(0.56)), small, m.CopySign(large, x));
+}
+
+// Below 1 a polynomial; above, 1 - e^R(x) where R approximates log erfc.
+Value* EmitErf(llvm::IRBuilder<>& b, Value* x) {
+  const Math m(b, x);
+  Value* size = m.Abs(x);
+  Value* bounded = m.Select(b.CreateFCmpOGT(size, m.F(4)), m.F(4), size);
+  const double r[] = {2.043598797e-04,  -1.129661202e+00, -6.330395937e-01,
+                      -1.086389944e-01, 2.537355572e-02,  -4.282382783e-03,
+                      4.637880193e-04,  -2.531480823e-05, 2.513266111e-07};
+  Value* large = m.Sub(m.F(1), EmitExp(b, m.Poly(bounded, r)));
+  const double c[] = {1.128379107e+00, -3.761262596e-01, 1.128358543e-01, -2.685381100e-02,
+                      5.188327283e-03, -8.010191959e-04, 7.853856368e-05};
+  Value* small = m.Mul(x, m.Poly(m.Mul(x, x), c));
+  return m.Select(b.CreateFCmpOLT(size, m.F(1)), small, m.CopySign(large, x));
+}
+
+Value* EmitSigmoid(llvm::IRBuilder<>& b, Value* x) {
+  const Math m(b, x);
+  Value* e = EmitExp(b, b.CreateFNeg(m.Abs(x)));
+  Value* above = m.Select(b.CreateFCmpOLT(x, m.F(0)), e, m.F(1));
+  return m.Div(above, m.Add(m.F(1), e));
+}
+
+}  // namespace lathe::codegen

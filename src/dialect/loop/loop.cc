@@ -1,0 +1,144 @@
+#include "lathe/dialect/loop/loop.h"
+
+#include <cmath>
+
+#include "lathe/support/error.h"
+#include "src/dialect/cf/regions.h"
+#include "src/dialect/eval_util.h"
+#include "src/dialect/loop/scalars.h"
+
+namespace lathe::loop {
+
+// ---- for ----
+
+namespace {
+
+constexpr size_t kFirstCarried = ForOp::kCarried;
+constexpr size_t kLoopArguments = 1;  // the iteration number
+
+size_t NumCarried(const Operation* op) {
+  return op->num_operands() > kFirstCarried ? op->num_operands() - kFirstCarried : 0;
+}
+
+int64_t Iterations(EvalContext& c) {
+  if (const auto extent = ForOp(c.op()).extent()) return *extent;
+  return ScalarOf(c, ForOp::kSize);
+}
+
+}  // namespace
+
+void ForOp::InferShape(InferShapeContext& c) {
+  const Region& body = ForOp(c.op()).body_region();
+  for (size_t i = 0; i < c.num_outputs() && i < NumCarried(c.op()); ++i) {
+    cf::InferCarried(c, body, i, kFirstCarried + i, i);
+  }
+}
+
+bool ForOp::RegionArguments(Operation* op, RegionRound round) {
+  const Region& body = ForOp(op).body_region();
+  if (body.empty()) return false;
+  bool changed = cf::SetArgument(*body.front(), 0, IndexType(*op->context()));
+  for (size_t i = 0; i < NumCarried(op); ++i) {
+    changed |=
+        cf::SetCarried(body, round, kLoopArguments + i, cf::OperandType(op, kFirstCarried + i), i);
+  }
+  return changed;
+}
+
+void ForOp::Eval(EvalContext& c) {
+  const ForOp op(c.op());
+  const size_t carried = NumCarried(c.op());
+  std::vector<RtValue> arguments(kLoopArguments + carried);
+  for (size_t i = 0; i < carried; ++i) arguments[1 + i] = c.input_value(kFirstCarried + i);
+  const int64_t n = Iterations(c);
+  for (int64_t i = 0; i < n; ++i) {
+    arguments[0] = Tensor::Scalar<int64_t>(i);
+    std::vector<RtValue> next = c.RunRegion(op.body_region(), arguments);
+    for (size_t k = 0; k < carried; ++k) arguments[1 + k] = std::move(next[k]);
+  }
+  for (size_t i = 0; i < carried; ++i) c.SetOutputValue(i, std::move(arguments[1 + i]));
+}
+
+void ForOp::Verify(Operation* op) {
+  const ForOp loop(op);
+  const size_t carried = NumCarried(op);
+  if (loop.extent().has_value() == static_cast<bool>(loop.size())) {
+    cf::VerifyFail(op, "loop/extent", "takes either the attribute 'extent' or the operand 'size'");
+  }
+  if (loop.parallel() && carried != 0) {
+    cf::VerifyFail(op, "loop/parallel", "a parallel loop carries no values");
+  }
+  if (op->num_results() != carried) {
+    cf::VerifyFail(op, "loop/results", "has one result per carried value");
+  }
+  cf::CheckRegion(op, op->region(0), "body", kLoopArguments + carried, carried);
+  for (size_t i = 0; i < carried; ++i) {
+    cf::CheckCovered(op, cf::YieldType(op->region(0), i), op->result(i).type(),
+                     StrCat("carried value ", i));
+  }
+}
+
+// ---- index ----
+
+void IndexOp::InferShape(InferShapeContext& c) { c.SetShape(kValue, SymShape(std::vector<Dim>())); }
+
+void IndexOp::Eval(EvalContext& c) {
+  std::vector<Dim::Binding> bindings;
+  for (size_t i = 0; i < c.num_inputs(); ++i) bindings.emplace_back(SymbolName(i), ScalarOf(c, i));
+  const auto value = ExprOf(c.op()).Evaluate(bindings);
+  if (!value) c.Fail("loop/index", "the expression has no value");
+  c.SetOutput(kValue, Tensor::Scalar<int64_t>(*value));
+}
+
+void IndexOp::Verify(Operation* op) {
+  const auto expr = op->attribute(kExprAttr).dyn_cast<DimAttribute>();
+  if (!expr) cf::VerifyFail(op, "loop/expr", "'expr' is not a dim expression");
+  std::vector<std::string> names;
+  expr.value().CollectSymbols(names);
+  for (const std::string& name : names) {
+    bool known = false;
+    for (size_t i = 0; i < op->num_operands() && !known; ++i) known = name == SymbolName(i);
+    if (known) continue;
+    cf::VerifyFail(op, "loop/expr",
+                   StrCat("'", name, "' in 'expr' is none of the operands d0, d1, ..."));
+  }
+}
+
+// ---- dim ----
+
+void DimOp::InferShape(InferShapeContext& c) {
+  const SymShape shape = c.shape(kX);
+  const int64_t axis = DimOp(c.op()).axis();
+  if (shape.ranked && axis >= static_cast<int64_t>(shape.rank())) {
+    c.Fail("shape/axis", StrCat("axis ", axis, " of a tensor of rank ", shape.rank()));
+  }
+  c.SetShape(kValue, SymShape(std::vector<Dim>()));
+}
+
+void DimOp::Eval(EvalContext& c) {
+  const Shape& shape = c.input(kX).shape();
+  const int64_t axis =
+      eval::NormalizeAxis(DimOp(c.op()).axis(), static_cast<int64_t>(shape.size()));
+  c.SetOutput(kValue, Tensor::Scalar<int64_t>(shape[static_cast<size_t>(axis)]));
+}
+
+// ---- fma ----
+
+namespace {
+
+struct FmaRow {
+  template <class C>
+  static void Run(const void*, std::span<const C* const> in, C* out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) out[i] = std::fma(in[0][i], in[1][i], in[2][i]);
+  }
+};
+
+}  // namespace
+
+void FmaOp::Eval(EvalContext& c) {
+  const Tensor inputs[] = {c.input(kA), c.input(kB), c.input(kC)};
+  const eval::RowKernels kernels{.f32 = &FmaRow::Run<float>, .f64 = &FmaRow::Run<double>};
+  c.SetOutput(kY, eval::Elementwise(inputs, c.input(kA).element_type(), kernels));
+}
+
+}  // namespace lathe::loop

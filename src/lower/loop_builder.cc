@@ -1,0 +1,137 @@
+#include "src/lower/loop_builder.h"
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/nn/movement.h"
+#include "lathe/support/error.h"
+
+namespace lathe::lower {
+
+Type RegisterType(IrContext& context, ElementType element, int64_t lanes) {
+  std::vector<Dim> dims;
+  if (lanes > 0) dims.emplace_back(lanes);
+  return VTensorType::Get(context, SymShape(dims), element);
+}
+
+LoopBuilder::LoopBuilder(Block* block) : b_(Builder::AtEnd(block)), top_(block) {}
+
+Value LoopBuilder::Int(int64_t value) { return Index(Dim(value), std::span<const Value>()); }
+
+Value LoopBuilder::Index(const Dim& expr, std::span<const Value> symbols) {
+  if (expr == D0()) return symbols[0];
+  return loop::IndexOp::Create(b_, symbols, {.expr = DimAttribute::Get(context(), expr)}).value();
+}
+
+Value LoopBuilder::Extent(const Dim& dim) {
+  if (dim.is_constant()) return Int(dim.value());
+  for (size_t i = 0; i < top_->num_arguments(); ++i) {
+    const auto type = top_->argument(i).type().dyn_cast<AnyTensorType>();
+    for (size_t axis = 0; type && axis < type.rank(); ++axis) {
+      if (type.dims()[axis] == dim) {
+        return loop::DimOp::Create(b_, top_->argument(i), {.axis = static_cast<int64_t>(axis)})
+            .value();
+      }
+    }
+  }
+  std::vector<std::string> names;
+  dim.CollectSymbols(names);
+  if (names.empty() || dim.is_symbol()) {
+    throw Error(ErrorCode::kUnsupported, "lower/dim",
+                StrCat("no argument has extent ", dim.ToString()));
+  }
+  std::vector<Value> symbols;
+  for (const std::string& name : names) symbols.push_back(Extent(Dim::Symbol(name)));
+  const Dim expr = dim.Substitute([&](std::string_view name) -> std::optional<Dim> {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i] == name) return Dim::Symbol(StrCat("d", i));
+    }
+    return std::nullopt;
+  });
+  return Index(expr, symbols);
+}
+
+Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel) {
+  std::vector<Type> types;
+  for (const Value v : initial) types.push_back(v.type());
+  loop::ForAttrs attrs{.parallel = parallel};
+  Value size;
+  if (extent.is_constant()) {
+    attrs.extent = extent.value();
+  } else {
+    size = Extent(extent);
+  }
+  Operation* op = loop::ForOp::Create(b_, size, initial, types, attrs).operation();
+  Block* body = op->region(0).AddBlock();
+  body->AddArgument(RegisterType(context(), ElementType::kI64, 0));
+  for (const Type type : types) body->AddArgument(type);
+  b_.SetInsertionPointToEnd(body);
+  return op;
+}
+
+void LoopBuilder::For(const Dim& extent, bool parallel, const Body& body) {
+  if (extent.IsConstant(0)) return;
+  if (extent.IsConstant(1)) return body(Int(0));
+  Block* around = b_.block();
+  Operation* op = OpenLoop(extent, {}, parallel);
+  body(op->region(0).front()->argument(0));
+  cf::YieldOp::Create(b_, {});
+  b_.SetInsertionPointToEnd(around);
+}
+
+std::vector<Value> LoopBuilder::For(const Dim& extent, std::span<const Value> initial,
+                                    const CarryingBody& body) {
+  Block* around = b_.block();
+  Operation* op = OpenLoop(extent, initial, false);
+  Block* inside = op->region(0).front();
+  std::vector<Value> carried;
+  for (size_t i = 1; i < inside->num_arguments(); ++i) carried.push_back(inside->argument(i));
+  cf::YieldOp::Create(b_, body(inside->argument(0), carried));
+  b_.SetInsertionPointToEnd(around);
+  std::vector<Value> results;
+  for (size_t i = 0; i < op->num_results(); ++i) results.push_back(op->result(i));
+  return results;
+}
+
+Value LoopBuilder::Alloc(AnyTensorType type) {
+  std::vector<Value> sizes;
+  if (!type.is_static()) {
+    for (const Dim& dim : type.dims()) sizes.push_back(Extent(dim));
+  }
+  const Type memory = type.AsMutable();
+  return loop::AllocOp::Create(b_, sizes, {&memory, 1}).memory();
+}
+
+Value LoopBuilder::Load(Value memory, std::span<const Value> indices, int64_t lanes, Value live) {
+  return loop::LoadOp::Create(b_, memory, live, indices, {.lanes = lanes}).value();
+}
+
+void LoopBuilder::Store(Value memory, Value value, std::span<const Value> indices, Value live) {
+  loop::StoreInplaceOp::Create(b_, memory, value, live, indices);
+}
+
+Value LoopBuilder::Splat(ElementType element, double value, int64_t lanes) {
+  const Shape shape = lanes > 0 ? Shape{lanes} : Shape{};
+  const std::vector<double> values(static_cast<size_t>(lanes > 0 ? lanes : 1), value);
+  const Tensor tensor = Cast(Tensor::Of<double>(shape, values), element);
+  return builtin::ConstantOp::Create(b_, {.value = tensor}).result();
+}
+
+Value LoopBuilder::Widen(Value value, int64_t lanes) {
+  if (value.type().cast<AnyTensorType>().rank() == 1) return value;
+  const Value everywhere = Splat(ElementType::kBool, 1, lanes);
+  return nn::WhereOp::Create(b_, everywhere, value, value).output();
+}
+
+Value LoopBuilder::Elementwise(const Operation* op, std::span<const Value> operands) {
+  int64_t lanes = 0;
+  for (const Value v : operands) {
+    if (!v) continue;
+    const auto type = v.type().cast<AnyTensorType>();
+    if (type.rank() == 1) lanes = type.dims()[0].value();
+  }
+  const ElementType element = op->result(0).type().cast<AnyTensorType>().element();
+  const Type type = RegisterType(context(), element, lanes);
+  return b_.Create(op->info(), operands, op->attributes().entries(), {&type, 1})->result(0);
+}
+
+}  // namespace lathe::lower

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lathe/dialect/loop/loop.h"
+#include "lathe/dialect/loop/memory.h"
+#include "lathe/ir/builder.h"
+
+namespace lathe::lower {
+
+/// Writes loops. Integers are scalars of type i64; a dim expression is over d0, d1, ..., the values
+/// that follow it.
+class LoopBuilder {
+ public:
+  /// At the end of a block whose arguments are those of the function that is lowered.
+  explicit LoopBuilder(Block* block);
+
+  Builder& b() { return b_; }
+  IrContext& context() { return b_.context(); }
+
+  Value Int(int64_t value);
+  Value Index(const Dim& expr, std::span<const Value> symbols);
+  /// `expr` over one value, written in D0.
+  Value Index(const Dim& expr, Value d0) { return Index(expr, std::span(&d0, 1)); }
+  static Dim D0() { return Dim::Symbol("d0"); }
+  static Dim D1() { return Dim::Symbol("d1"); }
+
+  /// The value of a dim of the function's types at run time. Throws lower/dim where no argument has
+  /// what it is made of.
+  Value Extent(const Dim& dim);
+
+  using Body = std::function<void(Value i)>;
+  /// for i in 0 .. extent-1. Loops of no and of one iteration are not
+  /// written.
+  void For(const Dim& extent, bool parallel, const Body& body);
+  using CarryingBody = std::function<std::vector<Value>(Value i, std::span<const Value> carried)>;
+  std::vector<Value> For(const Dim& extent, std::span<const Value> initial,
+                         const CarryingBody& body);
+
+  /// Memory for a result of that type; static or made of the arguments' extents.
+  Value Alloc(AnyTensorType type);
+  Value Load(Value memory, std::span<const Value> indices, int64_t lanes = 0, Value live = {});
+  void Store(Value memory, Value value, std::span<const Value> indices, Value live = {});
+  /// A scalar (lanes 0) or vector of equal elements.
+  Value Splat(ElementType element, double value, int64_t lanes = 0);
+  /// A vector of `lanes` elements, each the scalar; a vector stays.
+  Value Widen(Value value, int64_t lanes);
+  /// `op` on scalars and vectors instead of tensors.
+  Value Elementwise(const Operation* op, std::span<const Value> operands);
+
+ private:
+  Operation* OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel);
+  Builder b_;
+  Block* top_;
+};
+
+/// `v_tensor<[], element>` or, with lanes, `v_tensor<[lanes], element>`.
+Type RegisterType(IrContext& context, ElementType element, int64_t lanes);
+
+}  // namespace lathe::lower

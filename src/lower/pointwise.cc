@@ -1,0 +1,222 @@
+#include "src/lower/pointwise.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/view.h"
+#include "lathe/dialect/op_kind.h"
+#include "lathe/support/error.h"
+
+namespace lathe::lower {
+namespace {
+
+AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+bool IsScalarConstant(const Operation& op) {
+  return op.name() == builtin::ConstantOp::kName &&
+         op.attribute("value").cast<TensorAttribute>().value().num_elements() == 1;
+}
+
+}  // namespace
+
+Pointwise::Pointwise(const Block& function, const Operation* master, const Machine& machine)
+    : function_(function), master_(master), machine_(machine) {
+  for (size_t i = 0; i < function.num_arguments(); ++i) {
+    if (IsRead(function.argument(i))) arguments_.push_back(function.argument(i));
+  }
+}
+
+bool Pointwise::IsRead(Value argument) const {
+  for (const OpOperand use : argument.uses()) {
+    if (use.owner() != master_) return true;
+  }
+  return false;
+}
+
+std::string Pointwise::Refusal() {
+  const Operation* end = function_.terminator();
+  if (end == nullptr || end->num_operands() == 0) return "it has no result";
+  const auto first = end->operand(0).type().dyn_cast<AnyTensorType>();
+  if (!first || !first.has_rank()) return "a result is no tensor of known rank";
+  dims_.assign(first.dims().begin(), first.dims().end());
+  for (size_t i = 0; i < end->num_operands(); ++i) {
+    const Value v = end->operand(i);
+    if (v.defining_op() == nullptr) return "a result is an argument";
+    if (!std::ranges::equal(TensorOf(v).dims(), dims_)) return "results differ in shape";
+  }
+  for (const Operation& op : function_) {
+    if (op.HasTrait<Terminator>() || &op == master_) continue;
+    if (std::string why = OpRefusal(op); !why.empty()) return why;
+  }
+  for (const Value v : arguments_) {
+    if (std::string why = ShapeRefusal(v); !why.empty()) return why;
+  }
+  return "";
+}
+
+std::string Pointwise::OpRefusal(const Operation& op) const {
+  if (IsScalarConstant(op)) return "";
+  const OpKind kind = KindOf(&op);
+  if (kind != OpKind::kElementwise && kind != OpKind::kBroadcast) {
+    return StrCat(op.name(), " is not elementwise");
+  }
+  if (op.num_results() != 1 || op.num_operands() == 0) return StrCat(op.name(), " is of no use");
+  if (!machine_.has_instruction(op)) return StrCat(op.name(), " has no instructions");
+  return ShapeRefusal(op.result(0));
+}
+
+// Every axis must be known to be whole or of extent 1.
+std::string Pointwise::ShapeRefusal(Value v) const {
+  const auto type = v.type().dyn_cast<AnyTensorType>();
+  if (!type || !type.has_rank()) return "an argument is no tensor of known rank";
+  if (type.rank() > dims_.size()) return "an argument has more axes than the result";
+  for (size_t a = 0; a < type.rank(); ++a) {
+    const Dim& dim = type.dims()[a];
+    if (dim.IsConstant(1) || ProvablyEqual(dim, dims_[dims_.size() - type.rank() + a])) continue;
+    return StrCat("whether extent ", dim.ToString(), " is broadcast is not known");
+  }
+  return "";
+}
+
+std::vector<bool> Pointwise::WholeAxes(AnyTensorType type) const {
+  std::vector<bool> whole(dims_.size(), false);
+  const size_t missing = dims_.size() - type.rank();
+  for (size_t a = missing; a < dims_.size(); ++a) {
+    whole[a] = !type.dims()[a - missing].IsConstant(1) || dims_[a].IsConstant(1);
+  }
+  return whole;
+}
+
+bool Pointwise::AllStatic() const {
+  return TensorOf(function_.terminator()->operand(0)).is_static() &&
+         std::ranges::all_of(arguments_, [](Value v) { return TensorOf(v).is_static(); });
+}
+
+// Neighbouring axes that every argument has whole, or has not at all, are walked as one; so are
+// axes of extent 1 with any other.
+void Pointwise::GroupAxes() {
+  std::vector<std::vector<bool>> whole;
+  for (const Value v : arguments_) whole.push_back(WholeAxes(TensorOf(v)));
+  reshaped_ = AllStatic();
+  size_t last = 0;  // the last axis seen that is longer than 1
+  for (size_t a = 0; a < dims_.size(); ++a) {
+    const bool is_one = dims_[a].IsConstant(1);
+    const bool joins = reshaped_ && !groups_.empty() &&
+                       (is_one || extents_.back().IsConstant(1) ||
+                        std::ranges::all_of(whole, [&](const auto& w) { return w[a] == w[last]; }));
+    if (joins) {
+      groups_.back().push_back(a);
+      extents_.back() *= dims_[a];
+    } else {
+      groups_.push_back({a});
+      extents_.push_back(dims_[a]);
+    }
+    if (!is_one) last = a;
+  }
+  if (extents_.empty()) {
+    groups_.emplace_back();
+    extents_.emplace_back(1);
+  }
+}
+
+bool Pointwise::SetGroups(std::vector<std::vector<size_t>> groups) {
+  groups_ = std::move(groups);
+  reshaped_ = std::ranges::any_of(groups_, [](const auto& g) { return g.size() != 1; });
+  if (reshaped_ && !AllStatic()) return false;
+  for (const std::vector<size_t>& group : groups_) {
+    Dim extent = 1;
+    for (const size_t a : group) extent *= dims_[a];
+    extents_.push_back(extent);
+    for (const Value v : arguments_) {
+      const std::vector<bool> whole = WholeAxes(TensorOf(v));
+      std::optional<bool> of_group;
+      for (const size_t a : group) {
+        if (dims_[a].IsConstant(1)) continue;
+        if (of_group.value_or(whole[a]) != whole[a]) return false;
+        of_group = whole[a];
+      }
+    }
+  }
+  return true;
+}
+
+int64_t Pointwise::lanes() const {
+  int64_t widest = 1;
+  for (const Operation& op : function_) {
+    for (size_t i = 0; i < op.num_operands(); ++i) {
+      if (!op.operand(i)) continue;
+      widest = std::max<int64_t>(widest, BitWidth(TensorOf(op.operand(i)).element()) / 8);
+    }
+  }
+  return std::max<int64_t>(1, machine_.vector_bytes / widest);
+}
+
+Pointwise::View Pointwise::MakeView(LoopBuilder& lb, Value memory) const {
+  const std::vector<bool> whole = WholeAxes(TensorOf(memory));
+  View view{memory, {}};
+  std::vector<int64_t> shape;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    view.whole.push_back(std::ranges::any_of(
+        groups_[g], [&](size_t a) { return whole[a] && !dims_[a].IsConstant(1); }));
+    if (reshaped_) shape.push_back(view.whole.back() ? extents_[g].value() : 1);
+  }
+  if (reshaped_) view.memory = nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = shape}).y();
+  return view;
+}
+
+void Pointwise::Open(LoopBuilder& lb, const Block& body) {
+  for (const Value v : arguments_) views_[v] = MakeView(lb, body.argument(v.index()));
+  const Operation* end = function_.terminator();
+  for (size_t i = 0; i < end->num_operands(); ++i) {
+    memory_.push_back(lb.Alloc(TensorOf(end->operand(i))));
+    results_.push_back(MakeView(lb, memory_.back()));
+  }
+}
+
+Value Pointwise::Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at,
+                      int64_t lanes, Value live) const {
+  const size_t rank = TensorOf(view.memory).rank();
+  std::vector<Value> indices;
+  for (size_t a = at.size() - rank; a < at.size(); ++a) {
+    indices.push_back(view.whole[a] ? at[a] : lb.Int(0));
+  }
+  if (rank == 0 || !view.whole.back() || lanes == 0) return lb.Load(view.memory, indices);
+  return lb.Load(view.memory, indices, lanes, live);
+}
+
+void Pointwise::Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
+                      Value master) const {
+  std::unordered_map<Value, Value> registers;  // looked up, never iterated
+  if (master_ != nullptr) registers[master_->result(0)] = master;
+  const auto value_of = [&](Value v) {
+    Value& value = registers[v];
+    if (!value) value = Load(lb, views_.at(v), at, lanes, live);
+    return value;
+  };
+  for (const Operation& op : function_) {
+    if (op.HasTrait<Terminator>() || &op == master_) continue;
+    if (IsScalarConstant(op)) {
+      const Tensor& value = op.attribute("value").cast<TensorAttribute>().value();
+      registers[op.result(0)] = lb.Splat(value.element_type(), ToDoubles(value)[0]);
+      continue;
+    }
+    std::vector<Value> operands;
+    for (size_t i = 0; i < op.num_operands(); ++i) {
+      operands.push_back(op.operand(i) ? value_of(op.operand(i)) : Value());
+    }
+    registers[op.result(0)] = lb.Elementwise(&op, operands);
+  }
+  const Operation* end = function_.terminator();
+  for (size_t i = 0; i < end->num_operands(); ++i) {
+    const Value value = registers.at(end->operand(i));
+    lb.Store(results_[i].memory, lanes == 0 ? value : lb.Widen(value, lanes), at, live);
+  }
+}
+
+void Pointwise::Close(LoopBuilder& lb) {
+  for (Value& v : memory_) v = builtin::ToVtensorOp::Create(lb.b(), v).y();
+  const Operation* end = function_.terminator();
+  lb.b().Create(end->info(), memory_, end->attributes().entries(), {});
+}
+
+}  // namespace lathe::lower

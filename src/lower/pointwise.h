@@ -1,0 +1,75 @@
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lathe/lower/lower_function.h"
+#include "src/lower/loop_builder.h"
+
+namespace lathe::lower {
+
+/// Operations that compute each element of the function's results from the matching elements of
+/// their operands: a whole function, or what follows its master. They are evaluated in registers,
+/// on scalars or on a vector along the last axis.
+class Pointwise {
+ public:
+  /// All operations of the function but the terminator and `master` (null: none), whose result 0
+  /// then is an operand of the first of them.
+  Pointwise(const Block& function, const Operation* master, const Machine& machine);
+
+  /// Why they can not be evaluated so; empty if they can.
+  std::string Refusal();
+  /// Dims that the results share. Only after Refusal.
+  const std::vector<Dim>& dims() const { return dims_; }
+
+  /// Groups neighbouring axes that one loop can walk.
+  void GroupAxes();
+  /// Given groups, which must split the axes in order; false if some argument is whole along a part
+  /// of a group only, or a shape is not static.
+  bool SetGroups(std::vector<std::vector<size_t>> groups);
+  /// Of the loops, one per group.
+  const std::vector<Dim>& extents() const { return extents_; }
+
+  /// Elements in a vector that suits the types: the widest one fills a register.
+  int64_t lanes() const;
+
+  /// Allocates the results and brings arguments under the shape of the loops.
+  void Open(LoopBuilder& lb, const Block& body);
+  /// Evaluates at an index per group, of which the last is the first lane's, and stores the
+  /// results. `master` is the element (lanes 0) or vector that the master gives there.
+  void Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
+             Value master = {}) const;
+  /// Returns the results from the function.
+  void Close(LoopBuilder& lb);
+
+ private:
+  // An argument or result as the loops see it: equally many axes, each whole or of extent 1.
+  struct View {
+    Value memory;
+    std::vector<bool> whole;
+  };
+
+  std::string OpRefusal(const Operation& op) const;
+  std::string ShapeRefusal(Value v) const;
+  bool IsRead(Value argument) const;
+  std::vector<bool> WholeAxes(AnyTensorType type) const;
+  bool AllStatic() const;
+  View MakeView(LoopBuilder& lb, Value memory) const;
+  Value Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at, int64_t lanes,
+             Value live) const;
+
+  const Block& function_;
+  const Operation* master_;
+  const Machine& machine_;
+  std::vector<Value> arguments_;  // that the operations read
+  std::vector<Dim> dims_;
+  std::vector<std::vector<size_t>> groups_;  // axes that one loop walks
+  std::vector<Dim> extents_;
+  bool reshaped_ = false;
+  std::unordered_map<Value, View> views_;  // of arguments; looked up, never iterated
+  std::vector<Value> memory_;              // of the results
+  std::vector<View> results_;
+};
+
+}  // namespace lathe::lower

@@ -1,0 +1,168 @@
+#include <bit>
+#include <cmath>
+#include <optional>
+
+#include "lathe/dialect/loop/loop.h"
+#include "lathe/dialect/op_kind.h"
+#include "lathe/ir/builder.h"
+#include "lathe/ir/op_info.h"
+#include "lathe/lower/lower_function.h"
+#include "test/unit/codegen/kernel_util.h"
+
+// Every row of the instruction table, on every element type that the operation takes.
+namespace lathe::codegen {
+namespace {
+
+lower::Machine MachineOf(const Target& target) {
+  return {.vector_bytes = target.vector_bytes,
+          .vector_registers = target.vector_registers,
+          .has_fma = target.has_fma,
+          .has_instruction = [](const Operation& op) { return CodeGenerator::Get().Supports(op); }};
+}
+
+class InstructionsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    NeedCodeGenerator();
+    LoadAllDialects(context_);
+  }
+
+  // `op` on `inputs`, as machine code of the target.
+  Tensor Run(OpInfo info, const std::vector<Tensor>& inputs,
+             std::span<const NamedAttribute> attributes, const Tensor& like, const Target& target) {
+    Program program(context_);
+    Builder top = Builder::AtEnd(program.block());
+    const NamedAttribute name = top.Named("name", top.Attr(std::string_view("k")));
+    Operation* function = top.Create("builtin.func", {}, {&name, 1}, {}, 1);
+    Block* block = function->region(0).AddBlock();
+    std::vector<Value> operands;
+    for (const Tensor& t : inputs) {
+      operands.push_back(block->AddArgument(
+          VTensorType::Get(context_, SymShape::FromConstants(t.shape()), t.element_type())));
+    }
+    Builder b = Builder::AtEnd(block);
+    const Value result = b.CreateInferred(info, operands, attributes, 1)->result(0);
+    b.Create("builtin.return", {&result, 1});
+    const lower::Lowered lowered = lower::LowerFunction(function, MachineOf(target));
+    EXPECT_TRUE(lowered.done) << lowered.why_not;
+    const KernelSource source{"k", function->region(0).front()};
+    const auto library = CodeGenerator::Get().Compile({&source, 1}, target);
+    return CallKernel(library->Find("k"), inputs, {ZeroLike(like)})[0];
+  }
+
+  // The operation on `inputs` in the interpreter, or nothing if it does not take such.
+  std::optional<Tensor> Wanted(OpInfo info, const std::vector<Tensor>& inputs,
+                               std::span<const NamedAttribute> attributes) {
+    Program program(context_);
+    Builder b = Builder::AtEnd(program.block());
+    std::vector<Value> operands;
+    std::vector<RtValue> values;
+    for (const Tensor& t : inputs) {
+      const NamedAttribute value = b.Named("value", b.Attr(t));
+      operands.push_back(b.Create("builtin.constant", {}, {&value, 1})->result(0));
+      values.emplace_back(t);
+    }
+    try {
+      Operation* op = b.CreateInferred(info, operands, attributes, 1);
+      VerifyOrThrow(program);
+      const OpKind kind = KindOf(op);
+      if (kind != OpKind::kElementwise && kind != OpKind::kBroadcast) return std::nullopt;
+      if (!CodeGenerator::Get().Supports(*op)) return std::nullopt;
+      return EvalOp(op, values)[0].tensor();
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  IrContext context_;
+};
+
+size_t RequiredOperands(const OpDef& def) {
+  size_t n = 0;
+  for (const ValueDef& operand : def.operands) n += operand.optional ? 0 : 1;
+  return n;
+}
+
+TEST_F(InstructionsTest, EveryRowOnEveryType) {
+  size_t compared = 0;
+  for (const OpInfo info : context_.ops()) {
+    const OpDef* def = info.def();
+    if (def == nullptr || def->operands.empty() || def->results.size() != 1) continue;
+    if (!def->regions.empty()) continue;
+    Builder b(context_);
+    std::vector<NamedAttribute> attributes;
+    if (info.name() == "nn.cast")
+      attributes.push_back(
+          b.Named("to", TypeAttribute::Get(ElemType::Get(context_, ElementType::kF32))));
+    for (const ElementType element :
+         {ElementType::kF32, ElementType::kF64, ElementType::kF16, ElementType::kBF16,
+          ElementType::kI8, ElementType::kU8, ElementType::kI32, ElementType::kU32,
+          ElementType::kI64, ElementType::kBool}) {
+      std::vector<Tensor> inputs;
+      for (size_t i = 0; i < RequiredOperands(*def); ++i) {
+        const bool condition = info.name() == "nn.where" && i == 0;
+        inputs.push_back(RandomTensor(condition ? ElementType::kBool : element, {37}, 7 + i));
+      }
+      const auto wanted = Wanted(info, inputs, attributes);
+      if (!wanted) continue;
+      for (const Target* target : RunnableTargets()) {
+        const Tensor got = Run(info, inputs, attributes, *wanted, *target);
+        const Closeness close =
+            AllClose(got, *wanted, element == ElementType::kBF16 ? 1e-2 : 1e-6, 1e-7);
+        EXPECT_TRUE(close) << info.name() << " on " << Name(element) << ", " << target->name << ": "
+                           << close.description;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 150U);
+}
+
+// The distance in units in the last place of the exact result.
+double UlpError(float got, double exact) {
+  if (std::isnan(exact)) return std::isnan(got) ? 0 : INFINITY;
+  const auto rounded = static_cast<float>(exact);
+  if (got == rounded) return 0;
+  if (std::isinf(rounded) || std::isinf(got)) return INFINITY;
+  const double ulp = std::max<double>(
+      std::nextafter(std::fabs(rounded), INFINITY) - std::fabs(rounded), 1.401298464324817e-45);
+  return std::fabs(static_cast<double>(got) - exact) / ulp;
+}
+
+TEST_F(InstructionsTest, FunctionsKeepTheirBounds) {
+  struct Bound {
+    const char* op;
+    double (*exact)(double);
+    double ulp;
+  };
+  const Bound bounds[] = {
+      {"nn.exp", [](double x) { return std::exp(x); }, 1.5},
+      {"nn.log", [](double x) { return std::log(x); }, 1.5},
+      {"nn.tanh", [](double x) { return std::tanh(x); }, 2.5},
+      {"nn.erf", [](double x) { return std::erf(x); }, 2.5},
+      {"nn.sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, 3.0},
+  };
+  std::vector<float> values{0.0F, -0.0F,  INFINITY, -INFINITY, NAN,     1e-45F,  -1e-45F, 1e-38F,
+                            1.0F, 88.72F, 88.73F,   -87.4F,    -103.9F, -104.5F, 3.4e38F};
+  for (uint32_t bits = 0; bits < 0x7f800000U; bits += 9973) {  // over all exponents
+    values.push_back(std::bit_cast<float>(bits));
+    values.push_back(-values.back());
+  }
+  const Tensor x = Tensor::Of<float>({static_cast<int64_t>(values.size())}, values);
+  for (const Bound& bound : bounds) {
+    for (const Target* target : RunnableTargets()) {
+      const Tensor got = Run(context_.FindOp(bound.op), {x}, {}, x, *target);
+      double worst = 0;
+      float at = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double error = UlpError(got.data<float>()[i], bound.exact(values[i]));
+        if (error > worst) worst = error, at = values[i];
+      }
+      RecordProperty(StrCat(bound.op, "_", target->name), StrCat(worst));
+      EXPECT_LE(worst, bound.ulp) << bound.op << " of " << at << ", " << target->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lathe::codegen

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lathe/codegen/code_generator.h"
+#include "lathe/dialect/all.h"
+#include "lathe/dialect/interpreter.h"
+#include "lathe/ir/text_format.h"
+#include "lathe/ir/verify.h"
+#include "lathe/ir/walk.h"
+#include "lathe/support/error.h"
+#include "lathe/support/parallel.h"
+#include "lathe/support/random.h"
+
+namespace lathe::codegen {
+
+/// Runs parallel loops of a kernel in pieces of one iteration.
+struct PooledTeam : KernelTeam {
+  explicit PooledTeam(int threads) : KernelTeam{&Run}, pool(threads) {}
+  static void Run(KernelTeam* team, int64_t extent, Body body, void* captured) {
+    static_cast<PooledTeam*>(team)->pool.ParallelFor(
+        0, extent, 1, [&](int64_t begin, int64_t end) { body(begin, end, captured); });
+  }
+  ThreadPool pool;
+};
+
+/// Calls a kernel on tensors; outputs are made with the given types and shapes.
+inline std::vector<Tensor> CallKernel(KernelFunction kernel, std::vector<Tensor> inputs,
+                                      std::vector<Tensor> outputs, KernelTeam* team = nullptr) {
+  std::vector<KernelBuffer> buffers;
+  for (Tensor& t : inputs) {
+    buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
+  }
+  for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
+  kernel(buffers.data(), team);
+  return outputs;
+}
+
+/// The targets that this machine can run, plainest first.
+inline std::vector<const Target*> RunnableTargets() {
+  std::vector<const Target*> targets;
+  for (const Target& target : Target::All()) {
+    if (target.RunsHere()) targets.push_back(&target);
+  }
+  return targets;
+}
+
+/// For SetUp: skips the test where Lathe was built without LLVM.
+inline void NeedCodeGenerator() {
+  try {
+    CodeGenerator::Get();
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+}
+
+/// The first function of a program.
+inline Operation* FirstFunction(Program& program) {
+  for (Operation& op : *program.block()) {
+    if (op.name() == "builtin.func") return &op;
+  }
+  return nullptr;
+}
+
+}  // namespace lathe::codegen
