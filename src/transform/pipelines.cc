@@ -15,6 +15,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "fold_shapes", "what exporters compute from shapes"},
            {1, "canonicalize", "reshapes, transposes, casts that undo one another"},
            {1, "simplify", "fold, merge, drop"},
+           {2, "fuse_recurrent,join_recurrent_steps", "cells while their weights are apart"},
            {2, "precompute_prune", "what depends on weights alone"},
            {2, "fuse_activation", "before what is made of activations"},
            {2, "fuse_layer_norm,fuse_gelu,fuse_softmax,fuse_rotary_embedding",
