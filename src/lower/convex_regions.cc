@@ -23,17 +23,17 @@ ConvexRegions::ConvexRegions(const Program& program, Block* block,
                              const std::function<bool(const Operation*)>& supported)
     : block_(block),
       flow_(block),
+      order_(flow_.program_order()),
       position_(flow_.size()),
       supported_(flow_.size()),
       out_(flow_.size()),
       level_(flow_.size(), 0),
       parent_(flow_.size()) {
-  for (Operation& op : *block) {
-    const uint32_t id = flow_.id(&op);
-    position_[id] = static_cast<uint32_t>(order_.size());
-    order_.push_back(id);
+  uint32_t next = 0;
+  for (const uint32_t id : order_) {
+    position_[id] = next++;
     parent_[id] = id;
-    supported_[id] = supported(&op);
+    supported_[id] = supported(flow_.op(id));
   }
   FindEdges(program);
   FindLevels();

@@ -1,20 +1,19 @@
 #include "src/lower/dataflow.h"
 
 #include <algorithm>
+#include <bit>
 #include <tuple>
+#include <unordered_map>
 
 #include "lathe/ir/context.h"
+#include "lathe/ir/traits.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "lathe/support/hash.h"
 
 namespace lathe {
 
 namespace {
-
-const Operation* AncestorIn(const Block* block, const Operation* op) {
-  while (op != nullptr && op->block() != block) op = op->parent_op();
-  return op;
-}
 
 /// Hashes by content, each attribute once.
 class ContentHasher {
@@ -36,112 +35,130 @@ class ContentHasher {
   std::unordered_map<const void*, uint64_t> seen_;  // looked up, never iterated
 };
 
-/// What each op computes, as a hash of everything before it.
-std::vector<uint64_t> ConeHashes(const std::vector<Operation*>& ops,
-                                 const std::unordered_map<const Operation*, uint32_t>& ids) {
-  ContentHasher hasher;
-  std::vector<uint64_t> cones(ops.size());
-  for (size_t i = 0; i < ops.size(); ++i) {
-    uint64_t hash = hasher.Of(ops[i]);
-    for (size_t k = 0; k < ops[i]->num_operands(); ++k) {
-      const Value v = ops[i]->operand(k);
-      const auto at = v ? ids.find(v.defining_op()) : ids.end();
-      const uint64_t cone = at == ids.end() ? 0 : cones[at->second];
-      hash = HashCombine(hash, HashCombine(cone, v ? v.index() : ~uint64_t{0}));
-    }
-    cones[i] = hash;
-  }
-  return cones;
+size_t CountOps(const Block* block) {
+  size_t count = 0;
+  for (auto at = block->begin(); at != block->end(); ++at) ++count;
+  return count;
 }
 
 }  // namespace
 
-Dataflow::Dataflow(Block* block) : block_(block) {
-  std::vector<Operation*> ops;
+OpNumbers::OpNumbers(size_t count) : entries_(std::bit_ceil(2 * count + 1)) {}
+
+OpNumbers::Entry* OpNumbers::Slot(const Operation* op) {
+  const size_t mask = entries_.size() - 1;
+  size_t at = HashMix(reinterpret_cast<uintptr_t>(op)) & mask;
+  while (entries_[at].op != nullptr && entries_[at].op != op) at = (at + 1) & mask;
+  return &entries_[at];
+}
+
+Dataflow::Dataflow(Block* block) : ids_(CountOps(block)) {
+  Listing listing;
   for (Operation& op : *block) {
-    ids_.emplace(&op, static_cast<uint32_t>(ops.size()));
-    ops.push_back(&op);
+    ids_.Set(&op, static_cast<uint32_t>(listing.ops.size()));
+    listing.ops.push_back(&op);
   }
-  const std::vector<Edge> edges = FindEdges(ops);
-  Number(ops, edges);
+  for (Operation* op : listing.ops) {
+    listing.base.push_back(static_cast<uint32_t>(listing.inputs.size()));
+    for (size_t k = 0; k < op->num_operands(); ++k) {
+      listing.inputs.push_back(producer(op->operand(k)));
+    }
+    if (op->num_regions() > 0) AppendCaptured(op, listing.inputs);
+  }
+  listing.base.push_back(static_cast<uint32_t>(listing.inputs.size()));
+  Number(listing);
   FindPostDominators();
 }
 
-uint32_t Dataflow::id(const Operation* op) const {
-  const auto at = ids_.find(op);
-  return at == ids_.end() ? kNone : at->second;
+/// What is of this block and read within the op's regions.
+void Dataflow::AppendCaptured(Operation* op, std::vector<uint32_t>& inputs) const {
+  OpWalker w(op);
+  (void)w.Next();
+  if (op->HasTrait<IsolatedFromAbove>()) return;
+  while (const Operation* inner = w.Next()) {
+    for (size_t k = 0; k < inner->num_operands(); ++k) {
+      const uint32_t from = producer(inner->operand(k));
+      if (from != kNone) inputs.push_back(from);
+    }
+    if (inner->HasTrait<IsolatedFromAbove>()) w.SkipRegions();
+  }
 }
 
-/// By user in program order, operands in order, what regions read last.
-std::vector<Dataflow::Edge> Dataflow::FindEdges(const std::vector<Operation*>& ops) const {
-  std::vector<Edge> edges;
-  for (uint32_t i = 0; i < ops.size(); ++i) {
-    for (size_t r = 0; r < ops[i]->num_results(); ++r) {
-      for (const OpOperand use : ops[i]->result(r).uses()) {
-        const Operation* owner = use.owner();
-        const bool direct = owner->block() == block_;
-        const uint32_t user = id(direct ? owner : AncestorIn(block_, owner));
-        LATHE_CHECK(user != kNone, ops[i]->Describe(), " is used outside its block");
-        edges.push_back({i, user, direct ? static_cast<uint32_t>(use.index()) : kNone});
-      }
+void Dataflow::Number(const Listing& listing) {
+  const auto n = static_cast<uint32_t>(listing.ops.size());
+  ContentHasher hasher;
+  std::vector<uint64_t> cones(n);  // what each op computes, as a hash of everything before it
+  std::vector<bool> used(n, false);
+  for (uint32_t i = 0; i < n; ++i) {
+    const Operation* op = listing.ops[i];
+    cones[i] = hasher.Of(op);
+    const std::span<const uint32_t> inputs = listing.of(i);
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const Value v = k < op->num_operands() ? op->operand(k) : Value();
+      cones[i] = HashCombine(cones[i], v ? v.index() : ~uint64_t{0});
+      if (inputs[k] == kNone) continue;
+      cones[i] = HashCombine(cones[i], cones[inputs[k]]);
+      used[inputs[k]] = true;
     }
   }
-  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
-    return std::tie(a.to, a.operand, a.from) < std::tie(b.to, b.operand, b.from);
-  });
-  return edges;
-}
-
-void Dataflow::Number(const std::vector<Operation*>& ops, const std::vector<Edge>& edges) {
-  const auto n = static_cast<uint32_t>(ops.size());
-  std::vector<uint32_t> first(n + 1, 0), number(n, kNone);
-  std::vector<bool> used(n, false);
-  for (const Edge& e : edges) {
-    ++first[e.to + 1];
-    used[e.from] = true;
-  }
-  for (uint32_t i = 0; i < n; ++i) first[i + 1] += first[i];
-
-  const std::vector<uint64_t> cones = ConeHashes(ops, ids_);
   std::vector<uint32_t> sinks;
   for (uint32_t i = 0; i < n; ++i) {
     if (!used[i]) sinks.push_back(i);
   }
   std::stable_sort(sinks.begin(), sinks.end(), [&](uint32_t a, uint32_t b) {
-    return std::tuple(ops[a]->name(), cones[a]) < std::tuple(ops[b]->name(), cones[b]);
+    return std::tuple(listing.ops[a]->name(), cones[a]) <
+           std::tuple(listing.ops[b]->name(), cones[b]);
   });
 
-  std::vector<std::pair<uint32_t, uint32_t>> stack;  // op, next edge
+  order_.assign(n, kNone);
+  std::vector<std::pair<uint32_t, size_t>> stack;  // op, next input
   std::vector<bool> seen(n, false);
   for (const uint32_t sink : sinks) {
-    stack.emplace_back(sink, first[sink]);
+    stack.emplace_back(sink, 0);
     seen[sink] = true;
     while (!stack.empty()) {
-      auto& [at, edge] = stack.back();
-      if (edge == first[at + 1]) {
-        number[at] = size();
-        ops_.push_back(ops[at]);
+      auto& [at, next] = stack.back();
+      const std::span<const uint32_t> inputs = listing.of(at);
+      if (next == inputs.size()) {
+        order_[at] = size();
+        ops_.push_back(listing.ops[at]);
         stack.pop_back();
         continue;
       }
-      const uint32_t from = edges[edge++].from;
-      if (seen[from]) continue;
+      const uint32_t from = inputs[next++];
+      if (from == kNone || seen[from]) continue;
       seen[from] = true;
-      stack.emplace_back(from, first[from]);
+      stack.emplace_back(from, 0);
     }
   }
   LATHE_CHECK(size() == n, "the block has a cycle");
-  for (uint32_t i = 0; i < n; ++i) ids_[ops[i]] = number[i];
-  IndexUses(edges, number);
+  for (uint32_t i = 0; i < n; ++i) ids_.Set(listing.ops[i], order_[i]);
+  IndexEdges(listing);
 }
 
-void Dataflow::IndexUses(const std::vector<Edge>& edges, const std::vector<uint32_t>& number) {
-  use_base_.assign(size() + 1, 0);
-  for (const Edge& e : edges) ++use_base_[number[e.from] + 1];
-  for (uint32_t i = 0; i < size(); ++i) use_base_[i + 1] += use_base_[i];
-  uses_.resize(edges.size());
+void Dataflow::IndexEdges(const Listing& listing) {
+  const uint32_t n = size();
+  std::vector<uint32_t> position(n);
+  for (uint32_t i = 0; i < n; ++i) position[order_[i]] = i;
+  use_base_.assign(n + 1, 0);
+  for (uint32_t id = 0; id < n; ++id) {
+    input_base_.push_back(static_cast<uint32_t>(inputs_.size()));
+    for (const uint32_t from : listing.of(position[id])) {
+      inputs_.push_back(from == kNone ? kNone : order_[from]);
+      if (from != kNone) ++use_base_[order_[from] + 1];
+    }
+  }
+  input_base_.push_back(static_cast<uint32_t>(inputs_.size()));
+  for (uint32_t i = 0; i < n; ++i) use_base_[i + 1] += use_base_[i];
+  uses_.resize(use_base_[n]);
   std::vector<uint32_t> next(use_base_.begin(), use_base_.end() - 1);
-  for (const Edge& e : edges) uses_[next[number[e.from]]++] = {number[e.to], e.operand};
+  for (uint32_t id = 0; id < n; ++id) {
+    const std::span<const uint32_t> from = inputs(id);
+    for (uint32_t k = 0; k < from.size(); ++k) {
+      if (from[k] == kNone) continue;
+      uses_[next[from[k]]++] = {id, k < ops_[id]->num_operands() ? k : kNone};
+    }
+  }
 }
 
 void Dataflow::FindPostDominators() {

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <optional>
+#include <unordered_map>
 
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
@@ -46,7 +46,7 @@ size_t RankOf(Value v) {
 class Shapes {
  public:
   explicit Shapes(const Dataflow& flow) : flow_(flow), like_(flow.size()) {
-    for (uint32_t i = 0; i < flow.size(); ++i) like_[i] = Like(flow.op(i));
+    for (uint32_t i = 0; i < flow.size(); ++i) like_[i] = Like(i);
   }
 
   bool Same(Value a, Value b) const {
@@ -62,13 +62,14 @@ class Shapes {
   }
 
  private:
-  Value Representative(Value v) const {
-    const uint32_t id = flow_.producer(v);
+  Value Representative(Value v) const { return Representative(v, flow_.producer(v)); }
+  Value Representative(Value v, uint32_t id) const {
     return id == Dataflow::kNone || v.index() > 0 || !like_[id] ? v : like_[id];
   }
 
   /// The value whose shape result 0 has by the kind of the op.
-  Value Like(const Operation* op) const {
+  Value Like(uint32_t id) const {
+    const Operation* op = flow_.op(id);
     const OpKind kind = KindOf(op);
     if (kind > OpKind::kBroadcast || op->num_operands() == 0 || !op->operand(0)) return {};
     Value found;
@@ -76,9 +77,9 @@ class Shapes {
       const Value v = op->operand(i);
       if (!v || NeedsWhole(op, i) || IsScalar(v)) continue;
       if (found && kind == OpKind::kBroadcast) return {};
-      if (!found) found = v;
+      if (!found) found = Representative(v, flow_.inputs(id)[i]);
     }
-    return found ? Representative(found) : Value();
+    return found;
   }
 
   const Dataflow& flow_;
@@ -98,11 +99,13 @@ struct Group {
 class Planner {
  public:
   Planner(Block* block, const FusionOptions& options)
-      : block_(block), options_(options), flow_(block), shapes_(flow_) {}
+      : options_(options), flow_(block), shapes_(flow_) {}
 
   FusionPlan Run() {
     const uint32_t n = flow_.size();
     groups_.resize(n);
+    own_.resize(n);
+    kernel_.resize(n);
     root_.resize(n);
     next_.assign(n, Dataflow::kNone);
     for (uint32_t i = 0; i < n; ++i) Init(i);
@@ -113,17 +116,14 @@ class Planner {
  private:
   void Init(uint32_t i) {
     const Operation* op = flow_.op(i);
+    kernel_[i] = IsKernelOp(op);
+    own_[i] = kernel_[i] && !AnyValue(op, IsString) ? KindOf(op) : OpKind::kOpaque;
     root_[i] = i;
     Group& g = groups_[i];
     g.master = g.last = i;
-    if (IsKernelOp(op) && !AnyValue(op, IsString)) g.kind = KindOf(op);
+    g.kind = own_[i];
     g.injective = g.kind == OpKind::kInjective;
     if (g.kind == OpKind::kReduction) g.reduction = i;
-  }
-
-  OpKind OwnKind(uint32_t i) const {
-    return IsKernelOp(flow_.op(i)) && !AnyValue(flow_.op(i), IsString) ? KindOf(flow_.op(i))
-                                                                       : OpKind::kOpaque;
   }
 
   uint32_t Find(uint32_t i) {
@@ -139,7 +139,7 @@ class Planner {
     for (uint32_t i = 0; i < n; ++i) {
       const uint32_t to = flow_.post_dominator(i);
       if (to == Dataflow::kNone) {
-        if (IsKernelOp(flow_.op(i))) Refused(i, Dataflow::kNone, "its uses do not meet in one op");
+        if (kernel_[i]) Refused(i, Dataflow::kNone, "its uses do not meet in one op");
         continue;
       }
       after[i] = first[to];  // so that the highest comes first
@@ -149,7 +149,7 @@ class Planner {
     for (uint32_t to = 0; to < n; ++to) {
       children.clear();
       for (uint32_t c = first[to]; c != Dataflow::kNone; c = after[c]) {
-        if (IsKernelOp(flow_.op(c))) children.push_back(c);
+        if (kernel_[c]) children.push_back(c);
       }
       if (!children.empty()) TakeIn(to, children);
     }
@@ -190,8 +190,8 @@ class Planner {
 
   /// Why the group of `c` can not join that of `to`; null if it can.
   const char* WhyNot(uint32_t c, uint32_t to) {
-    const OpKind own = OwnKind(to);
-    if (!IsKernelOp(flow_.op(to))) return "that op is not computed by a kernel";
+    const OpKind own = own_[to];
+    if (!kernel_[to]) return "that op is not computed by a kernel";
     if (own == OpKind::kOpaque) return "that op is opaque";
     if (groups_[c].kind == OpKind::kOpaque) return "it is opaque";
     if (own == OpKind::kOutElementwiseFusable) return "that op reads its operands as a whole";
@@ -314,7 +314,7 @@ class Planner {
       for (size_t i = 0; i < op->num_operands(); ++i) {
         const Value v = op->operand(i);
         if (!v) continue;
-        const uint32_t maker = flow_.producer(v);
+        const uint32_t maker = flow_.inputs(m)[i];
         if (maker != Dataflow::kNone && Find(maker) == c) continue;
         if (v.defining_op() == nullptr || !v.defining_op()->HasTrait<ConstantLike>()) {
           values.push_back(v);
@@ -334,9 +334,8 @@ class Planner {
 
   FusionPlan Collect() {
     FusionPlan plan;
-    for (Operation& op : *block_) {
-      const uint32_t id = flow_.id(&op);
-      if (root_[id] == id && IsKernelOp(&op)) plan.groups.push_back(Finish(id));
+    for (const uint32_t id : flow_.program_order()) {
+      if (root_[id] == id && kernel_[id]) plan.groups.push_back(Finish(id));
     }
     plan.refusals = std::move(refusals_);
     std::stable_sort(plan.refusals.begin(), plan.refusals.end(),
@@ -371,11 +370,12 @@ class Planner {
     return true;
   }
 
-  Block* block_;
   FusionOptions options_;
   Dataflow flow_;
   Shapes shapes_;
   std::vector<Group> groups_;
+  std::vector<OpKind> own_;  ///< of the op by itself
+  std::vector<bool> kernel_;
   std::vector<uint32_t> root_, next_;
   std::vector<uint32_t> too_large_;
   std::vector<FusionRefusal> refusals_;
