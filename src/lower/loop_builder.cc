@@ -50,16 +50,16 @@ Value LoopBuilder::Extent(const Dim& dim) {
   return Index(expr, symbols);
 }
 
-Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel) {
+Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initial,
+                                 bool parallel) {
+  if (!extent.is_constant()) return OpenLoop(Extent(extent), initial, {.parallel = parallel});
+  return OpenLoop(Value(), initial, {.extent = extent.value(), .parallel = parallel});
+}
+
+Operation* LoopBuilder::OpenLoop(Value size, std::span<const Value> initial,
+                                 loop::ForOp::Attrs attrs) {
   std::vector<Type> types;
   for (const Value v : initial) types.push_back(v.type());
-  loop::ForAttrs attrs{.parallel = parallel};
-  Value size;
-  if (extent.is_constant()) {
-    attrs.extent = extent.value();
-  } else {
-    size = Extent(extent);
-  }
   Operation* op = loop::ForOp::Create(b_, size, initial, types, attrs).operation();
   Block* body = op->region(0).AddBlock();
   body->AddArgument(RegisterType(context(), ElementType::kI64, 0));
@@ -68,14 +68,22 @@ Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initi
   return op;
 }
 
+void LoopBuilder::CloseLoop(Operation* op, Block* around, const Body& body) {
+  body(op->region(0).front()->argument(0));
+  cf::YieldOp::Create(b_, {});
+  b_.SetInsertionPointToEnd(around);
+}
+
 void LoopBuilder::For(const Dim& extent, bool parallel, const Body& body) {
   if (extent.IsConstant(0)) return;
   if (extent.IsConstant(1)) return body(Int(0));
   Block* around = b_.block();
-  Operation* op = OpenLoop(extent, {}, parallel);
-  body(op->region(0).front()->argument(0));
-  cf::YieldOp::Create(b_, {});
-  b_.SetInsertionPointToEnd(around);
+  CloseLoop(OpenLoop(extent, {}, parallel), around, body);
+}
+
+void LoopBuilder::ForValue(Value extent, const Body& body) {
+  Block* around = b_.block();
+  CloseLoop(OpenLoop(extent, {}, {}), around, body);
 }
 
 std::vector<Value> LoopBuilder::For(const Dim& extent, std::span<const Value> initial,

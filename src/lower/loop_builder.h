@@ -36,6 +36,8 @@ class LoopBuilder {
   /// for i in 0 .. extent-1. Loops of no and of one iteration are not
   /// written.
   void For(const Dim& extent, bool parallel, const Body& body);
+  /// The same with a number that is only known at run time.
+  void ForValue(Value extent, const Body& body);
   using CarryingBody = std::function<std::vector<Value>(Value i, std::span<const Value> carried)>;
   std::vector<Value> For(const Dim& extent, std::span<const Value> initial,
                          const CarryingBody& body);
@@ -53,6 +55,8 @@ class LoopBuilder {
 
  private:
   Operation* OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel);
+  Operation* OpenLoop(Value size, std::span<const Value> initial, loop::ForOp::Attrs attrs);
+  void CloseLoop(Operation* op, Block* around, const Body& body);
   Builder b_;
   Block* top_;
 };

@@ -11,6 +11,7 @@ namespace {
 // In order of preference.
 constexpr std::array kStrategies = {
     LoopStrategy{"elementwise", &LowerElementwise},
+    LoopStrategy{"matmul", &LowerMatmul},
 };
 
 // A block with the same arguments as the function's.

@@ -15,5 +15,6 @@ struct LoopStrategy {
 };
 
 bool LowerElementwise(const Block& function, Block* body, const Machine& machine, std::string& why);
+bool LowerMatmul(const Block& function, Block* body, const Machine& machine, std::string& why);
 
 }  // namespace lathe::lower

@@ -13,7 +13,7 @@
 namespace lathe::codegen {
 namespace {
 
-constexpr int64_t kMaxStackBytes = 256 << 10;
+constexpr int64_t kMaxStackBytes = 1 << 20;
 constexpr const char* kToVTensor = "builtin.to_vtensor";
 constexpr const char* kReshape = "nn.view_reshape";
 constexpr const char* kConstant = "builtin.constant";
@@ -211,7 +211,7 @@ llvm::Value* FunctionEmitter::Address(const Memory& memory, const Operation* op,
     llvm::Value* index = ValueOf(op->operand(first_index + i));
     at = i == 0 ? index : b_.CreateNSWAdd(b_.CreateNSWMul(at, memory.extents[i]), index);
   }
-  return b_.CreateInBoundsGEP(MemoryType(context_, memory.element), memory.data, at);
+  return b_.CreateGEP(MemoryType(context_, memory.element), memory.data, at);
 }
 
 llvm::Value* FunctionEmitter::LaneMask(llvm::Value* live, unsigned lanes) {

@@ -73,7 +73,7 @@ class LowerTest : public testing::Test {
       VerifyOrThrow(program);
       if (wanted.num_elements() < 10000) {  // the interpreter copies memory on every store
         const Tensor looped = Interpreter(program).Run(inputs)[0].second.tensor();
-        const Closeness same = AllClose(looped, wanted, rtol, 0);
+        const Closeness same = AllClose(looped, wanted, rtol, rtol);
         EXPECT_TRUE(same) << "loops of " << target->name << ": " << same.description;
       }
       std::vector<Tensor> tensors;
@@ -83,7 +83,7 @@ class LowerTest : public testing::Test {
       codegen::PooledTeam team(3);
       const Tensor got =
           codegen::CallKernel(library->Find("k"), tensors, {ZeroLike(wanted)}, &team)[0];
-      const Closeness close = AllClose(got, wanted, rtol, 0);
+      const Closeness close = AllClose(got, wanted, rtol, rtol);
       EXPECT_TRUE(close) << "code of " << target->name << ": " << close.description;
     }
   }
@@ -146,10 +146,47 @@ TEST_F(LowerTest, ElementTypesMix) {
   Expect({{t, t}, StrCat("%r = nn.less(%a, %b) : (", t, ", ", t, ") -> ", b), b}, "elementwise");
 }
 
+std::string Matrix(int64_t rows, int64_t columns) {
+  return StrCat("v_tensor<[", rows, ", ", columns, "], f32>");
+}
+
+TEST_F(LowerTest, MatmulOfManySizes) {
+  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
+           {1, 7, 5}, {3, 16, 40}, {4, 9, 130}, {5, 8, 16}, {13, 20, 32}, {31, 3, 33}, {40, 17, 70}}) {
+    const std::string x = Matrix(m, k), y = Matrix(k, n), z = Matrix(m, n);
+    Expect({{x, y}, StrCat("%r = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z), z}, "matmul",
+           1e-5);
+  }
+}
+
+TEST_F(LowerTest, MatmulWithWhatFollows) {
+  const std::string x = "v_tensor<[2, 5, 6], f32>", y = Matrix(6, 18), z = "v_tensor<[2, 5, 18], f32>",
+                    bias = "v_tensor<[18], f32>";
+  Expect({{x, y, bias, z},
+          StrCat("%p = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z, "\n%q = nn.add(%p, %c) : (", z,
+                 ", ", bias, ") -> ", z, "\n%t = nn.tanh(%q) : (", z, ") -> ", z,
+                 "\n%r = nn.add(%t, %d) : (", z, ", ", z, ") -> ", z),
+          z},
+         "matmul", 1e-5);
+}
+
+TEST_F(LowerTest, MatmulOfBatchesAndSymbols) {
+  const std::string x = "v_tensor<[2, H, N, 6], f32>", y = "v_tensor<[2, H, 6, M], f32>",
+                    z = "v_tensor<[2, H, N, M], f32>", yt = "v_tensor<[2, H, M, 6], f32>";
+  for (const int64_t n : {1, 3, 17, 35}) {
+    symbol_ = n;
+    Expect({{x, y}, StrCat("%r = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z), z}, "matmul", 1e-5);
+    Expect({{x, yt},
+            StrCat("%r = nn.matmul(%a, %b) {transpose_y = true} : (", x, ", ", yt, ") -> ", z),
+            z},
+           "matmul", 1e-5);
+  }
+}
+
 TEST_F(LowerTest, SaysWhyNot) {
   const std::string t = "v_tensor<[3, 5], f32>";
   EXPECT_EQ(Refusal({{t}, StrCat("%r = nn.softmax(%a) : (", t, ") -> ", t), t}),
-            "elementwise: nn.softmax is not elementwise");
+            "elementwise: nn.softmax is not elementwise; matmul: there is no matrix product");
 }
 
 }  // namespace
