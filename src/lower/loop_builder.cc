@@ -50,8 +50,7 @@ Value LoopBuilder::Extent(const Dim& dim) {
   return Index(expr, symbols);
 }
 
-Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initial,
-                                 bool parallel) {
+Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel) {
   if (!extent.is_constant()) return OpenLoop(Extent(extent), initial, {.parallel = parallel});
   return OpenLoop(Value(), initial, {.extent = extent.value(), .parallel = parallel});
 }

@@ -1,9 +1,10 @@
+#include "lathe/dialect/nn/matmul.h"
+
 #include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "lathe/dialect/nn/elementwise_binary.h"
-#include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/lower/pointwise.h"
@@ -48,8 +49,8 @@ Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers)
   double best_cost = 1e300;
   for (int64_t m = most; m >= std::max<int64_t>(most / 2, 1); --m) {
     const int64_t rest = rows.value() % m;
-    const double cost = static_cast<double>(rows.value() / m) * TileCost(m) +
-                        (rest == 0 ? 0 : TileCost(rest));
+    const double cost =
+        static_cast<double>(rows.value() / m) * TileCost(m) + (rest == 0 ? 0 : TileCost(rest));
     if (cost < best_cost) best_cost = cost, best.rows = m;
   }
   return best;
@@ -202,9 +203,7 @@ void Matmul::WriteBatch(size_t axis) {
 
 void Matmul::WritePanels() {
   const Dim full = FloorDiv(columns_, width()), rest = Mod(columns_, width());
-  const auto column = [&](Value panel) {
-    return lb_->Index(LoopBuilder::D0() * width(), panel);
-  };
+  const auto column = [&](Value panel) { return lb_->Index(LoopBuilder::D0() * width(), panel); };
   lb_->For(full, parallel_, [&](Value j) { WritePanel(column(j), false); });
   if (rest.IsConstant(0)) return;
   lb_->For(Min(rest, 1), false, [&](Value) { WritePanel(column(lb_->Extent(full)), true); });

@@ -151,8 +151,13 @@ std::string Matrix(int64_t rows, int64_t columns) {
 }
 
 TEST_F(LowerTest, MatmulOfManySizes) {
-  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
-           {1, 7, 5}, {3, 16, 40}, {4, 9, 130}, {5, 8, 16}, {13, 20, 32}, {31, 3, 33}, {40, 17, 70}}) {
+  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{{1, 7, 5},
+                                                                   {3, 16, 40},
+                                                                   {4, 9, 130},
+                                                                   {5, 8, 16},
+                                                                   {13, 20, 32},
+                                                                   {31, 3, 33},
+                                                                   {40, 17, 70}}) {
     const std::string x = Matrix(m, k), y = Matrix(k, n), z = Matrix(m, n);
     Expect({{x, y}, StrCat("%r = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z), z}, "matmul",
            1e-5);
@@ -160,11 +165,11 @@ TEST_F(LowerTest, MatmulOfManySizes) {
 }
 
 TEST_F(LowerTest, MatmulWithWhatFollows) {
-  const std::string x = "v_tensor<[2, 5, 6], f32>", y = Matrix(6, 18), z = "v_tensor<[2, 5, 18], f32>",
-                    bias = "v_tensor<[18], f32>";
+  const std::string x = "v_tensor<[2, 5, 6], f32>", y = Matrix(6, 18),
+                    z = "v_tensor<[2, 5, 18], f32>", bias = "v_tensor<[18], f32>";
   Expect({{x, y, bias, z},
-          StrCat("%p = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z, "\n%q = nn.add(%p, %c) : (", z,
-                 ", ", bias, ") -> ", z, "\n%t = nn.tanh(%q) : (", z, ") -> ", z,
+          StrCat("%p = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z, "\n%q = nn.add(%p, %c) : (",
+                 z, ", ", bias, ") -> ", z, "\n%t = nn.tanh(%q) : (", z, ") -> ", z,
                  "\n%r = nn.add(%t, %d) : (", z, ", ", z, ") -> ", z),
           z},
          "matmul", 1e-5);
@@ -175,7 +180,8 @@ TEST_F(LowerTest, MatmulOfBatchesAndSymbols) {
                     z = "v_tensor<[2, H, N, M], f32>", yt = "v_tensor<[2, H, M, 6], f32>";
   for (const int64_t n : {1, 3, 17, 35}) {
     symbol_ = n;
-    Expect({{x, y}, StrCat("%r = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z), z}, "matmul", 1e-5);
+    Expect({{x, y}, StrCat("%r = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z), z}, "matmul",
+           1e-5);
     Expect({{x, yt},
             StrCat("%r = nn.matmul(%a, %b) {transpose_y = true} : (", x, ", ", yt, ") -> ", z),
             z},
