@@ -22,18 +22,11 @@ bool SaysAsMuch(Type type, Type result) {
   return Meet(a.shape(), b.shape()) == a.shape();
 }
 
-bool OnValues(const Operation* op) {
-  for (const detail::OpOperandImpl& o : op->operands()) {
-    if (o.value != nullptr && Value(o.value).type().isa<TensorType>()) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 std::vector<Value> FoldResults(Operation* op, ValueFacts& facts, Rewriter& rewriter) {
   const auto fold = op->dyn_cast<FoldInterface>();
-  if (!fold || !OnValues(op)) return {};
+  if (!fold || TouchesMutableTensor(op)) return {};
   FoldContext context(op, facts);
   fold.Fold(context);
   std::vector<Value> values(op->num_results());

@@ -223,9 +223,7 @@ void Rewriter::Missed(const Operation* op, std::string why) {
 
 // ---- what may be removed or merged ----
 
-namespace {
-
-bool HasMutableTensor(const Operation* op) {
+bool TouchesMutableTensor(const Operation* op) {
   const auto is_mutable = [](Value v) { return v && v.type().isa<TensorType>(); };
   for (const detail::OpOperandImpl& o : op->operands()) {
     if (is_mutable(Value(o.value))) return true;
@@ -235,6 +233,8 @@ bool HasMutableTensor(const Operation* op) {
   }
   return false;
 }
+
+namespace {
 
 bool IsPure(const Operation* op) {
   return (op->HasTrait<HasValueSemantics>() || op->HasTrait<ConstantLike>()) &&
@@ -258,7 +258,8 @@ bool IsRemovableWhenUnused(const Operation* op) {
 }
 
 bool IsMergeable(const Operation* op) {
-  return IsPure(op) && !op->HasTrait<Random>() && op->num_regions() == 0 && !HasMutableTensor(op);
+  return IsPure(op) && !op->HasTrait<Random>() && op->num_regions() == 0 &&
+         !TouchesMutableTensor(op);
 }
 
 const Tensor* ConstantValue(const Program& program, Value value) {

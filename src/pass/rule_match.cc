@@ -24,18 +24,6 @@ std::string Listed(const std::vector<std::string>& types) {
   return text;
 }
 
-bool IsMutableTensor(Value value) { return value && value.type().isa<TensorType>(); }
-
-bool TouchesMutableTensor(const Operation* op) {
-  for (size_t i = 0; i < op->num_operands(); ++i) {
-    if (IsMutableTensor(op->operand(i))) return true;
-  }
-  for (size_t i = 0; i < op->num_results(); ++i) {
-    if (IsMutableTensor(op->result(i))) return true;
-  }
-  return false;
-}
-
 /// Relative precision with which exporters write a number of that type.
 double Precision(ElementType type) {
   switch (type) {

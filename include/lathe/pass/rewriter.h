@@ -90,6 +90,8 @@ class Rewriter : public Builder {
 /// The op may be removed when no result is used: no trait or effect says otherwise, no nested op
 /// does.
 bool IsRemovableWhenUnused(const Operation* op);
+/// An operand or a result is a tensor that may be written to.
+bool TouchesMutableTensor(const Operation* op);
 /// Two such ops with equal operands, attributes and types give equal results and may be merged.
 bool IsMergeable(const Operation* op);
 /// The constant that `value` is known to be: a builtin.constant, or an immutable parameter; null if
