@@ -1,5 +1,6 @@
 #include "lathe/ir/block.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "lathe/ir/operation.h"
@@ -13,8 +14,8 @@ using detail::ValueImpl;
 
 namespace {
 
-/// Room left between neighbours so that an insertion rarely renumbers the block.
-constexpr uint32_t kOrderStride = 16;
+/// Room left between neighbours, so that an insertion mostly finds a number.
+constexpr uint32_t kOrderStride = 64;
 
 void DropUses(Value value) {
   while (!value.use_empty()) (*value.uses().begin()).Set(Value());
@@ -50,13 +51,15 @@ void Block::InsertBefore(Operation* before, Operation* op) {
   (after == nullptr ? first_ : after->next_) = op;
   (before == nullptr ? last_ : before->prev_) = op;
   if (!ordered_) return;
+  // 0 where there is no room, or none known of: the number is found when somebody asks.
   const uint32_t low = after == nullptr ? 0 : after->order_;
+  op->order_ = 0;
+  if (after != nullptr && low == 0) return;
   if (before == nullptr) {
     ordered_ = low < std::numeric_limits<uint32_t>::max() - kOrderStride;
     op->order_ = low + kOrderStride;
-  } else {
+  } else if (before->order_ > low + 1) {
     op->order_ = low + (before->order_ - low) / 2;
-    ordered_ = op->order_ > low;
   }
 }
 
@@ -72,8 +75,12 @@ Operation* Block::terminator() const {
 }
 
 void Block::Renumber() {
+  uint64_t count = 1;
+  for (const Operation* op = first_; op != nullptr; op = op->next_) ++count;
+  const auto stride = static_cast<uint32_t>(
+      std::clamp<uint64_t>(std::numeric_limits<uint32_t>::max() / count, 1, kOrderStride));
   uint32_t order = 0;
-  for (Operation* op = first_; op != nullptr; op = op->next_) op->order_ = order += kOrderStride;
+  for (Operation* op = first_; op != nullptr; op = op->next_) op->order_ = order += stride;
   ordered_ = true;
 }
 

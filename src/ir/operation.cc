@@ -1,5 +1,6 @@
 #include "lathe/ir/operation.h"
 
+#include <bit>
 #include <new>
 
 #include "lathe/ir/context.h"
@@ -134,9 +135,68 @@ Operation* Operation::parent_op() const {
   return block_ == nullptr ? nullptr : block_->parent_op();
 }
 
+namespace {
+
+constexpr uint64_t kAppendStride = 64;
+
+/// Operations that get new numbers, and the numbers around them.
+struct OrderWindow {
+  const Operation* first;
+  const Operation* last;
+  uint64_t count;
+  uint64_t low, high;
+};
+
+/// Takes in up to `more` operations on each side, and ends at numbered ones.
+template <class Order>
+void Widen(OrderWindow& w, uint64_t more, const Order& order) {
+  const auto grows = [&](const Operation* next, uint64_t taken) {
+    return next != nullptr && (taken < more || order(next) == 0);
+  };
+  for (uint64_t taken = 0; grows(w.first->prev(), taken); ++taken, ++w.count) {
+    w.first = w.first->prev();
+  }
+  for (uint64_t taken = 0; grows(w.last->next(), taken); ++taken, ++w.count) {
+    w.last = w.last->next();
+  }
+  w.low = w.first->prev() == nullptr ? 0 : order(w.first->prev());
+  w.high =
+      w.last->next() == nullptr ? w.low + kAppendStride * (w.count + 1) : order(w.last->next());
+}
+
+/// Numbers `op`, which has none, and all around it up to where there is room. The more are numbered
+/// again, the more room they get, so that insertions in one place stay cheap.
+template <class Order>
+void FindNumbers(const Operation* op, const Order& order) {
+  OrderWindow w{op, op, 1, 0, 0};
+  Widen(w, 0, order);
+  const auto room = [&] { return (w.high - w.low) / (w.count + 1); };
+  while (room() < 2 + 3 * static_cast<uint64_t>(std::bit_width(w.count)) / 2) {
+    if (w.first->prev() == nullptr && w.last->next() == nullptr) break;
+    Widen(w, w.count, order);
+  }
+  const uint64_t step = room();
+  if (step == 0 || w.low + step * w.count > UINT32_MAX) {
+    op->block()->Renumber();
+    return;
+  }
+  uint64_t number = w.low;
+  for (const Operation* at = w.first;; at = at->next()) {
+    order(at) = static_cast<uint32_t>(number += step);
+    if (at == w.last) break;
+  }
+}
+
+}  // namespace
+
 bool Operation::IsBefore(const Operation* other) const {
   LATHE_CHECK(block_ != nullptr && block_ == other->block_, "order of operations in two blocks");
+  const auto order = [](const Operation* op) -> uint32_t& {
+    return const_cast<Operation*>(op)->order_;
+  };
   if (!block_->is_ordered()) block_->Renumber();
+  if (order_ == 0) FindNumbers(this, order);
+  if (other->order_ == 0) FindNumbers(other, order);
   return order_ < other->order_;
 }
 
