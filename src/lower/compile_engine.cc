@@ -1,6 +1,7 @@
 #include "lathe/lower/compile_engine.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "lathe/ir/structure.h"
 #include "lathe/ir/traits.h"
@@ -35,7 +36,8 @@ CompileKey::CompileKey(const Region& function, const Target& for_target)
       target(for_target.name),
       hash(HashString(target, HashString(structure))) {}
 
-CompileEngine::CompileEngine(Lower lower) : lower_(std::move(lower)) {
+CompileEngine::CompileEngine(Lower lower, std::shared_ptr<const DiskCache> disk)
+    : lower_(std::move(lower)), disk_(std::move(disk)) {
   if (!lower_) {
     lower_ = [](const Region& function, const Target&, std::string_view) {
       return StructureText(function);
@@ -71,11 +73,19 @@ std::shared_ptr<const CompiledFunction> CompileEngine::Compile(const Region& fun
 
 /// The name says what is computed, not when it was first asked for.
 CompileEngine::Result CompileEngine::Make(const CompileKey& key, const Region& function,
-                                          const Target& target) const {
+                                          const Target& target) {
   auto made = std::make_shared<CompiledFunction>();
   made->name = KernelName(function, HashString(key.structure));
   made->target = target.name;
+  const std::string on_disk = StrCat(key.target, "\n", key.structure);
+  std::optional<std::string> found = disk_ ? disk_->Load(on_disk) : std::nullopt;
+  if (found) {
+    ++disk_hits_;
+    made->bytes = std::move(*found);
+    return made;
+  }
   made->bytes = lower_(function, target, made->name);
+  if (disk_) disk_->Store(on_disk, made->bytes);
   return made;
 }
 

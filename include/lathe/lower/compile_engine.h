@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lathe/ir/operation.h"
+#include "lathe/lower/disk_cache.h"
 #include "lathe/lower/strategy.h"
 
 namespace lathe {
@@ -44,15 +45,17 @@ class CompileEngine {
   /// What it throws reaches everyone who waits; the next one who asks tries again.
   using Lower =
       std::function<std::string(const Region& function, const Target&, std::string_view name)>;
-  /// Without `lower` the bytes are the structure itself.
-  explicit CompileEngine(Lower lower = {});
+  /// Without `lower` the bytes are the structure itself. A `disk` is asked before anything is
+  /// lowered, and told afterwards.
+  explicit CompileEngine(Lower lower = {}, std::shared_ptr<const DiskCache> disk = nullptr);
 
   std::shared_ptr<const CompiledFunction> Compile(const Region& function, const Target& target);
 
   /// All, by name and target.
   std::vector<std::shared_ptr<const CompiledFunction>> Items() const;
-  size_t hits() const { return hits_; }
-  size_t misses() const { return misses_; }
+  size_t hits() const { return hits_; }            ///< found in memory
+  size_t misses() const { return misses_; }        ///< not found there
+  size_t disk_hits() const { return disk_hits_; }  ///< of these, found on disk
   void Clear();
 
  private:
@@ -66,12 +69,13 @@ class CompileEngine {
     std::multimap<uint64_t, Entry> entries;  ///< by hash
   };
   Shard& ShardOf(const CompileKey& key) { return shards_[key.hash % shards_.size()]; }
-  Result Make(const CompileKey& key, const Region& function, const Target& target) const;
+  Result Make(const CompileKey& key, const Region& function, const Target& target);
   void Forget(const CompileKey& key);
 
   Lower lower_;
+  std::shared_ptr<const DiskCache> disk_;
   std::array<Shard, 16> shards_;
-  std::atomic<size_t> hits_ = 0, misses_ = 0;
+  std::atomic<size_t> hits_ = 0, misses_ = 0, disk_hits_ = 0;
 };
 
 /// `fused_<op>_<op>...`, at most 80 characters, of the region's operations without dialect and

@@ -1,9 +1,12 @@
 #include "lathe/lower/compile_engine.h"
 
 #include <barrier>
+#include <filesystem>
 #include <latch>
 #include <thread>
+#include <utility>
 
+#include "lathe/support/file.h"
 #include "test/unit/lower/fusion_util.h"
 
 namespace lathe::testing {
@@ -11,7 +14,7 @@ namespace {
 
 const Target kOne{"one", {"cpu"}}, kTwo{"two", {"cpu"}};
 
-class Engine : public LowerTest {
+class Engine : public NetTest {
  protected:
   // A group of the given text: arguments, operations and yield.
   const Region& Group(std::string_view head, std::string_view body, std::string_view signature) {
@@ -157,6 +160,82 @@ TEST_F(Engine, FailuresAreToldAndTriedAgain) {
   EXPECT_EQ(engine.Compile(f, kOne)->bytes, "done");
   EXPECT_EQ(engine.Compile(f, kOne)->bytes, "done");
   EXPECT_EQ(calls, 2);
+}
+
+// ---- on disk ----
+
+class EngineOnDisk : public Engine {
+ protected:
+  EngineOnDisk() {
+    std::string name = ::testing::TempDir() + "lathe_cache_XXXXXX";
+    folder_ = mkdtemp(name.data());
+  }
+  ~EngineOnDisk() override { std::filesystem::remove_all(folder_); }
+
+  // What a process gives for relu on two elements: the bytes, and whether it had to lower.
+  std::pair<std::string, bool> Ask(const Target& target, std::string version = "1") {
+    bool lowered = false;
+    CompileEngine engine(
+        [&](const Region&, const Target& t, std::string_view) {
+          lowered = true;
+          return "code for " + t.name;
+        },
+        std::make_shared<DiskCache>(folder_, std::move(version)));
+    const auto made = engine.Compile(Relu("[2]"), target);
+    EXPECT_EQ(engine.disk_hits(), lowered ? 0U : 1U);
+    return {made->bytes, lowered};
+  }
+
+  std::vector<std::string> Files() const {
+    std::vector<std::string> files;
+    for (const auto& f : std::filesystem::directory_iterator(folder_)) files.push_back(f.path());
+    return files;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(EngineOnDisk, FoundAfterARestart) {
+  EXPECT_EQ(Ask(kOne), std::pair(std::string("code for one"), true));
+  EXPECT_EQ(Ask(kOne), std::pair(std::string("code for one"), false));
+  EXPECT_EQ(Ask(kTwo), std::pair(std::string("code for two"), true));
+  EXPECT_EQ(Ask(kOne, "2"), std::pair(std::string("code for one"), true));
+  EXPECT_EQ(Ask(kOne), std::pair(std::string("code for one"), false));
+}
+
+TEST_F(EngineOnDisk, DamagedFilesCountAsAbsent) {
+  (void)Ask(kOne);
+  ASSERT_EQ(Files().size(), 1U);
+  const std::string path = Files()[0], good = ReadFile(path);
+  for (size_t size = 0; size < good.size(); size += 7) {
+    WriteFile(path, good.substr(0, size));
+    EXPECT_EQ(Ask(kOne), std::pair(std::string("code for one"), true)) << size;
+  }
+  for (size_t at = 0; at < good.size(); at += 5) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 16);
+    WriteFile(path, bad);
+    EXPECT_EQ(Ask(kOne), std::pair(std::string("code for one"), true)) << at;
+  }
+  WriteFile(path, good + "x");
+  EXPECT_TRUE(Ask(kOne).second);
+  EXPECT_EQ(ReadFile(path), good);  // put right
+}
+
+// As when the hashes of two keys are equal: the file is of the other key.
+TEST_F(EngineOnDisk, FilesOfOtherKeysAreNotTaken) {
+  (void)Ask(kOne);
+  const std::string first = Files()[0], content = ReadFile(first);
+  (void)Ask(kTwo);
+  for (const std::string& path : Files()) WriteFile(path, content);
+  EXPECT_EQ(Ask(kTwo), std::pair(std::string("code for two"), true));
+}
+
+TEST_F(EngineOnDisk, FolderThatCanNotBeWritten) {
+  WriteFile(folder_ + "/file", "");
+  const DiskCache cache(folder_ + "/file/below", "1");
+  EXPECT_FALSE(cache.Store("key", "bytes"));
+  EXPECT_EQ(cache.Load("key"), std::nullopt);
 }
 
 TEST_F(Engine, LongNamesAreCut) {

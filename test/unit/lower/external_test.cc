@@ -25,7 +25,7 @@ const bool kRegistered = [] {
   return true;
 }();
 
-class External : public LowerTest {
+class External : public NetTest {
  protected:
   // The pass; the program gives the same bits.
   void Partition(Net& net, std::string_view options = "") {

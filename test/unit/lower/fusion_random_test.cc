@@ -19,7 +19,7 @@ std::set<std::string> GroupNames(Program& program, const FusionOptions& options)
   return result;
 }
 
-class FusionOfRandomPrograms : public LowerTest {};
+class FusionOfRandomPrograms : public NetTest {};
 
 TEST_F(FusionOfRandomPrograms, IsConvexAndIndependentOfTheOrder) {
   size_t groups = 0, ops = 0;

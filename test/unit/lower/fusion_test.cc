@@ -5,7 +5,7 @@
 namespace lathe::testing {
 namespace {
 
-class Fusion : public LowerTest {
+class Fusion : public NetTest {
  protected:
   Net net_{context_};
 };

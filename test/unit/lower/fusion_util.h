@@ -145,9 +145,9 @@ inline bool IsConvex(const FusionGroup& group) {
   return true;
 }
 
-class LowerTest : public ::testing::Test {
+class NetTest : public ::testing::Test {
  protected:
-  LowerTest() { LoadAllDialects(context_); }
+  NetTest() { LoadAllDialects(context_); }
 
   static void RunPasses(Program& program, std::string_view pipeline) {
     PassManager manager({.verify_each = true});

@@ -7,7 +7,7 @@ namespace {
 
 const Target kTarget{"tiny", {"tiny-v2", "cpu"}};
 
-class Strategy : public LowerTest {
+class Strategy : public NetTest {
  protected:
   // conv with A (10), B (15), and C (20) where there are 16 input channels or more.
   OpStrategy Three(const Dim& channels) {
