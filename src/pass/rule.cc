@@ -82,6 +82,9 @@ Pat Pat::With(std::string attribute, int value) const {
 Pat Pat::With(std::string attribute, double value) const {
   return With(std::move(attribute), AttrLiteral(value));
 }
+Pat Pat::With(std::string attribute, bool value) const {
+  return With(std::move(attribute), AttrLiteral(value));
+}
 Pat Pat::WithIf(std::string attribute, std::function<bool(Attribute)> holds,
                 std::string what) const {
   return WithAttribute(*this, {AttrRule::Kind::kHolds, std::move(attribute), false,

@@ -23,6 +23,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {2, "fuse_attention", "after its softmax"},
            {2, "fuse_matmul,absorb_attention", "what stands around products and attention"},
            {2, "fold_scale_axis_backward,fold_scale_axis_forward", "scales left over into weights"},
+           {2, "fuse_movement,fuse_arithmetic", "what is no part of something greater"},
            {2, "conv_bias_fuse,fc_fuse", "additions into the layer before them"},
            {2, "fold_affine", "what is left of scales and shifts"},
            {3, "combine_parallel_conv,combine_parallel_dense", "layers of one input to one layer"},

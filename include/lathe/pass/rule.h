@@ -57,6 +57,7 @@ class Pat {
   Pat With(std::string attribute, const char* value) const;
   Pat With(std::string attribute, int value) const;
   Pat With(std::string attribute, double value) const;
+  Pat With(std::string attribute, bool value) const;
   /// Source: the attribute satisfies `holds`; `what` is for explanations.
   Pat WithIf(std::string attribute, std::function<bool(Attribute)> holds, std::string what) const;
   /// Source: any value, remembered as `as` (default: its own name). Result: that value, absent if
