@@ -43,6 +43,7 @@ bool ViewsFirst(const Operation* op) {
 
 bool Aliases::IsKnown(const Operation* op) const {
   if (!op->info().is_registered() || UnknownHolder(op) != nullptr) return false;
+  if (op->name().starts_with("loop.")) return false;  // loops fill tensors element by element
   if (op->HasTrait<HasValueSemantics>() || op->HasTrait<ConstantLike>()) return true;
   if (WritesFirst(op) || ViewsFirst(op)) return true;
   // Ops of the system whose regions take and give copies, or that only hand a value on.

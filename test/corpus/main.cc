@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -44,6 +45,21 @@ struct Options {
   std::string only_pass;
   std::vector<std::string> paths;
 };
+
+/// What this thread is at, for the last words of a crash.
+thread_local std::string doing;
+
+void TellAndDie(int signal) {
+  fprintf(stderr, "FAIL crash in %s\n", doing.c_str());
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+Trial Try(const std::string& name, const Program& program, const PassSetting& setting,
+          const NumericReference* reference) {
+  doing = StrCat(name, ", pipeline '", setting.pipeline, "'");
+  return RunTrial(program, setting.pipeline, reference);
+}
 
 /// What all threads count into.
 class Tally {
@@ -165,6 +181,7 @@ class Corpus {
     LoadAllDialects(context);
     // Passes must leave ops alone that nobody knows.
     context.allow_unregistered_ops(path.ends_with(".lathe"));
+    doing = path + " while it is read";
     try {
       const Program program = LoadModel(context, path);
       VerifyOrThrow(program);
@@ -189,14 +206,15 @@ class Corpus {
     for (const PassSetting& setting : settings_) {
       if (setting.pipeline.empty()) continue;
       const bool compare = reference && setting.compare && (!slow || IsPipeline(setting));
-      tally_.Add(name, setting,
-                 RunTrial(program, setting.pipeline, compare ? &*reference : nullptr));
+      tally_.Add(name, setting, Try(name, program, setting, compare ? &*reference : nullptr));
     }
   }
 
   void RunSeed(uint64_t seed) {
     IrContext context;
     LoadAllDialects(context);
+    const std::string name = StrCat("random program, seed ", seed);
+    doing = name + " while it grows";
     ProgramGrower grower(context, seed, 3);
     const Program program = grower.Grow(25);
     const NamedValues inputs = grower.Inputs(program);
@@ -204,13 +222,13 @@ class Corpus {
     for (const PassSetting& setting : settings_) {
       if (setting.pipeline.empty()) continue;
       const bool compare = reference && setting.compare;
-      Trial trial = RunTrial(program, setting.pipeline, compare ? &*reference : nullptr);
+      Trial trial = Try(name, program, setting, compare ? &*reference : nullptr);
       if (!trial.failure.empty()) {
         const Shrunk small = Shrink(program, inputs, setting.pipeline);
         trial.failure += StrCat("\nseed ", seed, ", as small as it gets:\n", Print(small.program),
                                 small.failure);
       }
-      tally_.Add(StrCat("random program, seed ", seed), setting, trial);
+      tally_.Add(name, setting, trial);
     }
   }
 
@@ -255,11 +273,18 @@ Options Parse(int argc, char** argv) {
 }
 
 }  // namespace
+
+int RunCorpus(int argc, char** argv) {
+  std::signal(SIGABRT, TellAndDie);
+  std::signal(SIGSEGV, TellAndDie);
+  return Corpus(Parse(argc, argv)).Run();
+}
+
 }  // namespace lathe::testing
 
 int main(int argc, char** argv) {
   try {
-    return lathe::testing::Corpus(lathe::testing::Parse(argc, argv)).Run();
+    return lathe::testing::RunCorpus(argc, argv);
   } catch (const lathe::Error& error) {
     fputs(error.Render().c_str(), stderr);
     return 1;

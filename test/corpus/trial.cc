@@ -16,6 +16,7 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
   static const std::map<std::string, PassSetting, std::less<>> kTable = {
       {"append_backward", {"", "append_backward", "adds outputs, the gradients", false}},
       {"graph_viz", {"", "graph_viz{path=/dev/null}", "writes a picture", false}},
+      {"partition_external", {"", "", "needs a registered compiler", false}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };
   return kTable;
