@@ -108,6 +108,7 @@ class Planner {
     kernel_.resize(n);
     root_.resize(n);
     next_.assign(n, Dataflow::kNone);
+    too_large_.assign(n, false);
     for (uint32_t i = 0; i < n; ++i) Init(i);
     if (options_.fuse) FuseAll();
     return Collect();
@@ -206,7 +207,7 @@ class Planner {
     if (const char* why = KindsWhyNot(c, to, own)) return why;
     if (groups_[c].size + groups_[to].size > options_.max_ops)
       return "the group would be too large";
-    return IsTooLarge(c) ? "the diamond that it is part of would be too large" : nullptr;
+    return too_large_[c] ? "the diamond that it is part of would be too large" : nullptr;
   }
 
   const char* KindsWhyNot(uint32_t c, uint32_t to, OpKind own) const {
@@ -271,14 +272,13 @@ class Planner {
   /// Children of `to` that read a common value outside close a diamond. If together they are more
   /// than a group may hold, none joins: a diamond is never cut.
   void FindTooLargeDiamonds(uint32_t to, const std::vector<uint32_t>& children) {
-    too_large_.clear();
     uint64_t total = groups_[to].size;
     for (const uint32_t c : children) total += groups_[c].size;
     if (total <= options_.max_ops || children.size() < 2) return;
     std::vector<uint32_t> cluster(children.size());
     std::unordered_map<Value, uint32_t> reader;  // looked up, never iterated
     const auto find = [&](uint32_t i) {
-      while (cluster[i] != i) i = cluster[i];
+      while (cluster[i] != i) i = cluster[i] = cluster[cluster[i]];
       return i;
     };
     for (uint32_t i = 0; i < children.size(); ++i) {
@@ -297,13 +297,9 @@ class Planner {
     for (uint32_t i = 0; i < children.size(); ++i) {
       const uint32_t root = find(i);
       if (count[root] > 1 && size[root] + groups_[to].size > options_.max_ops) {
-        too_large_.push_back(children[i]);
+        too_large_[children[i]] = true;
       }
     }
-  }
-
-  bool IsTooLarge(uint32_t c) const {
-    return std::find(too_large_.begin(), too_large_.end(), c) != too_large_.end();
   }
 
   /// What the group of `c` reads from outside, constants left out.
@@ -377,7 +373,7 @@ class Planner {
   std::vector<OpKind> own_;  ///< of the op by itself
   std::vector<bool> kernel_;
   std::vector<uint32_t> root_, next_;
-  std::vector<uint32_t> too_large_;
+  std::vector<bool> too_large_;  ///< parts of diamonds that do not fit
   std::vector<FusionRefusal> refusals_;
 };
 

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <optional>
 
+#include "src/lower/dataflow.h"
 #include "test/unit/lower/random_dag.h"
 
 namespace lathe::testing {
@@ -68,6 +70,40 @@ TEST_F(FusionOfRandomPrograms, BodiesAreTheSameToo) {
     }
     EXPECT_EQ(bodies[0], bodies[1]);
   }
+}
+
+// By the definition: what every path from an op to a sink goes through, the nearest of these.
+TEST_F(FusionOfRandomPrograms, PostDominators) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Net net = RandomDag(context_, seed).Grow(60);
+    const Dataflow flow(net.program().block());
+    std::vector<std::set<uint32_t>> through(flow.size());
+    for (uint32_t id = flow.size(); id-- > 0;) {
+      std::optional<std::set<uint32_t>> common;
+      for (const Dataflow::Use& use : flow.uses(id)) {
+        ASSERT_GT(use.user, id);
+        if (!common) common = through[use.user];
+        std::erase_if(*common, [&](uint32_t d) { return through[use.user].count(d) == 0; });
+      }
+      const uint32_t nearest = common && !common->empty() ? *common->begin() : Dataflow::kNone;
+      EXPECT_EQ(flow.post_dominator(id), nearest);
+      through[id] = common.value_or(std::set<uint32_t>());
+      through[id].insert(id);
+    }
+  }
+}
+
+// A hundred thousand branches from one value to one sum.
+TEST(FusionOfWidePrograms, EveryOpIsInOneGroup) {
+  IrContext context;
+  LoadAllDialects(context);
+  Net net(context);
+  const Value x = net.X({4});
+  std::vector<Value> branches(100000);
+  for (Value& b : branches) b = net.Op("tanh", {x});
+  net.Output(net.Op("sum", branches));
+  EXPECT_EQ(PlanFusion(net.program().block()).groups.size(), 100001U);
+  EXPECT_EQ(PlanFusion(net.program().block(), {.max_ops = 200000}).groups.size(), 1U);
 }
 
 // Long distances between a value and its last use, twenty thousand times.

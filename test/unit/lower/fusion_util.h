@@ -159,10 +159,12 @@ class NetTest : public ::testing::Test {
   /// same bits.
   std::string Groups(Net& net, const FusionOptions& options = {}) {
     std::string text;
+    const std::string before = Print(net.program());
     for (const FusionGroup& group : PlanFusion(net.program().block(), options).groups) {
       EXPECT_TRUE(IsConvex(group)) << TextOf(group);
       text += StrCat(text.empty() ? "" : " | ", TextOf(group));
     }
+    EXPECT_EQ(Print(net.program()), before);  // a plan is only a plan
     const NamedValues inputs = RandomInputs(net.program(), 1);
     const NamedValues expected = Interpreter(net.program()).Run(inputs);
     Program grouped = net.program().Clone();
