@@ -151,6 +151,8 @@ struct State {
   std::vector<RtValue> RunBlock(const Block* block, std::span<const RtValue> arguments);
   void Enter(Activation activation, std::span<const RtValue> arguments);
   void Call(const RunPlan::Step& step);
+  void FinishCall(const RunPlan::Step& call, std::span<const RtValue> arguments,
+                  std::vector<RtValue> results);
   void Return(std::vector<RtValue> results);
   void CountStep(const Operation* op);
   void RunStep(const RunPlan::Step& step);
@@ -289,6 +291,12 @@ void State::Enter(Activation activation, std::span<const RtValue> arguments) {
 
 void State::Call(const RunPlan::Step& step) {
   std::vector<RtValue> arguments = Load(step);
+  if (options.run_call) {
+    std::vector<RtValue> results(step.op->num_results());
+    if (options.run_call(step.op, arguments, results)) {
+      return FinishCall(step, arguments, std::move(results));
+    }
+  }
   Enter({&plan.callee(step), 0, &step}, arguments);
   if (options.observer) active.back().arguments = std::move(arguments);
 }
@@ -297,9 +305,13 @@ void State::Call(const RunPlan::Step& step) {
 void State::Return(std::vector<RtValue> results) {
   const Activation done = std::move(active.back());
   active.pop_back();
-  const RunPlan::Step& call = *done.call;
+  FinishCall(*done.call, done.arguments, std::move(results));
+}
+
+void State::FinishCall(const RunPlan::Step& call, std::span<const RtValue> arguments,
+                       std::vector<RtValue> results) {
   for (size_t i = 0; i < results.size(); ++i) CheckResult(call.op, i, results[i]);
-  if (options.observer) options.observer({call.op, done.arguments, results, steps - 1});
+  if (options.observer) options.observer({call.op, arguments, results, steps - 1});
   const std::span<const uint32_t> to = plan.results(call);
   for (size_t i = 0; i < results.size(); ++i) Store(to[i], std::move(results[i]));
   CheckMemory(call.op);

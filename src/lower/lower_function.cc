@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "lathe/dialect/op_kind.h"
+#include "lathe/ir/builder.h"
 #include "lathe/support/error.h"
 #include "src/lower/strategy_list.h"
 
@@ -21,10 +23,33 @@ Block* AddBodyLike(const Block& old, Region& region) {
   return body;
 }
 
+bool ShouldDecompose(const Operation& op, const Machine& machine) {
+  const OpKind kind = KindOf(&op);
+  return (kind == OpKind::kElementwise || kind == OpKind::kBroadcast) &&
+         op.HasInterface<DecomposeInterface>() && !machine.has_instruction(op);
+}
+
+// Elementwise operations without instructions, such as gelu, become simpler ones.
+void Decompose(Block& block, const Machine& machine) {
+  for (Operation* op = block.front(); op != nullptr;) {
+    Operation* next = op->next();
+    if (ShouldDecompose(*op, machine)) {
+      Operation* before = op->prev();
+      Builder b = Builder::Before(op);
+      b.set_location(op->location());
+      op->ReplaceAllUsesWith(op->dyn_cast<DecomposeInterface>().Decompose(b));
+      next = before == nullptr ? block.front() : before->next();  // what it became may go on
+      op->Erase();
+    }
+    op = next;
+  }
+}
+
 }  // namespace
 
 Lowered LowerFunction(Operation* function, const Machine& machine) {
   Lowered lowered;
+  Decompose(*function->region(0).front(), machine);
   Region& region = function->region(0);
   for (const LoopStrategy& strategy : kStrategies) {
     Region loops(function);

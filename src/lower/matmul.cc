@@ -136,6 +136,7 @@ std::string Matmul::ShapeRefusal() {
   depth_ = x.dims().back();
   columns_ = y.dims()[y.rank() - (transposed_ ? 2 : 1)];
   rows_ = x.dims()[x.rank() - 2];
+  if (y.rank() == 2 && x.rank() > 2 && !depth_.is_constant()) return "rows of symbolic length";
   if (y.rank() > 2) {
     if (x.rank() != y.rank()) return "the matrices have different batch axes";
     for (size_t a = 0; a + 2 < x.rank(); ++a) {
@@ -184,7 +185,7 @@ void Matmul::Write(Block* body) {
   left_ = body->argument(master_->operand(0).index());
   right_ = body->argument(master_->operand(1).index());
   if (batch_.empty() && TensorOf(left_).rank() > 2) {
-    const std::vector<int64_t> shape{rows_.value(), depth_.value()};
+    const std::vector<int64_t> shape{rows_.is_constant() ? rows_.value() : -1, depth_.value()};
     left_ = nn::ViewReshapeOp::Create(lb_->b(), left_, {.shape = shape}).y();
   }
   WriteBatch(0);

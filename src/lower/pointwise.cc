@@ -122,11 +122,12 @@ void Pointwise::GroupAxes() {
 bool Pointwise::SetGroups(std::vector<std::vector<size_t>> groups) {
   groups_ = std::move(groups);
   reshaped_ = std::ranges::any_of(groups_, [](const auto& g) { return g.size() != 1; });
-  if (reshaped_ && !AllStatic()) return false;
+  size_t symbolic = 0;  // a reshape leaves one extent open
   for (const std::vector<size_t>& group : groups_) {
     Dim extent = 1;
     for (const size_t a : group) extent *= dims_[a];
     extents_.push_back(extent);
+    if (reshaped_ && !extent.is_constant() && ++symbolic > 1) return false;
     for (const Value v : arguments_) {
       const std::vector<bool> whole = WholeAxes(TensorOf(v));
       std::optional<bool> of_group;
@@ -158,7 +159,9 @@ Pointwise::View Pointwise::MakeView(LoopBuilder& lb, Value memory) const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     view.whole.push_back(std::ranges::any_of(
         groups_[g], [&](size_t a) { return whole[a] && !dims_[a].IsConstant(1); }));
-    if (reshaped_) shape.push_back(view.whole.back() ? extents_[g].value() : 1);
+    if (!reshaped_) continue;
+    const Dim& extent = extents_[g];
+    shape.push_back(!view.whole.back() ? 1 : extent.is_constant() ? extent.value() : -1);
   }
   if (reshaped_) view.memory = nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = shape}).y();
   return view;

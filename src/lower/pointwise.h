@@ -26,7 +26,7 @@ class Pointwise {
   /// Groups neighbouring axes that one loop can walk.
   void GroupAxes();
   /// Given groups, which must split the axes in order; false if some argument is whole along a part
-  /// of a group only, or a shape is not static.
+  /// of a group only, or if axes are to be joined and more than one extent is symbolic.
   bool SetGroups(std::vector<std::vector<size_t>> groups);
   /// Of the loops, one per group.
   const std::vector<Dim>& extents() const { return extents_; }

@@ -70,5 +70,6 @@ Run AddRun(CLI::App& app);
 Run AddInspect(CLI::App& app);
 Run AddOpt(CLI::App& app);
 Run AddConformance(CLI::App& app);
+Run AddCheck(CLI::App& app);
 
 }  // namespace lathe::command

@@ -35,6 +35,10 @@ struct InterpreterOptions {
   uint64_t max_bytes = 0;  ///< of values alive at once; 0: four fifths of the machine's memory
   uint64_t max_steps = 1'000'000'000;  ///< ops that may run
   uint32_t max_depth = 500;            ///< regions that may run within one another
+  /// Asked before each `builtin.call`; true: it has run the function and set the results.
+  std::function<bool(const Operation* call, std::span<const RtValue> arguments,
+                     std::span<RtValue> results)>
+      run_call = {};
   /// Called after each op; an exception ends the run.
   std::function<void(const RanOp&)> observer = {};
 };

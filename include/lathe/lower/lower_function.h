@@ -30,7 +30,7 @@ struct Lowered {
 };
 
 /// Replaces the body of a `builtin.func` by loops that compute the same from the same arguments. A
-/// function for which no strategy fits stays as it is.
+/// function for which no strategy fits keeps its operations, but for those that were decomposed.
 Lowered LowerFunction(Operation* function, const Machine& machine);
 
 }  // namespace lathe::lower

@@ -192,14 +192,23 @@ void FunctionEmitter::EmitAlloc(Operation* op) {
   slot.memory.element = type.element();
 }
 
-// The same memory with other extents.
+// The same memory with other extents, of which one may be open.
 void FunctionEmitter::EmitReshape(Operation* op) {
-  Memory memory = MemoryOf(op->operand(0));
-  const auto type = op->result(0).type().cast<AnyTensorType>();
-  if (!type.is_static()) FailUnsupported(op, "a symbolic shape");
+  const Memory& old = MemoryOf(op->operand(0));
+  Memory memory = old;
   memory.extents.clear();
-  for (const Dim& dim : type.dims()) {
-    memory.extents.push_back(b_.getInt64(static_cast<uint64_t>(dim.value())));
+  const auto shape = op->attribute("shape").cast<ArrayAttribute>().AsInts().value();
+  int64_t known = 1;
+  for (const int64_t extent : shape) known *= extent == -1 ? 1 : extent;
+  for (const int64_t extent : shape) {
+    if (extent != -1) {
+      memory.extents.push_back(b_.getInt64(static_cast<uint64_t>(extent)));
+      continue;
+    }
+    llvm::Value* elements = b_.getInt64(1);
+    for (llvm::Value* e : old.extents) elements = b_.CreateNSWMul(elements, e);
+    memory.extents.push_back(b_.CreateExactSDiv(
+        elements, b_.getInt64(static_cast<uint64_t>(std::max<int64_t>(known, 1)))));
   }
   slots_[op->result(0)].memory = std::move(memory);
 }

@@ -150,6 +150,11 @@ std::string Matrix(int64_t rows, int64_t columns) {
   return StrCat("v_tensor<[", rows, ", ", columns, "], f32>");
 }
 
+TEST_F(LowerTest, DecomposesWhatHasNoInstructions) {
+  const std::string t = "v_tensor<[3, 21], f32>";
+  Expect({{t}, StrCat("%r = nn.gelu(%a) : (", t, ") -> ", t), t}, "elementwise", 1e-5);
+}
+
 TEST_F(LowerTest, MatmulOfManySizes) {
   for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{{1, 7, 5},
                                                                    {3, 16, 40},
@@ -184,6 +189,19 @@ TEST_F(LowerTest, MatmulOfBatchesAndSymbols) {
            1e-5);
     Expect({{x, yt},
             StrCat("%r = nn.matmul(%a, %b) {transpose_y = true} : (", x, ", ", yt, ") -> ", z),
+            z},
+           "matmul", 1e-5);
+  }
+}
+
+TEST_F(LowerTest, MatmulOfSymbolicRows) {
+  const std::string x = "v_tensor<[N, H, 6], f32>", y = Matrix(6, 20),
+                    z = "v_tensor<[N, H, 20], f32>";
+  for (const int64_t n : {1, 4, 9}) {
+    symbol_ = n;
+    Expect({{x, y, z},
+            StrCat("%p = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z,
+                   "\n%r = nn.add(%p, %c) : (", z, ", ", z, ") -> ", z),
             z},
            "matmul", 1e-5);
   }

@@ -1,0 +1,75 @@
+#include <memory>
+
+#include "lathe/driver/executable.h"
+#include "lathe/driver/pass_checks.h"
+#include "lathe/support/error.h"
+#include "tools/lathe/command.h"
+
+namespace lathe::command {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  CompileOptions compile;
+  int64_t dim = 2;
+  int samples = 1;
+  bool list = false;
+};
+
+void List(const Executable& executable) {
+  size_t compiled = 0, calls = 0;
+  for (const CompiledFunctionInfo& f : executable.functions()) {
+    calls += f.calls;
+    if (!f.strategy.empty()) compiled += f.calls;
+    Out(StrCat(f.calls, "x ", f.strategy.empty() ? "interpreted" : f.strategy, "  ", f.operations,
+               f.why_not.empty() || !f.strategy.empty() ? "" : StrCat("\n     ", f.why_not), "\n"));
+  }
+  for (const auto& [name, count] : executable.interpreted_operations()) {
+    Out(StrCat(count, "x interpreted  ", name, "\n"));
+  }
+  Out(StrCat(compiled, " of ", calls, " calls run as machine code\n"));
+}
+
+int Check(const Options& o) {
+  IrContext context;
+  const Program program = o.model.Load(context);
+  Executable executable(program, o.compile);
+  if (o.list) List(executable);
+  NumericOptions numeric;
+  numeric.symbol_extent = o.dim;
+  const Tolerance tolerance = ToleranceOf(program);
+  Program reference = program.Clone();
+  for (int i = 0; i < o.samples; ++i) {
+    const NamedValues inputs =
+        SampleInputs(program, numeric, numeric.seed + static_cast<uint64_t>(i));
+    const NamedValues wanted = Interpreter(reference).Run(inputs);
+    const NamedValues got = executable.Run(inputs);
+    for (size_t k = 0; k < wanted.size(); ++k) {
+      const Closeness close =
+          AllClose(got[k].second, wanted[k].second, tolerance.rtol, tolerance.atol);
+      if (close) continue;
+      Words(StrCat("output '", wanted[k].first, "' differs: ", close.description, "\n"));
+      return kCheckFailed;
+    }
+  }
+  Out("the compiled program gives what the interpreter gives\n");
+  return kFine;
+}
+
+}  // namespace
+
+Run AddCheck(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  o->model.AddTo(app);
+  app.add_option("--target", o->compile.target,
+                 "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
+  app.add_option("--threads", o->compile.threads, "for parallel loops; 0: one per processor")
+      ->capture_default_str();
+  app.add_option("--dim", o->dim, "extent of every symbolic dim of the inputs")
+      ->capture_default_str();
+  app.add_option("--samples", o->samples, "sets of random inputs")->capture_default_str();
+  app.add_flag("--list", o->list, "list the functions, how each runs, and why not faster");
+  return [o] { return Check(*o); };
+}
+
+}  // namespace lathe::command
