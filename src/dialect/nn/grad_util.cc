@@ -1,8 +1,15 @@
 #include "src/dialect/nn/grad_util.h"
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/indexing.h"
+#include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/ir/context.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
 
@@ -30,6 +37,10 @@ Value WithShape(Value v, const SymShape& shape) {
 Value IntsConstant(Builder& b, std::span<const int64_t> values) {
   const auto count = static_cast<int64_t>(values.size());
   return builtin::ConstantOp::Create(b, {.value = Tensor::Of<int64_t>({count}, values)}).result();
+}
+
+Value IntConstant(Builder& b, int64_t value) {
+  return builtin::ConstantOp::Create(b, {.value = Tensor::Scalar(value)}).result();
 }
 
 Value FilledLike(Builder& b, Value like, double value) {
@@ -61,6 +72,86 @@ Value SumTo(Builder& b, Value grad, Value like) {
   if (added == 0) return sum;
   const Value extents = ShapeOp::Create(b, like).extents();
   return WithShape(ReshapeOp::Create(b, sum, extents, {.allowzero = true}).reshaped(), to);
+}
+
+Value Typed(Value v, Value like) { return WithShape(v, ShapeOf(like)); }
+
+Value ReshapeLike(Builder& b, Value x, Value like) {
+  const Value extents = ShapeOp::Create(b, like).extents();
+  return Typed(ReshapeOp::Create(b, x, extents, {.allowzero = true}).reshaped(), like);
+}
+
+Value Flat(Builder& b, Value x) {
+  const int64_t rest[] = {-1};
+  return ReshapeOp::Create(b, x, IntsConstant(b, rest)).reshaped();
+}
+
+Value Numbers(Builder& b, Value x) {
+  const Value count = SizeOp::Create(b, x).count();
+  const Value all = RangeOp::Create(b, IntConstant(b, 0), count, IntConstant(b, 1)).output();
+  return ReshapeLike(b, all, x);
+}
+
+Value AddedAt(Builder& b, Value like, Value at, Value grad) {
+  const Value count = Flat(b, SizeOp::Create(b, like).count());
+  const ElementType type = like.type().cast<AnyTensorType>().element();
+  const Tensor zero = Cast(Tensor::Of<double>({1}, {0}), type);
+  const Value zeros = ConstantOfShapeOp::Create(b, count, {.value = zero}).output();
+  const Value sums =
+      ScatterElementsOp::Create(b, zeros, Flat(b, at), Flat(b, grad), {.reduction = "add"})
+          .output();
+  return ReshapeLike(b, sums, like);
+}
+
+Value GradOfSelection(Operation* op, Value grad, Builder& b) {
+  std::vector<Value> operands{Numbers(b, op->operand(0))};
+  for (size_t i = 1; i < op->num_operands(); ++i) operands.push_back(op->operand(i));
+  const Operation* numbers =
+      b.CreateInferred(op->info(), operands, op->attributes().entries(), op->num_results());
+  return AddedAt(b, op->operand(0), numbers->result(0), grad);
+}
+
+int64_t KnownRank(Value v) {
+  const auto type = v.type().cast<AnyTensorType>();
+  if (type.has_rank()) return static_cast<int64_t>(type.rank());
+  throw Error(ErrorCode::kUnsupported, "gradient/unknown-shape",
+              StrCat("the rank of a ", type.ToString(), " is not known"))
+      .Hint("give the inputs constant shapes");
+}
+
+std::vector<int64_t> KnownShape(Value v) {
+  const auto type = v.type().cast<AnyTensorType>();
+  if (const auto shape = type.has_rank() ? type.shape().Constants() : std::nullopt) {
+    return {shape->begin(), shape->end()};
+  }
+  throw Error(ErrorCode::kUnsupported, "gradient/unknown-shape",
+              StrCat("the extents of a ", type.ToString(), " are not known"))
+      .Hint("give the inputs constant shapes");
+}
+
+int64_t FrontAxis(int64_t axis, int64_t rank) { return axis < 0 ? axis + rank : axis; }
+
+void FailGradient(const Operation* op, std::string why) {
+  throw Error(ErrorCode::kUnsupported, "gradient/unsupported", StrCat(op->name(), " ", why))
+      .At(op->location().ToString(*op->context()));
+}
+
+// ---- terms ----
+
+Term operator-(Term x) { return {x.builder(), NegOp::Create(x.builder(), x).y()}; }
+Term operator-(double x, Term y) { return y.Number(x) - y; }
+Term operator*(double x, Term y) { return y.Number(x) * y; }
+Term Tanh(Term x) { return {x.builder(), TanhOp::Create(x.builder(), x).y()}; }
+
+Term Select(Value condition, Term x, Term y) {
+  return {x.builder(), WhereOp::Create(x.builder(), condition, x, y).output()};
+}
+Value Less(Term x, Term y) { return LessOp::Create(x.builder(), x, y).c(); }
+Value Equal(Term x, Term y) { return EqualOp::Create(x.builder(), x, y).c(); }
+
+Term AsNumbers(Value truth, Term like) {
+  const ElementType to = static_cast<Value>(like).type().cast<AnyTensorType>().element();
+  return {like.builder(), CastOp::Create(like.builder(), truth, {.to = to}).output()};
 }
 
 }  // namespace lathe::nn

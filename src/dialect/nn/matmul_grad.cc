@@ -28,4 +28,19 @@ std::vector<Value> MatmulOp::Grad(Operation* o, std::span<const Value> g, Builde
   return {SumTo(b, dx, op.x()), SumTo(b, dy, op.y())};
 }
 
+std::vector<Value> GemmOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const GemmOp op(o);
+  const Term dy(b, g[0]);
+  const Value scaled = op.alpha() * dy;
+  const auto product = [&b](Value x, Value y, bool transpose_x, bool transpose_y) {
+    return MatmulOp::Create(b, x, y, {.transpose_x = transpose_x, .transpose_y = transpose_y}).z();
+  };
+  const bool ta = op.transA(), tb = op.transB();
+  const Value da = ta ? product(op.b(), scaled, tb, true) : product(scaled, op.b(), false, !tb);
+  const Value db = tb ? product(scaled, op.a(), true, ta) : product(op.a(), scaled, !ta, false);
+  std::vector<Value> grads{Typed(da, op.a()), Typed(db, op.b())};
+  if (op.c()) grads.push_back(SumTo(b, op.beta() * dy, op.c()));
+  return grads;
+}
+
 }  // namespace lathe::nn

@@ -10,27 +10,6 @@ namespace lathe::nn {
 
 namespace {
 
-Value Scalar(Builder& b, int64_t value) {
-  return builtin::ConstantOp::Create(b, {.value = Tensor::Scalar<int64_t>(value)}).result();
-}
-
-Value ReshapeLike(Builder& b, Value x, Value like) {
-  const Value extents = ShapeOp::Create(b, like).extents();
-  return ReshapeOp::Create(b, x, extents, {.allowzero = true}).reshaped();
-}
-
-Value Flat(Builder& b, Value x) {
-  const int64_t rest[] = {-1};
-  return ReshapeOp::Create(b, x, IntsConstant(b, rest)).reshaped();
-}
-
-/// Of each element of x, its number in row-major order, in the shape of x.
-Value Numbers(Builder& b, Value x) {
-  const Value count = SizeOp::Create(b, x).count();
-  const Value all = RangeOp::Create(b, Scalar(b, 0), count, Scalar(b, 1)).output();
-  return ReshapeLike(b, all, x);
-}
-
 /// x with the elements of those numbers replaced by `value`.
 Value Replaced(Builder& b, Value x, Value value, Value numbers) {
   const Value flat =
@@ -56,7 +35,8 @@ std::vector<Value> SliceScatterOp::Decompose(Operation* o, Builder& b) {
 std::vector<Value> SelectScatterOp::Decompose(Operation* o, Builder& b) {
   const SelectScatterOp op(o);
   const Value numbers =
-      GatherOp::Create(b, Numbers(b, op.x()), Scalar(b, op.index()), {.axis = op.axis()}).output();
+      GatherOp::Create(b, Numbers(b, op.x()), IntConstant(b, op.index()), {.axis = op.axis()})
+          .output();
   return {Replaced(b, op.x(), op.value(), numbers)};
 }
 

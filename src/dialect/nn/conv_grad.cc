@@ -1,0 +1,196 @@
+#include <numeric>
+
+#include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/pool.h"
+#include "lathe/dialect/nn/reduce.h"
+#include "lathe/dialect/nn/shape.h"
+#include "src/dialect/nn/grad_util.h"
+#include "src/dialect/nn/window.h"
+
+namespace lathe::nn {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+Value Reshaped(Builder& b, Value x, const Ints& shape) {
+  return ReshapeOp::Create(b, x, IntsConstant(b, shape), {.allowzero = true}).reshaped();
+}
+
+Ints Joined(const Ints& a, const Ints& b) {
+  Ints all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+Ints Spatial(const Ints& shape) { return {shape.begin() + 2, shape.end()}; }
+
+Window WindowFor(const WindowSpec& spec, Value x, const Ints& kernel) {
+  return ResolveWindow(spec, Spatial(KnownShape(x)), kernel);
+}
+
+// Adds each element of `grad` times the filter to where its window was: the gradient of the input
+// of a convolution with that window.
+Value Spread(Builder& b, Value grad, Value filter, const Window& w, int64_t group, Value like) {
+  Ints rest;
+  for (size_t i = 0; i < w.rank(); ++i) {
+    const int64_t reach = (w.kernel[i] - 1) * w.dilations[i] + 1;
+    rest.push_back(w.in[i] + w.begins[i] + w.ends[i] - reach - (w.out[i] - 1) * w.strides[i]);
+  }
+  const Value spread = ConvTransposeOp::Create(b, grad, filter, Value(),
+                                               {.strides = w.strides,
+                                                .pads = Joined(w.begins, w.ends),
+                                                .dilations = w.dilations,
+                                                .output_padding = rest,
+                                                .group = group})
+                           .y();
+  return Typed(spread, like);
+}
+
+// [A, g * C, S...] as [C, g * A, S...].
+Value Swapped(Builder& b, Value x, int64_t group) {
+  const Ints shape = KnownShape(x);
+  const Ints spatial = Spatial(shape);
+  const Value apart = Reshaped(b, x, Joined({shape[0], group, shape[1] / group}, spatial));
+  Ints perm(spatial.size() + 3);
+  std::iota(perm.begin(), perm.end(), 0);
+  std::swap(perm[0], perm[2]);
+  const Value turned = TransposeOp::Create(b, apart, {.perm = perm}).transposed();
+  return Reshaped(b, turned, Joined({shape[1] / group, group * shape[0]}, spatial));
+}
+
+// The gradient of the filter [M, C / g, K...]: the input, windows for channels, meets the gradient
+// of the output with strides and dilations exchanged.
+Value OfFilter(Builder& b, Value x, Value grad, Value filter, const Window& w, int64_t group) {
+  const Ints perm_in = [&] {
+    Ints perm(w.rank() + 2);
+    std::iota(perm.begin(), perm.end(), 0);
+    std::swap(perm[0], perm[1]);
+    return perm;
+  }();
+  const Value turned = TransposeOp::Create(b, grad, {.perm = perm_in}).transposed();
+  const Value met = ConvOp::Create(b, Swapped(b, x, group), turned, Value(),
+                                   {.strides = w.dilations,
+                                    .pads = Joined(w.begins, w.ends),
+                                    .dilations = w.strides,
+                                    .group = group})
+                        .y();
+  Ints axes(w.rank());
+  std::iota(axes.begin(), axes.end(), 2);
+  const Value cut = SliceOp::Create(b, met, IntsConstant(b, Ints(w.rank(), 0)),
+                                    IntsConstant(b, w.kernel), IntsConstant(b, axes), Value())
+                        .output();
+  return Typed(TransposeOp::Create(b, cut, {.perm = perm_in}).transposed(), filter);
+}
+
+Value OfBias(Builder& b, Value grad, Value bias) {
+  Ints axes{0};
+  for (int64_t i = 2; i < KnownRank(grad); ++i) axes.push_back(i);
+  const Value sum =
+      ReduceSumOp::Create(b, grad, IntsConstant(b, axes), {.keepdims = false}).reduced();
+  return Typed(sum, bias);
+}
+
+}  // namespace
+
+std::vector<Value> ConvOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const ConvOp op(o);
+  const Window w = WindowFor(WindowOf(op), op.x(), Spatial(KnownShape(op.w())));
+  std::vector<Value> grads{Spread(b, g[0], op.w(), w, op.group(), op.x()),
+                           OfFilter(b, op.x(), g[0], op.w(), w, op.group())};
+  if (op.b()) grads.push_back(OfBias(b, g[0], op.b()));
+  return grads;
+}
+
+// It is the gradient of a convolution with the same window, so that its own is that convolution.
+std::vector<Value> ConvTransposeOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const ConvTransposeOp op(o);
+  if (op.auto_pad() != "NOTSET" || op.output_shape()) {
+    FailGradient(o, "has a gradient only with explicit pads");
+  }
+  const Ints kernel = Spatial(KnownShape(op.w()));
+  const WindowSteps steps = CheckedSteps(WindowOf(op), kernel.size());
+  Window w{.in = Spatial(KnownShape(g[0])),
+           .kernel = kernel,
+           .strides = steps.strides,
+           .dilations = steps.dilations,
+           .begins = steps.begins,
+           .ends = steps.ends,
+           .out = Spatial(KnownShape(op.x()))};
+  const Value all = ConvOp::Create(b, g[0], op.w(), Value(),
+                                   {.strides = w.strides,
+                                    .pads = Joined(w.begins, w.ends),
+                                    .dilations = w.dilations,
+                                    .group = op.group()})
+                        .y();
+  Ints axes(w.rank());
+  std::iota(axes.begin(), axes.end(), 2);
+  const Value dx = SliceOp::Create(b, all, IntsConstant(b, Ints(w.rank(), 0)),
+                                   IntsConstant(b, w.out), IntsConstant(b, axes), Value())
+                       .output();
+  std::vector<Value> grads{Typed(dx, op.x()), OfFilter(b, g[0], op.x(), op.w(), w, op.group())};
+  if (op.b()) grads.push_back(OfBias(b, g[0], op.b()));
+  return grads;
+}
+
+// ---- pools ----
+
+// Each element of the gradient, divided by how many elements it is the mean of, to all of these.
+std::vector<Value> AveragePoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const AveragePoolOp op(o);
+  if (op.ceil_mode()) FailGradient(o, "has no gradient with ceil_mode");
+  const Window w = WindowFor(WindowOf(op), op.x(), op.kernel_shape());
+  const Ints shape = KnownShape(op.x());
+  const Term dy(b, g[0]);
+  const Tensor one =
+      Cast(Tensor::Of<double>({1}, {1}), op.x().type().cast<AnyTensorType>().element());
+  const Value ones =
+      ConstantOfShapeOp::Create(b, IntsConstant(b, Joined({shape[1], 1}, w.kernel)), {.value = one})
+          .output();
+  const Value all = Typed(ones, ones);
+  double whole = 1;
+  for (const int64_t k : w.kernel) whole *= static_cast<double>(k);
+  Term share = 1 / whole * dy;
+  if (!op.count_include_pad()) {
+    const Value count = ConvOp::Create(b, FilledLike(b, op.x(), 1), all, Value(),
+                                       {.strides = w.strides,
+                                        .pads = Joined(w.begins, w.ends),
+                                        .dilations = w.dilations,
+                                        .group = shape[1]})
+                            .y();
+    share = dy / Term(b, count);
+  }
+  return {Spread(b, share, all, w, shape[1], op.x())};
+}
+
+std::vector<Value> MaxPoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const MaxPoolOp op(o);
+  if (op.storage_order() != 0) FailGradient(o, "has no gradient with storage_order 1");
+  Value at = op.indices();
+  if (!at) {
+    at = b.CreateInferred(o->info(), std::vector<Value>{op.x()}, o->attributes().entries(), 2)
+             ->result(kIndices);
+  }
+  return {AddedAt(b, op.x(), at, g[0])};
+}
+
+std::vector<Value> GlobalAveragePoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const Value x = o->operand(0);
+  Ints axes(static_cast<size_t>(KnownRank(x) - 2));
+  std::iota(axes.begin(), axes.end(), 2);
+  const Term ones(b, FilledLike(b, x, 1));
+  const Term count(b, ReduceSumOp::Create(b, ones, IntsConstant(b, axes)).reduced());
+  return {Typed(ones * (Term(b, g[0]) / count), x)};
+}
+
+std::vector<Value> GlobalMaxPoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const Term x(b, o->operand(0));
+  Ints axes(static_cast<size_t>(KnownRank(x) - 2));
+  std::iota(axes.begin(), axes.end(), 2);
+  const Term has = AsNumbers(Equal(x, Term(b, o->result(0))), x);
+  const Term count(b, ReduceSumOp::Create(b, has, IntsConstant(b, axes)).reduced());
+  return {Typed(has * (Term(b, g[0]) / count), x)};
+}
+
+}  // namespace lathe::nn
