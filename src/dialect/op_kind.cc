@@ -17,8 +17,9 @@ std::string_view Name(OpKind kind) { return kNames[static_cast<size_t>(kind)]; }
 OpKind ParseOpKind(std::string_view name) {
   const auto* at = std::find(kNames.begin(), kNames.end(), name);
   if (at == kNames.end()) {
-    throw Error(ErrorCode::kInvalidArgument, "op/kind", StrCat("there is no op kind '", name, "'"))
-        .Hint(DidYouMean(name, kNames));
+    Error error(ErrorCode::kInvalidArgument, "op/kind", StrCat("there is no op kind '", name, "'"));
+    if (const std::string hint = DidYouMean(name, kNames); !hint.empty()) error.Hint(hint);
+    throw std::move(error);
   }
   return static_cast<OpKind>(at - kNames.begin());
 }

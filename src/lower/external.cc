@@ -24,10 +24,11 @@ const ExternalCompiler& ExternalCompilers::Find(std::string_view name) const {
   if (at != compilers_.end()) return at->second;
   std::string known;
   for (const std::string& other : names()) known += StrCat(known.empty() ? "" : ", ", other);
-  throw Error(ErrorCode::kNotFound, "lower/no-compiler",
-              StrCat("there is no external compiler '", name, "'"))
-      .Note(known.empty() ? "none is registered" : StrCat("registered: ", known))
-      .Hint(DidYouMean(name, names()));
+  Error error(ErrorCode::kNotFound, "lower/no-compiler",
+              StrCat("there is no external compiler '", name, "'"));
+  error.Note(known.empty() ? "none is registered" : StrCat("registered: ", known));
+  if (const std::string hint = DidYouMean(name, names()); !hint.empty()) error.Hint(hint);
+  throw std::move(error);
 }
 
 std::vector<std::string> ExternalCompilers::names() const {
