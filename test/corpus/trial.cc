@@ -4,19 +4,34 @@
 #include <map>
 
 #include "lathe/ir/verify.h"
+#include "lathe/lower/external.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
+#include "lathe/support/hash.h"
 
 namespace lathe::testing {
 
 namespace {
+
+/// An external compiler that takes about half of all op types.
+const bool kRegistered = [] {
+  ExternalCompilers::Global().Register(
+      {"half",
+       [](const Operation* op) {
+         return HashString(op->name()) % 2 == 0 ? "" : "of the other half";
+       },
+       [](const Operation*, const Program&) { return std::string(); }});
+  return true;
+}();
 
 /// Passes that run otherwise than by their name alone.
 const std::map<std::string, PassSetting, std::less<>>& Table() {
   static const std::map<std::string, PassSetting, std::less<>> kTable = {
       {"append_backward", {"", "append_backward", "adds outputs, the gradients", false}},
       {"graph_viz", {"", "graph_viz{path=/dev/null}", "writes a picture", false}},
-      {"partition_external", {"", "", "needs a registered compiler", false}},
+      {"graph_fuse_compile", {"", "graph_fuse_partition,graph_fuse_compile", "", true}},
+      {"graph_unfuse", {"", "graph_fuse_partition,graph_unfuse", "", true}},
+      {"partition_external", {"", "partition_external{compiler=half}", "", true}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };
   return kTable;
