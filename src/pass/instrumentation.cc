@@ -21,7 +21,7 @@ class Printing : public PassInstrumentation {
   explicit Printing(PrintingOptions options) : options_(std::move(options)) {}
 
   void BeforePass(const Pass& pass, Program& program) override {
-    if (options_.after_change) before_ = Print(program, options_.text);
+    if (options_.after_change) before_ = Printed(program);
     if (Names(options_.before, pass.name())) Show("before", pass, Print(program, options_.text));
   }
 
@@ -29,16 +29,22 @@ class Printing : public PassInstrumentation {
     const bool print = Names(options_.after, pass.name());
     if (print) Show("after", pass, Print(program, options_.text));
     if (!options_.after_change) return;
-    const std::string after = Print(program, options_.text);
-    if (after != before_) Show("changed by", pass, DiffLines(before_, after));
+    const PrintedProgram after = Printed(program);
+    if (after.text != before_.text) Show("changed by", pass, DiffPrograms(before_, after));
   }
 
  private:
   void Show(const char* when, const Pass& pass, const std::string& text) {
     options_.sink(StrCat("// ---- ", when, " ", pass.ToText(), " ----\n", text));
   }
+  PrintedProgram Printed(const Program& program) const {
+    PrintOptions located = options_.text;
+    located.locations = true;
+    return {Print(program, options_.text), Print(program, located)};
+  }
+
   PrintingOptions options_;
-  std::string before_;
+  PrintedProgram before_;
 };
 
 constexpr std::string_view kReproducerMark = "// lathe-reproducer: ";
@@ -152,85 +158,6 @@ std::string RenderRemarks(const std::vector<Remark>& remarks) {
     out +=
         StrCat("remark[", r.pass, "/", kKinds[static_cast<size_t>(r.kind)], "]: ", r.message, "\n");
     if (!r.where.empty()) out += StrCat("  --> ", r.where, "\n");
-  }
-  return out;
-}
-
-// ---- diffs ----
-
-namespace {
-
-std::vector<std::string_view> Lines(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    lines.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
-
-/// For each line of `a`, the line of `b` it stays as, or npos: lines unique in both anchor the
-/// rest.
-constexpr size_t kGone = SIZE_MAX;
-std::vector<size_t> MatchLines(const std::vector<std::string_view>& a,
-                               const std::vector<std::string_view>& b) {
-  std::vector<size_t> match(a.size(), kGone);
-  std::unordered_map<std::string_view, std::pair<size_t, size_t>>
-      where;  // text -> (count, last) in b
-  for (size_t j = 0; j < b.size(); ++j) {
-    auto& w = where[b[j]];
-    ++w.first;
-    w.second = j;
-  }
-  size_t next = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (next < b.size() && a[i] == b[next]) {
-      match[i] = next++;
-      continue;
-    }
-    const auto at = where.find(a[i]);
-    if (at == where.end() || at->second.first != 1 || at->second.second < next) continue;
-    match[i] = at->second.second;
-    next = at->second.second + 1;
-  }
-  return match;
-}
-
-}  // namespace
-
-std::string DiffLines(std::string_view before, std::string_view after, size_t context) {
-  const std::vector<std::string_view> a = Lines(before), b = Lines(after);
-  const std::vector<size_t> match = MatchLines(a, b);
-  struct Line {
-    char mark;
-    std::string_view text;
-  };
-  std::vector<Line> lines;
-  size_t j = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (match[i] == kGone) {
-      lines.push_back({'-', a[i]});
-      continue;
-    }
-    for (; j < match[i]; ++j) lines.push_back({'+', b[j]});
-    lines.push_back({' ', b[j++]});
-  }
-  for (; j < b.size(); ++j) lines.push_back({'+', b[j]});
-
-  std::vector<bool> shown(lines.size(), false);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].mark == ' ') continue;
-    const size_t end = std::min(lines.size(), i + context + 1);
-    for (size_t k = i < context ? 0 : i - context; k < end; ++k) shown[k] = true;
-  }
-  std::string out;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (shown[i]) {
-      out += StrCat(std::string(1, lines[i].mark), lines[i].text, "\n");
-    } else if (i == 0 || shown[i - 1]) {
-      out += "  ...\n";
-    }
   }
   return out;
 }

@@ -55,4 +55,13 @@ std::string RenderRemarks(const std::vector<Remark>& remarks);
 /// texts apart from the changed stretch.
 std::string DiffLines(std::string_view before, std::string_view after, size_t context = 2);
 
+/// A program as text, and the same lines with locations, by which operations are recognised.
+struct PrintedProgram {
+  std::string text, located;
+};
+/// The same of two programs. Values keep the names that they have in `before`, so that an operation
+/// whose number alone has changed is unchanged; new values get new numbers.
+std::string DiffPrograms(const PrintedProgram& before, const PrintedProgram& after,
+                         size_t context = 2);
+
 }  // namespace lathe
