@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
@@ -36,6 +37,53 @@ void ElementMover::Copy(int64_t to, int64_t from, int64_t count) const {
     for (int64_t i = 0; i < count; ++i) CopyPacked(to + i, from + i);
   } else {
     std::copy_n(from_strings_ + from, n, to_strings_ + to);
+  }
+}
+
+/// Calls fn(copy), where copy(to, from) moves one element of a size known at compile time; false
+/// if elements have no such size.
+template <class Fn>
+bool ElementMover::WithSize(const Fn& fn) const {
+  const auto call = [&]<size_t kSize>(std::integral_constant<size_t, kSize>) {
+    fn([out = to_, in = from_](int64_t to, int64_t from) {
+      std::memcpy(out + static_cast<size_t>(to) * kSize, in + static_cast<size_t>(from) * kSize,
+                  kSize);
+    });
+    return true;
+  };
+  switch (bytes_) {
+    case 1:
+      return call(std::integral_constant<size_t, 1>());
+    case 2:
+      return call(std::integral_constant<size_t, 2>());
+    case 4:
+      return call(std::integral_constant<size_t, 4>());
+    case 8:
+      return call(std::integral_constant<size_t, 8>());
+    default:
+      return false;
+  }
+}
+
+void ElementMover::CopyApart(int64_t to, int64_t to_stride, int64_t from, int64_t from_stride,
+                             int64_t count) const {
+  const bool done = WithSize([&](const auto& copy) {
+    for (int64_t i = 0; i < count; ++i) copy(to + i * to_stride, from + i * from_stride);
+  });
+  for (int64_t i = 0; !done && i < count; ++i) Copy(to + i * to_stride, from + i * from_stride);
+}
+
+void ElementMover::CopyTransposed(int64_t to, int64_t to_stride, int64_t from, int64_t from_stride,
+                                  int64_t rows, int64_t columns) const {
+  constexpr int64_t kTile = 16;
+  const auto tile = [&](int64_t i0, int64_t k0) {
+    const int64_t i1 = std::min(rows, i0 + kTile), k1 = std::min(columns, k0 + kTile);
+    for (int64_t i = i0; i < i1; ++i) {
+      CopyApart(to + i * to_stride + k0, 1, from + i + k0 * from_stride, from_stride, k1 - k0);
+    }
+  };
+  for (int64_t i = 0; i < rows; i += kTile) {
+    for (int64_t k = 0; k < columns; k += kTile) tile(i, k);
   }
 }
 
@@ -80,7 +128,22 @@ void CopyRow(const ElementMover& mover, int64_t to, int64_t from, const LoopNest
   const int64_t from_stride = nest.from.back();
   const int64_t to_stride = nest.to.back();
   if (from_stride == 1 && to_stride == 1) return mover.Copy(to, from, count);
-  for (int64_t i = 0; i < count; ++i) mover.Copy(to + i * to_stride, from + i * from_stride);
+  mover.CopyApart(to, to_stride, from, from_stride, count);
+}
+
+/// The last loop writes neighbours, and another one reads neighbours: which, or npos.
+size_t TransposedLoop(const LoopNest& nest) {
+  if (nest.to.back() != 1 || nest.from.back() == 1) return std::string::npos;
+  const auto at = std::find(nest.from.begin(), nest.from.end(), 1);
+  return at == nest.from.end() ? std::string::npos : static_cast<size_t>(at - nest.from.begin());
+}
+
+LoopNest Without(LoopNest nest, size_t loop) {
+  const auto at = static_cast<std::ptrdiff_t>(loop);
+  nest.extents.erase(nest.extents.begin() + at);
+  nest.from.erase(nest.from.begin() + at);
+  nest.to.erase(nest.to.begin() + at);
+  return nest;
 }
 
 int64_t Offset(std::span<const int64_t> index, std::span<const int64_t> strides) {
@@ -104,11 +167,19 @@ void CopyView(const Tensor& from, const View& from_view, Tensor& to, const View&
     nest.to.push_back(1);
   }
   const ElementMover mover(from, to);
-  const std::span<const int64_t> outer(nest.extents.data(), nest.extents.size() - 1);
+  const size_t turned = TransposedLoop(nest);
+  const LoopNest loops = turned == std::string::npos ? nest : Without(nest, turned);
+  const std::span<const int64_t> outer(loops.extents.data(), loops.extents.size() - 1);
   std::vector<int64_t> index(outer.size(), 0);
   do {
-    CopyRow(mover, to_view.offset + Offset(index, nest.to),
-            from_view.offset + Offset(index, nest.from), nest);
+    const int64_t to_at = to_view.offset + Offset(index, loops.to);
+    const int64_t from_at = from_view.offset + Offset(index, loops.from);
+    if (turned == std::string::npos) {
+      CopyRow(mover, to_at, from_at, loops);
+    } else {
+      mover.CopyTransposed(to_at, nest.to[turned], from_at, nest.from.back(), nest.extents[turned],
+                           nest.extents.back());
+    }
   } while (NextIndex(outer, index));
 }
 

@@ -17,8 +17,17 @@ class ElementMover {
  public:
   ElementMover(const Tensor& from, Tensor& to);
   void Copy(int64_t to, int64_t from, int64_t count = 1) const;
+  /// Elements that lie apart, by `to_stride` and `from_stride`.
+  void CopyApart(int64_t to, int64_t to_stride, int64_t from, int64_t from_stride,
+                 int64_t count) const;
+  /// A matrix: element (i, k) from i + k * from_stride to i * to_stride + k. In tiles, so that both
+  /// sides use whole cache lines.
+  void CopyTransposed(int64_t to, int64_t to_stride, int64_t from, int64_t from_stride,
+                      int64_t rows, int64_t columns) const;
 
  private:
+  template <class Fn>
+  bool WithSize(const Fn& fn) const;
   void CopyPacked(int64_t to, int64_t from) const;
 
   size_t bytes_ = 0;   // per element; 0 for packed types and strings
