@@ -4,6 +4,8 @@
 #include "lathe/dialect/builtin/builtin_ops.h"
 #include "lathe/dialect/cf.h"
 #include "lathe/dialect/cf/cf_ops.h"
+#include "lathe/dialect/dist.h"
+#include "lathe/dialect/dist/dist_ops.h"
 #include "lathe/dialect/loop.h"
 #include "lathe/dialect/loop/loop_ops.h"
 #include "lathe/dialect/nn.h"
@@ -17,6 +19,10 @@ BuiltinDialect::BuiltinDialect(IrContext& context) : Dialect(context, kName) {
 
 CfDialect::CfDialect(IrContext& context) : Dialect(context, kName) { cf::RegisterCfOps(*this); }
 
+DistDialect::DistDialect(IrContext& context) : Dialect(context, kName) {
+  dist::RegisterDistOps(*this);
+}
+
 LoopDialect::LoopDialect(IrContext& context) : Dialect(context, kName) {
   loop::RegisterLoopOps(*this);
 }
@@ -26,6 +32,7 @@ NnDialect::NnDialect(IrContext& context) : Dialect(context, kName) { nn::Registe
 void LoadAllDialects(IrContext& context) {
   context.LoadDialect<BuiltinDialect>();
   context.LoadDialect<CfDialect>();
+  context.LoadDialect<DistDialect>();
   context.LoadDialect<NnDialect>();
   context.LoadDialect<LoopDialect>();
 }

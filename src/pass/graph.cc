@@ -63,12 +63,6 @@ std::vector<Node> Graph::Nodes() const {
   return nodes;
 }
 
-std::vector<Operation*> Graph::TopologySortOperations() const {
-  std::vector<Operation*> ops;  // SSA keeps a block sorted
-  for (Operation& op : *block_) ops.push_back(&op);
-  return ops;
-}
-
 namespace {
 Builder AtEndOf(Block* block) {
   if (Operation* last = block->terminator()) return Builder::Before(last);
@@ -109,6 +103,11 @@ Node Graph::CreateControlDepVar(Node before, Node after) {
         ErrorCode::kInvalidArgument, "graph/control-dep",
         StrCat(first->Describe(), " does not come before ", second->Describe(), " in this block"));
   }
+  if (first->num_results() == 0) {
+    throw Error(ErrorCode::kUnsupported, "graph/control-dep",
+                StrCat(first->Describe(), " has no result to wait for"))
+        .Hint("operations with side effects keep their order by themselves");
+  }
   if (second->num_operands() == 0 || !second->operand(0)) {
     throw Error(ErrorCode::kUnsupported, "graph/control-dep",
                 StrCat(second->Describe(), " reads no value that could wait"));
@@ -145,6 +144,13 @@ void Graph::RemoveNodes(std::span<const Node> nodes) {
   std::vector<Operation*> ops;
   std::unordered_set<const Operation*> gone;  // asked only whether it holds an op
   for (const Node& n : nodes) {
+    const bool here =
+        n.IsOp() ? n.op()->block() == block_ : n.IsVar() && n.value().parent_block() == block_;
+    if (!here) {
+      throw Error(
+          ErrorCode::kNotFound, "graph/no-node",
+          StrCat(n ? StrCat("'", n.Name(), "'") : "the empty node", " is no node of this graph"));
+    }
     if (n.IsOp() && gone.insert(n.op()).second) ops.push_back(n.op());
   }
   for (Operation* op : ops) {

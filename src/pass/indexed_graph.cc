@@ -53,10 +53,9 @@ bool IsWrittenParameter(const Graph& graph, const Operation* op) {
 }  // namespace
 
 IndexedGraph::IndexedGraph(const Graph& graph) {
-  std::unordered_map<const void*, uint32_t> ids;  // look-up only
   entry_base_.push_back(0);
   const auto add = [&](Node node, const void* key, size_t results) {
-    ids.emplace(key, static_cast<uint32_t>(nodes_.size()));
+    ids_.emplace(key, static_cast<uint32_t>(nodes_.size()));
     nodes_.push_back(node);
     entry_base_.push_back(entry_base_.back() + static_cast<uint32_t>(results));
   };
@@ -73,8 +72,8 @@ IndexedGraph::IndexedGraph(const Graph& graph) {
     for (const Node& in : node.IsOp() ? node.inputs() : std::vector<Node>()) {
       const Operation* maker = in.value().defining_op();
       const auto at =
-          ids.find(maker != nullptr ? static_cast<const void*>(maker) : in.value().impl());
-      if (at == ids.end()) continue;  // a value of an enclosing block
+          ids_.find(maker != nullptr ? static_cast<const void*>(maker) : in.value().impl());
+      if (at == ids_.end()) continue;  // a value of an enclosing block
       if (in.IsCtrlVar()) {
         controls_.push_back(at->second);
       } else {
@@ -93,12 +92,14 @@ IndexedGraph::IndexedGraph(const Graph& graph) {
 }
 
 uint32_t IndexedGraph::node_id(Node node) const {
-  const auto at = std::find(nodes_.begin(), nodes_.end(), node);
-  if (at == nodes_.end()) {
+  const Operation* maker = node.IsOp() ? node.op() : node.value().defining_op();
+  const void* key = maker != nullptr ? static_cast<const void*>(maker) : node.value().impl();
+  const auto at = ids_.find(key);
+  if (at == ids_.end()) {
     throw Error(ErrorCode::kNotFound, "graph/no-node",
                 StrCat("the graph has no node '", node.Name(), "'"));
   }
-  return static_cast<uint32_t>(at - nodes_.begin());
+  return at->second;
 }
 
 std::span<const IndexedGraph::Entry> IndexedGraph::inputs(uint32_t node) const {

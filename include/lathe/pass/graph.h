@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "lathe/ir/builder.h"
@@ -53,7 +54,17 @@ class Graph : public AnyAttrs {
 
   /// All nodes in program order: an op before its results; block arguments first.
   std::vector<Node> Nodes() const;
+  /// The block's operations, each after what it reads (by itself or in its regions), otherwise in
+  /// program order. Throws graph/cycle if some read one another.
   std::vector<Operation*> TopologySortOperations() const;
+  /// Puts the block into that order.
+  void SortTopologically();
+  /// Operations that read one another in a circle, in program order; empty if there is none. Only a
+  /// program that does not verify has one.
+  std::vector<Operation*> FindCircle() const;
+  bool HasCircle() const { return !FindCircle().empty(); }
+  /// How many parts the graph has that no value joins.
+  size_t GraphNum() const;
 
   /// A new operation at the end of the block, before its terminator.
   Node CreateOpNode(std::string_view op, std::span<const Value> operands,
@@ -61,8 +72,8 @@ class Graph : public AnyAttrs {
                     std::span<const Type> result_types = {});
   /// A parameter of the program with that type and zeros, read by a new get_parameter.
   Node CreateVarNode(std::string_view name, Type type);
-  /// Makes `after` wait for `before`: a token from a new `builtin.token_of`-like op. Both must be
-  /// in this block, `before` first.
+  /// Makes `after` wait for `before`: a token of the results of `before`, on which operand 0 of
+  /// `after` depends. Both must be operations of this block, `before` first.
   Node CreateControlDepVar(Node before, Node after);
   /// An op of no meaning that holds a place.
   Node CreateEmptyNode(std::string_view name);
@@ -78,7 +89,7 @@ class Graph : public AnyAttrs {
 
 /// An immutable numbering of a snapshot of a block [NNVM]: nodes in deterministic post-order from
 /// the outputs (then what no output needs, in program order), inputs and control dependencies in
-/// CSR form. Asking one whose program has changed since is an error.
+/// CSR form. Of no use once the block has changed.
 class IndexedGraph {
  public:
   struct Entry {
@@ -92,6 +103,7 @@ class IndexedGraph {
   size_t num_entries() const { return entry_base_.back(); }
   /// The operation of node `i`, or the block argument's value when it has none.
   Node operator[](uint32_t i) const { return nodes_[i]; }
+  /// Throws graph/no-node for what is not in the block.
   uint32_t node_id(Node node) const;
   uint32_t entry_id(uint32_t node, uint32_t index) const { return entry_base_[node] + index; }
   uint32_t entry_id(Entry e) const { return entry_id(e.node, e.index); }
@@ -104,6 +116,7 @@ class IndexedGraph {
   const std::vector<Entry>& outputs() const { return outputs_; }
 
  private:
+  std::unordered_map<const void*, uint32_t> ids_;  // look-up only
   std::vector<Node> nodes_;
   std::vector<uint32_t> entry_base_, input_base_, control_base_;
   std::vector<Entry> inputs_;
