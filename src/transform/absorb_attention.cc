@@ -209,6 +209,112 @@ Rule HeadsInLastDim() {
       .Replace(Rule::Maker(MakeMerged));
 }
 
+// ---- cached keys and values before the new ones ----
+
+/// [cached, new] along the keys.
+Pat Extended(const std::string& name) {
+  return Call("nn.concat", {Var("past_" + name), Var("new_" + name)})
+      .Carry("axis", name + "_axis")
+      .As(name + "_all")
+      .Shared();
+}
+
+bool JoinedAlongKeys(const RuleMatch& m) {
+  for (const std::string name : {"k", "v"}) {
+    const auto axis = m.attribute(name + "_axis").dyn_cast<IntAttribute>();
+    if (RankOf(m[name + "_all"]) != 4 || !axis ||
+        AxisFromFront(axis.value(), m[name + "_all"]) != 2) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// With a cache a query stands behind it, which would move a bound by position.
+bool NoPositions(const RuleMatch& m) {
+  const Operation* op = m.op("attention");
+  const auto is = [&](const char* name, int64_t value) {
+    const auto number = op->attribute(name).dyn_cast<IntAttribute>();
+    return number && number.value() == value;
+  };
+  const auto causal = op->attribute("is_causal").dyn_cast<BoolAttribute>();
+  return causal && !causal.value() && is("left_window_size", -1) && is("right_window_size", -1) &&
+         !m.Has("past_key") && !m.Has("lengths");
+}
+
+/// Whoever else reads the joined keys and values stands behind the op that will give them.
+bool ReadLater(const RuleMatch& m) {
+  for (const char* name : {"k_all", "v_all"}) {
+    for (const OpOperand use : m[name].uses()) {
+      const Operation* owner = use.owner();
+      if (owner == m.root()) continue;
+      if (owner->block() != m.root()->block() || !m.root()->IsBefore(owner)) return false;
+    }
+  }
+  return true;
+}
+
+Value MakeCached(const RuleMatch& m, Rewriter& rewriter) {
+  const Value operands[] = {m.root()->operand(0), m["new_k"], m["new_v"], m["mask"],
+                            m["past_k"],          m["past_v"]};
+  const Operation* op =
+      rewriter.Create("nn.attention", operands, m.op("attention")->attributes().entries(), 3);
+  for (const size_t i : {1, 2}) {
+    const Value all = m[i == 1 ? "k_all" : "v_all"];
+    std::vector<OpOperand> uses(all.uses().begin(), all.uses().end());
+    for (const OpOperand use : uses) {
+      if (use.owner() != m.root()) rewriter.SetOperand(use.owner(), use.index(), op->result(i));
+    }
+  }
+  return op->result(0);
+}
+
+Rule Cached() {
+  return Rule("cached-keys-and-values")
+      .Match(AttentionOf(Var("q"), Extended("k"), Extended("v")))
+      .Where(JoinedAlongKeys, "keys and values are joined along the keys")
+      .Where(NoPositions, "nothing is bound by position, nothing cached yet")
+      .Where(ReadLater, "the joined keys and values are read after the attention")
+      .Replace(Rule::Maker(MakeCached));
+}
+
+bool FeedsAttention(Value keys) {
+  const auto reads = [](const OpOperand& use) {
+    return use.owner()->name() == "nn.attention" && (use.index() == 1 || use.index() == 2);
+  };
+  return std::any_of(keys.uses().begin(), keys.uses().end(), reads);
+}
+
+/// An extent of joined keys from those of the parts, so that the joined ones need not be there yet.
+Rule ExtentOfJoined() {
+  const Pat joined = Call("nn.concat", {Var("a"), Var("b")})
+                         .Carry("axis", "joined_axis")
+                         .As("joined")
+                         .If(FeedsAttention, "keys or values of an attention op")
+                         .Shared();
+  return Rule("extent-of-joined")
+      .Quiet()
+      .Match(Call("nn.gather", {Call("nn.shape", {joined}).Shared(), Const("index")})
+                 .WithIf(
+                     "axis", [](Attribute a) { return !a || a.cast<IntAttribute>().value() == 0; },
+                     "0"))
+      .Where([](const RuleMatch& m) { return m.constant("index").num_elements() == 1; },
+             "one extent is read")
+      .Replace([](const RuleMatch& m, Rewriter& rewriter) {
+        const auto extent = [&](const Value& part) {
+          const Value operands[] = {rewriter.Create("nn.shape", {&part, 1})->result(0), m["index"]};
+          return rewriter.Create("nn.gather", operands)->result(0);
+        };
+        const int64_t axis = m.attribute("joined_axis").cast<IntAttribute>().value();
+        const Value first = extent(m["a"]);
+        if (AxisFromFront(m.ints("index")[0], m["joined"]) != AxisFromFront(axis, m["joined"])) {
+          return first;
+        }
+        const Value operands[] = {first, extent(m["b"])};
+        return rewriter.Create("nn.add", operands)->result(0);
+      });
+}
+
 }  // namespace
 
 class AbsorbAttentionPass : public Pass {
@@ -218,15 +324,20 @@ class AbsorbAttentionPass : public Pass {
     AddScales(rules);
     rules.push_back(GroupedHeads());
     rules.push_back(HeadsInLastDim());
+    rules.push_back(ExtentOfJoined());
+    rules.push_back(Cached());
     ApplyRules(graph.program(), this, std::move(rules));
   }
 };
 
 REGISTER_PASS(absorb_attention, AbsorbAttentionPass)
-    .Doc("takes into an attention op what stands around it: scales, repeated and split heads")
+    .Doc(
+        "takes into an attention op what stands around it: scales, repeated and split heads, "
+        "caches")
     .Details(
         "Factors of queries and keys go into the scale; keys and values that are repeated for "
         "groups of queries are read as they are; heads that are split from a last dim and brought "
-        "together again stay there, without the transposes.");
+        "together again stay there, without the transposes. Keys and values that are joined behind "
+        "cached ones become the op's own cache.");
 
 }  // namespace lathe
