@@ -2,11 +2,11 @@
 
 #include <map>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "lathe/ir/observer.h"
 #include "lathe/pass/pattern_detector.h"
+#include "src/pass/pointer_flags.h"
 #include "src/pass/search.h"
 
 namespace lathe::detail {
@@ -18,17 +18,18 @@ class Claims : public DestructionObserver {
   static const void* KeyOf(const Node& node) {
     return node.IsOp() ? static_cast<const void*>(node.op()) : node.value().impl();
   }
-  bool IsGone(const Node& node) const { return gone_.count(KeyOf(node)) != 0; }
-  bool IsUsed(const Node& node) const { return used_.count(KeyOf(node)) != 0; }
-  bool IsExclusive(const Node& node) const { return exclusive_.count(KeyOf(node)) != 0; }
+  bool IsGone(const Node& node) const { return (flags_.Get(KeyOf(node)) & kGone) != 0; }
+  bool IsUsed(const Node& node) const { return (flags_.Get(KeyOf(node)) & kUsed) != 0; }
+  bool IsExclusive(const Node& node) const { return (flags_.Get(KeyOf(node)) & kExclusive) != 0; }
   void Claim(const Node& node, bool exclusive) {
-    used_.insert(KeyOf(node));
-    if (exclusive) exclusive_.insert(KeyOf(node));
+    const uint8_t more = exclusive ? kUsed | kExclusive : kUsed;
+    flags_.Set(KeyOf(node), flags_.Get(KeyOf(node)) | more);
   }
   void Destroying(Operation* op) override;
 
  private:
-  std::unordered_set<const void*> gone_, used_, exclusive_;
+  static constexpr uint8_t kGone = 1, kUsed = 2, kExclusive = 4;
+  PointerFlags flags_;
 };
 
 /// One pattern in one graph: the search domain of pattern graphs.

@@ -337,13 +337,8 @@ bool DetectorRun::Accept() {
 // ---- the run ----
 
 void Claims::Destroying(Operation* op) {
-  const auto forget = [&](const void* key) {
-    gone_.insert(key);
-    used_.erase(key);
-    exclusive_.erase(key);
-  };
-  forget(op);
-  for (size_t i = 0; i < op->num_results(); ++i) forget(op->result(i).impl());
+  flags_.Set(op, kGone);
+  for (size_t i = 0; i < op->num_results(); ++i) flags_.Set(op->result(i).impl(), kGone);
 }
 
 void DetectorRun::Destroying(Operation* op) {
