@@ -6,7 +6,7 @@
 
 #include "lathe/ir/observer.h"
 #include "lathe/pass/pattern_detector.h"
-#include "src/pass/pointer_flags.h"
+#include "src/pass/pointer_map.h"
 #include "src/pass/search.h"
 
 namespace lathe::detail {
@@ -29,7 +29,7 @@ class Claims : public DestructionObserver {
 
  private:
   static constexpr uint8_t kGone = 1, kUsed = 2, kExclusive = 4;
-  PointerFlags flags_;
+  PointerMap<uint8_t> flags_;
 };
 
 /// One pattern in one graph: the search domain of pattern graphs.

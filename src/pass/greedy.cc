@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <unordered_map>
 
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/fold.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/pass/pointer_map.h"
 
 namespace lathe {
 
@@ -16,19 +16,21 @@ namespace {
 class Worklist {
  public:
   void Push(Operation* op) {
-    if (at_.emplace(op, items_.size()).second) items_.push_back(op);
+    if (place_.Get(op) != 0) return;
+    items_.push_back(op);
+    place_.Set(op, items_.size());
   }
   void Remove(Operation* op) {
-    auto at = at_.find(op);
-    if (at == at_.end()) return;
-    items_[at->second] = nullptr;
-    at_.erase(at);
+    const size_t place = place_.Get(op);
+    if (place == 0) return;
+    items_[place - 1] = nullptr;
+    place_.Set(op, 0);
   }
   Operation* Pop() {
     while (next_ < items_.size()) {
       Operation* op = items_[next_++];
       if (op == nullptr) continue;
-      at_.erase(op);
+      place_.Set(op, 0);
       return op;
     }
     items_.clear();
@@ -39,7 +41,7 @@ class Worklist {
  private:
   std::vector<Operation*> items_;
   size_t next_ = 0;
-  std::unordered_map<const Operation*, size_t> at_;
+  detail::PointerMap<size_t> place_;  // from 1 on; 0: not in it
 };
 
 class GreedyDriver : public RewriteListener {

@@ -104,11 +104,13 @@ void StepRunner::RunPass(Pass& pass, Graph& graph, int depth) {
 }
 
 void StepRunner::ApplyTimed(Pass& pass, Graph& graph, int depth) {
-  PassTiming timing{pass.name(), 0, CountOps(graph), 0, false, depth};
+  if (!ops_) ops_ = CountOps(graph);
+  PassTiming timing{pass.name(), 0, *ops_, 0, false, depth};
   const double start = Now();
   pass.Apply(graph);
   timing.seconds = Now() - start;
-  timing.ops_after = CountOps(graph);
+  if (pass.changed()) ops_ = CountOps(graph);
+  timing.ops_after = *ops_;
   timing.changed = pass.changed();
   timings_.push_back(timing);
   analyses_.Invalidate(pass.Preserved());
@@ -146,6 +148,7 @@ void StepRunner::RunNested(const Step& step, Graph& graph, int depth) {
   const bool changed =
       std::any_of(rows.begin(), rows.end(), [](const PassTiming& row) { return row.changed; });
   Append(timings_, rows);
+  ops_.reset();
   if (!changed) return;
   analyses_.Invalidate(PreservedAnalyses::None());
   if (verify() && detached_ == nullptr) {

@@ -56,6 +56,7 @@ class StepRunner : public PassContext {
   RunSettings settings_;
   AnalysisManager& analyses_;
   Detached* detached_ = nullptr;
+  std::optional<int64_t> ops_;  ///< in the graph, as far as nothing has changed since
   std::vector<PassTiming> timings_;
   std::vector<Remark> remarks_;
 };

@@ -7,28 +7,29 @@
 
 namespace lathe::detail {
 
-/// Some bits for each operation or value, by its address. A table per 4 KiB of memory, so that
-/// neighbours share cache lines and growing moves nothing. Iterated by nobody.
-class PointerFlags {
+/// A small `T` for each operation or value, by its address; zero at first. A table per 4 KiB of
+/// memory, so that neighbours share cache lines and growing moves nothing. Iterated by nobody.
+template <class T>
+class PointerMap {
  public:
-  uint8_t Get(const void* p) const {
+  T Get(const void* p) const {
     const Page* page = PageOf(p);
-    return page == nullptr ? uint8_t{0} : (*page)[SlotOf(p)];
+    return page == nullptr ? T{} : (*page)[SlotOf(p)];
   }
-  void Set(const void* p, uint8_t flags) {
+  void Set(const void* p, T value) {
     Page* page = PageOf(p);
     if (page == nullptr) {
       page = pages_.emplace(NumberOf(p), std::make_unique<Page>()).first->second.get();
       last_ = {NumberOf(p), page};
     }
-    (*page)[SlotOf(p)] = flags;
+    (*page)[SlotOf(p)] = value;
   }
 
  private:
   /// No two operations or values start in the same 16 bytes.
   static constexpr int kSlotBits = 4;
   static constexpr int kPageBits = 12;
-  using Page = std::array<uint8_t, size_t{1} << (kPageBits - kSlotBits)>;
+  using Page = std::array<T, size_t{1} << (kPageBits - kSlotBits)>;
   static uintptr_t NumberOf(const void* p) { return reinterpret_cast<uintptr_t>(p) >> kPageBits; }
   static size_t SlotOf(const void* p) {
     return (reinterpret_cast<uintptr_t>(p) >> kSlotBits) & (std::tuple_size<Page>::value - 1);
