@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "lathe/ir/context.h"
+#include "lathe/ir/op_def.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/file.h"
 #include "lathe/support/hash.h"
@@ -64,12 +65,24 @@ std::string LocationText(Location location, IrContext& context) {
   return location.is_unknown() ? "" : Cut(location.ToString(context));
 }
 
+/// The region of its parent that holds `op`.
+size_t RegionNumber(const Operation* op) {
+  const Operation* parent = op->parent_op();
+  size_t number = 0;
+  while (number < parent->num_regions() && &parent->region(number) != op->block()->region()) {
+    ++number;
+  }
+  return number;
+}
+
 }  // namespace
 
 struct PassReport::Impl {
   /// What one op is apart from its place in the graph, as numbers of texts: name, location,
-  /// attributes, types of results, types of block arguments.
+  /// attributes, types of results, types of block arguments, and of an op with regions their names
+  /// and the number of arguments of each.
   std::string RecordOf(const Operation* op);
+  Json RegionsOf(const Operation* op);
   Json Snapshot(const Program& program);
   void Finish(const Pass& pass, Program& program, bool changed, const std::string& error);
   Json ToJson() const;
@@ -99,24 +112,42 @@ std::string PassReport::Impl::RecordOf(const Operation* op) {
       }
     }
   }
-  return Json{strings.Of(std::string(op->name())),
+  Json record{strings.Of(std::string(op->name())),
               strings.Of(LocationText(op->location(), *op->context())), std::move(attributes),
-              std::move(types), std::move(arguments)}
-      .dump();
+              std::move(types), std::move(arguments)};
+  if (op->num_regions() > 0) record.push_back(RegionsOf(op));
+  return record.dump();
+}
+
+/// [name, number of arguments] of each region.
+Json PassReport::Impl::RegionsOf(const Operation* op) {
+  Json regions = Json::array();
+  const OpDef* def = op->info().def();
+  for (size_t i = 0; i < op->num_regions(); ++i) {
+    const bool named = def != nullptr && i < def->regions.size();
+    size_t arguments = 0;
+    for (const Block& block : op->region(i)) arguments += block.num_arguments();
+    regions.push_back(
+        {strings.Of(named ? std::string(def->regions[i].name) : StrCat("region ", i)), arguments});
+  }
+  return regions;
 }
 
 /// {n: record of each op in program order, i: operands of each as numbers of values, p: the op
-/// around each, or -1}. Values are numbered in order: results of an op, then its block arguments.
+/// around each, or -1, r: the number of its region there}. Values are numbered in order: results of
+/// an op, then its block arguments.
 Json PassReport::Impl::Snapshot(const Program& program) {
   std::unordered_map<const Operation*, int64_t> ops;  // look-up only
   std::unordered_map<Value, int64_t> values;
   const auto define = [&](Value v) { values.emplace(v, static_cast<int64_t>(values.size())); };
   Json nodes = Json::array(), inputs = Json::array(), parents = Json::array();
+  Json region_numbers = Json::array();
   bool nested = false;
   for (OpWalker w(program.block()); const Operation* op = w.Next();) {
     const auto parent = ops.find(op->parent_op());
     parents.push_back(parent == ops.end() ? -1 : parent->second);
     nested |= parent != ops.end();
+    region_numbers.push_back(parent == ops.end() ? 0 : RegionNumber(op));
     ops.emplace(op, static_cast<int64_t>(ops.size()));
     nodes.push_back(records.Of(RecordOf(op)));
     for (size_t i = 0; i < op->num_results(); ++i) define(op->result(i));
@@ -134,7 +165,10 @@ Json PassReport::Impl::Snapshot(const Program& program) {
   }
   num_ops = ops.size();
   Json graph{{"n", std::move(nodes)}, {"i", std::move(inputs)}};
-  if (nested) graph["p"] = std::move(parents);
+  if (nested) {
+    graph["p"] = std::move(parents);
+    graph["r"] = std::move(region_numbers);
+  }
   return graph;
 }
 
@@ -168,6 +202,28 @@ Json PassReport::Impl::ToJson() const {
   Json& all = data["records"] = Json::array();
   for (const std::string* text : records.texts()) all.push_back(Json::parse(*text));
   return data;
+}
+
+/// Remarks come in the order of the passes; each run of them belongs to the next pass of that name,
+/// one that changed something if they say so.
+void PassReport::SetRemarks(const std::vector<Remark>& remarks) {
+  size_t at = 0;
+  for (Json& pass : impl_->passes) {
+    if (at == remarks.size()) return;
+    size_t end = at;
+    bool applied = false;
+    for (; end < remarks.size() && remarks[end].pass == pass["name"]; ++end) {
+      applied |= remarks[end].kind == Remark::Kind::kApplied;
+    }
+    if (end == at || (applied && pass["before"] == pass["after"])) continue;
+    Json list = Json::array();
+    for (; at < end; ++at) {
+      const Remark& r = remarks[at];
+      list.push_back({static_cast<int>(r.kind), impl_->strings.Of(Cut(r.message)),
+                      impl_->strings.Of(Cut(r.where))});
+    }
+    pass["remarks"] = std::move(list);
+  }
 }
 
 PassReport::PassReport(std::string title) : impl_(std::make_unique<Impl>()) {

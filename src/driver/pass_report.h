@@ -10,5 +10,7 @@ struct ReportPage {
   std::string_view after;
 };
 ReportPage GetReportPage();
+/// The end of the page: what controls do.
+std::string_view ReportPageScript();
 
 }  // namespace lathe

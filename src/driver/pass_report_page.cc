@@ -28,7 +28,8 @@ header h1 { font-size: 14px; margin: 0; max-width: 260px; overflow: hidden; whit
 .pane:first-child { border-left: none; }
 .pane canvas { position: absolute; inset: 0; width: 100%; height: 100%; cursor: grab; }
 .pane .name { position: absolute; left: 8px; top: 6px; padding: 1px 8px; background: #ffffffdd;
-  border: 1px solid #cfd6dd; border-radius: 10px; font-weight: 600; pointer-events: none; }
+  border: 1px solid #cfd6dd; border-radius: 10px; font-weight: 600; pointer-events: none;
+  max-width: calc(100% - 40px); overflow: hidden; white-space: nowrap; text-overflow: ellipsis; }
 .pass { padding: 6px 8px; margin-bottom: 4px; border: 1px solid #d9dfe5; border-radius: 6px;
   background: #fff; cursor: pointer; }
 .pass:hover { border-color: #7b8794; }
@@ -56,6 +57,7 @@ del { background: #ffdbd7; } ins { background: #d3f1d7; text-decoration: none; }
 button, select, input { font: inherit; }
 button:disabled { opacity: 0.5; }
 #search { width: 170px; }
+.remark summary { cursor: pointer; padding: 2px 0; } .remark div { margin-left: 14px; }
 </style>
 </head>
 <body>
@@ -73,6 +75,7 @@ button:disabled { opacity: 0.5; }
 <span><input id="search" type="search" placeholder="search op, location or type  (/)">
 <span id="found" class="small"></span></span>
 <button id="whole" title="fit the whole graph (f)">whole graph</button>
+<button id="up" title="to the op around these bodies (u)">&#8598; leave body</button>
 </header>
 <nav id="passes"></nav>
 <main id="panes">
@@ -112,16 +115,19 @@ function shortType(type, brief) {
 }
 
 function makeNode(raw, id) {
-  const [op, loc, attrs, types, args] = data.records[raw.n[id]];
+  const [op, loc, attrs, types, args, regions] = data.records[raw.n[id]];
   const node = {id, record: raw.n[id], op: texts[op], loc: texts[loc], attrs: new Map(),
     types: types.map(t => texts[t]), args: args.map(t => texts[t]), inputs: raw.i[id],
-    parent: raw.p ? raw.p[id] : -1, users: []};
+    parent: raw.p ? raw.p[id] : -1, region: raw.r ? raw.r[id] : 0, users: [], children: [],
+    flow: [], flowIn: [], regions: (regions || []).map(([name, count]) => ({name: texts[name], count}))};
   for (let i = 0; i < attrs.length; i += 2) node.attrs.set(texts[attrs[i]], texts[attrs[i + 1]]);
   node.title = node.op.replace(/^nn\./, "");
   node.parts = node.loc.match(/'[^']*'|[^\s,()']+:\d+:\d+/g) || [];
   node.subtitle = (node.attrs.get("name") || node.parts[0] || "").replace(/^["']|["']$/g, "") +
     (node.parts.length > 1 ? " +" + (node.parts.length - 1) : "");
+  node.subtitle = node.subtitle.replace(/^.*\/(?=[^\/]+:\d+:\d+)/, "");  // a file's folders say little
   node.shape = node.types.map(t => shortType(t, true)).join(", ");
+  node.place = node.op + (node.loc ? " at " + node.loc : "");
   node.text = [node.op, node.loc, node.attrs.get("name") || "", node.shape, ...node.types].join(" ")
     .toLowerCase();
   return node;
@@ -133,13 +139,21 @@ function makeGraph(raw) {
     for (let i = 0; i < node.types.length + node.args.length; ++i) makers.push({node, index: i});
   }
   for (const node of nodes) {
-    for (const value of node.inputs) {
-      const users = value < 0 ? null : makers[value].node.users;
-      if (users && users[users.length - 1] !== node) users.push(node);
-    }
+    if (node.parent >= 0) nodes[node.parent].children.push(node);
+    for (const value of node.inputs) if (value >= 0) connect(nodes, makers[value], node);
   }
   markLeaves(nodes, makers);
   return {nodes, makers, layouts: new Map()};
+}
+
+/// `user` reads the value. Seen from the body that makes it, the op around the user reads it.
+function connect(nodes, {node, index}, user) {
+  if (node.users[node.users.length - 1] !== user) node.users.push(user);
+  if (index >= node.types.length) return;  // an argument of the body: on the frame around it
+  while (user && user.parent !== node.parent) user = nodes[user.parent];
+  if (!user || user === node || user.flowIn.includes(node)) return;
+  user.flowIn.push(node);
+  node.flow.push(user);
 }
 
 /// Leaves: constants, parameters, and what is computed from them alone.
@@ -177,12 +191,25 @@ function makerRecord(graph, value) {
   return value < 0 ? "-" : graph.makers[value].node.record + "." + graph.makers[value].index;
 }
 
+/// Two constants or parameters of one value, wherever they come from.
+function sameValue(n, m) {
+  return n.op === m.op && n.types.join() === m.types.join() && n.attrs.size === m.attrs.size &&
+    [...n.attrs].every(([name, value]) => m.attrs.get(name) === value);
+}
+
+/// An op is marked when something within it is.
+function markOwners(nodes, states) {
+  for (const n of nodes) {
+    for (let at = n; states[n.id] && at.parent >= 0; at = nodes[at.parent]) states[at.parent] ||= "inside";
+  }
+}
+
 /// Whether `n` of `a` and `m` of `b`, a pair, read the same values.
 function sameInputs(n, m, a, b, to) {
   return n.inputs.length === m.inputs.length && n.inputs.every((value, i) => {
     if (value < 0 || m.inputs[i] < 0) return value === m.inputs[i];
     const x = a.makers[value], y = b.makers[m.inputs[i]];
-    const same = x.node.record === y.node.record && x.node.leaf && !x.node.inputs.length;
+    const same = x.node.leaf && !x.node.inputs.length && sameValue(x.node, y.node);
     return (same || to[x.node.id] === y.node.id) && x.index === y.index;
   });
 }
@@ -215,6 +242,9 @@ function compare(a, b) {
     return state;
   });
   for (const s of [...before.filter(s => s === "removed"), ...after]) counts[s] = (counts[s] || 0) + 1;
+  delete counts[""];
+  markOwners(a.nodes, before);
+  markOwners(b.nodes, after);
   return {to, from, before, after, counts};
 }
 
@@ -224,18 +254,15 @@ const kWidth = 176, kHeight = 50, kRow = 84, kGap = 22, kMaxChain = 400;
 
 /// Longest-path layers; sources and leaves stand just above their first user. Program order is
 /// topological.
-function layersOf(nodes, graph) {
+function layersOf(nodes) {
   const layer = new Map();
   for (const n of nodes) {
-    let at = n.parent >= 0 ? layer.get(graph.nodes[n.parent]) + 1 : 0;
-    for (const v of n.inputs) {
-      const above = v < 0 ? undefined : layer.get(graph.makers[v].node);
-      if (above !== undefined) at = Math.max(at, above + 1);
-    }
+    let at = 0;
+    for (const m of n.flowIn) if (layer.has(m)) at = Math.max(at, layer.get(m) + 1);
     layer.set(n, at);
   }
   for (const n of [...nodes].reverse()) {
-    const below = n.users.filter(u => layer.has(u)).map(u => layer.get(u));
+    const below = n.flow.filter(u => layer.has(u)).map(u => layer.get(u));
     if ((n.leaf || n.inputs.length === 0) && below.length) {
       layer.set(n, Math.max(layer.get(n), below.reduce((x, y) => Math.min(x, y)) - 1));
     }
@@ -244,8 +271,8 @@ function layersOf(nodes, graph) {
 }
 
 /// Items are nodes and the bends of long edges; all users of a node share one chain of bends.
-function makeItems(nodes, graph) {
-  const layer = layersOf(nodes, graph), rows = [], items = new Map();
+function makeItems(nodes) {
+  const layer = layersOf(nodes), rows = [], items = new Map();
   const put = (node, row, width) => {
     while (rows.length <= row) rows.push([]);
     const item = {node, row, width, x: 0, order: rows[row].length, up: [], down: []};
@@ -255,7 +282,7 @@ function makeItems(nodes, graph) {
   const link = (from, to) => { from.down.push(to); to.up.push(from); };
   for (const n of nodes) items.set(n, put(n, layer.get(n), kWidth));
   for (const n of nodes) {
-    const users = n.users.filter(u => layer.has(u)).sort((x, y) => layer.get(x) - layer.get(y));
+    const users = n.flow.filter(u => layer.has(u)).sort((x, y) => layer.get(x) - layer.get(y));
     let end = items.get(n);
     for (const u of users) {
       if (layer.get(u) - end.row <= kMaxChain) {
@@ -267,8 +294,6 @@ function makeItems(nodes, graph) {
       }
       link(end, items.get(u));
     }
-    const owner = n.parent >= 0 ? graph.nodes[n.parent] : null;
-    if (owner && items.get(n).up.length === 0) link(items.get(owner), items.get(n));
   }
   return {rows, items};
 }
@@ -309,28 +334,54 @@ function placeRow(row, sides) {
   });
 }
 
-function layoutOf(graph, leaves) {
-  if (graph.layouts.has(leaves)) return graph.layouts.get(leaves);
-  const {rows, items} = makeItems(graph.nodes.filter(n => leaves || !n.leaf), graph);
+function layoutPart(nodes) {
+  const {rows, items} = makeItems(nodes);
   for (let i = 0; i < 6; ++i) sweep(rows, i % 2 ? "down" : "up");
   for (const row of rows) placeRow(row, []);
   for (let i = 0; i < 8; ++i) {
     for (const row of rows) placeRow(row, i < 6 ? ["up"] : ["up", "down"]);
     for (const row of [...rows].reverse()) placeRow(row, i < 6 ? ["down"] : ["up", "down"]);
   }
-  const all = rows.flat(), xs = all.map(item => item.x);
-  const layout = {rows, items, left: xs.reduce((p, q) => Math.min(p, q), 0) - kWidth,
-    right: xs.reduce((p, q) => Math.max(p, q), 0) + kWidth, bottom: rows.length * kRow};
-  graph.layouts.set(leaves, layout);
+  const xs = rows.flat().map(item => item.x);
+  return {rows, items, left: xs.reduce((p, q) => Math.min(p, q), xs[0] || 0) - kWidth,
+    right: xs.reduce((p, q) => Math.max(p, q), xs[0] || 0) + kWidth, bottom: rows.length * kRow};
+}
+
+/// A page is the top of the program (-1), or the bodies of one op, each in a frame, side by side.
+function layoutOf(graph, leaves, page) {
+  const key = leaves + ":" + page;
+  if (graph.layouts.has(key)) return graph.layouts.get(key);
+  const nodes = graph.nodes.filter(n => n.parent === page && (leaves || !n.leaf));
+  const layout = page < 0 ? {...layoutPart(nodes), frames: []} : layoutBodies(graph.nodes[page], nodes);
+  graph.layouts.set(key, layout);
   return layout;
+}
+
+function layoutBodies(owner, nodes) {
+  const whole = {rows: [], items: new Map(), left: 0, right: 0, bottom: 0, frames: []};
+  let argument = 0;
+  owner.regions.forEach(({name, count}, r) => {
+    const part = layoutPart(nodes.filter(n => n.region === r)), shift = whole.right - part.left;
+    part.rows.forEach((row, i) => {
+      for (const item of row) item.x += shift;
+      (whole.rows[i] ||= []).push(...row);
+    });
+    for (const [node, item] of part.items) whole.items.set(node, item);
+    const types = owner.args.slice(argument, argument += count).map(t => shortType(t, true));
+    whole.frames.push({title: name + (count ? " (" + types.join(", ") + ")" : ""),
+      left: whole.right + 40, right: part.right + shift - 40, bottom: part.bottom});
+    whole.right = part.right + shift;
+    whole.bottom = Math.max(whole.bottom, part.bottom, kRow);
+  });
+  return whole;
 }
 )page";
 
 constexpr std::string_view kPanes = R"page(
 // ---- drawing ----
 
-const kFill = {removed: "#ffdbd7", added: "#d3f1d7", changed: "#fff0c0", rewired: "#e3f0ff", "": "#ffffff"};
-const kLine = {removed: "#c62828", added: "#2e7d32", changed: "#b27b00", rewired: "#1565c0", "": "#9aa5b1"};
+const kFill = {inside: "#fff8e6", removed: "#ffdbd7", added: "#d3f1d7", changed: "#fff0c0", rewired: "#e3f0ff", "": "#ffffff"};
+const kLine = {inside: "#b27b00", removed: "#c62828", added: "#2e7d32", changed: "#b27b00", rewired: "#1565c0", "": "#9aa5b1"};
 const kStrip = 16;
 
 class Pane {
@@ -339,6 +390,7 @@ class Pane {
     this.canvas = $(side);
     this.ctx = this.canvas.getContext("2d");
     this.scale = 1;
+    this.page = -1;  // the op whose bodies are shown
     this.x = this.y = 0;  // of the graph, at the middle of the pane
     this.listen();
   }
@@ -346,7 +398,7 @@ class Pane {
   show(graph, states, leaves) {
     this.graph = graph;
     this.states = states;
-    this.layout = layoutOf(graph, leaves);
+    this.layout = layoutOf(graph, leaves, this.page);
   }
 
   state(node) { return this.states[node.id]; }
@@ -382,6 +434,7 @@ class Pane {
 
   rowsInView() {
     const half = this.height / 2 / this.scale;
+    if (!this.layout.rows.length) return [0, -1];
     return [Math.max(0, Math.floor((this.y - half) / kRow) - 1),
       Math.min(this.layout.rows.length - 1, Math.ceil((this.y + half) / kRow) + 1)];
   }
@@ -394,10 +447,26 @@ class Pane {
     ctx.scale(scale, scale);
     ctx.translate(-this.x, -this.y);
     const [first, last] = this.rowsInView();
+    for (const frame of this.layout.frames) this.drawFrame(frame);
     for (let r = first; r <= last; ++r) for (const item of this.layout.rows[r]) this.drawEdges(item);
     for (let r = first; r <= last; ++r) for (const item of this.layout.rows[r]) this.drawNode(item);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.drawStrip();
+  }
+
+  drawFrame({title, left, right, bottom}) {
+    const {ctx} = this;
+    ctx.fillStyle = "#f7f9fb";
+    ctx.strokeStyle = "#9aa5b1";
+    ctx.lineWidth = 1.5 / Math.min(1, this.scale);
+    ctx.beginPath();
+    ctx.roundRect(left, -kRow * 0.85, right - left, bottom + kRow * 0.6, 10);
+    ctx.fill();
+    ctx.stroke();
+    ctx.textAlign = "left";
+    ctx.fillStyle = "#52606d";
+    ctx.font = "600 14px system-ui, Arial, sans-serif";
+    ctx.fillText(fitText(ctx, title, right - left - 24), left + 12, -kRow * 0.58);
   }
 
   drawEdges(item) {
@@ -409,14 +478,12 @@ class Pane {
       const near = to.node && to.node === view.selected || item.node && item.node === view.selected;
       ctx.strokeStyle = near ? "#1565c0" : "#a5b0bb";
       ctx.lineWidth = (near ? 2.5 : 1.3) / Math.min(1, Math.sqrt(this.scale) * 1.3);
-      ctx.setLineDash(to.node && to.node.parent >= 0 && !to.node.inputs.length ? [4, 4] : []);
       ctx.beginPath();
       ctx.moveTo(item.x, y0);
       ctx.bezierCurveTo(item.x, y0 + bend, to.x, y1 - bend, to.x, y1);
       ctx.stroke();
       if (to.node && this.scale > 0.35) this.drawArrow(to.x, y1, ctx.strokeStyle);
     }
-    ctx.setLineDash([]);
   }
 
   drawArrow(x, y, colour) {
@@ -441,6 +508,12 @@ class Pane {
     ctx.roundRect(x, y, kWidth, kHeight, 6);
     ctx.fill();
     ctx.stroke();
+    if (node.children.length) {  // something is within
+      ctx.lineWidth = 1;
+      ctx.beginPath();
+      ctx.roundRect(x + 4, y + 4, kWidth - 8, kHeight - 8, 4);
+      ctx.stroke();
+    }
     if (node === view.selected || node === view.partner) {
       ctx.strokeStyle = "#1565c0";
       ctx.lineWidth = 3;
@@ -462,7 +535,7 @@ class Pane {
     };
     line(node.title, "600 13px system-ui, Arial, sans-serif", "#1f2933", 16);
     if (this.scale < 0.45) return;
-    line(node.subtitle, "10.5px system-ui, Arial, sans-serif", "#52606d", 30);
+    line(node.children.length ? bodiesOf(node) : node.subtitle, "10.5px system-ui, Arial, sans-serif", "#52606d", 30);
     line(node.shape, "10.5px ui-monospace, Menlo, monospace", "#52606d", 44);
     if (state !== "removed") return;
     ctx.strokeStyle = kLine.removed;
@@ -559,6 +632,10 @@ class Pane {
       if (from && !moved && !strip) select(this, this.nodeAt(this.at(e)), false);
       from = null;
     });
+    this.canvas.addEventListener("dblclick", e => {
+      const node = this.nodeAt(this.at(e));
+      if (node && node.children.length) openPage(this, node.id);
+    });
     this.canvas.addEventListener("wheel", e => {
       e.preventDefault();
       const point = this.at(e);
@@ -570,6 +647,12 @@ class Pane {
       redraw();
     }, {passive: false});
   }
+}
+
+/// "then 3 ops, else 5 ops"
+function bodiesOf(node) {
+  return node.regions.map(({name}, r) =>
+    name + " " + node.children.filter(n => n.region === r).length + " ops").join(", ");
 }
 
 const fitted = new Map();
@@ -591,311 +674,11 @@ function fitText(ctx, text, width) {
 }
 )page";
 
-constexpr std::string_view kAfter = R"page(
-// ---- the page ----
-
-const view = {pass: null, selected: null, partner: null, query: "", hits: new Set(), changes: [],
-  at: -1, panes: [], pair(side, node) {
-    const {to, from} = this.pass.diff;
-    const id = side === "before" ? to[node.id] : from[node.id];
-    return id < 0 ? null : this.pass.graph[side === "before" ? "after" : "before"].nodes[id];
-  }};
-
-function el(tag, properties, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children.filter(child => child !== null && child !== undefined));
-  return element;
-}
-
-let drawing = false;
-function redraw() {
-  if (drawing) return;
-  drawing = true;
-  requestAnimationFrame(() => {
-    drawing = false;
-    for (const pane of view.panes) if (pane.width > 0 && pane.layout) pane.draw();
-  });
-}
-
-const kSigns = {removed: "\u2212", added: "+", changed: "~", rewired: "\u21c4"};
-const kWords = {removed: "removed", added: "added", changed: "changed", rewired: "rewired"};
-const kHelp = {removed: "gone after the pass", added: "made by the pass",
-  changed: "another attribute, type or location", rewired: "the same op reads other values"};
-
-function chips(counts) {
-  return Object.keys(kSigns).filter(s => counts[s]).map(s =>
-    el("span", {className: "chip " + s, title: kHelp[s]}, kSigns[s] + counts[s]));
-}
-
-function opCounts(pass) {
-  const counts = new Map();
-  for (const [graph, sign] of [[pass.graph.before, 0], [pass.graph.after, 1]]) {
-    for (const n of graph.nodes) {
-      if (!counts.has(n.op)) counts.set(n.op, [0, 0]);
-      ++counts.get(n.op)[sign];
-    }
-  }
-  const rows = [...counts].filter(([, [a, b]]) => a !== b).sort((p, q) => p[0] < q[0] ? -1 : 1);
-  return el("table", {}, el("tr", {}, ...["op", "before", "after"].map(t => el("th", {}, t))),
-    ...rows.map(([op, [a, b]]) => el("tr", {}, el("td", {}, op),
-      ...[a, b].map(n => el("td", {className: "number"}, String(n))))));
-}
-
-function passEntry(pass, i) {
-  const [before, after] = pass.ops, change = after - before;
-  const ops = before + (change ? " \u2192 " + after : "") + " ops";
-  const entry = el("div", {className: "pass" + (pass.diff ? "" : " same") + (pass.error ? " failed" : "")},
-    el("div", {className: "row"}, el("b", {}, (i + 1) + ". " + pass.name),
-      el("span", {className: "small"}, pass.ms.toFixed(pass.ms < 10 ? 2 : 0) + " ms")),
-    el("div", {className: "small"}, pass.diff ? ops : "no change", pass.text === pass.name ? "" : " \u00b7 " + pass.text),
-    pass.diff ? el("div", {}, ...chips(pass.diff.counts)) : null,
-    pass.error ? el("div", {className: "removed"}, "failed: " + pass.error) : null,
-    ...Object.entries(pass.stats).map(([name, n]) => el("div", {className: "small"}, name + ": " + n)));
-  if (pass.diff) entry.onclick = () => { location.hash = i + 1; };
-  return entry;
-}
-
-function makePasses() {
-  const total = data.passes.reduce((sum, p) => sum + p.ms, 0);
-  $("title").textContent = $("title").title = data.title;
-  $("passes").append(el("div", {className: "small"}, data.passes.length + " passes, " +
-    total.toFixed(1) + " ms"));
-  $("legend").append(...Object.keys(kSigns).map(s =>
-    el("span", {className: "chip " + s, title: kHelp[s]}, kSigns[s] + " " + kWords[s])));
-  data.passes.forEach((pass, i) => {
-    if (pass.before !== pass.after) {
-      pass.graph = {before: graphs[pass.before], after: graphs[pass.after]};
-      pass.diff = compare(pass.graph.before, pass.graph.after);
-    }
-    pass.entry = passEntry(pass, i);
-    $("passes").append(pass.entry);
-  });
-}
-
-/// Changed nodes in the order of the program, each with the pane that shows it best.
-function listChanges() {
-  const leaves = $("leaves").checked, {diff, graph} = view.pass, changes = [];
-  const take = (pane, nodes, states) => {
-    for (const n of nodes) if (states[n.id] && (leaves || !n.leaf)) changes.push([pane, n, pane.item(n)]);
-  };
-  take(view.panes[0], graph.before.nodes.filter(n => diff.before[n.id] === "removed"), diff.before);
-  take(view.panes[1], graph.after.nodes, diff.after);
-  const height = ([pane, , item]) => item.row / pane.layout.rows.length;
-  view.changes = changes.sort((p, q) => height(p) - height(q));
-  view.at = -1;
-}
-
-function choosePass(index) {
-  const pass = data.passes[index];
-  if (!pass || !pass.diff) return;
-  for (const p of data.passes) p.entry.classList.toggle("chosen", p === pass);
-  pass.entry.scrollIntoView({block: "nearest"});
-  view.pass = pass;
-  const seen = side => pass.graph[side].nodes.some(n => !n.leaf && pass.diff[side][n.id]);
-  if (!seen("before") && !seen("after")) $("leaves").checked = true;
-  document.querySelectorAll(".pane .name").forEach((name, i) => {
-    name.textContent = (i ? "after " : "before ") + pass.name + " \u00b7 " + pass.ops[i] + " ops";
-  });
-  showGraphs();
-  whatChanged();
-}
-
-function showGraphs() {
-  const {graph, diff} = view.pass, leaves = $("leaves").checked;
-  for (const pane of view.panes) pane.show(graph[pane.side], diff[pane.side], leaves);
-  view.selected = view.partner = null;
-  listChanges();
-  search();
-  resizeAll();
-  const [pane, node] = view.changes[0] || [view.panes[1], graph.after.nodes.find(n => leaves || !n.leaf)];
-  if (!node) return;
-  const other = view.panes.find(p => p !== pane);
-  pane.center(node, 0.8);
-  other.center((other.graph.nodes.find(n => other.item(n)) || node), 0.8);
-  pane.y = Math.max(pane.y, pane.height / 2 / pane.scale - kRow);  // no empty space on top
-  pane.lead();
-  if (view.panes.every(p => !p.width || p.wholeScale() >= 0.5)) showWhole();
-  showPosition();
-  redraw();
-}
-
-function whatChanged() {
-  $("details").replaceChildren(el("h2", {}, view.pass.name), el("div", {}, ...chips(view.pass.diff.counts)),
-    el("h3", {}, "Op counts"), opCounts(view.pass),
-    el("div", {className: "small"}, "Click a node for its details. Drag to pan, wheel to zoom, " +
-      "n and p for the next and previous change, / to search."));
-}
-
-function resizeAll() {
-  const shown = $("view").value;
-  for (const pane of view.panes) {
-    pane.canvas.parentElement.style.display = shown === "both" || shown === pane.side ? "" : "none";
-  }
-  for (const pane of view.panes) pane.resize();
-  redraw();
-}
-
-function nodeLink(pane, node) {
-  return el("a", {className: "node", onclick: () => { reveal(pane, node); }},
-    node.title + (node.subtitle ? " " + node.subtitle : ""));
-}
-
-function reveal(pane, node) {
-  if (!pane.item(node)) {
-    $("leaves").checked = true;
-    showGraphs();
-  }
-  select(pane, node, true);
-}
-
-function select(pane, node, move) {
-  view.selected = node;
-  view.partner = node && view.pair(pane.side, node);
-  if (!node) {
-    whatChanged();
-    redraw();
-    return;
-  }
-  if (move) {
-    if ($("view").value !== "both" && $("view").value !== pane.side) {
-      $("view").value = pane.side;
-      resizeAll();
-    }
-    pane.center(node, Math.max(pane.scale, 0.6));
-  }
-  const other = view.panes.find(p => p !== pane);
-  if (view.partner && other.item(view.partner) && move) {
-    other.scale = pane.scale;
-    other.center(view.partner);
-  } else if (move) {
-    pane.lead();
-  }
-  showDetails(pane, other, node);
-  redraw();
-}
-
-function attributeRows(node, old) {
-  const names = [...new Set([...(old ? old.attrs.keys() : []), ...node.attrs.keys()])].sort();
-  return names.map(name => {
-    const now = node.attrs.get(name), was = old ? old.attrs.get(name) : now;
-    const value = was === now ? [now] : [was === undefined ? null : el("del", {}, was), " ",
-      now === undefined ? null : el("ins", {}, now)];
-    return el("tr", {}, el("td", {}, name), el("td", {}, ...value));
-  });
-}
-
-function section(title, rows) {
-  return rows.length ? [el("h3", {}, title), el("table", {}, ...rows)] : [];
-}
-
-function inputRows(pane, node) {
-  return node.inputs.map((value, i) => {
-    const maker = value < 0 ? null : pane.graph.makers[value];
-    return el("tr", {}, el("td", {}, String(i)), el("td", {}, maker ? nodeLink(pane, maker.node) : "absent",
-      maker ? el("div", {className: "small"}, shortType([...maker.node.types, ...maker.node.args][maker.index])) : null));
-  });
-}
-
-function showDetails(pane, other, node) {
-  const state = pane.state(node), partner = view.partner, links = (p, nodes) =>
-    nodes.slice(0, 40).map(n => el("tr", {}, el("td", {}, nodeLink(p, n))));
-  const old = partner && pane.side === "after" ? partner : null;
-  const related = relatives(other.graph)(node).filter(n => n !== partner && other.state(n) !== "");
-  const types = node.types.map((type, i) => el("tr", {}, el("td", {}, String(i)),
-    el("td", {}, old && old.types[i] !== type ? el("del", {}, old.types[i] || "") : null, type)));
-  const fill = (...parts) => $("details").replaceChildren(...parts.filter(part => part !== null));
-  fill(el("h2", {}, node.op),
-    state ? el("span", {className: "chip " + state}, kHelp[state]) : el("span", {className: "small"}, "unchanged"),
-    old && old.loc !== node.loc ? el("div", {className: "small"}, el("del", {}, old.loc)) : null,
-    el("div", {className: "small"}, (node.loc || "no location") + " \u00b7 " + pane.side + " " + view.pass.name),
-    ...section("Results", types), ...section("Attributes", attributeRows(node, old)),
-    ...section("Inputs", inputRows(pane, node)), ...section("Users", links(pane, node.users)),
-    ...(state || related.length ? section(pane.side === "before" ? "From the same place after the pass" :
-      "From the same place before the pass", links(other, related)) : []));
-}
-
-function search() {
-  view.query = $("search").value.trim().toLowerCase();
-  const words = view.query.split(/\s+/), hits = [];
-  for (const pane of view.query && view.pass ? [view.panes[1], view.panes[0]] : []) {
-    for (const n of pane.graph.nodes) {
-      if (pane.item(n) && words.every(word => n.text.includes(word))) hits.push([pane, n]);
-    }
-  }
-  view.hits = new Set(hits.map(hit => hit[1]));
-  view.hitList = hits;
-  view.hitAt = -1;
-  const count = view.panes.map(p => hits.filter(hit => hit[0] === p).length);
-  $("found").textContent = view.query ? count[0] + " before, " + count[1] + " after" : "";
-  redraw();
-}
-
-function showPosition() {
-  const {diff} = view.pass, count = states => states.filter(s => s !== "").length;
-  const hidden = count(diff.before.filter(s => s === "removed")) + count(diff.after) - view.changes.length;
-  $("position").textContent = (view.at < 0 ? "" : view.at + 1 + " of ") + view.changes.length +
-    " changes" + (hidden ? " (" + hidden + " among constants)" : "");
-}
-
-function step(by) {
-  if (!view.changes.length) return;
-  view.at = view.at < 0 && by < 0 ? view.changes.length - 1 :
-    (view.at + by + view.changes.length) % view.changes.length;
-  const [pane, node] = view.changes[view.at];
-  select(pane, node, true);
-  showPosition();
-}
-
-function nextHit(by) {
-  if (!view.hitList.length) return;
-  view.hitAt = (view.hitAt + by + view.hitList.length) % view.hitList.length;
-  select(...view.hitList[view.hitAt], true);
-}
-
-function showWhole() {
-  for (const pane of view.panes) pane.whole();
-  redraw();
-}
-
-function listen() {
-  $("next").onclick = () => step(1);
-  $("previous").onclick = () => step(-1);
-  $("whole").onclick = showWhole;
-  $("leaves").onchange = showGraphs;
-  $("view").onchange = resizeAll;
-  $("search").oninput = search;
-  $("search").onkeydown = e => { if (e.key === "Enter") nextHit(e.shiftKey ? -1 : 1); };
-  window.onresize = resizeAll;
-  window.onhashchange = () => choosePass(Number(location.hash.slice(1)) - 1);
-  document.onkeydown = e => {
-    if (e.target === $("search") || e.ctrlKey || e.metaKey || e.altKey) return;
-    const keys = {n: () => step(1), p: () => step(-1), f: showWhole, "/": () => $("search").focus()};
-    if (!keys[e.key]) return;
-    e.preventDefault();
-    keys[e.key]();
-  };
-}
-
-view.panes = [new Pane("before"), new Pane("after")];
-makePasses();
-listen();
-const first = data.passes.findIndex(pass => pass.diff);
-const asked = Number(location.hash.slice(1)) - 1;
-if (first < 0) {
-  $("panes").replaceChildren(el("p", {style: "margin: 2em"}, "No pass changed the program."));
-} else {
-  choosePass(data.passes[asked] && data.passes[asked].diff ? asked : first);
-}
-document.body.dataset.ready = String(data.passes.length);
-</script>
-</body>
-</html>
-)page";
-
 }  // namespace
 
 ReportPage GetReportPage() {
-  static const std::string after = std::string(kGraphs) + std::string(kPanes) + std::string(kAfter);
+  static const std::string after =
+      std::string(kGraphs) + std::string(kPanes) + std::string(ReportPageScript());
   return {kBefore, after};
 }
 

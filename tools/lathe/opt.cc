@@ -106,6 +106,7 @@ void RunReported(const OptOptions& o, PassManager& manager, Program& program) {
     report->Write(o.viz);
     throw;
   }
+  report->SetRemarks(manager.remarks());
   report->Write(o.viz);
 }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lathe/pass/pass_manager.h"
 
@@ -17,6 +18,9 @@ class PassReport : public PassInstrumentation {
   void BeforePass(const Pass& pass, Program& program) override;
   void AfterPass(const Pass& pass, Program& program) override;
   void AfterFailure(const Pass& pass, Program& program, const Error& error) override;
+
+  /// What the passes of the run noticed, to be shown with each.
+  void SetRemarks(const std::vector<Remark>& remarks);
 
   std::string ToHtml() const;
   /// `folder`/report.html; makes the folder.

@@ -36,6 +36,18 @@ for (let i = 0; i < data.passes.length; ++i) {
     document.getElementById("view").value = shown;
     resizeAll();
   }
+  for (const owner of view.pass.graph.after.nodes.filter(n => n.children.length)) {
+    openPage(view.panes[1], owner.id);
+    if (!view.panes[1].layout.frames.length) throw new Error("bodies without frames");
+    const drawn = [...view.panes[1].layout.items.keys()];
+    if (drawn.some(n => n.parent !== owner.id)) throw new Error("a body shows other ops");
+    leavePage();
+    if (view.panes[1].page !== owner.parent) throw new Error("the way out is lost");
+  }
+  while (view.panes.some(p => p.page >= 0)) leavePage();
+  whatChanged();
+  const words = document.querySelectorAll("#details .remark").length;
+  if ((words > 0) !== (data.passes[i].remarks.length > 0)) throw new Error("remarks are not shown");
   for (const row of view.panes[1].layout.rows) {
     for (const [k, item] of row.entries()) {
       if (k && item.x - row[k - 1].x < (item.width + row[k - 1].width) / 2) throw new Error("overlap");
