@@ -160,13 +160,17 @@ class AddZero : public RewritePattern {
 
 }  // namespace
 
+void AddCanonicalRow(const CanonicalRow& row, PatternSet& patterns) {
+  patterns.push_back(std::make_unique<TablePattern>(row));
+}
+
 /// Local algebra on what exporters write. Never needed for correctness.
 class CanonicalizePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     PatternSet patterns;
     for (const auto& rules : {OrderRules(), PieceRules(), BroadcastRules()}) {
-      for (const CanonicalRow& row : rules) patterns.push_back(std::make_unique<TablePattern>(row));
+      for (const CanonicalRow& row : rules) AddCanonicalRow(row, patterns);
     }
     for (Rule& rule : SignRules()) AddRule(std::move(rule), graph.context(), patterns);
     if (!option_bool("signed_zeros")) patterns.push_back(std::make_unique<AddZero>());

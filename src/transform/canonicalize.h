@@ -51,6 +51,8 @@ bool SameKnownShape(Value a, Value b);
 /// the same place, one -1. None if that does not say it.
 std::optional<std::vector<int64_t>> ReshapeTarget(AnyTensorType from, AnyTensorType to);
 
+/// Adds a row as a pattern for the greedy driver.
+void AddCanonicalRow(const CanonicalRow& row, PatternSet& patterns);
 std::span<const CanonicalRow> OrderRules();      ///< transposes, reshapes and their like, casts
 std::span<const CanonicalRow> PieceRules();      ///< concat, split, slice, pad, gather
 std::span<const CanonicalRow> BroadcastRules();  ///< values repeated only to be broadcast again

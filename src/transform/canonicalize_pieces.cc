@@ -250,6 +250,7 @@ bool ConvOfPad(const Site& s) {
   Operation* pad = s.Maker(0);
   const auto auto_pad = s.op->attribute("auto_pad").dyn_cast<StrAttribute>();
   if (!IsA(pad, "nn.pad") || !auto_pad || auto_pad.value() != "NOTSET") return false;
+  if (s.op->attribute("layout")) return false;
   const Site inner{pad, s.rewriter};
   const auto amounts = PadsOf(inner);
   if (!amounts || amounts->size() < 6) return false;

@@ -65,6 +65,7 @@ class CombineParallelPass : public Pass {
     const Tensor* w = ConstantValue(program, op->operand(1));
     const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
     if (w == nullptr || w->rank() < 2 || !type || !type.has_rank()) return false;
+    if (op->name() == "nn.conv" && op->attribute("layout")) return false;
     const auto transposed = op->attribute("transpose_y").dyn_cast<BoolAttribute>();
     if (op->name() == "nn.matmul" && (w->rank() != 2 || transposed.value())) return false;
     const auto group = op->attribute("group").dyn_cast<IntAttribute>();

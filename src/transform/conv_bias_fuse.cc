@@ -14,7 +14,7 @@ using namespace pat;  // NOLINT: the words of a rule
 bool PerChannel(const RuleMatch& m) {
   const Tensor c = m.constant("c");
   const Tensor w = m.constant("w");
-  if (w.rank() < 3 || c.rank() > w.rank()) return false;
+  if (w.rank() < 3 || c.rank() > w.rank() || m.op("conv")->attribute("layout")) return false;
   if (c.num_elements() == 1) return true;
   const int64_t channel = c.rank() - (w.rank() - 1);
   return channel >= 0 && c.num_elements() == w.dim(0) && c.dim(channel) == w.dim(0);

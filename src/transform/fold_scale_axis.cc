@@ -86,9 +86,11 @@ std::optional<WeightChannels> ChannelsOf(const Operation* op, const Tensor& w, b
   return Plain(w, turned == outputs ? w.rank() - 2 : w.rank() - 1);
 }
 
-/// The axis of the channels in what the layer reads or gives.
+/// The axis of the channels in what the layer or pool reads or gives.
 int64_t ChannelAxis(const Operation* op, Value data) {
-  return op->name() == "nn.matmul" ? RankOf(data) - 1 : 1;
+  const auto layout = op->attribute("layout").dyn_cast<StrAttribute>();
+  const bool last = op->name() == "nn.matmul" || (layout && layout.value() == "NHWC");
+  return last ? RankOf(data) - 1 : 1;
 }
 
 }  // namespace
@@ -244,7 +246,8 @@ bool FoldScaleAxisPass::IsConstantFactor(Operation* op, size_t data) const {
 /// f(scale x) = scale f(x).
 bool FoldScaleAxisPass::CanPass(const Operation* op, const Scale& scale) {
   if (!PassesAnyScale(op) && !PassesNonnegativeScale(op)) return false;
-  if (IsWindow(op) && !scale.is_scalar() && scale.axis > 1) {
+  if (IsWindow(op) && !scale.is_scalar() && scale.axis != 0 &&
+      scale.axis != ChannelAxis(op, op->operand(0))) {
     return Refuse(op, "the scale varies within a window");
   }
   if (!PassesAnyScale(op) && !scale.nonnegative) return Refuse(op, "a factor is negative");

@@ -28,11 +28,13 @@ METHODS = {
     "Flops": ("double", "Operation* op", "op"),
     "RegionArguments": ("bool", "Operation* op, RegionRound round", "op, round"),
     "Learned": ("void", "LearnedContext& c", "c"),
+    "Permute": ("bool", "PermuteContext& c", "c"),
 }
 # Where traits and interfaces are declared that few families have.
 HEADERS = {
     "KeepsBytes": "storage_traits.h",
     "Learned": "learned_interface.h",
+    "Permute": "permute_interface.h",
 }
 
 

@@ -6,6 +6,7 @@
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/convolution.h"
+#include "src/dialect/nn/layout.h"
 
 namespace lathe::nn {
 namespace {
@@ -34,11 +35,16 @@ double Silu(double x) { return x / (1 + std::exp(-x)); }
 
 void ConvOp::InferShape(InferShapeContext& c) {
   const ConvOp op(c.op());
-  InferWithBias(c, kB, ConvShape(ConvSpecOf(op), c.shape(kX), c.shape(kW)));
+  const SymShape x = ToChannelsFirst(c.shape(kX), op.layout());
+  const SymShape y = ConvShape(ConvSpecOf(op), x, c.shape(kW));
+  if (c.HasInput(kB) && y.ranked) CheckBias(c.shape(kB), y.dims[1]);
+  c.SetShape(kY, FromChannelsFirst(y, op.layout()));
 }
 void ConvOp::Eval(EvalContext& c) {
   const ConvOp op(c.op());
-  c.SetOutput(kY, Rounded(c, Convolve(ConvSpecOf(op), c.input(kX), c.input(kW)), kB));
+  const Tensor x = ToChannelsFirst(c.input(kX), op.layout());
+  const Tensor y = Rounded(c, Convolve(ConvSpecOf(op), x, c.input(kW)), kB);
+  c.SetOutput(kY, FromChannelsFirst(y, op.layout()));
 }
 double ConvOp::Flops(Operation* o) {
   const ConvOp op(o);

@@ -7,6 +7,7 @@
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
+#include "src/dialect/nn/layout.h"
 
 namespace lathe::nn {
 namespace {
@@ -31,8 +32,8 @@ double InverseDeviation(const Moments& m, double epsilon) {
 }
 
 // Shape rule of the ops with channels: x is [N, C, ...], the other operands [C].
-Dim InferChannels(InferShapeContext& c, size_t least_rank) {
-  const SymShape x = ExpectMinRank(c, 0, least_rank, "the input");
+Dim InferChannels(InferShapeContext& c, size_t least_rank, const Layout& layout = std::nullopt) {
+  const SymShape x = ToChannelsFirst(ExpectMinRank(c, 0, least_rank, "the input"), layout);
   Dim channels = x.rank() > 1 ? x.dims[1] : x.ranked ? Dim(1) : Dim();
   for (size_t i = 1; i < c.num_inputs(); ++i) {
     const SymShape shape = ExpectRank(c, i, 1, "a statistic or factor");
@@ -40,7 +41,7 @@ Dim InferChannels(InferShapeContext& c, size_t least_rank) {
                            StrCat("the input has ", channels.ToString(), " channels, operand ", i,
                                   " has ", shape.dims[0].ToString(), " entries"));
   }
-  c.SetShape(0, x);
+  c.SetShape(0, c.shape(0));
   return channels;
 }
 
@@ -55,8 +56,8 @@ struct Channels {
   }
 };
 
-Channels ChannelsOf(EvalContext& c, int64_t least_rank) {
-  const Tensor& x = c.input(0);
+Channels ChannelsOf(EvalContext& c, int64_t least_rank, const Layout& layout = std::nullopt) {
+  const Tensor x = ToChannelsFirst(c.input(0), layout);
   if (x.rank() < least_rank) {
     c.Fail("shape/rank",
            StrCat("the input has rank ", x.rank(), ", at least ", least_rank, " is expected"));
@@ -168,7 +169,7 @@ Shape StatisticsShape(const Shape& shape, size_t axis) {
 // ---- per channel --------------------------------------------------------------------------------
 
 void BatchNormalizationOp::InferShape(InferShapeContext& c) {
-  const Dim channels = InferChannels(c, 1);
+  const Dim channels = InferChannels(c, 1, BatchNormalizationOp(c.op()).layout());
   c.SetShape(kRunningMean, {channels});
   c.SetShape(kRunningVar, {channels});
 }
@@ -181,7 +182,7 @@ void BatchNormalizationOp::Learned(LearnedContext& c) {
 
 void BatchNormalizationOp::Eval(EvalContext& c) {
   const BatchNormalizationOp op(c.op());
-  Channels x = ChannelsOf(c, 1);
+  Channels x = ChannelsOf(c, 1, op.layout());
   const std::vector<double> scale = ToDoubles(c.input(kScale));
   const std::vector<double> bias = ToDoubles(c.input(kB));
   std::vector<double> mean = ToDoubles(c.input(kMean));
@@ -204,7 +205,9 @@ void BatchNormalizationOp::Eval(EvalContext& c) {
       for (double& v : x.Plane(n, i)) v = (v - m.mean) * factor + bias[at];
     }
   }
-  SetLike(c, kY, c.input(kX), x.x);
+  const Tensor first = ToChannelsFirst(c.input(kX), op.layout());
+  const Tensor y = eval::FromDoubles(first.element_type(), first.shape(), x.x);
+  c.SetOutput(kY, FromChannelsFirst(y, op.layout()));
   SetLike(c, kRunningMean, c.input(kMean), mean);
   SetLike(c, kRunningVar, c.input(kVar), var);
 }

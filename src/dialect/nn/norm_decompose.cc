@@ -69,7 +69,8 @@ bool SameElements(Operation* o, size_t count) {
 Values BatchNormalizationOp::Decompose(Operation* o, Builder& b) {
   const BatchNormalizationOp op(o);
   const size_t rank = RankOf(op.x());
-  if (op.training_mode() || rank == kAnyRank || rank < 2 || !SameElements(o, 5)) return {};
+  if (op.training_mode() || op.layout() || rank == kAnyRank || rank < 2 || !SameElements(o, 5))
+    return {};
   const Term x(b, op.x()), factor = Term(b, op.scale()) / Sqrt(Term(b, op.var()) + op.epsilon());
   const Term centered = x - PerChannel({b, op.mean()}, rank);
   Values results{Affine(centered, factor, op.b(), rank), op.mean(), op.var()};

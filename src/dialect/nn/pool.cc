@@ -7,6 +7,7 @@
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
+#include "src/dialect/nn/layout.h"
 #include "src/dialect/nn/window.h"
 
 namespace lathe::nn {
@@ -33,15 +34,24 @@ SymShape PooledShape(const WindowSpec& spec, const SymShape& x) {
 }
 
 template <class OpT>
+Layout LayoutOf(OpT op) {
+  if constexpr (requires { op.layout(); }) return op.layout();
+  return std::nullopt;
+}
+
+template <class OpT>
 void InferPool(InferShapeContext& c) {
-  const SymShape shape = PooledShape(WindowOf(OpT(c.op())), c.shape(0));
+  const OpT op(c.op());
+  const Layout layout = LayoutOf(op);
+  const SymShape shape =
+      FromChannelsFirst(PooledShape(WindowOf(op), ToChannelsFirst(c.shape(0), layout)), layout);
   for (size_t i = 0; i < c.num_outputs(); ++i) c.SetShape(i, shape);
 }
 
-void InferGlobalPool(InferShapeContext& c) {
-  SymShape shape = ExpectMinRank(c, 0, 2, "the input");
+void InferGlobalPool(InferShapeContext& c, const Layout& layout = std::nullopt) {
+  SymShape shape = ToChannelsFirst(ExpectMinRank(c, 0, 2, "the input"), layout);
   for (size_t d = 2; d < shape.rank(); ++d) shape.dims[d] = 1;
-  c.SetShape(0, std::move(shape));
+  c.SetShape(0, FromChannelsFirst(std::move(shape), layout));
 }
 
 // One operation for each element of each window.
@@ -165,8 +175,8 @@ Tensor Rounded(const Tensor& y, const Tensor& like) {
 
 // f(plane, size) for each image and channel.
 template <class F>
-void GlobalPool(EvalContext& c, const F& f) {
-  const Tensor& x = c.input(0);
+void GlobalPool(EvalContext& c, const F& f, const Layout& layout = std::nullopt) {
+  const Tensor x = ToChannelsFirst(c.input(0), layout);
   if (x.rank() < 2)
     c.Fail("shape/rank", StrCat("the input has rank ", x.rank(), ", not 2 or more"));
   Shape shape(static_cast<size_t>(x.rank()), 1);
@@ -177,7 +187,7 @@ void GlobalPool(EvalContext& c, const F& f) {
   std::vector<double> y(static_cast<size_t>(NumElements(shape)));
   for (size_t i = 0; i < y.size(); ++i)
     y[i] = f(values.data() + static_cast<int64_t>(i) * size, size);
-  c.SetOutput(0, eval::FromDoubles(x.element_type(), shape, y));
+  c.SetOutput(0, FromChannelsFirst(eval::FromDoubles(x.element_type(), shape, y), layout));
 }
 
 }  // namespace
@@ -187,7 +197,10 @@ double MaxPoolOp::Flops(Operation* o) { return PoolFlops<MaxPoolOp>(o); }
 
 void MaxPoolOp::Eval(EvalContext& c) {
   const MaxPoolOp op(c.op());
-  const Tensor& x = c.input(kX);
+  const Tensor x = ToChannelsFirst(c.input(kX), op.layout());
+  if (ChannelsLast(op.layout()) && c.WantsOutput(kIndices)) {
+    c.Fail("pool/layout", "indices are positions in NCHW", "use layout NCHW");
+  }
   const Pool pool = PoolOf(WindowOf(op), x);
   if (op.storage_order() > 1) {
     c.Fail("shape/window", StrCat("storage_order is ", op.storage_order()), "use 0 or 1");
@@ -207,7 +220,7 @@ void MaxPoolOp::Eval(EvalContext& c) {
       indices[to] = plane - pool.x.data() + at;
     }
   });
-  c.SetOutput(kY, Rounded(result, x));
+  c.SetOutput(kY, FromChannelsFirst(Rounded(result, x), op.layout()));
   c.SetOutput(kIndices, std::move(positions));
 }
 
@@ -216,7 +229,7 @@ double AveragePoolOp::Flops(Operation* o) { return PoolFlops<AveragePoolOp>(o); 
 
 void AveragePoolOp::Eval(EvalContext& c) {
   const AveragePoolOp op(c.op());
-  const Pool pool = PoolOf(WindowOf(op), c.input(kX));
+  const Pool pool = PoolOf(WindowOf(op), ToChannelsFirst(c.input(kX), op.layout()));
   const bool with_pads = op.count_include_pad();
   Tensor result = pool.Outputs();
   double* y = result.mutable_data<double>().data();
@@ -226,7 +239,7 @@ void AveragePoolOp::Eval(EvalContext& c) {
     const auto inside = static_cast<double>(elements.inside.size());
     y[to] = sum / (with_pads ? static_cast<double>(elements.padded) : inside);
   });
-  c.SetOutput(kY, Rounded(result, c.input(kX)));
+  c.SetOutput(kY, FromChannelsFirst(Rounded(result, c.input(kX)), op.layout()));
 }
 
 void LpPoolOp::InferShape(InferShapeContext& c) { InferPool<LpPoolOp>(c); }
@@ -246,22 +259,32 @@ void LpPoolOp::Eval(EvalContext& c) {
   c.SetOutput(kY, Rounded(result, c.input(kX)));
 }
 
-void GlobalMaxPoolOp::InferShape(InferShapeContext& c) { InferGlobalPool(c); }
+void GlobalMaxPoolOp::InferShape(InferShapeContext& c) {
+  InferGlobalPool(c, GlobalMaxPoolOp(c.op()).layout());
+}
 void GlobalMaxPoolOp::Eval(EvalContext& c) {
-  GlobalPool(c, [](const double* plane, int64_t size) {
-    double best = -std::numeric_limits<double>::infinity();
-    for (int64_t i = 0; i < size; ++i) best = eval::NanMax(best, plane[i]);
-    return best;
-  });
+  GlobalPool(
+      c,
+      [](const double* plane, int64_t size) {
+        double best = -std::numeric_limits<double>::infinity();
+        for (int64_t i = 0; i < size; ++i) best = eval::NanMax(best, plane[i]);
+        return best;
+      },
+      GlobalMaxPoolOp(c.op()).layout());
 }
 
-void GlobalAveragePoolOp::InferShape(InferShapeContext& c) { InferGlobalPool(c); }
+void GlobalAveragePoolOp::InferShape(InferShapeContext& c) {
+  InferGlobalPool(c, GlobalAveragePoolOp(c.op()).layout());
+}
 void GlobalAveragePoolOp::Eval(EvalContext& c) {
-  GlobalPool(c, [](const double* plane, int64_t size) {
-    double sum = 0;
-    for (int64_t i = 0; i < size; ++i) sum += plane[i];
-    return sum / static_cast<double>(size);
-  });
+  GlobalPool(
+      c,
+      [](const double* plane, int64_t size) {
+        double sum = 0;
+        for (int64_t i = 0; i < size; ++i) sum += plane[i];
+        return sum / static_cast<double>(size);
+      },
+      GlobalAveragePoolOp(c.op()).layout());
 }
 
 void GlobalLpPoolOp::InferShape(InferShapeContext& c) { InferGlobalPool(c); }

@@ -208,6 +208,10 @@ void Exporter::ExportOp(Operation* op, GraphMsg& graph) {
   if (def == nullptr || def->onnx_name == nullptr || op->HasTrait<Inplace>()) {
     return Refuse(op, "has no ONNX counterpart");
   }
+  const auto layout = op->attribute("layout").dyn_cast<StrAttribute>();
+  if (layout && layout.value() == "NHWC") {
+    return Refuse(op, "has its channels last; run the pass layout{to=nchw} before");
+  }
   NodeMsg node;
   const std::string_view domain = def->onnx_domain == nullptr ? "" : def->onnx_domain;
   node.op_type = def->onnx_name;
