@@ -125,6 +125,13 @@ void Backward::Visit(Operation* op) {
                 StrCat(op->name(), " has no gradient"))
         .At(op->location().ToString(*op->context()));
   }
+  const auto layout = op->attribute("layout").dyn_cast<StrAttribute>();
+  if (layout && layout.value() == "NHWC") {
+    throw Error(ErrorCode::kUnsupported, "gradient/unsupported",
+                StrCat(op->name(), " has no gradient with its channels last"))
+        .At(op->location().ToString(*op->context()))
+        .Hint("run the pass layout{to=nchw} before");
+  }
   const std::vector<Value> operands = rule.Grad(results, b_);
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i] && Depends(op->operand(i))) Add(op->operand(i), operands[i]);
