@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/ir/context.h"
@@ -50,6 +51,12 @@ Operation* BuildGroup(Rewriter& rewriter, const FusionGroup& group, bool embed_c
 
 }  // namespace
 
+bool IsKernel(const Operation* op) {
+  if (op->isa<builtin::GroupOp>()) return true;
+  return op->isa<builtin::FuncOp>() &&
+         (op->attribute(builtin::GroupOp::kKindAttr) || op->attribute(kCompilerAttr));
+}
+
 class GraphFusePartitionPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
@@ -66,8 +73,7 @@ class GraphFusePartitionPass : public Pass {
   static std::vector<Block*> BlocksOf(Block* top) {
     std::vector<Block*> blocks{top};
     for (OpWalker w(top); Operation* op = w.Next();) {
-      if (op->isa<builtin::GroupOp>() || op->attribute(builtin::GroupOp::kKindAttr) ||
-          op->attribute(kCompilerAttr)) {
+      if (IsKernel(op)) {
         w.SkipRegions();
         continue;
       }

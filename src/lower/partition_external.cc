@@ -2,7 +2,6 @@
 #include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
-#include "lathe/dialect/builtin/group.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/functions.h"
 #include "lathe/ir/walk.h"
@@ -39,8 +38,7 @@ class PartitionExternalPass : public Pass {
       const bool is_function = outer.isa<builtin::FuncOp>();
       const std::string owner = is_function ? FunctionTable::NameOf(&outer) : "main";
       for (OpWalker w(&outer); Operation* op = w.Next();) {
-        if (op->isa<builtin::GroupOp>() || op->attribute(builtin::GroupOp::kKindAttr) ||
-            op->attribute(kCompilerAttr)) {
+        if (IsKernel(op)) {
           w.SkipRegions();
           continue;
         }

@@ -40,6 +40,10 @@ struct FusionPlan {
 /// An op with value semantics on tensors: one that a kernel can compute.
 bool IsKernelOp(const Operation* op);
 
+/// What is a kernel as a whole: a `builtin.group`, or a function made of one or for an external
+/// compiler. Passes that look for kernels leave its regions alone.
+bool IsKernel(const Operation* op);
+
 /// Name of the runtime attribute (true) on an op whose result is always written to memory.
 inline constexpr const char* kFuseStop = "fuse_stop";
 
