@@ -31,6 +31,7 @@ class Backward {
   bool Reads(Operation& op) const;
   bool Depends(Value value) const { return value && depends_.contains(value); }
   void Visit(Operation* op);
+  bool VisitParts(Operation* op, std::span<const Value> grads);
   void VisitIf(Operation* op, std::span<const Value> grads);
   void VisitWhile(Operation* op, std::span<const Value> grads);
   Operation* PushEachStep(Operation* loop);

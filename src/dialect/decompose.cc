@@ -26,16 +26,27 @@ void CarryAttributes(const Operation* from, Operation* to) {
   }
 }
 
-void DecomposeOne(Operation* op, Builder& b) {
+/// False if this form of the op has no other.
+bool DecomposeOne(Operation* op, Builder& b) {
   Operation* before = op->prev();
   b.SetInsertionPoint(op);
   b.set_location(op->location());
   const std::vector<Value> results = op->dyn_cast<DecomposeInterface>().Decompose(b);
-  for (size_t i = 0; i < results.size(); ++i) results[i].set_type(op->result(i).type());
-  op->ReplaceAllUsesWith(results);
-  Operation* made = before == nullptr ? op->block()->front() : before->next();
-  for (; made != op; made = made->next()) CarryAttributes(op, made);
+  if (results.empty()) {
+    while (op->prev() != before) op->prev()->Erase();
+    return false;
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (op->result(i).use_empty()) continue;
+    const Operation* maker = results[i].defining_op();
+    const bool made = maker != nullptr && maker->block() == op->block() &&
+                      (before == nullptr || before->IsBefore(maker));
+    if (made) results[i].set_type(op->result(i).type());  // inference here knows no constants
+    op->result(i).ReplaceAllUsesWith(results[i]);
+  }
+  for (Operation* made = op->prev(); made != before; made = made->prev()) CarryAttributes(op, made);
   op->Erase();
+  return true;
 }
 
 }  // namespace
@@ -43,15 +54,15 @@ void DecomposeOne(Operation* op, Builder& b) {
 int64_t DecomposeOps(Program& program, Builder& b,
                      const std::function<bool(const Operation*)>& wanted) {
   int64_t count = 0;
-  for (;;) {
+  for (int64_t before = -1; before != count;) {
+    before = count;
     std::vector<Operation*> ops;
     for (OpWalker w(program.block()); Operation* op = w.Next();) {
       if (op->HasInterface<DecomposeInterface>() && wanted(op)) ops.push_back(op);
     }
-    if (ops.empty()) return count;
-    for (Operation* op : ops) DecomposeOne(op, b);
-    count += static_cast<int64_t>(ops.size());
+    for (Operation* op : ops) count += DecomposeOne(op, b) ? 1 : 0;
   }
+  return count;
 }
 
 }  // namespace lathe

@@ -98,12 +98,8 @@ void Backward::Run(Block* block, Operation* last) {
     MarkDependent(op);
     if (&op == last) break;
   }
-  Operation* op = last;  // a loop that is replaced goes before its old self
-  while (op != nullptr) {
-    Operation* before = op->prev();
-    Visit(op);
-    op = before;
-  }
+  // What replaces an operation stands before it and is visited next.
+  for (Operation* op = last; op != nullptr; op = op->prev()) Visit(op);
 }
 
 void Backward::Visit(Operation* op) {
@@ -120,6 +116,7 @@ void Backward::Visit(Operation* op) {
   if (op->isa<cf::IfOp>()) return VisitIf(op, results);
   if (op->isa<cf::WhileOp>()) return VisitWhile(op, results);
   const auto rule = op->dyn_cast<GradInterface>();
+  if (!rule && op->HasInterface<DecomposeInterface>() && VisitParts(op, results)) return;
   if (!rule) {
     throw Error(ErrorCode::kUnsupported, "gradient/unsupported",
                 StrCat(op->name(), " has no gradient"))
@@ -136,6 +133,29 @@ void Backward::Visit(Operation* op) {
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i] && Depends(op->operand(i))) Add(op->operand(i), operands[i]);
   }
+}
+
+/// Puts what the operation is made of in its place; false if this form has no other.
+bool Backward::VisitParts(Operation* op, std::span<const Value> grads) {
+  Operation* const before = op->prev();
+  Operation* const end = b_.insertion_point();
+  Block* const block = b_.block();
+  b_.SetInsertionPoint(op);
+  const std::vector<Value> results = op->dyn_cast<DecomposeInterface>().Decompose(b_);
+  b_.SetInsertionPointToEnd(block);
+  if (end != nullptr) b_.SetInsertionPoint(end);
+  if (results.empty()) {
+    while (op->prev() != before) op->prev()->Erase();
+    return false;
+  }
+  Operation* made = before == nullptr ? op->block()->front() : before->next();
+  for (; made != op; made = made->next()) MarkDependent(*made);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (grads[i]) Add(results[i], grads[i]);
+    if (!op->result(i).use_empty()) op->result(i).ReplaceAllUsesWith(results[i]);
+  }
+  replaced_.push_back(op);
+  return true;
 }
 
 // ---- whole programs ----
@@ -165,24 +185,23 @@ std::vector<Value> BuildGradients(Builder& b, Value y, std::span<const Value> xs
   return BuildGradients(b, std::span<const Value>(&y, 1), xs, held, replaced);
 }
 
-bool DependsOn(Value y, Value x) {
-  if (y == x) return true;
-  std::unordered_set<Value> seen{y};
-  std::vector<Value> open{y};
+std::unordered_set<Value> ValuesBehind(std::span<const Value> ys) {
+  std::unordered_set<Value> behind(ys.begin(), ys.end());
+  std::vector<Value> open(ys.begin(), ys.end());
   while (!open.empty()) {
     Operation* maker = open.back().defining_op();
     open.pop_back();
     if (maker == nullptr) continue;
-    std::vector<Value> read = CapturedValues(maker);
+    std::vector<Value> read;
+    if (maker->num_regions() > 0) read = CapturedValues(maker);
     for (size_t i = 0; i < maker->num_operands(); ++i) {
       if (maker->operand(i)) read.push_back(maker->operand(i));
     }
     for (const Value v : read) {
-      if (v == x) return true;
-      if (seen.insert(v).second) open.push_back(v);
+      if (behind.insert(v).second) open.push_back(v);
     }
   }
-  return false;
+  return behind;
 }
 
 }  // namespace lathe

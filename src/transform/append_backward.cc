@@ -40,7 +40,7 @@ class AppendBackwardPass : public Pass {
     Program& program = graph.program();
     CheckValueSemantics(program);
     const std::vector<Value> losses = Losses(program);
-    const std::vector<Independent> variables = Variables(program, losses);
+    const std::vector<Independent> variables = Variables(program, ValuesBehind(losses));
     if (variables.empty()) return;
     std::vector<Value> xs;
     for (const Independent& v : variables) xs.insert(xs.end(), v.reads.begin(), v.reads.end());
@@ -105,12 +105,12 @@ class AppendBackwardPass : public Pass {
 
   // ---- variables ----
 
-  std::vector<Independent> Variables(Program& program, const std::vector<Value>& losses) {
+  std::vector<Independent> Variables(Program& program, const std::unordered_set<Value>& behind) {
     const std::vector<Independent> all = AllVariables(program);
     std::vector<std::string> known;
     for (const Independent& v : all) known.push_back(v.name);
     const std::vector<std::string> names = option_list("parameters");
-    if (names.empty()) return Trainable(all, losses);
+    if (names.empty()) return Trainable(all, behind);
     std::vector<Independent> wanted;
     for (const std::string& name : names) {
       const auto at = std::find(known.begin(), known.end(), name);
@@ -119,7 +119,7 @@ class AppendBackwardPass : public Pass {
              DidYouMean(name, known));
       }
       wanted.push_back(all[static_cast<size_t>(at - known.begin())]);
-      CheckReached(wanted.back(), losses);
+      CheckReached(wanted.back(), behind);
     }
     return wanted;
   }
@@ -151,14 +151,14 @@ class AppendBackwardPass : public Pass {
 
   /// Parameters that a loss depends on and whose gradient is not stopped.
   std::vector<Independent> Trainable(const std::vector<Independent>& all,
-                                     const std::vector<Value>& losses) {
+                                     const std::unordered_set<Value>& behind) {
     std::vector<Independent> trainable;
     for (const Independent& v : all) {
       Operation* read = v.reads[0].defining_op();
       if (!read->isa<builtin::GetParameterOp>() || !IsFloatTensor(v.reads[0])) continue;
       if (IsStopped(v.reads[0])) {
         Missed(read, "no gradient: it is stopped");
-      } else if (!Reached(v, losses)) {
+      } else if (!Reached(v, behind)) {
         Missed(read, "no gradient: no loss depends on it");
       } else {
         trainable.push_back(v);
@@ -167,15 +167,13 @@ class AppendBackwardPass : public Pass {
     return trainable;
   }
 
-  static bool Reached(const Independent& v, const std::vector<Value>& losses) {
-    return std::any_of(losses.begin(), losses.end(), [&](Value loss) {
-      return std::any_of(v.reads.begin(), v.reads.end(),
-                         [&](Value read) { return DependsOn(loss, read); });
-    });
+  static bool Reached(const Independent& v, const std::unordered_set<Value>& behind) {
+    return std::any_of(v.reads.begin(), v.reads.end(),
+                       [&](Value read) { return behind.count(read) != 0; });
   }
 
-  static void CheckReached(const Independent& v, const std::vector<Value>& losses) {
-    if (Reached(v, losses)) return;
+  static void CheckReached(const Independent& v, const std::unordered_set<Value>& behind) {
+    if (Reached(v, behind)) return;
     Fail("gradient/unreachable", StrCat("the loss does not depend on '", v.name, "'"),
          "leave it out of `parameters`, or give the loss that it is part of");
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <memory>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "lathe/ir/builder.h"
@@ -15,9 +15,10 @@ namespace lathe {
 /// depend on x.
 ///
 /// A value whose property `stop_gradient` is true lets no gradient through to what it was computed
-/// from. Regions are differentiated too: the gradient of a `cf.if` is a `cf.if` that computes its
-/// region again and then backwards; a `cf.while` becomes one that pushes what each iteration starts
-/// from on a stack, and its gradient a loop that pops them.
+/// from. An operation without a rule that is made of others (Decompose) is replaced by these.
+/// Regions are differentiated too: the gradient of a `cf.if` is a `cf.if` that computes its region
+/// again and then backwards; a `cf.while` becomes one that pushes what each iteration starts from
+/// on a stack, and its gradient a loop that pops them.
 ///
 /// `y` and `xs` belong to the block of the insertion point or to blocks around it; only operations
 /// of that block are differentiated. Throws gradient/unsupported for an operation without a rule,
@@ -26,12 +27,13 @@ namespace lathe {
 std::vector<Value> BuildGradients(Builder& b, Value y, std::span<const Value> xs,
                                   std::span<const Value> held = {});
 
-/// The same of the sum of several ys. Loops that were replaced by such as push are left without
+/// The same of the sum of several ys. Operations that were replaced by others are left without
 /// uses; they are added to `replaced`, for the caller to erase.
 std::vector<Value> BuildGradients(Builder& b, std::span<const Value> ys, std::span<const Value> xs,
                                   std::span<const Value> held, std::vector<Operation*>& replaced);
 
-/// `y` is computed from `x`, be it through values that stop the gradient.
-bool DependsOn(Value y, Value x);
+/// The ys and all that they are computed from, be it through values that stop the gradient. To be
+/// looked up, not iterated.
+std::unordered_set<Value> ValuesBehind(std::span<const Value> ys);
 
 }  // namespace lathe

@@ -143,8 +143,13 @@ void Exporter::AddIdentity(GraphMsg& graph, Value value, Text output) {
 }
 
 void Exporter::ExportFetch(Operation* op, GraphMsg& graph) {
-  const Text name = NameAttr(*op);
+  Text name = NameAttr(*op);
   const Value value = op->operand(0);
+  for (const Operation* feed : program_.feeds()) {
+    if (NameAttr(*feed) != name || feed->result(0) == value) continue;
+    // The new contents of an input can not have its name.
+    while (!taken_.emplace(name).second) name = Keep(StrCat(name, "_out"));
+  }
   graph.outputs.push_back({name, ConvertType(value.type())});
   if (NameOf(value) != name) AddIdentity(graph, value, name);
 }

@@ -349,6 +349,140 @@ TEST_F(AppendBackward, RandomNumbersWithinARegionAreRefused) {
   EXPECT_EQ(ErrorOf(body, "{parameters=[x]}").id(), "gradient/random");
 }
 
+// ---- networks ----
+
+TEST_F(AppendBackward, OfAConvolutionalNetwork) {
+  const std::string body = R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2, 2, 6, 6], f64>
+    %w = nn.feed() {name = "w"} : () -> v_tensor<[4, 2, 3, 3], f64>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[4], f64>
+    %t = nn.feed() {name = "t"} : () -> v_tensor<[4], f64>
+    %v = nn.feed() {name = "v"} : () -> v_tensor<[36, 3], f64>
+    %u = nn.feed() {name = "u"} : () -> v_tensor<[3], f64>
+    %labels = builtin.constant() {value = tensor<[2], i64> [2, 0]} : () -> v_tensor<[2], i64>
+    %zeros = builtin.constant() {value = tensor<[4], f64> [0.0, 0.0, 0.0, 0.0]} : () -> v_tensor<[4], f64>
+    %c = nn.conv(%x, %w) {pads = [1, 1, 1, 1]} : (v_tensor<[2, 2, 6, 6], f64>, v_tensor<[4, 2, 3, 3], f64>) -> v_tensor<[2, 4, 6, 6], f64>
+    %n, %rm, %rv = nn.batch_normalization(%c, %s, %t, %zeros, %zeros) {training_mode = true} : (v_tensor<[2, 4, 6, 6], f64>, v_tensor<[4], f64>, v_tensor<[4], f64>, v_tensor<[4], f64>, v_tensor<[4], f64>) -> (v_tensor<[2, 4, 6, 6], f64>, v_tensor<[4], f64>, v_tensor<[4], f64>)
+    %r = nn.relu(%n) : (v_tensor<[2, 4, 6, 6], f64>) -> v_tensor<[2, 4, 6, 6], f64>
+    %p = nn.max_pool(%r) {kernel_shape = [2, 2], strides = [2, 2]} : (v_tensor<[2, 4, 6, 6], f64>) -> v_tensor<[2, 4, 3, 3], f64>
+    %f = nn.flatten(%p) {axis = 1} : (v_tensor<[2, 4, 3, 3], f64>) -> v_tensor<[2, 36], f64>
+    %g = nn.gemm(%f, %v, %u) : (v_tensor<[2, 36], f64>, v_tensor<[36, 3], f64>, v_tensor<[3], f64>) -> v_tensor<[2, 3], f64>
+    %l = nn.softmax_cross_entropy_loss(%g, %labels) : (v_tensor<[2, 3], f64>, v_tensor<[2], i64>) -> v_tensor<[], f64>
+    nn.fetch(%l) {name = "loss"} : (v_tensor<[], f64>) -> ()
+  )";
+  ExpectSlopes(body, {"x", "w", "s", "t", "v", "u"});
+  Program program = Differentiate(body, "{parameters=[x,w,s,t,v,u]}");
+  for (Operation* fetch : program.fetches()) {
+    std::string name(fetch->attribute("name").cast<StrAttribute>().value());
+    if (!name.ends_with("@GRAD")) continue;
+    name.resize(name.size() - 5);
+    for (Operation* feed : program.feeds()) {
+      if (feed->attribute("name").cast<StrAttribute>().value() != name) continue;
+      EXPECT_EQ(fetch->operand(0).type(), feed->result(0).type()) << name;
+    }
+  }
+}
+
+// Embedding, layer norm, one head of attention, gelu, a residual connection.
+TEST_F(AppendBackward, OfATransformerBlock) {
+  ExpectSlopes(R"(
+    %table = nn.feed() {name = "table"} : () -> v_tensor<[7, 4], f64>
+    %wq = nn.feed() {name = "wq"} : () -> v_tensor<[4, 12], f64>
+    %scale = nn.feed() {name = "scale"} : () -> v_tensor<[4], f64>
+    %bias = nn.feed() {name = "bias"} : () -> v_tensor<[4], f64>
+    %wo = nn.feed() {name = "wo"} : () -> v_tensor<[4, 4], f64>
+    %ids = builtin.constant() {value = tensor<[2, 3], i64> [1, 5, 1, 0, 6, -1]} : () -> v_tensor<[2, 3], i64>
+    %half = builtin.constant() {value = tensor<[], f64> [0.5]} : () -> v_tensor<[], f64>
+    %e = nn.gather(%table, %ids) : (v_tensor<[7, 4], f64>, v_tensor<[2, 3], i64>) -> v_tensor<[2, 3, 4], f64>
+    %n = nn.layer_normalization(%e, %scale, %bias) : (v_tensor<[2, 3, 4], f64>, v_tensor<[4], f64>, v_tensor<[4], f64>) -> v_tensor<[2, 3, 4], f64>
+    %qkv = nn.matmul(%n, %wq) : (v_tensor<[2, 3, 4], f64>, v_tensor<[4, 12], f64>) -> v_tensor<[2, 3, 12], f64>
+    %q, %k, %v = nn.split(%qkv) {axis = -1, num_outputs = 3} : (v_tensor<[2, 3, 12], f64>) -> (v_tensor<[2, 3, 4], f64>, v_tensor<[2, 3, 4], f64>, v_tensor<[2, 3, 4], f64>)
+    %kt = nn.transpose(%k) {perm = [0, 2, 1]} : (v_tensor<[2, 3, 4], f64>) -> v_tensor<[2, 4, 3], f64>
+    %dot = nn.matmul(%q, %kt) : (v_tensor<[2, 3, 4], f64>, v_tensor<[2, 4, 3], f64>) -> v_tensor<[2, 3, 3], f64>
+    %scaled = nn.mul(%dot, %half) : (v_tensor<[2, 3, 3], f64>, v_tensor<[], f64>) -> v_tensor<[2, 3, 3], f64>
+    %weights = nn.softmax(%scaled) : (v_tensor<[2, 3, 3], f64>) -> v_tensor<[2, 3, 3], f64>
+    %a = nn.matmul(%weights, %v) : (v_tensor<[2, 3, 3], f64>, v_tensor<[2, 3, 4], f64>) -> v_tensor<[2, 3, 4], f64>
+    %o = nn.matmul(%a, %wo) : (v_tensor<[2, 3, 4], f64>, v_tensor<[4, 4], f64>) -> v_tensor<[2, 3, 4], f64>
+    %h = nn.gelu(%o) : (v_tensor<[2, 3, 4], f64>) -> v_tensor<[2, 3, 4], f64>
+    %l = nn.add(%h, %e) : (v_tensor<[2, 3, 4], f64>, v_tensor<[2, 3, 4], f64>) -> v_tensor<[2, 3, 4], f64>
+    nn.fetch(%l) {name = "loss"} : (v_tensor<[2, 3, 4], f64>) -> ()
+  )",
+               {"table", "wq", "scale", "bias", "wo"});
+}
+
+// One cell of an LSTM in plain operations, run over a sequence by a loop.
+TEST_F(AppendBackward, OfARecurrentCell) {
+  ExpectSlopes(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[5, 2, 3], f64>
+    %w = nn.feed() {name = "w"} : () -> v_tensor<[5, 8], f64>
+    %b = nn.feed() {name = "b"} : () -> v_tensor<[8], f64>
+    %h0 = nn.feed() {name = "h0"} : () -> v_tensor<[2, 2], f64>
+    %t = builtin.constant() {value = tensor<[], i64> [5]} : () -> v_tensor<[], i64>
+    %l, %last = cf.while(%t, none, %h0, %h0) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %h: v_tensor<[2, 2], f64>, %c: v_tensor<[2, 2], f64>):
+      %xt = nn.gather(%x, %i) {axis = 0} : (v_tensor<[5, 2, 3], f64>, v_tensor<[], i64>) -> v_tensor<[2, 3], f64>
+      %xh = nn.concat(%xt, %h) {axis = 1} : (v_tensor<[2, 3], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 5], f64>
+      %g = nn.gemm(%xh, %w, %b) : (v_tensor<[2, 5], f64>, v_tensor<[5, 8], f64>, v_tensor<[8], f64>) -> v_tensor<[2, 8], f64>
+      %g1, %g2, %g3, %g4 = nn.split(%g) {axis = 1, num_outputs = 4} : (v_tensor<[2, 8], f64>) -> (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>)
+      %in = nn.sigmoid(%g1) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %forget = nn.sigmoid(%g2) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %out = nn.sigmoid(%g3) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %new = nn.tanh(%g4) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %kept = nn.mul(%forget, %c) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %added = nn.mul(%in, %new) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %c1 = nn.add(%kept, %added) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %tc = nn.tanh(%c1) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      %h1 = nn.mul(%out, %tc) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+      cf.yield(%go, %h1, %c1) : (v_tensor<[], bool>, v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>)
+  )" + kFetch,
+               {"x", "w", "b", "h0"});
+}
+
+// A program that writes through a view has a gradient once it has value semantics.
+TEST_F(AppendBackward, OfWritesThroughViews) {
+  const std::string body = kFeeds + R"(
+    %t = builtin.to_tensor(%x) : (v_tensor<[2, 3], f64>) -> tensor<[2, 3], f64>
+    %part = nn.view_slice(%t) {starts = [1], ends = [3], axes = [1]} : (tensor<[2, 3], f64>) -> tensor<[2, 2], f64>
+    %row = nn.view_select(%w) {axis = 0, index = 1} : (v_tensor<[3, 2], f64>) -> v_tensor<[2], f64>
+    %s = nn.mul_(%part, %row) : (tensor<[2, 2], f64>, v_tensor<[2], f64>) -> tensor<[2, 2], f64>
+    %first = nn.view_select(%t) {axis = 1, index = 0} : (tensor<[2, 3], f64>) -> tensor<[2], f64>
+    %e = nn.exp_(%first) : (tensor<[2], f64>) -> tensor<[2], f64>
+    %v = builtin.to_vtensor(%t) : (tensor<[2, 3], f64>) -> v_tensor<[2, 3], f64>
+    %l = nn.matmul(%v, %w) : (v_tensor<[2, 3], f64>, v_tensor<[3, 2], f64>) -> v_tensor<[2, 2], f64>
+  )" + kFetch;
+  Program values = Parse(body);
+  PassManager manager;
+  manager.Add("maximize_value_semantics");
+  manager.Run(values);
+  std::string text = Print(values);
+  const size_t open = text.find('{') + 1;
+  ExpectSlopes(text.substr(open, text.rfind('}') - open), {"x"});
+}
+
+// Steps against the gradient fit a product of two matrices to a third.
+TEST_F(AppendBackward, StepsAgainstTheGradientLowerTheLoss) {
+  const std::string body = kProduct + R"(
+    %target = builtin.constant() {value = tensor<[2, 2], f64> [1.0, -2.0, 0.5, 3.0]} : () -> v_tensor<[2, 2], f64>
+    %d = nn.sub(%m, %target) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+    %l = nn.mul(%d, %d) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+  )" + kFetch;
+  Program program = Differentiate(body, "{parameters=[x,w]}");
+  Interpreter interpreter(program);
+  NamedValues inputs = Inputs(program, {});
+  double loss = 0;
+  for (int step = 0; step < 500; ++step) {
+    const NamedValues outputs = interpreter.Run(inputs);
+    loss = Sum(*Find(outputs, "loss"));
+    for (auto& [name, value] : inputs) {
+      const std::vector<double> slope = ToDoubles(Find(outputs, name + "@GRAD")->tensor());
+      const auto data = value.mutable_tensor().mutable_data<double>();
+      for (size_t k = 0; k < slope.size(); ++k) data[k] -= 0.05 * slope[k];
+    }
+  }
+  EXPECT_LT(loss, 1e-6);
+}
+
 // ---- stop_gradient ----
 
 TEST_F(AppendBackward, StopGradientIsInferredPerResult) {
