@@ -14,6 +14,7 @@ namespace {
 constexpr std::array kStrategies = {
     LoopStrategy{"elementwise", &LowerElementwise},
     LoopStrategy{"matmul", &LowerMatmul},
+    LoopStrategy{"conv", &LowerConv},
 };
 
 // A block with the same arguments as the function's.

@@ -4,17 +4,16 @@
 #include <optional>
 #include <vector>
 
-#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/strategy_list.h"
+#include "src/lower/tiles.h"
 
-// A matrix product and the elementwise operations after it, by the scheme of Goto and van de Geijn
-// ("Anatomy of High-Performance Matrix Multiplication", 2008): a panel of the right matrix, as wide
-// as a tile of registers, is packed into memory that stays in cache; then each tile of rows walks
-// down the panel with its sums in registers, and what follows the product is computed there too.
-// With few rows packing would cost more than it gives: the panels are wide and read where they are.
+// A matrix product and the elementwise operations after it: a panel of the right matrix, as wide as
+// a tile of registers, is packed into memory that stays in cache and multiplied by all rows; what
+// follows is computed while the sums are in registers. With few rows packing would cost more than
+// it gives: the panels are wide and read where they are.
 namespace lathe::lower {
 namespace {
 
@@ -23,38 +22,6 @@ constexpr int64_t kFewRows = 4;
 constexpr int64_t kParallelFlops = 1 << 21;
 
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
-
-// Rows and vectors of sums that are held in registers.
-struct Tile {
-  int64_t rows;
-  int64_t vectors;
-};
-
-// What a tile of `rows` costs: below four rows the latency of the additions shows.
-double TileCost(int64_t rows) { return static_cast<double>(std::max<int64_t>(rows, 4)) + 0.3; }
-
-// One register holds the broadcast element, `vectors` the row of the panel, the others sums.
-Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers) {
-  const int64_t vectors_of_row =
-      columns.is_constant() ? (columns.value() + lanes - 1) / lanes : 1 << 20;
-  if (rows.is_constant() && rows.value() <= kFewRows) {
-    const int64_t m = std::max<int64_t>(rows.value(), 1);
-    const int64_t most = std::max<int64_t>((registers - 3) / (m + 1), 1);
-    return {m, std::min({most, vectors_of_row, int64_t{8}})};
-  }
-  const int64_t vectors = std::min<int64_t>(2, vectors_of_row);
-  const int64_t most = (registers - vectors - 1) / vectors;
-  if (!rows.is_constant()) return {most, vectors};
-  Tile best{most, vectors};
-  double best_cost = 1e300;
-  for (int64_t m = most; m >= std::max<int64_t>(most / 2, 1); --m) {
-    const int64_t rest = rows.value() % m;
-    const double cost =
-        static_cast<double>(rows.value() / m) * TileCost(m) + (rest == 0 ? 0 : TileCost(rest));
-    if (cost < best_cost) best_cost = cost, best.rows = m;
-  }
-  return best;
-}
 
 class Matmul {
  public:
@@ -75,8 +42,6 @@ class Matmul {
   void WritePanels();
   void WritePanel(Value first_column, bool partial);
   void Pack(Value first_column);
-  void WriteTile(Value first_row, int64_t rows, Value first_column);
-  Value MulAdd(Value a, Value b, Value sum);
   Value Right(Value k, int64_t vector, Value first_column);
   Value Plus(Value v, int64_t offset) { return lb_->Index(LoopBuilder::D0() + offset, v); }
   std::vector<Value> At(Value row, Value column) const;
@@ -147,7 +112,7 @@ std::string Matmul::ShapeRefusal() {
     for (size_t a = 0; a + 2 < x.rank(); ++a) rows_ *= x.dims()[a];
   }
   lanes_ = machine_.lanes(element_);
-  tile_ = PickTile(rows_, columns_, lanes_, machine_.vector_registers);
+  tile_ = PickTile(rows_, columns_, lanes_, machine_.vector_registers, kFewRows);
   if (packs()) {
     if (!depth_.is_constant()) return "the panel to pack is of symbolic size";
     const int64_t bytes = depth_.value() * width() * BitWidth(element_) / 8;
@@ -218,17 +183,14 @@ void Matmul::WritePanel(Value first_column, bool partial) {
     live_[static_cast<size_t>(v)] = lb_->Index(Max(Min(left, lanes_), 0), values);
   }
   if (packs()) Pack(first_column);
-  const Dim full = FloorDiv(rows_, tile_.rows), rest = Mod(rows_, tile_.rows);
-  lb_->For(full, false, [&](Value i) {
-    WriteTile(lb_->Index(LoopBuilder::D0() * tile_.rows, i), tile_.rows, first_column);
-  });
-  if (rest.IsConstant(0)) return;
-  const Value first_rest = lb_->Index(LoopBuilder::D0() * tile_.rows, lb_->Extent(full));
-  if (rest.is_constant()) return WriteTile(first_rest, rest.value(), first_column);
-  lb_->For(rest, false, [&](Value i) {
-    const Value both[] = {first_rest, i};
-    WriteTile(lb_->Index(LoopBuilder::D0() + LoopBuilder::D1(), both), 1, first_column);
-  });
+  PanelProduct product(*lb_, machine_, element_, tile_);
+  product.left = [&](Value row, Value k) { return lb_->Load(left_, At(row, k)); };
+  product.right = [&](Value k, int64_t v) { return Right(k, v, first_column); };
+  product.finish = [&](Value row, int64_t v, Value sum) {
+    const Value column = Plus(first_column, v * lanes_);
+    after_->Store(*lb_, At(row, column), lanes_, live_[static_cast<size_t>(v)], sum);
+  };
+  product.Write(rows_, depth_);
 }
 
 std::vector<Value> Matmul::At(Value row, Value column) const {
@@ -271,36 +233,6 @@ Value Matmul::Right(Value k, int64_t vector, Value first_column) {
   }
   return lb_->Load(right_, At(k, Plus(first_column, vector * lanes_)), lanes_,
                    live_[static_cast<size_t>(vector)]);
-}
-
-Value Matmul::MulAdd(Value a, Value b, Value sum) {
-  if (machine_.has_fma) return loop::FmaOp::Create(lb_->b(), a, b, sum).y();
-  return nn::AddOp::Create(lb_->b(), nn::MulOp::Create(lb_->b(), a, b).c(), sum).c();
-}
-
-void Matmul::WriteTile(Value first_row, int64_t rows, Value first_column) {
-  std::vector<Value> row_at;
-  for (int64_t r = 0; r < rows; ++r) row_at.push_back(Plus(first_row, r));
-  const auto vectors = static_cast<size_t>(tile_.vectors);
-  const std::vector<Value> zeros(row_at.size() * vectors, lb_->Splat(element_, 0, lanes_));
-  const auto step = [&](Value k, std::span<const Value> sums) {
-    std::vector<Value> right, next;
-    for (int64_t v = 0; v < tile_.vectors; ++v) right.push_back(Right(k, v, first_column));
-    for (size_t r = 0; r < row_at.size(); ++r) {
-      const Value left = lb_->Load(left_, At(row_at[r], k));
-      for (size_t v = 0; v < vectors; ++v) {
-        next.push_back(MulAdd(left, right[v], sums[r * vectors + v]));
-      }
-    }
-    return next;
-  };
-  const std::vector<Value> sums = lb_->For(depth_, zeros, step);
-  for (size_t r = 0; r < row_at.size(); ++r) {
-    for (size_t v = 0; v < vectors; ++v) {
-      const Value column = Plus(first_column, static_cast<int64_t>(v) * lanes_);
-      after_->Store(*lb_, At(row_at[r], column), lanes_, live_[v], sums[r * vectors + v]);
-    }
-  }
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct LoopStrategy {
 };
 
 bool LowerElementwise(const Block& function, Block* body, const Machine& machine, std::string& why);
+bool LowerConv(const Block& function, Block* body, const Machine& machine, std::string& why);
 bool LowerMatmul(const Block& function, Block* body, const Machine& machine, std::string& why);
 
 }  // namespace lathe::lower

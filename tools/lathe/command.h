@@ -71,5 +71,6 @@ Run AddInspect(CLI::App& app);
 Run AddOpt(CLI::App& app);
 Run AddConformance(CLI::App& app);
 Run AddCheck(CLI::App& app);
+Run AddBench(CLI::App& app);
 
 }  // namespace lathe::command

@@ -79,6 +79,7 @@ int Main(int argc, char** argv) {
   add("inspect", "show inputs, outputs, ops, parameters and work of a model", AddInspect);
   add("opt", "read, verify and print or convert a program", AddOpt);
   add("check", "compare the compiled program with the interpreter", AddCheck);
+  add("bench", "time a compiled program", AddBench);
   add("conformance", "run official ONNX test cases", AddConformance);
   try {
     app.parse(argc, argv);

@@ -84,7 +84,10 @@ void IndexOp::InferShape(InferShapeContext& c) { c.SetShape(kValue, SymShape(std
 
 void IndexOp::Eval(EvalContext& c) {
   std::vector<Dim::Binding> bindings;
-  for (size_t i = 0; i < c.num_inputs(); ++i) bindings.emplace_back(SymbolName(i), ScalarOf(c, i));
+  for (size_t i = 0; i < c.num_inputs(); ++i) {
+    bindings.emplace_back(SymbolName(i), ScalarOf(c, i));
+    if (bindings.back().second < 0) c.Fail("loop/index", StrCat("d", i, " is negative"));
+  }
   const auto value = ExprOf(c.op()).Evaluate(bindings);
   if (!value) c.Fail("loop/index", "the expression has no value");
   c.SetOutput(kValue, Tensor::Scalar<int64_t>(*value));

@@ -1,0 +1,96 @@
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "lathe/driver/executable.h"
+#include "lathe/driver/pass_checks.h"
+#include "tools/lathe/command.h"
+
+namespace lathe::command {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  CompileOptions compile;
+  int64_t dim = 1;
+  double seconds = 3;
+  bool json = false;
+};
+
+struct Figures {
+  double load_ms = 0, compile_ms = 0, peak_rss_mb = 0;
+  std::vector<double> runs_ms;  // sorted
+
+  double Percentile(double p) const {
+    const auto last = static_cast<double>(runs_ms.size() - 1);
+    return runs_ms[static_cast<size_t>(p * last + 0.5)];
+  }
+};
+
+Figures Measure(const Options& o) {
+  Figures figures;
+  const double start = SecondsNow();
+  IrContext context;
+  const Program program = o.model.Load(context);
+  const double loaded = SecondsNow();
+  Executable executable(program, o.compile);
+  figures.load_ms = (loaded - start) * 1e3;
+  figures.compile_ms = (SecondsNow() - loaded) * 1e3;
+  NumericOptions numeric;
+  numeric.symbol_extent = o.dim;
+  const NamedValues inputs = SampleInputs(program, numeric, numeric.seed);
+  executable.Run(inputs);
+  const double first = SecondsNow();
+  while (figures.runs_ms.size() < 5 || SecondsNow() - first < o.seconds) {
+    const double before = SecondsNow();
+    executable.Run(inputs);
+    figures.runs_ms.push_back((SecondsNow() - before) * 1e3);
+  }
+  std::ranges::sort(figures.runs_ms);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  figures.peak_rss_mb = static_cast<double>(usage.ru_maxrss) / 1024;
+  return figures;
+}
+
+int Bench(const Options& o) {
+  const Figures f = Measure(o);
+  if (o.json) {
+    const nlohmann::ordered_json json = {
+        {"p50_ms", f.Percentile(0.5)},  {"p90_ms", f.Percentile(0.9)},
+        {"p99_ms", f.Percentile(0.99)}, {"compile_ms", f.compile_ms},
+        {"load_ms", f.load_ms},         {"peak_rss_mb", f.peak_rss_mb},
+        {"runs", f.runs_ms.size()},
+    };
+    Out(json.dump() + "\n");
+    return kFine;
+  }
+  Out(
+      fmt::format("p50 {:.3f} ms   p90 {:.3f} ms   p99 {:.3f} ms   of {} runs\n"
+                  "load {:.1f} ms   compile {:.1f} ms   peak memory {:.0f} MB\n",
+                  f.Percentile(0.5), f.Percentile(0.9), f.Percentile(0.99), f.runs_ms.size(),
+                  f.load_ms, f.compile_ms, f.peak_rss_mb));
+  return kFine;
+}
+
+}  // namespace
+
+Run AddBench(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  o->model.AddTo(app);
+  app.add_option("--target", o->compile.target,
+                 "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
+  app.add_option("--threads", o->compile.threads, "for parallel loops; 0: one per processor")
+      ->capture_default_str();
+  app.add_option("--dim", o->dim, "extent of every symbolic dim of the inputs")
+      ->capture_default_str();
+  app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")
+      ->capture_default_str();
+  app.add_flag("--json", o->json, "machine-readable output");
+  return [o] { return Bench(*o); };
+}
+
+}  // namespace lathe::command
