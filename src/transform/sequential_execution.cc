@@ -10,6 +10,8 @@ class SequentialExecutionPass : public Pass {
     int64_t count = 0;
     for (Operation* op : graph.TopologySortOperations()) {
       if (op->num_operands() == 0 || !op->operand(0)) continue;
+      // What works on mutable tensors keeps its order anyway; waiting would hand it a copy.
+      if (!op->operand(0).type().isa<VTensorType>()) continue;
       if (before != nullptr) {
         graph.CreateControlDepVar(Node(before), Node(op));
         ++count;

@@ -25,6 +25,7 @@
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
+#include "test/corpus/layer_grower.h"
 #include "test/corpus/prepare.h"
 #include "test/corpus/trial.h"
 #include "test/unit/dialect/program_grower.h"
@@ -213,20 +214,26 @@ class Corpus {
   void RunSeed(uint64_t seed) {
     IrContext context;
     LoadAllDialects(context);
-    const std::string name = StrCat("random program, seed ", seed);
-    doing = name + " while it grows";
-    ProgramGrower grower(context, seed, 3);
-    const Program program = grower.Grow(25);
-    const NamedValues inputs = grower.Inputs(program);
+    doing = StrCat("random program, seed ", seed, ", while it grows");
+    ProgramGrower ops(context, seed, 3);
+    const Program program = ops.Grow(25);
+    RunRandom(StrCat("random ops, seed ", seed), program, ops.Inputs(program));
+    const Program network = LayerGrower(context, seed).Grow(8);
+    VerifyOrThrow(network);
+    RunRandom(StrCat("random layers, seed ", seed), network, SampleInputs(network, {}, seed));
+  }
+
+  void RunRandom(const std::string& name, const Program& program, const NamedValues& inputs) {
     const auto reference = ReferenceFor(program, inputs);
+    if (!reference) tally_.Skip(name, "does not run");
     for (const PassSetting& setting : settings_) {
       if (setting.pipeline.empty()) continue;
       const bool compare = reference && setting.compare;
       Trial trial = Try(name, program, setting, compare ? &*reference : nullptr);
       if (!trial.failure.empty()) {
         const Shrunk small = Shrink(program, inputs, setting.pipeline);
-        trial.failure += StrCat("\nseed ", seed, ", as small as it gets:\n", Print(small.program),
-                                small.failure);
+        trial.failure +=
+            StrCat("\n", name, ", as small as it gets:\n", Print(small.program), small.failure);
       }
       tally_.Add(name, setting, trial);
     }

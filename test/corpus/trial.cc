@@ -31,6 +31,9 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
       {"graph_viz", {"", "graph_viz{path=/dev/null}", "writes a picture", false}},
       {"graph_fuse_compile", {"", "graph_fuse_partition,graph_fuse_compile", "", true}},
       {"graph_unfuse", {"", "graph_fuse_partition,graph_unfuse", "", true}},
+      {"all_reduce_deps", {"", "all_reduce_deps", "orders what only several devices have", false}},
+      {"multi_devices_check_pass", {"", "multi_devices_check_pass", "changes nothing", false}},
+      {"multi_devices_pass", {"", "", "its results are one for each device", false}},
       {"partition_external", {"", "partition_external{compiler=half}", "", true}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };

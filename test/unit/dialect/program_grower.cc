@@ -18,9 +18,10 @@ bool IsAboutData(const Error& e) {
          e.id() != "run/result-type";
 }
 
-/// Ops of loops stand in loops that lowering makes; their indices are right by construction.
+/// Ops of loops stand in loops that lowering makes, and those between devices where a pass puts
+/// them.
 bool Usable(OpInfo info) {
-  if (info.name().starts_with("loop.")) return false;
+  if (info.name().starts_with("loop.") || info.name().starts_with("dist.")) return false;
   if (info.def() == nullptr || !info.HasTrait<HasValueSemantics>()) return false;
   const OpDef& def = *info.def();
   const auto plain = [](const ValueDef& v) {
