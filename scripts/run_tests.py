@@ -46,6 +46,7 @@ class Suite:
         self.fuzz_seconds = options.fuzz_seconds
         self.build = ROOT / ("build" if self.preset == "release" else f"build-{self.preset}")
         self.fuzz_build = ROOT / "build-fuzz"
+        (self.build / "logs").mkdir(parents=True, exist_ok=True)  # steps write reports there
         self.env = dict(os.environ, NO_COLOR="1", LC_ALL="C.UTF-8")
         for tool in ("asan", "ubsan", "tsan", "lsan"):
             self.set_sanitizer_options(tool)
@@ -209,7 +210,6 @@ def run_step(suite, name, position):
     result = getattr(suite, name)()
     seconds = time.monotonic() - start
     log = suite.build / "logs" / f"{name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(result.log)
     show_progress()
     print(f"{result.passed:>6} passed {result.failed:>4} failed {seconds:8.1f} s", flush=True)

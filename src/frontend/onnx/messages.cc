@@ -32,220 +32,175 @@ void AppendFloats(WireReader& r, std::vector<double>& out) {
   }
 }
 
-TextPair ParseEntry(WireReader r) {
-  TextPair entry;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        entry.first = r.Bytes();
-        break;
-      case 2:
-        entry.second = r.Bytes();
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return entry;
+// ---- fields: a number and where the value goes, whose type tells how it is read ----
+
+void Take(WireReader& r, Text& to) { to = r.Bytes(); }
+void Take(WireReader& r, int64_t& to) { to = r.Int64(); }
+void Take(WireReader& r, int32_t& to) { to = r.Int32(); }
+void Take(WireReader& r, std::vector<Text>& to) { to.push_back(r.Bytes()); }
+void Take(WireReader& r, std::vector<int64_t>& to) { AppendVarints(r, to); }
+void Take(WireReader& r, std::vector<double>& to) { AppendFloats(r, to); }
+
+void Parse(WireReader& r, TextPair& entry);
+void Parse(WireReader& r, TensorMsg& t);
+void Parse(WireReader& r, SparseTensorMsg& s);
+void Parse(WireReader& r, DimMsg& dim);
+void Parse(WireReader& r, TypeMsg& type);
+void Parse(WireReader& r, ValueInfoMsg& info);
+void Parse(WireReader& r, AttributeMsg& a);
+void Parse(WireReader& r, NodeMsg& n);
+void Parse(WireReader& r, GraphMsg& g);
+void Parse(WireReader& r, OpsetMsg& opset);
+void Parse(WireReader& r, FunctionMsg& f);
+
+template <class T>
+T Parsed(WireReader r) {
+  T message;
+  Parse(r, message);
+  return message;
 }
 
-TensorMsg ParseTensor(WireReader r) {
-  TensorMsg t;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        AppendVarints(r, t.dims);
-        break;
-      case 2:
-        t.data_type = r.Int32();
-        break;
-      case 3:
-        t.has_segment = true;
-        r.Skip();
-        break;
-      case 4:
-        t.typed[TensorMsg::kFloat].push_back(r.Encoded());
-        break;
-      case 5:
-        t.typed[TensorMsg::kInt32].push_back(r.Encoded());
-        break;
-      case 6:
-        t.strings.push_back(r.Bytes());
-        break;
-      case 7:
-        t.typed[TensorMsg::kInt64].push_back(r.Encoded());
-        break;
-      case 8:
-        t.name = r.Bytes();
-        break;
-      case 9:
-        t.has_raw = true;
-        t.raw_data = r.Bytes();
-        break;
-      case 10:
-        t.typed[TensorMsg::kDouble].push_back(r.Encoded());
-        break;
-      case 11:
-        t.typed[TensorMsg::kUint64].push_back(r.Encoded());
-        break;
-      case 13:
-        t.external_data.push_back(
-            ParseEntry(WireReader(r, "external_data", Index(t.external_data))));
-        break;
-      case 14:
-        t.external = r.Varint() == 1;
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return t;
+template <class T>
+void TakeMessage(WireReader& r, const char* name, T& to) {
+  to = Parsed<T>(WireReader(r, name));
+}
+template <class T>
+void TakeMessage(WireReader& r, const char* name, std::vector<T>& to) {
+  to.push_back(Parsed<T>(WireReader(r, name, Index(to))));
+}
+template <class T>
+void TakeMessage(WireReader& r, const char* name, std::vector<std::shared_ptr<const T>>& to) {
+  to.push_back(std::make_shared<const T>(Parsed<T>(WireReader(r, name, Index(to)))));
+}
+/// As the only one of a list, of which the place names no number.
+template <class T>
+void TakeSingle(WireReader& r, const char* name, std::vector<T>& to) {
+  to.push_back(Parsed<T>(WireReader(r, name)));
+}
+template <class T>
+void TakeSingle(WireReader& r, const char* name, std::vector<std::shared_ptr<const T>>& to) {
+  to.push_back(std::make_shared<const T>(Parsed<T>(WireReader(r, name))));
 }
 
-SparseTensorMsg ParseSparse(WireReader r) {
-  SparseTensorMsg s;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        s.values = ParseTensor(WireReader(r, "values"));
-        break;
-      case 2:
-        s.indices = ParseTensor(WireReader(r, "indices"));
-        break;
-      case 3:
-        AppendVarints(r, s.dims);
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return s;
+template <uint32_t kField, class F>
+struct Handler {
+  static constexpr uint32_t kNumber = kField;
+  F take;
+};
+template <uint32_t kField, class F>
+Handler<kField, F> On(F take) {
+  return {std::move(take)};
+}
+template <uint32_t kField, class T>
+auto Value(T& to) {
+  return On<kField>([&to](WireReader& r) { Take(r, to); });
+}
+template <uint32_t kField>
+auto Encoded(std::vector<Text>& to) {
+  return On<kField>([&to](WireReader& r) { to.push_back(r.Encoded()); });
+}
+template <uint32_t kField, class T>
+auto Message(const char* name, T& to) {
+  return On<kField>([&to, name](WireReader& r) { TakeMessage(r, name, to); });
+}
+template <uint32_t kField, class T>
+auto Single(const char* name, T& to) {
+  return On<kField>([&to, name](WireReader& r) { TakeSingle(r, name, to); });
 }
 
-DimMsg ParseDim(WireReader r) {
-  DimMsg dim;
+/// Reads a message; fields without a handler are skipped. `note` is told the number of each.
+template <class Note, class... Handlers>
+void ReadNoting(const Note& note, WireReader& r, const Handlers&... handlers) {
   while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        dim.has_value = true;
-        dim.value = r.Int64();
-        break;
-      case 2:
-        dim.param = r.Bytes();
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return dim;
-}
-
-void ParseShape(WireReader r, TypeMsg& type) {
-  type.has_shape = true;
-  while (r.Next()) {
-    if (r.field() == 1) {
-      type.dims.push_back(ParseDim(WireReader(r, "dim", Index(type.dims))));
-    } else {
-      r.Skip();
-    }
+    note(r.field());
+    const bool taken = ((r.field() == Handlers::kNumber && (handlers.take(r), true)) || ...);
+    if (!taken) r.Skip();
   }
 }
+template <class... Handlers>
+void Read(WireReader& r, const Handlers&... handlers) {
+  ReadNoting([](uint32_t) {}, r, handlers...);
+}
 
+// ---- messages ----
+
+void Parse(WireReader& r, TextPair& entry) {
+  Read(r, Value<1>(entry.first), Value<2>(entry.second));
+}
+
+void Parse(WireReader& r, TensorMsg& t) {
+  const auto segment = [&](WireReader& field) {
+    t.has_segment = true;
+    field.Skip();
+  };
+  const auto raw = [&](WireReader& field) {
+    t.has_raw = true;
+    t.raw_data = field.Bytes();
+  };
+  Read(r, Value<1>(t.dims), Value<2>(t.data_type), On<3>(segment),
+       Encoded<4>(t.typed[TensorMsg::kFloat]), Encoded<5>(t.typed[TensorMsg::kInt32]),
+       Value<6>(t.strings), Encoded<7>(t.typed[TensorMsg::kInt64]), Value<8>(t.name), On<9>(raw),
+       Encoded<10>(t.typed[TensorMsg::kDouble]), Encoded<11>(t.typed[TensorMsg::kUint64]),
+       Message<13>("external_data", t.external_data),
+       On<14>([&](WireReader& field) { t.external = field.Varint() == 1; }));
+}
+
+void Parse(WireReader& r, SparseTensorMsg& s) {
+  Read(r, Message<1>("values", s.values), Message<2>("indices", s.indices), Value<3>(s.dims));
+}
+
+void Parse(WireReader& r, DimMsg& dim) {
+  const auto value = [&](WireReader& field) {
+    dim.has_value = true;
+    dim.value = field.Int64();
+  };
+  Read(r, On<1>(value), Value<2>(dim.param));
+}
+
+/// TypeProto.Tensor and TypeProto.SparseTensor.
 void ParseTensorType(WireReader r, TypeMsg& type) {
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        type.elem_type = r.Int32();
-        break;
-      case 2:
-        ParseShape(WireReader(r, "shape"), type);
-        break;
-      default:
-        r.Skip();
-    }
-  }
+  const auto shape = [&](WireReader& field) {
+    type.has_shape = true;
+    WireReader dims(field, "shape");
+    Read(dims, Message<1>("dim", type.dims));
+  };
+  Read(r, Value<1>(type.elem_type), On<2>(shape));
 }
 
-TypeMsg ParseType(WireReader r);
-
-void ParseElementType(WireReader r, TypeMsg& type) {
-  while (r.Next()) {
-    if (r.field() == 1) {
-      type.inner = std::make_shared<TypeMsg>(ParseType(WireReader(r, "elem_type")));
-    } else {
-      r.Skip();
-    }
-  }
+template <uint32_t kField>
+auto Inner(const char* name, TypeMsg& type) {
+  return On<kField>([&type, name](WireReader& r) {
+    type.inner = std::make_shared<TypeMsg>(Parsed<TypeMsg>(WireReader(r, name)));
+  });
 }
+
+void ParseElementType(WireReader r, TypeMsg& type) { Read(r, Inner<1>("elem_type", type)); }
 
 void ParseMapType(WireReader r, TypeMsg& type) {
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        type.elem_type = r.Int32();
-        break;
-      case 2:
-        type.inner = std::make_shared<TypeMsg>(ParseType(WireReader(r, "value_type")));
-        break;
-      default:
-        r.Skip();
-    }
-  }
+  Read(r, Value<1>(type.elem_type), Inner<2>("value_type", type));
 }
 
-TypeMsg ParseType(WireReader r) {
-  TypeMsg type;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        type.kind = TypeMsg::kTensor;
-        ParseTensorType(WireReader(r, "tensor_type"), type);
-        break;
-      case 4:
-        type.kind = TypeMsg::kSequence;
-        ParseElementType(WireReader(r, "sequence_type"), type);
-        break;
-      case 5:
-        type.kind = TypeMsg::kMap;
-        ParseMapType(WireReader(r, "map_type"), type);
-        break;
-      case 7:
-        type.kind = TypeMsg::kOpaque;
-        r.Skip();
-        break;
-      case 8:
-        type.kind = TypeMsg::kSparse;
-        ParseTensorType(WireReader(r, "sparse_tensor_type"), type);
-        break;
-      case 9:
-        type.kind = TypeMsg::kOptional;
-        ParseElementType(WireReader(r, "optional_type"), type);
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return type;
+void Parse(WireReader& r, TypeMsg& type) {
+  const auto kind = [&](TypeMsg::Kind is, const char* name, void (*parse)(WireReader, TypeMsg&)) {
+    return [&type, is, name, parse](WireReader& field) {
+      type.kind = is;
+      parse(WireReader(field, name), type);
+    };
+  };
+  const auto opaque = [&](WireReader& field) {
+    type.kind = TypeMsg::kOpaque;
+    field.Skip();
+  };
+  Read(r, On<1>(kind(TypeMsg::kTensor, "tensor_type", ParseTensorType)),
+       On<4>(kind(TypeMsg::kSequence, "sequence_type", ParseElementType)),
+       On<5>(kind(TypeMsg::kMap, "map_type", ParseMapType)), On<7>(opaque),
+       On<8>(kind(TypeMsg::kSparse, "sparse_tensor_type", ParseTensorType)),
+       On<9>(kind(TypeMsg::kOptional, "optional_type", ParseElementType)));
 }
 
-ValueInfoMsg ParseValueInfo(WireReader r) {
-  ValueInfoMsg info;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        info.name = r.Bytes();
-        break;
-      case 2:
-        info.type = ParseType(WireReader(r, "type"));
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return info;
+void Parse(WireReader& r, ValueInfoMsg& info) {
+  Read(r, Value<1>(info.name), Message<2>("type", info.type));
 }
-
-GraphMsg ParseGraph(WireReader r);
 
 // Files of IR version 1 lack the type.
 AttrType GuessType(const AttributeMsg& a, uint32_t last_field) {
@@ -258,11 +213,6 @@ AttrType GuessType(const AttributeMsg& a, uint32_t last_field) {
   if (!a.tensors.empty()) return AttrType::kTensor;
   if (!a.graphs.empty()) return AttrType::kGraph;
   return AttrType::kUndefined;
-}
-
-template <class T>
-void Append(std::vector<std::shared_ptr<const T>>& list, T message) {
-  list.push_back(std::make_shared<const T>(std::move(message)));
 }
 
 // The field that holds the value of an attribute of each type, in order of AttrType.
@@ -285,206 +235,59 @@ void CheckValueField(const WireReader& r, const AttributeMsg& a, uint32_t fields
   }
 }
 
-AttributeMsg ParseAttribute(WireReader r) {
-  AttributeMsg a;
+void Parse(WireReader& r, AttributeMsg& a) {
   uint32_t scalar_field = 0;
   uint32_t fields = 0;
-  while (r.Next()) {
-    if (r.field() < 32) fields |= uint32_t{1} << r.field();
-    switch (r.field()) {
-      case 1:
-        a.name = r.Bytes();
-        break;
-      case 2:
-        a.f = r.Float();
-        scalar_field = 2;
-        break;
-      case 3:
-        a.i = r.Int64();
-        scalar_field = 3;
-        break;
-      case 4:
-        a.s = r.Bytes();
-        scalar_field = 4;
-        break;
-      case 5:
-        Append(a.tensors, ParseTensor(WireReader(r, "t")));
-        break;
-      case 6:
-        Append(a.graphs, ParseGraph(WireReader(r, "g")));
-        break;
-      case 7:
-        AppendFloats(r, a.floats);
-        break;
-      case 8:
-        AppendVarints(r, a.ints);
-        break;
-      case 9:
-        a.strings.push_back(r.Bytes());
-        break;
-      case 10:
-        Append(a.tensors, ParseTensor(WireReader(r, "tensors", Index(a.tensors))));
-        break;
-      case 11:
-        Append(a.graphs, ParseGraph(WireReader(r, "graphs", Index(a.graphs))));
-        break;
-      case 14:
-        a.types.push_back(ParseType(WireReader(r, "tp")));
-        break;
-      case 15:
-        a.types.push_back(ParseType(WireReader(r, "type_protos", Index(a.types))));
-        break;
-      case 20:
-        a.type = static_cast<AttrType>(r.Int32());
-        break;
-      case 21:
-        a.ref_attr_name = r.Bytes();
-        break;
-      case 22:
-        Append(a.sparse_tensors, ParseSparse(WireReader(r, "sparse_tensor")));
-        break;
-      case 23:
-        Append(a.sparse_tensors,
-               ParseSparse(WireReader(r, "sparse_tensors", Index(a.sparse_tensors))));
-        break;
-      default:
-        r.Skip();
-    }
-  }
+  const auto scalar = [&](auto take) {
+    return [&, take](WireReader& field) {
+      scalar_field = field.field();
+      take(field);
+    };
+  };
+  const auto note = [&](uint32_t field) {
+    if (field < 32) fields |= uint32_t{1} << field;
+  };
+  ReadNoting(note, r, Value<1>(a.name), On<2>(scalar([&](WireReader& f) { a.f = f.Float(); })),
+             On<3>(scalar([&](WireReader& f) { a.i = f.Int64(); })),
+             On<4>(scalar([&](WireReader& f) { a.s = f.Bytes(); })), Single<5>("t", a.tensors),
+             Single<6>("g", a.graphs), Value<7>(a.floats), Value<8>(a.ints), Value<9>(a.strings),
+             Message<10>("tensors", a.tensors), Message<11>("graphs", a.graphs),
+             Single<14>("tp", a.types), Message<15>("type_protos", a.types),
+             On<20>([&](WireReader& f) { a.type = static_cast<AttrType>(f.Int32()); }),
+             Value<21>(a.ref_attr_name), Single<22>("sparse_tensor", a.sparse_tensors),
+             Message<23>("sparse_tensors", a.sparse_tensors));
   if (a.type == AttrType::kUndefined) a.type = GuessType(a, scalar_field);
   CheckValueField(r, a, fields);
-  return a;
 }
 
-NodeMsg ParseNode(WireReader r) {
-  NodeMsg n;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        n.inputs.push_back(r.Bytes());
-        break;
-      case 2:
-        n.outputs.push_back(r.Bytes());
-        break;
-      case 3:
-        n.name = r.Bytes();
-        break;
-      case 4:
-        n.op_type = r.Bytes();
-        break;
-      case 5:
-        n.attributes.push_back(ParseAttribute(WireReader(r, "attribute", Index(n.attributes))));
-        break;
-      case 7:
-        n.domain = r.Bytes();
-        break;
-      case 8:
-        n.overload = r.Bytes();
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return n;
+void Parse(WireReader& r, NodeMsg& n) {
+  Read(r, Value<1>(n.inputs), Value<2>(n.outputs), Value<3>(n.name), Value<4>(n.op_type),
+       Message<5>("attribute", n.attributes), Value<7>(n.domain), Value<8>(n.overload));
 }
 
-GraphMsg ParseGraph(WireReader r) {
-  GraphMsg g;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        g.nodes.push_back(ParseNode(WireReader(r, "node", Index(g.nodes))));
-        break;
-      case 2:
-        g.name = r.Bytes();
-        break;
-      case 5:
-        g.initializers.push_back(ParseTensor(WireReader(r, "initializer", Index(g.initializers))));
-        break;
-      case 11:
-        g.inputs.push_back(ParseValueInfo(WireReader(r, "input", Index(g.inputs))));
-        break;
-      case 12:
-        g.outputs.push_back(ParseValueInfo(WireReader(r, "output", Index(g.outputs))));
-        break;
-      case 13:
-        g.value_infos.push_back(ParseValueInfo(WireReader(r, "value_info", Index(g.value_infos))));
-        break;
-      case 15:
-        g.sparse_initializers.push_back(
-            ParseSparse(WireReader(r, "sparse_initializer", Index(g.sparse_initializers))));
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return g;
+void Parse(WireReader& r, GraphMsg& g) {
+  Read(r, Message<1>("node", g.nodes), Value<2>(g.name), Message<5>("initializer", g.initializers),
+       Message<11>("input", g.inputs), Message<12>("output", g.outputs),
+       Message<13>("value_info", g.value_infos),
+       Message<15>("sparse_initializer", g.sparse_initializers));
 }
 
-OpsetMsg ParseOpset(WireReader r) {
-  OpsetMsg opset;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        opset.domain = r.Bytes();
-        break;
-      case 2:
-        opset.version = r.Int64();
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return opset;
+void Parse(WireReader& r, OpsetMsg& opset) {
+  Read(r, Value<1>(opset.domain), Value<2>(opset.version));
 }
 
-FunctionMsg ParseFunction(WireReader r) {
-  FunctionMsg f;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        f.name = r.Bytes();
-        break;
-      case 4:
-        f.inputs.push_back(r.Bytes());
-        break;
-      case 5:
-        f.outputs.push_back(r.Bytes());
-        break;
-      case 6:
-        f.attributes.push_back(r.Bytes());
-        break;
-      case 7:
-        f.nodes.push_back(ParseNode(WireReader(r, "node", Index(f.nodes))));
-        break;
-      case 9:
-        f.opsets.push_back(ParseOpset(WireReader(r, "opset_import", Index(f.opsets))));
-        break;
-      case 10:
-        f.domain = r.Bytes();
-        break;
-      case 11:
-        f.default_attributes.push_back(
-            ParseAttribute(WireReader(r, "attribute_proto", Index(f.default_attributes))));
-        break;
-      case 12:
-        f.value_infos.push_back(ParseValueInfo(WireReader(r, "value_info", Index(f.value_infos))));
-        break;
-      case 13:
-        f.overload = r.Bytes();
-        break;
-      default:
-        r.Skip();
-    }
-  }
-  return f;
+void Parse(WireReader& r, FunctionMsg& f) {
+  Read(r, Value<1>(f.name), Value<4>(f.inputs), Value<5>(f.outputs), Value<6>(f.attributes),
+       Message<7>("node", f.nodes), Message<9>("opset_import", f.opsets), Value<10>(f.domain),
+       Message<11>("attribute_proto", f.default_attributes),
+       Message<12>("value_info", f.value_infos), Value<13>(f.overload));
 }
 
 DataMsg ParseDataMessage(WireReader r, DataMsg::Kind kind);
 
 DataMsg TensorData(WireReader r) {
   DataMsg data;
-  data.tensor = ParseTensor(r);
+  data.tensor = Parsed<TensorMsg>(r);
   data.name = data.tensor.name;
   return data;
 }
@@ -548,28 +351,12 @@ const AttributeMsg* NodeMsg::Find(Text attribute) const {
 ModelMsg ParseModel(std::string_view bytes, std::string_view file) {
   WireReader r(bytes, file, "model");
   ModelMsg m;
-  while (r.Next()) {
-    switch (r.field()) {
-      case 1:
-        m.ir_version = r.Int64();
-        break;
-      case 2:
-        m.producer_name = r.Bytes();
-        break;
-      case 7:
-        m.has_graph = true;
-        m.graph = ParseGraph(WireReader(r, "graph"));
-        break;
-      case 8:
-        m.opsets.push_back(ParseOpset(WireReader(r, "opset_import", Index(m.opsets))));
-        break;
-      case 25:
-        m.functions.push_back(ParseFunction(WireReader(r, "functions", Index(m.functions))));
-        break;
-      default:
-        r.Skip();
-    }
-  }
+  const auto graph = [&](WireReader& field) {
+    m.has_graph = true;
+    TakeMessage(field, "graph", m.graph);
+  };
+  Read(r, Value<1>(m.ir_version), Value<2>(m.producer_name), On<7>(graph),
+       Message<8>("opset_import", m.opsets), Message<25>("functions", m.functions));
   return m;
 }
 
