@@ -80,9 +80,11 @@ Value Through(const Program& program, const Operation* op) {
 }
 
 bool IsConcatOfTwins(const Operation* op) {
+  if (op->name() != "nn.concat" || op->num_operands() != 2) return false;
   const auto axis = op->attribute("axis").dyn_cast<IntAttribute>();
-  return op->name() == "nn.concat" && op->num_operands() == 2 && op->operand(0) == op->operand(1) &&
-         axis && AxisFromFront(axis.value(), op->result(0)) == *RankOf(op->result(0)) - 1;
+  const std::optional<int64_t> rank = RankOf(op->result(0));
+  return op->operand(0) == op->operand(1) && axis && rank &&
+         AxisFromFront(axis.value(), op->result(0)) == *rank - 1;
 }
 
 /// reshape(expand(unsqueeze(t, -1))): each element, and again.

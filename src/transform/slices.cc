@@ -60,12 +60,9 @@ std::optional<SliceOf> FromSplit(Value piece) {
 
 std::optional<SliceOf> AsSlice(const Program& program, Value value) {
   const Operation* op = value.defining_op();
-  if (op == nullptr || !RankOf(value) || !RankOf(op->num_operands() ? op->operand(0) : value)) {
-    return std::nullopt;
-  }
-  if (op->name() == "nn.slice") return FromSlice(program, op);
-  if (op->name() == "nn.split") return FromSplit(value);
-  return std::nullopt;
+  const bool cuts = op != nullptr && (op->name() == "nn.slice" || op->name() == "nn.split");
+  if (!cuts || !RankOf(value) || !RankOf(op->operand(0))) return std::nullopt;
+  return op->name() == "nn.slice" ? FromSlice(program, op) : FromSplit(value);
 }
 
 }  // namespace lathe
