@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "lathe/ir/context.h"
@@ -26,7 +27,7 @@ double NumberOf(const Operation* op, const char* name) {
   return op->attribute(name).cast<FloatAttribute>().value();
 }
 
-/// The op again with other queries, keys and values, and some attributes changed.
+/// The op again with other queries, keys and values, and some attributes changed (null: absent).
 Value Remade(const RuleMatch& m, Rewriter& rewriter, Value q, Value k, Value v,
              const std::vector<NamedAttribute>& changed) {
   std::vector<Value> operands{q, k, v};
@@ -34,7 +35,9 @@ Value Remade(const RuleMatch& m, Rewriter& rewriter, Value q, Value k, Value v,
     operands.push_back(m[name]);
   }
   while (!operands.back()) operands.pop_back();
-  std::vector<NamedAttribute> attributes = changed;
+  std::vector<NamedAttribute> attributes;
+  std::copy_if(changed.begin(), changed.end(), std::back_inserter(attributes),
+               [](const NamedAttribute& a) { return static_cast<bool>(a.value); });
   for (const NamedAttribute& a : m.op("attention")->attributes().entries()) {
     const auto same = [&](const NamedAttribute& other) { return other.name == a.name; };
     if (std::none_of(changed.begin(), changed.end(), same)) attributes.push_back(a);
@@ -209,6 +212,54 @@ Rule HeadsInLastDim() {
       .Replace(Rule::Maker(MakeMerged));
 }
 
+// ---- batch and heads merged into one dim ----
+
+/// [B, H, rows, features] as [B * H, rows, features].
+Pat MergedHeads(const std::string& name) {
+  return Call("nn.reshape", {Var(name), Var(name + "_shape")})
+      .AnyAttributes()
+      .As(name + "_merged")
+      .Shared();
+}
+
+bool HasDims(Value value, std::initializer_list<Dim> dims) {
+  return RankOf(value) == static_cast<int64_t>(dims.size()) &&
+         std::equal(dims.begin(), dims.end(), DimsOf(value).begin(), ProvablyEqual);
+}
+
+bool MergesHeads(const RuleMatch& m) {
+  for (const std::string name : {"q", "k", "v"}) {
+    if (RankOf(m[name]) != 4) return false;
+    const auto dims = DimsOf(m[name]);
+    if (!ProvablyEqual(dims[0], DimsOf(m["q"])[0]) || !ProvablyEqual(dims[1], DimsOf(m["q"])[1]) ||
+        !HasDims(m[name + "_merged"], {dims[0] * dims[1], dims[2], dims[3]})) {
+      return false;
+    }
+  }
+  const auto q = DimsOf(m["q"]);
+  return HasDims(m.root()->result(0), {q[0], q[1], q[2], DimsOf(m["v"])[3]});
+}
+
+Rule MergedBatch() {
+  const auto alone = [](const RuleMatch& m) {
+    const auto heads = IntAttribute::Get(m.context(), 1);
+    const Operation* op = m.op("attention");
+    return op->attribute("q_num_heads") == heads && op->attribute("kv_num_heads") == heads &&
+           op->num_operands() == 3;
+  };
+  return Rule("merged-heads")
+      .Match(Call("nn.reshape",
+                  {AttentionOf(MergedHeads("q"), MergedHeads("k"), MergedHeads("v")), Var("shape")})
+                 .AnyAttributes())
+      .Where(alone, "there is one head and no mask")
+      .Where(MergesHeads, "batch and heads are merged and parted again")
+      .Replace([](const RuleMatch& m, Rewriter& rewriter) {
+        return Remade(m, rewriter, m["q"], m["k"], m["v"],
+                      {rewriter.Named("q_num_heads", Attribute()),
+                       rewriter.Named("kv_num_heads", Attribute())});
+      });
+}
+
 // ---- cached keys and values before the new ones ----
 
 /// [cached, new] along the keys.
@@ -324,6 +375,7 @@ class AbsorbAttentionPass : public Pass {
     AddScales(rules);
     rules.push_back(GroupedHeads());
     rules.push_back(HeadsInLastDim());
+    rules.push_back(MergedBatch());
     rules.push_back(ExtentOfJoined());
     rules.push_back(Cached());
     ApplyRules(graph.program(), this, std::move(rules));

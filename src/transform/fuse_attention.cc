@@ -297,6 +297,56 @@ Value MakeAttention(const RuleMatch& m, Rewriter& rewriter) {
   return rewriter.Create("nn.attention", operands, attributes)->result(0);
 }
 
+// ---- batch and heads merged into one dim for the products ----
+
+/// [B, H, rows, features] as [B * H, rows, features].
+Pat MergedHeads(const std::string& name) {
+  return Call("nn.reshape", {Var(name), Var(name + "_shape")})
+      .AnyAttributes()
+      .As(name + "_merged")
+      .Shared();
+}
+
+/// The scores are taken apart for the mask and merged again.
+Pat MergedPattern() {
+  const Pat kt =
+      Call("nn.transpose", {MergedHeads("k")}).With("perm", std::vector<int64_t>{0, 2, 1});
+  const Pat merged = Scaled(Call("nn.matmul", {MergedHeads("q"), kt}), "scores");
+  const Pat apart = Call("nn.reshape", {merged, Var("apart_shape")}).AnyAttributes().As("scores");
+  const Pat again = Call("nn.reshape", {Masked(apart), Var("again_shape")}).AnyAttributes();
+  const Pat weights = Call("nn.softmax", {again}).Carry("axis").As("weights");
+  const Pat product = Call("nn.matmul", {weights, MergedHeads("v")});
+  return Call("nn.reshape", {product, Var("result_shape")}).AnyAttributes();
+}
+
+bool HasDims(Value value, std::initializer_list<Dim> dims) {
+  return RankOf(value) == static_cast<int64_t>(dims.size()) &&
+         std::equal(dims.begin(), dims.end(), DimsOf(value).begin(), ProvablyEqual);
+}
+
+bool MergesHeads(const RuleMatch& m) {
+  for (const std::string name : {"q", "k", "v"}) {
+    if (RankOf(m[name]) != 4) return false;
+    const auto dims = DimsOf(m[name]);
+    if (!ProvablyEqual(dims[0], DimsOf(m["q"])[0]) || !ProvablyEqual(dims[1], DimsOf(m["q"])[1]) ||
+        !HasDims(m[name + "_merged"], {dims[0] * dims[1], dims[2], dims[3]})) {
+      return false;
+    }
+  }
+  const auto q = DimsOf(m["q"]), k = DimsOf(m["k"]), v = DimsOf(m["v"]);
+  if (!HasDims(m["scores"], {q[0], q[1], q[2], k[2]})) return false;
+  return HasDims(m["weights"], {q[0] * q[1], q[2], k[2]}) &&
+         HasDims(m.root()->result(0), {q[0], q[1], q[2], v[3]}) &&
+         AxisFromFront(m.attribute("axis").cast<IntAttribute>().value(), m["weights"]) == 2;
+}
+
+Value MakeMerged(const RuleMatch& m, Rewriter& rewriter) {
+  std::vector<Value> operands{m["q"], m["k"], m["v"]};
+  if (const Value mask = Mask(m, rewriter)) operands.push_back(mask);
+  const NamedAttribute scale = rewriter.Named("scale", rewriter.Attr(Scale(m)));
+  return rewriter.Create("nn.attention", operands, {&scale, 1})->result(0);
+}
+
 }  // namespace
 
 class FuseAttentionPass : public Pass {
@@ -318,6 +368,14 @@ class FuseAttentionPass : public Pass {
             .Where(MasksFit, "the mask has an entry for each key")
             .Where(FillSwallowsScores, "masked scores are -inf or so low that no score shows")
             .Replace(Rule::Maker(MakeAttention)));
+    rules.push_back(
+        Rule("attention-merged", 2)
+            .Match(MergedPattern())
+            .Where(MergesHeads, "batch and heads are merged and parted again")
+            .Where(ScaleIsPositive, "the scale is positive")
+            .Where(MasksFit, "the mask has an entry for each key")
+            .Where(FillSwallowsScores, "masked scores are -inf or so low that no score shows")
+            .Replace(Rule::Maker(MakeMerged)));
     // In order: the op knows the extents of its result where a broadcast mask hid them.
     ApplyRulesInOrder(graph.program(), this, std::move(rules));
   }
