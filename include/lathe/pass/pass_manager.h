@@ -12,8 +12,8 @@
 
 namespace lathe {
 
-/// A pipeline as text: `canonicalize,cse,fuse{level=2},cf.if(dead_code),fixpoint{max=3}(a,b)`.
-/// `op(...)` runs the inner pipeline on each region of every op of that kind, on several threads.
+/// A pipeline as text: `canonicalize,cse{skip=[nn.add]},cf.if(dead_code),builtin.func(simplify)`.
+/// `op(...)`: on each region of every op of that kind; on several threads if they are isolated.
 struct PipelineItem {
   std::string name;  ///< a pass, a named pipeline, or an op kind when `nested` is not empty
   std::vector<std::pair<std::string, std::string>> options;
