@@ -43,6 +43,21 @@ std::vector<Operation*> PostOrder(const Graph& graph) {
   return order;
 }
 
+/// Of the structure by addresses: only ever compared with another of the same block.
+uint64_t Fingerprint(const Block* block) {
+  uint64_t hash = block->num_arguments();
+  const auto add = [&hash](const void* p) {
+    hash = (hash ^ reinterpret_cast<uintptr_t>(p)) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
+  };
+  for (const Operation& op : *block) {
+    add(&op);
+    add(op.info().impl());
+    for (size_t i = 0; i < op.num_operands(); ++i) add(op.operand(i).impl());
+  }
+  return hash;
+}
+
 bool IsWrittenParameter(const Graph& graph, const Operation* op) {
   const auto name = op->attribute("name").dyn_cast<StrAttribute>();
   if (op->name() != "builtin.get_parameter" || !name) return false;
@@ -52,7 +67,8 @@ bool IsWrittenParameter(const Graph& graph, const Operation* op) {
 
 }  // namespace
 
-IndexedGraph::IndexedGraph(const Graph& graph) {
+IndexedGraph::IndexedGraph(const Graph& graph)
+    : block_(graph.block()), fingerprint_(Fingerprint(graph.block())) {
   entry_base_.push_back(0);
   const auto add = [&](Node node, const void* key, size_t results) {
     ids_.emplace(key, static_cast<uint32_t>(nodes_.size()));
@@ -89,6 +105,15 @@ IndexedGraph::IndexedGraph(const Graph& graph) {
     }
     if (node.IsOp() && node.op()->name() == "nn.fetch") outputs_.push_back(inputs_.back());
   }
+}
+
+bool IndexedGraph::is_current() const { return Fingerprint(block_) == fingerprint_; }
+
+const IndexedGraph& Graph::indexed_graph() const {
+  if (indexed_ == nullptr || !indexed_->is_current()) {
+    indexed_ = std::make_shared<const IndexedGraph>(*this);
+  }
+  return *indexed_;
 }
 
 uint32_t IndexedGraph::node_id(Node node) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +42,8 @@ class Node {
   Value value_;
 };
 
+class IndexedGraph;
+
 /// A light view of one block as a graph of op nodes and variable nodes, with attributes. Copies
 /// nothing and is never out of step with the program.
 class Graph : public AnyAttrs {
@@ -65,6 +68,9 @@ class Graph : public AnyAttrs {
   bool HasCircle() const { return !FindCircle().empty(); }
   /// How many parts the graph has that no value joins.
   size_t GraphNum() const;
+  /// The numbering of the block as it is now. The reference holds until the block changes: ask
+  /// again then, and get a new one. O(operations) to see that nothing has changed.
+  const IndexedGraph& indexed_graph() const;
 
   /// A new operation at the end of the block, before its terminator.
   Node CreateOpNode(std::string_view op, std::span<const Value> operands,
@@ -85,11 +91,12 @@ class Graph : public AnyAttrs {
  private:
   Program& program_;
   Block* block_;
+  mutable std::shared_ptr<const IndexedGraph> indexed_;
 };
 
 /// An immutable numbering of a snapshot of a block [NNVM]: nodes in deterministic post-order from
 /// the outputs (then what no output needs, in program order), inputs and control dependencies in
-/// CSR form. Of no use once the block has changed.
+/// CSR form. Graph::indexed_graph() never gives one that is older than the last change.
 class IndexedGraph {
  public:
   struct Entry {
@@ -99,6 +106,8 @@ class IndexedGraph {
   };
   explicit IndexedGraph(const Graph& graph);
 
+  /// The block holds the same operations with the same operands in the same order.
+  bool is_current() const;
   size_t num_nodes() const { return nodes_.size(); }
   size_t num_entries() const { return entry_base_.back(); }
   /// The operation of node `i`, or the block argument's value when it has none.
@@ -116,6 +125,8 @@ class IndexedGraph {
   const std::vector<Entry>& outputs() const { return outputs_; }
 
  private:
+  const Block* block_;
+  uint64_t fingerprint_;
   std::unordered_map<const void*, uint32_t> ids_;  // look-up only
   std::vector<Node> nodes_;
   std::vector<uint32_t> entry_base_, input_base_, control_base_;

@@ -249,5 +249,31 @@ TEST_F(GraphTest, IndexedNodesComeAfterWhatTheyRead) {
   EXPECT_EQ(indexed.node_id(Node(indexed[drop].op()->result(1))), drop) << "a value is its maker's";
 }
 
+TEST_F(GraphTest, AnOldIndexIsNotGivenAgain) {
+  Program p = Parse(kDiamond);
+  Graph graph(p);
+  const IndexedGraph before(graph);
+  const IndexedGraph* cached = &graph.indexed_graph();
+  EXPECT_EQ(&graph.indexed_graph(), cached) << "nothing has changed";
+
+  Operation* op4 = Named(p, "op4");
+  const Value read = op4->operand(0);
+  op4->set_operand(0, Named(p, "x")->result(0));  // an operand
+  EXPECT_FALSE(before.is_current());
+  EXPECT_EQ(graph.indexed_graph().inputs(graph.indexed_graph().node_id(Node(op4)))[0],
+            (IndexedGraph::Entry{0, 0}));
+  op4->set_operand(0, read);
+  EXPECT_TRUE(before.is_current()) << "as it was";
+
+  op4->MoveBefore(Named(p, "op3"));  // the order
+  EXPECT_FALSE(before.is_current());
+  EXPECT_TRUE(graph.indexed_graph().is_current());
+  graph.CreateEmptyNode("here");  // an operation more
+  EXPECT_FALSE(before.is_current());
+  EXPECT_EQ(graph.indexed_graph().num_nodes(), before.num_nodes() + 1);
+  p.block()->AddArgument(F32());  // an argument more
+  EXPECT_EQ(graph.indexed_graph().num_nodes(), before.num_nodes() + 2);
+}
+
 }  // namespace
 }  // namespace lathe
