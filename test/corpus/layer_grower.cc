@@ -11,7 +11,8 @@ namespace lathe::testing {
 Program LayerGrower::Grow(int layers) {
   static constexpr Layer kAny[] = {&LayerGrower::Activation, &LayerGrower::HardSwish,
                                    &LayerGrower::Residual,   &LayerGrower::Nothing,
-                                   &LayerGrower::Affine,     &LayerGrower::Reused};
+                                   &LayerGrower::Affine,     &LayerGrower::Reused,
+                                   &LayerGrower::Stateful};
   static constexpr Layer kVision[] = {&LayerGrower::Conv,          &LayerGrower::ConvNorm,
                                       &LayerGrower::BatchNorm,     &LayerGrower::Pool,
                                       &LayerGrower::ParallelConvs, &LayerGrower::ChannelsLast};
@@ -156,6 +157,25 @@ Value LayerGrower::Affine(Value x) {
 Value LayerGrower::Reused(Value x) {
   const Value a = Affine(x);
   return Either("add", Activation(a), a);
+}
+
+/// A parameter that the program writes between two reads: it is no constant, and their order
+/// counts.
+Value LayerGrower::Stateful(Value x) {
+  const Shape shape = {ShapeOf(x).back()};
+  const StrAttribute name = program_->parameters().FreshName(context_, "state");
+  program_->parameters().Insert(name,
+                                {RandomTensor(ElementType::kF32, shape, random_.NextU64()), true});
+  const NamedAttribute named = b_->Named("name", name);
+  const Type type = VTensorType::Get(context_, SymShape::FromConstants(shape), ElementType::kF32);
+  const auto read = [&] {
+    return b_->Create("builtin.get_parameter", {}, {&named, 1}, {&type, 1})->result(0);
+  };
+  const Value before = read();
+  const Value next = Op("add", {Op("mul", {before, Scalar(0.5)}), Scalar(1)});
+  b_->Create("builtin.set_parameter", {&next, 1}, {&named, 1});
+  const Value y = Either("add", x, before);
+  return Coin() ? Either("mul", y, read()) : y;
 }
 
 // ---- pictures ----

@@ -43,6 +43,7 @@ class LayerGrower {
   Value Nothing(Value x);
   Value Affine(Value x);
   Value Reused(Value x);
+  Value Stateful(Value x);
 
   Value Conv(Value x);
   Value ConvNorm(Value x);

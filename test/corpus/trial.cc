@@ -34,6 +34,7 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
       {"all_reduce_deps", {"", "all_reduce_deps", "orders what only several devices have", false}},
       {"multi_devices_check_pass", {"", "multi_devices_check_pass", "changes nothing", false}},
       {"multi_devices_pass", {"", "", "its results are one for each device", false}},
+      {"join_recurrent_steps", {"", "fuse_recurrent,canonicalize,join_recurrent_steps", "", true}},
       {"partition_external", {"", "partition_external{compiler=half}", "", true}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };

@@ -221,7 +221,7 @@ void MaxPoolOp::Eval(EvalContext& c) {
     }
   });
   c.SetOutput(kY, FromChannelsFirst(Rounded(result, x), op.layout()));
-  c.SetOutput(kIndices, std::move(positions));
+  c.SetOutput(kIndices, FromChannelsFirst(std::move(positions), op.layout()));
 }
 
 void AveragePoolOp::InferShape(InferShapeContext& c) { InferPool<AveragePoolOp>(c); }
