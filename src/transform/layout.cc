@@ -57,9 +57,8 @@ class LayoutPass : public Pass {
     LayoutRegion region(rewriter, constants, block, to_last ? "NHWC" : "NCHW");
     int64_t anchors = 0;
     for (Operation& op : *block) {
-      const auto type =
-          op.num_operands() == 0 ? AnyTensorType() : op.operand(0).type().dyn_cast<AnyTensorType>();
-      if (!IsAnchor(op, to_last)) continue;
+      if (!IsAnchor(op, to_last)) continue;  // which has an input
+      const auto type = op.operand(0).type().dyn_cast<AnyTensorType>();
       if (!type || !type.has_rank() || type.rank() < 3) {
         Missed(&op, "the rank of its input is not known");
         continue;

@@ -172,9 +172,9 @@ Value LayerGrower::Stateful(Value x) {
     return b_->Create("builtin.get_parameter", {}, {&named, 1}, {&type, 1})->result(0);
   };
   const Value before = read();
+  const Value y = Either("add", x, before);
   const Value next = Op("add", {Op("mul", {before, Scalar(0.5)}), Scalar(1)});
   b_->Create("builtin.set_parameter", {&next, 1}, {&named, 1});
-  const Value y = Either("add", x, before);
   return Coin() ? Either("mul", y, read()) : y;
 }
 
