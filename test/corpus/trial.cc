@@ -1,6 +1,9 @@
 #include "test/corpus/trial.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "lathe/ir/verify.h"
@@ -24,11 +27,23 @@ const bool kRegistered = [] {
   return true;
 }();
 
+/// Where graph_viz draws, gone at the end. (What /dev/null is differs from machine to machine.)
+struct Picture {
+  std::string path = (std::filesystem::temp_directory_path() /
+                      StrCat("lathe-corpus-", static_cast<int64_t>(getpid()), ".dot"))
+                         .string();
+  ~Picture() {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
+};
+
 /// Passes that run otherwise than by their name alone.
 const std::map<std::string, PassSetting, std::less<>>& Table() {
+  static const Picture kPicture;
   static const std::map<std::string, PassSetting, std::less<>> kTable = {
       {"append_backward", {"", "append_backward", "adds outputs, the gradients", false}},
-      {"graph_viz", {"", "graph_viz{path=/dev/null}", "writes a picture", false}},
+      {"graph_viz", {"", StrCat("graph_viz{path=", kPicture.path, "}"), "writes a picture", false}},
       {"graph_fuse_compile", {"", "graph_fuse_partition,graph_fuse_compile", "", true}},
       {"graph_unfuse", {"", "graph_fuse_partition,graph_unfuse", "", true}},
       {"all_reduce_deps", {"", "all_reduce_deps", "orders what only several devices have", false}},
