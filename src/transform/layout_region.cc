@@ -103,6 +103,9 @@ bool LayoutRegion::MayLabel(const std::vector<std::pair<Value, Permutation>>& wa
 
 bool LayoutRegion::Join(PermuteContext plan, bool forced) {
   Operation* op = plan.op();
+  for (const auto& [name, value] : plan.attributes()) {
+    if (keep_layouts_ && name == "layout") return false;
+  }
   std::vector<std::pair<Value, Permutation>> wanted;
   for (const auto& [i, perm] : plan.operands()) {
     const Value value = op->operand(i);

@@ -20,6 +20,8 @@ class LayoutRegion {
   LayoutRegion(Rewriter& rewriter, ValueFacts& facts, Block* block, std::string suffix = "")
       : rewriter_(rewriter), facts_(facts), block_(block), suffix_(std::move(suffix)) {}
 
+  /// Ops keep their attribute `layout`.
+  void KeepLayouts() { keep_layouts_ = true; }
   /// What undoes the transpose.
   void AddTranspose(Operation* transpose);
   /// The op has to work on operand 0 permuted; false if it can not.
@@ -65,6 +67,7 @@ class LayoutRegion {
   ValueFacts& facts_;
   Block* block_;
   std::string suffix_;
+  bool keep_layouts_ = false;
   std::vector<Value> values_;  ///< labelled, in order
   size_t next_ = 0;
   std::unordered_map<Value, Permutation> labels_;  // look-up only, like the next

@@ -85,8 +85,7 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     const Value scale = op->operand(1), b = op->operand(2), mean = op->operand(3),
                 var = op->operand(4);
     const double epsilon = op->attribute("epsilon").cast<FloatAttribute>().value();
-    const Value eps =
-        r.Constant(Cast(Tensor::Scalar<double>(static_cast<float>(epsilon)), type.element()));
+    const Value eps = r.Constant(Cast(Tensor::Scalar<double>(epsilon), type.element()));
     const Value deviation = Call(r, "nn.sqrt", {Call(r, "nn.add", {var, eps})});
     Value s = Call(r, "nn.div", {scale, deviation});
     Value t = Call(r, "nn.sub", {b, Call(r, "nn.mul", {mean, s})});

@@ -45,6 +45,7 @@ class TransposeSinkingPass : public Pass, private RewriteListener {
     Operation* op = queue_[next_++];
     if (alive_.count(op) == 0 || settled_.count(op) != 0) return true;
     LayoutRegion region(rewriter, constants, op->block());
+    if (!option_bool("layouts")) region.KeepLayouts();
     region.AddTranspose(op);
     if (region.Solve() > 0) {
       region.Apply();
@@ -65,6 +66,9 @@ REGISTER_PASS(transpose_sinking, TransposeSinkingPass)
     .Details(
         "Regions of operations that commute with a permutation (each op says how: interface "
         "Permute; element by element ones all do) work on permuted data when that needs fewer "
-        "transposes, or as many of smaller tensors. Never leaves more than there were.");
+        "transposes, or as many of smaller tensors. Never leaves more than there were. "
+        "Convolutions and pools keep their attribute `layout` unless `layouts` is set: ONNX has no "
+        "such attribute.")
+    .Option("layouts", PassOption::Kind::kBool, "false", "convolutions may change their layout");
 
 }  // namespace lathe
