@@ -15,7 +15,7 @@ namespace {
 using Ints = std::vector<int64_t>;
 
 Value Reshaped(Builder& b, Value x, const Ints& shape) {
-  return ReshapeOp::Create(b, x, IntsConstant(b, shape), {.allowzero = true}).reshaped();
+  return ReshapeOp::Create(b, x, IntsConstant(b, shape)).reshaped();
 }
 
 Ints Joined(const Ints& a, const Ints& b) {
@@ -27,7 +27,7 @@ Ints Joined(const Ints& a, const Ints& b) {
 Ints Spatial(const Ints& shape) { return {shape.begin() + 2, shape.end()}; }
 
 Window WindowFor(const WindowSpec& spec, Value x, const Ints& kernel) {
-  return ResolveWindow(spec, Spatial(KnownShape(x)), kernel);
+  return ResolveWindow(spec, Spatial(KnownShape(x, 1)), kernel);
 }
 
 // Adds each element of `grad` times the filter to where its window was: the gradient of the input
@@ -48,16 +48,16 @@ Value Spread(Builder& b, Value grad, Value filter, const Window& w, int64_t grou
   return Typed(spread, like);
 }
 
-// [A, g * C, S...] as [C, g * A, S...].
+// [A, g * C, S...] as [C, g * A, S...]; none of C and S is empty.
 Value Swapped(Builder& b, Value x, int64_t group) {
-  const Ints shape = KnownShape(x);
+  const Ints shape = KnownShape(x, 1);
   const Ints spatial = Spatial(shape);
-  const Value apart = Reshaped(b, x, Joined({shape[0], group, shape[1] / group}, spatial));
+  const Value apart = Reshaped(b, x, Joined({0, group, shape[1] / group}, spatial));
   Ints perm(spatial.size() + 3);
   std::iota(perm.begin(), perm.end(), 0);
   std::swap(perm[0], perm[2]);
   const Value turned = TransposeOp::Create(b, apart, {.perm = perm}).transposed();
-  return Reshaped(b, turned, Joined({shape[1] / group, group * shape[0]}, spatial));
+  return Reshaped(b, turned, Joined({shape[1] / group, -1}, spatial));
 }
 
 // The gradient of the filter [M, C / g, K...]: the input, windows for channels, meets the gradient
@@ -111,13 +111,13 @@ std::vector<Value> ConvTransposeOp::Grad(Operation* o, std::span<const Value> g,
   }
   const Ints kernel = Spatial(KnownShape(op.w()));
   const WindowSteps steps = CheckedSteps(WindowOf(op), kernel.size());
-  Window w{.in = Spatial(KnownShape(g[0])),
+  Window w{.in = Spatial(KnownShape(g[0], 1)),
            .kernel = kernel,
            .strides = steps.strides,
            .dilations = steps.dilations,
            .begins = steps.begins,
            .ends = steps.ends,
-           .out = Spatial(KnownShape(op.x()))};
+           .out = Spatial(KnownShape(op.x(), 1))};
   const Value all = ConvOp::Create(b, g[0], op.w(), Value(),
                                    {.strides = w.strides,
                                     .pads = Joined(w.begins, w.ends),
@@ -141,7 +141,7 @@ std::vector<Value> AveragePoolOp::Grad(Operation* o, std::span<const Value> g, B
   const AveragePoolOp op(o);
   if (op.ceil_mode()) FailGradient(o, "has no gradient with ceil_mode");
   const Window w = WindowFor(WindowOf(op), op.x(), op.kernel_shape());
-  const Ints shape = KnownShape(op.x());
+  const Ints shape = KnownShape(op.x(), 1);
   const Term dy(b, g[0]);
   const Tensor one =
       Cast(Tensor::Of<double>({1}, {1}), op.x().type().cast<AnyTensorType>().element());

@@ -16,13 +16,6 @@
 namespace lathe::nn {
 namespace {
 
-[[noreturn]] void FailShape(Value grad, Value like) {
-  throw Error(ErrorCode::kUnsupported, "gradient/unknown-shape",
-              StrCat("a gradient of type ", grad.type().ToString(), " for ", like.type().ToString(),
-                     ": which dims were broadcast is not known"))
-      .Hint("give the inputs constant shapes");
-}
-
 SymShape ShapeOf(Value v) { return v.type().cast<AnyTensorType>().shape(); }
 
 // What is known here, inference without facts about constants would not find.
@@ -50,10 +43,20 @@ Value FilledLike(Builder& b, Value like, double value) {
   return WithShape(ConstantOfShapeOp::Create(b, shape, {.value = filling}).output(), ShapeOf(like));
 }
 
+namespace {
+
+// Where only running tells what was broadcast: each element goes to the one that it was made from.
+Value SumToUnknown(Builder& b, Value grad, Value like) {
+  const Value extents = ShapeOp::Create(b, grad).extents();
+  return AddedAt(b, like, ExpandOp::Create(b, Numbers(b, like), extents).output(), grad);
+}
+
+}  // namespace
+
 Value SumTo(Builder& b, Value grad, Value like) {
   const SymShape from = ShapeOf(grad);
   const SymShape to = ShapeOf(like);
-  if (!from.ranked || !to.ranked || to.rank() > from.rank()) FailShape(grad, like);
+  if (!from.ranked || !to.ranked || to.rank() > from.rank()) return SumToUnknown(b, grad, like);
   const size_t added = from.rank() - to.rank();
   std::vector<int64_t> axes;
   SymShape kept = from;
@@ -63,7 +66,7 @@ Value SumTo(Builder& b, Value grad, Value like) {
       axes.push_back(static_cast<int64_t>(d));
       kept.dims[d] = 1;
     } else if (!own.is_constant() && !ProvablyEqual(from.dims[d], own)) {
-      FailShape(grad, like);
+      return SumToUnknown(b, grad, like);
     }
   }
   if (axes.empty()) return grad;
@@ -119,11 +122,15 @@ int64_t KnownRank(Value v) {
       .Hint("give the inputs constant shapes");
 }
 
-std::vector<int64_t> KnownShape(Value v) {
+std::vector<int64_t> KnownShape(Value v, size_t from) {
   const auto type = v.type().cast<AnyTensorType>();
-  if (const auto shape = type.has_rank() ? type.shape().Constants() : std::nullopt) {
-    return {shape->begin(), shape->end()};
+  std::vector<int64_t> shape;
+  bool known = type.has_rank();
+  for (const Dim& d : type.dims()) {
+    known = known && (d.is_constant() || shape.size() < from);
+    shape.push_back(d.is_constant() ? d.value() : -1);
   }
+  if (known) return shape;
   throw Error(ErrorCode::kUnsupported, "gradient/unknown-shape",
               StrCat("the extents of a ", type.ToString(), " are not known"))
       .Hint("give the inputs constant shapes");

@@ -16,7 +16,7 @@ Value IntConstant(Builder& b, int64_t value);
 // A tensor of the type and shape of `like` whose elements are all `value`.
 Value FilledLike(Builder& b, Value like, double value);
 // The gradient of a value that was broadcast: `grad` summed over what it was repeated along, in the
-// shape of `like`. Throws gradient/unknown-shape when the shapes do not tell.
+// shape of `like`. Slow where the declared shapes do not tell what that is.
 Value SumTo(Builder& b, Value grad, Value like);
 // `x` in the shape of `like`, which has as many elements.
 Value ReshapeLike(Builder& b, Value x, Value like);
@@ -33,8 +33,9 @@ Value GradOfSelection(Operation* op, Value grad, Builder& b);
 Value AddedAt(Builder& b, Value like, Value at, Value grad);
 // The rank of `v`; throws gradient/unknown-shape if it is unknown.
 int64_t KnownRank(Value v);
-// The extents of `v`; throws gradient/unknown-shape if one is unknown.
-std::vector<int64_t> KnownShape(Value v);
+// The extents of `v`; throws gradient/unknown-shape if one is unknown. Those before axis `from` are
+// -1 unless known.
+std::vector<int64_t> KnownShape(Value v, size_t from = 0);
 // `axis` in [0, rank).
 int64_t FrontAxis(int64_t axis, int64_t rank);
 [[noreturn]] void FailGradient(const Operation* op, std::string why);

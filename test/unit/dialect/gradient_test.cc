@@ -138,12 +138,15 @@ TEST_F(GradientTest, AnOpWithoutARuleIsNamed) {
   EXPECT_EQ(e.message(), "nn.floor has no gradient");
 }
 
-TEST_F(GradientTest, BroadcastOfUnknownExtentsIsRefused) {
-  Program program = Parse(StrCat(
-      Feeds({"[?]", "[?]"}),
-      "%a = nn.mul(%x0, %x1) : (v_tensor<[?], f64>, v_tensor<[?], f64>) -> v_tensor<[?], f64>\n",
-      Fetch("%a", "[?]")));
-  EXPECT_EQ(ErrorOf([&] { Differentiate(program); }).id(), "gradient/unknown-shape");
+TEST_F(GradientTest, BroadcastOfUnknownExtents) {
+  const std::string body = StrCat(
+      Feeds({"[?]", "[2, ?]"}),
+      "%a = nn.mul(%x0, %x1) : (v_tensor<[?], f64>, v_tensor<[2, ?], f64>) -> v_tensor<[2, ?], "
+      "f64>\n",
+      Fetch("%a", "[2, ?]"));
+  ExpectNumeric(body, {{"x0", Doubles({3}, 1)}, {"x1", Doubles({2, 3}, 2)}});
+  ExpectNumeric(body, {{"x0", Doubles({1}, 1)}, {"x1", Doubles({2, 3}, 2)}});
+  ExpectNumeric(body, {{"x0", Doubles({3}, 1)}, {"x1", Doubles({2, 1}, 2)}});
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace lathe::testing {
 namespace {
 
 constexpr uint64_t kSeed = 11;
-constexpr double kStep = 1e-5;
+constexpr double kStep = 1e-6;
 
 bool IsF64(const RtValue& value) {
   return value.is_tensor() && value.tensor().element_type() == ElementType::kF64;
