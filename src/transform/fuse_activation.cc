@@ -75,13 +75,15 @@ void AddClip(std::vector<Rule>& rules) {
   const auto at_most = [](const Pat& v, const Pat& bound) {
     return Call("nn.min", {v, bound}).Commutes();
   };
-  rules.push_back(
-      Rule("clip-max-min").Match(at_most(at_least(x, lo), hi)).Replace(Rule::Maker(MakeClip)));
+  const Pat low = ScalarBound("lo"), high = ScalarBound("hi");
+  rules.push_back(Rule("clip-max-min")
+                      .Match(at_most(at_least(x, lo), hi))
+                      .Match(at_most(at_least(x, low), high))
+                      .Replace(Rule::Maker(MakeClip)));
   rules.push_back(Rule("clip-min-max")
                       .Match(at_least(at_most(x, hi), lo))
                       .Where(BoundsInOrder, "the lower bound is not above the upper one")
                       .Replace(Rule::Maker(MakeClip)));
-  const Pat low = ScalarBound("lo"), high = ScalarBound("hi");
   rules.push_back(Rule("clip-below")
                       .Match(Call("nn.where", {Call("nn.less", {x, low}), low, x}))
                       .Match(Call("nn.where", {Call("nn.greater", {low, x}), low, x}))
@@ -192,6 +194,9 @@ void AddSoft(std::vector<Rule>& rules) {
   rules.push_back(Recognise("softplus",
                             Call("nn.log", {Call("nn.add", {Call("nn.exp", {x}), Scalar(1)})}),
                             Call("nn.softplus", {Var("x")})));
+  const Pat mirrored = Call("nn.softplus", {Call("nn.neg", {Call("nn.abs", {x})})});
+  rules.push_back(Recognise("softplus-stable", Call("nn.add", {Call("nn.relu", {x}), mirrored}),
+                            Call("nn.softplus", {Var("x")})));
   rules.push_back(Recognise("mish",
                             Call("nn.mul", {x, Call("nn.tanh", {Call("nn.softplus", {x})})}),
                             Call("nn.mish", {Var("x")})));
@@ -270,8 +275,22 @@ void AddExponential(std::vector<Rule>& rules) {
                       .Replace(Call("nn.selu", {Var("x")})
                                    .Set("alpha", ScalarOf("alpha"))
                                    .Set("gamma", ScalarOf("gamma"))));
+  rules.push_back(Recognise(
+      "selu-of-elu", Call("nn.mul", {Call("nn.elu", {x}).Carry("alpha"), Scalar("gamma")}),
+      Call("nn.selu", {Var("x")}).Carry("alpha").Set("gamma", ScalarOf("gamma"))));
+  const auto parts = [&](const Pat& below_zero) {
+    return Call("nn.add",
+                {Call("nn.relu", {x}), Call("nn.min", {below_zero, Scalar(0)}).Commutes()});
+  };
+  const Pat stretched =
+      Call("nn.sub", {Call("nn.exp", {Call("nn.div", {x, Scalar("divisor")})}), Scalar(1)});
+  rules.push_back(Recognise("elu-parts", parts(less_one), Call("nn.elu", {Var("x")})));
+  rules.push_back(Rule("celu-parts")
+                      .Match(parts(Call("nn.mul", {stretched, Scalar("alpha")})))
+                      .Where(CeluOfElu, "x is divided by alpha")
+                      .Replace(Call("nn.celu", {Var("x")}).Set("alpha", ScalarOf("alpha"))));
   rules.push_back(
-      Rule("celu")
+      Rule("celu", 2)
           .Match(Call("nn.mul",
                       {Call("nn.elu", {Call("nn.div", {x, Scalar("divisor")})}), Scalar("alpha")}))
           .Where(CeluOfElu, "x is divided by alpha")
