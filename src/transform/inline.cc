@@ -142,6 +142,7 @@ void InlinePass::Replace(Operation* call, Block* body, std::vector<Operation*>& 
   for (size_t i = 0; i < call->num_results(); ++i) {
     rewriter_->ReplaceAllUses(call->result(i), last->operand(i));
   }
+  rewriter_->Erase(last);  // or what it returns would be read once more by every level of calls
   rewriter_->Erase(call);
 }
 
