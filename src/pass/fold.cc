@@ -1,5 +1,7 @@
 #include "lathe/pass/fold.h"
 
+#include <algorithm>
+
 #include "lathe/ir/context.h"
 
 namespace lathe {
@@ -29,6 +31,8 @@ std::vector<Value> FoldResults(Operation* op, ValueFacts& facts, Rewriter& rewri
   if (!fold || TouchesMutableTensor(op)) return {};
   FoldContext context(op, facts);
   fold.Fold(context);
+  const auto says = [](const FoldContext::Result& r) { return r.value || r.constant; };
+  if (std::none_of(context.results().begin(), context.results().end(), says)) return {};
   std::vector<Value> values(op->num_results());
   bool any = false;
   for (size_t i = 0; i < values.size(); ++i) {
