@@ -87,13 +87,20 @@ class MemoryPlanner {
 
   // ---- steps ----
 
+  /// A group is one kernel; a function runs wherever it is called, in memory of its own.
+  static bool IsApart(const Operation* op) {
+    return op->isa<builtin::GroupOp>() || op->isa<builtin::FuncOp>();
+  }
+
   void NumberSteps() {
     for (OpWalker w(program_.block()); Operation* op = w.Next();) {
       const auto step = static_cast<uint32_t>(steps_.size());
       steps_.push_back(op);
       step_of_[op] = step;
       last_inside_[op] = step;
-      if (op->isa<builtin::GroupOp>()) w.SkipRegions();  // one kernel
+      if (IsApart(op)) w.SkipRegions();
+    }
+    for (OpWalker w(program_.block()); Operation* op = w.Next();) {
       if (op->isa<builtin::SetParameterOp>()) written_.insert(op->attribute("name").storage());
     }
     for (size_t i = steps_.size(); i-- > 0;) {  // what is inside comes after
@@ -131,7 +138,7 @@ class MemoryPlanner {
 
   void Visit(Operation* op) {
     const uint32_t step = step_of_.at(op);
-    if (!op->isa<builtin::GroupOp>()) VisitArguments(op, step);
+    if (!IsApart(op)) VisitArguments(op, step);
     const bool outside = IsOutside(op);
     for (size_t i = 0; i < op->num_results(); ++i) {
       const Value result = op->result(i);

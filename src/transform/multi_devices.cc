@@ -84,6 +84,7 @@ class Replicator {
   // ---- one op ----
 
   void Replicate(Operation* op) {
+    if (op->isa<builtin::FuncOp>()) return;  // places share code
     after_ = op->next();
     const size_t root = RootOf(op);
     if (root != kEverywhere) return MoveToRoot(op, root);

@@ -30,7 +30,8 @@ struct MemoryPlanOptions {
 /// what has no size before the program runs.
 ///
 /// A step is an operation in program order, those of regions included. What a region op reads is
-/// alive until its last inner step, so a loop may repeat.
+/// alive until its last inner step, so a loop may repeat. What groups and functions compute inside
+/// is not part of the plan.
 class MemoryPlan {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};

@@ -319,6 +319,25 @@ TEST_F(MemoryPlanTest, AParameterThatIsSetIsCopied) {
   ExpectSound(plan);
 }
 
+// A function runs at each of its calls, when other things are alive than where it stands.
+TEST_F(MemoryPlanTest, AFunctionIsNoPartOfItsCallersPlan) {
+  const Program p = Parse(R"(
+    builtin.func() {name = "twice"} ({
+      ^(%a: v_tensor<[4], f32>):
+      %e = nn.exp(%a) : (v_tensor<[4], f32>) -> v_tensor<[4], f32> loc("inner")
+      builtin.return(%e) : (v_tensor<[4], f32>) -> ()
+    }) : () -> ()
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
+    %y = nn.neg(%x) : (v_tensor<[4], f32>) -> v_tensor<[4], f32> loc("y")
+    %z = builtin.call(%y) {callee = "twice"} : (v_tensor<[4], f32>) -> v_tensor<[4], f32> loc("z")
+    nn.fetch(%z) {name = "o"} : (v_tensor<[4], f32>) -> ())");
+  const MemoryPlan plan(p);
+  EXPECT_EQ(plan.storage_of(Named(p, "inner")), MemoryPlan::kNone);
+  EXPECT_NE(plan.storage_of(Named(p, "z")), plan.storage_of(Named(p, "y")));
+  EXPECT_EQ(plan.peak(), 128u);
+  ExpectSound(plan);
+}
+
 TEST_F(MemoryPlanTest, SymbolsGetTheirSizes) {
   const Program p = Parse(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 3], f64>

@@ -229,6 +229,24 @@ TEST_F(MultiDevicesTest, ReduceRefusesUpdatesThatShareGradients) {
   EXPECT_EQ(ErrorOf([&] { run("all_reduce"); }).id(), "");
 }
 
+TEST_F(MultiDevicesTest, PlacesShareFunctions) {
+  Program p = Parse(R"(
+    builtin.func() {name = "f"} ({
+      ^(%a: v_tensor<[2], f32>):
+      %e = nn.exp(%a) : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+      builtin.return(%e) : (v_tensor<[2], f32>) -> ()
+    }) : () -> ()
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2], f32>
+    %z = builtin.call(%x) {callee = "f"} : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    nn.fetch(%z) {name = "o"} : (v_tensor<[2], f32>) -> ())");
+  Replicate(p, [](Pass& pass) { pass.SetOption("places", "2"); });
+  Apply(p, "multi_devices_check_pass");
+  const NamedValues out = Interpreter(p).Run(
+      {{"x", testing::Vec<float>({0, 0})}, {"x@1", testing::Vec<float>({1, 0})}});
+  EXPECT_EQ(ValuesOf<float>(*Find(out, "o"))[0], 1.0F);
+  EXPECT_GT(ValuesOf<float>(*Find(out, "o@1"))[0], 2.5F);
+}
+
 // ---- hazards and order ----
 
 // a is read, then written: the write waits for the reader. b is read by nothing.
