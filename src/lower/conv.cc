@@ -103,6 +103,7 @@ std::string Conv::ShapeRefusal() {
   const auto x = TensorOf(master_->operand(0)), w = TensorOf(master_->operand(1));
   const nn::ConvOp op(const_cast<Operation*>(master_));
   element_ = x.element();
+  if (op.layout().value_or("NCHW") != "NCHW") return "the channels are last";
   if (element_ != ElementType::kF32 && element_ != ElementType::kF64) {
     return StrCat("elements are ", Name(element_));
   }

@@ -238,6 +238,10 @@ TEST_F(LowerTest, SaysWhyNot) {
   EXPECT_EQ(Refusal({{t}, StrCat("%r = nn.softmax(%a) : (", t, ") -> ", t), t}),
             "elementwise: nn.softmax is not elementwise; matmul: there is no matrix product; "
             "conv: there is no convolution");
+  const std::string x = "v_tensor<[1, 4, 4, 2], f32>", w = "v_tensor<[2, 2, 1, 1], f32>";
+  const std::string why = Refusal(
+      {{x, w}, StrCat("%r = nn.conv(%a, %b) {layout = \"NHWC\"} : (", x, ", ", w, ") -> ", x), x});
+  EXPECT_NE(why.find("conv: the channels are last"), std::string::npos) << why;
 }
 
 }  // namespace
