@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMaxShownText = 300;
 }  // namespace
 
-Error OpError(const Operation* op, std::string id, std::string message) {
+Error OpError(const Operation* op, std::string id, std::string_view message) {
   Error error(ErrorCode::kVerify, std::move(id), StrCat(op->name(), ": ", message));
   if (!op->location().is_unknown()) error.At(op->location().ToString(*op->context()));
   std::string text = op->ToString();

@@ -12,7 +12,7 @@
 namespace lathe {
 
 /// An error about `op` in one style: `op.name: message`, its place, its text.
-Error OpError(const Operation* op, std::string id, std::string message);
+Error OpError(const Operation* op, std::string id, std::string_view message);
 
 /// Operand counts and types, result types, attributes and regions against the declaration. Throws.
 void VerifyDeclaration(Operation* op);

@@ -138,7 +138,7 @@ std::vector<int64_t> KnownShape(Value v, size_t from) {
 
 int64_t FrontAxis(int64_t axis, int64_t rank) { return axis < 0 ? axis + rank : axis; }
 
-void FailGradient(const Operation* op, std::string why) {
+void FailGradient(const Operation* op, std::string_view why) {
   throw Error(ErrorCode::kUnsupported, "gradient/unsupported", StrCat(op->name(), " ", why))
       .At(op->location().ToString(*op->context()));
 }

@@ -38,7 +38,7 @@ int64_t KnownRank(Value v);
 std::vector<int64_t> KnownShape(Value v, size_t from = 0);
 // `axis` in [0, rank).
 int64_t FrontAxis(int64_t axis, int64_t rank);
-[[noreturn]] void FailGradient(const Operation* op, std::string why);
+[[noreturn]] void FailGradient(const Operation* op, std::string_view why);
 
 Term operator-(Term x);
 Term operator-(double x, Term y);

@@ -37,10 +37,10 @@ Tensor ToChannelsFirst(const Tensor& x, const Layout& layout) {
 Tensor FromChannelsFirst(const Tensor& y, const Layout& layout) {
   return ChannelsLast(layout) ? Permuted(y, ToLast(y.shape().size())) : y;
 }
-SymShape ToChannelsFirst(SymShape x, const Layout& layout) {
+SymShape ToChannelsFirst(const SymShape& x, const Layout& layout) {
   return ChannelsLast(layout) ? Permuted(x, Inverse(ToLast(x.rank()))) : x;
 }
-SymShape FromChannelsFirst(SymShape y, const Layout& layout) {
+SymShape FromChannelsFirst(const SymShape& y, const Layout& layout) {
   return ChannelsLast(layout) ? Permuted(y, ToLast(y.rank())) : y;
 }
 

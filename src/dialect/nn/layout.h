@@ -17,8 +17,8 @@ inline bool ChannelsLast(const Layout& layout) { return layout && *layout == "NH
 // From the layout to NCHW, and back.
 Tensor ToChannelsFirst(const Tensor& x, const Layout& layout);
 Tensor FromChannelsFirst(const Tensor& y, const Layout& layout);
-SymShape ToChannelsFirst(SymShape x, const Layout& layout);
-SymShape FromChannelsFirst(SymShape y, const Layout& layout);
+SymShape ToChannelsFirst(const SymShape& x, const Layout& layout);
+SymShape FromChannelsFirst(const SymShape& y, const Layout& layout);
 
 // Operand 0 and result 0 change between the two layouts; other permutations are not understood.
 bool PermuteChannels(PermuteContext& c, const Layout& layout);
