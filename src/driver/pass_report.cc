@@ -210,9 +210,10 @@ void PassReport::SetRemarks(const std::vector<Remark>& remarks) {
   size_t at = 0;
   for (Json& pass : impl_->passes) {
     if (at == remarks.size()) return;
+    const auto& name = pass["name"].get_ref<const std::string&>();
     size_t end = at;
     bool applied = false;
-    for (; end < remarks.size() && remarks[end].pass == pass["name"]; ++end) {
+    for (; end < remarks.size() && remarks[end].pass == name; ++end) {
       applied |= remarks[end].kind == Remark::Kind::kApplied;
     }
     if (end == at || (applied && pass["before"] == pass["after"])) continue;

@@ -27,9 +27,8 @@ Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers,
   Tile best{most, vectors};
   double best_cost = 1e300;
   for (int64_t m = most; m >= std::max<int64_t>(most / 2, 1); --m) {
-    const int64_t rest = rows.value() % m;
-    const double cost =
-        static_cast<double>(rows.value() / m) * TileCost(m) + (rest == 0 ? 0 : TileCost(rest));
+    const int64_t full = rows.value() / m, rest = rows.value() % m;
+    const double cost = static_cast<double>(full) * TileCost(m) + (rest == 0 ? 0 : TileCost(rest));
     if (cost < best_cost) best_cost = cost, best.rows = m;
   }
   return best;

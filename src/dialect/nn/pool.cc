@@ -51,7 +51,7 @@ void InferPool(InferShapeContext& c) {
 void InferGlobalPool(InferShapeContext& c, const Layout& layout = std::nullopt) {
   SymShape shape = ToChannelsFirst(ExpectMinRank(c, 0, 2, "the input"), layout);
   for (size_t d = 2; d < shape.rank(); ++d) shape.dims[d] = 1;
-  c.SetShape(0, FromChannelsFirst(std::move(shape), layout));
+  c.SetShape(0, FromChannelsFirst(shape, layout));
 }
 
 // One operation for each element of each window.
@@ -221,7 +221,7 @@ void MaxPoolOp::Eval(EvalContext& c) {
     }
   });
   c.SetOutput(kY, FromChannelsFirst(Rounded(result, x), op.layout()));
-  c.SetOutput(kIndices, FromChannelsFirst(std::move(positions), op.layout()));
+  c.SetOutput(kIndices, FromChannelsFirst(positions, op.layout()));
 }
 
 void AveragePoolOp::InferShape(InferShapeContext& c) { InferPool<AveragePoolOp>(c); }
