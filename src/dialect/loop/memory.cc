@@ -11,6 +11,24 @@
 namespace lathe::loop {
 namespace {
 
+// Throws unless there is an index per axis of operand 0, from operand `first` on, and these and
+// operand `live` are scalars.
+void CheckIndices(InferShapeContext& c, size_t live, size_t first) {
+  const SymShape memory = c.shape(0);
+  const size_t indices = c.num_inputs() - std::min(first, c.num_inputs());
+  if (memory.ranked && indices != memory.rank()) {
+    c.Fail("loop/indices",
+           StrCat("there must be ", memory.rank(), " indices, one per axis, not ", indices));
+  }
+  for (size_t i = live; i < c.num_inputs(); ++i) {
+    if (!c.HasInput(i)) continue;
+    const SymShape shape = c.shape(i);
+    if (shape.ranked && shape.rank() != 0) {
+      c.Fail("loop/indices", StrCat("operand ", i, " is no scalar"));
+    }
+  }
+}
+
 // The neighbours that a load or a store touches: where they begin, in elements, and how many.
 struct Span {
   int64_t begin;
@@ -78,6 +96,7 @@ void AllocOp::Verify(Operation* op) {
 // ---- load ----
 
 void LoadOp::InferShape(InferShapeContext& c) {
+  CheckIndices(c, kLive, kIndices);
   const int64_t lanes = LoadOp(c.op()).lanes();
   std::vector<Dim> dims;
   if (lanes > 0) dims.emplace_back(lanes);
@@ -95,7 +114,13 @@ void LoadOp::Eval(EvalContext& c) {
 
 // ---- store ----
 
-void StoreOp::InferShape(InferShapeContext& c) { c.SetShape(kResult, c.shape(kMemory)); }
+void StoreOp::InferShape(InferShapeContext& c) {
+  CheckIndices(c, kLive, kIndices);
+  if (const SymShape value = c.shape(kValue); value.ranked && value.rank() > 1) {
+    c.Fail("loop/value", "the value is neither a scalar nor a vector");
+  }
+  c.SetShape(kResult, c.shape(kMemory));
+}
 
 void StoreOp::Eval(EvalContext& c) {
   Tensor memory = c.input(kMemory);

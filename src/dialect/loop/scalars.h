@@ -19,6 +19,10 @@ inline Dim ExprOf(const Operation* op) {
   return op->attribute("expr").cast<DimAttribute>().value();
 }
 /// The one element of operand `i`.
-inline int64_t ScalarOf(EvalContext& c, size_t i) { return c.input(i).data<int64_t>()[0]; }
+inline int64_t ScalarOf(EvalContext& c, size_t i) {
+  const Tensor& value = c.input(i);
+  if (value.num_elements() != 1) c.Fail("loop/scalar", StrCat("operand ", i, " is no scalar"));
+  return value.data<int64_t>()[0];
+}
 
 }  // namespace lathe::loop
