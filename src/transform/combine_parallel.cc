@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 
+#include "lathe/dialect/op_kind.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -110,6 +112,96 @@ class CombineParallelPass : public Pass {
     Operation* split = rewriter.Create("nn.split", split_operands, {&axis, 1}, pieces.size());
     for (size_t i = 0; i < group.size(); ++i) rewriter.ReplaceOp(group[i], split->result(i));
     Count("combined", static_cast<int64_t>(group.size()));
+    while (split != nullptr) split = RideAlong(split, rewriter);
+  }
+
+  /// Where each piece goes into the same elementwise operation and nowhere else, that operation
+  /// moves before the split, its constants side by side. The new split, or null.
+  Operation* RideAlong(Operation* split, Rewriter& rewriter) {
+    const auto axis = split->attribute("axis").cast<IntAttribute>().value();
+    std::vector<Operation*> users;
+    for (size_t i = 0; i < split->num_results(); ++i) {
+      Operation* user = OnlyElementwiseUser(split->result(i));
+      if (user == nullptr || !AreAlike(user, users.empty() ? user : users[0])) return nullptr;
+      users.push_back(user);
+    }
+    const size_t at = (*split->result(0).uses().begin()).index();
+    std::vector<std::optional<Tensor>> constants;
+    for (size_t k = 0; k < users[0]->num_operands(); ++k) {
+      constants.emplace_back();
+      if (k == at || !users[0]->operand(k)) continue;
+      constants[k] = Joined(rewriter.program(), users, k, axis);
+      if (!constants[k]) return nullptr;
+    }
+    const Rewriter::Replacing scope(rewriter, users);
+    rewriter.SetInsertionPoint(split);
+    std::vector<Value> operands;
+    for (size_t k = 0; k < constants.size(); ++k) {
+      operands.push_back(k == at        ? split->operand(0)
+                         : constants[k] ? rewriter.Parameter("combined_constant", *constants[k])
+                                        : Value());
+    }
+    const auto attributes = users[0]->attributes().entries();
+    const Value all = rewriter.Create(users[0]->name(), operands, attributes, 1)->result(0);
+    const Value split_operands[] = {all, split->operand(1)};
+    Operation* after = rewriter.Create("nn.split", split_operands, split->attributes().entries(),
+                                       split->num_results());
+    for (size_t i = 0; i < users.size(); ++i) rewriter.ReplaceOp(users[i], after->result(i));
+    Count("ride along", static_cast<int64_t>(users.size()));
+    return after;
+  }
+
+  /// The one reader of a piece, if it computes each of its elements from the same one of the piece.
+  static Operation* OnlyElementwiseUser(Value piece) {
+    if (!piece.has_one_use()) return nullptr;
+    Operation* user = (*piece.uses().begin()).owner();
+    const OpKind kind = lathe::KindOf(user);
+    const bool keeps = (kind == OpKind::kElementwise || kind == OpKind::kBroadcast) &&
+                       user->num_results() == 1 && user->result(0).type() == piece.type();
+    return keeps && user->block() == piece.parent_block() ? user : nullptr;
+  }
+
+  static bool AreAlike(const Operation* a, const Operation* b) {
+    if (a->info() != b->info() || a->attributes() != b->attributes() ||
+        a->num_operands() != b->num_operands()) {
+      return false;
+    }
+    for (size_t k = 0; k < a->num_operands(); ++k) {
+      const bool piece_of_a = a->operand(k) && IsPiece(a->operand(k));
+      const bool piece_of_b = b->operand(k) && IsPiece(b->operand(k));
+      if (!a->operand(k) != !b->operand(k) || piece_of_a != piece_of_b) return false;
+    }
+    return true;
+  }
+  static bool IsPiece(Value v) {
+    return v.defining_op() != nullptr && v.defining_op()->name() == "nn.split";
+  }
+
+  /// Operand k of all users as one constant: the same scalar for each, or pieces along the axis.
+  static std::optional<Tensor> Joined(const Program& program, const std::vector<Operation*>& users,
+                                      size_t k, int64_t axis) {
+    std::vector<Tensor> parts;
+    for (const Operation* user : users) {
+      const Tensor* t = ConstantValue(program, user->operand(k));
+      if (t == nullptr) return std::nullopt;
+      parts.push_back(*t);
+    }
+    const auto rank = static_cast<int64_t>(users[0]->result(0).type().cast<AnyTensorType>().rank());
+    const int64_t own_axis = axis - rank + parts[0].rank();
+    bool equal = true, pieces = own_axis >= 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      equal &= parts[i].num_elements() == 1 && parts[i] == parts[0];
+      if (!pieces) continue;
+      Shape shape = parts[0].shape();
+      pieces = parts[i].rank() == parts[0].rank();
+      const Dim extent =
+          users[i]->result(0).type().cast<AnyTensorType>().dims()[static_cast<size_t>(axis)];
+      if (!pieces || !extent.is_constant()) return std::nullopt;
+      shape[static_cast<size_t>(own_axis)] = extent.value();
+      pieces = parts[i].shape() == shape;
+    }
+    if (equal) return parts[0];
+    return pieces ? std::optional(Concatenate(parts, own_axis)) : std::nullopt;
   }
 
   const char* op_;

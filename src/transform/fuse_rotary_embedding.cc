@@ -150,7 +150,7 @@ bool HeadsAreKnown(const RuleMatch& m) {
 
 // ---- the op ----
 
-Value Apply(Rewriter& rewriter, const char* op, Value x, std::vector<int64_t> numbers) {
+Value Apply(Rewriter& rewriter, const char* op, Value x, const std::vector<int64_t>& numbers) {
   const auto count = static_cast<int64_t>(numbers.size());
   const Value operands[] = {x, rewriter.Constant(Tensor::Of<int64_t>({count}, numbers))};
   return rewriter.Create(op, operands)->result(0);

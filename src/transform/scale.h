@@ -38,7 +38,7 @@ std::optional<Tensor> RoundedTo(ElementType type, const Shape& shape,
                                 std::span<const double> values);
 /// `t` with element i multiplied by the factor of channel `channel_of(i)`; see RoundedTo.
 template <class ChannelOf>
-std::optional<Tensor> Scaled(const Tensor& t, const Scale& scale, ChannelOf channel_of) {
+std::optional<Tensor> Scaled(const Tensor& t, const Scale& scale, const ChannelOf& channel_of) {
   std::vector<double> values = ToDoubles(t);
   for (size_t i = 0; i < values.size(); ++i) values[i] *= scale.at(channel_of(i));
   return RoundedTo(t.element_type(), t.shape(), values);

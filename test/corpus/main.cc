@@ -257,7 +257,10 @@ Options Parse(int argc, char** argv) {
     const auto number = [&](std::string_view name) -> std::optional<uint64_t> {
       const auto text = value(name);
       if (!text) return std::nullopt;
-      return static_cast<uint64_t>(ParseInt(*text).value());
+      const auto parsed = ParseInt(*text);
+      if (parsed && *parsed >= 0) return static_cast<uint64_t>(*parsed);
+      throw Error(ErrorCode::kInvalidArgument, "usage",
+                  StrCat(name, " takes a number, not ", *text));
     };
     if (word == "--full") {
       options.full = true;
