@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "lathe/driver/executable.h"
@@ -30,6 +32,19 @@ void List(const Executable& executable) {
   Out(StrCat(compiled, " of ", calls, " calls run as machine code\n"));
 }
 
+// The largest finite number in a tensor: sums that nearly cancel err by what their terms err.
+double LargestOf(const RtValue& value) {
+  if (!value.is_tensor() || value.tensor().element_type() == ElementType::kString ||
+      IsComplex(value.tensor().element_type())) {
+    return 0;
+  }
+  double largest = 0;
+  for (const double v : ToDoubles(value.tensor())) {
+    if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
+  }
+  return largest;
+}
+
 int Check(const Options& o) {
   IrContext context;
   const Program program = o.model.Load(context);
@@ -45,8 +60,8 @@ int Check(const Options& o) {
     const NamedValues wanted = Interpreter(reference).Run(inputs);
     const NamedValues got = executable.Run(inputs);
     for (size_t k = 0; k < wanted.size(); ++k) {
-      const Closeness close =
-          AllClose(got[k].second, wanted[k].second, tolerance.rtol, tolerance.atol);
+      const double atol = tolerance.atol * std::max(1.0, LargestOf(wanted[k].second));
+      const Closeness close = AllClose(got[k].second, wanted[k].second, tolerance.rtol, atol);
       if (close) continue;
       Words(StrCat("output '", wanted[k].first, "' differs: ", close.description, "\n"));
       return kCheckFailed;
