@@ -15,10 +15,10 @@
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/dialect/all.h"
+#include "lathe/driver/executable.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/program.h"
 #include "lathe/ir/text_format.h"
-#include "lathe/lower/lower_function.h"
 #include "lathe/support/random.h"
 #include "lathe/support/text.h"
 
@@ -27,13 +27,6 @@ namespace {
 
 using codegen::CodeGenerator;
 using codegen::Target;
-
-lower::Machine MachineOf(const Target& target) {
-  return {.vector_bytes = target.vector_bytes,
-          .vector_registers = target.vector_registers,
-          .has_fma = target.has_fma,
-          .has_instruction = [](const Operation& op) { return CodeGenerator::Get().Supports(op); }};
-}
 
 // Of this thread: what other processes take does not count. Everything here runs on one thread.
 double Now() {

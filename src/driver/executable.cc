@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "lathe/codegen/code_generator.h"
-#include "lathe/lower/lower_function.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
@@ -19,13 +18,6 @@ using codegen::KernelSource;
 using codegen::Target;
 
 constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
-
-lower::Machine MachineOf(const Target& target) {
-  return {.vector_bytes = target.vector_bytes,
-          .vector_registers = target.vector_registers,
-          .has_fma = target.has_fma,
-          .has_instruction = [](const Operation& op) { return CodeGenerator::Get().Supports(op); }};
-}
 
 std::string_view NameOf(const Operation* op, const char* attribute) {
   return op->attribute(attribute).cast<StrAttribute>().value();
@@ -84,6 +76,13 @@ std::optional<std::vector<Shape>> ResultShapes(const CompiledFunction& f,
 }
 
 }  // namespace
+
+lower::Machine MachineOf(const Target& target) {
+  return {.vector_bytes = target.vector_bytes,
+          .vector_registers = target.vector_registers,
+          .has_fma = target.has_fma,
+          .has_instruction = [](const Operation& op) { return CodeGenerator::Get().Supports(op); }};
+}
 
 struct Executable::Impl {
   Impl(const Program& source, CompileOptions o)

@@ -116,11 +116,14 @@ void LoopBuilder::Store(Value memory, Value value, std::span<const Value> indice
   loop::StoreInplaceOp::Create(b_, memory, value, live, indices);
 }
 
+Value LoopBuilder::Constant(const Tensor& value) {
+  return builtin::ConstantOp::Create(b_, {.value = value}).result();
+}
+
 Value LoopBuilder::Splat(ElementType element, double value, int64_t lanes) {
   const Shape shape = lanes > 0 ? Shape{lanes} : Shape{};
   const std::vector<double> values(static_cast<size_t>(lanes > 0 ? lanes : 1), value);
-  const Tensor tensor = Cast(Tensor::Of<double>(shape, values), element);
-  return builtin::ConstantOp::Create(b_, {.value = tensor}).result();
+  return Constant(Cast(Tensor::Of<double>(shape, values), element));
 }
 
 Value LoopBuilder::Widen(Value value, int64_t lanes) {

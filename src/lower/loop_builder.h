@@ -46,6 +46,7 @@ class LoopBuilder {
   Value Alloc(AnyTensorType type);
   Value Load(Value memory, std::span<const Value> indices, int64_t lanes = 0, Value live = {});
   void Store(Value memory, Value value, std::span<const Value> indices, Value live = {});
+  Value Constant(const Tensor& value);
   /// A scalar (lanes 0) or vector of equal elements.
   Value Splat(ElementType element, double value, int64_t lanes = 0);
   /// A vector of `lanes` elements, each the scalar; a vector stays.

@@ -200,7 +200,7 @@ void Pointwise::Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lan
     if (op.HasTrait<Terminator>() || &op == master_) continue;
     if (IsScalarConstant(op)) {
       const Tensor& value = op.attribute("value").cast<TensorAttribute>().value();
-      registers[op.result(0)] = lb.Splat(value.element_type(), ToDoubles(value)[0]);
+      registers[op.result(0)] = lb.Constant(value.Reshaped({}));
       continue;
     }
     std::vector<Value> operands;

@@ -99,7 +99,8 @@ std::optional<Tensor> ScaledAddend(const Tensor& c, const Scale& scale, int64_t 
   Shape shape(static_cast<size_t>(rank - scale.axis), 1);
   shape[0] = static_cast<int64_t>(scale.factors.size());
   std::vector<double> values = scale.factors;
-  for (double& v : values) v *= ToDoubles(c)[0];
+  const double addend = ToDoubles(c)[0];
+  for (double& v : values) v *= addend;
   return RoundedTo(c.element_type(), shape, values);
 }
 

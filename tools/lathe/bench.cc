@@ -5,7 +5,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lathe/driver/executable.h"
 #include "lathe/driver/pass_checks.h"
 #include "tools/lathe/command.h"
 
@@ -81,10 +80,7 @@ int Bench(const Options& o) {
 Run AddBench(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.AddTo(app);
-  app.add_option("--target", o->compile.target,
-                 "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
-  app.add_option("--threads", o->compile.threads, "for parallel loops; 0: one per processor")
-      ->capture_default_str();
+  AddCompileOptions(app, o->compile);
   app.add_option("--dim", o->dim, "extent of every symbolic dim of the inputs")
       ->capture_default_str();
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")

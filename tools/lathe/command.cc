@@ -21,6 +21,13 @@ void ModelOptions::AddTo(CLI::App& app) {
                "accept text with ops that no dialect registers");
 }
 
+void AddCompileOptions(CLI::App& app, CompileOptions& options) {
+  app.add_option("--target", options.target,
+                 "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
+  app.add_option("--threads", options.threads, "for parallel loops; 0: one per processor")
+      ->capture_default_str();
+}
+
 Program ModelOptions::Load(IrContext& context) const {
   LoadAllDialects(context);
   for (const std::string& plugin : plugins) context.LoadPlugin(plugin);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lathe/driver/executable.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/program.h"
 
@@ -29,6 +30,9 @@ struct ModelOptions {
   /// Loads dialects and plug-ins into `context`, then the model, verified.
   Program Load(IrContext& context) const;
 };
+
+/// Options of every subcommand that compiles.
+void AddCompileOptions(CLI::App& app, CompileOptions& options);
 
 /// True if `fd` (1 or 2) is a terminal and colour is not refused by NO_COLOR.
 bool UseColour(int fd);

@@ -8,6 +8,7 @@
 #include "lathe/codegen/target.h"
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/program.h"
+#include "lathe/lower/lower_function.h"
 
 namespace lathe {
 
@@ -17,6 +18,9 @@ struct CompileOptions {
   int threads = 0;           ///< for parallel loops; 0: one per processor
   bool machine_code = true;  ///< false: what is lowered stays loops, run by the interpreter
 };
+
+/// What lowering must know of a target. Loads the code generator when it is asked for instructions.
+lower::Machine MachineOf(const codegen::Target& target);
 
 /// A function of a compiled program: operations that were grouped, and what became of them.
 struct CompiledFunctionInfo {

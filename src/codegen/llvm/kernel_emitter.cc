@@ -160,12 +160,13 @@ void FunctionEmitter::EmitConstant(Operation* op) {
   llvm::Type* type = ValueType(op->result(0));
   llvm::Type* scalar = type->getScalarType();
   std::vector<llvm::Constant*> lanes;
-  const auto element = [&](int64_t i) -> llvm::Constant* {
-    if (scalar->isFloatingPointTy())
-      return llvm::ConstantFP::get(scalar, ToDoubles(value)[static_cast<size_t>(i)]);
-    return llvm::ConstantInt::getSigned(scalar, ToInt64s(value)[static_cast<size_t>(i)]);
-  };
-  for (int64_t i = 0; i < value.num_elements(); ++i) lanes.push_back(element(i));
+  if (scalar->isFloatingPointTy()) {
+    for (const double v : ToDoubles(value)) lanes.push_back(llvm::ConstantFP::get(scalar, v));
+  } else {
+    for (const int64_t v : ToInt64s(value)) {
+      lanes.push_back(llvm::ConstantInt::getSigned(scalar, v));
+    }
+  }
   slots_[op->result(0)].value = type->isVectorTy() ? llvm::ConstantVector::get(lanes) : lanes[0];
 }
 

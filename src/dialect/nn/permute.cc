@@ -276,8 +276,9 @@ bool ResizeOp::Permute(PermuteContext& c) {
   const size_t which = c.HasInput(kScales) ? kScales : kSizes;
   const Tensor* t = c.Constant(which);
   if (t == nullptr || t->num_elements() != static_cast<int64_t>(c.perm().size())) return false;
+  const std::vector<double> given = ToDoubles(*t);
   std::vector<double> moved;
-  for (const int64_t axis : c.perm()) moved.push_back(ToDoubles(*t)[static_cast<size_t>(axis)]);
+  for (const int64_t axis : c.perm()) moved.push_back(given[static_cast<size_t>(axis)]);
   c.SetConstant(which, Cast(Tensor::Of<double>(t->shape(), moved), t->element_type()));
   return PermuteSame(c);
 }

@@ -4,21 +4,14 @@
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/op_kind.h"
+#include "lathe/driver/executable.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/op_info.h"
-#include "lathe/lower/lower_function.h"
 #include "test/unit/codegen/kernel_util.h"
 
 // Every row of the instruction table, on every element type that the operation takes.
 namespace lathe::codegen {
 namespace {
-
-lower::Machine MachineOf(const Target& target) {
-  return {.vector_bytes = target.vector_bytes,
-          .vector_registers = target.vector_registers,
-          .has_fma = target.has_fma,
-          .has_instruction = [](const Operation& op) { return CodeGenerator::Get().Supports(op); }};
-}
 
 class InstructionsTest : public testing::Test {
  protected:

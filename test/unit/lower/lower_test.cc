@@ -1,3 +1,4 @@
+#include "lathe/driver/executable.h"
 #include "lathe/ir/verify.h"
 #include "lathe/lower/lower_function.h"
 #include "test/unit/codegen/kernel_util.h"
@@ -8,13 +9,6 @@ namespace {
 using codegen::CodeGenerator;
 using codegen::KernelSource;
 using codegen::Target;
-
-Machine MachineOf(const Target& target) {
-  return {.vector_bytes = target.vector_bytes,
-          .vector_registers = target.vector_registers,
-          .has_fma = target.has_fma,
-          .has_instruction = [](const Operation& op) { return CodeGenerator::Get().Supports(op); }};
-}
 
 struct Case {
   std::vector<std::string> arguments;  // types
@@ -148,6 +142,15 @@ TEST_F(LowerTest, ElementTypesMix) {
 
 std::string Matrix(int64_t rows, int64_t columns) {
   return StrCat("v_tensor<[", rows, ", ", columns, "], f32>");
+}
+
+TEST_F(LowerTest, ConstantsKeepEveryBit) {
+  const std::string t = "v_tensor<[5], i64>", s = "v_tensor<[], i64>";
+  Expect({{t},
+          StrCat("%c = builtin.constant() {value = tensor<[], i64> [1152921504606846977]} : () -> ",
+                 s, "\n%r = nn.add(%a, %c) : (", t, ", ", s, ") -> ", t),
+          t},
+         "elementwise");
 }
 
 TEST_F(LowerTest, DecomposesWhatHasNoInstructions) {
