@@ -6,6 +6,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "src/transform/merged_heads.h"
 #include "src/transform/trailing_axes.h"
 
 namespace lathe {
@@ -13,8 +14,6 @@ namespace lathe {
 namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
-
-std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
 
 Pat AttentionOf(const Pat& q, const Pat& k, const Pat& v) {
   return Call("nn.attention",
@@ -214,28 +213,8 @@ Rule HeadsInLastDim() {
 
 // ---- batch and heads merged into one dim ----
 
-/// [B, H, rows, features] as [B * H, rows, features].
-Pat MergedHeads(const std::string& name) {
-  return Call("nn.reshape", {Var(name), Var(name + "_shape")})
-      .AnyAttributes()
-      .As(name + "_merged")
-      .Shared();
-}
-
-bool HasDims(Value value, std::initializer_list<Dim> dims) {
-  return RankOf(value) == static_cast<int64_t>(dims.size()) &&
-         std::equal(dims.begin(), dims.end(), DimsOf(value).begin(), ProvablyEqual);
-}
-
 bool MergesHeads(const RuleMatch& m) {
-  for (const std::string name : {"q", "k", "v"}) {
-    if (RankOf(m[name]) != 4) return false;
-    const auto dims = DimsOf(m[name]);
-    if (!ProvablyEqual(dims[0], DimsOf(m["q"])[0]) || !ProvablyEqual(dims[1], DimsOf(m["q"])[1]) ||
-        !HasDims(m[name + "_merged"], {dims[0] * dims[1], dims[2], dims[3]})) {
-      return false;
-    }
-  }
+  if (!OperandsMergeHeads(m)) return false;
   const auto q = DimsOf(m["q"]);
   return HasDims(m.root()->result(0), {q[0], q[1], q[2], DimsOf(m["v"])[3]});
 }

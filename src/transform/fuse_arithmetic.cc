@@ -12,8 +12,6 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
-
 /// Axes of a reduction, from the front; nothing if they are not constant.
 std::optional<std::vector<int64_t>> AxesOf(const RuleMatch& m, const std::string& name, Value of) {
   std::vector<int64_t> axes = m.ints(name);

@@ -5,6 +5,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "src/transform/merged_heads.h"
 #include "src/transform/rules_in_order.h"
 #include "src/transform/trailing_axes.h"
 
@@ -74,8 +75,6 @@ Pat AttentionPattern() {
 }
 
 // ---- what must hold ----
-
-std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
 
 ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
 
@@ -299,14 +298,6 @@ Value MakeAttention(const RuleMatch& m, Rewriter& rewriter) {
 
 // ---- batch and heads merged into one dim for the products ----
 
-/// [B, H, rows, features] as [B * H, rows, features].
-Pat MergedHeads(const std::string& name) {
-  return Call("nn.reshape", {Var(name), Var(name + "_shape")})
-      .AnyAttributes()
-      .As(name + "_merged")
-      .Shared();
-}
-
 /// The scores are taken apart for the mask and merged again.
 Pat MergedPattern() {
   const Pat kt =
@@ -319,20 +310,8 @@ Pat MergedPattern() {
   return Call("nn.reshape", {product, Var("result_shape")}).AnyAttributes();
 }
 
-bool HasDims(Value value, std::initializer_list<Dim> dims) {
-  return RankOf(value) == static_cast<int64_t>(dims.size()) &&
-         std::equal(dims.begin(), dims.end(), DimsOf(value).begin(), ProvablyEqual);
-}
-
 bool MergesHeads(const RuleMatch& m) {
-  for (const std::string name : {"q", "k", "v"}) {
-    if (RankOf(m[name]) != 4) return false;
-    const auto dims = DimsOf(m[name]);
-    if (!ProvablyEqual(dims[0], DimsOf(m["q"])[0]) || !ProvablyEqual(dims[1], DimsOf(m["q"])[1]) ||
-        !HasDims(m[name + "_merged"], {dims[0] * dims[1], dims[2], dims[3]})) {
-      return false;
-    }
-  }
+  if (!OperandsMergeHeads(m)) return false;
   const auto q = DimsOf(m["q"]), k = DimsOf(m["k"]), v = DimsOf(m["v"]);
   if (!HasDims(m["scores"], {q[0], q[1], q[2], k[2]})) return false;
   return HasDims(m["weights"], {q[0] * q[1], q[2], k[2]}) &&

@@ -11,8 +11,6 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
-
 // ---- instance normalization: a layer norm over space with a scale per channel ----
 
 /// A layer norm without scale over all dims behind the channels, which are known.

@@ -13,8 +13,6 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
-
 bool IsTrue(const RuleMatch& m, const char* name) {
   const auto value = m.attribute(name).dyn_cast<BoolAttribute>();
   return value && value.value();

@@ -14,8 +14,6 @@ namespace {
 using namespace pat;  // NOLINT: the words of a rule
 using Ints = std::vector<int64_t>;
 
-std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
-
 std::optional<int64_t> AxisOf(const Operation* op, Value ranked) {
   const auto axis = op->attribute("axis").dyn_cast<IntAttribute>();
   return axis ? AxisFromFront(axis.value(), ranked) : std::nullopt;

@@ -14,8 +14,6 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
-
 // ---- gates ----
 
 /// Hidden units of a state [N, H].

@@ -12,8 +12,6 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
-
 ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
 
 // ---- the pairs: (a, b) becomes (a cos - b sin, b cos + a sin) ----

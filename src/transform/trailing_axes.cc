@@ -33,4 +33,6 @@ std::optional<int64_t> TrailingAxes(std::vector<int64_t> axes, Value value) {
   return count == 0 ? std::nullopt : std::optional<int64_t>(count);
 }
 
+std::span<const Dim> DimsOf(Value value) { return value.type().cast<AnyTensorType>().dims(); }
+
 }  // namespace lathe

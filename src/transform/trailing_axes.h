@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "lathe/ir/value.h"
@@ -14,5 +15,7 @@ std::optional<int64_t> TrailingAxes(std::vector<int64_t> axes, Value value);
 std::optional<int64_t> AxisFromFront(int64_t axis, Value value);
 /// Rank of a tensor value, if known.
 std::optional<int64_t> RankOf(Value value);
+/// Dims of a tensor value; none if its rank is not known.
+std::span<const Dim> DimsOf(Value value);
 
 }  // namespace lathe
