@@ -82,8 +82,10 @@ Run AddBench(CLI::App& app) {
   o->model.AddTo(app);
   AddCompileOptions(app, o->compile);
   app.add_option("--dim", o->dim, "extent of every symbolic dim of the inputs")
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")
+      ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   app.add_flag("--json", o->json, "machine-readable output");
   return [o] { return Bench(*o); };

@@ -77,8 +77,11 @@ Run AddCheck(CLI::App& app) {
   o->model.AddTo(app);
   AddCompileOptions(app, o->compile);
   app.add_option("--dim", o->dim, "extent of every symbolic dim of the inputs")
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
-  app.add_option("--samples", o->samples, "sets of random inputs")->capture_default_str();
+  app.add_option("--samples", o->samples, "sets of random inputs")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
   app.add_flag("--list", o->list, "list the functions, how each runs, and why not faster");
   return [o] { return Check(*o); };
 }

@@ -25,6 +25,7 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
   app.add_option("--target", options.target,
                  "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
   app.add_option("--threads", options.threads, "for parallel loops; 0: one per processor")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
 }
 
