@@ -8,6 +8,7 @@
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
+#include "src/driver/pack_arguments.h"
 
 namespace lathe {
 namespace {
@@ -121,11 +122,18 @@ void Executable::Impl::Prepare() {
 
 void Executable::Impl::Lower(const Target& target) {
   const lower::Machine machine = MachineOf(target);
+  const FunctionCalls calls(program);
+  ArgumentPacker packer(program);
   for (size_t i = 0; i < functions.size(); ++i) {
-    lower::Lowered lowered = lower::LowerFunction(functions[i], machine);
+    lower::Lowered lowered =
+        lower::LowerFunction(functions[i], machine, calls.ConstantArguments(functions[i]));
+    packer.Apply(calls.Of(functions[i]), lowered.packed);
     infos[i].strategy = std::move(lowered.strategy);
     infos[i].why_not = std::move(lowered.why_not);
   }
+  PassManager drop;
+  drop.Add("prune{keep_inputs=true}");
+  drop.Run(program);
 }
 
 void Executable::Impl::Generate(const Target& target) {

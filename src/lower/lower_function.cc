@@ -5,7 +5,7 @@
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
 #include "lathe/support/error.h"
-#include "src/lower/strategy_list.h"
+#include "src/lower/strategies/list.h"
 
 namespace lathe::lower {
 namespace {
@@ -48,21 +48,25 @@ void Decompose(Block& block, const Machine& machine) {
 
 }  // namespace
 
-Lowered LowerFunction(Operation* function, const Machine& machine) {
+Lowered LowerFunction(Operation* function, const Machine& machine,
+                      const std::vector<bool>& constant) {
   Lowered lowered;
   Decompose(*function->region(0).front(), machine);
   Region& region = function->region(0);
   for (const LoopStrategy& strategy : kStrategies) {
     Region loops(function);
-    std::string why;
-    if (strategy.lower(*region.front(), AddBodyLike(*region.front(), loops), machine, why)) {
+    Block* body = AddBodyLike(*region.front(), loops);
+    Lowering lowering{*region.front(), body, machine, constant};
+    if (strategy.lower(lowering)) {
       region.Clear();
       region.TakeBody(loops);
       lowered.done = true;
       lowered.strategy = strategy.name;
+      lowered.packed = std::move(lowering.packed);
       return lowered;
     }
-    lowered.why_not += StrCat(lowered.why_not.empty() ? "" : "; ", strategy.name, ": ", why);
+    lowered.why_not +=
+        StrCat(lowered.why_not.empty() ? "" : "; ", strategy.name, ": ", lowering.why);
   }
   return lowered;
 }

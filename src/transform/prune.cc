@@ -54,7 +54,7 @@ class PrunePass : public Pass {
   void DropOperations(Block* block, Rewriter& rewriter) {
     for (Operation* op = block->back(); op != nullptr;) {
       Operation* const before = op->prev();
-      const bool input = op->name() == "nn.feed";
+      const bool input = op->name() == "nn.feed" && !option_bool("keep_inputs");
       if (op->use_empty() && (input || IsRemovableWhenUnused(op))) {
         rewriter.Erase(op);
         Count(input ? "inputs" : "operations");
@@ -85,6 +85,7 @@ class PrunePass : public Pass {
 REGISTER_PASS(prune, PrunePass)
     .Doc("keeps what the given outputs need: drops other outputs, unread inputs and parameters")
     .Details("Operations with a side effect, such as `builtin.set_parameter`, are kept.")
-    .Option("outputs", PassOption::Kind::kStrings, "[]", "names of outputs to keep; empty: all");
+    .Option("outputs", PassOption::Kind::kStrings, "[]", "names of outputs to keep; empty: all")
+    .Option("keep_inputs", PassOption::Kind::kBool, "false", "inputs stay, read or not");
 
 }  // namespace lathe

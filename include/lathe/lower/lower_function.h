@@ -1,10 +1,13 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "lathe/ir/operation.h"
 #include "lathe/support/element_type.h"
+#include "lathe/support/tensor.h"
 
 /// From functions of operations to functions of loops.
 namespace lathe::lower {
@@ -22,15 +25,34 @@ struct Machine {
   int64_t lanes(ElementType element) const { return vector_bytes * 8 / BitWidth(element); }
 };
 
+/// Another order of the elements of an argument that is the same in every run, made once when the
+/// program is compiled: zeros are added at the ends of its axes, the axes are split, then permuted.
+struct PackedLayout {
+  size_t argument = 0;
+  Shape padded;                ///< an extent per axis of the argument, at least its own
+  Shape split;                 ///< as many elements as `padded`, row-major
+  std::vector<int64_t> order;  ///< axis i of the result is axis order[i] of `split`
+
+  Shape shape() const;  ///< of the result
+  bool operator==(const PackedLayout&) const = default;
+};
+
+/// Errors: none for a tensor of the extents that the layout was made for.
+Tensor Pack(const Tensor& tensor, const PackedLayout& layout);
+
 /// What became of a function.
 struct Lowered {
   bool done = false;
-  std::string strategy;  ///< that made the loops
-  std::string why_not;   ///< per strategy, why it could not: "elementwise: ...; matmul: ..."
+  std::string strategy;              ///< that made the loops
+  std::string why_not;               ///< per strategy, why not: "elementwise: ...; matmul: ..."
+  std::vector<PackedLayout> packed;  ///< of arguments that the loops take in another order
 };
 
-/// Replaces the body of a `builtin.func` by loops that compute the same from the same arguments. A
-/// function for which no strategy fits keeps its operations, but for those that were decomposed.
-Lowered LowerFunction(Operation* function, const Machine& machine);
+/// Replaces the body of a `builtin.func` by loops that compute the same from the same arguments,
+/// but for those that are to be packed, whose types change. `constant[i]`: argument i is the same
+/// tensor in every run and may be packed; without it, none is. A function for which no strategy
+/// fits keeps its operations, but for those that were decomposed.
+Lowered LowerFunction(Operation* function, const Machine& machine,
+                      const std::vector<bool>& constant = {});
 
 }  // namespace lathe::lower

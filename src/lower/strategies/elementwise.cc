@@ -1,5 +1,5 @@
 #include "src/lower/pointwise.h"
-#include "src/lower/strategy_list.h"
+#include "src/lower/strategies/list.h"
 
 // Elementwise operations around one another: a nest of loops over the results, a vector along the
 // last axis at a time.
@@ -62,14 +62,13 @@ class Nest {
 
 }  // namespace
 
-bool LowerElementwise(const Block& function, Block* body, const Machine& machine,
-                      std::string& why) {
-  Pointwise pointwise(function, nullptr, machine);
-  why = pointwise.Refusal();
-  if (!why.empty()) return false;
+bool LowerElementwise(Lowering& l) {
+  Pointwise pointwise(l.function, nullptr, l.machine);
+  l.why = pointwise.Refusal();
+  if (!l.why.empty()) return false;
   pointwise.GroupAxes();
-  LoopBuilder lb(body);
-  pointwise.Open(lb, *body);
+  LoopBuilder lb(l.body);
+  pointwise.Open(lb, *l.body);
   Nest(pointwise, lb).Axis(0);
   pointwise.Close(lb);
   return true;

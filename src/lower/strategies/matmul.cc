@@ -7,7 +7,7 @@
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/lower/pointwise.h"
-#include "src/lower/strategy_list.h"
+#include "src/lower/strategies/list.h"
 #include "src/lower/tiles.h"
 
 // A matrix product and the elementwise operations after it: a panel of the right matrix, as wide as
@@ -237,11 +237,11 @@ Value Matmul::Right(Value k, int64_t vector, Value first_column) {
 
 }  // namespace
 
-bool LowerMatmul(const Block& function, Block* body, const Machine& machine, std::string& why) {
-  Matmul lowering(function, machine);
-  why = lowering.Refusal();
-  if (!why.empty()) return false;
-  lowering.Write(body);
+bool LowerMatmul(Lowering& l) {
+  Matmul lowering(l.function, l.machine);
+  l.why = lowering.Refusal();
+  if (!l.why.empty()) return false;
+  lowering.Write(l.body);
   return true;
 }
 

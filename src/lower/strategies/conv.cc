@@ -10,7 +10,7 @@
 #include "lathe/support/text.h"
 #include "src/dialect/nn/window.h"
 #include "src/lower/pointwise.h"
-#include "src/lower/strategy_list.h"
+#include "src/lower/strategies/list.h"
 #include "src/lower/tiles.h"
 
 // A convolution and the elementwise operations after it as a matrix product: the weights are the
@@ -280,11 +280,11 @@ void Conv::GatherPanel(Value n, Value g, Value count) {
 
 }  // namespace
 
-bool LowerConv(const Block& function, Block* body, const Machine& machine, std::string& why) {
-  Conv lowering(function, machine);
-  why = lowering.Refusal();
-  if (!why.empty()) return false;
-  lowering.Write(body);
+bool LowerConv(Lowering& l) {
+  Conv lowering(l.function, l.machine);
+  l.why = lowering.Refusal();
+  if (!l.why.empty()) return false;
+  lowering.Write(l.body);
   return true;
 }
 

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lathe/support/dim.h"
+#include "lathe/support/element_type.h"
+#include "lathe/support/tensor.h"
+
+/// A compiled program as data: kernels in an order, and where each tensor lies. The compiler makes
+/// it, a file holds it, the executor runs it; none of them needs the others.
+namespace lathe::runtime {
+
+inline constexpr uint32_t kNone = ~uint32_t{0};
+
+/// A symbol of the program's dims, taken from the shape of an input: `name` is axis `axis` of it.
+struct PlanSymbol {
+  std::string name;
+  uint32_t input;  ///< index in Plan::inputs
+  uint32_t axis;
+};
+
+/// Bytes that live from one step to another. Storages that are alive at one step do not overlap.
+struct PlanStorage {
+  Dim bytes;           ///< made of the plan's symbols
+  uint32_t begin = 0;  ///< first step at which it holds something
+  uint32_t end = 0;    ///< last one
+  /// In the arena, if `bytes` is a number; the others are placed when the symbols are known, behind
+  /// those that are.
+  uint64_t offset = 0;
+};
+
+/// A tensor: row-major, `offset` bytes into what holds it.
+struct PlanValue {
+  enum class Place : uint8_t {
+    kInput,     ///< the caller's memory: input `index`
+    kOutput,    ///< the caller's memory: output `index`
+    kConstant,  ///< constant `index`
+    kArena,     ///< storage `index`
+  };
+  ElementType element = ElementType::kUndefined;
+  std::vector<Dim> dims;
+  Place place = Place::kArena;
+  uint32_t index = 0;
+  uint64_t offset = 0;
+};
+
+/// A kernel on values: its inputs, outputs and workspaces in the order of its KernelBuffers. A
+/// step without kernel copies value 0 to value 1, which are equally large.
+struct PlanStep {
+  uint32_t kernel = kNone;
+  std::vector<uint32_t> values;
+  std::string label;   ///< for people: "conv relu"
+  std::string origin;  ///< where it comes from in the model: "resnet.onnx: node 'conv1'"
+};
+
+/// Position-independent machine code: of its bytes every part is read and executed in place, none
+/// is written, nothing outside is named. Kernels are KernelFunctions at their entries.
+struct PlanCode {
+  std::string target;                 ///< what it was compiled for: "avx512"
+  std::vector<std::string> features;  ///< that the processor must have, as in /proc/cpuinfo
+  std::string bytes;
+  std::vector<uint64_t> entries;  ///< per kernel, where in `bytes`
+};
+
+struct PlanPort {
+  std::string name;
+  uint32_t value;  ///< index in Plan::values; gives the element type and dims
+};
+
+struct Plan {
+  std::vector<PlanSymbol> symbols;
+  std::vector<PlanPort> inputs, outputs;
+  std::vector<Tensor> constants;
+  std::vector<PlanStorage> storages;
+  std::vector<PlanValue> values;
+  std::vector<PlanStep> steps;
+  PlanCode code;
+};
+
+}  // namespace lathe::runtime

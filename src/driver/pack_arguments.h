@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "lathe/ir/program.h"
+#include "lathe/lower/lower_function.h"
+
+namespace lathe {
+
+/// The `builtin.call`s of each `builtin.func` of a program's block, by the function's name.
+class FunctionCalls {
+ public:
+  explicit FunctionCalls(const Program& program);
+  /// In program order; empty for a function that nobody calls.
+  const std::vector<Operation*>& Of(const Operation* function) const;
+  /// Per argument, whether every call passes a constant, or a parameter that nothing sets.
+  std::vector<bool> ConstantArguments(const Operation* function) const;
+
+ private:
+  const Program& program_;
+  std::unordered_map<std::string_view, std::vector<Operation*>> calls_;  // looked up, not iterated
+};
+
+/// Has the calls of a lowered function pass its constant arguments in the order that it takes them
+/// in: each tensor becomes a new parameter, one for all calls that want the same order of it.
+/// What only the old calls read has no uses left then.
+class ArgumentPacker {
+ public:
+  explicit ArgumentPacker(Program& program) : program_(program) {}
+  void Apply(const std::vector<Operation*>& calls, const std::vector<lower::PackedLayout>& layouts);
+
+ private:
+  Value PackedOf(Operation* source, const lower::PackedLayout& layout);
+
+  struct Packed {
+    lower::PackedLayout layout;
+    Value value;
+  };
+  Program& program_;
+  std::unordered_map<const Operation*, std::vector<Packed>> packed_;  // looked up, not iterated
+};
+
+}  // namespace lathe

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "src/lower/lowering.h"
+
+/// One strategy, one file; each writes a body of loops, terminator included, or says in `why` that
+/// the function is none of its kind. In that case nothing was written.
+namespace lathe::lower {
+
+struct LoopStrategy {
+  const char* name;
+  bool (*lower)(Lowering& lowering);
+};
+
+bool LowerElementwise(Lowering& lowering);
+bool LowerMatmul(Lowering& lowering);
+bool LowerConv(Lowering& lowering);
+
+}  // namespace lathe::lower
