@@ -26,7 +26,7 @@ class Graph:
     """An ONNX graph under construction. Values are their names; nodes are named by scope and op."""
 
     def __init__(self, name, seed=0):
-        self.name, self.seed = name, seed
+        self.name, self.seed, self.opset = name, seed, OPSET
         self.nodes, self.inputs, self.outputs = [], [], []
         self.weights = {}  # name -> (shape, recipe)
         self._scope, self._counts = [], {}
@@ -169,7 +169,7 @@ def write_model(graph, folder):
                 else external_tensor(name, value, data)
             )
     proto = helper.make_graph(graph.nodes, graph.name, graph.inputs, graph.outputs, tensors)
-    opsets = [helper.make_opsetid("", OPSET)]
+    opsets = [helper.make_opsetid("", graph.opset)]
     model = helper.make_model(
         proto, ir_version=IR_VERSION, opset_imports=opsets, producer_name="lathe bench"
     )

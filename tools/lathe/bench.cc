@@ -5,8 +5,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lathe/driver/pass_checks.h"
 #include "tools/lathe/command.h"
+#include "tools/lathe/inputs.h"
 
 namespace lathe::command {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 struct Options {
   ModelOptions model;
   CompileOptions compile;
-  int64_t dim = 1;
+  InputOptions inputs;
   double seconds = 3;
   bool json = false;
 };
@@ -38,9 +38,7 @@ Figures Measure(const Options& o) {
   Executable executable(program, o.compile);
   figures.load_ms = (loaded - start) * 1e3;
   figures.compile_ms = (SecondsNow() - loaded) * 1e3;
-  NumericOptions numeric;
-  numeric.symbol_extent = o.dim;
-  const NamedValues inputs = SampleInputs(program, numeric, numeric.seed);
+  const NamedValues inputs = o.inputs.Load(o.model.path, program);
   executable.Run(inputs);
   const double first = SecondsNow();
   while (figures.runs_ms.size() < 5 || SecondsNow() - first < o.seconds) {
@@ -81,9 +79,7 @@ Run AddBench(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.AddTo(app);
   AddCompileOptions(app, o->compile);
-  app.add_option("--dim", o->dim, "extent of every symbolic dim of the inputs")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
+  o->inputs.AddTo(app, /*random_by_default=*/true);
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 #include "lathe/support/file.h"
 #include "lathe/support/picture.h"
 #include "tools/lathe/command.h"
+#include "tools/lathe/inputs.h"
 
 namespace lathe::command {
 
@@ -18,101 +18,14 @@ namespace {
 
 struct RunOptions {
   ModelOptions model;
-  std::vector<std::string> inputs;
-  std::vector<std::string> dims;
+  InputOptions inputs;
   std::string output_dir;
   std::string labels;
-  std::string normalize = "unit";
-  bool bgr = false;
-  bool random = false;
-  bool show = false;
   bool json = false;
-  uint64_t seed = 0;
   uint64_t max_steps = InterpreterOptions().max_steps;
   uint64_t max_memory_mb = 0;
   int64_t top = 0;
 };
-
-struct Port {
-  std::string name;
-  Type type;
-};
-
-std::vector<Port> InputsOf(const Program& program) {
-  std::vector<Port> ports;
-  for (Operation* feed : program.feeds()) {
-    ports.push_back({std::string(feed->attribute("name").cast<StrAttribute>().value()),
-                     feed->result(0).type()});
-  }
-  return ports;
-}
-
-std::string ListPorts(const std::vector<Port>& ports) {
-  std::string text;
-  for (const Port& p : ports)
-    text += StrCat(text.empty() ? "" : ", ", "'", p.name, "' ", p.type.ToString());
-  return text;
-}
-
-/// Input name -> file, from `--input NAME=FILE`, or `--input FILE` when the model has one input.
-std::map<std::string, std::string> FilesByInput(const RunOptions& o,
-                                                const std::vector<Port>& ports) {
-  std::map<std::string, std::string> files;
-  std::vector<std::string> names;
-  for (const Port& p : ports) names.push_back(p.name);
-  for (const std::string& text : o.inputs) {
-    const bool only_file = text.find('=') == std::string::npos && ports.size() == 1;
-    auto [name, file] = only_file ? std::pair(names[0], text) : SplitAssignment("--input", text);
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      Error error(ErrorCode::kNotFound, "run/unknown-input",
-                  StrCat("the model has no input '", name, "'"));
-      error.At(o.model.path).Note(StrCat("its inputs: ", ListPorts(ports)));
-      if (const std::string near = DidYouMean(name, names); !near.empty()) error.Hint(near);
-      throw error;
-    }
-    if (!files.emplace(name, file).second) {
-      throw UsageError(StrCat("input '", name, "' is given twice"));
-    }
-  }
-  return files;
-}
-
-std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts) {
-  std::vector<Dim::Binding> bindings;
-  for (const std::string& text : texts) {
-    auto [name, value] = SplitAssignment("--dim", text);
-    const auto extent = ParseInt(value);
-    if (!extent || *extent < 0)
-      throw UsageError(StrCat("--dim ", name, " takes a size, not '", value, "'"));
-    bindings.emplace_back(name, *extent);
-  }
-  return bindings;
-}
-
-NamedValues LoadInputs(const RunOptions& o, const std::vector<Port>& ports) {
-  const auto files = FilesByInput(o, ports);
-  const std::vector<Dim::Binding> dims = ParseDims(o.dims);
-  ImageOptions image = ImageOptions::Named(o.normalize);
-  image.bgr = o.bgr;
-  NamedValues values;
-  for (size_t i = 0; i < ports.size(); ++i) {
-    const Port& port = ports[i];
-    if (const auto file = files.find(port.name); file != files.end()) {
-      LoadedValue loaded = LoadInput(port.name, file->second, port.type, image);
-      if (!loaded.remark.empty()) Words(loaded.remark + "\n");
-      if (o.show && loaded.picture) Out(PictureToText(*loaded.picture, UseColour(1)));
-      values.emplace_back(port.name, std::move(loaded.value));
-    } else if (o.random) {
-      values.emplace_back(port.name, RandomInput(port.type, dims, o.seed, i));
-    } else {
-      throw Error(ErrorCode::kInvalidArgument, "run/missing-input",
-                  StrCat("input '", port.name, "' of type ", port.type.ToString(), " has no value"))
-          .At(o.model.path)
-          .Hint(StrCat("give --input ", port.name, "=FILE, or --random for seeded random data"));
-    }
-  }
-  return values;
-}
 
 std::vector<std::string> ReadLabels(const std::string& path) {
   std::vector<std::string> labels;
@@ -217,14 +130,12 @@ NamedValues Execute(const RunOptions& o, Program& program, const NamedValues& in
 }
 
 int RunModel(const RunOptions& o) {
-  if (!o.random && !o.dims.empty())
-    throw UsageError("--dim sizes random inputs: give --random too");
   IrContext context;
   Program program = o.model.Load(context);
-  const NamedValues inputs = LoadInputs(o, InputsOf(program));
+  const NamedValues inputs = o.inputs.Load(o.model.path, program);
   InterpreterOptions options;
   options.verify = false;  // Load has
-  options.seed = o.seed;
+  options.seed = o.inputs.seed;
   options.max_steps = o.max_steps;
   options.max_bytes = o.max_memory_mb << 20;
   PrintOutputs(o, Execute(o, program, inputs, options));
@@ -236,31 +147,16 @@ int RunModel(const RunOptions& o) {
 Run AddRun(CLI::App& app) {
   auto o = std::make_shared<RunOptions>();
   o->model.AddTo(app);
-  app.add_option(
-         "--input,-i", o->inputs,
-         "value of an input: .npy, .npz, .pb (TensorProto), .png or .jpg; the name may be left "
-         "out when there is one input")
-      ->type_name("NAME=FILE");
-  app.add_flag("--random", o->random, "seeded random data for inputs without a file");
-  app.add_option("--seed", o->seed, "seed of random inputs and random ops")->capture_default_str();
+  o->inputs.AddTo(app, /*random=*/false);
   app.add_option("--max-steps", o->max_steps, "ops that may run, those in loops counted each time")
       ->capture_default_str();
   app.add_option("--max-memory-mb", o->max_memory_mb,
                  "of values alive at once (0: four fifths of the machine's)")
       ->capture_default_str();
-  app.add_option("--dim", o->dims, "size of a symbolic dim for random inputs (default 1)")
-      ->type_name("NAME=N");
   app.add_option("--output-dir,-o", o->output_dir, "write each output there as NAME.npy")
       ->type_name("DIR");
   app.add_option("--top", o->top, "show the K best classes of each output row")->type_name("K");
   app.add_option("--labels", o->labels, "class names, one a line, for --top")->type_name("FILE");
-  app.add_option(
-         "--normalize", o->normalize,
-         "pixels v in 0..255 become: unit v/255; imagenet (v/255-mean)/deviation with the usual "
-         "constants; signed v/127.5-1; raw v")
-      ->capture_default_str();
-  app.add_flag("--bgr", o->bgr, "feed pictures blue channel first");
-  app.add_flag("--show", o->show, "draw picture inputs in the terminal");
   app.add_flag("--json", o->json, "machine-readable output");
   return [o] { return RunModel(*o); };
 }

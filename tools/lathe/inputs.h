@@ -1,0 +1,29 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "lathe/dialect/interpreter.h"
+#include "lathe/ir/program.h"
+
+namespace lathe::command {
+
+/// Options of every subcommand that feeds a model: files, pictures or random data.
+struct InputOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> dims;
+  std::string normalize = "unit";
+  bool bgr = false;
+  bool random = false;
+  bool show = false;
+  uint64_t seed = 0;
+
+  /// With `random_by_default` there is no option to ask for random data.
+  void AddTo(CLI::App& app, bool random_by_default);
+  /// A value for each input of the program. Errors: run/unknown-input, run/missing-input, those of
+  /// the files.
+  NamedValues Load(const std::string& model, const Program& program) const;
+};
+
+}  // namespace lathe::command
