@@ -6,6 +6,7 @@
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/pass/pass_manager.h"
+#include "lathe/runtime/worker_team.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
 #include "src/driver/pack_arguments.h"
@@ -33,18 +34,6 @@ std::string OperationsOf(const Operation* function) {
   }
   return text;
 }
-
-// Runs parallel loops on threads of its own.
-struct PooledTeam : KernelTeam {
-  explicit PooledTeam(int threads) : KernelTeam{&RunOn}, pool(threads) {}
-  static void RunOn(KernelTeam* team, int64_t extent, Body body, void* captured) {
-    auto& pool = static_cast<PooledTeam*>(team)->pool;
-    const int64_t grain = std::max<int64_t>(1, extent / (4 * pool.threads()));
-    pool.ParallelFor(0, extent, grain,
-                     [&](int64_t begin, int64_t end) { body(begin, end, captured); });
-  }
-  ThreadPool pool;
-};
 
 // A function as machine code, and what its types are made of.
 struct CompiledFunction {
@@ -97,7 +86,7 @@ struct Executable::Impl {
 
   CompileOptions options;
   Program program;
-  PooledTeam team;
+  runtime::WorkerTeam team;
   std::vector<Operation*> functions;  // parallel to infos
   std::vector<CompiledFunctionInfo> infos;
   std::unordered_map<std::string_view, CompiledFunction> compiled;  // looked up by name
@@ -139,7 +128,7 @@ void Executable::Impl::Lower(const Target& target) {
 void Executable::Impl::Generate(const Target& target) {
   CodeGenerator& generator = CodeGenerator::Get();
   std::vector<CompiledFunction> results(functions.size());
-  team.pool.ParallelFor(0, static_cast<int64_t>(functions.size()), 1, [&](int64_t i, int64_t) {
+  ParallelFor(0, static_cast<int64_t>(functions.size()), 1, [&](int64_t i, int64_t) {
     const auto at = static_cast<size_t>(i);
     if (infos[at].strategy.empty()) return;
     const Block* body = functions[at]->region(0).front();
@@ -176,7 +165,7 @@ bool Executable::Impl::RunCall(const Operation* call, std::span<const RtValue> a
     outputs.emplace_back(f.results[i].element(), (*shapes)[i]);
   }
   for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
-  f.call(buffers.data(), team.pool.threads() > 1 ? &team : nullptr);
+  f.call(buffers.data(), team.for_kernels());
   for (size_t i = 0; i < results.size(); ++i) results[i] = std::move(outputs[i]);
   return true;
 }

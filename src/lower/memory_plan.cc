@@ -12,6 +12,7 @@
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "lathe/support/pack_blocks.h"
 
 namespace lathe {
 

@@ -14,16 +14,19 @@ namespace lathe::runtime {
 
 inline constexpr uint32_t kNone = ~uint32_t{0};
 
-/// A symbol of the program's dims, taken from the shape of an input: `name` is axis `axis` of it.
+/// A symbol of the program's dims, taken from the shape of an input: its dim `axis` is `name`.
 struct PlanSymbol {
   std::string name;
   uint32_t input;  ///< index in Plan::inputs
   uint32_t axis;
 };
 
+/// Storages lie at multiples of this in the arena.
+inline constexpr uint64_t kStorageAlignment = 64;
+
 /// Bytes that live from one step to another. Storages that are alive at one step do not overlap.
 struct PlanStorage {
-  Dim bytes;           ///< made of the plan's symbols
+  Dim bytes;           ///< a number, or made of the plan's symbols
   uint32_t begin = 0;  ///< first step at which it holds something
   uint32_t end = 0;    ///< last one
   /// In the arena, if `bytes` is a number; the others are placed when the symbols are known, behind
@@ -31,7 +34,7 @@ struct PlanStorage {
   uint64_t offset = 0;
 };
 
-/// A tensor: row-major, `offset` bytes into what holds it.
+/// A tensor: row-major, `offset` bytes into what holds it, a multiple of its element's alignment.
 struct PlanValue {
   enum class Place : uint8_t {
     kInput,     ///< the caller's memory: input `index`
@@ -49,8 +52,11 @@ struct PlanValue {
 /// A kernel on values: its inputs, outputs and workspaces in the order of its KernelBuffers. A
 /// step without kernel copies value 0 to value 1, which are equally large.
 struct PlanStep {
-  uint32_t kernel = kNone;
+  uint32_t kernel = kNone;  ///< index in PlanCode::entries
   std::vector<uint32_t> values;
+  /// How many of `values`, from the front, are only read; the others are written, so they lie in
+  /// outputs or in the arena.
+  uint32_t reads = 0;
   std::string label;   ///< for people: "conv relu"
   std::string origin;  ///< where it comes from in the model: "resnet.onnx: node 'conv1'"
 };
@@ -64,6 +70,8 @@ struct PlanCode {
   std::vector<uint64_t> entries;  ///< per kernel, where in `bytes`
 };
 
+/// An input or an output of the program. Its value is the whole of the caller's memory: place
+/// kInput or kOutput, the port's own index, offset 0.
 struct PlanPort {
   std::string name;
   uint32_t value;  ///< index in Plan::values; gives the element type and dims

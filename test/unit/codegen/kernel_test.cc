@@ -30,7 +30,7 @@ class KernelTest : public testing::Test {
     const KernelSource source{"k", function->region(0).front()};
     for (const Target* target : RunnableTargets()) {
       const auto library = CodeGenerator::Get().Compile({&source, 1}, *target);
-      PooledTeam team(3);
+      runtime::WorkerTeam team(3);
       for (KernelTeam* t : {static_cast<KernelTeam*>(nullptr), static_cast<KernelTeam*>(&team)}) {
         const auto got = CallKernel(library->Find("k"), tensors, outputs, t);
         for (size_t i = 0; i < got.size(); ++i) {

@@ -12,21 +12,11 @@
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/verify.h"
 #include "lathe/ir/walk.h"
+#include "lathe/runtime/worker_team.h"
 #include "lathe/support/error.h"
-#include "lathe/support/parallel.h"
 #include "lathe/support/random.h"
 
 namespace lathe::codegen {
-
-/// Runs parallel loops of a kernel in pieces of one iteration.
-struct PooledTeam : KernelTeam {
-  explicit PooledTeam(int threads) : KernelTeam{&Run}, pool(threads) {}
-  static void Run(KernelTeam* team, int64_t extent, Body body, void* captured) {
-    static_cast<PooledTeam*>(team)->pool.ParallelFor(
-        0, extent, 1, [&](int64_t begin, int64_t end) { body(begin, end, captured); });
-  }
-  ThreadPool pool;
-};
 
 /// Calls a kernel on tensors; outputs are made with the given types and shapes.
 inline std::vector<Tensor> CallKernel(KernelFunction kernel, std::vector<Tensor> inputs,

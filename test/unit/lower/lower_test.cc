@@ -74,7 +74,7 @@ class LowerTest : public testing::Test {
       for (const auto& [name, value] : inputs) tensors.push_back(value.tensor());
       const KernelSource source{"k", function->region(0).front()};
       const auto library = CodeGenerator::Get().Compile({&source, 1}, *target);
-      codegen::PooledTeam team(3);
+      runtime::WorkerTeam team(3);
       const Tensor got =
           codegen::CallKernel(library->Find("k"), tensors, {ZeroLike(wanted)}, &team)[0];
       const Closeness close = AllClose(got, wanted, rtol, rtol);

@@ -7,6 +7,7 @@
 
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/walk.h"
+#include "lathe/support/pack_blocks.h"
 #include "test/unit/dialect/program_util.h"
 
 namespace lathe {

@@ -1,3 +1,5 @@
+#include "lathe/support/pack_blocks.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -5,7 +7,6 @@
 #include <set>
 #include <tuple>
 
-#include "lathe/lower/memory_plan.h"
 #include "lathe/support/error.h"
 
 namespace lathe {

@@ -1,0 +1,152 @@
+#include "lathe/runtime/worker_team.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "lathe/support/parallel.h"
+
+namespace lathe::runtime {
+namespace {
+
+constexpr std::chrono::microseconds kSpin(20);
+// Enough pieces that a thread which starts late, or is slow, does not hold up the others.
+constexpr int kPiecesPerThread = 4;
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// True as soon as `done` is; false when kSpin has passed.
+template <class F>
+bool Spin(F done) {
+  const auto until = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+      Pause();
+    }
+  } while (std::chrono::steady_clock::now() < until);
+  return false;
+}
+
+// A loop in pieces; valid while one of its pieces is not finished.
+struct Loop {
+  int64_t extent = 0;
+  KernelTeam::Body body = nullptr;
+  void* captured = nullptr;
+  uint32_t pieces = 0;
+
+  void RunPiece(uint32_t piece) const {
+    const int64_t size = extent / pieces;
+    const int64_t longer = extent % pieces;  // so many pieces have one more
+    const int64_t begin = piece * size + std::min<int64_t>(piece, longer);
+    body(begin, begin + size + (piece < longer ? 1 : 0), captured);
+  }
+};
+
+}  // namespace
+
+struct WorkerTeam::Shared {
+  std::atomic<bool> taken{false};  // somebody runs a loop
+  Loop loop;
+  // Pieces of `loop` that nobody has begun. Whoever lowers it owns a piece, so the loop stays what
+  // it is until that piece is finished; a late worker that finds 0 touches nothing else.
+  std::atomic<uint32_t> open{0};
+  std::atomic<int32_t> unfinished{0};
+  std::atomic<bool> caller_sleeps{false};
+  std::atomic<int32_t> epoch{0};  // raised by each loop; workers sleep on it
+  std::atomic<bool> stopping{false};
+  std::once_flag started;
+  std::vector<std::thread> workers;
+
+  // Fewer if the system does not give so many. An exception would have to pass through kernels.
+  void Start(int count) noexcept {
+    try {
+      for (int i = 0; i < count; ++i) workers.emplace_back([this] { Work(); });
+    } catch (const std::system_error&) {
+    }
+  }
+
+  // The pieces are begun in order.
+  bool RunOpenPiece() {
+    uint32_t left = open.load(std::memory_order_relaxed);
+    do {
+      if (left == 0) return false;
+    } while (!open.compare_exchange_weak(left, left - 1, std::memory_order_acquire,
+                                         std::memory_order_relaxed));
+    loop.RunPiece(loop.pieces - left);
+    if (unfinished.fetch_sub(1) == 1 && caller_sleeps.load()) unfinished.notify_one();
+    return true;
+  }
+
+  void Work() {
+    while (!stopping.load(std::memory_order_relaxed)) {
+      const int32_t seen = epoch.load();
+      while (RunOpenPiece()) {
+      }
+      const bool more = Spin([&] { return open.load(std::memory_order_relaxed) != 0; });
+      if (!more) epoch.wait(seen);
+    }
+  }
+
+  void WaitUntilFinished() {
+    const auto finished = [&] { return unfinished.load() == 0; };
+    if (Spin(finished)) return;
+    caller_sleeps.store(true);
+    for (int32_t left = unfinished.load(); left != 0; left = unfinished.load()) {
+      unfinished.wait(left);
+    }
+    caller_sleeps.store(false);
+  }
+
+  void RunTogether(const Loop& job) {
+    loop = job;
+    unfinished.store(static_cast<int32_t>(job.pieces), std::memory_order_relaxed);
+    open.store(job.pieces, std::memory_order_release);
+    epoch.fetch_add(1);
+    if (job.pieces > workers.size()) {
+      epoch.notify_all();
+    } else {
+      for (uint32_t i = 1; i < job.pieces; ++i) epoch.notify_one();
+    }
+    while (RunOpenPiece()) {
+    }
+    WaitUntilFinished();
+  }
+};
+
+WorkerTeam::WorkerTeam(int threads)
+    : KernelTeam{&Run},
+      threads_(threads > 0 ? threads : HardwareThreads()),
+      shared_(std::make_unique<Shared>()) {}
+
+WorkerTeam::~WorkerTeam() {
+  shared_->stopping.store(true);
+  shared_->epoch.fetch_add(1);
+  shared_->epoch.notify_all();
+  for (std::thread& worker : shared_->workers) worker.join();
+}
+
+void WorkerTeam::Run(KernelTeam* team, int64_t extent, Body body, void* captured) {
+  auto& self = *static_cast<WorkerTeam*>(team);
+  Shared& shared = *self.shared_;
+  if (extent <= 0) return;
+  const bool alone = extent == 1 || self.threads_ == 1 || shared.taken.exchange(true);
+  if (alone) {
+    body(0, extent, captured);
+    return;
+  }
+  std::call_once(shared.started, [&] { shared.Start(self.threads_ - 1); });
+  const int64_t pieces = std::min<int64_t>(extent, int64_t{kPiecesPerThread} * self.threads_);
+  shared.RunTogether({extent, body, captured, static_cast<uint32_t>(pieces)});
+  shared.taken.store(false);
+}
+
+}  // namespace lathe::runtime

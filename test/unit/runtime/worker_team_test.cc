@@ -1,0 +1,104 @@
+#include "lathe/runtime/worker_team.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace lathe::runtime {
+namespace {
+
+struct Marks {
+  explicit Marks(size_t n) : counts(n) {}
+  std::vector<std::atomic<int>> counts;
+};
+
+void Mark(int64_t begin, int64_t end, void* captured) {
+  auto& counts = static_cast<Marks*>(captured)->counts;
+  for (int64_t i = begin; i < end; ++i) counts[static_cast<size_t>(i)].fetch_add(1);
+}
+
+void ExpectAllOnce(KernelTeam& team, size_t extent) {
+  Marks marks(extent);
+  team.run(&team, static_cast<int64_t>(extent), &Mark, &marks);
+  for (size_t i = 0; i < extent; ++i) ASSERT_EQ(marks.counts[i], 1) << i << " of " << extent;
+}
+
+double ProcessorSeconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+TEST(WorkerTeamTest, CoversEachExtentOnce) {
+  for (const int threads : {1, 2, 3, 7}) {
+    WorkerTeam team(threads);
+    EXPECT_EQ(team.threads(), threads);
+    for (const size_t extent : {0, 1, 2, 3, 11, 28, 29, 1000}) ExpectAllOnce(team, extent);
+  }
+}
+
+TEST(WorkerTeamTest, ManyShortLoops) {
+  WorkerTeam team(3);
+  for (size_t i = 0; i < 20000; ++i) ExpectAllOnce(team, i % 17);
+}
+
+TEST(WorkerTeamTest, LoopsAfterSleep) {
+  WorkerTeam team(3);
+  for (size_t i = 0; i < 50; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ExpectAllOnce(team, 6);
+  }
+}
+
+TEST(WorkerTeamTest, OneTeamForManyCallers) {
+  WorkerTeam team(3);
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 8; ++c) {
+    callers.emplace_back([&] {
+      for (size_t i = 0; i < 2000; ++i) ExpectAllOnce(team, i % 40);
+    });
+  }
+  for (std::thread& t : callers) t.join();
+}
+
+struct Nest {
+  KernelTeam* team;
+  std::atomic<int64_t> sum{0};
+};
+
+TEST(WorkerTeamTest, LoopsWithinLoops) {
+  WorkerTeam team(4);
+  Nest nest{&team};
+  team.run(
+      &team, 20,
+      [](int64_t begin, int64_t end, void* captured) {
+        auto* n = static_cast<Nest*>(captured);
+        for (int64_t i = begin; i < end; ++i) {
+          n->team->run(
+              n->team, 10,
+              [](int64_t b, int64_t e, void* c) { static_cast<Nest*>(c)->sum.fetch_add(e - b); },
+              n);
+        }
+      },
+      &nest);
+  EXPECT_EQ(nest.sum, 200);
+}
+
+TEST(WorkerTeamTest, IdleTakesNoProcessorTime) {
+  WorkerTeam team(8);
+  ExpectAllOnce(team, 1000);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const double before = ProcessorSeconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(ProcessorSeconds() - before, 0.02);
+}
+
+}  // namespace
+}  // namespace lathe::runtime
