@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "src/codegen/llvm/emit.h"
 #include "src/codegen/llvm/math.h"
@@ -153,6 +154,28 @@ Value* Not(EmitContext& c) { return c.b.CreateNot(c.inputs[0]); }
 Value* Identity(EmitContext& c) { return c.inputs[0]; }
 Value* IsNan(EmitContext& c) { return c.b.CreateFCmpUNO(c.inputs[0], c.inputs[0]); }
 
+// Halves of a vector with one another until one element is left.
+Value* Reduce(EmitContext& c) {
+  const std::string_view kind = c.op->attribute("kind").cast<StrAttribute>().value();
+  Value* x = c.inputs[0];
+  const auto* type = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
+  if (type == nullptr) return x;
+  for (int half = static_cast<int>(type->getNumElements()) / 2; half > 0; half /= 2) {
+    std::vector<int> low(static_cast<size_t>(half)), high(low.size());
+    std::iota(low.begin(), low.end(), 0);
+    std::iota(high.begin(), high.end(), half);
+    Value* parts[] = {c.b.CreateShuffleVector(x, low), c.b.CreateShuffleVector(x, high)};
+    EmitContext part{c.b, c.op, c.element, parts[0]->getType(), parts};
+    x = kind == "add"   ? Add(part)
+        : kind == "mul" ? Mul(part)
+        : kind == "max" ? Extreme<true>(part, parts[0], parts[1])
+        : kind == "min" ? Extreme<false>(part, parts[0], parts[1])
+        : kind == "and" ? And(part)
+                        : Or(part);
+  }
+  return c.b.CreateExtractElement(x, uint64_t{0});
+}
+
 // What x86-64 gives: cut towards zero; the smallest i64 (i32 for types up to 32 bits, u32 excepted)
 // where that does not fit and for NaN; of it the low bits.
 Value* FloatToInteger(EmitContext& c) {
@@ -206,6 +229,7 @@ uint8_t ClassOf(ElementType element) {
 // Sorted by name.
 constexpr auto kRows = std::to_array<Row>({
     {"loop.fma", kFloat, Fma},
+    {"loop.reduce", kAny, Reduce},
     {"nn.abs", kNumber, Abs},
     {"nn.add", kNumber, Add},
     {"nn.and", kBool, And},

@@ -1,11 +1,14 @@
 #include "lathe/dialect/loop/loop.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "lathe/support/error.h"
 #include "src/dialect/cf/regions.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/loop/scalars.h"
+#include "src/dialect/wide.h"
 
 namespace lathe::loop {
 
@@ -142,6 +145,52 @@ void FmaOp::Eval(EvalContext& c) {
   const Tensor inputs[] = {c.input(kA), c.input(kB), c.input(kC)};
   const eval::RowKernels kernels{.f32 = &FmaRow::Run<float>, .f64 = &FmaRow::Run<double>};
   c.SetOutput(kY, eval::Elementwise(inputs, c.input(kA).element_type(), kernels));
+}
+
+// ---- reduce ----
+
+void ReduceOp::InferShape(InferShapeContext& c) {
+  const SymShape shape = c.shape(kX);
+  const auto is_power = [](int64_t n) {
+    return n > 0 && std::has_single_bit(static_cast<uint64_t>(n));
+  };
+  const bool fits =
+      !shape.ranked ||
+      (shape.rank() == 1 && (!shape.dims[0].is_constant() || is_power(shape.dims[0].value())));
+  if (!fits) c.Fail("loop/lanes", StrCat(shape.ToString(), " is no vector of 2^n elements"));
+  c.SetShape(kY, SymShape(std::vector<Dim>()));
+}
+
+namespace {
+
+template <class C>
+C Combined(std::string_view kind, C a, C b) {
+  if (kind == "add") return eval::WrapAdd(a, b);
+  if (kind == "mul") return eval::WrapMul(a, b);
+  if (kind == "max") return eval::NanMax(a, b);
+  if (kind == "min") return eval::NanMin(a, b);
+  return static_cast<C>(kind == "and" ? a != 0 && b != 0 : a != 0 || b != 0);
+}
+
+}  // namespace
+
+void ReduceOp::Eval(EvalContext& c) {
+  const Tensor& x = c.input(kX);
+  const std::string_view kind = ReduceOp(c.op()).kind();
+  c.SetOutput(kY, eval::VisitWide(x.element_type(), [&]<class C>(std::type_identity<C>) {
+                std::vector<C> values = eval::LoadAll<C>(x);
+                while (values.size() > 1) {
+                  const size_t half = values.size() / 2;
+                  for (size_t i = 0; i < half; ++i) {
+                    values[i] = Combined(kind, values[i], values[half + i]);
+                    if constexpr (std::is_same_v<C, double>) {
+                      values[i] = eval::RoundedTo(x.element_type(), values[i]);
+                    }
+                  }
+                  values.resize(half);
+                }
+                return eval::MakeTensor<C>(x.element_type(), {}, values);
+              }));
 }
 
 }  // namespace lathe::loop

@@ -100,5 +100,40 @@ TEST_F(KernelTest, VectorsWithLiveLanesAndSymbolicExtents) {
 })");
 }
 
+// The order of the additions is part of what the operation means.
+TEST_F(KernelTest, ReducesVectors) {
+  for (const auto& [element, kind] :
+       std::vector<std::pair<std::string, std::string>>{{"f32", "add"},
+                                                        {"f32", "mul"},
+                                                        {"f64", "add"},
+                                                        {"f32", "max"},
+                                                        {"i32", "min"},
+                                                        {"i64", "add"},
+                                                        {"u8", "max"},
+                                                        {"bool", "and"},
+                                                        {"bool", "or"}}) {
+    for (const int lanes : {1, 2, 8, 16, 32}) {
+      const std::string row = StrCat("v_tensor<[3, ", lanes, "], ", element, ">"),
+                        vector = StrCat("v_tensor<[", lanes, "], ", element, ">"),
+                        scalar = StrCat("v_tensor<[], ", element, ">"),
+                        memory = StrCat("tensor<[3], ", element, ">");
+      Expect(StrCat("program {\n builtin.func() {name = \"k\"} ({\n ^(%x: ", row,
+                    "):\n %o = loop.alloc() : () -> ", memory,
+                    "\n loop.for() {extent = 3} ({\n ^(%i: v_tensor<[], i64>):\n"
+                    " %z = loop.index() {expr = dim<0>} : () -> v_tensor<[], i64>\n"
+                    " %a = loop.load(%x, none, %i, %z) {lanes = ",
+                    lanes, "} : (", row, ", none, v_tensor<[], i64>, v_tensor<[], i64>) -> ",
+                    vector, "\n %b = loop.reduce(%a) {kind = \"", kind, "\"} : (", vector, ") -> ",
+                    scalar, "\n %d = loop.store_(%o, %b, none, %i) : (", memory, ", ", scalar,
+                    ", none, v_tensor<[], i64>) -> ", memory,
+                    "\n cf.yield()\n })\n %v = builtin.to_vtensor(%o) : (", memory, ") -> v_",
+                    memory, "\n builtin.return(%v) : (v_", memory,
+                    ") -> ()\n })\n %x = nn.feed() {name = \"x\"} : () -> ", row,
+                    "\n %z = builtin.call(%x) {callee = \"k\"} : (", row, ") -> v_", memory,
+                    "\n nn.fetch(%z) {name = \"z\"} : (v_", memory, ") -> ()\n}\n"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::codegen
