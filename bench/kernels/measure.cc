@@ -1,0 +1,140 @@
+#include "bench/kernels/measure.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "lathe/codegen/code_generator.h"
+#include "lathe/driver/executable.h"
+#include "lathe/ir/builder.h"
+#include "lathe/ir/program.h"
+#include "lathe/ir/text_format.h"
+#include "lathe/lower/lower_function.h"
+#include "lathe/support/text.h"
+
+namespace lathe::bench {
+namespace {
+
+using codegen::CodeGenerator;
+using codegen::Target;
+
+// Of this thread: what other processes take does not count. Everything here runs on one thread.
+double Now() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Median time of one call over half a second.
+template <class F>
+double MedianSeconds(F&& run) {
+  run();
+  std::vector<double> times;
+  for (const double start = Now(); times.size() < 5 || Now() - start < 0.5;) {
+    const double before = Now();
+    run();
+    times.push_back(Now() - before);
+  }
+  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
+  return times[times.size() / 2];
+}
+
+struct Kernel {
+  std::unique_ptr<codegen::KernelLibrary> library;
+  KernelFunction call = nullptr;
+};
+
+Kernel Compile(const Program& program, const Target& target) {
+  for (const Operation& op : *program.block()) {
+    if (op.name() != "builtin.func") continue;
+    const codegen::KernelSource source{"k", op.region(0).front()};
+    Kernel kernel{CodeGenerator::Get().Compile({&source, 1}, target)};
+    kernel.call = kernel.library->Find("k");
+    return kernel;
+  }
+  return {};
+}
+
+}  // namespace
+
+// Sums in as many registers as hide the latency, nothing from memory.
+double PeakGflops(IrContext& context, const Target& target) {
+  constexpr int kSums = 12;
+  constexpr int64_t kSteps = 1 << 20;
+  const int lanes = target.lanes(4);
+  const std::string vector = StrCat("v_tensor<[", lanes, "], f32>");
+  const std::string memory = StrCat("<[", kSums, ", ", lanes, "], f32>");
+  std::string text = StrCat("program {\n builtin.func() {name = \"k\"} ({\n ^(%x: v_tensor", memory,
+                            "):\n %o = loop.alloc() : () -> tensor", memory, "\n");
+  std::string initial, types, sums, body, next, stores;
+  for (int i = 0; i < kSums; ++i) {
+    const std::string index = StrCat("%i", i);
+    text += StrCat(index, " = loop.index() {expr = dim<", i, ">} : () -> v_tensor<[], i64>\n");
+    text += StrCat("%x", i, " = loop.load(%x, none, ", index, ", %i0) {lanes = ", lanes,
+                   "} : (v_tensor", memory, ", none, v_tensor<[], i64>, v_tensor<[], i64>) -> ",
+                   vector, "\n");
+    initial += StrCat(", %x", i);
+    types += StrCat(", ", vector);
+    sums += StrCat(", %s", i, ": ", vector);
+    const std::string signature = StrCat("(", vector, ", ", vector, ", ", vector, ") -> ", vector);
+    if (target.has_fma) {
+      body += StrCat("%n", i, " = loop.fma(%x0, %x1, %s", i, ") : ", signature, "\n");
+    } else {
+      body += StrCat("%m", i, " = nn.mul(%x0, %s", i, ") : (", vector, ", ", vector, ") -> ",
+                     vector, "\n%n", i, " = nn.add(%m", i, ", %x1) : (", vector, ", ", vector,
+                     ") -> ", vector, "\n");
+    }
+    next += StrCat(i == 0 ? "" : ", ", "%n", i);
+    stores += StrCat("%d", i, " = loop.store_(%o, %r", i, ", none, ", index, ", %i0) : (tensor",
+                     memory, ", ", vector,
+                     ", none, v_tensor<[], i64>, v_tensor<[], i64>) -> tensor", memory, "\n");
+  }
+  std::string results;
+  for (int i = 0; i < kSums; ++i) results += StrCat(i == 0 ? "" : ", ", "%r", i);
+  const std::string all = types.substr(2);
+  text += StrCat(results, " = loop.for(none", initial, ") {extent = ", kSteps,
+                 "} ({\n^(%k: v_tensor<[], i64>", sums, "):\n", body, "cf.yield(", next, ") : (",
+                 all, ") -> ()\n}) : (none", types, ") -> (", all, ")\n", stores,
+                 "%v = builtin.to_vtensor(%o) : (tensor", memory, ") -> v_tensor", memory,
+                 "\nbuiltin.return(%v) : (v_tensor", memory, ") -> ()\n})\n}\n");
+  const Program program = ParseProgram(context, text, {.file_locations = false});
+  const Kernel kernel = Compile(program, target);
+  const Tensor x(ElementType::kF32, {kSums, lanes});
+  Tensor o(ElementType::kF32, {kSums, lanes});
+  const KernelBuffer buffers[] = {{const_cast<std::byte*>(x.raw()), nullptr},
+                                  {o.mutable_raw(), nullptr}};
+  const double seconds = MedianSeconds([&] { kernel.call(buffers, nullptr); });
+  return 2.0 * kSums * lanes * kSteps / seconds * 1e-9;
+}
+
+void Measure(IrContext& context, const Target& target, double peak, Job job) {
+  Program program = ParseProgram(context, job.text, {.file_locations = false});
+  const lower::Lowered lowered =
+      lower::LowerFunction(program.block()->front(), MachineOf(target), job.constant);
+  if (!lowered.done) {
+    std::fprintf(stderr, "%s\n", lowered.why_not.c_str());
+    std::exit(1);
+  }
+  for (const lower::PackedLayout& layout : lowered.packed) {
+    Tensor& input = job.inputs[layout.argument];
+    input = lower::Pack(input, layout);
+  }
+  const Kernel kernel = Compile(program, target);
+  std::vector<KernelBuffer> buffers;
+  for (const Tensor& t : job.inputs) {
+    buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
+  }
+  buffers.push_back({job.output.mutable_raw(), job.output.shape().data()});
+  const double seconds = MedianSeconds([&] { kernel.call(buffers.data(), nullptr); });
+  const double gflops = 1e-9 * job.flops / seconds;
+  std::printf(
+      "{\"kernel\": \"%s\", \"target\": \"%s\", \"seconds\": %.3e, "
+      "\"gflops\": %.1f, \"peak_share\": %.3f, \"gbytes_per_s\": %.1f}\n",
+      job.name.c_str(), target.name.c_str(), seconds, gflops, gflops / peak,
+      1e-9 * job.bytes / seconds);
+  std::fflush(stdout);
+}
+
+}  // namespace lathe::bench

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lathe/codegen/target.h"
+#include "lathe/ir/context.h"
+#include "lathe/support/tensor.h"
+
+namespace lathe::bench {
+
+/// A function to lower, compile and time on one thread.
+struct Job {
+  std::string name;
+  std::string text;            ///< a program with one function
+  std::vector<Tensor> inputs;  ///< of the function
+  std::vector<bool> constant;  ///< per input, whether it may be packed; empty: none
+  Tensor output;
+  double flops = 0;
+  double bytes = 0;  ///< read and written at least
+};
+
+/// What multiply-adds in registers reach.
+double PeakGflops(IrContext& context, const codegen::Target& target);
+
+/// Prints one line of JSON: the median seconds of one run, GFLOP/s, and the share of the peak.
+void Measure(IrContext& context, const codegen::Target& target, double peak, Job job);
+
+/// A kind of kernel: its own file; `arguments` are those behind its name.
+using Kind = std::vector<Job> (*)(std::span<char* const> arguments);
+std::vector<Job> MatmulJobs(std::span<char* const> arguments);
+std::vector<Job> ConvJobs(std::span<char* const> arguments);
+
+}  // namespace lathe::bench
