@@ -1,0 +1,204 @@
+#include "src/driver/plan_builder.h"
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/io.h"
+#include "lathe/ir/context.h"
+#include "lathe/support/error.h"
+#include "lathe/support/pack_blocks.h"
+#include "src/driver/plan_homes.h"
+#include "src/driver/plan_operations.h"
+
+namespace lathe {
+namespace {
+
+using runtime::kNone;
+using runtime::Plan;
+using runtime::PlanValue;
+using Spot = PlanHomes::Spot;
+
+AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const Program& program, const PlannedFunctions& functions)
+      : program_(program), functions_(functions) {}
+
+  Plan Build() {
+    plan_.symbols = SymbolsOf(program_);
+    for (Operation* feed : program_.feeds()) AddInput(feed);
+    for (Operation* op : NeededOperations(program_, functions_)) Visit(op);
+    homes_.Finish(plan_, spots_);
+    return std::move(plan_);
+  }
+
+ private:
+  void AddInput(Operation* feed) {
+    const auto index = static_cast<uint32_t>(plan_.inputs.size());
+    const Value v = feed->result(0);
+    spot_of_[v] = homes_.Outside(PlanValue::Place::kInput, index, BytesOf(TypeOf(v)));
+    plan_.inputs.push_back({std::string(feed->cast<nn::FeedOp>().name()), ValueOf(v)});
+  }
+
+  void Visit(Operation* op) {
+    if (op->isa<nn::FeedOp>()) return;
+    if (op->isa<nn::FetchOp>()) return AddOutput(op);
+    const PlannedFunction* f = CalleeOf(op, functions_);
+    if (f == nullptr) return AddConstant(op);
+    if (!f->data) return AddKernel(op, *f);
+    for (size_t i = 0; i < op->num_results(); ++i) AddData(op, i, f->data->results[i]);
+  }
+
+  void AddConstant(Operation* op) {
+    const auto read = op->dyn_cast<builtin::GetParameterOp>();
+    const auto next = static_cast<uint32_t>(plan_.constants.size());
+    uint32_t index = next;
+    if (read) index = parameters_.emplace(read.name(), next).first->second;
+    if (index == next) {
+      plan_.constants.push_back(read ? program_.parameters().Find(read.name())->data
+                                     : op->attribute("value").cast<TensorAttribute>().value());
+    }
+    const Value v = op->result(0);
+    spot_of_[v] = homes_.Outside(PlanValue::Place::kConstant, index, BytesOf(TypeOf(v)));
+  }
+
+  void AddKernel(Operation* op, const PlannedFunction& f) {
+    std::vector<uint32_t> values;
+    for (size_t i = 0; i < op->num_operands(); ++i) values.push_back(ValueOf(op->operand(i)));
+    const auto reads = static_cast<uint32_t>(values.size());
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const Value v = op->result(i);
+      spot_of_[v] = homes_.Storage(BytesOf(TypeOf(v)));
+      values.push_back(ValueOf(v));
+    }
+    for (const Dim& bytes : f.workspaces) {
+      values.push_back(AddValue(ElementType::kU8, {bytes}, homes_.Storage(bytes)));
+    }
+    AddStep(op, f.kernel, std::move(values), reads, f.label);
+  }
+
+  void AddStep(const Operation* op, uint32_t kernel, std::vector<uint32_t> values, uint32_t reads,
+               std::string label) {
+    const auto step = static_cast<uint32_t>(plan_.steps.size());
+    for (const uint32_t v : values) homes_.Touch(spots_[v], step);
+    const Location place = op->location();
+    plan_.steps.push_back({kernel, std::move(values), reads, std::move(label),
+                           place.is_unknown() ? "" : place.ToString(program_.context())});
+  }
+
+  void AddData(Operation* op, size_t result, const std::vector<DataFunction::Part>& parts) {
+    const auto spot_of = [&](const DataFunction::Part& part) {
+      const Spot from = spot_of_.at(op->operand(part.argument));
+      return Spot{from.home, from.offset + part.offset};
+    };
+    const Value v = op->result(result);
+    if (parts.size() == 1) {
+      spot_of_[v] = spot_of(parts[0]);
+      return;
+    }
+    const Spot whole = homes_.Storage(BytesOf(TypeOf(v)));
+    spot_of_[v] = whole;
+    std::vector<Piece> pieces;
+    uint64_t offset = 0;
+    for (const DataFunction::Part& part : parts) {
+      pieces.push_back({spot_of(part), {whole.home, offset}, part.bytes});
+      if (part.bytes.is_constant()) offset += static_cast<uint64_t>(part.bytes.value());
+    }
+    Join(op, pieces);
+  }
+
+  struct Piece {
+    Spot from, into;
+    Dim bytes;
+  };
+
+  // Storages that are wanted whole, one or more pieces in their order, move; the rest is copied.
+  void Join(const Operation* op, const std::vector<Piece>& pieces) {
+    for (size_t i = 0; i < pieces.size();) {
+      const Spot root = homes_.Resolve(pieces[i].from);
+      Dim bytes = pieces[i].bytes;
+      size_t end = i + 1;
+      while (end < pieces.size() && !homes_.IsWholeStorage(root, bytes)) {
+        const Spot next = homes_.Resolve(pieces[end].from);
+        if (next.home != root.home || !(bytes == Dim(static_cast<int64_t>(next.offset)))) break;
+        bytes += pieces[end++].bytes;
+      }
+      if (homes_.IsWholeStorage(root, bytes)) {
+        homes_.MoveInto(root, pieces[i].into);
+        i = end;
+      } else {
+        AddCopy(op, pieces[i++]);
+      }
+    }
+  }
+
+  void AddCopy(const Operation* op, const Piece& piece) {
+    if (piece.bytes.IsConstant(0)) return;
+    const uint32_t from = AddValue(ElementType::kU8, {piece.bytes}, piece.from);
+    const uint32_t into = AddValue(ElementType::kU8, {piece.bytes}, piece.into);
+    AddStep(op, kNone, {from, into}, 1, "copy");
+  }
+
+  void AddOutput(Operation* fetch) {
+    const auto index = static_cast<uint32_t>(plan_.outputs.size());
+    const Value v = fetch->operand(0);
+    const Dim bytes = BytesOf(TypeOf(v));
+    const Spot root = homes_.Resolve(spot_of_.at(v));
+    uint32_t value;
+    if (homes_.IsWholeStorage(root, bytes)) {
+      homes_.MoveToOutput(root, index);
+      value = ValueOf(v);
+    } else {
+      const Spot out = homes_.Outside(PlanValue::Place::kOutput, index, bytes);
+      value = AddValue(TypeOf(v).element(), TypeOf(v).dims(), out);
+      AddStep(fetch, kNone, {ValueOf(v), value}, 1, "copy");
+    }
+    plan_.outputs.push_back({std::string(fetch->cast<nn::FetchOp>().name()), value});
+  }
+
+  uint32_t ValueOf(Value v) {
+    const auto found = value_of_.find(v);
+    if (found != value_of_.end()) return found->second;
+    const AnyTensorType type = TypeOf(v);
+    return value_of_[v] = AddValue(type.element(), type.dims(), spot_of_.at(v));
+  }
+
+  uint32_t AddValue(ElementType element, std::span<const Dim> dims, Spot spot) {
+    plan_.values.push_back({element, {dims.begin(), dims.end()}});
+    spots_.push_back(spot);
+    return static_cast<uint32_t>(spots_.size() - 1);
+  }
+  uint32_t AddValue(ElementType element, std::initializer_list<Dim> dims, Spot spot) {
+    return AddValue(element, std::span(dims.begin(), dims.size()), spot);
+  }
+
+  const Program& program_;
+  const PlannedFunctions& functions_;
+  Plan plan_;
+  PlanHomes homes_;
+  std::vector<Spot> spots_;  // parallel to plan_.values
+  // Looked up, never iterated.
+  std::unordered_map<Value, Spot> spot_of_;
+  std::unordered_map<Value, uint32_t> value_of_;
+  std::unordered_map<std::string_view, uint32_t> parameters_;
+};
+
+}  // namespace
+
+Plan BuildPlan(const Program& program, const PlannedFunctions& functions) {
+  return PlanBuilder(program, functions).Build();
+}
+
+PlanMemory MemoryOf(const Plan& plan) {
+  PlanMemory memory;
+  std::vector<MemoryBlock> blocks;
+  for (const runtime::PlanStorage& s : plan.storages) {
+    if (!s.bytes.is_constant()) continue;
+    const auto bytes = static_cast<size_t>(s.bytes.value());
+    blocks.push_back({bytes, s.begin, s.end});
+    memory.peak = std::max(memory.peak, s.offset + bytes);
+  }
+  memory.lower_bound = MaxLiveBytes(blocks, runtime::kStorageAlignment);
+  return memory;
+}
+
+}  // namespace lathe

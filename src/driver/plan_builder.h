@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lathe/ir/program.h"
+#include "lathe/runtime/plan.h"
+#include "src/driver/data_function.h"
+
+namespace lathe {
+
+/// What becomes of the calls of a function.
+struct PlannedFunction {
+  std::string label;                 ///< for people: "conv relu"
+  std::optional<DataFunction> data;  ///< it only names memory; or it has a kernel:
+  uint32_t kernel = runtime::kNone;  ///< index in PlanCode::entries
+  std::vector<Dim> workspaces;       ///< bytes of scratch memory that the kernel wants
+};
+using PlannedFunctions = std::unordered_map<std::string_view, PlannedFunction>;  // by name
+
+/// Something that a plan can not hold.
+struct PlanObstacle {
+  const Operation* op;
+  std::string why;
+};
+
+/// Why the program can not run without the interpreter, in program order; empty if it can. What no
+/// output depends on is no obstacle.
+std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFunctions& functions);
+
+/// The plan of a program without obstacles, but for its code. Views lie in what they show, operands
+/// of concatenations along the outermost axis in the result, outputs in the caller's memory. A
+/// tensor that two of them want goes to the first; the other one gets a copy.
+runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions);
+
+/// What the storages of a plan take and the least that they could: the most that is alive at one
+/// step. Of storages of constant size.
+struct PlanMemory {
+  size_t peak = 0;
+  size_t lower_bound = 0;
+};
+PlanMemory MemoryOf(const runtime::Plan& plan);
+
+}  // namespace lathe

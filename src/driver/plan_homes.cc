@@ -1,0 +1,97 @@
+#include "src/driver/plan_homes.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "lathe/support/error.h"
+#include "lathe/support/pack_blocks.h"
+
+namespace lathe {
+
+using runtime::kNone;
+
+PlanHomes::Spot PlanHomes::Outside(Place place, uint32_t index, Dim bytes) {
+  homes_.push_back({place, index, std::move(bytes)});
+  return {static_cast<uint32_t>(homes_.size() - 1), 0};
+}
+
+PlanHomes::Spot PlanHomes::Storage(Dim bytes) {
+  return Outside(Place::kArena, kNone, std::move(bytes));
+}
+
+PlanHomes::Spot PlanHomes::Resolve(Spot spot) const {
+  while (homes_[spot.home].parent != kNone) {
+    const Home& home = homes_[spot.home];
+    spot = {home.parent, spot.offset + home.offset};
+  }
+  return spot;
+}
+
+bool PlanHomes::IsWholeStorage(Spot spot, const Dim& bytes) const {
+  const Home& home = homes_[spot.home];
+  return spot.offset == 0 && home.parent == kNone && home.place == Place::kArena &&
+         home.bytes == bytes && !bytes.is_unknown();
+}
+
+void PlanHomes::MoveInto(Spot from, Spot into) {
+  homes_[from.home].parent = into.home;
+  homes_[from.home].offset = into.offset;
+}
+
+void PlanHomes::MoveToOutput(Spot from, uint32_t output) {
+  homes_[from.home].place = Place::kOutput;
+  homes_[from.home].index = output;
+}
+
+void PlanHomes::Touch(Spot spot, uint32_t step) {
+  Home& home = homes_[spot.home];
+  home.begin = std::min(home.begin, step);
+  home.end = std::max(home.end, step);
+}
+
+void PlanHomes::Finish(runtime::Plan& plan, const std::vector<Spot>& spots) {
+  for (uint32_t i = 0; i < homes_.size(); ++i) {
+    const Home& home = homes_[i];
+    if (home.parent == kNone || home.begin == kNone) continue;
+    const Spot root = Resolve({i, 0});
+    Touch(root, home.begin);
+    Touch(root, home.end);
+  }
+  MakeStorages(plan);
+  Pack(plan);
+  for (size_t i = 0; i < spots.size(); ++i) {
+    const Spot spot = Resolve(spots[i]);
+    const Home& home = homes_[spot.home];
+    LATHE_CHECK(home.index != kNone, "value ", i, " has no memory");
+    plan.values[i].place = home.place;
+    plan.values[i].index = home.index;
+    plan.values[i].offset = spot.offset;
+  }
+}
+
+void PlanHomes::MakeStorages(runtime::Plan& plan) {
+  std::vector<uint32_t> order(homes_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](uint32_t i) { return homes_[i].begin; });
+  for (const uint32_t i : order) {
+    Home& home = homes_[i];
+    if (home.parent != kNone || home.place != Place::kArena || home.begin == kNone) continue;
+    home.index = static_cast<uint32_t>(plan.storages.size());
+    plan.storages.push_back({home.bytes, home.begin, home.end, 0});
+  }
+}
+
+void PlanHomes::Pack(runtime::Plan& plan) {
+  std::vector<MemoryBlock> blocks;
+  std::vector<size_t> ids;
+  for (size_t i = 0; i < plan.storages.size(); ++i) {
+    const runtime::PlanStorage& s = plan.storages[i];
+    if (!s.bytes.is_constant()) continue;
+    blocks.push_back({static_cast<size_t>(s.bytes.value()), s.begin, s.end});
+    ids.push_back(i);
+  }
+  PackBlocks(blocks, runtime::kStorageAlignment);
+  for (size_t i = 0; i < ids.size(); ++i) plan.storages[ids[i]].offset = blocks[i].offset;
+}
+
+}  // namespace lathe

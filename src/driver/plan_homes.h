@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lathe/runtime/plan.h"
+
+namespace lathe {
+
+/// Where the tensors of a plan lie, while it is made. A home is bytes that begin somewhere: those
+/// of an input, an output or a constant, a storage, or a place within another home.
+class PlanHomes {
+ public:
+  struct Spot {
+    uint32_t home;
+    uint64_t offset;  ///< bytes into it
+  };
+  using Place = runtime::PlanValue::Place;
+
+  /// Memory of somebody else's.
+  Spot Outside(Place place, uint32_t index, Dim bytes);
+  /// Memory of a storage of its own, until it is moved.
+  Spot Storage(Dim bytes);
+
+  /// The spot in a home that lies in no other.
+  Spot Resolve(Spot spot) const;
+  /// Whether `bytes` at `spot` are a storage from its first byte to its last, and may move.
+  bool IsWholeStorage(Spot spot, const Dim& bytes) const;
+  /// Precondition: `from` is such a storage.
+  void MoveInto(Spot from, Spot into);
+  void MoveToOutput(Spot from, uint32_t output);
+
+  /// Step `step` reads or writes there.
+  void Touch(Spot spot, uint32_t step);
+  /// Makes the storages, in order of their first steps, with offsets, and places the values;
+  /// `spots` is parallel to `plan.values`. Nothing may be moved afterwards.
+  void Finish(runtime::Plan& plan, const std::vector<Spot>& spots);
+
+ private:
+  struct Home {
+    Place place;
+    uint32_t index;  // of the input, output, constant; in the end of the storage
+    Dim bytes;
+    uint32_t begin = runtime::kNone, end = 0;
+    uint32_t parent = runtime::kNone;
+    uint64_t offset = 0;  // in the parent
+  };
+  void MakeStorages(runtime::Plan& plan);
+  static void Pack(runtime::Plan& plan);
+
+  std::vector<Home> homes_;
+};
+
+}  // namespace lathe

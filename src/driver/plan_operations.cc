@@ -1,0 +1,146 @@
+#include "src/driver/plan_operations.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/io.h"
+#include "lathe/ir/block.h"
+#include "lathe/ir/traits.h"
+#include "lathe/support/error.h"
+
+namespace lathe {
+namespace {
+
+// Of an operation that outputs depend on.
+std::vector<Value> ReadsOf(const Operation* op, const PlannedFunctions& functions) {
+  std::vector<Value> reads;
+  const PlannedFunction* f = CalleeOf(op, functions);
+  if (f != nullptr && f->data) {
+    for (const auto& parts : f->data->results) {
+      for (const DataFunction::Part& part : parts) reads.push_back(op->operand(part.argument));
+    }
+    return reads;
+  }
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    if (op->operand(i)) reads.push_back(op->operand(i));
+  }
+  return reads;
+}
+
+// Has regions whose operations read what is around them.
+bool SeesOutside(const Operation* op) {
+  return op->num_regions() != 0 && !op->HasTrait<IsolatedFromAbove>();
+}
+
+class Obstacles {
+ public:
+  Obstacles(const Program& program, const PlannedFunctions& functions)
+      : program_(program), functions_(functions) {
+    for (const auto& symbol : SymbolsOf(program)) symbols_.push_back(symbol.name);
+  }
+
+  std::vector<PlanObstacle> Find() {
+    for (Operation* feed : program_.feeds()) CheckResults(feed);
+    for (Operation* op : NeededOperations(program_, functions_)) {
+      if (op->isa<nn::FeedOp>()) continue;
+      const std::string why = WhyNot(op);
+      if (!why.empty()) Add(op, why);
+      if (why.empty()) CheckResults(op);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  void Add(const Operation* op, std::string why) { found_.push_back({op, std::move(why)}); }
+
+  std::string WhyNot(Operation* op) const {
+    if (op->HasTrait<ConstantLike>() || op->isa<nn::FetchOp>()) return {};
+    if (const auto read = op->dyn_cast<builtin::GetParameterOp>()) {
+      const Variable* variable = program_.parameters().Find(read.name());
+      if (variable == nullptr) return StrCat("there is no parameter '", read.name(), "'");
+      return variable->is_mutable ? "the program sets the parameter" : "";
+    }
+    if (!op->isa<builtin::CallOp>()) return "there is no kernel for it";
+    const PlannedFunction* f = CalleeOf(op, functions_);
+    return f == nullptr ? "there is no kernel for the function" : "";
+  }
+
+  void CheckResults(const Operation* op) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const std::string why = WhyNot(op->result(i).type());
+      if (why.empty()) continue;
+      return Add(op, StrCat("result ", i, " of type ", op->result(i).type().ToString(), " ", why));
+    }
+  }
+
+  std::string WhyNot(Type type) const {
+    const auto tensor = type.dyn_cast<AnyTensorType>();
+    if (!tensor) return "is no tensor";
+    if (!tensor.is_value()) return "may change";
+    if (BitWidth(tensor.element()) == 0) return "has elements without a size";
+    if (!tensor.has_rank()) return "has no rank before the program runs";
+    if (BytesOf(tensor).is_unknown()) return "has no size before the program runs";
+    std::vector<std::string> names;
+    for (const Dim& d : tensor.dims()) d.CollectSymbols(names);
+    for (const std::string& name : names) {
+      if (std::ranges::find(symbols_, name) == symbols_.end()) {
+        return StrCat("has the symbol '", name, "', which is no dim of an input");
+      }
+    }
+    return {};
+  }
+
+  const Program& program_;
+  const PlannedFunctions& functions_;
+  std::vector<std::string> symbols_;
+  std::vector<PlanObstacle> found_;
+};
+
+}  // namespace
+
+const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& functions) {
+  const auto call = const_cast<Operation*>(op)->dyn_cast<builtin::CallOp>();
+  if (!call) return nullptr;
+  const auto found = functions.find(call.callee());
+  return found == functions.end() ? nullptr : &found->second;
+}
+
+std::vector<Operation*> NeededOperations(const Program& program,
+                                         const PlannedFunctions& functions) {
+  std::vector<Operation*> needed;
+  std::unordered_set<Value> read;  // asked, never iterated
+  for (Operation* op = program.block()->back(); op != nullptr; op = op->prev()) {
+    if (op->isa<builtin::FuncOp>()) continue;
+    bool wanted = op->HasTrait<SideEffect>() || SeesOutside(op);
+    for (size_t i = 0; i < op->num_results(); ++i) wanted |= read.contains(op->result(i));
+    if (!wanted) continue;
+    needed.push_back(op);
+    for (const Value v : ReadsOf(op, functions)) read.insert(v);
+  }
+  std::ranges::reverse(needed);
+  return needed;
+}
+
+std::vector<runtime::PlanSymbol> SymbolsOf(const Program& program) {
+  std::vector<runtime::PlanSymbol> symbols;
+  const std::vector<Operation*> feeds = program.feeds();
+  for (uint32_t i = 0; i < feeds.size(); ++i) {
+    const auto type = feeds[i]->result(0).type().dyn_cast<AnyTensorType>();
+    if (!type || !type.has_rank()) continue;
+    for (uint32_t axis = 0; axis < type.rank(); ++axis) {
+      const Dim& dim = type.dims()[axis];
+      if (!dim.is_symbol()) continue;
+      const auto known = [&](const runtime::PlanSymbol& s) { return s.name == dim.symbol_name(); };
+      if (std::ranges::any_of(symbols, known)) continue;
+      symbols.push_back({std::string(dim.symbol_name()), i, axis});
+    }
+  }
+  return symbols;
+}
+
+std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFunctions& functions) {
+  return Obstacles(program, functions).Find();
+}
+
+}  // namespace lathe

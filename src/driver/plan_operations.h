@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "src/driver/plan_builder.h"
+
+namespace lathe {
+
+/// The operations of the program's block that outputs depend on, in program order. What a call of a
+/// data function passes besides the data (the shape of a reshape) is not read.
+std::vector<Operation*> NeededOperations(const Program& program, const PlannedFunctions& functions);
+
+/// What a call runs; null if nothing is known of it.
+const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& functions);
+
+/// The symbols that are a dim of some input, the first of each name.
+std::vector<runtime::PlanSymbol> SymbolsOf(const Program& program);
+
+}  // namespace lathe
