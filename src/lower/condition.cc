@@ -160,6 +160,25 @@ std::optional<bool> Condition::Evaluate(const Dim::Lookup& lookup) const {
   return !decides;
 }
 
+Dim Condition::Indicator() const {
+  const Node& n = *node_;
+  const auto clamp = [](const Dim& d) { return Max(Min(d, 1), 0); };
+  switch (n.kind) {
+    case Node::Kind::kConstant:
+      return n.value ? 1 : 0;
+    case Node::Kind::kAnd:
+      return Condition(n.left).Indicator() * Condition(n.right).Indicator();
+    case Node::Kind::kOr:
+      return Max(Condition(n.left).Indicator(), Condition(n.right).Indicator());
+    case Node::Kind::kCompare:
+      break;
+  }
+  if (n.relation == Relation::kLess) return clamp(n.b - n.a);
+  if (n.relation == Relation::kLessEqual) return clamp(n.b - n.a + 1);
+  const Dim differs = clamp(Max(n.a - n.b, n.b - n.a));
+  return n.relation == Relation::kEqual ? Dim(1) - differs : differs;
+}
+
 std::string Condition::ToString() const {
   const Node& n = *node_;
   switch (n.kind) {

@@ -1,10 +1,17 @@
 #include "lathe/lower/lower_function.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
+#include <memory>
 
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
+#include "lathe/ir/structure.h"
+#include "lathe/lower/lowering.h"
+#include "lathe/lower/strategy.h"
 #include "lathe/support/error.h"
+#include "src/lower/dispatch.h"
 #include "src/lower/strategies/list.h"
 
 namespace lathe::lower {
@@ -46,29 +53,191 @@ void Decompose(Block& block, const Machine& machine) {
   }
 }
 
+// A strategy that was asked.
+struct Attempt {
+  OpImplementation implementation;
+  Condition where;  // what it declares, and what it found when it was asked
+  std::unique_ptr<Region> loops;
+  Lowering lowering;
+  bool fits = false;
+
+  std::string name() const { return implementation.name + lowering.knobs.ToString(); }
+};
+
+// Asks strategies in order of preference until those that fit serve all extents.
+class Selector {
+ public:
+  Selector(Operation* function, const Machine& machine, const std::vector<bool>& constant,
+           const LowerOptions& options)
+      : function_(function),
+        machine_(machine),
+        constant_(constant),
+        options_(options),
+        target_{options.target, {options.target, "cpu"}} {}
+
+  Lowered Run();
+
+ private:
+  struct Known {
+    Condition condition;
+    OpImplementation implementation;
+  };
+  std::vector<Known> KnownOnes() const;
+  void Ask(const Known& known, std::string_view knobs);
+  void AskAll();
+  void KeepOneLayout();
+  void Take(const Selection& selection, Lowered& lowered);
+
+  Operation* function_;
+  const Machine& machine_;
+  const std::vector<bool>& constant_;
+  const LowerOptions& options_;
+  Target target_;
+  std::vector<std::unique_ptr<Attempt>> attempts_;
+};
+
+// Those registered for an operation of the function, then the built-in ones.
+std::vector<Selector::Known> Selector::KnownOnes() const {
+  std::vector<Known> known;
+  for (Operation& op : *function_->region(0).front()) {
+    const OpCall call{&op, &target_};
+    if (!StrategyRegistry::Global().Has(call)) continue;
+    const OpStrategy strategy = StrategyRegistry::Global().Find(call);
+    for (const OpSpecialization& s : strategy.specializations()) {
+      for (const OpImplementation& i : s.implementations) known.push_back({s.condition, i});
+    }
+  }
+  for (const LoopStrategy& s : kStrategies) {
+    known.push_back({{}, {.name = s.name, .lower = s.lower}});
+  }
+  std::ranges::stable_sort(known, std::greater<>(),
+                           [](const Known& k) { return k.implementation.plevel; });
+  return known;
+}
+
+void Selector::Ask(const Known& known, std::string_view knobs) {
+  const Block& operations = *function_->region(0).front();
+  auto loops = std::make_unique<Region>(function_);
+  Block* body = AddBodyLike(operations, *loops);
+  auto attempt = std::make_unique<Attempt>(
+      Attempt{known.implementation, known.condition, std::move(loops),
+              Lowering{operations, body, machine_, constant_, Knobs::Parse(knobs)}});
+  Lowering& lowering = attempt->lowering;
+  if (known.condition.Prove() == Truth::kFalse) {
+    lowering.why = StrCat("it needs ", known.condition.ToString());
+  } else {
+    attempt->fits = known.implementation.lower(lowering);
+    attempt->where = attempt->where && lowering.where;
+  }
+  attempts_.push_back(std::move(attempt));
+}
+
+// "matmul{rows=6}": the strategy, and the knobs behind it.
+std::pair<std::string_view, std::string_view> SplitName(std::string_view implementation) {
+  const size_t at = std::min(implementation.find('{'), implementation.size());
+  return {implementation.substr(0, at), implementation.substr(at)};
+}
+
+void Selector::AskAll() {
+  std::vector<Known> known = KnownOnes();
+  std::string first = options_.implementation;
+  if (first.empty() && options_.records != nullptr) {
+    const auto best = options_.records->Best(WorkloadOf(function_), options_.target);
+    if (best) first = best->first;
+  }
+  const auto [name, knobs] = SplitName(first);
+  std::ranges::stable_partition(known,
+                                [&](const Known& k) { return k.implementation.name == name; });
+  Condition covered = Condition::Always(false);
+  for (const Known& k : known) {
+    const bool is_first = k.implementation.name == name;
+    if (!options_.implementation.empty() && !is_first) break;
+    Ask(k, is_first ? knobs : "");
+    if (attempts_.back()->fits) covered = covered || attempts_.back()->where;
+    if (covered.Prove() == Truth::kTrue) break;
+  }
+}
+
+// All variants of a dispatch read the same arguments: those of the last, which serves all extents.
+void Selector::KeepOneLayout() {
+  const auto last = std::ranges::find_if(attempts_.rbegin(), attempts_.rend(),
+                                         [](const auto& a) { return a->fits; });
+  for (const auto& a : attempts_) {
+    if (!a->fits || a->lowering.packed == (*last)->lowering.packed) continue;
+    a->fits = false;
+    a->lowering.why = StrCat((*last)->name(), ", for other extents, takes arguments otherwise");
+  }
+}
+
+Lowered Selector::Run() {
+  AskAll();
+  KeepOneLayout();
+  Lowered lowered;
+  Condition covered = Condition::Always(false);
+  OpStrategy strategy;
+  for (const auto& a : attempts_) {
+    const std::string why = a->fits ? "" : a->lowering.why;
+    strategy.Add(a->where, {.name = a->name(),
+                            .plevel = a->implementation.plevel,
+                            .refuse = [why](const OpCall&) { return why; }});
+    if (a->fits) covered = covered || a->where;
+    if (a->fits) continue;
+    lowered.why_not += StrCat(lowered.why_not.empty() ? "" : "; ", a->name(), ": ", why);
+  }
+  if (covered.Prove() != Truth::kTrue) return lowered;
+  const OpCall call{function_, &target_};
+  const Selection selection = SelectImplementation(strategy, call, options_.records);
+  lowered.candidates = selection.Explain();
+  Take(selection, lowered);
+  return lowered;
+}
+
+void Selector::Take(const Selection& selection, Lowered& lowered) {
+  std::vector<Variant> variants;
+  Region* loops = nullptr;
+  for (const size_t i : selection.dispatch) {
+    const std::string& name = selection.candidates[i].implementation->name;
+    Attempt& a =
+        **std::ranges::find_if(attempts_, [&](const auto& b) { return b->name() == name; });
+    const char* separator = variants.empty() ? "" : " | ";
+    lowered.strategy += separator + a.implementation.name;
+    lowered.implementation += separator + name;
+    const auto& choices = a.lowering.knobs.choices();
+    lowered.knobs.insert(lowered.knobs.end(), choices.begin(), choices.end());
+    lowered.packed = a.lowering.packed;
+    loops = a.loops.get();
+    variants.push_back({a.where, a.lowering.body});
+  }
+  Region dispatch(function_);
+  if (variants.size() > 1) {
+    Block* body = AddBodyLike(*variants.back().body, dispatch);
+    WriteDispatch(variants, body);
+    loops = &dispatch;
+  }
+  Region& region = function_->region(0);
+  region.Clear();
+  region.TakeBody(*loops);
+  lowered.done = true;
+}
+
 }  // namespace
 
-Lowered LowerFunction(Operation* function, const Machine& machine,
-                      const std::vector<bool>& constant) {
-  Lowered lowered;
-  Decompose(*function->region(0).front(), machine);
-  Region& region = function->region(0);
-  for (const LoopStrategy& strategy : kStrategies) {
-    Region loops(function);
-    Block* body = AddBodyLike(*region.front(), loops);
-    Lowering lowering{*region.front(), body, machine, constant};
-    if (strategy.lower(lowering)) {
-      region.Clear();
-      region.TakeBody(loops);
-      lowered.done = true;
-      lowered.strategy = strategy.name;
-      lowered.packed = std::move(lowering.packed);
-      return lowered;
-    }
-    lowered.why_not +=
-        StrCat(lowered.why_not.empty() ? "" : "; ", strategy.name, ": ", lowering.why);
+std::string WorkloadOf(const Operation* function) {
+  std::string text;
+  for (const Operation& op : *function->region(0).front()) {
+    if (op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>()) continue;
+    text += StrCat(op.name().substr(op.name().find('.') + 1), " ");
   }
-  return lowered;
+  char hash[17];
+  snprintf(hash, sizeof(hash), "%016llx",
+           static_cast<unsigned long long>(StructureHash(function->region(0))));
+  return text + hash;
+}
+
+Lowered LowerFunction(Operation* function, const Machine& machine,
+                      const std::vector<bool>& constant, const LowerOptions& options) {
+  Decompose(*function->region(0).front(), machine);
+  return Selector(function, machine, constant, options).Run();
 }
 
 }  // namespace lathe::lower

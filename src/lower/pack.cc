@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "lathe/lower/lowering.h"
 #include "lathe/support/error.h"
 #include "src/dialect/move.h"
-#include "src/lower/lowering.h"
 
 namespace lathe::lower {
 

@@ -11,12 +11,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string KeyOf(std::string_view workload, std::string_view target,
-                  std::string_view implementation) {
-  return Json{{"implementation", implementation}, {"target", target}, {"workload", workload}}
-      .dump();
-}
-
 [[noreturn]] void BadLine(size_t number, std::string_view why) {
   throw Error(ErrorCode::kParse, "tune/record", StrCat("a tuning record ", why))
       .At(StrCat("line ", number));
@@ -43,22 +37,42 @@ void AddLine(std::string_view line, size_t number, TuningRecords& records) {
 
 void TuningRecords::Add(std::string_view workload, std::string_view target,
                         std::string_view implementation, double seconds) {
-  const auto [at, added] = seconds_.emplace(KeyOf(workload, target, implementation), seconds);
+  auto& of_call = seconds_[Call(workload, target)];
+  const auto [at, added] = of_call.emplace(implementation, seconds);
   if (!added) at->second = std::min(at->second, seconds);
 }
 
 std::optional<double> TuningRecords::Find(std::string_view workload, std::string_view target,
                                           std::string_view implementation) const {
-  const auto at = seconds_.find(KeyOf(workload, target, implementation));
-  return at == seconds_.end() ? std::nullopt : std::optional(at->second);
+  const auto of_call = seconds_.find(Call(workload, target));
+  if (of_call == seconds_.end()) return std::nullopt;
+  const auto at = of_call->second.find(implementation);
+  return at == of_call->second.end() ? std::nullopt : std::optional(at->second);
+}
+
+std::optional<std::pair<std::string, double>> TuningRecords::Best(std::string_view workload,
+                                                                  std::string_view target) const {
+  const auto of_call = seconds_.find(Call(workload, target));
+  if (of_call == seconds_.end()) return std::nullopt;
+  return *std::ranges::min_element(of_call->second, {}, [](const auto& e) { return e.second; });
+}
+
+size_t TuningRecords::size() const {
+  size_t count = 0;
+  for (const auto& [call, implementations] : seconds_) count += implementations.size();
+  return count;
 }
 
 std::string TuningRecords::ToText() const {
   std::string text;
-  for (const auto& [key, seconds] : seconds_) {
-    Json json = Json::parse(key);
-    json["seconds"] = seconds;
-    text += json.dump() + "\n";
+  for (const auto& [call, implementations] : seconds_) {
+    for (const auto& [name, seconds] : implementations) {
+      const Json json = {{"workload", call.first},
+                         {"target", call.second},
+                         {"implementation", name},
+                         {"seconds", seconds}};
+      text += json.dump() + "\n";
+    }
   }
   return text;
 }

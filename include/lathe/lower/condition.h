@@ -41,6 +41,8 @@ class Condition {
   Truth Prove() const;
   /// Whether it holds for these values of the symbols; nullopt if it has no value for them.
   std::optional<bool> Evaluate(const Dim::Lookup& lookup) const;
+  /// 1 where it holds, else 0.
+  Dim Indicator() const;
 
   std::string ToString() const;
   bool operator==(const Condition& other) const { return ToString() == other.ToString(); }

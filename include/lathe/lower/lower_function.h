@@ -10,6 +10,10 @@
 #include "lathe/support/tensor.h"
 
 /// From functions of operations to functions of loops.
+namespace lathe {
+class TuningRecords;
+}
+
 namespace lathe::lower {
 
 /// What loops are made for. The driver fills it from the code generator's target.
@@ -40,19 +44,40 @@ struct PackedLayout {
 /// Errors: none for a tensor of the extents that the layout was made for.
 Tensor Pack(const Tensor& tensor, const PackedLayout& layout);
 
+/// A size that a strategy chose.
+struct KnobChoice {
+  std::string name;
+  int64_t taken;
+  std::vector<int64_t> values;  ///< all that are right, the preferred one first
+};
+
+struct LowerOptions {
+  std::string target = {};                 ///< name under which records are kept
+  const TuningRecords* records = nullptr;  ///< the fastest measured implementation is taken
+  /// The only one that may be taken: "matmul", "matmul{rows=6,vectors=2}"; empty: any.
+  std::string implementation = {};
+};
+
 /// What became of a function.
 struct Lowered {
   bool done = false;
-  std::string strategy;              ///< that made the loops
+  std::string strategy;              ///< that made the loops; several, if extents decide: "a | b"
+  std::string implementation;        ///< the same with the knobs that were set: "matmul{rows=6}"
   std::string why_not;               ///< per strategy, why not: "elementwise: ...; matmul: ..."
+  std::string candidates;            ///< a line per strategy that was asked: taken, or why not
+  std::vector<KnobChoice> knobs;     ///< of the strategy that is taken
   std::vector<PackedLayout> packed;  ///< of arguments that the loops take in another order
 };
 
+/// What records of a `builtin.func` are kept under: what it computes, on which types.
+std::string WorkloadOf(const Operation* function);
+
 /// Replaces the body of a `builtin.func` by loops that compute the same from the same arguments,
 /// but for those that are to be packed, whose types change. `constant[i]`: argument i is the same
-/// tensor in every run and may be packed; without it, none is. A function for which no strategy
-/// fits keeps its operations, but for those that were decomposed.
+/// tensor in every run and may be packed; without it, none is. Where several strategies serve
+/// different extents, the choice is part of the loops. A function for which no strategy fits keeps
+/// its operations, but for those that were decomposed.
 Lowered LowerFunction(Operation* function, const Machine& machine,
-                      const std::vector<bool>& constant = {});
+                      const std::vector<bool>& constant = {}, const LowerOptions& options = {});
 
 }  // namespace lathe::lower

@@ -8,11 +8,14 @@
 #include <string_view>
 #include <vector>
 
-#include "lathe/ir/builder.h"
 #include "lathe/ir/operation.h"
 #include "lathe/lower/condition.h"
 
 /// How an op may be computed on a target, and which way is taken.
+namespace lathe::lower {
+struct Lowering;
+}
+
 namespace lathe {
 
 /// A machine to compile for. `keys` are the names under which strategies are looked up, the most
@@ -33,14 +36,12 @@ struct OpCall {
   std::string Workload() const;
 };
 
-/// One way to compute an op. `compute` says what, `schedule` says how; both may throw an Error.
+/// One way to compute a function whose master is an op.
 struct OpImplementation {
   std::string name;
   int plevel = 10;  ///< priority: the highest that is valid is taken
-  /// Loops that compute the call, made at the builder's insertion point; returns their op.
-  std::function<Operation*(const OpCall&, Builder&)> compute = {};
-  /// Transforms these loops in place.
-  std::function<void(const OpCall&, Operation*)> schedule = {};
+  /// Writes the loops: what is computed and how; false with the reason if it can not.
+  std::function<bool(lower::Lowering&)> lower = {};
   /// Why it can not serve this call; empty: it can. Absent: it always can.
   std::function<std::string(const OpCall&)> refuse = {};
   /// Estimated seconds, for `explain`; absent: not known.
@@ -75,13 +76,17 @@ class TuningRecords {
            double seconds);
   std::optional<double> Find(std::string_view workload, std::string_view target,
                              std::string_view implementation) const;
-  size_t size() const { return seconds_.size(); }
+  /// The fastest of a workload on a target; its name and seconds.
+  std::optional<std::pair<std::string, double>> Best(std::string_view workload,
+                                                     std::string_view target) const;
+  size_t size() const;
   std::string ToText() const;
   /// Errors name the line: tune/record.
   static TuningRecords FromText(std::string_view text);
 
  private:
-  std::map<std::string, double, std::less<>> seconds_;
+  using Call = std::pair<std::string, std::string>;  // workload, target
+  std::map<Call, std::map<std::string, double, std::less<>>> seconds_;
 };
 
 /// An implementation as the selection saw it.
@@ -126,6 +131,7 @@ class StrategyRegistry {
   /// That of the first of the target's keys that has one, or the generic one. None:
   /// lower/no-strategy, naming the keys that have one.
   OpStrategy Find(const OpCall& call) const;
+  /// Whether Find has an answer.
   bool Has(const OpCall& call) const { return Look(call) != nullptr; }
 
  private:

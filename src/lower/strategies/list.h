@@ -1,6 +1,6 @@
 #pragma once
 
-#include "src/lower/lowering.h"
+#include "lathe/lower/lowering.h"
 
 /// One strategy, one file; each writes a body of loops, terminator included, or says in `why` that
 /// the function is none of its kind. In that case nothing was written.

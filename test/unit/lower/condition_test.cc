@@ -93,6 +93,8 @@ TEST(Condition, ProofsHoldOnRandomConditions) {
         const auto value = c.Evaluate(
             [&](std::string_view name) -> std::optional<int64_t> { return name == "N" ? n : m; });
         ASSERT_TRUE(value.has_value()) << c.ToString();
+        const Dim::Binding extents[] = {{"N", n}, {"M", m}};
+        ASSERT_EQ(c.Indicator().Evaluate(extents), std::optional<int64_t>(*value)) << c.ToString();
         if (truth == Truth::kUnknown) continue;
         ASSERT_EQ(*value, truth == Truth::kTrue) << c.ToString() << " N=" << n << " M=" << m;
         ASSERT_EQ((!c).Evaluate([&](std::string_view name) -> std::optional<int64_t> {

@@ -132,27 +132,6 @@ TEST_F(Strategy, ExplainNamesAllCandidates) {
             "C  plevel 20  refused: it needs 8 >= 16\n");
 }
 
-TEST_F(Strategy, ComputeAndScheduleAreCalled) {
-  const OpCall call = Call(8);
-  OpStrategy s;
-  s.Add({.name = "copy",
-         .compute =
-             [](const OpCall& c, Builder& b) {
-               const Value x = c.op->operand(0);
-               return b.Create("nn.relu", {&x, 1});
-             },
-         .schedule =
-             [](const OpCall&, Operation* op) {
-               op->SetAttribute("scheduled", BoolAttribute::Get(*op->context(), true));
-             }});
-  const Selection selection = SelectImplementation(s, call);
-  Builder b = Builder::After(call.op);
-  Operation* made = selection.best().compute(call, b);
-  selection.best().schedule(call, made);
-  EXPECT_EQ(made->name(), "nn.relu");
-  EXPECT_TRUE(made->attribute("scheduled"));
-}
-
 TEST_F(Strategy, RegistryLooksFromSpecialToGeneric) {
   StrategyRegistry registry;
   const auto named = [](std::string name) {

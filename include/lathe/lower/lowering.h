@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lathe/ir/block.h"
+#include "lathe/lower/condition.h"
+#include "lathe/lower/lower_function.h"
+
+namespace lathe::lower {
+
+/// Sizes that a strategy chooses among: of tiles, blocks, unrolled loops. Those that a tuned record
+/// sets are taken, the others as the strategy prefers. What was asked for is remembered, so that a
+/// tuner knows what there is to try.
+class Knobs {
+ public:
+  Knobs() = default;
+  /// From what ToString writes; tune/knobs for other text.
+  static Knobs Parse(std::string_view text);
+  void Set(std::string_view name, int64_t value) { set_[std::string(name)] = value; }
+
+  /// The value that was set, if it is one of `values`; else the first of them.
+  int64_t Choose(std::string_view name, std::vector<int64_t> values);
+  const std::vector<KnobChoice>& choices() const { return choices_; }
+  /// "{rows=6,vectors=2}": what was set and asked for, in order of names; "" if nothing.
+  std::string ToString() const;
+
+ private:
+  std::map<std::string, int64_t, std::less<>> set_;
+  std::vector<KnobChoice> choices_;
+};
+
+/// A function that a strategy is asked to lower.
+struct Lowering {
+  const Block& function;
+  Block* body;  ///< empty; its arguments are those of the function
+  const Machine& machine;
+  const std::vector<bool>& constant;
+  Knobs knobs = {};
+  std::string why = {};  ///< why the strategy refuses
+  std::vector<PackedLayout> packed = {};
+  /// Where the strategy is the one to take. It must be right for all extents unless another
+  /// strategy after it is; where extents are symbolic the choice is made at run time.
+  Condition where = {};
+
+  /// Whether a value of `function` is an argument that may be packed.
+  bool IsConstant(Value v) const;
+  /// Has argument `layout.argument` packed; returns the body's argument, of its new type.
+  Value Pack(PackedLayout layout);
+};
+
+}  // namespace lathe::lower

@@ -1,0 +1,49 @@
+#include <algorithm>
+
+#include "lathe/lower/lowering.h"
+#include "lathe/support/error.h"
+#include "lathe/support/text.h"
+
+namespace lathe::lower {
+
+Knobs Knobs::Parse(std::string_view text) {
+  Knobs knobs;
+  const auto fail = [&]() -> Error {
+    return Error(ErrorCode::kParse, "tune/knobs",
+                 StrCat("knobs look like {rows=6,vectors=2}, not '", text, "'"));
+  };
+  if (text.empty()) return knobs;
+  if (text.size() < 2 || text.front() != '{' || text.back() != '}') throw fail();
+  std::string_view rest = text.substr(1, text.size() - 2);
+  while (!rest.empty()) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos || equals == 0) throw fail();
+    const auto value = ParseInt(entry.substr(equals + 1));
+    if (!value) throw fail();
+    knobs.Set(entry.substr(0, equals), *value);
+  }
+  return knobs;
+}
+
+int64_t Knobs::Choose(std::string_view name, std::vector<int64_t> values) {
+  LATHE_CHECK(!values.empty(), "knob ", name, " has no values");
+  const auto at = set_.find(name);
+  const bool is_set = at != set_.end() && std::ranges::count(values, at->second) > 0;
+  const int64_t taken = is_set ? at->second : values.front();
+  choices_.push_back({std::string(name), taken, std::move(values)});
+  return taken;
+}
+
+std::string Knobs::ToString() const {
+  std::string text;
+  for (const auto& [name, value] : set_) {
+    const auto asked = [&](const KnobChoice& c) { return c.name == name && c.taken == value; };
+    if (std::ranges::none_of(choices_, asked)) continue;
+    text += StrCat(text.empty() ? "{" : ",", name, "=", value);
+  }
+  return text.empty() ? text : text + "}";
+}
+
+}  // namespace lathe::lower

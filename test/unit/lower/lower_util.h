@@ -1,0 +1,99 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lathe/driver/executable.h"
+#include "lathe/ir/verify.h"
+#include "lathe/lower/lower_function.h"
+#include "test/unit/codegen/kernel_util.h"
+
+namespace lathe::lower {
+
+using codegen::CodeGenerator;
+using codegen::KernelSource;
+using codegen::Target;
+
+/// A function to lower.
+struct Case {
+  std::vector<std::string> arguments;  // types
+  std::string body;                    // from %a, %b, ... to %r
+  std::string result;                  // its type
+};
+
+// A function of the body, and a call of it on the program's inputs.
+inline std::string ProgramOf(const Case& c) {
+  std::string arguments, feeds, operands, types;
+  for (size_t i = 0; i < c.arguments.size(); ++i) {
+    const char name = static_cast<char>('a' + i);
+    const char* comma = i == 0 ? "" : ", ";
+    arguments += StrCat(comma, "%", name, ": ", c.arguments[i]);
+    feeds +=
+        StrCat("  %", name, " = nn.feed() {name = \"", name, "\"} : () -> ", c.arguments[i], "\n");
+    operands += StrCat(comma, "%", name);
+    types += StrCat(comma, c.arguments[i]);
+  }
+  return StrCat("program {\n  builtin.func() {name = \"k\"} ({\n  ^(", arguments, "):\n", c.body,
+                "\n  builtin.return(%r) : (", c.result, ") -> ()\n  })\n", feeds,
+                "  %z = builtin.call(", operands, ") {callee = \"k\"} : (", types, ") -> ",
+                c.result, "\n  nn.fetch(%z) {name = \"z\"} : (", c.result, ") -> ()\n}\n");
+}
+
+class LowerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    codegen::NeedCodeGenerator();
+    LoadAllDialects(context_);
+  }
+
+  NamedValues Inputs(const Program& program) {
+    NamedValues inputs;
+    uint64_t seed = 1;
+    for (const Operation* feed : program.feeds()) {
+      const auto type = feed->result(0).type().cast<AnyTensorType>();
+      Shape shape;
+      for (const Dim& d : type.dims()) shape.push_back(d.is_constant() ? d.value() : symbol_);
+      inputs.emplace_back(feed->attribute("name").cast<StrAttribute>().value(),
+                          RandomTensor(type.element(), shape, seed++));
+    }
+    return inputs;
+  }
+
+  // The loops give in the interpreter, and as code of every target, what the operations give.
+  void Expect(const Case& c, const std::string& strategy, double rtol = 0) {
+    for (const Target* target : codegen::RunnableTargets()) {
+      Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
+      const NamedValues inputs = Inputs(program);
+      const Tensor wanted = Interpreter(program).Run(inputs)[0].second.tensor();
+      Operation* function = codegen::FirstFunction(program);
+      const Lowered lowered = LowerFunction(function, MachineOf(*target));
+      ASSERT_TRUE(lowered.done) << lowered.why_not;
+      EXPECT_EQ(lowered.strategy, strategy);
+      VerifyOrThrow(program);
+      if (wanted.num_elements() < 10000) {  // the interpreter copies memory on every store
+        const Tensor looped = Interpreter(program).Run(inputs)[0].second.tensor();
+        const Closeness same = AllClose(looped, wanted, rtol, rtol);
+        EXPECT_TRUE(same) << "loops of " << target->name << ": " << same.description;
+      }
+      std::vector<Tensor> tensors;
+      for (const auto& [name, value] : inputs) tensors.push_back(value.tensor());
+      const KernelSource source{"k", function->region(0).front()};
+      const auto library = CodeGenerator::Get().Compile({&source, 1}, *target);
+      runtime::WorkerTeam team(3);
+      const Tensor got =
+          codegen::CallKernel(library->Find("k"), tensors, {ZeroLike(wanted)}, &team)[0];
+      const Closeness close = AllClose(got, wanted, rtol, rtol);
+      EXPECT_TRUE(close) << "code of " << target->name << ": " << close.description;
+    }
+  }
+
+  std::string Refusal(const Case& c) {
+    Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
+    return LowerFunction(codegen::FirstFunction(program), MachineOf(Target::Host())).why_not;
+  }
+
+  IrContext context_;
+  int64_t symbol_ = 5;
+};
+
+}  // namespace lathe::lower
