@@ -80,9 +80,9 @@ void LoopBuilder::For(const Dim& extent, bool parallel, const Body& body) {
   CloseLoop(OpenLoop(extent, {}, parallel), around, body);
 }
 
-void LoopBuilder::ForValue(Value extent, const Body& body) {
+void LoopBuilder::ForValue(Value extent, const Body& body, bool parallel) {
   Block* around = b_.block();
-  CloseLoop(OpenLoop(extent, {}, {}), around, body);
+  CloseLoop(OpenLoop(extent, {}, {.parallel = parallel}), around, body);
 }
 
 std::vector<Value> LoopBuilder::For(const Dim& extent, std::span<const Value> initial,

@@ -37,7 +37,7 @@ class LoopBuilder {
   /// written.
   void For(const Dim& extent, bool parallel, const Body& body);
   /// The same with a number that is only known at run time.
-  void ForValue(Value extent, const Body& body);
+  void ForValue(Value extent, const Body& body, bool parallel = false);
   using CarryingBody = std::function<std::vector<Value>(Value i, std::span<const Value> carried)>;
   std::vector<Value> For(const Dim& extent, std::span<const Value> initial,
                          const CarryingBody& body);

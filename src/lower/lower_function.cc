@@ -22,6 +22,8 @@ constexpr std::array kStrategies = {
     LoopStrategy{"elementwise", &LowerElementwise},
     LoopStrategy{"matmul", &LowerMatmul},
     LoopStrategy{"conv", &LowerConv},
+    LoopStrategy{"pool_global", &LowerPoolGlobal},
+    LoopStrategy{"pool", &LowerPool},
 };
 
 // A block with the same arguments as the function's.

@@ -14,5 +14,7 @@ struct LoopStrategy {
 bool LowerElementwise(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
+bool LowerPoolGlobal(Lowering& lowering);
+bool LowerPool(Lowering& lowering);
 
 }  // namespace lathe::lower

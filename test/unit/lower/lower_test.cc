@@ -150,9 +150,11 @@ TEST_F(LowerTest, Convolutions) {
 
 TEST_F(LowerTest, SaysWhyNot) {
   const std::string t = "v_tensor<[3, 5], f32>";
-  EXPECT_EQ(Refusal({{t}, StrCat("%r = nn.softmax(%a) : (", t, ") -> ", t), t}),
-            "elementwise: nn.softmax is not elementwise; matmul: there is no matrix product; "
-            "conv: there is no convolution");
+  const std::string all = Refusal({{t}, StrCat("%r = nn.softmax(%a) : (", t, ") -> ", t), t});
+  EXPECT_TRUE(all.starts_with(
+      "elementwise: nn.softmax is not elementwise; matmul: there is no matrix product; "
+      "conv: there is no convolution; "))
+      << all;
   const std::string x = "v_tensor<[1, 4, 4, 2], f32>", w = "v_tensor<[2, 2, 1, 1], f32>";
   const std::string why = Refusal(
       {{x, w}, StrCat("%r = nn.conv(%a, %b) {layout = \"NHWC\"} : (", x, ", ", w, ") -> ", x), x});
