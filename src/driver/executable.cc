@@ -71,7 +71,9 @@ lower::Machine MachineOf(const Target& target) {
   return {.vector_bytes = target.vector_bytes,
           .vector_registers = target.vector_registers,
           .has_fma = target.has_fma,
-          .has_instruction = [](const Operation& op) { return CodeGenerator::Get().Supports(op); }};
+          .has_instruction = [target](const Operation& op) {
+            return CodeGenerator::Get().Supports(op, target);
+          }};
 }
 
 struct Executable::Impl {

@@ -116,6 +116,33 @@ void LoopBuilder::Store(Value memory, Value value, std::span<const Value> indice
   loop::StoreInplaceOp::Create(b_, memory, value, live, indices);
 }
 
+Value LoopBuilder::LoadApart(Value memory, std::span<const Value> indices, int64_t lanes,
+                             int64_t axis, int64_t stride, Value live) {
+  const loop::LoadOp::Attrs attrs{.lanes = lanes, .axis = axis, .stride = stride};
+  return loop::LoadOp::Create(b_, memory, live, indices, attrs).value();
+}
+
+void LoopBuilder::StoreApart(Value memory, Value value, std::span<const Value> indices,
+                             int64_t axis, int64_t stride, Value live) {
+  loop::StoreInplaceOp::Create(b_, memory, value, live, indices, {.axis = axis, .stride = stride});
+}
+
+Value LoopBuilder::Gather(Value memory, std::span<const Value> indices, Value live) {
+  return loop::GatherOp::Create(b_, memory, live, indices).value();
+}
+
+void LoopBuilder::Prefetch(Value memory, std::span<const Value> indices) {
+  loop::PrefetchOp::Create(b_, memory, indices);
+}
+
+Value LoopBuilder::Reduce(std::string_view kind, Value vector) {
+  return loop::ReduceOp::Create(b_, vector, {.kind = std::string(kind)}).y();
+}
+
+std::vector<Value> LoopBuilder::Transpose(std::span<const Value> rows) {
+  return loop::TransposeOp::Create(b_, rows, rows.size()).columns();
+}
+
 Value LoopBuilder::Constant(const Tensor& value) {
   return builtin::ConstantOp::Create(b_, {.value = value}).result();
 }

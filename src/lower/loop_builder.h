@@ -3,10 +3,12 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
+#include "lathe/dialect/loop/vector.h"
 #include "lathe/ir/builder.h"
 
 namespace lathe::lower {
@@ -46,6 +48,19 @@ class LoopBuilder {
   Value Alloc(AnyTensorType type);
   Value Load(Value memory, std::span<const Value> indices, int64_t lanes = 0, Value live = {});
   void Store(Value memory, Value value, std::span<const Value> indices, Value live = {});
+  /// Elements `stride` apart along `axis` (-1: the last one), which may be any.
+  Value LoadApart(Value memory, std::span<const Value> indices, int64_t lanes, int64_t axis,
+                  int64_t stride, Value live = {});
+  void StoreApart(Value memory, Value value, std::span<const Value> indices, int64_t axis,
+                  int64_t stride, Value live = {});
+  /// A lane per entry of the vectors among the indices.
+  Value Gather(Value memory, std::span<const Value> indices, Value live = {});
+  /// Asks for the cache line of an element, which need not exist.
+  void Prefetch(Value memory, std::span<const Value> indices);
+  /// A vector's lanes combined into a scalar; `kind`: see loop.reduce.
+  Value Reduce(std::string_view kind, Value vector);
+  /// The columns of a square tile that is held as vectors.
+  std::vector<Value> Transpose(std::span<const Value> rows);
   Value Constant(const Tensor& value);
   /// A scalar (lanes 0) or vector of equal elements.
   Value Splat(ElementType element, double value, int64_t lanes = 0);

@@ -47,7 +47,7 @@ class CodeGenerator {
                                CodeText kind) = 0;
   /// Whether the elementwise operation has instructions, on scalars and vectors of its element
   /// types.
-  virtual bool Supports(const Operation& op) const = 0;
+  virtual bool Supports(const Operation& op, const Target& target) const = 0;
 
   /// Loads the library on first use. Errors: codegen/missing.
   static CodeGenerator& Get();

@@ -16,6 +16,8 @@ struct Target {
   int vector_bytes = 16;
   int vector_registers = 16;
   bool has_fma = false;
+  bool converts_f16 = false;  ///< has instructions between f16 and f32
+  bool rounds = false;        ///< has instructions that round to integers
 
   /// Elements of `element_bytes` bytes in one vector.
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }

@@ -23,14 +23,14 @@ llvm::Type* MemoryType(llvm::LLVMContext& context, ElementType element) {
       return llvm::Type::getFloatTy(context);
     case ElementType::kF64:
       return llvm::Type::getDoubleTy(context);
-    case ElementType::kF16:
-      return llvm::Type::getHalfTy(context);
     case ElementType::kBool:
     case ElementType::kI8:
     case ElementType::kU8:
       return llvm::Type::getInt8Ty(context);
     case ElementType::kI16:
     case ElementType::kU16:
+    case ElementType::kF16:
+    case ElementType::kBF16:
       return llvm::Type::getInt16Ty(context);
     case ElementType::kI32:
     case ElementType::kU32:

@@ -4,7 +4,9 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
+#include "lathe/codegen/target.h"
 #include "lathe/ir/operation.h"
 #include "lathe/support/dim.h"
 #include "lathe/support/element_type.h"
@@ -14,8 +16,9 @@ namespace lathe::codegen {
 /// What instructions for one operation are made from.
 struct EmitContext {
   llvm::IRBuilder<>& b;
-  const Operation* op;
-  ElementType element;                   ///< of the first operand
+  const Target& target;
+  const Operation* op;                   ///< null where the row needs none
+  ElementType element;                   ///< of the first operand; of f16 and bf16: f32
   llvm::Type* type;                      ///< of the result: a scalar or a vector
   std::span<llvm::Value* const> inputs;  ///< widened to vectors if the result is one
 
@@ -24,15 +27,19 @@ struct EmitContext {
   bool is_bool() const { return element == ElementType::kBool; }
 };
 
-using Emitter = llvm::Value* (*)(EmitContext&);
-
-/// Instructions for the elementwise operation `name`, or null. One table: see instructions.cc.
-Emitter FindInstruction(std::string_view name);
+/// Instructions for an elementwise operation; its inputs are widened to vectors if the result,
+/// whose type in registers is `type`, is one. One table: see instructions.cc. Throws
+/// codegen/unsupported.
+llvm::Value* EmitInstruction(llvm::IRBuilder<>& b, const Target& target, const Operation* op,
+                             llvm::Type* type, std::vector<llvm::Value*> inputs);
+/// x and y as loop.reduce combines them: `kind` is its attribute.
+llvm::Value* EmitCombination(llvm::IRBuilder<>& b, const Target& target, std::string_view kind,
+                             ElementType element, llvm::Value* x, llvm::Value* y);
 /// Whether there are instructions for `op` on scalars and vectors of its operands' element types.
-bool HasInstruction(const Operation& op);
+bool HasInstruction(const Operation& op, const Target& target);
 
 /// The type of one element in a register; null for types that generated code does not know. Bools
-/// are i1 in registers and i8 in memory.
+/// are i1 in registers and i8 in memory; f16 and bf16 are 16-bit integers.
 llvm::Type* RegisterType(llvm::LLVMContext& context, ElementType element);
 llvm::Type* MemoryType(llvm::LLVMContext& context, ElementType element);
 

@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <numeric>
 
+#include "lathe/support/text.h"
 #include "src/codegen/llvm/emit.h"
+#include "src/codegen/llvm/halves.h"
 #include "src/codegen/llvm/math.h"
 
 // Instructions for elementwise operations on scalars and vectors: one row each.
@@ -22,29 +23,37 @@ double Attr(const EmitContext& c, std::string_view name) {
   return value.cast<FloatAttribute>().value();
 }
 
-// f16 is computed in f32 and rounded once.
-template <class F>
-Value* InF32(EmitContext& c, Value* x, F&& f) {
-  llvm::Type* scalar = x->getType()->getScalarType();
-  if (scalar->isFloatTy()) return f(x);
-  if (!scalar->isHalfTy()) return nullptr;
-  llvm::Type* wide = x->getType()->getWithNewType(c.b.getFloatTy());
-  return c.b.CreateFPTrunc(f(c.b.CreateFPExt(x, wide)), x->getType());
-}
-
-// A function of f32 that we have, or the C library's of f64, lane by lane.
-template <Value* (*F32)(llvm::IRBuilder<>&, Value*), llvm::Intrinsic::ID F64>
+// A function of f32 that we have.
+template <Value* (*F32)(llvm::IRBuilder<>&, Value*)>
 Value* Function(EmitContext& c) {
-  Value* x = c.inputs[0];
-  if (x->getType()->getScalarType()->isDoubleTy()) {
-    return F64 == Intrinsic::not_intrinsic ? nullptr : c.b.CreateUnaryIntrinsic(F64, x);
-  }
-  return InF32(c, x, [&](Value* v) { return F32(c.b, v); });
+  return F32(c.b, c.inputs[0]);
 }
 
 template <llvm::Intrinsic::ID kId>
 Value* Unary(EmitContext& c) {
-  return c.is_float() ? c.b.CreateUnaryIntrinsic(kId, c.inputs[0]) : nullptr;
+  return c.b.CreateUnaryIntrinsic(kId, c.inputs[0]);
+}
+
+// Rounds to an integer. Where there is no instruction for it: adding and taking away 2^23 (2^52)
+// rounds to the nearest, from which the others are at most one apart.
+enum class Rounding : uint8_t { kNearest, kDown, kUp };
+template <Rounding kMode>
+Value* Round(EmitContext& c) {
+  constexpr std::array kIds = {Intrinsic::roundeven, Intrinsic::floor, Intrinsic::ceil};
+  Value* x = c.inputs[0];
+  if (c.target.rounds) return c.b.CreateUnaryIntrinsic(kIds[static_cast<size_t>(kMode)], x);
+  llvm::Type* type = x->getType();
+  llvm::Constant* limit = Splat(type, type->getScalarType()->isDoubleTy() ? 0x1p52 : 0x1p23);
+  Value* size = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, x);
+  Value* near = c.b.CreateFSub(c.b.CreateFAdd(size, limit), limit);
+  near = c.b.CreateBinaryIntrinsic(Intrinsic::copysign, near, x);
+  if (kMode != Rounding::kNearest) {
+    const bool down = kMode == Rounding::kDown;
+    Value* beyond = down ? c.b.CreateFCmpOGT(near, x) : c.b.CreateFCmpOLT(near, x);
+    Value* step = c.b.CreateSelect(beyond, Splat(type, down ? -1 : 1), Splat(type, 0));
+    near = c.b.CreateBinaryIntrinsic(Intrinsic::copysign, c.b.CreateFAdd(near, step), x);
+  }
+  return c.b.CreateSelect(c.b.CreateFCmpOLT(size, limit), near, x);
 }
 
 template <CmpInst::Predicate kFloat, CmpInst::Predicate kSigned, CmpInst::Predicate kUnsigned>
@@ -136,14 +145,9 @@ Value* Relu(EmitContext& c) {
   return Extreme<true>(c, c.inputs[0], llvm::Constant::getNullValue(c.type));
 }
 Value* LeakyRelu(EmitContext& c) {
-  const double alpha = Attr(c, "alpha");
-  const auto scale = [&](Value* x) {
-    llvm::Type* type = x->getType();
-    Value* scaled = c.b.CreateFMul(x, Splat(type, alpha));
-    return c.b.CreateSelect(c.b.CreateFCmpOLT(x, Splat(type, 0)), scaled, x);
-  };
   Value* x = c.inputs[0];
-  return x->getType()->getScalarType()->isDoubleTy() ? scale(x) : InF32(c, x, scale);
+  Value* scaled = c.b.CreateFMul(x, Splat(x->getType(), Attr(c, "alpha")));
+  return c.b.CreateSelect(c.b.CreateFCmpOLT(x, Splat(x->getType(), 0)), scaled, x);
 }
 
 Value* Where(EmitContext& c) { return c.b.CreateSelect(c.inputs[0], c.inputs[1], c.inputs[2]); }
@@ -154,28 +158,6 @@ Value* Not(EmitContext& c) { return c.b.CreateNot(c.inputs[0]); }
 Value* Identity(EmitContext& c) { return c.inputs[0]; }
 Value* IsNan(EmitContext& c) { return c.b.CreateFCmpUNO(c.inputs[0], c.inputs[0]); }
 
-// Halves of a vector with one another until one element is left.
-Value* Reduce(EmitContext& c) {
-  const std::string_view kind = c.op->attribute("kind").cast<StrAttribute>().value();
-  Value* x = c.inputs[0];
-  const auto* type = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
-  if (type == nullptr) return x;
-  for (int half = static_cast<int>(type->getNumElements()) / 2; half > 0; half /= 2) {
-    std::vector<int> low(static_cast<size_t>(half)), high(low.size());
-    std::iota(low.begin(), low.end(), 0);
-    std::iota(high.begin(), high.end(), half);
-    Value* parts[] = {c.b.CreateShuffleVector(x, low), c.b.CreateShuffleVector(x, high)};
-    EmitContext part{c.b, c.op, c.element, parts[0]->getType(), parts};
-    x = kind == "add"   ? Add(part)
-        : kind == "mul" ? Mul(part)
-        : kind == "max" ? Extreme<true>(part, parts[0], parts[1])
-        : kind == "min" ? Extreme<false>(part, parts[0], parts[1])
-        : kind == "and" ? And(part)
-                        : Or(part);
-  }
-  return c.b.CreateExtractElement(x, uint64_t{0});
-}
-
 // What x86-64 gives: cut towards zero; the smallest i64 (i32 for types up to 32 bits, u32 excepted)
 // where that does not fit and for NaN; of it the low bits.
 Value* FloatToInteger(EmitContext& c) {
@@ -185,10 +167,6 @@ Value* FloatToInteger(EmitContext& c) {
   llvm::Type* wide = c.type->getWithNewType(narrow ? c.b.getInt32Ty() : c.b.getInt64Ty());
   const double limit = narrow ? 0x1p31 : 0x1p63;
   llvm::Type* type = x->getType();
-  if (type->getScalarType()->isHalfTy()) {
-    type = type->getWithNewType(c.b.getFloatTy());
-    x = c.b.CreateFPExt(x, type);
-  }
   Value* fits = c.b.CreateAnd(c.b.CreateFCmpOGE(x, Splat(type, -limit)),
                               c.b.CreateFCmpOLT(x, Splat(type, limit)));
   Value* safe = c.b.CreateSelect(fits, x, Splat(type, -limit));
@@ -211,13 +189,15 @@ Value* CastTo(EmitContext& c) {
   return c.is_float() ? FloatToInteger(c) : c.b.CreateIntCast(x, c.type, is_signed);
 }
 
+using Emitter = Value* (*)(EmitContext&);
+
 struct Row {
   std::string_view name;
   uint8_t types;  ///< that its first operand may have
   Emitter emit;
 };
 
-enum : uint8_t { kF32 = 1, kF64 = 2, kInteger = 4, kBool = 8 };  // f16 counts as f32
+enum : uint8_t { kF32 = 1, kF64 = 2, kInteger = 4, kBool = 8 };  // f16 and bf16 count as f32
 constexpr uint8_t kFloat = kF32 | kF64, kNumber = kFloat | kInteger, kAny = kNumber | kBool;
 
 uint8_t ClassOf(ElementType element) {
@@ -229,7 +209,6 @@ uint8_t ClassOf(ElementType element) {
 // Sorted by name.
 constexpr auto kRows = std::to_array<Row>({
     {"loop.fma", kFloat, Fma},
-    {"loop.reduce", kAny, Reduce},
     {"nn.abs", kNumber, Abs},
     {"nn.add", kNumber, Add},
     {"nn.and", kBool, And},
@@ -238,13 +217,13 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.bitwise_or", kInteger, Or},
     {"nn.bitwise_xor", kInteger, Xor},
     {"nn.cast", kAny, CastTo},
-    {"nn.ceil", kFloat, Unary<Intrinsic::ceil>},
+    {"nn.ceil", kFloat, Round<Rounding::kUp>},
     {"nn.clip", kNumber, Clip},
     {"nn.div", kNumber, Div},
     {"nn.equal", kAny, Compare<CmpInst::FCMP_OEQ, CmpInst::ICMP_EQ, CmpInst::ICMP_EQ>},
-    {"nn.erf", kF32, Function<EmitErf, Intrinsic::not_intrinsic>},
-    {"nn.exp", kFloat, Function<EmitExp, Intrinsic::exp>},
-    {"nn.floor", kFloat, Unary<Intrinsic::floor>},
+    {"nn.erf", kF32, Function<EmitErf>},
+    {"nn.exp", kF32, Function<EmitExp>},
+    {"nn.floor", kFloat, Round<Rounding::kDown>},
     {"nn.greater", kNumber, Compare<CmpInst::FCMP_OGT, CmpInst::ICMP_SGT, CmpInst::ICMP_UGT>},
     {"nn.greater_or_equal", kNumber,
      Compare<CmpInst::FCMP_OGE, CmpInst::ICMP_SGE, CmpInst::ICMP_UGE>},
@@ -253,7 +232,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.leaky_relu", kFloat, LeakyRelu},
     {"nn.less", kNumber, Compare<CmpInst::FCMP_OLT, CmpInst::ICMP_SLT, CmpInst::ICMP_ULT>},
     {"nn.less_or_equal", kNumber, Compare<CmpInst::FCMP_OLE, CmpInst::ICMP_SLE, CmpInst::ICMP_ULE>},
-    {"nn.log", kFloat, Function<EmitLog, Intrinsic::log>},
+    {"nn.log", kF32, Function<EmitLog>},
     {"nn.max", kNumber, Extremes<true>},
     {"nn.min", kNumber, Extremes<false>},
     {"nn.mul", kNumber, Mul},
@@ -262,12 +241,12 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.or", kBool, Or},
     {"nn.reciprocal", kFloat, Reciprocal},
     {"nn.relu", kNumber, Relu},
-    {"nn.round", kFloat, Unary<Intrinsic::roundeven>},
-    {"nn.sigmoid", kF32, Function<EmitSigmoid, Intrinsic::not_intrinsic>},
+    {"nn.round", kFloat, Round<Rounding::kNearest>},
+    {"nn.sigmoid", kF32, Function<EmitSigmoid>},
     {"nn.sqrt", kFloat, Unary<Intrinsic::sqrt>},
     {"nn.sub", kNumber, Sub},
     {"nn.sum", kFloat, Sum},
-    {"nn.tanh", kF32, Function<EmitTanh, Intrinsic::not_intrinsic>},
+    {"nn.tanh", kF32, Function<EmitTanh>},
     {"nn.where", kBool, Where},
     {"nn.xor", kBool, Xor},
 });
@@ -280,14 +259,65 @@ const Row* FindRow(std::string_view name) {
 
 }  // namespace
 
-Emitter FindInstruction(std::string_view name) {
-  const Row* row = FindRow(name);
-  return row == nullptr ? nullptr : row->emit;
+namespace {
+
+// Rows that only move bits take f16 and bf16 as they are.
+bool OnlyMoves(const Row& row) { return row.emit == &Where || row.emit == &Identity; }
+
+ElementType ElementOf(lathe::Value v) { return v.type().cast<AnyTensorType>().element(); }
+
+// What a result that is f16 or bf16 is rounded from.
+llvm::Type* WideType(EmitContext& c) {
+  const bool is_wide =
+      !c.is_bool() && !c.inputs[0]->getType()->getScalarType()->isFloatTy();  // of a cast
+  return c.type->getWithNewType(is_wide ? c.b.getDoubleTy() : c.b.getFloatTy());
 }
 
-bool HasInstruction(const Operation& op) {
+}  // namespace
+
+Value* EmitInstruction(llvm::IRBuilder<>& b, const Target& target, const Operation* op,
+                       llvm::Type* type, std::vector<Value*> inputs) {
+  const Row* row = FindRow(op->name());
+  if (row == nullptr) FailUnsupported(op, "no instructions for this operation");
+  ElementType element = ElementOf(op->operand(0));
+  const bool converts = !OnlyMoves(*row);
+  for (size_t i = 0; converts && i < inputs.size(); ++i) {
+    if (inputs[i] == nullptr || !IsHalf(ElementOf(op->operand(i)))) continue;
+    inputs[i] = FromHalf(b, target, ElementOf(op->operand(i)), inputs[i]);
+  }
+  if (converts && IsHalf(element)) element = ElementType::kF32;
+  EmitContext c{b, target, op, element, type, inputs};
+  const ElementType to = ElementOf(op->result(0));
+  const bool narrows = converts && IsHalf(to);
+  if (narrows) c.type = WideType(c);
+  Value* value = row->emit(c);
+  if (value == nullptr) FailUnsupported(op, StrCat("not on ", Name(element)));
+  return narrows ? ToHalf(b, target, to, value) : value;
+}
+
+Value* EmitCombination(llvm::IRBuilder<>& b, const Target& target, std::string_view kind,
+                       ElementType element, Value* x, Value* y) {
+  std::array inputs = {x, y};
+  if (IsHalf(element)) {
+    for (Value*& v : inputs) v = FromHalf(b, target, element, v);
+  }
+  EmitContext c{
+      b,     target, nullptr, IsHalf(element) ? ElementType::kF32 : element, inputs[0]->getType(),
+      inputs};
+  const Emitter emit = kind == "add"   ? &Add
+                       : kind == "mul" ? &Mul
+                       : kind == "max" ? &Extremes<true>
+                       : kind == "min" ? &Extremes<false>
+                       : kind == "and" ? &And
+                                       : &Or;
+  Value* value = emit(c);
+  return IsHalf(element) ? ToHalf(b, target, element, value) : value;
+}
+
+bool HasInstruction(const Operation& op, const Target& target) {
   const Row* row = FindRow(op.name());
   if (row == nullptr || op.num_operands() == 0 || op.num_results() != 1) return false;
+  if (row->emit == &Fma && !target.has_fma) return false;
   const auto from = op.operand(0).type().dyn_cast<AnyTensorType>();
   const auto to = op.result(0).type().dyn_cast<AnyTensorType>();
   llvm::LLVMContext context;

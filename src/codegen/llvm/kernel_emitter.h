@@ -7,6 +7,6 @@
 namespace lathe::codegen {
 
 /// Adds the function of `source`, a KernelFunction, to `module`. Throws codegen/unsupported.
-void EmitKernel(llvm::Module& module, const KernelSource& source);
+void EmitKernel(llvm::Module& module, const KernelSource& source, const Target& target);
 
 }  // namespace lathe::codegen

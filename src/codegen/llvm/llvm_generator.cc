@@ -31,11 +31,11 @@ std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target) {
 
 std::unique_ptr<llvm::Module> MakeModule(llvm::LLVMContext& context,
                                          std::span<const KernelSource> sources,
-                                         const llvm::TargetMachine& machine) {
+                                         const Target& target, const llvm::TargetMachine& machine) {
   auto module = std::make_unique<llvm::Module>("lathe", context);
   module->setTargetTriple(machine.getTargetTriple().str());
   module->setDataLayout(machine.createDataLayout());
-  for (const KernelSource& source : sources) EmitKernel(*module, source);
+  for (const KernelSource& source : sources) EmitKernel(*module, source, target);
   for (llvm::Function& function : *module) {
     if (function.isDeclaration()) continue;
     function.addFnAttr("target-cpu", machine.getTargetCPU());
@@ -124,7 +124,7 @@ class LlvmGenerator : public CodeGenerator {
   std::string EmitObject(std::span<const KernelSource> sources, const Target& target) override {
     llvm::LLVMContext context;
     const auto machine = MakeMachine(target);
-    const auto module = MakeModule(context, sources, *machine);
+    const auto module = MakeModule(context, sources, target, *machine);
     Optimize(*module, *machine);
     return EmitFile(*module, *machine, llvm::CodeGenFileType::ObjectFile);
   }
@@ -133,7 +133,7 @@ class LlvmGenerator : public CodeGenerator {
                        CodeText kind) override {
     llvm::LLVMContext context;
     const auto machine = MakeMachine(target);
-    const auto module = MakeModule(context, sources, *machine);
+    const auto module = MakeModule(context, sources, target, *machine);
     if (kind != CodeText::kLlvm) Optimize(*module, *machine);
     if (kind == CodeText::kAssembly) {
       return EmitFile(*module, *machine, llvm::CodeGenFileType::AssemblyFile);
@@ -144,7 +144,9 @@ class LlvmGenerator : public CodeGenerator {
     return text;
   }
 
-  bool Supports(const Operation& op) const override { return HasInstruction(op); }
+  bool Supports(const Operation& op, const Target& target) const override {
+    return HasInstruction(op, target);
+  }
 };
 
 }  // namespace

@@ -1,12 +1,13 @@
 #include "lathe/dialect/loop/memory.h"
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 
 #include "lathe/support/error.h"
 #include "src/dialect/cf/regions.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/loop/scalars.h"
+#include "src/dialect/move.h"
 
 namespace lathe::loop {
 namespace {
@@ -29,44 +30,45 @@ void CheckIndices(InferShapeContext& c, size_t live, size_t first) {
   }
 }
 
-// The neighbours that a load or a store touches: where they begin, in elements, and how many.
+// The elements that a load or a store touches: the place of the first one, how far apart they lie,
+// and how many they are.
 struct Span {
   int64_t begin;
+  int64_t step;
   int64_t count;
 };
 
-// `lanes` elements, or the first `live` of them, at the indices that begin with operand `first`.
-Span SpanOf(EvalContext& c, const Tensor& memory, int64_t lanes, size_t live, size_t first) {
+struct Direction {
+  int64_t axis;
+  int64_t stride;
+};
+
+// `lanes` elements, or the first `live` of them, from the indices that begin with operand `first`.
+Span SpanOf(EvalContext& c, const Tensor& memory, int64_t lanes, Direction along, size_t live,
+            size_t first) {
   const Shape& shape = memory.shape();
-  if (c.num_inputs() - std::min(first, c.num_inputs()) != shape.size()) {
-    c.Fail("loop/indices", StrCat("there must be ", shape.size(), " indices, one per axis"));
+  const auto rank = static_cast<int64_t>(shape.size());
+  if (static_cast<int64_t>(c.num_inputs() - std::min(first, c.num_inputs())) != rank) {
+    c.Fail("loop/indices", StrCat("there must be ", rank, " indices, one per axis"));
   }
-  Span span{0, c.HasInput(live) ? ScalarOf(c, live) : lanes};
+  if (rank == 0) return {0, 1, c.HasInput(live) ? std::min(ScalarOf(c, live), lanes) : lanes};
+  const int64_t axis = eval::NormalizeAxis(along.axis, rank);
+  Span span{0, 1, c.HasInput(live) ? ScalarOf(c, live) : lanes};
   if (span.count < 0 || span.count > lanes) {
     c.Fail("loop/live", StrCat(span.count, " live lanes of ", lanes));
   }
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const int64_t index = ScalarOf(c, first + i);
-    const int64_t last = i + 1 == shape.size() ? index + span.count : index + 1;
-    if (span.count > 0 && (index < 0 || last > shape[i])) {
-      c.Fail("loop/bounds", StrCat("index ", index, " (", last - index,
-                                   " elements) is outside axis ", i, " of extent ", shape[i]));
+  for (int64_t i = 0; i < rank; ++i) {
+    const int64_t extent = shape[static_cast<size_t>(i)];
+    const int64_t index = ScalarOf(c, first + static_cast<size_t>(i));
+    const int64_t last = i == axis ? index + (span.count - 1) * along.stride : index;
+    if (span.count > 0 && (index < 0 || last >= extent)) {
+      c.Fail("loop/bounds", StrCat("elements ", index, " to ", last, " are outside axis ", i,
+                                   " of extent ", extent));
     }
-    span.begin = span.begin * shape[i] + index;
+    span.begin = span.begin * extent + index;
+    span.step = i == axis ? along.stride : span.step * extent;
   }
   return span;
-}
-
-size_t ElementBytes(const Tensor& tensor) {
-  return static_cast<size_t>(BitWidth(tensor.element_type()) / 8);
-}
-
-void CopyElements(const Tensor& from, int64_t from_begin, Tensor& to, int64_t to_begin,
-                  int64_t count) {
-  const size_t width = ElementBytes(from);
-  std::memcpy(to.mutable_raw() + static_cast<size_t>(to_begin) * width,
-              from.raw() + static_cast<size_t>(from_begin) * width,
-              static_cast<size_t>(count) * width);
 }
 
 }  // namespace
@@ -104,11 +106,70 @@ void LoadOp::InferShape(InferShapeContext& c) {
 }
 
 void LoadOp::Eval(EvalContext& c) {
-  const int64_t lanes = LoadOp(c.op()).lanes();
+  const LoadOp op(c.op());
+  const int64_t lanes = op.lanes();
   const Tensor& memory = c.input(kMemory);
   Tensor value(memory.element_type(), lanes > 0 ? Shape{lanes} : Shape{});
-  const Span span = SpanOf(c, memory, std::max<int64_t>(lanes, 1), kLive, kIndices);
-  CopyElements(memory, span.begin, value, 0, span.count);
+  const Span span =
+      SpanOf(c, memory, std::max<int64_t>(lanes, 1), {op.axis(), op.stride()}, kLive, kIndices);
+  eval::ElementMover(memory, value).CopyApart(0, 1, span.begin, span.step, span.count);
+  c.SetOutput(kValue, std::move(value));
+}
+
+// ---- gather ----
+
+void GatherOp::InferShape(InferShapeContext& c) {
+  const SymShape memory = c.shape(kMemory);
+  const size_t indices = c.num_inputs() - std::min(kIndices, c.num_inputs());
+  if (memory.ranked && indices != memory.rank()) {
+    c.Fail("loop/indices",
+           StrCat("there must be ", memory.rank(), " indices, one per axis, not ", indices));
+  }
+  std::optional<Dim> lanes;
+  bool known = true;
+  for (size_t i = kIndices; i < c.num_inputs(); ++i) {
+    const SymShape shape = c.shape(i);
+    known = known && shape.ranked;
+    if (!shape.ranked || shape.rank() == 0) continue;
+    if (shape.rank() > 1 || (lanes && !(*lanes == shape.dims[0]))) {
+      c.Fail("loop/indices",
+             StrCat("operand ", i, " is neither a scalar nor a vector like others"));
+    }
+    lanes = shape.dims[0];
+  }
+  if (!lanes && !known) {
+    return c.SetType(kValue, VTensorType::Get(c.context(), SymShape(), c.element(kMemory)));
+  }
+  if (!lanes) c.Fail("loop/indices", "no index is a vector", "a scalar is read by loop.load");
+  c.SetType(kValue,
+            VTensorType::Get(c.context(), SymShape(std::vector<Dim>{*lanes}), c.element(kMemory)));
+}
+
+void GatherOp::Eval(EvalContext& c) {
+  const Tensor& memory = c.input(kMemory);
+  std::vector<std::vector<int64_t>> indices;
+  int64_t lanes = 1;
+  for (size_t i = kIndices; i < c.num_inputs(); ++i) {
+    indices.push_back(ToInt64s(c.input(i)));
+    if (!c.input(i).shape().empty()) lanes = c.input(i).num_elements();
+  }
+  const int64_t live = c.HasInput(kLive) ? ScalarOf(c, kLive) : lanes;
+  if (live < 0 || live > lanes) c.Fail("loop/live", StrCat(live, " live lanes of ", lanes));
+  Tensor value(memory.element_type(), Shape{lanes});
+  const eval::ElementMover mover(memory, value);
+  for (int64_t lane = 0; lane < live; ++lane) {
+    int64_t at = 0;
+    for (size_t a = 0; a < indices.size(); ++a) {
+      const int64_t extent = memory.shape()[a];
+      const int64_t index = indices[a][indices[a].size() == 1 ? 0 : static_cast<size_t>(lane)];
+      if (index < 0 || index >= extent) {
+        c.Fail("loop/bounds", StrCat("index ", index, " of lane ", lane, " is outside axis ", a,
+                                     " of extent ", extent));
+      }
+      at = at * extent + index;
+    }
+    mover.Copy(lane, at);
+  }
   c.SetOutput(kValue, std::move(value));
 }
 
@@ -125,9 +186,17 @@ void StoreOp::InferShape(InferShapeContext& c) {
 void StoreOp::Eval(EvalContext& c) {
   Tensor memory = c.input(kMemory);
   const Tensor& value = c.input(kValue);
-  const Span span = SpanOf(c, memory, value.num_elements(), kLive, kIndices);
-  CopyElements(value, 0, memory, span.begin, span.count);
+  const StoreOp op(c.op());
+  const Span span =
+      SpanOf(c, memory, value.num_elements(), {op.axis(), op.stride()}, kLive, kIndices);
+  eval::ElementMover(value, memory).CopyApart(span.begin, span.step, 0, 1, span.count);
   c.SetOutput(kResult, std::move(memory));
 }
+
+// ---- prefetch ----
+
+void PrefetchOp::InferShape(InferShapeContext& c) { CheckIndices(c, kIndices, kIndices); }
+
+void PrefetchOp::Eval(EvalContext&) {}
 
 }  // namespace lathe::loop

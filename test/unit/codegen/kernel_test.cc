@@ -109,6 +109,7 @@ TEST_F(KernelTest, ReducesVectors) {
                                                         {"f32", "max"},
                                                         {"i32", "min"},
                                                         {"i64", "add"},
+                                                        {"f16", "add"},
                                                         {"u8", "max"},
                                                         {"bool", "and"},
                                                         {"bool", "or"}}) {
@@ -133,6 +134,142 @@ TEST_F(KernelTest, ReducesVectors) {
                     "\n nn.fetch(%z) {name = \"z\"} : (v_", memory, ") -> ()\n}\n"));
     }
   }
+}
+
+// A function of %x and %i (i64 scalars of 0 .. n-1) that writes results %r0, %r1, ... of `body` one
+// row after another: `rows` rows of type `row`.
+std::string RowsOf(const std::string& argument, const std::string& body, int rows, int64_t lanes,
+                   const std::string& element) {
+  const std::string o = StrCat("[", rows, ", ", lanes, "], ", element, ">");
+  const std::string i64 = "v_tensor<[], i64>";
+  std::string text =
+      StrCat("program {\nbuiltin.func() {name = \"k\"} ({\n^(%x: ", argument, "):\n");
+  text += StrCat("%o = loop.alloc() : () -> tensor<", o, "\n");
+  for (int i = 0; i < 6; ++i) {
+    text += StrCat("%c", i, " = builtin.constant() {value = tensor<[], i64> [", i, "]} : () -> ",
+                   i64, "\n");
+  }
+  text += body;
+  for (int i = 0; i < rows; ++i) {
+    text += StrCat("%i", i, " = builtin.constant() {value = tensor<[], i64> [", i, "]} : () -> ",
+                   i64, "\n%s", i, " = loop.store_(%o, %r", i, ", none, %i", i, ", %c0) : (tensor<",
+                   o, ", v_tensor<[", lanes, "], ", element, ">, none, ", i64, ", ", i64,
+                   ") -> tensor<", o, "\n");
+  }
+  return StrCat(text, "%v = builtin.to_vtensor(%o) : (tensor<", o, ") -> v_tensor<", o,
+                "\nbuiltin.return(%v) : (v_tensor<", o,
+                ") -> ()\n})\n%x = nn.feed() {name = \"x\"} "
+                ": () -> ",
+                argument, "\n%z = builtin.call(%x) {callee = \"k\"} : (", argument,
+                ") -> v_tensor<", o, "\nnn.fetch(%z) {name = \"z\"} : (v_tensor<", o, ") -> ()\n}");
+}
+
+constexpr const char* kI64 = "v_tensor<[], i64>";
+
+TEST_F(KernelTest, TurnsSquareTiles) {
+  for (const char* element : {"f32", "f64", "i8", "f16", "bool"}) {
+    for (const int n : {1, 2, 4, 8, 16, 32}) {
+      const std::string x = StrCat("v_tensor<[", n, ", ", n, "], ", element, ">");
+      const std::string row = StrCat("v_tensor<[", n, "], ", element, ">");
+      std::string body, rows, types, results;
+      for (int i = 0; i < n; ++i) {
+        body +=
+            StrCat("%at", i, " = builtin.constant() {value = tensor<[], i64> [", i, "]} : () -> ",
+                   kI64, "\n%l", i, " = loop.load(%x, none, %at", i, ", %c0) {lanes = ", n, "} : (",
+                   x, ", none, ", kI64, ", ", kI64, ") -> ", row, "\n");
+        const char* comma = i == 0 ? "" : ", ";
+        rows += StrCat(comma, "%l", i);
+        results += StrCat(comma, "%r", i);
+        types += StrCat(comma, row);
+      }
+      body += StrCat(results, " = loop.transpose(", rows, ") : (", types, ") -> ",
+                     n == 1 ? types : StrCat("(", types, ")"), "\n");
+      SCOPED_TRACE(StrCat(n, " of ", element));
+      Expect(RowsOf(x, body, n, n, element));
+    }
+  }
+}
+
+TEST_F(KernelTest, LoadsAlongAxesInSteps) {
+  const std::string x = "v_tensor<[40, 70], f32>", row = "v_tensor<[16], f32>";
+  for (const char* where : {"stride = 2", "stride = 3", "stride = 4", "axis = 0",
+                            "axis = 0, stride = 2", "axis = 1, stride = 1"}) {
+    const std::string load = StrCat("%c3, %c5) {lanes = 16, ", where, "} : (", x, ", ");
+    const std::string body = StrCat(
+        "%r0 = loop.load(%x, none, ", load, "none, ", kI64, ", ", kI64, ") -> ", row,
+        "\n%l = builtin.constant() {value = tensor<[], i64> [9]} : () -> ", kI64,
+        "\n%r1 = loop.load(%x, %l, ", load, kI64, ", ", kI64, ", ", kI64, ") -> ", row,
+        "\n%r2 = loop.load(%x, %c0, ", load, kI64, ", ", kI64, ", ", kI64, ") -> ", row, "\n");
+    SCOPED_TRACE(where);
+    Expect(RowsOf(x, body, 3, 16, "f32"));
+  }
+}
+
+// The last element of the last row must not be passed, nor the first live one behind the end.
+TEST_F(KernelTest, StridedLoadsEndWithTheMemory) {
+  const std::string x = "v_tensor<[3, 31], f32>", row = "v_tensor<[16], f32>";
+  Expect(RowsOf(x,
+                StrCat("%r0 = loop.load(%x, none, %c2, %c0) {lanes = 16, stride = 2} : (", x,
+                       ", none, ", kI64, ", ", kI64, ") -> ", row,
+                       "\n%r1 = loop.load(%x, %c4, %c2, %c0) {lanes = 16, stride = 10} : (", x,
+                       ", ", kI64, ", ", kI64, ", ", kI64, ") -> ", row, "\n"),
+                2, 16, "f32"));
+}
+
+TEST_F(KernelTest, Gathers) {
+  for (const char* index : {"i32", "i64"}) {
+    for (const char* element : {"f32", "f64", "i8", "i64", "bf16", "bool"}) {
+      const std::string x = StrCat("v_tensor<[5, 9], ", element, ">");
+      const std::string row = StrCat("v_tensor<[8], ", element, ">");
+      const std::string at = StrCat("v_tensor<[8], ", index, ">");
+      SCOPED_TRACE(StrCat(element, " by ", index));
+      Expect(RowsOf(x,
+                    StrCat("%a = builtin.constant() {value = tensor<[8], ", index,
+                           "> [4, 0, 1, 1, 3, 2, 4, 0]} : () -> ", at,
+                           "\n%b = builtin.constant() {value = tensor<[8], ", index,
+                           "> [8, 0, 5, 5, 1, 7, 0, 2]} : () -> ", at,
+                           "\n%r0 = loop.gather(%x, none, %a, %b)", " : (", x, ", none, ", at, ", ",
+                           at, ") -> ", row, "\n%r1 = loop.gather(%x, %c3, %c2, %b) : (", x, ", ",
+                           kI64, ", ", kI64, ", ", at, ") -> ", row, "\n"),
+                    2, 8, element));
+    }
+  }
+}
+
+TEST_F(KernelTest, StoresAlongAxesInSteps) {
+  const std::string x = "v_tensor<[1, 16], f32>", m = "tensor<[16, 16], f32>";
+  const std::string row = "v_tensor<[16], f32>", half = "v_tensor<[8], f32>";
+  for (const char* where : {"stride = 2", "axis = 0", "axis = 0, stride = 2"}) {
+    for (const std::string live : {"none", "%c3"}) {
+      std::string body = StrCat(
+          "%q = loop.load(%x, none, %c0, %c0) {lanes = 16} : (", x, ", none, ", kI64, ", ", kI64,
+          ") -> ", row, "\n%h = loop.load(%x, none, %c0, %c4) {lanes = 8} : (", x, ", none, ", kI64,
+          ", ", kI64, ") -> ", half, "\n%m = loop.alloc() : () -> ", m, "\n");
+      for (int i = 0; i < 16; ++i) {  // all of it is written first
+        body += StrCat("%a", i, " = builtin.constant() {value = tensor<[], i64> [", i,
+                       "]} : () -> ", kI64, "\n%m", i, " = loop.store_(%m, %q, none, %a", i,
+                       ", %c0) : (", m, ", ", row, ", none, ", kI64, ", ", kI64, ") -> ", m, "\n");
+      }
+      body +=
+          StrCat("%n = loop.store_(%m, %h, ", live, ", %c1, %c1) {", where, "} : (", m, ", ", half,
+                 ", ", live == "none" ? "none" : kI64, ", ", kI64, ", ", kI64, ") -> ", m, "\n");
+      for (int i = 0; i < 16; ++i) {
+        body += StrCat("%r", i, " = loop.load(%m, none, %a", i, ", %c0) {lanes = 16} : (", m,
+                       ", none, ", kI64, ", ", kI64, ") -> ", row, "\n");
+      }
+      SCOPED_TRACE(StrCat(where, " ", live));
+      Expect(RowsOf(x, body, 16, 16, "f32"));
+    }
+  }
+}
+
+TEST_F(KernelTest, PrefetchesAnywhere) {
+  const std::string x = "v_tensor<[1, 8], f32>";
+  Expect(RowsOf(x,
+                StrCat("loop.prefetch(%x, %c5, %c5) : (", x, ", ", kI64, ", ", kI64,
+                       ") -> ()\n%r0 = loop.load(%x, none, %c0, %c0) {lanes = 8} : (", x,
+                       ", none, ", kI64, ", ", kI64, ") -> v_tensor<[8], f32>\n"),
+                1, 8, "f32"));
 }
 
 }  // namespace

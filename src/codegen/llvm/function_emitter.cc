@@ -1,0 +1,188 @@
+#include "src/codegen/llvm/function_emitter.h"
+
+#include <bit>
+
+#include "lathe/dialect/loop/loop.h"
+#include "lathe/dialect/loop/vector.h"
+#include "lathe/support/error.h"
+#include "lathe/support/float_types.h"
+#include "src/codegen/llvm/halves.h"
+#include "src/codegen/llvm/vectors.h"
+
+namespace lathe::codegen {
+namespace {
+
+constexpr const char* kToVTensor = "builtin.to_vtensor";
+constexpr const char* kConstant = "builtin.constant";
+
+AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+}  // namespace
+
+FunctionEmitter::FunctionEmitter(llvm::Module& module, llvm::Function* function, llvm::Value* team,
+                                 const Target& target, int& outlined)
+    : module_(module),
+      context_(module.getContext()),
+      b_(context_),
+      function_(function),
+      team_(team),
+      target_(target),
+      outlined_(outlined) {
+  entry_ = llvm::BasicBlock::Create(context_, "entry", function);
+  b_.SetInsertPoint(llvm::BasicBlock::Create(context_, "body", function));
+  start_ = b_.GetInsertBlock();
+}
+
+void FunctionEmitter::Finish() {
+  b_.CreateRetVoid();
+  b_.SetInsertPoint(entry_);
+  b_.CreateBr(start_);
+}
+
+llvm::Value* FunctionEmitter::ValueOf(Value v) {
+  llvm::Value* value = slots_.at(v).value;
+  LATHE_CHECK(value != nullptr, "a tensor where a scalar or a vector is expected");
+  return value;
+}
+
+llvm::Type* FunctionEmitter::ValueType(Value v) {
+  const auto type = v.type().dyn_cast<AnyTensorType>();
+  llvm::Type* scalar = type ? RegisterType(context_, type.element()) : nullptr;
+  if (scalar == nullptr || !type.is_static() || type.rank() > 1) {
+    FailUnsupported(v.defining_op(), StrCat("a value of type ", v.type().ToString(),
+                                            " is neither a scalar nor a vector"));
+  }
+  if (type.rank() == 0) return scalar;
+  return llvm::FixedVectorType::get(scalar, static_cast<unsigned>(type.dims()[0].value()));
+}
+
+llvm::Value* FunctionEmitter::Widen(llvm::Value* value, llvm::Type* type) {
+  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type);
+  if (vector == nullptr || value->getType()->isVectorTy()) return value;
+  return b_.CreateVectorSplat(vector->getNumElements(), value);
+}
+
+void FunctionEmitter::EmitBlock(const Block& block) {
+  for (Operation& op : block) {
+    if (!op.HasTrait<Terminator>()) EmitOp(&op);
+  }
+}
+
+void FunctionEmitter::EmitOp(Operation* op) {
+  if (op->isa<loop::ForOp>()) return EmitFor(op);
+  if (op->isa<loop::IndexOp>()) return EmitIndex(op);
+  if (op->isa<loop::DimOp>()) {
+    const auto axis = static_cast<size_t>(loop::DimOp(op).axis());
+    slots_[op->result(0)].value = MemoryOf(op->operand(0)).extents[axis];
+    return;
+  }
+  if (op->isa<loop::ReduceOp>()) return EmitReduce(op);
+  if (op->isa<loop::TransposeOp>()) return EmitTransposed(op);
+  if (op->name() == kConstant) return EmitConstant(op);
+  if (op->name() == kToVTensor) {
+    slots_[op->result(0)] = slots_.at(op->operand(0));
+    return;
+  }
+  if (!EmitMemoryOp(op)) EmitElementwise(op);
+}
+
+void FunctionEmitter::EmitElementwise(Operation* op) {
+  llvm::Type* type = ValueType(op->result(0));
+  std::vector<llvm::Value*> inputs;
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    const Value operand = op->operand(i);
+    inputs.push_back(operand ? Widen(ValueOf(operand), type) : nullptr);
+  }
+  slots_[op->result(0)].value = EmitInstruction(b_, target_, op, type, std::move(inputs));
+}
+
+// Halves are combined until one lane is left.
+void FunctionEmitter::EmitReduce(Operation* op) {
+  const std::string_view kind = loop::ReduceOp(op).kind();
+  const ElementType element = TensorOf(op->operand(0)).element();
+  llvm::Value* x = ValueOf(op->operand(0));
+  auto lanes = llvm::cast<llvm::FixedVectorType>(x->getType())->getNumElements();
+  LATHE_CHECK(std::has_single_bit(lanes), "a vector of ", lanes, " lanes");
+  for (; lanes > 1; lanes /= 2) {
+    llvm::Value* low = Lanes(b_, x, 0, lanes / 2);
+    llvm::Value* high = Lanes(b_, x, lanes / 2, lanes / 2);
+    x = EmitCombination(b_, target_, kind, element, low, high);
+  }
+  slots_[op->result(0)].value = b_.CreateExtractElement(x, uint64_t{0});
+}
+
+void FunctionEmitter::EmitTransposed(Operation* op) {
+  std::vector<llvm::Value*> rows;
+  for (size_t i = 0; i < op->num_operands(); ++i) rows.push_back(ValueOf(op->operand(i)));
+  rows = Transposed(b_, std::move(rows));
+  for (size_t i = 0; i < op->num_results(); ++i) slots_[op->result(i)].value = rows[i];
+}
+
+void FunctionEmitter::EmitConstant(Operation* op) {
+  const Tensor& value = op->attribute("value").cast<TensorAttribute>().value();
+  llvm::Type* type = ValueType(op->result(0));
+  llvm::Type* scalar = type->getScalarType();
+  std::vector<llvm::Constant*> lanes;
+  if (value.element_type() == ElementType::kF16) {
+    for (const Half v : value.data<Half>()) lanes.push_back(b_.getInt16(v.bits));
+  } else if (value.element_type() == ElementType::kBF16) {
+    for (const BFloat16 v : value.data<BFloat16>()) lanes.push_back(b_.getInt16(v.bits));
+  } else if (scalar->isFloatingPointTy()) {
+    for (const double v : ToDoubles(value)) lanes.push_back(llvm::ConstantFP::get(scalar, v));
+  } else {
+    for (const int64_t v : ToInt64s(value)) {
+      lanes.push_back(llvm::ConstantInt::getSigned(scalar, v));
+    }
+  }
+  slots_[op->result(0)].value = type->isVectorTy() ? llvm::ConstantVector::get(lanes) : lanes[0];
+}
+
+void FunctionEmitter::EmitIndex(Operation* op) {
+  std::vector<llvm::Value*> symbols;
+  for (size_t i = 0; i < op->num_operands(); ++i) symbols.push_back(ValueOf(op->operand(i)));
+  const Dim& expr = op->attribute("expr").cast<DimAttribute>().value();
+  slots_[op->result(0)].value = EmitDim(b_, expr, symbols);
+}
+
+std::vector<llvm::Value*> FunctionEmitter::EmitLoop(const Block& body, llvm::Value* begin,
+                                                    llvm::Value* end, bool runs,
+                                                    std::vector<llvm::Value*> carried) {
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  auto* head = llvm::BasicBlock::Create(context_, "loop", function_);
+  auto* exit = llvm::BasicBlock::Create(context_, "exit", function_);
+  if (runs) {
+    b_.CreateBr(head);
+  } else {
+    b_.CreateCondBr(b_.CreateICmpSLT(begin, end), head, exit);
+  }
+  b_.SetInsertPoint(head);
+  llvm::PHINode* counter = b_.CreatePHI(b_.getInt64Ty(), 2);
+  counter->addIncoming(begin, before);
+  slots_[body.argument(0)].value = counter;
+  std::vector<llvm::PHINode*> phis;
+  for (size_t i = 0; i < carried.size(); ++i) {
+    phis.push_back(b_.CreatePHI(carried[i]->getType(), 2));
+    phis[i]->addIncoming(carried[i], before);
+    slots_[body.argument(1 + i)].value = phis[i];
+  }
+  EmitBlock(body);
+  llvm::BasicBlock* last = b_.GetInsertBlock();
+  llvm::Value* next = b_.CreateNSWAdd(counter, b_.getInt64(1));
+  counter->addIncoming(next, last);
+  std::vector<llvm::Value*> yields;
+  for (size_t i = 0; i < carried.size(); ++i) {
+    yields.push_back(ValueOf(body.back()->operand(i)));
+    phis[i]->addIncoming(yields[i], last);
+  }
+  b_.CreateCondBr(b_.CreateICmpSLT(next, end), head, exit);
+  b_.SetInsertPoint(exit);
+  for (size_t i = 0; i < carried.size(); ++i) {
+    llvm::PHINode* result = b_.CreatePHI(carried[i]->getType(), 2);
+    if (!runs) result->addIncoming(carried[i], before);
+    result->addIncoming(yields[i], last);
+    yields[i] = result;
+  }
+  return yields;
+}
+
+}  // namespace lathe::codegen

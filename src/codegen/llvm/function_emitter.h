@@ -1,0 +1,95 @@
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "lathe/codegen/target.h"
+#include "lathe/ir/block.h"
+#include "src/codegen/llvm/emit.h"
+
+namespace lathe::codegen {
+
+/// Where a tensor lies: a pointer and an extent per axis.
+struct Memory {
+  llvm::Value* data = nullptr;
+  std::vector<llvm::Value*> extents;
+  ElementType element = ElementType::kUndefined;
+};
+
+/// A scalar or vector in a register, or memory.
+struct Slot {
+  llvm::Value* value = nullptr;
+  Memory memory;
+};
+
+/// Emits one LLVM function from a block: a kernel, or the body of a parallel loop, which becomes a
+/// function of its own that gets what it captures as arguments.
+class FunctionEmitter {
+ public:
+  /// `outlined` counts the functions made from the loops of one kernel.
+  FunctionEmitter(llvm::Module& module, llvm::Function* function, llvm::Value* team,
+                  const Target& target, int& outlined);
+
+  std::unordered_map<Value, Slot>& slots() { return slots_; }
+
+  void EmitBlock(const Block& block);
+  /// A loop from `begin` to `end` around `body`, whose first argument is the counter. `runs`: at
+  /// least once.
+  std::vector<llvm::Value*> EmitLoop(const Block& body, llvm::Value* begin, llvm::Value* end,
+                                     bool runs, std::vector<llvm::Value*> carried);
+  void Finish();
+
+ private:
+  void EmitOp(Operation* op);
+  bool EmitMemoryOp(Operation* op);
+  void EmitConstant(Operation* op);
+  void EmitIndex(Operation* op);
+  void EmitElementwise(Operation* op);
+  void EmitReduce(Operation* op);
+  void EmitTransposed(Operation* op);
+
+  // function_parallel.cc
+  void EmitFor(Operation* op);
+  void EmitParallel(Operation* op, llvm::Value* extent);
+  llvm::Function* NewFunction(std::span<llvm::Type* const> types, const char* suffix);
+  void CallTeam(llvm::Function* part, std::span<llvm::Value* const> fields, llvm::Value* extent);
+
+  // function_memory.cc
+  void EmitAlloc(Operation* op);
+  void EmitReshape(Operation* op);
+  void EmitLoad(Operation* op);
+  void EmitGather(Operation* op);
+  void EmitStore(Operation* op);
+  void EmitPrefetch(Operation* op);
+  llvm::Value* Address(const Memory& memory, const Operation* op, size_t first_index);
+  llvm::Value* LaneMask(llvm::Value* live, unsigned lanes);
+  llvm::Value* LoadNeighbours(llvm::Value* address, llvm::FixedVectorType* type, llvm::Value* live);
+  llvm::Value* LoadStrided(llvm::Value* address, llvm::FixedVectorType* type, int64_t stride,
+                           llvm::Value* live);
+  llvm::Value* Scattered(const Memory& memory, llvm::Value* address, unsigned lanes, int64_t axis,
+                         int64_t stride);
+  llvm::Value* MaskOrAll(Value live, unsigned lanes);
+  llvm::Value* FromMemory(llvm::Value* value, ElementType element);
+
+  llvm::Value* ValueOf(Value v);
+  const Memory& MemoryOf(Value v) { return slots_.at(v).memory; }
+  llvm::Type* ValueType(Value v);
+  llvm::Value* Widen(llvm::Value* value, llvm::Type* type);
+
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  llvm::IRBuilder<> b_;
+  llvm::Function* function_;
+  llvm::Value* team_;
+  const Target& target_;
+  int& outlined_;
+  llvm::BasicBlock* entry_ = nullptr;
+  llvm::BasicBlock* start_ = nullptr;
+  std::unordered_map<Value, Slot> slots_;  // looked up, never iterated
+};
+
+}  // namespace lathe::codegen

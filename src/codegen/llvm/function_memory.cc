@@ -1,0 +1,243 @@
+#include <algorithm>
+
+#include "lathe/dialect/loop/memory.h"
+#include "lathe/support/error.h"
+#include "src/codegen/llvm/function_emitter.h"
+#include "src/codegen/llvm/vectors.h"
+
+namespace lathe::codegen {
+namespace {
+
+constexpr int64_t kMaxStackBytes = 1 << 20;
+constexpr int64_t kMaxShuffledStride = 4;  // of loads that are put together from neighbours
+constexpr const char* kReshape = "nn.view_reshape";
+
+llvm::Align AlignOf(llvm::Type* type) {
+  return llvm::Align(type->getScalarType()->getPrimitiveSizeInBits() / 8);
+}
+
+}  // namespace
+
+bool FunctionEmitter::EmitMemoryOp(Operation* op) {
+  if (op->isa<loop::LoadOp>()) {
+    EmitLoad(op);
+  } else if (op->isa<loop::StoreInplaceOp>()) {
+    EmitStore(op);
+  } else if (op->isa<loop::GatherOp>()) {
+    EmitGather(op);
+  } else if (op->isa<loop::AllocOp>()) {
+    EmitAlloc(op);
+  } else if (op->isa<loop::PrefetchOp>()) {
+    EmitPrefetch(op);
+  } else if (op->name() == kReshape) {
+    EmitReshape(op);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void FunctionEmitter::EmitAlloc(Operation* op) {
+  Slot& slot = slots_[op->result(0)];
+  if (slot.memory.data != nullptr) return;  // an output: the caller's memory
+  const auto type = op->result(0).type().cast<AnyTensorType>();
+  if (!type.is_static()) FailUnsupported(op, "scratch memory of symbolic size");
+  int64_t elements = 1;
+  for (const Dim& dim : type.dims()) {
+    elements *= dim.value();
+    slot.memory.extents.push_back(b_.getInt64(static_cast<uint64_t>(dim.value())));
+  }
+  llvm::Type* memory = MemoryType(context_, type.element());
+  if (elements * static_cast<int64_t>(memory->getPrimitiveSizeInBits() / 8) > kMaxStackBytes) {
+    FailUnsupported(op, "scratch memory is too large for the stack");
+  }
+  llvm::IRBuilder<> at_entry(entry_);
+  auto* data = at_entry.CreateAlloca(llvm::ArrayType::get(memory, static_cast<uint64_t>(elements)));
+  data->setAlignment(llvm::Align(64));
+  slot.memory.data = data;
+  slot.memory.element = type.element();
+}
+
+// The same memory with other extents, of which one may be open.
+void FunctionEmitter::EmitReshape(Operation* op) {
+  const Memory& old = MemoryOf(op->operand(0));
+  Memory memory = old;
+  memory.extents.clear();
+  const auto shape = op->attribute("shape").cast<ArrayAttribute>().AsInts().value();
+  int64_t known = 1;
+  for (const int64_t extent : shape) known *= extent == -1 ? 1 : extent;
+  for (const int64_t extent : shape) {
+    if (extent != -1) {
+      memory.extents.push_back(b_.getInt64(static_cast<uint64_t>(extent)));
+      continue;
+    }
+    llvm::Value* elements = b_.getInt64(1);
+    for (llvm::Value* e : old.extents) elements = b_.CreateNSWMul(elements, e);
+    memory.extents.push_back(b_.CreateExactSDiv(
+        elements, b_.getInt64(static_cast<uint64_t>(std::max<int64_t>(known, 1)))));
+  }
+  slots_[op->result(0)].memory = std::move(memory);
+}
+
+llvm::Value* FunctionEmitter::Address(const Memory& memory, const Operation* op,
+                                      size_t first_index) {
+  llvm::Value* at = b_.getInt64(0);
+  for (size_t i = 0; i < memory.extents.size(); ++i) {
+    llvm::Value* index = ValueOf(op->operand(first_index + i));
+    at = i == 0 ? index : b_.CreateNSWAdd(b_.CreateNSWMul(at, memory.extents[i]), index);
+  }
+  return b_.CreateGEP(MemoryType(context_, memory.element), memory.data, at);
+}
+
+llvm::Value* FunctionEmitter::LaneMask(llvm::Value* live, unsigned lanes) {
+  std::vector<llvm::Constant*> numbers;
+  for (unsigned i = 0; i < lanes; ++i) numbers.push_back(b_.getInt64(i));
+  return b_.CreateICmpSLT(llvm::ConstantVector::get(numbers), b_.CreateVectorSplat(lanes, live));
+}
+
+llvm::Value* FunctionEmitter::MaskOrAll(Value live, unsigned lanes) {
+  if (live) return LaneMask(ValueOf(live), lanes);
+  return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes));
+}
+
+llvm::Value* FunctionEmitter::FromMemory(llvm::Value* value, ElementType element) {
+  if (element != ElementType::kBool) return value;
+  return b_.CreateICmpNE(value, llvm::Constant::getNullValue(value->getType()));
+}
+
+llvm::Value* FunctionEmitter::LoadNeighbours(llvm::Value* address, llvm::FixedVectorType* type,
+                                             llvm::Value* live) {
+  if (live == nullptr) return b_.CreateAlignedLoad(type, address, AlignOf(type));
+  return b_.CreateMaskedLoad(type, address, AlignOf(type), LaneMask(live, type->getNumElements()),
+                             llvm::Constant::getNullValue(type));
+}
+
+// Neighbours are loaded, none of them beyond the last element, and shuffled.
+llvm::Value* FunctionEmitter::LoadStrided(llvm::Value* address, llvm::FixedVectorType* type,
+                                          int64_t stride, llvm::Value* live) {
+  const int64_t lanes = type->getNumElements(), span = (lanes - 1) * stride + 1;
+  llvm::Value* live_span = nullptr;  // from the first to the last live element
+  if (live != nullptr) {
+    live_span = b_.CreateAdd(b_.CreateMul(b_.CreateSub(live, b_.getInt64(1)),
+                                          b_.getInt64(static_cast<uint64_t>(stride))),
+                             b_.getInt64(1));
+  }
+  llvm::Value* result = nullptr;
+  for (int64_t piece = 0; piece < stride; ++piece) {
+    const int64_t begin = std::min(piece * lanes, span - lanes);
+    llvm::Value* at = b_.CreateConstGEP1_64(type->getElementType(), address, begin);
+    llvm::Value* rest = live_span;
+    if (rest != nullptr) rest = b_.CreateSub(rest, b_.getInt64(static_cast<uint64_t>(begin)));
+    llvm::Value* loaded = LoadNeighbours(at, type, rest);
+    std::vector<int> mask;
+    for (int64_t i = 0; i < lanes; ++i) {
+      const bool here = i * stride / lanes == piece;
+      mask.push_back(static_cast<int>(here ? lanes + i * stride - begin : i));
+    }
+    if (result == nullptr) result = llvm::PoisonValue::get(type);
+    result = b_.CreateShuffleVector(result, loaded, mask);
+  }
+  return result;
+}
+
+// The addresses of lanes along an axis.
+llvm::Value* FunctionEmitter::Scattered(const Memory& memory, llvm::Value* address, unsigned lanes,
+                                        int64_t axis, int64_t stride) {
+  llvm::Value* step = b_.getInt64(static_cast<uint64_t>(stride));
+  for (size_t a = memory.extents.size(); axis >= 0 && a-- > static_cast<size_t>(axis) + 1;) {
+    step = b_.CreateNSWMul(step, memory.extents[a]);
+  }
+  std::vector<llvm::Constant*> numbers;
+  for (unsigned i = 0; i < lanes; ++i) numbers.push_back(b_.getInt64(i));
+  llvm::Value* offsets =
+      b_.CreateNSWMul(llvm::ConstantVector::get(numbers), b_.CreateVectorSplat(lanes, step));
+  return b_.CreateGEP(MemoryType(context_, memory.element), address, offsets);
+}
+
+namespace {
+
+bool IsLast(const Memory& memory, int64_t axis) {
+  return axis < 0 || static_cast<size_t>(axis) + 1 == memory.extents.size();
+}
+
+}  // namespace
+
+void FunctionEmitter::EmitLoad(Operation* op) {
+  const loop::LoadOp load(op);
+  const Memory& memory = MemoryOf(load.memory());
+  llvm::Value* address = Address(memory, op, loop::LoadOp::kIndices);
+  llvm::Type* element = MemoryType(context_, memory.element);
+  const auto lanes = static_cast<unsigned>(load.lanes());
+  llvm::Value* value = nullptr;
+  if (lanes == 0) {
+    value = b_.CreateAlignedLoad(element, address, AlignOf(element));
+  } else {
+    auto* type = llvm::FixedVectorType::get(element, lanes);
+    llvm::Value* live = load.live() ? ValueOf(load.live()) : nullptr;
+    const bool last = IsLast(memory, load.axis());
+    if (last && load.stride() == 1) {
+      value = LoadNeighbours(address, type, live);
+    } else if (last && load.stride() <= kMaxShuffledStride) {
+      value = LoadStrided(address, type, load.stride(), live);
+    } else {
+      value = b_.CreateMaskedGather(
+          type, Scattered(memory, address, lanes, load.axis(), load.stride()), AlignOf(element),
+          MaskOrAll(load.live(), lanes), llvm::Constant::getNullValue(type));
+    }
+  }
+  slots_[op->result(0)].value = FromMemory(value, memory.element);
+}
+
+void FunctionEmitter::EmitGather(Operation* op) {
+  const loop::GatherOp gather(op);
+  const Memory& memory = MemoryOf(gather.memory());
+  llvm::Type* element = MemoryType(context_, memory.element);
+  const auto result = op->result(0).type().cast<AnyTensorType>();
+  const auto lanes = static_cast<unsigned>(result.dims()[0].value());
+  auto* wide = llvm::FixedVectorType::get(b_.getInt64Ty(), lanes);
+  llvm::Value* at = nullptr;
+  for (size_t i = 0; i < memory.extents.size(); ++i) {
+    llvm::Value* index = Widen(ValueOf(op->operand(loop::GatherOp::kIndices + i)), wide);
+    index = b_.CreateSExt(index, wide);
+    if (at != nullptr) {
+      at = b_.CreateNSWMul(at, b_.CreateVectorSplat(lanes, memory.extents[i]));
+      index = b_.CreateNSWAdd(at, index);
+    }
+    at = index;
+  }
+  auto* type = llvm::FixedVectorType::get(element, lanes);
+  llvm::Value* value =
+      b_.CreateMaskedGather(type, b_.CreateGEP(element, memory.data, at), AlignOf(element),
+                            MaskOrAll(gather.live(), lanes), llvm::Constant::getNullValue(type));
+  slots_[op->result(0)].value = FromMemory(value, memory.element);
+}
+
+void FunctionEmitter::EmitStore(Operation* op) {
+  const loop::StoreInplaceOp store(op);
+  const Memory& memory = MemoryOf(store.memory());
+  llvm::Value* address = Address(memory, op, loop::StoreInplaceOp::kIndices);
+  llvm::Value* value = ValueOf(store.value());
+  llvm::Type* element = MemoryType(context_, memory.element);
+  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
+  const unsigned lanes = vector == nullptr ? 0 : vector->getNumElements();
+  if (memory.element == ElementType::kBool) {
+    value = b_.CreateZExt(value, value->getType()->getWithNewType(element));
+  }
+  if (lanes > 0 && !(IsLast(memory, store.axis()) && store.stride() == 1)) {
+    b_.CreateMaskedScatter(value, Scattered(memory, address, lanes, store.axis(), store.stride()),
+                           AlignOf(element), MaskOrAll(store.live(), lanes));
+  } else if (lanes > 0 && store.live()) {
+    b_.CreateMaskedStore(value, address, AlignOf(element), LaneMask(ValueOf(store.live()), lanes));
+  } else {
+    b_.CreateAlignedStore(value, address, AlignOf(element));
+  }
+  slots_[op->result(0)] = slots_.at(store.memory());
+}
+
+void FunctionEmitter::EmitPrefetch(Operation* op) {
+  llvm::Value* address = Address(MemoryOf(op->operand(0)), op, loop::PrefetchOp::kIndices);
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                     {address, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+}
+
+}  // namespace lathe::codegen

@@ -1,0 +1,124 @@
+#include <unordered_set>
+
+#include "lathe/dialect/loop/loop.h"
+#include "lathe/ir/walk.h"
+#include "lathe/support/text.h"
+#include "src/codegen/llvm/function_emitter.h"
+
+namespace lathe::codegen {
+
+void FunctionEmitter::EmitFor(Operation* op) {
+  const loop::ForOp loop(op);
+  const auto extent = loop.extent();
+  llvm::Value* end = extent ? b_.getInt64(static_cast<uint64_t>(*extent)) : ValueOf(loop.size());
+  if (loop.parallel() && team_ != nullptr) return EmitParallel(op, end);
+  std::vector<llvm::Value*> carried;
+  for (size_t i = loop::ForOp::kCarried; i < op->num_operands(); ++i) {
+    carried.push_back(ValueOf(op->operand(i)));
+  }
+  if (!extent || *extent > 0) {
+    carried = EmitLoop(*op->region(0).front(), b_.getInt64(0), end, extent.has_value(), carried);
+  }
+  for (size_t i = 0; i < carried.size(); ++i) slots_[op->result(i)].value = carried[i];
+}
+
+namespace {
+
+// Values defined outside of the region that operations inside read, each once, in program order.
+std::vector<Value> CapturedBy(Region& region) {
+  std::unordered_set<Value> seen;  // looked up, never iterated
+  std::vector<Value> captured;
+  const auto define_arguments = [&](const Region& r) {
+    for (const Block& block : r) {
+      for (size_t i = 0; i < block.num_arguments(); ++i) seen.insert(block.argument(i));
+    }
+  };
+  define_arguments(region);
+  for (OpWalker walker(region.front()); Operation* op = walker.Next();) {
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      const Value v = op->operand(i);
+      if (v && seen.insert(v).second) captured.push_back(v);
+    }
+    for (size_t i = 0; i < op->num_results(); ++i) seen.insert(op->result(i));
+    for (const Region& inner : op->regions()) define_arguments(inner);
+  }
+  return captured;
+}
+
+}  // namespace
+
+// The loop becomes a function of (begin, end, what it captures) that the team calls on ranges.
+void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
+  const std::vector<Value> captured = CapturedBy(op->region(0));
+  std::vector<llvm::Value*> fields;
+  for (const Value v : captured) {
+    const Slot& slot = slots_.at(v);
+    fields.push_back(slot.value != nullptr ? slot.value : slot.memory.data);
+    fields.insert(fields.end(), slot.memory.extents.begin(), slot.memory.extents.end());
+  }
+  std::vector<llvm::Type*> types{b_.getInt64Ty(), b_.getInt64Ty()};
+  for (llvm::Value* field : fields) types.push_back(field->getType());
+  llvm::Function* part = NewFunction(types, "part");
+  part->addFnAttr(llvm::Attribute::AlwaysInline);
+  FunctionEmitter emitter(module_, part, nullptr, target_, outlined_);
+  unsigned next = 2;
+  for (const Value v : captured) {
+    Slot slot = slots_.at(v);
+    llvm::Argument* argument = part->getArg(next++);
+    (slot.value != nullptr ? slot.value : slot.memory.data) = argument;
+    if (slot.value == nullptr) argument->addAttr(llvm::Attribute::NoAlias);
+    for (llvm::Value*& extent_of : slot.memory.extents) extent_of = part->getArg(next++);
+    emitter.slots()[v] = slot;
+  }
+  emitter.EmitLoop(*op->region(0).front(), part->getArg(0), part->getArg(1), false, {});
+  emitter.Finish();
+  CallTeam(part, fields, extent);
+}
+
+llvm::Function* FunctionEmitter::NewFunction(std::span<llvm::Type* const> types,
+                                             const char* suffix) {
+  const llvm::ArrayRef<llvm::Type*> arguments(types.data(), types.size());
+  return llvm::Function::Create(
+      llvm::FunctionType::get(b_.getVoidTy(), arguments, false), llvm::Function::InternalLinkage,
+      StrCat(std::string(function_->getName()), ".", suffix, outlined_++), module_);
+}
+
+// Puts `fields` into a structure and calls, through the team if there is one, a function that takes
+// them out again and calls `part`.
+void FunctionEmitter::CallTeam(llvm::Function* part, std::span<llvm::Value* const> fields,
+                               llvm::Value* extent) {
+  std::vector<llvm::Type*> types;
+  for (llvm::Value* field : fields) types.push_back(field->getType());
+  auto* structure = llvm::StructType::get(context_, types);
+  llvm::Type* of_body[] = {b_.getInt64Ty(), b_.getInt64Ty(), b_.getPtrTy()};
+  llvm::Function* body = NewFunction(of_body, "body");
+  llvm::IRBuilder<> in_body(llvm::BasicBlock::Create(context_, "entry", body));
+  std::vector<llvm::Value*> arguments{body->getArg(0), body->getArg(1)};
+  for (unsigned i = 0; i < types.size(); ++i) {
+    arguments.push_back(
+        in_body.CreateLoad(types[i], in_body.CreateStructGEP(structure, body->getArg(2), i)));
+  }
+  in_body.CreateCall(part, arguments);
+  in_body.CreateRetVoid();
+
+  llvm::IRBuilder<> at_entry(entry_);
+  llvm::Value* captured = at_entry.CreateAlloca(structure);
+  for (unsigned i = 0; i < types.size(); ++i) {
+    b_.CreateStore(fields[i], b_.CreateStructGEP(structure, captured, i));
+  }
+  auto* alone = llvm::BasicBlock::Create(context_, "alone", function_);
+  auto* together = llvm::BasicBlock::Create(context_, "together", function_);
+  auto* done = llvm::BasicBlock::Create(context_, "done", function_);
+  b_.CreateCondBr(b_.CreateIsNull(team_), alone, together);
+  b_.SetInsertPoint(alone);
+  b_.CreateCall(body, {b_.getInt64(0), extent, captured});
+  b_.CreateBr(done);
+  b_.SetInsertPoint(together);
+  auto* run_type = llvm::FunctionType::get(
+      b_.getVoidTy(), {b_.getPtrTy(), b_.getInt64Ty(), b_.getPtrTy(), b_.getPtrTy()}, false);
+  b_.CreateCall(run_type, b_.CreateLoad(b_.getPtrTy(), team_), {team_, extent, body, captured});
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+}
+
+}  // namespace lathe::codegen

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <vector>
+
+namespace lathe::codegen {
+
+/// Lanes [begin, begin + count) of a vector.
+llvm::Value* Lanes(llvm::IRBuilder<>& b, llvm::Value* x, unsigned begin, unsigned count);
+
+/// n vectors of n lanes, n a power of two: lane i of result j is lane j of row i.
+std::vector<llvm::Value*> Transposed(llvm::IRBuilder<>& b, std::vector<llvm::Value*> rows);
+
+}  // namespace lathe::codegen

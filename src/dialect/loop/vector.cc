@@ -1,0 +1,45 @@
+#include "lathe/dialect/loop/vector.h"
+
+#include <bit>
+#include <optional>
+
+#include "lathe/support/error.h"
+#include "src/dialect/move.h"
+
+namespace lathe::loop {
+namespace {
+
+// The lanes of operand `i`, a vector of a power of two of them; nothing if that is not known yet.
+std::optional<int64_t> LanesOf(InferShapeContext& c, size_t i) {
+  const SymShape shape = c.shape(i);
+  if (!shape.ranked || (shape.rank() == 1 && !shape.dims[0].is_constant())) return std::nullopt;
+  if (shape.rank() != 1 || !std::has_single_bit(static_cast<uint64_t>(shape.dims[0].value()))) {
+    c.Fail("loop/lanes", StrCat("operand ", i, " is no vector of a power of two lanes"));
+  }
+  return shape.dims[0].value();
+}
+
+}  // namespace
+
+void TransposeOp::InferShape(InferShapeContext& c) {
+  for (size_t i = 0; i < c.num_inputs(); ++i) {
+    const auto lanes = LanesOf(c, i);
+    if (lanes && *lanes != static_cast<int64_t>(c.num_inputs())) {
+      c.Fail("loop/lanes", StrCat(c.num_inputs(), " rows of ", *lanes, " lanes are no square"));
+    }
+  }
+  for (size_t i = 0; i < c.num_outputs(); ++i) c.SetShape(i, c.shape(0));
+}
+
+void TransposeOp::Eval(EvalContext& c) {
+  const auto n = static_cast<int64_t>(c.num_inputs());
+  for (int64_t column = 0; column < static_cast<int64_t>(c.num_outputs()); ++column) {
+    Tensor value(c.input(0).element_type(), Shape{n});
+    for (int64_t row = 0; row < n; ++row) {
+      eval::ElementMover(c.input(static_cast<size_t>(row)), value).Copy(row, column);
+    }
+    c.SetOutput(static_cast<size_t>(column), std::move(value));
+  }
+}
+
+}  // namespace lathe::loop
