@@ -87,8 +87,9 @@ struct WorkerTeam::Shared {
   }
 
   void Work() {
-    while (!stopping.load(std::memory_order_relaxed)) {
-      const int32_t seen = epoch.load();
+    while (true) {
+      const int32_t seen = epoch.load();  // first, so that what comes after it ends the sleep
+      if (stopping.load()) return;
       while (RunOpenPiece()) {
       }
       const bool more = Spin([&] { return open.load(std::memory_order_relaxed) != 0; });

@@ -49,6 +49,13 @@ TEST(WorkerTeamTest, ManyShortLoops) {
   for (size_t i = 0; i < 20000; ++i) ExpectAllOnce(team, i % 17);
 }
 
+TEST(WorkerTeamTest, ManyShortLives) {
+  for (int i = 0; i < 2000; ++i) {
+    WorkerTeam team(3);
+    ExpectAllOnce(team, static_cast<size_t>(i % 5));
+  }
+}
+
 TEST(WorkerTeamTest, LoopsAfterSleep) {
   WorkerTeam team(3);
   for (size_t i = 0; i < 50; ++i) {

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lathe/runtime/plan.h"
+#include "lathe/runtime/profile.h"
+#include "lathe/runtime/worker_team.h"
+#include "lathe/support/kernel.h"
+#include "lathe/support/tensor.h"
+
+namespace lathe::runtime {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+/// Ends runs early, from any thread. A run looks at it before each step.
+class CancelToken {
+ public:
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  void Reset() { cancelled_.store(false, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> cancelled_{false};
+};
+
+struct ExecutorOptions {
+  int threads = 0;  ///< for parallel loops; 0: one per processor
+  /// Shared with other executors; null: a team of its own, of `threads` threads.
+  std::shared_ptr<WorkerTeam> team = nullptr;
+  /// Cap on what all runs together hold for tensors between steps; 0: none.
+  uint64_t max_bytes = 0;
+  /// Bindings of symbols whose placement is remembered.
+  size_t max_placements = 256;
+};
+
+struct RunOptions {
+  const CancelToken* cancel = nullptr;
+  Profile* profile = nullptr;
+};
+
+/// An argument in the caller's memory, row-major and aligned to its element type.
+struct InputView {
+  ElementType element = ElementType::kUndefined;
+  const void* data = nullptr;  ///< may be null if there are no elements
+  std::span<const int64_t> shape;
+};
+
+/// Where an output goes: at least as many bytes as it has, aligned to its element type. Outputs
+/// overlap neither one another nor inputs.
+struct OutputView {
+  void* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+/// Runs a plan. Immutable: any number of threads may run one executor at once; each run has memory
+/// of its own, which later runs take over. Same inputs, same bits, whatever the number of threads.
+class Executor {
+ public:
+  /// A kernel, and what it needs.
+  using Kernel = std::function<void(const KernelBuffer* buffers, KernelTeam* team)>;
+
+  /// Maps the plan's code. Errors: plan/... if the plan contradicts itself, run/processor if the
+  /// processor lacks features that the code needs, limit/memory.
+  explicit Executor(std::shared_ptr<const Plan> plan, ExecutorOptions options = {});
+  /// With kernels from elsewhere, by PlanStep::kernel; the plan's code is not used.
+  Executor(std::vector<Kernel> kernels, std::shared_ptr<const Plan> plan,
+           ExecutorOptions options = {});
+  Executor(Executor&&) noexcept;
+  ~Executor();
+
+  /// Outputs in the order of the plan. Arguments are checked before anything runs: run/input-name,
+  /// run/input-twice, run/input-missing, run/input-type, run/input-shape. Errors of a run:
+  /// run/shape if a dim has no value for these inputs, limit/memory, run/cancelled; what a kernel
+  /// throws.
+  NamedTensors Run(const NamedTensors& inputs, const RunOptions& options = {}) const;
+
+  /// The same on the caller's memory, inputs and outputs in the order of the plan; allocates
+  /// nothing for shapes that were run before (as many at once). More errors: run/input-count,
+  /// run/input-data, run/output-count, run/output-data.
+  void Run(std::span<const InputView> inputs, std::span<const OutputView> outputs,
+           const RunOptions& options = {}) const;
+
+  /// Shapes of the outputs for inputs of these shapes, whose data is not looked at. Errors as Run.
+  std::vector<Shape> OutputShapes(std::span<const InputView> inputs) const;
+
+  const Plan& plan() const;
+  const std::shared_ptr<WorkerTeam>& team() const;
+  /// Bytes that runs hold for tensors between steps, idle memory for later runs included.
+  uint64_t arena_bytes() const;
+  /// Gives idle memory back. Later runs take it again.
+  void Trim() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lathe::runtime

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lathe/runtime/executor.h"
+#include "src/runtime/placement.h"
+
+namespace lathe::runtime {
+
+/// The type of an input in the words of the program: "v_tensor<[N, 3], f32>".
+std::string TypeOf(const PlanValue& value);
+
+/// The named tensors in the order of the plan. Throws run/input-name, run/input-twice,
+/// run/input-missing.
+std::vector<const Tensor*> InOrder(const Plan& plan, const NamedTensors& inputs);
+
+/// Checks element types, ranks, fixed dims and dims of one symbol, and reads the symbols' values.
+/// Throws run/input-count, run/input-type, run/input-shape.
+void BindSymbols(const Plan& plan, std::span<const InputView> inputs, std::span<int64_t> symbols);
+
+/// What remains to be checked once shapes are known: dims that are expressions, and the memory.
+/// Throws run/input-shape, run/input-data.
+void CheckPlaced(const Placements& placements, const Placement& placement,
+                 std::span<const InputView> inputs);
+void CheckInputMemory(const Plan& plan, const Placement& placement,
+                      std::span<const InputView> inputs);
+/// Throws run/output-count, run/output-data.
+void CheckOutputs(const Plan& plan, const Placement& placement, std::span<const InputView> inputs,
+                  std::span<const OutputView> outputs);
+
+}  // namespace lathe::runtime

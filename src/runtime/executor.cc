@@ -1,0 +1,283 @@
+#include "lathe/runtime/executor.h"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "lathe/support/error.h"
+#include "lathe/support/executable_memory.h"
+#include "src/runtime/arguments.h"
+#include "src/runtime/float_mode.h"
+#include "src/runtime/plan_check.h"
+#include "src/runtime/run_context.h"
+
+namespace lathe::runtime {
+namespace {
+
+using Place = PlanValue::Place;
+
+uint64_t Now() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+std::vector<Executor::Kernel> KernelsAt(const ExecutableMemory& memory,
+                                        std::span<const uint64_t> entries) {
+  std::vector<Executor::Kernel> kernels;
+  for (const uint64_t entry : entries) {
+    kernels.emplace_back(memory.FunctionAt<KernelFunction>(entry));
+  }
+  return kernels;
+}
+
+void CheckCode(const PlanCode& code) {
+  for (size_t i = 0; i < code.entries.size(); ++i) {
+    if (code.entries[i] < code.bytes.size()) continue;
+    throw PlanError("plan/code", "kernel ", i, " begins at byte ", code.entries[i], " of ",
+                    code.bytes.size());
+  }
+}
+
+const Plan& NotNull(const std::shared_ptr<const Plan>& plan) {
+  LATHE_CHECK(plan != nullptr);
+  return *plan;
+}
+
+}  // namespace
+
+struct Executor::Impl {
+  // A buffer that points into the caller's memory.
+  struct PortBuffer {
+    size_t buffer;  // index in RunContext::buffers
+    Place place;
+    uint32_t port;
+    uint64_t offset;
+  };
+  struct Step {
+    const Kernel* kernel;  // null: copy
+    size_t first_buffer;
+  };
+
+  Impl(std::shared_ptr<const Plan> p, ExecutorOptions o, size_t num_kernels)
+      : plan_owner(std::move(p)),
+        plan((CheckPlan(NotNull(plan_owner), num_kernels), *plan_owner)),
+        team(o.team != nullptr ? std::move(o.team) : std::make_shared<WorkerTeam>(o.threads)),
+        placements(plan, o.max_placements),
+        contexts(o.max_bytes) {}
+
+  void SetKernels(std::vector<Kernel> k);
+  std::shared_ptr<const Placement> Bind(std::span<const InputView> inputs,
+                                        RunContext& context) const;
+  void Prepare(RunContext& context, std::shared_ptr<const Placement> placement) const;
+  KernelBuffer BufferOf(const RunContext& context, uint32_t value) const;
+  void RunSteps(RunContext& context, const RunOptions& options) const;
+  void RunStep(size_t i, RunContext& context) const;
+  void Record(size_t i, uint64_t begin, RunContext& context) const;
+  template <class F>
+  void Run(std::span<const InputView> inputs, const RunOptions& options, F&& output_memory) const;
+
+  const std::shared_ptr<const Plan> plan_owner;
+  const Plan& plan;
+  const std::shared_ptr<WorkerTeam> team;
+  ExecutableMemory code;
+  std::vector<Kernel> kernels;
+  std::vector<Step> steps;
+  std::vector<uint32_t> buffer_values;  // per buffer, index in Plan::values
+  std::vector<PortBuffer> port_buffers;
+  mutable Placements placements;
+  mutable ContextPool contexts;
+};
+
+namespace {
+
+// A context of the pool for the time of one run.
+class BorrowedContext {
+ public:
+  explicit BorrowedContext(ContextPool& pool) : pool_(pool), context_(pool.Take()) {}
+  BorrowedContext(const BorrowedContext&) = delete;
+  BorrowedContext& operator=(const BorrowedContext&) = delete;
+  ~BorrowedContext() { pool_.GiveBack(std::move(context_)); }
+  RunContext& operator*() const { return *context_; }
+
+ private:
+  ContextPool& pool_;
+  std::unique_ptr<RunContext> context_;
+};
+
+}  // namespace
+
+void Executor::Impl::SetKernels(std::vector<Kernel> k) {
+  kernels = std::move(k);
+  for (const PlanStep& step : plan.steps) {
+    const bool copies = step.kernel == kNone;
+    steps.push_back({copies ? nullptr : &kernels[step.kernel], buffer_values.size()});
+    for (const uint32_t v : step.values) {
+      const PlanValue& value = plan.values[v];
+      if (value.place == Place::kInput || value.place == Place::kOutput) {
+        port_buffers.push_back({buffer_values.size(), value.place, value.index, value.offset});
+      }
+      buffer_values.push_back(v);
+    }
+  }
+  // Nothing else is open without symbols, so faults are found before the first run.
+  if (plan.symbols.empty()) placements.For({});
+}
+
+std::shared_ptr<const Placement> Executor::Impl::Bind(std::span<const InputView> inputs,
+                                                      RunContext& context) const {
+  context.symbols.resize(plan.symbols.size());
+  BindSymbols(plan, inputs, context.symbols);
+  const bool same = context.placement != nullptr && context.placement->symbols == context.symbols;
+  std::shared_ptr<const Placement> placement =
+      same ? context.placement : placements.For(context.symbols);
+  CheckPlaced(placements, *placement, inputs);
+  return placement;
+}
+
+KernelBuffer Executor::Impl::BufferOf(const RunContext& context, uint32_t v) const {
+  const PlanValue& value = plan.values[v];
+  const Placement& placement = *context.placement;
+  KernelBuffer buffer{nullptr, placements.ShapeOf(placement, v).data()};
+  if (value.place == Place::kConstant) {
+    const std::byte* data = plan.constants[value.index].raw();
+    if (data != nullptr) buffer.data = const_cast<std::byte*>(data) + value.offset;
+  }
+  if (value.place == Place::kArena && context.arena != nullptr) {
+    const uint64_t offset = placement.storage_offsets[value.index] + value.offset;
+    if (placement.value_bytes[v] > 0) buffer.data = context.arena->mutable_data() + offset;
+  }
+  return buffer;
+}
+
+void Executor::Impl::Prepare(RunContext& context,
+                             std::shared_ptr<const Placement> placement) const {
+  if (context.placement == placement) return;
+  contexts.Reserve(context, placement->arena_bytes);
+  context.placement = std::move(placement);
+  context.buffers.resize(buffer_values.size());
+  for (size_t i = 0; i < buffer_values.size(); ++i) {
+    context.buffers[i] = BufferOf(context, buffer_values[i]);
+  }
+}
+
+void Executor::Impl::RunStep(size_t i, RunContext& context) const {
+  const Step& step = steps[i];
+  const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
+  if (step.kernel != nullptr) {
+    (*step.kernel)(buffers, team->for_kernels());
+    return;
+  }
+  const std::vector<uint32_t>& values = plan.steps[i].values;
+  const uint64_t bytes = context.placement->value_bytes[values[0]];
+  const uint64_t room = context.placement->value_bytes[values[1]];
+  if (bytes != room) {
+    throw PlanError("plan/copy", "step ", i, " copies ", bytes, " bytes to ", room);
+  }
+  if (bytes > 0) std::memmove(buffers[1].data, buffers[0].data, bytes);
+}
+
+void Executor::Impl::Record(size_t i, uint64_t begin, RunContext& context) const {
+  uint64_t bytes = 0;
+  for (const uint32_t v : plan.steps[i].values) bytes += context.placement->value_bytes[v];
+  context.events.push_back({static_cast<uint32_t>(i), 0, begin, Now(), bytes});
+}
+
+void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) const {
+  const FloatMode mode;
+  context.events.clear();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (options.cancel != nullptr && options.cancel->cancelled()) {
+      throw Error(ErrorCode::kLimit, "run/cancelled",
+                  StrCat("the run was cancelled before step ", i, " of ", steps.size()));
+    }
+    const uint64_t begin = options.profile == nullptr ? 0 : Now();
+    RunStep(i, context);
+    if (options.profile != nullptr) Record(i, begin, context);
+  }
+  if (options.profile != nullptr) options.profile->Add(context.events);
+}
+
+// `output_memory(i, shape, bytes)` gives where output i goes; called once shapes are known.
+template <class F>
+void Executor::Impl::Run(std::span<const InputView> inputs, const RunOptions& options,
+                         F&& output_memory) const {
+  const BorrowedContext borrowed(contexts);
+  RunContext& context = *borrowed;
+  std::shared_ptr<const Placement> placement = Bind(inputs, context);
+  CheckInputMemory(plan, *placement, inputs);
+  const std::span<const OutputView> outputs = output_memory(*placement);
+  Prepare(context, std::move(placement));
+  for (const PortBuffer& p : port_buffers) {
+    void* data =
+        p.place == Place::kInput ? const_cast<void*>(inputs[p.port].data) : outputs[p.port].data;
+    const bool none = data == nullptr;
+    context.buffers[p.buffer].data = none ? nullptr : static_cast<std::byte*>(data) + p.offset;
+  }
+  RunSteps(context, options);
+}
+
+Executor::Executor(std::shared_ptr<const Plan> plan, ExecutorOptions options) {
+  const PlanCode& code = NotNull(plan).code;
+  CheckCode(code);
+  CheckProcessor(code);
+  const size_t num_kernels = code.entries.size();
+  impl_ = std::make_unique<Impl>(std::move(plan), std::move(options), num_kernels);
+  if (num_kernels > 0) impl_->code = ExecutableMemory(impl_->plan.code.bytes);
+  impl_->SetKernels(KernelsAt(impl_->code, impl_->plan.code.entries));
+}
+
+Executor::Executor(std::vector<Kernel> kernels, std::shared_ptr<const Plan> plan,
+                   ExecutorOptions options)
+    : impl_(std::make_unique<Impl>(std::move(plan), std::move(options), kernels.size())) {
+  impl_->SetKernels(std::move(kernels));
+}
+
+Executor::Executor(Executor&&) noexcept = default;
+Executor::~Executor() = default;
+
+NamedTensors Executor::Run(const NamedTensors& inputs, const RunOptions& options) const {
+  const Plan& plan = impl_->plan;
+  std::vector<InputView> views;
+  for (const Tensor* t : InOrder(plan, inputs)) {
+    views.push_back({t->element_type(), t->raw(), t->shape()});
+  }
+  NamedTensors results;
+  std::vector<OutputView> memory;
+  impl_->Run(views, options, [&](const Placement& placement) -> std::span<const OutputView> {
+    for (const PlanPort& port : plan.outputs) {
+      const std::span<const int64_t> shape = impl_->placements.ShapeOf(placement, port.value);
+      Tensor tensor(plan.values[port.value].element, Shape(shape.begin(), shape.end()));
+      results.emplace_back(port.name, std::move(tensor));
+    }
+    for (auto& [name, tensor] : results)
+      memory.push_back({tensor.mutable_raw(), tensor.byte_size()});
+    return memory;
+  });
+  return results;
+}
+
+void Executor::Run(std::span<const InputView> inputs, std::span<const OutputView> outputs,
+                   const RunOptions& options) const {
+  impl_->Run(inputs, options, [&](const Placement& placement) {
+    CheckOutputs(impl_->plan, placement, inputs, outputs);
+    return outputs;
+  });
+}
+
+std::vector<Shape> Executor::OutputShapes(std::span<const InputView> inputs) const {
+  const BorrowedContext context(impl_->contexts);
+  const auto placement = impl_->Bind(inputs, *context);
+  std::vector<Shape> shapes;
+  for (const PlanPort& port : impl_->plan.outputs) {
+    const std::span<const int64_t> shape = impl_->placements.ShapeOf(*placement, port.value);
+    shapes.emplace_back(shape.begin(), shape.end());
+  }
+  return shapes;
+}
+
+const Plan& Executor::plan() const { return impl_->plan; }
+const std::shared_ptr<WorkerTeam>& Executor::team() const { return impl_->team; }
+uint64_t Executor::arena_bytes() const { return impl_->contexts.bytes(); }
+void Executor::Trim() const { impl_->contexts.Trim(); }
+
+}  // namespace lathe::runtime

@@ -1,0 +1,226 @@
+#include "src/runtime/plan_check.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <span>
+#include <string_view>
+
+#include "lathe/support/element_type.h"
+
+namespace lathe::runtime {
+namespace {
+
+using Place = PlanValue::Place;
+
+constexpr size_t kMaxRank = 64;
+
+class Checker {
+ public:
+  Checker(const Plan& plan, size_t num_kernels) : plan_(plan), num_kernels_(num_kernels) {}
+
+  void Run() {
+    CheckPorts(plan_.inputs, Place::kInput, "input");
+    CheckPorts(plan_.outputs, Place::kOutput, "output");
+    CheckSymbols();
+    for (size_t i = 0; i < plan_.constants.size(); ++i) CheckConstant(i);
+    for (size_t i = 0; i < plan_.values.size(); ++i) CheckValue(i);
+    for (size_t i = 0; i < plan_.storages.size(); ++i) CheckStorage(i);
+    CheckOverlaps();
+    for (size_t i = 0; i < plan_.steps.size(); ++i) CheckStep(i);
+  }
+
+ private:
+  void CheckPorts(std::span<const PlanPort> ports, Place place, const char* what) {
+    std::vector<std::string_view> names;
+    for (size_t i = 0; i < ports.size(); ++i) {
+      const PlanPort& port = ports[i];
+      if (port.value >= plan_.values.size()) {
+        throw PlanError("plan/port", what, " '", port.name, "' is value ", port.value, " of ",
+                        plan_.values.size());
+      }
+      const PlanValue& value = plan_.values[port.value];
+      if (value.place != place || value.index != i || value.offset != 0) {
+        throw PlanError("plan/port", what, " '", port.name,
+                        "' is a value that lies elsewhere than in the caller's memory");
+      }
+      names.push_back(port.name);
+    }
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    if (twice != names.end())
+      throw PlanError("plan/port", "two ", what, "s are called '", *twice, "'");
+  }
+
+  void CheckSymbols() {
+    for (const PlanSymbol& symbol : plan_.symbols) {
+      if (symbol.input >= plan_.inputs.size()) {
+        throw PlanError("plan/symbol", "dim ", symbol.name, " comes from input ", symbol.input,
+                        " of ", plan_.inputs.size());
+      }
+      const PlanPort& input = plan_.inputs[symbol.input];
+      const std::vector<Dim>& dims = plan_.values[input.value].dims;
+      if (symbol.axis >= dims.size() || !dims[symbol.axis].is_symbol() ||
+          dims[symbol.axis].symbol_name() != symbol.name) {
+        throw PlanError("plan/symbol", "axis ", symbol.axis, " of input '", input.name,
+                        "' is not dim ", symbol.name);
+      }
+      names_.push_back(symbol.name);
+    }
+    std::sort(names_.begin(), names_.end());
+    const auto twice = std::adjacent_find(names_.begin(), names_.end());
+    if (twice != names_.end()) throw PlanError("plan/symbol", "dim ", *twice, " is declared twice");
+  }
+
+  // Constants must not be negative; other dims are looked at when the symbols are known.
+  void CheckDim(const Dim& dim, const char* what, size_t index) {
+    if (dim.is_unknown() || (dim.is_constant() && dim.value() < 0)) {
+      throw PlanError("plan/dim", what, " ", index, " has dim ", dim.ToString());
+    }
+    if (dim.is_constant()) return;
+    std::vector<std::string> used;
+    dim.CollectSymbols(used);
+    for (const std::string& name : used) {
+      if (!std::binary_search(names_.begin(), names_.end(), name)) {
+        throw PlanError("plan/dim", what, " ", index, " has dim ", dim.ToString(), ", but ", name,
+                        " is no symbol of the plan");
+      }
+    }
+  }
+
+  void CheckConstant(size_t i) {
+    if (BitWidth(plan_.constants[i].element_type()) == 0) {
+      throw PlanError("plan/constant", "constant ", i, " has elements of type ",
+                      Name(plan_.constants[i].element_type()));
+    }
+  }
+
+  size_t NumHolders(Place place) const {
+    switch (place) {
+      case Place::kInput:
+        return plan_.inputs.size();
+      case Place::kOutput:
+        return plan_.outputs.size();
+      case Place::kConstant:
+        return plan_.constants.size();
+      case Place::kArena:
+        return plan_.storages.size();
+    }
+    throw PlanError("plan/value", "there is no place ", static_cast<int>(place));
+  }
+
+  void CheckValue(size_t i) {
+    const PlanValue& value = plan_.values[i];
+    if (BitWidth(value.element) == 0 || value.dims.size() > kMaxRank) {
+      throw PlanError("plan/value", "value ", i, " has elements of type ", Name(value.element),
+                      " and ", value.dims.size(), " dims");
+    }
+    if (value.index >= NumHolders(value.place)) {
+      throw PlanError("plan/value", "value ", i, " lies in number ", value.index, " of ",
+                      NumHolders(value.place));
+    }
+    if (value.offset % AlignmentOf(value.element) != 0) {
+      throw PlanError("plan/value", "value ", i, " of type ", Name(value.element),
+                      " lies at offset ", value.offset);
+    }
+    for (const Dim& dim : value.dims) CheckDim(dim, "value", i);
+  }
+
+  void CheckStorage(size_t i) {
+    const PlanStorage& storage = plan_.storages[i];
+    CheckDim(storage.bytes, "storage", i);
+    if (storage.begin > storage.end || storage.end >= plan_.steps.size()) {
+      throw PlanError("plan/storage", "storage ", i, " lives from step ", storage.begin, " to ",
+                      storage.end, " of ", plan_.steps.size());
+    }
+    if (!storage.bytes.is_constant()) return;
+    const auto bytes = static_cast<uint64_t>(storage.bytes.value());
+    constexpr uint64_t kMost = uint64_t{1} << 62;
+    if (storage.offset % kStorageAlignment != 0 || storage.offset > kMost || bytes > kMost) {
+      throw PlanError("plan/storage", "storage ", i, " of ", bytes, " bytes lies at offset ",
+                      storage.offset);
+    }
+  }
+
+  // Goes over the steps; what is alive is kept in the order of offsets.
+  void CheckOverlaps() {
+    std::vector<uint32_t> begins;
+    for (uint32_t i = 0; i < plan_.storages.size(); ++i) {
+      const Dim& bytes = plan_.storages[i].bytes;
+      if (bytes.is_constant() && bytes.value() > 0) begins.push_back(i);
+    }
+    std::vector<uint32_t> ends = begins;
+    const auto& all = plan_.storages;
+    std::stable_sort(begins.begin(), begins.end(),
+                     [&](uint32_t a, uint32_t b) { return all[a].begin < all[b].begin; });
+    std::stable_sort(ends.begin(), ends.end(),
+                     [&](uint32_t a, uint32_t b) { return all[a].end < all[b].end; });
+    std::map<uint64_t, uint32_t> alive;
+    auto ended = ends.begin();
+    for (const uint32_t i : begins) {
+      for (; all[*ended].end < all[i].begin; ++ended) alive.erase(all[*ended].offset);
+      const auto [at, fresh] = alive.emplace(all[i].offset, i);
+      if (!fresh) throw Overlap(at->second, i);
+      if (at != alive.begin()) ExpectBefore(std::prev(at)->second, i);
+      if (std::next(at) != alive.end()) ExpectBefore(i, std::next(at)->second);
+    }
+  }
+
+  void ExpectBefore(uint32_t a, uint32_t b) const {
+    const PlanStorage& s = plan_.storages[a];
+    if (s.offset + static_cast<uint64_t>(s.bytes.value()) > plan_.storages[b].offset) {
+      throw Overlap(a, b);
+    }
+  }
+
+  static Error Overlap(uint32_t a, uint32_t b) {
+    return PlanError("plan/overlap", "storages ", a, " and ", b,
+                     " are alive at one step and overlap");
+  }
+
+  Error StepError(size_t i, const std::string& message) const {
+    return PlanError("plan/step", message).At(StrCat("step ", i, ": ", plan_.steps[i].label));
+  }
+
+  void CheckStep(size_t i) const {
+    const PlanStep& step = plan_.steps[i];
+    const bool copies = step.kernel == kNone;
+    if (!copies && step.kernel >= num_kernels_) {
+      throw StepError(i, StrCat("there is no kernel ", step.kernel, " of ", num_kernels_));
+    }
+    if (step.reads > step.values.size() ||
+        (copies && (step.values.size() != 2 || step.reads != 1))) {
+      throw StepError(i, StrCat("it reads ", step.reads, " of ", step.values.size(), " values"));
+    }
+    for (size_t k = 0; k < step.values.size(); ++k) CheckUse(i, k);
+  }
+
+  void CheckUse(size_t i, size_t k) const {
+    const PlanStep& step = plan_.steps[i];
+    if (step.values[k] >= plan_.values.size()) {
+      throw StepError(i, StrCat("there is no value ", step.values[k]));
+    }
+    const PlanValue& value = plan_.values[step.values[k]];
+    const bool written = k >= step.reads;
+    if (written && (value.place == Place::kInput || value.place == Place::kConstant)) {
+      throw StepError(i, StrCat("it writes value ", step.values[k], ", which is ",
+                                value.place == Place::kInput ? "an input" : "a constant"));
+    }
+    if (value.place != Place::kArena) return;
+    const PlanStorage& storage = plan_.storages[value.index];
+    if (i < storage.begin || i > storage.end) {
+      throw StepError(i, StrCat("it uses value ", step.values[k], ", whose storage ", value.index,
+                                " lives from step ", storage.begin, " to ", storage.end));
+    }
+  }
+
+  const Plan& plan_;
+  const size_t num_kernels_;
+  std::vector<std::string> names_;  // of symbols, sorted
+};
+
+}  // namespace
+
+void CheckPlan(const Plan& plan, size_t num_kernels) { Checker(plan, num_kernels).Run(); }
+
+}  // namespace lathe::runtime

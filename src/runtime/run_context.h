@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lathe/runtime/profile.h"
+#include "lathe/support/buffer.h"
+#include "lathe/support/kernel.h"
+#include "src/runtime/placement.h"
+
+namespace lathe::runtime {
+
+/// What one run needs beside its arguments. Taken over by later runs.
+struct RunContext {
+  std::vector<int64_t> symbols;
+  std::shared_ptr<const Placement> placement;  ///< that `buffers` are made for
+  std::shared_ptr<Buffer> arena;
+  std::vector<KernelBuffer> buffers;  ///< of all steps, one after the other
+  std::vector<Profile::Event> events;
+
+  uint64_t arena_bytes() const { return arena == nullptr ? 0 : arena->size(); }
+};
+
+/// Contexts that no run uses, and the count of what all of an executor's hold. Thread-safe.
+class ContextPool {
+ public:
+  explicit ContextPool(uint64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  /// The one used last, or a new one.
+  std::unique_ptr<RunContext> Take();
+  void GiveBack(std::unique_ptr<RunContext> context);
+  /// Makes the arena at least that large; its contents are lost. Throws limit/memory.
+  void Reserve(RunContext& context, uint64_t bytes);
+  /// Drops what no run uses.
+  void Trim();
+
+  uint64_t bytes() const { return bytes_.load(); }
+
+ private:
+  void Release(RunContext& context);
+  bool Claim(uint64_t bytes);
+
+  const uint64_t max_bytes_;
+  std::atomic<uint64_t> bytes_{0};
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<RunContext>> idle_;
+};
+
+}  // namespace lathe::runtime

@@ -1,0 +1,52 @@
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "test/unit/runtime/plan_util.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+// Counted for the whole test program.
+[[gnu::noinline]] void* operator new(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace lathe::runtime {
+namespace {
+
+using namespace testing;  // NOLINT: what plans of tests are made of
+
+TEST(AllocationTest, NothingAfterWarmUp) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 3});
+  std::vector<Tensor> inputs, outputs;
+  for (const int64_t rows : {7, 1, 30, 0, 12}) {
+    inputs.push_back(Ramp(rows));
+    outputs.push_back(Ramp(rows));
+  }
+  const auto run_all = [&] {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const InputView in{ElementType::kF32, inputs[i].raw(), inputs[i].shape()};
+      const OutputView out{const_cast<std::byte*>(outputs[i].raw()), outputs[i].byte_size()};
+      executor.Run({&in, 1}, {&out, 1});
+    }
+  };
+  run_all();
+  const int64_t before = allocations.load();
+  const size_t heap = mallinfo2().uordblks;
+  for (int i = 0; i < 100; ++i) run_all();
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(mallinfo2().uordblks, heap);
+  for (size_t i = 0; i < inputs.size(); ++i) EXPECT_EQ(outputs[i], AffineOf(inputs[i]));
+}
+
+}  // namespace
+}  // namespace lathe::runtime

@@ -1,0 +1,280 @@
+#include "lathe/runtime/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "lathe/support/error.h"
+#include "test/unit/runtime/plan_util.h"
+
+namespace lathe::runtime {
+namespace {
+
+using namespace testing;  // NOLINT: what plans of tests are made of
+
+template <class F>
+std::string ErrorOf(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return StrCat(e.id(), ": ", e.message());
+  }
+  return "no error";
+}
+
+std::string RunError(const Executor& executor, const NamedTensors& inputs) {
+  return ErrorOf([&] { executor.Run(inputs); });
+}
+
+std::string PlanErrorOf(Plan plan) {
+  return ErrorOf([&] { Executor(TestKernels(), std::make_shared<Plan>(std::move(plan))); });
+}
+
+TEST(ExecutorTest, RunsFixedShapes) {
+  for (const int threads : {1, 2, 7}) {
+    const Executor executor(TestKernels(), AffinePlan(6), {.threads = threads});
+    const NamedTensors out = executor.Run({{"x", Ramp(6)}});
+    ASSERT_EQ(out.size(), 1u);
+    EXPECT_EQ(out[0].first, "z");
+    EXPECT_EQ(out[0].second, AffineOf(Ramp(6)));
+    EXPECT_EQ(executor.arena_bytes(), 128u + 120u);
+  }
+}
+
+TEST(ExecutorTest, ServesAllShapes) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 2});
+  for (const int64_t rows : {3, 1, 0, 40, 3, 1000, 1}) {
+    EXPECT_EQ(executor.Run({{"x", Ramp(rows)}})[0].second, AffineOf(Ramp(rows))) << rows;
+  }
+}
+
+TEST(ExecutorTest, ForgetsOldShapes) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 1, .max_placements = 3});
+  for (int64_t i = 0; i < 50; ++i) {
+    const int64_t rows = i * 7 % 11;
+    EXPECT_EQ(executor.Run({{"x", Ramp(rows)}})[0].second, AffineOf(Ramp(rows))) << rows;
+  }
+}
+
+TEST(ExecutorTest, RunsOnTheCallersMemory) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 1});
+  const Tensor x = Ramp(4);
+  const InputView input{ElementType::kF32, x.raw(), x.shape()};
+  EXPECT_EQ(executor.OutputShapes({&input, 1}), std::vector<Shape>{x.shape()});
+  Tensor z(ElementType::kF32, {4, kColumns});
+  const OutputView output{z.mutable_raw(), z.byte_size()};
+  executor.Run({&input, 1}, {&output, 1});
+  EXPECT_EQ(z, AffineOf(x));
+}
+
+TEST(ExecutorTest, RefusesTheCallersMemory) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 1});
+  Tensor x = Ramp(4);
+  Tensor z = Ramp(4);
+  const auto error = [&](const InputView& in, std::vector<OutputView> out) {
+    return ErrorOf([&] { executor.Run({&in, 1}, out); });
+  };
+  const InputView good{ElementType::kF32, x.raw(), x.shape()};
+  std::byte* to = z.mutable_raw();
+  EXPECT_EQ(error({ElementType::kF32, nullptr, x.shape()}, {{to, 80}}),
+            "run/input-data: the memory of input 'x' is not given");
+  EXPECT_EQ(error({ElementType::kF32, x.raw() + 1, x.shape()}, {{to, 80}}),
+            "run/input-data: the memory of input 'x' is not aligned to its elements");
+  EXPECT_EQ(error(good, {}), "run/output-count: memory for 0 outputs is given; the program has 1");
+  EXPECT_EQ(error(good, {{to, 79}}),
+            "run/output-data: the memory for output 'z' has 79 bytes; it takes 80");
+  EXPECT_EQ(error(good, {{nullptr, 80}}),
+            "run/output-data: the memory for output 'z' has 0 bytes; it takes 80");
+  EXPECT_EQ(error(good, {{to + 2, 80}}),
+            "run/output-data: the memory for output 'z' is not aligned to its elements");
+  EXPECT_EQ(error(good, {{x.mutable_raw() + 64, 80}}),
+            "run/output-data: the memory for output 'z' overlaps input 'x'");
+  EXPECT_EQ(ErrorOf([&] { executor.Run(std::span<const InputView>(), {}); }),
+            "run/input-count: 0 inputs are given; the program has 1");
+}
+
+TEST(ExecutorTest, ChecksArguments) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 1});
+  EXPECT_EQ(RunError(executor, {{"y", Ramp(2)}}), "run/input-name: the program has no input 'y'");
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(2)}, {"x", Ramp(2)}}),
+            "run/input-twice: input 'x' is given twice");
+  EXPECT_EQ(RunError(executor, {}),
+            "run/input-missing: input 'x' is missing; expected v_tensor<[N, 5], f32>");
+  EXPECT_EQ(RunError(executor, {{"x", Tensor(ElementType::kI64, {2, 5})}}),
+            "run/input-type: input 'x' is i64[2,5]; expected v_tensor<[N, 5], f32>");
+  EXPECT_EQ(RunError(executor, {{"x", Tensor(ElementType::kF32, {2, 6})}}),
+            "run/input-shape: input 'x' has shape [2,6]; expected [N,5]");
+  EXPECT_EQ(RunError(executor, {{"x", Tensor(ElementType::kF32, {5})}}),
+            "run/input-shape: input 'x' has shape [5]; expected [N,5]");
+  EXPECT_EQ(executor.Run({{"x", Ramp(2)}})[0].second, AffineOf(Ramp(2)));
+}
+
+TEST(ExecutorTest, ChecksSymbolsAndExpressions) {
+  const Dim n = Dim::Symbol("N");
+  PlanMaker m;
+  const uint32_t x = m.Input("x", {n, kColumns});
+  m.Input("same", {n});
+  m.Input("more", {n - 2});
+  m.Step(0, {x, m.Output("y", {n, kColumns})}, "twice");
+  const Executor executor(TestKernels(), m.Done(), {.threads = 1});
+  const auto run = [&](int64_t rows, int64_t same, int64_t more) {
+    return RunError(executor, {{"x", Ramp(rows)},
+                               {"same", Tensor(ElementType::kF32, {same})},
+                               {"more", Tensor(ElementType::kF32, {more})}});
+  };
+  EXPECT_EQ(run(4, 4, 2), "no error");
+  EXPECT_EQ(run(3, 4, 2), "run/input-shape: dim N is 3 by input 'x' and 4 by input 'same'");
+  EXPECT_EQ(run(3, 3, 2), "run/input-shape: dim N - 2 of input 'more' is 2; expected 1");
+  EXPECT_EQ(run(1, 1, 0), "run/shape: dim N - 2 is -1");
+}
+
+TEST(ExecutorTest, CopiesWithoutKernel) {
+  const Dim n = Dim::Symbol("N");
+  PlanMaker m;
+  const uint32_t x = m.Input("x", {n, kColumns});
+  m.Step(kNone, {x, m.Output("flat", {n * kColumns})}, "reshape");
+  const Executor executor(std::vector<Executor::Kernel>(), m.Done(), {.threads = 1});
+  EXPECT_EQ(executor.Run({{"x", Ramp(3)}})[0].second, Ramp(3).Reshaped({15}));
+  EXPECT_EQ(executor.Run({{"x", Ramp(0)}})[0].second, Ramp(0).Reshaped({0}));
+}
+
+TEST(ExecutorTest, ConcurrentRunsWithChangingShapes) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 2, .max_placements = 8});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 300; ++i) {
+        const Tensor x = Ramp((i * (t + 3)) % 37, static_cast<float>(t));
+        ASSERT_EQ(executor.Run({{"x", x}})[0].second, AffineOf(x));
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+TEST(ExecutorTest, CapsMemory) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 1, .max_bytes = 1024});
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(20)}}), "no error");
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(200)}}),
+            "limit/memory: a run needs 7.9 KiB for its tensors; the limit is 1.0 KiB, of which "
+            "other runs hold 0 B");
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(20)}}), "no error");
+  EXPECT_GT(executor.arena_bytes(), 0u);
+  executor.Trim();
+  EXPECT_EQ(executor.arena_bytes(), 0u);
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(20)}}), "no error");
+}
+
+TEST(ExecutorTest, StopsWhenCancelled) {
+  CancelToken token;
+  std::vector<Executor::Kernel> kernels = TestKernels();
+  int calls = 0;
+  kernels[0] = [&](const KernelBuffer* buffers, KernelTeam* team) {
+    Twice(buffers, team);
+    if (++calls == 2) token.Cancel();
+  };
+  const Executor executor(kernels, AffinePlan(), {.threads = 1});
+  EXPECT_EQ(ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.cancel = &token}); }),
+            "run/cancelled: the run was cancelled before step 2 of 3");
+  EXPECT_EQ(calls, 2);
+  token.Reset();
+  EXPECT_EQ(executor.Run({{"x", Ramp(2)}}, {.cancel = &token})[0].second, AffineOf(Ramp(2)));
+}
+
+TEST(ExecutorTest, ErrorsOfKernelsComeThrough) {
+  std::vector<Executor::Kernel> kernels = TestKernels();
+  kernels[1] = [](const KernelBuffer*, KernelTeam*) {
+    throw Error(ErrorCode::kUnsupported, "test/kernel", "no");
+  };
+  const Executor executor(kernels, AffinePlan(), {.threads = 1});
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(2)}}), "test/kernel: no");
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(3)}}), "test/kernel: no");
+}
+
+TEST(ExecutorTest, TracesSteps) {
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 1});
+  Profile profile;
+  executor.Run({{"x", Ramp(2)}}, {.profile = &profile});
+  const std::vector<Profile::Event> events = profile.events();
+  ASSERT_EQ(events.size(), 3u);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(events[i].step, i);
+    EXPECT_LE(events[i].begin_ns, events[i].end_ns);
+    EXPECT_EQ(events[i].bytes, i < 2 ? 80u : 100u);
+  }
+  const std::string trace = profile.ChromeTrace(executor.plan());
+  EXPECT_NE(trace.find("\"name\":\"twice again\""), std::string::npos) << trace;
+  EXPECT_NE(trace.find("\"origin\":\"node 'add'\""), std::string::npos) << trace;
+}
+
+Plan PlanFor(const std::shared_ptr<const Plan>& plan) { return *plan; }
+
+TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
+  const auto broken = [](auto change) {
+    Plan plan = PlanFor(AffinePlan(6));
+    change(plan);
+    return PlanErrorOf(plan);
+  };
+  EXPECT_EQ(broken([](Plan&) {}), "no error");
+  EXPECT_EQ(broken([](Plan& p) { p.storages[1].offset = 64; }),
+            "plan/overlap: storages 0 and 1 are alive at one step and overlap");
+  EXPECT_EQ(broken([](Plan& p) { p.storages[1].offset = 0; }),
+            "plan/overlap: storages 0 and 1 are alive at one step and overlap");
+  EXPECT_EQ(broken([](Plan& p) { p.storages[1].offset = 129; }),
+            "plan/storage: storage 1 of 120 bytes lies at offset 129");
+  EXPECT_EQ(broken([](Plan& p) { p.storages[1].end = 3; }),
+            "plan/storage: storage 1 lives from step 1 to 3 of 3");
+  EXPECT_EQ(broken([](Plan& p) { p.storages[1].end = 1; }),
+            "plan/step: it uses value 4, whose storage 1 lives from step 1 to 1");
+  EXPECT_EQ(broken([](Plan& p) { p.steps[0].kernel = 2; }), "plan/step: there is no kernel 2 of 2");
+  EXPECT_EQ(broken([](Plan& p) { p.steps[2].reads = 1; }),
+            "plan/step: it writes value 2, which is a constant");
+  EXPECT_EQ(broken([](Plan& p) { p.steps[2].reads = 4; }), "plan/step: it reads 4 of 3 values");
+  EXPECT_EQ(broken([](Plan& p) { p.steps[1].values[0] = 99; }), "plan/step: there is no value 99");
+  EXPECT_EQ(broken([](Plan& p) { p.values[3].dims = {7, kColumns}; }),
+            "plan/value: value 3 : f32[7,5] at byte 0 does not fit into storage 0 of 120 bytes");
+  EXPECT_EQ(broken([](Plan& p) { p.values[3].offset = 2; }),
+            "plan/value: value 3 of type f32 lies at offset 2");
+  EXPECT_EQ(broken([](Plan& p) { p.values[3].offset = ~uint64_t{3}; }),
+            "plan/value: value 3 : f32[6,5] at byte 18446744073709551612 does not fit into "
+            "storage 0 of 120 bytes");
+  EXPECT_EQ(broken([](Plan& p) { p.values[2].index = 1; }),
+            "plan/value: value 2 lies in number 1 of 1");
+  EXPECT_EQ(broken([](Plan& p) { p.values[2].dims = {Dim::Symbol("M")}; }),
+            "plan/dim: value 2 has dim M, but M is no symbol of the plan");
+  EXPECT_EQ(broken([](Plan& p) { p.values[2].dims = {Dim()}; }), "plan/dim: value 2 has dim ?");
+  EXPECT_EQ(broken([](Plan& p) { p.outputs[0].value = 0; }),
+            "plan/port: output 'z' is a value that lies elsewhere than in the caller's memory");
+  EXPECT_EQ(broken([](Plan& p) { p.symbols = {{"N", 0, 0}}; }),
+            "plan/symbol: axis 0 of input 'x' is not dim N");
+  EXPECT_EQ(broken([](Plan& p) { p.values[0].dims = {int64_t{1} << 40, int64_t{1} << 40}; }),
+            "limit/size: a tensor f32[1099511627776,1099511627776] is too large");
+}
+
+TEST(ExecutorTest, RefusesCodeForAnotherProcessor) {
+  Plan plan = PlanFor(AffinePlan(6));
+  plan.code = {"moon", {"warp_drive"}, "\xc3", {0, 0}};
+  EXPECT_EQ(ErrorOf([&] { Executor(std::make_shared<Plan>(plan)); }),
+            "run/processor: the program was compiled for 'moon'; this processor lacks warp_drive");
+  plan.code.features.clear();
+  plan.code.entries[1] = 1;
+  EXPECT_EQ(ErrorOf([&] { Executor(std::make_shared<Plan>(plan)); }),
+            "plan/code: kernel 1 begins at byte 1 of 1");
+}
+
+#if defined(__x86_64__)
+TEST(ExecutorTest, RunsMachineCode) {
+  // mov rax, [rdi]; mov rcx, [rdi + 16]; mov edx, [rax]; mov [rcx], edx; ret
+  const std::string bytes = "\x48\x8b\x07\x48\x8b\x4f\x10\x8b\x10\x89\x11\xc3";
+  PlanMaker m;
+  const uint32_t x = m.Input("x", {1});
+  m.Step(0, {x, m.Output("y", {1})}, "copy");
+  m.plan.code = {"x86-64", {"sse2"}, bytes, {0}};
+  const Executor executor(m.Done(), {.threads = 1});
+  const Tensor value = Tensor::Of<float>({1}, {42});
+  EXPECT_EQ(executor.Run({{"x", value}})[0].second, value);
+}
+#endif
+
+}  // namespace
+}  // namespace lathe::runtime
