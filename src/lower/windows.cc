@@ -61,7 +61,7 @@ bool WindowReader::IsDirect() const {
   for (size_t a = 0; a < window_.rank(); ++a) {
     if (window_.begins[a] != 0 || Reach(a, window_.out[a]) > window_.in[a]) return false;
   }
-  return window_.strides.back() == 1;
+  return true;
 }
 
 void WindowReader::LayOut() {
@@ -179,16 +179,13 @@ void WindowReader::CopySlot(const std::vector<Value>& input, Value row, int64_t 
     lb_->Store(scratch_, padding_, to);
   };
   for (int64_t at = 0; at < front; at += lanes) pad(at);
-  for (int64_t at = stride == 1 ? front + CeilDiv(count, lanes) * lanes : front + count;
-       at < columns_; at += lanes) {
-    pad(at);
-  }
+  for (int64_t at = front + CeilDiv(count, lanes) * lanes; at < columns_; at += lanes) pad(at);
   std::vector<Value> from = input;
   from.emplace_back();
   const auto copy = [&](Value vector, int64_t live) {
-    from.back() = lb_->Index(kD0 * lanes + first, vector);
+    from.back() = lb_->Index(kD0 * (lanes * stride) + first, vector);
     const Value to[] = {row, lb_->Index(kD0 * lanes + front, vector)};
-    Value value = lb_->Load(memory_, from, lanes, live < lanes ? lb_->Int(live) : Value());
+    Value value = Read(from, live);
     if (live < lanes && options_.padding != 0) {
       std::vector<double> mask(static_cast<size_t>(lanes), 0);
       std::fill_n(mask.begin(), live, 1);
@@ -198,13 +195,6 @@ void WindowReader::CopySlot(const std::vector<Value>& input, Value row, int64_t 
     }
     lb_->Store(scratch_, value, to);
   };
-  if (stride > 1) {
-    return lb_->For(count, false, [&](Value i) {
-      from.back() = lb_->Index(kD0 * stride + first, i);
-      const Value to[] = {row, Plus(i, front)};
-      lb_->Store(scratch_, lb_->Load(memory_, from), to);
-    });
-  }
   if (count / lanes <= kUnrolledVectors) {
     for (int64_t v = 0; v < count / lanes; ++v) copy(lb_->Int(v), lanes);
   } else {
@@ -213,24 +203,34 @@ void WindowReader::CopySlot(const std::vector<Value>& input, Value row, int64_t 
   if (rest > 0) copy(lb_->Int(count / lanes), rest);
 }
 
-WindowReader::Place WindowReader::At(std::span<const Value> outputs, Value plane_of_band) {
-  const Value plane = plane_of_band ? plane_of_band : lb_->Int(0);
+// Elements of the input that neighbouring outputs see at one position of the kernel.
+Value WindowReader::Read(std::span<const Value> at, int64_t lanes) {
+  const Value live = lanes < options_.lanes ? lb_->Int(lanes) : Value();
+  const int64_t stride = window_.strides[last()];
+  if (stride == 1) return lb_->Load(memory_, at, options_.lanes, live);
+  return lb_->LoadApart(memory_, at, options_.lanes, -1, stride, live);
+}
+
+WindowReader::Place WindowReader::At(std::span<const Value> outputs) {
   if (!direct_) {
-    std::vector<Value> values(outputs.begin(), outputs.end() - 1);
     Dim row = 0;
     for (size_t a = 0; a < last(); ++a) {
       row += Dim::Symbol(StrCat("d", a)) * (window_.strides[a] * rows_per_step_[a]);
     }
-    values.push_back(plane);
-    row += Dim::Symbol(StrCat("d", last())) * plane_rows_;
-    return {{lb_->Index(row, values), outputs[last()]}};
+    return {{lb_->Index(row, outputs.first(last())), outputs[last()]}};
   }
-  const Value planes[] = {plane_, plane};
-  Place place{{lb_->Index(kD0 + kD1, planes)}};
+  Place place{{plane_}};
   for (size_t a = 0; a < window_.rank(); ++a) {
     place.index.push_back(lb_->Index(kD0 * window_.strides[a], outputs[a]));
   }
   return place;
+}
+
+WindowReader::Place WindowReader::OfPlane(const Place& place, Value plane) {
+  Place moved = place;
+  const Value both[] = {place.index[0], plane};
+  moved.index[0] = lb_->Index(kD0 + kD1 * (direct_ ? 1 : plane_rows_), both);
+  return moved;
 }
 
 WindowReader::Place WindowReader::Moved(const Place& place, size_t axis, Value elements) {
@@ -254,8 +254,7 @@ Value WindowReader::Load(const Place& place, std::span<const int64_t> offsets, i
   std::vector<Value> at{place.index[0]};
   for (size_t a = 0; a < last(); ++a) at.push_back(Plus(place.index[a + 1], offsets[a]));
   at.push_back(Plus(place.index.back(), vector.offset * stride + k * dilation));
-  const Value live = vector.live < options_.lanes ? lb_->Int(vector.live) : Value();
-  return lb_->Load(memory_, at, options_.lanes, live);
+  return Read(at, vector.live);
 }
 
 // ---- WindowTiles ----

@@ -49,9 +49,11 @@ class WindowReader {
     std::vector<Value> index;
   };
   /// Of the outputs from `outputs` on, that of the first axis counted from the band's first.
-  Place At(std::span<const Value> outputs, Value plane_of_band = {});
+  Place At(std::span<const Value> outputs);
   /// The place moved by elements of the input along an axis other than the last.
   Place Moved(const Place& place, size_t axis, Value elements);
+  /// The same place in another plane of those that are read together.
+  Place OfPlane(const Place& place, Value plane);
   /// What kernel position `k` of the last axis reads for a vector of outputs; along the others,
   /// that many elements of the input from the place on.
   Value Load(const Place& place, std::span<const int64_t> offsets, int64_t k, OutputVector vector);
@@ -67,6 +69,7 @@ class WindowReader {
   void CopyAxis(size_t axis, std::vector<Value> input, Value row, Value band);
   void CopyRow(const std::vector<Value>& input, Value row);
   void CopySlot(const std::vector<Value>& input, Value row, int64_t phase);
+  Value Read(std::span<const Value> at, int64_t lanes);
   void Fill(Value row);
   Value Plus(Value v, int64_t offset) const;
 

@@ -1,0 +1,82 @@
+#include "test/unit/lower/lower_util.h"
+
+namespace lathe::lower {
+namespace {
+
+struct Conv {
+  const char *x, *w, *filters, *attributes, *y;
+};
+
+class ConvDepthwiseTest : public LowerTest {
+ protected:
+  static std::string TypeOf(const std::string& shape, const char* element) {
+    return StrCat("v_tensor<", shape, ", ", element, ">");
+  }
+  /// With a bias, something added and a relu.
+  static Case WithRest(const Conv& c, const char* element = "f32") {
+    const std::string x = TypeOf(c.x, element), w = TypeOf(c.w, element),
+                      b = TypeOf(StrCat("[", c.filters, "]"), element), y = TypeOf(c.y, element);
+    return {{x, w, b, y},
+            StrCat("%p = nn.conv(%a, %b, %c) {", c.attributes, "} : (", x, ", ", w, ", ", b,
+                   ") -> ", y, "\n%q = nn.add(%p, %d) : (", y, ", ", y, ") -> ", y,
+                   "\n%r = nn.relu(%q) : (", y, ") -> ", y),
+            y};
+  }
+};
+
+constexpr Conv kConvs[] = {
+    {"[1, 3, 9, 21]", "[3, 1, 3, 3]", "3", "group = 3, pads = [1, 1, 1, 1]", "[1, 3, 9, 21]"},
+    {"[2, 3, 14, 14]", "[3, 1, 3, 3]", "3", "group = 3, pads = [1, 1, 1, 1], strides = [2, 2]",
+     "[2, 3, 7, 7]"},
+    {"[N, 4, 7, 7]", "[4, 1, 3, 3]", "4", "group = 4, pads = [1, 1, 1, 1]", "[N, 4, 7, 7]"},
+    {"[N, 2, 10, 38]", "[6, 1, 3, 2]", "6", "group = 2", "[N, 6, 8, 37]"},
+    {"[1, 4, 9, 8]", "[10, 2, 3, 3]", "10", "group = 2, pads = [1, 1, 1, 1]", "[1, 10, 9, 8]"},
+    {"[1, 6, 9, 19]", "[8, 3, 3, 3]", "8",
+     "group = 2, dilations = [2, 3], auto_pad = \"SAME_UPPER\"", "[1, 8, 9, 19]"},
+    {"[1, 6, 11, 40]", "[6, 1, 5, 5]", "6", "group = 6, pads = [2, 2, 2, 2], strides = [2, 3]",
+     "[1, 6, 6, 14]"},
+    {"[1, 2, 12, 12]", "[2, 1, 7, 7]", "2", "group = 2, pads = [3, 3, 3, 3]", "[1, 2, 12, 12]"},
+    {"[2, 3, 50]", "[3, 1, 5]", "3", "group = 3, pads = [2, 2]", "[2, 3, 50]"},
+    {"[2, 3, 150]", "[6, 1, 4]", "6", "group = 3, strides = [2]", "[2, 6, 74]"},
+    {"[1, 2, 5, 6, 7]", "[4, 1, 2, 3, 2]", "4", "group = 2, pads = [0, 1, 1, 1, 1, 0]",
+     "[1, 4, 5, 6, 7]"},
+    {"[1, 2, 90, 130]", "[2, 1, 3, 3]", "2", "group = 2, pads = [1, 1, 1, 1]", "[1, 2, 90, 130]"},
+    {"[1, 2, 91, 131]", "[2, 1, 3, 3]", "2", "group = 2, pads = [1, 1, 1, 1], strides = [2, 2]",
+     "[1, 2, 46, 66]"},
+    {"[1, 2, 1, 1]", "[2, 1, 3, 3]", "2", "group = 2, pads = [1, 1, 1, 1]", "[1, 2, 1, 1]"},
+};
+
+TEST_F(ConvDepthwiseTest, OfManyShapes) {
+  symbol_ = 3;
+  for (const Conv& c : kConvs) {
+    SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
+    Expect(WithRest(c), "conv_depthwise", 1e-5);
+  }
+}
+
+TEST_F(ConvDepthwiseTest, InDouble) {
+  for (const Conv& c : std::span(kConvs).first(2))
+    Expect(WithRest(c, "f64"), "conv_depthwise", 1e-12);
+}
+
+TEST_F(ConvDepthwiseTest, WithoutBiasOrBatch) {
+  symbol_ = 0;
+  Expect(WithRest(kConvs[2]), "conv_depthwise");
+  const std::string x = TypeOf(kConvs[0].x, "f32"), w = TypeOf(kConvs[0].w, "f32");
+  Expect({{x, w},
+          StrCat("%r = nn.conv(%a, %b) {", kConvs[0].attributes, "} : (", x, ", ", w, ") -> ", x),
+          x},
+         "conv_depthwise", 1e-5);
+}
+
+TEST_F(ConvDepthwiseTest, SaysWhyNot) {
+  const auto has = [&](const Conv& c, const char* part) {
+    const std::string text = Refusal(WithRest(c));
+    EXPECT_NE(text.find(StrCat("conv_depthwise: ", part)), std::string::npos) << text;
+  };
+  has({"[1, 2, H, 8]", "[2, 1, 3, 3]", "2", "group = 2", "[1, 2, H - 2, 6]"},
+      "extent H is symbolic");
+}
+
+}  // namespace
+}  // namespace lathe::lower
