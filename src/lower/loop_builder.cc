@@ -1,5 +1,7 @@
 #include "src/lower/loop_builder.h"
 
+#include <algorithm>
+
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/movement.h"
@@ -17,9 +19,26 @@ LoopBuilder::LoopBuilder(Block* block) : b_(Builder::AtEnd(block)), top_(block) 
 
 Value LoopBuilder::Int(int64_t value) { return Index(Dim(value), std::span<const Value>()); }
 
+std::optional<int64_t> LoopBuilder::Known(Value v) {
+  Operation* op = v.defining_op();
+  const auto index = op == nullptr ? loop::IndexOp() : op->dyn_cast<loop::IndexOp>();
+  if (!index) return std::nullopt;
+  const Dim& expr = op->attribute("expr").cast<DimAttribute>().value();
+  return expr.is_constant() ? std::optional(expr.value()) : std::nullopt;
+}
+
 Value LoopBuilder::Index(const Dim& expr, std::span<const Value> symbols) {
-  if (expr == D0()) return symbols[0];
-  return loop::IndexOp::Create(b_, symbols, {.expr = DimAttribute::Get(context(), expr)}).value();
+  std::vector<Value> open;  // those that are not known
+  const Dim folded = expr.Substitute([&](std::string_view name) -> std::optional<Dim> {
+    const Value v = symbols[static_cast<size_t>(std::stoul(std::string(name.substr(1))))];
+    if (const auto known = Known(v)) return Dim(*known);
+    const auto at = std::ranges::find(open, v);
+    const auto number = at - open.begin();
+    if (at == open.end()) open.push_back(v);
+    return Dim::Symbol(StrCat("d", number));
+  });
+  if (folded == D0()) return open[0];
+  return loop::IndexOp::Create(b_, open, {.expr = DimAttribute::Get(context(), folded)}).value();
 }
 
 Value LoopBuilder::Extent(const Dim& dim) {
@@ -80,7 +99,8 @@ void LoopBuilder::For(const Dim& extent, bool parallel, const Body& body) {
   CloseLoop(OpenLoop(extent, {}, parallel), around, body);
 }
 
-void LoopBuilder::ForValue(Value extent, const Body& body, bool parallel) {
+void LoopBuilder::For(Value extent, bool parallel, const Body& body) {
+  if (const auto known = Known(extent)) return For(Dim(*known), parallel, body);
   Block* around = b_.block();
   CloseLoop(OpenLoop(extent, {}, {.parallel = parallel}), around, body);
 }
@@ -88,7 +108,17 @@ void LoopBuilder::ForValue(Value extent, const Body& body, bool parallel) {
 std::vector<Value> LoopBuilder::For(const Dim& extent, std::span<const Value> initial,
                                     const CarryingBody& body) {
   Block* around = b_.block();
-  Operation* op = OpenLoop(extent, initial, false);
+  return CloseLoop(OpenLoop(extent, initial, false), around, body);
+}
+
+std::vector<Value> LoopBuilder::For(Value extent, std::span<const Value> initial,
+                                    const CarryingBody& body) {
+  if (const auto known = Known(extent)) return For(Dim(*known), initial, body);
+  Block* around = b_.block();
+  return CloseLoop(OpenLoop(extent, initial, {}), around, body);
+}
+
+std::vector<Value> LoopBuilder::CloseLoop(Operation* op, Block* around, const CarryingBody& body) {
   Block* inside = op->region(0).front();
   std::vector<Value> carried;
   for (size_t i = 1; i < inside->num_arguments(); ++i) carried.push_back(inside->argument(i));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,8 +28,12 @@ class LoopBuilder {
   Value Index(const Dim& expr, std::span<const Value> symbols);
   /// `expr` over one value, written in D0.
   Value Index(const Dim& expr, Value d0) { return Index(expr, std::span(&d0, 1)); }
+  /// The number that an integer is in every run, if it is one.
+  static std::optional<int64_t> Known(Value v);
   static Dim D0() { return Dim::Symbol("d0"); }
   static Dim D1() { return Dim::Symbol("d1"); }
+  static Dim D2() { return Dim::Symbol("d2"); }
+  static Dim D3() { return Dim::Symbol("d3"); }
 
   /// The value of a dim of the function's types at run time. Throws lower/dim where no argument has
   /// what it is made of.
@@ -39,10 +44,14 @@ class LoopBuilder {
   /// written.
   void For(const Dim& extent, bool parallel, const Body& body);
   /// The same with a number that is only known at run time.
-  void ForValue(Value extent, const Body& body, bool parallel = false);
+  void For(Value extent, bool parallel, const Body& body);
+  void ForValue(Value extent, const Body& body, bool parallel = false) {
+    For(extent, parallel, body);
+  }
   using CarryingBody = std::function<std::vector<Value>(Value i, std::span<const Value> carried)>;
   std::vector<Value> For(const Dim& extent, std::span<const Value> initial,
                          const CarryingBody& body);
+  std::vector<Value> For(Value extent, std::span<const Value> initial, const CarryingBody& body);
 
   /// Memory for a result of that type; static or made of the arguments' extents.
   Value Alloc(AnyTensorType type);
@@ -73,6 +82,7 @@ class LoopBuilder {
   Operation* OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel);
   Operation* OpenLoop(Value size, std::span<const Value> initial, loop::ForOp::Attrs attrs);
   void CloseLoop(Operation* op, Block* around, const Body& body);
+  std::vector<Value> CloseLoop(Operation* op, Block* around, const CarryingBody& body);
   Builder b_;
   Block* top_;
 };

@@ -4,72 +4,75 @@
 #include <optional>
 #include <vector>
 
-#include "lathe/dialect/nn/comparison.h"
-#include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
-#include "src/dialect/nn/window.h"
 #include "src/lower/pointwise.h"
+#include "src/lower/register_tile.h"
+#include "src/lower/strategies/conv_panel.h"
 #include "src/lower/strategies/list.h"
 #include "src/lower/tiles.h"
 
 // A convolution and the elementwise operations after it as a matrix product: the weights are the
-// rows, the positions of the output the columns. What the columns multiply is gathered from the
-// input a panel at a time (zero in the padding), so that the whole matrix never exists; where every
-// position reads its own element only, the panel is copied in vectors.
+// rows, the positions of the output the columns. What the columns multiply is copied from the input
+// a panel at a time, so that the whole matrix never exists. A panel is cut in depth where it would
+// not stay in cache; the sums so far then wait in memory.
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMaxPanelBytes = 1 << 20;
 constexpr int64_t kParallelFlops = 1 << 21;
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
-
-int64_t Product(std::span<const int64_t> values) {
-  int64_t product = 1;
-  for (const int64_t v : values) product *= v;
-  return product;
-}
+constexpr int64_t kFewRows = 4;
 
 class Conv {
  public:
-  Conv(const Block& function, const Machine& machine) : function_(function), machine_(machine) {}
+  explicit Conv(Lowering& lowering)
+      : l_(lowering), function_(lowering.function), machine_(lowering.machine) {}
 
   /// Why not; empty if it fits.
   std::string Refusal();
-  void Write(Block* body);
+  void Write();
 
  private:
-  std::string FindMaster();
-  std::string ShapeRefusal();
-  bool ReadsOwnElement() const;
-  int64_t width() const { return tile_.vectors * lanes_; }
-  void WriteGroup(Value n, Value g);
-  void WritePanel(Value n, Value g, Value first, bool partial);
-  void CopyPanel(Value n, Value g, Value first);
-  void GatherPanel(Value n, Value g, Value first);
-  void WritePlaces(Value first, Value count);
-  Value Element(Value n, Value channel, Value j, std::span<const int64_t> at_kernel);
-  Value Plus(Value v, int64_t offset) { return lb_->Index(LoopBuilder::D0() + offset, v); }
-  Value InGroup(Value g, int64_t per_group, Value i);
+  // A panel's columns, while it is written and multiplied.
+  struct Columns {
+    Dim image, group, first;
+    int64_t vectors;
+    bool whole;  // all columns are positions
+  };
 
+  std::string FindMaster();
+  void PickTiles();
+  Value PackWeights();
+  void WritePanels(const Dim& first_panel, const Dim& panels, int64_t vectors, bool whole);
+  void WritePanel(const Columns& columns);
+  void WriteBlock(const Columns& columns, const Dim& block, int64_t channels);
+  void WriteTile(const Columns& columns, const Dim& block, const Dim& tile, int64_t rows,
+                 int64_t depth);
+  void StartSums(const Columns& columns);
+  void FinishSums(const Columns& columns);
+  Value Start(const Columns& columns, const Dim& row);
+  void Finish(const Columns& columns, const Dim& row, int64_t v, Value sum);
+  Dim Row(const Columns& columns, const Dim& row) { return columns.group * g_.filters + row; }
+  bool InOneBlock() const { return block_channels_ == g_.channels; }
+  int64_t width() const { return tile_.vectors * lanes_; }
+
+  Lowering& l_;
   const Block& function_;
   const Machine& machine_;
   const Operation* master_ = nullptr;
   std::optional<Pointwise> after_;
-  nn::Window window_;
-  Dim batch_;
-  int64_t groups_ = 1, channels_ = 0, rows_ = 0;  // channels and rows (filters) of one group
-  ElementType element_ = ElementType::kUndefined;
+  ConvGeometry g_;
   int64_t lanes_ = 1;
   Tile tile_{1, 1};
+  int64_t block_channels_ = 1;  // that a panel holds
+  bool packed_ = false;         // the weights of a tile's rows lie side by side
+  bool copies_ = true;          // panels are copied, not read where they are
   bool parallel_ = false;
 
   // While writing.
   std::optional<LoopBuilder> lb_;
-  Value input_, weights_, bias_, panel_;
-  std::vector<Value> places_;  // per spatial dim, where each column of the panel reads first
-  std::vector<Value> live_;
+  std::optional<IndexMath> math_;
+  std::optional<ConvPanel> builder_;
+  Value input_, weights_, bias_, panel_, sums_;
 };
 
 std::string Conv::FindMaster() {
@@ -88,203 +91,198 @@ std::string Conv::FindMaster() {
 
 std::string Conv::Refusal() {
   if (std::string why = FindMaster(); !why.empty()) return why;
-  if (std::string why = ShapeRefusal(); !why.empty()) return why;
+  if (std::string why = g_.Parse(*master_); !why.empty()) return why;
   after_.emplace(function_, master_, machine_);
   if (std::string why = after_->Refusal(); !why.empty()) return why;
-  if (!std::ranges::equal(TensorOf(master_->result(0)).dims(), after_->dims())) {
-    return "the result is broadcast further";
-  }
+  const auto dims = master_->result(0).type().cast<AnyTensorType>().dims();
+  if (!std::ranges::equal(dims, after_->dims())) return "the result is broadcast further";
   std::vector<std::vector<size_t>> axes{{0}, {1}, {}};
-  for (size_t a = 2; a < after_->dims().size(); ++a) axes.back().push_back(a);
-  return after_->SetGroups(std::move(axes)) ? "" : "the positions can not be walked as one";
-}
-
-std::string Conv::ShapeRefusal() {
-  const auto x = TensorOf(master_->operand(0)), w = TensorOf(master_->operand(1));
-  const nn::ConvOp op(const_cast<Operation*>(master_));
-  element_ = x.element();
-  if (op.layout().value_or("NCHW") != "NCHW") return "the channels are last";
-  if (element_ != ElementType::kF32 && element_ != ElementType::kF64) {
-    return StrCat("elements are ", Name(element_));
-  }
-  if (!x.has_rank() || !w.is_static()) return "the weights are of symbolic shape";
-  std::vector<int64_t> in, kernel;
-  for (size_t a = 2; a < x.rank(); ++a) {
-    if (!x.dims()[a].is_constant())
-      return StrCat("extent ", x.dims()[a].ToString(), " is symbolic");
-    in.push_back(x.dims()[a].value());
-    kernel.push_back(w.dims()[a].value());
-  }
-  batch_ = x.dims()[0];
-  window_ = nn::ResolveWindow(nn::WindowOf(op), in, kernel);
-  groups_ = op.group();
-  channels_ = w.dims()[1].value();
-  rows_ = w.dims()[0].value() / groups_;
-  lanes_ = machine_.lanes(element_);
-  const int64_t positions = Product(window_.out), depth = channels_ * Product(kernel);
-  tile_ = PickTile(rows_, positions, lanes_, machine_.vector_registers, 0);
-  const int64_t bytes = depth * width() * BitWidth(element_) / 8;
-  if (bytes > kMaxPanelBytes)
-    return StrCat("a panel of ", HumanBytes(static_cast<uint64_t>(bytes)), " is too large");
-  if (positions == 0 || depth == 0) return "there is nothing to compute";
-  const Dim work = batch_ * (positions * depth * rows_ * groups_);
-  parallel_ = !work.is_constant() || work.value() > kParallelFlops;
+  for (size_t a = 2; a < dims.size(); ++a) axes.back().push_back(a);
+  if (!after_->SetGroups(std::move(axes))) return "the positions can not be walked as one";
+  PickTiles();
   return "";
 }
 
-bool Conv::ReadsOwnElement() const {
-  const auto all = [](const std::vector<int64_t>& values, int64_t wanted) {
-    return std::ranges::all_of(values, [&](int64_t v) { return v == wanted; });
-  };
-  return all(window_.kernel, 1) && all(window_.strides, 1) && all(window_.begins, 0) &&
-         all(window_.ends, 0);
+// Channels of a block: as many as keep the panel in the first-level cache, in equal parts where
+// that takes few more blocks.
+int64_t BlockChannels(const ConvGeometry& g, int64_t most_depth) {
+  const int64_t most = std::max<int64_t>(most_depth / g.places(), 1);
+  if (most >= g.channels) return g.channels;
+  for (int64_t c = most; c > most / 2; --c) {
+    if (g.channels % c == 0) return c;
+  }
+  const int64_t blocks = (g.channels + most - 1) / most;
+  return (g.channels + blocks - 1) / blocks;
+}
+
+void Conv::PickTiles() {
+  lanes_ = machine_.lanes(g_.element);
+  const Dim positions = g_.positions();
+  tile_ = PickTile(g_.filters, positions, lanes_, machine_.vector_registers, kFewRows);
+  const int64_t tiles = (g_.filters + tile_.rows - 1) / tile_.rows;
+  copies_ = !g_.reads_own_element || tiles > 2;
+  const int64_t row_bytes = width() * BitWidth(g_.element) / 8;
+  const int64_t most_depth = std::max<int64_t>(2 * machine_.l1_bytes / row_bytes, 64);
+  block_channels_ = copies_ ? BlockChannels(g_, most_depth) : g_.channels;
+  packed_ = l_.IsConstant(master_->operand(1)) && (g_.groups == 1 || g_.filters % tile_.rows == 0);
+  const Dim work = g_.batch * positions * (g_.depth() * g_.filters * g_.groups);
+  parallel_ = !work.is_constant() || work.value() > kParallelFlops;
 }
 
 // ---- writing ----
 
-void Conv::Write(Block* body) {
-  lb_.emplace(body);
-  after_->Open(*lb_, *body);
-  const auto argument = [&](size_t i) {
-    const Value v = i < master_->num_operands() ? master_->operand(i) : Value();
-    return v ? body->argument(v.index()) : Value();
-  };
-  const int64_t depth = channels_ * Product(window_.kernel);
-  input_ = argument(0);
-  weights_ =
-      nn::ViewReshapeOp::Create(lb_->b(), argument(1), {.shape = {rows_ * groups_, depth}}).y();
-  bias_ = argument(2);
-  if (ReadsOwnElement()) {
-    const int64_t batch = batch_.is_constant() ? batch_.value() : -1;
-    const std::vector<int64_t> shape{batch, channels_ * groups_, Product(window_.in)};
-    input_ = nn::ViewReshapeOp::Create(lb_->b(), input_, {.shape = shape}).y();
+// [blocks, tiles, depth of a block, rows of a tile], or as they are: [filters, depth].
+Value Conv::PackWeights() {
+  const Value weights = master_->operand(1);
+  const int64_t filters = g_.filters * g_.groups;
+  if (!packed_) {
+    return nn::ViewReshapeOp::Create(lb_->b(), l_.body->argument(weights.index()),
+                                     {.shape = {filters, g_.depth()}})
+        .y();
   }
-  lb_->For(batch_, parallel_,
-           [&](Value n) { lb_->For(groups_, parallel_, [&](Value g) { WriteGroup(n, g); }); });
+  const int64_t tiles = (filters + tile_.rows - 1) / tile_.rows;
+  const int64_t blocks = (g_.channels + block_channels_ - 1) / block_channels_;
+  PackedLayout layout;
+  layout.argument = weights.index();
+  layout.padded = {tiles * tile_.rows, blocks * block_channels_};
+  layout.padded.insert(layout.padded.end(), g_.kernel.begin(), g_.kernel.end());
+  layout.split = {tiles, tile_.rows, blocks, block_channels_ * g_.places()};
+  layout.order = {2, 0, 3, 1};
+  return l_.Pack(std::move(layout));
+}
+
+void Conv::Write() {
+  lb_.emplace(l_.body);
+  math_.emplace(*lb_);
+  builder_.emplace(*lb_, *math_, g_, lanes_);
+  weights_ = PackWeights();
+  after_->Open(*lb_, *l_.body);
+  input_ = builder_->View(l_.body->argument(master_->operand(0).index()));
+  const Value bias = master_->num_operands() > 2 ? master_->operand(2) : Value();
+  if (bias) bias_ = l_.body->argument(bias.index());
+  const Dim positions = math_->Extent(g_.positions());
+  const Dim whole = FloorDiv(positions, width()), rest = Mod(positions, width());
+  WritePanels(0, whole, tile_.vectors, true);
+  const int64_t vectors = rest.is_constant() ? (rest.value() + lanes_ - 1) / lanes_ : tile_.vectors;
+  WritePanels(whole, Min(rest, 1), vectors, false);
   after_->Close(*lb_);
 }
 
-void Conv::WriteGroup(Value n, Value g) {
-  const int64_t positions = Product(window_.out);
-  lb_->For(positions / width(), parallel_,
-           [&](Value p) { WritePanel(n, g, lb_->Index(LoopBuilder::D0() * width(), p), false); });
-  if (positions % width() == 0) return;
-  WritePanel(n, g, lb_->Int(positions / width() * width()), true);
+// Panels of all images and groups are one loop, so that threads share them however few there are of
+// each.
+void Conv::WritePanels(const Dim& first_panel, const Dim& panels, int64_t vectors, bool whole) {
+  const Dim count = math_->Name(panels);
+  const Dim all = math_->Extent(g_.batch) * g_.groups * count;
+  math_->For(all, parallel_, [&](const Dim& i) {
+    const Dim panel = count.IsConstant(1) ? Dim(0) : Mod(i, count);
+    const Dim rest = count.IsConstant(1) ? i : math_->Name(FloorDiv(i, count));
+    const Dim image = g_.batch.IsConstant(1) ? Dim(0) : FloorDiv(rest, g_.groups);
+    const Dim group = g_.groups == 1 ? Dim(0) : Mod(rest, g_.groups);
+    WritePanel({math_->Name(image), math_->Name(group),
+                math_->Name((first_panel + panel) * width()), vectors, whole});
+  });
 }
 
-Value Conv::InGroup(Value g, int64_t per_group, Value i) {
-  const Value both[] = {g, i};
-  return lb_->Index(LoopBuilder::D0() * per_group + LoopBuilder::D1(), both);
+void Conv::WritePanel(const Columns& columns) {
+  const auto memory = [&](int64_t rows, int64_t pitch) {
+    const SymShape shape({Dim(rows), Dim(pitch)});
+    return lb_->Alloc(VTensorType::Get(lb_->context(), shape, g_.element));
+  };
+  const int64_t width = columns.vectors * lanes_;
+  if (copies_) panel_ = memory(block_channels_ * g_.places(), builder_->Pitch(width));
+  if (InOneBlock()) return WriteBlock(columns, 0, g_.channels);
+  sums_ = memory(g_.filters, width);
+  StartSums(columns);
+  const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
+  math_->For(blocks, false, [&](const Dim& block) { WriteBlock(columns, block, block_channels_); });
+  if (rest > 0) WriteBlock(columns, blocks, rest);
+  FinishSums(columns);
 }
 
-void Conv::WritePanel(Value n, Value g, Value first, bool partial) {
-  const int64_t positions = Product(window_.out);
-  live_.assign(static_cast<size_t>(tile_.vectors), Value());
-  for (int64_t v = 0; partial && v < tile_.vectors; ++v) {
-    const int64_t left = positions % width() - v * lanes_;
-    live_[static_cast<size_t>(v)] = lb_->Int(std::clamp<int64_t>(left, 0, lanes_));
-  }
-  const int64_t depth = channels_ * Product(window_.kernel);
-  panel_ =
-      lb_->Alloc(VTensorType::Get(lb_->context(), SymShape({Dim(depth), Dim(width())}), element_));
-  if (ReadsOwnElement()) {
-    CopyPanel(n, g, first);
-  } else {
-    WritePlaces(first, lb_->Int(partial ? positions % width() : width()));
-    GatherPanel(n, g, lb_->Int(partial ? positions % width() : width()));
-  }
-  PanelProduct product(*lb_, machine_, element_, tile_);
-  product.left = [&](Value row, Value k) {
-    const Value at[] = {InGroup(g, rows_, row), k};
-    return lb_->Load(weights_, at);
-  };
-  product.right = [&](Value k, int64_t v) {
-    const Value at[] = {k, lb_->Int(v * lanes_)};
-    return lb_->Load(panel_, at, lanes_);
-  };
-  if (bias_) {
-    product.initial = [&](Value row) {
-      const Value at[] = {InGroup(g, rows_, row)};
-      return lb_->Load(bias_, at);
-    };
-  }
-  product.finish = [&](Value row, int64_t v, Value sum) {
-    after_->Store(*lb_, {n, InGroup(g, rows_, row), Plus(first, v * lanes_)}, lanes_,
-                  live_[static_cast<size_t>(v)], sum);
-  };
-  product.Write(rows_, depth);
-}
-
-void Conv::CopyPanel(Value n, Value g, Value first) {
-  lb_->For(channels_, false, [&](Value c) {
-    for (int64_t v = 0; v < tile_.vectors; ++v) {
-      const Value from[] = {n, InGroup(g, channels_, c), Plus(first, v * lanes_)};
-      const Value to[] = {c, lb_->Int(v * lanes_)};
-      lb_->Store(panel_, lb_->Load(input_, from, lanes_, live_[static_cast<size_t>(v)]), to);
+void Conv::StartSums(const Columns& columns) {
+  math_->For(g_.filters, false, [&](const Dim& row) {
+    const Value start = lb_->Widen(Start(columns, row), lanes_);
+    for (int64_t v = 0; v < columns.vectors; ++v) {
+      lb_->Store(sums_, start, math_->At({row, Dim(v * lanes_)}));
     }
   });
 }
 
-// For each column of the panel and each spatial dim: position * stride, in the padded input.
-void Conv::WritePlaces(Value first, Value count) {
-  places_.clear();
-  const Type type = VTensorType::Get(lb_->context(), SymShape({Dim(width())}), ElementType::kI64);
-  for (size_t a = 0; a < window_.rank(); ++a)
-    places_.push_back(lb_->Alloc(type.cast<AnyTensorType>()));
-  lb_->ForValue(count, [&](Value j) {
-    const Value both[] = {first, j};
-    const Dim position = LoopBuilder::D0() + LoopBuilder::D1();
-    int64_t inner = 1;
-    for (size_t a = window_.rank(); a-- > 0;) {
-      const Dim index = Mod(FloorDiv(position, inner), window_.out[a]);
-      const Value place = lb_->Index(index * window_.strides[a], both);
-      lb_->Store(places_[a], place, {&j, 1});
-      inner *= window_.out[a];
+void Conv::FinishSums(const Columns& columns) {
+  math_->For(g_.filters, false, [&](const Dim& row) {
+    for (int64_t v = 0; v < columns.vectors; ++v) {
+      Finish(columns, row, v, lb_->Load(sums_, math_->At({row, Dim(v * lanes_)}), lanes_));
     }
   });
 }
 
-// What column j reads at one place of the kernel: zero in the padding.
-Value Conv::Element(Value n, Value channel, Value j, std::span<const int64_t> at_kernel) {
-  std::vector<Value> at{n, channel};
-  Value inside;
-  for (size_t a = 0; a < window_.rank(); ++a) {
-    const Value place = Plus(lb_->Load(places_[a], {&j, 1}), at_kernel[a] * window_.dilations[a]);
-    const int64_t begin = window_.begins[a], last = window_.in[a] - 1;
-    at.push_back(lb_->Index(Max(Min(LoopBuilder::D0() - begin, last), 0), place));
-    if (begin == 0 && window_.ends[a] == 0) continue;
-    const Value fits = nn::EqualOp::Create(lb_->b(), place, Plus(at.back(), begin)).c();
-    inside = inside ? nn::AndOp::Create(lb_->b(), inside, fits).c() : fits;
+Value Conv::Start(const Columns& columns, const Dim& row) {
+  if (!bias_) return lb_->Splat(g_.element, 0);
+  return lb_->Load(bias_, math_->At({Row(columns, row)}));
+}
+
+void Conv::Finish(const Columns& columns, const Dim& row, int64_t v, Value sum) {
+  const Dim position = columns.first + v * lanes_;
+  Value live;
+  if (!columns.whole) {
+    const Dim left = math_->Extent(g_.positions()) - position;
+    live = math_->At(Max(Min(left, lanes_), 0));
   }
-  const Value element = lb_->Load(input_, at);
-  if (!inside) return element;
-  return nn::WhereOp::Create(lb_->b(), inside, element, lb_->Splat(element_, 0)).output();
+  after_->Store(*lb_, math_->At({columns.image, Row(columns, row), position}), lanes_, live, sum);
 }
 
-void Conv::GatherPanel(Value n, Value g, Value count) {
-  const int64_t places = Product(window_.kernel);
-  lb_->For(channels_, false, [&](Value c) {
-    const Value channel = InGroup(g, channels_, c);
-    std::vector<int64_t> at(window_.rank(), 0);
-    for (int64_t k = 0; k < places; ++k) {
-      int64_t rest = k;
-      for (size_t a = window_.rank(); a-- > 0; rest /= window_.kernel[a])
-        at[a] = rest % window_.kernel[a];
-      lb_->ForValue(count, [&](Value j) {
-        const Value to[] = {lb_->Index(LoopBuilder::D0() * places + k, c), j};
-        lb_->Store(panel_, Element(n, channel, j, at), to);
-      });
+void Conv::WriteBlock(const Columns& columns, const Dim& block, int64_t channels) {
+  if (copies_) {
+    const Dim first = columns.group * g_.channels + block * block_channels_;
+    builder_->Write(input_, {columns.image, math_->Name(first), channels, columns.first},
+                    columns.vectors * lanes_, panel_);
+  }
+  const int64_t tiles = g_.filters / tile_.rows, rest = g_.filters % tile_.rows;
+  const int64_t depth = channels * g_.places();
+  math_->For(tiles, false,
+             [&](const Dim& tile) { WriteTile(columns, block, tile, tile_.rows, depth); });
+  if (rest > 0) WriteTile(columns, block, tiles, rest, depth);
+}
+
+void Conv::WriteTile(const Columns& columns, const Dim& block, const Dim& tile, int64_t rows,
+                     int64_t depth) {
+  RegisterTile product{rows, columns.vectors, g_.element, {}, {}, {}, {}};
+  const Dim all_tiles = columns.group * (g_.filters / tile_.rows) + tile;
+  const auto row = [&](int64_t r) { return tile * tile_.rows + r; };
+  product.scalar = [&](int64_t r, Value k) {
+    const Dim at = math_->Of(k);
+    if (packed_) return lb_->Load(weights_, math_->At({block, all_tiles, at, Dim(r)}));
+    const Dim before = block * (block_channels_ * g_.places());
+    return lb_->Load(weights_, math_->At({Row(columns, row(r)), before + at}));
+  };
+  product.vector = [&](int64_t v, Value k) {
+    if (copies_) return lb_->Load(panel_, math_->At({math_->Of(k), Dim(v * lanes_)}), lanes_);
+    const Dim position = columns.first + v * lanes_;
+    Value live;
+    if (!columns.whole) {
+      live = math_->At(Max(Min(math_->Extent(g_.positions()) - position, lanes_), 0));
     }
-  });
+    const Dim channel = columns.group * g_.channels + math_->Of(k);
+    return lb_->Load(input_, math_->At({columns.image, channel, position}), lanes_, live);
+  };
+  product.start = [&](int64_t r, int64_t v) {
+    if (InOneBlock()) return Start(columns, row(r));
+    return lb_->Load(sums_, math_->At({row(r), Dim(v * lanes_)}), lanes_);
+  };
+  product.finish = [&](int64_t r, int64_t v, Value sum) {
+    if (InOneBlock()) return Finish(columns, row(r), v, sum);
+    lb_->Store(sums_, sum, math_->At({row(r), Dim(v * lanes_)}));
+  };
+  product.Write(*lb_, machine_, depth);
 }
 
 }  // namespace
 
 bool LowerConv(Lowering& l) {
-  Conv lowering(l.function, l.machine);
+  Conv lowering(l);
   l.why = lowering.Refusal();
   if (!l.why.empty()) return false;
-  lowering.Write(l.body);
+  lowering.Write();
   return true;
 }
 

@@ -122,32 +122,6 @@ TEST_F(LowerTest, MatmulOfSymbolicRows) {
   }
 }
 
-TEST_F(LowerTest, Convolutions) {
-  struct Conv {
-    const char *x, *w, *attributes, *y;
-  };
-  for (const Conv& c : {
-           Conv{"[2, 5, 6, 7]", "[9, 5, 1, 1]", "", "[2, 9, 6, 7]"},
-           Conv{"[1, 4, 9, 8]", "[6, 4, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 6, 9, 8]"},
-           Conv{"[N, 4, 9, 8]", "[6, 4, 3, 2]", "strides = [2, 3], pads = [0, 1, 1, 0]",
-                "[N, 6, 4, 3]"},
-           Conv{"[1, 6, 9, 8]", "[6, 1, 3, 3]", "group = 6, pads = [1, 1, 1, 1]", "[1, 6, 9, 8]"},
-           Conv{"[1, 6, 9, 8]", "[8, 3, 3, 3]",
-                "group = 2, dilations = [2, 1], auto_pad = \"SAME_UPPER\"", "[1, 8, 9, 8]"},
-           Conv{"[2, 3, 40]", "[4, 3, 5]", "strides = [2]", "[2, 4, 18]"},
-           Conv{"[1, 2, 4, 5, 6]", "[3, 2, 2, 2, 2]", "", "[1, 3, 3, 4, 5]"},
-       }) {
-    const auto t = [](const char* shape) { return StrCat("v_tensor<", shape, ", f32>"); };
-    const std::string m = StrCat(c.w).substr(1, StrCat(c.w).find(',') - 1);
-    const std::string b = StrCat("v_tensor<[", m, "], f32>");
-    Expect({{t(c.x), t(c.w), b},
-            StrCat("%p = nn.conv(%a, %b, %c) {", c.attributes, "} : (", t(c.x), ", ", t(c.w), ", ",
-                   b, ") -> ", t(c.y), "\n%r = nn.relu(%p) : (", t(c.y), ") -> ", t(c.y)),
-            t(c.y)},
-           "conv", 1e-5);
-  }
-}
-
 TEST_F(LowerTest, SaysWhyNot) {
   const std::string t = "v_tensor<[3, 5], f32>";
   const std::string all = Refusal({{t}, StrCat("%r = nn.softmax(%a) : (", t, ") -> ", t), t});
@@ -155,10 +129,6 @@ TEST_F(LowerTest, SaysWhyNot) {
       "elementwise: nn.softmax is not elementwise; matmul: there is no matrix product; "
       "conv: there is no convolution; "))
       << all;
-  const std::string x = "v_tensor<[1, 4, 4, 2], f32>", w = "v_tensor<[2, 2, 1, 1], f32>";
-  const std::string why = Refusal(
-      {{x, w}, StrCat("%r = nn.conv(%a, %b) {layout = \"NHWC\"} : (", x, ", ", w, ") -> ", x), x});
-  EXPECT_NE(why.find("conv: the channels are last"), std::string::npos) << why;
 }
 
 }  // namespace

@@ -59,16 +59,29 @@ class LowerTest : public testing::Test {
     return inputs;
   }
 
+  // Gives the program's inputs the order that the loops take them in.
+  static void PackInputs(Program& program, const std::vector<PackedLayout>& layouts,
+                         NamedValues& inputs) {
+    for (const PackedLayout& layout : layouts) {
+      RtValue& value = inputs[layout.argument].second;
+      value = Pack(value.tensor(), layout);
+      const Operation* function = codegen::FirstFunction(program);
+      const Type type = function->region(0).front()->argument(layout.argument).type();
+      program.feeds()[layout.argument]->result(0).set_type(type);
+    }
+  }
+
   // The loops give in the interpreter, and as code of every target, what the operations give.
   void Expect(const Case& c, const std::string& strategy, double rtol = 0) {
     for (const Target* target : codegen::RunnableTargets()) {
       Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
-      const NamedValues inputs = Inputs(program);
+      NamedValues inputs = Inputs(program);
       const Tensor wanted = Interpreter(program).Run(inputs)[0].second.tensor();
       Operation* function = codegen::FirstFunction(program);
-      const Lowered lowered = LowerFunction(function, MachineOf(*target));
+      const Lowered lowered = LowerFunction(function, MachineOf(*target), constant_);
       ASSERT_TRUE(lowered.done) << lowered.why_not;
       EXPECT_EQ(lowered.strategy, strategy);
+      PackInputs(program, lowered.packed, inputs);
       VerifyOrThrow(program);
       if (wanted.num_elements() < 10000) {  // the interpreter copies memory on every store
         const Tensor looped = Interpreter(program).Run(inputs)[0].second.tensor();
@@ -94,6 +107,7 @@ class LowerTest : public testing::Test {
 
   IrContext context_;
   int64_t symbol_ = 5;
+  std::vector<bool> constant_;  // per argument, whether it may be packed; empty: none
 };
 
 }  // namespace lathe::lower

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+
+#include "lathe/lower/lower_function.h"
+#include "src/lower/loop_builder.h"
+
+namespace lathe::lower {
+
+/// Sums of products that stay in registers while a loop goes down the depth: `rows` scalars times
+/// `vectors` vectors.
+struct RegisterTile {
+  int64_t rows = 1;
+  int64_t vectors = 1;
+  ElementType element = ElementType::kF32;
+
+  /// Scalar of row r and vector number v at depth k.
+  std::function<Value(int64_t r, Value k)> scalar;
+  std::function<Value(int64_t v, Value k)> vector;
+  /// Where a sum starts: a scalar or a vector.
+  std::function<Value(int64_t r, int64_t v)> start;
+  /// Takes a finished sum.
+  std::function<void(int64_t r, int64_t v, Value sum)> finish;
+
+  void Write(LoopBuilder& lb, const Machine& machine, const Dim& depth) const;
+};
+
+}  // namespace lathe::lower

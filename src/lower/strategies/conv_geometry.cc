@@ -1,0 +1,72 @@
+#include "src/lower/strategies/conv_geometry.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/nn/conv.h"
+#include "lathe/support/text.h"
+#include "src/dialect/nn/window.h"
+
+namespace lathe::lower {
+namespace {
+
+// SAME_UPPER and SAME_LOWER: what the windows reach beyond the input is shared out between both
+// ends.
+Dim SameBegin(const nn::WindowSpec& spec, const ConvGeometry& g, size_t a) {
+  const int64_t reach = (g.kernel[a] - 1) * g.dilations[a] + 1;
+  const Dim total = Max((g.out[a] - 1) * g.strides[a] + reach - g.in[a], 0);
+  return spec.auto_pad == "SAME_UPPER" ? FloorDiv(total, 2) : CeilDiv(total, 2);
+}
+
+}  // namespace
+
+std::string ConvGeometry::Parse(const Operation& conv) {
+  const nn::ConvOp op(const_cast<Operation*>(&conv));
+  const auto x = conv.operand(0).type().cast<AnyTensorType>();
+  const auto w = conv.operand(1).type().cast<AnyTensorType>();
+  element = x.element();
+  if (op.layout().value_or("NCHW") != "NCHW") return "the channels are last";
+  if (element != ElementType::kF32 && element != ElementType::kF64) {
+    return StrCat("elements are ", Name(element));
+  }
+  if (!x.has_rank() || x.rank() < 3) return "the input is of unknown rank";
+  if (!w.is_static()) return "the weights are of symbolic shape";
+  std::vector<Dim> kernel_dims(w.dims().begin() + 2, w.dims().end());
+  for (const Dim& dim : kernel_dims) kernel.push_back(dim.value());
+  in.assign(x.dims().begin() + 2, x.dims().end());
+  if (std::ranges::any_of(in, [](const Dim& d) { return d.is_unknown(); })) {
+    return "an extent is unknown";
+  }
+  const nn::WindowSpec spec = nn::WindowOf(op);
+  nn::WindowSteps steps = nn::CheckedSteps(spec, in.size());
+  out = nn::WindowCounts(spec, in, kernel_dims);
+  strides = std::move(steps.strides);
+  dilations = std::move(steps.dilations);
+  for (size_t a = 0; a < in.size(); ++a) {
+    begins.push_back(nn::IsSame(spec) ? SameBegin(spec, *this, a) : Dim(steps.begins[a]));
+  }
+  batch = x.dims()[0];
+  groups = op.group();
+  channels = w.dims()[1].value();
+  filters = w.dims()[0].value() / groups;
+  if (depth() == 0 || filters == 0 || positions().IsConstant(0))
+    return "there is nothing to compute";
+  reads_own_element = places() == 1;
+  for (size_t a = 0; a < rank(); ++a) {
+    reads_own_element &= strides[a] == 1 && begins[a].IsConstant(0) && in[a] == out[a];
+  }
+  return "";
+}
+
+Dim ConvGeometry::positions() const {
+  Dim product = 1;
+  for (const Dim& extent : out) product *= extent;
+  return product;
+}
+
+int64_t ConvGeometry::places() const {
+  int64_t product = 1;
+  for (const int64_t extent : kernel) product *= extent;
+  return product;
+}
+
+}  // namespace lathe::lower

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lathe/ir/operation.h"
+#include "lathe/support/dim.h"
+#include "lathe/support/element_type.h"
+
+namespace lathe::lower {
+
+/// The extents of an `nn.conv` whose weights are of known shape.
+struct ConvGeometry {
+  ElementType element = ElementType::kUndefined;
+  Dim batch;
+  int64_t groups = 1;
+  int64_t channels = 0;  ///< of one group
+  int64_t filters = 0;   ///< of one group
+  // Per spatial dim.
+  std::vector<Dim> in, out;
+  std::vector<Dim> begins;  ///< padding in front
+  std::vector<int64_t> kernel, strides, dilations;
+  bool reads_own_element =
+      false;  ///< each output position reads the input at the same position only
+
+  /// Why the operation is none of these; empty if it is.
+  std::string Parse(const Operation& conv);
+
+  size_t rank() const { return in.size(); }
+  Dim positions() const;   ///< of the output
+  int64_t places() const;  ///< of the kernel
+  int64_t depth() const { return channels * places(); }
+};
+
+}  // namespace lathe::lower

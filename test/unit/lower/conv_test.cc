@@ -1,0 +1,150 @@
+#include <random>
+
+#include "test/unit/lower/lower_util.h"
+
+namespace lathe::lower {
+namespace {
+
+std::string Tensors(const std::string& shape) { return StrCat("v_tensor<", shape, ", f32>"); }
+
+std::string List(const std::vector<int64_t>& values) {
+  std::string text;
+  for (const int64_t v : values) text += StrCat(text.empty() ? "" : ", ", v);
+  return StrCat("[", text, "]");
+}
+
+struct ConvCase {
+  std::string x, w, attributes, y;
+  bool bias = true;
+};
+
+class ConvLowering : public LowerTest {
+ protected:
+  // With weights of the call's, and with weights that are known and may be packed.
+  void ExpectConv(const ConvCase& c, double rtol = 1e-5) {
+    SCOPED_TRACE(StrCat(c.x, " * ", c.w, " ", c.attributes));
+    const std::string m = c.w.substr(1, c.w.find(',') - 1);
+    std::vector<std::string> arguments{Tensors(c.x), Tensors(c.w)};
+    std::string operands = "%a, %b", types = StrCat(arguments[0], ", ", arguments[1]);
+    if (c.bias) {
+      arguments.push_back(Tensors(StrCat("[", m, "]")));
+      operands += ", %c";
+      types += StrCat(", ", arguments[2]);
+    }
+    const std::string y = Tensors(c.y);
+    const std::string body = StrCat("%p = nn.conv(", operands, ") {", c.attributes, "} : (", types,
+                                    ") -> ", y, "\n%r = nn.relu(%p) : (", y, ") -> ", y);
+    for (const bool is_constant : {false, true}) {
+      constant_ = {false, is_constant, is_constant};
+      Expect({arguments, body, y}, "conv", rtol);
+    }
+  }
+};
+
+TEST_F(ConvLowering, OwnElement) {
+  ExpectConv({"[2, 5, 6, 7]", "[9, 5, 1, 1]", "", "[2, 9, 6, 7]"});
+  ExpectConv({"[1, 20, 5, 7]", "[33, 20, 1, 1]", "", "[1, 33, 5, 7]", false});
+  ExpectConv({"[N, 6, 40]", "[3, 6, 1]", "", "[N, 3, 40]"});
+  ExpectConv({"[1, 8, 3, 11]", "[8, 2, 1, 1]", "group = 4", "[1, 8, 3, 11]"});
+}
+
+TEST_F(ConvLowering, Padding) {
+  ExpectConv({"[1, 4, 9, 8]", "[6, 4, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 6, 9, 8]"});
+  // Wider than the input, so that whole windows lie in the padding.
+  ExpectConv({"[1, 2, 3, 2]", "[4, 2, 3, 3]", "pads = [4, 20, 3, 18]", "[1, 4, 8, 38]"});
+  ExpectConv({"[1, 2, 3, 40]", "[4, 2, 2, 5]", "pads = [0, 3, 1, 0]", "[1, 4, 3, 39]"});
+}
+
+TEST_F(ConvLowering, StridesAndDilations) {
+  ExpectConv(
+      {"[N, 4, 9, 8]", "[6, 4, 3, 2]", "strides = [2, 3], pads = [0, 1, 1, 0]", "[N, 6, 4, 3]"});
+  ExpectConv({"[1, 6, 9, 8]", "[8, 3, 3, 3]",
+              "group = 2, dilations = [2, 1], auto_pad = \"SAME_UPPER\"", "[1, 8, 9, 8]"});
+  ExpectConv(
+      {"[1, 2, 15, 29]", "[5, 2, 7, 7]", "strides = [2, 2], pads = [3, 3, 3, 3]", "[1, 5, 8, 15]"});
+  ExpectConv({"[1, 3, 10, 11]", "[17, 3, 1, 1]", "strides = [2, 2]", "[1, 17, 5, 6]"});
+}
+
+TEST_F(ConvLowering, OneAndThreeDims) {
+  ExpectConv({"[2, 3, 40]", "[4, 3, 5]", "strides = [2]", "[2, 4, 18]"});
+  ExpectConv({"[1, 3, 100]", "[4, 3, 19]", "pads = [9, 9]", "[1, 4, 100]"});
+  ExpectConv({"[1, 2, 4, 5, 6]", "[3, 2, 2, 2, 2]", "", "[1, 3, 3, 4, 5]"});
+  ExpectConv(
+      {"[1, 2, 4, 5, 6]", "[3, 2, 3, 3, 3]", "pads = [1, 1, 1, 1, 1, 1]", "[1, 3, 4, 5, 6]"});
+}
+
+TEST_F(ConvLowering, DeepPanelsAreCut) {
+  ExpectConv({"[1, 300, 5, 5]", "[15, 300, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 15, 5, 5]"}, 1e-4);
+  ExpectConv({"[1, 1031, 3, 3]", "[35, 1031, 1, 1]", "", "[1, 35, 3, 3]"}, 1e-4);
+  ExpectConv({"[1, 700, 3, 4]", "[64, 350, 2, 2]", "group = 2", "[1, 64, 2, 3]"}, 1e-4);
+}
+
+TEST_F(ConvLowering, SymbolicExtents) {
+  for (const int64_t n : {3, 21}) {
+    symbol_ = n;
+    ExpectConv({"[1, 3, N, N]", "[5, 3, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 5, N, N]"});
+    ExpectConv({"[2, 3, N]", "[5, 3, 1]", "", "[2, 5, N]"});
+    ExpectConv({"[1, 3, N]", "[5, 3, 3]", "", "[1, 5, N - 2]"});
+  }
+}
+
+// A window drawn at random; what the op itself refuses is drawn again.
+ConvCase Draw(std::mt19937& random) {
+  const auto pick = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random() % static_cast<uint32_t>(most - least + 1));
+  };
+  const int64_t rank = pick(1, 3), groups = pick(0, 2) == 0 ? pick(2, 3) : 1;
+  const int64_t channels = pick(1, 6), filters = pick(1, 40);
+  std::vector<int64_t> x{pick(1, 2), channels * groups}, w{filters * groups, channels};
+  std::vector<int64_t> y{x[0], filters * groups}, strides, dilations, begins, ends;
+  for (int64_t a = 0; a < rank; ++a) {
+    const int64_t kernel = pick(1, rank == 3 ? 3 : 5), dilation = pick(1, 2), stride = pick(1, 3);
+    const int64_t reach = (kernel - 1) * dilation + 1;
+    const int64_t begin = pick(0, reach - 1), end = pick(0, reach);
+    const int64_t in = std::max<int64_t>(reach - begin - end, 1) + pick(0, rank == 1 ? 90 : 12);
+    x.push_back(in);
+    w.push_back(kernel);
+    y.push_back((in + begin + end - reach) / stride + 1);
+    strides.push_back(stride);
+    dilations.push_back(dilation);
+    begins.push_back(begin);
+    ends.push_back(end);
+  }
+  begins.insert(begins.end(), ends.begin(), ends.end());
+  return {List(x), List(w),
+          StrCat("group = ", groups, ", strides = ", List(strides),
+                 ", dilations = ", List(dilations), ", pads = ", List(begins)),
+          List(y), pick(0, 1) == 1};
+}
+
+TEST_F(ConvLowering, RandomWindows) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 10; ++i) ExpectConv(Draw(random));
+}
+
+TEST_F(ConvLowering, FollowedByASum) {
+  const std::string x = Tensors("[1, 7, 6, 9]"), w = Tensors("[30, 7, 3, 3]"),
+                    y = Tensors("[1, 30, 6, 9]"), scale = Tensors("[30, 1, 1]");
+  constant_ = {false, true, true, false};
+  Expect({{x, w, y, scale},
+          StrCat("%p = nn.conv(%a, %b) {pads = [1, 1, 1, 1]} : (", x, ", ", w, ") -> ", y,
+                 "\n%q = nn.mul(%p, %d) : (", y, ", ", scale, ") -> ", y,
+                 "\n%s = nn.sigmoid(%q) : (", y, ") -> ", y, "\n%t = nn.mul(%q, %s) : (", y, ", ",
+                 y, ") -> ", y, "\n%r = nn.add(%t, %c) : (", y, ", ", y, ") -> ", y),
+          y},
+         "conv", 1e-5);
+}
+
+TEST_F(ConvLowering, InParallelPieces) {
+  ExpectConv({"[1, 32, 30, 31]", "[70, 32, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 70, 30, 31]"});
+}
+
+TEST_F(ConvLowering, SaysWhyNot) {
+  const std::string x = "v_tensor<[1, 4, 4, 2], f32>", w = "v_tensor<[2, 2, 1, 1], f32>";
+  const std::string why = Refusal(
+      {{x, w}, StrCat("%r = nn.conv(%a, %b) {layout = \"NHWC\"} : (", x, ", ", w, ") -> ", x), x});
+  EXPECT_NE(why.find("conv: the channels are last"), std::string::npos) << why;
+}
+
+}  // namespace
+}  // namespace lathe::lower
