@@ -5,15 +5,20 @@
 #include <cstdlib>
 #include <new>
 
+#include "test/unit/runtime/count_allocations.h"
 #include "test/unit/runtime/plan_util.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};
+std::atomic<uint64_t> largest{0};
 }  // namespace
 
 // Counted for the whole test program.
 [[gnu::noinline]] void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
+  uint64_t before = largest.load(std::memory_order_relaxed);
+  while (size > before && !largest.compare_exchange_weak(before, size)) {
+  }
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
@@ -21,6 +26,10 @@ std::atomic<int64_t> allocations{0};
 [[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace lathe::runtime {
+
+int64_t testing::Allocations() { return allocations.load(); }
+uint64_t testing::TakeLargestAllocation() { return largest.exchange(0); }
+
 namespace {
 
 using namespace testing;  // NOLINT: what plans of tests are made of
@@ -40,10 +49,10 @@ TEST(AllocationTest, NothingAfterWarmUp) {
     }
   };
   run_all();
-  const int64_t before = allocations.load();
+  const int64_t before = Allocations();
   const size_t heap = mallinfo2().uordblks;
   for (int i = 0; i < 100; ++i) run_all();
-  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(Allocations(), before);
   EXPECT_EQ(mallinfo2().uordblks, heap);
   for (size_t i = 0; i < inputs.size(); ++i) EXPECT_EQ(outputs[i], AffineOf(inputs[i]));
 }
