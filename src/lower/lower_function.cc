@@ -19,9 +19,13 @@ namespace {
 
 // In order of preference.
 constexpr std::array kStrategies = {
-    LoopStrategy{"elementwise", &LowerElementwise},      LoopStrategy{"matmul", &LowerMatmul},
-    LoopStrategy{"conv_depthwise", &LowerConvDepthwise}, LoopStrategy{"conv", &LowerConv},
-    LoopStrategy{"pool_global", &LowerPoolGlobal},       LoopStrategy{"pool", &LowerPool},
+    LoopStrategy{"elementwise", &LowerElementwise},
+    LoopStrategy{"matmul", &LowerMatmul},
+    LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
+    LoopStrategy{"conv", &LowerConv},
+    LoopStrategy{"pool_global", &LowerPoolGlobal},
+    LoopStrategy{"pool", &LowerPool},
+    LoopStrategy{"rows", &LowerRows},
 };
 
 // A block with the same arguments as the function's.

@@ -12,12 +12,12 @@ namespace {
 
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
+}  // namespace
+
 bool IsScalarConstant(const Operation& op) {
   return op.name() == builtin::ConstantOp::kName &&
          op.attribute("value").cast<TensorAttribute>().value().num_elements() == 1;
 }
-
-}  // namespace
 
 Pointwise::Pointwise(const Block& function, const Operation* master, const Machine& machine)
     : function_(function), master_(master), machine_(machine) {

@@ -9,6 +9,9 @@
 
 namespace lathe::lower {
 
+/// A constant that is part of a kernel as a number.
+bool IsScalarConstant(const Operation& op);
+
 /// Operations that compute each element of the function's results from the matching elements of
 /// their operands: a whole function, or what follows its master. They are evaluated in registers,
 /// on scalars or on a vector along the last axis.

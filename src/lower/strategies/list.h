@@ -17,5 +17,6 @@ bool LowerConv(Lowering& lowering);
 bool LowerConvDepthwise(Lowering& lowering);
 bool LowerPoolGlobal(Lowering& lowering);
 bool LowerPool(Lowering& lowering);
+bool LowerRows(Lowering& lowering);
 
 }  // namespace lathe::lower
