@@ -26,6 +26,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"pool_global", &LowerPoolGlobal},
     LoopStrategy{"pool", &LowerPool},
     LoopStrategy{"rows", &LowerRows},
+    LoopStrategy{"loops", &LowerLoops},
 };
 
 // A block with the same arguments as the function's.

@@ -18,5 +18,6 @@ bool LowerConvDepthwise(Lowering& lowering);
 bool LowerPoolGlobal(Lowering& lowering);
 bool LowerPool(Lowering& lowering);
 bool LowerRows(Lowering& lowering);
+bool LowerLoops(Lowering& lowering);
 
 }  // namespace lathe::lower

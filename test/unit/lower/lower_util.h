@@ -53,8 +53,13 @@ class LowerTest : public testing::Test {
       const auto type = feed->result(0).type().cast<AnyTensorType>();
       Shape shape;
       for (const Dim& d : type.dims()) shape.push_back(d.is_constant() ? d.value() : symbol_);
-      inputs.emplace_back(feed->attribute("name").cast<StrAttribute>().value(),
-                          RandomTensor(type.element(), shape, seed++));
+      Tensor tensor = RandomTensor(type.element(), shape, seed++);
+      if (below_ > 0 && IsInteger(type.element())) {
+        std::vector<int64_t> indices = ToInt64s(tensor);
+        for (int64_t& i : indices) i = (i % below_ + below_) % below_ - (i % 3 == 0 ? below_ : 0);
+        tensor = Cast(Tensor::Of<int64_t>(shape, indices), type.element());
+      }
+      inputs.emplace_back(feed->attribute("name").cast<StrAttribute>().value(), tensor);
     }
     return inputs;
   }
@@ -108,6 +113,7 @@ class LowerTest : public testing::Test {
   IrContext context_;
   int64_t symbol_ = 5;
   std::vector<bool> constant_;  // per argument, whether it may be packed; empty: none
+  int64_t below_ = 0;           // if not 0: integers are indices of an axis of that extent
 };
 
 }  // namespace lathe::lower

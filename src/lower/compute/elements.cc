@@ -1,0 +1,319 @@
+#include "src/lower/compute/elements.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/view.h"
+#include "lathe/dialect/op_kind.h"
+#include "lathe/support/error.h"
+#include "src/lower/compute/compute.h"
+
+namespace lathe::lower {
+namespace {
+
+constexpr size_t kMaxOps = 512;       // evaluation follows operands, one call each
+constexpr int64_t kMaxConstant = 16;  // elements of a constant that is part of the code
+
+bool IsStored(ElementType element) {
+  switch (element) {
+    case ElementType::kBool:
+    case ElementType::kI8:
+    case ElementType::kU8:
+    case ElementType::kI16:
+    case ElementType::kU16:
+    case ElementType::kI32:
+    case ElementType::kU32:
+    case ElementType::kI64:
+    case ElementType::kU64:
+    case ElementType::kF16:
+    case ElementType::kF32:
+    case ElementType::kF64:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string TypeRefusal(Value v) {
+  const auto type = v.type().dyn_cast<AnyTensorType>();
+  if (!type || !type.has_rank()) return "a value is no tensor of known rank";
+  if (!IsStored(type.element())) return StrCat("elements are ", Name(type.element()));
+  for (const Dim& dim : type.dims()) {
+    if (dim.is_unknown()) return "an extent is not known";
+  }
+  return "";
+}
+
+bool HasInstruction(const Operation& op, const Machine& machine) {
+  const OpKind kind = KindOf(&op);
+  return (kind == OpKind::kElementwise || kind == OpKind::kBroadcast) && op.num_results() == 1 &&
+         op.num_operands() > 0 && machine.has_instruction(op);
+}
+
+std::string BroadcastRefusal(const Operation& op) {
+  const std::vector<Dim> dims = DimsOf(op.result(0));
+  for (size_t i = 0; i < op.num_operands(); ++i) {
+    if (!op.operand(i)) continue;
+    const std::vector<Dim> own = DimsOf(op.operand(i));
+    if (own.size() > dims.size()) return "an operand has more axes than the result";
+    for (size_t a = 0; a < own.size(); ++a) {
+      if (own[a].IsConstant(1) || ProvablyEqual(own[a], dims[dims.size() - own.size() + a])) {
+        continue;
+      }
+      return StrCat("whether extent ", own[a].ToString(), " is broadcast is not known");
+    }
+  }
+  return "";
+}
+
+std::string OpRefusal(const Operation& op, const Machine& machine) {
+  if (op.name() == builtin::ConstantOp::kName) return "";
+  for (size_t i = 0; i < op.num_operands(); ++i) {
+    if (!op.operand(i)) continue;
+    const Tensor* constant = ConstantOf(op.operand(i));
+    if (constant == nullptr || NeedsWhole(&op, i) || constant->num_elements() <= kMaxConstant) {
+      continue;
+    }
+    return StrCat("a constant of ", constant->num_elements(), " elements");
+  }
+  if (HasInstruction(op, machine)) return BroadcastRefusal(op);
+  const Compute* compute = FindCompute(op.name());
+  if (compute == nullptr) return StrCat(op.name(), " has no loops");
+  return compute->refuse == nullptr ? "" : compute->refuse(op);
+}
+
+// Whether an extent can be found at run time.
+bool IsArgumentSymbol(const Block& function, std::string_view name) {
+  for (size_t i = 0; i < function.num_arguments(); ++i) {
+    for (const Dim& dim : DimsOf(function.argument(i))) {
+      if (dim.is_symbol() && dim.symbol_name() == name) return true;
+    }
+  }
+  return false;
+}
+
+std::string SymbolRefusal(const Block& function, Value v) {
+  std::vector<std::string> names;
+  for (const Dim& dim : DimsOf(v)) dim.CollectSymbols(names);
+  for (const std::string& name : names) {
+    if (!IsArgumentSymbol(function, name)) return StrCat("no argument has extent ", name);
+  }
+  return "";
+}
+
+std::string ValueRefusal(const Block& function, Value v) {
+  const std::string why = TypeRefusal(v);
+  return why.empty() ? SymbolRefusal(function, v) : why;
+}
+
+}  // namespace
+
+AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+Value FlatView(LoopBuilder& lb, Value memory) {
+  if (TensorOf(memory).rank() == 1) return memory;
+  return nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = {-1}}).y();
+}
+
+std::vector<Dim> DimsOf(Value v) {
+  const auto type = v.type().dyn_cast<AnyTensorType>();
+  if (!type || !type.has_rank()) return {};
+  return {type.dims().begin(), type.dims().end()};
+}
+
+const Tensor* ConstantOf(Value v) {
+  const Operation* op = v ? v.defining_op() : nullptr;
+  if (op == nullptr || op->name() != builtin::ConstantOp::kName) return nullptr;
+  return &op->attribute("value").cast<TensorAttribute>().value();
+}
+
+std::string Elements::Refusal(const Block& function, const Machine& machine) {
+  size_t count = 0;
+  for (size_t i = 0; i < function.num_arguments(); ++i) {
+    if (std::string why = ValueRefusal(function, function.argument(i)); !why.empty()) return why;
+  }
+  for (const Operation& op : function) {
+    if (op.HasTrait<Terminator>()) {
+      if (op.num_operands() == 0) return "it has no result";
+      continue;
+    }
+    if (++count > kMaxOps) return "it has too many operations";
+    for (size_t i = 0; i < op.num_results(); ++i) {
+      if (std::string why = ValueRefusal(function, op.result(i)); !why.empty()) return why;
+    }
+    if (std::string why = OpRefusal(op, machine); !why.empty()) return why;
+  }
+  return "";
+}
+
+Elements::Elements(LoopBuilder& lb, const Block& function, const Block& body) : lb_(lb) {
+  for (size_t i = 0; i < function.num_arguments(); ++i) {
+    const Value memory = body.argument(i);
+    const AnyTensorType type = TensorOf(memory);
+    for (size_t a = 0; a < type.rank(); ++a) {
+      const Dim& dim = type.dims()[a];
+      if (!dim.is_symbol()) continue;
+      const auto same = [&](const auto& s) { return s.first == dim.symbol_name(); };
+      if (std::ranges::any_of(symbols_, same)) continue;
+      symbols_.emplace_back(
+          dim.symbol_name(),
+          loop::DimOp::Create(lb.b(), memory, {.axis = static_cast<int64_t>(a)}).value());
+    }
+    memory_[function.argument(i)] = FlatView(lb, memory);
+  }
+}
+
+void Elements::Reset() {
+  space_ = {};
+  integers_.clear();
+  known_.clear();
+  order_.clear();
+}
+
+// ---- indices ----
+
+Value Elements::SymbolValue(std::string_view name) {
+  if (const auto number = space_.Number(name)) return integers_[*number];
+  const auto found = std::ranges::find_if(symbols_, [&](const auto& s) { return s.first == name; });
+  LATHE_CHECK(found != symbols_.end(), "no argument has extent ", std::string(name));
+  return found->second;
+}
+
+Value Elements::Int(const Dim& expr) {
+  LATHE_CHECK(!expr.is_unknown(), "an index is not known");
+  std::vector<std::string> names;
+  expr.CollectSymbols(names);
+  std::vector<Value> values;
+  values.reserve(names.size());
+  for (const std::string& name : names) values.push_back(SymbolValue(name));
+  const Dim numbered = expr.Substitute([&](std::string_view name) -> std::optional<Dim> {
+    const auto at = std::ranges::find(names, name) - names.begin();
+    return Dim::Symbol(StrCat("d", at));
+  });
+  return lb_.Index(numbered, values);
+}
+
+void Elements::Bind(Value v, Value memory) {
+  memory_[v] = FlatView(lb_, memory);
+  bound_.push_back(v);
+}
+
+Dim Elements::Counter(Value i, const Dim& extent, size_t loop, const Dim& start) {
+  const Dim counter = space_.AddCounter(extent, loop, start);
+  if (counter.is_symbol()) integers_.push_back(i);
+  return counter;
+}
+
+Dim Elements::Loaded(Value i, const Dim& extent) {
+  const Dim index = space_.Add(extent);
+  if (index.is_symbol()) integers_.push_back(i);
+  return index;
+}
+
+// ---- elements ----
+
+Value Elements::At(Value v, const Place& at) {
+  for (const Known& known : known_[v]) {
+    if (known.at == at) return known.element;
+  }
+  const Value element = Compute(v, at);
+  known_[v].push_back({at, element});
+  order_.push_back(v);
+  return element;
+}
+
+Value Elements::Compute(Value v, const Place& at) {
+  if (memory_.count(v) != 0) return Load(v, at);
+  if (const Tensor* constant = ConstantOf(v)) return OfConstant(*constant, at);
+  const Operation* op = v.defining_op();
+  if (const lower::Compute* compute = FindCompute(op->name())) {
+    return compute->element({*this, op, v.index(), at});
+  }
+  std::vector<Value> operands;
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    if (!op->operand(i)) {
+      operands.emplace_back();
+      continue;
+    }
+    const std::vector<Dim> dims = DimsOf(op->operand(i));
+    Place own(at.end() - static_cast<std::ptrdiff_t>(dims.size()), at.end());
+    for (size_t a = 0; a < dims.size(); ++a) {
+      if (dims[a].IsConstant(1)) own[a] = 0;
+    }
+    operands.push_back(At(op->operand(i), own));
+  }
+  return lb_.Elementwise(op, operands);
+}
+
+Value Elements::Load(Value v, const Place& at) {
+  const Value index = Int(space_.Flatten(at, DimsOf(v)));
+  return lb_.Load(memory_.at(v), {&index, 1});
+}
+
+// The elements of a small constant are told apart by their number.
+Value Elements::OfConstant(const Tensor& tensor, const Place& at) {
+  const SymShape shape = SymShape::FromConstants(tensor.shape());
+  const Dim flat = space_.Flatten(at, shape.dims);
+  const Tensor all = tensor.Reshaped({tensor.num_elements()});
+  const auto element = [&](int64_t i) {
+    Tensor one(tensor.element_type(), {});
+    const auto width = static_cast<size_t>(BitWidth(tensor.element_type()) / 8);
+    std::copy_n(all.raw() + static_cast<size_t>(i) * width, width, one.mutable_raw());
+    return lb_.Constant(one);
+  };
+  if (flat.is_constant()) return element(flat.value());
+  Value value = element(0);
+  const Value index = Int(flat);
+  for (int64_t i = 1; i < tensor.num_elements(); ++i) {
+    const Value matches = nn::EqualOp::Create(lb_.b(), index, lb_.Int(i)).c();
+    value = nn::WhereOp::Create(lb_.b(), matches, element(i), value).output();
+  }
+  return value;
+}
+
+void Elements::Store(Value memory, const Dim& at, Value element) {
+  const Value index = Int(at);
+  lb_.Store(memory, element, {&index, 1});
+}
+
+// ---- loops within ----
+
+Value Elements::Guarded(const Dim& condition, Value otherwise,
+                        const std::function<Value()>& element) {
+  if (condition.IsConstant(1)) return element();
+  if (condition.IsConstant(0)) return otherwise;
+  const size_t outside = order_.size();
+  const Value result = lb_.For(Int(condition), {&otherwise, 1},
+                               [&](Value, auto) { return std::vector<Value>{element()}; })[0];
+  for (; order_.size() > outside; order_.pop_back()) known_[order_.back()].pop_back();
+  return result;
+}
+
+Value Elements::Reduce(const std::vector<Dim>& extents, Value initial, const Step& next) {
+  Place at;
+  return ReduceAxis(extents, at, initial, next);
+}
+
+// As deep as there are axes.
+Value Elements::ReduceAxis(const std::vector<Dim>& extents, Place& at, Value so_far,
+                           const Step& next) {
+  if (at.size() == extents.size()) return next(at, so_far);
+  const Dim& extent = extents[at.size()];
+  if (extent.IsConstant(0)) return so_far;
+  const size_t outside = order_.size();
+  const auto body = [&](Value i, std::span<const Value> carried) {
+    at.push_back(Loaded(i, extent));
+    const Value result = ReduceAxis(extents, at, carried[0], next);
+    at.pop_back();
+    return std::vector<Value>{result};
+  };
+  const Value result = extent.is_constant() ? lb_.For(extent, {&so_far, 1}, body)[0]
+                                            : lb_.For(Int(extent), {&so_far, 1}, body)[0];
+  for (; order_.size() > outside; order_.pop_back()) known_[order_.back()].pop_back();
+  return result;
+}
+
+}  // namespace lathe::lower

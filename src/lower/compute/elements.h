@@ -1,0 +1,83 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "lathe/lower/lowering.h"
+#include "src/lower/compute/index_space.h"
+#include "src/lower/loop_builder.h"
+
+namespace lathe::lower {
+
+/// Where an element is: an index per axis.
+using Place = std::vector<Dim>;
+
+/// Computes single elements of the values of a function: of an argument, by loading it; of what an
+/// operation gives, from elements of its operands, as its compute function says (compute.h).
+class Elements {
+ public:
+  Elements(LoopBuilder& lb, const Block& function, const Block& body);
+
+  /// Why some value can not be computed so; empty if all can. Independent of any instance.
+  static std::string Refusal(const Block& function, const Machine& machine);
+
+  LoopBuilder& lb() { return lb_; }
+  IndexSpace& space() { return space_; }
+  /// Forgets counters and what was asked of them.
+  void Reset();
+
+  /// The scalar at that place of a value of the function.
+  Value At(Value v, const Place& at);
+  /// Puts the scalar into memory as long as the result, row-major.
+  void Store(Value memory, const Dim& at, Value element);
+  /// From here on, the value lies in that memory.
+  void Bind(Value v, Value memory);
+  /// What was bound, in order.
+  const std::vector<Value>& bound() const { return bound_; }
+
+  /// An index as a scalar i64.
+  Value Int(const Dim& expr);
+  /// A counter of iterations that begin with number `start` of a loop, or a scalar i64 that is
+  /// loaded, as an index below `extent`.
+  Dim Counter(Value i, const Dim& extent, size_t loop, const Dim& start);
+  Dim Loaded(Value i, const Dim& extent);
+  /// `element` if the condition, 0 or 1, is 1, else `otherwise`; it is only computed in that case.
+  Value Guarded(const Dim& condition, Value otherwise, const std::function<Value()>& element);
+  /// The scalar `next` gives for all places, from the first to the last, each from the one before.
+  using Step = std::function<Value(const Place& at, Value so_far)>;
+  Value Reduce(const std::vector<Dim>& extents, Value initial, const Step& next);
+
+ private:
+  struct Known {
+    Place at;
+    Value element;
+  };
+  Value Compute(Value v, const Place& at);
+  Value Load(Value v, const Place& at);
+  Value OfConstant(const Tensor& tensor, const Place& at);
+  Value SymbolValue(std::string_view name);
+  Value ReduceAxis(const std::vector<Dim>& extents, Place& at, Value so_far, const Step& next);
+
+  LoopBuilder& lb_;
+  IndexSpace space_;
+  std::vector<Value> integers_;                          // of the space, by number
+  std::unordered_map<Value, std::vector<Known>> known_;  // looked up, never iterated
+  std::vector<Value> order_;                             // of what is known
+  std::unordered_map<Value, Value> memory_;              // looked up, never iterated
+  std::vector<Value> bound_;
+  std::vector<std::pair<std::string, Value>> symbols_;  // of the types
+};
+
+AnyTensorType TensorOf(Value v);
+/// The same memory with one axis.
+Value FlatView(LoopBuilder& lb, Value memory);
+/// The dims of a value of the function.
+std::vector<Dim> DimsOf(Value v);
+/// The tensor that a value always is; null if that is not known.
+const Tensor* ConstantOf(Value v);
+
+}  // namespace lathe::lower

@@ -1,0 +1,177 @@
+#include "src/lower/compute/index_space.h"
+
+#include <charconv>
+
+#include "lathe/support/text.h"
+
+namespace lathe::lower {
+namespace {
+
+constexpr char kMark = '%';  // no symbol of a type begins with it
+
+}  // namespace
+
+bool ProvablyAtMost(const Dim& a, const Dim& b) {
+  const Dim difference = b - a;
+  if (difference.is_unknown()) return false;
+  const auto low = difference.LowerBound();
+  return low && *low >= 0;
+}
+
+bool ProvablyLess(const Dim& a, const Dim& b) { return ProvablyAtMost(a + 1, b); }
+
+Dim IndexSpace::Add(const Dim& extent) {
+  if (extent.IsConstant(1)) return 0;
+  integers_.push_back({StrCat(kMark, integers_.size()), extent, {}});
+  return Dim::Symbol(integers_.back().name);
+}
+
+Dim IndexSpace::AddCounter(const Dim& extent, size_t loop, const Dim& start) {
+  const Dim counter = Add(extent);
+  if (counter.is_symbol()) {
+    integers_.back().loop = loop;
+    integers_.back().start = start;
+  }
+  return counter;
+}
+
+void IndexSpace::AddQuestions(const IndexSpace& other) {
+  cuts_.insert(cuts_.end(), other.cuts_.begin(), other.cuts_.end());
+  factors_.insert(factors_.end(), other.factors_.begin(), other.factors_.end());
+}
+
+std::optional<size_t> IndexSpace::Number(std::string_view symbol) const {
+  if (symbol.empty() || symbol[0] != kMark) return std::nullopt;
+  size_t number = 0;
+  std::from_chars(symbol.data() + 1, symbol.data() + symbol.size(), number);
+  return number;
+}
+
+std::vector<size_t> IndexSpace::NumbersIn(const Dim& expr) const {
+  std::vector<std::string> names;
+  expr.CollectSymbols(names);
+  std::vector<size_t> numbers;
+  for (const std::string& name : names) {
+    if (const auto number = Number(name)) numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+Dim IndexSpace::Replace(const Dim& expr, size_t number, const Dim& by) const {
+  return expr.Substitute([&](std::string_view name) -> std::optional<Dim> {
+    if (name != integers_[number].name) return std::nullopt;
+    return by;
+  });
+}
+
+Dim IndexSpace::Slope(const Dim& expr, size_t number) const {
+  const Dim next = Replace(expr, number, Dim::Symbol(integers_[number].name) + 1);
+  const Dim slope = next - expr;
+  return IsFree(slope) ? slope : Dim();
+}
+
+std::pair<Dim, Dim> IndexSpace::Range(const Dim& expr) const {
+  Dim low = expr, high = expr;
+  for (const size_t number : NumbersIn(expr)) {
+    const Dim slope = Slope(expr, number);
+    const Dim last = integers_[number].extent - 1;
+    if (slope.is_unknown() || last.is_unknown()) return {};
+    const bool rises = ProvablyAtMost(0, slope);
+    if (!rises && !ProvablyAtMost(slope, 0)) return {};
+    low = Replace(low, number, rises ? Dim(0) : last);
+    high = Replace(high, number, rises ? last : Dim(0));
+  }
+  return {low, high};
+}
+
+std::optional<bool> IndexSpace::Below(const Dim& expr, const Dim& bound) {
+  const auto [low, high] = Range(expr);
+  if (!high.is_unknown() && ProvablyLess(high, bound)) return true;
+  if (!low.is_unknown() && ProvablyAtMost(bound, low)) return false;
+  AskForCut(expr, bound);
+  return std::nullopt;
+}
+
+// Where a single counter decides, it can be cut where the answer changes.
+void IndexSpace::AskForCut(const Dim& expr, const Dim& bound) {
+  const std::vector<size_t> numbers = NumbersIn(expr);
+  if (numbers.size() != 1 || !integers_[numbers[0]].loop || !IsFree(bound)) return;
+  const Dim slope = Slope(expr, numbers[0]);
+  if (!slope.is_constant() || slope.value() == 0) return;
+  const Dim rest = Replace(expr, numbers[0], 0);
+  const Dim at = slope.value() > 0 ? CeilDiv(bound - rest, slope)
+                                   : FloorDiv(rest - bound, Dim(-slope.value())) + 1;
+  const Integer& counter = integers_[numbers[0]];
+  if (!at.is_unknown()) cuts_.push_back({*counter.loop, counter.start + at});
+}
+
+// What a multiple of `by` and what is less than `by` give is known term by term.
+std::pair<Dim, Dim> IndexSpace::Divide(const Dim& expr, const Dim& by) {
+  if (by.IsConstant(1)) return {expr, 0};
+  Dim quotient = 0, rest = expr;
+  for (const size_t number : NumbersIn(expr)) {
+    const Dim slope = Slope(expr, number);
+    if (slope.is_unknown()) continue;
+    const Dim times = FloorDiv(slope, by);
+    if (times.is_unknown() || !(times * by == slope)) continue;
+    const Dim integer = Dim::Symbol(integers_[number].name);
+    quotient += times * integer;
+    rest -= slope * integer;
+  }
+  Dim fixed = rest;
+  for (const size_t number : NumbersIn(rest)) fixed = Replace(fixed, number, 0);
+  const Dim more = FloorDiv(fixed, by);
+  if (!more.is_unknown() && ((fixed.is_constant() && by.is_constant()) || more * by == fixed)) {
+    quotient += more;
+    rest -= more * by;
+  }
+  const auto [low, high] = Range(rest);
+  if (!high.is_unknown() && ProvablyAtMost(0, low) && ProvablyLess(high, by)) {
+    return {quotient, rest};
+  }
+  AskForFactor(rest, by);
+  return {quotient + FloorDiv(rest, by), lathe::Mod(rest, by)};
+}
+
+// A counter whose extent is a multiple of `by` may become two.
+bool IndexSpace::AskForFactor(const Dim& rest, const Dim& by) {
+  for (const size_t number : NumbersIn(rest)) {
+    const Integer& integer = integers_[number];
+    const Dim slope = Slope(rest, number);
+    if (!integer.loop || !integer.start.IsConstant(0) || slope.is_unknown()) continue;
+    const Dim inner = FloorDiv(by, slope);
+    if (inner.is_unknown() || !(inner * slope == by)) continue;
+    const Dim outer = FloorDiv(integer.extent, inner);
+    if (outer.is_unknown() || !(outer * inner == integer.extent)) continue;
+    if (inner == integer.extent || inner.IsConstant(1)) continue;
+    factors_.push_back({*integer.loop, inner});
+    return true;
+  }
+  return false;
+}
+
+Dim IndexSpace::Flatten(const std::vector<Dim>& at, const std::vector<Dim>& dims) const {
+  Dim flat = 0;
+  for (size_t a = 0; a < at.size(); ++a) flat = a == 0 ? at[a] : flat * dims[a] + at[a];
+  return flat;
+}
+
+std::vector<Dim> IndexSpace::Unflatten(const Dim& flat, const std::vector<Dim>& dims) {
+  std::vector<Dim> at(dims.size(), 0);
+  Dim rest = flat;
+  for (size_t a = dims.size(); a-- > 0;) {
+    if (dims[a].IsConstant(1)) continue;
+    bool is_first = true;
+    for (size_t b = 0; b < a; ++b) is_first = is_first && dims[b].IsConstant(1);
+    if (is_first) {
+      at[a] = rest;
+      break;
+    }
+    const auto [quotient, place] = Divide(rest, dims[a]);
+    at[a] = place;
+    rest = quotient;
+  }
+  return at;
+}
+
+}  // namespace lathe::lower

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lathe/support/dim.h"
+
+namespace lathe::lower {
+
+/// Index expressions: dim expressions over integers of which an upper bound is known (counters of
+/// loops, loaded indices) and symbols of the function's types. Where a question has no answer for a
+/// whole loop, it is noted how the loop would have to be divided.
+class IndexSpace {
+ public:
+  /// A new integer in 0 .. extent-1.
+  Dim Add(const Dim& extent);
+  /// One that a loop counts from iteration `start` on; the loop may be divided.
+  Dim AddCounter(const Dim& extent, size_t loop, const Dim& start);
+  /// The number of the integer of that symbol, in order of Add; nothing for one of the types.
+  std::optional<size_t> Number(std::string_view symbol) const;
+
+  /// Least and greatest values; unknown where not found.
+  std::pair<Dim, Dim> Range(const Dim& expr) const;
+  /// Whether expr < bound, for all values; nothing if only for some, or if that is not known.
+  std::optional<bool> Below(const Dim& expr, const Dim& bound);
+  /// Of an expression that is not negative.
+  Dim Div(const Dim& expr, const Dim& by) { return Divide(expr, by).first; }
+  Dim Mod(const Dim& expr, const Dim& by) { return Divide(expr, by).second; }
+  std::pair<Dim, Dim> Divide(const Dim& expr, const Dim& by);
+  /// The row-major place of an element, and back.
+  Dim Flatten(const std::vector<Dim>& at, const std::vector<Dim>& dims) const;
+  std::vector<Dim> Unflatten(const Dim& flat, const std::vector<Dim>& dims);
+
+  /// How much `expr` grows where that integer grows by one; unknown if that depends on integers.
+  Dim Slope(const Dim& expr, size_t number) const;
+
+  /// That loop would have to be cut before iteration `at` ...
+  struct Cut {
+    size_t loop;
+    Dim at;
+  };
+  /// ... or to become two, the inner one of that extent.
+  struct Factor {
+    size_t loop;
+    Dim inner;
+  };
+  const std::vector<Cut>& cuts() const { return cuts_; }
+  const std::vector<Factor>& factors() const { return factors_; }
+  void AddQuestions(const IndexSpace& other);
+
+ private:
+  struct Integer {
+    std::string name;
+    Dim extent;
+    std::optional<size_t> loop;
+    Dim start = 0;
+  };
+  Dim Replace(const Dim& expr, size_t number, const Dim& by) const;
+  std::vector<size_t> NumbersIn(const Dim& expr) const;
+  bool IsFree(const Dim& expr) const { return NumbersIn(expr).empty(); }
+  void AskForCut(const Dim& expr, const Dim& bound);
+  bool AskForFactor(const Dim& rest, const Dim& by);
+
+  std::vector<Integer> integers_;
+  std::vector<Cut> cuts_;
+  std::vector<Factor> factors_;
+};
+
+/// Whether a < b (a <= b) whatever the symbols are.
+bool ProvablyLess(const Dim& a, const Dim& b);
+bool ProvablyAtMost(const Dim& a, const Dim& b);
+
+}  // namespace lathe::lower

@@ -1,0 +1,250 @@
+#include "lathe/dialect/nn/movement.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "src/lower/compute/compute.h"
+
+// Parts of tensors put elsewhere.
+namespace lathe::lower {
+namespace {
+
+// ---- concat, split ----
+
+// 1 if low <= expr < high, else 0.
+Dim IsBetween(const Dim& expr, const Dim& low, const Dim& high) {
+  return Min(Max(high - expr, 0), 1) * Min(Max(expr - low + 1, 0), 1);
+}
+
+Value Concatenated(const ElementOf& c) {
+  const nn::ConcatOp op(const_cast<Operation*>(c.op));
+  const size_t axis = AxisOf(op.axis(), c.at.size());
+  const size_t count = c.op->num_operands();
+  Dim begin = 0;
+  Value value;
+  for (size_t i = 0; i < count; ++i) {
+    const Dim end = begin + c.Dims(i)[axis];
+    const auto below = c.e.space().Below(c.at[axis], i + 1 == count ? end : end);
+    const auto element = [&] {
+      Place place = c.at;
+      place[axis] = c.at[axis] - begin;
+      return c.Operand(i, place);
+    };
+    const bool is_here = below.value_or(false) || i + 1 == count;
+    if (is_here && !value) return element();
+    if (below.value_or(true)) {
+      value = c.e.Guarded(IsBetween(c.at[axis], begin, end), value ? value : c.Zero(), element);
+    }
+    if (below.value_or(false)) return value;
+    begin = end;
+  }
+  return value;
+}
+
+Value Piece(const ElementOf& c) {
+  const nn::SplitOp op(const_cast<Operation*>(c.op));
+  const size_t axis = AxisOf(op.axis(), c.at.size());
+  Place place = c.at;
+  for (size_t i = 0; i < c.result; ++i) place[axis] += DimsOf(c.op->result(i))[axis];
+  return c.Operand(0, place);
+}
+
+// ---- slice ----
+
+// The first element that a slice takes, if it takes any.
+Dim FirstOf(int64_t start, int64_t step, const Dim& extent) {
+  const Dim first = start < 0 ? Max(extent + start, 0) : Dim(start);
+  return step > 0 ? first : Min(first, extent - 1);
+}
+
+Value Sliced(const ElementOf& c) {
+  const auto starts = *ConstantInts(*c.op, nn::SliceOp::kStarts);
+  const auto axes = ConstantInts(*c.op, nn::SliceOp::kAxes);
+  const auto steps = ConstantInts(*c.op, nn::SliceOp::kSteps);
+  const std::vector<Dim> dims = c.Dims(0), taken = c.ResultDims();
+  Place place = c.at;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const size_t axis = axes ? AxisOf((*axes)[i], dims.size()) : i;
+    const int64_t step = steps ? (*steps)[i] : 1;
+    const Dim first = FirstOf(starts[i], step, dims[axis]);
+    // A step may exceed the tensor by far where only one element is taken.
+    place[axis] = taken[axis].IsConstant(1) ? first : first + Dim(step) * c.at[axis];
+  }
+  return c.Operand(0, place);
+}
+
+// ---- pad ----
+
+struct Pads {
+  std::vector<int64_t> begin, end;  // per axis
+};
+
+Pads PadsOf(const Operation& op, size_t rank) {
+  const auto pads = *ConstantInts(op, nn::PadOp::kPads);
+  const auto axes = ConstantInts(op, nn::PadOp::kAxes);
+  Pads result{std::vector<int64_t>(rank, 0), std::vector<int64_t>(rank, 0)};
+  const size_t count = pads.size() / 2;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t axis = axes ? AxisOf((*axes)[i], rank) : i;
+    result.begin[axis] = pads[i];
+    result.end[axis] = pads[count + i];
+  }
+  return result;
+}
+
+// Operand 0, which begins at `begin` of the result, and `fill` around it.
+Value Placed(const ElementOf& c, const std::vector<Dim>& begin, Value fill) {
+  const std::vector<Dim> dims = c.Dims(0);
+  Place place = c.at;
+  Dim inside = 1;
+  for (size_t a = 0; a < dims.size(); ++a) {
+    place[a] = c.at[a] - begin[a];
+    const auto before = c.e.space().Below(c.at[a], begin[a]);
+    const auto within = c.e.space().Below(c.at[a], begin[a] + dims[a]);
+    if (before.value_or(false) || !within.value_or(true)) return fill;
+    if (before && within) continue;
+    inside *= IsBetween(c.at[a], begin[a], begin[a] + dims[a]);
+  }
+  return c.e.Guarded(inside, fill, [&] { return c.Operand(0, place); });
+}
+
+// Where the padding reads from on an axis of which `count` elements are left.
+Dim PadSource(IndexSpace& space, const Dim& at, const Dim& count, std::string_view mode) {
+  const auto before = space.Below(at, 0), within = space.Below(at, count);
+  if (!before.value_or(true) && within.value_or(false)) return at;
+  if (mode == "edge") {
+    if (before.value_or(false)) return 0;
+    if (!within.value_or(true)) return count - 1;
+    return Max(Min(at, count - 1), 0);
+  }
+  if (mode == "wrap") return Mod(at, count);
+  const Dim period = Max(2 * (count - 1), 1);
+  const Dim place = Mod(at, period);
+  return Min(place, period - place);
+}
+
+Value Padded(const ElementOf& c) {
+  const nn::PadOp op(const_cast<Operation*>(c.op));
+  const Pads pads = PadsOf(*c.op, c.at.size());
+  if (op.mode() == "constant") {
+    const Value fill = c.Has(nn::PadOp::kConstantValue)
+                           ? c.Operand(nn::PadOp::kConstantValue,
+                                       Place(c.Dims(nn::PadOp::kConstantValue).size(), 0))
+                           : c.Zero();
+    return Placed(c, {pads.begin.begin(), pads.begin.end()}, fill);
+  }
+  const std::vector<Dim> dims = c.Dims(0);
+  Place place = c.at;
+  for (size_t a = 0; a < dims.size(); ++a) {
+    if (pads.begin[a] == 0 && pads.end[a] == 0) continue;
+    const int64_t skipped = std::max<int64_t>(-pads.begin[a], 0);
+    const Dim count = dims[a] - skipped - std::max<int64_t>(-pads.end[a], 0);
+    const Dim at = c.at[a] - std::max<int64_t>(pads.begin[a], 0);
+    place[a] = PadSource(c.e.space(), at, count, op.mode()) + skipped;
+  }
+  return c.Operand(0, place);
+}
+
+Value Centered(const ElementOf& c) {
+  const std::vector<Dim> have = c.Dims(0), want = c.ResultDims();
+  std::vector<Dim> begin;
+  for (size_t a = 0; a < have.size(); ++a) {
+    const int64_t more = want[a].value() - have[a].value();
+    begin.emplace_back(more / 2);
+  }
+  return Placed(c, begin, c.Zero());
+}
+
+std::string RefuseCentered(const Operation& op) {
+  const bool known = TensorOf(op.operand(0)).is_static() && TensorOf(op.result(0)).is_static();
+  return known ? "" : "what is cut off is not known";
+}
+
+// ---- others ----
+
+Value Tiled(const ElementOf& c) {
+  const std::vector<Dim> dims = c.Dims(0), whole = c.ResultDims();
+  Place place = c.at;
+  for (size_t a = 0; a < dims.size(); ++a) {
+    if (!(dims[a] == whole[a])) place[a] = c.e.space().Mod(c.at[a], dims[a]);
+  }
+  return c.Operand(0, place);
+}
+
+Value FromDepth(const ElementOf& c) {
+  const nn::DepthToSpaceOp op(const_cast<Operation*>(c.op));
+  const Dim block = op.blocksize(), channels = c.ResultDims()[1];
+  const auto [row, in_row] = c.e.space().Divide(c.at[2], block);
+  const auto [column, in_column] = c.e.space().Divide(c.at[3], block);
+  const Dim channel = op.mode() == "DCR" ? (in_row * block + in_column) * channels + c.at[1]
+                                         : (c.at[1] * block + in_row) * block + in_column;
+  return c.Operand(0, {c.at[0], channel, row, column});
+}
+
+Value ToDepth(const ElementOf& c) {
+  const nn::SpaceToDepthOp op(const_cast<Operation*>(c.op));
+  const Dim block = op.blocksize(), channels = c.Dims(0)[1];
+  Dim channel, in_row, in_column, place;
+  if (op.mode() == "DCR") {
+    std::tie(place, channel) = c.e.space().Divide(c.at[1], channels);
+    std::tie(in_row, in_column) = c.e.space().Divide(place, block);
+  } else {
+    std::tie(place, in_column) = c.e.space().Divide(c.at[1], block);
+    std::tie(channel, in_row) = c.e.space().Divide(place, block);
+  }
+  return c.Operand(0, {c.at[0], channel, c.at[2] * block + in_row, c.at[3] * block + in_column});
+}
+
+Value Reversed(const ElementOf& c) {
+  const nn::ReverseSequenceOp op(const_cast<Operation*>(c.op));
+  const auto batch = static_cast<size_t>(op.batch_axis());
+  const auto time = static_cast<size_t>(op.time_axis());
+  Builder& b = c.e.lb().b();
+  const Value length = ToInt64(c.e, c.Operand(nn::ReverseSequenceOp::kSequenceLens, {c.at[batch]}));
+  const Value step = c.e.Int(c.at[time]);
+  const Value one = c.e.lb().Int(1);
+  const Value last = nn::SubOp::Create(b, length, one).c();
+  const Value mirrored = nn::SubOp::Create(b, last, step).c();
+  const Value from = Where(c.e, nn::LessOp::Create(b, step, length).c(), mirrored, step);
+  const Dim extent = c.ResultDims()[time];
+  const Value bounded[] = {from, c.e.Int(extent - 1)};
+  Place place = c.at;
+  place[time] = c.e.Loaded(nn::MinOp::Create(b, bounded).y(), extent);
+  return c.Operand(0, place);
+}
+
+Value Triangle(const ElementOf& c) {
+  Builder& b = c.e.lb().b();
+  const size_t rank = c.at.size();
+  const Value row = c.e.Int(c.at[rank - 2]), column = c.e.Int(c.at[rank - 1]);
+  const bool has_k = c.Has(nn::TriluOp::kK);
+  const Value k =
+      has_k ? ToInt64(c.e, c.Operand(nn::TriluOp::kK, Place(c.Dims(nn::TriluOp::kK).size(), 0)))
+            : c.e.lb().Int(0);
+  const Value offset = nn::SubOp::Create(b, column, row).c();
+  const bool upper = nn::TriluOp(const_cast<Operation*>(c.op)).upper();
+  const Value keeps = upper ? nn::GreaterOrEqualOp::Create(b, offset, k).c()
+                            : nn::LessOrEqualOp::Create(b, offset, k).c();
+  return Where(c.e, keeps, c.Operand(0, c.at), c.Zero());
+}
+
+constexpr Compute kComputes[] = {
+    {"nn.concat", Concatenated},
+    {"nn.split", Piece},
+    {"nn.slice", Sliced,
+     NeedConstants<nn::SliceOp::kStarts, nn::SliceOp::kAxes, nn::SliceOp::kSteps>},
+    {"nn.pad", Padded, NeedConstants<nn::PadOp::kPads, nn::PadOp::kAxes>},
+    {"nn.center_crop_pad", Centered, RefuseCentered},
+    {"nn.tile", Tiled},
+    {"nn.depth_to_space", FromDepth},
+    {"nn.space_to_depth", ToDepth},
+    {"nn.reverse_sequence", Reversed},
+    {"nn.trilu", Triangle},
+};
+
+}  // namespace
+
+std::span<const Compute> MovementComputes() { return kComputes; }
+
+}  // namespace lathe::lower

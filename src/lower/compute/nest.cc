@@ -1,0 +1,231 @@
+#include "src/lower/compute/nest.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/storage_traits.h"
+#include "lathe/lower/schedule.h"
+#include "src/lower/schedule/leaves.h"
+
+namespace lathe::lower {
+namespace {
+
+constexpr size_t kMaxPieces = 64;
+constexpr int kMaxRounds = 8;
+constexpr int64_t kPiece = 1 << 14;  // elements that one thread takes at a time
+
+// What has the same elements in the same order.
+Value WithoutReshapes(Value v) {
+  while (v.defining_op() != nullptr && v.defining_op()->HasTrait<KeepsBytes>()) {
+    v = v.defining_op()->operand(0);
+  }
+  return v;
+}
+
+}  // namespace
+
+void Nest::Write(Value value, Value memory) {
+  const Value source = WithoutReshapes(value);
+  Plan(source);
+  piece_.assign(loops_.size(), 0);
+  for (bool more = true; more;) {
+    WritePiece(source, memory, elements_);
+    if (Operation* last = body_.back(); last->name() == loop::ForOp::kName) {
+      ScheduleElements(last, machine_);
+    }
+    more = false;
+    for (size_t l = loops_.size(); l-- > 0 && !more;) {
+      more = ++piece_[l] < loops_[l].starts.size();
+      if (!more) piece_[l] = 0;
+    }
+  }
+}
+
+void Nest::Plan(Value value) {
+  dims_ = DimsOf(value);
+  loops_.clear();
+  for (size_t a = 0; a < dims_.size(); ++a) {
+    if (!dims_[a].IsConstant(1)) loops_.push_back({a, dims_[a]});
+  }
+  for (int round = 0; round < kMaxRounds; ++round) {
+    const IndexSpace space = Probe(value);
+    if (!Divide(space.factors()) && !Cut(space.cuts())) return;
+  }
+}
+
+// Computes the elements once in a place that is thrown away, to see what is asked.
+IndexSpace Nest::Probe(Value value) {
+  Region region(body_.parent_op());
+  Block* scratch = region.AddBlock();
+  for (size_t i = 0; i < body_.num_arguments(); ++i) {
+    scratch->AddArgument(body_.argument(i).type());
+  }
+  LoopBuilder lb(scratch);
+  Elements elements(lb, function_, *scratch);
+  for (const Value v : elements_.bound()) {
+    elements.Bind(v, lb.Alloc(TensorOf(v)));
+  }
+  const Value memory = FlatView(lb, lb.Alloc(TensorOf(value)));
+  IndexSpace asked;
+  piece_.assign(loops_.size(), 0);
+  for (bool more = true; more;) {
+    WritePiece(value, memory, elements);
+    asked.AddQuestions(elements.space());
+    more = false;
+    for (size_t l = loops_.size(); l-- > 0 && !more;) {
+      more = ++piece_[l] < loops_[l].starts.size();
+      if (!more) piece_[l] = 0;
+    }
+  }
+  return asked;
+}
+
+bool Nest::Divide(const std::vector<IndexSpace::Factor>& factors) {
+  if (factors.empty()) return false;
+  const IndexSpace::Factor& factor = factors.front();
+  Loop& outer = loops_[factor.loop];
+  const Loop inner{outer.axis, factor.inner};
+  outer.extent = FloorDiv(outer.extent, factor.inner);
+  loops_.insert(loops_.begin() + static_cast<std::ptrdiff_t>(factor.loop) + 1, inner);
+  for (Loop& loop : loops_) loop.starts = {Dim(0)};
+  return true;
+}
+
+bool Nest::Cut(const std::vector<IndexSpace::Cut>& cuts) {
+  bool changed = false;
+  for (const IndexSpace::Cut& cut : cuts) {
+    Loop& loop = loops_[cut.loop];
+    const std::vector<Dim> before = loop.starts;
+    if (!CutAt(loop, cut.at)) continue;
+    if (CountPieces() > kMaxPieces) {
+      loop.starts = before;
+    } else {
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+// False if it is cut there, or if it is not known which piece that is in.
+bool Nest::CutAt(Loop& loop, const Dim& at) {
+  for (size_t i = 0; i < loop.starts.size(); ++i) {
+    if (loop.starts[i] == at) return false;
+    const Dim& end = i + 1 < loop.starts.size() ? loop.starts[i + 1] : loop.extent;
+    if (end == at) return false;
+    if (!ProvablyAtMost(loop.starts[i], at) || !ProvablyAtMost(at, end)) continue;
+    loop.starts.insert(loop.starts.begin() + static_cast<std::ptrdiff_t>(i) + 1, at);
+    return true;
+  }
+  return false;
+}
+
+Dim Nest::PieceExtent(size_t l) const {
+  const Loop& loop = loops_[l];
+  const size_t next = piece_[l] + 1;
+  return (next < loop.starts.size() ? loop.starts[next] : loop.extent) - loop.starts[piece_[l]];
+}
+
+size_t Nest::CountPieces() const {
+  size_t count = 1;
+  for (const Loop& loop : loops_) count *= loop.starts.size();
+  return count;
+}
+
+void Nest::WritePiece(Value value, Value memory, Elements& elements) {
+  elements.Reset();
+  sizes_.assign(loops_.size(), Value());
+  for (size_t l = 0; l < loops_.size(); ++l) {
+    const Dim extent = PieceExtent(l);
+    if (extent.IsConstant(0)) return;
+    if (!extent.is_constant()) sizes_[l] = elements.Int(extent);
+  }
+  at_.clear();
+  WriteLoops(0, value, memory, elements);
+}
+
+// As deep as there are loops.
+void Nest::WriteLoops(size_t depth, Value value, Value memory, Elements& elements) {
+  if (depth == loops_.size()) {
+    const Place at = AxesAt();
+    elements.Store(memory, elements.space().Flatten(at, dims_), elements.At(value, at));
+    return;
+  }
+  const Dim extent = PieceExtent(depth);
+  const auto body = [&](Value i) {
+    const Dim counter = elements.Counter(i, extent, depth, loops_[depth].starts[piece_[depth]]);
+    at_.push_back(loops_[depth].starts[piece_[depth]] + counter);
+    WriteLoops(depth + 1, value, memory, elements);
+    at_.pop_back();
+  };
+  if (sizes_[depth]) {
+    elements.lb().ForValue(sizes_[depth], body);
+  } else if (extent.IsConstant(1)) {
+    body(Value());
+  } else {
+    elements.lb().For(extent, false, body);
+  }
+}
+
+Place Nest::AxesAt() const {
+  Place at(dims_.size(), 0);
+  for (size_t l = 0; l < loops_.size(); ++l) {
+    Dim& index = at[loops_[l].axis];
+    index = index * loops_[l].extent + at_[l];
+  }
+  return at;
+}
+
+// ---- schedule ----
+
+namespace {
+
+// The loops of a perfect nest, the outermost first.
+std::vector<Operation*> NestOf(Operation* outermost) {
+  std::vector<Operation*> loops;
+  for (Operation* l = outermost; l != nullptr; l = schedule::PerfectlyNested(l)) {
+    if (l->num_results() > 0) break;
+    loops.push_back(l);
+  }
+  return loops;
+}
+
+// Joins neighbours that one index can walk, from the inside.
+std::vector<Operation*> FuseAll(Operation* outermost) {
+  std::vector<Operation*> loops = NestOf(outermost);
+  for (size_t k = loops.size() - 1; k-- > 0;) {
+    if (!schedule::FusesWithoutDivision(loops[k])) continue;
+    loops[k] = schedule::Fuse(loops[k]);
+    loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(k) + 1);
+  }
+  return loops;
+}
+
+bool IsLarge(const std::vector<Operation*>& loops) {
+  schedule::Leaves leaves;
+  Dim work = 1;
+  for (const Operation* l : loops) work *= schedule::ExtentOf(l, leaves);
+  return !work.is_constant() || work.value() > 2 * kPiece;
+}
+
+void VectoriseIfPossible(Operation* loop, const Machine& machine) {
+  if (loop == nullptr || !schedule::WhyNotVectorise(loop).empty()) return;
+  schedule::Vectorise(loop, schedule::SuitableLanes(loop, machine.vector_bytes));
+}
+
+}  // namespace
+
+void ScheduleElements(Operation* outermost, const Machine& machine) {
+  const std::vector<Operation*> loops = FuseAll(outermost);
+  if (IsLarge(loops)) {
+    if (loops.size() == 1) {
+      const schedule::SplitLoops split = schedule::Split(loops[0], kPiece);
+      if (schedule::WhyNotParallel(split.outer).empty()) schedule::Parallel(split.outer);
+      VectoriseIfPossible(split.inner, machine);
+      VectoriseIfPossible(split.rest, machine);
+      return;
+    }
+    if (schedule::WhyNotParallel(loops[0]).empty()) schedule::Parallel(loops[0]);
+  }
+  VectoriseIfPossible(loops.back(), machine);
+}
+
+}  // namespace lathe::lower

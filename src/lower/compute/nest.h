@@ -1,0 +1,51 @@
+#pragma once
+
+#include <vector>
+
+#include "src/lower/compute/elements.h"
+
+namespace lathe::lower {
+
+/// Computes whole tensors: loops around their elements. Axes are divided, and the loops cut into
+/// pieces, where that saves divisions and questions at run time (as at the seams of a concat).
+class Nest {
+ public:
+  Nest(Elements& elements, const Block& function, Block& body, const Machine& machine)
+      : elements_(elements), function_(function), body_(body), machine_(machine) {}
+
+  /// Writes all elements of a value of the function to `memory`, row-major.
+  void Write(Value value, Value memory);
+
+ private:
+  struct Loop {
+    size_t axis;
+    Dim extent;
+    std::vector<Dim> starts{Dim(0)};  // of the pieces
+  };
+
+  void Plan(Value value);
+  IndexSpace Probe(Value value);
+  bool Divide(const std::vector<IndexSpace::Factor>& factors);
+  bool Cut(const std::vector<IndexSpace::Cut>& cuts);
+  bool CutAt(Loop& loop, const Dim& at);
+  Dim PieceExtent(size_t loop) const;
+  size_t CountPieces() const;
+  void WritePiece(Value value, Value memory, Elements& elements);
+  void WriteLoops(size_t depth, Value value, Value memory, Elements& elements);
+  Place AxesAt() const;
+
+  Elements& elements_;
+  const Block& function_;
+  Block& body_;
+  const Machine& machine_;
+  std::vector<Dim> dims_;
+  std::vector<Loop> loops_;  // of the first axis first, the outer ones of an axis before the inner
+  std::vector<size_t> piece_;  // of each loop, while writing
+  std::vector<Value> sizes_;   // of each loop
+  Place at_;                   // in each loop
+};
+
+/// Loops over independent elements as they run fast: fused, in vectors, in pieces for threads.
+void ScheduleElements(Operation* outermost, const Machine& machine);
+
+}  // namespace lathe::lower

@@ -1,0 +1,148 @@
+#include "lathe/dialect/nn/shape.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "src/lower/compute/compute.h"
+
+// Reshapes, transposes, and tensors made of numbers.
+namespace lathe::lower {
+namespace {
+
+// The same element under another shape. Axes that both shapes have at either end keep their index.
+Place Renumber(IndexSpace& space, const Place& at, const std::vector<Dim>& from,
+               const std::vector<Dim>& to) {
+  size_t first = 0, last = 0;
+  const size_t common = std::min(from.size(), to.size());
+  while (first < common && from[first] == to[first]) ++first;
+  while (last + first < common && from[from.size() - 1 - last] == to[to.size() - 1 - last]) ++last;
+  const auto middle = [&](const std::vector<Dim>& dims) {
+    return std::vector<Dim>(dims.begin() + static_cast<std::ptrdiff_t>(first),
+                            dims.end() - static_cast<std::ptrdiff_t>(last));
+  };
+  Place place(at.begin(), at.begin() + static_cast<std::ptrdiff_t>(first));
+  const Place moved = space.Unflatten(space.Flatten(middle(at), middle(from)), middle(to));
+  place.insert(place.end(), moved.begin(), moved.end());
+  place.insert(place.end(), at.end() - static_cast<std::ptrdiff_t>(last), at.end());
+  return place;
+}
+
+Value Reshaped(const ElementOf& c) {
+  return c.Operand(0, Renumber(c.e.space(), c.at, c.ResultDims(), c.Dims(0)));
+}
+
+Value Transposed(const ElementOf& c) {
+  const nn::TransposeOp op(const_cast<Operation*>(c.op));
+  const auto perm = op.perm();
+  Place place(c.at.size());
+  for (size_t i = 0; i < c.at.size(); ++i) {
+    place[perm ? AxisOf((*perm)[i], c.at.size()) : c.at.size() - 1 - i] = c.at[i];
+  }
+  return c.Operand(0, place);
+}
+
+Value Expanded(const ElementOf& c) {
+  const std::vector<Dim> dims = c.Dims(0);
+  Place place(c.at.end() - static_cast<std::ptrdiff_t>(dims.size()), c.at.end());
+  for (size_t a = 0; a < dims.size(); ++a) {
+    if (dims[a].IsConstant(1)) place[a] = 0;
+  }
+  return c.Operand(0, place);
+}
+
+std::string RefuseExpand(const Operation& op) {
+  const std::vector<Dim> from = DimsOf(op.operand(0)), to = DimsOf(op.result(0));
+  for (size_t a = 0; a < from.size(); ++a) {
+    const Dim& dim = to[to.size() - from.size() + a];
+    if (!from[a].IsConstant(1) && !ProvablyEqual(from[a], dim)) {
+      return StrCat("whether extent ", from[a].ToString(), " is broadcast is not known");
+    }
+  }
+  return "";
+}
+
+Value Filled(const ElementOf& c) {
+  const Attribute value = c.op->attribute("value");
+  if (!value) return c.Zero();
+  return c.e.lb().Constant(value.cast<TensorAttribute>().value().Reshaped({}));
+}
+
+Value CastTo(const ElementOf& c, Value v, ElementType to) {
+  if (TensorOf(v).element() == to) return v;
+  return nn::CastOp::Create(c.e.lb().b(), v, {.to = to}).output();
+}
+
+Value Diagonal(const ElementOf& c) {
+  Builder& b = c.e.lb().b();
+  const nn::EyeLikeOp op(const_cast<Operation*>(c.op));
+  const Value row = c.e.Int(c.at[0]), column = c.e.Int(c.at[1]);
+  const Value shifted = nn::AddOp::Create(b, row, c.e.lb().Int(op.k())).c();
+  return CastTo(c, nn::EqualOp::Create(b, column, shifted).c(), c.Element());
+}
+
+// start + i * delta, as the type has it.
+Value InRange(const ElementOf& c) {
+  Builder& b = c.e.lb().b();
+  const auto scalar = [&](size_t i) {
+    return CastTo(c, c.Operand(i, Place(c.Dims(i).size(), 0)), ElementType::kI64);
+  };
+  const Value offset = nn::MulOp::Create(b, c.e.Int(c.at[0]), scalar(nn::RangeOp::kDelta)).c();
+  const Value value = nn::AddOp::Create(b, scalar(nn::RangeOp::kStart), offset).c();
+  return CastTo(c, value, c.Element());
+}
+
+std::string RefuseRange(const Operation& op) {
+  return IsFloat(TensorOf(op.result(0)).element()) ? "a range of floats" : "";
+}
+
+Value Extents(const ElementOf& c) {
+  const nn::ShapeOp op(const_cast<Operation*>(c.op));
+  const std::vector<Dim> dims = c.Dims(0);
+  const auto rank = static_cast<int64_t>(dims.size());
+  const int64_t start =
+      std::clamp<int64_t>(op.start() < 0 ? op.start() + rank : op.start(), 0, rank);
+  const int64_t count = c.ResultDims()[0].value();
+  if (c.at[0].is_constant()) {
+    return c.e.Int(dims[static_cast<size_t>(start + c.at[0].value())]);
+  }
+  const Value index = c.e.Int(c.at[0]);
+  Value value = c.e.Int(dims[static_cast<size_t>(start)]);
+  for (int64_t i = 1; i < count; ++i) {
+    const Value matches = nn::EqualOp::Create(c.e.lb().b(), index, c.e.lb().Int(i)).c();
+    value = Where(c.e, matches, c.e.Int(dims[static_cast<size_t>(start + i)]), value);
+  }
+  return value;
+}
+
+std::string RefuseExtents(const Operation& op) {
+  return DimsOf(op.result(0))[0].is_constant() ? "" : "how many extents there are is not known";
+}
+
+Value Count(const ElementOf& c) {
+  Dim count = 1;
+  for (const Dim& dim : c.Dims(0)) count *= dim;
+  return c.e.Int(count);
+}
+
+constexpr Compute kComputes[] = {
+    {"nn.reshape", Reshaped},
+    {"nn.flatten", Reshaped},
+    {"nn.squeeze", Reshaped},
+    {"nn.unsqueeze", Reshaped},
+    {"nn.transpose", Transposed},
+    {"nn.expand", Expanded, RefuseExpand},
+    {"nn.constant_of_shape", Filled},
+    {"nn.eye_like", Diagonal},
+    {"nn.range", InRange, RefuseRange},
+    {"nn.shape", Extents, RefuseExtents},
+    {"nn.size", Count},
+};
+
+}  // namespace
+
+std::span<const Compute> ShapeComputes() { return kComputes; }
+
+}  // namespace lathe::lower

@@ -1,0 +1,339 @@
+#include "lathe/lower/schedule.h"
+
+#include "lathe/dialect/loop/loop.h"
+#include "lathe/dialect/loop/memory.h"
+#include "lathe/ir/traits.h"
+#include "lathe/ir/walk.h"
+#include "lathe/support/error.h"
+#include "src/lower/compute/index_space.h"
+#include "src/lower/schedule/leaves.h"
+
+namespace lathe::schedule {
+namespace {
+
+Block* BodyOf(const Operation* loop) { return loop->region(0).front(); }
+
+bool IsLoop(const Operation* op) { return op->name() == loop::ForOp::kName; }
+
+bool CarriesValues(const Operation* loop) { return loop->num_results() > 0; }
+
+bool IsParallel(const Operation* loop) {
+  return loop::ForOp(const_cast<Operation*>(loop)).parallel();
+}
+
+std::string WhyNotLoop(const Operation* op) {
+  if (!IsLoop(op)) return StrCat(op->name(), " is no loop");
+  return CarriesValues(op) ? "the loop carries values" : "";
+}
+
+// Moves what a body holds, terminator left out, to the end of another block.
+void MoveBody(Block* from, Block* to) {
+  while (!from->empty() && !from->front()->HasTrait<Terminator>()) from->front()->MoveToEnd(to);
+}
+
+void CloneBody(const Block* from, Block* to, IrMapping& mapping) {
+  for (Operation& op : *from) {
+    if (!op.HasTrait<Terminator>()) to->PushBack(Clone(&op, mapping));
+  }
+}
+
+}  // namespace
+
+Operation* PerfectlyNested(const Operation* loop) {
+  Operation* only = BodyOf(loop)->front();
+  if (only == nullptr || !IsLoop(only) || only->next() == nullptr) return nullptr;
+  return only->next()->HasTrait<Terminator>() ? only : nullptr;
+}
+
+// ---- split ----
+
+std::string WhyNotSplit(const Operation* loop, int64_t factor) {
+  if (std::string why = WhyNotLoop(loop); !why.empty()) return why;
+  return factor > 0 ? "" : StrCat("the factor is ", factor);
+}
+
+SplitLoops Split(Operation* loop, int64_t factor) {
+  if (const std::string why = WhyNotSplit(loop, factor); !why.empty()) Refuse(loop, "split", why);
+  Leaves leaves;
+  const Dim extent = ExtentOf(loop, leaves);
+  const Dim full = FloorDiv(extent, factor), rest = Mod(extent, factor);
+  Builder b = Builder::Before(loop);
+  b.set_location(loop->location());
+  SplitLoops made{MakeLoop(b, leaves, full, IsParallel(loop)), nullptr, nullptr};
+  Builder inside = Builder::AtEnd(BodyOf(made.outer));
+  made.inner = MakeLoop(inside, leaves, factor);
+  EndLoop(made.outer);
+  if (!rest.IsConstant(0)) {
+    made.rest = MakeLoop(b, leaves, rest);
+    IrMapping mapping;
+    mapping.Map(CounterOf(loop), CounterOf(made.rest));
+    CloneBody(BodyOf(loop), BodyOf(made.rest), mapping);
+    EndLoop(made.rest);
+    const Value counter = CounterOf(made.rest);
+    ReplaceCounter(counter, full * factor + leaves.SymbolOf(counter), BodyOf(made.rest), leaves);
+  }
+  MoveBody(BodyOf(loop), BodyOf(made.inner));
+  EndLoop(made.inner);
+  const Dim place =
+      leaves.SymbolOf(CounterOf(made.outer)) * factor + leaves.SymbolOf(CounterOf(made.inner));
+  ReplaceCounter(CounterOf(loop), place, BodyOf(made.inner), leaves);
+  loop->Erase();
+  return made;
+}
+
+// ---- fuse ----
+
+std::string WhyNotFuse(const Operation* outer) {
+  if (std::string why = WhyNotLoop(outer); !why.empty()) return why;
+  const Operation* inner = PerfectlyNested(outer);
+  if (inner == nullptr) return "its body is not one loop alone";
+  return CarriesValues(inner) ? "the inner loop carries values" : "";
+}
+
+namespace {
+
+// The expression over the fused counter of one over both: without division where a step of the
+// outer loop is as far as all of the inner one.
+Dim FusedIndex(const Dim& expr, Value outer, Value inner, const Dim& width, const Dim& counter,
+               Leaves& leaves, bool* divides) {
+  const Dim far = leaves.Slope(expr, outer), near = leaves.Slope(expr, inner);
+  if (!far.is_unknown() && !near.is_unknown() && far == near * width) {
+    return leaves.Replace(leaves.Replace(expr, outer, 0), inner, counter);
+  }
+  if (divides != nullptr) *divides = true;
+  return leaves.Replace(leaves.Replace(expr, outer, FloorDiv(counter, width)), inner,
+                        Mod(counter, width));
+}
+
+// Each index made of either counter, as an expression; what is no index reads a counter itself.
+std::vector<Dim> IndicesOf(Value outer, Value inner, Leaves& leaves) {
+  std::vector<Dim> indices;
+  for (const Value counter : {outer, inner}) {
+    for (const OpOperand use : counter.uses()) {
+      const Operation* user = use.owner();
+      const bool is_index = user->name() == loop::IndexOp::kName;
+      indices.push_back(is_index ? leaves.Of(user->result(0)) : leaves.SymbolOf(counter));
+    }
+  }
+  return indices;
+}
+
+}  // namespace
+
+bool FusesWithoutDivision(const Operation* outer) {
+  if (!WhyNotFuse(outer).empty()) return false;
+  const Operation* inner = PerfectlyNested(outer);
+  Leaves leaves;
+  const Dim width = ExtentOf(inner, leaves);
+  const Value i = CounterOf(outer), j = CounterOf(inner);
+  bool divides = false;
+  for (const Dim& index : IndicesOf(i, j, leaves)) {
+    FusedIndex(index, i, j, width, leaves.SymbolOf(i), leaves, &divides);
+  }
+  return !divides;
+}
+
+Operation* Fuse(Operation* outer) {
+  if (const std::string why = WhyNotFuse(outer); !why.empty()) Refuse(outer, "fuse", why);
+  Operation* inner = PerfectlyNested(outer);
+  Leaves leaves;
+  const Dim width = ExtentOf(inner, leaves);
+  const Value i = CounterOf(outer), j = CounterOf(inner);
+  Builder b = Builder::Before(outer);
+  b.set_location(outer->location());
+  Operation* fused =
+      MakeLoop(b, leaves, ExtentOf(outer, leaves) * width, IsParallel(outer) && IsParallel(inner));
+  const Dim counter = leaves.SymbolOf(CounterOf(fused));
+  MoveBody(BodyOf(inner), BodyOf(fused));
+  EndLoop(fused);
+  // Indices of both counters first, then what is left of each.
+  std::vector<Operation*> users;
+  for (const Value v : {i, j}) {
+    for (const OpOperand use : v.uses()) {
+      if (use.owner()->name() == loop::IndexOp::kName) users.push_back(use.owner());
+    }
+  }
+  for (Operation* user : users) {
+    if (user->use_empty()) continue;
+    const Dim old = leaves.Of(user->result(0));
+    Builder at = Builder::Before(user);
+    const Dim index = FusedIndex(old, i, j, width, counter, leaves, nullptr);
+    user->result(0).ReplaceAllUsesWith(leaves.Emit(at, index));
+  }
+  const bool is_whole = ExtentOf(outer, leaves).IsConstant(1);
+  ReplaceCounter(i, is_whole ? Dim(0) : FloorDiv(counter, width), BodyOf(fused), leaves);
+  ReplaceCounter(j, is_whole ? counter : Mod(counter, width), BodyOf(fused), leaves);
+  outer->Erase();
+  return fused;
+}
+
+// ---- interchange, tile ----
+
+std::string WhyNotInterchange(const Operation* outer) {
+  if (std::string why = WhyNotFuse(outer); !why.empty()) return why;
+  Leaves leaves;
+  const Dim extent = ExtentOf(PerfectlyNested(outer), leaves);
+  if (leaves.Reads(extent, CounterOf(outer))) return "the inner extent depends on the loop";
+  for (const Operation* loop : {outer, static_cast<const Operation*>(PerfectlyNested(outer))}) {
+    if (IsParallel(loop)) continue;
+    if (std::string why = WhyNotParallel(loop); !why.empty()) return why;
+  }
+  return "";
+}
+
+Operation* Interchange(Operation* outer) {
+  if (const std::string why = WhyNotInterchange(outer); !why.empty()) {
+    Refuse(outer, "interchange", why);
+  }
+  Operation* inner = PerfectlyNested(outer);
+  Leaves leaves;
+  Builder b = Builder::Before(outer);
+  b.set_location(outer->location());
+  Operation* first = MakeLoop(b, leaves, ExtentOf(inner, leaves), IsParallel(inner));
+  Builder inside = Builder::AtEnd(BodyOf(first));
+  Operation* second = MakeLoop(inside, leaves, ExtentOf(outer, leaves), IsParallel(outer));
+  EndLoop(first);
+  MoveBody(BodyOf(inner), BodyOf(second));
+  EndLoop(second);
+  CounterOf(outer).ReplaceAllUsesWith(CounterOf(second));
+  CounterOf(inner).ReplaceAllUsesWith(CounterOf(first));
+  outer->Erase();
+  return first;
+}
+
+namespace {
+
+// The inner of two nested loops in blocks, around the outer loop's own.
+std::vector<Operation*> BlockInner(Operation* outer, int64_t columns) {
+  const SplitLoops split = Split(PerfectlyNested(outer), columns);
+  if (split.rest == nullptr) return {Interchange(outer)};
+  // The rest needs an outer loop of its own.
+  Leaves leaves;
+  Builder b = Builder::After(outer);
+  Operation* other = MakeLoop(b, leaves, ExtentOf(outer, leaves), IsParallel(outer));
+  split.rest->MoveToEnd(BodyOf(other));
+  EndLoop(other);
+  IrMapping mapping;
+  const Value from = CounterOf(outer), to = CounterOf(other);
+  std::vector<OpOperand> uses;
+  for (const OpOperand use : from.uses()) uses.push_back(use);
+  for (const OpOperand use : uses) {
+    Operation* at = use.owner();
+    while (at != nullptr && at != split.rest) at = at->parent_op();
+    if (at == split.rest) use.Set(to);
+  }
+  return {Interchange(outer), other};
+}
+
+}  // namespace
+
+std::vector<Operation*> Tile(Operation* outer, int64_t rows, int64_t columns) {
+  if (const std::string why = WhyNotInterchange(outer); !why.empty()) Refuse(outer, "tile", why);
+  const SplitLoops split = Split(outer, rows);
+  std::vector<Operation*> result{split.outer};
+  BlockInner(split.inner, columns);
+  if (split.rest != nullptr) {
+    const std::vector<Operation*> rests = BlockInner(split.rest, columns);
+    result.insert(result.end(), rests.begin(), rests.end());
+  }
+  return result;
+}
+
+// ---- unroll ----
+
+std::string WhyNotUnroll(const Operation* loop) {
+  if (std::string why = WhyNotLoop(loop); !why.empty()) return why;
+  return loop::ForOp(const_cast<Operation*>(loop)).extent() ? "" : "its extent is not constant";
+}
+
+void Unroll(Operation* loop) {
+  if (const std::string why = WhyNotUnroll(loop); !why.empty()) Refuse(loop, "unroll", why);
+  const int64_t extent = *loop::ForOp(loop).extent();
+  Leaves leaves;
+  for (int64_t i = 0; i < extent; ++i) {
+    Builder b = Builder::Before(loop);
+    IrMapping mapping;
+    mapping.Map(CounterOf(loop), leaves.Emit(b, i));
+    for (Operation& op : *BodyOf(loop)) {
+      if (!op.HasTrait<Terminator>()) b.Insert(Clone(&op, mapping));
+    }
+  }
+  loop->Erase();
+}
+
+// ---- parallel ----
+
+namespace {
+
+// Greatest value minus least, of an expression over counters inside `loop`; nothing if unknown.
+std::optional<Dim> SpreadWithin(const Operation* loop, const Dim& expr, Leaves& leaves) {
+  Dim spread = 0;
+  for (const Value leaf : leaves.In(expr)) {
+    const Block* block = leaf.is_block_argument() ? leaf.argument_block() : leaf.parent_block();
+    const Operation* owner = block->parent_op();
+    bool is_inside = false;
+    for (const Operation* op = owner; op != nullptr; op = op->parent_op()) {
+      is_inside = is_inside || op == loop;
+    }
+    if (!is_inside || leaf == CounterOf(loop)) continue;
+    if (!leaf.is_block_argument() || !IsLoop(owner) || leaf.index() != 0) return std::nullopt;
+    const Dim slope = leaves.Slope(expr, leaf);
+    if (slope.is_unknown()) return std::nullopt;
+    const bool rises = lower::ProvablyAtMost(0, slope);
+    if (!rises && !lower::ProvablyAtMost(slope, 0)) return std::nullopt;
+    spread += (rises ? slope : Dim(0) - slope) * (ExtentOf(owner, leaves) - 1);
+  }
+  return spread;
+}
+
+// Whether iterations of the loop store in different places, along one axis at least.
+bool StoresApart(const Operation* loop, const Operation* store, Leaves& leaves) {
+  const auto value = store->operand(loop::StoreInplaceOp::kValue).type().cast<AnyTensorType>();
+  for (size_t i = loop::StoreInplaceOp::kIndices; i < store->num_operands(); ++i) {
+    const Dim expr = leaves.Of(store->operand(i));
+    const bool is_last = i + 1 == store->num_operands();
+    const Dim width = is_last && value.rank() == 1 ? value.dims()[0] : Dim(1);
+    const Dim slope = leaves.Slope(expr, CounterOf(loop));
+    const auto spread = SpreadWithin(loop, expr, leaves);
+    if (slope.is_unknown() || !spread) continue;
+    if (lower::ProvablyAtMost(*spread + width, slope)) return true;
+    if (lower::ProvablyAtMost(*spread + width, Dim(0) - slope)) return true;
+  }
+  return false;
+}
+
+bool IsInside(const Operation* op, const Operation* loop) {
+  while (op != nullptr && op != loop) op = op->parent_op();
+  return op == loop;
+}
+
+}  // namespace
+
+std::string WhyNotParallel(const Operation* loop) {
+  if (std::string why = WhyNotLoop(loop); !why.empty()) return why;
+  Leaves leaves;
+  std::vector<Value> stored, loaded;
+  for (OpWalker w(BodyOf(loop)); Operation* op = w.Next();) {
+    if (op->name() == loop::LoadOp::kName) {
+      loaded.push_back(BaseMemory(op->operand(loop::LoadOp::kMemory)));
+    }
+    if (op->name() != loop::StoreInplaceOp::kName) continue;
+    const Value memory = BaseMemory(op->operand(loop::StoreInplaceOp::kMemory));
+    if (memory.defining_op() != nullptr && IsInside(memory.defining_op(), loop)) continue;
+    if (!StoresApart(loop, op, leaves)) return "iterations may store in the same place";
+    stored.push_back(memory);
+  }
+  for (const Value memory : stored) {
+    for (const Value other : loaded) {
+      if (memory == other) return "an iteration may read what another one stores";
+    }
+  }
+  return "";
+}
+
+void Parallel(Operation* loop) {
+  if (const std::string why = WhyNotParallel(loop); !why.empty()) Refuse(loop, "parallel", why);
+  loop->SetAttribute(loop::ForOp::kParallelAttr, BoolAttribute::Get(*loop->context(), true));
+}
+
+}  // namespace lathe::schedule

@@ -1,0 +1,163 @@
+#include <algorithm>
+
+#include "test/unit/lower/lower_util.h"
+
+namespace lathe::lower {
+namespace {
+
+std::string F32(const std::string& dims) { return StrCat("v_tensor<[", dims, "], f32>"); }
+std::string I64(const std::string& dims) { return StrCat("v_tensor<[", dims, "], i64>"); }
+
+// "%name = builtin.constant() ..." of a list of integers.
+std::string Ints(const std::string& name, const std::string& values) {
+  const auto count = std::ranges::count(values, ',') + (values.empty() ? 0 : 1);
+  return StrCat("%", name, " = builtin.constant() {value = tensor<[", count, "], i64> [", values,
+                "]} : () -> ", I64(StrCat(count)), "\n");
+}
+
+class LoopsTest : public LowerTest {
+ protected:
+  // A function of one operation on %a, %b, ... and constants before it.
+  void ExpectOp(const std::vector<std::string>& arguments, const std::string& before,
+                const std::string& op, const std::string& result) {
+    Expect({arguments, StrCat(before, "%r = ", op, " -> ", result), result}, "loops");
+  }
+};
+
+TEST_F(LoopsTest, Concat) {
+  for (const char* dims : {"2, 3, 5, 7", "2, 1, 5, 7"}) {
+    const std::string a = F32(dims), b = F32("2, 4, 5, 7");
+    const int extent = dims[3] - '0' + 4;
+    ExpectOp({a, b}, "", StrCat("nn.concat(%a, %b) {axis = 1} : (", a, ", ", b, ")"),
+             F32(StrCat("2, ", extent, ", 5, 7")));
+  }
+  const std::string a = F32("3, 4"), e = F32("3, 0"), b = F32("3, 17");
+  ExpectOp({a, e, b, a}, "",
+           StrCat("nn.concat(%a, %b, %c, %d) {axis = -1} : (", a, ", ", e, ", ", b, ", ", a, ")"),
+           F32("3, 25"));
+}
+
+TEST_F(LoopsTest, ConcatOfSymbolicExtents) {
+  const std::string a = F32("2, P, 8"), b = F32("2, 1, 8"), c = F32("2, P + 1, 8");
+  for (const int64_t n : {0, 1, 5, 16}) {
+    symbol_ = n;
+    ExpectOp({a, b}, "", StrCat("nn.concat(%a, %b) {axis = 1} : (", a, ", ", b, ")"), c);
+  }
+}
+
+TEST_F(LoopsTest, ElementwiseAroundConcat) {
+  const std::string a = F32("2, 3, 6"), b = F32("2, 5, 6"), s = F32("8, 1"), c = F32("2, 8, 6");
+  Expect({{a, b, s},
+          StrCat("%x = nn.relu(%a) : (", a, ") -> ", a, "\n%y = nn.concat(%x, %b) {axis = 1} : (",
+                 a, ", ", b, ") -> ", c, "\n%r = nn.mul(%y, %c) : (", c, ", ", s, ") -> ", c),
+          c},
+         "loops");
+}
+
+TEST_F(LoopsTest, Split) {
+  const std::string t = F32("2, 7, 3");
+  for (int i = 0; i < 3; ++i) {
+    const int extents[] = {2, 1, 4};
+    const std::string names[] = {"%r, %u, %v", "%u, %r, %v", "%u, %v, %r"};
+    const std::string result = F32(StrCat("2, ", extents[i], ", 3"));
+    Expect({{t},
+            StrCat(Ints("s", "2, 1, 4"), names[i], " = nn.split(%a, %s) {axis = 1} : (", t, ", ",
+                   I64("3"), ") -> (", F32("2, 2, 3"), ", ", F32("2, 1, 3"), ", ", F32("2, 4, 3"),
+                   ")"),
+            result},
+           "loops");
+  }
+}
+
+TEST_F(LoopsTest, Slice) {
+  const std::string t = F32("5, 6, 40");
+  ExpectOp({t},
+           StrCat(Ints("s", "1, -1"), Ints("e", "100, -5"), Ints("x", "0, 1"), Ints("t", "2, -2")),
+           StrCat("nn.slice(%a, %s, %e, %x, %t) : (", t, ", ", I64("2"), ", ", I64("2"), ", ",
+                  I64("2"), ", ", I64("2"), ")"),
+           F32("2, 2, 40"));
+  const std::string n = F32("N, 33");
+  for (const int64_t extent : {2, 3, 5, 20}) {
+    symbol_ = extent;
+    ExpectOp({n}, StrCat(Ints("s", "-2, 3"), Ints("e", "9223372036854775807, 20")),
+             StrCat("nn.slice(%a, %s, %e) : (", n, ", ", I64("2"), ", ", I64("2"), ")"),
+             F32("min(N, 2), 17"));
+  }
+}
+
+TEST_F(LoopsTest, Pad) {
+  const std::string t = F32("2, 5, 6");
+  for (const char* mode : {"constant", "edge", "reflect", "wrap"}) {
+    ExpectOp({t}, Ints("p", "0, 2, -1, 0, 1, 4"),
+             StrCat("nn.pad(%a, %p) {mode = \"", mode, "\"} : (", t, ", ", I64("6"), ")"),
+             F32("2, 8, 9"));
+  }
+}
+
+TEST_F(LoopsTest, Transpose) {
+  const std::string t = F32("3, 5, 2, 17");
+  ExpectOp({t}, "", StrCat("nn.transpose(%a) : (", t, ")"), F32("17, 2, 5, 3"));
+  ExpectOp({t}, "", StrCat("nn.transpose(%a) {perm = [0, 2, 1, 3]} : (", t, ")"),
+           F32("3, 2, 5, 17"));
+  const std::string large = F32("3, 70, 90");
+  ExpectOp({large}, "", StrCat("nn.transpose(%a) {perm = [0, 2, 1]} : (", large, ")"),
+           F32("3, 90, 70"));
+  const std::string symbolic = F32("N, 4, M");
+  for (const int64_t n : {0, 1, 9, 33}) {
+    symbol_ = n;
+    ExpectOp({symbolic}, "", StrCat("nn.transpose(%a) {perm = [2, 0, 1]} : (", symbolic, ")"),
+             F32("M, N, 4"));
+  }
+}
+
+// The channels of groups take turns.
+TEST_F(LoopsTest, TransposeAmongReshapes) {
+  const std::string a = F32("2, 12, 3, 3"), b = F32("2, 4, 3, 3, 3"), c = F32("2, 3, 4, 3, 3");
+  Expect(
+      {{a, a},
+       StrCat(Ints("s", "2, 4, 3, 3, 3"), Ints("t", "2, 12, 3, 3"), "%x = nn.reshape(%a, %s) : (",
+              a, ", ", I64("5"), ") -> ", b, "\n%y = nn.transpose(%x) {perm = [0, 2, 1, 3, 4]} : (",
+              b, ") -> ", c, "\n%z = nn.reshape(%y, %t) : (", c, ", ", I64("4"), ") -> ", a,
+              "\n%r = nn.add(%z, %b) : (", a, ", ", a, ") -> ", a),
+       a},
+      "loops");
+}
+
+TEST_F(LoopsTest, Gather) {
+  const std::string t = F32("4, 6, 19");
+  below_ = 4;
+  ExpectOp({t, I64("2, 3")}, "", StrCat("nn.gather(%a, %b) : (", t, ", ", I64("2, 3"), ")"),
+           F32("2, 3, 6, 19"));
+  ExpectOp({t, I64("3")}, "", StrCat("nn.gather(%a, %b) {axis = -1} : (", t, ", ", I64("3"), ")"),
+           F32("4, 6, 3"));
+  const std::string i = I64("4, 3, 19");
+  ExpectOp({t, i}, "", StrCat("nn.gather_elements(%a, %b) {axis = 1} : (", t, ", ", i, ")"),
+           F32("4, 3, 19"));
+  ExpectOp({t, I64("5, 2")}, "", StrCat("nn.gather_nd(%a, %b) : (", t, ", ", I64("5, 2"), ")"),
+           F32("5, 19"));
+}
+
+TEST_F(LoopsTest, SplitsLargeCopiesForThreads) {
+  const std::string a = F32("1, 3, 101, 131"), b = F32("1, 2, 101, 131");
+  ExpectOp({a, b}, "", StrCat("nn.concat(%a, %b) {axis = 1} : (", a, ", ", b, ")"),
+           F32("1, 5, 101, 131"));
+}
+
+TEST_F(LoopsTest, SaysWhyNot) {
+  const std::string t = F32("3, 5"), s = I64("1");
+  const auto why = [&](const Case& c) {
+    const std::string all = Refusal(c);
+    return all.substr(all.find("loops: "));
+  };
+  EXPECT_EQ(why({{t, s, s},
+                 StrCat("%r = nn.slice(%a, %b, %c) : (", t, ", ", s, ", ", s, ") -> ", F32("N, 5")),
+                 F32("N, 5")}),
+            "loops: no argument has extent N");
+  EXPECT_EQ(why({{t, s, s},
+                 StrCat("%r = nn.slice(%a, %b, %c) : (", t, ", ", s, ", ", s, ") -> ", F32("2, 5")),
+                 F32("2, 5")}),
+            "loops: nn.slice takes sizes that are computed");
+}
+
+}  // namespace
+}  // namespace lathe::lower
