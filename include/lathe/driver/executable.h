@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/program.h"
 #include "lathe/lower/lower_function.h"
+#include "lathe/runtime/executor.h"
 
 namespace lathe {
 
@@ -17,10 +19,16 @@ struct CompileOptions {
   int level = 2;             ///< of the inference pipeline
   int threads = 0;           ///< for parallel loops; 0: one per processor
   bool machine_code = true;  ///< false: what is lowered stays loops, run by the interpreter
+  uint64_t max_bytes = 0;    ///< of tensors alive at once; 0: four fifths of the machine's memory
+  /// Of what the interpreter runs (but for max_bytes and run_call).
+  InterpreterOptions interpreter = {};
 };
 
 /// What lowering must know of a target. Loads the code generator when it is asked for instructions.
 lower::Machine MachineOf(const codegen::Target& target);
+
+/// The strategy of functions that only name memory: reshapes and the like.
+inline constexpr const char* kMemoryStrategy = "memory";
 
 /// A function of a compiled program: operations that were grouped, and what became of them.
 struct CompiledFunctionInfo {
@@ -32,8 +40,12 @@ struct CompiledFunctionInfo {
 };
 
 /// A program ready to run: optimised, its operations grouped into functions, these lowered to loops
-/// and to machine code where a strategy fits, the others left to the interpreter, which also calls
-/// everything. One run at a time.
+/// and to machine code where a strategy fits.
+///
+/// With sizes that follow from those of the inputs it has a plan: it runs without the interpreter,
+/// but for functions that have no code. Otherwise the interpreter goes through it and calls the
+/// code. Immutable: any number of threads may run it; without a plan they take turns. Outputs have
+/// the same bits in every run, whatever the number of threads.
 class Executable {
  public:
   /// The program is copied. Errors: those of the passes, codegen/missing, codegen/target.
@@ -42,12 +54,21 @@ class Executable {
   Executable(Executable&&) noexcept;
 
   /// As Interpreter::Run.
-  NamedValues Run(const NamedValues& inputs);
+  NamedValues Run(const NamedValues& inputs) const;
+  /// On tensors in the order of the program's inputs and outputs: writes into `outputs`, which have
+  /// the types and shapes that the program gives. Allocates nothing once shapes were run before.
+  /// Needs a plan (run/no-plan). Errors as runtime::Executor::Run.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+           const runtime::RunOptions& options = {}) const;
 
+  /// Null without a plan.
+  const runtime::Executor* executor() const;
+  /// Why there is no plan, by operation; empty if there is one.
+  const std::vector<std::string>& obstacles() const;
   const std::vector<CompiledFunctionInfo>& functions() const;
   /// Operations outside of functions, which the interpreter runs, by name.
   std::vector<std::pair<std::string, size_t>> interpreted_operations() const;
-  /// The program as it runs.
+  /// The program as it runs; its parameters, if there is a plan, lie in that alone.
   const Program& program() const;
 
  private:

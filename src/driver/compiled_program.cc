@@ -1,0 +1,133 @@
+#include "src/driver/compiled_program.h"
+
+#include <map>
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/ir/functions.h"
+#include "lathe/ir/traits.h"
+#include "lathe/pass/pass_manager.h"
+#include "lathe/support/error.h"
+#include "lathe/support/parallel.h"
+#include "src/driver/pack_arguments.h"
+
+namespace lathe {
+namespace {
+
+using codegen::CodeGenerator;
+using codegen::KernelSource;
+using codegen::Target;
+
+constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
+
+const Target& TargetOf(const CompileOptions& options) {
+  const Target& target = options.target.empty() ? Target::Host() : Target::Named(options.target);
+  if (!target.RunsHere()) {
+    throw Error(ErrorCode::kUnsupported, "codegen/host",
+                StrCat("this machine can not run code for '", target.name, "'"))
+        .Hint(StrCat("the best target here is '", Target::Host().name, "'"));
+  }
+  return target;
+}
+
+// "matmul add": without dialects, constants and the terminator.
+std::string OperationsOf(const Operation* function) {
+  std::string text;
+  for (const Operation& op : *function->region(0).front()) {
+    if (op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>()) continue;
+    text += StrCat(text.empty() ? "" : " ", op.name().substr(op.name().find('.') + 1));
+  }
+  return text;
+}
+
+void RunPasses(Program& program, std::string_view passes) {
+  PassManager manager;
+  manager.Add(passes);
+  manager.Run(program);
+}
+
+void Group(CompiledProgram& compiled) {
+  RunPasses(compiled.program, kGroup);
+  std::map<std::string_view, size_t> calls;
+  for (Operation& op : *compiled.program.block()) {
+    if (const auto call = op.dyn_cast<builtin::CallOp>()) ++calls[call.callee()];
+  }
+  const FunctionTable table(compiled.program);
+  for (Operation* f : table.functions()) {
+    const std::string_view name = f->cast<builtin::FuncOp>().name();
+    compiled.by_name[name] = compiled.functions.size();
+    CompiledFunction& made = compiled.functions.emplace_back();
+    made.function = f;
+    made.data = AsDataFunction(f);
+    compiled.infos.push_back({std::string(name), OperationsOf(f), calls[name], "", ""});
+    if (made.data) compiled.infos.back().strategy = kMemoryStrategy;
+  }
+}
+
+void Lower(CompiledProgram& compiled, const Target& target) {
+  const lower::Machine machine = MachineOf(target);
+  const FunctionCalls calls(compiled.program);
+  ArgumentPacker packer(compiled.program);
+  for (size_t i = 0; i < compiled.functions.size(); ++i) {
+    if (compiled.functions[i].data) continue;
+    Operation* f = compiled.functions[i].function;
+    lower::Lowered lowered = lower::LowerFunction(f, machine, calls.ConstantArguments(f));
+    packer.Apply(calls.Of(f), lowered.packed);
+    compiled.infos[i].strategy = std::move(lowered.strategy);
+    compiled.infos[i].why_not = std::move(lowered.why_not);
+  }
+  RunPasses(compiled.program, "prune{keep_inputs=true}");
+}
+
+void ReadTypes(CompiledFunction& f) {
+  const Block* body = f.function->region(0).front();
+  for (size_t i = 0; i < body->num_arguments(); ++i) {
+    f.arguments.push_back(body->argument(i).type().cast<AnyTensorType>());
+  }
+  for (size_t i = 0; i < body->back()->num_operands(); ++i) {
+    f.results.push_back(body->back()->operand(i).type().cast<AnyTensorType>());
+  }
+}
+
+void Generate(CompiledProgram& compiled, const Target& target, int threads) {
+  CodeGenerator& generator = CodeGenerator::Get();
+  compiled.code.resize(compiled.functions.size());
+  ThreadPool pool(threads);
+  pool.ParallelFor(0, static_cast<int64_t>(compiled.functions.size()), 1, [&](int64_t i, int64_t) {
+    const auto at = static_cast<size_t>(i);
+    CompiledFunction& f = compiled.functions[at];
+    if (f.data || compiled.infos[at].strategy.empty()) return;
+    const KernelSource source{"kernel", f.function->region(0).front()};
+    compiled.code[at] = generator.Compile({&source, 1}, target);
+    f.code = compiled.code[at]->Find(source.name);
+    ReadTypes(f);
+  });
+}
+
+}  // namespace
+
+const CompiledFunction* CompiledProgram::Find(std::string_view name) const {
+  const auto found = by_name.find(name);
+  return found == by_name.end() ? nullptr : &functions[found->second];
+}
+
+lower::Machine MachineOf(const Target& target) {
+  return {.vector_bytes = target.vector_bytes,
+          .vector_registers = target.vector_registers,
+          .has_fma = target.has_fma,
+          .has_instruction = [target](const Operation& op) {
+            return CodeGenerator::Get().Supports(op, target);
+          }};
+}
+
+std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
+                                                const CompileOptions& options) {
+  const Target& target = TargetOf(options);
+  auto compiled = std::make_unique<CompiledProgram>(source.Clone());
+  Optimize(compiled->program, "inference", options.level);
+  Group(*compiled);
+  Lower(*compiled, target);
+  if (options.machine_code) Generate(*compiled, target, options.threads);
+  return compiled;
+}
+
+}  // namespace lathe

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "lathe/codegen/code_generator.h"
+#include "lathe/driver/executable.h"
+#include "src/driver/plan_builder.h"
+
+namespace lathe {
+
+/// A function of a compiled program.
+struct CompiledFunction {
+  Operation* function = nullptr;
+  std::optional<DataFunction> data;             ///< it computes nothing
+  KernelFunction code = nullptr;                ///< null: the interpreter runs it
+  std::vector<AnyTensorType> arguments, results;  ///< as `code` takes and gives them
+};
+
+/// A program on its way to an executable: optimised, its operations grouped into functions, these
+/// lowered to loops and to machine code where a strategy fits.
+struct CompiledProgram {
+  explicit CompiledProgram(Program p) : program(std::move(p)) {}
+
+  Program program;
+  std::vector<CompiledFunction> functions;
+  std::vector<CompiledFunctionInfo> infos;  ///< parallel to `functions`
+  std::vector<std::unique_ptr<codegen::KernelLibrary>> code;
+
+  /// Of that name; null if there is none.
+  const CompiledFunction* Find(std::string_view name) const;
+  std::unordered_map<std::string_view, size_t> by_name;  ///< looked up, never iterated
+};
+
+/// Errors: those of the passes, codegen/missing, codegen/target, codegen/host.
+std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
+                                                const CompileOptions& options);
+
+}  // namespace lathe

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "lathe/dialect/interpreter.h"
+#include "lathe/runtime/worker_team.h"
+#include "src/driver/compiled_program.h"
+
+namespace lathe {
+
+/// Runs a compiled program that has no plan: the interpreter goes through it, and calls the code of
+/// the functions that have some. Runs of several threads take turns.
+class InterpretedRun {
+ public:
+  /// `compiled` must outlive it.
+  InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtime::WorkerTeam> team,
+                 InterpreterOptions options);
+  NamedValues Run(const NamedValues& inputs);
+
+ private:
+  bool RunCall(const Operation* call, std::span<const RtValue> arguments,
+               std::span<RtValue> results);
+
+  CompiledProgram& compiled_;
+  std::shared_ptr<runtime::WorkerTeam> team_;
+  std::mutex mutex_;
+  Interpreter interpreter_;
+};
+
+}  // namespace lathe
