@@ -13,8 +13,8 @@ namespace lathe {
 /// A function of a compiled program.
 struct CompiledFunction {
   Operation* function = nullptr;
-  std::optional<DataFunction> data;             ///< it computes nothing
-  KernelFunction code = nullptr;                ///< null: the interpreter runs it
+  std::optional<DataFunction> data;               ///< it computes nothing
+  KernelFunction code = nullptr;                  ///< null: the interpreter runs it
   std::vector<AnyTensorType> arguments, results;  ///< as `code` takes and gives them
 };
 

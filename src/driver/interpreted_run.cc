@@ -32,12 +32,9 @@ std::optional<std::vector<Shape>> ResultShapes(const CompiledFunction& f,
 
 }  // namespace
 
-InterpretedRun::InterpretedRun(CompiledProgram& compiled,
-                               std::shared_ptr<runtime::WorkerTeam> team,
+InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtime::WorkerTeam> team,
                                InterpreterOptions options)
-    : compiled_(compiled),
-      team_(std::move(team)),
-      interpreter_(compiled.program, [&] {
+    : compiled_(compiled), team_(std::move(team)), interpreter_(compiled.program, [&] {
         options.run_call = [this](const Operation* call, std::span<const RtValue> arguments,
                                   std::span<RtValue> results) {
           return RunCall(call, arguments, results);

@@ -1,0 +1,120 @@
+#include "lathe/driver/executable.h"
+
+#include <thread>
+
+#include "src/driver/plan_builder.h"
+#include "test/unit/codegen/kernel_util.h"
+#include "test/unit/dialect/program_util.h"
+
+namespace lathe {
+namespace {
+
+using testing::ValuesOf;
+using testing::Vec;
+
+class ExecutableTest : public testing::ProgramTest {
+ protected:
+  void SetUp() override { codegen::NeedCodeGenerator(); }
+
+  static constexpr const char* kSymbolic = R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 4], f32>
+    %y = nn.feed() {name = "y"} : () -> v_tensor<[4, M], f32>
+    %a = nn.matmul(%x, %y) : (v_tensor<[N, 4], f32>, v_tensor<[4, M], f32>) -> v_tensor<[N, M], f32>
+    %b = nn.relu(%a) : (v_tensor<[N, M], f32>) -> v_tensor<[N, M], f32>
+    %c = nn.softmax(%b) : (v_tensor<[N, M], f32>) -> v_tensor<[N, M], f32>
+    nn.fetch(%c) {name = "c"} : (v_tensor<[N, M], f32>) -> ()
+    nn.fetch(%b) {name = "b"} : (v_tensor<[N, M], f32>) -> ())";
+
+  static NamedValues InputsOf(int64_t n, int64_t m) {
+    return {{"x", RandomTensor(ElementType::kF32, {n, 4}, 1)},
+            {"y", RandomTensor(ElementType::kF32, {4, m}, 2)}};
+  }
+
+  static void ExpectClose(const NamedValues& got, const NamedValues& wanted) {
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].first, wanted[i].first);
+      EXPECT_TRUE(AllClose(got[i].second, wanted[i].second, 1e-5, 1e-6)) << got[i].first;
+    }
+  }
+};
+
+TEST_F(ExecutableTest, SymbolsServeAllShapes) {
+  Program program = Parse(kSymbolic);
+  const Executable executable(program);
+  ASSERT_NE(executable.executor(), nullptr) << executable.obstacles()[0];
+  for (const auto& [n, m] : {std::pair<int64_t, int64_t>{3, 5}, {1, 1}, {70, 33}, {0, 2}, {3, 5}}) {
+    const NamedValues inputs = InputsOf(n, m);
+    ExpectClose(executable.Run(inputs), Interpreter(program).Run(inputs));
+  }
+}
+
+TEST_F(ExecutableTest, ManyThreadsRunOne) {
+  Program program = Parse(kSymbolic);
+  const Executable executable(program, {.threads = 3});
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      Program own = program.Clone();
+      for (int64_t i = 0; i < 20; ++i) {
+        const NamedValues inputs = InputsOf(1 + (i + t) % 7, 1 + i % 5);
+        ExpectClose(executable.Run(inputs), Interpreter(own).Run(inputs));
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+TEST_F(ExecutableTest, WritesIntoTheCallersMemory) {
+  const Program program = Parse(kSymbolic);
+  const Executable executable(program);
+  const NamedValues inputs = InputsOf(3, 5);
+  const std::vector<Tensor> in = {inputs[0].second.tensor(), inputs[1].second.tensor()};
+  std::vector<Tensor> out = {Tensor(ElementType::kF32, {3, 5}), Tensor(ElementType::kF32, {3, 5})};
+  const std::byte* memory = out[0].raw();
+  executable.Run(in, out);
+  EXPECT_EQ(out[0].raw(), memory);
+  const NamedValues wanted = executable.Run(inputs);
+  EXPECT_EQ(out[0], wanted[0].second.tensor());
+  EXPECT_EQ(out[1], wanted[1].second.tensor());
+}
+
+TEST_F(ExecutableTest, SizesThatValuesDecideNeedTheInterpreter) {
+  Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
+    %r = nn.relu(%x) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    %a = nn.non_zero(%r) : (v_tensor<[4], f32>) -> v_tensor<[1, ?], i64>
+    nn.fetch(%a) {name = "y"} : (v_tensor<[1, ?], i64>) -> ())");
+  const Executable executable(program);
+  EXPECT_EQ(executable.executor(), nullptr);
+  ASSERT_EQ(executable.obstacles().size(), 1u);
+  EXPECT_NE(executable.obstacles()[0].find("no size before the program runs"), std::string::npos);
+  const NamedValues inputs = {{"x", Vec<float>({-1, 2, 0, 3})}};
+  EXPECT_EQ(ValuesOf<int64_t>(executable.Run(inputs)[0].second), (std::vector<int64_t>{1, 3}));
+  std::vector<Tensor> out(1);
+  const Tensor in = inputs[0].second.tensor();
+  EXPECT_EQ(ErrorOf([&] { executable.Run({&in, 1}, out); }).id(), "run/no-plan");
+}
+
+TEST_F(ExecutableTest, LoopsRunInTheInterpreter) {
+  Program program = Parse(kSymbolic);
+  const Executable executable(program, {.machine_code = false});
+  EXPECT_EQ(executable.executor(), nullptr);
+  const NamedValues inputs = InputsOf(3, 5);
+  ExpectClose(executable.Run(inputs), Interpreter(program).Run(inputs));
+}
+
+TEST_F(ExecutableTest, ArgumentsAreChecked) {
+  const Program program = Parse(kSymbolic);
+  const Executable executable(program);
+  NamedValues inputs = InputsOf(3, 5);
+  inputs[1].second = RandomTensor(ElementType::kF32, {3, 5}, 2);
+  EXPECT_EQ(ErrorOf([&] { executable.Run(inputs); }).id(), "run/input-shape");
+  inputs[1].second = RtValue::OfList({});
+  EXPECT_EQ(ErrorOf([&] { executable.Run(inputs); }).id(), "run/input-type");
+  inputs.pop_back();
+  EXPECT_EQ(ErrorOf([&] { executable.Run(inputs); }).id(), "run/input-missing");
+}
+
+}  // namespace
+}  // namespace lathe
