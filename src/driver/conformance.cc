@@ -16,6 +16,7 @@
 #include <regex>
 #include <thread>
 
+#include "lathe/codegen/code_generator.h"
 #include "lathe/support/buffer.h"
 #include "src/driver/conformance_json.h"
 
@@ -215,6 +216,7 @@ ConformanceReport RunConformance(const std::vector<std::string>& directories,
                 "there are no cases (folders with a model.onnx) here, or the filter leaves none")
         .Hint("scripts/onnx_cases.py writes the official cases");
   }
+  if (!options.interpret) codegen::CodeGenerator::Get();  // loaded once, not by every process
   ConformanceReport report;
   report.cases = Pool(cases, options).Run();
   for (const CaseResult& c : report.cases) {

@@ -160,7 +160,18 @@ Program RoundTrip(Program program) {
                     "");
 }
 
-void Run(const std::string& directory, bool round_trip, CaseResult& result) {
+using Runner = std::function<NamedValues(const NamedValues&)>;
+
+Runner RunnerOf(Program& program, const ConformanceOptions& options) {
+  if (options.interpret) {
+    auto interpreter = std::make_shared<Interpreter>(program);
+    return [interpreter](const NamedValues& inputs) { return interpreter->Run(inputs); };
+  }
+  auto executable = std::make_shared<Executable>(program, options.compile);
+  return [executable](const NamedValues& inputs) { return executable->Run(inputs); };
+}
+
+void Run(const std::string& directory, const ConformanceOptions& options, CaseResult& result) {
   Tolerance tolerance = ReadTolerance(directory);
   if (const InexactCases* inexact = FindInexact(result.name)) {
     tolerance = {.atol = inexact->atol, .for_integers = true};
@@ -168,15 +179,15 @@ void Run(const std::string& directory, bool round_trip, CaseResult& result) {
   IrContext context;
   LoadAllDialects(context);
   Program program = ImportOnnx(context, directory + "/model.onnx");
-  if (round_trip) program = RoundTrip(std::move(program));
-  Interpreter interpreter(program);
+  if (options.round_trip) program = RoundTrip(std::move(program));
+  const Runner run = RunnerOf(program, options);
   for (int set = 0;; ++set) {
     const std::string folder = StrCat(directory, "/test_data_set_", set);
     if (!IsDirectory(folder)) {
       if (set == 0) result.reason = "there are no data sets";
       break;
     }
-    const NamedValues outputs = interpreter.Run(ReadInputs(program, folder));
+    const NamedValues outputs = run(ReadInputs(program, folder));
     result.reason = CompareOutputs(program, outputs, folder, tolerance, IsRandom(result.name));
     if (!result.reason.empty()) break;
   }
@@ -219,7 +230,7 @@ CaseResult RunCase(const std::string& directory, const ConformanceOptions& optio
   const auto start = std::chrono::steady_clock::now();
   try {
     Describe(directory + "/model.onnx", result);
-    Run(directory, options.round_trip, result);
+    Run(directory, options, result);
   } catch (const Error& error) {
     const bool refused = error.code() == ErrorCode::kUnsupported;
     result.outcome = refused ? CaseOutcome::kRefused : CaseOutcome::kFailed;

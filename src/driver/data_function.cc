@@ -72,6 +72,7 @@ class Tracer {
     if (from == nullptr) return std::nullopt;
     if (op->HasTrait<KeepsBytes>()) return *from;
     if (op->isa<nn::TransposeOp>() && KeepsOrder(op)) return *from;
+    if (!TypeOf(op->operand(0)).is_static()) return std::nullopt;
     if (op->isa<nn::SplitOp>()) return Split(op, result, *from);
     if (op->isa<nn::SliceOp>()) return Slice(op, *from);
     return std::nullopt;
@@ -92,6 +93,7 @@ class Tracer {
   }
 
   static bool KeepsOrder(Operation* op) {
+    if (!TypeOf(op->operand(0)).has_rank()) return false;
     const auto dims = TypeOf(op->operand(0)).dims();
     std::vector<int64_t> moved, reversed(dims.size());
     for (size_t i = 0; i < dims.size(); ++i)
@@ -106,7 +108,7 @@ class Tracer {
   static std::optional<Parts> Cut(Operation* op, const Parts& from, size_t axis, int64_t start,
                                   int64_t length) {
     const auto type = TypeOf(op->operand(0));
-    if (!type.is_static() || !IsOutermost(type.dims(), axis)) return std::nullopt;
+    if (!IsOutermost(type.dims(), axis)) return std::nullopt;
     const int64_t extent = type.dims()[axis].value();
     const Dim bytes = BytesOf(type);
     if (extent == 0 || BitWidth(type.element()) < 8 || start < 0) return std::nullopt;
@@ -138,7 +140,7 @@ class Tracer {
   static std::optional<Parts> Slice(Operation* op, const Parts& from) {
     const auto in = TypeOf(op->operand(0)), out = TypeOf(op->result(0));
     const auto starts = Constants(op, nn::SliceOp::kStarts);
-    if (!in.is_static() || !out.is_static() || !starts) return std::nullopt;
+    if (!out.is_static() || !starts) return std::nullopt;
     std::vector<int64_t> axes, steps;
     if (!ReadOptional(op, nn::SliceOp::kAxes, axes) ||
         !ReadOptional(op, nn::SliceOp::kSteps, steps)) {

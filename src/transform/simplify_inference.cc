@@ -6,9 +6,10 @@ namespace lathe {
 
 namespace {
 
-/// A result that vanishes with its op must have no reader.
-void RefuseUse(const Operation* op, size_t i, const char* name) {
-  if (i >= op->num_results() || op->result(i).use_empty()) return;
+/// Whether a result that vanishes with its op has a reader; then the op stays, or it is an error.
+bool StaysFor(const Operation* op, size_t i, const char* name, bool keep_used) {
+  if (i >= op->num_results() || op->result(i).use_empty()) return false;
+  if (keep_used) return true;
   throw Error(
       ErrorCode::kUnsupported, "pass/vanishing-result",
       StrCat("result '", name, "' of ", op->name(), " is used, but inference has no such value"))
@@ -25,11 +26,11 @@ bool MayBeTrue(const Program& program, Value value) {
 
 class DropoutIsIdentity : public RewritePattern {
  public:
-  explicit DropoutIsIdentity(const Program& program)
-      : RewritePattern("dropout", "nn.dropout"), program_(program) {}
+  DropoutIsIdentity(const Program& program, bool keep_used)
+      : RewritePattern("dropout", "nn.dropout"), program_(program), keep_used_(keep_used) {}
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
     if (op->num_operands() > 2 && MayBeTrue(program_, op->operand(2))) return false;
-    RefuseUse(op, 1, "mask");
+    if (StaysFor(op, 1, "mask", keep_used_)) return false;
     rewriter.ReplaceAllUses(op->result(0), op->operand(0));
     rewriter.Erase(op);
     return true;
@@ -37,6 +38,7 @@ class DropoutIsIdentity : public RewritePattern {
 
  private:
   const Program& program_;
+  bool keep_used_;
 };
 
 class IdentityIsNothing : public RewritePattern {
@@ -53,7 +55,8 @@ class IdentityIsNothing : public RewritePattern {
 /// y = x * s + t with s = scale / sqrt(var + eps), t = b - mean * s, each [C, 1, ..., 1].
 class BatchNormIsScaleAndShift : public RewritePattern {
  public:
-  BatchNormIsScaleAndShift() : RewritePattern("batch_norm", "nn.batch_normalization") {}
+  explicit BatchNormIsScaleAndShift(bool keep_used)
+      : RewritePattern("batch_norm", "nn.batch_normalization"), keep_used_(keep_used) {}
 
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
     if (op->attribute("training_mode").cast<BoolAttribute>().value()) return false;
@@ -63,8 +66,8 @@ class BatchNormIsScaleAndShift : public RewritePattern {
       const auto t = op->operand(i).type().dyn_cast<AnyTensorType>();
       if (!t || t.element() != type.element()) return false;
     }
-    RefuseUse(op, 1, "running_mean");
-    RefuseUse(op, 2, "running_var");
+    if (StaysFor(op, 1, "running_mean", keep_used_)) return false;
+    if (StaysFor(op, 2, "running_var", keep_used_)) return false;
     Operation* const replaced[] = {op};
     const Rewriter::Replacing scope(rewriter, replaced);
     Rewrite(op, type, rewriter);
@@ -100,6 +103,8 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     r.ReplaceAllUses(op->result(0), Call(r, "nn.add", {Call(r, "nn.mul", {op->operand(0), s}), t}));
     r.Erase(op);
   }
+
+  bool keep_used_;
 };
 
 }  // namespace
@@ -109,10 +114,11 @@ class BatchNormIsScaleAndShift : public RewritePattern {
 class SimplifyInferencePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
+    const bool keep_used = option_bool("keep_used");
     PatternSet patterns;
-    patterns.push_back(std::make_unique<DropoutIsIdentity>(graph.program()));
+    patterns.push_back(std::make_unique<DropoutIsIdentity>(graph.program(), keep_used));
     patterns.push_back(std::make_unique<IdentityIsNothing>());
-    patterns.push_back(std::make_unique<BatchNormIsScaleAndShift>());
+    patterns.push_back(std::make_unique<BatchNormIsScaleAndShift>(keep_used));
     ApplyPatternsGreedily(graph.program(), this, patterns);
   }
 };
@@ -120,6 +126,8 @@ class SimplifyInferencePass : public Pass {
 REGISTER_PASS(simplify_inference, SimplifyInferencePass)
     .Doc(
         "turns batch norm into a scale and a shift and removes dropout and identity, for "
-        "inference");
+        "inference")
+    .Option("keep_used", PassOption::Kind::kBool, "false",
+            "an op stays if results are read that inference does not have; false: an error");
 
 }  // namespace lathe

@@ -35,6 +35,7 @@ int RunCases(const Options& o) {
 
 Run AddConformance(CLI::App& app) {
   auto o = std::make_shared<Options>();
+  o->run.compile.threads = 1;
   app.add_option("dirs", o->directories,
                  "folders with cases: model.onnx and test_data_set_*/input_*.pb, output_*.pb")
       ->required();
@@ -47,6 +48,8 @@ Run AddConformance(CLI::App& app) {
   app.add_option("--time-limit", o->run.time_limit, "seconds per case")->capture_default_str();
   app.add_flag("--round-trip", o->run.round_trip,
                "print, parse, export and import each program before it runs");
+  app.add_flag("--interpret", o->run.interpret, "run by the interpreter instead of compiled");
+  AddCompileOptions(app, o->run.compile);
   app.add_flag("--list", o->list, "list every case with its result");
   return [o] { return RunCases(*o); };
 }

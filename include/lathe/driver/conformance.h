@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lathe/driver/executable.h"
 #include "lathe/support/error.h"
 
 /// The official ONNX backend cases: folders with `model.onnx` and `test_data_set_*/input_*.pb,
@@ -36,7 +37,9 @@ struct ConformanceOptions {
   uint64_t memory_limit = uint64_t{8} << 30;  ///< bytes per case
   /// Each program is printed, parsed, exported and imported again before it runs.
   bool round_trip = false;
-  int jobs = 0;  ///< cases at a time; 0: one per processor
+  bool interpret = false;       ///< run by the interpreter, not compiled
+  CompileOptions compile = {};  ///< without `interpret`
+  int jobs = 0;                 ///< cases at a time; 0: one per processor
   /// Called as each case ends, in the order of the list: done, total.
   std::function<void(const CaseResult&, size_t done, size_t total)> progress{};
 };
@@ -56,8 +59,8 @@ struct ConformanceReport {
 /// The case folders at or below `directories`, sorted. Errors: io/open, conformance/no-cases.
 std::vector<std::string> FindCases(const std::vector<std::string>& directories);
 
-/// Runs every case through the interpreter, each in a process of its own, so that one that crashes,
-/// hangs or takes too much memory fails alone.
+/// Runs every case, compiled or through the interpreter, each in a process of its own, so that one
+/// that crashes, hangs or takes too much memory fails alone.
 ConformanceReport RunConformance(const std::vector<std::string>& directories,
                                  const ConformanceOptions& options = {});
 
