@@ -2,7 +2,8 @@
 
 add_library(lathe_flags INTERFACE)
 target_compile_options(lathe_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wundef -Wvla -Wextra-semi -Werror)
+  -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wundef -Wvla
+  $<$<COMPILE_LANGUAGE:CXX>:-Wextra-semi> -Werror)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # gcc 12 reports std::string concatenation (GCC bug 105651) and moves of std::variant at -O3

@@ -61,10 +61,12 @@ std::string Profile::ChromeTrace(const Plan& plan) const {
   uint64_t first = ~uint64_t{0};
   for (const Event& e : all) first = std::min(first, e.begin_ns);
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
-  for (size_t i = 0; i < all.size(); ++i) {
-    const Event& e = all[i];
+  const char* separator = "";
+  for (const Event& e : all) {
+    if (e.step >= plan.steps.size()) continue;  // of another plan
     const PlanStep& step = plan.steps[e.step];
-    out += i == 0 ? "\n{\"name\":" : ",\n{\"name\":";
+    out += StrCat(separator, "\n{\"name\":");
+    separator = ",";
     AppendJson(out, step.label);
     out += StrCat(",\"cat\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":", e.thread, ",\"ts\":");
     AppendMicroseconds(out, e.begin_ns - first);

@@ -109,6 +109,29 @@ inline std::shared_ptr<const Plan> AffinePlan(const Dim& rows = Dim::Symbol("N")
   return m.Done();
 }
 
+/// y[N] = 2 * x[N], in machine code of any x86-64 processor.
+inline std::shared_ptr<const Plan> DoublePlan() {
+  const std::string code(
+      "\x48\x8b\x07"              // mov rax, [rdi]
+      "\x48\x8b\x4f\x08"          // mov rcx, [rdi + 8]
+      "\x48\x8b\x09"              // mov rcx, [rcx]
+      "\x48\x8b\x57\x10"          // mov rdx, [rdi + 16]
+      "\x48\x85\xc9"              // next: test rcx, rcx
+      "\x74\x15"                  // jz end
+      "\xf3\x0f\x10\x44\x88\xfc"  // movss xmm0, [rax + rcx * 4 - 4]
+      "\xf3\x0f\x58\xc0"          // addss xmm0, xmm0
+      "\xf3\x0f\x11\x44\x8a\xfc"  // movss [rdx + rcx * 4 - 4], xmm0
+      "\x48\xff\xc9"              // dec rcx
+      "\xeb\xe6"                  // jmp next
+      "\xc3",                     // end: ret
+      41);
+  PlanMaker m;
+  const uint32_t x = m.Input("x", {Dim::Symbol("N")});
+  m.Step(0, {x, m.Output("y", {Dim::Symbol("N")})}, "double");
+  m.plan.code = {"x86-64", {"sse2"}, code, {0}};
+  return m.Done();
+}
+
 inline Tensor Ramp(int64_t rows, float from = 0) {
   Tensor t(ElementType::kF32, {rows, kColumns});
   for (float& v : t.mutable_data<float>()) v = from++;

@@ -1,0 +1,185 @@
+#ifndef LATHE_RUNTIME_H_
+#define LATHE_RUNTIME_H_
+
+/* Runs compiled programs (.lx) from C: liblathe_runtime, which needs the C and C++ libraries alone.
+ * C99 and later, and C++ (lathe/runtime/model.h is a face for C++).
+ *
+ * Functions that can fail return an error, or NULL if all went well; the caller frees it. Nothing
+ * else is reported, printed or kept. Pointers that a program gives stay valid until it is freed. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ---- */
+
+typedef struct lathe_error lathe_error;
+
+typedef enum lathe_code {
+  LATHE_INVALID_ARGUMENT = 1,
+  LATHE_NOT_FOUND = 2,
+  LATHE_UNSUPPORTED = 3, /* by this library or this processor */
+  LATHE_DAMAGED = 4,     /* the file is cut off, damaged or contradicts itself */
+  LATHE_SHAPE = 5,
+  LATHE_TYPE = 6,
+  LATHE_IO = 7,
+  LATHE_LIMIT = 8, /* memory */
+  LATHE_CANCELLED = 9,
+  LATHE_INTERNAL = 10 /* our bug */
+} lathe_code;
+
+lathe_code lathe_error_code(const lathe_error* error);
+/* Stays the same over versions: "run/input-shape". */
+const char* lathe_error_id(const lathe_error* error);
+/* One sentence. */
+const char* lathe_error_message(const lathe_error* error);
+/* For a person: several lines with id, place, what is known there, and what to do. */
+const char* lathe_error_text(const lathe_error* error);
+void lathe_error_free(lathe_error* error); /* NULL: does nothing */
+
+/* ---- programs ---- */
+
+/* A loaded program. Immutable: any number of threads may use it, and run it, at once. */
+typedef struct lathe_program lathe_program;
+
+typedef struct lathe_load_options {
+  size_t size;        /* sizeof(lathe_load_options) */
+  int32_t threads;    /* for one run; 0: as many as the process may use */
+  uint64_t max_bytes; /* cap on what all runs together hold for tensors between steps; 0: none */
+} lathe_load_options;
+
+/* "0.1.0" */
+const char* lathe_runtime_version(void);
+
+/* `options` may be NULL. The file is mapped and must not be changed in place while the program
+ * lives; replacing it is fine. Only load what you trust: a program is machine code. */
+lathe_error* lathe_load_file(const char* path, const lathe_load_options* options,
+                             lathe_program** program);
+/* The bytes of a file. They are not copied, and must outlive the program; aligned to 64 bytes. */
+lathe_error* lathe_load_memory(const void* bytes, size_t size, const lathe_load_options* options,
+                               lathe_program** program);
+/* Reads all of a file and checks all checksums, which loading does for all but the weights. */
+lathe_error* lathe_verify_file(const char* path);
+void lathe_program_free(lathe_program* program); /* NULL: does nothing */
+
+/* Numbers as in ONNX's TensorProto. */
+typedef enum lathe_element {
+  LATHE_F32 = 1,
+  LATHE_U8 = 2,
+  LATHE_I8 = 3,
+  LATHE_U16 = 4,
+  LATHE_I16 = 5,
+  LATHE_I32 = 6,
+  LATHE_I64 = 7,
+  LATHE_BOOL = 9, /* a byte, 0 or 1 */
+  LATHE_F16 = 10,
+  LATHE_F64 = 11,
+  LATHE_U32 = 12,
+  LATHE_U64 = 13,
+  LATHE_C64 = 14,
+  LATHE_C128 = 15,
+  LATHE_BF16 = 16,
+  LATHE_F8E4M3FN = 17,
+  LATHE_F8E4M3FNUZ = 18,
+  LATHE_F8E5M2 = 19,
+  LATHE_F8E5M2FNUZ = 20,
+  LATHE_U4 = 21, /* these, and 2-bit types: packed, element 0 in the low bits of byte 0 */
+  LATHE_I4 = 22,
+  LATHE_F4E2M1 = 23,
+  LATHE_F8E8M0 = 24,
+  LATHE_U2 = 25,
+  LATHE_I2 = 26
+} lathe_element;
+
+/* "f32"; "undefined" for numbers that are none of them. */
+const char* lathe_element_name(lathe_element element);
+
+typedef struct lathe_dim {
+  int64_t value;    /* -1 if it depends on the inputs */
+  const char* text; /* "3", "N", "N + 1" */
+} lathe_dim;
+
+/* An input or an output. */
+typedef struct lathe_port {
+  const char* name;
+  lathe_element element;
+  size_t rank;
+  const lathe_dim* dims; /* `rank` of them */
+} lathe_port;
+
+size_t lathe_num_inputs(const lathe_program* program);
+size_t lathe_num_outputs(const lathe_program* program);
+/* NULL if there are not so many. */
+const lathe_port* lathe_input(const lathe_program* program, size_t index);
+const lathe_port* lathe_output(const lathe_program* program, size_t index);
+
+/* ---- running ---- */
+
+typedef struct lathe_cancel lathe_cancel;
+typedef struct lathe_profile lathe_profile;
+
+/* An argument, row-major and aligned to its element type. */
+typedef struct lathe_input_view {
+  lathe_element element;
+  const void* data; /* may be NULL if there are no elements */
+  const int64_t* shape;
+  size_t rank;
+} lathe_input_view;
+
+/* Where an output goes: aligned to its element type, at least as large as the output, and apart
+ * from all other arguments. */
+typedef struct lathe_output_view {
+  void* data;
+  size_t bytes;
+} lathe_output_view;
+
+typedef struct lathe_run_options {
+  size_t size;            /* sizeof(lathe_run_options) */
+  lathe_cancel* cancel;   /* may be NULL */
+  lathe_profile* profile; /* may be NULL */
+} lathe_run_options;
+
+/* Writes the shape of output `index` for inputs of these shapes to `shape`, which has room for the
+ * output's rank; and its size to `bytes` unless that is NULL. The inputs' data is not looked at. */
+lathe_error* lathe_output_shape(const lathe_program* program, const lathe_input_view* inputs,
+                                size_t num_inputs, size_t index, int64_t* shape, size_t* bytes);
+
+/* Inputs and outputs in the order of the program; `options` may be NULL. Arguments are checked
+ * before anything runs. Allocates nothing for shapes that were run before (as many at once, with at
+ * most 16 inputs and 16 outputs). */
+lathe_error* lathe_run(const lathe_program* program, const lathe_input_view* inputs,
+                       size_t num_inputs, const lathe_output_view* outputs, size_t num_outputs,
+                       const lathe_run_options* options);
+
+/* Bytes held for tensors between steps, idle memory that later runs will use included. */
+uint64_t lathe_memory(const lathe_program* program);
+/* Gives idle memory back. */
+void lathe_trim(const lathe_program* program);
+
+/* ---- ending a run early ---- */
+
+/* NULL if there is no memory. */
+lathe_cancel* lathe_cancel_new(void);
+void lathe_cancel_free(lathe_cancel* cancel);
+/* From any thread: runs with this object end before their next step with LATHE_CANCELLED, until it
+ * is reset. */
+void lathe_cancel_set(lathe_cancel* cancel);
+void lathe_cancel_reset(lathe_cancel* cancel);
+
+/* ---- where time goes ---- */
+
+/* Records when steps ran; any number of runs of one program. NULL if there is no memory. */
+lathe_profile* lathe_profile_new(void);
+void lathe_profile_free(lathe_profile* profile);
+/* Writes what was recorded as a Chrome trace (chrome://tracing, Perfetto). */
+lathe_error* lathe_profile_write(const lathe_profile* profile, const lathe_program* program,
+                                 const char* path);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* LATHE_RUNTIME_H_ */

@@ -1,0 +1,281 @@
+#include <algorithm>
+#include <array>
+#include <new>
+
+#include "lathe/runtime.h"
+#include "lathe/runtime/lx_file.h"
+#include "lathe/support/error.h"
+#include "lathe/support/file.h"
+#include "lathe/support/version.h"
+
+using lathe::Buffer;
+using lathe::ElementType;
+using lathe::Error;
+using lathe::ErrorCode;
+using lathe::StrCat;
+using lathe::runtime::CancelToken;
+using lathe::runtime::Executor;
+using lathe::runtime::ExecutorOptions;
+using lathe::runtime::InputView;
+using lathe::runtime::OutputView;
+using lathe::runtime::Plan;
+using lathe::runtime::PlanPort;
+using lathe::runtime::PlanValue;
+using lathe::runtime::Profile;
+using lathe::runtime::RunOptions;
+
+struct lathe_error {
+  lathe_code code;
+  std::string id, message, text;
+};
+
+struct lathe_cancel {
+  CancelToken token;
+};
+
+struct lathe_profile {
+  Profile profile;
+};
+
+namespace {
+
+// What lathe_port points to.
+struct Port {
+  std::vector<std::string> texts;
+  std::vector<lathe_dim> dims;
+  lathe_port port;
+};
+
+std::vector<Port> PortsOf(const Plan& plan, const std::vector<PlanPort>& from) {
+  std::vector<Port> ports(from.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    const PlanValue& value = plan.values[from[i].value];
+    Port& port = ports[i];
+    for (const lathe::Dim& dim : value.dims) port.texts.push_back(dim.ToString());
+    for (size_t a = 0; a < value.dims.size(); ++a) {
+      const lathe::Dim& dim = value.dims[a];
+      port.dims.push_back({dim.is_constant() ? dim.value() : -1, port.texts[a].c_str()});
+    }
+    port.port = {from[i].name.c_str(), static_cast<lathe_element>(value.element), port.dims.size(),
+                 port.dims.data()};
+  }
+  return ports;
+}
+
+lathe_code CodeOf(const Error& error) {
+  if (error.id() == "run/cancelled") return LATHE_CANCELLED;
+  switch (error.code()) {
+    case ErrorCode::kInvalidArgument:
+      return LATHE_INVALID_ARGUMENT;
+    case ErrorCode::kNotFound:
+      return LATHE_NOT_FOUND;
+    case ErrorCode::kUnsupported:
+      return LATHE_UNSUPPORTED;
+    case ErrorCode::kParse:
+    case ErrorCode::kVerify:
+      return LATHE_DAMAGED;
+    case ErrorCode::kShape:
+      return LATHE_SHAPE;
+    case ErrorCode::kType:
+      return LATHE_TYPE;
+    case ErrorCode::kIo:
+      return LATHE_IO;
+    case ErrorCode::kLimit:
+      return LATHE_LIMIT;
+    default:
+      return LATHE_INTERNAL;
+  }
+}
+
+// There when there is no memory for another one.
+const lathe_error kOutOfMemory = {LATHE_LIMIT, "limit/memory", "there is no memory",
+                                  "error[limit/memory]: there is no memory\n"};
+
+lathe_error* OutOfMemory() { return const_cast<lathe_error*>(&kOutOfMemory); }
+
+lathe_error* Made(const Error& error) {
+  return new lathe_error{CodeOf(error), error.id(), error.message(), error.Render()};
+}
+
+// Nothing is thrown into C.
+template <class F>
+lathe_error* Guarded(F&& f) noexcept {
+  try {
+    try {
+      f();
+      return nullptr;
+    } catch (const Error& error) {
+      return Made(error);
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory();
+    } catch (const std::exception& error) {
+      return Made(Error(ErrorCode::kInternal, "internal/exception", error.what()));
+    }
+  } catch (...) {
+    return OutOfMemory();
+  }
+}
+
+void Expect(bool condition, const char* message) {
+  if (!condition) throw Error(ErrorCode::kInvalidArgument, "run/argument", message);
+}
+
+ElementType ElementOf(lathe_element element) {
+  const bool known = element > 0 && element < 256;
+  return known ? static_cast<ElementType>(element) : ElementType::kUndefined;
+}
+
+// A few in place, so that a run need not allocate.
+template <class T>
+class FewOrMany {
+ public:
+  explicit FewOrMany(size_t count) : count_(count) {
+    if (count > few_.size()) many_.resize(count);
+  }
+  T& operator[](size_t i) { return many_.empty() ? few_[i] : many_[i]; }
+  operator std::span<const T>() const {  // NOLINT: implicit
+    return {many_.empty() ? few_.data() : many_.data(), count_};
+  }
+
+ private:
+  size_t count_;
+  std::array<T, 16> few_;
+  std::vector<T> many_;
+};
+
+void Convert(const lathe_input_view* inputs, size_t count, FewOrMany<InputView>& views) {
+  Expect(inputs != nullptr || count == 0, "the inputs are NULL");
+  for (size_t i = 0; i < count; ++i) {
+    Expect(inputs[i].shape != nullptr || inputs[i].rank == 0, "the shape of an input is NULL");
+    views[i] = {ElementOf(inputs[i].element), inputs[i].data, {inputs[i].shape, inputs[i].rank}};
+  }
+}
+
+ExecutorOptions OptionsOf(const lathe_load_options* options) {
+  if (options == nullptr) return {};
+  Expect(options->size >= sizeof(*options), "lathe_load_options.size is not set");
+  Expect(options->threads >= 0, "lathe_load_options.threads is negative");
+  return {.threads = options->threads, .max_bytes = options->max_bytes};
+}
+
+}  // namespace
+
+struct lathe_program {
+  explicit lathe_program(Executor e)
+      : executor(std::move(e)),
+        inputs(PortsOf(executor.plan(), executor.plan().inputs)),
+        outputs(PortsOf(executor.plan(), executor.plan().outputs)) {}
+
+  Executor executor;
+  std::vector<Port> inputs, outputs;
+};
+
+extern "C" {
+
+lathe_code lathe_error_code(const lathe_error* error) { return error->code; }
+const char* lathe_error_id(const lathe_error* error) { return error->id.c_str(); }
+const char* lathe_error_message(const lathe_error* error) { return error->message.c_str(); }
+const char* lathe_error_text(const lathe_error* error) { return error->text.c_str(); }
+void lathe_error_free(lathe_error* error) {
+  if (error != &kOutOfMemory) delete error;
+}
+
+const char* lathe_runtime_version(void) { return lathe::Version().data(); }
+
+lathe_error* lathe_load_file(const char* path, const lathe_load_options* options,
+                             lathe_program** program) {
+  return Guarded([&] {
+    Expect(path != nullptr && program != nullptr, "an argument is NULL");
+    *program = nullptr;
+    *program = new lathe_program(lathe::runtime::LoadExecutor(path, OptionsOf(options)));
+  });
+}
+
+lathe_error* lathe_load_memory(const void* bytes, size_t size, const lathe_load_options* options,
+                               lathe_program** program) {
+  return Guarded([&] {
+    Expect(program != nullptr, "an argument is NULL");
+    *program = nullptr;
+    Expect(bytes != nullptr && reinterpret_cast<uintptr_t>(bytes) % Buffer::kAlignment == 0,
+           "the bytes of a program are not aligned to 64 bytes");
+    auto buffer = Buffer::Wrap(bytes, size, nullptr);
+    *program = new lathe_program(
+        lathe::runtime::LoadExecutor(std::move(buffer), "program in memory", OptionsOf(options)));
+  });
+}
+
+lathe_error* lathe_verify_file(const char* path) {
+  return Guarded([&] {
+    Expect(path != nullptr, "the path is NULL");
+    lathe::runtime::VerifyFile(path);
+  });
+}
+
+void lathe_program_free(lathe_program* program) { delete program; }
+
+const char* lathe_element_name(lathe_element element) {
+  return lathe::Name(ElementOf(element)).data();
+}
+
+size_t lathe_num_inputs(const lathe_program* program) { return program->inputs.size(); }
+size_t lathe_num_outputs(const lathe_program* program) { return program->outputs.size(); }
+const lathe_port* lathe_input(const lathe_program* program, size_t index) {
+  return index < program->inputs.size() ? &program->inputs[index].port : nullptr;
+}
+const lathe_port* lathe_output(const lathe_program* program, size_t index) {
+  return index < program->outputs.size() ? &program->outputs[index].port : nullptr;
+}
+
+lathe_error* lathe_output_shape(const lathe_program* program, const lathe_input_view* inputs,
+                                size_t num_inputs, size_t index, int64_t* shape, size_t* bytes) {
+  return Guarded([&] {
+    Expect(index < program->outputs.size(), "there is no such output");
+    FewOrMany<InputView> views(num_inputs);
+    Convert(inputs, num_inputs, views);
+    const lathe::Shape dims = program->executor.OutputShapes(views)[index];
+    Expect(shape != nullptr || dims.empty(), "the room for a shape is NULL");
+    std::copy(dims.begin(), dims.end(), shape);
+    if (bytes == nullptr) return;
+    *bytes = lathe::StorageBytes(ElementOf(program->outputs[index].port.element),
+                                 static_cast<size_t>(lathe::NumElements(dims)));
+  });
+}
+
+lathe_error* lathe_run(const lathe_program* program, const lathe_input_view* inputs,
+                       size_t num_inputs, const lathe_output_view* outputs, size_t num_outputs,
+                       const lathe_run_options* options) {
+  return Guarded([&] {
+    FewOrMany<InputView> in(num_inputs);
+    Convert(inputs, num_inputs, in);
+    FewOrMany<OutputView> out(num_outputs);
+    Expect(outputs != nullptr || num_outputs == 0, "the outputs are NULL");
+    for (size_t i = 0; i < num_outputs; ++i) out[i] = {outputs[i].data, outputs[i].bytes};
+    RunOptions run;
+    if (options != nullptr) {
+      Expect(options->size >= sizeof(*options), "lathe_run_options.size is not set");
+      if (options->cancel != nullptr) run.cancel = &options->cancel->token;
+      if (options->profile != nullptr) run.profile = &options->profile->profile;
+    }
+    program->executor.Run(in, out, run);
+  });
+}
+
+uint64_t lathe_memory(const lathe_program* program) { return program->executor.arena_bytes(); }
+void lathe_trim(const lathe_program* program) { program->executor.Trim(); }
+
+lathe_cancel* lathe_cancel_new(void) { return new (std::nothrow) lathe_cancel; }
+void lathe_cancel_free(lathe_cancel* cancel) { delete cancel; }
+void lathe_cancel_set(lathe_cancel* cancel) { cancel->token.Cancel(); }
+void lathe_cancel_reset(lathe_cancel* cancel) { cancel->token.Reset(); }
+
+lathe_profile* lathe_profile_new(void) { return new (std::nothrow) lathe_profile; }
+void lathe_profile_free(lathe_profile* profile) { delete profile; }
+lathe_error* lathe_profile_write(const lathe_profile* profile, const lathe_program* program,
+                                 const char* path) {
+  return Guarded([&] {
+    Expect(path != nullptr, "the path is NULL");
+    lathe::WriteFile(path, profile->profile.ChromeTrace(program->executor.plan()));
+  });
+}
+
+}  // extern "C"
