@@ -70,6 +70,12 @@ TEST(RuntimeLibraryTest, ServesC) {
   EXPECT_NE(ReadFile(folder / "trace.json").find("\"name\":\"double\""), std::string::npos);
 }
 
+TEST(RuntimeLibraryTest, ServesCpp) {
+  const TempFolder folder;
+  SavePlan(*testing::DoublePlan(), folder / "double.lx");
+  EXPECT_EQ(OutputOf(LATHE_BUILD_DIR "/bin/model_check " + folder / "double.lx"), "fine\n");
+}
+
 TEST(RuntimeLibraryTest, ServesTheExample) {
   const TempFolder folder;
   SavePlan(*testing::DoublePlan(), folder / "double.lx");

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lathe/runtime.h"
+
+/// Compiled programs from C++, in terms of lathe/runtime.h alone: links liblathe_runtime, and
+/// nothing of the compiler.
+namespace lathe::runtime {
+
+/// What went wrong; what() is the sentence.
+class ModelError : public std::runtime_error {
+ public:
+  ModelError(lathe_code code, std::string id, const std::string& message, std::string text)
+      : std::runtime_error(message), code_(code), id_(std::move(id)), text_(std::move(text)) {}
+  lathe_code code() const { return code_; }
+  const std::string& id() const { return id_; }      ///< "run/input-shape"
+  const std::string& text() const { return text_; }  ///< several lines for a person
+
+ private:
+  lathe_code code_;
+  std::string id_, text_;
+};
+
+inline void ThrowIf(lathe_error* error) {
+  if (error == nullptr) return;
+  ModelError copy(lathe_error_code(error), lathe_error_id(error), lathe_error_message(error),
+                  lathe_error_text(error));
+  lathe_error_free(error);
+  throw copy;
+}
+
+/// The element type of a C++ type.
+template <class T>
+inline constexpr lathe_element kElementOf = lathe_element{};
+template <>
+inline constexpr lathe_element kElementOf<float> = LATHE_F32;
+template <>
+inline constexpr lathe_element kElementOf<double> = LATHE_F64;
+template <>
+inline constexpr lathe_element kElementOf<bool> = LATHE_BOOL;
+template <>
+inline constexpr lathe_element kElementOf<int8_t> = LATHE_I8;
+template <>
+inline constexpr lathe_element kElementOf<int16_t> = LATHE_I16;
+template <>
+inline constexpr lathe_element kElementOf<int32_t> = LATHE_I32;
+template <>
+inline constexpr lathe_element kElementOf<int64_t> = LATHE_I64;
+template <>
+inline constexpr lathe_element kElementOf<uint8_t> = LATHE_U8;
+template <>
+inline constexpr lathe_element kElementOf<uint16_t> = LATHE_U16;
+template <>
+inline constexpr lathe_element kElementOf<uint32_t> = LATHE_U32;
+template <>
+inline constexpr lathe_element kElementOf<uint64_t> = LATHE_U64;
+
+/// Somebody's elements, row-major.
+struct ArrayView {
+  template <class T>
+  static ArrayView Of(std::span<const int64_t> shape, const T* data) {
+    static_assert(kElementOf<T> != lathe_element{}, "no element type");
+    return {kElementOf<T>, data, shape};
+  }
+  lathe_element element;
+  const void* data;
+  std::span<const int64_t> shape;
+};
+
+/// Elements of its own.
+class Array {
+ public:
+  Array(lathe_element element, std::vector<int64_t> shape, size_t bytes)
+      : element_(element),
+        shape_(std::move(shape)),
+        bytes_(bytes),
+        data_(new std::max_align_t[bytes / sizeof(std::max_align_t) + 1]) {}
+
+  lathe_element element() const { return element_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  size_t bytes() const { return bytes_; }
+  void* data() { return data_.get(); }
+  const void* data() const { return data_.get(); }
+  /// Throws ModelError (LATHE_TYPE) if the elements are no T.
+  template <class T>
+  std::span<const T> as() const {
+    if (element_ != kElementOf<T>) {
+      const std::string message = std::string("the elements are ") + lathe_element_name(element_) +
+                                  ", read as another type";
+      throw ModelError(LATHE_TYPE, "type/element", message, message);
+    }
+    return {reinterpret_cast<const T*>(data_.get()), bytes_ / sizeof(T)};
+  }
+
+ private:
+  lathe_element element_;
+  std::vector<int64_t> shape_;
+  size_t bytes_;
+  std::unique_ptr<std::max_align_t[]> data_;
+};
+
+struct ModelOptions {
+  int threads = 0;         ///< for one run; 0: as many as the process may use
+  uint64_t max_bytes = 0;  ///< cap on what all runs together hold between steps; 0: none
+};
+
+/// A loaded program. Any number of threads may run one at once. Everything throws ModelError.
+class Model {
+ public:
+  explicit Model(const std::string& path, const ModelOptions& options = {}) {
+    const lathe_load_options load = {sizeof(load), options.threads, options.max_bytes};
+    lathe_program* program = nullptr;
+    ThrowIf(lathe_load_file(path.c_str(), &load, &program));
+    program_.reset(program);
+  }
+
+  size_t num_inputs() const { return lathe_num_inputs(get()); }
+  size_t num_outputs() const { return lathe_num_outputs(get()); }
+  const lathe_port& input(size_t index) const { return *lathe_input(get(), index); }
+  const lathe_port& output(size_t index) const { return *lathe_output(get(), index); }
+
+  /// Inputs and outputs in the order of the program.
+  std::vector<Array> Run(std::span<const ArrayView> inputs,
+                         const lathe_run_options* options = nullptr) const {
+    std::vector<lathe_input_view> in;
+    for (const ArrayView& a : inputs) {
+      in.push_back({a.element, a.data, a.shape.data(), a.shape.size()});
+    }
+    std::vector<Array> results;
+    std::vector<lathe_output_view> out;
+    for (size_t i = 0; i < num_outputs(); ++i) {
+      std::vector<int64_t> shape(output(i).rank);
+      size_t bytes = 0;
+      ThrowIf(lathe_output_shape(get(), in.data(), in.size(), i, shape.data(), &bytes));
+      Array& array = results.emplace_back(output(i).element, std::move(shape), bytes);
+      out.push_back({array.data(), bytes});
+    }
+    ThrowIf(lathe_run(get(), in.data(), in.size(), out.data(), out.size(), options));
+    return results;
+  }
+
+  /// For the functions of lathe/runtime.h.
+  const lathe_program* get() const { return program_.get(); }
+
+ private:
+  struct Free {
+    void operator()(lathe_program* program) const { lathe_program_free(program); }
+  };
+  std::unique_ptr<lathe_program, Free> program_;
+};
+
+}  // namespace lathe::runtime
