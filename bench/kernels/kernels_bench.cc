@@ -3,6 +3,7 @@
 //   bench_kernels [--target NAME] matmul M K N
 //   bench_kernels [--target NAME] conv MODEL|all
 //   bench_kernels [--target NAME] conv CHANNELS FILTERS EXTENT KERNEL STRIDE [GROUPS]
+//   bench_kernels [--target NAME] depthwise|pool MODEL|all
 //   bench_kernels [--target NAME] peak
 //
 // Prints one line of JSON for each kernel; see measure.h.
@@ -21,6 +22,8 @@ using codegen::Target;
 
 int Main(std::span<char* const> arguments) {
   static const std::map<std::string_view, Kind> kinds = {{"conv", &ConvJobs},
+                                                         {"depthwise", &DepthwiseJobs},
+                                                         {"pool", &PoolJobs},
                                                          {"matmul", &MatmulJobs}};
   IrContext context;
   LoadAllDialects(context);

@@ -31,5 +31,7 @@ void Measure(IrContext& context, const codegen::Target& target, double peak, Job
 using Kind = std::vector<Job> (*)(std::span<char* const> arguments);
 std::vector<Job> MatmulJobs(std::span<char* const> arguments);
 std::vector<Job> ConvJobs(std::span<char* const> arguments);
+std::vector<Job> DepthwiseJobs(std::span<char* const> arguments);
+std::vector<Job> PoolJobs(std::span<char* const> arguments);
 
 }  // namespace lathe::bench

@@ -7,3 +7,5 @@ for sizes in "128 768 768" "512 768 3072" "1024 1024 1024" "12544 64 64" "3136 6
   "$bench" "$@" matmul $sizes
 done
 "$bench" "$@" conv all
+"$bench" "$@" depthwise all
+"$bench" "$@" pool all
