@@ -66,17 +66,17 @@ Job JobOf(const Layer& l) {
       StrCat("kernel_shape = [", l.kernel, ", ", l.kernel, "], strides = [", l.stride, ", ",
              l.stride, "], pads = [", l.pad, ", ", l.pad, ", ", l.end, ", ", l.end, "]");
   Job job;
-  job.name = StrCat(l.op, " ", l.model, " ", l.channels, " ", l.extent, " ", l.kernel, " ",
-                    l.stride);
+  job.name =
+      StrCat(l.op, " ", l.model, " ", l.channels, " ", l.extent, " ", l.kernel, " ", l.stride);
   job.text = StrCat("program {\nbuiltin.func() {name = \"k\"} ({\n^(%x: ", tx,
                     is_conv ? StrCat(", %w: ", tw, ", %b: ", tb) : "", "):\n");
   if (is_conv) {
-    job.text += StrCat("%p = nn.conv(%x, %w, %b) {group = ", l.channels, ", ", attributes,
-                       "} : (", tx, ", ", tw, ", ", tb, ") -> ", ty, "\n%r = nn.relu(%p) : (", ty,
-                       ") -> ", ty);
+    job.text +=
+        StrCat("%p = nn.conv(%x, %w, %b) {group = ", l.channels, ", ", attributes, "} : (", tx,
+               ", ", tw, ", ", tb, ") -> ", ty, "\n%r = nn.relu(%p) : (", ty, ") -> ", ty);
   } else {
-    job.text += StrCat("%r = nn.", op, "(%x) {", is_global ? "" : attributes, "} : (", tx, ") -> ",
-                       ty);
+    job.text +=
+        StrCat("%r = nn.", op, "(%x) {", is_global ? "" : attributes, "} : (", tx, ") -> ", ty);
   }
   job.text += StrCat("\nbuiltin.return(%r) : (", ty, ") -> ()\n})\n}\n");
   job.inputs = {RandomTensor(ElementType::kF32, x, 1)};

@@ -9,6 +9,7 @@ namespace lathe::lower {
 namespace {
 
 constexpr int64_t kUnrolledVectors = 8;  // of a row that is copied
+constexpr int64_t kMostPlanes = 16;
 
 const Dim kD0 = LoopBuilder::D0(), kD1 = LoopBuilder::D1();
 
@@ -35,6 +36,18 @@ int64_t TileRowsFor(int64_t outputs, int64_t most) {
   for (int64_t rows = 1; rows <= std::min(outputs, most); ++rows) {
     const auto tiles = [&](int64_t r) { return (outputs + r - 1) / r; };
     if (tiles(rows) < tiles(best)) best = rows;
+  }
+  return best;
+}
+
+int64_t PlanesTogether(const nn::Window& window, const WindowReader::Options& options,
+                       const Dim& planes) {
+  const WindowReader one(window, options);
+  if (!planes.is_constant() || one.scratch_bytes() == 0 || one.bands() > 1) return 1;
+  const int64_t room = options.cache_bytes / one.scratch_bytes();
+  int64_t best = 1;
+  for (int64_t count = 2; count <= std::min(room, kMostPlanes); ++count) {
+    if (planes.value() % count == 0) best = count;
   }
   return best;
 }
@@ -77,9 +90,12 @@ void WindowReader::LayOut() {
     shift = k * dilation / stride;
   }
   const int64_t lanes = options_.lanes;
-  columns_ = CeilDiv(window_.out[last()], lanes) * lanes + shift;
+  // Lanes that are no outputs must not compute with what happens to be there: denormal numbers are
+  // slow.
+  const int64_t outputs = window_.out[last()];
+  columns_ = (options_.masks ? outputs : CeilDiv(outputs, lanes) * lanes) + shift;
   const int64_t begin = CeilDiv(window_.begins[last()], stride);
-  pitch_ = CeilDiv(columns_ + begin + lanes, lanes) * lanes;
+  pitch_ = (CeilDiv(window_.out[last()], lanes) + CeilDiv(shift + begin, lanes) + 1) * lanes;
   rows_per_step_.assign(last(), static_cast<int64_t>(phases_.size()));
   const int64_t whole = window_.out[0], tile = last() == 1 ? options_.tile_rows : 1;
   for (int64_t bands = 1;; ++bands) {
@@ -217,13 +233,14 @@ WindowReader::Place WindowReader::At(std::span<const Value> outputs) {
     for (size_t a = 0; a < last(); ++a) {
       row += Dim::Symbol(StrCat("d", a)) * (window_.strides[a] * rows_per_step_[a]);
     }
-    return {{lb_->Index(row, outputs.first(last())), outputs[last()]}};
+    Place place{{lb_->Index(row, outputs.first(last())), outputs[last()]}};
+    return selected_ ? OfPlane(place, selected_) : place;
   }
   Place place{{plane_}};
   for (size_t a = 0; a < window_.rank(); ++a) {
     place.index.push_back(lb_->Index(kD0 * window_.strides[a], outputs[a]));
   }
-  return place;
+  return selected_ ? OfPlane(place, selected_) : place;
 }
 
 WindowReader::Place WindowReader::OfPlane(const Place& place, Value plane) {
@@ -249,7 +266,8 @@ Value WindowReader::Load(const Place& place, std::span<const int64_t> offsets, i
     for (size_t a = 0; a < last(); ++a) row += offsets[a] * rows_per_step_[a];
     const Value at[] = {Plus(place.index[0], row),
                         Plus(place.index[1], vector.offset + k * dilation / stride)};
-    return lb_->Load(scratch_, at, options_.lanes);
+    const bool mask = options_.masks && vector.live < options_.lanes;
+    return lb_->Load(scratch_, at, options_.lanes, mask ? lb_->Int(vector.live) : Value());
   }
   std::vector<Value> at{place.index[0]};
   for (size_t a = 0; a < last(); ++a) at.push_back(Plus(place.index[a + 1], offsets[a]));

@@ -30,6 +30,7 @@ class WindowReader {
     int64_t planes = 1;       ///< that are read together
     int64_t tile_rows = 1;    ///< a band holds a multiple of these
     int64_t cache_bytes = 0;  ///< that a band should fit into
+    bool masks = false;       ///< the machine loads parts of vectors by one instruction
   };
   WindowReader(const nn::Window& window, const Options& options);
 
@@ -43,6 +44,9 @@ class WindowReader {
   void Allocate(LoopBuilder& lb, Value memory);
   /// Gets the planes from `plane` on ready for band number `band`.
   void Open(Value plane, Value band);
+
+  /// Places are in this plane of those that are read together, from now on.
+  void Select(Value plane) { selected_ = plane; }
 
   /// Where a tile reads.
   struct Place {
@@ -83,7 +87,7 @@ class WindowReader {
   int64_t columns_ = 0, pitch_ = 0;  // columns that are read, and the extent of a row
 
   LoopBuilder* lb_ = nullptr;
-  Value memory_, scratch_, plane_, first_, padding_;
+  Value memory_, scratch_, plane_, first_, padding_, selected_;
 };
 
 /// Walks all outputs of a plane, tile by tile.
@@ -120,6 +124,11 @@ nn::Window WithRows(nn::Window window);
 
 /// Lanes of a vector for rows of that many outputs.
 int64_t LanesFor(int64_t outputs, int64_t most);
+
+/// How many of `planes` small planes should be copied before any is read: a load that spans what
+/// several stores have just written waits until these have left the processor. `options`: of one.
+int64_t PlanesTogether(const nn::Window& window, const WindowReader::Options& options,
+                       const Dim& planes);
 
 /// Outputs along an axis that a tile has, at most `most`.
 int64_t TileRowsFor(int64_t outputs, int64_t most);

@@ -53,7 +53,7 @@ class GroupedConv {
   int64_t taps() const { return Product(window_.kernel); }
   bool holds_weights() const { return channels_ * filters_ == 1 && taps() <= kHeldWeights; }
   Value Weight(const Filters& filters, int64_t filter, Value channel, int64_t tap);
-  void WriteGroup(Value n, Value g, Value group);
+  void WriteGroup(Value n, Value g, Value plane);
   void WriteTile(const Tile& tile, const Filters& filters);
   std::vector<Value> Start(const Tile& tile, const Filters& filters);
   void AddChannel(const Tile& tile, const Filters& filters, Value channel,
@@ -74,6 +74,7 @@ class GroupedConv {
   int64_t groups_ = 1, channels_ = 1, filters_ = 1;  // of one group
   ElementType element_ = ElementType::kUndefined;
   int64_t lanes_ = 1, tile_rows_ = 1, tile_vectors_ = 1, tile_filters_ = 1;
+  int64_t together_ = 1;  // groups whose planes are brought in at once
   std::optional<WindowReader> reader_;
 
   // While writing.
@@ -157,11 +158,15 @@ std::string GroupedConv::Refusal() {
   if (std::string why = ShapeRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
   PickTile();
-  reader_.emplace(window_, WindowReader::Options{.element = element_,
-                                                 .lanes = lanes_,
-                                                 .planes = channels_,
-                                                 .tile_rows = tile_rows_,
-                                                 .cache_bytes = machine_.l1_bytes / 2});
+  WindowReader::Options options{.element = element_,
+                                .lanes = lanes_,
+                                .planes = channels_,
+                                .tile_rows = tile_rows_,
+                                .cache_bytes = machine_.l1_bytes / 2,
+                                .masks = machine_.vector_bytes >= 32};
+  together_ = PlanesTogether(window_, options, groups_);
+  options.planes *= together_;
+  reader_.emplace(window_, options);
   return reader_->scratch_bytes() > kMostScratch ? "the planes are too large" : "";
 }
 
@@ -183,15 +188,24 @@ void GroupedConv::Write(Block* body) {
     const std::vector<int64_t> shape{all, 1, window_.in[1]};
     planes = nn::ViewReshapeOp::Create(lb_->b(), planes, {.shape = shape}).y();
   }
-  const int64_t work = Product(window_.out) * taps() * channels_ * filters_;
-  ForPlanes(*lb_, batch_, groups_, work / 4, [&](Value n, Value g, Value group) {
+  const int64_t work = Product(window_.out) * taps() * channels_ * filters_ * together_;
+  const auto groups = [&](Value n, Value block, Value number) {
     reader_->Allocate(*lb_, planes);
-    WriteGroup(n, g, group);
-  });
+    const Value first = lb_->Index(LoopBuilder::D0() * (channels_ * together_), number);
+    if (together_ == 1) return WriteGroup(n, block, first);
+    reader_->Open(first, lb_->Int(0));
+    lb_->For(together_, false, [&](Value i) {
+      const Value both[] = {block, i};
+      reader_->Select(lb_->Index(LoopBuilder::D0() * channels_, i));
+      WriteGroup(n, lb_->Index(LoopBuilder::D0() * together_ + LoopBuilder::D1(), both), {});
+    });
+  };
+  ForPlanes(*lb_, batch_, groups_ / together_, work / 4, groups);
   after_->Close(*lb_);
 }
 
-void GroupedConv::WriteGroup(Value n, Value g, Value group) {
+// `plane`: the first of the group's, if they are to be brought in.
+void GroupedConv::WriteGroup(Value n, Value g, Value plane) {
   n_ = n;
   g_ = g;
   std::vector<Value> held;
@@ -201,7 +215,9 @@ void GroupedConv::WriteGroup(Value n, Value g, Value group) {
     held.push_back(Weight(all, 0, lb_->Int(0), k));
   }
   held_ = std::move(held);
-  const Value first = lb_->Index(LoopBuilder::D0() * channels_, group);
+  const auto open = [&](Value band) {
+    if (plane) reader_->Open(plane, band);
+  };
   const auto tile = [&](const Tile& t) {
     const int64_t full = filters_ / tile_filters_;
     lb_->For(full, false, [&](Value i) {
@@ -210,8 +226,7 @@ void GroupedConv::WriteGroup(Value n, Value g, Value group) {
     const int64_t done = full * tile_filters_;
     if (done < filters_) WriteTile(t, {lb_->Int(done), filters_ - done});
   };
-  WindowTiles(window_, lanes_, tile_rows_, tile_vectors_)
-      .Write(*lb_, *reader_, [&](Value band) { reader_->Open(first, band); }, tile);
+  WindowTiles(window_, lanes_, tile_rows_, tile_vectors_).Write(*lb_, *reader_, open, tile);
 }
 
 // The number of a filter among all.

@@ -27,6 +27,7 @@ class Pool {
  private:
   int64_t taps() const;
   size_t last() const { return window_.rank() - 1; }
+  void WritePlanes(Value n, Value block, Value first);
   void WriteTables();
   Value Scale(const WindowTiles::Tile& tile, int64_t row, OutputVector vector);
   void WriteTile(Value n, Value c, const WindowTiles::Tile& tile);
@@ -39,6 +40,7 @@ class Pool {
   nn::Window window_;
   bool has_rows_ = true;  // else the first axis of the window is made up
   int64_t lanes_ = 1, tile_rows_ = 1, tile_vectors_ = 1;
+  int64_t together_ = 1;  // planes that are brought in at once
   std::optional<WindowReader> reader_;
 
   // While writing.
@@ -74,11 +76,14 @@ std::string Pool::Refusal() {
   const int64_t rows = window_.out[last() - 1];
   tile_rows_ = taps() > 32 ? 1 : TileRowsFor(rows, 4);
   tile_vectors_ = std::max<int64_t>(1, 4 / tile_rows_);
-  reader_.emplace(window_, WindowReader::Options{.element = pooling_.element,
-                                                 .lanes = lanes_,
-                                                 .padding = pooling_.neutral(),
-                                                 .tile_rows = tile_rows_,
-                                                 .cache_bytes = machine_.l1_bytes / 2});
+  WindowReader::Options options{.element = pooling_.element,
+                                .lanes = lanes_,
+                                .padding = pooling_.neutral(),
+                                .tile_rows = tile_rows_,
+                                .cache_bytes = machine_.l1_bytes / 2,
+                                .masks = machine_.vector_bytes >= 32};
+  together_ = options.planes = PlanesTogether(window_, options, x.dims()[1]);
+  reader_.emplace(window_, options);
   return reader_->scratch_bytes() > kMostScratch ? "the planes are too large" : "";
 }
 
@@ -97,14 +102,30 @@ void Pool::Write(Block* body) {
   }
   const int64_t work =
       std::accumulate(window_.out.begin(), window_.out.end(), taps(), std::multiplies<>());
-  ForPlanes(*lb_, x.dims()[0], x.dims()[1], work / 4, [&](Value n, Value c, Value plane) {
-    reader_->Allocate(*lb_, planes);
+  const Dim blocks = FloorDiv(x.dims()[1], together_);
+  ForPlanes(*lb_, x.dims()[0], blocks, work / 4 * together_,
+            [&](Value n, Value block, Value number) {
+              reader_->Allocate(*lb_, planes);
+              WritePlanes(n, block, lb_->Index(LoopBuilder::D0() * together_, number));
+            });
+  pooling_.after->Close(*lb_);
+}
+
+// Block number `block` of the planes of an image, the first of which is number `first` of all.
+void Pool::WritePlanes(Value n, Value block, Value first) {
+  if (together_ > 1) reader_->Open(first, lb_->Int(0));
+  lb_->For(together_, false, [&](Value i) {
+    const Value both[] = {block, i};
+    const Value c = lb_->Index(LoopBuilder::D0() * together_ + LoopBuilder::D1(), both);
+    if (together_ > 1) reader_->Select(i);
     WindowTiles(window_, lanes_, tile_rows_, tile_vectors_)
         .Write(
-            *lb_, *reader_, [&](Value band) { reader_->Open(plane, band); },
+            *lb_, *reader_,
+            [&](Value band) {
+              if (together_ == 1) reader_->Open(first, band);
+            },
             [&](const WindowTiles::Tile& tile) { WriteTile(n, c, tile); });
   });
-  pooling_.after->Close(*lb_);
 }
 
 // One over the number of elements that count, per axis.
