@@ -22,6 +22,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"elementwise", &LowerElementwise},
     LoopStrategy{"matmul", &LowerMatmul},
     LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
+    LoopStrategy{"conv_filter_lanes", &LowerConvFilterLanes},
     LoopStrategy{"conv", &LowerConv},
     LoopStrategy{"pool_global", &LowerPoolGlobal},
     LoopStrategy{"pool", &LowerPool},

@@ -138,21 +138,13 @@ void ConvPanel::WritePieces(Value input, const Part& part, Value panel,
 
 void ConvPanel::WritePiece(Value input, Value panel, const Piece& piece, std::vector<Value> from,
                            const Dim& depth) {
-  const bool strided = g_.strides.back() > 1;
-  if (piece.clears || strided) {
+  if (piece.clears) {
     lb_.Store(panel, lb_.Splat(g_.element, 0, lanes_), math_.At({depth, piece.start}));
   }
-  if (!strided) {
-    from.push_back(math_.At(piece.from));
-    lb_.Store(panel, lb_.Load(input, from, lanes_, math_.At(piece.live)),
-              math_.At({depth, piece.column}));
-    return;
-  }
-  from.emplace_back();
-  math_.For(piece.live, false, [&](const Dim& lane) {
-    from.back() = math_.At(piece.from + lane * g_.strides.back());
-    lb_.Store(panel, lb_.Load(input, from), math_.At({depth, piece.column + lane}));
-  });
+  from.push_back(math_.At(piece.from));
+  const Value seen =
+      lb_.LoadApart(input, from, lanes_, -1, g_.strides.back(), math_.At(piece.live));
+  lb_.Store(panel, seen, math_.At({depth, piece.column}));
 }
 
 }  // namespace lathe::lower

@@ -14,6 +14,7 @@ struct LoopStrategy {
 bool LowerElementwise(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
+bool LowerConvFilterLanes(Lowering& lowering);
 bool LowerConvDepthwise(Lowering& lowering);
 bool LowerPoolGlobal(Lowering& lowering);
 bool LowerPool(Lowering& lowering);

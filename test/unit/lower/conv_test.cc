@@ -20,6 +20,8 @@ struct ConvCase {
 
 class ConvLowering : public LowerTest {
  protected:
+  ConvLowering() { only_ = "conv"; }
+
   // With weights of the call's, and with weights that are known and may be packed.
   void ExpectConv(const ConvCase& c, double rtol = 1e-5) {
     SCOPED_TRACE(StrCat(c.x, " * ", c.w, " ", c.attributes));
@@ -36,7 +38,7 @@ class ConvLowering : public LowerTest {
                                     ") -> ", y, "\n%r = nn.relu(%p) : (", y, ") -> ", y);
     for (const bool is_constant : {false, true}) {
       constant_ = {false, is_constant, is_constant};
-      Expect({arguments, body, y}, "conv", rtol);
+      Expect({arguments, body, y}, only_, rtol);
     }
   }
 };
@@ -133,6 +135,24 @@ TEST_F(ConvLowering, FollowedByASum) {
                  y, ") -> ", y, "\n%r = nn.add(%t, %c) : (", y, ", ", y, ") -> ", y),
           y},
          "conv", 1e-5);
+}
+
+TEST_F(ConvLowering, FiltersInLanes) {
+  only_ = "conv_filter_lanes";
+  const auto expect = [&](const ConvCase& c) {
+    const std::string x = Tensors(c.x), w = Tensors(c.w), y = Tensors(c.y);
+    constant_ = {false, true};
+    Expect({{x, w, y},
+            StrCat("%p = nn.conv(%a, %b) {", c.attributes, "} : (", x, ", ", w, ") -> ", y,
+                   "\n%r = nn.add(%p, %c) : (", y, ", ", y, ") -> ", y),
+            y},
+           only_, 1e-4);
+  };
+  expect({"[1, 150, 1, 3]", "[64, 150, 1, 1]", "", "[1, 64, 1, 3]"});
+  expect({"[2, 20, 3, 3]", "[50, 20, 3, 3]", "pads = [1, 1, 1, 1]", "[2, 50, 3, 3]"});
+  expect({"[1, 90, 7, 7]", "[130, 90, 3, 3]", "strides = [2, 2]", "[1, 130, 3, 3]"});
+  expect({"[1, 400, 18]", "[128, 200, 2]", "group = 2", "[1, 128, 17]"});
+  expect({"[N, 260, 1, 1]", "[33, 260, 1, 1]", "", "[N, 33, 1, 1]"});
 }
 
 TEST_F(ConvLowering, InParallelPieces) {

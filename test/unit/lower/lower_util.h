@@ -83,7 +83,8 @@ class LowerTest : public testing::Test {
       NamedValues inputs = Inputs(program);
       const Tensor wanted = Interpreter(program).Run(inputs)[0].second.tensor();
       Operation* function = codegen::FirstFunction(program);
-      const Lowered lowered = LowerFunction(function, MachineOf(*target), constant_);
+      const Lowered lowered =
+          LowerFunction(function, MachineOf(*target), constant_, {.implementation = only_});
       ASSERT_TRUE(lowered.done) << lowered.why_not;
       EXPECT_EQ(lowered.strategy, strategy);
       PackInputs(program, lowered.packed, inputs);
@@ -112,6 +113,7 @@ class LowerTest : public testing::Test {
 
   IrContext context_;
   int64_t symbol_ = 5;
+  std::string only_;            // the only strategy that is asked; empty: all
   std::vector<bool> constant_;  // per argument, whether it may be packed; empty: none
   int64_t below_ = 0;           // if not 0: integers are indices of an axis of that extent
 };

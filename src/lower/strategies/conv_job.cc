@@ -1,0 +1,77 @@
+#include "src/lower/strategies/conv_job.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/nn/conv.h"
+
+namespace lathe::lower {
+namespace {
+
+constexpr int64_t kParallelFlops = 1 << 21;
+
+}  // namespace
+
+std::string ConvJob::FindMaster() {
+  for (const Operation& op : l.function) {
+    if (op.name() != nn::ConvOp::kName) continue;
+    if (master != nullptr) return "there are two convolutions";
+    master = &op;
+  }
+  if (master == nullptr) return "there is no convolution";
+  for (size_t i = 0; i < master->num_operands(); ++i) {
+    const Value v = master->operand(i);
+    if (v && !v.is_block_argument()) return "an operand is computed in the same function";
+  }
+  return "";
+}
+
+std::string ConvJob::Refusal() {
+  if (std::string why = FindMaster(); !why.empty()) return why;
+  if (std::string why = g.Parse(*master); !why.empty()) return why;
+  after.emplace(l.function, master, l.machine);
+  if (std::string why = after->Refusal(); !why.empty()) return why;
+  const auto dims = master->result(0).type().cast<AnyTensorType>().dims();
+  if (!std::ranges::equal(dims, after->dims())) return "the result is broadcast further";
+  std::vector<std::vector<size_t>> axes{{0}, {1}, {}};
+  for (size_t a = 2; a < dims.size(); ++a) axes.back().push_back(a);
+  if (!after->SetGroups(std::move(axes))) return "the positions can not be walked as one";
+  lanes = l.machine.lanes(g.element);
+  const Dim work = g.batch * g.positions() * (g.depth() * g.filters * g.groups);
+  parallel = !work.is_constant() || work.value() > kParallelFlops;
+  return "";
+}
+
+int64_t BlockChannels(const ConvGeometry& g, int64_t most_depth) {
+  const int64_t most = std::max<int64_t>(most_depth / g.places(), 1);
+  if (most >= g.channels) return g.channels;
+  for (int64_t c = most; c > most / 2; --c) {
+    if (g.channels % c == 0) return c;
+  }
+  const int64_t blocks = (g.channels + most - 1) / most;
+  return (g.channels + blocks - 1) / blocks;
+}
+
+void ConvJob::Open() {
+  lb.emplace(l.body);
+  math.emplace(*lb);
+  panels.emplace(*lb, *math, g, lanes);
+  after->Open(*lb, *l.body);
+  input = panels->View(Argument(0));
+}
+
+Value ConvJob::Argument(size_t i) const {
+  const Value v = i < master->num_operands() ? master->operand(i) : Value();
+  return v ? l.body->argument(v.index()) : Value();
+}
+
+Value ConvJob::Memory(int64_t rows, int64_t columns) {
+  const SymShape shape({Dim(rows), Dim(columns)});
+  return lb->Alloc(VTensorType::Get(lb->context(), shape, g.element));
+}
+
+Value ConvJob::Live(const Dim& first, const Dim& end) {
+  if ((end - first).LowerBound().value_or(0) >= lanes) return {};
+  return math->At(Max(Min(end - first, lanes), 0));
+}
+
+}  // namespace lathe::lower

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lathe/lower/lowering.h"
+#include "src/lower/pointwise.h"
+#include "src/lower/strategies/conv_panel.h"
+
+namespace lathe::lower {
+
+/// A function of a convolution and what follows it, as the strategies for dense ones see it.
+class ConvJob {
+ public:
+  explicit ConvJob(Lowering& lowering) : l(lowering) {}
+
+  /// Why there is none that can be lowered by panels; empty if there is.
+  std::string Refusal();
+
+  Lowering& l;
+  const Operation* master = nullptr;
+  std::optional<Pointwise> after;
+  ConvGeometry g;
+  int64_t lanes = 1;
+  bool parallel = false;  ///< enough work for threads
+  bool weights_are_constant() const { return l.IsConstant(master->operand(1)); }
+
+  // ---- while writing ----
+
+  void Open();
+  void Close() { after->Close(*lb); }
+  /// The memory of operand i; null if it is absent.
+  Value Argument(size_t i) const;
+  Value Memory(int64_t rows, int64_t columns);
+  Value Zeros() { return lb->Splat(g.element, 0, lanes); }
+  /// How many lanes of a vector that begins at `first` are below `end`; null: all of them, always.
+  Value Live(const Dim& first, const Dim& end);
+
+  std::optional<LoopBuilder> lb;
+  std::optional<IndexMath> math;
+  std::optional<ConvPanel> panels;
+  Value input;
+
+ private:
+  std::string FindMaster();
+};
+
+/// Channels of a block: as many as `most_depth` allows, in equal parts where that takes few more
+/// blocks.
+int64_t BlockChannels(const ConvGeometry& g, int64_t most_depth);
+
+}  // namespace lathe::lower
