@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 
 #include "lathe/runtime/lx_file.h"
@@ -74,6 +75,14 @@ TEST(RuntimeLibraryTest, ServesCpp) {
   const TempFolder folder;
   SavePlan(*testing::DoublePlan(), folder / "double.lx");
   EXPECT_EQ(OutputOf(LATHE_BUILD_DIR "/bin/model_check " + folder / "double.lx"), "fine\n");
+}
+
+// More shapes than are remembered.
+TEST(RuntimeLibraryTest, MemoryDoesNotGrow) {
+  const TempFolder folder;
+  SavePlan(*testing::DoublesPlan(), folder / "doubles.lx");
+  const std::string command = LATHE_BUILD_DIR "/bin/runtime_soak " + folder / "doubles.lx";
+  EXPECT_EQ(std::system((command + " 100000 1000 2 >/dev/null").c_str()), 0) << command;
 }
 
 TEST(RuntimeLibraryTest, ServesTheExample) {

@@ -109,8 +109,8 @@ inline std::shared_ptr<const Plan> AffinePlan(const Dim& rows = Dim::Symbol("N")
   return m.Done();
 }
 
-/// y[N] = 2 * x[N], in machine code of any x86-64 processor.
-inline std::shared_ptr<const Plan> DoublePlan() {
+/// A kernel out[N] = 2 * x[N] in machine code of any x86-64 processor.
+inline PlanCode DoubleCode() {
   const std::string code(
       "\x48\x8b\x07"              // mov rax, [rdi]
       "\x48\x8b\x4f\x08"          // mov rcx, [rdi + 8]
@@ -125,10 +125,30 @@ inline std::shared_ptr<const Plan> DoublePlan() {
       "\xeb\xe6"                  // jmp next
       "\xc3",                     // end: ret
       41);
+  return {"x86-64", {"sse2"}, code, {0}};
+}
+
+/// y[N] = 2 * x[N] by machine code.
+inline std::shared_ptr<const Plan> DoublePlan() {
   PlanMaker m;
   const uint32_t x = m.Input("x", {Dim::Symbol("N")});
   m.Step(0, {x, m.Output("y", {Dim::Symbol("N")})}, "double");
-  m.plan.code = {"x86-64", {"sse2"}, code, {0}};
+  m.plan.code = DoubleCode();
+  return m.Done();
+}
+
+/// y[N] = 2^4 * x[N] by machine code, by way of the arena.
+inline std::shared_ptr<const Plan> DoublesPlan() {
+  const Dim n = Dim::Symbol("N");
+  PlanMaker m;
+  uint32_t last = m.Input("x", {n});
+  for (uint32_t step = 0; step < 3; ++step) {
+    const uint32_t next = m.Arena({n}, step, step + 1);
+    m.Step(0, {last, next}, "double");
+    last = next;
+  }
+  m.Step(0, {last, m.Output("y", {n})}, "double");
+  m.plan.code = DoubleCode();
   return m.Done();
 }
 
