@@ -5,6 +5,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/ir/functions.h"
 #include "lathe/ir/traits.h"
+#include "lathe/lower/split_function.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
@@ -45,8 +46,42 @@ void RunPasses(Program& program, std::string_view passes) {
   manager.Run(program);
 }
 
-void Group(CompiledProgram& compiled) {
-  RunPasses(compiled.program, kGroup);
+// What a function computes, and what lowering said of it; by name, looked up only.
+struct LoweredFunction {
+  std::string operations;
+  lower::Lowered how;
+};
+using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
+
+// Lowers all functions that compute something; takes those apart that no strategy took.
+LoweredFunctions LowerAll(Program& program, const Target& target) {
+  const lower::Machine machine = MachineOf(target);
+  LoweredFunctions lowered;
+  ArgumentPacker packer(program);
+  for (bool again = true; again;) {
+    again = false;
+    const FunctionCalls calls(program);
+    const FunctionTable table(program);
+    for (Operation* f : table.functions()) {
+      const std::string name(f->cast<builtin::FuncOp>().name());
+      if (lowered.contains(name)) continue;
+      LoweredFunction result{OperationsOf(f), {}};
+      if (!AsDataFunction(f)) {
+        result.how = lower::LowerFunction(f, machine, calls.ConstantArguments(f));
+        packer.Apply(calls.Of(f), result.how.packed);
+        if (!result.how.done && !lower::SplitFunction(f, calls.Of(f), machine).empty()) {
+          again = true;
+          continue;
+        }
+      }
+      lowered.emplace(name, std::move(result));
+    }
+  }
+  RunPasses(program, "prune{keep_inputs=true}");
+  return lowered;
+}
+
+void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
   std::map<std::string_view, size_t> calls;
   for (Operation& op : *compiled.program.block()) {
     if (const auto call = op.dyn_cast<builtin::CallOp>()) ++calls[call.callee()];
@@ -57,25 +92,12 @@ void Group(CompiledProgram& compiled) {
     compiled.by_name[name] = compiled.functions.size();
     CompiledFunction& made = compiled.functions.emplace_back();
     made.function = f;
-    made.data = AsDataFunction(f);
-    compiled.infos.push_back({std::string(name), OperationsOf(f), calls[name], "", ""});
+    auto& [operations, how] = lowered.at(std::string(name));
+    if (!how.done) made.data = AsDataFunction(f);
+    compiled.infos.push_back({std::string(name), std::move(operations), calls[name],
+                              std::move(how.strategy), std::move(how.why_not)});
     if (made.data) compiled.infos.back().strategy = kMemoryStrategy;
   }
-}
-
-void Lower(CompiledProgram& compiled, const Target& target) {
-  const lower::Machine machine = MachineOf(target);
-  const FunctionCalls calls(compiled.program);
-  ArgumentPacker packer(compiled.program);
-  for (size_t i = 0; i < compiled.functions.size(); ++i) {
-    if (compiled.functions[i].data) continue;
-    Operation* f = compiled.functions[i].function;
-    lower::Lowered lowered = lower::LowerFunction(f, machine, calls.ConstantArguments(f));
-    packer.Apply(calls.Of(f), lowered.packed);
-    compiled.infos[i].strategy = std::move(lowered.strategy);
-    compiled.infos[i].why_not = std::move(lowered.why_not);
-  }
-  RunPasses(compiled.program, "prune{keep_inputs=true}");
 }
 
 void ReadTypes(CompiledFunction& f) {
@@ -124,8 +146,9 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
   const Target& target = TargetOf(options);
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   Optimize(compiled->program, "inference", options.level);
-  Group(*compiled);
-  Lower(*compiled, target);
+  RunPasses(compiled->program, kGroup);
+  LoweredFunctions lowered = LowerAll(compiled->program, target);
+  ListFunctions(*compiled, lowered);
   if (options.machine_code) Generate(*compiled, target, options.threads);
   return compiled;
 }

@@ -20,9 +20,11 @@ struct ElementOf {
 
   Value Operand(size_t i, const Place& where) const { return e.At(op->operand(i), where); }
   bool Has(size_t i) const { return i < op->num_operands() && op->operand(i); }
-  std::vector<Dim> Dims(size_t i) const { return DimsOf(op->operand(i)); }
-  std::vector<Dim> ResultDims() const { return DimsOf(op->result(result)); }
+  std::vector<Dim> Dims(size_t i) const { return e.Dims(op->operand(i)); }
+  std::vector<Dim> ResultDims() const { return e.Dims(op->result(result)); }
   ElementType Element() const { return TensorOf(op->result(result)).element(); }
+  /// The only element of a tensor of one.
+  Value Scalar(size_t i) const { return Operand(i, Place(Dims(i).size(), 0)); }
   Value Zero() const { return e.lb().Splat(Element(), 0); }
 };
 
@@ -55,6 +57,11 @@ std::string NeedConstants(const Operation& op) {
 }
 /// `axis` counted from the front.
 size_t AxisOf(int64_t axis, size_t rank);
+/// Which of its starts and ends a slice applies to that axis; nothing if to none, or if its axes or
+/// steps are computed or go backwards from a computed start.
+std::optional<size_t> SliceEntry(const Operation& op, size_t axis);
+/// How many elements a slice takes of an axis, as its operands say at run time.
+Value SliceCountAt(Elements& e, const Operation& op, size_t axis);
 /// A loaded scalar of any integer type as an index of an axis; negative ones count from the back,
 /// those outside are brought inside.
 Dim IndexAt(const ElementOf& c, size_t operand, const Place& where, const Dim& extent);

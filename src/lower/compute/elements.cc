@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/support/error.h"
@@ -54,17 +55,10 @@ bool HasInstruction(const Operation& op, const Machine& machine) {
 }
 
 std::string BroadcastRefusal(const Operation& op) {
-  const std::vector<Dim> dims = DimsOf(op.result(0));
   for (size_t i = 0; i < op.num_operands(); ++i) {
     if (!op.operand(i)) continue;
-    const std::vector<Dim> own = DimsOf(op.operand(i));
-    if (own.size() > dims.size()) return "an operand has more axes than the result";
-    for (size_t a = 0; a < own.size(); ++a) {
-      if (own[a].IsConstant(1) || ProvablyEqual(own[a], dims[dims.size() - own.size() + a])) {
-        continue;
-      }
-      return StrCat("whether extent ", own[a].ToString(), " is broadcast is not known");
-    }
+    const bool fits = DimsOf(op.operand(i)).size() <= DimsOf(op.result(0)).size();
+    if (!fits) return "an operand has more axes than the result";
   }
   return "";
 }
@@ -85,28 +79,12 @@ std::string OpRefusal(const Operation& op, const Machine& machine) {
   return compute->refuse == nullptr ? "" : compute->refuse(op);
 }
 
-// Whether an extent can be found at run time.
-bool IsArgumentSymbol(const Block& function, std::string_view name) {
-  for (size_t i = 0; i < function.num_arguments(); ++i) {
-    for (const Dim& dim : DimsOf(function.argument(i))) {
-      if (dim.is_symbol() && dim.symbol_name() == name) return true;
-    }
-  }
-  return false;
-}
-
-std::string SymbolRefusal(const Block& function, Value v) {
-  std::vector<std::string> names;
-  for (const Dim& dim : DimsOf(v)) dim.CollectSymbols(names);
-  for (const std::string& name : names) {
-    if (!IsArgumentSymbol(function, name)) return StrCat("no argument has extent ", name);
+std::string ValueRefusal(const Extents& extents, Value v) {
+  if (std::string why = TypeRefusal(v); !why.empty()) return why;
+  for (const Dim& dim : DimsOf(v)) {
+    if (!extents.Resolve(dim)) return StrCat("no argument has extent ", dim.ToString());
   }
   return "";
-}
-
-std::string ValueRefusal(const Block& function, Value v) {
-  const std::string why = TypeRefusal(v);
-  return why.empty() ? SymbolRefusal(function, v) : why;
 }
 
 }  // namespace
@@ -116,6 +94,20 @@ AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 Value FlatView(LoopBuilder& lb, Value memory) {
   if (TensorOf(memory).rank() == 1) return memory;
   return nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = {-1}}).y();
+}
+
+// An extent of which it is not known whether it is 1 is either that or the whole.
+Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole) {
+  const size_t added = at.size() - dims.size();
+  Place place(at.begin() + static_cast<std::ptrdiff_t>(added), at.end());
+  for (size_t a = 0; a < dims.size(); ++a) {
+    if (dims[a].IsConstant(1)) {
+      place[a] = 0;
+    } else if (!ProvablyEqual(dims[a], whole[added + a])) {
+      place[a] = Min(place[a], dims[a] - 1);
+    }
+  }
+  return place;
 }
 
 std::vector<Dim> DimsOf(Value v) {
@@ -130,10 +122,15 @@ const Tensor* ConstantOf(Value v) {
   return &op->attribute("value").cast<TensorAttribute>().value();
 }
 
+bool Elements::CanCompute(const Operation& op, const Machine& machine) {
+  return HasInstruction(op, machine) || FindCompute(op.name()) != nullptr;
+}
+
 std::string Elements::Refusal(const Block& function, const Machine& machine) {
   size_t count = 0;
+  const Extents extents(function);
   for (size_t i = 0; i < function.num_arguments(); ++i) {
-    if (std::string why = ValueRefusal(function, function.argument(i)); !why.empty()) return why;
+    if (std::string why = ValueRefusal(extents, function.argument(i)); !why.empty()) return why;
   }
   for (const Operation& op : function) {
     if (op.HasTrait<Terminator>()) {
@@ -142,28 +139,56 @@ std::string Elements::Refusal(const Block& function, const Machine& machine) {
     }
     if (++count > kMaxOps) return "it has too many operations";
     for (size_t i = 0; i < op.num_results(); ++i) {
-      if (std::string why = ValueRefusal(function, op.result(i)); !why.empty()) return why;
+      if (std::string why = ValueRefusal(extents, op.result(i)); !why.empty()) return why;
     }
     if (std::string why = OpRefusal(op, machine); !why.empty()) return why;
   }
   return "";
 }
 
-Elements::Elements(LoopBuilder& lb, const Block& function, const Block& body) : lb_(lb) {
+Elements::Elements(LoopBuilder& lb, const Block& function, const Block& body)
+    : lb_(lb), extents_(function) {
   for (size_t i = 0; i < function.num_arguments(); ++i) {
-    const Value memory = body.argument(i);
-    const AnyTensorType type = TensorOf(memory);
-    for (size_t a = 0; a < type.rank(); ++a) {
-      const Dim& dim = type.dims()[a];
-      if (!dim.is_symbol()) continue;
-      const auto same = [&](const auto& s) { return s.first == dim.symbol_name(); };
-      if (std::ranges::any_of(symbols_, same)) continue;
-      symbols_.emplace_back(
-          dim.symbol_name(),
-          loop::DimOp::Create(lb.b(), memory, {.axis = static_cast<int64_t>(a)}).value());
-    }
-    memory_[function.argument(i)] = FlatView(lb, memory);
+    memory_[function.argument(i)] = body.argument(i);
   }
+  for (const Extents::Source& source : extents_.sources()) {
+    if (source.op == nullptr) symbols_.emplace_back(source.symbol, ExtentAt(source));
+  }
+  for (size_t i = 0; i < function.num_arguments(); ++i) {
+    memory_[function.argument(i)] = FlatView(lb, body.argument(i));
+  }
+  for (const Extents::Source& source : extents_.sources()) {
+    if (source.op != nullptr) symbols_.emplace_back(source.symbol, ExtentAt(source));
+  }
+}
+
+Value Elements::ExtentAt(const Extents::Source& source) {
+  if (source.op == nullptr) {
+    const Value memory = memory_.at(source.argument);
+    return loop::DimOp::Create(lb_.b(), memory, {.axis = static_cast<int64_t>(source.axis)})
+        .value();
+  }
+  if (source.op->name() == nn::SliceOp::kName) return SliceCountAt(*this, *source.op, source.axis);
+  const bool is_fill = source.op->name() == nn::ConstantOfShapeOp::kName;
+  const size_t shape = is_fill ? nn::ConstantOfShapeOp::kInput : nn::ExpandOp::kShape;
+  const Value extent = At(source.op->operand(shape), {static_cast<int64_t>(source.axis)});
+  return ToInt64(*this, extent);
+}
+
+std::vector<Dim> Elements::Dims(Value v) const {
+  std::vector<Dim> dims = DimsOf(v);
+  for (Dim& dim : dims) dim = *extents_.Resolve(dim);
+  return dims;
+}
+
+Value Elements::Alloc(Value v) {
+  const AnyTensorType type = TensorOf(v);
+  std::vector<Value> sizes;
+  if (!type.is_static()) {
+    for (const Dim& dim : Dims(v)) sizes.push_back(Int(dim));
+  }
+  const Type memory = type.AsMutable();
+  return loop::AllocOp::Create(lb_.b(), sizes, {&memory, 1}).memory();
 }
 
 void Elements::Reset() {
@@ -238,18 +263,14 @@ Value Elements::Compute(Value v, const Place& at) {
       operands.emplace_back();
       continue;
     }
-    const std::vector<Dim> dims = DimsOf(op->operand(i));
-    Place own(at.end() - static_cast<std::ptrdiff_t>(dims.size()), at.end());
-    for (size_t a = 0; a < dims.size(); ++a) {
-      if (dims[a].IsConstant(1)) own[a] = 0;
-    }
+    const Place own = BroadcastPlace(at, Dims(op->operand(i)), Dims(op->result(0)));
     operands.push_back(At(op->operand(i), own));
   }
   return lb_.Elementwise(op, operands);
 }
 
 Value Elements::Load(Value v, const Place& at) {
-  const Value index = Int(space_.Flatten(at, DimsOf(v)));
+  const Value index = Int(space_.Flatten(at, Dims(v)));
   return lb_.Load(memory_.at(v), {&index, 1});
 }
 

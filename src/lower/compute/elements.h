@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lathe/lower/lowering.h"
+#include "src/lower/compute/extents.h"
 #include "src/lower/compute/index_space.h"
 #include "src/lower/loop_builder.h"
 
@@ -25,11 +26,18 @@ class Elements {
   /// Why some value can not be computed so; empty if all can. Independent of any instance.
   static std::string Refusal(const Block& function, const Machine& machine);
 
+  /// Whether elements of that operation are known one by one.
+  static bool CanCompute(const Operation& op, const Machine& machine);
+
   LoopBuilder& lb() { return lb_; }
   IndexSpace& space() { return space_; }
   /// Forgets counters and what was asked of them.
   void Reset();
 
+  /// The dims of a value of the function, over symbols that have a value.
+  std::vector<Dim> Dims(Value v) const;
+  /// Memory of that shape.
+  Value Alloc(Value v);
   /// The scalar at that place of a value of the function.
   Value At(Value v, const Place& at);
   /// Puts the scalar into memory as long as the result, row-major.
@@ -60,9 +68,11 @@ class Elements {
   Value Load(Value v, const Place& at);
   Value OfConstant(const Tensor& tensor, const Place& at);
   Value SymbolValue(std::string_view name);
+  Value ExtentAt(const Extents::Source& source);
   Value ReduceAxis(const std::vector<Dim>& extents, Place& at, Value so_far, const Step& next);
 
   LoopBuilder& lb_;
+  Extents extents_;
   IndexSpace space_;
   std::vector<Value> integers_;                          // of the space, by number
   std::unordered_map<Value, std::vector<Known>> known_;  // looked up, never iterated
@@ -73,6 +83,8 @@ class Elements {
 };
 
 AnyTensorType TensorOf(Value v);
+/// Where an operand of those dims is read for an element of a result of dims `whole`.
+Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole);
 /// The same memory with one axis.
 Value FlatView(LoopBuilder& lb, Value memory);
 /// The dims of a value of the function.

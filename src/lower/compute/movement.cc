@@ -25,7 +25,7 @@ Value Concatenated(const ElementOf& c) {
   Value value;
   for (size_t i = 0; i < count; ++i) {
     const Dim end = begin + c.Dims(i)[axis];
-    const auto below = c.e.space().Below(c.at[axis], i + 1 == count ? end : end);
+    const auto below = c.e.space().Below(c.at[axis], end);
     const auto element = [&] {
       Place place = c.at;
       place[axis] = c.at[axis] - begin;
@@ -46,7 +46,7 @@ Value Piece(const ElementOf& c) {
   const nn::SplitOp op(const_cast<Operation*>(c.op));
   const size_t axis = AxisOf(op.axis(), c.at.size());
   Place place = c.at;
-  for (size_t i = 0; i < c.result; ++i) place[axis] += DimsOf(c.op->result(i))[axis];
+  for (size_t i = 0; i < c.result; ++i) place[axis] += c.e.Dims(c.op->result(i))[axis];
   return c.Operand(0, place);
 }
 
@@ -58,20 +58,49 @@ Dim FirstOf(int64_t start, int64_t step, const Dim& extent) {
   return step > 0 ? first : Min(first, extent - 1);
 }
 
+int64_t StepOf(const Operation& op, size_t entry) {
+  const auto steps = ConstantInts(op, nn::SliceOp::kSteps);
+  return steps ? (*steps)[entry] : 1;
+}
+
+// A computed bound, counted from the front and within the axis.
+Value BoundAt(Elements& e, const Operation& op, size_t operand, size_t entry, const Dim& extent) {
+  Builder& b = e.lb().b();
+  const Value given = ToInt64(e, e.At(op.operand(operand), {static_cast<int64_t>(entry)}));
+  const Value size = e.Int(extent), zero = e.lb().Int(0);
+  const Value from_back = nn::AddOp::Create(b, given, size).c();
+  const Value bound = Where(e, nn::LessOp::Create(b, given, zero).c(), from_back, given);
+  const Value upper[] = {bound, size};
+  const Value lower[] = {nn::MinOp::Create(b, upper).y(), zero};
+  return nn::MaxOp::Create(b, lower).y();
+}
+
 Value Sliced(const ElementOf& c) {
-  const auto starts = *ConstantInts(*c.op, nn::SliceOp::kStarts);
-  const auto axes = ConstantInts(*c.op, nn::SliceOp::kAxes);
-  const auto steps = ConstantInts(*c.op, nn::SliceOp::kSteps);
+  const auto starts = ConstantInts(*c.op, nn::SliceOp::kStarts);
   const std::vector<Dim> dims = c.Dims(0), taken = c.ResultDims();
   Place place = c.at;
-  for (size_t i = 0; i < starts.size(); ++i) {
-    const size_t axis = axes ? AxisOf((*axes)[i], dims.size()) : i;
-    const int64_t step = steps ? (*steps)[i] : 1;
-    const Dim first = FirstOf(starts[i], step, dims[axis]);
+  for (size_t axis = 0; axis < dims.size(); ++axis) {
+    const auto entry = SliceEntry(*c.op, axis);
+    if (!entry) continue;
+    const int64_t step = StepOf(*c.op, *entry);
+    const Dim first =
+        starts ? FirstOf((*starts)[*entry], step, dims[axis])
+               : c.e.Loaded(BoundAt(c.e, *c.op, nn::SliceOp::kStarts, *entry, dims[axis]),
+                            dims[axis] + 1);
     // A step may exceed the tensor by far where only one element is taken.
     place[axis] = taken[axis].IsConstant(1) ? first : first + Dim(step) * c.at[axis];
   }
   return c.Operand(0, place);
+}
+
+std::string RefuseSlice(const Operation& op) {
+  if (std::string why = NeedConstants<nn::SliceOp::kAxes, nn::SliceOp::kSteps>(op); !why.empty()) {
+    return why;
+  }
+  const auto steps = ConstantInts(op, nn::SliceOp::kSteps);
+  const bool is_backwards = steps && std::ranges::any_of(*steps, [](int64_t s) { return s < 0; });
+  const bool is_computed = ConstantOf(op.operand(nn::SliceOp::kStarts)) == nullptr;
+  return is_backwards && is_computed ? "it goes backwards from a computed start" : "";
 }
 
 // ---- pad ----
@@ -232,8 +261,7 @@ Value Triangle(const ElementOf& c) {
 constexpr Compute kComputes[] = {
     {"nn.concat", Concatenated},
     {"nn.split", Piece},
-    {"nn.slice", Sliced,
-     NeedConstants<nn::SliceOp::kStarts, nn::SliceOp::kAxes, nn::SliceOp::kSteps>},
+    {"nn.slice", Sliced, RefuseSlice},
     {"nn.pad", Padded, NeedConstants<nn::PadOp::kPads, nn::PadOp::kAxes>},
     {"nn.center_crop_pad", Centered, RefuseCentered},
     {"nn.tile", Tiled},
@@ -244,6 +272,35 @@ constexpr Compute kComputes[] = {
 };
 
 }  // namespace
+
+std::optional<size_t> SliceEntry(const Operation& op, size_t axis) {
+  if (!RefuseSlice(op).empty()) return std::nullopt;
+  const size_t rank = DimsOf(op.operand(0)).size();
+  const auto axes = ConstantInts(op, nn::SliceOp::kAxes);
+  const Dim count = DimsOf(op.operand(nn::SliceOp::kStarts))[0];
+  if (!axes) {
+    return count.is_constant() && static_cast<int64_t>(axis) < count.value() ? std::optional(axis)
+                                                                             : std::nullopt;
+  }
+  for (size_t i = 0; i < axes->size(); ++i) {
+    if (AxisOf((*axes)[i], rank) == axis) return i;
+  }
+  return std::nullopt;
+}
+
+Value SliceCountAt(Elements& e, const Operation& op, size_t axis) {
+  Builder& b = e.lb().b();
+  const size_t entry = *SliceEntry(op, axis);
+  const Dim extent = e.Dims(op.operand(0))[axis];
+  const Value begin = BoundAt(e, op, nn::SliceOp::kStarts, entry, extent);
+  const Value end = BoundAt(e, op, nn::SliceOp::kEnds, entry, extent);
+  const int64_t step = StepOf(op, entry);
+  const Value length = nn::SubOp::Create(b, end, begin).c();
+  const Value rounded = nn::AddOp::Create(b, length, e.lb().Int(step - 1)).c();
+  const Value count = nn::DivOp::Create(b, rounded, e.lb().Int(step)).c();
+  const Value both[] = {count, e.lb().Int(0)};
+  return nn::MaxOp::Create(b, both).y();
+}
 
 std::span<const Compute> MovementComputes() { return kComputes; }
 

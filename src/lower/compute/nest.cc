@@ -41,7 +41,7 @@ void Nest::Write(Value value, Value memory) {
 }
 
 void Nest::Plan(Value value) {
-  dims_ = DimsOf(value);
+  dims_ = elements_.Dims(value);
   loops_.clear();
   for (size_t a = 0; a < dims_.size(); ++a) {
     if (!dims_[a].IsConstant(1)) loops_.push_back({a, dims_[a]});
@@ -62,9 +62,9 @@ IndexSpace Nest::Probe(Value value) {
   LoopBuilder lb(scratch);
   Elements elements(lb, function_, *scratch);
   for (const Value v : elements_.bound()) {
-    elements.Bind(v, lb.Alloc(TensorOf(v)));
+    elements.Bind(v, elements.Alloc(v));
   }
-  const Value memory = FlatView(lb, lb.Alloc(TensorOf(value)));
+  const Value memory = FlatView(lb, elements.Alloc(value));
   IndexSpace asked;
   piece_.assign(loops_.size(), 0);
   for (bool more = true; more;) {

@@ -45,23 +45,7 @@ Value Transposed(const ElementOf& c) {
 }
 
 Value Expanded(const ElementOf& c) {
-  const std::vector<Dim> dims = c.Dims(0);
-  Place place(c.at.end() - static_cast<std::ptrdiff_t>(dims.size()), c.at.end());
-  for (size_t a = 0; a < dims.size(); ++a) {
-    if (dims[a].IsConstant(1)) place[a] = 0;
-  }
-  return c.Operand(0, place);
-}
-
-std::string RefuseExpand(const Operation& op) {
-  const std::vector<Dim> from = DimsOf(op.operand(0)), to = DimsOf(op.result(0));
-  for (size_t a = 0; a < from.size(); ++a) {
-    const Dim& dim = to[to.size() - from.size() + a];
-    if (!from[a].IsConstant(1) && !ProvablyEqual(from[a], dim)) {
-      return StrCat("whether extent ", from[a].ToString(), " is broadcast is not known");
-    }
-  }
-  return "";
+  return c.Operand(0, BroadcastPlace(c.at, c.Dims(0), c.ResultDims()));
 }
 
 Value Filled(const ElementOf& c) {
@@ -86,9 +70,7 @@ Value Diagonal(const ElementOf& c) {
 // start + i * delta, as the type has it.
 Value InRange(const ElementOf& c) {
   Builder& b = c.e.lb().b();
-  const auto scalar = [&](size_t i) {
-    return CastTo(c, c.Operand(i, Place(c.Dims(i).size(), 0)), ElementType::kI64);
-  };
+  const auto scalar = [&](size_t i) { return CastTo(c, c.Scalar(i), ElementType::kI64); };
   const Value offset = nn::MulOp::Create(b, c.e.Int(c.at[0]), scalar(nn::RangeOp::kDelta)).c();
   const Value value = nn::AddOp::Create(b, scalar(nn::RangeOp::kStart), offset).c();
   return CastTo(c, value, c.Element());
@@ -133,7 +115,7 @@ constexpr Compute kComputes[] = {
     {"nn.squeeze", Reshaped},
     {"nn.unsqueeze", Reshaped},
     {"nn.transpose", Transposed},
-    {"nn.expand", Expanded, RefuseExpand},
+    {"nn.expand", Expanded},
     {"nn.constant_of_shape", Filled},
     {"nn.eye_like", Diagonal},
     {"nn.range", InRange, RefuseRange},

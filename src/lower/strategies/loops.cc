@@ -16,7 +16,7 @@ bool LowerLoops(Lowering& l) {
   std::vector<Value> results;
   for (size_t i = 0; i < end->num_operands(); ++i) {
     const Value value = end->operand(i);
-    results.push_back(lb.Alloc(TensorOf(value)));
+    results.push_back(elements.Alloc(value));
     const Value flat = FlatView(lb, results.back());
     Nest(elements, l.function, *l.body, l.machine).Write(value, flat);
   }

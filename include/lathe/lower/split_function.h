@@ -1,0 +1,17 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "lathe/lower/lower_function.h"
+
+namespace lathe::lower {
+
+/// Takes apart a function that no strategy lowered, so that what can be lowered by itself is:
+/// before each operation that has no plain loops; then behind the first one; then all operations.
+/// Each call becomes calls of the pieces, new functions next to the old one, which is erased.
+/// Returns them in order; nothing, and nothing changes, if there is one operation only.
+std::vector<Operation*> SplitFunction(Operation* function, std::span<Operation* const> calls,
+                                      const Machine& machine);
+
+}  // namespace lathe::lower

@@ -1,0 +1,68 @@
+#include "src/lower/compute/extents.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/shape.h"
+#include "src/lower/compute/compute.h"
+
+namespace lathe::lower {
+namespace {
+
+// Whether an operand says how long that axis of result 0 is.
+bool SaysExtent(const Operation& op, size_t axis) {
+  if (op.name() == nn::ConstantOfShapeOp::kName) return true;
+  if (op.name() == nn::ExpandOp::kName) {
+    const std::vector<Dim> from = DimsOf(op.operand(0)), to = DimsOf(op.result(0));
+    const size_t added = to.size() - from.size();
+    return axis < added || from[axis - added].IsConstant(1);
+  }
+  return op.name() == nn::SliceOp::kName && SliceEntry(op, axis).has_value();
+}
+
+}  // namespace
+
+Extents::Extents(const Block& function) {
+  for (size_t i = 0; i < function.num_arguments(); ++i) {
+    const std::vector<Dim> dims = DimsOf(function.argument(i));
+    for (size_t a = 0; a < dims.size(); ++a) Add(dims[a], function.argument(i), nullptr, a);
+  }
+  for (const Operation& op : function) {
+    if (op.num_results() != 1) continue;
+    const std::vector<Dim> dims = DimsOf(op.result(0));
+    for (size_t a = 0; a < dims.size(); ++a) {
+      if (!Resolve(dims[a]) && SaysExtent(op, a)) Add(dims[a], {}, &op, a);
+    }
+  }
+}
+
+void Extents::Add(const Dim& dim, Value argument, const Operation* op, size_t axis) {
+  if (!dim.is_expression()) return;
+  for (const Source& s : sources_) {
+    if (s.dim == dim) return;
+  }
+  const std::string symbol =
+      dim.is_symbol() ? std::string(dim.symbol_name()) : StrCat("#", sources_.size());
+  sources_.push_back({dim, argument, op, axis, symbol});
+}
+
+bool Extents::IsKnown(const Dim& dim) const {
+  std::vector<std::string> names;
+  dim.CollectSymbols(names);
+  return std::ranges::all_of(names, [&](const std::string& name) {
+    return std::ranges::any_of(sources_, [&](const Source& s) {
+      return s.dim.is_symbol() && s.dim.symbol_name() == name;
+    });
+  });
+}
+
+std::optional<Dim> Extents::Resolve(const Dim& dim) const {
+  if (dim.is_unknown()) return std::nullopt;
+  if (dim.is_constant() || IsKnown(dim)) return dim;
+  for (const Source& s : sources_) {
+    if (s.dim == dim) return Dim::Symbol(s.symbol);
+  }
+  return std::nullopt;
+}
+
+}  // namespace lathe::lower

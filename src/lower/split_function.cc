@@ -1,0 +1,175 @@
+#include "lathe/lower/split_function.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/builtin/group.h"
+#include "lathe/dialect/op_kind.h"
+#include "lathe/ir/builder.h"
+#include "lathe/ir/context.h"
+#include "lathe/ir/traits.h"
+#include "lathe/ir/walk.h"
+#include "lathe/support/error.h"
+#include "src/lower/compute/elements.h"
+
+namespace lathe::lower {
+namespace {
+
+using Ops = std::vector<Operation*>;
+
+bool IsData(const Operation& op) {
+  return op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>();
+}
+
+Ops OperationsOf(const Block& block) {
+  Ops ops;
+  for (Operation& op : block) {
+    if (!IsData(op)) ops.push_back(&op);
+  }
+  return ops;
+}
+
+// In program order, which keeps every piece convex.
+std::vector<Ops> PiecesOf(const Ops& ops, const Machine& machine) {
+  const auto is_master = [&](const Operation* op) { return !Elements::CanCompute(*op, machine); };
+  const bool leads = is_master(ops[0]);
+  const bool has_more = std::any_of(ops.begin() + 1, ops.end(), is_master);
+  std::vector<Ops> pieces;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    bool begins = !has_more && !leads;  // one each
+    if (has_more) {
+      begins = is_master(ops[i]);
+    } else if (leads) {
+      begins = i == 1;
+    }
+    if (i == 0 || begins) pieces.emplace_back();
+    pieces.back().push_back(ops[i]);
+  }
+  return pieces;
+}
+
+// A piece as a function: what it takes and gives are values of the old one.
+struct Piece {
+  Operation* function;
+  std::vector<Value> arguments, results;
+};
+
+class Splitter {
+ public:
+  explicit Splitter(Operation* function) : function_(function) {}
+
+  Piece Make(const Ops& ops, size_t number) {
+    Piece piece{nullptr, {}, {}};
+    Ops constants;
+    for (const Operation* op : ops) FindInputs(op, ops, piece, constants);
+    for (Operation* op : ops) {
+      for (size_t r = 0; r < op->num_results(); ++r) {
+        if (IsReadOutside(op->result(r), ops)) piece.results.push_back(op->result(r));
+      }
+    }
+    piece.function = NewFunction(ops, number, constants.size());
+    Block* body = piece.function->region(0).AddBlock();
+    IrMapping mapping;
+    for (const Value v : piece.arguments) mapping.Map(v, body->AddArgument(v.type()));
+    for (const Operation* op : constants) body->PushBack(Clone(op, mapping));
+    for (const Operation* op : ops) body->PushBack(Clone(op, mapping));
+    std::vector<Value> results;
+    for (const Value v : piece.results) results.push_back(mapping.Lookup(v));
+    Builder b = Builder::AtEnd(body);
+    b.Create(b.context().GetOp<builtin::ReturnOp>(), results, {}, {});
+    return piece;
+  }
+
+  void Replace(Operation* call, const std::vector<Piece>& pieces) const {
+    const Block& block = *function_->region(0).front();
+    Builder b = Builder::Before(call);
+    b.set_location(call->location());
+    IrMapping mapping;
+    for (size_t i = 0; i < block.num_arguments(); ++i) {
+      mapping.Map(block.argument(i), call->operand(i));
+    }
+    for (const Piece& piece : pieces) {
+      std::vector<Value> operands;
+      std::vector<Type> types;
+      for (const Value v : piece.arguments) operands.push_back(mapping.Lookup(v));
+      for (const Value v : piece.results) types.push_back(v.type());
+      const NamedAttribute callee = b.Named(builtin::CallOp::kCalleeAttr,
+                                            piece.function->attribute(builtin::FuncOp::kNameAttr));
+      const Operation* made =
+          b.Create(b.context().GetOp<builtin::CallOp>(), operands, {&callee, 1}, types);
+      for (size_t i = 0; i < piece.results.size(); ++i) {
+        mapping.Map(piece.results[i], made->result(i));
+      }
+    }
+    const Operation* end = block.terminator();
+    std::vector<Value> results;
+    for (size_t i = 0; i < end->num_operands(); ++i) {
+      const Operation* maker = end->operand(i).defining_op();
+      if (maker != nullptr && maker->HasTrait<ConstantLike>()) b.Insert(Clone(maker, mapping));
+      results.push_back(mapping.Lookup(end->operand(i)));
+    }
+    call->ReplaceAllUsesWith(results);
+    call->Erase();
+  }
+
+ private:
+  static bool Holds(const Ops& ops, const Operation* op) {
+    return std::ranges::find(ops, op) != ops.end();
+  }
+
+  static void FindInputs(const Operation* op, const Ops& ops, Piece& piece, Ops& constants) {
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      const Value v = op->operand(i);
+      if (!v || Holds(ops, v.defining_op())) continue;
+      if (v.defining_op() != nullptr && v.defining_op()->HasTrait<ConstantLike>()) {
+        if (!Holds(constants, v.defining_op())) constants.push_back(v.defining_op());
+      } else if (std::ranges::find(piece.arguments, v) == piece.arguments.end()) {
+        piece.arguments.push_back(v);
+      }
+    }
+  }
+
+  static bool IsReadOutside(Value v, const Ops& ops) {
+    return std::ranges::any_of(v.uses(), [&](OpOperand use) { return !Holds(ops, use.owner()); });
+  }
+
+  Operation* NewFunction(const Ops& ops, size_t number, size_t constants) const {
+    Builder b = Builder::Before(function_);
+    std::vector<Location> locations;
+    OpKind kind = OpKind::kElementwise;
+    for (const Operation* op : ops) {
+      locations.push_back(op->location());
+      kind = std::max(kind, KindOf(op));
+    }
+    b.set_location(Location::Fused(b.context(), locations));
+    const auto old = function_->attribute(builtin::FuncOp::kNameAttr).cast<StrAttribute>();
+    const std::vector<NamedAttribute> attributes = {
+        b.Named(builtin::FuncOp::kNameAttr, b.Attr(StrCat(old.value(), ".", number))),
+        b.Named(builtin::GroupOp::kKindAttr, b.Attr(Name(kind))),
+        b.Named(builtin::GroupOp::kMasterAttr, b.Attr(static_cast<int64_t>(constants)))};
+    return b.Create(b.context().GetOp<builtin::FuncOp>(), {}, attributes, {}, 1);
+  }
+
+  Operation* function_;
+};
+
+}  // namespace
+
+std::vector<Operation*> SplitFunction(Operation* function, std::span<Operation* const> calls,
+                                      const Machine& machine) {
+  const Ops ops = OperationsOf(*function->region(0).front());
+  if (ops.size() < 2) return {};
+  Splitter splitter(function);
+  std::vector<Piece> pieces;
+  for (const Ops& piece : PiecesOf(ops, machine)) {
+    pieces.push_back(splitter.Make(piece, pieces.size()));
+  }
+  for (Operation* call : calls) splitter.Replace(call, pieces);
+  function->Erase();
+  std::vector<Operation*> functions;
+  for (const Piece& piece : pieces) functions.push_back(piece.function);
+  return functions;
+}
+
+}  // namespace lathe::lower

@@ -1,0 +1,59 @@
+#include "lathe/lower/split_function.h"
+
+#include "src/driver/pack_arguments.h"
+#include "test/unit/lower/lower_util.h"
+
+namespace lathe::lower {
+namespace {
+
+class SplitFunctionTest : public LowerTest {
+ protected:
+  std::vector<Operation*> Split(Program& program, Operation* function) {
+    const FunctionCalls calls(program);
+    return SplitFunction(function, calls.Of(function), MachineOf(Target::Host()));
+  }
+
+  static std::string OperationsOf(const Operation* function) {
+    std::string text;
+    for (const Operation& op : *function->region(0).front()) text += StrCat(op.name(), " ");
+    return text;
+  }
+};
+
+// What has no loops stands between what has.
+TEST_F(SplitFunctionTest, CutsAroundWhatIsNotLowered) {
+  const std::string m = "v_tensor<[3, 3], f32>", s = "v_tensor<[], f32>";
+  Program program = ParseProgram(
+      context_,
+      ProgramOf({{m, s},
+                 StrCat("%c = builtin.constant() {value = tensor<[], f32> [2.0]} : () -> ", s,
+                        "\n%x = nn.mul(%a, %c) : (", m, ", ", s, ") -> ", m,
+                        "\n%y = nn.add(%x, %b) : (", m, ", ", s, ") -> ", m,
+                        "\n%d = nn.det(%y) : (", m, ") -> ", s, "\n%z = nn.mul(%d, %c) : (", s,
+                        ", ", s, ") -> ", s, "\n%r = nn.sub(%z, %b) : (", s, ", ", s, ") -> ", s),
+                 s}),
+      {.file_locations = false});
+  const NamedValues inputs = Inputs(program);
+  const Tensor wanted = Interpreter(program).Run(inputs)[0].second.tensor();
+  Operation* function = codegen::FirstFunction(program);
+  ASSERT_FALSE(LowerFunction(function, MachineOf(Target::Host())).done);
+
+  const std::vector<Operation*> pieces = Split(program, function);
+  ASSERT_EQ(pieces.size(), 2U);
+  EXPECT_EQ(OperationsOf(pieces[0]), "builtin.constant nn.mul nn.add builtin.return ");
+  EXPECT_EQ(OperationsOf(pieces[1]), "builtin.constant nn.det nn.mul nn.sub builtin.return ");
+  VerifyOrThrow(program);
+  EXPECT_TRUE(LowerFunction(pieces[0], MachineOf(Target::Host())).done);
+  ASSERT_FALSE(LowerFunction(pieces[1], MachineOf(Target::Host())).done);
+
+  const std::vector<Operation*> rest = Split(program, pieces[1]);
+  ASSERT_EQ(rest.size(), 2U);
+  EXPECT_EQ(OperationsOf(rest[0]), "nn.det builtin.return ");
+  EXPECT_TRUE(LowerFunction(rest[1], MachineOf(Target::Host())).done);
+  EXPECT_TRUE(Split(program, rest[0]).empty());
+  VerifyOrThrow(program);
+  EXPECT_EQ(Interpreter(program).Run(inputs)[0].second.tensor(), wanted);
+}
+
+}  // namespace
+}  // namespace lathe::lower
