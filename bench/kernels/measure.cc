@@ -44,6 +44,7 @@ double MedianSeconds(F&& run) {
 struct Kernel {
   std::unique_ptr<codegen::KernelLibrary> library;
   KernelFunction call = nullptr;
+  std::vector<AnyTensorType> types;
 };
 
 Kernel Compile(const Program& program, const Target& target) {
@@ -52,6 +53,7 @@ Kernel Compile(const Program& program, const Target& target) {
     const codegen::KernelSource source{"k", op.region(0).front()};
     Kernel kernel{CodeGenerator::Get().Compile({&source, 1}, target)};
     kernel.call = kernel.library->Find("k");
+    kernel.types = codegen::ArgumentTypes(*source.body);
     return kernel;
   }
   return {};
@@ -123,10 +125,14 @@ void Measure(IrContext& context, const Target& target, double peak, Job job) {
   }
   const Kernel kernel = Compile(program, target);
   std::vector<KernelBuffer> buffers;
+  std::vector<Shape> shapes;
   for (const Tensor& t : job.inputs) {
     buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
+    shapes.push_back(t.shape());
   }
   buffers.push_back({job.output.mutable_raw(), job.output.shape().data()});
+  codegen::Workspaces scratch(kernel.library->image().Find("k").workspaces, kernel.types, shapes);
+  scratch.AddTo(buffers);
   const double seconds = MedianSeconds([&] { kernel.call(buffers.data(), nullptr); });
   const double gflops = 1e-9 * job.flops / seconds;
   std::printf(

@@ -1,5 +1,7 @@
 #include "lathe/codegen/target.h"
 
+#include <algorithm>
+
 #include "lathe/support/error.h"
 
 namespace lathe::codegen {
@@ -15,7 +17,8 @@ const std::vector<Target>& Target::All() {
        .vector_registers = 16,
        .has_fma = true,
        .converts_f16 = true,
-       .rounds = true},
+       .rounds = true,
+       .processor_flags = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe", "popcnt"}},
       {.name = "avx512",
        .triple = "x86_64-unknown-linux-gnu",
        .cpu = "skylake-avx512",
@@ -24,7 +27,9 @@ const std::vector<Target>& Target::All() {
        .vector_registers = 32,
        .has_fma = true,
        .converts_f16 = true,
-       .rounds = true},
+       .rounds = true,
+       .processor_flags = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe", "popcnt",
+                           "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}},
       {.name = "aarch64",
        .triple = "aarch64-unknown-linux-gnu",
        .cpu = "cortex-a72",
@@ -49,18 +54,35 @@ const Target& Target::Named(std::string_view name) {
       .Hint(DidYouMean(name, names));
 }
 
+namespace {
+
+#if defined(__x86_64__)
+// A flag of /proc/cpuinfo. The compiler knows some by other names, and takes literals only.
+bool ProcessorHas(std::string_view flag) {
+  if (flag == "avx2") return __builtin_cpu_supports("avx2") != 0;
+  if (flag == "fma") return __builtin_cpu_supports("fma") != 0;
+  if (flag == "f16c") return __builtin_cpu_supports("f16c") != 0;
+  if (flag == "bmi1") return __builtin_cpu_supports("bmi") != 0;
+  if (flag == "bmi2") return __builtin_cpu_supports("bmi2") != 0;
+  if (flag == "abm") return __builtin_cpu_supports("lzcnt") != 0;
+  if (flag == "movbe") return __builtin_cpu_supports("movbe") != 0;
+  if (flag == "popcnt") return __builtin_cpu_supports("popcnt") != 0;
+  if (flag == "avx512f") return __builtin_cpu_supports("avx512f") != 0;
+  if (flag == "avx512bw") return __builtin_cpu_supports("avx512bw") != 0;
+  if (flag == "avx512cd") return __builtin_cpu_supports("avx512cd") != 0;
+  if (flag == "avx512dq") return __builtin_cpu_supports("avx512dq") != 0;
+  if (flag == "avx512vl") return __builtin_cpu_supports("avx512vl") != 0;
+  return false;
+}
+#endif
+
+}  // namespace
+
 bool Target::RunsHere() const {
 #if defined(__x86_64__)
-  if (name == "x86-64") return true;
-  if (name == "avx2")
-    return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  if (name == "avx512") {
-    return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-           __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
-  }
-  return false;
+  return triple.starts_with("x86_64") && std::ranges::all_of(processor_flags, ProcessorHas);
 #elif defined(__aarch64__)
-  return name == "aarch64";
+  return triple.starts_with("aarch64");
 #else
   return false;
 #endif

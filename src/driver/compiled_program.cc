@@ -121,6 +121,7 @@ void Generate(CompiledProgram& compiled, const Target& target, int threads) {
     const KernelSource source{"kernel", f.function->region(0).front()};
     compiled.code[at] = generator.Compile({&source, 1}, target);
     f.code = compiled.code[at]->Find(source.name);
+    f.workspaces = compiled.code[at]->image().Find(source.name).workspaces;
     ReadTypes(f);
   });
 }

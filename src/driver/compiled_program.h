@@ -16,6 +16,7 @@ struct CompiledFunction {
   std::optional<DataFunction> data;               ///< it computes nothing
   KernelFunction code = nullptr;                  ///< null: the interpreter runs it
   std::vector<AnyTensorType> arguments, results;  ///< as `code` takes and gives them
+  std::vector<Dim> workspaces;                    ///< bytes of scratch memory that `code` takes
 };
 
 /// A program on its way to an executable: optimised, its operations grouped into functions, these

@@ -26,6 +26,7 @@ PlannedFunctions Planned(const CompiledProgram& compiled, Kernels& kernels) {
     p.label = compiled.infos[i].operations;
     p.data = f.data;
     if (f.data) continue;
+    p.workspaces = f.workspaces;
     p.kernel = static_cast<uint32_t>(kernels.size());
     kernels.push_back(f.code != nullptr ? f.code : InterpretedKernel(f.function));
   }

@@ -55,15 +55,19 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
   const auto shapes = ResultShapes(*f, arguments);
   if (!shapes) return false;
   std::vector<KernelBuffer> buffers;
+  std::vector<Shape> argument_shapes;
   for (const RtValue& v : arguments) {
     const Tensor& t = v.tensor();
     buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
+    argument_shapes.push_back(t.shape());
   }
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < results.size(); ++i) {
     outputs.emplace_back(f->results[i].element(), (*shapes)[i]);
   }
   for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
+  codegen::Workspaces scratch(f->workspaces, f->arguments, argument_shapes);
+  scratch.AddTo(buffers);
   f->code(buffers.data(), team_->for_kernels());
   for (size_t i = 0; i < results.size(); ++i) results[i] = std::move(outputs[i]);
   return true;

@@ -18,6 +18,8 @@ struct Target {
   bool has_fma = false;
   bool converts_f16 = false;  ///< has instructions between f16 and f32
   bool rounds = false;        ///< has instructions that round to integers
+  /// What the processor must have, beyond its family, by the names of /proc/cpuinfo.
+  std::vector<std::string> processor_flags = {};
 
   /// Elements of `element_bytes` bytes in one vector.
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }

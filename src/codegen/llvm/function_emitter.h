@@ -60,6 +60,7 @@ class FunctionEmitter {
 
   // function_memory.cc
   void EmitAlloc(Operation* op);
+  llvm::Value* StackMemory(const Operation* op, AnyTensorType type);
   void EmitReshape(Operation* op);
   void EmitLoad(Operation* op);
   void EmitGather(Operation* op);
@@ -87,6 +88,7 @@ class FunctionEmitter {
   llvm::Value* team_;
   const Target& target_;
   int& outlined_;
+  int64_t stack_bytes_ = 0;
   llvm::BasicBlock* entry_ = nullptr;
   llvm::BasicBlock* start_ = nullptr;
   std::unordered_map<Value, Slot> slots_;  // looked up, never iterated

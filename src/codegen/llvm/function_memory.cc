@@ -37,25 +37,35 @@ bool FunctionEmitter::EmitMemoryOp(Operation* op) {
   return true;
 }
 
+// Outputs and workspaces are the caller's memory; all else lies on the stack.
 void FunctionEmitter::EmitAlloc(Operation* op) {
-  Slot& slot = slots_[op->result(0)];
-  if (slot.memory.data != nullptr) return;  // an output: the caller's memory
+  Memory& memory = slots_[op->result(0)].memory;
   const auto type = op->result(0).type().cast<AnyTensorType>();
-  if (!type.is_static()) FailUnsupported(op, "scratch memory of symbolic size");
-  int64_t elements = 1;
-  for (const Dim& dim : type.dims()) {
-    elements *= dim.value();
-    slot.memory.extents.push_back(b_.getInt64(static_cast<uint64_t>(dim.value())));
+  if (memory.extents.size() < type.rank()) {
+    for (size_t i = 0; i < type.rank(); ++i) {
+      const Dim& dim = type.dims()[i];
+      memory.extents.push_back(dim.is_constant() ? b_.getInt64(static_cast<uint64_t>(dim.value()))
+                                                 : ValueOf(op->operand(i)));
+    }
   }
-  llvm::Type* memory = MemoryType(context_, type.element());
-  if (elements * static_cast<int64_t>(memory->getPrimitiveSizeInBits() / 8) > kMaxStackBytes) {
-    FailUnsupported(op, "scratch memory is too large for the stack");
+  memory.element = type.element();
+  if (memory.data == nullptr) memory.data = StackMemory(op, type);
+}
+
+llvm::Value* FunctionEmitter::StackMemory(const Operation* op, AnyTensorType type) {
+  llvm::Type* element = MemoryType(context_, type.element());
+  if (element == nullptr) FailUnsupported(op, StrCat("memory of ", Name(type.element())));
+  const Dim elements = type.shape().NumElements();
+  if (!elements.is_constant()) FailUnsupported(op, "memory of symbolic size in a parallel loop");
+  const auto count = static_cast<uint64_t>(elements.value());
+  stack_bytes_ += elements.value() * BitWidth(type.element()) / 8;
+  if (stack_bytes_ > kMaxStackBytes) {
+    FailUnsupported(op, StrCat("more than ", HumanBytes(kMaxStackBytes), " in a parallel loop"));
   }
   llvm::IRBuilder<> at_entry(entry_);
-  auto* data = at_entry.CreateAlloca(llvm::ArrayType::get(memory, static_cast<uint64_t>(elements)));
+  auto* data = at_entry.CreateAlloca(llvm::ArrayType::get(element, count));
   data->setAlignment(llvm::Align(64));
-  slot.memory.data = data;
-  slot.memory.element = type.element();
+  return data;
 }
 
 // The same memory with other extents, of which one may be open.

@@ -47,32 +47,60 @@ std::vector<Value> CapturedBy(Region& region) {
 
 }  // namespace
 
+namespace {
+
+// Values of the function around a loop that become arguments of the loop's own, each once: views
+// of the same memory share a pointer, which may then be said to have no other name.
+class Arguments {
+ public:
+  void Add(llvm::Value* value) {
+    if (value == nullptr || llvm::isa<llvm::Constant>(value)) return;
+    if (numbers_.try_emplace(value, static_cast<unsigned>(values_.size())).second) {
+      values_.push_back(value);
+    }
+  }
+  const std::vector<llvm::Value*>& values() const { return values_; }
+  // The argument of `part`, whose own ones begin after `skipped`, for a value; constants stay.
+  llvm::Value* Of(llvm::Value* value, llvm::Function* part, unsigned skipped) const {
+    const auto found = numbers_.find(value);
+    return found == numbers_.end() ? value : part->getArg(skipped + found->second);
+  }
+
+ private:
+  std::vector<llvm::Value*> values_;
+  std::unordered_map<llvm::Value*, unsigned> numbers_;  // looked up, never iterated
+};
+
+}  // namespace
+
 // The loop becomes a function of (begin, end, what it captures) that the team calls on ranges.
 void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
   const std::vector<Value> captured = CapturedBy(op->region(0));
-  std::vector<llvm::Value*> fields;
+  Arguments fields;
   for (const Value v : captured) {
     const Slot& slot = slots_.at(v);
-    fields.push_back(slot.value != nullptr ? slot.value : slot.memory.data);
-    fields.insert(fields.end(), slot.memory.extents.begin(), slot.memory.extents.end());
+    fields.Add(slot.value);
+    fields.Add(slot.memory.data);
+    for (llvm::Value* extent_of : slot.memory.extents) fields.Add(extent_of);
   }
   std::vector<llvm::Type*> types{b_.getInt64Ty(), b_.getInt64Ty()};
-  for (llvm::Value* field : fields) types.push_back(field->getType());
+  for (llvm::Value* field : fields.values()) types.push_back(field->getType());
   llvm::Function* part = NewFunction(types, "part");
   part->addFnAttr(llvm::Attribute::AlwaysInline);
+  for (llvm::Argument& argument : part->args()) {
+    if (argument.getType()->isPointerTy()) argument.addAttr(llvm::Attribute::NoAlias);
+  }
   FunctionEmitter emitter(module_, part, nullptr, target_, outlined_);
-  unsigned next = 2;
   for (const Value v : captured) {
     Slot slot = slots_.at(v);
-    llvm::Argument* argument = part->getArg(next++);
-    (slot.value != nullptr ? slot.value : slot.memory.data) = argument;
-    if (slot.value == nullptr) argument->addAttr(llvm::Attribute::NoAlias);
-    for (llvm::Value*& extent_of : slot.memory.extents) extent_of = part->getArg(next++);
+    if (slot.value != nullptr) slot.value = fields.Of(slot.value, part, 2);
+    if (slot.memory.data != nullptr) slot.memory.data = fields.Of(slot.memory.data, part, 2);
+    for (llvm::Value*& extent_of : slot.memory.extents) extent_of = fields.Of(extent_of, part, 2);
     emitter.slots()[v] = slot;
   }
   emitter.EmitLoop(*op->region(0).front(), part->getArg(0), part->getArg(1), false, {});
   emitter.Finish();
-  CallTeam(part, fields, extent);
+  CallTeam(part, fields.values(), extent);
 }
 
 llvm::Function* FunctionEmitter::NewFunction(std::span<llvm::Type* const> types,

@@ -1,5 +1,8 @@
 #include "src/codegen/llvm/kernel_emitter.h"
 
+#include <algorithm>
+
+#include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/support/error.h"
 #include "src/codegen/llvm/function_emitter.h"
@@ -28,6 +31,36 @@ std::vector<Value> BuffersOf(const KernelSource& source) {
   return buffers;
 }
 
+constexpr int64_t kSmallMemory = 16 << 10;  // on the stack
+
+bool IsWorkspace(const Operation& op) {
+  if (!op.isa<loop::AllocOp>()) return false;
+  const auto type = op.result(0).type().cast<AnyTensorType>();
+  const Dim elements = type.shape().NumElements();
+  return !elements.is_constant() || elements.value() * BitWidth(type.element()) / 8 > kSmallMemory;
+}
+
+// Memory outside of parallel loops that the caller gives, in program order.
+std::vector<Value> WorkspaceMemory(const KernelSource& source, const std::vector<Value>& outputs) {
+  std::vector<Value> memory;
+  std::vector<const Operation*> next{source.body->front()};
+  while (!next.empty()) {
+    const Operation* op = next.back();
+    if (op == nullptr) {
+      next.pop_back();
+      continue;
+    }
+    next.back() = op->next();
+    if (IsWorkspace(*op) && std::ranges::find(outputs, op->result(0)) == outputs.end()) {
+      memory.push_back(op->result(0));
+    }
+    const bool serial =
+        op->isa<loop::ForOp>() && !loop::ForOp(const_cast<Operation*>(op)).parallel();
+    if (serial) next.push_back(op->region(0).front()->front());
+  }
+  return memory;
+}
+
 // One argument per pointer and per symbolic extent; the values behind them, from the structure that
 // the caller hands over.
 class KernelShell {
@@ -37,6 +70,7 @@ class KernelShell {
         source_(source),
         target_(target),
         buffers_(BuffersOf(source)),
+        workspaces_(WorkspaceMemory(source, buffers_)),
         b_(module.getContext()) {}
 
   void Emit() {
@@ -45,6 +79,7 @@ class KernelShell {
     b_.SetInsertPoint(llvm::BasicBlock::Create(module_.getContext(), "entry", shell_));
     arguments_ = {shell_->getArg(1)};
     for (size_t i = 0; i < buffers_.size(); ++i) Unpack(i);
+    for (size_t i = 0; i < workspaces_.size(); ++i) UnpackData(buffers_.size() + i);
     std::vector<llvm::Type*> types;
     for (llvm::Value* v : arguments_) types.push_back(v->getType());
     auto* inner =
@@ -57,16 +92,22 @@ class KernelShell {
   }
 
  private:
-  void Unpack(size_t i) {
-    auto* buffer = llvm::StructType::get(module_.getContext(), {b_.getPtrTy(), b_.getPtrTy()});
-    llvm::Value* at = b_.CreateConstInBoundsGEP1_64(buffer, shell_->getArg(0), i);
+  llvm::StructType* BufferType() {
+    return llvm::StructType::get(module_.getContext(), {b_.getPtrTy(), b_.getPtrTy()});
+  }
+  llvm::Value* UnpackData(size_t i) {
+    llvm::Value* at = b_.CreateConstInBoundsGEP1_64(BufferType(), shell_->getArg(0), i);
     arguments_.push_back(b_.CreateLoad(b_.getPtrTy(), at));
+    return at;
+  }
+  void Unpack(size_t i) {
+    llvm::Value* at = UnpackData(i);
     const auto type = buffers_[i].type().cast<AnyTensorType>();
     llvm::Value* shape = nullptr;
     for (size_t axis = 0; axis < type.rank(); ++axis) {
       if (type.dims()[axis].is_constant()) continue;
       if (shape == nullptr) {
-        shape = b_.CreateLoad(b_.getPtrTy(), b_.CreateStructGEP(buffer, at, 1));
+        shape = b_.CreateLoad(b_.getPtrTy(), b_.CreateStructGEP(BufferType(), at, 1));
       }
       arguments_.push_back(b_.CreateLoad(
           b_.getInt64Ty(), b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), shape, axis)));
@@ -92,6 +133,13 @@ class KernelShell {
                                      : static_cast<llvm::Value*>(inner->getArg(next++)));
       }
     }
+    for (const Value v : workspaces_) {
+      llvm::Argument* argument = inner->getArg(next++);
+      argument->addAttr(llvm::Attribute::NoAlias);
+      argument->addAttr(llvm::Attribute::getWithAlignment(module_.getContext(),
+                                                          llvm::Align(CodeImage::kAlignment)));
+      emitter.slots()[v].memory.data = argument;
+    }
     emitter.EmitBlock(*source_.body);
     emitter.Finish();
   }
@@ -99,13 +147,22 @@ class KernelShell {
   llvm::Module& module_;
   const KernelSource& source_;
   const Target& target_;
-  std::vector<Value> buffers_;
+  std::vector<Value> buffers_, workspaces_;
   llvm::IRBuilder<> b_;
   llvm::Function* shell_ = nullptr;
   std::vector<llvm::Value*> arguments_;
 };
 
 }  // namespace
+
+std::vector<Dim> WorkspacesOf(const KernelSource& source) {
+  std::vector<Dim> bytes;
+  for (const Value v : WorkspaceMemory(source, BuffersOf(source))) {
+    const auto type = v.type().cast<AnyTensorType>();
+    bytes.push_back(type.shape().NumElements() * (BitWidth(type.element()) / 8));
+  }
+  return bytes;
+}
 
 void EmitKernel(llvm::Module& module, const KernelSource& source, const Target& target) {
   KernelShell(module, source, target).Emit();

@@ -1,4 +1,3 @@
-#include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -10,13 +9,10 @@
 #include "lathe/support/error.h"
 #include "src/codegen/llvm/emit.h"
 #include "src/codegen/llvm/kernel_emitter.h"
+#include "src/codegen/llvm/object_image.h"
 
 namespace lathe::codegen {
 namespace {
-
-[[noreturn]] void Fail(llvm::Error error) {
-  throw Error(ErrorCode::kInternal, "codegen/llvm", llvm::toString(std::move(error)));
-}
 
 std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target) {
   std::string message;
@@ -42,6 +38,8 @@ std::unique_ptr<llvm::Module> MakeModule(llvm::LLVMContext& context,
     function.addFnAttr("target-features", machine.getTargetFeatureString());
     function.addFnAttr("prefer-vector-width", "512");
     function.addFnAttr(llvm::Attribute::NoUnwind);
+    function.addFnAttr("no-builtins");  // there is no C library to call
+    function.addFnAttr("probe-stack", "inline-asm");
   }
   std::string message;
   llvm::raw_string_ostream stream(message);
@@ -80,19 +78,6 @@ std::string EmitFile(llvm::Module& module, llvm::TargetMachine& machine,
   return std::string(bytes.data(), bytes.size());
 }
 
-class JitLibrary : public KernelLibrary {
- public:
-  explicit JitLibrary(std::unique_ptr<llvm::orc::LLJIT> jit) : jit_(std::move(jit)) {}
-  KernelFunction Find(std::string_view name) const override {
-    auto address = jit_->lookup(llvm::StringRef(name.data(), name.size()));
-    if (!address) Fail(address.takeError());
-    return address->toPtr<KernelFunction>();
-  }
-
- private:
-  std::unique_ptr<llvm::orc::LLJIT> jit_;
-};
-
 class LlvmGenerator : public CodeGenerator {
  public:
   LlvmGenerator() {
@@ -106,19 +91,15 @@ class LlvmGenerator : public CodeGenerator {
     LLVMInitializeAArch64AsmPrinter();
   }
 
-  std::unique_ptr<KernelLibrary> Compile(std::span<const KernelSource> sources,
-                                         const Target& target) override {
-    const std::string object = EmitObject(sources, target);
-    auto jit = llvm::orc::LLJITBuilder().create();
-    if (!jit) Fail(jit.takeError());
-    auto symbols = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
-        (*jit)->getDataLayout().getGlobalPrefix());
-    if (!symbols) Fail(symbols.takeError());
-    (*jit)->getMainJITDylib().addGenerator(std::move(*symbols));
-    if (auto error = (*jit)->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(object))) {
-      Fail(std::move(error));
+  CodeImage EmitImage(std::span<const KernelSource> sources, const Target& target) override {
+    const CodeImage image = ImageOfObject(EmitObject(sources, target));
+    CodeImage ordered{image.bytes, {}};
+    for (const KernelSource& source : sources) {
+      CodeImage::Entry entry = image.Find(source.name);
+      entry.workspaces = WorkspacesOf(source);
+      ordered.entries.push_back(std::move(entry));
     }
-    return std::make_unique<JitLibrary>(std::move(*jit));
+    return ordered;
   }
 
   std::string EmitObject(std::span<const KernelSource> sources, const Target& target) override {

@@ -39,9 +39,7 @@ class InstructionsTest : public testing::Test {
     b.Create("builtin.return", {&result, 1});
     const lower::Lowered lowered = lower::LowerFunction(function, MachineOf(target));
     EXPECT_TRUE(lowered.done) << lowered.why_not;
-    const KernelSource source{"k", function->region(0).front()};
-    const auto library = CodeGenerator::Get().Compile({&source, 1}, target);
-    return CallKernel(library->Find("k"), inputs, {ZeroLike(like)})[0];
+    return CompiledKernel(function->region(0).front(), target).Call(inputs, {ZeroLike(like)})[0];
   }
 
   // The operation on `inputs` in the interpreter, or nothing if it does not take such.

@@ -27,12 +27,11 @@ class KernelTest : public testing::Test {
     const NamedValues wanted = Interpreter(program).Run(inputs);
     std::vector<Tensor> outputs;
     for (const auto& [name, value] : wanted) outputs.push_back(ZeroLike(value.tensor()));
-    const KernelSource source{"k", function->region(0).front()};
     for (const Target* target : RunnableTargets()) {
-      const auto library = CodeGenerator::Get().Compile({&source, 1}, *target);
+      const CompiledKernel kernel(function->region(0).front(), *target);
       runtime::WorkerTeam team(3);
       for (KernelTeam* t : {static_cast<KernelTeam*>(nullptr), static_cast<KernelTeam*>(&team)}) {
-        const auto got = CallKernel(library->Find("k"), tensors, outputs, t);
+        const auto got = kernel.Call(tensors, outputs, t);
         for (size_t i = 0; i < got.size(); ++i) {
           const Closeness close = AllClose(got[i], wanted[i].second.tensor(), rtol, 0);
           EXPECT_TRUE(close) << target->name << ": " << close.description;

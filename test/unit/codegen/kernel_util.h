@@ -18,17 +18,33 @@
 
 namespace lathe::codegen {
 
-/// Calls a kernel on tensors; outputs are made with the given types and shapes.
-inline std::vector<Tensor> CallKernel(KernelFunction kernel, std::vector<Tensor> inputs,
-                                      std::vector<Tensor> outputs, KernelTeam* team = nullptr) {
-  std::vector<KernelBuffer> buffers;
-  for (Tensor& t : inputs) {
-    buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
+/// Compiles one kernel and calls it on tensors; outputs are made like the given ones.
+class CompiledKernel {
+ public:
+  CompiledKernel(const Block* body, const Target& target) : types_(ArgumentTypes(*body)) {
+    const KernelSource source{"k", body};
+    library_ = CodeGenerator::Get().Compile({&source, 1}, target);
   }
-  for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
-  kernel(buffers.data(), team);
-  return outputs;
-}
+  std::vector<Tensor> Call(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
+                           KernelTeam* team = nullptr) const {
+    std::vector<KernelBuffer> buffers;
+    std::vector<Shape> shapes;
+    for (const Tensor& t : inputs) {
+      buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
+      shapes.push_back(t.shape());
+    }
+    for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
+    Workspaces scratch(kernel().workspaces, types_, shapes);
+    scratch.AddTo(buffers);
+    library_->Find("k")(buffers.data(), team);
+    return outputs;
+  }
+  const CodeImage::Entry& kernel() const { return library_->image().Find("k"); }
+
+ private:
+  std::vector<AnyTensorType> types_;
+  std::unique_ptr<KernelLibrary> library_;
+};
 
 /// The targets that this machine can run, plainest first.
 inline std::vector<const Target*> RunnableTargets() {

@@ -96,11 +96,9 @@ class LowerTest : public testing::Test {
       }
       std::vector<Tensor> tensors;
       for (const auto& [name, value] : inputs) tensors.push_back(value.tensor());
-      const KernelSource source{"k", function->region(0).front()};
-      const auto library = CodeGenerator::Get().Compile({&source, 1}, *target);
+      const codegen::CompiledKernel kernel(function->region(0).front(), *target);
       runtime::WorkerTeam team(3);
-      const Tensor got =
-          codegen::CallKernel(library->Find("k"), tensors, {ZeroLike(wanted)}, &team)[0];
+      const Tensor got = kernel.Call(tensors, {ZeroLike(wanted)}, &team)[0];
       const Closeness close = AllClose(got, wanted, rtol, rtol);
       EXPECT_TRUE(close) << "code of " << target->name << ": " << close.description;
     }

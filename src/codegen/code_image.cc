@@ -1,0 +1,24 @@
+#include "lathe/codegen/code_image.h"
+
+#include "lathe/support/error.h"
+
+namespace lathe::codegen {
+
+const CodeImage::Entry& CodeImage::Find(std::string_view name) const {
+  for (const Entry& entry : entries) {
+    if (entry.name == name) return entry;
+  }
+  LATHE_CHECK(false, "no kernel ", name);
+  return entries.front();
+}
+
+void CodeImage::Append(const CodeImage& other) {
+  bytes.resize((bytes.size() + kAlignment - 1) / kAlignment * kAlignment);
+  for (const Entry& entry : other.entries) {
+    entries.push_back(entry);
+    entries.back().offset += bytes.size();
+  }
+  bytes += other.bytes;
+}
+
+}  // namespace lathe::codegen
