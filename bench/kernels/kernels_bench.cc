@@ -1,6 +1,6 @@
 // Speed of generated kernels, as shares of what the machine's multiply-adds reach in registers.
 //
-//   bench_kernels [--target NAME] matmul M K N
+//   bench_kernels [--target NAME] matmul X Y [FLAG]...
 //   bench_kernels [--target NAME] conv MODEL|all
 //   bench_kernels [--target NAME] conv CHANNELS FILTERS EXTENT KERNEL STRIDE [GROUPS]
 //   bench_kernels [--target NAME] depthwise|pool MODEL|all

@@ -12,6 +12,7 @@
 #include "lathe/ir/program.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/lower/lower_function.h"
+#include "lathe/support/random.h"
 #include "lathe/support/text.h"
 
 namespace lathe::bench {
@@ -27,18 +28,24 @@ double Now() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Median time of one call over half a second.
+// Time of one call over half a second: one tenth of the measurements are shorter. What takes longer
+// mostly shares caches with others meanwhile.
 template <class F>
-double MedianSeconds(F&& run) {
+double SecondsOf(F&& run) {
+  const double first = Now();
   run();
+  const double once = Now() - first;
+  int calls = 1;  // that take longer than reading the clock
+  while (once * calls < 2e-5 && calls < 1024) calls *= 2;
   std::vector<double> times;
-  for (const double start = Now(); times.size() < 5 || Now() - start < 0.5;) {
+  for (const double start = Now(); times.size() < 10 || Now() - start < 0.5;) {
     const double before = Now();
-    run();
-    times.push_back(Now() - before);
+    for (int i = 0; i < calls; ++i) run();
+    times.push_back((Now() - before) / calls);
   }
-  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-  return times[times.size() / 2];
+  const auto tenth = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 10);
+  std::ranges::nth_element(times, tenth);
+  return *tenth;
 }
 
 struct Kernel {
@@ -51,7 +58,7 @@ Kernel Compile(const Program& program, const Target& target) {
   for (const Operation& op : *program.block()) {
     if (op.name() != "builtin.func") continue;
     const codegen::KernelSource source{"k", op.region(0).front()};
-    Kernel kernel{CodeGenerator::Get().Compile({&source, 1}, target)};
+    Kernel kernel{CodeGenerator::Get().Compile({&source, 1}, target), nullptr, {}};
     kernel.call = kernel.library->Find("k");
     kernel.types = codegen::ArgumentTypes(*source.body);
     return kernel;
@@ -107,8 +114,55 @@ double PeakGflops(IrContext& context, const Target& target) {
   Tensor o(ElementType::kF32, {kSums, lanes});
   const KernelBuffer buffers[] = {{const_cast<std::byte*>(x.raw()), nullptr},
                                   {o.mutable_raw(), nullptr}};
-  const double seconds = MedianSeconds([&] { kernel.call(buffers, nullptr); });
+  const double seconds = SecondsOf([&] { kernel.call(buffers, nullptr); });
   return 2.0 * kSums * lanes * kSteps / seconds * 1e-9;
+}
+
+// Sums of all vectors, in `kStreams` parts of the memory side by side.
+double ReadGbytes(IrContext& context, const Target& target, double bytes) {
+  constexpr int kStreams = 4, kUnroll = 4;
+  const int lanes = target.lanes(4);
+  const int64_t steps = static_cast<int64_t>(bytes) / 4 / (kStreams * kUnroll * lanes) + 1;
+  const int64_t columns = steps * kUnroll * lanes;
+  const std::string vector = StrCat("v_tensor<[", lanes, "], f32>"), i64 = "v_tensor<[], i64>";
+  const std::string in = StrCat("<[", kStreams, ", ", columns, "], f32>");
+  const std::string out = StrCat("<[", kStreams * kUnroll, ", ", lanes, "], f32>");
+  std::string text = StrCat("program {\n builtin.func() {name = \"k\"} ({\n ^(%x: v_tensor", in,
+                            "):\n %o = loop.alloc() : () -> tensor", out,
+                            "\n %z = builtin.constant() {value = tensor<[", lanes, "], f32> [");
+  for (int i = 0; i < lanes; ++i) text += i == 0 ? "0.0" : ", 0.0";
+  text += StrCat("]} : () -> ", vector, "\n");
+  std::string initial, types, sums, body, next, stores, results;
+  for (int i = 0; i < kStreams * kUnroll; ++i) {
+    text += StrCat("%i", i, " = loop.index() {expr = dim<", i, ">} : () -> ", i64, "\n");
+    const char* comma = i == 0 ? "" : ", ";
+    initial += ", %z";
+    types += StrCat(", ", vector);
+    sums += StrCat(", %s", i, ": ", vector);
+    body +=
+        StrCat("%k", i, " = loop.index(%k) {expr = dim<d0 * ", kUnroll * lanes, " + ",
+               i % kUnroll * lanes, ">} : (", i64, ") -> ", i64, "\n%l", i,
+               " = loop.load(%x, none, %i", i / kUnroll, ", %k", i, ") {lanes = ", lanes,
+               "} : (v_tensor", in, ", none, ", i64, ", ", i64, ") -> ", vector, "\n%n", i,
+               " = nn.add(%l", i, ", %s", i, ") : (", vector, ", ", vector, ") -> ", vector, "\n");
+    next += StrCat(comma, "%n", i);
+    results += StrCat(comma, "%r", i);
+    stores += StrCat("%d", i, " = loop.store_(%o, %r", i, ", none, %i", i, ", %i0) : (tensor", out,
+                     ", ", vector, ", none, ", i64, ", ", i64, ") -> tensor", out, "\n");
+  }
+  const std::string all = types.substr(2);
+  text += StrCat(results, " = loop.for(none", initial, ") {extent = ", steps, "} ({\n^(%k: ", i64,
+                 sums, "):\n", body, "cf.yield(", next, ") : (", all, ") -> ()\n}) : (none", types,
+                 ") -> (", all, ")\n", stores, "%v = builtin.to_vtensor(%o) : (tensor", out,
+                 ") -> v_tensor", out, "\nbuiltin.return(%v) : (v_tensor", out, ") -> ()\n})\n}\n");
+  const Program program = ParseProgram(context, text, {.file_locations = false});
+  const Kernel kernel = Compile(program, target);
+  const Tensor x = RandomTensor(ElementType::kF32, {kStreams, columns}, 1);
+  Tensor o(ElementType::kF32, {kStreams * kUnroll, lanes});
+  const KernelBuffer buffers[] = {{const_cast<std::byte*>(x.raw()), nullptr},
+                                  {o.mutable_raw(), nullptr}};
+  const double seconds = SecondsOf([&] { kernel.call(buffers, nullptr); });
+  return 4e-9 * static_cast<double>(kStreams * columns) / seconds;
 }
 
 void Measure(IrContext& context, const Target& target, double peak, Job job) {
@@ -123,6 +177,12 @@ void Measure(IrContext& context, const Target& target, double peak, Job job) {
     Tensor& input = job.inputs[layout.argument];
     input = lower::Pack(input, layout);
   }
+  if (job.assembly) {
+    const codegen::KernelSource source{"k", program.block()->front()->region(0).front()};
+    std::puts(
+        CodeGenerator::Get().EmitText({&source, 1}, target, codegen::CodeText::kAssembly).c_str());
+    return;
+  }
   const Kernel kernel = Compile(program, target);
   std::vector<KernelBuffer> buffers;
   std::vector<Shape> shapes;
@@ -133,13 +193,14 @@ void Measure(IrContext& context, const Target& target, double peak, Job job) {
   buffers.push_back({job.output.mutable_raw(), job.output.shape().data()});
   codegen::Workspaces scratch(kernel.library->image().Find("k").workspaces, kernel.types, shapes);
   scratch.AddTo(buffers);
-  const double seconds = MedianSeconds([&] { kernel.call(buffers.data(), nullptr); });
+  const double seconds = SecondsOf([&] { kernel.call(buffers.data(), nullptr); });
   const double gflops = 1e-9 * job.flops / seconds;
   std::printf(
       "{\"kernel\": \"%s\", \"target\": \"%s\", \"seconds\": %.3e, "
-      "\"gflops\": %.1f, \"peak_share\": %.3f, \"gbytes_per_s\": %.1f}\n",
+      "\"gflops\": %.1f, \"peak_share\": %.3f, \"gbytes_per_s\": %.1f, \"read_share\": %.3f}\n",
       job.name.c_str(), target.name.c_str(), seconds, gflops, gflops / peak,
-      1e-9 * job.bytes / seconds);
+      1e-9 * job.bytes / seconds,
+      1e-9 * job.bytes / seconds / ReadGbytes(context, target, job.bytes));
   std::fflush(stdout);
 }
 

@@ -18,13 +18,18 @@ struct Job {
   std::vector<bool> constant;  ///< per input, whether it may be packed; empty: none
   Tensor output;
   double flops = 0;
-  double bytes = 0;  ///< read and written at least
+  double bytes = 0;       ///< read and written at least
+  bool assembly = false;  ///< to print the code instead
 };
 
 /// What multiply-adds in registers reach.
 double PeakGflops(IrContext& context, const codegen::Target& target);
 
-/// Prints one line of JSON: the median seconds of one run, GFLOP/s, and the share of the peak.
+/// What a loop that only reads reaches on that many bytes, read again and again.
+double ReadGbytes(IrContext& context, const codegen::Target& target, double bytes);
+
+/// Prints one line of JSON: the seconds of one run, GFLOP/s and the share of the peak, the bytes
+/// per second and their share of what is read from as much memory.
 void Measure(IrContext& context, const codegen::Target& target, double peak, Job job);
 
 /// A kind of kernel: its own file; `arguments` are those behind its name.

@@ -2,9 +2,12 @@
 # Shares of the measured peak that generated kernels reach on one thread; see kernels_bench.cc.
 set -euo pipefail
 bench=$(dirname "$0")/../../build/bin/bench_kernels
-for sizes in "128 768 768" "512 768 3072" "1024 1024 1024" "12544 64 64" "3136 64 256" "1 768 3072"; do
+for sizes in "128x768 768x768" "512x768 768x3072" "1024x1024 1024x1024" "2048x2048 2048x2048" \
+  "12544x64 64x64" "3136x64 64x256" "1x4096 4096x16384"; do
   # shellcheck disable=SC2086
   "$bench" "$@" matmul $sizes
+  # shellcheck disable=SC2086
+  "$bench" "$@" matmul $sizes constant
 done
 "$bench" "$@" conv all
 "$bench" "$@" depthwise all

@@ -43,6 +43,8 @@ class Pointwise {
   /// results. `master` is the element (lanes 0) or vector that the master gives there.
   void Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
              Value master = {}) const;
+  /// The memory of a result under the shape of the loops. Only after Open.
+  Value memory(size_t result) const { return results_[result].memory; }
   /// Returns the results from the function.
   void Close(LoopBuilder& lb);
 

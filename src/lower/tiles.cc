@@ -15,7 +15,7 @@ double TileCost(int64_t rows) { return static_cast<double>(std::max<int64_t>(row
 // One register holds the broadcast element, `vectors` the row of the panel, the others sums.
 Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers, int64_t few_rows) {
   const int64_t vectors_of_row =
-      columns.is_constant() ? (columns.value() + lanes - 1) / lanes : 1 << 20;
+      columns.is_constant() ? std::max<int64_t>((columns.value() + lanes - 1) / lanes, 1) : 1 << 20;
   if (rows.is_constant() && rows.value() <= few_rows) {
     const int64_t m = std::max<int64_t>(rows.value(), 1);
     const int64_t most = std::max<int64_t>((registers - 3) / (m + 1), 1);
@@ -34,32 +34,49 @@ Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers,
   return best;
 }
 
-void PanelProduct::Write(const Dim& rows, const Dim& depth) {
-  const Dim full = FloorDiv(rows, tile_.rows), rest = Mod(rows, tile_.rows);
-  const auto first = [&](Value tile) { return lb_.Index(LoopBuilder::D0() * tile_.rows, tile); };
-  lb_.For(full, false, [&](Value i) { WriteTile(first(i), tile_.rows, depth); });
-  if (rest.IsConstant(0)) return;
-  const Value first_rest = first(lb_.Extent(full));
-  if (rest.is_constant()) return WriteTile(first_rest, rest.value(), depth);
-  lb_.For(rest, false, [&](Value i) {
-    const Value both[] = {first_rest, i};
-    WriteTile(lb_.Index(LoopBuilder::D0() + LoopBuilder::D1(), both), 1, depth);
+void PanelProduct::Write(Value rows, Value depth) {
+  const Value full = lb_.Index(FloorDiv(LoopBuilder::D0(), tile_.rows), rows);
+  lb_.For(full, false, [&](Value i) {
+    WriteTile(lb_.Index(LoopBuilder::D0() * tile_.rows, i), tile_.rows, depth);
   });
+  WriteRest(full, lb_.Index(Mod(LoopBuilder::D0(), tile_.rows), rows), depth);
+}
+
+// Rows whose number is known are one tile; otherwise there is a tile per power of two.
+void PanelProduct::WriteRest(Value full_tiles, Value rest, Value depth) {
+  const Dim first = LoopBuilder::D0() * tile_.rows;
+  if (const auto known = LoopBuilder::Known(rest)) {
+    if (*known > 0) WriteTile(lb_.Index(first, full_tiles), *known, depth);
+    return;
+  }
+  int64_t size = 1;
+  while (2 * size < tile_.rows) size *= 2;
+  for (; size > 0 && tile_.rows > 1; size /= 2) {
+    const Value has = lb_.Index(FloorDiv(Mod(LoopBuilder::D0(), 2 * size), size), rest);
+    lb_.ForValue(has, [&](Value) {
+      const Value both[] = {full_tiles, rest};
+      const Dim above = FloorDiv(LoopBuilder::D1(), 2 * size) * (2 * size);
+      WriteTile(lb_.Index(first + above, both), size, depth);
+    });
+  }
 }
 
 Value PanelProduct::MulAdd(Value a, Value b, Value sum) {
-  if (machine_.has_fma) return loop::FmaOp::Create(lb_.b(), a, b, sum).y();
+  if (machine_.has_fma && IsFloat(element_)) return loop::FmaOp::Create(lb_.b(), a, b, sum).y();
   return nn::AddOp::Create(lb_.b(), nn::MulOp::Create(lb_.b(), a, b).c(), sum).c();
 }
 
-void PanelProduct::WriteTile(Value first_row, int64_t rows, const Dim& depth) {
+Value PanelProduct::Start(Value row, int64_t v) {
+  if (start) return start(row, v);
+  return initial ? lb_.Widen(initial(row), lanes()) : lb_.Splat(element_, 0, lanes());
+}
+
+void PanelProduct::WriteTile(Value first_row, int64_t rows, Value depth) {
   const auto vectors = static_cast<size_t>(tile_.vectors);
   std::vector<Value> row_at, starts;
-  const Value zero = initial ? Value() : lb_.Splat(element_, 0, lanes());
   for (int64_t r = 0; r < rows; ++r) {
     row_at.push_back(lb_.Index(LoopBuilder::D0() + r, first_row));
-    const Value start = initial ? lb_.Widen(initial(row_at.back()), lanes()) : zero;
-    starts.insert(starts.end(), vectors, start);
+    for (int64_t v = 0; v < tile_.vectors; ++v) starts.push_back(Start(row_at.back(), v));
   }
   const auto step = [&](Value k, std::span<const Value> sums) {
     std::vector<Value> columns, next;

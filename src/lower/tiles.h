@@ -33,14 +33,19 @@ class PanelProduct {
   std::function<Value(Value k, int64_t v)> right;
   /// The scalar that the sums of a row start from; without: zero.
   std::function<Value(Value row)> initial;
+  /// The vector that sum v of a row starts from, instead of `initial`.
+  std::function<Value(Value row, int64_t v)> start;
   /// Takes the finished sums of vector v of a row.
   std::function<void(Value row, int64_t v, Value sum)> finish;
 
   /// Writes the loops over all rows.
-  void Write(const Dim& rows, const Dim& depth);
+  void Write(const Dim& rows, const Dim& depth) { Write(lb_.Extent(rows), lb_.Extent(depth)); }
+  void Write(Value rows, Value depth);
 
  private:
-  void WriteTile(Value first_row, int64_t rows, const Dim& depth);
+  void WriteRest(Value full_tiles, Value rest, Value depth);
+  void WriteTile(Value first_row, int64_t rows, Value depth);
+  Value Start(Value row, int64_t v);
   Value MulAdd(Value a, Value b, Value sum);
   int64_t lanes() const { return machine_.lanes(element_); }
 

@@ -4,64 +4,95 @@
 #include <optional>
 #include <vector>
 
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/strategies/list.h"
+#include "src/lower/strategies/matmul_form.h"
+#include "src/lower/strategies/matmul_plan.h"
 #include "src/lower/tiles.h"
 
-// A matrix product and the elementwise operations after it: a panel of the right matrix, as wide as
-// a tile of registers, is packed into memory that stays in cache and multiplied by all rows; what
-// follows is computed while the sums are in registers. With few rows packing would cost more than
-// it gives: the panels are wide and read where they are.
+// A matrix product and the elementwise operations after it. The right matrix is cut into panels as
+// wide as a tile of registers, the left one into blocks of rows that stay in cache while panel
+// after panel is multiplied by them [Goto, van de Geijn: Anatomy of High-Performance Matrix
+// Multiplication, 2008]. A panel lies in one piece: packed when the program is compiled if the
+// matrix is constant, else when it is needed. What follows the product is computed while the sums
+// are in registers. The sums of deep products go to memory and back between blocks of depth, so
+// that how the work is cut changes no bit.
 namespace lathe::lower {
 namespace {
-
-constexpr int64_t kMaxPanelBytes = 1 << 20;
-constexpr int64_t kFewRows = 4;
-constexpr int64_t kParallelFlops = 1 << 21;
 
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 class Matmul {
  public:
-  Matmul(const Block& function, const Machine& machine) : function_(function), machine_(machine) {}
+  explicit Matmul(Lowering& lowering) : l_(lowering), function_(lowering.function) {}
 
   /// Why not; empty if it fits.
   std::string Refusal();
-  void Write(Block* body);
+  void Write();
 
  private:
   std::string FindMaster();
-  std::string ShapeRefusal();
-  bool GroupAxes();
-  bool packs() const { return transposed_ || !rows_.is_constant() || rows_.value() > kFewRows; }
-  int64_t width() const { return tile_.vectors * lanes_; }
-  bool IsWorthThreads() const;
-  void WriteBatch(size_t axis);
-  void WritePanels();
-  void WritePanel(Value first_column, bool partial);
-  void Pack(Value first_column);
-  Value Right(Value k, int64_t vector, Value first_column);
-  Value Plus(Value v, int64_t offset) { return lb_->Index(LoopBuilder::D0() + offset, v); }
-  std::vector<Value> At(Value row, Value column) const;
+  std::string ParseForm(bool merge_rows);
+  std::string TypeRefusal();
+  RightPlace PlaceOfRight() const;
 
+  // The loops, outermost first.
+  void WriteItems();
+  void WriteItem(Value number);
+  void WriteGroup(Value group);
+  void WriteDepthBlock(Value group, bool last);
+  void WritePanel(Value panel, bool rest, bool last);
+
+  Value Open(const MatrixOperand& m);
+  void PackRightAtCompileTime();
+  void PackLeft();
+  void PackRight(Value panel, Tile tile);
+  void CopyRight(Value k, Value first_column, Tile tile);
+  void CopyTransposedRight(Value first_column, Tile tile);
+  void SetLive(Value first_column, bool rest, Tile tile);
+
+  Value Left(Value row, Value k);
+  Value Right(Value panel, Value k, int64_t vector);
+  Value Start(Value row, Value first_column, int64_t vector, bool last);
+  void Finish(Value row, Value first_column, int64_t vector, bool last, Value sum);
+  Value LoadOf(const MatrixOperand& m, Value memory, Value row, Value k, Value column,
+               int64_t lanes, Value live = {});
+  std::vector<Value> IndicesOf(const MatrixOperand& m, Value row, Value k, Value column) const;
+  std::vector<Value> PartialAt(Value row, Value first_column, int64_t vector);
+  std::vector<Value> At(Value row, Value column) const;
+  Value Convert(Value v, ElementType to);
+  Value Scratch(int64_t rows, int64_t columns);
+
+  Value Sum(Value a, Value b) {
+    const Value both[] = {a, b};
+    return lb_->Index(LoopBuilder::D0() + LoopBuilder::D1(), both);
+  }
+  Value Plus(Value v, int64_t offset) { return lb_->Index(LoopBuilder::D0() + offset, v); }
+  Value Times(Value v, int64_t factor) { return lb_->Index(LoopBuilder::D0() * factor, v); }
+  Value Product(Value v, Value factor) {
+    const Value both[] = {v, factor};
+    return lb_->Index(LoopBuilder::D0() * LoopBuilder::D1(), both);
+  }
+  int64_t width() const { return plan_.tile.vectors * plan_.lanes; }
+
+  Lowering& l_;
   const Block& function_;
-  const Machine& machine_;
   const Operation* master_ = nullptr;
   std::optional<Pointwise> after_;
-  Dim rows_, columns_, depth_;
-  std::vector<Dim> batch_;  // axes that both matrices have; else the left one's are rows
-  bool transposed_ = false;
-  ElementType element_ = ElementType::kUndefined;
-  int64_t lanes_ = 1;
-  Tile tile_{1, 1};
-  bool parallel_ = false;
+  ProductForm form_;
+  ProductPlan plan_;
 
-  // While writing.
+  // While writing; per item, then per block.
   std::optional<LoopBuilder> lb_;
-  Value left_, right_, panel_;
+  Value left_, right_;
   std::vector<Value> batch_at_;
+  Value first_row_, rows_;
+  Value first_k_, depth_, depth_block_;
+  Value left_block_, panel_, partial_;
+  Value first_panel_;
   std::vector<Value> live_;  // lanes of each vector of the panel; null: all
 };
 
@@ -79,169 +110,381 @@ std::string Matmul::FindMaster() {
 
 std::string Matmul::Refusal() {
   if (std::string why = FindMaster(); !why.empty()) return why;
-  if (std::string why = ShapeRefusal(); !why.empty()) return why;
-  after_.emplace(function_, master_, machine_);
+  if (std::string why = ParseForm(true); !why.empty()) {
+    if (why = ParseForm(false); !why.empty()) return why;
+  }
+  if (std::string why = TypeRefusal(); !why.empty()) return why;
+  const bool writes_sums =
+      TensorOf(function_.terminator()->operand(0)).element() == SumElement(form_.left.element);
+  plan_ = PlanProduct(form_, PlaceOfRight(), l_.machine, writes_sums);
+  return "";
+}
+
+std::string Matmul::ParseForm(bool merge_rows) {
+  form_ = {};
+  if (std::string why = form_.Parse(*master_, merge_rows); !why.empty()) return why;
+  after_.emplace(function_, master_, l_.machine);
   if (std::string why = after_->Refusal(); !why.empty()) return why;
   const auto product = TensorOf(master_->result(0));
   if (!std::ranges::equal(product.dims(), after_->dims())) return "the result is broadcast further";
-  if (!GroupAxes()) return "the axes of rows can not be walked as one";
-  return "";
+  return after_->SetGroups(form_.result) ? "" : "the axes of rows can not be walked as one";
 }
 
-std::string Matmul::ShapeRefusal() {
-  const auto x = TensorOf(master_->operand(0)), y = TensorOf(master_->operand(1));
-  const nn::MatmulOp op(const_cast<Operation*>(master_));
-  element_ = x.element();
-  if (element_ != ElementType::kF32 && element_ != ElementType::kF64) {
-    return StrCat("elements are ", Name(element_));
+std::string Matmul::TypeRefusal() {
+  const ElementType element = form_.left.element;
+  switch (element) {
+    case ElementType::kF32:
+    case ElementType::kF64:
+    case ElementType::kI32:
+    case ElementType::kU32:
+    case ElementType::kI64:
+    case ElementType::kU64:
+      return "";
+    default:
+      return StrCat("elements are ", Name(element));
   }
-  if (!x.has_rank() || !y.has_rank() || x.rank() < 2 || y.rank() < 2) return "no two matrices";
-  if (op.transpose_x()) return "the left matrix is transposed";
-  transposed_ = op.transpose_y();
-  depth_ = x.dims().back();
-  columns_ = y.dims()[y.rank() - (transposed_ ? 2 : 1)];
-  rows_ = x.dims()[x.rank() - 2];
-  if (y.rank() == 2 && x.rank() > 2 && !depth_.is_constant()) return "rows of symbolic length";
-  if (y.rank() > 2) {
-    if (x.rank() != y.rank()) return "the matrices have different batch axes";
-    for (size_t a = 0; a + 2 < x.rank(); ++a) {
-      if (!ProvablyEqual(x.dims()[a], y.dims()[a])) return "a batch axis is broadcast";
-      batch_.push_back(x.dims()[a]);
-    }
-  } else {
-    for (size_t a = 0; a + 2 < x.rank(); ++a) rows_ *= x.dims()[a];
-  }
-  lanes_ = machine_.lanes(element_);
-  tile_ = PickTile(rows_, columns_, lanes_, machine_.vector_registers, kFewRows);
-  if (packs()) {
-    if (!depth_.is_constant()) return "the panel to pack is of symbolic size";
-    const int64_t bytes = depth_.value() * width() * BitWidth(element_) / 8;
-    if (bytes > kMaxPanelBytes) return StrCat("a panel of ", HumanBytes(bytes), " is too large");
-  }
-  parallel_ = IsWorthThreads();
-  return "";
 }
 
-bool Matmul::IsWorthThreads() const {
-  Dim work = rows_ * columns_ * depth_;
-  for (const Dim& dim : batch_) work *= dim;
-  return !work.is_constant() || work.value() > kParallelFlops;
-}
-
-bool Matmul::GroupAxes() {
-  const size_t rank = after_->dims().size();
-  std::vector<std::vector<size_t>> groups;
-  for (size_t a = 0; a < rank; ++a) {
-    const bool joins = batch_.empty() && a > 0 && a + 1 < rank;
-    if (joins) {
-      groups.back().push_back(a);
-    } else {
-      groups.push_back({a});
-    }
+RightPlace Matmul::PlaceOfRight() const {
+  const Value argument = master_->operand(form_.right.operand);
+  size_t uses = 0;
+  for ([[maybe_unused]] const OpOperand use : argument.uses()) ++uses;
+  if (l_.IsConstant(argument) && uses == 1 && TensorOf(argument).is_static()) {
+    return RightPlace::kPacked;
   }
-  return after_->SetGroups(std::move(groups));
+  const bool few = form_.rows.is_constant() && form_.rows.value() <= kFewRows;
+  return few && form_.right.EndsWith(kColumn) ? RightPlace::kInPlace : RightPlace::kPanel;
 }
 
 // ---- writing ----
 
-void Matmul::Write(Block* body) {
-  lb_.emplace(body);
-  after_->Open(*lb_, *body);
-  left_ = body->argument(master_->operand(0).index());
-  right_ = body->argument(master_->operand(1).index());
-  if (batch_.empty() && TensorOf(left_).rank() > 2) {
-    const std::vector<int64_t> shape{rows_.is_constant() ? rows_.value() : -1, depth_.value()};
-    left_ = nn::ViewReshapeOp::Create(lb_->b(), left_, {.shape = shape}).y();
-  }
-  WriteBatch(0);
+void Matmul::Write() {
+  if (plan_.right == RightPlace::kPacked) PackRightAtCompileTime();
+  lb_.emplace(l_.body);
+  after_->Open(*lb_, *l_.body);
+  left_ = Open(form_.left);
+  right_ = plan_.right == RightPlace::kPacked
+               ? l_.body->argument(master_->operand(form_.right.operand).index())
+               : Open(form_.right);
+  if (!plan_.items.IsConstant(0)) WriteItems();
   after_->Close(*lb_);
 }
 
-// As deep as there are batch axes.
-void Matmul::WriteBatch(size_t axis) {
-  if (axis == batch_.size()) return WritePanels();
-  lb_->For(batch_[axis], parallel_, [&](Value i) {
-    batch_at_.push_back(i);
-    WriteBatch(axis + 1);
-    batch_at_.pop_back();
+void Matmul::WriteItems() {
+  const Value items = lb_->Extent(plan_.items), chunk = lb_->Extent(plan_.chunk);
+  const Value both[] = {items, chunk};
+  const Value chunks = lb_->Index(CeilDiv(LoopBuilder::D0(), LoopBuilder::D1()), both);
+  lb_->For(chunks, true, [&](Value c) {
+    if (plan_.chunk.IsConstant(1)) return WriteItem(c);
+    const Value first = Product(c, chunk);
+    const Value three[] = {items, first, chunk};
+    const Dim left = LoopBuilder::D0() - LoopBuilder::D1();
+    lb_->ForValue(lb_->Index(Min(left, LoopBuilder::D2()), three),
+                  [&](Value i) { WriteItem(Sum(first, i)); });
   });
 }
 
-void Matmul::WritePanels() {
-  const Dim full = FloorDiv(columns_, width()), rest = Mod(columns_, width());
-  const auto column = [&](Value panel) { return lb_->Index(LoopBuilder::D0() * width(), panel); };
-  lb_->For(full, parallel_, [&](Value j) { WritePanel(column(j), false); });
-  if (rest.IsConstant(0)) return;
-  lb_->For(Min(rest, 1), false, [&](Value) { WritePanel(column(lb_->Extent(full)), true); });
+Value Matmul::Open(const MatrixOperand& m) {
+  const Value argument = l_.body->argument(master_->operand(m.operand).index());
+  if (TensorOf(argument).rank() == m.dims.size()) return argument;
+  std::vector<int64_t> shape;
+  for (const Dim& dim : m.dims) shape.push_back(dim.is_constant() ? dim.value() : -1);
+  return nn::ViewReshapeOp::Create(lb_->b(), argument, {.shape = shape}).y();
 }
 
-void Matmul::WritePanel(Value first_column, bool partial) {
-  live_.assign(static_cast<size_t>(tile_.vectors), Value());
-  for (int64_t v = 0; partial && v < tile_.vectors; ++v) {
-    const Value values[] = {first_column, lb_->Extent(columns_)};
-    const Dim left = LoopBuilder::D1() - LoopBuilder::D0() - v * lanes_;
-    live_[static_cast<size_t>(v)] = lb_->Index(Max(Min(left, lanes_), 0), values);
+void Matmul::PackRightAtCompileTime() {
+  PackedLayout layout;
+  layout.argument = master_->operand(form_.right.operand).index();
+  std::vector<int64_t> depth_and_lanes(2);
+  int64_t panels = 0;
+  for (size_t a = 0; a < form_.right.dims.size(); ++a) {
+    const int64_t extent = form_.right.dims[a].value();
+    const auto at = static_cast<int64_t>(layout.split.size());
+    if (form_.right.roles[a] != kColumn) {
+      layout.padded.push_back(extent);
+      layout.split.push_back(extent);
+      if (form_.right.roles[a] == kDepth) {
+        depth_and_lanes[0] = at;
+      } else {
+        layout.order.push_back(at);
+      }
+      continue;
+    }
+    const int64_t count = std::max<int64_t>((extent + width() - 1) / width(), 1);
+    layout.padded.push_back(count * width());
+    layout.split.insert(layout.split.end(), {count, width()});
+    panels = at;
+    depth_and_lanes[1] = at + 1;
   }
-  if (packs()) Pack(first_column);
-  PanelProduct product(*lb_, machine_, element_, tile_);
-  product.left = [&](Value row, Value k) { return lb_->Load(left_, At(row, k)); };
-  product.right = [&](Value k, int64_t v) { return Right(k, v, first_column); };
+  layout.order.push_back(panels);
+  layout.order.insert(layout.order.end(), depth_and_lanes.begin(), depth_and_lanes.end());
+  l_.Pack(std::move(layout));
+}
+
+// The batch, the rows and the panels of an item from its number.
+void Matmul::WriteItem(Value number) {
+  std::vector<Dim> extents = form_.batch;
+  extents.push_back(plan_.row_blocks);
+  extents.push_back(plan_.groups);
+  std::vector<Value> at(extents.size());
+  for (size_t i = extents.size(); i-- > 0;) {
+    const Value both[] = {number, lb_->Extent(extents[i])};
+    at[i] = i == 0 ? number : lb_->Index(Mod(LoopBuilder::D0(), LoopBuilder::D1()), both);
+    number = lb_->Index(FloorDiv(LoopBuilder::D0(), LoopBuilder::D1()), both);
+  }
+  batch_at_.assign(at.begin(), at.end() - 2);
+  first_row_ = Times(at[at.size() - 2], plan_.block_rows);
+  rows_ = lb_->Extent(form_.rows);
+  if (!plan_.row_blocks.IsConstant(1)) {
+    const Value both[] = {rows_, first_row_};
+    rows_ = lb_->Index(Min(LoopBuilder::D0() - LoopBuilder::D1(), plan_.block_rows), both);
+  }
+  WriteGroup(at.back());
+}
+
+void Matmul::WriteGroup(Value group) {
+  first_panel_ = Times(group, plan_.group_panels);
+  if (plan_.pack_left) {
+    const bool by_rows = form_.left.EndsWith(kDepth);
+    left_block_ = by_rows ? Scratch(plan_.block_rows, plan_.block_depth)
+                          : Scratch(plan_.block_depth, plan_.block_rows);
+  }
+  if (plan_.right == RightPlace::kPanel) {
+    panel_ = lb_->Alloc(VTensorType::Get(
+        lb_->context(), SymShape({Dim(plan_.block_depth), Dim(width())}), plan_.sum));
+  }
+  if (!plan_.leading_blocks.IsConstant(0)) {
+    partial_ = plan_.writes_sums ? after_->memory(0)
+                                 : Scratch(plan_.block_rows, plan_.group_panels * width());
+    depth_ = lb_->Int(plan_.block_depth);
+    lb_->For(plan_.leading_blocks, false, [&](Value block) {
+      depth_block_ = block;
+      first_k_ = Times(block, plan_.block_depth);
+      WriteDepthBlock(group, false);
+    });
+  }
+  depth_block_ = lb_->Extent(plan_.leading_blocks);
+  first_k_ = Times(depth_block_, plan_.block_depth);
+  const Value both[] = {lb_->Extent(form_.depth), first_k_};
+  depth_ = lb_->Index(LoopBuilder::D0() - LoopBuilder::D1(), both);
+  WriteDepthBlock(group, true);
+}
+
+// The panels of a group by a block of rows; the last group ends with what is no full panel.
+void Matmul::WriteDepthBlock(Value group, bool last) {
+  if (plan_.pack_left) PackLeft();
+  const Dim full = FloorDiv(form_.columns, width()), rest = Mod(form_.columns, width());
+  const Value both[] = {lb_->Extent(full), first_panel_};
+  const Value count =
+      lb_->Index(Min(LoopBuilder::D0() - LoopBuilder::D1(), plan_.group_panels), both);
+  lb_->ForValue(count, [&](Value i) { WritePanel(Sum(first_panel_, i), false, last); });
+  if (rest.IsConstant(0)) return;
+  const Value three[] = {group, lb_->Extent(plan_.groups), lb_->Extent(rest)};
+  const Dim is_last = FloorDiv(LoopBuilder::D0() + 1, LoopBuilder::D1());
+  lb_->ForValue(lb_->Index(is_last * Min(LoopBuilder::D2(), 1), three),
+                [&](Value) { WritePanel(lb_->Extent(full), true, last); });
+}
+
+void Matmul::WritePanel(Value panel, bool rest, bool last) {
+  const Dim columns = Mod(form_.columns, width());
+  Tile tile = plan_.tile;
+  if (rest && columns.is_constant()) {
+    tile.vectors = (columns.value() + plan_.lanes - 1) / plan_.lanes;
+  }
+  const Value first_column = Times(panel, width());
+  SetLive(first_column, rest, tile);
+  if (plan_.right == RightPlace::kPanel) PackRight(first_column, tile);
+  PanelProduct product(*lb_, l_.machine, plan_.sum, tile);
+  product.left = [&](Value row, Value k) { return Left(row, k); };
+  product.right = [&](Value k, int64_t v) { return Right(panel, k, v); };
+  product.start = [&](Value row, int64_t v) { return Start(row, first_column, v, last); };
   product.finish = [&](Value row, int64_t v, Value sum) {
-    const Value column = Plus(first_column, v * lanes_);
-    after_->Store(*lb_, At(row, column), lanes_, live_[static_cast<size_t>(v)], sum);
+    Finish(row, first_column, v, last, sum);
   };
   product.Write(rows_, depth_);
 }
 
+void Matmul::SetLive(Value first_column, bool rest, Tile tile) {
+  live_.assign(static_cast<size_t>(tile.vectors), Value());
+  for (int64_t v = 0; rest && v < tile.vectors; ++v) {
+    const Value values[] = {first_column, lb_->Extent(form_.columns)};
+    const Dim left = LoopBuilder::D1() - LoopBuilder::D0() - v * plan_.lanes;
+    const Value live = lb_->Index(Max(Min(left, plan_.lanes), 0), values);
+    if (LoopBuilder::Known(live) == plan_.lanes) continue;
+    live_[static_cast<size_t>(v)] = live;
+  }
+}
+
+// ---- what a tile reads and writes; rows and depths count from the block's first ones ----
+
+Value Matmul::Left(Value row, Value k) {
+  if (plan_.pack_left) {
+    const bool by_rows = form_.left.EndsWith(kDepth);
+    const Value at[] = {by_rows ? row : k, by_rows ? k : row};
+    return lb_->Load(left_block_, at);
+  }
+  const Value v = LoadOf(form_.left, left_, Sum(first_row_, row), Sum(first_k_, k), {}, 0);
+  return Convert(v, plan_.sum);
+}
+
+Value Matmul::Right(Value panel, Value k, int64_t vector) {
+  const Value column = lb_->Int(vector * plan_.lanes);
+  if (plan_.right == RightPlace::kPanel) {
+    const Value at[] = {k, column};
+    return lb_->Load(panel_, at, plan_.lanes);
+  }
+  const Value deep = Sum(first_k_, k);
+  const auto number = static_cast<size_t>(vector);
+  if (plan_.right == RightPlace::kInPlace) {
+    const Value at = Plus(Times(panel, width()), vector * plan_.lanes);
+    return Convert(LoadOf(form_.right, right_, {}, deep, at, plan_.lanes, live_[number]),
+                   plan_.sum);
+  }
+  std::vector<Value> at;
+  for (const int role : form_.right.roles) {
+    if (role == kOne) at.push_back(lb_->Int(0));
+    if (role >= 0) at.push_back(batch_at_[static_cast<size_t>(role)]);
+  }
+  at.insert(at.end(), {panel, deep, column});
+  return Convert(lb_->Load(right_, at, plan_.lanes), plan_.sum);
+}
+
+std::vector<Value> Matmul::PartialAt(Value row, Value first_column, int64_t vector) {
+  if (plan_.writes_sums) {
+    return At(Sum(first_row_, row), Plus(first_column, vector * plan_.lanes));
+  }
+  const Value both[] = {first_column, Times(first_panel_, width())};
+  return {row, lb_->Index(LoopBuilder::D0() - LoopBuilder::D1() + vector * plan_.lanes, both)};
+}
+
+// Sums of the first block of depth start from zero, the others from what was stored.
+Value Matmul::Start(Value row, Value first_column, int64_t vector, bool last) {
+  const Dim& blocks = plan_.leading_blocks;
+  const bool first = last ? blocks.IsConstant(0) : blocks.IsConstant(1);
+  if (first) return lb_->Splat(plan_.sum, 0, plan_.lanes);
+  const std::vector<Value> at = PartialAt(row, first_column, vector);
+  const Value live = plan_.writes_sums ? live_[static_cast<size_t>(vector)] : Value();
+  if (last && blocks.is_constant()) return lb_->Load(partial_, at, plan_.lanes, live);
+  const Value both[] = {depth_block_, live ? live : lb_->Int(plan_.lanes)};
+  const Dim lanes = Min(LoopBuilder::D0(), 1) * LoopBuilder::D1();
+  return lb_->Load(partial_, at, plan_.lanes, lb_->Index(lanes, both));
+}
+
+void Matmul::Finish(Value row, Value first_column, int64_t vector, bool last, Value sum) {
+  const Value live = live_[static_cast<size_t>(vector)];
+  if (!last) {
+    lb_->Store(partial_, sum, PartialAt(row, first_column, vector),
+               plan_.writes_sums ? live : Value());
+    return;
+  }
+  const Value column = Plus(first_column, vector * plan_.lanes);
+  after_->Store(*lb_, At(Sum(first_row_, row), column), plan_.lanes, live,
+                Convert(sum, TensorOf(master_->result(0)).element()));
+}
+
+Value Matmul::LoadOf(const MatrixOperand& m, Value memory, Value row, Value k, Value column,
+                     int64_t lanes, Value live) {
+  std::vector<Value> at;
+  for (const int role : m.roles) {
+    switch (role) {
+      case kRow:
+        at.push_back(row);
+        break;
+      case kColumn:
+        at.push_back(column);
+        break;
+      case kDepth:
+        at.push_back(k);
+        break;
+      case kOne:
+        at.push_back(lb_->Int(0));
+        break;
+      default:
+        at.push_back(batch_at_[static_cast<size_t>(role)]);
+    }
+  }
+  return lb_->Load(memory, at, lanes, live);
+}
+
 std::vector<Value> Matmul::At(Value row, Value column) const {
   std::vector<Value> at = batch_at_;
-  at.push_back(row);
+  if (form_.has_rows) at.push_back(row);
   at.push_back(column);
   return at;
 }
 
-// The panel's columns as they are multiplied: `width` neighbours for each row.
-void Matmul::Pack(Value first_column) {
-  panel_ = lb_->Alloc(VTensorType::Get(lb_->context(), SymShape({depth_, Dim(width())}), element_));
-  if (!transposed_) {
-    lb_->For(depth_, false, [&](Value k) {
-      for (int64_t v = 0; v < tile_.vectors; ++v) {
-        const Value from = lb_->Load(right_, At(k, Plus(first_column, v * lanes_)), lanes_,
-                                     live_[static_cast<size_t>(v)]);
-        const Value to[] = {k, lb_->Int(v * lanes_)};
-        lb_->Store(panel_, from, to);
-      }
-    });
-    return;
-  }
-  const Value symbols[] = {first_column, lb_->Extent(columns_)};
-  const Value count = lb_->Index(Min(LoopBuilder::D1() - LoopBuilder::D0(), width()), symbols);
-  lb_->ForValue(count, [&](Value column) {
-    const Value both[] = {first_column, column};
-    const Value row = lb_->Index(LoopBuilder::D0() + LoopBuilder::D1(), both);
-    lb_->For(depth_, false, [&](Value k) {
-      const Value to[] = {k, column};
-      lb_->Store(panel_, lb_->Load(right_, At(row, k)), to);
-    });
+Value Matmul::Convert(Value v, ElementType to) {
+  if (TensorOf(v).element() == to) return v;
+  return nn::CastOp::Create(lb_->b(), v, {.to = to}).output();
+}
+
+// ---- packing ----
+
+// Rows are an odd number of cache lines apart: so they lie in different sets of the cache.
+Value Matmul::Scratch(int64_t rows, int64_t columns) {
+  const int64_t line = 512 / BitWidth(plan_.sum);
+  const int64_t lines = (columns + line - 1) / line | 1;
+  return lb_->Alloc(
+      VTensorType::Get(lb_->context(), SymShape({Dim(rows), Dim(lines * line)}), plan_.sum));
+}
+
+// A block of the left matrix, its rows close to each other.
+void Matmul::PackLeft() {
+  const bool by_rows = form_.left.EndsWith(kDepth);
+  const auto copy = [&](Value outer, Value first, Value live) {
+    const Value row = Sum(first_row_, by_rows ? outer : first);
+    const Value k = Sum(first_k_, by_rows ? first : outer);
+    const Value at[] = {outer, first};
+    const Value v = LoadOf(form_.left, left_, row, k, {}, plan_.lanes, live);
+    lb_->Store(left_block_, Convert(v, plan_.sum), at);
+  };
+  const Value inner = by_rows ? depth_ : rows_;
+  lb_->ForValue(by_rows ? rows_ : depth_, [&](Value outer) {
+    const Value full = lb_->Index(FloorDiv(LoopBuilder::D0(), plan_.lanes), inner);
+    lb_->ForValue(full, [&](Value i) { copy(outer, Times(i, plan_.lanes), {}); });
+    const Value rest = lb_->Index(Mod(LoopBuilder::D0(), plan_.lanes), inner);
+    if (LoopBuilder::Known(rest) == 0) return;
+    copy(outer, Times(full, plan_.lanes), rest);
   });
 }
 
-Value Matmul::Right(Value k, int64_t vector, Value first_column) {
-  if (packs()) {
-    const Value at[] = {k, lb_->Int(vector * lanes_)};
-    return lb_->Load(panel_, at, lanes_);
+// The panel's columns as they are multiplied: `width` neighbours for each row.
+void Matmul::PackRight(Value first_column, Tile tile) {
+  if (!form_.right.EndsWith(kColumn)) return CopyTransposedRight(first_column, tile);
+  lb_->ForValue(depth_, [&](Value k) { CopyRight(k, first_column, tile); });
+}
+
+void Matmul::CopyRight(Value k, Value first_column, Tile tile) {
+  for (int64_t v = 0; v < tile.vectors; ++v) {
+    const Value column = Plus(first_column, v * plan_.lanes);
+    const Value from = LoadOf(form_.right, right_, {}, Sum(first_k_, k), column, plan_.lanes,
+                              live_[static_cast<size_t>(v)]);
+    const Value to[] = {k, lb_->Int(v * plan_.lanes)};
+    lb_->Store(panel_, Convert(from, plan_.sum), to);
   }
-  return lb_->Load(right_, At(k, Plus(first_column, vector * lanes_)), lanes_,
-                   live_[static_cast<size_t>(vector)]);
+}
+
+void Matmul::CopyTransposedRight(Value first_column, Tile tile) {
+  const Value symbols[] = {first_column, lb_->Extent(form_.columns)};
+  const Dim left = LoopBuilder::D1() - LoopBuilder::D0();
+  const Value count = lb_->Index(Min(left, tile.vectors * plan_.lanes), symbols);
+  lb_->ForValue(count, [&](Value column) {
+    lb_->ForValue(depth_, [&](Value k) {
+      const Value from =
+          LoadOf(form_.right, right_, {}, Sum(first_k_, k), Sum(first_column, column), 0);
+      const Value to[] = {k, column};
+      lb_->Store(panel_, Convert(from, plan_.sum), to);
+    });
+  });
 }
 
 }  // namespace
 
 bool LowerMatmul(Lowering& l) {
-  Matmul lowering(l.function, l.machine);
+  Matmul lowering(l);
   l.why = lowering.Refusal();
   if (!l.why.empty()) return false;
-  lowering.Write(l.body);
+  lowering.Write();
   return true;
 }
 

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lathe/ir/operation.h"
+#include "lathe/support/dim.h"
+#include "lathe/support/element_type.h"
+
+namespace lathe::lower {
+
+/// What an axis of a matrix, or of a stack of matrices, is for; 0 and more: the batch axis of that
+/// number.
+enum Role : int {
+  kRow = -1,     ///< rows of the left matrix and of the result
+  kColumn = -2,  ///< columns of the right matrix and of the result
+  kDepth = -3,   ///< summed over
+  kOne = -4,     ///< of extent 1, where the other matrix has a batch axis
+};
+
+/// A matrix, or a stack of them, as an operand of the product has it.
+struct MatrixOperand {
+  size_t operand = 0;
+  ElementType element = ElementType::kUndefined;
+  std::vector<Dim> dims;  ///< per role; those of the operand, or its leading ones multiplied
+  std::vector<int> roles;
+
+  bool EndsWith(Role role) const { return !roles.empty() && roles.back() == role; }
+};
+
+/// A product of matrices, or of stacks of them, whatever way they lie in memory. The last axis of
+/// the result, if it has axes, is that of the columns.
+struct ProductForm {
+  MatrixOperand left, right;
+  std::vector<Dim> batch;
+  Dim rows = 1, columns = 1, depth = 1;
+  std::vector<std::vector<size_t>> result;  ///< axes of the result: per batch axis, rows, columns
+  bool has_rows = true;
+
+  /// Takes apart an `nn.matmul`. `merge_rows`: the leading axes of the left operand are rows where
+  /// the right one does not have them. Returns why not.
+  std::string Parse(const Operation& product, bool merge_rows);
+};
+
+}  // namespace lathe::lower

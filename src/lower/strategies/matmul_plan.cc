@@ -1,0 +1,101 @@
+#include "src/lower/strategies/matmul_plan.h"
+
+#include <algorithm>
+
+namespace lathe::lower {
+namespace {
+
+// Multiply-adds that keep a thread busy for about 20 microseconds: less is not worth another one.
+constexpr int64_t kThreadWork = 1 << 21;
+
+// Rows that a panel is multiplied by before it gives way to the next one.
+constexpr int64_t kMostRows = 512;
+
+// Panels that a block of depth is multiplied by before the next block.
+constexpr int64_t kGroupPanels = 16;
+
+int64_t RoundUp(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
+int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+class Planner {
+ public:
+  Planner(const ProductForm& form, const Machine& machine, ProductPlan& plan)
+      : form_(form), machine_(machine), plan_(plan) {}
+
+  void Run() {
+    const bool few = form_.rows.is_constant() && form_.rows.value() <= kFewRows;
+    plan_.lanes = machine_.lanes(plan_.sum);
+    plan_.tile =
+        PickTile(form_.rows, form_.columns, plan_.lanes, machine_.vector_registers, kFewRows);
+    CutDepth(few);
+    CutRows();
+    CutColumns();
+    plan_.items = plan_.row_blocks * plan_.groups;
+    for (const Dim& dim : form_.batch) plan_.items *= dim;
+    const Dim rows = Min(form_.rows, plan_.block_rows);
+    const Dim columns = Min(form_.columns, plan_.group_panels * width());
+    const Dim work = rows * columns * form_.depth;
+    plan_.chunk = Max(FloorDiv(kThreadWork, Max(work, 1)), 1);
+  }
+
+ private:
+  int64_t width() const { return plan_.tile.vectors * plan_.lanes; }
+  int64_t bytes() const { return BitWidth(plan_.sum) / 8; }
+
+  void CutDepth(bool few_rows) {
+    const int64_t most = std::max<int64_t>(machine_.l2_bytes / 2 / (width() * bytes()), 64);
+    if (!form_.depth.is_constant()) {
+      plan_.block_depth = most;
+      plan_.leading_blocks = FloorDiv(Max(form_.depth, 1) - 1, most);
+      return;
+    }
+    const int64_t depth = std::max<int64_t>(form_.depth.value(), 1);
+    const bool whole = few_rows && plan_.right != RightPlace::kPanel;
+    const int64_t blocks = whole ? 1 : CeilOf(depth, most);
+    plan_.block_depth = blocks == 1 ? depth : RoundUp(CeilOf(depth, blocks), 8);
+    plan_.leading_blocks = CeilOf(depth, plan_.block_depth) - 1;
+  }
+
+  void CutRows() {
+    plan_.block_rows = kMostRows / plan_.tile.rows * plan_.tile.rows;
+    if (form_.rows.is_constant()) {
+      const int64_t rows = std::max<int64_t>(form_.rows.value(), 1);
+      const int64_t blocks = CeilOf(rows, kMostRows);
+      plan_.block_rows = RoundUp(CeilOf(rows, blocks), plan_.tile.rows);
+    }
+    plan_.row_blocks = CeilDiv(form_.rows, plan_.block_rows);
+  }
+
+  void CutColumns() {
+    const bool deep = !plan_.leading_blocks.IsConstant(0);
+    plan_.group_panels = deep || plan_.pack_left ? kGroupPanels : 1;
+    if (form_.columns.is_constant()) {
+      plan_.group_panels =
+          std::clamp<int64_t>(CeilOf(form_.columns.value(), width()), 1, plan_.group_panels);
+    }
+    plan_.groups = CeilDiv(CeilDiv(form_.columns, width()), plan_.group_panels);
+  }
+
+  const ProductForm& form_;
+  const Machine& machine_;
+  ProductPlan& plan_;
+};
+
+}  // namespace
+
+ElementType SumElement(ElementType element) {
+  return element == ElementType::kF16 || element == ElementType::kBF16 ? ElementType::kF32
+                                                                       : element;
+}
+
+ProductPlan PlanProduct(const ProductForm& form, RightPlace right, const Machine& machine,
+                        bool writes_sums) {
+  ProductPlan plan;
+  plan.right = right;
+  plan.sum = SumElement(form.left.element);
+  plan.writes_sums = writes_sums;
+  Planner(form, machine, plan).Run();
+  return plan;
+}
+
+}  // namespace lathe::lower

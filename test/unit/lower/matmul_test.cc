@@ -1,0 +1,138 @@
+#include <array>
+
+#include "test/unit/lower/lower_util.h"
+
+namespace lathe::lower {
+namespace {
+
+class MatmulLowering : public LowerTest {
+ protected:
+  static std::string T(const std::string& dims, const std::string& element = "f32") {
+    return StrCat("v_tensor<[", dims, "], ", element, ">");
+  }
+
+  // A product of tensors of these shapes, then operations from %p to %r if any.
+  void ExpectProduct(const std::string& x, const std::string& y, const std::string& z,
+                     const std::string& attributes = "", double rtol = 1e-5) {
+    SCOPED_TRACE(StrCat(x, " * ", y, " ", attributes));
+    Expect({{x, y},
+            StrCat("%r = nn.matmul(%a, %b) {", attributes, "} : (", x, ", ", y, ") -> ", z),
+            z},
+           "matmul", rtol);
+  }
+};
+
+TEST_F(MatmulLowering, TransposedMatrices) {
+  for (const auto& [m, k, n] :
+       std::vector<std::array<int, 3>>{{1, 7, 5}, {3, 16, 40}, {17, 33, 70}}) {
+    const std::string x = T(StrCat(m, ", ", k)), xt = T(StrCat(k, ", ", m)),
+                      y = T(StrCat(k, ", ", n)), yt = T(StrCat(n, ", ", k)),
+                      z = T(StrCat(m, ", ", n));
+    for (const bool constant : {false, true}) {
+      constant_ = {false, constant};
+      ExpectProduct(x, y, z);
+      ExpectProduct(xt, y, z, "transpose_x = true");
+      ExpectProduct(x, yt, z, "transpose_y = true");
+      ExpectProduct(xt, yt, z, "transpose_x = true, transpose_y = true");
+    }
+  }
+}
+
+TEST_F(MatmulLowering, Vectors) {
+  ExpectProduct(T("19"), T("19, 35"), T("35"));
+  ExpectProduct(T("19"), T("2, 3, 19, 5"), T("2, 3, 5"));
+  ExpectProduct(T("35, 19"), T("19"), T("35"));
+  ExpectProduct(T("2, 3, 35, 19"), T("19"), T("2, 3, 35"));
+  ExpectProduct(T("19"), T("19"), T(""));
+  constant_ = {false, true};
+  ExpectProduct(T("19"), T("19, 35"), T("35"));
+}
+
+TEST_F(MatmulLowering, BroadcastBatches) {
+  ExpectProduct(T("2, 1, 3, 4"), T("5, 4, 20"), T("2, 5, 3, 20"));
+  ExpectProduct(T("3, 4"), T("2, 5, 4, 20"), T("2, 5, 3, 20"));
+  ExpectProduct(T("2, 6, 4"), T("1, 4, 20"), T("2, 6, 20"));
+  ExpectProduct(T("2, 4, 6"), T("4, 20"), T("2, 6, 20"), "transpose_x = true");
+  constant_ = {false, true};
+  ExpectProduct(T("2, 5, 3, 4"), T("5, 4, 20"), T("2, 5, 3, 20"));
+}
+
+TEST_F(MatmulLowering, OtherElements) {
+  for (const char* element : {"f64", "i32", "i64", "u32", "u64"}) {
+    ExpectProduct(T("5, 9", element), T("9, 21", element), T("5, 21", element));
+  }
+}
+
+TEST_F(MatmulLowering, NothingToSumAndNothingToWrite) {
+  ExpectProduct(T("5, 0"), T("0, 20"), T("5, 20"));
+  ExpectProduct(T("0, 7"), T("7, 20"), T("0, 20"));
+  ExpectProduct(T("5, 7"), T("7, 0"), T("5, 0"));
+}
+
+// Sums go to memory and back between blocks of depth.
+TEST_F(MatmulLowering, DeepProducts) {
+  ExpectProduct(T("6, 9000"), T("9000, 20"), T("6, 20"), "", 1e-4);
+  constant_ = {false, true};
+  ExpectProduct(T("6, 9000"), T("9000, 20"), T("6, 20"), "", 1e-4);
+  constant_ = {};
+  const std::string x = T("6, 5000"), y = T("5000, 20"), z = T("6, 20"), b = T("6, 20", "bool");
+  Expect({{x, y},
+          StrCat("%p = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z, "\n%r = nn.less(%p, %p) : (",
+                 z, ", ", z, ") -> ", b),
+          b},
+         "matmul");
+}
+
+TEST_F(MatmulLowering, SymbolicExtents) {
+  for (const int64_t n : {1, 15, 40}) {
+    symbol_ = n;
+    ExpectProduct(T("N, 12"), T("12, 33"), T("N, 33"));
+    ExpectProduct(T("5, N"), T("N, 33"), T("5, 33"));
+    ExpectProduct(T("5, 12"), T("12, N"), T("5, N"));
+    ExpectProduct(T("B, N, 12"), T("12, 33"), T("B, N, 33"));
+    constant_ = {false, true};
+    ExpectProduct(T("B, N, 12"), T("12, 33"), T("B, N, 33"));
+    constant_ = {};
+  }
+  symbol_ = 5000;
+  ExpectProduct(T("5, N"), T("N, 33"), T("5, 33"), "", 1e-4);
+}
+
+TEST_F(MatmulLowering, ManyBlocks) {
+  ExpectProduct(T("600, 20"), T("20, 70"), T("600, 70"));
+  symbol_ = 600;
+  ExpectProduct(T("N, 20"), T("20, M"), T("N, M"));
+}
+
+TEST_F(MatmulLowering, RowsThatDifferInWhatFollows) {
+  const std::string x = T("B, N, 6"), y = T("6, 18"), z = T("B, N, 18"), mask = T("B, 1, 18");
+  Expect({{x, y, mask},
+          StrCat("%p = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z, "\n%r = nn.add(%p, %c) : (",
+                 z, ", ", mask, ") -> ", z),
+          z},
+         "matmul", 1e-5);
+}
+
+// The right matrix is read again after the product.
+TEST_F(MatmulLowering, SharedArgumentsAreNotPacked) {
+  constant_ = {false, true};
+  const std::string x = T("6, 6");
+  Expect({{x, x},
+          StrCat("%p = nn.matmul(%a, %b) : (", x, ", ", x, ") -> ", x, "\n%r = nn.add(%p, %b) : (",
+                 x, ", ", x, ") -> ", x),
+          x},
+         "matmul", 1e-5);
+}
+
+TEST_F(MatmulLowering, SaysWhyNot) {
+  const std::string x = T("3, 5", "f16"), y = T("B, 4, 5"), z = T("C, 5, 6");
+  const std::string why =
+      Refusal({{y, z},
+               StrCat("%r = nn.matmul(%a, %b) : (", y, ", ", z, ") -> ", T("B, 4, 6")),
+               T("B, 4, 6")});
+  EXPECT_NE(why.find("matmul: whether extent C is broadcast is not known"), std::string::npos)
+      << why;
+}
+
+}  // namespace
+}  // namespace lathe::lower
