@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/structure.h"
@@ -12,6 +13,7 @@
 #include "lathe/lower/strategy.h"
 #include "lathe/support/error.h"
 #include "src/lower/dispatch.h"
+#include "src/lower/strategies/gemm.h"
 #include "src/lower/strategies/list.h"
 
 namespace lathe::lower {
@@ -44,11 +46,14 @@ bool ShouldDecompose(const Operation& op, const Machine& machine) {
          op.HasInterface<DecomposeInterface>() && !machine.has_instruction(op);
 }
 
-// Elementwise operations without instructions, such as gelu, become simpler ones.
+// Elementwise operations without instructions, such as gelu, become simpler ones; so do products
+// with what is scaled and added.
 void Decompose(Block& block, const Machine& machine) {
   for (Operation* op = block.front(); op != nullptr;) {
     Operation* next = op->next();
-    if (ShouldDecompose(*op, machine)) {
+    if (op->name() == nn::GemmOp::kName) {
+      SpellGemm(op);
+    } else if (ShouldDecompose(*op, machine)) {
       Operation* before = op->prev();
       Builder b = Builder::Before(op);
       b.set_location(op->location());

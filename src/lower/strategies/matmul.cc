@@ -135,6 +135,8 @@ std::string Matmul::TypeRefusal() {
   switch (element) {
     case ElementType::kF32:
     case ElementType::kF64:
+    case ElementType::kF16:
+    case ElementType::kBF16:
     case ElementType::kI32:
     case ElementType::kU32:
     case ElementType::kI64:

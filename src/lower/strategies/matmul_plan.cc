@@ -28,6 +28,8 @@ class Planner {
     plan_.tile =
         PickTile(form_.rows, form_.columns, plan_.lanes, machine_.vector_registers, kFewRows);
     CutDepth(few);
+    // Elements that are converted are so once.
+    plan_.pack_left = plan_.sum != form_.left.element && !few && CanPackLeft();
     CutRows();
     CutColumns();
     plan_.items = plan_.row_blocks * plan_.groups;
@@ -40,6 +42,7 @@ class Planner {
 
  private:
   int64_t width() const { return plan_.tile.vectors * plan_.lanes; }
+  bool CanPackLeft() const { return form_.left.EndsWith(kDepth) || form_.left.EndsWith(kRow); }
   int64_t bytes() const { return BitWidth(plan_.sum) / 8; }
 
   void CutDepth(bool few_rows) {
@@ -57,10 +60,14 @@ class Planner {
   }
 
   void CutRows() {
-    plan_.block_rows = kMostRows / plan_.tile.rows * plan_.tile.rows;
+    const int64_t most = plan_.pack_left
+                             ? std::clamp(machine_.l2_bytes / (plan_.block_depth * bytes()),
+                                          plan_.tile.rows, kMostRows)
+                             : kMostRows;
+    plan_.block_rows = most / plan_.tile.rows * plan_.tile.rows;
     if (form_.rows.is_constant()) {
       const int64_t rows = std::max<int64_t>(form_.rows.value(), 1);
-      const int64_t blocks = CeilOf(rows, kMostRows);
+      const int64_t blocks = CeilOf(rows, plan_.block_rows);
       plan_.block_rows = RoundUp(CeilOf(rows, blocks), plan_.tile.rows);
     }
     plan_.row_blocks = CeilDiv(form_.rows, plan_.block_rows);
@@ -68,7 +75,8 @@ class Planner {
 
   void CutColumns() {
     const bool deep = !plan_.leading_blocks.IsConstant(0);
-    plan_.group_panels = deep || plan_.pack_left ? kGroupPanels : 1;
+    const int64_t panels = plan_.writes_sums ? kGroupPanels : kGroupPanels / 4;
+    plan_.group_panels = deep || plan_.pack_left ? panels : 1;
     if (form_.columns.is_constant()) {
       plan_.group_panels =
           std::clamp<int64_t>(CeilOf(form_.columns.value(), width()), 1, plan_.group_panels);

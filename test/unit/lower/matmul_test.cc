@@ -63,6 +63,36 @@ TEST_F(MatmulLowering, OtherElements) {
   }
 }
 
+// f16 and bf16 are summed in f32 and rounded once.
+TEST_F(MatmulLowering, Halves) {
+  for (const char* element : {"f16", "bf16"}) {
+    const double rtol = element[0] == 'f' ? 2e-3 : 2e-2;
+    for (const bool constant : {false, true}) {
+      constant_ = {false, constant};
+      for (const char* rows : {"1", "3", "20"}) {
+        const std::string z = T(StrCat(rows, ", 35"), element);
+        ExpectProduct(T(StrCat(rows, ", 9"), element), T("9, 35", element), z, "", rtol);
+        ExpectProduct(T(StrCat("9, ", rows), element), T("35, 9", element), z,
+                      "transpose_x = true, transpose_y = true", rtol);
+      }
+    }
+  }
+  constant_ = {};
+  ExpectProduct(T("20, 2500", "f16"), T("2500, 35", "f16"), T("20, 35", "f16"), "", 1e-2);
+}
+
+TEST_F(MatmulLowering, Gemm) {
+  const std::string a = T("9, 6"), b = T("35, 9"), y = T("6, 35");
+  for (const char* c : {"35", "6, 1", "6, 35", ""}) {
+    Expect({{a, b, T(c)},
+            StrCat("%g = nn.gemm(%a, %b, %c) {transA = true, transB = true, alpha = 0.5, beta = "
+                   "2.0} : (",
+                   a, ", ", b, ", ", T(c), ") -> ", y, "\n%r = nn.relu(%g) : (", y, ") -> ", y),
+            y},
+           "matmul", 1e-5);
+  }
+}
+
 TEST_F(MatmulLowering, NothingToSumAndNothingToWrite) {
   ExpectProduct(T("5, 0"), T("0, 20"), T("5, 20"));
   ExpectProduct(T("0, 7"), T("7, 20"), T("0, 20"));
