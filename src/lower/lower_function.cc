@@ -30,6 +30,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"pool_global", &LowerPoolGlobal},
     LoopStrategy{"pool", &LowerPool},
     LoopStrategy{"rows", &LowerRows},
+    LoopStrategy{"attention", &LowerAttention},
     LoopStrategy{"loops", &LowerLoops},
 };
 

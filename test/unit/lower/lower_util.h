@@ -19,6 +19,7 @@ struct Case {
   std::vector<std::string> arguments;  // types
   std::string body;                    // from %a, %b, ... to %r
   std::string result;                  // its type
+  std::vector<std::string> more = {};  // types of further results %r1, %r2, ...
 };
 
 // A function of the body, and a call of it on the program's inputs.
@@ -33,10 +34,20 @@ inline std::string ProgramOf(const Case& c) {
     operands += StrCat(comma, "%", name);
     types += StrCat(comma, c.arguments[i]);
   }
+  std::string returned = "%r", called = "%z", results = c.result, fetches;
+  for (size_t i = 0; i < c.more.size(); ++i) {
+    returned += StrCat(", %r", i + 1);
+    called += StrCat(", %z", i + 1);
+    results += StrCat(", ", c.more[i]);
+    fetches +=
+        StrCat("  nn.fetch(%z", i + 1, ") {name = \"z", i + 1, "\"} : (", c.more[i], ") -> ()\n");
+  }
+  const std::string types_of_call = c.more.empty() ? results : StrCat("(", results, ")");
   return StrCat("program {\n  builtin.func() {name = \"k\"} ({\n  ^(", arguments, "):\n", c.body,
-                "\n  builtin.return(%r) : (", c.result, ") -> ()\n  })\n", feeds,
-                "  %z = builtin.call(", operands, ") {callee = \"k\"} : (", types, ") -> ",
-                c.result, "\n  nn.fetch(%z) {name = \"z\"} : (", c.result, ") -> ()\n}\n");
+                "\n  builtin.return(", returned, ") : (", results, ") -> ()\n  })\n", feeds, "  ",
+                called, " = builtin.call(", operands, ") {callee = \"k\"} : (", types, ") -> ",
+                types_of_call, "\n  nn.fetch(%z) {name = \"z\"} : (", c.result, ") -> ()\n",
+                fetches, "}\n");
 }
 
 class LowerTest : public testing::Test {
@@ -76,31 +87,38 @@ class LowerTest : public testing::Test {
     }
   }
 
+  static void ExpectClose(std::span<const Tensor> got, const NamedValues& wanted, double rtol,
+                          const std::string& what) {
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const Closeness close = AllClose(got[i], wanted[i].second.tensor(), rtol, rtol);
+      EXPECT_TRUE(close) << what << ": " << close.description;
+    }
+  }
+
   // The loops give in the interpreter, and as code of every target, what the operations give.
   void Expect(const Case& c, const std::string& strategy, double rtol = 0) {
     for (const Target* target : codegen::RunnableTargets()) {
       Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
       NamedValues inputs = Inputs(program);
-      const Tensor wanted = Interpreter(program).Run(inputs)[0].second.tensor();
+      const NamedValues wanted = Interpreter(program).Run(inputs);
       Operation* function = codegen::FirstFunction(program);
-      const Lowered lowered =
-          LowerFunction(function, MachineOf(*target), constant_, {.implementation = only_});
+      const Lowered lowered = LowerFunction(function, MachineOf(*target), constant_);
       ASSERT_TRUE(lowered.done) << lowered.why_not;
       EXPECT_EQ(lowered.strategy, strategy);
       PackInputs(program, lowered.packed, inputs);
       VerifyOrThrow(program);
-      if (wanted.num_elements() < 10000) {  // the interpreter copies memory on every store
-        const Tensor looped = Interpreter(program).Run(inputs)[0].second.tensor();
-        const Closeness same = AllClose(looped, wanted, rtol, rtol);
-        EXPECT_TRUE(same) << "loops of " << target->name << ": " << same.description;
-      }
-      std::vector<Tensor> tensors;
+      std::vector<Tensor> tensors, outputs, looped;
       for (const auto& [name, value] : inputs) tensors.push_back(value.tensor());
+      for (const auto& [name, value] : wanted) outputs.push_back(ZeroLike(value.tensor()));
+      if (outputs[0].num_elements() < 10000) {  // the interpreter copies memory on every store
+        for (auto& [name, value] : Interpreter(program).Run(inputs))
+          looped.push_back(value.tensor());
+        ExpectClose(looped, wanted, rtol, StrCat("loops of ", target->name));
+      }
       const codegen::CompiledKernel kernel(function->region(0).front(), *target);
       runtime::WorkerTeam team(3);
-      const Tensor got = kernel.Call(tensors, {ZeroLike(wanted)}, &team)[0];
-      const Closeness close = AllClose(got, wanted, rtol, rtol);
-      EXPECT_TRUE(close) << "code of " << target->name << ": " << close.description;
+      ExpectClose(kernel.Call(tensors, outputs, &team), wanted, rtol,
+                  StrCat("code of ", target->name));
     }
   }
 

@@ -1,0 +1,92 @@
+#include "src/lower/attention_form.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lathe/support/error.h"
+
+namespace lathe::lower {
+namespace {
+
+constexpr int64_t kMostFeatures = 512;
+
+AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+}  // namespace
+
+bool AttentionForm::IsResult(size_t result) const {
+  return std::ranges::find(results, result) != results.end();
+}
+
+std::string AttentionForm::ReadHeads(Value value, std::optional<int64_t> heads, Heads& to) {
+  const auto type = value.type().dyn_cast<AnyTensorType>();
+  if (!value.is_block_argument() || !type || !type.has_rank()) return "an operand is no argument";
+  if (type.element() != ElementType::kF32) return StrCat("elements are ", Name(type.element()));
+  const auto dims = type.dims();
+  if (dims.size() == 4) {
+    to = {value, dims[0], dims[1], dims[2], dims[3], false};
+  } else {
+    to = {value, dims[0], *heads, dims[1], FloorDiv(dims[2], *heads), true};
+  }
+  const bool known = to.heads.is_constant() && to.features.is_constant();
+  if (!known || to.heads.value() < 1) return "the number of heads or features is not known";
+  return to.features.value() > kMostFeatures ? "a head is too wide" : "";
+}
+
+std::string AttentionForm::ReadOptions() {
+  const nn::AttentionOp attention(const_cast<Operation*>(op));
+  scale = attention.scale().value_or(1 / std::sqrt(static_cast<double>(features())));
+  softcap = attention.softcap();
+  causal = attention.is_causal();
+  left = attention.left_window_size();
+  right = attention.right_window_size();
+  mask = attention.attn_mask();
+  lengths = attention.nonpad_kv_seqlen();
+  if (attention.softmax_precision().value_or(ElementType::kF32) != ElementType::kF32) {
+    return "the softmax is not in f32";
+  }
+  for (const Value input : {mask, lengths}) {
+    if (input && (!input.is_block_argument() || !TensorOf(input).has_rank()))
+      return "an operand is no argument";
+  }
+  if (mask) {
+    const ElementType element = TensorOf(mask).element();
+    const bool known = element == ElementType::kBool || element == ElementType::kF32;
+    if (!known) return StrCat("the mask is of ", Name(element));
+  }
+  return "";
+}
+
+std::string AttentionForm::Read(const Block& function) {
+  for (const Operation& o : function) {
+    if (o.HasTrait<Terminator>()) continue;
+    if (o.name() != nn::AttentionOp::kName || op != nullptr) return "it is not attention alone";
+    op = &o;
+  }
+  if (op == nullptr) return "there is no attention";
+  const Operation* end = function.terminator();
+  for (size_t i = 0; i < end->num_operands(); ++i) {
+    if (end->operand(i).defining_op() != op) return "an argument is given back";
+    results.push_back(end->operand(i).index());
+    if (results.back() == nn::AttentionOp::kQkMatmulOutput) return "the scores are a result";
+  }
+  if (!IsResult(nn::AttentionOp::kY)) return "the result is not used";
+  const nn::AttentionOp attention(const_cast<Operation*>(op));
+  if (std::string why = ReadHeads(attention.q(), attention.q_num_heads(), q); !why.empty())
+    return why;
+  if (std::string why = ReadHeads(attention.k(), attention.kv_num_heads(), k); !why.empty())
+    return why;
+  if (std::string why = ReadHeads(attention.v(), attention.kv_num_heads(), v); !why.empty())
+    return why;
+  if (attention.past_key()) {
+    std::string why = ReadHeads(attention.past_key(), {}, past_key.emplace());
+    if (why.empty()) why = ReadHeads(attention.past_value(), {}, past_value.emplace());
+    if (!why.empty()) return why;
+    const bool kept =
+        IsResult(nn::AttentionOp::kPresentKey) && IsResult(nn::AttentionOp::kPresentValue);
+    if (!kept) return "keys and values of before are not kept";
+  }
+  return ReadOptions();
+}
+
+}  // namespace lathe::lower
