@@ -62,6 +62,7 @@ struct Executor::Impl {
       : plan_owner(std::move(p)),
         plan((CheckPlan(NotNull(plan_owner), num_kernels), *plan_owner)),
         team(o.team != nullptr ? std::move(o.team) : std::make_shared<WorkerTeam>(o.threads)),
+        poison(o.poison),
         placements(plan, o.max_placements),
         contexts(o.max_bytes) {}
 
@@ -70,6 +71,7 @@ struct Executor::Impl {
                                         RunContext& context) const;
   void Prepare(RunContext& context, std::shared_ptr<const Placement> placement) const;
   KernelBuffer BufferOf(const RunContext& context, uint32_t value) const;
+  void Poison(RunContext& context, std::span<const OutputView> outputs) const;
   void RunSteps(RunContext& context, const RunOptions& options) const;
   void RunStep(size_t i, RunContext& context) const;
   void Record(size_t i, uint64_t begin, RunContext& context) const;
@@ -79,6 +81,7 @@ struct Executor::Impl {
   const std::shared_ptr<const Plan> plan_owner;
   const Plan& plan;
   const std::shared_ptr<WorkerTeam> team;
+  const bool poison;
   ExecutableMemory code;
   std::vector<Kernel> kernels;
   std::vector<Step> steps;
@@ -160,6 +163,17 @@ void Executor::Impl::Prepare(RunContext& context,
   }
 }
 
+void Executor::Impl::Poison(RunContext& context, std::span<const OutputView> outputs) const {
+  constexpr int kByte = 0xff;
+  if (context.arena_bytes() > 0) {
+    std::memset(context.arena->mutable_data(), kByte, context.arena_bytes());
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const uint64_t bytes = context.placement->value_bytes[plan.outputs[i].value];
+    if (bytes > 0) std::memset(outputs[i].data, kByte, bytes);
+  }
+}
+
 void Executor::Impl::RunStep(size_t i, RunContext& context) const {
   const Step& step = steps[i];
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
@@ -213,6 +227,7 @@ void Executor::Impl::Run(std::span<const InputView> inputs, const RunOptions& op
     const bool none = data == nullptr;
     context.buffers[p.buffer].data = none ? nullptr : static_cast<std::byte*>(data) + p.offset;
   }
+  if (poison) Poison(context, outputs);
   RunSteps(context, options);
 }
 

@@ -38,6 +38,9 @@ struct ExecutorOptions {
   uint64_t max_bytes = 0;
   /// Bindings of symbols whose placement is remembered.
   size_t max_placements = 256;
+  /// For tests: each run begins with bytes of 0xff (NaN in all floats) in memory that steps write,
+  /// so that reading what was not written shows.
+  bool poison = false;
 };
 
 struct RunOptions {

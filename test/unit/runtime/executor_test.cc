@@ -191,6 +191,19 @@ TEST(ExecutorTest, ErrorsOfKernelsComeThrough) {
   EXPECT_EQ(RunError(executor, {{"x", Ramp(3)}}), "test/kernel: no");
 }
 
+TEST(ExecutorTest, PoisonsWhatStepsWrite) {
+  std::vector<Executor::Kernel> kernels = TestKernels();
+  int calls = 0;
+  kernels[0] = [&](const KernelBuffer* buffers, KernelTeam* team) {
+    if (++calls == 3) return;  // the first step of the second run writes nothing
+    Twice(buffers, team);
+  };
+  const Executor executor(kernels, AffinePlan(), {.threads = 1, .poison = true});
+  EXPECT_EQ(executor.Run({{"x", Ramp(2)}})[0].second, AffineOf(Ramp(2)));
+  const Tensor after = executor.Run({{"x", Ramp(2)}})[0].second;
+  for (const float v : after.data<float>()) EXPECT_NE(v, v);
+}
+
 TEST(ExecutorTest, TracesSteps) {
   const Executor executor(TestKernels(), AffinePlan(), {.threads = 1});
   Profile profile;
