@@ -47,7 +47,7 @@ typedef struct lathe_program lathe_program;
 
 typedef struct lathe_load_options {
   size_t size;        /* sizeof(lathe_load_options) */
-  int32_t threads;    /* for one run; 0: as many as the process may use */
+  int32_t threads;    /* for one run; 0: one per core that the process may use */
   uint64_t max_bytes; /* cap on what all runs together hold for tensors between steps; 0: none */
 } lathe_load_options;
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "lathe/support/parallel.h"
+#include "lathe/support/processors.h"
 
 namespace lathe::runtime {
 namespace {
@@ -125,7 +125,7 @@ struct WorkerTeam::Shared {
 
 WorkerTeam::WorkerTeam(int threads)
     : KernelTeam{&Run},
-      threads_(threads > 0 ? threads : HardwareThreads()),
+      threads_(threads > 0 ? threads : UsableCores()),
       shared_(std::make_unique<Shared>()) {}
 
 WorkerTeam::~WorkerTeam() {

@@ -31,7 +31,7 @@ class CancelToken {
 };
 
 struct ExecutorOptions {
-  int threads = 0;  ///< for parallel loops; 0: one per processor
+  int threads = 0;  ///< for parallel loops; 0: one per core (UsableCores)
   /// Shared with other executors; null: a team of its own, of `threads` threads.
   std::shared_ptr<WorkerTeam> team = nullptr;
   /// Cap on what all runs together hold for tensors between steps; 0: none.

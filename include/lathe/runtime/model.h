@@ -108,7 +108,7 @@ class Array {
 };
 
 struct ModelOptions {
-  int threads = 0;         ///< for one run; 0: as many as the process may use
+  int threads = 0;         ///< for one run; 0: one per core that it may use
   uint64_t max_bytes = 0;  ///< cap on what all runs together hold between steps; 0: none
 };
 

@@ -16,7 +16,7 @@ namespace lathe::runtime {
 /// sleeps, too, if others still work on it after 20 microseconds. Nothing is allocated per loop.
 class WorkerTeam : public KernelTeam {
  public:
-  /// `threads` counts the caller, so 1 starts none; 0 means as many as the process may use.
+  /// `threads` counts the caller, so 1 starts none; 0 means UsableCores().
   explicit WorkerTeam(int threads = 0);
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+namespace lathe {
+
+/// What this process may use of the machine. `root` is where the file system begins, for tests.
+
+/// Processor time that control groups (of containers, say) allow, in processors, rounded up; 0 if
+/// they set no limit.
+int ProcessorQuota(const std::string& root = "");
+
+/// Processor cores that the process may run on: threads of one core count once. At least 1, at most
+/// ProcessorQuota(). More threads than that rarely make kernels faster, and often slower.
+int UsableCores(const std::string& root = "");
+
+}  // namespace lathe

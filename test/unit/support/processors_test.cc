@@ -1,0 +1,72 @@
+#include "lathe/support/processors.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include "lathe/support/file.h"
+#include "lathe/support/text.h"
+#include "test/unit/temp_folder.h"
+
+namespace lathe {
+namespace {
+
+class ProcessorsTest : public testing::Test {
+ protected:
+  void Put(const std::string& path, const std::string& text) {
+    const std::string full = root_.path() + path;
+    MakeDirectory(full.substr(0, full.rfind('/')));
+    WriteFile(full, text);
+  }
+  int Quota() const { return ProcessorQuota(root_.path()); }
+  int Cores() const { return UsableCores(root_.path()); }
+
+  TempFolder root_;
+};
+
+TEST_F(ProcessorsTest, WithoutGroupsThereIsNoQuota) {
+  EXPECT_EQ(Quota(), 0);
+  Put("/proc/self/cgroup", "0::/\n");
+  EXPECT_EQ(Quota(), 0);
+  Put("/sys/fs/cgroup/cpu.max", "max 100000\n");
+  EXPECT_EQ(Quota(), 0);
+}
+
+TEST_F(ProcessorsTest, TheTightestGroupCounts) {
+  Put("/proc/self/cgroup", "0::/outer/inner\n");
+  Put("/sys/fs/cgroup/outer/cpu.max", "150000 100000\n");
+  EXPECT_EQ(Quota(), 2);
+  Put("/sys/fs/cgroup/outer/inner/cpu.max", "20000 100000\n");
+  EXPECT_EQ(Quota(), 1);
+  Put("/sys/fs/cgroup/outer/inner/cpu.max", "900000 100000\n");
+  EXPECT_EQ(Quota(), 2);
+}
+
+TEST_F(ProcessorsTest, ReadsTheFirstVersionOfGroups) {
+  Put("/proc/self/cgroup", "5:memory:/other\n4:cpu,cpuacct:/box\n");
+  Put("/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "250000\n");
+  Put("/sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Quota(), 3);
+  Put("/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(Quota(), 0);
+}
+
+TEST_F(ProcessorsTest, NonsenseIsNoQuota) {
+  Put("/proc/self/cgroup", "what\n0::\n:::\n");
+  Put("/sys/fs/cgroup/cpu.max", "-5 zero\n");
+  EXPECT_EQ(Quota(), 0);
+}
+
+TEST_F(ProcessorsTest, ThreadsOfOneCoreCountOnce) {
+  cpu_set_t set;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  EXPECT_EQ(Cores(), CPU_COUNT(&set)) << "as many as processors if nothing is known of cores";
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (!CPU_ISSET(i, &set)) continue;
+    Put(StrCat("/sys/devices/system/cpu/cpu", i, "/topology/thread_siblings_list"), "0-1023\n");
+  }
+  EXPECT_EQ(Cores(), 1);
+  EXPECT_GE(UsableCores(), 1);
+}
+
+}  // namespace
+}  // namespace lathe
