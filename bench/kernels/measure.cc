@@ -51,7 +51,7 @@ double SecondsOf(F&& run) {
 struct Kernel {
   std::unique_ptr<codegen::KernelLibrary> library;
   KernelFunction call = nullptr;
-  std::vector<AnyTensorType> types;
+  std::vector<AnyTensorType> types = {};
 };
 
 Kernel Compile(const Program& program, const Target& target) {

@@ -12,7 +12,8 @@ namespace {
 
 std::vector<Compute> SortedComputes() {
   std::vector<Compute> all;
-  for (const auto family : {ShapeComputes(), MovementComputes(), IndexingComputes()}) {
+  for (const auto family :
+       {ShapeComputes(), MovementComputes(), IndexingComputes(), WindowComputes()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   std::ranges::sort(all, {}, &Compute::op);

@@ -42,6 +42,7 @@ const Compute* FindCompute(std::string_view op);
 std::span<const Compute> ShapeComputes();
 std::span<const Compute> MovementComputes();
 std::span<const Compute> IndexingComputes();
+std::span<const Compute> WindowComputes();
 
 // ---- what families share ----
 

@@ -1,0 +1,389 @@
+#include <algorithm>
+#include <limits>
+
+#include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/nn/pool.h"
+#include "src/dialect/nn/convolution.h"
+#include "src/dialect/nn/window.h"
+#include "src/lower/compute/compute.h"
+#include "src/lower/compute/scalars.h"
+
+// Convolutions and pools, one output at a time: of any extents, symbolic ones too. Strategies that
+// know more extents are faster and come first.
+namespace lathe::lower {
+namespace {
+
+// 1 if low <= expr < high, else 0.
+Dim IsBetween(const Dim& expr, const Dim& low, const Dim& high) {
+  return Min(Max(high - expr, 0), 1) * Min(Max(expr - low + 1, 0), 1);
+}
+
+// An expression by a name of its own, so that what is made of it does not grow too large.
+Dim Named(const ElementOf& c, const Dim& expr, const Dim& extent) {
+  return expr.is_constant() ? expr : c.e.Loaded(c.e.Int(expr), extent);
+}
+
+// N, C and spatial axes of a place of the op's layout, and back.
+bool ChannelsAreLast(const Operation& op) {
+  const auto layout = op.attribute("layout").dyn_cast<StrAttribute>();
+  return layout && layout.value() == "NHWC";
+}
+
+Place ChannelsFirst(const Operation& op, Place place) {
+  if (ChannelsAreLast(op)) std::rotate(place.begin() + 1, place.end() - 1, place.end());
+  return place;
+}
+
+Place AsLaidOut(const Operation& op, Place place) {
+  if (ChannelsAreLast(op)) std::rotate(place.begin() + 1, place.begin() + 2, place.end());
+  return place;
+}
+
+// ---- windows ----
+
+struct Windows {
+  std::vector<Dim> in, kernel, begins, ends, out;  // per spatial axis
+  std::vector<int64_t> strides, dilations;
+
+  // In the padded input.
+  Dim Padded(size_t a, const Place& out_at, const Place& kernel_at) const {
+    return out_at[a + 2] * strides[a] + kernel_at[a] * dilations[a];
+  }
+};
+
+Windows WindowsOf(const ElementOf& c, const nn::WindowSpec& spec, std::vector<Dim> kernel) {
+  const Place in = ChannelsFirst(*c.op, c.Dims(0)), out = ChannelsFirst(*c.op, c.ResultDims());
+  const nn::WindowSteps steps = nn::CheckedSteps(spec, kernel.size());
+  Windows w{{in.begin() + 2, in.end()},
+            std::move(kernel),
+            {},
+            {},
+            {out.begin() + 2, out.end()},
+            steps.strides,
+            steps.dilations};
+  for (size_t a = 0; a < w.in.size(); ++a) {
+    w.begins.emplace_back(steps.begins[a]);
+    w.ends.emplace_back(steps.ends[a]);
+    if (!nn::IsSame(spec)) continue;
+    const Dim reach = (w.kernel[a] - 1) * w.dilations[a] + 1;
+    const Dim total = Named(c, Max((w.out[a] - 1) * w.strides[a] + reach - w.in[a], 0), reach);
+    const Dim half = FloorDiv(total, 2);
+    w.begins[a] = spec.auto_pad == "SAME_UPPER" ? half : total - half;
+    w.ends[a] = total - w.begins[a];
+  }
+  return w;
+}
+
+// Goes over the elements of the input that a window sees; `place`: in the input, `at`: in the
+// kernel.
+using Visit = std::function<Value(const Place& place, const Place& at, Value so_far)>;
+Value OverWindow(const ElementOf& c, const Windows& w, const Place& out, const Dim& channel,
+                 Value initial, const Visit& visit) {
+  return c.e.Reduce(w.kernel, initial, [&](const Place& k, Value so_far) {
+    Place place{out[0], channel};
+    Dim inside = 1;
+    for (size_t a = 0; a < w.in.size(); ++a) {
+      const Dim padded = w.Padded(a, out, k);
+      place.push_back(padded - w.begins[a]);
+      inside *= Named(c, IsBetween(padded, w.begins[a], w.begins[a] + w.in[a]), 2);
+    }
+    return c.e.Guarded(inside, so_far, [&] { return visit(place, k, so_far); });
+  });
+}
+
+// ---- pools ----
+
+template <class OpT>
+Windows WindowsOfPool(const ElementOf& c) {
+  const OpT op(const_cast<Operation*>(c.op));
+  const nn::WindowSpec spec = nn::WindowOf(op);
+  return WindowsOf(c, spec, {spec.kernel_shape->begin(), spec.kernel_shape->end()});
+}
+
+double Lowest(ElementType element) {
+  if (element == ElementType::kI8) return -128;
+  if (element == ElementType::kU8) return 0;
+  return -std::numeric_limits<double>::infinity();
+}
+
+Value Greatest(const ElementOf& c, const Windows& w, const Place& out) {
+  const Scalars s(c.e);
+  const Value lowest =
+      s.Number(TensorOf(c.op->operand(0)).element(), Lowest(TensorOf(c.op->operand(0)).element()));
+  return OverWindow(c, w, out, out[1], lowest, [&](const Place& place, const Place&, Value so_far) {
+    return s.Max(so_far, c.Operand(0, AsLaidOut(*c.op, place)));
+  });
+}
+
+// The position of the first element that is the greatest, or of the first NaN.
+Value GreatestPosition(const ElementOf& c, const Windows& w, const Place& out) {
+  const Scalars s(c.e);
+  const Value greatest = Greatest(c, w, out), none = c.e.lb().Splat(ElementType::kI64, -1);
+  const bool is_float = IsFloat(TensorOf(greatest).element());
+  const bool columns_first = nn::MaxPoolOp(const_cast<Operation*>(c.op)).storage_order() == 1;
+  std::vector<Dim> dims = c.Dims(0);
+  if (columns_first) std::reverse(dims.begin() + 2, dims.end());
+  return OverWindow(c, w, out, out[1], none, [&](const Place& place, const Place&, Value so_far) {
+    const Value x = c.Operand(0, place);
+    Value found = s.Equal(x, greatest);
+    if (is_float) found = s.Or(found, s.Not(s.Equal(x, x)));  // a NaN
+    Place flat = place;
+    if (columns_first) std::reverse(flat.begin() + 2, flat.end());
+    const Value position = c.e.Int(c.e.space().Flatten(flat, dims));
+    return s.Select(s.And(s.Equal(so_far, none), found), position, so_far);
+  });
+}
+
+Value MaxPooled(const ElementOf& c) {
+  const Windows w = WindowsOfPool<nn::MaxPoolOp>(c);
+  const Place out = ChannelsFirst(*c.op, c.at);
+  return c.result == 0 ? Greatest(c, w, out) : GreatestPosition(c, w, out);
+}
+
+// How many positions of the kernel lie before `end` of the padded input.
+Dim CountBefore(const ElementOf& c, const Windows& w, size_t a, const Place& out, const Dim& end) {
+  const Dim count = CeilDiv(end - out[a + 2] * w.strides[a], w.dilations[a]);
+  return Named(c, Max(Min(count, w.kernel[a]), 0), w.kernel[a] + 1);
+}
+
+Value AveragePooled(const ElementOf& c) {
+  const Scalars s(c.e);
+  const Windows w = WindowsOfPool<nn::AveragePoolOp>(c);
+  const Place out = ChannelsFirst(*c.op, c.at);
+  const bool pads = nn::AveragePoolOp(const_cast<Operation*>(c.op)).count_include_pad();
+  const ElementType type = SumType(c.Element());
+  const Value sum = OverWindow(
+      c, w, out, out[1], s.Number(type, 0.0), [&](const Place& place, const Place&, Value so_far) {
+        return s.Add(so_far, s.Cast(c.Operand(0, AsLaidOut(*c.op, place)), type));
+      });
+  Dim count = 1;
+  for (size_t a = 0; a < w.in.size(); ++a) {
+    const Dim end = w.begins[a] + w.in[a];
+    count *= pads ? CountBefore(c, w, a, out, end + w.ends[a])
+                  : CountBefore(c, w, a, out, end) - CountBefore(c, w, a, out, w.begins[a]);
+  }
+  return s.Cast(s.Div(sum, s.Number(type, count)), c.Element());
+}
+
+Value PowerSum(const Scalars& s, Value so_far, Value x, int64_t p) {
+  const Value size = s.Abs(x);
+  Value power = size;
+  for (int64_t i = 1; i < p; ++i) power = s.Mul(power, size);
+  return s.Add(so_far, power);
+}
+
+Value NormPooled(const ElementOf& c) {
+  const Scalars s(c.e);
+  const Windows w = WindowsOfPool<nn::LpPoolOp>(c);
+  const int64_t p = nn::LpPoolOp(const_cast<Operation*>(c.op)).p();
+  const ElementType type = SumType(c.Element());
+  const Value sum = OverWindow(c, w, c.at, c.at[1], s.Number(type, 0.0),
+                               [&](const Place& place, const Place&, Value so_far) {
+                                 return PowerSum(s, so_far, s.Cast(c.Operand(0, place), type), p);
+                               });
+  return s.Cast(s.Power(sum, 1.0 / static_cast<double>(p)), c.Element());
+}
+
+Value GlobalNorm(const ElementOf& c) {
+  const Scalars s(c.e);
+  const int64_t p = nn::GlobalLpPoolOp(const_cast<Operation*>(c.op)).p();
+  const ElementType type = SumType(c.Element());
+  const std::vector<Dim> dims = c.Dims(0);
+  const Value sum = c.e.Reduce({dims.begin() + 2, dims.end()}, s.Number(type, 0.0),
+                               [&](const Place& at, Value so_far) {
+                                 Place place{c.at[0], c.at[1]};
+                                 place.insert(place.end(), at.begin(), at.end());
+                                 return PowerSum(s, so_far, s.Cast(c.Operand(0, place), type), p);
+                               });
+  return s.Cast(s.Power(sum, 1.0 / static_cast<double>(p)), c.Element());
+}
+
+// Roots but the square root are made of f32 functions.
+std::string RefuseRoot(const Operation& op) {
+  const auto p = op.attribute("p").dyn_cast<IntAttribute>();
+  const bool simple = !p || p.value() <= 2;
+  return simple || TensorOf(op.result(0)).element() != ElementType::kF64 ? "" : "a root in f64";
+}
+
+std::string RefusePositions(const Operation& op) {
+  return ChannelsAreLast(op) && op.num_results() > 1 && !op.result(1).use_empty()
+             ? "positions where the channels are last"
+             : "";
+}
+
+// ---- convolutions ----
+
+// The sum over channels of the group and the kernel of what `product` gives.
+using Product = std::function<Value(const Place& x, const Place& w)>;
+Value Convolved(const ElementOf& c, const nn::ConvSpec& spec, size_t weights, Value initial,
+                const Product& product) {
+  const std::vector<Dim> dims = c.Dims(weights);
+  const Windows w = WindowsOf(c, spec.window, {dims.begin() + 2, dims.end()});
+  const Place out = ChannelsFirst(*c.op, c.at);
+  const Dim filters = FloorDiv(dims[0], spec.group);
+  const Dim group = spec.group == 1 ? Dim(0) : c.e.space().Div(out[1], filters);
+  return c.e.Reduce({dims[1]}, initial, [&](const Place& channel, Value before) {
+    return OverWindow(c, w, out, group * dims[1] + channel[0], before,
+                      [&](const Place& place, const Place& k, Value so_far) {
+                        Place filter{out[1], channel[0]};
+                        filter.insert(filter.end(), k.begin(), k.end());
+                        const Scalars s(c.e);
+                        return s.Add(so_far, product(AsLaidOut(*c.op, place), filter));
+                      });
+  });
+}
+
+Value WithBias(const ElementOf& c, size_t bias, const Dim& filter, ElementType type) {
+  const Scalars s(c.e);
+  return c.Has(bias) ? s.Cast(c.Operand(bias, {filter}), type) : s.Number(type, 0.0);
+}
+
+Value Convolution(const ElementOf& c) {
+  using Op = nn::ConvOp;
+  const Scalars s(c.e);
+  const ElementType type = SumType(c.Element());
+  const Dim filter = ChannelsFirst(*c.op, c.at)[1];
+  const Value sum = Convolved(
+      c, nn::ConvSpecOf(Op(const_cast<Operation*>(c.op))), Op::kW,
+      WithBias(c, Op::kB, filter, type), [&](const Place& x, const Place& w) {
+        return s.Mul(s.Cast(c.Operand(Op::kX, x), type), s.Cast(c.Operand(Op::kW, w), type));
+      });
+  return s.Cast(sum, c.Element());
+}
+
+// What lies in an operand of one element or of one per filter.
+Value PerFilter(const ElementOf& c, size_t operand, const Dim& filter) {
+  const std::vector<Dim> dims = c.Dims(operand);
+  if (dims.empty()) return c.Operand(operand, {});
+  return c.Operand(operand, {dims[0].IsConstant(1) ? Dim(0) : filter});
+}
+
+template <class OpT>
+Value IntegerSum(const ElementOf& c, Value initial) {
+  const Scalars s(c.e);
+  const auto centred = [&](size_t operand, const Place& at, Value zero) {
+    const Value x = s.Cast(c.Operand(operand, at), ElementType::kI32);
+    return zero ? s.Sub(x, s.Cast(zero, ElementType::kI32)) : x;
+  };
+  const Value x_zero = c.Has(OpT::kXZeroPoint) ? c.Scalar(OpT::kXZeroPoint) : Value();
+  const Value w_zero = c.Has(OpT::kWZeroPoint) ? PerFilter(c, OpT::kWZeroPoint, c.at[1]) : Value();
+  return Convolved(c, nn::ConvSpecOf(OpT(const_cast<Operation*>(c.op))), OpT::kW, initial,
+                   [&](const Place& x, const Place& w) {
+                     return s.Mul(centred(OpT::kX, x, x_zero), centred(OpT::kW, w, w_zero));
+                   });
+}
+
+Value IntegerConvolution(const ElementOf& c) { return IntegerSum<nn::ConvIntegerOp>(c, c.Zero()); }
+
+Value QuantizedConvolution(const ElementOf& c) {
+  using Op = nn::QlinearConvOp;
+  constexpr ElementType kWide = ElementType::kF64;
+  const Scalars s(c.e);
+  const Value sum = IntegerSum<Op>(c, WithBias(c, Op::kB, c.at[1], ElementType::kI32));
+  Value y = s.Mul(s.Cast(sum, kWide), s.Cast(PerFilter(c, Op::kWScale, c.at[1]), kWide));
+  y = s.Mul(y, s.Cast(c.Scalar(Op::kXScale), kWide));
+  y = s.Div(y, s.Cast(c.Scalar(Op::kYScale), kWide));
+  y = nn::RoundOp::Create(c.e.lb().b(), y).y();
+  y = s.Add(y, s.Cast(c.Scalar(Op::kYZeroPoint), kWide));
+  const bool is_signed = c.Element() == ElementType::kI8;
+  y = s.Max(s.Min(y, s.Number(kWide, is_signed ? 127.0 : 255.0)),
+            s.Number(kWide, is_signed ? -128.0 : 0.0));
+  return s.Cast(y, c.Element());
+}
+
+// Where kernels that are scattered over the output begin before it.
+std::vector<Dim> ScatterBegins(const ElementOf& c, const nn::ConvTransposeSpec& spec,
+                               const Windows& w) {
+  if (!spec.output_shape && !nn::IsSame(spec.window)) return w.begins;
+  std::vector<Dim> begins;
+  for (size_t a = 0; a < w.in.size(); ++a) {
+    const int64_t added = spec.output_padding ? (*spec.output_padding)[a] : 0;
+    const Dim natural =
+        (w.in[a] - 1) * w.strides[a] + added + (w.kernel[a] - 1) * w.dilations[a] + 1;
+    const Dim total = Named(c, Max(natural - c.ResultDims()[a + 2], 0), natural + 1),
+              half = FloorDiv(total, 2);
+    begins.push_back(spec.window.auto_pad == "SAME_UPPER" ? half : total - half);
+  }
+  return begins;
+}
+
+Value TransposedConvolution(const ElementOf& c) {
+  using Op = nn::ConvTransposeOp;
+  const Scalars s(c.e);
+  const nn::ConvTransposeSpec spec = nn::ConvTransposeSpecOf(Op(const_cast<Operation*>(c.op)));
+  const ElementType type = SumType(c.Element());
+  const std::vector<Dim> dims = c.Dims(Op::kW);
+  nn::WindowSpec window = spec.window;
+  window.auto_pad = nn::IsSame(window) ? "NOTSET" : window.auto_pad;
+  const Windows w = WindowsOf(c, window, {dims.begin() + 2, dims.end()});
+  const std::vector<Dim> begins = ScatterBegins(c, spec, w);
+  const auto [group, filter] = c.e.space().Divide(c.at[1], dims[1]);
+  const Dim channels = FloorDiv(dims[0], spec.group), first = group * channels;
+  std::vector<Dim> extents{channels};
+  extents.insert(extents.end(), w.kernel.begin(), w.kernel.end());
+  const Value sum =
+      c.e.Reduce(extents, WithBias(c, Op::kB, c.at[1], type), [&](const Place& at, Value so_far) {
+        Place x{c.at[0], first + at[0]}, weight{first + at[0], filter};
+        Dim reaches = 1;
+        for (size_t a = 0; a < w.in.size(); ++a) {
+          const Dim place = c.at[a + 2] + begins[a] - at[a + 1] * w.dilations[a];
+          const Dim whole = Max(1 - Mod(place, w.strides[a]), 0);
+          const Dim element = FloorDiv(place, w.strides[a]);
+          reaches *= Named(c, whole * IsBetween(element, 0, w.in[a]), 2);
+          x.push_back(element);
+          weight.push_back(at[a + 1]);
+        }
+        return c.e.Guarded(reaches, so_far, [&] {
+          return s.Add(so_far, s.Mul(s.Cast(c.Operand(Op::kX, x), type),
+                                     s.Cast(c.Operand(Op::kW, weight), type)));
+        });
+      });
+  return s.Cast(sum, c.Element());
+}
+
+// ---- over channels ----
+
+Value LocallyNormalised(const ElementOf& c) {
+  const nn::LrnOp op(const_cast<Operation*>(c.op));
+  const Scalars s(c.e);
+  const ElementType type = ElementType::kF32;
+  const int64_t size = op.size(), before = (size - 1) / 2;
+  const Dim channels = c.Dims(0)[1];
+  const auto squares = [&](const Place& k, Value so_far) {
+    Place place = c.at;
+    place[1] = c.at[1] + k[0] - before;
+    return c.e.Guarded(IsBetween(c.at[1] + k[0], before, channels + before), so_far, [&] {
+      const Value x = s.Cast(c.Operand(0, place), type);
+      return s.Add(so_far, s.Mul(x, x));
+    });
+  };
+  const Value sum = c.e.Reduce({Dim(size)}, s.Number(type, 0.0), squares);
+  const Value alpha = s.Number(type, op.alpha() / static_cast<double>(size));
+  const Value scale = s.Add(s.Number(type, op.bias()), s.Mul(alpha, sum));
+  const Value factor = s.Exp(s.Mul(s.Log(scale), s.Number(type, -op.beta())));
+  return s.Cast(s.Mul(s.Cast(c.Operand(0, c.at), type), factor), c.Element());
+}
+
+std::string RefuseDouble(const Operation& op) {
+  return TensorOf(op.result(0)).element() == ElementType::kF64 ? "a power in f64" : "";
+}
+
+constexpr Compute kComputes[] = {
+    {"nn.average_pool", AveragePooled},
+    {"nn.conv", Convolution},
+    {"nn.conv_integer", IntegerConvolution},
+    {"nn.conv_transpose", TransposedConvolution},
+    {"nn.global_lp_pool", GlobalNorm, RefuseRoot},
+    {"nn.lp_pool", NormPooled, RefuseRoot},
+    {"nn.lrn", LocallyNormalised, RefuseDouble},
+    {"nn.max_pool", MaxPooled, RefusePositions},
+    {"nn.qlinear_conv", QuantizedConvolution},
+};
+
+}  // namespace
+
+std::span<const Compute> WindowComputes() { return kComputes; }
+
+}  // namespace lathe::lower
