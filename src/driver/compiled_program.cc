@@ -9,6 +9,7 @@
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
+#include "src/driver/kernel_cache.h"
 #include "src/driver/pack_arguments.h"
 
 namespace lathe {
@@ -50,11 +51,24 @@ void RunPasses(Program& program, std::string_view passes) {
 struct LoweredFunction {
   std::string operations;
   lower::Lowered how;
+  std::string key;                          // in the cache
+  std::optional<codegen::CodeImage> image;  // that was found there
 };
 using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 
+// Arguments that are packed have another type; lowering has told the function, the cache has not.
+void TakePacked(Operation* f, const std::vector<Operation*>& calls,
+                const std::vector<lower::PackedLayout>& packed) {
+  for (const lower::PackedLayout& layout : packed) {
+    f->region(0)
+        .front()
+        ->argument(layout.argument)
+        .set_type(calls.front()->operand(layout.argument).type());
+  }
+}
+
 // Lowers all functions that compute something; takes those apart that no strategy took.
-LoweredFunctions LowerAll(Program& program, const Target& target) {
+LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCache& cache) {
   const lower::Machine machine = MachineOf(target);
   LoweredFunctions lowered;
   ArgumentPacker packer(program);
@@ -65,10 +79,18 @@ LoweredFunctions LowerAll(Program& program, const Target& target) {
     for (Operation* f : table.functions()) {
       const std::string name(f->cast<builtin::FuncOp>().name());
       if (lowered.contains(name)) continue;
-      LoweredFunction result{OperationsOf(f), {}};
+      LoweredFunction result{OperationsOf(f), {}, {}, {}};
       if (!AsDataFunction(f)) {
-        result.how = lower::LowerFunction(f, machine, calls.ConstantArguments(f));
+        const std::vector<bool> constant = calls.ConstantArguments(f);
+        result.key = cache.KeyOf(f, constant);
+        if (auto found = cache.Load(result.key)) {
+          result.how = std::move(found->how);
+          result.image = std::move(found->image);
+        } else {
+          result.how = lower::LowerFunction(f, machine, constant);
+        }
         packer.Apply(calls.Of(f), result.how.packed);
+        TakePacked(f, calls.Of(f), result.how.packed);
         if (!result.how.done && !lower::SplitFunction(f, calls.Of(f), machine).empty()) {
           again = true;
           continue;
@@ -92,10 +114,10 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     compiled.by_name[name] = compiled.functions.size();
     CompiledFunction& made = compiled.functions.emplace_back();
     made.function = f;
-    auto& [operations, how] = lowered.at(std::string(name));
+    auto& [operations, how, key, image] = lowered.at(std::string(name));
     if (!how.done) made.data = AsDataFunction(f);
-    compiled.infos.push_back({std::string(name), std::move(operations), calls[name],
-                              std::move(how.strategy), std::move(how.why_not)});
+    compiled.infos.push_back(
+        {std::string(name), std::move(operations), calls[name], how.strategy, how.why_not});
     if (made.data) compiled.infos.back().strategy = kMemoryStrategy;
   }
 }
@@ -110,16 +132,22 @@ void ReadTypes(CompiledFunction& f) {
   }
 }
 
-void Generate(CompiledProgram& compiled, const Target& target, int threads) {
-  CodeGenerator& generator = CodeGenerator::Get();
+// Machine code of what was lowered and was not in the cache, which then has it.
+void Generate(CompiledProgram& compiled, LoweredFunctions& lowered, const KernelCache& cache,
+              const Target& target, int threads) {
   compiled.code.resize(compiled.functions.size());
   ThreadPool pool(threads);
   pool.ParallelFor(0, static_cast<int64_t>(compiled.functions.size()), 1, [&](int64_t i, int64_t) {
     const auto at = static_cast<size_t>(i);
     CompiledFunction& f = compiled.functions[at];
     if (f.data || compiled.infos[at].strategy.empty()) return;
+    LoweredFunction& l = lowered.at(compiled.infos[at].name);
     const KernelSource source{"kernel", f.function->region(0).front()};
-    compiled.code[at] = generator.Compile({&source, 1}, target);
+    if (!l.image) {
+      l.image = CodeGenerator::Get().EmitImage({&source, 1}, target);
+      cache.Store(l.key, {l.how, *l.image});
+    }
+    compiled.code[at] = std::make_unique<codegen::KernelLibrary>(*std::move(l.image));
     f.code = compiled.code[at]->Find(source.name);
     f.workspaces = compiled.code[at]->image().Find(source.name).workspaces;
     ReadTypes(f);
@@ -148,9 +176,10 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   Optimize(compiled->program, "inference", options.level);
   RunPasses(compiled->program, kGroup);
-  LoweredFunctions lowered = LowerAll(compiled->program, target);
+  const KernelCache cache(options.machine_code ? options.cache : "", target);
+  LoweredFunctions lowered = LowerAll(compiled->program, target, cache);
   ListFunctions(*compiled, lowered);
-  if (options.machine_code) Generate(*compiled, target, options.threads);
+  if (options.machine_code) Generate(*compiled, lowered, cache, target, options.threads);
   return compiled;
 }
 

@@ -1,5 +1,8 @@
 #include "lathe/lower/disk_cache.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstring>
 
 #include "lathe/support/error.h"
@@ -53,7 +56,16 @@ std::string DiskCache::PathOf(std::string_view key) const {
   return StrCat(folder_, "/", name, ".kernel");
 }
 
+// Whoever may write the folder decides what is executed.
+bool DiskCache::IsTrusted() const {
+  struct stat status = {};
+  if (stat(folder_.c_str(), &status) != 0) return false;
+  const bool own = status.st_uid == geteuid() || status.st_uid == 0;
+  return own && (status.st_mode & S_IWOTH) == 0;
+}
+
 std::optional<std::string> DiskCache::Load(std::string_view key) const {
+  if (!IsTrusted()) return std::nullopt;
   const std::string path = PathOf(key);
   if (!FileExists(path)) return std::nullopt;
   try {
@@ -74,6 +86,7 @@ bool DiskCache::Store(std::string_view key, std::string_view bytes) const {
   file += body;
   try {
     MakeDirectory(folder_);
+    if (!IsTrusted()) return false;
     WriteFile(PathOf(key), file);
   } catch (const Error&) {
     return false;

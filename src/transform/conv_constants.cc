@@ -18,8 +18,11 @@ Tensor ScaledChannels(const Tensor& tensor, const std::vector<double>& factors) 
     using T = typename decltype(type)::type;
     const auto from = tensor.data<T>();
     const auto to = scaled.mutable_data<T>();
-    for (size_t i = 0; i < to.size(); ++i) {
-      to[i] = static_cast<T>(static_cast<double>(from[i]) * factors[i / per_channel]);
+    for (size_t channel = 0; channel < factors.size(); ++channel) {
+      const size_t begin = channel * per_channel;
+      for (size_t i = begin; i < begin + per_channel; ++i) {
+        to[i] = static_cast<T>(static_cast<double>(from[i]) * factors[channel]);
+      }
     }
   });
   return scaled;

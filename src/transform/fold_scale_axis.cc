@@ -57,6 +57,7 @@ std::optional<std::vector<int64_t>> PermOf(const Operation* op) {
 /// How the channels of a layer lie in its weights.
 struct WeightChannels {
   int64_t count;  ///< channels that the weights know
+  size_t run;     ///< elements in a row that are of one channel
   std::function<size_t(size_t)> of;
 };
 
@@ -64,11 +65,12 @@ struct WeightChannels {
 WeightChannels Grouped(const Tensor& w, int64_t groups, int64_t axis) {
   const Along outer(w, 1 - axis), inner(w, axis);
   const size_t per_group = outer.extent / static_cast<size_t>(groups);
-  return {w.dim(axis) * groups,
+  return {w.dim(axis) * groups, inner.inner,
           [=](size_t i) { return outer(i) / per_group * inner.extent + inner(i); }};
 }
 WeightChannels Plain(const Tensor& w, int64_t axis) {
-  return {w.dim(axis), [along = Along(w, axis)](size_t i) { return along(i); }};
+  return {w.dim(axis), Along(w, axis).inner,
+          [along = Along(w, axis)](size_t i) { return along(i); }};
 }
 
 /// For the output channels, or those of the input, of a layer with constant weights `w`. A conv has
@@ -205,7 +207,7 @@ bool FoldScaleAxisPass::AddWeights(Operation* op, const Scale& scale, bool outpu
   if (!scale.Fits(channels->count)) {
     return Refuse(op, "its weights have another number of channels");
   }
-  std::optional<Tensor> scaled = Scaled(*w, scale, channels->of);
+  std::optional<Tensor> scaled = Scaled(*w, scale, channels->of, channels->run);
   if (!scaled) return Refuse(op, "its weights would leave the range of their type");
   plan.push_back({op, 1, std::move(*scaled)});
   return !outputs || AddBias(op, scale, plan);

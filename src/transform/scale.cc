@@ -70,6 +70,8 @@ double LeastNormal(ElementType type) {
 /// A share of the largest element that small has no digits that matter.
 constexpr double kNegligible = 0x1p-60;
 
+bool F32Range::fits() const { return finite_ && tiny_ <= largest_ * kNegligible; }
+
 std::optional<Tensor> RoundedTo(ElementType type, const Shape& shape,
                                 std::span<const double> values) {
   double largest = 0;
@@ -87,7 +89,8 @@ std::optional<Tensor> RoundedTo(ElementType type, const Shape& shape,
 }
 
 std::optional<Tensor> ScaledAlong(const Tensor& t, const Scale& scale, int64_t axis) {
-  return Scaled(t, scale, Along(t, axis));
+  const Along along(t, axis);
+  return Scaled(t, scale, along, along.inner);
 }
 
 std::optional<Tensor> ScaledAddend(const Tensor& c, const Scale& scale, int64_t rank) {

@@ -21,7 +21,26 @@ void ModelOptions::AddTo(CLI::App& app) {
                "accept text with ops that no dialect registers");
 }
 
+namespace {
+
+// Where programs keep what they can make again (XDG base directory specification).
+std::string UserCacheFolder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache == '/') return StrCat(cache, "/lathe");
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home == '/' ? StrCat(home, "/.cache/lathe") : "";
+}
+
+}  // namespace
+
 void AddCompileOptions(CLI::App& app, CompileOptions& options) {
+  options.cache = UserCacheFolder();
+  auto* folder = app.add_option("--cache", options.cache, "where machine code is kept")
+                     ->type_name("DIR")
+                     ->default_str("~/.cache/lathe");
+  app.add_flag_callback(
+         "--no-cache", [&options] { options.cache.clear(); }, "compile everything, keep nothing")
+      ->excludes(folder);
   app.add_option("--target", options.target,
                  "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
   app.add_option("--threads", options.threads, "for parallel loops; 0: one per processor")

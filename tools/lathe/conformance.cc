@@ -50,6 +50,7 @@ Run AddConformance(CLI::App& app) {
                "print, parse, export and import each program before it runs");
   app.add_flag("--interpret", o->run.interpret, "run by the interpreter instead of compiled");
   AddCompileOptions(app, o->run.compile);
+  o->run.compile.cache.clear();  // what is tested is made now
   app.add_flag("--list", o->list, "list every case with its result");
   return [o] { return RunCases(*o); };
 }

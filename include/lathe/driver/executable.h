@@ -15,7 +15,10 @@
 namespace lathe {
 
 struct CompileOptions {
-  std::string target = {};   ///< name of a codegen::Target; empty: the best of this machine
+  std::string target = {};  ///< name of a codegen::Target; empty: the best of this machine
+  /// Folder where machine code is kept for the next time; empty: nowhere. A missing one is made;
+  /// one that others may write is not used.
+  std::string cache = {};
   int level = 2;             ///< of the inference pipeline
   int threads = 0;           ///< for parallel loops; 0: one per processor
   bool machine_code = true;  ///< false: what is lowered stays loops, run by the interpreter

@@ -10,7 +10,8 @@ namespace lathe {
 
 /// What was compiled, kept in a folder: one file per key. Safe against other processes that use the
 /// same folder, and against files that are cut short, damaged or of another version: those count as
-/// absent. Files are trusted as far as the folder is: the check sum finds accidents, not malice.
+/// absent. The check sum finds accidents, not malice: a folder that somebody else owns (but for the
+/// administrator), or that everybody may write, is not used.
 class DiskCache {
  public:
   /// `version` is of whatever made the bytes: another one finds nothing.
@@ -23,6 +24,7 @@ class DiskCache {
   bool Store(std::string_view key, std::string_view bytes) const;
 
  private:
+  bool IsTrusted() const;
   std::string PathOf(std::string_view key) const;
   std::string folder_, version_;
 };

@@ -1,0 +1,180 @@
+#include "src/driver/kernel_cache.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "lathe/ir/block.h"
+#include "lathe/ir/structure.h"
+#include "lathe/lower/strategy.h"
+#include "lathe/support/error.h"
+#include "lathe/support/version.h"
+
+namespace lathe {
+namespace {
+
+using codegen::CodeImage;
+
+// When and how large a library was built; compiling it again makes another one.
+std::string StampOf(const std::filesystem::path& library) {
+  struct stat status = {};
+  if (stat(library.c_str(), &status) != 0) return "-";
+  return StrCat(static_cast<int64_t>(status.st_size), "-",
+                static_cast<int64_t>(status.st_mtim.tv_sec), ".",
+                static_cast<int64_t>(status.st_mtim.tv_nsec));
+}
+
+// Of the code that compiles: this library, which writes loops, and the code generator beside it.
+std::string VersionOfCompiler() {
+  Dl_info info;
+  LATHE_CHECK(dladdr(reinterpret_cast<const void*>(&VersionOfCompiler), &info) != 0,
+              "no own library");
+  const std::filesystem::path own(info.dli_fname);
+  return StrCat(Version(), " ", StampOf(own), " ",
+                StampOf(own.parent_path() / "liblathe_codegen.so"));
+}
+
+// ---- a kernel as bytes ----
+
+class Writer {
+ public:
+  void Number(uint64_t value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void Text(std::string_view text) {
+    Number(text.size());
+    bytes_.append(text);
+  }
+  void Numbers(std::span<const int64_t> values) {
+    Number(values.size());
+    for (const int64_t v : values) Number(static_cast<uint64_t>(v));
+  }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// Reads what a Writer wrote; after the end everything is zero or empty.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+  bool failed() const { return failed_; }
+  bool done() const { return !failed_ && rest_.empty(); }
+
+  uint64_t Number() {
+    uint64_t value = 0;
+    const std::string_view bytes = Bytes(sizeof value);
+    if (!failed_) std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+  std::string Text() { return std::string(Bytes(Number())); }
+  std::vector<int64_t> Numbers() {
+    std::vector<int64_t> values;
+    for (uint64_t n = Number(); n > 0 && !failed_; --n) {
+      values.push_back(static_cast<int64_t>(Number()));
+    }
+    return values;
+  }
+
+ private:
+  std::string_view Bytes(uint64_t count) {
+    failed_ = failed_ || count > rest_.size();
+    if (failed_) return {};
+    const std::string_view bytes = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return bytes;
+  }
+
+  std::string_view rest_;
+  bool failed_ = false;
+};
+
+std::string ToBytes(const KernelCache::Kernel& kernel) {
+  Writer w;
+  const lower::Lowered& how = kernel.how;
+  for (const std::string* text :
+       {&how.strategy, &how.implementation, &how.why_not, &how.candidates, &kernel.image.bytes}) {
+    w.Text(*text);
+  }
+  w.Number(how.packed.size());
+  for (const lower::PackedLayout& layout : how.packed) {
+    w.Number(layout.argument);
+    w.Numbers(layout.padded);
+    w.Numbers(layout.split);
+    w.Numbers(layout.order);
+  }
+  w.Number(kernel.image.entries.size());
+  for (const CodeImage::Entry& entry : kernel.image.entries) {
+    w.Text(entry.name);
+    w.Number(entry.offset);
+    w.Number(entry.workspaces.size());
+    for (const Dim& dim : entry.workspaces) w.Text(dim.ToString());
+  }
+  return w.Take();
+}
+
+std::optional<KernelCache::Kernel> FromBytes(std::string_view bytes) {
+  Reader r(bytes);
+  KernelCache::Kernel kernel;
+  lower::Lowered& how = kernel.how;
+  how.done = true;
+  for (std::string* text :
+       {&how.strategy, &how.implementation, &how.why_not, &how.candidates, &kernel.image.bytes}) {
+    *text = r.Text();
+  }
+  for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
+    lower::PackedLayout& layout = how.packed.emplace_back();
+    layout.argument = r.Number();
+    layout.padded = r.Numbers();
+    layout.split = r.Numbers();
+    layout.order = r.Numbers();
+  }
+  bool fits = true;
+  for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
+    CodeImage::Entry& entry = kernel.image.entries.emplace_back();
+    entry.name = r.Text();
+    entry.offset = r.Number();
+    fits = fits && entry.offset < kernel.image.bytes.size();
+    for (uint64_t k = r.Number(); k > 0 && !r.failed(); --k) {
+      entry.workspaces.push_back(Dim::Parse(r.Text()));
+    }
+  }
+  return fits && r.done() ? std::optional(std::move(kernel)) : std::nullopt;
+}
+
+}  // namespace
+
+KernelCache::KernelCache(const std::string& folder, const codegen::Target& target)
+    : target_(target.name) {
+  if (!folder.empty()) disk_.emplace(folder, VersionOfCompiler());
+}
+
+std::string KernelCache::KeyOf(Operation* function, const std::vector<bool>& constant) const {
+  if (!disk_) return "";
+  const Target target{target_, {}};
+  for (Operation& op : *function->region(0).front()) {
+    if (StrategyRegistry::Global().Has({&op, &target})) return "";
+  }
+  std::string key = StrCat(target_, "\n");
+  for (const bool c : constant) key += c ? 'c' : 'v';
+  return StrCat(key, "\n", StructureText(function->region(0)));
+}
+
+std::optional<KernelCache::Kernel> KernelCache::Load(const std::string& key) const {
+  if (key.empty() || !disk_) return std::nullopt;
+  const auto bytes = disk_->Load(key);
+  try {
+    return bytes ? FromBytes(*bytes) : std::nullopt;
+  } catch (const Error&) {  // not as it was written
+    return std::nullopt;
+  }
+}
+
+void KernelCache::Store(const std::string& key, const Kernel& kernel) const {
+  if (!key.empty() && disk_) disk_->Store(key, ToBytes(kernel));
+}
+
+}  // namespace lathe
