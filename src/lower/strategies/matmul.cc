@@ -252,8 +252,9 @@ void Matmul::WriteGroup(Value group) {
                           : Scratch(plan_.block_depth, plan_.block_rows);
   }
   if (plan_.right == RightPlace::kPanel) {
-    panel_ = lb_->Alloc(VTensorType::Get(
-        lb_->context(), SymShape({Dim(plan_.block_depth), Dim(width())}), plan_.sum));
+    const int64_t depth = (plan_.block_depth + plan_.lanes - 1) / plan_.lanes * plan_.lanes;
+    panel_ = lb_->Alloc(
+        VTensorType::Get(lb_->context(), SymShape({Dim(depth), Dim(width())}), plan_.sum));
   }
   if (!plan_.leading_blocks.IsConstant(0)) {
     partial_ = plan_.writes_sums ? after_->memory(0)
@@ -466,17 +467,30 @@ void Matmul::CopyRight(Value k, Value first_column, Tile tile) {
   }
 }
 
+// Square tiles of the matrix are turned in registers. What lies behind its last column is a copy of
+// that column; nobody reads it.
 void Matmul::CopyTransposedRight(Value first_column, Tile tile) {
-  const Value symbols[] = {first_column, lb_->Extent(form_.columns)};
-  const Dim left = LoopBuilder::D1() - LoopBuilder::D0();
-  const Value count = lb_->Index(Min(left, tile.vectors * plan_.lanes), symbols);
-  lb_->ForValue(count, [&](Value column) {
-    lb_->ForValue(depth_, [&](Value k) {
-      const Value from =
-          LoadOf(form_.right, right_, {}, Sum(first_k_, k), Sum(first_column, column), 0);
-      const Value to[] = {k, column};
-      lb_->Store(panel_, Convert(from, plan_.sum), to);
-    });
+  const Value last = lb_->Index(LoopBuilder::D0() - 1, lb_->Extent(form_.columns));
+  const auto turn = [&](Value first, Value to, Value k, Value live) {
+    std::vector<Value> columns;
+    for (int64_t i = 0; i < plan_.lanes; ++i) {
+      const Value both[] = {first, last};
+      const Value column = lb_->Index(Min(LoopBuilder::D0() + i, LoopBuilder::D1()), both);
+      const Value v = LoadOf(form_.right, right_, {}, Sum(first_k_, k), column, plan_.lanes, live);
+      columns.push_back(Convert(v, plan_.sum));
+    }
+    const std::vector<Value> turned = lb_->Transpose(columns);
+    for (int64_t i = 0; i < plan_.lanes; ++i) {
+      const Value at[] = {Plus(k, i), to};
+      lb_->Store(panel_, turned[static_cast<size_t>(i)], at);
+    }
+  };
+  const Value full = lb_->Index(FloorDiv(LoopBuilder::D0(), plan_.lanes), depth_);
+  const Value rest = lb_->Index(Mod(LoopBuilder::D0(), plan_.lanes), depth_);
+  lb_->For(tile.vectors, false, [&](Value v) {
+    const Value to = Times(v, plan_.lanes), first = Sum(first_column, to);
+    lb_->ForValue(full, [&](Value i) { turn(first, to, Times(i, plan_.lanes), {}); });
+    if (LoopBuilder::Known(rest) != 0) turn(first, to, Times(full, plan_.lanes), rest);
   });
 }
 

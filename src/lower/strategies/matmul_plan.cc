@@ -11,6 +11,9 @@ constexpr int64_t kThreadWork = 1 << 21;
 // Rows that a panel is multiplied by before it gives way to the next one.
 constexpr int64_t kMostRows = 512;
 
+// Rows of a matrix that is read in place and from memory: they are walked side by side.
+constexpr int64_t kStreams = 8;
+
 // Panels that a block of depth is multiplied by before the next block.
 constexpr int64_t kGroupPanels = 16;
 
@@ -46,14 +49,15 @@ class Planner {
   int64_t bytes() const { return BitWidth(plan_.sum) / 8; }
 
   void CutDepth(bool few_rows) {
-    const int64_t most = std::max<int64_t>(machine_.l2_bytes / 2 / (width() * bytes()), 64);
+    int64_t most = std::max<int64_t>(machine_.l2_bytes / 2 / (width() * bytes()), 64);
+    if (plan_.right == RightPlace::kInPlace) most = kStreams;
     if (!form_.depth.is_constant()) {
       plan_.block_depth = most;
       plan_.leading_blocks = FloorDiv(Max(form_.depth, 1) - 1, most);
       return;
     }
     const int64_t depth = std::max<int64_t>(form_.depth.value(), 1);
-    const bool whole = few_rows && plan_.right != RightPlace::kPanel;
+    const bool whole = few_rows && plan_.right == RightPlace::kPacked;
     const int64_t blocks = whole ? 1 : CeilOf(depth, most);
     plan_.block_depth = blocks == 1 ? depth : RoundUp(CeilOf(depth, blocks), 8);
     plan_.leading_blocks = CeilOf(depth, plan_.block_depth) - 1;
@@ -61,7 +65,7 @@ class Planner {
 
   void CutRows() {
     const int64_t most = plan_.pack_left
-                             ? std::clamp(machine_.l2_bytes / (plan_.block_depth * bytes()),
+                             ? std::clamp(machine_.l2_bytes / 2 / (plan_.block_depth * bytes()),
                                           plan_.tile.rows, kMostRows)
                              : kMostRows;
     plan_.block_rows = most / plan_.tile.rows * plan_.tile.rows;
