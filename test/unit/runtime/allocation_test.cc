@@ -14,14 +14,18 @@ std::atomic<uint64_t> largest{0};
 }  // namespace
 
 // Counted for the whole test program.
-[[gnu::noinline]] void* operator new(size_t size) {
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
   allocations.fetch_add(1, std::memory_order_relaxed);
   uint64_t before = largest.load(std::memory_order_relaxed);
   while (size > before && !largest.compare_exchange_weak(before, size)) {
   }
-  if (void* p = std::malloc(size)) return p;
+  return std::malloc(size);
+}
+[[gnu::noinline]] void* operator new(size_t size) {
+  if (void* p = operator new(size, std::nothrow)) return p;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
