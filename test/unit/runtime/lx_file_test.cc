@@ -7,10 +7,10 @@
 
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
-#include "lathe/support/hash.h"
 #include "src/runtime/lx_format.h"
 #include "test/unit/runtime/count_allocations.h"
 #include "test/unit/runtime/plan_util.h"
+#include "test/unit/runtime/reseal.h"
 #include "test/unit/temp_folder.h"
 
 namespace lathe::runtime {
@@ -50,23 +50,6 @@ class LxFileTest : public ::testing::Test {
       EXPECT_NE(e.code(), ErrorCode::kInternal) << e.Render();
       return StrCat(e.id(), ": ", e.message());
     }
-  }
-  // The file with all checksums as they should be.
-  static std::string Resealed(std::string bytes) {
-    lx::Header header;
-    std::memcpy(&header, bytes.data(), sizeof(header));
-    const uint64_t table = uint64_t{header.num_sections} * sizeof(lx::Section);
-    if (header.num_sections > 64 || sizeof(header) + table > bytes.size()) return bytes;
-    std::vector<lx::Section> sections(header.num_sections);
-    std::memcpy(sections.data(), bytes.data() + sizeof(header), table);
-    for (lx::Section& s : sections) {
-      const bool inside = s.offset <= bytes.size() && s.bytes <= bytes.size() - s.offset;
-      if (inside) s.checksum = HashBytes(bytes.data() + s.offset, s.bytes);
-    }
-    header.checksum = lx::HeaderChecksum(header, sections);
-    std::memcpy(bytes.data(), &header, sizeof(header));
-    std::memcpy(bytes.data() + sizeof(header), sections.data(), table);
-    return bytes;
   }
   template <class F>
   static std::string Changed(std::string bytes, F&& change) {
