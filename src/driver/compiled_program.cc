@@ -3,6 +3,7 @@
 #include <map>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/driver/tune.h"
 #include "lathe/ir/functions.h"
 #include "lathe/ir/traits.h"
 #include "lathe/lower/split_function.h"
@@ -68,8 +69,10 @@ void TakePacked(Operation* f, const std::vector<Operation*>& calls,
 }
 
 // Lowers all functions that compute something; takes those apart that no strategy took.
-LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCache& cache) {
+LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCache& cache,
+                          const TuningRecords& records) {
   const lower::Machine machine = MachineOf(target);
+  const lower::LowerOptions how{.target = target.name, .records = &records};
   LoweredFunctions lowered;
   ArgumentPacker packer(program);
   for (bool again = true; again;) {
@@ -82,12 +85,13 @@ LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCa
       LoweredFunction result{OperationsOf(f), {}, {}, {}};
       if (!AsDataFunction(f)) {
         const std::vector<bool> constant = calls.ConstantArguments(f);
-        result.key = cache.KeyOf(f, constant);
+        const bool tuned = records.Best(lower::WorkloadOf(f), target.name).has_value();
+        if (!tuned) result.key = cache.KeyOf(f, constant);
         if (auto found = cache.Load(result.key)) {
           result.how = std::move(found->how);
           result.image = std::move(found->image);
         } else {
-          result.how = lower::LowerFunction(f, machine, constant);
+          result.how = lower::LowerFunction(f, machine, constant, how);
         }
         packer.Apply(calls.Of(f), result.how.packed);
         TakePacked(f, calls.Of(f), result.how.packed);
@@ -177,7 +181,9 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
   Optimize(compiled->program, "inference", options.level);
   RunPasses(compiled->program, kGroup);
   const KernelCache cache(options.machine_code ? options.cache : "", target);
-  LoweredFunctions lowered = LowerAll(compiled->program, target, cache);
+  TuningRecords records;
+  if (!options.records.empty()) records = ReadTuningRecords(options.records);
+  LoweredFunctions lowered = LowerAll(compiled->program, target, cache, records);
   ListFunctions(*compiled, lowered);
   if (options.machine_code) Generate(*compiled, lowered, cache, target, options.threads);
   return compiled;

@@ -31,7 +31,7 @@ std::string KernelName(const Region& function, uint64_t hash) {
   return StrCat(name.substr(0, 80), "_", Hex(hash));
 }
 
-CompileKey::CompileKey(const Region& function, const Target& for_target)
+CompileKey::CompileKey(const Region& function, const TargetKeys& for_target)
     : structure(StructureText(function)),
       target(for_target.name),
       hash(HashString(target, HashString(structure))) {}
@@ -39,14 +39,14 @@ CompileKey::CompileKey(const Region& function, const Target& for_target)
 CompileEngine::CompileEngine(Lower lower, std::shared_ptr<const DiskCache> disk)
     : lower_(std::move(lower)), disk_(std::move(disk)) {
   if (!lower_) {
-    lower_ = [](const Region& function, const Target&, std::string_view) {
+    lower_ = [](const Region& function, const TargetKeys&, std::string_view) {
       return StructureText(function);
     };
   }
 }
 
 std::shared_ptr<const CompiledFunction> CompileEngine::Compile(const Region& function,
-                                                               const Target& target) {
+                                                               const TargetKeys& target) {
   const CompileKey key(function, target);
   std::promise<Result> promise;
   std::shared_future<Result> result;
@@ -73,7 +73,7 @@ std::shared_ptr<const CompiledFunction> CompileEngine::Compile(const Region& fun
 
 /// The name says what is computed, not when it was first asked for.
 CompileEngine::Result CompileEngine::Make(const CompileKey& key, const Region& function,
-                                          const Target& target) {
+                                          const TargetKeys& target) {
   auto made = std::make_shared<CompiledFunction>();
   made->name = KernelName(function, HashString(key.structure));
   made->target = target.name;

@@ -36,14 +36,23 @@ int64_t Knobs::Choose(std::string_view name, std::vector<int64_t> values) {
   return taken;
 }
 
-std::string Knobs::ToString() const {
+std::string Knobs::Text(const std::function<bool(const std::string&, int64_t)>& shown) const {
   std::string text;
   for (const auto& [name, value] : set_) {
-    const auto asked = [&](const KnobChoice& c) { return c.name == name && c.taken == value; };
-    if (std::ranges::none_of(choices_, asked)) continue;
-    text += StrCat(text.empty() ? "{" : ",", name, "=", value);
+    if (shown(name, value)) text += StrCat(text.empty() ? "{" : ",", name, "=", value);
   }
   return text.empty() ? text : text + "}";
+}
+
+std::string Knobs::ToString() const {
+  return Text([](const std::string&, int64_t) { return true; });
+}
+
+std::string Knobs::TakenText() const {
+  return Text([&](const std::string& name, int64_t value) {
+    return std::ranges::any_of(
+        choices_, [&](const KnobChoice& c) { return c.name == name && c.taken == value; });
+  });
 }
 
 }  // namespace lathe::lower

@@ -74,8 +74,32 @@ struct Attempt {
   Lowering lowering;
   bool fits = false;
 
-  std::string name() const { return implementation.name + lowering.knobs.ToString(); }
+  std::string name() const { return implementation.name + lowering.knobs.TakenText(); }
 };
+
+struct Known {
+  Condition condition;
+  OpImplementation implementation;
+};
+
+// Those registered for an operation of the function, then the built-in ones.
+std::vector<Known> KnownStrategies(Operation* function, const TargetKeys& target) {
+  std::vector<Known> known;
+  for (Operation& op : *function->region(0).front()) {
+    const OpCall call{&op, &target};
+    if (!StrategyRegistry::Global().Has(call)) continue;
+    const OpStrategy strategy = StrategyRegistry::Global().Find(call);
+    for (const OpSpecialization& s : strategy.specializations()) {
+      for (const OpImplementation& i : s.implementations) known.push_back({s.condition, i});
+    }
+  }
+  for (const LoopStrategy& s : kStrategies) {
+    known.push_back({{}, {.name = s.name, .lower = s.lower}});
+  }
+  std::ranges::stable_sort(known, std::greater<>(),
+                           [](const Known& k) { return k.implementation.plevel; });
+  return known;
+}
 
 // Asks strategies in order of preference until those that fit serve all extents.
 class Selector {
@@ -91,11 +115,6 @@ class Selector {
   Lowered Run();
 
  private:
-  struct Known {
-    Condition condition;
-    OpImplementation implementation;
-  };
-  std::vector<Known> KnownOnes() const;
   void Ask(const Known& known, std::string_view knobs);
   void AskAll();
   void KeepOneLayout();
@@ -105,28 +124,9 @@ class Selector {
   const Machine& machine_;
   const std::vector<bool>& constant_;
   const LowerOptions& options_;
-  Target target_;
+  TargetKeys target_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
 };
-
-// Those registered for an operation of the function, then the built-in ones.
-std::vector<Selector::Known> Selector::KnownOnes() const {
-  std::vector<Known> known;
-  for (Operation& op : *function_->region(0).front()) {
-    const OpCall call{&op, &target_};
-    if (!StrategyRegistry::Global().Has(call)) continue;
-    const OpStrategy strategy = StrategyRegistry::Global().Find(call);
-    for (const OpSpecialization& s : strategy.specializations()) {
-      for (const OpImplementation& i : s.implementations) known.push_back({s.condition, i});
-    }
-  }
-  for (const LoopStrategy& s : kStrategies) {
-    known.push_back({{}, {.name = s.name, .lower = s.lower}});
-  }
-  std::ranges::stable_sort(known, std::greater<>(),
-                           [](const Known& k) { return k.implementation.plevel; });
-  return known;
-}
 
 void Selector::Ask(const Known& known, std::string_view knobs) {
   const Block& operations = *function_->region(0).front();
@@ -152,7 +152,7 @@ std::pair<std::string_view, std::string_view> SplitName(std::string_view impleme
 }
 
 void Selector::AskAll() {
-  std::vector<Known> known = KnownOnes();
+  std::vector<Known> known = KnownStrategies(function_, target_);
   std::string first = options_.implementation;
   if (first.empty() && options_.records != nullptr) {
     const auto best = options_.records->Best(WorkloadOf(function_), options_.target);
@@ -245,6 +245,14 @@ std::string WorkloadOf(const Operation* function) {
   snprintf(hash, sizeof(hash), "%016llx",
            static_cast<unsigned long long>(StructureHash(function->region(0))));
   return text + hash;
+}
+
+std::vector<std::string> StrategiesFor(Operation* function, const std::string& target) {
+  std::vector<std::string> names;
+  for (const Known& k : KnownStrategies(function, {target, {target, "cpu"}})) {
+    names.push_back(k.implementation.name);
+  }
+  return names;
 }
 
 Lowered LowerFunction(Operation* function, const Machine& machine,

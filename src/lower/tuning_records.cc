@@ -42,6 +42,14 @@ void TuningRecords::Add(std::string_view workload, std::string_view target,
   if (!added) at->second = std::min(at->second, seconds);
 }
 
+void TuningRecords::Add(const TuningRecords& others) {
+  for (const auto& [call, implementations] : others.seconds_) {
+    for (const auto& [name, seconds] : implementations) {
+      Add(call.first, call.second, name, seconds);
+    }
+  }
+}
+
 std::optional<double> TuningRecords::Find(std::string_view workload, std::string_view target,
                                           std::string_view implementation) const {
   const auto of_call = seconds_.find(Call(workload, target));

@@ -55,6 +55,8 @@ std::map<std::string, std::string> FilesByInput(const InputOptions& o, const std
   return files;
 }
 
+}  // namespace
+
 std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts) {
   std::vector<Dim::Binding> bindings;
   for (const std::string& text : texts) {
@@ -66,8 +68,6 @@ std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts) {
   }
   return bindings;
 }
-
-}  // namespace
 
 void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   app.add_option(

@@ -26,4 +26,7 @@ struct InputOptions {
   NamedValues Load(const std::string& model, const Program& program) const;
 };
 
+/// "NAME=N" of each; a UsageError for what is none.
+std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts);
+
 }  // namespace lathe::command

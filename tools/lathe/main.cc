@@ -80,6 +80,7 @@ int Main(int argc, char** argv) {
   add("opt", "read, verify and print or convert a program", AddOpt);
   add("check", "compare the compiled program with the interpreter", AddCheck);
   add("bench", "time a compiled program", AddBench);
+  add("tune", "measure implementations; later builds take the fastest", AddTune);
   add("conformance", "run official ONNX test cases", AddConformance);
   try {
     app.parse(argc, argv);

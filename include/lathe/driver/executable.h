@@ -21,6 +21,7 @@ struct CompileOptions {
   std::string cache = {};
   int level = 2;             ///< of the inference pipeline
   int threads = 0;           ///< for parallel loops; 0: one per processor
+  std::string records = {};  ///< file of `lathe tune`: what was fastest is taken; empty: none
   bool machine_code = true;  ///< false: what is lowered stays loops, run by the interpreter
   uint64_t max_bytes = 0;    ///< of tensors alive at once; 0: four fifths of the machine's memory
   /// Of what the interpreter runs (but for max_bytes and run_call).

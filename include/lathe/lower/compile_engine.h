@@ -22,7 +22,7 @@ struct CompileKey {
   std::string structure;  ///< StructureText of its region
   std::string target;
   uint64_t hash = 0;
-  CompileKey(const Region& function, const Target& for_target);
+  CompileKey(const Region& function, const TargetKeys& for_target);
   bool operator==(const CompileKey& other) const {
     return hash == other.hash && target == other.target && structure == other.structure;
   }
@@ -44,12 +44,12 @@ class CompileEngine {
   /// Turns the region of a `builtin.group` or `builtin.func` into bytes; called from any thread.
   /// What it throws reaches everyone who waits; the next one who asks tries again.
   using Lower =
-      std::function<std::string(const Region& function, const Target&, std::string_view name)>;
+      std::function<std::string(const Region& function, const TargetKeys&, std::string_view name)>;
   /// Without `lower` the bytes are the structure itself. A `disk` is asked before anything is
   /// lowered, and told afterwards.
   explicit CompileEngine(Lower lower = {}, std::shared_ptr<const DiskCache> disk = nullptr);
 
-  std::shared_ptr<const CompiledFunction> Compile(const Region& function, const Target& target);
+  std::shared_ptr<const CompiledFunction> Compile(const Region& function, const TargetKeys& target);
 
   /// All, by name and target.
   std::vector<std::shared_ptr<const CompiledFunction>> Items() const;
@@ -69,7 +69,7 @@ class CompileEngine {
     std::multimap<uint64_t, Entry> entries;  ///< by hash
   };
   Shard& ShardOf(const CompileKey& key) { return shards_[key.hash % shards_.size()]; }
-  Result Make(const CompileKey& key, const Region& function, const Target& target);
+  Result Make(const CompileKey& key, const Region& function, const TargetKeys& target);
   void Forget(const CompileKey& key);
 
   Lower lower_;

@@ -72,6 +72,9 @@ struct Lowered {
 /// What records of a `builtin.func` are kept under: what it computes, on which types.
 std::string WorkloadOf(const Operation* function);
 
+/// The strategies that may be asked to lower a `builtin.func`, in order of preference.
+std::vector<std::string> StrategiesFor(Operation* function, const std::string& target);
+
 /// Replaces the body of a `builtin.func` by loops that compute the same from the same arguments,
 /// but for those that are to be packed, whose types change. `constant[i]`: argument i is the same
 /// tensor in every run and may be packed; without it, none is. Where several strategies serve

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -26,10 +27,14 @@ class Knobs {
   /// The value that was set, if it is one of `values`; else the first of them.
   int64_t Choose(std::string_view name, std::vector<int64_t> values);
   const std::vector<KnobChoice>& choices() const { return choices_; }
-  /// "{rows=6,vectors=2}": what was set and asked for, in order of names; "" if nothing.
+  /// "{rows=6,vectors=2}": what was set, in order of names; "" if nothing.
   std::string ToString() const;
+  /// The same of what was set and taken.
+  std::string TakenText() const;
 
  private:
+  std::string Text(const std::function<bool(const std::string&, int64_t)>& shown) const;
+
   std::map<std::string, int64_t, std::less<>> set_;
   std::vector<KnobChoice> choices_;
 };

@@ -20,7 +20,7 @@ namespace lathe {
 
 /// A machine to compile for. `keys` are the names under which strategies are looked up, the most
 /// special first: {"avx512", "x86-64", "cpu"}; "generic" is tried last by itself.
-struct Target {
+struct TargetKeys {
   std::string name;  ///< as the user wrote it; tuned records are kept by it
   std::vector<std::string> keys;
 };
@@ -28,7 +28,7 @@ struct Target {
 /// What is to be computed: an op (with its attributes and types) on a target.
 struct OpCall {
   Operation* op;
-  const Target* target;
+  const TargetKeys* target;
   /// Extent `axis` (negative: from the back) of operand `i`; unknown if there is no such one.
   Dim InputDim(size_t i, int64_t axis) const;
   Dim OutputDim(size_t i, int64_t axis) const;
@@ -74,6 +74,7 @@ class TuningRecords {
   /// Keeps the better of two records of the same workload, target and implementation.
   void Add(std::string_view workload, std::string_view target, std::string_view implementation,
            double seconds);
+  void Add(const TuningRecords& others);
   std::optional<double> Find(std::string_view workload, std::string_view target,
                              std::string_view implementation) const;
   /// The fastest of a workload on a target; its name and seconds.

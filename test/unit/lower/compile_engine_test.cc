@@ -12,7 +12,7 @@
 namespace lathe::testing {
 namespace {
 
-const Target kOne{"one", {"cpu"}}, kTwo{"two", {"cpu"}};
+const TargetKeys kOne{"one", {"cpu"}}, kTwo{"two", {"cpu"}};
 
 class Engine : public NetTest {
  protected:
@@ -105,7 +105,7 @@ TEST_F(Engine, ThreadsMakeTheSameNamesAndBytes) {
   std::vector<const Region*> functions;
   for (int i = 0; i < 1000; ++i) functions.push_back(&Relu(StrCat("[", i / 2 + 1, "]")));
   std::atomic<int> lowered = 0;
-  const auto lower = [&](const Region& function, const Target& target, std::string_view name) {
+  const auto lower = [&](const Region& function, const TargetKeys& target, std::string_view name) {
     ++lowered;
     return StrCat(target.name, " ", name, " ", function.front()->argument(0).type().ToString());
   };
@@ -137,7 +137,7 @@ TEST_F(Engine, ThreadsMakeTheSameNamesAndBytes) {
 // Neither of two lowerings ends before both have begun.
 TEST_F(Engine, DifferentFunctionsAreLoweredAtTheSameTime) {
   std::latch both(2);
-  CompileEngine engine([&](const Region&, const Target&, std::string_view name) {
+  CompileEngine engine([&](const Region&, const TargetKeys&, std::string_view name) {
     both.arrive_and_wait();
     return std::string(name);
   });
@@ -150,7 +150,7 @@ TEST_F(Engine, DifferentFunctionsAreLoweredAtTheSameTime) {
 
 TEST_F(Engine, FailuresAreToldAndTriedAgain) {
   int calls = 0;
-  CompileEngine engine([&](const Region&, const Target&, std::string_view) -> std::string {
+  CompileEngine engine([&](const Region&, const TargetKeys&, std::string_view) -> std::string {
     if (++calls == 1) throw Error(ErrorCode::kUnsupported, "lower/test", "not today");
     return "done";
   });
@@ -173,10 +173,10 @@ class EngineOnDisk : public Engine {
   ~EngineOnDisk() override { std::filesystem::remove_all(folder_); }
 
   // What a process gives for relu on two elements: the bytes, and whether it had to lower.
-  std::pair<std::string, bool> Ask(const Target& target, std::string version = "1") {
+  std::pair<std::string, bool> Ask(const TargetKeys& target, std::string version = "1") {
     bool lowered = false;
     CompileEngine engine(
-        [&](const Region&, const Target& t, std::string_view) {
+        [&](const Region&, const TargetKeys& t, std::string_view) {
           lowered = true;
           return "code for " + t.name;
         },

@@ -92,7 +92,9 @@ TEST(Knobs, TextRoundTripsAndIsChecked) {
   EXPECT_EQ(knobs.Choose("a", {5, -1}), -1);
   EXPECT_EQ(knobs.Choose("b", {5, 2}), 2);
   EXPECT_EQ(knobs.Choose("c", {7, 8}), 7);
-  EXPECT_EQ(knobs.ToString(), "{a=-1,b=2}");
+  knobs.Set("unasked", 3);
+  EXPECT_EQ(knobs.TakenText(), "{a=-1,b=2}");
+  EXPECT_EQ(knobs.ToString(), "{a=-1,b=2,unasked=3}");
   for (const char* wrong : {"{", "a=1", "{a}", "{=1}", "{a=x}", "{a=1"}) {
     try {
       (void)Knobs::Parse(wrong);

@@ -5,7 +5,7 @@
 namespace lathe::testing {
 namespace {
 
-const Target kTarget{"tiny", {"tiny-v2", "cpu"}};
+const TargetKeys kTarget{"tiny", {"tiny-v2", "cpu"}};
 
 class Strategy : public NetTest {
  protected:

@@ -1,0 +1,83 @@
+#include "lathe/driver/tune.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "lathe/support/error.h"
+#include "lathe/support/file.h"
+#include "tools/lathe/command.h"
+#include "tools/lathe/inputs.h"
+
+namespace lathe::command {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  TuneOptions tune;
+  std::vector<std::string> dims;
+  std::string output = "tuned.jsonl";
+};
+
+std::string Milliseconds(double seconds) { return fmt::format("{:.3f} ms", seconds * 1e3); }
+
+// Appends, so that what was measured before, and before an interrupt, is kept.
+void Append(const std::string& path, const TuningRecords& records) {
+  std::ofstream file(path, std::ios::app);
+  file << records.ToText() << std::flush;
+  if (!file) throw Error(ErrorCode::kIo, "io/write", "the records can not be written").At(path);
+}
+
+int TuneModel(const Options& o) {
+  IrContext context;
+  const Program program = o.model.Load(context);
+  TuneOptions options = o.tune;
+  options.symbols = ParseDims(o.dims);
+  Append(o.output, {});
+  double before = 0, after = 0;
+  Progress bar("tuning");
+  const auto progress = [&](size_t index, size_t count, const std::string&, const std::string&) {
+    bar.Update(index, count);
+  };
+  const auto result = [&](const TunedFunction& f, const TuningRecords& records) {
+    Append(o.output, records);
+    const auto calls = static_cast<double>(f.calls);
+    before += f.first_seconds * calls;
+    after += f.best_seconds * calls;
+    const bool better = f.best != f.first;
+    Out(fmt::format("{}x {}  {} {}{}  ({} trials)\n", f.calls, f.operations, f.first,
+                    Milliseconds(f.first_seconds),
+                    better ? fmt::format(" -> {} {}", f.best, Milliseconds(f.best_seconds)) : "",
+                    f.trials));
+  };
+  Tune(program, options, progress, result);
+  Out(fmt::format("all functions: {} -> {}; the records are in {}\n", Milliseconds(before),
+                  Milliseconds(after), o.output));
+  return kFine;
+}
+
+}  // namespace
+
+Run AddTune(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  o->model.AddTo(app);
+  AddCompileOptions(app, o->tune.compile);
+  app.add_option("--output,-o", o->output,
+                 "records, a JSON object a line; those of a file that is there are kept")
+      ->type_name("FILE")
+      ->capture_default_str();
+  app.add_option("--dim", o->dims, "size of a symbolic dim while measuring (default 1)")
+      ->type_name("NAME=N");
+  app.add_option("--trials", o->tune.max_trials, "implementations measured per function")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app.add_option("--seconds", o->tune.seconds, "of repeated runs per trial; at least three runs")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  return [o] { return TuneModel(*o); };
+}
+
+}  // namespace lathe::command
