@@ -1,5 +1,8 @@
 #include "lathe/runtime/worker_team.h"
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,6 +12,7 @@
 #include <vector>
 
 #include "lathe/support/processors.h"
+#include "src/runtime/float_mode.h"
 
 namespace lathe::runtime {
 namespace {
@@ -34,6 +38,14 @@ bool Spin(F done) {
     }
   } while (std::chrono::steady_clock::now() < until);
   return false;
+}
+
+// Signals are for the threads of the program; debuggers show whose thread it is.
+void BehaveAsWorker() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  pthread_setname_np(pthread_self(), "lathe-worker");
 }
 
 // A loop in pieces; valid while one of its pieces is not finished.
@@ -87,6 +99,8 @@ struct WorkerTeam::Shared {
   }
 
   void Work() {
+    BehaveAsWorker();
+    const FloatMode mode;
     while (true) {
       const int32_t seen = epoch.load();  // first, so that what comes after it ends the sleep
       if (stopping.load()) return;

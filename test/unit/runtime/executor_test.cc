@@ -191,6 +191,28 @@ TEST(ExecutorTest, ErrorsOfKernelsComeThrough) {
   EXPECT_EQ(RunError(executor, {{"x", Ramp(3)}}), "test/kernel: no");
 }
 
+#if defined(__x86_64__)
+// A caller that flushes denormals gets what others get, on all threads, and keeps its setting.
+TEST(ExecutorTest, SetsTheFloatingPointMode) {
+  Tensor x = Ramp(20);
+  for (float& v : x.mutable_data<float>()) v = 1e-40f;
+  const unsigned before = __builtin_ia32_stmxcsr();
+  constexpr unsigned kFlush = 0x8040;
+  PlanMaker m;
+  const uint32_t in = m.Input("x", {20, kColumns});
+  const uint32_t a = m.Arena({20, kColumns}, 0, 1);
+  m.Step(0, {in, a}, "twice");
+  m.Step(0, {a, m.Output("y", {20, kColumns})}, "twice");
+  const Executor twice(TestKernels(), m.Done(), {.threads = 3});
+  __builtin_ia32_ldmxcsr(before | kFlush);
+  const Tensor y = twice.Run({{"x", x}})[0].second;
+  const unsigned after = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(before);
+  EXPECT_EQ(after & kFlush, kFlush);
+  for (const float v : y.data<float>()) EXPECT_EQ(v, 4 * 1e-40f);
+}
+#endif
+
 TEST(ExecutorTest, PoisonsWhatStepsWrite) {
   std::vector<Executor::Kernel> kernels = TestKernels();
   int calls = 0;
