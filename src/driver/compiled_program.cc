@@ -22,16 +22,6 @@ using codegen::Target;
 
 constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
 
-const Target& TargetOf(const CompileOptions& options) {
-  const Target& target = options.target.empty() ? Target::Host() : Target::Named(options.target);
-  if (!target.RunsHere()) {
-    throw Error(ErrorCode::kUnsupported, "codegen/host",
-                StrCat("this machine can not run code for '", target.name, "'"))
-        .Hint(StrCat("the best target here is '", Target::Host().name, "'"));
-  }
-  return target;
-}
-
 // "matmul add": without dialects, constants and the terminator.
 std::string OperationsOf(const Operation* function) {
   std::string text;
@@ -165,6 +155,10 @@ const CompiledFunction* CompiledProgram::Find(std::string_view name) const {
   return found == by_name.end() ? nullptr : &functions[found->second];
 }
 
+const Target& TargetOf(const CompileOptions& options) {
+  return options.target.empty() ? Target::Host() : Target::Named(options.target);
+}
+
 lower::Machine MachineOf(const Target& target) {
   return {.vector_bytes = target.vector_bytes,
           .vector_registers = target.vector_registers,
@@ -178,6 +172,7 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
                                                 const CompileOptions& options) {
   const Target& target = TargetOf(options);
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
+  compiled->target = &target;
   Optimize(compiled->program, "inference", options.level);
   RunPasses(compiled->program, kGroup);
   const KernelCache cache(options.machine_code ? options.cache : "", target);

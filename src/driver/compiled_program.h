@@ -25,6 +25,7 @@ struct CompiledProgram {
   explicit CompiledProgram(Program p) : program(std::move(p)) {}
 
   Program program;
+  const codegen::Target* target = nullptr;
   std::vector<CompiledFunction> functions;
   std::vector<CompiledFunctionInfo> infos;  ///< parallel to `functions`
   std::vector<std::unique_ptr<codegen::KernelLibrary>> code;
@@ -34,7 +35,9 @@ struct CompiledProgram {
   std::unordered_map<std::string_view, size_t> by_name;  ///< looked up, never iterated
 };
 
-/// Errors: those of the passes, codegen/missing, codegen/target, codegen/host.
+const codegen::Target& TargetOf(const CompileOptions& options);
+
+/// Errors: those of the passes, codegen/missing, codegen/target.
 std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
                                                 const CompileOptions& options);
 

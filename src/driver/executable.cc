@@ -6,31 +6,30 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/traits.h"
+#include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
-#include "src/driver/compiled_program.h"
-#include "src/driver/interpreted_kernel.h"
 #include "src/driver/interpreted_run.h"
+#include "src/driver/planned_program.h"
 
 namespace lathe {
 namespace {
 
-using Kernels = std::vector<runtime::Executor::Kernel>;
-
-// What the plan must know of the functions; their kernels, code or not, are added to `kernels`.
-PlannedFunctions Planned(const CompiledProgram& compiled, Kernels& kernels) {
-  PlannedFunctions planned;
-  for (size_t i = 0; i < compiled.functions.size(); ++i) {
-    const CompiledFunction& f = compiled.functions[i];
-    if (!f.data && f.code == nullptr && !WhyNotInterpreted(f.function).empty()) continue;
-    PlannedFunction& p = planned[f.function->cast<builtin::FuncOp>().name()];
-    p.label = compiled.infos[i].operations;
-    p.data = f.data;
-    if (f.data) continue;
-    p.workspaces = f.workspaces;
-    p.kernel = static_cast<uint32_t>(kernels.size());
-    kernels.push_back(f.code != nullptr ? f.code : InterpretedKernel(f.function));
+std::vector<Port> PortsOf(const runtime::Plan& plan, const std::vector<runtime::PlanPort>& ports) {
+  std::vector<Port> all;
+  for (const runtime::PlanPort& p : ports) {
+    const runtime::PlanValue& v = plan.values[p.value];
+    all.push_back({p.name, v.element, v.dims});
   }
-  return planned;
+  return all;
+}
+
+Port PortOf(const Operation* op, Value value) {
+  Port port{std::string(op->attribute("name").cast<StrAttribute>().value()), {}, {}};
+  if (const auto type = value.type().dyn_cast<AnyTensorType>()) {
+    port.element = type.element();
+    port.dims.assign(type.dims().begin(), type.dims().end());
+  }
+  return port;
 }
 
 runtime::NamedTensors TensorsOf(const NamedValues& values) {
@@ -59,47 +58,82 @@ class ViewList {
   std::vector<T> more_;
 };
 
+// The options, if their target runs here.
+const CompileOptions& CheckHost(const CompileOptions& options) {
+  const codegen::Target& target = TargetOf(options);
+  if (target.RunsHere()) return options;
+  throw Error(ErrorCode::kUnsupported, "codegen/host",
+              StrCat("this machine can not run code for '", target.name, "'"))
+      .Hint(StrCat("the best target here is '", codegen::Target::Host().name, "'"));
+}
+
 }  // namespace
 
 struct Executable::Impl {
-  Impl(const Program& source, const CompileOptions& options)
-      : compiled(CompileProgram(source, options)),
+  Impl(const Program& source, const CompileOptions& options, std::shared_ptr<const void> o)
+      : owner(std::move(o)),
+        compiled(CompileProgram(source, CheckHost(options))),
         team(std::make_shared<runtime::WorkerTeam>(options.threads)) {
-    if (options.machine_code) MakePlan(options);
-    if (executor) return;
+    if (options.machine_code) planned = PlanProgram(*compiled);
+    if (!options.machine_code) planned.obstacles.push_back("it was compiled without code");
+    if (planned.plan != nullptr) {
+      executor.emplace(
+          std::move(planned).MakeExecutor({.team = team, .max_bytes = options.max_bytes}));
+      ReadPorts();
+    } else {
+      PrepareInterpreter(options);
+    }
+  }
+
+  void PrepareInterpreter(const CompileOptions& options) {
+    const Program& program = compiled->program;
+    for (const Operation* op : program.feeds()) inputs.push_back(PortOf(op, op->result(0)));
+    for (const Operation* op : program.fetches()) outputs.push_back(PortOf(op, op->operand(0)));
     InterpreterOptions run = options.interpreter;
     run.max_bytes = options.max_bytes;
-    interpreted = std::make_unique<InterpretedRun>(*compiled, team, std::move(run));
+    run_by_interpreter = std::make_unique<InterpretedRun>(*compiled, team, std::move(run));
   }
 
-  void MakePlan(const CompileOptions& options) {
-    Kernels kernels;
-    const PlannedFunctions planned = Planned(*compiled, kernels);
-    for (const PlanObstacle& o : FindObstacles(compiled->program, planned)) {
-      obstacles.push_back(StrCat(o.op->Describe(), ": ", o.why));
-    }
-    if (!obstacles.empty()) return;
-    auto plan = std::make_shared<runtime::Plan>(BuildPlan(compiled->program, planned));
-    compiled->program.parameters() = {};
-    executor.emplace(std::move(kernels), std::move(plan),
-                     runtime::ExecutorOptions{.team = team, .max_bytes = options.max_bytes});
+  Impl(const std::string& path, const LoadOptions& options) {
+    executor.emplace(runtime::LoadExecutor(
+        path, {.threads = options.threads, .team = nullptr, .max_bytes = options.max_bytes}));
+    ReadPorts();
   }
 
-  std::unique_ptr<CompiledProgram> compiled;
+  void ReadPorts() {
+    inputs = PortsOf(executor->plan(), executor->plan().inputs);
+    outputs = PortsOf(executor->plan(), executor->plan().outputs);
+  }
+
+  std::shared_ptr<const void> owner;          // outlives what follows
+  std::unique_ptr<CompiledProgram> compiled;  // null if loaded
   std::shared_ptr<runtime::WorkerTeam> team;
-  std::vector<std::string> obstacles;
+  std::vector<Port> inputs, outputs;
+  PlannedProgram planned;
   std::optional<runtime::Executor> executor;
-  std::unique_ptr<InterpretedRun> interpreted;  // without executor
+  std::unique_ptr<InterpretedRun> run_by_interpreter;  // without executor
 };
 
-Executable::Executable(const Program& program, CompileOptions options)
-    : impl_(std::make_unique<Impl>(program, options)) {}
+Executable::Executable(const Program& program, CompileOptions options,
+                       std::shared_ptr<const void> owner)
+    : impl_(std::make_unique<Impl>(program, options, std::move(owner))) {}
 
+Executable::Executable(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executable::~Executable() = default;
 Executable::Executable(Executable&&) noexcept = default;
+Executable& Executable::operator=(Executable&&) noexcept = default;
+
+Executable Executable::Load(const std::string& path, const LoadOptions& options) {
+  return Executable(std::make_unique<Impl>(path, options));
+}
+
+void Executable::Save(const std::string& path) const {
+  impl_->planned.CheckSaves(path);
+  runtime::SavePlan(impl_->executor->plan(), path);
+}
 
 NamedValues Executable::Run(const NamedValues& inputs) const {
-  if (impl_->interpreted) return impl_->interpreted->Run(inputs);
+  if (impl_->run_by_interpreter) return impl_->run_by_interpreter->Run(inputs);
   NamedValues outputs;
   for (auto& [name, tensor] : impl_->executor->Run(TensorsOf(inputs))) {
     outputs.emplace_back(name, std::move(tensor));
@@ -112,7 +146,7 @@ void Executable::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
   if (!impl_->executor) {
     throw Error(ErrorCode::kUnsupported, "run/no-plan",
                 "this program runs on names only: the interpreter goes through it")
-        .Note(impl_->obstacles.empty() ? "it was compiled without code" : impl_->obstacles[0]);
+        .Note(impl_->planned.obstacles[0]);
   }
   ViewList<runtime::InputView> in(inputs.size());
   ViewList<runtime::OutputView> out(outputs.size());
@@ -129,16 +163,24 @@ const runtime::Executor* Executable::executor() const {
   return impl_->executor ? &*impl_->executor : nullptr;
 }
 
-const std::vector<std::string>& Executable::obstacles() const { return impl_->obstacles; }
+const std::vector<std::string>& Executable::obstacles() const { return impl_->planned.obstacles; }
+
+const std::vector<Port>& Executable::inputs() const { return impl_->inputs; }
+const std::vector<Port>& Executable::outputs() const { return impl_->outputs; }
 
 const std::vector<CompiledFunctionInfo>& Executable::functions() const {
-  return impl_->compiled->infos;
+  static const std::vector<CompiledFunctionInfo> none;
+  return impl_->compiled ? impl_->compiled->infos : none;
 }
 
-const Program& Executable::program() const { return impl_->compiled->program; }
+const Program& Executable::program() const {
+  LATHE_CHECK(impl_->compiled != nullptr, "a loaded executable has no program");
+  return impl_->compiled->program;
+}
 
 std::vector<std::pair<std::string, size_t>> Executable::interpreted_operations() const {
   std::map<std::string, size_t> counts;
+  if (impl_->executor) return {};
   for (const Operation& op : *program().block()) {
     const bool is_data = op.HasTrait<ConstantLike>() || op.isa<builtin::CallOp>() ||
                          op.isa<builtin::FuncOp>() || op.isa<builtin::GetParameterOp>() ||

@@ -47,6 +47,7 @@ ModelFormat Sniff(const std::string& path) {
   const auto buffer = Buffer::MapFile(path);
   const size_t size = std::min<size_t>(buffer->size(), kHead);
   const std::string_view head(reinterpret_cast<const char*>(buffer->data()), size);
+  if (head.starts_with("LATHE-LX")) return ModelFormat::kExecutable;
   const size_t first = head.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) UnknownFormat(path);
   if (head.substr(first).starts_with("program") || head.substr(first).starts_with("//")) {
@@ -155,14 +156,25 @@ ModelFormat DetectModelFormat(const std::string& path) {
   const std::string extension = FileExtension(path);
   if (extension == ".onnx") return ModelFormat::kOnnx;
   if (extension == ".lathe") return ModelFormat::kText;
+  if (extension == ".lx") return ModelFormat::kExecutable;
   CheckIsFile(path);
   return Sniff(path);
 }
 
 Program LoadModel(IrContext& context, const std::string& path) {
   CheckIsFile(path);
-  return DetectModelFormat(path) == ModelFormat::kOnnx ? ImportOnnx(context, path)
-                                                       : LoadText(context, path);
+  switch (DetectModelFormat(path)) {
+    case ModelFormat::kOnnx:
+      return ImportOnnx(context, path);
+    case ModelFormat::kText:
+      return LoadText(context, path);
+    case ModelFormat::kExecutable:
+      break;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "model/executable",
+              "this is a compiled model: it runs, but holds no program to look at")
+      .At(path)
+      .Hint("`lathe run`, `bench` and `inspect` take it; give the model for anything else");
 }
 
 void SaveModel(const Program& program, const std::string& path) {

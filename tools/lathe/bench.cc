@@ -7,13 +7,14 @@
 
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
+#include "tools/lathe/runnable.h"
 
 namespace lathe::command {
 namespace {
 
 struct Options {
   ModelOptions model;
-  CompileOptions compile;
+  RunnableOptions runnable;
   InputOptions inputs;
   double seconds = 3;
   bool json = false;
@@ -32,18 +33,15 @@ struct Figures {
 Figures Measure(const Options& o) {
   Figures figures;
   const double start = SecondsNow();
-  IrContext context;
-  const Program program = o.model.Load(context);
-  const double loaded = SecondsNow();
-  Executable executable(program, o.compile);
-  figures.load_ms = (loaded - start) * 1e3;
-  figures.compile_ms = (SecondsNow() - loaded) * 1e3;
-  const NamedValues inputs = o.inputs.Load(o.model.path, program);
-  executable.Run(inputs);
+  Runnable runnable(o.model, o.runnable);
+  figures.compile_ms = runnable.compile_seconds() * 1e3;
+  figures.load_ms = (SecondsNow() - start) * 1e3 - figures.compile_ms;
+  const NamedValues inputs = o.inputs.Load(o.model.path, runnable.inputs());
+  runnable.Run(inputs);
   const double first = SecondsNow();
   while (figures.runs_ms.size() < 5 || SecondsNow() - first < o.seconds) {
     const double before = SecondsNow();
-    executable.Run(inputs);
+    runnable.Run(inputs);
     figures.runs_ms.push_back((SecondsNow() - before) * 1e3);
   }
   std::ranges::sort(figures.runs_ms);
@@ -78,7 +76,7 @@ int Bench(const Options& o) {
 Run AddBench(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.AddTo(app);
-  AddCompileOptions(app, o->compile);
+  o->runnable.AddTo(app);
   o->inputs.AddTo(app, /*random_by_default=*/true);
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")
       ->check(CLI::Range(0.0, 86400.0))

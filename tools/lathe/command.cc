@@ -12,8 +12,8 @@
 
 namespace lathe::command {
 
-void ModelOptions::AddTo(CLI::App& app) {
-  app.add_option("model", path, "an ONNX model (.onnx) or a text program (.lathe)")->required();
+void ModelOptions::AddTo(CLI::App& app, const char* what) {
+  app.add_option("model", path, what)->required();
   app.add_option("--load", plugins, "shared library with dialects, ops or types to register")
       ->allow_extra_args(false)
       ->type_name("LIB");

@@ -26,7 +26,7 @@ struct ModelOptions {
   std::vector<std::string> plugins;
   bool allow_unregistered = false;
 
-  void AddTo(CLI::App& app);
+  void AddTo(CLI::App& app, const char* what = "an ONNX model (.onnx) or a text program (.lathe)");
   /// Loads dialects and plug-ins into `context`, then the model, verified.
   Program Load(IrContext& context) const;
 };
@@ -71,6 +71,7 @@ std::string PassPage();
 /// Each adds its subcommand; the returned function runs it and gives the exit code.
 using Run = std::function<int()>;
 Run AddRun(CLI::App& app);
+Run AddCompile(CLI::App& app);
 Run AddInspect(CLI::App& app);
 Run AddOpt(CLI::App& app);
 Run AddConformance(CLI::App& app);

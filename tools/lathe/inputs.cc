@@ -11,33 +11,19 @@
 namespace lathe::command {
 namespace {
 
-struct Port {
-  std::string name;
-  Type type;
-};
-
-std::vector<Port> InputsOf(const Program& program) {
-  std::vector<Port> ports;
-  for (Operation* feed : program.feeds()) {
-    ports.push_back({std::string(feed->attribute("name").cast<StrAttribute>().value()),
-                     feed->result(0).type()});
-  }
-  return ports;
-}
-
-std::string ListPorts(const std::vector<Port>& ports) {
+std::string ListPorts(const std::vector<InputPort>& ports) {
   std::string text;
-  for (const Port& p : ports)
+  for (const InputPort& p : ports)
     text += StrCat(text.empty() ? "" : ", ", "'", p.name, "' ", p.type.ToString());
   return text;
 }
 
 /// Input name -> file, from `--input NAME=FILE`, or `--input FILE` when the model has one input.
 std::map<std::string, std::string> FilesByInput(const InputOptions& o, const std::string& model,
-                                                const std::vector<Port>& ports) {
+                                                const std::vector<InputPort>& ports) {
   std::map<std::string, std::string> files;
   std::vector<std::string> names;
-  for (const Port& p : ports) names.push_back(p.name);
+  for (const InputPort& p : ports) names.push_back(p.name);
   for (const std::string& text : o.files) {
     const bool only_file = text.find('=') == std::string::npos && ports.size() == 1;
     auto [name, file] = only_file ? std::pair(names[0], text) : SplitAssignment("--input", text);
@@ -89,16 +75,16 @@ void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   app.add_flag("--show", show, "draw picture inputs in the terminal");
 }
 
-NamedValues InputOptions::Load(const std::string& model, const Program& program) const {
+NamedValues InputOptions::Load(const std::string& model,
+                               const std::vector<InputPort>& ports) const {
   if (!random && !dims.empty()) throw UsageError("--dim sizes random inputs: give --random too");
-  const std::vector<Port> ports = InputsOf(program);
   const auto given = FilesByInput(*this, model, ports);
   const std::vector<Dim::Binding> extents = ParseDims(dims);
   ImageOptions image = ImageOptions::Named(normalize);
   image.bgr = bgr;
   NamedValues values;
   for (size_t i = 0; i < ports.size(); ++i) {
-    const Port& port = ports[i];
+    const InputPort& port = ports[i];
     if (const auto file = given.find(port.name); file != given.end()) {
       LoadedValue loaded = LoadInput(port.name, file->second, port.type, image);
       if (!loaded.remark.empty()) Words(loaded.remark + "\n");

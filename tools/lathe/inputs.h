@@ -5,9 +5,14 @@
 #include <vector>
 
 #include "lathe/dialect/interpreter.h"
-#include "lathe/ir/program.h"
 
 namespace lathe::command {
+
+/// An input of a model.
+struct InputPort {
+  std::string name;
+  Type type;
+};
 
 /// Options of every subcommand that feeds a model: files, pictures or random data.
 struct InputOptions {
@@ -21,9 +26,9 @@ struct InputOptions {
 
   /// With `random_by_default` there is no option to ask for random data.
   void AddTo(CLI::App& app, bool random_by_default);
-  /// A value for each input of the program. Errors: run/unknown-input, run/missing-input, those of
+  /// A value for each input of the model. Errors: run/unknown-input, run/missing-input, those of
   /// the files.
-  NamedValues Load(const std::string& model, const Program& program) const;
+  NamedValues Load(const std::string& model, const std::vector<InputPort>& ports) const;
 };
 
 /// "NAME=N" of each; a UsageError for what is none.

@@ -1,9 +1,21 @@
 #include <memory>
 
+#include "lathe/driver/model_file.h"
+#include "lathe/driver/plan_summary.h"
 #include "lathe/driver/summary.h"
+#include "lathe/runtime/lx_file.h"
 #include "tools/lathe/command.h"
 
 namespace lathe::command {
+namespace {
+
+template <class Summary>
+int Show(const Summary& summary, bool json) {
+  Out(json ? SummaryToJson(summary) : RenderSummary(summary));
+  return kFine;
+}
+
+}  // namespace
 
 Run AddInspect(CLI::App& app) {
   struct Options {
@@ -14,11 +26,11 @@ Run AddInspect(CLI::App& app) {
   o->model.AddTo(app);
   app.add_flag("--json", o->json, "machine-readable output");
   return [o] {
+    if (DetectModelFormat(o->model.path) == ModelFormat::kExecutable) {
+      return Show(Summarize(*runtime::LoadPlan(o->model.path)), o->json);
+    }
     IrContext context;
-    const Program program = o->model.Load(context);
-    const ModelSummary summary = Summarize(program);
-    Out(o->json ? SummaryToJson(summary) : RenderSummary(summary));
-    return kFine;
+    return Show(Summarize(o->model.Load(context)), o->json);
   };
 }
 

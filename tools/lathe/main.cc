@@ -76,7 +76,8 @@ int Main(int argc, char** argv) {
     entries.push_back({sub, make(*sub)});
   };
   add("run", "run a model on files, pictures or random data", AddRun);
-  add("inspect", "show inputs, outputs, ops, parameters and work of a model", AddInspect);
+  add("compile", "make an executable of a model, which runs without the compiler", AddCompile);
+  add("inspect", "show what a model or an executable is made of", AddInspect);
   add("opt", "read, verify and print or convert a program", AddOpt);
   add("check", "compare the compiled program with the interpreter", AddCheck);
   add("bench", "time a compiled program", AddBench);

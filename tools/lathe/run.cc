@@ -4,20 +4,21 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lathe/dialect/interpreter.h"
 #include "lathe/driver/value_files.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/picture.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
+#include "tools/lathe/runnable.h"
 
 namespace lathe::command {
 
 namespace {
 
-struct RunOptions {
+struct Options {
   ModelOptions model;
+  RunnableOptions runnable;
   InputOptions inputs;
   std::string output_dir;
   std::string labels;
@@ -89,7 +90,7 @@ bool CanRank(const RtValue& value) {
          value.tensor().element_type() != ElementType::kString;
 }
 
-void PrintOutputs(const RunOptions& o, const NamedValues& outputs) {
+void PrintOutputs(const Options& o, const NamedValues& outputs) {
   const std::vector<std::string> labels = ReadLabels(o.labels);
   auto json = nlohmann::ordered_json::array();
   for (const auto& [name, value] : outputs) {
@@ -116,10 +117,9 @@ void PrintOutputs(const RunOptions& o, const NamedValues& outputs) {
     Out(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-NamedValues Execute(const RunOptions& o, Program& program, const NamedValues& inputs,
-                    const InterpreterOptions& options) {
+NamedValues Execute(const Options& o, Runnable& runnable, const NamedValues& inputs) {
   try {
-    return Interpreter(program, options).Run(inputs);
+    return runnable.Run(inputs);
   } catch (Error& error) {
     if (error.where().empty()) error.At(o.model.path);
     if (error.id().starts_with("run/input")) {
@@ -129,26 +129,26 @@ NamedValues Execute(const RunOptions& o, Program& program, const NamedValues& in
   }
 }
 
-int RunModel(const RunOptions& o) {
-  IrContext context;
-  Program program = o.model.Load(context);
-  const NamedValues inputs = o.inputs.Load(o.model.path, program);
-  InterpreterOptions options;
-  options.verify = false;  // Load has
-  options.seed = o.inputs.seed;
-  options.max_steps = o.max_steps;
-  options.max_bytes = o.max_memory_mb << 20;
-  PrintOutputs(o, Execute(o, program, inputs, options));
+int RunModel(const Options& o) {
+  RunnableOptions options = o.runnable;
+  options.compile.interpreter.seed = o.inputs.seed;
+  options.compile.interpreter.max_steps = o.max_steps;
+  options.compile.max_bytes = o.max_memory_mb << 20;
+  Runnable runnable(o.model, options);
+  const NamedValues inputs = o.inputs.Load(o.model.path, runnable.inputs());
+  PrintOutputs(o, Execute(o, runnable, inputs));
   return kFine;
 }
 
 }  // namespace
 
 Run AddRun(CLI::App& app) {
-  auto o = std::make_shared<RunOptions>();
+  auto o = std::make_shared<Options>();
   o->model.AddTo(app);
   o->inputs.AddTo(app, /*random=*/false);
-  app.add_option("--max-steps", o->max_steps, "ops that may run, those in loops counted each time")
+  o->runnable.AddTo(app);
+  app.add_option("--max-steps", o->max_steps,
+                 "ops that the interpreter may run, those in loops counted each time")
       ->capture_default_str();
   app.add_option("--max-memory-mb", o->max_memory_mb,
                  "of values alive at once (0: four fifths of the machine's)")

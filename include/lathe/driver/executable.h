@@ -43,6 +43,18 @@ struct CompiledFunctionInfo {
   std::string why_not;     ///< strategy by strategy, if it is not lowered
 };
 
+/// An input or an output of an executable.
+struct Port {
+  std::string name;
+  ElementType element = ElementType::kUndefined;  ///< undefined: it is no tensor
+  std::vector<Dim> dims;                          ///< unknown: any
+};
+
+struct LoadOptions {
+  int threads = 0;         ///< for parallel loops; 0: one per processor
+  uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: no limit
+};
+
 /// A program ready to run: optimised, its operations grouped into functions, these lowered to loops
 /// and to machine code where a strategy fits.
 ///
@@ -52,10 +64,23 @@ struct CompiledFunctionInfo {
 /// the same bits in every run, whatever the number of threads.
 class Executable {
  public:
-  /// The program is copied. Errors: those of the passes, codegen/missing, codegen/target.
-  explicit Executable(const Program& program, CompileOptions options = {});
+  /// The program is copied; `owner`, if any, of its context lives as long. Errors: those of the
+  /// passes, codegen/missing, codegen/target, codegen/host.
+  explicit Executable(const Program& program, CompileOptions options = {},
+                      std::shared_ptr<const void> owner = nullptr);
   ~Executable();
   Executable(Executable&&) noexcept;
+  Executable& operator=(Executable&&) noexcept;
+
+  /// From a file that Save has written. Needs no compiler. Errors as runtime::LoadExecutor.
+  static Executable Load(const std::string& path, const LoadOptions& options = {});
+  /// Writes one file that holds all there is: plan, code, weights. Errors: save/interpreted, if the
+  /// interpreter runs a part; io/...
+  void Save(const std::string& path) const;
+
+  /// In the order of the program.
+  const std::vector<Port>& inputs() const;
+  const std::vector<Port>& outputs() const;
 
   /// As Interpreter::Run.
   NamedValues Run(const NamedValues& inputs) const;
@@ -72,11 +97,13 @@ class Executable {
   const std::vector<CompiledFunctionInfo>& functions() const;
   /// Operations outside of functions, which the interpreter runs, by name.
   std::vector<std::pair<std::string, size_t>> interpreted_operations() const;
-  /// The program as it runs; its parameters, if there is a plan, lie in that alone.
+  /// The program as it runs; its parameters, if there is a plan, lie in that alone. Not of one that
+  /// was loaded.
   const Program& program() const;
 
  private:
   struct Impl;
+  explicit Executable(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

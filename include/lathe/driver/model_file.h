@@ -6,17 +6,17 @@
 #include "lathe/ir/program.h"
 
 /// Programs in files: `.onnx`, and `.lathe` text with its weights beside it in
-/// `<file>.weights.safetensors`.
+/// `<file>.weights.safetensors`. Executables (.lx) are told apart from them.
 namespace lathe {
 
-enum class ModelFormat : uint8_t { kOnnx, kText };
+enum class ModelFormat : uint8_t { kOnnx, kText, kExecutable };
 
 /// By extension; for any other one by the content. Errors: io/..., model/format.
 ModelFormat DetectModelFormat(const std::string& path);
 
 /// Loads a program; weights are mapped, not read. The dialects must be loaded into `context`.
 /// Errors: io/open, model/format, those of ImportOnnx and ParseProgram, model/weights (a weight
-/// file that lacks a parameter or holds it with another type).
+/// file that lacks a parameter or holds it with another type), model/executable.
 Program LoadModel(IrContext& context, const std::string& path);
 
 /// Writes `.onnx` or `.lathe` by extension; any other one is an error (model/format).

@@ -5,6 +5,7 @@
 #include "src/driver/plan_builder.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/dialect/program_util.h"
+#include "test/unit/temp_folder.h"
 
 namespace lathe {
 namespace {
@@ -77,6 +78,35 @@ TEST_F(ExecutableTest, WritesIntoTheCallersMemory) {
   const NamedValues wanted = executable.Run(inputs);
   EXPECT_EQ(out[0], wanted[0].second.tensor());
   EXPECT_EQ(out[1], wanted[1].second.tensor());
+}
+
+TEST_F(ExecutableTest, ASavedOneGivesTheSameBits) {
+  const TempFolder folder;
+  const Executable executable(Parse(kSymbolic));
+  ASSERT_NE(executable.executor(), nullptr);
+  executable.Save(folder / "a.lx");
+  const Executable loaded = Executable::Load(folder / "a.lx", {.threads = 2});
+  ASSERT_EQ(loaded.inputs().size(), 2u);
+  EXPECT_EQ(loaded.inputs()[0].name, "x");
+  EXPECT_EQ(loaded.inputs()[0].element, ElementType::kF32);
+  EXPECT_EQ(loaded.inputs()[0].dims[0].ToString(), "N");
+  EXPECT_EQ(loaded.outputs()[1].name, "b");
+  for (const auto& [n, m] : {std::pair<int64_t, int64_t>{3, 5}, {70, 33}}) {
+    const NamedValues inputs = InputsOf(n, m);
+    EXPECT_EQ(loaded.Run(inputs), executable.Run(inputs));
+  }
+}
+
+TEST_F(ExecutableTest, WhatNeedsTheInterpreterIsNotSaved) {
+  const TempFolder folder;
+  const Executable executable(Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
+    %a = nn.non_zero(%x) : (v_tensor<[4], f32>) -> v_tensor<[1, ?], i64>
+    nn.fetch(%a) {name = "y"} : (v_tensor<[1, ?], i64>) -> ())"));
+  const Error error = ErrorOf([&] { executable.Save(folder / "a.lx"); });
+  EXPECT_EQ(error.id(), "save/interpreted");
+  ASSERT_EQ(error.notes().size(), 1u);
+  EXPECT_NE(error.notes()[0].text.find("v_tensor<[1, ?], i64>"), std::string::npos);
 }
 
 TEST_F(ExecutableTest, SizesThatValuesDecideNeedTheInterpreter) {

@@ -1,0 +1,99 @@
+#include "src/driver/planned_program.h"
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/support/error.h"
+#include "src/driver/interpreted_kernel.h"
+#include "src/driver/plan_builder.h"
+#include "src/driver/plan_operations.h"
+
+namespace lathe {
+namespace {
+
+// A plan under construction, and what its kernels are.
+struct Kernels {
+  PlannedFunctions planned;
+  std::vector<runtime::Executor::Kernel> calls;  // by PlanStep::kernel
+  codegen::CodeImage image;                      // of those with code, an entry each
+  std::vector<std::string> interpreted;          // labels of the others
+};
+
+// What the plan must know of the functions.
+Kernels KernelsOf(const CompiledProgram& compiled) {
+  Kernels kernels;
+  for (size_t i = 0; i < compiled.functions.size(); ++i) {
+    const CompiledFunction& f = compiled.functions[i];
+    if (!f.data && f.code == nullptr && !WhyNotInterpreted(f.function).empty()) continue;
+    PlannedFunction& p = kernels.planned[f.function->cast<builtin::FuncOp>().name()];
+    p.label = compiled.infos[i].operations;
+    p.data = f.data;
+    if (f.data) continue;
+    p.kernel = static_cast<uint32_t>(kernels.calls.size());
+    p.workspaces = f.workspaces;
+    if (f.code != nullptr) {
+      kernels.image.Append(compiled.code[i]->image());
+      kernels.calls.emplace_back(f.code);
+    } else {
+      kernels.interpreted.push_back(p.label);
+      kernels.calls.push_back(InterpretedKernel(f.function));
+    }
+  }
+  return kernels;
+}
+
+runtime::PlanCode CodeOf(codegen::CodeImage image, const codegen::Target& target) {
+  runtime::PlanCode code{target.name, target.processor_flags, std::move(image.bytes), {}};
+  for (const codegen::CodeImage::Entry& e : image.entries) code.entries.push_back(e.offset);
+  return code;
+}
+
+// How often the plan has a call of each function.
+void CountCalls(CompiledProgram& compiled, const PlannedFunctions& planned) {
+  for (CompiledFunctionInfo& info : compiled.infos) info.calls = 0;
+  for (Operation* op : NeededOperations(compiled.program, planned)) {
+    const auto call = op->dyn_cast<builtin::CallOp>();
+    if (call) ++compiled.infos[compiled.by_name.at(call.callee())].calls;
+  }
+}
+
+}  // namespace
+
+PlannedProgram PlanProgram(CompiledProgram& compiled) {
+  PlannedProgram result;
+  Kernels kernels = KernelsOf(compiled);
+  for (const PlanObstacle& o : FindObstacles(compiled.program, kernels.planned)) {
+    result.obstacles.push_back(StrCat(o.op->Describe(), ": ", o.why));
+  }
+  if (!result.obstacles.empty()) return result;
+  CountCalls(compiled, kernels.planned);
+  result.plan = std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned));
+  compiled.program.parameters() = {};
+  result.interpreted = std::move(kernels.interpreted);
+  if (result.interpreted.empty()) {
+    result.plan->code = CodeOf(std::move(kernels.image), *compiled.target);
+    compiled.code.clear();
+  } else {
+    result.kernels = std::move(kernels.calls);
+  }
+  return result;
+}
+
+runtime::Executor PlannedProgram::MakeExecutor(const runtime::ExecutorOptions& options) && {
+  if (interpreted.empty()) return runtime::Executor(std::move(plan), options);
+  return runtime::Executor(std::move(kernels), std::move(plan), options);
+}
+
+void PlannedProgram::CheckSaves(const std::string& path) const {
+  const std::vector<std::string>& missing = obstacles.empty() ? interpreted : obstacles;
+  if (missing.empty()) return;
+  Error error(ErrorCode::kUnsupported, "save/interpreted",
+              "parts of this program need the interpreter, which a saved one does without");
+  error.At(path);
+  constexpr size_t kShown = 5;
+  for (size_t i = 0; i < std::min(missing.size(), kShown); ++i) {
+    error.Note(obstacles.empty() ? StrCat("no code for: ", missing[i]) : missing[i]);
+  }
+  if (missing.size() > kShown) error.Note(StrCat("and ", missing.size() - kShown, " more"));
+  throw error.Hint("run it from the model: whoever loads that has the interpreter, too");
+}
+
+}  // namespace lathe

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lathe/runtime/executor.h"
+#include "src/driver/compiled_program.h"
+
+namespace lathe {
+
+/// A compiled program with its plan, if it has one.
+struct PlannedProgram {
+  std::shared_ptr<runtime::Plan> plan;             ///< null if there are obstacles
+  std::vector<std::string> obstacles;              ///< by operation
+  std::vector<std::string> interpreted;            ///< operations of functions without code
+  std::vector<runtime::Executor::Kernel> kernels;  ///< of the plan, if some are interpreted
+
+  /// Ready to run, on `compiled`, which must live as long if functions are interpreted.
+  runtime::Executor MakeExecutor(const runtime::ExecutorOptions& options) &&;
+  /// Throws save/interpreted unless plan and code are all there is to the program.
+  void CheckSaves(const std::string& path) const;
+};
+
+/// Makes the plan. If there is one, the tensors of parameters and the code move there.
+PlannedProgram PlanProgram(CompiledProgram& compiled);
+
+}  // namespace lathe

@@ -1,0 +1,78 @@
+#include "tools/lathe/runnable.h"
+
+#include "lathe/driver/model_file.h"
+#include "lathe/support/error.h"
+
+namespace lathe::command {
+namespace {
+
+std::vector<InputPort> InputsOf(const Program& program) {
+  std::vector<InputPort> ports;
+  for (Operation* feed : program.feeds()) {
+    ports.push_back({std::string(feed->attribute("name").cast<StrAttribute>().value()),
+                     feed->result(0).type()});
+  }
+  return ports;
+}
+
+std::vector<InputPort> InputsOf(const Executable& executable, IrContext& context) {
+  std::vector<InputPort> ports;
+  for (const Port& port : executable.inputs()) {
+    ports.push_back({port.name, VTensorType::Get(context, SymShape(port.dims), port.element)});
+  }
+  return ports;
+}
+
+}  // namespace
+
+void RunnableOptions::AddTo(CLI::App& app) {
+  app.add_flag("--interpret", interpret, "run by the interpreter instead of compiled");
+  AddCompileOptions(app, compile);
+}
+
+Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
+  if (DetectModelFormat(model.path) == ModelFormat::kExecutable) {
+    if (options.interpret) throw UsageError("--interpret takes a model, not an executable");
+    if (!options.compile.target.empty()) {
+      throw UsageError("--target is for models; an executable is compiled already");
+    }
+    executable_ = Executable::Load(
+        model.path, {.threads = options.compile.threads, .max_bytes = options.compile.max_bytes});
+    inputs_ = InputsOf(*executable_, context_);
+    return;
+  }
+  Program program = model.Load(context_);
+  inputs_ = InputsOf(program);
+  if (options.interpret) {
+    Interpret(std::move(program), options);
+  } else {
+    Compile(std::move(program), options);
+  }
+}
+
+void Runnable::Interpret(Program program, const RunnableOptions& options) {
+  InterpreterOptions run = options.compile.interpreter;
+  run.verify = false;  // Load has
+  run.max_bytes = options.compile.max_bytes;
+  program_ = std::move(program);
+  interpreter_.emplace(*program_, std::move(run));
+}
+
+// What the program holds and the executable does not, such as weights in their old order, goes.
+void Runnable::Compile(Program program, const RunnableOptions& options) {
+  const double start = SecondsNow();
+  try {
+    executable_.emplace(program, options.compile);
+  } catch (const Error& error) {
+    if (error.id() != "codegen/missing" || !options.compile.target.empty()) throw;
+    Words(StrCat("note: ", error.message(), "; interpreting\n"));
+    return Interpret(std::move(program), options);
+  }
+  compile_seconds_ = SecondsNow() - start;
+}
+
+NamedValues Runnable::Run(const NamedValues& inputs) {
+  return interpreter_ ? interpreter_->Run(inputs) : executable_->Run(inputs);
+}
+
+}  // namespace lathe::command
