@@ -81,7 +81,8 @@ class Tracer {
   std::optional<Parts> Joined(Operation* op) const {
     const auto type = TypeOf(op->result(0));
     const size_t axis = AxisOf(op->cast<nn::ConcatOp>().axis(), type.rank());
-    if (!IsOutermost(type.dims(), axis) || BitWidth(type.element()) < 8) return std::nullopt;
+    if (axis >= type.rank() || !IsOutermost(type.dims(), axis)) return std::nullopt;
+    if (BitWidth(type.element()) < 8) return std::nullopt;
     Parts all;
     for (size_t i = 0; i < op->num_operands(); ++i) {
       const Parts* parts = Find(op->operand(i));
@@ -99,7 +100,9 @@ class Tracer {
     for (size_t i = 0; i < dims.size(); ++i)
       reversed[i] = static_cast<int64_t>(dims.size() - 1 - i);
     for (const int64_t axis : op->cast<nn::TransposeOp>().perm().value_or(reversed)) {
-      if (!dims[AxisOf(axis, dims.size())].IsConstant(1)) moved.push_back(axis);
+      const size_t at = AxisOf(axis, dims.size());
+      if (at >= dims.size()) return false;
+      if (!dims[at].IsConstant(1)) moved.push_back(static_cast<int64_t>(at));
     }
     return std::ranges::is_sorted(moved);
   }
@@ -108,7 +111,7 @@ class Tracer {
   static std::optional<Parts> Cut(Operation* op, const Parts& from, size_t axis, int64_t start,
                                   int64_t length) {
     const auto type = TypeOf(op->operand(0));
-    if (!IsOutermost(type.dims(), axis)) return std::nullopt;
+    if (axis >= type.rank() || !IsOutermost(type.dims(), axis)) return std::nullopt;
     const int64_t extent = type.dims()[axis].value();
     const Dim bytes = BytesOf(type);
     if (extent == 0 || BitWidth(type.element()) < 8 || start < 0) return std::nullopt;
@@ -127,6 +130,7 @@ class Tracer {
 
   static std::optional<Parts> Split(Operation* op, size_t result, const Parts& from) {
     const size_t axis = AxisOf(op->cast<nn::SplitOp>().axis(), TypeOf(op->operand(0)).rank());
+    if (axis >= TypeOf(op->operand(0)).rank()) return std::nullopt;
     int64_t start = 0;
     for (size_t i = 0; i < result; ++i) {
       if (!TypeOf(op->result(i)).is_static()) return std::nullopt;
@@ -149,9 +153,10 @@ class Tracer {
     size_t cut_axis = 0;
     int64_t cut_start = 0, cuts = 0;
     for (size_t i = 0; i < starts->size(); ++i) {
-      const size_t axis = axes.empty() ? i : AxisOf(axes[i], in.rank());
+      const size_t axis = i >= axes.size() ? i : AxisOf(axes[i], in.rank());
+      if (axis >= in.rank() || in.rank() != out.rank()) return std::nullopt;
       const int64_t extent = in.dims()[axis].value();
-      if (!steps.empty() && steps[i] != 1) return std::nullopt;
+      if (i < steps.size() && steps[i] != 1) return std::nullopt;
       if (out.dims()[axis].value() == extent) continue;
       const int64_t start = (*starts)[i] < 0 ? (*starts)[i] + extent : (*starts)[i];
       cut_axis = axis;

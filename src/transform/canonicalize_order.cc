@@ -12,7 +12,12 @@ namespace {
 
 /// The permutation of a transpose of known rank.
 std::optional<std::vector<int64_t>> PermOf(const Operation* op) {
-  if (const auto list = op->attribute("perm").dyn_cast<ArrayAttribute>()) return list.AsInts();
+  if (const auto list = op->attribute("perm").dyn_cast<ArrayAttribute>()) {
+    std::optional<std::vector<int64_t>> perm = list.AsInts();
+    if (!perm) return std::nullopt;
+    for (int64_t& axis : *perm) axis += axis < 0 ? static_cast<int64_t>(perm->size()) : 0;
+    return perm;
+  }
   const AnyTensorType type = TensorTypeOf(op->operand(0));
   if (!type || !type.has_rank()) return std::nullopt;
   std::vector<int64_t> reversed(type.rank());

@@ -51,7 +51,8 @@ bool ConcatOfConcat(const Site& s) {
       }
       for (size_t j = 0; j < inner->num_operands(); ++j) operands.push_back(inner->operand(j));
     }
-    return ReplaceConcat(s, inner, operands);
+    constexpr size_t kMostOperands = 256;  // x + x, again and again, doubles them
+    return operands.size() <= kMostOperands && ReplaceConcat(s, inner, operands);
   }
   return false;
 }

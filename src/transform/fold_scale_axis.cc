@@ -51,7 +51,10 @@ Scale Inverse(Scale scale) {
 /// The permutation of a transpose that says one.
 std::optional<std::vector<int64_t>> PermOf(const Operation* op) {
   const auto list = op->attribute("perm").dyn_cast<ArrayAttribute>();
-  return list ? list.AsInts() : std::nullopt;
+  std::optional<std::vector<int64_t>> perm = list ? list.AsInts() : std::nullopt;
+  if (!perm) return std::nullopt;
+  for (int64_t& axis : *perm) axis += axis < 0 ? static_cast<int64_t>(perm->size()) : 0;
+  return perm;
 }
 
 /// How the channels of a layer lie in its weights.
