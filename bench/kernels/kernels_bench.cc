@@ -4,6 +4,7 @@
 //   bench_kernels [--target NAME] conv MODEL|all
 //   bench_kernels [--target NAME] conv CHANNELS FILTERS EXTENT KERNEL STRIDE [GROUPS]
 //   bench_kernels [--target NAME] depthwise|pool MODEL|all
+//   bench_kernels [--target NAME] rows
 //   bench_kernels [--target NAME] peak
 //
 // Prints one line of JSON for each kernel; see measure.h.
@@ -24,7 +25,8 @@ int Main(std::span<char* const> arguments) {
   static const std::map<std::string_view, Kind> kinds = {{"conv", &ConvJobs},
                                                          {"depthwise", &DepthwiseJobs},
                                                          {"pool", &PoolJobs},
-                                                         {"matmul", &MatmulJobs}};
+                                                         {"matmul", &MatmulJobs},
+                                                         {"rows", &RowJobs}};
   IrContext context;
   LoadAllDialects(context);
   const Target* target = &Target::Host();

@@ -38,5 +38,6 @@ std::vector<Job> MatmulJobs(std::span<char* const> arguments);
 std::vector<Job> ConvJobs(std::span<char* const> arguments);
 std::vector<Job> DepthwiseJobs(std::span<char* const> arguments);
 std::vector<Job> PoolJobs(std::span<char* const> arguments);
+std::vector<Job> RowJobs(std::span<char* const> arguments);
 
 }  // namespace lathe::bench

@@ -12,3 +12,4 @@ done
 "$bench" "$@" conv all
 "$bench" "$@" depthwise all
 "$bench" "$@" pool all
+"$bench" "$@" rows

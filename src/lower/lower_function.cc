@@ -30,6 +30,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"pool", &LowerPool},
     LoopStrategy{"rows", &LowerRows},
     LoopStrategy{"attention", &LowerAttention},
+    LoopStrategy{"recurrent", &LowerRecurrent},
     LoopStrategy{"loops", &LowerLoops},
 };
 

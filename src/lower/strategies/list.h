@@ -20,6 +20,7 @@ bool LowerPoolGlobal(Lowering& lowering);
 bool LowerPool(Lowering& lowering);
 bool LowerRows(Lowering& lowering);
 bool LowerAttention(Lowering& lowering);
+bool LowerRecurrent(Lowering& lowering);
 bool LowerLoops(Lowering& lowering);
 
 }  // namespace lathe::lower
