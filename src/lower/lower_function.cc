@@ -26,6 +26,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
     LoopStrategy{"conv_filter_lanes", &LowerConvFilterLanes},
     LoopStrategy{"conv", &LowerConv},
+    LoopStrategy{"conv_transpose", &LowerConvTranspose},
     LoopStrategy{"pool_global", &LowerPoolGlobal},
     LoopStrategy{"pool", &LowerPool},
     LoopStrategy{"rows", &LowerRows},

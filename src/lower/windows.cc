@@ -13,7 +13,51 @@ constexpr int64_t kMostPlanes = 16;
 
 const Dim kD0 = LoopBuilder::D0(), kD1 = LoopBuilder::D1();
 
+// Elements `stride` apart, of which `live` are there.
+Value LoadRow(LoopBuilder& lb, Value memory, std::span<const Value> at, int64_t lanes,
+              int64_t stride, int64_t live) {
+  const Value count = live < lanes ? lb.Int(live) : Value();
+  if (stride == 1) return lb.Load(memory, at, lanes, count);
+  return lb.LoadApart(memory, at, lanes, -1, stride, count);
+}
+
+// Lane by lane, whether it is one of the first `count`.
+Value FirstLanes(LoopBuilder& lb, int64_t count, int64_t lanes) {
+  std::vector<double> mask(static_cast<size_t>(lanes), 0);
+  std::fill_n(mask.begin(), count, 1);
+  return lb.Constant(Cast(Tensor::Of<double>({lanes}, mask), ElementType::kBool));
+}
+
 }  // namespace
+
+// Vectors of padding go first: they may reach into what is written after them.
+void CopyPaddedRow(LoopBuilder& lb, const PaddedRow& row, Value tensor, std::vector<Value> from,
+                   Value scratch, Value to, Value padding) {
+  const int64_t lanes = padding.type().cast<AnyTensorType>().dims()[0].value();
+  const int64_t full = row.count / lanes, rest = row.count % lanes;
+  const auto pad = [&](int64_t at) {
+    const Value index[] = {to, lb.Int(at)};
+    lb.Store(scratch, padding, index);
+  };
+  for (int64_t at = 0; at < row.front; at += lanes) pad(at);
+  for (int64_t at = row.front + (full + (rest > 0)) * lanes; at < row.columns; at += lanes) pad(at);
+  from.emplace_back();
+  const auto copy = [&](Value vector, int64_t live) {
+    from.back() = lb.Index(kD0 * (lanes * row.stride) + row.first, vector);
+    const Value index[] = {to, lb.Index(kD0 * lanes + row.front, vector)};
+    Value value = LoadRow(lb, tensor, from, lanes, row.stride, live);
+    if (live < lanes) {
+      value = nn::WhereOp::Create(lb.b(), FirstLanes(lb, live, lanes), value, padding).output();
+    }
+    lb.Store(scratch, value, index);
+  };
+  if (full <= kUnrolledVectors) {
+    for (int64_t v = 0; v < full; ++v) copy(lb.Int(v), lanes);
+  } else {
+    lb.For(full, false, [&](Value v) { copy(v, lanes); });
+  }
+  if (rest > 0) copy(lb.Int(full), rest);
+}
 
 nn::Window WithRows(nn::Window w) {
   if (w.rank() != 1) return w;
@@ -181,50 +225,15 @@ void WindowReader::CopyRow(const std::vector<Value>& input, Value row) {
   }
 }
 
-// Each stride-th element from `phase` on, padding before and behind them. Vectors of padding go
-// first: they may reach into what is written after them.
+// Each stride-th element from `phase` on.
 void WindowReader::CopySlot(const std::vector<Value>& input, Value row, int64_t phase) {
   const int64_t stride = window_.strides[last()], begin = window_.begins[last()];
-  const int64_t lanes = options_.lanes;
-  const int64_t front = std::min(std::max<int64_t>(nn::CeilOf(begin - phase, stride), 0), columns_);
+  PaddedRow padded{.columns = columns_, .stride = stride};
+  padded.front = std::min(std::max<int64_t>(nn::CeilOf(begin - phase, stride), 0), columns_);
   const int64_t behind = nn::CeilOf(window_.in[last()] + begin - phase, stride);
-  const int64_t count = std::clamp<int64_t>(behind - front, 0, columns_ - front);
-  const int64_t first = front * stride + phase - begin, rest = count % lanes;
-  const auto pad = [&](int64_t at) {
-    const Value to[] = {row, lb_->Int(at)};
-    lb_->Store(scratch_, padding_, to);
-  };
-  for (int64_t at = 0; at < front; at += lanes) pad(at);
-  for (int64_t at = front + CeilDiv(count, lanes) * lanes; at < columns_; at += lanes) pad(at);
-  std::vector<Value> from = input;
-  from.emplace_back();
-  const auto copy = [&](Value vector, int64_t live) {
-    from.back() = lb_->Index(kD0 * (lanes * stride) + first, vector);
-    const Value to[] = {row, lb_->Index(kD0 * lanes + front, vector)};
-    Value value = Read(from, live);
-    if (live < lanes && options_.padding != 0) {
-      std::vector<double> mask(static_cast<size_t>(lanes), 0);
-      std::fill_n(mask.begin(), live, 1);
-      const Value inside =
-          lb_->Constant(Cast(Tensor::Of<double>({lanes}, mask), ElementType::kBool));
-      value = nn::WhereOp::Create(lb_->b(), inside, value, padding_).output();
-    }
-    lb_->Store(scratch_, value, to);
-  };
-  if (count / lanes <= kUnrolledVectors) {
-    for (int64_t v = 0; v < count / lanes; ++v) copy(lb_->Int(v), lanes);
-  } else {
-    lb_->For(count / lanes, false, [&](Value v) { copy(v, lanes); });
-  }
-  if (rest > 0) copy(lb_->Int(count / lanes), rest);
-}
-
-// Elements of the input that neighbouring outputs see at one position of the kernel.
-Value WindowReader::Read(std::span<const Value> at, int64_t lanes) {
-  const Value live = lanes < options_.lanes ? lb_->Int(lanes) : Value();
-  const int64_t stride = window_.strides[last()];
-  if (stride == 1) return lb_->Load(memory_, at, options_.lanes, live);
-  return lb_->LoadApart(memory_, at, options_.lanes, -1, stride, live);
+  padded.count = std::clamp<int64_t>(behind - padded.front, 0, columns_ - padded.front);
+  padded.first = padded.front * stride + phase - begin;
+  CopyPaddedRow(*lb_, padded, memory_, input, scratch_, row, padding_);
 }
 
 WindowReader::Place WindowReader::At(std::span<const Value> outputs) {
@@ -272,7 +281,7 @@ Value WindowReader::Load(const Place& place, std::span<const int64_t> offsets, i
   std::vector<Value> at{place.index[0]};
   for (size_t a = 0; a < last(); ++a) at.push_back(Plus(place.index[a + 1], offsets[a]));
   at.push_back(Plus(place.index.back(), vector.offset * stride + k * dilation));
-  return Read(at, vector.live);
+  return LoadRow(*lb_, memory_, at, options_.lanes, stride, vector.live);
 }
 
 // ---- WindowTiles ----

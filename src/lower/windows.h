@@ -11,6 +11,20 @@
 
 namespace lathe::lower {
 
+/// A row of a tensor, or each stride-th element of it, on its way to scratch memory.
+struct PaddedRow {
+  int64_t front = 0;    ///< padding before it
+  int64_t count = 0;    ///< elements
+  int64_t columns = 0;  ///< that are wanted, the rest is padding
+  int64_t first = 0;    ///< the first element's position in the tensor
+  int64_t stride = 1;
+};
+
+/// Writes columns 0 .. `row.columns`-1, and up to a vector more, of the scratch memory's row `to`.
+/// `from`: the indices of the tensor's row; `padding`: a vector.
+void CopyPaddedRow(LoopBuilder& lb, const PaddedRow& row, Value tensor, std::vector<Value> from,
+                   Value scratch, Value to, Value padding);
+
 /// A vector of outputs along the last axis.
 struct OutputVector {
   int64_t offset;  ///< from the first output of its tile
@@ -73,7 +87,6 @@ class WindowReader {
   void CopyAxis(size_t axis, std::vector<Value> input, Value row, Value band);
   void CopyRow(const std::vector<Value>& input, Value row);
   void CopySlot(const std::vector<Value>& input, Value row, int64_t phase);
-  Value Read(std::span<const Value> at, int64_t lanes);
   void Fill(Value row);
   Value Plus(Value v, int64_t offset) const;
 

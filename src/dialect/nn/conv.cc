@@ -11,14 +11,6 @@
 namespace lathe::nn {
 namespace {
 
-ConvTransposeSpec TransposeSpecOf(const ConvTransposeOp& op) {
-  ConvTransposeSpec spec;
-  static_cast<ConvSpec&>(spec) = ConvSpecOf(op);
-  spec.output_padding = op.output_padding();
-  spec.output_shape = op.output_shape();
-  return spec;
-}
-
 void InferWithBias(InferShapeContext& c, size_t bias, SymShape shape) {
   if (c.HasInput(bias) && shape.ranked) CheckBias(c.shape(bias), shape.dims[1]);
   c.SetShape(0, std::move(shape));
@@ -54,11 +46,11 @@ void ConvOp::Learned(LearnedContext& c) { c.Weights({kW, kB}); }
 
 void ConvTransposeOp::InferShape(InferShapeContext& c) {
   const ConvTransposeOp op(c.op());
-  InferWithBias(c, kB, ConvTransposeShape(TransposeSpecOf(op), c.shape(kX), c.shape(kW)));
+  InferWithBias(c, kB, ConvTransposeShape(ConvTransposeSpecOf(op), c.shape(kX), c.shape(kW)));
 }
 void ConvTransposeOp::Eval(EvalContext& c) {
   const ConvTransposeOp op(c.op());
-  const Tensor y = ConvolveTransposed(TransposeSpecOf(op), c.input(kX), c.input(kW));
+  const Tensor y = ConvolveTransposed(ConvTransposeSpecOf(op), c.input(kX), c.input(kW));
   c.SetOutput(kY, Rounded(c, y, kB));
 }
 // Each input element meets the weights of its channel once.

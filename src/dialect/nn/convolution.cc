@@ -221,22 +221,6 @@ std::vector<Dim> TransposedExtents(const ConvTransposeSpec& spec, std::span<cons
   return extents;
 }
 
-// The pads at the beginning: given, or what is over when the extent is prescribed.
-std::vector<int64_t> TransposedBegins(const ConvTransposeSpec& spec, const Shape& x, const Shape& w,
-                                      std::span<const int64_t> out) {
-  std::vector<int64_t> begins = CheckedSteps(spec.window, out.size()).begins;
-  if (!spec.output_shape && !IsSame(spec.window)) return begins;
-  const SymShape in = SymShape::FromConstants(Spatial(x));
-  const SymShape kernel = SymShape::FromConstants(Spatial(w));
-  const std::vector<Dim> natural = NaturalExtents(spec, in.dims, kernel.dims);
-  for (size_t d = 0; d < out.size(); ++d) {
-    if (!natural[d].is_constant()) FailShape("shape/window", "the output is too large");
-    const int64_t total = std::max<int64_t>(natural[d].value() - out[d], 0);
-    begins[d] = spec.window.auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
-  }
-  return begins;
-}
-
 // [C, M / group, K...] to [M, C / group, K...], as doubles.
 Tensor SwapChannels(const Tensor& w, int64_t group) {
   const int64_t group_in = w.dim(0) / group;
@@ -320,6 +304,21 @@ Tensor Convolve(const ConvSpec& spec, const Tensor& x, const Tensor& w) {
   }
   p.weights = [&](int64_t g) { return eval::MatrixOf<double>(w, g * m * row, row, 1); };
   return Run(p, x);
+}
+
+std::vector<int64_t> TransposedBegins(const ConvTransposeSpec& spec, const Shape& x, const Shape& w,
+                                      std::span<const int64_t> out) {
+  std::vector<int64_t> begins = CheckedSteps(spec.window, out.size()).begins;
+  if (!spec.output_shape && !IsSame(spec.window)) return begins;
+  const SymShape in = SymShape::FromConstants(Spatial(x));
+  const SymShape kernel = SymShape::FromConstants(Spatial(w));
+  const std::vector<Dim> natural = NaturalExtents(spec, in.dims, kernel.dims);
+  for (size_t d = 0; d < out.size(); ++d) {
+    if (!natural[d].is_constant()) FailShape("shape/window", "the output is too large");
+    const int64_t total = std::max<int64_t>(natural[d].value() - out[d], 0);
+    begins[d] = spec.window.auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
+  }
+  return begins;
 }
 
 Tensor ConvolveTransposed(const ConvTransposeSpec& spec, const Tensor& x, const Tensor& w) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "lathe/support/dim.h"
@@ -32,6 +33,14 @@ struct ConvTransposeSpec : ConvSpec {
   std::optional<std::vector<int64_t>> output_padding;
   std::optional<std::vector<int64_t>> output_shape;
 };
+template <class OpT>
+ConvTransposeSpec ConvTransposeSpecOf(const OpT& op) {
+  return {ConvSpecOf(op), op.output_padding(), op.output_shape()};
+}
+// The pads at the beginning of each spatial dim: given, or what is over when the extent `out` is
+// prescribed.
+std::vector<int64_t> TransposedBegins(const ConvTransposeSpec& spec, const Shape& x, const Shape& w,
+                                      std::span<const int64_t> out);
 SymShape ConvTransposeShape(const ConvTransposeSpec& spec, const SymShape& x, const SymShape& w);
 
 // y as [N, M, O...] in f64. `x` and `w` may have any real type; values enter the sums unrounded.

@@ -16,6 +16,7 @@ bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
 bool LowerConvFilterLanes(Lowering& lowering);
 bool LowerConvDepthwise(Lowering& lowering);
+bool LowerConvTranspose(Lowering& lowering);
 bool LowerPoolGlobal(Lowering& lowering);
 bool LowerPool(Lowering& lowering);
 bool LowerRows(Lowering& lowering);
