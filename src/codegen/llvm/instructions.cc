@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "lathe/support/text.h"
 #include "src/codegen/llvm/emit.h"
 #include "src/codegen/llvm/halves.h"
 #include "src/codegen/llvm/math.h"
+#include "src/codegen/llvm/math64.h"
 
 // Instructions for elementwise operations on scalars and vectors: one row each.
 namespace lathe::codegen {
@@ -23,10 +25,38 @@ double Attr(const EmitContext& c, std::string_view name) {
   return value.cast<FloatAttribute>().value();
 }
 
-// A function of f32 that we have.
-template <Value* (*F32)(llvm::IRBuilder<>&, Value*)>
+using Unary64 = Value* (*)(llvm::IRBuilder<>&, Value*);
+
+// A function of f32, and one of f64 if there is one.
+template <Value* (*F32)(llvm::IRBuilder<>&, Value*), Unary64 F64 = nullptr>
 Value* Function(EmitContext& c) {
+  if constexpr (F64 != nullptr) {
+    if (c.inputs[0]->getType()->getScalarType()->isDoubleTy()) return F64(c.b, c.inputs[0]);
+  }
   return F32(c.b, c.inputs[0]);
+}
+
+// A function of f32 that is computed in f64.
+template <Unary64 F64>
+Value* InDouble(EmitContext& c) {
+  Value* x = c.inputs[0];
+  Value* wide = c.b.CreateFPExt(x, x->getType()->getWithNewType(c.b.getDoubleTy()));
+  return c.b.CreateFPTrunc(F64(c.b, wide), x->getType());
+}
+
+// The exponent may be of any type; it is rounded to f32 like the base.
+Value* Pow(EmitContext& c) {
+  Value *x = c.inputs[0], *y = c.inputs[1];
+  const ElementType of_y = c.op->operand(1).type().cast<AnyTensorType>().element();
+  llvm::Type* narrow = x->getType();
+  llvm::Type* wide = narrow->getWithNewType(c.b.getDoubleTy());
+  if (y->getType()->isFPOrFPVectorTy()) {
+    y = c.b.CreateFPCast(y, narrow);
+  } else {
+    y = IsSigned(of_y) ? c.b.CreateSIToFP(y, narrow) : c.b.CreateUIToFP(y, narrow);
+  }
+  Value* power = EmitPow64(c.b, c.b.CreateFPExt(x, wide), c.b.CreateFPExt(y, wide));
+  return c.b.CreateFPTrunc(power, narrow);
 }
 
 template <llvm::Intrinsic::ID kId>
@@ -91,6 +121,68 @@ Value* Div(EmitContext& c) {
   Value* quotient = c.b.CreateSDiv(x, safe);
   quotient = c.b.CreateSelect(by_minus_one, c.b.CreateNeg(x), quotient);
   return c.b.CreateSelect(by_zero, zero, quotient);
+}
+// Integers: what is left of a division towards zero (fmod), or downwards. By zero: zero.
+Value* ModOf(EmitContext& c) {
+  Value *x = c.inputs[0], *y = c.inputs[1];
+  llvm::Constant* zero = llvm::Constant::getNullValue(y->getType());
+  llvm::Constant* one = llvm::ConstantInt::get(y->getType(), 1);
+  Value* trivial = c.b.CreateICmpEQ(y, zero);
+  if (!c.is_signed()) {
+    Value* rest = c.b.CreateURem(x, c.b.CreateSelect(trivial, one, y));
+    return c.b.CreateSelect(trivial, zero, rest);
+  }
+  Value* minus_one = llvm::Constant::getAllOnesValue(y->getType());
+  trivial = c.b.CreateOr(trivial, c.b.CreateICmpEQ(y, minus_one));
+  Value* rest = c.b.CreateSRem(x, c.b.CreateSelect(trivial, one, y));
+  if (!c.op->attribute("fmod").cast<BoolAttribute>().value()) {
+    Value* differ = c.b.CreateICmpSLT(c.b.CreateXor(rest, y), zero);
+    Value* adjust = c.b.CreateAnd(c.b.CreateICmpNE(rest, zero), differ);
+    rest = c.b.CreateSelect(adjust, c.b.CreateAdd(rest, y), rest);
+  }
+  return c.b.CreateSelect(trivial, zero, rest);
+}
+// Bits that leave are lost; shifts by the width and more are shifts by all of it.
+Value* BitShift(EmitContext& c) {
+  Value *x = c.inputs[0], *y = c.inputs[1];
+  const unsigned width = x->getType()->getScalarSizeInBits();
+  Value* fits = c.b.CreateICmpULT(y, llvm::ConstantInt::get(y->getType(), width));
+  Value* amount = c.b.CreateSelect(fits, y, llvm::Constant::getNullValue(y->getType()));
+  Value* lost = llvm::Constant::getNullValue(x->getType());
+  if (c.op->attribute("direction").cast<StrAttribute>().value() == "LEFT") {
+    return c.b.CreateSelect(fits, c.b.CreateShl(x, amount), lost);
+  }
+  if (!c.is_signed()) return c.b.CreateSelect(fits, c.b.CreateLShr(x, amount), lost);
+  lost = c.b.CreateAShr(x, llvm::ConstantInt::get(x->getType(), width - 1));
+  return c.b.CreateSelect(fits, c.b.CreateAShr(x, amount), lost);
+}
+// -1, 0 or 1; NaN stays.
+Value* Sign(EmitContext& c) {
+  Value* x = c.inputs[0];
+  llvm::Constant* zero = llvm::Constant::getNullValue(x->getType());
+  if (c.is_float()) {
+    Value* sign = c.b.CreateBinaryIntrinsic(Intrinsic::copysign, Splat(x->getType(), 1), x);
+    return c.b.CreateSelect(c.b.CreateFCmpONE(x, zero), sign,
+                            c.b.CreateSelect(c.b.CreateFCmpUNO(x, x), x, zero));
+  }
+  llvm::Constant* one = llvm::ConstantInt::get(x->getType(), 1);
+  Value* sign = c.b.CreateSelect(c.b.CreateICmpEQ(x, zero), zero, one);
+  if (!c.is_signed()) return sign;
+  return c.b.CreateSelect(c.b.CreateICmpSLT(x, zero), llvm::Constant::getAllOnesValue(x->getType()),
+                          sign);
+}
+Value* IsInf(EmitContext& c) {
+  const auto asked = [&](const char* name) {
+    return c.op->attribute(name).cast<BoolAttribute>().value();
+  };
+  Value* x = c.inputs[0];
+  Value* result = llvm::Constant::getNullValue(c.type);
+  for (const auto& [name, infinity] :
+       {std::pair("detect_negative", -INFINITY), std::pair("detect_positive", INFINITY)}) {
+    if (!asked(name)) continue;
+    result = c.b.CreateOr(result, c.b.CreateFCmpOEQ(x, Splat(x->getType(), infinity)));
+  }
+  return result;
 }
 Value* Neg(EmitContext& c) {
   return c.is_float() ? c.b.CreateFNeg(c.inputs[0]) : c.b.CreateNeg(c.inputs[0]);
@@ -213,39 +305,53 @@ uint8_t ClassOf(ElementType element) {
 constexpr auto kRows = std::to_array<Row>({
     {"loop.fma", kFloat, Fma},
     {"nn.abs", kNumber, Abs},
+    {"nn.acos", kF32, InDouble<EmitAcos64>},
+    {"nn.acosh", kF32, InDouble<EmitAcosh64>},
     {"nn.add", kNumber, Add},
     {"nn.and", kBool, And},
+    {"nn.asin", kF32, InDouble<EmitAsin64>},
+    {"nn.asinh", kF32, InDouble<EmitAsinh64>},
+    {"nn.atan", kF32, InDouble<EmitAtan64>},
+    {"nn.atanh", kF32, InDouble<EmitAtanh64>},
+    {"nn.bit_shift", kInteger, BitShift},
     {"nn.bitwise_and", kInteger, And},
     {"nn.bitwise_not", kInteger, Not},
     {"nn.bitwise_or", kInteger, Or},
     {"nn.bitwise_xor", kInteger, Xor},
+    {"nn.block_gradient", kAny, Identity},
     {"nn.cast", kAny, CastTo},
     {"nn.ceil", kFloat, Round<Rounding::kUp>},
     {"nn.clip", kNumber, Clip},
+    {"nn.cosh", kF32, InDouble<EmitCosh64>},
     {"nn.div", kNumber, Div},
     {"nn.equal", kAny, Compare<CmpInst::FCMP_OEQ, CmpInst::ICMP_EQ, CmpInst::ICMP_EQ>},
     {"nn.erf", kF32, Function<EmitErf>},
-    {"nn.exp", kF32, Function<EmitExp>},
+    {"nn.exp", kFloat, Function<EmitExp, EmitExp64>},
     {"nn.floor", kFloat, Round<Rounding::kDown>},
     {"nn.greater", kNumber, Compare<CmpInst::FCMP_OGT, CmpInst::ICMP_SGT, CmpInst::ICMP_UGT>},
     {"nn.greater_or_equal", kNumber,
      Compare<CmpInst::FCMP_OGE, CmpInst::ICMP_SGE, CmpInst::ICMP_UGE>},
     {"nn.identity", kAny, Identity},
+    {"nn.is_inf", kFloat, IsInf},
     {"nn.is_nan", kFloat, IsNan},
     {"nn.leaky_relu", kFloat, LeakyRelu},
     {"nn.less", kNumber, Compare<CmpInst::FCMP_OLT, CmpInst::ICMP_SLT, CmpInst::ICMP_ULT>},
     {"nn.less_or_equal", kNumber, Compare<CmpInst::FCMP_OLE, CmpInst::ICMP_SLE, CmpInst::ICMP_ULE>},
-    {"nn.log", kF32, Function<EmitLog>},
+    {"nn.log", kFloat, Function<EmitLog, EmitLog64>},
     {"nn.max", kNumber, Extremes<true>},
     {"nn.min", kNumber, Extremes<false>},
+    {"nn.mod", kInteger, ModOf},
     {"nn.mul", kNumber, Mul},
     {"nn.neg", kNumber, Neg},
     {"nn.not", kBool, Not},
     {"nn.or", kBool, Or},
+    {"nn.pow", kF32, Pow},
     {"nn.reciprocal", kFloat, Reciprocal},
     {"nn.relu", kNumber, Relu},
     {"nn.round", kFloat, Round<Rounding::kNearest>},
     {"nn.sigmoid", kF32, Function<EmitSigmoid>},
+    {"nn.sign", kNumber, Sign},
+    {"nn.sinh", kF32, InDouble<EmitSinh64>},
     {"nn.sqrt", kFloat, Unary<Intrinsic::sqrt>},
     {"nn.sub", kNumber, Sub},
     {"nn.sum", kFloat, Sum},

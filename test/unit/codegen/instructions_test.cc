@@ -137,6 +137,14 @@ TEST_F(InstructionsTest, FunctionsKeepTheirBounds) {
       {"nn.tanh", [](double x) { return std::tanh(x); }, 2.5},
       {"nn.erf", [](double x) { return std::erf(x); }, 2.5},
       {"nn.sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, 3.0},
+      {"nn.sinh", [](double x) { return std::sinh(x); }, 0.51},
+      {"nn.cosh", [](double x) { return std::cosh(x); }, 0.51},
+      {"nn.asinh", [](double x) { return std::asinh(x); }, 0.51},
+      {"nn.acosh", [](double x) { return std::acosh(x); }, 0.51},
+      {"nn.atanh", [](double x) { return std::atanh(x); }, 0.51},
+      {"nn.asin", [](double x) { return std::asin(x); }, 0.51},
+      {"nn.acos", [](double x) { return std::acos(x); }, 0.51},
+      {"nn.atan", [](double x) { return std::atan(x); }, 0.51},
   };
   std::vector<float> values{0.0F, -0.0F,  INFINITY, -INFINITY, NAN,     1e-45F,  -1e-45F, 1e-38F,
                             1.0F, 88.72F, 88.73F,   -87.4F,    -103.9F, -104.5F, 3.4e38F};
@@ -156,6 +164,88 @@ TEST_F(InstructionsTest, FunctionsKeepTheirBounds) {
       }
       RecordProperty(StrCat(bound.op, "_", target->name), StrCat(worst));
       EXPECT_LE(worst, bound.ulp) << bound.op << " of " << at << ", " << target->name;
+    }
+  }
+}
+
+TEST_F(InstructionsTest, FunctionsOfF64KeepTheirBounds) {
+  std::vector<double> values{0.0,    -0.0, INFINITY, -INFINITY, NAN,
+                             5e-324, 1.0,  -746.5,   709.7,     710.0};
+  for (uint64_t bits = 0; bits < 0x7ff0000000000000U; bits += 0x0000123456789abcU * 4) {
+    values.push_back(std::bit_cast<double>(bits));
+    values.push_back(-values.back());
+  }
+  for (int i = 0; i < 20000; ++i) values.push_back(1.0 + (i - 10000) * 1e-5);
+  const Tensor x = Tensor::Of<double>({static_cast<int64_t>(values.size())}, values);
+  for (const auto& [op, exact] : {std::pair{"nn.exp", static_cast<double (*)(double)>(std::exp)},
+                                  std::pair{"nn.log", static_cast<double (*)(double)>(std::log)}}) {
+    for (const Target* target : RunnableTargets()) {
+      const Tensor got = Run(context_.FindOp(op), {x}, {}, x, *target);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double y = got.data<double>()[i], wanted = exact(values[i]);
+        if (std::isnan(wanted) ? std::isnan(y) : y == wanted) continue;
+        const double ulp =
+            std::max(std::nextafter(std::fabs(wanted), INFINITY) - std::fabs(wanted), 5e-324);
+        ASSERT_LE(std::fabs(y - wanted) / ulp, 1.5)
+            << op << " of " << values[i] << ": " << y << ", not " << wanted << ", " << target->name;
+      }
+    }
+  }
+}
+
+TEST_F(InstructionsTest, PowersOfEverySpecialNumber) {
+  const std::vector<float> numbers{0.0F,  -0.0F, 1.0F,     -1.0F,    INFINITY, -INFINITY, NAN,
+                                   2.0F,  -2.0F, 3.0F,     -3.0F,    0.5F,     -0.5F,     1e-40F,
+                                   -8.0F, 2.5F,  16777216, 1e30F,    -1e30F,   -1e-30F,   0.99F,
+                                   33.0F, -7.0F, 8388609,  -8388609, 1.0001F,  100.0F,    -127.0F};
+  std::vector<float> bases, exponents, wanted;
+  for (const float x : numbers) {
+    for (const float y : numbers) {
+      bases.push_back(x);
+      exponents.push_back(y);
+      wanted.push_back(
+          static_cast<float>(std::pow(static_cast<double>(x), static_cast<double>(y))));
+    }
+  }
+  const Shape shape{static_cast<int64_t>(bases.size())};
+  const Tensor x = Tensor::Of<float>(shape, bases), y = Tensor::Of<float>(shape, exponents);
+  for (const Target* target : RunnableTargets()) {
+    const Tensor got = Run(context_.FindOp("nn.pow"), {x, y}, {}, x, *target);
+    for (size_t i = 0; i < bases.size(); ++i) {
+      EXPECT_LE(UlpError(got.data<float>()[i], wanted[i]), 1)
+          << bases[i] << " ^ " << exponents[i] << " is " << wanted[i] << ", not "
+          << got.data<float>()[i] << ", " << target->name;
+    }
+  }
+}
+
+TEST_F(InstructionsTest, WholeNumbersAtTheirEnds) {
+  const std::vector<int32_t> values{0, 1, -1, 2, -2, 7, -7, 31, 32, 33, -33, INT32_MAX, INT32_MIN};
+  std::vector<int32_t> xs, ys;
+  for (const int32_t x : values) {
+    for (const int32_t y : values) xs.push_back(x), ys.push_back(y);
+  }
+  const Shape shape{static_cast<int64_t>(xs.size())};
+  Builder b(context_);
+  for (const ElementType element : {ElementType::kI32, ElementType::kU32, ElementType::kI8,
+                                    ElementType::kU8, ElementType::kI64, ElementType::kU64}) {
+    const std::vector<Tensor> inputs{Cast(Tensor::Of<int32_t>(shape, xs), element),
+                                     Cast(Tensor::Of<int32_t>(shape, ys), element)};
+    for (const auto& [op, attribute] : std::vector<std::pair<const char*, NamedAttribute>>{
+             {"nn.mod", b.Named("fmod", b.Attr(false))},
+             {"nn.mod", b.Named("fmod", b.Attr(true))},
+             {"nn.div", {}},
+             {"nn.bit_shift", b.Named("direction", b.Attr(std::string_view("LEFT")))},
+             {"nn.bit_shift", b.Named("direction", b.Attr(std::string_view("RIGHT")))}}) {
+      const std::span attributes(&attribute, attribute.value ? 1 : 0);
+      const auto wanted = Wanted(context_.FindOp(op), inputs, attributes);
+      ASSERT_TRUE(wanted) << op;
+      for (const Target* target : RunnableTargets()) {
+        const Tensor got = Run(context_.FindOp(op), inputs, attributes, *wanted, *target);
+        const Closeness close = AllClose(got, *wanted, 0, 0);
+        EXPECT_TRUE(close) << op << " on " << Name(element) << ", " << target->name << ": "
+                           << close.description;
+      }
     }
   }
 }

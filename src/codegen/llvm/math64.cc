@@ -1,0 +1,198 @@
+#include "src/codegen/llvm/math64.h"
+
+#include <cmath>
+#include <numbers>
+#include <span>
+#include <vector>
+
+namespace lathe::codegen {
+namespace {
+
+using llvm::Value;
+
+class Math64 {
+ public:
+  Math64(llvm::IRBuilder<>& b, Value* like)
+      : b_(b), type_(like->getType()), int_(type_->getWithNewType(b.getInt64Ty())) {}
+
+  Value* F(double value) const { return llvm::ConstantFP::get(type_, value); }
+  Value* I(uint64_t value) const { return llvm::ConstantInt::get(int_, value); }
+  Value* Add(Value* x, Value* y) const { return b_.CreateFAdd(x, y); }
+  Value* Sub(Value* x, Value* y) const { return b_.CreateFSub(x, y); }
+  Value* Mul(Value* x, Value* y) const { return b_.CreateFMul(x, y); }
+  Value* Div(Value* x, Value* y) const { return b_.CreateFDiv(x, y); }
+  Value* MulAdd(Value* x, Value* y, Value* z) const {
+    return b_.CreateIntrinsic(llvm::Intrinsic::fmuladd, {type_}, {x, y, z});
+  }
+  /// c[0] + c[1] x + c[2] x^2 + ...
+  Value* Poly(Value* x, std::span<const double> c) const {
+    Value* sum = F(c.back());
+    for (size_t i = c.size() - 1; i-- > 0;) sum = MulAdd(sum, x, F(c[i]));
+    return sum;
+  }
+  Value* Abs(Value* x) const { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
+  Value* Sqrt(Value* x) const { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x); }
+  Value* WithSign(Value* x, Value* sign) const {
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign);
+  }
+  Value* Select(Value* c, Value* x, Value* y) const { return b_.CreateSelect(c, x, y); }
+  Value* Less(Value* x, Value* y) const { return b_.CreateFCmpOLT(x, y); }
+  Value* Is(Value* x, double y) const { return b_.CreateFCmpOEQ(x, F(y)); }
+  Value* Bits(Value* x) const { return b_.CreateBitCast(x, int_); }
+  Value* FromBits(Value* x) const { return b_.CreateBitCast(x, type_); }
+  /// 2^n for n in [-1022, 1023].
+  Value* PowerOfTwo(Value* n) const {
+    return FromBits(b_.CreateShl(b_.CreateAdd(n, I(1023)), I(52)));
+  }
+  /// Near zero x + c[0] x^3 + c[1] x^5; else `otherwise`, made of |x|, with the sign of x.
+  Value* Odd(Value* x, std::span<const double> c, Value* otherwise) const {
+    Value* square = Mul(x, x);
+    Value* small = MulAdd(Mul(x, square), Poly(square, c), x);
+    return Select(Less(Abs(x), F(1e-3)), small, WithSign(otherwise, x));
+  }
+
+  llvm::IRBuilder<>& b() const { return b_; }
+
+ private:
+  llvm::IRBuilder<>& b_;
+  llvm::Type *type_, *int_;
+};
+
+// ln 2 in two parts: the first has zeros at its end, so that n * kLn2High is exact.
+constexpr double kLn2High = 0x1.62e42feep-1;
+constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
+constexpr double kRound = 0x1.8p52;  // adding it leaves an integer in the low bits
+
+}  // namespace
+
+// e^x = 2^n e^r with |r| <= ln 2 / 2.
+Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  x = m.Select(m.Less(x, m.F(-746)), m.F(-746), x);
+  x = m.Select(m.Less(m.F(710), x), m.F(710), x);
+  Value* shifted = m.MulAdd(x, m.F(std::numbers::log2e), m.F(kRound));
+  Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound)));
+  Value* n_float = m.Sub(shifted, m.F(kRound));
+  Value* r = m.MulAdd(n_float, m.F(-kLn2High), x);
+  r = m.MulAdd(n_float, m.F(-kLn2Low), r);
+  std::vector<double> c;
+  double factorial = 2;
+  for (int i = 3; i < 15; ++i) c.push_back(1 / factorial), factorial *= i;
+  Value* p = m.MulAdd(m.Mul(r, r), m.Poly(r, c), r);
+  p = m.Add(p, m.F(1));
+  Value* half = b.CreateAShr(n, m.I(1));
+  return m.Mul(m.Mul(p, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
+}
+
+// log x = k ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2), by the series of (1+s) / (1-s).
+Value* EmitLog64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
+  Value* small = m.Less(x, m.F(0x1p-1022));
+  Value* bits = m.Bits(m.Select(small, m.Mul(x, m.F(0x1p54)), x));
+  bits = b.CreateAdd(bits, m.I(kOne - kRootHalf));
+  // An integer of 52 bits under the exponent of 2^52 is that number more than 2^52.
+  Value* exponent = b.CreateOr(b.CreateLShr(bits, m.I(52)), m.I(0x4330000000000000));
+  Value* k = m.Sub(m.FromBits(exponent), m.F(0x1p52 + 1023));
+  k = m.Sub(k, m.Select(small, m.F(54), m.F(0)));
+  Value* mantissa = b.CreateAdd(b.CreateAnd(bits, m.I(0x000fffffffffffff)), m.I(kRootHalf));
+  Value* f = m.Sub(m.FromBits(mantissa), m.F(1));
+  Value* s = m.Div(f, m.Add(m.F(2), f));
+  Value* z = m.Mul(s, s);
+  std::vector<double> c;
+  for (int i = 3; i < 27; i += 2) c.push_back(2.0 / i);
+  Value* series = m.Mul(z, m.Poly(z, c));
+  Value* half_square = m.Mul(m.Mul(f, f), m.F(0.5));
+  Value* tail = m.MulAdd(s, m.Add(half_square, series), m.Mul(k, m.F(kLn2Low)));
+  Value* result = m.Sub(m.Mul(k, m.F(kLn2High)), m.Sub(m.Sub(half_square, tail), f));
+  result = m.Select(m.Is(x, INFINITY), x, result);
+  result = m.Select(m.Is(x, 0), m.F(-INFINITY), result);
+  return m.Select(b.CreateFCmpOGE(x, m.F(0)), result, m.F(NAN));
+}
+
+Value* EmitSinh64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* e = EmitExp64(b, m.Abs(x));
+  const double c[] = {1.0 / 6, 1.0 / 120};
+  return m.Odd(x, c, m.Mul(m.Sub(e, m.Div(m.F(1), e)), m.F(0.5)));
+}
+
+Value* EmitCosh64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* e = EmitExp64(b, m.Abs(x));
+  return m.Mul(m.Add(e, m.Div(m.F(1), e)), m.F(0.5));
+}
+
+Value* EmitAsinh64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* size = m.Abs(x);
+  Value* root = m.Sqrt(m.MulAdd(size, size, m.F(1)));
+  const double c[] = {-1.0 / 6, 3.0 / 40};
+  return m.Odd(x, c, EmitLog64(b, m.Add(size, root)));
+}
+
+Value* EmitAcosh64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* root = m.Sqrt(m.Mul(m.Sub(x, m.F(1)), m.Add(x, m.F(1))));
+  return m.Select(m.Less(x, m.F(1)), m.F(NAN), EmitLog64(b, m.Add(x, root)));
+}
+
+Value* EmitAtanh64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* size = m.Abs(x);
+  Value* quotient = m.Div(m.Add(m.F(1), size), m.Sub(m.F(1), size));
+  const double c[] = {1.0 / 3, 1.0 / 5};
+  return m.Odd(x, c, m.Mul(EmitLog64(b, quotient), m.F(0.5)));
+}
+
+// atan x = pi/2 - atan 1/x, and twice the half angle twice; then |x| <= tan(pi/16).
+Value* EmitAtan64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* size = m.Abs(x);
+  Value* large = m.Less(m.F(1), size);
+  Value* t = m.Select(large, m.Div(m.F(1), size), size);
+  for (int i = 0; i < 2; ++i) t = m.Div(t, m.Add(m.F(1), m.Sqrt(m.MulAdd(t, t, m.F(1)))));
+  std::vector<double> c;
+  for (int i = 1; i < 25; i += 2) c.push_back((i % 4 == 1 ? 4.0 : -4.0) / i);
+  Value* angle = m.Mul(t, m.Poly(m.Mul(t, t), c));
+  angle = m.Select(large, m.Sub(m.F(std::numbers::pi / 2), angle), angle);
+  return m.WithSign(angle, x);
+}
+
+Value* EmitAsin64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  return EmitAtan64(b, m.Div(x, m.Sqrt(m.Mul(m.Sub(m.F(1), x), m.Add(m.F(1), x)))));
+}
+
+Value* EmitAcos64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* half = EmitAtan64(b, m.Sqrt(m.Div(m.Sub(m.F(1), x), m.Add(m.F(1), x))));
+  return m.Add(half, half);
+}
+
+// |x|^y = e^(y log |x|). Whole numbers and odd ones among them are told by adding 2^52: those
+// beyond are even.
+Value* EmitPow64(llvm::IRBuilder<>& b, Value* x, Value* y) {
+  const Math64 m(b, x);
+  Value* size = m.Abs(x);
+  Value* power = EmitExp64(b, m.Mul(y, EmitLog64(b, size)));
+  power = m.Select(m.Is(size, 1), m.F(1), power);
+  power = m.Select(b.CreateFCmpUNO(x, y), m.F(NAN), power);
+  Value* y_size = m.Abs(y);
+  Value* beyond = b.CreateFCmpOGE(y_size, m.F(0x1p52));
+  Value* shifted = m.Add(y_size, m.F(0x1p52));
+  Value* whole = b.CreateOr(beyond, b.CreateFCmpOEQ(m.Sub(shifted, m.F(0x1p52)), y_size));
+  Value* low = b.CreateAnd(m.Bits(shifted), m.I(1));
+  Value* odd = b.CreateAnd(b.CreateNot(beyond), b.CreateICmpNE(low, m.I(0)));
+  odd = b.CreateAnd(odd, whole);
+  // A negative base to a power that is no whole number; zero and infinity have one.
+  Value* negative = b.CreateICmpSLT(m.Bits(x), m.I(0));
+  Value* finite = b.CreateAnd(m.Less(x, m.F(0)), b.CreateFCmpONE(x, m.F(-INFINITY)));
+  Value* undefined = b.CreateAnd(finite, b.CreateNot(whole));
+  power = m.Select(b.CreateAnd(negative, odd), b.CreateFNeg(power), power);
+  power = m.Select(undefined, m.F(NAN), power);
+  Value* is_one = b.CreateOr(m.Is(x, 1), m.Is(y, 0));
+  return m.Select(is_one, m.F(1), power);
+}
+
+}  // namespace lathe::codegen
