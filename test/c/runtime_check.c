@@ -83,13 +83,15 @@ static void check_runs(const lathe_program* program, const char* trace) {
   EXPECT(lathe_memory(program) == 0);
 }
 
-static void* read_aligned(const char* path, size_t* size) {
+/* `base` is what to free. */
+static char* read_aligned(const char* path, size_t* size, void** base) {
   FILE* file = fopen(path, "rb");
   char* memory;
   fseek(file, 0, SEEK_END);
   *size = (size_t)ftell(file);
   rewind(file);
-  memory = malloc(*size + 64); /* never freed: the program is a view */
+  *base = malloc(*size + 64);
+  memory = *base;
   memory += (64 - (size_t)memory % 64) % 64;
   if (fread(memory, 1, *size, file) != *size) ++failures;
   fclose(file);
@@ -101,6 +103,7 @@ int main(int argc, char** argv) {
   lathe_load_options options = {sizeof(options), 2, 1 << 20};
   size_t size = 0;
   char* memory;
+  void* base;
   if (argc != 3) return 2;
   EXPECT(strlen(lathe_runtime_version()) >= 5);
   FINE(lathe_load_file(argv[1], &options, &program));
@@ -109,7 +112,7 @@ int main(int argc, char** argv) {
   check_runs(program, argv[2]);
   lathe_program_free(program);
   FINE(lathe_verify_file(argv[1]));
-  memory = read_aligned(argv[1], &size);
+  memory = read_aligned(argv[1], &size, &base);
   FINE(lathe_load_memory(memory, size, NULL, &program));
   check_ports(program);
   lathe_program_free(program);
@@ -121,6 +124,7 @@ int main(int argc, char** argv) {
   options.size = 0;
   FAILS(lathe_load_file(argv[1], &options, &program), LATHE_INVALID_ARGUMENT, "run/argument");
   lathe_program_free(NULL);
+  free(base);
   if (failures == 0) puts("fine");
   return failures == 0 ? 0 : 1;
 }

@@ -128,5 +128,10 @@ int main(int argc, char** argv) {
   after = resident_kilobytes();
   printf("%ld runs: %ld kB after the warm-up, %ld kB in the end\n", runs, before, after);
   lathe_program_free(s.program);
+  for (i = 0; i < kMaxPorts; ++i) {
+    free((void*)s.inputs[i].data);
+    free(s.outputs[i].data);
+  }
+  free(s.sums);
   return after - before < before / 100.0 ? 0 : 1;
 }
