@@ -154,7 +154,7 @@ KernelCache::KernelCache(const std::string& folder, const codegen::Target& targe
 
 std::string KernelCache::KeyOf(Operation* function, const std::vector<bool>& constant) const {
   if (!disk_) return "";
-  const Target target{target_, {}};
+  const TargetKeys target{target_, {}};
   for (Operation& op : *function->region(0).front()) {
     if (StrategyRegistry::Global().Has({&op, &target})) return "";
   }
