@@ -168,13 +168,17 @@ lower::Machine MachineOf(const Target& target) {
           }};
 }
 
+void GroupOperations(Program& program, const CompileOptions& options) {
+  Optimize(program, "inference", options.level);
+  RunPasses(program, kGroup);
+}
+
 std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
                                                 const CompileOptions& options) {
   const Target& target = TargetOf(options);
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   compiled->target = &target;
-  Optimize(compiled->program, "inference", options.level);
-  RunPasses(compiled->program, kGroup);
+  GroupOperations(compiled->program, options);
   const KernelCache cache(options.machine_code ? options.cache : "", target);
   TuningRecords records;
   if (!options.records.empty()) records = ReadTuningRecords(options.records);

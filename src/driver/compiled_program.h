@@ -37,6 +37,9 @@ struct CompiledProgram {
 
 const codegen::Target& TargetOf(const CompileOptions& options);
 
+/// The first steps: the inference pipeline, and operations into functions.
+void GroupOperations(Program& program, const CompileOptions& options);
+
 /// Errors: those of the passes, codegen/missing, codegen/target.
 std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
                                                 const CompileOptions& options);

@@ -132,6 +132,10 @@ void Executable::Save(const std::string& path) const {
   runtime::SavePlan(impl_->executor->plan(), path);
 }
 
+bool Executable::CanSave() const {
+  return impl_->planned.obstacles.empty() && impl_->planned.interpreted.empty();
+}
+
 NamedValues Executable::Run(const NamedValues& inputs) const {
   if (impl_->run_by_interpreter) return impl_->run_by_interpreter->Run(inputs);
   NamedValues outputs;

@@ -75,7 +75,7 @@ int Bench(const Options& o) {
 
 Run AddBench(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  o->model.AddTo(app);
+  o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx)");
   o->runnable.AddTo(app);
   o->inputs.AddTo(app, /*random_by_default=*/true);
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")

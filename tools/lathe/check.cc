@@ -1,7 +1,12 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
+#include <utility>
 
+#include "lathe/driver/code_checks.h"
 #include "lathe/driver/pass_checks.h"
 #include "lathe/support/error.h"
 #include "tools/lathe/command.h"
@@ -15,12 +20,16 @@ struct Options {
   int64_t dim = 2;
   int samples = 1;
   bool list = false;
+  bool loops = false;
+  std::vector<std::string> tiers;
+  std::vector<int> threads;
 };
 
 void List(const Executable& executable) {
   size_t compiled = 0, calls = 0;
   for (const CompiledFunctionInfo& f : executable.functions()) {
     calls += f.calls;
+    if (f.calls == 0) continue;
     if (!f.strategy.empty()) compiled += f.calls;
     Out(StrCat(f.calls, "x ", f.strategy.empty() ? "interpreted" : f.strategy, "  ", f.operations,
                f.why_not.empty() || !f.strategy.empty() ? "" : StrCat("\n     ", f.why_not), "\n"));
@@ -29,6 +38,7 @@ void List(const Executable& executable) {
     Out(StrCat(count, "x interpreted  ", name, "\n"));
   }
   Out(StrCat(compiled, " of ", calls, " calls run as machine code\n"));
+  for (const std::string& why : executable.obstacles()) Words(StrCat("no plan: ", why, "\n"));
 }
 
 // The largest finite number in a tensor: sums that nearly cancel err by what their terms err.
@@ -44,28 +54,126 @@ double LargestOf(const RtValue& value) {
   return largest;
 }
 
+// What the interpreter gives on sampled inputs.
+struct Reference {
+  std::vector<NamedValues> inputs, wanted;
+  Tolerance tolerance;
+};
+
+Reference Interpret(const Program& program, const Options& o) {
+  Reference r{{}, {}, ToleranceOf(program)};
+  NumericOptions numeric;
+  numeric.symbol_extent = o.dim;
+  Program copy = program.Clone();
+  for (int i = 0; i < o.samples; ++i) {
+    r.inputs.push_back(SampleInputs(program, numeric, numeric.seed + static_cast<uint64_t>(i)));
+    r.wanted.push_back(Interpreter(copy).Run(r.inputs.back()));
+  }
+  return r;
+}
+
+// What differs; empty if nothing does.
+std::string Difference(const NamedValues& got, const NamedValues& wanted, Tolerance tolerance) {
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    const double atol = tolerance.atol * std::max(1.0, LargestOf(wanted[k].second));
+    const Closeness close = AllClose(got[k].second, wanted[k].second, tolerance.rtol, atol);
+    if (!close) return StrCat("output '", wanted[k].first, "' differs: ", close.description);
+  }
+  return {};
+}
+
+// The ways to run a program, each against the interpreter; those of one target, which differ in
+// threads, and in whether they were saved, against one another, bit by bit.
+class Checker {
+ public:
+  Checker(const Options& o, const Program& program)
+      : o_(o), program_(program), reference_(Interpret(program, o)) {}
+
+  bool CheckLoops() {
+    CompileOptions loops = o_.compile;
+    loops.machine_code = false;
+    const Executable executable(program_, loops);
+    return IsClose(executable, loops, "loops");
+  }
+
+  bool CheckTarget(const std::string& target) {
+    std::vector<NamedValues> first;
+    for (const int threads :
+         o_.threads.empty() ? std::vector<int>{o_.compile.threads} : o_.threads) {
+      CompileOptions compile = o_.compile;
+      compile.target = target;
+      compile.threads = threads;
+      const std::string name = StrCat(target.empty() ? "code" : target, ", ", threads, " threads");
+      const Executable executable(program_, compile);
+      if (o_.list && !std::exchange(listed_, true)) List(executable);
+      if (!IsClose(executable, compile, name) || !IsSame(executable, first, name)) return false;
+      if (!CheckSaved(executable, threads, first, name)) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool IsClose(const Executable& executable, const CompileOptions& compile,
+               const std::string& name) {
+    for (size_t i = 0; i < reference_.inputs.size(); ++i) {
+      const NamedValues got = executable.Run(reference_.inputs[i]);
+      const std::string what = Difference(got, reference_.wanted[i], reference_.tolerance);
+      if (what.empty()) continue;
+      Words(StrCat(name, ": ", what, "\n"));
+      const std::string call =
+          FirstDifferentCall(program_, compile, reference_.inputs[i], reference_.tolerance.rtol,
+                             10 * reference_.tolerance.atol);
+      if (!call.empty()) Words(StrCat("first in ", call, "\n"));
+      return false;
+    }
+    return true;
+  }
+
+  bool IsSame(const Executable& executable, std::vector<NamedValues>& first,
+              const std::string& name) {
+    std::vector<NamedValues> all;
+    for (const NamedValues& inputs : reference_.inputs) all.push_back(executable.Run(inputs));
+    if (first.empty()) first = all;
+    if (all == first) return true;
+    Words(StrCat(name, ": other bits than before\n"));
+    return false;
+  }
+
+  bool CheckSaved(const Executable& executable, int threads, std::vector<NamedValues>& first,
+                  const std::string& name) {
+    if (!executable.CanSave()) return true;
+    const std::string path =
+        StrCat(std::filesystem::temp_directory_path().string(), "/lathe-check-", getpid(), ".lx");
+    executable.Save(path);
+    const auto remove = [](const std::string* p) { std::remove(p->c_str()); };
+    const std::unique_ptr<const std::string, decltype(remove)> removed(&path, remove);
+    return IsSame(Executable::Load(path, {.threads = threads}), first, name + ", loaded");
+  }
+
+  const Options& o_;
+  const Program& program_;
+  const Reference reference_;
+  bool listed_ = false;
+};
+
+std::vector<std::string> TargetsOf(const Options& o) {
+  if (o.tiers.empty()) return {o.compile.target};
+  if (o.tiers != std::vector<std::string>{"all"}) return o.tiers;
+  std::vector<std::string> names;
+  for (const codegen::Target& target : codegen::Target::All()) {
+    if (target.RunsHere()) names.push_back(target.name);
+  }
+  return names;
+}
+
 int Check(const Options& o) {
   IrContext context;
   const Program program = o.model.Load(context);
-  Executable executable(program, o.compile);
-  if (o.list) List(executable);
-  NumericOptions numeric;
-  numeric.symbol_extent = o.dim;
-  const Tolerance tolerance = ToleranceOf(program);
-  Program reference = program.Clone();
-  for (int i = 0; i < o.samples; ++i) {
-    const NamedValues inputs =
-        SampleInputs(program, numeric, numeric.seed + static_cast<uint64_t>(i));
-    const NamedValues wanted = Interpreter(reference).Run(inputs);
-    const NamedValues got = executable.Run(inputs);
-    for (size_t k = 0; k < wanted.size(); ++k) {
-      const double atol = tolerance.atol * std::max(1.0, LargestOf(wanted[k].second));
-      const Closeness close = AllClose(got[k].second, wanted[k].second, tolerance.rtol, atol);
-      if (close) continue;
-      Words(StrCat("output '", wanted[k].first, "' differs: ", close.description, "\n"));
-      return kCheckFailed;
-    }
-  }
+  Checker checker(o, program);
+  bool fine = true;
+  for (const std::string& target : TargetsOf(o)) fine = fine && checker.CheckTarget(target);
+  if (fine && o.loops) fine = checker.CheckLoops();
+  if (!fine) return kCheckFailed;
   Out("the compiled program gives what the interpreter gives\n");
   return kFine;
 }
@@ -82,6 +190,14 @@ Run AddCheck(CLI::App& app) {
   app.add_option("--samples", o->samples, "sets of random inputs")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  app.add_option("--tiers", o->tiers, "each of these targets; all: those that run here")
+      ->delimiter(',')
+      ->type_name("NAME,...");
+  app.add_option("--each-threads", o->threads, "with each of these numbers of threads")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N,...");
+  app.add_flag("--loops", o->loops, "the loops in the interpreter, too: slow");
   app.add_flag("--list", o->list, "list the functions, how each runs, and why not faster");
   return [o] { return Check(*o); };
 }

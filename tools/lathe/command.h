@@ -77,6 +77,7 @@ Run AddOpt(CLI::App& app);
 Run AddConformance(CLI::App& app);
 Run AddCheck(CLI::App& app);
 Run AddBench(CLI::App& app);
+Run AddProfile(CLI::App& app);
 Run AddTune(CLI::App& app);
 
 }  // namespace lathe::command

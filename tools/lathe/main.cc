@@ -82,6 +82,7 @@ int Main(int argc, char** argv) {
   add("check", "compare the compiled program with the interpreter", AddCheck);
   add("bench", "time a compiled program", AddBench);
   add("tune", "measure implementations; later builds take the fastest", AddTune);
+  add("profile", "show where the time of a run goes", AddProfile);
   add("conformance", "run official ONNX test cases", AddConformance);
   try {
     app.parse(argc, argv);

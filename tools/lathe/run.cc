@@ -144,7 +144,7 @@ int RunModel(const Options& o) {
 
 Run AddRun(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  o->model.AddTo(app);
+  o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx)");
   o->inputs.AddTo(app, /*random=*/false);
   o->runnable.AddTo(app);
   app.add_option("--max-steps", o->max_steps,

@@ -77,6 +77,7 @@ class Executable {
   /// Writes one file that holds all there is: plan, code, weights. Errors: save/interpreted, if the
   /// interpreter runs a part; io/...
   void Save(const std::string& path) const;
+  bool CanSave() const;
 
   /// In the order of the program.
   const std::vector<Port>& inputs() const;
