@@ -55,6 +55,8 @@ void Decompose(Block& block, const Machine& machine) {
     Operation* next = op->next();
     if (op->name() == nn::GemmOp::kName) {
       SpellGemm(op);
+    } else if (op->name() == nn::QlinearMatmulOp::kName) {
+      SpellQlinearMatmul(op);
     } else if (ShouldDecompose(*op, machine)) {
       Operation* before = op->prev();
       Builder b = Builder::Before(op);

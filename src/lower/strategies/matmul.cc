@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/lower/pointwise.h"
@@ -24,6 +25,11 @@ namespace lathe::lower {
 namespace {
 
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+bool IsProduct(const Operation& op) {
+  return op.name() == nn::MatmulOp::kName || op.name() == nn::EinsumOp::kName ||
+         op.name() == nn::MatmulIntegerOp::kName;
+}
 
 class Matmul {
  public:
@@ -52,6 +58,7 @@ class Matmul {
   void PackRight(Value panel, Tile tile);
   void CopyRight(Value k, Value first_column, Tile tile);
   void CopyTransposedRight(Value first_column, Tile tile);
+  void CopyElements(Value first_column, Tile tile);
   void SetLive(Value first_column, bool rest, Tile tile);
 
   Value Left(Value row, Value k);
@@ -64,6 +71,7 @@ class Matmul {
   std::vector<Value> PartialAt(Value row, Value first_column, int64_t vector);
   std::vector<Value> At(Value row, Value column) const;
   Value Convert(Value v, ElementType to);
+  Value Centered(const MatrixOperand& m, Value v, Value column, Value live = {});
   Value Scratch(int64_t rows, int64_t columns);
 
   Value Sum(Value a, Value b) {
@@ -98,11 +106,14 @@ class Matmul {
 
 std::string Matmul::FindMaster() {
   for (const Operation& op : function_) {
-    if (op.name() != nn::MatmulOp::kName) continue;
+    if (!IsProduct(op)) continue;
     if (master_ != nullptr) return "there are two matrix products";
     master_ = &op;
   }
   if (master_ == nullptr) return "there is no matrix product";
+  if (master_->num_operands() < 2 ||
+      (master_->name() == nn::EinsumOp::kName && master_->num_operands() > 2))
+    return "the product is not one of two operands";
   const bool of_arguments =
       master_->operand(0).is_block_argument() && master_->operand(1).is_block_argument();
   return of_arguments ? "" : "a matrix is computed in the same function";
@@ -137,6 +148,8 @@ std::string Matmul::TypeRefusal() {
     case ElementType::kF64:
     case ElementType::kF16:
     case ElementType::kBF16:
+    case ElementType::kI8:
+    case ElementType::kU8:
     case ElementType::kI32:
     case ElementType::kU32:
     case ElementType::kI64:
@@ -151,7 +164,8 @@ RightPlace Matmul::PlaceOfRight() const {
   const Value argument = master_->operand(form_.right.operand);
   size_t uses = 0;
   for ([[maybe_unused]] const OpOperand use : argument.uses()) ++uses;
-  if (l_.IsConstant(argument) && uses == 1 && TensorOf(argument).is_static()) {
+  const bool is_matrix = form_.right.Has(kDepth) && form_.right.Has(kColumn);
+  if (l_.IsConstant(argument) && uses == 1 && is_matrix && TensorOf(argument).is_static()) {
     return RightPlace::kPacked;
   }
   const bool few = form_.rows.is_constant() && form_.rows.value() <= kFewRows;
@@ -327,7 +341,7 @@ Value Matmul::Left(Value row, Value k) {
     return lb_->Load(left_block_, at);
   }
   const Value v = LoadOf(form_.left, left_, Sum(first_row_, row), Sum(first_k_, k), {}, 0);
-  return Convert(v, plan_.sum);
+  return Centered(form_.left, v, {});
 }
 
 Value Matmul::Right(Value panel, Value k, int64_t vector) {
@@ -340,8 +354,8 @@ Value Matmul::Right(Value panel, Value k, int64_t vector) {
   const auto number = static_cast<size_t>(vector);
   if (plan_.right == RightPlace::kInPlace) {
     const Value at = Plus(Times(panel, width()), vector * plan_.lanes);
-    return Convert(LoadOf(form_.right, right_, {}, deep, at, plan_.lanes, live_[number]),
-                   plan_.sum);
+    const Value v = LoadOf(form_.right, right_, {}, deep, at, plan_.lanes, live_[number]);
+    return Centered(form_.right, v, at, live_[number]);
   }
   std::vector<Value> at;
   for (const int role : form_.right.roles) {
@@ -349,7 +363,8 @@ Value Matmul::Right(Value panel, Value k, int64_t vector) {
     if (role >= 0) at.push_back(batch_at_[static_cast<size_t>(role)]);
   }
   at.insert(at.end(), {panel, deep, column});
-  return Convert(lb_->Load(right_, at, plan_.lanes), plan_.sum);
+  const Value first = Plus(Times(panel, width()), vector * plan_.lanes);
+  return Centered(form_.right, lb_->Load(right_, at, plan_.lanes), first, live_[number]);
 }
 
 std::vector<Value> Matmul::PartialAt(Value row, Value first_column, int64_t vector) {
@@ -410,15 +425,35 @@ Value Matmul::LoadOf(const MatrixOperand& m, Value memory, Value row, Value k, V
 }
 
 std::vector<Value> Matmul::At(Value row, Value column) const {
-  std::vector<Value> at = batch_at_;
-  if (form_.has_rows) at.push_back(row);
-  at.push_back(column);
+  std::vector<Value> at;
+  for (const int role : form_.result_roles) {
+    at.push_back(role == kRow      ? row
+                 : role == kColumn ? column
+                                   : batch_at_[static_cast<size_t>(role)]);
+  }
   return at;
 }
 
 Value Matmul::Convert(Value v, ElementType to) {
   if (TensorOf(v).element() == to) return v;
   return nn::CastOp::Create(lb_->b(), v, {.to = to}).output();
+}
+
+// An element, or neighbours from `column` on if there is a zero point per column and they are many,
+// as they are multiplied.
+Value Matmul::Centered(const MatrixOperand& m, Value v, Value column, Value live) {
+  const Value wide = Convert(v, plan_.sum);
+  if (!m.zero_point) return wide;
+  const Value zero_point = l_.body->argument(m.zero_point.index());
+  std::vector<Value> at(TensorOf(zero_point).rank(), lb_->Int(0));
+  const bool along_columns = m.EndsWith(kColumn) || plan_.right == RightPlace::kPacked;
+  int64_t lanes = 0;
+  if (!m.one_zero_point) {
+    at.back() = column;
+    if (along_columns && TensorOf(v).rank() == 1) lanes = plan_.lanes;
+  }
+  const Value zero = lb_->Load(zero_point, at, lanes, lanes == 0 ? Value() : live);
+  return nn::SubOp::Create(lb_->b(), wide, Convert(zero, plan_.sum)).c();
 }
 
 // ---- packing ----
@@ -439,7 +474,7 @@ void Matmul::PackLeft() {
     const Value k = Sum(first_k_, by_rows ? first : outer);
     const Value at[] = {outer, first};
     const Value v = LoadOf(form_.left, left_, row, k, {}, plan_.lanes, live);
-    lb_->Store(left_block_, Convert(v, plan_.sum), at);
+    lb_->Store(left_block_, Centered(form_.left, v, {}), at);
   };
   const Value inner = by_rows ? depth_ : rows_;
   lb_->ForValue(by_rows ? rows_ : depth_, [&](Value outer) {
@@ -453,7 +488,8 @@ void Matmul::PackLeft() {
 
 // The panel's columns as they are multiplied: `width` neighbours for each row.
 void Matmul::PackRight(Value first_column, Tile tile) {
-  if (!form_.right.EndsWith(kColumn)) return CopyTransposedRight(first_column, tile);
+  if (form_.right.EndsWith(kDepth)) return CopyTransposedRight(first_column, tile);
+  if (!form_.right.EndsWith(kColumn)) return CopyElements(first_column, tile);
   lb_->ForValue(depth_, [&](Value k) { CopyRight(k, first_column, tile); });
 }
 
@@ -463,8 +499,23 @@ void Matmul::CopyRight(Value k, Value first_column, Tile tile) {
     const Value from = LoadOf(form_.right, right_, {}, Sum(first_k_, k), column, plan_.lanes,
                               live_[static_cast<size_t>(v)]);
     const Value to[] = {k, lb_->Int(v * plan_.lanes)};
-    lb_->Store(panel_, Convert(from, plan_.sum), to);
+    lb_->Store(panel_, Centered(form_.right, from, column, live_[static_cast<size_t>(v)]), to);
   }
+}
+
+// Neither columns nor depths are neighbours.
+void Matmul::CopyElements(Value first_column, Tile tile) {
+  const Value both[] = {first_column, lb_->Extent(form_.columns)};
+  const Dim left = LoopBuilder::D1() - LoopBuilder::D0();
+  const Value count = lb_->Index(Min(left, tile.vectors * plan_.lanes), both);
+  lb_->ForValue(depth_, [&](Value k) {
+    lb_->ForValue(count, [&](Value column) {
+      const Value at = Sum(first_column, column);
+      const Value from = LoadOf(form_.right, right_, {}, Sum(first_k_, k), at, 0);
+      const Value to[] = {k, column};
+      lb_->Store(panel_, Centered(form_.right, from, at), to);
+    });
+  });
 }
 
 // Square tiles of the matrix are turned in registers. What lies behind its last column is a copy of
@@ -477,7 +528,7 @@ void Matmul::CopyTransposedRight(Value first_column, Tile tile) {
       const Value both[] = {first, last};
       const Value column = lb_->Index(Min(LoopBuilder::D0() + i, LoopBuilder::D1()), both);
       const Value v = LoadOf(form_.right, right_, {}, Sum(first_k_, k), column, plan_.lanes, live);
-      columns.push_back(Convert(v, plan_.sum));
+      columns.push_back(Centered(form_.right, v, column));
     }
     const std::vector<Value> turned = lb_->Transpose(columns);
     for (int64_t i = 0; i < plan_.lanes; ++i) {

@@ -1,6 +1,7 @@
 #include "src/lower/strategies/matmul_form.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 
 #include "lathe/dialect/nn/matmul.h"
@@ -61,19 +62,86 @@ void MergeRows(ProductForm& f) {
   std::vector<size_t> rows;
   for (size_t a = 0; a <= f.batch.size(); ++a) rows.push_back(a);
   f.result = {rows, f.result.back()};
+  f.result_roles = {kRow, kColumn};
   f.batch.clear();
+}
+
+// The terms of an equation; each has a letter once.
+struct Terms {
+  std::string left, right, result;
+};
+
+bool HasLetter(const std::string& term, char letter) {
+  return term.find(letter) != std::string::npos;
+}
+
+std::string ReadTerms(std::string_view equation, Terms& terms) {
+  std::string text(equation);
+  std::erase(text, ' ');
+  const size_t arrow = text.find("->"), comma = text.find(',');
+  if (arrow == std::string::npos || comma > arrow) return "the equation does not say its result";
+  terms = {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1),
+           text.substr(arrow + 2)};
+  for (std::string term : {terms.left, terms.right, terms.result}) {
+    std::ranges::sort(term);
+    const bool once = std::ranges::adjacent_find(term) == term.end();
+    if (!once || term.find('.') != std::string::npos) return "a term is no list of letters";
+  }
+  return "";
+}
+
+// Roles of the letters of both operands; the one that the result does not have is the depth.
+std::string SetLetterRoles(const Terms& t, std::map<char, int> role, ProductForm& f) {
+  int summed = 0;
+  for (const char letter : t.left) {
+    if (role.contains(letter)) continue;
+    if (!HasLetter(t.right, letter)) return "one operand is summed alone";
+    role[letter] = kDepth;
+    ++summed;
+  }
+  if (summed > 1) return "more than one axis is summed over";
+  for (const char letter : t.left) f.left.roles.push_back(role.at(letter));
+  for (const char letter : t.right) {
+    if (!role.contains(letter)) return "one operand is summed alone";
+    f.right.roles.push_back(role.at(letter));
+  }
+  for (const MatrixOperand* m : {&f.left, &f.right}) {
+    for (size_t a = 0; a < m->roles.size(); ++a) {
+      const int r = m->roles[a];
+      if (r >= 0 && !ProvablyEqual(m->dims[a], f.batch[static_cast<size_t>(r)])) {
+        return StrCat("whether extent ", m->dims[a].ToString(), " is broadcast is not known");
+      }
+    }
+  }
+  return "";
 }
 
 }  // namespace
 
 std::string ProductForm::Parse(const Operation& product, bool merge_rows) {
-  const nn::MatmulOp op(const_cast<Operation*>(&product));
   for (size_t i = 0; i < 2; ++i) {
     const auto type = product.operand(i).type().dyn_cast<AnyTensorType>();
     if (!type || !type.has_rank()) return "a matrix is of unknown rank";
   }
-  left = OperandOf(product, nn::MatmulOp::kX);
-  right = OperandOf(product, nn::MatmulOp::kY);
+  left = OperandOf(product, 0);
+  right = OperandOf(product, 1);
+  const bool is_matmul = product.name() != nn::EinsumOp::kName;
+  std::string why = is_matmul ? ParseMatmul(product) : ParseEinsum(product);
+  if (why.empty() && product.name() == nn::MatmulIntegerOp::kName) why = SetZeroPoints(product);
+  if (!why.empty()) return why;
+  rows = ExtentOf(left, kRow);
+  columns = ExtentOf(right, kColumn);
+  depth = ExtentOf(left, kDepth);
+  if (!ProvablyEqual(depth, ExtentOf(right, kDepth))) return "the depths are not known to be equal";
+  if (is_matmul && merge_rows && CanMerge(*this)) MergeRows(*this);
+  return "";
+}
+
+std::string ProductForm::ParseMatmul(const Operation& product) {
+  const auto flag = [&](const char* name) {
+    const auto value = product.attribute(name).dyn_cast<BoolAttribute>();
+    return value && value.value();
+  };
   const bool of_vector = left.dims.size() == 1, by_vector = right.dims.size() == 1;
   const auto z = TensorOf(product.result(0)).dims();
   const size_t matrix_axes = (of_vector ? 0U : 1U) + (by_vector ? 0U : 1U);
@@ -82,22 +150,84 @@ std::string ProductForm::Parse(const Operation& product, bool merge_rows) {
     const size_t own = std::min<size_t>(m->dims.size(), 2);
     if (std::string why = SetBatchRoles(*m, own, batch); !why.empty()) return why;
   }
-  AddMatrixRoles(left, kRow, kDepth, op.transpose_x());
-  AddMatrixRoles(right, kDepth, kColumn, op.transpose_y());
+  AddMatrixRoles(left, kRow, kDepth, flag(nn::MatmulOp::kTransposeXAttr));
+  AddMatrixRoles(right, kDepth, kColumn, flag(nn::MatmulOp::kTransposeYAttr));
   has_rows = !of_vector;
   if (by_vector && !of_vector) {  // the vector times the other matrix transposed
     std::swap(left, right);
     std::ranges::replace(right.roles, static_cast<int>(kRow), static_cast<int>(kColumn));
     has_rows = false;
   }
-  rows = ExtentOf(left, kRow);
-  columns = ExtentOf(right, kColumn);
-  depth = ExtentOf(left, kDepth);
-  if (!ProvablyEqual(depth, ExtentOf(right, kDepth))) return "the depths are not known to be equal";
   for (size_t a = 0; a < z.size(); ++a) result.push_back({a});
   if (z.empty()) result.emplace_back();
-  if (merge_rows && CanMerge(*this)) MergeRows(*this);
+  for (size_t a = 0; a < batch.size(); ++a) result_roles.push_back(static_cast<int>(a));
+  if (has_rows) result_roles.push_back(kRow);
+  result_roles.push_back(kColumn);
   return "";
+}
+
+// One for all, or one per column; those of rows have a shape of their own for each rank.
+std::string ProductForm::SetZeroPoints(const Operation& product) {
+  const std::pair<MatrixOperand*, size_t> places[] = {
+      {&left,
+       left.operand == 0 ? nn::MatmulIntegerOp::kAZeroPoint : nn::MatmulIntegerOp::kBZeroPoint},
+      {&right,
+       right.operand == 1 ? nn::MatmulIntegerOp::kBZeroPoint : nn::MatmulIntegerOp::kAZeroPoint}};
+  for (const auto& [m, operand] : places) {
+    if (operand >= product.num_operands()) continue;
+    const Value v = product.operand(operand);
+    if (!v || v.type().isa<NoneType>()) continue;
+    const auto type = v.type().dyn_cast<AnyTensorType>();
+    if (!v.is_block_argument() || !type || !type.has_rank()) return "a zero point is computed";
+    m->zero_point = v;
+    m->one_zero_point =
+        std::ranges::all_of(type.dims(), [](const Dim& d) { return d.IsConstant(1); });
+    if (m->one_zero_point) continue;
+    const bool of_columns =
+        m == &right && type.rank() == 1 && ProvablyEqual(type.dims()[0], ExtentOf(right, kColumn));
+    if (!of_columns) return "the zero points are neither one nor one per column";
+  }
+  return "";
+}
+
+// The letters of the result are batch axes up to the last one of either operand: these are the rows
+// and the columns. The columns are the last axis of the result; whose they are is the right
+// operand.
+std::string ProductForm::ParseEinsum(const Operation& product) {
+  Terms t;
+  const auto equation = product.attribute("equation").cast<StrAttribute>().value();
+  if (std::string why = ReadTerms(equation, t); !why.empty()) return why;
+  if (t.left.size() != left.dims.size() || t.right.size() != right.dims.size()) {
+    return "the equation has terms of another rank";
+  }
+  if (!t.result.empty() && !HasLetter(t.right, t.result.back())) {
+    std::swap(left, right);
+    std::swap(t.left, t.right);
+  }
+  if (!t.result.empty() && HasLetter(t.left, t.result.back()))
+    return "the last axis is one of stacks";
+  const auto z = TensorOf(product.result(0)).dims();
+  std::map<char, int> role;
+  size_t row = t.result.size();
+  for (size_t a = 0; a + 1 < t.result.size(); ++a) {
+    if (!HasLetter(t.right, t.result[a])) row = a;
+  }
+  has_rows = row != t.result.size();
+  for (size_t a = 0; a < t.result.size(); ++a) {
+    result.push_back({a});
+    const bool is_column = a + 1 == t.result.size();
+    const int number = static_cast<int>(batch.size());
+    result_roles.push_back(is_column  ? static_cast<int>(kColumn)
+                           : a == row ? static_cast<int>(kRow)
+                                      : number);
+    role[t.result[a]] = result_roles.back();
+    if (!is_column && a != row) batch.push_back(z[a]);
+  }
+  if (result.empty()) {
+    result.emplace_back();
+    result_roles = {kColumn};
+  }
+  return SetLetterRoles(t, role, *this);
 }
 
 }  // namespace lathe::lower

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,10 @@ struct MatrixOperand {
   ElementType element = ElementType::kUndefined;
   std::vector<Dim> dims;  ///< per role; those of the operand, or its leading ones multiplied
   std::vector<int> roles;
+  Value zero_point = {};  ///< of the function: subtracted from the elements; per row or per column
+  bool one_zero_point = true;
 
+  bool Has(Role role) const { return std::ranges::find(roles, role) != roles.end(); }
   bool EndsWith(Role role) const { return !roles.empty() && roles.back() == role; }
 };
 
@@ -34,12 +38,19 @@ struct ProductForm {
   MatrixOperand left, right;
   std::vector<Dim> batch;
   Dim rows = 1, columns = 1, depth = 1;
-  std::vector<std::vector<size_t>> result;  ///< axes of the result: per batch axis, rows, columns
+  std::vector<std::vector<size_t>> result;  ///< axes of the result, grouped by their role
+  std::vector<int> result_roles;            ///< of these groups
   bool has_rows = true;
 
-  /// Takes apart an `nn.matmul`. `merge_rows`: the leading axes of the left operand are rows where
-  /// the right one does not have them. Returns why not.
+  /// Takes apart an `nn.matmul`, `nn.matmul_integer` or `nn.einsum` of two operands. `merge_rows`:
+  /// the leading axes of the left operand are rows where the right one does not have them. Returns
+  /// why not.
   std::string Parse(const Operation& product, bool merge_rows);
+
+ private:
+  std::string ParseMatmul(const Operation& product);
+  std::string SetZeroPoints(const Operation& product);
+  std::string ParseEinsum(const Operation& product);
 };
 
 }  // namespace lathe::lower

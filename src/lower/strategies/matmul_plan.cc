@@ -96,8 +96,16 @@ class Planner {
 }  // namespace
 
 ElementType SumElement(ElementType element) {
-  return element == ElementType::kF16 || element == ElementType::kBF16 ? ElementType::kF32
-                                                                       : element;
+  switch (element) {
+    case ElementType::kF16:
+    case ElementType::kBF16:
+      return ElementType::kF32;
+    case ElementType::kI8:
+    case ElementType::kU8:
+      return ElementType::kI32;
+    default:
+      return element;
+  }
 }
 
 ProductPlan PlanProduct(const ProductForm& form, RightPlace right, const Machine& machine,

@@ -95,6 +95,12 @@ class LowerTest : public testing::Test {
     }
   }
 
+  Machine MachineFor(const Target& target) const {
+    Machine machine = MachineOf(target);
+    if (l2_bytes_ > 0) machine.l2_bytes = l2_bytes_;
+    return machine;
+  }
+
   // The loops give in the interpreter, and as code of every target, what the operations give.
   void Expect(const Case& c, const std::string& strategy, double rtol = 0) {
     for (const Target* target : codegen::RunnableTargets()) {
@@ -102,7 +108,7 @@ class LowerTest : public testing::Test {
       NamedValues inputs = Inputs(program);
       const NamedValues wanted = Interpreter(program).Run(inputs);
       Operation* function = codegen::FirstFunction(program);
-      const Lowered lowered = LowerFunction(function, MachineOf(*target), constant_);
+      const Lowered lowered = LowerFunction(function, MachineFor(*target), constant_);
       ASSERT_TRUE(lowered.done) << lowered.why_not;
       EXPECT_EQ(lowered.strategy, strategy);
       PackInputs(program, lowered.packed, inputs);
@@ -129,6 +135,7 @@ class LowerTest : public testing::Test {
 
   IrContext context_;
   int64_t symbol_ = 5;
+  int64_t l2_bytes_ = 0;        // for a machine with smaller caches; 0: as it is
   std::string only_;            // the only strategy that is asked; empty: all
   std::vector<bool> constant_;  // per argument, whether it may be packed; empty: none
   int64_t below_ = 0;           // if not 0: integers are indices of an axis of that extent
