@@ -12,8 +12,8 @@ namespace {
 
 std::vector<Compute> SortedComputes() {
   std::vector<Compute> all;
-  for (const auto family :
-       {ShapeComputes(), MovementComputes(), IndexingComputes(), WindowComputes()}) {
+  for (const auto family : {ShapeComputes(), MovementComputes(), IndexingComputes(),
+                            WindowComputes(), ResizeComputes()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   std::ranges::sort(all, {}, &Compute::op);

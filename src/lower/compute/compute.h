@@ -43,6 +43,7 @@ std::span<const Compute> ShapeComputes();
 std::span<const Compute> MovementComputes();
 std::span<const Compute> IndexingComputes();
 std::span<const Compute> WindowComputes();
+std::span<const Compute> ResizeComputes();
 
 // ---- what families share ----
 

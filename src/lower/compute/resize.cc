@@ -1,0 +1,206 @@
+#include "lathe/dialect/nn/resize.h"
+
+#include <cmath>
+
+#include "src/lower/compute/compute.h"
+#include "src/lower/compute/scalars.h"
+
+// Resampled tensors, one element at a time. Coordinates are computed in f64 as the interpreter
+// does, so that the same elements are picked.
+namespace lathe::lower {
+namespace {
+
+constexpr ElementType kWide = ElementType::kF64;
+
+using Op = nn::ResizeOp;
+
+Op OpOf(const Operation& op) { return Op(const_cast<Operation*>(&op)); }
+
+std::vector<size_t> AxesOf(const Operation& op) {
+  const size_t rank = DimsOf(op.result(0)).size();
+  std::vector<size_t> axes;
+  if (const auto given = OpOf(op).axes()) {
+    for (const int64_t axis : *given) axes.push_back(AxisOf(axis, rank));
+    return axes;
+  }
+  for (size_t a = 0; a < rank; ++a) axes.push_back(a);
+  return axes;
+}
+
+// The factor of entry `i` of the axes, if that is known.
+std::optional<double> KnownScale(const Operation& op, size_t i) {
+  if (!OpOf(op).scales()) return std::nullopt;
+  return ToDoubles(*ConstantOf(op.operand(Op::kScales)))[i];
+}
+
+std::string Refuse(const Operation& op) {
+  const Op resize = OpOf(op);
+  if (std::string why = NeedConstants<Op::kScales, Op::kSizes>(op); !why.empty()) return why;
+  if (resize.antialias()) return "filters as wide as the axes shrink";
+  if (resize.coordinate_transformation_mode() == "tf_crop_and_resize") return "regions are cut out";
+  if (resize.keep_aspect_ratio_policy() != "stretch") return "one factor for all axes";
+  const bool picks = resize.mode() == "nearest";
+  return picks || IsFloat(TensorOf(op.result(0)).element()) ? "" : "integers are interpolated";
+}
+
+// One axis that is resampled.
+struct Axis {
+  size_t axis;
+  Dim in, out;
+  std::optional<double> known;  // scale
+  Value scale;
+};
+
+class Resized {
+ public:
+  explicit Resized(const ElementOf& c) : c_(c), s_(c.e), op_(OpOf(*c.op)) {}
+
+  Value Element() {
+    const std::vector<size_t> axes = AxesOf(*c_.op);
+    const std::vector<Dim> in = c_.Dims(0), out = c_.ResultDims();
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const size_t a = axes[i];
+      const std::optional<double> known = KnownScale(*c_.op, i);
+      if (in[a] == out[a] && known.value_or(1) == 1) continue;
+      const Value scale = known ? s_.Number(kWide, *known)
+                                : s_.Div(s_.Number(kWide, out[a]), s_.Number(kWide, in[a]));
+      axes_.push_back({a, in[a], out[a], known, scale});
+    }
+    place_ = c_.at;
+    if (op_.mode() == "nearest") return Picked();
+    type_ = SumType(c_.Element());
+    for (const Axis& axis : axes_) taps_.push_back(TapsAt(axis));
+    return s_.Cast(Interpolated(0), c_.Element());
+  }
+
+ private:
+  struct Tap {
+    Dim at;
+    Value weight;
+  };
+
+  Value Number(double value) const { return s_.Number(kWide, value); }
+
+  Value Picked() {
+    for (const Axis& axis : axes_) {
+      place_[axis.axis] =
+          IsRepeated(axis)
+              ? c_.e.space().Div(c_.at[axis.axis], Dim(static_cast<int64_t>(*axis.known)))
+              : s_.Inside(Nearest(Coordinate(axis)), axis.in);
+    }
+    return c_.Operand(0, place_);
+  }
+
+  // Whether each element is repeated a whole number of times: (o + 1/2) / scale lies strictly
+  // between whole numbers then.
+  bool IsRepeated(const Axis& axis) const {
+    if (!axis.known || *axis.known != std::floor(*axis.known) || *axis.known < 1) return false;
+    const std::string_view how = op_.coordinate_transformation_mode(), nearest = op_.nearest_mode();
+    if (how == "asymmetric") return nearest == "floor";
+    const bool rounds = nearest == "round_prefer_floor" || nearest == "round_prefer_ceil";
+    return rounds && (how == "half_pixel" || how == "half_pixel_symmetric");
+  }
+
+  // Where the element lies along the axis of the input.
+  Value Coordinate(const Axis& axis) const {
+    const std::string_view how = op_.coordinate_transformation_mode();
+    const Value x = s_.Number(kWide, c_.at[axis.axis]), in = s_.Number(kWide, axis.in);
+    if (how == "asymmetric") return s_.Div(x, axis.scale);
+    const Value length = s_.Mul(axis.scale, in), one = Number(1);
+    if (how == "align_corners") {
+      const Value inner = s_.Div(s_.Mul(x, s_.Sub(in, one)), s_.Sub(length, one));
+      return s_.Select(s_.Equal(length, one), Number(0), inner);
+    }
+    const Value half = s_.Sub(s_.Div(s_.Add(x, Number(0.5)), axis.scale), Number(0.5));
+    if (how == "pytorch_half_pixel") {
+      return s_.Select(s_.Equal(length, one), Number(-0.5), half);
+    }
+    if (how != "half_pixel_symmetric") return half;
+    const Value share = s_.Div(s_.Number(kWide, axis.out), length);
+    return s_.Add(s_.Mul(s_.Div(in, Number(2)), s_.Sub(one, share)), half);
+  }
+
+  Value Ceil(Value x) const {
+    const Value zero = Number(0);
+    return s_.Sub(zero, s_.Floor(s_.Sub(zero, x)));
+  }
+
+  Value Nearest(Value x) const {
+    const std::string_view how = op_.nearest_mode();
+    if (how == "floor") return s_.Floor(x);
+    if (how == "ceil") return Ceil(x);
+    if (how == "round_prefer_ceil") return s_.Floor(s_.Add(x, Number(0.5)));
+    return Ceil(s_.Sub(x, Number(0.5)));
+  }
+
+  Value Kernel(Value distance) const {
+    const Value x = s_.Abs(distance), one = Number(1);
+    if (op_.mode() == "linear") return s_.Max(Number(0), s_.Sub(one, x));
+    const double a = op_.cubic_coeff_a();
+    const Value near =
+        s_.Add(s_.Mul(s_.Mul(s_.Sub(s_.Mul(Number(a + 2), x), Number(a + 3)), x), x), one);
+    Value far = s_.Sub(s_.Mul(Number(a), x), Number(5 * a));
+    far = s_.Add(s_.Mul(far, x), Number(8 * a));
+    far = s_.Sub(s_.Mul(far, x), Number(4 * a));
+    const Value outer = s_.Select(s_.Less(x, Number(2)), far, Number(0));
+    return s_.Select(s_.AtMost(x, one), near, outer);
+  }
+
+  std::vector<Tap> TapsAt(const Axis& axis) {
+    const bool linear = op_.mode() == "linear";
+    const Value last = s_.Number(kWide, axis.in - 1);
+    // Far outside nothing but the edge is seen.
+    const Value far = Number(linear ? 2 : 4);
+    const Value x = s_.Max(s_.Min(Coordinate(axis), s_.Add(last, far)), s_.Sub(Number(0), far));
+    const Value low = s_.Floor(x);
+    std::vector<Tap> taps;
+    Value sum;
+    for (int64_t i = linear ? 0 : -1; i <= (linear ? 1 : 2); ++i) {
+      const Value at = s_.Add(low, Number(static_cast<double>(i)));
+      Value weight = Kernel(s_.Sub(at, x));
+      if (op_.exclude_outside()) {
+        const Value outside = s_.Or(s_.Less(at, Number(0)), s_.Less(last, at));
+        weight = s_.Select(outside, Number(0), weight);
+      }
+      taps.push_back({s_.Inside(at, axis.in), weight});
+      sum = sum ? s_.Add(sum, weight) : weight;
+    }
+    for (Tap& tap : taps) {
+      if (op_.exclude_outside()) tap.weight = s_.Div(tap.weight, sum);
+      tap.weight = s_.Cast(tap.weight, type_);
+    }
+    return taps;
+  }
+
+  // Over the axes from number `i` on; as deep as there are axes.
+  Value Interpolated(size_t i) {
+    if (i == axes_.size()) return s_.Cast(c_.Operand(0, place_), type_);
+    Value sum;
+    for (const Tap& tap : taps_[i]) {
+      place_[axes_[i].axis] = tap.at;
+      const Value share = s_.Mul(tap.weight, Interpolated(i + 1));
+      sum = sum ? s_.Add(sum, share) : share;
+    }
+    return sum;
+  }
+
+  const ElementOf& c_;
+  Scalars s_;
+  Op op_;
+  std::vector<Axis> axes_;
+  std::vector<std::vector<Tap>> taps_;  // per axis
+  Place place_;
+  ElementType type_ = ElementType::kUndefined;
+};
+
+Value Resample(const ElementOf& c) { return Resized(c).Element(); }
+
+constexpr Compute kComputes[] = {
+    {"nn.resize", Resample, Refuse},
+};
+
+}  // namespace
+
+std::span<const Compute> ResizeComputes() { return kComputes; }
+
+}  // namespace lathe::lower
