@@ -32,6 +32,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"rows", &LowerRows},
     LoopStrategy{"attention", &LowerAttention},
     LoopStrategy{"recurrent", &LowerRecurrent},
+    LoopStrategy{"lines", &LowerLines},
     LoopStrategy{"loops", &LowerLoops},
 };
 

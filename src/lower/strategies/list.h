@@ -22,6 +22,7 @@ bool LowerPool(Lowering& lowering);
 bool LowerRows(Lowering& lowering);
 bool LowerAttention(Lowering& lowering);
 bool LowerRecurrent(Lowering& lowering);
+bool LowerLines(Lowering& lowering);
 bool LowerLoops(Lowering& lowering);
 
 }  // namespace lathe::lower
