@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lathe/dialect/nn/cast.h"
 #include "src/dialect/nn/term.h"
 
 namespace lathe::lower {
@@ -103,7 +104,12 @@ void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Di
     const Term inverse = Where(sum.Call("nn.equal", {sum.Number(0)}), sum.Number(0), 1 / sum);
     lb_.Store(scratch_.factor, inverse, at);
   }
-  Finish(access, first, rows);
+  const Value invalid = Finish(access, first, rows);
+  if (!form_.masks()) return;
+  // A masked value that is no number must not count, though zero times it is none: once more, with
+  // each value looked at.
+  im_.For(rows * im_.Of(invalid), false,
+          [&](const Dim& row) { WriteRow(access, im_.Name(first + row)); });
 }
 
 // A feature of all queries is a vector; those beyond `rows` are zero.
@@ -201,6 +207,17 @@ void AttentionBlock::NormalizeBlock(const Dim& count) {
 
 // ---- values ----
 
+// A vector of a key's value; of a masked key, zeros, if only one row reads it.
+Value AttentionBlock::ValueOf(const Access& access, const Dim& key, Value k, int64_t vector) {
+  const Value live = LiveOf(vector, form_.value_features());
+  const Term value(lb_.b(), lb_.Load(access.values, access.value(key + im_.Of(k), vector * lanes_),
+                                     lanes_, live));
+  if (!row_ || !form_.masks()) return value;
+  const Value at[] = {k};
+  const Term share(lb_.b(), lb_.Load(scratch_.scores, at));
+  return Where(share.Call("nn.equal", {share.Number(0)}), value.Number(0), value);
+}
+
 void AttentionBlock::AddValues(const Access& access, const Dim& key, const Dim& rows,
                                const Dim& count) {
   const int64_t features = form_.value_features();
@@ -213,10 +230,7 @@ void AttentionBlock::AddValues(const Access& access, const Dim& key, const Dim& 
       return lb_.Load(scratch_.scores,
                       row_ ? im_.At({im_.Of(k)}) : im_.At({im_.Of(k), im_.Of(row)}));
     };
-    product.right = [&](Value k, int64_t v) {
-      return lb_.Load(access.values, access.value(key + im_.Of(k), (first + v) * lanes_), lanes_,
-                      LiveOf(first + v, features));
-    };
+    product.right = [&](Value k, int64_t v) { return ValueOf(access, key, k, first + v); };
     product.finish = [&](Value row, int64_t v, Value sum) {
       const std::vector<Value> at = im_.At({im_.Of(row), Dim((first + v) * lanes_)});
       const Term old(lb_.b(), lb_.Load(scratch_.results, at, lanes_));
@@ -227,15 +241,25 @@ void AttentionBlock::AddValues(const Access& access, const Dim& key, const Dim& 
   }
 }
 
-void AttentionBlock::Finish(const Access& access, const Dim& first, const Dim& rows) {
-  im_.For(rows, false, [&](const Dim& row) {
+// Stores the results; returns 1 if one is no number.
+Value AttentionBlock::Finish(const Access& access, const Dim& first, const Dim& rows) {
+  const Value none = lb_.Splat(ElementType::kF32, 0, lanes_);
+  const auto store = [&](Value number, std::span<const Value> before) {
+    const Dim row = im_.Of(number);
+    Term invalid(lb_.b(), before[0]);
     const Term inverse(lb_.b(), lb_.Load(scratch_.factor, im_.At({row})));
     for (int64_t v = 0; v < value_vectors(); ++v) {
       const Term sum(lb_.b(), lb_.Load(scratch_.results, im_.At({row, Dim(v * lanes_)}), lanes_));
-      lb_.Store(access.results, sum * inverse, access.result(first + row, v * lanes_),
+      const Term result = sum * inverse;
+      lb_.Store(access.results, result, access.result(first + row, v * lanes_),
                 LiveOf(v, form_.value_features()));
+      invalid = Where(result.Call("nn.is_nan"), result.Number(1), invalid);
     }
-  });
+    return std::vector<Value>{invalid};
+  };
+  const Value invalid = lb_.For(im_.At(rows), std::span(&none, 1), store)[0];
+  return nn::CastOp::Create(lb_.b(), lb_.Reduce("max", invalid), {.to = ElementType::kI64})
+      .output();
 }
 
 // ---- rows ----

@@ -59,7 +59,8 @@ class AttentionBlock {
   };
   Online Shift(Value old, Value greatest);
   void AddValues(const Access& access, const Dim& key, const Dim& rows, const Dim& count);
-  void Finish(const Access& access, const Dim& first, const Dim& rows);
+  Value Finish(const Access& access, const Dim& first, const Dim& rows);
+  Value ValueOf(const Access& access, const Dim& key, Value k, int64_t vector);
   int64_t value_vectors() const { return (form_.value_features() + lanes_ - 1) / lanes_; }
   Value LiveOf(int64_t vector, int64_t features);
 

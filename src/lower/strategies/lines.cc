@@ -1,11 +1,9 @@
-#include <limits>
-#include <numeric>
+#include <algorithm>
 #include <optional>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
-#include "lathe/dialect/nn/norm.h"
-#include "lathe/dialect/nn/order.h"
+#include "lathe/support/error.h"
 #include "src/dialect/nn/term.h"
 #include "src/lower/index_math.h"
 #include "src/lower/pointwise.h"

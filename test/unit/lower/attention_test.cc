@@ -109,6 +109,39 @@ TEST_F(AttentionTest, WindowsAndLengths) {
   }
 }
 
+// Keys and values behind a mask may hold anything.
+TEST_F(AttentionTest, MaskedValuesDoNotCount) {
+  for (const char* rows : {"2", "9"}) {
+    const std::string t = F32(StrCat("[1, 1, ", rows, ", 8]"));
+    const std::string k = F32("[1, 1, 9, 8]"), b = "v_tensor<[9], bool>";
+    Program program = ParseProgram(context_,
+                                   ProgramOf({{t, k, k, b},
+                                              StrCat("%r = nn.attention(%a, %b, %c, %d) : (", t,
+                                                     ", ", k, ", ", k, ", ", b, ") -> ", t),
+                                              t}),
+                                   {.file_locations = false});
+    NamedValues inputs = Inputs(program);
+    std::vector<float> values(72, 1.5F);
+    values[70] = std::numeric_limits<float>::infinity();
+    inputs[2].second = Tensor::Of<float>({1, 1, 9, 8}, values);
+    inputs[3].second =
+        Cast(Tensor::Of<int64_t>({9}, std::vector<int64_t>{1, 1, 0, 1, 1, 1, 1, 1, 0}),
+             ElementType::kBool);
+    const Tensor wanted = Interpreter(program).Run(inputs)[0].second.tensor();
+    std::vector<Tensor> tensors;
+    for (const auto& [name, value] : inputs) tensors.push_back(value.tensor());
+    for (const Target* target : codegen::RunnableTargets()) {
+      Program lowered = program.Clone();
+      Operation* function = codegen::FirstFunction(lowered);
+      ASSERT_TRUE(LowerFunction(function, MachineOf(*target)).done);
+      const codegen::CompiledKernel kernel(function->region(0).front(), *target);
+      const Tensor got = kernel.Call(tensors, {ZeroLike(wanted)})[0];
+      const Closeness close = AllClose(got, wanted, 1e-5, 1e-5);
+      EXPECT_TRUE(close) << target->name << ": " << close.description;
+    }
+  }
+}
+
 TEST_F(AttentionTest, KeysOfBefore) {
   for (const int64_t n : {1, 9}) {
     symbol_ = n;
