@@ -5,6 +5,7 @@
 //   bench_kernels [--target NAME] conv CHANNELS FILTERS EXTENT KERNEL STRIDE [GROUPS]
 //   bench_kernels [--target NAME] depthwise|pool MODEL|all
 //   bench_kernels [--target NAME] rows
+//   bench_kernels [--target NAME] movement
 //   bench_kernels [--target NAME] peak
 //
 // Prints one line of JSON for each kernel; see measure.h.
@@ -22,11 +23,10 @@ namespace {
 using codegen::Target;
 
 int Main(std::span<char* const> arguments) {
-  static const std::map<std::string_view, Kind> kinds = {{"conv", &ConvJobs},
-                                                         {"depthwise", &DepthwiseJobs},
-                                                         {"pool", &PoolJobs},
-                                                         {"matmul", &MatmulJobs},
-                                                         {"rows", &RowJobs}};
+  static const std::map<std::string_view, Kind> kinds = {
+      {"conv", &ConvJobs}, {"depthwise", &DepthwiseJobs},
+      {"pool", &PoolJobs}, {"matmul", &MatmulJobs},
+      {"rows", &RowJobs},  {"movement", &MovementJobs}};
   IrContext context;
   LoadAllDialects(context);
   const Target* target = &Target::Host();

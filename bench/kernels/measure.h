@@ -39,5 +39,6 @@ std::vector<Job> ConvJobs(std::span<char* const> arguments);
 std::vector<Job> DepthwiseJobs(std::span<char* const> arguments);
 std::vector<Job> PoolJobs(std::span<char* const> arguments);
 std::vector<Job> RowJobs(std::span<char* const> arguments);
+std::vector<Job> MovementJobs(std::span<char* const> arguments);
 
 }  // namespace lathe::bench

@@ -80,7 +80,8 @@ class Obstacles {
     if (!tensor.is_value()) return "may change";
     if (BitWidth(tensor.element()) == 0) return "has elements without a size";
     if (!tensor.has_rank()) return "has no rank before the program runs";
-    if (BytesOf(tensor).is_unknown()) return "has no size before the program runs";
+    const bool is_open = std::ranges::any_of(tensor.dims(), &Dim::is_unknown);
+    if (is_open || BytesOf(tensor).is_unknown()) return "has no size before the program runs";
     std::vector<std::string> names;
     for (const Dim& d : tensor.dims()) d.CollectSymbols(names);
     for (const std::string& name : names) {

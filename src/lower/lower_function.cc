@@ -62,9 +62,12 @@ void Decompose(Block& block, const Machine& machine) {
       Operation* before = op->prev();
       Builder b = Builder::Before(op);
       b.set_location(op->location());
-      op->ReplaceAllUsesWith(op->dyn_cast<DecomposeInterface>().Decompose(b));
-      next = before == nullptr ? block.front() : before->next();  // what it became may go on
-      op->Erase();
+      const std::vector<Value> simpler = op->dyn_cast<DecomposeInterface>().Decompose(b);
+      if (!simpler.empty()) {
+        op->ReplaceAllUsesWith(simpler);
+        next = before == nullptr ? block.front() : before->next();  // what it became may go on
+        op->Erase();
+      }
     }
     op = next;
   }

@@ -154,11 +154,40 @@ class Splitter {
   Operation* function_;
 };
 
+// Whether what the operation would become has a chance to be lowered.
+bool IsWorthDecomposing(const Operation* op) {
+  const auto fits = [](Value v) {
+    const auto type = v.type().dyn_cast<AnyTensorType>();
+    if (!type || !type.has_rank() || type.element() == ElementType::kF64) return false;
+    return std::ranges::none_of(type.dims(), &Dim::is_unknown);
+  };
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    if (op->operand(i) && !fits(op->operand(i))) return false;
+  }
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    if (!fits(op->result(i))) return false;
+  }
+  return op->HasInterface<DecomposeInterface>();
+}
+
+// False if the operation has no simpler form.
+bool Decompose(Operation* op) {
+  if (!IsWorthDecomposing(op)) return false;
+  Builder b = Builder::Before(op);
+  b.set_location(op->location());
+  const std::vector<Value> simpler = op->dyn_cast<DecomposeInterface>().Decompose(b);
+  if (simpler.empty()) return false;
+  op->ReplaceAllUsesWith(simpler);
+  op->Erase();
+  return true;
+}
+
 }  // namespace
 
 std::vector<Operation*> SplitFunction(Operation* function, std::span<Operation* const> calls,
                                       const Machine& machine) {
   const Ops ops = OperationsOf(*function->region(0).front());
+  if (ops.size() == 1 && Decompose(ops[0])) return {function};
   if (ops.size() < 2) return {};
   Splitter splitter(function);
   std::vector<Piece> pieces;

@@ -51,6 +51,7 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
       {"multi_devices_pass", {"", "", "its results are one for each device", false}},
       {"join_recurrent_steps", {"", "fuse_recurrent,canonicalize,join_recurrent_steps", "", true}},
       {"partition_external", {"", "partition_external{compiler=half}", "", true}},
+      {"schedule", {"", "", "is applied to loops, by number", false}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };
   return kTable;

@@ -47,10 +47,17 @@ std::string WhyNotUnroll(const Operation* loop);
 void Parallel(Operation* loop);
 std::string WhyNotParallel(const Operation* loop);
 
-/// Scalars become vectors of `lanes` iterations, with a masked rest. Indices must advance by one
-/// element in the last axis, or not at all.
+/// Scalars become vectors of `lanes` iterations, with a masked rest. Stores must advance by one
+/// element in the last axis, loads by any constant number, or not at all.
 void Vectorise(Operation* loop, int64_t lanes);
 std::string WhyNotVectorise(const Operation* loop);
+/// The same over squares of iterations of two perfectly nested loops, for loads that read
+/// neighbours along the outer one: they are read so, and turned in registers.
+void VectoriseTurned(Operation* outer, int vector_bytes);
+std::string WhyNotVectoriseTurned(const Operation* outer);
+/// Whether some load in `inner` reads neighbours along `outer`, a loop around it, and elements far
+/// apart along `inner`.
+bool ReadsAlong(const Operation* outer, const Operation* inner);
 /// Lanes such that the widest of the vectors fills a register.
 int64_t SuitableLanes(const Operation* loop, int vector_bytes);
 

@@ -30,6 +30,7 @@ bool IsStored(ElementType element) {
     case ElementType::kI64:
     case ElementType::kU64:
     case ElementType::kF16:
+    case ElementType::kBF16:
     case ElementType::kF32:
     case ElementType::kF64:
       return true;
@@ -75,7 +76,12 @@ std::string OpRefusal(const Operation& op, const Machine& machine) {
   }
   if (HasInstruction(op, machine)) return BroadcastRefusal(op);
   const Compute* compute = FindCompute(op.name());
-  if (compute == nullptr) return StrCat(op.name(), " has no loops");
+  if (compute == nullptr) {
+    const bool is_elementwise = KindOf(&op) <= OpKind::kBroadcast && op.num_operands() > 0;
+    if (!is_elementwise) return StrCat(op.name(), " has no loops");
+    const auto type = op.operand(0).type().cast<AnyTensorType>();
+    return StrCat(op.name(), " has no instructions for ", Name(type.element()));
+  }
   return compute->refuse == nullptr ? "" : compute->refuse(op);
 }
 

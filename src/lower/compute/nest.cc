@@ -211,20 +211,38 @@ void VectoriseIfPossible(Operation* loop, const Machine& machine) {
   schedule::Vectorise(loop, schedule::SuitableLanes(loop, machine.vector_bytes));
 }
 
+// Brings the loop along which elements are read one after the other next to the innermost one.
+// False if there is none.
+bool VectoriseTurned(std::vector<Operation*>& loops, const Machine& machine) {
+  for (size_t k = loops.size() - 1; k-- > 0;) {
+    if (!schedule::ReadsAlong(loops[k], loops.back())) continue;
+    for (size_t at = k; at + 2 < loops.size(); ++at) {
+      if (!schedule::WhyNotInterchange(loops[at]).empty()) return false;
+      loops[at] = schedule::Interchange(loops[at]);
+      loops[at + 1] = schedule::PerfectlyNested(loops[at]);
+    }
+    Operation* outer = loops[loops.size() - 2];
+    if (!schedule::WhyNotVectoriseTurned(outer).empty()) return false;
+    schedule::VectoriseTurned(outer, machine.vector_bytes);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void ScheduleElements(Operation* outermost, const Machine& machine) {
-  const std::vector<Operation*> loops = FuseAll(outermost);
-  if (IsLarge(loops)) {
-    if (loops.size() == 1) {
-      const schedule::SplitLoops split = schedule::Split(loops[0], kPiece);
-      if (schedule::WhyNotParallel(split.outer).empty()) schedule::Parallel(split.outer);
-      VectoriseIfPossible(split.inner, machine);
-      VectoriseIfPossible(split.rest, machine);
-      return;
-    }
-    if (schedule::WhyNotParallel(loops[0]).empty()) schedule::Parallel(loops[0]);
+  std::vector<Operation*> loops = FuseAll(outermost);
+  const bool is_large = IsLarge(loops);
+  if (is_large && loops.size() == 1) {
+    const schedule::SplitLoops split = schedule::Split(loops[0], kPiece);
+    if (schedule::WhyNotParallel(split.outer).empty()) schedule::Parallel(split.outer);
+    VectoriseIfPossible(split.inner, machine);
+    VectoriseIfPossible(split.rest, machine);
+    return;
   }
+  if (is_large && schedule::WhyNotParallel(loops[0]).empty()) schedule::Parallel(loops[0]);
+  if (loops.size() > 1 && VectoriseTurned(loops, machine)) return;
   VectoriseIfPossible(loops.back(), machine);
 }
 

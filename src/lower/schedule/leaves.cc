@@ -158,14 +158,16 @@ void Refuse(const Operation* loop, std::string_view primitive, std::string_view 
   Operation* top = marked;
   while (top->parent_op() != nullptr && top->name() != "builtin.func") top = top->parent_op();
   marked->SetAttribute(kHere, BoolAttribute::Get(*loop->context(), true));
-  std::string text = Print(top);
+  const std::string text = Print(top, {.locations = false});
   marked->SetAttribute(kHere, {});
   std::string shown;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    shown += line.find(kHere) != std::string::npos ? "-> " : "   ";
-    shown += line + "\n";
+    std::string line = text.substr(begin, end - begin);
+    const std::string mark = StrCat(", ", kHere, " = true");
+    const size_t at = line.find(mark);
+    if (at != std::string::npos) line.erase(at, mark.size());
+    shown += StrCat(at != std::string::npos ? "-> " : "   ", line, "\n");
     begin = end + 1;
   }
   throw std::move(error).Note(shown);

@@ -1,5 +1,7 @@
 #include "lathe/lower/schedule.h"
 
+#include <numeric>
+
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/ir/traits.h"
@@ -265,46 +267,58 @@ void Unroll(Operation* loop) {
 
 namespace {
 
-// Greatest value minus least, of an expression over counters inside `loop`; nothing if unknown.
-std::optional<Dim> SpreadWithin(const Operation* loop, const Dim& expr, Leaves& leaves) {
-  Dim spread = 0;
+bool IsInside(const Operation* op, const Operation* loop) {
+  while (op != nullptr && op != loop) op = op->parent_op();
+  return op == loop;
+}
+
+// How the counters of loops within one move an index.
+struct Within {
+  Dim spread = 0;   // greatest value minus least
+  int64_t gcd = 0;  // of the steps; 1 if some is not constant
+};
+
+// Nothing if something else within the loop moves it, or by how much is not known.
+std::optional<Within> CountersWithin(const Operation* loop, const Dim& expr, Leaves& leaves) {
+  Within within;
   for (const Value leaf : leaves.In(expr)) {
     const Block* block = leaf.is_block_argument() ? leaf.argument_block() : leaf.parent_block();
     const Operation* owner = block->parent_op();
-    bool is_inside = false;
-    for (const Operation* op = owner; op != nullptr; op = op->parent_op()) {
-      is_inside = is_inside || op == loop;
-    }
-    if (!is_inside || leaf == CounterOf(loop)) continue;
+    if (!IsInside(owner, loop) || leaf == CounterOf(loop)) continue;
     if (!leaf.is_block_argument() || !IsLoop(owner) || leaf.index() != 0) return std::nullopt;
     const Dim slope = leaves.Slope(expr, leaf);
     if (slope.is_unknown()) return std::nullopt;
     const bool rises = lower::ProvablyAtMost(0, slope);
     if (!rises && !lower::ProvablyAtMost(slope, 0)) return std::nullopt;
-    spread += (rises ? slope : Dim(0) - slope) * (ExtentOf(owner, leaves) - 1);
+    within.spread += (rises ? slope : Dim(0) - slope) * (ExtentOf(owner, leaves) - 1);
+    within.gcd = std::gcd(within.gcd, slope.is_constant() ? slope.value() : 1);
   }
-  return spread;
+  return within;
 }
 
-// Whether iterations of the loop store in different places, along one axis at least.
+// Whether iterations of the loop store in different places, along one axis at least: a step is
+// farther than all that an iteration writes, or all steps together stay between two steps of the
+// loops within.
 bool StoresApart(const Operation* loop, const Operation* store, Leaves& leaves) {
   const auto value = store->operand(loop::StoreInplaceOp::kValue).type().cast<AnyTensorType>();
+  const Dim extent = ExtentOf(loop, leaves);
   for (size_t i = loop::StoreInplaceOp::kIndices; i < store->num_operands(); ++i) {
     const Dim expr = leaves.Of(store->operand(i));
     const bool is_last = i + 1 == store->num_operands();
     const Dim width = is_last && value.rank() == 1 ? value.dims()[0] : Dim(1);
     const Dim slope = leaves.Slope(expr, CounterOf(loop));
-    const auto spread = SpreadWithin(loop, expr, leaves);
-    if (slope.is_unknown() || !spread) continue;
-    if (lower::ProvablyAtMost(*spread + width, slope)) return true;
-    if (lower::ProvablyAtMost(*spread + width, Dim(0) - slope)) return true;
+    const auto within = CountersWithin(loop, expr, leaves);
+    if (slope.is_unknown() || !within) continue;
+    const bool rises = lower::ProvablyAtMost(1, slope);
+    const Dim step = rises ? slope : Dim(0) - slope;
+    if (!lower::ProvablyAtMost(1, step)) continue;
+    if (lower::ProvablyAtMost(within->spread + width, step)) return true;
+    if (lower::ProvablyAtMost(width, step) &&
+        lower::ProvablyAtMost(step * (extent - 1) + width, within->gcd)) {
+      return true;
+    }
   }
   return false;
-}
-
-bool IsInside(const Operation* op, const Operation* loop) {
-  while (op != nullptr && op != loop) op = op->parent_op();
-  return op == loop;
 }
 
 }  // namespace

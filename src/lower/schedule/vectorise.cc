@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -6,6 +7,7 @@
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
+#include "lathe/dialect/loop/vector.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/op_kind.h"
@@ -18,6 +20,9 @@
 namespace lathe::schedule {
 namespace {
 
+constexpr int64_t kFewSteps = 4;    // elements this far apart are read by a few instructions
+constexpr int64_t kMaxTurned = 16;  // vectors in a tile that is turned
+
 bool IsLoop(const Operation* op) { return op->name() == loop::ForOp::kName; }
 bool IsIndex(const Operation* op) { return op != nullptr && op->name() == loop::IndexOp::kName; }
 bool IsConstant(const Operation* op) { return op->name() == builtin::ConstantOp::kName; }
@@ -25,7 +30,9 @@ bool IsConstant(const Operation* op) { return op->name() == builtin::ConstantOp:
 // Which values of a loop's body become vectors.
 class Widening {
  public:
-  explicit Widening(const Operation* loop) : loop_(loop), counter_(CounterOf(loop)) {}
+  /// With `across`, loads that read neighbours for that counter are no obstacle, but turned.
+  explicit Widening(const Operation* loop, Value across = {})
+      : loop_(loop), counter_(CounterOf(loop)), across_(across) {}
 
   std::string Refusal() {
     if (!IsLoop(loop_)) return StrCat(loop_->name(), " is no loop");
@@ -50,20 +57,37 @@ class Widening {
     return !Slope(v).IsConstant(0);
   }
   int widest() const { return widest_; }
+  const std::vector<Operation*>& turned() const { return turned_; }
+  int64_t Step(const Operation* load) { return StepOf(load, loop::LoadOp::kIndices); }
 
  private:
+  // Whether the load reads far apart along this loop, and neighbours along the other one.
+  bool IsTurned(const Operation* load) {
+    if (!across_ || load->block() != loop_->region(0).front()) return false;
+    const size_t last = load->num_operands() - 1;
+    const Dim far = Slope(load->operand(last));
+    const bool is_far = !far.IsConstant(0) && !(far.is_constant() && far.value() <= kFewSteps);
+    if (far.is_unknown() || !is_far) return false;
+    for (size_t i = loop::LoadOp::kIndices; i <= last; ++i) {
+      const Dim near = leaves_.Slope(leaves_.Of(load->operand(i)), across_);
+      if (!near.IsConstant(i == last ? 1 : 0)) return false;
+    }
+    return true;
+  }
+
   void Mark(Value v) {
     vectors_.insert(v);
     const auto type = v.type().cast<AnyTensorType>();
     widest_ = std::max(widest_, std::max(BitWidth(type.element()) / 8, 1));
   }
 
-  // 0: the same place in each lane, 1: neighbours, -1: neither.
-  int StepOf(const Operation* op, size_t first) {
+  // Elements from lane to lane; -1 if these are not along the last axis, or not equally far apart.
+  int64_t StepOf(const Operation* op, size_t first) {
     for (size_t i = first; i < op->num_operands(); ++i) {
       const Dim slope = Slope(op->operand(i));
       if (slope.IsConstant(0)) continue;
-      return i + 1 == op->num_operands() && slope.IsConstant(1) ? 1 : -1;
+      const bool is_step = i + 1 == op->num_operands() && slope.is_constant() && slope.value() > 0;
+      return is_step ? slope.value() : -1;
     }
     return 0;
   }
@@ -72,8 +96,13 @@ class Widening {
     if (op->name() == loop::LoadOp::kName) {
       if (op->operand(loop::LoadOp::kLive)) return "there are vectors already";
       if (loop::LoadOp(op).lanes() != 0) return "there are vectors already";
-      const int step = StepOf(op, loop::LoadOp::kIndices);
-      if (step < 0) return "a load does not read neighbours";
+      if (IsTurned(op)) {
+        turned_.push_back(op);
+        Mark(op->result(0));
+        return "";
+      }
+      const int64_t step = StepOf(op, loop::LoadOp::kIndices);
+      if (step < 0) return "a load reads elements that are not equally far apart";
       if (step > 0) Mark(op->result(0));
       return "";
     }
@@ -125,9 +154,10 @@ class Widening {
   }
 
   const Operation* loop_;
-  Value counter_;
+  Value counter_, across_;
   Leaves leaves_;
   std::unordered_set<Value> vectors_;  // looked up, never iterated
+  std::vector<Operation*> turned_;
   int widest_ = 1;
 };
 
@@ -141,11 +171,57 @@ class Vectors {
   void Write(Builder& b, const Dim& first, const Dim& live) {
     map_.clear();
     first_ = first;
-    live_ = live.IsConstant(lanes_) ? Value() : leaves_.Emit(b, live);
+    SetLive(b, live);
     WriteBlock(b, loop_->region(0).front());
   }
 
+  /// A square of iterations: from iteration `first_row` of the loop with that counter around this
+  /// one on, and from `first` of this one. Of both all lanes, or the first ones.
+  void WriteTurned(Builder& b, Value rows, const Dim& first_row, const Dim& live_rows,
+                   const Dim& last_row, const Dim& first, const Dim& live) {
+    is_turning_ = true;
+    around_ = rows;
+    std::vector<std::vector<Value>> columns;  // of each turned load
+    for (Operation* load : widening_.turned()) {
+      columns.push_back(Turn(b, load, first_row, live_rows, first, live));
+    }
+    const bool is_whole = live_rows.IsConstant(lanes_);
+    for (int64_t r = 0; r < lanes_; ++r) {
+      map_.clear();
+      for (size_t i = 0; i < columns.size(); ++i) {
+        map_[widening_.turned()[i]->result(0)] = columns[i][static_cast<size_t>(r)];
+      }
+      around_at_ = is_whole ? first_row + r : Min(first_row + r, last_row);
+      first_ = first;
+      const Dim row_lives = is_whole ? Dim(1) : Min(Max(live_rows - r, 0), 1);
+      SetLive(b, live * row_lives);
+      WriteBlock(b, loop_->region(0).front());
+    }
+  }
+
  private:
+  void SetLive(Builder& b, const Dim& live) {
+    live_ = live.IsConstant(lanes_) ? Value() : leaves_.Emit(b, live);
+  }
+
+  // Neighbours along the rows, read for each lane, as vectors along the loop.
+  std::vector<Value> Turn(Builder& b, Operation* load, const Dim& first_row, const Dim& live_rows,
+                          const Dim& first, const Dim& live) {
+    std::vector<Value> rows;
+    const bool is_whole = live.IsConstant(lanes_);
+    for (int64_t lane = 0; lane < lanes_; ++lane) {
+      map_.clear();
+      around_at_ = first_row;
+      first_ = is_whole ? first + lane : Min(first + lane, first + live - 1);
+      const Dim lane_lives = is_whole ? Dim(1) : Min(Max(live - lane, 0), 1);
+      SetLive(b, live_rows * lane_lives);
+      const std::vector<Value> at = IndicesFrom(b, load, loop::LoadOp::kIndices);
+      rows.push_back(
+          loop::LoadOp::Create(b, load->operand(0), live_, at, {.lanes = lanes_}).value());
+    }
+    return loop::TransposeOp::Create(b, rows, rows.size()).columns();
+  }
+
   // As deep as loops nest.
   void WriteBlock(Builder& b, Block* block) {
     for (Operation& op : *block) {
@@ -158,11 +234,14 @@ class Vectors {
     if (IsIndex(op)) return;  // written where it is read
     if (IsLoop(op)) return WriteLoop(b, op);
     if (op->name() == loop::LoadOp::kName) {
-      std::vector<Value> at = IndicesFrom(b, op, loop::LoadOp::kIndices);
+      if (is_turning_ && map_.contains(op->result(0))) return;
+      const std::vector<Value> at = IndicesFrom(b, op, loop::LoadOp::kIndices);
       const bool wide = widening_.IsVector(op->result(0));
-      map_[op->result(0)] = loop::LoadOp::Create(b, Outside(op->operand(0)), wide ? live_ : Value(),
-                                                 at, {.lanes = wide ? lanes_ : 0})
-                                .value();
+      loop::LoadOp::Attrs attrs;
+      if (wide) attrs = {.lanes = lanes_, .stride = std::max<int64_t>(1, widening_.Step(op))};
+      map_[op->result(0)] =
+          loop::LoadOp::Create(b, Outside(op->operand(0)), wide ? live_ : Value(), at, attrs)
+              .value();
       return;
     }
     if (op->name() == loop::StoreInplaceOp::kName) {
@@ -217,6 +296,8 @@ class Vectors {
     for (const Value leaf : leaves_.In(expr)) {
       if (leaf == CounterOf(loop_)) {
         expr = leaves_.Replace(expr, leaf, first_);
+      } else if (around_ && leaf == around_) {
+        expr = leaves_.Replace(expr, leaf, around_at_);
       } else if (const Value now = Outside(leaf); !(now == leaf)) {
         expr = leaves_.Replace(expr, leaf, leaves_.SymbolOf(now));
       }
@@ -238,7 +319,8 @@ class Vectors {
   // The operand, a vector if it is one; numbers that count become a vector.
   Value Scalar(Builder& b, Value old) {
     if (!old) return old;
-    if (old != CounterOf(loop_) && !IsIndex(old.defining_op())) return Outside(old);
+    const bool is_index = old == CounterOf(loop_) || old == around_ || IsIndex(old.defining_op());
+    if (!is_index) return Outside(old);
     const Value first = Index(b, old);
     if (!widening_.Counts(old)) return first;
     std::vector<int64_t> steps;
@@ -263,8 +345,31 @@ class Vectors {
   Leaves& leaves_;
   Dim first_;
   Value live_;
+  bool is_turning_ = false;
+  Value around_;  // the counter of the rows of a square
+  Dim around_at_;
   std::unordered_map<Value, Value> map_;  // looked up, never iterated
 };
+
+// `write` for each run of `lanes` iterations of an extent, then for the rest of them.
+void ForRuns(Builder& b, Leaves& leaves, const Dim& extent, int64_t lanes, bool parallel,
+             const std::function<void(Builder&, const Dim& first, const Dim& live)>& write) {
+  const Dim full = FloorDiv(extent, lanes), rest = Mod(extent, lanes);
+  if (!full.IsConstant(0)) {
+    Operation* main = MakeLoop(b, leaves, full, parallel);
+    Builder inside = Builder::AtEnd(main->region(0).front());
+    write(inside, leaves.SymbolOf(CounterOf(main)) * lanes, lanes);
+    EndLoop(main);
+  }
+  if (rest.is_constant() && !rest.IsConstant(0)) {
+    write(b, full * lanes, rest);
+  } else if (!rest.is_constant()) {
+    Operation* last = MakeLoop(b, leaves, Min(rest, 1));
+    Builder inside = Builder::AtEnd(last->region(0).front());
+    write(inside, full * lanes, rest);
+    EndLoop(last);
+  }
+}
 
 }  // namespace
 
@@ -283,25 +388,56 @@ void Vectorise(Operation* loop, int64_t lanes) {
   if (!why.empty()) Refuse(loop, "vectorise", why);
   Leaves leaves;
   const Dim extent = ExtentOf(loop, leaves);
-  const Dim full = FloorDiv(extent, lanes), rest = Mod(extent, lanes);
   Vectors vectors(loop, widening, lanes, leaves);
   Builder b = Builder::Before(loop);
   b.set_location(loop->location());
-  if (!full.IsConstant(0)) {
-    Operation* main = MakeLoop(b, leaves, full, loop::ForOp(loop).parallel());
-    Builder inside = Builder::AtEnd(main->region(0).front());
-    vectors.Write(inside, leaves.SymbolOf(CounterOf(main)) * lanes, lanes);
-    EndLoop(main);
-  }
-  if (rest.is_constant() && !rest.IsConstant(0)) {
-    vectors.Write(b, full * lanes, rest);
-  } else if (!rest.is_constant()) {
-    Operation* last = MakeLoop(b, leaves, Min(rest, 1));
-    Builder inside = Builder::AtEnd(last->region(0).front());
-    vectors.Write(inside, full * lanes, rest);
-    EndLoop(last);
-  }
+  ForRuns(b, leaves, extent, lanes, loop::ForOp(loop).parallel(),
+          [&](Builder& at, const Dim& first, const Dim& live) { vectors.Write(at, first, live); });
   loop->Erase();
+}
+
+// ---- turned ----
+
+bool ReadsAlong(const Operation* outer, const Operation* inner) {
+  Widening widening(inner, CounterOf(outer));
+  return widening.Refusal().empty() && !widening.turned().empty();
+}
+
+std::string WhyNotVectoriseTurned(const Operation* outer) {
+  if (std::string why = WhyNotFuse(outer); !why.empty()) return why;
+  const Operation* inner = PerfectlyNested(outer);
+  Widening widening(inner, CounterOf(outer));
+  if (std::string why = widening.Refusal(); !why.empty()) return why;
+  if (widening.turned().empty()) return "no load reads neighbours along the outer loop";
+  Leaves leaves;
+  if (leaves.Reads(ExtentOf(inner, leaves), CounterOf(outer))) {
+    return "the inner extent depends on the loop";
+  }
+  return WhyNotParallel(outer);
+}
+
+void VectoriseTurned(Operation* outer, int vector_bytes) {
+  if (const std::string why = WhyNotVectoriseTurned(outer); !why.empty()) {
+    Refuse(outer, "vectorise_turned", why);
+  }
+  Operation* inner = PerfectlyNested(outer);
+  Widening widening(inner, CounterOf(outer));
+  LATHE_CHECK(widening.Refusal().empty(), "asked before");
+  const int64_t lanes = std::min<int64_t>(vector_bytes / widening.widest(), kMaxTurned);
+  Leaves leaves;
+  const Dim rows = ExtentOf(outer, leaves), columns = ExtentOf(inner, leaves);
+  Vectors vectors(inner, widening, lanes, leaves);
+  Builder b = Builder::Before(outer);
+  b.set_location(outer->location());
+  const bool parallel = loop::ForOp(outer).parallel();
+  ForRuns(
+      b, leaves, rows, lanes, parallel, [&](Builder& at_row, const Dim& row, const Dim& live_rows) {
+        ForRuns(at_row, leaves, columns, lanes, false,
+                [&](Builder& at, const Dim& first, const Dim& live) {
+                  vectors.WriteTurned(at, CounterOf(outer), row, live_rows, rows - 1, first, live);
+                });
+      });
+  outer->Erase();
 }
 
 }  // namespace lathe::schedule

@@ -94,6 +94,15 @@ TEST_F(LoopsTest, Pad) {
   }
 }
 
+TEST_F(LoopsTest, ReadsInSteps) {
+  const std::string t = F32("45, 3");
+  ExpectOp({t}, StrCat(Ints("s", "1, 1"), Ints("e", "45, 2"), Ints("x", "0, 1"), Ints("t", "3, 1")),
+           StrCat("nn.slice(%a, %s, %e, %x, %t) : (", t, ", ", I64("2"), ", ", I64("2"), ", ",
+                  I64("2"), ", ", I64("2"), ")"),
+           F32("15, 1"));
+  ExpectOp({t}, "", StrCat("nn.transpose(%a) : (", t, ")"), F32("3, 45"));
+}
+
 TEST_F(LoopsTest, Transpose) {
   const std::string t = F32("3, 5, 2, 17");
   ExpectOp({t}, "", StrCat("nn.transpose(%a) : (", t, ")"), F32("17, 2, 5, 3"));

@@ -50,7 +50,7 @@ inline std::string ProgramOf(const Case& c) {
                 fetches, "}\n");
 }
 
-class LowerTest : public testing::Test {
+class LowerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     codegen::NeedCodeGenerator();
