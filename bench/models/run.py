@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Whole models against onnxruntime in one run: outputs are compared first, then rounds alternate.
 
-    bench/models/run.py --models build/models              # builds what is missing there
-    bench/models/run.py --models build/models resnet50 bert --rounds 5 --json result.json
+    bench/models/run.py                                    # builds the models that are missing
+    bench/models/run.py resnet50 bert --rounds 5 --json result.json
 
 Per model, in ms: our median and the peer's best configuration, on one thread (`1`) and with default
 threads (`n`; the peer with and without spinning); `ratio` is peer / ours: above 1 is in our favour.
@@ -148,7 +148,8 @@ def print_row(row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)} (default: all)")
-    parser.add_argument("--models", type=Path, required=True, help="folder of the models; those missing are built")
+    parser.add_argument("--models", type=Path, default=HERE.parents[1] / "build/models",
+                        help="folder of the models; those missing are built (default: build/models)")
     parser.add_argument("--lathe", default=HERE.parents[1] / "build/bin/lathe")
     parser.add_argument("--option", action="append", default=[], help="passed to lathe, e.g. --option=--target=avx2")
     parser.add_argument("--rounds", type=int, default=3)
