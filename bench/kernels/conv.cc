@@ -81,14 +81,18 @@ Job JobOf(const Layer& l) {
 
 }  // namespace
 
-// MODEL, or "all", or CHANNELS FILTERS EXTENT KERNEL STRIDE [GROUPS]
+// MODEL, or "all", or CHANNELS FILTERS EXTENT KERNEL STRIDE [GROUPS] [assembly]
 std::vector<Job> ConvJobs(std::span<char* const> arguments) {
   std::vector<Job> jobs;
   if (arguments.size() >= 5) {
     int64_t numbers[6] = {0, 0, 0, 0, 0, 1};
-    for (size_t i = 0; i < arguments.size() && i < 6; ++i) numbers[i] = std::atoll(arguments[i]);
+    for (size_t i = 0; i < arguments.size() && i < 6; ++i) {
+      if (std::atoll(arguments[i]) > 0) numbers[i] = std::atoll(arguments[i]);
+    }
     const auto [c, f, e, k, s, g] = numbers;
-    return {JobOf({"layer", c, f, e, k, s, g})};
+    Job job = JobOf({"layer", c, f, e, k, s, g});
+    job.assembly = std::string_view(arguments.back()) == "assembly";
+    return {job};
   }
   const std::string_view wanted = arguments.empty() ? "all" : arguments[0];
   for (const Layer& layer : kLayers) {

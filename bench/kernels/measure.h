@@ -29,8 +29,9 @@ double PeakGflops(IrContext& context, const codegen::Target& target);
 double ReadGbytes(IrContext& context, const codegen::Target& target, double bytes);
 
 /// Prints one line of JSON: the seconds of one run, GFLOP/s and the share of the peak, the bytes
-/// per second and their share of what is read from as much memory.
-void Measure(IrContext& context, const codegen::Target& target, double peak, Job job);
+/// per second and their share of what is read from as much memory. `cold`: constant inputs are not
+/// in cache, as in a model that is larger than the caches.
+void Measure(IrContext& context, const codegen::Target& target, double peak, bool cold, Job job);
 
 /// A kind of kernel: its own file; `arguments` are those behind its name.
 using Kind = std::vector<Job> (*)(std::span<char* const> arguments);

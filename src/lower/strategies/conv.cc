@@ -63,7 +63,7 @@ class Conv {
 std::string Conv::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   const Machine& machine = job_.l.machine;
-  tile_ = PickTile(g_.filters, g_.positions(), job_.lanes, machine.vector_registers, kFewRows);
+  tile_ = PickTile(g_.filters, g_.positions(), job_.lanes, job_.SumRegisters(), kFewRows);
   const int64_t tiles = (g_.filters + tile_.rows - 1) / tile_.rows;
   copies_ = !g_.reads_own_element || tiles > 2;
   const int64_t row_bytes = width() * BitWidth(g_.element) / 8;

@@ -1,24 +1,27 @@
 #include <algorithm>
 #include <vector>
 
+#include "lathe/dialect/loop/loop.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/support/text.h"
-#include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
+#include "src/lower/strategies/conv_rows.h"
 #include "src/lower/strategies/list.h"
-#include "src/lower/tiles.h"
 
-// A convolution whose filters fill the lanes of vectors, for planes whose positions would not: the
-// positions are the rows of a matrix product. Weights, which must be known, are packed and read
-// once for a block of positions; the sums are turned, a square tile at a time, before what follows
-// is computed along the positions.
+// A convolution whose filters fill the lanes of vectors. Each position multiplies the weights of a
+// tile of filters by the elements that it reads, one by one: neither the stride nor the length of a
+// row of the output matters, and the input is copied once, with its padding, not once for each
+// place of the kernel. Weights, which must be known, are packed and read once for a block of
+// positions. The sums are turned, a square tile at a time, before what follows is computed along
+// the positions.
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostRows = 200;      // positions of a block
-constexpr int64_t kMostDepth = 256;     // of a block
-constexpr int64_t kPieces = 8;          // that threads should have to share
-constexpr int64_t kLeastFilters = 256;  // of a piece: what a panel costs must not show
-constexpr double kTurnLane = 10;        // cost of turning a square tile, per lane, in multiply-adds
+constexpr int64_t kMostPositions = 256;    // of a block
+constexpr int64_t kMostDepth = 288;        // of a block
+constexpr int64_t kMostBytes = 512 << 10;  // of its sums, and of the rows that it reads
+constexpr int64_t kPieces = 8;             // that threads should have to share
+constexpr int64_t kLeastFilters = 128;     // of a piece: what copying the input costs must not show
 
 int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -33,88 +36,147 @@ class ConvFilterLanes {
  private:
   // Positions and filters that a thread computes at once.
   struct Piece {
-    Dim image, group, first, first_tile;
-    int64_t rows;
+    Dim image, group, first_tile;
+    ConvBlock block;
   };
+  // Positions whose sums are in registers: `rows` times `columns` of them.
+  struct Positions {
+    Dim row, column;
+    int64_t rows, columns;
+    Dim number;  // of the tile in its block, about
+  };
+  // Where a step of the product is.
+  struct Step {
+    Dim channel, outer, row, column;
+  };
+  using Sums = std::vector<Value>;
 
   bool Wins() const;
+  int64_t RowElements() const;
   void PickBlocks();
   Value PackWeights();
-  void WritePieces(const Dim& first_block, int64_t blocks, int64_t rows);
   void WritePiece(const Piece& piece);
-  void WriteBlock(const Piece& piece, const Dim& block, int64_t channels);
-  void WriteFilters(const Piece& piece, const Dim& block, const Dim& tile, int64_t depth);
-  void WriteTile(const Piece& piece, const Dim& block, const Dim& tile, const Dim& first_row,
-                 int64_t rows, int64_t depth);
-  void Prefetch(const Piece& piece, const Dim& block, const Dim& tile, const Dim& step,
-                int64_t depth);
+  void WriteDepth(const Piece& piece, const Dim& depth_block, int64_t channels);
+  void WriteFilters(const Piece& piece, const Dim& depth_block, const Dim& tile, int64_t channels);
+  void WritePositions(const Piece& piece, const Dim& depth_block, const Dim& tile, int64_t channels,
+                      const Positions& at);
+  Sums Multiply(const Piece& piece, const Dim& depth_block, const Dim& tile, const Positions& at,
+                const Step& step, Sums sums);
   void StartSums(const Piece& piece);
   void FinishTile(const Piece& piece, const Dim& tile);
-  void TurnTile(const Piece& piece, const Dim& tile, const Dim& row, int64_t v, Value live);
+  void TurnTile(const Piece& piece, const Dim& tile, const Dim& position, int64_t v, Value live);
   Value Bias(const Piece& piece, const Dim& tile, int64_t v);
-  Dim SumsRow(const Dim& tile, const Dim& row) { return tile * sum_rows_ + row; }
+  Value MulAdd(Value a, Value b, Value sum);
+  std::vector<Value> SumAt(const Dim& tile, const Dim& position, int64_t v) {
+    return math().At({tile * sum_rows_ + position, Dim(v * job_.lanes)});
+  }
   Dim AllTiles(const Piece& piece, const Dim& tile) {
     return piece.group * tiles_ + piece.first_tile + tile;
   }
-  int64_t width() const { return tile_.vectors * job_.lanes; }
-  int64_t positions() const { return g_.positions().value(); }
+  int64_t width() const { return vectors_ * job_.lanes; }
+  int64_t out(size_t from_last) const { return g_.out[g_.rank() - 1 - from_last].value(); }
+  int64_t out_rows() const { return g_.rank() > 1 ? out(1) : 1; }
+  int64_t kernel_rows() const { return g_.rank() > 1 ? g_.kernel[g_.rank() - 2] : 1; }
   bool InOneBlock() const { return block_channels_ == g_.channels; }
   LoopBuilder& lb() { return *job_.lb; }
   IndexMath& math() { return *job_.math; }
 
   ConvJob job_;
-  const ConvGeometry& g_;
-  Tile tile_{1, 1};
-  int64_t tiles_ = 1;           // of filters, in a group
-  int64_t piece_tiles_ = 1;     // of filters, in a piece
-  int64_t block_rows_ = 1;      // positions of a block
-  int64_t sum_rows_ = 1;        // of a tile of sums: whole vectors when turned
-  int64_t block_channels_ = 1;  // that a panel holds
+  ConvGeometry& g_;
+  int64_t vectors_ = 1;      // of a tile of filters
+  int64_t tiles_ = 1;        // of filters, in a group
+  int64_t piece_tiles_ = 1;  // of filters, in a piece
+  int64_t block_rows_ = 1, block_columns_ = 1;
+  int64_t tile_rows_ = 1, tile_columns_ = 1;  // of positions
+  int64_t sum_rows_ = 1;                      // of a tile of sums: whole vectors when turned
+  int64_t block_channels_ = 1;                // that are multiplied at once
 
   // While writing.
-  Value weights_, bias_, panel_, sums_;
+  std::optional<ConvRows> rows_;
+  Value weights_, bias_, memory_, sums_;
 };
 
 std::string ConvFilterLanes::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
-  if (!g_.positions().is_constant()) return "the positions are of symbolic number";
-  tile_.vectors = std::min<int64_t>(2, CeilOf(g_.filters, job_.lanes));
+  if (!g_.is_static()) return "the positions are of symbolic number";
+  vectors_ = std::min<int64_t>(2, CeilOf(g_.filters, job_.lanes));
   tiles_ = CeilOf(g_.filters, width());
-  if (g_.groups > 1 && g_.filters % width() != 0)
+  if (g_.groups > 1 && g_.filters % width() != 0) {
     return "the filters of a group do not fill vectors";
-  if (!Wins()) return "the positions fill vectors as well";
+  }
+  const bool always = job_.l.knobs.Choose("always", {0, 1}) == 1;  // for a tuner to try
+  if (!always && !Wins()) return "filling vectors with positions takes less";
+  if (g_.reads_own_element) g_.Flatten();
   PickBlocks();
   return "";
 }
 
-// In multiply-adds of vectors.
+// In multiply-adds of vectors: what is multiplied, what is copied, and turned.
 bool ConvFilterLanes::Wins() const {
-  const auto depth = static_cast<double>(g_.depth());
-  const auto p = static_cast<double>(positions()), f = static_cast<double>(g_.filters);
-  const auto vectors_of_p = static_cast<double>(CeilOf(positions(), job_.lanes));
-  const auto vectors_of_f = static_cast<double>(tiles_ * tile_.vectors);
-  const double turning = vectors_of_p * vectors_of_f * kTurnLane * static_cast<double>(job_.lanes);
-  return p * vectors_of_f * (depth + 4) + turning < vectors_of_p * f * depth;
+  const auto real = [](int64_t v) { return static_cast<double>(v); };
+  const double p = real(g_.positions().value()), f = real(g_.filters), depth = real(g_.depth());
+  const double vectors_of_p = real(CeilOf(g_.positions().value(), job_.lanes));
+  const double vectors_of_f = real(tiles_ * vectors_);
+  const double copied = vectors_of_p * depth * (g_.reads_own_element ? 4 : 14);
+  const double filters = p * vectors_of_f * (depth + 4) + copied / real(g_.places()) +
+                         vectors_of_p * vectors_of_f * 10 * real(job_.lanes);
+  return filters < vectors_of_p * f * depth + copied;
 }
 
-// Blocks of positions are equal if that is possible without making them small.
-void ConvFilterLanes::PickBlocks() {
-  block_rows_ = std::min(positions(), kMostRows);
-  while (positions() % block_rows_ != 0) --block_rows_;
-  if (block_rows_ < kMostRows / 4 && block_rows_ < positions()) {
-    block_rows_ = CeilOf(positions(), CeilOf(positions(), kMostRows));
+// The largest part of `extent` up to `most` that divides it, unless all are small.
+int64_t PartOf(int64_t extent, int64_t most) {
+  if (extent <= most) return extent;
+  for (int64_t part = most; 2 * part > most; --part) {
+    if (extent % part == 0) return part;
   }
+  return most;
+}
+
+// What ConvRows keeps of a channel, about.
+int64_t ConvFilterLanes::RowElements() const {
+  int64_t elements = g_.outer_places();
+  const size_t last = g_.rank() - 1;
+  const auto reach = [&](size_t a, int64_t count) {
+    return (count - 1) * g_.strides[a] + (g_.kernel[a] - 1) * g_.dilations[a] + 1;
+  };
+  if (last > 0) elements *= reach(last - 1, block_rows_);
+  return elements * (reach(last, block_columns_) + g_.begins[last].value() + 2 * job_.lanes);
+}
+
+// Tiles are whole rows, or parts of one.
+void ConvFilterLanes::PickBlocks() {
   const int registers = job_.l.machine.vector_registers;
-  tile_.rows = PickTile(block_rows_, width(), job_.lanes, registers, 0).rows;
-  sum_rows_ = CeilOf(block_rows_, job_.lanes) * job_.lanes;
-  block_channels_ = BlockChannels(g_, kMostDepth);
+  const int64_t most = (registers - vectors_ - 1) / vectors_;
+  if (out(0) <= most) {
+    tile_columns_ = out(0);
+    tile_rows_ = std::min(most / out(0), out_rows());
+  } else {
+    tile_columns_ = CeilOf(out(0), CeilOf(out(0), most));
+  }
+  const int64_t most_elements = kMostBytes * 8 / BitWidth(g_.element);
+  const int64_t most_positions =
+      std::clamp<int64_t>(most_elements / (tiles_ * width()), 32, kMostPositions);
+  block_columns_ = out(0);
+  if (block_columns_ > most_positions)
+    block_columns_ = std::max<int64_t>(most_positions / tile_columns_, 1) * tile_columns_;
+  block_rows_ = PartOf(out_rows(), std::max<int64_t>(most_positions / out(0), 1));
+  if (block_rows_ < out_rows() && block_rows_ > tile_rows_) {
+    block_rows_ = block_rows_ / tile_rows_ * tile_rows_;
+  }
+  sum_rows_ = CeilOf(block_rows_ * block_columns_, job_.lanes) * job_.lanes;
+  const int64_t of_channel = RowElements();
+  const int64_t most_channels = std::max<int64_t>(most_elements / of_channel, 1);
+  block_channels_ = BlockChannels(g_, std::min(kMostDepth, most_channels * g_.places()));
   piece_tiles_ = tiles_;
-  const int64_t blocks = CeilOf(positions(), block_rows_);
-  const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
+  while (piece_tiles_ * sum_rows_ * width() > most_elements && piece_tiles_ % 2 == 0) {
+    piece_tiles_ /= 2;
+  }
   if (!job_.parallel || g_.filters % width() != 0) return;
-  while (images * g_.groups * blocks * (tiles_ / piece_tiles_) < kPieces && piece_tiles_ % 2 == 0 &&
-         piece_tiles_ * width() / 2 >= kLeastFilters) {
+  const int64_t positions = CeilOf(g_.positions().value(), block_rows_ * block_columns_);
+  const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
+  while (images * g_.groups * positions * (tiles_ / piece_tiles_) < kPieces &&
+         piece_tiles_ % 2 == 0 && piece_tiles_ * width() / 2 >= kLeastFilters) {
     piece_tiles_ /= 2;
   }
 }
@@ -124,10 +186,11 @@ void ConvFilterLanes::PickBlocks() {
 // [blocks of depth, tiles, depth of a block, filters of a tile]
 Value ConvFilterLanes::PackWeights() {
   const int64_t blocks = CeilOf(g_.channels, block_channels_), tiles = tiles_ * g_.groups;
+  const Shape shape = job_.weight_shape();
   PackedLayout layout;
   layout.argument = job_.master->operand(1).index();
   layout.padded = {tiles * width(), blocks * block_channels_};
-  layout.padded.insert(layout.padded.end(), g_.kernel.begin(), g_.kernel.end());
+  layout.padded.insert(layout.padded.end(), shape.begin() + 2, shape.end());
   layout.split = {tiles, width(), blocks, block_channels_ * g_.places()};
   layout.order = {2, 0, 3, 1};
   return job_.l.Pack(std::move(layout));
@@ -135,37 +198,54 @@ Value ConvFilterLanes::PackWeights() {
 
 void ConvFilterLanes::Write() {
   job_.Open();
+  rows_.emplace(lb(), math(), g_, job_.lanes, block_rows_, block_columns_);
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
-  const int64_t blocks = positions() / block_rows_, rest = positions() % block_rows_;
-  WritePieces(0, blocks, block_rows_);
-  if (rest > 0) WritePieces(blocks, 1, rest);
+  const int64_t parts = tiles_ / piece_tiles_;
+  const int64_t row_blocks = CeilOf(out_rows(), block_rows_);
+  const int64_t column_blocks = CeilOf(out(0), block_columns_);
+  const int64_t outer = g_.positions().value() / (out_rows() * out(0));
+  const Dim all =
+      math().Extent(g_.batch) * (g_.groups * outer * row_blocks * column_blocks * parts);
+  math().For(all, job_.parallel, [&](Dim i) {
+    const auto take = [&](int64_t extent) {
+      const Dim taken = math().Name(Mod(i, extent));
+      i = math().Name(FloorDiv(i, extent));
+      return taken;
+    };
+    Piece piece;
+    piece.first_tile = math().Name(take(parts) * piece_tiles_);
+    ConvBlock& block = piece.block;
+    block.column = math().Name(take(column_blocks) * block_columns_);
+    block.row = math().Name(take(row_blocks) * block_rows_);
+    block.columns = math().Name(
+        column_blocks == 1 ? Dim(block_columns_) : Min(Dim(out(0)) - block.column, block_columns_));
+    block.rows = out_rows() % block_rows_ == 0
+                     ? Dim(block_rows_)
+                     : math().Name(Min(Dim(out_rows()) - block.row, block_rows_));
+    const Dim plane = take(outer);
+    Dim rest = plane;
+    block.outer.resize(g_.rank() > 2 ? g_.rank() - 2 : 0);
+    for (size_t a = block.outer.size(); a-- > 0;) {
+      block.outer[a] = math().Name(Mod(rest, g_.out[a]));
+      rest = math().Name(FloorDiv(rest, g_.out[a]));
+    }
+    block.first = math().Name((plane * out_rows() + block.row) * out(0) + block.column);
+    piece.group = take(g_.groups);
+    piece.image = i;
+    WritePiece(piece);
+  });
   job_.Close();
 }
 
-void ConvFilterLanes::WritePieces(const Dim& first_block, int64_t blocks, int64_t rows) {
-  const int64_t parts = tiles_ / piece_tiles_;
-  const Dim all = math().Extent(g_.batch) * (g_.groups * blocks * parts);
-  const auto take = [&](Dim& i, int64_t extent) {
-    const Dim taken = math().Name(Mod(i, extent));
-    i = math().Name(FloorDiv(i, extent));
-    return taken;
-  };
-  math().For(all, job_.parallel, [&](Dim i) {
-    const Dim part = take(i, parts), block = take(i, blocks), group = take(i, g_.groups);
-    WritePiece({i, group, math().Name((first_block + block) * block_rows_),
-                math().Name(part * piece_tiles_), rows});
-  });
-}
-
 void ConvFilterLanes::WritePiece(const Piece& piece) {
-  panel_ = job_.Memory(block_channels_ * g_.places(), job_.panels->Pitch(sum_rows_));
+  memory_ = rows_->Memory(block_channels_);
   sums_ = job_.Memory((InOneBlock() ? 1 : piece_tiles_) * sum_rows_, width());
-  if (InOneBlock()) return WriteBlock(piece, 0, g_.channels);
+  if (InOneBlock()) return WriteDepth(piece, 0, g_.channels);
   StartSums(piece);
   const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
-  math().For(blocks, false, [&](const Dim& block) { WriteBlock(piece, block, block_channels_); });
-  if (rest > 0) WriteBlock(piece, blocks, rest);
+  math().For(blocks, false, [&](const Dim& b) { WriteDepth(piece, b, block_channels_); });
+  if (rest > 0) WriteDepth(piece, blocks, rest);
   math().For(piece_tiles_, false, [&](const Dim& tile) { FinishTile(piece, tile); });
 }
 
@@ -179,90 +259,151 @@ Value ConvFilterLanes::Bias(const Piece& piece, const Dim& tile, int64_t v) {
 
 void ConvFilterLanes::StartSums(const Piece& piece) {
   math().For(piece_tiles_, false, [&](const Dim& tile) {
-    for (int64_t v = 0; v < tile_.vectors; ++v) {
+    for (int64_t v = 0; v < vectors_; ++v) {
       const Value start = Bias(piece, tile, v);
-      math().For(piece.rows, false, [&](const Dim& row) {
-        lb().Store(sums_, start, math().At({SumsRow(tile, row), Dim(v * job_.lanes)}));
-      });
+      math().For(block_rows_ * block_columns_, false,
+                 [&](const Dim& position) { lb().Store(sums_, start, SumAt(tile, position, v)); });
     }
   });
 }
 
-void ConvFilterLanes::WriteBlock(const Piece& piece, const Dim& block, int64_t channels) {
-  const Dim first = piece.group * g_.channels + block * block_channels_;
-  job_.panels->Write(job_.input, {piece.image, math().Name(first), channels, piece.first},
-                     sum_rows_, panel_);
+void ConvFilterLanes::WriteDepth(const Piece& piece, const Dim& depth_block, int64_t channels) {
+  const Dim first = math().Name(piece.group * g_.channels + depth_block * block_channels_);
+  rows_->Write(job_.input, piece.image, first, channels, piece.block, memory_);
   math().For(piece_tiles_, false, [&](const Dim& tile) {
-    WriteFilters(piece, block, tile, channels * g_.places());
+    WriteFilters(piece, depth_block, tile, channels);
     if (InOneBlock()) FinishTile(piece, tile);
   });
 }
 
-void ConvFilterLanes::WriteFilters(const Piece& piece, const Dim& block, const Dim& tile,
-                                   int64_t depth) {
-  const int64_t whole = piece.rows / tile_.rows, rest = piece.rows % tile_.rows;
-  math().For(whole, false, [&](const Dim& i) {
-    WriteTile(piece, block, tile, i * tile_.rows, tile_.rows, depth);
+// All tiles of positions, those at the ends of rows and columns apart.
+void ConvFilterLanes::WriteFilters(const Piece& piece, const Dim& depth_block, const Dim& tile,
+                                   int64_t channels) {
+  const int64_t columns_left = out(0) % tile_columns_;
+  const auto write_row = [&](const Dim& row, int64_t rows, const Dim& number) {
+    const Dim whole = FloorDiv(piece.block.columns, tile_columns_);
+    math().For(whole, false, [&](const Dim& j) {
+      WritePositions(piece, depth_block, tile, channels,
+                     {row, j * tile_columns_, rows, tile_columns_, number + j});
+    });
+    if (columns_left == 0) return;
+    math().For(Min(Mod(piece.block.columns, tile_columns_), 1), false, [&](const Dim&) {
+      WritePositions(piece, depth_block, tile, channels,
+                     {row, math().Name(whole * tile_columns_), rows, columns_left, number + whole});
+    });
+  };
+  const Dim whole = math().Name(FloorDiv(piece.block.rows, tile_rows_));
+  const int64_t per_row = CeilOf(block_columns_, tile_columns_);
+  math().For(whole, false,
+             [&](const Dim& i) { write_row(i * tile_rows_, tile_rows_, i * per_row); });
+  if (piece.block.rows.is_constant() && piece.block.rows.value() % tile_rows_ == 0) return;
+  if (piece.block.rows.is_constant()) {
+    return write_row(whole * tile_rows_, piece.block.rows.value() % tile_rows_, whole * per_row);
+  }
+  if (tile_rows_ == 1) return;
+  math().For(Mod(piece.block.rows, tile_rows_), false, [&](const Dim& i) {
+    write_row(math().Name(whole * tile_rows_ + i), 1, whole * per_row);
   });
-  if (rest > 0) WriteTile(piece, block, tile, whole * tile_.rows, rest, depth);
 }
 
-void ConvFilterLanes::WriteTile(const Piece& piece, const Dim& block, const Dim& tile,
-                                const Dim& first_row, int64_t rows, int64_t depth) {
-  RegisterTile product{rows, tile_.vectors, g_.element, {}, {}, {}, {}};
-  const auto sum_at = [&](int64_t r, int64_t v) {
-    const Dim row = SumsRow(InOneBlock() ? Dim(0) : tile, first_row + r);
-    return math().At({row, Dim(v * job_.lanes)});
-  };
-  product.scalar = [&](int64_t r, Value k) {
-    return lb().Load(panel_, math().At({math().Of(k), first_row + r}));
-  };
-  product.vector = [&](int64_t v, Value k) {
-    if (v == 0) Prefetch(piece, block, tile, first_row * depth + math().Of(k) * rows, depth);
-    const Dim at = v * job_.lanes;
-    return lb().Load(weights_, math().At({block, AllTiles(piece, tile), math().Of(k), at}),
-                     job_.lanes);
-  };
-  product.start = [&](int64_t r, int64_t v) {
-    return InOneBlock() ? Bias(piece, tile, v) : lb().Load(sums_, sum_at(r, v), job_.lanes);
-  };
-  product.finish = [&](int64_t r, int64_t v, Value sum) { lb().Store(sums_, sum, sum_at(r, v)); };
-  product.Write(lb(), job_.l.machine, depth);
+Value ConvFilterLanes::MulAdd(Value a, Value b, Value sum) {
+  if (job_.l.machine.has_fma) return loop::FmaOp::Create(lb().b(), a, b, sum).y();
+  return nn::AddOp::Create(lb().b(), nn::MulOp::Create(lb().b(), a, b).c(), sum).c();
 }
 
-// While a tile is multiplied the weights of the next one are asked for, spread over all steps.
-void ConvFilterLanes::Prefetch(const Piece& piece, const Dim& block, const Dim& tile,
-                               const Dim& step, int64_t depth) {
-  const int64_t line = 64 * 8 / BitWidth(g_.element);
-  const int64_t steps = piece.rows * depth, elements = depth * width();
-  const Dim ahead = FloorDiv(step * CeilOf(elements, line), steps) * line;
-  lb().Prefetch(weights_, math().At({block, AllTiles(piece, tile) + 1, Dim(0), ahead}));
-}
-
-void ConvFilterLanes::FinishTile(const Piece& piece, const Dim& tile) {
-  const int64_t whole = piece.rows / job_.lanes, rest = piece.rows % job_.lanes;
-  for (int64_t v = 0; v < tile_.vectors; ++v) {
-    math().For(whole, false,
-               [&](const Dim& q) { TurnTile(piece, tile, math().Name(q * job_.lanes), v, {}); });
-    if (rest > 0) TurnTile(piece, tile, whole * job_.lanes, v, lb().Int(rest));
+void ConvFilterLanes::WritePositions(const Piece& piece, const Dim& depth_block, const Dim& tile,
+                                     int64_t channels, const Positions& at) {
+  const Dim of_sums = InOneBlock() ? Dim(0) : tile;
+  const Dim pitch = piece.block.columns;
+  const auto sum_at = [&](int64_t i) {
+    const int64_t position = i / vectors_;
+    const Dim row = at.row + position / at.columns, column = at.column + position % at.columns;
+    return SumAt(of_sums, row * pitch + column, i % vectors_);
+  };
+  const int64_t count = at.rows * at.columns * vectors_;
+  Sums sums;
+  for (int64_t i = 0; i < count; ++i) {
+    sums.push_back(InOneBlock() ? Bias(piece, tile, i % vectors_)
+                                : lb().Load(sums_, sum_at(i), job_.lanes));
+  }
+  // One step of the product per iteration: more of them would share elements and so need registers.
+  const auto carry = [&](int64_t extent, const Sums& initial,
+                         const std::function<Sums(const Dim& k, const Sums&)>& body) {
+    if (extent == 1) return body(0, initial);
+    return lb().For(lb().Int(extent), initial, [&](Value k, std::span<const Value> carried) {
+      return body(math().Of(k), Sums(carried.begin(), carried.end()));
+    });
+  };
+  sums = carry(channels, sums, [&](const Dim& channel, const Sums& s) {
+    return carry(g_.outer_places(), s, [&](const Dim& outer, const Sums& t) {
+      return carry(kernel_rows(), t, [&](const Dim& row, const Sums& u) {
+        return carry(g_.kernel.back(), u, [&](const Dim& column, const Sums& v) {
+          return Multiply(piece, depth_block, tile, at, {channel, outer, row, column}, v);
+        });
+      });
+    });
+  });
+  for (int64_t i = 0; i < count; ++i) {
+    lb().Store(sums_, sums[static_cast<size_t>(i)], sum_at(i));
   }
 }
 
-void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& row, int64_t v,
+// One step: a line of the next tile's weights is asked for meanwhile, spread over all steps.
+ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Dim& depth_block,
+                                                const Dim& tile, const Positions& at,
+                                                const Step& step, Sums sums) {
+  const Dim k = ((step.channel * g_.outer_places() + step.outer) * kernel_rows() + step.row) *
+                    g_.kernel.back() +
+                step.column;
+  const Dim all_tiles = AllTiles(piece, tile);
+  const int64_t tiles = CeilOf(block_rows_, tile_rows_) * CeilOf(block_columns_, tile_columns_);
+  const Dim ahead =
+      (at.number * (block_channels_ * g_.places()) + k) * std::max<int64_t>(width() / tiles, 1);
+  lb().Prefetch(weights_, math().At({depth_block, all_tiles + 1, Dim(0), ahead}));
+  std::vector<Value> weights;
+  for (int64_t v = 0; v < vectors_; ++v) {
+    weights.push_back(lb().Load(
+        weights_, math().At({depth_block, all_tiles, k, Dim(v * job_.lanes)}), job_.lanes));
+  }
+  for (size_t i = 0; i < sums.size(); i += weights.size()) {
+    const auto position = static_cast<int64_t>(i) / vectors_;
+    const Value element =
+        rows_->Read(memory_, step.channel, step.outer, step.row, step.column,
+                    at.row + position / at.columns, at.column + position % at.columns);
+    for (size_t v = 0; v < weights.size(); ++v) {
+      sums[i + v] = MulAdd(element, weights[v], sums[i + v]);
+    }
+  }
+  return sums;
+}
+
+void ConvFilterLanes::FinishTile(const Piece& piece, const Dim& tile) {
+  const Dim positions = math().Name(piece.block.rows * piece.block.columns);
+  const Dim whole = math().Name(FloorDiv(positions, job_.lanes)), rest = Mod(positions, job_.lanes);
+  for (int64_t v = 0; v < vectors_; ++v) {
+    math().For(whole, false,
+               [&](const Dim& q) { TurnTile(piece, tile, math().Name(q * job_.lanes), v, {}); });
+    if (rest.IsConstant(0)) continue;
+    math().For(Min(rest, 1), false, [&](const Dim&) {
+      TurnTile(piece, tile, math().Name(whole * job_.lanes), v, math().At(rest));
+    });
+  }
+}
+
+void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& position, int64_t v,
                                Value live) {
-  const Dim from = InOneBlock() ? Dim(0) : tile;
   std::vector<Value> rows;
   for (int64_t i = 0; i < job_.lanes; ++i) {
-    const auto at = math().At({SumsRow(from, row + i), Dim(v * job_.lanes)});
-    rows.push_back(lb().Load(sums_, at, job_.lanes));
+    rows.push_back(
+        lb().Load(sums_, SumAt(InOneBlock() ? Dim(0) : tile, position + i, v), job_.lanes));
   }
   const std::vector<Value> filters = lb().Transpose(rows);
   for (int64_t i = 0; i < job_.lanes; ++i) {
     const Dim in_group = (piece.first_tile + tile) * width() + v * job_.lanes + i;
     const auto store = [&] {
       const Dim filter = piece.group * g_.filters + in_group;
-      job_.after->Store(lb(), math().At({piece.image, filter, piece.first + row}), job_.lanes, live,
-                        filters[static_cast<size_t>(i)]);
+      job_.after->Store(lb(), math().At({piece.image, filter, piece.block.first + position}),
+                        job_.lanes, live, filters[static_cast<size_t>(i)]);
     };
     const int64_t spare = tiles_ * width() - g_.filters;
     if (spare < width() - v * job_.lanes - i) {

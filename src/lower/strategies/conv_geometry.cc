@@ -57,6 +57,12 @@ std::string ConvGeometry::Parse(const Operation& conv) {
   return "";
 }
 
+void ConvGeometry::Flatten() {
+  in = out = {positions()};
+  begins = {0};
+  kernel = strides = dilations = {1};
+}
+
 Dim ConvGeometry::positions() const {
   Dim product = 1;
   for (const Dim& extent : out) product *= extent;
@@ -67,6 +73,16 @@ int64_t ConvGeometry::places() const {
   int64_t product = 1;
   for (const int64_t extent : kernel) product *= extent;
   return product;
+}
+
+int64_t ConvGeometry::outer_places() const {
+  int64_t product = 1;
+  for (size_t a = 0; a + 2 < rank(); ++a) product *= kernel[a];
+  return product;
+}
+
+bool ConvGeometry::is_static() const {
+  return std::ranges::all_of(in, [](const Dim& d) { return d.is_constant(); });
 }
 
 }  // namespace lathe::lower

@@ -26,9 +26,14 @@ struct ConvGeometry {
   /// Why the operation is none of these; empty if it is.
   std::string Parse(const Operation& conv);
 
+  /// Where each position reads its own element: all spatial dims as one.
+  void Flatten();
+
   size_t rank() const { return in.size(); }
-  Dim positions() const;   ///< of the output
-  int64_t places() const;  ///< of the kernel
+  Dim positions() const;         ///< of the output
+  int64_t places() const;        ///< of the kernel
+  int64_t outer_places() const;  ///< of its dims before the last two
+  bool is_static() const;        ///< all spatial extents are known
   int64_t depth() const { return channels * places(); }
 };
 

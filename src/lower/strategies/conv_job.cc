@@ -51,6 +51,14 @@ int64_t BlockChannels(const ConvGeometry& g, int64_t most_depth) {
   return (g.channels + blocks - 1) / blocks;
 }
 
+Shape ConvJob::weight_shape() const {
+  Shape shape;
+  for (const Dim& dim : master->operand(1).type().cast<AnyTensorType>().dims()) {
+    shape.push_back(dim.value());
+  }
+  return shape;
+}
+
 void ConvJob::Open() {
   lb.emplace(l.body);
   math.emplace(*lb);

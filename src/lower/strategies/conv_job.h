@@ -23,7 +23,15 @@ class ConvJob {
   ConvGeometry g;
   int64_t lanes = 1;
   bool parallel = false;  ///< enough work for threads
+  /// Registers of tiles: where there are many, some are left for constants that stay in them.
+  int SumRegisters() const {
+    const int all = l.machine.vector_registers;
+    return all > 16 ? all - 2 : all;
+  }
   bool weights_are_constant() const { return l.IsConstant(master->operand(1)); }
+
+  /// Of operand 1, which is static.
+  Shape weight_shape() const;
 
   // ---- while writing ----
 

@@ -108,7 +108,8 @@ class LowerTest : public ::testing::Test {
       NamedValues inputs = Inputs(program);
       const NamedValues wanted = Interpreter(program).Run(inputs);
       Operation* function = codegen::FirstFunction(program);
-      const Lowered lowered = LowerFunction(function, MachineFor(*target), constant_);
+      const Lowered lowered =
+          LowerFunction(function, MachineFor(*target), constant_, {.implementation = only_});
       ASSERT_TRUE(lowered.done) << lowered.why_not;
       EXPECT_EQ(lowered.strategy, strategy);
       PackInputs(program, lowered.packed, inputs);

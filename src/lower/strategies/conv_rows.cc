@@ -1,0 +1,102 @@
+#include "src/lower/strategies/conv_rows.h"
+
+#include <algorithm>
+
+namespace lathe::lower {
+
+ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometry, int64_t lanes,
+                   int64_t block_rows, int64_t block_columns)
+    : lb_(lb), math_(math), g_(geometry), lanes_(lanes), has_rows_(geometry.rank() > 1) {
+  const auto reach = [&](size_t a, int64_t count) {
+    return (count - 1) * g_.strides[a] + (g_.kernel[a] - 1) * g_.dilations[a] + 1;
+  };
+  const size_t last = g_.rank() - 1;
+  if (has_rows_) {
+    row_stride_ = g_.strides[last - 1];
+    row_dilation_ = g_.dilations[last - 1];
+    rows_ = reach(last - 1, block_rows);
+  }
+  columns_ = reach(last, block_columns);
+  front_ = std::min(g_.begins[last].value(), columns_);
+  pitch_ = (front_ + columns_ + 2 * lanes_ - 1) / lanes_ * lanes_;
+}
+
+Value ConvRows::Memory(int64_t channels) {
+  const SymShape shape({Dim(channels * g_.outer_places() * rows_), Dim(pitch_)});
+  return lb_.Alloc(VTensorType::Get(lb_.context(), shape, g_.element));
+}
+
+Value ConvRows::Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
+                     const Dim& column_of_kernel, const Dim& row, const Dim& column) {
+  const size_t last = g_.rank() - 1;
+  const Dim from = (channel * g_.outer_places() + outer) * rows_ + row * row_stride_ +
+                   row_of_kernel * row_dilation_;
+  const Dim at = column * g_.strides[last] + column_of_kernel * g_.dilations[last];
+  return lb_.Load(memory, math_.At({from, at}));
+}
+
+// 1 if the input has an element that lies `reach` from the beginning of the padding, else 0.
+Dim ConvRows::Inside(size_t axis, const Dim& reach) const {
+  const Dim begin = g_.begins[axis];
+  return Max(Min(reach - begin + 1, 1), 0) * Max(Min(begin + g_.in[axis] - reach, 1), 0);
+}
+
+void ConvRows::Write(Value input, const Dim& image, const Dim& first_channel, const Dim& channels,
+                     const ConvBlock& block, Value memory) {
+  WriteOuter(block, {{}, 1, 0}, 0, [&](const Row& row) {
+    WriteVectors(input, image, first_channel, channels, block, row, memory);
+  });
+}
+
+// A loop over the kernel for each spatial dim before the last two, then one over the rows.
+void ConvRows::WriteOuter(const ConvBlock& block, Row row, const Dim& place,
+                          const std::function<void(const Row&)>& body) {
+  const size_t a = row.at.size();
+  if (a + 1 == g_.rank()) {
+    row.to = place * rows_;
+    return body(row);
+  }
+  const bool outer = a + 2 < g_.rank();
+  math_.For(outer ? g_.kernel[a] : rows_, false, [&](const Dim& k) {
+    Row inner = row;
+    const Dim reach =
+        outer ? block.outer[a] * g_.strides[a] + k * g_.dilations[a] : block.row * row_stride_ + k;
+    inner.inside = math_.Name(row.inside * Inside(a, reach));
+    inner.at.push_back(math_.Name(Min(Max(reach - g_.begins[a], 0), g_.in[a] - 1)));
+    if (outer) return WriteOuter(block, std::move(inner), place * g_.kernel[a] + k, body);
+    inner.to = place * rows_ + k;
+    body(inner);
+  });
+}
+
+void ConvRows::WriteVectors(Value input, const Dim& image, const Dim& first_channel,
+                            const Dim& channels, const ConvBlock& block, const Row& row,
+                            Value memory) {
+  const size_t last = g_.rank() - 1;
+  const Dim before = block.column * g_.strides[last];  // from the beginning of the padding
+  const Dim skipped = math_.Name(Min(Max(g_.begins[last] - before, 0), columns_));
+  const Dim from = math_.Name(Max(before - g_.begins[last], 0));
+  const Dim count = math_.Name(row.inside * Max(g_.in[last] - from, 0));
+  const auto each_channel = [&](const std::function<void(const Dim& c, const Dim& to)>& body) {
+    math_.For(channels, false,
+              [&](const Dim& c) { body(c, c * (g_.outer_places() * rows_) + row.to); });
+  };
+  for (int64_t j = 0; j < front_; j += lanes_) {
+    each_channel([&](const Dim&, const Dim& to) {
+      lb_.Store(memory, lb_.Splat(g_.element, 0, lanes_), math_.At({to, Dim(j)}));
+    });
+  }
+  math_.For((columns_ + lanes_ - 1) / lanes_, false, [&](const Dim& j) {
+    const Value live = math_.At(Max(Min(count - j * lanes_, lanes_), 0));
+    std::vector<Value> at = math_.At({image, Dim(0)});
+    for (const Dim& index : row.at) at.push_back(math_.At(index));
+    at.push_back(math_.At(from + j * lanes_));
+    const Dim column = math_.Name(skipped + j * lanes_);
+    each_channel([&](const Dim& c, const Dim& to) {
+      at[1] = math_.At(first_channel + c);
+      lb_.Store(memory, lb_.Load(input, at, lanes_, live), math_.At({to, column}));
+    });
+  });
+}
+
+}  // namespace lathe::lower

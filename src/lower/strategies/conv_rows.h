@@ -1,0 +1,60 @@
+#pragma once
+
+#include <vector>
+
+#include "src/lower/index_math.h"
+#include "src/lower/strategies/conv_geometry.h"
+
+namespace lathe::lower {
+
+/// A part of the output: `rows` times `columns` positions of one plane, from `row` and `column` on.
+/// All extents of the plane are known.
+struct ConvBlock {
+  std::vector<Dim> outer;  ///< indices of the spatial dims before the last two
+  Dim row, column;
+  Dim first;          ///< of the positions, counted over all spatial dims
+  Dim rows, columns;  ///< at most those of the ConvRows
+};
+
+/// The rows of the input that a block reads, copied to memory with the padding around them. Kernels
+/// of one spatial dim count as planes of one row.
+class ConvRows {
+ public:
+  ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometry, int64_t lanes,
+           int64_t block_rows, int64_t block_columns);
+
+  /// Memory for that many channels.
+  Value Memory(int64_t channels);
+  /// Copies channels from `first_channel` (of all groups) on.
+  void Write(Value input, const Dim& image, const Dim& first_channel, const Dim& channels,
+             const ConvBlock& block, Value memory);
+  /// What a position of the block reads: `outer` is the place in the kernel before its last two
+  /// dims, counted over all of them.
+  Value Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
+             const Dim& column_of_kernel, const Dim& row, const Dim& column);
+
+ private:
+  struct Row {
+    std::vector<Dim> at;  // of the input, but the last index
+    Dim inside;           // 1 or 0
+    Dim to;               // of the memory, for channel 0
+  };
+
+  void WriteOuter(const ConvBlock& block, Row row, const Dim& place,
+                  const std::function<void(const Row&)>& body);
+  void WriteVectors(Value input, const Dim& image, const Dim& first_channel, const Dim& channels,
+                    const ConvBlock& block, const Row& row, Value memory);
+  Dim Inside(size_t axis, const Dim& reach) const;
+
+  LoopBuilder& lb_;
+  IndexMath& math_;
+  const ConvGeometry& g_;
+  int64_t lanes_;
+  bool has_rows_;  // more than one spatial dim
+  int64_t row_stride_ = 1, row_dilation_ = 1;
+  int64_t rows_ = 1, columns_ = 1;  // of one channel and outer place
+  int64_t front_ = 0;               // most columns of padding in front
+  int64_t pitch_ = 1;
+};
+
+}  // namespace lathe::lower
