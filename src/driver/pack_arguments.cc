@@ -3,6 +3,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/ir/builder.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
@@ -25,8 +26,8 @@ const Tensor* ConstantTensor(const Program& program, Operation* op) {
 }  // namespace
 
 FunctionCalls::FunctionCalls(const Program& program) : program_(program) {
-  for (Operation& op : *program.block()) {
-    if (const auto call = op.dyn_cast<builtin::CallOp>()) calls_[call.callee()].push_back(&op);
+  for (OpWalker w(program.block()); Operation* op = w.Next();) {
+    if (const auto call = op->dyn_cast<builtin::CallOp>()) calls_[call.callee()].push_back(op);
   }
 }
 

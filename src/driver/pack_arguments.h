@@ -9,7 +9,8 @@
 
 namespace lathe {
 
-/// The `builtin.call`s of each `builtin.func` of a program's block, by the function's name.
+/// The `builtin.call`s of each `builtin.func` of a program, those in regions too, by the function's
+/// name.
 class FunctionCalls {
  public:
   explicit FunctionCalls(const Program& program);
