@@ -80,6 +80,7 @@ void PanelProduct::WriteTile(Value first_row, int64_t rows, Value depth) {
   }
   const auto step = [&](Value k, std::span<const Value> sums) {
     std::vector<Value> columns, next;
+    if (beside && rows == tile_.rows) beside(first_row, k);
     for (int64_t v = 0; v < tile_.vectors; ++v) columns.push_back(right(k, v));
     for (size_t r = 0; r < row_at.size(); ++r) {
       const Value scalar = left(row_at[r], k);

@@ -38,6 +38,9 @@ class PanelProduct {
   /// Takes the finished sums of vector v of a row.
   std::function<void(Value row, int64_t v, Value sum)> finish;
 
+  /// Writes what is done at each step of a full tile besides; without: nothing.
+  std::function<void(Value first_row, Value k)> beside;
+
   /// Writes the loops over all rows.
   void Write(const Dim& rows, const Dim& depth) { Write(lb_.Extent(rows), lb_.Extent(depth)); }
   void Write(Value rows, Value depth);

@@ -54,6 +54,8 @@ class Matmul {
 
   Value Open(const MatrixOperand& m);
   void PackRightAtCompileTime();
+  void PrefetchNext(Value panel, Value first_row, Value k);
+  std::vector<Value> StackOfRight();
   void PackLeft();
   void PackRight(Value panel, Tile tile);
   void CopyRight(Value k, Value first_column, Tile tile);
@@ -318,7 +320,35 @@ void Matmul::WritePanel(Value panel, bool rest, bool last) {
   product.finish = [&](Value row, int64_t v, Value sum) {
     Finish(row, first_column, v, last, sum);
   };
+  const bool few = form_.rows.is_constant() && form_.rows.value() <= kFewRows;
+  if (plan_.right == RightPlace::kPacked && !few && !rest) {
+    product.beside = [&](Value row, Value k) { PrefetchNext(panel, row, k); };
+  }
   product.Write(rows_, depth_);
+}
+
+// The first tiles of rows bring the next panel near, a cache line at each step.
+void Matmul::PrefetchNext(Value panel, Value first_row, Value k) {
+  const int64_t line = 512 / BitWidth(form_.right.element);
+  const Value three[] = {first_row, depth_, k};
+  const Dim step =
+      FloorDiv(LoopBuilder::D0(), plan_.tile.rows) * LoopBuilder::D1() + LoopBuilder::D2();
+  const Value both[] = {lb_->Index(step, three), depth_};
+  const Dim last = FloorDiv(LoopBuilder::D1() * width(), line);
+  std::vector<Value> at = StackOfRight();
+  at.insert(at.end(),
+            {Plus(panel, 1), first_k_, lb_->Index(Min(LoopBuilder::D0(), last) * line, both)});
+  lb_->Prefetch(right_, at);
+}
+
+// Where the panels of an item begin.
+std::vector<Value> Matmul::StackOfRight() {
+  std::vector<Value> at;
+  for (const int role : form_.right.roles) {
+    if (role == kOne) at.push_back(lb_->Int(0));
+    if (role >= 0) at.push_back(batch_at_[static_cast<size_t>(role)]);
+  }
+  return at;
 }
 
 void Matmul::SetLive(Value first_column, bool rest, Tile tile) {
@@ -357,11 +387,7 @@ Value Matmul::Right(Value panel, Value k, int64_t vector) {
     const Value v = LoadOf(form_.right, right_, {}, deep, at, plan_.lanes, live_[number]);
     return Centered(form_.right, v, at, live_[number]);
   }
-  std::vector<Value> at;
-  for (const int role : form_.right.roles) {
-    if (role == kOne) at.push_back(lb_->Int(0));
-    if (role >= 0) at.push_back(batch_at_[static_cast<size_t>(role)]);
-  }
+  std::vector<Value> at = StackOfRight();
   at.insert(at.end(), {panel, deep, column});
   const Value first = Plus(Times(panel, width()), vector * plan_.lanes);
   return Centered(form_.right, lb_->Load(right_, at, plan_.lanes), first, live_[number]);

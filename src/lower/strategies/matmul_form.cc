@@ -79,9 +79,18 @@ std::string ReadTerms(std::string_view equation, Terms& terms) {
   std::string text(equation);
   std::erase(text, ' ');
   const size_t arrow = text.find("->"), comma = text.find(',');
-  if (arrow == std::string::npos || comma > arrow) return "the equation does not say its result";
-  terms = {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1),
-           text.substr(arrow + 2)};
+  if (comma >= arrow) return "the equation has one term";
+  terms.left = text.substr(0, comma);
+  terms.right = text.substr(comma + 1, arrow == std::string::npos ? arrow : arrow - comma - 1);
+  if (arrow != std::string::npos) {
+    terms.result = text.substr(arrow + 2);
+  } else {  // the letters that occur once
+    std::string letters = terms.left + terms.right;
+    std::ranges::sort(letters);
+    for (const char c : letters) {
+      if (std::ranges::count(letters, c) == 1) terms.result.push_back(c);
+    }
+  }
   for (std::string term : {terms.left, terms.right, terms.result}) {
     std::ranges::sort(term);
     const bool once = std::ranges::adjacent_find(term) == term.end();

@@ -61,6 +61,7 @@ TEST_F(MatmulLowering, Einsum) {
            Equation{"jih,kj->kih", "7, 3, 20", "5, 7", "5, 3, 20"},
            Equation{"i,j->ij", "5", "20", "5, 20"},
            Equation{"i,i->", "20", "20", ""},
+           Equation{"ij,jk", "5, 7", "7, 20", "5, 20"},
            Equation{"bjhk,bj->bhk", "2, 7, 3, 20", "2, 7", "2, 3, 20"},
        }) {
     SCOPED_TRACE(e.equation);
