@@ -6,11 +6,14 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/norm.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "src/dialect/nn/term.h"
 #include "src/lower/pointwise.h"
 
 namespace lathe::lower {
@@ -52,6 +55,14 @@ bool IsArgument(Value v) {
 
 bool IsNarrowFloat(ElementType element) {
   return element == ElementType::kF16 || element == ElementType::kBF16;
+}
+
+// x / y as x * (1 / y): right where y is far from the least and greatest numbers, as the sum of a
+// softmax is, and one division per row instead of one per element.
+Value MultipliedInstead(Builder& b, Value quotient) {
+  const Operation* div = quotient.defining_op();
+  LATHE_CHECK(div != nullptr && div->isa<nn::DivOp>(), "a softmax ends with a division");
+  return nn::Term(b, div->operand(0)) * (1 / nn::Term(b, div->operand(1)));
 }
 
 // About how many instructions one element takes.
@@ -169,8 +180,10 @@ bool RowProgram::Decompose(Operation* op) {
     return false;
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    if (results[i].defining_op() != nullptr) results[i].set_type(op->result(i).type());
-    op->result(i).ReplaceAllUsesWith(results[i]);
+    Value result = results[i];
+    if (op->isa<nn::SoftmaxOp>()) result = MultipliedInstead(b, result);
+    if (result.defining_op() != nullptr) result.set_type(op->result(i).type());
+    op->result(i).ReplaceAllUsesWith(result);
   }
   op->Erase();
   return true;
