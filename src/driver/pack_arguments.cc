@@ -1,5 +1,7 @@
 #include "src/driver/pack_arguments.h"
 
+#include <sys/mman.h>
+
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/ir/builder.h"
@@ -21,6 +23,17 @@ const Tensor* ConstantTensor(const Program& program, Operation* op) {
     return variable == nullptr || variable->is_mutable ? nullptr : &variable->data;
   }
   return nullptr;
+}
+
+// Pages of a mapped file that were read need not stay in memory; whoever reads them again gets them
+// from the file. Of other memory, nothing is lost either.
+void Release(const Tensor& tensor) {
+  constexpr uintptr_t kPage = 4096;
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.raw());
+  const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
+  const uintptr_t last = (begin + tensor.byte_size()) / kPage * kPage;
+  if (tensor.buffer() == nullptr || tensor.buffer()->is_writable() || last <= first) return;
+  madvise(reinterpret_cast<void*>(first), last - first, MADV_PAGEOUT);  // advice: may be ignored
 }
 
 }  // namespace
@@ -73,7 +86,9 @@ Value ArgumentPacker::PackedOf(Operation* source, const lower::PackedLayout& lay
   const Shape shape = layout.shape();
   const Type type = VTensorType::Get(
       program_.context(), SymShape(std::vector<Dim>(shape.begin(), shape.end())), old.element());
-  program_.parameters().Insert(name, {lower::Pack(*tensor, layout), false});
+  Tensor packed = lower::Pack(*tensor, layout);
+  Release(*tensor);
+  program_.parameters().Insert(name, {std::move(packed), false});
   Builder b = Builder::After(source);
   b.set_location(source->location());
   const Value value =
