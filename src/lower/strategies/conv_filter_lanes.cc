@@ -150,7 +150,9 @@ void ConvFilterLanes::PickBlocks() {
   const int64_t most = (registers - vectors_ - 1) / vectors_;
   if (out(0) <= most) {
     tile_columns_ = out(0);
-    tile_rows_ = std::min(most / out(0), out_rows());
+    // Parts of several rows do not share addresses; with all registers in use sums would be
+    // spilled.
+    tile_rows_ = std::min(std::max(most - 1, out(0)) / out(0), out_rows());
   } else {
     tile_columns_ = CeilOf(out(0), CeilOf(out(0), most));
   }
