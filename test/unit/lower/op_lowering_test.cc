@@ -1,0 +1,248 @@
+#include <fstream>
+#include <iostream>
+#include <set>
+
+#include "lathe/dialect/op_kind.h"
+#include "lathe/dialect/shape_inference.h"
+#include "lathe/ir/traits.h"
+#include "lathe/pass/pass_manager.h"
+#include "test/unit/dialect/op_sampler.h"
+#include "test/unit/lower/lower_util.h"
+
+// Every op of nn by itself: its samples are lowered and compared with the interpreter. What is not
+// lowered stands, with the reason, in op_lowering.txt.
+namespace lathe::lower {
+namespace {
+
+using lathe::testing::OpSample;
+using lathe::testing::OpSampler;
+
+constexpr uint64_t kSeed = 20;
+
+enum class Declared { kStatic, kSymbolic };
+
+// One lowered sample.
+struct Kernel {
+  std::string label;
+  Program program;
+  Operation* function;
+  std::vector<Tensor> inputs, wanted;
+};
+
+constexpr size_t kParts = 4;  // of the ops, tested at once
+
+class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<size_t> {
+ protected:
+  OpLoweringTest() : machine_(MachineOf(Target::Host())) {}
+
+  void SetUp() override {
+    LowerTest::SetUp();
+    sampler_.emplace(context_, lathe::testing::ReadSampleHints(), kSeed);
+  }
+
+  static Type TypeOf(IrContext& context, const Tensor& tensor, Declared how) {
+    SymShape shape = SymShape::FromConstants(tensor.shape());
+    for (size_t i = 0; how == Declared::kSymbolic && i < shape.dims.size(); ++i) {
+      shape.dims[i] = Dim::Symbol(StrCat("D", tensor.shape()[i]));  // equal extents are one symbol
+    }
+    return VTensorType::Get(context, shape, tensor.element_type());
+  }
+
+  // feeds -> the op -> fetches; operands that say sizes are constants.
+  Program Build(const OpSample& sample, Declared how) {
+    Program program(context_);
+    Builder b = Builder::AtEnd(program.block());
+    ShapeInferencer facts(&program.parameters());
+    b.set_facts(&facts);
+    std::vector<NamedAttribute> attributes;
+    for (const auto& [name, value] : sample.attributes) attributes.push_back(b.Named(name, value));
+    const std::vector<Value> none(sample.inputs.size());
+    std::vector<Value> operands;
+    const auto* kind = sample.info.GetInterface<OpKindInterface>();
+    for (size_t i = 0; i < sample.inputs.size(); ++i) {
+      if (sample.inputs[i].is_none()) {
+        operands.emplace_back();
+        continue;
+      }
+      const Tensor& tensor = sample.inputs[i].tensor();
+      const bool is_whole = kind != nullptr && i < 64 && (kind->whole >> i & 1) != 0;
+      const NamedAttribute named =
+          is_whole ? b.Named("value", b.Attr(tensor)) : b.Named("name", b.Attr(StrCat("x", i)));
+      const Type type = TypeOf(context_, tensor, how);
+      Operation* op = is_whole
+                          ? b.Create("builtin.constant", {}, {&named, 1})
+                          : b.Create("nn.feed", {}, {&named, 1}, std::span<const Type>(&type, 1));
+      facts.Visit(op);
+      operands.push_back(op->result(0));
+    }
+    Operation* op = b.CreateInferred(sample.info, operands, attributes, sample.num_results);
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const Value v = op->result(i);
+      const NamedAttribute name = b.Named("name", b.Attr(StrCat("y", i)));
+      b.Create("nn.fetch", {&v, 1}, {&name, 1});
+    }
+    return program;
+  }
+
+  NamedValues InputsOf(Program& program, const OpSample& sample) {
+    NamedValues inputs;
+    for (Operation* feed : program.feeds()) {
+      const std::string name(feed->attribute("name").cast<StrAttribute>().value());
+      inputs.emplace_back(name, sample.inputs[static_cast<size_t>(*ParseInt(name.substr(1)))]);
+    }
+    return inputs;
+  }
+
+  static bool IsPlain(const OpSample& sample) {
+    return std::ranges::all_of(sample.inputs,
+                               [](const RtValue& v) { return v.is_none() || v.is_tensor(); });
+  }
+
+  // Lowers the sample, or says why it is not; what is wrong is a failure.
+  std::string Lower(const OpSample& sample, Declared how) {
+    if (!IsPlain(sample)) return "an operand is no tensor";
+    Program program = Build(sample, how);
+    const NamedValues inputs = InputsOf(program, sample);
+    const NamedValues wanted = Interpreter(program, {.seed = kSeed}).Run(inputs);
+    const Program source = program.Clone();
+    PassManager group;
+    group.Add("graph_fuse_partition,graph_fuse_compile");
+    group.Run(program);
+    Operation* function = codegen::FirstFunction(program);
+    if (function == nullptr) return "no kernel computes it";
+    const Operation* call = nullptr;
+    for (const Operation& op : *program.block()) call = op.name() == "builtin.call" ? &op : call;
+    Kernel kernel{sample.label, std::move(program), function, {}, {}};
+    for (size_t i = 0; i < call->num_operands(); ++i) {
+      const std::string name(
+          call->operand(i).defining_op()->attribute("name").cast<StrAttribute>().value());
+      for (const auto& [n, value] : inputs) {
+        if (n == name) kernel.inputs.push_back(value.tensor());
+      }
+    }
+    for (const auto& [name, value] : wanted) {
+      if (!value.is_tensor()) return "a result is no tensor";
+      kernel.wanted.push_back(value.tensor());
+    }
+    if (!LowerFunction(function, machine_).done) return InPieces(sample, source, inputs, wanted);
+    VerifyOrThrow(kernel.program);
+    const NamedValues looped = Interpreter(kernel.program).Run(inputs);
+    for (size_t i = 0; i < looped.size(); ++i) {
+      Compare(sample.label + ", loops", looped[i].second.tensor(), kernel.wanted[i]);
+    }
+    kernels_.push_back(std::move(kernel));
+    return "";
+  }
+
+  // Runs what no strategy takes as a whole; says what of it is interpreted.
+  static std::string InPieces(const OpSample& sample, const Program& program,
+                              const NamedValues& inputs, const NamedValues& wanted) {
+    const Executable executable(program, {.threads = 1});
+    const NamedValues got = executable.Run(inputs);
+    const bool is_random = sample.info.HasTrait<lathe::Random>();
+    for (size_t i = 0; i < got.size() && !is_random; ++i) {
+      Compare(sample.label + ", in pieces", got[i].second.tensor(), wanted[i].second.tensor());
+    }
+    for (const CompiledFunctionInfo& info : executable.functions()) {
+      if (!info.strategy.empty()) continue;
+      const size_t at = info.why_not.rfind("loops: ") + 7;  // the last one
+      return info.why_not.substr(at);
+    }
+    return executable.interpreted_operations().empty() ? "" : "it is in no function";
+  }
+
+  static void Compare(const std::string& label, const Tensor& got, const Tensor& wanted) {
+    double tolerance = 1e-5;
+    if (wanted.element_type() == ElementType::kF16) tolerance = 2e-3;
+    if (wanted.element_type() == ElementType::kBF16) tolerance = 2e-2;
+    const Closeness close = AllClose(got, wanted, tolerance, tolerance);
+    EXPECT_TRUE(close) << label << ": " << close.description;
+  }
+
+  // The code of what was lowered.
+  void RunKernels(const Target& target) {
+    std::vector<KernelSource> sources;
+    for (size_t i = 0; i < kernels_.size(); ++i) {
+      sources.push_back({StrCat("k", i), kernels_[i].function->region(0).front()});
+    }
+    const auto library = CodeGenerator::Get().Compile(sources, target);
+    for (size_t i = 0; i < kernels_.size(); ++i) {
+      Kernel& k = kernels_[i];
+      std::vector<Tensor> outputs;
+      std::vector<Shape> shapes;
+      std::vector<KernelBuffer> buffers;
+      for (const Tensor& wanted : k.wanted) outputs.push_back(ZeroLike(wanted));
+      for (const Tensor& t : k.inputs) {
+        buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
+        shapes.push_back(t.shape());
+      }
+      for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
+      codegen::Workspaces scratch(library->image().Find(sources[i].name).workspaces,
+                                  codegen::ArgumentTypes(*sources[i].body), shapes);
+      scratch.AddTo(buffers);
+      library->Find(sources[i].name)(buffers.data(), nullptr);
+      for (size_t r = 0; r < outputs.size(); ++r) {
+        Compare(kernels_[i].label + ", code", outputs[r], kernels_[i].wanted[r]);
+      }
+    }
+    kernels_.clear();
+  }
+
+  lower::Machine machine_;
+  std::optional<OpSampler> sampler_;
+  std::vector<Kernel> kernels_;
+};
+
+// Element types that generated code does not know are no reason to tell of each op.
+bool IsOfCommonTypes(std::string_view why) {
+  for (const char* type : {"c64", "c128", "f4", "f8", "i2", "i4", "u2", "u4", "string"}) {
+    if (why.starts_with(StrCat("elements are ", type))) return false;
+  }
+  return true;
+}
+
+std::set<std::string> LinesOf(const std::string& path) {
+  std::ifstream file(path);
+  std::set<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.insert(line);
+  return lines;
+}
+
+// What was lowered stays so. What a part finds is written to build/op_lowering.<part>.txt: sorted
+// together, these are op_lowering.txt.
+TEST_P(OpLoweringTest, EveryOpIsLoweredOrSaysWhyNot) {
+  std::set<std::string> refused;
+  size_t lowered = 0, number = 0;
+  for (const OpInfo info : context_.ops()) {
+    if (number++ % kParts != GetParam()) continue;
+    if (!info.name().starts_with("nn.") || info.HasTrait<Inplace>()) continue;
+    if (const std::string why = sampler_->ReasonAgainst(info); !why.empty()) continue;
+    for (const OpSample& sample : sampler_->Samples(info)) {
+      for (const Declared how : {Declared::kStatic, Declared::kSymbolic}) {
+        std::string why;
+        try {
+          why = Lower(sample, how);
+        } catch (const Error& error) {
+          ADD_FAILURE() << sample.label << ": " << error.Render();
+        }
+        lowered += why.empty() ? 1 : 0;
+        if (!why.empty() && IsOfCommonTypes(why)) {
+          refused.insert(StrCat(info.name(), ": ", why));
+        }
+      }
+    }
+    RunKernels(Target::Host());
+  }
+  std::cout << lowered << " samples lowered\n";
+  std::ofstream written(StrCat(LATHE_BUILD_DIR "/op_lowering.", GetParam(), ".txt"));
+  for (const std::string& line : refused) written << line << "\n";
+  const auto known = LinesOf(LATHE_SOURCE_DIR "/test/unit/lower/op_lowering.txt");
+  for (const std::string& line : refused) {
+    EXPECT_TRUE(known.contains(line)) << "no longer lowered: " << line;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, OpLoweringTest, ::testing::Range(size_t{0}, kParts));
+
+}  // namespace
+}  // namespace lathe::lower
