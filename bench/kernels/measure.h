@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/codegen/target.h"
+#include "lathe/driver/machine_peak.h"
 #include "lathe/ir/context.h"
 #include "lathe/support/tensor.h"
 
@@ -21,12 +22,6 @@ struct Job {
   double bytes = 0;       ///< read and written at least
   bool assembly = false;  ///< to print the code instead
 };
-
-/// What multiply-adds in registers reach.
-double PeakGflops(IrContext& context, const codegen::Target& target);
-
-/// What a loop that only reads reaches on that many bytes, read again and again.
-double ReadGbytes(IrContext& context, const codegen::Target& target, double bytes);
 
 /// Prints one line of JSON: the seconds of one run, GFLOP/s and the share of the peak, the bytes
 /// per second and their share of what is read from as much memory. `cold`: constant inputs are not

@@ -38,9 +38,35 @@ void RunPasses(Program& program, std::string_view passes) {
   manager.Run(program);
 }
 
+// The arithmetic of a function, and the bytes of its arguments and results; negative: unknown.
+struct Work {
+  double flops = 0, bytes = 0;
+};
+
+Work WorkOf(const Operation* function) {
+  Work work;
+  const auto add_bytes = [&](Value v) {
+    const auto type = v.type().dyn_cast<AnyTensorType>();
+    if (!type || !type.is_static()) return void(work.bytes = -1);
+    double bits = BitWidth(type.element());
+    for (const Dim& dim : type.dims()) bits *= static_cast<double>(dim.value());
+    if (work.bytes >= 0) work.bytes += bits / 8;
+  };
+  const Block& body = *function->region(0).front();
+  for (size_t i = 0; i < body.num_arguments(); ++i) add_bytes(body.argument(i));
+  for (size_t i = 0; i < body.back()->num_operands(); ++i) add_bytes(body.back()->operand(i));
+  for (Operation& op : body) {
+    const auto counted = op.dyn_cast<FlopsInterface>();
+    const double flops = counted ? counted.Flops() : 0;
+    work.flops = flops < 0 || work.flops < 0 ? -1 : work.flops + flops;
+  }
+  return work;
+}
+
 // What a function computes, and what lowering said of it; by name, looked up only.
 struct LoweredFunction {
   std::string operations;
+  Work work;
   lower::Lowered how;
   std::string key;                          // in the cache
   std::optional<codegen::CodeImage> image;  // that was found there
@@ -72,7 +98,7 @@ LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCa
     for (Operation* f : table.functions()) {
       const std::string name(f->cast<builtin::FuncOp>().name());
       if (lowered.contains(name)) continue;
-      LoweredFunction result{OperationsOf(f), {}, {}, {}};
+      LoweredFunction result{OperationsOf(f), WorkOf(f), {}, {}, {}};
       if (!AsDataFunction(f)) {
         const std::vector<bool> constant = calls.ConstantArguments(f);
         const bool tuned = records.Best(lower::WorkloadOf(f), target.name).has_value();
@@ -108,10 +134,16 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     compiled.by_name[name] = compiled.functions.size();
     CompiledFunction& made = compiled.functions.emplace_back();
     made.function = f;
-    auto& [operations, how, key, image] = lowered.at(std::string(name));
+    auto& [operations, work, how, key, image] = lowered.at(std::string(name));
     if (!how.done) made.data = AsDataFunction(f);
-    compiled.infos.push_back(
-        {std::string(name), std::move(operations), calls[name], how.strategy, how.why_not});
+    compiled.infos.push_back({.name = std::string(name),
+                              .operations = std::move(operations),
+                              .calls = calls[name],
+                              .strategy = how.strategy,
+                              .why_not = how.why_not,
+                              .candidates = how.candidates,
+                              .flops = work.flops,
+                              .bytes = work.bytes});
     if (made.data) compiled.infos.back().strategy = kMemoryStrategy;
   }
 }

@@ -18,7 +18,7 @@ struct Kernels {
 };
 
 // What the plan must know of the functions.
-Kernels KernelsOf(const CompiledProgram& compiled) {
+Kernels KernelsOf(CompiledProgram& compiled) {
   Kernels kernels;
   for (size_t i = 0; i < compiled.functions.size(); ++i) {
     const CompiledFunction& f = compiled.functions[i];
@@ -28,6 +28,7 @@ Kernels KernelsOf(const CompiledProgram& compiled) {
     p.data = f.data;
     if (f.data) continue;
     p.kernel = static_cast<uint32_t>(kernels.calls.size());
+    compiled.infos[i].kernel = p.kernel;
     p.workspaces = f.workspaces;
     if (f.code != nullptr) {
       kernels.image.Append(compiled.code[i]->image());

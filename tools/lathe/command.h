@@ -79,5 +79,6 @@ Run AddCheck(CLI::App& app);
 Run AddBench(CLI::App& app);
 Run AddProfile(CLI::App& app);
 Run AddTune(CLI::App& app);
+Run AddExplain(CLI::App& app);
 
 }  // namespace lathe::command

@@ -81,6 +81,7 @@ int Main(int argc, char** argv) {
   add("opt", "read, verify and print or convert a program", AddOpt);
   add("check", "compare the compiled program with the interpreter", AddCheck);
   add("bench", "time a compiled program", AddBench);
+  add("explain", "show groups, strategies, what they cost and could cost", AddExplain);
   add("tune", "measure implementations; later builds take the fastest", AddTune);
   add("profile", "show where the time of a run goes", AddProfile);
   add("conformance", "run official ONNX test cases", AddConformance);

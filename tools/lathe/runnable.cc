@@ -6,15 +6,6 @@
 namespace lathe::command {
 namespace {
 
-std::vector<InputPort> InputsOf(const Program& program) {
-  std::vector<InputPort> ports;
-  for (Operation* feed : program.feeds()) {
-    ports.push_back({std::string(feed->attribute("name").cast<StrAttribute>().value()),
-                     feed->result(0).type()});
-  }
-  return ports;
-}
-
 std::vector<InputPort> InputsOf(const Executable& executable, IrContext& context) {
   std::vector<InputPort> ports;
   for (const Port& port : executable.inputs()) {
@@ -24,6 +15,15 @@ std::vector<InputPort> InputsOf(const Executable& executable, IrContext& context
 }
 
 }  // namespace
+
+std::vector<InputPort> InputsOf(const Program& program) {
+  std::vector<InputPort> ports;
+  for (Operation* feed : program.feeds()) {
+    ports.push_back({std::string(feed->attribute("name").cast<StrAttribute>().value()),
+                     feed->result(0).type()});
+  }
+  return ports;
+}
 
 void RunnableOptions::AddTo(CLI::App& app) {
   app.add_flag("--interpret", interpret, "run by the interpreter instead of compiled");

@@ -41,6 +41,10 @@ struct CompiledFunctionInfo {
   size_t calls = 0;        ///< in the program
   std::string strategy;    ///< that made the loops; empty: the interpreter runs it
   std::string why_not;     ///< strategy by strategy, if it is not lowered
+  std::string candidates;  ///< a line per strategy that was asked; empty: code of the cache
+  double flops = -1;       ///< of a call; negative: unknown, such as for symbolic shapes
+  double bytes = -1;       ///< that a call reads and writes; negative: unknown
+  uint32_t kernel = ~0u;   ///< its PlanStep::kernel; none if it is not called
 };
 
 /// An input or an output of an executable.
