@@ -121,7 +121,8 @@ void Expect(bool condition, const char* message) {
 }
 
 ElementType ElementOf(lathe_element element) {
-  const bool known = element > 0 && element < 256;
+  const int number = element;  // of a C caller, who may give any
+  const bool known = number > 0 && number < 256;
   return known ? static_cast<ElementType>(element) : ElementType::kUndefined;
 }
 

@@ -82,10 +82,10 @@ Buffer::Buffer(Kind kind, std::byte* data, size_t size, bool writable)
 
 Buffer::~Buffer() {
   if (map_base_ == nullptr) return;
-  if (map_size_ > 0) {
-    munmap(map_base_, map_size_);
-  } else {
+  if (kind_ == Kind::kAllocated && map_size_ == 0) {
     std::free(map_base_);
+  } else {
+    munmap(map_base_, map_size_);
   }
 }
 
