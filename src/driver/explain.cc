@@ -54,6 +54,7 @@ Measured MeasureRuns(const runtime::Executor& executor, const ExplainOptions& op
 void Bound(ExplainedFunction& f, const Explanation& e) {
   const double compute = f.gflop >= 0 ? f.gflop / e.peak_gflops * 1e3 : -1;
   const double memory = f.gigabytes >= 0 ? f.gigabytes / e.read_gbytes * 1e3 : -1;
+  if (f.gflop < 0 || f.gigabytes < 0) return;
   f.bound_ms = std::max(compute, memory);
   f.by_memory = memory > compute;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -51,23 +52,32 @@ void PrintFunction(const ExplainedFunction& f, const Options& o) {
   Out(CandidateLines(f, o.all));
 }
 
+void PrintTotal(const Explanation& e) {
+  double ms = 0, bound = 0;
+  size_t unknown = 0;
+  for (const ExplainedFunction& f : e.functions) {
+    ms += std::max(f.ms, 0.0);
+    bound += std::max(f.bound_ms, 0.0);
+    unknown += f.bound_ms < 0 ? 1 : 0;
+  }
+  const std::string share = unknown > 0 ? "" : fmt::format(": {:.0f}%", 100 * bound / ms);
+  Out(fmt::format(
+      "all: at least {:.3f} ms{}{}\n", bound,
+      unknown > 0 ? fmt::format(" and what {} functions of unknown bound take", unknown) : "",
+      ms > 0 ? fmt::format(", measured {:.3f} ms{}", ms, share) : ", --runs N measures"));
+}
+
 void Print(const Explanation& e, const Options& o) {
   Out(fmt::format("this machine: {:.0f} GFLOP/s f32, {:.1f} GB/s\n\n", e.peak_gflops,
                   e.read_gbytes));
   Out("calls     GFLOP        MB     bound        ms  share   operations [strategy]\n");
-  double ms = 0, bound = 0;
-  for (size_t i = 0; i < e.functions.size(); ++i) {
-    const ExplainedFunction& f = e.functions[i];
-    ms += std::max(f.ms, 0.0);
-    bound += std::max(f.bound_ms, 0.0);
-    if (i < o.top || o.all) PrintFunction(f, o);
+  for (size_t i = 0; i < e.functions.size() && (i < o.top || o.all); ++i) {
+    PrintFunction(e.functions[i], o);
   }
   if (!o.all && e.functions.size() > o.top) {
     Out(fmt::format("      {} more functions: --top, --all\n", e.functions.size() - o.top));
   }
-  Out(fmt::format("all: at least {:.3f} ms{}\n", bound,
-                  ms > 0 ? fmt::format(", measured {:.3f} ms: {:.0f}%", ms, 100 * bound / ms)
-                         : ", --runs N measures"));
+  PrintTotal(e);
   if (!e.refusals.empty()) Out("\nwhy groups are not larger\n");
   for (const auto& [why, count] : e.refusals) Out(fmt::format("{:4}x {}\n", count, why));
   if (!e.interpreted.empty()) Out("\nrun by the interpreter\n");
