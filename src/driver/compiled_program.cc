@@ -101,7 +101,8 @@ LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCa
       LoweredFunction result{OperationsOf(f), WorkOf(f), {}, {}, {}};
       if (!AsDataFunction(f)) {
         const std::vector<bool> constant = calls.ConstantArguments(f);
-        const bool tuned = records.Best(lower::WorkloadOf(f), target.name).has_value();
+        const bool tuned =
+            records.size() > 0 && records.Best(lower::WorkloadOf(f), target.name).has_value();
         if (!tuned) result.key = cache.KeyOf(f, constant);
         if (auto found = cache.Load(result.key)) {
           result.how = std::move(found->how);
@@ -189,6 +190,14 @@ const CompiledFunction* CompiledProgram::Find(std::string_view name) const {
 
 const Target& TargetOf(const CompileOptions& options) {
   return options.target.empty() ? Target::Host() : Target::Named(options.target);
+}
+
+const CompileOptions& CheckHost(const CompileOptions& options) {
+  const Target& target = TargetOf(options);
+  if (target.RunsHere()) return options;
+  throw Error(ErrorCode::kUnsupported, "codegen/host",
+              StrCat("this machine can not run code for '", target.name, "'"))
+      .Hint(StrCat("the best target here is '", Target::Host().name, "'"));
 }
 
 lower::Machine MachineOf(const Target& target) {

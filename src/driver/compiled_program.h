@@ -36,6 +36,8 @@ struct CompiledProgram {
 };
 
 const codegen::Target& TargetOf(const CompileOptions& options);
+/// The options, if this machine can run code of their target (codegen/host).
+const CompileOptions& CheckHost(const CompileOptions& options);
 
 /// The first steps: the inference pipeline, and operations into functions.
 void GroupOperations(Program& program, const CompileOptions& options);

@@ -58,15 +58,6 @@ class ViewList {
   std::vector<T> more_;
 };
 
-// The options, if their target runs here.
-const CompileOptions& CheckHost(const CompileOptions& options) {
-  const codegen::Target& target = TargetOf(options);
-  if (target.RunsHere()) return options;
-  throw Error(ErrorCode::kUnsupported, "codegen/host",
-              StrCat("this machine can not run code for '", target.name, "'"))
-      .Hint(StrCat("the best target here is '", codegen::Target::Host().name, "'"));
-}
-
 }  // namespace
 
 struct Executable::Impl {

@@ -9,11 +9,11 @@
 #include "lathe/driver/pass_checks.h"
 #include "lathe/ir/walk.h"
 #include "lathe/lower/lowering.h"
-#include "lathe/pass/pass_manager.h"
 #include "lathe/runtime/worker_team.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/random.h"
+#include "src/driver/compiled_program.h"
 #include "src/driver/pack_arguments.h"
 
 namespace lathe {
@@ -54,8 +54,7 @@ class FunctionTuner {
         constant_(constant),
         options_(options),
         team_(team),
-        target_(options.compile.target.empty() ? codegen::Target::Host()
-                                               : codegen::Target::Named(options.compile.target)),
+        target_(TargetOf(options.compile)),
         machine_(MachineOf(target_)) {
     tuned_.workload = lower::WorkloadOf(function);
     tuned_.operations = OperationsOf(tuned_.workload);
@@ -221,11 +220,8 @@ void FunctionTuner::Run() {
 }
 
 // Functions of the program's groups, as they are lowered.
-std::vector<Operation*> FunctionsOf(Program& program, int level) {
-  Optimize(program, "inference", level);
-  PassManager group;
-  group.Add("graph_fuse_partition,graph_fuse_compile");
-  group.Run(program);
+std::vector<Operation*> FunctionsOf(Program& program, const CompileOptions& options) {
+  GroupOperations(program, options);
   std::vector<Operation*> functions;
   for (Operation& op : *program.block()) {
     if (op.name() == "builtin.func") functions.push_back(&op);
@@ -248,8 +244,9 @@ TuningRecords ReadTuningRecords(const std::string& path) {
 
 TuningRecords Tune(const Program& source, const TuneOptions& options, const TuneProgress& progress,
                    const TuneResult& result) {
+  CheckHost(options.compile);
   Program program = source.Clone();
-  const std::vector<Operation*> functions = FunctionsOf(program, options.compile.level);
+  const std::vector<Operation*> functions = FunctionsOf(program, options.compile);
   const FunctionCalls calls(program);
   runtime::WorkerTeam team(options.compile.threads);
   TuningRecords records;

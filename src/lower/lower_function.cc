@@ -112,11 +112,12 @@ std::vector<Known> KnownStrategies(Operation* function, const TargetKeys& target
 class Selector {
  public:
   Selector(Operation* function, const Machine& machine, const std::vector<bool>& constant,
-           const LowerOptions& options)
+           const LowerOptions& options, std::string workload)
       : function_(function),
         machine_(machine),
         constant_(constant),
         options_(options),
+        workload_(std::move(workload)),
         target_{options.target, {options.target, "cpu"}} {}
 
   Lowered Run();
@@ -131,6 +132,7 @@ class Selector {
   const Machine& machine_;
   const std::vector<bool>& constant_;
   const LowerOptions& options_;
+  std::string workload_;  // of the function before its operations became simpler ones
   TargetKeys target_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
 };
@@ -161,8 +163,8 @@ std::pair<std::string_view, std::string_view> SplitName(std::string_view impleme
 void Selector::AskAll() {
   std::vector<Known> known = KnownStrategies(function_, target_);
   std::string first = options_.implementation;
-  if (first.empty() && options_.records != nullptr) {
-    const auto best = options_.records->Best(WorkloadOf(function_), options_.target);
+  if (first.empty() && !workload_.empty()) {
+    const auto best = options_.records->Best(workload_, options_.target);
     if (best) first = best->first;
   }
   const auto [name, knobs] = SplitName(first);
@@ -205,7 +207,7 @@ Lowered Selector::Run() {
     lowered.why_not += StrCat(lowered.why_not.empty() ? "" : "; ", a->name(), ": ", why);
   }
   if (covered.Prove() != Truth::kTrue) return lowered;
-  const OpCall call{function_, &target_};
+  const OpCall call{function_, &target_, workload_};
   const Selection selection = SelectImplementation(strategy, call, options_.records);
   lowered.candidates = selection.Explain();
   Take(selection, lowered);
@@ -264,8 +266,10 @@ std::vector<std::string> StrategiesFor(Operation* function, const std::string& t
 
 Lowered LowerFunction(Operation* function, const Machine& machine,
                       const std::vector<bool>& constant, const LowerOptions& options) {
+  const bool tuned = options.records != nullptr && options.records->size() > 0;
+  std::string workload = tuned ? WorkloadOf(function) : "";
   Decompose(*function->region(0).front(), machine);
-  return Selector(function, machine, constant, options).Run();
+  return Selector(function, machine, constant, options, std::move(workload)).Run();
 }
 
 }  // namespace lathe::lower

@@ -5,9 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "lathe/dialect/builtin/builtin.h"
 #include "lathe/ir/context.h"
-#include "lathe/lower/lower_function.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
@@ -41,7 +39,7 @@ Dim OpCall::OutputDim(size_t i, int64_t axis) const {
 }
 
 std::string OpCall::Workload() const {
-  if (op->isa<builtin::FuncOp>()) return lower::WorkloadOf(op);
+  if (!workload.empty()) return workload;
   std::string text = StrCat(op->name(), "(");
   for (size_t i = 0; i < op->num_operands(); ++i) {
     text += StrCat(i == 0 ? "" : ", ", TypeText(op->operand(i)));

@@ -29,6 +29,7 @@ struct TargetKeys {
 struct OpCall {
   Operation* op;
   const TargetKeys* target;
+  std::string workload = {};  ///< what records are kept under; empty: made of the op
   /// Extent `axis` (negative: from the back) of operand `i`; unknown if there is no such one.
   Dim InputDim(size_t i, int64_t axis) const;
   Dim OutputDim(size_t i, int64_t axis) const;

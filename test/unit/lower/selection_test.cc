@@ -87,6 +87,17 @@ TEST_F(SelectionTest, RecordsAndKnobs) {
   EXPECT_EQ(Lower(type, {.implementation = "small{unroll=3}"}).implementation, "small");
 }
 
+TEST_F(SelectionTest, RecordsOfWhatBecomesSimpler) {
+  const std::string t = "v_tensor<[40], f32>";
+  const Case c{{t}, StrCat("%r = nn.softsign(%a) : (", t, ") -> ", t), t};
+  Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
+  Operation* function = codegen::FirstFunction(program);
+  TuningRecords records;
+  records.Add(WorkloadOf(function), "here", "loops", 0.5);
+  const LowerOptions options{.target = "here", .records = &records};
+  EXPECT_EQ(LowerFunction(function, MachineOf(Target::Host()), {}, options).strategy, "loops");
+}
+
 TEST(Knobs, TextRoundTripsAndIsChecked) {
   Knobs knobs = Knobs::Parse("{b=2,a=-1}");
   EXPECT_EQ(knobs.Choose("a", {5, -1}), -1);
