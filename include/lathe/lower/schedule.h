@@ -61,4 +61,36 @@ bool ReadsAlong(const Operation* outer, const Operation* inner);
 /// Lanes such that the widest of the vectors fills a register.
 int64_t SuitableLanes(const Operation* loop, int vector_bytes);
 
+// ---- memory ----
+// A memory is a function's argument or a `loop.alloc`, outside of the loop. What a loop touches of
+// it must be a box of constant size: its indices are made of counters of loops, those within of
+// constant extent.
+
+struct Cache {
+  Value memory;     ///< as large as what is touched
+  Operation* copy;  ///< the loops that fill it (that write it back); null if it is one element
+};
+/// Before the loop, what it reads of a memory is copied to one of its own, which it reads instead.
+Cache CacheRead(Operation* loop, Value memory);
+std::string WhyNotCacheRead(const Operation* loop, Value memory);
+
+/// The loop stores in a memory of its own, which is copied to its place afterwards. Where the loop
+/// reads that memory, too, or does not write all of it, it is filled first.
+Cache CacheWrite(Operation* loop, Value memory);
+std::string WhyNotCacheWrite(const Operation* loop, Value memory);
+
+/// `producer` are perfectly nested loops that compute all elements of a memory, which only `loop`
+/// reads. Afterwards each iteration of `loop` computes the elements that it reads itself. Returns
+/// the loops that do; null if it is one element.
+Operation* ComputeAt(Operation* producer, Operation* loop);
+std::string WhyNotComputeAt(const Operation* producer, const Operation* loop);
+
+/// The elements of a `loop.alloc` lie in another order: that axis becomes two, blocks of `factor`
+/// elements, and the inner one the last of all.
+Value Pack(Value memory, size_t axis, int64_t factor);
+std::string WhyNotPack(Value memory, size_t axis, int64_t factor);
+
+/// Memories outside of a loop that it touches, in order of the first access.
+std::vector<Value> MemoriesOf(const Operation* loop);
+
 }  // namespace lathe::schedule

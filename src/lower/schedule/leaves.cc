@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/ir/text_format.h"
@@ -29,6 +30,9 @@ size_t OperandNumber(std::string_view symbol) {  // d0, d1, ...
 
 Dim Leaves::Of(Value v) {
   const Operation* op = v.defining_op();
+  if (op != nullptr && op->name() == builtin::ConstantOp::kName) {
+    return ToInt64s(op->attribute("value").cast<TensorAttribute>().value())[0];
+  }
   if (op == nullptr || op->name() != loop::IndexOp::kName) return SymbolOf(v);
   return ExpressionOf(op).Substitute([&](std::string_view name) -> std::optional<Dim> {
     return Of(op->operand(OperandNumber(name)));
@@ -111,30 +115,27 @@ void EndLoop(Operation* loop) {
   cf::YieldOp::Create(b, {});
 }
 
-void ReplaceCounter(Value counter, const Dim& expr, Block* block, Leaves& leaves) {
+// Each is written where it is used: loops that are perfectly nested stay so.
+void ReplaceCounter(Value counter, const Dim& expr, Leaves& leaves) {
   std::vector<OpOperand> uses;
   for (const OpOperand use : counter.uses()) uses.push_back(use);
-  Value whole;  // for what is no index
   for (const OpOperand use : uses) {
     Operation* user = use.owner();
+    Builder b = Builder::Before(user);
+    b.set_location(user->location());
     if (user->name() != loop::IndexOp::kName) {
-      if (!whole) {
-        Builder b = block->empty() ? Builder::AtEnd(block) : Builder::Before(block->front());
-        whole = leaves.Emit(b, expr);
-      }
-      use.Set(whole);
+      use.Set(leaves.Emit(b, expr));
       continue;
     }
     if (user->use_empty()) continue;
     const Dim old = leaves.Of(user->result(0));
-    Builder b = Builder::Before(user);
-    b.set_location(user->location());
     user->result(0).ReplaceAllUsesWith(leaves.Emit(b, leaves.Replace(old, counter, expr)));
   }
   // Indices that nobody reads may be left.
   const auto dead = [&]() -> Operation* {
     for (const OpOperand use : counter.uses()) {
-      if (use.owner()->use_empty()) return use.owner();
+      const bool is_index = use.owner()->name() == loop::IndexOp::kName;
+      if (is_index && use.owner()->use_empty()) return use.owner();
     }
     return nullptr;
   };
@@ -151,6 +152,22 @@ Value BaseMemory(Value memory) {
   }
 }
 
+namespace {
+
+// Where the mark was in a line; npos if it was not.
+size_t EraseMark(std::string& line) {
+  const std::string mark = StrCat(kHere, " = true");
+  for (const std::string& written : {", " + mark, " {" + mark + "}"}) {
+    const size_t at = line.find(written);
+    if (at == std::string::npos) continue;
+    line.erase(at, written.size());
+    return at;
+  }
+  return std::string::npos;
+}
+
+}  // namespace
+
 void Refuse(const Operation* loop, std::string_view primitive, std::string_view why) {
   Error error(ErrorCode::kInvalidArgument, "lower/schedule",
               StrCat(std::string(primitive), ": ", std::string(why)));
@@ -164,9 +181,7 @@ void Refuse(const Operation* loop, std::string_view primitive, std::string_view 
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string line = text.substr(begin, end - begin);
-    const std::string mark = StrCat(", ", kHere, " = true");
-    const size_t at = line.find(mark);
-    if (at != std::string::npos) line.erase(at, mark.size());
+    const size_t at = EraseMark(line);
     shown += StrCat(at != std::string::npos ? "-> " : "   ", line, "\n");
     begin = end + 1;
   }

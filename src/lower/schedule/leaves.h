@@ -34,8 +34,8 @@ Value CounterOf(const Operation* loop);
 /// An empty loop here; its block lacks the terminator.
 Operation* MakeLoop(Builder& b, const Leaves& leaves, const Dim& extent, bool parallel = false);
 void EndLoop(Operation* loop);
-/// Uses of a counter become uses of an expression; `block` is where it is valid from the beginning.
-void ReplaceCounter(Value counter, const Dim& expr, Block* block, Leaves& leaves);
+/// Uses of a counter become uses of an expression.
+void ReplaceCounter(Value counter, const Dim& expr, Leaves& leaves);
 /// The memory that a load or store goes to, through views.
 Value BaseMemory(Value memory);
 

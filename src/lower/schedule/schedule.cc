@@ -9,6 +9,7 @@
 #include "lathe/support/error.h"
 #include "src/lower/compute/index_space.h"
 #include "src/lower/schedule/leaves.h"
+#include "src/lower/schedule/touched.h"
 
 namespace lathe::schedule {
 namespace {
@@ -72,13 +73,13 @@ SplitLoops Split(Operation* loop, int64_t factor) {
     CloneBody(BodyOf(loop), BodyOf(made.rest), mapping);
     EndLoop(made.rest);
     const Value counter = CounterOf(made.rest);
-    ReplaceCounter(counter, full * factor + leaves.SymbolOf(counter), BodyOf(made.rest), leaves);
+    ReplaceCounter(counter, full * factor + leaves.SymbolOf(counter), leaves);
   }
   MoveBody(BodyOf(loop), BodyOf(made.inner));
   EndLoop(made.inner);
   const Dim place =
       leaves.SymbolOf(CounterOf(made.outer)) * factor + leaves.SymbolOf(CounterOf(made.inner));
-  ReplaceCounter(CounterOf(loop), place, BodyOf(made.inner), leaves);
+  ReplaceCounter(CounterOf(loop), place, leaves);
   loop->Erase();
   return made;
 }
@@ -163,8 +164,8 @@ Operation* Fuse(Operation* outer) {
     user->result(0).ReplaceAllUsesWith(leaves.Emit(at, index));
   }
   const bool is_whole = ExtentOf(outer, leaves).IsConstant(1);
-  ReplaceCounter(i, is_whole ? Dim(0) : FloorDiv(counter, width), BodyOf(fused), leaves);
-  ReplaceCounter(j, is_whole ? counter : Mod(counter, width), BodyOf(fused), leaves);
+  ReplaceCounter(i, is_whole ? Dim(0) : FloorDiv(counter, width), leaves);
+  ReplaceCounter(j, is_whole ? counter : Mod(counter, width), leaves);
   outer->Erase();
   return fused;
 }
@@ -266,11 +267,6 @@ void Unroll(Operation* loop) {
 // ---- parallel ----
 
 namespace {
-
-bool IsInside(const Operation* op, const Operation* loop) {
-  while (op != nullptr && op != loop) op = op->parent_op();
-  return op == loop;
-}
 
 // How the counters of loops within one move an index.
 struct Within {
