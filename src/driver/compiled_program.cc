@@ -10,6 +10,7 @@
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
+#include "src/driver/external_functions.h"
 #include "src/driver/kernel_cache.h"
 #include "src/driver/pack_arguments.h"
 
@@ -99,7 +100,7 @@ LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCa
       const std::string name(f->cast<builtin::FuncOp>().name());
       if (lowered.contains(name)) continue;
       LoweredFunction result{OperationsOf(f), WorkOf(f), {}, {}, {}};
-      if (!AsDataFunction(f)) {
+      if (!AsDataFunction(f) && CompilerOf(f).empty()) {
         const std::vector<bool> constant = calls.ConstantArguments(f);
         const bool tuned =
             records.size() > 0 && records.Best(lower::WorkloadOf(f), target.name).has_value();
@@ -136,7 +137,7 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     CompiledFunction& made = compiled.functions.emplace_back();
     made.function = f;
     auto& [operations, work, how, key, image] = lowered.at(std::string(name));
-    if (!how.done) made.data = AsDataFunction(f);
+    if (!how.done && CompilerOf(f).empty()) made.data = AsDataFunction(f);
     compiled.infos.push_back({.name = std::string(name),
                               .operations = std::move(operations),
                               .calls = calls[name],
@@ -146,16 +147,6 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
                               .flops = work.flops,
                               .bytes = work.bytes});
     if (made.data) compiled.infos.back().strategy = kMemoryStrategy;
-  }
-}
-
-void ReadTypes(CompiledFunction& f) {
-  const Block* body = f.function->region(0).front();
-  for (size_t i = 0; i < body->num_arguments(); ++i) {
-    f.arguments.push_back(body->argument(i).type().cast<AnyTensorType>());
-  }
-  for (size_t i = 0; i < body->back()->num_operands(); ++i) {
-    f.results.push_back(body->back()->operand(i).type().cast<AnyTensorType>());
   }
 }
 
@@ -182,6 +173,16 @@ void Generate(CompiledProgram& compiled, LoweredFunctions& lowered, const Kernel
 }
 
 }  // namespace
+
+void ReadTypes(CompiledFunction& f) {
+  const Block* body = f.function->region(0).front();
+  for (size_t i = 0; i < body->num_arguments(); ++i) {
+    f.arguments.push_back(body->argument(i).type().cast<AnyTensorType>());
+  }
+  for (size_t i = 0; i < body->back()->num_operands(); ++i) {
+    f.results.push_back(body->back()->operand(i).type().cast<AnyTensorType>());
+  }
+}
 
 const CompiledFunction* CompiledProgram::Find(std::string_view name) const {
   const auto found = by_name.find(name);
@@ -211,6 +212,7 @@ lower::Machine MachineOf(const Target& target) {
 
 void GroupOperations(Program& program, const CompileOptions& options) {
   Optimize(program, "inference", options.level);
+  MarkExternal(program, options);
   RunPasses(program, kGroup);
 }
 
@@ -225,7 +227,10 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
   if (!options.records.empty()) records = ReadTuningRecords(options.records);
   LoweredFunctions lowered = LowerAll(compiled->program, target, cache, records);
   ListFunctions(*compiled, lowered);
-  if (options.machine_code) Generate(*compiled, lowered, cache, target, options.threads);
+  if (options.machine_code) {
+    Generate(*compiled, lowered, cache, target, options.threads);
+    CompileExternal(*compiled);
+  }
   return compiled;
 }
 

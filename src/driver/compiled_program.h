@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -13,10 +14,17 @@ namespace lathe {
 /// A function of a compiled program.
 struct CompiledFunction {
   Operation* function = nullptr;
-  std::optional<DataFunction> data;               ///< it computes nothing
-  KernelFunction code = nullptr;                  ///< null: the interpreter runs it
+  std::optional<DataFunction> data;  ///< it computes nothing
+  KernelFunction code = nullptr;
+  std::function<void(const KernelBuffer*, KernelTeam*)> external;  ///< of an external compiler
   std::vector<AnyTensorType> arguments, results;  ///< as `code` takes and gives them
   std::vector<Dim> workspaces;                    ///< bytes of scratch memory that `code` takes
+
+  /// Otherwise the interpreter runs it.
+  bool has_code() const { return code != nullptr || external; }
+  void Call(const KernelBuffer* buffers, KernelTeam* team) const {
+    external ? external(buffers, team) : code(buffers, team);
+  }
 };
 
 /// A program on its way to an executable: optimised, its operations grouped into functions, these
@@ -35,11 +43,15 @@ struct CompiledProgram {
   std::unordered_map<std::string_view, size_t> by_name;  ///< looked up, never iterated
 };
 
+/// Fills in `arguments` and `results`.
+void ReadTypes(CompiledFunction& f);
+
 const codegen::Target& TargetOf(const CompileOptions& options);
 /// The options, if this machine can run code of their target (codegen/host).
 const CompileOptions& CheckHost(const CompileOptions& options);
 
-/// The first steps: the inference pipeline, and operations into functions.
+/// The first steps: the inference pipeline, what goes to an external compiler, and operations into
+/// functions.
 void GroupOperations(Program& program, const CompileOptions& options);
 
 /// Errors: those of the passes, codegen/missing, codegen/target.

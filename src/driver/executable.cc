@@ -123,9 +123,7 @@ void Executable::Save(const std::string& path) const {
   runtime::SavePlan(impl_->executor->plan(), path);
 }
 
-bool Executable::CanSave() const {
-  return impl_->planned.obstacles.empty() && impl_->planned.interpreted.empty();
-}
+bool Executable::CanSave() const { return impl_->planned.saves(); }
 
 NamedValues Executable::Run(const NamedValues& inputs) const {
   if (impl_->run_by_interpreter) return impl_->run_by_interpreter->Run(inputs);

@@ -51,7 +51,7 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
                              std::span<RtValue> results) {
   const std::string_view callee = builtin::CallOp(const_cast<Operation*>(call)).callee();
   const CompiledFunction* f = compiled_.Find(callee);
-  if (f == nullptr || f->code == nullptr) return false;
+  if (f == nullptr || !f->has_code()) return false;
   const auto shapes = ResultShapes(*f, arguments);
   if (!shapes) return false;
   std::vector<KernelBuffer> buffers;
@@ -68,7 +68,7 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
   for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
   codegen::Workspaces scratch(f->workspaces, f->arguments, argument_shapes);
   scratch.AddTo(buffers);
-  f->code(buffers.data(), team_->for_kernels());
+  f->Call(buffers.data(), team_->for_kernels());
   for (size_t i = 0; i < results.size(); ++i) results[i] = std::move(outputs[i]);
   return true;
 }

@@ -15,6 +15,7 @@ struct Kernels {
   std::vector<runtime::Executor::Kernel> calls;  // by PlanStep::kernel
   codegen::CodeImage image;                      // of those with code, an entry each
   std::vector<std::string> interpreted;          // labels of the others
+  std::vector<std::string> external;             // "onednn: conv relu"
 };
 
 // What the plan must know of the functions.
@@ -22,7 +23,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
   Kernels kernels;
   for (size_t i = 0; i < compiled.functions.size(); ++i) {
     const CompiledFunction& f = compiled.functions[i];
-    if (!f.data && f.code == nullptr && !WhyNotInterpreted(f.function).empty()) continue;
+    if (!f.data && !f.has_code() && !WhyNotInterpreted(f.function).empty()) continue;
     PlannedFunction& p = kernels.planned[f.function->cast<builtin::FuncOp>().name()];
     p.label = compiled.infos[i].operations;
     p.data = f.data;
@@ -33,6 +34,9 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     if (f.code != nullptr) {
       kernels.image.Append(compiled.code[i]->image());
       kernels.calls.emplace_back(f.code);
+    } else if (f.external) {
+      kernels.external.push_back(StrCat(compiled.infos[i].strategy, ": ", p.label));
+      kernels.calls.emplace_back(f.external);
     } else {
       kernels.interpreted.push_back(p.label);
       kernels.calls.push_back(InterpretedKernel(f.function));
@@ -69,7 +73,8 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
   result.plan = std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned));
   compiled.program.parameters() = {};
   result.interpreted = std::move(kernels.interpreted);
-  if (result.interpreted.empty()) {
+  result.external = std::move(kernels.external);
+  if (result.saves()) {
     result.plan->code = CodeOf(std::move(kernels.image), *compiled.target);
     compiled.code.clear();
   } else {
@@ -79,13 +84,20 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
 }
 
 runtime::Executor PlannedProgram::MakeExecutor(const runtime::ExecutorOptions& options) && {
-  if (interpreted.empty()) return runtime::Executor(std::move(plan), options);
+  if (kernels.empty()) return runtime::Executor(std::move(plan), options);
   return runtime::Executor(std::move(kernels), std::move(plan), options);
 }
 
 void PlannedProgram::CheckSaves(const std::string& path) const {
+  if (saves()) return;
+  if (obstacles.empty() && interpreted.empty()) {
+    throw Error(ErrorCode::kUnsupported, "save/external",
+                "parts of this program are code of an external compiler, which no file can hold")
+        .At(path)
+        .Note(external[0])
+        .Hint("compile it without one (--external, CompileOptions::external) to save it");
+  }
   const std::vector<std::string>& missing = obstacles.empty() ? interpreted : obstacles;
-  if (missing.empty()) return;
   Error error(ErrorCode::kUnsupported, "save/interpreted",
               "parts of this program need the interpreter, which a saved one does without");
   error.At(path);

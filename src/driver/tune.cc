@@ -14,6 +14,7 @@
 #include "lathe/support/file.h"
 #include "lathe/support/random.h"
 #include "src/driver/compiled_program.h"
+#include "src/driver/external_functions.h"
 #include "src/driver/pack_arguments.h"
 
 namespace lathe {
@@ -224,7 +225,7 @@ std::vector<Operation*> FunctionsOf(Program& program, const CompileOptions& opti
   GroupOperations(program, options);
   std::vector<Operation*> functions;
   for (Operation& op : *program.block()) {
-    if (op.name() == "builtin.func") functions.push_back(&op);
+    if (op.name() == "builtin.func" && CompilerOf(&op).empty()) functions.push_back(&op);
   }
   return functions;
 }

@@ -67,6 +67,11 @@ class PartitionExternalPass : public Pass {
         rewriter.Missed(region.front(), "the region is smaller than min_ops");
         continue;
       }
+      const std::string why = compiler.refuse_region ? compiler.refuse_region(region) : "";
+      if (!why.empty()) {
+        rewriter.Missed(region.front(), StrCat(compiler.name, ": ", why));
+        continue;
+      }
       Operation* function = MoveOut(rewriter, region, FreshName(compiler.name, owner), compiler);
       rewriter.Applied(
           function,

@@ -43,6 +43,9 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
       ->excludes(folder);
   app.add_option("--target", options.target,
                  "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
+  app.add_option("--external", options.external,
+                 "compiler of others that gets all it takes: onednn, or one of a plug-in")
+      ->type_name("NAME");
   app.add_option("--records", options.records, "what 'lathe tune' measured: the fastest is taken")
       ->type_name("FILE");
   app.add_option("--threads", options.threads, "for parallel loops; 0: one per processor")

@@ -36,6 +36,9 @@ Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
     if (!options.compile.target.empty()) {
       throw UsageError("--target is for models; an executable is compiled already");
     }
+    if (!options.compile.external.empty()) {
+      throw UsageError("--external is for models; an executable is compiled already");
+    }
     executable_ = Executable::Load(
         model.path, {.threads = options.compile.threads, .max_bytes = options.compile.max_bytes});
     inputs_ = InputsOf(*executable_, context_);

@@ -2,28 +2,45 @@
 
 #include <functional>
 #include <map>
+#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lathe/ir/program.h"
+#include "lathe/support/kernel.h"
 
 /// Compilers of others, which take parts of a program.
 namespace lathe {
+
+/// What an external compiler makes of a function.
+struct ExternalKernel {
+  using Function = std::function<void(const KernelBuffer* buffers, KernelTeam* team)>;
+  /// As a kernel: arguments, results, workspaces. Any number of threads may call it at once; the
+  /// same arguments give the same bits, with any team or none.
+  Function run;
+  std::vector<int64_t> workspaces;  ///< bytes of scratch memory that a call takes
+  std::string steps;                ///< for people, a line each
+};
 
 struct ExternalCompiler {
   std::string name;  ///< "onednn"
   /// Why it does not take this op (with its types and attributes); empty if it does. Asked only for
   /// ops with value semantics on immutable tensors.
   std::function<std::string(const Operation*)> refuse;
-  /// Turns a `builtin.func` into code. The function reads its weights by name from the program.
-  std::function<std::string(const Operation* function, const Program& program)> compile;
+  /// Makes code of a `builtin.func`, which reads its weights by name from the program. What it
+  /// needs of them it keeps: the program may go.
+  std::function<ExternalKernel(const Operation* function, const Program& program)> compile;
+  /// Why a set of ops that it takes is better left where it is; empty if it is not. May be absent.
+  std::function<std::string(std::span<Operation* const> region)> refuse_region = {};
 };
 
 /// External compilers by name.
 class ExternalCompilers {
  public:
-  /// Those of the process. Filled before main and by plug-ins; read-only afterwards.
+  /// Those of the process: registered before main and by plug-ins, and those that come with Lathe
+  /// as libraries of their own, which are loaded when a name is asked for that is not there.
   static ExternalCompilers& Global();
   /// A name registered twice is an error (lower/duplicate-compiler).
   void Register(ExternalCompiler compiler);
@@ -32,8 +49,15 @@ class ExternalCompilers {
   std::vector<std::string> names() const;
 
  private:
+  const ExternalCompiler* Registered(std::string_view name) const;
+
+  mutable std::mutex mutex_;
   std::map<std::string, ExternalCompiler, std::less<>> compilers_;
 };
+
+/// What the library of an external compiler exports, as `LatheExternalCompiler`: it registers
+/// there.
+using ExternalCompilerEntry = void (*)(ExternalCompilers& compilers);
 
 /// Attribute of a `builtin.func` that an external compiler takes: its name.
 inline constexpr const char* kCompilerAttr = "compiler";
@@ -49,7 +73,7 @@ std::vector<std::vector<Operation*>> FindRegions(
 struct ExternalModule {
   std::string symbol;  ///< name of the function
   std::string compiler;
-  std::string code;
+  ExternalKernel kernel;
 };
 std::vector<ExternalModule> CompileExternalFunctions(
     const Program& program, const ExternalCompilers& compilers = ExternalCompilers::Global());

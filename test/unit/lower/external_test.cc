@@ -17,11 +17,11 @@ const bool kRegistered = [] {
          return RefuseAllBut(op, {"nn.add", "nn.sub", "nn.mul", "nn.relu", "nn.split"});
        },
        [](const Operation* function, const Program&) {
-         return StrCat("code of ", FunctionTable::NameOf(function));
+         return ExternalKernel{{}, {}, StrCat("code of ", FunctionTable::NameOf(function))};
        }});
   ExternalCompilers::Global().Register(
       {"most", [](const Operation* op) { return op->name() == "nn.tanh" ? "no tanh" : ""; },
-       [](const Operation*, const Program&) { return std::string(); }});
+       [](const Operation*, const Program&) { return ExternalKernel(); }});
   return true;
 }();
 
@@ -162,7 +162,7 @@ TEST_F(External, FunctionsGoThroughTheirCompiler) {
   ASSERT_EQ(modules.size(), 2U);
   EXPECT_EQ(modules[1].symbol, "lathe_few_main_1");
   EXPECT_EQ(modules[1].compiler, "few");
-  EXPECT_EQ(modules[1].code, "code of lathe_few_main_1");
+  EXPECT_EQ(modules[1].kernel.steps, "code of lathe_few_main_1");
   const ExternalCompilers none;
   EXPECT_EQ(ErrorOf([&] { (void)CompileExternalFunctions(net_.program(), none); }).id(),
             "lower/no-compiler");

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string_view>
+
+#include "src/driver/compiled_program.h"
+
+namespace lathe {
+
+/// The external compiler that a function is marked for; empty: none.
+std::string_view CompilerOf(const Operation* function);
+
+/// Marks what the compiler of the options takes.
+void MarkExternal(Program& program, const CompileOptions& options);
+
+/// Moves the functions that are marked for external compilers through them. Errors:
+/// lower/no-compiler, those of the compilers.
+void CompileExternal(CompiledProgram& compiled);
+
+}  // namespace lathe
