@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <unordered_map>
 
 #include "lathe/ir/context.h"
@@ -6,6 +7,8 @@
 #include "lathe/lower/fusion.h"
 #include "lathe/support/error.h"
 #include "src/lower/dataflow.h"
+#include "src/lower/fusion_price.h"
+#include "src/lower/same_shapes.h"
 
 namespace lathe {
 
@@ -32,59 +35,10 @@ bool AnyValue(const Operation* op, F&& f) {
   return false;
 }
 
-bool IsScalar(Value v) {
-  const auto type = v.type().dyn_cast<AnyTensorType>();
-  return type && type.has_rank() && type.rank() == 0;
-}
-
 size_t RankOf(Value v) {
   const auto type = v.type().dyn_cast<AnyTensorType>();
   return type && type.has_rank() ? type.rank() : ~size_t{0};
 }
-
-/// Which values have the same shape whatever the symbols are.
-class Shapes {
- public:
-  explicit Shapes(const Dataflow& flow) : flow_(flow), like_(flow.size()) {
-    for (uint32_t i = 0; i < flow.size(); ++i) like_[i] = Like(i);
-  }
-
-  bool Same(Value a, Value b) const {
-    a = Representative(a);
-    b = Representative(b);
-    if (a == b) return true;
-    const auto x = a.type().dyn_cast<AnyTensorType>(), y = b.type().dyn_cast<AnyTensorType>();
-    if (!x || !y || !x.has_rank() || !y.has_rank() || x.rank() != y.rank()) return false;
-    for (size_t d = 0; d < x.rank(); ++d) {
-      if (!ProvablyEqual(x.dims()[d], y.dims()[d])) return false;
-    }
-    return true;
-  }
-
- private:
-  Value Representative(Value v) const { return Representative(v, flow_.producer(v)); }
-  Value Representative(Value v, uint32_t id) const {
-    return id == Dataflow::kNone || v.index() > 0 || !like_[id] ? v : like_[id];
-  }
-
-  /// The value whose shape result 0 has by the kind of the op.
-  Value Like(uint32_t id) const {
-    const Operation* op = flow_.op(id);
-    const OpKind kind = KindOf(op);
-    if (kind > OpKind::kBroadcast || op->num_operands() == 0 || !op->operand(0)) return {};
-    Value found;
-    for (size_t i = 0; i < op->num_operands(); ++i) {
-      const Value v = op->operand(i);
-      if (!v || NeedsWhole(op, i) || IsScalar(v)) continue;
-      if (found && kind == OpKind::kBroadcast) return {};
-      if (!found) found = Representative(v, flow_.inputs(id)[i]);
-    }
-    return found;
-  }
-
-  const Dataflow& flow_;
-  std::vector<Value> like_;
-};
 
 /// A group in the making; `root` is the last op that joined.
 struct Group {
@@ -94,7 +48,18 @@ struct Group {
   uint32_t last = 0;                     ///< end of the list of members
   uint32_t reduction = Dataflow::kNone;  ///< one of its reductions
   bool injective = false;                ///< holds an injective op
+  double work = 0;                       ///< arithmetic of elementwise ops, in nanoseconds
 };
+
+/// Why an op does not join a group; `why` is null if it does.
+struct Obstacle {
+  const char* why = nullptr;
+  FusionObstacle obstacle = FusionObstacle::kKinds;
+  double apart_ns = -1, together_ns = -1;
+  bool exists() const { return why != nullptr; }
+};
+
+using enum FusionObstacle;
 
 class Planner {
  public:
@@ -125,6 +90,7 @@ class Planner {
     g.kind = own_[i];
     g.injective = g.kind == OpKind::kInjective;
     if (g.kind == OpKind::kReduction) g.reduction = i;
+    if (g.kind <= OpKind::kBroadcast) g.work = fusion::ArithmeticNs(op);
   }
 
   uint32_t Find(uint32_t i) {
@@ -140,7 +106,7 @@ class Planner {
     for (uint32_t i = 0; i < n; ++i) {
       const uint32_t to = flow_.post_dominator(i);
       if (to == Dataflow::kNone) {
-        if (kernel_[i]) Refused(i, Dataflow::kNone, "its uses do not meet in one op");
+        if (kernel_[i]) Refused(i, Dataflow::kNone, {"its uses do not meet in one op", kUsers});
         continue;
       }
       after[i] = first[to];  // so that the highest comes first
@@ -169,13 +135,14 @@ class Planner {
       if (is_master(waiting[i]) && Try(waiting[i], to)) waiting[i] = Dataflow::kNone;
     }
     for (const uint32_t c : waiting) {
-      if (c != Dataflow::kNone && !Try(c, to)) Refused(c, to, WhyNot(c, to));
+      if (c != Dataflow::kNone && !Try(c, to)) Refused(c, to, Hinders(c, to));
     }
   }
 
   bool Try(uint32_t c, uint32_t to) {
-    if (WhyNot(c, to) != nullptr) return false;
+    if (Hinders(c, to).exists()) return false;
     Group &from = groups_[c], &into = groups_[to];
+    into.work += from.work * TimesComputed(c, to);
     root_[c] = to;
     next_[into.last] = c;
     into.last = from.last;
@@ -189,65 +156,107 @@ class Planner {
     return true;
   }
 
-  /// Why the group of `c` can not join that of `to`; null if it can.
-  const char* WhyNot(uint32_t c, uint32_t to) {
+  /// Why the group of `c` can not join that of `to`.
+  Obstacle Hinders(uint32_t c, uint32_t to) {
     const OpKind own = own_[to];
-    if (!kernel_[to]) return "that op is not computed by a kernel";
-    if (own == OpKind::kOpaque) return "that op is opaque";
-    if (groups_[c].kind == OpKind::kOpaque) return "it is opaque";
-    if (own == OpKind::kOutElementwiseFusable) return "that op reads its operands as a whole";
+    if (!kernel_[to]) {
+      const bool is_output = flow_.op(to)->num_results() == 0;
+      return {"that op is not computed by a kernel", is_output ? kOutput : kNoKernel};
+    }
+    if (own == OpKind::kOpaque) return {"that op is opaque", kNoKernel};
+    if (groups_[c].kind == OpKind::kOpaque) return {"it is opaque", kNoKernel};
     if (const auto stop = flow_.op(c)->attribute(kFuseStop).dyn_cast<BoolAttribute>()) {
-      if (stop.value()) return "it is marked fuse_stop";
+      if (stop.value()) return {"it is marked fuse_stop", kMarked};
     }
     for (const Dataflow::Use& use : flow_.uses(c)) {
-      if (use.operand == Dataflow::kNone) return "a region reads it";
-      if (NeedsWhole(flow_.op(use.user), use.operand)) return "sizes or axes are computed by it";
-      if (Find(use.user) != to) return "it is read outside the group as well";
+      if (use.operand == Dataflow::kNone) return {"a region reads it", kUsers};
+      if (NeedsWhole(flow_.op(use.user), use.operand))
+        return {"sizes or axes are computed by it", kUsers};
+      if (Find(use.user) != to) return {"it is read outside the group as well", kUsers};
+      if (const Obstacle o = HindersBefore(c, use); o.exists()) return o;
     }
-    if (const char* why = KindsWhyNot(c, to, own)) return why;
+    if (const Obstacle o = KindsHinder(c, to, own); o.exists()) return o;
     if (groups_[c].size + groups_[to].size > options_.max_ops)
-      return "the group would be too large";
-    return too_large_[c] ? "the diamond that it is part of would be too large" : nullptr;
+      return {"the group would be too large", kLimit};
+    if (too_large_[c]) return {"the diamond that it is part of would be too large", kLimit};
+    return PriceHinders(c, to);
   }
 
-  const char* KindsWhyNot(uint32_t c, uint32_t to, OpKind own) const {
+  /// Whether an op that packs or copies what it reads can compute it then.
+  Obstacle HindersBefore(uint32_t c, const Dataflow::Use& use) const {
+    if (own_[use.user] != OpKind::kOutElementwiseFusable) return {};
+    if (fusion::TimesComputed(flow_.op(use.user), use.operand) == 0)
+      return {"that op reads its operands as a whole"};
+    if (groups_[c].kind > OpKind::kBroadcast)
+      return {"only elementwise ops are computed where that op reads its operand"};
+    return {};
+  }
+
+  /// How often each element of `c` is computed once it has joined `to`.
+  double TimesComputed(uint32_t c, uint32_t to) const {
+    double times = 0;
+    for (const Dataflow::Use& use : flow_.uses(c)) {
+      const Operation* user = flow_.op(use.user);
+      if (own_[use.user] == OpKind::kOutElementwiseFusable) {
+        times += fusion::TimesComputed(user, use.operand);
+      } else if (groups_[c].kind == OpKind::kReduction || groups_[to].kind == OpKind::kReduction) {
+        times = std::max(times, 1.0);  // what is the same for a row is computed once a row
+      } else {
+        const double repeated = fusion::TimesRepeated(flow_.op(c)->result(0), user->result(0));
+        times = std::max(times, repeated);
+      }
+    }
+    return times;
+  }
+
+  /// A value that is not written and read again, and a kernel less, against computing it again.
+  Obstacle PriceHinders(uint32_t c, uint32_t to) const {
+    const double work = groups_[c].work, times = TimesComputed(c, to);
+    const double moved = 2 * fusion::BytesOf(flow_.op(c)->result(0));
+    const double apart = fusion::kCallNs + fusion::PassNs(moved) + work, together = work * times;
+    if (together <= apart) return {};
+    return {"it would be computed again and again, which costs more than writing it", kPrice, apart,
+            together};
+  }
+
+  Obstacle KindsHinder(uint32_t c, uint32_t to, OpKind own) const {
     const Group &from = groups_[c], &into = groups_[to];
     switch (from.kind) {
       case OpKind::kInjective:
-        return into.kind == OpKind::kOutElementwiseFusable
-                   ? "there is a convolution or product in the group"
-                   : nullptr;
+        if (into.kind != OpKind::kOutElementwiseFusable) return {};
+        return {"there is a convolution or product in the group"};
       case OpKind::kReduction:
-        return ReductionWhyNot(c, to, own);
+        return ReductionHinders(c, to, own);
       case OpKind::kOutElementwiseFusable:
-        if (own > OpKind::kBroadcast) return "only elementwise ops follow such an op in registers";
+        if (own == OpKind::kOutElementwiseFusable) return {"that op reads its operands as a whole"};
+        if (own > OpKind::kBroadcast)
+          return {"only elementwise ops follow such an op in registers"};
         if (into.kind == OpKind::kOutElementwiseFusable)
-          return "there is another such op in the group";
-        if (into.kind > OpKind::kBroadcast) return "an injective op or a reduction is in the group";
-        return shapes_.Same(flow_.op(c)->result(0), flow_.op(to)->result(0))
-                   ? nullptr
-                   : "the shape of the result is another one, or not known to be the same";
+          return {"there is another such op in the group"};
+        if (into.kind > OpKind::kBroadcast)
+          return {"an injective op or a reduction is in the group"};
+        if (shapes_.Same(flow_.op(c)->result(0), flow_.op(to)->result(0))) return {};
+        return {"the shape of the result is another one, or not known to be the same", kShape};
       default:
-        return nullptr;
+        return {};
     }
   }
 
-  const char* ReductionWhyNot(uint32_t c, uint32_t to, OpKind own) const {
+  Obstacle ReductionHinders(uint32_t c, uint32_t to, OpKind own) const {
     const Group &from = groups_[c], &into = groups_[to];
-    if (own == OpKind::kInjective) return "that op moves the elements of the reduction's rows";
+    if (own == OpKind::kInjective) return {"that op moves the elements of the reduction's rows"};
     if (into.kind == OpKind::kOutElementwiseFusable)
-      return "a convolution or product is in the group";
-    if (into.injective) return "an injective op may move the elements of the reduction's rows";
+      return {"a convolution or product is in the group"};
+    if (into.injective) return {"an injective op may move the elements of the reduction's rows"};
     if (into.reduction != Dataflow::kNone && !SameRows(from.reduction, into.reduction)) {
-      return "the reductions are not known to have the same rows";
+      return {"the reductions are not known to have the same rows", kShape};
     }
-    if (own == OpKind::kReduction) return nullptr;
+    if (own == OpKind::kReduction) return {};
     const Value result = flow_.op(to)->result(0);
     const Rows rows = RowsOf(from.reduction);
-    if (shapes_.Same(result, rows.reduced)) return nullptr;
-    return rows.kept && shapes_.Same(result, rows.full)
-               ? nullptr
-               : "the shape of the result does not fit the reduction's rows";
+    if (shapes_.Same(result, rows.reduced)) return {};
+    if (rows.kept && shapes_.Same(result, rows.full)) return {};
+    return {"the shape of the result does not fit the reduction's rows", kShape};
   }
 
   struct Rows {
@@ -322,10 +331,11 @@ class Planner {
 
   // ---- the result ----
 
-  void Refused(uint32_t op, uint32_t into, const char* why) {
+  void Refused(uint32_t op, uint32_t into, const Obstacle& o) {
     if (!options_.explain) return;
     const Operation* other = into == Dataflow::kNone ? nullptr : flow_.op(into);
-    refusals_.push_back({flow_.op(op), other, why});
+    refusals_.push_back(
+        {flow_.op(op), other, o.why, o.obstacle, o.apart_ns * 1e-3, o.together_ns * 1e-3});
   }
 
   FusionPlan Collect() {
@@ -368,7 +378,7 @@ class Planner {
 
   FusionOptions options_;
   Dataflow flow_;
-  Shapes shapes_;
+  SameShapes shapes_;
   std::vector<Group> groups_;
   std::vector<OpKind> own_;  ///< of the op by itself
   std::vector<bool> kernel_;
@@ -386,6 +396,37 @@ bool IsKernelOp(const Operation* op) {
     return false;
   }
   return !AnyValue(op, [](Value v) { return !IsTensorValue(v); });
+}
+
+std::string_view Name(FusionObstacle obstacle) {
+  switch (obstacle) {
+    case kNoKernel:
+      return "no kernel";
+    case kOutput:
+      return "output";
+    case kMarked:
+      return "marked";
+    case kKinds:
+      return "kinds";
+    case kShape:
+      return "shape";
+    case kUsers:
+      return "users";
+    case kConvexity:
+      return "convexity";
+    case kLimit:
+      return "limit";
+    case kPrice:
+      return "price";
+  }
+  return "";
+}
+
+std::string FusionRefusal::ToString() const {
+  if (apart_us < 0) return why;
+  char figures[64];
+  snprintf(figures, sizeof(figures), " (%.1f us apart, %.1f us together)", apart_us, together_us);
+  return StrCat(why, figures);
 }
 
 FusionPlan PlanFusion(Block* block, const FusionOptions& options) {

@@ -87,9 +87,9 @@ class GraphFusePartitionPass : public Pass {
   void Partition(Rewriter& rewriter, Block* block, const FusionOptions& options) {
     const FusionPlan plan = PlanFusion(block, options);
     for (const FusionRefusal& r : plan.refusals) {
-      rewriter.Missed(r.op, r.into == nullptr
-                                ? StrCat("not fused: ", r.why)
-                                : StrCat("not fused into ", r.into->Describe(), ": ", r.why));
+      rewriter.Missed(r.op, r.into == nullptr ? StrCat("not fused: ", r.ToString())
+                                              : StrCat("not fused into ", r.into->Describe(), ": ",
+                                                       r.ToString()));
     }
     for (const FusionGroup& group : plan.groups) {
       Operation* made = BuildGroup(rewriter, group, option_bool("embed_constants"));
@@ -105,8 +105,9 @@ REGISTER_PASS(graph_fuse_partition, GraphFusePartitionPass)
     .Doc("puts operations that one kernel computes into a builtin.group [NNVM GraphFusePartition]")
     .Details(
         "Groups follow from the kinds of the ops (elementwise, broadcast, injective, reduction, "
-        "out_elementwise_fusable, opaque) and from how values are used, never from the order in "
-        "which the program is written. Only the last op of a group is used outside it, so no path "
+        "out_elementwise_fusable, opaque), from how values are used and from what is computed more "
+        "than once, never from the order in which the program is written. Only the last op of a "
+        "group is used outside it, so no path "
         "leaves a group and comes back, and no diamond is cut. Results of the program are always "
         "written. Constants of one element, and those that say sizes or axes, move into the group; "
         "others are arguments. The runtime attribute fuse_stop = true ends a group at its op.")

@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/support/error.h"
+#include "src/lower/op_cost.h"
 
 namespace lathe::lower {
 namespace {
@@ -21,32 +22,54 @@ bool IsScalarConstant(const Operation& op) {
 
 Pointwise::Pointwise(const Block& function, const Operation* master, const Machine& machine)
     : function_(function), master_(master), machine_(machine) {
-  for (size_t i = 0; i < function.num_arguments(); ++i) {
-    if (IsRead(function.argument(i))) arguments_.push_back(function.argument(i));
+  const Operation* end = function.terminator();
+  for (size_t i = 0; end != nullptr && i < end->num_operands(); ++i) {
+    targets_.push_back(end->operand(i));
+  }
+  FindOperations();
+}
+
+Pointwise::Pointwise(const Block& function, Value target, const Machine& machine)
+    : function_(function), master_(nullptr), machine_(machine), targets_{target} {
+  FindOperations();
+}
+
+void Pointwise::FindOperations() {
+  std::unordered_map<Value, bool> wanted;  // looked up, never iterated
+  for (const Value v : targets_) wanted.emplace(v, true);
+  for (const Operation* op = function_.back(); op != nullptr; op = op->prev()) {
+    if (op->HasTrait<Terminator>() || op == master_) continue;
+    bool needed = false;
+    for (size_t i = 0; i < op->num_results(); ++i) needed |= wanted.contains(op->result(i));
+    if (!needed) continue;
+    ops_.push_back(op);
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      if (op->operand(i)) wanted.emplace(op->operand(i), true);
+    }
+  }
+  std::ranges::reverse(ops_);
+  for (size_t i = 0; i < function_.num_arguments(); ++i) {
+    if (wanted.contains(function_.argument(i))) arguments_.push_back(function_.argument(i));
   }
 }
 
-bool Pointwise::IsRead(Value argument) const {
-  for (const OpOperand use : argument.uses()) {
-    if (use.owner() != master_) return true;
-  }
-  return false;
+int Pointwise::cost() const {
+  int cost = 0;
+  for (const Operation* op : ops_) cost += IsScalarConstant(*op) ? 0 : InstructionsOf(*op);
+  return cost;
 }
 
 std::string Pointwise::Refusal() {
-  const Operation* end = function_.terminator();
-  if (end == nullptr || end->num_operands() == 0) return "it has no result";
-  const auto first = end->operand(0).type().dyn_cast<AnyTensorType>();
+  if (targets_.empty()) return "it has no result";
+  const auto first = targets_[0].type().dyn_cast<AnyTensorType>();
   if (!first || !first.has_rank()) return "a result is no tensor of known rank";
   dims_.assign(first.dims().begin(), first.dims().end());
-  for (size_t i = 0; i < end->num_operands(); ++i) {
-    const Value v = end->operand(i);
+  for (const Value v : targets_) {
     if (v.defining_op() == nullptr) return "a result is an argument";
     if (!std::ranges::equal(TensorOf(v).dims(), dims_)) return "results differ in shape";
   }
-  for (const Operation& op : function_) {
-    if (op.HasTrait<Terminator>() || &op == master_) continue;
-    if (std::string why = OpRefusal(op); !why.empty()) return why;
+  for (const Operation* op : ops_) {
+    if (std::string why = OpRefusal(*op); !why.empty()) return why;
   }
   for (const Value v : arguments_) {
     if (std::string why = ShapeRefusal(v); !why.empty()) return why;
@@ -88,7 +111,7 @@ std::vector<bool> Pointwise::WholeAxes(AnyTensorType type) const {
 }
 
 bool Pointwise::AllStatic() const {
-  return TensorOf(function_.terminator()->operand(0)).is_static() &&
+  return TensorOf(targets_[0]).is_static() &&
          std::ranges::all_of(arguments_, [](Value v) { return TensorOf(v).is_static(); });
 }
 
@@ -167,51 +190,66 @@ Pointwise::View Pointwise::MakeView(LoopBuilder& lb, Value memory) const {
   return view;
 }
 
-void Pointwise::Open(LoopBuilder& lb, const Block& body) {
+void Pointwise::OpenArguments(LoopBuilder& lb, const Block& body) {
   for (const Value v : arguments_) views_[v] = MakeView(lb, body.argument(v.index()));
-  const Operation* end = function_.terminator();
-  for (size_t i = 0; i < end->num_operands(); ++i) {
-    memory_.push_back(lb.Alloc(TensorOf(end->operand(i))));
+}
+
+void Pointwise::Open(LoopBuilder& lb, const Block& body) {
+  OpenArguments(lb, body);
+  for (const Value v : targets_) {
+    memory_.push_back(lb.Alloc(TensorOf(v)));
     results_.push_back(MakeView(lb, memory_.back()));
   }
 }
 
 Value Pointwise::Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at,
-                      int64_t lanes, Value live) const {
+                      int64_t lanes, Value live, int64_t stride) const {
   const size_t rank = TensorOf(view.memory).rank();
   std::vector<Value> indices;
   for (size_t a = at.size() - rank; a < at.size(); ++a) {
     indices.push_back(view.whole[a] ? at[a] : lb.Int(0));
   }
   if (rank == 0 || !view.whole.back() || lanes == 0) return lb.Load(view.memory, indices);
+  if (stride != 1) return lb.LoadApart(view.memory, indices, lanes, -1, stride, live);
   return lb.Load(view.memory, indices, lanes, live);
+}
+
+void Pointwise::Evaluate(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
+                         int64_t stride, Registers& registers) const {
+  const auto value_of = [&](Value v) {
+    Value& value = registers[v];
+    if (!value) value = Load(lb, views_.at(v), at, lanes, live, stride);
+    return value;
+  };
+  for (const Operation* op : ops_) {
+    if (IsScalarConstant(*op)) {
+      const Tensor& value = op->attribute("value").cast<TensorAttribute>().value();
+      registers[op->result(0)] = lb.Constant(value.Reshaped({}));
+      continue;
+    }
+    std::vector<Value> operands;
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      operands.push_back(op->operand(i) ? value_of(op->operand(i)) : Value());
+    }
+    registers[op->result(0)] = lb.Elementwise(op, operands);
+  }
+}
+
+Value Pointwise::At(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
+                    int64_t stride) const {
+  Registers registers;
+  Evaluate(lb, at, lanes, live, stride, registers);
+  const Value value = registers.at(targets_[0]);
+  return lanes == 0 ? value : lb.Widen(value, lanes);
 }
 
 void Pointwise::Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
                       Value master) const {
-  std::unordered_map<Value, Value> registers;  // looked up, never iterated
+  Registers registers;
   if (master_ != nullptr) registers[master_->result(0)] = master;
-  const auto value_of = [&](Value v) {
-    Value& value = registers[v];
-    if (!value) value = Load(lb, views_.at(v), at, lanes, live);
-    return value;
-  };
-  for (const Operation& op : function_) {
-    if (op.HasTrait<Terminator>() || &op == master_) continue;
-    if (IsScalarConstant(op)) {
-      const Tensor& value = op.attribute("value").cast<TensorAttribute>().value();
-      registers[op.result(0)] = lb.Constant(value.Reshaped({}));
-      continue;
-    }
-    std::vector<Value> operands;
-    for (size_t i = 0; i < op.num_operands(); ++i) {
-      operands.push_back(op.operand(i) ? value_of(op.operand(i)) : Value());
-    }
-    registers[op.result(0)] = lb.Elementwise(&op, operands);
-  }
-  const Operation* end = function_.terminator();
-  for (size_t i = 0; i < end->num_operands(); ++i) {
-    const Value value = registers.at(end->operand(i));
+  Evaluate(lb, at, lanes, live, 1, registers);
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const Value value = registers.at(targets_[i]);
     lb.Store(results_[i].memory, lanes == 0 ? value : lb.Widen(value, lanes), at, live);
   }
 }

@@ -12,18 +12,22 @@ namespace lathe::lower {
 /// A constant that is part of a kernel as a number.
 bool IsScalarConstant(const Operation& op);
 
-/// Operations that compute each element of the function's results from the matching elements of
-/// their operands: a whole function, or what follows its master. They are evaluated in registers,
-/// on scalars or on a vector along the last axis.
+/// Operations that compute each element of some values from the matching elements of their
+/// operands: a whole function, what follows its master, or what comes before it. They are evaluated
+/// in registers, on scalars or on a vector along the last axis.
 class Pointwise {
  public:
-  /// All operations of the function but the terminator and `master` (null: none), whose result 0
-  /// then is an operand of the first of them.
+  /// What the function's results are computed by but for `master` (null: none) and what only the
+  /// master reads; its result 0 then is an operand of the first of them.
   Pointwise(const Block& function, const Operation* master, const Machine& machine);
+  /// What `target` is computed by: an operand of the master that is no argument.
+  Pointwise(const Block& function, Value target, const Machine& machine);
 
   /// Why they can not be evaluated so; empty if they can.
   std::string Refusal();
-  /// Dims that the results share. Only after Refusal.
+  /// Instructions that an element takes, about.
+  int cost() const;
+  /// Dims that the values share. Only after Refusal.
   const std::vector<Dim>& dims() const { return dims_; }
 
   /// Groups neighbouring axes that one loop can walk.
@@ -37,8 +41,13 @@ class Pointwise {
   /// Elements in a vector that suits the types: the widest one fills a register.
   int64_t lanes() const;
 
-  /// Allocates the results and brings arguments under the shape of the loops.
+  /// Brings arguments under the shape of the loops; Open allocates the results, too.
+  void OpenArguments(LoopBuilder& lb, const Block& body);
   void Open(LoopBuilder& lb, const Block& body);
+  /// The target at an index per group, or a vector of elements that lie `stride` apart along the
+  /// last one. Lanes that are not live hold anything.
+  Value At(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live = {},
+           int64_t stride = 1) const;
   /// Evaluates at an index per group, of which the last is the first lane's, and stores the
   /// results. `master` is the element (lanes 0) or vector that the master gives there.
   void Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
@@ -55,19 +64,25 @@ class Pointwise {
     std::vector<bool> whole;
   };
 
+  using Registers = std::unordered_map<Value, Value>;  // looked up, never iterated
+
+  void FindOperations();
   std::string OpRefusal(const Operation& op) const;
   std::string ShapeRefusal(Value v) const;
-  bool IsRead(Value argument) const;
   std::vector<bool> WholeAxes(AnyTensorType type) const;
   bool AllStatic() const;
   View MakeView(LoopBuilder& lb, Value memory) const;
   Value Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at, int64_t lanes,
-             Value live) const;
+             Value live, int64_t stride) const;
+  void Evaluate(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
+                int64_t stride, Registers& registers) const;
 
   const Block& function_;
   const Operation* master_;
   const Machine& machine_;
-  std::vector<Value> arguments_;  // that the operations read
+  std::vector<Value> targets_;
+  std::vector<const Operation*> ops_;  // in order
+  std::vector<Value> arguments_;       // that the operations read
   std::vector<Dim> dims_;
   std::vector<std::vector<size_t>> groups_;  // axes that one loop walks
   std::vector<Dim> extents_;

@@ -1,7 +1,6 @@
 #include "src/lower/row_program.h"
 
 #include <algorithm>
-#include <array>
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -14,6 +13,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "src/dialect/nn/term.h"
+#include "src/lower/op_cost.h"
 #include "src/lower/pointwise.h"
 
 namespace lathe::lower {
@@ -63,21 +63,6 @@ Value MultipliedInstead(Builder& b, Value quotient) {
   const Operation* div = quotient.defining_op();
   LATHE_CHECK(div != nullptr && div->isa<nn::DivOp>(), "a softmax ends with a division");
   return nn::Term(b, div->operand(0)) * (1 / nn::Term(b, div->operand(1)));
-}
-
-// About how many instructions one element takes.
-int CostOf(const Operation& op) {
-  constexpr std::array<std::pair<std::string_view, int>, 7> kCosts = {{{"nn.exp", 14},
-                                                                       {"nn.log", 18},
-                                                                       {"nn.tanh", 24},
-                                                                       {"nn.erf", 28},
-                                                                       {"nn.sigmoid", 20},
-                                                                       {"nn.div", 4},
-                                                                       {"nn.sqrt", 4}}};
-  for (const auto& [name, cost] : kCosts) {
-    if (op.name() == name) return cost;
-  }
-  return 1;
 }
 
 }  // namespace
@@ -376,7 +361,7 @@ std::string RowProgram::OpRefusal(const Operation& op) {
     info.per_row = info.per_row && (reduces || known->second.per_row);
     info.cost = std::min(kMaxCost, info.cost + known->second.cost);
   }
-  info.cost = info.per_row ? 0 : info.cost + CostOf(op);
+  info.cost = info.per_row ? 0 : info.cost + InstructionsOf(op);
   return "";
 }
 

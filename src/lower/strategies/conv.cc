@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "lathe/dialect/nn/view.h"
+#include "lathe/support/text.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
 #include "src/lower/strategies/list.h"
@@ -65,7 +66,13 @@ std::string Conv::Refusal() {
   const Machine& machine = job_.l.machine;
   tile_ = PickTile(g_.filters, g_.positions(), job_.lanes, job_.SumRegisters(), kFewRows);
   const int64_t tiles = (g_.filters + tile_.rows - 1) / tile_.rows;
-  copies_ = !g_.reads_own_element || tiles > 2;
+  copies_ = !g_.reads_own_element || tiles > (job_.before ? 1 : 2);
+  int64_t apart = 1;
+  for (const int64_t stride : g_.strides) apart *= stride;
+  if (job_.before && g_.places() > apart) {
+    return StrCat("each element of the input would be computed ", (g_.places() + apart - 1) / apart,
+                  " times");
+  }
   const int64_t row_bytes = width() * BitWidth(g_.element) / 8;
   const int64_t most_depth = std::max<int64_t>(2 * machine.l1_bytes / row_bytes, 64);
   block_channels_ = copies_ ? BlockChannels(g_, most_depth) : g_.channels;
@@ -198,7 +205,7 @@ void Conv::WriteTile(const Columns& columns, const Dim& block, const Dim& tile, 
     const Dim position = columns.first + v * job_.lanes;
     const Value live = Live(columns, position);
     const Dim channel = columns.group * g_.channels + math().Of(k);
-    return lb().Load(job_.input, math().At({columns.image, channel, position}), job_.lanes, live);
+    return job_.input.Load(math().At({columns.image, channel, position}), job_.lanes, live);
   };
   product.start = [&](int64_t r, int64_t v) {
     if (InOneBlock()) return Start(columns, row(r));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/support/text.h"
 
 namespace lathe::lower {
 namespace {
@@ -20,14 +21,32 @@ std::string ConvJob::FindMaster() {
   if (master == nullptr) return "there is no convolution";
   for (size_t i = 0; i < master->num_operands(); ++i) {
     const Value v = master->operand(i);
-    if (v && !v.is_block_argument()) return "an operand is computed in the same function";
+    if (i > 0 && v && !v.is_block_argument())
+      return "the weights are computed in the same function";
   }
   return "";
+}
+
+// What is computed before is so where the input is read.
+std::string ConvJob::InputRefusal() {
+  const Value x = master->operand(0);
+  if (x.is_block_argument()) return "";
+  before.emplace(l.function, x, l.machine);
+  if (std::string why = before->Refusal(); !why.empty()) {
+    return StrCat("the input is computed in the same function, and ", why);
+  }
+  std::vector<std::vector<size_t>> axes{{0}, {1}};
+  for (size_t a = 2; a < g.rank() + 2; ++a) {
+    if (a == 2 || !g.reads_own_element) axes.emplace_back();
+    axes.back().push_back(a);
+  }
+  return before->SetGroups(std::move(axes)) ? "" : "the input's positions can not be walked as one";
 }
 
 std::string ConvJob::Refusal() {
   if (std::string why = FindMaster(); !why.empty()) return why;
   if (std::string why = g.Parse(*master); !why.empty()) return why;
+  if (std::string why = InputRefusal(); !why.empty()) return why;
   after.emplace(l.function, master, l.machine);
   if (std::string why = after->Refusal(); !why.empty()) return why;
   const auto dims = master->result(0).type().cast<AnyTensorType>().dims();
@@ -64,7 +83,12 @@ void ConvJob::Open() {
   math.emplace(*lb);
   panels.emplace(*lb, *math, g, lanes);
   after->Open(*lb, *l.body);
-  input = panels->View(Argument(0));
+  if (before) {
+    before->OpenArguments(*lb, *l.body);
+    input = ConvInput(*lb, *before);
+  } else {
+    input = ConvInput(*lb, panels->View(Argument(0)));
+  }
 }
 
 Value ConvJob::Argument(size_t i) const {

@@ -5,6 +5,7 @@
 
 #include "lathe/lower/lowering.h"
 #include "src/lower/pointwise.h"
+#include "src/lower/strategies/conv_input.h"
 #include "src/lower/strategies/conv_panel.h"
 
 namespace lathe::lower {
@@ -19,6 +20,7 @@ class ConvJob {
 
   Lowering& l;
   const Operation* master = nullptr;
+  std::optional<Pointwise> before;  ///< what computes the input, if it is no argument
   std::optional<Pointwise> after;
   ConvGeometry g;
   int64_t lanes = 1;
@@ -37,7 +39,7 @@ class ConvJob {
 
   void Open();
   void Close() { after->Close(*lb); }
-  /// The memory of operand i; null if it is absent.
+  /// The memory of operand i, an argument; null if it is absent.
   Value Argument(size_t i) const;
   Value Memory(int64_t rows, int64_t columns);
   Value Zeros() { return lb->Splat(g.element, 0, lanes); }
@@ -47,10 +49,11 @@ class ConvJob {
   std::optional<LoopBuilder> lb;
   std::optional<IndexMath> math;
   std::optional<ConvPanel> panels;
-  Value input;
+  ConvInput input;
 
  private:
   std::string FindMaster();
+  std::string InputRefusal();
 };
 
 /// Channels of a block: as many as `most_depth` allows, in equal parts where that takes few more

@@ -21,7 +21,7 @@ Value ConvPanel::View(Value input) {
   return nn::ViewReshapeOp::Create(lb_.b(), input, {.shape = shape}).y();
 }
 
-void ConvPanel::Write(Value input, const Part& part, int64_t width, Value panel) {
+void ConvPanel::Write(const ConvInput& input, const Part& part, int64_t width, Value panel) {
   if (g_.reads_own_element) {
     Copy(input, part, width, panel);
   } else {
@@ -29,7 +29,7 @@ void ConvPanel::Write(Value input, const Part& part, int64_t width, Value panel)
   }
 }
 
-void ConvPanel::Copy(Value input, const Part& part, int64_t width, Value panel) {
+void ConvPanel::Copy(const ConvInput& input, const Part& part, int64_t width, Value panel) {
   const Dim positions = math_.Extent(g_.positions());
   math_.For(part.channels, false, [&](const Dim& c) {
     for (int64_t j = 0; j < width; j += lanes_) {
@@ -37,14 +37,14 @@ void ConvPanel::Copy(Value input, const Part& part, int64_t width, Value panel) 
       const bool whole = (positions - column).LowerBound().value_or(0) >= lanes_;
       const Value live = whole ? Value() : math_.At(Max(Min(positions - column, lanes_), 0));
       const auto from = math_.At({part.image, part.first_channel + c, column});
-      lb_.Store(panel, lb_.Load(input, from, lanes_, live), math_.At({c, Dim(j)}));
+      lb_.Store(panel, input.Load(from, lanes_, live), math_.At({c, Dim(j)}));
     }
   });
 }
 
 // Row by row of the output, a vector at a time, from left to right: a store may write too far, the
 // next one puts that right.
-void ConvPanel::WriteRuns(Value input, const Part& part, int64_t width, Value panel) {
+void ConvPanel::WriteRuns(const ConvInput& input, const Part& part, int64_t width, Value panel) {
   const Dim length = math_.Extent(g_.out.back()), positions = math_.Extent(g_.positions());
   const Dim end = math_.Name(Min(part.first_position + width, positions));
   const Dim first_row = math_.Name(FloorDiv(part.first_position, length));
@@ -68,15 +68,15 @@ void ConvPanel::WriteRuns(Value input, const Part& part, int64_t width, Value pa
   });
 }
 
-void ConvPanel::WriteRun(Value input, const Part& part, int64_t width, Value panel,
+void ConvPanel::WriteRun(const ConvInput& input, const Part& part, int64_t width, Value panel,
                          const Run& run) {
   WriteKernelRows(input, part, panel, run, width, {}, 0, 1);
 }
 
 // As deep as there are spatial dims. `inside`: 1 if the rows so far are in the input, else 0.
-void ConvPanel::WriteKernelRows(Value input, const Part& part, Value panel, const Run& run,
-                                int64_t width, std::vector<Dim> rows, const Dim& place,
-                                const Dim& inside) {
+void ConvPanel::WriteKernelRows(const ConvInput& input, const Part& part, Value panel,
+                                const Run& run, int64_t width, std::vector<Dim> rows,
+                                const Dim& place, const Dim& inside) {
   const size_t a = rows.size();
   if (a + 1 < g_.rank()) {
     math_.For(g_.kernel[a], false, [&](const Dim& k) {
@@ -123,7 +123,7 @@ ConvPanel::Piece ConvPanel::MakePiece(const Run& run, int64_t width, const Dim& 
   return piece;
 }
 
-void ConvPanel::WritePieces(Value input, const Part& part, Value panel,
+void ConvPanel::WritePieces(const ConvInput& input, const Part& part, Value panel,
                             const std::vector<Dim>& rows, const Dim& place,
                             const std::vector<Piece>& pieces) {
   std::vector<Value> from = math_.At({part.image, Dim(0)});
@@ -136,15 +136,14 @@ void ConvPanel::WritePieces(Value input, const Part& part, Value panel,
   });
 }
 
-void ConvPanel::WritePiece(Value input, Value panel, const Piece& piece, std::vector<Value> from,
-                           const Dim& depth) {
+void ConvPanel::WritePiece(const ConvInput& input, Value panel, const Piece& piece,
+                           std::vector<Value> from, const Dim& depth) {
   if (piece.clears) {
     lb_.Store(panel, lb_.Splat(g_.element, 0, lanes_), math_.At({depth, piece.start}));
   }
   from.push_back(math_.At(piece.from));
-  const Value seen =
-      lb_.LoadApart(input, from, lanes_, -1, g_.strides.back(), math_.At(piece.live));
-  lb_.Store(panel, seen, math_.At({depth, piece.column}));
+  input.Copy(from, lanes_, math_.At(piece.live), g_.strides.back(), panel,
+             math_.At({depth, piece.column}));
 }
 
 }  // namespace lathe::lower

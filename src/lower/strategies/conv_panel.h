@@ -4,6 +4,7 @@
 
 #include "src/lower/index_math.h"
 #include "src/lower/strategies/conv_geometry.h"
+#include "src/lower/strategies/conv_input.h"
 
 namespace lathe::lower {
 
@@ -27,7 +28,7 @@ class ConvPanel {
     Dim first_position;
   };
   /// Fills `panel`. Positions beyond the last one get anything.
-  void Write(Value input, const Part& part, int64_t width, Value panel);
+  void Write(const ConvInput& input, const Part& part, int64_t width, Value panel);
 
  private:
   // Neighbours in one row of the output: a vector's first lane, or all of it.
@@ -44,15 +45,17 @@ class ConvPanel {
     bool clears = false;  // there may be some between
   };
 
-  void Copy(Value input, const Part& part, int64_t width, Value panel);
-  void WriteRuns(Value input, const Part& part, int64_t width, Value panel);
-  void WriteRun(Value input, const Part& part, int64_t width, Value panel, const Run& run);
-  void WriteKernelRows(Value input, const Part& part, Value panel, const Run& run, int64_t width,
-                       std::vector<Dim> rows, const Dim& place, const Dim& inside);
+  void Copy(const ConvInput& input, const Part& part, int64_t width, Value panel);
+  void WriteRuns(const ConvInput& input, const Part& part, int64_t width, Value panel);
+  void WriteRun(const ConvInput& input, const Part& part, int64_t width, Value panel,
+                const Run& run);
+  void WriteKernelRows(const ConvInput& input, const Part& part, Value panel, const Run& run,
+                       int64_t width, std::vector<Dim> rows, const Dim& place, const Dim& inside);
   Piece MakePiece(const Run& run, int64_t width, const Dim& at_kernel, const Dim& inside);
-  void WritePieces(Value input, const Part& part, Value panel, const std::vector<Dim>& rows,
-                   const Dim& place, const std::vector<Piece>& pieces);
-  void WritePiece(Value input, Value panel, const Piece& piece, std::vector<Value> from,
+  void WritePieces(const ConvInput& input, const Part& part, Value panel,
+                   const std::vector<Dim>& rows, const Dim& place,
+                   const std::vector<Piece>& pieces);
+  void WritePiece(const ConvInput& input, Value panel, const Piece& piece, std::vector<Value> from,
                   const Dim& depth);
 
   LoopBuilder& lb_;

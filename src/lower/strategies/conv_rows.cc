@@ -17,6 +17,10 @@ ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometr
     rows_ = reach(last - 1, block_rows);
   }
   columns_ = reach(last, block_columns);
+  for (size_t a = 0; a < g_.rank(); ++a) {
+    const int64_t end = reach(a, g_.out[a].value()) - g_.begins[a].value();
+    has_padding_ |= g_.begins[a].value() > 0 || end > g_.in[a].value();
+  }
   front_ = std::min(g_.begins[last].value(), columns_);
   pitch_ = (front_ + columns_ + 2 * lanes_ - 1) / lanes_ * lanes_;
 }
@@ -41,8 +45,8 @@ Dim ConvRows::Inside(size_t axis, const Dim& reach) const {
   return Max(Min(reach - begin + 1, 1), 0) * Max(Min(begin + g_.in[axis] - reach, 1), 0);
 }
 
-void ConvRows::Write(Value input, const Dim& image, const Dim& first_channel, const Dim& channels,
-                     const ConvBlock& block, Value memory) {
+void ConvRows::Write(const ConvInput& input, const Dim& image, const Dim& first_channel,
+                     const Dim& channels, const ConvBlock& block, Value memory) {
   WriteOuter(block, {{}, 1, 0}, 0, [&](const Row& row) {
     WriteVectors(input, image, first_channel, channels, block, row, memory);
   });
@@ -69,7 +73,7 @@ void ConvRows::WriteOuter(const ConvBlock& block, Row row, const Dim& place,
   });
 }
 
-void ConvRows::WriteVectors(Value input, const Dim& image, const Dim& first_channel,
+void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,
                             const Dim& channels, const ConvBlock& block, const Row& row,
                             Value memory) {
   const size_t last = g_.rank() - 1;
@@ -94,7 +98,9 @@ void ConvRows::WriteVectors(Value input, const Dim& image, const Dim& first_chan
     const Dim column = math_.Name(skipped + j * lanes_);
     each_channel([&](const Dim& c, const Dim& to) {
       at[1] = math_.At(first_channel + c);
-      lb_.Store(memory, lb_.Load(input, at, lanes_, live), math_.At({to, column}));
+      const std::vector<Value> to_at = math_.At({to, column});
+      if (has_padding_) return input.Copy(at, lanes_, live, 1, memory, to_at);
+      lb_.Store(memory, input.Load(at, lanes_, live), to_at);
     });
   });
 }

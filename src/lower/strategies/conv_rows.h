@@ -4,6 +4,7 @@
 
 #include "src/lower/index_math.h"
 #include "src/lower/strategies/conv_geometry.h"
+#include "src/lower/strategies/conv_input.h"
 
 namespace lathe::lower {
 
@@ -26,8 +27,8 @@ class ConvRows {
   /// Memory for that many channels.
   Value Memory(int64_t channels);
   /// Copies channels from `first_channel` (of all groups) on.
-  void Write(Value input, const Dim& image, const Dim& first_channel, const Dim& channels,
-             const ConvBlock& block, Value memory);
+  void Write(const ConvInput& input, const Dim& image, const Dim& first_channel,
+             const Dim& channels, const ConvBlock& block, Value memory);
   /// What a position of the block reads: `outer` is the place in the kernel before its last two
   /// dims, counted over all of them.
   Value Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
@@ -42,8 +43,8 @@ class ConvRows {
 
   void WriteOuter(const ConvBlock& block, Row row, const Dim& place,
                   const std::function<void(const Row&)>& body);
-  void WriteVectors(Value input, const Dim& image, const Dim& first_channel, const Dim& channels,
-                    const ConvBlock& block, const Row& row, Value memory);
+  void WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,
+                    const Dim& channels, const ConvBlock& block, const Row& row, Value memory);
   Dim Inside(size_t axis, const Dim& reach) const;
 
   LoopBuilder& lb_;
@@ -51,6 +52,7 @@ class ConvRows {
   const ConvGeometry& g_;
   int64_t lanes_;
   bool has_rows_;  // more than one spatial dim
+  bool has_padding_ = false;
   int64_t row_stride_ = 1, row_dilation_ = 1;
   int64_t rows_ = 1, columns_ = 1;  // of one channel and outer place
   int64_t front_ = 0;               // most columns of padding in front

@@ -42,6 +42,7 @@ class Matmul {
  private:
   std::string FindMaster();
   std::string ParseForm(bool merge_rows);
+  std::string SetBefore(const MatrixOperand& m, std::optional<Pointwise>& before);
   std::string TypeRefusal();
   RightPlace PlaceOfRight() const;
 
@@ -52,7 +53,7 @@ class Matmul {
   void WriteDepthBlock(Value group, bool last);
   void WritePanel(Value panel, bool rest, bool last);
 
-  Value Open(const MatrixOperand& m);
+  Value Open(const MatrixOperand& m, std::optional<Pointwise>& before);
   void PackRightAtCompileTime();
   void PrefetchNext(Value panel, Value first_row, Value k);
   std::vector<Value> StackOfRight();
@@ -91,6 +92,7 @@ class Matmul {
   Lowering& l_;
   const Block& function_;
   const Operation* master_ = nullptr;
+  std::optional<Pointwise> before_left_, before_right_;  // what computes a matrix
   std::optional<Pointwise> after_;
   ProductForm form_;
   ProductPlan plan_;
@@ -116,9 +118,25 @@ std::string Matmul::FindMaster() {
   if (master_->num_operands() < 2 ||
       (master_->name() == nn::EinsumOp::kName && master_->num_operands() > 2))
     return "the product is not one of two operands";
-  const bool of_arguments =
-      master_->operand(0).is_block_argument() && master_->operand(1).is_block_argument();
-  return of_arguments ? "" : "a matrix is computed in the same function";
+  return "";
+}
+
+// A matrix that is computed in the same function is so where it is read.
+std::string Matmul::SetBefore(const MatrixOperand& m, std::optional<Pointwise>& before) {
+  before.reset();
+  const Value matrix = master_->operand(m.operand);
+  if (matrix.is_block_argument()) return "";
+  before.emplace(function_, matrix, l_.machine);
+  if (std::string why = before->Refusal(); !why.empty()) {
+    return StrCat("a matrix is computed in the same function, and ", why);
+  }
+  const size_t merged = TensorOf(matrix).rank() - m.dims.size();  // all of them are rows
+  std::vector<std::vector<size_t>> axes;
+  for (size_t a = 0; a < TensorOf(matrix).rank(); ++a) {
+    if (a == 0 || a > merged) axes.emplace_back();
+    axes.back().push_back(a);
+  }
+  return before->SetGroups(std::move(axes)) ? "" : "the rows of a matrix can not be walked as one";
 }
 
 std::string Matmul::Refusal() {
@@ -129,8 +147,8 @@ std::string Matmul::Refusal() {
   if (std::string why = TypeRefusal(); !why.empty()) return why;
   const bool writes_sums =
       TensorOf(function_.terminator()->operand(0)).element() == SumElement(form_.left.element);
-  plan_ = PlanProduct(form_, PlaceOfRight(), l_.machine, writes_sums);
-  return "";
+  plan_ = PlanProduct(form_, PlaceOfRight(), l_.machine, writes_sums, before_left_.has_value());
+  return before_left_ && !plan_.pack_left ? "the left matrix is computed, and not packed" : "";
 }
 
 std::string Matmul::ParseForm(bool merge_rows) {
@@ -140,7 +158,9 @@ std::string Matmul::ParseForm(bool merge_rows) {
   if (std::string why = after_->Refusal(); !why.empty()) return why;
   const auto product = TensorOf(master_->result(0));
   if (!std::ranges::equal(product.dims(), after_->dims())) return "the result is broadcast further";
-  return after_->SetGroups(form_.result) ? "" : "the axes of rows can not be walked as one";
+  if (!after_->SetGroups(form_.result)) return "the axes of rows can not be walked as one";
+  if (std::string why = SetBefore(form_.left, before_left_); !why.empty()) return why;
+  return SetBefore(form_.right, before_right_);
 }
 
 std::string Matmul::TypeRefusal() {
@@ -180,10 +200,10 @@ void Matmul::Write() {
   if (plan_.right == RightPlace::kPacked) PackRightAtCompileTime();
   lb_.emplace(l_.body);
   after_->Open(*lb_, *l_.body);
-  left_ = Open(form_.left);
+  left_ = Open(form_.left, before_left_);
   right_ = plan_.right == RightPlace::kPacked
                ? l_.body->argument(master_->operand(form_.right.operand).index())
-               : Open(form_.right);
+               : Open(form_.right, before_right_);
   if (!plan_.items.IsConstant(0)) WriteItems();
   after_->Close(*lb_);
 }
@@ -202,7 +222,12 @@ void Matmul::WriteItems() {
   });
 }
 
-Value Matmul::Open(const MatrixOperand& m) {
+// The memory of a matrix; null if it is computed.
+Value Matmul::Open(const MatrixOperand& m, std::optional<Pointwise>& before) {
+  if (before) {
+    before->OpenArguments(*lb_, *l_.body);
+    return {};
+  }
   const Value argument = l_.body->argument(master_->operand(m.operand).index());
   if (TensorOf(argument).rank() == m.dims.size()) return argument;
   std::vector<int64_t> shape;
@@ -447,6 +472,8 @@ Value Matmul::LoadOf(const MatrixOperand& m, Value memory, Value row, Value k, V
         at.push_back(batch_at_[static_cast<size_t>(role)]);
     }
   }
+  const auto& before = &m == &form_.left ? before_left_ : before_right_;
+  if (before) return before->At(*lb_, at, lanes, live);
   return lb_->Load(memory, at, lanes, live);
 }
 

@@ -22,8 +22,8 @@ int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class Planner {
  public:
-  Planner(const ProductForm& form, const Machine& machine, ProductPlan& plan)
-      : form_(form), machine_(machine), plan_(plan) {}
+  Planner(const ProductForm& form, const Machine& machine, bool computes_left, ProductPlan& plan)
+      : form_(form), machine_(machine), computes_left_(computes_left), plan_(plan) {}
 
   void Run() {
     const bool few = form_.rows.is_constant() && form_.rows.value() <= kFewRows;
@@ -31,8 +31,9 @@ class Planner {
     plan_.tile =
         PickTile(form_.rows, form_.columns, plan_.lanes, machine_.vector_registers, kFewRows);
     CutDepth(few);
-    // Elements that are converted are so once.
-    plan_.pack_left = plan_.sum != form_.left.element && !few && CanPackLeft();
+    // Elements that are converted or computed are so once.
+    plan_.pack_left =
+        (computes_left_ || (plan_.sum != form_.left.element && !few)) && CanPackLeft();
     CutRows();
     CutColumns();
     plan_.items = plan_.row_blocks * plan_.groups;
@@ -57,7 +58,7 @@ class Planner {
       return;
     }
     const int64_t depth = std::max<int64_t>(form_.depth.value(), 1);
-    const bool whole = few_rows && plan_.right == RightPlace::kPacked;
+    const bool whole = few_rows && plan_.right == RightPlace::kPacked && !computes_left_;
     const int64_t blocks = whole ? 1 : CeilOf(depth, most);
     plan_.block_depth = blocks == 1 ? depth : RoundUp(CeilOf(depth, blocks), 8);
     plan_.leading_blocks = CeilOf(depth, plan_.block_depth) - 1;
@@ -90,6 +91,7 @@ class Planner {
 
   const ProductForm& form_;
   const Machine& machine_;
+  bool computes_left_;
   ProductPlan& plan_;
 };
 
@@ -109,12 +111,12 @@ ElementType SumElement(ElementType element) {
 }
 
 ProductPlan PlanProduct(const ProductForm& form, RightPlace right, const Machine& machine,
-                        bool writes_sums) {
+                        bool writes_sums, bool computes_left) {
   ProductPlan plan;
   plan.right = right;
   plan.sum = SumElement(form.left.element);
   plan.writes_sums = writes_sums;
-  Planner(form, machine, plan).Run();
+  Planner(form, machine, computes_left, plan).Run();
   return plan;
 }
 

@@ -34,7 +34,8 @@ struct ProductPlan {
 /// What the products of elements of that type are summed in.
 ElementType SumElement(ElementType element);
 
+/// `computes_left`: elements of the left matrix are computed where they are read.
 ProductPlan PlanProduct(const ProductForm& form, RightPlace right, const Machine& machine,
-                        bool writes_sums);
+                        bool writes_sums, bool computes_left = false);
 
 }  // namespace lathe::lower

@@ -49,6 +49,64 @@ class ConvLowering : public LowerTest {
   }
 };
 
+// What the input is computed from is read where the input would be; padding stays zero.
+class ConvOfComputedInput : public ConvLowering {
+ protected:
+  // `channels`: the shape of what is added to the input.
+  static Case CaseOf(const ConvCase& c, const std::string& channels) {
+    const std::string x = Tensors(c.x), w = Tensors(c.w), s = Tensors(channels), y = Tensors(c.y);
+    return {{x, w, s},
+            StrCat("%h = nn.add(%a, %c) : (", x, ", ", s, ") -> ", x, "\n%q = nn.sigmoid(%h) : (",
+                   x, ") -> ", x, "\n%p = nn.conv(%q, %b) {", c.attributes, "} : (", x, ", ", w,
+                   ") -> ", y, "\n%r = nn.relu(%p) : (", y, ") -> ", y),
+            y};
+  }
+  void ExpectBefore(const ConvCase& c, const std::string& channels, bool gathers_once) {
+    SCOPED_TRACE(StrCat(c.x, " * ", c.w, " ", c.attributes));
+    constant_ = {false, true, false};
+    if (gathers_once) {
+      only_ = "conv";
+      Expect(CaseOf(c, channels), "conv", 1e-5);
+    }
+    if (c.x.find('N') != std::string::npos) return;
+    only_ = "conv_filter_lanes{always=1}";
+    Expect(CaseOf(c, channels), "conv_filter_lanes", 1e-5);
+  }
+};
+
+TEST_F(ConvOfComputedInput, OwnElement) {
+  ExpectBefore({"[2, 5, 6, 7]", "[9, 5, 1, 1]", "", "[2, 9, 6, 7]"}, "[5, 1, 1]", true);
+  ExpectBefore({"[1, 20, 5, 7]", "[83, 20, 1, 1]", "", "[1, 83, 5, 7]"}, "[1, 20, 5, 7]", true);
+  ExpectBefore({"[1, 6, N]", "[3, 6, 1]", "", "[1, 3, N]"}, "[6, 1]", true);
+}
+
+TEST_F(ConvOfComputedInput, StridesThatSkip) {
+  ExpectBefore({"[1, 3, 10, 51]", "[17, 3, 1, 1]", "strides = [2, 2]", "[1, 17, 5, 26]"},
+               "[3, 1, 51]", true);
+  ExpectBefore(
+      {"[1, 3, 9, 12]", "[5, 3, 2, 2]", "strides = [2, 3], pads = [1, 1, 0, 1]", "[1, 5, 5, 5]"},
+      "[3, 1, 1]", true);
+}
+
+TEST_F(ConvOfComputedInput, PaddingIsNotComputed) {
+  ExpectBefore({"[1, 4, 9, 8]", "[6, 4, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 6, 9, 8]"}, "[4, 1, 1]",
+               false);
+  ExpectBefore({"[1, 2, 3, 2]", "[4, 2, 3, 3]", "pads = [4, 20, 3, 18]", "[1, 4, 8, 38]"}, "[1]",
+               false);
+  ExpectBefore({"[2, 3, 40]", "[4, 3, 5]", "pads = [0, 6]", "[2, 4, 42]"}, "[3, 1]", false);
+  ExpectBefore(
+      {"[1, 2, 4, 5, 6]", "[3, 2, 3, 3, 3]", "pads = [1, 1, 1, 1, 1, 1]", "[1, 3, 4, 5, 6]"},
+      "[2, 1, 5, 1]", false);
+}
+
+TEST_F(ConvOfComputedInput, GatheredAgainAndAgainIsRefused) {
+  const ConvCase c{"[1, 4, 9, 8]", "[6, 4, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 6, 9, 8]"};
+  const std::string why = Refusal(CaseOf(c, "[4, 1, 1]"));
+  EXPECT_NE(why.find("conv: each element of the input would be computed 9 times"),
+            std::string::npos)
+      << why;
+}
+
 TEST_F(ConvLowering, OwnElement) {
   ExpectConv({"[2, 5, 6, 7]", "[9, 5, 1, 1]", "", "[2, 9, 6, 7]"});
   ExpectConv({"[1, 20, 5, 7]", "[33, 20, 1, 1]", "", "[1, 33, 5, 7]", false});

@@ -177,7 +177,7 @@ TEST_F(Fusion, SumOfTwoConvolutionsJoinsTheFirst) {
   const Value y = net_.Op("add", {net_.Conv(x), net_.Scalar(1)});
   const Value z = net_.Op("add", {y, net_.Op("add", {net_.Scalar(1), y})});
   net_.Output(net_.Op("add", {net_.Conv(z, 3), net_.Conv(z)}));
-  EXPECT_EQ(Groups(net_), "add | conv+add+add+add | conv | conv+add");
+  EXPECT_EQ(Groups(net_), "add+conv+add+add+add | conv | conv+add");
   Net other(context_);
   const Value v = other.X({1, 2, 4, 4});
   const Value second = other.Conv(v), first = other.Conv(v, 3);
@@ -236,6 +236,75 @@ TEST_F(Fusion, NestedConcatsEndInAPool) {
   net_.Output(first);
   net_.Output(net_.Op("add", {first, net_.Scalar(2)}));
   EXPECT_EQ(Groups(net_), "squeeze+add+concat+add+concat | average_pool+add | add");
+}
+
+// ---- what is computed where a product or convolution reads it ----
+
+TEST_F(Fusion, BeforeAConvolution) {
+  const Value x = net_.Op("relu", {net_.Op("add", {net_.X({1, 2, 4, 4}), net_.X({2, 1, 1})})});
+  net_.Output(net_.Op("relu", {net_.Conv(x, 3)}));
+  EXPECT_EQ(Groups(net_), "add+relu+conv+relu");
+}
+
+TEST_F(Fusion, BeforeAProduct) {
+  const Value x = net_.Op("mul", {net_.X({4, 8}), net_.Scalar(2)}), y = net_.X({8, 8});
+  net_.Output(net_.Op("tanh", {net_.Op("matmul", {x, net_.Op("exp", {y})})}));
+  EXPECT_EQ(Groups(net_), "mul+exp+matmul+tanh");
+}
+
+TEST_F(Fusion, BeforeAndAfterAProduct) {
+  const Value x = net_.Op("relu", {net_.X({8, 8})});
+  net_.Output(net_.Op("add", {x, net_.Op("matmul", {x, net_.X({8, 8})})}));
+  EXPECT_EQ(Groups(net_), "relu+matmul+add");
+}
+
+TEST_F(Fusion, WhatAnotherReadsIsWritten) {
+  const Value x = net_.Op("relu", {net_.X({8, 8})});
+  net_.Output(net_.Op("matmul", {x, net_.X({8, 8})}));
+  net_.Output(x);
+  EXPECT_EQ(Groups(net_), "relu | matmul");
+}
+
+TEST_F(Fusion, GroupedConvolutionsReadWhatIsWritten) {
+  const Value x = net_.Op("relu", {net_.X({1, 4, 4, 4})});
+  net_.Output(net_.Op("conv", {x, net_.X({4, 1, 3, 3})}, {net_.Int("group", 4)}));
+  EXPECT_EQ(Groups(net_), "relu | conv");
+}
+
+// ---- prices ----
+
+const FusionRefusal* FindRefusal(const FusionPlan& plan, FusionObstacle obstacle) {
+  for (const FusionRefusal& r : plan.refusals) {
+    if (r.obstacle == obstacle) return &r;
+  }
+  return nullptr;
+}
+
+TEST_F(Fusion, WhatIsDearIsNotComputedForEachRow) {
+  const Value dear = net_.Op("tanh", {net_.Op("exp", {net_.X({64})})});
+  net_.Output(net_.Op("add", {net_.X({1000, 64}), dear}));
+  EXPECT_EQ(Groups(net_), "exp+tanh | add");
+  const FusionPlan plan = PlanFusion(net_.program().block(), {.explain = true});
+  const FusionRefusal* r = FindRefusal(plan, FusionObstacle::kPrice);
+  ASSERT_NE(r, nullptr);
+  EXPECT_EQ(r->op->name(), "nn.tanh");
+  EXPECT_GT(r->together_us, r->apart_us);
+  EXPECT_NE(r->ToString().find(" us apart, "), std::string::npos) << r->ToString();
+}
+
+TEST_F(Fusion, WhatIsCheapIsComputedForEachRow) {
+  const Value cheap = net_.Op("mul", {net_.X({64}), net_.Scalar(2)});
+  net_.Output(net_.Op("add", {net_.X({10, 64}), cheap}));
+  EXPECT_EQ(Groups(net_), "mul+add");
+}
+
+TEST_F(Fusion, WhatIsDearIsNotPackedAgainAndAgain) {
+  const Value dear = net_.Op("tanh", {net_.X({64, 64})});
+  net_.Output(net_.Op("matmul", {dear, net_.X({64, 512 * 64})}));
+  EXPECT_EQ(Groups(net_), "tanh | matmul");
+  const Value few = net_.Op("tanh", {net_.X({64, 64})});
+  net_.Output(net_.Op("matmul", {few, net_.X({64, 64})}));
+  EXPECT_EQ(Groups(net_), "tanh | matmul | tanh+matmul");
 }
 
 // ---- limits, outputs, markers, constants ----
@@ -355,6 +424,8 @@ TEST_F(Fusion, SaysWhyAGroupIsNotLarger) {
   ASSERT_FALSE(plan.refusals.empty());
   EXPECT_EQ(plan.refusals[0].op, c.defining_op());
   EXPECT_EQ(plan.refusals[0].why, "only elementwise ops follow such an op in registers");
+  EXPECT_EQ(plan.refusals[0].obstacle, FusionObstacle::kKinds);
+  EXPECT_LT(plan.refusals[0].apart_us, 0);
 }
 
 }  // namespace

@@ -222,5 +222,77 @@ TEST_F(MatmulLowering, SaysWhyNot) {
       << why;
 }
 
+// ---- matrices that are computed where they are packed ----
+
+class MatmulOfComputed : public MatmulLowering {
+ protected:
+  // sigmoid(a + c) * b and a * sigmoid(b + c); `shift`: the shape of c.
+  void ExpectBefore(const std::string& x, const std::string& y, const std::string& z,
+                    const std::string& shift, bool left, const std::string& attributes = "") {
+    SCOPED_TRACE(StrCat(x, " * ", y, " ", attributes, left ? " left" : " right"));
+    const std::string t = left ? x : y;
+    Expect({{x, y, shift},
+            StrCat("%h = nn.add(", left ? "%a" : "%b", ", %c) : (", t, ", ", shift, ") -> ", t,
+                   "\n%q = nn.sigmoid(%h) : (", t, ") -> ", t, "\n%p = nn.matmul(",
+                   left ? "%q, %b" : "%a, %q", ") {", attributes, "} : (", x, ", ", y, ") -> ", z,
+                   "\n%r = nn.tanh(%p) : (", z, ") -> ", z),
+            z},
+           "matmul", 1e-5);
+  }
+};
+
+TEST_F(MatmulOfComputed, EitherMatrix) {
+  for (const auto& [m, k, n] :
+       std::vector<std::array<int, 3>>{{1, 7, 5}, {3, 16, 40}, {17, 33, 70}}) {
+    const std::string x = T(StrCat(m, ", ", k)), xt = T(StrCat(k, ", ", m)),
+                      y = T(StrCat(k, ", ", n)), yt = T(StrCat(n, ", ", k)),
+                      z = T(StrCat(m, ", ", n));
+    for (const bool constant : {false, true}) {
+      constant_ = {false, constant, false};
+      ExpectBefore(x, y, z, T(StrCat(k)), true);
+      ExpectBefore(xt, y, z, T(StrCat(m)), true, "transpose_x = true");
+      ExpectBefore(x, y, z, T(""), false);
+      ExpectBefore(x, yt, z, T(StrCat(n, ", 1")), false, "transpose_y = true");
+    }
+  }
+}
+
+TEST_F(MatmulOfComputed, Stacks) {
+  ExpectBefore(T("2, 3, 9, 12"), T("12, 20"), T("2, 3, 9, 20"), T("3, 9, 12"), true);
+  ExpectBefore(T("2, 3, 9, 12"), T("12, 20"), T("2, 3, 9, 20"), T("2, 1, 1, 1"), true);
+  ExpectBefore(T("2, 1, 9, 12"), T("3, 12, 20"), T("2, 3, 9, 20"), T("2, 1, 9, 1"), true);
+  ExpectBefore(T("2, 1, 9, 12"), T("3, 12, 20"), T("2, 3, 9, 20"), T("3, 12, 20"), false);
+}
+
+TEST_F(MatmulOfComputed, DeepBlocksAndSymbols) {
+  l2_bytes_ = 8 << 10;
+  ExpectBefore(T("5, 300"), T("300, 40"), T("5, 40"), T("300"), true);
+  for (const int64_t n : {1, 21}) {
+    symbol_ = n;
+    ExpectBefore(T("N, 30"), T("30, 40"), T("N, 40"), T("30"), true);
+    ExpectBefore(T("4, N"), T("N, 9"), T("4, 9"), T("9"), false);
+  }
+}
+
+// Halves are widened where they are packed.
+TEST_F(MatmulOfComputed, Casts) {
+  const std::string h = T("19, 40", "f16"), x = T("19, 40"), y = T("40, 33"), z = T("19, 33");
+  Expect({{h, y},
+          StrCat("%q = nn.cast(%a) {to = f32} : (", h, ") -> ", x, "\n%r = nn.matmul(%q, %b) : (",
+                 x, ", ", y, ") -> ", z),
+          z},
+         "matmul", 1e-5);
+}
+
+// An operand that the sum after the product reads as well is computed in both places.
+TEST_F(MatmulOfComputed, ReadAfterwardsToo) {
+  const std::string x = T("19, 33"), y = T("33, 33");
+  Expect({{x, y},
+          StrCat("%q = nn.relu(%a) : (", x, ") -> ", x, "\n%p = nn.matmul(%q, %b) : (", x, ", ", y,
+                 ") -> ", x, "\n%r = nn.add(%p, %q) : (", x, ", ", x, ") -> ", x),
+          x},
+         "matmul", 1e-5);
+}
+
 }  // namespace
 }  // namespace lathe::lower
