@@ -44,6 +44,7 @@ InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtim
 
 NamedValues InterpretedRun::Run(const NamedValues& inputs) {
   const std::lock_guard lock(mutex_);
+  const runtime::WorkerTeam::InRun in_run(*team_);
   return interpreter_.Run(inputs);
 }
 

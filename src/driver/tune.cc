@@ -159,6 +159,7 @@ void FunctionTuner::CheckResults(const Kernel& kernel, const std::string& implem
 
 // The fastest of the runs: whatever else the machine does only adds.
 double FunctionTuner::Measure(Kernel& kernel) {
+  const runtime::WorkerTeam::InRun in_run(team_);
   double best = 1e300;
   const double start = Now();
   for (int runs = 0; runs < 3 || Now() - start < options_.seconds; ++runs) {

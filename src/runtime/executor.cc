@@ -198,6 +198,7 @@ void Executor::Impl::Record(size_t i, uint64_t begin, RunContext& context) const
 
 void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) const {
   const FloatMode mode;
+  const WorkerTeam::InRun in_run(*team);
   context.events.clear();
   for (size_t i = 0; i < steps.size(); ++i) {
     if (options.cancel != nullptr && options.cancel->cancelled()) {

@@ -18,6 +18,8 @@ namespace lathe::runtime {
 namespace {
 
 constexpr std::chrono::microseconds kSpin(20);
+// Within a run the next loop is near: to be woken costs more than most kernels take.
+constexpr std::chrono::microseconds kSpinInRun(1000);
 // Enough pieces that a thread which starts late, or is slow, does not hold up the others.
 constexpr int kPiecesPerThread = 4;
 
@@ -27,17 +29,20 @@ void Pause() {
 #endif
 }
 
-// True as soon as `done` is; false when kSpin has passed.
-template <class F>
-bool Spin(F done) {
-  const auto until = std::chrono::steady_clock::now() + kSpin;
-  do {
+// True as soon as `done` is; false when kSpin has passed, or kSpinInRun as long as `in_run` is.
+template <class F, class G>
+bool Spin(F done, G in_run) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (true) {
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
       Pause();
     }
-  } while (std::chrono::steady_clock::now() < until);
-  return false;
+    const auto passed = std::chrono::steady_clock::now() - begin;
+    if (passed < kSpin) continue;
+    if (passed >= kSpinInRun || !in_run()) return false;
+    std::this_thread::yield();  // another process may need the processor more
+  }
 }
 
 // Signals are for the threads of the program; debuggers show whose thread it is.
@@ -75,8 +80,14 @@ struct WorkerTeam::Shared {
   std::atomic<bool> caller_sleeps{false};
   std::atomic<int32_t> epoch{0};  // raised by each loop; workers sleep on it
   std::atomic<bool> stopping{false};
+  std::atomic<int32_t> runs{0};
+  bool patient = false;  // there is a processor for each thread
   std::once_flag started;
   std::vector<std::thread> workers;
+
+  auto in_run() const {
+    return [this] { return patient && runs.load(std::memory_order_relaxed) > 0; };
+  }
 
   // Fewer if the system does not give so many. An exception would have to pass through kernels.
   void Start(int count) noexcept {
@@ -106,14 +117,14 @@ struct WorkerTeam::Shared {
       if (stopping.load()) return;
       while (RunOpenPiece()) {
       }
-      const bool more = Spin([&] { return open.load(std::memory_order_relaxed) != 0; });
+      const bool more = Spin([&] { return open.load(std::memory_order_relaxed) != 0; }, in_run());
       if (!more) epoch.wait(seen);
     }
   }
 
   void WaitUntilFinished() {
     const auto finished = [&] { return unfinished.load() == 0; };
-    if (Spin(finished)) return;
+    if (Spin(finished, in_run())) return;
     caller_sleeps.store(true);
     for (int32_t left = unfinished.load(); left != 0; left = unfinished.load()) {
       unfinished.wait(left);
@@ -140,7 +151,9 @@ struct WorkerTeam::Shared {
 WorkerTeam::WorkerTeam(int threads)
     : KernelTeam{&Run},
       threads_(threads > 0 ? threads : UsableCores()),
-      shared_(std::make_unique<Shared>()) {}
+      shared_(std::make_unique<Shared>()) {
+  shared_->patient = threads_ <= UsableCores();
+}
 
 WorkerTeam::~WorkerTeam() {
   shared_->stopping.store(true);
@@ -148,6 +161,9 @@ WorkerTeam::~WorkerTeam() {
   shared_->epoch.notify_all();
   for (std::thread& worker : shared_->workers) worker.join();
 }
+
+void WorkerTeam::BeginRun() { shared_->runs.fetch_add(1, std::memory_order_relaxed); }
+void WorkerTeam::EndRun() { shared_->runs.fetch_sub(1, std::memory_order_relaxed); }
 
 void WorkerTeam::Run(KernelTeam* team, int64_t extent, Body body, void* captured) {
   auto& self = *static_cast<WorkerTeam*>(team);

@@ -13,7 +13,9 @@ namespace lathe::runtime {
 ///
 /// Workers start with the first loop that has work for them. One that finds nothing to do looks for
 /// more for 20 microseconds, then sleeps and takes no processor time; the thread that runs a loop
-/// sleeps, too, if others still work on it after 20 microseconds. Nothing is allocated per loop.
+/// sleeps, too, if others still work on it after 20 microseconds. While an `InRun` exists, and the
+/// team has no more threads than there are processors, both look for up to a millisecond, and give
+/// way to other threads that are ready. Nothing is allocated per loop.
 class WorkerTeam : public KernelTeam {
  public:
   /// `threads` counts the caller, so 1 starts none; 0 means UsableCores().
@@ -24,12 +26,26 @@ class WorkerTeam : public KernelTeam {
 
   int threads() const { return threads_; }
 
+  /// As long as one exists, more loops are to be expected soon.
+  class InRun {
+   public:
+    explicit InRun(WorkerTeam& team) : team_(team) { team_.BeginRun(); }
+    InRun(const InRun&) = delete;
+    InRun& operator=(const InRun&) = delete;
+    ~InRun() { team_.EndRun(); }
+
+   private:
+    WorkerTeam& team_;
+  };
+
   /// What to call a kernel with: null if there is one thread.
   KernelTeam* for_kernels() { return threads_ > 1 ? this : nullptr; }
 
  private:
   struct Shared;
 
+  void BeginRun();
+  void EndRun();
   static void Run(KernelTeam* team, int64_t extent, Body body, void* captured);
 
   const int threads_;

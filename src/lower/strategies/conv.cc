@@ -29,12 +29,14 @@ class Conv {
   // A panel's columns, while it is written and multiplied.
   struct Columns {
     Dim image, group, first;
+    Dim first_tile;  // of rows that this piece multiplies
     int64_t vectors;
     bool whole;  // all columns are positions
   };
 
   Value PackWeights();
-  void WritePanels(const Dim& first_panel, const Dim& panels, int64_t vectors, bool whole);
+  void PickParts();
+  void WritePiece(Dim number);
   void WritePanel(const Columns& columns);
   void WriteBlock(const Columns& columns, const Dim& block, int64_t channels);
   void WriteTile(const Columns& columns, const Dim& block, const Dim& tile, int64_t rows,
@@ -45,6 +47,12 @@ class Conv {
   Value Start(const Columns& columns, const Dim& row);
   void Finish(const Columns& columns, const Dim& row, int64_t v, Value sum);
   Dim Row(const Columns& columns, const Dim& row) { return columns.group * g_.filters + row; }
+  // Of the rows that a piece multiplies, and whether those of the last tile are among them.
+  Dim TilesOf(const Columns& columns);
+  Dim HasRest(const Columns& columns);
+  Dim RowsOf(const Columns& columns);
+  int64_t tiles() const { return g_.filters / tile_.rows; }
+  int64_t parts() const { return (std::max<int64_t>(tiles(), 1) + part_tiles_ - 1) / part_tiles_; }
   bool InOneBlock() const { return block_channels_ == g_.channels; }
   int64_t width() const { return tile_.vectors * job_.lanes; }
   LoopBuilder& lb() { return *job_.lb; }
@@ -54,6 +62,7 @@ class Conv {
   const ConvGeometry& g_;
   Tile tile_{1, 1};
   int64_t block_channels_ = 1;  // that a panel holds
+  int64_t part_tiles_ = 1;      // of rows, that a piece multiplies
   bool packed_ = false;         // the weights of a tile's rows lie side by side
   bool copies_ = true;          // panels are copied, not read where they are
 
@@ -77,7 +86,26 @@ std::string Conv::Refusal() {
   const int64_t most_depth = std::max<int64_t>(2 * machine.l1_bytes / row_bytes, 64);
   block_channels_ = copies_ ? BlockChannels(g_, most_depth) : g_.channels;
   packed_ = job_.weights_are_constant() && (g_.groups == 1 || g_.filters % tile_.rows == 0);
+  PickParts();
   return "";
+}
+
+// Rows are shared out where there are few panels; each part copies the panel.
+void Conv::PickParts() {
+  part_tiles_ = std::max<int64_t>(tiles(), 1);
+  const Dim panels = CeilDiv(g_.positions(), width()) * g_.groups;
+  if (!panels.is_constant()) return;
+  const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
+  const int64_t copied = !copies_ ? 0 : g_.reads_own_element ? 4 : 14;
+  double best = 1e300;
+  const int64_t most_parts = part_tiles_;
+  for (int64_t parts = 1; parts <= most_parts; ++parts) {
+    const int64_t each = (most_parts + parts - 1) / parts;
+    const int64_t vectors = g_.depth() * tile_.vectors * (copied + each * tile_.rows);
+    const double cost =
+        job_.Cost(images * panels.value() * parts, 0.6 * static_cast<double>(vectors));
+    if (cost < best) best = cost, part_tiles_ = each;
+  }
 }
 
 // ---- writing ----
@@ -104,28 +132,55 @@ void Conv::Write() {
   job_.Open();
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
-  const Dim positions = math().Extent(g_.positions());
-  const Dim whole = FloorDiv(positions, width()), rest = Mod(positions, width());
-  WritePanels(0, whole, tile_.vectors, true);
-  const int64_t vectors =
-      rest.is_constant() ? (rest.value() + job_.lanes - 1) / job_.lanes : tile_.vectors;
-  WritePanels(whole, Min(rest, 1), vectors, false);
+  const Dim panels = CeilDiv(g_.positions(), width());
+  const Dim all = math().Extent(g_.batch) * (g_.groups * parts()) * math().Extent(panels);
+  math().For(all, job_.parallel, [&](const Dim& i) { WritePiece(i); });
   job_.Close();
 }
 
-// Panels of all images and groups are one loop, so that threads share them however few there are of
-// each.
-void Conv::WritePanels(const Dim& first_panel, const Dim& panels, int64_t vectors, bool whole) {
-  const Dim count = math().Name(panels);
-  const Dim all = math().Extent(g_.batch) * g_.groups * count;
-  math().For(all, job_.parallel, [&](const Dim& i) {
-    const Dim panel = count.IsConstant(1) ? Dim(0) : Mod(i, count);
-    const Dim rest = count.IsConstant(1) ? i : math().Name(FloorDiv(i, count));
-    const Dim image = g_.batch.IsConstant(1) ? Dim(0) : FloorDiv(rest, g_.groups);
-    const Dim group = g_.groups == 1 ? Dim(0) : Mod(rest, g_.groups);
-    WritePanel({math().Name(image), math().Name(group),
-                math().Name((first_panel + panel) * width()), vectors, whole});
-  });
+// Pieces of all images, groups and panels are one loop, so that threads share them however few
+// there are of each.
+void Conv::WritePiece(Dim number) {
+  const auto take = [&](const Dim& extent) {
+    if (extent.IsConstant(1)) return Dim(0);
+    const Dim taken = math().Name(Mod(number, extent));
+    number = math().Name(FloorDiv(number, extent));
+    return taken;
+  };
+  Columns columns;
+  columns.first_tile = math().Name(take(parts()) * part_tiles_);
+  const Dim panel = take(math().Extent(CeilDiv(g_.positions(), width())));
+  columns.group = take(g_.groups);
+  columns.image = g_.batch.IsConstant(1) ? Dim(0) : number;
+  columns.first = math().Name(panel * width());
+  const Dim positions = math().Extent(g_.positions());
+  const Dim whole = FloorDiv(positions, width()), rest = Mod(positions, width());
+  const Dim is_whole = rest.IsConstant(0)    ? Dim(1)
+                       : whole.IsConstant(0) ? Dim(0)
+                                             : math().Name(Max(Min(whole - panel, 1), 0));
+  columns.vectors = tile_.vectors;
+  columns.whole = true;
+  math().For(is_whole, false, [&](const Dim&) { WritePanel(columns); });
+  if (rest.is_constant()) columns.vectors = (rest.value() + job_.lanes - 1) / job_.lanes;
+  columns.whole = false;
+  math().For(Dim(1) - is_whole, false, [&](const Dim&) { WritePanel(columns); });
+}
+
+Dim Conv::TilesOf(const Columns& columns) {
+  if (parts() == 1) return tiles();
+  if (tiles() % part_tiles_ == 0) return part_tiles_;
+  return math().Name(Min(Dim(tiles()) - columns.first_tile, part_tiles_));
+}
+
+Dim Conv::HasRest(const Columns& columns) {
+  if (g_.filters % tile_.rows == 0) return 0;
+  if (parts() == 1) return 1;
+  return math().Name(Min(Max(columns.first_tile + part_tiles_ - (tiles() - 1), 0), 1));
+}
+
+Dim Conv::RowsOf(const Columns& columns) {
+  const int64_t rest = g_.filters % tile_.rows;
+  return math().Name(TilesOf(columns) * tile_.rows + HasRest(columns) * rest);
 }
 
 void Conv::WritePanel(const Columns& columns) {
@@ -134,7 +189,7 @@ void Conv::WritePanel(const Columns& columns) {
     panel_ = job_.Memory(block_channels_ * g_.places(), job_.panels->Pitch(width));
   }
   if (InOneBlock()) return WriteBlock(columns, 0, g_.channels);
-  sums_ = job_.Memory(g_.filters, width);
+  sums_ = job_.Memory(std::min(g_.filters, (part_tiles_ + 1) * tile_.rows), width);
   StartSums(columns);
   const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
   math().For(blocks, false, [&](const Dim& block) { WriteBlock(columns, block, block_channels_); });
@@ -143,8 +198,9 @@ void Conv::WritePanel(const Columns& columns) {
 }
 
 void Conv::StartSums(const Columns& columns) {
-  math().For(g_.filters, false, [&](const Dim& row) {
-    const Value start = lb().Widen(Start(columns, row), job_.lanes);
+  math().For(RowsOf(columns), false, [&](const Dim& row) {
+    const Dim first = columns.first_tile * tile_.rows;
+    const Value start = lb().Widen(Start(columns, first + row), job_.lanes);
     for (int64_t v = 0; v < columns.vectors; ++v) {
       lb().Store(sums_, start, math().At({row, Dim(v * job_.lanes)}));
     }
@@ -152,9 +208,11 @@ void Conv::StartSums(const Columns& columns) {
 }
 
 void Conv::FinishSums(const Columns& columns) {
-  math().For(g_.filters, false, [&](const Dim& row) {
+  math().For(RowsOf(columns), false, [&](const Dim& row) {
+    const Dim first = columns.first_tile * tile_.rows;
     for (int64_t v = 0; v < columns.vectors; ++v) {
-      Finish(columns, row, v, lb().Load(sums_, math().At({row, Dim(v * job_.lanes)}), job_.lanes));
+      Finish(columns, first + row, v,
+             lb().Load(sums_, math().At({row, Dim(v * job_.lanes)}), job_.lanes));
     }
   });
 }
@@ -181,18 +239,25 @@ void Conv::WriteBlock(const Columns& columns, const Dim& block, int64_t channels
     job_.panels->Write(job_.input, {columns.image, math().Name(first), channels, columns.first},
                        columns.vectors * job_.lanes, panel_);
   }
-  const int64_t tiles = g_.filters / tile_.rows, rest = g_.filters % tile_.rows;
   const int64_t depth = channels * g_.places();
-  math().For(tiles, false,
+  math().For(TilesOf(columns), false,
              [&](const Dim& tile) { WriteTile(columns, block, tile, tile_.rows, depth); });
-  if (rest > 0) WriteTile(columns, block, tiles, rest, depth);
+  math().For(HasRest(columns), false, [&](const Dim&) {
+    WriteTile(columns, block, math().Name(tiles() - columns.first_tile), g_.filters % tile_.rows,
+              depth);
+  });
 }
 
+// `tile`: of the piece's.
 void Conv::WriteTile(const Columns& columns, const Dim& block, const Dim& tile, int64_t rows,
                      int64_t depth) {
   RegisterTile product{rows, columns.vectors, g_.element, {}, {}, {}, {}};
-  const Dim all_tiles = columns.group * (g_.filters / tile_.rows) + tile;
-  const auto row = [&](int64_t r) { return tile * tile_.rows + r; };
+  const Dim of_group = columns.first_tile + tile;
+  const Dim all_tiles = columns.group * tiles() + of_group;
+  const auto row = [&](int64_t r) { return of_group * tile_.rows + r; };
+  const auto sum_at = [&](int64_t r, int64_t v) {
+    return math().At({tile * tile_.rows + r, Dim(v * job_.lanes)});
+  };
   product.scalar = [&](int64_t r, Value k) {
     const Dim at = math().Of(k);
     if (packed_) return lb().Load(weights_, math().At({block, all_tiles, at, Dim(r)}));
@@ -209,11 +274,11 @@ void Conv::WriteTile(const Columns& columns, const Dim& block, const Dim& tile, 
   };
   product.start = [&](int64_t r, int64_t v) {
     if (InOneBlock()) return Start(columns, row(r));
-    return lb().Load(sums_, math().At({row(r), Dim(v * job_.lanes)}), job_.lanes);
+    return lb().Load(sums_, sum_at(r, v), job_.lanes);
   };
   product.finish = [&](int64_t r, int64_t v, Value sum) {
     if (InOneBlock()) return Finish(columns, row(r), v, sum);
-    lb().Store(sums_, sum, math().At({row(r), Dim(v * job_.lanes)}));
+    lb().Store(sums_, sum, sum_at(r, v));
   };
   product.Write(lb(), job_.l.machine, depth);
 }

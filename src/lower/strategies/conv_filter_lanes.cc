@@ -11,17 +11,15 @@
 // A convolution whose filters fill the lanes of vectors. Each position multiplies the weights of a
 // tile of filters by the elements that it reads, one by one: neither the stride nor the length of a
 // row of the output matters, and the input is copied once, with its padding, not once for each
-// place of the kernel. Weights, which must be known, are packed and read once for a block of
-// positions. The sums are turned, a square tile at a time, before what follows is computed along
-// the positions.
+// place of the kernel, or read where it is if there is but one place. Weights, which must be known,
+// are packed and read once for a block of positions. The sums are turned, a square tile at a time,
+// before what follows is computed along the positions.
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kMostPositions = 256;    // of a block
 constexpr int64_t kMostDepth = 288;        // of a block
 constexpr int64_t kMostBytes = 512 << 10;  // of its sums, and of the rows that it reads
-constexpr int64_t kPieces = 8;             // that threads should have to share
-constexpr int64_t kLeastFilters = 128;     // of a piece: what copying the input costs must not show
 
 int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -36,7 +34,7 @@ class ConvFilterLanes {
  private:
   // Positions and filters that a thread computes at once.
   struct Piece {
-    Dim image, group, first_tile;
+    Dim image, group, first_tile, tiles;
     ConvBlock block;
   };
   // Positions whose sums are in registers: `rows` times `columns` of them.
@@ -53,7 +51,10 @@ class ConvFilterLanes {
 
   bool Wins() const;
   int64_t RowElements() const;
+  int64_t most_elements() const { return kMostBytes * 8 / BitWidth(g_.element); }
   void PickBlocks();
+  void PickPieces();
+  double Cost() const;
   Value PackWeights();
   void WritePiece(const Piece& piece);
   void WriteDepth(const Piece& piece, const Dim& depth_block, int64_t channels);
@@ -62,6 +63,8 @@ class ConvFilterLanes {
                       const Positions& at);
   Sums Multiply(const Piece& piece, const Dim& depth_block, const Dim& tile, const Positions& at,
                 const Step& step, Sums sums);
+  Value Element(const Piece& piece, const Dim& depth_block, const Step& step, const Dim& row,
+                const Dim& column);
   void StartSums(const Piece& piece);
   void FinishTile(const Piece& piece, const Dim& tile);
   void TurnTile(const Piece& piece, const Dim& tile, const Dim& position, int64_t v, Value live);
@@ -76,6 +79,7 @@ class ConvFilterLanes {
   int64_t width() const { return vectors_ * job_.lanes; }
   int64_t out(size_t from_last) const { return g_.out[g_.rank() - 1 - from_last].value(); }
   int64_t out_rows() const { return g_.rank() > 1 ? out(1) : 1; }
+  int64_t parts() const { return (tiles_ + piece_tiles_ - 1) / piece_tiles_; }
   int64_t kernel_rows() const { return g_.rank() > 1 ? g_.kernel[g_.rank() - 2] : 1; }
   bool InOneBlock() const { return block_channels_ == g_.channels; }
   LoopBuilder& lb() { return *job_.lb; }
@@ -90,6 +94,7 @@ class ConvFilterLanes {
   int64_t tile_rows_ = 1, tile_columns_ = 1;  // of positions
   int64_t sum_rows_ = 1;                      // of a tile of sums: whole vectors when turned
   int64_t block_channels_ = 1;                // that are multiplied at once
+  bool copies_ = true;                        // the input, with its padding
 
   // While writing.
   std::optional<ConvRows> rows_;
@@ -108,6 +113,11 @@ std::string ConvFilterLanes::Refusal() {
   const bool always = job_.l.knobs.Choose("always", {0, 1}) == 1;  // for a tuner to try
   if (!always && !Wins()) return "filling vectors with positions takes less";
   if (g_.reads_own_element) g_.Flatten();
+  copies_ = g_.places() != 1;
+  for (size_t a = 0; a < g_.rank(); ++a) {
+    const int64_t last = (g_.out[a].value() - 1) * g_.strides[a];
+    copies_ |= !g_.begins[a].IsConstant(0) || last >= g_.in[a].value();
+  }
   PickBlocks();
   return "";
 }
@@ -122,15 +132,6 @@ bool ConvFilterLanes::Wins() const {
   const double filters = p * vectors_of_f * (depth + 4) + copied / real(g_.places()) +
                          vectors_of_p * vectors_of_f * 10 * real(job_.lanes);
   return filters < vectors_of_p * f * depth + copied;
-}
-
-// The largest part of `extent` up to `most` that divides it, unless all are small.
-int64_t PartOf(int64_t extent, int64_t most) {
-  if (extent <= most) return extent;
-  for (int64_t part = most; 2 * part > most; --part) {
-    if (extent % part == 0) return part;
-  }
-  return most;
 }
 
 // What ConvRows keeps of a channel, about.
@@ -156,31 +157,60 @@ void ConvFilterLanes::PickBlocks() {
   } else {
     tile_columns_ = CeilOf(out(0), CeilOf(out(0), most));
   }
-  const int64_t most_elements = kMostBytes * 8 / BitWidth(g_.element);
-  const int64_t most_positions =
-      std::clamp<int64_t>(most_elements / (tiles_ * width()), 32, kMostPositions);
-  block_columns_ = out(0);
-  if (block_columns_ > most_positions)
-    block_columns_ = std::max<int64_t>(most_positions / tile_columns_, 1) * tile_columns_;
-  block_rows_ = PartOf(out_rows(), std::max<int64_t>(most_positions / out(0), 1));
-  if (block_rows_ < out_rows() && block_rows_ > tile_rows_) {
-    block_rows_ = block_rows_ / tile_rows_ * tile_rows_;
-  }
+  PickPieces();
   sum_rows_ = CeilOf(block_rows_ * block_columns_, job_.lanes) * job_.lanes;
-  const int64_t of_channel = RowElements();
-  const int64_t most_channels = std::max<int64_t>(most_elements / of_channel, 1);
+  const int64_t most_channels = std::max<int64_t>(most_elements() / RowElements(), 1);
   block_channels_ = BlockChannels(g_, std::min(kMostDepth, most_channels * g_.places()));
-  piece_tiles_ = tiles_;
-  while (piece_tiles_ * sum_rows_ * width() > most_elements && piece_tiles_ % 2 == 0) {
-    piece_tiles_ /= 2;
+}
+
+// Blocks of whole tiles by equal parts of the filters: those that are done first by few threads.
+void ConvFilterLanes::PickPieces() {
+  const int64_t most_positions =
+      std::clamp<int64_t>(most_elements() / (tiles_ * width()), 32, kMostPositions);
+  double best = 1e300;
+  int64_t best_rows = 1, best_columns = 1, best_tiles = 1;
+  const auto consider = [&](int64_t rows, int64_t columns) {
+    block_rows_ = rows;
+    block_columns_ = columns;
+    const int64_t sums = CeilOf(rows * columns, job_.lanes) * job_.lanes * width();
+    for (piece_tiles_ = tiles_; piece_tiles_ > 0; --piece_tiles_) {
+      if (piece_tiles_ > 1 && piece_tiles_ * sums > most_elements()) continue;
+      if (const double cost = Cost(); cost < best) {
+        best = cost;
+        best_rows = rows, best_columns = columns, best_tiles = piece_tiles_;
+      }
+    }
+  };
+  const auto tiles_of_most = [&](int64_t others, int64_t tile) {
+    return std::max<int64_t>(most_positions / others / tile, 1) * tile;
+  };
+  const int64_t row_columns = std::min(out(0), tiles_of_most(1, tile_columns_));
+  if (out_rows() > 1) {
+    const int64_t rows = std::min(out_rows(), tiles_of_most(row_columns, tile_rows_));
+    for (int64_t r = rows; r > 0; r = r > tile_rows_ ? (r - 1) / tile_rows_ * tile_rows_ : 0) {
+      consider(r, row_columns);
+    }
+  } else {
+    for (int64_t c = row_columns; c > 0;
+         c = c > tile_columns_ ? (c - 1) / tile_columns_ * tile_columns_ : 0) {
+      consider(1, c);
+    }
   }
-  if (!job_.parallel || g_.filters % width() != 0) return;
-  const int64_t positions = CeilOf(g_.positions().value(), block_rows_ * block_columns_);
+  block_rows_ = best_rows, block_columns_ = best_columns, piece_tiles_ = best_tiles;
+}
+
+double ConvFilterLanes::Cost() const {
+  const auto real = [](int64_t v) { return static_cast<double>(v); };
+  const int64_t outer = g_.positions().value() / (out_rows() * out(0));
   const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
-  while (images * g_.groups * positions * (tiles_ / piece_tiles_) < kPieces &&
-         piece_tiles_ % 2 == 0 && piece_tiles_ * width() / 2 >= kLeastFilters) {
-    piece_tiles_ /= 2;
-  }
+  const int64_t pieces = images * g_.groups * outer * CeilOf(out_rows(), block_rows_) *
+                         CeilOf(out(0), block_columns_) * parts();
+  const double vectors = real(RowElements()) / real(job_.lanes) + 2;
+  const double copied = copies_ ? real(g_.channels) * vectors * 4 : 0;
+  const double multiplied = real(block_rows_ * block_columns_ * piece_tiles_ * vectors_) *
+                            (0.6 * real(g_.depth()) + 0.6 * real(job_.lanes));
+  const double read = real(piece_tiles_ * vectors_) * real(g_.depth()) * 4;  // of weights
+  return job_.Cost(pieces, copied + multiplied + read);
 }
 
 // ---- writing ----
@@ -203,12 +233,11 @@ void ConvFilterLanes::Write() {
   rows_.emplace(lb(), math(), g_, job_.lanes, block_rows_, block_columns_);
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
-  const int64_t parts = tiles_ / piece_tiles_;
   const int64_t row_blocks = CeilOf(out_rows(), block_rows_);
   const int64_t column_blocks = CeilOf(out(0), block_columns_);
   const int64_t outer = g_.positions().value() / (out_rows() * out(0));
   const Dim all =
-      math().Extent(g_.batch) * (g_.groups * outer * row_blocks * column_blocks * parts);
+      math().Extent(g_.batch) * (g_.groups * outer * row_blocks * column_blocks * parts());
   math().For(all, job_.parallel, [&](Dim i) {
     const auto take = [&](int64_t extent) {
       const Dim taken = math().Name(Mod(i, extent));
@@ -216,7 +245,10 @@ void ConvFilterLanes::Write() {
       return taken;
     };
     Piece piece;
-    piece.first_tile = math().Name(take(parts) * piece_tiles_);
+    piece.first_tile = math().Name(take(parts()) * piece_tiles_);
+    piece.tiles = tiles_ % piece_tiles_ == 0
+                      ? Dim(piece_tiles_)
+                      : math().Name(Min(Dim(tiles_) - piece.first_tile, piece_tiles_));
     ConvBlock& block = piece.block;
     block.column = math().Name(take(column_blocks) * block_columns_);
     block.row = math().Name(take(row_blocks) * block_rows_);
@@ -241,14 +273,14 @@ void ConvFilterLanes::Write() {
 }
 
 void ConvFilterLanes::WritePiece(const Piece& piece) {
-  memory_ = rows_->Memory(block_channels_);
+  if (copies_) memory_ = rows_->Memory(block_channels_);
   sums_ = job_.Memory((InOneBlock() ? 1 : piece_tiles_) * sum_rows_, width());
   if (InOneBlock()) return WriteDepth(piece, 0, g_.channels);
   StartSums(piece);
   const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
   math().For(blocks, false, [&](const Dim& b) { WriteDepth(piece, b, block_channels_); });
   if (rest > 0) WriteDepth(piece, blocks, rest);
-  math().For(piece_tiles_, false, [&](const Dim& tile) { FinishTile(piece, tile); });
+  math().For(piece.tiles, false, [&](const Dim& tile) { FinishTile(piece, tile); });
 }
 
 Value ConvFilterLanes::Bias(const Piece& piece, const Dim& tile, int64_t v) {
@@ -260,7 +292,7 @@ Value ConvFilterLanes::Bias(const Piece& piece, const Dim& tile, int64_t v) {
 }
 
 void ConvFilterLanes::StartSums(const Piece& piece) {
-  math().For(piece_tiles_, false, [&](const Dim& tile) {
+  math().For(piece.tiles, false, [&](const Dim& tile) {
     for (int64_t v = 0; v < vectors_; ++v) {
       const Value start = Bias(piece, tile, v);
       math().For(block_rows_ * block_columns_, false,
@@ -270,9 +302,11 @@ void ConvFilterLanes::StartSums(const Piece& piece) {
 }
 
 void ConvFilterLanes::WriteDepth(const Piece& piece, const Dim& depth_block, int64_t channels) {
-  const Dim first = math().Name(piece.group * g_.channels + depth_block * block_channels_);
-  rows_->Write(job_.input, piece.image, first, channels, piece.block, memory_);
-  math().For(piece_tiles_, false, [&](const Dim& tile) {
+  if (copies_) {
+    const Dim first = math().Name(piece.group * g_.channels + depth_block * block_channels_);
+    rows_->Write(job_.input, piece.image, first, channels, piece.block, memory_);
+  }
+  math().For(piece.tiles, false, [&](const Dim& tile) {
     WriteFilters(piece, depth_block, tile, channels);
     if (InOneBlock()) FinishTile(piece, tile);
   });
@@ -361,7 +395,9 @@ ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Dim& d
   const int64_t tiles = CeilOf(block_rows_, tile_rows_) * CeilOf(block_columns_, tile_columns_);
   const Dim ahead =
       (at.number * (block_channels_ * g_.places()) + k) * std::max<int64_t>(width() / tiles, 1);
-  lb().Prefetch(weights_, math().At({depth_block, all_tiles + 1, Dim(0), ahead}));
+  const Dim is_last = FloorDiv(tile + 1, piece_tiles_);
+  const Dim next_tile = all_tiles + 1 - is_last * piece_tiles_;
+  lb().Prefetch(weights_, math().At({depth_block + is_last, next_tile, Dim(0), ahead}));
   std::vector<Value> weights;
   for (int64_t v = 0; v < vectors_; ++v) {
     weights.push_back(lb().Load(
@@ -369,14 +405,31 @@ ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Dim& d
   }
   for (size_t i = 0; i < sums.size(); i += weights.size()) {
     const auto position = static_cast<int64_t>(i) / vectors_;
-    const Value element =
-        rows_->Read(memory_, step.channel, step.outer, step.row, step.column,
-                    at.row + position / at.columns, at.column + position % at.columns);
+    const Value element = Element(piece, depth_block, step, at.row + position / at.columns,
+                                  at.column + position % at.columns);
     for (size_t v = 0; v < weights.size(); ++v) {
       sums[i + v] = MulAdd(element, weights[v], sums[i + v]);
     }
   }
   return sums;
+}
+
+// What a position of the block reads.
+Value ConvFilterLanes::Element(const Piece& piece, const Dim& depth_block, const Step& step,
+                               const Dim& row, const Dim& column) {
+  if (copies_) {
+    return rows_->Read(memory_, step.channel, step.outer, step.row, step.column, row, column);
+  }
+  const Dim channel = piece.group * g_.channels + depth_block * block_channels_ + step.channel;
+  std::vector<Value> at = math().At({piece.image, channel});
+  for (size_t a = 0; a < g_.rank(); ++a) {
+    const size_t from_last = g_.rank() - 1 - a;
+    const Dim position = from_last == 0   ? piece.block.column + column
+                         : from_last == 1 ? piece.block.row + row
+                                          : piece.block.outer[a];
+    at.push_back(math().At(position * g_.strides[a]));
+  }
+  return lb().Load(job_.input, at);
 }
 
 void ConvFilterLanes::FinishTile(const Piece& piece, const Dim& tile) {

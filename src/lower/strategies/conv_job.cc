@@ -8,7 +8,8 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kParallelFlops = 1 << 21;
+constexpr int64_t kParallelFlops = 1 << 19;
+constexpr double kPieceCycles = 400;  // that each takes besides
 
 }  // namespace
 
@@ -76,6 +77,15 @@ Shape ConvJob::weight_shape() const {
     shape.push_back(dim.value());
   }
   return shape;
+}
+
+double ConvJob::Cost(int64_t pieces, double cycles) const {
+  double cost = 0;
+  for (const int64_t threads : {1, 2, 4, 8}) {
+    if (threads > 1 && !parallel) break;
+    cost += static_cast<double>((pieces + threads - 1) / threads) * (cycles + kPieceCycles);
+  }
+  return cost;
 }
 
 void ConvJob::Open() {

@@ -35,6 +35,10 @@ class ConvJob {
   /// Of operand 1, which is static.
   Shape weight_shape() const;
 
+  /// What equal pieces of so many cycles take: until all are done, by one thread, and by several
+  /// if they share them.
+  double Cost(int64_t pieces, double cycles) const;
+
   // ---- while writing ----
 
   void Open();

@@ -5,8 +5,11 @@
 namespace lathe::lower {
 namespace {
 
-// Multiply-adds that keep a thread busy for about 20 microseconds: less is not worth another one.
-constexpr int64_t kThreadWork = 1 << 21;
+// Multiply-adds that keep a thread busy for about 10 microseconds: less is not worth another one.
+constexpr int64_t kThreadWork = 1 << 20;
+
+// In how many of them an element of the right matrix comes from memory.
+constexpr int64_t kReadWork = 12;
 
 // Rows that a panel is multiplied by before it gives way to the next one.
 constexpr int64_t kMostRows = 512;
@@ -40,7 +43,7 @@ class Planner {
     for (const Dim& dim : form_.batch) plan_.items *= dim;
     const Dim rows = Min(form_.rows, plan_.block_rows);
     const Dim columns = Min(form_.columns, plan_.group_panels * width());
-    const Dim work = rows * columns * form_.depth;
+    const Dim work = (rows + kReadWork) * columns * form_.depth;
     plan_.chunk = Max(FloorDiv(kThreadWork, Max(work, 1)), 1);
   }
 

@@ -98,6 +98,33 @@ TEST(WorkerTeamTest, LoopsWithinLoops) {
   EXPECT_EQ(nest.sum, 200);
 }
 
+TEST(WorkerTeamTest, LoopsInRunsOfManyCallers) {
+  for (const int threads : {2, 3}) {
+    WorkerTeam team(threads);
+    std::vector<std::thread> callers;
+    for (int c = 0; c < 3; ++c) {
+      callers.emplace_back([&] {
+        for (size_t i = 0; i < 300; ++i) {
+          const WorkerTeam::InRun run(team);
+          ExpectAllOnce(team, i % 7);
+          ExpectAllOnce(team, 9);
+        }
+      });
+    }
+    for (std::thread& t : callers) t.join();
+  }
+}
+
+TEST(WorkerTeamTest, RunsWithoutLoopsTakeLittleProcessorTime) {
+  WorkerTeam team(2);
+  const WorkerTeam::InRun run(team);
+  ExpectAllOnce(team, 1000);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const double before = ProcessorSeconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(ProcessorSeconds() - before, 0.02);
+}
+
 TEST(WorkerTeamTest, IdleTakesNoProcessorTime) {
   WorkerTeam team(8);
   ExpectAllOnce(team, 1000);
