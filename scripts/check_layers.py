@@ -12,7 +12,7 @@ SUFFIXES = {".h", ".cc"}
 # Headers of include/lathe itself, and the layer that each belongs to.
 TOP_LEVEL = {"lathe.h": "driver", "runtime.h": "runtime"}
 # Libraries that only some folders may see: first folder of the header -> name in the table.
-FENCED = {"llvm": "llvm", "llvm-c": "llvm", "mlir": "llvm"}
+FENCED = {"llvm": "llvm", "llvm-c": "llvm", "mlir": "llvm", "oneapi": "onednn"}
 
 
 def read_table(text):

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lathe/ir/operation.h"
+#include "src/external/onednn/descriptors.h"
+
+namespace lathe::onednn {
+
+/// What a primitive reads.
+struct Input {
+  int name;  ///< DNNL_ARG_...
+  Value value;
+  Layout view;                        ///< what a row-major tensor of the value is to the primitive
+  std::optional<Layout> wanted = {};  ///< how it is read; without: as the primitive says
+};
+
+/// An operation, with those that follow it, as a primitive.
+struct Node {
+  std::vector<Input> inputs;
+  Dims dims;                   ///< of the result, as the primitive has them
+  bool channels_last = false;  ///< the result is
+  dnnl::post_ops post = {};
+  std::function<dnnl::primitive_desc(const dnnl::primitive_attr&)> make = {};
+
+  dnnl::primitive_desc Make() const { return make(AttributesWith(post)); }
+};
+
+/// A node, or why there is none.
+struct Described {
+  std::string why_not;
+  Node node;
+};
+
+struct DescribeOptions {
+  bool channels_last = false;  ///< elementwise operations read and write channels last
+  Value bias = {};             ///< [N], that a product adds
+};
+
+/// An operation as a primitive of its own.
+Described Describe(const dnnl::engine& engine, Operation* op, const DescribeOptions& options = {});
+
+/// Makes `op`, an elementwise operation on what the node computes (`result`), part of it. False if
+/// it can not be.
+bool Follow(Node& node, Operation* op, Value result);
+
+/// `next` adds a row to each row of a product.
+bool IsBiasOf(const Operation* product, const Operation* next);
+
+/// Convolutions and products: others may follow them.
+bool TakesFollowers(const Operation* op);
+
+/// What is worth a call of oneDNN: those, pooling, softmax, normalization.
+bool IsMaster(const Operation* op);
+
+/// oneDNN has code for it that is more than a plain loop.
+bool IsFast(const dnnl::primitive_desc& primitive);
+
+// By kind of operation.
+Described DescribeConv(const dnnl::engine& engine, Operation* op);
+Described DescribePool(const dnnl::engine& engine, Operation* op);
+Described DescribeProduct(const dnnl::engine& engine, Operation* op, Value bias);
+Described DescribeRows(const dnnl::engine& engine, Operation* op);
+Described DescribeElementwise(const dnnl::engine& engine, Operation* op, bool channels_last);
+Described DescribeConcat(const dnnl::engine& engine, Operation* op, bool channels_last);
+
+AnyTensorType TypeOf(Value v);
+/// A constant or a parameter.
+bool IsConstant(Value v);
+inline Dims DimsOf(Value v) { return DimsOf(TypeOf(v)); }
+
+}  // namespace lathe::onednn
