@@ -96,7 +96,7 @@ void Conv::PickParts() {
   const Dim panels = CeilDiv(g_.positions(), width()) * g_.groups;
   if (!panels.is_constant()) return;
   const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
-  const int64_t copied = !copies_ ? 0 : g_.reads_own_element ? 4 : 14;
+  const int64_t copied = !copies_ ? 0 : job_.before ? 24 : g_.reads_own_element ? 4 : 14;
   double best = 1e300;
   const int64_t most_parts = part_tiles_;
   for (int64_t parts = 1; parts <= most_parts; ++parts) {

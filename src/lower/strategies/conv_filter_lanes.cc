@@ -113,7 +113,7 @@ std::string ConvFilterLanes::Refusal() {
   const bool always = job_.l.knobs.Choose("always", {0, 1}) == 1;  // for a tuner to try
   if (!always && !Wins()) return "filling vectors with positions takes less";
   if (g_.reads_own_element) g_.Flatten();
-  copies_ = g_.places() != 1;
+  copies_ = g_.places() != 1 || job_.before.has_value();
   for (size_t a = 0; a < g_.rank(); ++a) {
     const int64_t last = (g_.out[a].value() - 1) * g_.strides[a];
     copies_ |= !g_.begins[a].IsConstant(0) || last >= g_.in[a].value();
@@ -206,7 +206,7 @@ double ConvFilterLanes::Cost() const {
   const int64_t pieces = images * g_.groups * outer * CeilOf(out_rows(), block_rows_) *
                          CeilOf(out(0), block_columns_) * parts();
   const double vectors = real(RowElements()) / real(job_.lanes) + 2;
-  const double copied = copies_ ? real(g_.channels) * vectors * 4 : 0;
+  const double copied = copies_ ? real(g_.channels) * vectors * (job_.before ? 12 : 4) : 0;
   const double multiplied = real(block_rows_ * block_columns_ * piece_tiles_ * vectors_) *
                             (0.6 * real(g_.depth()) + 0.6 * real(job_.lanes));
   const double read = real(piece_tiles_ * vectors_) * real(g_.depth()) * 4;  // of weights
@@ -429,7 +429,7 @@ Value ConvFilterLanes::Element(const Piece& piece, const Dim& depth_block, const
                                           : piece.block.outer[a];
     at.push_back(math().At(position * g_.strides[a]));
   }
-  return lb().Load(job_.input, at);
+  return job_.input.Load(at, 0);
 }
 
 void ConvFilterLanes::FinishTile(const Piece& piece, const Dim& tile) {
