@@ -6,6 +6,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/traits.h"
+#include "lathe/runtime/artefacts.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "src/driver/interpreted_run.h"
@@ -86,8 +87,17 @@ struct Executable::Impl {
   }
 
   Impl(const std::string& path, const LoadOptions& options) {
-    executor.emplace(runtime::LoadExecutor(
-        path, {.threads = options.threads, .team = nullptr, .max_bytes = options.max_bytes}));
+    std::shared_ptr<const runtime::Plan> plan = runtime::LoadPlan(path);
+    try {
+      if (!options.parameters.empty()) plan = runtime::WithParameters(*plan, options.parameters);
+      executor.emplace(std::move(plan), runtime::ExecutorOptions{.threads = options.threads,
+                                                                 .max_bytes = options.max_bytes});
+    } catch (Error& error) {
+      if (error.where() != path) {
+        error.At(error.where().empty() ? path : StrCat(path, ", ", error.where()));
+      }
+      throw;
+    }
     ReadPorts();
   }
 

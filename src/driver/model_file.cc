@@ -8,6 +8,7 @@
 #include "lathe/ir/functions.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/pass/pass_manager.h"
+#include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/safetensors.h"
@@ -156,7 +157,7 @@ ModelFormat DetectModelFormat(const std::string& path) {
   const std::string extension = FileExtension(path);
   if (extension == ".onnx") return ModelFormat::kOnnx;
   if (extension == ".lathe") return ModelFormat::kText;
-  if (extension == ".lx") return ModelFormat::kExecutable;
+  if (extension == ".lx" || runtime::IsGraph(path)) return ModelFormat::kExecutable;
   CheckIsFile(path);
   return Sniff(path);
 }

@@ -54,11 +54,22 @@ class PlanBuilder {
     uint32_t index = next;
     if (read) index = parameters_.emplace(read.name(), next).first->second;
     if (index == next) {
+      plan_.constant_names.push_back(ConstantName(read));
       plan_.constants.push_back(read ? program_.parameters().Find(read.name())->data
                                      : op->attribute("value").cast<TensorAttribute>().value());
     }
     const Value v = op->result(0);
     spot_of_[v] = homes_.Outside(PlanValue::Place::kConstant, index, BytesOf(TypeOf(v)));
+  }
+
+  // A parameter's name, one that no parameter has for other constants.
+  std::string ConstantName(builtin::GetParameterOp read) {
+    if (read) return std::string(read.name());
+    std::string name;
+    do {
+      name = StrCat("constant_", num_unnamed_++);
+    } while (program_.parameters().Find(name) != nullptr);
+    return name;
   }
 
   void AddKernel(Operation* op, const PlannedFunction& f) {
@@ -180,6 +191,7 @@ class PlanBuilder {
   std::unordered_map<Value, Spot> spot_of_;
   std::unordered_map<Value, uint32_t> value_of_;
   std::unordered_map<std::string_view, uint32_t> parameters_;
+  size_t num_unnamed_ = 0;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "lathe/runtime.h"
+#include "lathe/runtime/artefacts.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
@@ -189,6 +190,17 @@ lathe_error* lathe_load_file(const char* path, const lathe_load_options* options
     Expect(path != nullptr && program != nullptr, "an argument is NULL");
     *program = nullptr;
     *program = new lathe_program(lathe::runtime::LoadExecutor(path, OptionsOf(options)));
+  });
+}
+
+lathe_error* lathe_load_artefacts(const char* graph, const char* library, const char* parameters,
+                                  const lathe_load_options* options, lathe_program** program) {
+  return Guarded([&] {
+    Expect(graph != nullptr && program != nullptr, "an argument is NULL");
+    *program = nullptr;
+    const auto path = [](const char* given) { return std::string(given == nullptr ? "" : given); };
+    *program = new lathe_program(lathe::runtime::LoadExecutor(
+        lathe::runtime::ArtefactFiles{graph, path(library), path(parameters)}, OptionsOf(options)));
   });
 }
 

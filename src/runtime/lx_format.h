@@ -37,6 +37,7 @@ static_assert(sizeof(Section) == 32);
 
 /// A constant as the plan section has it.
 struct Constant {
+  std::string name;
   ElementType element = ElementType::kUndefined;
   std::vector<int64_t> shape;
   uint64_t offset = 0;  ///< in the section of constants

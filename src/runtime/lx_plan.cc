@@ -31,7 +31,7 @@ void Fields(A& a, PlanPort& p) {
 }
 template <class A>
 void Fields(A& a, Constant& c) {
-  a(c.element, c.shape, c.offset, c.checksum);
+  a(c.name, c.element, c.shape, c.offset, c.checksum);
 }
 template <class A>
 void Fields(A& a, Plan& p) {

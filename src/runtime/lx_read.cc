@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lathe/runtime/artefacts.h"
 #include "lathe/support/error.h"
+#include "lathe/support/file.h"
 #include "lathe/support/hash.h"
+#include "src/runtime/in_file.h"
 #include "src/runtime/lx_format.h"
 
 namespace lathe::runtime {
@@ -25,6 +28,10 @@ class File {
     const lx::Section& code = Checked(Kind::kCode, "code");
     plan->code.bytes.assign(reinterpret_cast<const char*>(At(code)), code.bytes);
     for (size_t i = 0; i < constants_.size(); ++i) plan->constants.push_back(ConstantAt(i));
+    const bool named = !constants_.empty() && !constants_[0].name.empty();
+    for (const lx::Constant& c : constants_) {
+      if (named) plan->constant_names.push_back(c.name);
+    }
     return plan;
   }
 
@@ -133,18 +140,6 @@ class File {
   std::vector<lx::Constant> constants_;
 };
 
-// What `f` gives; its errors say that they come from the file.
-template <class F>
-auto InFile(const std::string& name, F&& f) {
-  try {
-    return f();
-  } catch (Error& error) {
-    const std::string where = error.where();
-    if (where != name) error.At(where.empty() ? name : StrCat(name, ", ", where));
-    throw;
-  }
-}
-
 }  // namespace
 
 std::shared_ptr<const Plan> LoadPlan(std::shared_ptr<Buffer> bytes, const std::string& name) {
@@ -152,8 +147,11 @@ std::shared_ptr<const Plan> LoadPlan(std::shared_ptr<Buffer> bytes, const std::s
 }
 
 std::shared_ptr<const Plan> LoadPlan(const std::string& path) {
+  if (IsGraph(path)) return LoadPlan(ArtefactFiles{.graph = path});
   return LoadPlan(Buffer::MapFile(path), path);
 }
+
+bool IsGraph(const std::string& path) { return FileExtension(path) == ".json"; }
 
 Executor LoadExecutor(std::shared_ptr<Buffer> bytes, const std::string& name,
                       ExecutorOptions options) {
@@ -162,10 +160,12 @@ Executor LoadExecutor(std::shared_ptr<Buffer> bytes, const std::string& name,
 }
 
 Executor LoadExecutor(const std::string& path, ExecutorOptions options) {
-  return LoadExecutor(Buffer::MapFile(path), path, std::move(options));
+  std::shared_ptr<const Plan> plan = LoadPlan(path);
+  return InFile(path, [&] { return Executor(std::move(plan), std::move(options)); });
 }
 
 void VerifyFile(const std::string& path) {
+  if (IsGraph(path)) return void(LoadPlan(path));
   InFile(path, [&] {
     File file(Buffer::MapFile(path));
     file.VerifyConstants(*file.Read());

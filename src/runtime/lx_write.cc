@@ -2,6 +2,7 @@
 #include <cstring>
 #include <map>
 
+#include "lathe/runtime/artefacts.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/hash.h"
@@ -27,9 +28,10 @@ Layout LayOut(const Plan& plan) {
   Layout layout;
   std::map<std::pair<const std::byte*, size_t>, size_t> known;  // looked up only
   for (const Tensor& tensor : plan.constants) {
-    const auto [found, fresh] =
-        known.emplace(std::pair(tensor.raw(), tensor.byte_size()), layout.constants.size());
-    lx::Constant constant{tensor.element_type(), tensor.shape(), layout.bytes, 0};
+    const size_t index = layout.constants.size();
+    const auto [found, fresh] = known.emplace(std::pair(tensor.raw(), tensor.byte_size()), index);
+    lx::Constant constant{"", tensor.element_type(), tensor.shape(), layout.bytes, 0};
+    if (index < plan.constant_names.size()) constant.name = plan.constant_names[index];
     if (fresh) {
       constant.checksum = HashBytes(tensor.raw(), tensor.byte_size());
       layout.bytes = RoundUp(layout.bytes + tensor.byte_size(), lx::kAlignment);
@@ -72,6 +74,7 @@ uint64_t lx::HeaderChecksum(Header header, const std::vector<Section>& sections)
 }
 
 void SavePlan(const Plan& plan, const std::string& path) {
+  if (IsGraph(path)) return SaveArtefacts(MakeArtefacts(plan), {.graph = path});
   const Layout layout = LayOut(plan);
   const std::string encoded = lx::EncodePlan(plan, layout.constants);
   const std::string& code = plan.code.bytes;

@@ -24,6 +24,7 @@ class Checker {
     CheckPorts(plan_.outputs, Place::kOutput, "output");
     CheckSymbols();
     for (size_t i = 0; i < plan_.constants.size(); ++i) CheckConstant(i);
+    CheckConstantNames();
     for (size_t i = 0; i < plan_.values.size(); ++i) CheckValue(i);
     for (size_t i = 0; i < plan_.storages.size(); ++i) CheckStorage(i);
     CheckOverlaps();
@@ -93,6 +94,19 @@ class Checker {
       throw PlanError("plan/constant", "constant ", i, " has elements of type ",
                       Name(plan_.constants[i].element_type()));
     }
+  }
+
+  void CheckConstantNames() const {
+    if (plan_.constant_names.empty()) return;
+    if (plan_.constant_names.size() != plan_.constants.size()) {
+      throw PlanError("plan/constant", "there are ", plan_.constant_names.size(), " names for ",
+                      plan_.constants.size(), " constants");
+    }
+    std::vector<std::string_view> names(plan_.constant_names.begin(), plan_.constant_names.end());
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    if (twice == names.end()) return;
+    throw PlanError("plan/constant", "two constants are called '", *twice, "'");
   }
 
   size_t NumHolders(Place place) const {

@@ -1,4 +1,5 @@
-/* What C sees of a program y[N] = 2 * x[N], given as a file: runtime_check FILE.lx TRACE.json.
+/* What C sees of a program y[N] = 2 * x[N], given as a file: runtime_check FILE.lx TRACE.json
+ * GRAPH.json, the last the same in three parts.
  * Prints what is wrong, if anything is. */
 
 #include <stdio.h>
@@ -83,6 +84,23 @@ static void check_runs(const lathe_program* program, const char* trace) {
   EXPECT(lathe_memory(program) == 0);
 }
 
+static void check_artefacts(const char* graph, const char* trace) {
+  lathe_program* program = NULL;
+  FINE(lathe_load_file(graph, NULL, &program));
+  if (program == NULL) return;
+  lathe_program_free(program);
+  FINE(lathe_verify_file(graph));
+  FINE(lathe_load_artefacts(graph, NULL, NULL, NULL, &program));
+  check_ports(program);
+  check_runs(program, trace);
+  lathe_program_free(program);
+  FAILS(lathe_load_artefacts(graph, graph, NULL, NULL, &program), LATHE_DAMAGED,
+        "artefact/library");
+  FAILS(lathe_load_artefacts(graph, NULL, "/no/such", NULL, &program), LATHE_NOT_FOUND, "io/open");
+  FAILS(lathe_load_artefacts(NULL, NULL, NULL, NULL, &program), LATHE_INVALID_ARGUMENT,
+        "run/argument");
+}
+
 /* `base` is what to free. */
 static char* read_aligned(const char* path, size_t* size, void** base) {
   FILE* file = fopen(path, "rb");
@@ -104,7 +122,7 @@ int main(int argc, char** argv) {
   size_t size = 0;
   char* memory;
   void* base;
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   EXPECT(strlen(lathe_runtime_version()) >= 5);
   FINE(lathe_load_file(argv[1], &options, &program));
   if (program == NULL) return 1;
@@ -124,6 +142,7 @@ int main(int argc, char** argv) {
   options.size = 0;
   FAILS(lathe_load_file(argv[1], &options, &program), LATHE_INVALID_ARGUMENT, "run/argument");
   lathe_program_free(NULL);
+  check_artefacts(argv[3], argv[2]);
   free(base);
   if (failures == 0) puts("fine");
   return failures == 0 ? 0 : 1;

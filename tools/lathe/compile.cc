@@ -50,7 +50,9 @@ int Compile(const Options& o) {
 Run AddCompile(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.AddTo(app);
-  app.add_option("--output,-o", o->output, "the executable, or what --emit gives")
+  app.add_option("--output,-o", o->output,
+                 "the executable: FILE.lx, or FILE.json and beside it a library and parameters; "
+                 "or what --emit gives")
       ->type_name("FILE");
   AddCompileOptions(app, o->compile);
   app.add_option("--emit", o->stage,

@@ -23,7 +23,7 @@ Run AddInspect(CLI::App& app) {
     bool json = false;
   };
   auto o = std::make_shared<Options>();
-  o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx)");
+  o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx, .json)");
   app.add_flag("--json", o->json, "machine-readable output");
   return [o] {
     if (DetectModelFormat(o->model.path) == ModelFormat::kExecutable) {

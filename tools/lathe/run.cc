@@ -144,9 +144,12 @@ int RunModel(const Options& o) {
 
 Run AddRun(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx)");
+  o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx, .json)");
   o->inputs.AddTo(app, /*random=*/false);
   o->runnable.AddTo(app);
+  app.add_option("--parameters", o->runnable.parameters,
+                 "weights (.safetensors) instead of those of an executable, by name")
+      ->type_name("FILE");
   app.add_option("--max-steps", o->max_steps,
                  "ops that the interpreter may run, those in loops counted each time")
       ->capture_default_str();

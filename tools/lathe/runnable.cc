@@ -2,6 +2,7 @@
 
 #include "lathe/driver/model_file.h"
 #include "lathe/support/error.h"
+#include "lathe/support/safetensors.h"
 
 namespace lathe::command {
 namespace {
@@ -39,10 +40,14 @@ Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
     if (!options.compile.external.empty()) {
       throw UsageError("--external is for models; an executable is compiled already");
     }
-    executable_ = Executable::Load(
-        model.path, {.threads = options.compile.threads, .max_bytes = options.compile.max_bytes});
+    LoadOptions load{.threads = options.compile.threads, .max_bytes = options.compile.max_bytes};
+    if (!options.parameters.empty()) load.parameters = ReadSafeTensors(options.parameters).tensors;
+    executable_ = Executable::Load(model.path, load);
     inputs_ = InputsOf(*executable_, context_);
     return;
+  }
+  if (!options.parameters.empty()) {
+    throw UsageError("--parameters is for executables; a model has its own");
   }
   Program program = model.Load(context_);
   inputs_ = InputsOf(program);

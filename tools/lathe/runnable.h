@@ -16,6 +16,7 @@ std::vector<InputPort> InputsOf(const Program& program);
 struct RunnableOptions {
   CompileOptions compile;
   bool interpret = false;
+  std::string parameters;  ///< file of weights for an executable; empty: its own
 
   void AddTo(CLI::App& app);
 };

@@ -59,6 +59,8 @@ struct Port {
 struct LoadOptions {
   int threads = 0;         ///< for parallel loops; 0: one per processor
   uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: no limit
+  /// Instead of those in the file, by name; errors: artefact/parameter.
+  runtime::NamedTensors parameters = {};
 };
 
 /// A program ready to run: optimised, its operations grouped into functions, these lowered to loops
@@ -78,10 +80,11 @@ class Executable {
   Executable(Executable&&) noexcept;
   Executable& operator=(Executable&&) noexcept;
 
-  /// From a file that Save has written. Needs no compiler. Errors as runtime::LoadExecutor.
+  /// From a file that Save has written. Needs no compiler. Errors as runtime::LoadPlan.
   static Executable Load(const std::string& path, const LoadOptions& options = {});
-  /// Writes one file that holds all there is: plan, code, weights. Errors: save/interpreted, if the
-  /// interpreter runs a part; io/...
+  /// Writes one file that holds all there is: plan, code, weights; or three, if the path ends in
+  /// .json: a graph, a library, parameters (lathe/runtime/artefacts.h). Errors: save/interpreted,
+  /// if the interpreter runs a part; io/...
   void Save(const std::string& path) const;
   bool CanSave() const;
 

@@ -6,7 +6,8 @@
 #include "lathe/ir/program.h"
 
 /// Programs in files: `.onnx`, and `.lathe` text with its weights beside it in
-/// `<file>.weights.safetensors`. Executables (.lx) are told apart from them.
+/// `<file>.weights.safetensors`. Executables (.lx, and .json of those in
+/// three parts) are told apart from them.
 namespace lathe {
 
 enum class ModelFormat : uint8_t { kOnnx, kText, kExecutable };

@@ -23,7 +23,11 @@
 /// lx/section, lx/plan, lx/constant, limit/....
 namespace lathe::runtime {
 
-inline constexpr uint32_t kFileVersion = 1;
+inline constexpr uint32_t kFileVersion = 2;
+
+/// Whether the path names the graph of a program in three parts (.json; lathe/runtime/artefacts.h),
+/// which all functions on paths here take, too.
+bool IsGraph(const std::string& path);
 
 /// All or nothing: on an error, what was at `path` is as before.
 void SavePlan(const Plan& plan, const std::string& path);

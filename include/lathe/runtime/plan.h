@@ -81,6 +81,8 @@ struct Plan {
   std::vector<PlanSymbol> symbols;
   std::vector<PlanPort> inputs, outputs;
   std::vector<Tensor> constants;
+  /// Of the constants, all different; or empty.
+  std::vector<std::string> constant_names;
   std::vector<PlanStorage> storages;
   std::vector<PlanValue> values;
   std::vector<PlanStep> steps;

@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "lathe/support/file.h"
 #include "src/driver/plan_builder.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/dialect/program_util.h"
@@ -94,6 +95,41 @@ TEST_F(ExecutableTest, ASavedOneGivesTheSameBits) {
   for (const auto& [n, m] : {std::pair<int64_t, int64_t>{3, 5}, {70, 33}}) {
     const NamedValues inputs = InputsOf(n, m);
     EXPECT_EQ(loaded.Run(inputs), executable.Run(inputs));
+  }
+}
+
+TEST_F(ExecutableTest, InThreePartsItGivesTheSameBits) {
+  const TempFolder folder;
+  Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 64], f32>
+    %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[64, 40], f32>
+    %a = nn.matmul(%x, %w) : (v_tensor<[N, 64], f32>, v_tensor<[64, 40], f32>) -> v_tensor<[N, 40], f32>
+    %b = nn.relu(%a) : (v_tensor<[N, 40], f32>) -> v_tensor<[N, 40], f32>
+    nn.fetch(%b) {name = "b"} : (v_tensor<[N, 40], f32>) -> ())");
+  program.parameters().Insert(StrAttribute::Get(context_, "w"),
+                              {RandomTensor(ElementType::kF32, {64, 40}, 2), false});
+  for (const codegen::Target& target : codegen::Target::All()) {
+    if (!target.RunsHere()) continue;
+    const Executable executable(program, {.target = target.name});
+    executable.Save(folder / "a.lx");
+    executable.Save(folder / "a.json");
+    const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {7, 64}, 1)}};
+    const NamedValues wanted = executable.Run(inputs);
+    EXPECT_EQ(Executable::Load(folder / "a.lx").Run(inputs), wanted) << target.name;
+    const Executable loaded = Executable::Load(folder / "a.json");
+    EXPECT_EQ(loaded.Run(inputs), wanted) << target.name;
+    ASSERT_EQ(loaded.executor()->plan().constants.size(), 1u);
+    const std::string name = loaded.executor()->plan().constant_names[0];
+    EXPECT_EQ(executable.executor()->plan().constant_names[0], name);
+    const Tensor zeros(ElementType::kF32, loaded.executor()->plan().constants[0].shape());
+    const Executable other = Executable::Load(folder / "a.lx", {.parameters = {{name, zeros}}});
+    EXPECT_EQ(other.Run(inputs)[0].second.tensor(), Tensor(ElementType::kF32, {7, 40}));
+    const Error error =
+        ErrorOf([&] { Executable::Load(folder / "a.json", {.parameters = {{"nothing", zeros}}}); });
+    EXPECT_EQ(error.id(), "artefact/parameter");
+    EXPECT_EQ(error.where(), folder / "a.json");
+    executable.Save(folder / "again.json");
+    EXPECT_EQ(ReadFile(folder / "again.so"), ReadFile(folder / "a.so"));
   }
 }
 

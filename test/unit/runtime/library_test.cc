@@ -77,8 +77,11 @@ TEST(RuntimeLibraryTest, MemoryDoesNotGrow) {
 TEST(RuntimeLibraryTest, ServesC) {
   const TempFolder folder;
   SavePlan(*testing::DoublePlan(), folder / "double.lx");
+  SavePlan(*testing::DoublePlan(), folder / "double.json");
   const std::string check = LATHE_BUILD_DIR "/bin/runtime_check ";
-  EXPECT_EQ(OutputOf(check + folder / "double.lx" + " " + folder / "trace.json"), "fine\n");
+  EXPECT_EQ(OutputOf(check + folder / "double.lx" + " " + folder / "trace.json" + " " +
+                     folder / "double.json"),
+            "fine\n");
   EXPECT_NE(ReadFile(folder / "trace.json").find("\"name\":\"double\""), std::string::npos);
 }
 

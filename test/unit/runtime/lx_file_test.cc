@@ -26,6 +26,7 @@ class LxFileTest : public ::testing::Test {
     plan.constants.push_back(plan.constants[0]);  // shared
     plan.constants.push_back(Tensor(ElementType::kI4, {3}));
     plan.constants.push_back(Tensor(ElementType::kF64, {0, 4}));
+    plan.constant_names = {"row", "pair", "row again", "packed", "nothing"};
     plan.code = {"test", {}, "not really code", {0, 4}};
     return plan;
   }
@@ -76,6 +77,7 @@ TEST_F(LxFileTest, GivesBackThePlan) {
   const std::vector<lx::Constant> none;
   EXPECT_EQ(lx::EncodePlan(*loaded, none), lx::EncodePlan(plan, none));
   EXPECT_EQ(loaded->code.bytes, plan.code.bytes);
+  EXPECT_EQ(loaded->constant_names, plan.constant_names);
   ASSERT_EQ(loaded->constants.size(), plan.constants.size());
   for (size_t i = 0; i < plan.constants.size(); ++i) {
     EXPECT_EQ(loaded->constants[i], plan.constants[i]) << i;
@@ -116,8 +118,8 @@ TEST_F(LxFileTest, SaysWhatIsWrong) {
   EXPECT_EQ(LoadError(good + "x"), StrCat("lx/size: the file has ", good.size() + 1,
                                           " bytes; it should have ", good.size()));
   const auto changed = [&](auto change) { return LoadError(Changed(good, change)); };
-  EXPECT_EQ(changed([](lx::Header& h, auto&) { h.version = 2; }),
-            "lx/version: the file has version 2; this library reads version 1");
+  EXPECT_EQ(changed([](lx::Header& h, auto&) { h.version = 1; }),
+            "lx/version: the file has version 1; this library reads version 2");
   EXPECT_EQ(changed([](lx::Header& h, auto&) { h.num_sections = 2; }),
             "lx/checksum: the header is damaged");
   EXPECT_EQ(changed([](lx::Header& h, auto&) { h.num_sections = ~0u; }),

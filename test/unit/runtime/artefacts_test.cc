@@ -1,0 +1,426 @@
+#include "lathe/runtime/artefacts.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "lathe/runtime/lx_file.h"
+#include "lathe/support/error.h"
+#include "lathe/support/file.h"
+#include "src/runtime/shared_library.h"
+#include "test/unit/runtime/count_allocations.h"
+#include "test/unit/runtime/plan_util.h"
+#include "test/unit/temp_folder.h"
+
+namespace lathe::runtime {
+namespace {
+
+using namespace testing;  // NOLINT: what plans of tests are made of
+using Json = nlohmann::ordered_json;
+
+class ArtefactsTest : public ::testing::Test {
+ protected:
+  static Plan Affine() {
+    Plan plan = *AffinePlan();
+    plan.constant_names = {"row"};
+    plan.code = {"test", {"fast"}, "not really code", {0, 4}};
+    return plan;
+  }
+
+  static std::string TextOf(const Buffer& buffer) {
+    return {reinterpret_cast<const char*>(buffer.data()), buffer.size()};
+  }
+  static std::shared_ptr<Buffer> BufferOf(const std::string& bytes) {
+    auto buffer = Buffer::Allocate(bytes.size());
+    if (!bytes.empty()) std::memcpy(buffer->mutable_data(), bytes.data(), bytes.size());
+    return buffer;
+  }
+
+  // "no error", or id and message; and the plan must be one that an executor takes or refuses.
+  static std::string ErrorOf(const Artefacts& artefacts) {
+    try {
+      Executor(TestKernels(), PlanOf(artefacts), {.threads = 1});
+      return "no error";
+    } catch (const Error& e) {
+      EXPECT_NE(e.code(), ErrorCode::kInternal) << e.Render();
+      return StrCat(e.id(), ": ", e.message());
+    }
+  }
+  template <class F>
+  static std::string ChangedGraph(F&& change) {
+    Artefacts artefacts = MakeArtefacts(Affine());
+    Json graph = Json::parse(artefacts.graph);
+    change(graph);
+    artefacts.graph = graph.dump();
+    return ErrorOf(artefacts);
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ArtefactsTest, TheGraphIsAsGraphRunTimesReadIt) {
+  EXPECT_EQ(MakeArtefacts(Affine()).graph, R"({
+"nodes": [
+  {"op":"null","name":"x","inputs":[]},
+  {"op":"null","name":"row","inputs":[]},
+  {"op":"tvm_op","name":"fused_twice","attrs":{"func_name":"fused_twice","num_inputs":"1","num_outputs":"1","flatten_data":"0","label":"twice","origin":"node 'twice'"},"inputs":[[0,0,0]]},
+  {"op":"tvm_op","name":"fused_twice_1","attrs":{"func_name":"fused_twice","num_inputs":"1","num_outputs":"1","flatten_data":"0","label":"twice again","origin":"node 'twice again'"},"inputs":[[2,0,0]]},
+  {"op":"tvm_op","name":"fused_add","attrs":{"func_name":"fused_add","num_inputs":"2","num_outputs":"1","flatten_data":"0","label":"add","origin":"node 'add'"},"inputs":[[3,0,0],[1,0,0]]}
+],
+"arg_nodes": [0,1],
+"heads": [[4,0,0]],
+"node_row_ptr": [0,1,2,3,4,5],
+"attrs": {
+  "lathe_version": ["int",1],
+  "target": ["str","test"],
+  "library": ["str","15835290793692513186"],
+  "output_names": ["list_str",["z"]],
+  "symbols": ["list_str",["N"]],
+  "symbol_input": ["list_int",[0]],
+  "symbol_axis": ["list_int",[0]],
+  "shape": ["list_shape",[[-1,5],[5],[-1,5],[-1,5],[-1,5]]],
+  "dltype": ["list_str",["float32","float32","float32","float32","float32"]],
+  "storage_id": ["list_int",[0,2,3,4,1]],
+  "offset": ["list_int",[0,0,0,0,0]],
+  "dims": ["list_str",["N,5","5","N,5","N,5","N,5"]],
+  "storage_place": ["list_str",["input","output","parameter","arena","arena"]],
+  "arena_bytes": ["list_str",["20*N","20*N"]],
+  "arena_begin": ["list_int",[0,1]],
+  "arena_end": ["list_int",[1,2]],
+  "arena_offset": ["list_int",[0,0]]
+}
+}
+)");
+}
+
+TEST_F(ArtefactsTest, GivesBackThePlan) {
+  const Artefacts parts = MakeArtefacts(Affine());
+  const auto plan = PlanOf(parts);
+  EXPECT_EQ(plan->code.bytes, "not really code");
+  EXPECT_EQ(plan->code.entries, (std::vector<uint64_t>{0, 4}));
+  EXPECT_EQ(plan->code.features, std::vector<std::string>{"fast"});
+  EXPECT_EQ(plan->steps[1].label, "twice again");
+  EXPECT_EQ(plan->steps[1].origin, "node 'twice again'");
+  const Executor executor(TestKernels(), plan, {.threads = 1});
+  EXPECT_EQ(executor.Run({{"x", Ramp(3)}})[0].second, AffineOf(Ramp(3)));
+  const Artefacts again = MakeArtefacts(*plan);
+  EXPECT_EQ(again.graph, parts.graph);
+  EXPECT_EQ(TextOf(*again.library), TextOf(*parts.library));
+  EXPECT_EQ(again.parameters, parts.parameters);
+}
+
+// y = (x, x) written as one tensor by two steps, read as [2, 5] and as its second half.
+TEST_F(ArtefactsTest, ViewsAndCopiesComeBack) {
+  PlanMaker m;
+  const uint32_t x = m.Input("x", {1, 5});
+  const uint32_t c = m.Constant(Tensor::Of<float>({7}, {0, 0, 1, 2, 3, 4, 5}));
+  const uint32_t c_end = m.Value(Place::kConstant, 0, {5}, 8);
+  const uint32_t first = m.Arena({1, 5}, 0, 2);
+  m.plan.storages[0].bytes = 40;
+  const uint32_t second = m.Value(Place::kArena, 0, {1, 5}, 20);
+  const uint32_t whole = m.Value(Place::kArena, 0, {2, 5});
+  const uint32_t y = m.Output("y", {2, 5});
+  const uint32_t c_out = m.Output("c", {7});
+  m.Step(0, {x, first}, "twice");
+  m.Step(kNone, {x, second}, "copy");
+  m.Step(1, {whole, c_end, y}, "add");
+  m.Step(kNone, {c, c_out}, "copy");
+  m.plan.code = {"test", {}, "not really code", {0, 4}};
+  const Artefacts parts = MakeArtefacts(m.plan);
+  const Json graph = Json::parse(parts.graph);
+  const auto node = [&](size_t i) { return graph["nodes"][i].dump(); };
+  EXPECT_NE(node(3).find("__copy"), std::string::npos) << node(3);
+  EXPECT_NE(node(4).find("__nop"), std::string::npos) << node(4);
+  EXPECT_EQ(graph["nodes"][4]["inputs"].dump(), "[[2,0,0],[3,0,0]]") << "both parts of the whole";
+  EXPECT_EQ(graph["nodes"][5]["inputs"].dump(), "[[1,0,0]]") << "a part of the constant";
+  EXPECT_EQ(parts.parameters[0].first, "p0") << "for want of another name";
+  const auto plan = PlanOf(parts);
+  ASSERT_EQ(plan->steps.size(), 4u);
+  EXPECT_EQ(MakeArtefacts(*plan).graph, parts.graph);
+  const Executor executor(TestKernels(), plan, {.threads = 1, .poison = true});
+  const NamedTensors outputs = executor.Run({{"x", Ramp(1, 1)}});
+  EXPECT_EQ(outputs[0].second, Tensor::Of<float>({2, 5}, {3, 6, 9, 12, 15, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(outputs[1].second, parts.parameters[0].second);
+}
+
+#if defined(__x86_64__)
+TEST_F(ArtefactsTest, TheLibraryIsOneForEverybody) {
+  const Artefacts parts = MakeArtefacts(*DoublePlan());
+  WriteFile(folder_ / "double.so", TextOf(*parts.library));
+  void* library = dlopen((folder_ / "double.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto kernel = reinterpret_cast<KernelFunction>(dlsym(library, "fused_double"));
+  ASSERT_NE(kernel, nullptr) << dlerror();
+  EXPECT_EQ(dlsym(library, "fused_triple"), nullptr);
+  float x[3] = {1, 2, 3.5}, y[3] = {};
+  const int64_t shape = 3;
+  const KernelBuffer buffers[2] = {{x, &shape}, {y, &shape}};
+  kernel(buffers, nullptr);
+  EXPECT_EQ(y[0], 2);
+  EXPECT_EQ(y[2], 7);
+  dlclose(library);
+}
+
+TEST_F(ArtefactsTest, ManyKernelsAreFoundByName) {
+  PlanMaker m;
+  const uint32_t x = m.Input("x", {Dim::Symbol("N")});
+  m.plan.code = DoubleCode();
+  const std::string code = m.plan.code.bytes;
+  for (uint32_t k = 0; k < 40; ++k) {
+    const uint32_t y = m.Output(StrCat("y", k), {Dim::Symbol("N")});
+    m.Step(k, {x, y}, k % 3 == 0 ? "double" : StrCat("double.", k));
+    m.plan.code.entries.resize(k + 1);
+    m.plan.code.entries[k] = k * 64;
+    m.plan.code.bytes.resize(size_t{k} * 64);
+    m.plan.code.bytes += code;
+  }
+  SavePlan(m.plan, folder_ / "many.json");
+  void* library = dlopen((folder_ / "many.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto* begin = static_cast<const char*>(dlsym(library, "fused_double"));
+  for (uint32_t k = 0; k < 40; ++k) {
+    const std::string name = k == 0       ? "fused_double"
+                             : k % 3 == 0 ? StrCat("fused_double_", k / 3)
+                                          : StrCat("fused_double_", k);
+    const auto* at = static_cast<const char*>(dlsym(library, name.c_str()));
+    if (at == nullptr) continue;  // the name was taken: another number follows
+    EXPECT_EQ((at - begin) % 64, 0) << name;
+  }
+  dlclose(library);
+  const Executor executor = LoadExecutor(folder_ / "many.json", {.threads = 1});
+  for (const auto& [name, y] : executor.Run({{"x", Tensor::Of<float>({2}, {1, 4})}})) {
+    EXPECT_EQ(y, Tensor::Of<float>({2}, {2, 8})) << name;
+  }
+}
+
+TEST_F(ArtefactsTest, FilesGiveTheSameBits) {
+  SavePlan(*DoublesPlan(), folder_ / "doubles.lx");
+  SavePlan(*DoublesPlan(), folder_ / "doubles.json");
+  const NamedTensors inputs = {{"x", Tensor::Of<float>({3}, {1, -2, 3.5})}};
+  const NamedTensors wanted = LoadExecutor(folder_ / "doubles.lx").Run(inputs);
+  EXPECT_EQ(LoadExecutor(folder_ / "doubles.json").Run(inputs), wanted);
+  std::filesystem::rename(folder_ / "doubles.so", folder_ / "kernels.bin");
+  const ArtefactFiles files{folder_ / "doubles.json", folder_ / "kernels.bin"};
+  EXPECT_EQ(LoadExecutor(files).Run(inputs), wanted);
+  VerifyFile(folder_ / "doubles.lx");
+}
+#endif
+
+// ---- what is wrong with a graph ----
+
+TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
+  const auto text = [&](std::string graph) {
+    Artefacts artefacts = MakeArtefacts(Affine());
+    artefacts.graph = std::move(graph);
+    return ErrorOf(artefacts);
+  };
+  EXPECT_EQ(text(""), "artefact/graph: this is no JSON");
+  EXPECT_EQ(text("{"), "artefact/graph: this is no JSON");
+  EXPECT_EQ(text("[]"), "artefact/graph: this is no graph");
+  EXPECT_EQ(text("{}"), "artefact/graph: there is no 'attrs'");
+  EXPECT_EQ(text(std::string(100000, '[')), "artefact/graph: it is nested too deeply");
+  EXPECT_EQ(text(R"({"nodes":[],"arg_nodes":[],"heads":[],"node_row_ptr":[0],"attrs":{}})"),
+            "artefact/graph: this is a graph, but not of a compiled program of Lathe");
+  EXPECT_EQ(ChangedGraph([](Json&) {}), "no error");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["lathe_version"][1] = 2; }),
+            "artefact/graph: the graph has version 2; this library reads version 1");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = 3; }),
+            "artefact/graph: it reads node 3, which is not before it");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][1] = 1; }),
+            "artefact/graph: node 2 has no output 1");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = -1; }),
+            "artefact/graph: 'inputs' is no number from 0 on, or too large");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["op"] = "conv2d"; }),
+            "artefact/graph: there is no kind of node 'conv2d'");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["attrs"]["num_inputs"] = "2"; }),
+            "artefact/graph: 'num_inputs' is not 1");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["attrs"]["func_name"] = "fused_twic"; }),
+            "artefact/library: the library has no kernel 'fused_twic'");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"].erase(4); }),
+            "artefact/graph: 'node_row_ptr' does not fit to the nodes");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["node_row_ptr"][2] = 0; }),
+            "artefact/graph: 'node_row_ptr' does not ascend");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["arg_nodes"][1] = 2; }),
+            "artefact/graph: 'arg_nodes' are not the nodes of kind 'null'");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["heads"][0][0] = 5; }),
+            "artefact/graph: it reads node 5, which is not before it");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["heads"][0][0] = 3; }),
+            "plan/port: output 'z' is a value that lies elsewhere than in the caller's memory");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["shape"][1][0][1] = 6; }),
+            "artefact/graph: 'shape' and 'dims' \"N,5\" contradict each other");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dims"][1][0] = "N 5"; }),
+            "artefact/graph: 'dims' \"N 5\": a comma is missing");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dltype"][1][0] = "float33"; }),
+            "artefact/graph: there is no type 'float33'");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dltype"][1].erase(0); }),
+            "artefact/graph: 'dltype' has 4 items; there should be 5");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_id"][1][0] = 5; }),
+            "artefact/graph: there is no storage 5");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_id"][1][1] = 3; }),
+            "artefact/graph: argument 'row' is neither an input nor the next parameter");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_place"][1].push_back("parameter"); }),
+            "artefact/graph: a storage of a parameter has no node");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["symbol_axis"][1][0] = 1; }),
+            "plan/symbol: axis 1 of input 'x' is not dim N");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["arena_end"][1][0] = 0; }),
+            "plan/step: it uses value 2, whose storage 0 lives from step 0 to 0");
+}
+
+// Numbers, texts and lists replaced at random: errors only, and no absurd allocations.
+TEST_F(ArtefactsTest, HostileGraphsDoNoHarm) {
+  const Artefacts good = MakeArtefacts(Affine());
+  std::mt19937 random(7);
+  const auto below = [&](size_t n) { return random() % n; };
+  const Json odd[] = {0,
+                      1,
+                      -1,
+                      4294967295U,
+                      1e300,
+                      "",
+                      "N",
+                      "mod(N, 0)",
+                      Json::array(),
+                      Json::object(),
+                      nullptr,
+                      18446744073709551615U,
+                      9223372036854775807};
+  int loaded = 0;
+  constexpr int kRounds = 5000;
+  for (int round = 0; round < kRounds; ++round) {
+    Json graph = Json::parse(good.graph);
+    for (size_t changes = 1 + below(3); changes > 0; --changes) {
+      Json* at = &graph;
+      while (at->is_structured() && !at->empty() && (at == &graph || below(8) > 0)) {
+        at = &*std::next(at->begin(), static_cast<std::ptrdiff_t>(below(at->size())));
+      }
+      *at = odd[below(std::size(odd))];
+    }
+    Artefacts artefacts = good;
+    artefacts.graph = graph.dump();
+    TakeLargestAllocation();
+    loaded += ErrorOf(artefacts) == "no error" ? 1 : 0;
+    ASSERT_LT(TakeLargestAllocation(), 1U << 20) << artefacts.graph;
+  }
+  EXPECT_GT(loaded, 0) << "changes of labels are harmless";
+  EXPECT_LT(loaded, kRounds);
+}
+
+// ---- what is wrong with a library ----
+
+TEST_F(ArtefactsTest, EveryTruncatedLibraryIsAnError) {
+  Artefacts artefacts = MakeArtefacts(Affine());
+  const std::string good = TextOf(*artefacts.library);
+  for (size_t size = 0; size < good.size(); ++size) {
+    artefacts.library = BufferOf(good.substr(0, size));
+    EXPECT_NE(ErrorOf(artefacts), "no error") << size;
+  }
+}
+
+TEST_F(ArtefactsTest, ADamagedByteIsFoundOrHarmless) {
+  const Artefacts good = MakeArtefacts(Affine());
+  const std::string bytes = TextOf(*good.library);
+  size_t found = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] == 0 && i % 8 != 0) continue;  // there are many
+    Artefacts artefacts = good;
+    std::string damaged = bytes;
+    damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+    artefacts.library = BufferOf(damaged);
+    if (ErrorOf(artefacts) != "no error") {
+      ++found;
+    } else {
+      EXPECT_EQ(PlanOf(artefacts)->code.bytes, "not really code") << i;
+      EXPECT_EQ(PlanOf(artefacts)->code.entries, (std::vector<uint64_t>{0, 4})) << i;
+    }
+  }
+  EXPECT_GT(found, 100u) << "sections, symbols, names, note and code";
+}
+
+TEST_F(ArtefactsTest, TheLibraryOfAnotherBuildIsAnError) {
+  Plan plan = Affine();
+  Artefacts artefacts = MakeArtefacts(plan);
+  plan.code.target = "better";
+  artefacts.library = MakeArtefacts(plan).library;
+  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: graph and library are not of one build");
+  artefacts.library = BufferOf("LATHE-LX");
+  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: this is no shared library");
+  artefacts.library = BufferOf(ReadFile(LATHE_BUILD_DIR "/lib/liblathe_runtime.so"));
+  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: it has no section '.note.lathe'");
+}
+
+TEST_F(ArtefactsTest, AProgramForABetterProcessorIsRefused) {
+  Plan plan = Affine();
+  plan.code.features = {"fma", "no_such_feature"};
+  SavePlan(plan, folder_ / "fast.json");
+  try {
+    LoadExecutor(folder_ / "fast.json");
+    FAIL() << "it was loaded";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.id(), "run/processor");
+    EXPECT_EQ(e.where(), folder_ / "fast.json");
+  }
+}
+
+// ---- parameters ----
+
+TEST_F(ArtefactsTest, ParametersAreCheckedByName) {
+  const Artefacts good = MakeArtefacts(Affine());
+  const auto with = [&](NamedTensors parameters) {
+    Artefacts artefacts = good;
+    artefacts.parameters = std::move(parameters);
+    return ErrorOf(artefacts);
+  };
+  const Tensor row = good.parameters[0].second;
+  EXPECT_EQ(with({}), "artefact/parameter: parameter 'row' : f32[5] is missing");
+  EXPECT_EQ(with({{"row", row}, {"rows", row}}),
+            "artefact/parameter: the program has no parameter 'rows'");
+  EXPECT_EQ(with({{"row", row}, {"row", row}}),
+            "artefact/parameter: parameter 'row' is given twice");
+  EXPECT_EQ(with({{"row", Tensor(ElementType::kF32, {5, 1})}}),
+            "artefact/parameter: parameter 'row' is f32[5,1]; expected f32[5]");
+  EXPECT_EQ(with({{"row", Tensor(ElementType::kF16, {5})}}),
+            "artefact/parameter: parameter 'row' is f16[5]; expected f32[5]");
+}
+
+TEST_F(ArtefactsTest, OtherParametersTakeEffect) {
+  const Tensor zeros(ElementType::kF32, {5});
+  const auto plan = WithParameters(Affine(), {{"row", zeros}});
+  const NamedTensors outputs =
+      Executor(TestKernels(), plan, {.threads = 1}).Run({{"x", Ramp(1, 1)}});
+  EXPECT_EQ(outputs[0].second, Tensor::Of<float>({1, 5}, {4, 8, 12, 16, 20}));
+  EXPECT_EQ(WithParameters(Affine(), {})->constants, Affine().constants);
+  EXPECT_THROW((void)WithParameters(Affine(), {{"column", zeros}}), Error);
+}
+
+TEST_F(ArtefactsTest, ParametersOfAnotherBuildAreAnError) {
+  Plan plan = Affine();
+  SavePlan(plan, folder_ / "one.json");
+  plan.code.bytes[0] = 'N';
+  SavePlan(plan, folder_ / "two.json");
+  EXPECT_NO_THROW(LoadPlan(folder_ / "one.json"));
+  const ArtefactFiles mixed{folder_ / "one.json", {}, folder_ / "two.safetensors"};
+  try {
+    LoadPlan(mixed);
+    FAIL() << "it was loaded";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.id(), "artefact/parameter");
+    EXPECT_EQ(e.where(), folder_ / "two.safetensors");
+  }
+}
+
+TEST_F(ArtefactsTest, NamesMustBeText) {
+  Plan plan = Affine();
+  plan.constant_names = {"\xff"};
+  try {
+    MakeArtefacts(plan);
+    FAIL() << "it was written";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.id(), "artefact/name");
+  }
+}
+
+}  // namespace
+}  // namespace lathe::runtime
