@@ -73,12 +73,44 @@ void ElementMover::CopyApart(int64_t to, int64_t to_stride, int64_t from, int64_
   for (int64_t i = 0; !done && i < count; ++i) Copy(to + i * to_stride, from + i * from_stride);
 }
 
+namespace {
+
+// Four by four elements of four bytes: element (i, k) from from[i + k * from_stride] to
+// to[i * to_stride + k].
+void TransposeFour(std::byte* to, int64_t to_stride, const std::byte* from, int64_t from_stride) {
+  using Four = uint32_t __attribute__((vector_size(16)));
+  Four in[4], out[4];
+  for (int64_t k = 0; k < 4; ++k) std::memcpy(&in[k], from + k * from_stride * 4, sizeof(Four));
+  const Four low01 = __builtin_shufflevector(in[0], in[1], 0, 4, 1, 5);
+  const Four low23 = __builtin_shufflevector(in[2], in[3], 0, 4, 1, 5);
+  const Four high01 = __builtin_shufflevector(in[0], in[1], 2, 6, 3, 7);
+  const Four high23 = __builtin_shufflevector(in[2], in[3], 2, 6, 3, 7);
+  out[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  out[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  out[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  out[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+  for (int64_t i = 0; i < 4; ++i) std::memcpy(to + i * to_stride * 4, &out[i], sizeof(Four));
+}
+
+}  // namespace
+
 void ElementMover::CopyTransposed(int64_t to, int64_t to_stride, int64_t from, int64_t from_stride,
                                   int64_t rows, int64_t columns) const {
   constexpr int64_t kTile = 16;
   const auto tile = [&](int64_t i0, int64_t k0) {
     const int64_t i1 = std::min(rows, i0 + kTile), k1 = std::min(columns, k0 + kTile);
-    for (int64_t i = i0; i < i1; ++i) {
+    int64_t i = i0;
+    for (; bytes_ == 4 && i + 4 <= i1; i += 4) {
+      int64_t k = k0;
+      for (; k + 4 <= k1; k += 4) {
+        TransposeFour(to_ + (to + i * to_stride + k) * 4, to_stride,
+                      from_ + (from + i + k * from_stride) * 4, from_stride);
+      }
+      for (int64_t row = i; row < i + 4 && k < k1; ++row) {
+        CopyApart(to + row * to_stride + k, 1, from + row + k * from_stride, from_stride, k1 - k);
+      }
+    }
+    for (; i < i1; ++i) {
       CopyApart(to + i * to_stride + k0, 1, from + i + k0 * from_stride, from_stride, k1 - k0);
     }
   };

@@ -10,6 +10,7 @@
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
+#include "lathe/support/shared_chunks.h"
 #include "src/driver/external_functions.h"
 #include "src/driver/kernel_cache.h"
 #include "src/driver/pack_arguments.h"
@@ -92,6 +93,7 @@ LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCa
   const lower::LowerOptions how{.target = target.name, .records = &records};
   LoweredFunctions lowered;
   ArgumentPacker packer(program);
+  const SharedChunks chunks;  // of packed arguments
   for (bool again = true; again;) {
     again = false;
     const FunctionCalls calls(program);
@@ -211,6 +213,7 @@ lower::Machine MachineOf(const Target& target) {
 }
 
 void GroupOperations(Program& program, const CompileOptions& options) {
+  const SharedChunks chunks;  // of weights that passes have changed
   Optimize(program, "inference", options.level);
   MarkExternal(program, options);
   RunPasses(program, kGroup);

@@ -1,12 +1,11 @@
 #include "src/driver/pack_arguments.h"
 
-#include <sys/mman.h>
-
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "lathe/support/shared_chunks.h"
 
 namespace lathe {
 namespace {
@@ -23,17 +22,6 @@ const Tensor* ConstantTensor(const Program& program, Operation* op) {
     return variable == nullptr || variable->is_mutable ? nullptr : &variable->data;
   }
   return nullptr;
-}
-
-// Pages of a mapped file that were read need not stay in memory; whoever reads them again gets them
-// from the file. Of other memory, nothing is lost either.
-void Release(const Tensor& tensor) {
-  constexpr uintptr_t kPage = 4096;
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.raw());
-  const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
-  const uintptr_t last = (begin + tensor.byte_size()) / kPage * kPage;
-  if (tensor.buffer() == nullptr || tensor.buffer()->is_writable() || last <= first) return;
-  madvise(reinterpret_cast<void*>(first), last - first, MADV_PAGEOUT);  // advice: may be ignored
 }
 
 }  // namespace
@@ -62,14 +50,31 @@ std::vector<bool> FunctionCalls::ConstantArguments(const Operation* function) co
   return constant;
 }
 
+ArgumentPacker::ArgumentPacker(Program& program) : program_(program) {
+  for (OpWalker w(program.module()); const Operation* op = w.Next();) {
+    for (const char* name : {"builtin.get_parameter", "builtin.set_parameter"}) {
+      if (op->name() == name) ++readers_[op->attribute("name").cast<StrAttribute>().value()];
+    }
+  }
+}
+
 void ArgumentPacker::Apply(const std::vector<Operation*>& calls,
                            const std::vector<lower::PackedLayout>& layouts) {
   for (Operation* call : calls) {
     for (const lower::PackedLayout& layout : layouts) {
       Operation* source = call->operand(layout.argument).defining_op();
       call->set_operand(layout.argument, PackedOf(source, layout));
+      if (source->result(0).use_empty()) Drop(source);
     }
   }
+}
+
+void ArgumentPacker::Drop(Operation* source) {
+  if (const auto read = source->dyn_cast<builtin::GetParameterOp>()) {
+    if (--readers_.at(read.name()) == 0) program_.parameters().Find(read.name())->data = Tensor();
+  }
+  packed_.erase(source);
+  source->Erase();
 }
 
 Value ArgumentPacker::PackedOf(Operation* source, const lower::PackedLayout& layout) {
@@ -87,8 +92,9 @@ Value ArgumentPacker::PackedOf(Operation* source, const lower::PackedLayout& lay
   const Type type = VTensorType::Get(
       program_.context(), SymShape(std::vector<Dim>(shape.begin(), shape.end())), old.element());
   Tensor packed = lower::Pack(*tensor, layout);
-  Release(*tensor);
+  ReleaseFilePages(tensor->bytes());
   program_.parameters().Insert(name, {std::move(packed), false});
+  readers_[name.value()] = 1;
   Builder b = Builder::After(source);
   b.set_location(source->location());
   const Value value =

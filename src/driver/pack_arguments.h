@@ -26,14 +26,16 @@ class FunctionCalls {
 
 /// Has the calls of a lowered function pass its constant arguments in the order that it takes them
 /// in: each tensor becomes a new parameter, one for all calls that want the same order of it.
-/// What only the old calls read has no uses left then.
+/// What only the old calls read is gone then: of large weights there is never a second copy.
 class ArgumentPacker {
  public:
-  explicit ArgumentPacker(Program& program) : program_(program) {}
+  explicit ArgumentPacker(Program& program);
   void Apply(const std::vector<Operation*>& calls, const std::vector<lower::PackedLayout>& layouts);
 
  private:
   Value PackedOf(Operation* source, const lower::PackedLayout& layout);
+  /// A constant without uses, and its parameter if nobody else reads it.
+  void Drop(Operation* source);
 
   struct Packed {
     lower::PackedLayout layout;
@@ -41,6 +43,7 @@ class ArgumentPacker {
   };
   Program& program_;
   std::unordered_map<const Operation*, std::vector<Packed>> packed_;  // looked up, not iterated
+  std::unordered_map<std::string_view, size_t> readers_;  // of parameters; looked up, not iterated
 };
 
 }  // namespace lathe

@@ -1,10 +1,14 @@
 #include <algorithm>
+#include <optional>
 
 #include "lathe/lower/lowering.h"
-#include "lathe/support/error.h"
+#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 
 namespace lathe::lower {
+
+using eval::NextIndex;
+using eval::RowMajorStrides;
 
 Shape PackedLayout::shape() const {
   Shape shape;
@@ -12,15 +16,126 @@ Shape PackedLayout::shape() const {
   return shape;
 }
 
+namespace {
+
+// A part of an axis of the tensor, as a range of each axis that it is split into.
+struct Piece {
+  struct Range {
+    int64_t begin, count;
+  };
+  std::vector<Range> ranges;
+};
+
+// Elements [0, extent) of an axis that is split into axes of extents `split`: as many of the first
+// one as are whole, then the same of what is left.
+std::vector<Piece> PiecesOf(int64_t extent, std::span<const int64_t> split) {
+  std::vector<Piece> pieces;
+  std::vector<Piece::Range> fixed;
+  if (split.empty()) pieces.emplace_back();  // the axis has one place
+  for (size_t i = 0; i < split.size() && extent > 0; ++i) {
+    int64_t inner = 1;
+    for (size_t k = i + 1; k < split.size(); ++k) inner *= split[k];
+    const int64_t whole = extent / inner;
+    if (whole > 0) {
+      Piece& piece = pieces.emplace_back(fixed);
+      piece.ranges.push_back({0, whole});
+      for (size_t k = i + 1; k < split.size(); ++k) piece.ranges.push_back({0, split[k]});
+    }
+    fixed.push_back({whole, 1});
+    extent %= inner;
+  }
+  return pieces;
+}
+
+// The axes of `split` that each axis of `padded` becomes, as ends; nothing if one is of several.
+std::optional<std::vector<size_t>> SplitEnds(const Shape& padded, const Shape& split) {
+  std::vector<size_t> ends;
+  size_t at = 0;
+  for (const int64_t extent : padded) {
+    int64_t product = 1;
+    while (at < split.size() && product < extent) product *= split[at++];
+    if (product != extent) return std::nullopt;
+    ends.push_back(at);
+  }
+  if (ends.empty()) return std::nullopt;
+  for (; at < split.size(); ++at) {
+    if (split[at] != 1) return std::nullopt;
+  }
+  ends.back() = at;
+  return ends;
+}
+
+// Writes each part of the tensor where it belongs; the rest of the result stays zero.
+class Packer {
+ public:
+  Packer(const Tensor& tensor, const PackedLayout& layout, std::span<const size_t> ends)
+      : tensor_(tensor), layout_(layout), result_(tensor.element_type(), layout.shape()) {
+    const std::vector<int64_t> strides = RowMajorStrides(tensor.shape());
+    size_t begin = 0;
+    for (size_t axis = 0; axis < ends.size(); ++axis) {
+      const std::span<const int64_t> parts(layout.split.data() + begin, ends[axis] - begin);
+      pieces_.push_back(PiecesOf(tensor.shape()[axis], parts));
+      int64_t stride = strides[axis];
+      from_strides_.resize(ends[axis]);
+      for (size_t i = ends[axis]; i-- > begin; stride *= layout.split[i]) {
+        from_strides_[i] = stride;
+      }
+      begin = ends[axis];
+    }
+  }
+
+  Tensor Run() {
+    std::vector<int64_t> counts;
+    for (const auto& pieces : pieces_) counts.push_back(static_cast<int64_t>(pieces.size()));
+    std::vector<int64_t> index(counts.size(), 0);
+    if (std::ranges::find(counts, 0) != counts.end()) return std::move(result_);
+    do {
+      std::vector<Piece::Range> ranges;
+      for (size_t i = 0; i < index.size(); ++i) {
+        const Piece& piece = pieces_[i][static_cast<size_t>(index[i])];
+        ranges.insert(ranges.end(), piece.ranges.begin(), piece.ranges.end());
+      }
+      Copy(ranges);
+    } while (NextIndex(counts, index));
+    return std::move(result_);
+  }
+
+ private:
+  void Copy(std::span<const Piece::Range> ranges) {
+    eval::View from, to = eval::View::Of(result_);
+    Shape extents;
+    for (size_t i = 0; i < layout_.order.size(); ++i) {
+      const auto axis = static_cast<size_t>(layout_.order[i]);
+      from.strides.push_back(from_strides_[axis]);
+      from.Advance(i, ranges[axis].begin);
+      to.Advance(i, ranges[axis].begin);
+      extents.push_back(ranges[axis].count);
+    }
+    eval::CopyView(tensor_, from, result_, to, extents);
+  }
+
+  const Tensor& tensor_;
+  const PackedLayout& layout_;
+  Tensor result_;
+  std::vector<std::vector<Piece>> pieces_;  // per axis of the tensor
+  std::vector<int64_t> from_strides_;       // per axis of the split
+};
+
+Tensor Padded(const Tensor& tensor, const Shape& shape) {
+  if (tensor.shape() == shape) return tensor;
+  Tensor padded(tensor.element_type(), shape);
+  eval::CopyView(tensor, eval::View::Of(tensor), padded, eval::View::Of(padded), tensor.shape());
+  return padded;
+}
+
+}  // namespace
+
 Tensor Pack(const Tensor& tensor, const PackedLayout& layout) {
-  Tensor padded = tensor;
-  if (tensor.shape() != layout.padded) {
-    padded = Tensor(tensor.element_type(), layout.padded);
-    std::ranges::fill(std::span(padded.mutable_raw(), padded.byte_size()), std::byte{0});
-    eval::CopyView(tensor, eval::View::Of(tensor), padded, eval::View::Of(padded), tensor.shape());
+  if (const auto ends = SplitEnds(layout.padded, layout.split)) {
+    return Packer(tensor, layout, *ends).Run();
   }
   const std::vector<size_t> order(layout.order.begin(), layout.order.end());
-  return eval::Permute(padded.Reshaped(layout.split), order);
+  return eval::Permute(Padded(tensor, layout.padded).Reshaped(layout.split), order);
 }
 
 bool Lowering::IsConstant(Value v) const {

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "lathe/support/error.h"
+#include "lathe/support/shared_chunks.h"
 
 namespace lathe {
 namespace {
@@ -41,6 +42,7 @@ Error NoMemory(size_t size) {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kLarge = 2 * kHugePage;
+constexpr size_t kSmall = size_t{64} << 10;
 
 // `rounded` zeroed bytes, in huge pages where the system has them for those that `size` fills:
 // reading weights from them is a quarter faster, and so is getting them.
@@ -96,6 +98,10 @@ std::shared_ptr<Buffer> Buffer::Allocate(size_t size) {
         ErrorCode::kLimit, "limit/memory",
         StrCat("an allocation of ", HumanBytes(size), " is above the limit of ", HumanBytes(cap)))
         .Hint("is a shape wrong? The limit can be raised with Buffer::SetAllocationCap");
+  }
+  SharedChunks* const chunks = SharedChunks::Current();
+  if (chunks != nullptr && size >= kSmall && size < kLarge && cap >= SharedChunks::kChunk) {
+    return chunks->Take(size);
   }
   std::shared_ptr<Buffer> buffer(new Buffer(Kind::kAllocated, nullptr, size, true));
   if (size >= kLarge) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
@@ -57,23 +56,20 @@ std::optional<std::vector<int64_t>> PermOf(const Operation* op) {
   return perm;
 }
 
-/// How the channels of a layer lie in its weights.
+/// How the channels of a layer lie in its weights, and how many they know.
 struct WeightChannels {
-  int64_t count;  ///< channels that the weights know
-  size_t run;     ///< elements in a row that are of one channel
-  std::function<size_t(size_t)> of;
+  int64_t count;
+  ChannelLayout layout;
 };
 
 /// Channel c of group g is row or column c of that group's part: `outer` runs over the groups.
 WeightChannels Grouped(const Tensor& w, int64_t groups, int64_t axis) {
-  const Along outer(w, 1 - axis), inner(w, axis);
-  const size_t per_group = outer.extent / static_cast<size_t>(groups);
-  return {w.dim(axis) * groups, inner.inner,
-          [=](size_t i) { return outer(i) / per_group * inner.extent + inner(i); }};
+  WeightChannels channels{w.dim(axis) * groups, ChannelLayout::Along(w, axis)};
+  channels.layout.per_group = static_cast<size_t>(w.dim(1 - axis) / groups);
+  return channels;
 }
 WeightChannels Plain(const Tensor& w, int64_t axis) {
-  return {w.dim(axis), Along(w, axis).inner,
-          [along = Along(w, axis)](size_t i) { return along(i); }};
+  return {w.dim(axis), ChannelLayout::Along(w, axis)};
 }
 
 /// For the output channels, or those of the input, of a layer with constant weights `w`. A conv has
@@ -123,11 +119,14 @@ class FoldScaleAxisPass : public Pass {
  private:
   static constexpr int kMaxSteps = 64;
 
-  /// One op on the way whose operand `operand` becomes `scaled`.
+  /// One op on the way whose operand `operand` becomes `scaled`. Weights, which are large, are not
+  /// scaled before the whole way is known.
   struct Step {
     Operation* op;
     size_t operand;
     Tensor scaled;
+    std::optional<Scale> scale = {};  ///< of weights
+    ChannelLayout channels = {};
   };
   using Plan = std::vector<Step>;
 
@@ -136,6 +135,7 @@ class FoldScaleAxisPass : public Pass {
   }
   std::optional<Scale> ScaleOf(Operation* op, size_t side) const;
   void TryFold(Operation* op);
+  bool ScaleWeights(Plan& plan);
   void Apply(Operation* op, Value data, Plan& plan);
   bool PlanBackward(Value v, const Scale& scale, Plan& plan, int depth);
   bool PlanSum(Operation* op, const Scale& scale, Plan& plan, int depth);
@@ -175,8 +175,18 @@ void FoldScaleAxisPass::TryFold(Operation* op) {
     Plan plan;
     const bool works = forward_ ? PlanForward(op->result(0), *scale, plan, 0)
                                 : PlanBackward(data, *scale, plan, 0);
-    if (works) return Apply(op, data, plan);
+    if (works && ScaleWeights(plan)) return Apply(op, data, plan);
   }
+}
+
+bool FoldScaleAxisPass::ScaleWeights(Plan& plan) {
+  for (Step& step : plan) {
+    if (!step.scale) continue;
+    auto scaled = Scaled(*Constant(step.op->operand(step.operand)), *step.scale, step.channels);
+    if (!scaled) return Refuse(step.op, "its weights would leave the range of their type");
+    step.scaled = std::move(*scaled);
+  }
+  return true;
 }
 
 void FoldScaleAxisPass::Apply(Operation* op, Value data, Plan& plan) {
@@ -210,9 +220,7 @@ bool FoldScaleAxisPass::AddWeights(Operation* op, const Scale& scale, bool outpu
   if (!scale.Fits(channels->count)) {
     return Refuse(op, "its weights have another number of channels");
   }
-  std::optional<Tensor> scaled = Scaled(*w, scale, channels->of, channels->run);
-  if (!scaled) return Refuse(op, "its weights would leave the range of their type");
-  plan.push_back({op, 1, std::move(*scaled)});
+  plan.push_back({op, 1, Tensor(), scale, channels->layout});
   return !outputs || AddBias(op, scale, plan);
 }
 

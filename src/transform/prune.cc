@@ -71,13 +71,14 @@ class PrunePass : public Pass {
         named.insert(NameOf(op));
       }
     }
-    std::vector<StrAttribute> unused;
-    for (const auto& [name, variable] : program.parameters()) {
-      if (named.count(name.value()) == 0) unused.push_back(name);
+    ParameterMap& all = program.parameters();
+    ParameterMap kept;
+    for (const auto& [name, variable] : all) {
+      if (named.count(name.value()) != 0) kept.Insert(name, variable);
     }
-    for (const StrAttribute name : unused) program.parameters().Erase(name);
-    if (unused.empty()) return;
-    Count("parameters", static_cast<int64_t>(unused.size()));
+    if (kept.size() == all.size()) return;
+    Count("parameters", static_cast<int64_t>(all.size() - kept.size()));
+    all = std::move(kept);
     MarkChanged();
   }
 };

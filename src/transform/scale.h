@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -39,56 +37,22 @@ std::optional<Scale> AsScale(const Tensor* t, AnyTensorType data);
 /// so small that digits are lost.
 std::optional<Tensor> RoundedTo(ElementType type, const Shape& shape,
                                 std::span<const double> values);
-/// What RoundedTo sees of values while they are rounded to f32.
-class F32Range {
- public:
-  float Round(double value) {
-    const double size = std::fabs(value);
-    largest_ = std::max(largest_, size);
-    if (size < std::numeric_limits<float>::min()) tiny_ = std::max(tiny_, size);
-    const auto rounded = static_cast<float>(value);
-    finite_ &= std::isfinite(rounded);
-    return rounded;
-  }
-  bool fits() const;
+/// Which channel an element of a tensor [outer, extent, run] is of: channels follow one another
+/// along `extent`, and those of the next `per_group` rows of `outer` follow them.
+struct ChannelLayout {
+  size_t extent = 1, run = 1;
+  size_t per_group = std::numeric_limits<size_t>::max();  ///< all rows are of the same channels
 
- private:
-  double largest_ = 0, tiny_ = 0;
-  bool finite_ = true;
+  /// Channels along `axis`.
+  static ChannelLayout Along(const Tensor& t, int64_t axis);
+  /// Of the first channel of a row.
+  size_t FirstOf(size_t row) const { return row / per_group * extent; }
 };
-template <class ChannelOf>
-std::optional<Tensor> ScaledF32(const Tensor& t, const Scale& scale, const ChannelOf& channel_of,
-                                size_t run) {
-  Tensor rounded(ElementType::kF32, t.shape());
-  F32Range range;
-  const std::span<const float> in = t.data<float>();
-  const std::span<float> out = rounded.mutable_data<float>();
-  for (size_t begin = 0; begin < out.size(); begin += run) {
-    const double factor = scale.at(channel_of(begin));
-    for (size_t i = begin; i < begin + run; ++i) {
-      out[i] = range.Round(static_cast<double>(in[i]) * factor);
-    }
-  }
-  return range.fits() ? std::optional(std::move(rounded)) : std::nullopt;
-}
-/// `t` with element i multiplied by the factor of channel `channel_of(i)`; see RoundedTo. Channels
-/// change every `run` elements at most.
-template <class ChannelOf>
-std::optional<Tensor> Scaled(const Tensor& t, const Scale& scale, const ChannelOf& channel_of,
-                             size_t run = 1) {
-  if (t.element_type() == ElementType::kF32) return ScaledF32(t, scale, channel_of, run);
-  std::vector<double> values = ToDoubles(t);
-  for (size_t i = 0; i < values.size(); ++i) values[i] *= scale.at(channel_of(i));
-  return RoundedTo(t.element_type(), t.shape(), values);
-}
+
+/// `t` with each element multiplied by the factor of its channel; see RoundedTo.
+std::optional<Tensor> Scaled(const Tensor& t, const Scale& scale, const ChannelLayout& channels);
 /// `t` scaled along its own axis.
 std::optional<Tensor> ScaledAlong(const Tensor& t, const Scale& scale, int64_t axis);
-/// Position along `axis` of element i.
-struct Along {
-  Along(const Tensor& t, int64_t axis);
-  size_t operator()(size_t i) const { return i / inner % extent; }
-  size_t inner = 1, extent;
-};
 
 /// The constant operand of an addition to a tensor of `rank` under the scale (or its inverse): it
 /// becomes a vector of channels if it was one number for all. None if it varies in other ways, or

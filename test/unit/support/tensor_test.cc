@@ -1,7 +1,10 @@
 #include "lathe/support/tensor.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <complex>
@@ -12,6 +15,7 @@
 #include "lathe/support/error.h"
 #include "lathe/support/random.h"
 #include "lathe/support/rt_value.h"
+#include "lathe/support/shared_chunks.h"
 #include "test/unit/temp_folder.h"
 
 namespace lathe {
@@ -50,6 +54,43 @@ TEST(BufferTest, AllocationsAreAlignedZeroedAndCapped) {
   EXPECT_EQ(IdOf([] { (void)Buffer::Allocate(~size_t{0}); }), "limit/memory");
 }
 
+TEST(BufferTest, ChunksAreSharedAndLiveAsLongAsWhatIsInThem) {
+  std::shared_ptr<Buffer> first, second, small, large;
+  {
+    const SharedChunks chunks;
+    first = Buffer::Allocate(100001);
+    second = Buffer::Allocate(100000);
+    small = Buffer::Allocate(1000);
+    large = Buffer::Allocate(5 << 20);
+    EXPECT_EQ(second->data() - first->data(), 100032);  // rounded to the alignment
+    std::vector<std::shared_ptr<Buffer>> many;
+    for (int i = 0; i < 300; ++i) {
+      many.push_back(Buffer::Allocate(70000));
+      ASSERT_EQ(many.back()->size(), 70000U);
+      std::memset(many.back()->mutable_data(), i + 1, 70000);
+    }
+    for (int i = 0; i < 300; ++i) {
+      ASSERT_EQ(many[i]->data()[0], static_cast<std::byte>(i + 1));
+      ASSERT_EQ(many[i]->data()[69999], static_cast<std::byte>(i + 1));
+    }
+  }
+  for (const auto& b : {first, second, small, large}) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(b->data()) % Buffer::kAlignment, 0U);
+    EXPECT_TRUE(b->is_writable());
+    for (size_t i = 0; i < b->size(); ++i) ASSERT_EQ(b->data()[i], std::byte{0});
+    b->mutable_data()[b->size() - 1] = std::byte{1};
+  }
+  const auto after = Buffer::Allocate(100000);
+  EXPECT_NE(after->data() - second->data(), 100032);
+}
+
+TEST(BufferTest, ChunksKeepToTheLimit) {
+  const SharedChunks chunks;
+  const AllocationLimit limit(1 << 20);
+  EXPECT_EQ(Buffer::Allocate(100000)->size(), 100000U);
+  EXPECT_EQ(IdOf([] { (void)Buffer::Allocate(2 << 20); }), "limit/memory");
+}
+
 class BufferFileTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -70,6 +111,38 @@ TEST_F(BufferFileTest, MapsWholeAndRange) {
     ASSERT_EQ(static_cast<int>(range->data()[i]), static_cast<int>((5001 + i) % 251));
   }
   EXPECT_EQ(Buffer::MapFile(path_, 10000)->size(), 0U);
+}
+
+TEST_F(BufferFileTest, ReleasedPagesAreReadAgain) {
+  const auto range = Buffer::MapFile(path_, 1, 9000);
+  const auto check = [&] {
+    for (size_t i = 0; i < 9000; ++i) {
+      ASSERT_EQ(static_cast<int>(range->data()[i]), static_cast<int>((1 + i) % 251));
+    }
+  };
+  check();
+  ReleaseFilePages({range->data(), 9000});
+  ReleaseFilePages({range->data() + 100, 10});
+  ReleaseFilePages({});
+  check();
+  const auto own = Buffer::Allocate(5 << 20);
+  std::memset(own->mutable_data(), 7, own->size());
+  ReleaseFilePages({own->data(), own->size()});
+  EXPECT_EQ(own->data()[4096], std::byte{7});
+}
+
+// Of a private mapping, what was written to is nowhere else.
+TEST_F(BufferFileTest, PagesThatWereWrittenAreKept) {
+  const int fd = open(path_.c_str(), O_RDONLY);
+  ASSERT_GE(fd, 0);
+  void* all = mmap(nullptr, 10000, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  close(fd);
+  ASSERT_NE(all, MAP_FAILED);
+  auto* bytes = static_cast<std::byte*>(all);
+  bytes[5000] = std::byte{255};
+  ReleaseFilePages({bytes, 10000});
+  EXPECT_EQ(bytes[5000], std::byte{255});
+  munmap(all, 10000);
 }
 
 TEST_F(BufferFileTest, RefusesRangesBeyondTheEnd) {

@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include "lathe/lower/lowering.h"
+#include "lathe/support/random.h"
+
+namespace lathe::lower {
+namespace {
+
+// Element by element, as PackedLayout says it.
+Tensor Spelled(const Tensor& tensor, const PackedLayout& layout) {
+  const auto strides_of = [](const Shape& shape) {
+    std::vector<int64_t> strides(shape.size(), 1);
+    for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+    return strides;
+  };
+  const Shape shape = layout.shape();
+  Tensor result(ElementType::kF32, shape);
+  const auto out = strides_of(shape), split = strides_of(layout.split);
+  const auto padded = strides_of(layout.padded), in = strides_of(tensor.shape());
+  for (int64_t i = 0; i < result.num_elements(); ++i) {
+    int64_t at = 0;  // in the split, which is the padded tensor's order
+    for (size_t k = 0; k < shape.size(); ++k) {
+      at += i / out[k] % shape[k] * split[static_cast<size_t>(layout.order[k])];
+    }
+    int64_t from = 0;
+    bool inside = true;
+    for (size_t k = 0; k < padded.size(); ++k) {
+      const int64_t index = at / padded[k] % layout.padded[k];
+      inside = inside && index < tensor.shape()[k];
+      from += index * in[k];
+    }
+    if (!inside) continue;
+    const auto source = static_cast<size_t>(from);
+    result.mutable_data<float>()[static_cast<size_t>(i)] = tensor.data<float>()[source];
+  }
+  return result;
+}
+
+void Check(const Shape& shape, const PackedLayout& layout) {
+  const Tensor tensor = RandomTensor(ElementType::kF32, shape, 1);
+  EXPECT_EQ(Pack(tensor, layout), Spelled(tensor, layout)) << ShapeToString(shape);
+}
+
+TEST(PackTest, WhatIsNoMultipleIsZeroed) {
+  for (const int64_t rows : {1, 15, 16, 17, 31, 48}) {
+    for (const int64_t columns : {1, 3, 4, 7}) {
+      Check({rows, columns}, {.padded = {48, 8}, .split = {3, 16, 2, 4}, .order = {0, 2, 3, 1}});
+      Check({rows, columns}, {.padded = {48, 8}, .split = {48, 8}, .order = {1, 0}});
+    }
+  }
+}
+
+TEST(PackTest, AxesAreSplitIntoMoreThanTwo) {
+  for (const int64_t extent : {1, 5, 6, 7, 23, 24, 47}) {
+    Check({extent, 5}, {.padded = {48, 6}, .split = {2, 4, 6, 3, 2}, .order = {3, 0, 2, 4, 1}});
+  }
+}
+
+TEST(PackTest, AxesOfOne) {
+  Check({33, 20, 1, 1},
+        {.padded = {48, 32, 1, 1}, .split = {3, 16, 2, 16, 1, 1}, .order = {0, 2, 4, 5, 3, 1}});
+  Check({33, 1, 3, 3},
+        {.padded = {48, 1, 3, 3}, .split = {3, 16, 1, 3, 3}, .order = {0, 3, 4, 1, 2}});
+  Check({1, 1}, {.padded = {1, 1}, .split = {1, 1}, .order = {1, 0}});
+  Check({33, 1, 3}, {.padded = {48, 1, 3}, .split = {3, 16, 3, 1}, .order = {0, 2, 3, 1}});
+}
+
+TEST(PackTest, ASplitAcrossAxes) {
+  Check({5, 6}, {.padded = {6, 6}, .split = {4, 9}, .order = {1, 0}});
+  Check({5, 6}, {.padded = {5, 6}, .split = {2, 15}, .order = {1, 0}});
+}
+
+TEST(PackTest, NothingIsPackedToNothing) {
+  Check({0, 4}, {.padded = {0, 4}, .split = {0, 2, 2}, .order = {1, 0, 2}});
+}
+
+TEST(PackTest, SmallElements) {
+  const Tensor bytes = RandomTensor(ElementType::kU8, {37, 19}, 1);
+  const PackedLayout layout{.padded = {48, 20}, .split = {3, 16, 5, 4}, .order = {0, 2, 1, 3}};
+  const Tensor packed = Pack(bytes, layout);
+  const Tensor wide = Spelled(Cast(bytes, ElementType::kF32), layout);
+  EXPECT_EQ(Cast(packed, ElementType::kF32), wide);
+}
+
+}  // namespace
+}  // namespace lathe::lower
