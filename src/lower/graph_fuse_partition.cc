@@ -9,6 +9,7 @@
 #include "lathe/lower/fusion.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/lower/contiguous.h"
 #include "src/lower/outline.h"
 
 namespace lathe {
@@ -84,6 +85,16 @@ class GraphFusePartitionPass : public Pass {
     return blocks;
   }
 
+  /// A group of which the last op alone is read outside may stand where that op does; others need
+  /// what reads them to stand behind.
+  static void Arrange(Block* block, const FusionPlan& plan) {
+    std::vector<std::vector<Operation*>> groups;
+    for (const FusionGroup& group : plan.groups) {
+      if (group.HasSeveralResults()) groups.push_back(group.ops);
+    }
+    if (!groups.empty()) MakeContiguous(block, groups);
+  }
+
   void Partition(Rewriter& rewriter, Block* block, const FusionOptions& options) {
     const FusionPlan plan = PlanFusion(block, options);
     for (const FusionRefusal& r : plan.refusals) {
@@ -91,6 +102,7 @@ class GraphFusePartitionPass : public Pass {
                                               : StrCat("not fused into ", r.into->Describe(), ": ",
                                                        r.ToString()));
     }
+    Arrange(block, plan);
     for (const FusionGroup& group : plan.groups) {
       Operation* made = BuildGroup(rewriter, group, option_bool("embed_constants"));
       rewriter.Applied(made, StrCat(group.ops.size(), group.ops.size() == 1 ? " op, " : " ops, ",

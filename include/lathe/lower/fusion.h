@@ -18,13 +18,15 @@ struct FusionOptions {
   bool explain = false;  ///< record refusals
 };
 
-/// Operations that become one kernel, each after what it reads, the root last. Only the root's
-/// results are used outside the group, so that no path leaves the group and comes back.
+/// Operations that become one kernel, each after what it reads, the root last. Others than the root
+/// may be used outside the group, too; but no path leaves the group and comes back.
 struct FusionGroup {
   std::vector<Operation*> ops;
   OpKind kind = OpKind::kOpaque;  ///< the most complex one among them
   size_t master = 0;              ///< index in `ops` of the operation that gives the loops
   Operation* root() const { return ops.back(); }
+  /// Whether results of others than the root are used outside.
+  bool HasSeveralResults() const;
 };
 
 /// What keeps two operations in different kernels.

@@ -99,6 +99,22 @@ TEST_F(ConvOfComputedInput, PaddingIsNotComputed) {
       "[2, 1, 5, 1]", false);
 }
 
+TEST_F(ConvLowering, TwoResults) {
+  const std::string x = Tensors("[1, 4, 9, 8]"), w = Tensors("[6, 4, 3, 3]"),
+                    y = Tensors("[1, 6, 9, 8]");
+  constant_ = {false, true, false};
+  for (const char* name : {"conv", "conv_filter_lanes{always=1}"}) {
+    only_ = name;
+    Expect({{x, w, y},
+            StrCat("%p = nn.conv(%a, %b) {pads = [1, 1, 1, 1]} : (", x, ", ", w, ") -> ", y,
+                   "\n%r1 = nn.add(%p, %c) : (", y, ", ", y, ") -> ", y, "\n%r = nn.relu(%r1) : (",
+                   y, ") -> ", y),
+            y,
+            {y}},
+           std::string(name).substr(0, std::string(name).find('{')), 1e-5);
+  }
+}
+
 TEST_F(ConvOfComputedInput, GatheredAgainAndAgainIsRefused) {
   const ConvCase c{"[1, 4, 9, 8]", "[6, 4, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 6, 9, 8]"};
   const std::string why = Refusal(CaseOf(c, "[4, 1, 1]"));

@@ -235,7 +235,7 @@ TEST_F(Fusion, NestedConcatsEndInAPool) {
   const Value first = net_.Op("add", {pool, net_.Scalar(1)});
   net_.Output(first);
   net_.Output(net_.Op("add", {first, net_.Scalar(2)}));
-  EXPECT_EQ(Groups(net_), "squeeze+add+concat+add+concat | average_pool+add | add");
+  EXPECT_EQ(Groups(net_), "squeeze+add+concat+add+concat | average_pool+add+add");
 }
 
 // ---- what is computed where a product or convolution reads it ----
@@ -307,6 +307,74 @@ TEST_F(Fusion, WhatIsDearIsNotPackedAgainAndAgain) {
   EXPECT_EQ(Groups(net_), "tanh | matmul | tanh+matmul");
 }
 
+// ---- groups of which several ops are read ----
+
+TEST_F(Fusion, SumThatIsNormalizedAndKept) {
+  const Value x = net_.Op("add", {net_.X({4, 8}), net_.X({4, 8})});
+  const Value n = net_.Op("layer_normalization", {x, net_.X({8})});
+  net_.Output(net_.Op("add", {x, net_.Op("matmul", {n, net_.X({8, 8})})}));
+  EXPECT_EQ(Groups(net_), "add+layer_normalization | matmul+add");
+}
+
+TEST_F(Fusion, EpilogueOfWhichTwoAreRead) {
+  const Value c = net_.Op("add", {net_.Conv(net_.X({1, 2, 4, 4})), net_.X({1, 2, 4, 4})});
+  net_.Output(net_.Op("relu", {c}));
+  net_.Output(c);
+  EXPECT_EQ(Groups(net_), "conv+add+relu");
+}
+
+TEST_F(Fusion, ReadersOfTheSameShareALoop) {
+  const Value x = net_.X({4, 8});
+  net_.Output(net_.Op("exp", {x}));
+  net_.Output(net_.Op("mul", {x, net_.X({8})}));
+  net_.Output(net_.Op("reduce_sum", {net_.Op("neg", {x}), net_.Ints({1})}));
+  EXPECT_EQ(Groups(net_), "mul+exp | neg+reduce_sum");
+}
+
+// exp and mul read x, but the product between them must be done before mul and after exp.
+TEST_F(Fusion, PathsThatComeBackKeepGroupsApart) {
+  const Value x = net_.X({8, 8}), e = net_.Op("exp", {x});
+  net_.Output(net_.Op("mul", {x, net_.Op("cum_sum", {e, net_.Ints({0})})}));
+  EXPECT_EQ(Groups(net_), "exp | cum_sum | mul");
+  Net other(context_);
+  const Value y = other.Op("tanh", {other.X({8, 8})});
+  other.Output(other.Op("add", {y, other.Op("cum_sum", {y, other.Ints({0})})}));
+  EXPECT_EQ(Groups(other), "tanh | cum_sum | add");
+  const FusionPlan plan = PlanFusion(other.program().block(), {.explain = true});
+  const FusionRefusal* r = FindRefusal(plan, FusionObstacle::kConvexity);
+  ASSERT_NE(r, nullptr);
+  EXPECT_EQ(r->op->name(), "nn.tanh");
+  EXPECT_EQ(r->into->name(), "nn.add");
+}
+
+TEST_F(Fusion, OtherShapesAreOtherLoops) {
+  const Value x = net_.Op("exp", {net_.X({8})});
+  net_.Output(x);
+  net_.Output(net_.Op("add", {x, net_.X({4, 8})}));
+  EXPECT_EQ(Groups(net_), "exp | add");
+}
+
+// What reads an early result moves behind the group; outputs keep their order.
+TEST_F(Fusion, ReadersMoveBehindTheGroup) {
+  const Value x = net_.X({4, 8}), e = net_.Op("exp", {x});
+  net_.Output(net_.Op("transpose", {e}));
+  const Value late = net_.X({4, 8});
+  net_.Output(net_.Op("add", {e, late}));
+  EXPECT_EQ(Groups(net_), "transpose | exp+add");
+  RunPasses(net_.program(), "graph_fuse_partition");
+  ASSERT_EQ(net_.program().fetches().size(), 2U);
+  EXPECT_EQ(net_.program().fetches()[0]->attribute("name").cast<StrAttribute>().value(), "y0");
+}
+
+TEST_F(Fusion, ManyStreamsHaveAPrice) {
+  std::vector<Value> sums;
+  const Value x = net_.X({512, 512});
+  for (int i = 0; i < 20; ++i) net_.Output(net_.Op("add", {x, net_.X({512, 512})}));
+  const FusionPlan plan = PlanFusion(net_.program().block());
+  EXPECT_GT(plan.groups.size(), 1U);
+  EXPECT_LT(plan.groups.size(), 5U);
+}
+
 // ---- limits, outputs, markers, constants ----
 
 TEST_F(Fusion, OutputsAreAlwaysWritten) {
@@ -350,7 +418,7 @@ TEST_F(Fusion, DiamondsAreNeverCut) {
   const std::string five = "tanh+tanh+tanh+tanh+tanh";
   const std::string one = StrCat(five, "+", five, "+add");
   EXPECT_EQ(Groups(net_, {.max_ops = 11}), StrCat(one, " | ", one, " | ", one));
-  const std::string cut = StrCat(five, " | ", five, " | add");
+  const std::string cut = StrCat(five, "+", five, " | add");  // the branches share a loop
   EXPECT_EQ(Groups(net_, {.max_ops = 10}), StrCat(cut, " | ", cut, " | ", cut));
 }
 
