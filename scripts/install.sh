@@ -19,7 +19,7 @@ case $what in
   demo) packages=("${build[@]}") files=(build) ;;
   test) packages=("${build[@]}" "${testing[@]}") files=(build test) ;;
   lint) packages=("${build[@]}" "${testing[@]}" "${lint[@]}") files=(build test) ;;
-  bench) packages=("${build[@]}" "${testing[@]}" "${bench[@]}") files=(build test) ;;
+  bench) packages=("${build[@]}" "${testing[@]}" "${bench[@]}") files=(build test bench) ;;
   *) echo "usage: scripts/install.sh [demo|test|lint|bench]" >&2; exit 2 ;;
 esac
 [[ ${LATHE_INSTALL:-} != skip ]] || exit 0

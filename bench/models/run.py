@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Whole models against onnxruntime in one run: outputs are compared first, then rounds alternate.
+"""Whole models against others in one run: outputs are compared first, then rounds alternate.
 
     bench/models/run.py                                    # builds the models that are missing
     bench/models/run.py resnet50 bert --rounds 5 --json result.json
+    bench/models/run.py --peer all                         # OpenVINO, too (requirements/bench.txt)
 
-Per model, in ms: our median and the peer's best configuration, on one thread (`1`) and with default
-threads (`n`; the peer with and without spinning); `ratio` is peer / ours: above 1 is in our favour.
-Then what it takes to compile (cold), and the peer's session creation. The last line is the geometric
-mean over the models on one thread.
+Per model and peer, in ms: our median and the peer's best configuration, on one thread (`1`) and with
+default threads (`n`; onnxruntime with and without spinning); `ratio` is peer / ours: above 1 is in our
+favour. `session`: what the peer takes to load the model. Then what we take to compile (cold), and our
+peak memory. The last lines are the geometric means over the models on one thread.
+
+Everybody computes in f32 and takes the model as it is: extents that it leaves open stay so. Peers send
+no telemetry.
 """
 
 import argparse
@@ -26,7 +30,6 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import numpy_helper
 
 HERE = Path(__file__).resolve().parent
@@ -76,29 +79,71 @@ class Lathe:
 
 
 class Peer:
-    def __init__(self, folder, threads, spin=True):
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
-        start = time.perf_counter()
-        self.session = ort.InferenceSession(
-            str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
-        self.load_ms = (time.perf_counter() - start) * 1e3
-        self.feeds = {name: value for name, (_, value) in samples(folder, "input").items()}
+    """A model loaded by somebody else. `infer` runs it on the feeds."""
 
-    def outputs(self):
-        names = [o.name for o in self.session.get_outputs()]
-        return dict(zip(names, self.session.run(names, self.feeds)))
+    def __init__(self, folder, **options):
+        self.feeds = {name: value for name, (_, value) in samples(folder, "input").items()}
+        start = time.perf_counter()
+        self.load(str(folder / "model.onnx"), **options)
+        self.load_ms = (time.perf_counter() - start) * 1e3
 
     def bench(self, seconds):
         """Median milliseconds of a run."""
-        self.session.run(None, self.feeds)
+        self.infer()
         times, end = [], time.perf_counter() + seconds
         while len(times) < 5 or time.perf_counter() < end:
             start = time.perf_counter()
-            self.session.run(None, self.feeds)
+            self.infer()
             times.append((time.perf_counter() - start) * 1e3)
         return statistics.median(times)
+
+
+class OnnxRuntime(Peer):
+    one = {"threads": 1}
+    many = [{"threads": os.cpu_count()}, {"threads": os.cpu_count(), "spin": False}]
+
+    def load(self, model, threads, spin=True):
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
+        self.session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def infer(self):
+        return self.session.run(None, self.feeds)
+
+    def outputs(self):
+        return dict(zip([o.name for o in self.session.get_outputs()], self.infer()))
+
+
+class OpenVino(Peer):
+    one = {"threads": 1}
+    many = [{}]  # its own choice
+
+    def load(self, model, threads=None):
+        sys.modules.setdefault("openvino_telemetry", None)  # a package of its own, which is not loaded
+        try:
+            import openvino
+        except ImportError:
+            raise SystemExit("OpenVINO is not here: pip install -r requirements/bench.txt")
+        config = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        if threads is not None:
+            config["INFERENCE_NUM_THREADS"] = threads
+        self.names = [o.name for o in onnx.load(model, load_external_data=False).graph.output]
+        core = openvino.Core()
+        self.compiled = core.compile_model(core.read_model(model), "CPU", config)
+        self.request = self.compiled.create_infer_request()
+
+    def infer(self):
+        return self.request.infer(self.feeds, share_inputs=True, share_outputs=True)
+
+    def outputs(self):
+        results = self.infer()
+        return {name: np.array(results[self.compiled.output(name)]) for name in self.names}
+
+
+PEERS = {"onnxruntime": OnnxRuntime, "openvino": OpenVino}
 
 
 def compare(ours, theirs):
@@ -110,39 +155,74 @@ def compare(ours, theirs):
                                    err_msg=f"output {name}")
 
 
+class Race:
+    """One model: we and the peers, each on one thread and, unless `single`, on many."""
+
+    def __init__(self, folder, args):
+        self.lathe, self.seconds = Lathe(args.lathe, folder, args.option), args.seconds
+        self.one = {p: PEERS[p](folder, **PEERS[p].one) for p in args.peers}
+        if not args.skip_compare:
+            ours = self.lathe.outputs()
+            for peer in self.one.values():
+                compare(ours, peer.outputs())
+        many = [] if args.single else args.peers
+        self.many = {p: [PEERS[p](folder, **options) for options in PEERS[p].many] for p in many}
+        self.figures = {}
+
+    def note(self, key, value):
+        self.figures.setdefault(key, []).append(value)
+
+    def round(self):
+        ours = self.lathe.bench(1, self.seconds)
+        self.note("ours_1", ours["p50_ms"])
+        self.note("compile_ms", ours["compile_ms"] + ours["load_ms"])
+        self.note("peak_rss_mb", ours["peak_rss_mb"])
+        for name, peer in self.one.items():
+            self.note(f"{name}_1", peer.bench(self.seconds))
+        if self.many:
+            self.note("ours_n", self.lathe.bench(0, self.seconds)["p50_ms"])
+        for name, sessions in self.many.items():
+            self.note(f"{name}_n", min(s.bench(self.seconds) for s in sessions))
+
+    def row(self):
+        row = {key: statistics.median(values) for key, values in self.figures.items()}
+        for name, peer in self.one.items():
+            row[f"{name}_session_ms"] = peer.load_ms
+            for threads in "1n":
+                if f"{name}_{threads}" in row:
+                    row[f"{name}_ratio_{threads}"] = row[f"{name}_{threads}"] / row[f"ours_{threads}"]
+        return row
+
+
 def measure(name, folder, args):
-    lathe = Lathe(args.lathe, folder, args.option)
-    one = Peer(folder, 1)
-    if not args.skip_compare:
-        compare(lathe.outputs(), one.outputs())
-    many = [] if args.single else [Peer(folder, os.cpu_count()), Peer(folder, os.cpu_count(), spin=False)]
-    ours_1, ours_n, peer_1, peer_n, compile_ms, rss = [], [], [], [], [], []
+    race = Race(folder, args)
     for _ in range(args.rounds):
-        figures = lathe.bench(1, args.seconds)
-        ours_1.append(figures["p50_ms"])
-        compile_ms.append(figures["compile_ms"] + figures["load_ms"])
-        rss.append(figures["peak_rss_mb"])
-        peer_1.append(one.bench(args.seconds))
-        if many:
-            ours_n.append(lathe.bench(0, args.seconds)["p50_ms"])
-            peer_n.append(min(p.bench(args.seconds) for p in many))
-    row = {"model": name, "ours_1": statistics.median(ours_1), "peer_1": statistics.median(peer_1)}
-    row["ratio_1"] = row["peer_1"] / row["ours_1"]
-    if many:
-        row |= {"ours_n": statistics.median(ours_n), "peer_n": statistics.median(peer_n)}
-        row["ratio_n"] = row["peer_n"] / row["ours_n"]
-    return row | {"compile_ms": statistics.median(compile_ms), "session_ms": one.load_ms,
-                  "peak_rss_mb": statistics.median(rss)}
+        race.round()
+    return {"model": name} | race.row()
 
 
-def print_row(row):
-    cells = [f"{row['model']:14}"]
-    for threads in "1n":
-        if f"ours_{threads}" in row:
-            cells.append(f"{threads}: {row[f'ours_{threads}']:9.3f} {row[f'peer_{threads}']:9.3f} "
-                         f"ratio {row[f'ratio_{threads}']:5.2f}")
-    cells.append(f"compile {row['compile_ms']:7.0f}  session {row['session_ms']:7.0f}  rss {row['peak_rss_mb']:6.0f} MB")
-    print("   ".join(cells), flush=True)
+def print_row(row, peers):
+    for peer in peers:
+        cells = [f"{row['model']:14}"]
+        if len(peers) > 1:
+            cells.append(f"{peer:11}")
+        for threads in "1n":
+            if f"ours_{threads}" in row:
+                cells.append(f"{threads}: {row[f'ours_{threads}']:9.3f} {row[f'{peer}_{threads}']:9.3f} "
+                             f"ratio {row[f'{peer}_ratio_{threads}']:5.2f}")
+        cells.append(f"compile {row['compile_ms']:7.0f}  session {row[f'{peer}_session_ms']:7.0f}  "
+                     f"rss {row['peak_rss_mb']:6.0f} MB")
+        print("   ".join(cells), flush=True)
+
+
+def print_mean(rows, peer):
+    key = f"{peer}_ratio_1"
+    mean = math.exp(statistics.fmean(math.log(r[key]) for r in rows))
+    least = min(rows, key=lambda r: r[key])
+    goals = (f" (goal {GOAL_MEAN})", f"; goal {GOAL_LEAST}") if peer == "onnxruntime" else ("", "")
+    print(f"one thread, {peer}: geometric mean {mean:.3f}{goals[0]}, least {least[key]:.3f} "
+          f"({least['model']}{goals[1]})")
+    return mean
 
 
 def main():
@@ -155,9 +235,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each side in each round")
     parser.add_argument("--single", action="store_true", help="one thread only")
+    parser.add_argument("--peer", choices=[*PEERS, "all"], default="onnxruntime")
     parser.add_argument("--skip-compare", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    args.peers = list(PEERS) if args.peer == "all" else [args.peer]
     unknown = set(args.names) - MODELS.keys()
     if unknown:
         parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
@@ -168,13 +250,10 @@ def main():
             script, *options = MODELS[name].split()
             subprocess.run([sys.executable, HERE / script, *options, "--samples", "--out", folder], check=True)
         rows.append(measure(name, folder, args))
-        print_row(rows[-1])
-    mean = math.exp(statistics.fmean(math.log(r["ratio_1"]) for r in rows))
-    least = min(rows, key=lambda r: r["ratio_1"])
-    print(f"one thread: geometric mean {mean:.3f} (goal {GOAL_MEAN}), least {least['ratio_1']:.3f} "
-          f"({least['model']}; goal {GOAL_LEAST})")
+        print_row(rows[-1], args.peers)
+    means = {peer: print_mean(rows, peer) for peer in args.peers}
     if args.json:
-        args.json.write_text(json.dumps({"rows": rows, "mean": mean}, indent=1) + "\n")
+        args.json.write_text(json.dumps({"rows": rows, "means": means}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
