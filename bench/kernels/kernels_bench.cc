@@ -1,14 +1,14 @@
 // Speed of generated kernels, as shares of what the machine's multiply-adds reach in registers.
 //
-//   bench_kernels [--target NAME] [--cold] matmul X Y [FLAG]...
-//   bench_kernels [--target NAME] [--cold] conv MODEL|all
-//   bench_kernels [--target NAME] [--cold] conv CHANNELS FILTERS EXTENT KERNEL STRIDE [GROUPS]
-//   bench_kernels [--target NAME] [--cold] depthwise|pool MODEL|all
-//   bench_kernels [--target NAME] [--cold] rows
-//   bench_kernels [--target NAME] [--cold] movement
+//   bench_kernels [--target NAME] [--cold | --peer] matmul X Y [FLAG]...
+//   bench_kernels [--target NAME] [--cold | --peer] conv MODEL|all
+//   bench_kernels [--target NAME] [--cold | --peer] conv CHANNELS FILTERS EXTENT KERNEL STRIDE
+//   [GROUPS] bench_kernels [--target NAME] [--cold | --peer] depthwise|pool MODEL|all bench_kernels
+//   [--target NAME] [--cold | --peer] rows bench_kernels [--target NAME] [--cold | --peer] movement
 //   bench_kernels [--target NAME] peak
 //
 // --cold: weights come from memory, not from the caches.
+// --peer: what oneDNN makes of it, too, measured by turns.
 // Prints one line of JSON for each kernel; see measure.h.
 
 #include <cstdio>
@@ -35,8 +35,9 @@ int Main(std::span<char* const> arguments) {
     target = &Target::Named(arguments[1]);
     arguments = arguments.subspan(2);
   }
-  const bool cold = !arguments.empty() && std::string_view(arguments[0]) == "--cold";
-  if (cold) arguments = arguments.subspan(1);
+  const std::string_view flag = arguments.empty() ? "" : arguments[0];
+  const MeasureOptions options{.cold = flag == "--cold", .peer = flag == "--peer"};
+  if (options.cold || options.peer) arguments = arguments.subspan(1);
   const std::string_view name = arguments.empty() ? "" : arguments[0];
   if (name == "peak") {
     std::printf("{\"kernel\": \"peak\", \"target\": \"%s\", \"gflops\": %.1f}\n",
@@ -45,14 +46,14 @@ int Main(std::span<char* const> arguments) {
   }
   const auto kind = kinds.find(name);
   if (kind == kinds.end()) {
-    std::fprintf(stderr, "usage: bench_kernels [--target NAME] [--cold] peak");
+    std::fprintf(stderr, "usage: bench_kernels [--target NAME] [--cold | --peer] peak");
     for (const auto& [known, jobs] : kinds) std::fprintf(stderr, " | %s ...", known.data());
     std::fprintf(stderr, "\n");
     return 2;
   }
   const double peak = PeakGflops(context, *target);
   for (Job& job : kind->second(arguments.subspan(1))) {
-    Measure(context, *target, peak, cold, std::move(job));
+    Measure(context, *target, peak, options, std::move(job));
   }
   return 0;
 }

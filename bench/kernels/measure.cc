@@ -3,9 +3,13 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <optional>
 
+#include "bench/kernels/peer.h"
 #include "lathe/codegen/code_generator.h"
 #include "lathe/driver/executable.h"
 #include "lathe/ir/builder.h"
@@ -28,24 +32,90 @@ double Now() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Time of one call over half a second: one tenth of the measurements are shorter. What takes longer
-// mostly shares caches with others meanwhile.
-template <class F>
-double SecondsOf(F&& run) {
-  const double first = Now();
-  run();
-  const double once = Now() - first;
-  int calls = 1;  // that take longer than reading the clock
-  while (once * calls < 2e-5 && calls < 1024) calls *= 2;
-  std::vector<double> times;
-  for (const double start = Now(); times.size() < 10 || Now() - start < 0.5;) {
-    const double before = Now();
-    for (int i = 0; i < calls; ++i) run();
-    times.push_back((Now() - before) / calls);
+// Times of calls, of which one tenth are shorter than Tenth says: what takes longer mostly shares
+// caches with others meanwhile.
+class Timer {
+ public:
+  explicit Timer(std::function<void()> run) : run_(std::move(run)) {
+    const double first = Now();
+    run_();
+    const double once = Now() - first;
+    while (once * calls_ < 2e-5 && calls_ < 1024) calls_ *= 2;
   }
-  const auto tenth = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 10);
-  std::ranges::nth_element(times, tenth);
-  return *tenth;
+
+  void Sample(double seconds) {
+    run_();  // others may have been at the caches
+    size_t samples = 0;
+    for (const double start = Now(); samples < 5 || Now() - start < seconds; ++samples) {
+      const double before = Now();
+      for (int i = 0; i < calls_; ++i) run_();
+      times_.push_back((Now() - before) / calls_);
+    }
+  }
+
+  double Tenth() {
+    const auto tenth = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 10);
+    std::ranges::nth_element(times_, tenth);
+    return *tenth;
+  }
+
+ private:
+  std::function<void()> run_;
+  int calls_ = 1;  // that take longer than reading the clock
+  std::vector<double> times_;
+};
+
+// Of both by turns.
+struct Times {
+  double ours = 0, peer = 0;
+};
+
+Times TimesOf(const std::function<void()>& ours, const std::function<void()>& peer) {
+  constexpr int kTurns = 4;
+  constexpr double kSeconds = 0.5;
+  Timer us(ours);
+  std::optional<Timer> them;
+  if (peer) them.emplace(peer);
+  for (int i = 0; i < kTurns; ++i) {
+    us.Sample(kSeconds / kTurns);
+    if (them) them->Sample(kSeconds / kTurns);
+  }
+  return {us.Tenth(), them ? them->Tenth() : 0};
+}
+
+// What a peer computes must be what we do.
+void CompareOutputs(const std::string& name, const Tensor& output, const Tensor& theirs) {
+  const auto ours = output.data<float>(), other = theirs.data<float>();
+  double largest = 1, difference = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    largest = std::max(largest, std::fabs(static_cast<double>(ours[i])));
+    const double d = std::fabs(static_cast<double>(ours[i]) - other[i]);
+    difference = d <= difference ? difference : d;  // NaN stays
+  }
+  if (difference <= 1e-4 * largest) return;
+  std::fprintf(stderr, "%s: the outputs differ by %g\n", name.c_str(), difference);
+  std::exit(1);
+}
+
+// The fields of a line about the peer; times it and `ours`.
+std::string TimePeer(IrContext& context, const Job& job, const Tensor& our_output,
+                     const std::function<void()>& ours, double& seconds) {
+  std::string why;
+  const std::unique_ptr<Peer> peer = MakePeer(context, job, why);
+  if (peer == nullptr) {
+    seconds = TimesOf(ours, {}).ours;
+    return StrCat(", \"no_peer\": \"", why, "\"");
+  }
+  Tensor output(job.output.element_type(), job.output.shape());
+  peer->RunAll(output);
+  ours();
+  CompareOutputs(job.name, our_output, output);
+  const Times times = TimesOf(ours, [&] { peer->Run(); });
+  seconds = times.ours;
+  char text[160];
+  std::snprintf(text, sizeof(text), "\", \"peer_seconds\": %.3e, \"ratio\": %.3f", times.peer,
+                times.peer / times.ours);
+  return StrCat(", \"peer\": \"", peer->code(), text);
 }
 
 struct Kernel {
@@ -89,7 +159,8 @@ std::vector<std::vector<Tensor>> CopiesOf(const Job& job, bool cold) {
 
 }  // namespace
 
-void Measure(IrContext& context, const Target& target, double peak, bool cold, Job job) {
+void Measure(IrContext& context, const Target& target, double peak, const MeasureOptions& options,
+             Job job) {
   Program program = ParseProgram(context, job.text, {.file_locations = false});
   const lower::Lowered lowered =
       lower::LowerFunction(program.block()->front(), MachineOf(target), job.constant);
@@ -97,6 +168,7 @@ void Measure(IrContext& context, const Target& target, double peak, bool cold, J
     std::fprintf(stderr, "%s\n", lowered.why_not.c_str());
     std::exit(1);
   }
+  const Job unpacked = job;
   for (const lower::PackedLayout& layout : lowered.packed) {
     Tensor& input = job.inputs[layout.argument];
     input = lower::Pack(input, layout);
@@ -108,27 +180,35 @@ void Measure(IrContext& context, const Target& target, double peak, bool cold, J
     return;
   }
   const Kernel kernel = Compile(program, target);
-  const std::vector<std::vector<Tensor>> copies = CopiesOf(job, cold);
+  const std::vector<std::vector<Tensor>> copies = CopiesOf(job, options.cold);
   std::vector<Shape> shapes;
   for (const Tensor& t : job.inputs) shapes.push_back(t.shape());
   codegen::Workspaces scratch(kernel.library->image().Find("k").workspaces, kernel.types, shapes);
   size_t next = 0;
-  const double seconds = SecondsOf([&] {
-    std::vector<KernelBuffer> buffers;
+  std::vector<KernelBuffer> buffers;
+  const auto ours = [&] {
+    buffers.clear();
     for (const Tensor& t : copies[next++ % copies.size()]) {
       buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
     }
     buffers.push_back({job.output.mutable_raw(), job.output.shape().data()});
     scratch.AddTo(buffers);
     kernel.call(buffers.data(), nullptr);
-  });
+  };
+  double seconds = 0;
+  std::string peer;
+  if (options.peer) {
+    peer = TimePeer(context, unpacked, job.output, ours, seconds);
+  } else {
+    seconds = TimesOf(ours, {}).ours;
+  }
   const double gflops = 1e-9 * job.flops / seconds;
   std::printf(
       "{\"kernel\": \"%s\", \"strategy\": \"%s\", \"target\": \"%s\", \"seconds\": %.3e, "
-      "\"gflops\": %.1f, \"peak_share\": %.3f, \"gbytes_per_s\": %.1f, \"read_share\": %.3f}\n",
+      "\"gflops\": %.1f, \"peak_share\": %.3f, \"gbytes_per_s\": %.1f, \"read_share\": %.3f%s}\n",
       job.name.c_str(), lowered.strategy.c_str(), target.name.c_str(), seconds, gflops,
       gflops / peak, 1e-9 * job.bytes / seconds,
-      1e-9 * job.bytes / seconds / ReadGbytes(context, target, job.bytes));
+      1e-9 * job.bytes / seconds / ReadGbytes(context, target, job.bytes), peer.c_str());
   std::fflush(stdout);
 }
 

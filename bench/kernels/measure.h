@@ -23,10 +23,16 @@ struct Job {
   bool assembly = false;  ///< to print the code instead
 };
 
+struct MeasureOptions {
+  bool cold = false;  ///< constant inputs are not in cache, as in a model larger than the caches
+  bool peer = false;  ///< oneDNN, too, by turns
+};
+
 /// Prints one line of JSON: the seconds of one run, GFLOP/s and the share of the peak, the bytes
-/// per second and their share of what is read from as much memory. `cold`: constant inputs are not
-/// in cache, as in a model that is larger than the caches.
-void Measure(IrContext& context, const codegen::Target& target, double peak, bool cold, Job job);
+/// per second and their share of what is read from as much memory. With a peer, whose
+/// output must be the same up to rounding: its seconds, and how many times ours they are.
+void Measure(IrContext& context, const codegen::Target& target, double peak,
+             const MeasureOptions& options, Job job);
 
 /// A kind of kernel: its own file; `arguments` are those behind its name.
 using Kind = std::vector<Job> (*)(std::span<char* const> arguments);

@@ -238,6 +238,7 @@ Place FunctionCompiler::Reorder(Place from, const Layout& is, const Layout& want
     const Place to = NewStorage(BytesOf(wanted));
     AddStep(primitive, {{DNNL_ARG_FROM, is, from}, {DNNL_ARG_TO, wanted, to}},
             StrCat(why, " -> ", DimsText(wanted.get_dims())));
+    sequence_->steps.back().moves = true;
     return to;
   }
   const auto bytes = AlignedBytes(BytesOf(wanted));

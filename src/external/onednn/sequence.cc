@@ -51,7 +51,7 @@ std::unique_ptr<Sequence::Context> Sequence::Take() const {
   return MakeContext();
 }
 
-void Sequence::Run(const KernelBuffer* buffers) const {
+void Sequence::Run(const KernelBuffer* buffers, Part part) const {
   const OneThread one;
   std::unique_ptr<Context> context = Take();
   const auto check = [](dnnl_status_t status) {
@@ -76,6 +76,7 @@ void Sequence::Run(const KernelBuffer* buffers) const {
     m.now = data;
   }
   for (size_t i = 0; i < steps.size(); ++i) {
+    if (part == Part::kWithoutMoves && steps[i].moves) continue;
     const std::vector<dnnl_exec_arg_t>& arguments = context->arguments[i];
     check(dnnl_primitive_execute(steps[i].primitive.get(), context->stream.get(),
                                  static_cast<int>(arguments.size()), arguments.data()));

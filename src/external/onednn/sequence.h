@@ -31,6 +31,7 @@ struct Step {
   };
   dnnl::primitive primitive;
   std::vector<Operand> operands;
+  bool moves = false;  ///< it only brings a tensor into another order
 };
 
 /// Bytes that do not change from run to run.
@@ -52,8 +53,12 @@ class Sequence {
   size_t num_arguments = 0;
   size_t num_results = 0;
 
+  enum class Part : uint8_t {
+    kAll,
+    kWithoutMoves,  ///< after a run of all with the same buffers: to measure the rest alone
+  };
   /// `buffers`: arguments, results, and the arena, if there are offsets. Errors: external/run.
-  void Run(const KernelBuffer* buffers) const;
+  void Run(const KernelBuffer* buffers, Part part = Part::kAll) const;
 
  private:
   struct Context;
