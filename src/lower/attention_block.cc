@@ -11,13 +11,12 @@ namespace {
 
 using nn::Term;
 
-constexpr int64_t kKeys = 128;  // in a tile
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
 AttentionBlock::AttentionBlock(LoopBuilder& lb, IndexMath& im, const Machine& machine,
-                               const AttentionForm& form, AttentionMask& mask)
+                               const AttentionForm& form, AttentionMask& mask, Knobs& knobs)
     : lb_(lb),
       im_(im),
       machine_(machine),
@@ -25,7 +24,10 @@ AttentionBlock::AttentionBlock(LoopBuilder& lb, IndexMath& im, const Machine& ma
       mask_(mask),
       lanes_(machine.lanes(ElementType::kF32)) {
   const Dim& rows = form.q.rows;
-  if (rows.is_constant() && rows.value() <= lanes_) vectors_ = 1;
+  const bool few = rows.is_constant() && rows.value() <= lanes_;
+  const int64_t vectors[] = {1, 2, 4};
+  vectors_ = knobs.Choose("vectors", few ? 1 : 2, vectors);
+  keys_ = knobs.Choose("keys", {128, 32, 64, 256, 512});
 }
 
 Value AttentionBlock::Memory(std::vector<Dim> shape) {
@@ -34,7 +36,7 @@ Value AttentionBlock::Memory(std::vector<Dim> shape) {
 
 AttentionBlock::Scratch AttentionBlock::Allocate(int64_t queries) {
   const int64_t features = value_vectors() * lanes_;
-  return {row_ ? Memory({kKeys}) : Memory({kKeys, queries}), Memory({queries, features}),
+  return {row_ ? Memory({keys_}) : Memory({keys_, queries}), Memory({queries, features}),
           Memory({queries}), Memory({queries}), Memory({queries})};
 }
 
@@ -54,9 +56,9 @@ void AttentionBlock::Fill(Value memory, int64_t elements, double value) {
 // Tiles of which all but the last are full.
 void AttentionBlock::ForTiles(const Dim& keys,
                               const std::function<void(const Dim&, const Dim&)>& body) {
-  const Dim full = im_.Name(FloorDiv(keys, kKeys)), rest = im_.Name(Mod(keys, kKeys));
-  im_.For(full, false, [&](const Dim& tile) { body(im_.Name(tile * kKeys), kKeys); });
-  im_.For(Min(rest, 1), false, [&](const Dim&) { body(im_.Name(full * kKeys), rest); });
+  const Dim full = im_.Name(FloorDiv(keys, keys_)), rest = im_.Name(Mod(keys, keys_));
+  im_.For(full, false, [&](const Dim& tile) { body(im_.Name(tile * keys_), keys_); });
+  im_.For(Min(rest, 1), false, [&](const Dim&) { body(im_.Name(full * keys_), rest); });
 }
 
 // Lanes of a vector of features; null: all.

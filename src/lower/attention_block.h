@@ -22,7 +22,7 @@ class AttentionBlock {
   };
 
   AttentionBlock(LoopBuilder& lb, IndexMath& im, const Machine& machine, const AttentionForm& form,
-                 AttentionMask& mask);
+                 AttentionMask& mask, Knobs& knobs);
 
   /// Queries of a block.
   int64_t queries() const { return vectors_ * lanes_; }
@@ -70,8 +70,9 @@ class AttentionBlock {
   const AttentionForm& form_;
   AttentionMask& mask_;
   int64_t lanes_;
-  int64_t vectors_ = 2;
-  Value packed_;  // queries as [features, queries]
+  int64_t vectors_;  // of queries, in a block
+  int64_t keys_;     // in a tile: where softmax starts anew, and so the order of its sums
+  Value packed_;     // queries as [features, queries]
   Scratch scratch_;
   bool row_ = false;
 };

@@ -36,6 +36,24 @@ int64_t Knobs::Choose(std::string_view name, std::vector<int64_t> values) {
   return taken;
 }
 
+int64_t Knobs::Choose(std::string_view name, int64_t preferred, std::span<const int64_t> others) {
+  std::vector<int64_t> values{preferred};
+  for (const int64_t v : others) {
+    if (std::ranges::count(values, v) == 0) values.push_back(v);
+  }
+  return Choose(name, std::move(values));
+}
+
+std::vector<std::string> Knobs::Unused() const {
+  std::vector<std::string> unused;
+  for (const auto& [name, value] : set_) {
+    const bool taken = std::ranges::any_of(
+        choices_, [&](const KnobChoice& c) { return c.name == name && c.taken == value; });
+    if (!taken) unused.push_back(StrCat(name, "=", value));
+  }
+  return unused;
+}
+
 std::string Knobs::Text(const std::function<bool(const std::string&, int64_t)>& shown) const {
   std::string text;
   for (const auto& [name, value] : set_) {

@@ -225,6 +225,9 @@ void Selector::Take(const Selection& selection, Lowered& lowered) {
     lowered.strategy += separator + a.implementation.name;
     lowered.implementation += separator + name;
     const auto& choices = a.lowering.knobs.choices();
+    for (const std::string& knob : a.lowering.knobs.Unused()) {
+      lowered.unused_knobs += StrCat(lowered.unused_knobs.empty() ? "" : ", ", knob);
+    }
     lowered.knobs.insert(lowered.knobs.end(), choices.begin(), choices.end());
     lowered.packed = a.lowering.packed;
     loops = a.loops.get();

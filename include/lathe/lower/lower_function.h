@@ -66,6 +66,7 @@ struct Lowered {
   std::string why_not;               ///< per strategy, why not: "elementwise: ...; matmul: ..."
   std::string candidates;            ///< a line per strategy that was asked: taken, or why not
   std::vector<KnobChoice> knobs;     ///< of the strategy that is taken
+  std::string unused_knobs;          ///< "rows=9": set, but no knob or value of that strategy
   std::vector<PackedLayout> packed;  ///< of arguments that the loops take in another order
 };
 

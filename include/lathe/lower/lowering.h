@@ -26,6 +26,10 @@ class Knobs {
 
   /// The value that was set, if it is one of `values`; else the first of them.
   int64_t Choose(std::string_view name, std::vector<int64_t> values);
+  /// The same of the preferred value and others, of which some may be the preferred one again.
+  int64_t Choose(std::string_view name, int64_t preferred, std::span<const int64_t> others);
+  /// "rows=9" for each that was set, but that nobody asked for or that is none of the values.
+  std::vector<std::string> Unused() const;
   const std::vector<KnobChoice>& choices() const { return choices_; }
   /// "{rows=6,vectors=2}": what was set, in order of names; "" if nothing.
   std::string ToString() const;

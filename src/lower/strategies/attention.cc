@@ -12,14 +12,14 @@ using Form = AttentionForm;
 
 class Attention {
  public:
-  Attention(const Lowering& lowering, const Form& form)
+  Attention(Lowering& lowering, const Form& form)
       : function_(lowering.function),
         form_(form),
         lb_(lowering.body),
         im_(lb_),
         body_(*lowering.body),
         mask_(lb_, im_, form, body_),
-        block_(lb_, im_, lowering.machine, form, mask_),
+        block_(lb_, im_, lowering.machine, form, mask_, lowering.knobs),
         lanes_(lowering.machine.lanes(ElementType::kF32)) {}
 
   void Write();

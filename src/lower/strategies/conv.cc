@@ -6,7 +6,7 @@
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
 #include "src/lower/strategies/list.h"
-#include "src/lower/tiles.h"
+#include "src/lower/tile_knobs.h"
 
 // A convolution and the elementwise operations after it as a matrix product: the weights are the
 // rows, the positions of the output the columns. What the columns multiply is copied from the input
@@ -73,7 +73,10 @@ class Conv {
 std::string Conv::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   const Machine& machine = job_.l.machine;
-  tile_ = PickTile(g_.filters, g_.positions(), job_.lanes, job_.SumRegisters(), kFewRows);
+  Knobs& knobs = job_.l.knobs;
+  tile_ = ChooseTile(
+      knobs, PickTile(g_.filters, g_.positions(), job_.lanes, job_.SumRegisters(), kFewRows),
+      g_.filters, g_.positions(), job_.lanes, job_.SumRegisters());
   const int64_t tiles = (g_.filters + tile_.rows - 1) / tile_.rows;
   copies_ = !g_.reads_own_element || tiles > (job_.before ? 1 : 2);
   int64_t apart = 1;
@@ -84,7 +87,12 @@ std::string Conv::Refusal() {
   }
   const int64_t row_bytes = width() * BitWidth(g_.element) / 8;
   const int64_t most_depth = std::max<int64_t>(2 * machine.l1_bytes / row_bytes, 64);
-  block_channels_ = copies_ ? BlockChannels(g_, most_depth) : g_.channels;
+  block_channels_ = g_.channels;
+  if (copies_) {
+    const int64_t others[] = {BlockChannels(g_, most_depth / 4), BlockChannels(g_, most_depth / 2),
+                              BlockChannels(g_, most_depth * 2), BlockChannels(g_, most_depth * 4)};
+    block_channels_ = knobs.Choose("channels", BlockChannels(g_, most_depth), others);
+  }
   packed_ = job_.weights_are_constant() && (g_.groups == 1 || g_.filters % tile_.rows == 0);
   PickParts();
   return "";

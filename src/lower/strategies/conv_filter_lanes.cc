@@ -105,7 +105,9 @@ std::string ConvFilterLanes::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
   if (!g_.is_static()) return "the positions are of symbolic number";
-  vectors_ = std::min<int64_t>(2, CeilOf(g_.filters, job_.lanes));
+  const int64_t widths[] = {1, std::min<int64_t>(3, CeilOf(g_.filters, job_.lanes))};
+  const int64_t usual = std::min<int64_t>(2, CeilOf(g_.filters, job_.lanes));
+  vectors_ = job_.l.knobs.Choose("vectors", usual, widths);
   tiles_ = CeilOf(g_.filters, width());
   if (g_.groups > 1 && g_.filters % width() != 0) {
     return "the filters of a group do not fill vectors";

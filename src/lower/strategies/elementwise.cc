@@ -6,14 +6,19 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kPiece = 1 << 14;  // elements of a flat loop that one thread takes at a time
+constexpr int64_t kPiece = 14;  // elements of a flat loop that one thread takes at a time, as 2^n
 
 class Nest {
  public:
-  Nest(Pointwise& body, LoopBuilder& lb) : body_(body), lb_(lb), lanes_(body.lanes()) {
+  Nest(Pointwise& body, LoopBuilder& lb, Knobs& knobs)
+      : body_(body),
+        lb_(lb),
+        lanes_(body.lanes()),
+        vectors_(knobs.Choose("vectors", {1, 2, 4})),
+        piece_(int64_t{1} << knobs.Choose("piece", {kPiece, kPiece - 2, kPiece + 2})) {
     Dim elements = 1;
     for (const Dim& extent : body.extents()) elements *= extent;
-    parallel_ = !elements.is_constant() || elements.value() > 2 * kPiece;
+    parallel_ = !elements.is_constant() || elements.value() > 2 * piece_;
   }
 
   // As deep as the results have axes.
@@ -30,18 +35,36 @@ class Nest {
   void LastAxis() {
     const Dim& length = body_.extents().back();
     if (!parallel_ || body_.extents().size() > 1) return Vectors({}, length);
-    const Dim pieces = FloorDiv(length, kPiece);
+    const Dim pieces = FloorDiv(length, piece_);
     lb_.For(pieces, true,
-            [&](Value p) { Vectors(lb_.Index(LoopBuilder::D0() * kPiece, p), kPiece); });
-    Vectors(lb_.Index(LoopBuilder::D0() * kPiece, lb_.Extent(pieces)), Mod(length, kPiece));
+            [&](Value p) { Vectors(lb_.Index(LoopBuilder::D0() * piece_, p), piece_); });
+    Vectors(lb_.Index(LoopBuilder::D0() * piece_, lb_.Extent(pieces)), Mod(length, piece_));
   }
 
   // `count` elements of the last axis from `base` (null: 0) on.
   void Vectors(Value base, const Dim& count) {
     const Dim full = FloorDiv(count, lanes_), rest = Mod(count, lanes_);
-    lb_.For(full, false, [&](Value i) { Vector(base, i, {}); });
+    if (vectors_ == 1) {
+      lb_.For(full, false, [&](Value i) { Vector(base, i, {}); });
+    } else {
+      SideBySide(base, full);
+    }
     if (rest.IsConstant(0)) return;
     lb_.For(Min(rest, 1), false, [&](Value) { Vector(base, lb_.Extent(full), lb_.Extent(rest)); });
+  }
+
+  // Some vectors in each iteration, then those that are left.
+  void SideBySide(Value base, const Dim& full) {
+    lb_.For(FloorDiv(full, vectors_), false, [&](Value i) {
+      for (int64_t v = 0; v < vectors_; ++v) {
+        Vector(base, lb_.Index(LoopBuilder::D0() * vectors_ + v, i), {});
+      }
+    });
+    const Value most = lb_.Extent(FloorDiv(full, vectors_) * vectors_);
+    lb_.For(Mod(full, vectors_), false, [&](Value i) {
+      const Value both[] = {most, i};
+      Vector(base, lb_.Index(LoopBuilder::D0() + LoopBuilder::D1(), both), {});
+    });
   }
 
   // Vector number `i` after `base`.
@@ -56,6 +79,8 @@ class Nest {
   Pointwise& body_;
   LoopBuilder& lb_;
   int64_t lanes_;
+  int64_t vectors_;  // in an iteration
+  int64_t piece_;    // elements
   bool parallel_;
   std::vector<Value> at_;
 };
@@ -69,7 +94,7 @@ bool LowerElementwise(Lowering& l) {
   pointwise.GroupAxes();
   LoopBuilder lb(l.body);
   pointwise.Open(lb, *l.body);
-  Nest(pointwise, lb).Axis(0);
+  Nest(pointwise, lb, l.knobs).Axis(0);
   pointwise.Close(lb);
   return true;
 }

@@ -147,7 +147,8 @@ std::string Matmul::Refusal() {
   if (std::string why = TypeRefusal(); !why.empty()) return why;
   const bool writes_sums =
       TensorOf(function_.terminator()->operand(0)).element() == SumElement(form_.left.element);
-  plan_ = PlanProduct(form_, PlaceOfRight(), l_.machine, writes_sums, before_left_.has_value());
+  plan_ = PlanProduct(form_, PlaceOfRight(), l_.machine, writes_sums, before_left_.has_value(),
+                      l_.knobs);
   return before_left_ && !plan_.pack_left ? "the left matrix is computed, and not packed" : "";
 }
 

@@ -1,6 +1,9 @@
 #include "src/lower/strategies/matmul_plan.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "src/lower/tile_knobs.h"
 
 namespace lathe::lower {
 namespace {
@@ -25,18 +28,27 @@ int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class Planner {
  public:
-  Planner(const ProductForm& form, const Machine& machine, bool computes_left, ProductPlan& plan)
-      : form_(form), machine_(machine), computes_left_(computes_left), plan_(plan) {}
+  Planner(const ProductForm& form, const Machine& machine, bool computes_left, ProductPlan& plan,
+          Knobs& knobs)
+      : form_(form), machine_(machine), computes_left_(computes_left), plan_(plan), knobs_(knobs) {}
 
   void Run() {
     const bool few = form_.rows.is_constant() && form_.rows.value() <= kFewRows;
     plan_.lanes = machine_.lanes(plan_.sum);
     plan_.tile =
         PickTile(form_.rows, form_.columns, plan_.lanes, machine_.vector_registers, kFewRows);
+    if (!few) {
+      plan_.tile = ChooseTile(knobs_, plan_.tile, form_.rows, form_.columns, plan_.lanes,
+                              machine_.vector_registers);
+    }
     CutDepth(few);
     // Elements that are converted or computed are so once.
     plan_.pack_left =
         (computes_left_ || (plan_.sum != form_.left.element && !few)) && CanPackLeft();
+    if (!few && !computes_left_ && CanPackLeft()) {
+      const int64_t both[] = {0, 1};
+      plan_.pack_left = knobs_.Choose("pack_left", plan_.pack_left ? 1 : 0, both) == 1;
+    }
     CutRows();
     CutColumns();
     plan_.items = plan_.row_blocks * plan_.groups;
@@ -44,7 +56,7 @@ class Planner {
     const Dim rows = Min(form_.rows, plan_.block_rows);
     const Dim columns = Min(form_.columns, plan_.group_panels * width());
     const Dim work = (rows + kReadWork) * columns * form_.depth;
-    plan_.chunk = Max(FloorDiv(kThreadWork, Max(work, 1)), 1);
+    plan_.chunk = Max(FloorDiv(ThreadWork(), Max(work, 1)), 1);
   }
 
  private:
@@ -52,19 +64,41 @@ class Planner {
   bool CanPackLeft() const { return form_.left.EndsWith(kDepth) || form_.left.EndsWith(kRow); }
   int64_t bytes() const { return BitWidth(plan_.sum) / 8; }
 
+  // As a power of two.
+  int64_t ThreadWork() {
+    const int64_t log = std::bit_width(static_cast<uint64_t>(kThreadWork)) - 1;
+    const int64_t others[] = {log - 2, log - 1, log + 1, log + 2};
+    return int64_t{1} << knobs_.Choose("thread_work", log, others);
+  }
+
+  // Parts of an extent, at most `most_units` units.
+  static std::vector<int64_t> Blocks(int64_t extent, int64_t unit, int64_t most_units) {
+    std::vector<int64_t> blocks;
+    for (const int64_t units : {4, 8, 16, 32, 64, 128, 256}) {
+      if (units <= most_units && units * unit < extent) blocks.push_back(units * unit);
+    }
+    return blocks;
+  }
+
   void CutDepth(bool few_rows) {
     int64_t most = std::max<int64_t>(machine_.l2_bytes / 2 / (width() * bytes()), 64);
     if (plan_.right == RightPlace::kInPlace) most = kStreams;
     if (!form_.depth.is_constant()) {
-      plan_.block_depth = most;
-      plan_.leading_blocks = FloorDiv(Max(form_.depth, 1) - 1, most);
+      plan_.block_depth = knobs_.Choose("depth", most, Depths(most + 1));
+      plan_.leading_blocks = FloorDiv(Max(form_.depth, 1) - 1, plan_.block_depth);
       return;
     }
     const int64_t depth = std::max<int64_t>(form_.depth.value(), 1);
     const bool whole = few_rows && plan_.right == RightPlace::kPacked && !computes_left_;
     const int64_t blocks = whole ? 1 : CeilOf(depth, most);
     plan_.block_depth = blocks == 1 ? depth : RoundUp(CeilOf(depth, blocks), 8);
+    plan_.block_depth = knobs_.Choose("depth", plan_.block_depth, Depths(depth));
     plan_.leading_blocks = CeilOf(depth, plan_.block_depth) - 1;
+  }
+
+  std::vector<int64_t> Depths(int64_t depth) const {
+    const int64_t most = machine_.l2_bytes / (width() * bytes());
+    return Blocks(depth, plan_.right == RightPlace::kInPlace ? 1 : 8, most / 8);
   }
 
   void CutRows() {
@@ -78,17 +112,29 @@ class Planner {
       const int64_t blocks = CeilOf(rows, plan_.block_rows);
       plan_.block_rows = RoundUp(CeilOf(rows, blocks), plan_.tile.rows);
     }
+    const int64_t all = form_.rows.is_constant() ? form_.rows.value() : 2 * kMostRows;
+    const int64_t most_rows =
+        plan_.pack_left ? machine_.l2_bytes / (plan_.block_depth * bytes()) : kMostRows;
+    plan_.block_rows = knobs_.Choose("block_rows", plan_.block_rows,
+                                     Blocks(all, plan_.tile.rows, most_rows / plan_.tile.rows));
     plan_.row_blocks = CeilDiv(form_.rows, plan_.block_rows);
   }
 
   void CutColumns() {
     const bool deep = !plan_.leading_blocks.IsConstant(0);
-    const int64_t panels = plan_.writes_sums ? kGroupPanels : kGroupPanels / 4;
-    plan_.group_panels = deep || plan_.pack_left ? panels : 1;
+    const int64_t usual = plan_.writes_sums ? kGroupPanels : kGroupPanels / 4;
+    plan_.group_panels = deep || plan_.pack_left ? usual : 1;
     if (form_.columns.is_constant()) {
       plan_.group_panels =
           std::clamp<int64_t>(CeilOf(form_.columns.value(), width()), 1, plan_.group_panels);
     }
+    const int64_t most =
+        form_.columns.is_constant() ? CeilOf(form_.columns.value(), width()) : kGroupPanels;
+    std::vector<int64_t> panels;
+    for (const int64_t n : {1, 2, 4, 8, 16}) {
+      if (n <= most) panels.push_back(n);
+    }
+    plan_.group_panels = knobs_.Choose("panels", plan_.group_panels, panels);
     plan_.groups = CeilDiv(CeilDiv(form_.columns, width()), plan_.group_panels);
   }
 
@@ -96,6 +142,7 @@ class Planner {
   const Machine& machine_;
   bool computes_left_;
   ProductPlan& plan_;
+  Knobs& knobs_;
 };
 
 }  // namespace
@@ -114,12 +161,12 @@ ElementType SumElement(ElementType element) {
 }
 
 ProductPlan PlanProduct(const ProductForm& form, RightPlace right, const Machine& machine,
-                        bool writes_sums, bool computes_left) {
+                        bool writes_sums, bool computes_left, Knobs& knobs) {
   ProductPlan plan;
   plan.right = right;
   plan.sum = SumElement(form.left.element);
   plan.writes_sums = writes_sums;
-  Planner(form, machine, computes_left, plan).Run();
+  Planner(form, machine, computes_left, plan, knobs).Run();
   return plan;
 }
 

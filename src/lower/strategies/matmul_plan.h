@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lathe/lower/lower_function.h"
+#include "lathe/lower/lowering.h"
 #include "src/lower/strategies/matmul_form.h"
 #include "src/lower/tiles.h"
 
@@ -34,8 +34,9 @@ struct ProductPlan {
 /// What the products of elements of that type are summed in.
 ElementType SumElement(ElementType element);
 
-/// `computes_left`: elements of the left matrix are computed where they are read.
+/// `computes_left`: elements of the left matrix are computed where they are read. No knob changes a
+/// bit of the result: each sum goes down the depth, in whatever pieces.
 ProductPlan PlanProduct(const ProductForm& form, RightPlace right, const Machine& machine,
-                        bool writes_sums, bool computes_left = false);
+                        bool writes_sums, bool computes_left, Knobs& knobs);
 
 }  // namespace lathe::lower

@@ -23,8 +23,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kVectors = 4;  // that are summed side by side
-
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 Value Number(LoopBuilder& lb, ElementType element, int64_t lanes, int64_t value) {
@@ -47,6 +45,9 @@ Value Neutral(LoopBuilder& lb, const Combination& c, ElementType element, int64_
 class Rows : public RowPlan {
  public:
   Rows(const Block& function, const Machine& machine) : RowPlan(function, machine) {}
+
+  /// Along rows, another number than the usual one sums in another order.
+  void ChooseVectors(Knobs& knobs) { vectors_ = knobs.Choose("vectors", {4, 1, 2, 8}); }
 
   void Write(Block* body);
 
@@ -79,7 +80,7 @@ class Rows : public RowPlan {
   void ComputePerRow(int pass);
   void StorePerRow();
   Values Walk(size_t group, Values carried, int pass);
-  Values WalkVectors(Values carried, int pass);
+  Values Walvectors_(Values carried, int pass);
   Values Step(Column& column, size_t slot, Values sums, Value live, int pass);
   void Evaluate(std::span<const Value> targets, Registers& local, const Column& column, Value live,
                 int pass);
@@ -94,6 +95,8 @@ class Rows : public RowPlan {
   Value AtSize(const Dim& expr, Value d1);
   int64_t SlotsPerRow() const;
   size_t Slots() const { return along() ? static_cast<size_t>(SlotsPerRow()) : columns_.size(); }
+  int64_t vectors_ = 4;  // that are summed side by side
+
   // While writing.
   std::optional<LoopBuilder> lb_;
   std::unordered_map<Value, View> views_;
@@ -216,8 +219,8 @@ void Rows::Write(Block* body) {
 void Rows::WriteNest() {
   if (!along()) {
     const Dim size = SizeOf(last());
-    const int64_t width = kVectors * lanes_;
-    WriteAcross(FloorDiv(size, width), kVectors, false);
+    const int64_t width = vectors_ * lanes_;
+    WriteAcross(FloorDiv(size, width), vectors_, false);
     WriteAcross(CeilDiv(Mod(size, width), lanes_), 1, true);
     return;
   }
@@ -244,7 +247,7 @@ void Rows::WriteAcross(const Dim& count, int64_t vectors, bool rest) {
     const Dim size = SizeOf(last());
     columns_.clear();
     for (int64_t v = 0; v < vectors; ++v) {
-      const int64_t width = kVectors * lanes_;
+      const int64_t width = vectors_ * lanes_;
       const Dim before = rest ? FloorDiv(size, width) * width : Dim(v * lanes_);
       const Dim first = before + LoopBuilder::D1() * (vectors * lanes_);
       Column& column = columns_.emplace_back();
@@ -323,7 +326,7 @@ void Rows::StorePerRow() {
 // As deep as there are groups of reduced axes.
 Rows::Values Rows::Walk(size_t group, Values carried, int pass) {
   while (group < groups_.size() && !groups_[group].reduced) ++group;
-  if (along() && group == last()) return WalkVectors(std::move(carried), pass);
+  if (along() && group == last()) return Walvectors_(std::move(carried), pass);
   if (group < groups_.size()) {
     const auto body = [&](Value i, std::span<const Value> sums) {
       at_[group] = i;
@@ -342,11 +345,11 @@ Rows::Values Rows::Walk(size_t group, Values carried, int pass) {
 
 int64_t Rows::SlotsPerRow() const {
   const Dim& size = groups_.back().extent;
-  if (!size.is_constant()) return kVectors;
-  return std::clamp<int64_t>(size.value() / lanes_, 1, kVectors);
+  if (!size.is_constant()) return vectors_;
+  return std::clamp<int64_t>(size.value() / lanes_, 1, vectors_);
 }
 
-Rows::Values Rows::WalkVectors(Values carried, int pass) {
+Rows::Values Rows::Walvectors_(Values carried, int pass) {
   const Dim size = SizeOf(last()), d1 = LoopBuilder::D1();
   const int64_t slots = SlotsPerRow(), width = slots * lanes_;
   const auto vectors = [&](const Dim& first, int64_t count, const Dim& live) {
@@ -501,6 +504,7 @@ bool LowerRows(Lowering& l) {
   Rows lowering(l.function, l.machine);
   l.why = lowering.Refusal();
   if (!l.why.empty()) return false;
+  lowering.ChooseVectors(l.knobs);
   lowering.Write(l.body);
   return true;
 }
