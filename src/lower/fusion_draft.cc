@@ -126,6 +126,7 @@ FusionPlan FusionDraft::Collect() {
     if (root_[id] == id && kernel_[id]) plan.groups.push_back(Finish(id));
   }
   for (const Refusal& r : refusals_) {
+    if (r.into != Dataflow::kNone && Find(r.op) == Find(r.into)) continue;  // they met later
     if (forgotten_[r.op] && r.obstacle.obstacle == FusionObstacle::kUsers && !r.is_merge) continue;
     const Operation* into = r.into == Dataflow::kNone ? nullptr : flow_.op(r.into);
     plan.refusals.push_back({flow_.op(r.op), into, r.obstacle.why, r.obstacle.obstacle,

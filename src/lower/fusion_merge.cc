@@ -3,8 +3,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/matmul.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
+#include "src/lower/element_layout.h"
 #include "src/lower/fusion_draft.h"
 #include "src/lower/fusion_price.h"
 
@@ -47,6 +50,7 @@ class Merger {
   explicit Merger(FusionDraft& draft) : draft_(draft), flow_(draft.flow()) {}
 
   void Run() {
+    JoinLayouts();
     if (!MayReorder()) return;
     FindProducers();
     MergeAll();
@@ -127,6 +131,69 @@ class Merger {
         edges_.push_back({before, i, true, saved});
       }
     }
+  }
+
+  // ---- where results are stored ----
+
+  /// What a convolution or product gives may be moved where it is stored, if whole rows move.
+  void JoinLayouts() {
+    for (uint32_t root = 0; root < draft_.size(); ++root) {
+      if (draft_.Find(root) != root || draft_.group(root).kind != OpKind::kInjective) continue;
+      const std::vector<uint32_t> chain = LayoutChain(root);
+      if (chain.empty()) continue;
+      const uint32_t p = flow_.inputs(chain[0])[0];
+      if (p == Dataflow::kNone || IsMarked(p)) continue;
+      const uint32_t from = draft_.Find(p);
+      const Group& group = draft_.group(from);
+      if (group.kind != OpKind::kOutElementwiseFusable || group.injective) continue;
+      if (group.size + chain.size() > draft_.options().max_ops) continue;
+      const bool others = from != p || flow_.uses(p).size() > 1;
+      if (!others && RowsStay(flow_.op(group.master), p, chain)) {
+        draft_.Join(from, root, group.work);
+      }
+    }
+  }
+
+  /// The members of a group that is nothing but a transposition, with reshapes around it.
+  std::vector<uint32_t> LayoutChain(uint32_t root) {
+    std::vector<uint32_t> chain;
+    for (uint32_t m = root; m != Dataflow::kNone; m = draft_.next(m)) chain.push_back(m);
+    std::ranges::sort(chain);
+    bool moves = false;
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const Operation* op = flow_.op(chain[i]);
+      if (!lower::IsLayout(*op) || (i > 0 && flow_.inputs(chain[i])[0] != chain[i - 1])) return {};
+      moves |= !lower::IsReshape(*op);
+    }
+    return moves ? chain : std::vector<uint32_t>();
+  }
+
+  bool RowsStay(const Operation* master, uint32_t p, const std::vector<uint32_t>& chain) const {
+    const auto type = Result(p).type().dyn_cast<AnyTensorType>();
+    if (!type || !type.is_static() || type.rank() == 0) return false;
+    const bool is_conv = master->isa<nn::ConvOp>();
+    if (!is_conv && !master->isa<nn::MatmulOp>() && !master->isa<nn::GemmOp>()) return false;
+    std::vector<int64_t> extents;
+    std::vector<size_t> each, merged;  // loops: one an axis, and one for all positions
+    for (size_t a = 0; a < type.rank(); ++a) {
+      extents.push_back(type.dims()[a].value());
+      each.push_back(a);
+      merged.push_back(is_conv ? std::min<size_t>(a, 2) : a);
+    }
+    return EndsInLast(extents, each, chain) && EndsInLast(extents, merged, chain);
+  }
+
+  bool EndsInLast(const std::vector<int64_t>& extents, const std::vector<size_t>& loops,
+                  const std::vector<uint32_t>& chain) const {
+    lower::ElementLayout layout(extents, loops);
+    for (const uint32_t op : chain) {
+      if (!layout.Apply(*flow_.op(op))) return false;
+    }
+    int64_t extent = 1;
+    for (size_t a = 0; a < loops.size(); ++a) extent *= loops[a] == loops.back() ? extents[a] : 1;
+    const auto parts = layout.Parts();
+    const lower::ElementLayout::Part last{loops.back(), extent, 1};
+    return !parts.empty() && parts.back() == last;
   }
 
   void MergeAll() {

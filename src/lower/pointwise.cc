@@ -26,12 +26,25 @@ Pointwise::Pointwise(const Block& function, const Operation* master, const Machi
   for (size_t i = 0; end != nullptr && i < end->num_operands(); ++i) {
     targets_.push_back(end->operand(i));
   }
+  layouts_.resize(targets_.size());
+  if (master != nullptr) PeelLayouts();
   FindOperations();
 }
 
 Pointwise::Pointwise(const Block& function, Value target, const Machine& machine)
-    : function_(function), master_(nullptr), machine_(machine), targets_{target} {
+    : function_(function), master_(nullptr), machine_(machine), targets_{target}, layouts_(1) {
   FindOperations();
+}
+
+// A result that is moved is the value before, and how it is moved.
+void Pointwise::PeelLayouts() {
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    Value& v = targets_[i];
+    while (v.defining_op() != nullptr && IsLayout(*v.defining_op())) {
+      layouts_[i].insert(layouts_[i].begin(), v.defining_op());
+      v = v.defining_op()->operand(0);
+    }
+  }
 }
 
 void Pointwise::FindOperations() {
@@ -74,7 +87,8 @@ std::string Pointwise::Refusal() {
   for (const Value v : arguments_) {
     if (std::string why = ShapeRefusal(v); !why.empty()) return why;
   }
-  return "";
+  const bool is_moved = std::ranges::any_of(layouts_, [](const auto& l) { return !l.empty(); });
+  return is_moved && !TensorOf(targets_[0]).is_static() ? "what is moved is of symbolic shape" : "";
 }
 
 std::string Pointwise::OpRefusal(const Operation& op) const {
@@ -161,6 +175,30 @@ bool Pointwise::SetGroups(std::vector<std::vector<size_t>> groups) {
       }
     }
   }
+  return PlaceResults();
+}
+
+// Vectors are stored as they are: the last loop must be the last axis.
+bool Pointwise::PlaceResults() {
+  parts_.assign(targets_.size(), {});
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    if (layouts_[i].empty()) continue;
+    std::vector<int64_t> extents;
+    std::vector<size_t> loops;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      for (const size_t a : groups_[g]) {
+        extents.push_back(dims_[a].value());
+        loops.push_back(g);
+      }
+    }
+    ElementLayout layout(extents, loops);
+    for (const Operation* op : layouts_[i]) {
+      if (!layout.Apply(*op)) return false;
+    }
+    parts_[i] = layout.Parts();
+    const ElementLayout::Part last{groups_.size() - 1, extents_.back().value(), 1};
+    if (parts_[i].empty() || parts_[i].back() != last) return false;
+  }
   return true;
 }
 
@@ -196,10 +234,30 @@ void Pointwise::OpenArguments(LoopBuilder& lb, const Block& body) {
 
 void Pointwise::Open(LoopBuilder& lb, const Block& body) {
   OpenArguments(lb, body);
-  for (const Value v : targets_) {
-    memory_.push_back(lb.Alloc(TensorOf(v)));
-    results_.push_back(MakeView(lb, memory_.back()));
+  const Operation* end = function_.terminator();
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    memory_.push_back(lb.Alloc(TensorOf(end->operand(i))));
+    if (IsPlain(i)) {
+      results_.push_back(MakeView(lb, memory_.back()));
+      continue;
+    }
+    std::vector<int64_t> shape;
+    for (const ElementLayout::Part& part : parts_[i]) shape.push_back(part.extent);
+    results_.push_back(
+        {nn::ViewReshapeOp::Create(lb.b(), memory_.back(), {.shape = shape}).y(), {}});
   }
+}
+
+// Where a result with a layout keeps the element of that index.
+std::vector<Value> Pointwise::MovedTo(LoopBuilder& lb, size_t result,
+                                      const std::vector<Value>& at) const {
+  std::vector<Value> moved;
+  for (const ElementLayout::Part& part : parts_[result]) {
+    const Dim whole = FloorDiv(LoopBuilder::D0(), part.stride);
+    const bool is_first = Dim(part.extent * part.stride) == extents_[part.loop];
+    moved.push_back(lb.Index(is_first ? whole : Mod(whole, part.extent), at[part.loop]));
+  }
+  return moved;
 }
 
 Value Pointwise::Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at,
@@ -250,7 +308,8 @@ void Pointwise::Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lan
   Evaluate(lb, at, lanes, live, 1, registers);
   for (size_t i = 0; i < targets_.size(); ++i) {
     const Value value = registers.at(targets_[i]);
-    lb.Store(results_[i].memory, lanes == 0 ? value : lb.Widen(value, lanes), at, live);
+    lb.Store(results_[i].memory, lanes == 0 ? value : lb.Widen(value, lanes),
+             IsPlain(i) ? at : MovedTo(lb, i, at), live);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/lower/lower_function.h"
+#include "src/lower/element_layout.h"
 #include "src/lower/loop_builder.h"
 
 namespace lathe::lower {
@@ -18,7 +19,8 @@ bool IsScalarConstant(const Operation& op);
 class Pointwise {
  public:
   /// What the function's results are computed by but for `master` (null: none) and what only the
-  /// master reads; its result 0 then is an operand of the first of them.
+  /// master reads; its result 0 then is an operand of the first of them. Reshapes and
+  /// transpositions at the end say where behind a master elements are stored.
   Pointwise(const Block& function, const Operation* master, const Machine& machine);
   /// What `target` is computed by: an operand of the master that is no argument.
   Pointwise(const Block& function, Value target, const Machine& machine);
@@ -33,7 +35,8 @@ class Pointwise {
   /// Groups neighbouring axes that one loop can walk.
   void GroupAxes();
   /// Given groups, which must split the axes in order; false if some argument is whole along a part
-  /// of a group only, or if axes are to be joined and more than one extent is symbolic.
+  /// of a group only, if axes are to be joined and more than one extent is symbolic, or if
+  /// neighbours along the last group are stored apart.
   bool SetGroups(std::vector<std::vector<size_t>> groups);
   /// Of the loops, one per group.
   const std::vector<Dim>& extents() const { return extents_; }
@@ -52,7 +55,9 @@ class Pointwise {
   /// results. `master` is the element (lanes 0) or vector that the master gives there.
   void Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
              Value master = {}) const;
-  /// The memory of a result under the shape of the loops. Only after Open.
+  /// Whether a result lies as the loops walk it.
+  bool IsPlain(size_t result) const { return layouts_[result].empty(); }
+  /// The memory of such a result under the shape of the loops. Only after Open.
   Value memory(size_t result) const { return results_[result].memory; }
   /// Returns the results from the function.
   void Close(LoopBuilder& lb);
@@ -67,10 +72,13 @@ class Pointwise {
   using Registers = std::unordered_map<Value, Value>;  // looked up, never iterated
 
   void FindOperations();
+  void PeelLayouts();
+  bool PlaceResults();
   std::string OpRefusal(const Operation& op) const;
   std::string ShapeRefusal(Value v) const;
   std::vector<bool> WholeAxes(AnyTensorType type) const;
   bool AllStatic() const;
+  std::vector<Value> MovedTo(LoopBuilder& lb, size_t result, const std::vector<Value>& at) const;
   View MakeView(LoopBuilder& lb, Value memory) const;
   Value Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at, int64_t lanes,
              Value live, int64_t stride) const;
@@ -81,8 +89,10 @@ class Pointwise {
   const Operation* master_;
   const Machine& machine_;
   std::vector<Value> targets_;
-  std::vector<const Operation*> ops_;  // in order
-  std::vector<Value> arguments_;       // that the operations read
+  std::vector<std::vector<const Operation*>> layouts_;   // of each target, after it
+  std::vector<std::vector<ElementLayout::Part>> parts_;  // the axes of results with layouts
+  std::vector<const Operation*> ops_;                    // in order
+  std::vector<Value> arguments_;                         // that the operations read
   std::vector<Dim> dims_;
   std::vector<std::vector<size_t>> groups_;  // axes that one loop walks
   std::vector<Dim> extents_;

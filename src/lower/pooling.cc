@@ -87,7 +87,9 @@ std::optional<Pooling> Pooling::Find(const Block& function, const Machine& machi
   }
   std::vector<std::vector<size_t>> axes;
   for (size_t a = 0; a < p.after->dims().size(); ++a) axes.push_back({a});
-  p.after->SetGroups(std::move(axes));
+  if (!p.after->SetGroups(std::move(axes))) {
+    return why = "rows of the result are stored apart", std::nullopt;
+  }
   return p;
 }
 

@@ -13,6 +13,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "src/dialect/nn/term.h"
+#include "src/lower/element_layout.h"
 #include "src/lower/op_cost.h"
 #include "src/lower/pointwise.h"
 
@@ -36,13 +37,6 @@ bool IsPrimitive(const Operation* op) {
   constexpr std::string_view kNames[] = {"nn.reduce_sum", "nn.reduce_mean", "nn.reduce_max",
                                          "nn.reduce_min", "nn.reduce_prod"};
   return std::ranges::find(kNames, op->name()) != std::end(kNames);
-}
-
-// Operations that leave all elements in their order.
-bool IsReshape(const Operation& op) {
-  constexpr std::string_view kNames[] = {"nn.reshape", "nn.unsqueeze", "nn.squeeze", "nn.flatten",
-                                         "nn.view_reshape"};
-  return std::ranges::find(kNames, op.name()) != std::end(kNames);
 }
 
 // Read as it is, or with other extents.

@@ -23,7 +23,7 @@ const bool kRegistered = [] {
        [](const Operation* op) {
          return HashString(op->name()) % 2 == 0 ? "" : "of the other half";
        },
-       [](const Operation*, const Program&) { return std::string(); }});
+       [](const Operation*, const Program&) { return ExternalKernel(); }});
   return true;
 }();
 

@@ -85,7 +85,10 @@ inline constexpr const char* kFuseStop = "fuse_stop";
 ///   - reduction: into elementwise ops of the reduced shape, or of the full shape if the reduced
 ///     axes stay, and with reductions of the same rows (softmax, layer normalization);
 ///   - out-elementwise-fusable: into elementwise ops of its result's shape; one to a group, the
-///     first by operands; an injective op in the group goes first.
+///     first by operands; an injective op in the group goes first. A transposition behind it, with
+///     reshapes around it, says where the result is stored, if rows stay in one piece.
+/// Then groups that read the same, or of which one reads what another gives, are joined where that
+/// saves time; several of their ops may then be read outside.
 FusionPlan PlanFusion(Block* block, const FusionOptions& options = {});
 
 }  // namespace lathe

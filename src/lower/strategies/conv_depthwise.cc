@@ -138,8 +138,7 @@ std::string GroupedConv::AfterRefusal() {
   }
   std::vector<std::vector<size_t>> axes;
   for (size_t a = 0; a < after_->dims().size(); ++a) axes.push_back({a});
-  after_->SetGroups(std::move(axes));
-  return "";
+  return after_->SetGroups(std::move(axes)) ? "" : "rows of the result are stored apart";
 }
 
 // Sums for some filters and rows; of one filter at least four, so that additions need not wait.

@@ -155,8 +155,7 @@ std::string TransposedConv::AfterRefusal() {
   }
   std::vector<std::vector<size_t>> axes;
   for (size_t a = 0; a < after_->dims().size(); ++a) axes.push_back({a});
-  after_->SetGroups(std::move(axes));
-  return "";
+  return after_->SetGroups(std::move(axes)) ? "" : "rows of the result are stored apart";
 }
 
 // Output o takes kernel element k from input (o + begin - k * dilation) / stride, where that is

@@ -146,6 +146,7 @@ std::string Matmul::Refusal() {
   }
   if (std::string why = TypeRefusal(); !why.empty()) return why;
   const bool writes_sums =
+      after_->IsPlain(0) &&
       TensorOf(function_.terminator()->operand(0)).element() == SumElement(form_.left.element);
   plan_ = PlanProduct(form_, PlaceOfRight(), l_.machine, writes_sums, before_left_.has_value(),
                       l_.knobs);

@@ -99,6 +99,37 @@ TEST_F(ConvOfComputedInput, PaddingIsNotComputed) {
       "[2, 1, 5, 1]", false);
 }
 
+// Channels that are shuffled are stored where they belong.
+TEST_F(ConvLowering, ShuffledChannels) {
+  const std::string x = Tensors("[2, 4, 9, 7]"), w = Tensors("[6, 2, 1, 1]"),
+                    y = Tensors("[2, 6, 9, 7]"), split = Tensors("[2, 3, 2, 9, 7]"),
+                    turned = Tensors("[2, 2, 3, 9, 7]");
+  const std::string body =
+      StrCat("%p = nn.conv(%a, %b) {group = 2} : (", x, ", ", w, ") -> ", y,
+             "\n%q = nn.relu(%p) : (", y, ") -> ", y,
+             "\n%n = builtin.constant() {value = tensor<[5], i64> [2, 3, 2, 9, 7]} : () -> "
+             "v_tensor<[5], i64>\n%s = nn.reshape(%q, %n) : (",
+             y, ", v_tensor<[5], i64>) -> ", split,
+             "\n%t = nn.transpose(%s) {perm = [0, 2, 1, 3, 4]} : (", split, ") -> ", turned,
+             "\n%m = builtin.constant() {value = tensor<[4], i64> [2, 6, 9, 7]} : "
+             "() -> v_tensor<[4], i64>\n%r = nn.reshape(%t, %m) : (",
+             turned, ", v_tensor<[4], i64>) -> ", y);
+  constant_ = {false, true};
+  Expect({{x, w}, body, y}, "conv", 1e-5);
+}
+
+// A transposition that puts the channels last would store each element by itself.
+TEST_F(ConvLowering, ChannelsThatBecomeLastAreRefused) {
+  const std::string x = Tensors("[1, 4, 9, 7]"), w = Tensors("[6, 4, 1, 1]"),
+                    y = Tensors("[1, 6, 9, 7]"), z = Tensors("[1, 9, 7, 6]");
+  const std::string why =
+      Refusal({{x, w},
+               StrCat("%p = nn.conv(%a, %b) : (", x, ", ", w, ") -> ", y,
+                      "\n%r = nn.transpose(%p) {perm = [0, 2, 3, 1]} : (", y, ") -> ", z),
+               z});
+  EXPECT_NE(why.find("conv: the positions can not be walked as one"), std::string::npos) << why;
+}
+
 TEST_F(ConvLowering, TwoResults) {
   const std::string x = Tensors("[1, 4, 9, 8]"), w = Tensors("[6, 4, 3, 3]"),
                     y = Tensors("[1, 6, 9, 8]");

@@ -271,6 +271,41 @@ TEST_F(Fusion, GroupedConvolutionsReadWhatIsWritten) {
   EXPECT_EQ(Groups(net_), "relu | conv");
 }
 
+// ---- results that are stored elsewhere ----
+
+Value Shuffle(Net& net, Value x, int64_t groups) {
+  const auto dims = x.type().cast<AnyTensorType>().dims();
+  std::vector<int64_t> whole, split;
+  for (const Dim& d : dims) whole.push_back(d.value());
+  split = {whole[0], groups, whole[1] / groups, whole[2], whole[3]};
+  const Value apart = net.Op("reshape", {x, net.Ints(split)});
+  const Value turned = net.Op("transpose", {apart}, {net.IntList("perm", {0, 2, 1, 3, 4})});
+  return net.Op("reshape", {turned, net.Ints(whole)});
+}
+
+TEST_F(Fusion, ChannelShuffle) {
+  const Value c = net_.Op("relu", {net_.Conv(net_.X({1, 6, 4, 4}))});
+  net_.Output(net_.Conv(Shuffle(net_, c, 2), 3));
+  EXPECT_EQ(Groups(net_), "conv+relu+reshape+transpose+reshape | conv");
+}
+
+TEST_F(Fusion, ShuffleOfWhatIsReadElsewhere) {
+  const Value c = net_.Op("relu", {net_.Conv(net_.X({1, 6, 4, 4}))});
+  net_.Output(Shuffle(net_, c, 2));
+  net_.Output(c);
+  EXPECT_EQ(Groups(net_), "conv+relu | reshape+transpose+reshape");
+}
+
+TEST_F(Fusion, RowsThatWouldBeCutAreWritten) {
+  const Value m = net_.Op("matmul", {net_.X({4, 8}), net_.X({8, 12})});
+  const Value heads = net_.Op("reshape", {m, net_.Ints({4, 3, 4})});
+  net_.Output(net_.Op("transpose", {heads}, {net_.IntList("perm", {1, 0, 2})}));
+  net_.Output(net_.Op("transpose", {net_.Op("matmul", {net_.X({4, 8}), net_.X({8, 12})})}));
+  const Value stack = net_.Op("matmul", {net_.X({2, 4, 8}), net_.X({8, 12})});
+  net_.Output(net_.Op("transpose", {stack}, {net_.IntList("perm", {1, 0, 2})}));
+  EXPECT_EQ(Groups(net_), "matmul | reshape+transpose | matmul | transpose | matmul+transpose");
+}
+
 // ---- prices ----
 
 const FusionRefusal* FindRefusal(const FusionPlan& plan, FusionObstacle obstacle) {

@@ -222,6 +222,20 @@ TEST_F(MatmulLowering, SaysWhyNot) {
       << why;
 }
 
+// Rows that are moved are stored where they belong, whatever blocks the depth is cut into.
+TEST_F(MatmulLowering, MovedRows) {
+  l2_bytes_ = 8 << 10;
+  const std::string x = T("3, 4, 300"), y = T("300, 21"), z = T("3, 4, 21"), t = T("4, 3, 21");
+  for (const bool constant : {false, true}) {
+    constant_ = {false, constant};
+    Expect({{x, y},
+            StrCat("%p = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z, "\n%q = nn.tanh(%p) : (",
+                   z, ") -> ", z, "\n%r = nn.transpose(%q) {perm = [1, 0, 2]} : (", z, ") -> ", t),
+            t},
+           "matmul", 1e-4);
+  }
+}
+
 // ---- matrices that are computed where they are packed ----
 
 class MatmulOfComputed : public MatmulLowering {
