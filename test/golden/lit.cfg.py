@@ -34,6 +34,8 @@ for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
 # A test that names one of these in REQUIRES is shown as unsupported where it is not installed.
 if shutil.which("chromium"):
     config.available_features.add("chromium")
+if os.path.exists(os.path.join(build, "lib", "liblathe_onednn.so")):
+    config.available_features.add("onednn")
 if importlib.util.find_spec("onnx"):
     config.available_features.add("onnx")
 

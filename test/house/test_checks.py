@@ -77,6 +77,11 @@ class Transcripts(unittest.TestCase):
         self.assertEqual([step.command for step in steps], ["a \\\n  b", "c"])
         self.assertEqual(transcripts.split_expected(lines[steps[0].first:steps[0].last]), (["out"], 1))
 
+    def test_blocks_for_a_library(self):
+        lines = ["```console if liba.so", "$ a", "```", "```console if libb.so", "$ b", "```"]
+        steps = transcripts.parse(lines, lambda library: library == "liba.so")
+        self.assertEqual([step.command for step in steps], ["a"])
+
     def test_written_documents(self):
         with tempfile.TemporaryDirectory() as folder:
             page = pathlib.Path(folder) / "page.md"

@@ -9,6 +9,8 @@ line). The lines that follow are its expected output, stdout and stderr together
   {...}      inside a line: any text
   [exit N]   as the last line: the exit code; without it 0 is expected
 
+A block tagged `console if FILE` is left out where the build folder has no lib/FILE.
+
 The variable TMP names a folder that is fresh for every document and printed as $TMP; BUILD the build
 folder.
 
@@ -38,14 +40,15 @@ class Step:
     last: int
 
 
-def parse(lines):
-    """The commands of all console blocks of a document."""
+def parse(lines, has=lambda library: True):
+    """The commands of all console blocks of a document; has: whether the build has a library."""
     steps, inside, i = [], False, 0
     while i < len(lines):
         line = lines[i]
         i += 1
         if line.startswith("```"):
-            inside = not inside and line.strip() == "```console"
+            tag, _, library = line.strip().partition(" if ")
+            inside = not inside and tag == "```console" and (not library or has(library))
         elif inside and line.startswith("$ "):
             start, command = i - 1, line[2:]
             while command.endswith("\\"):
@@ -94,7 +97,7 @@ def check_document(path, env, options):
     lines = text.split("\n")
     passed = failed = 0
     edits = []
-    for step in parse(lines):
+    for step in parse(lines, lambda library: (pathlib.Path(env["BUILD"]) / "lib" / library).exists()):
         expected, code = split_expected(lines[step.first:step.last])
         actual, actual_code = run(step.command, env, options.timeout)
         if actual_code == code and matches(expected, actual):
