@@ -72,6 +72,7 @@ struct LoweredFunction {
   lower::Lowered how;
   std::string key;                          // in the cache
   std::optional<codegen::CodeImage> image;  // that was found there
+  bool is_apart = false;                    // not for us to lower
 };
 using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 
@@ -86,46 +87,89 @@ void TakePacked(Operation* f, const std::vector<Operation*>& calls,
   }
 }
 
-// Lowers all functions that compute something; takes those apart that no strategy took.
-LoweredFunctions LowerAll(Program& program, const Target& target, const KernelCache& cache,
-                          const TuningRecords& records) {
-  const lower::Machine machine = MachineOf(target);
-  const lower::LowerOptions how{.target = target.name, .records = &records};
-  LoweredFunctions lowered;
-  ArgumentPacker packer(program);
-  const SharedChunks chunks;  // of packed arguments
-  for (bool again = true; again;) {
-    again = false;
-    const FunctionCalls calls(program);
-    const FunctionTable table(program);
-    for (Operation* f : table.functions()) {
-      const std::string name(f->cast<builtin::FuncOp>().name());
-      if (lowered.contains(name)) continue;
-      LoweredFunction result{OperationsOf(f), WorkOf(f), {}, {}, {}};
-      if (!AsDataFunction(f) && CompilerOf(f).empty()) {
-        const std::vector<bool> constant = calls.ConstantArguments(f);
-        const bool tuned =
-            records.size() > 0 && records.Best(lower::WorkloadOf(f), target.name).has_value();
-        if (!tuned) result.key = cache.KeyOf(f, constant);
-        if (auto found = cache.Load(result.key)) {
-          result.how = std::move(found->how);
-          result.image = std::move(found->image);
-        } else {
-          result.how = lower::LowerFunction(f, machine, constant, how);
-        }
-        packer.Apply(calls.Of(f), result.how.packed);
-        TakePacked(f, calls.Of(f), result.how.packed);
-        if (!result.how.done && !lower::SplitFunction(f, calls.Of(f), machine).empty()) {
-          again = true;
-          continue;
-        }
-      }
-      lowered.emplace(name, std::move(result));
-    }
+// Lowers all functions that compute something; takes those apart that no strategy took. Functions
+// are independent of one another, and so is what becomes of them of the number of threads; the
+// program around them is changed by one thread, in its order.
+class AllLowered {
+ public:
+  AllLowered(Program& program, const Target& target, const KernelCache& cache,
+             const TuningRecords& records, ThreadPool& pool)
+      : program_(program),
+        target_(target),
+        cache_(cache),
+        records_(records),
+        pool_(pool),
+        machine_(MachineOf(target)),
+        packer_(program) {}
+
+  LoweredFunctions Run() {
+    while (Round()) continue;
+    RunPasses(program_, "prune{keep_inputs=true}");
+    return std::move(lowered_);
   }
-  RunPasses(program, "prune{keep_inputs=true}");
-  return lowered;
-}
+
+ private:
+  // Of the functions that are new; whether some were taken apart into others.
+  bool Round() {
+    const FunctionCalls calls(program_);
+    const FunctionTable table(program_);
+    std::vector<Operation*> functions;
+    for (Operation* f : table.functions()) {
+      if (!lowered_.contains(NameOf(f))) functions.push_back(f);
+    }
+    std::vector<LoweredFunction> results(functions.size());
+    pool_.ParallelFor(0, std::ssize(functions), 1, [&](int64_t i, int64_t) {
+      const auto at = static_cast<size_t>(i);
+      results[at] = Lower(functions[at], calls);
+    });
+    for (size_t i = 0; i < functions.size(); ++i) {
+      packer_.Apply(calls.Of(functions[i]), results[i].how.packed);
+      TakePacked(functions[i], calls.Of(functions[i]), results[i].how.packed);
+    }
+    packer_.Pack(pool_);
+    bool again = false;
+    for (size_t i = 0; i < functions.size(); ++i) {
+      Operation* f = functions[i];
+      const std::string name = NameOf(f);
+      const bool computes = !results[i].how.done && !results[i].is_apart;
+      if (computes && !lower::SplitFunction(f, calls.Of(f), machine_).empty()) {
+        again = true;
+      } else {
+        lowered_.emplace(name, std::move(results[i]));
+      }
+    }
+    return again;
+  }
+
+  LoweredFunction Lower(Operation* f, const FunctionCalls& calls) const {
+    LoweredFunction result{OperationsOf(f), WorkOf(f), {}, {}, {}};
+    result.is_apart = AsDataFunction(f).has_value() || !CompilerOf(f).empty();
+    if (result.is_apart) return result;
+    const std::vector<bool> constant = calls.ConstantArguments(f);
+    const bool tuned =
+        records_.size() > 0 && records_.Best(lower::WorkloadOf(f), target_.name).has_value();
+    if (!tuned) result.key = cache_.KeyOf(f, constant);
+    if (auto found = cache_.Load(result.key)) {
+      result.how = std::move(found->how);
+      result.image = std::move(found->image);
+    } else {
+      result.how = lower::LowerFunction(f, machine_, constant,
+                                        {.target = target_.name, .records = &records_});
+    }
+    return result;
+  }
+
+  static std::string NameOf(Operation* f) { return std::string(f->cast<builtin::FuncOp>().name()); }
+
+  Program& program_;
+  const Target& target_;
+  const KernelCache& cache_;
+  const TuningRecords& records_;
+  ThreadPool& pool_;
+  const lower::Machine machine_;
+  ArgumentPacker packer_;
+  LoweredFunctions lowered_;
+};
 
 void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
   std::map<std::string_view, size_t> calls;
@@ -138,7 +182,7 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     compiled.by_name[name] = compiled.functions.size();
     CompiledFunction& made = compiled.functions.emplace_back();
     made.function = f;
-    auto& [operations, work, how, key, image] = lowered.at(std::string(name));
+    auto& [operations, work, how, key, image, is_apart] = lowered.at(std::string(name));
     if (!how.done && CompilerOf(f).empty()) made.data = AsDataFunction(f);
     compiled.infos.push_back({.name = std::string(name),
                               .operations = std::move(operations),
@@ -154,9 +198,8 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
 
 // Machine code of what was lowered and was not in the cache, which then has it.
 void Generate(CompiledProgram& compiled, LoweredFunctions& lowered, const KernelCache& cache,
-              const Target& target, int threads) {
+              const Target& target, ThreadPool& pool) {
   compiled.code.resize(compiled.functions.size());
-  ThreadPool pool(threads);
   pool.ParallelFor(0, static_cast<int64_t>(compiled.functions.size()), 1, [&](int64_t i, int64_t) {
     const auto at = static_cast<size_t>(i);
     CompiledFunction& f = compiled.functions[at];
@@ -228,10 +271,11 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
   const KernelCache cache(options.machine_code ? options.cache : "", target);
   TuningRecords records;
   if (!options.records.empty()) records = ReadTuningRecords(options.records);
-  LoweredFunctions lowered = LowerAll(compiled->program, target, cache, records);
+  ThreadPool pool(options.threads);
+  LoweredFunctions lowered = AllLowered(compiled->program, target, cache, records, pool).Run();
   ListFunctions(*compiled, lowered);
   if (options.machine_code) {
-    Generate(*compiled, lowered, cache, target, options.threads);
+    Generate(*compiled, lowered, cache, target, pool);
     CompileExternal(*compiled);
   }
   return compiled;

@@ -6,6 +6,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "lathe/support/shared_chunks.h"
+#include "src/lower/pack.h"
 
 namespace lathe {
 namespace {
@@ -91,9 +92,8 @@ Value ArgumentPacker::PackedOf(Operation* source, const lower::PackedLayout& lay
   const Shape shape = layout.shape();
   const Type type = VTensorType::Get(
       program_.context(), SymShape(std::vector<Dim>(shape.begin(), shape.end())), old.element());
-  Tensor packed = lower::Pack(*tensor, layout);
-  ReleaseFilePages(tensor->bytes());
-  program_.parameters().Insert(name, {std::move(packed), false});
+  jobs_.push_back({*tensor, layout, name, Tensor()});
+  program_.parameters().Insert(name, {Tensor(), false});
   readers_[name.value()] = 1;
   Builder b = Builder::After(source);
   b.set_location(source->location());
@@ -101,6 +101,21 @@ Value ArgumentPacker::PackedOf(Operation* source, const lower::PackedLayout& lay
       builtin::GetParameterOp::Create(b, {&type, 1}, {.name = std::string(name.value())}).value();
   known.push_back({layout, value});
   return value;
+}
+
+void ArgumentPacker::Pack(ThreadPool& pool) {
+  {
+    const SharedChunks chunks;  // memory is named by one thread, and comes when it is written to
+    for (Job& job : jobs_) job.packed = Tensor(job.tensor.element_type(), job.layout.shape());
+  }
+  pool.ParallelFor(0, std::ssize(jobs_), 1, [&](int64_t i, int64_t) {
+    Job& job = jobs_[static_cast<size_t>(i)];
+    lower::PackInto(job.tensor, job.layout, job.packed);
+    ReleaseFilePages(job.tensor.bytes());
+    job.tensor = Tensor();
+  });
+  for (Job& job : jobs_) program_.parameters().Find(job.name)->data = std::move(job.packed);
+  jobs_.clear();
 }
 
 }  // namespace lathe

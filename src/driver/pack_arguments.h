@@ -6,6 +6,7 @@
 
 #include "lathe/ir/program.h"
 #include "lathe/lower/lower_function.h"
+#include "lathe/support/parallel.h"
 
 namespace lathe {
 
@@ -31,6 +32,8 @@ class ArgumentPacker {
  public:
   explicit ArgumentPacker(Program& program);
   void Apply(const std::vector<Operation*>& calls, const std::vector<lower::PackedLayout>& layouts);
+  /// Writes the tensors that were asked for since the last time; they have no data before.
+  void Pack(ThreadPool& pool);
 
  private:
   Value PackedOf(Operation* source, const lower::PackedLayout& layout);
@@ -41,7 +44,14 @@ class ArgumentPacker {
     lower::PackedLayout layout;
     Value value;
   };
+  struct Job {
+    Tensor tensor;
+    lower::PackedLayout layout;
+    StrAttribute name;
+    Tensor packed;
+  };
   Program& program_;
+  std::vector<Job> jobs_;
   std::unordered_map<const Operation*, std::vector<Packed>> packed_;  // looked up, not iterated
   std::unordered_map<std::string_view, size_t> readers_;  // of parameters; looked up, not iterated
 };

@@ -1,3 +1,5 @@
+#include "src/lower/pack.h"
+
 #include <algorithm>
 #include <optional>
 
@@ -68,8 +70,9 @@ std::optional<std::vector<size_t>> SplitEnds(const Shape& padded, const Shape& s
 // Writes each part of the tensor where it belongs; the rest of the result stays zero.
 class Packer {
  public:
-  Packer(const Tensor& tensor, const PackedLayout& layout, std::span<const size_t> ends)
-      : tensor_(tensor), layout_(layout), result_(tensor.element_type(), layout.shape()) {
+  Packer(const Tensor& tensor, const PackedLayout& layout, std::span<const size_t> ends,
+         Tensor& packed)
+      : tensor_(tensor), layout_(layout), packed_(packed) {
     const std::vector<int64_t> strides = RowMajorStrides(tensor.shape());
     size_t begin = 0;
     for (size_t axis = 0; axis < ends.size(); ++axis) {
@@ -84,11 +87,11 @@ class Packer {
     }
   }
 
-  Tensor Run() {
+  void Run() {
     std::vector<int64_t> counts;
     for (const auto& pieces : pieces_) counts.push_back(static_cast<int64_t>(pieces.size()));
     std::vector<int64_t> index(counts.size(), 0);
-    if (std::ranges::find(counts, 0) != counts.end()) return std::move(result_);
+    if (std::ranges::find(counts, 0) != counts.end()) return;
     do {
       std::vector<Piece::Range> ranges;
       for (size_t i = 0; i < index.size(); ++i) {
@@ -97,12 +100,11 @@ class Packer {
       }
       Copy(ranges);
     } while (NextIndex(counts, index));
-    return std::move(result_);
   }
 
  private:
   void Copy(std::span<const Piece::Range> ranges) {
-    eval::View from, to = eval::View::Of(result_);
+    eval::View from, to = eval::View::Of(packed_);
     Shape extents;
     for (size_t i = 0; i < layout_.order.size(); ++i) {
       const auto axis = static_cast<size_t>(layout_.order[i]);
@@ -111,12 +113,12 @@ class Packer {
       to.Advance(i, ranges[axis].begin);
       extents.push_back(ranges[axis].count);
     }
-    eval::CopyView(tensor_, from, result_, to, extents);
+    eval::CopyView(tensor_, from, packed_, to, extents);
   }
 
   const Tensor& tensor_;
   const PackedLayout& layout_;
-  Tensor result_;
+  Tensor& packed_;
   std::vector<std::vector<Piece>> pieces_;  // per axis of the tensor
   std::vector<int64_t> from_strides_;       // per axis of the split
 };
@@ -130,12 +132,23 @@ Tensor Padded(const Tensor& tensor, const Shape& shape) {
 
 }  // namespace
 
-Tensor Pack(const Tensor& tensor, const PackedLayout& layout) {
+void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed) {
   if (const auto ends = SplitEnds(layout.padded, layout.split)) {
-    return Packer(tensor, layout, *ends).Run();
+    return Packer(tensor, layout, *ends, packed).Run();
   }
-  const std::vector<size_t> order(layout.order.begin(), layout.order.end());
-  return eval::Permute(Padded(tensor, layout.padded).Reshaped(layout.split), order);
+  const Tensor split = Padded(tensor, layout.padded).Reshaped(layout.split);
+  const std::vector<int64_t> strides = RowMajorStrides(layout.split);
+  eval::View from;
+  for (const int64_t axis : layout.order) {
+    from.strides.push_back(strides[static_cast<size_t>(axis)]);
+  }
+  eval::CopyView(split, from, packed, eval::View::Of(packed), packed.shape());
+}
+
+Tensor Pack(const Tensor& tensor, const PackedLayout& layout) {
+  Tensor packed(tensor.element_type(), layout.shape());
+  PackInto(tensor, layout, packed);
+  return packed;
 }
 
 bool Lowering::IsConstant(Value v) const {

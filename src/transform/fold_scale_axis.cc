@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "lathe/support/shared_chunks.h"
 #include "src/transform/scale.h"
 
 namespace lathe {
@@ -108,12 +112,14 @@ class FoldScaleAxisPass : public Pass {
   /// Scales one after the other move one after the other, the one nearest to the weights first.
   void ApplyImpl(Graph& graph) override {
     rewriter_.emplace(graph.program(), this);
+    CountReaders(graph.program());
     std::vector<Operation*> multiplications;
     for (Operation& op : *graph.block()) {
       if (IsOneOf(&op, {"nn.mul", "nn.div"})) multiplications.push_back(&op);
     }
     if (forward_) std::reverse(multiplications.begin(), multiplications.end());
     for (Operation* op : multiplications) TryFold(op);
+    DropParameters(graph.program());
   }
 
  private:
@@ -136,6 +142,9 @@ class FoldScaleAxisPass : public Pass {
   std::optional<Scale> ScaleOf(Operation* op, size_t side) const;
   void TryFold(Operation* op);
   bool ScaleWeights(Plan& plan);
+  void CountReaders(const Program& program);
+  void Forget(Operation* source);
+  void DropParameters(Program& program);
   void Apply(Operation* op, Value data, Plan& plan);
   bool PlanBackward(Value v, const Scale& scale, Plan& plan, int depth);
   bool PlanSum(Operation* op, const Scale& scale, Plan& plan, int depth);
@@ -154,6 +163,8 @@ class FoldScaleAxisPass : public Pass {
 
   bool forward_;
   std::optional<Rewriter> rewriter_;
+  std::unordered_map<std::string_view, size_t> readers_;  ///< of parameters; looked up only
+  std::unordered_set<std::string_view> unread_;           ///< looked up only
 };
 
 /// What the op multiplies its other operand by, operand `side` being the constant.
@@ -182,11 +193,42 @@ void FoldScaleAxisPass::TryFold(Operation* op) {
 bool FoldScaleAxisPass::ScaleWeights(Plan& plan) {
   for (Step& step : plan) {
     if (!step.scale) continue;
-    auto scaled = Scaled(*Constant(step.op->operand(step.operand)), *step.scale, step.channels);
+    const Tensor& weights = *Constant(step.op->operand(step.operand));
+    auto scaled = Scaled(weights, *step.scale, step.channels);
+    ReleaseFilePages(weights.bytes());
     if (!scaled) return Refuse(step.op, "its weights would leave the range of their type");
     step.scaled = std::move(*scaled);
   }
   return true;
+}
+
+void FoldScaleAxisPass::CountReaders(const Program& program) {
+  readers_.clear();
+  unread_.clear();
+  for (OpWalker w(program.module()); const Operation* op = w.Next();) {
+    if (!IsOneOf(op, {"builtin.get_parameter", "builtin.set_parameter"})) continue;
+    if (const auto name = op->attribute("name").dyn_cast<StrAttribute>()) ++readers_[name.value()];
+  }
+}
+
+/// Weights in their old form go at once where nobody reads them any more: they may be most of the
+/// model, and may be scaled again.
+void FoldScaleAxisPass::Forget(Operation* source) {
+  if (!source->use_empty() || source->name() != "builtin.get_parameter") return;
+  const auto name = source->attribute("name").cast<StrAttribute>();
+  rewriter_->Erase(source);
+  if (--readers_[name.value()] != 0) return;
+  rewriter_->program().parameters().Find(name)->data = Tensor();
+  unread_.insert(name.value());
+}
+
+void FoldScaleAxisPass::DropParameters(Program& program) {
+  if (unread_.empty()) return;
+  ParameterMap kept;
+  for (const auto& [name, variable] : program.parameters()) {
+    if (unread_.count(name.value()) == 0) kept.Insert(name, variable);
+  }
+  program.parameters() = std::move(kept);
 }
 
 void FoldScaleAxisPass::Apply(Operation* op, Value data, Plan& plan) {
@@ -195,11 +237,13 @@ void FoldScaleAxisPass::Apply(Operation* op, Value data, Plan& plan) {
     const Location both[] = {step.op->location(), op->location()};
     step.op->set_location(Location::Fused(rewriter_->context(), both));
     rewriter_->set_location(step.op->location());
-    const Operation* old = step.op->operand(step.operand).defining_op();
+    Operation* old = step.op->operand(step.operand).defining_op();
     const auto name = old->attribute("name").dyn_cast<StrAttribute>();
     const std::string base = name ? std::string(name.value()) : "scaled";
-    rewriter_->SetOperand(step.op, step.operand,
-                          rewriter_->Parameter(base, std::move(step.scaled)));
+    const Value made = rewriter_->Parameter(base, std::move(step.scaled));
+    ++readers_[made.defining_op()->attribute("name").cast<StrAttribute>().value()];
+    rewriter_->SetOperand(step.op, step.operand, made);
+    Forget(old);
   }
   Applied(op, StrCat("moved into ", plan.size(), " weights"));
   Count("folded");

@@ -12,6 +12,24 @@ namespace {
 /// Results up to this size become constants in the text; larger ones parameters.
 constexpr size_t kConstantBytes = 256;
 
+/// Products take transposed weights as they are: no copy is made of those that are larger.
+constexpr size_t kCopiedBytes = size_t{1} << 20;
+
+/// The last two axes change places.
+bool TurnsMatrices(const Operation* op) {
+  const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
+  if (!type || !type.has_rank() || type.rank() < 2) return false;
+  const auto perm = op->attribute("perm").dyn_cast<ArrayAttribute>();
+  const auto rank = static_cast<int64_t>(type.rank());
+  if (!perm) return rank == 2;
+  const std::vector<int64_t> axes = perm.AsInts().value_or(std::vector<int64_t>());
+  for (int64_t i = 0; i < std::ssize(axes); ++i) {
+    const int64_t turned = i == rank - 1 ? rank - 2 : i == rank - 2 ? rank - 1 : i;
+    if (axes[static_cast<size_t>(i)] != turned) return false;
+  }
+  return !axes.empty();
+}
+
 bool IsSource(const Program& program, const Operation* op) {
   return op->num_results() == 1 && ConstantValue(program, op->result(0)) != nullptr;
 }
@@ -27,6 +45,7 @@ class PrecomputePrunePass : public Pass {
 
  private:
   bool IsStatic(const Operation* op) const;
+  bool IsLeftToProducts(const Operation* op) const;
   bool IsWanted(const Operation* op) const;
   void Compute(Operation* op);
   RtValue ValueOf(Value v) const;
@@ -45,8 +64,20 @@ class PrecomputePrunePass : public Pass {
   uint64_t budget_ = 0;
 };
 
+/// A transpose of large weights that only products read, which have an attribute for it.
+bool PrecomputePrunePass::IsLeftToProducts(const Operation* op) const {
+  if (op->name() != "nn.transpose" || !TurnsMatrices(op)) return false;
+  const Tensor* weights = ConstantValue(*program_, op->operand(0));
+  if (weights == nullptr || weights->byte_size() <= kCopiedBytes) return false;
+  for (const OpOperand use : op->result(0).uses()) {
+    if (use.owner()->name() != "nn.matmul") return false;
+  }
+  return true;
+}
+
 bool PrecomputePrunePass::IsStatic(const Operation* op) const {
   if (IsSource(*program_, op)) return true;
+  if (IsLeftToProducts(op)) return false;
   if (op->num_operands() == 0 || !IsMergeable(op) || !op->HasInterface<EvalInterface>())
     return false;
   for (const detail::OpOperandImpl& o : op->operands()) {

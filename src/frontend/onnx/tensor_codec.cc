@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lathe/support/error.h"
+#include "lathe/support/shared_chunks.h"
 #include "lathe/support/text.h"
 #include "src/frontend/onnx/op_table.h"
 #include "src/frontend/onnx/wire.h"
@@ -59,8 +60,12 @@ void CheckBytes(const TensorMsg& t, ElementType type, const Shape& shape, size_t
 // Bits beyond the last element of a packed type are zero in memory; a file may hold anything.
 Tensor Share(ElementType type, const Shape& shape, const std::shared_ptr<Buffer>& buffer,
              size_t offset, Extent extent) {
-  if (!IsSubByte(type)) return Tensor::FromBuffer(type, shape, buffer, offset);
   const std::span<const std::byte> bytes(buffer->data() + offset, extent.bytes);
+  if (!IsSubByte(type)) {
+    Tensor tensor = Tensor::FromBuffer(type, shape, buffer, offset);
+    if (tensor.buffer() != buffer) ReleaseFilePages(bytes);  // a copy, for its alignment
+    return tensor;
+  }
   Tensor tensor = Tensor::FromBytes(type, shape, bytes);
   const auto used = static_cast<size_t>(extent.elements) * static_cast<size_t>(BitWidth(type)) % 8;
   if (used != 0) {

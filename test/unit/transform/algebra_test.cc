@@ -13,6 +13,7 @@
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/file.h"
+#include "lathe/support/random.h"
 
 namespace lathe {
 namespace {
@@ -205,6 +206,61 @@ TEST_F(AlgebraTest, FoldingAScaleWritesNewParameters) {
   EXPECT_EQ(RtValue(program.parameters().Find("w")->data), RtValue(weights));
   EXPECT_EQ(program.parameters().size(), 3U);
   EXPECT_EQ(Interpreter(program).Run(inputs), expected);
+}
+
+/// Weights that only the layer read go when it reads scaled ones.
+TEST_F(AlgebraTest, WeightsInTheirOldFormGo) {
+  Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, 2], f32>
+    %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[2, 2], f32>
+    %s = builtin.constant() {value = tensor<[2], f32> [2.0, 3.0]} : () -> v_tensor<[2], f32>
+    %c = nn.gemm(%x, %w) : (v_tensor<[1, 2], f32>, v_tensor<[2, 2], f32>) -> v_tensor<[1, 2], f32>
+    %m = nn.mul(%c, %s) : (v_tensor<[1, 2], f32>, v_tensor<[2], f32>) -> v_tensor<[1, 2], f32>
+    %n = nn.mul(%m, %s) : (v_tensor<[1, 2], f32>, v_tensor<[2], f32>) -> v_tensor<[1, 2], f32>
+    nn.fetch(%n) {name = "n"} : (v_tensor<[1, 2], f32>) -> ())");
+  AddParameter(program, "w", Tensor::Of<float>({2, 2}, {1, 2, 3, 4}));
+  const NamedValues inputs{{"x", Tensor::Of<float>({1, 2}, {1, 0.5})}};
+  const NamedValues expected = Interpreter(program).Run(inputs);
+  Apply(program, "fold_scale_axis_backward");
+  EXPECT_EQ(Count(program, "nn.mul"), 0);
+  EXPECT_EQ(program.parameters().size(), 1U);
+  EXPECT_EQ(Interpreter(program).Run(inputs), expected);
+}
+
+/// A transpose of large weights is no copy where products read them turned.
+TEST_F(AlgebraTest, TransposesOfLargeWeightsAreLeftToProducts) {
+  for (const bool large : {false, true}) {
+    const std::string k = large ? "600" : "60";
+    Program program =
+        Parse(StrCat(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2, )",
+                     k, R"(], f32>
+    %i = nn.feed() {name = "i"} : () -> v_tensor<[2], i64>
+    %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[500, )",
+                     k, R"(], f32>
+    %g = nn.gather(%w, %i) : (v_tensor<[500, )",
+                     k, R"(], f32>, v_tensor<[2], i64>) -> v_tensor<[2, )", k, R"(], f32>
+    %t = nn.transpose(%w) {perm = [1, 0]} : (v_tensor<[500, )",
+                     k, R"(], f32>) -> v_tensor<[)", k, R"(, 500], f32>
+    %p = nn.matmul(%x, %t) : (v_tensor<[2, )",
+                     k, R"(], f32>, v_tensor<[)", k, R"(, 500], f32>) -> v_tensor<[2, 500], f32>
+    nn.fetch(%p) {name = "p"} : (v_tensor<[2, 500], f32>) -> ()
+    nn.fetch(%g) {name = "g"} : (v_tensor<[2, )",
+                     k, "], f32>) -> ()"));
+    const int64_t depth = large ? 600 : 60;
+    AddParameter(program, "w", RandomTensor(ElementType::kF32, {500, depth}, 1));
+    const NamedValues inputs{{"x", RandomTensor(ElementType::kF32, {2, depth}, 2)},
+                             {"i", Tensor::Of<int64_t>({2}, {3, 499})}};
+    const NamedValues expected = Interpreter(program).Run(inputs);
+    Apply(program, "precompute_prune");
+    EXPECT_EQ(Count(program, "nn.transpose"), large ? 1 : 0);
+    EXPECT_EQ(program.parameters().size(), large ? 1U : 2U);
+    Apply(program, "fuse_matmul");
+    EXPECT_EQ(Count(program, "nn.transpose"), 0);
+    const NamedValues got = Interpreter(program).Run(inputs);
+    EXPECT_TRUE(AllClose(got[0].second, expected[0].second, 1e-5, 1e-5));
+    EXPECT_EQ(got[1], expected[1]);
+  }
 }
 
 /// A parameter that running may change is no constant: nothing is folded into it.
