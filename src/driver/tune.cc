@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "lathe/codegen/code_generator.h"
@@ -15,6 +16,7 @@
 #include "lathe/support/random.h"
 #include "src/driver/compiled_program.h"
 #include "src/driver/external_functions.h"
+#include "src/driver/knob_search.h"
 #include "src/driver/pack_arguments.h"
 
 namespace lathe {
@@ -47,6 +49,8 @@ struct Kernel {
   }
 };
 
+constexpr size_t kMostAsked = 4;  // implementations that are looked at, per trial
+
 class FunctionTuner {
  public:
   FunctionTuner(Operation* function, const std::vector<bool>& constant, const TuneOptions& options,
@@ -68,15 +72,26 @@ class FunctionTuner {
   const TuningRecords& records() const { return records_; }
 
  private:
-  std::optional<Kernel> Make(const std::string& implementation);
+  // What became of one implementation.
+  struct Trial {
+    std::string strategy;
+    std::vector<lower::KnobChoice> knobs;
+    double seconds;
+  };
+  std::optional<Kernel> Lower(const std::string& implementation);
+  void Compile(Kernel& kernel);
+  void MakeReference();
   void MakeTensors(Kernel& kernel);
   Shape ShapeOf(AnyTensorType type) const;
   void CheckResults(const Kernel& kernel, const std::string& implementation);
   double Measure(Kernel& kernel);
-  std::optional<Kernel> Try(const std::string& implementation, double& seconds);
-  void TryKnobs(const std::string& strategy, const std::vector<lower::KnobChoice>& knobs,
-                double seconds);
-  bool done() const { return tuned_.trials >= options_.max_trials; }
+  std::optional<double> Known(const std::string& name) const;
+  std::optional<double> Measured(Kernel& kernel, const std::string& implementation);
+  std::optional<Trial> Try(const std::string& implementation);
+  void Search(const Trial& trial, size_t trials);
+  bool done() const {
+    return tuned_.trials >= options_.max_trials || asked_ >= kMostAsked * options_.max_trials;
+  }
 
   Operation* function_;
   const std::vector<bool>& constant_;
@@ -88,6 +103,7 @@ class FunctionTuner {
   std::vector<Tensor> reference_;  // results of the first implementation
   TunedFunction tuned_;
   TuningRecords records_;
+  size_t asked_ = 0;  // also for what had been measured under the same name
 };
 
 Shape FunctionTuner::ShapeOf(AnyTensorType type) const {
@@ -130,17 +146,28 @@ void FunctionTuner::MakeTensors(Kernel& kernel) {
 }
 
 // Nothing where no strategy takes the function under that name.
-std::optional<Kernel> FunctionTuner::Make(const std::string& implementation) {
+std::optional<Kernel> FunctionTuner::Lower(const std::string& implementation) {
   IrMapping mapping;
   Kernel kernel;
   kernel.function = OwningOp(Clone(function_, mapping));
   const lower::LowerOptions how{.target = target_.name, .implementation = implementation};
   kernel.lowered = lower::LowerFunction(kernel.function.get(), machine_, constant_, how);
   if (!kernel.lowered.done) return std::nullopt;
+  return kernel;
+}
+
+void FunctionTuner::Compile(Kernel& kernel) {
   const codegen::KernelSource source{"kernel", kernel.function->region(0).front()};
   kernel.library = codegen::CodeGenerator::Get().Compile({&source, 1}, target_);
   MakeTensors(kernel);
-  return kernel;
+}
+
+// What the others must compute, where that need not be measured again.
+void FunctionTuner::MakeReference() {
+  std::optional<Kernel> kernel = Lower("");
+  Compile(*kernel);
+  kernel->Run(team_);
+  CheckResults(*kernel, "");
 }
 
 void FunctionTuner::CheckResults(const Kernel& kernel, const std::string& implementation) {
@@ -163,6 +190,8 @@ double FunctionTuner::Measure(Kernel& kernel) {
   double best = 1e300;
   const double start = Now();
   for (int runs = 0; runs < 3 || Now() - start < options_.seconds; ++runs) {
+    const bool is_slow = !tuned_.best.empty() && best > 2 * tuned_.best_seconds;
+    if (runs >= 3 && is_slow) break;
     const double before = Now();
     kernel.Run(team_);
     best = std::min(best, Now() - before);
@@ -170,54 +199,79 @@ double FunctionTuner::Measure(Kernel& kernel) {
   return best;
 }
 
-std::optional<Kernel> FunctionTuner::Try(const std::string& implementation, double& seconds) {
+std::optional<double> FunctionTuner::Known(const std::string& name) const {
+  const auto now = records_.Find(tuned_.workload, target_.name, name);
+  if (now || options_.known == nullptr) return now;
+  return options_.known->Find(tuned_.workload, target_.name, name);
+}
+
+// Nothing where there is no code for it, such as for scratch memory that is too large.
+std::optional<double> FunctionTuner::Measured(Kernel& kernel, const std::string& implementation) {
+  try {
+    Compile(kernel);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    return std::nullopt;
+  }
+  kernel.Run(team_);
+  if (reference_.empty() && tuned_.trials > 1) MakeReference();
+  CheckResults(kernel, implementation);
+  return Measure(kernel);
+}
+
+std::optional<FunctionTuner::Trial> FunctionTuner::Try(const std::string& implementation) {
   if (progress) progress(implementation);
-  std::optional<Kernel> kernel = Make(implementation);
-  if (!kernel) return kernel;
-  ++tuned_.trials;
-  kernel->Run(team_);
-  if (tuned_.first.empty()) tuned_.first = kernel->lowered.implementation;
-  CheckResults(*kernel, implementation);
-  seconds = Measure(*kernel);
+  std::optional<Kernel> kernel = Lower(implementation);
+  if (!kernel) return std::nullopt;
+  ++asked_;
   const std::string& name = kernel->lowered.implementation;
-  if (name.find(" | ") == std::string::npos) {
-    records_.Add(tuned_.workload, target_.name, name, seconds);
+  const bool is_new = !records_.Find(tuned_.workload, target_.name, name);
+  if (is_new) ++tuned_.trials;
+  if (tuned_.first.empty()) tuned_.first = name;
+  const bool was_known = Known(name).has_value();
+  const auto seconds = was_known ? Known(name) : Measured(*kernel, implementation);
+  if (!seconds) return std::nullopt;
+  if (is_new && name.find(" | ") == std::string::npos) {
+    TuningRecords record;
+    record.Add(tuned_.workload, target_.name, name, *seconds);
+    records_.Add(record);
+    if (!was_known && options_.keep) options_.keep(record);
   }
-  if (tuned_.best.empty() || seconds < tuned_.best_seconds) {
+  if (tuned_.best.empty() || *seconds < tuned_.best_seconds) {
     tuned_.best = name;
-    tuned_.best_seconds = seconds;
+    tuned_.best_seconds = *seconds;
   }
-  return kernel;
+  return Trial{kernel->lowered.strategy, kernel->lowered.knobs, *seconds};
 }
 
-void FunctionTuner::TryKnobs(const std::string& strategy,
-                             const std::vector<lower::KnobChoice>& knobs, double seconds) {
-  lower::Knobs best;
-  for (const lower::KnobChoice& knob : knobs) {
-    for (const int64_t value : knob.values) {
-      if (value == knob.taken || done()) continue;
-      lower::Knobs next = best;
-      next.Set(knob.name, value);
-      double measured = 0;
-      if (!Try(strategy + next.ToString(), measured) || measured >= seconds) continue;
-      seconds = measured;
-      best = next;
-    }
+void FunctionTuner::Search(const Trial& trial, size_t trials) {
+  KnobSearch search(trial.knobs, trial.seconds);
+  const size_t end = tuned_.trials + trials;
+  while (!done() && tuned_.trials < end) {
+    const auto knobs = search.Next();
+    if (!knobs) return;
+    const auto next = Try(trial.strategy + knobs->ToString());
+    search.Tell(next ? std::optional(next->seconds) : std::nullopt);
   }
 }
 
+// Every strategy as it is; then the knobs of the fastest with half of the trials that are left, of
+// the next one with half of the rest, and so on.
 void FunctionTuner::Run() {
-  double seconds = 0;
-  const std::optional<Kernel> first = Try("", seconds);
+  const std::optional<Trial> first = Try("");
   if (!first) return;
-  tuned_.first_seconds = seconds;
+  tuned_.first_seconds = first->seconds;
+  std::vector<Trial> found;
+  if (first->strategy.find(" | ") == std::string::npos) found.push_back(*first);
   for (const std::string& strategy : lower::StrategiesFor(function_, target_.name)) {
     if (done()) break;
-    if (strategy == first->lowered.strategy) {
-      TryKnobs(strategy, first->lowered.knobs, tuned_.first_seconds);
-    } else if (const auto kernel = Try(strategy, seconds)) {
-      TryKnobs(strategy, kernel->lowered.knobs, seconds);
-    }
+    if (strategy == first->strategy) continue;
+    if (const auto trial = Try(strategy)) found.push_back(*trial);
+  }
+  std::ranges::stable_sort(found, {}, [](const Trial& t) { return t.seconds; });
+  for (size_t i = 0; i < found.size() && !done(); ++i) {
+    const size_t left = options_.max_trials - tuned_.trials;
+    Search(found[i], i + 1 < found.size() ? (left + 1) / 2 : left);
   }
 }
 
@@ -242,6 +296,15 @@ TuningRecords ReadTuningRecords(const std::string& path) {
     error.At(StrCat(path, ", ", line));
     throw;
   }
+}
+
+TuningRecords ResumeTuningRecords(const std::string& path) {
+  if (!std::filesystem::exists(path)) return {};
+  const std::string text = ReadFile(path);
+  const size_t end = text.rfind('\n');
+  const size_t whole = end == std::string::npos ? 0 : end + 1;
+  if (whole < text.size()) std::filesystem::resize_file(path, whole);
+  return ReadTuningRecords(path);
 }
 
 TuningRecords Tune(const Program& source, const TuneOptions& options, const TuneProgress& progress,

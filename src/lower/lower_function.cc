@@ -124,6 +124,7 @@ class Selector {
 
  private:
   void Ask(const Known& known, std::string_view knobs);
+  std::optional<size_t> AskRecords(const std::vector<Known>& known);
   void AskAll();
   void KeepOneLayout();
   void Take(const Selection& selection, Lowered& lowered);
@@ -135,6 +136,7 @@ class Selector {
   std::string workload_;  // of the function before its operations became simpler ones
   TargetKeys target_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
+  std::string ignored_;  // a line per record that does not hold any more
 };
 
 void Selector::Ask(const Known& known, std::string_view knobs) {
@@ -160,23 +162,43 @@ std::pair<std::string_view, std::string_view> SplitName(std::string_view impleme
   return {implementation.substr(0, at), implementation.substr(at)};
 }
 
-void Selector::AskAll() {
-  std::vector<Known> known = KnownStrategies(function_, target_);
-  std::string first = options_.implementation;
-  if (first.empty() && !workload_.empty()) {
-    const auto best = options_.records->Best(workload_, options_.target);
-    if (best) first = best->first;
+// Asks for the fastest that was measured and that there still is. The number of the strategy.
+std::optional<size_t> Selector::AskRecords(const std::vector<Known>& known) {
+  if (workload_.empty()) return std::nullopt;
+  for (const auto& [record, seconds] : options_.records->Ranked(workload_, options_.target)) {
+    const auto [name, knobs] = SplitName(record);
+    const auto k = std::ranges::find_if(
+        known, [name = name](const Known& s) { return s.implementation.name == name; });
+    std::string why = "there is no such strategy";
+    if (k != known.end()) {
+      Ask(*k, knobs);
+      const Attempt& a = *attempts_.back();
+      const std::vector<std::string> unused = a.lowering.knobs.Unused();
+      if (a.fits && unused.empty()) return k - known.begin();
+      why = unused.empty() ? a.lowering.why : StrCat("there is no ", unused[0]);
+      attempts_.pop_back();
+    }
+    ignored_ += StrCat("the record of ", record, " is ignored: ", why, "\n");
   }
-  const auto [name, knobs] = SplitName(first);
-  std::ranges::stable_partition(known,
-                                [&](const Known& k) { return k.implementation.name == name; });
-  Condition covered = Condition::Always(false);
-  for (const Known& k : known) {
-    const bool is_first = k.implementation.name == name;
-    if (!options_.implementation.empty() && !is_first) break;
-    Ask(k, is_first ? knobs : "");
-    if (attempts_.back()->fits) covered = covered || attempts_.back()->where;
-    if (covered.Prove() == Truth::kTrue) break;
+  return std::nullopt;
+}
+
+void Selector::AskAll() {
+  const std::vector<Known> known = KnownStrategies(function_, target_);
+  const std::string& only = options_.implementation;
+  const auto [name, knobs] = SplitName(only);
+  std::optional<size_t> asked;
+  if (only.empty()) asked = AskRecords(known);
+  const auto covers = [&]() {
+    Condition covered = Condition::Always(false);
+    for (const auto& a : attempts_) {
+      if (a->fits) covered = covered || a->where;
+    }
+    return covered.Prove() == Truth::kTrue;
+  };
+  for (size_t i = 0; i < known.size() && !covers(); ++i) {
+    if (i == asked || (!only.empty() && known[i].implementation.name != name)) continue;
+    Ask(known[i], knobs);
   }
 }
 
@@ -209,7 +231,7 @@ Lowered Selector::Run() {
   if (covered.Prove() != Truth::kTrue) return lowered;
   const OpCall call{function_, &target_, workload_};
   const Selection selection = SelectImplementation(strategy, call, options_.records);
-  lowered.candidates = selection.Explain();
+  lowered.candidates = selection.Explain() + ignored_;
   Take(selection, lowered);
   return lowered;
 }

@@ -58,6 +58,16 @@ std::optional<double> TuningRecords::Find(std::string_view workload, std::string
   return at == of_call->second.end() ? std::nullopt : std::optional(at->second);
 }
 
+std::vector<std::pair<std::string, double>> TuningRecords::Ranked(std::string_view workload,
+                                                                  std::string_view target) const {
+  const auto of_call = seconds_.find(Call(workload, target));
+  if (of_call == seconds_.end()) return {};
+  std::vector<std::pair<std::string, double>> ranked(of_call->second.begin(),
+                                                     of_call->second.end());
+  std::ranges::stable_sort(ranked, {}, [](const auto& e) { return e.second; });
+  return ranked;
+}
+
 std::optional<std::pair<std::string, double>> TuningRecords::Best(std::string_view workload,
                                                                   std::string_view target) const {
   const auto of_call = seconds_.find(Call(workload, target));

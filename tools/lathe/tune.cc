@@ -36,14 +36,19 @@ int TuneModel(const Options& o) {
   const Program program = o.model.Load(context);
   TuneOptions options = o.tune;
   options.symbols = ParseDims(o.dims);
+  const TuningRecords known = ResumeTuningRecords(o.output);
   Append(o.output, {});
+  options.known = &known;
+  options.keep = [&](const TuningRecords& record) { Append(o.output, record); };
   double before = 0, after = 0;
   Progress bar("tuning");
+  size_t function = 0, trial = 0;
   const auto progress = [&](size_t index, size_t count, const std::string&, const std::string&) {
-    bar.Update(index, count);
+    trial = index == function ? std::min(trial + 1, options.max_trials - 1) : 0;
+    function = index;
+    bar.Update(index * options.max_trials + trial, count * options.max_trials);
   };
-  const auto result = [&](const TunedFunction& f, const TuningRecords& records) {
-    Append(o.output, records);
+  const auto result = [&](const TunedFunction& f, const TuningRecords&) {
     const auto calls = static_cast<double>(f.calls);
     before += f.first_seconds * calls;
     after += f.best_seconds * calls;
@@ -65,8 +70,10 @@ Run AddTune(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.AddTo(app);
   AddCompileOptions(app, o->tune.compile);
-  app.add_option("--output,-o", o->output,
-                 "records, a JSON object a line; those of a file that is there are kept")
+  app.add_option(
+         "--output,-o", o->output,
+         "records, a JSON object a line; those of a file that is there are kept, and what they "
+         "hold is not measured again")
       ->type_name("FILE")
       ->capture_default_str();
   app.add_option("--dim", o->dims, "size of a symbolic dim while measuring (default 1)")

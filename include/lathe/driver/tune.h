@@ -15,6 +15,9 @@ struct TuneOptions {
   std::vector<Dim::Binding> symbols = {};  ///< extents of symbolic dims; 1 for the others
   size_t max_trials = 64;                  ///< implementations measured per function
   double seconds = 0.05;                   ///< of repeated runs per trial
+  const TuningRecords* known = nullptr;    ///< what they hold is not measured again
+  /// Called with each new record as soon as it is measured.
+  std::function<void(const TuningRecords&)> keep = {};
 };
 
 /// What came of one function.
@@ -34,11 +37,16 @@ using TuneProgress = std::function<void(size_t index, size_t count, const std::s
 /// Called after each function, with the records of its trials; an interrupted run keeps these.
 using TuneResult = std::function<void(const TunedFunction&, const TuningRecords&)>;
 
-/// Tries, for each function of the program, every strategy that takes it, and the values of its
-/// knobs one after another, each with the best so far of the others. What computes something else
-/// than the implementation that is taken without records is an error (tune/wrong-result).
+/// Tries, for each function of the program, every strategy that takes it, then values of its knobs:
+/// all of them where they are few, else those next to the best so far, and random ones. What
+/// computes something else than the implementation that is taken without records is an error
+/// (tune/wrong-result).
 TuningRecords Tune(const Program& program, const TuneOptions& options,
                    const TuneProgress& progress = {}, const TuneResult& result = {});
+
+/// The records of a file that a run may have been stopped at writing: a last line without an end is
+/// cut off. None if there is no such file.
+TuningRecords ResumeTuningRecords(const std::string& path);
 
 /// From a file of lines. Errors: io/..., tune/record with the line.
 TuningRecords ReadTuningRecords(const std::string& path);

@@ -78,6 +78,9 @@ class TuningRecords {
   void Add(const TuningRecords& others);
   std::optional<double> Find(std::string_view workload, std::string_view target,
                              std::string_view implementation) const;
+  /// All of a workload on a target, the fastest first; names and seconds.
+  std::vector<std::pair<std::string, double>> Ranked(std::string_view workload,
+                                                     std::string_view target) const;
   /// The fastest of a workload on a target; its name and seconds.
   std::optional<std::pair<std::string, double>> Best(std::string_view workload,
                                                      std::string_view target) const;

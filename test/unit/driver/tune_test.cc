@@ -95,6 +95,61 @@ TEST_F(TuneTest, LaterBuildsTakeTheFastest) {
   EXPECT_EQ(Executable(program, {.records = path}).functions()[0].strategy, "plain");
 }
 
+// What was measured before an interrupt is not measured again; a line that was not finished is cut.
+TEST_F(TuneTest, ResumesWhereItStopped) {
+  const Program program = Of("floor");
+  const TempFolder folder;
+  const std::string path = folder / "records.jsonl";
+  EXPECT_EQ(ResumeTuningRecords(path).size(), 0U);
+  std::string text;
+  size_t kept = 0;
+  TuneOptions options{.max_trials = 3, .seconds = 0};
+  options.keep = [&](const TuningRecords& record) {
+    text += record.ToText();
+    ++kept;
+  };
+  Tune(program, options);
+  EXPECT_EQ(kept, 3U);
+  WriteFile(path, text + "{\"implementation\":\"pla");
+  const TuningRecords known = ResumeTuningRecords(path);
+  EXPECT_EQ(ReadFile(path), text);
+  EXPECT_EQ(known.size(), 3U);
+  options.known = &known;
+  options.max_trials = 5;
+  TunedFunction result;
+  const TuningRecords all =
+      Tune(program, options, {}, [&](const TunedFunction& f, const TuningRecords&) { result = f; });
+  EXPECT_EQ(kept, 5U);
+  EXPECT_EQ(all.size(), 5U);
+  EXPECT_EQ(result.trials, 5U);
+  EXPECT_EQ(result.first, "elementwise");
+}
+
+// A record of a knob that there is no more is told and passed over.
+TEST_F(TuneTest, RecordsThatDoNotHoldAreIgnored) {
+  Program program = Of("floor");
+  std::string workload;
+  Tune(program, {.max_trials = 1, .seconds = 0}, {},
+       [&](const TunedFunction& f, const TuningRecords&) { workload = f.workload; });
+  const std::string& target = codegen::Target::Host().name;
+  TuningRecords records;
+  records.Add(workload, target, "plain{unroll=3}", 1e-9);
+  records.Add(workload, target, "gone", 2e-9);
+  records.Add(workload, target, "plain{unroll=2}", 3e-9);
+  records.Add(workload, target, "plain", 4e-9);
+  const TempFolder folder;
+  const std::string path = folder / "records.jsonl";
+  WriteFile(path, records.ToText());
+  const Executable executable(program, {.records = path});
+  EXPECT_EQ(executable.functions()[0].strategy, "plain");
+  const std::string& candidates = executable.functions()[0].candidates;
+  for (const char* line :
+       {"the record of plain{unroll=3} is ignored: there is no unroll=3\n",
+        "the record of gone is ignored: there is no such strategy\n", "plain{unroll=2}"}) {
+    EXPECT_NE(candidates.find(line), std::string::npos) << candidates;
+  }
+}
+
 TEST_F(TuneTest, WrongResultsAreNotRecorded) {
   const Program program = Of("round");
   try {
