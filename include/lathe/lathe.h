@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "lathe/driver/build.h"
 #include "lathe/driver/executable.h"
 
 /// The simple API: a model from a file, compiled, run, saved.
@@ -14,9 +15,11 @@
 ///     exe.Save("resnet50.lx");
 ///     lathe::Executable again = lathe::Executable::Load("resnet50.lx");  // needs no compiler
 ///
-/// Tensor (lathe/support/tensor.h) is a value: row-major elements of one type. Executable
-/// (lathe/driver/executable.h) is immutable; any number of threads may run one. What a user does
-/// wrong throws lathe::Error (lathe/support/error.h); its Render() says where and what to do.
+/// Build (lathe/driver/build.h) makes a network that is written down as a Symbol into a graph, a
+/// library and parameters. Tensor (lathe/support/tensor.h) is a value: row-major elements of one
+/// type. Executable (lathe/driver/executable.h) is immutable; any number of threads may run one.
+/// What a user does wrong throws lathe::Error (lathe/support/error.h); its Render() says where and
+/// what to do.
 namespace lathe {
 
 /// What code is made for: Target::Host(), Target::Named("avx2"), Target::All().

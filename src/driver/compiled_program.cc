@@ -1,5 +1,6 @@
 #include "src/driver/compiled_program.h"
 
+#include <algorithm>
 #include <map>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -23,6 +24,9 @@ using codegen::KernelSource;
 using codegen::Target;
 
 constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
+// Each operation by itself.
+constexpr const char* kGroupNone = "graph_fuse_partition{opt_level=0},graph_fuse_compile";
+constexpr const char* kFusion = "graph_fuse_partition";
 
 // "matmul add": without dialects, constants and the terminator.
 std::string OperationsOf(const Operation* function) {
@@ -255,11 +259,25 @@ lower::Machine MachineOf(const Target& target) {
           }};
 }
 
+namespace {
+
+bool Fuses(const CompileOptions& options) {
+  if (std::ranges::find(options.disabled, kFusion) != options.disabled.end()) return false;
+  return options.level > 0 || std::ranges::find(options.enabled, kFusion) != options.enabled.end();
+}
+
+}  // namespace
+
+void OptimizeFor(const CompileOptions& options, Program& program) {
+  Optimize(program, "inference", options.level,
+           {.disabled = options.disabled, .enabled = options.enabled});
+}
+
 void GroupOperations(Program& program, const CompileOptions& options) {
   const SharedChunks chunks;  // of weights that passes have changed
-  Optimize(program, "inference", options.level);
+  OptimizeFor(options, program);
   MarkExternal(program, options);
-  RunPasses(program, kGroup);
+  RunPasses(program, Fuses(options) ? kGroup : kGroupNone);
 }
 
 std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,

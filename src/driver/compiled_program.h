@@ -50,6 +50,8 @@ const codegen::Target& TargetOf(const CompileOptions& options);
 /// The options, if this machine can run code of their target (codegen/host).
 const CompileOptions& CheckHost(const CompileOptions& options);
 
+/// The inference pipeline as the options say.
+void OptimizeFor(const CompileOptions& options, Program& program);
 /// The first steps: the inference pipeline, what goes to an external compiler, and operations into
 /// functions.
 void GroupOperations(Program& program, const CompileOptions& options);

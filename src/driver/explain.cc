@@ -18,7 +18,7 @@ constexpr double kReadBytes = 256 << 20;  // more than caches hold
 std::vector<std::pair<std::string, size_t>> RefusalsOf(const Program& source,
                                                        const CompileOptions& options) {
   Program program = source.Clone();
-  Optimize(program, "inference", options.level);
+  OptimizeFor(options, program);
   std::map<std::string, size_t> counts;
   for (const FusionRefusal& r : PlanFusion(program.block(), {.explain = true}).refusals) {
     const std::string with = r.into == nullptr ? "nothing" : std::string(r.into->name());

@@ -43,6 +43,15 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
       ->excludes(folder);
   app.add_option("--target", options.target,
                  "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
+  app.add_option("--level", options.level, "of optimisation: steps at this level and below run")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  app.add_option("--disable", options.disabled, "leave this pass out; graph_fuse_partition: fusion")
+      ->allow_extra_args(false)
+      ->type_name("PASS");
+  app.add_option("--enable", options.enabled, "run this pass though its level is higher")
+      ->allow_extra_args(false)
+      ->type_name("PASS");
   app.add_option("--external", options.external,
                  "compiler of others that gets all it takes: onednn, or one of a plug-in")
       ->type_name("NAME");

@@ -19,7 +19,10 @@ struct CompileOptions {
   /// Folder where machine code is kept for the next time; empty: nowhere. A missing one is made;
   /// one that others may write is not used.
   std::string cache = {};
-  int level = 2;             ///< of the inference pipeline
+  /// Of the inference pipeline; from 1 on, operations are fused.
+  int level = 2;
+  /// Passes to leave out, and to run at any level; graph_fuse_partition is fusion.
+  std::vector<std::string> disabled = {}, enabled = {};
   int threads = 0;           ///< for parallel loops; 0: one per processor
   std::string records = {};  ///< file of `lathe tune`: what was fastest is taken; empty: none
   /// Name of an external compiler (lower/external.h), which gets all that it takes; empty: none.

@@ -76,6 +76,8 @@ class Symbol {
   void AddControlDeps(const Symbol& src);
 
   // ---- outputs and inputs ----
+  /// The context of its ops.
+  IrContext& context() const;
   size_t num_outputs() const { return outputs_.size(); }
   const std::vector<SymbolEntry>& outputs() const { return outputs_; }
   Symbol operator[](size_t index) const;
@@ -130,7 +132,6 @@ class Symbol {
   friend class SymbolReader;
   explicit Symbol(std::vector<SymbolEntry> outputs) : outputs_(std::move(outputs)) {}
   SymbolNode& OnlyNode(const char* what) const;
-  IrContext& context() const;
   void ComposeFunctor(SymbolNode& node, const Args& args, const Kwargs& kwargs);
   void ReplaceVariables(const Kwargs& kwargs);
 
