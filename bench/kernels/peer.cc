@@ -32,7 +32,7 @@ class OneDnnPeer : public Peer {
     Add(reinterpret_cast<void*>(at));
     sequence_->Run(buffers_.data());
   }
-  void Run() override { sequence_->Run(buffers_.data(), Sequence::Part::kWithoutMoves); }
+  void Run() override { sequence_->Run(buffers_.data(), nullptr, Sequence::Which::kWithoutMoves); }
   std::string code() const override { return code_; }
 
  private:
@@ -92,7 +92,7 @@ std::unique_ptr<Peer> MakePeer(IrContext& context, const Job& job, std::string& 
       if (why.empty() && !onednn::IsFast(d.node.Make())) why = "it has a plain loop only";
       if (!why.empty()) return nullptr;
     }
-    onednn::FunctionCompiler compiler(engine, function, program);
+    onednn::FunctionCompiler compiler(engine, function, program, false);
     const auto sequence = compiler.Compile();
     return std::make_unique<OneDnnPeer>(sequence, compiler.arena_bytes(), CodesOf(compiler.steps()),
                                         job);

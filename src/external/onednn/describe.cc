@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <string_view>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -65,6 +66,40 @@ bool IsMaster(const Operation* op) { return TakesFollowers(op) || IsPool(op) || 
 
 bool IsFast(const dnnl::primitive_desc& primitive) {
   return !std::string_view(primitive.impl_info_str()).starts_with("ref");
+}
+
+dnnl::primitive_attr Node::AttributesOf(const Dims& result) const {
+  dnnl::post_ops ops;
+  for (const Post& p : post) {
+    if (!p.other) {
+      ops.append_eltwise(p.kind, p.alpha, p.beta);
+    } else if (!p.whole) {
+      ops.append_binary(p.kind, *p.other);
+    } else {
+      ops.append_binary(p.kind, channels_last ? ChannelsLast(result) : RowMajor(result));
+    }
+  }
+  return AttributesWith(ops);
+}
+
+Part Node::MakePart(Rows part, const Layout& weights) const {
+  Dims result = dims;
+  // The rows are those of the first axis, or of the third if the first is 1.
+  result[result[0] == rows ? 0 : 2] = part.end - part.begin;
+  return make_part(part, weights, AttributesOf(result));
+}
+
+int64_t Node::NumParts() const {
+  constexpr double kFlops = 8e6;      // some 30 microseconds
+  constexpr int64_t kPositions = 64;  // that share what is read of the weights
+  constexpr int64_t kMost = 8;
+  if (!make_part) return 1;
+  int64_t positions = 1;
+  for (const int64_t extent : dims) positions *= extent;
+  positions /= channels_last ? dims[1] : dims.back();
+  const int64_t most =
+      std::min({kMost, rows, positions / kPositions, static_cast<int64_t>(flops / kFlops)});
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(most, 1))));
 }
 
 Described Describe(const dnnl::engine& engine, Operation* op, const DescribeOptions& options) {

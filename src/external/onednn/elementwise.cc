@@ -138,7 +138,7 @@ Described DescribeBinary(const dnnl::engine& engine, Operation* op, algorithm ki
 bool Follow(Node& node, Operation* op, Value result) {
   if (const auto unary = UnaryOf(op)) {
     if (op->operand(0) != result) return false;
-    node.post.append_eltwise(unary->kind, unary->alpha, unary->beta);
+    node.post.push_back({unary->kind, unary->alpha, unary->beta});
     return true;
   }
   const auto kind = BinaryOf(op);
@@ -152,9 +152,10 @@ bool Follow(Node& node, Operation* op, Value result) {
   if (!dims) return false;
   const bool whole = *dims == node.dims;
   const Layout layout = whole ? Arranged(*dims, node.channels_last) : RowMajor(*dims);
-  const int name = DNNL_ARG_ATTR_MULTIPLE_POST_OP(node.post.len()) | DNNL_ARG_SRC_1;
+  const int name =
+      DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(node.post.size())) | DNNL_ARG_SRC_1;
   node.inputs.push_back({name, other, RowMajor(*dims), layout});
-  node.post.append_binary(*kind, layout);
+  node.post.push_back({*kind, 0, 0, layout, whole});
   return true;
 }
 

@@ -33,10 +33,11 @@ std::shared_ptr<void> AlignedBytes(int64_t bytes) {
 }  // namespace
 
 FunctionCompiler::FunctionCompiler(const dnnl::engine& engine, const Operation* function,
-                                   const Program& program)
+                                   const Program& program, bool in_parts)
     : engine_(engine),
       body_(*const_cast<Operation*>(function)->region(0).front()),
       program_(program),
+      in_parts_(in_parts),
       sequence_(std::make_shared<Sequence>(engine)) {}
 
 std::shared_ptr<const Sequence> FunctionCompiler::Compile() {
@@ -162,7 +163,7 @@ bool FunctionCompiler::WantsChannelsLast(const Operation* op) const {
 
 void FunctionCompiler::Emit(const Node& node, std::span<Operation* const> ops) {
   const dnnl::primitive_desc primitive = node.Make();
-  std::vector<Step::Operand> operands;
+  std::vector<Piece::Operand> operands;
   std::string what;
   for (const Operation* op : ops) what += StrCat(what.empty() ? "" : " ", ShortName(op));
   for (const Input& input : node.inputs) {
@@ -178,20 +179,74 @@ void FunctionCompiler::Emit(const Node& node, std::span<Operation* const> ops) {
   } else {
     state.others.emplace_back(result, to);
   }
-  AddStep(primitive, std::move(operands), StrCat(what, " -> ", DimsText(result.get_dims())));
+  what += StrCat(" -> ", DimsText(result.get_dims()));
+  const std::vector<Part> parts = PartsOf(node, primitive);
+  if (parts.size() < 2) return AddStep(primitive, std::move(operands), what);
+  AddParts(node, parts, operands);
+  lines_ += StrCat(what, "  ", parts.size(), " x ", parts[0].primitive.impl_info_str(), "\n");
 }
 
-void FunctionCompiler::AddStep(const dnnl::primitive_desc& primitive,
-                               std::vector<Step::Operand> operands, const std::string& what) {
-  const auto step = static_cast<uint32_t>(sequence_->steps.size());
+// Several primitives that threads share, if oneDNN has code for them that takes the same weights.
+std::vector<Part> FunctionCompiler::PartsOf(const Node& node,
+                                            const dnnl::primitive_desc& whole) const {
+  const int64_t count = in_parts_ ? node.NumParts() : 1;
+  std::vector<Part> parts;
+  if (count < 2) return parts;
+  const Layout weights = ArgumentOf(whole, DNNL_ARG_WEIGHTS);
+  try {
+    for (int64_t i = 0; i < count; ++i) {
+      const Rows rows{node.rows * i / count, node.rows * (i + 1) / count};
+      parts.push_back(node.MakePart(rows, weights));
+      if (!IsFast(parts.back().primitive)) return {};
+    }
+  } catch (const dnnl::error&) {
+    return {};
+  }
+  return parts;
+}
+
+// `operands`: of the whole, its result last.
+void FunctionCompiler::AddParts(const Node& node, std::span<const Part> parts,
+                                const std::vector<Piece::Operand>& operands) {
+  Step step;
+  const auto count = static_cast<int64_t>(parts.size());
+  const Layout result = operands.back().layout;
+  for (int64_t i = 0; i < count; ++i) {
+    const Part& part = parts[static_cast<size_t>(i)];
+    std::vector<Piece::Operand> own = operands;
+    for (Piece::Operand& o : own) {
+      const bool follows = o.name >= DNNL_ARG_ATTR_MULTIPLE_POST_OP_BASE;
+      if (o.name == DNNL_ARG_SRC) {
+        o.layout = ArgumentOf(part.primitive, DNNL_ARG_SRC);
+        o.offset = part.read;
+      } else if (o.name == DNNL_ARG_DST || (follows && o.layout == result)) {
+        o.layout = ArgumentOf(part.primitive, DNNL_ARG_DST);
+        o.offset = BytesOf(result) / node.rows * (node.rows * i / count);
+      }
+    }
+    AddPiece(step, part.primitive, std::move(own));
+  }
+  sequence_->steps.push_back(std::move(step));
+}
+
+void FunctionCompiler::AddPiece(Step& step, const dnnl::primitive_desc& primitive,
+                                std::vector<Piece::Operand> operands) {
+  const auto now = static_cast<uint32_t>(sequence_->steps.size());
   const Layout scratch = primitive.scratchpad_desc();
   if (BytesOf(scratch) > 0) {
     operands.push_back({DNNL_ARG_SCRATCHPAD, scratch, NewStorage(BytesOf(scratch))});
   }
-  for (const Step::Operand& o : operands) {
-    if (o.place.kind == Kind::kArena) storages_[o.place.index].end = step;
+  for (const Piece::Operand& o : operands) {
+    if (o.place.kind == Kind::kArena) storages_[o.place.index].end = now;
   }
-  sequence_->steps.push_back({dnnl::primitive(primitive), std::move(operands)});
+  step.pieces.push_back({dnnl::primitive(primitive), std::move(operands)});
+}
+
+void FunctionCompiler::AddStep(const dnnl::primitive_desc& primitive,
+                               std::vector<Piece::Operand> operands, const std::string& what) {
+  Step step;
+  AddPiece(step, primitive, std::move(operands));
+  sequence_->steps.push_back(std::move(step));
   lines_ += StrCat(what, "  ", primitive.impl_info_str(), "\n");
 }
 
@@ -280,9 +335,11 @@ void FunctionCompiler::PlaceStorages() {
     sequence_->offsets.push_back(static_cast<int64_t>(s.offset));
   }
   for (Step& step : sequence_->steps) {
-    for (Step::Operand& o : step.operands) {
-      if (o.place.kind != Kind::kArena || result_of_[o.place.index] == kNoResult) continue;
-      o.place = {Kind::kResult, result_of_[o.place.index]};
+    for (Piece& piece : step.pieces) {
+      for (Piece::Operand& o : piece.operands) {
+        if (o.place.kind != Kind::kArena || result_of_[o.place.index] == kNoResult) continue;
+        o.place = {Kind::kResult, result_of_[o.place.index]};
+      }
     }
   }
 }

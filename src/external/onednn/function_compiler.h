@@ -19,7 +19,9 @@ namespace lathe::onednn {
 /// fast code for that.
 class FunctionCompiler {
  public:
-  FunctionCompiler(const dnnl::engine& engine, const Operation* function, const Program& program);
+  /// `in_parts`: what is large becomes several primitives, which threads share.
+  FunctionCompiler(const dnnl::engine& engine, const Operation* function, const Program& program,
+                   bool in_parts = true);
 
   /// Once. Errors: external/compile.
   std::shared_ptr<const Sequence> Compile();
@@ -54,13 +56,19 @@ class FunctionCompiler {
   Place Reorder(Place from, const Layout& is, const Layout& wanted, std::string_view why);
   Place NewStorage(int64_t bytes);
   Place AddConstantBytes(std::shared_ptr<const void> owner, const void* data);
-  void AddStep(const dnnl::primitive_desc& primitive, std::vector<Step::Operand> operands,
+  void AddStep(const dnnl::primitive_desc& primitive, std::vector<Piece::Operand> operands,
                const std::string& what);
+  std::vector<Part> PartsOf(const Node& node, const dnnl::primitive_desc& whole) const;
+  void AddParts(const Node& node, std::span<const Part> parts,
+                const std::vector<Piece::Operand>& operands);
+  void AddPiece(Step& step, const dnnl::primitive_desc& primitive,
+                std::vector<Piece::Operand> operands);
   void PlaceStorages();
 
   dnnl::engine engine_;
   Block& body_;
   const Program& program_;
+  const bool in_parts_;
   std::shared_ptr<Sequence> sequence_;
   // Looked up, never iterated.
   std::unordered_map<Value, State> states_;

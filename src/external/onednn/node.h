@@ -18,15 +18,46 @@ struct Input {
   std::optional<Layout> wanted = {};  ///< how it is read; without: as the primitive says
 };
 
+/// What follows a primitive, element by element.
+struct Post {
+  dnnl::algorithm kind;
+  float alpha = 0, beta = 0;
+  std::optional<Layout> other = {};  ///< a second operand
+  bool whole = false;                ///< which has the shape of the result
+};
+
+/// Some rows of the result of a primitive.
+struct Rows {
+  int64_t begin, end;
+};
+
+/// A primitive that computes them.
+struct Part {
+  dnnl::primitive_desc primitive;
+  int64_t read;  ///< where its DNNL_ARG_SRC begins, in bytes
+};
+
 /// An operation, with those that follow it, as a primitive.
 struct Node {
   std::vector<Input> inputs;
   Dims dims;                   ///< of the result, as the primitive has them
   bool channels_last = false;  ///< the result is
-  dnnl::post_ops post = {};
+  std::vector<Post> post = {};
   std::function<dnnl::primitive_desc(const dnnl::primitive_attr&)> make = {};
 
-  dnnl::primitive_desc Make() const { return make(AttributesWith(post)); }
+  /// The result may be computed in parts: so many rows, which follow one another in memory.
+  int64_t rows = 1;
+  double flops = 0;
+  std::function<Part(Rows, const Layout& weights, const dnnl::primitive_attr&)> make_part = {};
+
+  dnnl::primitive_desc Make() const { return make(AttributesOf(dims)); }
+  /// Errors: those of oneDNN.
+  Part MakePart(Rows rows, const Layout& weights) const;
+  /// In how many parts: the same for any number of threads, since the parts decide on roundings.
+  int64_t NumParts() const;
+
+ private:
+  dnnl::primitive_attr AttributesOf(const Dims& result) const;
 };
 
 /// A node, or why there is none.

@@ -37,7 +37,7 @@ ExternalKernel Compile(const Operation* function, const Program& program) {
     FunctionCompiler compiler(engine, function, program);
     const std::shared_ptr<const Sequence> sequence = compiler.Compile();
     ExternalKernel kernel{
-        [sequence](const KernelBuffer* buffers, KernelTeam*) { sequence->Run(buffers); },
+        [sequence](const KernelBuffer* buffers, KernelTeam* team) { sequence->Run(buffers, team); },
         {},
         compiler.steps()};
     if (!sequence->offsets.empty()) kernel.workspaces.push_back(compiler.arena_bytes());

@@ -62,11 +62,22 @@ Described Product(const dnnl::engine& engine, Factor a, Factor b, Dims y, Value 
   node.make = [=](const dnnl::primitive_attr& attributes) -> dnnl::primitive_desc {
     return dnnl::matmul::primitive_desc(engine, left, weights, added, RowMajor(y), attributes);
   };
+  if (rank == 2 && !a.transposed) {
+    node.rows = y[0];
+    node.flops = 2.0 * static_cast<double>(y[0]) * static_cast<double>(y[1]) *
+                 static_cast<double>(a.dims[1]);
+    node.make_part = [=](Rows rows, const Layout& packed, const dnnl::primitive_attr& attributes) {
+      const int64_t count = rows.end - rows.begin, depth = a.dims[1];
+      return Part{dnnl::matmul::primitive_desc(engine, RowMajor({count, depth}), packed, added,
+                                               RowMajor({count, y[1]}), attributes),
+                  rows.begin * depth * static_cast<int64_t>(sizeof(float))};
+    };
+  }
   return {"", std::move(node)};
 }
 
 void Scale(Node& node, float factor) {
-  if (factor != 1) node.post.append_eltwise(dnnl::algorithm::eltwise_linear, factor, 0);
+  if (factor != 1) node.post.push_back({dnnl::algorithm::eltwise_linear, factor});
 }
 
 // alpha * a * b + beta * c.
@@ -85,9 +96,11 @@ Described DescribeGemm(const dnnl::engine& engine, nn::GemmOp gemm, Value bias) 
   Scale(d.node, c ? alpha / beta : alpha);
   if (c) {
     const Layout other = RowMajor(WithRank(DimsOf(c), 2));
-    const int name = DNNL_ARG_ATTR_MULTIPLE_POST_OP(d.node.post.len()) | DNNL_ARG_SRC_1;
+    const int name =
+        DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(d.node.post.size())) | DNNL_ARG_SRC_1;
     d.node.inputs.push_back({name, c, other, other});
-    d.node.post.append_binary(dnnl::algorithm::binary_add, other);
+    d.node.post.push_back(
+        {dnnl::algorithm::binary_add, 0, 0, other, other.get_dims() == d.node.dims});
     Scale(d.node, beta);
   }
   return d;

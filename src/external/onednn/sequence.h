@@ -23,14 +23,20 @@ struct Place {
 };
 
 /// A primitive and what it reads and writes.
-struct Step {
+struct Piece {
   struct Operand {
     int name;  ///< DNNL_ARG_...
     Layout layout;
     Place place;
+    int64_t offset = 0;  ///< bytes
   };
   dnnl::primitive primitive;
   std::vector<Operand> operands;
+};
+
+/// Primitives that may run side by side.
+struct Step {
+  std::vector<Piece> pieces;
   bool moves = false;  ///< it only brings a tensor into another order
 };
 
@@ -53,17 +59,19 @@ class Sequence {
   size_t num_arguments = 0;
   size_t num_results = 0;
 
-  enum class Part : uint8_t {
+  enum class Which : uint8_t {
     kAll,
     kWithoutMoves,  ///< after a run of all with the same buffers: to measure the rest alone
   };
   /// `buffers`: arguments, results, and the arena, if there are offsets. Errors: external/run.
-  void Run(const KernelBuffer* buffers, Part part = Part::kAll) const;
+  void Run(const KernelBuffer* buffers, KernelTeam* team = nullptr,
+           Which which = Which::kAll) const;
 
  private:
   struct Context;
   std::unique_ptr<Context> MakeContext() const;
   std::unique_ptr<Context> Take() const;
+  static void RunStep(const Step& step, const Context& context, size_t first, KernelTeam* team);
 
   dnnl::engine engine_;
   mutable std::mutex mutex_;

@@ -1,4 +1,6 @@
 // Convolutions and pooling.
+#include <algorithm>
+
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/pool.h"
 #include "src/dialect/nn/window.h"
@@ -35,6 +37,34 @@ Steps StepsOf(const nn::Window& w) {
 
 std::string WhyNotImage(const Dims& dims) {
   return dims.size() >= 3 && dims.size() <= 5 ? "" : "it has no one to three spatial axes";
+}
+
+// Rows of images or, of a single one, of its outermost axis.
+struct ConvRows {
+  Dims x, y;
+  Steps steps;
+  int64_t read = 0;
+};
+
+ConvRows RowsOf(const Dims& x, const Dims& y, const nn::Window& w, const Steps& all, Rows rows) {
+  ConvRows part{x, y, all};
+  auto bytes = static_cast<int64_t>(sizeof(float));
+  for (const int64_t extent : x) bytes *= extent;
+  const int64_t count = rows.end - rows.begin;
+  if (x[0] > 1) {
+    part.x[0] = part.y[0] = count;
+    part.read = bytes / x[0] * rows.begin;
+    return part;
+  }
+  const int64_t reach = (w.kernel[0] - 1) * w.dilations[0] + 1;
+  const int64_t begin = rows.begin * w.strides[0] - w.begins[0];
+  const int64_t end = (rows.end - 1) * w.strides[0] - w.begins[0] + reach;
+  part.steps.begins[0] = std::max<int64_t>(-begin, 0);
+  part.steps.ends[0] = std::max<int64_t>(end - x[2], 0);
+  part.x[2] = std::min(end, x[2]) - std::max<int64_t>(begin, 0);
+  part.y[2] = count;
+  part.read = bytes / x[2] * std::max<int64_t>(begin, 0);
+  return part;
 }
 
 template <class OpT>
@@ -83,7 +113,8 @@ Described DescribeConv(const dnnl::engine& engine, Operation* op) {
   const Dims x = DimsOf(conv.x()), y = DimsOf(conv.y());
   Dims w = DimsOf(conv.w());
   if (const std::string why = WhyNotImage(x); !why.empty()) return {why, {}};
-  const Steps steps = StepsOf(nn::ResolveWindow(nn::WindowOf(conv), SpatialOf(x), SpatialOf(w)));
+  const nn::Window window = nn::ResolveWindow(nn::WindowOf(conv), SpatialOf(x), SpatialOf(w));
+  const Steps steps = StepsOf(window);
   if (conv.group() > 1) {
     w[0] /= conv.group();
     w.insert(w.begin(), conv.group());
@@ -92,12 +123,25 @@ Described DescribeConv(const dnnl::engine& engine, Operation* op) {
       {{DNNL_ARG_SRC, conv.x(), RowMajor(x)}, {DNNL_ARG_WEIGHTS, conv.w(), RowMajor(w)}}, y, true};
   const Layout bias = conv.b() ? RowMajor({y[1]}) : Layout();
   if (conv.b()) node.inputs.push_back({DNNL_ARG_BIAS, conv.b(), bias});
-  node.make = [=](const dnnl::primitive_attr& attributes) -> dnnl::primitive_desc {
+  const auto make = [=](const Dims& from, const Layout& weights, const Dims& to, const Steps& how,
+                        const dnnl::primitive_attr& attributes) -> dnnl::primitive_desc {
     // Direct: no transform that rounds otherwise.
     return dnnl::convolution_forward::primitive_desc(
-        engine, prop_kind::forward_inference, algorithm::convolution_direct, ChannelsLast(x),
-        AnyLayout(w), bias, ChannelsLast(y), steps.strides, steps.dilations, steps.begins,
-        steps.ends, attributes);
+        engine, prop_kind::forward_inference, algorithm::convolution_direct, ChannelsLast(from),
+        weights, bias, ChannelsLast(to), how.strides, how.dilations, how.begins, how.ends,
+        attributes);
+  };
+  node.make = [=](const dnnl::primitive_attr& attributes) {
+    return make(x, AnyLayout(w), y, steps, attributes);
+  };
+  if (steps.outside) return {"", std::move(node)};
+  node.rows = x[0] > 1 ? y[0] : y[2];
+  node.flops = 2.0 / static_cast<double>(y[1]);
+  for (const int64_t extent : y) node.flops *= static_cast<double>(extent);
+  for (const int64_t extent : w) node.flops *= static_cast<double>(extent);
+  node.make_part = [=](Rows rows, const Layout& weights, const dnnl::primitive_attr& attributes) {
+    const ConvRows part = RowsOf(x, y, window, steps, rows);
+    return Part{make(part.x, weights, part.y, part.steps, attributes), part.read};
   };
   return {"", std::move(node)};
 }

@@ -72,6 +72,12 @@ class OneDnn : public NetTest {
     return StepsOf(executable);
   }
 
+  static Shape ShapeOf(Value v) {
+    Shape shape;
+    for (const Dim& d : v.type().cast<AnyTensorType>().dims()) shape.push_back(d.value());
+    return shape;
+  }
+
   std::string Refusal(Value output) {
     return ExternalCompilers::Global().Find("onednn").refuse(output.defining_op());
   }
@@ -291,6 +297,38 @@ TEST_F(OneDnn, ImagesKeepTheirOrder) {
   const Value scaled = net_->Op("mul", {both, Weight({16, 1, 1})});
   const Value y = net_->Op("max_pool", {scaled}, {net_->IntList("kernel_shape", {2, 2})});
   EXPECT_EQ(Check({y}), "reorder; conv; concat; mul; max_pool; reorder");
+}
+
+// Parts of large ones, which threads share, give what the interpreter gives.
+TEST_F(OneDnn, LargeOnesComeInParts) {
+  const auto parts_of = [](const Executable& executable) {
+    std::string parts;
+    for (const CompiledFunctionInfo& f : executable.functions()) {
+      for (size_t at = 0; (at = f.candidates.find(" x ", at)) != std::string::npos; ++at) {
+        parts += f.candidates[at - 1];
+      }
+    }
+    return parts;
+  };
+  const std::vector<int64_t> pads = {2, 1, 1, 2};
+  for (const Shape& shape : {Shape{1, 32, 43, 41}, Shape{3, 32, 25, 24}}) {
+    for (const int64_t stride : {1, 2}) {
+      SCOPED_TRACE(StrCat(ShapeToString(shape), " ", stride));
+      net_.emplace(context_);
+      const Value x = net_->X(shape);
+      const Value c =
+          net_->Op("conv", {x, Weight({96, 32, 3, 3}), Weight({96})},
+                   {net_->IntList("pads", pads), net_->IntList("strides", {stride, stride})});
+      const Value other = net_->X(ShapeOf(c));
+      Check({net_->Op("relu", {net_->Op("add", {c, other})})});
+      EXPECT_NE(parts_of(Compile(net_->program())), "");
+    }
+  }
+  net_.emplace(context_);
+  const Value y = net_->Op("matmul", {net_->X({3, 170, 256}), Weight({256, 192})});
+  const Value biased = net_->Op("add", {y, Weight({192})});
+  Check({net_->Op("add", {net_->Op("gelu", {biased}), net_->X({3, 170, 192})})});
+  EXPECT_EQ(parts_of(Compile(net_->program())), "4");
 }
 
 TEST_F(OneDnn, Refusals) {
