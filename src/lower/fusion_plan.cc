@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <unordered_map>
 
+#include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
 #include "lathe/lower/fusion.h"
@@ -105,9 +107,30 @@ class Planner {
       return {"that op reads its operands as a whole"};
     if (draft_.group(c).kind == OpKind::kOutElementwiseFusable)
       return {"there is another such op in the group"};
+    if (IsReadTurned(c, use)) return {};
     if (draft_.group(c).kind > OpKind::kBroadcast)
       return {"only elementwise ops are computed where that op reads its operand"};
     return {};
+  }
+
+  /// A product reads a transposed matrix as it lies, as long as one of its own axes comes last.
+  bool IsReadTurned(uint32_t c, const Dataflow::Use& use) const {
+    const Operation* op = flow_.op(c);
+    if (!op->isa<nn::TransposeOp>() || draft_.group(c).size > 1) return false;
+    const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
+    if (!flow_.op(use.user)->isa<nn::MatmulOp>() || !type || !type.has_rank()) return false;
+    const auto perm = nn::TransposeOp(const_cast<Operation*>(op)).perm();
+    const size_t rank = type.rank();
+    if (!perm || rank < 2) return rank >= 2;
+    const auto last = static_cast<int64_t>(rank) - 1;
+    return (*perm)[rank - 1] == last || (*perm)[rank - 2] == last;
+  }
+
+  /// Whether nothing but products and convolutions reads it.
+  bool IsBefore(uint32_t c) const {
+    return std::ranges::all_of(flow_.uses(c), [&](const Dataflow::Use& use) {
+      return draft_.own_kind(use.user) == OpKind::kOutElementwiseFusable;
+    });
   }
 
   /// How often each element of `c` is computed once it has joined `to`.
@@ -142,7 +165,7 @@ class Planner {
     const FusionDraft::Group &from = draft_.group(c), &into = draft_.group(to);
     switch (from.kind) {
       case OpKind::kInjective:
-        if (into.kind != OpKind::kOutElementwiseFusable) return {};
+        if (into.kind != OpKind::kOutElementwiseFusable || IsBefore(c)) return {};
         return {"there is a convolution or product in the group"};
       case OpKind::kReduction:
         return ReductionHinders(c, to, own);

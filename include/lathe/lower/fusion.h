@@ -81,7 +81,8 @@ inline constexpr const char* kFuseStop = "fuse_stop";
 /// that group, the kinds fit, and computing it there costs no more than writing and reading it:
 ///   - elementwise, broadcast: into any group; into that of a convolution or product that reads it
 ///     where it packs or copies the operand;
-///   - injective: the same, without a convolution or product in the group;
+///   - injective: the same, without a convolution or product in the group, but for a matrix that is
+///     transposed for a product;
 ///   - reduction: into elementwise ops of the reduced shape, or of the full shape if the reduced
 ///     axes stay, and with reductions of the same rows (softmax, layer normalization);
 ///   - out-elementwise-fusable: into elementwise ops of its result's shape; one to a group, the

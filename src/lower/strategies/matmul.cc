@@ -6,6 +6,7 @@
 
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/lower/pointwise.h"
@@ -42,7 +43,7 @@ class Matmul {
  private:
   std::string FindMaster();
   std::string ParseForm(bool merge_rows);
-  std::string SetBefore(const MatrixOperand& m, std::optional<Pointwise>& before);
+  std::string SetBefore(MatrixOperand& m, std::optional<Pointwise>& before);
   std::string TypeRefusal();
   RightPlace PlaceOfRight() const;
 
@@ -121,11 +122,30 @@ std::string Matmul::FindMaster() {
   return "";
 }
 
+bool IsTransposedArgument(Value matrix) {
+  const Operation* op = matrix.defining_op();
+  return op != nullptr && op->isa<nn::TransposeOp>() && op->operand(0).is_block_argument();
+}
+
+// A transposed argument is the argument, its axes in another order.
+std::string Transpose(Value matrix, MatrixOperand& m) {
+  const MatrixOperand whole = m;
+  if (whole.dims.size() != TensorOf(matrix).rank()) return "rows of a transposed matrix are merged";
+  const auto perm = nn::TransposeOp(matrix.defining_op()).perm();
+  for (size_t a = 0; a < whole.dims.size(); ++a) {
+    const size_t from = perm ? static_cast<size_t>((*perm)[a]) : whole.dims.size() - 1 - a;
+    m.dims[from] = whole.dims[a];
+    m.roles[from] = whole.roles[a];
+  }
+  return "";
+}
+
 // A matrix that is computed in the same function is so where it is read.
-std::string Matmul::SetBefore(const MatrixOperand& m, std::optional<Pointwise>& before) {
+std::string Matmul::SetBefore(MatrixOperand& m, std::optional<Pointwise>& before) {
   before.reset();
   const Value matrix = master_->operand(m.operand);
   if (matrix.is_block_argument()) return "";
+  if (IsTransposedArgument(matrix)) return Transpose(matrix, m);
   before.emplace(function_, matrix, l_.machine);
   if (std::string why = before->Refusal(); !why.empty()) {
     return StrCat("a matrix is computed in the same function, and ", why);
@@ -230,7 +250,9 @@ Value Matmul::Open(const MatrixOperand& m, std::optional<Pointwise>& before) {
     before->OpenArguments(*lb_, *l_.body);
     return {};
   }
-  const Value argument = l_.body->argument(master_->operand(m.operand).index());
+  const Value matrix = master_->operand(m.operand);
+  const Value source = IsTransposedArgument(matrix) ? matrix.defining_op()->operand(0) : matrix;
+  const Value argument = l_.body->argument(source.index());
   if (TensorOf(argument).rank() == m.dims.size()) return argument;
   std::vector<int64_t> shape;
   for (const Dim& dim : m.dims) shape.push_back(dim.is_constant() ? dim.value() : -1);

@@ -265,6 +265,16 @@ TEST_F(Fusion, WhatAnotherReadsIsWritten) {
   EXPECT_EQ(Groups(net_), "relu | matmul");
 }
 
+TEST_F(Fusion, TransposedMatrices) {
+  const Value x = net_.Op("transpose", {net_.X({3, 4, 8})}, {net_.IntList("perm", {1, 0, 2})});
+  net_.Output(net_.Op("matmul", {x, net_.X({8, 5})}));
+  const Value y = net_.Op("transpose", {net_.X({8, 4, 3})}, {net_.IntList("perm", {2, 1, 0})});
+  net_.Output(net_.Op("matmul", {y, net_.X({8, 6})}));
+  const Value z = net_.Op("transpose", {net_.X({4, 8, 3})}, {net_.IntList("perm", {2, 0, 1})});
+  net_.Output(net_.Op("matmul", {z, net_.X({8, 7})}));
+  EXPECT_EQ(Groups(net_), "transpose+matmul | transpose | matmul | transpose | matmul");
+}
+
 TEST_F(Fusion, GroupedConvolutionsReadWhatIsWritten) {
   const Value x = net_.Op("relu", {net_.X({1, 4, 4, 4})});
   net_.Output(net_.Op("conv", {x, net_.X({4, 1, 3, 3})}, {net_.Int("group", 4)}));

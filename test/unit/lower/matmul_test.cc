@@ -288,6 +288,38 @@ TEST_F(MatmulOfComputed, DeepBlocksAndSymbols) {
   }
 }
 
+// A transposed matrix is read as it lies.
+TEST_F(MatmulOfComputed, Transposed) {
+  const std::string x = T("2, 19, 3, 20"), xt = T("2, 3, 19, 20"), y = T("2, 21, 3, 20"),
+                    yt = T("2, 3, 20, 21"), z = T("2, 3, 19, 21");
+  const auto turned = [](const char* to, const char* of, const std::string& perm,
+                         const std::string& from, const std::string& type) {
+    return StrCat("%", to, " = nn.transpose(%", of, ") {perm = ", perm, "} : (", from, ") -> ",
+                  type, "\n");
+  };
+  const std::string both =
+      StrCat(turned("h", "a", "[0, 2, 1, 3]", x, xt), turned("k", "b", "[0, 2, 3, 1]", y, yt));
+  Expect({{x, y},
+          StrCat(both, "%p = nn.matmul(%h, %k) : (", xt, ", ", yt, ") -> ", z,
+                 "\n%r = nn.relu(%p) : (", z, ") -> ", z),
+          z},
+         "matmul", 1e-5);
+  // Several rows of axes, which can not be walked as one then.
+  const std::string w = T("20, 9"), v = T("2, 3, 19, 9");
+  Expect({{x, w},
+          StrCat(turned("h", "a", "[0, 2, 1, 3]", x, xt), "%r = nn.matmul(%h, %b) : (", xt, ", ", w,
+                 ") -> ", v),
+          v},
+         "matmul", 1e-5);
+  symbol_ = 7;
+  const std::string s = T("N, 20"), st = T("20, N"), t = T("4, 20"), u = T("4, N");
+  Expect({{t, s},
+          StrCat(turned("h", "b", "[1, 0]", s, st), "%r = nn.matmul(%a, %h) : (", t, ", ", st,
+                 ") -> ", u),
+          u},
+         "matmul", 1e-5);
+}
+
 // Halves are widened where they are packed.
 TEST_F(MatmulOfComputed, Casts) {
   const std::string h = T("19, 40", "f16"), x = T("19, 40"), y = T("40, 33"), z = T("19, 33");
