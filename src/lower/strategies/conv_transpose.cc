@@ -68,7 +68,7 @@ class TransposedConv {
   void WriteTile(const Phase& phase, const Filters& filters, Value first, int64_t count);
   void AddChannel(const Phase& phase, const Filters& filters, Value entry, Value channel,
                   Value first, std::vector<Value>& sums);
-  Value Weight(Value channel, Value filter, Value tap);
+  Value Weight(Value channel, const Filters& filters, int64_t filter, Value tap);
   void StoreVector(const Filters& filters, int64_t filter, const Phase& phase, Value first,
                    int64_t live, Value sum);
   void Finish(Value filter, Value column, int64_t lanes, int64_t live, Value value);
@@ -92,7 +92,7 @@ class TransposedConv {
   // While writing.
   std::optional<LoopBuilder> lb_;
   Value input_, weights_, bias_;
-  bool packed_ = false;                      // weights: [C, taps, M], else [C, M, taps]
+  bool packed_ = false;  // weights: [tiles of M, taps, C, M of a tile], else [C, M, taps]
   Value entry_taps_, entry_rows_, entries_;  // what reaches the row: lists, and their length
   Value copy_, outputs_;                     // rows of the input and of the outputs
   Value n_, g_;
@@ -227,12 +227,14 @@ void TransposedConv::Write() {
   const int64_t all = channels_ * groups_;
   packed_ = l_.IsConstant(master_->operand(1));
   if (packed_) {
-    Shape whole{all, filters_};
+    // As the tiles read them.
+    const int64_t tiles = (filters_ + tile_filters_ - 1) / tile_filters_;
+    Shape whole{all, tiles * tile_filters_};
     whole.insert(whole.end(), kernel_.begin(), kernel_.end());
     weights_ = l_.Pack({.argument = master_->operand(1).index(),
                         .padded = whole,
-                        .split = {all, filters_, taps()},
-                        .order = {0, 2, 1}});
+                        .split = {all, tiles, tile_filters_, taps()},
+                        .order = {1, 3, 0, 2}});
   } else {
     weights_ =
         nn::ViewReshapeOp::Create(lb_->b(), argument(1), {.shape = {all, filters_, taps()}}).y();
@@ -370,7 +372,7 @@ void TransposedConv::AddChannel(const Phase& phase, const Filters& filters, Valu
     }
     const Value k = lb_->Index(kD0 * kernel_.back() + phase.taps[t], tap);
     for (int64_t f = 0; f < filters.count; ++f) {
-      const Value weight = Weight(channel, Plus(filters.first, f), k);
+      const Value weight = Weight(channel, filters, f, k);
       for (int64_t v = 0; v < vectors; ++v) {
         Value& sum = sums[static_cast<size_t>(f * vectors + v)];
         sum = MulAdd(x[static_cast<size_t>(v)], weight, sum);
@@ -379,11 +381,14 @@ void TransposedConv::AddChannel(const Phase& phase, const Filters& filters, Valu
   }
 }
 
-Value TransposedConv::Weight(Value channel, Value filter, Value tap) {
+Value TransposedConv::Weight(Value channel, const Filters& filters, int64_t filter, Value tap) {
   const Value both[] = {g_, channel};
   const Value c = lb_->Index(kD0 * channels_ + kD1, both);
-  const Value at[] = {c, packed_ ? tap : filter, packed_ ? filter : tap};
-  return lb_->Load(weights_, at);
+  if (packed_) {
+    const Value tile = lb_->Index(FloorDiv(kD0, tile_filters_), filters.first);
+    return lb_->Load(weights_, std::vector<Value>{tile, tap, c, lb_->Int(filter)});
+  }
+  return lb_->Load(weights_, std::vector<Value>{c, Plus(filters.first, filter), tap});
 }
 
 Value TransposedConv::MulAdd(Value a, Value b, Value sum) {

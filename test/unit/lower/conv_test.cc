@@ -268,6 +268,22 @@ TEST_F(ConvLowering, FiltersInLanes) {
 
 TEST_F(ConvLowering, InParallelPieces) {
   ExpectConv({"[1, 32, 30, 31]", "[70, 32, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 70, 30, 31]"});
+  // Filters are shared out, in parts that differ: of small planes, of few panels.
+  ExpectConv({"[1, 80, 7, 7]", "[345, 80, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 345, 7, 7]"}, 1e-4);
+  ExpectConv({"[1, 250, 13, 13]", "[301, 250, 1, 1]", "", "[1, 301, 13, 13]"}, 1e-4);
+  ExpectConv({"[1, 1600, 4, 5]", "[151, 1600, 1, 1]", "", "[1, 151, 4, 5]"}, 1e-4);
+  ExpectConv(
+      {"[2, 128, 5, 7]", "[160, 64, 3, 2]", "group = 2, pads = [1, 1, 1, 0]", "[2, 160, 5, 7]"},
+      1e-4);
+}
+
+// Windows of one element that are apart: the input is read where it is.
+TEST_F(ConvLowering, OneElementApart) {
+  ExpectConv({"[1, 33, 15, 14]", "[70, 33, 1, 1]", "strides = [2, 2]", "[1, 70, 8, 7]"});
+  ExpectConv({"[1, 9, 30]", "[40, 9, 1]", "strides = [3]", "[1, 40, 10]"});
+  ExpectConv({"[2, 9, 5, 6, 7]", "[40, 9, 1, 1, 1]", "strides = [2, 1, 3]", "[2, 40, 3, 6, 3]"});
+  ExpectConv(
+      {"[1, 9, 5, 6]", "[40, 9, 1, 1]", "strides = [2, 2], pads = [0, 1, 1, 1]", "[1, 40, 3, 4]"});
 }
 
 TEST_F(ConvLowering, SaysWhyNot) {

@@ -124,8 +124,16 @@ class LowerTest : public ::testing::Test {
       }
       const codegen::CompiledKernel kernel(function->region(0).front(), *target);
       runtime::WorkerTeam team(3);
-      ExpectClose(kernel.Call(tensors, outputs, &team), wanted, rtol,
-                  StrCat("code of ", target->name));
+      const std::vector<Tensor> got = kernel.Call(tensors, outputs, &team);
+      ExpectClose(got, wanted, rtol, StrCat("code of ", target->name));
+      for (const int threads : {1, 2, 3, 7}) {
+        runtime::WorkerTeam others(threads);
+        const std::vector<Tensor> again = kernel.Call(tensors, outputs, others.for_kernels());
+        for (size_t i = 0; i < got.size(); ++i) {
+          EXPECT_TRUE(std::ranges::equal(again[i].bytes(), got[i].bytes()))
+              << threads << " threads give other bits on " << target->name;
+        }
+      }
     }
   }
 
