@@ -3,33 +3,54 @@
 #include <algorithm>
 
 #include "lathe/support/error.h"
+#include "lathe/support/tile_permission.h"
 
 namespace lathe::codegen {
 
+namespace {
+
+// Names of /proc/cpuinfo; each tier has those of the one before.
+std::vector<std::string> With(std::vector<std::string> flags, std::vector<std::string> more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+const std::vector<std::string>& Avx2Flags() {
+  static const std::vector<std::string> flags = {"avx2", "fma", "f16c",  "bmi1",
+                                                 "bmi2", "abm", "movbe", "popcnt"};
+  return flags;
+}
+
+const std::vector<std::string>& Avx512Flags() {
+  static const std::vector<std::string> flags =
+      With(Avx2Flags(), {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"});
+  return flags;
+}
+
+Target X86(std::string name, std::string cpu, std::string features, int vector_bytes,
+           int vector_registers, std::vector<std::string> flags) {
+  const bool plain = flags.empty();
+  return {.name = std::move(name),
+          .triple = "x86_64-unknown-linux-gnu",
+          .cpu = std::move(cpu),
+          .features = std::move(features),
+          .vector_bytes = vector_bytes,
+          .vector_registers = vector_registers,
+          .has_fma = !plain,
+          .converts_f16 = !plain,
+          .rounds = !plain,
+          .processor_flags = std::move(flags)};
+}
+
+}  // namespace
+
 const std::vector<Target>& Target::All() {
   static const std::vector<Target> targets = {
-      {.name = "x86-64", .triple = "x86_64-unknown-linux-gnu", .cpu = "x86-64", .features = ""},
-      {.name = "avx2",
-       .triple = "x86_64-unknown-linux-gnu",
-       .cpu = "haswell",
-       .features = "",
-       .vector_bytes = 32,
-       .vector_registers = 16,
-       .has_fma = true,
-       .converts_f16 = true,
-       .rounds = true,
-       .processor_flags = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe", "popcnt"}},
-      {.name = "avx512",
-       .triple = "x86_64-unknown-linux-gnu",
-       .cpu = "skylake-avx512",
-       .features = "-prefer-256-bit",
-       .vector_bytes = 64,
-       .vector_registers = 32,
-       .has_fma = true,
-       .converts_f16 = true,
-       .rounds = true,
-       .processor_flags = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe", "popcnt",
-                           "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}},
+      X86("x86-64", "x86-64", "", 16, 16, {}),
+      X86("avx2", "haswell", "", 32, 16, Avx2Flags()),
+      X86("avx512", "skylake-avx512", "-prefer-256-bit", 64, 32, Avx512Flags()),
+      X86("amx", "skylake-avx512", "-prefer-256-bit,+amx-tile,+amx-bf16,+amx-int8", 64, 32,
+          With(Avx512Flags(), {"amx_tile", "amx_bf16", "amx_int8"})),
       {.name = "aarch64",
        .triple = "aarch64-unknown-linux-gnu",
        .cpu = "cortex-a72",
@@ -72,6 +93,9 @@ bool ProcessorHas(std::string_view flag) {
   if (flag == "avx512cd") return __builtin_cpu_supports("avx512cd") != 0;
   if (flag == "avx512dq") return __builtin_cpu_supports("avx512dq") != 0;
   if (flag == "avx512vl") return __builtin_cpu_supports("avx512vl") != 0;
+  if (flag == "amx_tile") return MayUseTiles();
+  if (flag == "amx_bf16") return __builtin_cpu_supports("amx-bf16") != 0;
+  if (flag == "amx_int8") return __builtin_cpu_supports("amx-int8") != 0;
   return false;
 }
 #endif

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lathe/support/tile_permission.h"
 #include "src/runtime/plan_check.h"
 
 namespace lathe::runtime {
@@ -35,6 +36,13 @@ void CheckProcessor(const PlanCode& code) {
   for (const std::string& feature : code.features) {
     if (std::binary_search(here.begin(), here.end(), feature)) continue;
     missing += StrCat(missing.empty() ? "" : ", ", feature);
+  }
+  const bool needs_tiles = std::ranges::count(code.features, "amx_tile") > 0;
+  if (missing.empty() && needs_tiles && !MayUseTiles()) {
+    throw Error(ErrorCode::kUnsupported, "run/processor",
+                StrCat("the program was compiled for '", code.target,
+                       "', but the system does not let this process use tile registers"))
+        .Hint("compile it for a plainer target");
   }
   if (missing.empty()) return;
   throw Error(

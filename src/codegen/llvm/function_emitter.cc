@@ -83,7 +83,7 @@ void FunctionEmitter::EmitOp(Operation* op) {
     slots_[op->result(0)] = slots_.at(op->operand(0));
     return;
   }
-  if (!EmitMemoryOp(op)) EmitElementwise(op);
+  if (!EmitMemoryOp(op) && !EmitTileOp(op)) EmitElementwise(op);
 }
 
 void FunctionEmitter::EmitElementwise(Operation* op) {

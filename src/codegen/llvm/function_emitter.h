@@ -20,7 +20,7 @@ struct Memory {
   ElementType element = ElementType::kUndefined;
 };
 
-/// A scalar or vector in a register, or memory.
+/// A scalar, vector or tile in registers, or memory.
 struct Slot {
   llvm::Value* value = nullptr;
   Memory memory;
@@ -57,6 +57,14 @@ class FunctionEmitter {
   void EmitParallel(Operation* op, llvm::Value* extent);
   llvm::Function* NewFunction(std::span<llvm::Type* const> types, const char* suffix);
   void CallTeam(llvm::Function* part, std::span<llvm::Value* const> fields, llvm::Value* extent);
+
+  // function_tiles.cc
+  bool EmitTileOp(Operation* op);
+  void EmitTileZero(Operation* op);
+  void EmitTileLoad(Operation* op);
+  void EmitTileStore(Operation* op);
+  void EmitTileMma(Operation* op);
+  llvm::Value* RowBytes(const Memory& memory, int64_t axis);
 
   // function_memory.cc
   void EmitAlloc(Operation* op);

@@ -79,6 +79,8 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
   Arguments fields;
   for (const Value v : captured) {
     const Slot& slot = slots_.at(v);
+    const bool is_tile = slot.value != nullptr && v.type().cast<AnyTensorType>().rank() == 2;
+    if (is_tile) FailUnsupported(op, "a parallel loop reads a tile from outside of it");
     fields.Add(slot.value);
     fields.Add(slot.memory.data);
     for (llvm::Value* extent_of : slot.memory.extents) fields.Add(extent_of);
