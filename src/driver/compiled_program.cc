@@ -10,6 +10,7 @@
 #include "lathe/lower/split_function.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
+#include "lathe/support/hash.h"
 #include "lathe/support/parallel.h"
 #include "lathe/support/shared_chunks.h"
 #include "src/driver/external_functions.h"
@@ -103,6 +104,7 @@ class AllLowered {
         cache_(cache),
         records_(records),
         pool_(pool),
+        records_hash_(records.size() > 0 ? HashString(records.ToText()) : 0),
         machine_(MachineOf(target)),
         packer_(program) {}
 
@@ -152,7 +154,8 @@ class AllLowered {
     const std::vector<bool> constant = calls.ConstantArguments(f);
     const bool tuned =
         records_.size() > 0 && records_.Best(lower::WorkloadOf(f), target_.name).has_value();
-    if (!tuned) result.key = cache_.KeyOf(f, constant);
+    result.key = cache_.KeyOf(f, constant);
+    if (tuned && !result.key.empty()) result.key += StrCat("\nrecords ", records_hash_);
     if (auto found = cache_.Load(result.key)) {
       result.how = std::move(found->how);
       result.image = std::move(found->image);
@@ -170,6 +173,7 @@ class AllLowered {
   const KernelCache& cache_;
   const TuningRecords& records_;
   ThreadPool& pool_;
+  const uint64_t records_hash_;  // of all: which implementation a function takes follows from them
   const lower::Machine machine_;
   ArgumentPacker packer_;
   LoweredFunctions lowered_;

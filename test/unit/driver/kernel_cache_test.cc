@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "lathe/driver/executable.h"
+#include "lathe/driver/tune.h"
 #include "lathe/support/file.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/temp_folder.h"
@@ -99,6 +100,33 @@ TEST_F(KernelCacheTest, DamagedFilesCountAsAbsent) {
   }
   WriteFile(path, whole);
   EXPECT_TRUE(cache.Load("key"));
+}
+
+TEST_F(KernelCacheTest, RecordsArePartOfTheKey) {
+  Program program = ParseProgram(context_, R"(program {
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[300], f32>
+  %y = nn.tanh(%x) : (v_tensor<[300], f32>) -> v_tensor<[300], f32>
+  nn.fetch(%y) {name = "y"} : (v_tensor<[300], f32>) -> ()
+})",
+                                 {.file_locations = false});
+  const auto trial = [&](const TunedFunction&, const TuningRecords&) {};
+  const auto asked = [](size_t, size_t, const std::string&, const std::string&) {};
+  const std::string measured = Tune(program, {.seconds = 0}, asked, trial).ToText();
+  const std::string path = folder_ / "records.jsonl";
+  const auto compile = [&](const std::string& records) {
+    const Executable executable(program, {.cache = Folder(), .records = records});
+    EXPECT_FALSE(executable.functions()[0].strategy.empty());
+    return Files().size();
+  };
+  EXPECT_EQ(compile(""), 1U);
+  WriteFile(path, measured);
+  EXPECT_EQ(compile(path), 2U);
+  EXPECT_EQ(compile(path), 2U);  // found
+  EXPECT_EQ(compile(""), 2U);
+  TuningRecords changed = TuningRecords::FromText(measured);
+  changed.Add("another workload", codegen::Target::Host().name, "elementwise", 1);
+  WriteFile(path, changed.ToText());
+  EXPECT_EQ(compile(path), 3U);
 }
 
 TEST_F(KernelCacheTest, KeysSayWhatDecides) {
