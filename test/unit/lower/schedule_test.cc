@@ -166,7 +166,7 @@ class ScheduleTest : public lower::LowerTest {
 };
 
 TEST_F(ScheduleTest, RandomSchedulesKeepWhatIsComputed) {
-  for (uint64_t seed = 1; seed <= 70 && !HasFatalFailure(); ++seed) Run(seed);
+  for (uint64_t seed = 1; seed <= 100 && !HasFatalFailure(); ++seed) Run(seed);
   for (const Primitive& p : Primitives()) {
     EXPECT_GT(applied_[p.name], 0) << p.name;
     EXPECT_GT(refused_[p.name] + (std::string(p.name) == "split" ? 1 : 0), 0) << p.name;
