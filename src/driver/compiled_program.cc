@@ -220,7 +220,9 @@ void Generate(CompiledProgram& compiled, LoweredFunctions& lowered, const Kernel
     }
     compiled.code[at] = std::make_unique<codegen::KernelLibrary>(*std::move(l.image));
     f.code = compiled.code[at]->Find(source.name);
-    f.workspaces = compiled.code[at]->image().Find(source.name).workspaces;
+    const codegen::CodeImage::Entry& entry = compiled.code[at]->image().Find(source.name);
+    f.workspaces = entry.workspaces;
+    f.checks = entry.checks;
     ReadTypes(f);
   });
 }

@@ -19,6 +19,7 @@ struct CompiledFunction {
   std::function<void(const KernelBuffer*, KernelTeam*)> external;  ///< of an external compiler
   std::vector<AnyTensorType> arguments, results;  ///< as `code` takes and gives them
   std::vector<Dim> workspaces;                    ///< bytes of scratch memory that `code` takes
+  bool checks = false;                            ///< the last of them is a KernelStatus
 
   /// Otherwise the interpreter runs it.
   bool has_code() const { return code != nullptr || external; }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/runtime/index_error.h"
 
 namespace lathe {
 namespace {
@@ -70,6 +71,14 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
   codegen::Workspaces scratch(f->workspaces, f->arguments, argument_shapes);
   scratch.AddTo(buffers);
   f->Call(buffers.data(), team_->for_kernels());
+  if (f->checks) {
+    const auto* status = static_cast<const KernelStatus*>(buffers.back().data);
+    const std::string place =
+        call->location().is_unknown() ? "" : call->location().ToString(*call->context());
+    if (status->failed != 0)
+      throw runtime::IndexError(*status, compiled_.infos[compiled_.by_name.at(callee)].operations,
+                                place);
+  }
   for (size_t i = 0; i < results.size(); ++i) results[i] = std::move(outputs[i]);
   return true;
 }

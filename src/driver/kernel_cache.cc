@@ -112,6 +112,7 @@ std::string ToBytes(const KernelCache::Kernel& kernel) {
     w.Number(entry.offset);
     w.Number(entry.workspaces.size());
     for (const Dim& dim : entry.workspaces) w.Text(dim.ToString());
+    w.Number(entry.checks ? 1 : 0);
   }
   return w.Take();
 }
@@ -141,6 +142,7 @@ std::optional<KernelCache::Kernel> FromBytes(std::string_view bytes) {
     for (uint64_t k = r.Number(); k > 0 && !r.failed(); --k) {
       entry.workspaces.push_back(Dim::Parse(r.Text()));
     }
+    entry.checks = r.Number() != 0;
   }
   return fits && r.done() ? std::optional(std::move(kernel)) : std::nullopt;
 }

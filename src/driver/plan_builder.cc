@@ -85,6 +85,7 @@ class PlanBuilder {
       values.push_back(AddValue(ElementType::kU8, {bytes}, homes_.Storage(bytes)));
     }
     AddStep(op, f.kernel, std::move(values), reads, f.label);
+    plan_.steps.back().checks = f.checks;
   }
 
   void AddStep(const Operation* op, uint32_t kernel, std::vector<uint32_t> values, uint32_t reads,

@@ -17,6 +17,7 @@ struct PlannedFunction {
   std::optional<DataFunction> data;  ///< it only names memory; or it has a kernel:
   uint32_t kernel = runtime::kNone;  ///< index in PlanCode::entries
   std::vector<Dim> workspaces;       ///< bytes of scratch memory that the kernel wants
+  bool checks = false;               ///< the last of them is a KernelStatus
 };
 using PlannedFunctions = std::unordered_map<std::string_view, PlannedFunction>;  // by name
 

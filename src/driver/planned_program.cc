@@ -31,6 +31,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     p.kernel = static_cast<uint32_t>(kernels.calls.size());
     compiled.infos[i].kernel = p.kernel;
     p.workspaces = f.workspaces;
+    p.checks = f.checks;
     if (f.code != nullptr) {
       kernels.image.Append(compiled.code[i]->image());
       kernels.calls.emplace_back(f.code);

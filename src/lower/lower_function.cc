@@ -150,7 +150,12 @@ void Selector::Ask(const Known& known, std::string_view knobs) {
   if (known.condition.Prove() == Truth::kFalse) {
     lowering.why = StrCat("it needs ", known.condition.ToString());
   } else {
-    attempt->fits = known.implementation.lower(lowering);
+    try {
+      attempt->fits = known.implementation.lower(lowering);
+    } catch (const Error& error) {
+      if (error.id() != "lower/dim") throw;
+      lowering.why = error.message();
+    }
     attempt->where = attempt->where && lowering.where;
   }
   attempts_.push_back(std::move(attempt));

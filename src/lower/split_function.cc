@@ -6,6 +6,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/dialect/op_kind.h"
+#include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
@@ -158,7 +159,7 @@ class Splitter {
 bool IsWorthDecomposing(const Operation* op) {
   const auto fits = [](Value v) {
     const auto type = v.type().dyn_cast<AnyTensorType>();
-    if (!type || !type.has_rank() || type.element() == ElementType::kF64) return false;
+    if (!type || !type.has_rank()) return false;
     return std::ranges::none_of(type.dims(), &Dim::is_unknown);
   };
   for (size_t i = 0; i < op->num_operands(); ++i) {
@@ -170,6 +171,18 @@ bool IsWorthDecomposing(const Operation* op) {
   return op->HasInterface<DecomposeInterface>();
 }
 
+// Constants say more about the shapes of what was made of them than a builder sees.
+void InferAgain(Block* block) {
+  const Operation* end = block->terminator();
+  std::vector<Type> given;
+  for (size_t i = 0; i < end->num_operands(); ++i) given.push_back(end->operand(i).type());
+  ShapeInferencer shapes;
+  for (Operation& op : *block) {
+    if (!op.HasTrait<Terminator>()) shapes.Visit(&op);
+  }
+  for (size_t i = 0; i < end->num_operands(); ++i) end->operand(i).set_type(given[i]);
+}
+
 // False if the operation has no simpler form.
 bool Decompose(Operation* op) {
   if (!IsWorthDecomposing(op)) return false;
@@ -177,8 +190,10 @@ bool Decompose(Operation* op) {
   b.set_location(op->location());
   const std::vector<Value> simpler = op->dyn_cast<DecomposeInterface>().Decompose(b);
   if (simpler.empty()) return false;
+  Block* block = op->block();
   op->ReplaceAllUsesWith(simpler);
   op->Erase();
+  InferAgain(block);
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "lathe/runtime/index_error.h"
 #include "lathe/support/error.h"
 #include "lathe/support/executable_memory.h"
 #include "src/runtime/arguments.h"
@@ -56,6 +57,7 @@ struct Executor::Impl {
   struct Step {
     const Kernel* kernel;  // null: copy
     size_t first_buffer;
+    size_t status;  // its buffer of a KernelStatus; 0: none
   };
 
   Impl(std::shared_ptr<const Plan> p, ExecutorOptions o, size_t num_kernels)
@@ -113,7 +115,8 @@ void Executor::Impl::SetKernels(std::vector<Kernel> k) {
   kernels = std::move(k);
   for (const PlanStep& step : plan.steps) {
     const bool copies = step.kernel == kNone;
-    steps.push_back({copies ? nullptr : &kernels[step.kernel], buffer_values.size()});
+    steps.push_back({copies ? nullptr : &kernels[step.kernel], buffer_values.size(),
+                     step.checks ? step.values.size() - 1 : 0});
     for (const uint32_t v : step.values) {
       const PlanValue& value = plan.values[v];
       if (value.place == Place::kInput || value.place == Place::kOutput) {
@@ -179,6 +182,9 @@ void Executor::Impl::RunStep(size_t i, RunContext& context) const {
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
   if (step.kernel != nullptr) {
     (*step.kernel)(buffers, team->for_kernels());
+    if (step.status == 0) return;
+    const auto* status = static_cast<const KernelStatus*>(buffers[step.status].data);
+    if (status->failed != 0) throw IndexError(*status, plan.steps[i].label, plan.steps[i].origin);
     return;
   }
   const std::vector<uint32_t>& values = plan.steps[i].values;

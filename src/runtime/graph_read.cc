@@ -300,6 +300,7 @@ class Reader {
     if (function == kNop) return;
     step.label = OptionalText(attrs, "label");
     step.origin = OptionalText(attrs, "origin");
+    step.checks = OptionalText(attrs, "checks") == "1";
     if (function != kCopy) step.kernel = KernelOf(function);
     plan_.steps.push_back(std::move(step));
   }

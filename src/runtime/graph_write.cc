@@ -136,6 +136,7 @@ class Writer {
     Json attributes = CallAttributes(function, step.reads, num_outputs);
     attributes["label"] = step.label;
     if (!step.origin.empty()) attributes["origin"] = step.origin;
+    if (step.checks) attributes["checks"] = "1";
     for (size_t i = 0; i < num_outputs; ++i) {
       const uint32_t value = step.values[step.reads + i];
       AddEntry(value, i);

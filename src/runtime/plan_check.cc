@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lathe/support/element_type.h"
+#include "lathe/support/kernel.h"
 
 namespace lathe::runtime {
 namespace {
@@ -207,6 +208,18 @@ class Checker {
       throw StepError(i, StrCat("it reads ", step.reads, " of ", step.values.size(), " values"));
     }
     for (size_t k = 0; k < step.values.size(); ++k) CheckUse(i, k);
+    if (step.checks && (copies || !HoldsStatus(step))) {
+      throw StepError(i, "there is no memory for what it checks");
+    }
+  }
+
+  bool HoldsStatus(const PlanStep& step) const {
+    if (step.values.size() < 2 || step.reads == step.values.size()) return false;
+    const PlanValue& value = plan_.values[step.values.back()];
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(KernelStatus));
+    return value.place == Place::kArena && value.element == ElementType::kU8 &&
+           value.dims.size() == 1 && value.dims[0].IsConstant(kBytes) &&
+           value.offset % alignof(KernelStatus) == 0;
   }
 
   void CheckUse(size_t i, size_t k) const {

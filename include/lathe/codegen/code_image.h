@@ -22,6 +22,7 @@ struct CodeImage {
     /// Scratch memory in bytes that a caller hands over as further KernelBuffers (without shape,
     /// aligned to 64) behind the outputs; of symbols that name extents of the kernel's arguments.
     std::vector<Dim> workspaces;
+    bool checks = false;  ///< the last workspace holds a KernelStatus afterwards
   };
 
   std::string bytes;

@@ -57,8 +57,9 @@ struct PlanStep {
   /// How many of `values`, from the front, are only read; the others are written, so they lie in
   /// outputs or in the arena.
   uint32_t reads = 0;
-  std::string label;   ///< for people: "conv relu"
-  std::string origin;  ///< where it comes from in the model: "resnet.onnx: node 'conv1'"
+  std::string label;    ///< for people: "conv relu"
+  std::string origin;   ///< where it comes from in the model: "resnet.onnx: node 'conv1'"
+  bool checks = false;  ///< the last value holds a KernelStatus afterwards
 };
 
 /// Position-independent machine code: of its bytes every part is read and executed in place, none

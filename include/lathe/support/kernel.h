@@ -19,6 +19,14 @@ struct KernelTeam {
   void (*run)(KernelTeam* team, int64_t extent, Body body, void* captured);
 };
 
+/// What a kernel that checks indices leaves in its last buffer, behind the workspaces.
+struct KernelStatus {
+  int64_t failed;  ///< 0: all is well; else it ended there, and its outputs mean nothing
+  int64_t axis;    ///< of the tensor that was indexed
+  int64_t index;   ///< the first one that is none of the axis
+  int64_t extent;  ///< of the axis
+};
+
 /// `buffers`: the inputs in order, then the outputs. Without a team everything runs on the caller's
 /// thread. Inputs and outputs do not overlap.
 using KernelFunction = void (*)(const KernelBuffer* buffers, KernelTeam* team);

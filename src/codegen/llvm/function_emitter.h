@@ -33,6 +33,8 @@ class FunctionEmitter {
   /// `outlined` counts the functions made from the loops of one kernel.
   FunctionEmitter(llvm::Module& module, llvm::Function* function, llvm::Value* team,
                   const Target& target, int& outlined);
+  /// Where the kernel says what went wrong; not known within parallel loops.
+  void set_status(llvm::Value* status) { status_ = status; }
 
   std::unordered_map<Value, Slot>& slots() { return slots_; }
 
@@ -74,6 +76,7 @@ class FunctionEmitter {
   void EmitGather(Operation* op);
   void EmitStore(Operation* op);
   void EmitPrefetch(Operation* op);
+  void EmitExpect(Operation* op);
   llvm::Value* Address(const Memory& memory, const Operation* op, size_t first_index);
   llvm::Value* LaneMask(llvm::Value* live, unsigned lanes);
   llvm::Value* LoadNeighbours(llvm::Value* address, llvm::FixedVectorType* type, llvm::Value* live);
@@ -94,6 +97,7 @@ class FunctionEmitter {
   llvm::IRBuilder<> b_;
   llvm::Function* function_;
   llvm::Value* team_;
+  llvm::Value* status_ = nullptr;
   const Target& target_;
   int& outlined_;
   int64_t stack_bytes_ = 0;

@@ -1,3 +1,5 @@
+#include <llvm/IR/MDBuilder.h>
+
 #include <algorithm>
 
 #include "lathe/dialect/loop/memory.h"
@@ -29,6 +31,8 @@ bool FunctionEmitter::EmitMemoryOp(Operation* op) {
     EmitAlloc(op);
   } else if (op->isa<loop::PrefetchOp>()) {
     EmitPrefetch(op);
+  } else if (op->isa<loop::ExpectOp>()) {
+    EmitExpect(op);
   } else if (op->name() == kReshape) {
     EmitReshape(op);
   } else {
@@ -248,6 +252,43 @@ void FunctionEmitter::EmitPrefetch(Operation* op) {
   llvm::Value* address = Address(MemoryOf(op->operand(0)), op, loop::PrefetchOp::kIndices);
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
                      {address, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+}
+
+// An index that is wrong ends the kernel; the first lane that has one is told.
+void FunctionEmitter::EmitExpect(Operation* op) {
+  const loop::ExpectOp expect(op);
+  LATHE_CHECK(status_ != nullptr, "loop.expect in a parallel loop");
+  llvm::Value* index = ValueOf(expect.index());
+  llvm::Value* extent = ValueOf(expect.extent());
+  llvm::Value* bound = Widen(extent, index->getType());
+  // index + extent < 2 * extent without a sign: extents are far below 2^62.
+  llvm::Value* wrong = b_.CreateICmpUGE(b_.CreateAdd(index, bound), b_.CreateAdd(bound, bound));
+  llvm::Value* any = wrong;
+  if (const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(index->getType())) {
+    if (expect.live()) {
+      wrong = b_.CreateAnd(wrong, LaneMask(ValueOf(expect.live()), vector->getNumElements()));
+    }
+    any = b_.CreateOrReduce(wrong);
+  }
+  auto* fail = llvm::BasicBlock::Create(context_, "fail", function_);
+  auto* fine = llvm::BasicBlock::Create(context_, "fine", function_);
+  b_.CreateCondBr(any, fail, fine, llvm::MDBuilder(context_).createBranchWeights(1, 1 << 20));
+  b_.SetInsertPoint(fail);
+  if (const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(index->getType())) {
+    llvm::Value* first = b_.CreateExtractElement(index, uint64_t{0});
+    for (unsigned lane = vector->getNumElements(); lane-- > 0;) {
+      first = b_.CreateSelect(b_.CreateExtractElement(wrong, lane),
+                              b_.CreateExtractElement(index, lane), first);
+    }
+    index = first;
+  }
+  llvm::Value* fields[] = {b_.getInt64(1), b_.getInt64(static_cast<uint64_t>(expect.axis())), index,
+                           extent};
+  for (unsigned i = 0; i < std::size(fields); ++i) {
+    b_.CreateStore(fields[i], b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), status_, i));
+  }
+  b_.CreateRetVoid();
+  b_.SetInsertPoint(fine);
 }
 
 }  // namespace lathe::codegen

@@ -8,6 +8,7 @@
 #include "src/codegen/llvm/halves.h"
 #include "src/codegen/llvm/math.h"
 #include "src/codegen/llvm/math64.h"
+#include "src/codegen/llvm/trigonometry.h"
 
 // Instructions for elementwise operations on scalars and vectors: one row each.
 namespace lathe::codegen {
@@ -36,27 +37,40 @@ Value* Function(EmitContext& c) {
   return F32(c.b, c.inputs[0]);
 }
 
-// A function of f32 that is computed in f64.
+// A function of f64, in which that of f32 is computed too.
 template <Unary64 F64>
 Value* InDouble(EmitContext& c) {
   Value* x = c.inputs[0];
+  if (x->getType()->getScalarType()->isDoubleTy()) return F64(c.b, x);
   Value* wide = c.b.CreateFPExt(x, x->getType()->getWithNewType(c.b.getDoubleTy()));
   return c.b.CreateFPTrunc(F64(c.b, wide), x->getType());
 }
 
-// The exponent may be of any type; it is rounded to f32 like the base.
-Value* Pow(EmitContext& c) {
-  Value *x = c.inputs[0], *y = c.inputs[1];
+// By repeated squaring, wrapping around. Negative powers are 0 but for those of 1 and -1.
+Value* IntegerPow(EmitContext& c) {
+  Value *base = c.inputs[0], *y = c.inputs[1];
+  llvm::Type* type = base->getType();
+  llvm::Type* wide = type->getWithNewType(c.b.getInt64Ty());
   const ElementType of_y = c.op->operand(1).type().cast<AnyTensorType>().element();
-  llvm::Type* narrow = x->getType();
-  llvm::Type* wide = narrow->getWithNewType(c.b.getDoubleTy());
-  if (y->getType()->isFPOrFPVectorTy()) {
-    y = c.b.CreateFPCast(y, narrow);
-  } else {
-    y = IsSigned(of_y) ? c.b.CreateSIToFP(y, narrow) : c.b.CreateUIToFP(y, narrow);
+  y = IsSigned(of_y) ? c.b.CreateSExtOrTrunc(y, wide) : c.b.CreateZExtOrTrunc(y, wide);
+  llvm::Constant *one = llvm::ConstantInt::get(type, 1), *zero = llvm::Constant::getNullValue(wide);
+  const auto odd = [&](Value* v) {
+    return c.b.CreateICmpNE(c.b.CreateAnd(v, llvm::ConstantInt::get(wide, 1)), zero);
+  };
+  Value *power = one, *square = base, *left = y;
+  for (int bit = 0; bit < 63; ++bit) {
+    power = c.b.CreateSelect(odd(left), c.b.CreateMul(power, square), power);
+    square = c.b.CreateMul(square, square);
+    left = c.b.CreateLShr(left, llvm::ConstantInt::get(wide, 1));
   }
-  Value* power = EmitPow64(c.b, c.b.CreateFPExt(x, wide), c.b.CreateFPExt(y, wide));
-  return c.b.CreateFPTrunc(power, narrow);
+  Value* inverse =
+      c.b.CreateSelect(c.b.CreateICmpEQ(base, one), one, llvm::Constant::getNullValue(type));
+  if (c.is_signed()) {
+    Value* minus_one = llvm::Constant::getAllOnesValue(type);
+    inverse = c.b.CreateSelect(c.b.CreateICmpEQ(base, minus_one),
+                               c.b.CreateSelect(odd(y), minus_one, one), inverse);
+  }
+  return c.b.CreateSelect(c.b.CreateICmpSLT(y, zero), inverse, power);
 }
 
 template <llvm::Intrinsic::ID kId>
@@ -122,8 +136,42 @@ Value* Div(EmitContext& c) {
   quotient = c.b.CreateSelect(by_minus_one, c.b.CreateNeg(x), quotient);
   return c.b.CreateSelect(by_zero, zero, quotient);
 }
+// What is left of a division of f32, exactly: in f64 y times powers of 2^28 is taken away as often
+// as it fits, from the largest on, and no digit is lost.
+Value* FloatMod(EmitContext& c) {
+  llvm::Type* narrow = c.inputs[0]->getType();
+  llvm::Type* wide = narrow->getWithNewType(c.b.getDoubleTy());
+  Value *x = c.b.CreateFPExt(c.inputs[0], wide), *y = c.b.CreateFPExt(c.inputs[1], wide);
+  Value* divisor = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, y);
+  Value* rest = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, x);
+  for (int step = 9; step >= 0; --step) {
+    Value* multiple = c.b.CreateFMul(divisor, Splat(wide, std::ldexp(1.0, 28 * step)));
+    Value* times = c.b.CreateFDiv(rest, multiple);
+    // Adding 2^52 rounds to a whole number; one too many leaves less than nothing.
+    times = c.b.CreateFSub(c.b.CreateFAdd(times, Splat(wide, 0x1p52)), Splat(wide, 0x1p52));
+    Value* left = c.b.CreateFSub(rest, c.b.CreateFMul(times, multiple));
+    rest = c.b.CreateSelect(c.b.CreateFCmpOLT(left, Splat(wide, 0)), c.b.CreateFAdd(left, multiple),
+                            left);
+  }
+  Value* size = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, x);
+  Value* finite = c.b.CreateFCmpOLT(size, Splat(wide, INFINITY));
+  Value* whole = c.b.CreateAnd(finite, c.b.CreateFCmpOEQ(divisor, Splat(wide, INFINITY)));
+  rest = c.b.CreateSelect(whole, size, rest);
+  rest = c.b.CreateFPTrunc(c.b.CreateBinaryIntrinsic(Intrinsic::copysign, rest, x), narrow);
+  y = c.inputs[1];
+  if (!c.op->attribute("fmod").cast<BoolAttribute>().value()) {
+    Value* is_none = c.b.CreateFCmpOEQ(rest, Splat(narrow, 0));
+    Value* differ = c.b.CreateXor(c.b.CreateFCmpOLT(rest, Splat(narrow, 0)),
+                                  c.b.CreateFCmpOLT(y, Splat(narrow, 0)));
+    Value* other = c.b.CreateSelect(differ, c.b.CreateFAdd(rest, y), rest);
+    Value* none = c.b.CreateBinaryIntrinsic(Intrinsic::copysign, rest, y);
+    rest = c.b.CreateSelect(is_none, none, other);
+  }
+  return rest;
+}
 // Integers: what is left of a division towards zero (fmod), or downwards. By zero: zero.
 Value* ModOf(EmitContext& c) {
+  if (c.is_float()) return FloatMod(c);
   Value *x = c.inputs[0], *y = c.inputs[1];
   llvm::Constant* zero = llvm::Constant::getNullValue(y->getType());
   llvm::Constant* one = llvm::ConstantInt::get(y->getType(), 1);
@@ -251,6 +299,10 @@ Value* Or(EmitContext& c) { return c.b.CreateOr(c.inputs[0], c.inputs[1]); }
 Value* Xor(EmitContext& c) { return c.b.CreateXor(c.inputs[0], c.inputs[1]); }
 Value* Not(EmitContext& c) { return c.b.CreateNot(c.inputs[0]); }
 Value* Identity(EmitContext& c) { return c.inputs[0]; }
+Value* BitCast(EmitContext& c) {
+  const bool fits = c.inputs[0]->getType()->getScalarSizeInBits() == c.type->getScalarSizeInBits();
+  return fits ? c.b.CreateBitCast(c.inputs[0], c.type) : nullptr;
+}
 Value* IsNan(EmitContext& c) { return c.b.CreateFCmpUNO(c.inputs[0], c.inputs[0]); }
 
 // What x86-64 gives: cut towards zero; the smallest i64 (i32 for types up to 32 bits, u32 excepted)
@@ -266,6 +318,39 @@ Value* FloatToInteger(EmitContext& c) {
                               c.b.CreateFCmpOLT(x, Splat(type, limit)));
   Value* safe = c.b.CreateSelect(fits, x, Splat(type, -limit));
   return c.b.CreateTrunc(c.b.CreateFPToSI(safe, wide), c.type);
+}
+
+// A whole number to a power that is none, cut to a whole number: what should be one is rounded.
+Value* RootOfInteger(EmitContext& c) {
+  llvm::Type* wide = c.type->getWithNewType(c.b.getDoubleTy());
+  Value* x =
+      c.is_signed() ? c.b.CreateSIToFP(c.inputs[0], wide) : c.b.CreateUIToFP(c.inputs[0], wide);
+  Value* power = EmitPow64(c.b, x, c.b.CreateFPCast(c.inputs[1], wide));
+  llvm::Constant* limit = Splat(wide, 0x1.8p52);
+  Value* near = c.b.CreateFSub(c.b.CreateFAdd(power, limit), limit);
+  Value* apart = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, c.b.CreateFSub(power, near));
+  Value* is_near = c.b.CreateFCmpOLE(apart, c.b.CreateFMul(near, Splat(wide, 4e-13)));
+  Value* whole = c.b.CreateSelect(is_near, near, power);
+  const auto cut = c.is_signed() ? Intrinsic::fptosi_sat : Intrinsic::fptoui_sat;
+  return c.b.CreateIntrinsic(cut, {c.type, wide}, {whole});
+}
+
+// The exponent may be of any type; it is rounded to that of the base.
+Value* Pow(EmitContext& c) {
+  Value *x = c.inputs[0], *y = c.inputs[1];
+  if (!c.is_float()) {
+    return y->getType()->isFPOrFPVectorTy() ? RootOfInteger(c) : IntegerPow(c);
+  }
+  const ElementType of_y = c.op->operand(1).type().cast<AnyTensorType>().element();
+  llvm::Type* narrow = x->getType();
+  llvm::Type* wide = narrow->getWithNewType(c.b.getDoubleTy());
+  if (y->getType()->isFPOrFPVectorTy()) {
+    y = c.b.CreateFPCast(y, narrow);
+  } else {
+    y = IsSigned(of_y) ? c.b.CreateSIToFP(y, narrow) : c.b.CreateUIToFP(y, narrow);
+  }
+  Value* power = EmitPow64(c.b, c.b.CreateFPExt(x, wide), c.b.CreateFPExt(y, wide));
+  return c.b.CreateFPTrunc(power, narrow);
 }
 
 Value* CastTo(EmitContext& c) {
@@ -305,14 +390,15 @@ uint8_t ClassOf(ElementType element) {
 constexpr auto kRows = std::to_array<Row>({
     {"loop.fma", kFloat, Fma},
     {"nn.abs", kNumber, Abs},
-    {"nn.acos", kF32, InDouble<EmitAcos64>},
-    {"nn.acosh", kF32, InDouble<EmitAcosh64>},
+    {"nn.acos", kFloat, InDouble<EmitAcos64>},
+    {"nn.acosh", kFloat, InDouble<EmitAcosh64>},
     {"nn.add", kNumber, Add},
     {"nn.and", kBool, And},
-    {"nn.asin", kF32, InDouble<EmitAsin64>},
-    {"nn.asinh", kF32, InDouble<EmitAsinh64>},
-    {"nn.atan", kF32, InDouble<EmitAtan64>},
-    {"nn.atanh", kF32, InDouble<EmitAtanh64>},
+    {"nn.asin", kFloat, InDouble<EmitAsin64>},
+    {"nn.asinh", kFloat, InDouble<EmitAsinh64>},
+    {"nn.atan", kFloat, InDouble<EmitAtan64>},
+    {"nn.atanh", kFloat, InDouble<EmitAtanh64>},
+    {"nn.bit_cast", kNumber, BitCast},
     {"nn.bit_shift", kInteger, BitShift},
     {"nn.bitwise_and", kInteger, And},
     {"nn.bitwise_not", kInteger, Not},
@@ -322,10 +408,11 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.cast", kAny, CastTo},
     {"nn.ceil", kFloat, Round<Rounding::kUp>},
     {"nn.clip", kNumber, Clip},
-    {"nn.cosh", kF32, InDouble<EmitCosh64>},
+    {"nn.cos", kF32, Function<EmitCos>},
+    {"nn.cosh", kFloat, InDouble<EmitCosh64>},
     {"nn.div", kNumber, Div},
     {"nn.equal", kAny, Compare<CmpInst::FCMP_OEQ, CmpInst::ICMP_EQ, CmpInst::ICMP_EQ>},
-    {"nn.erf", kF32, Function<EmitErf>},
+    {"nn.erf", kFloat, Function<EmitErf, EmitErf64>},
     {"nn.exp", kFloat, Function<EmitExp, EmitExp64>},
     {"nn.floor", kFloat, Round<Rounding::kDown>},
     {"nn.greater", kNumber, Compare<CmpInst::FCMP_OGT, CmpInst::ICMP_SGT, CmpInst::ICMP_UGT>},
@@ -340,22 +427,24 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.log", kFloat, Function<EmitLog, EmitLog64>},
     {"nn.max", kNumber, Extremes<true>},
     {"nn.min", kNumber, Extremes<false>},
-    {"nn.mod", kInteger, ModOf},
+    {"nn.mod", kF32 | kInteger, ModOf},
     {"nn.mul", kNumber, Mul},
     {"nn.neg", kNumber, Neg},
     {"nn.not", kBool, Not},
     {"nn.or", kBool, Or},
-    {"nn.pow", kF32, Pow},
+    {"nn.pow", kNumber, Pow},
     {"nn.reciprocal", kFloat, Reciprocal},
     {"nn.relu", kNumber, Relu},
     {"nn.round", kFloat, Round<Rounding::kNearest>},
-    {"nn.sigmoid", kF32, Function<EmitSigmoid>},
+    {"nn.sigmoid", kFloat, Function<EmitSigmoid, EmitSigmoid64>},
     {"nn.sign", kNumber, Sign},
-    {"nn.sinh", kF32, InDouble<EmitSinh64>},
+    {"nn.sin", kF32, Function<EmitSin>},
+    {"nn.sinh", kFloat, InDouble<EmitSinh64>},
     {"nn.sqrt", kFloat, Unary<Intrinsic::sqrt>},
     {"nn.sub", kNumber, Sub},
     {"nn.sum", kFloat, Sum},
-    {"nn.tanh", kF32, Function<EmitTanh>},
+    {"nn.tan", kF32, Function<EmitTan>},
+    {"nn.tanh", kFloat, Function<EmitTanh, EmitTanh64>},
     {"nn.where", kBool, Where},
     {"nn.xor", kBool, Xor},
 });
@@ -371,7 +460,9 @@ const Row* FindRow(std::string_view name) {
 namespace {
 
 // Rows that only move bits take f16 and bf16 as they are.
-bool OnlyMoves(const Row& row) { return row.emit == &Where || row.emit == &Identity; }
+bool OnlyMoves(const Row& row) {
+  return row.emit == &Where || row.emit == &Identity || row.emit == &BitCast;
+}
 
 ElementType ElementOf(lathe::Value v) { return v.type().cast<AnyTensorType>().element(); }
 
@@ -429,6 +520,10 @@ bool HasInstruction(const Operation& op, const Target& target) {
   if (row->emit == &Fma && !target.has_fma) return false;
   const auto from = op.operand(0).type().dyn_cast<AnyTensorType>();
   const auto to = op.result(0).type().dyn_cast<AnyTensorType>();
+  if (row->emit == &BitCast && (!to || !from || to.element() == ElementType::kBool ||
+                                BitWidth(from.element()) != BitWidth(to.element()))) {
+    return false;
+  }
   llvm::LLVMContext context;
   return from && to && (row->types & ClassOf(from.element())) != 0 &&
          RegisterType(context, from.element()) != nullptr &&

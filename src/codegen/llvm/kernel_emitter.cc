@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "src/codegen/llvm/function_emitter.h"
 
@@ -61,6 +62,14 @@ std::vector<Value> WorkspaceMemory(const KernelSource& source, const std::vector
   return memory;
 }
 
+// Whether the kernel may end with a KernelStatus.
+bool ChecksIndices(const KernelSource& source) {
+  for (OpWalker walker(const_cast<Block*>(source.body)); const Operation* op = walker.Next();) {
+    if (op->isa<loop::ExpectOp>()) return true;
+  }
+  return false;
+}
+
 // One argument per pointer and per symbolic extent; the values behind them, from the structure that
 // the caller hands over.
 class KernelShell {
@@ -71,6 +80,7 @@ class KernelShell {
         target_(target),
         buffers_(BuffersOf(source)),
         workspaces_(WorkspaceMemory(source, buffers_)),
+        checks_(ChecksIndices(source)),
         b_(module.getContext()) {}
 
   void Emit() {
@@ -80,6 +90,7 @@ class KernelShell {
     arguments_ = {shell_->getArg(1)};
     for (size_t i = 0; i < buffers_.size(); ++i) Unpack(i);
     for (size_t i = 0; i < workspaces_.size(); ++i) UnpackData(buffers_.size() + i);
+    if (checks_) UnpackData(buffers_.size() + workspaces_.size());
     std::vector<llvm::Type*> types;
     for (llvm::Value* v : arguments_) types.push_back(v->getType());
     auto* inner =
@@ -87,6 +98,7 @@ class KernelShell {
                                llvm::Function::InternalLinkage, source_.name + ".inner", module_);
     inner->addFnAttr(llvm::Attribute::AlwaysInline);
     EmitInner(inner);
+    if (checks_) b_.CreateStore(b_.getInt64(0), arguments_.back());
     b_.CreateCall(inner, arguments_);
     b_.CreateRetVoid();
   }
@@ -140,6 +152,11 @@ class KernelShell {
                                                           llvm::Align(CodeImage::kAlignment)));
       emitter.slots()[v].memory.data = argument;
     }
+    if (checks_) {
+      llvm::Argument* status = inner->getArg(next++);
+      status->addAttr(llvm::Attribute::NoAlias);
+      emitter.set_status(status);
+    }
     emitter.EmitBlock(*source_.body);
     emitter.Finish();
   }
@@ -148,6 +165,7 @@ class KernelShell {
   const KernelSource& source_;
   const Target& target_;
   std::vector<Value> buffers_, workspaces_;
+  bool checks_;
   llvm::IRBuilder<> b_;
   llvm::Function* shell_ = nullptr;
   std::vector<llvm::Value*> arguments_;
@@ -155,13 +173,14 @@ class KernelShell {
 
 }  // namespace
 
-std::vector<Dim> WorkspacesOf(const KernelSource& source) {
-  std::vector<Dim> bytes;
+void DescribeMemory(const KernelSource& source, CodeImage::Entry& entry) {
+  std::vector<Dim>& bytes = entry.workspaces;
   for (const Value v : WorkspaceMemory(source, BuffersOf(source))) {
     const auto type = v.type().cast<AnyTensorType>();
     bytes.push_back(type.shape().NumElements() * (BitWidth(type.element()) / 8));
   }
-  return bytes;
+  entry.checks = ChecksIndices(source);
+  if (entry.checks) bytes.emplace_back(static_cast<int64_t>(sizeof(KernelStatus)));
 }
 
 void EmitKernel(llvm::Module& module, const KernelSource& source, const Target& target) {

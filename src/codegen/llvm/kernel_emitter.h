@@ -9,7 +9,7 @@ namespace lathe::codegen {
 /// Adds the function of `source`, a KernelFunction, to `module`. Throws codegen/unsupported.
 void EmitKernel(llvm::Module& module, const KernelSource& source, const Target& target);
 
-/// The bytes of scratch memory that the kernel takes as buffers behind its outputs.
-std::vector<Dim> WorkspacesOf(const KernelSource& source);
+/// Sets what the kernel takes as buffers behind its outputs.
+void DescribeMemory(const KernelSource& source, CodeImage::Entry& entry);
 
 }  // namespace lathe::codegen

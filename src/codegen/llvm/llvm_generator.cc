@@ -103,7 +103,7 @@ class LlvmGenerator : public CodeGenerator {
     CodeImage ordered{image.bytes, {}};
     for (const KernelSource& source : sources) {
       CodeImage::Entry entry = image.Find(source.name);
-      entry.workspaces = WorkspacesOf(source);
+      DescribeMemory(source, entry);
       ordered.entries.push_back(std::move(entry));
     }
     return ordered;

@@ -44,13 +44,6 @@ class Math64 {
   Value* PowerOfTwo(Value* n) const {
     return FromBits(b_.CreateShl(b_.CreateAdd(n, I(1023)), I(52)));
   }
-  /// Near zero x + c[0] x^3 + c[1] x^5; else `otherwise`, made of |x|, with the sign of x.
-  Value* Odd(Value* x, std::span<const double> c, Value* otherwise) const {
-    Value* square = Mul(x, x);
-    Value* small = MulAdd(Mul(x, square), Poly(square, c), x);
-    return Select(Less(Abs(x), F(1e-3)), small, WithSign(otherwise, x));
-  }
-
   llvm::IRBuilder<>& b() const { return b_; }
 
  private:
@@ -110,39 +103,116 @@ Value* EmitLog64(llvm::IRBuilder<>& b, Value* x) {
   return m.Select(b.CreateFCmpOGE(x, m.F(0)), result, m.F(NAN));
 }
 
+namespace {
+
+// log(1 + x), with what 1 + x loses.
+Value* Log1p(const Math64& m, Value* x) {
+  Value* u = m.Add(m.F(1), x);
+  Value* lost = m.Div(m.Sub(x, m.Sub(u, m.F(1))), u);
+  Value* log = EmitLog64(m.b(), u);
+  Value* ends = m.b().CreateOr(m.Is(u, 0), m.Is(u, INFINITY));
+  return m.Select(ends, log, m.Add(log, lost));
+}
+
+// sinh of |x| < 1.
+Value* SmallSinh(const Math64& m, Value* x) {
+  std::vector<double> c;
+  double factorial = 1;
+  for (int i = 1; i < 20; i += 2) c.push_back(1 / factorial), factorial *= (i + 1) * (i + 2);
+  return m.Mul(x, m.Poly(m.Mul(x, x), c));
+}
+
+// Of arguments so large that squares overflow: log 2x.
+Value* LogOfTwice(const Math64& m, Value* x) {
+  return m.Add(EmitLog64(m.b(), x), m.F(std::numbers::ln2));
+}
+
+// Half of e^x, where e^x itself may overflow.
+Value* HalfExp(const Math64& m, Value* x) {
+  Value* half = EmitExp64(m.b(), m.Mul(x, m.F(0.5)));
+  Value* large = m.Mul(m.Mul(half, m.F(0.5)), half);
+  Value* usual = m.Mul(EmitExp64(m.b(), x), m.F(0.5));
+  return m.Select(m.Less(m.F(709), x), large, usual);
+}
+
+}  // namespace
+
 Value* EmitSinh64(llvm::IRBuilder<>& b, Value* x) {
   const Math64 m(b, x);
-  Value* e = EmitExp64(b, m.Abs(x));
-  const double c[] = {1.0 / 6, 1.0 / 120};
-  return m.Odd(x, c, m.Mul(m.Sub(e, m.Div(m.F(1), e)), m.F(0.5)));
+  Value* size = m.Abs(x);
+  Value* half = HalfExp(m, size);
+  Value* large = m.WithSign(m.Sub(half, m.Div(m.F(0.25), half)), x);
+  return m.Select(m.Less(size, m.F(1)), SmallSinh(m, x), large);
 }
 
 Value* EmitCosh64(llvm::IRBuilder<>& b, Value* x) {
   const Math64 m(b, x);
-  Value* e = EmitExp64(b, m.Abs(x));
-  return m.Mul(m.Add(e, m.Div(m.F(1), e)), m.F(0.5));
+  Value* half = HalfExp(m, m.Abs(x));
+  return m.Add(half, m.Div(m.F(0.25), half));
+}
+
+Value* EmitTanh64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* size = m.Abs(x);
+  Value* e = EmitExp64(b, m.Add(size, size));
+  Value* large = m.Sub(m.F(1), m.Div(m.F(2), m.Add(e, m.F(1))));
+  Value* sinh = SmallSinh(m, x);
+  Value* small = m.Div(sinh, m.Sqrt(m.MulAdd(sinh, sinh, m.F(1))));
+  return m.Select(m.Less(size, m.F(0.9)), small, m.WithSign(large, x));
+}
+
+Value* EmitSigmoid64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* e = EmitExp64(b, b.CreateFNeg(m.Abs(x)));
+  return m.Div(m.Select(m.Less(x, m.F(0)), e, m.F(1)), m.Add(m.F(1), e));
 }
 
 Value* EmitAsinh64(llvm::IRBuilder<>& b, Value* x) {
   const Math64 m(b, x);
   Value* size = m.Abs(x);
   Value* root = m.Sqrt(m.MulAdd(size, size, m.F(1)));
-  const double c[] = {-1.0 / 6, 3.0 / 40};
-  return m.Odd(x, c, EmitLog64(b, m.Add(size, root)));
+  Value* more = m.Mul(size, m.Div(size, m.Add(m.F(1), root)));
+  Value* usual = Log1p(m, m.Add(size, more));
+  return m.WithSign(m.Select(m.Less(m.F(1e8), size), LogOfTwice(m, size), usual), x);
 }
 
 Value* EmitAcosh64(llvm::IRBuilder<>& b, Value* x) {
   const Math64 m(b, x);
-  Value* root = m.Sqrt(m.Mul(m.Sub(x, m.F(1)), m.Add(x, m.F(1))));
-  return m.Select(m.Less(x, m.F(1)), m.F(NAN), EmitLog64(b, m.Add(x, root)));
+  Value* t = m.Sub(x, m.F(1));
+  Value* usual = Log1p(m, m.Add(t, m.Sqrt(m.Mul(t, m.Add(x, m.F(1))))));
+  Value* y = m.Select(m.Less(m.F(1e8), x), LogOfTwice(m, x), usual);
+  return m.Select(m.Less(x, m.F(1)), m.F(NAN), y);
 }
 
 Value* EmitAtanh64(llvm::IRBuilder<>& b, Value* x) {
   const Math64 m(b, x);
   Value* size = m.Abs(x);
-  Value* quotient = m.Div(m.Add(m.F(1), size), m.Sub(m.F(1), size));
-  const double c[] = {1.0 / 3, 1.0 / 5};
-  return m.Odd(x, c, m.Mul(EmitLog64(b, quotient), m.F(0.5)));
+  Value* y = Log1p(m, m.Div(m.Add(size, size), m.Sub(m.F(1), size)));
+  return m.Select(m.Less(m.F(1), size), m.F(NAN), m.WithSign(m.Mul(y, m.F(0.5)), x));
+}
+
+// Below 3 a series of positive terms times e^(-x^2); above, a continued fraction of what is left.
+Value* EmitErf64(llvm::IRBuilder<>& b, Value* x) {
+  const Math64 m(b, x);
+  Value* size = m.Abs(x);
+  Value* near = m.Select(m.Less(size, m.F(3)), size, m.F(3));
+  std::vector<double> c;
+  double term = 2 / std::sqrt(std::numbers::pi);
+  for (int n = 0; n < 64; ++n) c.push_back(term), term *= 2.0 / (2 * n + 3);
+  Value* square = m.Mul(near, near);
+  Value* small = m.Mul(m.Mul(near, EmitExp64(b, b.CreateFNeg(square))), m.Poly(square, c));
+  Value* far = m.Select(m.Less(size, m.F(3)), m.F(3), size);
+  far = m.Select(m.Less(m.F(6), far), m.F(6), far);
+  Value* inverse = m.Div(m.F(0.5), m.Mul(far, far));
+  Value* fraction = m.F(1);
+  for (int n = 40; n > 0; --n) {
+    fraction = m.Add(m.F(1), m.Div(m.Mul(m.F(n), inverse), fraction));
+  }
+  Value* power = EmitExp64(b, b.CreateFNeg(m.Mul(far, far)));
+  Value* rest = m.Div(power, m.Mul(m.Mul(far, m.F(std::sqrt(std::numbers::pi))), fraction));
+  Value* y = m.Select(m.Less(size, m.F(3)), small, m.Sub(m.F(1), rest));
+  y = m.Select(b.CreateFCmpUNO(x, x), x, y);
+  return m.WithSign(y, x);
 }
 
 // atan x = pi/2 - atan 1/x, and twice the half angle twice; then |x| <= tan(pi/16).

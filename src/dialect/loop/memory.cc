@@ -199,4 +199,25 @@ void PrefetchOp::InferShape(InferShapeContext& c) { CheckIndices(c, kIndices, kI
 
 void PrefetchOp::Eval(EvalContext&) {}
 
+// ---- expect ----
+
+void ExpectOp::InferShape(InferShapeContext& c) {
+  for (const size_t i : {kExtent, kLive}) {
+    if (i >= c.num_inputs() || !c.HasInput(i)) continue;
+    const SymShape shape = c.shape(i);
+    if (shape.ranked && shape.rank() != 0) {
+      c.Fail("loop/indices", StrCat("operand ", i, " is no scalar"));
+    }
+  }
+}
+
+void ExpectOp::Eval(EvalContext& c) {
+  std::vector<int64_t> indices = ToInt64s(c.input(kIndex));
+  if (c.HasInput(kLive)) {
+    const auto lanes = static_cast<int64_t>(indices.size());
+    indices.resize(static_cast<size_t>(std::clamp<int64_t>(ScalarOf(c, kLive), 0, lanes)));
+  }
+  for (const int64_t index : indices) (void)eval::CheckIndex(index, ScalarOf(c, kExtent), "index");
+}
+
 }  // namespace lathe::loop

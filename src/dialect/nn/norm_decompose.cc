@@ -1,3 +1,4 @@
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -168,15 +169,20 @@ Term LikeIt(Operation* o, const Term& x, std::string_view op, bool keep = false)
   return x.Call(op, others, attributes);
 }
 
+/// What `f` makes of x; of integers in f64, cut off.
+Values OfFloats(const Term& x, const std::function<Term(const Term& x)>& f) {
+  if (IsFloat(x.element())) return {f(x)};
+  return {As(f(As(x, ElementType::kF64)), x.element())};
+}
+
 }  // namespace
 
 Values ReduceL1Op::Decompose(Operation* o, Builder& b) {
   return {LikeIt(o, Abs({b, o->operand(0)}), "nn.reduce_sum")};
 }
 Values ReduceL2Op::Decompose(Operation* o, Builder& b) {
-  const Term x(b, o->operand(0));
-  if (!IsFloat(x.element())) return {};
-  return {Sqrt(LikeIt(o, x * x, "nn.reduce_sum"))};
+  return OfFloats({b, o->operand(0)},
+                  [&](const Term& x) { return Sqrt(LikeIt(o, x * x, "nn.reduce_sum")); });
 }
 Values ReduceSumSquareOp::Decompose(Operation* o, Builder& b) {
   const Term x(b, o->operand(0));
@@ -189,15 +195,15 @@ Values ReduceLogSumOp::Decompose(Operation* o, Builder& b) {
 }
 /// An infinite maximum is not taken off: inf - inf is no number.
 Values ReduceLogSumExpOp::Decompose(Operation* o, Builder& b) {
-  const Term x(b, o->operand(0));
-  if (!IsFloat(x.element())) return {};
   const auto finite = [](const Term& m) {
     const Term infinite =
         Abs(m).Call("nn.equal", {m.Number(std::numeric_limits<double>::infinity())});
     return Where(infinite, m.Number(0), m);
   };
-  const Term sum = LikeIt(o, Exp(x - finite(LikeIt(o, x, "nn.reduce_max", true))), "nn.reduce_sum");
-  return {Log(sum) + finite(LikeIt(o, x, "nn.reduce_max"))};
+  return OfFloats({b, o->operand(0)}, [&](const Term& x) {
+    const Term shifted = x - finite(LikeIt(o, x, "nn.reduce_max", true));
+    return Log(LikeIt(o, Exp(shifted), "nn.reduce_sum")) + finite(LikeIt(o, x, "nn.reduce_max"));
+  });
 }
 
 namespace {

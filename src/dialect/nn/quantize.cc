@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/support/error.h"
 #include "src/dialect/eval_util.h"
+#include "src/dialect/nn/term.h"
 #include "src/dialect/wide.h"
 
 namespace lathe::nn {
@@ -209,6 +211,26 @@ void DynamicQuantizeLinearOp::Eval(EvalContext& c) {
   c.SetOutput(kY, std::move(out));
   c.SetOutput(kYScale, Tensor::Scalar<float>(scale));
   c.SetOutput(kYZeroPoint, Tensor::Scalar<uint8_t>(zero_point));
+}
+
+// With the f32 arithmetic of the evaluation.
+std::vector<Value> DynamicQuantizeLinearOp::Decompose(Operation* o, Builder& b) {
+  const Term x(b, DynamicQuantizeLinearOp(o).x());
+  const auto type = x.value().type().cast<AnyTensorType>();
+  if (!type.has_rank()) return {};
+  const auto over_all = [&](std::string_view op) {
+    return x.Call(op, {}, {b.Named("keepdims", b.Attr(false))});
+  };
+  const Term low = Least(over_all("nn.reduce_min"), 0);
+  const Term high = Greatest(over_all("nn.reduce_max"), 0);
+  const Term scale = Where(high.Call("nn.greater", {low}), (high - low) / 255, high.Number(1));
+  const auto saturated = [&](const Term& v) -> Term {
+    const Term bounded = Least(Greatest(v, 0), 255);
+    return {b, CastOp::Create(b, bounded, {.to = ElementType::kU8}).output()};
+  };
+  const Term zero = Least(Greatest((low / scale).Call("nn.neg"), 0), 255).Call("nn.round");
+  const Term y = saturated(Term(b, (x / scale).Call("nn.round")) + zero);
+  return {y, scale, saturated(zero)};
 }
 
 }  // namespace lathe::nn

@@ -12,8 +12,11 @@ namespace {
 
 std::vector<Compute> SortedComputes() {
   std::vector<Compute> all;
-  for (const auto family : {ShapeComputes(), MovementComputes(), IndexingComputes(),
-                            WindowComputes(), ResizeComputes()}) {
+  for (const auto family :
+       {ShapeComputes(), MovementComputes(), IndexingComputes(), WindowComputes(), ResizeComputes(),
+        OrderComputes(), ScatterComputes(), QuantizeComputes(), AttentionComputes(),
+        SamplingComputes(), ProductComputes(), LossComputes(), DeformComputes(), TrainingComputes(),
+        RecurrenceComputes()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   std::ranges::sort(all, {}, &Compute::op);
@@ -37,6 +40,15 @@ std::optional<std::vector<int64_t>> ConstantInts(const Operation& op, size_t i) 
 
 size_t AxisOf(int64_t axis, size_t rank) {
   return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
+}
+
+Dim AreSome(Elements& e, const std::vector<Dim>& extents) {
+  Dim some = 1;
+  for (const Dim& extent : extents) {
+    const bool known = extent.is_constant();
+    some *= known ? Min(extent, 1) : e.Loaded(e.Int(Min(extent, 1)), 2);
+  }
+  return some;
 }
 
 Value Where(Elements& e, Value condition, Value x, Value y) {

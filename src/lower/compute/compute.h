@@ -28,15 +28,61 @@ struct ElementOf {
   Value Zero() const { return e.lb().Splat(Element(), 0); }
 };
 
+/// An operation that computes all it gives at once: no element of it stands alone.
+struct WholeOf {
+  Elements& e;
+  const Operation* op;
+  const Block& function;
+  Block& body;
+  const Machine& machine;
+  std::vector<Value> memory = {};  ///< of each result, flat
+
+  Value Operand(size_t i, const Place& where) const { return e.At(op->operand(i), where); }
+  bool Has(size_t i) const { return i < op->num_operands() && op->operand(i); }
+  std::vector<Dim> Dims(size_t i) const { return e.Dims(op->operand(i)); }
+  std::vector<Dim> ResultDims(size_t i) const { return e.Dims(op->result(i)); }
+  ElementType Element(size_t result) const { return TensorOf(op->result(result)).element(); }
+  /// Writes a result that has an element per element of an operand, or of its own.
+  using Filler = std::function<Value(Elements& e, const Place& at)>;
+  void Fill(size_t result, const Filler& element) const {
+    Fill(ResultDims(result), memory[result], element);
+  }
+  void Fill(const std::vector<Dim>& dims, Value into, const Filler& element) const;
+  /// A loop over independent elements, in vectors where that can be.
+  void ForLanes(const Dim& extent, const std::function<void(const Dim& i)>& body) const;
+  /// Whether threads are worth it for that many elements.
+  static bool IsMuch(const Dim& elements);
+};
+
+/// Numbers of an operand that must be places along an axis.
+struct IndexUse {
+  size_t operand;
+  size_t axis;                            ///< of what is indexed
+  Dim extent;                             ///< of the axis
+  std::optional<int64_t> component = {};  ///< only this entry of the operand's last axis
+  /// What must be an index, made of such a number; none: the number.
+  std::function<Value(Elements& e, Value number)> made = {};
+};
+
 struct Compute {
   std::string_view op;
   Value (*element)(const ElementOf& c);
   /// Why not for this operation; null: always.
   std::string (*refuse)(const Operation& op) = nullptr;
+  /// The indices that the interpreter would check; null: none.
+  std::vector<IndexUse> (*indices)(const ElementOf& c) = nullptr;
+  /// In place of `element`.
+  void (*whole)(const WholeOf& w) = nullptr;
+  /// Only for a function of nothing else: strategies are better where it is a part.
+  bool alone = false;
 };
 
 /// By name; null for operations without. Elementwise operations with instructions need none.
 const Compute* FindCompute(std::string_view op);
+
+/// Loops that end with run/index where the operation has an index that is none, before anything is
+/// computed with it.
+void CheckIndices(const WholeOf& w);
 
 // Families.
 std::span<const Compute> ShapeComputes();
@@ -44,6 +90,16 @@ std::span<const Compute> MovementComputes();
 std::span<const Compute> IndexingComputes();
 std::span<const Compute> WindowComputes();
 std::span<const Compute> ResizeComputes();
+std::span<const Compute> OrderComputes();
+std::span<const Compute> ScatterComputes();
+std::span<const Compute> QuantizeComputes();
+std::span<const Compute> AttentionComputes();
+std::span<const Compute> SamplingComputes();
+std::span<const Compute> ProductComputes();
+std::span<const Compute> LossComputes();
+std::span<const Compute> DeformComputes();
+std::span<const Compute> TrainingComputes();
+std::span<const Compute> RecurrenceComputes();
 
 // ---- what families share ----
 
@@ -57,6 +113,11 @@ std::string NeedConstants(const Operation& op) {
                     ...);
   return all ? "" : StrCat(op.name(), " takes sizes that are computed");
 }
+/// Refuses where memory of symbolic size would have no size for a caller: unless each symbol of the
+/// types is an extent of an argument.
+std::string NeedSizes(const Operation& op);
+/// 1, or 0 if one of the extents is.
+Dim AreSome(Elements& e, const std::vector<Dim>& extents);
 /// `axis` counted from the front.
 size_t AxisOf(int64_t axis, size_t rank);
 /// Which of its starts and ends a slice applies to that axis; nothing if to none, or if its axes or

@@ -64,6 +64,12 @@ std::string BroadcastRefusal(const Operation& op) {
   return "";
 }
 
+bool IsAlone(const Operation& op) {
+  return std::ranges::none_of(*op.block(), [&](const Operation& other) {
+    return &other != &op && !other.HasTrait<Terminator>() && !other.HasTrait<ConstantLike>();
+  });
+}
+
 std::string OpRefusal(const Operation& op, const Machine& machine) {
   if (op.name() == builtin::ConstantOp::kName) return "";
   for (size_t i = 0; i < op.num_operands(); ++i) {
@@ -75,6 +81,7 @@ std::string OpRefusal(const Operation& op, const Machine& machine) {
     return StrCat("a constant of ", constant->num_elements(), " elements");
   }
   if (HasInstruction(op, machine)) return BroadcastRefusal(op);
+  if (op.HasTrait<Random>()) return StrCat(op.name(), " draws random numbers");
   const Compute* compute = FindCompute(op.name());
   if (compute == nullptr) {
     const bool is_elementwise = KindOf(&op) <= OpKind::kBroadcast && op.num_operands() > 0;
@@ -82,6 +89,7 @@ std::string OpRefusal(const Operation& op, const Machine& machine) {
     const auto type = op.operand(0).type().cast<AnyTensorType>();
     return StrCat(op.name(), " has no instructions for ", Name(type.element()));
   }
+  if (compute->alone && !IsAlone(op)) return StrCat(op.name(), " is a part");
   return compute->refuse == nullptr ? "" : compute->refuse(op);
 }
 
@@ -129,7 +137,9 @@ const Tensor* ConstantOf(Value v) {
 }
 
 bool Elements::CanCompute(const Operation& op, const Machine& machine) {
-  return HasInstruction(op, machine) || FindCompute(op.name()) != nullptr;
+  if (HasInstruction(op, machine)) return true;
+  const lower::Compute* compute = FindCompute(op.name());
+  return compute != nullptr && !compute->alone;
 }
 
 std::string Elements::Refusal(const Block& function, const Machine& machine) {
@@ -308,6 +318,53 @@ void Elements::Store(Value memory, const Dim& at, Value element) {
 
 // ---- loops within ----
 
+// What is known inside of a loop is not known behind it.
+void Elements::Forget(size_t outside) {
+  for (; order_.size() > outside; order_.pop_back()) known_[order_.back()].pop_back();
+}
+
+void Elements::For(const Dim& extent, bool parallel,
+                   const std::function<void(const Dim& i)>& body) {
+  const size_t outside = order_.size();
+  const auto inside = [&](Value i) { body(Loaded(i, extent)); };
+  if (extent.is_constant()) {
+    lb_.For(extent, parallel, inside);
+  } else {
+    lb_.For(Int(extent), parallel, inside);
+  }
+  Forget(outside);
+}
+
+std::vector<Value> Elements::For(const Dim& extent, std::vector<Value> initial, const Carry& body) {
+  const size_t outside = order_.size();
+  const auto inside = [&](Value i, std::span<const Value> before) {
+    return body(Loaded(i, extent), before);
+  };
+  std::vector<Value> last = extent.is_constant() ? lb_.For(extent, initial, inside)
+                                                 : lb_.For(Int(extent), initial, inside);
+  Forget(outside);
+  return last;
+}
+
+Value Elements::Scratch(ElementType element, const Dim& extent) {
+  std::vector<Value> sizes;
+  // In the symbols of the types, in which a caller knows it.
+  const Dim known = extent.Substitute([&](std::string_view name) -> std::optional<Dim> {
+    for (const Extents::Source& s : extents_.sources()) {
+      if (s.symbol == name) return s.dim;
+    }
+    return std::nullopt;
+  });
+  if (!extent.is_constant()) sizes.push_back(Int(extent));
+  const Type type = TensorType::Get(lb_.context(), SymShape({known}), element);
+  return loop::AllocOp::Create(lb_.b(), sizes, {&type, 1}).memory();
+}
+
+Value Elements::LoadFrom(Value memory, const Dim& at) {
+  const Value index = Int(at);
+  return lb_.Load(memory, {&index, 1});
+}
+
 Value Elements::Guarded(const Dim& condition, Value otherwise,
                         const std::function<Value()>& element) {
   if (condition.IsConstant(1)) return element();
@@ -315,7 +372,7 @@ Value Elements::Guarded(const Dim& condition, Value otherwise,
   const size_t outside = order_.size();
   const Value result = lb_.For(Int(condition), {&otherwise, 1},
                                [&](Value, auto) { return std::vector<Value>{element()}; })[0];
-  for (; order_.size() > outside; order_.pop_back()) known_[order_.back()].pop_back();
+  Forget(outside);
   return result;
 }
 
@@ -339,7 +396,7 @@ Value Elements::ReduceAxis(const std::vector<Dim>& extents, Place& at, Value so_
   };
   const Value result = extent.is_constant() ? lb_.For(extent, {&so_far, 1}, body)[0]
                                             : lb_.For(Int(extent), {&so_far, 1}, body)[0];
-  for (; order_.size() > outside; order_.pop_back()) known_[order_.back()].pop_back();
+  Forget(outside);
   return result;
 }
 

@@ -58,6 +58,14 @@ class Elements {
   /// The scalar `next` gives for all places, from the first to the last, each from the one before.
   using Step = std::function<Value(const Place& at, Value so_far)>;
   Value Reduce(const std::vector<Dim>& extents, Value initial, const Step& next);
+  /// A loop. Parallel: no iteration reads or writes what another one writes.
+  void For(const Dim& extent, bool parallel, const std::function<void(const Dim& i)>& body);
+  /// A loop with values that go from one iteration to the next; gives the last ones.
+  using Carry = std::function<std::vector<Value>(const Dim& i, std::span<const Value> before)>;
+  std::vector<Value> For(const Dim& extent, std::vector<Value> initial, const Carry& body);
+  /// Memory of one axis for what is not yet done.
+  Value Scratch(ElementType element, const Dim& extent);
+  Value LoadFrom(Value memory, const Dim& at);
 
  private:
   struct Known {
@@ -68,6 +76,7 @@ class Elements {
   Value Load(Value v, const Place& at);
   Value OfConstant(const Tensor& tensor, const Place& at);
   Value SymbolValue(std::string_view name);
+  void Forget(size_t outside);
   Value ExtentAt(const Extents::Source& source);
   Value ReduceAxis(const std::vector<Dim>& extents, Place& at, Value so_far, const Step& next);
 

@@ -3,6 +3,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "src/lower/compute/compute.h"
+#include "src/lower/compute/fits.h"
 
 // Elements at places that are read from tensors.
 namespace lathe::lower {
@@ -67,10 +68,43 @@ Value OneHot(const ElementOf& c) {
                c.Operand(nn::OneHotOp::kValues, {0}));
 }
 
+// Where indices go beyond the data along other axes, loops would read what is not there.
+std::string RefuseElements(const Operation& op) {
+  using Op = nn::GatherElementsOp;
+  Fits fits(op);
+  const std::vector<Dim> data = fits.Dims(Op::kData), indices = fits.Dims(Op::kIndices);
+  const size_t axis = AxisOf(Op(const_cast<Operation*>(&op)).axis(), data.size());
+  for (size_t a = 0; a < data.size(); ++a) {
+    if (a != axis) fits.AtMost(indices[a], data[a]);
+  }
+  return fits.why();
+}
+
+// ---- what must be an index ----
+
+template <class OpT>
+std::vector<IndexUse> AlongAxis(const ElementOf& c) {
+  const std::vector<Dim> dims = c.Dims(OpT::kData);
+  const size_t axis = AxisOf(OpT(const_cast<Operation*>(c.op)).axis(), dims.size());
+  return {{OpT::kIndices, axis, dims[axis]}};
+}
+
+std::vector<IndexUse> OfTuples(const ElementOf& c) {
+  using Op = nn::GatherNdOp;
+  const std::vector<Dim> dims = c.Dims(Op::kData);
+  const auto batch = static_cast<size_t>(Op(const_cast<Operation*>(c.op)).batch_dims());
+  std::vector<IndexUse> uses;
+  for (int64_t i = 0; i < c.Dims(Op::kIndices).back().value(); ++i) {
+    const size_t axis = batch + static_cast<size_t>(i);
+    uses.push_back({Op::kIndices, axis, dims[axis], i});
+  }
+  return uses;
+}
+
 constexpr Compute kComputes[] = {
-    {"nn.gather", Gathered},
-    {"nn.gather_elements", GatheredElement},
-    {"nn.gather_nd", GatheredSlice, RefuseGatheredSlice},
+    {"nn.gather", Gathered, nullptr, AlongAxis<nn::GatherOp>},
+    {"nn.gather_elements", GatheredElement, RefuseElements, AlongAxis<nn::GatherElementsOp>},
+    {"nn.gather_nd", GatheredSlice, RefuseGatheredSlice, OfTuples},
     {"nn.one_hot", OneHot},
 };
 

@@ -25,11 +25,23 @@ Value WithoutReshapes(Value v) {
 
 void Nest::Write(Value value, Value memory) {
   const Value source = WithoutReshapes(value);
-  Plan(source);
+  const std::vector<Dim> dims = elements_.Dims(source);
+  Visit(dims, memory, [&](Elements& elements, const Place& at, Value into) {
+    elements.Store(into, elements.space().Flatten(at, dims), elements.At(source, at));
+  });
+}
+
+void Nest::Visit(const std::vector<Dim>& dims, Value memory, const Leaf& leaf) {
+  leaf_ = &leaf;
+  memory_ = memory;
+  dims_ = dims;
+  Plan();
   piece_.assign(loops_.size(), 0);
   for (bool more = true; more;) {
-    WritePiece(source, memory, elements_);
-    if (Operation* last = body_.back(); last->name() == loop::ForOp::kName) {
+    const Operation* before = body_.back();
+    WritePiece(memory, elements_);
+    if (Operation* last = body_.back();
+        last != nullptr && last != before && last->name() == loop::ForOp::kName) {
       ScheduleElements(last, machine_);
     }
     more = false;
@@ -40,20 +52,19 @@ void Nest::Write(Value value, Value memory) {
   }
 }
 
-void Nest::Plan(Value value) {
-  dims_ = elements_.Dims(value);
+void Nest::Plan() {
   loops_.clear();
   for (size_t a = 0; a < dims_.size(); ++a) {
     if (!dims_[a].IsConstant(1)) loops_.push_back({a, dims_[a]});
   }
   for (int round = 0; round < kMaxRounds; ++round) {
-    const IndexSpace space = Probe(value);
+    const IndexSpace space = Probe();
     if (!Divide(space.factors()) && !Cut(space.cuts())) return;
   }
 }
 
 // Computes the elements once in a place that is thrown away, to see what is asked.
-IndexSpace Nest::Probe(Value value) {
+IndexSpace Nest::Probe() {
   Region region(body_.parent_op());
   Block* scratch = region.AddBlock();
   for (size_t i = 0; i < body_.num_arguments(); ++i) {
@@ -64,11 +75,18 @@ IndexSpace Nest::Probe(Value value) {
   for (const Value v : elements_.bound()) {
     elements.Bind(v, elements.Alloc(v));
   }
-  const Value memory = FlatView(lb, elements.Alloc(value));
+  Value memory;
+  if (memory_) {
+    const Type type = memory_.type();
+    const Value one = lb.Int(1);
+    memory =
+        loop::AllocOp::Create(lb.b(), {&one, TensorOf(memory_).is_static() ? 0U : 1U}, {&type, 1})
+            .memory();
+  }
   IndexSpace asked;
   piece_.assign(loops_.size(), 0);
   for (bool more = true; more;) {
-    WritePiece(value, memory, elements);
+    WritePiece(memory, elements);
     asked.AddQuestions(elements.space());
     more = false;
     for (size_t l = loops_.size(); l-- > 0 && !more;) {
@@ -130,7 +148,7 @@ size_t Nest::CountPieces() const {
   return count;
 }
 
-void Nest::WritePiece(Value value, Value memory, Elements& elements) {
+void Nest::WritePiece(Value memory, Elements& elements) {
   elements.Reset();
   sizes_.assign(loops_.size(), Value());
   for (size_t l = 0; l < loops_.size(); ++l) {
@@ -139,21 +157,19 @@ void Nest::WritePiece(Value value, Value memory, Elements& elements) {
     if (!extent.is_constant()) sizes_[l] = elements.Int(extent);
   }
   at_.clear();
-  WriteLoops(0, value, memory, elements);
+  WriteLoops(0, memory, elements);
 }
 
 // As deep as there are loops.
-void Nest::WriteLoops(size_t depth, Value value, Value memory, Elements& elements) {
+void Nest::WriteLoops(size_t depth, Value memory, Elements& elements) {
   if (depth == loops_.size()) {
-    const Place at = AxesAt();
-    elements.Store(memory, elements.space().Flatten(at, dims_), elements.At(value, at));
-    return;
+    return (*leaf_)(elements, AxesAt(), memory);
   }
   const Dim extent = PieceExtent(depth);
   const auto body = [&](Value i) {
     const Dim counter = elements.Counter(i, extent, depth, loops_[depth].starts[piece_[depth]]);
     at_.push_back(loops_[depth].starts[piece_[depth]] + counter);
-    WriteLoops(depth + 1, value, memory, elements);
+    WriteLoops(depth + 1, memory, elements);
     at_.pop_back();
   };
   if (sizes_[depth]) {

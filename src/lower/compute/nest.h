@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "src/lower/compute/elements.h"
@@ -15,6 +16,10 @@ class Nest {
 
   /// Writes all elements of a value of the function to `memory`, row-major.
   void Write(Value value, Value memory);
+  /// What happens at each place of a tensor of those dims, `memory` as given to Visit. Where it is
+  /// asked beforehand what divisions there are, both stand in for those that are meant.
+  using Leaf = std::function<void(Elements& elements, const Place& at, Value memory)>;
+  void Visit(const std::vector<Dim>& dims, Value memory, const Leaf& leaf);
 
  private:
   struct Loop {
@@ -23,21 +28,23 @@ class Nest {
     std::vector<Dim> starts{Dim(0)};  // of the pieces
   };
 
-  void Plan(Value value);
-  IndexSpace Probe(Value value);
+  void Plan();
+  IndexSpace Probe();
   bool Divide(const std::vector<IndexSpace::Factor>& factors);
   bool Cut(const std::vector<IndexSpace::Cut>& cuts);
   bool CutAt(Loop& loop, const Dim& at);
   Dim PieceExtent(size_t loop) const;
   size_t CountPieces() const;
-  void WritePiece(Value value, Value memory, Elements& elements);
-  void WriteLoops(size_t depth, Value value, Value memory, Elements& elements);
+  void WritePiece(Value memory, Elements& elements);
+  void WriteLoops(size_t depth, Value memory, Elements& elements);
   Place AxesAt() const;
 
   Elements& elements_;
   const Block& function_;
   Block& body_;
   const Machine& machine_;
+  const Leaf* leaf_ = nullptr;
+  Value memory_;
   std::vector<Dim> dims_;
   std::vector<Loop> loops_;  // of the first axis first, the outer ones of an axis before the inner
   std::vector<size_t> piece_;  // of each loop, while writing

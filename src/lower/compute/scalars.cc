@@ -30,6 +30,7 @@ Value Scalars::Min(Value a, Value b2) const {
 
 Value Scalars::Abs(Value x) const { return nn::AbsOp::Create(b(), x).y(); }
 Value Scalars::Floor(Value x) const { return nn::FloorOp::Create(b(), x).y(); }
+Value Scalars::Round(Value x) const { return nn::RoundOp::Create(b(), x).y(); }
 Value Scalars::Exp(Value x) const { return nn::ExpOp::Create(b(), x).y(); }
 Value Scalars::Log(Value x) const { return nn::LogOp::Create(b(), x).y(); }
 Value Scalars::Less(Value a, Value b2) const { return nn::LessOp::Create(b(), a, b2).c(); }

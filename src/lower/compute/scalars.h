@@ -21,6 +21,8 @@ class Scalars {
   Value Min(Value a, Value b) const;
   Value Abs(Value x) const;
   Value Floor(Value x) const;
+  /// To the nearest whole number, halves to the even one.
+  Value Round(Value x) const;
   Value Exp(Value x) const;
   Value Log(Value x) const;
   Value Less(Value a, Value b) const;
@@ -30,7 +32,7 @@ class Scalars {
   Value Or(Value a, Value b) const;
   Value Not(Value x) const;
   Value Select(Value condition, Value x, Value y) const;
-  /// x^p of an x that is not negative, for f32: 0 for x = 0 and p > 0.
+  /// x^p of an x that is not negative: 0 for x = 0 and p > 0.
   Value Power(Value x, double p) const;
   /// A condition as an index that is 0 or 1.
   Dim AsIndex(Value condition) const;

@@ -200,13 +200,6 @@ Value GlobalNorm(const ElementOf& c) {
   return s.Cast(s.Power(sum, 1.0 / static_cast<double>(p)), c.Element());
 }
 
-// Roots but the square root are made of f32 functions.
-std::string RefuseRoot(const Operation& op) {
-  const auto p = op.attribute("p").dyn_cast<IntAttribute>();
-  const bool simple = !p || p.value() <= 2;
-  return simple || TensorOf(op.result(0)).element() != ElementType::kF64 ? "" : "a root in f64";
-}
-
 std::string RefusePositions(const Operation& op) {
   return ChannelsAreLast(op) && op.num_results() > 1 && !op.result(1).use_empty()
              ? "positions where the channels are last"
@@ -348,7 +341,7 @@ Value TransposedConvolution(const ElementOf& c) {
 Value LocallyNormalised(const ElementOf& c) {
   const nn::LrnOp op(const_cast<Operation*>(c.op));
   const Scalars s(c.e);
-  const ElementType type = ElementType::kF32;
+  const ElementType type = SumType(c.Element());
   const int64_t size = op.size(), before = (size - 1) / 2;
   const Dim channels = c.Dims(0)[1];
   const auto squares = [&](const Place& k, Value so_far) {
@@ -366,18 +359,14 @@ Value LocallyNormalised(const ElementOf& c) {
   return s.Cast(s.Mul(s.Cast(c.Operand(0, c.at), type), factor), c.Element());
 }
 
-std::string RefuseDouble(const Operation& op) {
-  return TensorOf(op.result(0)).element() == ElementType::kF64 ? "a power in f64" : "";
-}
-
 constexpr Compute kComputes[] = {
     {"nn.average_pool", AveragePooled},
     {"nn.conv", Convolution},
     {"nn.conv_integer", IntegerConvolution},
     {"nn.conv_transpose", TransposedConvolution},
-    {"nn.global_lp_pool", GlobalNorm, RefuseRoot},
-    {"nn.lp_pool", NormPooled, RefuseRoot},
-    {"nn.lrn", LocallyNormalised, RefuseDouble},
+    {"nn.global_lp_pool", GlobalNorm},
+    {"nn.lp_pool", NormPooled},
+    {"nn.lrn", LocallyNormalised},
     {"nn.max_pool", MaxPooled, RefusePositions},
     {"nn.qlinear_conv", QuantizedConvolution},
 };

@@ -327,6 +327,7 @@ std::string WhyNotParallel(const Operation* loop) {
     if (op->name() == loop::LoadOp::kName) {
       loaded.push_back(BaseMemory(op->operand(loop::LoadOp::kMemory)));
     }
+    if (op->name() == loop::ExpectOp::kName) return "the first wrong index is told";
     if (op->name() != loop::StoreInplaceOp::kName) continue;
     const Value memory = BaseMemory(op->operand(loop::StoreInplaceOp::kMemory));
     if (memory.defining_op() != nullptr && IsInside(memory.defining_op(), loop)) continue;

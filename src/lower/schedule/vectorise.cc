@@ -115,12 +115,21 @@ class Widening {
                                                              : "a store does not write neighbours";
     }
     if (IsLoop(op)) return VisitLoop(op);
+    if (op->name() == loop::ExpectOp::kName) return VisitExpect(op);
     if (IsIndex(op) || IsConstant(op) || op->HasTrait<Terminator>()) return "";
     const OpKind kind = KindOf(op);
     const bool is_scalar = op->num_results() == 1 && op->num_regions() == 0 &&
                            (kind == OpKind::kElementwise || kind == OpKind::kBroadcast);
     if (!is_scalar) return StrCat("there is ", op->name());
     return VisitElementwise(op);
+  }
+
+  std::string VisitExpect(const Operation* op) {
+    const Value extent = op->operand(loop::ExpectOp::kExtent);
+    const Value index = op->operand(loop::ExpectOp::kIndex);
+    if (index.type().cast<AnyTensorType>().rank() != 0) return "there are vectors already";
+    if (IsVector(extent) || Counts(extent)) return "the extent of an axis depends on it";
+    return IsVector(index) ? "" : "an index is checked that is the same in each lane";
   }
 
   std::string VisitElementwise(Operation* op) {
@@ -252,6 +261,11 @@ class Vectors {
     }
     std::vector<Value> operands;
     for (size_t i = 0; i < op->num_operands(); ++i) operands.push_back(Scalar(b, op->operand(i)));
+    if (op->name() == loop::ExpectOp::kName) {
+      loop::ExpectOp::Create(b, operands[loop::ExpectOp::kIndex], operands[loop::ExpectOp::kExtent],
+                             live_, {.axis = loop::ExpectOp(op).axis()});
+      return;
+    }
     const bool wide = widening_.IsVector(op->result(0));
     const Type type = wide ? VectorType(op->result(0)) : op->result(0).type();
     map_[op->result(0)] =

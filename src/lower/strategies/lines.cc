@@ -109,7 +109,7 @@ std::string Lines::Refusal() {
   dims_.assign(type.dims().begin(), type.dims().end());
   element_ = type.element();
   const bool known = IsFloat(element_) || IsInteger(element_);
-  if (!known || element_ == ElementType::kBF16 || BitWidth(element_) < 8) {
+  if (!known || BitWidth(element_) < 8) {
     return StrCat("elements are ", Name(element_));
   }
   const auto result = op_->result(0).type().dyn_cast<AnyTensorType>();

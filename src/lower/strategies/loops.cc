@@ -1,5 +1,6 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/view.h"
+#include "src/lower/compute/compute.h"
 #include "src/lower/compute/nest.h"
 #include "src/lower/strategies/list.h"
 
@@ -7,21 +8,63 @@
 // result, with everything before it computed where it is read.
 namespace lathe::lower {
 
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(Lowering& l)
+      : l_(l), lb_(l.body), elements_(lb_, l.function, *l.body), end_(l.function.terminator()) {}
+
+  void Write() {
+    for (size_t i = 0; i < end_->num_operands(); ++i) {
+      results_.push_back(elements_.Alloc(end_->operand(i)));
+      flat_.push_back(FlatView(lb_, results_.back()));
+    }
+    is_done_.assign(results_.size(), false);
+    for (const Operation& op : l_.function) Visit(op);
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (is_done_[i]) continue;
+      Nest(elements_, l_.function, *l_.body, l_.machine).Write(end_->operand(i), flat_[i]);
+    }
+    for (Value& v : results_) v = builtin::ToVtensorOp::Create(lb_.b(), v).y();
+    lb_.b().Create(end_->info(), results_, end_->attributes().entries(), {});
+  }
+
+ private:
+  void Visit(const Operation& op) {
+    WholeOf whole{elements_, &op, l_.function, *l_.body, l_.machine};
+    CheckIndices(whole);
+    const Compute* compute = FindCompute(op.name());
+    if (compute == nullptr || compute->whole == nullptr) return;
+    for (size_t r = 0; r < op.num_results(); ++r) whole.memory.push_back(MemoryOf(op.result(r)));
+    elements_.Reset();
+    compute->whole(whole);
+    for (size_t r = 0; r < op.num_results(); ++r) elements_.Bind(op.result(r), whole.memory[r]);
+  }
+
+  Value MemoryOf(Value v) {
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (is_done_[i] || !(end_->operand(i) == v)) continue;
+      is_done_[i] = true;
+      return flat_[i];
+    }
+    return FlatView(lb_, elements_.Alloc(v));
+  }
+
+  Lowering& l_;
+  LoopBuilder lb_;
+  Elements elements_;
+  const Operation* end_;
+  std::vector<Value> results_, flat_;
+  std::vector<bool> is_done_;
+};
+
+}  // namespace
+
 bool LowerLoops(Lowering& l) {
   l.why = Elements::Refusal(l.function, l.machine);
   if (!l.why.empty()) return false;
-  LoopBuilder lb(l.body);
-  Elements elements(lb, l.function, *l.body);
-  const Operation* end = l.function.terminator();
-  std::vector<Value> results;
-  for (size_t i = 0; i < end->num_operands(); ++i) {
-    const Value value = end->operand(i);
-    results.push_back(elements.Alloc(value));
-    const Value flat = FlatView(lb, results.back());
-    Nest(elements, l.function, *l.body, l.machine).Write(value, flat);
-  }
-  for (Value& v : results) v = builtin::ToVtensorOp::Create(lb.b(), v).y();
-  lb.b().Create(end->info(), results, end->attributes().entries(), {});
+  Writer(l).Write();
   return true;
 }
 

@@ -1,5 +1,6 @@
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <set>
 
 #include "lathe/dialect/op_kind.h"
@@ -211,7 +212,7 @@ std::set<std::string> LinesOf(const std::string& path) {
 // What was lowered stays so. What a part finds is written to build/op_lowering.<part>.txt: sorted
 // together, these are op_lowering.txt.
 TEST_P(OpLoweringTest, EveryOpIsLoweredOrSaysWhyNot) {
-  std::set<std::string> refused;
+  std::map<std::string, std::string> refused;  // with a sample of each
   size_t lowered = 0, number = 0;
   for (const OpInfo info : context_.ops()) {
     if (number++ % kParts != GetParam()) continue;
@@ -227,7 +228,7 @@ TEST_P(OpLoweringTest, EveryOpIsLoweredOrSaysWhyNot) {
         }
         lowered += why.empty() ? 1 : 0;
         if (!why.empty() && IsOfCommonTypes(why)) {
-          refused.insert(StrCat(info.name(), ": ", why));
+          refused.emplace(StrCat(info.name(), ": ", why), sample.label);
         }
       }
     }
@@ -235,10 +236,14 @@ TEST_P(OpLoweringTest, EveryOpIsLoweredOrSaysWhyNot) {
   }
   std::cout << lowered << " samples lowered\n";
   std::ofstream written(StrCat(LATHE_BUILD_DIR "/op_lowering.", GetParam(), ".txt"));
-  for (const std::string& line : refused) written << line << "\n";
+  std::ofstream samples(StrCat(LATHE_BUILD_DIR "/op_lowering.", GetParam(), ".samples"));
+  for (const auto& [line, label] : refused) {
+    written << line << "\n";
+    samples << line << "\t" << label << "\n";
+  }
   const auto known = LinesOf(LATHE_SOURCE_DIR "/test/unit/lower/op_lowering.txt");
-  for (const std::string& line : refused) {
-    EXPECT_TRUE(known.contains(line)) << "no longer lowered: " << line;
+  for (const auto& [line, label] : refused) {
+    EXPECT_TRUE(known.contains(line)) << "no longer lowered: " << line << ", " << label;
   }
 }
 

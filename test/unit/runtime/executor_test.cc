@@ -262,6 +262,8 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
   EXPECT_EQ(broken([](Plan& p) { p.storages[1].end = 1; }),
             "plan/step: it uses value 4, whose storage 1 lives from step 1 to 1");
   EXPECT_EQ(broken([](Plan& p) { p.steps[0].kernel = 2; }), "plan/step: there is no kernel 2 of 2");
+  EXPECT_EQ(broken([](Plan& p) { p.steps[0].checks = true; }),
+            "plan/step: there is no memory for what it checks");
   EXPECT_EQ(broken([](Plan& p) { p.steps[2].reads = 1; }),
             "plan/step: it writes value 2, which is a constant");
   EXPECT_EQ(broken([](Plan& p) { p.steps[2].reads = 4; }), "plan/step: it reads 4 of 3 values");

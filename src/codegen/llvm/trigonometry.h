@@ -1,0 +1,14 @@
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+/// Sine, cosine and tangent of f32 scalars and vectors as straight-line code, whatever their size:
+/// computed in f64, and rounded at most 0.51 units in the last place away. NaN and infinities give
+/// NaN.
+namespace lathe::codegen {
+
+llvm::Value* EmitSin(llvm::IRBuilder<>& b, llvm::Value* x);
+llvm::Value* EmitCos(llvm::IRBuilder<>& b, llvm::Value* x);
+llvm::Value* EmitTan(llvm::IRBuilder<>& b, llvm::Value* x);
+
+}  // namespace lathe::codegen

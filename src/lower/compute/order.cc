@@ -1,0 +1,174 @@
+#include "lathe/dialect/nn/order.h"
+
+#include "lathe/dialect/nn/comparison.h"
+#include "src/lower/compute/compute.h"
+#include "src/lower/compute/scalars.h"
+
+// The first elements of lines, in order.
+namespace lathe::lower {
+namespace {
+
+constexpr int64_t kFew = 48;  // that are kept in order while the line is read
+
+class TopK {
+ public:
+  explicit TopK(const WholeOf& w) : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)) {
+    dims_ = w.Dims(Op::kX);
+    axis_ = AxisOf(op_.axis(), dims_.size());
+    n_ = dims_[axis_];
+    k_ = w.ResultDims(Op::kValues)[axis_];
+    lines_ = 1;
+    for (size_t a = 0; a < dims_.size(); ++a) {
+      others_.push_back(a == axis_ ? Dim(1) : dims_[a]);
+      lines_ *= others_.back();
+    }
+  }
+
+  void Write() {
+    if (k_.IsConstant(0)) return;
+    const bool few = k_.is_constant() && k_.value() <= kFew;
+    if (!few) positions_ = e_.Scratch(ElementType::kI64, lines_ * n_ * 2);
+    e_.For(lines_, WholeOf::IsMuch(lines_ * n_), [&](const Dim& line) {
+      line_ = line;
+      place_ = e_.space().Unflatten(line, others_);
+      if (few) {
+        Insert();
+      } else {
+        Sort();
+      }
+    });
+  }
+
+ private:
+  using Op = nn::TopKOp;
+
+  Value X(const Dim& at) {
+    Place place = place_;
+    place[axis_] = at;
+    return w_.Operand(Op::kX, place);
+  }
+  // NaN is above everything and equal to itself.
+  Value Comes(Value a, Value b) const {
+    const Value high = op_.largest() ? a : b, low = op_.largest() ? b : a;
+    const Value above = s_.Less(low, high);
+    if (!IsFloat(TensorOf(a).element())) return above;
+    return s_.Or(above, s_.And(s_.Not(s_.Equal(high, high)), s_.Equal(low, low)));
+  }
+  Dim ResultAt(const Dim& rank) {
+    Place place = place_;
+    place[axis_] = rank;
+    return e_.space().Flatten(place, w_.ResultDims(Op::kValues));
+  }
+  Value Load(size_t result, const Dim& rank) {
+    return e_.LoadFrom(w_.memory[result], ResultAt(rank));
+  }
+  void Store(const Dim& rank, Value x, Value position) {
+    e_.Store(w_.memory[Op::kValues], ResultAt(rank), x);
+    e_.Store(w_.memory[Op::kIndices], ResultAt(rank), position);
+  }
+  Value Bool(bool value) const { return s_.Less(e_.lb().Int(0), e_.lb().Int(value ? 1 : 0)); }
+
+  // The results hold the best so far. An element that comes before the last of them goes in, and
+  // those behind it move on by one.
+  void Insert() {
+    e_.For(n_, false, [&](const Dim& i) {
+      const Value x = X(i), position = e_.Int(i);
+      const Value full = s_.Not(s_.Less(position, e_.Int(k_)));
+      const Value stays = s_.And(full, s_.Not(Comes(x, Load(Op::kValues, k_ - 1))));
+      const Dim rounds = s_.AsIndex(s_.Not(stays)) * Min(i + 1, k_);
+      const Dim named = e_.Loaded(e_.Int(rounds), k_ + 1);
+      e_.For(named, {x, position, Bool(false)}, [&](const Dim& r, std::span<const Value> carried) {
+        const Value other = Load(Op::kValues, r), at = Load(Op::kIndices, r);
+        const Value is_new = s_.Equal(e_.Int(r), position);
+        const Value moves = s_.Or(s_.Or(carried[2], is_new), Comes(carried[0], other));
+        Store(r, s_.Select(moves, carried[0], other), s_.Select(moves, carried[1], at));
+        return std::vector<Value>{s_.Select(moves, other, carried[0]),
+                                  s_.Select(moves, at, carried[1]), moves};
+      });
+    });
+  }
+
+  Dim Position(const Dim& half, const Dim& at) const { return (line_ * 2 + half) * n_ + at; }
+
+  // Sorted runs of positions are merged to runs twice as long, from one half of the memory to the
+  // other.
+  void Sort() {
+    e_.For(n_, false, [&](const Dim& i) { e_.Store(positions_, Position(0, i), e_.Int(i)); });
+    const Value one = e_.lb().Int(1), size = e_.Int(n_);
+    int64_t passes = 62;
+    if (n_.is_constant()) {
+      for (passes = 0; (int64_t{1} << passes) < n_.value();) ++passes;
+    }
+    const std::vector<Value> last =
+        e_.For(Dim(passes), {one, e_.lb().Int(0)}, [&](const Dim&, std::span<const Value> now) {
+          const Value goes_on = s_.Less(now[0], size);
+          const Dim width = e_.Loaded(now[0], n_ + 1), from = e_.Loaded(now[1], 2);
+          Pass(width, from, s_.AsIndex(goes_on));
+          return std::vector<Value>{s_.Select(goes_on, s_.Add(now[0], now[0]), now[0]),
+                                    s_.Select(goes_on, s_.Sub(one, now[1]), now[1])};
+        });
+    const Dim sorted = e_.Loaded(last[1], 2);
+    e_.For(k_, false, [&](const Dim& rank) {
+      const Value position = e_.LoadFrom(positions_, Position(sorted, rank));
+      Store(rank, X(e_.Loaded(position, n_)), position);
+    });
+  }
+
+  void Pass(const Dim& width, const Dim& from, const Dim& goes_on) {
+    const Dim pairs = e_.Loaded(e_.Int(CeilDiv(n_, width * 2) * goes_on), n_ + 1);
+    e_.For(pairs, false, [&](const Dim& pair) {
+      const Dim begin = e_.Loaded(e_.Int(pair * width * 2), n_);
+      const Dim middle = e_.Loaded(e_.Int(Min(begin + width, n_)), n_ + 1);
+      const Dim end = e_.Loaded(e_.Int(Min(middle + width, n_)), n_ + 1);
+      const Dim count = e_.Loaded(e_.Int(end - begin), n_ + 1);
+      e_.For(count, {e_.Int(begin), e_.Int(middle)}, [&](const Dim& t, std::span<const Value> at) {
+        const Value left = Candidate(from, at[0]), right = Candidate(from, at[1]);
+        const Value later = Comes(X(e_.Loaded(right, n_)), X(e_.Loaded(left, n_)));
+        const Value none_right = s_.Not(s_.Less(at[1], e_.Int(end)));
+        const Value some_left = s_.Less(at[0], e_.Int(middle));
+        const Value takes_left = s_.Or(none_right, s_.And(some_left, s_.Not(later)));
+        e_.Store(positions_, Position(1 - from, begin + t), s_.Select(takes_left, left, right));
+        const Value one = e_.lb().Int(1);
+        return std::vector<Value>{s_.Select(takes_left, s_.Add(at[0], one), at[0]),
+                                  s_.Select(takes_left, at[1], s_.Add(at[1], one))};
+      });
+    });
+  }
+
+  Value Candidate(const Dim& half, Value at) {
+    return e_.LoadFrom(positions_, Position(half, s_.Inside(at, n_)));
+  }
+
+  const WholeOf& w_;
+  Elements& e_;
+  Scalars s_;
+  Op op_;
+  std::vector<Dim> dims_, others_;
+  size_t axis_ = 0;
+  Dim n_, k_, lines_, line_;
+  Place place_;  // of the line; its axis is open
+  Value positions_;
+};
+
+// The last position that is wanted, where it is not known that there are as many.
+std::vector<IndexUse> LastWanted(const ElementOf& c) {
+  using Op = nn::TopKOp;
+  const std::vector<Dim> x = c.Dims(Op::kX);
+  const size_t axis = AxisOf(Op(const_cast<Operation*>(c.op)).axis(), x.size());
+  const Dim wanted = c.e.Dims(c.op->result(Op::kValues))[axis];
+  if (x[axis].is_constant() || wanted.IsConstant(0) || x[axis] == wanted) return {};
+  const auto last = [](Elements& e, Value k) { return Scalars(e).Sub(k, e.lb().Int(1)); };
+  return {{Op::kK, axis, x[axis], {}, last}};
+}
+
+void WriteTopK(const WholeOf& w) { TopK(w).Write(); }
+
+constexpr Compute kComputes[] = {
+    {"nn.top_k", nullptr, NeedSizes, LastWanted, WriteTopK},
+};
+
+}  // namespace
+
+std::span<const Compute> OrderComputes() { return kComputes; }
+
+}  // namespace lathe::lower

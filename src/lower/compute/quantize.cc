@@ -1,0 +1,113 @@
+#include "lathe/dialect/nn/quantize.h"
+
+#include <cmath>
+
+#include "lathe/dialect/nn/elementwise_unary.h"
+#include "src/lower/compute/compute.h"
+#include "src/lower/compute/fits.h"
+#include "src/lower/compute/scalars.h"
+
+// Numbers to small integers and back. The arithmetic is that of the interpreter where it decides
+// how a number is rounded.
+namespace lathe::lower {
+namespace {
+
+constexpr ElementType kNarrow = ElementType::kF32, kWide = ElementType::kF64;
+
+// Which entry of the scale or zero point belongs to an element.
+Place ScaleAt(const ElementOf& c, size_t operand, int64_t axis_attribute, int64_t block) {
+  const std::vector<Dim> scale = c.Dims(operand);
+  if (scale.empty()) return {};
+  if (scale.size() == 1 && scale[0].IsConstant(1)) return {0};
+  const size_t axis = AxisOf(axis_attribute, c.at.size());
+  if (block == 0) return {c.at[axis]};
+  Place place = c.at;
+  place[axis] = c.e.space().Div(c.at[axis], Dim(block));
+  return place;
+}
+
+std::string RefuseScale(const Operation& op, int64_t axis_attribute, int64_t block) {
+  Fits fits(op);
+  const std::vector<Dim> x = fits.Dims(0);
+  for (const size_t i : {1, 2}) {
+    const std::vector<Dim> scale = fits.Dims(i);
+    if (scale.empty() || (scale.size() == 1 && scale[0].IsConstant(1))) continue;
+    std::vector<Dim> expected = x;
+    const size_t axis = AxisOf(axis_attribute, x.size());
+    if (block > 0) expected[axis] = CeilDiv(x[axis], Dim(block));
+    if (block == 0) expected = {x[axis]};
+    fits.Is(i, expected);
+  }
+  return fits.why();
+}
+
+Value Dequantized(const ElementOf& c) {
+  using Op = nn::DequantizeLinearOp;
+  const Op op(const_cast<Operation*>(c.op));
+  const Scalars s(c.e);
+  const auto at = [&](size_t i) { return ScaleAt(c, i, op.axis(), op.block_size()); };
+  const bool exact = BitWidth(TensorOf(c.op->operand(Op::kX)).element()) <= 16;
+  const ElementType type = exact ? kNarrow : kWide;
+  Value x = s.Cast(c.Operand(Op::kX, c.at), type);
+  if (c.Has(Op::kXZeroPoint))
+    x = s.Sub(x, s.Cast(c.Operand(Op::kXZeroPoint, at(Op::kXZeroPoint)), type));
+  return s.Cast(s.Mul(x, s.Cast(c.Operand(Op::kXScale, at(Op::kXScale)), type)), c.Element());
+}
+
+// NaN goes to the lowest value.
+Value Saturated(const Scalars& s, Value x, ElementType to) {
+  const ElementType type = TensorOf(x).element();
+  const int bits = BitWidth(to);
+  const double low = IsSigned(to) ? -std::ldexp(1, bits - 1) : 0;
+  const double high = std::ldexp(1, IsSigned(to) ? bits - 1 : bits) - 1;
+  const Value above = s.Less(s.Number(type, low), x);
+  return s.Select(above, s.Min(x, s.Number(type, high)), s.Number(type, low));
+}
+
+// The precision of x / scale.
+ElementType DivisionType(nn::QuantizeLinearOp op) {
+  const ElementType scale = TensorOf(op.y_scale()).element();
+  if (const auto given = op.precision()) return *given;
+  return IsFloat(scale) ? scale : kWide;
+}
+
+Value Quantized(const ElementOf& c) {
+  using Op = nn::QuantizeLinearOp;
+  const Op op(const_cast<Operation*>(c.op));
+  const Scalars s(c.e);
+  const auto at = [&](size_t i) { return ScaleAt(c, i, op.axis(), op.block_size()); };
+  const ElementType precision = DivisionType(op);
+  Value y = s.Div(s.Cast(c.Operand(Op::kX, c.at), precision),
+                  s.Cast(c.Operand(Op::kYScale, at(Op::kYScale)), precision));
+  const ElementType type = precision == kWide ? kWide : kNarrow;
+  y = nn::RoundOp::Create(c.e.lb().b(), s.Cast(y, type)).y();
+  if (c.Has(Op::kYZeroPoint))
+    y = s.Add(y, s.Cast(c.Operand(Op::kYZeroPoint, at(Op::kYZeroPoint)), type));
+  return s.Cast(Saturated(s, y, c.Element()), c.Element());
+}
+
+std::string RefuseQuantized(const Operation& op) {
+  const nn::QuantizeLinearOp quantize(const_cast<Operation*>(&op));
+  if (std::string why = RefuseScale(op, quantize.axis(), quantize.block_size()); !why.empty()) {
+    return why;
+  }
+  const ElementType precision = DivisionType(quantize);
+  const bool known = precision == kWide || precision == kNarrow || BitWidth(precision) == 16;
+  return known ? "" : StrCat("a division in ", Name(precision));
+}
+
+std::string RefuseDequantized(const Operation& op) {
+  const nn::DequantizeLinearOp dequantize(const_cast<Operation*>(&op));
+  return RefuseScale(op, dequantize.axis(), dequantize.block_size());
+}
+
+constexpr Compute kComputes[] = {
+    {"nn.dequantize_linear", Dequantized, RefuseDequantized},
+    {"nn.quantize_linear", Quantized, RefuseQuantized},
+};
+
+}  // namespace
+
+std::span<const Compute> QuantizeComputes() { return kComputes; }
+
+}  // namespace lathe::lower

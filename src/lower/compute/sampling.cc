@@ -1,0 +1,368 @@
+#include "lathe/dialect/nn/sampling.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/nn/pool.h"
+#include "src/lower/compute/compute.h"
+#include "src/lower/compute/fits.h"
+#include "src/lower/compute/scalars.h"
+
+// Elements between the elements of images. Coordinates are computed in f64 as the interpreter does,
+// so that the same neighbours are found.
+namespace lathe::lower {
+namespace {
+
+constexpr ElementType kWide = ElementType::kF64;
+
+Value Wide(const Scalars& s, double x) { return s.Number(kWide, x); }
+
+// ---- grid_sample ----
+
+// An element along an axis: where it is, whether it is there at all, and its share.
+struct Tap {
+  Dim at;
+  Value there, share;  // there: null: always
+};
+
+// One axis of an image and how points outside of it are read.
+class Line {
+ public:
+  Line(const ElementOf& c, const nn::GridSampleOp& op, const Dim& extent)
+      : s_(c.e),
+        extent_(extent),
+        align_(op.align_corners()),
+        padding_(op.padding_mode()),
+        mode_(op.mode()),
+        n_(s_.Number(kWide, extent)),
+        low_(Wide(s_, align_ ? 0 : -0.5)),
+        high_(s_.Sub(n_, Wide(s_, align_ ? 1 : 0.5))),
+        last_(s_.Sub(n_, Wide(s_, 1))) {}
+
+  std::vector<Tap> Taps(Value g) const {
+    const Value x = Placed(g);
+    if (mode_ == "nearest") return {Element(x, Wide(s_, 1))};
+    std::vector<Tap> taps;
+    const Value low = s_.Floor(x);
+    const int reach = mode_ == "linear" ? 1 : 2;
+    for (int k = 1 - reach; k <= reach; ++k) {
+      const Value at = s_.Add(low, Wide(s_, k));
+      const Value distance = s_.Abs(s_.Sub(at, x));
+      taps.push_back(Element(at, reach == 1 ? s_.Sub(Wide(s_, 1), distance) : Cubic(distance)));
+    }
+    return taps;
+  }
+
+ private:
+  Value Reflected(Value x) const {
+    const Value range = s_.Sub(high_, low_), period = s_.Add(range, range);
+    const Value inside = s_.And(s_.AtMost(low_, x), s_.AtMost(x, high_));
+    const Value from = s_.Sub(x, low_);
+    const Value beyond = s_.Sub(from, s_.Mul(s_.Floor(s_.Div(from, period)), period));
+    const Value turned = s_.Select(s_.AtMost(beyond, range), beyond, s_.Sub(period, beyond));
+    const Value result = s_.Select(inside, x, s_.Add(low_, turned));
+    return s_.Select(s_.Less(Wide(s_, 0), range), result, Wide(s_, 0));
+  }
+  Value Clamped(Value x) const { return s_.Max(Wide(s_, 0), s_.Min(x, last_)); }
+
+  // Where a point of the grid lies, moved inside if the padding says so.
+  Value Placed(Value g) const {
+    const Value one = Wide(s_, 1), two = Wide(s_, 2), next = s_.Add(g, one);
+    Value x =
+        align_ ? s_.Mul(s_.Div(next, two), last_) : s_.Div(s_.Sub(s_.Mul(next, n_), one), two);
+    if (mode_ == "nearest") x = s_.Round(x);
+    if (padding_ == "zeros") return x;
+    const Value inside = s_.And(s_.AtMost(low_, x), s_.AtMost(x, high_));
+    return s_.Select(inside, x, padding_ == "border" ? Clamped(x) : Reflected(x));
+  }
+
+  Tap Element(Value at, Value share) const {
+    const Value inside = s_.And(s_.AtMost(Wide(s_, 0), at), s_.AtMost(at, last_));
+    if (padding_ == "zeros") return {s_.Inside(at, extent_), inside, share};
+    const Value known = s_.Equal(at, at);
+    const Value moved = padding_ == "border" ? at : Clamped(Reflected(at));
+    return {s_.Inside(s_.Select(inside, at, moved), extent_), known, share};
+  }
+
+  Value Cubic(Value x) const {
+    constexpr double kA = -0.75;
+    const auto w = [&](double v) { return Wide(s_, v); };
+    const Value near = s_.Add(s_.Mul(s_.Mul(s_.Sub(s_.Mul(w(kA + 2), x), w(kA + 3)), x), x), w(1));
+    Value far = s_.Add(s_.Mul(s_.Sub(s_.Mul(w(kA), x), w(5 * kA)), x), w(8 * kA));
+    far = s_.Sub(s_.Mul(far, x), w(4 * kA));
+    return s_.Select(s_.AtMost(x, w(1)), near, s_.Select(s_.Less(x, w(2)), far, w(0)));
+  }
+
+  Scalars s_;
+  Dim extent_;
+  bool align_;
+  std::string_view padding_, mode_;
+  Value n_, low_, high_, last_;
+};
+
+class Sampled {
+ public:
+  explicit Sampled(const ElementOf& c)
+      : c_(c), s_(c.e), op_(const_cast<Operation*>(c.op)), in_(c.Dims(Op::kX)) {}
+
+  Value Element() {
+    const Dim some = AreSome(c_.e, {in_.begin() + 2, in_.end()});
+    const Value none = Wide(s_, 0);
+    const Value y = c_.e.Guarded(some, none, [&] {
+      const size_t axes = in_.size() - 2;
+      for (size_t d = 0; d < axes; ++d) {
+        Place at{c_.at[0]};
+        at.insert(at.end(), c_.at.begin() + 2, c_.at.end());
+        at.emplace_back(static_cast<int64_t>(axes - 1 - d));
+        const Value g = s_.Cast(c_.Operand(Op::kGrid, at), kWide);
+        taps_.push_back(Line(c_, op_, in_[d + 2]).Taps(g));
+      }
+      place_ = {c_.at[0], c_.at[1]};
+      return Sum(0, Value(), Wide(s_, 1));
+    });
+    return s_.Cast(y, c_.Element());
+  }
+
+ private:
+  using Op = nn::GridSampleOp;
+
+  // As deep as there are axes.
+  Value Sum(size_t d, Value there, Value share) {
+    if (d == taps_.size()) {
+      const Value part = s_.Mul(share, s_.Cast(c_.Operand(Op::kX, place_), kWide));
+      return there ? s_.Select(there, part, Wide(s_, 0)) : part;
+    }
+    Value sum;
+    for (const Tap& tap : taps_[d]) {
+      place_.push_back(tap.at);
+      const Value both = there ? s_.And(there, tap.there) : tap.there;
+      const Value part = Sum(d + 1, both, s_.Mul(share, tap.share));
+      place_.pop_back();
+      sum = sum ? s_.Add(sum, part) : part;
+    }
+    return sum;
+  }
+
+  const ElementOf& c_;
+  Scalars s_;
+  Op op_;
+  std::vector<Dim> in_;
+  std::vector<std::vector<Tap>> taps_;  // per axis
+  Place place_;
+};
+
+Value GridSample(const ElementOf& c) { return Sampled(c).Element(); }
+
+std::string RefuseIntegers(const Operation& op) {
+  const bool is_float = IsFloat(TensorOf(op.result(0)).element());
+  const bool few = DimsOf(op.operand(0)).size() <= 5;
+  if (!is_float || !few) return is_float ? "more than three axes" : "integers are interpolated";
+  Fits fits(op);
+  return fits.Same(fits.Dims(0)[0], fits.Dims(1)[0]).why();
+}
+
+// ---- affine_grid ----
+
+Value AffineGrid(const ElementOf& c) {
+  using Op = nn::AffineGridOp;
+  const Scalars s(c.e);
+  const bool align = Op(const_cast<Operation*>(c.op)).align_corners();
+  const size_t rank = c.at.size() - 2;
+  const std::vector<Dim> dims = c.ResultDims();
+  const auto theta = [&](size_t column) {
+    const Place at{c.at[0], c.at.back(), Dim(static_cast<int64_t>(column))};
+    return s.Cast(c.Operand(Op::kTheta, at), kWide);
+  };
+  Value sum = theta(rank);
+  for (size_t d = 0; d < rank; ++d) {
+    const size_t axis = rank - d;
+    const Value i = s.Number(kWide, c.at[axis]), n = s.Number(kWide, dims[axis]);
+    const Value one = Wide(s, 1), twice = s.Mul(Wide(s, 2), i);
+    Value point = s.Sub(s.Div(s.Add(twice, one), n), one);
+    if (align) {
+      point = s.Sub(s.Div(twice, s.Sub(n, one)), one);
+      point = s.Select(s.Equal(n, one), Wide(s, -1), point);
+    }
+    sum = s.Add(sum, s.Mul(theta(d), point));
+  }
+  return s.Cast(sum, c.Element());
+}
+
+std::string RefuseAffine(const Operation& op) {
+  Fits fits(op);
+  return fits.Same(fits.Dims(0)[0], DimsOf(op.result(0))[0]).why();
+}
+
+// ---- roi_align ----
+
+class Aligned {
+ public:
+  explicit Aligned(const ElementOf& c)
+      : c_(c), s_(c.e), op_(const_cast<Operation*>(c.op)), in_(c.Dims(Op::kX)) {}
+
+  // Of an image without elements nothing is seen.
+  Value Element() {
+    const Dim some = AreSome(c_.e, {in_[2], in_[3]});
+    return c_.e.Guarded(some, c_.Zero(), [&] { return Cell(); });
+  }
+
+ private:
+  using Op = nn::RoiAlignOp;
+
+  Value Cell() {
+    const Axis rows = AxisOf(1, op_.output_height(), c_.at[2], in_[2]);
+    const Axis columns = AxisOf(0, op_.output_width(), c_.at[3], in_[3]);
+    image_ = IndexAt(c_, Op::kBatchIndices, {c_.at[0]}, in_[0]);
+    const bool mean = op_.mode() == "avg";
+    const Value initial = mean ? Wide(s_, 0) : Wide(s_, -INFINITY);
+    const Value y =
+        c_.e.Reduce({rows.count, columns.count}, initial, [&](const Place& point, Value so_far) {
+          const Around row = AroundAt(rows, point[0]), column = AroundAt(columns, point[1]);
+          const Value there = s_.And(row.there, column.there);
+          Value sum, most;
+          for (const auto& [y_at, y_share] :
+               {std::pair{row.low, row.low_share}, std::pair{row.high, row.high_share}}) {
+            for (const auto& [x_at, x_share] : {std::pair{column.low, column.low_share},
+                                                std::pair{column.high, column.high_share}}) {
+              const Value x = s_.Cast(c_.Operand(Op::kX, {image_, c_.at[1], y_at, x_at}), kWide);
+              const Value part = s_.Mul(s_.Mul(y_share, x_share), x);
+              sum = sum ? s_.Add(sum, part) : part;
+              most = most ? s_.Max(most, part) : part;
+            }
+          }
+          const Value value = s_.Select(there, mean ? sum : most, Wide(s_, 0));
+          return mean ? s_.Add(so_far, value) : s_.Max(so_far, value);
+        });
+    const Value count = s_.Number(kWide, rows.count * columns.count);
+    const Value result = mean ? s_.Div(y, s_.Max(count, Wide(s_, 1)))
+                              : s_.Select(s_.Less(Wide(s_, 0), count), y, Wide(s_, 0));
+    return s_.Cast(result, c_.Element());
+  }
+
+  // Where the points of the cell lie along an axis.
+  struct Axis {
+    Value begin, step;
+    Dim count, extent;
+  };
+  struct Around {
+    Value there;
+    Dim low, high;
+    Value low_share, high_share;
+  };
+
+  Axis AxisOf(int64_t coordinate, int64_t cells, const Dim& cell_at, const Dim& extent) {
+    const bool shifted = op_.coordinate_transformation_mode() == "half_pixel";
+    const auto end = [&](int64_t at) {
+      const Value given = s_.Cast(c_.Operand(Op::kRois, {c_.at[0], Dim(at)}), kWide);
+      return s_.Sub(s_.Mul(given, Wide(s_, op_.spatial_scale())), Wide(s_, shifted ? 0.5 : 0));
+    };
+    const Value start = end(coordinate);
+    Value length = s_.Sub(end(coordinate + 2), start);
+    if (!shifted) length = s_.Max(length, Wide(s_, 1));
+    const Value cell = s_.Div(length, Wide(s_, static_cast<double>(cells)));
+    constexpr int64_t kMost = 4096;
+    Dim count(std::min<int64_t>(op_.sampling_ratio(), kMost));
+    if (op_.sampling_ratio() == 0) {
+      const Value zero = Wide(s_, 0);
+      count = s_.Inside(s_.Sub(zero, s_.Floor(s_.Sub(zero, cell))), Dim(kMost + 1));
+    }
+    const Value step = s_.Div(cell, s_.Number(kWide, count));
+    return {s_.Add(start, s_.Mul(s_.Number(kWide, cell_at), cell)), step, count, extent};
+  }
+
+  Around AroundAt(const Axis& axis, const Dim& point) {
+    const Value centre = s_.Add(s_.Number(kWide, point), Wide(s_, 0.5));
+    const Value x = s_.Add(axis.begin, s_.Mul(centre, axis.step));
+    const Value extent = s_.Number(kWide, axis.extent);
+    const Value there = s_.And(s_.And(s_.AtMost(Wide(s_, -1), x), s_.AtMost(x, extent)),
+                               s_.Less(Wide(s_, 0), extent));
+    const Value inside = s_.Max(x, Wide(s_, 0)), low = s_.Floor(inside);
+    const Value at_end = s_.AtMost(s_.Sub(extent, Wide(s_, 1)), low);
+    const Value share = s_.Select(at_end, Wide(s_, 0), s_.Sub(inside, low));
+    return {there, s_.Inside(low, axis.extent), s_.Inside(s_.Add(low, Wide(s_, 1)), axis.extent),
+            s_.Sub(Wide(s_, 1), share), share};
+  }
+
+  const ElementOf& c_;
+  Scalars s_;
+  Op op_;
+  std::vector<Dim> in_;
+  Dim image_;
+};
+
+Value RoiAlign(const ElementOf& c) { return Aligned(c).Element(); }
+
+std::string RefuseAligned(const Operation& op) {
+  using Op = nn::RoiAlignOp;
+  Fits fits(op);
+  return fits.Same(fits.Dims(Op::kRois)[0], fits.Dims(Op::kBatchIndices)[0]).why();
+}
+
+std::vector<IndexUse> ImagesAligned(const ElementOf& c) {
+  using Op = nn::RoiAlignOp;
+  return {{Op::kBatchIndices, 0, c.Dims(Op::kX)[0]}};
+}
+
+// ---- max_roi_pool ----
+
+Value MaxRoiPool(const ElementOf& c) {
+  using Op = nn::MaxRoiPoolOp;
+  const Op op(const_cast<Operation*>(c.op));
+  const Scalars s(c.e);
+  const std::vector<Dim> in = c.Dims(Op::kX);
+  const auto roi = [&](int64_t i) {
+    return s.Cast(c.Operand(Op::kRois, {c.at[0], Dim(i)}), kWide);
+  };
+  const auto corner = [&](int64_t i) {  // halves away from zero
+    const Value x = s.Mul(roi(i), Wide(s, op.spatial_scale())), zero = Wide(s, 0);
+    const Value size = s.Floor(s.Add(s.Abs(x), Wide(s, 0.5)));
+    return s.Select(s.Less(x, zero), s.Sub(zero, size), size);
+  };
+  const auto range = [&](int64_t from, const Dim& cell, int64_t cells, const Dim& extent) {
+    const Value start = corner(from), zero = Wide(s, 0), one = Wide(s, 1);
+    const Value length = s.Max(s.Add(s.Sub(corner(from + 2), start), one), one);
+    const Value size = s.Div(length, Wide(s, static_cast<double>(cells)));
+    const Value at = s.Number(kWide, cell);
+    const Value low = s.Add(start, s.Floor(s.Mul(at, size)));
+    const Value reach = s.Mul(s.Add(at, one), size);
+    const Value high = s.Sub(start, s.Floor(s.Sub(zero, reach)));
+    return std::pair{s.Inside(low, extent + 1), s.Inside(high, extent + 1)};
+  };
+  const std::vector<int64_t> pooled = op.pooled_shape();
+  const auto [top, bottom] = range(2, c.at[2], pooled[0], in[2]);
+  const auto [left, right] = range(1, c.at[3], pooled[1], in[3]);
+  const Dim image = s.Inside(roi(0), in[0]);
+  const auto count = [&](const Dim& low, const Dim& high, const Dim& extent) {
+    return c.e.Loaded(c.e.Int(Max(high - low, 0)), extent + 1);
+  };
+  const Dim rows = count(top, bottom, in[2]), columns = count(left, right, in[3]);
+  const Value lowest = s.Number(c.Element(), -INFINITY);
+  const Value best = c.e.Reduce({rows, columns}, lowest, [&](const Place& at, Value so_far) {
+    const Place place{image, c.at[1], top + at[0], left + at[1]};
+    return s.Max(so_far, c.Operand(Op::kX, place));
+  });
+  const Value some = s.Less(c.e.lb().Int(0), c.e.Int(rows * columns));
+  return s.Select(some, best, c.Zero());
+}
+
+std::vector<IndexUse> ImagesPooled(const ElementOf& c) {
+  using Op = nn::MaxRoiPoolOp;
+  const Dim extent = c.Dims(Op::kX)[0];
+  const auto image = [extent](Elements& e, Value number) {
+    const Scalars s(e);
+    return s.Select(s.Less(number, e.lb().Int(0)), s.Sub(number, e.Int(extent)), number);
+  };
+  return {{Op::kRois, 0, extent, 0, image}};
+}
+
+constexpr Compute kComputes[] = {
+    {"nn.affine_grid", AffineGrid, RefuseAffine},
+    {"nn.grid_sample", GridSample, RefuseIntegers},
+    {"nn.max_roi_pool", MaxRoiPool, nullptr, ImagesPooled},
+    {"nn.roi_align", RoiAlign, RefuseAligned, ImagesAligned},
+};
+
+}  // namespace
+
+std::span<const Compute> SamplingComputes() { return kComputes; }
+
+}  // namespace lathe::lower

@@ -1,0 +1,279 @@
+#include "test/unit/lower/lower_util.h"
+
+// Operations that compute all their elements at once, and what reads at places that it is told.
+namespace lathe::lower {
+namespace {
+
+std::string F32(const std::string& dims) { return StrCat("v_tensor<[", dims, "], f32>"); }
+std::string I64(const std::string& dims) { return StrCat("v_tensor<[", dims, "], i64>"); }
+
+class WholeLoopsTest : public LowerTest {
+ protected:
+  // A constant of one number, %name.
+  static std::string Number(const std::string& name, int64_t value) {
+    return StrCat("%", name, " = builtin.constant() {value = tensor<[1], i64> [", value,
+                  "]} : () -> ", I64("1"), "\n");
+  }
+
+  void ExpectTopK(const std::string& dims, int64_t k, int64_t axis, const std::string& result,
+                  bool largest = true) {
+    const std::string y = F32(result), at = I64(result);
+    Expect({{F32(dims)},
+            StrCat(Number("k", k), "%r, %r1 = nn.top_k(%a, %k) {axis = ", axis,
+                   ", largest = ", largest ? "true" : "false", "} : (", F32(dims), ", ", I64("1"),
+                   ") -> (", y, ", ", at, ")"),
+            y,
+            {at}},
+           "loops");
+  }
+};
+
+TEST_F(WholeLoopsTest, TheFirstFewInOrder) {
+  ExpectTopK("7, 33", 5, -1, "7, 5");
+  ExpectTopK("7, 33", 33, 1, "7, 33", false);
+  ExpectTopK("5, 9, 3", 4, 1, "5, 4, 3");
+  ExpectTopK("5, 1", 1, 0, "1, 1");
+  ExpectTopK("0, 8", 3, 1, "0, 3");
+  for (const int64_t n : {5, 17}) {
+    symbol_ = n;
+    ExpectTopK("3, N", 5, 1, "3, 5");
+    ExpectTopK("N, 4", 3, 0, "3, 4", false);
+  }
+}
+
+TEST_F(WholeLoopsTest, ManyInOrder) {
+  ExpectTopK("3, 200", 60, 1, "3, 60");
+  ExpectTopK("130, 2", 130, 0, "130, 2", false);
+  symbol_ = 77;
+  ExpectTopK("2, N", 64, 1, "2, 64");
+}
+
+// Equal ones keep their order, whichever way is taken.
+TEST_F(WholeLoopsTest, EqualOnesKeepTheirOrder) {
+  below_ = 4;
+  for (const int64_t k : {6, 70}) {
+    const std::string x = I64("3, 90"), y = I64(StrCat("3, ", k));
+    Expect({{x},
+            StrCat(Number("k", k), "%r, %r1 = nn.top_k(%a, %k) {axis = 1} : (", x, ", ", I64("1"),
+                   ") -> (", y, ", ", y, ")"),
+            y,
+            {y}},
+           "loops");
+  }
+}
+
+TEST_F(WholeLoopsTest, ScatteredElements) {
+  below_ = 6;
+  for (const char* reduction : {"none", "add", "mul", "max", "min"}) {
+    const std::string data = F32("6, 6"), at = I64("5, 6"), updates = F32("5, 6");
+    for (const int axis : {0, 1}) {
+      Expect({{data, at, updates},
+              StrCat("%r = nn.scatter_elements(%a, %b, %c) {axis = ", axis, ", reduction = \"",
+                     reduction, "\"} : (", data, ", ", at, ", ", updates, ") -> ", data),
+              data},
+             "loops", 1e-4);
+    }
+  }
+  symbol_ = 6;
+  const std::string data = F32("N, 40"), at = I64("N, 40");
+  Expect({{data, at, data},
+          StrCat("%r = nn.scatter_elements(%a, %b, %c) {axis = 0, reduction = \"add\"} : (", data,
+                 ", ", at, ", ", data, ") -> ", data),
+          data},
+         "loops", 1e-4);
+}
+
+TEST_F(WholeLoopsTest, ScatteredSlices) {
+  below_ = 3;
+  for (const char* reduction : {"none", "add", "max"}) {
+    const std::string attribute = StrCat(") {reduction = \"", reduction, "\"} : (");
+    const std::string data = F32("3, 5, 7"), at = I64("4, 1"), updates = F32("4, 5, 7");
+    Expect({{data, at, updates},
+            StrCat("%r = nn.scatter_nd(%a, %b, %c", attribute, data, ", ", at, ", ", updates,
+                   ") -> ", data),
+            data},
+           "loops", 1e-4);
+    const std::string square = F32("3, 3"), pairs = I64("2, 5, 2"), few = F32("2, 5");
+    Expect({{square, pairs, few},
+            StrCat("%r = nn.scatter_nd(%a, %b, %c", attribute, square, ", ", pairs, ", ", few,
+                   ") -> ", square),
+            square},
+           "loops", 1e-4);
+  }
+  const std::string wide = F32("3, 2500"), at = I64("6, 1"), updates = F32("6, 2500");
+  Expect({{wide, at, updates},
+          StrCat("%r = nn.scatter_nd(%a, %b, %c) {reduction = \"add\"} : (", wide, ", ", at, ", ",
+                 updates, ") -> ", wide),
+          wide},
+         "loops", 1e-4);
+}
+
+TEST_F(WholeLoopsTest, QuantisedAlongAnAxisAndBack) {
+  const std::string x = F32("3, 5, 2"), scale = F32("5"), zero = "v_tensor<[5], u8>";
+  const std::string q = "v_tensor<[3, 5, 2], u8>";
+  Expect({{x, scale, zero},
+          StrCat("%q = nn.quantize_linear(%a, %b, %c) {axis = 1} : (", x, ", ", scale, ", ", zero,
+                 ") -> ", q, "\n%r = nn.dequantize_linear(%q, %b, %c) {axis = 1} : (", q, ", ",
+                 scale, ", ", zero, ") -> ", x),
+          x},
+         "loops", 1e-6);
+  const std::string one = F32(""), y = "v_tensor<[3, 5, 2], i8>";
+  Expect(
+      {{x, one},
+       StrCat("%r = nn.quantize_linear(%a, %b) {output_dtype = i8} : (", x, ", ", one, ") -> ", y),
+       y},
+      "loops");
+}
+
+// With the scores as a result, or in 16 bits, attention is no strategy's own.
+TEST_F(WholeLoopsTest, AttentionAsItIsDefined) {
+  const std::string q = F32("2, 4, 3, 5"), k = F32("2, 2, 7, 5"), v = F32("2, 2, 7, 6");
+  const std::string mask = F32("3, 7"), y = F32("2, 4, 3, 6"), scores = F32("2, 4, 3, 7");
+  for (const int mode : {0, 1, 2, 3}) {
+    Expect({{q, k, v, mask},
+            StrCat("%r, %u, %w, %r1 = nn.attention(%a, %b, %c, %d) {is_causal = true, "
+                   "qk_matmul_output_mode = ",
+                   mode, ", softcap = 1.5} : (", q, ", ", k, ", ", v, ", ", mask, ") -> (", y, ", ",
+                   k, ", ", v, ", ", scores, ")"),
+            y,
+            {scores}},
+           "loops", 1e-4);
+  }
+  const auto f16 = [](const std::string& dims) { return StrCat("v_tensor<[", dims, "], f16>"); };
+  for (const int64_t n : {1, 9}) {
+    symbol_ = n;
+    const std::string x = f16("2, 3, N, 8");
+    Expect({{x, x, x},
+            StrCat("%r = nn.attention(%a, %b, %c) {is_causal = true} : (", x, ", ", x, ", ", x,
+                   ") -> ", x),
+            x},
+           "loops", 1e-2);
+  }
+}
+
+TEST_F(WholeLoopsTest, Rotated) {
+  const std::string x = F32("2, 3, 4, 10"), table = F32("2, 4, 4");
+  for (const char* interleaved : {"true", "false"}) {
+    Expect({{x, table, table},
+            StrCat("%r = nn.rotary_embedding(%a, %b, %c) {interleaved = ", interleaved,
+                   ", rotary_embedding_dim = 8} : (", x, ", ", table, ", ", table, ") -> ", x),
+            x},
+           "loops", 1e-5);
+    symbol_ = 5;
+    const std::string packed = F32("2, N, 18"), own = F32("2, N, 3");
+    Expect({{packed, own, own},
+            StrCat("%r = nn.rotary_embedding(%a, %b, %c) {interleaved = ", interleaved,
+                   ", num_heads = 3} : (", packed, ", ", own, ", ", own, ") -> ", packed),
+            packed},
+           "loops", 1e-5);
+  }
+}
+
+TEST_F(WholeLoopsTest, SampledAtAGrid) {
+  const std::string x = F32("2, 3, 5, 7"), grid = F32("2, 4, 3, 2"), y = F32("2, 3, 4, 3");
+  for (const char* mode : {"linear", "nearest", "cubic"}) {
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      for (const char* align : {"true", "false"}) {
+        Expect({{x, grid},
+                StrCat("%r = nn.grid_sample(%a, %b) {mode = \"", mode, "\", padding_mode = \"",
+                       padding, "\", align_corners = ", align, "} : (", x, ", ", grid, ") -> ", y),
+                y},
+               "loops", 1e-4);
+      }
+    }
+  }
+}
+
+TEST_F(WholeLoopsTest, RegionsOfAnImage) {
+  below_ = 2;
+  symbol_ = 9;
+  const std::string x = F32("2, 3, N, 7"), rois = F32("4, 4"), at = I64("4");
+  const std::string y = F32("4, 3, 2, 3");
+  for (const char* mode : {"avg", "max"}) {
+    for (const int ratio : {0, 2}) {
+      Expect({{x, rois, at},
+              StrCat("%r = nn.roi_align(%a, %b, %c) {mode = \"", mode, "\", sampling_ratio = ",
+                     ratio, ", output_height = 2, output_width = 3, spatial_scale = 4.0} : (", x,
+                     ", ", rois, ", ", at, ") -> ", y),
+              y},
+             "loops", 1e-4);
+    }
+  }
+}
+
+// ---- indices that are none ----
+
+class IndexErrorTest : public LowerTest {
+ protected:
+  // The program in the interpreter and compiled, on inputs a, b, ...
+  void Expect(const std::string& body, const NamedValues& inputs, const std::string& message) {
+    std::string feeds;
+    for (const auto& [name, value] : inputs) {
+      const Tensor& t = value.tensor();
+      const std::string type =
+          VTensorType::Get(context_, SymShape::FromConstants(t.shape()), t.element_type())
+              .ToString();
+      feeds += StrCat("  %", name, " = nn.feed() {name = \"", name, "\"} : () -> ", type, "\n");
+    }
+    Program program = ParseProgram(context_, StrCat("program {\n", feeds, body, "}\n"));
+    EXPECT_THROW((void)Interpreter(program).Run(inputs), Error);
+    for (const Target* target : codegen::RunnableTargets()) {
+      for (const int threads : {1, 2, 7}) {
+        const Executable executable(program, {.target = target->name, .threads = threads});
+        EXPECT_TRUE(executable.CanSave());
+        try {
+          (void)executable.Run(inputs);
+          ADD_FAILURE() << "no error, " << target->name;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.id(), "run/index");
+          EXPECT_EQ(error.message(), message) << target->name;
+        }
+      }
+    }
+  }
+};
+
+TEST_F(IndexErrorTest, GatheredRows) {
+  std::vector<int64_t> indices(1003, 2);
+  indices[999] = 7;
+  indices[1001] = -9;
+  const std::string fetch = "  nn.fetch(%r) {name = \"r\"} : (v_tensor<[1003, 3], f32>) -> ()\n";
+  Expect(StrCat("  %r = nn.gather(%a, %b) {axis = 0} : (v_tensor<[5, 3], f32>, "
+                "v_tensor<[1003], i64>) -> v_tensor<[1003, 3], f32>\n",
+                fetch),
+         {{"a", RandomTensor(ElementType::kF32, {5, 3}, 1)},
+          {"b", Tensor::Of<int64_t>({1003}, indices)}},
+         "index 7 is out of range: there are 5");
+}
+
+TEST_F(IndexErrorTest, NothingToGatherFrom) {
+  Expect(
+      "  %r = nn.gather(%a, %b) {axis = 0} : (v_tensor<[0, 3], f32>, v_tensor<[], i64>) -> "
+      "v_tensor<[3], f32>\n  nn.fetch(%r) {name = \"r\"} : (v_tensor<[3], f32>) -> ()\n",
+      {{"a", RandomTensor(ElementType::kF32, {0, 3}, 1)}, {"b", Tensor::Scalar<int64_t>(0)}},
+      "index 0 is out of range: there are 0");
+}
+
+TEST_F(IndexErrorTest, TuplesOfTheSecondAxis) {
+  Expect(
+      "  %r = nn.gather_nd(%a, %b) {batch_dims = 0} : (v_tensor<[4, 3], f32>, "
+      "v_tensor<[2, 2], i64>) -> v_tensor<[2], f32>\n"
+      "  nn.fetch(%r) {name = \"r\"} : (v_tensor<[2], f32>) -> ()\n",
+      {{"a", RandomTensor(ElementType::kF32, {4, 3}, 1)},
+       {"b", Tensor::Of<int64_t>({2, 2}, std::vector<int64_t>{3, 2, 0, -4})}},
+      "index -4 is out of range: there are 3");
+}
+
+TEST_F(IndexErrorTest, ScatteredElements) {
+  Expect(
+      "  %r = nn.scatter_elements(%a, %b, %c) {axis = 1, reduction = \"add\"} : "
+      "(v_tensor<[2, 3], f32>, v_tensor<[2, 2], i64>, v_tensor<[2, 2], f32>) -> "
+      "v_tensor<[2, 3], f32>\n  nn.fetch(%r) {name = \"r\"} : (v_tensor<[2, 3], f32>) -> ()\n",
+      {{"a", RandomTensor(ElementType::kF32, {2, 3}, 1)},
+       {"b", Tensor::Of<int64_t>({2, 2}, std::vector<int64_t>{0, 2, 3, 1})},
+       {"c", RandomTensor(ElementType::kF32, {2, 2}, 2)}},
+      "index 3 is out of range: there are 3");
+}
+
+}  // namespace
+}  // namespace lathe::lower
