@@ -6,7 +6,6 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/driver/tune.h"
 #include "lathe/ir/functions.h"
-#include "lathe/ir/traits.h"
 #include "lathe/lower/split_function.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
@@ -14,6 +13,7 @@
 #include "lathe/support/parallel.h"
 #include "lathe/support/shared_chunks.h"
 #include "src/driver/external_functions.h"
+#include "src/driver/function_work.h"
 #include "src/driver/kernel_cache.h"
 #include "src/driver/pack_arguments.h"
 
@@ -29,51 +29,16 @@ constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
 constexpr const char* kGroupNone = "graph_fuse_partition{opt_level=0},graph_fuse_compile";
 constexpr const char* kFusion = "graph_fuse_partition";
 
-// "matmul add": without dialects, constants and the terminator.
-std::string OperationsOf(const Operation* function) {
-  std::string text;
-  for (const Operation& op : *function->region(0).front()) {
-    if (op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>()) continue;
-    text += StrCat(text.empty() ? "" : " ", op.name().substr(op.name().find('.') + 1));
-  }
-  return text;
-}
-
 void RunPasses(Program& program, std::string_view passes) {
   PassManager manager;
   manager.Add(passes);
   manager.Run(program);
 }
 
-// The arithmetic of a function, and the bytes of its arguments and results; negative: unknown.
-struct Work {
-  double flops = 0, bytes = 0;
-};
-
-Work WorkOf(const Operation* function) {
-  Work work;
-  const auto add_bytes = [&](Value v) {
-    const auto type = v.type().dyn_cast<AnyTensorType>();
-    if (!type || !type.is_static()) return void(work.bytes = -1);
-    double bits = BitWidth(type.element());
-    for (const Dim& dim : type.dims()) bits *= static_cast<double>(dim.value());
-    if (work.bytes >= 0) work.bytes += bits / 8;
-  };
-  const Block& body = *function->region(0).front();
-  for (size_t i = 0; i < body.num_arguments(); ++i) add_bytes(body.argument(i));
-  for (size_t i = 0; i < body.back()->num_operands(); ++i) add_bytes(body.back()->operand(i));
-  for (Operation& op : body) {
-    const auto counted = op.dyn_cast<FlopsInterface>();
-    const double flops = counted ? counted.Flops() : 0;
-    work.flops = flops < 0 || work.flops < 0 ? -1 : work.flops + flops;
-  }
-  return work;
-}
-
 // What a function computes, and what lowering said of it; by name, looked up only.
 struct LoweredFunction {
   std::string operations;
-  Work work;
+  FunctionWork work;
   lower::Lowered how;
   std::string key;                          // in the cache
   std::optional<codegen::CodeImage> image;  // that was found there
@@ -148,7 +113,7 @@ class AllLowered {
   }
 
   LoweredFunction Lower(Operation* f, const FunctionCalls& calls) const {
-    LoweredFunction result{OperationsOf(f), WorkOf(f), {}, {}, {}};
+    LoweredFunction result{lower::OperationNames(f), WorkOf(f), {}, {}, {}};
     result.is_apart = AsDataFunction(f).has_value() || !CompilerOf(f).empty();
     if (result.is_apart) return result;
     const std::vector<bool> constant = calls.ConstantArguments(f);

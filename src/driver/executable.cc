@@ -1,5 +1,6 @@
 #include "lathe/driver/executable.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -60,6 +61,22 @@ class ViewList {
 };
 
 }  // namespace
+
+std::vector<Dim::Binding> BindSymbols(std::span<const Port> ports, const NamedValues& inputs) {
+  std::vector<Dim::Binding> symbols;
+  for (const Port& port : ports) {
+    const auto at = std::ranges::find(inputs, port.name, [](const auto& i) { return i.first; });
+    if (at == inputs.end() || !at->second.is_tensor()) continue;
+    const Shape& shape = at->second.tensor().shape();
+    for (size_t i = 0; i < std::min(port.dims.size(), shape.size()); ++i) {
+      if (!port.dims[i].is_symbol()) continue;
+      const std::string name(port.dims[i].symbol_name());
+      const auto known = std::ranges::find(symbols, name, &Dim::Binding::first);
+      if (known == symbols.end()) symbols.emplace_back(name, shape[i]);
+    }
+  }
+  return symbols;
+}
 
 struct Executable::Impl {
   Impl(const Program& source, const CompileOptions& options, std::shared_ptr<const void> o)
@@ -191,6 +208,15 @@ std::vector<std::pair<std::string, size_t>> Executable::interpreted_operations()
     if (!is_data) ++counts[std::string(op.name())];
   }
   return {counts.begin(), counts.end()};
+}
+
+std::vector<std::pair<std::string, size_t>> Executable::interpreted() const {
+  std::vector<std::pair<std::string, size_t>> all;
+  for (const CompiledFunctionInfo& f : functions()) {
+    if (f.calls > 0 && f.strategy.empty()) all.emplace_back(f.operations, f.calls);
+  }
+  for (auto& operation : interpreted_operations()) all.push_back(std::move(operation));
+  return all;
 }
 
 }  // namespace lathe

@@ -1,37 +1,32 @@
 #include "lathe/driver/explain.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
-#include "lathe/driver/machine_peak.h"
-#include "lathe/lower/fusion.h"
-#include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/processors.h"
 #include "src/driver/compiled_program.h"
+#include "src/driver/fusion_boundaries.h"
 
 namespace lathe {
 namespace {
 
-constexpr double kReadBytes = 256 << 20;  // more than caches hold
-
-std::vector<std::pair<std::string, size_t>> RefusalsOf(const Program& source,
-                                                       const CompileOptions& options) {
-  Program program = source.Clone();
-  OptimizeFor(options, program);
-  std::map<std::string, size_t> counts;
-  for (const FusionRefusal& r : PlanFusion(program.block(), {.explain = true}).refusals) {
-    const std::string with = r.into == nullptr ? "nothing" : std::string(r.into->name());
-    ++counts[StrCat(r.op->name(), " with ", with, ": ", r.why)];
-  }
-  std::vector<std::pair<std::string, size_t>> refusals(counts.begin(), counts.end());
-  std::ranges::stable_sort(refusals, std::greater<>(), [](const auto& r) { return r.second; });
-  return refusals;
+double Median(std::vector<double> values) {
+  if (values.empty()) return -1;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
 }
 
-// Milliseconds and gigabytes of a run, by kernel.
+double MillisecondsNow() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
+}
+
 struct Measured {
-  std::map<uint32_t, double> ms, gigabytes;
+  double run_ms = -1;
+  std::map<uint32_t, double> ms;  // by kernel: all its steps of a run
 };
 
 Measured MeasureRuns(const runtime::Executor& executor, const ExplainOptions& options) {
@@ -39,24 +34,56 @@ Measured MeasureRuns(const runtime::Executor& executor, const ExplainOptions& op
   for (const auto& [name, value] : options.inputs) inputs.emplace_back(name, value.tensor());
   executor.Run(inputs);
   runtime::Profile profile;
+  std::vector<double> runs;
   for (int i = 0; i < options.runs; ++i) {
+    const double before = MillisecondsNow();
     executor.Run(inputs, {.cancel = nullptr, .profile = &profile});
+    runs.push_back(MillisecondsNow() - before);
   }
-  Measured measured;
+  std::vector<std::vector<double>> steps(executor.plan().steps.size());
   for (const runtime::Profile::Event& e : profile.events()) {
-    const uint32_t kernel = executor.plan().steps[e.step].kernel;
-    measured.ms[kernel] += static_cast<double>(e.end_ns - e.begin_ns) * 1e-6 / options.runs;
-    measured.gigabytes[kernel] += static_cast<double>(e.bytes) * 1e-9 / options.runs;
+    steps[e.step].push_back(static_cast<double>(e.end_ns - e.begin_ns) * 1e-6);
+  }
+  Measured measured{Median(runs), {}};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    measured.ms[executor.plan().steps[i].kernel] += Median(steps[i]);
   }
   return measured;
 }
 
-void Bound(ExplainedFunction& f, const Explanation& e) {
-  const double compute = f.gflop >= 0 ? f.gflop / e.peak_gflops * 1e3 : -1;
-  const double memory = f.gigabytes >= 0 ? f.gigabytes / e.read_gbytes * 1e3 : -1;
-  if (f.gflop < 0 || f.gigabytes < 0) return;
-  f.bound_ms = std::max(compute, memory);
-  f.by_memory = memory > compute;
+// "f32[1,64,56,56]": what the first step of each kernel writes.
+std::map<uint32_t, std::string> ResultsOf(const runtime::Plan& plan,
+                                          std::span<const Dim::Binding> symbols) {
+  std::map<uint32_t, std::string> results;
+  for (const runtime::PlanStep& step : plan.steps) {
+    if (results.contains(step.kernel) || step.reads >= step.values.size()) continue;
+    const runtime::PlanValue& v = plan.values[step.values[step.reads]];
+    SymShape shape(v.dims);
+    for (Dim& d : shape.dims) {
+      if (const auto extent = d.Evaluate(symbols)) d = *extent;
+    }
+    results[step.kernel] = StrCat(Name(v.element), shape.ToString());
+  }
+  return results;
+}
+
+// Steps without kernels, as if they were a function.
+CompiledFunctionInfo CopiesOf(const runtime::Plan& plan) {
+  CompiledFunctionInfo copies;
+  copies.operations = "copy";
+  copies.strategy = kMemoryStrategy;
+  copies.flops = copies.bytes = 0;
+  for (const runtime::PlanStep& step : plan.steps) {
+    if (step.kernel != runtime::kNone) continue;
+    ++copies.calls;
+    copies.bytes += step.bytes;
+  }
+  return copies;
+}
+
+double Billions(const Dim& dim, size_t times, std::span<const Dim::Binding> symbols) {
+  const auto number = dim.Evaluate(symbols);
+  return number ? static_cast<double>(*number) * static_cast<double>(times) * 1e-9 : -1;
 }
 
 }  // namespace
@@ -64,33 +91,47 @@ void Bound(ExplainedFunction& f, const Explanation& e) {
 Explanation Explain(const Program& program, const ExplainOptions& options) {
   CompileOptions compile = options.compile;
   compile.cache.clear();
-  Explanation e;
-  e.refusals = RefusalsOf(program, compile);
+  FusionBoundaries boundaries = FindFusionBoundaries(program, compile);
   const Executable executable(program, compile);
-  e.interpreted = executable.interpreted_operations();
-  e.obstacles = executable.obstacles();
+  const runtime::Executor* executor = executable.executor();
   const codegen::Target& target = TargetOf(compile);
-  const int threads = compile.threads > 0 ? compile.threads : UsableCores();
-  e.peak_gflops = PeakGflops(program.context(), target) * threads;
-  e.read_gbytes = ReadGbytes(program.context(), target, kReadBytes);
+  Explanation e{.target = target.name,
+                .symbols = BindSymbols(executable.inputs(), options.inputs),
+                .functions = {},
+                .plan = {},
+                .interpreted = executable.interpreted(),
+                .obstacles = executable.obstacles(),
+                .boundaries = std::move(boundaries.all),
+                .machine = {}};
   Measured measured;
-  if (options.runs > 0 && executable.executor() != nullptr) {
-    measured = MeasureRuns(*executable.executor(), options);
+  if (options.runs > 0 && executor != nullptr) measured = MeasureRuns(*executor, options);
+  e.run_ms = measured.run_ms;
+  const int threads = compile.threads > 0 ? compile.threads : UsableCores();
+  e.machine = MeasureMachine(target, threads);
+  std::map<uint32_t, std::string> results;
+  if (executor != nullptr) {
+    e.plan = Summarize(executor->plan(), e.symbols);
+    results = ResultsOf(executor->plan(), e.symbols);
   }
-  for (const CompiledFunctionInfo& info : executable.functions()) {
+  std::vector<CompiledFunctionInfo> functions = executable.functions();
+  if (executor != nullptr) functions.push_back(CopiesOf(executor->plan()));
+  for (const CompiledFunctionInfo& info : functions) {
     if (info.calls == 0) continue;
-    const auto calls = static_cast<double>(info.calls);
-    ExplainedFunction& f = e.functions.emplace_back(ExplainedFunction{info});
-    if (info.flops >= 0) f.gflop = info.flops * calls * 1e-9;
-    if (info.bytes >= 0) f.gigabytes = info.bytes * calls * 1e-9;
-    if (const auto at = measured.ms.find(info.kernel); at != measured.ms.end()) {
-      f.ms = at->second;
-      if (f.gigabytes < 0) f.gigabytes = measured.gigabytes.at(info.kernel);
+    ExplainedFunction& f = e.functions.emplace_back();
+    f.info = info;
+    const bool is_copies = info.name.empty();
+    f.gflop = Billions(info.flops, info.calls, e.symbols);
+    f.gigabytes = Billions(info.bytes, is_copies ? 1 : info.calls, e.symbols);
+    f.bound = BoundOf(f.gflop, f.gigabytes, e.machine);
+    if (info.kernel != runtime::kNone || is_copies) {
+      if (const auto at = measured.ms.find(info.kernel); at != measured.ms.end()) f.ms = at->second;
+      if (const auto at = results.find(info.kernel); at != results.end()) f.results = at->second;
     }
-    Bound(f, e);
+    f.ends = std::move(boundaries.ends[info.name]);
+    f.begins = std::move(boundaries.begins[info.name]);
   }
   std::ranges::stable_sort(e.functions, std::greater<>(), [](const ExplainedFunction& f) {
-    return f.ms >= 0 ? f.ms : f.bound_ms;
+    return f.ms >= 0 ? f.ms : f.bound.ms;
   });
   return e;
 }

@@ -3,11 +3,15 @@
 #include <time.h>
 
 #include <algorithm>
+#include <barrier>
+#include <numeric>
+#include <thread>
+#include <vector>
 
 #include "lathe/codegen/code_generator.h"
+#include "lathe/dialect/all.h"
 #include "lathe/ir/program.h"
 #include "lathe/ir/text_format.h"
-#include "lathe/support/random.h"
 #include "lathe/support/text.h"
 
 namespace lathe {
@@ -21,16 +25,17 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The fastest run of the program's function, from one buffer to the other.
-double FastestRun(const Program& program, const Target& target, const Tensor& from, Tensor& to) {
-  const codegen::KernelSource source{"k", program.block()->front()->region(0).front()};
-  const auto library = codegen::CodeGenerator::Get().Compile({&source, 1}, target);
-  const KernelFunction kernel = library->Find("k");
-  const KernelBuffer buffers[] = {{const_cast<std::byte*>(from.raw()), nullptr},
-                                  {to.mutable_raw(), nullptr}};
+// What a thread passes to the kernel of a program: from one buffer to the other.
+struct Buffers {
+  Tensor from, to;
+};
+
+// Seconds of the fastest run.
+double FastestRun(KernelFunction kernel, Buffers& b, double seconds) {
+  const KernelBuffer buffers[] = {{b.from.mutable_raw(), nullptr}, {b.to.mutable_raw(), nullptr}};
   double best = 1e300;
   const double start = ThreadSeconds();
-  for (int runs = 0; runs < 5 || ThreadSeconds() - start < 0.5; ++runs) {
+  for (int runs = 0; runs < 5 || ThreadSeconds() - start < seconds; ++runs) {
     const double before = ThreadSeconds();
     kernel(buffers, nullptr);
     best = std::min(best, ThreadSeconds() - before);
@@ -38,10 +43,32 @@ double FastestRun(const Program& program, const Target& target, const Tensor& fr
   return best;
 }
 
+// How often per second all threads together run the program's function.
+template <class MakeBuffers>
+double RunsPerSecond(const Program& program, const Target& target, int threads, double seconds,
+                     MakeBuffers&& make_buffers) {
+  const codegen::KernelSource source{"k", program.block()->front()->region(0).front()};
+  const auto library = codegen::CodeGenerator::Get().Compile({&source, 1}, target);
+  const KernelFunction kernel = library->Find("k");
+  std::vector<Buffers> buffers;
+  for (int i = 0; i < threads; ++i) buffers.push_back(make_buffers());
+  std::vector<double> rates(buffers.size());
+  std::barrier ready(threads);
+  std::vector<std::jthread> running;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    running.emplace_back([&, i] {
+      ready.arrive_and_wait();
+      rates[i] = 1 / FastestRun(kernel, buffers[i], seconds);
+    });
+  }
+  running.clear();
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
+}
+
 }  // namespace
 
 // Sums in as many registers as hide the latency, nothing from memory.
-double PeakGflops(IrContext& context, const Target& target) {
+double PeakGflops(IrContext& context, const Target& target, int threads, double seconds) {
   constexpr int kSums = 12;
   constexpr int64_t kSteps = 1 << 20;
   const int lanes = target.lanes(4);
@@ -81,17 +108,20 @@ double PeakGflops(IrContext& context, const Target& target) {
                  "%v = builtin.to_vtensor(%o) : (tensor", memory, ") -> v_tensor", memory,
                  "\nbuiltin.return(%v) : (v_tensor", memory, ") -> ()\n})\n}\n");
   const Program program = ParseProgram(context, text, {.file_locations = false});
-  const Tensor x(ElementType::kF32, {kSums, lanes});
-  Tensor o(ElementType::kF32, {kSums, lanes});
-  const double seconds = FastestRun(program, target, x, o);
-  return 2.0 * kSums * lanes * kSteps / seconds * 1e-9;
+  const double runs = RunsPerSecond(program, target, threads, seconds, [&] {
+    return Buffers{Tensor(ElementType::kF32, {kSums, lanes}),
+                   Tensor(ElementType::kF32, {kSums, lanes})};
+  });
+  return 2e-9 * kSums * lanes * kSteps * runs;
 }
 
 // Sums of all vectors, in `kStreams` parts of the memory side by side.
-double ReadGbytes(IrContext& context, const Target& target, double bytes) {
+double ReadGbytes(IrContext& context, const Target& target, double bytes, int threads,
+                  double seconds) {
   constexpr int kStreams = 4, kUnroll = 4;
   const int lanes = target.lanes(4);
-  const int64_t steps = static_cast<int64_t>(bytes) / 4 / (kStreams * kUnroll * lanes) + 1;
+  const int64_t step = threads * kStreams * kUnroll * lanes;
+  const int64_t steps = static_cast<int64_t>(bytes) / 4 / step + 1;
   const int64_t columns = steps * kUnroll * lanes;
   const std::string vector = StrCat("v_tensor<[", lanes, "], f32>"), i64 = "v_tensor<[], i64>";
   const std::string in = StrCat("<[", kStreams, ", ", columns, "], f32>");
@@ -125,10 +155,27 @@ double ReadGbytes(IrContext& context, const Target& target, double bytes) {
                  ") -> (", all, ")\n", stores, "%v = builtin.to_vtensor(%o) : (tensor", out,
                  ") -> v_tensor", out, "\nbuiltin.return(%v) : (v_tensor", out, ") -> ()\n})\n}\n");
   const Program program = ParseProgram(context, text, {.file_locations = false});
-  const Tensor x = RandomTensor(ElementType::kF32, {kStreams, columns}, 1);
-  Tensor o(ElementType::kF32, {kStreams * kUnroll, lanes});
-  const double seconds = FastestRun(program, target, x, o);
-  return 4e-9 * static_cast<double>(kStreams * columns) / seconds;
+  const double runs = RunsPerSecond(program, target, threads, seconds, [&] {
+    Tensor x(ElementType::kF32, {kStreams, columns});
+    std::ranges::fill(x.mutable_data<float>(), 1.0F);  // memory that was never written is one page
+    return Buffers{std::move(x), Tensor(ElementType::kF32, {kStreams * kUnroll, lanes})};
+  });
+  return 4e-9 * static_cast<double>(kStreams * columns) * runs;
+}
+
+MachinePeak MeasureMachine(const Target& target, int threads) {
+  IrContext context;
+  LoadAllDialects(context);
+  constexpr double kSeconds = 0.1;
+  constexpr double kBytes = 256 << 20;  // more than caches hold
+  return {threads, PeakGflops(context, target, threads, kSeconds),
+          ReadGbytes(context, target, kBytes, threads, kSeconds)};
+}
+
+Bound BoundOf(double gflop, double gigabytes, const MachinePeak& machine) {
+  if (gflop < 0 || gigabytes < 0 || machine.gflops <= 0 || machine.gbytes <= 0) return {};
+  const double compute = gflop / machine.gflops * 1e3, memory = gigabytes / machine.gbytes * 1e3;
+  return {std::max(compute, memory), memory > compute};
 }
 
 }  // namespace lathe

@@ -84,17 +84,32 @@ class PlanBuilder {
     for (const Dim& bytes : f.workspaces) {
       values.push_back(AddValue(ElementType::kU8, {bytes}, homes_.Storage(bytes)));
     }
-    AddStep(op, f.kernel, std::move(values), reads, f.label);
-    plan_.steps.back().checks = f.checks;
+    AddStep(op, {.kernel = f.kernel,
+                 .values = std::move(values),
+                 .reads = reads,
+                 .label = f.label,
+                 .origin = {},
+                 .checks = f.checks,
+                 .flops = f.flops,
+                 .bytes = f.bytes});
   }
 
-  void AddStep(const Operation* op, uint32_t kernel, std::vector<uint32_t> values, uint32_t reads,
-               std::string label) {
-    const auto step = static_cast<uint32_t>(plan_.steps.size());
-    for (const uint32_t v : values) homes_.Touch(spots_[v], step);
+  void AddStep(const Operation* op, runtime::PlanStep step) {
+    const auto index = static_cast<uint32_t>(plan_.steps.size());
+    for (const uint32_t v : step.values) homes_.Touch(spots_[v], index);
     const Location place = op->location();
-    plan_.steps.push_back({kernel, std::move(values), reads, std::move(label),
-                           place.is_unknown() ? "" : place.ToString(program_.context())});
+    if (!place.is_unknown()) step.origin = place.ToString(program_.context());
+    plan_.steps.push_back(std::move(step));
+  }
+
+  void AddCopyStep(const Operation* op, uint32_t from, uint32_t into, const Dim& bytes) {
+    AddStep(op, {.kernel = kNone,
+                 .values = {from, into},
+                 .reads = 1,
+                 .label = "copy",
+                 .origin = {},
+                 .flops = 0,
+                 .bytes = 2 * bytes});
   }
 
   void AddData(Operation* op, size_t result, const std::vector<DataFunction::Part>& parts) {
@@ -147,7 +162,7 @@ class PlanBuilder {
     if (piece.bytes.IsConstant(0)) return;
     const uint32_t from = AddValue(ElementType::kU8, {piece.bytes}, piece.from);
     const uint32_t into = AddValue(ElementType::kU8, {piece.bytes}, piece.into);
-    AddStep(op, kNone, {from, into}, 1, "copy");
+    AddCopyStep(op, from, into, piece.bytes);
   }
 
   void AddOutput(Operation* fetch) {
@@ -162,7 +177,7 @@ class PlanBuilder {
     } else {
       const Spot out = homes_.Outside(PlanValue::Place::kOutput, index, bytes);
       value = AddValue(TypeOf(v).element(), TypeOf(v).dims(), out);
-      AddStep(fetch, kNone, {ValueOf(v), value}, 1, "copy");
+      AddCopyStep(fetch, ValueOf(v), value, bytes);
     }
     plan_.outputs.push_back({std::string(fetch->cast<nn::FetchOp>().name()), value});
   }
@@ -201,16 +216,15 @@ Plan BuildPlan(const Program& program, const PlannedFunctions& functions) {
   return PlanBuilder(program, functions).Build();
 }
 
-PlanMemory MemoryOf(const Plan& plan) {
-  PlanMemory memory;
+PlanMemory MemoryOf(const Plan& plan, std::span<const Dim::Binding> symbols) {
   std::vector<MemoryBlock> blocks;
   for (const runtime::PlanStorage& s : plan.storages) {
-    if (!s.bytes.is_constant()) continue;
-    const auto bytes = static_cast<size_t>(s.bytes.value());
-    blocks.push_back({bytes, s.begin, s.end});
-    memory.peak = std::max(memory.peak, s.offset + bytes);
+    const int64_t bytes = s.bytes.Evaluate(symbols).value_or(0);
+    blocks.push_back({static_cast<size_t>(bytes), s.begin, s.end});
   }
+  PlanMemory memory;
   memory.lower_bound = MaxLiveBytes(blocks, runtime::kStorageAlignment);
+  memory.peak = PackBlocks(blocks, runtime::kStorageAlignment);
   return memory;
 }
 

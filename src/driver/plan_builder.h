@@ -14,6 +14,7 @@ namespace lathe {
 /// What becomes of the calls of a function.
 struct PlannedFunction {
   std::string label;                 ///< for people: "conv relu"
+  Dim flops, bytes;                  ///< as PlanStep
   std::optional<DataFunction> data;  ///< it only names memory; or it has a kernel:
   uint32_t kernel = runtime::kNone;  ///< index in PlanCode::entries
   std::vector<Dim> workspaces;       ///< bytes of scratch memory that the kernel wants
@@ -37,11 +38,11 @@ std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFun
 runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions);
 
 /// What the storages of a plan take and the least that they could: the most that is alive at one
-/// step. Of storages of constant size.
+/// step.
 struct PlanMemory {
   size_t peak = 0;
   size_t lower_bound = 0;
 };
-PlanMemory MemoryOf(const runtime::Plan& plan);
+PlanMemory MemoryOf(const runtime::Plan& plan, std::span<const Dim::Binding> symbols = {});
 
 }  // namespace lathe

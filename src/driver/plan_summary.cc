@@ -6,15 +6,15 @@
 
 #include "lathe/support/text.h"
 #include "src/driver/plan_builder.h"
+#include "src/driver/port_list.h"
 
 namespace lathe {
 namespace {
 
 using runtime::Plan;
 
-std::vector<PlanSummary::Port> PortsOf(const Plan& plan,
-                                       const std::vector<runtime::PlanPort>& ports) {
-  std::vector<PlanSummary::Port> all;
+std::vector<SummaryPort> PortsOf(const Plan& plan, const std::vector<runtime::PlanPort>& ports) {
+  std::vector<SummaryPort> all;
   for (const runtime::PlanPort& p : ports) {
     const runtime::PlanValue& v = plan.values[p.value];
     all.push_back({p.name, StrCat(Name(v.element), SymShape(v.dims).ToString())});
@@ -22,20 +22,11 @@ std::vector<PlanSummary::Port> PortsOf(const Plan& plan,
   return all;
 }
 
-void AppendPorts(std::string& out, const char* title, const std::vector<PlanSummary::Port>& ports) {
-  out += StrCat(title, "\n");
-  size_t width = 0;
-  for (const auto& p : ports) width = std::max(width, p.name.size());
-  for (const auto& p : ports) {
-    out += StrCat("  ", p.name, std::string(width - p.name.size() + 2, ' '), p.type, "\n");
-  }
-}
-
 std::string Bytes(int64_t bytes) { return HumanBytes(static_cast<uint64_t>(bytes)); }
 
 }  // namespace
 
-PlanSummary Summarize(const Plan& plan) {
+PlanSummary Summarize(const Plan& plan, std::span<const Dim::Binding> symbols) {
   PlanSummary s;
   s.inputs = PortsOf(plan, plan.inputs);
   s.outputs = PortsOf(plan, plan.outputs);
@@ -49,10 +40,13 @@ PlanSummary Summarize(const Plan& plan) {
   s.code_bytes = static_cast<int64_t>(plan.code.bytes.size());
   s.num_constants = static_cast<int64_t>(plan.constants.size());
   for (const Tensor& t : plan.constants) s.constant_bytes += static_cast<int64_t>(t.byte_size());
-  const PlanMemory memory = MemoryOf(plan);
+  for (const runtime::PlanSymbol& symbol : plan.symbols) {
+    const auto given = std::ranges::find(symbols, symbol.name, &Dim::Binding::first);
+    s.symbols.emplace_back(symbol.name, given == symbols.end() ? 1 : given->second);
+  }
+  const PlanMemory memory = MemoryOf(plan, s.symbols);
   s.arena_bytes = static_cast<int64_t>(memory.peak);
   s.arena_lower_bound = static_cast<int64_t>(memory.lower_bound);
-  for (const runtime::PlanSymbol& symbol : plan.symbols) s.symbols.push_back(symbol.name);
   return s;
 }
 
@@ -62,10 +56,12 @@ std::string RenderSummary(const PlanSummary& s) {
   AppendPorts(out, "outputs", s.outputs);
   out += StrCat("code\n  ", s.num_kernels, " kernels for ", s.target, ", ", Bytes(s.code_bytes),
                 "\nweights\n  ", s.num_constants, " tensors, ", Bytes(s.constant_bytes),
-                "\nmemory of a run\n  ", Bytes(s.arena_bytes));
-  if (!s.symbols.empty()) {
-    out += " and what depends on";
-    for (const std::string& symbol : s.symbols) out += StrCat(" ", symbol);
+                "\nmemory of a run\n  ", Bytes(s.arena_bytes), "; least possible ",
+                Bytes(s.arena_lower_bound));
+  const char* comma = "; for ";
+  for (const auto& [name, value] : s.symbols) {
+    out += StrCat(comma, name, " = ", value);
+    comma = ", ";
   }
   out += StrCat("\nsteps  ", s.num_steps, "\n");
   for (const auto& [label, count] : s.steps) {
@@ -78,19 +74,17 @@ std::string RenderSummary(const PlanSummary& s) {
 
 std::string SummaryToJson(const PlanSummary& s) {
   nlohmann::ordered_json json;
-  const auto ports = [](const std::vector<PlanSummary::Port>& all) {
-    auto list = nlohmann::ordered_json::array();
-    for (const auto& p : all) list.push_back({{"name", p.name}, {"type", p.type}});
-    return list;
-  };
-  json["inputs"] = ports(s.inputs);
-  json["outputs"] = ports(s.outputs);
-  json["symbols"] = s.symbols;
+  json["inputs"] = PortsToJson(s.inputs);
+  json["outputs"] = PortsToJson(s.outputs);
+  json["symbols"] = nlohmann::ordered_json::array();
+  for (const auto& symbol : s.symbols) json["symbols"].push_back(symbol.first);
   json["target"] = s.target;
   json["kernels"] = s.num_kernels;
   json["code_bytes"] = s.code_bytes;
   json["weights"] = {{"tensors", s.num_constants}, {"bytes", s.constant_bytes}};
   json["memory"] = {{"bytes", s.arena_bytes}, {"lower_bound", s.arena_lower_bound}};
+  json["memory"]["for"] = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : s.symbols) json["memory"]["for"][name] = value;
   json["num_steps"] = s.num_steps;
   json["steps"] = nlohmann::ordered_json::array();
   for (const auto& [label, count] : s.steps) {

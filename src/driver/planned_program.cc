@@ -26,6 +26,8 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     if (!f.data && !f.has_code() && !WhyNotInterpreted(f.function).empty()) continue;
     PlannedFunction& p = kernels.planned[f.function->cast<builtin::FuncOp>().name()];
     p.label = compiled.infos[i].operations;
+    p.flops = compiled.infos[i].flops;
+    p.bytes = compiled.infos[i].bytes;
     p.data = f.data;
     if (f.data) continue;
     p.kernel = static_cast<uint32_t>(kernels.calls.size());

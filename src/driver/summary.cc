@@ -4,10 +4,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lathe/dialect/arithmetic.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/text.h"
+#include "src/driver/port_list.h"
 
 namespace lathe {
 
@@ -38,14 +40,12 @@ void SummarizeOps(const Program& program, ModelSummary& s) {
     ModelSummary::OpCount& count = counts[op->name()];
     ++count.count;
     ++s.num_ops;
-    if (const auto flops = op->dyn_cast<FlopsInterface>()) {
-      const double n = flops.Flops();
-      if (n < 0) {
-        ++s.ops_without_flops;
-      } else {
-        count.flops += n;
-        s.flops += n;
-      }
+    const Dim flops = ArithmeticOf(op);
+    if (flops.is_constant()) {
+      count.flops += static_cast<double>(flops.value());
+      s.flops += static_cast<double>(flops.value());
+    } else {
+      ++s.ops_without_flops;
     }
   }
   for (auto& [name, count] : counts) {
@@ -75,17 +75,6 @@ std::string HumanCount(double n) {
   char text[32];
   snprintf(text, sizeof(text), unit == 0 ? "%.0f%s" : "%.2f%s", n, kUnits[unit]);
   return text;
-}
-
-void AppendPorts(std::string& out, const char* title,
-                 const std::vector<ModelSummary::Port>& ports) {
-  out += title;
-  out += '\n';
-  size_t width = 0;
-  for (const auto& p : ports) width = std::max(width, p.name.size());
-  for (const auto& p : ports) {
-    out += StrCat("  ", p.name, std::string(width - p.name.size() + 2, ' '), p.type, "\n");
-  }
 }
 
 }  // namespace
@@ -127,13 +116,8 @@ std::string RenderSummary(const ModelSummary& s) {
 
 std::string SummaryToJson(const ModelSummary& s) {
   nlohmann::ordered_json json;
-  const auto ports = [](const std::vector<ModelSummary::Port>& all) {
-    auto list = nlohmann::ordered_json::array();
-    for (const auto& p : all) list.push_back({{"name", p.name}, {"type", p.type}});
-    return list;
-  };
-  json["inputs"] = ports(s.inputs);
-  json["outputs"] = ports(s.outputs);
+  json["inputs"] = PortsToJson(s.inputs);
+  json["outputs"] = PortsToJson(s.outputs);
   json["symbols"] = s.symbols;
   json["num_ops"] = s.num_ops;
   json["ops"] = nlohmann::ordered_json::array();

@@ -274,16 +274,20 @@ void Selector::Take(const Selection& selection, Lowered& lowered) {
 
 }  // namespace
 
-std::string WorkloadOf(const Operation* function) {
+std::string OperationNames(const Operation* function) {
   std::string text;
   for (const Operation& op : *function->region(0).front()) {
     if (op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>()) continue;
-    text += StrCat(op.name().substr(op.name().find('.') + 1), " ");
+    text += StrCat(text.empty() ? "" : " ", op.name().substr(op.name().find('.') + 1));
   }
+  return text;
+}
+
+std::string WorkloadOf(const Operation* function) {
   char hash[17];
   snprintf(hash, sizeof(hash), "%016llx",
            static_cast<unsigned long long>(StructureHash(function->region(0))));
-  return text + hash;
+  return StrCat(OperationNames(function), " ", hash);
 }
 
 std::vector<std::string> StrategiesFor(Operation* function, const std::string& target) {

@@ -197,9 +197,18 @@ void Executor::Impl::RunStep(size_t i, RunContext& context) const {
 }
 
 void Executor::Impl::Record(size_t i, uint64_t begin, RunContext& context) const {
-  uint64_t bytes = 0;
-  for (const uint32_t v : plan.steps[i].values) bytes += context.placement->value_bytes[v];
-  context.events.push_back({static_cast<uint32_t>(i), 0, begin, Now(), bytes});
+  const uint64_t end = Now();
+  const PlanStep& step = plan.steps[i];
+  const std::vector<int64_t>& symbols = context.placement->symbols;
+  auto bytes = NumberOf(plan, step.bytes, symbols);
+  if (!bytes) {
+    bytes = 0;
+    for (const uint32_t v : step.values)
+      *bytes += static_cast<int64_t>(context.placement->value_bytes[v]);
+  }
+  const auto flops = static_cast<double>(NumberOf(plan, step.flops, symbols).value_or(-1));
+  context.events.push_back(
+      {static_cast<uint32_t>(i), 0, begin, end, flops, static_cast<double>(*bytes)});
 }
 
 void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) const {

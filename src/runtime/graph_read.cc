@@ -301,6 +301,8 @@ class Reader {
     step.label = OptionalText(attrs, "label");
     step.origin = OptionalText(attrs, "origin");
     step.checks = OptionalText(attrs, "checks") == "1";
+    step.flops = OptionalDim(attrs, "flops");
+    step.bytes = OptionalDim(attrs, "bytes");
     if (function != kCopy) step.kernel = KernelOf(function);
     plan_.steps.push_back(std::move(step));
   }
@@ -313,6 +315,13 @@ class Reader {
 
   static std::string OptionalText(const json& attrs, const char* key) {
     return attrs.contains(key) ? TextOf(attrs[key], key) : std::string();
+  }
+
+  static Dim OptionalDim(const json& attrs, const char* key) {
+    if (!attrs.contains(key)) return {};
+    const std::vector<Dim> dims = DimsOf(TextOf(attrs[key], key), key);
+    if (dims.size() != 1) throw Fault(StrCat("'", key, "' is no single dim"));
+    return dims[0];
   }
 
   uint32_t KernelOf(const std::string& function) {

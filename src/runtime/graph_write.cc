@@ -137,6 +137,8 @@ class Writer {
     attributes["label"] = step.label;
     if (!step.origin.empty()) attributes["origin"] = step.origin;
     if (step.checks) attributes["checks"] = "1";
+    if (!step.flops.is_unknown()) attributes["flops"] = step.flops.ToString();
+    if (!step.bytes.is_unknown()) attributes["bytes"] = step.bytes.ToString();
     for (size_t i = 0; i < num_outputs; ++i) {
       const uint32_t value = step.values[step.reads + i];
       AddEntry(value, i);

@@ -23,7 +23,7 @@ void Fields(A& a, PlanValue& v) {
 }
 template <class A>
 void Fields(A& a, PlanStep& s) {
-  a(s.kernel, s.values, s.reads, s.label, s.origin, s.checks);
+  a(s.kernel, s.values, s.reads, s.label, s.origin, s.checks, s.flops, s.bytes);
 }
 template <class A>
 void Fields(A& a, PlanPort& p) {

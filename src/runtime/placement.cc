@@ -51,7 +51,23 @@ uint64_t HashOf(std::span<const int64_t> symbols) {
   return HashBytes(symbols.data(), symbols.size_bytes());
 }
 
+bool AllFixed(const Plan& plan) {
+  return std::ranges::all_of(plan.storages,
+                             [](const PlanStorage& s) { return s.bytes.is_constant(); });
+}
+
 }  // namespace
+
+std::optional<int64_t> NumberOf(const Plan& plan, const Dim& dim,
+                                std::span<const int64_t> symbols) {
+  if (dim.is_constant()) return dim.value();
+  return dim.Evaluate([&](std::string_view name) -> std::optional<int64_t> {
+    for (size_t i = 0; i < symbols.size(); ++i) {
+      if (plan.symbols[i].name == name) return symbols[i];
+    }
+    return std::nullopt;
+  });
+}
 
 Placements::Placements(const Plan& plan, size_t max_placements)
     : plan_(plan), max_placements_(std::max<size_t>(1, max_placements)) {
@@ -109,15 +125,9 @@ std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbo
 }
 
 std::vector<int64_t> Placements::Evaluate(std::span<const int64_t> symbols) const {
-  const Dim::Lookup lookup = [&](std::string_view name) -> std::optional<int64_t> {
-    for (size_t i = 0; i < symbols.size(); ++i) {
-      if (plan_.symbols[i].name == name) return symbols[i];
-    }
-    return std::nullopt;
-  };
   std::vector<int64_t> results;
   for (const Dim& dim : distinct_) {
-    const auto value = dim.Evaluate(lookup);
+    const auto value = NumberOf(plan_, dim, symbols);
     if (!value || *value < 0) {
       Error error(ErrorCode::kShape, "run/shape",
                   value ? StrCat("dim ", dim.ToString(), " is ", *value)
@@ -134,7 +144,7 @@ std::vector<int64_t> Placements::Evaluate(std::span<const int64_t> symbols) cons
 }
 
 void Placements::PlaceStorages(const std::vector<int64_t>& dims, Placement& placement) const {
-  std::vector<MemoryBlock> moving;
+  std::vector<MemoryBlock> blocks;
   uint64_t end = 0;
   uint64_t total = 0;
   for (size_t i = 0; i < plan_.storages.size(); ++i) {
@@ -144,20 +154,11 @@ void Placements::PlaceStorages(const std::vector<int64_t>& dims, Placement& plac
       throw Error(ErrorCode::kLimit, "limit/size",
                   StrCat("a tensor of ", HumanBytes(bytes), " is too large"));
     }
-    if (storage.bytes.is_constant()) {
-      if (bytes > 0) end = std::max(end, storage.offset + bytes);
-    } else {
-      moving.push_back({bytes, storage.begin, storage.end});
-    }
+    if (bytes > 0) end = std::max(end, storage.offset + bytes);
+    blocks.push_back({bytes, storage.begin, storage.end, storage.offset});
   }
-  const uint64_t base = (end + kStorageAlignment - 1) / kStorageAlignment * kStorageAlignment;
-  placement.arena_bytes = end;
-  if (!moving.empty()) placement.arena_bytes = base + PackBlocks(moving, kStorageAlignment);
-  size_t next = 0;
-  for (const PlanStorage& storage : plan_.storages) {
-    const bool fixed = storage.bytes.is_constant();
-    placement.storage_offsets.push_back(fixed ? storage.offset : base + moving[next++].offset);
-  }
+  placement.arena_bytes = AllFixed(plan_) ? end : PackBlocks(blocks, kStorageAlignment);
+  for (const MemoryBlock& block : blocks) placement.storage_offsets.push_back(block.offset);
 }
 
 uint64_t Placements::HolderBytes(const PlanValue& value, const Placement& placement,

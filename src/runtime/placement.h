@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,9 @@ struct Placement {
   std::vector<uint64_t> storage_offsets;  ///< in the arena
   uint64_t arena_bytes = 0;
 };
+
+/// Nothing if the dim has no value for these symbols, which are in the order of the plan's.
+std::optional<int64_t> NumberOf(const Plan& plan, const Dim& dim, std::span<const int64_t> symbols);
 
 /// Makes placements, and remembers those used last. Thread-safe.
 class Placements {

@@ -33,6 +33,26 @@ void AppendMicroseconds(std::string& out, uint64_t ns) {
   out += text;
 }
 
+void AppendNumber(std::string& out, const char* name, const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value);
+  out += StrCat(",\"", name, "\":", text);
+}
+
+void AppendRates(std::string& out, const Profile::Event& e, double peak_gflops,
+                 double peak_gbytes) {
+  const auto ns = static_cast<double>(e.end_ns - e.begin_ns);
+  AppendNumber(out, "bytes", "%.0f", e.bytes);
+  if (e.flops >= 0) AppendNumber(out, "flop", "%.0f", e.flops);
+  if (ns <= 0) return;
+  AppendNumber(out, "gb_per_s", "%.2f", e.bytes / ns);
+  if (e.flops < 0) return;
+  AppendNumber(out, "gflop_per_s", "%.2f", e.flops / ns);
+  if (peak_gflops <= 0 || peak_gbytes <= 0) return;
+  const double bound = std::max(e.flops / peak_gflops, e.bytes / peak_gbytes);
+  AppendNumber(out, "roofline", "%.3f", bound / ns);
+}
+
 }  // namespace
 
 void Profile::Add(std::span<Event> events) {
@@ -56,7 +76,7 @@ void Profile::Clear() {
   threads_.clear();
 }
 
-std::string Profile::ChromeTrace(const Plan& plan) const {
+std::string Profile::ChromeTrace(const Plan& plan, double peak_gflops, double peak_gbytes) const {
   const std::vector<Event> all = events();
   uint64_t first = ~uint64_t{0};
   for (const Event& e : all) first = std::min(first, e.begin_ns);
@@ -72,7 +92,9 @@ std::string Profile::ChromeTrace(const Plan& plan) const {
     AppendMicroseconds(out, e.begin_ns - first);
     out += ",\"dur\":";
     AppendMicroseconds(out, e.end_ns - e.begin_ns);
-    out += StrCat(",\"args\":{\"step\":", e.step, ",\"bytes\":", e.bytes, ",\"origin\":");
+    out += StrCat(",\"args\":{\"step\":", e.step);
+    AppendRates(out, e, peak_gflops, peak_gbytes);
+    out += ",\"origin\":";
     AppendJson(out, step.origin);
     out += "}}";
   }

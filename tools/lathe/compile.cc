@@ -7,6 +7,7 @@
 #include "lathe/support/file.h"
 #include "lathe/support/text.h"
 #include "tools/lathe/command.h"
+#include "tools/lathe/inputs.h"
 
 namespace lathe::command {
 namespace {
@@ -16,6 +17,8 @@ struct Options {
   CompileOptions compile;
   std::string output;
   std::string stage;
+  std::vector<std::string> dims;
+  bool json = false;
 };
 
 int Emit(const Options& o) {
@@ -38,7 +41,11 @@ int Compile(const Options& o) {
   const double start = SecondsNow();
   IrContext context;
   const auto plan = CompileToFile(o.model.Load(context), o.compile, o.output);
-  const PlanSummary s = Summarize(*plan);
+  const PlanSummary s = Summarize(*plan, ParseDims(o.dims));
+  if (o.json) {
+    Out(SummaryToJson(s));
+    return kFine;
+  }
   Words(fmt::format("wrote {}: {} steps for {}, {} of code, {} of weights, in {:.1f} s\n", o.output,
                     s.num_steps, s.target, HumanBytes(static_cast<uint64_t>(s.code_bytes)),
                     HumanBytes(static_cast<uint64_t>(s.constant_bytes)), SecondsNow() - start));
@@ -58,6 +65,8 @@ Run AddCompile(CLI::App& app) {
   app.add_option("--emit", o->stage,
                  "show a stage instead: loops, llvm, asm; obj writes an object file")
       ->type_name("STAGE");
+  AddDimOption(app, o->dims);
+  app.add_flag("--json", o->json, "what was written, machine-readable, to stdout");
   return [o] { return Compile(*o); };
 }
 

@@ -3,17 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "lathe/support/text.h"
-#include "tools/lathe/command.h"
-#include "tools/lathe/inputs.h"
+#include "tools/lathe/rates.h"
 #include "tools/lathe/runnable.h"
 
 namespace lathe::command {
 namespace {
+
+constexpr size_t kWidth = 100;
+constexpr size_t kIndent = 10;
 
 struct Options {
   ModelOptions model;
@@ -25,91 +28,246 @@ struct Options {
   bool json = false;
 };
 
-// The lines on strategies; those that only say that their operation is not there are left out.
+WorkDone WorkOf(const ExplainedFunction& f) {
+  return {.ms = f.ms, .gflop = f.gflop, .gigabytes = f.gigabytes, .bound = f.bound};
+}
+
+// What only names memory takes no time, so it has none.
+bool TakesTime(const ExplainedFunction& f) {
+  return f.info.strategy != kMemoryStrategy || f.info.name.empty();
+}
+
+std::string StrategyOf(const ExplainedFunction& f) {
+  return f.interpreted() ? "interpreted" : f.info.strategy;
+}
+
+// Lines of at most kWidth columns; all but the first begin in column `indent`.
+std::string Wrapped(std::string_view text, size_t column, size_t indent) {
+  std::string out;
+  std::istringstream words{std::string(text)};
+  for (std::string word; words >> word;) {
+    if (column > indent && column + 1 + word.size() > kWidth) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+  }
+  return out + "\n";
+}
+
+std::string Indented(std::string_view text) {
+  return std::string(kIndent, ' ') + Wrapped(text, kIndent, kIndent + 2);
+}
+
+// A reason that says no more than that its operation is not there.
+bool SaysLittle(std::string_view why) {
+  return why.starts_with("there is no ") || why.ends_with(" is not elementwise");
+}
+
+// "not conv_depthwise: there is one group; rows: nothing is reduced"; all lines as they are.
 std::string CandidateLines(const ExplainedFunction& f, bool all) {
-  std::string text;
+  constexpr std::string_view kRefused = "refused: ";
+  std::string text, refused;
   std::istringstream lines(f.info.candidates);
   for (std::string line; std::getline(lines, line);) {
-    const bool says_little = line.find("refused: there is no ") != std::string::npos ||
-                             line.ends_with(" is not elementwise");
-    if (all || !says_little) text += StrCat("          ", line, "\n");
+    if (all) text += Indented(line);
+    const size_t at = line.find(kRefused);
+    if (all || at == std::string::npos) continue;
+    const std::string why = line.substr(at + kRefused.size());
+    if (SaysLittle(why)) continue;
+    const std::string name = line.substr(0, line.find(' '));
+    refused += StrCat(refused.empty() ? "not " : "; ", name, ": ", why);
   }
-  if (f.info.strategy.empty()) text += StrCat("          ", f.info.why_not, "\n");
+  if (!refused.empty()) text += Indented(refused);
+  if (f.interpreted()) text += Indented(f.info.why_not);
   return text;
 }
 
-std::string Cell(double value, const char* format) {
-  return value < 0 ? fmt::format("{:>9}", "-") : fmt::format(fmt::runtime(format), value);
-}
+std::string NameOf(std::string_view op) { return std::string(op.substr(op.find('.') + 1)); }
 
-void PrintFunction(const ExplainedFunction& f, const Options& o) {
-  const bool is_code = !f.info.strategy.empty();
-  Out(fmt::format("{:4}x {} {} {} {}  {:6}  {} [{}]\n", f.info.calls, Cell(f.gflop, "{:9.3f}"),
-                  Cell(f.gigabytes * 1e3, "{:9.3f}"), Cell(f.bound_ms, "{:9.3f}"),
-                  Cell(f.ms, "{:9.3f}"),
-                  f.share() < 0 ? "-" : fmt::format("{:.0f}%", 100 * f.share()), f.info.operations,
-                  is_code ? f.info.strategy : "interpreted"));
-  Out(CandidateLines(f, o.all));
-}
-
-void PrintTotal(const Explanation& e) {
-  double ms = 0, bound = 0;
-  size_t unknown = 0;
-  for (const ExplainedFunction& f : e.functions) {
-    ms += std::max(f.ms, 0.0);
-    bound += std::max(f.bound_ms, 0.0);
-    unknown += f.bound_ms < 0 ? 1 : 0;
+// "relu ends it before conv (5x): why"
+std::string BoundaryLines(const std::vector<FusionBoundary>& boundaries, bool ends) {
+  std::string text;
+  for (const FusionBoundary& b : boundaries) {
+    const std::string times = b.count == 1 ? "" : StrCat(" (", b.count, "x)");
+    if (b.into.empty()) {
+      text += Indented(StrCat("ends after ", NameOf(b.op), times, ": ", b.why));
+    } else {
+      text += Indented(ends ? StrCat("ends before ", NameOf(b.into), times, ": ", b.why)
+                            : StrCat("begins after ", NameOf(b.op), times, ": ", b.why));
+    }
   }
-  const std::string share = unknown > 0 ? "" : fmt::format(": {:.0f}%", 100 * bound / ms);
-  Out(fmt::format(
-      "all: at least {:.3f} ms{}{}\n", bound,
-      unknown > 0 ? fmt::format(" and what {} functions of unknown bound take", unknown) : "",
-      ms > 0 ? fmt::format(", measured {:.3f} ms{}", ms, share) : ", --runs N measures"));
+  return text;
+}
+
+// With measured times, or with bounds where there are none.
+class Table {
+ public:
+  explicit Table(bool measured) : measured_(measured) {}
+
+  std::string Title(const char* what) const {
+    return measured_ ? StrCat(" share        ms  calls", kRateTitles, what, "\n")
+                     : StrCat(" share  bound ms  calls     GFLOP        MB  by       ", what, "\n");
+  }
+  double Time(const WorkDone& work) const { return measured_ ? work.ms : work.bound.ms; }
+
+  std::string Row(const WorkDone& work, double all, size_t calls, std::string_view what) const {
+    const double ms = Time(work);
+    std::string row = ms < 0 || all <= 0
+                          ? fmt::format("{:>6} {:>9} {:6}", "-", "-", calls)
+                          : fmt::format("{:5.1f}% {:9.3f} {:6}", 100 * ms / all, ms, calls);
+    if (measured_) {
+      row += RateColumns(work);
+    } else {
+      row += fmt::format(" {} {}  {:<7}  ", Number(work.gflop), Number(work.gigabytes * 1e3),
+                         work.bound.ms < 0      ? "-"
+                         : work.bound.by_memory ? "memory"
+                                                : "compute");
+    }
+    return row + Wrapped(what, row.size(), row.size());
+  }
+
+ private:
+  static std::string Number(double value) {
+    return value < 0 ? fmt::format("{:>9}", "-") : fmt::format("{:9.3f}", value);
+  }
+  bool measured_;
+};
+
+struct Total {
+  WorkDone work = WorkDone::None();
+  size_t calls = 0;
+
+  void Add(const ExplainedFunction& f) {
+    work.Add(WorkOf(f));
+    calls += f.info.calls;
+  }
+};
+
+Total TotalOf(const Explanation& e) {
+  Total total;
+  for (const ExplainedFunction& f : e.functions) {
+    if (TakesTime(f)) total.Add(f);
+  }
+  return total;
+}
+
+void PrintHead(const Explanation& e, const Total& total, const Options& o) {
+  const std::string symbols = SymbolsText(e.symbols);
+  Out(fmt::format("{} for {}{}{}\n", o.model.path, e.target, symbols.empty() ? "" : ", ", symbols));
+  Out(MachineText(e.machine) + "\n");
+  if (e.plan) Out(PlanText(*e.plan));
+  const WorkDone& w = total.work;
+  const std::string kernels =
+      fmt::format("{} kernels in {} calls", e.functions.size(), total.calls);
+  if (w.bound.ms >= 0) {
+    Out(fmt::format("{}: {:.3f} GFLOP and {} a run, at least {:.3f} ms\n", kernels, w.gflop,
+                    Megabytes(w.gigabytes * 1e9), w.bound.ms));
+  } else {
+    Out(kernels + ", some of unknown arithmetic\n");
+  }
+  if (w.ms > 0) {
+    Out(fmt::format("measured {:.3f} ms, median of {} runs: {:.1f} GFLOP/s, {:.1f} GB/s, {}\n",
+                    e.run_ms, o.runs, w.GflopPerSecond(), w.GbPerSecond(), RooflineText(w)));
+  } else {
+    Out("not measured: --runs N\n");
+  }
+  size_t calls = 0;
+  for (const auto& [what, count] : e.interpreted) calls += count;
+  if (calls > 0) Out(fmt::format("the interpreter runs {} calls, listed below\n", calls));
+}
+
+void PrintStrategies(const Explanation& e, const Table& table, const Total& total) {
+  std::map<std::string, Total> by_strategy;
+  for (const ExplainedFunction& f : e.functions) {
+    if (TakesTime(f)) by_strategy[StrategyOf(f)].Add(f);
+  }
+  std::vector<std::pair<std::string, Total>> rows(by_strategy.begin(), by_strategy.end());
+  std::ranges::stable_sort(rows, std::greater<>(),
+                           [&](const auto& row) { return table.Time(row.second.work); });
+  Out("\nwhere the time goes\n" + table.Title("strategy"));
+  const double all = table.Time(total.work);
+  for (const auto& [name, t] : rows) Out(table.Row(t.work, all, t.calls, name));
+  Out(table.Row(total.work, all, total.calls, "all"));
+}
+
+void PrintFunctions(const Explanation& e, const Table& table, const Total& total,
+                    const Options& o) {
+  Out("\ngroups\n" + table.Title("operations"));
+  size_t shown = 0, hidden = 0;
+  for (const ExplainedFunction& f : e.functions) {
+    if (!o.all && (shown == o.top || !TakesTime(f))) {
+      ++hidden;
+      continue;
+    }
+    ++shown;
+    Out(table.Row(WorkOf(f), table.Time(total.work), f.info.calls, f.info.operations));
+    Out(Indented(StrCat("by ", StrategyOf(f), f.results.empty() ? "" : ": ", f.results)));
+    Out(CandidateLines(f, o.all));
+    Out(BoundaryLines(f.ends, /*ends=*/true));
+    if (o.all) Out(BoundaryLines(f.begins, /*ends=*/false));
+  }
+  if (hidden > 0) Out(fmt::format("{:>23} more that take less or nothing: --top, --all\n", hidden));
 }
 
 void Print(const Explanation& e, const Options& o) {
-  Out(fmt::format("this machine: {:.0f} GFLOP/s f32, {:.1f} GB/s\n\n", e.peak_gflops,
-                  e.read_gbytes));
-  Out("calls     GFLOP        MB     bound        ms  share   operations [strategy]\n");
-  for (size_t i = 0; i < e.functions.size() && (i < o.top || o.all); ++i) {
-    PrintFunction(e.functions[i], o);
+  const Total total = TotalOf(e);
+  const Table table(total.work.ms > 0);
+  PrintHead(e, total, o);
+  PrintStrategies(e, table, total);
+  PrintFunctions(e, table, total, o);
+  if (!e.boundaries.empty()) Out("\nwhy groups are not larger\n");
+  for (const FusionBoundary& b : e.boundaries) {
+    const std::string with = b.into.empty() ? "" : StrCat(" with ", NameOf(b.into));
+    Out(fmt::format("{:5}x  {}", b.count,
+                    Wrapped(StrCat(NameOf(b.op), with, ": ", b.why), 8, kIndent)));
   }
-  if (!o.all && e.functions.size() > o.top) {
-    Out(fmt::format("      {} more functions: --top, --all\n", e.functions.size() - o.top));
-  }
-  PrintTotal(e);
-  if (!e.refusals.empty()) Out("\nwhy groups are not larger\n");
-  for (const auto& [why, count] : e.refusals) Out(fmt::format("{:4}x {}\n", count, why));
   if (!e.interpreted.empty()) Out("\nrun by the interpreter\n");
-  for (const auto& [name, count] : e.interpreted) Out(fmt::format("{:4}x {}\n", count, name));
+  for (const auto& [name, count] : e.interpreted) Out(fmt::format("{:5}x  {}\n", count, name));
   if (!e.obstacles.empty()) Out("\nwhy there is no plan\n");
-  for (const std::string& why : e.obstacles) Out(StrCat("      ", why, "\n"));
+  for (const std::string& why : e.obstacles) Out(Indented(why));
+}
+
+using Json = nlohmann::ordered_json;
+
+Json ToJson(const std::vector<FusionBoundary>& boundaries) {
+  Json list = Json::array();
+  for (const FusionBoundary& b : boundaries) {
+    list.push_back({{"op", b.op}, {"into", b.into}, {"why", b.why}, {"count", b.count}});
+  }
+  return list;
+}
+
+Json ToJson(const ExplainedFunction& f) {
+  Json json = {{"name", f.info.name},
+               {"operations", f.info.operations},
+               {"results", f.results},
+               {"calls", f.info.calls},
+               {"strategy", f.info.strategy},
+               {"interpreted", f.interpreted()},
+               {"candidates", f.info.candidates},
+               {"why_not", f.info.why_not},
+               {"ms", NumberOrNull(f.ms)}};
+  AddRates(json, WorkOf(f));
+  json["ends"] = ToJson(f.ends);
+  json["begins"] = ToJson(f.begins);
+  return json;
 }
 
 std::string ToJson(const Explanation& e) {
-  using Json = nlohmann::ordered_json;
-  const auto number = [](double v) { return v < 0 ? Json() : Json(v); };
-  Json json = {{"peak_gflops", e.peak_gflops}, {"read_gb_per_s", e.read_gbytes}};
+  Json json = {{"target", e.target}, {"machine", MachineToJson(e.machine)}};
+  json["symbols"] = Json::object();
+  for (const auto& [name, value] : e.symbols) json["symbols"][name] = value;
+  json["run_ms"] = NumberOrNull(e.run_ms);
+  AddRates(json, TotalOf(e).work);
+  json["memory"] = e.plan ? MemoryToJson(*e.plan) : Json();
   json["functions"] = Json::array();
-  for (const ExplainedFunction& f : e.functions) {
-    json["functions"].push_back({{"name", f.info.name},
-                                 {"operations", f.info.operations},
-                                 {"calls", f.info.calls},
-                                 {"strategy", f.info.strategy},
-                                 {"interpreted", f.info.strategy.empty()},
-                                 {"candidates", f.info.candidates},
-                                 {"why_not", f.info.why_not},
-                                 {"gflop", number(f.gflop)},
-                                 {"gigabytes", number(f.gigabytes)},
-                                 {"bound_ms", number(f.bound_ms)},
-                                 {"bound_by", f.by_memory ? "memory" : "compute"},
-                                 {"ms", number(f.ms)},
-                                 {"share", number(f.share())}});
-  }
-  json["refusals"] = Json::array();
-  for (const auto& [why, count] : e.refusals) {
-    json["refusals"].push_back({{"why", why}, {"count", count}});
-  }
+  for (const ExplainedFunction& f : e.functions) json["functions"].push_back(ToJson(f));
+  json["boundaries"] = ToJson(e.boundaries);
   json["interpreted"] = Json::object();
   for (const auto& [name, count] : e.interpreted) json["interpreted"][name] = count;
   json["obstacles"] = e.obstacles;
@@ -119,9 +277,10 @@ std::string ToJson(const Explanation& e) {
 int RunExplain(const Options& o) {
   IrContext context;
   const Program program = o.model.Load(context);
-  ExplainOptions options{.compile = o.compile, .runs = o.runs, .inputs = {}};
-  if (o.runs > 0) options.inputs = o.inputs.Load(o.model.path, InputsOf(program));
-  const Explanation e = Explain(program, options);
+  const Explanation e =
+      Explain(program, {.compile = o.compile,
+                        .runs = o.runs,
+                        .inputs = o.inputs.Load(o.model.path, InputsOf(program))});
   if (o.json) {
     Out(ToJson(e));
   } else {

@@ -55,6 +55,11 @@ std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts) {
   return bindings;
 }
 
+void AddDimOption(CLI::App& app, std::vector<std::string>& dims) {
+  app.add_option("--dim", dims, "size of a symbolic dim, for the memory of a run (default 1)")
+      ->type_name("NAME=N");
+}
+
 void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   app.add_option(
          "--input,-i", files,

@@ -31,6 +31,9 @@ struct InputOptions {
   NamedValues Load(const std::string& model, const std::vector<InputPort>& ports) const;
 };
 
+/// --dim NAME=N, for what depends on the sizes of inputs.
+void AddDimOption(CLI::App& app, std::vector<std::string>& dims);
+
 /// "NAME=N" of each; a UsageError for what is none.
 std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts);
 

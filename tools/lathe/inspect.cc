@@ -5,6 +5,7 @@
 #include "lathe/driver/summary.h"
 #include "lathe/runtime/lx_file.h"
 #include "tools/lathe/command.h"
+#include "tools/lathe/inputs.h"
 
 namespace lathe::command {
 namespace {
@@ -21,13 +22,15 @@ Run AddInspect(CLI::App& app) {
   struct Options {
     ModelOptions model;
     bool json = false;
+    std::vector<std::string> dims;
   };
   auto o = std::make_shared<Options>();
   o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx, .json)");
   app.add_flag("--json", o->json, "machine-readable output");
+  AddDimOption(app, o->dims);
   return [o] {
     if (DetectModelFormat(o->model.path) == ModelFormat::kExecutable) {
-      return Show(Summarize(*runtime::LoadPlan(o->model.path)), o->json);
+      return Show(Summarize(*runtime::LoadPlan(o->model.path), ParseDims(o->dims)), o->json);
     }
     IrContext context;
     return Show(Summarize(o->model.Load(context)), o->json);

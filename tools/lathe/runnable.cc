@@ -31,6 +31,13 @@ void RunnableOptions::AddTo(CLI::App& app) {
   AddCompileOptions(app, compile);
 }
 
+void MeasureOptions::AddTo(CLI::App& app) {
+  model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx)");
+  runnable.AddTo(app);
+  inputs.AddTo(app, /*random_by_default=*/true);
+  app.add_flag("--json", json, "machine-readable output");
+}
+
 Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
   if (DetectModelFormat(model.path) == ModelFormat::kExecutable) {
     if (options.interpret) throw UsageError("--interpret takes a model, not an executable");

@@ -21,6 +21,16 @@ struct RunnableOptions {
   void AddTo(CLI::App& app);
 };
 
+/// Options of every subcommand that measures a model.
+struct MeasureOptions {
+  ModelOptions model;
+  RunnableOptions runnable;
+  InputOptions inputs;
+  bool json = false;
+
+  void AddTo(CLI::App& app);
+};
+
 /// A model that may run: compiled, interpreted, or loaded from an executable file (.lx).
 class Runnable {
  public:

@@ -47,8 +47,8 @@ struct CompiledFunctionInfo {
   std::string strategy;    ///< that made the loops; empty: the interpreter runs it
   std::string why_not;     ///< strategy by strategy, if it is not lowered
   std::string candidates;  ///< a line per strategy that was asked; empty: code of the cache
-  double flops = -1;       ///< of a call; negative: unknown, such as for symbolic shapes
-  double bytes = -1;       ///< that a call reads and writes; negative: unknown
+  Dim flops;               ///< of a call, made of the program's symbols; unknown: not known
+  Dim bytes;               ///< that a call reads and writes at least
   uint32_t kernel = ~0u;   ///< its PlanStep::kernel; none if it is not called
 };
 
@@ -58,6 +58,9 @@ struct Port {
   ElementType element = ElementType::kUndefined;  ///< undefined: it is no tensor
   std::vector<Dim> dims;                          ///< unknown: any
 };
+
+/// What symbols are for these inputs: of each name the first dim that is it.
+std::vector<Dim::Binding> BindSymbols(std::span<const Port> ports, const NamedValues& inputs);
 
 struct LoadOptions {
   int threads = 0;         ///< for parallel loops; 0: one per processor
@@ -110,6 +113,9 @@ class Executable {
   const std::vector<CompiledFunctionInfo>& functions() const;
   /// Operations outside of functions, which the interpreter runs, by name.
   std::vector<std::pair<std::string, size_t>> interpreted_operations() const;
+  /// All that the interpreter runs, and how often: the same, and the operations of functions that
+  /// have no code, "unique" or "string_split add".
+  std::vector<std::pair<std::string, size_t>> interpreted() const;
   /// The program as it runs; its parameters, if there is a plan, lie in that alone. Not of one that
   /// was loaded.
   const Program& program() const;

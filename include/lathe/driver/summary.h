@@ -9,19 +9,21 @@
 
 namespace lathe {
 
+/// An input or an output.
+struct SummaryPort {
+  std::string name;
+  std::string type;
+};
+
 /// What `lathe inspect` shows of a program.
 struct ModelSummary {
-  struct Port {
-    std::string name;
-    std::string type;
-  };
   struct OpCount {
     std::string op;
     int64_t count = 0;
     double flops = 0;  ///< of those whose shapes are static; one multiply-add counts as two
   };
-  std::vector<Port> inputs;
-  std::vector<Port> outputs;
+  std::vector<SummaryPort> inputs;
+  std::vector<SummaryPort> outputs;
   std::vector<OpCount> ops;  ///< most frequent first, nested ones included
   int64_t num_ops = 0;
   int64_t num_parameters = 0;          ///< variables

@@ -70,6 +70,9 @@ struct Lowered {
   std::vector<PackedLayout> packed;  ///< of arguments that the loops take in another order
 };
 
+/// What a `builtin.func` computes, for people: "matmul add gelu".
+std::string OperationNames(const Operation* function);
+
 /// What records of a `builtin.func` are kept under: what it computes, on which types.
 std::string WorkloadOf(const Operation* function);
 

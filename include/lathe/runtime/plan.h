@@ -29,8 +29,8 @@ struct PlanStorage {
   Dim bytes;           ///< a number, or made of the plan's symbols
   uint32_t begin = 0;  ///< first step at which it holds something
   uint32_t end = 0;    ///< last one
-  /// In the arena, if `bytes` is a number; the others are placed when the symbols are known, behind
-  /// those that are.
+  /// In the arena, if `bytes` of all storages are numbers; else all are placed when the symbols are
+  /// known.
   uint64_t offset = 0;
 };
 
@@ -60,6 +60,8 @@ struct PlanStep {
   std::string label;    ///< for people: "conv relu"
   std::string origin;   ///< where it comes from in the model: "resnet.onnx: node 'conv1'"
   bool checks = false;  ///< the last value holds a KernelStatus afterwards
+  Dim flops = {};       ///< what a run takes at least, made of symbols; unknown: not known
+  Dim bytes = {};       ///< the same that it reads and writes
 };
 
 /// Position-independent machine code: of its bytes every part is read and executed in place, none

@@ -19,7 +19,8 @@ class Profile {
     uint32_t thread;    ///< threads that ran programs, in the order in which they appeared
     uint64_t begin_ns;  ///< on a clock that never goes back
     uint64_t end_ns;
-    uint64_t bytes;  ///< of the step's tensors together
+    double flops;  ///< PlanStep::flops of this run; negative: unknown
+    double bytes;  ///< PlanStep::bytes, or those of the step's tensors together
   };
 
   /// Events of the calling thread, whose `thread` is filled in.
@@ -29,8 +30,9 @@ class Profile {
   void Clear();
 
   /// The events as JSON in Chrome's trace format (chrome://tracing, Perfetto): per step its label,
-  /// origin, index and bytes; times in microseconds from the first event on.
-  std::string ChromeTrace(const Plan& plan) const;
+  /// origin, index, bytes and arithmetic, both also per second; times in microseconds from the
+  /// first event on. With the machine's peaks, in 1e9 per second, also the share of the roofline.
+  std::string ChromeTrace(const Plan& plan, double peak_gflops = 0, double peak_gbytes = 0) const;
 
  private:
   mutable std::mutex mutex_;

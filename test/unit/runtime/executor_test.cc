@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "lathe/support/error.h"
+#include "lathe/support/random.h"
 #include "test/unit/runtime/plan_util.h"
 
 namespace lathe::runtime {
@@ -165,6 +166,26 @@ TEST(ExecutorTest, CapsMemory) {
   EXPECT_EQ(RunError(executor, {{"x", Ramp(20)}}), "no error");
 }
 
+// A storage of fixed size and one that the symbol sizes, one after the other, share memory.
+TEST(ExecutorTest, PacksFixedSizesWithSymbolicOnes) {
+  PlanMaker m;
+  const uint32_t x = m.Input("x", {Dim::Symbol("N"), 16});
+  const uint32_t fixed = m.Input("fixed", {8, 16});
+  const uint32_t a = m.Arena({Dim::Symbol("N"), 16}, 0, 1);
+  const uint32_t b = m.Arena({8, 16}, 2, 3);
+  const uint32_t y = m.Output("y", {Dim::Symbol("N"), 16});
+  const uint32_t z = m.Output("z", {8, 16});
+  m.Step(0, {x, a}, "twice");
+  m.Step(0, {a, y}, "twice");
+  m.Step(0, {fixed, b}, "twice");
+  m.Step(0, {b, z}, "twice");
+  const Executor executor({Twice}, m.Done(), {.threads = 1});
+  const Tensor eight = RandomTensor(ElementType::kF32, {8, 16}, 1);
+  EXPECT_EQ(executor.Run({{"x", eight}, {"fixed", eight}})[0].second,
+            executor.Run({{"x", eight}, {"fixed", eight}})[1].second);
+  EXPECT_EQ(executor.arena_bytes(), 8U * 16 * 4);
+}
+
 TEST(ExecutorTest, StopsWhenCancelled) {
   CancelToken token;
   std::vector<Executor::Kernel> kernels = TestKernels();
@@ -227,7 +248,10 @@ TEST(ExecutorTest, PoisonsWhatStepsWrite) {
 }
 
 TEST(ExecutorTest, TracesSteps) {
-  const Executor executor(TestKernels(), AffinePlan(), {.threads = 1});
+  Plan plan = *AffinePlan();
+  plan.steps[0].flops = kColumns * Dim::Symbol("N");
+  plan.steps[2].bytes = 7;
+  const Executor executor(TestKernels(), std::make_shared<Plan>(std::move(plan)), {.threads = 1});
   Profile profile;
   executor.Run({{"x", Ramp(2)}}, {.profile = &profile});
   const std::vector<Profile::Event> events = profile.events();
@@ -235,9 +259,12 @@ TEST(ExecutorTest, TracesSteps) {
   for (uint32_t i = 0; i < 3; ++i) {
     EXPECT_EQ(events[i].step, i);
     EXPECT_LE(events[i].begin_ns, events[i].end_ns);
-    EXPECT_EQ(events[i].bytes, i < 2 ? 80u : 100u);
+    EXPECT_EQ(events[i].bytes, i < 2 ? 80 : 7);
+    EXPECT_EQ(events[i].flops, i == 0 ? 10 : -1);
   }
-  const std::string trace = profile.ChromeTrace(executor.plan());
+  const std::string trace = profile.ChromeTrace(executor.plan(), 100, 10);
+  EXPECT_NE(trace.find("\"bytes\":80,\"flop\":10,"), std::string::npos) << trace;
+  EXPECT_NE(trace.find("\"roofline\":"), std::string::npos) << trace;
   EXPECT_NE(trace.find("\"name\":\"twice again\""), std::string::npos) << trace;
   EXPECT_NE(trace.find("\"origin\":\"node 'add'\""), std::string::npos) << trace;
 }

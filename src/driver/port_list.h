@@ -1,0 +1,15 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lathe/driver/summary.h"
+
+namespace lathe {
+
+/// A title, and a line for each.
+void AppendPorts(std::string& out, const char* title, const std::vector<SummaryPort>& ports);
+nlohmann::ordered_json PortsToJson(const std::vector<SummaryPort>& ports);
+
+}  // namespace lathe
