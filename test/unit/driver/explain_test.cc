@@ -14,7 +14,7 @@ class ExplainTest : public testing::Test {
     LoadAllDialects(context_);
   }
 
-  // relu(x * y) with x [rows, 8] and y [8, 16], and what it is in the end sorted by.
+  // softmax(x * y) with x [rows, 8] and y [8, 16]; the product is a result, too.
   Program Product(const std::string& rows) {
     const std::string x = StrCat("v_tensor<[", rows, ", 8], f32>"), y = "v_tensor<[8, 16], f32>";
     const std::string z = StrCat("v_tensor<[", rows, ", 16], f32>");
@@ -22,7 +22,7 @@ class ExplainTest : public testing::Test {
         context_,
         StrCat("program {\n %x = nn.feed() {name = \"x\"} : () -> ", x,
                "\n %y = nn.feed() {name = \"y\"} : () -> ", y, "\n %p = nn.matmul(%x, %y) : (", x,
-               ", ", y, ") -> ", z, "\n %r = nn.relu(%p) : (", z, ") -> ", z,
+               ", ", y, ") -> ", z, "\n %r = nn.softmax(%p) {axis = 1} : (", z, ") -> ", z,
                "\n nn.fetch(%r) {name = \"r\"} : (", z, ") -> ()\n nn.fetch(%p) {name = \"p\"} : (",
                z, ") -> ()\n}\n"));
   }
@@ -68,14 +68,14 @@ TEST_F(ExplainTest, WhyGroupsAreNotLarger) {
   const Explanation e = Explain(Product("4"), {.compile = {.threads = 1}});
   ASSERT_FALSE(e.boundaries.empty());
   EXPECT_EQ(e.boundaries[0].op, "nn.matmul");
-  EXPECT_EQ(e.boundaries[0].into, "");
-  EXPECT_EQ(e.boundaries[0].why, "its uses do not meet in one op");
+  EXPECT_EQ(e.boundaries[0].into, "nn.softmax");
+  EXPECT_EQ(e.boundaries[0].why, "only elementwise ops follow such an op in registers");
   const ExplainedFunction& product = Find(e, "matmul");
   ASSERT_EQ(product.ends.size(), 1U);
   EXPECT_EQ(product.ends[0].why, e.boundaries[0].why);
-  const ExplainedFunction& relu = Find(e, "relu");
-  ASSERT_EQ(relu.ends.size(), 1U);
-  EXPECT_EQ(relu.ends[0].into, "nn.fetch");
+  const ExplainedFunction& softmax = Find(e, "softmax");
+  ASSERT_EQ(softmax.ends.size(), 1U);
+  EXPECT_EQ(softmax.ends[0].into, "nn.fetch");
 }
 
 TEST_F(ExplainTest, SymbolsTakeTheSizesOfInputs) {

@@ -77,7 +77,7 @@ TEST_F(TuneTest, EveryStrategyAndKnobIsMeasured) {
   for (const char* name : {"elementwise", "plain", "plain{unroll=2}"}) {
     EXPECT_TRUE(records.Find(result.workload, target, name)) << name;
   }
-  EXPECT_EQ(records.Best(result.workload, target)->first, result.best);
+  EXPECT_EQ(records.Best(result.workload, target)->second, result.best_seconds);
   EXPECT_LE(result.best_seconds, result.first_seconds);
 }
 

@@ -119,7 +119,8 @@ TEST_F(LxFileTest, SaysWhatIsWrong) {
                                           " bytes; it should have ", good.size()));
   const auto changed = [&](auto change) { return LoadError(Changed(good, change)); };
   EXPECT_EQ(changed([](lx::Header& h, auto&) { h.version = 1; }),
-            "lx/version: the file has version 1; this library reads version 2");
+            StrCat("lx/version: the file has version 1; this library reads version ",
+                   runtime::kFileVersion));
   EXPECT_EQ(changed([](lx::Header& h, auto&) { h.num_sections = 2; }),
             "lx/checksum: the header is damaged");
   EXPECT_EQ(changed([](lx::Header& h, auto&) { h.num_sections = ~0u; }),
