@@ -112,15 +112,6 @@ class NumericCheck : public PassInstrumentation {
 
 }  // namespace
 
-namespace {
-/// 0 and 1 only: an index of the smallest table, a mask, a flag.
-Tensor SmallIntegers(const Tensor& t) {
-  std::vector<int64_t> values = ToInt64s(t);
-  for (int64_t& v : values) v &= 1;
-  return Cast(Tensor::Of<int64_t>(t.shape(), values), t.element_type());
-}
-}  // namespace
-
 Tolerance ToleranceOf(const Program& program) {
   static constexpr Tolerance kF32{1e-3, 1e-5}, kF16{1e-2, 1e-2}, kBF16{5e-2, 5e-2}, kF8{0.25, 0.25};
   Tolerance widest = kF32;
@@ -149,9 +140,7 @@ NamedValues SampleInputs(const Program& program, const NumericOptions& options, 
     }
     std::vector<Dim::Binding> bindings;
     for (const std::string& s : symbols) bindings.emplace_back(s, options.symbol_extent);
-    RtValue value = RandomInput(type, bindings, seed, stream++);
-    if (IsInteger(value.tensor().element_type())) value = SmallIntegers(value.tensor());
-    inputs.emplace_back(NameOf(feed), std::move(value));
+    inputs.emplace_back(NameOf(feed), RandomInput(type, bindings, seed, stream++));
   }
   return inputs;
 }

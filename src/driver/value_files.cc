@@ -47,6 +47,15 @@ LoadedValue LoadInput(const std::string& name, const std::string& path, Type exp
       .Hint("give a .npy, .npz, .pb (ONNX TensorProto), .png or .jpg file");
 }
 
+namespace {
+/// 0 and 1 only: an index of the smallest table, a mask, a flag.
+Tensor SmallIntegers(const Tensor& t) {
+  std::vector<int64_t> values = ToInt64s(t);
+  for (int64_t& v : values) v &= 1;
+  return Cast(Tensor::Of<int64_t>(t.shape(), values), t.element_type());
+}
+}  // namespace
+
 RtValue RandomInput(Type type, std::span<const Dim::Binding> bindings, uint64_t seed,
                     uint64_t stream) {
   const auto tensor = type.dyn_cast<AnyTensorType>();
@@ -65,7 +74,8 @@ RtValue RandomInput(Type type, std::span<const Dim::Binding> bindings, uint64_t 
     };
     shape.push_back(d.is_unknown() ? 1 : d.Evaluate(lookup).value_or(1));
   }
-  return RandomTensor(tensor.element(), std::move(shape), seed, stream);
+  Tensor value = RandomTensor(tensor.element(), std::move(shape), seed, stream);
+  return IsInteger(tensor.element()) ? SmallIntegers(value) : std::move(value);
 }
 
 namespace {

@@ -67,7 +67,9 @@ void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
          "out when there is one input")
       ->type_name("NAME=FILE");
   random = random_by_default;
-  if (!random) app.add_flag("--random", random, "seeded random data for inputs without a file");
+  if (!random)
+    app.add_flag("--random", random,
+                 "seeded random data for inputs without a file; integers are 0 and 1");
   app.add_option("--seed", seed, "seed of random inputs and random ops")->capture_default_str();
   app.add_option("--dim", dims, "size of a symbolic dim for random inputs (default 1)")
       ->type_name("NAME=N");

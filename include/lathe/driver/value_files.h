@@ -42,7 +42,8 @@ struct LoadedValue {
 LoadedValue LoadInput(const std::string& name, const std::string& path, Type expected,
                       const ImageOptions& image);
 
-/// Seeded random data of type `type`; unknown dims take what `bindings` say, else 1.
+/// Seeded random data of type `type`; symbols take what `bindings` say, else 1. Integers are 0 and
+/// 1, so that they index any table.
 RtValue RandomInput(Type type, std::span<const Dim::Binding> bindings, uint64_t seed,
                     uint64_t stream);
 
