@@ -224,7 +224,7 @@ def main():
     parser.add_argument("--preset", choices=STEPS, default="release")
     parser.add_argument("--only", nargs="+", metavar="STEP", help="run just these steps")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--fuzz-seconds", type=int, default=60, help="per fuzzer")
+    parser.add_argument("--fuzz-seconds", type=int, default=20, help="per fuzzer")
     options = parser.parse_args()
 
     suite = Suite(options)
