@@ -213,22 +213,26 @@ void DynamicQuantizeLinearOp::Eval(EvalContext& c) {
   c.SetOutput(kYZeroPoint, Tensor::Scalar<uint8_t>(zero_point));
 }
 
-// With the f32 arithmetic of the evaluation.
+// With the f32 arithmetic of the evaluation; NaN counts for nothing in the range and becomes 0.
 std::vector<Value> DynamicQuantizeLinearOp::Decompose(Operation* o, Builder& b) {
   const Term x(b, DynamicQuantizeLinearOp(o).x());
   const auto type = x.value().type().cast<AnyTensorType>();
   if (!type.has_rank()) return {};
+  const auto is_nan = [](const Term& v) { return v.Call("nn.is_nan"); };
+  const Term numbers = Where(is_nan(x), x.Number(0), x);
   const auto over_all = [&](std::string_view op) {
-    return x.Call(op, {}, {b.Named("keepdims", b.Attr(false))});
+    return numbers.Call(op, {}, {b.Named("keepdims", b.Attr(false))});
+  };
+  const auto bounded = [&](const Term& v) {
+    return Where(is_nan(v), v.Number(0), Least(Greatest(v, 0), 255));
   };
   const Term low = Least(over_all("nn.reduce_min"), 0);
   const Term high = Greatest(over_all("nn.reduce_max"), 0);
   const Term scale = Where(high.Call("nn.greater", {low}), (high - low) / 255, high.Number(1));
   const auto saturated = [&](const Term& v) -> Term {
-    const Term bounded = Least(Greatest(v, 0), 255);
-    return {b, CastOp::Create(b, bounded, {.to = ElementType::kU8}).output()};
+    return {b, CastOp::Create(b, bounded(v), {.to = ElementType::kU8}).output()};
   };
-  const Term zero = Least(Greatest((low / scale).Call("nn.neg"), 0), 255).Call("nn.round");
+  const Term zero = bounded((low / scale).Call("nn.neg")).Call("nn.round");
   const Term y = saturated(Term(b, (x / scale).Call("nn.round")) + zero);
   return {y, scale, saturated(zero)};
 }
