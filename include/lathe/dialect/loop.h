@@ -1,8 +1,15 @@
 #pragma once
 
+#include <cstdint>
+
 #include "lathe/ir/dialect.h"
 
 namespace lathe {
+
+namespace loop {
+/// What processors with tile registers have, at least.
+inline constexpr int64_t kTileRows = 16, kTileRowBytes = 64, kTileRegisters = 8;
+}  // namespace loop
 
 /// Loops and memory: what operations become before they become machine code.
 ///

@@ -90,6 +90,28 @@ std::string WhyNotComputeAt(const Operation* producer, const Operation* loop);
 Value Pack(Value memory, size_t axis, int64_t factor);
 std::string WhyNotPack(Value memory, size_t axis, int64_t factor);
 
+// ---- tiles ----
+
+/// Nested loops that compute a product of blocks become operations on tiles (see loop.tile_mma), in
+/// the same order of sums, so that no bit changes. The loops are, from `loop` inwards, perfectly
+/// nested ones over rows and columns of what is stored; then the sum of one element, from zero or
+/// from what was stored there; last its store:
+///
+///   for i: for j: s = for k, carrying from 0: s + products at depth k;  store s at (i, j)
+///
+/// The innermost loops of rows and of columns are those of a tile (16 rows, 16 columns at most),
+/// the others of constant extent those of a block of tiles, of which as many sums are held in
+/// registers at once. `k` may be a loop around another one: each iteration of that is one tile of
+/// depth (64 bytes at most). The right matrix lies with the depth in groups, as `Pack` of its depth
+/// leaves it: pairs of bf16, four bytes. Sums of bytes are i32, in any form. Those of bf16 are f32,
+/// two of them by turns from zero, with one rounding a product, which are added before what is
+/// carried is added:
+///
+///   (e, o) = for k, carrying (0, 0): (fma(a[2k], b[k, j, 0], e), fma(a[2k+1], b[k, j, 1], o))
+///   s + (e + o)
+void Tensorise(Operation* loop);
+std::string WhyNotTensorise(const Operation* loop);
+
 /// Memories outside of a loop that it touches, in order of the first access.
 std::vector<Value> MemoriesOf(const Operation* loop);
 

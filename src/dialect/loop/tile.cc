@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "lathe/dialect/loop.h"
 #include "lathe/support/error.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/loop/scalars.h"
@@ -12,14 +13,11 @@
 namespace lathe::loop {
 namespace {
 
-constexpr int64_t kMostRows = 16;
-constexpr int64_t kMostBytes = 64;  // of a row
-
 // Throws unless a tile register can hold it.
 void CheckTile(InferShapeContext& c, int64_t rows, int64_t columns, ElementType element) {
   const int64_t bytes = columns * BitWidth(element) / 8;
-  if (rows <= kMostRows && bytes <= kMostBytes) return;
-  c.Fail("loop/tile", StrCat("a tile has at most ", kMostRows, " rows of at most ", kMostBytes,
+  if (rows <= kTileRows && bytes <= kTileRowBytes) return;
+  c.Fail("loop/tile", StrCat("a tile has at most ", kTileRows, " rows of at most ", kTileRowBytes,
                              " bytes, not ", rows, " of ", bytes));
 }
 

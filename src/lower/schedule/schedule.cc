@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
+#include "lathe/dialect/loop/tile.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
@@ -324,13 +325,15 @@ std::string WhyNotParallel(const Operation* loop) {
   Leaves leaves;
   std::vector<Value> stored, loaded;
   for (OpWalker w(BodyOf(loop)); Operation* op = w.Next();) {
-    if (op->name() == loop::LoadOp::kName) {
-      loaded.push_back(BaseMemory(op->operand(loop::LoadOp::kMemory)));
+    if (op->isa<loop::ExpectOp>()) return "the first wrong index is told";
+    if (op->isa<loop::LoadOp>() || op->isa<loop::GatherOp>() || op->isa<loop::TileLoadOp>()) {
+      loaded.push_back(BaseMemory(op->operand(0)));
     }
-    if (op->name() == loop::ExpectOp::kName) return "the first wrong index is told";
-    if (op->name() != loop::StoreInplaceOp::kName) continue;
+    const bool is_tile_store = op->isa<loop::TileStoreInplaceOp>();
+    if (!op->isa<loop::StoreInplaceOp>() && !is_tile_store) continue;
     const Value memory = BaseMemory(op->operand(loop::StoreInplaceOp::kMemory));
     if (memory.defining_op() != nullptr && IsInside(memory.defining_op(), loop)) continue;
+    if (is_tile_store) return "tiles are stored";
     if (!StoresApart(loop, op, leaves)) return "iterations may store in the same place";
     stored.push_back(memory);
   }

@@ -47,6 +47,7 @@ constexpr std::array kPrimitives = {
               [](const Arguments& a) {
                 schedule::Pack(a.memory(), static_cast<size_t>(a.axis), a.factor);
               }},
+    Primitive{"tensorise", [](const Arguments& a) { schedule::Tensorise(a.loop); }},
 };
 
 }  // namespace
@@ -103,9 +104,9 @@ REGISTER_PASS(schedule, SchedulePass)
     .Doc("transforms one loop of a lowered program: split, fuse, interchange, tile, unroll, ...")
     .Details(
         "Primitives keep what is computed: split, fuse, interchange, tile, unroll, parallel, "
-        "vectorise, vectorise_turned, cache_read, cache_write, compute_at, pack. One whose "
-        "precondition does not hold is an error that shows "
-        "the program with the loop marked. See include/lathe/lower/schedule.h.")
+        "vectorise, vectorise_turned, cache_read, cache_write, compute_at, pack, tensorise. One "
+        "whose precondition does not hold is an error that shows the program with the loop marked. "
+        "See include/lathe/lower/schedule.h.")
     .Option("do", PassOption::Kind::kString, "", "the primitive")
     .Option("loop", PassOption::Kind::kInt, "0", "which loop, in program order, outer ones first")
     .Option("factor", PassOption::Kind::kInt, "4",

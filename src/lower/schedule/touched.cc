@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
+#include "lathe/dialect/loop/tile.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 
@@ -175,7 +176,8 @@ const Operation* ParallelAround(const Operation* op) {
 
 bool StoresIn(Operation* op, Value memory) {
   for (OpWalker w(op); Operation* inner = w.Next();) {
-    if (IsStore(inner) && BaseMemory(inner->operand(0)) == BaseMemory(memory)) return true;
+    const bool stores = IsStore(inner) || inner->name() == loop::TileStoreInplaceOp::kName;
+    if (stores && BaseMemory(inner->operand(0)) == BaseMemory(memory)) return true;
   }
   return false;
 }

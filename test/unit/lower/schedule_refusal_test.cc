@@ -260,5 +260,26 @@ TEST_F(RefusalTest, Pack) {
   for (const Wrong& r : cases) Expect(r);
 }
 
+// Whatever reads a memory that other iterations store in.
+TEST_F(RefusalTest, Parallel) {
+  const std::string store =
+      StrCat("%v = loop.load(%x, none, %i, %zero) : (", kX, ", none, ", kI, ", ", kI, ") -> ", kF,
+             "\n%s = loop.store_(%m, %v, none, %i, %zero) : (", kM, ", ", kF, ", none, ", kI, ", ",
+             kI, ") -> ", kM, "\n");
+  const std::string gather = StrCat(
+      "%k = builtin.constant() {value = tensor<[2], i64> [1, 2]} : () -> v_tensor<[2], i64>\n",
+      "%g = loop.gather(%m, none, %i, %k) : (", kM, ", none, ", kI,
+      ", v_tensor<[2], i64>) -> v_tensor<[2], f32>\n");
+  const std::string tile =
+      StrCat("%t = loop.tile_load(%m, %zero, %zero) {rows = 2, columns = 2} : (", kM, ", ", kI,
+             ", ", kI, ") -> v_tensor<[2, 2], f32>\n");
+  for (const std::string& read : {gather, tile}) {
+    Expect(
+        {"an iteration may read what another one stores",
+         StrCat("loop.for() {extent = 3} ({\n^(%i: ", kI, "):\n", store, read, "cf.yield()\n})\n"),
+         [](const auto& l, auto*) { Parallel(l[0]); }});
+  }
+}
+
 }  // namespace
 }  // namespace lathe::schedule
