@@ -11,7 +11,7 @@
 #include "lathe/support/text.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/strategies/list.h"
-#include "src/lower/strategies/matmul_form.h"
+#include "src/lower/strategies/matmul_job.h"
 #include "src/lower/strategies/matmul_plan.h"
 #include "src/lower/tiles.h"
 
@@ -27,23 +27,16 @@ namespace {
 
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
-bool IsProduct(const Operation& op) {
-  return op.name() == nn::MatmulOp::kName || op.name() == nn::EinsumOp::kName ||
-         op.name() == nn::MatmulIntegerOp::kName;
-}
-
 class Matmul {
  public:
-  explicit Matmul(Lowering& lowering) : l_(lowering), function_(lowering.function) {}
+  explicit Matmul(Lowering& lowering)
+      : l_(lowering), function_(lowering.function), job_(lowering) {}
 
   /// Why not; empty if it fits.
   std::string Refusal();
   void Write();
 
  private:
-  std::string FindMaster();
-  std::string ParseForm(bool merge_rows);
-  std::string SetBefore(MatrixOperand& m, std::optional<Pointwise>& before);
   std::string TypeRefusal();
   RightPlace PlaceOfRight() const;
 
@@ -54,7 +47,6 @@ class Matmul {
   void WriteDepthBlock(Value group, bool last);
   void WritePanel(Value panel, bool rest, bool last);
 
-  Value Open(const MatrixOperand& m, std::optional<Pointwise>& before);
   void PackRightAtCompileTime();
   void PrefetchNext(Value panel, Value first_row, Value k);
   std::vector<Value> StackOfRight();
@@ -71,10 +63,8 @@ class Matmul {
   void Finish(Value row, Value first_column, int64_t vector, bool last, Value sum);
   Value LoadOf(const MatrixOperand& m, Value memory, Value row, Value k, Value column,
                int64_t lanes, Value live = {});
-  std::vector<Value> IndicesOf(const MatrixOperand& m, Value row, Value k, Value column) const;
   std::vector<Value> PartialAt(Value row, Value first_column, int64_t vector);
-  std::vector<Value> At(Value row, Value column) const;
-  Value Convert(Value v, ElementType to);
+  std::vector<Value> At(Value row, Value column);
   Value Centered(const MatrixOperand& m, Value v, Value column, Value live = {});
   Value Scratch(int64_t rows, int64_t columns);
 
@@ -92,10 +82,7 @@ class Matmul {
 
   Lowering& l_;
   const Block& function_;
-  const Operation* master_ = nullptr;
-  std::optional<Pointwise> before_left_, before_right_;  // what computes a matrix
-  std::optional<Pointwise> after_;
-  ProductForm form_;
+  MatmulJob job_;
   ProductPlan plan_;
 
   // While writing; per item, then per block.
@@ -109,84 +96,19 @@ class Matmul {
   std::vector<Value> live_;  // lanes of each vector of the panel; null: all
 };
 
-std::string Matmul::FindMaster() {
-  for (const Operation& op : function_) {
-    if (!IsProduct(op)) continue;
-    if (master_ != nullptr) return "there are two matrix products";
-    master_ = &op;
-  }
-  if (master_ == nullptr) return "there is no matrix product";
-  if (master_->num_operands() < 2 ||
-      (master_->name() == nn::EinsumOp::kName && master_->num_operands() > 2))
-    return "the product is not one of two operands";
-  return "";
-}
-
-bool IsTransposedArgument(Value matrix) {
-  const Operation* op = matrix.defining_op();
-  return op != nullptr && op->isa<nn::TransposeOp>() && op->operand(0).is_block_argument();
-}
-
-// A transposed argument is the argument, its axes in another order.
-std::string Transpose(Value matrix, MatrixOperand& m) {
-  const MatrixOperand whole = m;
-  if (whole.dims.size() != TensorOf(matrix).rank()) return "rows of a transposed matrix are merged";
-  const auto perm = nn::TransposeOp(matrix.defining_op()).perm();
-  for (size_t a = 0; a < whole.dims.size(); ++a) {
-    const size_t from = perm ? static_cast<size_t>((*perm)[a]) : whole.dims.size() - 1 - a;
-    m.dims[from] = whole.dims[a];
-    m.roles[from] = whole.roles[a];
-  }
-  return "";
-}
-
-// A matrix that is computed in the same function is so where it is read.
-std::string Matmul::SetBefore(MatrixOperand& m, std::optional<Pointwise>& before) {
-  before.reset();
-  const Value matrix = master_->operand(m.operand);
-  if (matrix.is_block_argument()) return "";
-  if (IsTransposedArgument(matrix)) return Transpose(matrix, m);
-  before.emplace(function_, matrix, l_.machine);
-  if (std::string why = before->Refusal(); !why.empty()) {
-    return StrCat("a matrix is computed in the same function, and ", why);
-  }
-  const size_t merged = TensorOf(matrix).rank() - m.dims.size();  // all of them are rows
-  std::vector<std::vector<size_t>> axes;
-  for (size_t a = 0; a < TensorOf(matrix).rank(); ++a) {
-    if (a == 0 || a > merged) axes.emplace_back();
-    axes.back().push_back(a);
-  }
-  return before->SetGroups(std::move(axes)) ? "" : "the rows of a matrix can not be walked as one";
-}
-
 std::string Matmul::Refusal() {
-  if (std::string why = FindMaster(); !why.empty()) return why;
-  if (std::string why = ParseForm(true); !why.empty()) {
-    if (why = ParseForm(false); !why.empty()) return why;
-  }
+  if (std::string why = job_.Refusal(); !why.empty()) return why;
   if (std::string why = TypeRefusal(); !why.empty()) return why;
   const bool writes_sums =
-      after_->IsPlain(0) &&
-      TensorOf(function_.terminator()->operand(0)).element() == SumElement(form_.left.element);
-  plan_ = PlanProduct(form_, PlaceOfRight(), l_.machine, writes_sums, before_left_.has_value(),
-                      l_.knobs);
-  return before_left_ && !plan_.pack_left ? "the left matrix is computed, and not packed" : "";
-}
-
-std::string Matmul::ParseForm(bool merge_rows) {
-  form_ = {};
-  if (std::string why = form_.Parse(*master_, merge_rows); !why.empty()) return why;
-  after_.emplace(function_, master_, l_.machine);
-  if (std::string why = after_->Refusal(); !why.empty()) return why;
-  const auto product = TensorOf(master_->result(0));
-  if (!std::ranges::equal(product.dims(), after_->dims())) return "the result is broadcast further";
-  if (!after_->SetGroups(form_.result)) return "the axes of rows can not be walked as one";
-  if (std::string why = SetBefore(form_.left, before_left_); !why.empty()) return why;
-  return SetBefore(form_.right, before_right_);
+      job_.after->IsPlain(0) &&
+      TensorOf(function_.terminator()->operand(0)).element() == SumElement(job_.form.left.element);
+  plan_ = PlanProduct(job_.form, PlaceOfRight(), l_.machine, writes_sums,
+                      job_.before_left.has_value(), l_.knobs);
+  return job_.before_left && !plan_.pack_left ? "the left matrix is computed, and not packed" : "";
 }
 
 std::string Matmul::TypeRefusal() {
-  const ElementType element = form_.left.element;
+  const ElementType element = job_.form.left.element;
   switch (element) {
     case ElementType::kF32:
     case ElementType::kF64:
@@ -205,15 +127,9 @@ std::string Matmul::TypeRefusal() {
 }
 
 RightPlace Matmul::PlaceOfRight() const {
-  const Value argument = master_->operand(form_.right.operand);
-  size_t uses = 0;
-  for ([[maybe_unused]] const OpOperand use : argument.uses()) ++uses;
-  const bool is_matrix = form_.right.Has(kDepth) && form_.right.Has(kColumn);
-  if (l_.IsConstant(argument) && uses == 1 && is_matrix && TensorOf(argument).is_static()) {
-    return RightPlace::kPacked;
-  }
-  const bool few = form_.rows.is_constant() && form_.rows.value() <= kFewRows;
-  return few && form_.right.EndsWith(kColumn) ? RightPlace::kInPlace : RightPlace::kPanel;
+  if (job_.CanPackRight()) return RightPlace::kPacked;
+  const bool few = job_.form.rows.is_constant() && job_.form.rows.value() <= kFewRows;
+  return few && job_.form.right.EndsWith(kColumn) ? RightPlace::kInPlace : RightPlace::kPanel;
 }
 
 // ---- writing ----
@@ -221,13 +137,13 @@ RightPlace Matmul::PlaceOfRight() const {
 void Matmul::Write() {
   if (plan_.right == RightPlace::kPacked) PackRightAtCompileTime();
   lb_.emplace(l_.body);
-  after_->Open(*lb_, *l_.body);
-  left_ = Open(form_.left, before_left_);
+  job_.after->Open(*lb_, *l_.body);
+  left_ = job_.Open(*lb_, *l_.body, job_.form.left);
   right_ = plan_.right == RightPlace::kPacked
-               ? l_.body->argument(master_->operand(form_.right.operand).index())
-               : Open(form_.right, before_right_);
+               ? l_.body->argument(job_.master->operand(job_.form.right.operand).index())
+               : job_.Open(*lb_, *l_.body, job_.form.right);
   if (!plan_.items.IsConstant(0)) WriteItems();
-  after_->Close(*lb_);
+  job_.after->Close(*lb_);
 }
 
 void Matmul::WriteItems() {
@@ -244,33 +160,18 @@ void Matmul::WriteItems() {
   });
 }
 
-// The memory of a matrix; null if it is computed.
-Value Matmul::Open(const MatrixOperand& m, std::optional<Pointwise>& before) {
-  if (before) {
-    before->OpenArguments(*lb_, *l_.body);
-    return {};
-  }
-  const Value matrix = master_->operand(m.operand);
-  const Value source = IsTransposedArgument(matrix) ? matrix.defining_op()->operand(0) : matrix;
-  const Value argument = l_.body->argument(source.index());
-  if (TensorOf(argument).rank() == m.dims.size()) return argument;
-  std::vector<int64_t> shape;
-  for (const Dim& dim : m.dims) shape.push_back(dim.is_constant() ? dim.value() : -1);
-  return nn::ViewReshapeOp::Create(lb_->b(), argument, {.shape = shape}).y();
-}
-
 void Matmul::PackRightAtCompileTime() {
   PackedLayout layout;
-  layout.argument = master_->operand(form_.right.operand).index();
+  layout.argument = job_.master->operand(job_.form.right.operand).index();
   std::vector<int64_t> depth_and_lanes(2);
   int64_t panels = 0;
-  for (size_t a = 0; a < form_.right.dims.size(); ++a) {
-    const int64_t extent = form_.right.dims[a].value();
+  for (size_t a = 0; a < job_.form.right.dims.size(); ++a) {
+    const int64_t extent = job_.form.right.dims[a].value();
     const auto at = static_cast<int64_t>(layout.split.size());
-    if (form_.right.roles[a] != kColumn) {
+    if (job_.form.right.roles[a] != kColumn) {
       layout.padded.push_back(extent);
       layout.split.push_back(extent);
-      if (form_.right.roles[a] == kDepth) {
+      if (job_.form.right.roles[a] == kDepth) {
         depth_and_lanes[0] = at;
       } else {
         layout.order.push_back(at);
@@ -290,7 +191,7 @@ void Matmul::PackRightAtCompileTime() {
 
 // The batch, the rows and the panels of an item from its number.
 void Matmul::WriteItem(Value number) {
-  std::vector<Dim> extents = form_.batch;
+  std::vector<Dim> extents = job_.form.batch;
   extents.push_back(plan_.row_blocks);
   extents.push_back(plan_.groups);
   std::vector<Value> at(extents.size());
@@ -301,7 +202,7 @@ void Matmul::WriteItem(Value number) {
   }
   batch_at_.assign(at.begin(), at.end() - 2);
   first_row_ = Times(at[at.size() - 2], plan_.block_rows);
-  rows_ = lb_->Extent(form_.rows);
+  rows_ = lb_->Extent(job_.form.rows);
   if (!plan_.row_blocks.IsConstant(1)) {
     const Value both[] = {rows_, first_row_};
     rows_ = lb_->Index(Min(LoopBuilder::D0() - LoopBuilder::D1(), plan_.block_rows), both);
@@ -312,7 +213,7 @@ void Matmul::WriteItem(Value number) {
 void Matmul::WriteGroup(Value group) {
   first_panel_ = Times(group, plan_.group_panels);
   if (plan_.pack_left) {
-    const bool by_rows = form_.left.EndsWith(kDepth);
+    const bool by_rows = job_.form.left.EndsWith(kDepth);
     left_block_ = by_rows ? Scratch(plan_.block_rows, plan_.block_depth)
                           : Scratch(plan_.block_depth, plan_.block_rows);
   }
@@ -322,7 +223,7 @@ void Matmul::WriteGroup(Value group) {
         VTensorType::Get(lb_->context(), SymShape({Dim(depth), Dim(width())}), plan_.sum));
   }
   if (!plan_.leading_blocks.IsConstant(0)) {
-    partial_ = plan_.writes_sums ? after_->memory(0)
+    partial_ = plan_.writes_sums ? job_.after->memory(0)
                                  : Scratch(plan_.block_rows, plan_.group_panels * width());
     depth_ = lb_->Int(plan_.block_depth);
     lb_->For(plan_.leading_blocks, false, [&](Value block) {
@@ -333,7 +234,7 @@ void Matmul::WriteGroup(Value group) {
   }
   depth_block_ = lb_->Extent(plan_.leading_blocks);
   first_k_ = Times(depth_block_, plan_.block_depth);
-  const Value both[] = {lb_->Extent(form_.depth), first_k_};
+  const Value both[] = {lb_->Extent(job_.form.depth), first_k_};
   depth_ = lb_->Index(LoopBuilder::D0() - LoopBuilder::D1(), both);
   WriteDepthBlock(group, true);
 }
@@ -341,7 +242,7 @@ void Matmul::WriteGroup(Value group) {
 // The panels of a group by a block of rows; the last group ends with what is no full panel.
 void Matmul::WriteDepthBlock(Value group, bool last) {
   if (plan_.pack_left) PackLeft();
-  const Dim full = FloorDiv(form_.columns, width()), rest = Mod(form_.columns, width());
+  const Dim full = FloorDiv(job_.form.columns, width()), rest = Mod(job_.form.columns, width());
   const Value both[] = {lb_->Extent(full), first_panel_};
   const Value count =
       lb_->Index(Min(LoopBuilder::D0() - LoopBuilder::D1(), plan_.group_panels), both);
@@ -354,7 +255,7 @@ void Matmul::WriteDepthBlock(Value group, bool last) {
 }
 
 void Matmul::WritePanel(Value panel, bool rest, bool last) {
-  const Dim columns = Mod(form_.columns, width());
+  const Dim columns = Mod(job_.form.columns, width());
   Tile tile = plan_.tile;
   if (rest && columns.is_constant()) {
     tile.vectors = (columns.value() + plan_.lanes - 1) / plan_.lanes;
@@ -369,7 +270,7 @@ void Matmul::WritePanel(Value panel, bool rest, bool last) {
   product.finish = [&](Value row, int64_t v, Value sum) {
     Finish(row, first_column, v, last, sum);
   };
-  const bool few = form_.rows.is_constant() && form_.rows.value() <= kFewRows;
+  const bool few = job_.form.rows.is_constant() && job_.form.rows.value() <= kFewRows;
   if (plan_.right == RightPlace::kPacked && !few && !rest) {
     product.beside = [&](Value row, Value k) { PrefetchNext(panel, row, k); };
   }
@@ -378,7 +279,7 @@ void Matmul::WritePanel(Value panel, bool rest, bool last) {
 
 // The first tiles of rows bring the next panel near, a cache line at each step.
 void Matmul::PrefetchNext(Value panel, Value first_row, Value k) {
-  const int64_t line = 512 / BitWidth(form_.right.element);
+  const int64_t line = 512 / BitWidth(job_.form.right.element);
   const Value three[] = {first_row, depth_, k};
   const Dim step =
       FloorDiv(LoopBuilder::D0(), plan_.tile.rows) * LoopBuilder::D1() + LoopBuilder::D2();
@@ -393,7 +294,7 @@ void Matmul::PrefetchNext(Value panel, Value first_row, Value k) {
 // Where the panels of an item begin.
 std::vector<Value> Matmul::StackOfRight() {
   std::vector<Value> at;
-  for (const int role : form_.right.roles) {
+  for (const int role : job_.form.right.roles) {
     if (role == kOne) at.push_back(lb_->Int(0));
     if (role >= 0) at.push_back(batch_at_[static_cast<size_t>(role)]);
   }
@@ -403,7 +304,7 @@ std::vector<Value> Matmul::StackOfRight() {
 void Matmul::SetLive(Value first_column, bool rest, Tile tile) {
   live_.assign(static_cast<size_t>(tile.vectors), Value());
   for (int64_t v = 0; rest && v < tile.vectors; ++v) {
-    const Value values[] = {first_column, lb_->Extent(form_.columns)};
+    const Value values[] = {first_column, lb_->Extent(job_.form.columns)};
     const Dim left = LoopBuilder::D1() - LoopBuilder::D0() - v * plan_.lanes;
     const Value live = lb_->Index(Max(Min(left, plan_.lanes), 0), values);
     if (LoopBuilder::Known(live) == plan_.lanes) continue;
@@ -415,12 +316,12 @@ void Matmul::SetLive(Value first_column, bool rest, Tile tile) {
 
 Value Matmul::Left(Value row, Value k) {
   if (plan_.pack_left) {
-    const bool by_rows = form_.left.EndsWith(kDepth);
+    const bool by_rows = job_.form.left.EndsWith(kDepth);
     const Value at[] = {by_rows ? row : k, by_rows ? k : row};
     return lb_->Load(left_block_, at);
   }
-  const Value v = LoadOf(form_.left, left_, Sum(first_row_, row), Sum(first_k_, k), {}, 0);
-  return Centered(form_.left, v, {});
+  const Value v = LoadOf(job_.form.left, left_, Sum(first_row_, row), Sum(first_k_, k), {}, 0);
+  return Centered(job_.form.left, v, {});
 }
 
 Value Matmul::Right(Value panel, Value k, int64_t vector) {
@@ -433,13 +334,13 @@ Value Matmul::Right(Value panel, Value k, int64_t vector) {
   const auto number = static_cast<size_t>(vector);
   if (plan_.right == RightPlace::kInPlace) {
     const Value at = Plus(Times(panel, width()), vector * plan_.lanes);
-    const Value v = LoadOf(form_.right, right_, {}, deep, at, plan_.lanes, live_[number]);
-    return Centered(form_.right, v, at, live_[number]);
+    const Value v = LoadOf(job_.form.right, right_, {}, deep, at, plan_.lanes, live_[number]);
+    return Centered(job_.form.right, v, at, live_[number]);
   }
   std::vector<Value> at = StackOfRight();
   at.insert(at.end(), {panel, deep, column});
   const Value first = Plus(Times(panel, width()), vector * plan_.lanes);
-  return Centered(form_.right, lb_->Load(right_, at, plan_.lanes), first, live_[number]);
+  return Centered(job_.form.right, lb_->Load(right_, at, plan_.lanes), first, live_[number]);
 }
 
 std::vector<Value> Matmul::PartialAt(Value row, Value first_column, int64_t vector) {
@@ -471,55 +372,24 @@ void Matmul::Finish(Value row, Value first_column, int64_t vector, bool last, Va
     return;
   }
   const Value column = Plus(first_column, vector * plan_.lanes);
-  after_->Store(*lb_, At(Sum(first_row_, row), column), plan_.lanes, live,
-                Convert(sum, TensorOf(master_->result(0)).element()));
+  job_.after->Store(*lb_, At(Sum(first_row_, row), column), plan_.lanes, live,
+                    Converted(*lb_, sum, job_.product_element()));
 }
 
 Value Matmul::LoadOf(const MatrixOperand& m, Value memory, Value row, Value k, Value column,
                      int64_t lanes, Value live) {
-  std::vector<Value> at;
-  for (const int role : m.roles) {
-    switch (role) {
-      case kRow:
-        at.push_back(row);
-        break;
-      case kColumn:
-        at.push_back(column);
-        break;
-      case kDepth:
-        at.push_back(k);
-        break;
-      case kOne:
-        at.push_back(lb_->Int(0));
-        break;
-      default:
-        at.push_back(batch_at_[static_cast<size_t>(role)]);
-    }
-  }
-  const auto& before = &m == &form_.left ? before_left_ : before_right_;
-  if (before) return before->At(*lb_, at, lanes, live);
-  return lb_->Load(memory, at, lanes, live);
+  const std::vector<Value> at = MatmulJob::At(*lb_, m.roles, row, k, column, batch_at_);
+  return job_.Load(*lb_, m, memory, at, lanes, live);
 }
 
-std::vector<Value> Matmul::At(Value row, Value column) const {
-  std::vector<Value> at;
-  for (const int role : form_.result_roles) {
-    at.push_back(role == kRow      ? row
-                 : role == kColumn ? column
-                                   : batch_at_[static_cast<size_t>(role)]);
-  }
-  return at;
-}
-
-Value Matmul::Convert(Value v, ElementType to) {
-  if (TensorOf(v).element() == to) return v;
-  return nn::CastOp::Create(lb_->b(), v, {.to = to}).output();
+std::vector<Value> Matmul::At(Value row, Value column) {
+  return MatmulJob::At(*lb_, job_.form.result_roles, row, {}, column, batch_at_);
 }
 
 // An element, or neighbours from `column` on if there is a zero point per column and they are many,
 // as they are multiplied.
 Value Matmul::Centered(const MatrixOperand& m, Value v, Value column, Value live) {
-  const Value wide = Convert(v, plan_.sum);
+  const Value wide = Converted(*lb_, v, plan_.sum);
   if (!m.zero_point) return wide;
   const Value zero_point = l_.body->argument(m.zero_point.index());
   std::vector<Value> at(TensorOf(zero_point).rank(), lb_->Int(0));
@@ -530,7 +400,7 @@ Value Matmul::Centered(const MatrixOperand& m, Value v, Value column, Value live
     if (along_columns && TensorOf(v).rank() == 1) lanes = plan_.lanes;
   }
   const Value zero = lb_->Load(zero_point, at, lanes, lanes == 0 ? Value() : live);
-  return nn::SubOp::Create(lb_->b(), wide, Convert(zero, plan_.sum)).c();
+  return nn::SubOp::Create(lb_->b(), wide, Converted(*lb_, zero, plan_.sum)).c();
 }
 
 // ---- packing ----
@@ -545,13 +415,13 @@ Value Matmul::Scratch(int64_t rows, int64_t columns) {
 
 // A block of the left matrix, its rows close to each other.
 void Matmul::PackLeft() {
-  const bool by_rows = form_.left.EndsWith(kDepth);
+  const bool by_rows = job_.form.left.EndsWith(kDepth);
   const auto copy = [&](Value outer, Value first, Value live) {
     const Value row = Sum(first_row_, by_rows ? outer : first);
     const Value k = Sum(first_k_, by_rows ? first : outer);
     const Value at[] = {outer, first};
-    const Value v = LoadOf(form_.left, left_, row, k, {}, plan_.lanes, live);
-    lb_->Store(left_block_, Centered(form_.left, v, {}), at);
+    const Value v = LoadOf(job_.form.left, left_, row, k, {}, plan_.lanes, live);
+    lb_->Store(left_block_, Centered(job_.form.left, v, {}), at);
   };
   const Value inner = by_rows ? depth_ : rows_;
   lb_->ForValue(by_rows ? rows_ : depth_, [&](Value outer) {
@@ -565,32 +435,32 @@ void Matmul::PackLeft() {
 
 // The panel's columns as they are multiplied: `width` neighbours for each row.
 void Matmul::PackRight(Value first_column, Tile tile) {
-  if (form_.right.EndsWith(kDepth)) return CopyTransposedRight(first_column, tile);
-  if (!form_.right.EndsWith(kColumn)) return CopyElements(first_column, tile);
+  if (job_.form.right.EndsWith(kDepth)) return CopyTransposedRight(first_column, tile);
+  if (!job_.form.right.EndsWith(kColumn)) return CopyElements(first_column, tile);
   lb_->ForValue(depth_, [&](Value k) { CopyRight(k, first_column, tile); });
 }
 
 void Matmul::CopyRight(Value k, Value first_column, Tile tile) {
   for (int64_t v = 0; v < tile.vectors; ++v) {
     const Value column = Plus(first_column, v * plan_.lanes);
-    const Value from = LoadOf(form_.right, right_, {}, Sum(first_k_, k), column, plan_.lanes,
+    const Value from = LoadOf(job_.form.right, right_, {}, Sum(first_k_, k), column, plan_.lanes,
                               live_[static_cast<size_t>(v)]);
     const Value to[] = {k, lb_->Int(v * plan_.lanes)};
-    lb_->Store(panel_, Centered(form_.right, from, column, live_[static_cast<size_t>(v)]), to);
+    lb_->Store(panel_, Centered(job_.form.right, from, column, live_[static_cast<size_t>(v)]), to);
   }
 }
 
 // Neither columns nor depths are neighbours.
 void Matmul::CopyElements(Value first_column, Tile tile) {
-  const Value both[] = {first_column, lb_->Extent(form_.columns)};
+  const Value both[] = {first_column, lb_->Extent(job_.form.columns)};
   const Dim left = LoopBuilder::D1() - LoopBuilder::D0();
   const Value count = lb_->Index(Min(left, tile.vectors * plan_.lanes), both);
   lb_->ForValue(depth_, [&](Value k) {
     lb_->ForValue(count, [&](Value column) {
       const Value at = Sum(first_column, column);
-      const Value from = LoadOf(form_.right, right_, {}, Sum(first_k_, k), at, 0);
+      const Value from = LoadOf(job_.form.right, right_, {}, Sum(first_k_, k), at, 0);
       const Value to[] = {k, column};
-      lb_->Store(panel_, Centered(form_.right, from, at), to);
+      lb_->Store(panel_, Centered(job_.form.right, from, at), to);
     });
   });
 }
@@ -598,14 +468,15 @@ void Matmul::CopyElements(Value first_column, Tile tile) {
 // Square tiles of the matrix are turned in registers. What lies behind its last column is a copy of
 // that column; nobody reads it.
 void Matmul::CopyTransposedRight(Value first_column, Tile tile) {
-  const Value last = lb_->Index(LoopBuilder::D0() - 1, lb_->Extent(form_.columns));
+  const Value last = lb_->Index(LoopBuilder::D0() - 1, lb_->Extent(job_.form.columns));
   const auto turn = [&](Value first, Value to, Value k, Value live) {
     std::vector<Value> columns;
     for (int64_t i = 0; i < plan_.lanes; ++i) {
       const Value both[] = {first, last};
       const Value column = lb_->Index(Min(LoopBuilder::D0() + i, LoopBuilder::D1()), both);
-      const Value v = LoadOf(form_.right, right_, {}, Sum(first_k_, k), column, plan_.lanes, live);
-      columns.push_back(Centered(form_.right, v, column));
+      const Value v =
+          LoadOf(job_.form.right, right_, {}, Sum(first_k_, k), column, plan_.lanes, live);
+      columns.push_back(Centered(job_.form.right, v, column));
     }
     const std::vector<Value> turned = lb_->Transpose(columns);
     for (int64_t i = 0; i < plan_.lanes; ++i) {

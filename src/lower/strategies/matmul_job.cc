@@ -1,0 +1,154 @@
+#include "src/lower/strategies/matmul_job.h"
+
+#include <algorithm>
+
+#include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/shape.h"
+#include "lathe/dialect/nn/view.h"
+#include "lathe/support/text.h"
+
+namespace lathe::lower {
+namespace {
+
+AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+bool IsProduct(const Operation& op) {
+  return op.name() == nn::MatmulOp::kName || op.name() == nn::EinsumOp::kName ||
+         op.name() == nn::MatmulIntegerOp::kName;
+}
+
+bool IsTransposedArgument(Value matrix) {
+  const Operation* op = matrix.defining_op();
+  return op != nullptr && op->isa<nn::TransposeOp>() && op->operand(0).is_block_argument();
+}
+
+// A transposed argument is the argument, its axes in another order.
+std::string Transpose(Value matrix, MatrixOperand& m) {
+  const MatrixOperand whole = m;
+  if (whole.dims.size() != TensorOf(matrix).rank()) return "rows of a transposed matrix are merged";
+  const auto perm = nn::TransposeOp(matrix.defining_op()).perm();
+  for (size_t a = 0; a < whole.dims.size(); ++a) {
+    const size_t from = perm ? static_cast<size_t>((*perm)[a]) : whole.dims.size() - 1 - a;
+    m.dims[from] = whole.dims[a];
+    m.roles[from] = whole.roles[a];
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string MatmulJob::Refusal() {
+  if (std::string why = FindMaster(); !why.empty()) return why;
+  if (ParseForm(true).empty()) return "";
+  return ParseForm(false);
+}
+
+std::string MatmulJob::FindMaster() {
+  for (const Operation& op : l_.function) {
+    if (!IsProduct(op)) continue;
+    if (master != nullptr) return "there are two matrix products";
+    master = &op;
+  }
+  if (master == nullptr) return "there is no matrix product";
+  if (master->num_operands() < 2 ||
+      (master->name() == nn::EinsumOp::kName && master->num_operands() > 2))
+    return "the product is not one of two operands";
+  return "";
+}
+
+// A matrix that is computed in the same function is so where it is read.
+std::string MatmulJob::SetBefore(MatrixOperand& m, std::optional<Pointwise>& before) {
+  before.reset();
+  const Value matrix = master->operand(m.operand);
+  if (matrix.is_block_argument()) return "";
+  if (IsTransposedArgument(matrix)) return Transpose(matrix, m);
+  before.emplace(l_.function, matrix, l_.machine);
+  if (std::string why = before->Refusal(); !why.empty()) {
+    return StrCat("a matrix is computed in the same function, and ", why);
+  }
+  const size_t merged = TensorOf(matrix).rank() - m.dims.size();  // all of them are rows
+  std::vector<std::vector<size_t>> axes;
+  for (size_t a = 0; a < TensorOf(matrix).rank(); ++a) {
+    if (a == 0 || a > merged) axes.emplace_back();
+    axes.back().push_back(a);
+  }
+  return before->SetGroups(std::move(axes)) ? "" : "the rows of a matrix can not be walked as one";
+}
+
+std::string MatmulJob::ParseForm(bool merge_rows) {
+  form = {};
+  if (std::string why = form.Parse(*master, merge_rows); !why.empty()) return why;
+  after.emplace(l_.function, master, l_.machine);
+  if (std::string why = after->Refusal(); !why.empty()) return why;
+  const auto product = TensorOf(master->result(0));
+  if (!std::ranges::equal(product.dims(), after->dims())) return "the result is broadcast further";
+  if (!after->SetGroups(form.result)) return "the axes of rows can not be walked as one";
+  if (std::string why = SetBefore(form.left, before_left); !why.empty()) return why;
+  return SetBefore(form.right, before_right);
+}
+
+bool MatmulJob::CanPackRight() const {
+  const Value argument = master->operand(form.right.operand);
+  size_t uses = 0;
+  for ([[maybe_unused]] const OpOperand use : argument.uses()) ++uses;
+  const bool is_matrix = form.right.Has(kDepth) && form.right.Has(kColumn);
+  return l_.IsConstant(argument) && uses == 1 && is_matrix && TensorOf(argument).is_static();
+}
+
+ElementType MatmulJob::product_element() const { return TensorOf(master->result(0)).element(); }
+
+// ---- while writing ----
+
+Value MatmulJob::Open(LoopBuilder& lb, const Block& body, const MatrixOperand& m) {
+  auto& before = &m == &form.left ? before_left : before_right;
+  if (before) {
+    before->OpenArguments(lb, body);
+    return {};
+  }
+  const Value matrix = master->operand(m.operand);
+  const Value source = IsTransposedArgument(matrix) ? matrix.defining_op()->operand(0) : matrix;
+  const Value argument = body.argument(source.index());
+  if (TensorOf(argument).rank() == m.dims.size()) return argument;
+  std::vector<int64_t> shape;
+  for (const Dim& dim : m.dims) shape.push_back(dim.is_constant() ? dim.value() : -1);
+  return nn::ViewReshapeOp::Create(lb.b(), argument, {.shape = shape}).y();
+}
+
+std::vector<Value> MatmulJob::At(LoopBuilder& lb, const std::vector<int>& roles, Value row, Value k,
+                                 Value column, const std::vector<Value>& batch) {
+  std::vector<Value> at;
+  for (const int role : roles) {
+    switch (role) {
+      case kRow:
+        at.push_back(row);
+        break;
+      case kColumn:
+        at.push_back(column);
+        break;
+      case kDepth:
+        at.push_back(k);
+        break;
+      case kOne:
+        at.push_back(lb.Int(0));
+        break;
+      default:
+        at.push_back(batch[static_cast<size_t>(role)]);
+    }
+  }
+  return at;
+}
+
+Value MatmulJob::Load(LoopBuilder& lb, const MatrixOperand& m, Value memory,
+                      const std::vector<Value>& at, int64_t lanes, Value live) const {
+  const auto& before = &m == &form.left ? before_left : before_right;
+  if (before) return before->At(lb, at, lanes, live);
+  return lb.Load(memory, at, lanes, live);
+}
+
+Value Converted(LoopBuilder& lb, Value v, ElementType to) {
+  if (TensorOf(v).element() == to) return v;
+  return nn::CastOp::Create(lb.b(), v, {.to = to}).output();
+}
+
+}  // namespace lathe::lower
