@@ -102,6 +102,8 @@ bool ProcessorHas(std::string_view flag) {
 
 }  // namespace
 
+bool Target::has_tiles() const { return std::ranges::count(processor_flags, "amx_tile") > 0; }
+
 bool Target::RunsHere() const {
 #if defined(__x86_64__)
   return triple.starts_with("x86_64") && std::ranges::all_of(processor_flags, ProcessorHas);

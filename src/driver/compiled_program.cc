@@ -225,6 +225,7 @@ lower::Machine MachineOf(const Target& target) {
   return {.vector_bytes = target.vector_bytes,
           .vector_registers = target.vector_registers,
           .has_fma = target.has_fma,
+          .has_tiles = target.has_tiles(),
           .has_instruction = [target](const Operation& op) {
             return CodeGenerator::Get().Supports(op, target);
           }};

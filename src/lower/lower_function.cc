@@ -22,6 +22,7 @@ namespace {
 // In order of preference.
 constexpr std::array kStrategies = {
     LoopStrategy{"elementwise", &LowerElementwise},
+    LoopStrategy{"matmul_tiles", &LowerMatmulTiles},
     LoopStrategy{"matmul", &LowerMatmul},
     LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
     LoopStrategy{"conv_filter_lanes", &LowerConvFilterLanes},

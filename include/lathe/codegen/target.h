@@ -21,6 +21,8 @@ struct Target {
   /// What the processor must have, beyond its family, by the names of /proc/cpuinfo.
   std::vector<std::string> processor_flags = {};
 
+  /// Whether it has registers for tiles of the loop dialect, and instructions that multiply them.
+  bool has_tiles() const;
   /// Elements of `element_bytes` bytes in one vector.
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
 

@@ -21,6 +21,7 @@ struct Machine {
   int vector_bytes = 16;
   int vector_registers = 16;
   bool has_fma = false;
+  bool has_tiles = false;  ///< instructions for the tiles of the loop dialect
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 512 << 10;
   /// Whether an elementwise operation has instructions on scalars and vectors of its element types.

@@ -1,7 +1,5 @@
 #include <llvm/IR/IntrinsicsX86.h>
 
-#include <algorithm>
-
 #include "lathe/dialect/loop/tile.h"
 #include "lathe/support/text.h"
 #include "src/codegen/llvm/function_emitter.h"
@@ -24,10 +22,6 @@ TileShape ShapeOf(Value v) {
     FailUnsupported(v.defining_op(), StrCat(type.ToString(), " is no tile"));
   }
   return {type.dims()[0].value(), type.dims()[1].value(), type.element()};
-}
-
-bool HasTileUnit(const Target& target) {
-  return std::ranges::count(target.processor_flags, "amx_tile") > 0;
 }
 
 llvm::Value* I16(llvm::IRBuilder<>& b, int64_t value) {
@@ -138,7 +132,7 @@ bool FunctionEmitter::EmitTileOp(Operation* op) {
 void FunctionEmitter::EmitTileZero(Operation* op) {
   const TileShape tile = ShapeOf(op->result(0));
   llvm::Value*& value = slots_[op->result(0)].value;
-  if (HasTileUnit(target_)) {
+  if (target_.has_tiles()) {
     value = b_.CreateIntrinsic(llvm::Intrinsic::x86_tilezero_internal, {},
                                {I16(b_, tile.rows), I16(b_, tile.row_bytes())});
     return;
@@ -163,7 +157,7 @@ void FunctionEmitter::EmitTileLoad(Operation* op) {
   const TileShape tile = ShapeOf(op->result(0));
   llvm::Value* address = Address(memory, op, loop::TileLoadOp::kIndices);
   llvm::Value* pitch = RowBytes(memory, load.axis());
-  if (HasTileUnit(target_)) {
+  if (target_.has_tiles()) {
     slots_[op->result(0)].value =
         b_.CreateIntrinsic(llvm::Intrinsic::x86_tileloadd64_internal, {},
                            {I16(b_, tile.rows), I16(b_, tile.row_bytes()), address, pitch});
@@ -191,7 +185,7 @@ void FunctionEmitter::EmitTileStore(Operation* op) {
   llvm::Value* address = Address(memory, op, loop::TileStoreInplaceOp::kIndices);
   llvm::Value* pitch = RowBytes(memory, store.axis());
   const llvm::Align align(static_cast<uint64_t>(BitWidth(memory.element) / 8));
-  if (HasTileUnit(target_)) {
+  if (target_.has_tiles()) {
     b_.CreateIntrinsic(llvm::Intrinsic::x86_tilestored64_internal, {},
                        {I16(b_, tile.rows), I16(b_, tile.row_bytes()), address, pitch, value});
   } else {
@@ -208,7 +202,7 @@ void FunctionEmitter::EmitTileMma(Operation* op) {
   const loop::TileMmaOp mma(op);
   llvm::Value *a = ValueOf(mma.a()), *b = ValueOf(mma.b()), *c = ValueOf(mma.c());
   llvm::Value*& value = slots_[op->result(0)].value;
-  if (!HasTileUnit(target_)) {
+  if (!target_.has_tiles()) {
     value = TileProduct(b_, target_, op).Emit(a, b, c);
     return;
   }

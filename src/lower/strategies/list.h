@@ -12,6 +12,7 @@ struct LoopStrategy {
 };
 
 bool LowerElementwise(Lowering& lowering);
+bool LowerMatmulTiles(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
 bool LowerConvFilterLanes(Lowering& lowering);

@@ -98,6 +98,7 @@ class LowerTest : public ::testing::Test {
   Machine MachineFor(const Target& target) const {
     Machine machine = MachineOf(target);
     if (l2_bytes_ > 0) machine.l2_bytes = l2_bytes_;
+    machine.has_tiles = machine.has_tiles || tiles_;
     return machine;
   }
 
@@ -145,6 +146,7 @@ class LowerTest : public ::testing::Test {
   IrContext context_;
   int64_t symbol_ = 5;
   int64_t l2_bytes_ = 0;        // for a machine with smaller caches; 0: as it is
+  bool tiles_ = false;          // tile registers, in vectors where there are none
   std::string only_;            // the only strategy that is asked; empty: all
   std::vector<bool> constant_;  // per argument, whether it may be packed; empty: none
   int64_t below_ = 0;           // if not 0: integers are indices of an axis of that extent
