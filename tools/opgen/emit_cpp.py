@@ -25,7 +25,7 @@ METHODS = {
     "Decompose": ("std::vector<Value>", "Operation* op, Builder& b", "op, b"),
     "Grad": ("std::vector<Value>", "Operation* op, std::span<const Value> result_grads, Builder& b",
              "op, result_grads, b"),
-    "Flops": ("double", "Operation* op", "op"),
+    "Flops": ("Dim", "Operation* op", "op"),
     "RegionArguments": ("bool", "Operation* op, RegionRound round", "op, round"),
     "Learned": ("void", "LearnedContext& c", "c"),
     "Permute": ("bool", "PermuteContext& c", "c"),

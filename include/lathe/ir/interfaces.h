@@ -264,19 +264,20 @@ class GradInterface : public OpInterface<GradInterface> {
   }
 };
 
-/// Counts the arithmetic of one run for static shapes: `static double Flops(Operation*)`, negative
-/// if unknown. One multiply-add counts as two.
+/// Counts the arithmetic of one run: `static Dim Flops(Operation*)`, a number or an expression over
+/// the symbols of the op's types; unknown where a shape is. One multiply-add counts as two; an exp,
+/// a log, a power and a root as one.
 class FlopsInterface : public OpInterface<FlopsInterface> {
  public:
   struct Concept {
-    double (*flops)(Operation*);
+    Dim (*flops)(Operation*);
   };
   template <class OpT>
   struct Model : Concept {
     Model() : Concept{&OpT::Flops} {}
   };
   using OpInterface::OpInterface;
-  double Flops() const { return table()->flops(op_); }
+  Dim Flops() const { return table()->flops(op_); }
 };
 
 }  // namespace lathe

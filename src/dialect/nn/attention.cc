@@ -244,11 +244,10 @@ void AttentionOp::InferShape(InferShapeContext& c) {
 }
 
 // Both matrix products, whatever is masked.
-double AttentionOp::Flops(Operation* o) {
+Dim AttentionOp::Flops(Operation* o) {
   const Sizes sizes = SizesOf(AttentionOp(o), OperandShapes(o, 7));
   const Dim features = sizes.present_key.dims[3] + sizes.present_value.dims[3];
-  const std::vector<Dim>& s = sizes.scores.dims;
-  return CountOf({Dim(2), s[0], s[1], s[2], s[3], features});
+  return 2 * sizes.scores.NumElements() * features;
 }
 
 void AttentionOp::Eval(EvalContext& c) {

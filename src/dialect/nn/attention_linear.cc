@@ -3,6 +3,7 @@
 #include "lathe/dialect/nn/attention.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
+#include "src/dialect/infer_util.h"
 #include "src/dialect/nn/heads.h"
 #include "src/dialect/nn/operand_shape.h"
 
@@ -136,6 +137,15 @@ void RotaryEmbeddingOp::InferShape(InferShapeContext& c) {
   c.SetShape(kY, c.shape(kX));
 }
 
+// Of each pair four products, a sum and a difference; the caches have the pairs.
+Dim RotaryEmbeddingOp::Flops(Operation* o) {
+  const RotaryEmbeddingOp op(o);
+  const SymShape x = HeadShape(ShapeOf(op.x()), op.num_heads().value_or(0), "the input");
+  const SymShape cache = ShapeOf(op.cos_cache());
+  if (cache.dims.empty()) return Dim::Unknown();
+  return 6 * x.dims[0] * x.dims[1] * x.dims[2] * cache.dims.back();
+}
+
 void RotaryEmbeddingOp::Eval(EvalContext& c) {
   const RotaryEmbeddingOp op(c.op());
   CheckRotary(op, OperandShapes(c, 4));
@@ -171,11 +181,11 @@ void LinearAttentionOp::InferShape(InferShapeContext& c) {
 }
 
 // What goes into the state and what is read from it; without decay and delta corrections.
-double LinearAttentionOp::Flops(Operation* o) {
+Dim LinearAttentionOp::Flops(Operation* o) {
   const LinearAttentionOp op(o);
   const LinearSizes s = SizesOf(op, OperandShapes(o, 6));
-  return CountOf({Dim(2), s.batch, s.steps, op.q_num_heads() + op.kv_num_heads(), s.key_features,
-                  s.value_features});
+  const Dim heads = op.q_num_heads() + op.kv_num_heads();
+  return 2 * s.batch * s.steps * heads * s.key_features * s.value_features;
 }
 
 void LinearAttentionOp::Eval(EvalContext& c) {

@@ -38,6 +38,8 @@ void CastOp::InferShape(InferShapeContext& c) {
   PublishCast(c, CastOp(c.op()).to());
 }
 
+Dim CastOp::Flops(Operation*) { return 0; }
+
 void CastOp::Eval(EvalContext& c) {
   const CastOp op(c.op());
   c.SetOutput(kOutput, Converted(c.input(kInput), op.to(), op.saturate(), op.round_mode()));
@@ -47,6 +49,8 @@ void CastLikeOp::InferShape(InferShapeContext& c) {
   c.SetShape(kOutput, c.shape(kInput));
   PublishCast(c, c.element(kTargetType));
 }
+
+Dim CastLikeOp::Flops(Operation*) { return 0; }
 
 void CastLikeOp::Eval(EvalContext& c) {
   const CastLikeOp op(c.op());

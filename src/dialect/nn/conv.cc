@@ -38,7 +38,7 @@ void ConvOp::Eval(EvalContext& c) {
   const Tensor y = Rounded(c, Convolve(ConvSpecOf(op), x, c.input(kW)), kB);
   c.SetOutput(kY, FromChannelsFirst(y, op.layout()));
 }
-double ConvOp::Flops(Operation* o) {
+Dim ConvOp::Flops(Operation* o) {
   const ConvOp op(o);
   return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));
 }
@@ -54,7 +54,7 @@ void ConvTransposeOp::Eval(EvalContext& c) {
   c.SetOutput(kY, Rounded(c, y, kB));
 }
 // Each input element meets the weights of its channel once.
-double ConvTransposeOp::Flops(Operation* o) {
+Dim ConvTransposeOp::Flops(Operation* o) {
   const ConvTransposeOp op(o);
   return ConvFlops(ShapeOf(op.x()), ShapeOf(op.w()));
 }

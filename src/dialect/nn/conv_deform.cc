@@ -199,7 +199,7 @@ void DeformConvOp::Eval(EvalContext& c) {
   c.SetOutput(kY, Cast(y, x.element_type()));
 }
 
-double DeformConvOp::Flops(Operation* o) {
+Dim DeformConvOp::Flops(Operation* o) {
   const DeformConvOp op(o);
   return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));
 }

@@ -45,7 +45,7 @@ void ConvIntegerOp::InferShape(InferShapeContext& c) { InferIntegerConv<ConvInte
 void ConvIntegerOp::Eval(EvalContext& c) {
   c.SetOutput(kY, Cast(CenteredConvolution<ConvIntegerOp>(c), ElementType::kI32));
 }
-double ConvIntegerOp::Flops(Operation* o) {
+Dim ConvIntegerOp::Flops(Operation* o) {
   const ConvIntegerOp op(o);
   return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));
 }
@@ -70,7 +70,7 @@ void QlinearConvOp::Eval(EvalContext& c) {
   c.SetOutput(kY, Requantize(values, ScalarOf(c.input(kYScale), "y_scale"),
                              ScalarOf(y_zero, "y_zero_point"), y_zero.element_type()));
 }
-double QlinearConvOp::Flops(Operation* o) {
+Dim QlinearConvOp::Flops(Operation* o) {
   const QlinearConvOp op(o);
   return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));
 }

@@ -354,12 +354,10 @@ void AddBias(Tensor& y, const Tensor& bias) {
   }
 }
 
-double ConvFlops(const SymShape& y, const SymShape& w) {
-  const Dim outputs = y.NumElements();
-  const Dim weights = w.NumElements();
-  if (!outputs.is_constant() || !weights.is_constant() || weights.value() == 0) return -1;
-  const int64_t per_output = weights.value() / w.dims[0].value();
-  return 2 * static_cast<double>(outputs.value()) * static_cast<double>(per_output);
+Dim ConvFlops(const SymShape& y, const SymShape& w) {
+  if (w.dims.empty()) return Dim::Unknown();
+  const SymShape row(std::vector<Dim>(w.dims.begin() + 1, w.dims.end()));
+  return 2 * y.NumElements() * row.NumElements();
 }
 
 }  // namespace lathe::nn

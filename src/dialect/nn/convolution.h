@@ -50,7 +50,8 @@ Tensor ConvolveTransposed(const ConvTransposeSpec& spec, const Tensor& x, const 
 // Adds bias[m] to y[n, m, ...].
 void AddBias(Tensor& y, const Tensor& bias);
 
-// Multiply-adds counted as two, negative if a shape is unknown.
-double ConvFlops(const SymShape& y, const SymShape& w);
+// The arithmetic of a convolution with weights [M, ...], each of y the sum over a row of them; a
+// multiply-add is two.
+Dim ConvFlops(const SymShape& y, const SymShape& w);
 
 }  // namespace lathe::nn

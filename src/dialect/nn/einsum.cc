@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
+#include "src/dialect/infer_util.h"
 
 namespace lathe::nn {
 namespace {
@@ -267,17 +268,15 @@ void EinsumOp::Eval(EvalContext& c) {
 }
 
 // One multiply-add for each point of the space of all labels and each operand but the first.
-double EinsumOp::Flops(Operation* o) {
+Dim EinsumOp::Flops(Operation* o) {
   std::vector<SymShape> shapes;
-  for (const auto& operand : o->operands()) {
-    const auto type = Value(operand.value).type().dyn_cast<AnyTensorType>();
-    if (!type || !type.has_rank()) return -1;
-    shapes.push_back(type.shape());
+  for (size_t i = 0; i < o->num_operands(); ++i) {
+    shapes.push_back(ShapeOf(o->operand(i)));
+    if (!shapes.back().ranked) return Dim::Unknown();
   }
-  double flops = 2 * std::max(1.0, static_cast<double>(shapes.size()) - 1);
+  Dim flops = 2 * std::max<int64_t>(1, static_cast<int64_t>(shapes.size()) - 1);
   for (const auto& [label, extent] : PlanOf(EinsumOp(o).equation(), shapes).extents) {
-    if (!extent.is_constant()) return -1;
-    flops *= static_cast<double>(extent.value());
+    flops *= extent;
   }
   return flops;
 }

@@ -67,9 +67,9 @@ void MatmulOp::Eval(EvalContext& c) {
   c.SetOutput(kZ, Product(c.input(kX), c.input(kY), op.transpose_x(), op.transpose_y(),
                           c.input(kX).element_type()));
 }
-double MatmulOp::Flops(Operation* o) {
+Dim MatmulOp::Flops(Operation* o) {
   const MatmulOp op(o);
-  return ProductFlops(op.z().type(), op.x().type(), op.transpose_x());
+  return ProductFlops(ShapeOf(op.z()), ShapeOf(op.x()), op.transpose_x());
 }
 
 void GemmOp::InferShape(InferShapeContext& c) {
@@ -88,9 +88,9 @@ void GemmOp::Eval(EvalContext& c) {
   const Tensor addend = c.HasInput(kC) ? eval::BroadcastTo(c.input(kC), sums.shape()) : Tensor();
   c.SetOutput(kY, Cast(Combine(sums, op.alpha(), addend, op.beta()), type));
 }
-double GemmOp::Flops(Operation* o) {
+Dim GemmOp::Flops(Operation* o) {
   const GemmOp op(o);
-  return ProductFlops(op.y().type(), op.a().type(), op.transA());
+  return ProductFlops(ShapeOf(op.y()), ShapeOf(op.a()), op.transA());
 }
 void GemmOp::Learned(LearnedContext& c) { c.Weights({kB, kC}); }
 
@@ -105,9 +105,9 @@ void MatmulIntegerOp::Eval(EvalContext& c) {
                               false, ElementType::kF64);
   c.SetOutput(kY, Cast(sums, ElementType::kI32));
 }
-double MatmulIntegerOp::Flops(Operation* o) {
+Dim MatmulIntegerOp::Flops(Operation* o) {
   const MatmulIntegerOp op(o);
-  return ProductFlops(op.y().type(), op.a().type(), false);
+  return ProductFlops(ShapeOf(op.y()), ShapeOf(op.a()), false);
 }
 
 void QlinearMatmulOp::InferShape(InferShapeContext& c) {
@@ -125,9 +125,9 @@ void QlinearMatmulOp::Eval(EvalContext& c) {
   c.SetOutput(kY, Requantize(sums, ScalarOf(c.input(kYScale), "y_scale"),
                              ScalarOf(y_zero, "y_zero_point"), y_zero.element_type()));
 }
-double QlinearMatmulOp::Flops(Operation* o) {
+Dim QlinearMatmulOp::Flops(Operation* o) {
   const QlinearMatmulOp op(o);
-  return ProductFlops(op.y().type(), op.a().type(), false);
+  return ProductFlops(ShapeOf(op.y()), ShapeOf(op.a()), false);
 }
 
 }  // namespace lathe::nn

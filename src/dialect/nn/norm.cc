@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "lathe/dialect/arithmetic.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -180,6 +181,8 @@ void BatchNormalizationOp::Learned(LearnedContext& c) {
   c.State(kVar, kRunningVar, c.Flag(kTrainingModeAttr));
 }
 
+// A product and a sum, with what belongs to a channel worked out before.
+Dim BatchNormalizationOp::Flops(Operation* op) { return 2 * ElementsOf(op->operand(kX).type()); }
 void BatchNormalizationOp::Eval(EvalContext& c) {
   const BatchNormalizationOp op(c.op());
   Channels x = ChannelsOf(c, 1, op.layout());
@@ -240,6 +243,8 @@ void InstanceNormalizationOp::InferShape(InferShapeContext& c) {
   static_cast<void>(InferChannels(c, 2));
 }
 void InstanceNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale, kB}); }
+// The sum, the difference from the mean, its square, their sum, the division; scale and shift.
+Dim InstanceNormalizationOp::Flops(Operation* op) { return 7 * ElementsOf(op->operand(kX).type()); }
 void InstanceNormalizationOp::Eval(EvalContext& c) {
   NormalizeGroups(c, 1, InstanceNormalizationOp(c.op()).epsilon());
 }
@@ -253,6 +258,8 @@ void GroupNormalizationOp::InferShape(InferShapeContext& c) {
          "choose num_groups so that it divides the channels");
 }
 void GroupNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale, kB}); }
+// As of instances.
+Dim GroupNormalizationOp::Flops(Operation* op) { return 7 * ElementsOf(op->operand(kX).type()); }
 void GroupNormalizationOp::Eval(EvalContext& c) {
   const GroupNormalizationOp op(c.op());
   const int64_t groups = op.num_groups();
@@ -278,6 +285,8 @@ void LayerNormalizationOp::InferShape(InferShapeContext& c) {
 }
 
 void LayerNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale, kB}); }
+// As of instances.
+Dim LayerNormalizationOp::Flops(Operation* op) { return 7 * ElementsOf(op->operand(kX).type()); }
 void LayerNormalizationOp::Eval(EvalContext& c) {
   const LayerNormalizationOp op(c.op());
   const Tensor& x = c.input(kX);
@@ -309,6 +318,8 @@ void RmsNormalizationOp::InferShape(InferShapeContext& c) {
 }
 
 void RmsNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale}); }
+// The square, their sum, the division, the scale.
+Dim RmsNormalizationOp::Flops(Operation* op) { return 4 * ElementsOf(op->operand(kX).type()); }
 void RmsNormalizationOp::Eval(EvalContext& c) {
   const RmsNormalizationOp op(c.op());
   const Tensor& x = c.input(kX);
@@ -336,6 +347,10 @@ void MeanVarianceNormalizationOp::InferShape(InferShapeContext& c) {
   c.SetShape(kY, x);
 }
 
+// As of instances, but for scale and shift.
+Dim MeanVarianceNormalizationOp::Flops(Operation* op) {
+  return 5 * ElementsOf(op->operand(kX).type());
+}
 void MeanVarianceNormalizationOp::Eval(EvalContext& c) {
   const Tensor& x = c.input(kX);
   const std::vector<int64_t> axes =
@@ -363,6 +378,11 @@ void LrnOp::InferShape(InferShapeContext& c) {
   c.SetShape(kY, ExpectMinRank(c, kX, 2, "the input"));
 }
 
+// The square, the sum of `size` of them, the factor, the bias, the power, the division.
+Dim LrnOp::Flops(Operation* o) {
+  const LrnOp op(o);
+  return (op.size() + 4) * ElementsOf(op.x().type());
+}
 void LrnOp::Eval(EvalContext& c) {
   const LrnOp op(c.op());
   Channels x = ChannelsOf(c, 2);
@@ -390,6 +410,8 @@ void LrnOp::Eval(EvalContext& c) {
 void LpNormalizationOp::InferShape(InferShapeContext& c) {
   InferAlongAxis(c, LpNormalizationOp(c.op()).axis());
 }
+// The power, their sum, the division.
+Dim LpNormalizationOp::Flops(Operation* op) { return 3 * ElementsOf(op->operand(kX).type()); }
 void LpNormalizationOp::Eval(EvalContext& c) {
   const LpNormalizationOp op(c.op());
   const int64_t p = op.p();
@@ -398,6 +420,8 @@ void LpNormalizationOp::Eval(EvalContext& c) {
 }
 
 void SoftmaxOp::InferShape(InferShapeContext& c) { InferAlongAxis(c, SoftmaxOp(c.op()).axis()); }
+// The greatest, the difference from it, exp, the sum, the division.
+Dim SoftmaxOp::Flops(Operation* op) { return 5 * ElementsOf(op->operand(kX).type()); }
 void SoftmaxOp::Eval(EvalContext& c) {
   const ElementType type = c.input(kX).element_type();
   MapLines(c, SoftmaxOp(c.op()).axis(),
@@ -407,6 +431,8 @@ void SoftmaxOp::Eval(EvalContext& c) {
 void LogSoftmaxOp::InferShape(InferShapeContext& c) {
   InferAlongAxis(c, LogSoftmaxOp(c.op()).axis());
 }
+// The greatest, the difference from it, exp, the sum, the second difference.
+Dim LogSoftmaxOp::Flops(Operation* op) { return 5 * ElementsOf(op->operand(kX).type()); }
 void LogSoftmaxOp::Eval(EvalContext& c) {
   MapLines(c, LogSoftmaxOp(c.op()).axis(), LogSoftmaxLine);
 }

@@ -34,15 +34,6 @@ std::vector<SymShape> OperandShapes(const Operation* op, size_t count) {
   return shapes;
 }
 
-double CountOf(std::initializer_list<Dim> factors) {
-  double count = 1;
-  for (const Dim& d : factors) {
-    if (!d.is_constant()) return -1;
-    count *= static_cast<double>(d.value());
-  }
-  return count;
-}
-
 SymShape WithRank(const SymShape& shape, size_t rank, const char* what) {
   if (!shape.ranked) return SymShape::OfRank(rank);
   if (shape.rank() == rank) return shape;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <initializer_list>
 #include <vector>
 
 #include "lathe/ir/interfaces.h"
@@ -13,9 +12,6 @@ namespace lathe::nn {
 std::vector<SymShape> OperandShapes(const InferShapeContext& c, size_t count);
 std::vector<SymShape> OperandShapes(const EvalContext& c, size_t count);
 std::vector<SymShape> OperandShapes(const Operation* op, size_t count);
-
-// The product of all as a number, negative if one is not known: for counts of arithmetic.
-double CountOf(std::initializer_list<Dim> factors);
 
 // `shape` with `rank` dims, unknown ones if its rank is unknown; throws shape/rank.
 SymShape WithRank(const SymShape& shape, size_t rank, const char* what);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lathe/dialect/arithmetic.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -56,12 +57,10 @@ void InferGlobalPool(InferShapeContext& c, const Layout& layout = std::nullopt) 
 
 // One operation for each element of each window.
 template <class OpT>
-double PoolFlops(Operation* o) {
+Dim PoolFlops(Operation* o) {
   const OpT op(o);
-  const Dim count = ShapeOf(op.y()).NumElements();
-  if (!count.is_constant()) return -1;
-  double flops = static_cast<double>(count.value());
-  for (int64_t k : op.kernel_shape()) flops *= static_cast<double>(k);
+  Dim flops = ElementsOf(op.y().type());
+  for (int64_t k : op.kernel_shape()) flops *= k;
   return flops;
 }
 
@@ -193,7 +192,7 @@ void GlobalPool(EvalContext& c, const F& f, const Layout& layout = std::nullopt)
 }  // namespace
 
 void MaxPoolOp::InferShape(InferShapeContext& c) { InferPool<MaxPoolOp>(c); }
-double MaxPoolOp::Flops(Operation* o) { return PoolFlops<MaxPoolOp>(o); }
+Dim MaxPoolOp::Flops(Operation* o) { return PoolFlops<MaxPoolOp>(o); }
 
 void MaxPoolOp::Eval(EvalContext& c) {
   const MaxPoolOp op(c.op());
@@ -225,7 +224,7 @@ void MaxPoolOp::Eval(EvalContext& c) {
 }
 
 void AveragePoolOp::InferShape(InferShapeContext& c) { InferPool<AveragePoolOp>(c); }
-double AveragePoolOp::Flops(Operation* o) { return PoolFlops<AveragePoolOp>(o); }
+Dim AveragePoolOp::Flops(Operation* o) { return PoolFlops<AveragePoolOp>(o); }
 
 void AveragePoolOp::Eval(EvalContext& c) {
   const AveragePoolOp op(c.op());
@@ -243,7 +242,7 @@ void AveragePoolOp::Eval(EvalContext& c) {
 }
 
 void LpPoolOp::InferShape(InferShapeContext& c) { InferPool<LpPoolOp>(c); }
-double LpPoolOp::Flops(Operation* o) { return PoolFlops<LpPoolOp>(o); }
+Dim LpPoolOp::Flops(Operation* o) { return PoolFlops<LpPoolOp>(o); }
 
 void LpPoolOp::Eval(EvalContext& c) {
   const LpPoolOp op(c.op());
@@ -262,6 +261,7 @@ void LpPoolOp::Eval(EvalContext& c) {
 void GlobalMaxPoolOp::InferShape(InferShapeContext& c) {
   InferGlobalPool(c, GlobalMaxPoolOp(c.op()).layout());
 }
+Dim GlobalMaxPoolOp::Flops(Operation* op) { return ElementsOf(op->operand(kX).type()); }
 void GlobalMaxPoolOp::Eval(EvalContext& c) {
   GlobalPool(
       c,
@@ -276,6 +276,7 @@ void GlobalMaxPoolOp::Eval(EvalContext& c) {
 void GlobalAveragePoolOp::InferShape(InferShapeContext& c) {
   InferGlobalPool(c, GlobalAveragePoolOp(c.op()).layout());
 }
+Dim GlobalAveragePoolOp::Flops(Operation* op) { return ElementsOf(op->operand(kX).type()); }
 void GlobalAveragePoolOp::Eval(EvalContext& c) {
   GlobalPool(
       c,
@@ -288,6 +289,7 @@ void GlobalAveragePoolOp::Eval(EvalContext& c) {
 }
 
 void GlobalLpPoolOp::InferShape(InferShapeContext& c) { InferGlobalPool(c); }
+Dim GlobalLpPoolOp::Flops(Operation* op) { return 2 * ElementsOf(op->operand(kX).type()); }
 void GlobalLpPoolOp::Eval(EvalContext& c) {
   const int64_t p = GlobalLpPoolOp(c.op()).p();
   GlobalPool(c, [p](const double* plane, int64_t size) {

@@ -129,15 +129,9 @@ Tensor Product(const Tensor& x, const Tensor& y, bool transpose_x, bool transpos
   return result;
 }
 
-double ProductFlops(Type result, Type x, bool transpose_x) {
-  const auto y_type = result.dyn_cast<AnyTensorType>();
-  const auto x_type = x.dyn_cast<AnyTensorType>();
-  if (!y_type || !x_type || !x_type.has_rank() || x_type.rank() == 0) return -1;
-  const Dim outputs = y_type.shape().NumElements();
-  const bool transposed = transpose_x && x_type.rank() > 1;
-  const Dim depth = x_type.dims()[x_type.rank() - (transposed ? 2 : 1)];
-  if (!outputs.is_constant() || !depth.is_constant()) return -1;
-  return 2 * static_cast<double>(outputs.value()) * static_cast<double>(depth.value());
+Dim ProductFlops(const SymShape& result, const SymShape& x, bool transpose_x) {
+  if (x.dims.empty()) return Dim::Unknown();
+  return 2 * result.NumElements() * StackOf<Dim>(x.dims, true, transpose_x).columns;
 }
 
 }  // namespace lathe::nn

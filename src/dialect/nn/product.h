@@ -1,6 +1,5 @@
 #pragma once
 
-#include "lathe/ir/type.h"
 #include "lathe/support/dim.h"
 #include "lathe/support/tensor.h"
 
@@ -15,7 +14,7 @@ SymShape ProductShape(const SymShape& x, const SymShape& y, bool transpose_x, bo
 Tensor Product(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y,
                ElementType type);
 
-// Of a result and the left operand, negative if a shape is unknown.
-double ProductFlops(Type result, Type x, bool transpose_x);
+// The arithmetic of the product, of which `x` is the left operand; a multiply-add is two.
+Dim ProductFlops(const SymShape& result, const SymShape& x, bool transpose_x);
 
 }  // namespace lathe::nn

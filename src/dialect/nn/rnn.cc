@@ -99,11 +99,10 @@ void InferRecurrent(InferShapeContext& c, const Spec& spec) {
 
 // The matrix products.
 template <class OpT>
-double RecurrentFlops(Operation* o) {
+Dim RecurrentFlops(Operation* o) {
   const Spec spec = SpecOf(OpT(o));
   const Sizes s = SizesOf(spec, OperandShapes(o, spec.operands));
-  return CountOf(
-      {Dim(2), s.steps, s.batch, spec.directions, spec.gates, s.hidden, s.features + s.hidden});
+  return 2 * s.steps * s.batch * spec.directions * spec.gates * s.hidden * (s.features + s.hidden);
 }
 
 // ---- one direction ------------------------------------------------------------------------------
@@ -299,17 +298,17 @@ class Layer {
 }  // namespace
 
 void RnnOp::InferShape(InferShapeContext& c) { InferRecurrent(c, SpecOf(RnnOp(c.op()))); }
-double RnnOp::Flops(Operation* o) { return RecurrentFlops<RnnOp>(o); }
+Dim RnnOp::Flops(Operation* o) { return RecurrentFlops<RnnOp>(o); }
 void RnnOp::Learned(LearnedContext& c) { c.Weights({kW, kR, kB}); }
 void RnnOp::Eval(EvalContext& c) { Layer(c, SpecOf(RnnOp(c.op())), RnnStep).Run(); }
 
 void GruOp::InferShape(InferShapeContext& c) { InferRecurrent(c, SpecOf(GruOp(c.op()))); }
-double GruOp::Flops(Operation* o) { return RecurrentFlops<GruOp>(o); }
+Dim GruOp::Flops(Operation* o) { return RecurrentFlops<GruOp>(o); }
 void GruOp::Learned(LearnedContext& c) { c.Weights({kW, kR, kB}); }
 void GruOp::Eval(EvalContext& c) { Layer(c, SpecOf(GruOp(c.op())), GruStep).Run(); }
 
 void LstmOp::InferShape(InferShapeContext& c) { InferRecurrent(c, SpecOf(LstmOp(c.op()))); }
-double LstmOp::Flops(Operation* o) { return RecurrentFlops<LstmOp>(o); }
+Dim LstmOp::Flops(Operation* o) { return RecurrentFlops<LstmOp>(o); }
 void LstmOp::Learned(LearnedContext& c) { c.Weights({kW, kR, kB}); }
 void LstmOp::Eval(EvalContext& c) { Layer(c, SpecOf(LstmOp(c.op())), LstmStep).Run(); }
 

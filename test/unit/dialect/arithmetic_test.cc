@@ -36,6 +36,8 @@ TEST_F(ArithmeticTest, Products) {
   EXPECT_EQ(Count("nn.gemm", {"8, 4", "8, 16", "16"}, "4, 16", "transA = true"), "1024");
   EXPECT_EQ(Count("nn.einsum", {"3, 4, 5", "3, 5, 6"}, "3, 4, 6", "equation = \"bij,bjk->bik\""),
             "720");  // 2 * 3 * 4 * 5 * 6
+  EXPECT_EQ(Count("nn.einsum", {"B, 4, 5", "B, 5, 6"}, "B, 4, 6", "equation = \"bij,bjk->bik\""),
+            "240*B");
 }
 
 TEST_F(ArithmeticTest, Convolutions) {
@@ -60,6 +62,11 @@ TEST_F(ArithmeticTest, Layers) {
   EXPECT_EQ(Count("nn.attention", qkv, "2, 4, 3, 6"), "3696");
   EXPECT_EQ(Count("nn.attention", {"1, 4, L, 5", "1, 2, L, 5", "1, 2, L, 6"}, "1, 4, L, 6"),
             "88*L*L");
+  EXPECT_EQ(Count("nn.attention", {"N, 4, 3, 5", qkv[1], qkv[2]}, "2, 4, 3, 6"), "3696");
+  // 2 * 3 steps * (4 + 2) heads * 5 * 6
+  EXPECT_EQ(Count("nn.linear_attention", {"N, 3, 20", "N, 3, 10", "N, 3, 12"}, "N, 3, 24",
+                  "q_num_heads = 4, kv_num_heads = 2, update_rule = \"linear\""),
+            "1080*N");
   // 2 * 3 * 4 rows of two pairs, six operations each.
   EXPECT_EQ(Count("nn.rotary_embedding", {"2, 3, 4, 6", "2, 4, 2", "2, 4, 2"}, "2, 3, 4, 6",
                   "rotary_embedding_dim = 4"),

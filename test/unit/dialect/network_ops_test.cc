@@ -160,30 +160,6 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error({2, 8}, {1, 5, 8}, {1, 5, 8}), "shape/rank");
 }
 
-// ---- counts ----
-
-TEST(Flops, OfAttentionAndLayers) {
-  IrContext context;
-  LoadAllDialects(context);
-  Builder b(context);
-  Block block;
-  b.SetInsertionPointToEnd(&block);
-  const auto value = [&](SymShape shape) {
-    return block.AddArgument(VTensorType::Get(context, shape, ElementType::kF32));
-  };
-  const auto flops = [&](const char* name, const std::vector<Value>& operands, Dim scale) {
-    Operation* op = b.CreateInferred(context.GetOrMakeOp(name), operands, {}, 1);
-    return op->dyn_cast<FlopsInterface>().Flops() / static_cast<double>(scale.value());
-  };
-  const Value q = value({2, 4, 3, 5}), k = value({2, 2, 7, 5}), v = value({2, 2, 7, 6});
-  EXPECT_EQ(flops("nn.attention", {q, k, v}, 2 * 2 * 4), 3 * 7 * (5 + 6));
-  EXPECT_EQ(flops("nn.attention", {value({Dim::Symbol("N"), 4, 3, 5}), k, v}, 1),
-            2 * 2 * 4 * 3 * 7 * 11);
-  EXPECT_LT(flops("nn.attention", {value({2, 4, Dim::Symbol("L"), 5}), k, v}, 1), 0);
-  const Value x = value({9, 2, 3}), w = value({1, 20, 3}), r = value({1, 20, 5});
-  EXPECT_EQ(flops("nn.lstm", {x, w, r}, 2 * 9 * 2), 20 * (3 + 5));
-}
-
 // ---- resampling ----
 
 TEST(Resize, NearestKeepsLargeIntegers) {

@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include "lathe/dialect/arithmetic.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/dialect.h"
 #include "test/unit/dialect/op_sampler.h"
@@ -88,11 +89,15 @@ class OpSampleTest : public ProgramTest {
     CheckTypes(plain, expected);
     Expect(Run(plain, sample) == expected, "two runs differ");
     CheckRoundTrip(plain, sample, expected);
+    const std::optional<int64_t> count = CountIn(plain, sample);
+    Expect(count && *count >= 0, "the arithmetic of static shapes is unknown");
     for (const Declared how : {Declared::kStatic, Declared::kSymbolic, Declared::kUnranked}) {
       for (const bool constants : {false, true}) {
         Program program = Build(sample, how, constants);
         Expect(Run(program, sample) == expected, "another result with other declared shapes");
         CheckTypes(program, expected);
+        Expect(CountIn(program, sample).value_or(*count) == *count,
+               "another count of arithmetic with other declared shapes");
       }
     }
   }
@@ -143,6 +148,13 @@ class OpSampleTest : public ProgramTest {
       Expect(type.element() == tensor.element_type() && HasShape(type, tensor.shape()),
              StrCat("result ", i, " is ", tensor.TypeString(), ", inferred ", type.ToString()));
     }
+  }
+
+  static std::optional<int64_t> CountIn(const Program& program, const OpSample& sample) {
+    for (Operation& op : *program.block()) {
+      if (op.info() == sample.info) return ArithmeticOf(&op).Evaluate(ValueOfSymbol);
+    }
+    return std::nullopt;
   }
 
   static bool HasShape(AnyTensorType type, const Shape& shape) {
