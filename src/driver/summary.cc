@@ -33,17 +33,16 @@ void SummarizePorts(const Program& program, ModelSummary& s) {
   }
 }
 
-void SummarizeOps(const Program& program, ModelSummary& s) {
+void SummarizeOps(const Program& program, std::span<const Dim::Binding> symbols, ModelSummary& s) {
   std::map<std::string_view, ModelSummary::OpCount> counts;
   for (OpWalker w(program.module()); Operation* op = w.Next();) {
     if (op == program.module()) continue;
     ModelSummary::OpCount& count = counts[op->name()];
     ++count.count;
     ++s.num_ops;
-    const Dim flops = ArithmeticOf(op);
-    if (flops.is_constant()) {
-      count.flops += static_cast<double>(flops.value());
-      s.flops += static_cast<double>(flops.value());
+    if (const auto flops = ArithmeticOf(op).Evaluate(symbols)) {
+      count.flops += static_cast<double>(*flops);
+      s.flops += static_cast<double>(*flops);
     } else {
       ++s.ops_without_flops;
     }
@@ -79,10 +78,10 @@ std::string HumanCount(double n) {
 
 }  // namespace
 
-ModelSummary Summarize(const Program& program) {
+ModelSummary Summarize(const Program& program, std::span<const Dim::Binding> symbols) {
   ModelSummary s;
   SummarizePorts(program, s);
-  SummarizeOps(program, s);
+  SummarizeOps(program, symbols, s);
   SummarizeParameters(program, s);
   return s;
 }

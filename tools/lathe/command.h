@@ -17,7 +17,10 @@ enum Exit : int { kFine = 0, kInputAtFault = 1, kUsage = 2, kCheckFailed = 3, kO
 
 /// A wrong command line, beyond what the option parser sees: exit code 2.
 struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit UsageError(const std::string& what, std::string help = "")
+      : std::runtime_error(what), hint(std::move(help)) {}
+
+  std::string hint;  ///< such as "did you mean 'N'?"; or empty
 };
 
 /// Options that every subcommand that reads a model has.

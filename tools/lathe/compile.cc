@@ -24,7 +24,9 @@ struct Options {
 int Emit(const Options& o) {
   const Stage stage = ParseStage(o.stage);
   IrContext context;
-  const std::string text = EmitStage(o.model.Load(context), o.compile, stage);
+  const Program program = o.model.Load(context);
+  ParseDims(o.dims, InputsOf(program));
+  const std::string text = EmitStage(program, o.compile, stage);
   if (!o.output.empty()) {
     WriteFile(o.output, text);
   } else if (stage == Stage::kObject) {
@@ -40,8 +42,10 @@ int Compile(const Options& o) {
   if (o.output.empty()) throw UsageError("where to? -o FILE.lx, or --emit STAGE to look at it");
   const double start = SecondsNow();
   IrContext context;
-  const auto plan = CompileToFile(o.model.Load(context), o.compile, o.output);
-  const PlanSummary s = Summarize(*plan, ParseDims(o.dims));
+  const Program program = o.model.Load(context);
+  const std::vector<Dim::Binding> dims = ParseDims(o.dims, InputsOf(program));
+  const auto plan = CompileToFile(program, o.compile, o.output);
+  const PlanSummary s = Summarize(*plan, dims);
   if (o.json) {
     Out(SummaryToJson(s));
     return kFine;

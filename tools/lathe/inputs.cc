@@ -41,12 +41,69 @@ std::map<std::string, std::string> FilesByInput(const InputOptions& o, const std
   return files;
 }
 
+std::vector<std::string> SymbolsOf(const std::vector<InputPort>& ports) {
+  std::vector<std::string> symbols;
+  for (const InputPort& port : ports) {
+    const auto tensor = port.type.dyn_cast<AnyTensorType>();
+    if (!tensor || !tensor.has_rank()) continue;
+    for (const Dim& dim : tensor.dims()) dim.CollectSymbols(symbols);
+  }
+  return symbols;
+}
+
+UsageError NoSuchSymbol(const std::string& name, const std::vector<std::string>& symbols) {
+  if (symbols.empty()) {
+    return UsageError(StrCat("--dim ", name, ": the inputs of the model have no symbolic dims"));
+  }
+  std::string list;
+  for (const std::string& s : symbols) list += StrCat(list.empty() ? "'" : ", '", s, "'");
+  return UsageError(StrCat("--dim ", name, ": the symbolic dims of the model are ", list),
+                    DidYouMean(name, symbols));
+}
+
+InputPort PortOf(std::string name, ElementType element, const std::vector<Dim>& dims,
+                 IrContext& context) {
+  return {std::move(name), VTensorType::Get(context, SymShape(dims), element)};
+}
+
 }  // namespace
 
-std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts) {
+std::vector<InputPort> InputsOf(const Program& program) {
+  std::vector<InputPort> ports;
+  for (Operation* feed : program.feeds()) {
+    ports.push_back({std::string(feed->attribute("name").cast<StrAttribute>().value()),
+                     feed->result(0).type()});
+  }
+  return ports;
+}
+
+std::vector<InputPort> InputsOf(const Executable& executable, IrContext& context) {
+  std::vector<InputPort> ports;
+  for (const Port& port : executable.inputs()) {
+    ports.push_back(PortOf(port.name, port.element, port.dims, context));
+  }
+  return ports;
+}
+
+std::vector<InputPort> InputsOf(const runtime::Plan& plan, IrContext& context) {
+  std::vector<InputPort> ports;
+  for (const runtime::PlanPort& port : plan.inputs) {
+    const runtime::PlanValue& value = plan.values[port.value];
+    ports.push_back(PortOf(port.name, value.element, value.dims, context));
+  }
+  return ports;
+}
+
+std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts,
+                                    const std::vector<InputPort>& ports) {
+  const std::vector<std::string> symbols = SymbolsOf(ports);
   std::vector<Dim::Binding> bindings;
   for (const std::string& text : texts) {
     auto [name, value] = SplitAssignment("--dim", text);
+    if (std::ranges::find(symbols, name) == symbols.end()) throw NoSuchSymbol(name, symbols);
+    if (std::ranges::find(bindings, name, &Dim::Binding::first) != bindings.end()) {
+      throw UsageError(StrCat("--dim ", name, " is given twice"));
+    }
     const auto extent = ParseInt(value);
     if (!extent || *extent < 0)
       throw UsageError(StrCat("--dim ", name, " takes a size, not '", value, "'"));
@@ -86,7 +143,7 @@ NamedValues InputOptions::Load(const std::string& model,
                                const std::vector<InputPort>& ports) const {
   if (!random && !dims.empty()) throw UsageError("--dim sizes random inputs: give --random too");
   const auto given = FilesByInput(*this, model, ports);
-  const std::vector<Dim::Binding> extents = ParseDims(dims);
+  const std::vector<Dim::Binding> extents = ParseDims(dims, ports);
   ImageOptions image = ImageOptions::Named(normalize);
   image.bgr = bgr;
   NamedValues values;

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "lathe/dialect/interpreter.h"
+#include "lathe/driver/executable.h"
+#include "lathe/runtime/plan.h"
 
 namespace lathe::command {
 
@@ -34,7 +36,12 @@ struct InputOptions {
 /// --dim NAME=N, for what depends on the sizes of inputs.
 void AddDimOption(CLI::App& app, std::vector<std::string>& dims);
 
-/// "NAME=N" of each; a UsageError for what is none.
-std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts);
+/// "NAME=N" of each; a UsageError for what is none, and for a name that is no symbol of the inputs.
+std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts,
+                                    const std::vector<InputPort>& ports);
+
+std::vector<InputPort> InputsOf(const Program& program);
+std::vector<InputPort> InputsOf(const Executable& executable, IrContext& context);
+std::vector<InputPort> InputsOf(const runtime::Plan& plan, IrContext& context);
 
 }  // namespace lathe::command

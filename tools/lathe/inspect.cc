@@ -29,11 +29,13 @@ Run AddInspect(CLI::App& app) {
   app.add_flag("--json", o->json, "machine-readable output");
   AddDimOption(app, o->dims);
   return [o] {
-    if (DetectModelFormat(o->model.path) == ModelFormat::kExecutable) {
-      return Show(Summarize(*runtime::LoadPlan(o->model.path), ParseDims(o->dims)), o->json);
-    }
     IrContext context;
-    return Show(Summarize(o->model.Load(context)), o->json);
+    if (DetectModelFormat(o->model.path) == ModelFormat::kExecutable) {
+      const auto plan = runtime::LoadPlan(o->model.path);
+      return Show(Summarize(*plan, ParseDims(o->dims, InputsOf(*plan, context))), o->json);
+    }
+    const Program program = o->model.Load(context);
+    return Show(Summarize(program, ParseDims(o->dims, InputsOf(program))), o->json);
   };
 }
 

@@ -27,7 +27,8 @@ int Guarded(const Run& run) {
   } catch (const Error& error) {
     return Report(error);
   } catch (const UsageError& error) {
-    Words(StrCat("error[usage]: ", error.what(), "\n   = help: see 'lathe --help'\n"));
+    const std::string hint = error.hint.empty() ? "" : StrCat("   = help: ", error.hint, "\n");
+    Words(StrCat("error[usage]: ", error.what(), "\n", hint, "   = help: see 'lathe --help'\n"));
     return kUsage;
   } catch (const std::bad_alloc&) {
     return Report(Error(ErrorCode::kLimit, "limit/memory", "out of memory"));

@@ -5,27 +5,6 @@
 #include "lathe/support/safetensors.h"
 
 namespace lathe::command {
-namespace {
-
-std::vector<InputPort> InputsOf(const Executable& executable, IrContext& context) {
-  std::vector<InputPort> ports;
-  for (const Port& port : executable.inputs()) {
-    ports.push_back({port.name, VTensorType::Get(context, SymShape(port.dims), port.element)});
-  }
-  return ports;
-}
-
-}  // namespace
-
-std::vector<InputPort> InputsOf(const Program& program) {
-  std::vector<InputPort> ports;
-  for (Operation* feed : program.feeds()) {
-    ports.push_back({std::string(feed->attribute("name").cast<StrAttribute>().value()),
-                     feed->result(0).type()});
-  }
-  return ports;
-}
-
 void RunnableOptions::AddTo(CLI::App& app) {
   app.add_flag("--interpret", interpret, "run by the interpreter instead of compiled");
   AddCompileOptions(app, compile);

@@ -10,8 +10,6 @@
 
 namespace lathe::command {
 
-std::vector<InputPort> InputsOf(const Program& program);
-
 /// Options of every subcommand that runs a model.
 struct RunnableOptions {
   CompileOptions compile;

@@ -35,7 +35,7 @@ int TuneModel(const Options& o) {
   IrContext context;
   const Program program = o.model.Load(context);
   TuneOptions options = o.tune;
-  options.symbols = ParseDims(o.dims);
+  options.symbols = ParseDims(o.dims, InputsOf(program));
   const TuningRecords known = ResumeTuningRecords(o.output);
   Append(o.output, {});
   options.known = &known;

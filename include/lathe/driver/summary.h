@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,7 @@ struct ModelSummary {
   struct OpCount {
     std::string op;
     int64_t count = 0;
-    double flops = 0;  ///< of those whose shapes are static; one multiply-add counts as two
+    double flops = 0;  ///< of those whose shapes are known; one multiply-add counts as two
   };
   std::vector<SummaryPort> inputs;
   std::vector<SummaryPort> outputs;
@@ -31,11 +32,12 @@ struct ModelSummary {
   int64_t parameter_bytes = 0;
   std::vector<std::pair<std::string, int64_t>> parameter_types;  ///< bytes by element type
   double flops = 0;
-  int64_t ops_without_flops = 0;     ///< ops that count FLOPs but whose shapes are not all static
+  int64_t ops_without_flops = 0;     ///< ops that count FLOPs but whose shapes are not all known
   std::vector<std::string> symbols;  ///< symbolic dims of the inputs
 };
 
-ModelSummary Summarize(const Program& program);
+/// Work is counted for these extents of symbols.
+ModelSummary Summarize(const Program& program, std::span<const Dim::Binding> symbols = {});
 std::string RenderSummary(const ModelSummary& summary);
 std::string SummaryToJson(const ModelSummary& summary);
 
