@@ -1,8 +1,10 @@
 #include "src/codegen/llvm/function_emitter.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "lathe/dialect/loop/loop.h"
+#include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/loop/vector.h"
 #include "lathe/support/error.h"
 #include "lathe/support/float_types.h"
@@ -16,6 +18,14 @@ constexpr const char* kToVTensor = "builtin.to_vtensor";
 constexpr const char* kConstant = "builtin.constant";
 
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+// Whether elements are loaded from a constant, instead of it being a vector.
+bool IsTable(Value constant) {
+  return std::ranges::any_of(constant.uses(), [](OpOperand use) {
+    const bool loads = use.owner()->isa<loop::LoadOp>() || use.owner()->isa<loop::GatherOp>();
+    return loads && use.index() == 0;
+  });
+}
 
 }  // namespace
 
@@ -134,7 +144,24 @@ void FunctionEmitter::EmitConstant(Operation* op) {
       lanes.push_back(llvm::ConstantInt::getSigned(scalar, v));
     }
   }
+  if (IsTable(op->result(0))) return EmitTable(op, lanes);
   slots_[op->result(0)].value = type->isVectorTy() ? llvm::ConstantVector::get(lanes) : lanes[0];
+}
+
+// Data that lies beside the code.
+void FunctionEmitter::EmitTable(Operation* op, std::span<llvm::Constant* const> elements) {
+  const AnyTensorType type = TensorOf(op->result(0));
+  llvm::Type* element = MemoryType(context_, type.element());
+  std::vector<llvm::Constant*> stored;
+  for (llvm::Constant* e : elements) {
+    const bool is_bool = type.element() == ElementType::kBool;
+    stored.push_back(is_bool ? llvm::ConstantInt::get(element, e->isOneValue() ? 1 : 0) : e);
+  }
+  auto* array = llvm::ArrayType::get(element, stored.size());
+  auto* table = new llvm::GlobalVariable(module_, array, true, llvm::GlobalValue::PrivateLinkage,
+                                         llvm::ConstantArray::get(array, stored), "table");
+  table->setAlignment(llvm::Align(64));
+  slots_[op->result(0)].memory = {table, {b_.getInt64(stored.size())}, type.element()};
 }
 
 void FunctionEmitter::EmitIndex(Operation* op) {

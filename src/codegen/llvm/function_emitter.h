@@ -49,6 +49,7 @@ class FunctionEmitter {
   void EmitOp(Operation* op);
   bool EmitMemoryOp(Operation* op);
   void EmitConstant(Operation* op);
+  void EmitTable(Operation* op, std::span<llvm::Constant* const> elements);
   void EmitIndex(Operation* op);
   void EmitElementwise(Operation* op);
   void EmitReduce(Operation* op);

@@ -8,6 +8,7 @@
 #include "src/codegen/llvm/halves.h"
 #include "src/codegen/llvm/math.h"
 #include "src/codegen/llvm/math64.h"
+#include "src/codegen/llvm/remainder.h"
 #include "src/codegen/llvm/trigonometry.h"
 
 // Instructions for elementwise operations on scalars and vectors: one row each.
@@ -136,29 +137,10 @@ Value* Div(EmitContext& c) {
   quotient = c.b.CreateSelect(by_minus_one, c.b.CreateNeg(x), quotient);
   return c.b.CreateSelect(by_zero, zero, quotient);
 }
-// What is left of a division of f32, exactly: in f64 y times powers of 2^28 is taken away as often
-// as it fits, from the largest on, and no digit is lost.
+// What is left of a division towards zero (fmod), or downwards.
 Value* FloatMod(EmitContext& c) {
-  llvm::Type* narrow = c.inputs[0]->getType();
-  llvm::Type* wide = narrow->getWithNewType(c.b.getDoubleTy());
-  Value *x = c.b.CreateFPExt(c.inputs[0], wide), *y = c.b.CreateFPExt(c.inputs[1], wide);
-  Value* divisor = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, y);
-  Value* rest = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, x);
-  for (int step = 9; step >= 0; --step) {
-    Value* multiple = c.b.CreateFMul(divisor, Splat(wide, std::ldexp(1.0, 28 * step)));
-    Value* times = c.b.CreateFDiv(rest, multiple);
-    // Adding 2^52 rounds to a whole number; one too many leaves less than nothing.
-    times = c.b.CreateFSub(c.b.CreateFAdd(times, Splat(wide, 0x1p52)), Splat(wide, 0x1p52));
-    Value* left = c.b.CreateFSub(rest, c.b.CreateFMul(times, multiple));
-    rest = c.b.CreateSelect(c.b.CreateFCmpOLT(left, Splat(wide, 0)), c.b.CreateFAdd(left, multiple),
-                            left);
-  }
-  Value* size = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, x);
-  Value* finite = c.b.CreateFCmpOLT(size, Splat(wide, INFINITY));
-  Value* whole = c.b.CreateAnd(finite, c.b.CreateFCmpOEQ(divisor, Splat(wide, INFINITY)));
-  rest = c.b.CreateSelect(whole, size, rest);
-  rest = c.b.CreateFPTrunc(c.b.CreateBinaryIntrinsic(Intrinsic::copysign, rest, x), narrow);
-  y = c.inputs[1];
+  Value *rest = EmitRemainder(c.b, c.inputs[0], c.inputs[1]), *y = c.inputs[1];
+  llvm::Type* narrow = rest->getType();
   if (!c.op->attribute("fmod").cast<BoolAttribute>().value()) {
     Value* is_none = c.b.CreateFCmpOEQ(rest, Splat(narrow, 0));
     Value* differ = c.b.CreateXor(c.b.CreateFCmpOLT(rest, Splat(narrow, 0)),
@@ -299,7 +281,11 @@ Value* Or(EmitContext& c) { return c.b.CreateOr(c.inputs[0], c.inputs[1]); }
 Value* Xor(EmitContext& c) { return c.b.CreateXor(c.inputs[0], c.inputs[1]); }
 Value* Not(EmitContext& c) { return c.b.CreateNot(c.inputs[0]); }
 Value* Identity(EmitContext& c) { return c.inputs[0]; }
+// A bool is any byte that is not 0.
 Value* BitCast(EmitContext& c) {
+  if (c.type->getScalarType()->isIntegerTy(1)) {
+    return c.b.CreateICmpNE(c.inputs[0], llvm::Constant::getNullValue(c.inputs[0]->getType()));
+  }
   const bool fits = c.inputs[0]->getType()->getScalarSizeInBits() == c.type->getScalarSizeInBits();
   return fits ? c.b.CreateBitCast(c.inputs[0], c.type) : nullptr;
 }
@@ -408,7 +394,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.cast", kAny, CastTo},
     {"nn.ceil", kFloat, Round<Rounding::kUp>},
     {"nn.clip", kNumber, Clip},
-    {"nn.cos", kF32, Function<EmitCos>},
+    {"nn.cos", kFloat, Function<EmitCos, EmitCos64>},
     {"nn.cosh", kFloat, InDouble<EmitCosh64>},
     {"nn.div", kNumber, Div},
     {"nn.equal", kAny, Compare<CmpInst::FCMP_OEQ, CmpInst::ICMP_EQ, CmpInst::ICMP_EQ>},
@@ -427,7 +413,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.log", kFloat, Function<EmitLog, EmitLog64>},
     {"nn.max", kNumber, Extremes<true>},
     {"nn.min", kNumber, Extremes<false>},
-    {"nn.mod", kF32 | kInteger, ModOf},
+    {"nn.mod", kNumber, ModOf},
     {"nn.mul", kNumber, Mul},
     {"nn.neg", kNumber, Neg},
     {"nn.not", kBool, Not},
@@ -438,12 +424,12 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.round", kFloat, Round<Rounding::kNearest>},
     {"nn.sigmoid", kFloat, Function<EmitSigmoid, EmitSigmoid64>},
     {"nn.sign", kNumber, Sign},
-    {"nn.sin", kF32, Function<EmitSin>},
+    {"nn.sin", kFloat, Function<EmitSin, EmitSin64>},
     {"nn.sinh", kFloat, InDouble<EmitSinh64>},
     {"nn.sqrt", kFloat, Unary<Intrinsic::sqrt>},
     {"nn.sub", kNumber, Sub},
     {"nn.sum", kFloat, Sum},
-    {"nn.tan", kF32, Function<EmitTan>},
+    {"nn.tan", kFloat, Function<EmitTan, EmitTan64>},
     {"nn.tanh", kFloat, Function<EmitTanh, EmitTanh64>},
     {"nn.where", kBool, Where},
     {"nn.xor", kBool, Xor},
@@ -520,8 +506,8 @@ bool HasInstruction(const Operation& op, const Target& target) {
   if (row->emit == &Fma && !target.has_fma) return false;
   const auto from = op.operand(0).type().dyn_cast<AnyTensorType>();
   const auto to = op.result(0).type().dyn_cast<AnyTensorType>();
-  if (row->emit == &BitCast && (!to || !from || to.element() == ElementType::kBool ||
-                                BitWidth(from.element()) != BitWidth(to.element()))) {
+  if (row->emit == &BitCast &&
+      (!to || !from || BitWidth(from.element()) != BitWidth(to.element()))) {
     return false;
   }
   llvm::LLVMContext context;

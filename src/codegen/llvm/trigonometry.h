@@ -11,4 +11,9 @@ llvm::Value* EmitSin(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* EmitCos(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* EmitTan(llvm::IRBuilder<>& b, llvm::Value* x);
 
+/// Of f64 scalars and vectors, whatever their size: at most 1 unit in the last place away, tan 2.
+llvm::Value* EmitSin64(llvm::IRBuilder<>& b, llvm::Value* x);
+llvm::Value* EmitCos64(llvm::IRBuilder<>& b, llvm::Value* x);
+llvm::Value* EmitTan64(llvm::IRBuilder<>& b, llvm::Value* x);
+
 }  // namespace lathe::codegen

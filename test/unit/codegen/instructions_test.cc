@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numbers>
 #include <optional>
 
 #include "lathe/dialect/loop/loop.h"
@@ -68,6 +69,10 @@ class InstructionsTest : public testing::Test {
       return std::nullopt;
     }
   }
+
+  // Each modulo each.
+  template <class T>
+  void ExpectRests(const std::vector<T>& numbers);
 
   IrContext context_;
 };
@@ -222,6 +227,51 @@ TEST_F(InstructionsTest, FunctionsOfF64KeepTheirBounds) {
   }
 }
 
+// Also of angles next to multiples of pi/2, where all but the last digits are taken away; that of
+// the double that is nearest to one leaves 60 zeros.
+TEST_F(InstructionsTest, AnglesOfF64OfAnySize) {
+  std::vector<double> values{0.0, -0.0, INFINITY, -INFINITY, NAN, 5e-324, 0x1.6ac5b262ca1ffp849};
+  for (uint64_t bits = 0; bits < 0x7ff0000000000000U; bits += 0x0000123456789abcU * 4) {
+    values.push_back(std::bit_cast<double>(bits));
+    values.push_back(-values.back());
+  }
+  for (int i = 0; i < 20000; ++i) values.push_back((i - 10000) * 7.123456789e-4);
+  for (int i = 1; i < 4000; ++i) {
+    const double turns = i < 2000 ? i : std::ldexp(i, i % 900);
+    values.push_back(turns * (std::numbers::pi / 2));
+    values.push_back(std::nextafter(values.back(), 0));
+  }
+  const Tensor x = Tensor::Of<double>({static_cast<int64_t>(values.size())}, values);
+  struct Bound {
+    const char* op;
+    long double (*exact)(long double);
+    double ulp;
+  };
+  const Bound bounds[] = {
+      {"nn.sin", [](long double v) { return std::sin(v); }, 1},
+      {"nn.cos", [](long double v) { return std::cos(v); }, 1},
+      {"nn.tan", [](long double v) { return std::tan(v); }, 2},
+  };
+  for (const Bound& bound : bounds) {
+    for (const Target* target : RunnableTargets()) {
+      const Tensor got = Run(context_.FindOp(bound.op), {x}, {}, x, *target);
+      double worst = 0, at = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double y = got.data<double>()[i];
+        const long double wanted = bound.exact(values[i]);
+        if (std::isnan(wanted) ? std::isnan(y) : y == wanted) continue;
+        const auto size = std::fabs(static_cast<double>(wanted));
+        const double ulp = std::max(std::nextafter(size, INFINITY) - size, 5e-324);
+        const double error =
+            std::isnan(y) ? INFINITY : static_cast<double>(std::fabs(y - wanted)) / ulp;
+        if (!(error <= worst)) worst = error, at = values[i];
+      }
+      RecordProperty(StrCat(bound.op, "_f64_", target->name), StrCat(worst));
+      EXPECT_LE(worst, bound.ulp) << bound.op << " of " << at << ", " << target->name;
+    }
+  }
+}
+
 TEST_F(InstructionsTest, PowersOfEverySpecialNumber) {
   const std::vector<float> numbers{0.0F,  -0.0F, 1.0F,     -1.0F,    INFINITY, -INFINITY, NAN,
                                    2.0F,  -2.0F, 3.0F,     -3.0F,    0.5F,     -0.5F,     1e-40F,
@@ -249,19 +299,14 @@ TEST_F(InstructionsTest, PowersOfEverySpecialNumber) {
 }
 
 // What is left is exact, however often the divisor fits.
-TEST_F(InstructionsTest, RestsOfEverySpecialNumber) {
-  std::vector<float> numbers{0.0F, -0.0F,  1.0F,   -1.0F,  INFINITY,    -INFINITY, NAN,
-                             2.5F, -7.0F,  0.1F,   1e-45F, -1e-40F,     3.4e38F,   -3.3e38F,
-                             3e7F, -1e30F, 1e-30F, 5.3F,   16777217.0F, 0.7F,      -1.1e-38F};
-  for (uint32_t bits = 1; bits < 0x7f800000U; bits += 0x0b12345U) {
-    numbers.push_back(std::bit_cast<float>(bits));
-  }
-  std::vector<float> xs, ys;
-  for (const float x : numbers) {
-    for (const float y : numbers) xs.push_back(x), ys.push_back(y);
+template <class T>
+void InstructionsTest::ExpectRests(const std::vector<T>& numbers) {
+  std::vector<T> xs, ys;
+  for (const T x : numbers) {
+    for (const T y : numbers) xs.push_back(x), ys.push_back(y);
   }
   const Shape shape{static_cast<int64_t>(xs.size())};
-  const std::vector<Tensor> inputs{Tensor::Of<float>(shape, xs), Tensor::Of<float>(shape, ys)};
+  const std::vector<Tensor> inputs{Tensor::Of<T>(shape, xs), Tensor::Of<T>(shape, ys)};
   Builder b(context_);
   for (const bool fmod : {true, false}) {
     const NamedAttribute attribute = b.Named("fmod", b.Attr(fmod));
@@ -270,7 +315,7 @@ TEST_F(InstructionsTest, RestsOfEverySpecialNumber) {
     for (const Target* target : RunnableTargets()) {
       const Tensor got = Run(context_.FindOp("nn.mod"), inputs, {&attribute, 1}, *wanted, *target);
       for (size_t i = 0; i < xs.size(); ++i) {
-        const float have = got.data<float>()[i], want = wanted->data<float>()[i];
+        const T have = got.data<T>()[i], want = wanted->template data<T>()[i];
         const bool same = std::isnan(want)
                               ? std::isnan(have)
                               : have == want && std::signbit(have) == std::signbit(want);
@@ -279,6 +324,27 @@ TEST_F(InstructionsTest, RestsOfEverySpecialNumber) {
       }
     }
   }
+}
+
+TEST_F(InstructionsTest, RestsOfEverySpecialNumber) {
+  std::vector<float> numbers{0.0F, -0.0F,  1.0F,   -1.0F,  INFINITY,    -INFINITY, NAN,
+                             2.5F, -7.0F,  0.1F,   1e-45F, -1e-40F,     3.4e38F,   -3.3e38F,
+                             3e7F, -1e30F, 1e-30F, 5.3F,   16777217.0F, 0.7F,      -1.1e-38F};
+  for (uint32_t bits = 1; bits < 0x7f800000U; bits += 0x0b12345U) {
+    numbers.push_back(std::bit_cast<float>(bits));
+  }
+  ExpectRests(numbers);
+}
+
+TEST_F(InstructionsTest, RestsOfEverySpecialNumberOfF64) {
+  std::vector<double> numbers{0.0,   -0.0,     1.0,  -1.0,      INFINITY,  -INFINITY,
+                              NAN,   2.5,      -7.0, 0.1,       5e-324,    -1e-310,
+                              1e308, -1.7e308, 3e7,  -1e300,    1e-300,    0x1.fffffffffffffp1023,
+                              5.3,   0x1p53,   0.7,  -2.2e-308, 0x1p-1022, 0x1.fffffffffffffp0};
+  for (uint64_t bits = 1; bits < 0x7ff0000000000000U; bits += 0x01612345678abcdeU) {
+    numbers.push_back(std::bit_cast<double>(bits));
+  }
+  ExpectRests(numbers);
 }
 
 TEST_F(InstructionsTest, WholeNumbersAtTheirEnds) {
