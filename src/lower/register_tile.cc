@@ -5,35 +5,51 @@
 namespace lathe::lower {
 namespace {
 
-Value MulAdd(LoopBuilder& lb, const Machine& machine, Value a, Value b, Value sum) {
-  if (machine.has_fma) return loop::FmaOp::Create(lb.b(), a, b, sum).y();
-  return nn::AddOp::Create(lb.b(), nn::MulOp::Create(lb.b(), a, b).c(), sum).c();
-}
+bool IsOfFloats(Value v) { return IsFloat(v.type().cast<AnyTensorType>().element()); }
 
-}  // namespace
-
-void RegisterTile::Write(LoopBuilder& lb, const Machine& machine, const Dim& depth) const {
+// `Depth`: a Dim or a Value.
+template <class Depth>
+void WriteTile(const RegisterTile& tile, LoopBuilder& lb, const Machine& machine,
+               const Depth& depth) {
   std::vector<Value> starts;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t v = 0; v < vectors; ++v) {
-      starts.push_back(lb.Widen(start(r, v), machine.lanes(element)));
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    for (int64_t v = 0; v < tile.vectors; ++v) {
+      starts.push_back(lb.Widen(tile.start(r, v), machine.lanes(tile.element)));
     }
   }
   const auto step = [&](Value k, std::span<const Value> sums) {
     std::vector<Value> columns, next;
-    for (int64_t v = 0; v < vectors; ++v) columns.push_back(vector(v, k));
-    for (int64_t r = 0; r < rows; ++r) {
-      const Value element_of_row = scalar(r, k);
+    if (tile.beside) tile.beside(k);
+    for (int64_t v = 0; v < tile.vectors; ++v) columns.push_back(tile.vector(v, k));
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      const Value scalar = tile.scalar(r, k);
       for (const Value column : columns) {
-        next.push_back(MulAdd(lb, machine, element_of_row, column, sums[next.size()]));
+        next.push_back(MulAdd(lb, machine, scalar, column, sums[next.size()]));
       }
     }
     return next;
   };
   const std::vector<Value> sums = lb.For(depth, starts, step);
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t v = 0; v < vectors; ++v) finish(r, v, sums[static_cast<size_t>(r * vectors + v)]);
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    for (int64_t v = 0; v < tile.vectors; ++v) {
+      tile.finish(r, v, sums[static_cast<size_t>(r * tile.vectors + v)]);
+    }
   }
+}
+
+}  // namespace
+
+Value MulAdd(LoopBuilder& lb, const Machine& machine, Value a, Value b, Value sum) {
+  if (machine.has_fma && IsOfFloats(sum)) return loop::FmaOp::Create(lb.b(), a, b, sum).y();
+  return nn::AddOp::Create(lb.b(), nn::MulOp::Create(lb.b(), a, b).c(), sum).c();
+}
+
+void RegisterTile::Write(LoopBuilder& lb, const Machine& machine, const Dim& depth) const {
+  WriteTile(*this, lb, machine, depth);
+}
+
+void RegisterTile::Write(LoopBuilder& lb, const Machine& machine, Value depth) const {
+  WriteTile(*this, lb, machine, depth);
 }
 
 }  // namespace lathe::lower

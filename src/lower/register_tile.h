@@ -7,6 +7,9 @@
 
 namespace lathe::lower {
 
+/// a * b + sum, rounded once where the machine can.
+Value MulAdd(LoopBuilder& lb, const Machine& machine, Value a, Value b, Value sum);
+
 /// Sums of products that stay in registers while a loop goes down the depth: `rows` scalars times
 /// `vectors` vectors.
 struct RegisterTile {
@@ -22,7 +25,11 @@ struct RegisterTile {
   /// Takes a finished sum.
   std::function<void(int64_t r, int64_t v, Value sum)> finish;
 
+  /// Writes what is done at each depth besides; without: nothing.
+  std::function<void(Value k)> beside = {};
+
   void Write(LoopBuilder& lb, const Machine& machine, const Dim& depth) const;
+  void Write(LoopBuilder& lb, const Machine& machine, Value depth) const;
 };
 
 }  // namespace lathe::lower

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lathe/dialect/nn/elementwise_binary.h"
+#include "src/lower/register_tile.h"
 
 namespace lathe::lower {
 namespace {
@@ -61,41 +61,24 @@ void PanelProduct::WriteRest(Value full_tiles, Value rest, Value depth) {
   }
 }
 
-Value PanelProduct::MulAdd(Value a, Value b, Value sum) {
-  if (machine_.has_fma && IsFloat(element_)) return loop::FmaOp::Create(lb_.b(), a, b, sum).y();
-  return nn::AddOp::Create(lb_.b(), nn::MulOp::Create(lb_.b(), a, b).c(), sum).c();
-}
-
 Value PanelProduct::Start(Value row, int64_t v) {
   if (start) return start(row, v);
   return initial ? lb_.Widen(initial(row), lanes()) : lb_.Splat(element_, 0, lanes());
 }
 
 void PanelProduct::WriteTile(Value first_row, int64_t rows, Value depth) {
-  const auto vectors = static_cast<size_t>(tile_.vectors);
-  std::vector<Value> row_at, starts;
+  std::vector<Value> row_at;
   for (int64_t r = 0; r < rows; ++r) {
     row_at.push_back(lb_.Index(LoopBuilder::D0() + r, first_row));
-    for (int64_t v = 0; v < tile_.vectors; ++v) starts.push_back(Start(row_at.back(), v));
   }
-  const auto step = [&](Value k, std::span<const Value> sums) {
-    std::vector<Value> columns, next;
-    if (beside && rows == tile_.rows) beside(first_row, k);
-    for (int64_t v = 0; v < tile_.vectors; ++v) columns.push_back(right(k, v));
-    for (size_t r = 0; r < row_at.size(); ++r) {
-      const Value scalar = left(row_at[r], k);
-      for (size_t v = 0; v < vectors; ++v) {
-        next.push_back(MulAdd(scalar, columns[v], sums[r * vectors + v]));
-      }
-    }
-    return next;
-  };
-  const std::vector<Value> sums = lb_.For(depth, starts, step);
-  for (size_t r = 0; r < row_at.size(); ++r) {
-    for (size_t v = 0; v < vectors; ++v) {
-      finish(row_at[r], static_cast<int64_t>(v), sums[r * vectors + v]);
-    }
-  }
+  const auto row = [&](int64_t r) { return row_at[static_cast<size_t>(r)]; };
+  RegisterTile tile{rows, tile_.vectors, element_, {}, {}, {}, {}};
+  tile.scalar = [&](int64_t r, Value k) { return left(row(r), k); };
+  tile.vector = [&](int64_t v, Value k) { return right(k, v); };
+  tile.start = [&](int64_t r, int64_t v) { return Start(row(r), v); };
+  tile.finish = [&](int64_t r, int64_t v, Value sum) { finish(row(r), v, sum); };
+  if (beside && rows == tile_.rows) tile.beside = [&](Value k) { beside(first_row, k); };
+  tile.Write(lb_, machine_, depth);
 }
 
 }  // namespace lathe::lower

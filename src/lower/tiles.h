@@ -49,7 +49,6 @@ class PanelProduct {
   void WriteRest(Value full_tiles, Value rest, Value depth);
   void WriteTile(Value first_row, int64_t rows, Value depth);
   Value Start(Value row, int64_t v);
-  Value MulAdd(Value a, Value b, Value sum);
   int64_t lanes() const { return machine_.lanes(element_); }
 
   LoopBuilder& lb_;

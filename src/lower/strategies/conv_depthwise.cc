@@ -3,11 +3,11 @@
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/conv.h"
-#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
+#include "src/lower/register_tile.h"
 #include "src/lower/strategies/list.h"
 #include "src/lower/windows.h"
 
@@ -61,7 +61,6 @@ class GroupedConv {
   void AddRow(const Tile& tile, const Filters& filters, Value channel,
               std::span<const int64_t> offsets, int64_t tap, std::vector<Value>& sums);
   void Finish(const Tile& tile, const Filters& filters, std::span<const Value> sums);
-  Value MulAdd(Value a, Value b, Value sum);
   Value Filter(const Filters& filters, int64_t filter);
 
   const Block& function_;
@@ -241,11 +240,6 @@ Value GroupedConv::Weight(const Filters& filters, int64_t filter, Value channel,
   return lb_->Load(weights_, at);
 }
 
-Value GroupedConv::MulAdd(Value a, Value b, Value sum) {
-  if (machine_.has_fma) return loop::FmaOp::Create(lb_->b(), a, b, sum).y();
-  return nn::AddOp::Create(lb_->b(), nn::MulOp::Create(lb_->b(), a, b).c(), sum).c();
-}
-
 // Sums: filter by filter, row by row, vector by vector.
 std::vector<Value> GroupedConv::Start(const Tile& tile, const Filters& filters) {
   std::vector<Value> sums;
@@ -312,7 +306,7 @@ void GroupedConv::AddRow(const Tile& tile, const Filters& filters, Value channel
           Value& x = read[static_cast<size_t>(v)];
           if (!x) x = reader_->Load(tile.place, offsets, k, tile.vectors[static_cast<size_t>(v)]);
           Value& sum = sums[static_cast<size_t>((f * tile.rows + r) * vectors + v)];
-          sum = MulAdd(x, weight, sum);
+          sum = MulAdd(*lb_, machine_, x, weight, sum);
         }
       }
     }

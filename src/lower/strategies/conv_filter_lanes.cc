@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "lathe/dialect/loop/loop.h"
-#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/support/text.h"
+#include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
 #include "src/lower/strategies/conv_rows.h"
 #include "src/lower/strategies/list.h"
@@ -69,7 +69,6 @@ class ConvFilterLanes {
   void FinishTile(const Piece& piece, const Dim& tile);
   void TurnTile(const Piece& piece, const Dim& tile, const Dim& position, int64_t v, Value live);
   Value Bias(const Piece& piece, const Dim& tile, int64_t v);
-  Value MulAdd(Value a, Value b, Value sum);
   std::vector<Value> SumAt(const Dim& tile, const Dim& position, int64_t v) {
     return math().At({tile * sum_rows_ + position, Dim(v * job_.lanes)});
   }
@@ -344,11 +343,6 @@ void ConvFilterLanes::WriteFilters(const Piece& piece, const Dim& depth_block, c
   });
 }
 
-Value ConvFilterLanes::MulAdd(Value a, Value b, Value sum) {
-  if (job_.l.machine.has_fma) return loop::FmaOp::Create(lb().b(), a, b, sum).y();
-  return nn::AddOp::Create(lb().b(), nn::MulOp::Create(lb().b(), a, b).c(), sum).c();
-}
-
 void ConvFilterLanes::WritePositions(const Piece& piece, const Dim& depth_block, const Dim& tile,
                                      int64_t channels, const Positions& at) {
   const Dim of_sums = InOneBlock() ? Dim(0) : tile;
@@ -410,7 +404,7 @@ ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Dim& d
     const Value element = Element(piece, depth_block, step, at.row + position / at.columns,
                                   at.column + position % at.columns);
     for (size_t v = 0; v < weights.size(); ++v) {
-      sums[i + v] = MulAdd(element, weights[v], sums[i + v]);
+      sums[i + v] = MulAdd(lb(), job_.l.machine, element, weights[v], sums[i + v]);
     }
   }
   return sums;

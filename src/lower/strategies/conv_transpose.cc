@@ -3,12 +3,12 @@
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/conv.h"
-#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
+#include "src/lower/register_tile.h"
 #include "src/lower/strategies/list.h"
 #include "src/lower/windows.h"
 
@@ -73,7 +73,6 @@ class TransposedConv {
                    int64_t live, Value sum);
   void Finish(Value filter, Value column, int64_t lanes, int64_t live, Value value);
   void FinishRow(const Filters& filters);
-  Value MulAdd(Value a, Value b, Value sum);
   Value Memory(ElementType element, std::vector<Dim> shape);
   Value Plus(Value v, int64_t offset) { return lb_->Index(kD0 + offset, v); }
 
@@ -375,7 +374,7 @@ void TransposedConv::AddChannel(const Phase& phase, const Filters& filters, Valu
       const Value weight = Weight(channel, filters, f, k);
       for (int64_t v = 0; v < vectors; ++v) {
         Value& sum = sums[static_cast<size_t>(f * vectors + v)];
-        sum = MulAdd(x[static_cast<size_t>(v)], weight, sum);
+        sum = MulAdd(*lb_, machine_, x[static_cast<size_t>(v)], weight, sum);
       }
     }
   }
@@ -389,11 +388,6 @@ Value TransposedConv::Weight(Value channel, const Filters& filters, int64_t filt
     return lb_->Load(weights_, std::vector<Value>{tile, tap, c, lb_->Int(filter)});
   }
   return lb_->Load(weights_, std::vector<Value>{c, Plus(filters.first, filter), tap});
-}
-
-Value TransposedConv::MulAdd(Value a, Value b, Value sum) {
-  if (machine_.has_fma) return loop::FmaOp::Create(lb_->b(), a, b, sum).y();
-  return nn::AddOp::Create(lb_->b(), nn::MulOp::Create(lb_->b(), a, b).c(), sum).c();
 }
 
 // Sums of a phase lie apart in the row: they are put together before what follows is computed.
