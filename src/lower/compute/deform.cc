@@ -4,7 +4,7 @@
 #include "src/dialect/nn/window.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
-#include "src/lower/compute/scalars.h"
+#include "src/lower/compute/taps.h"
 
 // Windows whose elements lie where a tensor says.
 namespace lathe::lower {
@@ -47,12 +47,6 @@ class Deformed {
  private:
   using Op = nn::DeformConvOp;
 
-  // One of the two elements around a point along an axis.
-  struct Side {
-    Dim at;
-    Value there, share;
-  };
-
   Place OutputAt(const Dim& channel) const {
     Place at{c_.at[0], channel};
     at.insert(at.end(), c_.at.begin() + 2, c_.at.end());
@@ -69,53 +63,36 @@ class Deformed {
             ? Dim(0)
             : c_.e.Loaded(c_.e.Int(FloorDiv(channel, per_group)), Dim(op_.offset_group()));
     const Dim tap = offset_group * taps + c_.e.space().Flatten(k, kernel);
-    std::vector<std::pair<Side, Side>> sides;
+    std::vector<std::vector<Tap>> around;
     for (size_t d = 0; d < rank; ++d) {
       const Dim row = tap * static_cast<int64_t>(rank) + static_cast<int64_t>(d);
       const Value offset = s_.Cast(c_.Operand(Op::kOffset, OutputAt(row)), kWide);
       const Dim base = c_.at[d + 2] * steps_.strides[d] + k[d] * steps_.dilations[d];
       const Value begin = s_.Number(kWide, static_cast<double>(steps_.begins[d]));
       const Value point = s_.Add(s_.Sub(s_.Number(kWide, base), begin), offset);
-      sides.push_back(SidesOf(point, x_[d + 2]));
+      around.push_back(TapsAround(point, x_[d + 2]));
     }
-    Place place{c_.at[0], channel};
     const Dim some = AreSome(c_.e, {x_.begin() + 2, x_.end()});
     const Value sum = c_.e.Guarded(some, s_.Number(kWide, 0.0), [&] {
-      return Corners(sides, 0, place, Value(), s_.Number(kWide, 1.0));
+      return SumOfTaps(s_, around, {c_.at[0], channel},
+                       [&](const Place& at) { return c_.Operand(Op::kX, at); });
     });
     if (!c_.Has(Op::kMask)) return s_.Cast(sum, type_);
     const Value mask = s_.Cast(c_.Operand(Op::kMask, OutputAt(tap)), kWide);
     return s_.Cast(s_.Mul(mask, sum), type_);
   }
 
-  std::pair<Side, Side> SidesOf(Value point, const Dim& extent) {
+  // The two elements around a point.
+  std::vector<Tap> TapsAround(Value point, const Dim& extent) {
     const Value low = s_.Floor(point), one = s_.Number(kWide, 1.0);
-    const auto side = [&](Value at) {
+    const auto tap = [&](Value at) {
       const Value share = s_.Sub(one, s_.Abs(s_.Sub(point, at)));
       const Value inside =
           s_.And(s_.AtMost(s_.Number(kWide, 0.0), at), s_.Less(at, s_.Number(kWide, extent)));
-      return Side{s_.Inside(at, extent), s_.And(inside, s_.Less(s_.Number(kWide, 0.0), share)),
-                  share};
+      return Tap{s_.Inside(at, extent), s_.And(inside, s_.Less(s_.Number(kWide, 0.0), share)),
+                 share};
     };
-    return {side(low), side(s_.Add(low, one))};
-  }
-
-  // As deep as there are axes.
-  Value Corners(const std::vector<std::pair<Side, Side>>& sides, size_t d, Place& place,
-                Value there, Value share) {
-    if (d == sides.size()) {
-      const Value x = s_.Cast(c_.Operand(Op::kX, place), kWide);
-      return s_.Select(there, s_.Mul(share, x), s_.Number(kWide, 0.0));
-    }
-    Value sum;
-    for (const Side* side : {&sides[d].first, &sides[d].second}) {
-      place.push_back(side->at);
-      const Value both = there ? s_.And(there, side->there) : side->there;
-      const Value part = Corners(sides, d + 1, place, both, s_.Mul(share, side->share));
-      place.pop_back();
-      sum = sum ? s_.Add(sum, part) : part;
-    }
-    return sum;
+    return {tap(low), tap(s_.Add(low, one))};
   }
 
   const ElementOf& c_;

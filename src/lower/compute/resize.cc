@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "src/lower/compute/compute.h"
-#include "src/lower/compute/scalars.h"
+#include "src/lower/compute/taps.h"
 
 // Resampled tensors, one element at a time. Coordinates are computed in f64 as the interpreter
 // does, so that the same elements are picked.
@@ -74,11 +74,6 @@ class Resized {
   }
 
  private:
-  struct Tap {
-    Dim at;
-    Value weight;
-  };
-
   Value Number(double value) const { return s_.Number(kWide, value); }
 
   Value Picked() {
@@ -134,16 +129,9 @@ class Resized {
   }
 
   Value Kernel(Value distance) const {
-    const Value x = s_.Abs(distance), one = Number(1);
-    if (op_.mode() == "linear") return s_.Max(Number(0), s_.Sub(one, x));
-    const double a = op_.cubic_coeff_a();
-    const Value near =
-        s_.Add(s_.Mul(s_.Mul(s_.Sub(s_.Mul(Number(a + 2), x), Number(a + 3)), x), x), one);
-    Value far = s_.Sub(s_.Mul(Number(a), x), Number(5 * a));
-    far = s_.Add(s_.Mul(far, x), Number(8 * a));
-    far = s_.Sub(s_.Mul(far, x), Number(4 * a));
-    const Value outer = s_.Select(s_.Less(x, Number(2)), far, Number(0));
-    return s_.Select(s_.AtMost(x, one), near, outer);
+    const Value x = s_.Abs(distance);
+    if (op_.mode() == "linear") return s_.Max(Number(0), s_.Sub(Number(1), x));
+    return CubicShare(s_, x, op_.cubic_coeff_a());
   }
 
   std::vector<Tap> TapsAt(const Axis& axis) {
@@ -162,12 +150,12 @@ class Resized {
         const Value outside = s_.Or(s_.Less(at, Number(0)), s_.Less(last, at));
         weight = s_.Select(outside, Number(0), weight);
       }
-      taps.push_back({s_.Inside(at, axis.in), weight});
+      taps.push_back({s_.Inside(at, axis.in), {}, weight});
       sum = sum ? s_.Add(sum, weight) : weight;
     }
     for (Tap& tap : taps) {
-      if (op_.exclude_outside()) tap.weight = s_.Div(tap.weight, sum);
-      tap.weight = s_.Cast(tap.weight, type_);
+      if (op_.exclude_outside()) tap.share = s_.Div(tap.share, sum);
+      tap.share = s_.Cast(tap.share, type_);
     }
     return taps;
   }
@@ -178,8 +166,8 @@ class Resized {
     Value sum;
     for (const Tap& tap : taps_[i]) {
       place_[axes_[i].axis] = tap.at;
-      const Value share = s_.Mul(tap.weight, Interpolated(i + 1));
-      sum = sum ? s_.Add(sum, share) : share;
+      const Value part = s_.Mul(tap.share, Interpolated(i + 1));
+      sum = sum ? s_.Add(sum, part) : part;
     }
     return sum;
   }

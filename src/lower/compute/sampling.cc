@@ -5,10 +5,9 @@
 #include "lathe/dialect/nn/pool.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
-#include "src/lower/compute/scalars.h"
+#include "src/lower/compute/taps.h"
 
-// Elements between the elements of images. Coordinates are computed in f64 as the interpreter does,
-// so that the same neighbours are found.
+// Elements between the elements of images.
 namespace lathe::lower {
 namespace {
 
@@ -18,11 +17,7 @@ Value Wide(const Scalars& s, double x) { return s.Number(kWide, x); }
 
 // ---- grid_sample ----
 
-// An element along an axis: where it is, whether it is there at all, and its share.
-struct Tap {
-  Dim at;
-  Value there, share;  // there: null: always
-};
+constexpr double kCubic = -0.75;  // coefficient
 
 // One axis of an image and how points outside of it are read.
 class Line {
@@ -47,7 +42,8 @@ class Line {
     for (int k = 1 - reach; k <= reach; ++k) {
       const Value at = s_.Add(low, Wide(s_, k));
       const Value distance = s_.Abs(s_.Sub(at, x));
-      taps.push_back(Element(at, reach == 1 ? s_.Sub(Wide(s_, 1), distance) : Cubic(distance)));
+      taps.push_back(Element(
+          at, reach == 1 ? s_.Sub(Wide(s_, 1), distance) : CubicShare(s_, distance, kCubic)));
     }
     return taps;
   }
@@ -83,15 +79,6 @@ class Line {
     return {s_.Inside(s_.Select(inside, at, moved), extent_), known, share};
   }
 
-  Value Cubic(Value x) const {
-    constexpr double kA = -0.75;
-    const auto w = [&](double v) { return Wide(s_, v); };
-    const Value near = s_.Add(s_.Mul(s_.Mul(s_.Sub(s_.Mul(w(kA + 2), x), w(kA + 3)), x), x), w(1));
-    Value far = s_.Add(s_.Mul(s_.Sub(s_.Mul(w(kA), x), w(5 * kA)), x), w(8 * kA));
-    far = s_.Sub(s_.Mul(far, x), w(4 * kA));
-    return s_.Select(s_.AtMost(x, w(1)), near, s_.Select(s_.Less(x, w(2)), far, w(0)));
-  }
-
   Scalars s_;
   Dim extent_;
   bool align_;
@@ -99,58 +86,27 @@ class Line {
   Value n_, low_, high_, last_;
 };
 
-class Sampled {
- public:
-  explicit Sampled(const ElementOf& c)
-      : c_(c), s_(c.e), op_(const_cast<Operation*>(c.op)), in_(c.Dims(Op::kX)) {}
-
-  Value Element() {
-    const Dim some = AreSome(c_.e, {in_.begin() + 2, in_.end()});
-    const Value none = Wide(s_, 0);
-    const Value y = c_.e.Guarded(some, none, [&] {
-      const size_t axes = in_.size() - 2;
-      for (size_t d = 0; d < axes; ++d) {
-        Place at{c_.at[0]};
-        at.insert(at.end(), c_.at.begin() + 2, c_.at.end());
-        at.emplace_back(static_cast<int64_t>(axes - 1 - d));
-        const Value g = s_.Cast(c_.Operand(Op::kGrid, at), kWide);
-        taps_.push_back(Line(c_, op_, in_[d + 2]).Taps(g));
-      }
-      place_ = {c_.at[0], c_.at[1]};
-      return Sum(0, Value(), Wide(s_, 1));
-    });
-    return s_.Cast(y, c_.Element());
-  }
-
- private:
+Value GridSample(const ElementOf& c) {
   using Op = nn::GridSampleOp;
-
-  // As deep as there are axes.
-  Value Sum(size_t d, Value there, Value share) {
-    if (d == taps_.size()) {
-      const Value part = s_.Mul(share, s_.Cast(c_.Operand(Op::kX, place_), kWide));
-      return there ? s_.Select(there, part, Wide(s_, 0)) : part;
+  const Scalars s(c.e);
+  const Op op(const_cast<Operation*>(c.op));
+  const std::vector<Dim> in = c.Dims(Op::kX);
+  const Dim some = AreSome(c.e, {in.begin() + 2, in.end()});
+  const Value y = c.e.Guarded(some, Wide(s, 0), [&] {
+    const size_t axes = in.size() - 2;
+    std::vector<std::vector<Tap>> taps;
+    for (size_t d = 0; d < axes; ++d) {
+      Place at{c.at[0]};
+      at.insert(at.end(), c.at.begin() + 2, c.at.end());
+      at.emplace_back(static_cast<int64_t>(axes - 1 - d));
+      const Value g = s.Cast(c.Operand(Op::kGrid, at), kWide);
+      taps.push_back(Line(c, op, in[d + 2]).Taps(g));
     }
-    Value sum;
-    for (const Tap& tap : taps_[d]) {
-      place_.push_back(tap.at);
-      const Value both = there ? s_.And(there, tap.there) : tap.there;
-      const Value part = Sum(d + 1, both, s_.Mul(share, tap.share));
-      place_.pop_back();
-      sum = sum ? s_.Add(sum, part) : part;
-    }
-    return sum;
-  }
-
-  const ElementOf& c_;
-  Scalars s_;
-  Op op_;
-  std::vector<Dim> in_;
-  std::vector<std::vector<Tap>> taps_;  // per axis
-  Place place_;
-};
-
-Value GridSample(const ElementOf& c) { return Sampled(c).Element(); }
+    return SumOfTaps(s, taps, {c.at[0], c.at[1]},
+                     [&](const Place& at) { return c.Operand(Op::kX, at); });
+  });
+  return s.Cast(y, c.Element());
+}
 
 std::string RefuseIntegers(const Operation& op) {
   const bool is_float = IsFloat(TensorOf(op.result(0)).element());
