@@ -6,29 +6,12 @@
 #include "lathe/support/error.h"
 #include "src/dialect/cf/regions.h"
 #include "src/dialect/eval_util.h"
+#include "src/dialect/loop/indices.h"
 #include "src/dialect/loop/scalars.h"
 #include "src/dialect/move.h"
 
 namespace lathe::loop {
 namespace {
-
-// Throws unless there is an index per axis of operand 0, from operand `first` on, and these and
-// operand `live` are scalars.
-void CheckIndices(InferShapeContext& c, size_t live, size_t first) {
-  const SymShape memory = c.shape(0);
-  const size_t indices = c.num_inputs() - std::min(first, c.num_inputs());
-  if (memory.ranked && indices != memory.rank()) {
-    c.Fail("loop/indices",
-           StrCat("there must be ", memory.rank(), " indices, one per axis, not ", indices));
-  }
-  for (size_t i = live; i < c.num_inputs(); ++i) {
-    if (!c.HasInput(i)) continue;
-    const SymShape shape = c.shape(i);
-    if (shape.ranked && shape.rank() != 0) {
-      c.Fail("loop/indices", StrCat("operand ", i, " is no scalar"));
-    }
-  }
-}
 
 // The elements that a load or a store touches: the place of the first one, how far apart they lie,
 // and how many they are.
@@ -98,7 +81,8 @@ void AllocOp::Verify(Operation* op) {
 // ---- load ----
 
 void LoadOp::InferShape(InferShapeContext& c) {
-  CheckIndices(c, kLive, kIndices);
+  CheckIndexCount(c, kIndices);
+  CheckScalars(c, kLive);
   const int64_t lanes = LoadOp(c.op()).lanes();
   std::vector<Dim> dims;
   if (lanes > 0) dims.emplace_back(lanes);
@@ -119,12 +103,7 @@ void LoadOp::Eval(EvalContext& c) {
 // ---- gather ----
 
 void GatherOp::InferShape(InferShapeContext& c) {
-  const SymShape memory = c.shape(kMemory);
-  const size_t indices = c.num_inputs() - std::min(kIndices, c.num_inputs());
-  if (memory.ranked && indices != memory.rank()) {
-    c.Fail("loop/indices",
-           StrCat("there must be ", memory.rank(), " indices, one per axis, not ", indices));
-  }
+  CheckIndexCount(c, kIndices);
   std::optional<Dim> lanes;
   bool known = true;
   for (size_t i = kIndices; i < c.num_inputs(); ++i) {
@@ -176,7 +155,8 @@ void GatherOp::Eval(EvalContext& c) {
 // ---- store ----
 
 void StoreOp::InferShape(InferShapeContext& c) {
-  CheckIndices(c, kLive, kIndices);
+  CheckIndexCount(c, kIndices);
+  CheckScalars(c, kLive);
   if (const SymShape value = c.shape(kValue); value.ranked && value.rank() > 1) {
     c.Fail("loop/value", "the value is neither a scalar nor a vector");
   }
@@ -195,7 +175,10 @@ void StoreOp::Eval(EvalContext& c) {
 
 // ---- prefetch ----
 
-void PrefetchOp::InferShape(InferShapeContext& c) { CheckIndices(c, kIndices, kIndices); }
+void PrefetchOp::InferShape(InferShapeContext& c) {
+  CheckIndexCount(c, kIndices);
+  CheckScalars(c, kIndices);
+}
 
 void PrefetchOp::Eval(EvalContext&) {}
 

@@ -6,6 +6,7 @@
 #include "lathe/dialect/loop.h"
 #include "lathe/support/error.h"
 #include "src/dialect/eval_util.h"
+#include "src/dialect/loop/indices.h"
 #include "src/dialect/loop/scalars.h"
 #include "src/dialect/move.h"
 #include "src/dialect/wide.h"
@@ -21,22 +22,15 @@ void CheckTile(InferShapeContext& c, int64_t rows, int64_t columns, ElementType 
                              " bytes, not ", rows, " of ", bytes));
 }
 
-// Throws unless there is an index per axis of operand 0, from operand `first` on, each a scalar.
+// Throws unless there is an index per axis of operand 0, from operand `first` on, and the axis of
+// the rows.
 void CheckIndices(InferShapeContext& c, size_t first, int64_t axis) {
+  CheckIndexCount(c, first);
   const SymShape memory = c.shape(0);
-  if (memory.ranked && c.num_inputs() - first != memory.rank()) {
-    c.Fail("loop/indices", StrCat("there must be ", memory.rank(), " indices, one per axis, not ",
-                                  c.num_inputs() - first));
-  }
   if (memory.ranked && axis >= static_cast<int64_t>(memory.rank())) {
     c.Fail("loop/tile", StrCat("there is no axis ", axis, " for the rows"));
   }
-  for (size_t i = first; i < c.num_inputs(); ++i) {
-    const SymShape shape = c.shape(i);
-    if (shape.ranked && shape.rank() != 0) {
-      c.Fail("loop/indices", StrCat("operand ", i, " is no scalar"));
-    }
-  }
+  CheckScalars(c, first);
 }
 
 // Where the rows of a tile lie in memory.
