@@ -1,58 +1,14 @@
 #include "src/codegen/llvm/math.h"
 
 #include <cmath>
-#include <span>
+
+#include "src/codegen/llvm/straight_line.h"
 
 // Polynomials were fitted for the least largest error on their interval.
 namespace lathe::codegen {
 namespace {
 
 using llvm::Value;
-
-class Math {
- public:
-  Math(llvm::IRBuilder<>& b, Value* like) : b_(b), type_(like->getType()) {}
-
-  Value* F(double value) const { return llvm::ConstantFP::get(type_, value); }
-  Value* I(int64_t value) const { return llvm::ConstantInt::getSigned(int_type(), value); }
-  llvm::Type* int_type() const { return type_->getWithNewType(b_.getInt32Ty()); }
-
-  Value* Add(Value* x, Value* y) const { return b_.CreateFAdd(x, y); }
-  Value* Sub(Value* x, Value* y) const { return b_.CreateFSub(x, y); }
-  Value* Mul(Value* x, Value* y) const { return b_.CreateFMul(x, y); }
-  Value* Div(Value* x, Value* y) const { return b_.CreateFDiv(x, y); }
-  Value* MulAdd(Value* x, Value* y, Value* z) const {
-    return b_.CreateIntrinsic(llvm::Intrinsic::fmuladd, {type_}, {x, y, z});
-  }
-  /// c[0] + c[1] x + c[2] x^2 + ...
-  Value* Poly(Value* x, std::span<const double> c) const {
-    Value* sum = F(c.back());
-    for (size_t i = c.size() - 1; i-- > 0;) sum = MulAdd(sum, x, F(c[i]));
-    return sum;
-  }
-  Value* Abs(Value* x) const { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
-  Value* CopySign(Value* x, Value* sign) const {
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign);
-  }
-  Value* Select(Value* c, Value* x, Value* y) const { return b_.CreateSelect(c, x, y); }
-  /// NaN stays NaN.
-  Value* Clamp(Value* x, double low, double high) const {
-    x = Select(b_.CreateFCmpOLT(x, F(low)), F(low), x);
-    return Select(b_.CreateFCmpOGT(x, F(high)), F(high), x);
-  }
-  Value* Bits(Value* x) const { return b_.CreateBitCast(x, int_type()); }
-  Value* FromBits(Value* x) const { return b_.CreateBitCast(x, type_); }
-  /// 2^n for n in [-126, 127].
-  Value* PowerOfTwo(Value* n) const {
-    return FromBits(b_.CreateShl(b_.CreateAdd(n, I(127)), I(23)));
-  }
-
-  llvm::IRBuilder<>& b() const { return b_; }
-
- private:
-  llvm::IRBuilder<>& b_;
-  llvm::Type* type_;
-};
 
 // ln 2 in two parts: the first has zeros at its end, so that n * kLn2High is exact.
 constexpr double kLn2High = 0.693145751953125;
@@ -63,7 +19,7 @@ constexpr double kRound = 12582912.0;  // 1.5 * 2^23: adding it leaves an intege
 
 // e^x = 2^n e^r with |r| <= ln 2 / 2.
 Value* EmitExp(llvm::IRBuilder<>& b, Value* x) {
-  const Math m(b, x);
+  const StraightLine m(b, x);
   x = m.Clamp(x, -104.0, 89.0);
   Value* shifted = m.MulAdd(x, m.F(1.4426950408889634), m.F(kRound));
   Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound)));
@@ -80,7 +36,7 @@ Value* EmitExp(llvm::IRBuilder<>& b, Value* x) {
 
 // log x = e ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2).
 Value* EmitLog(llvm::IRBuilder<>& b, Value* x) {
-  const Math m(b, x);
+  const StraightLine m(b, x);
   Value* small = b.CreateFCmpOLT(x, m.F(1.17549435e-38));
   Value* scaled = m.Select(small, m.Mul(x, m.F(8388608.0)), x);
   Value* bits = b.CreateSub(m.Bits(scaled), m.I(0x3f3504f3));  // sqrt(1/2)
@@ -101,7 +57,7 @@ Value* EmitLog(llvm::IRBuilder<>& b, Value* x) {
 }
 
 Value* EmitTanh(llvm::IRBuilder<>& b, Value* x) {
-  const Math m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* e = EmitExp(b, m.Add(size, size));
   Value* large = m.Sub(m.F(1), m.Div(m.F(2), m.Add(e, m.F(1))));
@@ -109,12 +65,12 @@ Value* EmitTanh(llvm::IRBuilder<>& b, Value* x) {
                       -6.207422819e-03};
   Value* square = m.Mul(x, x);
   Value* small = m.MulAdd(m.Mul(square, x), m.Poly(square, c), x);
-  return m.Select(b.CreateFCmpOLT(size, m.F(0.56)), small, m.CopySign(large, x));
+  return m.Select(b.CreateFCmpOLT(size, m.F(0.56)), small, m.WithSign(large, x));
 }
 
 // Below 1 a polynomial; above, 1 - e^R(x) where R approximates log erfc.
 Value* EmitErf(llvm::IRBuilder<>& b, Value* x) {
-  const Math m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* bounded = m.Select(b.CreateFCmpOGT(size, m.F(4)), m.F(4), size);
   const double r[] = {2.043598797e-04,  -1.129661202e+00, -6.330395937e-01,
@@ -124,11 +80,11 @@ Value* EmitErf(llvm::IRBuilder<>& b, Value* x) {
   const double c[] = {1.128379107e+00, -3.761262596e-01, 1.128358543e-01, -2.685381100e-02,
                       5.188327283e-03, -8.010191959e-04, 7.853856368e-05};
   Value* small = m.Mul(x, m.Poly(m.Mul(x, x), c));
-  return m.Select(b.CreateFCmpOLT(size, m.F(1)), small, m.CopySign(large, x));
+  return m.Select(b.CreateFCmpOLT(size, m.F(1)), small, m.WithSign(large, x));
 }
 
 Value* EmitSigmoid(llvm::IRBuilder<>& b, Value* x) {
-  const Math m(b, x);
+  const StraightLine m(b, x);
   Value* e = EmitExp(b, b.CreateFNeg(m.Abs(x)));
   Value* above = m.Select(b.CreateFCmpOLT(x, m.F(0)), e, m.F(1));
   return m.Div(above, m.Add(m.F(1), e));

@@ -2,54 +2,13 @@
 
 #include <cmath>
 #include <numbers>
-#include <span>
-#include <vector>
+
+#include "src/codegen/llvm/straight_line.h"
 
 namespace lathe::codegen {
 namespace {
 
 using llvm::Value;
-
-class Math64 {
- public:
-  Math64(llvm::IRBuilder<>& b, Value* like)
-      : b_(b), type_(like->getType()), int_(type_->getWithNewType(b.getInt64Ty())) {}
-
-  Value* F(double value) const { return llvm::ConstantFP::get(type_, value); }
-  Value* I(uint64_t value) const { return llvm::ConstantInt::get(int_, value); }
-  Value* Add(Value* x, Value* y) const { return b_.CreateFAdd(x, y); }
-  Value* Sub(Value* x, Value* y) const { return b_.CreateFSub(x, y); }
-  Value* Mul(Value* x, Value* y) const { return b_.CreateFMul(x, y); }
-  Value* Div(Value* x, Value* y) const { return b_.CreateFDiv(x, y); }
-  Value* MulAdd(Value* x, Value* y, Value* z) const {
-    return b_.CreateIntrinsic(llvm::Intrinsic::fmuladd, {type_}, {x, y, z});
-  }
-  /// c[0] + c[1] x + c[2] x^2 + ...
-  Value* Poly(Value* x, std::span<const double> c) const {
-    Value* sum = F(c.back());
-    for (size_t i = c.size() - 1; i-- > 0;) sum = MulAdd(sum, x, F(c[i]));
-    return sum;
-  }
-  Value* Abs(Value* x) const { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
-  Value* Sqrt(Value* x) const { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x); }
-  Value* WithSign(Value* x, Value* sign) const {
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign);
-  }
-  Value* Select(Value* c, Value* x, Value* y) const { return b_.CreateSelect(c, x, y); }
-  Value* Less(Value* x, Value* y) const { return b_.CreateFCmpOLT(x, y); }
-  Value* Is(Value* x, double y) const { return b_.CreateFCmpOEQ(x, F(y)); }
-  Value* Bits(Value* x) const { return b_.CreateBitCast(x, int_); }
-  Value* FromBits(Value* x) const { return b_.CreateBitCast(x, type_); }
-  /// 2^n for n in [-1022, 1023].
-  Value* PowerOfTwo(Value* n) const {
-    return FromBits(b_.CreateShl(b_.CreateAdd(n, I(1023)), I(52)));
-  }
-  llvm::IRBuilder<>& b() const { return b_; }
-
- private:
-  llvm::IRBuilder<>& b_;
-  llvm::Type *type_, *int_;
-};
 
 // ln 2 in two parts: the first has zeros at its end, so that n * kLn2High is exact.
 constexpr double kLn2High = 0x1.62e42feep-1;
@@ -60,7 +19,7 @@ constexpr double kRound = 0x1.8p52;  // adding it leaves an integer in the low b
 
 // e^x = 2^n e^r with |r| <= ln 2 / 2.
 Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   x = m.Select(m.Less(x, m.F(-746)), m.F(-746), x);
   x = m.Select(m.Less(m.F(710), x), m.F(710), x);
   Value* shifted = m.MulAdd(x, m.F(std::numbers::log2e), m.F(kRound));
@@ -79,8 +38,8 @@ Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
 
 // log x = k ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2), by the series of (1+s) / (1-s).
 Value* EmitLog64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
-  constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
+  const StraightLine m(b, x);
+  constexpr int64_t kRootHalf = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
   Value* small = m.Less(x, m.F(0x1p-1022));
   Value* bits = m.Bits(m.Select(small, m.Mul(x, m.F(0x1p54)), x));
   bits = b.CreateAdd(bits, m.I(kOne - kRootHalf));
@@ -106,7 +65,7 @@ Value* EmitLog64(llvm::IRBuilder<>& b, Value* x) {
 namespace {
 
 // log(1 + x), with what 1 + x loses.
-Value* Log1p(const Math64& m, Value* x) {
+Value* Log1p(const StraightLine& m, Value* x) {
   Value* u = m.Add(m.F(1), x);
   Value* lost = m.Div(m.Sub(x, m.Sub(u, m.F(1))), u);
   Value* log = EmitLog64(m.b(), u);
@@ -115,7 +74,7 @@ Value* Log1p(const Math64& m, Value* x) {
 }
 
 // sinh of |x| < 1.
-Value* SmallSinh(const Math64& m, Value* x) {
+Value* SmallSinh(const StraightLine& m, Value* x) {
   std::vector<double> c;
   double factorial = 1;
   for (int i = 1; i < 20; i += 2) c.push_back(1 / factorial), factorial *= (i + 1) * (i + 2);
@@ -123,12 +82,12 @@ Value* SmallSinh(const Math64& m, Value* x) {
 }
 
 // Of arguments so large that squares overflow: log 2x.
-Value* LogOfTwice(const Math64& m, Value* x) {
+Value* LogOfTwice(const StraightLine& m, Value* x) {
   return m.Add(EmitLog64(m.b(), x), m.F(std::numbers::ln2));
 }
 
 // Half of e^x, where e^x itself may overflow.
-Value* HalfExp(const Math64& m, Value* x) {
+Value* HalfExp(const StraightLine& m, Value* x) {
   Value* half = EmitExp64(m.b(), m.Mul(x, m.F(0.5)));
   Value* large = m.Mul(m.Mul(half, m.F(0.5)), half);
   Value* usual = m.Mul(EmitExp64(m.b(), x), m.F(0.5));
@@ -138,7 +97,7 @@ Value* HalfExp(const Math64& m, Value* x) {
 }  // namespace
 
 Value* EmitSinh64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* half = HalfExp(m, size);
   Value* large = m.WithSign(m.Sub(half, m.Div(m.F(0.25), half)), x);
@@ -146,13 +105,13 @@ Value* EmitSinh64(llvm::IRBuilder<>& b, Value* x) {
 }
 
 Value* EmitCosh64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* half = HalfExp(m, m.Abs(x));
   return m.Add(half, m.Div(m.F(0.25), half));
 }
 
 Value* EmitTanh64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* e = EmitExp64(b, m.Add(size, size));
   Value* large = m.Sub(m.F(1), m.Div(m.F(2), m.Add(e, m.F(1))));
@@ -162,13 +121,13 @@ Value* EmitTanh64(llvm::IRBuilder<>& b, Value* x) {
 }
 
 Value* EmitSigmoid64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* e = EmitExp64(b, b.CreateFNeg(m.Abs(x)));
   return m.Div(m.Select(m.Less(x, m.F(0)), e, m.F(1)), m.Add(m.F(1), e));
 }
 
 Value* EmitAsinh64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* root = m.Sqrt(m.MulAdd(size, size, m.F(1)));
   Value* more = m.Mul(size, m.Div(size, m.Add(m.F(1), root)));
@@ -177,7 +136,7 @@ Value* EmitAsinh64(llvm::IRBuilder<>& b, Value* x) {
 }
 
 Value* EmitAcosh64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* t = m.Sub(x, m.F(1));
   Value* usual = Log1p(m, m.Add(t, m.Sqrt(m.Mul(t, m.Add(x, m.F(1))))));
   Value* y = m.Select(m.Less(m.F(1e8), x), LogOfTwice(m, x), usual);
@@ -185,7 +144,7 @@ Value* EmitAcosh64(llvm::IRBuilder<>& b, Value* x) {
 }
 
 Value* EmitAtanh64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* y = Log1p(m, m.Div(m.Add(size, size), m.Sub(m.F(1), size)));
   return m.Select(m.Less(m.F(1), size), m.F(NAN), m.WithSign(m.Mul(y, m.F(0.5)), x));
@@ -193,7 +152,7 @@ Value* EmitAtanh64(llvm::IRBuilder<>& b, Value* x) {
 
 // Below 3 a series of positive terms times e^(-x^2); above, a continued fraction of what is left.
 Value* EmitErf64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* near = m.Select(m.Less(size, m.F(3)), size, m.F(3));
   std::vector<double> c;
@@ -217,7 +176,7 @@ Value* EmitErf64(llvm::IRBuilder<>& b, Value* x) {
 
 // atan x = pi/2 - atan 1/x, and twice the half angle twice; then |x| <= tan(pi/16).
 Value* EmitAtan64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* large = m.Less(m.F(1), size);
   Value* t = m.Select(large, m.Div(m.F(1), size), size);
@@ -230,12 +189,12 @@ Value* EmitAtan64(llvm::IRBuilder<>& b, Value* x) {
 }
 
 Value* EmitAsin64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   return EmitAtan64(b, m.Div(x, m.Sqrt(m.Mul(m.Sub(m.F(1), x), m.Add(m.F(1), x)))));
 }
 
 Value* EmitAcos64(llvm::IRBuilder<>& b, Value* x) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* half = EmitAtan64(b, m.Sqrt(m.Div(m.Sub(m.F(1), x), m.Add(m.F(1), x))));
   return m.Add(half, half);
 }
@@ -243,7 +202,7 @@ Value* EmitAcos64(llvm::IRBuilder<>& b, Value* x) {
 // |x|^y = e^(y log |x|). Whole numbers and odd ones among them are told by adding 2^52: those
 // beyond are even.
 Value* EmitPow64(llvm::IRBuilder<>& b, Value* x, Value* y) {
-  const Math64 m(b, x);
+  const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* power = EmitExp64(b, m.Mul(y, EmitLog64(b, size)));
   power = m.Select(m.Is(size, 1), m.F(1), power);
