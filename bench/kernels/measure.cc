@@ -1,7 +1,5 @@
 #include "bench/kernels/measure.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +14,7 @@
 #include "lathe/ir/program.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/lower/lower_function.h"
+#include "lathe/support/clock.h"
 #include "lathe/support/random.h"
 #include "lathe/support/text.h"
 
@@ -25,31 +24,25 @@ namespace {
 using codegen::CodeGenerator;
 using codegen::Target;
 
-// Of this thread: what other processes take does not count. Everything here runs on one thread.
-double Now() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// Times of calls, of which one tenth are shorter than Tenth says: what takes longer mostly shares
-// caches with others meanwhile.
+// Times of calls on this thread, of which one tenth are shorter than Tenth says: what takes longer
+// mostly shares caches with others meanwhile.
 class Timer {
  public:
   explicit Timer(std::function<void()> run) : run_(std::move(run)) {
-    const double first = Now();
+    const double first = ThreadSeconds();
     run_();
-    const double once = Now() - first;
+    const double once = ThreadSeconds() - first;
     while (once * calls_ < 2e-5 && calls_ < 1024) calls_ *= 2;
   }
 
   void Sample(double seconds) {
     run_();  // others may have been at the caches
     size_t samples = 0;
-    for (const double start = Now(); samples < 5 || Now() - start < seconds; ++samples) {
-      const double before = Now();
+    for (const double start = ThreadSeconds(); samples < 5 || ThreadSeconds() - start < seconds;
+         ++samples) {
+      const double before = ThreadSeconds();
       for (int i = 0; i < calls_; ++i) run_();
-      times_.push_back((Now() - before) / calls_);
+      times_.push_back((ThreadSeconds() - before) / calls_);
     }
   }
 

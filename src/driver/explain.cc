@@ -1,9 +1,9 @@
 #include "lathe/driver/explain.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
+#include "lathe/support/clock.h"
 #include "lathe/support/error.h"
 #include "lathe/support/processors.h"
 #include "src/driver/compiled_program.h"
@@ -19,10 +19,7 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-double MillisecondsNow() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::milli>(now).count();
-}
+double MillisecondsNow() { return 1e3 * SecondsNow(); }
 
 struct Measured {
   double run_ms = -1;

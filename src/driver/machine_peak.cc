@@ -1,7 +1,5 @@
 #include "lathe/driver/machine_peak.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <barrier>
 #include <numeric>
@@ -12,18 +10,13 @@
 #include "lathe/dialect/all.h"
 #include "lathe/ir/program.h"
 #include "lathe/ir/text_format.h"
+#include "lathe/support/clock.h"
 #include "lathe/support/text.h"
 
 namespace lathe {
 namespace {
 
 using codegen::Target;
-
-double ThreadSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // What a thread passes to the kernel of a program: from one buffer to the other.
 struct Buffers {

@@ -1,12 +1,12 @@
 #include "lathe/driver/pass_report.h"
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "lathe/ir/context.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/ir/walk.h"
+#include "lathe/support/clock.h"
 #include "lathe/support/file.h"
 #include "lathe/support/hash.h"
 #include "lathe/support/text.h"
@@ -22,10 +22,6 @@ using Json = nlohmann::json;
 constexpr size_t kMaxText = 300;
 /// Tensors with more elements are shown by their type only.
 constexpr int64_t kMaxElements = 16;
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Numbers texts in order of first appearance.
 class Numbering {
@@ -174,7 +170,7 @@ Json PassReport::Impl::Snapshot(const Program& program) {
 
 void PassReport::Impl::Finish(const Pass& pass, Program& program, bool changed,
                               const std::string& error) {
-  const double seconds = Now() - start;
+  const double seconds = SecondsNow() - start;
   open = false;
   const size_t ops_before = num_ops, before = graphs.size() - 1;
   if (changed) {
@@ -235,7 +231,7 @@ PassReport::~PassReport() = default;
 void PassReport::BeforePass(const Pass&, Program& program) {
   if (impl_->graphs.empty()) impl_->graphs.push_back(impl_->Snapshot(program));
   impl_->open = true;
-  impl_->start = Now();
+  impl_->start = SecondsNow();
 }
 
 void PassReport::AfterPass(const Pass& pass, Program& program) {

@@ -1,7 +1,6 @@
 #include "lathe/driver/tune.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -11,6 +10,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/runtime/worker_team.h"
+#include "lathe/support/clock.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/random.h"
@@ -21,10 +21,6 @@
 
 namespace lathe {
 namespace {
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string OperationsOf(const std::string& workload) {
   return workload.substr(0, workload.rfind(' '));
@@ -188,13 +184,13 @@ void FunctionTuner::CheckResults(const Kernel& kernel, const std::string& implem
 double FunctionTuner::Measure(Kernel& kernel) {
   const runtime::WorkerTeam::InRun in_run(team_);
   double best = 1e300;
-  const double start = Now();
-  for (int runs = 0; runs < 3 || Now() - start < options_.seconds; ++runs) {
+  const double start = SecondsNow();
+  for (int runs = 0; runs < 3 || SecondsNow() - start < options_.seconds; ++runs) {
     const bool is_slow = !tuned_.best.empty() && best > 2 * tuned_.best_seconds;
     if (runs >= 3 && is_slow) break;
-    const double before = Now();
+    const double before = SecondsNow();
     kernel.Run(team_);
-    best = std::min(best, Now() - before);
+    best = std::min(best, SecondsNow() - before);
   }
   return best;
 }

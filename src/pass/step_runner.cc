@@ -1,7 +1,6 @@
 #include "src/pass/step_runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <unordered_set>
 
 #include "lathe/ir/context.h"
@@ -9,16 +8,13 @@
 #include "lathe/ir/traits.h"
 #include "lathe/ir/verify.h"
 #include "lathe/ir/walk.h"
+#include "lathe/support/clock.h"
 
 namespace lathe {
 
 namespace {
 
 constexpr const char* kPassesRun = "passes_run";
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 int64_t CountOps(const Graph& graph) {
   int64_t count = 0;
@@ -106,9 +102,9 @@ void StepRunner::RunPass(Pass& pass, Graph& graph, int depth) {
 void StepRunner::ApplyTimed(Pass& pass, Graph& graph, int depth) {
   if (!ops_) ops_ = CountOps(graph);
   PassTiming timing{pass.name(), 0, *ops_, 0, false, depth};
-  const double start = Now();
+  const double start = SecondsNow();
   pass.Apply(graph);
-  timing.seconds = Now() - start;
+  timing.seconds = SecondsNow() - start;
   if (pass.changed()) ops_ = CountOps(graph);
   timing.ops_after = *ops_;
   timing.changed = pass.changed();

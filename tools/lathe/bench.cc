@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lathe/support/clock.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/rates.h"
 #include "tools/lathe/runnable.h"

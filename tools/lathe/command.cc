@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
 #include "lathe/dialect/all.h"
 #include "lathe/driver/model_file.h"
 #include "lathe/ir/verify.h"
+#include "lathe/support/clock.h"
 
 namespace lathe::command {
 
@@ -76,10 +76,6 @@ bool IsTerminal(int fd) { return isatty(fd) != 0; }
 bool UseColour(int fd) {
   const char* refused = std::getenv("NO_COLOR");
   return IsTerminal(fd) && (refused == nullptr || *refused == '\0');
-}
-
-double SecondsNow() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 Progress::Progress(std::string what) : what_(std::move(what)), start_(SecondsNow()) {}

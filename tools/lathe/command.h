@@ -58,8 +58,6 @@ class Progress {
   bool shown_ = false;
 };
 
-double SecondsNow();
-
 /// "NAME=VALUE" split at the first '='; a UsageError naming `option` without one.
 std::pair<std::string, std::string> SplitAssignment(const std::string& option,
                                                     const std::string& text);

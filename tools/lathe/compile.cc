@@ -4,6 +4,7 @@
 
 #include "lathe/driver/emit.h"
 #include "lathe/driver/plan_summary.h"
+#include "lathe/support/clock.h"
 #include "lathe/support/file.h"
 #include "lathe/support/text.h"
 #include "tools/lathe/command.h"

@@ -10,6 +10,7 @@
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/verify.h"
 #include "lathe/pass/instrumentation.h"
+#include "lathe/support/clock.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/text.h"

@@ -1,6 +1,7 @@
 #include "tools/lathe/runnable.h"
 
 #include "lathe/driver/model_file.h"
+#include "lathe/support/clock.h"
 #include "lathe/support/error.h"
 #include "lathe/support/safetensors.h"
 
