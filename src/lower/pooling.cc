@@ -8,6 +8,7 @@
 #include "lathe/dialect/nn/pool.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/layout.h"
+#include "src/lower/master.h"
 
 namespace lathe::lower {
 namespace {
@@ -64,12 +65,8 @@ std::string TypeRefusal(const Pooling& p) {
 std::optional<Pooling> Pooling::Find(const Block& function, const Machine& machine,
                                      std::string& why) {
   const Operation* found = nullptr;
-  for (const Operation& op : function) {
-    if (!IsPool(op)) continue;
-    if (found != nullptr) return why = "there are two pools", std::nullopt;
-    found = &op;
-  }
-  if (found == nullptr) return why = "there is no pool", std::nullopt;
+  why = FindMaster(function, "pool", IsPool, found);
+  if (!why.empty()) return std::nullopt;
   if (!found->operand(0).is_block_argument()) {
     return why = "its input is computed in the same function", std::nullopt;
   }

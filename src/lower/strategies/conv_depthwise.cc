@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
+#include "src/lower/master.h"
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
@@ -45,7 +46,7 @@ class GroupedConv {
     int64_t count;
   };
 
-  std::string FindMaster();
+  std::string MasterRefusal();
   std::string ShapeRefusal();
   std::string AfterRefusal();
   void PickTile();
@@ -82,18 +83,11 @@ class GroupedConv {
   std::vector<Value> held_;  // weights
 };
 
-std::string GroupedConv::FindMaster() {
-  for (const Operation& op : function_) {
-    if (!op.isa<nn::ConvOp>()) continue;
-    if (master_ != nullptr) return "there are two convolutions";
-    master_ = &op;
-  }
-  if (master_ == nullptr) return "there is no convolution";
-  for (size_t i = 0; i < master_->num_operands(); ++i) {
-    const Value v = master_->operand(i);
-    if (v && !v.is_block_argument()) return "an operand is computed in the same function";
-  }
-  return "";
+std::string GroupedConv::MasterRefusal() {
+  const auto is_one = [](const Operation& op) { return op.isa<nn::ConvOp>(); };
+  std::string why = FindMaster(function_, "convolution", is_one, master_);
+  if (!why.empty() || ReadsArguments(*master_)) return why;
+  return "an operand is computed in the same function";
 }
 
 std::string GroupedConv::ShapeRefusal() {
@@ -152,7 +146,7 @@ void GroupedConv::PickTile() {
 }
 
 std::string GroupedConv::Refusal() {
-  if (std::string why = FindMaster(); !why.empty()) return why;
+  if (std::string why = MasterRefusal(); !why.empty()) return why;
   if (std::string why = ShapeRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
   PickTile();

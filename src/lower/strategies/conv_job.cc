@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/support/text.h"
+#include "src/lower/master.h"
 
 namespace lathe::lower {
 namespace {
@@ -13,19 +14,11 @@ constexpr double kPieceCycles = 400;  // that each takes besides
 
 }  // namespace
 
-std::string ConvJob::FindMaster() {
-  for (const Operation& op : l.function) {
-    if (op.name() != nn::ConvOp::kName) continue;
-    if (master != nullptr) return "there are two convolutions";
-    master = &op;
-  }
-  if (master == nullptr) return "there is no convolution";
-  for (size_t i = 0; i < master->num_operands(); ++i) {
-    const Value v = master->operand(i);
-    if (i > 0 && v && !v.is_block_argument())
-      return "the weights are computed in the same function";
-  }
-  return "";
+std::string ConvJob::MasterRefusal() {
+  const auto is_one = [](const Operation& op) { return op.isa<nn::ConvOp>(); };
+  std::string why = FindMaster(l.function, "convolution", is_one, master);
+  if (!why.empty() || ReadsArguments(*master, 1)) return why;
+  return "the weights are computed in the same function";
 }
 
 // What is computed before is so where the input is read.
@@ -45,7 +38,7 @@ std::string ConvJob::InputRefusal() {
 }
 
 std::string ConvJob::Refusal() {
-  if (std::string why = FindMaster(); !why.empty()) return why;
+  if (std::string why = MasterRefusal(); !why.empty()) return why;
   if (std::string why = g.Parse(*master); !why.empty()) return why;
   if (std::string why = InputRefusal(); !why.empty()) return why;
   after.emplace(l.function, master, l.machine);

@@ -56,7 +56,7 @@ class ConvJob {
   ConvInput input;
 
  private:
-  std::string FindMaster();
+  std::string MasterRefusal();
   std::string InputRefusal();
 };
 

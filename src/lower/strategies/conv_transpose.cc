@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/convolution.h"
+#include "src/lower/master.h"
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
@@ -50,7 +51,7 @@ class TransposedConv {
     int64_t count;
   };
 
-  std::string FindMaster();
+  std::string MasterRefusal();
   std::string ShapeRefusal();
   std::string AfterRefusal();
   void FindPhases();
@@ -98,18 +99,11 @@ class TransposedConv {
   std::vector<Value> at_;  // of the row, along the axes before the last
 };
 
-std::string TransposedConv::FindMaster() {
-  for (const Operation& op : l_.function) {
-    if (!op.isa<nn::ConvTransposeOp>()) continue;
-    if (master_ != nullptr) return "there are two transposed convolutions";
-    master_ = &op;
-  }
-  if (master_ == nullptr) return "there is no transposed convolution";
-  for (size_t i = 0; i < master_->num_operands(); ++i) {
-    const Value v = master_->operand(i);
-    if (v && !v.is_block_argument()) return "an operand is computed in the same function";
-  }
-  return "";
+std::string TransposedConv::MasterRefusal() {
+  const auto is_one = [](const Operation& op) { return op.isa<nn::ConvTransposeOp>(); };
+  std::string why = FindMaster(l_.function, "transposed convolution", is_one, master_);
+  if (!why.empty() || ReadsArguments(*master_)) return why;
+  return "an operand is computed in the same function";
 }
 
 std::string TransposedConv::ShapeRefusal() {
@@ -203,7 +197,7 @@ bool TransposedConv::FitsScratch() {
 }
 
 std::string TransposedConv::Refusal() {
-  if (std::string why = FindMaster(); !why.empty()) return why;
+  if (std::string why = MasterRefusal(); !why.empty()) return why;
   if (std::string why = ShapeRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
   FindPhases();

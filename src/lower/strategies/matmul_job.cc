@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
+#include "src/lower/master.h"
 
 namespace lathe::lower {
 namespace {
@@ -39,22 +40,17 @@ std::string Transpose(Value matrix, MatrixOperand& m) {
 }  // namespace
 
 std::string MatmulJob::Refusal() {
-  if (std::string why = FindMaster(); !why.empty()) return why;
+  if (std::string why = MasterRefusal(); !why.empty()) return why;
   if (ParseForm(true).empty()) return "";
   return ParseForm(false);
 }
 
-std::string MatmulJob::FindMaster() {
-  for (const Operation& op : l_.function) {
-    if (!IsProduct(op)) continue;
-    if (master != nullptr) return "there are two matrix products";
-    master = &op;
-  }
-  if (master == nullptr) return "there is no matrix product";
-  if (master->num_operands() < 2 ||
-      (master->name() == nn::EinsumOp::kName && master->num_operands() > 2))
-    return "the product is not one of two operands";
-  return "";
+std::string MatmulJob::MasterRefusal() {
+  std::string why = FindMaster(l_.function, "matrix product", IsProduct, master);
+  if (!why.empty()) return why;
+  const size_t operands = master->num_operands();
+  const bool two = operands == 2 || (operands > 2 && !master->isa<nn::EinsumOp>());
+  return two ? "" : "the product is not one of two operands";
 }
 
 // A matrix that is computed in the same function is so where it is read.

@@ -39,7 +39,7 @@ class MatmulJob {
              int64_t lanes, Value live) const;
 
  private:
-  std::string FindMaster();
+  std::string MasterRefusal();
   std::string ParseForm(bool merge_rows);
   std::string SetBefore(MatrixOperand& m, std::optional<Pointwise>& before);
 
