@@ -1,40 +1,14 @@
 #include "src/driver/external_functions.h"
 
-#include <algorithm>
-#include <map>
-
-#include "lathe/dialect/builtin/builtin.h"
-#include "lathe/ir/traits.h"
 #include "lathe/lower/external.h"
+#include "lathe/lower/lower_function.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
 namespace {
 
-// "conv relu", or of many operations "53 conv, 49 relu": such a function is a part of the program.
-std::string OperationsOf(const Operation* function) {
-  constexpr size_t kFew = 8;
-  std::vector<std::string> names;
-  std::map<std::string, size_t> counts;
-  for (const Operation& op : *function->region(0).front()) {
-    if (op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>()) continue;
-    if (op.isa<builtin::GetParameterOp>()) continue;
-    names.emplace_back(op.name().substr(op.name().find('.') + 1));
-    ++counts[names.back()];
-  }
-  std::string text;
-  if (names.size() <= kFew) {
-    for (const std::string& name : names) text += StrCat(text.empty() ? "" : " ", name);
-    return text;
-  }
-  std::vector<std::pair<std::string, size_t>> sorted(counts.begin(), counts.end());
-  std::ranges::stable_sort(sorted, std::greater<>(), [](const auto& c) { return c.second; });
-  for (const auto& [name, count] : sorted) {
-    text += StrCat(text.empty() ? "" : ", ", count, " ", name);
-  }
-  return text;
-}
+constexpr size_t kFewOperations = 8;  // that are named one by one: it may be a part of the program
 
 }  // namespace
 
@@ -60,7 +34,7 @@ void CompileExternal(CompiledProgram& compiled) {
     f.external = std::move(module.kernel.run);
     f.workspaces.assign(module.kernel.workspaces.begin(), module.kernel.workspaces.end());
     ReadTypes(f);
-    info.operations = OperationsOf(f.function);
+    info.operations = lower::OperationNames(f.function, kFewOperations);
     info.strategy = module.compiler;
     info.candidates = std::move(module.kernel.steps);
   }

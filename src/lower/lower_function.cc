@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
+#include <map>
 #include <memory>
 
+#include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
@@ -275,11 +278,24 @@ void Selector::Take(const Selection& selection, Lowered& lowered) {
 
 }  // namespace
 
-std::string OperationNames(const Operation* function) {
-  std::string text;
+std::string OperationNames(const Operation* function, size_t few) {
+  std::vector<std::string_view> names;
+  std::map<std::string_view, size_t> counts;
   for (const Operation& op : *function->region(0).front()) {
     if (op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>()) continue;
-    text += StrCat(text.empty() ? "" : " ", op.name().substr(op.name().find('.') + 1));
+    if (op.isa<builtin::GetParameterOp>()) continue;
+    names.push_back(op.name().substr(op.name().find('.') + 1));
+    ++counts[names.back()];
+  }
+  std::string text;
+  if (names.size() <= few) {
+    for (const std::string_view name : names) text += StrCat(text.empty() ? "" : " ", name);
+    return text;
+  }
+  std::vector<std::pair<std::string_view, size_t>> sorted(counts.begin(), counts.end());
+  std::ranges::stable_sort(sorted, std::greater<>(), [](const auto& c) { return c.second; });
+  for (const auto& [name, count] : sorted) {
+    text += StrCat(text.empty() ? "" : ", ", count, " ", name);
   }
   return text;
 }

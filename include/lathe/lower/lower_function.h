@@ -71,8 +71,9 @@ struct Lowered {
   std::vector<PackedLayout> packed;  ///< of arguments that the loops take in another order
 };
 
-/// What a `builtin.func` computes, for people: "matmul add gelu".
-std::string OperationNames(const Operation* function);
+/// What a `builtin.func` computes, for people: "matmul add gelu"; of more than `few` operations how
+/// many of each there are, "53 conv, 49 relu".
+std::string OperationNames(const Operation* function, size_t few = SIZE_MAX);
 
 /// What records of a `builtin.func` are kept under: what it computes, on which types.
 std::string WorkloadOf(const Operation* function);
