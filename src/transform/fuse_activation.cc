@@ -4,6 +4,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "src/transform/rule_words.h"
 #include "src/transform/trailing_axes.h"
 
 namespace lathe {
@@ -11,12 +12,6 @@ namespace lathe {
 namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
-
-ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
-
-Pat Float(const std::string& name) {
-  return Var(name).If([](Value v) { return IsFloat(ElementOf(v)); }, "it is of floats");
-}
 
 Attribute Number(const RuleMatch& m, double value) {
   return FloatAttribute::Get(m.context(), value);

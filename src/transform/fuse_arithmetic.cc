@@ -4,6 +4,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "src/transform/rule_words.h"
 #include "src/transform/trailing_axes.h"
 
 namespace lathe {
@@ -24,11 +25,6 @@ std::optional<std::vector<int64_t>> AxesOf(const RuleMatch& m, const std::string
 }
 
 // ---- reductions ----
-
-Pat Float(const std::string& name) {
-  return Var(name).If([](Value v) { return IsFloat(v.type().cast<AnyTensorType>().element()); },
-                      "of floats");
-}
 
 Pat Reduce(const std::string& op, const Pat& x) {
   return Call("nn." + op, {x, Maybe("axes")}).Carry("keepdims").Carry("noop_with_empty_axes");

@@ -6,6 +6,7 @@
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/merged_heads.h"
+#include "src/transform/rule_words.h"
 #include "src/transform/rules_in_order.h"
 #include "src/transform/trailing_axes.h"
 
@@ -75,8 +76,6 @@ Pat AttentionPattern() {
 }
 
 // ---- what must hold ----
-
-ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
 
 /// [batch, heads, rows, features], or with batch and heads in one.
 bool AllOfRank4Or3(const RuleMatch& m) {

@@ -34,6 +34,15 @@ bool IsPerChannel(const RuleMatch& m, const std::string& name, Value x) {
   return true;
 }
 
+bool ScaleIsPerChannel(const RuleMatch& m) { return IsPerChannel(m, "scale", m["x"]); }
+bool BiasIsPerChannel(const RuleMatch& m) { return IsPerChannel(m, "b", m["x"]); }
+
+/// The constant bias of a norm, `old`, adds nothing.
+bool HasNoBias(const RuleMatch& m) {
+  const std::vector<double> old = ToDoubles(m.constant("old"));
+  return std::all_of(old.begin(), old.end(), [](double v) { return v == 0; });
+}
+
 /// As a vector of the channels; of `number` if it is not there.
 Value PerChannel(const RuleMatch& m, Rewriter& rewriter, const std::string& name, Value x,
                  double number) {
@@ -59,10 +68,8 @@ Rule InstanceNorm() {
       .Match(Call("nn.add", {norm, Var("b")}))
       .Match(scaled)
       .Where(OverSpace, "it is over all dims behind the channels")
-      .Where([](const RuleMatch& m) { return IsPerChannel(m, "scale", m["x"]); },
-             "the scale is one per channel")
-      .Where([](const RuleMatch& m) { return IsPerChannel(m, "b", m["x"]); },
-             "the bias is one per channel")
+      .Where(ScaleIsPerChannel, "the scale is one per channel")
+      .Where(BiasIsPerChannel, "the bias is one per channel")
       .Replace([](const RuleMatch& m, Rewriter& rewriter) {
         const Value operands[] = {m["x"], PerChannel(m, rewriter, "scale", m["x"], 1),
                                   PerChannel(m, rewriter, "b", m["x"], 0)};
@@ -73,18 +80,13 @@ Rule InstanceNorm() {
 
 /// The bias behind an instance norm that has none yet.
 Rule InstanceNormBias() {
-  const auto no_bias = [](const RuleMatch& m) {
-    const std::vector<double> old = ToDoubles(m.constant("old"));
-    return std::all_of(old.begin(), old.end(), [](double v) { return v == 0; });
-  };
   return Rule("instance-norm-bias")
       .Match(
           Call("nn.add", {Call("nn.instance_normalization", {Var("x"), Var("scale"), Const("old")})
                               .Carry("epsilon"),
                           Var("b")}))
-      .Where(no_bias, "it has no bias yet")
-      .Where([](const RuleMatch& m) { return IsPerChannel(m, "b", m["x"]); },
-             "the bias is one per channel")
+      .Where(HasNoBias, "it has no bias yet")
+      .Where(BiasIsPerChannel, "the bias is one per channel")
       .Replace([](const RuleMatch& m, Rewriter& rewriter) {
         const Value operands[] = {m["x"], m["scale"], PerChannel(m, rewriter, "b", m["x"], 0)};
         const NamedAttribute epsilon = rewriter.Named("epsilon", m.attribute("epsilon"));
@@ -131,10 +133,8 @@ Rule GroupNorm() {
       .Match(Call("nn.add", {scaled, Var("b")}))
       .Match(scaled)
       .Where(InGroups, "groups of channels are normalized each as one")
-      .Where([](const RuleMatch& m) { return IsPerChannel(m, "scale", m["x"]); },
-             "the scale is one per channel")
-      .Where([](const RuleMatch& m) { return IsPerChannel(m, "b", m["x"]); },
-             "the bias is one per channel")
+      .Where(ScaleIsPerChannel, "the scale is one per channel")
+      .Where(BiasIsPerChannel, "the bias is one per channel")
       .Replace([](const RuleMatch& m, Rewriter& rewriter) {
         const Value operands[] = {m["x"], PerChannel(m, rewriter, "scale", m["x"], 1),
                                   PerChannel(m, rewriter, "b", m["x"], 0)};
@@ -146,19 +146,14 @@ Rule GroupNorm() {
 }
 
 Rule GroupNormBias() {
-  const auto no_bias = [](const RuleMatch& m) {
-    const std::vector<double> old = ToDoubles(m.constant("old"));
-    return std::all_of(old.begin(), old.end(), [](double v) { return v == 0; });
-  };
   return Rule("group-norm-bias")
       .Match(Call("nn.add", {Call("nn.group_normalization", {Var("x"), Var("scale"), Const("old")})
                                  .Carry("epsilon")
                                  .Carry("num_groups")
                                  .Carry("stash_type"),
                              Var("b")}))
-      .Where(no_bias, "it has no bias yet")
-      .Where([](const RuleMatch& m) { return IsPerChannel(m, "b", m["x"]); },
-             "the bias is one per channel")
+      .Where(HasNoBias, "it has no bias yet")
+      .Where(BiasIsPerChannel, "the bias is one per channel")
       .Replace([](const RuleMatch& m, Rewriter& rewriter) {
         const Value operands[] = {m["x"], m["scale"], PerChannel(m, rewriter, "b", m["x"], 0)};
         const NamedAttribute attributes[] = {

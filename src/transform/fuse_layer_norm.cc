@@ -2,6 +2,7 @@
 
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "src/transform/rule_words.h"
 #include "src/transform/trailing_axes.h"
 
 namespace lathe {
@@ -40,8 +41,6 @@ Pat Variance() {
   const Pat difference = Call("nn.sub", {MeanOf(Squared(Var("x"))), Squared(Mean())});
   return Either({MeanOf(Squared(Centred())), difference, Call("nn.relu", {difference})});
 }
-
-ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
 
 bool OverTheLastDims(const RuleMatch& m) {
   return TrailingAxes(m.ints("axes"), m["x"]).has_value();

@@ -3,6 +3,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "src/transform/rule_words.h"
 #include "src/transform/slices.h"
 #include "src/transform/trailing_axes.h"
 
@@ -11,8 +12,6 @@ namespace lathe {
 namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
-
-ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
 
 // ---- the pairs: (a, b) becomes (a cos - b sin, b cos + a sin) ----
 

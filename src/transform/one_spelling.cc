@@ -1,6 +1,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "src/transform/rule_words.h"
 
 namespace lathe {
 
@@ -8,11 +9,6 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-ElementType ElementOf(Value value) { return value.type().cast<AnyTensorType>().element(); }
-
-Pat Float(const std::string& name) {
-  return Var(name).If([](Value v) { return IsFloat(ElementOf(v)); }, "it is of floats");
-}
 Pat Integer(const std::string& name) {
   return Var(name).If([](Value v) { return IsInteger(ElementOf(v)); }, "it is of integers");
 }
