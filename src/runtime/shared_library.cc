@@ -349,12 +349,15 @@ class LibraryReader {
     const uint64_t index = IndexOf(kText);
     const std::string table = TextOf(Find(kSymbols));
     const std::string names = TextOf(Find(kNames));
+    size_t named = 0;
     for (size_t at = sizeof(Elf64_Sym); at + sizeof(Elf64_Sym) <= table.size();
          at += sizeof(Elf64_Sym)) {
       Elf64_Sym symbol;
       std::memcpy(&symbol, table.data() + at, sizeof(symbol));
       if (symbol.st_shndx != index) continue;
       const std::string name(NameAt(names, symbol.st_name));
+      named += name.size() + 1;
+      if (named > names.size()) throw Fault("its names overlap");  // in memory they would not
       if (symbol.st_value < text.sh_addr || symbol.st_value - text.sh_addr >= text.sh_size) {
         throw Fault(StrCat("kernel '", name, "' lies outside of the code"));
       }

@@ -339,6 +339,20 @@ TEST_F(ArtefactsTest, ADamagedByteIsFoundOrHarmless) {
   EXPECT_GT(found, 100u) << "sections, symbols, names, note and code";
 }
 
+// A table of names that every symbol reads as a whole would take its square in memory.
+TEST_F(ArtefactsTest, NamesThatOverlapAreAnError) {
+  Artefacts artefacts = MakeArtefacts(Affine());
+  std::string bytes = TextOf(*artefacts.library);
+  const size_t names = bytes.find(std::string("\0fused_twice\0fused_add\0", 23));
+  ASSERT_NE(names, std::string::npos);
+  const uint32_t second = 13;  // where its name begins
+  const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&second), 4), 0);
+  ASSERT_LT(at, names);
+  bytes[at] = 1;
+  artefacts.library = BufferOf(bytes);
+  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: its names overlap");
+}
+
 TEST_F(ArtefactsTest, TheLibraryOfAnotherBuildIsAnError) {
   Plan plan = Affine();
   Artefacts artefacts = MakeArtefacts(plan);
