@@ -81,7 +81,7 @@ std::vector<Dim::Binding> BindSymbols(std::span<const Port> ports, const NamedVa
 struct Executable::Impl {
   Impl(const Program& source, const CompileOptions& options, std::shared_ptr<const void> o)
       : owner(std::move(o)),
-        compiled(CompileProgram(source, CheckHost(options))),
+        compiled(CompileProgram(source, options.machine_code ? CheckHost(options) : options)),
         team(std::make_shared<runtime::WorkerTeam>(options.threads)) {
     if (options.machine_code) planned = PlanProgram(*compiled);
     if (!options.machine_code) planned.obstacles.push_back("it was compiled without code");

@@ -88,11 +88,14 @@ double Billions(const Dim& dim, size_t times, std::span<const Dim::Binding> symb
 Explanation Explain(const Program& program, const ExplainOptions& options) {
   CompileOptions compile = options.compile;
   compile.cache.clear();
+  const codegen::Target& target = TargetOf(compile);
+  const bool runs_here = target.RunsHere();
+  if (!runs_here && options.runs == 0) compile.machine_code = false;
   FusionBoundaries boundaries = FindFusionBoundaries(program, compile);
   const Executable executable(program, compile);
   const runtime::Executor* executor = executable.executor();
-  const codegen::Target& target = TargetOf(compile);
   Explanation e{.target = target.name,
+                .runs_here = runs_here,
                 .symbols = BindSymbols(executable.inputs(), options.inputs),
                 .functions = {},
                 .plan = {},
@@ -104,7 +107,8 @@ Explanation Explain(const Program& program, const ExplainOptions& options) {
   if (options.runs > 0 && executor != nullptr) measured = MeasureRuns(*executor, options);
   e.run_ms = measured.run_ms;
   const int threads = compile.threads > 0 ? compile.threads : UsableCores();
-  e.machine = MeasureMachine(target, threads);
+  if (runs_here) e.machine = MeasureMachine(target, threads);
+  if (!runs_here) e.obstacles = {StrCat("this machine can not run code for '", target.name, "'")};
   std::map<uint32_t, std::string> results;
   if (executor != nullptr) {
     e.plan = Summarize(executor->plan(), e.symbols);

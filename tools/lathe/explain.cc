@@ -159,7 +159,7 @@ Total TotalOf(const Explanation& e) {
 void PrintHead(const Explanation& e, const Total& total, const Options& o) {
   const std::string symbols = SymbolsText(e.symbols);
   Out(fmt::format("{} for {}{}{}\n", o.model.path, e.target, symbols.empty() ? "" : ", ", symbols));
-  Out(MachineText(e.machine) + "\n");
+  if (e.runs_here) Out(MachineText(e.machine) + "\n");
   if (e.plan) Out(PlanText(*e.plan));
   const WorkDone& w = total.work;
   const std::string kernels =
@@ -167,6 +167,9 @@ void PrintHead(const Explanation& e, const Total& total, const Options& o) {
   if (w.bound.ms >= 0) {
     Out(fmt::format("{}: {:.3f} GFLOP and {} a run, at least {:.3f} ms\n", kernels, w.gflop,
                     Megabytes(w.gigabytes * 1e9), w.bound.ms));
+  } else if (!e.runs_here && w.gflop >= 0 && w.gigabytes >= 0) {
+    Out(fmt::format("{}: {:.3f} GFLOP and {} a run\n", kernels, w.gflop,
+                    Megabytes(w.gigabytes * 1e9)));
   } else {
     Out(kernels + ", some of unknown arithmetic\n");
   }
@@ -174,7 +177,7 @@ void PrintHead(const Explanation& e, const Total& total, const Options& o) {
     Out(fmt::format("measured {:.3f} ms, median of {} runs: {:.1f} GFLOP/s, {:.1f} GB/s, {}\n",
                     e.run_ms, o.runs, w.GflopPerSecond(), w.GbPerSecond(), RooflineText(w)));
   } else {
-    Out("not measured: --runs N\n");
+    Out(e.runs_here ? "not measured: --runs N\n" : "not measured: this machine can not run it\n");
   }
   size_t calls = 0;
   for (const auto& [what, count] : e.interpreted) calls += count;

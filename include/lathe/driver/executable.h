@@ -27,8 +27,9 @@ struct CompileOptions {
   std::string records = {};  ///< file of `lathe tune`: what was fastest is taken; empty: none
   /// Name of an external compiler (lower/external.h), which gets all that it takes; empty: none.
   std::string external = {};
-  bool machine_code = true;  ///< false: what is lowered stays loops, run by the interpreter
-  uint64_t max_bytes = 0;    ///< of tensors alive at once; 0: four fifths of the machine's memory
+  /// False: what is lowered stays loops, run by the interpreter, for whatever target.
+  bool machine_code = true;
+  uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: four fifths of the machine's memory
   /// Of what the interpreter runs (but for max_bytes and run_call).
   InterpreterOptions interpreter = {};
 };

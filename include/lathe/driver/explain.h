@@ -45,7 +45,8 @@ struct ExplainedFunction {
 
 struct Explanation {
   std::string target;
-  std::vector<Dim::Binding> symbols;                        ///< of the inputs
+  bool runs_here = true;              ///< false: there is no plan, and nothing is known of times
+  std::vector<Dim::Binding> symbols;  ///< of the inputs
   std::vector<ExplainedFunction> functions;                 ///< the most expensive first
   std::optional<PlanSummary> plan;                          ///< none: see `obstacles`
   double run_ms = -1;                                       ///< measured, median
@@ -55,7 +56,7 @@ struct Explanation {
   MachinePeak machine;
 };
 
-/// Errors: as Executable.
+/// Errors: as Executable; a target that does not run here is one only if runs are to be measured.
 Explanation Explain(const Program& program, const ExplainOptions& options);
 
 }  // namespace lathe

@@ -107,7 +107,8 @@ class Planner {
       others.push_back(c);
       widest = c;
     }
-    plan_.column_tiles = knobs_.Choose("columns", std::min(columns, widest), others);
+    const int64_t panels = CeilOf(across, std::min(columns, widest));
+    plan_.column_tiles = knobs_.Choose("columns", CeilOf(across, panels), others);
   }
 
   void CutItems() {
@@ -197,8 +198,8 @@ class MatmulTiles {
 
 std::string MatmulTiles::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
-  if (!l_.machine.has_tiles) return "the target has no tile registers";
   if (std::string why = TypeRefusal(); !why.empty()) return why;
+  if (!l_.machine.has_tiles) return "the target has no tile registers";
   if (std::string why = PlaceRefusal(); !why.empty()) return why;
   plan_ = Planner(job_.form, l_.knobs, l_.machine.l2_bytes).Run();
   const int64_t bytes = plan_.block_rows() * plan_.depth() * 4 / plan_.group;
@@ -210,7 +211,7 @@ std::string MatmulTiles::TypeRefusal() const {
   const ElementType left = job_.form.left.element, right = job_.form.right.element;
   const bool halves = left == ElementType::kBF16 && right == ElementType::kBF16;
   if (halves || (IsByte(left) && IsByte(right))) return "";
-  return StrCat("elements are ", Name(left), "; tiles are of bf16 or bytes");
+  return StrCat("there is no tile unit for ", Name(left));
 }
 
 std::string MatmulTiles::PlaceRefusal() const {

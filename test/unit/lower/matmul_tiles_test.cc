@@ -189,9 +189,9 @@ TEST_F(MatmulTiles, Refusals) {
   EXPECT_EQ(WhyNot(plain), "");
   EXPECT_EQ(WhyNot(plain, false), "matmul_tiles: the target has no tile registers");
   EXPECT_EQ(WhyNot(product(T("5, 6", "f32"), T("6, 7", "f32"), T("5, 7", "f32"))),
-            "matmul_tiles: elements are f32; tiles are of bf16 or bytes");
+            "matmul_tiles: there is no tile unit for f32");
   EXPECT_EQ(WhyNot(product(T("5, 6", "f16"), T("6, 7", "f16"), T("5, 7", "f16"))),
-            "matmul_tiles: elements are f16; tiles are of bf16 or bytes");
+            "matmul_tiles: there is no tile unit for f16");
   EXPECT_EQ(WhyNot(product(halves("2, 5, 6"), halves("2, 6, 7"), halves("2, 5, 7"))),
             "matmul_tiles: the matrices are stacks");
   EXPECT_EQ(WhyNot(product(halves("6, 5"), halves("6, 7"), halves("5, 7"), "transpose_x = true")),
