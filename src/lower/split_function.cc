@@ -171,11 +171,17 @@ bool IsWorthDecomposing(const Operation* op) {
   return op->HasInterface<DecomposeInterface>();
 }
 
-// Constants say more about the shapes of what was made of them than a builder sees.
-void InferAgain(Block* block) {
+std::vector<Type> ResultTypes(const Block& block) {
+  const Operation* end = block.terminator();
+  std::vector<Type> types;
+  for (size_t i = 0; i < end->num_operands(); ++i) types.push_back(end->operand(i).type());
+  return types;
+}
+
+// Constants say more about the shapes of what was made of them than a builder sees. The results of
+// the function stay as they were.
+void InferAgain(Block* block, const std::vector<Type>& given) {
   const Operation* end = block->terminator();
-  std::vector<Type> given;
-  for (size_t i = 0; i < end->num_operands(); ++i) given.push_back(end->operand(i).type());
   ShapeInferencer shapes;
   for (Operation& op : *block) {
     if (!op.HasTrait<Terminator>()) shapes.Visit(&op);
@@ -191,9 +197,10 @@ bool Decompose(Operation* op) {
   const std::vector<Value> simpler = op->dyn_cast<DecomposeInterface>().Decompose(b);
   if (simpler.empty()) return false;
   Block* block = op->block();
+  const std::vector<Type> given = ResultTypes(*block);
   op->ReplaceAllUsesWith(simpler);
   op->Erase();
-  InferAgain(block);
+  InferAgain(block, given);
   return true;
 }
 

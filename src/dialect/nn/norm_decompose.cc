@@ -190,8 +190,14 @@ Values ReduceSumSquareOp::Decompose(Operation* o, Builder& b) {
 }
 Values ReduceLogSumOp::Decompose(Operation* o, Builder& b) {
   const Term x(b, o->operand(0));
-  if (!IsFloat(x.element())) return {};
-  return {Log(LikeIt(o, x, "nn.reduce_sum"))};
+  if (IsFloat(x.element())) return {Log(LikeIt(o, x, "nn.reduce_sum"))};
+  // Of no number it is 0, of 0 the least there is.
+  const bool is_signed = IsSigned(x.element());
+  const ElementType wide = is_signed ? ElementType::kI64 : ElementType::kU64;
+  const Term sum = LikeIt(o, As(x, wide), "nn.reduce_sum");
+  const Term log = As(As(Log(As(sum, ElementType::kF64)), ElementType::kI64), wide);
+  const Term none = sum.Call(is_signed ? "nn.less" : "nn.equal", {sum.Number(0)});
+  return {As(Where(none, sum.Number(0), log), x.element())};
 }
 /// An infinite maximum is not taken off: inf - inf is no number.
 Values ReduceLogSumExpOp::Decompose(Operation* o, Builder& b) {
@@ -211,7 +217,10 @@ namespace {
 Values GlobalPool(Operation* o, Builder& b, std::string_view op) {
   const size_t rank = RankOf(o->operand(0));
   if (rank == kAnyRank || rank < 3) return {};
-  return {Reduced({b, o->operand(0)}, op, AxesFrom(2, rank))};
+  const auto layout = o->attribute("layout").dyn_cast<StrAttribute>();
+  const bool channels_last = layout && layout.value() == "NHWC";
+  return {
+      Reduced({b, o->operand(0)}, op, channels_last ? AxesFrom(1, rank - 1) : AxesFrom(2, rank))};
 }
 
 }  // namespace
