@@ -61,10 +61,63 @@ TEST_F(ResizeTest, SymbolicExtents) {
          "loops", 1e-5);
 }
 
-TEST_F(ResizeTest, SaysWhyNot) {
-  const std::string why = Refusal(Resize("[2, 4, 4]", "scales", "1.0, 0.5, 0.5",
-                                         "mode = \"linear\", antialias = true", "[2, 2, 2]"));
-  EXPECT_NE(why.find("loops: filters as wide"), std::string::npos) << why;
+// Filters are as wide as the axes shrink.
+TEST_F(ResizeTest, Antialiased) {
+  for (const char* mode : {"linear", "cubic"}) {
+    for (const char* rest : {"", ", exclude_outside = true"}) {
+      const std::string attributes = StrCat("antialias = true, mode = \"", mode, "\"", rest);
+      SCOPED_TRACE(attributes);
+      Expect(Resize("[2, 9, 13]", "scales", "1.0, 0.5, 0.3", attributes, "[2, 4, 3]"), "loops",
+             1e-5);
+      Expect(Resize("[2, 3, 13]", "sizes", "2, 7, 4", attributes, "[2, 7, 4]", "f64"), "loops",
+             1e-11);
+    }
+  }
+  Expect(Resize("[2, 9, 1]", "sizes", "2, 1, 1", "antialias = true, mode = \"linear\"", "[2, 1, 1]",
+                "f16"),
+         "loops", 2e-3);
+  symbol_ = 11;
+  Expect(
+      Resize("[1, N, 9]", "sizes", "1, 4, 9", "antialias = true, mode = \"linear\"", "[1, 4, 9]"),
+      "loops", 1e-5);
+}
+
+TEST_F(ResizeTest, WholeNumbersInBetween) {
+  for (const char* element : {"i32", "u8", "i64"}) {
+    for (const char* mode : {"linear", "cubic"}) {
+      Expect(Resize("[2, 5, 4]", "sizes", "2, 9, 3", StrCat("mode = \"", mode, "\""), "[2, 9, 3]",
+                    element),
+             "loops");
+    }
+  }
+}
+
+TEST_F(ResizeTest, OneFactorOfAllAxes) {
+  for (const char* mode : {"nearest", "linear"}) {
+    const std::string attributes = StrCat("axes = [0, 1, 2], mode = \"", mode, "\", ");
+    Expect(Resize("[4, 6, 8]", "sizes", "3, 6, 8",
+                  attributes + "keep_aspect_ratio_policy = \"not_larger\"", "[3, 5, 6]"),
+           "loops", 1e-5);
+    Expect(Resize("[4, 6, 8]", "sizes", "3, 9, 8",
+                  attributes + "keep_aspect_ratio_policy = \"not_smaller\"", "[6, 9, 12]"),
+           "loops", 1e-5);
+  }
+}
+
+TEST_F(ResizeTest, RegionsCutOut) {
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    const std::string x = "v_tensor<[2, 5, 6], f32>", y = "v_tensor<[2, 4, 5], f32>";
+    Expect({{x},
+            StrCat("%roi = builtin.constant() {value = tensor<[4], f32> [0.2, 0.3, 0.9, 1.2]} : () "
+                   "-> v_tensor<[4], f32>\n%s = builtin.constant() {value = tensor<[2], i64> [4, "
+                   "5]} : () -> v_tensor<[2], i64>\n%r = nn.resize(%a, %roi, none, %s) {mode = \"",
+                   mode,
+                   "\", axes = [1, 2], coordinate_transformation_mode = \"tf_crop_and_resize\", "
+                   "extrapolation_value = 7.5} : (",
+                   x, ", v_tensor<[4], f32>, none, v_tensor<[2], i64>) -> ", y),
+            y},
+           "loops", 1e-5);
+  }
 }
 
 }  // namespace
