@@ -76,13 +76,24 @@ std::vector<Activation> ActivationsOf(std::span<const std::string> names,
                                       std::span<const double> alphas,
                                       std::span<const double> betas) {
   std::vector<Activation> activations;
+  for (const ActivationName& a : ActivationNamesOf(names, alphas, betas)) {
+    const Function f = EntryOf(std::string(a.name)).f;
+    activations.emplace_back([f, a](double x) { return f(x, a.alpha, a.beta); });
+  }
+  return activations;
+}
+
+std::vector<ActivationName> ActivationNamesOf(std::span<const std::string> names,
+                                              std::span<const double> alphas,
+                                              std::span<const double> betas) {
+  std::vector<ActivationName> all;
   for (const std::string& name : names) {
     const Entry& entry = EntryOf(name);
     const double alpha = Next(alphas, entry.takes_alpha, entry.alpha);
     const double beta = Next(betas, entry.takes_beta, entry.beta);
-    activations.emplace_back([f = entry.f, alpha, beta](double x) { return f(x, alpha, beta); });
+    all.push_back({entry.name, alpha, beta});
   }
-  return activations;
+  return all;
 }
 
 }  // namespace lathe::nn

@@ -100,6 +100,7 @@ std::span<const Compute> LossComputes();
 std::span<const Compute> DeformComputes();
 std::span<const Compute> TrainingComputes();
 std::span<const Compute> RecurrenceComputes();
+std::span<const Compute> RecurrentComputes();
 
 // ---- what families share ----
 

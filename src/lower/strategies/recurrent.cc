@@ -53,6 +53,7 @@ class Recurrent {
   std::vector<Value> Projected(const Dim& row, const Dim& step, const Dim& panel, int64_t gate);
   Dim TimeOf(const Dim& row, const Dim& step);
   Value Live(const Dim& panel);
+  void CheckLengths();
   Value Activated(size_t which, Value v, bool clipped = true);
   Value Peephole(int64_t gate, const Dim& panel, Value cell);
   void Finish(const Dim& row, const Dim& panel, const Dim& step, const std::vector<Value>& sums);
@@ -154,6 +155,7 @@ void Recurrent::Write() {
   }
   steps_ = im_.Extent(form_.steps);
   batch_ = im_.Extent(form_.batch);
+  if (form_.lengths) CheckLengths();
   w_ = PanelsOf(form_.w, form_.features);
   r_ = PanelsOf(form_.r, form_.hidden);
   const Dim outer = form_.batch_first ? form_.batch : form_.steps;
@@ -280,6 +282,20 @@ void Recurrent::WritePanel(const Dim& panel, const Dim& step, Gates gates, bool 
     Finish(im_.Of(row), panel, step, all);
   };
   product.Write(im_.At(batch_), lb_.Int(form_.hidden));
+}
+
+// Lengths are numbers of steps, none of them negative.
+void Recurrent::CheckLengths() {
+  lb_.ForValue(im_.At(batch_), [&](Value row) {
+    Builder& b = lb_.b();
+    const Term length(b, nn::CastOp::Create(b, lb_.Load(ArgumentOf(form_.lengths), {&row, 1}),
+                                            {.to = ElementType::kI64})
+                             .output());
+    const Term extent(b, im_.At(steps_ + 1));
+    const Term negative = length.Call("nn.less", {length.Number(0)});
+    loop::ExpectOp::Create(b, Where(negative, length - extent, length), extent, Value(),
+                           {.axis = form_.batch_first ? 1 : 0});
+  });
 }
 
 // The step of the sequence that a step of the loop computes; those beyond its end are themselves.

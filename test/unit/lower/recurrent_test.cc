@@ -57,6 +57,10 @@ Case CaseOf(const Layer& l) {
 class RecurrentTest : public LowerTest {
  protected:
   void ExpectLayer(const Layer& layer) { Expect(CaseOf(layer), "recurrent", 1e-4); }
+  void ExpectPlain(const Layer& layer) {
+    SCOPED_TRACE(StrCat(layer.op, " ", layer.attributes));
+    Expect(CaseOf(layer), "loops", 1e-5);
+  }
 };
 
 TEST_F(RecurrentTest, EveryKindOfManySizes) {
@@ -100,6 +104,52 @@ TEST_F(RecurrentTest, Variants) {
 }
 
 TEST_F(RecurrentTest, OnThreads) { ExpectLayer({"lstm", 8, 192, "2", "1"}); }
+
+// What the strategy does not take, in the order of the definition.
+TEST_F(RecurrentTest, PlainLoops) {
+  only_ = "loops";
+  for (const char* op : {"rnn", "gru", "lstm"}) {
+    ExpectPlain({op, 3, 5});
+    for (const char* direction : {"forward", "reverse", "bidirectional"}) {
+      const std::string attributes = StrCat("direction = \"", direction, "\"");
+      ExpectPlain({op, 3, 6, "12", "3", attributes, true, true, true, true});
+      ExpectPlain({op, 3, 6, "12", "3", StrCat(attributes, ", layout = true"), false, true});
+    }
+    for (const int64_t n : {0, 1}) {
+      symbol_ = n;
+      ExpectPlain({op, 4, 3});
+    }
+    symbol_ = 5;
+  }
+  ExpectPlain({"gru", 3, 4, "4", "3", "linear_before_reset = true, clip = 0.5"});
+  ExpectPlain({"lstm", 3, 4, "4", "3", "input_forget = true, clip = 0.5", true, false, true, true});
+  only_.clear();
+  for (const char* f : {"Affine", "Elu", "HardSigmoid", "LeakyRelu", "ScaledTanh", "Softplus",
+                        "Softsign", "ThresholdedRelu"}) {
+    ExpectPlain({"rnn", 3, 4, "4", "3",
+                 StrCat("activations = [\"", f,
+                        "\"], activation_alpha = [0.5], activation_beta = [0.25]")});
+  }
+}
+
+// A sequence is no longer than there are steps, which loops would read beyond.
+TEST_F(RecurrentTest, LengthsThatAreNone) {
+  // Of the strategy, and of plain loops.
+  for (const char* f : {"Tanh", "Softsign"}) {
+    const Case c =
+        CaseOf({"rnn", 3, 4, "S", "2",
+                StrCat("direction = \"reverse\", activations = [\"", f, "\"]"), true, true});
+    Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
+    NamedValues inputs = Inputs(program);
+    const Executable executable(program, {.threads = 1});
+    for (const int32_t length : {6, -1, 1000}) {
+      inputs[4].second = Tensor::Of<int32_t>({2}, {5, length});
+      EXPECT_THROW(executable.Run(inputs), Error) << length << " " << f;
+    }
+    inputs[4].second = Tensor::Of<int32_t>({2}, {5, 0});
+    executable.Run(inputs);
+  }
+}
 
 TEST_F(RecurrentTest, SaysWhyNot) {
   Case c = CaseOf({"rnn", 3, 4, "2", "1", "activations = [\"Softsign\"]"});
