@@ -1,3 +1,5 @@
+#include "src/dialect/nn/einsum.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -10,9 +12,9 @@
 namespace lathe::nn {
 namespace {
 
-// A label is a letter, or a dim under "..." counted from the back: kDots + 0 is the last one.
-constexpr int kDots = 256;
-using Term = std::vector<int>;
+using Term = EinsumPlan::Term;
+
+constexpr int kDots = EinsumPlan::kDots;
 
 struct Equation {
   std::vector<Term> operands;
@@ -123,8 +125,7 @@ Equation Parse(std::string_view equation, std::span<const size_t> ranks) {
   return result;
 }
 
-// The extent of every label, by label; 1 gives way to any other.
-using Extents = std::vector<std::pair<int, Dim>>;
+using Extents = EinsumPlan::Extents;
 
 Dim* Find(Extents& extents, int label) {
   for (auto& [key, extent] : extents) {
@@ -154,28 +155,32 @@ Extents ExtentsOf(const Equation& equation, std::span<const SymShape> shapes) {
   return extents;
 }
 
-struct Plan {
-  Equation equation;
-  std::vector<int> summed;  // labels that are not in the result
-  Extents extents;
-  SymShape shape;
-};
+}  // namespace
 
-Plan PlanOf(std::string_view text, std::span<const SymShape> shapes) {
+EinsumPlan EinsumPlan::Of(std::string_view text, std::span<const SymShape> shapes) {
   std::vector<size_t> ranks;
   for (const SymShape& shape : shapes) ranks.push_back(shape.rank());
-  Plan plan;
-  plan.equation = Parse(text, ranks);
-  plan.extents = ExtentsOf(plan.equation, shapes);
+  const Equation equation = Parse(text, ranks);
+  EinsumPlan plan;
+  plan.extents = ExtentsOf(equation, shapes);
+  plan.operands = equation.operands;
+  plan.result = equation.result;
   std::vector<Dim> dims;
-  for (int label : plan.equation.result) dims.push_back(*Find(plan.extents, label));
+  for (int label : plan.result) dims.push_back(*Find(plan.extents, label));
   plan.shape = SymShape(std::move(dims));
   for (const auto& [label, extent] : plan.extents) {
-    const Term& result = plan.equation.result;
-    if (std::count(result.begin(), result.end(), label) == 0) plan.summed.push_back(label);
+    if (std::count(plan.result.begin(), plan.result.end(), label) == 0) {
+      plan.summed.push_back(label);
+    }
   }
   return plan;
 }
+
+const Dim& EinsumPlan::ExtentOf(int label) const {
+  return *Find(const_cast<Extents&>(extents), label);
+}
+
+namespace {
 
 // Extents of some labels, and per operand how far a step along each goes.
 struct Loop {
@@ -183,16 +188,16 @@ struct Loop {
   std::vector<std::vector<int64_t>> strides;  // [label][operand]
 };
 
-Loop LoopOver(Plan& plan, std::span<const int> labels, std::span<const Shape> shapes) {
+Loop LoopOver(const EinsumPlan& plan, std::span<const int> labels, std::span<const Shape> shapes) {
   Loop loop;
   for (int label : labels) {
-    loop.extents.push_back(Find(plan.extents, label)->value());
+    loop.extents.push_back(plan.ExtentOf(label).value());
     std::vector<int64_t> strides;
     for (size_t i = 0; i < shapes.size(); ++i) {
       const std::vector<int64_t> own = eval::RowMajorStrides(shapes[i]);
       int64_t stride = 0;
       for (size_t d = 0; d < own.size(); ++d) {
-        if (plan.equation.operands[i][d] == label && shapes[i][d] != 1) stride += own[d];
+        if (plan.operands[i][d] == label && shapes[i][d] != 1) stride += own[d];
       }
       strides.push_back(stride);
     }
@@ -214,7 +219,7 @@ bool Step(const Loop& loop, std::vector<int64_t>& index, std::vector<int64_t>& a
 }
 
 template <class Acc>
-Tensor Evaluate(Plan& plan, std::span<const Tensor> inputs, const Shape& shape) {
+Tensor Evaluate(const EinsumPlan& plan, std::span<const Tensor> inputs, const Shape& shape) {
   Tensor result(inputs[0].element_type(), shape);  // first, since it checks the size
   std::vector<Shape> shapes;
   std::vector<std::vector<Acc>> values;
@@ -222,7 +227,7 @@ Tensor Evaluate(Plan& plan, std::span<const Tensor> inputs, const Shape& shape) 
     shapes.push_back(input.shape());
     values.push_back(eval::LoadAll<Acc>(input));
   }
-  const Loop outer = LoopOver(plan, plan.equation.result, shapes);
+  const Loop outer = LoopOver(plan, plan.result, shapes);
   const Loop inner = LoopOver(plan, plan.summed, shapes);
   std::vector<Acc> sums(static_cast<size_t>(NumElements(shape)));
   const bool nothing = std::count(inner.extents.begin(), inner.extents.end(), 0) > 0;
@@ -251,7 +256,7 @@ void EinsumOp::InferShape(InferShapeContext& c) {
     shapes.push_back(c.shape(i));
     if (!shapes.back().ranked) return c.SetShape(kY, SymShape());
   }
-  c.SetShape(kY, PlanOf(EinsumOp(c.op()).equation(), shapes).shape);
+  c.SetShape(kY, EinsumPlan::Of(EinsumOp(c.op()).equation(), shapes).shape);
 }
 
 void EinsumOp::Eval(EvalContext& c) {
@@ -261,7 +266,7 @@ void EinsumOp::Eval(EvalContext& c) {
     inputs.push_back(c.input(i));
     shapes.push_back(SymShape::FromConstants(inputs.back().shape()));
   }
-  Plan plan = PlanOf(EinsumOp(c.op()).equation(), shapes);
+  const EinsumPlan plan = EinsumPlan::Of(EinsumOp(c.op()).equation(), shapes);
   const Shape shape = plan.shape.Constants().value();
   c.SetOutput(kY, IsFloat(inputs[0].element_type()) ? Evaluate<double>(plan, inputs, shape)
                                                     : Evaluate<uint64_t>(plan, inputs, shape));
@@ -275,7 +280,7 @@ Dim EinsumOp::Flops(Operation* o) {
     if (!shapes.back().ranked) return Dim::Unknown();
   }
   Dim flops = 2 * std::max<int64_t>(1, static_cast<int64_t>(shapes.size()) - 1);
-  for (const auto& [label, extent] : PlanOf(EinsumOp(o).equation(), shapes).extents) {
+  for (const auto& [label, extent] : EinsumPlan::Of(EinsumOp(o).equation(), shapes).extents) {
     flops *= extent;
   }
   return flops;

@@ -16,7 +16,7 @@ std::vector<Compute> SortedComputes() {
        {ShapeComputes(), MovementComputes(), IndexingComputes(), WindowComputes(), ResizeComputes(),
         OrderComputes(), ScatterComputes(), QuantizeComputes(), AttentionComputes(),
         SamplingComputes(), ProductComputes(), LossComputes(), DeformComputes(), TrainingComputes(),
-        RecurrenceComputes(), RecurrentComputes()}) {
+        RecurrenceComputes(), RecurrentComputes(), SignalComputes(), NormComputes()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   std::ranges::sort(all, {}, &Compute::op);

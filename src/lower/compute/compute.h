@@ -101,6 +101,8 @@ std::span<const Compute> DeformComputes();
 std::span<const Compute> TrainingComputes();
 std::span<const Compute> RecurrenceComputes();
 std::span<const Compute> RecurrentComputes();
+std::span<const Compute> SignalComputes();
+std::span<const Compute> NormComputes();
 
 // ---- what families share ----
 

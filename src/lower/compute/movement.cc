@@ -179,15 +179,10 @@ Value Centered(const ElementOf& c) {
   const std::vector<Dim> have = c.Dims(0), want = c.ResultDims();
   std::vector<Dim> begin;
   for (size_t a = 0; a < have.size(); ++a) {
-    const int64_t more = want[a].value() - have[a].value();
-    begin.emplace_back(more / 2);
+    const Dim more = want[a] - have[a];
+    begin.push_back(FloorDiv(Max(more, 0), 2) - FloorDiv(Max(-1 * more, 0), 2));
   }
   return Placed(c, begin, c.Zero());
-}
-
-std::string RefuseCentered(const Operation& op) {
-  const bool known = TensorOf(op.operand(0)).is_static() && TensorOf(op.result(0)).is_static();
-  return known ? "" : "what is cut off is not known";
 }
 
 // ---- others ----
@@ -263,7 +258,7 @@ constexpr Compute kComputes[] = {
     {"nn.split", Piece},
     {"nn.slice", Sliced, RefuseSlice},
     {"nn.pad", Padded, NeedConstants<nn::PadOp::kPads, nn::PadOp::kAxes>},
-    {"nn.center_crop_pad", Centered, RefuseCentered},
+    {"nn.center_crop_pad", Centered},
     {"nn.tile", Tiled},
     {"nn.depth_to_space", FromDepth},
     {"nn.space_to_depth", ToDepth},

@@ -163,7 +163,61 @@ std::vector<IndexUse> LastWanted(const ElementOf& c) {
 
 void WriteTopK(const WholeOf& w) { TopK(w).Write(); }
 
+// ---- cum_sum, cum_prod ----
+
+// Along an axis that may be computed: lines of elements that are as far apart as it says.
+void Scan(const WholeOf& w, bool product, bool exclusive, bool reverse) {
+  Elements& e = w.e;
+  const Scalars s(e);
+  const std::vector<Dim> dims = w.Dims(0);
+  const auto rank = static_cast<int64_t>(dims.size());
+  const Value given = ToInt64(e, w.Operand(1, Place(w.Dims(1).size(), 0)));
+  const Value from_back = s.Add(given, e.lb().Int(rank));
+  const Value axis = s.Select(s.Less(given, e.lb().Int(0)), from_back, given);
+  Dim stride = 1, elements = 1;
+  Value extent_at = e.lb().Int(1), stride_at = e.lb().Int(1);
+  for (int64_t a = rank; a-- > 0;) {
+    const Dim extent = dims[static_cast<size_t>(a)];
+    const Value here = s.Equal(axis, e.lb().Int(a));
+    extent_at = s.Select(here, e.Int(extent), extent_at);
+    stride_at = s.Select(here, e.Int(stride), stride_at);
+    stride = stride * extent;
+    elements = elements * extent;
+  }
+  const Dim n = e.Loaded(extent_at, elements + 1), apart = e.Loaded(stride_at, elements + 1);
+  const Value lines = s.Div(e.Int(elements), e.Int(n));  // 0 of nothing
+  const ElementType type = w.Element(0);
+  const ElementType wide = type == ElementType::kF32 ? ElementType::kF64 : SumType(type);
+  e.For(e.Loaded(lines, elements + 1), WholeOf::IsMuch(elements), [&](const Dim& line) {
+    const Dim outer = e.Loaded(e.Int(FloorDiv(line, apart)), elements);
+    const Dim first = outer * n * apart + (line - outer * apart);
+    e.For(n, {s.Number(wide, product ? 1.0 : 0.0)},
+          [&](const Dim& i, std::span<const Value> before) {
+            const Dim at = e.Loaded(e.Int(first + (reverse ? n - 1 - i : i) * apart), elements);
+            const Value x = s.Cast(w.Operand(0, e.space().Unflatten(at, dims)), wide);
+            const Value next = product ? s.Mul(before[0], x) : s.Add(before[0], x);
+            e.Store(w.memory[0], at, s.Cast(exclusive ? before[0] : next, type));
+            return std::vector<Value>{next};
+          });
+  });
+}
+
+void WriteSums(const WholeOf& w) {
+  const nn::CumSumOp op(const_cast<Operation*>(w.op));
+  Scan(w, false, op.exclusive(), op.reverse());
+}
+void WriteProducts(const WholeOf& w) {
+  const nn::CumProdOp op(const_cast<Operation*>(w.op));
+  Scan(w, true, op.exclusive(), op.reverse());
+}
+
+std::vector<IndexUse> ScanAxis(const ElementOf& c) {
+  return {{1, 0, static_cast<int64_t>(c.Dims(0).size())}};
+}
+
 constexpr Compute kComputes[] = {
+    {"nn.cum_prod", nullptr, nullptr, ScanAxis, WriteProducts, true},
+    {"nn.cum_sum", nullptr, nullptr, ScanAxis, WriteSums, true},
     {"nn.top_k", nullptr, NeedSizes, LastWanted, WriteTopK},
 };
 

@@ -3,13 +3,17 @@
 #include "lathe/dialect/nn/activation.h"
 #include "lathe/dialect/nn/features.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "src/dialect/nn/einsum.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
 
-// Products of any shapes and element types, an element at a time, where no strategy takes them.
+// Products of any shapes and element types, an element at a time, where no strategy takes them, and
+// what else matrices are asked for.
 namespace lathe::lower {
 namespace {
+
+constexpr ElementType kWide = ElementType::kF64;
 
 Value MatrixProduct(const ElementOf& c) {
   const Scalars s(c.e);
@@ -87,9 +91,157 @@ std::string RefuseProduct(const Operation& op) {
   return fits.Same(a.back(), b.size() > 1 ? b[b.size() - 2] : b[0]).why();
 }
 
+// ---- det ----
+
+// Matrices of n rows in a memory of their own, row-major. Elimination with row exchanges.
+class Elimination {
+ public:
+  Elimination(const WholeOf& w, Value memory, const Dim& first, const Dim& n)
+      : w_(w), e_(w.e), s_(w.e), memory_(memory), first_(first), n_(n) {}
+
+  Value Determinant() {
+    const Value one = s_.Number(kWide, 1.0), none = s_.Number(kWide, 0.0);
+    // A pivot of 0 ends it, whatever is computed behind it.
+    const auto next = [&](const Dim& k, std::span<const Value> before) {
+      const Value best = LargestFrom(k);
+      const Value stays = s_.Equal(best, e_.Int(k));
+      Exchange(k, e_.Loaded(best, n_));
+      const Value pivot = Load(k, k);
+      const Value done = s_.Or(s_.Equal(before[1], one), s_.Equal(pivot, none));
+      const Value turned = s_.Select(stays, pivot, s_.Sub(none, pivot));
+      Eliminate(k, pivot);
+      return std::vector<Value>{s_.Select(done, none, s_.Mul(before[0], turned)),
+                                s_.Select(done, one, none)};
+    };
+    return e_.For(n_, {one, none}, next)[0];
+  }
+
+ private:
+  Dim At(const Dim& row, const Dim& column) const { return first_ + row * n_ + column; }
+  Value Load(const Dim& row, const Dim& column) { return e_.LoadFrom(memory_, At(row, column)); }
+
+  Value LargestFrom(const Dim& k) {
+    return e_.For(n_ - k, {s_.Abs(Load(k, k)), e_.Int(k)},
+                  [&](const Dim& i, std::span<const Value> before) {
+                    const Value size = s_.Abs(Load(k + i, k));
+                    const Value better = s_.Less(before[0], size);
+                    return std::vector<Value>{s_.Select(better, size, before[0]),
+                                              s_.Select(better, e_.Int(k + i), before[1])};
+                  })[1];
+  }
+
+  void Exchange(const Dim& k, const Dim& row) {
+    e_.For(n_, false, [&](const Dim& column) {
+      const Value x = Load(k, column), y = Load(row, column);
+      e_.Store(memory_, At(k, column), y);
+      e_.Store(memory_, At(row, column), x);
+    });
+  }
+
+  void Eliminate(const Dim& k, Value pivot) {
+    e_.For(n_ - 1 - k, false, [&](const Dim& i) {
+      const Dim row = k + 1 + i;
+      const Value factor = s_.Div(Load(row, k), pivot);
+      w_.ForLanes(n_, [&](const Dim& column) {
+        const Value less = s_.Sub(Load(row, column), s_.Mul(factor, Load(k, column)));
+        e_.Store(memory_, At(row, column), less);
+      });
+    });
+  }
+
+  const WholeOf& w_;
+  Elements& e_;
+  Scalars s_;
+  Value memory_;
+  Dim first_, n_;
+};
+
+void WriteDeterminants(const WholeOf& w) {
+  const Scalars s(w.e);
+  const std::vector<Dim> dims = w.Dims(0), batch = w.ResultDims(0);
+  const Dim n = dims.back();
+  Dim count = 1;
+  for (const Dim& dim : batch) count *= dim;
+  const Value memory = w.e.Scratch(kWide, count * n * n);
+  w.e.For(count, WholeOf::IsMuch(count * n * n), [&](const Dim& number) {
+    const Place of_batch = w.e.space().Unflatten(number, batch);
+    w.e.For(n, false, [&](const Dim& row) {
+      w.ForLanes(n, [&](const Dim& column) {
+        Place at = of_batch;
+        at.push_back(row);
+        at.push_back(column);
+        const Value x = s.Cast(w.Operand(0, at), kWide);
+        w.e.Store(memory, (number * n + row) * n + column, x);
+      });
+    });
+    const Value det = Elimination(w, memory, number * n * n, n).Determinant();
+    w.e.Store(w.memory[0], number, s.Cast(det, w.Element(0)));
+  });
+}
+
+std::string RefuseDeterminant(const Operation& op) {
+  const std::vector<Dim> dims = DimsOf(op.operand(0));
+  const std::string why = Fits(op).Same(dims[dims.size() - 2], dims.back()).why();
+  return why.empty() ? NeedSizes(op) : why;
+}
+
+// ---- einsum ----
+
+nn::EinsumPlan EinsumOf(const Operation& op, const std::function<std::vector<Dim>(Value v)>& dims) {
+  std::vector<SymShape> shapes;
+  for (size_t i = 0; i < op.num_operands(); ++i) shapes.emplace_back(dims(op.operand(i)));
+  return nn::EinsumPlan::Of(nn::EinsumOp(const_cast<Operation*>(&op)).equation(), shapes);
+}
+
+Value Contracted(const ElementOf& c) {
+  const Scalars s(c.e);
+  const nn::EinsumPlan plan = EinsumOf(*c.op, [&](Value v) { return c.e.Dims(v); });
+  const auto index = [&](int label, const Place& sum) {
+    const auto of = [label](const std::vector<int>& labels) {
+      return static_cast<size_t>(std::ranges::find(labels, label) - labels.begin());
+    };
+    const size_t at = of(plan.result);
+    return at < plan.result.size() ? c.at[at] : sum[of(plan.summed)];
+  };
+  std::vector<Dim> extents;
+  for (const int label : plan.summed) extents.push_back(plan.ExtentOf(label));
+  const ElementType type = SumType(c.Element());
+  const Value sum = c.e.Reduce(extents, s.Number(type, 0.0), [&](const Place& at, Value so_far) {
+    Value product;
+    for (size_t i = 0; i < plan.operands.size(); ++i) {
+      const std::vector<Dim> dims = c.Dims(i);
+      Place place;
+      for (size_t d = 0; d < dims.size(); ++d) {
+        const Dim extent = plan.ExtentOf(plan.operands[i][d]);
+        const Place own = BroadcastPlace({index(plan.operands[i][d], at)}, {dims[d]}, {extent});
+        place.push_back(own[0]);
+      }
+      const Value x = s.Cast(c.Operand(i, place), type);
+      product = product ? s.Mul(product, x) : x;
+    }
+    return s.Add(so_far, product);
+  });
+  return s.Cast(sum, c.Element());
+}
+
+// Extents of a label are 1 or the same.
+std::string RefuseEinsum(const Operation& op) {
+  const nn::EinsumPlan plan = EinsumOf(op, DimsOf);
+  Fits fits(op);
+  for (size_t i = 0; i < plan.operands.size(); ++i) {
+    const std::vector<Dim> dims = fits.Dims(i);
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (!dims[d].IsConstant(1)) fits.Same(dims[d], plan.ExtentOf(plan.operands[i][d]));
+    }
+  }
+  return fits.why();
+}
+
 constexpr Compute kComputes[] = {
     {"nn.array_feature_extractor", Extracted, nullptr, PlacesExtracted},
     {"nn.binarizer", Binarized},
+    {"nn.det", nullptr, RefuseDeterminant, nullptr, WriteDeterminants},
+    {"nn.einsum", Contracted, RefuseEinsum, nullptr, nullptr, true},
     {"nn.shrink", Shrunk, RefuseFloats},
     {"nn.matmul", MatrixProduct, RefuseProduct, nullptr, nullptr, true},
 };

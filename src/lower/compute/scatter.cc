@@ -10,6 +10,10 @@ namespace lathe::lower {
 namespace {
 
 Value Combined(const Scalars& s, std::string_view reduction, Value old, Value update) {
+  if (TensorOf(old).element() == ElementType::kBool) {
+    const bool either = reduction == "add" || reduction == "max";
+    return either ? s.Or(old, update) : s.And(old, update);
+  }
   if (reduction == "add") return s.Add(old, update);
   if (reduction == "mul") return s.Mul(old, update);
   if (reduction == "max") return s.Max(old, update);
@@ -97,15 +101,8 @@ void ScatterSlices(const WholeOf& w) {
   });
 }
 
-bool CombinesBools(const Operation& op) {
-  const bool is_bool = TensorOf(op.result(0)).element() == ElementType::kBool;
-  const auto reduction = op.attribute("reduction").dyn_cast<StrAttribute>();
-  return is_bool && reduction && reduction.value() != "none";
-}
-
 std::string RefuseElements(const Operation& op) {
   using Op = nn::ScatterElementsOp;
-  if (CombinesBools(op)) return "bools are combined";
   Fits fits(op);
   fits.Same(Op::kIndices, Op::kUpdates);
   const std::vector<Dim> data = fits.Dims(Op::kData), indices = fits.Dims(Op::kIndices);
@@ -118,7 +115,6 @@ std::string RefuseElements(const Operation& op) {
 
 std::string RefuseTuples(const Operation& op) {
   using Op = nn::ScatterNdOp;
-  if (CombinesBools(op)) return "bools are combined";
   Fits fits(op);
   const std::vector<Dim> data = fits.Dims(Op::kData), tuples = fits.Dims(Op::kIndices);
   if (tuples.empty() || !tuples.back().is_constant()) return "tuples of symbolic length";

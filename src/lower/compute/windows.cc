@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/image.h"
 #include "lathe/dialect/nn/norm.h"
 #include "lathe/dialect/nn/pool.h"
 #include "src/dialect/nn/convolution.h"
@@ -336,6 +337,57 @@ Value TransposedConvolution(const ElementOf& c) {
   return s.Cast(sum, c.Element());
 }
 
+// ---- col2im ----
+
+// Adds what blocks have at the pixel, in the order of the elements of a block.
+Value AddedBlocks(const ElementOf& c) {
+  using Op = nn::Col2imOp;
+  const Op op(const_cast<Operation*>(c.op));
+  const Scalars s(c.e);
+  const std::vector<int64_t> image = *ConstantInts(*c.op, Op::kImageShape);
+  const std::vector<int64_t> block = *ConstantInts(*c.op, Op::kBlockShape);
+  const size_t axes = image.size();
+  const auto of = [&](const std::optional<std::vector<int64_t>>& given, size_t a, int64_t other) {
+    return given ? (*given)[a] : other;
+  };
+  std::vector<Dim> extents, counts;
+  Dim size = 1;
+  for (size_t a = 0; a < axes; ++a) {
+    const int64_t reach = of(op.dilations(), a, 1) * (block[a] - 1) + 1;
+    const int64_t room = image[a] + of(op.pads(), a, 0) + of(op.pads(), axes + a, 0) - reach;
+    counts.push_back(Max(FloorDiv(Dim(room), of(op.strides(), a, 1)) + 1, 0));
+    extents.emplace_back(block[a]);
+    size = size * block[a];
+  }
+  const ElementType type = SumType(c.Element());
+  const auto next = [&](const Place& offset, Value so_far) {
+    Dim reaches = 1, element = 0, number = 0;
+    for (size_t a = 0; a < axes; ++a) {
+      const int64_t stride = of(op.strides(), a, 1);
+      const Dim from = c.at[a + 2] + of(op.pads(), a, 0) - offset[a] * of(op.dilations(), a, 1);
+      const Dim whole = Max(1 - Mod(from, stride), 0), at = FloorDiv(from, stride);
+      reaches *= Named(c, whole * IsBetween(at, 0, counts[a]), 2);
+      element = element * extents[a] + offset[a];
+      number = number * counts[a] + at;
+    }
+    return c.e.Guarded(reaches, so_far, [&] {
+      const Value x = c.Operand(Op::kInput, {c.at[0], c.at[1] * size + element, number});
+      return s.Add(so_far, s.Cast(x, type));
+    });
+  };
+  return s.Cast(c.e.Reduce(extents, s.Number(type, 0.0), next), c.Element());
+}
+
+// The blocks are as many as the image has.
+std::string RefuseBlocks(const Operation& op) {
+  using Op = nn::Col2imOp;
+  if (std::string why = NeedConstants<Op::kImageShape, Op::kBlockShape>(op); !why.empty()) {
+    return why;
+  }
+  return TensorOf(op.operand(0)).dims()[2].is_constant() ? ""
+                                                         : "how many blocks there are is not known";
+}
+
 // ---- over channels ----
 
 Value LocallyNormalised(const ElementOf& c) {
@@ -361,6 +413,7 @@ Value LocallyNormalised(const ElementOf& c) {
 
 constexpr Compute kComputes[] = {
     {"nn.average_pool", AveragePooled},
+    {"nn.col2im", AddedBlocks, RefuseBlocks},
     {"nn.conv", Convolution},
     {"nn.conv_integer", IntegerConvolution},
     {"nn.conv_transpose", TransposedConvolution},

@@ -29,9 +29,9 @@ TEST_F(SplitFunctionTest, CutsAroundWhatIsNotLowered) {
                  StrCat("%c = builtin.constant() {value = tensor<[], f32> [2.0]} : () -> ", s,
                         "\n%x = nn.mul(%a, %c) : (", m, ", ", s, ") -> ", m,
                         "\n%y = nn.add(%x, %b) : (", m, ", ", s, ") -> ", m,
-                        "\n%d = nn.det(%y) : (", m, ") -> ", s, "\n%z = nn.mul(%d, %c) : (", s,
-                        ", ", s, ") -> ", s, "\n%r = nn.sub(%z, %b) : (", s, ", ", s, ") -> ", s),
-                 s}),
+                        "\n%d = nn.dropout(%y) : (", m, ") -> ", m, "\n%z = nn.mul(%d, %c) : (", m,
+                        ", ", s, ") -> ", m, "\n%r = nn.sub(%z, %b) : (", m, ", ", s, ") -> ", m),
+                 m}),
       {.file_locations = false});
   const NamedValues inputs = Inputs(program);
   const Tensor wanted = Interpreter(program).Run(inputs)[0].second.tensor();
@@ -41,14 +41,14 @@ TEST_F(SplitFunctionTest, CutsAroundWhatIsNotLowered) {
   const std::vector<Operation*> pieces = Split(program, function);
   ASSERT_EQ(pieces.size(), 2U);
   EXPECT_EQ(OperationsOf(pieces[0]), "builtin.constant nn.mul nn.add builtin.return ");
-  EXPECT_EQ(OperationsOf(pieces[1]), "builtin.constant nn.det nn.mul nn.sub builtin.return ");
+  EXPECT_EQ(OperationsOf(pieces[1]), "builtin.constant nn.dropout nn.mul nn.sub builtin.return ");
   VerifyOrThrow(program);
   EXPECT_TRUE(LowerFunction(pieces[0], MachineOf(Target::Host())).done);
   ASSERT_FALSE(LowerFunction(pieces[1], MachineOf(Target::Host())).done);
 
   const std::vector<Operation*> rest = Split(program, pieces[1]);
   ASSERT_EQ(rest.size(), 2U);
-  EXPECT_EQ(OperationsOf(rest[0]), "nn.det builtin.return ");
+  EXPECT_EQ(OperationsOf(rest[0]), "nn.dropout builtin.return ");
   EXPECT_TRUE(LowerFunction(rest[1], MachineOf(Target::Host())).done);
   EXPECT_TRUE(Split(program, rest[0]).empty());
   VerifyOrThrow(program);

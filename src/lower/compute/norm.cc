@@ -1,0 +1,141 @@
+#include "lathe/dialect/nn/norm.h"
+
+#include "lathe/dialect/nn/elementwise_unary.h"
+#include "src/lower/compute/compute.h"
+#include "src/lower/compute/fits.h"
+#include "src/lower/compute/scalars.h"
+
+// Normalization of channels by their own moments, and where element types differ; other ones have
+// simpler forms. In f64.
+namespace lathe::lower {
+namespace {
+
+constexpr ElementType kWide = ElementType::kF64;
+
+using Op = nn::BatchNormalizationOp;
+
+// A vector has one channel and no axis of them.
+std::optional<size_t> ChannelAxis(const Operation& op, size_t rank) {
+  if (rank < 2) return std::nullopt;
+  const auto layout = op.attribute("layout").dyn_cast<StrAttribute>();
+  return layout && layout.value() == "NHWC" ? rank - 1 : 1;
+}
+
+class Channels {
+ public:
+  explicit Channels(const WholeOf& w)
+      : w_(w),
+        e_(w.e),
+        s_(w.e),
+        op_(const_cast<Operation*>(w.op)),
+        dims_(w.Dims(Op::kX)),
+        axis_(ChannelAxis(*w.op, dims_.size())) {
+    others_ = dims_;
+    if (axis_) others_[*axis_] = 1;
+  }
+
+  void Write() {
+    const Dim channels = axis_ ? dims_[*axis_] : Dim(1);
+    Dim elements = 1;
+    for (const Dim& dim : dims_) elements *= dim;
+    e_.For(channels, WholeOf::IsMuch(elements), [&](const Dim& channel) {
+      channel_ = channel;
+      Value mean = Of(Op::kMean), variance = Of(Op::kVar);
+      const Value old_mean = mean, old_variance = variance;
+      if (op_.training_mode()) {
+        mean = Mean([](Value x) { return x; });
+        variance = Mean([&](Value x) {
+          const Value apart = s_.Sub(x, mean);
+          return s_.Mul(apart, apart);
+        });
+      }
+      const Value deviation = s_.Power(s_.Add(variance, s_.Number(kWide, op_.epsilon())), 0.5);
+      const Value factor = s_.Mul(s_.Div(s_.Number(kWide, 1.0), deviation), Of(Op::kScale));
+      const Value bias = Of(Op::kB);
+      Place at;
+      Normalise(at, [&](Value x) { return s_.Add(s_.Mul(s_.Sub(x, mean), factor), bias); });
+      Keep(Op::kRunningMean, old_mean, mean);
+      Keep(Op::kRunningVar, old_variance, variance);
+    });
+  }
+
+ private:
+  Value Of(size_t operand) const { return s_.Cast(w_.Operand(operand, {channel_}), kWide); }
+  Value X(Place at) const {
+    if (axis_) at[*axis_] = channel_;
+    return s_.Cast(w_.Operand(Op::kX, at), kWide);
+  }
+
+  Value Mean(const std::function<Value(Value x)>& f) {
+    const Value sum = e_.Reduce(others_, s_.Number(kWide, 0.0), [&](const Place& at, Value so_far) {
+      return s_.Add(so_far, f(X(at)));
+    });
+    Dim count = 1;
+    for (const Dim& dim : others_) count *= dim;
+    return s_.Div(sum, s_.Number(kWide, count));
+  }
+
+  // As deep as there are axes.
+  void Normalise(Place& at, const std::function<Value(Value x)>& f) {
+    if (at.size() == dims_.size()) {
+      Place to = at;
+      if (axis_) to[*axis_] = channel_;
+      const Dim flat = e_.space().Flatten(to, dims_);
+      return e_.Store(w_.memory[Op::kY], flat, s_.Cast(f(X(at)), w_.Element(Op::kY)));
+    }
+    const auto inside = [&](const Dim& i) {
+      at.push_back(i);
+      Normalise(at, f);
+      at.pop_back();
+    };
+    const bool is_last = at.size() + 1 == dims_.size();
+    if (is_last) return w_.ForLanes(others_[at.size()], inside);
+    e_.For(others_[at.size()], false, inside);
+  }
+
+  void Keep(size_t result, Value old, Value now) {
+    if (result >= w_.memory.size()) return;
+    Value kept = old;
+    if (op_.training_mode()) {
+      const double share = op_.momentum();
+      kept = s_.Add(s_.Mul(old, s_.Number(kWide, share)), s_.Mul(now, s_.Number(kWide, 1 - share)));
+    }
+    e_.Store(w_.memory[result], channel_, s_.Cast(kept, w_.Element(result)));
+  }
+
+  const WholeOf& w_;
+  Elements& e_;
+  Scalars s_;
+  Op op_;
+  std::vector<Dim> dims_, others_;
+  std::optional<size_t> axis_;
+  Dim channel_;
+};
+
+void WriteChannels(const WholeOf& w) { Channels(w).Write(); }
+
+std::string Refuse(const Operation& op) {
+  Fits fits(op);
+  const std::vector<Dim> x = fits.Dims(Op::kX);
+  const auto element = [&](size_t i) { return TensorOf(op.operand(i)).element(); };
+  const bool same = element(Op::kX) == element(Op::kScale) && element(Op::kX) == element(Op::kMean);
+  const Op norm(const_cast<Operation*>(&op));
+  if (!norm.training_mode() && !norm.layout() && same && x.size() > 1) {
+    return "it has a simpler form";
+  }
+  const auto axis = ChannelAxis(op, x.size());
+  for (const size_t i : {Op::kScale, Op::kB, Op::kMean, Op::kVar}) {
+    fits.Is(i, {axis ? x[*axis] : Dim(1)});
+  }
+  return fits.why();
+}
+
+constexpr Compute kComputes[] = {
+    {"nn.batch_normalization", nullptr, Refuse, nullptr, WriteChannels, true},
+};
+
+}  // namespace
+
+std::span<const Compute> NormComputes() { return kComputes; }
+
+}  // namespace lathe::lower

@@ -1,0 +1,241 @@
+#include "test/unit/lower/lower_util.h"
+
+// Operations of signals, trees, n-grams and others that have plain loops and nothing faster.
+namespace lathe::lower {
+namespace {
+
+std::string Type(const std::string& dims, const std::string& element = "f32") {
+  return StrCat("v_tensor<[", dims, "], ", element, ">");
+}
+
+class PlainLoopsTest : public LowerTest {
+ protected:
+  static std::string Ints(const std::string& name, const std::string& values, int64_t count) {
+    const std::string dims = count < 0 ? "" : StrCat(count);
+    const std::string text = StrCat("[", values, "]");
+    return StrCat("%", name, " = builtin.constant() {value = tensor<[", dims, "], i64> ", text,
+                  "} : () -> ", Type(dims, "i64"), "\n");
+  }
+
+  void ExpectDft(const std::string& x, const std::string& y, const std::string& attributes,
+                 int64_t axis, int64_t length = 0, const std::string& element = "f32") {
+    SCOPED_TRACE(StrCat(x, " to ", y, ", ", attributes));
+    const std::string constants =
+        Ints("axis", StrCat(axis), -1) + (length > 0 ? Ints("n", StrCat(length), -1) : "");
+    const std::string n = length > 0 ? "%n" : "none";
+    const std::string n_type = length > 0 ? Type("", "i64") : "none";
+    Expect(
+        {{Type(x, element)},
+         StrCat(constants, "%r = nn.dft(%a, ", n, ", %axis) {", attributes, "} : (",
+                Type(x, element), ", ", n_type, ", ", Type("", "i64"), ") -> ", Type(y, element)),
+         Type(y, element)},
+        "loops", element == "f64" ? 1e-11 : 1e-5);
+  }
+
+  void ExpectDeterminants(const std::string& x, const std::string& y, const std::string& element) {
+    SCOPED_TRACE(x);
+    Expect({{Type(x, element)},
+            StrCat("%r = nn.det(%a) : (", Type(x, element), ") -> ", Type(y, element)),
+            Type(y, element)},
+           "loops", 1e-5);
+  }
+
+  void ExpectEinsum(const std::string& equation, const std::vector<std::string>& operands,
+                    const std::string& y, const std::string& element) {
+    SCOPED_TRACE(StrCat(equation, " of ", element));
+    only_ = "loops";  // products that the strategy matmul takes, too
+    std::vector<std::string> types;
+    std::string values, listed;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      types.push_back(Type(operands[i], element));
+      values += StrCat(i == 0 ? "%" : ", %", std::string(1, static_cast<char>('a' + i)));
+      listed += StrCat(i == 0 ? "" : ", ", types.back());
+    }
+    Expect({types,
+            StrCat("%r = nn.einsum(", values, ") {equation = \"", equation, "\"} : (", listed,
+                   ") -> ", Type(y, element)),
+            Type(y, element)},
+           "loops", element == "bf16" ? 2e-2 : 1e-5);
+  }
+};
+
+TEST_F(PlainLoopsTest, FourierTransforms) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 12, 16, 31, 64, 96}) {
+    const std::string whole = StrCat(n), half = StrCat(n / 2 + 1);
+    ExpectDft(StrCat("2, ", whole, ", 1"), StrCat("2, ", half, ", 2"), "onesided = true", 1);
+    ExpectDft(StrCat(whole, ", 3, 2"), StrCat(whole, ", 3, 2"), "inverse = true", 0);
+  }
+  ExpectDft("2, 3, 4, 2", "2, 3, 4, 2", "", 2, 0, "f64");
+  ExpectDft("2, 5, 2", "2, 8, 2", "", 1, 8);                              // continued by zeros
+  ExpectDft("2, 9, 1", "2, 6, 2", "", -2, 6);                             // cut
+  ExpectDft("2, 4, 2", "2, 6, 1", "inverse = true, onesided = true", 1);  // half of a spectrum
+  ExpectDft("2, 4, 2", "2, 9, 1", "inverse = true, onesided = true", 1, 9);
+  ExpectDft("0, 8, 1", "0, 8, 2", "", 1);
+  ExpectDft("40, 128, 2", "40, 128, 2", "", 1);  // by threads
+}
+
+TEST_F(PlainLoopsTest, FourierTransformsOfSymbolicExtents) {
+  for (const int64_t n : {1, 2, 6, 7, 24, 40}) {
+    symbol_ = n;
+    ExpectDft("N, 8, 1", "N, 8, 2", "", 1);
+    ExpectDft("3, N, 2", "3, N, 2", "inverse = true", 1);
+    ExpectDft("3, N, 1", "3, floordiv(N, 2) + 1, 2", "onesided = true", 1);
+  }
+  symbol_ = 0;
+  ExpectDft("N, 8, 1", "N, 8, 2", "", 1);
+}
+
+TEST_F(PlainLoopsTest, FramesOfSignals) {
+  for (const int64_t n : {11, 40}) {
+    symbol_ = n;
+    for (const char* dims : {"2, 40, 1", "N, 40, 1"}) {
+      const std::string batch = std::string(dims).substr(0, 1);
+      const std::string x = Type(dims), w = Type("8"), y = Type(StrCat(batch, ", 9, 5, 2"));
+      Expect({{x, w},
+              StrCat(Ints("step", "4", -1), "%r = nn.stft(%a, %step, %b, none) : (", x, ", ",
+                     Type("", "i64"), ", ", w, ", none) -> ", y),
+              y},
+             "loops", 1e-5);
+    }
+  }
+  const std::string x = Type("1, 21, 2"), y = Type("1, 5, 5, 2");
+  Expect({{x},
+          StrCat(Ints("step", "4", -1), Ints("n", "5", -1),
+                 "%r = nn.stft(%a, %step, none, %n) {onesided = false} : (", x, ", ",
+                 Type("", "i64"), ", none, ", Type("", "i64"), ") -> ", y),
+          y},
+         "loops", 1e-5);
+}
+
+TEST_F(PlainLoopsTest, Determinants) {
+  for (const char* element : {"f32", "f64", "f16"}) ExpectDeterminants("3, 4, 4", "3", element);
+  ExpectDeterminants("1, 1", "", "f32");
+  ExpectDeterminants("2, 0, 0", "2", "f32");
+  ExpectDeterminants("0, 3, 3", "0", "f32");
+  ExpectDeterminants("2, 3, 17, 17", "2, 3", "f64");
+  for (const int64_t n : {1, 6}) {
+    symbol_ = n;
+    ExpectDeterminants("N, 3, 3", "N", "f32");
+    ExpectDeterminants("2, N, N", "2", "f32");
+  }
+}
+
+TEST_F(PlainLoopsTest, SingularMatrices) {
+  const std::string x = Type("3, 3", "i64"), wide = Type("3, 3"), y = Type("");
+  below_ = 1;  // all zero
+  Expect({{x},
+          StrCat("%f = nn.cast(%a) {to = f32} : (", x, ") -> ", wide, "\n%r = nn.det(%f) : (", wide,
+                 ") -> ", y),
+          y},
+         "loops");
+}
+
+TEST_F(PlainLoopsTest, Equations) {
+  for (const char* element : {"i32", "i8", "u64", "bf16", "f32", "f64"}) {
+    ExpectEinsum("bij,bjk->bik", {"3, 4, 5", "3, 5, 6"}, "3, 4, 6", element);
+  }
+  ExpectEinsum("ii->i", {"5, 5"}, "5", "f32");
+  ExpectEinsum("ii", {"5, 5"}, "", "f32");
+  ExpectEinsum("...ij,...jk", {"2, 1, 3, 4", "5, 4, 2"}, "2, 5, 3, 2", "f32");
+  ExpectEinsum("i,j,k->kji", {"2", "3", "4"}, "4, 3, 2", "f64");
+  ExpectEinsum("ij->", {"0, 4"}, "", "f32");
+  for (const int64_t n : {0, 1, 9}) {
+    symbol_ = n;
+    ExpectEinsum("bi,ij->bj", {"N, 4", "4, 33"}, "N, 33", "f32");
+    ExpectEinsum("bi,bj->ij", {"N, 4", "N, 3"}, "4, 3", "i32");
+  }
+}
+
+TEST_F(PlainLoopsTest, BlocksOfImages) {
+  const auto expect = [&](const std::string& x, const std::string& image, const std::string& block,
+                          const std::string& attributes, const std::string& y,
+                          const std::string& element) {
+    SCOPED_TRACE(y);
+    const std::string two = Type("2", "i64");
+    Expect({{Type(x, element)},
+            StrCat(Ints("i", image, 2), Ints("k", block, 2), "%r = nn.col2im(%a, %i, %k) {",
+                   attributes, "} : (", Type(x, element), ", ", two, ", ", two, ") -> ",
+                   Type(y, element)),
+            Type(y, element)},
+           "loops", 1e-5);
+  };
+  expect("1, 8, 4", "3, 3", "2, 2", "", "1, 2, 3, 3", "f32");
+  expect("2, 4, 9", "5, 5", "2, 2", "dilations = [2, 2], pads = [1, 1, 1, 1], strides = [2, 2]",
+         "2, 1, 5, 5", "f32");
+  expect("1, 6, 10", "4, 6", "3, 2", "pads = [0, 0, 0, 0]", "1, 1, 4, 6", "i32");
+  symbol_ = 3;
+  expect("N, 8, 4", "3, 3", "2, 2", "", "N, 2, 3, 3", "f64");
+}
+
+TEST_F(PlainLoopsTest, CroppedAndPaddedToTheMiddle) {
+  for (const int64_t n : {0, 1, 4, 9, 12}) {
+    symbol_ = n;
+    for (const char* want : {"6", "9"}) {
+      const std::string x = Type("N, 7"), y = Type(StrCat(want, ", 7"));
+      Expect({{x},
+              StrCat(Ints("s", want, 1), "%r = nn.center_crop_pad(%a, %s) {axes = [0]} : (", x,
+                     ", ", Type("1", "i64"), ") -> ", y),
+              y},
+             "loops");
+    }
+  }
+}
+
+TEST_F(PlainLoopsTest, RunningSumsOfAnAxis) {
+  symbol_ = 6;
+  const std::string x = Type("N, 4"), axis = Type("", "i64");
+  Expect({{x},
+          StrCat(Ints("k", "0", -1), "%r = nn.cum_sum(%a, %k) : (", x, ", ", axis, ") -> ", x),
+          x},
+         "lines", 1e-5);
+  // The axis may be computed.
+  below_ = 2;
+  for (const char* how : {"", "exclusive = true", "reverse = true"}) {
+    for (const char* op : {"cum_sum", "cum_prod"}) {
+      for (const char* dims : {"3, 4", "N, 33", "0, 4"}) {
+        const std::string y = Type(dims);
+        Expect({{y, axis},
+                StrCat("%r = nn.", op, "(%a, %b) {", how, "} : (", y, ", ", axis, ") -> ", y),
+                y},
+               "loops", 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(PlainLoopsTest, ScatteredBools) {
+  below_ = 4;
+  const std::string data = Type("4, 5", "bool"), at = Type("7, 5", "i64");
+  for (const char* reduction : {"add", "mul", "max", "min"}) {
+    Expect({{data, at, Type("7, 5", "bool")},
+            StrCat("%r = nn.scatter_elements(%a, %b, %c) {axis = 0, reduction = \"", reduction,
+                   "\"} : (", data, ", ", at, ", ", Type("7, 5", "bool"), ") -> ", data),
+            data},
+           "loops");
+  }
+}
+
+TEST_F(PlainLoopsTest, ChannelsByTheirOwnMoments) {
+  for (const char* dims : {"2, 3, 4", "5, 3, 1", "N, 3, 2, 4", "4, 3"}) {
+    const std::string x = Type(dims), c = Type("3");
+    Expect({{x, c, c, c, c},
+            StrCat("%r, %r1, %r2 = nn.batch_normalization(%a, %b, %c, %d, %e) {training_mode = "
+                   "true} : (",
+                   x, ", ", c, ", ", c, ", ", c, ", ", c, ") -> (", x, ", ", c, ", ", c, ")"),
+            x,
+            {c, c}},
+           "loops", 1e-5);
+  }
+}
+
+TEST_F(PlainLoopsTest, ChannelsOfMixedTypes) {
+  const std::string x = Type("2, 3, 4", "f16"), c = Type("3");
+  Expect({{x, c, c},
+          StrCat("%r = nn.batch_normalization(%a, %b, %b, %c, %c) {epsilon = 2.0} : (", x, ", ", c,
+                 ", ", c, ", ", c, ", ", c, ") -> ", x),
+          x},
+         "loops", 2e-3);
+}
+
+}  // namespace
+}  // namespace lathe::lower
