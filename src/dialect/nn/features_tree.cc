@@ -1,4 +1,6 @@
 // Decision trees of the features family.
+#include "src/dialect/nn/features_tree.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -14,42 +16,30 @@ namespace {
   eval::FailArgument("run/tree-ensemble", std::move(message));
 }
 
-struct Branch {
-  size_t to;
-  bool leaf;
-};
+using Branch = TreeBranch;
+using Node = TreeNode;
+using Mode = TreeNode::Mode;
 
-enum class Mode : uint8_t { kLeq, kLess, kGeq, kGreater, kEqual, kNotEqual, kMember };
-
-struct Node {
-  size_t feature;
-  Mode mode;
-  double split;
-  bool missing_is_true;
-  std::vector<double> members;
-  Branch yes, no;
-
-  bool Holds(double value) const {
-    if (std::isnan(value) && missing_is_true) return true;
-    switch (mode) {
-      case Mode::kLeq:
-        return value <= split;
-      case Mode::kLess:
-        return value < split;
-      case Mode::kGeq:
-        return value >= split;
-      case Mode::kGreater:
-        return value > split;
-      case Mode::kEqual:
-        return value == split;
-      case Mode::kNotEqual:
-        return value != split;
-      case Mode::kMember:
-        return std::find(members.begin(), members.end(), value) != members.end();
-    }
-    return false;
+bool Holds(const Node& node, double value) {
+  if (std::isnan(value) && node.missing_is_true) return true;
+  switch (node.mode) {
+    case Mode::kLeq:
+      return value <= node.split;
+    case Mode::kLess:
+      return value < node.split;
+    case Mode::kGeq:
+      return value >= node.split;
+    case Mode::kGreater:
+      return value > node.split;
+    case Mode::kEqual:
+      return value == node.split;
+    case Mode::kNotEqual:
+      return value != node.split;
+    case Mode::kMember:
+      return std::find(node.members.begin(), node.members.end(), value) != node.members.end();
   }
-};
+  return false;
+}
 
 int64_t NumTargets(TreeEnsembleOp op) {
   if (const auto given = op.n_targets()) return *given;
@@ -59,115 +49,124 @@ int64_t NumTargets(TreeEnsembleOp op) {
   return last + 1;
 }
 
-class Ensemble {
- public:
-  explicit Ensemble(TreeEnsembleOp op)
-      : roots_(op.tree_roots()),
-        targets_(op.leaf_targetids()),
-        weights_(ToDoubles(op.leaf_weights())),
-        aggregate_(op.aggregate_function()),
-        width_(static_cast<size_t>(NumTargets(op))) {
-    if (targets_.size() != weights_.size()) FailTree("the leaf_ attributes differ in length");
-    for (const int64_t target : targets_) {
-      if (static_cast<size_t>(target) >= width_) {
-        FailTree(StrCat("a leaf belongs to target ", target, " of ", width_));
-      }
-    }
-    if (aggregate_ > 3) FailTree(StrCat("aggregate_function is ", aggregate_));
-    ReadNodes(op);
-    ReadMembers(op);
-    for (const int64_t root : roots_) {
-      if (static_cast<size_t>(root) >= nodes_.size()) FailTree(StrCat("there is no node ", root));
+// What branches lead to.
+Branch BranchTo(int64_t id, bool leaf, size_t count) {
+  if (id >= 0 && static_cast<size_t>(id) < count) return {static_cast<size_t>(id), leaf};
+  FailTree(StrCat("a branch leads to ", leaf ? "leaf " : "node ", id, " of ", count));
+}
+
+std::vector<Node> NodesOf(TreeEnsembleOp op, size_t leaves) {
+  const auto features = op.nodes_featureids();
+  const auto modes = ToInt64s(op.nodes_modes());
+  const auto splits = ToDoubles(op.nodes_splits());
+  const auto yes = op.nodes_truenodeids();
+  const auto yes_leaf = op.nodes_trueleafs();
+  const auto no = op.nodes_falsenodeids();
+  const auto no_leaf = op.nodes_falseleafs();
+  const size_t count = features.size();
+  const auto missing =
+      op.nodes_missing_value_tracks_true().value_or(std::vector<int64_t>(count, 0));
+  for (const size_t size : {modes.size(), splits.size(), yes.size(), yes_leaf.size(), no.size(),
+                            no_leaf.size(), missing.size()}) {
+    if (size != count) FailTree("the nodes_ attributes differ in length");
+  }
+  std::vector<Node> nodes;
+  for (size_t i = 0; i < count; ++i) {
+    if (modes[i] < 0 || modes[i] > 6) FailTree(StrCat("a node has mode ", modes[i]));
+    nodes.push_back({static_cast<size_t>(features[i]),
+                     static_cast<Mode>(modes[i]),
+                     splits[i],
+                     missing[i] != 0,
+                     {},
+                     BranchTo(yes[i], yes_leaf[i] != 0, yes_leaf[i] != 0 ? leaves : count),
+                     BranchTo(no[i], no_leaf[i] != 0, no_leaf[i] != 0 ? leaves : count)});
+  }
+  return nodes;
+}
+
+// Sets in the order of the nodes that test them.
+void ReadMembers(TreeEnsembleOp op, std::vector<Node>& nodes) {
+  const auto given = op.membership_values();
+  const std::vector<double> values = given ? ToDoubles(*given) : std::vector<double>();
+  auto next = values.begin();
+  for (Node& node : nodes) {
+    if (node.mode != Mode::kMember) continue;
+    while (next != values.end() && !std::isnan(*next)) node.members.push_back(*next++);
+    if (next != values.end()) ++next;
+  }
+}
+
+}  // namespace
+
+Trees Trees::Of(TreeEnsembleOp op) {
+  Trees trees{op.tree_roots(),
+              op.leaf_targetids(),
+              ToDoubles(op.leaf_weights()),
+              op.aggregate_function(),
+              static_cast<size_t>(NumTargets(op)),
+              {}};
+  if (trees.targets.size() != trees.weights.size()) {
+    FailTree("the leaf_ attributes differ in length");
+  }
+  for (const int64_t target : trees.targets) {
+    if (static_cast<size_t>(target) >= trees.width) {
+      FailTree(StrCat("a leaf belongs to target ", target, " of ", trees.width));
     }
   }
+  if (trees.aggregate > 3) FailTree(StrCat("aggregate_function is ", trees.aggregate));
+  trees.nodes = NodesOf(op, trees.targets.size());
+  ReadMembers(op, trees.nodes);
+  for (const int64_t root : trees.roots) {
+    if (static_cast<size_t>(root) >= trees.nodes.size()) {
+      FailTree(StrCat("there is no node ", root));
+    }
+  }
+  return trees;
+}
+
+namespace {
+
+class Ensemble {
+ public:
+  explicit Ensemble(TreeEnsembleOp op) : trees_(Trees::Of(op)) {}
 
   void Row(std::span<const double> features, std::span<double> out) const {
-    std::vector<bool> reached(width_, false);
-    for (const int64_t root : roots_) {
+    std::vector<bool> reached(trees_.width, false);
+    for (const int64_t root : trees_.roots) {
       const size_t leaf = LeafOf(static_cast<size_t>(root), features);
-      const auto target = static_cast<size_t>(targets_[leaf]);
-      Add(out[target], weights_[leaf], !reached[target]);
+      const auto target = static_cast<size_t>(trees_.targets[leaf]);
+      Add(out[target], trees_.weights[leaf], !reached[target]);
       reached[target] = true;
     }
-    if (aggregate_ != 0 || roots_.empty()) return;
-    for (double& value : out) value /= static_cast<double>(roots_.size());
+    if (trees_.aggregate != 0 || trees_.roots.empty()) return;
+    for (double& value : out) value /= static_cast<double>(trees_.roots.size());
   }
 
  private:
   void Add(double& total, double weight, bool first) const {
-    if (aggregate_ <= 1) {
+    if (trees_.aggregate <= 1) {
       total += weight;
     } else if (first) {
       total = weight;
     } else {
-      total = aggregate_ == 2 ? std::min(total, weight) : std::max(total, weight);
+      total = trees_.aggregate == 2 ? std::min(total, weight) : std::max(total, weight);
     }
   }
 
   size_t LeafOf(size_t at, std::span<const double> features) const {
-    for (size_t steps = 0; steps <= nodes_.size(); ++steps) {
-      const Node& node = nodes_[at];
+    for (size_t steps = 0; steps <= trees_.nodes.size(); ++steps) {
+      const Node& node = trees_.nodes[at];
       if (node.feature >= features.size()) {
         FailTree(StrCat("a node reads feature ", node.feature, " of ", features.size()));
       }
-      const Branch& branch = node.Holds(features[node.feature]) ? node.yes : node.no;
+      const Branch& branch = Holds(node, features[node.feature]) ? node.yes : node.no;
       if (branch.leaf) return branch.to;
       at = branch.to;
     }
     FailTree("the nodes form a cycle");
   }
 
-  Branch BranchTo(int64_t id, bool leaf) const {
-    const size_t count = leaf ? targets_.size() : count_;
-    if (id >= 0 && static_cast<size_t>(id) < count) return {static_cast<size_t>(id), leaf};
-    FailTree(StrCat("a branch leads to ", leaf ? "leaf " : "node ", id, " of ", count));
-  }
-
-  void ReadNodes(TreeEnsembleOp op) {
-    const auto features = op.nodes_featureids();
-    const auto modes = ToInt64s(op.nodes_modes());
-    const auto splits = ToDoubles(op.nodes_splits());
-    const auto yes = op.nodes_truenodeids();
-    const auto yes_leaf = op.nodes_trueleafs();
-    const auto no = op.nodes_falsenodeids();
-    const auto no_leaf = op.nodes_falseleafs();
-    count_ = features.size();
-    const auto missing =
-        op.nodes_missing_value_tracks_true().value_or(std::vector<int64_t>(count_, 0));
-    for (const size_t size : {modes.size(), splits.size(), yes.size(), yes_leaf.size(), no.size(),
-                              no_leaf.size(), missing.size()}) {
-      if (size != count_) FailTree("the nodes_ attributes differ in length");
-    }
-    for (size_t i = 0; i < count_; ++i) {
-      if (modes[i] < 0 || modes[i] > 6) FailTree(StrCat("a node has mode ", modes[i]));
-      nodes_.push_back({static_cast<size_t>(features[i]),
-                        static_cast<Mode>(modes[i]),
-                        splits[i],
-                        missing[i] != 0,
-                        {},
-                        BranchTo(yes[i], yes_leaf[i] != 0),
-                        BranchTo(no[i], no_leaf[i] != 0)});
-    }
-  }
-
-  // Sets in the order of the nodes that test them.
-  void ReadMembers(TreeEnsembleOp op) {
-    const auto given = op.membership_values();
-    const std::vector<double> values = given ? ToDoubles(*given) : std::vector<double>();
-    auto next = values.begin();
-    for (Node& node : nodes_) {
-      if (node.mode != Mode::kMember) continue;
-      while (next != values.end() && !std::isnan(*next)) node.members.push_back(*next++);
-      if (next != values.end()) ++next;
-    }
-  }
-
-  std::vector<int64_t> roots_, targets_;
-  std::vector<double> weights_;
-  int64_t aggregate_;
-  size_t width_;
-  size_t count_ = 0;
-  std::vector<Node> nodes_;
+  Trees trees_;
 };
 
 void Softmax(std::span<double> row, bool keep_zeros) {

@@ -1,4 +1,6 @@
 // The n-gram counter of the string family.
+#include "src/dialect/nn/string_tfidf.h"
+
 #include <algorithm>
 #include <map>
 
@@ -37,19 +39,9 @@ class Alphabet {
 class Grams {
  public:
   Grams(TfIdfVectorizerOp op, const std::vector<size_t>& pool) {
-    const auto starts = op.ngram_counts();
-    for (size_t n = 1; n <= starts.size(); ++n) {
-      const auto size = static_cast<int64_t>(pool.size());
-      const int64_t begin = starts[n - 1];
-      const int64_t end = n < starts.size() ? starts[n] : size;
-      if (begin > end || end > size || (end - begin) % static_cast<int64_t>(n) != 0) {
-        FailPool(StrCat("ngram_counts does not cut the pool of ", size, " entries into ", n,
-                        "-grams: they would span ", begin, " to ", end));
-      }
-      for (auto at = static_cast<size_t>(begin); at < static_cast<size_t>(end); at += n) {
-        const auto first = pool.begin() + static_cast<std::ptrdiff_t>(at);
-        numbers_[{first, first + static_cast<std::ptrdiff_t>(n)}].push_back(count_++);
-      }
+    for (const PoolGram& gram : PoolGramsOf(op, pool.size())) {
+      const auto first = pool.begin() + static_cast<std::ptrdiff_t>(gram.begin);
+      numbers_[{first, first + static_cast<std::ptrdiff_t>(gram.length)}].push_back(count_++);
     }
   }
   size_t count() const { return count_; }
@@ -72,12 +64,7 @@ struct Vectorizer {
         weights(op.weights().value_or(std::vector<double>(places.size(), 1))),
         shortest(op.min_gram_length()),
         longest(op.max_gram_length()),
-        skips(op.max_skip_count()) {
-    if (places.size() != grams.count() || weights.size() != grams.count()) {
-      FailPool(StrCat("the pool has ", grams.count(), " n-grams, but there are ", places.size(),
-                      " ngram_indexes and ", weights.size(), " weights"));
-    }
-  }
+        skips(op.max_skip_count()) {}
 
   // Adds every n-gram of `n` tokens, `step` apart.
   void Count(std::span<const size_t> row, size_t n, size_t step,
@@ -147,6 +134,30 @@ void Vectorize(TfIdfVectorizerOp op, std::span<const T> tokens, const std::vecto
 }
 
 }  // namespace
+
+std::vector<PoolGram> PoolGramsOf(TfIdfVectorizerOp op, size_t pool) {
+  std::vector<PoolGram> grams;
+  const auto starts = op.ngram_counts();
+  for (size_t n = 1; n <= starts.size(); ++n) {
+    const auto size = static_cast<int64_t>(pool);
+    const int64_t begin = starts[n - 1];
+    const int64_t end = n < starts.size() ? starts[n] : size;
+    if (begin > end || end > size || (end - begin) % static_cast<int64_t>(n) != 0) {
+      FailPool(StrCat("ngram_counts does not cut the pool of ", size, " entries into ", n,
+                      "-grams: they would span ", begin, " to ", end));
+    }
+    for (auto at = static_cast<size_t>(begin); at < static_cast<size_t>(end); at += n) {
+      grams.push_back({at, n});
+    }
+  }
+  const size_t places = op.ngram_indexes().size();
+  const auto weights = op.weights();
+  if (places != grams.size() || (weights && weights->size() != grams.size())) {
+    FailPool(StrCat("the pool has ", grams.size(), " n-grams, but there are ", places,
+                    " ngram_indexes and ", weights ? weights->size() : places, " weights"));
+  }
+  return grams;
+}
 
 void TfIdfVectorizerOp::InferShape(InferShapeContext& c) {
   c.SetShape(kY, TfIdfRule(c.shape(kX), Width(TfIdfVectorizerOp(c.op()))));

@@ -102,6 +102,8 @@ std::span<const Compute> TrainingComputes();
 std::span<const Compute> RecurrenceComputes();
 std::span<const Compute> RecurrentComputes();
 std::span<const Compute> SignalComputes();
+std::span<const Compute> TreeComputes();
+std::span<const Compute> GramComputes();
 std::span<const Compute> NormComputes();
 
 // ---- what families share ----

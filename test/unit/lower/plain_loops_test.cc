@@ -237,5 +237,99 @@ TEST_F(PlainLoopsTest, ChannelsOfMixedTypes) {
          "loops", 2e-3);
 }
 
+// ---- trees ----
+
+// Two trees over three features, with every mode; leaves 4 to 6 belong to target 2 alone.
+std::string TreesOf(const std::string& modes, const std::string& more) {
+  return StrCat(
+      "n_targets = 4, tree_roots = [0, 3], nodes_featureids = [0, 1, 2, 1, 0], nodes_modes = "
+      "tensor<[5], u8> [",
+      modes,
+      "], nodes_splits = tensor<[5], f32> [0.25, -0.5, 0.0, 0.5, -0.25], nodes_truenodeids = [1, "
+      "0, 2, 4, 4], nodes_trueleafs = [0, 1, 1, 0, 1], nodes_falsenodeids = [2, 1, 3, 6, 5], "
+      "nodes_falseleafs = [0, 1, 1, 1, 1], leaf_targetids = [0, 1, 0, 1, 2, 2, 2], leaf_weights = "
+      "tensor<[7], f32> [1.5, -2.0, 3.0, 0.5, 7.0, -1.0, 0.0]",
+      more);
+}
+
+TEST_F(PlainLoopsTest, Trees) {
+  const auto expect = [&](const std::string& rows, const std::string& modes,
+                          const std::string& more, const std::string& element = "f32") {
+    SCOPED_TRACE(StrCat(modes, more));
+    const std::string x = Type(StrCat(rows, ", 3"), element),
+                      y = Type(StrCat(rows, ", 4"), element);
+    Expect({{x},
+            StrCat("%r = nn.tree_ensemble(%a) {", TreesOf(modes, more), "} : (", x, ") -> ", y),
+            y},
+           "loops", element == "f16" ? 2e-3 : 1e-6);
+  };
+  expect("9", "0, 0, 0, 0, 0", "");
+  for (int kind = 0; kind < 4; ++kind) {
+    expect("9", "0, 1, 2, 3, 1", StrCat(", post_transform = ", kind));
+    expect("9", "3, 2, 1, 0, 3", StrCat(", aggregate_function = ", kind));
+  }
+  expect("5", "4, 5, 0, 5, 4", ", nodes_missing_value_tracks_true = [1, 0, 1, 0, 1]", "f64");
+  expect("5", "6, 0, 6, 6, 0", ", membership_values = tensor<[3], f32> [0.0, 1.0, 0.5]", "f16");
+  expect("0", "0, 0, 0, 0, 0", "");
+  expect("5000", "0, 1, 0, 1, 0", "");  // by threads
+  symbol_ = 7;
+  expect("N", "0, 1, 0, 1, 0", "");
+}
+
+// What the evaluation refuses is left to it.
+TEST_F(PlainLoopsTest, TreesThatAreNone) {
+  const auto why = [&](const std::string& x, const std::string& roots, const std::string& to) {
+    const std::string y = Type("2, 1");
+    return Refusal(
+        {{Type(x)},
+         StrCat("%r = nn.tree_ensemble(%a) {n_targets = 1, tree_roots = [", roots,
+                "], nodes_featureids = [1], nodes_modes = tensor<[1], u8> [0], nodes_splits = "
+                "tensor<[1], f32> [0.0], nodes_truenodeids = [",
+                to,
+                "], nodes_trueleafs = [0], nodes_falsenodeids = [0], nodes_falseleafs = [1], "
+                "leaf_targetids = [0], leaf_weights = tensor<[1], f32> [1.0]} : (",
+                Type(x), ") -> ", y),
+         y});
+  };
+  EXPECT_NE(why("2, 2", "0", "0").find("its nodes form a cycle"), std::string::npos);
+  EXPECT_NE(why("2, 1", "0", "0").find("a feature is missing"), std::string::npos);
+  EXPECT_NE(why("2, 2", "1", "0").find("its trees contradict themselves"), std::string::npos);
+}
+
+// ---- n-grams ----
+
+TEST_F(PlainLoopsTest, CountsOfGrams) {
+  below_ = 3;
+  const auto expect = [&](const std::string& x, const std::string& y, const std::string& how,
+                          const std::string& element) {
+    SCOPED_TRACE(StrCat(x, ", ", how));
+    Expect({{Type(x, element)},
+            StrCat("%r = nn.tf_idf_vectorizer(%a) {", how,
+                   ", ngram_counts = [0, 3, 9], ngram_indexes = [0, 1, 1, 4, 2, 3, 5], pool_int64s "
+                   "= [1, 0, 1, 0, 1, 1, 1, -1, 0, 2, 0, 1]} : (",
+                   Type(x, element), ") -> ", Type(y)),
+            Type(y)},
+           "loops", 1e-6);
+  };
+  for (const char* mode : {"TF", "IDF", "TFIDF"}) {
+    const std::string rest =
+        StrCat("mode = \"", mode, "\", weights = [1.0, 2.0, 0.5, 3.0, 1.5, -1.0, 4.0]");
+    for (const char* x : {"12", "2", "1", "0"}) {
+      expect(x, "6", StrCat("min_gram_length = 1, max_gram_length = 3, max_skip_count = 2, ", rest),
+             "i64");
+    }
+    expect("3, 9", "3, 6",
+           StrCat("min_gram_length = 2, max_gram_length = 2, max_skip_count = 5, ", rest), "i32");
+  }
+  for (const int64_t n : {0, 1, 2, 11}) {
+    symbol_ = n;
+    const std::string how =
+        "min_gram_length = 1, max_gram_length = 3, max_skip_count = 1, mode = \"TF\"";
+    expect("N", "6", how, "i64");
+    expect("2, N", "2, 6", how, "i64");
+    expect("N, 4", "N, 6", how, "i64");
+  }
+}
+
 }  // namespace
 }  // namespace lathe::lower
