@@ -314,6 +314,26 @@ TEST_F(TensoriseTest, OneRowAndOneColumn) {
   Expect({.left = "i8", .right = "i8", .sum = "i32", .rows = 1, .columns = 1, .order = "i"});
 }
 
+TEST_F(TensoriseTest, AnyDepth) {
+  const std::string i = "v_tensor<[], i64>", f = "v_tensor<[], f32>";
+  const Nest nest{.rows = 3, .groups = 2, .depth_blocks = 3, .from_stored = true};
+  Nest never = nest, known_late = nest;
+  never.edits = {{"{extent = 3} ({\n^(%K", "{extent = 0} ({\n^(%K"}};
+  Expect(never);
+  known_late.edits = {
+      {"%first = ",
+       StrCat("%n = loop.dim(%b) {axis = 0} : (", nest.right_type(), ") -> ", i, "\n%first = ")},
+      {") {extent = 3} ({\n^(%K", ") ({\n^(%K"},
+      {"%all = loop.for(none", "%all = loop.for(%n"},
+      {StrCat("}) : (none, ", f, ") -> ", f), StrCat("}) : (", i, ", ", f, ") -> ", f)}};
+  Expect(known_late);
+  // A number that the loops themselves compute is none that is known before them.
+  Nest computed = known_late;
+  computed.edits[0] = {"%row = ", StrCat("%n = loop.dim(%b) {axis = 0} : (", nest.right_type(),
+                                         ") -> ", i, "\n%row = ")};
+  ExpectRefusal(computed, "there is loop.dim, which is no part of a sum of products");
+}
+
 // Whatever was done to the loops before, and is done to what is left after.
 TEST_F(TensoriseTest, AmongOtherPrimitives) {
   std::map<std::string, int> applied;
