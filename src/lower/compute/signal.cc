@@ -1,6 +1,7 @@
 #include "lathe/dialect/nn/signal.h"
 
 #include <bit>
+#include <cmath>
 #include <numbers>
 
 #include "lathe/dialect/loop/memory.h"
@@ -89,10 +90,12 @@ class Transforms {
 
   void FindFactors() {
     if (n_.is_constant()) {
-      const auto n = static_cast<uint64_t>(n_.value());
-      levels_ = std::countr_zero(n);
-      odd_ = n_.value() >> std::countr_zero(n);
-      residues_ = int64_t{1} << std::countr_zero(n);
+      int64_t rest = n_.value();
+      for (const int64_t factor : {2, 3, 5, 7}) {
+        for (; rest % factor == 0; rest /= factor) factors_.push_back(factor);
+      }
+      odd_ = rest;
+      residues_ = n_.value() / rest;
       return;
     }
     constexpr int64_t kMostLevels = 62;
@@ -141,16 +144,45 @@ class Transforms {
     });
   }
 
+  // The same of residues j, j + groups, j + 2 groups and so on, from the other table.
+  void MergeGroups(int64_t factor, const Dim& groups, const Dim& part, const Dim& to) {
+    e_.For(groups, false, [&](const Dim& j) {
+      w_.ForLanes(part, [&](const Dim& k) {
+        std::vector<Complex> x{Load(1 - to, j * part + k)};
+        for (int64_t i = 1; i < factor; ++i) {
+          const Complex turn = Root(k * groups * i);
+          x.push_back(Mul(turn, Load(1 - to, (j + groups * i) * part + k)));
+        }
+        for (int64_t q = 0; q < factor; ++q) {
+          Complex sum = x[0];
+          for (int64_t i = 1; i < factor; ++i) {
+            const double angle = sign_ * 2 * std::numbers::pi *
+                                 static_cast<double>(i * q % factor) / static_cast<double>(factor);
+            const Complex turn{s_.Number(kWide, std::cos(angle)),
+                               s_.Number(kWide, std::sin(angle))};
+            sum = Add(sum, Mul(turn, x[static_cast<size_t>(i)]));
+          }
+          Store(to, j * part * factor + part * q + k, sum);
+        }
+      });
+    });
+  }
+
   // The table in which the transform is in the end.
   Dim Merge() {
-    if (levels_.is_constant()) {
-      Dim pairs = residues_, half = odd_;
-      for (int64_t level = 0; level < levels_.value(); ++level) {
-        pairs = FloorDiv(pairs, 2);
-        MergePairs(pairs, half, level % 2, 1 - level % 2);
-        half = half * 2;
+    if (n_.is_constant()) {
+      Dim groups = residues_, half = odd_, from = 0;
+      for (const int64_t factor : factors_) {
+        groups = FloorDiv(groups, factor);
+        if (factor == 2) {
+          MergePairs(groups, half, from, 1 - from);
+        } else {
+          MergeGroups(factor, groups, half, 1 - from);
+        }
+        half = half * factor;
+        from = 1 - from;
       }
-      return levels_.value() % 2;
+      return from;
     }
     const Value zero = e_.lb().Int(0), one = e_.lb().Int(1), two = e_.lb().Int(2);
     const std::vector<Value> last =
@@ -168,6 +200,7 @@ class Transforms {
   Elements& e_;
   Scalars s_;
   Dim lines_, n_, odd_, levels_, residues_, base_;
+  std::vector<int64_t> factors_;  // of a length that is known
   int sign_;
   Value roots_, work_;
 };

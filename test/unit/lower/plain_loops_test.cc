@@ -60,7 +60,7 @@ class PlainLoopsTest : public LowerTest {
 };
 
 TEST_F(PlainLoopsTest, FourierTransforms) {
-  for (const int64_t n : {1, 2, 3, 4, 5, 12, 16, 31, 64, 96}) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 11, 12, 16, 31, 63, 64, 66, 96, 250}) {
     const std::string whole = StrCat(n), half = StrCat(n / 2 + 1);
     ExpectDft(StrCat("2, ", whole, ", 1"), StrCat("2, ", half, ", 2"), "onesided = true", 1);
     ExpectDft(StrCat(whole, ", 3, 2"), StrCat(whole, ", 3, 2"), "inverse = true", 0);
