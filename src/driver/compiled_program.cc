@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/driver/compile_engine.h"
 #include "lathe/driver/tune.h"
 #include "lathe/ir/functions.h"
 #include "lathe/lower/split_function.h"
@@ -14,7 +15,6 @@
 #include "lathe/support/shared_chunks.h"
 #include "src/driver/external_functions.h"
 #include "src/driver/function_work.h"
-#include "src/driver/kernel_cache.h"
 #include "src/driver/pack_arguments.h"
 
 namespace lathe {
@@ -28,6 +28,7 @@ constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
 // Each operation by itself.
 constexpr const char* kGroupNone = "graph_fuse_partition{opt_level=0},graph_fuse_compile";
 constexpr const char* kFusion = "graph_fuse_partition";
+constexpr const char* kKernel = "kernel";  // the entry of an image
 
 void RunPasses(Program& program, std::string_view passes) {
   PassManager manager;
@@ -40,13 +41,13 @@ struct LoweredFunction {
   std::string operations;
   FunctionWork work;
   lower::Lowered how;
-  std::string key;                          // in the cache
-  std::optional<codegen::CodeImage> image;  // that was found there
-  bool is_apart = false;                    // not for us to lower
+  std::shared_ptr<const CompileEngine::Kernel> kernel;  // null: it stays loops
+  bool is_apart = false;                                // not for us to lower
 };
 using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 
-// Arguments that are packed have another type; lowering has told the function, the cache has not.
+// Arguments that are packed have another type; lowering has told the function, the engine has not
+// told one that it found.
 void TakePacked(Operation* f, const std::vector<Operation*>& calls,
                 const std::vector<lower::PackedLayout>& packed) {
   for (const lower::PackedLayout& layout : packed) {
@@ -57,16 +58,16 @@ void TakePacked(Operation* f, const std::vector<Operation*>& calls,
   }
 }
 
-// Lowers all functions that compute something; takes those apart that no strategy took. Functions
-// are independent of one another, and so is what becomes of them of the number of threads; the
-// program around them is changed by one thread, in its order.
+// Compiles all functions that compute something, or without an engine lowers them; takes those
+// apart that no strategy took. Functions are independent of one another, and so is what becomes of
+// them of the number of threads; the program around them is changed by one thread, in its order.
 class AllLowered {
  public:
-  AllLowered(Program& program, const Target& target, const KernelCache& cache,
+  AllLowered(Program& program, const Target& target, CompileEngine* engine,
              const TuningRecords& records, ThreadPool& pool)
       : program_(program),
         target_(target),
-        cache_(cache),
+        engine_(engine),
         records_(records),
         pool_(pool),
         records_hash_(records.size() > 0 ? HashString(records.ToText()) : 0),
@@ -113,32 +114,45 @@ class AllLowered {
   }
 
   LoweredFunction Lower(Operation* f, const FunctionCalls& calls) const {
-    LoweredFunction result{lower::OperationNames(f), WorkOf(f), {}, {}, {}};
+    LoweredFunction result{lower::OperationNames(f), WorkOf(f), {}, {}};
     result.is_apart = AsDataFunction(f).has_value() || !CompilerOf(f).empty();
     if (result.is_apart) return result;
     const std::vector<bool> constant = calls.ConstantArguments(f);
-    const bool tuned =
-        records_.size() > 0 && records_.Best(lower::WorkloadOf(f), target_.name).has_value();
-    result.key = cache_.KeyOf(f, constant);
-    if (tuned && !result.key.empty()) result.key += StrCat("\nrecords ", records_hash_);
-    if (auto found = cache_.Load(result.key)) {
-      result.how = std::move(found->how);
-      result.image = std::move(found->image);
-    } else {
+    const auto to_loops = [&] {
       result.how = lower::LowerFunction(f, machine_, constant,
                                         {.target = target_.name, .records = &records_});
+      return result.how.done;
+    };
+    if (engine_ == nullptr) {
+      to_loops();
+      return result;
     }
+    result.kernel =
+        engine_->Compile(KeyOf(f, constant), [&]() -> std::optional<CompileEngine::Made> {
+          if (!to_loops()) return std::nullopt;
+          const KernelSource source{kKernel, f->region(0).front()};
+          return {{result.how, CodeGenerator::Get().EmitImage({&source, 1}, target_)}};
+        });
+    if (result.kernel) result.how = result.kernel->how;
     return result;
+  }
+
+  // Which implementation a function takes follows from the records, too.
+  std::string KeyOf(Operation* f, const std::vector<bool>& constant) const {
+    std::string key = CompileEngine::KeyOf(f, constant, target_);
+    const bool tuned = !key.empty() && records_.size() > 0 &&
+                       records_.Best(lower::WorkloadOf(f), target_.name).has_value();
+    return tuned ? StrCat(key, "\nrecords ", records_hash_) : key;
   }
 
   static std::string NameOf(Operation* f) { return std::string(f->cast<builtin::FuncOp>().name()); }
 
   Program& program_;
   const Target& target_;
-  const KernelCache& cache_;
+  CompileEngine* engine_;
   const TuningRecords& records_;
   ThreadPool& pool_;
-  const uint64_t records_hash_;  // of all: which implementation a function takes follows from them
+  const uint64_t records_hash_;  // of all
   const lower::Machine machine_;
   ArgumentPacker packer_;
   LoweredFunctions lowered_;
@@ -155,7 +169,7 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     compiled.by_name[name] = compiled.functions.size();
     CompiledFunction& made = compiled.functions.emplace_back();
     made.function = f;
-    auto& [operations, work, how, key, image, is_apart] = lowered.at(std::string(name));
+    auto& [operations, work, how, kernel, is_apart] = lowered.at(std::string(name));
     if (!how.done && CompilerOf(f).empty()) made.data = AsDataFunction(f);
     compiled.infos.push_back({.name = std::string(name),
                               .operations = std::move(operations),
@@ -169,27 +183,20 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
   }
 }
 
-// Machine code of what was lowered and was not in the cache, which then has it.
-void Generate(CompiledProgram& compiled, LoweredFunctions& lowered, const KernelCache& cache,
-              const Target& target, ThreadPool& pool) {
-  compiled.code.resize(compiled.functions.size());
-  pool.ParallelFor(0, static_cast<int64_t>(compiled.functions.size()), 1, [&](int64_t i, int64_t) {
-    const auto at = static_cast<size_t>(i);
-    CompiledFunction& f = compiled.functions[at];
-    if (f.data || compiled.infos[at].strategy.empty()) return;
-    LoweredFunction& l = lowered.at(compiled.infos[at].name);
-    const KernelSource source{"kernel", f.function->region(0).front()};
-    if (!l.image) {
-      l.image = CodeGenerator::Get().EmitImage({&source, 1}, target);
-      cache.Store(l.key, {l.how, *l.image});
-    }
-    compiled.code[at] = std::make_unique<codegen::KernelLibrary>(*std::move(l.image));
-    f.code = compiled.code[at]->Find(source.name);
-    const codegen::CodeImage::Entry& entry = compiled.code[at]->image().Find(source.name);
+// Machine code of what has any.
+void TakeCode(CompiledProgram& compiled, LoweredFunctions& lowered) {
+  compiled.kernels.resize(compiled.functions.size());
+  for (size_t i = 0; i < compiled.functions.size(); ++i) {
+    CompiledFunction& f = compiled.functions[i];
+    compiled.kernels[i] = std::move(lowered.at(compiled.infos[i].name).kernel);
+    if (compiled.kernels[i] == nullptr) continue;
+    const codegen::KernelLibrary& code = compiled.kernels[i]->code;
+    f.code = code.Find(kKernel);
+    const codegen::CodeImage::Entry& entry = code.image().Find(kKernel);
     f.workspaces = entry.workspaces;
     f.checks = entry.checks;
     ReadTypes(f);
-  });
+  }
 }
 
 }  // namespace
@@ -252,20 +259,31 @@ void GroupOperations(Program& program, const CompileOptions& options) {
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);
 }
 
+namespace {
+
+// None for loops.
+std::shared_ptr<CompileEngine> EngineOf(const CompileOptions& options) {
+  if (!options.machine_code) return nullptr;
+  return options.engine ? options.engine : std::make_shared<CompileEngine>(options.cache);
+}
+
+}  // namespace
+
 std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
                                                 const CompileOptions& options) {
   const Target& target = TargetOf(options);
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   compiled->target = &target;
   GroupOperations(compiled->program, options);
-  const KernelCache cache(options.machine_code ? options.cache : "", target);
+  const std::shared_ptr<CompileEngine> engine = EngineOf(options);
   TuningRecords records;
   if (!options.records.empty()) records = ReadTuningRecords(options.records);
   ThreadPool pool(options.threads);
-  LoweredFunctions lowered = AllLowered(compiled->program, target, cache, records, pool).Run();
+  LoweredFunctions lowered =
+      AllLowered(compiled->program, target, engine.get(), records, pool).Run();
   ListFunctions(*compiled, lowered);
   if (options.machine_code) {
-    Generate(*compiled, lowered, cache, target, pool);
+    TakeCode(*compiled, lowered);
     CompileExternal(*compiled);
   }
   return compiled;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lathe/codegen/code_generator.h"
+#include "lathe/driver/compile_engine.h"
 #include "lathe/driver/executable.h"
 #include "src/driver/plan_builder.h"
 
@@ -36,8 +37,8 @@ struct CompiledProgram {
   Program program;
   const codegen::Target* target = nullptr;
   std::vector<CompiledFunction> functions;
-  std::vector<CompiledFunctionInfo> infos;  ///< parallel to `functions`
-  std::vector<std::unique_ptr<codegen::KernelLibrary>> code;
+  std::vector<CompiledFunctionInfo> infos;                            ///< parallel to `functions`
+  std::vector<std::shared_ptr<const CompileEngine::Kernel>> kernels;  ///< parallel; null: no code
 
   /// Of that name; null if there is none.
   const CompiledFunction* Find(std::string_view name) const;

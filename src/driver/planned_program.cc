@@ -35,7 +35,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     p.workspaces = f.workspaces;
     p.checks = f.checks;
     if (f.code != nullptr) {
-      kernels.image.Append(compiled.code[i]->image());
+      kernels.image.Append(compiled.kernels[i]->code.image());
       kernels.calls.emplace_back(f.code);
     } else if (f.external) {
       kernels.external.push_back(StrCat(compiled.infos[i].strategy, ": ", p.label));
@@ -79,7 +79,7 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
   result.external = std::move(kernels.external);
   if (result.saves()) {
     result.plan->code = CodeOf(std::move(kernels.image), *compiled.target);
-    compiled.code.clear();
+    compiled.kernels.clear();
   } else {
     result.kernels = std::move(kernels.calls);
   }

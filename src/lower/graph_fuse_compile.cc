@@ -6,8 +6,8 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/functions.h"
 #include "lathe/ir/structure.h"
+#include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
-#include "lathe/lower/compile_engine.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/hash.h"
@@ -21,6 +21,25 @@ struct Kernel {
   Operation* function = nullptr;
   std::vector<Location> locations;  ///< of the groups that it serves
 };
+
+std::string Hex(uint64_t value) {
+  std::string text(16, '0');
+  for (size_t i = 16; i-- > 0; value >>= 4) text[i] = "0123456789abcdef"[value & 15];
+  return text;
+}
+
+/// `fused_<op>_<op>...`, at most 80 characters, of the region's operations without dialect and
+/// constants; then `_<hash>` of its structure.
+std::string KernelName(const Region& function) {
+  std::string name = "fused";
+  for (const Operation& op : *function.front()) {
+    if (op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>()) continue;
+    const std::string_view full = op.name();
+    name += StrCat("_", full.substr(full.find('.') + 1));
+    if (name.size() > 80) break;
+  }
+  return StrCat(name.substr(0, 80), "_", Hex(StructureHash(function)));
+}
 
 }  // namespace
 
@@ -68,7 +87,7 @@ class GraphFuseCompilePass : public Pass {
   /// The region of `group` moves into a new function at the end of the program.
   void Outline(Rewriter& rewriter, Operation* group, Kernel& kernel) {
     Region& body = group->region(0);
-    kernel.name = FreshName(KernelName(body, StructureHash(body)));
+    kernel.name = FreshName(KernelName(body));
     rewriter.SetInsertionPointToEnd(rewriter.program().block());
     rewriter.set_location(group->location());
     const std::vector<NamedAttribute> attributes = {

@@ -14,11 +14,16 @@
 
 namespace lathe {
 
+class CompileEngine;
+
 struct CompileOptions {
   std::string target = {};  ///< name of a codegen::Target; empty: the best of this machine
   /// Folder where machine code is kept for the next time; empty: nowhere. A missing one is made;
   /// one that others may write is not used.
   std::string cache = {};
+  /// Keeps kernels for other programs of this process (compile_engine.h); it has its own folder.
+  /// None: one for this program alone, with `cache`.
+  std::shared_ptr<CompileEngine> engine = {};
   /// Of the inference pipeline; from 1 on, operations are fused.
   int level = 2;
   /// Passes to leave out, and to run at any level; graph_fuse_partition is fusion.

@@ -1,4 +1,4 @@
-#include "src/driver/kernel_cache.h"
+#include "lathe/driver/compile_engine.h"
 
 #include <dlfcn.h>
 #include <sys/stat.h>
@@ -92,7 +92,7 @@ class Reader {
   bool failed_ = false;
 };
 
-std::string ToBytes(const KernelCache::Kernel& kernel) {
+std::string ToBytes(const CompileEngine::Made& kernel) {
   Writer w;
   const lower::Lowered& how = kernel.how;
   for (const std::string* text :
@@ -117,9 +117,9 @@ std::string ToBytes(const KernelCache::Kernel& kernel) {
   return w.Take();
 }
 
-std::optional<KernelCache::Kernel> FromBytes(std::string_view bytes) {
+std::optional<CompileEngine::Made> FromBytes(std::string_view bytes) {
   Reader r(bytes);
-  KernelCache::Kernel kernel;
+  CompileEngine::Made kernel;
   lower::Lowered& how = kernel.how;
   how.done = true;
   for (std::string* text :
@@ -147,36 +147,83 @@ std::optional<KernelCache::Kernel> FromBytes(std::string_view bytes) {
   return fits && r.done() ? std::optional(std::move(kernel)) : std::nullopt;
 }
 
-}  // namespace
-
-KernelCache::KernelCache(const std::string& folder, const codegen::Target& target)
-    : target_(target.name) {
-  if (!folder.empty()) disk_.emplace(folder, VersionOfCompiler());
+std::optional<DiskCache> CacheIn(const std::string& folder) {
+  if (folder.empty()) return std::nullopt;
+  return DiskCache(folder, VersionOfCompiler());
 }
 
-std::string KernelCache::KeyOf(Operation* function, const std::vector<bool>& constant) const {
-  if (!disk_) return "";
-  const TargetKeys target{target_, {}};
-  for (Operation& op : *function->region(0).front()) {
-    if (StrategyRegistry::Global().Has({&op, &target})) return "";
-  }
-  std::string key = StrCat(target_, "\n");
-  for (const bool c : constant) key += c ? 'c' : 'v';
-  return StrCat(key, "\n", StructureText(function->region(0)));
-}
-
-std::optional<KernelCache::Kernel> KernelCache::Load(const std::string& key) const {
-  if (key.empty() || !disk_) return std::nullopt;
-  const auto bytes = disk_->Load(key);
+// Nothing for an unknown key, or a file that is not as it was written.
+std::optional<CompileEngine::Made> LoadFrom(const DiskCache& disk, const std::string& key) {
+  const auto bytes = disk.Load(key);
   try {
     return bytes ? FromBytes(*bytes) : std::nullopt;
-  } catch (const Error&) {  // not as it was written
+  } catch (const Error&) {
     return std::nullopt;
   }
 }
 
-void KernelCache::Store(const std::string& key, const Kernel& kernel) const {
-  if (!key.empty() && disk_) disk_->Store(key, ToBytes(kernel));
+}  // namespace
+
+CompileEngine::CompileEngine(const std::string& folder) : disk_(CacheIn(folder)) {}
+
+std::string CompileEngine::KeyOf(Operation* function, const std::vector<bool>& constant,
+                                 const codegen::Target& target) {
+  const TargetKeys keys{target.name, {}};
+  for (Operation& op : *function->region(0).front()) {
+    if (StrategyRegistry::Global().Has({&op, &keys})) return "";
+  }
+  std::string key = StrCat(target.name, "\n");
+  for (const bool c : constant) key += c ? 'c' : 'v';
+  return StrCat(key, "\n", StructureText(function->region(0)));
+}
+
+std::shared_ptr<const CompileEngine::Kernel> CompileEngine::Compile(const std::string& key,
+                                                                    const Make& make) {
+  if (key.empty()) return Find(key, make);
+  std::promise<Result> promise;
+  std::shared_future<Result> result = promise.get_future().share();
+  bool mine = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto [at, fresh] = kernels_.emplace(key, result);
+    mine = fresh;
+    result = at->second;
+  }
+  if (!mine) {
+    Result found = result.get();
+    if (!found) return Find("", make);  // so that everyone hears why not
+    ++hits_;
+    return found;
+  }
+  try {
+    Result made = Find(key, make);
+    if (!made) Forget(key);
+    promise.set_value(std::move(made));
+  } catch (...) {
+    Forget(key);
+    promise.set_exception(std::current_exception());
+  }
+  return result.get();
+}
+
+CompileEngine::Result CompileEngine::Find(const std::string& key, const Make& make) {
+  const bool keeps = disk_ && !key.empty();
+  if (keeps) {
+    if (auto found = LoadFrom(*disk_, key)) {
+      ++disk_hits_;
+      return std::make_shared<const Kernel>(*std::move(found));
+    }
+  }
+  ++misses_;
+  std::optional<Made> made = make();
+  if (!made) return nullptr;
+  if (keeps) disk_->Store(key, ToBytes(*made));
+  return std::make_shared<const Kernel>(*std::move(made));
+}
+
+void CompileEngine::Forget(const std::string& key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  kernels_.erase(key);
 }
 
 }  // namespace lathe
