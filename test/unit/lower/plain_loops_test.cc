@@ -85,6 +85,29 @@ TEST_F(PlainLoopsTest, FourierTransformsOfSymbolicExtents) {
   ExpectDft("N, 8, 1", "N, 8, 2", "", 1);
 }
 
+// There is no transform of nothing, which is told when it runs.
+TEST_F(PlainLoopsTest, FourierTransformsOfNothing) {
+  const std::string x = Type("2, N, 2");
+  Program program =
+      ParseProgram(context_,
+                   ProgramOf({{x},
+                              StrCat(Ints("axis", "1", -1), "%r = nn.dft(%a, none, %axis) : (", x,
+                                     ", none, ", Type("", "i64"), ") -> ", x),
+                              x}),
+                   {.file_locations = false});
+  const Executable executable(program, {.threads = 1});
+  EXPECT_TRUE(executable.interpreted().empty());
+  for (const int64_t n : {0, 3}) {
+    symbol_ = n;
+    const NamedValues inputs = Inputs(program);
+    if (n == 0) {
+      EXPECT_THROW(executable.Run(inputs), Error);
+    } else {
+      executable.Run(inputs);
+    }
+  }
+}
+
 TEST_F(PlainLoopsTest, FramesOfSignals) {
   for (const int64_t n : {11, 40}) {
     symbol_ = n;
