@@ -5,11 +5,10 @@
 
 #include "lathe/dialect/nn/rnn.h"
 #include "lathe/support/error.h"
+#include "src/lower/compute/fits.h"
 
 namespace lathe::lower {
 namespace {
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 std::string_view TextOf(const Operation* op, std::string_view name) {
   return op->attribute(name).cast<StrAttribute>().value();
@@ -48,7 +47,26 @@ std::string RecurrentForm::Read(const Block& function) {
     if (i != nn::LstmOp::kSequenceLens && !of_f32)
       return StrCat("elements are ", Name(type.element()));
   }
-  return ReadOperation();
+  const std::string why = ReadOperation();
+  return why.empty() ? Misfit() : why;
+}
+
+// Loops do not look whether extents agree.
+std::string RecurrentForm::Misfit() const {
+  Fits fits(*op);
+  const auto is = [&](Value v, const std::vector<Dim>& dims) {
+    if (v) fits.Same(v, dims);
+  };
+  const Dim d = directions, rows = gates * hidden;
+  is(w, {d, rows, TensorOf(x).dims()[2]});
+  is(r, {d, rows, hidden});
+  is(bias, {d, rows * 2});
+  is(lengths, {batch});
+  for (const Value v : {state, cell}) {
+    is(v, batch_first ? std::vector<Dim>{batch, d, hidden} : std::vector<Dim>{d, batch, hidden});
+  }
+  is(peepholes, {d, Dim(hidden) * 3});
+  return fits.why();
 }
 
 std::string RecurrentForm::ReadOperation() {

@@ -40,6 +40,7 @@ struct RecurrentForm {
 
  private:
   std::string ReadOperation();
+  std::string Misfit() const;
   std::string ReadFunctions(std::vector<std::string> defaults);
 };
 

@@ -22,6 +22,7 @@ class Fits {
   }
   /// All extents of two operands; nothing is asked of one that is absent.
   Fits& Same(size_t a, size_t b) { return Same(Dims(a), Dims(b), Has(a) && Has(b)); }
+  Fits& Same(Value v, const std::vector<Dim>& dims) { return Same(DimsOf(v), dims, true); }
   Fits& Is(size_t operand, const std::vector<Dim>& dims) {
     return Same(Dims(operand), dims, Has(operand));
   }

@@ -151,6 +151,20 @@ TEST_F(RecurrentTest, LengthsThatAreNone) {
   }
 }
 
+// States of other sequences than there are would be read beyond their end.
+TEST_F(RecurrentTest, StatesOfAnotherBatch) {
+  Case c = CaseOf({"lstm", 3, 4, "S", "N", "", true, false, true});
+  for (std::string& type : c.arguments) {
+    if (type == F32("1, N, 4")) type = F32("1, M, 4");
+  }
+  for (size_t at = c.body.find(": ("); (at = c.body.find("[1, N, 4]", at)) < c.body.find("->");) {
+    c.body.replace(at, 9, "[1, M, 4]");
+  }
+  const std::string why = Refusal(c);
+  EXPECT_NE(why.find("recurrent: extents M and N may differ"), std::string::npos) << why;
+  EXPECT_NE(why.find("loops: extents M and N may differ"), std::string::npos) << why;
+}
+
 TEST_F(RecurrentTest, SaysWhyNot) {
   Case c = CaseOf({"rnn", 3, 4, "2", "1", "activations = [\"Softsign\"]"});
   const std::string why = Refusal(c);
