@@ -1,6 +1,7 @@
 #include "lathe/driver/machine_peak.h"
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <numeric>
 #include <thread>
@@ -8,20 +9,45 @@
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/dialect/all.h"
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/driver/executable.h"
 #include "lathe/ir/program.h"
-#include "lathe/ir/text_format.h"
 #include "lathe/support/clock.h"
-#include "lathe/support/text.h"
+#include "src/lower/loop_builder.h"
+#include "src/lower/register_tile.h"
 
 namespace lathe {
 namespace {
 
 using codegen::Target;
 
-// What a thread passes to the kernel of a program: from one buffer to the other.
+// What a thread passes to a kernel: from one buffer to the other.
 struct Buffers {
   Tensor from, to;
 };
+
+Type FloatsType(IrContext& context, std::initializer_list<Dim> dims) {
+  return VTensorType::Get(context, SymShape(dims), ElementType::kF32);
+}
+
+std::array<Value, 2> Row(lower::LoopBuilder& lb, int i) { return {lb.Int(i), lb.Int(0)}; }
+
+// A program of one function, of one tensor and giving one, whose loops `write` writes.
+template <class Write>
+Program KernelOf(IrContext& context, Type from, Type to, Write&& write) {
+  Program program(context);
+  Builder b = Builder::AtEnd(program.block());
+  const NamedAttribute name = b.Named("name", b.Attr("k"));
+  Block* body = b.Create("builtin.func", {}, {&name, 1}, {}, 1)->region(0).AddBlock();
+  body->AddArgument(from);
+  lower::LoopBuilder lb(body);
+  const Value memory = lb.Alloc(to.cast<AnyTensorType>());
+  write(lb, body->argument(0), memory);
+  const Value result = builtin::ToVtensorOp::Create(lb.b(), memory).y();
+  builtin::ReturnOp::Create(lb.b(), {&result, 1});
+  return program;
+}
 
 // Seconds of the fastest run.
 double FastestRun(KernelFunction kernel, Buffers& b, double seconds) {
@@ -65,42 +91,26 @@ double PeakGflops(IrContext& context, const Target& target, int threads, double 
   constexpr int kSums = 12;
   constexpr int64_t kSteps = 1 << 20;
   const int lanes = target.lanes(4);
-  const std::string vector = StrCat("v_tensor<[", lanes, "], f32>");
-  const std::string memory = StrCat("<[", kSums, ", ", lanes, "], f32>");
-  std::string text = StrCat("program {\n builtin.func() {name = \"k\"} ({\n ^(%x: v_tensor", memory,
-                            "):\n %o = loop.alloc() : () -> tensor", memory, "\n");
-  std::string initial, types, sums, body, next, stores;
-  for (int i = 0; i < kSums; ++i) {
-    const std::string index = StrCat("%i", i);
-    text += StrCat(index, " = loop.index() {expr = dim<", i, ">} : () -> v_tensor<[], i64>\n");
-    text += StrCat("%x", i, " = loop.load(%x, none, ", index, ", %i0) {lanes = ", lanes,
-                   "} : (v_tensor", memory, ", none, v_tensor<[], i64>, v_tensor<[], i64>) -> ",
-                   vector, "\n");
-    initial += StrCat(", %x", i);
-    types += StrCat(", ", vector);
-    sums += StrCat(", %s", i, ": ", vector);
-    const std::string signature = StrCat("(", vector, ", ", vector, ", ", vector, ") -> ", vector);
-    if (target.has_fma) {
-      body += StrCat("%n", i, " = loop.fma(%x0, %x1, %s", i, ") : ", signature, "\n");
-    } else {
-      body += StrCat("%m", i, " = nn.mul(%x0, %s", i, ") : (", vector, ", ", vector, ") -> ",
-                     vector, "\n%n", i, " = nn.add(%m", i, ", %x1) : (", vector, ", ", vector,
-                     ") -> ", vector, "\n");
-    }
-    next += StrCat(i == 0 ? "" : ", ", "%n", i);
-    stores += StrCat("%d", i, " = loop.store_(%o, %r", i, ", none, ", index, ", %i0) : (tensor",
-                     memory, ", ", vector,
-                     ", none, v_tensor<[], i64>, v_tensor<[], i64>) -> tensor", memory, "\n");
-  }
-  std::string results;
-  for (int i = 0; i < kSums; ++i) results += StrCat(i == 0 ? "" : ", ", "%r", i);
-  const std::string all = types.substr(2);
-  text += StrCat(results, " = loop.for(none", initial, ") {extent = ", kSteps,
-                 "} ({\n^(%k: v_tensor<[], i64>", sums, "):\n", body, "cf.yield(", next, ") : (",
-                 all, ") -> ()\n}) : (none", types, ") -> (", all, ")\n", stores,
-                 "%v = builtin.to_vtensor(%o) : (tensor", memory, ") -> v_tensor", memory,
-                 "\nbuiltin.return(%v) : (v_tensor", memory, ") -> ()\n})\n}\n");
-  const Program program = ParseProgram(context, text, {.file_locations = false});
+  const lower::Machine machine = MachineOf(target);
+  const Type type = FloatsType(context, {kSums, lanes});
+  const Program program =
+      KernelOf(context, type, type, [&](lower::LoopBuilder& lb, Value from, Value to) {
+        std::vector<Value> starts;
+        for (int i = 0; i < kSums; ++i) {
+          starts.push_back(lb.Load(from, Row(lb, i), lanes));
+        }
+        const auto step = [&](Value, std::span<const Value> sums) {
+          std::vector<Value> next;
+          for (const Value sum : sums) {
+            next.push_back(lower::MulAdd(lb, machine, starts[0], sum, starts[1]));
+          }
+          return next;
+        };
+        const std::vector<Value> sums = lb.For(Dim(kSteps), starts, step);
+        for (int i = 0; i < kSums; ++i) {
+          lb.Store(to, sums[static_cast<size_t>(i)], Row(lb, i));
+        }
+      });
   const double runs = RunsPerSecond(program, target, threads, seconds, [&] {
     return Buffers{Tensor(ElementType::kF32, {kSums, lanes}),
                    Tensor(ElementType::kF32, {kSums, lanes})};
@@ -111,47 +121,35 @@ double PeakGflops(IrContext& context, const Target& target, int threads, double 
 // Sums of all vectors, in `kStreams` parts of the memory side by side.
 double ReadGbytes(IrContext& context, const Target& target, double bytes, int threads,
                   double seconds) {
-  constexpr int kStreams = 4, kUnroll = 4;
+  constexpr int kStreams = 4, kUnroll = 4, kSums = kStreams * kUnroll;
   const int lanes = target.lanes(4);
-  const int64_t step = threads * kStreams * kUnroll * lanes;
-  const int64_t steps = static_cast<int64_t>(bytes) / 4 / step + 1;
-  const int64_t columns = steps * kUnroll * lanes;
-  const std::string vector = StrCat("v_tensor<[", lanes, "], f32>"), i64 = "v_tensor<[], i64>";
-  const std::string in = StrCat("<[", kStreams, ", ", columns, "], f32>");
-  const std::string out = StrCat("<[", kStreams * kUnroll, ", ", lanes, "], f32>");
-  std::string text = StrCat("program {\n builtin.func() {name = \"k\"} ({\n ^(%x: v_tensor", in,
-                            "):\n %o = loop.alloc() : () -> tensor", out,
-                            "\n %z = builtin.constant() {value = tensor<[", lanes, "], f32> [");
-  for (int i = 0; i < lanes; ++i) text += i == 0 ? "0.0" : ", 0.0";
-  text += StrCat("]} : () -> ", vector, "\n");
-  std::string initial, types, sums, body, next, stores, results;
-  for (int i = 0; i < kStreams * kUnroll; ++i) {
-    text += StrCat("%i", i, " = loop.index() {expr = dim<", i, ">} : () -> ", i64, "\n");
-    const char* comma = i == 0 ? "" : ", ";
-    initial += ", %z";
-    types += StrCat(", ", vector);
-    sums += StrCat(", %s", i, ": ", vector);
-    body +=
-        StrCat("%k", i, " = loop.index(%k) {expr = dim<d0 * ", kUnroll * lanes, " + ",
-               i % kUnroll * lanes, ">} : (", i64, ") -> ", i64, "\n%l", i,
-               " = loop.load(%x, none, %i", i / kUnroll, ", %k", i, ") {lanes = ", lanes,
-               "} : (v_tensor", in, ", none, ", i64, ", ", i64, ") -> ", vector, "\n%n", i,
-               " = nn.add(%l", i, ", %s", i, ") : (", vector, ", ", vector, ") -> ", vector, "\n");
-    next += StrCat(comma, "%n", i);
-    results += StrCat(comma, "%r", i);
-    stores += StrCat("%d", i, " = loop.store_(%o, %r", i, ", none, %i", i, ", %i0) : (tensor", out,
-                     ", ", vector, ", none, ", i64, ", ", i64, ") -> tensor", out, "\n");
-  }
-  const std::string all = types.substr(2);
-  text += StrCat(results, " = loop.for(none", initial, ") {extent = ", steps, "} ({\n^(%k: ", i64,
-                 sums, "):\n", body, "cf.yield(", next, ") : (", all, ") -> ()\n}) : (none", types,
-                 ") -> (", all, ")\n", stores, "%v = builtin.to_vtensor(%o) : (tensor", out,
-                 ") -> v_tensor", out, "\nbuiltin.return(%v) : (v_tensor", out, ") -> ()\n})\n}\n");
-  const Program program = ParseProgram(context, text, {.file_locations = false});
+  const int64_t at_once = kUnroll * lanes;  // elements of a stream
+  const int64_t steps = static_cast<int64_t>(bytes) / 4 / (threads * kStreams * at_once) + 1;
+  const Type in = FloatsType(context, {kStreams, steps * at_once});
+  const Type out = FloatsType(context, {kSums, lanes});
+  const Program program =
+      KernelOf(context, in, out, [&](lower::LoopBuilder& lb, Value from, Value to) {
+        const std::vector<Value> zeros(kSums, lb.Splat(ElementType::kF32, 0, lanes));
+        const auto step = [&](Value k, std::span<const Value> sums) {
+          std::vector<Value> next;
+          for (int i = 0; i < kSums; ++i) {
+            const Dim column = lower::LoopBuilder::D0() * at_once + i % kUnroll * lanes;
+            const Value at[] = {lb.Int(i / kUnroll), lb.Index(column, k)};
+            const Value vector = lb.Load(from, at, lanes);
+            next.push_back(nn::AddOp::Create(lb.b(), vector, sums[next.size()]).c());
+          }
+          return next;
+        };
+        const std::vector<Value> sums = lb.For(Dim(steps), zeros, step);
+        for (int i = 0; i < kSums; ++i) {
+          lb.Store(to, sums[static_cast<size_t>(i)], Row(lb, i));
+        }
+      });
+  const int64_t columns = steps * at_once;
   const double runs = RunsPerSecond(program, target, threads, seconds, [&] {
     Tensor x(ElementType::kF32, {kStreams, columns});
     std::ranges::fill(x.mutable_data<float>(), 1.0F);  // memory that was never written is one page
-    return Buffers{std::move(x), Tensor(ElementType::kF32, {kStreams * kUnroll, lanes})};
+    return Buffers{std::move(x), Tensor(ElementType::kF32, {kSums, lanes})};
   });
   return 4e-9 * static_cast<double>(kStreams * columns) * runs;
 }
