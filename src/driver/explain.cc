@@ -83,26 +83,41 @@ double Billions(const Dim& dim, size_t times, std::span<const Dim::Binding> symb
   return number ? static_cast<double>(*number) * static_cast<double>(times) * 1e-9 : -1;
 }
 
+// A function's row: what it takes at least, and what a run took.
+ExplainedFunction Explained(const CompiledFunctionInfo& info, const Explanation& all,
+                            const Measured& measured,
+                            const std::map<uint32_t, std::string>& results) {
+  ExplainedFunction f;
+  f.info = info;
+  const bool is_copies = info.name.empty();
+  f.gflop = Billions(info.flops, info.calls, all.symbols);
+  f.gigabytes = Billions(info.bytes, is_copies ? 1 : info.calls, all.symbols);
+  f.bound = BoundOf(f.gflop, f.gigabytes, all.machine);
+  if (info.kernel == runtime::kNone && !is_copies) return f;
+  if (const auto at = measured.ms.find(info.kernel); at != measured.ms.end()) f.ms = at->second;
+  if (const auto at = results.find(info.kernel); at != results.end()) f.results = at->second;
+  return f;
+}
+
 }  // namespace
 
 Explanation Explain(const Program& program, const ExplainOptions& options) {
   CompileOptions compile = options.compile;
   compile.cache.clear();
+  compile.engine = nullptr;
   const codegen::Target& target = TargetOf(compile);
   const bool runs_here = target.RunsHere();
   if (!runs_here && options.runs == 0) compile.machine_code = false;
   FusionBoundaries boundaries = FindFusionBoundaries(program, compile);
   const Executable executable(program, compile);
   const runtime::Executor* executor = executable.executor();
-  Explanation e{.target = target.name,
-                .runs_here = runs_here,
-                .symbols = BindSymbols(executable.inputs(), options.inputs),
-                .functions = {},
-                .plan = {},
-                .interpreted = executable.interpreted(),
-                .obstacles = executable.obstacles(),
-                .boundaries = std::move(boundaries.all),
-                .machine = {}};
+  Explanation e;
+  e.target = target.name;
+  e.runs_here = runs_here;
+  e.symbols = BindSymbols(executable.inputs(), options.inputs);
+  e.interpreted = executable.interpreted();
+  e.obstacles = executable.obstacles();
+  e.boundaries = std::move(boundaries.all);
   Measured measured;
   if (options.runs > 0 && executor != nullptr) measured = MeasureRuns(*executor, options);
   e.run_ms = measured.run_ms;
@@ -110,24 +125,15 @@ Explanation Explain(const Program& program, const ExplainOptions& options) {
   if (runs_here) e.machine = MeasureMachine(target, threads);
   if (!runs_here) e.obstacles = {StrCat("this machine can not run code for '", target.name, "'")};
   std::map<uint32_t, std::string> results;
+  std::vector<CompiledFunctionInfo> functions = executable.functions();
   if (executor != nullptr) {
     e.plan = Summarize(executor->plan(), e.symbols);
     results = ResultsOf(executor->plan(), e.symbols);
+    functions.push_back(CopiesOf(executor->plan()));
   }
-  std::vector<CompiledFunctionInfo> functions = executable.functions();
-  if (executor != nullptr) functions.push_back(CopiesOf(executor->plan()));
   for (const CompiledFunctionInfo& info : functions) {
     if (info.calls == 0) continue;
-    ExplainedFunction& f = e.functions.emplace_back();
-    f.info = info;
-    const bool is_copies = info.name.empty();
-    f.gflop = Billions(info.flops, info.calls, e.symbols);
-    f.gigabytes = Billions(info.bytes, is_copies ? 1 : info.calls, e.symbols);
-    f.bound = BoundOf(f.gflop, f.gigabytes, e.machine);
-    if (info.kernel != runtime::kNone || is_copies) {
-      if (const auto at = measured.ms.find(info.kernel); at != measured.ms.end()) f.ms = at->second;
-      if (const auto at = results.find(info.kernel); at != results.end()) f.results = at->second;
-    }
+    ExplainedFunction& f = e.functions.emplace_back(Explained(info, e, measured, results));
     f.ends = std::move(boundaries.ends[info.name]);
     f.begins = std::move(boundaries.begins[info.name]);
   }

@@ -84,7 +84,8 @@ void Dataflow::AppendCaptured(Operation* op, std::vector<uint32_t>& inputs) cons
   }
 }
 
-void Dataflow::Number(const Listing& listing) {
+/// Ops that nobody reads, by name and by what they compute.
+std::vector<uint32_t> Dataflow::SinksOf(const Listing& listing) {
   const auto n = static_cast<uint32_t>(listing.ops.size());
   ContentHasher hasher;
   std::vector<uint64_t> cones(n);  // what each op computes, as a hash of everything before it
@@ -109,11 +110,16 @@ void Dataflow::Number(const Listing& listing) {
     return std::tuple(listing.ops[a]->name(), cones[a]) <
            std::tuple(listing.ops[b]->name(), cones[b]);
   });
+  return sinks;
+}
 
+/// In post-order from the sinks.
+void Dataflow::Number(const Listing& listing) {
+  const auto n = static_cast<uint32_t>(listing.ops.size());
   order_.assign(n, kNone);
   std::vector<std::pair<uint32_t, size_t>> stack;  // op, next input
   std::vector<bool> seen(n, false);
-  for (const uint32_t sink : sinks) {
+  for (const uint32_t sink : SinksOf(listing)) {
     stack.emplace_back(sink, 0);
     seen[sink] = true;
     while (!stack.empty()) {

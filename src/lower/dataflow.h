@@ -70,6 +70,7 @@ class Dataflow {
     }
   };
   void AppendCaptured(Operation* op, std::vector<uint32_t>& inputs) const;
+  static std::vector<uint32_t> SinksOf(const Listing& listing);
   void Number(const Listing& listing);
   void IndexEdges(const Listing& listing);
   void FindPostDominators();
