@@ -46,11 +46,6 @@ bool IsPool(const Operation& op) {
          op.isa<nn::GlobalLpPoolOp>();
 }
 
-bool ChannelsAreLast(const Operation& op) {
-  const auto layout = op.attribute("layout").dyn_cast<StrAttribute>();
-  return layout && layout.value() == "NHWC";
-}
-
 std::string TypeRefusal(const Pooling& p) {
   const ElementType element = p.input().element();
   const bool is_float = element == ElementType::kF32 || element == ElementType::kF64;
@@ -70,7 +65,7 @@ std::optional<Pooling> Pooling::Find(const Block& function, const Machine& machi
   if (!found->operand(0).is_block_argument()) {
     return why = "its input is computed in the same function", std::nullopt;
   }
-  if (ChannelsAreLast(*found)) return why = "the channels are last", std::nullopt;
+  if (nn::ChannelsLast(found)) return why = "the channels are last", std::nullopt;
   Pooling p = Described(found);
   if (!p.input().has_rank() || p.input().rank() < 2) return why = "of no rank", std::nullopt;
   why = TypeRefusal(p);

@@ -1,6 +1,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/dialect/nn/layout.h"
 
 namespace lathe {
 
@@ -79,11 +80,6 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     return r.Create(name, std::span<const Value>(operands.begin(), operands.size()))->result(0);
   }
 
-  static bool ChannelsLast(const Operation* op) {
-    const auto layout = op->attribute("layout").dyn_cast<StrAttribute>();
-    return layout && layout.value() == "NHWC";
-  }
-
   static void Rewrite(Operation* op, AnyTensorType type, Rewriter& r) {
     const Value scale = op->operand(1), b = op->operand(2), mean = op->operand(3),
                 var = op->operand(4);
@@ -92,7 +88,7 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     const Value deviation = Call(r, "nn.sqrt", {Call(r, "nn.add", {var, eps})});
     Value s = Call(r, "nn.div", {scale, deviation});
     Value t = Call(r, "nn.sub", {b, Call(r, "nn.mul", {mean, s})});
-    if (type.rank() > 2 && !ChannelsLast(op)) {
+    if (type.rank() > 2 && !nn::ChannelsLast(op)) {
       std::vector<int64_t> shape(type.rank() - 1, 1);
       shape[0] = -1;
       const Value target =

@@ -13,6 +13,11 @@ namespace lathe::nn {
 using Layout = std::optional<std::string_view>;
 
 inline bool ChannelsLast(const Layout& layout) { return layout && *layout == "NHWC"; }
+// Of an op, which may be of a kind that knows no layout.
+inline bool ChannelsLast(const Operation* op) {
+  const auto layout = op->attribute("layout").dyn_cast<StrAttribute>();
+  return layout && layout.value() == "NHWC";
+}
 
 // From the layout to NCHW, and back.
 Tensor ToChannelsFirst(const Tensor& x, const Layout& layout);

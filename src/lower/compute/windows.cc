@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/norm.h"
 #include "lathe/dialect/nn/pool.h"
 #include "src/dialect/nn/convolution.h"
+#include "src/dialect/nn/layout.h"
 #include "src/dialect/nn/window.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/scalars.h"
@@ -27,18 +28,13 @@ Dim Named(const ElementOf& c, const Dim& expr, const Dim& extent) {
 }
 
 // N, C and spatial axes of a place of the op's layout, and back.
-bool ChannelsAreLast(const Operation& op) {
-  const auto layout = op.attribute("layout").dyn_cast<StrAttribute>();
-  return layout && layout.value() == "NHWC";
-}
-
 Place ChannelsFirst(const Operation& op, Place place) {
-  if (ChannelsAreLast(op)) std::rotate(place.begin() + 1, place.end() - 1, place.end());
+  if (nn::ChannelsLast(&op)) std::rotate(place.begin() + 1, place.end() - 1, place.end());
   return place;
 }
 
 Place AsLaidOut(const Operation& op, Place place) {
-  if (ChannelsAreLast(op)) std::rotate(place.begin() + 1, place.begin() + 2, place.end());
+  if (nn::ChannelsLast(&op)) std::rotate(place.begin() + 1, place.begin() + 2, place.end());
   return place;
 }
 
@@ -202,7 +198,7 @@ Value GlobalNorm(const ElementOf& c) {
 }
 
 std::string RefusePositions(const Operation& op) {
-  return ChannelsAreLast(op) && op.num_results() > 1 && !op.result(1).use_empty()
+  return nn::ChannelsLast(&op) && op.num_results() > 1 && !op.result(1).use_empty()
              ? "positions where the channels are last"
              : "";
 }
