@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <map>
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/driver/pass_checks.h"

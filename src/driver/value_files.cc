@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "lathe/frontend/onnx.h"
 #include "lathe/support/error.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-
 #include "src/lower/attention_form.h"
 #include "src/lower/index_math.h"
 

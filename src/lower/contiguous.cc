@@ -1,6 +1,5 @@
 #include "src/lower/contiguous.h"
 
-#include <algorithm>
 #include <queue>
 
 #include "lathe/ir/context.h"

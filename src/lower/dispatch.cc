@@ -1,6 +1,5 @@
 #include "src/lower/dispatch.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "lathe/dialect/builtin/builtin.h"

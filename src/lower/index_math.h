@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 

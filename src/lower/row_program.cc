@@ -1,7 +1,6 @@
 #include "src/lower/row_program.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"

@@ -1,7 +1,6 @@
 #include "lathe/lower/split_function.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"

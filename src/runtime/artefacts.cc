@@ -1,7 +1,6 @@
 #include "lathe/runtime/artefacts.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "lathe/runtime/lx_file.h"

@@ -1,9 +1,7 @@
 #include "lathe/runtime/executor.h"
 
-#include <array>
 #include <chrono>
 #include <cstring>
-#include <optional>
 
 #include "lathe/runtime/index_error.h"
 #include "lathe/support/error.h"

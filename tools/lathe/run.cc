@@ -7,7 +7,6 @@
 #include "lathe/driver/value_files.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
-#include "lathe/support/picture.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
 #include "tools/lathe/runnable.h"

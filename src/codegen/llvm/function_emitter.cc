@@ -8,7 +8,6 @@
 #include "lathe/dialect/loop/vector.h"
 #include "lathe/support/error.h"
 #include "lathe/support/float_types.h"
-#include "src/codegen/llvm/halves.h"
 #include "src/codegen/llvm/vectors.h"
 
 namespace lathe::codegen {

@@ -5,7 +5,6 @@
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/support/error.h"
 #include "src/codegen/llvm/function_emitter.h"
-#include "src/codegen/llvm/vectors.h"
 
 namespace lathe::codegen {
 namespace {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "lathe/support/text.h"
 #include "src/codegen/llvm/emit.h"

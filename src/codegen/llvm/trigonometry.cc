@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numbers>
 #include <span>
-#include <vector>
 
 namespace lathe::codegen {
 namespace {

@@ -1,8 +1,6 @@
 #include "lathe/dialect/nn/attention.h"
 
-#include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "src/lower/compute/compute.h"

@@ -1,7 +1,6 @@
 #include "lathe/dialect/nn/loss.h"
 
 #include <limits>
-#include <numeric>
 
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"

@@ -1,7 +1,5 @@
 #include "src/lower/compute/nest.h"
 
-#include <algorithm>
-
 #include "lathe/dialect/storage_traits.h"
 #include "lathe/lower/schedule.h"
 #include "src/lower/schedule/leaves.h"

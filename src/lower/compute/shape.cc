@@ -1,7 +1,6 @@
 #include "lathe/dialect/nn/shape.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/comparison.h"

@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "lathe/dialect/loop/loop.h"
-#include "lathe/support/text.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
 #include "src/lower/strategies/conv_rows.h"

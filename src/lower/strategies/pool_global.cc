@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/movement.h"
