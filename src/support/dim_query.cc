@@ -126,14 +126,114 @@ Interval Remainder(const Interval& a, const Interval& b) {
 
 Interval BoundsOf(const Dim& dim);
 
-Interval SumBounds(const DimPoly& sum) {
-  Interval total{sum.constant, sum.constant};
-  for (const DimTerm& term : sum.terms) {
-    Interval product{term.coefficient, term.coefficient};
-    for (const Dim& factor : term.factors) product = Times(product, BoundsOf(factor));
-    total = Plus(total, product);
+Interval ProductBounds(Interval product, const std::vector<Dim>& factors) {
+  for (const Dim& factor : factors) product = Times(product, BoundsOf(factor));
+  return product;
+}
+
+// times * others * (x rounded down to a multiple of divisor).
+struct Rounded {
+  Dim x;
+  int64_t divisor;
+  int64_t times;
+  std::vector<Dim> others;  // factors
+};
+
+void AddRounded(std::vector<Rounded>& all, Rounded rounded) {
+  for (Rounded& r : all) {
+    if (r.divisor != rounded.divisor || !(r.x == rounded.x) || r.others != rounded.others) continue;
+    int64_t times = 0;
+    const bool fits = !__builtin_add_overflow(r.times, rounded.times, &times);
+    if (!fits || times == std::numeric_limits<int64_t>::min()) continue;
+    r.times = times;
+    return;
+  }
+  all.push_back(std::move(rounded));
+}
+
+bool IsPositiveConstant(const Dim& d) { return d.is_constant() && d.value() > 0; }
+
+// Takes a term apart if it is made of a * floordiv(x, a).
+bool TakeApart(const DimTerm& term, std::vector<Rounded>& all) {
+  for (size_t i = 0; i < term.factors.size(); ++i) {
+    if (!internal::IsFunction(term.factors[i], DimKind::kFloorDiv)) continue;
+    const std::vector<Dim>& operands = DimNode::Of(term.factors[i])->operands;
+    if (!IsPositiveConstant(operands[1])) continue;
+    const int64_t divisor = operands[1].value();
+    const bool has_negative = term.coefficient != std::numeric_limits<int64_t>::min();
+    if (term.coefficient % divisor != 0 || !has_negative) continue;
+    std::vector<Dim> others = term.factors;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    const int64_t times = term.coefficient / divisor;
+    AddRounded(all, {operands[0], divisor, times, std::move(others)});
+    return true;
+  }
+  return false;
+}
+
+// Rounded, mod(x, b) is the difference of x rounded and x rounded to b, if b is a multiple: where
+// there is more of x, it is written so.
+void ResolveRests(std::vector<Rounded>& all) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].times == 0 || !internal::IsFunction(all[i].x, DimKind::kMod)) continue;
+    const std::vector<Dim> mod = DimNode::Of(all[i].x)->operands;
+    const bool is_whole = IsPositiveConstant(mod[1]) && mod[1].value() % all[i].divisor == 0;
+    const auto has_more = [&](const Rounded& r) { return r.times != 0 && r.x == mod[0]; };
+    if (!is_whole || std::ranges::none_of(all, has_more)) continue;
+    const Rounded rest = all[i];
+    all[i].times = 0;
+    AddRounded(all, {mod[0], rest.divisor, rest.times, rest.others});
+    AddRounded(all, {mod[0], mod[1].value(), -rest.times, rest.others});
+  }
+}
+
+// Rounded to a less rounded to b is 0 to b - a if b is a multiple of a.
+Interval TakeDifferences(std::vector<Rounded>& all) {
+  Interval total{0, 0};
+  for (Rounded& a : all) {
+    for (Rounded& b : all) {
+      if (a.times <= 0 || b.times >= 0 || !(a.x == b.x) || a.others != b.others) continue;
+      const Wide times = std::min(Wide{a.times}, -Wide{b.times});
+      const Wide apart = Clamp(times * (Wide{b.divisor} - a.divisor));
+      const bool fine = b.divisor % a.divisor == 0, coarse = a.divisor % b.divisor == 0;
+      if (!fine && !coarse) continue;
+      const Interval difference = fine ? Interval{0, apart} : Interval{apart, 0};
+      total = Plus(total, ProductBounds(difference, a.others));
+      a.times -= static_cast<int64_t>(times);
+      b.times += static_cast<int64_t>(times);
+    }
   }
   return total;
+}
+
+Interval BoundsOfAll(std::vector<Rounded>& all) {
+  ResolveRests(all);
+  Interval total = TakeDifferences(all);
+  for (const Rounded& r : all) {
+    if (r.times == 0) continue;
+    const Wide times = Clamp(Wide{r.times} * r.divisor);
+    const Interval whole = Times({times, times}, BoundsOf(FloorDiv(r.x, r.divisor)));
+    total = Plus(total, ProductBounds(whole, r.others));
+  }
+  return total;
+}
+
+Interval SumBounds(const DimPoly& sum) {
+  Interval total{sum.constant, sum.constant}, rest = total;
+  std::vector<Rounded> all;
+  size_t apart = 0;
+  for (const DimTerm& term : sum.terms) {
+    const Interval product = ProductBounds({term.coefficient, term.coefficient}, term.factors);
+    total = Plus(total, product);
+    if (sum.terms.size() > 1 && TakeApart(term, all)) {
+      ++apart;
+    } else {
+      rest = Plus(rest, product);
+    }
+  }
+  if (apart < 2) return total;
+  const Interval rounded = Plus(rest, BoundsOfAll(all));
+  return {std::max(total.low, rounded.low), std::min(total.high, rounded.high)};
 }
 
 Interval CombineBounds(DimKind kind, const Interval& a, const Interval& b) {

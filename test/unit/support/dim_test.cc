@@ -153,6 +153,17 @@ TEST(DimTest, Bounds) {
   EXPECT_EQ(Mod(S(0), 4).UpperBound(), 3);
   EXPECT_EQ((Dim(5) - Mod(S(0), 4) * 2).LowerBound(), -1);
   EXPECT_EQ((S(0) - S(1)).LowerBound(), std::nullopt);
+  const Dim twos = FloorDiv(S(0), 2) * 2, sixes = FloorDiv(S(0), 6) * 6;  // rounded down
+  EXPECT_EQ((twos - sixes + 1).LowerBound(), 1);
+  EXPECT_EQ((twos - sixes + 1).UpperBound(), 5);
+  EXPECT_EQ((S(1) * twos - S(1) * sixes).LowerBound(), 0);
+  const Dim of_rest = FloorDiv(Mod(S(0), 6), 2) * 2;  // sixes + of_rest is twos
+  EXPECT_EQ((twos - sixes - of_rest).LowerBound(), 0);
+  EXPECT_EQ((twos - sixes - of_rest).UpperBound(), 0);
+  EXPECT_EQ((sixes - twos).LowerBound(), -4);
+  EXPECT_EQ((twos * 3 - sixes).LowerBound(), 0);
+  EXPECT_EQ((twos - FloorDiv(S(0), 5) * 5).LowerBound(), std::nullopt);
+  EXPECT_EQ((twos - FloorDiv(S(1), 6) * 6).LowerBound(), std::nullopt);
   EXPECT_EQ(Dim().LowerBound(), 0);
   // A bound beyond 64 bits is no bound, also after dividing it down again.
   const Dim huge = Max(S(0), kMax) * 4;
