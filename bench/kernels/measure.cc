@@ -117,10 +117,10 @@ struct Kernel {
   std::vector<AnyTensorType> types = {};
 };
 
-Kernel Compile(const Program& program, const Target& target) {
+Kernel Compile(const Program& program, const lower::Lowered& how, const Target& target) {
   for (const Operation& op : *program.block()) {
     if (op.name() != "builtin.func") continue;
-    const codegen::KernelSource source{"k", op.region(0).front()};
+    const codegen::KernelSource source{"k", op.region(0).front(), how.in_place};
     Kernel kernel{CodeGenerator::Get().Compile({&source, 1}, target), nullptr, {}};
     kernel.call = kernel.library->Find("k");
     kernel.types = codegen::ArgumentTypes(*source.body);
@@ -167,12 +167,13 @@ void Measure(IrContext& context, const Target& target, double peak, const Measur
     input = lower::Pack(input, layout);
   }
   if (job.assembly) {
-    const codegen::KernelSource source{"k", program.block()->front()->region(0).front()};
+    const codegen::KernelSource source{"k", program.block()->front()->region(0).front(),
+                                       lowered.in_place};
     std::puts(
         CodeGenerator::Get().EmitText({&source, 1}, target, codegen::CodeText::kAssembly).c_str());
     return;
   }
-  const Kernel kernel = Compile(program, target);
+  const Kernel kernel = Compile(program, lowered, target);
   const std::vector<std::vector<Tensor>> copies = CopiesOf(job, options.cold);
   std::vector<Shape> shapes;
   for (const Tensor& t : job.inputs) shapes.push_back(t.shape());

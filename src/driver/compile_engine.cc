@@ -106,6 +106,11 @@ std::string ToBytes(const CompileEngine::Made& kernel) {
     w.Numbers(layout.split);
     w.Numbers(layout.order);
   }
+  w.Number(how.in_place.size());
+  for (const auto& [argument, result] : how.in_place) {
+    w.Number(argument);
+    w.Number(result);
+  }
   w.Number(kernel.image.entries.size());
   for (const CodeImage::Entry& entry : kernel.image.entries) {
     w.Text(entry.name);
@@ -132,6 +137,10 @@ std::optional<CompileEngine::Made> FromBytes(std::string_view bytes) {
     layout.padded = r.Numbers();
     layout.split = r.Numbers();
     layout.order = r.Numbers();
+  }
+  for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
+    const uint64_t argument = r.Number();
+    how.in_place.emplace_back(argument, r.Number());
   }
   bool fits = true;
   for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {

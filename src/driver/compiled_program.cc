@@ -130,7 +130,7 @@ class AllLowered {
     result.kernel =
         engine_->Compile(KeyOf(f, constant), [&]() -> std::optional<CompileEngine::Made> {
           if (!to_loops()) return std::nullopt;
-          const KernelSource source{kKernel, f->region(0).front()};
+          const KernelSource source{kKernel, f->region(0).front(), result.how.in_place};
           return {{result.how, CodeGenerator::Get().EmitImage({&source, 1}, target_)}};
         });
     if (result.kernel) result.how = result.kernel->how;
@@ -171,6 +171,7 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     made.function = f;
     auto& [operations, work, how, kernel, is_apart] = lowered.at(std::string(name));
     if (!how.done && CompilerOf(f).empty()) made.data = AsDataFunction(f);
+    made.in_place = how.in_place;
     compiled.infos.push_back({.name = std::string(name),
                               .operations = std::move(operations),
                               .calls = calls[name],

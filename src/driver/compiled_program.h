@@ -18,9 +18,10 @@ struct CompiledFunction {
   std::optional<DataFunction> data;  ///< it computes nothing
   KernelFunction code = nullptr;
   std::function<void(const KernelBuffer*, KernelTeam*)> external;  ///< of an external compiler
-  std::vector<AnyTensorType> arguments, results;  ///< as `code` takes and gives them
-  std::vector<Dim> workspaces;                    ///< bytes of scratch memory that `code` takes
-  bool checks = false;                            ///< the last of them is a KernelStatus
+  std::vector<AnyTensorType> arguments, results;    ///< as `code` takes and gives them
+  std::vector<Dim> workspaces;                      ///< bytes of scratch memory that `code` takes
+  bool checks = false;                              ///< the last of them is a KernelStatus
+  std::vector<std::pair<size_t, size_t>> in_place;  ///< as Lowered::in_place
 
   /// Otherwise the interpreter runs it.
   bool has_code() const { return code != nullptr || external; }

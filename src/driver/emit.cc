@@ -36,7 +36,8 @@ std::string EmitStage(const Program& program, const CompileOptions& options, Sta
   for (size_t i = 0; i < compiled->functions.size(); ++i) {
     const CompiledFunctionInfo& info = compiled->infos[i];
     if (compiled->functions[i].data || info.strategy.empty()) continue;
-    sources.push_back({info.name, compiled->functions[i].function->region(0).front()});
+    const CompiledFunction& f = compiled->functions[i];
+    sources.push_back({info.name, f.function->region(0).front(), f.in_place});
   }
   CodeGenerator& generator = CodeGenerator::Get();
   if (stage == Stage::kObject) return generator.EmitObject(sources, *compiled->target);

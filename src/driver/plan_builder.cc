@@ -84,6 +84,7 @@ class PlanBuilder {
     for (const Dim& bytes : f.workspaces) {
       values.push_back(AddValue(ElementType::kU8, {bytes}, homes_.Storage(bytes)));
     }
+    AddCall(op, f);
     AddStep(op, {.kernel = f.kernel,
                  .values = std::move(values),
                  .reads = reads,
@@ -92,6 +93,17 @@ class PlanBuilder {
                  .checks = f.checks,
                  .flops = f.flops,
                  .bytes = f.bytes});
+  }
+
+  void AddCall(Operation* op, const PlannedFunction& f) {
+    if (f.in_place.empty()) return;
+    PlanHomes::Call call{static_cast<uint32_t>(plan_.steps.size()), {}, {}, f.in_place};
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      call.reads.push_back(spot_of_.at(op->operand(i)));
+    }
+    for (size_t i = 0; i < op->num_results(); ++i)
+      call.writes.push_back(spot_of_.at(op->result(i)));
+    homes_.AddCall(std::move(call));
   }
 
   void AddStep(const Operation* op, runtime::PlanStep step) {

@@ -19,6 +19,8 @@ struct PlannedFunction {
   uint32_t kernel = runtime::kNone;  ///< index in PlanCode::entries
   std::vector<Dim> workspaces;       ///< bytes of scratch memory that the kernel wants
   bool checks = false;               ///< the last of them is a KernelStatus
+  /// Operands and results that may be the same memory.
+  std::vector<std::pair<size_t, size_t>> in_place;
 };
 using PlannedFunctions = std::unordered_map<std::string_view, PlannedFunction>;  // by name
 
@@ -34,7 +36,8 @@ std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFun
 
 /// The plan of a program without obstacles, but for its code. Views lie in what they show, operands
 /// of concatenations along the outermost axis in the result, outputs in the caller's memory. A
-/// tensor that two of them want goes to the first; the other one gets a copy.
+/// tensor that two of them want goes to the first; the other one gets a copy. A result takes the
+/// bytes of an operand that nothing reads afterwards, if its function allows that.
 runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions);
 
 /// What the storages of a plan take and the least that they could: the most that is alive at one

@@ -50,13 +50,8 @@ void PlanHomes::Touch(Spot spot, uint32_t step) {
 }
 
 void PlanHomes::Finish(runtime::Plan& plan, const std::vector<Spot>& spots) {
-  for (uint32_t i = 0; i < homes_.size(); ++i) {
-    const Home& home = homes_[i];
-    if (home.parent == kNone || home.begin == kNone) continue;
-    const Spot root = Resolve({i, 0});
-    Touch(root, home.begin);
-    Touch(root, home.end);
-  }
+  SpreadTouches();
+  for (const Call& call : calls_) ShareMemory(call);
   MakeStorages(plan);
   Pack(plan);
   for (size_t i = 0; i < spots.size(); ++i) {
@@ -67,6 +62,43 @@ void PlanHomes::Finish(runtime::Plan& plan, const std::vector<Spot>& spots) {
     plan.values[i].index = home.index;
     plan.values[i].offset = spot.offset;
   }
+}
+
+// A home is alive as long as what lies in it.
+void PlanHomes::SpreadTouches() {
+  for (uint32_t i = 0; i < homes_.size(); ++i) {
+    const Home& home = homes_[i];
+    if (home.parent == kNone || home.begin == kNone) continue;
+    const Spot root = Resolve({i, 0});
+    Touch(root, home.begin);
+    Touch(root, home.end);
+  }
+}
+
+// Earlier calls come first, so that one tensor after another may live in the same bytes.
+void PlanHomes::ShareMemory(const Call& call) {
+  for (const auto& pair : call.in_place) {
+    if (!MayTake(call, pair)) continue;
+    const Spot from = Resolve(call.reads[pair.first]), into = Resolve(call.writes[pair.second]);
+    MoveInto(from, into);
+    Touch(into, homes_[from.home].begin);
+  }
+}
+
+// Both must be all there is in their memory, so that nothing is alive longer than it would be
+// apart.
+bool PlanHomes::MayTake(const Call& call, std::pair<size_t, size_t> pair) const {
+  const Spot from = Resolve(call.reads[pair.first]), into = Resolve(call.writes[pair.second]);
+  const Home &old = homes_[from.home], &fresh = homes_[into.home];
+  if (!IsWholeStorage(from, fresh.bytes) || into.offset != 0 || old.end != call.step) return false;
+  if (fresh.begin != call.step || from.home == into.home) return false;
+  const auto lies_there = [&](Spot spot) { return Resolve(spot).home == from.home; };
+  for (size_t i = 0; i < call.reads.size(); ++i) {
+    const bool same = Resolve(call.reads[i]).offset == from.offset &&
+                      std::ranges::count(call.in_place, std::pair(i, pair.second)) != 0;
+    if (lies_there(call.reads[i]) && !same) return false;
+  }
+  return std::ranges::none_of(call.writes, lies_there);
 }
 
 void PlanHomes::MakeStorages(runtime::Plan& plan) {

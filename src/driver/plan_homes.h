@@ -32,8 +32,17 @@ class PlanHomes {
 
   /// Step `step` reads or writes there.
   void Touch(Spot spot, uint32_t step);
-  /// Makes the storages, in order of their first steps, with offsets, and places the values;
-  /// `spots` is parallel to `plan.values`. Nothing may be moved afterwards.
+  /// A call that reads and writes, each in the order of its values, and which of what it reads may
+  /// be the same memory as which of what it writes.
+  struct Call {
+    uint32_t step;
+    std::vector<Spot> reads, writes;
+    std::vector<std::pair<size_t, size_t>> in_place;
+  };
+  void AddCall(Call call) { calls_.push_back(std::move(call)); }
+  /// Has results take the memory of operands that die, makes the storages, in order of their first
+  /// steps, with offsets, and places the values; `spots` is parallel to `plan.values`. Nothing may
+  /// be moved afterwards.
   void Finish(runtime::Plan& plan, const std::vector<Spot>& spots);
 
  private:
@@ -45,10 +54,14 @@ class PlanHomes {
     uint32_t parent = runtime::kNone;
     uint64_t offset = 0;  // in the parent
   };
+  void SpreadTouches();
+  void ShareMemory(const Call& call);
+  bool MayTake(const Call& call, std::pair<size_t, size_t> pair) const;
   void MakeStorages(runtime::Plan& plan);
   static void Pack(runtime::Plan& plan);
 
   std::vector<Home> homes_;
+  std::vector<Call> calls_;  // that may write over what they read, by step
 };
 
 }  // namespace lathe

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "lathe/support/text.h"
 #include "src/driver/plan_builder.h"
@@ -22,6 +23,19 @@ std::vector<SummaryPort> PortsOf(const Plan& plan, const std::vector<runtime::Pl
   return all;
 }
 
+bool IsInPlace(const Plan& plan, const runtime::PlanStep& step) {
+  const auto place = [&](size_t i) {
+    const runtime::PlanValue& v = plan.values[step.values[i]];
+    return std::tuple(v.place, v.index, v.offset);
+  };
+  for (size_t w = step.reads; w < step.values.size(); ++w) {
+    for (size_t r = 0; r < step.reads; ++r) {
+      if (place(r) == place(w)) return true;
+    }
+  }
+  return false;
+}
+
 std::string Bytes(int64_t bytes) { return HumanBytes(static_cast<uint64_t>(bytes)); }
 
 }  // namespace
@@ -32,7 +46,10 @@ PlanSummary Summarize(const Plan& plan, std::span<const Dim::Binding> symbols) {
   s.outputs = PortsOf(plan, plan.outputs);
   s.target = plan.code.target;
   std::map<std::string, int64_t> labels;
-  for (const runtime::PlanStep& step : plan.steps) ++labels[step.label];
+  for (const runtime::PlanStep& step : plan.steps) {
+    ++labels[step.label];
+    s.num_in_place += IsInPlace(plan, step) ? 1 : 0;
+  }
   s.steps.assign(labels.begin(), labels.end());
   std::ranges::stable_sort(s.steps, std::greater<>(), [](const auto& step) { return step.second; });
   s.num_steps = static_cast<int64_t>(plan.steps.size());
@@ -63,7 +80,8 @@ std::string RenderSummary(const PlanSummary& s) {
     out += StrCat(comma, name, " = ", value);
     comma = ", ";
   }
-  out += StrCat("\nsteps  ", s.num_steps, "\n");
+  out += StrCat("\nsteps  ", s.num_steps, ", ", s.num_in_place,
+                " with a result in the bytes of an operand\n");
   for (const auto& [label, count] : s.steps) {
     const std::string number = StrCat(count);
     out += StrCat(std::string(number.size() < 6 ? 6 - number.size() : 0, ' '), number, "  ", label,
@@ -82,7 +100,8 @@ std::string SummaryToJson(const PlanSummary& s) {
   json["kernels"] = s.num_kernels;
   json["code_bytes"] = s.code_bytes;
   json["weights"] = {{"tensors", s.num_constants}, {"bytes", s.constant_bytes}};
-  json["memory"] = {{"bytes", s.arena_bytes}, {"lower_bound", s.arena_lower_bound}};
+  json["memory"] = {
+      {"bytes", s.arena_bytes}, {"lower_bound", s.arena_lower_bound}, {"in_place", s.num_in_place}};
   json["memory"]["for"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : s.symbols) json["memory"]["for"][name] = value;
   json["num_steps"] = s.num_steps;

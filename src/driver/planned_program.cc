@@ -34,6 +34,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     compiled.infos[i].kernel = p.kernel;
     p.workspaces = f.workspaces;
     p.checks = f.checks;
+    if (f.code != nullptr) p.in_place = f.in_place;
     if (f.code != nullptr) {
       kernels.image.Append(compiled.kernels[i]->code.image());
       kernels.calls.emplace_back(f.code);

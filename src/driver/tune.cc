@@ -152,7 +152,8 @@ std::optional<Kernel> FunctionTuner::Lower(const std::string& implementation) {
 }
 
 void FunctionTuner::Compile(Kernel& kernel) {
-  const codegen::KernelSource source{"kernel", kernel.function->region(0).front()};
+  const codegen::KernelSource source{"kernel", kernel.function->region(0).front(),
+                                     kernel.lowered.in_place};
   kernel.library = codegen::CodeGenerator::Get().Compile({&source, 1}, target_);
   MakeTensors(kernel);
 }

@@ -16,6 +16,7 @@
 #include "lathe/lower/strategy.h"
 #include "lathe/support/error.h"
 #include "src/lower/dispatch.h"
+#include "src/lower/in_place.h"
 #include "src/lower/strategies/gemm.h"
 #include "src/lower/strategies/list.h"
 
@@ -245,6 +246,14 @@ Lowered Selector::Run() {
   return lowered;
 }
 
+using Pairs = std::vector<std::pair<size_t, size_t>>;
+
+// What holds for every variant, of which one runs.
+void KeepPairs(const Pairs& pairs, bool first, Pairs& kept) {
+  if (first) kept = pairs;
+  std::erase_if(kept, [&](const auto& p) { return std::ranges::count(pairs, p) == 0; });
+}
+
 void Selector::Take(const Selection& selection, Lowered& lowered) {
   std::vector<Variant> variants;
   Region* loops = nullptr;
@@ -261,6 +270,7 @@ void Selector::Take(const Selection& selection, Lowered& lowered) {
     }
     lowered.knobs.insert(lowered.knobs.end(), choices.begin(), choices.end());
     lowered.packed = a.lowering.packed;
+    KeepPairs(InPlacePairs(*a.lowering.body, constant_), variants.empty(), lowered.in_place);
     loops = a.loops.get();
     variants.push_back({a.where, a.lowering.body});
   }

@@ -103,7 +103,8 @@ std::string PlanText(const PlanSummary& plan) {
 
 nlohmann::ordered_json MemoryToJson(const PlanSummary& plan) {
   nlohmann::ordered_json json = {{"bytes", plan.arena_bytes},
-                                 {"lower_bound", plan.arena_lower_bound}};
+                                 {"lower_bound", plan.arena_lower_bound},
+                                 {"in_place", plan.num_in_place}};
   json["for"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : plan.symbols) json["for"][name] = value;
   return json;

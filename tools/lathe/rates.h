@@ -51,7 +51,7 @@ std::string Megabytes(double bytes);
 std::string PlanText(const PlanSummary& plan);
 /// "N = 1, L = 128"
 std::string SymbolsText(std::span<const Dim::Binding> symbols);
-/// {"bytes": ..., "lower_bound": ..., "for": {"N": 1}}
+/// {"bytes": ..., "lower_bound": ..., "in_place": ..., "for": {"N": 1}}
 nlohmann::ordered_json MemoryToJson(const PlanSummary& plan);
 
 }  // namespace lathe::command

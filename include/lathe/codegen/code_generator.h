@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lathe/codegen/code_image.h"
@@ -23,6 +24,9 @@ namespace lathe::codegen {
 struct KernelSource {
   std::string name;  ///< a C identifier; unique among the sources compiled together
   const Block* body;
+  /// Inputs and outputs that callers may put into the same memory: what is right for the loops is
+  /// then right for the code. No others overlap.
+  std::vector<std::pair<size_t, size_t>> in_place = {};
 };
 
 /// The types of a kernel's inputs.

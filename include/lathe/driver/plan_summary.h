@@ -21,8 +21,11 @@ struct PlanSummary {
   int64_t code_bytes = 0;
   int64_t num_constants = 0;
   int64_t constant_bytes = 0;
-  int64_t arena_bytes = 0;            ///< memory of a run for tensors between steps
-  int64_t arena_lower_bound = 0;      ///< no plan for these steps takes less
+  int64_t arena_bytes = 0;  ///< memory of a run for tensors between steps
+  /// What is alive at the worst step; a result in an operand's bytes counts once with it. No
+  /// arrangement of what the plan holds takes less.
+  int64_t arena_lower_bound = 0;
+  int64_t num_in_place = 0;           ///< steps with a result in the bytes of an operand
   std::vector<Dim::Binding> symbols;  ///< for which that is
 };
 

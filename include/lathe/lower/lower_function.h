@@ -3,6 +3,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lathe/ir/operation.h"
@@ -69,6 +70,9 @@ struct Lowered {
   std::vector<KnobChoice> knobs;     ///< of the strategy that is taken
   std::string unused_knobs;          ///< "rows=9": set, but no knob or value of that strategy
   std::vector<PackedLayout> packed;  ///< of arguments that the loops take in another order
+  /// Arguments and results that may be the same memory: no element of the argument is read when
+  /// that of the result has been written. A caller may use one of an argument's pairs.
+  std::vector<std::pair<size_t, size_t>> in_place;
 };
 
 /// What a `builtin.func` computes, for people: "matmul add gelu"; of more than `few` operations how

@@ -28,7 +28,7 @@ struct KernelStatus {
 };
 
 /// `buffers`: the inputs in order, then the outputs. Without a team everything runs on the caller's
-/// thread. Inputs and outputs do not overlap.
+/// thread. Inputs and outputs do not overlap, but for pairs that the compiler names.
 using KernelFunction = void (*)(const KernelBuffer* buffers, KernelTeam* team);
 
 }  // namespace lathe

@@ -5,6 +5,7 @@
 
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "lathe/codegen/target.h"
@@ -37,6 +38,8 @@ class FunctionEmitter {
   void set_status(llvm::Value* status) { status_ = status; }
 
   std::unordered_map<Value, Slot>& slots() { return slots_; }
+  /// Pointers to memory that others of them may point to, too; all other memory has one name.
+  std::unordered_set<llvm::Value*>& shared() { return shared_; }
 
   void EmitBlock(const Block& block);
   /// A loop from `begin` to `end` around `body`, whose first argument is the counter. `runs`: at
@@ -104,7 +107,8 @@ class FunctionEmitter {
   int64_t stack_bytes_ = 0;
   llvm::BasicBlock* entry_ = nullptr;
   llvm::BasicBlock* start_ = nullptr;
-  std::unordered_map<Value, Slot> slots_;  // looked up, never iterated
+  std::unordered_map<Value, Slot> slots_;    // looked up, never iterated
+  std::unordered_set<llvm::Value*> shared_;  // the same
 };
 
 }  // namespace lathe::codegen

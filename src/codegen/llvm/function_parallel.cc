@@ -1,5 +1,3 @@
-#include <unordered_set>
-
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/text.h"
@@ -89,10 +87,16 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
   for (llvm::Value* field : fields.values()) types.push_back(field->getType());
   llvm::Function* part = NewFunction(types, "part");
   part->addFnAttr(llvm::Attribute::AlwaysInline);
-  for (llvm::Argument& argument : part->args()) {
-    if (argument.getType()->isPointerTy()) argument.addAttr(llvm::Attribute::NoAlias);
-  }
   FunctionEmitter emitter(module_, part, nullptr, target_, outlined_);
+  for (llvm::Value* field : fields.values()) {
+    auto* argument = llvm::cast<llvm::Argument>(fields.Of(field, part, 2));
+    if (!argument->getType()->isPointerTy()) continue;
+    if (shared_.contains(field)) {
+      emitter.shared().insert(argument);
+    } else {
+      argument->addAttr(llvm::Attribute::NoAlias);
+    }
+  }
   for (const Value v : captured) {
     Slot slot = slots_.at(v);
     if (slot.value != nullptr) slot.value = fields.Of(slot.value, part, 2);

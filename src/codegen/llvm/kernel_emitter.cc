@@ -126,19 +126,32 @@ class KernelShell {
     }
   }
 
+  // Whether buffer `i` may be the same memory as another one.
+  bool MayShare(size_t i) const {
+    const size_t inputs = source_.body->num_arguments();
+    return std::ranges::any_of(source_.in_place, [&](const auto& pair) {
+      return i < inputs ? pair.first == i : inputs + pair.second == i;
+    });
+  }
+
   void EmitInner(llvm::Function* inner) {
     int outlined = 0;
     FunctionEmitter emitter(module_, inner, inner->getArg(0), target_, outlined);
     unsigned next = 1;
-    for (const Value v : buffers_) {
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      const Value v = buffers_[i];
       const auto type = v.type().cast<AnyTensorType>();
       Memory& memory = emitter.slots()[v].memory;
       memory.element = type.element();
       if (MemoryType(module_.getContext(), type.element()) == nullptr) {
         FailUnsupported(source_.body->terminator(), StrCat("tensors of ", type.ToString()));
       }
-      inner->getArg(next)->addAttr(llvm::Attribute::NoAlias);
       memory.data = inner->getArg(next++);
+      if (MayShare(i)) {
+        emitter.shared().insert(memory.data);
+      } else {
+        inner->getArg(next - 1)->addAttr(llvm::Attribute::NoAlias);
+      }
       for (const Dim& dim : type.dims()) {
         memory.extents.push_back(dim.is_constant()
                                      ? b_.getInt64(static_cast<uint64_t>(dim.value()))

@@ -155,8 +155,9 @@ void Matmul::WriteItems() {
     const Value first = Product(c, chunk);
     const Value three[] = {items, first, chunk};
     const Dim left = LoopBuilder::D0() - LoopBuilder::D1();
-    lb_->ForValue(lb_->Index(Min(left, LoopBuilder::D2()), three),
-                  [&](Value i) { WriteItem(Sum(first, i)); });
+    lb_->ForValue(
+        lb_->Index(Min(left, LoopBuilder::D2()), three), [&](Value i) { WriteItem(Sum(first, i)); },
+        true);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,12 +22,20 @@ namespace lathe::codegen {
 /// Compiles one kernel and calls it on tensors; outputs are made like the given ones.
 class CompiledKernel {
  public:
-  CompiledKernel(const Block* body, const Target& target) : types_(ArgumentTypes(*body)) {
-    const KernelSource source{"k", body};
+  using Pairs = std::vector<std::pair<size_t, size_t>>;
+
+  CompiledKernel(const Block* body, const Target& target, const Pairs& in_place = {})
+      : types_(ArgumentTypes(*body)) {
+    const KernelSource source{"k", body, in_place};
     library_ = CodeGenerator::Get().Compile({&source, 1}, target);
   }
   std::vector<Tensor> Call(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
                            KernelTeam* team = nullptr) const {
+    return CallInPlace(std::move(inputs), std::move(outputs), {}, team);
+  }
+  // The same with input and output of each pair in the same memory, which holds the input.
+  std::vector<Tensor> CallInPlace(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
+                                  const Pairs& pairs, KernelTeam* team) const {
     std::vector<KernelBuffer> buffers;
     std::vector<Shape> shapes;
     for (const Tensor& t : inputs) {
@@ -34,6 +43,11 @@ class CompiledKernel {
       shapes.push_back(t.shape());
     }
     for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
+    for (const auto& [input, output] : pairs) {
+      void* shared = buffers[inputs.size() + output].data;
+      std::ranges::copy(inputs[input].bytes(), static_cast<std::byte*>(shared));
+      buffers[input].data = shared;
+    }
     Workspaces scratch(kernel().workspaces, types_, shapes);
     scratch.AddTo(buffers);
     library_->Find("k")(buffers.data(), team);

@@ -63,6 +63,7 @@ CompileEngine::Made SomeKernel() {
   kernel.how.strategy = "matmul";
   kernel.how.why_not = "because";
   kernel.how.packed = {{1, {3, 4}, {3, 2, 2}, {1, 0, 2}}};
+  kernel.how.in_place = {{2, 0}, {0, 1}};
   kernel.image.bytes = std::string("\x90\0\xc3", 3);
   kernel.image.entries = {{"k", 1, {Dim(64), Dim::Symbol("N") * 4 + 1}}};
   return kernel;
@@ -196,6 +197,7 @@ TEST_F(CompileEngineTest, KeepsAllOfAKernel) {
   EXPECT_EQ(found->how.strategy, kernel.how.strategy);
   EXPECT_EQ(found->how.why_not, kernel.how.why_not);
   EXPECT_EQ(found->how.packed, kernel.how.packed);
+  EXPECT_EQ(found->how.in_place, kernel.how.in_place);
   const codegen::CodeImage& image = found->code.image();
   EXPECT_EQ(image.bytes, kernel.image.bytes);
   ASSERT_EQ(image.entries.size(), 1U);

@@ -54,9 +54,12 @@ class PlanBuilderTest : public testing::ProgramTest {
     return text;
   }
 
-  std::string StepsOf(std::string_view body) {
+  // `in_place`: what every kernel allows.
+  std::string StepsOf(std::string_view body,
+                      const std::vector<std::pair<size_t, size_t>>& in_place = {}) {
     const Program program = Grouped(body);
-    const PlannedFunctions functions = FunctionsOf(program);
+    PlannedFunctions functions = FunctionsOf(program);
+    for (auto& [name, f] : functions) f.in_place = in_place;
     for (const PlanObstacle& o : FindObstacles(program, functions)) ADD_FAILURE() << o.why;
     const Plan plan = BuildPlan(program, functions);
     ExpectSound(plan);
@@ -196,6 +199,86 @@ TEST_F(PlanBuilderTest, WorkspacesLiveForOneStep) {
   EXPECT_EQ(Describe(plan), "softmax: in0 -> s0 s1 s2; softmax: s0 -> out0 s3 s4");
   EXPECT_LE(MemoryOf(plan).peak, MemoryOf(plan).lower_bound);
   EXPECT_EQ(plan.storages[1].begin, plan.storages[1].end);
+}
+
+// ---- results over operands ----
+
+TEST_F(PlanBuilderTest, ResultsTakeTheBytesOfWhatDies) {
+  const std::string_view chain = R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 4], f32>
+    %a = nn.softmax(%x) : (v_tensor<[N, 4], f32>) -> v_tensor<[N, 4], f32>
+    %b = nn.softmax(%a) : (v_tensor<[N, 4], f32>) -> v_tensor<[N, 4], f32>
+    %c = nn.softmax(%b) : (v_tensor<[N, 4], f32>) -> v_tensor<[N, 4], f32>
+    %axes = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %d = nn.reduce_max(%c, %axes) {keepdims = false} : (v_tensor<[N, 4], f32>, v_tensor<[1], i64>) -> v_tensor<[N], f32>
+    nn.fetch(%d) {name = "y"} : (v_tensor<[N], f32>) -> ())";
+  EXPECT_EQ(StepsOf(chain),
+            "softmax: in0 -> s0; softmax: s0 -> s1; softmax: s1 -> s2; reduce_max: s2 -> out0");
+  EXPECT_EQ(StepsOf(chain, {{0, 0}}),  // never an input; the last one is smaller
+            "softmax: in0 -> s0; softmax: s0 -> s0; softmax: s0 -> s0; reduce_max: s0 -> out0");
+}
+
+TEST_F(PlanBuilderTest, WhatIsReadLaterStays) {
+  EXPECT_EQ(StepsOf(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[8], f32>
+    %a = nn.softmax(%x) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+    %b = nn.softmax(%a) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+    %c = nn.matmul(%a, %b) : (v_tensor<[8], f32>, v_tensor<[8], f32>) -> v_tensor<[], f32>
+    nn.fetch(%c) {name = "y"} : (v_tensor<[], f32>) -> ())",
+                    {{0, 0}}),
+            "softmax: in0 -> s0; softmax: s0 -> s1; matmul: s0 s1 -> out0");
+}
+
+TEST_F(PlanBuilderTest, OutputsAreNotWrittenOver) {
+  EXPECT_EQ(StepsOf(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[8], f32>
+    %a = nn.softmax(%x) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+    %b = nn.softmax(%a) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+    %c = nn.softmax(%b) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+    nn.fetch(%a) {name = "a"} : (v_tensor<[8], f32>) -> ()
+    nn.fetch(%c) {name = "c"} : (v_tensor<[8], f32>) -> ())",
+                    {{0, 0}}),
+            "softmax: in0 -> out0; softmax: out0 -> out1; softmax: out1 -> out1");
+}
+
+// Both operands are parts of one tensor.
+TEST_F(PlanBuilderTest, PartsOfWhatIsReadStay) {
+  EXPECT_EQ(StepsOf(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2, 4, 4], f32>
+    %a = nn.softmax(%x) : (v_tensor<[2, 4, 4], f32>) -> v_tensor<[2, 4, 4], f32>
+    %b, %c = nn.split(%a) {axis = 0, num_outputs = 2} : (v_tensor<[2, 4, 4], f32>) -> (v_tensor<[1, 4, 4], f32>, v_tensor<[1, 4, 4], f32>)
+    %d = nn.matmul(%b, %c) : (v_tensor<[1, 4, 4], f32>, v_tensor<[1, 4, 4], f32>) -> v_tensor<[1, 4, 4], f32>
+    nn.fetch(%d) {name = "y"} : (v_tensor<[1, 4, 4], f32>) -> ())",
+                    {{0, 0}, {1, 0}}),
+            "softmax: in0 -> s0; matmul: s0 s0+64 -> out0");
+}
+
+TEST_F(PlanBuilderTest, ViewsOfWhatDiesAreTaken) {
+  EXPECT_EQ(StepsOf(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2, 3], f32>
+    %shape = builtin.constant() {value = tensor<[1], i64> [6]} : () -> v_tensor<[1], i64>
+    %a = nn.softmax(%x) : (v_tensor<[2, 3], f32>) -> v_tensor<[2, 3], f32>
+    %b = nn.reshape(%a, %shape) : (v_tensor<[2, 3], f32>, v_tensor<[1], i64>) -> v_tensor<[6], f32>
+    %c = nn.softmax(%b) : (v_tensor<[6], f32>) -> v_tensor<[6], f32>
+    %d = nn.softmax(%c) : (v_tensor<[6], f32>) -> v_tensor<[6], f32>
+    nn.fetch(%d) {name = "y"} : (v_tensor<[6], f32>) -> ()
+    nn.fetch(%x) {name = "x"} : (v_tensor<[2, 3], f32>) -> ())",
+                    {{0, 0}}),
+            "softmax: in0 -> out0; reshape_softmax: out0 -> out0; softmax: out0 -> out0; copy: "
+            "in0 -> out1");
+}
+
+// A result that is part of something larger would keep all of that alive.
+TEST_F(PlanBuilderTest, PartsOfConcatenationsStayApart) {
+  EXPECT_EQ(StepsOf(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, 2, 8], f32>
+    %a = nn.softmax(%x) : (v_tensor<[1, 2, 8], f32>) -> v_tensor<[1, 2, 8], f32>
+    %b = nn.softmax(%a) : (v_tensor<[1, 2, 8], f32>) -> v_tensor<[1, 2, 8], f32>
+    %c = nn.softmax(%b) : (v_tensor<[1, 2, 8], f32>) -> v_tensor<[1, 2, 8], f32>
+    %d = nn.concat(%b, %c) {axis = 1} : (v_tensor<[1, 2, 8], f32>, v_tensor<[1, 2, 8], f32>) -> v_tensor<[1, 4, 8], f32>
+    nn.fetch(%d) {name = "y"} : (v_tensor<[1, 4, 8], f32>) -> ())",
+                    {{0, 0}}),
+            "softmax: in0 -> s0; softmax: s0 -> out0; softmax: out0 -> out0+64");
 }
 
 // Of what the shape of a reshape is made of nothing is left.

@@ -95,6 +95,22 @@ class LowerTest : public ::testing::Test {
     }
   }
 
+  // Each result that may take an operand's memory is the same there.
+  static void ExpectInPlace(const codegen::CompiledKernel& kernel, const Lowered& lowered,
+                            const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted,
+                            KernelTeam* team) {
+    for (const auto& pair : lowered.in_place) {
+      std::vector<Tensor> outputs;
+      for (const Tensor& t : wanted) outputs.push_back(ZeroLike(t));
+      const std::vector<Tensor> got = kernel.CallInPlace(inputs, std::move(outputs), {pair}, team);
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_TRUE(std::ranges::equal(got[i].bytes(), wanted[i].bytes()))
+            << "result " << i << " is another one where result " << pair.second
+            << " lies over operand " << pair.first;
+      }
+    }
+  }
+
   Machine MachineFor(const Target& target) const {
     Machine machine = MachineOf(target);
     if (l2_bytes_ > 0) machine.l2_bytes = l2_bytes_;
@@ -123,7 +139,7 @@ class LowerTest : public ::testing::Test {
           looped.push_back(value.tensor());
         ExpectClose(looped, wanted, rtol, StrCat("loops of ", target->name));
       }
-      const codegen::CompiledKernel kernel(function->region(0).front(), *target);
+      const codegen::CompiledKernel kernel(function->region(0).front(), *target, lowered.in_place);
       runtime::WorkerTeam team(3);
       const std::vector<Tensor> got = kernel.Call(tensors, outputs, &team);
       ExpectClose(got, wanted, rtol, StrCat("code of ", target->name));
@@ -134,6 +150,7 @@ class LowerTest : public ::testing::Test {
           EXPECT_TRUE(std::ranges::equal(again[i].bytes(), got[i].bytes()))
               << threads << " threads give other bits on " << target->name;
         }
+        ExpectInPlace(kernel, lowered, tensors, got, others.for_kernels());
       }
     }
   }

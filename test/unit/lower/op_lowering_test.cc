@@ -1,3 +1,4 @@
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -28,6 +29,7 @@ struct Kernel {
   Program program;
   Operation* function;
   std::vector<Tensor> inputs, wanted;
+  std::vector<std::pair<size_t, size_t>> in_place;
 };
 
 constexpr size_t kParts = 4;  // of the ops, tested at once
@@ -113,7 +115,7 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
     if (function == nullptr) return "no kernel computes it";
     const Operation* call = nullptr;
     for (const Operation& op : *program.block()) call = op.name() == "builtin.call" ? &op : call;
-    Kernel kernel{sample.label, std::move(program), function, {}, {}};
+    Kernel kernel{sample.label, std::move(program), function, {}, {}, {}};
     for (size_t i = 0; i < call->num_operands(); ++i) {
       const std::string name(
           call->operand(i).defining_op()->attribute("name").cast<StrAttribute>().value());
@@ -125,7 +127,9 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
       if (!value.is_tensor()) return "a result is no tensor";
       kernel.wanted.push_back(value.tensor());
     }
-    if (!LowerFunction(function, machine_).done) return InPieces(sample, source, inputs, wanted);
+    const Lowered lowered = LowerFunction(function, machine_);
+    kernel.in_place = lowered.in_place;
+    if (!lowered.done) return InPieces(sample, source, inputs, wanted);
     VerifyOrThrow(kernel.program);
     const NamedValues looped = Interpreter(kernel.program).Run(inputs);
     for (size_t i = 0; i < looped.size(); ++i) {
@@ -164,7 +168,8 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
   void RunKernels(const Target& target) {
     std::vector<KernelSource> sources;
     for (size_t i = 0; i < kernels_.size(); ++i) {
-      sources.push_back({StrCat("k", i), kernels_[i].function->region(0).front()});
+      sources.push_back(
+          {StrCat("k", i), kernels_[i].function->region(0).front(), kernels_[i].in_place});
     }
     const auto library = CodeGenerator::Get().Compile(sources, target);
     for (size_t i = 0; i < kernels_.size(); ++i) {
@@ -184,6 +189,16 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
       library->Find(sources[i].name)(buffers.data(), nullptr);
       for (size_t r = 0; r < outputs.size(); ++r) {
         Compare(kernels_[i].label + ", code", outputs[r], kernels_[i].wanted[r]);
+      }
+      for (const auto& [input, output] : k.in_place) {
+        std::vector<KernelBuffer> shared = buffers;
+        Tensor both = outputs[output];
+        if (both.byte_size() == 0) continue;
+        std::memcpy(both.mutable_raw(), k.inputs[input].raw(), both.byte_size());
+        shared[input].data = shared[k.inputs.size() + output].data = both.mutable_raw();
+        library->Find(sources[i].name)(shared.data(), nullptr);
+        EXPECT_TRUE(std::ranges::equal(both.bytes(), outputs[output].bytes()))
+            << k.label << ": result " << output << " over operand " << input;
       }
     }
     kernels_.clear();

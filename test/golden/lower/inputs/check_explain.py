@@ -21,4 +21,4 @@ assert product["ms"] is None and product["roofline"] is None and not product["in
 assert [b["into"] for b in product["ends"]] == ["nn.softmax"]
 assert [b["op"] for b in softmax["begins"]] == ["nn.relu"]
 assert said["interpreted"] == {} and said["obstacles"] == []
-assert said["memory"] == {"bytes": 256, "lower_bound": 256, "for": {"N": 4}}
+assert said["memory"] == {"bytes": 0, "lower_bound": 0, "in_place": 1, "for": {"N": 4}}
