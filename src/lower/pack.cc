@@ -6,6 +6,7 @@
 #include "lathe/lower/lowering.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
+#include "src/lower/pack.h"
 
 namespace lathe::lower {
 
@@ -87,19 +88,16 @@ class Packer {
     }
   }
 
-  void Run() {
-    std::vector<int64_t> counts;
-    for (const auto& pieces : pieces_) counts.push_back(static_cast<int64_t>(pieces.size()));
-    std::vector<int64_t> index(counts.size(), 0);
-    if (std::ranges::find(counts, 0) != counts.end()) return;
-    do {
-      std::vector<Piece::Range> ranges;
-      for (size_t i = 0; i < index.size(); ++i) {
-        const Piece& piece = pieces_[i][static_cast<size_t>(index[i])];
-        ranges.insert(ranges.end(), piece.ranges.begin(), piece.ranges.end());
+  using Done = std::function<void(std::span<const std::byte>)>;
+
+  void Run(const Done& done) {
+    for (const Piece& piece : pieces_[0]) {
+      for (const Piece& strip : StripsOf(piece)) {
+        std::vector<Piece::Range> ranges = strip.ranges;
+        CopyAll(ranges, 1);
+        if (done) done(BytesOf(strip));
       }
-      Copy(ranges);
-    } while (NextIndex(counts, index));
+    }
   }
 
  private:
@@ -114,6 +112,47 @@ class Packer {
       extents.push_back(ranges[axis].count);
     }
     eval::CopyView(tensor_, from, packed_, to, extents);
+  }
+
+  // With ranges for the axes before `axis`, every piece of the others.
+  void CopyAll(std::vector<Piece::Range>& ranges, size_t axis) {
+    if (axis == pieces_.size()) return Copy(ranges);
+    const size_t before = ranges.size();
+    for (const Piece& piece : pieces_[axis]) {
+      ranges.insert(ranges.end(), piece.ranges.begin(), piece.ranges.end());
+      CopyAll(ranges, axis + 1);
+      ranges.resize(before);
+    }
+  }
+
+  // A piece of the outermost axis, cut along the first axis of its split that has several places.
+  std::vector<Piece> StripsOf(const Piece& piece) const {
+    constexpr int64_t kStripBytes = 8 << 20;
+    const auto axis = std::ranges::find_if(piece.ranges, [](const auto& r) { return r.count > 1; });
+    if (axis == piece.ranges.end()) return {piece};
+    const auto at = static_cast<size_t>(axis - piece.ranges.begin());
+    const int64_t bytes = std::max<int64_t>(
+        from_strides_[at] * BitWidth(tensor_.element_type()) / 8, 1);  // of one place
+    const int64_t places = std::max<int64_t>(kStripBytes / bytes, 1);
+    std::vector<Piece> strips;
+    for (int64_t begin = 0; begin < axis->count; begin += places) {
+      Piece& strip = strips.emplace_back(piece);
+      strip.ranges[at] = {axis->begin + begin, std::min(places, axis->count - begin)};
+    }
+    return strips;
+  }
+
+  // From the first to the last element of a strip: nothing else lies between.
+  std::span<const std::byte> BytesOf(const Piece& strip) const {
+    int64_t begin = 0, last = 0;
+    for (size_t i = 0; i < strip.ranges.size(); ++i) {
+      begin += strip.ranges[i].begin * from_strides_[i];
+      last += (strip.ranges[i].begin + strip.ranges[i].count - 1) * from_strides_[i];
+    }
+    const int64_t bits = BitWidth(tensor_.element_type());
+    const int64_t row = tensor_.num_elements() / std::max<int64_t>(tensor_.shape()[0], 1);
+    const auto first = static_cast<size_t>(begin * bits / 8);
+    return tensor_.bytes().subspan(first, static_cast<size_t>((last + row) * bits / 8) - first);
   }
 
   const Tensor& tensor_;
@@ -132,9 +171,10 @@ Tensor Padded(const Tensor& tensor, const Shape& shape) {
 
 }  // namespace
 
-void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed) {
+void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed,
+              const Packer::Done& done) {
   if (const auto ends = SplitEnds(layout.padded, layout.split)) {
-    return Packer(tensor, layout, *ends, packed).Run();
+    return Packer(tensor, layout, *ends, packed).Run(done);
   }
   const Tensor split = Padded(tensor, layout.padded).Reshaped(layout.split);
   const std::vector<int64_t> strides = RowMajorStrides(layout.split);

@@ -1,10 +1,16 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <span>
+
 #include "lathe/lower/lower_function.h"
 
 namespace lathe::lower {
 
-/// As Pack, into a tensor of the layout's shape that holds zeros.
-void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed);
+/// As Pack, into a tensor of the layout's shape that holds zeros. A large tensor is read in strips;
+/// `done` is told the bytes of each, of which none is read again.
+void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed,
+              const std::function<void(std::span<const std::byte>)>& done = {});
 
 }  // namespace lathe::lower

@@ -35,6 +35,30 @@ bool AreOfFiles(uint64_t first_page, uint64_t pages) {
   return all;
 }
 
+// Gives back the whole pages in `bytes` if `may`, told the first one and how many, says so.
+template <class F>
+void GiveBackPages(std::span<const std::byte> bytes, F&& may) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = (begin + page - 1) / page, last = (begin + bytes.size()) / page;
+  if (first < last && may(first, last - first)) {
+    madvise(reinterpret_cast<void*>(first * page), (last - first) * page, MADV_DONTNEED);
+  }
+}
+
+// Part of a chunk.
+struct Part {
+  std::shared_ptr<Buffer> chunk;
+  std::span<const std::byte> bytes;
+
+  Part(std::shared_ptr<Buffer> c, std::span<const std::byte> b) : chunk(std::move(c)), bytes(b) {}
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+  ~Part() {
+    GiveBackPages(bytes, [](uintptr_t, uintptr_t) { return true; });
+  }
+};
+
 }  // namespace
 
 SharedChunks::SharedChunks() : previous_(current) { current = this; }
@@ -51,15 +75,10 @@ std::shared_ptr<Buffer> SharedChunks::Take(size_t size) {
   }
   std::byte* begin = chunk_->mutable_data() + used_;
   used_ += rounded;
-  return Buffer::WrapWritable(begin, size, chunk_);
+  auto part = std::make_shared<const Part>(chunk_, std::span<const std::byte>(begin, rounded));
+  return Buffer::WrapWritable(begin, size, std::move(part));
 }
 
-void ReleaseFilePages(std::span<const std::byte> bytes) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t first = (begin + page - 1) / page, last = (begin + bytes.size()) / page;
-  if (first >= last || !AreOfFiles(first, last - first)) return;
-  madvise(reinterpret_cast<void*>(first * page), (last - first) * page, MADV_DONTNEED);
-}
+void ReleaseFilePages(std::span<const std::byte> bytes) { GiveBackPages(bytes, AreOfFiles); }
 
 }  // namespace lathe

@@ -1,4 +1,8 @@
+#include "src/lower/pack.h"
+
 #include <gtest/gtest.h>
+
+#include <cstring>
 
 #include "lathe/lower/lowering.h"
 #include "lathe/support/random.h"
@@ -80,6 +84,32 @@ TEST(PackTest, SmallElements) {
   const Tensor packed = Pack(bytes, layout);
   const Tensor wide = Spelled(Cast(bytes, ElementType::kF32), layout);
   EXPECT_EQ(Cast(packed, ElementType::kF32), wide);
+}
+
+// Strips of a large tensor: together all of it, none before it was read.
+TEST(PackTest, LargeTensorsInStrips) {
+  const PackedLayout by_rows{.padded = {3008, 1000}, .split = {188, 16, 1000}, .order = {0, 2, 1}};
+  const PackedLayout by_columns{
+      .padded = {3001, 1008}, .split = {3001, 63, 16}, .order = {1, 0, 2}};
+  const PackedLayout rows_last{
+      .padded = {1, 3001, 1000}, .split = {1, 3001, 1000}, .order = {0, 2, 1}};
+  for (const auto& [shape, layout] : {std::pair<Shape, PackedLayout>{{3001, 1000}, by_rows},
+                                      {{3001, 1000}, by_columns},
+                                      {{1, 3001, 1000}, rows_last}}) {
+    const Tensor tensor = RandomTensor(ElementType::kF32, shape, 1);
+    const Tensor whole = Pack(tensor, layout);
+    EXPECT_EQ(whole, Spelled(tensor, layout));
+    Tensor own = tensor.Clone(), packed(ElementType::kF32, layout.shape());
+    size_t strips = 0, bytes = 0;
+    PackInto(own, layout, packed, [&](std::span<const std::byte> done) {
+      ++strips;
+      bytes += done.size();
+      std::memset(const_cast<std::byte*>(done.data()), 0xff, done.size());
+    });
+    EXPECT_EQ(packed, whole);
+    EXPECT_EQ(bytes, tensor.byte_size());
+    EXPECT_EQ(strips > 1, shape.size() == 2);
+  }
 }
 
 }  // namespace
