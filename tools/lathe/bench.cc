@@ -38,11 +38,12 @@ struct Figures {
   }
 };
 
-// Of this program: what getrusage says includes whoever started it.
+// Of this program, in 10^6 bytes: what getrusage says includes whoever started it.
 double PeakMegabytes() {
+  constexpr double kUnit = 1024;  // the system's "kB"
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtod(line.c_str() + 6, nullptr) / 1024;
+    if (line.starts_with("VmHWM:")) return std::strtod(line.c_str() + 6, nullptr) * kUnit * 1e-6;
   }
   return 0;
 }
