@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/driver/compile_engine.h"
@@ -16,6 +17,7 @@
 #include "src/driver/external_functions.h"
 #include "src/driver/function_work.h"
 #include "src/driver/pack_arguments.h"
+#include "src/driver/shared_tables.h"
 
 namespace lathe {
 namespace {
@@ -86,20 +88,27 @@ class AllLowered {
     const FunctionCalls calls(program_);
     const FunctionTable table(program_);
     std::vector<Operation*> functions;
+    std::vector<LoweredFunction> results;
+    bool again = false;
     for (Operation* f : table.functions()) {
-      if (!lowered_.contains(NameOf(f))) functions.push_back(f);
+      if (lowered_.contains(NameOf(f))) continue;
+      if (waited_.emplace(NameOf(f)).second && SharesTable(f, calls, program_)) {
+        again = true;
+        continue;
+      }
+      functions.push_back(f);
+      results.push_back({lower::OperationNames(f), WorkOf(f), {}, {}});
+      ReadPackedTables(f, calls, packer_);
     }
-    std::vector<LoweredFunction> results(functions.size());
     pool_.ParallelFor(0, std::ssize(functions), 1, [&](int64_t i, int64_t) {
       const auto at = static_cast<size_t>(i);
-      results[at] = Lower(functions[at], calls);
+      Lower(functions[at], calls, results[at]);
     });
     for (size_t i = 0; i < functions.size(); ++i) {
       packer_.Apply(calls.Of(functions[i]), results[i].how.packed);
       TakePacked(functions[i], calls.Of(functions[i]), results[i].how.packed);
     }
     packer_.Pack(pool_);
-    bool again = false;
     for (size_t i = 0; i < functions.size(); ++i) {
       Operation* f = functions[i];
       const std::string name = NameOf(f);
@@ -113,10 +122,9 @@ class AllLowered {
     return again;
   }
 
-  LoweredFunction Lower(Operation* f, const FunctionCalls& calls) const {
-    LoweredFunction result{lower::OperationNames(f), WorkOf(f), {}, {}};
+  void Lower(Operation* f, const FunctionCalls& calls, LoweredFunction& result) const {
     result.is_apart = AsDataFunction(f).has_value() || !CompilerOf(f).empty();
-    if (result.is_apart) return result;
+    if (result.is_apart) return;
     const std::vector<bool> constant = calls.ConstantArguments(f);
     const auto to_loops = [&] {
       result.how = lower::LowerFunction(f, machine_, constant,
@@ -125,7 +133,7 @@ class AllLowered {
     };
     if (engine_ == nullptr) {
       to_loops();
-      return result;
+      return;
     }
     result.kernel =
         engine_->Compile(KeyOf(f, constant), [&]() -> std::optional<CompileEngine::Made> {
@@ -134,7 +142,6 @@ class AllLowered {
           return {{result.how, CodeGenerator::Get().EmitImage({&source, 1}, target_)}};
         });
     if (result.kernel) result.how = result.kernel->how;
-    return result;
   }
 
   // Which implementation a function takes follows from the records, too.
@@ -156,6 +163,7 @@ class AllLowered {
   const lower::Machine machine_;
   ArgumentPacker packer_;
   LoweredFunctions lowered_;
+  std::set<std::string> waited_;  // functions that were looked at for shared tables
 };
 
 void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {

@@ -1,5 +1,7 @@
 #include "src/driver/pack_arguments.h"
 
+#include <algorithm>
+
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/ir/builder.h"
@@ -9,10 +11,8 @@
 #include "src/lower/pack.h"
 
 namespace lathe {
-namespace {
-
-// The tensor of a constant or of a parameter that nothing sets; null of anything else.
-const Tensor* ConstantTensor(const Program& program, Operation* op) {
+const Tensor* ConstantTensor(const Program& program, const Operation* source) {
+  auto* op = const_cast<Operation*>(source);
   if (op == nullptr) return nullptr;
   if (const auto constant = op->dyn_cast<builtin::ConstantOp>()) {
     const auto attribute = op->attribute("value").dyn_cast<TensorAttribute>();
@@ -24,8 +24,6 @@ const Tensor* ConstantTensor(const Program& program, Operation* op) {
   }
   return nullptr;
 }
-
-}  // namespace
 
 FunctionCalls::FunctionCalls(const Program& program) : program_(program) {
   for (OpWalker w(program.block()); Operation* op = w.Next();) {
@@ -63,11 +61,29 @@ void ArgumentPacker::Apply(const std::vector<Operation*>& calls,
                            const std::vector<lower::PackedLayout>& layouts) {
   for (Operation* call : calls) {
     for (const lower::PackedLayout& layout : layouts) {
-      Operation* source = call->operand(layout.argument).defining_op();
-      call->set_operand(layout.argument, PackedOf(source, layout));
-      if (source->result(0).use_empty()) Drop(source);
+      MakeForm(call->operand(layout.argument).defining_op(), layout);
+      Use(call, layout.argument, layout);
     }
   }
+}
+
+const std::vector<ArgumentPacker::Packed>& ArgumentPacker::FormsOf(const Operation* source) const {
+  static const std::vector<Packed> none;
+  const auto found = packed_.find(source);
+  return found == packed_.end() ? none : found->second;
+}
+
+const ArgumentPacker::Packed* ArgumentPacker::Find(const Operation* source,
+                                                   const lower::PackedLayout& layout) const {
+  const std::vector<Packed>& forms = FormsOf(source);
+  const auto found = std::ranges::find(forms, layout, &Packed::layout);
+  return found == forms.end() ? nullptr : &*found;
+}
+
+void ArgumentPacker::Use(Operation* call, size_t argument, const lower::PackedLayout& layout) {
+  Operation* source = call->operand(argument).defining_op();
+  call->set_operand(argument, Find(source, layout)->value);
+  if (source->result(0).use_empty()) Drop(source);
 }
 
 void ArgumentPacker::Drop(Operation* source) {
@@ -78,11 +94,8 @@ void ArgumentPacker::Drop(Operation* source) {
   source->Erase();
 }
 
-Value ArgumentPacker::PackedOf(Operation* source, const lower::PackedLayout& layout) {
-  std::vector<Packed>& known = packed_[source];
-  for (const Packed& p : known) {
-    if (p.layout == layout) return p.value;
-  }
+void ArgumentPacker::MakeForm(Operation* source, const lower::PackedLayout& layout) {
+  if (Find(source, layout) != nullptr) return;
   const Tensor* tensor = ConstantTensor(program_, source);
   LATHE_CHECK(tensor != nullptr, "only constants are packed");
   const auto read = source->dyn_cast<builtin::GetParameterOp>();
@@ -99,8 +112,7 @@ Value ArgumentPacker::PackedOf(Operation* source, const lower::PackedLayout& lay
   b.set_location(source->location());
   const Value value =
       builtin::GetParameterOp::Create(b, {&type, 1}, {.name = std::string(name.value())}).value();
-  known.push_back({layout, value});
-  return value;
+  packed_[source].push_back({layout, value});
 }
 
 void ArgumentPacker::Pack(ThreadPool& pool) {
@@ -110,7 +122,7 @@ void ArgumentPacker::Pack(ThreadPool& pool) {
   }
   pool.ParallelFor(0, std::ssize(jobs_), 1, [&](int64_t i, int64_t) {
     Job& job = jobs_[static_cast<size_t>(i)];
-    lower::PackInto(job.tensor, job.layout, job.packed);
+    lower::PackInto(job.tensor, job.layout, job.packed, ReleaseFilePages);
     ReleaseFilePages(job.tensor.bytes());
     job.tensor = Tensor();
   });

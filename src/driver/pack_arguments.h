@@ -25,6 +25,9 @@ class FunctionCalls {
   std::unordered_map<std::string_view, std::vector<Operation*>> calls_;  // looked up, not iterated
 };
 
+/// The tensor of a constant or of a parameter that nothing sets; null of anything else.
+const Tensor* ConstantTensor(const Program& program, const Operation* op);
+
 /// Has the calls of a lowered function pass its constant arguments in the order that it takes them
 /// in: each tensor becomes a new parameter, one for all calls that want the same order of it.
 /// What only the old calls read is gone then: of large weights there is never a second copy.
@@ -35,15 +38,23 @@ class ArgumentPacker {
   /// Writes the tensors that were asked for since the last time; they have no data before.
   void Pack(ThreadPool& pool);
 
- private:
-  Value PackedOf(Operation* source, const lower::PackedLayout& layout);
-  /// A constant without uses, and its parameter if nobody else reads it.
-  void Drop(Operation* source);
-
+  /// A constant in the order that some function takes it in.
   struct Packed {
     lower::PackedLayout layout;
     Value value;
   };
+  /// Of a constant that is still read as it was.
+  const std::vector<Packed>& FormsOf(const Operation* source) const;
+  /// The form in that order; null if there is none.
+  const Packed* Find(const Operation* source, const lower::PackedLayout& layout) const;
+  /// Has a call take a constant in an order that there is.
+  void Use(Operation* call, size_t argument, const lower::PackedLayout& layout);
+
+ private:
+  void MakeForm(Operation* source, const lower::PackedLayout& layout);
+  /// A constant without uses, and its parameter if nobody else reads it.
+  void Drop(Operation* source);
+
   struct Job {
     Tensor tensor;
     lower::PackedLayout layout;
