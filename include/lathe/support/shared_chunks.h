@@ -10,8 +10,8 @@ namespace lathe {
 
 // While it lives, buffers of this thread that are neither small nor large (64 KiB to 4 MiB) lie
 // side by side in large ones, whose memory comes in huge pages: the system takes a seventh of the
-// time to hand it out. Whole pages of a buffer that is gone are given back at once, what is left of a
-// chunk when all buffers in it are gone: those of one scope should be of one fate. Nests: the
+// time to hand it out. Whole pages of a buffer that is gone are given back at once, what is left of
+// a chunk when all buffers in it are gone: those of one scope should be of one fate. Nests: the
 // innermost counts.
 class SharedChunks {
  public:
