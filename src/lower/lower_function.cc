@@ -176,12 +176,12 @@ std::pair<std::string_view, std::string_view> SplitName(std::string_view impleme
 std::optional<size_t> Selector::AskRecords(const std::vector<Known>& known) {
   if (workload_.empty()) return std::nullopt;
   for (const auto& [record, seconds] : options_.records->Ranked(workload_, options_.target)) {
-    const auto [name, knobs] = SplitName(record);
+    const auto split = SplitName(record);
     const auto k = std::ranges::find_if(
-        known, [name = name](const Known& s) { return s.implementation.name == name; });
+        known, [&](const Known& s) { return s.implementation.name == split.first; });
     std::string why = "there is no such strategy";
     if (k != known.end()) {
-      Ask(*k, knobs);
+      Ask(*k, split.second);
       const Attempt& a = *attempts_.back();
       const std::vector<std::string> unused = a.lowering.knobs.Unused();
       if (a.fits && unused.empty()) return k - known.begin();
