@@ -10,6 +10,7 @@
 #include "src/dialect/nn/layout.h"
 #include "src/dialect/nn/window.h"
 #include "src/lower/compute/compute.h"
+#include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
 
 // Convolutions and pools, one output at a time: of any extents, symbolic ones too. Strategies that
@@ -333,6 +334,33 @@ Value TransposedConvolution(const ElementOf& c) {
   return s.Cast(sum, c.Element());
 }
 
+// Channels that an operand lacks would be read beyond its end.
+template <class OpT>
+std::string RefuseChannels(const Operation& op, size_t bias) {
+  Fits fits(op);
+  const Place x = ChannelsFirst(op, fits.Dims(OpT::kX));
+  const std::vector<Dim> w = fits.Dims(OpT::kW);
+  const int64_t group = nn::ConvSpecOf(OpT(const_cast<Operation*>(&op))).group;
+  return fits.Same(x[1], w[1] * group).Is(bias, {w[0]}).why();
+}
+
+std::string RefuseConvolution(const Operation& op) {
+  return RefuseChannels<nn::ConvOp>(op, nn::ConvOp::kB);
+}
+std::string RefuseInteger(const Operation& op) {
+  return RefuseChannels<nn::ConvIntegerOp>(op, op.num_operands());
+}
+std::string RefuseQuantized(const Operation& op) {
+  return RefuseChannels<nn::QlinearConvOp>(op, nn::QlinearConvOp::kB);
+}
+std::string RefuseTransposed(const Operation& op) {
+  using Op = nn::ConvTransposeOp;
+  Fits fits(op);
+  const std::vector<Dim> x = fits.Dims(Op::kX), w = fits.Dims(Op::kW);
+  const int64_t group = nn::ConvTransposeSpecOf(Op(const_cast<Operation*>(&op))).group;
+  return fits.Same(x[1], w[0]).Is(Op::kB, {w[1] * group}).why();
+}
+
 // ---- col2im ----
 
 // Adds what blocks have at the pixel, in the order of the elements of a block.
@@ -410,14 +438,14 @@ Value LocallyNormalised(const ElementOf& c) {
 constexpr Compute kComputes[] = {
     {"nn.average_pool", AveragePooled},
     {"nn.col2im", AddedBlocks, RefuseBlocks},
-    {"nn.conv", Convolution},
-    {"nn.conv_integer", IntegerConvolution},
-    {"nn.conv_transpose", TransposedConvolution},
+    {"nn.conv", Convolution, RefuseConvolution},
+    {"nn.conv_integer", IntegerConvolution, RefuseInteger},
+    {"nn.conv_transpose", TransposedConvolution, RefuseTransposed},
     {"nn.global_lp_pool", GlobalNorm},
     {"nn.lp_pool", NormPooled},
     {"nn.lrn", LocallyNormalised},
     {"nn.max_pool", MaxPooled, RefusePositions},
-    {"nn.qlinear_conv", QuantizedConvolution},
+    {"nn.qlinear_conv", QuantizedConvolution, RefuseQuantized},
 };
 
 }  // namespace

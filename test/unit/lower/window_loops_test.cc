@@ -39,6 +39,21 @@ TEST_F(WindowLoopsTest, PoolsOfSymbolicExtents) {
   }
 }
 
+// Channels that an operand lacks would be read beyond its end.
+TEST_F(WindowLoopsTest, ChannelsThatMayDiffer) {
+  const auto why = [&](const char* op, const std::string& w, const std::string& y) {
+    const std::string x = TypeOf("[1, C, 5, 5]");
+    return Refusal({{x, TypeOf(w)},
+                    StrCat("%r = nn.", op, "(%a, %b) : (", x, ", ", TypeOf(w), ") -> ", TypeOf(y)),
+                    TypeOf(y)});
+  };
+  EXPECT_NE(why("conv", "[4, D, 3, 3]", "[1, 4, 3, 3]").find("loops: extents C and D may differ"),
+            std::string::npos);
+  EXPECT_NE(why("conv_transpose", "[D, 4, 3, 3]", "[1, 4, 7, 7]")
+                .find("loops: extents C and D may differ"),
+            std::string::npos);
+}
+
 TEST_F(WindowLoopsTest, ChannelsLast) {
   Expect(
       Unary("max_pool", "[2, 7, 8, 3]", "kernel_shape = [2, 3], layout = \"NHWC\"", "[2, 6, 6, 3]"),
