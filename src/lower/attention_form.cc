@@ -4,13 +4,12 @@
 #include <cmath>
 
 #include "lathe/support/error.h"
+#include "src/lower/compute/fits.h"
 
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kMostFeatures = 512;
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 }  // namespace
 
@@ -86,7 +85,22 @@ std::string AttentionForm::Read(const Block& function) {
         IsResult(nn::AttentionOp::kPresentKey) && IsResult(nn::AttentionOp::kPresentValue);
     if (!kept) return "keys and values of before are not kept";
   }
-  return ReadOptions();
+  const std::string why = Misfit();
+  return why.empty() ? ReadOptions() : why;
+}
+
+// Loops do not look whether extents agree.
+std::string AttentionForm::Misfit() const {
+  Fits fits(*op);
+  fits.Same(q.batch, k.batch).Same(q.batch, v.batch).Same(k.rows, v.rows);
+  fits.Same(q.features, k.features).Same(k.heads, v.heads);
+  if (past_key) {
+    fits.Same(q.batch, past_key->batch).Same(q.batch, past_value->batch);
+    fits.Same(past_key->rows, past_value->rows).Same(past_key->features, k.features);
+    fits.Same(past_value->features, v.features).Same(past_key->heads, k.heads);
+    fits.Same(past_value->heads, v.heads);
+  }
+  return fits.why();
 }
 
 }  // namespace lathe::lower

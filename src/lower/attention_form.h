@@ -42,6 +42,7 @@ struct AttentionForm {
 
  private:
   std::string ReadHeads(Value value, std::optional<int64_t> heads, Heads& to);
+  std::string Misfit() const;
   std::string ReadOptions();
 };
 
