@@ -249,7 +249,7 @@ TEST_F(PlanBuilderTest, PartsOfWhatIsReadStay) {
     %b, %c = nn.split(%a) {axis = 0, num_outputs = 2} : (v_tensor<[2, 4, 4], f32>) -> (v_tensor<[1, 4, 4], f32>, v_tensor<[1, 4, 4], f32>)
     %d = nn.matmul(%b, %c) : (v_tensor<[1, 4, 4], f32>, v_tensor<[1, 4, 4], f32>) -> v_tensor<[1, 4, 4], f32>
     nn.fetch(%d) {name = "y"} : (v_tensor<[1, 4, 4], f32>) -> ())",
-                    {{0, 0}, {1, 0}}),
+                    {{0, 0}}),
             "softmax: in0 -> s0; matmul: s0 s0+64 -> out0");
 }
 
