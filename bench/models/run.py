@@ -57,6 +57,15 @@ def samples(folder, kind):
     return {t.name: (f, numpy_helper.to_array(t)) for f, t in zip(files, tensors)}
 
 
+def ensure_model(models, name):
+    """Its folder; builds what is missing."""
+    folder = models / name
+    if not (folder / "test_data_set_0").exists():
+        script, *options = MODELS[name].split()
+        subprocess.run([sys.executable, HERE / script, *options, "--samples", "--out", folder], check=True)
+    return folder
+
+
 class Lathe:
     def __init__(self, tool, folder, options):
         self.tool, self.model, self.options = tool, folder / "model.onnx", options
@@ -245,11 +254,7 @@ def main():
         parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
     rows = []
     for name in args.names or MODELS:
-        folder = args.models / name
-        if not (folder / "test_data_set_0").exists():
-            script, *options = MODELS[name].split()
-            subprocess.run([sys.executable, HERE / script, *options, "--samples", "--out", folder], check=True)
-        rows.append(measure(name, folder, args))
+        rows.append(measure(name, ensure_model(args.models, name), args))
         print_row(rows[-1], args.peers)
     means = {peer: print_mean(rows, peer) for peer in args.peers}
     if args.json:
