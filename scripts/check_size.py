@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Fails on C++ functions over 100 lines and on source files over 1000 lines."""
+"""Fails on C++ functions over 100 lines, on source files over 1000 lines, and on binary files that are
+neither a demo nor the seed of a fuzzer."""
 
 import argparse
 import pathlib
 import re
 import statistics
+import subprocess
 import sys
 
 MAX_FUNCTION = 100
 MAX_FILE = 1000
 FOLDERS = ("include", "src", "tools", "python", "test", "bench", "scripts", "examples")
+BINARIES = ("examples/", "test/fuzz/corpus/")
 SUFFIXES = {".h", ".cc", ".py"}
 NOISE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<d>[^(]*)\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'',
@@ -71,11 +74,21 @@ def check(root):
     return bad, lengths, files
 
 
+def binaries(root):
+    """Files that git tracks, or would, which are no text and in no folder for such."""
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            capture_output=True, text=True)
+    files = [f for f in listed.stdout.split("\0") if f and not f.startswith(BINARIES) and (root / f).is_file()]
+    return [f"{f}: a binary file" for f in files if b"\0" in (root / f).read_bytes()[:8192]]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=pathlib.Path,
                         default=pathlib.Path(__file__).resolve().parents[1])
-    bad, lengths, files = check(parser.parse_args().root)
+    root = parser.parse_args().root
+    bad, lengths, files = check(root)
+    bad += binaries(root)
     lengths.sort()
     if lengths:
         print(f"{len(lengths)} functions: median {statistics.median(lengths):g} lines, "

@@ -55,6 +55,17 @@ class Layers(unittest.TestCase):
 
 
 class Size(unittest.TestCase):
+    def test_binaries_are_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            subprocess.run(["git", "init", "-q", folder], check=True)
+            for name in ("a.kernel", "examples/a.png", "ignored/a.kernel"):
+                (root / name).parent.mkdir(exist_ok=True)
+                (root / name).write_bytes(b"code\0")
+            (root / "a.txt").write_text("text")
+            (root / ".gitignore").write_text("/ignored/\n")
+            self.assertEqual(check_size.binaries(root), ["a.kernel: a binary file"])
+
     def test_functions_are_measured(self):
         text = "namespace a {\nclass B {\n  int f() const {\n    if (x) { y(); }\n  }\n};\n" \
                "int g(\n    int a) {\n  auto h = [](char c) { return c == '}'; };\n}\n}\n"
