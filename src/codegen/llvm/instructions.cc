@@ -26,19 +26,17 @@ double Attr(const EmitContext& c, std::string_view name) {
   return value.cast<FloatAttribute>().value();
 }
 
-using Unary64 = Value* (*)(llvm::IRBuilder<>&, Value*);
+using Emit = Value* (*)(llvm::IRBuilder<>&, Value*);
 
-// A function of f32, and one of f64 if there is one.
-template <Value* (*F32)(llvm::IRBuilder<>&, Value*), Unary64 F64 = nullptr>
+// A function of f32, and that of f64.
+template <Emit F32, Emit F64>
 Value* Function(EmitContext& c) {
-  if constexpr (F64 != nullptr) {
-    if (c.inputs[0]->getType()->getScalarType()->isDoubleTy()) return F64(c.b, c.inputs[0]);
-  }
-  return F32(c.b, c.inputs[0]);
+  const bool is_double = c.inputs[0]->getType()->getScalarType()->isDoubleTy();
+  return is_double ? F64(c.b, c.inputs[0]) : F32(c.b, c.inputs[0]);
 }
 
 // A function of f64, in which that of f32 is computed too.
-template <Unary64 F64>
+template <Emit F64>
 Value* InDouble(EmitContext& c) {
   Value* x = c.inputs[0];
   if (x->getType()->getScalarType()->isDoubleTy()) return F64(c.b, x);
