@@ -57,6 +57,27 @@ def samples(folder, kind):
     return {t.name: (f, numpy_helper.to_array(t)) for f, t in zip(files, tensors)}
 
 
+def model_parser(description, rounds):
+    """Options of every script that measures these models."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)} (default: all)")
+    parser.add_argument("--models", type=Path, default=HERE.parents[1] / "build/models",
+                        help="folder of the models; those missing are built (default: build/models)")
+    parser.add_argument("--lathe", default=HERE.parents[1] / "build/bin/lathe")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    return parser
+
+
+def parse_models(parser):
+    """The arguments; `names` are those of all models if none is given."""
+    args = parser.parse_args()
+    unknown = set(args.names) - MODELS.keys()
+    if unknown:
+        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    args.names = args.names or list(MODELS)
+    return args
+
+
 def ensure_model(models, name):
     """Its folder; builds what is missing."""
     folder = models / name
@@ -235,25 +256,17 @@ def print_mean(rows, peer):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)} (default: all)")
-    parser.add_argument("--models", type=Path, default=HERE.parents[1] / "build/models",
-                        help="folder of the models; those missing are built (default: build/models)")
-    parser.add_argument("--lathe", default=HERE.parents[1] / "build/bin/lathe")
+    parser = model_parser(__doc__, rounds=3)
     parser.add_argument("--option", action="append", default=[], help="passed to lathe, e.g. --option=--target=avx2")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each side in each round")
     parser.add_argument("--single", action="store_true", help="one thread only")
     parser.add_argument("--peer", choices=[*PEERS, "all"], default="onnxruntime")
     parser.add_argument("--skip-compare", action="store_true")
     parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    args = parse_models(parser)
     args.peers = list(PEERS) if args.peer == "all" else [args.peer]
-    unknown = set(args.names) - MODELS.keys()
-    if unknown:
-        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
     rows = []
-    for name in args.names or MODELS:
+    for name in args.names:
         rows.append(measure(name, ensure_model(args.models, name), args))
         print_row(rows[-1], args.peers)
     means = {peer: print_mean(rows, peer) for peer in args.peers}

@@ -11,14 +11,12 @@ in ms, with default threads. Then the peak memory of the process in MB, from ONN
 loading at most 0.2 of it, memory at most 1.5.
 """
 
-import argparse
 import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-from run import HERE, MODELS, Lathe, ensure_model
+from run import Lathe, ensure_model, model_parser, parse_models
 
 SESSION = """
 import os, sys, time
@@ -72,17 +70,8 @@ def print_row(name, r):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)} (default: all)")
-    parser.add_argument("--models", type=Path, default=HERE.parents[1] / "build/models",
-                        help="folder of the models (default: build/models)")
-    parser.add_argument("--lathe", default=HERE.parents[1] / "build/bin/lathe")
-    parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
-    unknown = set(args.names) - MODELS.keys()
-    if unknown:
-        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
-    for name in args.names or MODELS:
+    args = parse_models(model_parser(__doc__, rounds=5))
+    for name in args.names:
         print_row(name, measure(ensure_model(args.models, name), args))
 
 

@@ -368,7 +368,7 @@ void WriteStft(const WholeOf& w) {
 
 // ---- windows ----
 
-// a - b cos(2 pi i / n) + c cos(4 pi i / n); a symmetric window of one element is 1.
+// a - b cos(2 pi i / n) + d cos(4 pi i / n); a symmetric window of one element is 1.
 template <class OpT>
 Value Cosines(const ElementOf& c, double a, double b, double d) {
   const Scalars s(c.e);

@@ -293,12 +293,6 @@ void Conv::WriteTile(const Columns& columns, const Dim& block, const Dim& tile, 
 
 }  // namespace
 
-bool LowerConv(Lowering& l) {
-  Conv lowering(l);
-  l.why = lowering.Refusal();
-  if (!l.why.empty()) return false;
-  lowering.Write();
-  return true;
-}
+bool LowerConv(Lowering& l) { return WriteUnlessRefused<Conv>(l); }
 
 }  // namespace lathe::lower

@@ -466,12 +466,6 @@ void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& p
 
 }  // namespace
 
-bool LowerConvFilterLanes(Lowering& l) {
-  ConvFilterLanes lowering(l);
-  l.why = lowering.Refusal();
-  if (!l.why.empty()) return false;
-  lowering.Write();
-  return true;
-}
+bool LowerConvFilterLanes(Lowering& l) { return WriteUnlessRefused<ConvFilterLanes>(l); }
 
 }  // namespace lathe::lower

@@ -417,12 +417,6 @@ void TransposedConv::Finish(Value filter, Value column, int64_t lanes, int64_t l
 
 }  // namespace
 
-bool LowerConvTranspose(Lowering& l) {
-  TransposedConv conv(l);
-  l.why = conv.Refusal();
-  if (!l.why.empty()) return false;
-  conv.Write();
-  return true;
-}
+bool LowerConvTranspose(Lowering& l) { return WriteUnlessRefused<TransposedConv>(l); }
 
 }  // namespace lathe::lower

@@ -239,12 +239,6 @@ void Lines::Scan() {
 
 }  // namespace
 
-bool LowerLines(Lowering& l) {
-  Lines lowering(l);
-  l.why = lowering.Refusal();
-  if (!l.why.empty()) return false;
-  lowering.Write();
-  return true;
-}
+bool LowerLines(Lowering& l) { return WriteUnlessRefused<Lines>(l); }
 
 }  // namespace lathe::lower

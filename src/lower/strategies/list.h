@@ -11,6 +11,16 @@ struct LoopStrategy {
   bool (*lower)(Lowering& lowering);
 };
 
+/// Most of them: `Refusal()` says why not, `Write()` writes.
+template <class Strategy>
+bool WriteUnlessRefused(Lowering& l) {
+  Strategy strategy(l);
+  l.why = strategy.Refusal();
+  if (!l.why.empty()) return false;
+  strategy.Write();
+  return true;
+}
+
 bool LowerElementwise(Lowering& lowering);
 bool LowerMatmulTiles(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);

@@ -496,12 +496,6 @@ void Matmul::CopyTransposedRight(Value first_column, Tile tile) {
 
 }  // namespace
 
-bool LowerMatmul(Lowering& l) {
-  Matmul lowering(l);
-  l.why = lowering.Refusal();
-  if (!l.why.empty()) return false;
-  lowering.Write();
-  return true;
-}
+bool LowerMatmul(Lowering& l) { return WriteUnlessRefused<Matmul>(l); }
 
 }  // namespace lathe::lower

@@ -498,12 +498,6 @@ Value MatmulTiles::LessZeroPoints(Value sum, Value block_row, Value column, int6
 
 }  // namespace
 
-bool LowerMatmulTiles(Lowering& l) {
-  MatmulTiles lowering(l);
-  l.why = lowering.Refusal();
-  if (!l.why.empty()) return false;
-  lowering.Write();
-  return true;
-}
+bool LowerMatmulTiles(Lowering& l) { return WriteUnlessRefused<MatmulTiles>(l); }
 
 }  // namespace lathe::lower
