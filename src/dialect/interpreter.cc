@@ -1,7 +1,5 @@
 #include "lathe/dialect/interpreter.h"
 
-#include <unistd.h>
-
 #include <bit>
 #include <new>
 #include <stdexcept>
@@ -13,17 +11,13 @@
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
 #include "lathe/support/hash.h"
+#include "lathe/support/processors.h"
 #include "src/dialect/run_checks.h"
 #include "src/dialect/run_plan.h"
 #include "src/dialect/views.h"
 
 namespace lathe {
 namespace {
-
-uint64_t MachineBudget() {
-  const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
-  return pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 5 * 4;
-}
 
 uint64_t SeedOf(std::optional<double> attribute, uint64_t seed, uint64_t draw) {
   if (attribute) return HashMix(std::bit_cast<uint64_t>(*attribute));
@@ -119,7 +113,7 @@ namespace {
 
 struct State {
   State(Program& p, InterpreterOptions o) : program(p), options(std::move(o)), plan(p) {
-    if (options.max_bytes == 0) options.max_bytes = MachineBudget();
+    if (options.max_bytes == 0) options.max_bytes = UsableMemory() / 5 * 4;
   }
 
   Program& program;

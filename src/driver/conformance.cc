@@ -14,10 +14,10 @@
 #include <cstring>
 #include <filesystem>
 #include <regex>
-#include <thread>
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/support/buffer.h"
+#include "lathe/support/parallel.h"
 #include "src/driver/conformance_json.h"
 
 namespace lathe {
@@ -130,7 +130,7 @@ class Pool {
 
   std::vector<CaseResult> Run() {
     const size_t jobs = options_.jobs > 0 ? static_cast<size_t>(options_.jobs)
-                                          : std::max(1U, std::thread::hardware_concurrency());
+                                          : static_cast<size_t>(HardwareThreads());
     while (next_ < directories_.size() || !running_.empty()) {
       while (running_.size() < jobs && next_ < directories_.size()) {
         running_.push_back(std::make_unique<Running>(next_, directories_[next_], options_));

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <barrier>
+#include <atomic>
 #include <numeric>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -72,14 +73,19 @@ double RunsPerSecond(const Program& program, const Target& target, int threads, 
   std::vector<Buffers> buffers;
   for (int i = 0; i < threads; ++i) buffers.push_back(make_buffers());
   std::vector<double> rates(buffers.size());
-  std::barrier ready(threads);
+  std::atomic<bool> ready = false;
   std::vector<std::jthread> running;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    running.emplace_back([&, i] {
-      ready.arrive_and_wait();
-      rates[i] = 1 / FastestRun(kernel, buffers[i], seconds);
-    });
+  try {
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      running.emplace_back([&, i] {
+        ready.wait(false);
+        rates[i] = 1 / FastestRun(kernel, buffers[i], seconds);
+      });
+    }
+  } catch (const std::system_error&) {  // a limit is reached: what there are count
   }
+  ready = true;
+  ready.notify_all();
   running.clear();
   return std::accumulate(rates.begin(), rates.end(), 0.0);
 }

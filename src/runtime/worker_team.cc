@@ -7,9 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
-#include <system_error>
 #include <thread>
-#include <vector>
 
 #include "lathe/support/processors.h"
 #include "src/runtime/float_mode.h"
@@ -71,6 +69,17 @@ struct Loop {
 }  // namespace
 
 struct WorkerTeam::Shared {
+  explicit Shared(int threads) : patient(threads <= UsableCores()) {}
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  ~Shared() {
+    stopping.store(true);
+    epoch.fetch_add(1);
+    epoch.notify_all();
+    workers.Join();
+  }
+
+  const bool patient;              // there is a processor for each thread
   std::atomic<bool> taken{false};  // somebody runs a loop
   Loop loop;
   // Pieces of `loop` that nobody has begun. Whoever lowers it owns a piece, so the loop stays what
@@ -81,20 +90,11 @@ struct WorkerTeam::Shared {
   std::atomic<int32_t> epoch{0};  // raised by each loop; workers sleep on it
   std::atomic<bool> stopping{false};
   std::atomic<int32_t> runs{0};
-  bool patient = false;  // there is a processor for each thread
   std::once_flag started;
-  std::vector<std::thread> workers;
+  Workers workers;
 
   auto in_run() const {
     return [this] { return patient && runs.load(std::memory_order_relaxed) > 0; };
-  }
-
-  // Fewer if the system does not give so many. An exception would have to pass through kernels.
-  void Start(int count) noexcept {
-    try {
-      for (int i = 0; i < count; ++i) workers.emplace_back([this] { Work(); });
-    } catch (const std::system_error&) {
-    }
   }
 
   // The pieces are begun in order.
@@ -149,18 +149,8 @@ struct WorkerTeam::Shared {
 };
 
 WorkerTeam::WorkerTeam(int threads)
-    : KernelTeam{&Run},
-      threads_(threads > 0 ? threads : UsableCores()),
-      shared_(std::make_unique<Shared>()) {
-  shared_->patient = threads_ <= UsableCores();
-}
-
-WorkerTeam::~WorkerTeam() {
-  shared_->stopping.store(true);
-  shared_->epoch.fetch_add(1);
-  shared_->epoch.notify_all();
-  for (std::thread& worker : shared_->workers) worker.join();
-}
+    : KernelTeam{&Run}, threads_(threads > 0 ? threads : UsableCores()), shared_(threads_) {}
+WorkerTeam::~WorkerTeam() = default;
 
 void WorkerTeam::BeginRun() { shared_->runs.fetch_add(1, std::memory_order_relaxed); }
 void WorkerTeam::EndRun() { shared_->runs.fetch_sub(1, std::memory_order_relaxed); }
@@ -174,7 +164,7 @@ void WorkerTeam::Run(KernelTeam* team, int64_t extent, Body body, void* captured
     body(0, extent, captured);
     return;
   }
-  std::call_once(shared.started, [&] { shared.Start(self.threads_ - 1); });
+  std::call_once(shared.started, [&] { shared.workers.Start(self.threads_ - 1, &shared); });
   const int64_t pieces = std::min<int64_t>(extent, int64_t{kPiecesPerThread} * self.threads_);
   shared.RunTogether({extent, body, captured, static_cast<uint32_t>(pieces)});
   shared.taken.store(false);

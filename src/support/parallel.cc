@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lathe/support/error.h"
+#include "lathe/support/processors.h"
 
 namespace lathe {
 namespace {
@@ -80,6 +81,18 @@ class InsideLoop {
 }  // namespace
 
 struct ThreadPool::Impl {
+  explicit Impl(int threads) { workers.Start(threads - 1, this); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    workers.Join();
+  }
+
   std::mutex one_loop;  // held by whoever runs a loop
   std::mutex mutex;     // guards what follows
   std::condition_variable wake;
@@ -88,7 +101,7 @@ struct ThreadPool::Impl {
   uint64_t generation = 0;
   int working = 0;
   bool stopping = false;
-  std::vector<std::thread> workers;
+  Workers workers;  // last: they use what stands above
 
   void Work() {
     const InsideLoop inside;
@@ -125,19 +138,8 @@ struct ThreadPool::Impl {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
-  const int total = threads > 0 ? threads : HardwareThreads();
-  for (int i = 1; i < total; ++i) impl_->workers.emplace_back([this] { impl_->Work(); });
-}
-
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->stopping = true;
-  }
-  impl_->wake.notify_all();
-  for (auto& worker : impl_->workers) worker.join();
-}
+ThreadPool::ThreadPool(int threads) : impl_(threads > 0 ? threads : HardwareThreads()) {}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::threads() const { return static_cast<int>(impl_->workers.size()) + 1; }
 
@@ -147,7 +149,7 @@ void ThreadPool::Run(int64_t begin, int64_t end, int64_t grain, internal::RangeF
   const uint64_t span = static_cast<uint64_t>(end) - static_cast<uint64_t>(begin);
   LATHE_CHECK(span <= uint64_t{1} << 62, "the range of a loop is too long");
   Loop loop(begin, end, grain, fn);
-  if (loop.pieces == 1 || impl_->workers.empty() || inside_loop) {
+  if (loop.pieces == 1 || inside_loop || impl_->workers.size() == 0) {
     loop.RunPieces();
   } else {
     impl_->RunShared(loop);
@@ -158,8 +160,11 @@ void ThreadPool::Run(int64_t begin, int64_t end, int64_t grain, internal::RangeF
 int HardwareThreads() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0;
+  const int allowed =
+      known ? CPU_COUNT(&set) : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int quota = ProcessorQuota();
+  return quota == 0 ? allowed : std::min(allowed, quota);
 }
 
 ThreadPool& DefaultThreadPool() {

@@ -1,6 +1,7 @@
 #include "lathe/support/processors.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +31,7 @@ double Ratio(const std::string& quota, const std::string& period) {
                  : std::numeric_limits<double>::infinity();
 }
 
-double QuotaOf(const std::string& folder) {
+double ProcessorsOf(const std::string& folder) {
   const std::vector<std::string> v2 = Words(folder + "/cpu.max");
   if (v2.size() == 2) return Ratio(v2[0], v2[1]);
   const std::vector<std::string> quota = Words(folder + "/cpu.cfs_quota_us");
@@ -39,14 +40,46 @@ double QuotaOf(const std::string& folder) {
   return std::numeric_limits<double>::infinity();
 }
 
-// A line "4:cpu,cpuacct:/docker/abc" or "0::/user.slice": where such groups are mounted.
-std::string MountOf(const std::string& controllers) {
+double BytesOf(const std::string& folder) {
+  for (const char* file : {"/memory.max", "/memory.limit_in_bytes"}) {
+    const std::vector<std::string> words = Words(folder + file);
+    if (words.size() == 1) return Ratio(words[0], "1");
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+// A line "4:cpu,cpuacct:/docker/abc" or "0::/user.slice": where such groups are mounted, if they
+// are those of `controller`.
+std::string MountOf(const std::string& controllers, std::string_view controller) {
   if (controllers.empty()) return "/sys/fs/cgroup";
   std::istringstream names(controllers);
   for (std::string name; std::getline(names, name, ',');) {
-    if (name == "cpu") return "/sys/fs/cgroup/cpu";
+    if (name == controller) return StrCat("/sys/fs/cgroup/", controller);
   }
   return "";
+}
+
+// The least that `limit_of` gives of the folders of this process's groups, and of those that they
+// are part of.
+double LeastOfGroups(const std::string& root, std::string_view controller,
+                     double (*limit_of)(const std::string& folder)) {
+  double least = std::numeric_limits<double>::infinity();
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string mount = MountOf(line.substr(first + 1, second - first - 1), controller);
+    if (mount.empty()) continue;
+    std::string path = line.substr(second + 1);
+    while (true) {
+      least = std::min(least, limit_of(root + mount + (path == "/" ? "" : path)));
+      const size_t slash = path.rfind('/');
+      if (path.empty() || slash == std::string::npos) break;
+      path.resize(slash);
+    }
+  }
+  return least;
 }
 
 std::vector<int> AllowedProcessors() {
@@ -63,24 +96,16 @@ std::vector<int> AllowedProcessors() {
 }  // namespace
 
 int ProcessorQuota(const std::string& root) {
-  double least = std::numeric_limits<double>::infinity();
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string mount = MountOf(line.substr(first + 1, second - first - 1));
-    if (mount.empty()) continue;
-    std::string path = line.substr(second + 1);
-    while (true) {  // the group and those that it is part of
-      least = std::min(least, QuotaOf(root + mount + (path == "/" ? "" : path)));
-      const size_t slash = path.rfind('/');
-      if (path.empty() || slash == std::string::npos) break;
-      path.resize(slash);
-    }
-  }
+  const double least = LeastOfGroups(root, "cpu", &ProcessorsOf);
   constexpr double kMost = 1 << 20;
   return least > kMost ? 0 : std::max(1, static_cast<int>(std::ceil(least)));
+}
+
+uint64_t UsableMemory(const std::string& root) {
+  const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const uint64_t machine = pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+  const double least = LeastOfGroups(root, "memory", &BytesOf);
+  return least < static_cast<double>(machine) ? static_cast<uint64_t>(least) : machine;
 }
 
 int UsableCores(const std::string& root) {

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "lathe/support/kernel.h"
+#include "lathe/support/per_process.h"
 
 namespace lathe::runtime {
 
@@ -16,6 +16,9 @@ namespace lathe::runtime {
 /// sleeps, too, if others still work on it after 20 microseconds. While an `InRun` exists, and the
 /// team has no more threads than there are processors, both look for up to a millisecond, and give
 /// way to other threads that are ready. Nothing is allocated per loop.
+///
+/// Where the system does not give so many threads, there are fewer. A forked child starts workers
+/// of its own with its first loop, and never waits for those of its parent.
 class WorkerTeam : public KernelTeam {
  public:
   /// `threads` counts the caller, so 1 starts none; 0 means UsableCores().
@@ -49,7 +52,7 @@ class WorkerTeam : public KernelTeam {
   static void Run(KernelTeam* team, int64_t extent, Body body, void* captured);
 
   const int threads_;
-  std::unique_ptr<Shared> shared_;
+  PerProcess<Shared> shared_;
 };
 
 }  // namespace lathe::runtime

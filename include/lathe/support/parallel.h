@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "lathe/support/per_process.h"
+
 namespace lathe {
 
 namespace internal {
@@ -21,16 +23,17 @@ struct RangeFunction {
 
 // Worker threads that sleep when there is nothing to do. One loop at a time per pool; a loop
 // started inside a loop runs on the thread that started it. Loops may be started from several
-// threads.
+// threads. A forked child starts threads of its own with its first loop.
 class ThreadPool {
  public:
-  // `threads` counts the caller, so 1 starts none; 0 means as many as the process may use.
+  // `threads` counts the caller, so 1 starts none; 0 means as many as the process may use. Where
+  // the system gives fewer, there are fewer.
   explicit ThreadPool(int threads = 0);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool();  // joins
 
-  [[nodiscard]] int threads() const;
+  [[nodiscard]] int threads() const;  // that there are
 
   // Calls fn(b, e) for [begin, end) cut at begin + k * grain: the pieces depend on the arguments
   // only, never on the number of threads; which thread runs which piece is open. Returns when all
@@ -49,10 +52,10 @@ class ThreadPool {
 
   void Run(int64_t begin, int64_t end, int64_t grain, internal::RangeFunction fn);
 
-  std::unique_ptr<Impl> impl_;
+  mutable PerProcess<Impl> impl_;
 };
 
-// CPUs this process may run on (affinity mask), at least 1.
+// CPUs this process may run on (affinity mask, quota of control groups), at least 1.
 [[nodiscard]] int HardwareThreads();
 
 // The pool of the process, started on first use, of HardwareThreads() threads. Results never depend

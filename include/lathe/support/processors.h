@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace lathe {
@@ -13,5 +14,9 @@ int ProcessorQuota(const std::string& root = "");
 /// Processor cores that the process may run on: threads of one core count once. At least 1, at most
 /// ProcessorQuota(). More threads than that rarely make kernels faster, and often slower.
 int UsableCores(const std::string& root = "");
+
+/// Bytes of memory that the process may fill: those of the machine, or what control groups allow
+/// if that is less.
+uint64_t UsableMemory(const std::string& root = "");
 
 }  // namespace lathe

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <thread>
 
 #include "lathe/support/error.h"
 #include "lathe/support/random.h"
+#include "test/unit/in_child.h"
 #include "test/unit/runtime/plan_util.h"
 
 namespace lathe::runtime {
@@ -151,6 +153,23 @@ TEST(ExecutorTest, ConcurrentRunsWithChangingShapes) {
     });
   }
   for (std::thread& t : threads) t.join();
+}
+
+TEST(ExecutorTest, AForkedChildRunsAndDestroys) {
+  std::optional<Executor> executor;
+  executor.emplace(TestKernels(), AffinePlan(), ExecutorOptions{.threads = 3});
+  const auto right = [&](int64_t rows) {
+    const Tensor x = Ramp(rows);
+    return executor->Run({{"x", x}})[0].second == AffineOf(x);
+  };
+  EXPECT_TRUE(right(20));
+  const Child child = InChild([&] {
+    const bool fine = right(20) && right(30);
+    executor.reset();
+    return fine ? 0 : 1;
+  });
+  EXPECT_EQ(child.exit_code, 0) << "signal " << child.signal;
+  EXPECT_TRUE(right(40));
 }
 
 TEST(ExecutorTest, CapsMemory) {

@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <vector>
+
+#include "test/unit/in_child.h"
 
 namespace lathe::runtime {
 namespace {
@@ -113,6 +117,49 @@ TEST(WorkerTeamTest, LoopsInRunsOfManyCallers) {
     }
     for (std::thread& t : callers) t.join();
   }
+}
+
+bool AllOnce(KernelTeam& team, size_t extent) {
+  Marks marks(extent);
+  team.run(&team, static_cast<int64_t>(extent), &Mark, &marks);
+  return std::all_of(marks.counts.begin(), marks.counts.end(),
+                     [](const auto& c) { return c == 1; });
+}
+
+TEST(WorkerTeamTest, WithoutMoreThreads) {
+  const NoMoreThreads none;
+  WorkerTeam team(4);
+  for (const size_t extent : {1, 5, 1000}) ExpectAllOnce(team, extent);
+}
+
+TEST(WorkerTeamTest, AForkedChildRunsAndDestroysTeams) {
+  auto team = std::make_unique<WorkerTeam>(4);
+  auto other = std::make_unique<WorkerTeam>(2);
+  ExpectAllOnce(*team, 1000);
+  ExpectAllOnce(*other, 1000);
+  const Child child = InChild([&] {
+    other.reset();
+    const bool right = AllOnce(*team, 1000) && AllOnce(*team, 7);
+    team.reset();
+    return right ? 0 : 1;
+  });
+  EXPECT_EQ(child.exit_code, 0) << "signal " << child.signal;
+  ExpectAllOnce(*team, 1000);
+}
+
+// The copy of a team that is in the middle of a loop.
+TEST(WorkerTeamTest, AChildForkedDuringALoopOfAnotherThread) {
+  WorkerTeam team(3);
+  std::atomic<bool> stop = false;
+  std::thread busy([&] {
+    while (!stop) ExpectAllOnce(team, 50);
+  });
+  for (int i = 0; i < 20; ++i) {
+    const Child child = InChild([&] { return AllOnce(team, 1000) ? 0 : 1; }, 20);
+    EXPECT_EQ(child.exit_code, 0) << "signal " << child.signal;
+  }
+  stop = true;
+  busy.join();
 }
 
 TEST(WorkerTeamTest, RunsWithoutLoopsTakeLittleProcessorTime) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -10,6 +12,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "test/unit/in_child.h"
 
 namespace lathe {
 namespace {
@@ -87,6 +91,70 @@ TEST(ParallelTest, SeveralThreadsMayStartLoops) {
   }
   for (auto& starter : starters) starter.join();
   EXPECT_EQ(count, 4 * 50 * 10);
+}
+
+int64_t SumOf(ThreadPool& pool, int64_t end) {
+  std::atomic<int64_t> sum{0};
+  pool.ParallelFor(0, end, 9, [&](int64_t b, int64_t e) {
+    for (int64_t i = b; i < e; ++i) sum += i;
+  });
+  return sum;
+}
+
+TEST(ParallelTest, FewerThreadsThanAskedFor) {
+  ThreadPool before(3);
+  const NoMoreThreads none;
+  ThreadPool pool(4);
+  EXPECT_EQ(pool.threads(), 1);
+  EXPECT_EQ(SumOf(pool, 100), 4950);
+  EXPECT_EQ(SumOf(before, 100), 4950);
+}
+
+// The first `given` of all threads that are asked for.
+struct Asked {
+  static constexpr int kGiven = 2;
+  static inline std::atomic<int> asked{0};
+  static int Create(pthread_t* t, const pthread_attr_t* a, void* (*run)(void*), void* argument) {
+    return asked++ < kGiven ? pthread_create(t, a, run, argument) : EAGAIN;
+  }
+  void Work() { ++runs; }
+  std::atomic<int> runs{0};
+};
+
+TEST(ParallelTest, WorkersThatThereAreWork) {
+  Asked owner;
+  Workers workers;
+  workers.Start(5, &owner, &Asked::Create);
+  EXPECT_EQ(workers.size(), 2u);
+  EXPECT_EQ(Asked::asked, 3) << "nobody asks again";
+  workers.Join();
+  EXPECT_EQ(owner.runs, 2);
+}
+
+TEST(ParallelTest, AForkedChildUsesAndDestroysPools) {
+  auto pool = std::make_unique<ThreadPool>(4);
+  auto unused = std::make_unique<ThreadPool>(2);
+  EXPECT_EQ(SumOf(*pool, 1000), 499500);
+  EXPECT_EQ(SumOf(DefaultThreadPool(), 1000), 499500);
+  const Child child = InChild([&] {
+    unused.reset();
+    const bool right = SumOf(*pool, 1000) == 499500 && pool->threads() == 4 &&
+                       SumOf(DefaultThreadPool(), 1000) == 499500;
+    pool.reset();
+    return right ? 0 : 1;
+  });
+  EXPECT_EQ(child.exit_code, 0) << "signal " << child.signal;
+  EXPECT_EQ(SumOf(*pool, 1000), 499500);
+}
+
+TEST(ParallelTest, ChildrenOfChildren) {
+  ThreadPool pool(3);
+  const Child child = InChild([&] {
+    const bool right = SumOf(pool, 100) == 4950;
+    const Child inner = InChild([&] { return SumOf(pool, 100) == 4950 ? 0 : 1; }, 20);
+    return right && inner.exit_code == 0 && SumOf(pool, 100) == 4950 ? 0 : 1;
+  });
+  EXPECT_EQ(child.exit_code, 0) << "signal " << child.signal;
 }
 
 TEST(ParallelTest, DefaultPool) {

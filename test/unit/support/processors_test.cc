@@ -56,6 +56,27 @@ TEST_F(ProcessorsTest, NonsenseIsNoQuota) {
   EXPECT_EQ(Quota(), 0);
 }
 
+TEST_F(ProcessorsTest, MemoryOfGroupsCounts) {
+  const uint64_t machine = UsableMemory(root_.path());
+  EXPECT_GT(machine, uint64_t{1} << 26);
+  Put("/proc/self/cgroup", "0::/outer/inner\n");
+  Put("/sys/fs/cgroup/outer/inner/memory.max", "max\n");
+  EXPECT_EQ(UsableMemory(root_.path()), machine);
+  Put("/sys/fs/cgroup/outer/memory.max", "50331648\n");
+  EXPECT_EQ(UsableMemory(root_.path()), 50331648);
+  Put("/sys/fs/cgroup/outer/inner/memory.max", "9223372036854771712\n");
+  EXPECT_EQ(UsableMemory(root_.path()), 50331648);
+}
+
+TEST_F(ProcessorsTest, MemoryOfTheFirstVersionOfGroups) {
+  const uint64_t machine = UsableMemory(root_.path());
+  Put("/proc/self/cgroup", "5:memory:/box\n4:cpu,cpuacct:/other\n");
+  Put("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "33554432\n");
+  EXPECT_EQ(UsableMemory(root_.path()), 33554432);
+  Put("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(UsableMemory(root_.path()), machine) << "what such groups have without a limit";
+}
+
 TEST_F(ProcessorsTest, ThreadsOfOneCoreCountOnce) {
   cpu_set_t set;
   ASSERT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
