@@ -1,0 +1,243 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "lathe/driver/executable.h"
+#include "lathe/runtime/executor.h"
+#include "lathe/runtime/lx_file.h"
+#include "lathe/support/error.h"
+#include "test/differential/expectation.h"
+#include "test/differential/trial.h"
+
+namespace lathe::testing {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder that is gone at the end.
+class Folder {
+ public:
+  Folder() : path_((fs::temp_directory_path() / "lathe-differential-XXXXXX").string()) {
+    LATHE_CHECK(mkdtemp(path_.data()) != nullptr, path_);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  std::string operator/(std::string_view name) const { return StrCat(path_, "/", name); }
+
+ private:
+  std::string path_;
+};
+
+/// Outputs, or an error.
+struct Outcome {
+  NamedValues values;
+  std::optional<Error> error;
+};
+
+template <class F>
+Outcome OutcomeOf(F&& run) {
+  try {
+    return {run(), std::nullopt};
+  } catch (const Error& e) {
+    return {{}, e};
+  }
+}
+
+bool SameBits(const Outcome& a, const Outcome& b) {
+  if (a.error || b.error) return a.error.has_value() == b.error.has_value();
+  return std::ranges::equal(a.values, b.values,
+                            [](const auto& x, const auto& y) { return x.second == y.second; });
+}
+
+std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+class Trial {
+ public:
+  Trial(const Case& trial, uint64_t seed, const DifferentialOptions& options)
+      : case_(trial), options_(options) {
+    for (const InputSet& set : case_.inputs) {
+      expected_.emplace_back(case_.program, set.values, seed);
+    }
+  }
+
+  TrialResult Run() {
+    result_.coverage.push_back(expected_[0].error()        ? "graph that is refused"
+                               : expected_[0].comparable() ? "graph that is compared"
+                                                           : "graph that overflows");
+    for (size_t i = 1; i < expected_.size(); ++i) {
+      result_.coverage.push_back(expected_[i].error() ? "graph with sizes that are refused"
+                                                      : "graph with other sizes that run");
+    }
+    for (const int level : options_.levels) {
+      level_ = level;
+      for (const std::string& tier : options_.tiers) RunTier(tier);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void RunTier(const std::string& tier) {
+    const Folder folder;
+    place_ = StrCat(tier, options_.levels.size() > 1 ? StrCat(" level ", level_) : "");
+    std::unique_ptr<Executable> cold = Compile(tier, folder / "cache", 1, "compiling");
+    if (cold == nullptr) return;
+    if (options_.coverage) Cover(*cold);
+    std::vector<Outcome> first;
+    for (size_t i = 0; i < case_.inputs.size(); ++i) {
+      first.push_back(OutcomeOf([&] { return cold->Run(case_.inputs[i].values); }));
+      Judge(i, first.back(), "first run");
+    }
+    for (size_t i = 0; i < case_.inputs.size(); ++i) {
+      Same(i, OutcomeOf([&] { return cold->Run(case_.inputs[i].values); }), first[i], "second run");
+    }
+    if (const auto warm = Compile(tier, folder / "cache", 2, "compiling, warm cache")) {
+      for (size_t i = 0; i < case_.inputs.size(); ++i) {
+        Same(i, OutcomeOf([&] { return warm->Run(case_.inputs[i].values); }), first[i],
+             "warm cache, two threads");
+      }
+    }
+    if (cold->CanSave()) RunSaved(*cold, folder / "saved.lx", first);
+  }
+
+  void RunSaved(const Executable& executable, const std::string& path,
+                const std::vector<Outcome>& first) {
+    const Outcome outcome = OutcomeOf([&] {
+      executable.Save(path);
+      const runtime::Executor loaded(runtime::LoadPlan(path), {.threads = 1, .poison = true});
+      for (size_t i = case_.inputs.size(); i-- > 0;) {
+        Same(i, OutcomeOf([&] { return RunLoaded(loaded, case_.inputs[i].values); }), first[i],
+             "saved, loaded, poisoned");
+      }
+      return NamedValues();
+    });
+    if (outcome.error) Report("error saving", outcome.error->Render());
+    result_.coverage.emplace_back("graph that is saved");
+  }
+
+  static NamedValues RunLoaded(const runtime::Executor& executor, const NamedValues& inputs) {
+    runtime::NamedTensors tensors;
+    for (const auto& [name, value] : inputs) tensors.emplace_back(name, value.tensor());
+    NamedValues outputs;
+    for (auto& [name, tensor] : executor.Run(tensors)) outputs.emplace_back(name, tensor);
+    return outputs;
+  }
+
+  std::unique_ptr<Executable> Compile(const std::string& tier, const std::string& cache,
+                                      int threads, std::string_view when) {
+    try {
+      return std::make_unique<Executable>(case_.program,
+                                          CompileOptions{.target = tier,
+                                                         .cache = cache,
+                                                         .level = level_,
+                                                         .threads = threads,
+                                                         .external = options_.external,
+                                                         .max_bytes = uint64_t{1} << 29});
+    } catch (const Error& e) {
+      // What can not be right for any input may be refused at once.
+      const bool refused = expected_[0].error() && e.code() != ErrorCode::kInternal;
+      if (!refused) Report(StrCat("error ", e.id(), " ", when), e.Render());
+      return nullptr;
+    }
+  }
+
+  void Judge(size_t set, const Outcome& got, std::string_view when) {
+    const Expectation& wanted = expected_[set];
+    if (got.error && got.error->code() == ErrorCode::kInternal) {
+      Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
+    } else if (got.error && !wanted.error()) {
+      Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
+    } else if (!got.error && wanted.error()) {
+      Report("accepted", StrCat(Where(set, when), "but for ", wanted.error()->Render()));
+    } else if (!got.error) {
+      const std::string difference = wanted.Difference(got.values);
+      if (!difference.empty()) Report("differs", StrCat(Where(set, when), difference));
+    }
+  }
+
+  void Same(size_t set, const Outcome& got, const Outcome& first, std::string_view when) {
+    if (SameBits(got, first)) return;
+    std::string detail = Where(set, when);
+    if (got.error) {
+      detail += got.error->Render();
+    } else if (first.error) {
+      detail += StrCat("runs, but did not at first: ", first.error->Render());
+    } else {
+      detail += "other bits than in the first run";
+      for (size_t i = 0; i < got.values.size(); ++i) {
+        if (!(got.values[i].second == first.values[i].second)) {
+          const Closeness c = AllClose(got.values[i].second, first.values[i].second, 0, 0);
+          detail += StrCat(", ", got.values[i].first, ": ", c.description);
+        }
+      }
+    }
+    Report(StrCat(when, got.error ? StrCat(" error ", got.error->id()) : " differs"), detail);
+  }
+
+  std::string Where(size_t set, std::string_view when) const {
+    const std::string& label = case_.inputs[set].label;
+    return StrCat(when, label.empty() ? "" : StrCat(" with ", label), ": ");
+  }
+
+  void Report(std::string kind, const std::string& detail) {
+    result_.findings.push_back({std::move(kind), StrCat(place_, ": ", detail)});
+  }
+
+  void Cover(const Executable& executable) {
+    std::vector<std::string>& lines = result_.coverage;
+    lines.emplace_back(executable.executor() != nullptr ? "graph with a plan"
+                                                        : "graph without a plan");
+    for (const CompiledFunctionInfo& info : executable.functions()) {
+      if (!info.strategy.empty()) lines.push_back(StrCat("strategy ", info.strategy));
+      std::string_view rest = info.strategy.empty() ? info.why_not : info.candidates;
+      while (!rest.empty()) {
+        const size_t end = std::min(rest.find('\n'), rest.size());
+        const std::string_view line = rest.substr(0, end);
+        if (line.find("refused: ") != std::string_view::npos) lines.push_back(Refusal(line));
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+      }
+    }
+    for (const auto& [op, count] : executable.interpreted()) {
+      lines.push_back(StrCat("interpreted ", op));
+    }
+  }
+
+  /// "conv: extents N and N may differ": with numbers and symbols left out.
+  static std::string Refusal(std::string_view line) {
+    const size_t at = line.find("refused: ");
+    std::string text = StrCat("refused ", line.substr(0, line.find(' ')), ": ");
+    for (const char c : FirstLine(std::string(line.substr(at + 9)))) {
+      const bool digit = c >= '0' && c <= '9';
+      if (digit && text.ends_with('N')) continue;
+      text += digit ? 'N' : c;
+    }
+    return text.substr(0, 100);
+  }
+
+  const Case& case_;
+  const DifferentialOptions& options_;
+  std::vector<Expectation> expected_;
+  int level_ = 2;
+  std::string place_;
+  TrialResult result_;
+};
+
+}  // namespace
+
+TrialResult RunDifferentialTrial(const Case& trial, uint64_t seed,
+                                 const DifferentialOptions& options) {
+  TrialResult result = Trial(trial, seed, options).Run();
+  for (const Operation& op : *trial.program.block()) {
+    if (options.coverage) result.coverage.push_back(StrCat("op ", op.name()));
+  }
+  return result;
+}
+
+}  // namespace lathe::testing

@@ -1,0 +1,276 @@
+#include "test/differential/expectation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <unordered_map>
+
+#include "lathe/dialect/op_kind.h"
+#include "lathe/ir/context.h"
+#include "lathe/support/random.h"
+
+namespace lathe::testing {
+
+namespace {
+
+/// The error of one operation, relative: rounding, and for f32 and f64 that of approximations.
+double PrecisionOf(ElementType element) {
+  switch (element) {
+    case ElementType::kF64:
+      return 0x1p-49;
+    case ElementType::kF32:
+      return 0x1p-21;
+    case ElementType::kF16:
+      return 0x1p-10;
+    case ElementType::kBF16:
+      return 0x1p-7;
+    default:
+      return 0.13;  // 8 bits and less
+  }
+}
+
+/// Below these, numbers may be flushed or lose bits.
+double TinyOf(ElementType element) {
+  switch (element) {
+    case ElementType::kF64:
+      return 1e-300;
+    case ElementType::kF16:
+      return 1e-6;
+    default:
+      return 1e-36;
+  }
+}
+
+double LargestOf(ElementType element) {
+  switch (element) {
+    case ElementType::kF64:
+      return 1e300;
+    case ElementType::kF16:
+      return 6e4;
+    default:
+      return 1e38;
+  }
+}
+
+bool IsReal(const Tensor& t) { return IsFloat(t.element_type()); }
+
+/// Whether all elements are small multiples of 1/64, with room to spare for products and sums.
+bool IsCoarse(const Tensor& t) {
+  if (!IsReal(t)) return true;
+  const double limit = 0.002 / PrecisionOf(t.element_type());
+  return std::ranges::all_of(ToDoubles(t), [&](double v) {
+    return std::isfinite(v) && std::abs(v) <= limit && std::floor(v * 64) == v * 64;
+  });
+}
+
+bool Chooses(std::string_view op) {
+  static const std::set<std::string_view> kOps = {"abs",       "neg",           "relu",
+                                                  "sign",      "floor",         "ceil",
+                                                  "round",     "min",           "max",
+                                                  "clip",      "where",         "equal",
+                                                  "less",      "greater",       "identity",
+                                                  "not",       "and",           "or",
+                                                  "xor",       "is_nan",        "is_inf",
+                                                  "arg_max",   "arg_min",       "top_k",
+                                                  "max_pool",  "reduce_max",    "reduce_min",
+                                                  "hardmax",   "less_or_equal", "greater_or_equal",
+                                                  "threshold", "binarizer",     "dropout",
+                                                  "non_zero",  "compress",      "one_hot",
+                                                  "unique",    "bit_cast",      "global_max_pool"};
+  return op.starts_with("nn.") && kOps.contains(op.substr(3));
+}
+
+bool SumsProducts(std::string_view op) {
+  static const std::set<std::string_view> kOps = {
+      "add", "sub", "mul", "sum", "matmul", "gemm", "conv", "reduce_sum", "cum_sum", "einsum"};
+  return op.starts_with("nn.") && kOps.contains(op.substr(3));
+}
+
+bool IsExact(const Operation* op, const std::vector<RtValue>& inputs,
+             const std::vector<RtValue>& outputs) {
+  const auto coarse = [](const RtValue& v) { return !v.is_tensor() || IsCoarse(v.tensor()); };
+  const auto real = [](const RtValue& v) { return v.is_tensor() && IsReal(v.tensor()); };
+  if (std::ranges::none_of(outputs, real) && std::ranges::none_of(inputs, real)) return true;
+  const OpKind kind = KindOf(op);
+  if (kind == OpKind::kInjective || Chooses(op->name())) return true;
+  if (op->name() == "nn.cast" || op->name() == "nn.cast_like") {
+    // One rounding of the same number everywhere; where it comes in is what may differ.
+    return coarse(inputs[0]) || !std::ranges::any_of(outputs, real);
+  }
+  return SumsProducts(op->name()) && std::ranges::all_of(inputs, coarse) &&
+         std::ranges::all_of(outputs, coarse);
+}
+
+Tensor Moved(const Tensor& t, double scale, RandomStream& random) {
+  if (!IsReal(t)) return t;
+  std::vector<double> values = ToDoubles(t);
+  const double unit = scale * PrecisionOf(t.element_type());
+  for (double& v : values) v *= 1 + unit * random.Uniform(-1, 1);
+  return Cast(Tensor::Of<double>(t.shape(), values), t.element_type(), false);
+}
+
+std::string NameOf(const Operation* op) {
+  return std::string(op->attribute("name").cast<StrAttribute>().value());
+}
+
+/// Evaluates a program without regions, inexactly.
+class Inexact {
+ public:
+  Inexact(const Program& program, double scale, uint64_t seed)
+      : program_(program), scale_(scale), random_(seed) {}
+
+  std::vector<Tensor> Run(const NamedValues& inputs) {
+    std::vector<Tensor> outputs;
+    for (Operation& op : *program_.block()) {
+      if (op.name() == "nn.feed") {
+        values_[op.result(0)] = *Find(inputs, NameOf(&op));
+      } else if (op.name() == "builtin.get_parameter") {
+        values_[op.result(0)] = program_.parameters().Find(NameOf(&op))->data;
+      } else if (op.name() == "nn.fetch") {
+        outputs.push_back(values_.at(op.operand(0)).tensor());
+      } else {
+        Evaluate(&op);
+      }
+    }
+    return outputs;
+  }
+
+ private:
+  void Evaluate(Operation* op) {
+    std::vector<RtValue> inputs;
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      inputs.push_back(op->operand(i) ? values_.at(op->operand(i)) : RtValue());
+    }
+    std::vector<RtValue> results = EvalOp(op, inputs);
+    if (!IsExact(op, inputs, results)) {
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (inputs[i].is_tensor() && !NeedsWhole(op, i))
+          inputs[i] = Moved(inputs[i].tensor(), scale_, random_);
+      }
+      results = EvalOp(op, inputs);
+      for (RtValue& r : results) r = Moved(r.tensor(), scale_, random_);
+    }
+    for (size_t i = 0; i < results.size(); ++i) values_[op->result(i)] = std::move(results[i]);
+  }
+
+  const Program& program_;
+  double scale_;
+  RandomStream random_;
+  std::unordered_map<Value, RtValue> values_;
+};
+
+bool Overflowed(const RanOp& ran) {
+  const auto large = [](const RtValue& v) {
+    if (!v.is_tensor() || !IsReal(v.tensor())) return false;
+    const double limit = LargestOf(v.tensor().element_type());
+    return std::ranges::any_of(ToDoubles(v.tensor()),
+                               [&](double x) { return std::abs(x) >= limit; });
+  };
+  return std::ranges::any_of(ran.outputs, large) && std::ranges::none_of(ran.inputs, large);
+}
+
+/// Whether what multiplies a picture's padding is not finite: zero times that is NaN, and who skips
+/// the padding does not see it.
+bool MayMissNan(const RanOp& ran) {
+  const std::string_view op = ran.op->name();
+  if (op.find("conv") == std::string_view::npos) return false;
+  return std::ranges::any_of(ran.inputs, [](const RtValue& v) {
+    return v.is_tensor() && IsReal(v.tensor()) &&
+           !std::ranges::all_of(ToDoubles(v.tensor()), [](double x) { return std::isfinite(x); });
+  });
+}
+
+/// Whether an op's result can jump where a real operand moves a little.
+bool Jumps(const RanOp& ran) {
+  static const std::set<std::string_view> kOps = {"nn.floor", "nn.ceil",   "nn.round",
+                                                  "nn.sign",  "nn.where",  "nn.thresholded_relu",
+                                                  "nn.mod",   "nn.shrink", "nn.hardmax"};
+  const auto real = [](const RtValue& v) { return v.is_tensor() && IsReal(v.tensor()); };
+  return kOps.contains(ran.op->name()) ||
+         (std::ranges::any_of(ran.inputs, real) && !std::ranges::all_of(ran.outputs, real));
+}
+
+}  // namespace
+
+Expectation::Expectation(const Program& program, const NamedValues& inputs, uint64_t seed) {
+  Program copy = program.Clone();
+  InterpreterOptions options;
+  options.max_bytes = uint64_t{1} << 28;
+  options.observer = [&](const RanOp& ran) {
+    const bool leaf = ran.op->num_operands() == 0;
+    if (!leaf && (Overflowed(ran) || MayMissNan(ran))) comparable_ = false;
+    jumps_ = jumps_ || (!leaf && Jumps(ran));
+  };
+  try {
+    values_ = Interpreter(copy, std::move(options)).Run(inputs);
+    Measure(copy, inputs, seed);
+  } catch (const Error& e) {
+    if (values_.empty()) error_ = e;
+    comparable_ = false;
+  }
+}
+
+void Expectation::Measure(const Program& program, const NamedValues& inputs, uint64_t seed) {
+  for (const auto& [name, value] : values_) {
+    const Tensor& t = value.tensor();
+    tolerance_.emplace_back(static_cast<size_t>(t.num_elements()), 0.0);
+  }
+  // Where two numbers meet, each run jumps or not, as chance will have it: more of them.
+  for (int run = 0; run < (jumps_ ? 16 : 4); ++run) {
+    const std::vector<Tensor> moved = Inexact(program, run % 2 == 0 ? 1 : 4, seed++).Run(inputs);
+    for (size_t i = 0; i < moved.size(); ++i) Widen(i, moved[i]);
+  }
+}
+
+void Expectation::Widen(size_t output, const Tensor& other) {
+  const Tensor& t = values_[output].second.tensor();
+  std::vector<double>& tolerance = tolerance_[output];
+  if (t.element_type() == ElementType::kString || IsComplex(t.element_type())) return;
+  if (other.shape() != t.shape()) {
+    std::ranges::fill(tolerance, -1);
+    return;
+  }
+  const std::vector<double> a = ToDoubles(t), b = ToDoubles(other);
+  const bool real = IsReal(t);
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double moved = std::abs(a[i] - b[i]);
+    if (tolerance[i] < 0 || a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    tolerance[i] = real && std::isfinite(moved) ? std::max(tolerance[i], 4 * moved) : -1;
+    if (std::isfinite(moved)) most = std::max(most, moved);
+  }
+  for (double& x : tolerance) {
+    if (real && x >= 0) x = std::max(x, 2 * most);
+  }
+}
+
+std::string Expectation::Difference(const NamedValues& got) const {
+  if (got.size() != values_.size()) return StrCat(got.size(), " outputs for ", values_.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const auto& [name, value] = values_[i];
+    if (!got[i].second.is_tensor()) return StrCat("output ", name, " is not a tensor");
+    const Tensor &t = value.tensor(), &g = got[i].second.tensor();
+    if (g.shape() != t.shape() || g.element_type() != t.element_type()) {
+      return StrCat("output ", name, " is ", g.TypeString(), " for ", t.TypeString());
+    }
+    if (!comparable_) continue;
+    if (t.element_type() == ElementType::kString || IsComplex(t.element_type())) {
+      const Closeness close = AllClose(g, t, 1e-4, 1e-5);
+      if (!close) return StrCat("output ", name, ": ", close.description);
+      continue;
+    }
+    const std::vector<double> a = ToDoubles(t), b = ToDoubles(g);
+    const double relative = IsReal(t) ? 2 * PrecisionOf(t.element_type()) : 0;
+    for (size_t at = 0; at < a.size(); ++at) {
+      const double tolerance = tolerance_[i][at];
+      if (tolerance < 0 || a[at] == b[at] || (std::isnan(a[at]) && std::isnan(b[at]))) continue;
+      const double allowed = tolerance + relative * std::abs(a[at]) + TinyOf(t.element_type());
+      if (IsReal(t) && std::isfinite(a[at]) && std::abs(a[at] - b[at]) <= allowed) continue;
+      return StrCat("output ", name, " ", t.TypeString(), " at ", at, ": ", b[at], " for ", a[at],
+                    ", allowed ", IsReal(t) ? allowed : 0.0);
+    }
+  }
+  return "";
+}
+
+}  // namespace lathe::testing
