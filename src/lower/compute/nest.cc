@@ -1,5 +1,7 @@
 #include "src/lower/compute/nest.h"
 
+#include <algorithm>
+
 #include "lathe/dialect/storage_traits.h"
 #include "lathe/lower/schedule.h"
 #include "src/lower/schedule/leaves.h"
@@ -96,8 +98,15 @@ IndexSpace Nest::Probe() {
 }
 
 bool Nest::Divide(const std::vector<IndexSpace::Factor>& factors) {
-  if (factors.empty()) return false;
-  const IndexSpace::Factor& factor = factors.front();
+  // What a piece asks for divides the piece, and perhaps not the loop that it is a piece of.
+  const auto divides = [&](const IndexSpace::Factor& f) {
+    const Dim& extent = loops_[f.loop].extent;
+    const Dim outer = FloorDiv(extent, f.inner);
+    return !outer.is_unknown() && outer * f.inner == extent;
+  };
+  const auto found = std::ranges::find_if(factors, divides);
+  if (found == factors.end()) return false;
+  const IndexSpace::Factor& factor = *found;
   Loop& outer = loops_[factor.loop];
   const Loop inner{outer.axis, factor.inner};
   outer.extent = FloorDiv(outer.extent, factor.inner);

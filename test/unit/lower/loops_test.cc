@@ -54,6 +54,20 @@ TEST_F(LoopsTest, ElementwiseAroundConcat) {
          "loops");
 }
 
+// The piece that copies is divided as the reshape is; the whole axis is not a multiple of that.
+TEST_F(LoopsTest, PadOfAReshape) {
+  for (const auto& [from, length, more] :
+       {std::tuple("2, 2, 1", 4, 1), std::tuple("3, 3", 9, 2), std::tuple("2, 1, 7", 14, 12)}) {
+    const std::string a = F32(from), m = F32(StrCat(length)), r = F32(StrCat(length + more));
+    Expect({{a},
+            StrCat(Ints("s", "-1"), Ints("p", StrCat("0, ", more)), "%m = nn.reshape(%a, %s) : (",
+                   a, ", ", I64("1"), ") -> ", m, "\n%r = nn.pad(%m, %p) {mode = \"edge\"} : (", m,
+                   ", ", I64("2"), ") -> ", r),
+            r},
+           "loops");
+  }
+}
+
 TEST_F(LoopsTest, Split) {
   const std::string t = F32("2, 7, 3");
   for (int i = 0; i < 3; ++i) {
