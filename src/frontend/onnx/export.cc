@@ -75,6 +75,24 @@ void Exporter::ReserveNames() {
   }
 }
 
+// What the importer calls a dim of an input that has no name, unless it is one of another input
+// too.
+void Exporter::FindOpenDims() {
+  std::map<Text, size_t> uses;
+  for (const Operation* feed : program_.feeds()) {
+    const auto type = feed->result(0).type().dyn_cast<AnyTensorType>();
+    if (!type || !type.has_rank()) continue;
+    for (size_t axis = 0; axis < type.rank(); ++axis) {
+      const Dim& dim = type.dims()[axis];
+      if (!dim.is_symbol()) continue;
+      const Text name = dim.symbol_name();
+      const bool is_own = name == StrCat(NameAttr(*feed), ".", axis);
+      if (uses[name]++ == 0 && is_own) open_dims_.insert(name);
+      if (uses[name] > 1) open_dims_.erase(name);
+    }
+  }
+}
+
 void Exporter::Refuse(const Operation* op, std::string_view why) {
   Error error(ErrorCode::kUnsupported, "onnx/export", StrCat(op->name(), " ", why));
   error.At(op->Describe());
@@ -112,7 +130,8 @@ DimMsg Exporter::ConvertDim(const Dim& dim) const {
     message.has_value = true;
     message.value = dim.value();
   } else if (dim.is_symbol()) {
-    message.param = kept_.emplace_back(dim.symbol_name());
+    if (!open_dims_.contains(dim.symbol_name()))
+      message.param = kept_.emplace_back(dim.symbol_name());
   } else if (!dim.is_unknown()) {
     message.param = kept_.emplace_back(dim.ToString());
   }
@@ -270,6 +289,7 @@ const Exporter::HandlerTable& Exporter::Handlers() {
 
 ModelMsg Exporter::Run() {
   ReserveNames();
+  FindOpenDims();
   ModelMsg model;
   model.has_graph = true;
   model.graph.name = "main";

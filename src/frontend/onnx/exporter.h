@@ -51,6 +51,7 @@ class Exporter {
   static Text RegionAttribute(std::string_view region);
 
   void ReserveNames();
+  void FindOpenDims();
   Text NameOf(Value value);
   Text FreshName();
   Text NodeName(std::string_view name);
@@ -65,6 +66,7 @@ class Exporter {
   std::unordered_map<Value, Text> names_;
   std::set<std::string, std::less<>> taken_;
   std::set<Text> exported_;
+  std::set<Text> open_dims_;  ///< symbols that stand for a size without a name
   std::vector<TensorMsg> initializers_;
   std::map<Text, int> opsets_;
   std::set<Text> node_names_;

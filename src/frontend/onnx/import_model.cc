@@ -151,6 +151,9 @@ void Importer::ImportInitializers(const GraphMsg& graph, Scope& scope) {
 }
 
 void Importer::ImportFeeds(const GraphMsg& graph, Scope& scope) {
+  for (const ValueInfoMsg& input : graph.inputs) {
+    for (const DimMsg& dim : input.type.dims) named_dims_.insert(dim.param);
+  }
   std::unordered_set<Text> seen;
   for (const ValueInfoMsg& input : graph.inputs) {
     if (!seen.insert(input.name).second || input.name.empty()) {
@@ -159,7 +162,7 @@ void Importer::ImportFeeds(const GraphMsg& graph, Scope& scope) {
     }
     // Old files list the initializers among the inputs.
     if (scope.values.count(input.name) != 0) continue;
-    const Type type = ConvertType(input.type, input.name);
+    const Type type = NameOpenDims(ConvertType(input.type, input.name), input.name);
     const NamedAttribute attributes[] = {builder_.Named("name", builder_.Attr(input.name))};
     builder_.set_location(Location::Name(context_, input.name));
     Operation* op = builder_.Create("nn.feed", {}, attributes, {&type, 1});

@@ -8,10 +8,9 @@ namespace lathe::onnx {
 
 namespace {
 
-Dim ConvertDim(const DimMsg& dim) {
-  // Exporters write -1 for "unknown".
-  if (dim.has_value) return dim.value < 0 ? Dim::Unknown() : Dim(dim.value);
-  return dim.param.empty() ? Dim::Unknown() : Dim::Symbol(dim.param);
+// Exporters write all of these for "unknown".
+bool IsOpen(const DimMsg& dim) {
+  return dim.has_value ? dim.value <= 0 : dim.param.empty() || dim.param == "?";
 }
 
 bool IsAbsurd(const TypeMsg& type) {
@@ -22,7 +21,14 @@ bool IsAbsurd(const TypeMsg& type) {
                      [](const DimMsg& dim) { return dim.param.size() > kMaxDimName; });
 }
 
-SymShape ConvertShape(const TypeMsg& type) {
+}  // namespace
+
+Dim Importer::ConvertDim(const DimMsg& dim) const {
+  if (IsOpen(dim) || open_dims_.contains(dim.param)) return Dim::Unknown();
+  return dim.has_value ? Dim(dim.value) : Dim::Symbol(dim.param);
+}
+
+SymShape Importer::ConvertShape(const TypeMsg& type) const {
   if (!type.has_shape) return SymShape::Unranked();
   std::vector<Dim> dims;
   dims.reserve(type.dims.size());
@@ -30,7 +36,20 @@ SymShape ConvertShape(const TypeMsg& type) {
   return SymShape(std::move(dims));
 }
 
-}  // namespace
+// No two of them need be the same size; as symbols they say so, and what follows from one is known.
+Type Importer::NameOpenDims(Type type, Text input) {
+  const auto tensor = type.dyn_cast<AnyTensorType>();
+  if (!tensor || !tensor.has_rank()) return type;
+  SymShape shape = tensor.shape();
+  for (size_t axis = 0; axis < shape.rank(); ++axis) {
+    if (!shape.dims[axis].is_unknown()) continue;
+    std::string name = StrCat(input, ".", axis);
+    while (named_dims_.contains(name)) name += "_";
+    shape.dims[axis] = Dim::Symbol(name);
+    open_dims_.insert(Keep(std::move(name)));
+  }
+  return tensor.With(tensor.element(), shape);
+}
 
 Type Importer::ConvertType(const TypeMsg& type, std::string_view name) {
   const auto element = [&] {

@@ -108,6 +108,10 @@ class Importer {
   Attribute ConvertAttribute(const AttributeMsg& attribute, const AttrDef& def,
                              const NodeMsg& node);
   Type ConvertType(const TypeMsg& type, std::string_view name);
+  SymShape ConvertShape(const TypeMsg& type) const;
+  Dim ConvertDim(const DimMsg& dim) const;
+  /// The type of an input, with a symbol for each dim that the file leaves open.
+  Type NameOpenDims(Type type, Text input);
   [[noreturn]] void Fail(ErrorCode code, std::string id, std::string message,
                          std::string hint = "") const;
 
@@ -127,6 +131,8 @@ class Importer {
   std::unordered_map<FunctionKey, const FunctionMsg*> functions_;
   std::vector<Error> refusals_;
   std::unordered_set<std::string> refused_;
+  std::unordered_set<Text> named_dims_;  ///< symbols of the inputs as the file names them
+  std::unordered_set<Text> open_dims_;   ///< and those made for dims that it leaves open
   std::deque<std::string> kept_;
   std::string where_;  ///< the node at hand, for errors
   int64_t inlined_nodes_ = 0;

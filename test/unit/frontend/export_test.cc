@@ -136,6 +136,22 @@ TEST(Export, SymbolsStay) {
             "v_tensor<[batch, 4], f32>");
 }
 
+TEST(Export, SizesWithoutANameHaveNoneInTheFile) {
+  Loaded loaded;
+  ValueInfoMsg z = Info("z", ElementType::kF32, {0, 4});
+  z.type.dims[0] = {false, 0, "z.1"};
+  const Program program = Import(
+      loaded.context, Model(13, {Info("x", ElementType::kF32, {-1, 4}), z},
+                            {Node("Relu", {"x"}, {"y"}), Node("Relu", {"z"}, {"v"})}, {"y", "v"}));
+  const std::string bytes = SerializeOnnx(program);
+  const ModelMsg back = ParseModel(bytes, "back.onnx");
+  for (const ValueInfoMsg& info : {back.graph.inputs[0], back.graph.outputs[0]}) {
+    EXPECT_FALSE(info.type.dims[0].has_value);
+    EXPECT_EQ(info.type.dims[0].param, "");
+  }
+  EXPECT_EQ(back.graph.inputs[1].type.dims[0].param, "z.1");
+}
+
 TEST(Export, WhatOnnxLacksIsRefusedAllAtOnce) {
   Loaded loaded;
   const Program program = ParseProgram(loaded.context, R"(program {

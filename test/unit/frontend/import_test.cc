@@ -80,7 +80,32 @@ TEST(Import, SymbolicDims) {
   const Program program =
       Import(loaded.context, Model(13, {x}, {Node("Relu", {"x"}, {"y"})}, {"y"}));
   EXPECT_EQ(FindOp(program, "nn.relu")->result(0).type().ToString(),
-            "v_tensor<[batch, 4, ?], f32>");
+            "v_tensor<[batch, 4, x.2], f32>");
+}
+
+TEST(Import, SizesThatTheFileLeavesOpenAreEachTheirOwn) {
+  Loaded loaded;
+  ValueInfoMsg x = Info("x", ElementType::kF32, {0, -1, 0, 0, 5});
+  x.type.dims[2] = {false, 0, "?"};
+  x.type.dims[3] = {false, 0, ""};
+  ValueInfoMsg z = Info("z", ElementType::kF32, {0, 3});
+  z.type.dims[0] = {false, 0, "x.1"};  // of another meaning
+  const Program program = Import(
+      loaded.context,
+      Model(13, {x, z}, {Node("Relu", {"x"}, {"y"}), Node("Relu", {"z"}, {"v"})}, {"y", "v"}));
+  EXPECT_EQ(program.feeds()[0]->result(0).type().ToString(),
+            "v_tensor<[x.0, x.1_, x.2, x.3, 5], f32>");
+  EXPECT_EQ(program.feeds()[1]->result(0).type().ToString(), "v_tensor<[x.1, 3], f32>");
+}
+
+TEST(Import, WhatTheFileSaysLaterIsNoSizeOfAnInput) {
+  Loaded loaded;
+  ModelMsg model =
+      Model(13, {Info("x", ElementType::kF32, {-1})}, {Node("NonZero", {"x"}, {"y"})}, {"y"});
+  model.graph.value_infos = {Info("y", ElementType::kI64, {1, 0})};
+  model.graph.value_infos[0].type.dims[1] = {false, 0, "x.0"};
+  const Program program = Import(loaded.context, model);
+  EXPECT_EQ(FindOp(program, "nn.non_zero")->result(0).type().ToString(), "v_tensor<[1, ?], i64>");
 }
 
 TEST(Import, ConstantsOfEveryForm) {
