@@ -8,6 +8,7 @@
 #include "lathe/driver/compile_engine.h"
 #include "lathe/driver/tune.h"
 #include "lathe/ir/functions.h"
+#include "lathe/ir/walk.h"
 #include "lathe/lower/split_function.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
@@ -18,6 +19,7 @@
 #include "src/driver/function_work.h"
 #include "src/driver/pack_arguments.h"
 #include "src/driver/shared_tables.h"
+#include "src/lower/pack.h"
 
 namespace lathe {
 namespace {
@@ -25,6 +27,7 @@ namespace {
 using codegen::CodeGenerator;
 using codegen::KernelSource;
 using codegen::Target;
+using lower::PackedLayout;
 
 constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
 // Each operation by itself.
@@ -48,18 +51,6 @@ struct LoweredFunction {
 };
 using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 
-// Arguments that are packed have another type; lowering has told the function, the engine has not
-// told one that it found.
-void TakePacked(Operation* f, const std::vector<Operation*>& calls,
-                const std::vector<lower::PackedLayout>& packed) {
-  for (const lower::PackedLayout& layout : packed) {
-    f->region(0)
-        .front()
-        ->argument(layout.argument)
-        .set_type(calls.front()->operand(layout.argument).type());
-  }
-}
-
 // Compiles all functions that compute something, or without an engine lowers them; takes those
 // apart that no strategy took. Functions are independent of one another, and so is what becomes of
 // them of the number of threads; the program around them is changed by one thread, in its order.
@@ -73,8 +64,7 @@ class AllLowered {
         records_(records),
         pool_(pool),
         records_hash_(records.size() > 0 ? HashString(records.ToText()) : 0),
-        machine_(MachineOf(target)),
-        packer_(program) {}
+        machine_(MachineOf(target)) {}
 
   LoweredFunctions Run() {
     while (Round()) continue;
@@ -98,19 +88,14 @@ class AllLowered {
       }
       functions.push_back(f);
       results.push_back({lower::OperationNames(f), WorkOf(f), {}, {}});
-      ReadPackedTables(f, calls, packer_);
     }
     pool_.ParallelFor(0, std::ssize(functions), 1, [&](int64_t i, int64_t) {
       const auto at = static_cast<size_t>(i);
       Lower(functions[at], calls, results[at]);
     });
     for (size_t i = 0; i < functions.size(); ++i) {
-      packer_.Apply(calls.Of(functions[i]), results[i].how.packed);
-      TakePacked(functions[i], calls.Of(functions[i]), results[i].how.packed);
-    }
-    packer_.Pack(pool_);
-    for (size_t i = 0; i < functions.size(); ++i) {
       Operation* f = functions[i];
+      orders_.Add(calls.Of(f), results[i].how.packed);
       const std::string name = NameOf(f);
       const bool computes = !results[i].how.done && !results[i].is_apart;
       if (computes && !lower::SplitFunction(f, calls.Of(f), machine_).empty()) {
@@ -122,10 +107,32 @@ class AllLowered {
     return again;
   }
 
+  // Leaves the function's operations as they are, unless these become loops for the interpreter.
   void Lower(Operation* f, const FunctionCalls& calls, LoweredFunction& result) const {
     result.is_apart = AsDataFunction(f).has_value() || !CompilerOf(f).empty();
     if (result.is_apart) return;
     const std::vector<bool> constant = calls.ConstantArguments(f);
+    const std::vector<PackedLayout> tables = PackedTables(f, calls, orders_);
+    if (!tables.empty() && LowerWith(tables, f, constant, result)) return;
+    LowerWith({}, f, constant, result);
+  }
+
+  // With arguments that are taken in the order that other kernels take them in.
+  bool LowerWith(std::span<const PackedLayout> tables, Operation* f, std::vector<bool> constant,
+                 LoweredFunction& result) const {
+    IrMapping mapping;
+    const OwningOp copy(Clone(f, mapping));
+    ReadPackedTables(copy.get(), tables);
+    for (const PackedLayout& table : tables) constant[table.argument] = false;
+    ToCode(copy.get(), constant, result);
+    if (!result.how.done && !tables.empty()) return false;
+    if (!result.how.done || engine_ == nullptr) TakeBody(copy.get(), f);
+    result.how.packed.insert(result.how.packed.end(), tables.begin(), tables.end());
+    return true;
+  }
+
+  // The function becomes loops, and these code if there is an engine.
+  void ToCode(Operation* f, const std::vector<bool>& constant, LoweredFunction& result) const {
     const auto to_loops = [&] {
       result.how = lower::LowerFunction(f, machine_, constant,
                                         {.target = target_.name, .records = &records_});
@@ -142,6 +149,11 @@ class AllLowered {
           return {{result.how, CodeGenerator::Get().EmitImage({&source, 1}, target_)}};
         });
     if (result.kernel) result.how = result.kernel->how;
+  }
+
+  static void TakeBody(Operation* from, Operation* f) {
+    f->region(0).Clear();
+    f->region(0).TakeBody(from->region(0));
   }
 
   // Which implementation a function takes follows from the records, too.
@@ -161,7 +173,7 @@ class AllLowered {
   ThreadPool& pool_;
   const uint64_t records_hash_;  // of all
   const lower::Machine machine_;
-  ArgumentPacker packer_;
+  PackedOrders orders_;  // of rounds before
   LoweredFunctions lowered_;
   std::set<std::string> waited_;  // functions that were looked at for shared tables
 };
@@ -180,6 +192,7 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     auto& [operations, work, how, kernel, is_apart] = lowered.at(std::string(name));
     if (!how.done && CompilerOf(f).empty()) made.data = AsDataFunction(f);
     made.in_place = how.in_place;
+    made.packed = how.packed;
     compiled.infos.push_back({.name = std::string(name),
                               .operations = std::move(operations),
                               .calls = calls[name],
@@ -215,9 +228,23 @@ void ReadTypes(CompiledFunction& f) {
   for (size_t i = 0; i < body->num_arguments(); ++i) {
     f.arguments.push_back(body->argument(i).type().cast<AnyTensorType>());
   }
+  for (const PackedLayout& layout : f.packed) {
+    AnyTensorType& type = f.arguments[layout.argument];
+    type = lower::PackedType(type, layout).cast<AnyTensorType>();
+  }
   for (size_t i = 0; i < body->back()->num_operands(); ++i) {
     f.results.push_back(body->back()->operand(i).type().cast<AnyTensorType>());
   }
+}
+
+PackedConstants PackedFor(const CompiledProgram& compiled, std::span<Operation* const> calls) {
+  PackedConstants constants(compiled.program);
+  for (Operation* op : calls) {
+    const auto call = op->dyn_cast<builtin::CallOp>();
+    const CompiledFunction* f = call ? compiled.Find(call.callee()) : nullptr;
+    if (f != nullptr) constants.Add(op, f->packed);
+  }
+  return constants;
 }
 
 const CompiledFunction* CompiledProgram::Find(std::string_view name) const {
@@ -270,6 +297,17 @@ void GroupOperations(Program& program, const CompileOptions& options) {
 
 namespace {
 
+// The program's loops get their constants in the order that they take them in.
+void TakePacked(CompiledProgram& compiled) {
+  std::vector<Operation*> calls;
+  for (OpWalker w(compiled.program.block()); Operation* op = w.Next();) calls.push_back(op);
+  PackedConstants constants = PackedFor(compiled, calls);
+  constants.Pack(compiled.threads);
+  PassPacked(compiled.program, constants);
+  for (CompiledFunction& f : compiled.functions) f.packed.clear();
+  RunPasses(compiled.program, "prune{keep_inputs=true}");
+}
+
 // None for loops.
 std::shared_ptr<CompileEngine> EngineOf(const CompileOptions& options) {
   if (!options.machine_code) return nullptr;
@@ -283,6 +321,7 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
   const Target& target = TargetOf(options);
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   compiled->target = &target;
+  compiled->threads = options.threads;
   GroupOperations(compiled->program, options);
   const std::shared_ptr<CompileEngine> engine = EngineOf(options);
   TuningRecords records;
@@ -294,6 +333,8 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
   if (options.machine_code) {
     TakeCode(*compiled, lowered);
     CompileExternal(*compiled);
+  } else {
+    TakePacked(*compiled);
   }
   return compiled;
 }

@@ -2,23 +2,28 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/driver/compile_engine.h"
 #include "lathe/driver/executable.h"
+#include "src/driver/pack_arguments.h"
 #include "src/driver/plan_builder.h"
 
 namespace lathe {
 
 /// A function of a compiled program.
 struct CompiledFunction {
+  /// Its operations, on arguments as the program passes them: what the interpreter runs. Without
+  /// machine code these may be loops.
   Operation* function = nullptr;
   std::optional<DataFunction> data;  ///< it computes nothing
   KernelFunction code = nullptr;
   std::function<void(const KernelBuffer*, KernelTeam*)> external;  ///< of an external compiler
   std::vector<AnyTensorType> arguments, results;    ///< as `code` takes and gives them
+  std::vector<lower::PackedLayout> packed;          ///< constants that `code` takes in an order
   std::vector<Dim> workspaces;                      ///< bytes of scratch memory that `code` takes
   bool checks = false;                              ///< the last of them is a KernelStatus
   std::vector<std::pair<size_t, size_t>> in_place;  ///< as Lowered::in_place
@@ -37,6 +42,7 @@ struct CompiledProgram {
 
   Program program;
   const codegen::Target* target = nullptr;
+  int threads = 0;  ///< to compile with; 0: one per processor
   std::vector<CompiledFunction> functions;
   std::vector<CompiledFunctionInfo> infos;                            ///< parallel to `functions`
   std::vector<std::shared_ptr<const CompileEngine::Kernel>> kernels;  ///< parallel; null: no code
@@ -48,6 +54,8 @@ struct CompiledProgram {
 
 /// Fills in `arguments` and `results`.
 void ReadTypes(CompiledFunction& f);
+/// The constants that code of these calls takes in orders of its own.
+PackedConstants PackedFor(const CompiledProgram& compiled, std::span<Operation* const> calls);
 
 const codegen::Target& TargetOf(const CompileOptions& options);
 /// The options, if this machine can run code of their target (codegen/host).

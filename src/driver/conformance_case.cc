@@ -8,6 +8,7 @@
 #include "lathe/dialect/all.h"
 #include "lathe/dialect/interpreter.h"
 #include "lathe/driver/conformance.h"
+#include "lathe/driver/every_way.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/program.h"
@@ -166,6 +167,10 @@ Runner RunnerOf(Program& program, const ConformanceOptions& options) {
   if (options.interpret) {
     auto interpreter = std::make_shared<Interpreter>(program);
     return [interpreter](const NamedValues& inputs) { return interpreter->Run(inputs); };
+  }
+  if (options.every_way) {
+    auto ways = std::make_shared<EveryWay>(program, options.compile);
+    return [ways](const NamedValues& inputs) { return ways->Run(inputs); };
   }
   auto executable = std::make_shared<Executable>(program, options.compile);
   return [executable](const NamedValues& inputs) { return executable->Run(inputs); };

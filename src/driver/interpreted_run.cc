@@ -1,29 +1,58 @@
 #include "src/driver/interpreted_run.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/ir/walk.h"
 #include "lathe/runtime/index_error.h"
 
 namespace lathe {
 namespace {
 
-// The dims of the results for arguments of given shapes; nothing if they do not follow.
-std::optional<std::vector<Shape>> ResultShapes(const CompiledFunction& f,
-                                               std::span<const RtValue> arguments) {
-  std::vector<Dim::Binding> symbols;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const Shape& shape = arguments[i].tensor().shape();
+// What dims are for arguments of given shapes.
+class Extents {
+ public:
+  // False if the arguments are not what the types say, or two of them contradict each other.
+  bool Bind(AnyTensorType type, const Shape& shape) {
+    if (type.rank() != shape.size()) return false;
     for (size_t a = 0; a < shape.size(); ++a) {
-      const Dim& dim = f.arguments[i].dims()[a];
-      if (dim.is_symbol()) symbols.emplace_back(dim.symbol_name(), shape[a]);
+      const Dim& dim = type.dims()[a];
+      const auto known = Of(dim);
+      if (known && *known != shape[a]) return false;
+      if (!known) bound_.emplace_back(dim, shape[a]);
+      if (!known && dim.is_symbol()) symbols_.emplace_back(dim.symbol_name(), shape[a]);
+    }
+    return true;
+  }
+
+  // Nothing if it does not follow.
+  std::optional<int64_t> Of(const Dim& dim) const {
+    if (dim.is_unknown()) return std::nullopt;
+    if (const auto extent = dim.Evaluate(symbols_)) return extent;
+    const auto at = std::ranges::find(bound_, dim, &std::pair<Dim, int64_t>::first);
+    return at == bound_.end() ? std::nullopt : std::optional(at->second);
+  }
+
+ private:
+  std::vector<Dim::Binding> symbols_;
+  std::vector<std::pair<Dim, int64_t>> bound_;  // expressions as they stand
+};
+
+// Of arguments of given shapes; nothing if they do not follow.
+std::optional<std::vector<Shape>> ResultShapes(const CompiledFunction& f,
+                                               std::span<const Shape> arguments) {
+  Extents extents;
+  for (int pass = 0; pass < 2; ++pass) {  // an expression may come before its symbols
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (!extents.Bind(f.arguments[i], arguments[i])) return std::nullopt;
     }
   }
   std::vector<Shape> shapes;
   for (const AnyTensorType type : f.results) {
     Shape& shape = shapes.emplace_back();
     for (const Dim& dim : type.dims()) {
-      const auto extent = dim.Evaluate(symbols);
+      const auto extent = extents.Of(dim);
       if (!extent) return std::nullopt;
       shape.push_back(*extent);
     }
@@ -31,17 +60,28 @@ std::optional<std::vector<Shape>> ResultShapes(const CompiledFunction& f,
   return shapes;
 }
 
+std::vector<Operation*> AllOperations(const Program& program) {
+  std::vector<Operation*> all;
+  for (OpWalker w(program.block()); Operation* op = w.Next();) all.push_back(op);
+  return all;
+}
+
 }  // namespace
 
 InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtime::WorkerTeam> team,
                                InterpreterOptions options)
-    : compiled_(compiled), team_(std::move(team)), interpreter_(compiled.program, [&] {
+    : compiled_(compiled),
+      packed_(PackedFor(compiled, AllOperations(compiled.program))),
+      team_(std::move(team)),
+      interpreter_(compiled.program, [&] {
         options.run_call = [this](const Operation* call, std::span<const RtValue> arguments,
                                   std::span<RtValue> results) {
           return RunCall(call, arguments, results);
         };
         return std::move(options);
-      }()) {}
+      }()) {
+  packed_.Pack(compiled.threads);
+}
 
 NamedValues InterpretedRun::Run(const NamedValues& inputs) {
   const std::lock_guard lock(mutex_);
@@ -54,15 +94,16 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
   const std::string_view callee = builtin::CallOp(const_cast<Operation*>(call)).callee();
   const CompiledFunction* f = compiled_.Find(callee);
   if (f == nullptr || !f->has_code()) return false;
-  const auto shapes = ResultShapes(*f, arguments);
-  if (!shapes) return false;
   std::vector<KernelBuffer> buffers;
   std::vector<Shape> argument_shapes;
-  for (const RtValue& v : arguments) {
-    const Tensor& t = v.tensor();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto packed = packed_.Find(call, i);
+    const Tensor& t = packed ? packed_.all()[*packed].tensor : arguments[i].tensor();
     buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
     argument_shapes.push_back(t.shape());
   }
+  const auto shapes = ResultShapes(*f, argument_shapes);
+  if (!shapes) return false;
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < results.size(); ++i) {
     outputs.emplace_back(f->results[i].element(), (*shapes)[i]);

@@ -23,6 +23,7 @@ class InterpretedRun {
                std::span<RtValue> results);
 
   CompiledProgram& compiled_;
+  PackedConstants packed_;  // of calls with code
   std::shared_ptr<runtime::WorkerTeam> team_;
   std::mutex mutex_;
   Interpreter interpreter_;

@@ -49,85 +49,115 @@ std::vector<bool> FunctionCalls::ConstantArguments(const Operation* function) co
   return constant;
 }
 
-ArgumentPacker::ArgumentPacker(Program& program) : program_(program) {
-  for (OpWalker w(program.module()); const Operation* op = w.Next();) {
-    for (const char* name : {"builtin.get_parameter", "builtin.set_parameter"}) {
-      if (op->name() == name) ++readers_[op->attribute("name").cast<StrAttribute>().value()];
-    }
-  }
+namespace {
+
+// Of a parameter whoever reads it.
+const void* IdentityOf(const Operation* source) {
+  auto* op = const_cast<Operation*>(source);
+  if (!op->isa<builtin::GetParameterOp>()) return op;
+  return op->attribute("name").storage();
 }
 
-void ArgumentPacker::Apply(const std::vector<Operation*>& calls,
-                           const std::vector<lower::PackedLayout>& layouts) {
-  for (Operation* call : calls) {
+}  // namespace
+
+void PackedOrders::Add(const std::vector<Operation*>& calls,
+                       std::span<const lower::PackedLayout> layouts) {
+  for (const Operation* call : calls) {
     for (const lower::PackedLayout& layout : layouts) {
-      MakeForm(call->operand(layout.argument).defining_op(), layout);
-      Use(call, layout.argument, layout);
+      const Operation* source = call->operand(layout.argument).defining_op();
+      if (!Has(source, layout)) orders_[IdentityOf(source)].push_back(layout);
     }
   }
 }
 
-const std::vector<ArgumentPacker::Packed>& ArgumentPacker::FormsOf(const Operation* source) const {
-  static const std::vector<Packed> none;
-  const auto found = packed_.find(source);
-  return found == packed_.end() ? none : found->second;
+std::span<const lower::PackedLayout> PackedOrders::Of(const Operation* source) const {
+  if (source == nullptr) return {};
+  const auto found = orders_.find(IdentityOf(source));
+  if (found == orders_.end()) return {};
+  return found->second;
 }
 
-const ArgumentPacker::Packed* ArgumentPacker::Find(const Operation* source,
-                                                   const lower::PackedLayout& layout) const {
-  const std::vector<Packed>& forms = FormsOf(source);
-  const auto found = std::ranges::find(forms, layout, &Packed::layout);
-  return found == forms.end() ? nullptr : &*found;
+bool PackedOrders::Has(const Operation* source, const lower::PackedLayout& order) const {
+  return std::ranges::any_of(
+      Of(source), [&](const lower::PackedLayout& l) { return lower::IsSameOrder(l, order); });
 }
 
-void ArgumentPacker::Use(Operation* call, size_t argument, const lower::PackedLayout& layout) {
-  Operation* source = call->operand(argument).defining_op();
-  call->set_operand(argument, Find(source, layout)->value);
-  if (source->result(0).use_empty()) Drop(source);
-}
-
-void ArgumentPacker::Drop(Operation* source) {
-  if (const auto read = source->dyn_cast<builtin::GetParameterOp>()) {
-    if (--readers_.at(read.name()) == 0) program_.parameters().Find(read.name())->data = Tensor();
+void PackedConstants::Add(const Operation* call, std::span<const lower::PackedLayout> layouts) {
+  for (const lower::PackedLayout& layout : layouts) {
+    const size_t index = IndexOf(call->operand(layout.argument).defining_op(), layout);
+    of_call_[call].emplace_back(layout.argument, index);
   }
-  packed_.erase(source);
-  source->Erase();
 }
 
-void ArgumentPacker::MakeForm(Operation* source, const lower::PackedLayout& layout) {
-  if (Find(source, layout) != nullptr) return;
+std::optional<size_t> PackedConstants::Find(const Operation* call, size_t argument) const {
+  const auto found = of_call_.find(call);
+  if (found == of_call_.end()) return std::nullopt;
+  for (const auto& [at, index] : found->second) {
+    if (at == argument) return index;
+  }
+  return std::nullopt;
+}
+
+size_t PackedConstants::IndexOf(Operation* source, const lower::PackedLayout& layout) {
+  std::vector<size_t>& known = of_source_[IdentityOf(source)];
+  for (const size_t i : known) {
+    if (lower::IsSameOrder(all_[i].layout, layout)) return i;
+  }
   const Tensor* tensor = ConstantTensor(program_, source);
   LATHE_CHECK(tensor != nullptr, "only constants are packed");
   const auto read = source->dyn_cast<builtin::GetParameterOp>();
   const std::string base = StrCat(read ? read.name() : "constant", ".packed");
-  const StrAttribute name = program_.parameters().FreshName(program_.context(), base);
-  const auto old = source->result(0).type().cast<AnyTensorType>();
-  const Shape shape = layout.shape();
-  const Type type = VTensorType::Get(
-      program_.context(), SymShape(std::vector<Dim>(shape.begin(), shape.end())), old.element());
-  jobs_.push_back({*tensor, layout, name, Tensor()});
-  program_.parameters().Insert(name, {Tensor(), false});
-  readers_[name.value()] = 1;
-  Builder b = Builder::After(source);
-  b.set_location(source->location());
-  const Value value =
-      builtin::GetParameterOp::Create(b, {&type, 1}, {.name = std::string(name.value())}).value();
-  packed_[source].push_back({layout, value});
+  all_.push_back({FreshName(base), source, layout, Tensor()});
+  raw_.push_back(*tensor);
+  known.push_back(all_.size() - 1);
+  return known.back();
 }
 
-void ArgumentPacker::Pack(ThreadPool& pool) {
+std::string PackedConstants::FreshName(const std::string& base) {
+  for (size_t& next = numbers_[base];; ++next) {
+    std::string name = next == 0 ? base : StrCat(base, ".", next);
+    if (program_.parameters().Find(name) == nullptr && names_.insert(name).second) return name;
+  }
+}
+
+void PackedConstants::Pack(int threads) {
+  if (raw_.empty()) return;
+  const size_t done = all_.size() - raw_.size();
   {
     const SharedChunks chunks;  // memory is named by one thread, and comes when it is written to
-    for (Job& job : jobs_) job.packed = Tensor(job.tensor.element_type(), job.layout.shape());
+    for (size_t i = 0; i < raw_.size(); ++i) {
+      all_[done + i].tensor = Tensor(raw_[i].element_type(), all_[done + i].layout.shape());
+    }
   }
-  pool.ParallelFor(0, std::ssize(jobs_), 1, [&](int64_t i, int64_t) {
-    Job& job = jobs_[static_cast<size_t>(i)];
-    lower::PackInto(job.tensor, job.layout, job.packed, ReleaseFilePages);
-    ReleaseFilePages(job.tensor.bytes());
-    job.tensor = Tensor();
+  ThreadPool pool(threads);
+  pool.ParallelFor(0, std::ssize(raw_), 1, [&](int64_t i, int64_t) {
+    const auto at = static_cast<size_t>(i);
+    Packed& packed = all_[done + at];
+    lower::PackInto(raw_[at], packed.layout, packed.tensor, ReleaseFilePages);
+    ReleaseFilePages(raw_[at].bytes());
+    raw_[at] = Tensor();
   });
-  for (Job& job : jobs_) program_.parameters().Find(job.name)->data = std::move(job.packed);
-  jobs_.clear();
+  raw_.clear();
+}
+
+void PassPacked(Program& program, const PackedConstants& constants) {
+  for (const PackedConstants::Packed& packed : constants.all()) {
+    const StrAttribute name = StrAttribute::Get(program.context(), packed.name);
+    program.parameters().Insert(name, {packed.tensor, false});
+  }
+  for (OpWalker w(program.block()); Operation* op = w.Next();) {
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      const auto index = constants.Find(op, i);
+      if (!index) continue;
+      const PackedConstants::Packed& packed = constants.all()[*index];
+      const auto raw = op->operand(i).type().cast<AnyTensorType>();
+      const Type type = lower::PackedType(raw, packed.layout);
+      Builder b = Builder::Before(op);
+      b.set_location(packed.source->location());
+      const auto read = builtin::GetParameterOp::Create(b, {&type, 1}, {.name = packed.name});
+      op->set_operand(i, read.value());
+    }
+  }
 }
 
 }  // namespace lathe

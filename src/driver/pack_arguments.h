@@ -1,7 +1,12 @@
 #pragma once
 
+#include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "lathe/ir/program.h"
@@ -28,43 +33,59 @@ class FunctionCalls {
 /// The tensor of a constant or of a parameter that nothing sets; null of anything else.
 const Tensor* ConstantTensor(const Program& program, const Operation* op);
 
-/// Has the calls of a lowered function pass its constant arguments in the order that it takes them
-/// in: each tensor becomes a new parameter, one for all calls that want the same order of it.
-/// What only the old calls read is gone then: of large weights there is never a second copy.
-class ArgumentPacker {
+/// In which orders kernels take constants, as far as they are known.
+class PackedOrders {
  public:
-  explicit ArgumentPacker(Program& program);
-  void Apply(const std::vector<Operation*>& calls, const std::vector<lower::PackedLayout>& layouts);
-  /// Writes the tensors that were asked for since the last time; they have no data before.
-  void Pack(ThreadPool& pool);
-
-  /// A constant in the order that some function takes it in.
-  struct Packed {
-    lower::PackedLayout layout;
-    Value value;
-  };
-  /// Of a constant that is still read as it was.
-  const std::vector<Packed>& FormsOf(const Operation* source) const;
-  /// The form in that order; null if there is none.
-  const Packed* Find(const Operation* source, const lower::PackedLayout& layout) const;
-  /// Has a call take a constant in an order that there is.
-  void Use(Operation* call, size_t argument, const lower::PackedLayout& layout);
+  /// Of the calls of a function that has become a kernel.
+  void Add(const std::vector<Operation*>& calls, std::span<const lower::PackedLayout> layouts);
+  /// Of a constant, in the order in which they became known.
+  std::span<const lower::PackedLayout> Of(const Operation* source) const;
+  bool Has(const Operation* source, const lower::PackedLayout& order) const;
 
  private:
-  void MakeForm(Operation* source, const lower::PackedLayout& layout);
-  /// A constant without uses, and its parameter if nobody else reads it.
-  void Drop(Operation* source);
-
-  struct Job {
-    Tensor tensor;
-    lower::PackedLayout layout;
-    StrAttribute name;
-    Tensor packed;
-  };
-  Program& program_;
-  std::vector<Job> jobs_;
-  std::unordered_map<const Operation*, std::vector<Packed>> packed_;  // looked up, not iterated
-  std::unordered_map<std::string_view, size_t> readers_;  // of parameters; looked up, not iterated
+  std::unordered_map<const void*, std::vector<lower::PackedLayout>> orders_;  // looked up only
 };
+
+/// The constants of a program in the orders that kernels take them in. They lie beside the program,
+/// whose calls pass constants as they are: nobody but the kernel that asked for an order sees it.
+/// Kernels that want the same order of a constant share it.
+class PackedConstants {
+ public:
+  /// `program` must live as long.
+  explicit PackedConstants(const Program& program) : program_(program) {}
+
+  /// Of a call whose kernel takes constants so.
+  void Add(const Operation* call, std::span<const lower::PackedLayout> layouts);
+  /// Writes the tensors of those that were added. What nobody else holds of the constants is given
+  /// back one by one: of large weights there is never a second copy.
+  void Pack(int threads);
+
+  struct Packed {
+    std::string name;  ///< that no parameter has
+    Operation* source;
+    lower::PackedLayout layout;
+    Tensor tensor;  ///< none before Pack
+  };
+  const std::vector<Packed>& all() const { return all_; }
+  /// The one of them that a call passes as an argument; none: its operand.
+  std::optional<size_t> Find(const Operation* call, size_t argument) const;
+
+ private:
+  size_t IndexOf(Operation* source, const lower::PackedLayout& layout);
+  std::string FreshName(const std::string& base);
+
+  const Program& program_;
+  std::vector<Packed> all_;
+  std::vector<Tensor> raw_;  // of those that are to be packed
+  // Looked up, not iterated.
+  std::unordered_map<const void*, std::vector<size_t>> of_source_;
+  std::unordered_map<const Operation*, std::vector<std::pair<size_t, size_t>>> of_call_;
+  std::unordered_map<std::string, size_t> numbers_;
+  std::unordered_set<std::string> names_;
+};
+
+/// Has the calls in a program that is lowered to loops pass what these take: each packed constant
+/// becomes a parameter.
+void PassPacked(Program& program, const PackedConstants& constants);
 
 }  // namespace lathe

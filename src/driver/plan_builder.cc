@@ -7,6 +7,7 @@
 #include "lathe/support/pack_blocks.h"
 #include "src/driver/plan_homes.h"
 #include "src/driver/plan_operations.h"
+#include "src/lower/pack.h"
 
 namespace lathe {
 namespace {
@@ -20,8 +21,9 @@ AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 class PlanBuilder {
  public:
-  PlanBuilder(const Program& program, const PlannedFunctions& functions)
-      : program_(program), functions_(functions) {}
+  PlanBuilder(const Program& program, const PlannedFunctions& functions,
+              const PackedConstants& packed)
+      : program_(program), functions_(functions), packed_(packed) {}
 
   Plan Build() {
     plan_.symbols = SymbolsOf(program_);
@@ -74,7 +76,7 @@ class PlanBuilder {
 
   void AddKernel(Operation* op, const PlannedFunction& f) {
     std::vector<uint32_t> values;
-    for (size_t i = 0; i < op->num_operands(); ++i) values.push_back(ValueOf(op->operand(i)));
+    for (size_t i = 0; i < op->num_operands(); ++i) values.push_back(OperandOf(op, i));
     const auto reads = static_cast<uint32_t>(values.size());
     for (size_t i = 0; i < op->num_results(); ++i) {
       const Value v = op->result(i);
@@ -95,11 +97,30 @@ class PlanBuilder {
                  .bytes = f.bytes});
   }
 
+  // What the kernel of a call reads.
+  uint32_t OperandOf(Operation* op, size_t i) {
+    const auto index = packed_.Find(op, i);
+    if (!index) return ValueOf(op->operand(i));
+    const auto [at, is_new] = packed_values_.try_emplace(*index, 0);
+    if (is_new) at->second = AddPacked(packed_.all()[*index]);
+    return at->second;
+  }
+
+  uint32_t AddPacked(const PackedConstants::Packed& packed) {
+    const auto index = static_cast<uint32_t>(plan_.constants.size());
+    plan_.constant_names.push_back(packed.name);
+    plan_.constants.push_back(packed.tensor);
+    const Value raw = packed.source->result(0);
+    const AnyTensorType type = lower::PackedType(TypeOf(raw), packed.layout).cast<AnyTensorType>();
+    const Spot spot = homes_.Outside(PlanValue::Place::kConstant, index, BytesOf(type));
+    return AddValue(type.element(), type.dims(), spot);
+  }
+
   void AddCall(Operation* op, const PlannedFunction& f) {
     if (f.in_place.empty()) return;
     PlanHomes::Call call{static_cast<uint32_t>(plan_.steps.size()), {}, {}, f.in_place};
     for (size_t i = 0; i < op->num_operands(); ++i) {
-      call.reads.push_back(spot_of_.at(op->operand(i)));
+      call.reads.push_back(spots_[OperandOf(op, i)]);
     }
     for (size_t i = 0; i < op->num_results(); ++i)
       call.writes.push_back(spot_of_.at(op->result(i)));
@@ -212,6 +233,7 @@ class PlanBuilder {
 
   const Program& program_;
   const PlannedFunctions& functions_;
+  const PackedConstants& packed_;
   Plan plan_;
   PlanHomes homes_;
   std::vector<Spot> spots_;  // parallel to plan_.values
@@ -219,13 +241,15 @@ class PlanBuilder {
   std::unordered_map<Value, Spot> spot_of_;
   std::unordered_map<Value, uint32_t> value_of_;
   std::unordered_map<std::string_view, uint32_t> parameters_;
+  std::unordered_map<size_t, uint32_t> packed_values_;
   size_t num_unnamed_ = 0;
 };
 
 }  // namespace
 
-Plan BuildPlan(const Program& program, const PlannedFunctions& functions) {
-  return PlanBuilder(program, functions).Build();
+Plan BuildPlan(const Program& program, const PlannedFunctions& functions,
+               const PackedConstants& packed) {
+  return PlanBuilder(program, functions, packed).Build();
 }
 
 PlanMemory MemoryOf(const Plan& plan, std::span<const Dim::Binding> symbols) {

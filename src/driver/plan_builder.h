@@ -8,6 +8,7 @@
 #include "lathe/ir/program.h"
 #include "lathe/runtime/plan.h"
 #include "src/driver/data_function.h"
+#include "src/driver/pack_arguments.h"
 
 namespace lathe {
 
@@ -17,8 +18,10 @@ struct PlannedFunction {
   Dim flops, bytes;                  ///< as PlanStep
   std::optional<DataFunction> data;  ///< it only names memory; or it has a kernel:
   uint32_t kernel = runtime::kNone;  ///< index in PlanCode::entries
-  std::vector<Dim> workspaces;       ///< bytes of scratch memory that the kernel wants
-  bool checks = false;               ///< the last of them is a KernelStatus
+  std::vector<lower::PackedLayout>
+      packed;                   ///< operands that the kernel takes in an order of its own
+  std::vector<Dim> workspaces;  ///< bytes of scratch memory that the kernel wants
+  bool checks = false;          ///< the last of them is a KernelStatus
   /// Operands and results that may be the same memory.
   std::vector<std::pair<size_t, size_t>> in_place;
 };
@@ -37,8 +40,10 @@ std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFun
 /// The plan of a program without obstacles, but for its code. Views lie in what they show, operands
 /// of concatenations along the outermost axis in the result, outputs in the caller's memory. A
 /// tensor that two of them want goes to the first; the other one gets a copy. A result takes the
-/// bytes of an operand that nothing reads afterwards, if its function allows that.
-runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions);
+/// bytes of an operand that nothing reads afterwards, if its function allows that. `packed`: what
+/// calls pass to kernels that take constants in an order of their own.
+runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions,
+                        const PackedConstants& packed);
 
 /// What the storages of a plan take and the least that they could: the most that is alive at one
 /// step.

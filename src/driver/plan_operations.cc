@@ -12,6 +12,11 @@
 namespace lathe {
 namespace {
 
+bool IsPacked(const PlannedFunction* f, size_t operand) {
+  const auto is = [&](const lower::PackedLayout& layout) { return layout.argument == operand; };
+  return f != nullptr && std::ranges::any_of(f->packed, is);
+}
+
 // Of an operation that outputs depend on.
 std::vector<Value> ReadsOf(const Operation* op, const PlannedFunctions& functions) {
   std::vector<Value> reads;
@@ -23,7 +28,7 @@ std::vector<Value> ReadsOf(const Operation* op, const PlannedFunctions& function
     return reads;
   }
   for (size_t i = 0; i < op->num_operands(); ++i) {
-    if (op->operand(i)) reads.push_back(op->operand(i));
+    if (op->operand(i) && !IsPacked(f, i)) reads.push_back(op->operand(i));
   }
   return reads;
 }

@@ -1,5 +1,7 @@
 #include "src/driver/planned_program.h"
 
+#include <unordered_set>
+
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/support/error.h"
 #include "src/driver/interpreted_kernel.h"
@@ -34,8 +36,9 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     compiled.infos[i].kernel = p.kernel;
     p.workspaces = f.workspaces;
     p.checks = f.checks;
-    if (f.code != nullptr) p.in_place = f.in_place;
     if (f.code != nullptr) {
+      p.in_place = f.in_place;
+      p.packed = f.packed;
       kernels.image.Append(compiled.kernels[i]->code.image());
       kernels.calls.emplace_back(f.code);
     } else if (f.external) {
@@ -53,6 +56,21 @@ runtime::PlanCode CodeOf(codegen::CodeImage image, const codegen::Target& target
   runtime::PlanCode code{target.name, target.processor_flags, std::move(image.bytes), {}};
   for (const codegen::CodeImage::Entry& e : image.entries) code.entries.push_back(e.offset);
   return code;
+}
+
+// The program keeps those parameters that calls of the plan read as they are.
+PackedConstants TakePacked(CompiledProgram& compiled, const PlannedFunctions& planned) {
+  const std::vector<Operation*> needed = NeededOperations(compiled.program, planned);
+  PackedConstants constants = PackedFor(compiled, needed);
+  std::unordered_set<std::string_view> kept;  // asked, never iterated
+  for (Operation* op : needed) {
+    if (const auto read = op->dyn_cast<builtin::GetParameterOp>()) kept.insert(read.name());
+  }
+  for (auto& [name, variable] : compiled.program.parameters()) {
+    if (!kept.contains(name.value())) variable.data = Tensor();
+  }
+  constants.Pack(compiled.threads);
+  return constants;
 }
 
 // How often the plan has a call of each function.
@@ -74,7 +92,11 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
   }
   if (!result.obstacles.empty()) return result;
   CountCalls(compiled, kernels.planned);
-  result.plan = std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned));
+  {
+    const PackedConstants packed = TakePacked(compiled, kernels.planned);
+    result.plan =
+        std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned, packed));
+  }
   compiled.program.parameters() = {};
   result.interpreted = std::move(kernels.interpreted);
   result.external = std::move(kernels.external);

@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/builder.h"
+#include "src/lower/pack.h"
 
 namespace lathe {
 namespace {
@@ -54,14 +55,14 @@ Value Unpacked(Builder& b, Value packed, const lower::PackedLayout& layout, cons
   return OfShape(nn::SliceOp::Create(b, padded, zeros, ends, {}, {}).output(), shape);
 }
 
-// The order in which all calls can have their constant; null if there is none.
-const lower::PackedLayout* CommonLayout(const std::vector<Operation*>& calls, size_t i,
-                                        const ArgumentPacker& packer) {
-  for (const auto& form : packer.FormsOf(calls[0]->operand(i).defining_op())) {
+// The order in which the constants of all calls are wanted anyway; null if there is none.
+const lower::PackedLayout* CommonOrder(const std::vector<Operation*>& calls, size_t i,
+                                       const PackedOrders& orders) {
+  for (const lower::PackedLayout& order : orders.Of(calls[0]->operand(i).defining_op())) {
     const bool has_all = std::ranges::all_of(calls, [&](const Operation* call) {
-      return packer.Find(call->operand(i).defining_op(), form.layout) != nullptr;
+      return orders.Has(call->operand(i).defining_op(), order);
     });
-    if (has_all) return &form.layout;
+    if (has_all) return &order;
   }
   return nullptr;
 }
@@ -83,23 +84,31 @@ bool SharesTable(const Operation* function, const FunctionCalls& calls, const Pr
   return false;
 }
 
-void ReadPackedTables(Operation* function, const FunctionCalls& calls, ArgumentPacker& packer) {
-  Block& body = *function->region(0).front();
+std::vector<lower::PackedLayout> PackedTables(const Operation* function, const FunctionCalls& calls,
+                                              const PackedOrders& orders) {
+  std::vector<lower::PackedLayout> tables;
+  const Block& body = *function->region(0).front();
   const std::vector<Operation*>& own = calls.Of(function);
   for (size_t i = 0; i < body.num_arguments(); ++i) {
-    const Value argument = body.argument(i);
-    if (own.empty() || !IsTable(argument)) continue;
-    const lower::PackedLayout* found = CommonLayout(own, i, packer);
+    if (own.empty() || !IsTable(body.argument(i))) continue;
+    const lower::PackedLayout* found = CommonOrder(own, i, orders);
     if (found == nullptr) continue;
-    const lower::PackedLayout layout = *found;
-    Shape shape;
-    for (const Dim& d : argument.type().cast<AnyTensorType>().dims()) shape.push_back(d.value());
-    for (Operation* call : own) packer.Use(call, i, layout);
+    tables.push_back(*found);
+    tables.back().argument = i;
+  }
+  return tables;
+}
+
+void ReadPackedTables(Operation* function, std::span<const lower::PackedLayout> tables) {
+  Block& body = *function->region(0).front();
+  for (const lower::PackedLayout& layout : tables) {
+    const Value argument = body.argument(layout.argument);
+    const auto type = argument.type().cast<AnyTensorType>();
     std::vector<OpOperand> uses;
     for (const OpOperand use : argument.uses()) uses.push_back(use);
-    argument.set_type(own[0]->operand(i).type());
+    argument.set_type(lower::PackedType(type, layout));
     Builder b = Builder::Before(body.front());
-    const Value table = Unpacked(b, argument, layout, shape);
+    const Value table = Unpacked(b, argument, layout, *type.shape().Constants());
     for (const OpOperand use : uses) use.Set(table);
   }
 }

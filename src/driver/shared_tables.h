@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "lathe/ir/operation.h"
@@ -14,7 +15,12 @@ namespace lathe {
 /// when those that may pack it have been.
 bool SharesTable(const Operation* function, const FunctionCalls& calls, const Program& program);
 
-/// Has such a function, and its calls, take rows from the constant as it was packed, if it was.
-void ReadPackedTables(Operation* function, const FunctionCalls& calls, ArgumentPacker& packer);
+/// In which order such a function can take its constants because other kernels do, for each of
+/// which that is so.
+std::vector<lower::PackedLayout> PackedTables(const Operation* function, const FunctionCalls& calls,
+                                              const PackedOrders& orders);
+
+/// Has a function take those arguments in that order, and rows from it.
+void ReadPackedTables(Operation* function, std::span<const lower::PackedLayout> tables);
 
 }  // namespace lathe

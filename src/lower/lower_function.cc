@@ -41,6 +41,24 @@ constexpr std::array kStrategies = {
     LoopStrategy{"loops", &LowerLoops},
 };
 
+// Why there can be no loops: two sizes that are not known may be the same or not.
+std::string WhyOpen(const Block& block) {
+  const auto is_open = [](Value v) {
+    const auto type = v.type().dyn_cast<AnyTensorType>();
+    return type && (!type.has_rank() || std::ranges::any_of(type.dims(), &Dim::is_unknown));
+  };
+  for (size_t i = 0; i < block.num_arguments(); ++i) {
+    if (is_open(block.argument(i))) return StrCat("the size of argument ", i, " is not known");
+  }
+  for (const Operation& op : block) {
+    for (size_t i = 0; i < op.num_results(); ++i) {
+      if (is_open(op.result(i)))
+        return StrCat("the size of what ", op.name(), " gives is not known");
+    }
+  }
+  return "";
+}
+
 // A block with the same arguments as the function's.
 Block* AddBodyLike(const Block& old, Region& region) {
   Block* body = region.AddBlock();
@@ -327,6 +345,9 @@ std::vector<std::string> StrategiesFor(Operation* function, const std::string& t
 
 Lowered LowerFunction(Operation* function, const Machine& machine,
                       const std::vector<bool>& constant, const LowerOptions& options) {
+  Lowered refused;
+  refused.why_not = WhyOpen(*function->region(0).front());
+  if (!refused.why_not.empty()) return refused;
   const bool tuned = options.records != nullptr && options.records->size() > 0;
   std::string workload = tuned ? WorkloadOf(function) : "";
   Decompose(*function->region(0).front(), machine);

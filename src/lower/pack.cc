@@ -191,16 +191,21 @@ Tensor Pack(const Tensor& tensor, const PackedLayout& layout) {
   return packed;
 }
 
+Type PackedType(AnyTensorType type, const PackedLayout& layout) {
+  return VTensorType::Get(*type.context(), SymShape::FromConstants(layout.shape()), type.element());
+}
+
+bool IsSameOrder(const PackedLayout& a, const PackedLayout& b) {
+  return a.padded == b.padded && a.split == b.split && a.order == b.order;
+}
+
 bool Lowering::IsConstant(Value v) const {
   return v.is_block_argument() && v.index() < constant.size() && constant[v.index()];
 }
 
 Value Lowering::Pack(PackedLayout layout) {
   const Value argument = body->argument(layout.argument);
-  const auto old = argument.type().cast<AnyTensorType>();
-  const Shape extents = layout.shape();
-  const std::vector<Dim> dims(extents.begin(), extents.end());
-  argument.set_type(VTensorType::Get(*old.context(), SymShape(dims), old.element()));
+  argument.set_type(PackedType(argument.type().cast<AnyTensorType>(), layout));
   packed.push_back(std::move(layout));
   return argument;
 }

@@ -4,9 +4,15 @@
 #include <functional>
 #include <span>
 
+#include "lathe/ir/type.h"
 #include "lathe/lower/lower_function.h"
 
 namespace lathe::lower {
+
+/// The type of a tensor that was packed.
+Type PackedType(AnyTensorType type, const PackedLayout& layout);
+/// The same order of elements, of whatever arguments.
+bool IsSameOrder(const PackedLayout& a, const PackedLayout& b);
 
 /// As Pack, into a tensor of the layout's shape that holds zeros. A large tensor is read in strips;
 /// `done` is told the bytes of each, of which none is read again.

@@ -1,12 +1,10 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
 #include "lathe/driver/code_checks.h"
+#include "lathe/driver/every_way.h"
 #include "lathe/driver/pass_checks.h"
 #include "lathe/support/error.h"
 #include "tools/lathe/command.h"
@@ -100,17 +98,23 @@ class Checker {
   }
 
   bool CheckTarget(const std::string& target) {
+    CompileOptions compile = o_.compile;
+    compile.target = target;
+    const std::vector<int> threads = o_.threads.empty() ? std::vector{compile.threads} : o_.threads;
+    compile.threads = threads[0];
     std::vector<NamedValues> first;
-    for (const int threads :
-         o_.threads.empty() ? std::vector<int>{o_.compile.threads} : o_.threads) {
-      CompileOptions compile = o_.compile;
-      compile.target = target;
-      compile.threads = threads;
-      const std::string name = StrCat(target.empty() ? "code" : target, ", ", threads, " threads");
-      const Executable executable(program_, compile);
-      if (o_.list && !std::exchange(listed_, true)) List(executable, /*loops=*/false);
-      if (!IsClose(executable, compile, name) || !IsSame(executable, first, name)) return false;
-      if (!CheckSaved(executable, threads, first, name)) return false;
+    const std::string code = target.empty() ? "code" : target;
+    const EveryWay ways(program_, compile);
+    if (o_.list && !std::exchange(listed_, true)) List(ways.made(), /*loops=*/false);
+    if (!IsClose(ways.made(), compile, code)) return false;
+    for (const auto& [way, executable] : ways.all()) {
+      if (!IsSame(executable, first, StrCat(code, " ", way))) return false;
+    }
+    compile.cache = ways.cache();
+    for (size_t i = 1; i < threads.size(); ++i) {
+      compile.threads = threads[i];
+      const std::string name = StrCat(code, ", ", threads[i], " threads");
+      if (!IsSame(Executable(program_, compile), first, name)) return false;
     }
     return true;
   }
@@ -140,17 +144,6 @@ class Checker {
     if (all == first) return true;
     Words(StrCat(name, ": other bits than before\n"));
     return false;
-  }
-
-  bool CheckSaved(const Executable& executable, int threads, std::vector<NamedValues>& first,
-                  const std::string& name) {
-    if (!executable.CanSave()) return true;
-    const std::string path =
-        StrCat(std::filesystem::temp_directory_path().string(), "/lathe-check-", getpid(), ".lx");
-    executable.Save(path);
-    const auto remove = [](const std::string* p) { std::remove(p->c_str()); };
-    const std::unique_ptr<const std::string, decltype(remove)> removed(&path, remove);
-    return IsSame(Executable::Load(path, {.threads = threads}), first, name + ", loaded");
   }
 
   const Options& o_;

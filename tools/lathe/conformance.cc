@@ -49,6 +49,8 @@ Run AddConformance(CLI::App& app) {
   app.add_flag("--round-trip", o->run.round_trip,
                "print, parse, export and import each program before it runs");
   app.add_flag("--interpret", o->run.interpret, "run by the interpreter instead of compiled");
+  app.add_flag("--every-way", o->run.every_way,
+               "also with the kernels of a cache, and from a file: the bits must be the same");
   AddCompileOptions(app, o->run.compile);
   o->run.compile.cache.clear();  // what is tested is made now
   app.add_flag("--list", o->list, "list every case with its result");

@@ -39,7 +39,9 @@ struct ConformanceOptions {
   bool round_trip = false;
   bool interpret = false;       ///< run by the interpreter, not compiled
   CompileOptions compile = {};  ///< without `interpret`
-  int jobs = 0;                 ///< cases at a time; 0: one per processor
+  /// Compiled programs run in each way (every_way.h), which must give the same bits.
+  bool every_way = false;
+  int jobs = 0;  ///< cases at a time; 0: one per processor
   /// Called as each case ends, in the order of the list: done, total.
   std::function<void(const CaseResult&, size_t done, size_t total)> progress{};
 };

@@ -89,7 +89,7 @@ std::vector<std::string> StrategiesFor(Operation* function, const std::string& t
 /// but for those that are to be packed, whose types change. `constant[i]`: argument i is the same
 /// tensor in every run and may be packed; without it, none is. Where several strategies serve
 /// different extents, the choice is part of the loops. A function for which no strategy fits keeps
-/// its operations, but for those that were decomposed.
+/// its operations, but for those that were decomposed; so does one with sizes that are not known.
 Lowered LowerFunction(Operation* function, const Machine& machine,
                       const std::vector<bool>& constant = {}, const LowerOptions& options = {});
 

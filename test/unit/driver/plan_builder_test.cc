@@ -61,7 +61,7 @@ class PlanBuilderTest : public testing::ProgramTest {
     PlannedFunctions functions = FunctionsOf(program);
     for (auto& [name, f] : functions) f.in_place = in_place;
     for (const PlanObstacle& o : FindObstacles(program, functions)) ADD_FAILURE() << o.why;
-    const Plan plan = BuildPlan(program, functions);
+    const Plan plan = BuildPlan(program, functions, PackedConstants(program));
     ExpectSound(plan);
     return Describe(plan);
   }
@@ -174,7 +174,7 @@ TEST_F(PlanBuilderTest, SizesMayBeSymbols) {
     %a = nn.softmax(%x) : (v_tensor<[3, N], f32>) -> v_tensor<[3, N], f32>
     %b = nn.matmul(%a, %y) : (v_tensor<[3, N], f32>, v_tensor<[N, M], f32>) -> v_tensor<[3, M], f32>
     nn.fetch(%b) {name = "z"} : (v_tensor<[3, M], f32>) -> ())");
-  const Plan plan = BuildPlan(program, FunctionsOf(program));
+  const Plan plan = BuildPlan(program, FunctionsOf(program), PackedConstants(program));
   EXPECT_EQ(Describe(plan), "softmax: in0 -> s0; matmul: s0 in1 -> out0");
   ASSERT_EQ(plan.symbols.size(), 2u);
   EXPECT_EQ(plan.symbols[0].name, "N");
@@ -194,7 +194,7 @@ TEST_F(PlanBuilderTest, WorkspacesLiveForOneStep) {
     nn.fetch(%b) {name = "y"} : (v_tensor<[16], f32>) -> ())");
   PlannedFunctions functions = FunctionsOf(program);
   for (auto& [name, f] : functions) f.workspaces = {1000, 10};
-  const Plan plan = BuildPlan(program, functions);
+  const Plan plan = BuildPlan(program, functions, PackedConstants(program));
   ExpectSound(plan);
   EXPECT_EQ(Describe(plan), "softmax: in0 -> s0 s1 s2; softmax: s0 -> out0 s3 s4");
   EXPECT_LE(MemoryOf(plan).peak, MemoryOf(plan).lower_bound);
