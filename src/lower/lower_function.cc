@@ -48,12 +48,13 @@ std::string WhyOpen(const Block& block) {
     return type && (!type.has_rank() || std::ranges::any_of(type.dims(), &Dim::is_unknown));
   };
   for (size_t i = 0; i < block.num_arguments(); ++i) {
-    if (is_open(block.argument(i))) return StrCat("the size of argument ", i, " is not known");
+    if (is_open(block.argument(i)))
+      return StrCat("loops: the size of argument ", i, " is not known");
   }
   for (const Operation& op : block) {
     for (size_t i = 0; i < op.num_results(); ++i) {
       if (is_open(op.result(i)))
-        return StrCat("the size of what ", op.name(), " gives is not known");
+        return StrCat("loops: the size of what ", op.name(), " gives is not known");
     }
   }
   return "";

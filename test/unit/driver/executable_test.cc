@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "lathe/driver/every_way.h"
 #include "lathe/support/file.h"
 #include "src/driver/plan_builder.h"
 #include "test/unit/codegen/kernel_util.h"
@@ -43,8 +44,8 @@ class ExecutableTest : public testing::ProgramTest {
 
 TEST_F(ExecutableTest, SymbolsServeAllShapes) {
   Program program = Parse(kSymbolic);
-  const Executable executable(program);
-  ASSERT_NE(executable.executor(), nullptr) << executable.obstacles()[0];
+  const EveryWay executable(program, {});
+  ASSERT_NE(executable.made().executor(), nullptr) << executable.made().obstacles()[0];
   for (const auto& [n, m] : {std::pair<int64_t, int64_t>{3, 5}, {1, 1}, {70, 33}, {0, 2}, {3, 5}}) {
     const NamedValues inputs = InputsOf(n, m);
     ExpectClose(executable.Run(inputs), Interpreter(program).Run(inputs));

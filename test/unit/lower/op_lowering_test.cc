@@ -6,6 +6,7 @@
 
 #include "lathe/dialect/op_kind.h"
 #include "lathe/dialect/shape_inference.h"
+#include "lathe/driver/every_way.h"
 #include "lathe/ir/traits.h"
 #include "lathe/pass/pass_manager.h"
 #include "test/unit/dialect/op_sampler.h"
@@ -142,8 +143,9 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
   // Runs what no strategy takes as a whole; says what of it is interpreted.
   static std::string InPieces(const OpSample& sample, const Program& program,
                               const NamedValues& inputs, const NamedValues& wanted) {
-    const Executable executable(program, {.threads = 1});
-    const NamedValues got = executable.Run(inputs);
+    const EveryWay ways(program, {.threads = 1});
+    const NamedValues got = ways.Run(inputs);
+    const Executable& executable = ways.made();
     const bool is_random = sample.info.HasTrait<lathe::Random>();
     for (size_t i = 0; i < got.size() && !is_random; ++i) {
       Compare(sample.label + ", in pieces", got[i].second.tensor(), wanted[i].second.tensor());

@@ -1,3 +1,4 @@
+#include "lathe/driver/every_way.h"
 #include "test/unit/lower/lower_util.h"
 
 // Operations of signals, trees, n-grams and others that have plain loops and nothing faster.
@@ -95,8 +96,8 @@ TEST_F(PlainLoopsTest, FourierTransformsOfNothing) {
                                      ", none, ", Type("", "i64"), ") -> ", x),
                               x}),
                    {.file_locations = false});
-  const Executable executable(program, {.threads = 1});
-  EXPECT_TRUE(executable.interpreted().empty());
+  const EveryWay executable(program, {.threads = 1});
+  EXPECT_TRUE(executable.made().interpreted().empty());
   for (const int64_t n : {0, 3}) {
     symbol_ = n;
     const NamedValues inputs = Inputs(program);

@@ -1,3 +1,4 @@
+#include "lathe/driver/every_way.h"
 #include "test/unit/lower/lower_util.h"
 
 namespace lathe::lower {
@@ -141,7 +142,7 @@ TEST_F(RecurrentTest, LengthsThatAreNone) {
                 StrCat("direction = \"reverse\", activations = [\"", f, "\"]"), true, true});
     Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
     NamedValues inputs = Inputs(program);
-    const Executable executable(program, {.threads = 1});
+    const EveryWay executable(program, {.threads = 1});
     for (const int32_t length : {6, -1, 1000}) {
       inputs[4].second = Tensor::Of<int32_t>({2}, {5, length});
       EXPECT_THROW(executable.Run(inputs), Error) << length << " " << f;
