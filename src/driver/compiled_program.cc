@@ -56,10 +56,11 @@ using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 // them of the number of threads; the program around them is changed by one thread, in its order.
 class AllLowered {
  public:
-  AllLowered(Program& program, const Target& target, CompileEngine* engine,
+  AllLowered(Program& program, const Target& target, bool check_accesses, CompileEngine* engine,
              const TuningRecords& records, ThreadPool& pool)
       : program_(program),
         target_(target),
+        check_accesses_(check_accesses),
         engine_(engine),
         records_(records),
         pool_(pool),
@@ -145,7 +146,8 @@ class AllLowered {
     result.kernel =
         engine_->Compile(KeyOf(f, constant), [&]() -> std::optional<CompileEngine::Made> {
           if (!to_loops()) return std::nullopt;
-          const KernelSource source{kKernel, f->region(0).front(), result.how.in_place};
+          const KernelSource source{kKernel, f->region(0).front(), result.how.in_place,
+                                    check_accesses_};
           return {{result.how, CodeGenerator::Get().EmitImage({&source, 1}, target_)}};
         });
     if (result.kernel) result.how = result.kernel->how;
@@ -159,6 +161,7 @@ class AllLowered {
   // Which implementation a function takes follows from the records, too.
   std::string KeyOf(Operation* f, const std::vector<bool>& constant) const {
     std::string key = CompileEngine::KeyOf(f, constant, target_);
+    if (!key.empty() && check_accesses_) key += "\nchecked accesses";
     const bool tuned = !key.empty() && records_.size() > 0 &&
                        records_.Best(lower::WorkloadOf(f), target_.name).has_value();
     return tuned ? StrCat(key, "\nrecords ", records_hash_) : key;
@@ -168,6 +171,7 @@ class AllLowered {
 
   Program& program_;
   const Target& target_;
+  const bool check_accesses_;
   CompileEngine* engine_;
   const TuningRecords& records_;
   ThreadPool& pool_;
@@ -328,7 +332,8 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
   if (!options.records.empty()) records = ReadTuningRecords(options.records);
   ThreadPool pool(options.threads);
   LoweredFunctions lowered =
-      AllLowered(compiled->program, target, engine.get(), records, pool).Run();
+      AllLowered(compiled->program, target, options.check_accesses, engine.get(), records, pool)
+          .Run();
   ListFunctions(*compiled, lowered);
   if (options.machine_code) {
     TakeCode(*compiled, lowered);

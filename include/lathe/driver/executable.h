@@ -34,6 +34,9 @@ struct CompileOptions {
   std::string external = {};
   /// False: what is lowered stays loops, run by the interpreter, for whatever target.
   bool machine_code = true;
+  /// Each access of compiled code is checked against the sizes of the buffers of its function; one
+  /// that is out of bounds is not made: run/out-of-bounds, a defect of ours. Slow; for tests.
+  bool check_accesses = false;
   uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: four fifths of the machine's memory
   /// Of what the interpreter runs (but for max_bytes and run_call).
   InterpreterOptions interpreter = {};
