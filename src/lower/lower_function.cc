@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
@@ -86,7 +87,7 @@ void Decompose(Block& block, const Machine& machine) {
       Operation* before = op->prev();
       Builder b = Builder::Before(op);
       b.set_location(op->location());
-      const std::vector<Value> simpler = op->dyn_cast<DecomposeInterface>().Decompose(b);
+      const std::vector<Value> simpler = DecomposeInFloats(op, b);
       if (!simpler.empty()) {
         op->ReplaceAllUsesWith(simpler);
         next = before == nullptr ? block.front() : before->next();  // what it became may go on

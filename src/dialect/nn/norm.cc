@@ -109,12 +109,10 @@ double Greatest(std::span<const double> line) {
   return greatest;
 }
 
-// The numerators and their sum are rounded to the type, as in the function that ONNX gives.
-void SoftmaxLine(std::span<double> line, ElementType type) {
+void SoftmaxLine(std::span<double> line) {
   const double greatest = Greatest(line);
   double sum = 0;
-  for (double& v : line) sum += v = eval::RoundedTo(type, std::exp(v - greatest));
-  sum = eval::RoundedTo(type, sum);
+  for (double& v : line) sum += v = std::exp(v - greatest);
   for (double& v : line) v /= sum;
 }
 
@@ -422,11 +420,7 @@ void LpNormalizationOp::Eval(EvalContext& c) {
 void SoftmaxOp::InferShape(InferShapeContext& c) { InferAlongAxis(c, SoftmaxOp(c.op()).axis()); }
 // The greatest, the difference from it, exp, the sum, the division.
 Dim SoftmaxOp::Flops(Operation* op) { return 5 * ElementsOf(op->operand(kX).type()); }
-void SoftmaxOp::Eval(EvalContext& c) {
-  const ElementType type = c.input(kX).element_type();
-  MapLines(c, SoftmaxOp(c.op()).axis(),
-           [type](std::span<double> line) { SoftmaxLine(line, type); });
-}
+void SoftmaxOp::Eval(EvalContext& c) { MapLines(c, SoftmaxOp(c.op()).axis(), SoftmaxLine); }
 
 void LogSoftmaxOp::InferShape(InferShapeContext& c) {
   InferAlongAxis(c, LogSoftmaxOp(c.op()).axis());
