@@ -9,6 +9,7 @@
 #include "lathe/ir/block.h"
 #include "lathe/ir/structure.h"
 #include "lathe/lower/strategy.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/version.h"
 
@@ -199,7 +200,12 @@ std::shared_ptr<const CompileEngine::Kernel> CompileEngine::Compile(const std::s
     result = at->second;
   }
   if (!mine) {
-    Result found = result.get();
+    Result found;
+    try {
+      found = result.get();
+    } catch (const Stopped&) {  // under limits that need not be this thread's
+      CheckBudget();
+    }
     if (!found) return Find("", make);  // so that everyone hears why not
     ++hits_;
     return found;

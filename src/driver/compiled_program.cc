@@ -11,6 +11,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/lower/split_function.h"
 #include "lathe/pass/pass_manager.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/hash.h"
 #include "lathe/support/parallel.h"
@@ -91,7 +92,8 @@ class AllLowered {
     }
     pool_.ParallelFor(0, std::ssize(functions), 1, [&](int64_t i, int64_t) {
       const auto at = static_cast<size_t>(i);
-      Lower(functions[at], calls, results[at]);
+      WhileDoing(StrCat("compiling ", NameOf(functions[at])),
+                 [&] { Lower(functions[at], calls, results[at]); });
     });
     for (size_t i = 0; i < functions.size(); ++i) {
       Operation* f = functions[i];
@@ -316,8 +318,10 @@ std::shared_ptr<CompileEngine> EngineOf(const CompileOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
-                                                const CompileOptions& options) {
+namespace {
+
+std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
+                                               const CompileOptions& options) {
   const Target& target = TargetOf(options);
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   compiled->target = &target;
@@ -337,6 +341,15 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
     TakePacked(*compiled);
   }
   return compiled;
+}
+
+}  // namespace
+
+std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
+                                                const CompileOptions& options) {
+  return RunUnder(
+      {.seconds = options.timeout_seconds, .bytes = options.max_bytes, .cancel = options.cancel},
+      [&] { return CompileWithin(source, options); });
 }
 
 }  // namespace lathe

@@ -6,6 +6,8 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/ir/walk.h"
 #include "lathe/runtime/index_error.h"
+#include "lathe/support/budget.h"
+#include "src/runtime/stoppable_team.h"
 
 namespace lathe {
 namespace {
@@ -111,7 +113,14 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
   for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
   codegen::Workspaces scratch(f->workspaces, f->arguments, argument_shapes);
   scratch.AddTo(buffers);
-  f->Call(buffers.data(), team_->for_kernels());
+  const Budget* budget = Budget::Current();
+  runtime::StoppableTeam stoppable(budget, team_->for_kernels());
+  const bool stops = budget != nullptr && budget->within_kernels();
+  f->Call(buffers.data(), stops ? &stoppable : team_->for_kernels());
+  if (stoppable.has_stopped()) {
+    budget->Check();
+    throw Stopped(Cancelled());
+  }
   if (f->checks) {
     const auto* status = static_cast<const KernelStatus*>(buffers.back().data);
     const std::string place =

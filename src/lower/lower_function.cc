@@ -15,6 +15,7 @@
 #include "lathe/ir/structure.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/lower/strategy.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "src/lower/dispatch.h"
 #include "src/lower/in_place.h"
@@ -165,6 +166,7 @@ class Selector {
 };
 
 void Selector::Ask(const Known& known, std::string_view knobs) {
+  CheckBudget();
   const Block& operations = *function_->region(0).front();
   auto loops = std::make_unique<Region>(function_);
   Block* body = AddBodyLike(operations, *loops);

@@ -34,9 +34,13 @@ struct CompileOptions {
   std::string external = {};
   /// False: what is lowered stays loops, run by the interpreter, for whatever target.
   bool machine_code = true;
-  uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: four fifths of the machine's memory
+  /// Of tensors alive at once, within compilation and within runs; 0: four fifths of the machine's
+  /// memory, or of what control groups allow, within runs.
+  uint64_t max_bytes = 0;
   /// Of what the interpreter runs (but for max_bytes and run_call).
   InterpreterOptions interpreter = {};
+  double timeout_seconds = 0;           ///< of the compilation; 0: any time
+  const CancelToken* cancel = nullptr;  ///< ends the compilation, from any thread
 };
 
 /// What lowering must know of a target. Loads the code generator when it is asked for instructions.
@@ -70,7 +74,7 @@ std::vector<Dim::Binding> BindSymbols(std::span<const Port> ports, const NamedVa
 
 struct LoadOptions {
   int threads = 0;         ///< for parallel loops; 0: one per processor
-  uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: no limit
+  uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: as CompileOptions::max_bytes
   /// Instead of those in the file, by name; errors: artefact/parameter.
   runtime::NamedTensors parameters = {};
 };
@@ -85,7 +89,8 @@ struct LoadOptions {
 class Executable {
  public:
   /// The program is copied; `owner`, if any, of its context lives as long. Errors: those of the
-  /// passes, codegen/missing, codegen/target, codegen/host.
+  /// passes, codegen/missing, codegen/target, codegen/host, limit/time, limit/memory,
+  /// run/cancelled.
   explicit Executable(const Program& program, CompileOptions options = {},
                       std::shared_ptr<const void> owner = nullptr);
   ~Executable();
@@ -104,8 +109,8 @@ class Executable {
   const std::vector<Port>& inputs() const;
   const std::vector<Port>& outputs() const;
 
-  /// As Interpreter::Run.
-  NamedValues Run(const NamedValues& inputs) const;
+  /// As Interpreter::Run. A profile needs a plan.
+  NamedValues Run(const NamedValues& inputs, const runtime::RunOptions& options = {}) const;
   /// On tensors in the order of the program's inputs and outputs: writes into `outputs`, which have
   /// the types and shapes that the program gives. Allocates nothing once shapes were run before.
   /// Needs a plan (run/no-plan). Errors as runtime::Executor::Run.

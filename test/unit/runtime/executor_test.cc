@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -215,10 +217,89 @@ TEST(ExecutorTest, StopsWhenCancelled) {
   };
   const Executor executor(kernels, AffinePlan(), {.threads = 1});
   EXPECT_EQ(ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.cancel = &token}); }),
-            "run/cancelled: the run was cancelled before step 2 of 3");
+            "run/cancelled: the work was cancelled");
   EXPECT_EQ(calls, 2);
   token.Reset();
   EXPECT_EQ(executor.Run({{"x", Ramp(2)}}, {.cancel = &token})[0].second, AffineOf(Ramp(2)));
+}
+
+// A kernel of a minute, in one parallel loop, that does not ask by itself.
+void Slow(const KernelBuffer*, KernelTeam* team) {
+  const KernelTeam::Body body = [](int64_t begin, int64_t end, void*) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  };
+  constexpr int64_t kPieces = 600'000;
+  team == nullptr ? body(0, kPieces, nullptr) : team->run(team, kPieces, body, nullptr);
+}
+
+Executor WithFirstKernel(Executor::Kernel kernel, int threads) {
+  std::vector<Executor::Kernel> kernels = TestKernels();
+  kernels[0] = std::move(kernel);
+  return Executor(kernels, AffinePlan(), {.threads = threads});
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST(ExecutorTest, StopsWithinLongKernels) {
+  for (const int threads : {1, 3}) {
+    const Executor executor = WithFirstKernel(Slow, threads);
+    CancelToken token;
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      token.Cancel();
+    });
+    EXPECT_LT(SecondsOf([&] {
+                EXPECT_EQ(ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.cancel = &token}); }),
+                          "run/cancelled: the work was cancelled");
+              }),
+              10);
+    other.join();
+    EXPECT_LT(SecondsOf([&] {
+                EXPECT_EQ(
+                    ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.timeout_seconds = 0.02}); }),
+                    "limit/time: not done within the limit of 0.02 seconds");
+              }),
+              10);
+    EXPECT_LT(SecondsOf([&] {
+                EXPECT_EQ(ErrorOf([&] {
+                            RunUnder({.seconds = 0.02}, [&] { executor.Run({{"x", Ramp(2)}}); });
+                          }),
+                          "limit/time: not done within the limit of 0.02 seconds");
+              }),
+              10);
+  }
+}
+
+TEST(ExecutorTest, LimitsThatAreKeptChangeNothing) {
+  const CancelToken token;
+  for (const int threads : {1, 3}) {
+    const Executor executor(TestKernels(), AffinePlan(), {.threads = threads});
+    for (const int64_t rows : {0, 1, 2, 50, 3000}) {
+      EXPECT_EQ(
+          executor.Run({{"x", Ramp(rows)}}, {.cancel = &token, .timeout_seconds = 1000})[0].second,
+          AffineOf(Ramp(rows)));
+    }
+  }
+}
+
+// Whoever cancels may take it back at once: a kernel that has left out a part is no success.
+TEST(ExecutorTest, APartThatWasLeftOutIsNoResult) {
+  CancelToken token;
+  const Executor executor = WithFirstKernel(
+      [&](const KernelBuffer* buffers, KernelTeam* team) {
+        token.Cancel();
+        Twice(buffers, team);
+        token.Reset();
+      },
+      1);
+  EXPECT_EQ(ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.cancel = &token}); }),
+            "run/cancelled: the work was cancelled");
 }
 
 TEST(ExecutorTest, ErrorsOfKernelsComeThrough) {
