@@ -155,7 +155,8 @@ class Trial {
     } else if (got.error && !wanted.error()) {
       Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
     } else if (!got.error && wanted.error()) {
-      Report("accepted", StrCat(Where(set, when), "but for ", wanted.error()->Render()));
+      Report(StrCat("accepted ", wanted.error()->id()),
+             StrCat(Where(set, when), "but for ", wanted.error()->Render()));
     } else if (!got.error) {
       const std::string difference = wanted.Difference(got.values);
       if (!difference.empty()) Report("differs", StrCat(Where(set, when), difference));
