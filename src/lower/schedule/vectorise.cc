@@ -69,10 +69,19 @@ class Widening {
     const bool is_far = !far.IsConstant(0) && !(far.is_constant() && far.value() <= kFewSteps);
     if (far.is_unknown() || !is_far) return false;
     for (size_t i = loop::LoadOp::kIndices; i <= last; ++i) {
-      const Dim near = leaves_.Slope(leaves_.Of(load->operand(i)), across_);
-      if (!near.IsConstant(i == last ? 1 : 0)) return false;
+      const Dim index = leaves_.Of(load->operand(i));
+      const Dim near = leaves_.Slope(index, across_);
+      if (!near.IsConstant(i == last ? 1 : 0) || ReadsWithin(index)) return false;
     }
     return true;
+  }
+
+  // Whether an index reads what the loop computes; turned loads stand before all of that.
+  bool ReadsWithin(const Dim& index) const {
+    return std::ranges::any_of(leaves_.In(index), [&](Value leaf) {
+      const Operation* op = leaf.defining_op();
+      return op != nullptr && op->block() == loop_->region(0).front();
+    });
   }
 
   void Mark(Value v) {
