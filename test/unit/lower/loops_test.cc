@@ -70,7 +70,7 @@ TEST_F(LoopsTest, PadOfAReshape) {
 
 // Reads neighbors along an outer loop, from a place that each iteration looks up.
 TEST_F(LoopsTest, GatherOfATranspose) {
-  const std::string a = F32("2, 3, 2, 1"), m = F32("1, 3, 2, 2"), r = F32("1, 2, 2");
+  const std::string a = F32("2, 11, 2, 1"), m = F32("1, 11, 2, 2"), r = F32("1, 2, 2");
   Expect({{a, "v_tensor<[], i32>"},
           StrCat("%m = nn.transpose(%a) {perm = [3, 1, 2, 0]} : (", a, ") -> ", m,
                  "\n%r = nn.gather(%m, %b) {axis = 1} : (", m, ", v_tensor<[], i32>) -> ", r),
