@@ -63,15 +63,16 @@ int64_t StepOf(const Operation& op, size_t entry) {
   return steps ? (*steps)[entry] : 1;
 }
 
-// A computed bound, counted from the front and within the axis.
+// A computed bound, counted from the front and within the axis; backwards, the end lies before it.
 Value BoundAt(Elements& e, const Operation& op, size_t operand, size_t entry, const Dim& extent) {
   Builder& b = e.lb().b();
+  const int64_t before = StepOf(op, entry) < 0 ? 1 : 0;
   const Value given = ToInt64(e, e.At(op.operand(operand), {static_cast<int64_t>(entry)}));
-  const Value size = e.Int(extent), zero = e.lb().Int(0);
-  const Value from_back = nn::AddOp::Create(b, given, size).c();
-  const Value bound = Where(e, nn::LessOp::Create(b, given, zero).c(), from_back, given);
-  const Value upper[] = {bound, size};
-  const Value lower[] = {nn::MinOp::Create(b, upper).y(), zero};
+  const Value from_back = nn::AddOp::Create(b, given, e.Int(extent)).c();
+  const Value is_from_back = nn::LessOp::Create(b, given, e.lb().Int(0)).c();
+  const Value bound = Where(e, is_from_back, from_back, given);
+  const Value upper[] = {bound, e.Int(extent - before)};
+  const Value lower[] = {nn::MinOp::Create(b, upper).y(), e.lb().Int(-before)};
   return nn::MaxOp::Create(b, lower).y();
 }
 
@@ -147,7 +148,8 @@ Dim PadSource(IndexSpace& space, const Dim& at, const Dim& count, std::string_vi
     if (!within.value_or(true)) return count - 1;
     return Max(Min(at, count - 1), 0);
   }
-  if (mode == "wrap") return Mod(at, count);
+  // An axis of which nothing is left is refused before a kernel runs; it must not divide by it.
+  if (mode == "wrap") return Mod(at, Max(count, 1));
   const Dim period = Max(2 * (count - 1), 1);
   const Dim place = Mod(at, period);
   return Min(place, period - place);
@@ -291,7 +293,8 @@ Value SliceCountAt(Elements& e, const Operation& op, size_t axis) {
   const Value end = BoundAt(e, op, nn::SliceOp::kEnds, entry, extent);
   const int64_t step = StepOf(op, entry);
   const Value length = nn::SubOp::Create(b, end, begin).c();
-  const Value rounded = nn::AddOp::Create(b, length, e.lb().Int(step - 1)).c();
+  const Value rounded =
+      nn::AddOp::Create(b, length, e.lb().Int(step > 0 ? step - 1 : step + 1)).c();
   const Value count = nn::DivOp::Create(b, rounded, e.lb().Int(step)).c();
   const Value both[] = {count, e.lb().Int(0)};
   return nn::MaxOp::Create(b, both).y();

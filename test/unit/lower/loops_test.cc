@@ -68,6 +68,19 @@ TEST_F(LoopsTest, PadOfAReshape) {
   }
 }
 
+// How many elements there are is computed by the kernel: the extent is no symbol of its own.
+TEST_F(LoopsTest, SliceBackwardsOfAnExpression) {
+  for (const int64_t n : {1, 3, 4, 6, 9}) {
+    symbol_ = n;
+    const std::string a = F32("max(0, P - 3), 8"), i = I64("1");
+    const std::string bounds =
+        StrCat(Ints("s", "-1"), Ints("e", "-9223372036854775808"), Ints("x", "0"), Ints("t", "-2"));
+    ExpectOp({a}, bounds,
+             StrCat("nn.slice(%a, %s, %e, %x, %t) : (", a, ", ", i, ", ", i, ", ", i, ", ", i, ")"),
+             F32("floordiv(max(0, P - 3) + 1, 2), 8"));
+  }
+}
+
 // Reads neighbors along an outer loop, from a place that each iteration looks up.
 TEST_F(LoopsTest, GatherOfATranspose) {
   const std::string a = F32("2, 11, 2, 1"), m = F32("1, 11, 2, 2"), r = F32("1, 2, 2");
