@@ -17,6 +17,7 @@
 #include "lathe/support/parallel.h"
 #include "lathe/support/shared_chunks.h"
 #include "src/driver/external_functions.h"
+#include "src/driver/function_compiler.h"
 #include "src/driver/function_work.h"
 #include "src/driver/pack_arguments.h"
 #include "src/driver/shared_tables.h"
@@ -26,7 +27,6 @@ namespace lathe {
 namespace {
 
 using codegen::CodeGenerator;
-using codegen::KernelSource;
 using codegen::Target;
 using lower::PackedLayout;
 
@@ -34,7 +34,6 @@ constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
 // Each operation by itself.
 constexpr const char* kGroupNone = "graph_fuse_partition{opt_level=0},graph_fuse_compile";
 constexpr const char* kFusion = "graph_fuse_partition";
-constexpr const char* kKernel = "kernel";  // the entry of an image
 
 void RunPasses(Program& program, std::string_view passes) {
   PassManager manager;
@@ -58,12 +57,13 @@ using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 class AllLowered {
  public:
   AllLowered(Program& program, const Target& target, CompileEngine* engine,
-             const TuningRecords& records, ThreadPool& pool)
+             const TuningRecords& records, ThreadPool& pool, bool strict)
       : program_(program),
         target_(target),
         engine_(engine),
         records_(records),
         pool_(pool),
+        strict_(strict),
         records_hash_(records.size() > 0 ? HashString(records.ToText()) : 0),
         machine_(MachineOf(target)) {}
 
@@ -100,7 +100,10 @@ class AllLowered {
       orders_.Add(calls.Of(f), results[i].how.packed);
       const std::string name = NameOf(f);
       const bool computes = !results[i].how.done && !results[i].is_apart;
-      if (computes && !lower::SplitFunction(f, calls.Of(f), machine_).empty()) {
+      std::vector<lower::Remark>& remarks = results[i].how.remarks;
+      const auto& before = remarks_of_whole_[name];
+      remarks.insert(remarks.begin(), before.begin(), before.end());
+      if (computes && Split(f, calls, remarks)) {
         again = true;
       } else {
         lowered_.emplace(name, std::move(results[i]));
@@ -135,22 +138,32 @@ class AllLowered {
 
   // The function becomes loops, and these code if there is an engine.
   void ToCode(Operation* f, const std::vector<bool>& constant, LoweredFunction& result) const {
-    const auto to_loops = [&] {
-      result.how = lower::LowerFunction(f, machine_, constant,
-                                        {.target = target_.name, .records = &records_});
-      return result.how.done;
-    };
+    FunctionCompiler compiler(f, machine_, constant,
+                              {.target = target_.name, .records = &records_, .strict = strict_});
     if (engine_ == nullptr) {
-      to_loops();
+      result.how = compiler.ToLoops();
       return;
     }
     result.kernel =
-        engine_->Compile(KeyOf(f, constant), [&]() -> std::optional<CompileEngine::Made> {
-          if (!to_loops()) return std::nullopt;
-          const KernelSource source{kKernel, f->region(0).front(), result.how.in_place};
-          return {{result.how, CodeGenerator::Get().EmitImage({&source, 1}, target_)}};
-        });
+        engine_->Compile(KeyOf(f, constant), [&] { return compiler.ToCode(target_, result.how); });
     if (result.kernel) result.how = result.kernel->how;
+    if (strict_ && !result.how.remarks.empty()) lower::ThrowGivenUp(result.how.remarks[0], f);
+  }
+
+  // Whether the function became several, or a simpler one. The first of them says what was given
+  // up.
+  bool Split(Operation* f, const FunctionCalls& calls, std::vector<lower::Remark>& remarks) {
+    std::vector<Operation*> pieces;
+    try {
+      pieces = lower::SplitFunction(f, calls.Of(f), machine_);
+    } catch (const std::exception& error) {
+      std::optional<lower::Remark> remark = lower::RemarkOn(error, "");
+      if (!remark) throw;
+      if (strict_) lower::ThrowGivenUp(*remark, f);
+      remarks.push_back(*std::move(remark));
+    }
+    if (!pieces.empty() && !remarks.empty()) remarks_of_whole_[NameOf(pieces[0])] = remarks;
+    return !pieces.empty();
   }
 
   static void TakeBody(Operation* from, Operation* f) {
@@ -173,10 +186,12 @@ class AllLowered {
   CompileEngine* engine_;
   const TuningRecords& records_;
   ThreadPool& pool_;
+  const bool strict_;
   const uint64_t records_hash_;  // of all
   const lower::Machine machine_;
   PackedOrders orders_;  // of rounds before
   LoweredFunctions lowered_;
+  std::map<std::string, std::vector<lower::Remark>> remarks_of_whole_;  // by its first piece
   std::set<std::string> waited_;  // functions that were looked at for shared tables
 };
 
@@ -201,6 +216,7 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
                               .strategy = how.strategy,
                               .why_not = how.why_not,
                               .candidates = how.candidates,
+                              .remarks = how.remarks,
                               .flops = work.flops,
                               .bytes = work.bytes});
     if (made.data) compiled.infos.back().strategy = kMemoryStrategy;
@@ -215,8 +231,8 @@ void TakeCode(CompiledProgram& compiled, LoweredFunctions& lowered) {
     compiled.kernels[i] = std::move(lowered.at(compiled.infos[i].name).kernel);
     if (compiled.kernels[i] == nullptr) continue;
     const codegen::KernelLibrary& code = compiled.kernels[i]->code;
-    f.code = code.Find(kKernel);
-    const codegen::CodeImage::Entry& entry = code.image().Find(kKernel);
+    f.code = code.Find(kKernelEntry);
+    const codegen::CodeImage::Entry& entry = code.image().Find(kKernelEntry);
     f.workspaces = entry.workspaces;
     f.checks = entry.checks;
     ReadTypes(f);
@@ -332,7 +348,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
   if (!options.records.empty()) records = ReadTuningRecords(options.records);
   ThreadPool pool(options.threads);
   LoweredFunctions lowered =
-      AllLowered(compiled->program, target, engine.get(), records, pool).Run();
+      AllLowered(compiled->program, target, engine.get(), records, pool, options.strict).Run();
   ListFunctions(*compiled, lowered);
   if (options.machine_code) {
     TakeCode(*compiled, lowered);

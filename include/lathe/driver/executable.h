@@ -34,6 +34,9 @@ struct CompileOptions {
   std::string external = {};
   /// False: what is lowered stays loops, run by the interpreter, for whatever target.
   bool machine_code = true;
+  /// A function that had to be computed another way than its best strategy wanted, because of a
+  /// defect or a budget of the compiler, is an error (lower/given-up) and no remark.
+  bool strict = false;
   /// Of tensors alive at once, within compilation and within runs; 0: four fifths of the machine's
   /// memory, or of what control groups allow, within runs.
   uint64_t max_bytes = 0;
@@ -57,9 +60,10 @@ struct CompiledFunctionInfo {
   std::string strategy;    ///< that made the loops; empty: the interpreter runs it
   std::string why_not;     ///< strategy by strategy, if it is not lowered
   std::string candidates;  ///< a line per strategy that was asked; empty: code of the cache
-  Dim flops;               ///< of a call, made of the program's symbols; unknown: not known
-  Dim bytes;               ///< that a call reads and writes at least
-  uint32_t kernel = ~0u;   ///< its PlanStep::kernel; none if it is not called
+  std::vector<lower::Remark> remarks = {};  ///< on ways to compute it that were given up
+  Dim flops;              ///< of a call, made of the program's symbols; unknown: not known
+  Dim bytes;              ///< that a call reads and writes at least
+  uint32_t kernel = ~0u;  ///< its PlanStep::kernel; none if it is not called
 };
 
 /// An input or an output of an executable.

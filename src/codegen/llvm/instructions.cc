@@ -1,3 +1,5 @@
+#include <llvm/IR/InlineAsm.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -281,7 +283,16 @@ Value* And(EmitContext& c) { return c.b.CreateAnd(c.inputs[0], c.inputs[1]); }
 Value* Or(EmitContext& c) { return c.b.CreateOr(c.inputs[0], c.inputs[1]); }
 Value* Xor(EmitContext& c) { return c.b.CreateXor(c.inputs[0], c.inputs[1]); }
 Value* Not(EmitContext& c) { return c.b.CreateNot(c.inputs[0]); }
-Value* Identity(EmitContext& c) { return c.inputs[0]; }
+// An integer of which LLVM must not see what it is made of: long sums, each part of the next, take
+// it quadratic time (lower/compute/elements.cc, Opaque).
+Value* Hidden(EmitContext& c, Value* integer) {
+  auto* type = llvm::FunctionType::get(integer->getType(), {integer->getType()}, false);
+  return c.b.CreateCall(llvm::InlineAsm::get(type, "", "=r,0", /*hasSideEffects=*/false), integer);
+}
+Value* Identity(EmitContext& c) {
+  return c.inputs[0]->getType()->isIntegerTy(64) ? Hidden(c, c.inputs[0]) : c.inputs[0];
+}
+Value* Unchanged(EmitContext& c) { return c.inputs[0]; }
 // A bool is any byte that is not 0.
 Value* BitCast(EmitContext& c) {
   if (c.type->getScalarType()->isIntegerTy(1)) {
@@ -426,7 +437,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.bitwise_not", kInteger, Not},
     {"nn.bitwise_or", kInteger, Or},
     {"nn.bitwise_xor", kInteger, Xor},
-    {"nn.block_gradient", kAny, Identity},
+    {"nn.block_gradient", kAny, Unchanged},
     {"nn.cast", kAny, CastTo},
     {"nn.ceil", kFloat, Round<Rounding::kUp>},
     {"nn.clip", kNumber, Clip},
@@ -483,7 +494,8 @@ namespace {
 
 // Rows that only move bits take f16 and bf16 as they are.
 bool OnlyMoves(const Row& row) {
-  return row.emit == &Where || row.emit == &Identity || row.emit == &BitCast;
+  return row.emit == &Where || row.emit == &Identity || row.emit == &Unchanged ||
+         row.emit == &BitCast;
 }
 
 ElementType ElementOf(lathe::Value v) { return v.type().cast<AnyTensorType>().element(); }

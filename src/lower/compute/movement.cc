@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "src/lower/compute/compute.h"
+#include "src/lower/compute/nest.h"
 
 // Parts of tensors put elsewhere.
 namespace lathe::lower {
@@ -40,6 +41,26 @@ Value Concatenated(const ElementOf& c) {
     begin = end;
   }
   return value;
+}
+
+// Where there are many operands, an element had to be sought among them: each is put in its place.
+constexpr size_t kManyOperands = 12;
+
+void ConcatenateAll(const WholeOf& w) {
+  const nn::ConcatOp op(const_cast<Operation*>(w.op));
+  const std::vector<Dim> all = w.ResultDims(0);
+  const size_t axis = AxisOf(op.axis(), all.size());
+  Dim begin = 0;
+  for (size_t i = 0; i < w.op->num_operands(); ++i) {
+    const std::vector<Dim> dims = w.Dims(i);
+    Nest(w.e, w.function, w.body, w.machine)
+        .Visit(dims, w.memory[0], [&](Elements& e, const Place& at, Value to) {
+          Place place = at;
+          place[axis] += begin;
+          e.Store(to, e.space().Flatten(place, all), e.At(w.op->operand(i), at));
+        });
+    begin = w.e.Name(begin + dims[axis]);
+  }
 }
 
 Value Piece(const ElementOf& c) {
@@ -256,7 +277,10 @@ Value Triangle(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.concat", Concatenated},
+    {.op = "nn.concat",
+     .element = Concatenated,
+     .whole = ConcatenateAll,
+     .whole_operands = kManyOperands},
     {"nn.split", Piece},
     {"nn.slice", Sliced, RefuseSlice},
     {"nn.pad", Padded, NeedConstants<nn::PadOp::kPads, nn::PadOp::kAxes>},

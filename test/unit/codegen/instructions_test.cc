@@ -39,7 +39,8 @@ class InstructionsTest : public testing::Test {
     Builder b = Builder::AtEnd(block);
     const Value result = b.CreateInferred(info, operands, attributes, 1)->result(0);
     b.Create("builtin.return", {&result, 1});
-    const lower::Lowered lowered = lower::LowerFunction(function, MachineOf(target));
+    const lower::Lowered lowered =
+        lower::LowerFunction(function, MachineOf(target), {}, {.strict = true});
     EXPECT_TRUE(lowered.done) << lowered.why_not;
     return CompiledKernel(function->region(0).front(), target).Call(inputs, {ZeroLike(like)})[0];
   }
