@@ -161,6 +161,20 @@ class Suite:
         return self.counted(self.build / "bin" / "lathe", "conformance", "--every-way", "--strict",
                             MODELS)
 
+    def runs_here(self, tier):
+        return "codegen/host" not in self.execute(
+            self.build / "bin" / "lathe", "check", "examples/digits/digits.onnx", "--target", tier)[1]
+
+    def accesses(self):
+        """No kernel accesses memory outside of its arguments: code that checks each access. The models
+        on each tier, the official cases on the one between the others."""
+        command = [self.build / "bin" / "lathe", "conformance", "--check-accesses"]
+        tiers = [tier for tier in ("x86-64", "avx2", "avx512") if self.runs_here(tier)]
+        results = [self.counted(*command, "--target", tier, MODELS) for tier in tiers]
+        results.append(self.counted(*command, "--target", tiers[-2:][0], "--time-limit=300", CASES))
+        return Result(sum(r.passed for r in results), sum(r.failed for r in results),
+                      "\n".join(r.log for r in results))
+
     def passes(self):
         """Every pass on every program at hand, compared by the interpreter."""
         return self.counted(self.build / "bin" / "pass_corpus", f"--jobs={self.jobs}", "--every-pass",
@@ -199,7 +213,7 @@ class Suite:
 
 STEPS = {
     "release": ["layers", "size", "format", "scripts", "compiled", "unit", "golden", "transcripts",
-                "conformance", "models", "passes", "malformed", "fuzz"],
+                "conformance", "models", "accesses", "passes", "malformed", "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "malformed"],
     "tsan": ["compiled", "unit"],

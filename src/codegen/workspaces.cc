@@ -29,7 +29,7 @@ Workspaces::Workspaces(std::span<const Dim> bytes, std::span<const AnyTensorType
 }
 
 void Workspaces::AddTo(std::vector<KernelBuffer>& buffers) {
-  for (Tensor& t : memory_) buffers.push_back({t.mutable_raw(), nullptr});
+  for (Tensor& t : memory_) buffers.push_back({t.mutable_raw(), t.shape().data()});
 }
 
 }  // namespace lathe::codegen

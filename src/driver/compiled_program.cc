@@ -56,14 +56,15 @@ using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 // them of the number of threads; the program around them is changed by one thread, in its order.
 class AllLowered {
  public:
-  AllLowered(Program& program, const Target& target, CompileEngine* engine,
-             const TuningRecords& records, ThreadPool& pool, bool strict)
+  AllLowered(Program& program, const Target& target, const CompileOptions& options,
+             CompileEngine* engine, const TuningRecords& records, ThreadPool& pool)
       : program_(program),
         target_(target),
+        check_accesses_(options.check_accesses),
         engine_(engine),
         records_(records),
         pool_(pool),
-        strict_(strict),
+        strict_(options.strict),
         records_hash_(records.size() > 0 ? HashString(records.ToText()) : 0),
         machine_(MachineOf(target)) {}
 
@@ -145,7 +146,9 @@ class AllLowered {
       return;
     }
     result.kernel =
-        engine_->Compile(KeyOf(f, constant), [&] { return compiler.ToCode(target_, result.how); });
+        engine_->Compile(KeyOf(f, constant), [&] {
+          return compiler.ToCode(target_, check_accesses_, result.how);
+        });
     if (result.kernel) result.how = result.kernel->how;
     if (strict_ && !result.how.remarks.empty()) lower::ThrowGivenUp(result.how.remarks[0], f);
   }
@@ -174,6 +177,7 @@ class AllLowered {
   // Which implementation a function takes follows from the records, too.
   std::string KeyOf(Operation* f, const std::vector<bool>& constant) const {
     std::string key = CompileEngine::KeyOf(f, constant, target_);
+    if (!key.empty() && check_accesses_) key += "\nchecked accesses";
     const bool tuned = !key.empty() && records_.size() > 0 &&
                        records_.Best(lower::WorkloadOf(f), target_.name).has_value();
     return tuned ? StrCat(key, "\nrecords ", records_hash_) : key;
@@ -183,6 +187,7 @@ class AllLowered {
 
   Program& program_;
   const Target& target_;
+  const bool check_accesses_;
   CompileEngine* engine_;
   const TuningRecords& records_;
   ThreadPool& pool_;
@@ -348,7 +353,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
   if (!options.records.empty()) records = ReadTuningRecords(options.records);
   ThreadPool pool(options.threads);
   LoweredFunctions lowered =
-      AllLowered(compiled->program, target, engine.get(), records, pool, options.strict).Run();
+      AllLowered(compiled->program, target, options, engine.get(), records, pool).Run();
   ListFunctions(*compiled, lowered);
   if (options.machine_code) {
     TakeCode(*compiled, lowered);

@@ -37,7 +37,8 @@ std::string EmitStage(const Program& program, const CompileOptions& options, Sta
     const CompiledFunctionInfo& info = compiled->infos[i];
     if (compiled->functions[i].data || info.strategy.empty()) continue;
     const CompiledFunction& f = compiled->functions[i];
-    sources.push_back({info.name, f.function->region(0).front(), f.in_place});
+    sources.push_back(
+        {info.name, f.function->region(0).front(), f.in_place, options.check_accesses});
   }
   CodeGenerator& generator = CodeGenerator::Get();
   if (stage == Stage::kObject) return generator.EmitObject(sources, *compiled->target);

@@ -63,13 +63,14 @@ Lowered FunctionCompiler::ToLoops() {
 }
 
 std::optional<CompileEngine::Made> FunctionCompiler::ToCode(const codegen::Target& target,
-                                                            Lowered& how) {
+                                                            bool check_accesses, Lowered& how) {
   for (;;) {
     SavedBody saved(function_);
     how = ToLoops();
     if (!how.done) return std::nullopt;
     try {
-      const codegen::KernelSource source{kKernelEntry, function_->region(0).front(), how.in_place};
+      const codegen::KernelSource source{kKernelEntry, function_->region(0).front(), how.in_place,
+                                         check_accesses};
       return {{how, codegen::CodeGenerator::Get().EmitImage({&source, 1}, target)}};
     } catch (const std::exception& error) {
       std::optional<Remark> remark = lower::RemarkOn(error, how.strategy);

@@ -37,7 +37,8 @@ class FunctionCompiler {
   /// Loops in place of the operations.
   lower::Lowered ToLoops();
   /// Loops and their code, and what became of the function in either case.
-  std::optional<CompileEngine::Made> ToCode(const codegen::Target& target, lower::Lowered& how);
+  std::optional<CompileEngine::Made> ToCode(const codegen::Target& target, bool check_accesses,
+                                            lower::Lowered& how);
 
  private:
   lower::Lowered Lower();

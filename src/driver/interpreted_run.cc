@@ -5,7 +5,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/ir/walk.h"
-#include "lathe/runtime/index_error.h"
+#include "lathe/runtime/kernel_error.h"
 #include "lathe/support/budget.h"
 #include "src/runtime/stoppable_team.h"
 
@@ -126,8 +126,8 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
     const std::string place =
         call->location().is_unknown() ? "" : call->location().ToString(*call->context());
     if (status->failed != 0)
-      throw runtime::IndexError(*status, compiled_.infos[compiled_.by_name.at(callee)].operations,
-                                place);
+      throw runtime::KernelError(*status, compiled_.infos[compiled_.by_name.at(callee)].operations,
+                                 place);
   }
   for (size_t i = 0; i < results.size(); ++i) results[i] = std::move(outputs[i]);
   return true;

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "lathe/runtime/index_error.h"
+#include "lathe/runtime/kernel_error.h"
 #include "lathe/support/error.h"
 #include "lathe/support/executable_memory.h"
 #include "src/runtime/arguments.h"
@@ -184,7 +184,7 @@ void Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_t
     (*step.kernel)(buffers, kernel_team);
     if (step.status == 0) return;
     const auto* status = static_cast<const KernelStatus*>(buffers[step.status].data);
-    if (status->failed != 0) throw IndexError(*status, plan.steps[i].label, plan.steps[i].origin);
+    if (status->failed != 0) throw KernelError(*status, plan.steps[i].label, plan.steps[i].origin);
     return;
   }
   const std::vector<uint32_t>& values = plan.steps[i].values;

@@ -59,6 +59,8 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
       ->type_name("FILE");
   app.add_flag("--strict", options.strict,
                "a function that is not computed as it should be is an error, not a remark");
+  app.add_flag("--check-accesses", options.check_accesses,
+               "compiled code that compares each access of memory with the sizes of its arguments");
   app.add_option("--threads", options.threads, "for parallel loops; 0: one per processor")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

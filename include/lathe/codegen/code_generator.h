@@ -27,6 +27,10 @@ struct KernelSource {
   /// Inputs and outputs that callers may put into the same memory: what is right for the loops is
   /// then right for the code. No others overlap.
   std::vector<std::pair<size_t, size_t>> in_place = {};
+  /// Each access of memory is compared with the size of the buffer that it belongs to: what a call
+  /// says of its buffers, not what the types say. One that is out of bounds is not made and ends
+  /// the kernel (KernelStatus::kAccess).
+  bool check_accesses = false;
 };
 
 /// The types of a kernel's inputs.

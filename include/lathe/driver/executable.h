@@ -34,6 +34,9 @@ struct CompileOptions {
   std::string external = {};
   /// False: what is lowered stays loops, run by the interpreter, for whatever target.
   bool machine_code = true;
+  /// Each access of compiled code is checked against the sizes of the buffers of its function; one
+  /// that is out of bounds is not made: run/out-of-bounds, a defect of ours. Slow; for tests.
+  bool check_accesses = false;
   /// A function that had to be computed another way than its best strategy wanted, because of a
   /// defect or a budget of the compiler, is an error (lower/given-up) and no remark.
   bool strict = false;

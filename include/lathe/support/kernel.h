@@ -7,8 +7,10 @@ namespace lathe {
 
 /// One argument of a kernel: an input or an output, row-major.
 struct KernelBuffer {
-  void* data;            ///< aligned to its element type; may be null if there are no elements
-  const int64_t* shape;  ///< one entry per axis; read only where the kernel's type is symbolic
+  void* data;  ///< aligned to its element type; may be null if there are no elements
+  /// One entry per axis; read only where the kernel's type is symbolic, or if it checks accesses:
+  /// then of workspaces, too, which have one axis of bytes.
+  const int64_t* shape;
 };
 
 /// Runs pieces of a parallel loop.
@@ -22,12 +24,18 @@ struct KernelTeam {
   bool (*stopped)(KernelTeam* team) = nullptr;
 };
 
-/// What a kernel that checks indices leaves in its last buffer, behind the workspaces.
+/// What a kernel that checks indices or accesses leaves in its last buffer, behind the workspaces.
 struct KernelStatus {
+  static constexpr int64_t kIndex = 1;   ///< an index is none of its axis
+  static constexpr int64_t kAccess = 2;  ///< an access is out of bounds; it was not made
+
   int64_t failed;  ///< 0: all is well; else it ended there, and its outputs mean nothing
-  int64_t axis;    ///< of the tensor that was indexed
-  int64_t index;   ///< the first one that is none of the axis
-  int64_t extent;  ///< of the axis
+  union {
+    int64_t axis;        ///< of the tensor that was indexed
+    const char* access;  ///< operation and memory; lives as long as the code
+  };
+  int64_t index;   ///< the first one that is none of the axis; of an access its first byte
+  int64_t extent;  ///< of the axis; of an access the bytes that there are
 };
 
 /// `buffers`: the inputs in order, then the outputs. Without a team everything runs on the caller's

@@ -58,8 +58,8 @@ namespace {
 
 class DimEmitter {
  public:
-  DimEmitter(llvm::IRBuilder<>& b, std::span<llvm::Value* const> symbols)
-      : b_(b), symbols_(symbols) {}
+  DimEmitter(llvm::IRBuilder<>& b, std::span<llvm::Value* const> symbols, bool may_overflow)
+      : b_(b), symbols_(symbols), no_overflow_(!may_overflow) {}
 
   llvm::Value* Emit(const Dim& dim) {
     if (dim.is_constant()) return b_.getInt64(static_cast<uint64_t>(dim.value()));
@@ -86,16 +86,21 @@ class DimEmitter {
       llvm::Value* product = nullptr;
       for (const Dim& factor : term.factors) {
         llvm::Value* value = Emit(factor);
-        product = product == nullptr ? value : b_.CreateNSWMul(product, value);
+        product = product == nullptr ? value : Mul(product, value);
       }
       if (term.coefficient != 1) {
-        product = b_.CreateNSWMul(product,
-                                  llvm::ConstantInt::getSigned(b_.getInt64Ty(), term.coefficient));
+        product = Mul(product, llvm::ConstantInt::getSigned(b_.getInt64Ty(), term.coefficient));
       }
-      sum = sum == nullptr ? product : b_.CreateNSWAdd(sum, product);
+      sum = sum == nullptr ? product : Add(sum, product);
     }
     if (poly.constant == 0) return sum;
-    return b_.CreateNSWAdd(sum, llvm::ConstantInt::getSigned(b_.getInt64Ty(), poly.constant));
+    return Add(sum, llvm::ConstantInt::getSigned(b_.getInt64Ty(), poly.constant));
+  }
+  llvm::Value* Mul(llvm::Value* x, llvm::Value* y) {
+    return b_.CreateMul(x, y, "", /*HasNUW=*/false, no_overflow_);
+  }
+  llvm::Value* Add(llvm::Value* x, llvm::Value* y) {
+    return b_.CreateAdd(x, y, "", /*HasNUW=*/false, no_overflow_);
   }
   // Divisions round towards minus infinity; indices and extents are not negative.
   llvm::Value* Function(DimKind kind, llvm::Value* x, llvm::Value* y) {
@@ -127,12 +132,14 @@ class DimEmitter {
 
   llvm::IRBuilder<>& b_;
   std::span<llvm::Value* const> symbols_;
+  bool no_overflow_;
 };
 
 }  // namespace
 
-llvm::Value* EmitDim(llvm::IRBuilder<>& b, const Dim& dim, std::span<llvm::Value* const> symbols) {
-  return DimEmitter(b, symbols).Emit(dim);
+llvm::Value* EmitDim(llvm::IRBuilder<>& b, const Dim& dim, std::span<llvm::Value* const> symbols,
+                     bool may_overflow) {
+  return DimEmitter(b, symbols, may_overflow).Emit(dim);
 }
 
 }  // namespace lathe::codegen

@@ -43,8 +43,10 @@ bool HasInstruction(const Operation& op, const Target& target);
 llvm::Type* RegisterType(llvm::LLVMContext& context, ElementType element);
 llvm::Type* MemoryType(llvm::LLVMContext& context, ElementType element);
 
-/// The value of a dim expression over the symbols d0, d1, ...
-llvm::Value* EmitDim(llvm::IRBuilder<>& b, const Dim& dim, std::span<llvm::Value* const> symbols);
+/// The value of a dim expression over the symbols d0, d1, ... An overflow is undefined, or wraps
+/// around.
+llvm::Value* EmitDim(llvm::IRBuilder<>& b, const Dim& dim, std::span<llvm::Value* const> symbols,
+                     bool may_overflow = false);
 
 /// `value` for each lane of `like`, which may be a scalar type.
 llvm::Constant* Splat(llvm::Type* like, double value);

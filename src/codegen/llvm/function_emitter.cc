@@ -160,14 +160,18 @@ void FunctionEmitter::EmitTable(Operation* op, std::span<llvm::Constant* const> 
   auto* table = new llvm::GlobalVariable(module_, array, true, llvm::GlobalValue::PrivateLinkage,
                                          llvm::ConstantArray::get(array, stored), "table");
   table->setAlignment(llvm::Align(64));
-  slots_[op->result(0)].memory = {table, {b_.getInt64(stored.size())}, type.element()};
+  Memory& memory = slots_[op->result(0)].memory;
+  memory = {table, {b_.getInt64(stored.size())}, type.element()};
+  if (faults_ == nullptr) return;
+  memory.bytes = b_.getInt64(stored.size() * static_cast<uint64_t>(BitWidth(type.element()) / 8));
+  memory.name = StrCat("a constant, ", type.ToString());
 }
 
 void FunctionEmitter::EmitIndex(Operation* op) {
   std::vector<llvm::Value*> symbols;
   for (size_t i = 0; i < op->num_operands(); ++i) symbols.push_back(ValueOf(op->operand(i)));
   const Dim& expr = op->attribute("expr").cast<DimAttribute>().value();
-  slots_[op->result(0)].value = EmitDim(b_, expr, symbols);
+  slots_[op->result(0)].value = EmitDim(b_, expr, symbols, /*may_overflow=*/faults_ != nullptr);
 }
 
 std::vector<llvm::Value*> FunctionEmitter::EmitLoop(const Block& body, llvm::Value* begin,

@@ -3,7 +3,9 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 
+#include <map>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -19,6 +21,9 @@ struct Memory {
   llvm::Value* data = nullptr;
   std::vector<llvm::Value*> extents;
   ElementType element = ElementType::kUndefined;
+  // Where accesses are checked:
+  llvm::Value* bytes = nullptr;  ///< that may be accessed
+  std::string name = {};         ///< for messages: "input 0, v_tensor<[3], f32>"
 };
 
 /// A scalar, vector or tile in registers, or memory.
@@ -43,6 +48,9 @@ class FunctionEmitter {
                   const Target& target, int& outlined);
   /// Where the kernel says what went wrong; not known within parallel loops.
   void set_status(llvm::Value* status) { status_ = status; }
+  /// Has each access checked against Memory::bytes before it is made. One that is out of bounds is
+  /// not made: it ends the function, and `status` says so.
+  void CheckAccesses(llvm::Value* status) { faults_ = status; }
 
   std::unordered_map<Value, Slot>& slots() { return slots_; }
   /// Pointers to memory that others of them may point to, too; all other memory has one name.
@@ -92,15 +100,38 @@ class FunctionEmitter {
   void EmitStore(Operation* op);
   void EmitPrefetch(Operation* op);
   void EmitExpect(Operation* op);
-  llvm::Value* Address(const Memory& memory, const Operation* op, size_t first_index);
+  llvm::Value* ElementAt(const Memory& memory, const Operation* op, size_t first_index);
+  llvm::Value* AddressOf(const Memory& memory, llvm::Value* element);
   llvm::Value* LaneMask(llvm::Value* live, unsigned lanes);
   llvm::Value* LoadNeighbours(llvm::Value* address, llvm::FixedVectorType* type, llvm::Value* live);
   llvm::Value* LoadStrided(llvm::Value* address, llvm::FixedVectorType* type, int64_t stride,
                            llvm::Value* live);
-  llvm::Value* Scattered(const Memory& memory, llvm::Value* address, unsigned lanes, int64_t axis,
-                         int64_t stride);
+  llvm::Value* LanesAlong(const Memory& memory, unsigned lanes, int64_t axis, int64_t stride);
+  llvm::Value* LoadApart(const Operation* op, const Memory& memory, llvm::Value* first,
+                         llvm::Value* lanes, Value live);
   llvm::Value* MaskOrAll(Value live, unsigned lanes);
   llvm::Value* FromMemory(llvm::Value* value, ElementType element);
+
+  // function_checks.cc: nothing unless accesses are checked
+  void CheckRun(const Operation* op, const Memory& memory, llvm::Value* first, unsigned lanes = 1,
+                Value live = {}, int64_t stride = 1);
+  void CheckLanes(const Operation* op, const Memory& memory, llvm::Value* first, llvm::Value* lanes,
+                  llvm::Value* mask);
+  void CheckRows(const Operation* op, const Memory& memory, llvm::Value* first, llvm::Value* pitch,
+                 int64_t rows, int64_t row_bytes);
+  void CheckBytes(const Operation* op, const Memory& memory, llvm::Value* offsets,
+                  llvm::Value* bytes, llvm::Value* mask);
+  llvm::Value* BytesOf(const Memory& memory, llvm::Value* elements);
+  void EndIfFailed();
+  void EndIf(llvm::Value* wrong, const std::string& text, llvm::Value* offset, llvm::Value* size);
+  llvm::BasicBlock* FaultBlock();
+  llvm::Constant* TextOf(const std::string& text);
+  llvm::Value* FirstWhere(llvm::Value* mask, llvm::Value* x, unsigned lanes);
+
+  // Products and sums that make up indices. An overflow is undefined, but where accesses are
+  // checked: there it shows.
+  llvm::Value* Mul(llvm::Value* x, llvm::Value* y);
+  llvm::Value* Add(llvm::Value* x, llvm::Value* y);
 
   llvm::Value* ValueOf(Value v);
   const Memory& MemoryOf(Value v) { return slots_.at(v).memory; }
@@ -114,13 +145,16 @@ class FunctionEmitter {
   llvm::Value* team_;
   llvm::Value* status_ = nullptr;
   StopQuestion question_;  // empty until somebody needs it
+  llvm::Value* faults_ = nullptr;  // KernelStatus for accesses; null: they are not checked
   const Target& target_;
   int& outlined_;
   int64_t stack_bytes_ = 0;
   llvm::BasicBlock* entry_ = nullptr;
   llvm::BasicBlock* start_ = nullptr;
-  std::unordered_map<Value, Slot> slots_;    // looked up, never iterated
-  std::unordered_set<llvm::Value*> shared_;  // the same
+  llvm::BasicBlock* fault_ = nullptr;             // begins with a phi per field of the status
+  std::map<std::string, llvm::Constant*> texts_;  // of faults
+  std::unordered_map<Value, Slot> slots_;         // looked up, never iterated
+  std::unordered_set<llvm::Value*> shared_;       // the same
 };
 
 }  // namespace lathe::codegen

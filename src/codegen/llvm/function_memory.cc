@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/support/error.h"
+#include "lathe/support/kernel.h"
 #include "src/codegen/llvm/function_emitter.h"
 
 namespace lathe::codegen {
@@ -52,7 +53,12 @@ void FunctionEmitter::EmitAlloc(Operation* op) {
     }
   }
   memory.element = type.element();
-  if (memory.data == nullptr) memory.data = StackMemory(op, type);
+  if (memory.data != nullptr) return;
+  memory.data = StackMemory(op, type);
+  if (faults_ == nullptr) return;
+  const int64_t bytes = type.shape().NumElements().value() * BitWidth(type.element()) / 8;
+  memory.bytes = b_.getInt64(static_cast<uint64_t>(bytes));
+  memory.name = StrCat("memory on the stack, ", type.ToString());
 }
 
 llvm::Value* FunctionEmitter::StackMemory(const Operation* op, AnyTensorType type) {
@@ -85,21 +91,26 @@ void FunctionEmitter::EmitReshape(Operation* op) {
       continue;
     }
     llvm::Value* elements = b_.getInt64(1);
-    for (llvm::Value* e : old.extents) elements = b_.CreateNSWMul(elements, e);
-    memory.extents.push_back(b_.CreateExactSDiv(
-        elements, b_.getInt64(static_cast<uint64_t>(std::max<int64_t>(known, 1)))));
+    for (llvm::Value* e : old.extents) elements = Mul(elements, e);
+    llvm::Value* others = b_.getInt64(static_cast<uint64_t>(std::max<int64_t>(known, 1)));
+    memory.extents.push_back(b_.CreateSDiv(elements, others, "", /*isExact=*/faults_ == nullptr));
   }
   slots_[op->result(0)].memory = std::move(memory);
 }
 
-llvm::Value* FunctionEmitter::Address(const Memory& memory, const Operation* op,
-                                      size_t first_index) {
+// The number of an element in row-major order.
+llvm::Value* FunctionEmitter::ElementAt(const Memory& memory, const Operation* op,
+                                        size_t first_index) {
   llvm::Value* at = b_.getInt64(0);
   for (size_t i = 0; i < memory.extents.size(); ++i) {
     llvm::Value* index = ValueOf(op->operand(first_index + i));
-    at = i == 0 ? index : b_.CreateNSWAdd(b_.CreateNSWMul(at, memory.extents[i]), index);
+    at = i == 0 ? index : Add(Mul(at, memory.extents[i]), index);
   }
-  return b_.CreateGEP(MemoryType(context_, memory.element), memory.data, at);
+  return at;
+}
+
+llvm::Value* FunctionEmitter::AddressOf(const Memory& memory, llvm::Value* element) {
+  return b_.CreateGEP(MemoryType(context_, memory.element), memory.data, element);
 }
 
 llvm::Value* FunctionEmitter::LaneMask(llvm::Value* live, unsigned lanes) {
@@ -124,6 +135,14 @@ llvm::Value* FunctionEmitter::LoadNeighbours(llvm::Value* address, llvm::FixedVe
   return b_.CreateMaskedLoad(type, address, AlignOf(type), LaneMask(live, type->getNumElements()),
                              llvm::Constant::getNullValue(type));
 }
+
+namespace {
+
+bool IsLast(const Memory& memory, int64_t axis) {
+  return axis < 0 || static_cast<size_t>(axis) + 1 == memory.extents.size();
+}
+
+}  // namespace
 
 // Neighbours are loaded, none of them beyond the last element, and shuffled.
 llvm::Value* FunctionEmitter::LoadStrided(llvm::Value* address, llvm::FixedVectorType* type,
@@ -153,58 +172,58 @@ llvm::Value* FunctionEmitter::LoadStrided(llvm::Value* address, llvm::FixedVecto
   return result;
 }
 
-// The addresses of lanes along an axis.
-llvm::Value* FunctionEmitter::Scattered(const Memory& memory, llvm::Value* address, unsigned lanes,
-                                        int64_t axis, int64_t stride) {
+// How many elements after the first one each lane along an axis lies.
+llvm::Value* FunctionEmitter::LanesAlong(const Memory& memory, unsigned lanes, int64_t axis,
+                                         int64_t stride) {
   llvm::Value* step = b_.getInt64(static_cast<uint64_t>(stride));
   for (size_t a = memory.extents.size(); axis >= 0 && a-- > static_cast<size_t>(axis) + 1;) {
-    step = b_.CreateNSWMul(step, memory.extents[a]);
+    step = Mul(step, memory.extents[a]);
   }
   std::vector<llvm::Constant*> numbers;
   for (unsigned i = 0; i < lanes; ++i) numbers.push_back(b_.getInt64(i));
-  llvm::Value* offsets =
-      b_.CreateNSWMul(llvm::ConstantVector::get(numbers), b_.CreateVectorSplat(lanes, step));
-  return b_.CreateGEP(MemoryType(context_, memory.element), address, offsets);
+  return Mul(llvm::ConstantVector::get(numbers), b_.CreateVectorSplat(lanes, step));
 }
-
-namespace {
-
-bool IsLast(const Memory& memory, int64_t axis) {
-  return axis < 0 || static_cast<size_t>(axis) + 1 == memory.extents.size();
-}
-
-}  // namespace
 
 void FunctionEmitter::EmitLoad(Operation* op) {
   const loop::LoadOp load(op);
   const Memory& memory = MemoryOf(load.memory());
-  llvm::Value* address = Address(memory, op, loop::LoadOp::kIndices);
+  llvm::Value* first = ElementAt(memory, op, loop::LoadOp::kIndices);
   llvm::Type* element = MemoryType(context_, memory.element);
   const auto lanes = static_cast<unsigned>(load.lanes());
   llvm::Value* value = nullptr;
   if (lanes == 0) {
-    value = b_.CreateAlignedLoad(element, address, AlignOf(element));
-  } else {
+    CheckRun(op, memory, first);
+    value = b_.CreateAlignedLoad(element, AddressOf(memory, first), AlignOf(element));
+  } else if (IsLast(memory, load.axis()) && load.stride() <= kMaxShuffledStride) {
     auto* type = llvm::FixedVectorType::get(element, lanes);
     llvm::Value* live = load.live() ? ValueOf(load.live()) : nullptr;
-    const bool last = IsLast(memory, load.axis());
-    if (last && load.stride() == 1) {
-      value = LoadNeighbours(address, type, live);
-    } else if (last && load.stride() <= kMaxShuffledStride) {
-      value = LoadStrided(address, type, load.stride(), live);
-    } else {
-      value = b_.CreateMaskedGather(
-          type, Scattered(memory, address, lanes, load.axis(), load.stride()), AlignOf(element),
-          MaskOrAll(load.live(), lanes), llvm::Constant::getNullValue(type));
-    }
+    CheckRun(op, memory, first, lanes, load.live(), load.stride());
+    llvm::Value* address = AddressOf(memory, first);
+    value = load.stride() == 1 ? LoadNeighbours(address, type, live)
+                               : LoadStrided(address, type, load.stride(), live);
+  } else {
+    llvm::Value* along = LanesAlong(memory, lanes, load.axis(), load.stride());
+    value = LoadApart(op, memory, first, along, load.live());
   }
   slots_[op->result(0)].value = FromMemory(value, memory.element);
+}
+
+// `lanes` are elements from the first one on, or if that is null from the begin of the memory.
+llvm::Value* FunctionEmitter::LoadApart(const Operation* op, const Memory& memory,
+                                        llvm::Value* first, llvm::Value* lanes, Value live) {
+  llvm::Type* element = MemoryType(context_, memory.element);
+  const auto count = llvm::cast<llvm::FixedVectorType>(lanes->getType())->getNumElements();
+  auto* type = llvm::FixedVectorType::get(element, count);
+  llvm::Value* mask = MaskOrAll(live, count);
+  CheckLanes(op, memory, first, lanes, mask);
+  llvm::Value* from = first == nullptr ? memory.data : AddressOf(memory, first);
+  return b_.CreateMaskedGather(type, b_.CreateGEP(element, from, lanes), AlignOf(element), mask,
+                               llvm::Constant::getNullValue(type));
 }
 
 void FunctionEmitter::EmitGather(Operation* op) {
   const loop::GatherOp gather(op);
   const Memory& memory = MemoryOf(gather.memory());
-  llvm::Type* element = MemoryType(context_, memory.element);
   const auto result = op->result(0).type().cast<AnyTensorType>();
   const auto lanes = static_cast<unsigned>(result.dims()[0].value());
   auto* wide = llvm::FixedVectorType::get(b_.getInt64Ty(), lanes);
@@ -213,22 +232,19 @@ void FunctionEmitter::EmitGather(Operation* op) {
     llvm::Value* index = Widen(ValueOf(op->operand(loop::GatherOp::kIndices + i)), wide);
     index = b_.CreateSExt(index, wide);
     if (at != nullptr) {
-      at = b_.CreateNSWMul(at, b_.CreateVectorSplat(lanes, memory.extents[i]));
-      index = b_.CreateNSWAdd(at, index);
+      at = Mul(at, b_.CreateVectorSplat(lanes, memory.extents[i]));
+      index = Add(at, index);
     }
     at = index;
   }
-  auto* type = llvm::FixedVectorType::get(element, lanes);
-  llvm::Value* value =
-      b_.CreateMaskedGather(type, b_.CreateGEP(element, memory.data, at), AlignOf(element),
-                            MaskOrAll(gather.live(), lanes), llvm::Constant::getNullValue(type));
+  llvm::Value* value = LoadApart(op, memory, nullptr, at, gather.live());
   slots_[op->result(0)].value = FromMemory(value, memory.element);
 }
 
 void FunctionEmitter::EmitStore(Operation* op) {
   const loop::StoreInplaceOp store(op);
   const Memory& memory = MemoryOf(store.memory());
-  llvm::Value* address = Address(memory, op, loop::StoreInplaceOp::kIndices);
+  llvm::Value* first = ElementAt(memory, op, loop::StoreInplaceOp::kIndices);
   llvm::Value* value = ValueOf(store.value());
   llvm::Type* element = MemoryType(context_, memory.element);
   const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
@@ -237,18 +253,25 @@ void FunctionEmitter::EmitStore(Operation* op) {
     value = b_.CreateZExt(value, value->getType()->getWithNewType(element));
   }
   if (lanes > 0 && !(IsLast(memory, store.axis()) && store.stride() == 1)) {
-    b_.CreateMaskedScatter(value, Scattered(memory, address, lanes, store.axis(), store.stride()),
-                           AlignOf(element), MaskOrAll(store.live(), lanes));
+    llvm::Value* along = LanesAlong(memory, lanes, store.axis(), store.stride());
+    llvm::Value* mask = MaskOrAll(store.live(), lanes);
+    CheckLanes(op, memory, first, along, mask);
+    llvm::Value* addresses = b_.CreateGEP(element, AddressOf(memory, first), along);
+    b_.CreateMaskedScatter(value, addresses, AlignOf(element), mask);
   } else if (lanes > 0 && store.live()) {
-    b_.CreateMaskedStore(value, address, AlignOf(element), LaneMask(ValueOf(store.live()), lanes));
+    CheckRun(op, memory, first, lanes, store.live());
+    b_.CreateMaskedStore(value, AddressOf(memory, first), AlignOf(element),
+                         LaneMask(ValueOf(store.live()), lanes));
   } else {
-    b_.CreateAlignedStore(value, address, AlignOf(element));
+    CheckRun(op, memory, first, std::max(lanes, 1U));
+    b_.CreateAlignedStore(value, AddressOf(memory, first), AlignOf(element));
   }
   slots_[op->result(0)] = slots_.at(store.memory());
 }
 
 void FunctionEmitter::EmitPrefetch(Operation* op) {
-  llvm::Value* address = Address(MemoryOf(op->operand(0)), op, loop::PrefetchOp::kIndices);
+  const Memory& memory = MemoryOf(op->operand(0));
+  llvm::Value* address = AddressOf(memory, ElementAt(memory, op, loop::PrefetchOp::kIndices));
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
                      {address, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
 }
@@ -274,15 +297,10 @@ void FunctionEmitter::EmitExpect(Operation* op) {
   b_.CreateCondBr(any, fail, fine, llvm::MDBuilder(context_).createBranchWeights(1, 1 << 20));
   b_.SetInsertPoint(fail);
   if (const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(index->getType())) {
-    llvm::Value* first = b_.CreateExtractElement(index, uint64_t{0});
-    for (unsigned lane = vector->getNumElements(); lane-- > 0;) {
-      first = b_.CreateSelect(b_.CreateExtractElement(wrong, lane),
-                              b_.CreateExtractElement(index, lane), first);
-    }
-    index = first;
+    index = FirstWhere(wrong, index, vector->getNumElements());
   }
-  llvm::Value* fields[] = {b_.getInt64(1), b_.getInt64(static_cast<uint64_t>(expect.axis())), index,
-                           extent};
+  llvm::Value* fields[] = {b_.getInt64(KernelStatus::kIndex),
+                           b_.getInt64(static_cast<uint64_t>(expect.axis())), index, extent};
   for (unsigned i = 0; i < std::size(fields); ++i) {
     b_.CreateStore(fields[i], b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), status_, i));
   }

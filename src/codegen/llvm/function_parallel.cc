@@ -131,6 +131,7 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
     if (is_tile) FailUnsupported(op, "a parallel loop reads a tile from outside of it");
     fields.Add(slot.value);
     fields.Add(slot.memory.data);
+    fields.Add(slot.memory.bytes);
     for (llvm::Value* extent_of : slot.memory.extents) fields.Add(extent_of);
   }
   const bool stops = MayStop(op->region(0));
@@ -138,6 +139,7 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
     fields.Add(Question().team);
     fields.Add(Question().function);
   }
+  fields.Add(faults_);
   std::vector<llvm::Type*> types{b_.getInt64Ty(), b_.getInt64Ty()};
   for (llvm::Value* field : fields.values()) types.push_back(field->getType());
   llvm::Function* part = NewFunction(types, "part");
@@ -155,7 +157,8 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
   for (const Value v : captured) {
     Slot slot = slots_.at(v);
     if (slot.value != nullptr) slot.value = fields.Of(slot.value, part, 2);
-    if (slot.memory.data != nullptr) slot.memory.data = fields.Of(slot.memory.data, part, 2);
+    slot.memory.data = fields.Of(slot.memory.data, part, 2);
+    slot.memory.bytes = fields.Of(slot.memory.bytes, part, 2);
     for (llvm::Value*& extent_of : slot.memory.extents) extent_of = fields.Of(extent_of, part, 2);
     emitter.slots()[v] = slot;
   }
@@ -163,9 +166,11 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
     emitter.question_ = {fields.Of(question_.team, part, 2),
                          fields.Of(question_.function, part, 2)};
   }
+  emitter.CheckAccesses(fields.Of(faults_, part, 2));
   emitter.EmitLoop(*op->region(0).front(), part->getArg(0), part->getArg(1), false, {});
   emitter.Finish();
   CallTeam(part, fields.values(), extent);
+  EndIfFailed();
 }
 
 // The team's function, from the structure behind it; null without a team.

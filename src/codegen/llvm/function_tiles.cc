@@ -146,7 +146,7 @@ void FunctionEmitter::EmitTileZero(Operation* op) {
 llvm::Value* FunctionEmitter::RowBytes(const Memory& memory, int64_t axis) {
   llvm::Value* bytes = b_.getInt64(static_cast<uint64_t>(BitWidth(memory.element) / 8));
   for (size_t a = static_cast<size_t>(axis) + 1; a < memory.extents.size(); ++a) {
-    bytes = b_.CreateNSWMul(bytes, memory.extents[a]);
+    bytes = Mul(bytes, memory.extents[a]);
   }
   return bytes;
 }
@@ -155,8 +155,10 @@ void FunctionEmitter::EmitTileLoad(Operation* op) {
   const loop::TileLoadOp load(op);
   const Memory& memory = MemoryOf(load.memory());
   const TileShape tile = ShapeOf(op->result(0));
-  llvm::Value* address = Address(memory, op, loop::TileLoadOp::kIndices);
+  llvm::Value* first = ElementAt(memory, op, loop::TileLoadOp::kIndices);
   llvm::Value* pitch = RowBytes(memory, load.axis());
+  CheckRows(op, memory, first, pitch, tile.rows, tile.row_bytes());
+  llvm::Value* address = AddressOf(memory, first);
   if (target_.has_tiles()) {
     slots_[op->result(0)].value =
         b_.CreateIntrinsic(llvm::Intrinsic::x86_tileloadd64_internal, {},
@@ -182,8 +184,10 @@ void FunctionEmitter::EmitTileStore(Operation* op) {
   const Memory& memory = MemoryOf(store.memory());
   const TileShape tile = ShapeOf(store.tile());
   llvm::Value* value = ValueOf(store.tile());
-  llvm::Value* address = Address(memory, op, loop::TileStoreInplaceOp::kIndices);
+  llvm::Value* first = ElementAt(memory, op, loop::TileStoreInplaceOp::kIndices);
   llvm::Value* pitch = RowBytes(memory, store.axis());
+  CheckRows(op, memory, first, pitch, tile.rows, tile.row_bytes());
+  llvm::Value* address = AddressOf(memory, first);
   const llvm::Align align(static_cast<uint64_t>(BitWidth(memory.element) / 8));
   if (target_.has_tiles()) {
     b_.CreateIntrinsic(llvm::Intrinsic::x86_tilestored64_internal, {},

@@ -63,7 +63,8 @@ std::vector<Value> WorkspaceMemory(const KernelSource& source, const std::vector
 }
 
 // Whether the kernel may end with a KernelStatus.
-bool ChecksIndices(const KernelSource& source) {
+bool MayFail(const KernelSource& source) {
+  if (source.check_accesses) return true;
   for (OpWalker walker(const_cast<Block*>(source.body)); const Operation* op = walker.Next();) {
     if (op->isa<loop::ExpectOp>()) return true;
   }
@@ -80,7 +81,7 @@ class KernelShell {
         target_(target),
         buffers_(BuffersOf(source)),
         workspaces_(WorkspaceMemory(source, buffers_)),
-        checks_(ChecksIndices(source)),
+        checks_(MayFail(source)),
         b_(module.getContext()) {}
 
   void Emit() {
@@ -89,7 +90,10 @@ class KernelShell {
     b_.SetInsertPoint(llvm::BasicBlock::Create(module_.getContext(), "entry", shell_));
     arguments_ = {shell_->getArg(1)};
     for (size_t i = 0; i < buffers_.size(); ++i) Unpack(i);
-    for (size_t i = 0; i < workspaces_.size(); ++i) UnpackData(buffers_.size() + i);
+    for (size_t i = 0; i < workspaces_.size(); ++i) {
+      llvm::Value* at = UnpackData(buffers_.size() + i);
+      if (source_.check_accesses) UnpackBytes(at, 1, 1);
+    }
     if (checks_) UnpackData(buffers_.size() + workspaces_.size());
     std::vector<llvm::Type*> types;
     for (llvm::Value* v : arguments_) types.push_back(v->getType());
@@ -124,6 +128,24 @@ class KernelShell {
       arguments_.push_back(b_.CreateLoad(
           b_.getInt64Ty(), b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), shape, axis)));
     }
+    if (source_.check_accesses) UnpackBytes(at, type.rank(), BitWidth(type.element()) / 8);
+  }
+  // How much there is in the buffer at `at`, whatever its type says.
+  void UnpackBytes(llvm::Value* at, size_t rank, int64_t element_bytes) {
+    llvm::Value* bytes = b_.getInt64(static_cast<uint64_t>(element_bytes));
+    llvm::Value* shape = b_.CreateLoad(b_.getPtrTy(), b_.CreateStructGEP(BufferType(), at, 1));
+    for (size_t axis = 0; axis < rank; ++axis) {
+      llvm::Value* extent = b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), shape, axis);
+      bytes = b_.CreateMul(bytes, b_.CreateLoad(b_.getInt64Ty(), extent));
+    }
+    arguments_.push_back(bytes);
+  }
+  // "input 0, v_tensor<[3], f32>"
+  std::string NameOf(size_t i) const {
+    const size_t inputs = source_.body->num_arguments();
+    const bool is_input = i < inputs;
+    return StrCat(is_input ? "input " : "output ", is_input ? i : i - inputs, ", ",
+                  buffers_[i].type().ToString());
   }
 
   // Whether buffer `i` may be the same memory as another one.
@@ -157,18 +179,26 @@ class KernelShell {
                                      ? b_.getInt64(static_cast<uint64_t>(dim.value()))
                                      : static_cast<llvm::Value*>(inner->getArg(next++)));
       }
+      if (!source_.check_accesses) continue;
+      memory.bytes = inner->getArg(next++);
+      memory.name = NameOf(i);
     }
     for (const Value v : workspaces_) {
       llvm::Argument* argument = inner->getArg(next++);
       argument->addAttr(llvm::Attribute::NoAlias);
       argument->addAttr(llvm::Attribute::getWithAlignment(module_.getContext(),
                                                           llvm::Align(CodeImage::kAlignment)));
-      emitter.slots()[v].memory.data = argument;
+      Memory& memory = emitter.slots()[v].memory;
+      memory.data = argument;
+      if (!source_.check_accesses) continue;
+      memory.bytes = inner->getArg(next++);
+      memory.name = StrCat("a workspace, ", v.type().ToString());
     }
     if (checks_) {
       llvm::Argument* status = inner->getArg(next++);
       status->addAttr(llvm::Attribute::NoAlias);
       emitter.set_status(status);
+      if (source_.check_accesses) emitter.CheckAccesses(status);
     }
     emitter.EmitBlock(*source_.body);
     emitter.Finish();
@@ -192,7 +222,7 @@ void DescribeMemory(const KernelSource& source, CodeImage::Entry& entry) {
     const auto type = v.type().cast<AnyTensorType>();
     bytes.push_back(type.shape().NumElements() * (BitWidth(type.element()) / 8));
   }
-  entry.checks = ChecksIndices(source);
+  entry.checks = MayFail(source);
   if (entry.checks) bytes.emplace_back(static_cast<int64_t>(sizeof(KernelStatus)));
 }
 

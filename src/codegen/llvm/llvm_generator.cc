@@ -7,6 +7,7 @@
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 
+#include <algorithm>
 #include <new>
 
 #include "lathe/support/budget.h"
@@ -18,7 +19,14 @@
 namespace lathe::codegen {
 namespace {
 
-std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target) {
+// Checked accesses end blocks everywhere: what analyses loops then takes ten times as long, for
+// code that need not be fast.
+bool IsChecked(std::span<const KernelSource> sources) {
+  return std::ranges::any_of(sources, &KernelSource::check_accesses);
+}
+
+std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target,
+                                                 std::span<const KernelSource> sources) {
   std::string message;
   const llvm::Target* found = llvm::TargetRegistry::lookupTarget(target.triple, message);
   if (found == nullptr) throw Error(ErrorCode::kUnsupported, "codegen/target", message);
@@ -26,7 +34,7 @@ std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target) {
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
   return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
       target.triple, target.cpu, target.features, options, llvm::Reloc::PIC_, std::nullopt,
-      llvm::CodeGenOptLevel::Aggressive));
+      IsChecked(sources) ? llvm::CodeGenOptLevel::None : llvm::CodeGenOptLevel::Aggressive));
 }
 
 std::unique_ptr<llvm::Module> MakeModule(llvm::LLVMContext& context,
@@ -60,7 +68,10 @@ constexpr const char* kPasses =
     "loop-mssa(licm<allowspeculation>),gvn,loop(indvars,loop-deletion),"
     "instcombine<no-verify-fixpoint>,simplifycfg)";
 
-void Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+constexpr const char* kPassesOfChecked =
+    "always-inline,globaldce,function<eager-inv>(sroa<modify-cfg>,early-cse<memssa>,simplifycfg)";
+
+void Optimize(llvm::Module& module, llvm::TargetMachine& machine, const char* pipeline) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager graphs;
@@ -72,7 +83,7 @@ void Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, graphs, modules);
   llvm::ModulePassManager passes;
-  if (auto error = builder.parsePassPipeline(passes, kPasses)) {
+  if (auto error = builder.parsePassPipeline(passes, pipeline)) {
     LATHE_CHECK(false, llvm::toString(std::move(error)));
   }
   passes.run(module, modules);
@@ -118,10 +129,10 @@ class LlvmGenerator : public CodeGenerator {
 
   std::string EmitObject(std::span<const KernelSource> sources, const Target& target) override {
     llvm::LLVMContext context;
-    const auto machine = MakeMachine(target);
+    const auto machine = MakeMachine(target, sources);
     const auto module = MakeModule(context, sources, target, *machine);
     CheckBudget();
-    Optimize(*module, *machine);
+    Optimize(*module, *machine, IsChecked(sources) ? kPassesOfChecked : kPasses);
     CheckBudget();
     return EmitFile(*module, *machine, llvm::CodeGenFileType::ObjectFile);
   }
@@ -129,9 +140,10 @@ class LlvmGenerator : public CodeGenerator {
   std::string EmitText(std::span<const KernelSource> sources, const Target& target,
                        CodeText kind) override {
     llvm::LLVMContext context;
-    const auto machine = MakeMachine(target);
+    const auto machine = MakeMachine(target, sources);
     const auto module = MakeModule(context, sources, target, *machine);
-    if (kind != CodeText::kLlvm) Optimize(*module, *machine);
+    if (kind != CodeText::kLlvm)
+      Optimize(*module, *machine, IsChecked(sources) ? kPassesOfChecked : kPasses);
     if (kind == CodeText::kAssembly) {
       return EmitFile(*module, *machine, llvm::CodeGenFileType::AssemblyFile);
     }

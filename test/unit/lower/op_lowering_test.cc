@@ -4,25 +4,18 @@
 #include <map>
 #include <set>
 
-#include "lathe/dialect/op_kind.h"
-#include "lathe/dialect/shape_inference.h"
 #include "lathe/driver/every_way.h"
 #include "lathe/ir/traits.h"
 #include "lathe/pass/pass_manager.h"
-#include "test/unit/dialect/op_sampler.h"
 #include "test/unit/lower/lower_util.h"
+#include "test/unit/lower/op_program.h"
 
 // Every op of nn by itself: its samples are lowered and compared with the interpreter. What is not
 // lowered stands, with the reason, in op_lowering.txt.
 namespace lathe::lower {
 namespace {
 
-using lathe::testing::OpSample;
-using lathe::testing::OpSampler;
-
 constexpr uint64_t kSeed = 20;
-
-enum class Declared { kStatic, kSymbolic };
 
 // One lowered sample.
 struct Kernel {
@@ -44,68 +37,10 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
     sampler_.emplace(context_, lathe::testing::ReadSampleHints(), kSeed);
   }
 
-  static Type TypeOf(IrContext& context, const Tensor& tensor, Declared how) {
-    SymShape shape = SymShape::FromConstants(tensor.shape());
-    for (size_t i = 0; how == Declared::kSymbolic && i < shape.dims.size(); ++i) {
-      shape.dims[i] = Dim::Symbol(StrCat("D", tensor.shape()[i]));  // equal extents are one symbol
-    }
-    return VTensorType::Get(context, shape, tensor.element_type());
-  }
-
-  // feeds -> the op -> fetches; operands that say sizes are constants.
-  Program Build(const OpSample& sample, Declared how) {
-    Program program(context_);
-    Builder b = Builder::AtEnd(program.block());
-    ShapeInferencer facts(&program.parameters());
-    b.set_facts(&facts);
-    std::vector<NamedAttribute> attributes;
-    for (const auto& [name, value] : sample.attributes) attributes.push_back(b.Named(name, value));
-    const std::vector<Value> none(sample.inputs.size());
-    std::vector<Value> operands;
-    const auto* kind = sample.info.GetInterface<OpKindInterface>();
-    for (size_t i = 0; i < sample.inputs.size(); ++i) {
-      if (sample.inputs[i].is_none()) {
-        operands.emplace_back();
-        continue;
-      }
-      const Tensor& tensor = sample.inputs[i].tensor();
-      const bool is_whole = kind != nullptr && i < 64 && (kind->whole >> i & 1) != 0;
-      const NamedAttribute named =
-          is_whole ? b.Named("value", b.Attr(tensor)) : b.Named("name", b.Attr(StrCat("x", i)));
-      const Type type = TypeOf(context_, tensor, how);
-      Operation* op = is_whole
-                          ? b.Create("builtin.constant", {}, {&named, 1})
-                          : b.Create("nn.feed", {}, {&named, 1}, std::span<const Type>(&type, 1));
-      facts.Visit(op);
-      operands.push_back(op->result(0));
-    }
-    Operation* op = b.CreateInferred(sample.info, operands, attributes, sample.num_results);
-    for (size_t i = 0; i < op->num_results(); ++i) {
-      const Value v = op->result(i);
-      const NamedAttribute name = b.Named("name", b.Attr(StrCat("y", i)));
-      b.Create("nn.fetch", {&v, 1}, {&name, 1});
-    }
-    return program;
-  }
-
-  NamedValues InputsOf(Program& program, const OpSample& sample) {
-    NamedValues inputs;
-    for (Operation* feed : program.feeds()) {
-      const std::string name(feed->attribute("name").cast<StrAttribute>().value());
-      inputs.emplace_back(name, sample.inputs[static_cast<size_t>(*ParseInt(name.substr(1)))]);
-    }
-    return inputs;
-  }
-
-  static bool IsPlain(const OpSample& sample) {
-    return std::ranges::all_of(sample.inputs,
-                               [](const RtValue& v) { return v.is_none() || v.is_tensor(); });
-  }
-
   // Lowers the sample, or says why it is not; what is wrong is a failure.
   std::string Lower(const OpSample& sample, Declared how) {
-    if (!IsPlain(sample)) return "an operand is no tensor";
-    Program program = Build(sample, how);
+    if (!HasTensorsOnly(sample)) return "an operand is no tensor";
+    Program program = ProgramOf(context_, sample, how);
     const NamedValues inputs = InputsOf(program, sample);
     const NamedValues wanted = Interpreter(program, {.seed = kSeed}).Run(inputs);
     const Program source = program.Clone();
@@ -171,44 +106,56 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
     EXPECT_TRUE(close) << label << ": " << close.description;
   }
 
-  // The code of what was lowered.
+  // The code of what was lowered, with checked accesses and without.
   void RunKernels(const Target& target) {
-    std::vector<KernelSource> sources;
+    std::vector<KernelSource> sources, checked;
     for (size_t i = 0; i < kernels_.size(); ++i) {
-      sources.push_back(
-          {StrCat("k", i), kernels_[i].function->region(0).front(), kernels_[i].in_place});
+      const Block* body = kernels_[i].function->region(0).front();
+      sources.push_back({StrCat("k", i), body, kernels_[i].in_place});
+      checked.push_back({StrCat("k", i), body, kernels_[i].in_place, /*check_accesses=*/true});
     }
     const auto library = CodeGenerator::Get().Compile(sources, target);
-    for (size_t i = 0; i < kernels_.size(); ++i) {
-      Kernel& k = kernels_[i];
-      std::vector<Tensor> outputs;
-      std::vector<Shape> shapes;
-      std::vector<KernelBuffer> buffers;
-      for (const Tensor& wanted : k.wanted) outputs.push_back(ZeroLike(wanted));
-      for (const Tensor& t : k.inputs) {
-        buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
-        shapes.push_back(t.shape());
-      }
-      for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
-      codegen::Workspaces scratch(library->image().Find(sources[i].name).workspaces,
-                                  codegen::ArgumentTypes(*sources[i].body), shapes);
-      scratch.AddTo(buffers);
-      library->Find(sources[i].name)(buffers.data(), nullptr);
-      for (size_t r = 0; r < outputs.size(); ++r) {
-        Compare(kernels_[i].label + ", code", outputs[r], kernels_[i].wanted[r]);
-      }
-      for (const auto& [input, output] : k.in_place) {
-        std::vector<KernelBuffer> shared = buffers;
-        Tensor both = outputs[output];
-        if (both.byte_size() == 0) continue;
-        std::memcpy(both.mutable_raw(), k.inputs[input].raw(), both.byte_size());
-        shared[input].data = shared[k.inputs.size() + output].data = both.mutable_raw();
-        library->Find(sources[i].name)(shared.data(), nullptr);
-        EXPECT_TRUE(std::ranges::equal(both.bytes(), outputs[output].bytes()))
-            << k.label << ": result " << output << " over operand " << input;
-      }
+    const auto checking = CodeGenerator::Get().Compile(checked, target);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (!RunKernel(kernels_[i], *checking, checked[i])) continue;  // could write anywhere
+      RunKernel(kernels_[i], *library, sources[i]);
     }
     kernels_.clear();
+  }
+
+  // Whether all accesses are within bounds, if they are checked.
+  static bool RunKernel(const Kernel& k, const codegen::KernelLibrary& library,
+                        const KernelSource& source) {
+    std::vector<Tensor> outputs;
+    std::vector<Shape> shapes;
+    std::vector<KernelBuffer> buffers;
+    for (const Tensor& wanted : k.wanted) outputs.push_back(ZeroLike(wanted));
+    for (const Tensor& t : k.inputs) {
+      buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
+      shapes.push_back(t.shape());
+    }
+    for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
+    codegen::Workspaces scratch(library.image().Find(source.name).workspaces,
+                                codegen::ArgumentTypes(*source.body), shapes);
+    scratch.AddTo(buffers);
+    library.Find(source.name)(buffers.data(), nullptr);
+    const std::string what = StrCat(k.label, source.check_accesses ? ", checked" : "", ", code");
+    if (source.check_accesses && !codegen::ExpectInBounds(buffers.back())) {
+      ADD_FAILURE() << what;
+      return false;
+    }
+    for (size_t r = 0; r < outputs.size(); ++r) Compare(what, outputs[r], k.wanted[r]);
+    for (const auto& [input, output] : k.in_place) {
+      std::vector<KernelBuffer> shared = buffers;
+      Tensor both = outputs[output];
+      if (both.byte_size() == 0) continue;
+      std::memcpy(both.mutable_raw(), k.inputs[input].raw(), both.byte_size());
+      shared[input].data = shared[k.inputs.size() + output].data = both.mutable_raw();
+      library.Find(source.name)(shared.data(), nullptr);
+      EXPECT_TRUE(std::ranges::equal(both.bytes(), outputs[output].bytes()))
+          << what << ": result " << output << " over operand " << input;
+    }
+    return true;
   }
 
   lower::Machine machine_;
