@@ -17,6 +17,7 @@
 #include "lathe/support/parallel.h"
 #include "lathe/support/shared_chunks.h"
 #include "src/driver/external_functions.h"
+#include "src/driver/find_constraints.h"
 #include "src/driver/function_compiler.h"
 #include "src/driver/function_work.h"
 #include "src/driver/pack_arguments.h"
@@ -145,10 +146,8 @@ class AllLowered {
       result.how = compiler.ToLoops();
       return;
     }
-    result.kernel =
-        engine_->Compile(KeyOf(f, constant), [&] {
-          return compiler.ToCode(target_, check_accesses_, result.how);
-        });
+    result.kernel = engine_->Compile(
+        KeyOf(f, constant), [&] { return compiler.ToCode(target_, check_accesses_, result.how); });
     if (result.kernel) result.how = result.kernel->how;
     if (strict_ && !result.how.remarks.empty()) lower::ThrowGivenUp(result.how.remarks[0], f);
   }
@@ -347,6 +346,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   compiled->target = &target;
   compiled->threads = options.threads;
+  compiled->constraints = FindConstraints(compiled->program);
   GroupOperations(compiled->program, options);
   const std::shared_ptr<CompileEngine> engine = EngineOf(options);
   TuningRecords records;
@@ -368,9 +368,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
 
 std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
                                                 const CompileOptions& options) {
-  return RunUnder(
-      {.seconds = options.timeout_seconds, .bytes = options.max_bytes, .cancel = options.cancel},
-      [&] { return CompileWithin(source, options); });
+  return RunUnder(LimitsOf(options), [&] { return CompileWithin(source, options); });
 }
 
 }  // namespace lathe

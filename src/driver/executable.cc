@@ -138,7 +138,8 @@ struct Executable::Impl {
 
 Executable::Executable(const Program& program, CompileOptions options,
                        std::shared_ptr<const void> owner)
-    : impl_(std::make_unique<Impl>(program, options, std::move(owner))) {}
+    : impl_(RunUnder(LimitsOf(options),
+                     [&] { return std::make_unique<Impl>(program, options, std::move(owner)); })) {}
 
 Executable::Executable(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executable::~Executable() = default;

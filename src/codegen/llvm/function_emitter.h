@@ -144,7 +144,7 @@ class FunctionEmitter {
   llvm::Function* function_;
   llvm::Value* team_;
   llvm::Value* status_ = nullptr;
-  StopQuestion question_;  // empty until somebody needs it
+  StopQuestion question_;          // empty until somebody needs it
   llvm::Value* faults_ = nullptr;  // KernelStatus for accesses; null: they are not checked
   const Target& target_;
   int& outlined_;

@@ -133,6 +133,39 @@ TEST(ExecutorTest, ChecksSymbolsAndExpressions) {
   EXPECT_EQ(run(1, 1, 0), "run/shape: dim N - 2 is -1");
 }
 
+TEST(ExecutorTest, ConstraintsHoldBeforeAnythingRuns) {
+  Plan plan = *AffinePlan();
+  plan.constraints.push_back(AtMostFortyRows());
+  int calls = 0;
+  const Executor::Kernel count = [&](const KernelBuffer*, KernelTeam*) { ++calls; };
+  const Executor executor({count, count}, std::make_shared<Plan>(plan), {.threads = 1});
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(40)}}), "no error");
+  EXPECT_EQ(calls, 3);
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(RunError(executor, {{"x", Ramp(41)}}), "shape/concat: nn.concat: more than 40 rows");
+  }
+  EXPECT_EQ(calls, 3);
+  try {
+    executor.Run({{"x", Ramp(41)}});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.where(), "node 'join'");
+    ASSERT_EQ(error.notes().size(), 3u);
+    EXPECT_EQ(error.notes()[1].text, "it relies on 40 >= N");
+    EXPECT_EQ(error.notes()[2].text, "N = 41 by input 'x'");
+    EXPECT_EQ(error.hints(), std::vector<std::string>{"take less"});
+  }
+}
+
+TEST(ExecutorTest, AConstraintWithoutValueDoesNotHold) {
+  Plan plan = *AffinePlan();
+  plan.constraints.push_back(AtMostFortyRows());
+  const Dim n = Dim::Symbol("N");
+  plan.constraints[0].condition = SizeCondition::AtLeast(FloorDiv(7, n), 0);
+  const Executor executor(TestKernels(), std::make_shared<Plan>(plan), {.threads = 1});
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(3)}}), "no error");
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(0)}}), "shape/concat: nn.concat: more than 40 rows");
+}
+
 TEST(ExecutorTest, CopiesWithoutKernel) {
   const Dim n = Dim::Symbol("N");
   PlanMaker m;
@@ -406,6 +439,14 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
             "plan/value: value 2 lies in number 1 of 1");
   EXPECT_EQ(broken([](Plan& p) { p.values[2].dims = {Dim::Symbol("M")}; }),
             "plan/dim: value 2 has dim M, but M is no symbol of the plan");
+  const auto relies_on = [&](const SizeCondition& condition) {
+    return broken([&](Plan& p) { p.constraints.push_back({condition, "", "", "", "", {}}); });
+  };
+  EXPECT_EQ(relies_on(SizeCondition::Equal(Dim::Symbol("M"), 1)),
+            "plan/dim: constraint 0 has dim M, but M is no symbol of the plan");
+  EXPECT_EQ(relies_on(SizeCondition::Equal(Dim(), 1)), "plan/constraint: constraint 0 has dim ?");
+  EXPECT_EQ(relies_on({SizeCondition::Kind{4}, 1, 1}),
+            "plan/constraint: constraint 0 is of no kind: 4");
   EXPECT_EQ(broken([](Plan& p) { p.values[2].dims = {Dim()}; }), "plan/dim: value 2 has dim ?");
   EXPECT_EQ(broken([](Plan& p) { p.outputs[0].value = 0; }),
             "plan/port: output 'z' is a value that lies elsewhere than in the caller's memory");
