@@ -145,7 +145,8 @@ class Suite:
         code, text = self.execute(sys.executable, "scripts/onnx_cases.py", CASES)
         if code != 0:
             return Result(0, 1, text)
-        result = self.counted(self.build / "bin" / "lathe", "conformance", "--every-way", CASES)
+        result = self.counted(self.build / "bin" / "lathe", "conformance", "--every-way", "--strict",
+                              CASES)
         total = sum(1 for _ in (ROOT / CASES).glob("*/*/model.onnx"))
         if result.passed < MIN_CONFORMANCE * total:
             result.failed += 1
@@ -157,7 +158,8 @@ class Suite:
         code, text = self.execute(sys.executable, "bench/models/make_small.py", MODELS)
         if code != 0:
             return Result(0, 1, text)
-        return self.counted(self.build / "bin" / "lathe", "conformance", "--every-way", MODELS)
+        return self.counted(self.build / "bin" / "lathe", "conformance", "--every-way", "--strict",
+                            MODELS)
 
     def runs_here(self, tier):
         return "codegen/host" not in self.execute(

@@ -26,7 +26,7 @@ typedef enum lathe_code {
   LATHE_SHAPE = 5,
   LATHE_TYPE = 6,
   LATHE_IO = 7,
-  LATHE_LIMIT = 8, /* memory */
+  LATHE_LIMIT = 8, /* memory, time */
   LATHE_CANCELLED = 9,
   LATHE_INTERNAL = 10 /* our bug */
 } lathe_code;
@@ -144,6 +144,7 @@ typedef struct lathe_run_options {
   size_t size;            /* sizeof(lathe_run_options) */
   lathe_cancel* cancel;   /* may be NULL */
   lathe_profile* profile; /* may be NULL */
+  double timeout_seconds; /* 0: any time; later than that a run ends with LATHE_LIMIT */
 } lathe_run_options;
 
 /* Writes the shape of output `index` for inputs of these shapes to `shape`, which has room for the
@@ -168,8 +169,8 @@ void lathe_trim(const lathe_program* program);
 /* NULL if there is no memory. */
 lathe_cancel* lathe_cancel_new(void);
 void lathe_cancel_free(lathe_cancel* cancel);
-/* From any thread: runs with this object end before their next step with LATHE_CANCELLED, until it
- * is reset. */
+/* From any thread, or a signal handler: runs with this object end within about a millisecond, in
+ * the middle of a kernel, too, with LATHE_CANCELLED, until it is reset. */
 void lathe_cancel_set(lathe_cancel* cancel);
 void lathe_cancel_reset(lathe_cancel* cancel);
 

@@ -1,5 +1,9 @@
 #include "lathe/dialect/decompose.h"
 
+#include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/op_kind.h"
+#include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/ir/program.h"
@@ -26,16 +30,45 @@ void CarryAttributes(const Operation* from, Operation* to) {
   }
 }
 
+bool IsHalf(Value v) {
+  const auto type = v ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType();
+  return type && (type.element() == ElementType::kF16 || type.element() == ElementType::kBF16);
+}
+
+/// Nothing is rounded, or all of it at once.
+bool RoundsOnce(const Operation* op) {
+  return KindOf(op) == OpKind::kInjective || op->isa<nn::CastLikeOp>() || op->isa<nn::ClipOp>();
+}
+
+/// The same operation on f32 in place of halves, before `op`; null if it has none.
+Operation* InFloats(Operation* op, Builder& b) {
+  bool any = false;
+  for (size_t i = 0; i < op->num_operands(); ++i) any |= IsHalf(op->operand(i));
+  if (!any || RoundsOnce(op)) return nullptr;
+  std::vector<Value> operands;
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    const Value v = op->operand(i);
+    operands.push_back(IsHalf(v) ? nn::CastOp::Create(b, v, {.to = ElementType::kF32}).output()
+                                 : v);
+  }
+  Operation* wide =
+      b.CreateInferred(op->info(), operands, op->attributes().entries(), op->num_results());
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    const auto given = op->result(i).type().dyn_cast<VTensorType>();
+    if (!given) continue;
+    const ElementType element = wide->result(i).type().cast<AnyTensorType>().element();
+    wide->result(i).set_type(VTensorType::Get(b.context(), given.shape(), element));
+  }
+  return wide;
+}
+
 /// False if this form of the op has no other.
 bool DecomposeOne(Operation* op, Builder& b) {
   Operation* before = op->prev();
   b.SetInsertionPoint(op);
   b.set_location(op->location());
-  const std::vector<Value> results = op->dyn_cast<DecomposeInterface>().Decompose(b);
-  if (results.empty()) {
-    while (op->prev() != before) op->prev()->Erase();
-    return false;
-  }
+  const std::vector<Value> results = DecomposeInFloats(op, b);
+  if (results.empty()) return false;
   for (size_t i = 0; i < results.size(); ++i) {
     if (op->result(i).use_empty()) continue;
     const Operation* maker = results[i].defining_op();
@@ -50,6 +83,24 @@ bool DecomposeOne(Operation* op, Builder& b) {
 }
 
 }  // namespace
+
+std::vector<Value> DecomposeInFloats(Operation* op, Builder& b) {
+  Operation* before = op->prev();
+  Operation* wide = InFloats(op, b);
+  Operation* whole = wide != nullptr ? wide : op;
+  std::vector<Value> results = whole->dyn_cast<DecomposeInterface>().Decompose(b);
+  if (results.empty()) {
+    while (op->prev() != before) op->prev()->Erase();
+    return results;
+  }
+  for (size_t i = 0; wide != nullptr && i < results.size(); ++i) {
+    const ElementType to = op->result(i).type().cast<AnyTensorType>().element();
+    const bool rounds = results[i].type().cast<AnyTensorType>().element() != to;
+    if (rounds) results[i] = nn::CastOp::Create(b, results[i], {.to = to}).output();
+  }
+  if (wide != nullptr) wide->Erase();
+  return results;
+}
 
 int64_t DecomposeOps(Program& program, Builder& b,
                      const std::function<bool(const Operation*)>& wanted) {

@@ -53,6 +53,8 @@ int64_t Product(std::span<const int64_t> dims, size_t begin, size_t end) {
 }
 
 bool NextIndex(std::span<const int64_t> shape, std::span<int64_t> index) {
+  thread_local BudgetTicker ticker;
+  ticker.Tick();
   for (size_t d = shape.size(); d-- > 0;) {
     if (++index[d] < shape[d]) return true;
     index[d] = 0;

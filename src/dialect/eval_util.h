@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "lathe/support/budget.h"
 #include "lathe/support/element_type.h"
 #include "lathe/support/tensor.h"
 
@@ -59,7 +60,9 @@ class Broadcaster {
     if (rows_ == 0) return;
     std::vector<int64_t> index(outer_.size(), 0);
     std::vector<int64_t> offsets(inner_strides_.size(), 0);
+    BudgetTicker ticker;
     for (int64_t row = 0; row < rows_; ++row) {
+      ticker.Tick();
       f(row * row_length_, std::span<const int64_t>(offsets));
       Advance(index, offsets);
     }

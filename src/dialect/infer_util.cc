@@ -1,5 +1,6 @@
 #include "src/dialect/infer_util.h"
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 
 namespace lathe {
@@ -36,14 +37,14 @@ SymShape ExpectMinRank(const InferShapeContext& c, size_t i, size_t rank, const 
 void ExpectScalar(const InferShapeContext& c, size_t i, const char* what) {
   if (!c.HasInput(i)) return;
   const SymShape shape = c.shape(i);
-  if (shape.ranked && ProvablyDifferent(shape.NumElements(), 1)) {
-    c.Fail("shape/scalar", StrCat(what, " has shape ", shape.ToString(), ", not one element"));
-  }
+  if (!shape.ranked) return;
+  Assume(SizeCondition::Equal(shape.NumElements(), 1), "shape/scalar",
+         [&] { return StrCat(what, " has shape ", shape.ToString(), ", not one element"); });
 }
 
-Dim ExpectEqual(const InferShapeContext& c, const Dim& a, const Dim& b, const char* id,
-                const std::string& message, const std::string& hint) {
-  if (ProvablyDifferent(a, b)) c.Fail(id, message, hint);
+Dim ExpectEqual(const Dim& a, const Dim& b, const char* id, const std::string& message,
+                const char* hint) {
+  Assume(SizeCondition::Equal(a, b), id, [&] { return message; }, hint);
   if (a.is_unknown()) return b;
   return b.is_constant() ? b : a;
 }
@@ -52,16 +53,15 @@ void ExpectBroadcastableTo(const InferShapeContext& c, size_t i, const SymShape&
                            const char* what) {
   const SymShape own = c.shape(i);
   if (!own.ranked || !shape.ranked) return;
-  bool fits = own.rank() <= shape.rank();
-  for (size_t d = 0; fits && d < own.rank(); ++d) {
-    const Dim& extent = own.dims[d];
-    fits = !ProvablyDifferent(extent, 1) ||
-           !ProvablyDifferent(extent, shape.dims[d + shape.rank() - own.rank()]);
+  const char* hint = "counted from the back, each extent must be equal or 1";
+  const auto message = [&] {
+    return StrCat(what, " of shape ", own.ToString(), " does not broadcast to ", shape.ToString());
+  };
+  if (own.rank() > shape.rank()) c.Fail("shape/broadcast", message(), hint);
+  for (size_t d = 0; d < own.rank(); ++d) {
+    const Dim& to = shape.dims[d + shape.rank() - own.rank()];
+    Assume(SizeCondition::BroadcastTo(own.dims[d], to), "shape/broadcast", message, hint);
   }
-  if (fits) return;
-  c.Fail("shape/broadcast",
-         StrCat(what, " of shape ", own.ToString(), " does not broadcast to ", shape.ToString()),
-         "counted from the back, each extent must be equal or 1");
 }
 
 size_t InferAxis(const InferShapeContext& c, int64_t axis, size_t rank) {

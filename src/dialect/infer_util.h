@@ -23,9 +23,9 @@ SymShape ExpectMinRank(const InferShapeContext& c, size_t i, size_t rank, const 
 // Operand `i` is absent, or a tensor of one element.
 void ExpectScalar(const InferShapeContext& c, size_t i, const char* what);
 
-// `a` and `b` may be equal; the more precise of both. Else throws `id` with `message`.
-Dim ExpectEqual(const InferShapeContext& c, const Dim& a, const Dim& b, const char* id,
-                const std::string& message, const std::string& hint = "");
+// Assumes that `a` and `b` are equal; the more precise of both.
+Dim ExpectEqual(const Dim& a, const Dim& b, const char* id, const std::string& message,
+                const char* hint = "");
 
 // Operand `i` broadcasts to `shape` without making it larger.
 void ExpectBroadcastableTo(const InferShapeContext& c, size_t i, const SymShape& shape,

@@ -8,6 +8,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/verify.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
 #include "lathe/support/hash.h"
@@ -61,7 +62,14 @@ class MemoryMeter {
 void RunEval(Operation* op, EvalContext& c) {
   const auto where = [&] { return op->location().ToString(*op->context()); };
   try {
+    CheckBudget();
     op->dyn_cast<EvalInterface>().Eval(c);
+  } catch (Stopped& stopped) {
+    if (stopped.error().where().empty() && !op->location().is_unknown())
+      stopped.error().At(where());
+    if (stopped.error().notes().empty())
+      stopped.error().Note(StrCat("while evaluating ", op->name()));
+    throw;
   } catch (Error& error) {
     if (error.where().empty() && !op->location().is_unknown()) error.At(where());
     throw;

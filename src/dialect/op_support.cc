@@ -3,12 +3,25 @@
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 
 namespace lathe {
 namespace {
 
 void SetAllShapes(InferShapeContext& c, const SymShape& shape) {
   for (size_t i = 0; i < c.num_outputs(); ++i) c.SetShape(i, shape);
+}
+
+// An in-place op writes what has the shape of its operand.
+void AssumeSameShape(const InferShapeContext& c, AnyTensorType result) {
+  const SymShape operand = c.shape(0);
+  if (!result || !result.has_rank() || !operand.ranked) return;
+  for (size_t i = 0; i < operand.rank(); ++i) {
+    Assume(SizeCondition::Equal(result.dims()[i], operand.dims[i]), "shape/inplace", [&] {
+      return StrCat("the result ", result.ToString(), " does not fit into the operand ",
+                    operand.ToString(), " that it is written to");
+    });
+  }
 }
 
 }  // namespace
@@ -38,6 +51,7 @@ void InferInplace(InferShapeContext& c, void (*rule)(InferShapeContext&)) {
            StrCat("the result ", result.ToString(), " does not fit into the operand ",
                   c.input_type(0).ToString(), " that it is written to"));
   }
+  if (result) AssumeSameShape(c, result.dyn_cast<AnyTensorType>());
   c.SetType(0, c.input_type(0));
 }
 

@@ -9,6 +9,7 @@
 #include "lathe/ir/block.h"
 #include "lathe/ir/structure.h"
 #include "lathe/lower/strategy.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/version.h"
 
@@ -111,6 +112,10 @@ std::string ToBytes(const CompileEngine::Made& kernel) {
     w.Number(argument);
     w.Number(result);
   }
+  w.Number(how.remarks.size());
+  for (const lower::Remark& remark : how.remarks) {
+    for (const std::string* text : {&remark.code, &remark.strategy, &remark.message}) w.Text(*text);
+  }
   w.Number(kernel.image.entries.size());
   for (const CodeImage::Entry& entry : kernel.image.entries) {
     w.Text(entry.name);
@@ -141,6 +146,10 @@ std::optional<CompileEngine::Made> FromBytes(std::string_view bytes) {
   for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
     const uint64_t argument = r.Number();
     how.in_place.emplace_back(argument, r.Number());
+  }
+  for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
+    lower::Remark& remark = how.remarks.emplace_back();
+    for (std::string* text : {&remark.code, &remark.strategy, &remark.message}) *text = r.Text();
   }
   bool fits = true;
   for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
@@ -199,7 +208,12 @@ std::shared_ptr<const CompileEngine::Kernel> CompileEngine::Compile(const std::s
     result = at->second;
   }
   if (!mine) {
-    Result found = result.get();
+    Result found;
+    try {
+      found = result.get();
+    } catch (const Stopped&) {  // under limits that need not be this thread's
+      CheckBudget();
+    }
     if (!found) return Find("", make);  // so that everyone hears why not
     ++hits_;
     return found;

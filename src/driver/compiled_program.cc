@@ -11,11 +11,14 @@
 #include "lathe/ir/walk.h"
 #include "lathe/lower/split_function.h"
 #include "lathe/pass/pass_manager.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/hash.h"
 #include "lathe/support/parallel.h"
 #include "lathe/support/shared_chunks.h"
 #include "src/driver/external_functions.h"
+#include "src/driver/find_constraints.h"
+#include "src/driver/function_compiler.h"
 #include "src/driver/function_work.h"
 #include "src/driver/pack_arguments.h"
 #include "src/driver/shared_tables.h"
@@ -25,7 +28,6 @@ namespace lathe {
 namespace {
 
 using codegen::CodeGenerator;
-using codegen::KernelSource;
 using codegen::Target;
 using lower::PackedLayout;
 
@@ -33,7 +35,6 @@ constexpr const char* kGroup = "graph_fuse_partition,graph_fuse_compile";
 // Each operation by itself.
 constexpr const char* kGroupNone = "graph_fuse_partition{opt_level=0},graph_fuse_compile";
 constexpr const char* kFusion = "graph_fuse_partition";
-constexpr const char* kKernel = "kernel";  // the entry of an image
 
 void RunPasses(Program& program, std::string_view passes) {
   PassManager manager;
@@ -56,14 +57,15 @@ using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 // them of the number of threads; the program around them is changed by one thread, in its order.
 class AllLowered {
  public:
-  AllLowered(Program& program, const Target& target, bool check_accesses, CompileEngine* engine,
-             const TuningRecords& records, ThreadPool& pool)
+  AllLowered(Program& program, const Target& target, const CompileOptions& options,
+             CompileEngine* engine, const TuningRecords& records, ThreadPool& pool)
       : program_(program),
         target_(target),
-        check_accesses_(check_accesses),
+        check_accesses_(options.check_accesses),
         engine_(engine),
         records_(records),
         pool_(pool),
+        strict_(options.strict),
         records_hash_(records.size() > 0 ? HashString(records.ToText()) : 0),
         machine_(MachineOf(target)) {}
 
@@ -92,14 +94,18 @@ class AllLowered {
     }
     pool_.ParallelFor(0, std::ssize(functions), 1, [&](int64_t i, int64_t) {
       const auto at = static_cast<size_t>(i);
-      Lower(functions[at], calls, results[at]);
+      WhileDoing(StrCat("compiling ", NameOf(functions[at])),
+                 [&] { Lower(functions[at], calls, results[at]); });
     });
     for (size_t i = 0; i < functions.size(); ++i) {
       Operation* f = functions[i];
       orders_.Add(calls.Of(f), results[i].how.packed);
       const std::string name = NameOf(f);
       const bool computes = !results[i].how.done && !results[i].is_apart;
-      if (computes && !lower::SplitFunction(f, calls.Of(f), machine_).empty()) {
+      std::vector<lower::Remark>& remarks = results[i].how.remarks;
+      const auto& before = remarks_of_whole_[name];
+      remarks.insert(remarks.begin(), before.begin(), before.end());
+      if (computes && Split(f, calls, remarks)) {
         again = true;
       } else {
         lowered_.emplace(name, std::move(results[i]));
@@ -134,23 +140,32 @@ class AllLowered {
 
   // The function becomes loops, and these code if there is an engine.
   void ToCode(Operation* f, const std::vector<bool>& constant, LoweredFunction& result) const {
-    const auto to_loops = [&] {
-      result.how = lower::LowerFunction(f, machine_, constant,
-                                        {.target = target_.name, .records = &records_});
-      return result.how.done;
-    };
+    FunctionCompiler compiler(f, machine_, constant,
+                              {.target = target_.name, .records = &records_, .strict = strict_});
     if (engine_ == nullptr) {
-      to_loops();
+      result.how = compiler.ToLoops();
       return;
     }
-    result.kernel =
-        engine_->Compile(KeyOf(f, constant), [&]() -> std::optional<CompileEngine::Made> {
-          if (!to_loops()) return std::nullopt;
-          const KernelSource source{kKernel, f->region(0).front(), result.how.in_place,
-                                    check_accesses_};
-          return {{result.how, CodeGenerator::Get().EmitImage({&source, 1}, target_)}};
-        });
+    result.kernel = engine_->Compile(
+        KeyOf(f, constant), [&] { return compiler.ToCode(target_, check_accesses_, result.how); });
     if (result.kernel) result.how = result.kernel->how;
+    if (strict_ && !result.how.remarks.empty()) lower::ThrowGivenUp(result.how.remarks[0], f);
+  }
+
+  // Whether the function became several, or a simpler one. The first of them says what was given
+  // up.
+  bool Split(Operation* f, const FunctionCalls& calls, std::vector<lower::Remark>& remarks) {
+    std::vector<Operation*> pieces;
+    try {
+      pieces = lower::SplitFunction(f, calls.Of(f), machine_);
+    } catch (const std::exception& error) {
+      std::optional<lower::Remark> remark = lower::RemarkOn(error, "");
+      if (!remark) throw;
+      if (strict_) lower::ThrowGivenUp(*remark, f);
+      remarks.push_back(*std::move(remark));
+    }
+    if (!pieces.empty() && !remarks.empty()) remarks_of_whole_[NameOf(pieces[0])] = remarks;
+    return !pieces.empty();
   }
 
   static void TakeBody(Operation* from, Operation* f) {
@@ -175,10 +190,12 @@ class AllLowered {
   CompileEngine* engine_;
   const TuningRecords& records_;
   ThreadPool& pool_;
+  const bool strict_;
   const uint64_t records_hash_;  // of all
   const lower::Machine machine_;
   PackedOrders orders_;  // of rounds before
   LoweredFunctions lowered_;
+  std::map<std::string, std::vector<lower::Remark>> remarks_of_whole_;  // by its first piece
   std::set<std::string> waited_;  // functions that were looked at for shared tables
 };
 
@@ -203,6 +220,7 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
                               .strategy = how.strategy,
                               .why_not = how.why_not,
                               .candidates = how.candidates,
+                              .remarks = how.remarks,
                               .flops = work.flops,
                               .bytes = work.bytes});
     if (made.data) compiled.infos.back().strategy = kMemoryStrategy;
@@ -217,8 +235,8 @@ void TakeCode(CompiledProgram& compiled, LoweredFunctions& lowered) {
     compiled.kernels[i] = std::move(lowered.at(compiled.infos[i].name).kernel);
     if (compiled.kernels[i] == nullptr) continue;
     const codegen::KernelLibrary& code = compiled.kernels[i]->code;
-    f.code = code.Find(kKernel);
-    const codegen::CodeImage::Entry& entry = code.image().Find(kKernel);
+    f.code = code.Find(kKernelEntry);
+    const codegen::CodeImage::Entry& entry = code.image().Find(kKernelEntry);
     f.workspaces = entry.workspaces;
     f.checks = entry.checks;
     ReadTypes(f);
@@ -320,20 +338,22 @@ std::shared_ptr<CompileEngine> EngineOf(const CompileOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
-                                                const CompileOptions& options) {
+namespace {
+
+std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
+                                               const CompileOptions& options) {
   const Target& target = TargetOf(options);
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   compiled->target = &target;
   compiled->threads = options.threads;
+  compiled->constraints = FindConstraints(compiled->program);
   GroupOperations(compiled->program, options);
   const std::shared_ptr<CompileEngine> engine = EngineOf(options);
   TuningRecords records;
   if (!options.records.empty()) records = ReadTuningRecords(options.records);
   ThreadPool pool(options.threads);
   LoweredFunctions lowered =
-      AllLowered(compiled->program, target, options.check_accesses, engine.get(), records, pool)
-          .Run();
+      AllLowered(compiled->program, target, options, engine.get(), records, pool).Run();
   ListFunctions(*compiled, lowered);
   if (options.machine_code) {
     TakeCode(*compiled, lowered);
@@ -342,6 +362,13 @@ std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
     TakePacked(*compiled);
   }
   return compiled;
+}
+
+}  // namespace
+
+std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,
+                                                const CompileOptions& options) {
+  return RunUnder(LimitsOf(options), [&] { return CompileWithin(source, options); });
 }
 
 }  // namespace lathe

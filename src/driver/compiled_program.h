@@ -9,6 +9,7 @@
 #include "lathe/codegen/code_generator.h"
 #include "lathe/driver/compile_engine.h"
 #include "lathe/driver/executable.h"
+#include "lathe/support/budget.h"
 #include "src/driver/pack_arguments.h"
 #include "src/driver/plan_builder.h"
 
@@ -43,6 +44,9 @@ struct CompiledProgram {
   Program program;
   const codegen::Target* target = nullptr;
   int threads = 0;  ///< to compile with; 0: one per processor
+  /// Of the program as it was given: passes rely on them, and may drop the operations that they
+  /// come from.
+  std::vector<runtime::PlanConstraint> constraints;
   std::vector<CompiledFunction> functions;
   std::vector<CompiledFunctionInfo> infos;                            ///< parallel to `functions`
   std::vector<std::shared_ptr<const CompileEngine::Kernel>> kernels;  ///< parallel; null: no code
@@ -66,6 +70,11 @@ void OptimizeFor(const CompileOptions& options, Program& program);
 /// The first steps: the inference pipeline, what goes to an external compiler, and operations into
 /// functions.
 void GroupOperations(Program& program, const CompileOptions& options);
+
+/// What a compilation may take, its plan and packed weights included.
+inline Limits LimitsOf(const CompileOptions& options) {
+  return {.seconds = options.timeout_seconds, .bytes = options.max_bytes, .cancel = options.cancel};
+}
 
 /// Errors: those of the passes, codegen/missing, codegen/target.
 std::unique_ptr<CompiledProgram> CompileProgram(const Program& source,

@@ -16,6 +16,7 @@
 #include <regex>
 
 #include "lathe/codegen/code_generator.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/parallel.h"
 #include "src/driver/conformance_json.h"
@@ -143,6 +144,7 @@ class Pool {
 
  private:
   void Step() {
+    CheckBudget();
     std::vector<pollfd> fds;
     for (const auto& r : running_) fds.push_back({r->fd(), POLLIN, 0});
     constexpr int kTickMs = 100;

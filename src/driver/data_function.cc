@@ -115,6 +115,9 @@ class Tracer {
     const int64_t extent = type.dims()[axis].value();
     const Dim bytes = BytesOf(type);
     if (extent == 0 || BitWidth(type.element()) < 8 || start < 0) return std::nullopt;
+    // A reshape of known extents may have one of symbols as its operand.
+    const auto is_known = [](const Part& p) { return p.bytes.is_constant(); };
+    if (!std::ranges::all_of(from, is_known)) return std::nullopt;
     const int64_t row = bytes.value() / extent;
     Parts parts;
     int64_t skip = start * row, left = length * row;

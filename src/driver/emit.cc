@@ -50,11 +50,13 @@ std::string EmitStage(const Program& program, const CompileOptions& options, Sta
 std::shared_ptr<const runtime::Plan> CompileToFile(const Program& program,
                                                    const CompileOptions& options,
                                                    const std::string& path) {
-  const auto compiled = CompileProgram(program, options);
-  PlannedProgram planned = PlanProgram(*compiled);
-  planned.CheckSaves(path);
-  runtime::SavePlan(*planned.plan, path);
-  return planned.plan;
+  return RunUnder(LimitsOf(options), [&]() -> std::shared_ptr<const runtime::Plan> {
+    const auto compiled = CompileProgram(program, options);
+    PlannedProgram planned = PlanProgram(*compiled);
+    planned.CheckSaves(path);
+    runtime::SavePlan(*planned.plan, path);
+    return planned.plan;
+  });
 }
 
 }  // namespace lathe

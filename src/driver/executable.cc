@@ -10,6 +10,7 @@
 #include "lathe/runtime/artefacts.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
+#include "lathe/support/processors.h"
 #include "src/driver/interpreted_run.h"
 #include "src/driver/planned_program.h"
 
@@ -45,6 +46,8 @@ runtime::NamedTensors TensorsOf(const NamedValues& values) {
   }
   return tensors;
 }
+
+uint64_t CapOr(uint64_t max_bytes) { return max_bytes > 0 ? max_bytes : UsableMemory() / 5 * 4; }
 
 // A few in place, more on the heap.
 template <class T>
@@ -87,7 +90,7 @@ struct Executable::Impl {
     if (!options.machine_code) planned.obstacles.push_back("it was compiled without code");
     if (planned.plan != nullptr) {
       executor.emplace(
-          std::move(planned).MakeExecutor({.team = team, .max_bytes = options.max_bytes}));
+          std::move(planned).MakeExecutor({.team = team, .max_bytes = CapOr(options.max_bytes)}));
       ReadPorts();
     } else {
       PrepareInterpreter(options);
@@ -107,8 +110,9 @@ struct Executable::Impl {
     std::shared_ptr<const runtime::Plan> plan = runtime::LoadPlan(path);
     try {
       if (!options.parameters.empty()) plan = runtime::WithParameters(*plan, options.parameters);
-      executor.emplace(std::move(plan), runtime::ExecutorOptions{.threads = options.threads,
-                                                                 .max_bytes = options.max_bytes});
+      executor.emplace(std::move(plan),
+                       runtime::ExecutorOptions{.threads = options.threads,
+                                                .max_bytes = CapOr(options.max_bytes)});
     } catch (Error& error) {
       if (error.where() != path) {
         error.At(error.where().empty() ? path : StrCat(path, ", ", error.where()));
@@ -134,7 +138,8 @@ struct Executable::Impl {
 
 Executable::Executable(const Program& program, CompileOptions options,
                        std::shared_ptr<const void> owner)
-    : impl_(std::make_unique<Impl>(program, options, std::move(owner))) {}
+    : impl_(RunUnder(LimitsOf(options),
+                     [&] { return std::make_unique<Impl>(program, options, std::move(owner)); })) {}
 
 Executable::Executable(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executable::~Executable() = default;
@@ -152,10 +157,13 @@ void Executable::Save(const std::string& path) const {
 
 bool Executable::CanSave() const { return impl_->planned.saves(); }
 
-NamedValues Executable::Run(const NamedValues& inputs) const {
-  if (impl_->run_by_interpreter) return impl_->run_by_interpreter->Run(inputs);
+NamedValues Executable::Run(const NamedValues& inputs, const runtime::RunOptions& options) const {
+  if (impl_->run_by_interpreter) {
+    return RunUnder({.seconds = options.timeout_seconds, .cancel = options.cancel},
+                    [&] { return impl_->run_by_interpreter->Run(inputs); });
+  }
   NamedValues outputs;
-  for (auto& [name, tensor] : impl_->executor->Run(TensorsOf(inputs))) {
+  for (auto& [name, tensor] : impl_->executor->Run(TensorsOf(inputs), options)) {
     outputs.emplace_back(name, std::move(tensor));
   }
   return outputs;

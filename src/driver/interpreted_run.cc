@@ -4,8 +4,13 @@
 #include <optional>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/io.h"
 #include "lathe/ir/walk.h"
+#include "lathe/runtime/constraints.h"
 #include "lathe/runtime/kernel_error.h"
+#include "lathe/support/budget.h"
+#include "src/driver/plan_operations.h"
+#include "src/runtime/stoppable_team.h"
 
 namespace lathe {
 namespace {
@@ -73,17 +78,34 @@ InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtim
     : compiled_(compiled),
       packed_(PackedFor(compiled, AllOperations(compiled.program))),
       team_(std::move(team)),
-      interpreter_(compiled.program, [&] {
-        options.run_call = [this](const Operation* call, std::span<const RtValue> arguments,
-                                  std::span<RtValue> results) {
-          return RunCall(call, arguments, results);
-        };
-        return std::move(options);
-      }()) {
+      interpreter_(compiled.program,
+                   [&] {
+                     options.run_call = [this](const Operation* call,
+                                               std::span<const RtValue> arguments,
+                                               std::span<RtValue> results) {
+                       return RunCall(call, arguments, results);
+                     };
+                     return std::move(options);
+                   }()),
+      symbols_(SymbolsOf(compiled.program)) {
   packed_.Pack(compiled.threads);
 }
 
+void InterpretedRun::CheckSizes(const NamedValues& inputs) const {
+  std::vector<runtime::BoundSymbol> symbols;
+  const std::vector<Operation*> feeds = compiled_.program.feeds();
+  for (const runtime::PlanSymbol& s : symbols_) {
+    const std::string_view input = feeds[s.input]->cast<nn::FeedOp>().name();
+    const RtValue* value = Find(inputs, input);
+    const bool has_axis =
+        value != nullptr && value->is_tensor() && s.axis < value->tensor().shape().size();
+    if (has_axis) symbols.push_back({s.name, value->tensor().shape()[s.axis], input});
+  }
+  runtime::CheckConstraints(compiled_.constraints, symbols);
+}
+
 NamedValues InterpretedRun::Run(const NamedValues& inputs) {
+  CheckSizes(inputs);
   const std::lock_guard lock(mutex_);
   const runtime::WorkerTeam::InRun in_run(*team_);
   return interpreter_.Run(inputs);
@@ -111,7 +133,14 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
   for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
   codegen::Workspaces scratch(f->workspaces, f->arguments, argument_shapes);
   scratch.AddTo(buffers);
-  f->Call(buffers.data(), team_->for_kernels());
+  const Budget* budget = Budget::Current();
+  runtime::StoppableTeam stoppable(budget, team_->for_kernels());
+  const bool stops = budget != nullptr && budget->within_kernels();
+  f->Call(buffers.data(), stops ? &stoppable : team_->for_kernels());
+  if (stoppable.has_stopped()) {
+    budget->Check();
+    throw Stopped(Cancelled());
+  }
   if (f->checks) {
     const auto* status = static_cast<const KernelStatus*>(buffers.back().data);
     const std::string place =

@@ -19,6 +19,7 @@ class InterpretedRun {
   NamedValues Run(const NamedValues& inputs);
 
  private:
+  void CheckSizes(const NamedValues& inputs) const;
   bool RunCall(const Operation* call, std::span<const RtValue> arguments,
                std::span<RtValue> results);
 
@@ -27,6 +28,7 @@ class InterpretedRun {
   std::shared_ptr<runtime::WorkerTeam> team_;
   std::mutex mutex_;
   Interpreter interpreter_;
+  std::vector<runtime::PlanSymbol> symbols_;
 };
 
 }  // namespace lathe

@@ -174,6 +174,10 @@ class PlanBuilder {
   // Storages that are wanted whole, one or more pieces in their order, move; the rest is copied.
   void Join(const Operation* op, const std::vector<Piece>& pieces) {
     for (size_t i = 0; i < pieces.size();) {
+      if (pieces[i].bytes.IsConstant(0)) {  // nothing to move: it may lie in the whole already
+        ++i;
+        continue;
+      }
       const Spot root = homes_.Resolve(pieces[i].from);
       Dim bytes = pieces[i].bytes;
       size_t end = i + 1;

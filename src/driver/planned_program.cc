@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/support/error.h"
+#include "src/driver/find_constraints.h"
 #include "src/driver/interpreted_kernel.h"
 #include "src/driver/plan_builder.h"
 #include "src/driver/plan_operations.h"
@@ -97,6 +98,7 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
     result.plan =
         std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned, packed));
   }
+  result.plan->constraints = ConstraintsOn(result.plan->symbols, compiled.constraints);
   compiled.program.parameters() = {};
   result.interpreted = std::move(kernels.interpreted);
   result.external = std::move(kernels.external);

@@ -2,7 +2,7 @@
 
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
-#include "lathe/support/error.h"
+#include "lathe/ir/op_error.h"
 
 namespace lathe {
 namespace {
@@ -52,12 +52,7 @@ void NoteOperands(Error& error, const Operation* op) {
 
 [[noreturn]] void FailAt(const Operation* op, std::string id, const std::string& message,
                          std::string hint) {
-  const ErrorCode code = CodeOf(id);
-  Error error(code, std::move(id), StrCat(op->name(), ": ", message));
-  if (!op->location().is_unknown()) error.At(op->location().ToString(*op->context()));
-  NoteOperands(error, op);
-  if (!hint.empty()) error.Hint(std::move(hint));
-  throw error;
+  throw ErrorAt(op, std::move(id), message, std::move(hint));
 }
 
 bool IsAbsent(Value value) { return !value || !value.type() || value.type().isa<NoneType>(); }
@@ -142,6 +137,15 @@ Type DeclaredType(const Operation* op, size_t result, const SymShape& shape) {
 }
 
 }  // namespace
+
+Error ErrorAt(const Operation* op, std::string id, const std::string& message, std::string hint) {
+  const ErrorCode code = CodeOf(id);
+  Error error(code, std::move(id), StrCat(op->name(), ": ", message));
+  if (!op->location().is_unknown()) error.At(op->location().ToString(*op->context()));
+  NoteOperands(error, op);
+  if (!hint.empty()) error.Hint(std::move(hint));
+  return error;
+}
 
 // ---- InferShapeContext ----
 

@@ -6,6 +6,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/observer.h"
 #include "lathe/ir/text_format.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
@@ -56,6 +57,8 @@ DictionaryAttribute WithDefaults(const OpInfoImpl& info, DictionaryAttribute giv
 }  // namespace
 
 Operation* Operation::Create(const OperationArgs& args) {
+  thread_local BudgetTicker ticker;  // whatever grows without end does it here
+  ticker.Tick();
   const size_t results = args.result_types.size();
   const size_t prefix = PrefixSize(results);
   const size_t size = prefix + sizeof(Operation) + args.operands.size() * sizeof(OpOperandImpl) +

@@ -5,6 +5,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/lower/lower_function.h"
 #include "lathe/support/error.h"
 
 namespace lathe::lower {
@@ -17,6 +18,15 @@ Type RegisterType(IrContext& context, ElementType element, int64_t lanes) {
 
 LoopBuilder::LoopBuilder(Block* block) : b_(Builder::AtEnd(block)), top_(block) {}
 
+void ThrowTooLong(size_t most) {
+  throw Error(ErrorCode::kLimit, "lower/budget",
+              StrCat("its loops are more than ", most, " operations"));
+}
+
+void LoopBuilder::Count() {
+  if (++written_ > kMaxOperations) ThrowTooLong(kMaxOperations);
+}
+
 Value LoopBuilder::Int(int64_t value) { return Index(Dim(value), std::span<const Value>()); }
 
 std::optional<int64_t> LoopBuilder::Known(Value v) {
@@ -28,6 +38,7 @@ std::optional<int64_t> LoopBuilder::Known(Value v) {
 }
 
 Value LoopBuilder::Index(const Dim& expr, std::span<const Value> symbols) {
+  Count();
   std::vector<Value> open;  // those that are not known
   const Dim folded = expr.Substitute([&](std::string_view name) -> std::optional<Dim> {
     const Value v = symbols[static_cast<size_t>(std::stoul(std::string(name.substr(1))))];
@@ -139,6 +150,7 @@ Value LoopBuilder::Alloc(AnyTensorType type) {
 }
 
 Value LoopBuilder::Load(Value memory, std::span<const Value> indices, int64_t lanes, Value live) {
+  Count();
   return loop::LoadOp::Create(b_, memory, live, indices, {.lanes = lanes}).value();
 }
 
@@ -174,6 +186,7 @@ std::vector<Value> LoopBuilder::Transpose(std::span<const Value> rows) {
 }
 
 Value LoopBuilder::Constant(const Tensor& value) {
+  Count();
   return builtin::ConstantOp::Create(b_, {.value = value}).result();
 }
 
@@ -190,6 +203,7 @@ Value LoopBuilder::Widen(Value value, int64_t lanes) {
 }
 
 Value LoopBuilder::Elementwise(const Operation* op, std::span<const Value> operands) {
+  Count();
   int64_t lanes = 0;
   for (const Value v : operands) {
     if (!v) continue;

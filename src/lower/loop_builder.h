@@ -15,7 +15,7 @@
 namespace lathe::lower {
 
 /// Writes loops. Integers are scalars of type i64; a dim expression is over d0, d1, ..., the values
-/// that follow it.
+/// that follow it. What becomes longer than kMaxOperations throws lower/budget.
 class LoopBuilder {
  public:
   /// At the end of a block whose arguments are those of the function that is lowered.
@@ -83,9 +83,15 @@ class LoopBuilder {
   Operation* OpenLoop(Value size, std::span<const Value> initial, loop::ForOp::Attrs attrs);
   void CloseLoop(Operation* op, Block* around, const Body& body);
   std::vector<Value> CloseLoop(Operation* op, Block* around, const CarryingBody& body);
+  void Count();
+
   Builder b_;
   Block* top_;
+  size_t written_ = 0;  // operations, most of them
 };
+
+/// Throws lower/budget.
+[[noreturn]] void ThrowTooLong(size_t most);
 
 /// `v_tensor<[], element>` or, with lanes, `v_tensor<[lanes], element>`.
 Type RegisterType(IrContext& context, ElementType element, int64_t lanes);

@@ -6,17 +6,23 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/structure.h"
+#include "lathe/ir/text_format.h"
+#include "lathe/ir/walk.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/lower/strategy.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "src/lower/dispatch.h"
 #include "src/lower/in_place.h"
+#include "src/lower/loop_builder.h"
 #include "src/lower/strategies/gemm.h"
 #include "src/lower/strategies/list.h"
 
@@ -86,7 +92,7 @@ void Decompose(Block& block, const Machine& machine) {
       Operation* before = op->prev();
       Builder b = Builder::Before(op);
       b.set_location(op->location());
-      const std::vector<Value> simpler = op->dyn_cast<DecomposeInterface>().Decompose(b);
+      const std::vector<Value> simpler = DecomposeInFloats(op, b);
       if (!simpler.empty()) {
         op->ReplaceAllUsesWith(simpler);
         next = before == nullptr ? block.front() : before->next();  // what it became may go on
@@ -132,6 +138,13 @@ std::vector<Known> KnownStrategies(Operation* function, const TargetKeys& target
   return known;
 }
 
+// Throws if loops are too many to compile.
+void CheckOperations(Block& body, size_t most) {
+  size_t count = 0;
+  for (OpWalker w(&body); w.Next() != nullptr;) ++count;
+  if (count > most) ThrowTooLong(most);
+}
+
 // Asks strategies in order of preference until those that fit serve all extents.
 class Selector {
  public:
@@ -148,6 +161,8 @@ class Selector {
 
  private:
   void Ask(const Known& known, std::string_view knobs);
+  bool LowerBy(const OpImplementation& implementation, Attempt& attempt);
+  void GiveUp(const std::exception& error, Attempt& attempt);
   std::optional<size_t> AskRecords(const std::vector<Known>& known);
   void AskAll();
   void KeepOneLayout();
@@ -160,10 +175,12 @@ class Selector {
   std::string workload_;  // of the function before its operations became simpler ones
   TargetKeys target_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
+  std::vector<Remark> remarks_;
   std::string ignored_;  // a line per record that does not hold any more
 };
 
 void Selector::Ask(const Known& known, std::string_view knobs) {
+  CheckBudget();
   const Block& operations = *function_->region(0).front();
   auto loops = std::make_unique<Region>(function_);
   Block* body = AddBodyLike(operations, *loops);
@@ -174,15 +191,39 @@ void Selector::Ask(const Known& known, std::string_view knobs) {
   if (known.condition.Prove() == Truth::kFalse) {
     lowering.why = StrCat("it needs ", known.condition.ToString());
   } else {
-    try {
-      attempt->fits = known.implementation.lower(lowering);
-    } catch (const Error& error) {
-      if (error.id() != "lower/dim") throw;
-      lowering.why = error.message();
-    }
+    attempt->fits = LowerBy(known.implementation, *attempt);
     attempt->where = attempt->where && lowering.where;
   }
   attempts_.push_back(std::move(attempt));
+}
+
+// Whether it wrote loops. It writes into a region of its own: where it fails midway, nothing is
+// left of it.
+bool Selector::LowerBy(const OpImplementation& implementation, Attempt& attempt) {
+  try {
+    if (!implementation.lower(attempt.lowering)) return false;
+    CheckOperations(*attempt.lowering.body, options_.max_operations);
+    return true;
+  } catch (const Error& error) {
+    if (error.id() == "lower/dim") {
+      attempt.lowering.why = error.message();
+    } else {
+      GiveUp(error, attempt);
+    }
+  } catch (const std::exception& error) {
+    GiveUp(error, attempt);
+  }
+  return false;
+}
+
+// Called where the error is handled.
+void Selector::GiveUp(const std::exception& error, Attempt& attempt) {
+  std::optional<Remark> remark = RemarkOn(error, attempt.implementation.name);
+  if (!remark) throw;
+  if (options_.strict) ThrowGivenUp(*remark, function_);
+  attempt.lowering.why = remark->message;
+  attempt.loops = std::make_unique<Region>(function_);
+  remarks_.push_back(*std::move(remark));
 }
 
 // "matmul{rows=6}": the strategy, and the knobs behind it.
@@ -196,6 +237,7 @@ std::optional<size_t> Selector::AskRecords(const std::vector<Known>& known) {
   if (workload_.empty()) return std::nullopt;
   for (const auto& [record, seconds] : options_.records->Ranked(workload_, options_.target)) {
     const auto split = SplitName(record);
+    if (std::ranges::count(options_.without, split.first) != 0) continue;
     const auto k = std::ranges::find_if(
         known, [&](const Known& s) { return s.implementation.name == split.first; });
     std::string why = "there is no such strategy";
@@ -227,6 +269,7 @@ void Selector::AskAll() {
   };
   for (size_t i = 0; i < known.size() && !covers(); ++i) {
     if (i == asked || (!only.empty() && known[i].implementation.name != name)) continue;
+    if (std::ranges::count(options_.without, known[i].implementation.name) != 0) continue;
     Ask(known[i], knobs);
   }
 }
@@ -246,6 +289,7 @@ Lowered Selector::Run() {
   AskAll();
   KeepOneLayout();
   Lowered lowered;
+  lowered.remarks = remarks_;
   Condition covered = Condition::Always(false);
   OpStrategy strategy;
   for (const auto& a : attempts_) {
@@ -306,6 +350,28 @@ void Selector::Take(const Selection& selection, Lowered& lowered) {
 }
 
 }  // namespace
+
+std::string Remark::ToString() const {
+  return StrCat(strategy.empty() ? "it" : strategy, " was given up (", code, "): ", message);
+}
+
+std::optional<Remark> RemarkOn(const std::exception& error, const std::string& strategy) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return std::nullopt;
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  if (ours == nullptr) return Remark{"internal/exception", strategy, error.what()};
+  const bool is_limit = ours->code() == ErrorCode::kLimit && !ours->id().starts_with("lower/");
+  const bool ends = is_limit || ours->code() == ErrorCode::kIo || ours->id() == "codegen/missing" ||
+                    ours->id() == "codegen/target" || ours->id() == "codegen/host";
+  if (ends) return std::nullopt;
+  return Remark{ours->id(), strategy, ours->message()};
+}
+
+void ThrowGivenUp(const Remark& remark, const Operation* function) {
+  throw Error(ErrorCode::kInternal, kGivenUp, remark.ToString())
+      .At(function->location().ToString(*function->context()))
+      .Note(Print(function, {.locations = false}))
+      .Hint("without --strict, it is computed another way");
+}
 
 std::string OperationNames(const Operation* function, size_t few) {
   std::vector<std::string_view> names;

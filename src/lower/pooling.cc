@@ -50,7 +50,7 @@ std::string TypeRefusal(const Pooling& p) {
   const ElementType element = p.input().element();
   const bool is_float = element == ElementType::kF32 || element == ElementType::kF64;
   const bool is_byte = element == ElementType::kI8 || element == ElementType::kU8;
-  if (element == ElementType::kF64 && p.kind == Kind::kNorm && p.p > 2) return "a root in f64";
+  if (p.kind == Kind::kNorm && p.p > 2) return "powers are summed in f64";
   if (is_float || (is_byte && p.kind == Kind::kMax)) return "";
   return StrCat("elements are ", Name(element));
 }
@@ -96,11 +96,7 @@ double Pooling::neutral() const {
 
 Value Pooling::Prepared(LoopBuilder& lb, Value x) const {
   if (kind != Kind::kNorm) return x;
-  if (p == 2) return nn::MulOp::Create(lb.b(), x, x).c();
-  const Value size = nn::AbsOp::Create(lb.b(), x).y();
-  Value power = size;
-  for (int64_t i = 1; i < p; ++i) power = nn::MulOp::Create(lb.b(), power, size).c();
-  return power;
+  return p == 2 ? nn::MulOp::Create(lb.b(), x, x).c() : nn::AbsOp::Create(lb.b(), x).y();
 }
 
 Value Pooling::Combined(LoopBuilder& lb, Value a, Value b) const {
@@ -111,11 +107,7 @@ Value Pooling::Combined(LoopBuilder& lb, Value a, Value b) const {
 
 Value Pooling::Finished(LoopBuilder& lb, Value x, Value scale) const {
   if (kind == Kind::kAverage) return nn::MulOp::Create(lb.b(), x, scale).c();
-  if (kind == Kind::kMax || p == 1) return x;
-  if (p == 2) return nn::SqrtOp::Create(lb.b(), x).y();
-  const Value log = nn::LogOp::Create(lb.b(), x).y();
-  const Value root = lb.Splat(element, 1.0 / static_cast<double>(p));
-  return nn::ExpOp::Create(lb.b(), nn::MulOp::Create(lb.b(), log, root).c()).y();
+  return kind == Kind::kMax || p == 1 ? x : nn::SqrtOp::Create(lb.b(), x).y();
 }
 
 }  // namespace lathe::lower

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/norm.h"
@@ -146,17 +147,12 @@ bool RowProgram::ComputeWider(Operation* op) {
 }
 
 bool RowProgram::Decompose(Operation* op) {
-  Operation* before = op->prev();
+  if (!op->HasInterface<DecomposeInterface>()) return false;
   Builder b = Builder::Before(op);
   LocalConstants constants;
   b.set_facts(&constants);
-  const std::vector<Value> results = op->dyn_cast<DecomposeInterface>()
-                                         ? op->dyn_cast<DecomposeInterface>().Decompose(b)
-                                         : std::vector<Value>();
-  if (results.empty()) {
-    while (op->prev() != before) op->prev()->Erase();
-    return false;
-  }
+  const std::vector<Value> results = DecomposeInFloats(op, b);
+  if (results.empty()) return false;
   for (size_t i = 0; i < results.size(); ++i) {
     Value result = results[i];
     if (op->isa<nn::SoftmaxOp>()) result = MultipliedInstead(b, result);

@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
+#include "lathe/dialect/decompose.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/builder.h"
@@ -193,7 +194,7 @@ bool Decompose(Operation* op) {
   if (!IsWorthDecomposing(op)) return false;
   Builder b = Builder::Before(op);
   b.set_location(op->location());
-  const std::vector<Value> simpler = op->dyn_cast<DecomposeInterface>().Decompose(b);
+  const std::vector<Value> simpler = DecomposeInFloats(op, b);
   if (simpler.empty()) return false;
   Block* block = op->block();
   const std::vector<Type> given = ResultTypes(*block);

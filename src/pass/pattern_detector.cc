@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/ir/context.h"
+#include "lathe/support/budget.h"
 #include "src/pass/detector_run.h"
 
 namespace lathe {
@@ -373,6 +374,7 @@ void DetectorRun::Explain(const Node& root) {
 }
 
 int DetectorRun::MatchesAt(const Node& root, const GraphPatternDetector::handle_t& handler) {
+  CheckBudget();
   const bool once = IsExclusive(*pattern_.nodes()[root_], root);
   handed_out_.clear();
   int count = 0;

@@ -8,6 +8,7 @@
 #include "lathe/ir/traits.h"
 #include "lathe/ir/verify.h"
 #include "lathe/ir/walk.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/clock.h"
 
 namespace lathe {
@@ -86,11 +87,17 @@ void StepRunner::RunPass(Pass& pass, Graph& graph, int depth) {
     Show(graph, [&](Program& program) {
       for (const auto& i : all) i->BeforePass(pass, program);
     });
+    CheckBudget();
     ApplyTimed(pass, graph, depth);
     // A check among them may fail, which is a failure of the pass.
     Show(graph, [&](Program& program) {
       for (auto it = all.rbegin(); it != all.rend(); ++it) (*it)->AfterPass(pass, program);
     });
+  } catch (Stopped& stopped) {
+    stopped.error() = InPass(std::move(stopped.error()), pass.name());
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw InPass(internal::OutOfMemory(), pass.name());
   } catch (const Error& error) {
     Show(graph, [&](Program& program) {
       for (const auto& i : all) i->AfterFailure(pass, program, error);

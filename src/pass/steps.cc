@@ -18,7 +18,9 @@ std::unique_ptr<Pass> MakePass(const PipelineItem& item) {
 class StepMaker {
  public:
   explicit StepMaker(const PassManagerOptions& options) : options_(options) {
-    for (const std::string& name : options.enabled) (void)PassRegistry::Global().Find(name);
+    for (const std::string& name : options.enabled) {
+      if (name != kFastMath) (void)PassRegistry::Global().Find(name);
+    }
     for (const std::string& name : options.disabled) (void)PassRegistry::Global().Find(name);
   }
 
@@ -69,12 +71,19 @@ class StepMaker {
 
   std::vector<PipelineItem> ItemsOf(const NamedPipeline& pipeline, int64_t level) const {
     std::vector<PipelineItem> items;
+    const auto is_on = [&](const std::string& name) {
+      const auto& on = options_.enabled;
+      return std::find(on.begin(), on.end(), name) != on.end();
+    };
+    const bool fast_math = is_on(kFastMath);
     for (const PipelineStep& step : pipeline.steps) {
+      const bool reached = step.level <= level || (fast_math && step.level == kByFastMath);
       for (PipelineItem& item : ParsePipeline(step.passes)) {
-        const auto& on = options_.enabled;
-        if (step.level <= level || std::find(on.begin(), on.end(), item.name) != on.end()) {
-          items.push_back(std::move(item));
+        if (!reached && !is_on(item.name)) continue;
+        if (fast_math) {
+          std::erase_if(item.options, [](const auto& option) { return option.first == "exact"; });
         }
+        items.push_back(std::move(item));
       }
     }
     return items;

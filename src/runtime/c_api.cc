@@ -265,7 +265,9 @@ lathe_error* lathe_run(const lathe_program* program, const lathe_input_view* inp
     for (size_t i = 0; i < num_outputs; ++i) out[i] = {outputs[i].data, outputs[i].bytes};
     RunOptions run;
     if (options != nullptr) {
-      Expect(options->size >= sizeof(*options), "lathe_run_options.size is not set");
+      constexpr size_t kFirstSize = offsetof(lathe_run_options, timeout_seconds);
+      Expect(options->size >= kFirstSize, "lathe_run_options.size is not set");
+      if (options->size >= sizeof(*options)) run.timeout_seconds = options->timeout_seconds;
       if (options->cancel != nullptr) run.cancel = &options->cancel->token;
       if (options->profile != nullptr) run.profile = &options->profile->profile;
     }

@@ -10,6 +10,7 @@
 #include "src/runtime/float_mode.h"
 #include "src/runtime/plan_check.h"
 #include "src/runtime/run_context.h"
+#include "src/runtime/stoppable_team.h"
 
 namespace lathe::runtime {
 namespace {
@@ -72,8 +73,9 @@ struct Executor::Impl {
   void Prepare(RunContext& context, std::shared_ptr<const Placement> placement) const;
   KernelBuffer BufferOf(const RunContext& context, uint32_t value) const;
   void Poison(RunContext& context, std::span<const OutputView> outputs) const;
+  void CheckBudgetAt(size_t i) const;
   void RunSteps(RunContext& context, const RunOptions& options) const;
-  void RunStep(size_t i, RunContext& context) const;
+  void RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const;
   void Record(size_t i, uint64_t begin, RunContext& context) const;
   template <class F>
   void Run(std::span<const InputView> inputs, const RunOptions& options, F&& output_memory) const;
@@ -175,11 +177,11 @@ void Executor::Impl::Poison(RunContext& context, std::span<const OutputView> out
   }
 }
 
-void Executor::Impl::RunStep(size_t i, RunContext& context) const {
+void Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const {
   const Step& step = steps[i];
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
   if (step.kernel != nullptr) {
-    (*step.kernel)(buffers, team->for_kernels());
+    (*step.kernel)(buffers, kernel_team);
     if (step.status == 0) return;
     const auto* status = static_cast<const KernelStatus*>(buffers[step.status].data);
     if (status->failed != 0) throw KernelError(*status, plan.steps[i].label, plan.steps[i].origin);
@@ -209,17 +211,31 @@ void Executor::Impl::Record(size_t i, uint64_t begin, RunContext& context) const
       {static_cast<uint32_t>(i), 0, begin, end, flops, static_cast<double>(*bytes)});
 }
 
+// Throws Stopped if the run is to end; `step` has not begun, or not been finished.
+void Executor::Impl::CheckBudgetAt(size_t i) const {
+  const Budget* budget = Budget::Current();
+  if (budget == nullptr || !budget->stopped()) return;
+  WhileDoing(StrCat("running step ", i, " of ", steps.size(), ", '", plan.steps[i].label, "'"),
+             [&] { budget->Check(); });
+}
+
 void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) const {
   const FloatMode mode;
   const WorkerTeam::InRun in_run(*team);
+  const Budget* budget = Budget::Current();
+  StoppableTeam stoppable(budget, team->for_kernels());
+  const bool stops = budget != nullptr && budget->within_kernels();
+  KernelTeam* kernel_team = stops ? &stoppable : team->for_kernels();
   context.events.clear();
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (options.cancel != nullptr && options.cancel->cancelled()) {
-      throw Error(ErrorCode::kLimit, "run/cancelled",
-                  StrCat("the run was cancelled before step ", i, " of ", steps.size()));
-    }
+    CheckBudgetAt(i);
     const uint64_t begin = options.profile == nullptr ? 0 : Now();
-    RunStep(i, context);
+    RunStep(i, context, kernel_team);
+    if (stoppable.has_stopped()) {
+      CheckBudgetAt(i);
+      throw Stopped(
+          Cancelled());  // who cancelled it has taken that back; the outputs are unfinished
+    }
     if (options.profile != nullptr) Record(i, begin, context);
   }
   if (options.profile != nullptr) options.profile->Add(context.events);
@@ -242,7 +258,11 @@ void Executor::Impl::Run(std::span<const InputView> inputs, const RunOptions& op
     context.buffers[p.buffer].data = none ? nullptr : static_cast<std::byte*>(data) + p.offset;
   }
   if (poison) Poison(context, outputs);
-  RunSteps(context, options);
+  if (options.cancel == nullptr && options.timeout_seconds <= 0) {
+    return RunSteps(context, options);
+  }
+  RunUnder({.seconds = options.timeout_seconds, .cancel = options.cancel},
+           [&] { RunSteps(context, options); });
 }
 
 Executor::Executor(std::shared_ptr<const Plan> plan, ExecutorOptions options) {

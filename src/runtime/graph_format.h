@@ -12,7 +12,7 @@
 /// The graph of a compiled program as JSON, as lathe/runtime/artefacts.h tells.
 namespace lathe::runtime::graph {
 
-inline constexpr int64_t kVersion = 1;
+inline constexpr int64_t kVersion = 2;
 inline constexpr std::string_view kCopy = "__copy";  ///< a step without kernel
 inline constexpr std::string_view kNop = "__nop";    ///< no step: another name for memory
 
@@ -23,6 +23,10 @@ std::optional<ElementType> ParseDataType(std::string_view name);
 /// By PlanValue::Place.
 inline constexpr std::array<std::string_view, 4> kPlaceNames = {"input", "output", "parameter",
                                                                 "arena"};
+
+/// By SizeCondition::Kind.
+inline constexpr std::array<std::string_view, 4> kConditionNames = {"equal", "at_least",
+                                                                    "broadcast", "broadcast_to"};
 
 /// The plan's kernels that steps call, in the order of the first calls, with names made of the
 /// labels there: "fused_conv_relu_1". `by_kernel` gets them by PlanStep::kernel.

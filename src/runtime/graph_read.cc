@@ -70,6 +70,12 @@ std::vector<Dim> DimsOf(const std::string& text, const char* what) {
   return dims;
 }
 
+Dim DimOf(const std::string& text, const char* what) {
+  const std::vector<Dim> dims = DimsOf(text, what);
+  if (dims.size() != 1) throw Fault(StrCat("'", what, "' is no single dim"));
+  return dims[0];
+}
+
 // Where a reader is, for its errors.
 template <class F>
 auto At(const std::string& place, F&& f) {
@@ -94,6 +100,7 @@ class Reader {
       ReadRows();
       ReadValues();
       ReadSymbols();
+      ReadConstraints();
     });
     const json& nodes = ListOf(graph_, "nodes");
     for (size_t i = 0; i < nodes.size(); ++i) {
@@ -242,6 +249,29 @@ class Reader {
     }
   }
 
+  void ReadConstraints() {
+    for (const json& item : ListAttribute("constraints", "list_object")) {
+      if (!item.is_object()) throw Fault("a constraint is no object");
+      const std::string& name = TextOf(Member(item, "kind"), "kind");
+      const auto kind = std::find(kConditionNames.begin(), kConditionNames.end(), name);
+      if (kind == kConditionNames.end()) {
+        throw Fault(StrCat("there is no kind of constraint '", name, "'"));
+      }
+      const json& sizes = ListOf(item, "sizes");
+      if (sizes.size() != 2) throw Fault("a constraint is about two sizes");
+      PlanConstraint c;
+      c.condition = {static_cast<SizeCondition::Kind>(kind - kConditionNames.begin()),
+                     DimOf(TextOf(sizes[0], "sizes"), "sizes"),
+                     DimOf(TextOf(sizes[1], "sizes"), "sizes")};
+      c.id = TextOf(Member(item, "id"), "id");
+      c.message = TextOf(Member(item, "message"), "message");
+      c.origin = TextOf(Member(item, "origin"), "origin");
+      c.hint = TextOf(Member(item, "hint"), "hint");
+      for (const json& note : ListOf(item, "notes")) c.notes.push_back(TextOf(note, "notes"));
+      plan_.constraints.push_back(std::move(c));
+    }
+  }
+
   // [node, output, version] of one of the first `limit` nodes.
   uint32_t EntryOf(const json& reference, size_t limit) const {
     if (!reference.is_array() || reference.size() < 2) {
@@ -318,10 +348,7 @@ class Reader {
   }
 
   static Dim OptionalDim(const json& attrs, const char* key) {
-    if (!attrs.contains(key)) return {};
-    const std::vector<Dim> dims = DimsOf(TextOf(attrs[key], key), key);
-    if (dims.size() != 1) throw Fault(StrCat("'", key, "' is no single dim"));
-    return dims[0];
+    return attrs.contains(key) ? DimOf(TextOf(attrs[key], key), key) : Dim();
   }
 
   uint32_t KernelOf(const std::string& function) {

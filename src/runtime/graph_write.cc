@@ -199,6 +199,7 @@ class Writer {
     for (const PlanPort& port : plan_.outputs) names.push_back(port.name);
     attrs["output_names"] = Typed("list_str", std::move(names));
     AddSymbols(attrs);
+    AddConstraints(attrs);
     AddEntries(attrs);
     AddStorages(attrs);
     return attrs;
@@ -214,6 +215,21 @@ class Writer {
     attrs["symbols"] = Typed("list_str", std::move(names));
     attrs["symbol_input"] = Typed("list_int", std::move(inputs));
     attrs["symbol_axis"] = Typed("list_int", std::move(axes));
+  }
+
+  void AddConstraints(Json& attrs) const {
+    Json list = Json::array();
+    for (const PlanConstraint& c : plan_.constraints) {
+      const SizeCondition& condition = c.condition;
+      list.push_back({{"kind", kConditionNames[static_cast<size_t>(condition.kind)]},
+                      {"sizes", {condition.a.ToString(), condition.b.ToString()}},
+                      {"id", c.id},
+                      {"message", c.message},
+                      {"origin", c.origin},
+                      {"hint", c.hint},
+                      {"notes", c.notes}});
+    }
+    attrs["constraints"] = Typed("list_object", std::move(list));
   }
 
   void AddEntries(Json& attrs) const {

@@ -14,6 +14,14 @@ void Fields(A& a, PlanSymbol& s) {
   a(s.name, s.input, s.axis);
 }
 template <class A>
+void Fields(A& a, SizeCondition& c) {
+  a(c.kind, c.a, c.b);
+}
+template <class A>
+void Fields(A& a, PlanConstraint& c) {
+  a(c.condition, c.id, c.message, c.origin, c.hint, c.notes);
+}
+template <class A>
 void Fields(A& a, PlanStorage& s) {
   a(s.bytes, s.begin, s.end, s.offset);
 }
@@ -35,7 +43,7 @@ void Fields(A& a, Constant& c) {
 }
 template <class A>
 void Fields(A& a, Plan& p) {
-  a(p.symbols, p.inputs, p.outputs, p.storages, p.values, p.steps);
+  a(p.symbols, p.constraints, p.inputs, p.outputs, p.storages, p.values, p.steps);
   a(p.code.target, p.code.features, p.code.entries);
 }
 

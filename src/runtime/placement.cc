@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/runtime/constraints.h"
 #include "lathe/support/hash.h"
 #include "lathe/support/pack_blocks.h"
 #include "lathe/support/tensor.h"
@@ -118,10 +119,21 @@ void Placements::EvictOldest() {
 std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbols) const {
   auto placement = std::make_shared<Placement>();
   placement->symbols.assign(symbols.begin(), symbols.end());
+  CheckSizes(symbols);
   const std::vector<int64_t> dims = Evaluate(symbols);
   PlaceStorages(dims, *placement);
   PlaceValues(dims, *placement);
   return placement;
+}
+
+void Placements::CheckSizes(std::span<const int64_t> symbols) const {
+  if (plan_.constraints.empty()) return;
+  std::vector<BoundSymbol> bound;
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    const PlanSymbol& symbol = plan_.symbols[i];
+    bound.push_back({symbol.name, symbols[i], plan_.inputs[symbol.input].name});
+  }
+  CheckConstraints(plan_.constraints, bound);
 }
 
 std::vector<int64_t> Placements::Evaluate(std::span<const int64_t> symbols) const {

@@ -30,8 +30,9 @@ class Placements {
   /// `plan` is checked, and outlives this.
   Placements(const Plan& plan, size_t max_placements);
 
-  /// Allocates nothing if these symbols are remembered. Throws run/shape if a dim has no value,
-  /// plan/value if a value does not fit into what holds it.
+  /// Allocates nothing if these symbols are remembered. Throws the error of a constraint that does
+  /// not hold, run/shape if a dim has no value, plan/value if a value does not fit into what holds
+  /// it.
   std::shared_ptr<const Placement> For(std::span<const int64_t> symbols);
 
   std::span<const int64_t> ShapeOf(const Placement& placement, uint32_t value) const {
@@ -47,6 +48,7 @@ class Placements {
 
   uint32_t Distinct(const Dim& dim);
   std::shared_ptr<const Placement> Make(std::span<const int64_t> symbols) const;
+  void CheckSizes(std::span<const int64_t> symbols) const;
   std::vector<int64_t> Evaluate(std::span<const int64_t> symbols) const;
   void PlaceValues(const std::vector<int64_t>& dims, Placement& placement) const;
   void PlaceStorages(const std::vector<int64_t>& dims, Placement& placement) const;

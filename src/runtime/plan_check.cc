@@ -23,6 +23,7 @@ class Checker {
     CheckPorts(plan_.inputs, Place::kInput, "input");
     CheckPorts(plan_.outputs, Place::kOutput, "output");
     CheckSymbols();
+    for (size_t i = 0; i < plan_.constraints.size(); ++i) CheckConstraint(i);
     for (size_t i = 0; i < plan_.constants.size(); ++i) CheckConstant(i);
     CheckConstantNames();
     for (size_t i = 0; i < plan_.values.size(); ++i) CheckValue(i);
@@ -78,6 +79,10 @@ class Checker {
     if (dim.is_unknown() || (dim.is_constant() && dim.value() < 0)) {
       throw PlanError("plan/dim", what, " ", index, " has dim ", dim.ToString());
     }
+    CheckNames(dim, what, index);
+  }
+
+  void CheckNames(const Dim& dim, const char* what, size_t index) {
     if (dim.is_constant()) return;
     std::vector<std::string> used;
     dim.CollectSymbols(used);
@@ -86,6 +91,18 @@ class Checker {
         throw PlanError("plan/dim", what, " ", index, " has dim ", dim.ToString(), ", but ", name,
                         " is no symbol of the plan");
       }
+    }
+  }
+
+  void CheckConstraint(size_t i) {
+    const SizeCondition& c = plan_.constraints[i].condition;
+    if (c.kind > SizeCondition::Kind::kBroadcastTo) {
+      throw PlanError("plan/constraint", "constraint ", i,
+                      " is of no kind: ", static_cast<int>(c.kind));
+    }
+    for (const Dim* dim : {&c.a, &c.b}) {
+      if (dim->is_unknown()) throw PlanError("plan/constraint", "constraint ", i, " has dim ?");
+      CheckNames(*dim, "constraint", i);
     }
   }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/shared_chunks.h"
 
@@ -99,11 +100,14 @@ std::shared_ptr<Buffer> Buffer::Allocate(size_t size) {
         StrCat("an allocation of ", HumanBytes(size), " is above the limit of ", HumanBytes(cap)))
         .Hint("is a shape wrong? The limit can be raised with Buffer::SetAllocationCap");
   }
-  SharedChunks* const chunks = SharedChunks::Current();
+  const Budget* const budget = Budget::Current();
+  std::shared_ptr<const void> claim = budget == nullptr ? nullptr : budget->Claim(size);
+  SharedChunks* const chunks = claim == nullptr ? SharedChunks::Current() : nullptr;
   if (chunks != nullptr && size >= kSmall && size < kLarge && cap >= SharedChunks::kChunk) {
     return chunks->Take(size);
   }
   std::shared_ptr<Buffer> buffer(new Buffer(Kind::kAllocated, nullptr, size, true));
+  buffer->keep_alive_ = std::move(claim);
   if (size >= kLarge) {
     buffer->map_size_ = (size + kHugePage - 1) / kHugePage * kHugePage;
     buffer->map_base_ = MapLarge(size, buffer->map_size_);

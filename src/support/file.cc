@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
@@ -162,6 +163,7 @@ FileWriter::~FileWriter() {
 
 void FileWriter::Write(std::string_view bytes) {
   LATHE_CHECK(fd_ >= 0, "write after commit");
+  CheckBudget();
   WriteAll(fd_, bytes, path_);
 }
 

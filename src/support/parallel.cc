@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/processors.h"
 
@@ -30,13 +31,15 @@ struct Loop {
         pieces((static_cast<uint64_t>(last) - static_cast<uint64_t>(first) - 1) /
                    static_cast<uint64_t>(step) +
                1),
-        fn(function) {}
+        fn(function),
+        budget(Budget::Current()) {}
 
   const int64_t begin;
   const int64_t end;
   const int64_t grain;
   const uint64_t pieces;
   const internal::RangeFunction fn;
+  const Budget* const budget;  // of the thread that started it, which waits
   std::atomic<uint64_t> next{0};
   std::atomic<bool> failed{false};
   std::mutex mutex;
@@ -47,6 +50,7 @@ struct Loop {
     const int64_t from = begin + static_cast<int64_t>(piece) * grain;
     const int64_t to = end - from > grain ? from + grain : end;
     try {
+      CheckBudget();
       fn(from, to);
     } catch (...) {
       const std::lock_guard lock(mutex);
@@ -59,6 +63,7 @@ struct Loop {
   }
 
   void RunPieces() {
+    const Budget::Share share(budget);
     while (!failed.load(std::memory_order_relaxed)) {
       const uint64_t piece = next.fetch_add(1, std::memory_order_relaxed);
       if (piece >= pieces) return;

@@ -2,13 +2,10 @@
 
 #include "lathe/support/dim.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 
 namespace lathe {
 namespace {
-
-bool CanNotBroadcast(const Dim& a, const Dim& b) {
-  return ProvablyDifferent(a, b) && ProvablyDifferent(a, 1) && ProvablyDifferent(b, 1);
-}
 
 // Of two descriptions of the same extent, the one that says more.
 const Dim& Sharper(const Dim& a, const Dim& b) {
@@ -59,12 +56,11 @@ SymShape Broadcast(const SymShape& a, const SymShape& b) {
   const size_t lead = longer.rank() - shorter.rank();
   for (size_t i = 0; i < shorter.rank(); ++i) {
     Dim& extent = result.dims[lead + i];
-    if (CanNotBroadcast(extent, shorter.dims[i])) {
-      throw Error(ErrorCode::kShape, "shape/broadcast",
-                  StrCat("the shapes ", a.ToString(), " and ", b.ToString(),
-                         " do not broadcast: ", extent.ToString(), " and ",
-                         shorter.dims[i].ToString(), " differ and neither is 1"));
-    }
+    Assume(SizeCondition::Broadcast(extent, shorter.dims[i]), "shape/broadcast", [&] {
+      return StrCat("the shapes ", a.ToString(), " and ", b.ToString(),
+                    " do not broadcast: ", extent.ToString(), " and ", shorter.dims[i].ToString(),
+                    " differ and neither is 1");
+    });
     extent = Broadcast(extent, shorter.dims[i]);
   }
   return result;
@@ -73,16 +69,15 @@ SymShape Broadcast(const SymShape& a, const SymShape& b) {
 SymShape Meet(const SymShape& a, const SymShape& b) {
   if (!a.ranked) return b;
   if (!b.ranked) return a;
-  bool contradiction = a.rank() != b.rank();
+  const auto contradiction = [&] {
+    return StrCat("the shapes ", a.ToString(), " and ", b.ToString(),
+                  " of one value contradict each other");
+  };
+  if (a.rank() != b.rank()) throw Error(ErrorCode::kShape, "shape/contradiction", contradiction());
   SymShape result = a;
-  for (size_t i = 0; i < a.rank() && !contradiction; ++i) {
-    contradiction = ProvablyDifferent(a.dims[i], b.dims[i]);
+  for (size_t i = 0; i < a.rank(); ++i) {
+    Assume(SizeCondition::Equal(a.dims[i], b.dims[i]), "shape/contradiction", contradiction);
     result.dims[i] = Sharper(a.dims[i], b.dims[i]);
-  }
-  if (contradiction) {
-    throw Error(ErrorCode::kShape, "shape/contradiction",
-                StrCat("the shapes ", a.ToString(), " and ", b.ToString(),
-                       " of one value contradict each other"));
   }
   return result;
 }

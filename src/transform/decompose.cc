@@ -1,3 +1,5 @@
+#include "lathe/dialect/decompose.h"
+
 #include <algorithm>
 
 #include "lathe/ir/context.h"
@@ -38,10 +40,9 @@ class DecomposePass : public Pass {
     rewriter.SetInsertionPoint(op);
     rewriter.set_location(op->location());
     const Operation* before = op->prev();
-    std::vector<Value> results = op->dyn_cast<DecomposeInterface>().Decompose(rewriter);
+    const std::vector<Value> results = DecomposeInFloats(op, rewriter);
     if (results.empty()) {
       Missed(op, "this form has no other, or its rank is not known");
-      for (Operation* made = op->prev(); made != before; made = op->prev()) rewriter.Erase(made);
       return;
     }
     for (Operation* made = op->prev(); made != before; made = made->prev()) Carry(op, made);

@@ -172,7 +172,7 @@ void AddHardSigmoid(std::vector<Rule>& rules) {
   const auto is = [](double value) {
     return [value](Attribute a) {
       const auto number = a.dyn_cast<FloatAttribute>();
-      return number && std::abs(number.value() - value) < 1e-6;
+      return number && std::abs(number.value() - value) < 1e-8;
     };
   };
   rules.push_back(Recognise("hard-swish",
@@ -184,16 +184,21 @@ void AddHardSigmoid(std::vector<Rule>& rules) {
 
 // ---- softplus, softsign, mish ----
 
-void AddSoft(std::vector<Rule>& rules) {
+/// log(e^x + 1), which is infinite where e^x is and nn.softplus is not.
+Pat LogOfOneMore(const Pat& x) {
+  return Call("nn.log", {Call("nn.add", {Call("nn.exp", {x}), Scalar(1)})});
+}
+Pat Softplus(const Pat& x) { return Either({Call("nn.softplus", {x}), LogOfOneMore(x)}); }
+
+void AddSoft(std::vector<Rule>& rules, bool exact) {
   const Pat x = Float("x");
-  rules.push_back(Recognise("softplus",
-                            Call("nn.log", {Call("nn.add", {Call("nn.exp", {x}), Scalar(1)})}),
-                            Call("nn.softplus", {Var("x")})));
-  const Pat mirrored = Call("nn.softplus", {Call("nn.neg", {Call("nn.abs", {x})})});
+  if (!exact) {
+    rules.push_back(Recognise("softplus", LogOfOneMore(x), Call("nn.softplus", {Var("x")})));
+  }
+  const Pat mirrored = Softplus(Call("nn.neg", {Call("nn.abs", {x})}));
   rules.push_back(Recognise("softplus-stable", Call("nn.add", {Call("nn.relu", {x}), mirrored}),
                             Call("nn.softplus", {Var("x")})));
-  rules.push_back(Recognise("mish",
-                            Call("nn.mul", {x, Call("nn.tanh", {Call("nn.softplus", {x})})}),
+  rules.push_back(Recognise("mish", Call("nn.mul", {x, Call("nn.tanh", {Softplus(x)})}),
                             Call("nn.mish", {Var("x")})));
   rules.push_back(Recognise("softsign",
                             Call("nn.div", {x, Call("nn.add", {Call("nn.abs", {x}), Scalar(1)})}),
@@ -341,7 +346,7 @@ class FuseActivationPass : public Pass {
     AddReluClip(rules);
     AddSigmoid(rules);
     AddHardSigmoid(rules);
-    AddSoft(rules);
+    AddSoft(rules, option_bool("exact"));
     AddLeaky(rules);
     AddExponential(rules);
     AddThreshold(rules);
@@ -358,6 +363,8 @@ REGISTER_PASS(fuse_activation, FuseActivationPass)
         "(silu and quick gelu are swish with another alpha), hard sigmoid and hard swish, "
         "softplus, "
         "mish, softsign, leaky relu and prelu, elu, selu, celu. Not at NaN: a form that makes "
-        "something else of NaN than the op does is not recognised.");
+        "something else of NaN than the op does is not recognised.")
+    .Option("exact", PassOption::Kind::kBool, "false",
+            "only rules that are true in floating point up to rounding");
 
 }  // namespace lathe

@@ -43,7 +43,7 @@ Rule Reduction(const std::string& name, Pat source, const std::string& op) {
       .Replace(Reduce(op, Var("x")));
 }
 
-void AddReductions(std::vector<Rule>& rules) {
+void AddReductions(std::vector<Rule>& rules, bool exact) {
   const Pat x = Float("x");
   const Pat square = Either({Call("nn.mul", {x, x}), Call("nn.pow", {x, Scalar(2)})});
   const Pat exp = Call("nn.exp", {x});
@@ -54,13 +54,18 @@ void AddReductions(std::vector<Rule>& rules) {
       Reduction("reduce-l2", Call("nn.sqrt", {Reduce("reduce_sum_square", x)}), "reduce_l2"));
   rules.push_back(
       Reduction("reduce-log-sum", Call("nn.log", {Reduce("reduce_sum", x)}), "reduce_log_sum"));
+  if (exact) return;  // nn.reduce_log_sum_exp is finite where powers overflow
   rules.push_back(Reduction(
       "reduce-log-sum-exp",
       Either({Call("nn.log", {Reduce("reduce_sum", exp)}), Reduce("reduce_log_sum", exp)}),
       "reduce_log_sum_exp"));
 }
 
-/// The mean as the sum by the number of elements.
+double Rounded(double value, ElementType type) {
+  return ToDoubles(Cast(Tensor::Scalar<double>(value), type))[0];
+}
+
+/// The mean as the sum by the number of elements, or times what rounding has left of 1 by it.
 bool DividesByCount(const RuleMatch& m) {
   const auto axes = AxesOf(m, "axes", m["x"]);
   if (!axes || axes->empty() || !IsFloat(m["x"].type().cast<AnyTensorType>().element())) {
@@ -71,7 +76,7 @@ bool DividesByCount(const RuleMatch& m) {
   if (!count.is_constant() || count.value() < 1) return false;
   const auto number = static_cast<double>(count.value());
   return m.Has("count") ? m.scalar("count") == number
-                        : std::abs(m.scalar("part") * number - 1) < 1e-6;
+                        : m.scalar("part") == Rounded(1 / number, ElementOf(m["x"]));
 }
 
 /// The dims that a squeeze takes out are those that the reduction has left as 1.
@@ -103,13 +108,14 @@ void AddAroundReductions(std::vector<Rule>& rules) {
 
 // ---- signs and quotients ----
 
-void AddSigns(std::vector<Rule>& rules) {
+void AddSigns(std::vector<Rule>& rules, bool exact) {
   const Pat x = Var("x"), y = Var("y");
   const Pat minus = Either({Call("nn.neg", {y}), Call("nn.mul", {y, Scalar(-1)})});
   rules.push_back(
       Rule("add-of-negative").Match(Call("nn.add", {x, minus})).Replace(Call("nn.sub", {x, y})));
   rules.push_back(
       Rule("sub-of-negative").Match(Call("nn.sub", {x, minus})).Replace(Call("nn.add", {x, y})));
+  if (exact) return;  // a reciprocal may be infinite where the quotient is not
   rules.push_back(Rule("mul-by-reciprocal")
                       .Match(Call("nn.mul", {Float("x"), Call("nn.reciprocal", {y})}))
                       .Replace(Call("nn.div", {x, y})));
@@ -124,9 +130,9 @@ class FuseArithmeticPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     std::vector<Rule> rules;
-    AddReductions(rules);
+    AddReductions(rules, option_bool("exact"));
     AddAroundReductions(rules);
-    AddSigns(rules);
+    AddSigns(rules, option_bool("exact"));
     ApplyRules(graph.program(), this, std::move(rules));
   }
 };
@@ -135,6 +141,8 @@ REGISTER_PASS(fuse_arithmetic, FuseArithmeticPass)
     .Doc("makes one op of what is left of sums of squares, means, negatives and reciprocals")
     .Details(
         "Norms and logarithms of sums as one reduction, sums by the number of elements as a mean, "
-        "dims left by a reduction and then taken out; x + (-y), x * (1 / y) and the like.");
+        "dims left by a reduction and then taken out; x + (-y), x * (1 / y) and the like.")
+    .Option("exact", PassOption::Kind::kBool, "false",
+            "only rules that are true in floating point up to rounding");
 
 }  // namespace lathe

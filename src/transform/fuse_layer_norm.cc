@@ -34,12 +34,15 @@ Pat DividedByRoot(const Pat& v, const Pat& variance) {
   return Either({Call("nn.div", {v, Root(variance)}), Call("nn.mul", {v, Inverse(variance)})});
 }
 
-/// E[x], E[(x - E[x])^2] or E[x^2] - E[x]^2, the latter kept from being negative perhaps.
+/// E[x], E[(x - E[x])^2] or, unless `exact`, E[x^2] - E[x]^2, which may lose all digits; kept from
+/// being negative perhaps.
 Pat Mean() { return Call("nn.reduce_mean", {Var("x"), Const("mean_axes")}).As("mean").Shared(); }
 Pat Centred() { return Call("nn.sub", {Var("x"), Mean()}).As("centred"); }
-Pat Variance() {
+Pat Variance(bool exact) {
+  const Pat squares = MeanOf(Squared(Centred()));
+  if (exact) return Either({squares, Call("nn.relu", {squares})});
   const Pat difference = Call("nn.sub", {MeanOf(Squared(Var("x"))), Squared(Mean())});
-  return Either({MeanOf(Squared(Centred())), difference, Call("nn.relu", {difference})});
+  return Either({squares, difference, Call("nn.relu", {difference})});
 }
 
 bool OverTheLastDims(const RuleMatch& m) {
@@ -91,8 +94,8 @@ Rule ScaleRule(const std::string& name, const std::string& op) {
 
 /// The scale where frameworks fold it into what x is multiplied by: (x - E[x]) k + b, and
 /// x k + (b - E[x] k), with k = scale / sqrt(variance + eps).
-void AddFolded(std::vector<Rule>& rules, const std::string& op) {
-  const Pat folded = Call("nn.mul", {Inverse(Variance()), Var("scale")}).As("k");
+void AddFolded(std::vector<Rule>& rules, const std::string& op, bool exact) {
+  const Pat folded = Call("nn.mul", {Inverse(Variance(exact)), Var("scale")}).As("k");
   const Pat shift = Call("nn.sub", {Var("b"), Call("nn.mul", {Mean(), folded})});
   const auto finish = [](Rule rule) {
     return std::move(rule)
@@ -136,10 +139,11 @@ class FuseLayerNormPass : public Pass {
 void FuseLayerNormPass::ApplyImpl(Graph& graph) {
   const std::string layer = "nn.layer_normalization", rms = "nn.rms_normalization";
   std::vector<Rule> rules;
-  AddFolded(rules, layer);
+  const bool exact = option_bool("exact");
+  AddFolded(rules, layer, exact);
   rules.push_back(
       Rule("layer-norm", 3)
-          .Match(DividedByRoot(Centred(), Variance()))
+          .Match(DividedByRoot(Centred(), Variance(exact)))
           .Where(OverTheLastDims, "the mean is over the last dims")
           .Where(MeanOverTheSameDims, "mean and variance are over the same dims")
           .Replace(Call(layer, {Var("x"), Scalar(1)}).Set("axis", Axis).Set("epsilon", Epsilon)));
@@ -167,6 +171,8 @@ REGISTER_PASS(fuse_layer_norm, FuseLayerNormPass)
     .Details(
         "The variance as E[(x - E[x])^2] or E[x^2] - E[x]^2; the scale as a product behind the "
         "norm or folded into what x is multiplied by; in halves computed in floats. Mean and root "
-        "may have other readers and then stay.");
+        "may have other readers and then stay.")
+    .Option("exact", PassOption::Kind::kBool, "false",
+            "only rules that are true in floating point up to rounding");
 
 }  // namespace lathe

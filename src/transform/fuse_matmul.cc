@@ -167,7 +167,23 @@ bool OfFloats(const RuleMatch& m) {
   return IsFloat(m["x"].type().cast<AnyTensorType>().element()) && std::isfinite(Factor(m));
 }
 
-void AddScales(std::vector<Rule>& rules) {
+bool IsPowerOfTwo(double value) {
+  int exponent = 0;
+  return std::fabs(std::frexp(value, &exponent)) == 0.5;
+}
+
+/// The product is multiplied by the factor as it was, with nothing added to it before.
+bool ScalesTheSumAlone(const RuleMatch& m) {
+  return !m.Has("c") && (!m.Has("divisor") || IsPowerOfTwo(m.scalar("divisor")));
+}
+
+/// Terms of the sum are multiplied instead of it, without rounding.
+bool ScalesByAPowerOfTwo(const RuleMatch& m) { return IsPowerOfTwo(Factor(m)); }
+
+void AddScales(std::vector<Rule>& rules, bool exact) {
+  const auto always = [](const RuleMatch&) { return true; };
+  const Rule::Condition of_sum = exact ? Rule::Condition(ScalesTheSumAlone) : always;
+  const Rule::Condition of_terms = exact ? Rule::Condition(ScalesByAPowerOfTwo) : always;
   const Pat gemm = Gemm(Var("x"), Var("y")).Carry("transA").Carry("transB");
   const Pat scaled = Either({Call("nn.mul", {Var("x"), Scalar("factor")}),
                              Call("nn.div", {Var("x"), Scalar("divisor")})});
@@ -175,6 +191,7 @@ void AddScales(std::vector<Rule>& rules) {
                       .Match(Call("nn.mul", {gemm, Scalar("factor")}))
                       .Match(Call("nn.div", {gemm, Scalar("divisor")}))
                       .Where(OfFloats, "it is of floats")
+                      .Where(of_sum, "the product alone is scaled, as it would be by the gemm")
                       .Replace(Call("nn.gemm", {Var("x"), Var("y"), Maybe("c")})
                                    .Set("alpha", Times("alpha"))
                                    .Set("beta", Times("beta"))
@@ -184,6 +201,7 @@ void AddScales(std::vector<Rule>& rules) {
                       .Match(Gemm(scaled, Var("y")).Carry("transA").Carry("transB"))
                       .Match(Gemm(Var("y"), scaled).Carry("transA").Carry("transB"))
                       .Where(OfFloats, "it is of floats")
+                      .Where(of_terms, "the factor is a power of two")
                       .Replace([](const RuleMatch& m, Rewriter& rewriter) {
                         const Operation* root = m.root();
                         std::vector<Value> operands{root->operand(0), root->operand(1)};
@@ -207,7 +225,7 @@ class FuseMatmulPass : public Pass {
     std::vector<Rule> rules;
     AddRows(rules);
     AddTransposes(rules);
-    AddScales(rules);
+    AddScales(rules, option_bool("exact"));
     ApplyRules(graph.program(), this, std::move(rules));
   }
 };
@@ -217,6 +235,8 @@ REGISTER_PASS(fuse_matmul, FuseMatmulPass)
     .Details(
         "A transpose of the last two dims becomes an attribute, a factor of a gemm its alpha. Rows "
         "that are flattened for one product and restored behind it need not be: the product takes "
-        "the tensor as it is, and the computed shape goes.");
+        "the tensor as it is, and the computed shape goes.")
+    .Option("exact", PassOption::Kind::kBool, "false",
+            "only rules that are true in floating point up to rounding");
 
 }  // namespace lathe

@@ -40,13 +40,6 @@ class FuseSoftmaxPass : public Pass {
                         .Where(OneAxis, "the sum is over one axis of x")
                         .Where(SameAxis, "the maximum is along the axis of the sum")
                         .Replace(softmax));
-    rules.push_back(Rule("softmax")
-                        .Match(Normalized(Call("nn.exp", {Var("x")})))
-                        .Where(OneAxis, "the sum is over one axis of x")
-                        .Replace(softmax));
-    rules.push_back(Rule("log-softmax")
-                        .Match(Call("nn.log", {Call("nn.softmax", {Var("x")}).Carry("axis")}))
-                        .Replace(Call("nn.log_softmax", {Var("x")}).Carry("axis")));
     const Pat shifted = Call("nn.sub", {Var("x"), greatest}).As("shifted");
     const auto log_sum = [](const Pat& v) {
       return Either({Call("nn.log", {Call("nn.reduce_sum", {Call("nn.exp", {v}), Const("axes")})}),
@@ -59,15 +52,28 @@ class FuseSoftmaxPass : public Pass {
                         .Where(OneAxis, "the sum is over one axis of x")
                         .Where(SameAxis, "the maximum is along the axis of the sum")
                         .Replace(log_softmax));
-    rules.push_back(Rule("log-softmax-sum")
-                        .Match(Call("nn.sub", {Var("x"), log_sum(Var("x"))}))
-                        .Where(OneAxis, "the sum is over one axis of x")
-                        .Replace(log_softmax));
+    if (!option_bool("exact")) {
+      // Without the maximum taken off powers overflow, and the logarithm of a power that is 0 is
+      // infinite; the ops do neither.
+      rules.push_back(Rule("softmax")
+                          .Match(Normalized(Call("nn.exp", {Var("x")})))
+                          .Where(OneAxis, "the sum is over one axis of x")
+                          .Replace(softmax));
+      rules.push_back(Rule("log-softmax")
+                          .Match(Call("nn.log", {Call("nn.softmax", {Var("x")}).Carry("axis")}))
+                          .Replace(Call("nn.log_softmax", {Var("x")}).Carry("axis")));
+      rules.push_back(Rule("log-softmax-sum")
+                          .Match(Call("nn.sub", {Var("x"), log_sum(Var("x"))}))
+                          .Where(OneAxis, "the sum is over one axis of x")
+                          .Replace(log_softmax));
+    }
     ApplyRules(graph.program(), this, std::move(rules));
   }
 };
 
 REGISTER_PASS(fuse_softmax, FuseSoftmaxPass)
-    .Doc("recognises softmax, with or without the maximum taken off, and its logarithm");
+    .Doc("recognises softmax, with or without the maximum taken off, and its logarithm")
+    .Option("exact", PassOption::Kind::kBool, "false",
+            "only rules that are true in floating point up to rounding");
 
 }  // namespace lathe

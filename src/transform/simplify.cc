@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/context.h"
+#include "lathe/support/budget.h"
 
 namespace lathe {
 
@@ -74,6 +75,7 @@ void SimplifyPass::ForwardIn(Block* top, std::vector<Block*>& isolated) {
 
 void SimplifyPass::Visit(Operation* op) {
   if (op->num_results() == 0) return;
+  CheckBudget();
   if (parts_.fold && Fold(op)) return;
   if (!parts_.merge || !(IsMergeable(op) || functions_->IsMergeableCall(op)) ||
       (skip_ && skip_(op)))

@@ -54,7 +54,7 @@ static void check_runs(const lathe_program* program, const char* trace) {
   size_t bytes = 0;
   lathe_input_view in = {LATHE_F32, x, &three, 1};
   lathe_output_view out = {y, sizeof(y)};
-  lathe_run_options options = {sizeof(options), NULL, NULL};
+  lathe_run_options options = {sizeof(options), NULL, NULL, 0};
   FINE(lathe_output_shape(program, &in, 1, 0, &shape, &bytes));
   EXPECT(shape == 3 && bytes == 12);
   FAILS(lathe_output_shape(program, &in, 1, 1, &shape, NULL), LATHE_INVALID_ARGUMENT,

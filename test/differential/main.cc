@@ -8,7 +8,8 @@
 //   --budget=SECONDS  no graph begins later
 //   --jobs=N          graphs at a time
 //   --save=FOLDER     findings as programs (.lathe) with their inputs (.npy)
-//   --no-shrink       findings as they are
+//   --no-shrink       findings as they are; otherwise the first few of each kind shrink
+//   --ignore=A,B      findings whose kind begins so are none
 //   --memory-mb=N     address space of a graph (default 8192; 0: no limit)  --seconds=N (default
 //   10)
 
@@ -20,7 +21,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -46,6 +47,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostShrinkTrials = 150;
+constexpr size_t kShrunkPerKind = 3;
 
 struct Options {
   uint64_t first = 1, last = 500;
@@ -54,6 +56,7 @@ struct Options {
   bool shrink = true;
   bool print = false;
   std::set<std::string> ops;
+  std::vector<std::string> ignore;
   double budget = 1e9;
   unsigned jobs = static_cast<unsigned>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   std::string save;
@@ -88,7 +91,8 @@ class Worker {
     DifferentialOptions trial = options_.trial;
     if (options_.rotate) trial.tiers = {trial.tiers[seed % trial.tiers.size()]};
     // Grown in the child, too: growing infers and evaluates.
-    const TrialResult result = Isolated([&] { return RunCase(Grown(seed), seed, trial); });
+    TrialResult result = Isolated([&] { return RunCase(Grown(seed), seed, trial); });
+    std::erase_if(result.findings, [&](const Finding& f) { return IsIgnored(f.kind); });
     json line = ToJson(result);
     line["seed"] = seed;
     if (!result.findings.empty()) line["text"] = Describe(seed, trial, result);
@@ -96,6 +100,11 @@ class Worker {
   }
 
  private:
+  bool IsIgnored(const std::string& kind) const {
+    return std::ranges::any_of(options_.ignore,
+                               [&](const std::string& k) { return kind.starts_with(k); });
+  }
+
   Case Grown(uint64_t seed) const { return GraphGrower(context_, seed, options_.ops).Grow(); }
 
   std::string RunCase(const Case& trial, uint64_t seed, const DifferentialOptions& options) const {
@@ -113,6 +122,7 @@ class Worker {
   std::string Describe(uint64_t seed, const DifferentialOptions& trial, const TrialResult& result) {
     std::string text;
     for (const Finding& f : result.findings) text += StrCat("  ", f.kind, ": ", f.detail, "\n");
+    if (!options_.shrink || ++described_[result.findings[0].kind] > kShrunkPerKind) return text;
     // In a child: what grows may crash. Its output is the description.
     const IsolatedResult shrunk = RunIsolated(
         [&] { return Smallest(seed, trial, result.findings[0].kind); }, 60 * options_.seconds, 0);
@@ -136,7 +146,7 @@ class Worker {
       if (shows(grown)) break;
       only.tiers = trial.tiers;
     }
-    if (options_.shrink && shows(grown)) grown = ShrinkCase(grown, shows, kMostShrinkTrials);
+    if (shows(grown)) grown = ShrinkCase(grown, shows, kMostShrinkTrials);
     if (!options_.save.empty()) Save(seed, grown);
     std::string text = Print(grown.program);
     for (const InputSet& set : grown.inputs) {
@@ -178,6 +188,7 @@ class Worker {
   IrContext& context_;
   const Options& options_;
   int out_;
+  std::map<std::string, size_t> described_;
 };
 
 /// A worker's process and what it says.
@@ -315,6 +326,8 @@ void ParseWord(Options& options, const std::string& word) {
       options.trial.levels.push_back(static_cast<int>(Number(level)));
   } else if (name == "--ops") {
     for (const std::string& op : Words(value)) options.ops.insert(op);
+  } else if (name == "--ignore") {
+    options.ignore = Words(value);
   } else if (name == "--budget") {
     options.budget = static_cast<double>(Number(value));
   } else if (name == "--jobs") {

@@ -1,7 +1,9 @@
 """Golden tests: `lit test/golden --param build=build-dev` (default: build)."""
 
+import ctypes
 import importlib.util
 import os
+import re
 import shutil
 import sys
 
@@ -15,6 +17,17 @@ if not os.path.exists(os.path.join(llvm, "FileCheck")):
     lit_config.fatal("FileCheck is not in " + llvm + "; run scripts/install.sh test")
 if not os.path.exists(os.path.join(build, "bin", "lathe")):
     lit_config.fatal("no command at " + build + "/bin/lathe; build it first")
+
+def has_landlock():
+    """Whether the system can say which files a process may open."""
+    create_ruleset, ask_version = 444, 1
+    return ctypes.CDLL(None).syscall(create_ruleset, None, 0, ask_version) >= 1
+
+
+def is_sanitized():
+    with open(os.path.join(build, "CMakeCache.txt")) as cache:
+        return re.search(r"^LATHE_SANITIZE:\w+=.", cache.read(), re.MULTILINE) is not None
+
 
 config.name = "golden"
 config.test_format = lit.formats.ShTest(execute_external=False)
@@ -36,6 +49,8 @@ if shutil.which("chromium"):
     config.available_features.add("chromium")
 if os.path.exists(os.path.join(build, "lib", "liblathe_onednn.so")):
     config.available_features.add("onednn")
+if has_landlock() and not is_sanitized():  # sanitizers do what sandboxes forbid
+    config.available_features.add("sandbox")
 if importlib.util.find_spec("onnx"):
     config.available_features.add("onnx")
 

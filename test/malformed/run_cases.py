@@ -21,7 +21,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 LONGEST_MESSAGE = 16_000
-RUN_LIMITS = ("--max-steps=300000", "--max-memory-mb=512")
+RUN_LIMITS = ("--max-steps=300000", "--max-memory=512MiB")
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 FIRST_LINE = re.compile(r"error\[([^]\n]+)\]: \S")
 

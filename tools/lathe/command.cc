@@ -57,6 +57,8 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
       ->type_name("NAME");
   app.add_option("--records", options.records, "what 'lathe tune' measured: the fastest is taken")
       ->type_name("FILE");
+  app.add_flag("--strict", options.strict,
+               "a function that is not computed as it should be is an error, not a remark");
   app.add_flag("--check-accesses", options.check_accesses,
                "compiled code that compares each access of memory with the sizes of its arguments");
   app.add_option("--threads", options.threads, "for parallel loops; 0: one per processor")

@@ -71,6 +71,8 @@ std::string PassPage();
 
 /// Each adds its subcommand; the returned function runs it and gives the exit code.
 using Run = std::function<int()>;
+/// The exit code of `run`, or that of what it throws, which is told on stderr.
+int Guarded(const Run& run);
 Run AddRun(CLI::App& app);
 Run AddCompile(CLI::App& app);
 Run AddInspect(CLI::App& app);

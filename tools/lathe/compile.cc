@@ -1,14 +1,17 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "lathe/driver/emit.h"
 #include "lathe/driver/plan_summary.h"
+#include "lathe/runtime/lx_file.h"
 #include "lathe/support/clock.h"
 #include "lathe/support/file.h"
 #include "lathe/support/text.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
+#include "tools/lathe/sandboxed.h"
 
 namespace lathe::command {
 namespace {
@@ -20,6 +23,7 @@ struct Options {
   std::string stage;
   std::vector<std::string> dims;
   bool json = false;
+  bool sandbox = false;
 };
 
 int Emit(const Options& o) {
@@ -38,15 +42,45 @@ int Emit(const Options& o) {
   return kFine;
 }
 
+// What was written, and the sizes that its summary is for.
+struct Made {
+  std::shared_ptr<const runtime::Plan> plan;
+  std::vector<Dim::Binding> dims;
+};
+
+Made CompileHere(const Options& o, const std::string& output) {
+  IrContext context;
+  const Program program = o.model.Load(context);
+  std::vector<Dim::Binding> dims = ParseDims(o.dims, InputsOf(program));
+  return {CompileToFile(program, o.compile, output), std::move(dims)};
+}
+
+// What comes out of the sandbox is checked as any file is, and written anew. Nothing without an
+// exit code of kFine.
+std::optional<Made> CompileSandboxed(const Options& o, int& code) {
+  const SandboxedResult result;
+  code = RunSandboxed(o.model, o.compile, {}, &result, [&](const CompileOptions& compile) {
+    Options inside = o;
+    inside.compile = compile;
+    (void)CompileHere(inside, "-");
+    return kFine;
+  });
+  if (code != kFine) return std::nullopt;
+  const auto plan = runtime::LoadPlan(result.Read(), "the result of the sandbox");
+  runtime::SavePlan(*plan, o.output);
+  IrContext context;
+  return Made{plan, ParseDims(o.dims, InputsOf(*plan, context))};
+}
+
 int Compile(const Options& o) {
+  if (o.sandbox && !o.stage.empty()) throw UsageError("--sandbox makes executables: no --emit");
   if (!o.stage.empty()) return Emit(o);
   if (o.output.empty()) throw UsageError("where to? -o FILE.lx, or --emit STAGE to look at it");
   const double start = SecondsNow();
-  IrContext context;
-  const Program program = o.model.Load(context);
-  const std::vector<Dim::Binding> dims = ParseDims(o.dims, InputsOf(program));
-  const auto plan = CompileToFile(program, o.compile, o.output);
-  const PlanSummary s = Summarize(*plan, dims);
+  int code = kFine;
+  const std::optional<Made> made = o.sandbox ? CompileSandboxed(o, code) : CompileHere(o, o.output);
+  if (!made) return code;
+  const PlanSummary s = Summarize(*made->plan, made->dims);
   if (o.json) {
     Out(SummaryToJson(s));
     return kFine;
@@ -71,6 +105,7 @@ Run AddCompile(CLI::App& app) {
                  "show a stage instead: loops, llvm, asm; obj writes an object file")
       ->type_name("STAGE");
   AddDimOption(app, o->dims);
+  AddSandboxOption(app, o->sandbox);
   app.add_flag("--json", o->json, "what was written, machine-readable, to stdout");
   return [o] { return Compile(*o); };
 }

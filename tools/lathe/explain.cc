@@ -84,6 +84,7 @@ std::string CandidateLines(const ExplainedFunction& f, bool all) {
   }
   if (!refused.empty()) text += Indented(refused);
   if (f.interpreted()) text += Indented(f.info.why_not);
+  for (const lower::Remark& r : f.info.remarks) text += Indented("remark: " + r.ToString());
   return text;
 }
 
@@ -245,6 +246,14 @@ Json ToJson(const std::vector<FusionBoundary>& boundaries) {
   return list;
 }
 
+Json ToJson(const std::vector<lower::Remark>& remarks) {
+  Json list = Json::array();
+  for (const lower::Remark& r : remarks) {
+    list.push_back({{"code", r.code}, {"strategy", r.strategy}, {"message", r.message}});
+  }
+  return list;
+}
+
 Json ToJson(const ExplainedFunction& f) {
   Json json = {{"name", f.info.name},
                {"operations", f.info.operations},
@@ -254,6 +263,7 @@ Json ToJson(const ExplainedFunction& f) {
                {"interpreted", f.interpreted()},
                {"candidates", f.info.candidates},
                {"why_not", f.info.why_not},
+               {"remarks", ToJson(f.info.remarks)},
                {"ms", NumberOrNull(f.ms)}};
   AddRates(json, WorkOf(f));
   json["ends"] = ToJson(f.ends);

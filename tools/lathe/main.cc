@@ -4,6 +4,7 @@
 #include "lathe/support/error.h"
 #include "lathe/support/version.h"
 #include "tools/lathe/command.h"
+#include "tools/lathe/limits.h"
 
 namespace lathe::command {
 
@@ -14,6 +15,8 @@ int Report(const Error& error) {
   Words(error.Render(UseColour(2)));
   return error.code() == ErrorCode::kInternal ? kOurBug : kInputAtFault;
 }
+
+}  // namespace
 
 int Guarded(const Run& run) {
   try {
@@ -30,11 +33,13 @@ int Guarded(const Run& run) {
     Words(StrCat("error[usage]: ", error.what(), "\n", hint, "   = help: see 'lathe --help'\n"));
     return kUsage;
   } catch (const std::bad_alloc&) {
-    return Report(Error(ErrorCode::kLimit, "limit/memory", "out of memory"));
+    return Report(internal::OutOfMemory());
   } catch (const std::exception& error) {
     return Report(Error(ErrorCode::kInternal, "internal/exception", error.what()));
   }
 }
+
+namespace {
 
 /// Words of the command line that are no option and no command, with what they may have meant.
 int ReportUsage(const CLI::App& app, const CLI::ParseError& error) {
@@ -71,9 +76,11 @@ int Main(int argc, char** argv) {
     Run run;
   };
   std::vector<Entry> entries;
+  LimitOptions limits;
   const auto add = [&](const char* name, const char* about, Run (*make)(CLI::App&)) {
     CLI::App* sub = app.add_subcommand(name, about);
     entries.push_back({sub, make(*sub)});
+    limits.AddTo(*sub);
   };
   add("run", "run a model on files, pictures or random data", AddRun);
   add("compile", "make an executable of a model, which runs without the compiler", AddCompile);
@@ -92,7 +99,8 @@ int Main(int argc, char** argv) {
     return ReportUsage(app, error);
   }
   for (const Entry& entry : entries) {
-    if (entry.sub->parsed()) return Guarded(entry.run);
+    if (!entry.sub->parsed()) continue;
+    return EndAsInterrupted(Guarded([&] { return RunWithin(limits, entry.run); }));
   }
   return kUsage;
 }

@@ -30,13 +30,18 @@ std::string Cell(std::string_view text) {
   return cell;
 }
 
+std::string LevelName(int level) {
+  return level == kByFastMath ? StrCat("`--enable ", kFastMath, "`") : StrCat(level);
+}
+
 void AddPipelines(std::string& page) {
   page += "\n## Pipelines\n\nAt `-O N` the steps of level N and below run, in this order.\n";
   for (const NamedPipeline& p : NamedPipelines()) {
     page += StrCat("\n### ", p.name, "\n\n", p.doc,
                    "\n\n| level | passes | why there |\n|---|---|---|\n");
     for (const PipelineStep& step : p.steps) {
-      page += StrCat("| ", step.level, " | `", step.passes, "` | ", Cell(step.why), " |\n");
+      page +=
+          StrCat("| ", LevelName(step.level), " | `", step.passes, "` | ", Cell(step.why), " |\n");
     }
   }
 }
@@ -45,14 +50,15 @@ void AddPipelines(std::string& page) {
 std::string PipelinesOf(const std::string& pass) {
   std::string text;
   for (const NamedPipeline& p : NamedPipelines()) {
-    int level = 4;
+    int level = kByFastMath + 1;
     for (const PipelineStep& step : p.steps) {
       for (const PipelineItem& item : ParsePipeline(step.passes)) {
         if (item.name == pass) level = std::min(level, step.level);
       }
     }
-    if (level > 3) continue;
-    text += StrCat(text.empty() ? "" : ", ", "`", p.name, "` from level ", level);
+    if (level > kByFastMath) continue;
+    text += StrCat(text.empty() ? "" : ", ", "`", p.name,
+                   level == kByFastMath ? "` by " : "` from level ", LevelName(level));
   }
   return text;
 }
@@ -93,7 +99,8 @@ std::string PassList() {
   for (const NamedPipeline& p : NamedPipelines()) {
     text += StrCat(p.name, " (pipeline)\n    ", p.doc, "\n");
     for (const PipelineStep& step : p.steps) {
-      text += StrCat("    -O", step.level, "  ", step.passes, "\n");
+      const std::string level = step.level == kByFastMath ? kFastMath : StrCat("-O", step.level);
+      text += StrCat("    ", level, "  ", step.passes, "\n");
     }
   }
   return text;

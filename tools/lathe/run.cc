@@ -10,6 +10,7 @@
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
 #include "tools/lathe/runnable.h"
+#include "tools/lathe/sandboxed.h"
 
 namespace lathe::command {
 
@@ -22,8 +23,8 @@ struct Options {
   std::string output_dir;
   std::string labels;
   bool json = false;
+  bool sandbox = false;
   uint64_t max_steps = InterpreterOptions().max_steps;
-  uint64_t max_memory_mb = 0;
   int64_t top = 0;
 };
 
@@ -128,11 +129,27 @@ NamedValues Execute(const Options& o, Runnable& runnable, const NamedValues& inp
   }
 }
 
+int RunModel(const Options& o);
+
+int RunModelSandboxed(const Options& o) {
+  if (!o.output_dir.empty()) throw UsageError("--sandbox writes no files: not with --output-dir");
+  std::vector<std::string> files = {o.labels, o.runnable.parameters};
+  for (const std::string& file : o.inputs.files) files.push_back(file.substr(file.find('=') + 1));
+  std::erase(files, "");
+  return RunSandboxed(o.model, o.runnable.compile, files, nullptr,
+                      [&](const CompileOptions& compile) {
+                        Options inside = o;
+                        inside.sandbox = false;
+                        inside.runnable.compile = compile;
+                        return RunModel(inside);
+                      });
+}
+
 int RunModel(const Options& o) {
+  if (o.sandbox) return RunModelSandboxed(o);
   RunnableOptions options = o.runnable;
   options.compile.interpreter.seed = o.inputs.seed;
   options.compile.interpreter.max_steps = o.max_steps;
-  options.compile.max_bytes = o.max_memory_mb << 20;
   Runnable runnable(o.model, options);
   const NamedValues inputs = o.inputs.Load(o.model.path, runnable.inputs());
   PrintOutputs(o, Execute(o, runnable, inputs));
@@ -152,13 +169,11 @@ Run AddRun(CLI::App& app) {
   app.add_option("--max-steps", o->max_steps,
                  "ops that the interpreter may run, those in loops counted each time")
       ->capture_default_str();
-  app.add_option("--max-memory-mb", o->max_memory_mb,
-                 "of values alive at once (0: four fifths of the machine's)")
-      ->capture_default_str();
   app.add_option("--output-dir,-o", o->output_dir, "write each output there as NAME.npy")
       ->type_name("DIR");
   app.add_option("--top", o->top, "show the K best classes of each output row")->type_name("K");
   app.add_option("--labels", o->labels, "class names, one a line, for --top")->type_name("FILE");
+  AddSandboxOption(app, o->sandbox);
   app.add_flag("--json", o->json, "machine-readable output");
   return [o] { return RunModel(*o); };
 }

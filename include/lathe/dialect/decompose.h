@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "lathe/ir/builder.h"
 
@@ -14,5 +15,10 @@ class Program;
 /// what builds them. Returns how many were replaced.
 int64_t DecomposeOps(Program& program, Builder& b,
                      const std::function<bool(const Operation*)>& wanted);
+
+/// What an operation that has the Decompose interface is made of, built by `b`, which stands before
+/// it. Floats of 16 bits are computed in f32 and rounded once, at the end, as the operation itself
+/// does. Empty: this form has no other, and nothing was built.
+std::vector<Value> DecomposeInFloats(Operation* op, Builder& b);
 
 }  // namespace lathe

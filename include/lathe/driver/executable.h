@@ -37,9 +37,16 @@ struct CompileOptions {
   /// Each access of compiled code is checked against the sizes of the buffers of its function; one
   /// that is out of bounds is not made: run/out-of-bounds, a defect of ours. Slow; for tests.
   bool check_accesses = false;
-  uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: four fifths of the machine's memory
+  /// A function that had to be computed another way than its best strategy wanted, because of a
+  /// defect or a budget of the compiler, is an error (lower/given-up) and no remark.
+  bool strict = false;
+  /// Of tensors alive at once, within compilation and within runs; 0: four fifths of the machine's
+  /// memory, or of what control groups allow, within runs.
+  uint64_t max_bytes = 0;
   /// Of what the interpreter runs (but for max_bytes and run_call).
   InterpreterOptions interpreter = {};
+  double timeout_seconds = 0;           ///< of the compilation; 0: any time
+  const CancelToken* cancel = nullptr;  ///< ends the compilation, from any thread
 };
 
 /// What lowering must know of a target. Loads the code generator when it is asked for instructions.
@@ -56,9 +63,10 @@ struct CompiledFunctionInfo {
   std::string strategy;    ///< that made the loops; empty: the interpreter runs it
   std::string why_not;     ///< strategy by strategy, if it is not lowered
   std::string candidates;  ///< a line per strategy that was asked; empty: code of the cache
-  Dim flops;               ///< of a call, made of the program's symbols; unknown: not known
-  Dim bytes;               ///< that a call reads and writes at least
-  uint32_t kernel = ~0u;   ///< its PlanStep::kernel; none if it is not called
+  std::vector<lower::Remark> remarks = {};  ///< on ways to compute it that were given up
+  Dim flops;              ///< of a call, made of the program's symbols; unknown: not known
+  Dim bytes;              ///< that a call reads and writes at least
+  uint32_t kernel = ~0u;  ///< its PlanStep::kernel; none if it is not called
 };
 
 /// An input or an output of an executable.
@@ -73,7 +81,7 @@ std::vector<Dim::Binding> BindSymbols(std::span<const Port> ports, const NamedVa
 
 struct LoadOptions {
   int threads = 0;         ///< for parallel loops; 0: one per processor
-  uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: no limit
+  uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: as CompileOptions::max_bytes
   /// Instead of those in the file, by name; errors: artefact/parameter.
   runtime::NamedTensors parameters = {};
 };
@@ -88,7 +96,8 @@ struct LoadOptions {
 class Executable {
  public:
   /// The program is copied; `owner`, if any, of its context lives as long. Errors: those of the
-  /// passes, codegen/missing, codegen/target, codegen/host.
+  /// passes, codegen/missing, codegen/target, codegen/host, limit/time, limit/memory,
+  /// run/cancelled.
   explicit Executable(const Program& program, CompileOptions options = {},
                       std::shared_ptr<const void> owner = nullptr);
   ~Executable();
@@ -107,8 +116,8 @@ class Executable {
   const std::vector<Port>& inputs() const;
   const std::vector<Port>& outputs() const;
 
-  /// As Interpreter::Run.
-  NamedValues Run(const NamedValues& inputs) const;
+  /// As Interpreter::Run. A profile needs a plan.
+  NamedValues Run(const NamedValues& inputs, const runtime::RunOptions& options = {}) const;
   /// On tensors in the order of the program's inputs and outputs: writes into `outputs`, which have
   /// the types and shapes that the program gives. Allocates nothing once shapes were run before.
   /// Needs a plan (run/no-plan). Errors as runtime::Executor::Run.

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <exception>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -53,11 +56,30 @@ struct KnobChoice {
   std::vector<int64_t> values;  ///< all that are right, the preferred one first
 };
 
+/// A way to compute a function that was given up though it should have served: an invariant of ours
+/// that does not hold, loops that do not verify, a construct without code, code above a budget.
+struct Remark {
+  std::string code;      ///< id of the error, such as "internal/check" or "lower/budget"
+  std::string strategy;  ///< that was given up; empty: the function as a whole was
+  std::string message;
+
+  std::string ToString() const;  ///< "conv was given up (internal/check): ..."
+  bool operator==(const Remark&) const = default;
+};
+
+/// Operations of the loops of one function. More is too long to compile: the function is computed
+/// another way, or split.
+inline constexpr size_t kMaxOperations = 20000;
+
 struct LowerOptions {
   std::string target = {};                 ///< name under which records are kept
   const TuningRecords* records = nullptr;  ///< the fastest measured implementation is taken
   /// The only one that may be taken: "matmul", "matmul{rows=6,vectors=2}"; empty: any.
   std::string implementation = {};
+  std::vector<std::string> without = {};   ///< strategies that must not be taken
+  size_t max_operations = kMaxOperations;  ///< of the loops that a strategy writes
+  /// What would be a remark is an error: kGivenUp.
+  bool strict = false;
 };
 
 /// What became of a function.
@@ -73,7 +95,17 @@ struct Lowered {
   /// Arguments and results that may be the same memory: no element of the argument is read when
   /// that of the result has been written. A caller may use one of an argument's pairs.
   std::vector<std::pair<size_t, size_t>> in_place;
+  std::vector<Remark> remarks;  ///< on what was given up, in the order in which it was tried
 };
+
+/// What `error`, thrown by `strategy` or by the code generator for its loops, means: a remark,
+/// after which the function is computed another way; nothing for what must end compilation (no code
+/// generator, a limit of the caller, files).
+std::optional<Remark> RemarkOn(const std::exception& error, const std::string& strategy);
+
+/// The error that a remark is under `strict`: kInternal, with the function as a note.
+inline constexpr const char* kGivenUp = "lower/given-up";
+[[noreturn]] void ThrowGivenUp(const Remark& remark, const Operation* function);
 
 /// What a `builtin.func` computes, for people: "matmul add gelu"; of more than `few` operations how
 /// many of each there are, "53 conv, 49 relu".

@@ -39,7 +39,8 @@ struct PassManagerOptions {
   bool remarks = false;
   std::vector<std::string> disabled = {};  ///< passes to skip by name
   int level = 2;                           ///< of the named pipelines, 0..3
-  std::vector<std::string> enabled = {};   ///< passes of named pipelines to run at any level
+  std::vector<std::string> enabled = {};   ///< passes of named pipelines to run at any level, and
+                                           ///< kFastMath
 };
 
 struct PassTiming {
@@ -78,6 +79,12 @@ class PassManager {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Among PassManagerOptions::enabled: algebra that is false in floating point, too, as
+/// docs/optimizing.md lists it. Steps of level kByFastMath run, and no pass gets its option
+/// `exact`.
+inline constexpr const char* kFastMath = "fast_math";
+inline constexpr int kByFastMath = 4;
 
 /// One line of a named pipeline. At optimisation level N its steps of level N and below run.
 struct PipelineStep {

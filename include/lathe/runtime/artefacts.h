@@ -22,7 +22,8 @@
 /// storage i has storage_place: "input", "output", "parameter" or "arena", of each in order. For
 /// the i-th in the arena, arena_bytes is its size, arena_begin and arena_end are the calls between
 /// which it holds something (counted without __nop), arena_offset is where it lies. `symbols`,
-/// symbol_input and symbol_axis say which extents of which inputs decide; output_names, target,
+/// symbol_input and symbol_axis say which extents of which inputs decide, `constraints` what must
+/// hold of them ("equal": of the two sizes; see PlanConstraint); output_names, target,
 /// library (its checksum) and lathe_version speak for themselves.
 ///
 /// The library is a shared object with a symbol per kernel: a KernelFunction

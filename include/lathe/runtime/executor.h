@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "lathe/runtime/plan.h"
 #include "lathe/runtime/profile.h"
 #include "lathe/runtime/worker_team.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/kernel.h"
 #include "lathe/support/tensor.h"
 
@@ -19,16 +19,7 @@ namespace lathe::runtime {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// Ends runs early, from any thread. A run looks at it before each step.
-class CancelToken {
- public:
-  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
-  void Reset() { cancelled_.store(false, std::memory_order_relaxed); }
-  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<bool> cancelled_{false};
-};
+using lathe::CancelToken;
 
 struct ExecutorOptions {
   int threads = 0;  ///< for parallel loops; 0: one per core (UsableCores)
@@ -43,8 +34,10 @@ struct ExecutorOptions {
   bool poison = false;
 };
 
+/// A run looks at its limits before each step, and about every millisecond within long ones.
 struct RunOptions {
   const CancelToken* cancel = nullptr;
+  double timeout_seconds = 0;  ///< 0: any time
   Profile* profile = nullptr;
 };
 
@@ -80,8 +73,8 @@ class Executor {
 
   /// Outputs in the order of the plan. Arguments are checked before anything runs: run/input-name,
   /// run/input-twice, run/input-missing, run/input-type, run/input-shape. Errors of a run:
-  /// run/shape if a dim has no value for these inputs, limit/memory, run/cancelled; what a kernel
-  /// throws.
+  /// run/shape if a dim has no value for these inputs, limit/memory, run/cancelled, limit/time;
+  /// what a kernel throws. After an error outputs mean nothing.
   NamedTensors Run(const NamedTensors& inputs, const RunOptions& options = {}) const;
 
   /// The same on the caller's memory, inputs and outputs in the order of the plan; allocates

@@ -6,6 +6,7 @@
 
 #include "lathe/support/dim.h"
 #include "lathe/support/element_type.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/tensor.h"
 
 /// A compiled program as data: kernels in an order, and where each tensor lies. The compiler makes
@@ -19,6 +20,16 @@ struct PlanSymbol {
   std::string name;
   uint32_t input;  ///< index in Plan::inputs
   uint32_t axis;
+};
+
+/// What the program relies on: where it does not hold of the inputs' sizes, an operation of the
+/// model is wrong. Placements look at all of them before anything runs.
+struct PlanConstraint {
+  SizeCondition condition;  ///< made of the plan's symbols
+  /// Of the error, as the interpreter has it: "shape/concat", the operation and what is wrong with
+  /// it in terms of symbols, where it comes from in the model, and what to do.
+  std::string id, message, origin, hint;
+  std::vector<std::string> notes;  ///< the operation's inputs
 };
 
 /// Storages lie at multiples of this in the arena.
@@ -82,6 +93,7 @@ struct PlanPort {
 
 struct Plan {
   std::vector<PlanSymbol> symbols;
+  std::vector<PlanConstraint> constraints;
   std::vector<PlanPort> inputs, outputs;
   std::vector<Tensor> constants;
   /// Of the constants, all different; or empty.

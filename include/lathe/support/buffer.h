@@ -15,7 +15,8 @@ class Buffer {
  public:
   static constexpr size_t kAlignment = 64;
 
-  // Zeroed, aligned to 64 bytes. Throws limit/memory above the cap or when the system has no more.
+  // Zeroed, aligned to 64 bytes. Throws limit/memory above the cap, above what the thread's Budget
+  // has left, or when the system has no more.
   [[nodiscard]] static std::shared_ptr<Buffer> Allocate(size_t size);
 
   // Read-only mapping of [offset, offset + size) of a file; the whole rest when size is kToEnd.

@@ -19,6 +19,9 @@ struct KernelTeam {
   /// Calls `body` on ranges that cover 0 .. extent-1 once, on any threads; returns when all are
   /// done.
   void (*run)(KernelTeam* team, int64_t extent, Body body, void* captured);
+  /// Whether the kernel is to end early, its outputs unfinished; null: never. Kernels ask now and
+  /// then, from any thread.
+  bool (*stopped)(KernelTeam* team) = nullptr;
 };
 
 /// What a kernel that checks indices or accesses leaves in its last buffer, behind the workspaces.

@@ -176,7 +176,8 @@ void FunctionEmitter::EmitIndex(Operation* op) {
 
 std::vector<llvm::Value*> FunctionEmitter::EmitLoop(const Block& body, llvm::Value* begin,
                                                     llvm::Value* end, bool runs,
-                                                    std::vector<llvm::Value*> carried) {
+                                                    std::vector<llvm::Value*> carried,
+                                                    int64_t stop_interval) {
   llvm::BasicBlock* before = b_.GetInsertBlock();
   auto* head = llvm::BasicBlock::Create(context_, "loop", function_);
   auto* exit = llvm::BasicBlock::Create(context_, "exit", function_);
@@ -196,8 +197,9 @@ std::vector<llvm::Value*> FunctionEmitter::EmitLoop(const Block& body, llvm::Val
     slots_[body.argument(1 + i)].value = phis[i];
   }
   EmitBlock(body);
-  llvm::BasicBlock* last = b_.GetInsertBlock();
   llvm::Value* next = b_.CreateNSWAdd(counter, b_.getInt64(1));
+  if (stop_interval > 0) EmitStop(next, stop_interval);
+  llvm::BasicBlock* last = b_.GetInsertBlock();
   counter->addIncoming(next, last);
   std::vector<llvm::Value*> yields;
   for (size_t i = 0; i < carried.size(); ++i) {

@@ -32,6 +32,13 @@ struct Slot {
   Memory memory;
 };
 
+/// Whom a kernel asks whether to end early: a team, and its function for that
+/// (KernelTeam::stopped), which is null if the kernel is never to end.
+struct StopQuestion {
+  llvm::Value* team = nullptr;
+  llvm::Value* function = nullptr;
+};
+
 /// Emits one LLVM function from a block: a kernel, or the body of a parallel loop, which becomes a
 /// function of its own that gets what it captures as arguments.
 class FunctionEmitter {
@@ -51,9 +58,11 @@ class FunctionEmitter {
 
   void EmitBlock(const Block& block);
   /// A loop from `begin` to `end` around `body`, whose first argument is the counter. `runs`: at
-  /// least once.
+  /// least once. With a `stop_interval`, the function may end early each time that so many (a power
+  /// of two) have passed.
   std::vector<llvm::Value*> EmitLoop(const Block& body, llvm::Value* begin, llvm::Value* end,
-                                     bool runs, std::vector<llvm::Value*> carried);
+                                     bool runs, std::vector<llvm::Value*> carried,
+                                     int64_t stop_interval = 0);
   void Finish();
 
  private:
@@ -70,6 +79,8 @@ class FunctionEmitter {
   void EmitFor(Operation* op);
   void EmitParallel(Operation* op, llvm::Value* extent);
   llvm::Function* NewFunction(std::span<llvm::Type* const> types, const char* suffix);
+  const StopQuestion& Question();
+  void EmitStop(llvm::Value* counter, int64_t interval);
   void CallTeam(llvm::Function* part, std::span<llvm::Value* const> fields, llvm::Value* extent);
 
   // function_tiles.cc
@@ -133,6 +144,7 @@ class FunctionEmitter {
   llvm::Function* function_;
   llvm::Value* team_;
   llvm::Value* status_ = nullptr;
+  StopQuestion question_;          // empty until somebody needs it
   llvm::Value* faults_ = nullptr;  // KernelStatus for accesses; null: they are not checked
   const Target& target_;
   int& outlined_;

@@ -1,9 +1,58 @@
+#include <llvm/IR/MDBuilder.h>
+
+#include <algorithm>
+
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/ir/walk.h"
-#include "lathe/support/text.h"
+#include "lathe/support/error.h"
 #include "src/codegen/llvm/function_emitter.h"
 
 namespace lathe::codegen {
+namespace {
+
+// Operations between two looks at whether a kernel is to stop: some 10 microseconds, in which the
+// look is lost.
+constexpr double kStopWork = 1 << 16;
+// A loop that has no other in it, and does no more than that, is left alone.
+constexpr double kTightLoop = 1 << 10;
+constexpr double kUnknownExtent = 64;
+
+// Operations that run when the block does.
+double WorkOf(const Block& block) {
+  double work = 0;
+  for (const Operation& op : block) {
+    work += 1;
+    if (!op.isa<loop::ForOp>()) continue;
+    const auto extent = loop::ForOp(const_cast<Operation*>(&op)).extent();
+    work +=
+        WorkOf(*op.region(0).front()) * (extent ? static_cast<double>(*extent) : kUnknownExtent);
+  }
+  return work;
+}
+
+// After how many iterations, a power of two, a serial loop looks whether to stop; 0: never.
+int64_t StopInterval(const loop::ForOp& loop) {
+  const Block& body = *loop.operation()->region(0).front();
+  const double work = WorkOf(body);
+  const auto extent = loop.extent();
+  if (extent && static_cast<double>(*extent) * work < kStopWork) return 0;
+  const bool is_tight =
+      std::ranges::none_of(body, [](const Operation& op) { return op.isa<loop::ForOp>(); });
+  if (is_tight && work < kTightLoop) return 0;
+  int64_t interval = 1;
+  while (static_cast<double>(interval) * work < kStopWork) interval *= 2;
+  return interval;
+}
+
+// Whether a loop within looks.
+bool MayStop(Region& region) {
+  for (OpWalker walker(region.front()); Operation* op = walker.Next();) {
+    if (op->isa<loop::ForOp>() && StopInterval(loop::ForOp(op)) > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 void FunctionEmitter::EmitFor(Operation* op) {
   const loop::ForOp loop(op);
@@ -15,7 +64,8 @@ void FunctionEmitter::EmitFor(Operation* op) {
     carried.push_back(ValueOf(op->operand(i)));
   }
   if (!extent || *extent > 0) {
-    carried = EmitLoop(*op->region(0).front(), b_.getInt64(0), end, extent.has_value(), carried);
+    carried = EmitLoop(*op->region(0).front(), b_.getInt64(0), end, extent.has_value(), carried,
+                       team_ == nullptr && question_.team == nullptr ? 0 : StopInterval(loop));
   }
   for (size_t i = 0; i < carried.size(); ++i) slots_[op->result(i)].value = carried[i];
 }
@@ -84,6 +134,11 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
     fields.Add(slot.memory.bytes);
     for (llvm::Value* extent_of : slot.memory.extents) fields.Add(extent_of);
   }
+  const bool stops = MayStop(op->region(0));
+  if (stops) {
+    fields.Add(Question().team);
+    fields.Add(Question().function);
+  }
   fields.Add(faults_);
   std::vector<llvm::Type*> types{b_.getInt64Ty(), b_.getInt64Ty()};
   for (llvm::Value* field : fields.values()) types.push_back(field->getType());
@@ -107,11 +162,53 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
     for (llvm::Value*& extent_of : slot.memory.extents) extent_of = fields.Of(extent_of, part, 2);
     emitter.slots()[v] = slot;
   }
+  if (stops) {
+    emitter.question_ = {fields.Of(question_.team, part, 2),
+                         fields.Of(question_.function, part, 2)};
+  }
   emitter.CheckAccesses(fields.Of(faults_, part, 2));
   emitter.EmitLoop(*op->region(0).front(), part->getArg(0), part->getArg(1), false, {});
   emitter.Finish();
   CallTeam(part, fields.values(), extent);
   EndIfFailed();
+}
+
+// The team's function, from the structure behind it; null without a team.
+const StopQuestion& FunctionEmitter::Question() {
+  if (question_.team != nullptr) return question_;
+  LATHE_CHECK(team_ != nullptr, "nobody to ask whether to stop");
+  llvm::IRBuilder<> at_entry(entry_);
+  auto* type = llvm::StructType::get(context_, {b_.getPtrTy(), b_.getPtrTy()});
+  auto* never = new llvm::GlobalVariable(module_, type, true, llvm::GlobalValue::PrivateLinkage,
+                                         llvm::Constant::getNullValue(type), "never");
+  llvm::Value* asked = at_entry.CreateSelect(at_entry.CreateIsNull(team_), never, team_);
+  question_.team = team_;
+  question_.function = at_entry.CreateLoad(b_.getPtrTy(), at_entry.CreateStructGEP(type, asked, 1));
+  return question_;
+}
+
+// At the end of an iteration, of which `counter` is the next.
+void FunctionEmitter::EmitStop(llvm::Value* counter, int64_t interval) {
+  const StopQuestion& question = Question();
+  auto* ask = llvm::BasicBlock::Create(context_, "ask", function_);
+  auto* stop = llvm::BasicBlock::Create(context_, "stop", function_);
+  auto* go_on = llvm::BasicBlock::Create(context_, "go_on", function_);
+  auto* rare = llvm::MDBuilder(context_).createBranchWeights(1, 1 << 20);
+  llvm::Value* asks = b_.CreateIsNotNull(question.function);
+  if (interval > 1) {
+    llvm::Value* passed = b_.CreateAnd(counter, b_.getInt64(static_cast<uint64_t>(interval - 1)));
+    asks = b_.CreateAnd(asks, b_.CreateIsNull(passed));
+  }
+  b_.CreateCondBr(asks, ask, go_on, rare);
+  b_.SetInsertPoint(ask);
+  auto* type = llvm::FunctionType::get(b_.getInt8Ty(), {b_.getPtrTy()}, false);
+  llvm::CallInst* answer = b_.CreateCall(type, question.function, {question.team});
+  answer->setOnlyAccessesInaccessibleMemory();  // none that kernels know
+  answer->setDoesNotThrow();
+  b_.CreateCondBr(b_.CreateIsNotNull(answer), stop, go_on, rare);
+  b_.SetInsertPoint(stop);
+  b_.CreateRetVoid();
+  b_.SetInsertPoint(go_on);
 }
 
 llvm::Function* FunctionEmitter::NewFunction(std::span<llvm::Type* const> types,

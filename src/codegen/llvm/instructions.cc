@@ -1,3 +1,5 @@
+#include <llvm/IR/InlineAsm.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,23 +46,21 @@ Value* InDouble(EmitContext& c) {
   return c.b.CreateFPTrunc(F64(c.b, wide), x->getType());
 }
 
-// By repeated squaring, wrapping around. Negative powers are 0 but for those of 1 and -1.
-Value* IntegerPow(EmitContext& c) {
-  Value *base = c.inputs[0], *y = c.inputs[1];
-  llvm::Type* type = base->getType();
-  llvm::Type* wide = type->getWithNewType(c.b.getInt64Ty());
-  const ElementType of_y = c.op->operand(1).type().cast<AnyTensorType>().element();
-  y = IsSigned(of_y) ? c.b.CreateSExtOrTrunc(y, wide) : c.b.CreateZExtOrTrunc(y, wide);
+// By repeated squaring, wrapping around. Negative powers are 0 but for those of 1 and -1. The
+// exponent is as wide as the base, or wider.
+Value* IntegerPower(EmitContext& c, Value* base, Value* y, bool y_is_signed) {
+  llvm::Type *type = base->getType(), *wide = y->getType();
   llvm::Constant *one = llvm::ConstantInt::get(type, 1), *zero = llvm::Constant::getNullValue(wide);
   const auto odd = [&](Value* v) {
     return c.b.CreateICmpNE(c.b.CreateAnd(v, llvm::ConstantInt::get(wide, 1)), zero);
   };
   Value *power = one, *square = base, *left = y;
-  for (int bit = 0; bit < 63; ++bit) {
+  for (int bit = 0; bit < 64; ++bit) {
     power = c.b.CreateSelect(odd(left), c.b.CreateMul(power, square), power);
     square = c.b.CreateMul(square, square);
     left = c.b.CreateLShr(left, llvm::ConstantInt::get(wide, 1));
   }
+  if (!y_is_signed) return power;
   Value* inverse =
       c.b.CreateSelect(c.b.CreateICmpEQ(base, one), one, llvm::Constant::getNullValue(type));
   if (c.is_signed()) {
@@ -76,26 +76,32 @@ Value* Unary(EmitContext& c) {
   return c.b.CreateUnaryIntrinsic(kId, c.inputs[0]);
 }
 
-// Rounds to an integer. Where there is no instruction for it: adding and taking away 2^23 (2^52)
-// rounds to the nearest, from which the others are at most one apart.
-enum class Rounding : uint8_t { kNearest, kDown, kUp };
-template <Rounding kMode>
-Value* Round(EmitContext& c) {
-  constexpr std::array kIds = {Intrinsic::roundeven, Intrinsic::floor, Intrinsic::ceil};
-  Value* x = c.inputs[0];
-  if (c.target.rounds) return c.b.CreateUnaryIntrinsic(kIds[static_cast<size_t>(kMode)], x);
+// To the nearest integer, halves to the even one: adding and taking away 2^23 (2^52) rounds so.
+Value* Nearest(EmitContext& c, Value* x) {
+  if (c.target.rounds) return c.b.CreateUnaryIntrinsic(Intrinsic::roundeven, x);
   llvm::Type* type = x->getType();
   llvm::Constant* limit = Splat(type, type->getScalarType()->isDoubleTy() ? 0x1p52 : 0x1p23);
   Value* size = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, x);
   Value* near = c.b.CreateFSub(c.b.CreateFAdd(size, limit), limit);
   near = c.b.CreateBinaryIntrinsic(Intrinsic::copysign, near, x);
-  if (kMode != Rounding::kNearest) {
-    const bool down = kMode == Rounding::kDown;
-    Value* beyond = down ? c.b.CreateFCmpOGT(near, x) : c.b.CreateFCmpOLT(near, x);
-    Value* step = c.b.CreateSelect(beyond, Splat(type, down ? -1 : 1), Splat(type, 0));
-    near = c.b.CreateBinaryIntrinsic(Intrinsic::copysign, c.b.CreateFAdd(near, step), x);
-  }
   return c.b.CreateSelect(c.b.CreateFCmpOLT(size, limit), near, x);
+}
+
+// Rounds to an integer. Where there is no instruction for it: what is nearest is at most one apart.
+enum class Rounding : uint8_t { kNearest, kDown, kUp };
+template <Rounding kMode>
+Value* Round(EmitContext& c) {
+  Value* x = c.inputs[0];
+  if constexpr (kMode == Rounding::kNearest) return Nearest(c, x);
+  constexpr bool kDown = kMode == Rounding::kDown;
+  if (c.target.rounds) {
+    return c.b.CreateUnaryIntrinsic(kDown ? Intrinsic::floor : Intrinsic::ceil, x);
+  }
+  llvm::Type* type = x->getType();
+  Value* near = Nearest(c, x);
+  Value* beyond = kDown ? c.b.CreateFCmpOGT(near, x) : c.b.CreateFCmpOLT(near, x);
+  Value* step = c.b.CreateSelect(beyond, Splat(type, kDown ? -1 : 1), Splat(type, 0));
+  return c.b.CreateBinaryIntrinsic(Intrinsic::copysign, c.b.CreateFAdd(near, step), x);
 }
 
 template <CmpInst::Predicate kFloat, CmpInst::Predicate kSigned, CmpInst::Predicate kUnsigned>
@@ -277,7 +283,16 @@ Value* And(EmitContext& c) { return c.b.CreateAnd(c.inputs[0], c.inputs[1]); }
 Value* Or(EmitContext& c) { return c.b.CreateOr(c.inputs[0], c.inputs[1]); }
 Value* Xor(EmitContext& c) { return c.b.CreateXor(c.inputs[0], c.inputs[1]); }
 Value* Not(EmitContext& c) { return c.b.CreateNot(c.inputs[0]); }
-Value* Identity(EmitContext& c) { return c.inputs[0]; }
+// An integer of which LLVM must not see what it is made of: long sums, each part of the next, take
+// it quadratic time (lower/compute/elements.cc, Opaque).
+Value* Hidden(EmitContext& c, Value* integer) {
+  auto* type = llvm::FunctionType::get(integer->getType(), {integer->getType()}, false);
+  return c.b.CreateCall(llvm::InlineAsm::get(type, "", "=r,0", /*hasSideEffects=*/false), integer);
+}
+Value* Identity(EmitContext& c) {
+  return c.inputs[0]->getType()->isIntegerTy(64) ? Hidden(c, c.inputs[0]) : c.inputs[0];
+}
+Value* Unchanged(EmitContext& c) { return c.inputs[0]; }
 // A bool is any byte that is not 0.
 Value* BitCast(EmitContext& c) {
   if (c.type->getScalarType()->isIntegerTy(1)) {
@@ -288,52 +303,87 @@ Value* BitCast(EmitContext& c) {
 }
 Value* IsNan(EmitContext& c) { return c.b.CreateFCmpUNO(c.inputs[0], c.inputs[0]); }
 
+// Cut towards zero, the smallest where that does not fit and for NaN.
+Value* CutToSigned(EmitContext& c, Value* x, llvm::Type* to) {
+  llvm::Type* type = x->getType();
+  const double limit = to->getScalarSizeInBits() == 32 ? 0x1p31 : 0x1p63;
+  Value* fits = c.b.CreateAnd(c.b.CreateFCmpOGE(x, Splat(type, -limit)),
+                              c.b.CreateFCmpOLT(x, Splat(type, limit)));
+  return c.b.CreateFPToSI(c.b.CreateSelect(fits, x, Splat(type, -limit)), to);
+}
+
+// From 2^63 on the first bit is set; what does not fit is 0, below 0 it is that of i64.
+Value* FloatToU64(EmitContext& c, Value* x) {
+  llvm::Type* type = x->getType();
+  Value* is_large = c.b.CreateFCmpOGE(x, Splat(type, 0x1p63));
+  Value* less = c.b.CreateSelect(is_large, c.b.CreateFSub(x, Splat(type, 0x1p63)), x);
+  Value* low = CutToSigned(c, less, c.type);
+  Value* first_bit = c.b.CreateShl(c.b.CreateZExt(is_large, c.type), 63);
+  Value* beyond = c.b.CreateFCmpOGE(x, Splat(type, 0x1p64));
+  return c.b.CreateSelect(beyond, llvm::Constant::getNullValue(c.type),
+                          c.b.CreateXor(low, first_bit));
+}
+
 // What x86-64 gives: cut towards zero; the smallest i64 (i32 for types up to 32 bits, u32 excepted)
 // where that does not fit and for NaN; of it the low bits.
 Value* FloatToInteger(EmitContext& c) {
-  Value* x = c.inputs[0];
   const ElementType to = c.op->result(0).type().cast<AnyTensorType>().element();
+  if (to == ElementType::kU64) return FloatToU64(c, c.inputs[0]);
   const bool narrow = c.type->getScalarSizeInBits() <= 32 && to != ElementType::kU32;
   llvm::Type* wide = c.type->getWithNewType(narrow ? c.b.getInt32Ty() : c.b.getInt64Ty());
-  const double limit = narrow ? 0x1p31 : 0x1p63;
-  llvm::Type* type = x->getType();
-  Value* fits = c.b.CreateAnd(c.b.CreateFCmpOGE(x, Splat(type, -limit)),
-                              c.b.CreateFCmpOLT(x, Splat(type, limit)));
-  Value* safe = c.b.CreateSelect(fits, x, Splat(type, -limit));
-  return c.b.CreateTrunc(c.b.CreateFPToSI(safe, wide), c.type);
+  return c.b.CreateTrunc(CutToSigned(c, c.inputs[0], wide), c.type);
 }
 
-// A whole number to a power that is none, cut to a whole number: what should be one is rounded.
-Value* RootOfInteger(EmitContext& c) {
-  llvm::Type* wide = c.type->getWithNewType(c.b.getDoubleTy());
+// A whole number to a power that is none, cut to a whole number. Of exponents with few binary
+// digits the power may be one: then what is next to it is rounded.
+Value* RootOfInteger(EmitContext& c, Value* y) {
+  llvm::Type* wide = y->getType();
   Value* x =
       c.is_signed() ? c.b.CreateSIToFP(c.inputs[0], wide) : c.b.CreateUIToFP(c.inputs[0], wide);
-  Value* power = EmitPow64(c.b, x, c.b.CreateFPCast(c.inputs[1], wide));
-  llvm::Constant* limit = Splat(wide, 0x1.8p52);
-  Value* near = c.b.CreateFSub(c.b.CreateFAdd(power, limit), limit);
+  Value* power = EmitPow64(c.b, x, y);
+  Value* near = Nearest(c, power);
   Value* apart = c.b.CreateUnaryIntrinsic(Intrinsic::fabs, c.b.CreateFSub(power, near));
-  Value* is_near = c.b.CreateFCmpOLE(apart, c.b.CreateFMul(near, Splat(wide, 4e-13)));
-  Value* whole = c.b.CreateSelect(is_near, near, power);
+  Value* is_near = c.b.CreateFCmpOLE(apart, c.b.CreateFMul(near, Splat(wide, 0x1p-51)));
+  Value* digits = c.b.CreateFMul(y, Splat(wide, 64));
+  Value* is_root = c.b.CreateFCmpOEQ(digits, Nearest(c, digits));
+  Value* whole = c.b.CreateSelect(c.b.CreateAnd(is_near, is_root), near, power);
   const auto cut = c.is_signed() ? Intrinsic::fptosi_sat : Intrinsic::fptoui_sat;
   return c.b.CreateIntrinsic(cut, {c.type, wide}, {whole});
 }
 
-// The exponent may be of any type; it is rounded to that of the base.
-Value* Pow(EmitContext& c) {
-  Value *x = c.inputs[0], *y = c.inputs[1];
-  if (!c.is_float()) {
-    return y->getType()->isFPOrFPVectorTy() ? RootOfInteger(c) : IntegerPow(c);
+// Exact where the exponent is whole, whatever its type.
+Value* PowOfInteger(EmitContext& c) {
+  Value* y = c.inputs[1];
+  llvm::Type* integer = c.type->getWithNewType(c.b.getInt64Ty());
+  if (!y->getType()->isFPOrFPVectorTy()) {
+    const bool is_signed = IsSigned(c.op->operand(1).type().cast<AnyTensorType>().element());
+    y = c.b.CreateIntCast(y, integer, is_signed);
+    return IntegerPower(c, c.inputs[0], y, is_signed);
   }
+  y = c.b.CreateFPCast(y, c.type->getWithNewType(c.b.getDoubleTy()));
+  llvm::Type* wide = y->getType();
+  Value* fits =
+      c.b.CreateFCmpOLT(c.b.CreateUnaryIntrinsic(Intrinsic::fabs, y), Splat(wide, 0x1p63));
+  Value* exponent = c.b.CreateFPToSI(c.b.CreateSelect(fits, y, Splat(wide, 0)), integer);
+  Value* is_whole = c.b.CreateFCmpOEQ(c.b.CreateSIToFP(exponent, wide), y);
+  Value* power = IntegerPower(c, c.inputs[0], exponent, true);
+  return c.b.CreateSelect(is_whole, power, RootOfInteger(c, y));
+}
+
+// The exponent may be of any type.
+Value* Pow(EmitContext& c) {
+  if (!c.is_float()) return PowOfInteger(c);
+  Value *x = c.inputs[0], *y = c.inputs[1];
   const ElementType of_y = c.op->operand(1).type().cast<AnyTensorType>().element();
   llvm::Type* narrow = x->getType();
   llvm::Type* wide = narrow->getWithNewType(c.b.getDoubleTy());
   if (y->getType()->isFPOrFPVectorTy()) {
-    y = c.b.CreateFPCast(y, narrow);
+    y = c.b.CreateFPCast(y, wide);
   } else {
-    y = IsSigned(of_y) ? c.b.CreateSIToFP(y, narrow) : c.b.CreateUIToFP(y, narrow);
+    y = IsSigned(of_y) ? c.b.CreateSIToFP(y, wide) : c.b.CreateUIToFP(y, wide);
   }
-  Value* power = EmitPow64(c.b, c.b.CreateFPExt(x, wide), c.b.CreateFPExt(y, wide));
-  return c.b.CreateFPTrunc(power, narrow);
+  if (narrow == wide) return EmitPow64(c.b, x, y);
+  return c.b.CreateFPTrunc(EmitPowForF32(c.b, c.b.CreateFPCast(x, wide), y), narrow);
 }
 
 Value* CastTo(EmitContext& c) {
@@ -387,7 +437,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"nn.bitwise_not", kInteger, Not},
     {"nn.bitwise_or", kInteger, Or},
     {"nn.bitwise_xor", kInteger, Xor},
-    {"nn.block_gradient", kAny, Identity},
+    {"nn.block_gradient", kAny, Unchanged},
     {"nn.cast", kAny, CastTo},
     {"nn.ceil", kFloat, Round<Rounding::kUp>},
     {"nn.clip", kNumber, Clip},
@@ -444,7 +494,8 @@ namespace {
 
 // Rows that only move bits take f16 and bf16 as they are.
 bool OnlyMoves(const Row& row) {
-  return row.emit == &Where || row.emit == &Identity || row.emit == &BitCast;
+  return row.emit == &Where || row.emit == &Identity || row.emit == &Unchanged ||
+         row.emit == &BitCast;
 }
 
 ElementType ElementOf(lathe::Value v) { return v.type().cast<AnyTensorType>().element(); }

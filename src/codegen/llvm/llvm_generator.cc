@@ -2,12 +2,15 @@
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 
 #include <algorithm>
+#include <new>
 
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "src/codegen/llvm/emit.h"
 #include "src/codegen/llvm/kernel_emitter.h"
@@ -100,6 +103,9 @@ std::string EmitFile(llvm::Module& module, llvm::TargetMachine& machine,
 class LlvmGenerator : public CodeGenerator {
  public:
   LlvmGenerator() {
+    // Where LLVM calls malloc itself, it would end the process.
+    llvm::install_bad_alloc_error_handler(
+        [](void*, const char*, bool) -> void { throw std::bad_alloc(); });
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
@@ -125,7 +131,9 @@ class LlvmGenerator : public CodeGenerator {
     llvm::LLVMContext context;
     const auto machine = MakeMachine(target, sources);
     const auto module = MakeModule(context, sources, target, *machine);
+    CheckBudget();
     Optimize(*module, *machine, IsChecked(sources) ? kPassesOfChecked : kPasses);
+    CheckBudget();
     return EmitFile(*module, *machine, llvm::CodeGenFileType::ObjectFile);
   }
 

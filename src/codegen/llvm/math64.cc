@@ -199,29 +199,4 @@ Value* EmitAcos64(llvm::IRBuilder<>& b, Value* x) {
   return m.Add(half, half);
 }
 
-// |x|^y = e^(y log |x|). Whole numbers and odd ones among them are told by adding 2^52: those
-// beyond are even.
-Value* EmitPow64(llvm::IRBuilder<>& b, Value* x, Value* y) {
-  const StraightLine m(b, x);
-  Value* size = m.Abs(x);
-  Value* power = EmitExp64(b, m.Mul(y, EmitLog64(b, size)));
-  power = m.Select(m.Is(size, 1), m.F(1), power);
-  power = m.Select(b.CreateFCmpUNO(x, y), m.F(NAN), power);
-  Value* y_size = m.Abs(y);
-  Value* beyond = b.CreateFCmpOGE(y_size, m.F(0x1p52));
-  Value* shifted = m.Add(y_size, m.F(0x1p52));
-  Value* whole = b.CreateOr(beyond, b.CreateFCmpOEQ(m.Sub(shifted, m.F(0x1p52)), y_size));
-  Value* low = b.CreateAnd(m.Bits(shifted), m.I(1));
-  Value* odd = b.CreateAnd(b.CreateNot(beyond), b.CreateICmpNE(low, m.I(0)));
-  odd = b.CreateAnd(odd, whole);
-  // A negative base to a power that is no whole number; zero and infinity have one.
-  Value* negative = b.CreateICmpSLT(m.Bits(x), m.I(0));
-  Value* finite = b.CreateAnd(m.Less(x, m.F(0)), b.CreateFCmpONE(x, m.F(-INFINITY)));
-  Value* undefined = b.CreateAnd(finite, b.CreateNot(whole));
-  power = m.Select(b.CreateAnd(negative, odd), b.CreateFNeg(power), power);
-  power = m.Select(undefined, m.F(NAN), power);
-  Value* is_one = b.CreateOr(m.Is(x, 1), m.Is(y, 0));
-  return m.Select(is_one, m.F(1), power);
-}
-
 }  // namespace lathe::codegen

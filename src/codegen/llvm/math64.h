@@ -20,7 +20,9 @@ llvm::Value* EmitAtanh64(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* EmitAsin64(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* EmitAcos64(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* EmitAtan64(llvm::IRBuilder<>& b, llvm::Value* x);
-/// As C's pow, special cases included.
+/// As C's pow, special cases included, at most 0.6 units in the last place away.
 llvm::Value* EmitPow64(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y);
+/// The same to be rounded to f32: shorter, and with an error of some hundred units.
+llvm::Value* EmitPowForF32(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y);
 
 }  // namespace lathe::codegen

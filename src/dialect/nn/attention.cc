@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/nn/heads.h"
@@ -21,19 +22,16 @@ struct Sizes {
 
 void CheckMask(const SymShape& mask, const SymShape& scores) {
   if (!mask.ranked) return;
-  bool fits = mask.rank() >= 1 && mask.rank() <= 4;
-  for (size_t back = 1; fits && back < mask.rank(); ++back) {
+  const char* id = "shape/attention-mask";
+  const auto message = [&] {
+    return StrCat("the mask ", mask.ToString(), " does not broadcast to ", scores.ToString());
+  };
+  if (mask.rank() < 1 || mask.rank() > 4) eval::FailShape(id, message());
+  for (size_t back = 1; back < mask.rank(); ++back) {
     const Dim& d = mask.dims[mask.rank() - 1 - back];
-    fits = d.IsConstant(1) || !ProvablyDifferent(d, scores.dims[3 - back]);
+    Assume(SizeCondition::BroadcastTo(d, scores.dims[3 - back]), id, message);
   }
-  if (fits) {
-    const Dim& last = mask.dims.back();
-    fits = !last.is_constant() || !scores.dims[3].is_constant() ||
-           last.value() <= scores.dims[3].value();
-  }
-  if (fits) return;
-  eval::FailShape("shape/attention-mask", StrCat("the mask ", mask.ToString(),
-                                                 " does not broadcast to ", scores.ToString()));
+  Assume(SizeCondition::AtLeast(scores.dims[3], mask.dims.back()), id, message);
 }
 
 Sizes SizesOf(const AttentionOp& op, const std::vector<SymShape>& shapes) {
@@ -46,10 +44,10 @@ Sizes SizesOf(const AttentionOp& op, const std::vector<SymShape>& shapes) {
   Unify(heads, v.dims[1], "the number of key heads");
   Unify(keys, v.dims[2], "the number of keys");
   Unify(features, k.dims[3], "the head size");
-  if (ProvablyDifferent(Mod(q.dims[1], heads), 0)) {
-    eval::FailShape("shape/heads", StrCat(q.dims[1].ToString(), " query heads do not divide into ",
-                                          heads.ToString(), " groups"));
-  }
+  Assume(SizeCondition::Divides(heads, q.dims[1]), "shape/heads", [&] {
+    return StrCat(q.dims[1].ToString(), " query heads do not divide into ", heads.ToString(),
+                  " groups");
+  });
   const SymShape past = WithRank(shapes[AttentionOp::kPastKey], 4, "past_key");
   const bool cached = static_cast<bool>(op.past_key());
   if (cached != static_cast<bool>(op.past_value())) {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "lathe/dialect/nn/attention.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -17,13 +18,11 @@ void CheckRotary(const RotaryEmbeddingOp& op, const std::vector<SymShape>& shape
   const SymShape x = HeadShape(shapes[0], op.num_heads().value_or(0), "the input");
   const int64_t given = op.rotary_embedding_dim();
   const Dim rotated = given == 0 ? x.dims[3] : Dim(given);
-  if (ProvablyDifferent(Mod(rotated, 2), 0)) {
-    eval::FailShape("shape/rotary", StrCat(rotated.ToString(), " rotated features make no pairs"));
-  }
-  if (rotated.is_constant() && x.dims[3].is_constant() && rotated.value() > x.dims[3].value()) {
-    eval::FailShape("shape/rotary", StrCat(rotated.ToString(), " rotated features in a head of ",
-                                           x.dims[3].ToString()));
-  }
+  Assume(SizeCondition::Divides(2, rotated), "shape/rotary",
+         [&] { return StrCat(rotated.ToString(), " rotated features make no pairs"); });
+  Assume(SizeCondition::AtLeast(x.dims[3], rotated), "shape/rotary", [&] {
+    return StrCat(rotated.ToString(), " rotated features in a head of ", x.dims[3].ToString());
+  });
   const Dim pairs = FloorDiv(rotated, 2);
   const bool indexed = static_cast<bool>(op.position_ids());
   SymShape cache{x.dims[0], x.dims[2], pairs};
@@ -55,6 +54,16 @@ struct LinearSizes {
   Dim batch, steps, key_features, value_features;
 };
 
+// One entry per step, per head, or per feature of each head.
+void AssumeWidth(const SymShape& gate, int64_t heads, const Dim& features, const char* what) {
+  if (!gate.ranked) return;
+  const Dim& width = gate.dims[2];
+  const Dim most = width.IsConstant(heads) ? Dim(heads) : heads * features;
+  if (!width.is_constant() && heads != 1) return;  // which of the three is told by a run
+  Assume(SizeCondition::BroadcastTo(width, most), "shape/linear-attention",
+         [&] { return StrCat(what, " has ", width.ToString(), " entries per step"); });
+}
+
 LinearSizes SizesOf(const LinearAttentionOp& op, const std::vector<SymShape>& shapes) {
   const int64_t heads = op.kv_num_heads();
   if (heads < 1 || op.q_num_heads() % heads != 0) {
@@ -73,6 +82,8 @@ LinearSizes SizesOf(const LinearAttentionOp& op, const std::vector<SymShape>& sh
   ExpectShape(shapes[3], {s.batch, heads, s.key_features, s.value_features}, "past_state");
   ExpectShape(shapes[4], {s.batch, s.steps, Dim()}, "decay");
   ExpectShape(shapes[5], {s.batch, s.steps, Dim()}, "beta");
+  AssumeWidth(shapes[4], heads, s.key_features, "decay");
+  AssumeWidth(shapes[5], heads, 1, "beta");
   const bool gated = op.update_rule() == "gated" || op.update_rule() == "gated_delta";
   const bool delta = op.update_rule() == "delta" || op.update_rule() == "gated_delta";
   if (gated != static_cast<bool>(op.decay()) || delta != static_cast<bool>(op.beta())) {

@@ -63,14 +63,12 @@ void ConvTransposeOp::Learned(LearnedContext& c) { c.Weights({kW, kB}); }
 void CausalConvWithStateOp::InferShape(InferShapeContext& c) {
   const SymShape x = ExpectRank(c, kX, 3, "the input");
   const SymShape w = ExpectRank(c, kW, 3, "the weights");
-  const Dim channels = ExpectEqual(c, x.dims[1], w.dims[0], "shape/conv-channels",
+  const Dim channels = ExpectEqual(x.dims[1], w.dims[0], "shape/conv-channels",
                                    StrCat("the input has ", x.dims[1].ToString(),
                                           " channels, the weights ", w.dims[0].ToString()),
                                    "the weights are [C, 1, K]");
-  if (ProvablyDifferent(w.dims[1], 1)) {
-    c.Fail("shape/conv-channels", StrCat("the weights have shape ", w.ToString()),
-           "the weights are [C, 1, K]");
-  }
+  ExpectEqual(w.dims[1], 1, "shape/conv-channels", StrCat("the weights have shape ", w.ToString()),
+              "the weights are [C, 1, K]");
   if (c.HasInput(kB)) CheckBias(c.shape(kB), channels);
   const SymShape state{x.dims[0], channels, w.dims[2] - Dim(1)};
   if (c.HasInput(kPastState)) static_cast<void>(Meet(c.shape(kPastState), state));

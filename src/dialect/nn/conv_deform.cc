@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/gemm.h"
@@ -19,13 +20,13 @@ struct DeformShapes {
 };
 
 void CheckFits(const SymShape& given, const SymShape& expected, const char* what) {
-  bool fits = !given.ranked || given.rank() == expected.rank();
-  for (size_t d = 0; fits && d < given.rank(); ++d) {
-    fits = !ProvablyDifferent(given.dims[d], expected.dims[d]);
-  }
-  if (!fits) {
-    FailShape("shape/deform-conv", StrCat(what, " has shape ", given.ToString(), ", ",
-                                          expected.ToString(), " is expected"));
+  if (!given.ranked) return;
+  const auto message = [&] {
+    return StrCat(what, " has shape ", given.ToString(), ", ", expected.ToString(), " is expected");
+  };
+  if (given.rank() != expected.rank()) FailShape("shape/deform-conv", message());
+  for (size_t d = 0; d < given.rank(); ++d) {
+    Assume(SizeCondition::Equal(given.dims[d], expected.dims[d]), "shape/deform-conv", message);
   }
 }
 
@@ -39,10 +40,11 @@ DeformShapes ShapesOf(const DeformConvOp& op, const SymShape& x, const SymShape&
               StrCat("deform_conv takes at most ", kMaxSpatialRank, " spatial dims, not ", rank));
   }
   const int64_t groups = op.offset_group();
-  if (groups < 1 || (x.ranked && ProvablyDifferent(Mod(x.dims[1], groups), 0))) {
-    FailShape("shape/conv-groups",
-              StrCat("the input channels do not divide into ", groups, " offset groups"));
-  }
+  const auto message = [&] {
+    return StrCat("the input channels do not divide into ", groups, " offset groups");
+  };
+  if (groups < 1) FailShape("shape/conv-groups", message());
+  if (x.ranked) Assume(SizeCondition::Divides(groups, x.dims[1]), "shape/conv-groups", message);
   Dim taps = Dim(groups);
   for (size_t d = 0; d < rank; ++d) taps *= w.ranked ? w.dims[d + 2] : Dim();
   shapes.mask = shapes.offset = shapes.y;

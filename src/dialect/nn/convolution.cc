@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/support/parallel.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/gemm.h"
@@ -151,10 +152,12 @@ size_t CommonRank(const SymShape& x, const SymShape& w) {
 }
 
 void CheckDivides(const Dim& channels, int64_t group, const char* which) {
-  if (!ProvablyDifferent(Mod(channels, group), 0)) return;
-  FailShape(
-      "shape/conv-groups",
-      StrCat(channels.ToString(), " ", which, " channels do not divide into ", group, " groups"),
+  Assume(
+      SizeCondition::Divides(group, channels), "shape/conv-groups",
+      [&] {
+        return StrCat(channels.ToString(), " ", which, " channels do not divide into ", group,
+                      " groups");
+      },
       "choose a group that divides the channels");
 }
 
@@ -175,12 +178,13 @@ Dim TransposedExtent(const ConvTransposeSpec& spec, size_t d, const Dim& natural
   if (spec.output_shape) return (*spec.output_shape)[d];
   if (IsSame(spec.window)) return Min(natural, in * Dim(steps.strides[d]));
   const Dim extent = natural - Dim(steps.begins[d]) - Dim(steps.ends[d]);
-  if (extent.is_constant() && extent.value() < 0) {
-    FailShape("shape/window",
-              StrCat("pads of ", steps.begins[d], " and ", steps.ends[d], " take more than the ",
-                     natural.ToString(), " positions of spatial dim ", d),
-              "use smaller pads");
-  }
+  Assume(
+      SizeCondition::AtLeast(extent, 0), "shape/window",
+      [&] {
+        return StrCat("pads of ", steps.begins[d], " and ", steps.ends[d], " take more than the ",
+                      natural.ToString(), " positions of spatial dim ", d);
+      },
+      "use smaller pads");
   return extent;
 }
 
@@ -253,12 +257,13 @@ SymShape ConvShape(const ConvSpec& spec, const SymShape& x_shape, const SymShape
   CheckDivides(x.dims[1], spec.group, "input");
   CheckDivides(w.dims[0], spec.group, "output");
   const Dim expected = w.dims[1] * Dim(spec.group);
-  if (ProvablyDifferent(x.dims[1], expected)) {
-    FailShape("shape/conv-channels",
-              StrCat("the input has ", x.dims[1].ToString(), " channels, the weights ",
-                     w.ToString(), " with group = ", spec.group, " expect ", expected.ToString()),
-              "weights are [M, C / group, K1, ..., Kk]");
-  }
+  Assume(
+      SizeCondition::Equal(x.dims[1], expected), "shape/conv-channels",
+      [&] {
+        return StrCat("the input has ", x.dims[1].ToString(), " channels, the weights ",
+                      w.ToString(), " with group = ", spec.group, " expect ", expected.ToString());
+      },
+      "weights are [M, C / group, K1, ..., Kk]");
   std::vector<Dim> dims{x.dims[0], w.dims[0]};
   const auto kernel = KernelDims(spec.window, Spatial(w), rank - 2);
   for (Dim& count : WindowCounts(spec.window, Spatial(x), kernel)) dims.push_back(std::move(count));
@@ -267,9 +272,12 @@ SymShape ConvShape(const ConvSpec& spec, const SymShape& x_shape, const SymShape
 
 void CheckBias(const SymShape& bias, const Dim& channels) {
   if (!bias.ranked) return;
-  if (bias.rank() == 1 && !ProvablyDifferent(bias.dims[0], channels)) return;
-  FailShape("shape/conv-bias", StrCat("the bias has shape ", bias.ToString(), ", [",
-                                      channels.ToString(), "] is expected"));
+  const auto message = [&] {
+    return StrCat("the bias has shape ", bias.ToString(), ", [", channels.ToString(),
+                  "] is expected");
+  };
+  if (bias.rank() != 1) FailShape("shape/conv-bias", message());
+  Assume(SizeCondition::Equal(bias.dims[0], channels), "shape/conv-bias", message);
 }
 
 SymShape ConvTransposeShape(const ConvTransposeSpec& spec, const SymShape& x_shape,
@@ -280,12 +288,13 @@ SymShape ConvTransposeShape(const ConvTransposeSpec& spec, const SymShape& x_sha
   const SymShape x = Ranked(x_shape, rank);
   const SymShape w = Ranked(w_shape, rank);
   CheckDivides(x.dims[1], spec.group, "input");
-  if (ProvablyDifferent(x.dims[1], w.dims[0])) {
-    FailShape("shape/conv-channels",
-              StrCat("the input has ", x.dims[1].ToString(), " channels, the weights ",
-                     w.ToString(), " expect ", w.dims[0].ToString()),
-              "weights are [C, M / group, K1, ..., Kk]");
-  }
+  Assume(
+      SizeCondition::Equal(x.dims[1], w.dims[0]), "shape/conv-channels",
+      [&] {
+        return StrCat("the input has ", x.dims[1].ToString(), " channels, the weights ",
+                      w.ToString(), " expect ", w.dims[0].ToString());
+      },
+      "weights are [C, M / group, K1, ..., Kk]");
   std::vector<Dim> dims{x.dims[0], w.dims[1] * Dim(spec.group)};
   const auto kernel = KernelDims(spec.window, Spatial(w), rank - 2);
   for (Dim& extent : TransposedExtents(spec, Spatial(x), kernel)) dims.push_back(std::move(extent));

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -143,11 +144,11 @@ Extents ExtentsOf(const Equation& equation, std::span<const SymShape> shapes) {
       Dim* known = Find(extents, term[d]);
       if (known == nullptr) {
         extents.emplace_back(term[d], extent);
-      } else if (ProvablyDifferent(*known, extent) && !known->IsConstant(1) &&
-                 !extent.IsConstant(1)) {
-        Fail(StrCat("dim ", d, " of operand ", i, " has extent ", extent.ToString(),
-                    ", elsewhere the same label has ", known->ToString()));
       } else {
+        Assume(SizeCondition::Broadcast(*known, extent), "shape/einsum", [&] {
+          return StrCat("dim ", d, " of operand ", i, " has extent ", extent.ToString(),
+                        ", elsewhere the same label has ", known->ToString());
+        });
         *known = Broadcast(*known, extent);
       }
     }

@@ -61,15 +61,14 @@ C FloorMod(C a, C b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-// By repeated squaring, wrapping around.
-template <class C>
-C IntegerPower(C base, int64_t exponent) {
-  if (exponent < 0) {
+// By repeated squaring, wrapping around. A negative exponent gives 0 but for 1 and -1.
+int64_t IntegerPower(int64_t base, uint64_t exponent, bool exponent_is_signed) {
+  if (exponent_is_signed && static_cast<int64_t>(exponent) < 0) {
     if (base == 1) return 1;
-    if (std::is_signed_v<C> && base == static_cast<C>(-1)) return exponent % 2 == 0 ? 1 : base;
+    if (base == -1) return exponent % 2 == 0 ? 1 : -1;
     return 0;
   }
-  C result = 1;
+  int64_t result = 1;
   for (; exponent > 0; exponent /= 2) {
     if (exponent % 2 == 1) result = eval::WrapMul(result, base);
     base = eval::WrapMul(base, base);
@@ -77,16 +76,48 @@ C IntegerPower(C base, int64_t exponent) {
   return result;
 }
 
-Tensor IntegerPowers(const Tensor& a, const Tensor& b) {
-  const auto power = [](auto base, auto exponent) {
-    return IntegerPower(base, static_cast<int64_t>(exponent));
-  };
-  Tensor exponent = Cast(b, ElementType::kI64);
-  const Tensor result = eval::MapBinary<Integers>(Cast(a, ElementType::kI64), exponent, power);
-  return Cast(result, a.element_type());
+Tensor PowersByIntegers(const Tensor& a, const Tensor& b) {
+  const bool is_signed = IsSigned(b.element_type());
+  std::vector<int64_t> values = ToInt64s(a);
+  const std::vector<int64_t> exponents = ToInt64s(b);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = IntegerPower(values[i], static_cast<uint64_t>(exponents[i]), is_signed);
+  }
+  return eval::MakeTensor<int64_t>(a.element_type(), a.shape(), values);
 }
 
-Tensor FloatPowers(const Tensor& a, const Tensor& b, ElementType compute) {
+// Exact where the exponent is whole, too; else computed in double and cut.
+Tensor PowersByFloats(const Tensor& a, const Tensor& b) {
+  std::vector<int64_t> values = ToInt64s(a);
+  const std::vector<double> exponents = ToDoubles(b);
+  std::vector<double> roots(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    roots[i] = std::pow(static_cast<double>(values[i]), exponents[i]);
+  }
+  const std::vector<int64_t> cut = ToInt64s(eval::FromDoubles(a.element_type(), a.shape(), roots));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double y = exponents[i];
+    const bool is_whole = std::fabs(y) < 0x1p63 && std::trunc(y) == y;
+    values[i] = is_whole
+                    ? IntegerPower(values[i], static_cast<uint64_t>(static_cast<int64_t>(y)), true)
+                    : cut[i];
+  }
+  return eval::MakeTensor<int64_t>(a.element_type(), a.shape(), values);
+}
+
+Tensor IntegerPowers(const Tensor& a, const Tensor& b) {
+  const Shape shapes[] = {a.shape(), b.shape()};
+  const Shape shape = eval::BroadcastShapes(shapes);
+  const Tensor base = eval::BroadcastTo(a, shape), exponent = eval::BroadcastTo(b, shape);
+  return IsFloat(b.element_type()) ? PowersByFloats(base, exponent)
+                                   : PowersByIntegers(base, exponent);
+}
+
+// In double where a float does not hold all exponents of that type.
+Tensor FloatPowers(const Tensor& a, const Tensor& b) {
+  const bool fits = b.element_type() == ElementType::kF32 || BitWidth(b.element_type()) <= 16;
+  const bool narrow = fits && a.element_type() != ElementType::kF64;
+  const ElementType compute = narrow ? ElementType::kF32 : ElementType::kF64;
   const auto power = [](auto base, auto exponent) { return std::pow(base, exponent); };
   return eval::MapBinary<Floats>(Cast(a, compute), Cast(b, compute), a.element_type(), power);
 }
@@ -126,13 +157,8 @@ void DivOp::Eval(EvalContext& c) {
 }
 
 void PowOp::Eval(EvalContext& c) {
-  const Tensor& a = c.input(kA);
-  const Tensor& b = c.input(kB);
-  if (IsInteger(a.element_type()) && IsInteger(b.element_type())) {
-    return c.SetOutput(kC, IntegerPowers(a, b));
-  }
-  const bool narrow = IsFloat(a.element_type()) && a.element_type() != ElementType::kF64;
-  c.SetOutput(kC, FloatPowers(a, b, narrow ? ElementType::kF32 : ElementType::kF64));
+  const Tensor &a = c.input(kA), &b = c.input(kB);
+  c.SetOutput(kC, IsInteger(a.element_type()) ? IntegerPowers(a, b) : FloatPowers(a, b));
 }
 
 void ModOp::InferShape(InferShapeContext& c) {

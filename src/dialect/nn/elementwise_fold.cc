@@ -20,11 +20,7 @@ void AddOp::Fold(FoldContext& c) {
 void SubOp::Fold(FoldContext& c) { FoldNeutralRight(c, 0); }
 void MulOp::Fold(FoldContext& c) { FoldNeutral(c, 1); }
 void DivOp::Fold(FoldContext& c) { FoldNeutralRight(c, 1); }
-/// An integer to a power of floating type goes through double and may lose digits.
-void PowOp::Fold(FoldContext& c) {
-  const Value base = c.op()->operand(kA);
-  if (IsFloat(ElementOf(base)) || IsInteger(ElementOf(c.op()->operand(kB)))) FoldNeutralRight(c, 1);
-}
+void PowOp::Fold(FoldContext& c) { FoldNeutralRight(c, 1); }
 void MinOp::Fold(FoldContext& c) { FoldAllEqual(c); }
 void MaxOp::Fold(FoldContext& c) { FoldAllEqual(c); }
 void SumOp::Fold(FoldContext& c) {

@@ -1,5 +1,6 @@
 #include "src/dialect/nn/heads.h"
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
@@ -18,10 +19,10 @@ SymShape HeadShape(const SymShape& shape, int64_t heads, const char* what) {
                     StrCat(what, " has rank 3, and the number of heads is not given"),
                     "set the attributes that count the heads");
   }
-  if (ProvablyDifferent(Mod(shape.dims[2], heads), 0)) {
-    eval::FailShape("shape/heads", StrCat(what, ": ", shape.dims[2].ToString(),
-                                          " features do not divide into ", heads, " heads"));
-  }
+  Assume(SizeCondition::Divides(heads, shape.dims[2]), "shape/heads", [&] {
+    return StrCat(what, ": ", shape.dims[2].ToString(), " features do not divide into ", heads,
+                  " heads");
+  });
   return {shape.dims[0], heads, shape.dims[1], FloorDiv(shape.dims[2], heads)};
 }
 

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
@@ -63,15 +64,16 @@ SymShape Col2imRule(const SymShape& in, const Blocks& blocks) {
   const Dim size = SymShape(blocks.block).NumElements();
   if (in.ranked) {
     const Dim count = SymShape(blocks.Counts()).NumElements();
-    if (ProvablyDifferent(count, in.dims[2])) {
-      FailShape("shape/col2im", StrCat("the image has ", count.ToString(), " blocks, the input ",
-                                       in.dims[2].ToString()));
-    }
-    const Dim rest = Mod(in.dims[1], size);
-    if (size.IsConstant(0) || ProvablyDifferent(rest, 0)) {
-      FailShape("shape/col2im", StrCat("blocks of ", size.ToString(), " elements do not divide ",
-                                       in.dims[1].ToString(), " rows"));
-    }
+    Assume(SizeCondition::Equal(count, in.dims[2]), "shape/col2im", [&] {
+      return StrCat("the image has ", count.ToString(), " blocks, the input ",
+                    in.dims[2].ToString());
+    });
+    const auto message = [&] {
+      return StrCat("blocks of ", size.ToString(), " elements do not divide ",
+                    in.dims[1].ToString(), " rows");
+    };
+    if (size.IsConstant(0)) FailShape("shape/col2im", message());
+    Assume(SizeCondition::Divides(size, in.dims[1]), "shape/col2im", message);
     dims = {in.dims[0], FloorDiv(in.dims[1], size)};
   }
   dims.insert(dims.end(), blocks.image.begin(), blocks.image.end());

@@ -5,6 +5,7 @@
 
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
@@ -76,13 +77,11 @@ size_t CheckElementwise(const SymShape& data, const SymShape& indices, int64_t a
               StrCat("indices have rank ", indices.rank(), ", the data has rank ", data.rank()));
   }
   for (size_t i = 0; i < data.rank(); ++i) {
-    const Dim& have = data.dims[i];
-    const Dim& want = indices.dims[i];
-    if (i == axis || !have.is_constant() || !want.is_constant()) continue;
-    if (want.value() <= have.value()) continue;
-    FailShape("shape/gather-elements",
-              StrCat("indices of shape ", indices.ToString(), " exceed the data of shape ",
-                     data.ToString(), " at axis ", i));
+    if (i == axis) continue;
+    Assume(SizeCondition::AtLeast(data.dims[i], indices.dims[i]), "shape/gather-elements", [&] {
+      return StrCat("indices of shape ", indices.ToString(), " exceed the data of shape ",
+                    data.ToString(), " at axis ", i);
+    });
   }
   return axis;
 }
@@ -149,11 +148,10 @@ int64_t TupleLength(const SymShape& data, const SymShape& indices, int64_t batch
 
 void CheckBatch(const SymShape& data, const SymShape& indices, int64_t batch) {
   for (size_t i = 0; i < static_cast<size_t>(batch); ++i) {
-    if (ProvablyDifferent(data.dims[i], indices.dims[i])) {
-      FailShape("shape/gather-nd",
-                StrCat("batch axis ", i, " has extent ", data.dims[i].ToString(),
-                       " in the data and ", indices.dims[i].ToString(), " in the indices"));
-    }
+    Assume(SizeCondition::Equal(data.dims[i], indices.dims[i]), "shape/gather-nd", [&] {
+      return StrCat("batch axis ", i, " has extent ", data.dims[i].ToString(), " in the data and ",
+                    indices.dims[i].ToString(), " in the indices");
+    });
   }
 }
 
@@ -224,9 +222,8 @@ size_t OneHotAxis(int64_t axis, size_t rank) {
 
 SymShape OneHotRule(const SymShape& indices, const Dim& depth, int64_t axis) {
   if (!indices.ranked) return {};
-  if (depth.is_constant() && depth.value() < 0) {
-    FailShape("shape/negative-dim", StrCat("the depth is ", depth.value()));
-  }
+  Assume(SizeCondition::AtLeast(depth, 0), "shape/negative-dim",
+         [&] { return StrCat("the depth is ", depth.ToString()); });
   std::vector<Dim> dims = indices.dims;
   const size_t at = OneHotAxis(axis, indices.rank());
   dims.insert(dims.begin() + static_cast<ptrdiff_t>(at), depth);
@@ -251,6 +248,10 @@ std::vector<int64_t> Classes(const Tensor& indices, int64_t depth) {
 }  // namespace
 
 void OneHotOp::InferShape(InferShapeContext& c) {
+  if (c.shape(kValues).ranked) {
+    Assume(SizeCondition::Equal(c.shape(kValues).NumElements(), 2), "shape/one-hot",
+           [&] { return StrCat("values must be [off, on], not ", c.shape(kValues).ToString()); });
+  }
   Dim depth;
   if (const Tensor* constant = c.Constant(kDepth); constant && constant->num_elements() == 1) {
     depth = ToInt64s(*constant)[0];
@@ -341,11 +342,24 @@ namespace {
 
 SymShape BetterOf(const SymShape& a, const SymShape& b) { return a.ranked ? a : b; }
 
+void AssumeUpdates(const SymShape& updates, const SymShape& expected) {
+  const auto message = [&] {
+    return StrCat("updates have shape ", updates.ToString(), ", but ", expected.ToString(),
+                  " is expected");
+  };
+  if (expected.rank() != updates.rank()) FailShape("shape/scatter", message());
+  for (size_t i = 0; i < expected.rank(); ++i) {
+    Assume(SizeCondition::Equal(expected.dims[i], updates.dims[i]), "shape/scatter", message);
+  }
+}
+
 }  // namespace
 
 void ScatterElementsOp::InferShape(InferShapeContext& c) {
   const SymShape data = c.shape(kData);
-  const SymShape indices = BetterOf(c.shape(kIndices), c.shape(kUpdates));
+  const SymShape updates = c.shape(kUpdates);
+  const SymShape indices = BetterOf(c.shape(kIndices), updates);
+  if (indices.ranked && updates.ranked) AssumeUpdates(updates, indices);
   if (data.ranked && indices.ranked) {
     CheckElementwise(data, indices, ScatterElementsOp(c.op()).axis());
   }
@@ -369,16 +383,7 @@ void ScatterNdOp::InferShape(InferShapeContext& c) {
   const SymShape data = c.shape(kData);
   const SymShape expected = GatherNdRule(data, c.shape(kIndices), 0);
   const SymShape updates = c.shape(kUpdates);
-  if (expected.ranked && updates.ranked) {
-    bool differs = expected.rank() != updates.rank();
-    for (size_t i = 0; !differs && i < expected.rank(); ++i) {
-      differs = ProvablyDifferent(expected.dims[i], updates.dims[i]);
-    }
-    if (differs) {
-      c.Fail("shape/scatter", StrCat("updates have shape ", updates.ToString(), ", but ",
-                                     expected.ToString(), " is expected"));
-    }
-  }
+  if (expected.ranked && updates.ranked) AssumeUpdates(updates, expected);
   c.SetShape(kOutput, data);
 }
 

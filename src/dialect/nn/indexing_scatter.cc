@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/scatter.h"
@@ -61,13 +62,20 @@ size_t CacheAxis(int64_t attribute, const SymShape& cache, const SymShape& updat
               StrCat("the update has rank ", update.rank(), ", the cache has rank ", cache.rank()));
   }
   for (size_t i = 0; i < cache.rank(); ++i) {
-    if (i == static_cast<size_t>(axis) || !ProvablyDifferent(cache.dims[i], update.dims[i]))
-      continue;
-    FailShape("shape/tensor-scatter",
-              StrCat("the update of shape ", update.ToString(), " does not fit the cache of shape ",
-                     cache.ToString(), " at axis ", i));
+    if (i == static_cast<size_t>(axis)) continue;
+    Assume(SizeCondition::Equal(cache.dims[i], update.dims[i]), "shape/tensor-scatter", [&] {
+      return StrCat("the update of shape ", update.ToString(), " does not fit the cache of shape ",
+                    cache.ToString(), " at axis ", i);
+    });
   }
   return static_cast<size_t>(axis);
+}
+
+void AssumePositions(const Dim& positions, const Dim& batches) {
+  Assume(SizeCondition::Equal(positions, batches), "shape/tensor-scatter", [&] {
+    return StrCat("there are ", positions.ToString(), " write indices for ", batches.ToString(),
+                  " batch entries");
+  });
 }
 
 std::vector<int64_t> WritePositions(const EvalContext& c, int64_t batches) {
@@ -75,9 +83,8 @@ std::vector<int64_t> WritePositions(const EvalContext& c, int64_t batches) {
     return std::vector<int64_t>(static_cast<size_t>(batches), 0);
   }
   const auto positions = ToInt64s(c.input(TensorScatterOp::kWriteIndices));
-  if (static_cast<int64_t>(positions.size()) == batches) return positions;
-  FailShape("shape/tensor-scatter", StrCat("there are ", positions.size(), " write indices for ",
-                                           batches, " batch entries"));
+  AssumePositions(std::ssize(positions), batches);
+  return positions;
 }
 
 // The step of the cache that step `i` of the update goes to.
@@ -96,6 +103,9 @@ void TensorScatterOp::InferShape(InferShapeContext& c) {
   const SymShape cache = c.shape(kPastCache);
   const SymShape update = c.shape(kUpdate);
   if (cache.ranked && update.ranked) CacheAxis(TensorScatterOp(c.op()).axis(), cache, update);
+  if (c.HasInput(kWriteIndices) && c.shape(kWriteIndices).ranked && cache.ranked) {
+    AssumePositions(c.shape(kWriteIndices).NumElements(), cache.dims[0]);
+  }
   c.SetShape(kPresentCache, cache);
 }
 

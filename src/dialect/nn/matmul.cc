@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -54,6 +55,25 @@ Tensor OfColumns(const Tensor& value) {
   return value.num_elements() == 1 ? wide.Reshaped({}) : wide;
 }
 
+// Operand `i` is a scale or zero point of the rows of matrices `of`.
+void AssumeOfRows(InferShapeContext& c, size_t of, size_t i, const char* what) {
+  const SymShape matrices = c.shape(of), own = c.shape(i);
+  const bool is_list = c.HasInput(i) && own.ranked && own.rank() == 1;
+  if (!is_list || !matrices.ranked || matrices.rank() < 2) {
+    return ExpectBroadcastableTo(c, i, matrices, what);
+  }
+  Assume(SizeCondition::BroadcastTo(own.dims[0], matrices.dims[matrices.rank() - 2]),
+         "shape/broadcast", [&] {
+           return StrCat(what, " of shape ", own.ToString(), " does not fit the rows of ",
+                         matrices.ToString());
+         });
+}
+
+// The same of columns.
+void AssumeOfColumns(InferShapeContext& c, size_t of, size_t i, const char* what) {
+  ExpectBroadcastableTo(c, i, c.shape(of), what);
+}
+
 SymShape ShapeOf(const Tensor& t) { return SymShape::FromConstants(t.shape()); }
 
 }  // namespace
@@ -95,6 +115,8 @@ Dim GemmOp::Flops(Operation* o) {
 void GemmOp::Learned(LearnedContext& c) { c.Weights({kB, kC}); }
 
 void MatmulIntegerOp::InferShape(InferShapeContext& c) {
+  AssumeOfRows(c, kA, kAZeroPoint, "a_zero_point");
+  AssumeOfColumns(c, kB, kBZeroPoint, "b_zero_point");
   c.SetShape(kY, ProductShape(c.shape(kA), c.shape(kB), false, false));
 }
 void MatmulIntegerOp::Eval(EvalContext& c) {
@@ -113,6 +135,10 @@ Dim MatmulIntegerOp::Flops(Operation* o) {
 void QlinearMatmulOp::InferShape(InferShapeContext& c) {
   ExpectScalar(c, kYScale, "y_scale");
   ExpectScalar(c, kYZeroPoint, "y_zero_point");
+  AssumeOfRows(c, kA, kAScale, "a_scale");
+  AssumeOfRows(c, kA, kAZeroPoint, "a_zero_point");
+  AssumeOfColumns(c, kB, kBScale, "b_scale");
+  AssumeOfColumns(c, kB, kBZeroPoint, "b_zero_point");
   c.SetShape(kY, ProductShape(c.shape(kA), c.shape(kB), false, false));
 }
 void QlinearMatmulOp::Eval(EvalContext& c) {

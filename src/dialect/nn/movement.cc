@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
@@ -29,13 +30,13 @@ void MeetConcat(SymShape& out, const SymShape& next, size_t axis, size_t i) {
     Dim& dim = out.dims[k];
     if (k == axis) {
       dim += next.dims[k];
-    } else if (ProvablyDifferent(dim, next.dims[k])) {
-      FailShape("shape/concat", StrCat("input ", i, " of shape ", next.ToString(),
-                                       " does not fit the others at axis ", k, ": ", dim.ToString(),
-                                       " is expected"));
-    } else if (dim.is_unknown() || next.dims[k].is_constant()) {
-      dim = next.dims[k];
+      continue;
     }
+    Assume(SizeCondition::Equal(dim, next.dims[k]), "shape/concat", [&] {
+      return StrCat("input ", i, " of shape ", next.ToString(), " does not fit the others at axis ",
+                    k, ": ", dim.ToString(), " is expected");
+    });
+    if (dim.is_unknown() || next.dims[k].is_constant()) dim = next.dims[k];
   }
 }
 
@@ -116,18 +117,18 @@ std::vector<Dim> GivenPieces(const Dim& extent, std::vector<Dim> pieces, size_t 
               StrCat("split has ", pieces.size(), " entries for ", results, " results"));
   }
   Dim total = 0;
-  bool known = extent.is_constant();
   for (const Dim& piece : pieces) {
     total += piece;
-    known = known && piece.is_constant();
-    if (piece.is_constant() && piece.value() < 0) {
-      FailShape("shape/split", StrCat("a piece would have extent ", piece.value()));
-    }
+    Assume(SizeCondition::AtLeast(piece, 0), "shape/split",
+           [&] { return StrCat("a piece would have extent ", piece.ToString()); });
   }
-  if (ProvablyDifferent(total, extent) || (known && total != extent)) {
-    FailShape("shape/split", StrCat("the pieces add up to ", total.ToString(),
-                                    ", but the axis has extent ", extent.ToString()));
-  }
+  const auto message = [&] {
+    return StrCat("the pieces add up to ", total.ToString(), ", but the axis has extent ",
+                  extent.ToString());
+  };
+  const bool overflows = total.is_unknown() && SymShape(pieces).IsConstant();
+  if (overflows) FailShape("shape/split", message());
+  Assume(SizeCondition::Equal(total, extent), "shape/split", message);
   return pieces;
 }
 
@@ -199,9 +200,8 @@ namespace {
 
 SymShape TileRule(const SymShape& in, const std::vector<Dim>& repeats) {
   for (const Dim& repeat : repeats) {
-    if (repeat.is_constant() && repeat.value() < 0) {
-      FailShape("shape/tile", StrCat("a repeat count is ", repeat.value()));
-    }
+    Assume(SizeCondition::AtLeast(repeat, 0), "shape/tile",
+           [&] { return StrCat("a repeat count is ", repeat.ToString()); });
   }
   if (!in.ranked) return SymShape::OfRank(repeats.size());
   if (in.rank() != repeats.size()) {
@@ -337,10 +337,10 @@ void CompressOp::Eval(EvalContext& c) {
 namespace {
 
 Dim Divided(const Dim& extent, const Dim& by, const char* axis) {
-  if (extent.is_constant() && by.is_constant() && extent.value() % by.value() != 0) {
-    FailShape("shape/blocksize", StrCat("extent ", extent.value(), " of the ", axis,
-                                        " axis does not divide into blocks of ", by.value()));
-  }
+  Assume(SizeCondition::Divides(by, extent), "shape/blocksize", [&] {
+    return StrCat("extent ", extent.ToString(), " of the ", axis,
+                  " axis does not divide into blocks of ", by.ToString());
+  });
   return FloorDiv(extent, by);
 }
 

@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
@@ -201,20 +202,16 @@ PadAmounts SpreadPads(size_t rank, const std::vector<Dim>& pads, std::span<const
   return result;
 }
 
-bool RemovesMoreThan(const Dim& pad, const Dim& extent) {
-  return pad.is_constant() && extent.is_constant() && pad.value() < -extent.value();
-}
-
 SymShape PadRule(const SymShape& in, const PadAmounts& pads) {
   std::vector<Dim> dims;
   for (size_t i = 0; i < in.rank(); ++i) {
     dims.push_back(in.dims[i] + pads.begin[i] + pads.end[i]);
-    const bool removed =
-        RemovesMoreThan(pads.begin[i], in.dims[i]) || RemovesMoreThan(pads.end[i], in.dims[i]);
-    if (removed || (dims.back().is_constant() && dims.back().value() < 0)) {
-      FailShape("shape/pad", StrCat("padding axis ", i, " by ", pads.begin[i].ToString(), " and ",
-                                    pads.end[i].ToString(), " removes more than its extent ",
-                                    in.dims[i].ToString()));
+    for (const Dim& left : {in.dims[i] + pads.begin[i], in.dims[i] + pads.end[i], dims.back()}) {
+      Assume(SizeCondition::AtLeast(left, 0), "shape/pad", [&] {
+        return StrCat("padding axis ", i, " by ", pads.begin[i].ToString(), " and ",
+                      pads.end[i].ToString(), " removes more than its extent ",
+                      in.dims[i].ToString());
+      });
     }
   }
   return dims;
@@ -242,6 +239,19 @@ std::vector<int64_t> PadIndices(int64_t extent, int64_t begin, int64_t end, std:
     indices.push_back(skipped + PadSource(at, count, mode));
   }
   return indices;
+}
+
+// Where padding is to be filled from the input, there is something left of it.
+void AssumeSources(const SymShape& in, const SymShape& out, const PadAmounts& pads) {
+  const Dim any = Min(out.NumElements(), 1);
+  for (size_t i = 0; i < in.rank(); ++i) {
+    if (pads.begin[i].IsConstant(0) && pads.end[i].IsConstant(0)) continue;
+    const Dim left = in.dims[i] + Min(pads.begin[i], 0) + Min(pads.end[i], 0);
+    Assume(
+        SizeCondition::AtLeast(left, any), "shape/pad",
+        [] { return std::string("there is nothing to fill the padding from"); },
+        "use mode constant");
+  }
 }
 
 Tensor PadByCopies(const Tensor& x, const Shape& shape, const PadAmounts& pads,
@@ -283,7 +293,10 @@ void PadOp::InferShape(InferShapeContext& c) {
   const auto pads = c.Contents(kPads);
   const auto axes = c.HasInput(kAxes) ? c.ConstantInts(kAxes) : DefaultAxes(in.rank());
   if (!pads || !axes) return c.SetShape(kOutput, SymShape::OfRank(in.rank()));
-  c.SetShape(kOutput, PadRule(in, SpreadPads(in.rank(), *pads, *axes)));
+  const PadAmounts amounts = SpreadPads(in.rank(), *pads, *axes);
+  const SymShape out = PadRule(in, amounts);
+  if (PadOp(c.op()).mode() != "constant") AssumeSources(in, out, amounts);
+  c.SetShape(kOutput, out);
 }
 
 void PadOp::Eval(EvalContext& c) {
@@ -319,9 +332,8 @@ SymShape CenterRule(const SymShape& in, const std::vector<Dim>& target,
   const auto normal = eval::NormalizeAxes(axes, static_cast<int64_t>(in.rank()));
   for (size_t i = 0; i < normal.size(); ++i) {
     out.dims[static_cast<size_t>(normal[i])] = target[i];
-    if (target[i].is_constant() && target[i].value() < 0) {
-      FailShape("shape/negative-dim", StrCat("an extent of the shape is ", target[i].value()));
-    }
+    Assume(SizeCondition::AtLeast(target[i], 0), "shape/negative-dim",
+           [&] { return StrCat("an extent of the shape is ", target[i].ToString()); });
   }
   return out;
 }
@@ -364,6 +376,13 @@ void CheckSequenceAxes(ReverseSequenceOp op) {
             "one must be 0 and the other 1");
 }
 
+void AssumeLengths(const Dim& lengths, const Dim& sequences) {
+  Assume(SizeCondition::Equal(lengths, sequences), "shape/reverse-sequence", [&] {
+    return StrCat("there are ", lengths.ToString(), " lengths for ", sequences.ToString(),
+                  " sequences");
+  });
+}
+
 std::vector<int64_t> ReversedSteps(int64_t length, int64_t extent) {
   if (length < 0 || length > extent) {
     throw Error(ErrorCode::kInvalidArgument, "run/index",
@@ -384,6 +403,10 @@ void ReverseSequenceOp::InferShape(InferShapeContext& c) {
   if (in.ranked && in.rank() < 2) {
     c.Fail("shape/reverse-sequence", "the input must have a batch and a time axis");
   }
+  if (in.ranked && c.shape(kSequenceLens).ranked) {
+    const Dim count = c.shape(kSequenceLens).NumElements();
+    AssumeLengths(count, in.dims[static_cast<size_t>(ReverseSequenceOp(c.op()).batch_axis())]);
+  }
   c.SetShape(kOutput, in);
 }
 
@@ -395,10 +418,7 @@ void ReverseSequenceOp::Eval(EvalContext& c) {
   const auto batch = static_cast<size_t>(op.batch_axis());
   const auto time = static_cast<size_t>(op.time_axis());
   const auto lengths = ToInt64s(c.input(kSequenceLens));
-  if (static_cast<int64_t>(lengths.size()) != x.shape()[batch]) {
-    FailShape("shape/reverse-sequence", StrCat("there are ", lengths.size(), " lengths for ",
-                                               x.shape()[batch], " sequences"));
-  }
+  AssumeLengths(std::ssize(lengths), x.shape()[batch]);
   if (x.num_elements() == 0) return c.SetOutput(kOutput, x);
   std::vector<Tensor> parts;
   for (size_t b = 0; b < lengths.size(); ++b) {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "lathe/dialect/arithmetic.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -38,7 +39,7 @@ Dim InferChannels(InferShapeContext& c, size_t least_rank, const Layout& layout 
   Dim channels = x.rank() > 1 ? x.dims[1] : x.ranked ? Dim(1) : Dim();
   for (size_t i = 1; i < c.num_inputs(); ++i) {
     const SymShape shape = ExpectRank(c, i, 1, "a statistic or factor");
-    channels = ExpectEqual(c, channels, shape.dims[0], "shape/channels",
+    channels = ExpectEqual(channels, shape.dims[0], "shape/channels",
                            StrCat("the input has ", channels.ToString(), " channels, operand ", i,
                                   " has ", shape.dims[0].ToString(), " entries"));
   }
@@ -109,12 +110,10 @@ double Greatest(std::span<const double> line) {
   return greatest;
 }
 
-// The numerators and their sum are rounded to the type, as in the function that ONNX gives.
-void SoftmaxLine(std::span<double> line, ElementType type) {
+void SoftmaxLine(std::span<double> line) {
   const double greatest = Greatest(line);
   double sum = 0;
-  for (double& v : line) sum += v = eval::RoundedTo(type, std::exp(v - greatest));
-  sum = eval::RoundedTo(type, sum);
+  for (double& v : line) sum += v = std::exp(v - greatest);
   for (double& v : line) v /= sum;
 }
 
@@ -252,10 +251,12 @@ void InstanceNormalizationOp::Eval(EvalContext& c) {
 void GroupNormalizationOp::InferShape(InferShapeContext& c) {
   const Dim channels = InferChannels(c, 2);
   const int64_t groups = GroupNormalizationOp(c.op()).num_groups();
-  if (groups >= 1 && !ProvablyDifferent(Mod(channels, groups), 0)) return;
-  c.Fail("shape/groups",
-         StrCat(channels.ToString(), " channels do not divide into ", groups, " groups"),
-         "choose num_groups so that it divides the channels");
+  const char* hint = "choose num_groups so that it divides the channels";
+  const auto message = [&] {
+    return StrCat(channels.ToString(), " channels do not divide into ", groups, " groups");
+  };
+  if (groups < 1) c.Fail("shape/groups", message(), hint);
+  Assume(SizeCondition::Divides(groups, channels), "shape/groups", message, hint);
 }
 void GroupNormalizationOp::Learned(LearnedContext& c) { c.Weights({kScale, kB}); }
 // As of instances.
@@ -422,11 +423,7 @@ void LpNormalizationOp::Eval(EvalContext& c) {
 void SoftmaxOp::InferShape(InferShapeContext& c) { InferAlongAxis(c, SoftmaxOp(c.op()).axis()); }
 // The greatest, the difference from it, exp, the sum, the division.
 Dim SoftmaxOp::Flops(Operation* op) { return 5 * ElementsOf(op->operand(kX).type()); }
-void SoftmaxOp::Eval(EvalContext& c) {
-  const ElementType type = c.input(kX).element_type();
-  MapLines(c, SoftmaxOp(c.op()).axis(),
-           [type](std::span<double> line) { SoftmaxLine(line, type); });
-}
+void SoftmaxOp::Eval(EvalContext& c) { MapLines(c, SoftmaxOp(c.op()).axis(), SoftmaxLine); }
 
 void LogSoftmaxOp::InferShape(InferShapeContext& c) {
   InferAlongAxis(c, LogSoftmaxOp(c.op()).axis());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
@@ -42,21 +43,20 @@ SymShape WithRank(const SymShape& shape, size_t rank, const char* what) {
 }
 
 void Unify(Dim& a, const Dim& b, const char* what) {
-  if (ProvablyDifferent(a, b)) {
-    eval::FailShape("shape/extent", StrCat(what, " is both ", a.ToString(), " and ", b.ToString()));
-  }
+  Assume(SizeCondition::Equal(a, b), "shape/extent",
+         [&] { return StrCat(what, " is both ", a.ToString(), " and ", b.ToString()); });
   if (!a.is_constant() && (b.is_constant() || a.is_unknown())) a = b;
 }
 
 void ExpectShape(const SymShape& shape, const SymShape& expected, const char* what) {
   if (!shape.ranked) return;
-  bool fits = shape.rank() == expected.rank();
-  for (size_t d = 0; fits && d < shape.rank(); ++d) {
-    fits = !ProvablyDifferent(shape.dims[d], expected.dims[d]);
+  const auto message = [&] {
+    return StrCat(what, " has shape ", shape.ToString(), ", ", expected.ToString(), " is expected");
+  };
+  if (shape.rank() != expected.rank()) eval::FailShape("shape/operand", message());
+  for (size_t d = 0; d < shape.rank(); ++d) {
+    Assume(SizeCondition::Equal(shape.dims[d], expected.dims[d]), "shape/operand", message);
   }
-  if (fits) return;
-  eval::FailShape("shape/operand", StrCat(what, " has shape ", shape.ToString(), ", ",
-                                          expected.ToString(), " is expected"));
 }
 
 std::vector<int64_t> ConstantsOf(const SymShape& shape) {

@@ -6,8 +6,10 @@
 
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
 #include "src/dialect/eval_util.h"
+#include "src/dialect/infer_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/wide.h"
 
@@ -39,6 +41,9 @@ SymShape ArgRule(const SymShape& in, const ArgOptions& options) {
   } else {
     out.dims.erase(out.dims.begin() + axis);
   }
+  const Dim& extent = in.dims[static_cast<size_t>(axis)];
+  Assume(SizeCondition::AtLeast(extent, Min(out.NumElements(), 1)), "shape/empty-axis",
+         [&] { return StrCat("axis ", axis, " is empty and has no best element"); });
   return out;
 }
 
@@ -69,9 +74,6 @@ void EvalArg(EvalContext& c, const ArgOptions& options) {
              eval::Concrete(ArgRule(SymShape::FromConstants(x.shape()), options)));
   if (out.num_elements() == 0) return c.SetOutput(0, std::move(out));
   const Lines lines(x.shape(), axis);
-  if (lines.extent == 0) {
-    FailShape("shape/empty-axis", StrCat("axis ", axis, " is empty and has no best element"));
-  }
   int64_t* next = out.mutable_data<int64_t>().data();
   eval::VisitWide(x.element_type(), [&]<class C>(std::type_identity<C>) {
     const auto values = eval::LoadAll<C>(x);
@@ -133,6 +135,7 @@ void EvalScan(EvalContext& c, const ScanOptions& options) {
 
 void InferScan(InferShapeContext& c) {
   const SymShape in = c.shape(0);
+  ExpectScalar(c, 1, "axis");
   const auto axis = c.ConstantInts(1);
   if (in.ranked && axis && axis->size() == 1) {
     (void)eval::NormalizeAxis(axis->front(), static_cast<int64_t>(in.rank()));
@@ -152,10 +155,11 @@ void CumProdOp::Eval(EvalContext& c) { EvalScan(c, ScanOptions::Of(CumProdOp(c.o
 namespace {
 
 void CheckK(const Dim& k, const Dim& extent) {
-  if (!k.is_constant()) return;
-  if (k.value() >= 0 && (!extent.is_constant() || k.value() <= extent.value())) return;
-  FailShape("shape/top-k",
-            StrCat("k is ", k.value(), ", but the axis has extent ", extent.ToString()));
+  const auto message = [&] {
+    return StrCat("k is ", k.ToString(), ", but the axis has extent ", extent.ToString());
+  };
+  Assume(SizeCondition::AtLeast(k, 0), "shape/top-k", message);
+  Assume(SizeCondition::AtLeast(extent, k), "shape/top-k", message);
 }
 
 template <class C>

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "lathe/dialect/nn/pool.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -26,9 +27,8 @@ std::vector<Dim> UnpooledDims(const MaxUnpoolOp& op, const SymShape& x) {
   for (size_t d = 0; d < rank; ++d) {
     dims.push_back(Dim(steps.strides[d]) * (x.dims[d + 2] - Dim(1)) + kernel[d] -
                    Dim(steps.begins[d]) - Dim(steps.ends[d]));
-    if (dims.back().is_constant() && dims.back().value() < 0) {
-      eval::FailShape("shape/window", "the pads are larger than the output");
-    }
+    Assume(SizeCondition::AtLeast(dims.back(), 0), "shape/window",
+           [] { return std::string("the pads are larger than the output"); });
   }
   return dims;
 }
@@ -145,10 +145,10 @@ void MaxRoiPoolOp::InferShape(InferShapeContext& c) {
   CheckPooledShape(pooled);
   const SymShape x = ExpectRank(c, kX, 4, "the input");
   const SymShape rois = ExpectRank(c, kRois, 2, "the regions");
-  if (ProvablyDifferent(rois.dims[1], 5)) {
-    c.Fail("shape/roi", StrCat("the regions have shape ", rois.ToString()),
-           "each is [batch, x1, y1, x2, y2]");
-  }
+  Assume(
+      SizeCondition::Equal(rois.dims[1], 5), "shape/roi",
+      [&] { return StrCat("the regions have shape ", rois.ToString()); },
+      "each is [batch, x1, y1, x2, y2]");
   c.SetShape(kY, {rois.dims[0], x.dims[1], pooled[0], pooled[1]});
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/support/parallel.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/gemm.h"
@@ -90,13 +91,14 @@ SymShape ProductShape(const SymShape& x, const SymShape& y, bool transpose_x, bo
   if (!x.ranked || !y.ranked) return {};
   const auto left = StackOf<Dim>(x.dims, true, transpose_x);
   const auto right = StackOf<Dim>(y.dims, false, transpose_y);
-  if (ProvablyDifferent(left.columns, right.rows)) {
-    eval::FailShape("shape/matmul",
-                    StrCat("the operands ", x.ToString(), " and ", y.ToString(),
-                           " do not fit: ", left.columns.ToString(), " columns on the left, ",
-                           right.rows.ToString(), " rows on the right"),
-                    "transpose one of them, or check which weights go with which input");
-  }
+  Assume(
+      SizeCondition::Equal(left.columns, right.rows), "shape/matmul",
+      [&] {
+        return StrCat("the operands ", x.ToString(), " and ", y.ToString(),
+                      " do not fit: ", left.columns.ToString(), " columns on the left, ",
+                      right.rows.ToString(), " rows on the right");
+      },
+      "transpose one of them, or check which weights go with which input");
   SymShape result = Broadcast(SymShape(left.batch), SymShape(right.batch));
   if (x.rank() > 1) result.dims.push_back(left.rows);
   if (y.rank() > 1) result.dims.push_back(right.columns);

@@ -5,6 +5,7 @@
 
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/nn/term.h"
 #include "src/dialect/wide.h"
@@ -68,17 +69,57 @@ void CheckZeroPoint(const Shape& scale, const Shape& zero_point) {
             "both must have the same shape");
 }
 
-// What has to hold for the shapes that are known.
+// What Granularity checks, of symbols: a scale per block, per index of the axis, or one.
+void AssumeScale(const SymShape& x, const SymShape& scale, int64_t axis_attribute, int64_t block) {
+  if (scale.rank() == 0) return;
+  const auto axis =
+      static_cast<size_t>(eval::NormalizeAxis(axis_attribute, static_cast<int64_t>(x.rank())));
+  SymShape expected{x.dims[axis]};
+  if (block > 0) {
+    expected = x;
+    expected.dims[axis] = CeilDiv(x.dims[axis], block);
+  }
+  const auto message = [&] {
+    return StrCat("the scale has shape ", scale.ToString(), ", but ", expected.ToString(),
+                  " is expected");
+  };
+  if (scale.rank() == 1 && scale.dims[0].IsConstant(1)) return;
+  if (scale.rank() == 1 && expected.rank() == 1) {
+    Assume(SizeCondition::BroadcastTo(scale.dims[0], expected.dims[0]), "shape/quantize", message);
+    return;
+  }
+  if (scale.rank() == 1) {
+    Assume(SizeCondition::Equal(scale.dims[0], 1), "shape/quantize", message);
+    return;
+  }
+  if (scale.rank() != expected.rank()) FailShape("shape/quantize", message());
+  for (size_t i = 0; i < scale.rank(); ++i) {
+    Assume(SizeCondition::Equal(scale.dims[i], expected.dims[i]), "shape/quantize", message);
+  }
+}
+
+// What CheckZeroPoint checks, of symbols.
+void AssumeZeroPoint(const SymShape& scale, const SymShape& zero_point) {
+  const auto message = [&] {
+    return StrCat("the scale has shape ", scale.ToString(), ", the zero point ",
+                  zero_point.ToString());
+  };
+  if (scale.rank() != zero_point.rank()) {
+    for (const SymShape* single : {&scale, &zero_point}) {
+      Assume(SizeCondition::Equal(single->NumElements(), 1), "shape/quantize", message);
+    }
+    return;
+  }
+  for (size_t i = 0; i < scale.rank(); ++i) {
+    Assume(SizeCondition::Equal(scale.dims[i], zero_point.dims[i]), "shape/quantize", message);
+  }
+}
+
 void InferScale(const InferShapeContext& c, int64_t axis, int64_t block) {
-  const SymShape x = c.shape(0);
   const SymShape scale = c.shape(1);
-  if (x.IsConstant() && scale.IsConstant()) {
-    Granularity(*x.Constants(), *scale.Constants(), axis, block);
-  }
-  const SymShape zero_point = c.shape(2);
-  if (c.HasInput(2) && scale.IsConstant() && zero_point.IsConstant()) {
-    CheckZeroPoint(*scale.Constants(), *zero_point.Constants());
-  }
+  if (!scale.ranked) return;
+  if (c.shape(0).ranked) AssumeScale(c.shape(0), scale, axis, block);
+  if (c.HasInput(2) && c.shape(2).ranked) AssumeZeroPoint(scale, c.shape(2));
 }
 
 // Zero points as numbers, zeros if there is none.

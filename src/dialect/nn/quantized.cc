@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 
@@ -19,10 +20,14 @@ Tensor Combine(const Tensor& values, const Tensor& other, const F& f) {
 }  // namespace
 
 void CheckPerChannel(const SymShape& shape, const Dim& channels, const std::string& what) {
-  if (!shape.ranked || !ProvablyDifferent(shape.NumElements(), 1)) return;
-  if (shape.rank() == 1 && !ProvablyDifferent(shape.dims[0], channels)) return;
-  eval::FailShape("shape/quantization", StrCat(what, " has shape ", shape.ToString(), ", [] or [",
-                                               channels.ToString(), "] is expected"));
+  if (!shape.ranked) return;
+  const bool is_list = shape.rank() == 1;
+  const Dim count = is_list ? shape.dims[0] : shape.NumElements();
+  Assume(is_list ? SizeCondition::BroadcastTo(count, channels) : SizeCondition::Equal(count, 1),
+         "shape/quantization", [&] {
+           return StrCat(what, " has shape ", shape.ToString(), ", [] or [", channels.ToString(),
+                         "] is expected");
+         });
 }
 
 Tensor AlongAxis(const Tensor& value, const Shape& shape, size_t axis, const std::string& what) {

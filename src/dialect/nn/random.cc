@@ -5,6 +5,7 @@
 
 #include "lathe/support/error.h"
 #include "lathe/support/random.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/eval_util.h"
 
 namespace lathe::nn {
@@ -117,12 +118,14 @@ SymShape MultinomialRule(const SymShape& in, int64_t samples) {
     eval::FailShape("shape/multinomial",
                     StrCat("the input must be [batch, classes], not of rank ", in.rank()));
   }
-  return {in.ranked ? in.dims[0] : Dim(), samples};
+  if (!in.ranked) return {Dim(), samples};
+  Assume(SizeCondition::AtLeast(in.dims[1], Min(in.dims[0] * samples, 1)), "shape/multinomial",
+         [] { return std::string("there are no classes to draw from"); });
+  return {in.dims[0], samples};
 }
 
 // Running sums of the (not normalised) probabilities of one row.
 std::vector<double> Cumulative(std::span<const double> logits) {
-  if (logits.empty()) eval::FailShape("shape/multinomial", "there are no classes to draw from");
   const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<double> sums;
   double sum = 0;

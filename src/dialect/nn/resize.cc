@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -202,6 +203,15 @@ std::vector<double> Resample(std::span<const double> x, int64_t outer, int64_t i
   return y;
 }
 
+// Where something comes out, there is something to resample.
+void AssumeSource(const SymShape& x, const SymShape& y, std::span<const size_t> axes) {
+  const Dim any = Min(y.NumElements(), 1);
+  for (const size_t axis : axes) {
+    Assume(SizeCondition::AtLeast(x.dims[axis], any), "shape/resize",
+           [] { return std::string("there is nothing to resample along an empty axis"); });
+  }
+}
+
 // Whether the mode picks elements only, whatever their type.
 bool Picks(const Filter& f) { return f.mode == "nearest" && f.coordinates != "tf_crop_and_resize"; }
 
@@ -247,6 +257,7 @@ void ResizeOp::InferShape(InferShapeContext& c) {
       d = stretch && sizes ? (*sizes)[i] : Dim();
     }
   }
+  AssumeSource(c.shape(kX), shape, axes);
   std::vector<Target> targets;
   if (known && scales != nullptr) targets = ByScales(axes, in, *scales);
   if (known && ints) targets = BySizes(axes, in, *ints, op.keep_aspect_ratio_policy());

@@ -128,7 +128,10 @@ size_t AffineRank(const SymShape& theta) {
     eval::FailShape("shape/affine-grid", StrCat("theta has shape ", shape.ToString()),
                     "[N, 2, 3] or [N, 3, 4] is expected");
   }
-  return plane && space ? 0 : plane ? 2 : 3;
+  if (plane && space) return 0;
+  const int64_t rank = plane ? 2 : 3;
+  ExpectShape(shape, {Dim(), rank, rank + 1}, "theta");
+  return static_cast<size_t>(rank);
 }
 
 double GridPoint(int64_t i, int64_t extent, bool align) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
@@ -61,10 +62,10 @@ void SizeOp::Eval(EvalContext& c) {
 namespace {
 
 void CheckTargetEntry(const Dim& entry) {
-  if (entry.is_constant() && entry.value() < -1) {
-    FailShape("shape/reshape-entry", StrCat("an entry of the new shape is ", entry.value()),
-              "entries are extents, 0 or one -1");
-  }
+  Assume(
+      SizeCondition::AtLeast(entry, -1), "shape/reshape-entry",
+      [&] { return StrCat("an entry of the new shape is ", entry.ToString()); },
+      "entries are extents, 0 or one -1");
 }
 
 Dim CopiedExtent(const SymShape& in, size_t i) {
@@ -75,14 +76,26 @@ Dim CopiedExtent(const SymShape& in, size_t i) {
             "0 copies the extent of the input; set allowzero for an empty axis");
 }
 
+// An entry that only a run knows would copy the extent of the input if it were 0 there: it is not,
+// or both are.
+void AssumeNoCopy(const SymShape& in, const Dim& entry, size_t i) {
+  if (entry.is_constant() || !in.ranked) return;
+  const Dim least = i < in.rank() ? Min(in.dims[i], 1) : Dim(1);
+  Assume(
+      SizeCondition::AtLeast(entry, least), "shape/reshape-zero",
+      [&] { return StrCat("entry ", i, " of the new shape, ", entry.ToString(), ", is 0"); },
+      "0 copies the extent of the input; set allowzero for an empty axis");
+}
+
 // What is left for the entry -1: the quotient of all extents and the other new ones. Equal factors
 // cancel first, so that a symbolic quotient stays simple.
 Dim InferredExtent(const SymShape& in, const std::vector<Dim>& target, size_t inferred) {
   if (!in.ranked) return {};
   std::vector<Dim> left = in.dims;
-  Dim others = 1;
+  Dim others = 1, divisor = 1;
   for (size_t i = 0; i < target.size(); ++i) {
     if (i == inferred) continue;
+    divisor *= target[i];
     const auto same = std::find(left.begin(), left.end(), target[i]);
     if (same != left.end() && !same->IsConstant(0) && !same->is_unknown()) {
       left.erase(same);
@@ -91,26 +104,27 @@ Dim InferredExtent(const SymShape& in, const std::vector<Dim>& target, size_t in
     }
   }
   const Dim total = SymShape(std::move(left)).NumElements();
-  if (others.IsConstant(0)) {
-    FailShape("shape/reshape-infer", "-1 is ambiguous beside an extent of 0",
-              "give the extent as a number");
-  }
-  if (total.is_constant() && others.is_constant() && total.value() % others.value() != 0) {
-    FailShape("shape/reshape",
-              StrCat("shape ", in.ToString(), " can not be divided into groups of ", others.value(),
-                     " elements"),
-              "the other entries must divide the number of elements");
-  }
+  Assume(
+      SizeCondition::AtLeast(divisor, 1), "shape/reshape-infer",
+      [] { return std::string("-1 is ambiguous beside an extent of 0"); },
+      "give the extent as a number");
+  Assume(
+      SizeCondition::Divides(others, total), "shape/reshape",
+      [&] {
+        return StrCat("shape ", in.ToString(), " can not be divided into groups of ",
+                      others.ToString(), " elements");
+      },
+      "the other entries must divide the number of elements");
   return others.is_unknown() || total.is_unknown() ? Dim() : FloorDiv(total, others);
 }
 
 void CheckSameSize(const SymShape& in, const SymShape& out) {
   const Dim before = in.NumElements();
   const Dim after = out.NumElements();
-  if (!ProvablyDifferent(before, after)) return;
-  FailShape("shape/reshape",
-            StrCat("a tensor of shape ", in.ToString(), " can not become ", out.ToString(), ": ",
-                   before.ToString(), " and ", after.ToString(), " elements"));
+  Assume(SizeCondition::Equal(before, after), "shape/reshape", [&] {
+    return StrCat("a tensor of shape ", in.ToString(), " can not become ", out.ToString(), ": ",
+                  before.ToString(), " and ", after.ToString(), " elements");
+  });
 }
 
 }  // namespace
@@ -126,6 +140,8 @@ SymShape ReshapeRule(const SymShape& in, std::vector<Dim> target, bool allow_zer
     } else if (target[i].IsConstant(0)) {
       has_zero = true;
       if (!allow_zero) target[i] = CopiedExtent(in, i);
+    } else if (!allow_zero) {
+      AssumeNoCopy(in, target[i], i);
     }
   }
   if (inferred && has_zero && allow_zero) {
@@ -199,9 +215,11 @@ SymShape SqueezeRule(const SymShape& in, std::span<const int64_t> axes) {
   for (size_t i = 0; i < in.rank(); ++i) {
     if (std::find(removed.begin(), removed.end(), static_cast<int64_t>(i)) == removed.end()) {
       dims.push_back(in.dims[i]);
-    } else if (ProvablyDifferent(in.dims[i], 1)) {
-      FailShape("shape/squeeze", StrCat("axis ", i, " of shape ", in.ToString(),
-                                        " is not of extent 1 and can not be removed"));
+    } else {
+      Assume(SizeCondition::Equal(in.dims[i], 1), "shape/squeeze", [&] {
+        return StrCat("axis ", i, " of shape ", in.ToString(),
+                      " is not of extent 1 and can not be removed");
+      });
     }
   }
   return dims;
@@ -282,9 +300,8 @@ namespace {
 // A target entry that is not known can only keep or stretch an extent of 1.
 SymShape ExpandRule(const SymShape& in, const std::vector<Dim>& target) {
   for (const Dim& entry : target) {
-    if (entry.is_constant() && entry.value() < 0) {
-      FailShape("shape/negative-dim", StrCat("an entry of the new shape is ", entry.value()));
-    }
+    Assume(SizeCondition::AtLeast(entry, 0), "shape/negative-dim",
+           [&] { return StrCat("an entry of the new shape is ", entry.ToString()); });
   }
   if (!in.ranked) return {};
   const size_t rank = std::max(in.rank(), target.size());
@@ -380,9 +397,8 @@ Tensor FillValue(ConstantOfShapeOp op) {
 
 SymShape CheckedExtents(std::vector<Dim> dims) {
   for (const Dim& dim : dims) {
-    if (dim.is_constant() && dim.value() < 0) {
-      FailShape("shape/negative-dim", StrCat("an extent of the shape is ", dim.value()));
-    }
+    Assume(SizeCondition::AtLeast(dim, 0), "shape/negative-dim",
+           [&] { return StrCat("an extent of the shape is ", dim.ToString()); });
   }
   return dims;
 }

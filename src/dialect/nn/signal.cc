@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -67,12 +68,12 @@ size_t DftAxis(int64_t axis, size_t rank) {
 
 SymShape DftShape(const DftSpec& spec, SymShape x, const std::optional<Dim>& given) {
   const Dim& parts = x.dims.back();
-  if (ProvablyDifferent(parts, 1) && ProvablyDifferent(parts, 2)) {
-    eval::FailShape("shape/dft", StrCat("the last dim is ", parts.ToString(), ", not 1 or 2"));
-  }
+  Assume(SizeCondition::BroadcastTo(parts, 2), "shape/dft",
+         [&] { return StrCat("the last dim is ", parts.ToString(), ", not 1 or 2"); });
   const bool to_real = spec.inverse && spec.onesided;
-  if (spec.onesided && !spec.inverse && ProvablyDifferent(parts, 1)) {
-    eval::FailShape("shape/dft", "a onesided transform takes a real input");
+  if (spec.onesided && !spec.inverse) {
+    Assume(SizeCondition::Equal(parts, 1), "shape/dft",
+           [] { return std::string("a onesided transform takes a real input"); });
   }
   const Dim extent = x.dims[spec.axis];
   const Dim length = given.value_or(to_real ? Dim(2) * (extent - Dim(1)) : extent);
@@ -118,11 +119,10 @@ Frames FramesOf(const std::vector<SymShape>& shapes, const Dim& step,
                 const std::optional<Dim>& given, bool onesided) {
   const SymShape signal = WithRank(shapes[0], 3, "the signal");
   const Dim& parts = signal.dims[2];
-  const bool complex = ProvablyDifferent(parts, 1);
-  if (complex && (onesided || ProvablyDifferent(parts, 2))) {
-    eval::FailShape("shape/stft", StrCat("the last dim of the signal is ", parts.ToString(),
-                                         onesided ? ", not 1" : ", not 1 or 2"));
-  }
+  Assume(SizeCondition::BroadcastTo(parts, onesided ? 1 : 2), "shape/stft", [&] {
+    return StrCat("the last dim of the signal is ", parts.ToString(),
+                  onesided ? ", not 1" : ", not 1 or 2");
+  });
   Dim length = given.value_or(signal.dims[1]);
   if (shapes[2].ranked) {
     const Dim window = WithRank(shapes[2], 1, "the window").dims[0];
@@ -176,10 +176,12 @@ std::vector<int64_t> MelEdges(EvalContext& c, int64_t bins, int64_t length, int6
 SymShape DetShape(SymShape x) {
   if (!x.ranked) return x;
   const size_t rank = x.rank();
-  if (rank < 2 || ProvablyDifferent(x.dims[rank - 1], x.dims[rank - 2])) {
-    eval::FailShape("shape/det", StrCat("the input has shape ", x.ToString(),
-                                        ", square matrices [..., M, M] are expected"));
-  }
+  const auto message = [&] {
+    return StrCat("the input has shape ", x.ToString(),
+                  ", square matrices [..., M, M] are expected");
+  };
+  if (rank < 2) eval::FailShape("shape/det", message());
+  Assume(SizeCondition::Equal(x.dims[rank - 1], x.dims[rank - 2]), "shape/det", message);
   x.dims.resize(rank - 2);
   return x;
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/nn/letters.h"
 #include "src/dialect/nn/regex.h"
@@ -122,10 +123,13 @@ namespace {
 
 void CheckWords(const SymShape& in) {
   if (!in.ranked) return;
-  const bool fits = in.rank() == 1 || (in.rank() == 2 && !ProvablyDifferent(in.dims[0], 1));
-  if (fits) return;
-  FailShape("shape/string-normalizer",
-            StrCat("the input must be [n] or [1, n], not ", in.ToString()));
+  const auto message = [&] {
+    return StrCat("the input must be [n] or [1, n], not ", in.ToString());
+  };
+  if (in.rank() < 1 || in.rank() > 2) FailShape("shape/string-normalizer", message());
+  if (in.rank() == 2) {
+    Assume(SizeCondition::Equal(in.dims[0], 1), "shape/string-normalizer", message);
+  }
 }
 
 std::vector<std::string> WithoutStopWords(StringNormalizerOp op,

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -77,9 +78,13 @@ SymShape SelectedShape(OpT op, SymShape in) {
   if (!in.ranked) return in;
   const auto axis =
       static_cast<size_t>(eval::NormalizeAxis(op.axis(), static_cast<int64_t>(in.rank())));
-  if (in.dims[axis].is_constant()) {
-    (void)eval::CheckIndex(op.index(), in.dims[axis].value(), "the index");
-  }
+  const Dim& extent = in.dims[axis];
+  const int64_t index = op.index();
+  if (extent.is_constant()) (void)eval::CheckIndex(index, extent.value(), "the index");
+  Assume(SizeCondition::AtLeast(extent, index < 0 ? Dim(0) - index : Dim(index) + 1), "run/index",
+         [&] {
+           return StrCat("the index ", index, " is out of range: there are ", extent.ToString());
+         });
   in.dims.erase(in.dims.begin() + static_cast<std::ptrdiff_t>(axis));
   return in;
 }
@@ -95,14 +100,15 @@ Place SelectPlace(OpT op, const Tensor& x) {
 }
 
 void ExpectValueShape(const SymShape& value, const SymShape& view) {
-  const bool differ = value.ranked && view.ranked && value.rank() != view.rank();
-  bool fits = !differ;
-  for (size_t i = 0; fits && value.ranked && view.ranked && i < view.rank(); ++i) {
-    fits = !ProvablyDifferent(value.dims[i], view.dims[i]);
+  if (!value.ranked || !view.ranked) return;
+  const auto message = [&] {
+    return StrCat("the value has shape ", value.ToString(), ", the place it is written to ",
+                  view.ToString());
+  };
+  if (value.rank() != view.rank()) FailShape("shape/scatter", message());
+  for (size_t i = 0; i < view.rank(); ++i) {
+    Assume(SizeCondition::Equal(value.dims[i], view.dims[i]), "shape/scatter", message);
   }
-  if (fits) return;
-  FailShape("shape/scatter", StrCat("the value has shape ", value.ToString(),
-                                    ", the place it is written to ", view.ToString()));
 }
 
 Tensor Written(const Tensor& x, const Tensor& value, const Place& place) {

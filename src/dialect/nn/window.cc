@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 
@@ -15,12 +16,13 @@ constexpr int64_t kLargest = int64_t{1} << 31;
 Dim CountExplicit(const Dim& in, const Dim& reach, int64_t stride, int64_t begin, int64_t end,
                   bool ceil) {
   const Dim span = in + Dim(begin) + Dim(end) - reach;
-  if (span.is_constant() && span.value() < 0) {
-    FailShape("shape/window",
-              StrCat("the kernel reaches over ", reach.ToString(), ", but the padded input has ",
-                     (in + Dim(begin) + Dim(end)).ToString()),
-              "use a larger input, more padding, or a smaller kernel or dilation");
-  }
+  Assume(
+      SizeCondition::AtLeast(span, 0), "shape/window",
+      [&] {
+        return StrCat("the kernel reaches over ", reach.ToString(), ", but the padded input has ",
+                      (in + Dim(begin) + Dim(end)).ToString());
+      },
+      "use a larger input, more padding, or a smaller kernel or dilation");
   if (!ceil) return FloorDiv(span, stride) + Dim(1);
   return Min(CeilDiv(span, stride) + Dim(1), CeilDiv(in + Dim(begin), stride));
 }
@@ -66,12 +68,13 @@ std::vector<Dim> KernelDims(const WindowSpec& spec, std::span<const Dim> weights
   if (!spec.kernel_shape) return kernel;
   const std::vector<int64_t> given = CheckedList(spec.kernel_shape, rank, 1, "kernel_shape");
   for (size_t d = 0; d < rank; ++d) {
-    if (ProvablyDifferent(kernel[d], given[d])) {
-      FailShape(
-          "shape/conv-kernel",
-          StrCat("kernel_shape says ", given[d], " where the weights have ", kernel[d].ToString()),
-          "leave kernel_shape out, or give the spatial extents of the weights");
-    }
+    Assume(
+        SizeCondition::Equal(kernel[d], given[d]), "shape/conv-kernel",
+        [&] {
+          return StrCat("kernel_shape says ", given[d], " where the weights have ",
+                        kernel[d].ToString());
+        },
+        "leave kernel_shape out, or give the spatial extents of the weights");
     kernel[d] = given[d];
   }
   return kernel;

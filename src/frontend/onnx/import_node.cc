@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lathe/ir/op_def.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
 #include "src/frontend/onnx/importer.h"
@@ -118,6 +119,7 @@ void Importer::ImportNodes(const std::vector<NodeMsg>& nodes, Scope& scope, cons
 }
 
 void Importer::ImportNode(const NodeMsg& node, Scope& scope, const Frame& frame) {
+  CheckBudget();
   const std::string name = NodeName(node, frame);
   where_ = StrCat("node ", Shown(name));
   builder_.set_location(Location::Name(context_, name));

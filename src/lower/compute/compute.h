@@ -75,6 +75,12 @@ struct Compute {
   void (*whole)(const WholeOf& w) = nullptr;
   /// Only for a function of nothing else: strategies are better where it is a part.
   bool alone = false;
+  /// Below, `element` is better than `whole`.
+  size_t whole_operands = 0;
+
+  bool IsWhole(const Operation& of) const {
+    return whole != nullptr && of.num_operands() >= whole_operands;
+  }
 };
 
 /// By name; null for operations without. Elementwise operations with instructions need none.

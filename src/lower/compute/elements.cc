@@ -5,6 +5,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
@@ -101,6 +102,16 @@ std::string ValueRefusal(const Extents& extents, Value v) {
   return "";
 }
 
+Dim With(const Dim& expr, const Dim& symbol, const Dim& by) {
+  return expr.Substitute([&](std::string_view name) -> std::optional<Dim> {
+    return name == symbol.symbol_name() ? std::optional(by) : std::nullopt;
+  });
+}
+
+// The same integer, of which nobody sees what it is made of: schedules compute with the expressions
+// of indices, which must not grow without bound.
+Value Opaque(LoopBuilder& lb, Value integer) { return nn::IdentityOp::Create(lb.b(), integer).y(); }
+
 }  // namespace
 
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
@@ -176,6 +187,26 @@ Elements::Elements(LoopBuilder& lb, const Block& function, const Block& body)
   for (const Extents::Source& source : extents_.sources()) {
     if (source.op != nullptr) symbols_.emplace_back(source.symbol, ExtentAt(source));
   }
+  for (size_t i = 0; i < function.num_arguments(); ++i) NameLongExtents(function.argument(i));
+  for (const Operation& op : function) {
+    for (size_t i = 0; i < op.num_results(); ++i) NameLongExtents(op.result(i));
+  }
+  Reset();
+}
+
+// Products of extents that are long sums would be too long to compute with.
+void Elements::NameLongExtents(Value v) {
+  for (const Dim& dim : Dims(v)) {
+    if (IsLong(dim)) Name(dim);
+  }
+}
+
+Dim Elements::Name(const Dim& expr) {
+  if (expr.is_constant()) return expr;
+  const std::string symbol = StrCat("#", extents_.sources().size() + named_.size());
+  symbols_.emplace_back(symbol, Opaque(lb_, Int(expr)));
+  named_.emplace_back(expr, Dim::Symbol(symbol));
+  return named_.back().second;
 }
 
 Value Elements::ExtentAt(const Extents::Source& source) {
@@ -193,7 +224,11 @@ Value Elements::ExtentAt(const Extents::Source& source) {
 
 std::vector<Dim> Elements::Dims(Value v) const {
   std::vector<Dim> dims = DimsOf(v);
-  for (Dim& dim : dims) dim = *extents_.Resolve(dim);
+  for (Dim& dim : dims) {
+    dim = *extents_.Resolve(dim);
+    const auto known = std::ranges::find(named_, dim, &std::pair<Dim, Dim>::first);
+    if (known != named_.end()) dim = known->second;
+  }
   return dims;
 }
 
@@ -208,7 +243,8 @@ Value Elements::Alloc(Value v) {
 }
 
 void Elements::Reset() {
-  space_ = {};
+  space_ =
+      IndexSpace([this](const Dim& expr, const Dim& extent) { return Shortened(expr, extent); });
   integers_.clear();
   known_.clear();
   order_.clear();
@@ -223,8 +259,14 @@ Value Elements::SymbolValue(std::string_view name) {
   return found->second;
 }
 
+Dim Elements::Shortened(const Dim& expr, const Dim& extent) {
+  return Loaded(Opaque(lb_, Int(expr)), extent);
+}
+
 Value Elements::Int(const Dim& expr) {
-  LATHE_CHECK(!expr.is_unknown(), "an index is not known");
+  if (expr.is_unknown()) {
+    throw Error(ErrorCode::kLimit, "lower/index", "an index is too long an expression");
+  }
   std::vector<std::string> names;
   expr.CollectSymbols(names);
   std::vector<Value> values;
@@ -256,7 +298,12 @@ Dim Elements::Loaded(Value i, const Dim& extent) {
 
 // ---- elements ----
 
-Value Elements::At(Value v, const Place& at) {
+Value Elements::At(Value v, const Place& given) {
+  Place at = given;
+  if (std::ranges::any_of(at, IsLong)) {
+    const std::vector<Dim> dims = Dims(v);
+    for (size_t a = 0; a < at.size(); ++a) at[a] = space_.Short(at[a], dims[a]);
+  }
   for (const Known& known : known_[v]) {
     if (known.at == at) return known.element;
   }
@@ -349,12 +396,11 @@ std::vector<Value> Elements::For(const Dim& extent, std::vector<Value> initial, 
 Value Elements::Scratch(ElementType element, const Dim& extent) {
   std::vector<Value> sizes;
   // In the symbols of the types, in which a caller knows it.
-  const Dim known = extent.Substitute([&](std::string_view name) -> std::optional<Dim> {
-    for (const Extents::Source& s : extents_.sources()) {
-      if (s.symbol == name) return s.dim;
-    }
-    return std::nullopt;
-  });
+  Dim known = extent;
+  for (size_t i = named_.size(); i-- > 0;) known = With(known, named_[i].second, named_[i].first);
+  for (const Extents::Source& s : extents_.sources()) {
+    known = With(known, Dim::Symbol(s.symbol), s.dim);
+  }
   if (!extent.is_constant()) sizes.push_back(Int(extent));
   const Type type = TensorType::Get(lb_.context(), SymShape({known}), element);
   return loop::AllocOp::Create(lb_.b(), sizes, {&type, 1}).memory();

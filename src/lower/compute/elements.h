@@ -22,6 +22,8 @@ using Place = std::vector<Dim>;
 class Elements {
  public:
   Elements(LoopBuilder& lb, const Block& function, const Block& body);
+  Elements(const Elements&) = delete;
+  Elements& operator=(const Elements&) = delete;
 
   /// Why some value can not be computed so; empty if all can. Independent of any instance.
   static std::string Refusal(const Block& function, const Machine& machine);
@@ -46,6 +48,10 @@ class Elements {
   void Bind(Value v, Value memory);
   /// What was bound, in order.
   const std::vector<Value>& bound() const { return bound_; }
+  /// A symbol for an expression over symbols of the types and such as this, outside of all loops.
+  Dim Name(const Dim& expr);
+  /// What was named, in order.
+  const std::vector<std::pair<Dim, Dim>>& named() const { return named_; }
 
   /// An index as a scalar i64.
   Value Int(const Dim& expr);
@@ -76,6 +82,8 @@ class Elements {
   Value Load(Value v, const Place& at);
   Value OfConstant(const Tensor& tensor, const Place& at);
   Value SymbolValue(std::string_view name);
+  Dim Shortened(const Dim& expr, const Dim& extent);
+  void NameLongExtents(Value v);
   void Forget(size_t outside);
   Value ExtentAt(const Extents::Source& source);
   Value ReduceAxis(const std::vector<Dim>& extents, Place& at, Value so_far, const Step& next);
@@ -88,7 +96,8 @@ class Elements {
   std::vector<Value> order_;                             // of what is known
   std::unordered_map<Value, Value> memory_;              // looked up, never iterated
   std::vector<Value> bound_;
-  std::vector<std::pair<std::string, Value>> symbols_;  // of the types
+  std::vector<std::pair<std::string, Value>> symbols_;  // of the types, and names
+  std::vector<std::pair<Dim, Dim>> named_;              // expressions and their symbols
 };
 
 AnyTensorType TensorOf(Value v);

@@ -3,13 +3,22 @@
 #include <charconv>
 
 #include "lathe/support/text.h"
+#include "src/support/dim_node.h"
 
 namespace lathe::lower {
 namespace {
 
 constexpr char kMark = '%';  // no symbol of a type begins with it
 
+constexpr size_t kLongSize = 64;
+constexpr uint32_t kLongDepth = 12;
+
 }  // namespace
+
+bool IsLong(const Dim& expr) {
+  const auto* node = lathe::internal::ExpressionOf(expr);
+  return node != nullptr && (node->size > kLongSize || node->depth > kLongDepth);
+}
 
 bool ProvablyAtMost(const Dim& a, const Dim& b) {
   const Dim difference = b - a;
@@ -150,9 +159,20 @@ bool IndexSpace::AskForFactor(const Dim& rest, const Dim& by) {
   return false;
 }
 
+Dim IndexSpace::Short(const Dim& expr, const Dim& extent) const {
+  return shorten_ && IsLong(expr) ? shorten_(expr, extent) : expr;
+}
+
 Dim IndexSpace::Flatten(const std::vector<Dim>& at, const std::vector<Dim>& dims) const {
-  Dim flat = 0;
-  for (size_t a = 0; a < at.size(); ++a) flat = a == 0 ? at[a] : flat * dims[a] + at[a];
+  Dim flat = 0, count = 1;
+  for (size_t a = 0; a < at.size(); ++a) {
+    Dim next = a == 0 ? at[a] : flat * dims[a] + at[a];
+    if (next.is_unknown() && !at[a].is_unknown() && shorten_) {
+      next = shorten_(flat, count) * dims[a] + shorten_(at[a], dims[a]);
+    }
+    count *= dims[a];
+    flat = Short(next, count);
+  }
   return flat;
 }
 
@@ -168,8 +188,8 @@ std::vector<Dim> IndexSpace::Unflatten(const Dim& flat, const std::vector<Dim>& 
       break;
     }
     const auto [quotient, place] = Divide(rest, dims[a]);
-    at[a] = place;
-    rest = quotient;
+    at[a] = Short(place, dims[a]);
+    rest = Short(quotient, {});
   }
   return at;
 }

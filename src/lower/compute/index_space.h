@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,12 @@ namespace lathe::lower {
 /// whole loop, it is noted how the loop would have to be divided.
 class IndexSpace {
  public:
+  /// An index below `extent` that has the value of a long expression, but is one symbol.
+  using Shorten = std::function<Dim(const Dim& expr, const Dim& extent)>;
+
+  IndexSpace() = default;
+  explicit IndexSpace(Shorten shorten) : shorten_(std::move(shorten)) {}
+
   /// A new integer in 0 .. extent-1.
   Dim Add(const Dim& extent);
   /// One that a loop counts from iteration `start` on; the loop may be divided.
@@ -30,6 +37,9 @@ class IndexSpace {
   Dim Div(const Dim& expr, const Dim& by) { return Divide(expr, by).first; }
   Dim Mod(const Dim& expr, const Dim& by) { return Divide(expr, by).second; }
   std::pair<Dim, Dim> Divide(const Dim& expr, const Dim& by);
+  /// The expression, or what it is shortened to where it is long: expressions are made of one
+  /// another, and must not grow with the number of operations.
+  Dim Short(const Dim& expr, const Dim& extent) const;
   /// The row-major place of an element, and back.
   Dim Flatten(const std::vector<Dim>& at, const std::vector<Dim>& dims) const;
   std::vector<Dim> Unflatten(const Dim& flat, const std::vector<Dim>& dims);
@@ -64,10 +74,14 @@ class IndexSpace {
   void AskForCut(const Dim& expr, const Dim& bound);
   bool AskForFactor(const Dim& rest, const Dim& by);
 
+  Shorten shorten_;  // none: nothing is
   std::vector<Integer> integers_;
   std::vector<Cut> cuts_;
   std::vector<Factor> factors_;
 };
+
+/// Whether it takes long to compute with the expression.
+bool IsLong(const Dim& expr);
 
 /// Whether a < b (a <= b) whatever the symbols are.
 bool ProvablyLess(const Dim& a, const Dim& b);

@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "src/lower/compute/compute.h"
+#include "src/lower/compute/nest.h"
 
 // Parts of tensors put elsewhere.
 namespace lathe::lower {
@@ -42,6 +43,26 @@ Value Concatenated(const ElementOf& c) {
   return value;
 }
 
+// Where there are many operands, an element had to be sought among them: each is put in its place.
+constexpr size_t kManyOperands = 12;
+
+void ConcatenateAll(const WholeOf& w) {
+  const nn::ConcatOp op(const_cast<Operation*>(w.op));
+  const std::vector<Dim> all = w.ResultDims(0);
+  const size_t axis = AxisOf(op.axis(), all.size());
+  Dim begin = 0;
+  for (size_t i = 0; i < w.op->num_operands(); ++i) {
+    const std::vector<Dim> dims = w.Dims(i);
+    Nest(w.e, w.function, w.body, w.machine)
+        .Visit(dims, w.memory[0], [&](Elements& e, const Place& at, Value to) {
+          Place place = at;
+          place[axis] += begin;
+          e.Store(to, e.space().Flatten(place, all), e.At(w.op->operand(i), at));
+        });
+    begin = w.e.Name(begin + dims[axis]);
+  }
+}
+
 Value Piece(const ElementOf& c) {
   const nn::SplitOp op(const_cast<Operation*>(c.op));
   const size_t axis = AxisOf(op.axis(), c.at.size());
@@ -63,15 +84,16 @@ int64_t StepOf(const Operation& op, size_t entry) {
   return steps ? (*steps)[entry] : 1;
 }
 
-// A computed bound, counted from the front and within the axis.
+// A computed bound, counted from the front and within the axis; backwards, the end lies before it.
 Value BoundAt(Elements& e, const Operation& op, size_t operand, size_t entry, const Dim& extent) {
   Builder& b = e.lb().b();
+  const int64_t before = StepOf(op, entry) < 0 ? 1 : 0;
   const Value given = ToInt64(e, e.At(op.operand(operand), {static_cast<int64_t>(entry)}));
-  const Value size = e.Int(extent), zero = e.lb().Int(0);
-  const Value from_back = nn::AddOp::Create(b, given, size).c();
-  const Value bound = Where(e, nn::LessOp::Create(b, given, zero).c(), from_back, given);
-  const Value upper[] = {bound, size};
-  const Value lower[] = {nn::MinOp::Create(b, upper).y(), zero};
+  const Value from_back = nn::AddOp::Create(b, given, e.Int(extent)).c();
+  const Value is_from_back = nn::LessOp::Create(b, given, e.lb().Int(0)).c();
+  const Value bound = Where(e, is_from_back, from_back, given);
+  const Value upper[] = {bound, e.Int(extent - before)};
+  const Value lower[] = {nn::MinOp::Create(b, upper).y(), e.lb().Int(-before)};
   return nn::MaxOp::Create(b, lower).y();
 }
 
@@ -147,7 +169,8 @@ Dim PadSource(IndexSpace& space, const Dim& at, const Dim& count, std::string_vi
     if (!within.value_or(true)) return count - 1;
     return Max(Min(at, count - 1), 0);
   }
-  if (mode == "wrap") return Mod(at, count);
+  // An axis of which nothing is left is refused before a kernel runs; it must not divide by it.
+  if (mode == "wrap") return Mod(at, Max(count, 1));
   const Dim period = Max(2 * (count - 1), 1);
   const Dim place = Mod(at, period);
   return Min(place, period - place);
@@ -254,7 +277,10 @@ Value Triangle(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.concat", Concatenated},
+    {.op = "nn.concat",
+     .element = Concatenated,
+     .whole = ConcatenateAll,
+     .whole_operands = kManyOperands},
     {"nn.split", Piece},
     {"nn.slice", Sliced, RefuseSlice},
     {"nn.pad", Padded, NeedConstants<nn::PadOp::kPads, nn::PadOp::kAxes>},
@@ -291,7 +317,8 @@ Value SliceCountAt(Elements& e, const Operation& op, size_t axis) {
   const Value end = BoundAt(e, op, nn::SliceOp::kEnds, entry, extent);
   const int64_t step = StepOf(op, entry);
   const Value length = nn::SubOp::Create(b, end, begin).c();
-  const Value rounded = nn::AddOp::Create(b, length, e.lb().Int(step - 1)).c();
+  const Value rounded =
+      nn::AddOp::Create(b, length, e.lb().Int(step > 0 ? step - 1 : step + 1)).c();
   const Value count = nn::DivOp::Create(b, rounded, e.lb().Int(step)).c();
   const Value both[] = {count, e.lb().Int(0)};
   return nn::MaxOp::Create(b, both).y();

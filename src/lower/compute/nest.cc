@@ -72,6 +72,9 @@ IndexSpace Nest::Probe() {
   }
   LoopBuilder lb(scratch);
   Elements elements(lb, function_, *scratch);
+  for (size_t i = elements.named().size(); i < elements_.named().size(); ++i) {
+    elements.Name(elements_.named()[i].first);
+  }
   for (const Value v : elements_.bound()) {
     elements.Bind(v, elements.Alloc(v));
   }
@@ -243,6 +246,7 @@ bool VectoriseTurned(std::vector<Operation*>& loops, const Machine& machine) {
       if (!schedule::WhyNotInterchange(loops[at]).empty()) return false;
       loops[at] = schedule::Interchange(loops[at]);
       loops[at + 1] = schedule::PerfectlyNested(loops[at]);
+      if (loops[at + 1] == nullptr) return false;
     }
     Operation* outer = loops[loops.size() - 2];
     if (!schedule::WhyNotVectoriseTurned(outer).empty()) return false;
@@ -255,6 +259,7 @@ bool VectoriseTurned(std::vector<Operation*>& loops, const Machine& machine) {
 }  // namespace
 
 void ScheduleElements(Operation* outermost, const Machine& machine) {
+  if (outermost->num_results() > 0) return;  // one that carries values is no nest of elements
   std::vector<Operation*> loops = FuseAll(outermost);
   const bool is_large = IsLarge(loops);
   if (is_large && loops.size() == 1) {

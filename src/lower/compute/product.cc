@@ -15,26 +15,57 @@ namespace {
 
 constexpr ElementType kWide = ElementType::kF64;
 
+/// The axes of a matrix operand that are rows and columns, whichever way it lies; a vector is a row
+/// on the left and a column on the right.
+struct Matrix {
+  std::vector<Dim> batch;
+  Dim rows = 1, columns = 1;
+  bool is_left, is_vector, transposed;
+
+  Matrix(const std::vector<Dim>& dims, bool left, bool turned)
+      : is_left(left), is_vector(dims.size() < 2), transposed(turned) {
+    if (is_vector) {
+      (is_left ? columns : rows) = dims[0];
+      return;
+    }
+    batch.assign(dims.begin(), dims.end() - 2);
+    rows = dims[dims.size() - (turned ? 1 : 2)];
+    columns = dims[dims.size() - (turned ? 2 : 1)];
+  }
+
+  /// Where the operand has that element; `of_batch`: the place in the stack of results.
+  Place At(const Place& of_batch, const std::vector<Dim>& whole, const Dim& row,
+           const Dim& column) const {
+    if (is_vector) return {is_left ? column : row};
+    Place at = BroadcastPlace(of_batch, batch, whole);
+    at.push_back(transposed ? column : row);
+    at.push_back(transposed ? row : column);
+    return at;
+  }
+};
+
+Matrix LeftOf(const Operation& product, const std::vector<Dim>& dims) {
+  return {dims, true, nn::MatmulOp(const_cast<Operation*>(&product)).transpose_x()};
+}
+
+Matrix RightOf(const Operation& product, const std::vector<Dim>& dims) {
+  return {dims, false, nn::MatmulOp(const_cast<Operation*>(&product)).transpose_y()};
+}
+
 Value MatrixProduct(const ElementOf& c) {
   const Scalars s(c.e);
-  const std::vector<Dim> a = c.Dims(0), b = c.Dims(1), y = c.ResultDims();
-  const size_t matrix = (a.size() > 1 ? 1 : 0) + (b.size() > 1 ? 1 : 0);
+  const Matrix a = LeftOf(*c.op, c.Dims(0)), b = RightOf(*c.op, c.Dims(1));
+  const std::vector<Dim> y = c.ResultDims();
+  const size_t matrix = (a.is_vector ? 0U : 1U) + (b.is_vector ? 0U : 1U);
   const auto batches = static_cast<std::ptrdiff_t>(y.size() - matrix);
   const std::vector<Dim> whole(y.begin(), y.begin() + batches);
   const Place batch(c.at.begin(), c.at.begin() + batches);
-  const auto place = [&](const std::vector<Dim>& dims, const Dim& row, const Dim& column) {
-    const std::vector<Dim> own(dims.begin(), dims.end() - 2);
-    Place at = BroadcastPlace(batch, own, whole);
-    at.push_back(row);
-    at.push_back(column);
-    return at;
-  };
-  const Dim row = a.size() > 1 ? c.at[static_cast<size_t>(batches)] : Dim(0);
+  const Dim row = a.is_vector ? Dim(0) : c.at[static_cast<size_t>(batches)];
+  const Dim column = b.is_vector ? Dim(0) : c.at.back();
   const ElementType type = SumType(c.Element());
-  const Value sum = c.e.Reduce({a.back()}, s.Number(type, 0.0), [&](const Place& k, Value so_far) {
-    const Place of_a = a.size() > 1 ? place(a, row, k[0]) : k;
-    const Place of_b = b.size() > 1 ? place(b, k[0], c.at.back()) : k;
-    const Value x = s.Cast(c.Operand(0, of_a), type), z = s.Cast(c.Operand(1, of_b), type);
+  const Value sum = c.e.Reduce({a.columns}, s.Number(type, 0.0), [&](const Place& k, Value so_far) {
+    const Value x = s.Cast(c.Operand(0, a.At(batch, whole, row, k[0])), type);
+    const Value z = s.Cast(c.Operand(1, b.At(batch, whole, k[0], column)), type);
     return s.Add(so_far, s.Mul(x, z));
   });
   return s.Cast(sum, c.Element());
@@ -87,8 +118,8 @@ std::vector<IndexUse> PlacesExtracted(const ElementOf& c) {
 
 std::string RefuseProduct(const Operation& op) {
   Fits fits(op);
-  const std::vector<Dim> a = fits.Dims(0), b = fits.Dims(1);
-  return fits.Same(a.back(), b.size() > 1 ? b[b.size() - 2] : b[0]).why();
+  const Dim depth = LeftOf(op, fits.Dims(0)).columns;
+  return fits.Same(depth, RightOf(op, fits.Dims(1)).rows).why();
 }
 
 // ---- det ----

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/image.h"
 #include "lathe/dialect/nn/norm.h"
@@ -45,6 +46,13 @@ struct Windows {
   std::vector<Dim> in, kernel, begins, ends, out;  // per spatial axis
   std::vector<int64_t> strides, dilations;
 
+  // Whether most of the kernel lies beside the input, so that the elements of the input are walked
+  // instead; of an input whose extent is not known a kernel larger than those of networks.
+  bool IsLarge(size_t a) const {
+    constexpr int64_t kLarge = 1024;
+    if (!kernel[a].is_constant()) return false;
+    return in[a].is_constant() ? kernel[a].value() > 2 * in[a].value() : kernel[a].value() > kLarge;
+  }
   // In the padded input.
   Dim Padded(size_t a, const Place& out_at, const Place& kernel_at) const {
     return out_at[a + 2] * strides[a] + kernel_at[a] * dilations[a];
@@ -79,10 +87,20 @@ Windows WindowsOf(const ElementOf& c, const nn::WindowSpec& spec, std::vector<Di
 using Visit = std::function<Value(const Place& place, const Place& at, Value so_far)>;
 Value OverWindow(const ElementOf& c, const Windows& w, const Place& out, const Dim& channel,
                  Value initial, const Visit& visit) {
-  return c.e.Reduce(w.kernel, initial, [&](const Place& k, Value so_far) {
-    Place place{out[0], channel};
+  std::vector<Dim> extents;
+  for (size_t a = 0; a < w.in.size(); ++a) extents.push_back(w.IsLarge(a) ? w.in[a] : w.kernel[a]);
+  return c.e.Reduce(extents, initial, [&](const Place& i, Value so_far) {
+    Place place{out[0], channel}, k = i;
     Dim inside = 1;
     for (size_t a = 0; a < w.in.size(); ++a) {
+      if (w.IsLarge(a)) {
+        const Dim offset = i[a] + w.begins[a] - out[a + 2] * w.strides[a];
+        const Dim whole = Max(1 - Mod(Max(offset, 0), w.dilations[a]), 0);
+        k[a] = FloorDiv(offset, w.dilations[a]);
+        place.push_back(i[a]);
+        inside *= Named(c, whole * IsBetween(k[a], 0, w.kernel[a]), 2);
+        continue;
+      }
       const Dim padded = w.Padded(a, out, k);
       place.push_back(padded - w.begins[a]);
       inside *= Named(c, IsBetween(padded, w.begins[a], w.begins[a] + w.in[a]), 2);
@@ -165,37 +183,50 @@ Value AveragePooled(const ElementOf& c) {
   return s.Cast(s.Div(sum, s.Number(type, count)), c.Element());
 }
 
-Value PowerSum(const Scalars& s, Value so_far, Value x, int64_t p) {
-  const Value size = s.Abs(x);
-  Value power = size;
-  for (int64_t i = 1; i < p; ++i) power = s.Mul(power, size);
-  return s.Add(so_far, power);
-}
+/// (sum of |x|^p)^(1/p); other powers than squares in f64.
+class PowerNorm {
+ public:
+  PowerNorm(const ElementOf& c, int64_t p)
+      : c_(c), s_(c.e), p_(p), type_(p > 2 ? ElementType::kF64 : SumType(c.Element())) {}
+
+  Value Zero() const { return s_.Number(type_, 0.0); }
+  Value Add(Value so_far, const Place& place) const {
+    const Value x = s_.Cast(c_.Operand(0, place), type_);
+    return s_.Add(so_far, p_ == 2 ? s_.Mul(x, x) : Power(s_.Abs(x), static_cast<double>(p_)));
+  }
+  Value Finished(Value sum) const {
+    const Value norm = p_ == 2 ? s_.Power(sum, 0.5) : Power(sum, 1.0 / static_cast<double>(p_));
+    return s_.Cast(norm, c_.Element());
+  }
+
+ private:
+  Value Power(Value x, double p) const {
+    return p == 1 ? x : nn::PowOp::Create(c_.e.lb().b(), x, s_.Number(type_, p)).c();
+  }
+
+  const ElementOf& c_;
+  Scalars s_;
+  int64_t p_;
+  ElementType type_;
+};
 
 Value NormPooled(const ElementOf& c) {
-  const Scalars s(c.e);
   const Windows w = WindowsOfPool<nn::LpPoolOp>(c);
-  const int64_t p = nn::LpPoolOp(const_cast<Operation*>(c.op)).p();
-  const ElementType type = SumType(c.Element());
-  const Value sum = OverWindow(c, w, c.at, c.at[1], s.Number(type, 0.0),
-                               [&](const Place& place, const Place&, Value so_far) {
-                                 return PowerSum(s, so_far, s.Cast(c.Operand(0, place), type), p);
-                               });
-  return s.Cast(s.Power(sum, 1.0 / static_cast<double>(p)), c.Element());
+  const PowerNorm norm(c, nn::LpPoolOp(const_cast<Operation*>(c.op)).p());
+  return norm.Finished(OverWindow(
+      c, w, c.at, c.at[1], norm.Zero(),
+      [&](const Place& place, const Place&, Value so_far) { return norm.Add(so_far, place); }));
 }
 
 Value GlobalNorm(const ElementOf& c) {
-  const Scalars s(c.e);
-  const int64_t p = nn::GlobalLpPoolOp(const_cast<Operation*>(c.op)).p();
-  const ElementType type = SumType(c.Element());
+  const PowerNorm norm(c, nn::GlobalLpPoolOp(const_cast<Operation*>(c.op)).p());
   const std::vector<Dim> dims = c.Dims(0);
-  const Value sum = c.e.Reduce({dims.begin() + 2, dims.end()}, s.Number(type, 0.0),
-                               [&](const Place& at, Value so_far) {
-                                 Place place{c.at[0], c.at[1]};
-                                 place.insert(place.end(), at.begin(), at.end());
-                                 return PowerSum(s, so_far, s.Cast(c.Operand(0, place), type), p);
-                               });
-  return s.Cast(s.Power(sum, 1.0 / static_cast<double>(p)), c.Element());
+  return norm.Finished(
+      c.e.Reduce({dims.begin() + 2, dims.end()}, norm.Zero(), [&](const Place& at, Value so_far) {
+        Place place{c.at[0], c.at[1]};
+        place.insert(place.end(), at.begin(), at.end());
+        return norm.Add(so_far, place);
+      }));
 }
 
 std::string RefusePositions(const Operation& op) {
@@ -418,8 +449,14 @@ Value LocallyNormalised(const ElementOf& c) {
   const nn::LrnOp op(const_cast<Operation*>(c.op));
   const Scalars s(c.e);
   const ElementType type = SumType(c.Element());
-  const int64_t size = op.size(), before = (size - 1) / 2;
+  const int64_t size = op.size();
   const Dim channels = c.Dims(0)[1];
+  const auto within = [&](int64_t reach) {  // channels farther away than all are none
+    constexpr int64_t kFar = 64;
+    const bool is_far = channels.is_constant() || reach > kFar;
+    return is_far ? Min(Dim(reach), Max(channels, 1) - 1) : Dim(reach);
+  };
+  const Dim before = within((size - 1) / 2), behind = within(size / 2);
   const auto squares = [&](const Place& k, Value so_far) {
     Place place = c.at;
     place[1] = c.at[1] + k[0] - before;
@@ -428,7 +465,7 @@ Value LocallyNormalised(const ElementOf& c) {
       return s.Add(so_far, s.Mul(x, x));
     });
   };
-  const Value sum = c.e.Reduce({Dim(size)}, s.Number(type, 0.0), squares);
+  const Value sum = c.e.Reduce({before + 1 + behind}, s.Number(type, 0.0), squares);
   const Value alpha = s.Number(type, op.alpha() / static_cast<double>(size));
   const Value scale = s.Add(s.Number(type, op.bias()), s.Mul(alpha, sum));
   const Value factor = s.Exp(s.Mul(s.Log(scale), s.Number(type, -op.beta())));

@@ -76,7 +76,9 @@ Dim Leaves::Slope(const Dim& expr, Value leaf) {
 }
 
 Value Leaves::Emit(Builder& b, const Dim& expr) const {
-  LATHE_CHECK(!expr.is_unknown(), "an index became too large");
+  if (expr.is_unknown()) {
+    throw Error(ErrorCode::kLimit, "lower/index", "an index is too long an expression");
+  }
   std::vector<std::string> names;
   expr.CollectSymbols(names);
   std::vector<Value> values = In(expr);

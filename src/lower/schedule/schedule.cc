@@ -17,7 +17,7 @@ namespace {
 
 Block* BodyOf(const Operation* loop) { return loop->region(0).front(); }
 
-bool IsLoop(const Operation* op) { return op->name() == loop::ForOp::kName; }
+bool IsLoop(const Operation* op) { return op != nullptr && op->name() == loop::ForOp::kName; }
 
 bool CarriesValues(const Operation* loop) { return loop->num_results() > 0; }
 
@@ -26,6 +26,7 @@ bool IsParallel(const Operation* loop) {
 }
 
 std::string WhyNotLoop(const Operation* op) {
+  if (op == nullptr) return "there is no loop";
   if (!IsLoop(op)) return StrCat(op->name(), " is no loop");
   return CarriesValues(op) ? "the loop carries values" : "";
 }
@@ -45,7 +46,7 @@ void CloneBody(const Block* from, Block* to, IrMapping& mapping) {
 
 Operation* PerfectlyNested(const Operation* loop) {
   Operation* only = BodyOf(loop)->front();
-  if (only == nullptr || !IsLoop(only) || only->next() == nullptr) return nullptr;
+  if (!IsLoop(only) || only->next() == nullptr) return nullptr;
   return only->next()->HasTrait<Terminator>() ? only : nullptr;
 }
 
@@ -132,7 +133,8 @@ bool FusesWithoutDivision(const Operation* outer) {
   const Value i = CounterOf(outer), j = CounterOf(inner);
   bool divides = false;
   for (const Dim& index : IndicesOf(i, j, leaves)) {
-    FusedIndex(index, i, j, width, leaves.SymbolOf(i), leaves, &divides);
+    const Dim fused = FusedIndex(index, i, j, width, leaves.SymbolOf(i), leaves, &divides);
+    if (fused.is_unknown()) return false;
   }
   return !divides;
 }
@@ -185,6 +187,15 @@ std::string WhyNotInterchange(const Operation* outer) {
   return "";
 }
 
+namespace {
+
+// The extent as it is read where `b` stands.
+Dim OutsideOf(Builder& b, const Dim& extent, Leaves& leaves) {
+  return extent.is_constant() ? extent : leaves.SymbolOf(leaves.Emit(b, extent));
+}
+
+}  // namespace
+
 Operation* Interchange(Operation* outer) {
   if (const std::string why = WhyNotInterchange(outer); !why.empty()) {
     Refuse(outer, "interchange", why);
@@ -193,9 +204,11 @@ Operation* Interchange(Operation* outer) {
   Leaves leaves;
   Builder b = Builder::Before(outer);
   b.set_location(outer->location());
+  // Both extents are computed outside, or the nest would not be perfect any more.
+  const Dim rows = OutsideOf(b, ExtentOf(outer, leaves), leaves);
   Operation* first = MakeLoop(b, leaves, ExtentOf(inner, leaves), IsParallel(inner));
   Builder inside = Builder::AtEnd(BodyOf(first));
-  Operation* second = MakeLoop(inside, leaves, ExtentOf(outer, leaves), IsParallel(outer));
+  Operation* second = MakeLoop(inside, leaves, rows, IsParallel(outer));
   EndLoop(first);
   MoveBody(BodyOf(inner), BodyOf(second));
   EndLoop(second);

@@ -16,6 +16,7 @@
 #include "lathe/lower/schedule.h"
 #include "lathe/support/error.h"
 #include "src/lower/schedule/leaves.h"
+#include "src/lower/schedule/touched.h"
 
 namespace lathe::schedule {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 constexpr int64_t kFewSteps = 4;    // elements this far apart are read by a few instructions
 constexpr int64_t kMaxTurned = 16;  // vectors in a tile that is turned
 
-bool IsLoop(const Operation* op) { return op->name() == loop::ForOp::kName; }
+bool IsLoop(const Operation* op) { return op != nullptr && op->name() == loop::ForOp::kName; }
 bool IsIndex(const Operation* op) { return op != nullptr && op->name() == loop::IndexOp::kName; }
 bool IsConstant(const Operation* op) { return op->name() == builtin::ConstantOp::kName; }
 
@@ -35,6 +36,7 @@ class Widening {
       : loop_(loop), counter_(CounterOf(loop)), across_(across) {}
 
   std::string Refusal() {
+    if (loop_ == nullptr) return "there is no loop";
     if (!IsLoop(loop_)) return StrCat(loop_->name(), " is no loop");
     if (loop_->num_results() > 0) return "the loop carries values";
     for (OpWalker w(loop_->region(0).front()); Operation* op = w.Next();) {
@@ -69,10 +71,22 @@ class Widening {
     const bool is_far = !far.IsConstant(0) && !(far.is_constant() && far.value() <= kFewSteps);
     if (far.is_unknown() || !is_far) return false;
     for (size_t i = loop::LoadOp::kIndices; i <= last; ++i) {
-      const Dim near = leaves_.Slope(leaves_.Of(load->operand(i)), across_);
+      const Dim index = leaves_.Of(load->operand(i));
+      if (!std::ranges::all_of(leaves_.In(index), [&](Value v) { return IsKnownBefore(v); })) {
+        return false;
+      }
+      const Dim near = leaves_.Slope(index, across_);
       if (!near.IsConstant(i == last ? 1 : 0)) return false;
     }
     return true;
+  }
+
+  // A square of elements is read before anything else in it is computed.
+  bool IsKnownBefore(Value leaf) const {
+    if (leaf == counter_ || leaf == across_) return true;
+    const Operation* owner =
+        leaf.is_block_argument() ? leaf.argument_block()->parent_op() : leaf.defining_op();
+    return !IsInside(owner, loop_);
   }
 
   void Mark(Value v) {

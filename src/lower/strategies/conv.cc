@@ -16,6 +16,7 @@ namespace lathe::lower {
 namespace {
 
 constexpr int64_t kFewRows = 4;
+constexpr int64_t kMaxPanelBytes = 448 << 10;  // of the stack of a thread
 
 class Conv {
  public:
@@ -35,6 +36,7 @@ class Conv {
   };
 
   Value PackWeights();
+  bool FitPanel();
   void PickParts();
   void WritePiece(Dim number);
   void WritePanel(const Columns& columns);
@@ -93,9 +95,18 @@ std::string Conv::Refusal() {
                               BlockChannels(g_, most_depth * 2), BlockChannels(g_, most_depth * 4)};
     block_channels_ = knobs.Choose("channels", BlockChannels(g_, most_depth), others);
   }
+  if (copies_ && !FitPanel()) return "what one position reads is larger than a panel";
   packed_ = job_.weights_are_constant() && (g_.groups == 1 || g_.filters % tile_.rows == 0);
   PickParts();
   return "";
+}
+
+// Where even one channel of the kernel is large, panels have fewer columns.
+bool Conv::FitPanel() {
+  const int64_t beyond = g_.reads_own_element ? 0 : job_.lanes;
+  const int64_t column_bytes = block_channels_ * g_.places() * BitWidth(g_.element) / 8;
+  while (tile_.vectors > 1 && column_bytes * (width() + beyond) > kMaxPanelBytes) --tile_.vectors;
+  return column_bytes * (width() + beyond) <= kMaxPanelBytes;
 }
 
 // Rows are shared out where there are few panels; each part copies the panel.

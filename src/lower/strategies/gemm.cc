@@ -18,22 +18,31 @@ Value Times(Builder& b, Value v, double factor) {
   return nn::MulOp::Create(b, v, builtin::ConstantOp::Create(b, {.value = scalar}).result()).c();
 }
 
+Value As(Builder& b, Value v, ElementType to) {
+  if (v.type().cast<AnyTensorType>().element() == to) return v;
+  return nn::CastOp::Create(b, v, {.to = to}).output();
+}
+
 }  // namespace
 
+// A product of halves that is multiplied might not be a half: it is one of floats.
 void SpellGemm(Operation* gemm) {
   const nn::GemmOp op(gemm);
-  const bool is_float = IsFloat(op.a().type().cast<AnyTensorType>().element());
-  if (!is_float && (op.alpha() != 1 || op.beta() != 1)) return;
+  const ElementType element = op.a().type().cast<AnyTensorType>().element();
+  if (!IsFloat(element) && (op.alpha() != 1 || op.beta() != 1)) return;
+  const bool widens = BitWidth(element) == 16 && IsFloat(element) && op.alpha() != 1;
+  const ElementType wide = widens ? ElementType::kF32 : element;
   Builder b = Builder::Before(gemm);
   b.set_location(gemm->location());
   const Value product =
-      nn::MatmulOp::Create(b, op.a(), op.b(),
+      nn::MatmulOp::Create(b, As(b, op.a(), wide), As(b, op.b(), wide),
                            {.transpose_x = op.transA(), .transpose_y = op.transB()})
           .z();
   Value y = Times(b, product, op.alpha());
   if (op.c() && !op.c().type().isa<NoneType>()) {
-    y = nn::AddOp::Create(b, y, Times(b, op.c(), op.beta())).c();
+    y = nn::AddOp::Create(b, y, Times(b, As(b, op.c(), wide), op.beta())).c();
   }
+  y = As(b, y, element);
   const Value results[] = {y};
   gemm->ReplaceAllUsesWith(results);
   gemm->Erase();

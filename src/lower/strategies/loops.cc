@@ -35,7 +35,7 @@ class Writer {
     WholeOf whole{elements_, &op, l_.function, *l_.body, l_.machine};
     CheckIndices(whole);
     const Compute* compute = FindCompute(op.name());
-    if (compute == nullptr || compute->whole == nullptr) return;
+    if (compute == nullptr || !compute->IsWhole(op)) return;
     for (size_t r = 0; r < op.num_results(); ++r) whole.memory.push_back(MemoryOf(op.result(r)));
     elements_.Reset();
     compute->whole(whole);

@@ -50,9 +50,11 @@ class Pool {
   std::vector<Value> combined_;  // row by row, vector by vector
 };
 
+// At most kMostTaps + 1, however large the kernel is.
 int64_t Pool::taps() const {
-  return std::accumulate(window_.kernel.begin(), window_.kernel.end(), int64_t{1},
-                         std::multiplies<>());
+  int64_t taps = 1;
+  for (const int64_t k : window_.kernel) taps *= std::min(k, kMostTaps + 1);
+  return std::min(taps, kMostTaps + 1);
 }
 
 std::string Pool::Refusal() {
@@ -69,6 +71,9 @@ std::string Pool::Refusal() {
   has_rows_ = window_.rank() > 1;
   window_ = WithRows(window_);
   if (taps() > kMostTaps) return "the window is large";
+  const bool is_far =
+      std::ranges::any_of(window_.dilations, [](int64_t d) { return d > kMostTaps; });
+  if (is_far) return "the elements of the window are far apart";
   for (size_t a = 0; a < window_.rank(); ++a) {
     if (window_.in[a] == 0 || window_.out[a] == 0) return "there is nothing to compute";
   }

@@ -31,7 +31,8 @@ class ImageTest : public testing::Test {
                             ">\nbuiltin.return(%y) : (v_tensor<", to, ">) -> ()\n})\n}"),
                      {.file_locations = false}));
     Operation* function = FirstFunction(*program_);
-    const lower::Lowered lowered = lower::LowerFunction(function, MachineOf(target));
+    const lower::Lowered lowered =
+        lower::LowerFunction(function, MachineOf(target), {}, {.strict = true});
     EXPECT_TRUE(lowered.done) << lowered.why_not;
     return function->region(0).front();
   }

@@ -9,6 +9,7 @@
 #include "lathe/driver/executable.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/op_info.h"
+#include "lathe/support/random.h"
 #include "test/unit/codegen/kernel_util.h"
 
 // Every row of the instruction table, on every element type that the operation takes.
@@ -38,7 +39,8 @@ class InstructionsTest : public testing::Test {
     Builder b = Builder::AtEnd(block);
     const Value result = b.CreateInferred(info, operands, attributes, 1)->result(0);
     b.Create("builtin.return", {&result, 1});
-    const lower::Lowered lowered = lower::LowerFunction(function, MachineOf(target));
+    const lower::Lowered lowered =
+        lower::LowerFunction(function, MachineOf(target), {}, {.strict = true});
     EXPECT_TRUE(lowered.done) << lowered.why_not;
     return CompiledKernel(function->region(0).front(), target).Call(inputs, {ZeroLike(like)})[0];
   }
@@ -345,6 +347,83 @@ TEST_F(InstructionsTest, RestsOfEverySpecialNumberOfF64) {
     numbers.push_back(std::bit_cast<double>(bits));
   }
   ExpectRests(numbers);
+}
+
+// Exact for whole exponents of any type; else within a unit in the last place, and what is whole
+// stays so.
+TEST_F(InstructionsTest, PowersOfWholeNumbers) {
+  const std::vector<int64_t> bases{-200, -3, -1, 0,  1,    2,       3,         7,
+                                   4,    64, 9,  27, 1024, 1000000, 1LL << 40, (1LL << 53) + 1};
+  const std::vector<double> powers{3, 2, 1, 0, -1, -2, 0.5, 1.5, 0.25, 1.0 / 3, 2.5, 5, 63, -0.5};
+  std::vector<int64_t> xs;
+  std::vector<double> ys;
+  for (const int64_t x : bases) {
+    for (const double y : powers) {
+      if (x < 0 && y != std::trunc(y)) continue;
+      xs.push_back(x), ys.push_back(y);
+    }
+  }
+  const Shape shape{static_cast<int64_t>(xs.size())};
+  for (const ElementType base : {ElementType::kI64, ElementType::kI32}) {
+    for (const ElementType power : {ElementType::kF64, ElementType::kF32, ElementType::kF16}) {
+      const std::vector<Tensor> inputs{Cast(Tensor::Of<int64_t>(shape, xs), base),
+                                       Cast(Tensor::Of<double>(shape, ys), power)};
+      const auto wanted = Wanted(context_.FindOp("nn.pow"), inputs, {});
+      ASSERT_TRUE(wanted);
+      for (const Target* target : RunnableTargets()) {
+        const Tensor got = Run(context_.FindOp("nn.pow"), inputs, {}, *wanted, *target);
+        const Closeness close = AllClose(got, *wanted, 0, 0);
+        EXPECT_TRUE(close) << Name(base) << " to " << Name(power) << ", " << target->name << ": "
+                           << close.description;
+      }
+    }
+  }
+}
+
+TEST_F(InstructionsTest, PowersOfDoublesToTheLastPlace) {
+  std::vector<double> xs, ys, wanted;
+  RandomStream random(3);
+  for (int i = 0; i < 4000; ++i) {
+    const double x = std::exp(static_cast<double>(random.Int(-40000, 40000)) / 400);
+    const double y = static_cast<double>(random.Int(-300000, 300000)) / 43210;
+    xs.push_back(i % 4 == 0 ? 1 + x * 1e-50 : x);
+    ys.push_back(i % 7 == 0 ? y * 1e3 : y);
+    wanted.push_back(std::pow(xs.back(), ys.back()));
+  }
+  const Shape shape{static_cast<int64_t>(xs.size())};
+  const Tensor x = Tensor::Of<double>(shape, xs), y = Tensor::Of<double>(shape, ys);
+  for (const Target* target : RunnableTargets()) {
+    const Tensor got = Run(context_.FindOp("nn.pow"), {x, y}, {}, x, *target);
+    for (size_t i = 0; i < xs.size(); ++i) {
+      const double have = got.data<double>()[i], want = wanted[i];
+      if (!std::isfinite(want) || want < 1e-300) continue;
+      ASSERT_LE(std::abs(have - want), std::nextafter(want, INFINITY) - want)
+          << xs[i] << " ^ " << ys[i] << ", " << target->name;
+    }
+  }
+}
+
+TEST_F(InstructionsTest, FloatsCutToWholeNumbers) {
+  std::vector<double> numbers{0,     -0.5,  1.5,   -1.5,     127.9,     128,     255.5,  65536,
+                              3e9,   -3e9,  4.3e9, 9.2e18,   0x1p63,    1.8e19,  0x1p64, 2e19,
+                              -1e19, 1e300, NAN,   INFINITY, -INFINITY, -0x1p63, -1};
+  const Shape shape{static_cast<int64_t>(numbers.size())};
+  Builder b(context_);
+  for (const ElementType from : {ElementType::kF64, ElementType::kF32, ElementType::kF16}) {
+    for (const ElementType to : {ElementType::kU64, ElementType::kI64, ElementType::kU32,
+                                 ElementType::kI32, ElementType::kU8, ElementType::kI8}) {
+      const std::vector<Tensor> inputs{Cast(Tensor::Of<double>(shape, numbers), from)};
+      const NamedAttribute type = b.Named("to", TypeAttribute::Get(ElemType::Get(context_, to)));
+      const auto wanted = Wanted(context_.FindOp("nn.cast"), inputs, {&type, 1});
+      ASSERT_TRUE(wanted);
+      for (const Target* target : RunnableTargets()) {
+        const Tensor got = Run(context_.FindOp("nn.cast"), inputs, {&type, 1}, *wanted, *target);
+        const Closeness close = AllClose(got, *wanted, 0, 0);
+        EXPECT_TRUE(close) << Name(from) << " to " << Name(to) << ", " << target->name << ": "
+                           << close.description;
+      }
+    }
+  }
 }
 
 TEST_F(InstructionsTest, WholeNumbersAtTheirEnds) {

@@ -117,6 +117,16 @@ TEST(Pow, IntegersExactlyAndMixedTypes) {
   const Tensor mixed =
       RunOp("nn.pow").In(Vector<int32_t>({4, 9})).In(Vector<float>({0.5F, 2})).Run();
   EXPECT_EQ(ValuesOf<int32_t>(mixed), (std::vector<int32_t>{2, 81}));
+  // Whole exponents of any type are exact, beyond the digits of a double too.
+  const int64_t large = (int64_t{1} << 53) + 1;
+  const Tensor exact = RunOp("nn.pow")
+                           .In(Vector<int64_t>({-200, -3, large, 3, 64, 1000000}))
+                           .In(Vector<double>({3, 3, 1, -1, 0.5, 2.5}))
+                           .Run();
+  EXPECT_EQ(ValuesOf<int64_t>(exact),
+            (std::vector<int64_t>{-8000000, -27, large, 0, 8, 1000000000000000}));
+  const Tensor odd = RunOp("nn.pow").Floats({1}, {-1}).In(Vector<int32_t>({16777217})).Run();
+  EXPECT_EQ(FloatsOf(odd), (std::vector<float>{-1}));
   const Tensor by_int = RunOp("nn.pow").Floats({2}, {1.5F, 2}).In(Vector<int64_t>({2, -1})).Run();
   EXPECT_EQ(FloatsOf(by_int), (std::vector<float>{2.25F, 0.5F}));
 }

@@ -39,7 +39,7 @@ class CompileEngineTest : public testing::Test {
     Program program = ParseProgram(context_, kProgram, {.file_locations = false});
     program.parameters().Insert(StrAttribute::Get(context_, "w"),
                                 {RandomTensor(ElementType::kF32, {20, 30}, 1), false});
-    const Executable executable(program, {.cache = Folder()});
+    const Executable executable(program, {.cache = Folder(), .strict = true});
     return executable.Run({{"x", RandomTensor(ElementType::kF32, {7, 20}, 2)}})[0].second.tensor();
   }
 
@@ -173,7 +173,7 @@ TEST_F(CompileEngineTest, ProgramsShareWhatTheyHaveInCommon) {
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      const Executable executable(program, {.engine = engine, .threads = 1});
+      const Executable executable(program, {.engine = engine, .threads = 1, .strict = true});
       EXPECT_TRUE(AllClose(executable.Run(inputs)[0].second.tensor(), wanted, 0, 0));
     });
   }

@@ -54,7 +54,7 @@ TEST_F(ExecutableTest, SymbolsServeAllShapes) {
 
 TEST_F(ExecutableTest, ManyThreadsRunOne) {
   Program program = Parse(kSymbolic);
-  const Executable executable(program, {.threads = 3});
+  const Executable executable(program, {.threads = 3, .strict = true});
   std::vector<std::thread> threads;
   for (int64_t t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
@@ -111,7 +111,7 @@ TEST_F(ExecutableTest, InThreePartsItGivesTheSameBits) {
                               {RandomTensor(ElementType::kF32, {64, 40}, 2), false});
   for (const codegen::Target& target : codegen::Target::All()) {
     if (!target.RunsHere()) continue;
-    const Executable executable(program, {.target = target.name});
+    const Executable executable(program, {.target = target.name, .strict = true});
     executable.Save(folder / "a.lx");
     executable.Save(folder / "a.json");
     const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {7, 64}, 1)}};

@@ -20,7 +20,8 @@ class MemoryTest : public testing::ProgramTest {
     for (const codegen::Target* target : codegen::RunnableTargets()) {
       runtime::NamedTensors first;
       for (const int threads : {1, 2, 7}) {
-        const Executable made(program, {.target = target->name, .threads = threads});
+        const Executable made(program,
+                              {.target = target->name, .threads = threads, .strict = true});
         ASSERT_NE(made.executor(), nullptr) << made.obstacles()[0];
         const auto plan = std::make_shared<runtime::Plan>(made.executor()->plan());
         const runtime::Executor executor(plan, {.threads = threads, .poison = true});
@@ -60,7 +61,7 @@ constexpr const char* kLayers = R"(
 TEST_F(MemoryTest, LayersAddToOneTensor) {
   Program program = Parse(kLayers);
   AddParameter(program, "w", {96, 96});
-  const Executable executable(program, {.threads = 1});
+  const Executable executable(program, {.threads = 1, .strict = true});
   const PlanSummary summary = Summarize(executable.executor()->plan(), {{{"N", 50}}});
   EXPECT_GE(summary.num_in_place, 2);
   EXPECT_LE(summary.arena_bytes, summary.arena_lower_bound * 11 / 10);
@@ -117,7 +118,7 @@ constexpr const char* kTied = R"(
 TEST_F(MemoryTest, RowsOfATableThatAProductTakesPacked) {
   Program program = Parse(kTied);
   AddParameter(program, "t", {3001, 100});
-  const Executable executable(program, {.threads = 1});
+  const Executable executable(program, {.threads = 1, .strict = true});
   const PlanSummary summary = Summarize(executable.executor()->plan());
   EXPECT_EQ(summary.num_constants, 1);
   EXPECT_LT(summary.constant_bytes, 3001 * 100 * 4 * 11 / 10);

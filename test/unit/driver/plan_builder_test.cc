@@ -115,6 +115,16 @@ TEST_F(PlanBuilderTest, ReshapesNameTheSameMemory) {
             "softmax: in0 -> out0");
 }
 
+// Bytes that are none lie everywhere, in the whole that they are part of, too.
+TEST_F(PlanBuilderTest, EmptyPartsOfAConcatStayWhereTheyAre) {
+  EXPECT_EQ(StepsOf(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[0, 3], f32>
+    %a = nn.softmax(%x) : (v_tensor<[0, 3], f32>) -> v_tensor<[0, 3], f32>
+    %b = nn.concat(%a, %a, %a) {axis = 0} : (v_tensor<[0, 3], f32>, v_tensor<[0, 3], f32>, v_tensor<[0, 3], f32>) -> v_tensor<[0, 3], f32>
+    nn.fetch(%b) {name = "y"} : (v_tensor<[0, 3], f32>) -> ())"),
+            "softmax: in0 -> s0");
+}
+
 TEST_F(PlanBuilderTest, OutputsThatAreNobodysOwnAreCopied) {
   EXPECT_EQ(StepsOf(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[8], f32>

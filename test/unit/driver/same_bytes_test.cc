@@ -46,7 +46,7 @@ class SameBytesTest : public testing::Test {
 
   // What is saved.
   std::string Bytes(const Program& program, int threads, const std::string& cache) {
-    const Executable executable(program, {.cache = cache, .threads = threads});
+    const Executable executable(program, {.cache = cache, .threads = threads, .strict = true});
     executable.Save(folder_ / "saved.lx");
     return ReadFile(folder_ / "saved.lx");
   }

@@ -18,8 +18,8 @@ class InPlaceTest : public LowerTest {
                    double rtol = 1e-4) {
     for (const Target* target : codegen::RunnableTargets()) {
       Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
-      const Lowered lowered =
-          LowerFunction(codegen::FirstFunction(program), MachineFor(*target), constant_);
+      const Lowered lowered = LowerFunction(codegen::FirstFunction(program), MachineFor(*target),
+                                            constant_, {.strict = true});
       EXPECT_EQ(lowered.in_place, pairs) << strategy << " for " << target->name;
     }
     Expect(c, strategy, rtol);

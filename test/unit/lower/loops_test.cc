@@ -68,6 +68,29 @@ TEST_F(LoopsTest, PadOfAReshape) {
   }
 }
 
+// How many elements there are is computed by the kernel: the extent is no symbol of its own.
+TEST_F(LoopsTest, SliceBackwardsOfAnExpression) {
+  for (const int64_t n : {1, 3, 4, 6, 9}) {
+    symbol_ = n;
+    const std::string a = F32("max(0, P - 3), 8"), i = I64("1");
+    const std::string bounds =
+        StrCat(Ints("s", "-1"), Ints("e", "-9223372036854775808"), Ints("x", "0"), Ints("t", "-2"));
+    ExpectOp({a}, bounds,
+             StrCat("nn.slice(%a, %s, %e, %x, %t) : (", a, ", ", i, ", ", i, ", ", i, ", ", i, ")"),
+             F32("floordiv(max(0, P - 3) + 1, 2), 8"));
+  }
+}
+
+// Reads neighbors along an outer loop, from a place that each iteration looks up.
+TEST_F(LoopsTest, GatherOfATranspose) {
+  const std::string a = F32("2, 11, 2, 1"), m = F32("1, 11, 2, 2"), r = F32("1, 2, 2");
+  Expect({{a, "v_tensor<[], i32>"},
+          StrCat("%m = nn.transpose(%a) {perm = [3, 1, 2, 0]} : (", a, ") -> ", m,
+                 "\n%r = nn.gather(%m, %b) {axis = 1} : (", m, ", v_tensor<[], i32>) -> ", r),
+          r},
+         "loops");
+}
+
 TEST_F(LoopsTest, Split) {
   const std::string t = F32("2, 7, 3");
   for (int i = 0; i < 3; ++i) {
@@ -131,6 +154,87 @@ TEST_F(LoopsTest, Transpose) {
     ExpectOp({symbolic}, "", StrCat("nn.transpose(%a) {perm = [2, 0, 1]} : (", symbolic, ")"),
              F32("M, N, 4"));
   }
+}
+
+// The loop along which elements are neighbors is the outermost one, and its extent is computed.
+TEST_F(LoopsTest, TransposeOfComputedExtents) {
+  const std::string t = F32("4, 30, N"), x = F32("4, 30, max(N - 1, 0)");
+  const std::string y = F32("max(N - 1, 0), 30, 4");
+  for (const int64_t n : {0, 1, 2, 9, 34}) {
+    symbol_ = n;
+    Expect({{t},
+            StrCat(Ints("s", "1"), Ints("e", "9223372036854775807"), Ints("x", "2"),
+                   "%x1 = nn.slice(%a, %s, %e, %x, none) : (", t, ", ", I64("1"), ", ", I64("1"),
+                   ", ", I64("1"), ", none) -> ", x, "\n%r = nn.transpose(%x1) : (", x, ") -> ", y),
+            y},
+           "loops");
+  }
+}
+
+// Which element is read is loaded in the loop: a square of them is not read before that.
+TEST_F(LoopsTest, TransposeOfGathered) {
+  const std::string t = F32("9, 6, 20"), x = F32("9, 20"), y = F32("20, 9");
+  below_ = 6;
+  for (const char* index : {"", "9"}) {
+    const std::string i = I64(index);
+    const std::string gathered = *index == 0 ? x : F32("9, 9, 20");
+    const std::string turned = *index == 0 ? y : F32("20, 9, 9");
+    Expect({{t, i},
+            StrCat("%x = nn.gather(%a, %b) {axis = 1} : (", t, ", ", i, ") -> ", gathered,
+                   "\n%r = nn.transpose(%x) : (", gathered, ") -> ", turned),
+            turned},
+           "loops");
+  }
+}
+
+// Many operands have a loop nest each, whose places follow from the extents before.
+TEST_F(LoopsTest, ConcatOfManySymbols) {
+  for (const int64_t n : {0, 1, 3}) {
+    symbol_ = n;
+    std::vector<std::string> types;
+    std::string operands, listed, extent, summed;
+    for (int i = 0; i < 16; ++i) {
+      const std::string symbol = StrCat(std::string(1, static_cast<char>('A' + i)), "0");
+      types.push_back(F32(StrCat("2, ", symbol, ", 5")));
+      operands += StrCat(i == 0 ? "%" : ", %", std::string(1, static_cast<char>('a' + i)));
+      listed += StrCat(i == 0 ? "" : ", ", types.back());
+      extent += StrCat(i == 0 ? "" : " + ", symbol);
+    }
+    const std::string y = F32(StrCat("2, ", extent, ", 5"));
+    Expect({types,
+            StrCat("%y = nn.concat(", operands, ") {axis = 1} : (", listed, ") -> ", y,
+                   "\n%r = nn.relu(%y) : (", y, ") -> ", y),
+            y},
+           "loops");
+  }
+}
+
+// What an element is read from is an expression of that of the operation before: it must not
+// double with each.
+TEST_F(LoopsTest, ManyShuffles) {
+  const std::string t = F32("4, 36"), b = F32("4, 4, 9"), c = F32("9, 4, 4");
+  std::string body = Ints("s", "4, 4, 9") + Ints("q", "4, 36"), from = "%a";
+  for (int i = 0; i < 12; ++i) {
+    body +=
+        StrCat("%x", i, " = nn.reshape(", from, ", %s) : (", t, ", ", I64("3"), ") -> ", b, "\n%y",
+               i, " = nn.transpose(%x", i, ") {perm = [2, 0, 1]} : (", b, ") -> ", c, "\n%z", i,
+               " = nn.reshape(%y", i, ", %q) : (", c, ", ", I64("2"), ") -> ", t, "\n");
+    from = StrCat("%z", i);
+  }
+  Expect({{t}, StrCat(body, "%r = nn.relu(", from, ") : (", t, ") -> ", t), t}, "loops");
+}
+
+TEST_F(LoopsTest, ReshapesOfHighRank) {
+  std::string dims, ones, turned;
+  for (int i = 0; i < 8; ++i) {
+    dims += StrCat(i == 0 ? "" : ", ", static_cast<char>('A' + i) + std::string("0"));
+    turned = StrCat(static_cast<char>('A' + i) + std::string("0"), i == 0 ? "" : ", ", turned);
+  }
+  const std::string a = F32(StrCat(dims, ", ", dims)), b = F32(StrCat(turned, ", ", turned));
+  symbol_ = 1;
+  std::string order;
+  for (int i = 15; i >= 0; --i) order += StrCat(i == 15 ? "" : ", ", i);
+  ExpectOp({a}, "", StrCat("nn.transpose(%a) {perm = [", order, "]} : (", a, ")"), b);
 }
 
 // The channels of groups take turns.

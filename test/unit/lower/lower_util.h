@@ -125,8 +125,8 @@ class LowerTest : public ::testing::Test {
       NamedValues inputs = Inputs(program);
       const NamedValues wanted = Interpreter(program).Run(inputs);
       Operation* function = codegen::FirstFunction(program);
-      const Lowered lowered =
-          LowerFunction(function, MachineFor(*target), constant_, {.implementation = only_});
+      const Lowered lowered = LowerFunction(function, MachineFor(*target), constant_,
+                                            {.implementation = only_, .strict = true});
       ASSERT_TRUE(lowered.done) << lowered.why_not;
       EXPECT_EQ(lowered.strategy, strategy);
       PackInputs(program, lowered.packed, inputs);
@@ -157,7 +157,9 @@ class LowerTest : public ::testing::Test {
 
   std::string Refusal(const Case& c) {
     Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
-    return LowerFunction(codegen::FirstFunction(program), MachineOf(Target::Host())).why_not;
+    return LowerFunction(codegen::FirstFunction(program), MachineOf(Target::Host()), {},
+                         {.strict = true})
+        .why_not;
   }
 
   IrContext context_;

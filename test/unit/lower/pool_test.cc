@@ -73,10 +73,11 @@ TEST_F(PoolTest, OfTheMean) {
 
 TEST_F(PoolTest, OfTheNorm) {
   for (const Window& w : std::span(kWindows).first(3)) {
-    for (const char* p : {", p = 1", ", p = 2", ", p = 3"}) {
+    for (const char* p : {", p = 1", ", p = 2"}) {
       SCOPED_TRACE(StrCat(w.x, " ", w.attributes, p));
       Expect(WithRelu("lp_pool", w.x, StrCat(w.attributes, p), w.y), "pool", 1e-5);
     }
+    Expect(WithRelu("lp_pool", w.x, StrCat(w.attributes, ", p = 3"), w.y), "loops", 1e-5);
   }
 }
 

@@ -165,6 +165,39 @@ class ScheduleTest : public lower::LowerTest {
   }
 };
 
+// A nest stays perfect: its next primitive finds the loops.
+TEST_F(ScheduleTest, InterchangeComputesExtentsOutside) {
+  LoopText loops;
+  const std::string x = "v_tensor<[N, 3, 4], f32>", m = "tensor<[N, 3, 4], f32>";
+  const std::string n = "%n0";
+  loops.text += StrCat("%n0 = loop.dim(%a) {axis = 0} : (", x, ") -> ", kI,
+                       "\n%three = loop.index() {expr = dim<3>} : () -> ", kI,
+                       "\n%four = loop.index() {expr = dim<4>} : () -> ", kI,
+                       "\n%m = loop.alloc(%n0, %three, %four) : (", kI, ", ", kI, ", ", kI, ") -> ",
+                       m, "\n%less = loop.index(%n0) {expr = dim<max(d0 - 1, 0)>} : (", kI, ") -> ",
+                       kI, "\nloop.for(%less) ({\n^(%i: ", kI, "):\n");
+  loops.For(3, [&](const std::string& j) {
+    loops.Store("%m", m, loops.Load("%a", x, {"%i", j, j}), {"%i", j, j});
+  });
+  loops.text += StrCat("cf.yield()\n}) : (", kI, ") -> ()\n%r = builtin.to_vtensor(%m) : (", m,
+                       ") -> ", x, "\n");
+  Program program = Parse({{x}, loops.text, x});
+  Operation* function = codegen::FirstFunction(program);
+  Operation* outer = LoopsOf(function)[0];
+  ASSERT_EQ(WhyNotInterchange(outer), "");
+  Operation* first = Interchange(outer);
+  EXPECT_NE(PerfectlyNested(first), nullptr);
+  VerifyOrThrow(program);
+}
+
+TEST_F(ScheduleTest, NoLoopIsRefused) {
+  EXPECT_EQ(WhyNotFuse(nullptr), "there is no loop");
+  EXPECT_EQ(WhyNotInterchange(nullptr), "there is no loop");
+  EXPECT_EQ(WhyNotUnroll(nullptr), "there is no loop");
+  EXPECT_EQ(WhyNotParallel(nullptr), "there is no loop");
+  EXPECT_EQ(WhyNotVectoriseTurned(nullptr), "there is no loop");
+}
+
 TEST_F(ScheduleTest, RandomSchedulesKeepWhatIsComputed) {
   for (uint64_t seed = 1; seed <= 100 && !HasFatalFailure(); ++seed) Run(seed);
   for (const Primitive& p : Primitives()) {

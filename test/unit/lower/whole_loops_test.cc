@@ -219,7 +219,8 @@ class IndexErrorTest : public LowerTest {
     EXPECT_THROW((void)Interpreter(program).Run(inputs), Error);
     for (const Target* target : codegen::RunnableTargets()) {
       for (const int threads : {1, 2, 7}) {
-        const Executable executable(program, {.target = target->name, .threads = threads});
+        const Executable executable(program,
+                                    {.target = target->name, .threads = threads, .strict = true});
         EXPECT_TRUE(executable.CanSave());
         try {
           (void)executable.Run(inputs);

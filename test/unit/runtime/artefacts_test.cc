@@ -26,6 +26,7 @@ class ArtefactsTest : public ::testing::Test {
   static Plan Affine() {
     Plan plan = *AffinePlan();
     plan.constant_names = {"row"};
+    plan.constraints.push_back(AtMostFortyRows());
     plan.code = {"test", {"fast"}, "not really code", {0, 4}};
     return plan;
   }
@@ -74,13 +75,14 @@ TEST_F(ArtefactsTest, TheGraphIsAsGraphRunTimesReadIt) {
 "heads": [[4,0,0]],
 "node_row_ptr": [0,1,2,3,4,5],
 "attrs": {
-  "lathe_version": ["int",1],
+  "lathe_version": ["int",2],
   "target": ["str","test"],
   "library": ["str","15835290793692513186"],
   "output_names": ["list_str",["z"]],
   "symbols": ["list_str",["N"]],
   "symbol_input": ["list_int",[0]],
   "symbol_axis": ["list_int",[0]],
+  "constraints": ["list_object",[{"kind":"at_least","sizes":["40","N"],"id":"shape/concat","message":"nn.concat: more than 40 rows","origin":"node 'join'","hint":"take less","notes":["inputs : v_tensor<[N, 5], f32>"]}]],
   "shape": ["list_shape",[[-1,5],[5],[-1,5],[-1,5],[-1,5]]],
   "dltype": ["list_str",["float32","float32","float32","float32","float32"]],
   "storage_id": ["list_int",[0,2,3,4,1]],
@@ -106,6 +108,7 @@ TEST_F(ArtefactsTest, GivesBackThePlan) {
   EXPECT_EQ(plan->steps[1].origin, "node 'twice again'");
   const Executor executor(TestKernels(), plan, {.threads = 1});
   EXPECT_EQ(executor.Run({{"x", Ramp(3)}})[0].second, AffineOf(Ramp(3)));
+  EXPECT_THROW(executor.Run({{"x", Ramp(41)}}), Error);
   const Artefacts again = MakeArtefacts(*plan);
   EXPECT_EQ(again.graph, parts.graph);
   EXPECT_EQ(TextOf(*again.library), TextOf(*parts.library));
@@ -225,8 +228,21 @@ TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
   EXPECT_EQ(text(R"({"nodes":[],"arg_nodes":[],"heads":[],"node_row_ptr":[0],"attrs":{}})"),
             "artefact/graph: this is a graph, but not of a compiled program of Lathe");
   EXPECT_EQ(ChangedGraph([](Json&) {}), "no error");
-  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["lathe_version"][1] = 2; }),
-            "artefact/graph: the graph has version 2; this library reads version 1");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["lathe_version"][1] = 1; }),
+            "artefact/graph: the graph has version 1; this library reads version 2");
+  const auto constraint = [](Json& g) -> Json& { return g["attrs"]["constraints"][1][0]; };
+  EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["kind"] = "less"; }),
+            "artefact/graph: there is no kind of constraint 'less'");
+  EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"].erase(0); }),
+            "artefact/graph: a constraint is about two sizes");
+  EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"][0] = "40,N"; }),
+            "artefact/graph: 'sizes' is no single dim");
+  EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"][0] = "M"; }),
+            "plan/dim: constraint 0 has dim M, but M is no symbol of the plan");
+  EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g) = 7; }),
+            "artefact/graph: a constraint is no object");
+  EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"].erase("constraints"); }),
+            "artefact/graph: there is no 'constraints'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = 3; }),
             "artefact/graph: it reads node 3, which is not before it");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][1] = 1; }),

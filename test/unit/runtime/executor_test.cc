@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -131,6 +133,39 @@ TEST(ExecutorTest, ChecksSymbolsAndExpressions) {
   EXPECT_EQ(run(1, 1, 0), "run/shape: dim N - 2 is -1");
 }
 
+TEST(ExecutorTest, ConstraintsHoldBeforeAnythingRuns) {
+  Plan plan = *AffinePlan();
+  plan.constraints.push_back(AtMostFortyRows());
+  int calls = 0;
+  const Executor::Kernel count = [&](const KernelBuffer*, KernelTeam*) { ++calls; };
+  const Executor executor({count, count}, std::make_shared<Plan>(plan), {.threads = 1});
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(40)}}), "no error");
+  EXPECT_EQ(calls, 3);
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(RunError(executor, {{"x", Ramp(41)}}), "shape/concat: nn.concat: more than 40 rows");
+  }
+  EXPECT_EQ(calls, 3);
+  try {
+    executor.Run({{"x", Ramp(41)}});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.where(), "node 'join'");
+    ASSERT_EQ(error.notes().size(), 3u);
+    EXPECT_EQ(error.notes()[1].text, "it relies on 40 >= N");
+    EXPECT_EQ(error.notes()[2].text, "N = 41 by input 'x'");
+    EXPECT_EQ(error.hints(), std::vector<std::string>{"take less"});
+  }
+}
+
+TEST(ExecutorTest, AConstraintWithoutValueDoesNotHold) {
+  Plan plan = *AffinePlan();
+  plan.constraints.push_back(AtMostFortyRows());
+  const Dim n = Dim::Symbol("N");
+  plan.constraints[0].condition = SizeCondition::AtLeast(FloorDiv(7, n), 0);
+  const Executor executor(TestKernels(), std::make_shared<Plan>(plan), {.threads = 1});
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(3)}}), "no error");
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(0)}}), "shape/concat: nn.concat: more than 40 rows");
+}
+
 TEST(ExecutorTest, CopiesWithoutKernel) {
   const Dim n = Dim::Symbol("N");
   PlanMaker m;
@@ -215,10 +250,89 @@ TEST(ExecutorTest, StopsWhenCancelled) {
   };
   const Executor executor(kernels, AffinePlan(), {.threads = 1});
   EXPECT_EQ(ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.cancel = &token}); }),
-            "run/cancelled: the run was cancelled before step 2 of 3");
+            "run/cancelled: the work was cancelled");
   EXPECT_EQ(calls, 2);
   token.Reset();
   EXPECT_EQ(executor.Run({{"x", Ramp(2)}}, {.cancel = &token})[0].second, AffineOf(Ramp(2)));
+}
+
+// A kernel of a minute, in one parallel loop, that does not ask by itself.
+void Slow(const KernelBuffer*, KernelTeam* team) {
+  const KernelTeam::Body body = [](int64_t begin, int64_t end, void*) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  };
+  constexpr int64_t kPieces = 600'000;
+  team == nullptr ? body(0, kPieces, nullptr) : team->run(team, kPieces, body, nullptr);
+}
+
+Executor WithFirstKernel(Executor::Kernel kernel, int threads) {
+  std::vector<Executor::Kernel> kernels = TestKernels();
+  kernels[0] = std::move(kernel);
+  return Executor(kernels, AffinePlan(), {.threads = threads});
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST(ExecutorTest, StopsWithinLongKernels) {
+  for (const int threads : {1, 3}) {
+    const Executor executor = WithFirstKernel(Slow, threads);
+    CancelToken token;
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      token.Cancel();
+    });
+    EXPECT_LT(SecondsOf([&] {
+                EXPECT_EQ(ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.cancel = &token}); }),
+                          "run/cancelled: the work was cancelled");
+              }),
+              10);
+    other.join();
+    EXPECT_LT(SecondsOf([&] {
+                EXPECT_EQ(
+                    ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.timeout_seconds = 0.02}); }),
+                    "limit/time: not done within the limit of 0.02 seconds");
+              }),
+              10);
+    EXPECT_LT(SecondsOf([&] {
+                EXPECT_EQ(ErrorOf([&] {
+                            RunUnder({.seconds = 0.02}, [&] { executor.Run({{"x", Ramp(2)}}); });
+                          }),
+                          "limit/time: not done within the limit of 0.02 seconds");
+              }),
+              10);
+  }
+}
+
+TEST(ExecutorTest, LimitsThatAreKeptChangeNothing) {
+  const CancelToken token;
+  for (const int threads : {1, 3}) {
+    const Executor executor(TestKernels(), AffinePlan(), {.threads = threads});
+    for (const int64_t rows : {0, 1, 2, 50, 3000}) {
+      EXPECT_EQ(
+          executor.Run({{"x", Ramp(rows)}}, {.cancel = &token, .timeout_seconds = 1000})[0].second,
+          AffineOf(Ramp(rows)));
+    }
+  }
+}
+
+// Whoever cancels may take it back at once: a kernel that has left out a part is no success.
+TEST(ExecutorTest, APartThatWasLeftOutIsNoResult) {
+  CancelToken token;
+  const Executor executor = WithFirstKernel(
+      [&](const KernelBuffer* buffers, KernelTeam* team) {
+        token.Cancel();
+        Twice(buffers, team);
+        token.Reset();
+      },
+      1);
+  EXPECT_EQ(ErrorOf([&] { executor.Run({{"x", Ramp(2)}}, {.cancel = &token}); }),
+            "run/cancelled: the work was cancelled");
 }
 
 TEST(ExecutorTest, ErrorsOfKernelsComeThrough) {
@@ -325,6 +439,14 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
             "plan/value: value 2 lies in number 1 of 1");
   EXPECT_EQ(broken([](Plan& p) { p.values[2].dims = {Dim::Symbol("M")}; }),
             "plan/dim: value 2 has dim M, but M is no symbol of the plan");
+  const auto relies_on = [&](const SizeCondition& condition) {
+    return broken([&](Plan& p) { p.constraints.push_back({condition, "", "", "", "", {}}); });
+  };
+  EXPECT_EQ(relies_on(SizeCondition::Equal(Dim::Symbol("M"), 1)),
+            "plan/dim: constraint 0 has dim M, but M is no symbol of the plan");
+  EXPECT_EQ(relies_on(SizeCondition::Equal(Dim(), 1)), "plan/constraint: constraint 0 has dim ?");
+  EXPECT_EQ(relies_on({SizeCondition::Kind{4}, 1, 1}),
+            "plan/constraint: constraint 0 is of no kind: 4");
   EXPECT_EQ(broken([](Plan& p) { p.values[2].dims = {Dim()}; }), "plan/dim: value 2 has dim ?");
   EXPECT_EQ(broken([](Plan& p) { p.outputs[0].value = 0; }),
             "plan/port: output 'z' is a value that lies elsewhere than in the caller's memory");

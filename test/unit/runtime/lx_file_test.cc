@@ -27,6 +27,7 @@ class LxFileTest : public ::testing::Test {
     plan.constants.push_back(Tensor(ElementType::kI4, {3}));
     plan.constants.push_back(Tensor(ElementType::kF64, {0, 4}));
     plan.constant_names = {"row", "pair", "row again", "packed", "nothing"};
+    plan.constraints.push_back(AtMostFortyRows());
     plan.code = {"test", {}, "not really code", {0, 4}};
     return plan;
   }
@@ -88,6 +89,8 @@ TEST_F(LxFileTest, GivesBackThePlan) {
   VerifyFile(path_);
   const Executor executor(TestKernels(), loaded, {.threads = 1});
   EXPECT_EQ(executor.Run({{"x", Ramp(3)}})[0].second, AffineOf(Ramp(3)));
+  ASSERT_EQ(loaded->constraints.size(), 1u);
+  EXPECT_THROW(executor.Run({{"x", Ramp(41)}}), Error);
 }
 
 TEST_F(LxFileTest, TheSameBytesEveryTime) {

@@ -109,6 +109,16 @@ inline std::shared_ptr<const Plan> AffinePlan(const Dim& rows = Dim::Symbol("N")
   return m.Done();
 }
 
+/// What a plan on N relies on, as one that joins matrices does.
+inline PlanConstraint AtMostFortyRows() {
+  return {.condition = SizeCondition::AtLeast(40, Dim::Symbol("N")),
+          .id = "shape/concat",
+          .message = "nn.concat: more than 40 rows",
+          .origin = "node 'join'",
+          .hint = "take less",
+          .notes = {"inputs : v_tensor<[N, 5], f32>"}};
+}
+
 /// A kernel out[N] = 2 * x[N] in machine code of any x86-64 processor.
 inline PlanCode DoubleCode() {
   const std::string code(

@@ -44,6 +44,21 @@ TEST(Levels, EachPassIsSwitchableByName) {
   EXPECT_TRUE(Has(NamesAt({.level = 1}, "inference{level=3}"), "combine_parallel_conv"));
 }
 
+TEST(Levels, FastMathIsAskedForByName) {
+  const auto text = [](PassManagerOptions options) {
+    PassManager manager(std::move(options));
+    manager.Add("inference");
+    std::string all;
+    for (const Pass* pass : manager.passes()) all += pass->ToText() + " ";
+    return all;
+  };
+  const std::string usual = text({.level = 3}), fast = text({.level = 3, .enabled = {kFastMath}});
+  EXPECT_EQ(usual.find("fold_affine"), std::string::npos);
+  EXPECT_NE(usual.find("fuse_softmax{exact=true}"), std::string::npos) << usual;
+  EXPECT_NE(fast.find("fold_affine"), std::string::npos);
+  EXPECT_EQ(fast.find("exact=true"), std::string::npos) << fast;
+}
+
 TEST(Levels, MistakesAreErrors) {
   const auto id = [](PassManagerOptions options, std::string_view pipeline) -> std::string {
     try {

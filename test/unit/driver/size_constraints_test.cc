@@ -1,0 +1,487 @@
+// Programs whose operations fit one another only for some sizes: the interpreter, what is compiled,
+// and what is loaded agree on which, for all sizes, and on the results.
+
+#include <functional>
+
+#include "lathe/driver/executable.h"
+#include "lathe/ir/builder.h"
+#include "test/unit/codegen/kernel_util.h"
+#include "test/unit/dialect/program_util.h"
+#include "test/unit/temp_folder.h"
+
+namespace lathe {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+// Writes a program.
+class Maker {
+ public:
+  explicit Maker(Program& program)
+      : builder_(Builder::AtEnd(program.block())), facts_(&program.parameters()) {
+    builder_.set_facts(&facts_);
+  }
+
+  Value Feed(const char* name, std::vector<Dim> dims, ElementType element = ElementType::kF32) {
+    const Type type = VTensorType::Get(builder_.context(), std::move(dims), element);
+    return Known(builder_.Create("nn.feed", {}, std::vector{builder_.Named("name", Text(name))},
+                                 std::span<const Type>(&type, 1)));
+  }
+  Value Constant(const Tensor& tensor) {
+    return Known(builder_.Create("builtin.constant", {},
+                                 std::vector{builder_.Named("value", builder_.Attr(tensor))}));
+  }
+  Value List(const Ints& values) {
+    return Constant(Tensor::Of<int64_t>({std::ssize(values)}, values));
+  }
+  Value Weight(const Shape& shape) { return Constant(RandomTensor(ElementType::kF32, shape, 7)); }
+  // An op by its operands and attributes; all its results.
+  std::vector<Value> Ops(const char* name, const std::vector<Value>& operands,
+                         const std::vector<NamedAttribute>& attributes = {}, size_t results = 1) {
+    Operation* op =
+        builder_.CreateInferred(builder_.context().FindOp(name), operands, attributes, results);
+    facts_.Visit(op);
+    std::vector<Value> all;
+    for (size_t i = 0; i < results; ++i) all.push_back(op->result(i));
+    return all;
+  }
+  Value Op(const char* name, const std::vector<Value>& operands,
+           const std::vector<NamedAttribute>& attributes = {}) {
+    return Ops(name, operands, attributes)[0];
+  }
+  void Fetch(Value value) {
+    const std::string name = StrCat("y", fetched_++);
+    builder_.Create("nn.fetch", std::span<const Value>(&value, 1),
+                    std::vector{builder_.Named("name", Text(name))});
+  }
+  NamedAttribute Int(const char* name, int64_t value) {
+    return builder_.Named(name, builder_.Attr(value));
+  }
+  NamedAttribute IntList(const char* name, const Ints& values) {
+    return builder_.Named(name, builder_.Attr(std::span<const int64_t>(values)));
+  }
+  NamedAttribute Word(const char* name, std::string_view value) {
+    return builder_.Named(name, Text(value));
+  }
+
+ private:
+  Attribute Text(std::string_view text) { return builder_.Attr(text); }
+  Value Known(Operation* op) {
+    facts_.Visit(op);
+    return op->result(0);
+  }
+
+  Builder builder_;
+  ShapeInferencer facts_;
+  int fetched_ = 0;
+};
+
+using Build = std::function<void(Maker&)>;
+
+class SizeConstraintsTest : public testing::ProgramTest {
+ protected:
+  void SetUp() override { codegen::NeedCodeGenerator(); }
+
+  struct Outcome {
+    std::string error;  // its id
+    NamedValues values = {};
+  };
+
+  template <class Run>
+  static Outcome OutcomeOf(const Run& run) {
+    try {
+      return {"", run()};
+    } catch (const Error& error) {
+      EXPECT_NE(error.code(), ErrorCode::kInternal) << error.Render();
+      return {error.id()};
+    }
+  }
+
+  static bool Same(const NamedValues& a, const NamedValues& b) {
+    if (a.size() != b.size()) return false;
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (!AllClose(a[i].second, b[i].second, 1e-4, 1e-5)) return false;
+    }
+    return true;
+  }
+
+  NamedValues InputsFor(const Program& program, std::span<const Dim::Binding> sizes) {
+    NamedValues inputs;
+    for (const Operation* feed : program.feeds()) {
+      const auto type = feed->result(0).type().cast<AnyTensorType>();
+      Shape shape;
+      for (const Dim& dim : type.dims()) shape.push_back(*dim.Evaluate(sizes));
+      const bool is_float = IsFloat(type.element());
+      inputs.emplace_back(std::string(feed->attribute("name").cast<StrAttribute>().value()),
+                          is_float ? RandomTensor(type.element(), shape, inputs.size())
+                                   : Tensor(type.element(), shape));
+    }
+    return inputs;
+  }
+
+  // All sizes from 0 to `most` for the symbols: how many sets are fine and how many are refused.
+  std::pair<int, int> Compare(const Build& build, int64_t most = 6) {
+    Program program(context_);
+    Maker maker(program);
+    build(maker);
+    VerifyOrThrow(program);
+    std::vector<std::string> symbols;
+    for (const Operation* feed : program.feeds()) {
+      for (const Dim& d : feed->result(0).type().cast<AnyTensorType>().dims()) {
+        d.CollectSymbols(symbols);
+      }
+    }
+    const Executable executable(program, {.threads = 1});
+    std::vector<Executable> loaded;
+    if (executable.CanSave()) {
+      executable.Save(folder_ / "a.lx");
+      executable.Save(folder_ / "a.json");
+      loaded.push_back(Executable::Load(folder_ / "a.lx", {.threads = 1}));
+      loaded.push_back(Executable::Load(folder_ / "a.json", {.threads = 1}));
+    }
+    Interpreter interpreter(program);
+    std::vector<Dim::Binding> sizes;
+    for (const std::string& name : symbols) sizes.emplace_back(name, 0);
+    std::pair<int, int> counts;
+    do {
+      const NamedValues inputs = InputsFor(program, sizes);
+      const Outcome wanted = OutcomeOf([&] { return interpreter.Run(inputs); });
+      ++(wanted.error.empty() ? counts.first : counts.second);
+      Expect(OutcomeOf([&] { return executable.Run(inputs); }), wanted, sizes, "compiled");
+      for (const Executable& e : loaded) {
+        Expect(OutcomeOf([&] { return e.Run(inputs); }), wanted, sizes, "loaded");
+      }
+    } while (Next(sizes, most) && !HasFailure());
+    return counts;
+  }
+
+  static bool Next(std::vector<Dim::Binding>& sizes, int64_t most) {
+    for (auto& [name, size] : sizes) {
+      if (++size <= most) return true;
+      size = 0;
+    }
+    return false;
+  }
+
+  static void Expect(const Outcome& got, const Outcome& wanted, std::span<const Dim::Binding> sizes,
+                     const char* how) {
+    std::string text;
+    for (const auto& [name, size] : sizes) text += StrCat(" ", name, "=", size);
+    // A computed entry of a new shape that is 0 would copy an extent: no expression says that.
+    if (got.error == "shape/reshape-zero" && wanted.error.empty()) return;
+    EXPECT_EQ(got.error.empty(), wanted.error.empty())
+        << how << " '" << got.error << "' interpreter '" << wanted.error << "'" << text;
+    if (got.error.empty() && wanted.error.empty()) {
+      EXPECT_TRUE(Same(got.values, wanted.values)) << how << text;
+    }
+  }
+
+  void ExpectBoth(const Build& build, int64_t most = 6) {
+    const auto [fine, refused] = Compare(build, most);
+    EXPECT_GT(fine, 0);
+    EXPECT_GT(refused, 0);
+  }
+
+  static Dim S(const char* name) { return Dim::Symbol(name); }
+
+  TempFolder folder_;
+};
+
+TEST_F(SizeConstraintsTest, Concat) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("N"), S("K")}), z = m.Feed("z", {S("L"), S("M")});
+        m.Fetch(m.Op("nn.concat", {x, z}, {m.Int("axis", 0)}));
+      },
+      4);
+}
+
+TEST_F(SizeConstraintsTest, ConcatWithAConstant) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("N"), S("K")});
+    m.Fetch(m.Op("nn.concat", {x, m.Weight({2, 3})}, {m.Int("axis", 0)}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, AResultThatNobodyReadsCounts) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("N"), S("K")}), z = m.Feed("z", {S("L"), S("M")});
+        m.Op("nn.concat", {x, z}, {m.Int("axis", 0)});
+        m.Fetch(m.Op("nn.relu", {x}));
+      },
+      3);
+}
+
+TEST_F(SizeConstraintsTest, AReshapeThatPassesDropCounts) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("N"), S("K")});
+    const Value there = m.Op("nn.reshape", {x, m.List({3, 4})});
+    m.Fetch(m.Op("nn.reshape", {there, m.List({2, 6})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, Split) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("N"), 2});
+    for (const Value piece : m.Ops("nn.split", {x, m.List({1, 2, 2})}, {m.Int("axis", 0)}, 3)) {
+      m.Fetch(m.Op("nn.relu", {piece}));
+    }
+  });
+}
+
+TEST_F(SizeConstraintsTest, Reshape) {
+  ExpectBoth([](Maker& m) {
+    m.Fetch(m.Op("nn.reshape", {m.Feed("x", {S("N"), S("K")}), m.List({3, 4})}));
+  });
+  ExpectBoth([](Maker& m) {
+    m.Fetch(m.Op("nn.reshape", {m.Feed("x", {S("N"), S("K")}), m.List({0, 2, -1})}));
+  });
+}
+
+// As windows of attention make it.
+TEST_F(SizeConstraintsTest, Windows) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {1, S("H"), S("W"), 3});
+    const Value shape = m.Op("nn.shape", {x});
+    const Value h = m.Op("nn.div", {m.Op("nn.gather", {shape, m.List({1})}), m.List({2})});
+    const Value w = m.Op("nn.div", {m.Op("nn.gather", {shape, m.List({2})}), m.List({2})});
+    const Value to =
+        m.Op("nn.concat", {m.List({1}), h, m.List({2}), w, m.List({2, 3})}, {m.Int("axis", 0)});
+    const Value windows = m.Op("nn.reshape", {x, to});
+    m.Fetch(m.Op("nn.relu",
+                 {m.Op("nn.transpose", {windows}, {m.IntList("perm", {0, 1, 3, 2, 4, 5})})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, Squeeze) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("N"), S("K")});
+    m.Fetch(m.Op("nn.relu", {m.Op("nn.squeeze", {x, m.List({0})})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, ABroadcastToAConstant) {
+  ExpectBoth([](Maker& m) {
+    m.Fetch(m.Op("nn.add", {m.Feed("x", {S("B"), S("T"), 4}), m.Weight({1, 5, 4})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, ABroadcastOfSymbols) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("A"), S("B")}), y = m.Feed("y", {S("C"), S("D")});
+        m.Fetch(m.Op("nn.relu", {m.Op("nn.mul", {x, y})}));
+      },
+      3);
+}
+
+TEST_F(SizeConstraintsTest, ABroadcastOfMany) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("A"), 4}), y = m.Feed("y", {S("B"), 4});
+        const Value z = m.Feed("z", {S("C"), 4});
+        m.Fetch(m.Op("nn.sub", {m.Op("nn.add", {x, y}), m.Op("nn.mul", {z, m.Weight({3, 4})})}));
+      },
+      4);
+}
+
+TEST_F(SizeConstraintsTest, Where) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value c = m.Feed("c", {S("A"), 1}, ElementType::kBool);
+        const Value x = m.Feed("x", {S("B"), 3}), y = m.Feed("y", {1, S("C")});
+        m.Fetch(m.Op("nn.where", {c, x, y}));
+      },
+      4);
+}
+
+TEST_F(SizeConstraintsTest, Expand) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("A"), S("B")});
+    m.Fetch(m.Op("nn.relu", {m.Op("nn.expand", {x, m.List({2, 3, 1})})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, ATableThatIsTooShort) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {2, S("T"), 4});
+    const Value length = m.Op("nn.gather", {m.Op("nn.shape", {x}), m.List({1})});
+    const Value rows = m.Op("nn.slice", {m.Weight({4, 4}), m.List({0}), length, m.List({0})});
+    m.Fetch(m.Op("nn.add", {x, rows}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, Matmul) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("N"), S("K")}), y = m.Feed("y", {S("L"), S("M")});
+        m.Fetch(m.Op("nn.matmul", {x, y}));
+      },
+      4);
+  ExpectBoth([](Maker& m) {
+    m.Fetch(
+        m.Op("nn.relu", {m.Op("nn.matmul", {m.Feed("x", {S("N"), S("K")}), m.Weight({4, 33})})}));
+  });
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("A"), 2, 3}), y = m.Feed("y", {S("B"), 3, 2});
+    m.Fetch(m.Op("nn.matmul", {x, y}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, GemmWithABias) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("N"), S("K")}), c = m.Feed("c", {S("M")});
+    m.Fetch(m.Op("nn.gemm", {x, m.Weight({4, 5}), c}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, Conv) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {1, S("C"), S("H"), S("W")});
+    m.Fetch(m.Op("nn.relu", {m.Op("nn.conv", {x, m.Weight({8, 4, 3, 3})})}));
+  });
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {1, S("C"), 5}), w = m.Feed("w", {S("M"), S("D"), 3});
+        m.Fetch(m.Op("nn.conv", {x, w}, {m.Int("group", 2)}));
+      },
+      4);
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("N"), 3, 5}), b = m.Feed("b", {S("M")});
+        m.Fetch(m.Op("nn.conv", {x, m.Weight({4, 3, 2}), b}));
+      },
+      4);
+}
+
+TEST_F(SizeConstraintsTest, ConvTranspose) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {1, S("C"), S("L")});
+    m.Fetch(m.Op("nn.conv_transpose", {x, m.Weight({3, 2, 3})},
+                 {m.IntList("strides", {2}), m.IntList("pads", {2, 2})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, Pools) {
+  for (const char* name : {"nn.max_pool", "nn.average_pool"}) {
+    ExpectBoth([&](Maker& m) {
+      m.Fetch(m.Op(name, {m.Feed("x", {1, 2, S("H"), S("W")})},
+                   {m.IntList("kernel_shape", {3, 2}), m.IntList("strides", {2, 1})}));
+    });
+  }
+}
+
+TEST_F(SizeConstraintsTest, AUNetOfAnOddPicture) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {1, 2, S("H"), S("W")});
+    const Value a = m.Op("nn.conv", {x, m.Weight({4, 2, 3, 3})}, {m.IntList("pads", {1, 1, 1, 1})});
+    const Value p =
+        m.Op("nn.max_pool", {a}, {m.IntList("kernel_shape", {2, 2}), m.IntList("strides", {2, 2})});
+    const Value scales = m.Constant(Tensor::Of<float>({4}, {1, 1, 2, 2}));
+    const Value u = m.Op("nn.resize", {p, {}, scales}, {m.Word("mode", "nearest")});
+    m.Fetch(m.Op("nn.concat", {a, u}, {m.Int("axis", 1)}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, AResidualOfACrop) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {1, 4, S("L")});
+    const Value a = m.Op("nn.conv", {x, m.Weight({4, 4, 2})}, {m.IntList("strides", {2})});
+    m.Fetch(m.Op("nn.add", {a, m.Feed("r", {1, 4, S("R")})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, GatherNd) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("B"), 4, 3});
+    const Value i = m.Feed("i", {S("C"), 2, 1}, ElementType::kI64);
+    m.Fetch(m.Op("nn.gather_nd", {x, i}, {m.Int("batch_dims", 1)}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, GatherElements) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("A"), 3});
+    const Value i = m.Feed("i", {2, S("C")}, ElementType::kI64);
+    m.Fetch(m.Op("nn.gather_elements", {x, i}, {m.Int("axis", 0)}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, ReverseSequence) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("T"), S("B"), 2});
+    const Value lengths = m.Feed("lengths", {S("L")}, ElementType::kI64);
+    m.Fetch(m.Op("nn.reverse_sequence", {x, lengths}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, Normalizations) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("N"), S("C"), 3}), s = m.Feed("s", {S("D")});
+        m.Fetch(m.Op("nn.instance_normalization", {x, s, s}));
+      },
+      4);
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("N"), S("C")}), s = m.Feed("s", {S("D")});
+        m.Fetch(m.Op("nn.layer_normalization", {x, s}));
+      },
+      4);
+}
+
+TEST_F(SizeConstraintsTest, DepthToSpace) {
+  ExpectBoth([](Maker& m) {
+    m.Fetch(m.Op("nn.relu", {m.Op("nn.depth_to_space", {m.Feed("x", {1, S("C"), S("H"), 2})},
+                                  {m.Int("blocksize", 2)})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, NegativePads) {
+  ExpectBoth([](Maker& m) {
+    m.Fetch(m.Op("nn.pad", {m.Feed("x", {S("N"), 2}), m.List({-2, 0, -1, 1})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, Einsum) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("A"), S("B")}), y = m.Feed("y", {S("C"), S("D")});
+        m.Fetch(m.Op("nn.einsum", {x, y}, {m.Word("equation", "ab,bc->ac")}));
+      },
+      3);
+}
+
+TEST_F(SizeConstraintsTest, Lstm) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("T"), S("B"), S("I")});
+        m.Fetch(m.Ops("nn.lstm", {x, m.Weight({1, 12, 2}), m.Weight({1, 12, 3})},
+                      {m.Int("hidden_size", 3)}, 3)[0]);
+      },
+      3);
+}
+
+TEST_F(SizeConstraintsTest, TheErrorNamesWhatIsWrong) {
+  Program program(context_);
+  Maker m(program);
+  const Value x = m.Feed("x", {S("N"), S("K")}), z = m.Feed("z", {S("L"), S("M")});
+  m.Fetch(m.Op("nn.concat", {x, z}, {m.Int("axis", 0)}));
+  const Executable executable(program);
+  const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {1, 5}, 1)},
+                              {"z", RandomTensor(ElementType::kF32, {1, 2}, 1)}};
+  const Error error = ErrorOf([&] { executable.Run(inputs); });
+  EXPECT_EQ(
+      error.Render(),
+      "error[shape/concat]: nn.concat: input 1 of shape [L,M] does not fit the others at axis "
+      "1: K is expected\n"
+      "   |  inputs : v_tensor<[N, K], f32>\n"
+      "   |  inputs : v_tensor<[L, M], f32>\n"
+      "   |  it relies on K = M\n"
+      "   |  K = 5 by input 'x'\n"
+      "   |  M = 2 by input 'z'\n");
+}
+
+}  // namespace
+}  // namespace lathe
