@@ -165,9 +165,9 @@ std::optional<CompileEngine::Made> FromBytes(std::string_view bytes) {
   return fits && r.done() ? std::optional(std::move(kernel)) : std::nullopt;
 }
 
-std::optional<DiskCache> CacheIn(const std::string& folder) {
-  if (folder.empty()) return std::nullopt;
-  return DiskCache(folder, VersionOfCompiler());
+std::unique_ptr<const DiskCache> CacheIn(const std::string& folder, uint64_t limit) {
+  if (folder.empty()) return nullptr;
+  return std::make_unique<DiskCache>(folder, VersionOfCompiler(), limit);
 }
 
 // Nothing for an unknown key, or a file that is not as it was written.
@@ -182,7 +182,8 @@ std::optional<CompileEngine::Made> LoadFrom(const DiskCache& disk, const std::st
 
 }  // namespace
 
-CompileEngine::CompileEngine(const std::string& folder) : disk_(CacheIn(folder)) {}
+CompileEngine::CompileEngine(const std::string& folder, uint64_t limit)
+    : disk_(CacheIn(folder, limit)) {}
 
 std::string CompileEngine::KeyOf(Operation* function, const std::vector<bool>& constant,
                                  const codegen::Target& target) {
@@ -230,7 +231,7 @@ std::shared_ptr<const CompileEngine::Kernel> CompileEngine::Compile(const std::s
 }
 
 CompileEngine::Result CompileEngine::Find(const std::string& key, const Make& make) {
-  const bool keeps = disk_ && !key.empty();
+  const bool keeps = disk_ != nullptr && !key.empty();
   if (keeps) {
     if (auto found = LoadFrom(*disk_, key)) {
       ++disk_hits_;

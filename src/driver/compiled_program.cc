@@ -333,7 +333,8 @@ void TakePacked(CompiledProgram& compiled) {
 // None for loops.
 std::shared_ptr<CompileEngine> EngineOf(const CompileOptions& options) {
   if (!options.machine_code) return nullptr;
-  return options.engine ? options.engine : std::make_shared<CompileEngine>(options.cache);
+  return options.engine ? options.engine
+                        : std::make_shared<CompileEngine>(options.cache, options.cache_limit);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "lathe/support/budget.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/parallel.h"
+#include "lathe/support/printable.h"
 #include "src/driver/conformance_json.h"
 
 namespace lathe {
@@ -79,8 +80,7 @@ void WriteAll(int fd, std::string_view text) {
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   if (options.memory_limit != 0) Buffer::SetAllocationCap(options.memory_limit);
-  WriteAll(fd, CaseToJson(RunCase(directory, options))
-                   .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  WriteAll(fd, JsonText(CaseToJson(RunCase(directory, options))));
   _exit(0);
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lathe/support/printable.h"
 #include "src/driver/conformance_json.h"
 
 namespace lathe {
@@ -117,7 +118,7 @@ std::string ConformanceReport::ToJson() const {
   auto list = nlohmann::ordered_json::array();
   for (const CaseResult& c : cases) list.push_back(CaseToJson(c));
   json["cases"] = std::move(list);
-  return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return JsonText(json, 1) + "\n";
 }
 
 nlohmann::ordered_json CaseToJson(const CaseResult& c) {

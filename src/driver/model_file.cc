@@ -135,8 +135,10 @@ void SaveText(const Program& program, const std::string& path) {
   }
   FileWriter writer(path);
   PrintTo(program, {}, [&](std::string_view piece) { writer.Write(piece); });
-  if (!weights.tensors.empty()) WriteSafeTensors(WeightsPath(path), weights);
-  writer.Commit();
+  if (weights.tensors.empty()) return writer.Commit();
+  FileWriter weight_file(WeightsPath(path));
+  WriteSafeTensors(weight_file, weights);
+  FileWriter::CommitTogether({&weight_file, &writer});
 }
 
 // The bodies of functions go to their calls: a model of ONNX is one graph.

@@ -9,6 +9,7 @@
 #include "lathe/support/clock.h"
 #include "lathe/support/file.h"
 #include "lathe/support/hash.h"
+#include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 #include "src/driver/pass_report.h"
 
@@ -27,7 +28,7 @@ constexpr int64_t kMaxElements = 16;
 class Numbering {
  public:
   size_t Of(const std::string& text) {
-    const auto [at, is_new] = numbers_.try_emplace(text, numbers_.size());
+    const auto [at, is_new] = numbers_.try_emplace(Printable(text), numbers_.size());
     if (is_new) texts_.push_back(&at->first);
     return at->second;
   }
@@ -224,7 +225,7 @@ void PassReport::SetRemarks(const std::vector<Remark>& remarks) {
 }
 
 PassReport::PassReport(std::string title) : impl_(std::make_unique<Impl>()) {
-  impl_->title = std::move(title);
+  impl_->title = PrintableLine(title);
 }
 PassReport::~PassReport() = default;
 
@@ -247,7 +248,7 @@ void PassReport::AfterFailure(const Pass& pass, Program& program, const Error& e
 std::string PassReport::ToHtml() const {
   const ReportPage page = GetReportPage();
   std::string html(page.before);
-  for (const char c : impl_->ToJson().dump(-1, ' ', false, Json::error_handler_t::replace)) {
+  for (const char c : JsonText(impl_->ToJson())) {
     if (c == '<') {
       html += "\\u003c";
     } else {
@@ -258,9 +259,11 @@ std::string PassReport::ToHtml() const {
   return html;
 }
 
+std::string PassReport::PathIn(const std::string& folder) { return folder + "/report.html"; }
+
 void PassReport::Write(const std::string& folder) const {
   MakeDirectory(folder);
-  WriteFile(folder + "/report.html", ToHtml());
+  WriteFile(PathIn(folder), ToHtml());
 }
 
 }  // namespace lathe

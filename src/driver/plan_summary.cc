@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 #include "src/driver/plan_builder.h"
 #include "src/driver/port_list.h"
@@ -84,8 +85,8 @@ std::string RenderSummary(const PlanSummary& s) {
                 " with a result in the bytes of an operand\n");
   for (const auto& [label, count] : s.steps) {
     const std::string number = StrCat(count);
-    out += StrCat(std::string(number.size() < 6 ? 6 - number.size() : 0, ' '), number, "  ", label,
-                  "\n");
+    out += StrCat(std::string(number.size() < 6 ? 6 - number.size() : 0, ' '), number, "  ",
+                  PrintableLine(label), "\n");
   }
   return out;
 }
@@ -109,7 +110,7 @@ std::string SummaryToJson(const PlanSummary& s) {
   for (const auto& [label, count] : s.steps) {
     json["steps"].push_back({{"label", label}, {"count", count}});
   }
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 }  // namespace lathe

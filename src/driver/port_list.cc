@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 
 namespace lathe {
@@ -9,9 +10,12 @@ namespace lathe {
 void AppendPorts(std::string& out, const char* title, const std::vector<SummaryPort>& ports) {
   out += StrCat(title, "\n");
   size_t width = 0;
-  for (const SummaryPort& p : ports) width = std::max(width, p.name.size());
-  for (const SummaryPort& p : ports) {
-    out += StrCat("  ", p.name, std::string(width - p.name.size() + 2, ' '), p.type, "\n");
+  std::vector<std::string> names;
+  for (const SummaryPort& p : ports) names.push_back(PrintableLine(p.name));
+  for (const std::string& name : names) width = std::max(width, name.size());
+  for (size_t i = 0; i < ports.size(); ++i) {
+    out +=
+        StrCat("  ", names[i], std::string(width - names[i].size() + 2, ' '), ports[i].type, "\n");
   }
 }
 

@@ -8,6 +8,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/walk.h"
+#include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 #include "src/driver/port_list.h"
 
@@ -103,7 +104,8 @@ std::string RenderSummary(const ModelSummary& s) {
   out += StrCat("\nops  ", s.num_ops, "\n");
   for (const auto& op : s.ops) {
     const std::string count = StrCat(op.count);
-    out += StrCat(std::string(count.size() < 6 ? 6 - count.size() : 0, ' '), count, "  ", op.op);
+    out += StrCat(std::string(count.size() < 6 ? 6 - count.size() : 0, ' '), count, "  ",
+                  PrintableLine(op.op));
     if (op.flops > 0) {
       out += StrCat(std::string(op.op.size() < 30 ? 30 - op.op.size() : 1, ' '),
                     HumanCount(op.flops), "FLOP");
@@ -130,7 +132,7 @@ std::string SummaryToJson(const ModelSummary& s) {
     json["parameters"]["bytes_by_type"][type] = bytes;
   json["flops"] = s.flops;
   json["ops_without_flops"] = s.ops_without_flops;
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 }  // namespace lathe

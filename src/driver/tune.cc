@@ -283,8 +283,9 @@ std::vector<Operation*> FunctionsOf(Program& program, const CompileOptions& opti
 
 }  // namespace
 
-TuningRecords ReadTuningRecords(const std::string& path) {
-  const std::string text = ReadFile(path);
+namespace {
+
+TuningRecords RecordsIn(const std::string& text, const std::string& path) {
   try {
     return TuningRecords::FromText(text);
   } catch (Error& error) {
@@ -294,13 +295,22 @@ TuningRecords ReadTuningRecords(const std::string& path) {
   }
 }
 
+}  // namespace
+
+TuningRecords ReadTuningRecords(const std::string& path) { return RecordsIn(ReadFile(path), path); }
+
 TuningRecords ResumeTuningRecords(const std::string& path) {
   if (!std::filesystem::exists(path)) return {};
   const std::string text = ReadFile(path);
   const size_t end = text.rfind('\n');
   const size_t whole = end == std::string::npos ? 0 : end + 1;
-  if (whole < text.size()) std::filesystem::resize_file(path, whole);
-  return ReadTuningRecords(path);
+  // Only what an interrupt has left of a record goes; any other file stays as it is.
+  constexpr std::string_view kStart = "{\"implementation\":";
+  const std::string_view rest = std::string_view(text).substr(whole);
+  const bool is_begun = rest.starts_with(kStart) || kStart.starts_with(rest);
+  TuningRecords records = RecordsIn(is_begun ? text.substr(0, whole) : text, path);
+  if (is_begun && !rest.empty()) std::filesystem::resize_file(path, whole);
+  return records;
 }
 
 TuningRecords Tune(const Program& source, const TuneOptions& options, const TuneProgress& progress,

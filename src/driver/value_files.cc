@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "lathe/frontend/onnx.h"
 #include "lathe/support/error.h"
@@ -79,9 +80,11 @@ RtValue RandomInput(Type type, std::span<const Dim::Binding> bindings, uint64_t 
 
 namespace {
 
+// What any file system takes as a name, with room for a number and an extension.
 std::string SafeFileName(const std::string& name) {
+  constexpr size_t kLongest = 200;
   std::string safe;
-  for (const char c : name) {
+  for (const char c : name.substr(0, kLongest)) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                        c == '-' || c == '_' || (c == '.' && !safe.empty());
     safe += plain ? c : '_';
@@ -89,26 +92,54 @@ std::string SafeFileName(const std::string& name) {
   return safe.empty() ? "_" : safe;
 }
 
-void SaveUnder(const std::string& stem, const RtValue& value, std::vector<std::string>& paths) {
-  if (value.is_list()) {
-    for (size_t i = 0; i < value.list().size(); ++i) {
-      SaveUnder(StrCat(stem, ".", i), value.list()[i], paths);
-    }
-    return;
+std::string LowerCase(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+// A file name for each name, no two the same; who can keep the name keeps it.
+std::vector<std::string> FileNamesOf(const std::vector<std::string>& names) {
+  std::vector<std::string> files(names.size());
+  std::set<std::string> taken;  // asked only whether it holds a name
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool keeps =
+        SafeFileName(names[i]) == names[i] && taken.insert(LowerCase(names[i])).second;
+    if (keeps) files[i] = names[i];
   }
-  if (!value.is_tensor()) return;  // an absent optional has no data
-  paths.push_back(stem + ".npy");
-  WriteNpy(paths.back(), value.tensor());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string safe = SafeFileName(names[i]);
+    for (size_t n = 1; files[i].empty(); ++n) {
+      const std::string file = n == 1 ? safe : StrCat(safe, "-", n);
+      if (taken.insert(LowerCase(file)).second) files[i] = file;
+    }
+  }
+  return files;
+}
+
+// Lists within lists end somewhere: values are not cyclic, and no program makes deep ones.
+void CollectTensors(const std::string& name, const RtValue& value, std::vector<TensorFile>& files) {
+  if (value.is_tensor()) files.push_back({name, value.tensor()});
+  if (!value.is_list()) return;  // an absent optional has no data
+  for (size_t i = 0; i < value.list().size(); ++i) {
+    CollectTensors(StrCat(name, ".", i), value.list()[i], files);
+  }
 }
 
 }  // namespace
 
-std::vector<std::string> SaveOutput(const std::string& folder, const std::string& name,
-                                    const RtValue& value) {
-  MakeDirectory(folder);
-  std::vector<std::string> paths;
-  SaveUnder(StrCat(folder, "/", SafeFileName(name)), value, paths);
-  return paths;
+std::vector<std::vector<TensorFile>> FilesOf(const std::string& folder, const NamedValues& values) {
+  std::vector<std::vector<TensorFile>> files;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) {
+    CollectTensors(name, value, files.emplace_back());
+    for (const TensorFile& file : files.back()) names.push_back(file.path);
+  }
+  const std::vector<std::string> unique = FileNamesOf(names);
+  size_t next = 0;
+  for (std::vector<TensorFile>& of_value : files) {
+    for (TensorFile& file : of_value) file.path = StrCat(folder, "/", unique[next++], ".npy");
+  }
+  return files;
 }
 
 std::vector<std::vector<Scored>> TopK(const Tensor& scores, int64_t k) {

@@ -6,15 +6,15 @@
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/hash.h"
 #include "lathe/support/safetensors.h"
 #include "src/runtime/graph_format.h"
 #include "src/runtime/in_file.h"
+#include "src/runtime/plan_check.h"
 #include "src/runtime/shared_library.h"
 
 namespace lathe::runtime {
 namespace {
-
-constexpr const char* kLibraryKey = "lathe.library";  // in the metadata of parameters
 
 // Names of constants; "p0", "p1", ... if they have none.
 std::vector<std::string> ParameterNames(const Plan& plan) {
@@ -136,12 +136,6 @@ std::string Beside(const std::string& graph, const char* extension) {
   return graph.substr(0, size) + extension;
 }
 
-ArtefactFiles Complete(ArtefactFiles files) {
-  if (files.library.empty()) files.library = Beside(files.graph, ".so");
-  if (files.parameters.empty()) files.parameters = Beside(files.graph, ".safetensors");
-  return files;
-}
-
 // Those of another build are told by their metadata; files from elsewhere have none.
 NamedTensors ReadParameters(const std::string& path, const std::string& library) {
   SafeTensors file = ReadSafeTensors(path);
@@ -155,7 +149,23 @@ NamedTensors ReadParameters(const std::string& path, const std::string& library)
   return std::move(file.tensors);
 }
 
+constexpr const char* kChecksumKey = "lathe.checksum";  // in the metadata of parameters
+
+std::string ChecksumOf(const NamedTensors& tensors) {
+  uint64_t sum = 0;
+  for (const auto& [name, tensor] : tensors) {
+    sum = HashBytes(tensor.raw(), tensor.byte_size(), HashString(name, sum));
+  }
+  return StrCat(sum);
+}
+
 }  // namespace
+
+ArtefactFiles Complete(ArtefactFiles files) {
+  if (files.library.empty()) files.library = Beside(files.graph, ".so");
+  if (files.parameters.empty()) files.parameters = Beside(files.graph, ".safetensors");
+  return files;
+}
 
 Artefacts MakeArtefacts(const Plan& plan) {
   const std::vector<std::string> names = ParameterNames(plan);
@@ -182,12 +192,15 @@ std::shared_ptr<const Plan> PlanOf(const Artefacts& artefacts) {
 void SaveArtefacts(const Artefacts& artefacts, const ArtefactFiles& files) {
   const ArtefactFiles all = Complete(files);
   const KernelNames library = ReadSharedLibrary(BytesOf(*artefacts.library));
-  SafeTensors content{artefacts.parameters, {{kLibraryKey, StrCat(library.Checksum())}}};
+  SafeTensors content{artefacts.parameters, {}};
   SortForFile(content.tensors);
-  WriteSafeTensors(all.parameters, content);
-  WriteFile(all.library,
-            {reinterpret_cast<const char*>(artefacts.library->data()), artefacts.library->size()});
-  WriteFile(all.graph, artefacts.graph);
+  content.metadata = {{kChecksumKey, ChecksumOf(content.tensors)},
+                      {kLibraryKey, StrCat(library.Checksum())}};
+  FileWriter parameter_file(all.parameters), library_file(all.library), graph_file(all.graph);
+  WriteSafeTensors(parameter_file, content);
+  library_file.Write(BytesOf(*artefacts.library));
+  graph_file.Write(artefacts.graph);
+  FileWriter::CommitTogether({&parameter_file, &library_file, &graph_file});
 }
 
 Artefacts LoadArtefacts(const ArtefactFiles& files) {
@@ -215,6 +228,17 @@ std::shared_ptr<const Plan> LoadPlan(const ArtefactFiles& files) {
 Executor LoadExecutor(const ArtefactFiles& files, ExecutorOptions options) {
   std::shared_ptr<const Plan> plan = LoadPlan(files);
   return InFile(files.graph, [&] { return Executor(std::move(plan), std::move(options)); });
+}
+
+void VerifyArtefacts(const ArtefactFiles& files) {
+  const ArtefactFiles all = Complete(files);
+  const std::shared_ptr<const Plan> plan = LoadPlan(all);
+  InFile(all.graph, [&] { CheckPlan(*plan, plan->code.entries.size()); });
+  const SafeTensors parameters = ReadSafeTensors(all.parameters);
+  for (const auto& [key, value] : parameters.metadata) {
+    if (key != kChecksumKey || value == ChecksumOf(parameters.tensors)) continue;
+    throw ParameterError(ErrorCode::kParse, "the parameters are damaged").At(all.parameters);
+  }
 }
 
 std::shared_ptr<const Plan> WithParameters(const Plan& plan, const NamedTensors& parameters) {

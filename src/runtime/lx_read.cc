@@ -7,6 +7,7 @@
 #include "lathe/support/hash.h"
 #include "src/runtime/in_file.h"
 #include "src/runtime/lx_format.h"
+#include "src/runtime/plan_check.h"
 
 namespace lathe::runtime {
 namespace {
@@ -165,10 +166,12 @@ Executor LoadExecutor(const std::string& path, ExecutorOptions options) {
 }
 
 void VerifyFile(const std::string& path) {
-  if (IsGraph(path)) return void(LoadPlan(path));
+  if (IsGraph(path)) return VerifyArtefacts({.graph = path});
   InFile(path, [&] {
     File file(Buffer::MapFile(path));
-    file.VerifyConstants(*file.Read());
+    const auto plan = file.Read();
+    CheckPlan(*plan, plan->code.entries.size());
+    file.VerifyConstants(*plan);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 
 namespace lathe::runtime {
@@ -99,7 +100,7 @@ std::string Profile::ChromeTrace(const Plan& plan, double peak_gflops, double pe
     out += "}}";
   }
   out += "\n]}\n";
-  return out;
+  return PrintableJson(out);
 }
 
 }  // namespace lathe::runtime

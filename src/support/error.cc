@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "lathe/support/printable.h"
+
 namespace lathe {
 namespace {
 
@@ -147,23 +149,24 @@ std::string_view Name(ErrorCode code) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
+// What a message quotes is somebody else's; from here on it is harmless on a terminal.
 Error::Error(ErrorCode code, std::string id, std::string message)
-    : code_(code), id_(std::move(id)), message_(std::move(message)) {}
+    : code_(code), id_(std::move(id)), message_(Printable(message)) {}
 
 Error& Error::At(std::string where) & {
-  where_ = std::move(where);
+  where_ = Printable(where);
   return *this;
 }
 Error&& Error::At(std::string where) && { return std::move(At(std::move(where))); }
 
 Error& Error::Note(std::string text) & {
-  notes_.push_back({std::move(text)});
+  notes_.push_back({Printable(text)});
   return *this;
 }
 Error&& Error::Note(std::string text) && { return std::move(Note(std::move(text))); }
 
 Error& Error::Hint(std::string text) & {
-  hints_.push_back(std::move(text));
+  hints_.push_back(Printable(text));
   return *this;
 }
 Error&& Error::Hint(std::string text) && { return std::move(Hint(std::move(text))); }

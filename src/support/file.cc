@@ -2,19 +2,21 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "lathe/support/budget.h"
+#include "lathe/support/descriptor.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
@@ -35,27 +37,8 @@ std::optional<struct stat> Status(const std::string& path) {
 }
 
 void WriteAll(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw FileError("write", path, errno);
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
+  if (!WriteFully(fd, bytes)) throw FileError("write", path, errno);
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ > STDERR_FILENO) close(fd_);
-  }
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string ReadAll(int fd, const std::string& path, uint64_t max_size, size_t expected) {
   std::string content;
@@ -84,12 +67,56 @@ std::string LinkTarget(const std::string& path) {
   return result;
 }
 
-std::string TemporaryName(const std::string& path) {
-  static std::atomic<uint64_t> counter{0};
-  return StrCat(path, ".tmp-", static_cast<int64_t>(getpid()), "-", counter.fetch_add(1));
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+// It does not depend on the name in `path`, which may be as long as the file system allows.
+std::string RandomNameBeside(const std::string& path) {
+  return StrCat(FolderOf(path), "/", RandomFileName());
+}
+
+// A new file beside `path`, open for writing; `name` is where. Never one that is there, nor through
+// a link.
+int OpenTemporary(const std::string& path, std::string& name) {
+  constexpr int kTries = 100;
+  int fd = -1;
+  for (int i = 0; i < kTries && fd < 0; ++i) {
+    name = RandomNameBeside(path);
+    fd = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != EEXIST) break;
+  }
+  return fd;
+}
+
+// Names in a folder are on the disk. Not all file systems can say so, which is no reason to fail.
+void SyncFolder(const std::string& path) {
+  const Descriptor folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() >= 0) (void)fsync(folder.get());
 }
 
 }  // namespace
+
+bool WriteFully(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+std::string RandomFileName() {
+  uint64_t bits = 0;
+  if (getrandom(&bits, sizeof bits, 0) != sizeof bits) {
+    throw Error(ErrorCode::kIo, "io/random", "the system gives no random numbers");
+  }
+  std::string name(kTemporaryPrefix);
+  for (int i = 0; i < 16; ++i, bits >>= 4) name += "0123456789abcdef"[bits & 15];
+  return name;
+}
 
 std::string ReadFile(const std::string& path, uint64_t max_size) {
   if (path == "-") return ReadAll(STDIN_FILENO, "the standard input", max_size, 0);
@@ -108,11 +135,22 @@ void WriteFile(const std::string& path, std::string_view content) {
   writer.Commit();
 }
 
+void AppendToFile(const std::string& path, std::string_view content) {
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  if (file.get() < 0) throw FileError("write", path, errno);
+  WriteAll(file.get(), content, path);
+}
+
 bool FileExists(const std::string& path) { return Status(path).has_value(); }
 
 bool IsDirectory(const std::string& path) {
   const auto status = Status(path);
   return status && S_ISDIR(status->st_mode);
+}
+
+bool IsSameFile(const std::string& a, const std::string& b) {
+  const auto first = Status(a), second = Status(b);
+  return first && second && first->st_dev == second->st_dev && first->st_ino == second->st_ino;
 }
 
 uint64_t FileSize(const std::string& path) {
@@ -138,6 +176,16 @@ std::string FileExtension(std::string_view path) {
   return extension;
 }
 
+TemporaryFolder::TemporaryFolder()
+    : path_((std::filesystem::temp_directory_path() / "lathe-XXXXXX").string()) {
+  if (mkdtemp(path_.data()) == nullptr) throw FileError("create", path_, errno);
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
 FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
   if (path_ == "-") {
     fd_ = STDOUT_FILENO;
@@ -148,17 +196,18 @@ FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
   if (status && S_ISDIR(status->st_mode)) throw FileError("write", path_, EISDIR);
   // A device or a pipe is written to; renaming over it would destroy it.
   const bool in_place = status && !S_ISREG(status->st_mode);
-  if (!in_place) temporary_ = TemporaryName(path_);
-  fd_ = in_place ? open(path_.c_str(), O_WRONLY | O_CLOEXEC)
-                 : open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ >= 0) return;
-  temporary_.clear();
-  throw FileError("write", path_, errno);
+  fd_ = in_place ? open(path_.c_str(), O_WRONLY | O_CLOEXEC) : OpenTemporary(path_, temporary_);
+  if (fd_ < 0) {
+    temporary_.clear();
+    throw FileError("write", path_, errno);
+  }
+  if (status && !in_place) (void)fchmod(fd_, status->st_mode & 0777);  // not ours: the usual ones
 }
 
 FileWriter::~FileWriter() {
   if (fd_ > STDERR_FILENO) close(fd_);
   if (!temporary_.empty()) unlink(temporary_.c_str());
+  RestoreOld();
 }
 
 void FileWriter::Write(std::string_view bytes) {
@@ -167,13 +216,62 @@ void FileWriter::Write(std::string_view bytes) {
   WriteAll(fd_, bytes, path_);
 }
 
-void FileWriter::Commit() {
+void FileWriter::Finish() {
   LATHE_CHECK(fd_ >= 0, "two commits");
+  const bool is_file = !temporary_.empty();
+  if (is_file && fsync(fd_) != 0) throw FileError("write", path_, errno);
   const int fd = std::exchange(fd_, -1);
   if (fd > STDERR_FILENO && close(fd) != 0) throw FileError("write", path_, errno);
+}
+
+void FileWriter::Replace() {
   if (temporary_.empty()) return;
   if (rename(temporary_.c_str(), path_.c_str()) != 0) throw FileError("write", path_, errno);
   temporary_.clear();
+}
+
+// A second name where the file system has those, so that the first one never lacks.
+void FileWriter::KeepOld() {
+  const auto status = Status(path_);
+  if (temporary_.empty() || !status || !S_ISREG(status->st_mode)) return;
+  const std::string name = RandomNameBeside(path_);
+  if (link(path_.c_str(), name.c_str()) != 0 && rename(path_.c_str(), name.c_str()) != 0) {
+    throw FileError("write", path_, errno);
+  }
+  old_ = name;
+}
+
+void FileWriter::DropOld() {
+  if (!old_.empty()) unlink(old_.c_str());
+  old_.clear();
+}
+
+void FileWriter::RestoreOld() noexcept {
+  // Renaming one name of a file over another one of it does nothing, and leaves both.
+  if (!old_.empty() && rename(old_.c_str(), path_.c_str()) == 0) unlink(old_.c_str());
+  old_.clear();
+}
+
+void FileWriter::Commit() { CommitTogether({this}); }
+
+void FileWriter::CommitTogether(std::initializer_list<FileWriter*> writers) {
+  for (FileWriter* w : writers) w->Finish();
+  const bool several = writers.size() > 1;
+  std::vector<FileWriter*> fresh;  // have replaced nothing
+  try {
+    for (FileWriter* w : writers) {
+      if (several) w->KeepOld();
+      const bool is_file = !w->temporary_.empty();
+      w->Replace();
+      if (several && is_file && w->old_.empty()) fresh.push_back(w);
+    }
+  } catch (const Error&) {
+    for (const FileWriter* w : fresh) unlink(w->path_.c_str());
+    for (FileWriter* w : writers) w->RestoreOld();
+    throw;
+  }
+  for (FileWriter* w : writers) w->DropOld();
+  for (const FileWriter* w : writers) SyncFolder(w->path_);
 }
 
 }  // namespace lathe

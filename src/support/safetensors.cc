@@ -311,9 +311,13 @@ std::string SerializeSafeTensors(const SafeTensors& content) {
 
 void WriteSafeTensors(const std::string& path, const SafeTensors& content) {
   FileWriter writer(path);
+  WriteSafeTensors(writer, content);
+  writer.Commit();
+}
+
+void WriteSafeTensors(FileWriter& writer, const SafeTensors& content) {
   writer.Write(Prefix(content));
   for (const auto& [name, tensor] : content.tensors) writer.Write(Text(tensor));
-  writer.Commit();
 }
 
 }  // namespace lathe

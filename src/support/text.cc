@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <system_error>
 
+#include "lathe/support/printable.h"
+
 namespace lathe {
 namespace {
 
@@ -129,11 +131,15 @@ void AppendQuoted(std::string& out, std::string_view text) {
       out += escape;
     } else if (byte < 0x20 || byte == 0x7F) {
       AppendHexEscape(out, byte);
-    } else if (length = Utf8SequenceLength(text); length != 0) {
-      out += text.substr(0, length);
-    } else {
+    } else if (length = Utf8SequenceLength(text); length == 0) {
       AppendHexEscape(out, byte);
       length = 1;
+    } else if (length > 1 && IsControl(DecodeUtf8(text))) {
+      for (const char c : text.substr(0, length)) {
+        AppendHexEscape(out, static_cast<unsigned char>(c));
+      }
+    } else {
+      out += text.substr(0, length);
     }
     text.remove_prefix(length);
   }

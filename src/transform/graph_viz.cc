@@ -1,10 +1,14 @@
+#include <filesystem>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
+#include "lathe/support/buffer.h"
+#include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 
 namespace lathe {
@@ -18,7 +22,7 @@ constexpr const char* kMarkedStyle = ", color=\"red\", penwidth=3";
 /// `text` inside a double-quoted label of the dot language.
 std::string Label(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : Printable(text)) {
     if (c == '"' || c == '\\') out += '\\';
     out += c == '\n' ? ' ' : c;
   }
@@ -117,6 +121,19 @@ std::string DotWriter::Write() {
   return out_ + "}\n";
 }
 
+/// A slip in the path must not cost a model.
+void CheckMayReplace(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  const auto buffer = Buffer::MapFile(path);
+  const std::string_view text(reinterpret_cast<const char*>(buffer->data()), buffer->size());
+  if (text.empty() || text.starts_with("digraph ")) return;
+  throw Error(ErrorCode::kInvalidArgument, "output/foreign",
+              "there is a file of this name, which is not a Graphviz file that Lathe has written")
+      .At(path)
+      .Hint("give another name, or remove it");
+}
+
 }  // namespace
 
 /// Draws; changes nothing.
@@ -125,6 +142,7 @@ class GraphVizPass : public Pass {
   void ApplyImpl(Graph& graph) override {
     std::vector<Node> marked;
     if (graph.Has(kMarkedNodes)) marked = graph.MoveCopyAttr<std::vector<Node>>(kMarkedNodes);
+    CheckMayReplace(option("path"));
     WriteFile(option("path"), DotWriter(graph, marked).Write());
   }
 };

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "lathe/support/clock.h"
+#include "lathe/support/printable.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/rates.h"
 #include "tools/lathe/runnable.h"
@@ -141,7 +142,7 @@ void Print(const Figures& f) {
 int Bench(const Options& o) {
   const Figures figures = Measure(o);
   if (o.measure.json) {
-    Out(ToJson(figures).dump() + "\n");
+    Out(JsonText(ToJson(figures)) + "\n");
   } else {
     Print(figures);
   }
@@ -154,7 +155,7 @@ Run AddBench(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->measure.AddTo(app);
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(SecondsBetween(0, 86400))
       ->capture_default_str();
   return [o] { return Bench(*o); };
 }

@@ -1,5 +1,6 @@
 #include "tools/lathe/command.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -8,7 +9,9 @@
 #include "lathe/dialect/all.h"
 #include "lathe/driver/model_file.h"
 #include "lathe/ir/verify.h"
+#include "lathe/lower/disk_cache.h"
 #include "lathe/support/clock.h"
+#include "lathe/support/printable.h"
 
 namespace lathe::command {
 
@@ -38,6 +41,18 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
   auto* folder = app.add_option("--cache", options.cache, "where machine code is kept")
                      ->type_name("DIR")
                      ->default_str("~/.cache/lathe");
+  app.add_option_function<uint64_t>(
+         "--cache-limit-mb", [&options](uint64_t mb) { options.cache_limit = mb << 20; },
+         "of all that is kept there: what was not used for longest goes; 0: no limit")
+      ->check(CountBetween(0, uint64_t{1} << 30))
+      ->default_str("1024");
+  app.parse_complete_callback([&options] {
+    if (const auto refused = DiskCache::WhyRefused(options.cache)) {
+      Words(StrCat("warning: ", refused->message(), "\n  --> ", refused->where(),
+                   "\n   = help: ", refused->hints()[0], "\n"));
+      options.cache.clear();
+    }
+  });
   app.add_flag_callback(
          "--no-cache", [&options] { options.cache.clear(); }, "compile everything, keep nothing")
       ->excludes(folder);
@@ -66,6 +81,21 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
       ->capture_default_str();
 }
 
+std::vector<std::string> ModelOptions::Files() const {
+  std::vector<std::string> files = FilesOfModel(path);
+  files.insert(files.end(), plugins.begin(), plugins.end());
+  return files;
+}
+
+void OutputOptions::AddTo(CLI::App& app) {
+  app.add_flag("--force", force, "replace files that are inputs, or that Lathe has not written");
+}
+
+void OutputOptions::Check(std::span<const OutputFile> outputs,
+                          std::span<const std::string> inputs) const {
+  if (!force) CheckOutputs(outputs, inputs);
+}
+
 Program ModelOptions::Load(IrContext& context) const {
   LoadAllDialects(context);
   for (const std::string& plugin : plugins) context.LoadPlugin(plugin);
@@ -85,7 +115,7 @@ bool UseColour(int fd) {
 Progress::Progress(std::string what) : what_(std::move(what)), start_(SecondsNow()) {}
 
 Progress::~Progress() {
-  if (shown_) Words("\r\x1b[K");
+  if (shown_) Draw(stderr, "\r\x1b[K");
 }
 
 void Progress::Update(size_t done, size_t total) {
@@ -95,8 +125,26 @@ void Progress::Update(size_t done, size_t total) {
   shown_ = true;
   constexpr size_t kWidth = 30;
   const size_t filled = total == 0 ? 0 : kWidth * done / total;
-  Words(StrCat("\r", what_, " [", std::string(filled, '#'), std::string(kWidth - filled, '.'), "] ",
-               done, " of ", total, "\x1b[K"));
+  Draw(stderr, StrCat("\r", what_, " [", std::string(filled, '#'),
+                      std::string(kWidth - filled, '.'), "] ", done, " of ", total, "\x1b[K"));
+}
+
+CLI::Validator CountBetween(uint64_t least, uint64_t most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    const auto value = ParseUint(text);
+    if (value && *value >= least && *value <= most) return "";
+    return fmt::format("Value {} not in range {} to {}", text, least, most);
+  };
+  return CLI::Validator(check, fmt::format("UINT in [{} - {}]", least, most));
+}
+
+CLI::Validator SecondsBetween(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    const auto value = ParseDouble(text);
+    if (value && *value >= least && *value <= most) return "";
+    return fmt::format("Value {} not in range {} to {}", text, least, most);
+  };
+  return CLI::Validator(check, fmt::format("FLOAT in [{} - {}]", least, most));
 }
 
 std::pair<std::string, std::string> SplitAssignment(const std::string& option,
@@ -108,7 +156,8 @@ std::pair<std::string, std::string> SplitAssignment(const std::string& option,
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-void Out(std::string_view text) { fwrite(text.data(), 1, text.size(), stdout); }
-void Words(std::string_view text) { fwrite(text.data(), 1, text.size(), stderr); }
+void Out(std::string_view text) { Draw(stdout, Printable(text)); }
+void Words(std::string_view text) { Draw(stderr, Printable(text)); }
+void Draw(std::FILE* to, std::string_view text) { fwrite(text.data(), 1, text.size(), to); }
 
 }  // namespace lathe::command

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lathe/driver/executable.h"
+#include "lathe/driver/output_files.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/program.h"
 
@@ -30,8 +33,19 @@ struct ModelOptions {
   bool allow_unregistered = false;
 
   void AddTo(CLI::App& app, const char* what = "an ONNX model (.onnx) or a text program (.lathe)");
+  /// The model, what lies beside it, and the plug-ins: not to be overwritten.
+  std::vector<std::string> Files() const;
   /// Loads dialects and plug-ins into `context`, then the model, verified.
   Program Load(IrContext& context) const;
+};
+
+/// What a command writes, for which a file of somebody else is not lost.
+struct OutputOptions {
+  bool force = false;
+
+  void AddTo(CLI::App& app);
+  /// CheckOutputs, unless forced.
+  void Check(std::span<const OutputFile> outputs, std::span<const std::string> inputs) const;
 };
 
 /// Options of every subcommand that compiles.
@@ -58,12 +72,23 @@ class Progress {
   bool shown_ = false;
 };
 
+/// Of tables that are cut.
+inline constexpr int kMostRows = 1 << 30;
+
+/// Accepts an integer in a range; unlike CLI::Range, no "-1" for 2^64 - 1.
+CLI::Validator CountBetween(uint64_t least, uint64_t most);
+/// Accepts a number of seconds in a range; unlike CLI::Range, no NaN.
+CLI::Validator SecondsBetween(double least, double most);
+
 /// "NAME=VALUE" split at the first '='; a UsageError naming `option` without one.
 std::pair<std::string, std::string> SplitAssignment(const std::string& option,
                                                     const std::string& text);
 
-void Out(std::string_view text);    ///< to stdout
-void Words(std::string_view text);  ///< to stderr
+/// To stdout, and to stderr; control characters are escaped, as what models hold is in the text.
+void Out(std::string_view text);
+void Words(std::string_view text);
+/// As it is: for what Lathe has coloured, and nothing of a model that is not escaped.
+void Draw(std::FILE* to, std::string_view text);
 
 /// The registered passes and named pipelines: for a terminal, and as the page docs/passes.md.
 std::string PassList();
@@ -83,5 +108,6 @@ Run AddBench(CLI::App& app);
 Run AddProfile(CLI::App& app);
 Run AddTune(CLI::App& app);
 Run AddExplain(CLI::App& app);
+Run AddVerify(CLI::App& app);
 
 }  // namespace lathe::command

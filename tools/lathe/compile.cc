@@ -19,6 +19,7 @@ namespace {
 struct Options {
   ModelOptions model;
   CompileOptions compile;
+  OutputOptions outputs;
   std::string output;
   std::string stage;
   std::vector<std::string> dims;
@@ -26,8 +27,29 @@ struct Options {
   bool sandbox = false;
 };
 
+FileKind KindOf(Stage stage) {
+  switch (stage) {
+    case Stage::kLoops:
+      return FileKind::kText;
+    case Stage::kLlvm:
+      return FileKind::kLlvm;
+    case Stage::kAssembly:
+      return FileKind::kAssembly;
+    case Stage::kObject:
+      return FileKind::kObject;
+  }
+  return FileKind::kText;
+}
+
+void CheckFiles(const Options& o, const std::vector<OutputFile>& outputs) {
+  std::vector<std::string> inputs = o.model.Files();
+  if (!o.compile.records.empty()) inputs.push_back(o.compile.records);
+  o.outputs.Check(outputs, inputs);
+}
+
 int Emit(const Options& o) {
   const Stage stage = ParseStage(o.stage);
+  if (!o.output.empty()) CheckFiles(o, {{o.output, KindOf(stage)}});
   IrContext context;
   const Program program = o.model.Load(context);
   ParseDims(o.dims, InputsOf(program));
@@ -76,6 +98,7 @@ int Compile(const Options& o) {
   if (o.sandbox && !o.stage.empty()) throw UsageError("--sandbox makes executables: no --emit");
   if (!o.stage.empty()) return Emit(o);
   if (o.output.empty()) throw UsageError("where to? -o FILE.lx, or --emit STAGE to look at it");
+  CheckFiles(o, ExecutableFiles(o.output));
   const double start = SecondsNow();
   int code = kFine;
   const std::optional<Made> made = o.sandbox ? CompileSandboxed(o, code) : CompileHere(o, o.output);
@@ -104,6 +127,7 @@ Run AddCompile(CLI::App& app) {
   app.add_option("--emit", o->stage,
                  "show a stage instead: loops, llvm, asm; obj writes an object file")
       ->type_name("STAGE");
+  o->outputs.AddTo(app);
   AddDimOption(app, o->dims);
   AddSandboxOption(app, o->sandbox);
   app.add_flag("--json", o->json, "what was written, machine-readable, to stdout");

@@ -13,10 +13,15 @@ struct Options {
   std::vector<std::string> directories;
   ConformanceOptions run;
   std::string json;
+  OutputOptions outputs;
   bool list = false;
 };
 
 int RunCases(const Options& o) {
+  if (!o.json.empty()) {
+    const OutputFile results{o.json, FileKind::kCases};
+    o.outputs.Check({&results, 1}, {});
+  }
   ConformanceReport report;
   {
     Progress progress("conformance");
@@ -43,9 +48,13 @@ Run AddConformance(CLI::App& app) {
       ->type_name("REGEX");
   app.add_option("--json", o->json, "write the results as JSON; - for stdout instead of the tables")
       ->type_name("FILE");
+  o->outputs.AddTo(app);
   app.add_option("--jobs,-j", o->run.jobs, "cases at a time; 0: one per processor")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--time-limit", o->run.time_limit, "seconds per case")->capture_default_str();
+  app.add_option("--time-limit", o->run.time_limit, "seconds per case")
+      ->check(SecondsBetween(0.001, 86400))
+      ->capture_default_str();
   app.add_flag("--round-trip", o->run.round_trip,
                "print, parse, export and import each program before it runs");
   app.add_flag("--interpret", o->run.interpret, "run by the interpreter instead of compiled");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 #include "tools/lathe/rates.h"
 #include "tools/lathe/runnable.h"
@@ -284,7 +285,7 @@ std::string ToJson(const Explanation& e) {
   json["interpreted"] = Json::object();
   for (const auto& [name, count] : e.interpreted) json["interpreted"][name] = count;
   json["obstacles"] = e.obstacles;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 int RunExplain(const Options& o) {
@@ -313,6 +314,7 @@ Run AddExplain(CLI::App& app) {
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   app.add_option("--top", o->top, "functions to show, the most expensive first")
+      ->check(CountBetween(0, kMostRows))
       ->type_name("K")
       ->capture_default_str();
   app.add_flag("--all", o->all, "all functions, and every strategy that was asked");

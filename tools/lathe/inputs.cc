@@ -106,7 +106,7 @@ std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts,
     }
     const auto extent = ParseInt(value);
     if (!extent || *extent < 0)
-      throw UsageError(StrCat("--dim ", name, " takes a size, not '", value, "'"));
+      throw UsageError(StrCat("--dim ", name, " takes a size of at least 0, not '", value, "'"));
     bindings.emplace_back(name, *extent);
   }
   return bindings;
@@ -127,7 +127,9 @@ void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   if (!random)
     app.add_flag("--random", random,
                  "seeded random data for inputs without a file; integers are 0 and 1");
-  app.add_option("--seed", seed, "seed of random inputs and random ops")->capture_default_str();
+  app.add_option("--seed", seed, "seed of random inputs and random ops")
+      ->check(CountBetween(0, UINT64_MAX))
+      ->capture_default_str();
   app.add_option("--dim", dims, "size of a symbolic dim for random inputs (default 1)")
       ->type_name("NAME=N");
   app.add_option(
@@ -152,7 +154,7 @@ NamedValues InputOptions::Load(const std::string& model,
     if (const auto file = given.find(port.name); file != given.end()) {
       LoadedValue loaded = LoadInput(port.name, file->second, port.type, image);
       if (!loaded.remark.empty()) Words(loaded.remark + "\n");
-      if (show && loaded.picture) Out(PictureToText(*loaded.picture, UseColour(1)));
+      if (show && loaded.picture) Draw(stdout, PictureToText(*loaded.picture, UseColour(1)));
       values.emplace_back(port.name, std::move(loaded.value));
     } else if (random) {
       values.emplace_back(port.name, RandomInput(port.type, extents, seed, i));

@@ -12,7 +12,7 @@ namespace {
 
 int Report(const Error& error) {
   fflush(stdout);
-  Words(error.Render(UseColour(2)));
+  Draw(stderr, error.Render(UseColour(2)));
   return error.code() == ErrorCode::kInternal ? kOurBug : kInputAtFault;
 }
 
@@ -40,6 +40,13 @@ int Guarded(const Run& run) {
 }
 
 namespace {
+std::string CommandsOf(const CLI::App& app) {
+  std::string list;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    list += StrCat(list.empty() ? "" : ", ", sub->get_name());
+  }
+  return list;
+}
 
 /// Words of the command line that are no option and no command, with what they may have meant.
 int ReportUsage(const CLI::App& app, const CLI::ParseError& error) {
@@ -58,9 +65,14 @@ int ReportUsage(const CLI::App& app, const CLI::ParseError& error) {
       hints += StrCat("   = help: ", near, "\n");
     }
   }
+  if (hints.empty() && at == &app)
+    hints = StrCat("   = help: the commands are ", CommandsOf(app), "\n");
   const std::string command = at == &app ? "lathe" : "lathe " + at->get_name();
-  Words(StrCat("error[usage]: ", error.what(), "\n", hints, "   = help: see '", command,
-               " --help'\n"));
+  const std::vector<std::string> words = app.remaining(true);
+  const bool unknown = at == &app && !words.empty() && !words[0].starts_with("-");
+  const std::string what =
+      unknown ? StrCat("there is no command '", words[0], "'") : std::string(error.what());
+  Words(StrCat("error[usage]: ", what, "\n", hints, "   = help: see '", command, " --help'\n"));
   return kUsage;
 }
 
@@ -85,6 +97,7 @@ int Main(int argc, char** argv) {
   add("run", "run a model on files, pictures or random data", AddRun);
   add("compile", "make an executable of a model, which runs without the compiler", AddCompile);
   add("inspect", "show what a model or an executable is made of", AddInspect);
+  add("verify", "check that an executable is as it was written, weights included", AddVerify);
   add("opt", "read, verify and print or convert a program", AddOpt);
   add("check", "compare the compiled program with the interpreter", AddCheck);
   add("bench", "time a compiled program", AddBench);

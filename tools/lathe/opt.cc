@@ -1,6 +1,4 @@
-#include <unistd.h>
-
-#include <filesystem>
+#include <cstdlib>
 #include <memory>
 
 #include "lathe/driver/model_file.h"
@@ -21,6 +19,7 @@ namespace {
 
 struct OptOptions {
   ModelOptions model;
+  OutputOptions outputs;
   std::string output;
   std::string passes;
   std::string bisect;
@@ -54,15 +53,18 @@ std::string PipelineOf(const OptOptions& o) {
   return ReproducerPipeline(ReadFile(o.model.path)).value_or("");
 }
 
+std::string ShellQuoted(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 /// Whether `command` succeeds on the program printed to a file whose name is appended to it.
 bool CommandHolds(const std::string& command, const Program& program) {
-  const std::string name = StrCat("lathe-bisect-", static_cast<int64_t>(getpid()), ".lathe");
-  const std::string path = (std::filesystem::temp_directory_path() / name).string();
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/program.lathe";
   SaveModel(program, path);
-  const int code = std::system((command + " " + path).c_str());
-  unlink(path.c_str());
-  unlink(WeightsPath(path).c_str());
-  return code == 0;
+  return std::system(StrCat(command, " ", ShellQuoted(path)).c_str()) == 0;
 }
 
 /// The options of the run: those of the command line, with its level.
@@ -147,9 +149,18 @@ class PhaseTimer {
   double last_ = SecondsNow();
 };
 
+void CheckFiles(const OptOptions& o) {
+  std::vector<OutputFile> outputs;
+  if (!o.output.empty()) outputs = ModelFiles(o.output);
+  if (!o.reproducer.empty()) outputs.push_back({o.reproducer, FileKind::kText});
+  if (!o.viz.empty()) outputs.push_back({PassReport::PathIn(o.viz), FileKind::kReport});
+  o.outputs.Check(outputs, o.model.Files());
+}
+
 int RunOpt(const OptOptions& o) {
   if (o.list_passes) return ListPasses(o);
   if (o.model.path.empty()) throw UsageError("a model is required");
+  CheckFiles(o);
   IrContext context;
   PhaseTimer timer(o.timing);
   Program program = o.model.Load(context);
@@ -200,6 +211,7 @@ void AddPassOptions(CLI::App& app, OptOptions& o) {
       ->type_name("N")
       ->check(CLI::Range(0, 1024));
   app.add_option("--stop-after", o.manager.stop_after, "run only the first N passes")
+      ->check(CLI::Range(0, 1 << 30))
       ->type_name("N");
   app.add_option("--disable", o.manager.disabled, "leave this pass out")
       ->allow_extra_args(false)
@@ -238,6 +250,7 @@ Run AddOpt(CLI::App& app) {
          "write FILE.lathe (weights beside it in FILE.lathe.weights.safetensors) or FILE.onnx "
          "instead of printing")
       ->type_name("FILE");
+  o->outputs.AddTo(app);
   app.add_flag("--locations", o->locations, "print where each op comes from");
   app.add_flag("--no-print", o->no_print, "do not print the program");
   app.add_flag("--timing", o->timing, "print the time of each phase and pass to stderr");

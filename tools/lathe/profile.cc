@@ -7,6 +7,7 @@
 
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/printable.h"
 #include "tools/lathe/rates.h"
 #include "tools/lathe/runnable.h"
 
@@ -18,6 +19,7 @@ struct Options {
   int runs = 10;
   size_t top = 20;
   std::string trace;
+  OutputOptions outputs;
   bool by_label = false;
 };
 
@@ -65,7 +67,7 @@ WorkDone TotalOf(const std::vector<Row>& rows) {
 void PrintRow(const WorkDone& work, double total_ms, const std::string& calls,
               const std::string& what) {
   Out(fmt::format("{:6.1f}% {:9.3f} {:>6}{}{}\n", 100 * work.ms / total_ms, work.ms, calls,
-                  RateColumns(work), what));
+                  RateColumns(work), PrintableLine(what)));
 }
 
 void Print(const std::vector<Row>& rows, const MachinePeak& machine, const Options& o) {
@@ -102,7 +104,7 @@ std::string ToJson(const std::vector<Row>& rows, const MachinePeak& machine, con
     AddRates(step, r.work);
     json["steps"].push_back(std::move(step));
   }
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 const runtime::Executor& ExecutorOf(const Runnable& runnable, const Options& o) {
@@ -117,6 +119,10 @@ const runtime::Executor& ExecutorOf(const Runnable& runnable, const Options& o) 
 }
 
 int RunProfile(const Options& o) {
+  if (!o.trace.empty()) {
+    const OutputFile trace{o.trace, FileKind::kTrace};
+    o.outputs.Check({&trace, 1}, o.measure.model.Files());
+  }
   const Runnable runnable(o.measure.model, o.measure.runnable);
   const runtime::Executor& executor = ExecutorOf(runnable, o);
   runtime::NamedTensors inputs;
@@ -146,10 +152,14 @@ Run AddProfile(CLI::App& app) {
   app.add_option("--runs", o->runs, "to take the mean of, after one to warm up")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  app.add_option("--top", o->top, "show the longest K")->type_name("K")->capture_default_str();
+  app.add_option("--top", o->top, "show the longest K")
+      ->check(CountBetween(0, kMostRows))
+      ->type_name("K")
+      ->capture_default_str();
   app.add_flag("--by-label", o->by_label, "steps that do the same are one row");
   app.add_option("--trace", o->trace, "write all steps for chrome://tracing or Perfetto")
       ->type_name("FILE");
+  o->outputs.AddTo(app);
   return [o] { return RunProfile(*o); };
 }
 

@@ -7,6 +7,8 @@
 #include "lathe/driver/value_files.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/npy.h"
+#include "lathe/support/printable.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
 #include "tools/lathe/runnable.h"
@@ -20,6 +22,7 @@ struct Options {
   ModelOptions model;
   RunnableOptions runnable;
   InputOptions inputs;
+  OutputOptions outputs;
   std::string output_dir;
   std::string labels;
   bool json = false;
@@ -57,8 +60,9 @@ std::string Fixed(double value) {
 void PrintTop(const std::string& name, const Tensor& scores, int64_t k,
               const std::vector<std::string>& labels) {
   const auto rows = TopK(scores, k);
+  const std::string title = PrintableLine(name);
   for (size_t r = 0; r < rows.size(); ++r) {
-    Out(rows.size() == 1 ? StrCat(name, "\n") : StrCat(name, " row ", r, "\n"));
+    Out(rows.size() == 1 ? StrCat(title, "\n") : StrCat(title, " row ", r, "\n"));
     for (const Scored& s : rows[r]) {
       const std::string index = StrCat(s.index);
       Out(StrCat(std::string(index.size() < 6 ? 6 - index.size() : 0, ' '), index, "  ",
@@ -90,17 +94,50 @@ bool CanRank(const RtValue& value) {
          value.tensor().element_type() != ElementType::kString;
 }
 
+std::vector<std::string> FilesRead(const Options& o) {
+  std::vector<std::string> files = o.model.Files();
+  for (const std::string& input : o.inputs.files) {
+    const size_t at = input.find('=');
+    files.push_back(at == std::string::npos ? input : input.substr(at + 1));
+  }
+  for (const std::string* file : {&o.labels, &o.runnable.parameters, &o.runnable.compile.records}) {
+    if (!file->empty()) files.push_back(*file);
+  }
+  return files;
+}
+
+// Writes the outputs; the paths of each.
+std::vector<std::vector<std::string>> Save(const Options& o, const NamedValues& outputs) {
+  std::vector<std::vector<std::string>> paths(outputs.size());
+  if (o.output_dir.empty()) return paths;
+  const auto files = FilesOf(o.output_dir, outputs);
+  std::vector<OutputFile> all;
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (const TensorFile& file : files[i]) {
+      paths[i].push_back(file.path);
+      all.push_back({file.path, FileKind::kArray});
+    }
+  }
+  o.outputs.Check(all, FilesRead(o));
+  MakeDirectory(o.output_dir);
+  for (const auto& of_output : files) {
+    for (const TensorFile& file : of_output) {
+      WriteNpy(file.path, file.tensor);
+      Words(StrCat("wrote ", file.path, "\n"));
+    }
+  }
+  return paths;
+}
+
 void PrintOutputs(const Options& o, const NamedValues& outputs) {
+  const std::vector<std::vector<std::string>> files = Save(o, outputs);
   const std::vector<std::string> labels = ReadLabels(o.labels);
   auto json = nlohmann::ordered_json::array();
-  for (const auto& [name, value] : outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& [name, value] = outputs[i];
     nlohmann::ordered_json entry{{"name", name}};
     if (value.is_tensor()) entry["type"] = value.tensor().TypeString();
-    if (!o.output_dir.empty()) {
-      const auto paths = SaveOutput(o.output_dir, name, value);
-      entry["files"] = paths;
-      for (const std::string& path : paths) Words(StrCat("wrote ", path, "\n"));
-    }
+    if (!o.output_dir.empty()) entry["files"] = files[i];
     if (o.top > 0 && CanRank(value)) {
       if (o.json) {
         entry["top"] = TopJson(value.tensor(), o.top, labels);
@@ -109,12 +146,11 @@ void PrintOutputs(const Options& o, const NamedValues& outputs) {
       }
     } else if (o.output_dir.empty() && !o.json) {
       const std::string type = value.is_tensor() ? value.tensor().TypeString() : value.KindName();
-      Out(StrCat(name, " ", type, " ", value.ToString(16), "\n"));
+      Out(StrCat(PrintableLine(name), " ", type, " ", value.ToString(16), "\n"));
     }
     json.push_back(std::move(entry));
   }
-  if (o.json)
-    Out(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  if (o.json) Out(JsonText(json, 2) + "\n");
 }
 
 NamedValues Execute(const Options& o, Runnable& runnable, const NamedValues& inputs) {
@@ -168,10 +204,14 @@ Run AddRun(CLI::App& app) {
       ->type_name("FILE");
   app.add_option("--max-steps", o->max_steps,
                  "ops that the interpreter may run, those in loops counted each time")
+      ->check(CountBetween(1, UINT64_MAX))
       ->capture_default_str();
   app.add_option("--output-dir,-o", o->output_dir, "write each output there as NAME.npy")
       ->type_name("DIR");
-  app.add_option("--top", o->top, "show the K best classes of each output row")->type_name("K");
+  o->outputs.AddTo(app);
+  app.add_option("--top", o->top, "show the K best classes of each output row")
+      ->check(CountBetween(0, kMostRows))
+      ->type_name("K");
   app.add_option("--labels", o->labels, "class names, one a line, for --top")->type_name("FILE");
   AddSandboxOption(app, o->sandbox);
   app.add_flag("--json", o->json, "machine-readable output");

@@ -1,13 +1,10 @@
 #include "lathe/driver/tune.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 
-#include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
@@ -26,9 +23,7 @@ std::string Milliseconds(double seconds) { return fmt::format("{:.3f} ms", secon
 
 // Appends, so that what was measured before, and before an interrupt, is kept.
 void Append(const std::string& path, const TuningRecords& records) {
-  std::ofstream file(path, std::ios::app);
-  file << records.ToText() << std::flush;
-  if (!file) throw Error(ErrorCode::kIo, "io/write", "the records can not be written").At(path);
+  AppendToFile(path, records.ToText());
 }
 
 int TuneModel(const Options& o) {
@@ -79,10 +74,10 @@ Run AddTune(CLI::App& app) {
   app.add_option("--dim", o->dims, "size of a symbolic dim while measuring (default 1)")
       ->type_name("NAME=N");
   app.add_option("--trials", o->tune.max_trials, "implementations measured per function")
-      ->check(CLI::Range(1, 100000))
+      ->check(CountBetween(1, 100000))
       ->capture_default_str();
   app.add_option("--seconds", o->tune.seconds, "of repeated runs per trial; at least three runs")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(SecondsBetween(0, 3600))
       ->capture_default_str();
   return [o] { return TuneModel(*o); };
 }

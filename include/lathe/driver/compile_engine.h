@@ -35,8 +35,9 @@ class CompileEngine {
     codegen::KernelLibrary code;
   };
 
-  /// An empty folder: in memory only. A missing one is made; one that others may write is not used.
-  explicit CompileEngine(const std::string& folder = "");
+  /// An empty folder: in memory only. A missing one is made, for its owner alone; one that others
+  /// may write is not used (DiskCache::WhyRefused). `limit` of its files in bytes; 0: none.
+  explicit CompileEngine(const std::string& folder = "", uint64_t limit = DiskCache::kDefaultLimit);
 
   /// What decides what becomes of a function that is not lowered yet: its operations and types,
   /// which of its arguments are constant, and the target. Empty if it is not to be kept: what
@@ -60,7 +61,7 @@ class CompileEngine {
   Result Find(const std::string& key, const Make& make);
   void Forget(const std::string& key);
 
-  const std::optional<DiskCache> disk_;
+  const std::unique_ptr<const DiskCache> disk_;
   std::mutex mutex_;
   std::unordered_map<std::string, std::shared_future<Result>> kernels_;  // looked up only
   std::atomic<size_t> hits_ = 0, disk_hits_ = 0, misses_ = 0;

@@ -18,9 +18,10 @@ class CompileEngine;
 
 struct CompileOptions {
   std::string target = {};  ///< name of a codegen::Target; empty: the best of this machine
-  /// Folder where machine code is kept for the next time; empty: nowhere. A missing one is made;
-  /// one that others may write is not used.
+  /// Folder where machine code is kept for the next time; empty: nowhere. A missing one is made,
+  /// for its owner alone; one that others may write is not used (DiskCache::WhyRefused says so).
   std::string cache = {};
+  uint64_t cache_limit = uint64_t{1} << 30;  ///< bytes in it; the oldest go; 0: no limit
   /// Keeps kernels for other programs of this process (compile_engine.h); it has its own folder.
   /// None: one for this program alone, with `cache`.
   std::shared_ptr<CompileEngine> engine = {};

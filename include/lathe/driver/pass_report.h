@@ -23,6 +23,8 @@ class PassReport : public PassInstrumentation {
   void SetRemarks(const std::vector<Remark>& remarks);
 
   std::string ToHtml() const;
+  /// Of what Write makes.
+  static std::string PathIn(const std::string& folder);
   /// `folder`/report.html; makes the folder.
   void Write(const std::string& folder) const;
 

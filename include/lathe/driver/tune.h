@@ -45,7 +45,8 @@ TuningRecords Tune(const Program& program, const TuneOptions& options,
                    const TuneProgress& progress = {}, const TuneResult& result = {});
 
 /// The records of a file that a run may have been stopped at writing: a last line without an end is
-/// cut off. None if there is no such file.
+/// cut off. None if there is no such file. Errors: tune/record for any other file, which stays as
+/// it is.
 TuningRecords ResumeTuningRecords(const std::string& path);
 
 /// From a file of lines. Errors: io/..., tune/record with the line.

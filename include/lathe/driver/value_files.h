@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lathe/dialect/interpreter.h"
 #include "lathe/ir/type.h"
 #include "lathe/support/rt_value.h"
 
@@ -47,10 +48,18 @@ LoadedValue LoadInput(const std::string& name, const std::string& path, Type exp
 RtValue RandomInput(Type type, std::span<const Dim::Binding> bindings, uint64_t seed,
                     uint64_t stream);
 
-/// Writes `value` into `folder` as `<name>.npy` (a list as `<name>.0.npy`, ...; characters that a
-/// file name can not hold become '_'). Returns the paths.
-std::vector<std::string> SaveOutput(const std::string& folder, const std::string& name,
-                                    const RtValue& value);
+/// A tensor, and the file that is to hold it.
+struct TensorFile {
+  std::string path;
+  Tensor tensor;
+};
+/// The files in `folder` that hold `values`, a list for each: `<name>.npy`, of a list
+/// `<name>.0.npy`,
+/// .... Characters that a file name cannot hold become '_', long names are cut, and of names that
+/// are the same then, upper and lower case not told apart, those that had to be changed end in
+/// "-2",
+/// "-3", .... An absent optional has no file.
+std::vector<std::vector<TensorFile>> FilesOf(const std::string& folder, const NamedValues& values);
 
 struct Scored {
   int64_t index;

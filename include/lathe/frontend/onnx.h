@@ -54,6 +54,8 @@ struct OnnxModelInfo {
   /// Of all nodes, also in subgraphs and functions; sorted; "Conv" or "com.acme.Foo".
   std::vector<std::string> operators;
   size_t num_nodes = 0;
+  /// Where its initializers say that their data is, as they say it; sorted.
+  std::vector<std::string> external_files;
 };
 OnnxModelInfo ReadOnnxModelInfo(const std::string& path);
 

@@ -51,7 +51,14 @@ struct ArtefactFiles {
   std::string parameters = {};
 };
 
-/// Writes the graph last. Errors: io/..., unsupported/safetensors.
+/// All three paths.
+ArtefactFiles Complete(ArtefactFiles files);
+
+/// In the metadata of parameters: the checksum of the library that they were written with.
+inline constexpr const char* kLibraryKey = "lathe.library";
+
+/// All or nothing: on an error, what was there is as before. Errors: io/...,
+/// unsupported/safetensors.
 void SaveArtefacts(const Artefacts& artefacts, const ArtefactFiles& files);
 /// The parameters are views of the mapped file. Errors name the file: io/..., parse/safetensors,
 /// artefact/...
@@ -59,6 +66,10 @@ Artefacts LoadArtefacts(const ArtefactFiles& files);
 /// The plan of the parts in files, and what runs it.
 std::shared_ptr<const Plan> LoadPlan(const ArtefactFiles& files);
 Executor LoadExecutor(const ArtefactFiles& files, ExecutorOptions options = {});
+
+/// Checks all parts: the plan, and the parameters against the checksum that they were saved with.
+/// Parameters from elsewhere have none. Errors as LoadPlan, plan/...
+void VerifyArtefacts(const ArtefactFiles& files);
 
 /// The same plan with other constants, for any of them, by name. Errors: artefact/parameter.
 std::shared_ptr<const Plan> WithParameters(const Plan& plan, const NamedTensors& parameters);

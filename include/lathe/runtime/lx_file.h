@@ -42,7 +42,8 @@ Executor LoadExecutor(const std::string& path, ExecutorOptions options = {});
 Executor LoadExecutor(std::shared_ptr<Buffer> bytes, const std::string& name,
                       ExecutorOptions options = {});
 
-/// Checks all of a file, the checksums of its constants included: reads every byte.
+/// Checks all of a file: the plan as an executor would, and the checksums of its constants; reads
+/// every byte. Errors as LoadPlan, lx/checksum, plan/...
 void VerifyFile(const std::string& path);
 
 }  // namespace lathe::runtime

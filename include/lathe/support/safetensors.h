@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lathe/support/buffer.h"
+#include "lathe/support/file.h"
 #include "lathe/support/tensor.h"
 
 namespace lathe {
@@ -39,6 +40,8 @@ struct SafeTensors {
 // Throws unsupported/safetensors for strings, invalid-argument/safetensors for duplicate names.
 [[nodiscard]] std::string SerializeSafeTensors(const SafeTensors& content);
 void WriteSafeTensors(const std::string& path, const SafeTensors& content);
+// Does not commit.
+void WriteSafeTensors(FileWriter& writer, const SafeTensors& content);
 
 }  // namespace lathe
 

@@ -319,23 +319,23 @@ uint64_t Exporter::ExternalThreshold(const ModelMsg& model) const {
                    : options_.external_data_threshold;
 }
 
-void Exporter::MoveOutside(ModelMsg& model, const std::string& path) {
+std::unique_ptr<FileWriter> Exporter::MoveOutside(ModelMsg& model, const std::string& path) {
   const uint64_t threshold = ExternalThreshold(model);
   const auto outside = [&](const TensorMsg& t) {
     return t.has_raw && !t.raw_data.empty() && t.raw_data.size() >= threshold;
   };
   auto& tensors = model.graph.initializers;
-  if (std::none_of(tensors.begin(), tensors.end(), outside)) return;
+  if (std::none_of(tensors.begin(), tensors.end(), outside)) return nullptr;
   const size_t slash = path.rfind('/');
   const Text location = Keep(path.substr(slash == std::string::npos ? 0 : slash + 1) + ".data");
-  FileWriter writer(path + ".data");
+  auto writer = std::make_unique<FileWriter>(path + ".data");
   uint64_t at = 0;
   for (TensorMsg& t : tensors) {
     if (!outside(t)) continue;
     const uint64_t padding = (kDataAlignment - at % kDataAlignment) % kDataAlignment;
-    writer.Write(std::string(padding, '\0'));
+    writer->Write(std::string(padding, '\0'));
     at += padding;
-    writer.Write(t.raw_data);
+    writer->Write(t.raw_data);
     t.external_data = {{"location", location},
                        {"offset", Keep(std::to_string(at))},
                        {"length", Keep(std::to_string(t.raw_data.size()))}};
@@ -343,7 +343,7 @@ void Exporter::MoveOutside(ModelMsg& model, const std::string& path) {
     t.external = true;
     t.has_raw = false;
   }
-  writer.Commit();
+  return writer;
 }
 
 }  // namespace lathe::onnx
@@ -389,8 +389,11 @@ void ExportOnnx(const Program& program, const std::string& path, const OnnxExpor
   const ForExport simple(program);
   onnx::Exporter exporter(simple.program(), options);
   onnx::ModelMsg model = exporter.Run();
-  exporter.MoveOutside(model, path);
-  WriteFile(path, onnx::Serialize(model));
+  const std::unique_ptr<FileWriter> data = exporter.MoveOutside(model, path);
+  FileWriter writer(path);
+  writer.Write(onnx::Serialize(model));
+  if (data == nullptr) return writer.Commit();
+  FileWriter::CommitTogether({data.get(), &writer});
 }
 
 }  // namespace lathe

@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "lathe/frontend/onnx.h"
 #include "lathe/support/error.h"
+#include "lathe/support/file.h"
 #include "src/frontend/onnx/messages.h"
 
 namespace lathe::onnx {
@@ -19,8 +21,9 @@ class Exporter {
  public:
   Exporter(const Program& program, const OnnxExportOptions& options);
   ModelMsg Run();
-  /// Writes large parameters to `<path>.data` and makes `model` refer to them.
-  void MoveOutside(ModelMsg& model, const std::string& path);
+  /// Writes large parameters to `<path>.data`, which is to be committed with the model, and makes
+  /// `model` refer to them. Null if there are none.
+  std::unique_ptr<FileWriter> MoveOutside(ModelMsg& model, const std::string& path);
 
  private:
   using Handler = void (Exporter::*)(Operation*, GraphMsg&);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "lathe/support/descriptor.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
 
@@ -16,23 +17,6 @@ namespace {
 
 constexpr size_t kMaxLocation = 4096;
 constexpr std::string_view kMemoryTag = "_ORT_MEM_ADDR_";
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 [[noreturn]] void BadPath(std::string_view location, std::string_view why) {
   throw Error(ErrorCode::kInvalidArgument, "onnx/external-path",

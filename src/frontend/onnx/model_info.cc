@@ -8,6 +8,15 @@ namespace lathe {
 
 namespace {
 
+void CollectExternalFiles(const std::vector<onnx::TensorMsg>& tensors,
+                          std::set<std::string>& files) {
+  for (const onnx::TensorMsg& tensor : tensors) {
+    for (const onnx::TextPair& entry : tensor.external_data) {
+      if (entry.first == "location") files.insert(std::string(entry.second));
+    }
+  }
+}
+
 // Graphs nest no deeper than the reader allows.
 void Collect(const std::vector<onnx::NodeMsg>& nodes, std::set<std::string>& operators,
              size_t& count) {
@@ -38,6 +47,9 @@ OnnxModelInfo ReadOnnxModelInfo(const std::string& path) {
     Collect(f.nodes, operators, info.num_nodes);
   }
   info.operators.assign(operators.begin(), operators.end());
+  std::set<std::string> files;
+  CollectExternalFiles(model.graph.initializers, files);
+  info.external_files.assign(files.begin(), files.end());
   return info;
 }
 

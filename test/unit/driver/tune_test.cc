@@ -125,6 +125,17 @@ TEST_F(TuneTest, ResumesWhereItStopped) {
   EXPECT_EQ(result.first, "elementwise");
 }
 
+TEST_F(TuneTest, OtherFilesStayAsTheyAre) {
+  const TempFolder folder;
+  const std::string path = folder / "other";
+  for (const std::string text :
+       {"{\"nodes\":[]}", "one\ntwo", "{\"a\":1}\n{\"b\":", "\x08\n\x12"}) {
+    WriteFile(path, text);
+    EXPECT_THROW((void)ResumeTuningRecords(path), Error);
+    EXPECT_EQ(ReadFile(path), text);
+  }
+}
+
 // A record of a knob that there is no more is told and passed over.
 TEST_F(TuneTest, RecordsThatDoNotHoldAreIgnored) {
   Program program = Of("floor");

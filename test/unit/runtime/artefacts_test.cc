@@ -10,6 +10,7 @@
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/safetensors.h"
 #include "src/runtime/shared_library.h"
 #include "test/unit/runtime/count_allocations.h"
 #include "test/unit/runtime/plan_util.h"
@@ -439,6 +440,46 @@ TEST_F(ArtefactsTest, ParametersOfAnotherBuildAreAnError) {
     EXPECT_EQ(e.id(), "artefact/parameter");
     EXPECT_EQ(e.where(), folder_ / "two.safetensors");
   }
+}
+
+TEST_F(ArtefactsTest, DamagedParametersAreFoundWhenAsked) {
+  const std::string graph = folder_ / "affine.json", path = folder_ / "affine.safetensors";
+  SavePlan(Affine(), graph);
+  VerifyFile(graph);
+  std::string bytes = ReadFile(path);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  WriteFile(path, bytes);
+  EXPECT_NO_THROW((void)LoadPlan(graph));
+  try {
+    VerifyFile(graph);
+    FAIL() << "nothing was found";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.message(), "the parameters are damaged");
+    EXPECT_EQ(e.where(), path);
+  }
+  WriteSafeTensors(path, {ReadSafeTensors(path).tensors, {}});  // of a training, without checksum
+  EXPECT_NO_THROW(VerifyFile(graph));
+}
+
+TEST_F(ArtefactsTest, PartsAreReplacedTogetherOrNotAtAll) {
+  const std::string graph = folder_ / "affine.json";
+  const ArtefactFiles parts = Complete({.graph = graph});
+  SavePlan(Affine(), graph);
+  const auto contents = [&] {
+    return std::vector{ReadFile(parts.graph), ReadFile(parts.library), ReadFile(parts.parameters)};
+  };
+  const std::vector<std::string> before = contents();
+  Plan other = Affine();
+  other.code.bytes += " that is longer";
+  std::filesystem::rename(parts.library, folder_ / "kept.so");
+  MakeDirectory(parts.library);
+  EXPECT_THROW(SavePlan(other, graph), Error);
+  std::filesystem::remove(parts.library);
+  std::filesystem::rename(folder_ / "kept.so", parts.library);
+  EXPECT_EQ(contents(), before);
+  SavePlan(other, graph);
+  EXPECT_NE(contents()[1], before[1]);
+  VerifyFile(graph);
 }
 
 TEST_F(ArtefactsTest, NamesMustBeText) {

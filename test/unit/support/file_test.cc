@@ -73,6 +73,91 @@ TEST_F(FileTest, WritesThroughLinks) {
   EXPECT_EQ(ReadFile(At("target")), "new");
 }
 
+// With the names of a process and its files known, a link must not lead a write elsewhere, and a
+// file that stayed behind must not stop it.
+TEST_F(FileTest, TemporaryNamesCanNotBeForeseen) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 3; ++i) {
+    const FileWriter writer(At("x"));
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
+      if (entry.is_regular_file()) names.push_back(entry.path().filename());
+    }
+  }
+  ASSERT_EQ(names.size(), 3U);
+  EXPECT_NE(names[0], names[1]);
+  EXPECT_NE(names[1], names[2]);
+  for (const std::string& name : names) {
+    EXPECT_EQ(name.find(std::to_string(getpid())), std::string::npos) << name;
+  }
+}
+
+TEST_F(FileTest, NamesMayBeAsLongAsTheFileSystemAllows) {
+  WriteFile(At(std::string(255, 'n')), "x");
+  EXPECT_EQ(ReadFile(At(std::string(255, 'n'))), "x");
+}
+
+TEST_F(FileTest, KeepsPermissions) {
+  WriteFile(At("x"), "old");
+  ASSERT_EQ(chmod(At("x").c_str(), 0600), 0);
+  WriteFile(At("x"), "new");
+  EXPECT_EQ(fs::status(At("x")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(FileTest, FilesThatBelongTogetherAreReplacedTogether) {
+  WriteFile(At("x"), "old x");
+  WriteFile(At("z"), "old z");
+  FileWriter x(At("x")), y(At("y")), z(At("z"));
+  for (FileWriter* w : {&x, &y, &z}) w->Write(std::string_view("new"));
+  FileWriter::CommitTogether({&x, &y, &z});
+  for (const char* name : {"x", "y", "z"}) EXPECT_EQ(ReadFile(At(name)), "new");
+  EXPECT_EQ(Entries(), 4U);
+}
+
+// A folder that takes the name after the writer looked: the last rename fails.
+TEST_F(FileTest, OrNotAtAll) {
+  WriteFile(At("x"), "old");
+  {
+    FileWriter x(At("x")), y(At("y")), z(At("z"));
+    for (FileWriter* w : {&x, &y, &z}) w->Write(std::string_view("new"));
+    MakeDirectory(At("z/full"));
+    EXPECT_THROW(FileWriter::CommitTogether({&x, &y, &z}), Error);
+  }
+  EXPECT_EQ(ReadFile(At("x")), "old");
+  EXPECT_FALSE(FileExists(At("y")));
+  EXPECT_TRUE(IsDirectory(At("z/full")));
+  EXPECT_EQ(Entries(), 3U);
+}
+
+TEST_F(FileTest, SameFileByAnyPath) {
+  WriteFile(At("x"), "");
+  WriteFile(At("y"), "");
+  fs::create_symlink("x", At("soft"));
+  fs::create_hard_link(At("x"), At("hard"));
+  EXPECT_TRUE(IsSameFile(At("x"), At("a/../x")));
+  EXPECT_TRUE(IsSameFile(At("soft"), At("hard")));
+  EXPECT_FALSE(IsSameFile(At("x"), At("y")));
+  EXPECT_FALSE(IsSameFile(At("none"), At("none")));
+}
+
+TEST_F(FileTest, TemporaryFoldersArePrivateAndGo) {
+  std::string path;
+  {
+    const TemporaryFolder own, other;
+    path = own.path();
+    EXPECT_NE(path, other.path());
+    EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_all);
+    WriteFile(path + "/x", "");
+  }
+  EXPECT_FALSE(FileExists(path));
+}
+
+TEST_F(FileTest, AppendsToTheEnd) {
+  AppendToFile(At("x"), "one\n");
+  AppendToFile(At("x"), "two\n");
+  EXPECT_EQ(ReadFile(At("x")), "one\ntwo\n");
+  EXPECT_EQ(IdOf([&] { AppendToFile(At("none/x"), ""); }), "io/write");
+}
+
 // A pipe stands for every device: what /dev holds differs from machine to machine.
 TEST_F(FileTest, WritesIntoPipesAndDevices) {
   ASSERT_EQ(mkfifo(At("pipe").c_str(), 0600), 0);
