@@ -96,7 +96,9 @@ REGISTER_PASS(fold_affine, FoldAffinePass)
     .Doc("makes chains of additions and multiplications by constants one of each")
     .Details(
         "(x + a) + b is x + (a + b), (x a) b is x (a b), (x a + b) c is x (a c) + b c, and so with "
-        "subtraction and division: equal up to rounding. Chains with a constant that is not "
-        "finite, or would become so, stay, and so do integers.");
+        "subtraction and division: equal but for rounding, which may be all that is left of a "
+        "small "
+        "result. Chains with a constant that is not finite, or would become so, stay, and so do "
+        "integers.");
 
 }  // namespace lathe
