@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHOWN_LINES = 60
 CASES = "build/onnx-cases"
 MODELS = "build/small-models"
+GRAPHS = 500  # random ones that are compiled and compared
 MIN_CONFORMANCE = 0.65  # share of the official cases that must pass
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed", re.MULTILINE)
 
@@ -180,6 +181,11 @@ class Suite:
         return self.counted(self.build / "bin" / "pass_corpus", f"--jobs={self.jobs}", "--every-pass",
                             f"{CASES}/light", MODELS, CASES, "examples/digits", "test/golden")
 
+    def differential(self):
+        """Random graphs over all ops, on each tier of this machine, against the interpreter."""
+        return self.counted(self.build / "bin" / "differential", f"--jobs={self.jobs}",
+                            f"--seeds=1..{GRAPHS}")
+
     def malformed(self):
         """A sanitizer reserves more address space than the limit of the other builds allows."""
         limit = [] if self.preset in ("release", "dev") else ["--memory-mb=0", "--seconds=60"]
@@ -213,7 +219,8 @@ class Suite:
 
 STEPS = {
     "release": ["layers", "size", "format", "scripts", "compiled", "unit", "golden", "transcripts",
-                "conformance", "models", "accesses", "passes", "malformed", "fuzz"],
+                "conformance", "models", "accesses", "passes", "differential", "malformed",
+                "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "malformed"],
     "tsan": ["compiled", "unit"],
