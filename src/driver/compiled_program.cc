@@ -303,6 +303,13 @@ bool Fuses(const CompileOptions& options) {
   return options.level > 0 || std::ranges::find(options.enabled, kFusion) != options.enabled.end();
 }
 
+bool HasRegions(const Program& program) {
+  for (const Operation& op : *program.block()) {
+    if (op.num_regions() > 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void OptimizeFor(const CompileOptions& options, Program& program) {
@@ -311,8 +318,18 @@ void OptimizeFor(const CompileOptions& options, Program& program) {
 }
 
 void GroupOperations(Program& program, const CompileOptions& options) {
+  std::vector<runtime::PlanConstraint> constraints;
+  GroupOperations(program, options, constraints);
+}
+
+void GroupOperations(Program& program, const CompileOptions& options,
+                     std::vector<runtime::PlanConstraint>& constraints) {
   const SharedChunks chunks;  // of weights that passes have changed
+  const bool has_regions = HasRegions(program);
+  AddConstraints(program, constraints);
   OptimizeFor(options, program);
+  // What passes have taken out of regions always runs.
+  if (has_regions) AddConstraints(program, constraints);
   MarkExternal(program, options);
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);
 }
@@ -347,8 +364,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   compiled->target = &target;
   compiled->threads = options.threads;
-  compiled->constraints = FindConstraints(compiled->program);
-  GroupOperations(compiled->program, options);
+  GroupOperations(compiled->program, options, compiled->constraints);
   const std::shared_ptr<CompileEngine> engine = EngineOf(options);
   TuningRecords records;
   if (!options.records.empty()) records = ReadTuningRecords(options.records);

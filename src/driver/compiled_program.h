@@ -44,8 +44,7 @@ struct CompiledProgram {
   Program program;
   const codegen::Target* target = nullptr;
   int threads = 0;  ///< to compile with; 0: one per processor
-  /// Of the program as it was given: passes rely on them, and may drop the operations that they
-  /// come from.
+  /// Of the program as it was given, because passes drop operations that still have to be right.
   std::vector<runtime::PlanConstraint> constraints;
   std::vector<CompiledFunction> functions;
   std::vector<CompiledFunctionInfo> infos;                            ///< parallel to `functions`
@@ -70,6 +69,9 @@ void OptimizeFor(const CompileOptions& options, Program& program);
 /// The first steps: the inference pipeline, what goes to an external compiler, and operations into
 /// functions.
 void GroupOperations(Program& program, const CompileOptions& options);
+/// The same, and what `program` relies on of sizes.
+void GroupOperations(Program& program, const CompileOptions& options,
+                     std::vector<runtime::PlanConstraint>& constraints);
 
 /// What a compilation may take, its plan and packed weights included.
 inline Limits LimitsOf(const CompileOptions& options) {

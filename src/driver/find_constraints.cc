@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/shape_inference.h"
 #include "lathe/dialect/size_constraints.h"
 #include "lathe/ir/functions.h"
 #include "lathe/pass/pass_manager.h"
@@ -21,19 +22,33 @@ runtime::PlanConstraint Planned(const SizeConstraint& constraint) {
   return planned;
 }
 
+void AddFound(Program& program, std::vector<runtime::PlanConstraint>& constraints) {
+  for (const SizeConstraint& found : FindSizeConstraints(program)) {
+    const auto same = [&](const runtime::PlanConstraint& c) {
+      return c.condition == found.condition;
+    };
+    if (std::ranges::none_of(constraints, same)) constraints.push_back(Planned(found));
+  }
+}
+
+// What functions compute, in terms of their calls.
+Program Inlined(const Program& program) {
+  Program inlined = program.Clone();
+  PassManager manager;
+  manager.Add("inline{max_ops=1000}");
+  manager.Run(inlined);
+  ShapeInferencer(&inlined.parameters()).Visit(inlined);
+  return inlined;
+}
+
 }  // namespace
 
-std::vector<runtime::PlanConstraint> FindConstraints(Program& program) {
+void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& constraints) {
   if (!FunctionTable(program).empty()) {
-    Program inlined = program.Clone();
-    PassManager manager;
-    manager.Add("inline");
-    manager.Run(inlined);
-    if (FunctionTable(inlined).empty()) return FindConstraints(inlined);
+    Program inlined = Inlined(program);
+    return AddFound(inlined, constraints);
   }
-  std::vector<runtime::PlanConstraint> all;
-  for (const SizeConstraint& found : FindSizeConstraints(program)) all.push_back(Planned(found));
-  return all;
+  AddFound(program, constraints);
 }
 
 std::vector<runtime::PlanConstraint> ConstraintsOn(

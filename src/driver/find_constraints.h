@@ -7,9 +7,10 @@
 
 namespace lathe {
 
-/// The size constraints of a program and of the functions that it calls, as a plan holds them. The
-/// program is the same afterwards. Throws where an operation can not be right.
-std::vector<runtime::PlanConstraint> FindConstraints(Program& program);
+/// Adds the size constraints of a program and of the functions that it calls, as a plan holds them,
+/// each condition once. The program is the same afterwards. Throws where an operation can not be
+/// right.
+void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& constraints);
 
 /// Those that the symbols decide.
 std::vector<runtime::PlanConstraint> ConstraintsOn(

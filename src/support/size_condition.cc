@@ -68,7 +68,8 @@ std::string SizeCondition::ToString() const {
     case Kind::kAtLeast:
       return StrCat(x, " >= ", y);
     case Kind::kBroadcast:
-      return StrCat(x, " = ", y, ", or one of them is 1");
+      if (!a.is_constant() && !b.is_constant()) return StrCat(x, " = ", y, ", or one of them is 1");
+      return StrCat(x, " = ", y, ", or ", a.is_constant() ? y : x, " = 1");
     case Kind::kBroadcastTo:
       return StrCat(x, " = ", y, ", or ", x, " = 1");
   }
