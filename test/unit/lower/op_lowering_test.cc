@@ -78,14 +78,9 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
   // Runs what no strategy takes as a whole; says what of it is interpreted.
   static std::string InPieces(const OpSample& sample, const Program& program,
                               const NamedValues& inputs, const NamedValues& wanted) {
-<<<<<<< HEAD
-    const EveryWay ways(program, {.threads = 1});
+    const EveryWay ways(program, {.threads = 1, .strict = true});
     const NamedValues got = ways.Run(inputs);
     const Executable& executable = ways.made();
-=======
-    const Executable executable(program, {.threads = 1, .strict = true});
-    const NamedValues got = executable.Run(inputs);
->>>>>>> 2fc51f0 (lower, driver: a function whose lowering fails is computed another way)
     const bool is_random = sample.info.HasTrait<lathe::Random>();
     for (size_t i = 0; i < got.size() && !is_random; ++i) {
       Compare(sample.label + ", in pieces", got[i].second.tensor(), wanted[i].second.tensor());

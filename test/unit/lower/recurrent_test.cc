@@ -142,11 +142,7 @@ TEST_F(RecurrentTest, LengthsThatAreNone) {
                 StrCat("direction = \"reverse\", activations = [\"", f, "\"]"), true, true});
     Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
     NamedValues inputs = Inputs(program);
-<<<<<<< HEAD
-    const EveryWay executable(program, {.threads = 1});
-=======
-    const Executable executable(program, {.threads = 1, .strict = true});
->>>>>>> 2fc51f0 (lower, driver: a function whose lowering fails is computed another way)
+    const EveryWay executable(program, {.threads = 1, .strict = true});
     for (const int32_t length : {6, -1, 1000}) {
       inputs[4].second = Tensor::Of<int32_t>({2}, {5, length});
       EXPECT_THROW(executable.Run(inputs), Error) << length << " " << f;
