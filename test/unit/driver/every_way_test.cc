@@ -80,7 +80,7 @@ TEST_F(EveryWayTest, SizesThatAreNotKnownMayDiffer) {
     %y = nn.feed() {name = "y"} : () -> v_tensor<[?, 6], f32>
     %p = nn.mul(%x, %y) : (v_tensor<[?, 1, 6], f32>, v_tensor<[?, 6], f32>) -> v_tensor<[?, ?, 6], f32>
     %axes = builtin.constant() {value = tensor<[2], i64> [0, 1]} : () -> v_tensor<[2], i64>
-    %s = nn.reduce_sum(%p, %axes) {keepdims = 0} : (v_tensor<[?, ?, 6], f32>, v_tensor<[2], i64>) -> v_tensor<[6], f32>
+    %s = nn.reduce_sum(%p, %axes) {keepdims = false} : (v_tensor<[?, ?, 6], f32>, v_tensor<[2], i64>) -> v_tensor<[6], f32>
     nn.fetch(%s) {name = "s"} : (v_tensor<[6], f32>) -> ())");
   const EveryWay ways(program, {});
   const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {3, 1, 6}, 1)},
