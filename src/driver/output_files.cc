@@ -171,16 +171,20 @@ std::vector<OutputFile> ModelFiles(const std::string& path) {
 
 std::vector<std::string> FilesOfModel(const std::string& path) {
   std::vector<std::string> files = {path};
-  if (!FileExists(path) || IsDirectory(path)) return files;
   if (runtime::IsGraph(path)) {
     for (const OutputFile& part : ExecutableFiles(path)) files.push_back(part.path);
-  } else if (FileExtension(path) == ".onnx") {
-    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    for (const std::string& name : ReadOnnxModelInfo(path).external_files) {
-      files.push_back((folder / name).string());
-    }
-  } else {
+  } else if (FileExtension(path) == ".lathe") {
     files.push_back(WeightsPath(path));
+  }
+  return files;
+}
+
+std::vector<std::string> DataFilesOf(const std::string& path) {
+  std::vector<std::string> files;
+  if (FileExtension(path) != ".onnx" || !FileExists(path) || IsDirectory(path)) return files;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  for (const std::string& name : ReadOnnxModelInfo(path).external_files) {
+    files.push_back((folder / name).string());
   }
   return files;
 }

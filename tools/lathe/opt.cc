@@ -154,7 +154,10 @@ void CheckFiles(const OptOptions& o) {
   if (!o.output.empty()) outputs = ModelFiles(o.output);
   if (!o.reproducer.empty()) outputs.push_back({o.reproducer, FileKind::kText});
   if (!o.viz.empty()) outputs.push_back({PassReport::PathIn(o.viz), FileKind::kReport});
-  o.outputs.Check(outputs, o.model.Files());
+  if (outputs.empty()) return;
+  std::vector<std::string> inputs = o.model.Files();
+  for (std::string& file : DataFilesOf(o.model.path)) inputs.push_back(std::move(file));
+  o.outputs.Check(outputs, inputs);
 }
 
 int RunOpt(const OptOptions& o) {

@@ -36,8 +36,12 @@ struct OutputFile {
 std::vector<OutputFile> ExecutableFiles(const std::string& path);
 /// The files that SaveModel may write.
 std::vector<OutputFile> ModelFiles(const std::string& path);
-/// The model at `path`, whatever its format, and the files beside it that belong to it.
+/// The model at `path`, whatever its format, and the files that belong to it by their names.
+/// Nothing is read.
 std::vector<std::string> FilesOfModel(const std::string& path);
+/// The files that an ONNX model says its data is in, none for other formats; reads the model.
+/// Errors as ReadOnnxModelInfo.
+std::vector<std::string> DataFilesOf(const std::string& path);
 
 /// A file that is there may be replaced if it is empty, a pipe or a device, or of the kind and made
 /// by Lathe. Errors: output/input if it is one of `inputs`, by whatever path; output/foreign.

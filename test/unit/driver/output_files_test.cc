@@ -81,7 +81,8 @@ TEST_F(OutputFilesTest, FilesOfLatheAreReplaced) {
   }
   ExportOnnx(program, At("m.onnx"), {.external_data_threshold = 1});
   EXPECT_TRUE(FileExists(At("m.onnx.data")));
-  EXPECT_EQ(FilesOfModel(At("m.onnx")), (std::vector{At("m.onnx"), At("m.onnx.data")}));
+  EXPECT_EQ(FilesOfModel(At("m.onnx")), std::vector{At("m.onnx")});
+  EXPECT_EQ(DataFilesOf(At("m.onnx")), std::vector{At("m.onnx.data")});
   EXPECT_EQ(FilesOfModel(At("m.json")).size(), 4U);
   for (const char* name : {"m.onnx", "m.lathe"}) EXPECT_EQ(IdOf(ModelFiles(At(name))), "") << name;
   WriteNpy(At("m.npy"), Tensor::Of<float>({2}, {1, 2}));
@@ -104,6 +105,13 @@ TEST_F(OutputFilesTest, FilesOfOthersAreNot) {
   EXPECT_EQ(IdOf(ModelFiles(At("o.onnx"))), "output/foreign");
   WriteFile(At("p.onnx.data"), "weights");
   EXPECT_EQ(IdOf(ModelFiles(At("p.onnx"))), "output/foreign");
+}
+
+// A copy of a model reads the data of the first one.
+TEST_F(OutputFilesTest, DataOfAnInputIsNotReplaced) {
+  ExportOnnx(Load(), At("m.onnx"), {.external_data_threshold = 1});
+  fs::copy(At("m.onnx"), At("copy.onnx"));
+  EXPECT_EQ(IdOf(ModelFiles(At("m.onnx")), DataFilesOf(At("copy.onnx"))), "output/input");
 }
 
 TEST_F(OutputFilesTest, EveryKindTellsOthersApart) {
