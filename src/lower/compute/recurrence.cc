@@ -150,11 +150,11 @@ class LinearAttention {
     w_.ForLanes(values_, [&](const Dim& f) {
       const Value sum =
           e_.Reduce({keys_}, s_.Number(type_, 0.0), [&](const Place& e, Value so_far) {
-            const Value q = Load(Op::kQuery, query * keys_ + e[0]);
+            const Value q = s_.Mul(scale, Load(Op::kQuery, query * keys_ + e[0]));
             return s_.Add(so_far, s_.Mul(q, State(e[0], f)));
           });
       const Dim to = e_.space().Flatten({b_, t_, query * values_ + f}, dims);
-      e_.Store(w_.memory[Op::kOutput], to, s_.Cast(s_.Mul(scale, sum), w_.Element(Op::kOutput)));
+      e_.Store(w_.memory[Op::kOutput], to, s_.Cast(sum, w_.Element(Op::kOutput)));
     });
   }
 
