@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
 #include "src/dialect/eval_util.h"
@@ -77,6 +78,7 @@ void MultiplyBlock(const MatrixProduct<Acc>& p, int64_t r0, int64_t r1, int64_t 
   std::vector<Acc> a(static_cast<size_t>(kRows * kDepth));
   std::vector<Acc> b(static_cast<size_t>(kDepth * kPanelLd));
   for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
+    CheckBudget();
     const int64_t k1 = std::min(p.k, k0 + kDepth);
     p.b(k0, k1, c0, c1, b.data(), kPanelLd);
     for (int64_t m0 = r0; m0 < r1; m0 += kRows) {
