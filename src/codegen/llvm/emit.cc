@@ -122,7 +122,11 @@ class DimEmitter {
         return x;
     }
   }
+  // By zero: x. Sizes that contradict one another must not end the process.
   llvm::Value* FloorDiv(llvm::Value* x, llvm::Value* y) {
+    if (!llvm::isa<llvm::ConstantInt>(y)) {
+      y = b_.CreateSelect(b_.CreateIsNull(y), b_.getInt64(1), y);
+    }
     llvm::Value* quotient = b_.CreateSDiv(x, y);
     llvm::Value* rest = b_.CreateSub(x, b_.CreateMul(quotient, y));
     llvm::Value* below = b_.CreateAnd(b_.CreateICmpNE(rest, b_.getInt64(0)),

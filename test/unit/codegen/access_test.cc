@@ -239,6 +239,19 @@ TEST_F(AccessTest, MemoryOfTheKernel) {
             "loop.load: a constant, v_tensor<[3], f32>");
 }
 
+// No size that is zero ends the process.
+TEST_F(AccessTest, DivisionByZero) {
+  for (const char* expr : {"floordiv(7, d0)", "mod(7, d0)", "ceildiv(7, d0)"}) {
+    const std::string text =
+        Kernel(kX, kMemory,
+               StrCat(kN, " %d = loop.index(%m) {expr = dim<", expr, ">} : (", kI, ") -> ", kI,
+                      "\n", Load("lanes = 0", "none", "%d", "v_tensor<[], f32>"),
+                      Store("axis = -1", "none", "%a", "%z", "v_tensor<[], f32>")));
+    EXPECT_EQ(Run(text, x_, 0, o_).failed, 0) << expr;
+    EXPECT_EQ(Run(text, x_, 2, o_).failed, 0) << expr;
+  }
+}
+
 TEST_F(AccessTest, Tiles) {
   const std::string tile = "v_tensor<[2, 4], f32>";
   const std::string text =
