@@ -146,10 +146,6 @@ class FunctionEmitter {
   llvm::Value* status_ = nullptr;
   StopQuestion question_;          // empty until somebody needs it
   llvm::Value* faults_ = nullptr;  // KernelStatus for accesses; null: they are not checked
-<<<<<<< ours
-=======
-  StopQuestion question_;          // empty until somebody needs it
->>>>>>> theirs
   const Target& target_;
   int& outlined_;
   int64_t stack_bytes_ = 0;
