@@ -10,6 +10,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/decompose.h"
+#include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
@@ -138,11 +139,29 @@ std::vector<Known> KnownStrategies(Operation* function, const TargetKeys& target
   return known;
 }
 
+// Loops of a function of several operations: each of these by itself has fewer, and the time of
+// code generation is more than linear in them.
+constexpr size_t kMaxLoops = 512;
+
+bool HasSeveral(const Block& function) {
+  const auto computes = [](const Operation& op) {
+    return !op.HasTrait<Terminator>() && !op.HasTrait<ConstantLike>();
+  };
+  return std::ranges::count_if(function, computes) > 1;
+}
+
 // Throws if loops are too many to compile.
-void CheckOperations(Block& body, size_t most) {
-  size_t count = 0;
-  for (OpWalker w(&body); w.Next() != nullptr;) ++count;
+void CheckOperations(const Lowering& lowering, size_t most) {
+  size_t count = 0, loops = 0;
+  for (OpWalker w(lowering.body); const Operation* op = w.Next();) {
+    ++count;
+    loops += op->name() == loop::ForOp::kName ? 1 : 0;
+  }
   if (count > most) ThrowTooLong(most);
+  if (loops > kMaxLoops && HasSeveral(lowering.function)) {
+    throw Error(ErrorCode::kLimit, "lower/budget",
+                StrCat("it has more than ", kMaxLoops, " loops"));
+  }
 }
 
 // Asks strategies in order of preference until those that fit serve all extents.
@@ -202,7 +221,7 @@ void Selector::Ask(const Known& known, std::string_view knobs) {
 bool Selector::LowerBy(const OpImplementation& implementation, Attempt& attempt) {
   try {
     if (!implementation.lower(attempt.lowering)) return false;
-    CheckOperations(*attempt.lowering.body, options_.max_operations);
+    CheckOperations(attempt.lowering, options_.max_operations);
     return true;
   } catch (const Error& error) {
     if (error.id() == "lower/dim") {
