@@ -261,6 +261,18 @@ Value Reversed(const ElementOf& c) {
   return c.Operand(0, place);
 }
 
+// Lengths are 0 to the number of steps: one more than there are places along an axis.
+std::vector<IndexUse> LengthUses(const ElementOf& c) {
+  const auto time =
+      static_cast<size_t>(nn::ReverseSequenceOp(const_cast<Operation*>(c.op)).time_axis());
+  const Dim most = c.Dims(0)[time] + 1;
+  const auto made = [most](Elements& e, Value length) {
+    const Value negative = nn::LessOp::Create(e.lb().b(), length, e.lb().Int(0)).c();
+    return Where(e, negative, e.Int(most), length);
+  };
+  return {{nn::ReverseSequenceOp::kSequenceLens, time, most, {}, made}};
+}
+
 Value Triangle(const ElementOf& c) {
   Builder& b = c.e.lb().b();
   const size_t rank = c.at.size();
@@ -288,7 +300,7 @@ constexpr Compute kComputes[] = {
     {"nn.tile", Tiled},
     {"nn.depth_to_space", FromDepth},
     {"nn.space_to_depth", ToDepth},
-    {"nn.reverse_sequence", Reversed},
+    {"nn.reverse_sequence", Reversed, nullptr, LengthUses},
     {"nn.trilu", Triangle},
 };
 
