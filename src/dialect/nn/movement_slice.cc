@@ -383,11 +383,15 @@ void AssumeLengths(const Dim& lengths, const Dim& sequences) {
   });
 }
 
-std::vector<int64_t> ReversedSteps(int64_t length, int64_t extent) {
-  if (length < 0 || length > extent) {
+void CheckLengths(std::span<const int64_t> lengths, int64_t extent) {
+  for (const int64_t length : lengths) {
+    if (length >= 0 && length <= extent) continue;
     throw Error(ErrorCode::kInvalidArgument, "run/index",
                 StrCat("a sequence length is ", length, ", but there are ", extent, " steps"));
   }
+}
+
+std::vector<int64_t> ReversedSteps(int64_t length, int64_t extent) {
   std::vector<int64_t> steps(static_cast<size_t>(extent));
   for (int64_t t = 0; t < extent; ++t) {
     steps[static_cast<size_t>(t)] = t < length ? length - 1 - t : t;
@@ -419,6 +423,7 @@ void ReverseSequenceOp::Eval(EvalContext& c) {
   const auto time = static_cast<size_t>(op.time_axis());
   const auto lengths = ToInt64s(c.input(kSequenceLens));
   AssumeLengths(std::ssize(lengths), x.shape()[batch]);
+  CheckLengths(lengths, x.shape()[time]);
   if (x.num_elements() == 0) return c.SetOutput(kOutput, x);
   std::vector<Tensor> parts;
   for (size_t b = 0; b < lengths.size(); ++b) {

@@ -191,8 +191,9 @@ class Attention {
       const Value k = s_.Cast(e_.LoadFrom(k_, (head_ * keys_ + j) * features_ + at[0]), type_);
       return s_.Add(so_far, s_.Mul(q, k));
     });
+    const Dim features = Max(features_, 1);  // a sum of none is 0, not 0 / 0
     const Value factor =
-        op_.scale() ? Number(scale) : s_.Div(Number(1), s_.Power(s_.Number(type_, features_), 0.5));
+        op_.scale() ? Number(scale) : s_.Div(Number(1), s_.Power(s_.Number(type_, features), 0.5));
     v = s_.Mul(v, factor);
     Tell(0, j, v);
     if (op_.softcap() != 0) {
@@ -225,13 +226,14 @@ class Attention {
     if (w_.Has(Op::kAttnMask)) {
       const std::vector<Dim> dims = w_.Dims(Op::kAttnMask);
       const bool is_whole = dims.back().IsConstant(1) || ProvablyEqual(dims.back(), keys_);
-      Place at{b_, h_, i_, j};
-      if (!is_whole) {
-        mask(s_.AtMost(e_.Int(dims.back()), key));
-        at.back() = Min(j, dims.back() - 1);
-      }
-      const Place own = BroadcastPlace(at, dims, {batch_, heads_, queries_, keys_});
-      const Value given = w_.Operand(Op::kAttnMask, is_whole ? own : WithLast(own, at.back()));
+      if (!is_whole) mask(s_.AtMost(e_.Int(dims.back()), key));
+      Place own = BroadcastPlace({b_, h_, i_, j}, dims, {batch_, heads_, queries_, keys_});
+      if (!is_whole) own.back() = j;
+      const auto read = [&] { return w_.Operand(Op::kAttnMask, own); };
+      const ElementType element = TensorOf(w_.op->operand(Op::kAttnMask)).element();
+      const Value none = e_.lb().Splat(element, 0);
+      const Dim is_there = Min(Max(dims.back() - j, 0), 1);
+      const Value given = is_whole ? read() : e_.Guarded(is_there, none, read);
       if (TensorOf(given).element() == ElementType::kBool) {
         mask(s_.Not(given));
       } else {
@@ -239,10 +241,6 @@ class Attention {
       }
     }
     return masked ? s_.Select(masked, Number(kMasked), v) : v;
-  }
-  static Place WithLast(Place place, const Dim& last) {
-    place.back() = last;
-    return place;
   }
 
   void WriteValue(const Dim& f) {
