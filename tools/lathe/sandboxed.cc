@@ -46,22 +46,6 @@ CompileOptions Prepared(CompileOptions options) {
   return options;
 }
 
-// Nothing that a terminal would obey.
-std::string Harmless(std::string_view text) {
-  std::string shown;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    const bool control = (code < 0x20 && c != '\n' && c != '\t') || code == 0x7f;
-    if (control) {
-      constexpr const char* kDigits = "0123456789abcdef";
-      shown += {'\\', 'x', kDigits[code >> 4], kDigits[code & 15]};
-    } else {
-      shown += c;
-    }
-  }
-  return shown;
-}
-
 }  // namespace
 
 void AddSandboxOption(CLI::App& app, bool& sandbox) {
@@ -98,8 +82,8 @@ int RunSandboxed(const ModelOptions& model, const CompileOptions& options,
   const CompileOptions inside = Prepared(options);
   SandboxOptions sandbox{.readable = FilesOf(model.path),
                          .result = result == nullptr ? -1 : result->descriptor(),
-                         .output = [](std::string_view text) { Out(Harmless(text)); },
-                         .errors = [](std::string_view text) { Words(Harmless(text)); }};
+                         .output = [](std::string_view text) { Out(text); },
+                         .errors = [](std::string_view text) { Words(text); }};
   if (!options.records.empty()) sandbox.readable.push_back(options.records);
   sandbox.readable.insert(sandbox.readable.end(), files.begin(), files.end());
   return RunInSandbox(sandbox, [&] { return Guarded([&] { return work(inside); }); });

@@ -36,9 +36,8 @@ Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
   return m.Mul(m.Mul(p, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
 }
 
-// log x = k ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2), by the series of (1+s) / (1-s).
-Value* EmitLog64(llvm::IRBuilder<>& b, Value* x) {
-  const StraightLine m(b, x);
+Scaled SplitExponent64(const StraightLine& m, Value* x) {
+  llvm::IRBuilder<>& b = m.b();
   constexpr int64_t kRootHalf = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
   Value* small = m.Less(x, m.F(0x1p-1022));
   Value* bits = m.Bits(m.Select(small, m.Mul(x, m.F(0x1p54)), x));
@@ -48,7 +47,14 @@ Value* EmitLog64(llvm::IRBuilder<>& b, Value* x) {
   Value* k = m.Sub(m.FromBits(exponent), m.F(0x1p52 + 1023));
   k = m.Sub(k, m.Select(small, m.F(54), m.F(0)));
   Value* mantissa = b.CreateAdd(b.CreateAnd(bits, m.I(0x000fffffffffffff)), m.I(kRootHalf));
-  Value* f = m.Sub(m.FromBits(mantissa), m.F(1));
+  return {k, m.FromBits(mantissa)};
+}
+
+// log x = k ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2), by the series of (1+s) / (1-s).
+Value* EmitLog64(llvm::IRBuilder<>& b, Value* x) {
+  const StraightLine m(b, x);
+  const auto [k, mantissa] = SplitExponent64(m, x);
+  Value* f = m.Sub(mantissa, m.F(1));
   Value* s = m.Div(f, m.Add(m.F(2), f));
   Value* z = m.Mul(s, s);
   std::vector<double> c;

@@ -2,10 +2,19 @@
 
 #include <llvm/IR/IRBuilder.h>
 
+#include "src/codegen/llvm/straight_line.h"
+
 /// Functions of f64 scalars and vectors as straight-line code; docs/decisions/0007-loops.md has
 /// their largest errors. Rounded to f32 they are at most 0.51 units in the last place of that away
 /// (pow 0.52). NaN gives NaN; infinities, zeros and the ends of domains are exact.
 namespace lathe::codegen {
+
+/// mantissa * 2^exponent, the mantissa in [sqrt(1/2), sqrt 2); both f64.
+struct Scaled {
+  llvm::Value *exponent, *mantissa;
+};
+/// Of a positive finite x.
+Scaled SplitExponent64(const StraightLine& m, llvm::Value* x);
 
 llvm::Value* EmitExp64(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* EmitLog64(llvm::IRBuilder<>& b, llvm::Value* x);

@@ -83,17 +83,8 @@ Pair LogOfMantissa(const Pairs& m, Value* mantissa) {
 
 // log x of a positive finite x.
 Pair Log(const Pairs& m, Value* x) {
-  llvm::IRBuilder<>& b = m.b();
-  constexpr int64_t kRootHalf = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
-  Value* small = m.Less(x, m.F(0x1p-1022));
-  Value* bits = m.Bits(m.Select(small, m.Mul(x, m.F(0x1p54)), x));
-  bits = b.CreateAdd(bits, m.I(kOne - kRootHalf));
-  // An integer of 52 bits under the exponent of 2^52 is that number more than 2^52.
-  Value* exponent = b.CreateOr(b.CreateLShr(bits, m.I(52)), m.I(0x4330000000000000));
-  Value* k = m.Sub(m.FromBits(exponent), m.F(0x1p52 + 1023));
-  k = m.Sub(k, m.Select(small, m.F(54), m.F(0)));
-  Value* mantissa = b.CreateAdd(b.CreateAnd(bits, m.I(0x000fffffffffffff)), m.I(kRootHalf));
-  const Pair log = LogOfMantissa(m, m.FromBits(mantissa));
+  const auto [k, mantissa] = SplitExponent64(m, x);
+  const Pair log = LogOfMantissa(m, mantissa);
   const Pair sum = m.Sum(m.Mul(k, m.F(kLn2High)), log.high);
   return m.FastSum(sum.high, m.Add(sum.low, m.Add(log.low, m.Mul(k, m.F(kLn2Low)))));
 }
