@@ -10,6 +10,7 @@
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/codegen/target.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/processors.h"
 #include "lathe/support/sandbox.h"
@@ -86,7 +87,9 @@ int RunSandboxed(const ModelOptions& model, const CompileOptions& options,
                          .errors = [](std::string_view text) { Words(text); }};
   if (!options.records.empty()) sandbox.readable.push_back(options.records);
   sandbox.readable.insert(sandbox.readable.end(), files.begin(), files.end());
-  return RunInSandbox(sandbox, [&] { return Guarded([&] { return work(inside); }); });
+  // What ends the work is told here, in the child; the budget is that of this process.
+  const auto ended = [&] { return RunUnder({}, [&] { return work(inside); }); };
+  return RunInSandbox(sandbox, [&] { return Guarded(ended); });
 }
 
 }  // namespace lathe::command
