@@ -164,11 +164,11 @@ ModelFormat DetectModelFormat(const std::string& path) {
   return Sniff(path);
 }
 
-Program LoadModel(IrContext& context, const std::string& path) {
+Program LoadModel(IrContext& context, const std::string& path, const OnnxImportOptions& onnx) {
   CheckIsFile(path);
   switch (DetectModelFormat(path)) {
     case ModelFormat::kOnnx:
-      return ImportOnnx(context, path);
+      return ImportOnnx(context, path, onnx);
     case ModelFormat::kText:
       return LoadText(context, path);
     case ModelFormat::kExecutable:

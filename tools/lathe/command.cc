@@ -22,6 +22,8 @@ void ModelOptions::AddTo(CLI::App& app, const char* what) {
       ->type_name("LIB");
   app.add_flag("--allow-unregistered", allow_unregistered,
                "accept text with ops that no dialect registers");
+  app.add_flag("--strict", strict,
+               "what an ONNX file says of its values and does not hold is an error, not a warning");
 }
 
 namespace {
@@ -32,6 +34,13 @@ std::string UserCacheFolder() {
   if (cache != nullptr && *cache == '/') return StrCat(cache, "/lathe");
   const char* home = std::getenv("HOME");
   return home != nullptr && *home == '/' ? StrCat(home, "/.cache/lathe") : "";
+}
+
+void Warn(const Error& error) {
+  std::string text = StrCat("warning[", error.id(), "]: ", error.message(), "\n");
+  if (!error.where().empty()) text += StrCat("  --> ", error.where(), "\n");
+  for (const std::string& hint : error.hints()) text += StrCat("   = help: ", hint, "\n");
+  Words(text);
 }
 
 }  // namespace
@@ -46,7 +55,15 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
          "of all that is kept there: what was not used for longest goes; 0: no limit")
       ->check(CountBetween(0, uint64_t{1} << 30))
       ->default_str("1024");
-  app.parse_complete_callback([&options] {
+  // A command that reads a model has the flag already.
+  CLI::Option* strict = app.get_option_no_throw("--strict");
+  if (strict == nullptr) strict = app.add_flag("--strict");
+  strict->description(StrCat(strict->get_description(),
+                             strict->get_description().empty() ? "" : "; ",
+                             "a function that is not computed as it should be is an error, not a "
+                             "remark"));
+  app.parse_complete_callback([&options, strict] {
+    options.strict = strict->count() != 0;
     if (const auto refused = DiskCache::WhyRefused(options.cache)) {
       Words(StrCat("warning: ", refused->message(), "\n  --> ", refused->where(),
                    "\n   = help: ", refused->hints()[0], "\n"));
@@ -72,8 +89,6 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
       ->type_name("NAME");
   app.add_option("--records", options.records, "what 'lathe tune' measured: the fastest is taken")
       ->type_name("FILE");
-  app.add_flag("--strict", options.strict,
-               "a function that is not computed as it should be is an error, not a remark");
   app.add_flag("--check-accesses", options.check_accesses,
                "compiled code that compares each access of memory with the sizes of its arguments");
   app.add_option("--threads", options.threads, "for parallel loops; 0: one per processor")
@@ -100,7 +115,7 @@ Program ModelOptions::Load(IrContext& context) const {
   LoadAllDialects(context);
   for (const std::string& plugin : plugins) context.LoadPlugin(plugin);
   context.allow_unregistered_ops(allow_unregistered);
-  Program program = LoadModel(context, path);
+  Program program = LoadModel(context, path, {.strict = strict, .warn = Warn});
   VerifyOrThrow(program);
   return program;
 }

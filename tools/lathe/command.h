@@ -31,6 +31,7 @@ struct ModelOptions {
   std::string path;
   std::vector<std::string> plugins;
   bool allow_unregistered = false;
+  bool strict = false;
 
   void AddTo(CLI::App& app, const char* what = "an ONNX model (.onnx) or a text program (.lathe)");
   /// The model, what lies beside it, and the plug-ins: not to be overwritten.

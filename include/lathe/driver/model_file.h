@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lathe/frontend/onnx.h"
 #include "lathe/ir/program.h"
 
 /// Programs in files: `.onnx`, and `.lathe` text with its weights beside it in
@@ -18,7 +19,8 @@ ModelFormat DetectModelFormat(const std::string& path);
 /// Loads a program; weights are mapped, not read. The dialects must be loaded into `context`.
 /// Errors: io/open, model/format, those of ImportOnnx and ParseProgram, model/weights (a weight
 /// file that lacks a parameter or holds it with another type), model/executable.
-Program LoadModel(IrContext& context, const std::string& path);
+/// `onnx` is for models of ONNX.
+Program LoadModel(IrContext& context, const std::string& path, const OnnxImportOptions& onnx = {});
 
 /// Writes `.onnx` or `.lathe` by extension; any other one is an error (model/format).
 void SaveModel(const Program& program, const std::string& path);

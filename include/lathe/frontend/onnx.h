@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "lathe/ir/program.h"
 #include "lathe/support/buffer.h"
+#include "lathe/support/error.h"
 #include "lathe/support/rt_value.h"
 
 /// ONNX files (https://onnx.ai) in and out of programs.
@@ -26,6 +28,14 @@ struct OnnxImportOptions {
   int max_nesting = 100;
   /// Nodes that inlining local functions may make in all; beyond: onnx/function-size.
   int64_t max_inlined_nodes = 200'000;
+  /// What a file says of intermediate values and outputs is a hint: where it contradicts what
+  /// follows from the inputs it is left aside and `warn`, if set, is told, at most ten times and
+  /// then once how many more there were. With `strict` it is an error.
+  bool strict = false;
+  std::function<void(const Error&)> warn = nullptr;
+  /// Gives the whole contents of the external data at `location`, as the file spells it, instead of
+  /// the folder of the model; null: there is none. It is asked once for each location.
+  std::function<std::shared_ptr<Buffer>(const std::string& location)> external = nullptr;
 };
 
 /// Imports a model: graph inputs become `nn.feed`, outputs `nn.fetch`, initializers parameters that
@@ -33,12 +43,13 @@ struct OnnxImportOptions {
 /// inlined, If, Loop and Scan become ops with regions, and operators of older sets are brought to
 /// the newest meaning. The dialects needed must be loaded.
 ///
-/// External data is mapped from files inside the model's folder and nowhere else.
+/// External data is mapped from files inside the model's folder and nowhere else, unless
+/// `options.external` gives it.
 ///
 /// Errors: onnx/wire (not ONNX, damaged), onnx/unsupported-op (with every operator that is not
 /// supported as `others`), onnx/opset, onnx/ir-version, onnx/cycle, onnx/duplicate-name,
-/// onnx/undefined-input, onnx/function-cycle, onnx/attribute, onnx/external-..., shape/...,
-/// type/...
+/// onnx/undefined-input, onnx/value-info (if strict), onnx/function-cycle, onnx/attribute,
+/// onnx/external-..., shape/..., type/...
 Program ImportOnnx(IrContext& context, const std::string& path,
                    const OnnxImportOptions& options = {});
 /// From memory. `folder` is where external data may lie; empty: nowhere. The parameters keep

@@ -107,12 +107,24 @@ ExternalRange ReadExternalRange(const std::vector<TextPair>& entries) {
   return range;
 }
 
+std::shared_ptr<Buffer> ExternalFiles::Given(const std::string& location) const {
+  std::shared_ptr<Buffer> buffer = source_(location);
+  if (buffer != nullptr) return buffer;
+  throw Error(ErrorCode::kNotFound, "onnx/external-file",
+              StrCat("external data ", Quote(location), ": the caller gives none"));
+}
+
 std::shared_ptr<Buffer> ExternalFiles::Map(const std::string& location) {
+  if (source_) {
+    std::shared_ptr<Buffer>& known = mapped_[location];
+    if (known == nullptr) known = Given(location);
+    return known;
+  }
   const std::vector<std::string> parts = Components(location);
   if (folder_.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "onnx/external-path",
                 StrCat("external data ", Quote(location), ": a model given as bytes has no folder"))
-        .Hint("load the model from its file");
+        .Hint("load the model from its file, or give the data (OnnxImportOptions::external)");
   }
   if (const auto found = mapped_.find(location); found != mapped_.end()) return found->second;
   const Descriptor file = OpenBelow(folder_, parts, location);

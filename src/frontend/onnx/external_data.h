@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,19 +23,27 @@ struct ExternalRange {
 /// Reads the entries. Errors: onnx/external-data (missing location, malformed or repeated keys).
 ExternalRange ReadExternalRange(const std::vector<TextPair>& entries);
 
+/// Contents by location: what a caller gives instead of files.
+using ExternalSource = std::function<std::shared_ptr<Buffer>(const std::string&)>;
+
 /// Maps data files that belong to a model. Nothing outside the model's folder is ever opened: each
 /// component of a name is opened below the one before it without following links, and what is
 /// checked (a regular file with one name, long enough) is the opened file itself, not its path.
 class ExternalFiles {
  public:
-  /// `folder` empty: there is none, every use is an error (models given as bytes).
-  explicit ExternalFiles(std::string folder) : folder_(std::move(folder)) {}
+  /// `folder` empty: there is none, every use is an error (models given as bytes). With a `source`
+  /// no file is opened.
+  explicit ExternalFiles(std::string folder, ExternalSource source = nullptr)
+      : folder_(std::move(folder)), source_(std::move(source)) {}
 
   /// The whole file, mapped once. Errors: onnx/external-path, onnx/external-file.
   std::shared_ptr<Buffer> Map(const std::string& location);
 
  private:
+  std::shared_ptr<Buffer> Given(const std::string& location) const;
+
   std::string folder_;
+  ExternalSource source_;
   std::map<std::string, std::shared_ptr<Buffer>> mapped_;
 };
 

@@ -232,6 +232,7 @@ Program Importer::Run() {
   where_.clear();
   if (refusals_.empty()) ImportFetches(model_.graph, scope);
   ThrowRefusals();
+  TellRest();
   return std::move(program_);
 }
 
@@ -243,7 +244,7 @@ Program ImportOnnx(IrContext& context, std::shared_ptr<Buffer> buffer, const std
                    const std::string& folder, const OnnxImportOptions& options) {
   const std::string_view bytes(reinterpret_cast<const char*>(buffer->data()), buffer->size());
   const onnx::ModelMsg model = onnx::ParseModel(bytes, name);
-  onnx::ExternalFiles external(folder);
+  onnx::ExternalFiles external(folder, options.external);
   return onnx::Importer(context, model, {std::move(buffer), &external}, name, options).Run();
 }
 

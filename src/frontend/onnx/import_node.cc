@@ -182,18 +182,26 @@ void Importer::CheckFirstOpset(const NodeMsg& node, const Frame& frame) const {
        StrCat("import opset ", first, " or newer in the model"));
 }
 
+// Other sets than ai.onnx have hardly changed; the newest one is what other readers take.
+void Importer::CheckForgottenDomain(const NodeMsg& node) {
+  const Text domain = NormalDomain(node.domain);
+  const std::string what =
+      StrCat(QualifiedName(domain, node.op_type), ": the model does not import the domain ",
+             Shown(domain.empty() ? Text("ai.onnx") : domain));
+  if (domain.empty()) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/opset", what,
+         "opset_import must name the version of each domain that is used");
+  }
+  if (forgotten_domains_.insert(domain).second) Doubt("onnx/opset", what);
+}
+
 void Importer::ImportCurrent(const NodeMsg& node, Scope& scope, const Frame& frame) {
   if (const FunctionMsg* function = FindFunction(node)) {
     if (IsPoisoned(node, scope)) return Poison(node, scope);
     return CallFunction(*function, node, scope, frame);
   }
   const Text domain = NormalDomain(node.domain);
-  if (OpsetOf(node, frame) == 0) {
-    Fail(ErrorCode::kInvalidArgument, "onnx/opset",
-         StrCat(QualifiedName(domain, node.op_type), ": the model does not import the domain ",
-                Shown(domain.empty() ? Text("ai.onnx") : domain)),
-         "opset_import must name the version of each domain that is used");
-  }
+  if (OpsetOf(node, frame) == 0) CheckForgottenDomain(node);
   if (domain.empty() && node.op_type == "Constant") return ImportConstant(node, scope);
   if (ImportBuilt(node, scope, frame)) return;
   const OpInfo info = table_.Find(domain, node.op_type);
@@ -317,28 +325,61 @@ void Importer::BindResults(Operation* op, const NodeMsg& node, Scope& scope) {
   }
 }
 
-// Inference may know less than the file says; what the file says may not contradict it.
+namespace {
+
+// Whether what a file says can not be true of a value of the inferred type.
+bool Contradicts(AnyTensorType declared, AnyTensorType inferred) {
+  if (declared.element() != inferred.element()) return true;
+  if (!declared.has_rank() || !inferred.has_rank()) return false;
+  if (declared.rank() != inferred.rank()) return true;
+  for (size_t i = 0; i < declared.rank(); ++i) {
+    if (ProvablyDifferent(declared.dims()[i], inferred.dims()[i])) return true;
+  }
+  return false;
+}
+
+constexpr int64_t kMostTold = 10;
+
+}  // namespace
+
+// Exporters are often wrong about sizes: what they traced with, one name for two of them. Nothing
+// may be computed from such a size; a rank, where inference knows none, is all that is taken over.
 void Importer::RefineType(Value value, Text name, const Scope& scope) {
   const auto found = scope.declared.find(name);
   if (found == scope.declared.end() || found->second->kind != TypeMsg::kTensor) return;
-  if (found->second->elem_type == 0) return;
-  const auto declared = ConvertType(*found->second, name).cast<AnyTensorType>();
   const auto inferred = value.type().dyn_cast<AnyTensorType>();
-  if (!inferred) return;
-  if (declared.element() != inferred.element()) {
-    Fail(ErrorCode::kInvalidArgument, "onnx/value-info",
-         StrCat(Shown(name), " is declared as ", Name(declared.element()), ", but is ",
-                Name(inferred.element())),
-         "the model contradicts itself; run onnx.checker with full_check on it");
-  }
+  if (found->second->elem_type == 0 || !inferred) return;
+  AnyTensorType declared;
   try {
-    value.set_type(inferred.With(inferred.element(), Meet(inferred.shape(), declared.shape())));
-  } catch (const Error&) {
-    Fail(ErrorCode::kInvalidArgument, "onnx/value-info",
-         StrCat(Shown(name), " is declared as ", declared.ToString(), ", but is ",
-                inferred.ToString()),
+    declared = ConvertType(*found->second, name).cast<AnyTensorType>();
+  } catch (const Error& error) {
+    return Doubt(error.id(), error.message());
+  }
+  if (Contradicts(declared, inferred)) {
+    return Doubt("onnx/value-info", StrCat(Shown(name), " is declared as ", declared.ToString(),
+                                           ", but is ", inferred.ToString()));
+  }
+  if (inferred.has_rank() || !declared.has_rank()) return;
+  value.set_type(inferred.With(inferred.element(), SymShape::OfRank(declared.rank())));
+}
+
+// Something that the file gets wrong and that nothing relies on.
+void Importer::Doubt(const std::string& id, const std::string& message) {
+  if (options_.strict) {
+    Fail(ErrorCode::kInvalidArgument, id, message,
          "the model contradicts itself; run onnx.checker with full_check on it");
   }
+  if (doubts_++ >= kMostTold || !options_.warn) return;
+  Error doubt(ErrorCode::kInvalidArgument, id, message);
+  options_.warn(doubt.At(where_.empty() ? file_ : StrCat(file_, ": ", where_)));
+}
+
+// How many doubts were not told.
+void Importer::TellRest() const {
+  if (doubts_ <= kMostTold || !options_.warn) return;
+  Error rest(ErrorCode::kInvalidArgument, "onnx/value-info",
+             StrCat("and ", doubts_ - kMostTold, " more like these"));
+  options_.warn(rest.At(file_));
 }
 
 void Importer::RefuseOp(const NodeMsg& node, Scope& scope, const Frame& frame) {

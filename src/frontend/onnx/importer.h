@@ -80,6 +80,9 @@ class Importer {
   void Infer(Operation* op);
   void BindResults(Operation* op, const NodeMsg& node, Scope& scope);
   void RefineType(Value value, Text name, const Scope& scope);
+  void Doubt(const std::string& id, const std::string& message);
+  void TellRest() const;
+  void CheckForgottenDomain(const NodeMsg& node);
   void RefuseOp(const NodeMsg& node, Scope& scope, const Frame& frame);
   void Poison(const NodeMsg& node, Scope& scope);
   bool IsPoisoned(const NodeMsg& node, const Scope& scope) const;
@@ -133,10 +136,12 @@ class Importer {
   std::unordered_set<std::string> refused_;
   std::unordered_set<Text> named_dims_;  ///< symbols of the inputs as the file names them
   std::unordered_set<Text> open_dims_;   ///< and those made for dims that it leaves open
+  std::unordered_set<Text> forgotten_domains_;
   std::deque<std::string> kept_;
   std::string where_;  ///< the node at hand, for errors
   int64_t inlined_nodes_ = 0;
   int64_t fresh_names_ = 0;
+  int64_t doubts_ = 0;
   int nesting_ = 0;
   bool upgrading_ = false;
 };

@@ -124,6 +124,22 @@ TEST_F(ExternalData, ASavedModelWithDataBesideIsReadBack) {
   Program back = ImportOnnx(loaded.context, path);
   EXPECT_EQ(back.parameters().Find("w")->data, w);
   EXPECT_EQ(RunProgram(back, {{"x", F32({2}, {1, 2})}})[0].second, RtValue(F32({2}, {11, 22})));
+
+  // The same from memory: no file is opened, each location is asked for once.
+  const auto data = Buffer::MapFile(path + ".data");
+  std::vector<std::string> asked;
+  OnnxImportOptions options;
+  options.external = [&](const std::string& location) {
+    asked.push_back(location);
+    return data;
+  };
+  back = ImportOnnx(loaded.context, Buffer::MapFile(path), "m", "", options);
+  EXPECT_EQ(back.parameters().Find("w")->data, w);
+  EXPECT_EQ(asked, std::vector<std::string>{"out.onnx.data"});
+  options.external = [](const std::string&) { return nullptr; };
+  EXPECT_EQ(
+      Caught([&] { ImportOnnx(loaded.context, Buffer::MapFile(path), "m", "", options); }).id(),
+      "onnx/external-file");
 }
 
 }  // namespace

@@ -200,16 +200,84 @@ TEST(Import, BrokenModels) {
             "onnx/input-type");
 }
 
-TEST(Import, DeclaredTypesRefineAndAreChecked) {
+// The ids of what import warns of.
+Strings Warnings(const ModelMsg& model) {
+  Loaded loaded;
+  Strings ids;
+  Import(loaded.context, model, {.warn = [&](const Error& error) { ids.push_back(error.id()); }});
+  return ids;
+}
+
+std::string StrictId(const ModelMsg& model) {
+  Loaded loaded;
+  return Caught([&] { Import(loaded.context, model, {.strict = true}); }).id();
+}
+
+TEST(Import, DeclaredRanksAreTakenWhereNoneIsKnown) {
   Loaded loaded;
   ModelMsg model = Model(13, {Info("x", ElementType::kF32)}, {Node("Relu", {"x"}, {"y"})}, {"y"});
   model.graph.outputs = {Info("y", ElementType::kF32, {3})};
   const Program program = Import(loaded.context, model);
-  EXPECT_EQ(FindOp(program, "nn.relu")->result(0).type().ToString(), "v_tensor<[3], f32>");
-  model.graph.inputs = {Info("x", ElementType::kF32, {2})};
-  EXPECT_EQ(ErrorId(model), "onnx/value-info");
-  model.graph.outputs = {Info("y", ElementType::kI64, {2})};
-  EXPECT_EQ(ErrorId(model), "onnx/value-info");
+  EXPECT_EQ(FindOp(program, "nn.relu")->result(0).type().ToString(), "v_tensor<[?], f32>");
+  EXPECT_EQ(Warnings(model), Strings());
+}
+
+TEST(Import, WhatContradictsInferenceIsAWarning) {
+  ModelMsg model = Model(13, {kX}, {Node("Relu", {"x"}, {"y"})}, {"y"});
+  const auto check = [&](const ValueInfoMsg& wrong, const std::string& id) {
+    model.graph.outputs = {wrong};
+    EXPECT_EQ(Warnings(model), Strings{id});
+    EXPECT_EQ(StrictId(model), id);
+    Loaded loaded;
+    Program program = Import(loaded.context, model);
+    EXPECT_EQ(FindOp(program, "nn.relu")->result(0).type().ToString(), "v_tensor<[2], f32>");
+    EXPECT_EQ(RunProgram(program, {{"x", F32({2}, {-1, 2})}})[0].second, RtValue(F32({2}, {0, 2})));
+  };
+  check(Info("y", ElementType::kF32, {3}), "onnx/value-info");
+  check(Info("y", ElementType::kF32, {2, 1}), "onnx/value-info");
+  check(Info("y", ElementType::kI64, {2}), "onnx/value-info");
+  check(Info("y", ElementType::kF32, std::vector<int64_t>(300, 1)), "onnx/type");
+  ValueInfoMsg strange = Info("y", ElementType::kF32, {2});
+  strange.type.elem_type = 99;
+  check(strange, "onnx/type");
+}
+
+// Exporters leave the size that they traced with, or say what they do not know.
+TEST(Import, DeclaredSizesThatCannotBeCheckedAreNotTaken) {
+  Loaded loaded;
+  ValueInfoMsg x = Info("x", ElementType::kF32, {0, 4});
+  x.type.dims[0] = {false, 0, "batch"};
+  ModelMsg model = Model(13, {x}, {Node("Relu", {"x"}, {"r"}), Node("Shape", {"r"}, {"y"})}, {"y"});
+  for (const int64_t declared : {1, 0, -1}) {
+    model.graph.value_infos = {Info("r", ElementType::kF32, {declared, 4})};
+    EXPECT_EQ(Warnings(model), Strings());
+    Program program = Import(loaded.context, model);
+    EXPECT_EQ(FindOp(program, "nn.relu")->result(0).type().ToString(), "v_tensor<[batch, 4], f32>");
+    EXPECT_EQ(RunProgram(program, {{"x", F32({2, 4}, std::vector<float>(8))}})[0].second,
+              RtValue(I64({2}, {2, 4})));
+  }
+}
+
+TEST(Import, WarningsAreBounded) {
+  ModelMsg model = Model(13, {kX}, {}, {});
+  std::vector<std::string> names = {"x"};
+  for (int i = 0; i < 25; ++i) names.push_back("y" + std::to_string(i));
+  for (size_t i = 0; i + 1 < names.size(); ++i) {
+    model.graph.nodes.push_back(Node("Relu", {names[i]}, {names[i + 1]}));
+    model.graph.value_infos.push_back(Info(names[i + 1], ElementType::kF32, {9}));
+  }
+  model.graph.outputs = {Info(names.back())};
+  Loaded loaded;
+  Strings told;
+  Import(loaded.context, model, {.warn = [&](const Error& e) { told.push_back(e.message()); }});
+  ASSERT_EQ(told.size(), 11U);
+  EXPECT_EQ(told.back(), "and 15 more like these");
+}
+
+TEST(Import, DomainsThatTheModelForgetsAreNewest) {
+  ModelMsg model = Model(13, {kX}, {Node("Binarizer", {"x"}, {"y"}, {}, "ai.onnx.ml")}, {"y"});
+  EXPECT_EQ(Warnings(model), Strings{"onnx/opset"});
+  EXPECT_EQ(StrictId(model), "onnx/opset");
 }
 
 // ---- functions ----
