@@ -408,16 +408,26 @@ void LrnOp::Eval(EvalContext& c) {
   SetLike(c, kY, c.input(kX), y);
 }
 
+namespace {
+
+void CheckPower(const LpNormalizationOp& op) {
+  if (op.p() == 1 || op.p() == 2) return;
+  eval::FailShape("shape/lp-normalization", StrCat("p is ", op.p()), "use 1 or 2");
+}
+
+}  // namespace
+
 void LpNormalizationOp::InferShape(InferShapeContext& c) {
-  InferAlongAxis(c, LpNormalizationOp(c.op()).axis());
+  const LpNormalizationOp op(c.op());
+  CheckPower(op);
+  InferAlongAxis(c, op.axis());
 }
 // The power, their sum, the division.
 Dim LpNormalizationOp::Flops(Operation* op) { return 3 * ElementsOf(op->operand(kX).type()); }
 void LpNormalizationOp::Eval(EvalContext& c) {
   const LpNormalizationOp op(c.op());
-  const int64_t p = op.p();
-  if (p != 1 && p != 2) c.Fail("shape/lp-normalization", StrCat("p is ", p), "use 1 or 2");
-  MapLines(c, op.axis(), [p](std::span<double> line) { NormalizeLine(line, p); });
+  CheckPower(op);
+  MapLines(c, op.axis(), [p = op.p()](std::span<double> line) { NormalizeLine(line, p); });
 }
 
 void SoftmaxOp::InferShape(InferShapeContext& c) { InferAlongAxis(c, SoftmaxOp(c.op()).axis()); }

@@ -6,6 +6,7 @@
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
+#include "src/dialect/nn/regions.h"
 #include "src/dialect/nn/window.h"
 
 namespace lathe::nn {
@@ -74,9 +75,8 @@ struct Cells {
 };
 
 Cells CellsOf(EvalContext& c, double from, double to, int64_t count, int64_t extent) {
-  constexpr double kLimit = 1e9;
-  if (!(std::fabs(from) < kLimit) || !(std::fabs(to) < kLimit)) {
-    c.Fail("shape/roi", "a region of interest has no finite coordinates");
+  if (!(std::fabs(from) < kFarPooledRoi) || !(std::fabs(to) < kFarPooledRoi)) {
+    c.Fail("shape/roi", StrCat("a region of interest reaches from ", from, " to ", to));
   }
   const auto start = static_cast<int64_t>(std::round(from));
   const auto end = static_cast<int64_t>(std::round(to));

@@ -228,13 +228,13 @@ struct SumSquare {
   }
 };
 
-// The number towards zero that C holds; 0 for NaN.
+// The number towards zero; 0 for NaN. One that is too large becomes what nn.cast makes of it.
 template <class C>
 C Truncated(double value) {
   if constexpr (std::is_integral_v<C>) {
     const double limit = std::ldexp(1, std::is_signed_v<C> ? 63 : 64);
     if (std::isnan(value)) return 0;
-    if (value >= limit) return std::numeric_limits<C>::max();
+    if (value >= limit) return std::is_signed_v<C> ? std::numeric_limits<C>::min() : 0;
     if (value <= (std::is_signed_v<C> ? -limit : 0)) return std::numeric_limits<C>::min();
   }
   return static_cast<C>(value);

@@ -4,11 +4,13 @@
 #include <numeric>
 
 #include "lathe/dialect/nn/sampling.h"
+#include "lathe/support/budget.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/operand_shape.h"
+#include "src/dialect/nn/regions.h"
 
 namespace lathe::nn {
 namespace {
@@ -19,6 +21,10 @@ SymShape AlignedShape(const RoiAlignOp& op, const std::vector<SymShape>& shapes)
   const SymShape x = WithRank(shapes[0], 4, "the image");
   if (op.output_height() < 1 || op.output_width() < 1 || op.sampling_ratio() < 0) {
     eval::FailArgument("roi-align/sizes", "the output extents must be positive");
+  }
+  if (op.sampling_ratio() > kMostRoiPoints) {
+    eval::FailArgument("roi-align/sizes", StrCat("sampling_ratio is ", op.sampling_ratio()),
+                       StrCat("use at most ", kMostRoiPoints, " points"));
   }
   Dim regions = WithRank(shapes[1], 2, "rois").dims[0];
   ExpectShape(shapes[1], {Dim(), 4}, "rois");
@@ -44,16 +50,16 @@ struct Span {
 
 Span SpanOf(double first, double last, int64_t cells, const RoiAlignOp& op) {
   const bool shifted = op.coordinate_transformation_mode() == "half_pixel";
+  for (const double at : {first, last}) {
+    if (std::fabs(at * op.spatial_scale()) < kFarRoi) continue;
+    eval::FailArgument("roi-align/region", StrCat("a region from ", first, " to ", last,
+                                                  " reaches ", kFarRoi, " elements or further"));
+  }
   const double start = first * op.spatial_scale() - (shifted ? 0.5 : 0);
   double extent = last * op.spatial_scale() - (shifted ? 0.5 : 0) - start;
   if (!shifted) extent = std::max(extent, 1.0);
   const double cell = extent / static_cast<double>(cells);
   int64_t points = op.sampling_ratio();
-  constexpr int64_t kMost = 4096;
-  if (!(std::fabs(cell) < static_cast<double>(kMost)) || points > kMost) {
-    eval::FailArgument("roi-align/region", StrCat("a region from ", first, " to ", last,
-                                                  " has more than ", kMost, " points per cell"));
-  }
   if (points == 0) points = static_cast<int64_t>(std::ceil(cell));
   return {start, cell, points};
 }
@@ -174,6 +180,7 @@ void RoiAlignOp::Eval(EvalContext& c) {
       const double* plane = image.data() + (b * shape[1] + channel) * height * width;
       Cell cell;
       for (int64_t i = 0; i < rows.points; ++i) {
+        CheckBudget();
         const auto ys = Around(rows.At(at / shape[3] % shape[2], i), height);
         for (int64_t k = 0; k < columns.points; ++k) {
           cell.Add(plane, width, ys, Around(columns.At(at % shape[3], k), width));

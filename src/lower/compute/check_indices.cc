@@ -29,7 +29,8 @@ void CheckIndices(const WholeOf& w) {
     if (use.component) dims.pop_back();
     const auto check = [&](Elements& e, Place at, Value) {
       if (use.component) at.emplace_back(*use.component);
-      Value index = ToInt64(e, e.At(indices, at));
+      Value index = e.At(indices, at);
+      if (!use.made || !IsFloat(TensorOf(index).element())) index = ToInt64(e, index);
       if (use.made) index = use.made(e, index);
       loop::ExpectOp::Create(e.lb().b(), index, e.Int(use.extent), Value(),
                              {.axis = static_cast<int64_t>(use.axis)});

@@ -60,7 +60,8 @@ struct IndexUse {
   size_t axis;                            ///< of what is indexed
   Dim extent;                             ///< of the axis
   std::optional<int64_t> component = {};  ///< only this entry of the operand's last axis
-  /// What must be an index, made of such a number; none: the number.
+  /// What must be an index, made of such a number, an i64 unless it is of floating point; none:
+  /// the number.
   std::function<Value(Elements& e, Value number)> made = {};
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/nn/pool.h"
+#include "src/dialect/nn/regions.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/taps.h"
@@ -215,11 +216,10 @@ class Aligned {
     Value length = s_.Sub(end(coordinate + 2), start);
     if (!shifted) length = s_.Max(length, Wide(s_, 1));
     const Value cell = s_.Div(length, Wide(s_, static_cast<double>(cells)));
-    constexpr int64_t kMost = 4096;
-    Dim count(std::min<int64_t>(op_.sampling_ratio(), kMost));
+    Dim count(op_.sampling_ratio());
     if (op_.sampling_ratio() == 0) {
       const Value zero = Wide(s_, 0);
-      count = s_.Inside(s_.Sub(zero, s_.Floor(s_.Sub(zero, cell))), Dim(kMost + 1));
+      count = s_.Inside(s_.Sub(zero, s_.Floor(s_.Sub(zero, cell))), Dim(2 * nn::kFarRoi + 1));
     }
     const Value step = s_.Div(cell, s_.Number(kWide, count));
     return {s_.Add(start, s_.Mul(s_.Number(kWide, cell_at), cell)), step, count, extent};
@@ -253,9 +253,26 @@ std::string RefuseAligned(const Operation& op) {
   return fits.Same(fits.Dims(Op::kRois)[0], fits.Dims(Op::kBatchIndices)[0]).why();
 }
 
+// That the corners, four columns of the regions, are less than `far` elements away. Axes are those
+// of the image, [N, C, H, W].
+void AddCorners(std::vector<IndexUse>& uses, size_t rois, int64_t first, double scale,
+                int64_t far) {
+  const auto distance = [scale](Elements& e, Value given) {
+    const Scalars s(e);
+    return ToInt64(e, s.Abs(s.Mul(s.Cast(given, kWide), Wide(s, scale))));
+  };
+  for (int64_t i = 0; i < 4; ++i) {
+    const size_t axis = i % 2 == 0 ? 3 : 2;
+    uses.push_back({rois, axis, far, first + i, distance});
+  }
+}
+
 std::vector<IndexUse> ImagesAligned(const ElementOf& c) {
   using Op = nn::RoiAlignOp;
-  return {{Op::kBatchIndices, 0, c.Dims(Op::kX)[0]}};
+  std::vector<IndexUse> uses{{Op::kBatchIndices, 0, c.Dims(Op::kX)[0]}};
+  const double scale = Op(const_cast<Operation*>(c.op)).spatial_scale();
+  AddCorners(uses, Op::kRois, 0, scale, nn::kFarRoi);
+  return uses;
 }
 
 // ---- max_roi_pool ----
@@ -303,11 +320,15 @@ Value MaxRoiPool(const ElementOf& c) {
 std::vector<IndexUse> ImagesPooled(const ElementOf& c) {
   using Op = nn::MaxRoiPoolOp;
   const Dim extent = c.Dims(Op::kX)[0];
-  const auto image = [extent](Elements& e, Value number) {
+  const auto image = [extent](Elements& e, Value given) {
     const Scalars s(e);
+    const Value number = ToInt64(e, given);
     return s.Select(s.Less(number, e.lb().Int(0)), s.Sub(number, e.Int(extent)), number);
   };
-  return {{Op::kRois, 0, extent, 0, image}};
+  std::vector<IndexUse> uses{{Op::kRois, 0, extent, 0, image}};
+  const double scale = Op(const_cast<Operation*>(c.op)).spatial_scale();
+  AddCorners(uses, Op::kRois, 1, scale, nn::kFarPooledRoi);
+  return uses;
 }
 
 constexpr Compute kComputes[] = {

@@ -223,6 +223,29 @@ TEST(Resize, Refusals) {
   EXPECT_EQ(error({1, 2, 3}, false), "shape/operand");
 }
 
+TEST(RoiAlign, PointsAreBounded) {
+  const auto error = [](int64_t ratio) {
+    return RunOp("nn.roi_align")
+        .In(Sample({1, 2, 4, 4}, 1))
+        .Floats({1, 4}, {0, 0, 2, 2})
+        .Ints({0})
+        .Attr("sampling_ratio", ratio)
+        .InferError();
+  };
+  EXPECT_EQ(error(4096), "");
+  EXPECT_EQ(error(4097), "roi-align/sizes");
+  EXPECT_EQ(error(int64_t{1} << 40), "roi-align/sizes");
+}
+
+TEST(LpNormalization, OtherPowersAreRefusedBeforeItRuns) {
+  const auto error = [](int64_t p) {
+    return RunOp("nn.lp_normalization").In(Sample({2, 3}, 1)).Attr("p", p).InferError();
+  };
+  EXPECT_EQ(error(1), "");
+  EXPECT_EQ(error(2), "");
+  EXPECT_EQ(error(3), "shape/lp-normalization");
+}
+
 TEST(RoiAlign, AnEmptyImageReadsZeros) {
   const Tensor y = RunOp("nn.roi_align")
                        .In(Tensor(ElementType::kF32, {1, 2, 0, 3}))

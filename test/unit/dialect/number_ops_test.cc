@@ -39,6 +39,9 @@ TEST(Reduce, KeepsNanAndDoesNotOverflow) {
   EXPECT_NEAR(Reduced("nn.reduce_log_sum_exp", {1000, 1000}), 1000 + std::log(2), 1e-3);
   EXPECT_EQ(Reduced("nn.reduce_l1", {-1, 2}), 3);
   EXPECT_EQ(Reduced("nn.reduce_l2", {3, -4}), 5);
+  // Beyond what integers hold it is what a cast gives, which compiled code does.
+  EXPECT_EQ(IntsOf(RunOp("nn.reduce_l2").Ints({INT64_MAX, INT64_MAX}).Run()),
+            (std::vector<int64_t>{INT64_MIN}));
 }
 
 TEST(Reduce, AxesChooseAndNoopStillMaps) {

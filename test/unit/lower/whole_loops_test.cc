@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "test/unit/lower/lower_util.h"
 
 // Operations that compute all their elements at once, and what reads at places that it is told.
@@ -274,6 +276,34 @@ TEST_F(IndexErrorTest, ScatteredElements) {
        {"b", Tensor::Of<int64_t>({2, 2}, std::vector<int64_t>{0, 2, 3, 1})},
        {"c", RandomTensor(ElementType::kF32, {2, 2}, 2)}},
       "index 3 is out of range: there are 3");
+}
+
+TEST_F(IndexErrorTest, RegionsFarFromTheImage) {
+  const NamedValues image = {{"a", RandomTensor(ElementType::kF32, {1, 1, 8, 8}, 1)}};
+  const auto with = [&](std::vector<float> rois) {
+    NamedValues inputs = image;
+    const auto columns = static_cast<int64_t>(rois.size());
+    inputs.emplace_back("b", Tensor::Of<float>({1, columns}, rois));
+    if (columns == 4) inputs.emplace_back("c", Tensor::Of<int64_t>({1}, std::vector<int64_t>{0}));
+    return inputs;
+  };
+  const std::string align =
+      "  %r = nn.roi_align(%a, %b, %c) {output_height = 2, output_width = 2, spatial_scale = 0.5} "
+      ": "
+      "(v_tensor<[1, 1, 8, 8], f32>, v_tensor<[1, 4], f32>, v_tensor<[1], i64>) -> "
+      "v_tensor<[1, 1, 2, 2], f32>\n"
+      "  nn.fetch(%r) {name = \"r\"} : (v_tensor<[1, 1, 2, 2], f32>) -> ()\n";
+  Expect(align, with({0, 0, 4e6, 4}), "index 2000000 is out of range: there are 1048576");
+  Expect(align, with({0, -4e6, 4, 4}), "index 2000000 is out of range: there are 1048576");
+  Expect(align, with({NAN, 0, 4, 4}),
+         "index -9223372036854775808 is out of range: there are 1048576");
+  const std::string pool =
+      "  %r = nn.max_roi_pool(%a, %b) {pooled_shape = [2, 2]} : (v_tensor<[1, 1, 8, 8], f32>, "
+      "v_tensor<[1, 5], f32>) -> v_tensor<[1, 1, 2, 2], f32>\n"
+      "  nn.fetch(%r) {name = \"r\"} : (v_tensor<[1, 1, 2, 2], f32>) -> ()\n";
+  Expect(pool, with({0, 0, 0, 4, 4e9F}), "index 4000000000 is out of range: there are 1000000000");
+  Expect(pool, with({0, INFINITY, 0, 4, 4}),
+         "index -9223372036854775808 is out of range: there are 1000000000");
 }
 
 }  // namespace
