@@ -168,6 +168,7 @@ struct State {
   void Drop(const RunPlan::Step& step);
   void CheckResult(const Operation* op, size_t i, const RtValue& value) const;
   void CheckMemory(const Operation* op) const;
+  void CheckResultSizes(const Operation* op) const;
   size_t Remaining() const {
     return options.max_bytes > memory.bytes() ? options.max_bytes - memory.bytes() : 0;
   }
@@ -278,6 +279,7 @@ std::vector<RtValue> State::RunBlock(const Block* block, std::span<const RtValue
 }
 
 void State::CountStep(const Operation* op) {
+  CheckBudget();
   if (++steps <= options.max_steps) return;
   LimitReached(op, "limit/steps", StrCat("more than ", options.max_steps, " ops ran"),
                "does a loop end? The limit is InterpreterOptions::max_steps");
@@ -367,6 +369,7 @@ void State::RunStep(const RunPlan::Step& step) {
   std::vector<RtValue> values = Load(step);
   std::vector<RtValue> results(step.op->num_results());
   ProgramContext context(*this, step.op, values, results);
+  CheckResultSizes(step.op);
   {
     const AllocationLimit limit(Remaining());
     RunEval(step.op, context);
@@ -410,6 +413,22 @@ void State::CheckMemory(const Operation* op) const {
                StrCat(op->name(), ": values take ", HumanBytes(memory.bytes()), "; the limit is ",
                       HumanBytes(options.max_bytes)),
                "raise InterpreterOptions::max_bytes");
+}
+
+// Before an op computes: many collect what they give in memory that nobody counts.
+void State::CheckResultSizes(const Operation* op) const {
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    const auto tensor = op->result(i).type().dyn_cast<AnyTensorType>();
+    if (!tensor) continue;
+    const auto shape = tensor.shape().Constants();
+    if (!shape) continue;
+    const auto bytes = StorageBytes(tensor.element(), static_cast<size_t>(NumElements(*shape)));
+    if (bytes <= options.max_bytes) continue;
+    LimitReached(op, "limit/memory",
+                 StrCat(op->name(), ": a result of shape ", ShapeToString(*shape), " takes ",
+                        HumanBytes(bytes), "; the limit is ", HumanBytes(options.max_bytes)),
+                 "raise InterpreterOptions::max_bytes");
+  }
 }
 
 void State::CheckResult(const Operation* op, size_t i, const RtValue& value) const {

@@ -178,6 +178,7 @@ void Executor::Impl::Poison(RunContext& context, std::span<const OutputView> out
 }
 
 void Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const {
+  if (context.placement->idle[i]) return;
   const Step& step = steps[i];
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
   if (step.kernel != nullptr) {

@@ -123,7 +123,17 @@ std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbo
   const std::vector<int64_t> dims = Evaluate(symbols);
   PlaceStorages(dims, *placement);
   PlaceValues(dims, *placement);
+  for (const PlanStep& step : plan_.steps) placement->idle.push_back(IsIdle(step, *placement));
   return placement;
+}
+
+// A kernel that fills no element may well have astronomically many rows of none. One that checks
+// what it reads has to.
+bool Placements::IsIdle(const PlanStep& step, const Placement& placement) {
+  const auto written =
+      std::span(step.values).subspan(std::min<size_t>(step.reads, step.values.size()));
+  return !step.checks && !written.empty() &&
+         std::ranges::all_of(written, [&](uint32_t v) { return placement.value_bytes[v] == 0; });
 }
 
 void Placements::CheckSizes(std::span<const int64_t> symbols) const {

@@ -17,6 +17,7 @@ struct Placement {
   std::vector<int64_t> symbols;
   std::vector<int64_t> dims;  ///< of all values, one after the other
   std::vector<uint64_t> value_bytes;
+  std::vector<bool> idle;  ///< of each step, whether nothing that it writes has an element
   std::vector<uint64_t> storage_offsets;  ///< in the arena
   uint64_t arena_bytes = 0;
 };
@@ -41,6 +42,7 @@ class Placements {
   const Plan& plan() const { return plan_; }
 
  private:
+  static bool IsIdle(const PlanStep& step, const Placement& placement);
   struct Entry {
     std::shared_ptr<const Placement> placement;
     uint64_t used = 0;  ///< when, counted in look-ups

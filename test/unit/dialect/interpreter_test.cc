@@ -115,6 +115,19 @@ TEST_F(InterpreterTest, ValuesAreDroppedAfterTheirLastUse) {
   EXPECT_EQ(e.id(), "limit/memory");
 }
 
+// Also those that an operation would collect before it makes a tensor of them.
+TEST_F(InterpreterTest, HugeResultsOfKnownShapeAreRefusedBeforeTheyAreMade) {
+  const Error e = ErrorOf([&] {
+    Run(R"(%a = nn.feed() {name = "a"} : () -> v_tensor<[3, 3], f32>
+           %p = builtin.constant() {value = tensor<[4], i64> [0, 1099511627776, 0, 0]} : () -> v_tensor<[4], i64>
+           %b = nn.pad(%a, %p) {mode = "edge"} : (v_tensor<[3, 3], f32>, v_tensor<[4], i64>) -> v_tensor<[3, 1099511627779], f32>
+           nn.fetch(%b) {name = "b"} : (v_tensor<[3, 1099511627779], f32>) -> ())",
+        {{"a", Tensor(ElementType::kF32, {3, 3})}}, {.max_bytes = 1 << 30});
+  });
+  EXPECT_EQ(e.id(), "limit/memory");
+  EXPECT_NE(e.message().find("takes"), std::string::npos) << e.message();
+}
+
 TEST_F(InterpreterTest, HugeResultsAreRefusedBeforeTheyAreMade) {
   const Error e = ErrorOf([&] {
     Run(R"(%a = nn.feed() {name = "a"} : () -> v_tensor<[], f32>

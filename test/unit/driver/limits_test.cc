@@ -86,6 +86,28 @@ TEST_F(LimitsTest, SerialLoopsOfCompiledKernelsEndInTime) {
   EXPECT_LT(cut, whole / 2);
 }
 
+// What the loop does is compiled and short; the loop itself is the interpreter's.
+TEST_F(LimitsTest, LoopsOfShortKernelsEndInTime) {
+  codegen::NeedCodeGenerator();
+  const Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2], f32>
+    %n = nn.feed() {name = "n"} : () -> v_tensor<[], i64>
+    %y = cf.while(%n, none, %x) ({
+      ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %v: v_tensor<[2], f32>):
+      %d = nn.add(%v, %v) : (v_tensor<[2], f32>, v_tensor<[2], f32>) -> v_tensor<[2], f32>
+      cf.yield(%go, %d) : (v_tensor<[], bool>, v_tensor<[2], f32>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[2], f32>) -> ())");
+  const Executable made(program, {.interpreter = {.max_steps = 100'000'000}});
+  const NamedValues inputs = {{"x", Tensor(ElementType::kF32, {2})},
+                              {"n", Tensor::Scalar<int64_t>(int64_t{1} << 40)}};
+  const double seconds = SecondsOf([&] {
+    EXPECT_EQ(ErrorOf([&] { (void)made.Run(inputs, {.timeout_seconds = 0.2}); }).id(),
+              "limit/time");
+  });
+  EXPECT_LT(seconds, 2);
+}
+
 TEST_F(LimitsTest, TheInterpreterEndsInTime) {
   Program program = Parse(kLong);
   const Error error = ErrorOf([&] {

@@ -345,6 +345,18 @@ TEST(ExecutorTest, ErrorsOfKernelsComeThrough) {
   EXPECT_EQ(RunError(executor, {{"x", Ramp(3)}}), "test/kernel: no");
 }
 
+TEST(ExecutorTest, KernelsThatFillNothingAreNotCalled) {
+  std::vector<Executor::Kernel> kernels = TestKernels();
+  for (Executor::Kernel& kernel : kernels) {
+    kernel = [](const KernelBuffer*, KernelTeam*) {
+      throw Error(ErrorCode::kUnsupported, "test/kernel", "called");
+    };
+  }
+  const Executor executor(kernels, AffinePlan(), {.threads = 1});
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(0)}}), "no error");
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(1)}}), "test/kernel: called");
+}
+
 #if defined(__x86_64__)
 // A caller that flushes denormals gets what others get, on all threads, and keeps its setting.
 TEST(ExecutorTest, SetsTheFloatingPointMode) {
