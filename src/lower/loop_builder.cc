@@ -5,6 +5,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/view.h"
 #include "lathe/lower/lower_function.h"
 #include "lathe/support/error.h"
 
@@ -62,6 +63,9 @@ Value LoopBuilder::Extent(const Dim& dim) {
             .value();
       }
     }
+  }
+  for (const auto& [known, extent] : defined_) {
+    if (known == dim) return extent;
   }
   std::vector<std::string> names;
   dim.CollectSymbols(names);
@@ -183,6 +187,20 @@ Value LoopBuilder::Reduce(std::string_view kind, Value vector) {
 
 std::vector<Value> LoopBuilder::Transpose(std::span<const Value> rows) {
   return loop::TransposeOp::Create(b_, rows, rows.size()).columns();
+}
+
+Value LoopBuilder::Grouped(Value memory, std::span<const int64_t> groups) {
+  const auto dims = memory.type().cast<AnyTensorType>().dims();
+  std::vector<int64_t> shape;
+  size_t next = 0;
+  for (const int64_t group : groups) {
+    Dim extent = 1;
+    for (int64_t i = 0; i < group; ++i) extent *= dims[next++];
+    shape.push_back(extent.is_constant() ? extent.value() : -1);
+  }
+  nn::ViewReshapeOp::Attrs attrs{.shape = shape};
+  if (std::ranges::count(shape, -1) > 1) attrs.groups.emplace(groups.begin(), groups.end());
+  return nn::ViewReshapeOp::Create(b_, memory, attrs).y();
 }
 
 Value LoopBuilder::Constant(const Tensor& value) {

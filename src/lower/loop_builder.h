@@ -38,6 +38,8 @@ class LoopBuilder {
   /// The value of a dim of the function's types at run time. Throws lower/dim where no argument has
   /// what it is made of.
   Value Extent(const Dim& dim);
+  /// Says what `dim`, of a type that no argument has, is: a value of the function's own block.
+  void Define(const Dim& dim, Value extent) { defined_.emplace_back(dim, extent); }
 
   using Body = std::function<void(Value i)>;
   /// for i in 0 .. extent-1. Loops of no and of one iteration are not
@@ -70,6 +72,8 @@ class LoopBuilder {
   Value Reduce(std::string_view kind, Value vector);
   /// The columns of a square tile that is held as vectors.
   std::vector<Value> Transpose(std::span<const Value> rows);
+  /// `memory` with each group of neighbouring axes, which may be empty, as one axis.
+  Value Grouped(Value memory, std::span<const int64_t> groups);
   Value Constant(const Tensor& value);
   /// A scalar (lanes 0) or vector of equal elements.
   Value Splat(ElementType element, double value, int64_t lanes = 0);
@@ -87,6 +91,7 @@ class LoopBuilder {
 
   Builder b_;
   Block* top_;
+  std::vector<std::pair<Dim, Value>> defined_;
   size_t written_ = 0;  // operations, most of them
 };
 

@@ -159,12 +159,10 @@ void Pointwise::GroupAxes() {
 bool Pointwise::SetGroups(std::vector<std::vector<size_t>> groups) {
   groups_ = std::move(groups);
   reshaped_ = std::ranges::any_of(groups_, [](const auto& g) { return g.size() != 1; });
-  size_t symbolic = 0;  // a reshape leaves one extent open
   for (const std::vector<size_t>& group : groups_) {
     Dim extent = 1;
     for (const size_t a : group) extent *= dims_[a];
     extents_.push_back(extent);
-    if (reshaped_ && !extent.is_constant() && ++symbolic > 1) return false;
     for (const Value v : arguments_) {
       const std::vector<bool> whole = WholeAxes(TensorOf(v));
       std::optional<bool> of_group;
@@ -224,8 +222,24 @@ Pointwise::View Pointwise::MakeView(LoopBuilder& lb, Value memory) const {
     const Dim& extent = extents_[g];
     shape.push_back(!view.whole.back() ? 1 : extent.is_constant() ? extent.value() : -1);
   }
-  if (reshaped_) view.memory = nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = shape}).y();
+  if (std::ranges::count(shape, -1) > 1) {
+    view.memory = lb.Grouped(memory, AxesOfGroups(TensorOf(memory).rank()));
+  } else if (reshaped_) {
+    view.memory = nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = shape}).y();
+  }
   return view;
+}
+
+// How many axes of a value of that rank are in each group, those groups left out that begin before
+// its first one and end there.
+std::vector<int64_t> Pointwise::AxesOfGroups(size_t rank) const {
+  const size_t missing = dims_.size() - rank;
+  std::vector<int64_t> counts;
+  for (const std::vector<size_t>& group : groups_) {
+    const auto count = std::ranges::count_if(group, [&](size_t a) { return a >= missing; });
+    if (count > 0 || !counts.empty()) counts.push_back(count);
+  }
+  return counts;
 }
 
 void Pointwise::OpenArguments(LoopBuilder& lb, const Block& body) {

@@ -35,8 +35,7 @@ class Pointwise {
   /// Groups neighbouring axes that one loop can walk.
   void GroupAxes();
   /// Given groups, which must split the axes in order; false if some argument is whole along a part
-  /// of a group only, if axes are to be joined and more than one extent is symbolic, or if
-  /// neighbours along the last group are stored apart.
+  /// of a group only, or if neighbours along the last group are stored apart.
   bool SetGroups(std::vector<std::vector<size_t>> groups);
   /// Of the loops, one per group.
   const std::vector<Dim>& extents() const { return extents_; }
@@ -80,6 +79,7 @@ class Pointwise {
   bool AllStatic() const;
   std::vector<Value> MovedTo(LoopBuilder& lb, size_t result, const std::vector<Value>& at) const;
   View MakeView(LoopBuilder& lb, Value memory) const;
+  std::vector<int64_t> AxesOfGroups(size_t rank) const;
   Value Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at, int64_t lanes,
              Value live, int64_t stride) const;
   void Evaluate(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,

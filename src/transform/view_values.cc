@@ -92,8 +92,8 @@ std::string ValueTwin(const Operation* op) {
 }
 
 bool IsKnownView(const Operation* view) {
-  return view->isa<ViewSliceOp>() || view->isa<ViewSelectOp>() || view->isa<ViewReshapeOp>() ||
-         view->isa<ViewTransposeOp>();
+  return view->isa<ViewSliceOp>() || view->isa<ViewSelectOp>() || view->isa<ViewTransposeOp>() ||
+         (view->isa<ViewReshapeOp>() && !view->attribute("groups"));
 }
 
 bool ShowsEverything(const Operation* view) {

@@ -95,6 +95,7 @@ class FunctionEmitter {
   void EmitAlloc(Operation* op);
   llvm::Value* StackMemory(const Operation* op, AnyTensorType type);
   void EmitReshape(Operation* op);
+  std::vector<llvm::Value*> GroupedExtents(const Memory& memory, std::span<const int64_t> groups);
   void EmitLoad(Operation* op);
   void EmitGather(Operation* op);
   void EmitStore(Operation* op);

@@ -77,12 +77,30 @@ llvm::Value* FunctionEmitter::StackMemory(const Operation* op, AnyTensorType typ
   return data;
 }
 
+// The extents of a view by groups of neighbouring axes.
+std::vector<llvm::Value*> FunctionEmitter::GroupedExtents(const Memory& memory,
+                                                          std::span<const int64_t> groups) {
+  std::vector<llvm::Value*> extents;
+  size_t next = 0;
+  for (const int64_t group : groups) {
+    llvm::Value* extent = b_.getInt64(1);
+    for (int64_t i = 0; i < group; ++i) extent = Mul(extent, memory.extents[next++]);
+    extents.push_back(extent);
+  }
+  return extents;
+}
+
 // The same memory with other extents, of which one may be open.
 void FunctionEmitter::EmitReshape(Operation* op) {
   const Memory& old = MemoryOf(op->operand(0));
   Memory memory = old;
   memory.extents.clear();
   const auto shape = op->attribute("shape").cast<ArrayAttribute>().AsInts().value();
+  if (const Attribute groups = op->attribute("groups")) {
+    memory.extents = GroupedExtents(old, groups.cast<ArrayAttribute>().AsInts().value());
+    slots_[op->result(0)].memory = std::move(memory);
+    return;
+  }
   int64_t known = 1;
   for (const int64_t extent : shape) known *= extent == -1 ? 1 : extent;
   for (const int64_t extent : shape) {

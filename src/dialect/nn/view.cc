@@ -128,6 +128,36 @@ std::vector<size_t> PermOf(ViewTransposeOp op, size_t rank) {
   return {axes.begin(), axes.end()};
 }
 
+// Each axis takes the next `groups` axes of the operand.
+SymShape GroupedShape(const SymShape& in, std::span<const int64_t> shape,
+                      std::span<const int64_t> groups) {
+  if (!in.ranked) return SymShape::OfRank(groups.size());
+  const auto fail = [&](const std::string& why) {
+    FailShape("shape/reshape", StrCat("a view of ", in.ToString(), " by groups of axes: ", why));
+  };
+  if (shape.size() != groups.size()) fail("shape and groups differ in length");
+  SymShape out = SymShape::OfRank(groups.size());
+  size_t next = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i] < 0 || groups[i] > static_cast<int64_t>(in.rank() - next)) {
+      fail("there are fewer axes");
+    }
+    out.dims[i] = 1;
+    for (int64_t k = 0; k < groups[i]; ++k) out.dims[i] *= in.dims[next++];
+    if (shape[i] == -1) continue;
+    Assume(SizeCondition::Equal(out.dims[i], shape[i]), "shape/reshape",
+           [&] { return StrCat("a view of ", in.ToString(), " has no extent ", shape[i]); });
+    out.dims[i] = shape[i];
+  }
+  if (next != in.rank()) fail("there are more axes");
+  return out;
+}
+
+SymShape ReshapedShape(ViewReshapeOp op, const SymShape& in) {
+  if (const auto groups = op.groups()) return GroupedShape(in, op.shape(), *groups);
+  return ReshapeRule(in, ToDims(op.shape()), true);
+}
+
 }  // namespace
 
 // ---- slice ----
@@ -175,14 +205,13 @@ void SelectScatterOp::Eval(EvalContext& c) {
 // ---- reshape, transpose ----
 
 void ViewReshapeOp::InferShape(InferShapeContext& c) {
-  c.SetShape(kY, ReshapeRule(c.shape(kX), ToDims(ViewReshapeOp(c.op()).shape()), true));
+  c.SetShape(kY, ReshapedShape(ViewReshapeOp(c.op()), c.shape(kX)));
 }
 
 void ViewReshapeOp::Eval(EvalContext& c) {
   const Tensor& x = c.input(kX);
-  const SymShape out =
-      ReshapeRule(SymShape::FromConstants(x.shape()), ToDims(ViewReshapeOp(c.op()).shape()), true);
-  c.SetOutput(kY, x.Reshaped(eval::Concrete(out)));
+  const SymShape in = SymShape::FromConstants(x.shape());
+  c.SetOutput(kY, x.Reshaped(eval::Concrete(ReshapedShape(ViewReshapeOp(c.op()), in))));
 }
 
 void ViewTransposeOp::InferShape(InferShapeContext& c) {

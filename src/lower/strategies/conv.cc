@@ -152,7 +152,7 @@ void Conv::Write() {
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
   const Dim panels = CeilDiv(g_.positions(), width());
-  const Dim all = math().Extent(g_.batch) * (g_.groups * parts()) * math().Extent(panels);
+  const Dim all = g_.batch * (g_.groups * parts()) * panels;
   math().For(all, job_.parallel, [&](const Dim& i) { WritePiece(i); });
   job_.Close();
 }
@@ -168,11 +168,11 @@ void Conv::WritePiece(Dim number) {
   };
   Columns columns;
   columns.first_tile = math().Name(take(parts()) * part_tiles_);
-  const Dim panel = take(math().Extent(CeilDiv(g_.positions(), width())));
+  const Dim panel = take(CeilDiv(g_.positions(), width()));
   columns.group = take(g_.groups);
   columns.image = g_.batch.IsConstant(1) ? Dim(0) : number;
   columns.first = math().Name(panel * width());
-  const Dim positions = math().Extent(g_.positions());
+  const Dim positions = g_.positions();
   const Dim whole = FloorDiv(positions, width()), rest = Mod(positions, width());
   const Dim is_whole = rest.IsConstant(0)    ? Dim(1)
                        : whole.IsConstant(0) ? Dim(0)
@@ -237,7 +237,7 @@ void Conv::FinishSums(const Columns& columns) {
 }
 
 Value Conv::Live(const Columns& columns, const Dim& position) {
-  return columns.whole ? Value() : job_.Live(position, math().Extent(g_.positions()));
+  return columns.whole ? Value() : job_.Live(position, g_.positions());
 }
 
 Value Conv::Start(const Columns& columns, const Dim& row) {

@@ -236,8 +236,7 @@ void ConvFilterLanes::Write() {
   const int64_t row_blocks = CeilOf(out_rows(), block_rows_);
   const int64_t column_blocks = CeilOf(out(0), block_columns_);
   const int64_t outer = g_.positions().value() / (out_rows() * out(0));
-  const Dim all =
-      math().Extent(g_.batch) * (g_.groups * outer * row_blocks * column_blocks * parts());
+  const Dim all = g_.batch * (g_.groups * outer * row_blocks * column_blocks * parts());
   math().For(all, job_.parallel, [&](Dim i) {
     const auto take = [&](int64_t extent) {
       const Dim taken = math().Name(Mod(i, extent));

@@ -7,17 +7,21 @@
 #include "src/dialect/nn/window.h"
 
 namespace lathe::lower {
-namespace {
 
 // SAME_UPPER and SAME_LOWER: what the windows reach beyond the input is shared out between both
 // ends.
-Dim SameBegin(const nn::WindowSpec& spec, const ConvGeometry& g, size_t a) {
-  const int64_t reach = (g.kernel[a] - 1) * g.dilations[a] + 1;
-  const Dim total = Max((g.out[a] - 1) * g.strides[a] + reach - g.in[a], 0);
-  return spec.auto_pad == "SAME_UPPER" ? FloorDiv(total, 2) : CeilDiv(total, 2);
+Dim ConvGeometry::SameBegin(size_t a) const {
+  const int64_t reach = (kernel[a] - 1) * dilations[a] + 1;
+  const Dim total = Max((out[a] - 1) * strides[a] + reach - in[a], 0);
+  return auto_pad_ == "SAME_UPPER" ? FloorDiv(total, 2) : CeilDiv(total, 2);
 }
 
-}  // namespace
+// How many windows there are in `in`; see nn::WindowCounts.
+Dim ConvGeometry::WindowCount(size_t a) const {
+  if (is_same()) return CeilDiv(in[a], strides[a]);
+  const int64_t reach = (kernel[a] - 1) * dilations[a] + 1;
+  return FloorDiv(in[a] + pads_[a] - reach, strides[a]) + 1;
+}
 
 std::string ConvGeometry::Parse(const Operation& conv) {
   const nn::ConvOp op(const_cast<Operation*>(&conv));
@@ -41,8 +45,10 @@ std::string ConvGeometry::Parse(const Operation& conv) {
   out = nn::WindowCounts(spec, in, kernel_dims);
   strides = std::move(steps.strides);
   dilations = std::move(steps.dilations);
+  auto_pad_ = spec.auto_pad;
   for (size_t a = 0; a < in.size(); ++a) {
-    begins.push_back(nn::IsSame(spec) ? SameBegin(spec, *this, a) : Dim(steps.begins[a]));
+    begins.push_back(nn::IsSame(spec) ? SameBegin(a) : Dim(steps.begins[a]));
+    pads_.push_back(steps.begins[a] + steps.ends[a]);
   }
   batch = x.dims()[0];
   groups = op.group();
@@ -57,6 +63,19 @@ std::string ConvGeometry::Parse(const Operation& conv) {
   return "";
 }
 
+void ConvGeometry::Bind(LoopBuilder& lb, IndexMath& math) {
+  batch = math.Extent(batch);
+  for (size_t a = 0; a < rank(); ++a) {
+    if (in[a].is_constant()) continue;
+    const Dim declared = out[a];
+    in[a] = math.Extent(in[a]);
+    out[a] = math.Name(WindowCount(a));
+    if (!declared.is_constant()) lb.Define(declared, math.At(out[a]));
+    if (is_same()) begins[a] = math.Name(SameBegin(a));
+  }
+  positions_ = math.Name(positions());
+}
+
 void ConvGeometry::Flatten() {
   in = out = {positions()};
   begins = {0};
@@ -64,6 +83,7 @@ void ConvGeometry::Flatten() {
 }
 
 Dim ConvGeometry::positions() const {
+  if (!positions_.is_unknown()) return positions_;
   Dim product = 1;
   for (const Dim& extent : out) product *= extent;
   return product;

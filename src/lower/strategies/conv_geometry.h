@@ -6,6 +6,7 @@
 #include "lathe/ir/operation.h"
 #include "lathe/support/dim.h"
 #include "lathe/support/element_type.h"
+#include "src/lower/index_math.h"
 
 namespace lathe::lower {
 
@@ -26,6 +27,10 @@ struct ConvGeometry {
   /// Why the operation is none of these; empty if it is.
   std::string Parse(const Operation& conv);
 
+  /// Extents that are not known become names of what they are at run time; `math` is at the
+  /// beginning of the function.
+  void Bind(LoopBuilder& lb, IndexMath& math);
+
   /// Where each position reads its own element: all spatial dims as one.
   void Flatten();
 
@@ -35,6 +40,15 @@ struct ConvGeometry {
   int64_t outer_places() const;  ///< of its dims before the last two
   bool is_static() const;        ///< all spatial extents are known
   int64_t depth() const { return channels * places(); }
+
+ private:
+  bool is_same() const { return auto_pad_.starts_with("SAME"); }
+  Dim SameBegin(size_t a) const;
+  Dim WindowCount(size_t a) const;
+
+  Dim positions_;  // a name, once there are names
+  std::string auto_pad_;
+  std::vector<int64_t> pads_;  // in all, per spatial dim
 };
 
 }  // namespace lathe::lower

@@ -84,6 +84,7 @@ double ConvJob::Cost(int64_t pieces, double cycles) const {
 void ConvJob::Open() {
   lb.emplace(l.body);
   math.emplace(*lb);
+  g.Bind(*lb, *math);
   panels.emplace(*lb, *math, g, lanes);
   after->Open(*lb, *l.body);
   if (before) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "lathe/dialect/nn/view.h"
-
 namespace lathe::lower {
 namespace {
 
@@ -14,11 +12,8 @@ constexpr int64_t kMostPieces = 8;
 
 Value ConvPanel::View(Value input) {
   if (!g_.reads_own_element) return input;
-  const int64_t batch = g_.batch.is_constant() ? g_.batch.value() : -1;
-  const Dim positions = g_.positions();
-  const std::vector<int64_t> shape{batch, g_.channels * g_.groups,
-                                   positions.is_constant() ? positions.value() : -1};
-  return nn::ViewReshapeOp::Create(lb_.b(), input, {.shape = shape}).y();
+  const auto rank = static_cast<int64_t>(input.type().cast<AnyTensorType>().rank());
+  return lb_.Grouped(input, std::vector<int64_t>{1, 1, rank - 2});
 }
 
 void ConvPanel::Write(const ConvInput& input, const Part& part, int64_t width, Value panel) {
@@ -30,7 +25,7 @@ void ConvPanel::Write(const ConvInput& input, const Part& part, int64_t width, V
 }
 
 void ConvPanel::Copy(const ConvInput& input, const Part& part, int64_t width, Value panel) {
-  const Dim positions = math_.Extent(g_.positions());
+  const Dim positions = g_.positions();
   math_.For(part.channels, false, [&](const Dim& c) {
     for (int64_t j = 0; j < width; j += lanes_) {
       const Dim column = part.first_position + j;
@@ -45,7 +40,7 @@ void ConvPanel::Copy(const ConvInput& input, const Part& part, int64_t width, Va
 // Row by row of the output, a vector at a time, from left to right: a store may write too far, the
 // next one puts that right.
 void ConvPanel::WriteRuns(const ConvInput& input, const Part& part, int64_t width, Value panel) {
-  const Dim length = math_.Extent(g_.out.back()), positions = math_.Extent(g_.positions());
+  const Dim length = g_.out.back(), positions = g_.positions();
   const Dim end = math_.Name(Min(part.first_position + width, positions));
   const Dim first_row = math_.Name(FloorDiv(part.first_position, length));
   math_.For(FloorDiv(end - 1, length) - first_row + 1, false, [&](const Dim& r) {
@@ -56,7 +51,7 @@ void ConvPanel::WriteRuns(const ConvInput& input, const Part& part, int64_t widt
     Dim rest = row;
     run.row.resize(g_.rank() - 1);
     for (size_t a = g_.rank() - 1; a-- > 0;) {
-      const Dim extent = math_.Extent(g_.out[a]);
+      const Dim extent = g_.out[a];
       run.row[a] = a == 0 ? rest : math_.Name(Mod(rest, extent));
       rest = math_.Name(FloorDiv(rest, extent));
     }
@@ -80,7 +75,7 @@ void ConvPanel::WriteKernelRows(const ConvInput& input, const Part& part, Value 
   const size_t a = rows.size();
   if (a + 1 < g_.rank()) {
     math_.For(g_.kernel[a], false, [&](const Dim& k) {
-      const Dim in = math_.Extent(g_.in[a]), begin = math_.Extent(g_.begins[a]);
+      const Dim in = g_.in[a], begin = g_.begins[a];
       const Dim at = math_.Name(run.row[a] * g_.strides[a] + k * g_.dilations[a]);
       const Dim here = math_.Name(Max(at - begin, 0));
       const Dim fits = Max(Min(at - begin + 1, 1), 0) * Max(Min(in - here, 1), 0);
@@ -106,7 +101,7 @@ void ConvPanel::WriteKernelRows(const ConvInput& input, const Part& part, Value 
 ConvPanel::Piece ConvPanel::MakePiece(const Run& run, int64_t width, const Dim& at_kernel,
                                       const Dim& inside) {
   const int64_t stride = g_.strides.back();
-  const Dim in = math_.Extent(g_.in.back()), begin = math_.Extent(g_.begins.back());
+  const Dim in = g_.in.back(), begin = g_.begins.back();
   const Dim at = run.at * stride + at_kernel * g_.dilations.back();
   Piece piece;
   piece.start = run.column;

@@ -1,0 +1,168 @@
+#include <cstring>
+#include <random>
+
+#include "lathe/dialect/shape_inference.h"
+#include "lathe/driver/executable.h"
+#include "lathe/ir/builder.h"
+#include "test/unit/lower/lower_util.h"
+
+// Convolutions and pools compiled once for any batch, height and width: each run gives what a
+// program for just these sizes gives, bit by bit, and what the interpreter gives. Accesses are
+// checked.
+namespace lathe::lower {
+namespace {
+
+constexpr int64_t kExtents[] = {0, 1, 2, 7, 15, 16, 17, 33, 57};
+
+Tensor Random(const Shape& shape, uint32_t seed) {
+  std::mt19937 random(seed);
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>(random() % 2001) / 1000.0F - 1.0F);
+  }
+  return Tensor::Of<float>(shape, values);
+}
+
+// An operation over a picture, with weights if it has any, and a ReLU behind it.
+struct WindowCase {
+  std::string op;
+  int64_t channels = 1;
+  Shape weights;  // empty: none
+  std::vector<std::pair<std::string, std::vector<int64_t>>> lists;
+  int64_t group = 1;
+  int64_t halvings = 0;  // of the picture before: extents are then no symbols
+  std::string auto_pad = "NOTSET";
+  int64_t rank = 2;
+};
+
+class WindowSizes : public LowerTest {
+ protected:
+  // x: the sizes of a picture, known or not.
+  Program ProgramOf(const WindowCase& c, std::vector<Dim> x) {
+    Program program(context_);
+    Builder b = Builder::AtEnd(program.block());
+    ShapeInferencer facts(&program.parameters());
+    b.set_facts(&facts);
+    const NamedAttribute name = b.Named("name", b.Attr(std::string("x")));
+    const Type type = VTensorType::Get(context_, SymShape(std::move(x)), ElementType::kF32);
+    Operation* feed = b.Create("nn.feed", {}, {&name, 1}, std::span<const Type>(&type, 1));
+    facts.Visit(feed);
+    Value v = feed->result(0);
+    const std::vector<int64_t> twos(static_cast<size_t>(c.rank), 2);
+    for (int64_t i = 0; i < c.halvings; ++i) {
+      v = Create(b, "nn.max_pool", {v}, {{"kernel_shape", twos}, {"strides", twos}}, {});
+    }
+    std::vector<Value> operands{v};
+    if (!c.weights.empty()) {
+      operands.push_back(Constant(b, facts, Random(c.weights, 1)));
+      const int64_t filters = c.op == "nn.conv" ? c.weights[0] : c.weights[1] * c.group;
+      operands.push_back(Constant(b, facts, Random({filters}, 2)));
+    }
+    v = Create(b, c.op, operands, c.lists, c);
+    v = Create(b, "nn.relu", {v}, {}, {});
+    const NamedAttribute y = b.Named("name", b.Attr(std::string("y")));
+    b.Create("nn.fetch", {&v, 1}, {&y, 1});
+    return program;
+  }
+
+  static Value Constant(Builder& b, ShapeInferencer& facts, const Tensor& value) {
+    const NamedAttribute named = b.Named("value", b.Attr(value));
+    Operation* op = b.Create("builtin.constant", {}, {&named, 1});
+    facts.Visit(op);
+    return op->result(0);
+  }
+
+  Value Create(Builder& b, const std::string& op, const std::vector<Value>& operands,
+               const std::vector<std::pair<std::string, std::vector<int64_t>>>& lists,
+               const WindowCase& c) {
+    std::vector<NamedAttribute> attributes;
+    for (const auto& [name, values] : lists) attributes.push_back(b.Named(name, b.Attr(values)));
+    if (c.group != 1) attributes.push_back(b.Named("group", b.Attr(c.group)));
+    if (c.auto_pad != "NOTSET") attributes.push_back(b.Named("auto_pad", b.Attr(c.auto_pad)));
+    return b.CreateInferred(context_.FindOp(op), operands, attributes, 1)->result(0);
+  }
+
+  std::vector<Shape> Sizes(const WindowCase& c) {
+    std::mt19937 random(7);
+    std::vector<Shape> sizes;
+    for (const int64_t width : kExtents) {
+      for (int k = 0; k < 3; ++k) {
+        Shape shape{static_cast<int64_t>(random() % 3), c.channels};
+        for (int64_t a = 1; a < c.rank; ++a) {
+          const int64_t most = c.rank > 2 ? 6 : static_cast<int64_t>(std::size(kExtents));
+          shape.push_back(kExtents[random() % static_cast<uint32_t>(most)]);
+        }
+        shape.push_back(width);
+        sizes.push_back(std::move(shape));
+      }
+    }
+    return sizes;
+  }
+
+  void Expect(const WindowCase& c, const std::string& strategy) {
+    SCOPED_TRACE(StrCat(c.op, " ", c.channels, " * ", SymShape::FromConstants(c.weights).ToString(),
+                        " group ", c.group, " halvings ", c.halvings));
+    std::vector<Dim> any{Dim::Symbol("N"), c.channels, Dim::Symbol("D"), Dim::Symbol("H"),
+                         Dim::Symbol("W")};
+    any.erase(any.begin() + 2, any.begin() + 2 + (3 - c.rank));
+    for (const Target* target : codegen::RunnableTargets()) {
+      Program program = ProgramOf(c, any);
+      const CompileOptions options{.target = target->name, .threads = 2, .check_accesses = true};
+      const Executable executable(program, options);
+      std::string strategies;
+      for (const CompiledFunctionInfo& f : executable.functions()) strategies += f.strategy + " ";
+      EXPECT_NE(strategies.find(strategy + " "), std::string::npos) << strategies;
+      size_t number = 0;
+      for (const Shape& shape : Sizes(c)) {
+        ExpectSame(c, program, executable, options, shape, number++ % 2 == 1);
+      }
+    }
+  }
+
+  void ExpectSame(const WindowCase& c, Program& program, const Executable& executable,
+                  const CompileOptions& options, const Shape& shape, bool exactly) {
+    const std::string what = StrCat(options.target, " ", SymShape::FromConstants(shape).ToString());
+    const NamedValues inputs{{"x", RtValue(Random(shape, 3))}};
+    NamedValues wanted;
+    try {
+      wanted = Interpreter(program).Run(inputs);
+    } catch (const Error&) {  // a window that does not fit
+      EXPECT_THROW(executable.Run(inputs), Error) << what;
+      return;
+    }
+    const Tensor got = executable.Run(inputs)[0].second.tensor();
+    const Tensor& right = wanted[0].second.tensor();
+    const Closeness close = AllClose(got, right, 1e-4, 1e-4);
+    ASSERT_TRUE(close) << what << ": " << close.description;
+    if (!exactly || got.num_elements() == 0) return;
+    Program exact = ProgramOf(c, {shape.begin(), shape.end()});
+    const Tensor same = Executable(exact, options).Run(inputs)[0].second.tensor();
+    EXPECT_EQ(0, std::memcmp(got.raw(), same.raw(), static_cast<size_t>(got.num_elements()) * 4))
+        << what << ": not the bits of the program for these sizes";
+  }
+};
+
+TEST_F(WindowSizes, Dense) {
+  Expect({"nn.conv", 5, {19, 5, 3, 3}, {{"pads", {1, 1, 1, 1}}}}, "conv");
+  Expect({"nn.conv", 5, {19, 5, 3, 3}, {{"pads", {1, 1, 1, 1}}}, 1, 1}, "conv");
+  Expect({"nn.conv", 20, {7, 20, 1, 1}, {}}, "conv");
+}
+
+TEST_F(WindowSizes, StridedAndDilated) {
+  Expect({"nn.conv", 3, {17, 3, 7, 7}, {{"pads", {3, 3, 3, 3}}, {"strides", {2, 2}}}}, "conv");
+  Expect({"nn.conv", 4, {6, 4, 3, 3}, {{"pads", {2, 1, 0, 3}}, {"dilations", {2, 1}}}, 1, 2},
+         "conv");
+  Expect({"nn.conv", 4, {6, 4, 3, 2}, {{"strides", {2, 3}}}, 1, 1, "SAME_UPPER"}, "conv");
+  Expect({"nn.conv", 4, {6, 4, 3, 3}, {}, 1, 0, "SAME_LOWER"}, "conv");
+}
+
+TEST_F(WindowSizes, OneAndThreeDims) {
+  Expect({"nn.conv", 4, {9, 4, 3}, {{"pads", {1, 1}}}, 1, 1, "NOTSET", 1}, "conv");
+  Expect({"nn.conv", 3, {5, 3, 2, 3, 3}, {{"pads", {1, 1, 1, 0, 1, 1}}}, 1, 0, "NOTSET", 3},
+         "conv");
+}
+
+}  // namespace
+}  // namespace lathe::lower
