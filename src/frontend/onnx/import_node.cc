@@ -4,6 +4,7 @@
 #include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
+#include "src/frontend/onnx/contrib.h"
 #include "src/frontend/onnx/importer.h"
 #include "src/frontend/onnx/upgrade.h"
 
@@ -27,11 +28,17 @@ class NodeUpgrader : public UpgradeContext {
     scope_.values.emplace(name, importer_.MakeConstant(value));
     return name;
   }
-  Text Emit(NodeMsg added) override {
+  std::vector<Text> EmitAll(NodeMsg added, size_t outputs) override {
     added.name = node.name;
-    added.outputs = {FreshName(added.op_type)};
+    for (size_t i = 0; i < outputs; ++i) added.outputs.push_back(FreshName(added.op_type));
     importer_.ImportCurrent(added, scope_, frame_);
-    return added.outputs[0];
+    return added.outputs;
+  }
+  void Give(size_t i, Text name) override {
+    if (!HasOutput(i)) return;
+    const Value value = importer_.Lookup(name, node, scope_);
+    importer_.RefineType(value, node.outputs[i], scope_);
+    importer_.Define(scope_, node.outputs[i], value, "output");
   }
   void EmitAfter(NodeMsg added) override {
     added.name = node.name;
@@ -40,6 +47,11 @@ class NodeUpgrader : public UpgradeContext {
   Text FreshName(std::string_view hint) override { return importer_.FreshName(hint); }
   Text Keep(std::string text) override { return importer_.Keep(std::move(text)); }
   void Refuse(std::string_view why) override {
+    if (FindContrib(NormalDomain(node.domain), node.op_type) != nullptr) {
+      importer_.Fail(ErrorCode::kUnsupported, "onnx/contrib",
+                     StrCat(QualifiedName(NormalDomain(node.domain), node.op_type), ": ", why),
+                     "export the model without the optimizations of onnxruntime");
+    }
     importer_.Fail(ErrorCode::kUnsupported, "onnx/upgrade",
                    StrCat(Operator(node), " of opset ", importer_.OpsetOf(node, frame_), ": ", why),
                    "convert the model to a newer opset (onnx.version_converter)");
@@ -182,6 +194,13 @@ void Importer::CheckFirstOpset(const NodeMsg& node, const Frame& frame) const {
        StrCat("import opset ", first, " or newer in the model"));
 }
 
+void Importer::ImportContrib(const ContribRule& rule, NodeMsg node, Scope& scope,
+                             const Frame& frame) {
+  if (IsPoisoned(node, scope)) return Poison(node, scope);
+  NodeUpgrader upgrader(*this, node, scope, frame);
+  ApplyContrib(rule, upgrader);
+}
+
 // Other sets than ai.onnx have hardly changed; the newest one is what other readers take.
 void Importer::CheckForgottenDomain(const NodeMsg& node) {
   const Text domain = NormalDomain(node.domain);
@@ -205,7 +224,11 @@ void Importer::ImportCurrent(const NodeMsg& node, Scope& scope, const Frame& fra
   if (domain.empty() && node.op_type == "Constant") return ImportConstant(node, scope);
   if (ImportBuilt(node, scope, frame)) return;
   const OpInfo info = table_.Find(domain, node.op_type);
-  if (!info) return RefuseOp(node, scope, frame);
+  if (!info) {
+    const ContribRule* rule = FindContrib(domain, node.op_type);
+    return rule != nullptr ? ImportContrib(*rule, node, scope, frame)
+                           : RefuseOp(node, scope, frame);
+  }
   CheckFirstOpset(node, frame);
   if (IsPoisoned(node, scope)) return Poison(node, scope);
   ImportOp(info, node, scope, frame);

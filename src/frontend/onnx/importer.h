@@ -18,6 +18,8 @@
 
 namespace lathe::onnx {
 
+struct ContribRule;
+
 /// Names of one graph or function body and the values they stand for; a null value is what an
 /// unsupported operator would have made. Graphs see the names of the graphs around them.
 struct Scope {
@@ -68,6 +70,7 @@ class Importer {
   // ---- nodes (import_node.cc) ----
   void ImportNodes(const std::vector<NodeMsg>& nodes, Scope& scope, const Frame& frame);
   void ImportNode(const NodeMsg& node, Scope& scope, const Frame& frame);
+  void ImportContrib(const ContribRule& rule, NodeMsg node, Scope& scope, const Frame& frame);
   void ImportUpgraded(NodeMsg node, Scope& scope, const Frame& frame);
   void ImportCurrent(const NodeMsg& node, Scope& scope, const Frame& frame);
   void ImportConstant(const NodeMsg& node, Scope& scope);

@@ -106,11 +106,7 @@ void UpgradeContext::SetInts(Text name, std::vector<int64_t> values) {
 
 void UpgradeContext::SetString(Text name, Text value) {
   Erase(name);
-  AttributeMsg a;
-  a.name = name;
-  a.type = AttrType::kString;
-  a.s = value;
-  node.attributes.push_back(std::move(a));
+  node.attributes.push_back(MakeString(name, value));
 }
 
 void UpgradeContext::SetInput(size_t i, Text name) {
@@ -148,6 +144,22 @@ AttributeMsg MakeInt(Text name, int64_t value) {
   a.name = name;
   a.type = AttrType::kInt;
   a.i = value;
+  return a;
+}
+
+AttributeMsg MakeFloat(Text name, float value) {
+  AttributeMsg a;
+  a.name = name;
+  a.type = AttrType::kFloat;
+  a.f = value;
+  return a;
+}
+
+AttributeMsg MakeString(Text name, Text value) {
+  AttributeMsg a;
+  a.name = name;
+  a.type = AttrType::kString;
+  a.s = value;
   return a;
 }
 

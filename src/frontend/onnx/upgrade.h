@@ -30,7 +30,11 @@ class UpgradeContext {
   /// A constant value; returns its name.
   virtual Text AddConstant(const Tensor& value) = 0;
   /// Imports a node with one output now and returns the name of its output.
-  virtual Text Emit(NodeMsg node) = 0;
+  Text Emit(NodeMsg added) { return EmitAll(std::move(added), 1)[0]; }
+  /// The same for a node with several outputs.
+  virtual std::vector<Text> EmitAll(NodeMsg added, size_t outputs) = 0;
+  /// Output `i` of the node at hand, if it has one, is the value `name`.
+  virtual void Give(size_t i, Text name) = 0;
   /// Imports `node` after the node at hand.
   virtual void EmitAfter(NodeMsg node) = 0;
   /// A name that nothing else has.
@@ -65,6 +69,8 @@ class UpgradeContext {
 NodeMsg MakeNode(Text op_type, std::vector<Text> inputs);
 AttributeMsg MakeInts(Text name, std::vector<int64_t> values);
 AttributeMsg MakeInt(Text name, int64_t value);
+AttributeMsg MakeFloat(Text name, float value);
+AttributeMsg MakeString(Text name, Text value);
 
 /// Brings `op` from any opset below `since` to the meaning it has in `since`.
 struct UpgradeRule {

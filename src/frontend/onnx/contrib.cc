@@ -1,0 +1,296 @@
+#include "src/frontend/onnx/contrib.h"
+
+#include <algorithm>
+
+#include "lathe/support/error.h"
+#include "src/frontend/onnx/op_table.h"
+
+namespace lathe::onnx {
+
+namespace {
+
+constexpr double kBertEpsilon = 1e-12;
+
+AttributeMsg Epsilon(const UpgradeContext& c) {
+  return MakeFloat("epsilon", static_cast<float>(c.FloatAttr("epsilon").value_or(kBertEpsilon)));
+}
+
+// ---- activations ----
+
+void Gelu(UpgradeContext& c) { c.Give(0, Nodes(c)("Gelu", {c.node.inputs[0]})); }
+
+void FastGelu(UpgradeContext& c) {
+  Nodes make(c);
+  const Text x = make.Sum({c.node.inputs[0], InputOr(c, 1)});
+  c.Give(0, make("Gelu", {x}, {MakeString("approximate", "tanh")}));
+}
+
+void BiasGelu(UpgradeContext& c) {
+  Nodes make(c);
+  c.Give(0, make("Gelu", {make("Add", {c.node.inputs[0], c.node.inputs[1]})}));
+}
+
+void QuickGelu(UpgradeContext& c) {
+  const float alpha = static_cast<float>(c.FloatAttr("alpha").value_or(1.702F));
+  c.Give(0, Nodes(c)("Swish", {c.node.inputs[0]}, {MakeFloat("alpha", alpha)}));
+}
+
+// Activations that are part of other operators, and how many parameters each has.
+struct Activation {
+  const char* op;
+  size_t parameters = 0;
+};
+
+constexpr Activation kActivations[] = {
+    {"Elu", 1},   {"HardSigmoid", 2}, {"LeakyRelu", 1},       {"Relu"}, {"Sigmoid"}, {"Softplus"},
+    {"Softsign"}, {"Tanh"},           {"ThresholdedRelu", 1},
+};
+
+const Activation& ActivationNamed(UpgradeContext& c, Text name) {
+  for (const Activation& a : kActivations) {
+    if (name == a.op) return a;
+  }
+  c.Refuse(StrCat("activation ", Shown(name), " is not supported"));
+  return kActivations[0];
+}
+
+Text Activated(UpgradeContext& c, Text x, const std::vector<std::optional<double>>& given) {
+  static constexpr const char* kNames[] = {"alpha", "beta"};
+  const Text name = c.StringAttr("activation").value_or(Text());
+  Nodes make(c);
+  if (name.empty()) return x;
+  if (name == "Clip" && given.size() >= 2 && given[0] && given[1]) {
+    return make("Clip", {x, make.Scalar(0, *given[0]), make.Scalar(0, *given[1])});
+  }
+  const Activation& activation = ActivationNamed(c, name);
+  std::vector<AttributeMsg> attributes;
+  for (size_t i = 0; i < activation.parameters; ++i) {
+    if (i >= given.size() || !given[i]) {
+      c.Refuse(StrCat("activation ", name, " lacks its parameter '", kNames[i], "'"));
+    }
+    attributes.push_back(MakeFloat(kNames[i], static_cast<float>(*given[i])));
+  }
+  return make(activation.op, {x}, std::move(attributes));
+}
+
+// ---- products ----
+
+std::vector<int64_t> Identity(int64_t rank) {
+  std::vector<int64_t> axes(static_cast<size_t>(rank));
+  for (int64_t i = 0; i < rank; ++i) axes[static_cast<size_t>(i)] = i;
+  return axes;
+}
+
+// An operand of FusedMatMul: of [B, M, C, K] transBatch makes [M, C, B, K], trans swaps the last
+// two dims of that. A vector has nothing to swap.
+Text MatMulOperand(UpgradeContext& c, size_t i, Text trans, Text trans_batch) {
+  const bool swap = c.IntAttr(trans).value_or(0) != 0;
+  const bool batch = c.IntAttr(trans_batch).value_or(0) != 0;
+  if (!swap && !batch) return c.node.inputs[i];
+  const int64_t rank = c.NeedRank(i);
+  if (rank < 2) return c.node.inputs[i];
+  std::vector<int64_t> perm = Identity(rank);
+  if (batch) std::rotate(perm.begin(), perm.begin() + 1, perm.end() - 1);
+  if (swap) std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return Nodes(c)("Transpose", {c.node.inputs[i]}, {MakeInts("perm", std::move(perm))});
+}
+
+void FusedMatMul(UpgradeContext& c) {
+  Nodes make(c);
+  const Text a = MatMulOperand(c, 0, "transA", "transBatchA");
+  Text y = make("MatMul", {a, MatMulOperand(c, 1, "transB", "transBatchB")});
+  const double alpha = c.FloatAttr("alpha").value_or(1);
+  if (alpha != 1) y = make("Mul", {y, make.Scalar(0, alpha)});
+  c.Give(0, y);
+}
+
+void FusedGemm(UpgradeContext& c) {
+  const Text y = Nodes(c)("Gemm", c.node.inputs, Pass(c, {"alpha", "beta", "transA", "transB"}));
+  c.Give(0, Activated(c, y, {c.FloatAttr("activation_alpha"), c.FloatAttr("activation_beta")}));
+}
+
+// ---- convolutions ----
+
+std::vector<std::optional<double>> ConvActivationParameters(const UpgradeContext& c) {
+  const AttributeMsg* given = c.node.Find("activation_params");
+  std::vector<std::optional<double>> values;
+  if (given != nullptr) values.assign(given->floats.begin(), given->floats.end());
+  return values;
+}
+
+// The sum Z comes before the activation.
+void ConvOf(UpgradeContext& c, bool channels_last) {
+  Nodes make(c);
+  std::vector<int64_t> to = {0}, from = {0};
+  if (channels_last) {
+    const int64_t rank = c.NeedRank(0);
+    to = from = Identity(rank);
+    if (rank >= 2) {
+      std::rotate(to.begin() + 1, to.end() - 1, to.end());
+      std::rotate(from.begin() + 1, from.begin() + 2, from.end());
+    }
+  }
+  const auto moved = [&](Text x, const std::vector<int64_t>& perm) {
+    return channels_last ? make("Transpose", {x}, {MakeInts("perm", perm)}) : x;
+  };
+  const Text x = moved(c.node.inputs[0], to);
+  Text y = make("Conv", {x, c.node.inputs[1], InputOr(c, 2)},
+                Pass(c, {"auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"}));
+  y = make.Sum({moved(y, from), InputOr(c, 3)});
+  c.Give(0, Activated(c, y, ConvActivationParameters(c)));
+}
+
+void FusedConv(UpgradeContext& c) { ConvOf(c, false); }
+void NhwcConv(UpgradeContext& c) { ConvOf(c, true); }
+
+// ---- norms ----
+
+void SkipLayerNorm(UpgradeContext& c) {
+  Nodes make(c);
+  const Text sum = make.Sum({c.node.inputs[0], c.node.inputs[1], InputOr(c, 4)});
+  const std::vector<Text> y =
+      make.Many("LayerNormalization", {sum, c.node.inputs[2], InputOr(c, 3)}, {Epsilon(c)}, 3);
+  for (size_t i = 0; i < 3; ++i) c.Give(i, y[i]);
+  c.Give(3, sum);
+}
+
+void SkipSimplifiedLayerNorm(UpgradeContext& c) {
+  if (c.HasOutput(1) || c.HasOutput(2)) c.Refuse("outputs 'mean' and 'inv_std_var'");
+  Nodes make(c);
+  const Text sum = make.Sum({c.node.inputs[0], c.node.inputs[1], InputOr(c, 3)});
+  c.Give(0, make("RMSNormalization", {sum, c.node.inputs[2]}, {Epsilon(c)}));
+  c.Give(3, sum);
+}
+
+void SimplifiedLayerNorm(UpgradeContext& c) {
+  if (c.HasOutput(1)) c.Refuse("output 'inv_std_var'");
+  c.Give(0,
+         Nodes(c)("RMSNormalization", c.node.inputs, Pass(c, {"axis", "epsilon", "stash_type"})));
+}
+
+// Rows of the table of positions: those asked for, or the first of them in order.
+Text Positions(UpgradeContext& c, Nodes& make) {
+  const Text table = c.node.inputs[3];
+  if (c.HasInput(8)) return make("Gather", {table, c.node.inputs[8]});
+  return make("Slice", {table, make.Ints({0}), make.Size(c.node.inputs[0], 1), make.Ints({0})});
+}
+
+// The number of words of each row: of ones in its mask.
+Text MaskIndex(UpgradeContext& c, Nodes& make) {
+  const std::vector<AttributeMsg> plain = {MakeInt("keepdims", 0)};
+  const AttributeMsg as_i32 = MakeInt("to", static_cast<int64_t>(ElementType::kI32));
+  if (c.HasInput(7)) {
+    const Text words = make("Equal", {c.node.inputs[7], make.Scalar(7, 1)});
+    return make("ReduceSum", {make("Cast", {words}, {as_i32}), make.Ints({1})}, plain);
+  }
+  const Text zero = c.AddConstant(Tensor::Scalar<int32_t>(0));
+  return make("Expand", {zero, make.Size(c.node.inputs[0], 0)});
+}
+
+void EmbedLayerNorm(UpgradeContext& c) {
+  for (const size_t i : {2, 3, 5, 6}) {
+    if (!c.HasInput(i)) c.Refuse(StrCat("input ", i, " is missing"));
+  }
+  if (c.HasInput(1) != c.HasInput(4)) {
+    c.Refuse("'segment_ids' and 'segment_embedding' come together or not at all");
+  }
+  Nodes make(c);
+  const Text words = make("Gather", {c.node.inputs[2], c.node.inputs[0]});
+  const Text segments =
+      c.HasInput(1) ? make("Gather", {c.node.inputs[4], c.node.inputs[1]}) : Text();
+  const Text sum = make.Sum({words, Positions(c, make), segments});
+  c.Give(0, make("LayerNormalization", {sum, c.node.inputs[5], c.node.inputs[6]}, {Epsilon(c)}));
+  if (c.HasOutput(1)) c.Give(1, MaskIndex(c, make));
+  c.Give(2, sum);
+}
+
+// ---- others ----
+
+void GridSample(UpgradeContext& c) {
+  const Text mode = c.StringAttr("mode").value_or("bilinear");
+  const Text name = mode == "bilinear" ? "linear" : mode == "bicubic" ? "cubic" : mode;
+  // onnxruntime clamps each of the points that a cubic reads, the standard the one between them.
+  if (mode == "bicubic" && c.StringAttr("padding_mode").value_or(Text()) == "border") {
+    c.Refuse("mode 'bicubic' with padding_mode 'border' is not supported");
+  }
+  std::vector<AttributeMsg> attributes = Pass(c, {"align_corners", "padding_mode"});
+  attributes.push_back(MakeString("mode", name));
+  c.Give(0, Nodes(c)("GridSample", c.node.inputs, std::move(attributes)));
+}
+
+constexpr const char* kConv =
+    "activation activation_params auto_pad dilations group kernel_shape pads strides";
+constexpr const char* kMatMul = "alpha transA transB transBatchA transBatchB";
+
+constexpr ContribRule kLayers[] = {
+    {"BiasGelu", 2, 2, 1, BiasGelu},
+    {"EmbedLayerNormalization", 7, 9, 3, EmbedLayerNorm, "epsilon mask_index_type"},
+    {"FastGelu", 1, 2, 1, FastGelu},
+    {"FusedConv", 2, 4, 1, FusedConv, kConv},
+    {"FusedGemm", 2, 3, 1, FusedGemm,
+     "activation activation_alpha activation_beta activation_gamma alpha beta transA transB"},
+    {"FusedMatMul", 2, 2, 1, FusedMatMul, kMatMul},
+    {"Gelu", 1, 1, 1, Gelu},
+    {"GridSample", 2, 2, 1, GridSample, "align_corners mode padding_mode"},
+    {"NhwcConv", 2, 3, 1, NhwcConv, kConv},
+    {"NhwcFusedConv", 2, 4, 1, NhwcConv, kConv},
+    {"QuickGelu", 1, 1, 1, QuickGelu, "alpha"},
+    {"SimplifiedLayerNormalization", 2, 2, 2, SimplifiedLayerNorm, "axis epsilon stash_type"},
+    {"SkipLayerNormalization", 3, 5, 4, SkipLayerNorm, "epsilon"},
+    {"SkipSimplifiedLayerNormalization", 3, 4, 4, SkipSimplifiedLayerNorm, "epsilon"},
+    {"TransposeMatMul", 2, 2, 1, FusedMatMul, kMatMul},
+};
+
+bool Lists(std::string_view names, std::string_view name) {
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(' '), names.size());
+    if (names.substr(0, end) == name) return true;
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const ContribRule> ContribLayers() { return kLayers; }
+
+std::vector<AttributeMsg> Pass(const UpgradeContext& c, std::initializer_list<Text> names) {
+  std::vector<AttributeMsg> attributes;
+  for (const Text name : names) {
+    if (const AttributeMsg* a = c.node.Find(name)) attributes.push_back(*a);
+  }
+  return attributes;
+}
+
+// onnxruntime has SimplifiedLayerNormalization in the standard's domain.
+const ContribRule* FindContrib(Text domain, Text op) {
+  if (domain != "com.microsoft" && !(domain.empty() && op == "SimplifiedLayerNormalization")) {
+    return nullptr;
+  }
+  for (const auto rules : {ContribLayers(), ContribAttention()}) {
+    for (const ContribRule& rule : rules) {
+      if (op == rule.op) return &rule;
+    }
+  }
+  return nullptr;
+}
+
+void ApplyContrib(const ContribRule& rule, UpgradeContext& c) {
+  NodeMsg& node = c.node;
+  while (!node.inputs.empty() && node.inputs.back().empty()) node.inputs.pop_back();
+  while (!node.outputs.empty() && node.outputs.back().empty()) node.outputs.pop_back();
+  if (node.inputs.size() < rule.min_inputs || node.inputs.size() > rule.max_inputs) {
+    c.Refuse(StrCat("it has ", node.inputs.size(), " inputs"));
+  }
+  if (node.inputs[0].empty() || node.outputs.size() > rule.max_outputs) {
+    c.Refuse(StrCat("it has ", node.outputs.size(), " outputs, or no first input"));
+  }
+  for (const AttributeMsg& a : node.attributes) {
+    if (!Lists(rule.attributes, a.name)) {
+      c.Refuse(StrCat("attribute ", Shown(a.name), " is not supported"));
+    }
+  }
+  rule.apply(c);
+}
+
+}  // namespace lathe::onnx

@@ -1,0 +1,348 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "test/unit/frontend/model_util.h"
+
+/// Operators of com.microsoft. What is expected was computed by onnxruntime 1.32.
+namespace lathe::onnx {
+namespace {
+
+constexpr Text kContrib = "com.microsoft";
+
+// Eighths that follow no pattern, others for each input.
+Tensor Ramp(Shape shape, int64_t input) {
+  int64_t count = 1;
+  for (const int64_t d : shape) count *= d;
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>((i * 37 + input * 11) % 23 - 11) / 8);
+  }
+  return F32(std::move(shape), std::move(values));
+}
+
+struct Case {
+  const char* name;
+  Text op;
+  Text domain;
+  std::vector<Tensor> inputs;  ///< undefined: absent
+  std::vector<AttributeMsg> attributes;
+  std::vector<Tensor> expected;  ///< undefined: not asked for
+};
+
+constexpr Text kInputs[] = {"i0", "i1", "i2", "i3", "i4", "i5", "i6", "i7", "i8", "i9"};
+constexpr Text kOutputs[] = {"o0", "o1", "o2", "o3"};
+
+// A model of one node; `symbolic` leaves the first dim of the first input open.
+ModelMsg ModelOf(const Case& c, bool symbolic = false) {
+  NodeMsg node = Node(c.op, {}, {}, c.attributes, c.domain);
+  std::vector<ValueInfoMsg> inputs;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    node.inputs.push_back(c.inputs[i].is_defined() ? kInputs[i] : Text());
+    if (!c.inputs[i].is_defined()) continue;
+    inputs.push_back(Info(kInputs[i], c.inputs[i].element_type(), c.inputs[i].shape()));
+    if (symbolic && i == 0) inputs.back().type.dims[0] = {false, 0, "batch"};
+  }
+  std::vector<Text> outputs;
+  for (size_t i = 0; i < c.expected.size(); ++i) {
+    node.outputs.push_back(c.expected[i].is_defined() ? kOutputs[i] : Text());
+    if (c.expected[i].is_defined()) outputs.push_back(kOutputs[i]);
+  }
+  ModelMsg model = Model(17, std::move(inputs), {std::move(node)}, std::move(outputs));
+  model.opsets.push_back({kContrib, 1});
+  return model;
+}
+
+NamedValues FeedsOf(const Case& c) {
+  NamedValues feeds;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    if (c.inputs[i].is_defined()) feeds.emplace_back(std::string(kInputs[i]), c.inputs[i]);
+  }
+  return feeds;
+}
+
+void ExpectNear(const Tensor& got, const Tensor& want, const char* name) {
+  ASSERT_EQ(got.shape(), want.shape()) << name;
+  if (want.element_type() != ElementType::kF32) {
+    EXPECT_EQ(got, want) << name;
+    return;
+  }
+  const auto a = got.data<float>(), b = want.data<float>();
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i], b[i], 1e-4F * (1 + std::abs(b[i]))) << name << " at " << i;
+  }
+}
+
+std::vector<Case> Cases() {
+  return {
+      {"gelu",
+       "Gelu",
+       "com.microsoft",
+       {Ramp({6}, 0)},
+       {},
+       {F32({6}, {-0.1162779F, 0.2423137F, -0.1699705F, 0.8413447F, -0.05628272F, -0.1320622F})}},
+      {"fast_gelu_bias",
+       "FastGelu",
+       "com.microsoft",
+       {Ramp({2, 3}, 0), Ramp({3}, 1)},
+       {},
+       {F32({2, 3}, {-0.1165114F, -0.1700394F, -0.0562828F, 0.841192F, -0.1322858F, -0.1662789F})}},
+      {"bias_gelu",
+       "BiasGelu",
+       "com.microsoft",
+       {Ramp({2, 3}, 0), Ramp({3}, 1)},
+       {},
+       {F32({2, 3},
+            {-0.1162779F, -0.1699705F, -0.05628272F, 0.8413447F, -0.1320622F, -0.166241F})}},
+      {"quick_gelu",
+       "QuickGelu",
+       "com.microsoft",
+       {Ramp({6}, 0)},
+       {Float("alpha", 0.5F)},
+       {F32({6}, {-0.4600604F, 0.2050268F, -0.3055001F, 0.6224593F, -0.06054751F, -0.4358065F})}},
+      {"fused_matmul",
+       "FusedMatMul",
+       "com.microsoft",
+       {Ramp({2, 3, 2}, 0), Ramp({2, 3, 2}, 1)},
+       {Int("transA", 1), Float("alpha", 0.5F)},
+       {F32({2, 2, 2}, {-0.3125F, 0.953125F, -0.46875F, -0.5390625F, -0.6015625F, 1.453125F,
+                        0.390625F, -0.5078125F})}},
+      {"fused_matmul_batch",
+       "FusedMatMul",
+       "com.microsoft",
+       {Ramp({2, 3, 2}, 0), Ramp({3, 2, 2}, 1)},
+       {Int("transBatchA", 1), Int("transBatchB", 0), Int("transB", 1)},
+       {F32({3, 2, 2}, {-0.421875F, -1.046875F, 0.703125F, 0.625F, -0.8125F, 1.5F, 1.40625F,
+                        -1.125F, -1.671875F, 1.0625F, 1.28125F, -0.828125F})}},
+      {"transpose_matmul",
+       "TransposeMatMul",
+       "com.microsoft",
+       {Ramp({2, 3}, 0), Ramp({4, 3}, 1)},
+       {Int("transB", 1)},
+       {F32({2, 4},
+            {-0.890625F, 1.0625F, 1.9375F, -1.140625F, -0.640625F, -0.8125F, -0.625F, 2.4375F})}},
+      {"fused_conv",
+       "FusedConv",
+       "com.microsoft",
+       {Ramp({1, 2, 3, 3}, 0), Ramp({2, 2, 2, 2}, 1), Ramp({2}, 2), Ramp({1, 2, 2, 2}, 3)},
+       {Str("activation", "LeakyRelu"), Floats("activation_params", {0.25})},
+       {F32({1, 2, 2, 2}, {2.8125F, -0.2421875F, 3.734375F, 1.75F, 4.203125F, -0.6679688F, 0.15625F,
+                           -0.5117188F})}},
+      {"fused_gemm",
+       "FusedGemm",
+       "com.microsoft",
+       {Ramp({2, 3}, 0), Ramp({3, 2}, 1), Ramp({2}, 2)},
+       {Str("activation", "Elu"), Float("activation_alpha", 0.5F)},
+       {F32({2, 2}, {0.671875F, 1.515625F, -0.1166367F, -0.3102214F})}},
+      {"skip_norm",
+       "SkipLayerNormalization",
+       "com.microsoft",
+       {Ramp({1, 2, 4}, 0), Ramp({2, 4}, 1), Ramp({4}, 2), {}, Ramp({4}, 4)},
+       {Float("epsilon", 0.5F)},
+       {F32({1, 2, 4}, {0.03791751F, -0.1034114F, 0.7480091F, 1.08582F, 1.772707F, -0.1749685F,
+                        0.8702381F, 0.3545415F}),
+        {},
+        {},
+        F32({1, 2, 4}, {-0.125F, -0.625F, -1.125F, 1.25F, 2.375F, -1, -1.5F, 0.875F})}},
+      {"skip_rms",
+       "SkipSimplifiedLayerNormalization",
+       "com.microsoft",
+       {Ramp({1, 2, 4}, 0), Ramp({1, 2, 4}, 1), Ramp({4}, 2)},
+       {},
+       {F32({1, 2, 4}, {-2.293247F, -0.2274294F, 0.1326672F, 0.5306686F, 1.849902F, -0.3363458F,
+                        0.5232046F, 0.1308011F}),
+        {},
+        {},
+        F32({1, 2, 4}, {-1.375F, -0.75F, -0.125F, 0.5F, 1.125F, -1.125F, -0.5F, 0.125F})}},
+      {"rms",
+       "SimplifiedLayerNormalization",
+       "",
+       {Ramp({2, 4}, 0), Ramp({4}, 1)},
+       {Float("epsilon", 0.5F)},
+       {F32({2, 4},
+            {-0, -0.3567486F, -0.3963873F, -0.4228131F, -0, 1.369306F, 0.3042903F, 0.3042903F})}},
+      {"embed",
+       "EmbedLayerNormalization",
+       "com.microsoft",
+       {Tensor::Of<int32_t>({2, 2}, {1, 2, 0, 3}), Tensor::Of<int32_t>({2, 2}, {0, 1, 1, 1}),
+        Ramp({4, 4}, 2), Ramp({3, 4}, 3), Ramp({2, 4}, 4), Ramp({4}, 5), Ramp({4}, 6),
+        Tensor::Of<int32_t>({2, 2}, {1, 0, 0, 1})},
+       {},
+       {F32({2, 2, 4}, {0.825485F, 2.138027F, -0.9816152F, 0.644118F, 0.878653F, -0.8936629F,
+                        -1.730384F, 0.6407243F, 0.7895898F, -0.6149187F, -1.292705F, 1.631231F,
+                        1.119759F, -2.219743F, -1.368726F, 1.364041F}),
+        Tensor::Of<int32_t>({2}, {1, 1}),
+        F32({2, 2, 4}, {0.875F, -2.5F, -0.125F, -0.625F, 1.75F, 1.25F, -2.125F, 0.25F, 0.875F,
+                        0.375F, -0.125F, -0.625F, 0.125F, 2.5F, -0.875F, -1.375F})}},
+      {"embed_positions",
+       "EmbedLayerNormalization",
+       "com.microsoft",
+       {Tensor::Of<int32_t>({1, 2}, {1, 2}),
+        {},
+        Ramp({4, 4}, 2),
+        Ramp({3, 4}, 3),
+        {},
+        Ramp({4}, 5),
+        Ramp({4}, 6),
+        {},
+        Tensor::Of<int32_t>({1, 2}, {2, 0})},
+       {},
+       {F32({1, 2, 4}, {1.190816F, -0.6722586F, -0.6595902F, 1.72506F, 0.7583135F, 1.706502F,
+                        -1.308343F, 0.4275534F}),
+        Tensor::Of<int32_t>({1}, {0})}},
+      {"attention",
+       "Attention",
+       "com.microsoft",
+       {Ramp({2, 2, 3}, 0), Ramp({3, 12}, 1), Ramp({12}, 2),
+        Tensor::Of<int32_t>({4}, {2, 1, 0, 1})},
+       {Int("num_heads", 2), Float("mask_filter_value", -2.0F)},
+       {F32({2, 2, 4}, {-1.152429F, 1.008407F, -0.05011565F, -1.451358F, -1.151043F, 1.005789F,
+                        -0.4990019F, 0.9576644F, 1.658286F, 0.9753157F, -2.969326F, 1.046875F,
+                        1.666567F, 0.9808363F, -2.963939F, 1.046875F})}},
+      {"attention_past",
+       "Attention",
+       "com.microsoft",
+       {Ramp({1, 2, 3}, 0), Ramp({3, 12}, 1), {}, {}, Ramp({2, 1, 2, 1, 2}, 4)},
+       {Int("num_heads", 2), Int("unidirectional", 1)},
+       {F32({1, 2, 4}, {-0.3703003F, 1.005293F, 0.3713109F, -0.5188938F, -0.6826201F, 1.287779F,
+                        0.7307153F, 0.5307369F}),
+        F32({2, 1, 2, 3, 2}, {1.25F,   0.125F,  -2.09375F,  0.953125F, 1.1875F,    1.25F,
+                              -1,      0.75F,   0.765625F,  -1.21875F, -1.921875F, 1.375F,
+                              -0.375F, 1.375F,  -0.328125F, -2.3125F,  -2.15625F,  1.140625F,
+                              0.25F,   -0.875F, 0.734375F,  0.546875F, 1.203125F,  -1.96875F})}},
+      {"attention_wide_values",
+       "Attention",
+       "com.microsoft",
+       {Ramp({1, 2, 3}, 0), Ramp({3, 14}, 1), Ramp({14}, 2), Tensor::Of<int32_t>({1, 2}, {1, 0})},
+       {Int("num_heads", 2), Ints("qkv_hidden_sizes", {4, 4, 6})},
+       {F32({1, 2, 6}, {2.125F, -0.984375F, -2.296875F, 2.5F, -2.765625F, 2.03125F, 2.125F,
+                        -0.984375F, -2.296875F, 2.5F, -2.765625F, 2.03125F})}},
+      {"heads",
+       "MultiHeadAttention",
+       "com.microsoft",
+       {Ramp({1, 2, 4}, 0), Ramp({1, 3, 4}, 1), Ramp({1, 3, 6}, 2), Ramp({14}, 3),
+        Tensor::Of<int32_t>({1, 3}, {1, 0, 1}), Ramp({1, 2, 2, 3}, 5)},
+       {Int("num_heads", 2)},
+       {F32({1, 2, 6}, {0.1311879F, 1.825418F, -0.4245822F, -1.412581F, 1.063317F, -1.186683F,
+                        0.8280529F, 1.520539F, -0.7294606F, -0.327446F, 0.5885701F, -1.66143F})}},
+      {"heads_past",
+       "MultiHeadAttention",
+       "com.microsoft",
+       {Ramp({1, 1, 4}, 0),
+        Ramp({1, 1, 4}, 1),
+        Ramp({1, 1, 4}, 2),
+        {},
+        Tensor::Of<int32_t>({1}, {2}),
+        {},
+        Ramp({1, 2, 2, 2}, 6),
+        Ramp({1, 2, 2, 2}, 7)},
+       {Int("num_heads", 2), Float("scale", 0.5F)},
+       {F32({1, 1, 4}, {0.1504891F, -0.5167608F, 0.4152307F, -0.1222863F}),
+        F32({1, 2, 3, 2},
+            {1.125F, 0, -1.125F, 0.625F, 0, -1.125F, -0.5F, 1.25F, 0.125F, -1, 0.625F, -0.5F}),
+        F32({1, 2, 3, 2}, {-0.375F, 1.375F, 0.25F, -0.875F, 1.375F, 0.25F, 0.875F, -0.25F, -1.375F,
+                           0.375F, -0.875F, 0.875F})}},
+      {"heads_cross",
+       "MultiHeadAttention",
+       "com.microsoft",
+       {Ramp({1, 2, 4}, 0), Ramp({1, 2, 3, 2}, 1), Ramp({1, 2, 3, 2}, 2)},
+       {Int("num_heads", 2)},
+       {F32({1, 2, 4}, {0.3449808F, 0.1188362F, 0.5647221F, -0.3543339F, 0.447694F, 0.1730929F,
+                        -0.5191373F, 0.1415049F})}},
+      {"rotary",
+       "RotaryEmbedding",
+       "com.microsoft",
+       {Ramp({1, 2, 8}, 0), Tensor::Of<int64_t>({1}, {1}), Ramp({4, 2}, 2), Ramp({4, 2}, 3)},
+       {},
+       {F32({1, 2, 8},
+            {1.578125F, 0.953125F, -0.03125F, 0.640625F, -0.140625F, -1.484375F, -0.5F, 0.234375F,
+             0.984375F, -0, 1.546875F, -0.859375F, -0.015625F, -1.71875F, -0.59375F, 1.375F})}},
+      {"rotary_part",
+       "RotaryEmbedding",
+       "com.microsoft",
+       {Ramp({1, 2, 2, 6}, 0), Tensor::Of<int64_t>({1, 2}, {3, 0}), Ramp({4, 2}, 2),
+        Ramp({4, 2}, 3)},
+       {Int("num_heads", 2), Int("rotary_embedding_dim", 4), Int("interleaved", 1)},
+       {F32({1, 2, 2, 6},
+            {-0.09375F, 1.6875F,   -0.0625F,  -1.21875F, -0.125F,  -1.25F,   0.609375F, -0.921875F,
+             0.28125F,  -1.40625F, -1.125F,   0.625F,    1.21875F, 1.03125F, 0.53125F,  0.828125F,
+             0.75F,     -0.375F,   1.921875F, 0.171875F, 0.875F,   1.3125F,  -0.25F,    -1.375F})}},
+      {"grid_sample",
+       "GridSample",
+       "com.microsoft",
+       {Ramp({1, 1, 3, 3}, 0), Ramp({1, 2, 2, 2}, 1)},
+       {Str("mode", "bicubic"), Str("padding_mode", "reflection")},
+       {F32({1, 1, 2, 2}, {0.4555664F, -0.8828453F, -0.9613177F, 0.6699219F})}},
+  };
+}
+
+TEST(Contrib, AgreesWithOnnxruntime) {
+  for (const Case& c : Cases()) {
+    Loaded loaded;
+    Program program = Import(loaded.context, ModelOf(c));
+    const NamedValues got = RunProgram(program, FeedsOf(c));
+    size_t at = 0;
+    for (const Tensor& want : c.expected) {
+      if (want.is_defined()) ExpectNear(got[at++].second.tensor(), want, c.name);
+    }
+  }
+}
+
+std::string Refusal(const Case& c, bool symbolic = false) {
+  Loaded loaded;
+  const Error error = Caught([&] { Import(loaded.context, ModelOf(c, symbolic)); });
+  EXPECT_EQ(error.id(), "onnx/contrib") << c.name;
+  return error.message();
+}
+
+TEST(Contrib, WhatIsNotSupportedIsNamed) {
+  const Tensor x = Ramp({1, 2, 4}, 0), w = Ramp({4, 12}, 1);
+  const AttributeMsg heads = Int("num_heads", 2);
+  EXPECT_EQ(Refusal({"", "Gelu", kContrib, {x}, {Int("depth", 1)}, {x}}),
+            "com.microsoft.Gelu: attribute \"depth\" is not supported");
+  EXPECT_EQ(Refusal({"", "BiasGelu", kContrib, {x}, {}, {x}}),
+            "com.microsoft.BiasGelu: it has 1 inputs");
+  EXPECT_EQ(
+      Refusal({"", "FusedGemm", kContrib, {w, Ramp({12, 4}, 1)}, {Str("activation", "Mish")}, {x}}),
+      "com.microsoft.FusedGemm: activation \"Mish\" is not supported");
+  EXPECT_EQ(
+      Refusal({"", "FusedGemm", kContrib, {w, Ramp({12, 4}, 1)}, {Str("activation", "Elu")}, {x}}),
+      "com.microsoft.FusedGemm: activation Elu lacks its parameter 'alpha'");
+  EXPECT_EQ(Refusal({"", "Attention", kContrib, {x, w}, {heads, Int("do_rotary", 1)}, {x}}),
+            "com.microsoft.Attention: 'do_rotary' is not supported");
+  EXPECT_EQ(Refusal({"", "Attention", kContrib, {x, w, {}, Ramp({1, 1, 2, 2}, 3)}, {heads}, {x}}),
+            "com.microsoft.Attention: a mask of rank 4");
+  EXPECT_EQ(Refusal({"", "Attention", kContrib, {x, w, {}, Ramp({1}, 3)}, {heads}, {x}}, true),
+            "com.microsoft.Attention: a mask of 1 lengths for batch rows");
+  EXPECT_EQ(Refusal({"",
+                     "MultiHeadAttention",
+                     kContrib,
+                     {x, Ramp({1, 3, 4}, 1), Ramp({1, 3, 4}, 2)},
+                     {heads, Int("unidirectional", 1)},
+                     {x}}),
+            "com.microsoft.MultiHeadAttention: 'unidirectional' needs as many new keys as queries");
+  EXPECT_EQ(Refusal({"", "MultiHeadAttention", kContrib, {x, x, x}, {heads}, {x, {}, {}, x}}),
+            "com.microsoft.MultiHeadAttention: output 'qk' is not supported");
+  EXPECT_EQ(
+      Refusal({"", "SkipSimplifiedLayerNormalization", kContrib, {x, x, Ramp({4}, 2)}, {}, {x, x}}),
+      "com.microsoft.SkipSimplifiedLayerNormalization: outputs 'mean' and 'inv_std_var'");
+}
+
+// A model that brings the operator as a function of its own means that one.
+TEST(Contrib, FunctionsOfTheModelComeFirst) {
+  ModelMsg model = ModelOf({"", "Gelu", kContrib, {Ramp({2}, 0)}, {}, {Ramp({2}, 0)}});
+  FunctionMsg f;
+  f.name = "Gelu";
+  f.domain = kContrib;
+  f.inputs = {"a"};
+  f.outputs = {"b"};
+  f.nodes = {Node("Neg", {"a"}, {"b"})};
+  f.opsets = {{Text(), 17}};
+  model.functions = {f};
+  Loaded loaded;
+  Program program = Import(loaded.context, model);
+  EXPECT_EQ(RunProgram(program, {{"i0", F32({2}, {1, -2})}})[0].second, RtValue(F32({2}, {-1, 2})));
+}
+
+}  // namespace
+}  // namespace lathe::onnx
