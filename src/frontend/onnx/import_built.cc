@@ -118,10 +118,8 @@ Value Importer::ImportInline(const GraphMsg& graph, Value input, const Scope& ou
          StrCat("a graph of FlexAttention has ", graph.inputs.size(), " inputs and ",
                 graph.outputs.size(), " outputs, one of each is expected"));
   }
-  if (++nesting_ > options_.max_nesting) {
-    Fail(ErrorCode::kLimit, "onnx/nesting",
-         StrCat("graphs are nested deeper than ", options_.max_nesting));
-  }
+  ++nesting_;
+  CheckNesting();
   Scope scope;
   scope.parent = &outer;
   Define(scope, graph.inputs[0].name, input, "graph input");

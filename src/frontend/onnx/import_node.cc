@@ -201,6 +201,27 @@ void Importer::ImportContrib(const ContribRule& rule, NodeMsg node, Scope& scope
   ApplyContrib(rule, upgrader);
 }
 
+// Exporters for old sets write 0, 1, ..., n - 1 as the places of what is not zero among n ones. Its
+// size follows from the sizes of the inputs where n does.
+bool Importer::ImportCount(const NodeMsg& node, Scope& scope, const Frame& frame) {
+  if (node.op_type != "NonZero" || node.inputs.size() != 1) return false;
+  const Operation* ones = Lookup(node.inputs[0], node, scope).defining_op();
+  if (ones == nullptr || ones->name() != "nn.constant_of_shape") return false;
+  const auto type = ones->result(0).type().dyn_cast<AnyTensorType>();
+  const auto value = ones->attribute("value").dyn_cast<TensorAttribute>();
+  const bool counts = type && type.has_rank() && type.rank() == 1 && value &&
+                      type.element() == ElementType::kI64 && value.value().data<int64_t>()[0] != 0;
+  if (!counts) return false;
+  NodeMsg copy = node;
+  NodeUpgrader upgrader(*this, copy, scope, frame);
+  Nodes make(upgrader);
+  const Text size = FreshName("count");
+  scope.values.emplace(size, ones->operand(0));
+  const Text count = make("Range", {make.Int(0), make("Squeeze", {size}), make.Int(1)});
+  upgrader.Give(0, make("Unsqueeze", {count, make.Ints({0})}));
+  return true;
+}
+
 // Other sets than ai.onnx have hardly changed; the newest one is what other readers take.
 void Importer::CheckForgottenDomain(const NodeMsg& node) {
   const Text domain = NormalDomain(node.domain);
@@ -320,6 +341,7 @@ size_t Importer::NumResults(OpInfo info, const NodeMsg& node) const {
 }
 
 void Importer::ImportOp(OpInfo info, const NodeMsg& node, Scope& scope, const Frame& frame) {
+  if (ImportDecidedIf(node, scope, frame) || ImportCount(node, scope, frame)) return;
   if (!info.def()->regions.empty()) return ImportRegionOp(info, node, scope, frame);
   const std::vector<Value> operands = Operands(info, node, scope);
   CheckOperandTypes(info, node, operands);

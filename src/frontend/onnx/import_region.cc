@@ -56,9 +56,12 @@ void Importer::ImportRegionOp(OpInfo info, const NodeMsg& node, Scope& scope, co
   if (auto arguments = op->dyn_cast<RegionArgumentsInterface>()) {
     arguments.Set(RegionRound::kFirst);
   }
+  const bool repeated = op->HasInterface<RegionArgumentsInterface>();
+  if (repeated) ++repeated_;
   for (size_t i = 0; i < graphs.size(); ++i) {
     ImportRegion(*graphs[i], op->region(i), scope, frame);
   }
+  if (repeated) --repeated_;
   builder_.SetInsertionPointToEnd(op->block());
   builder_.set_location(location);
   where_ = where;
@@ -66,6 +69,42 @@ void Importer::ImportRegionOp(OpInfo info, const NodeMsg& node, Scope& scope, co
   Infer(op);
   CheckRegions(op, node);
   BindResults(op, node, scope);
+}
+
+// Exporters leave branches behind that sizes and ranks decide; the other branch need not even make
+// sense then. In a loop what is known holds for the first round only.
+bool Importer::ImportDecidedIf(const NodeMsg& node, Scope& scope, const Frame& frame) {
+  if (node.op_type != "If" || node.inputs.size() != 1 || repeated_ > 0) return false;
+  const Tensor* condition = facts_.Constant(Lookup(node.inputs[0], node, scope));
+  if (condition == nullptr || condition->element_type() != ElementType::kBool ||
+      condition->num_elements() != 1) {
+    return false;
+  }
+  const GraphMsg* graph = GraphOf(node, condition->data<bool>()[0] ? "then" : "else");
+  if (graph == nullptr || GraphOf(node, "then") == nullptr || GraphOf(node, "else") == nullptr ||
+      graph->outputs.size() < node.outputs.size() || !graph->inputs.empty()) {
+    return false;  // which is an error, found where branches are imported
+  }
+  const NestingGuard guard(nesting_);
+  CheckNesting();
+  Scope body;
+  body.parent = &scope;
+  const std::string where = where_;
+  for (const ValueInfoMsg& info : graph->value_infos) body.declared.emplace(info.name, &info.type);
+  ImportInitializers(*graph, body);
+  ImportNodes(graph->nodes, body, frame);
+  where_ = where;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i].empty()) continue;
+    Define(scope, node.outputs[i], Lookup(graph->outputs[i].name, node, body), "output");
+  }
+  return true;
+}
+
+void Importer::CheckNesting() const {
+  if (nesting_ <= options_.max_nesting) return;
+  Fail(ErrorCode::kLimit, "onnx/nesting",
+       StrCat("graphs are nested deeper than ", options_.max_nesting));
 }
 
 // What the op itself promises about its regions is checked here, so that the message can name the
@@ -84,10 +123,7 @@ void Importer::CheckRegions(Operation* op, const NodeMsg& node) const {
 void Importer::ImportRegion(const GraphMsg& graph, Region& region, const Scope& outer,
                             const Frame& frame) {
   const NestingGuard guard(nesting_);
-  if (nesting_ > options_.max_nesting) {
-    Fail(ErrorCode::kLimit, "onnx/nesting",
-         StrCat("graphs are nested deeper than ", options_.max_nesting));
-  }
+  CheckNesting();
   Block* block = region.front();
   builder_.SetInsertionPointToEnd(block);
   Scope scope;

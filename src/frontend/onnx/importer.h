@@ -71,6 +71,8 @@ class Importer {
   void ImportNodes(const std::vector<NodeMsg>& nodes, Scope& scope, const Frame& frame);
   void ImportNode(const NodeMsg& node, Scope& scope, const Frame& frame);
   void ImportContrib(const ContribRule& rule, NodeMsg node, Scope& scope, const Frame& frame);
+  /// False if `node` is no NonZero of ones.
+  bool ImportCount(const NodeMsg& node, Scope& scope, const Frame& frame);
   void ImportUpgraded(NodeMsg node, Scope& scope, const Frame& frame);
   void ImportCurrent(const NodeMsg& node, Scope& scope, const Frame& frame);
   void ImportConstant(const NodeMsg& node, Scope& scope);
@@ -97,6 +99,9 @@ class Importer {
   // ---- regions and functions (import_region.cc) ----
   void ImportRegionOp(OpInfo info, const NodeMsg& node, Scope& scope, const Frame& frame);
   void ImportRegion(const GraphMsg& graph, Region& region, const Scope& scope, const Frame& frame);
+  /// False if `node` is no If, or not decided.
+  bool ImportDecidedIf(const NodeMsg& node, Scope& scope, const Frame& frame);
+  void CheckNesting() const;
   void CheckRegions(Operation* op, const NodeMsg& node) const;
   void CallFunction(const FunctionMsg& function, const NodeMsg& node, Scope& scope,
                     const Frame& frame);
@@ -146,6 +151,7 @@ class Importer {
   int64_t fresh_names_ = 0;
   int64_t doubts_ = 0;
   int nesting_ = 0;
+  int repeated_ = 0;  ///< loops around the node at hand
   bool upgrading_ = false;
 };
 

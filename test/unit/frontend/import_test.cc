@@ -280,6 +280,85 @@ TEST(Import, DomainsThatTheModelForgetsAreNewest) {
   EXPECT_EQ(StrictId(model), "onnx/opset");
 }
 
+GraphMsg Branch(NodeMsg node) {
+  GraphMsg graph;
+  graph.outputs = {Info(node.outputs[0])};
+  graph.nodes = {std::move(node)};
+  return graph;
+}
+
+// y = x without its axis 1 if that has one element, else x.
+ModelMsg SqueezeIfOne(int64_t extent) {
+  ModelMsg model = Model(17, {Info("x", ElementType::kF32, {2, extent})},
+                         {Node("Shape", {"x"}, {"s"}), Node("Gather", {"s", "one"}, {"n"}),
+                          Node("Equal", {"n", "one"}, {"c"}),
+                          Node("If", {"c"}, {"y"},
+                               {Graph("then_branch", Branch(Node("Squeeze", {"x", "axes"}, {"t"}))),
+                                Graph("else_branch", Branch(Node("Identity", {"x"}, {"e"})))})},
+                         {"y"});
+  static const Tensor kOne = Tensor::Scalar<int64_t>(1), kAxes = I64({1}, {1});
+  model.graph.initializers = {EncodeTensor(kOne, "one"), EncodeTensor(kAxes, "axes")};
+  return model;
+}
+
+TEST(Import, OfABranchThatSizesDecideTheOtherNeedNotMakeSense) {
+  for (const int64_t extent : {1, 3}) {
+    Loaded loaded;
+    const Program program = Import(loaded.context, SqueezeIfOne(extent));
+    EXPECT_EQ(FindOp(program, "cf.if"), nullptr);
+    EXPECT_EQ(FindOp(program, "nn.fetch")->operand(0).type().ToString(),
+              extent == 1 ? "v_tensor<[2], f32>" : "v_tensor<[2, 3], f32>");
+  }
+}
+
+// What sizes say before the first round need not hold in the next.
+TEST(Import, BranchesInLoopsAreKept) {
+  Loaded loaded;
+  GraphMsg body;
+  body.inputs = {Info("i", ElementType::kI64, {}), Info("go", ElementType::kBool, {}),
+                 Info("a", ElementType::kF32)};
+  body.nodes = {
+      Node("Identity", {"go"}, {"again"}), Node("Size", {"a"}, {"n"}),
+      Node("Equal", {"n", "two"}, {"c"}),
+      Node("If", {"c"}, {"b"},
+           {Graph("then_branch", Branch(Node("Concat", {"a", "a"}, {"t"}, {Int("axis", 0)}))),
+            Graph("else_branch", Branch(Node("Neg", {"a"}, {"e"})))})};
+  body.outputs = {Info("again"), Info("b")};
+  ModelMsg model =
+      Model(17, {kX}, {Node("Loop", {"two", "", "x"}, {"y"}, {Graph("body", body)})}, {"y"});
+  const Tensor two = Tensor::Scalar<int64_t>(2);
+  model.graph.initializers = {EncodeTensor(two, "two")};
+  Program program = Import(loaded.context, model);
+  EXPECT_EQ(RunProgram(program, {{"x", F32({2}, {1, 2})}})[0].second,
+            RtValue(F32({4}, {-1, -2, -1, -2})));
+}
+
+TEST(Import, PlacesOfOnesAreARange) {
+  Loaded loaded;
+  ValueInfoMsg x = Info("x", ElementType::kF32, {0, 4});
+  x.type.dims[0] = {false, 0, "N"};
+  static const Tensor one = I64({1}, {1}), zero = I64({1}, {0});
+  NodeMsg ones = Node("ConstantOfShape", {"n"}, {"ones"});
+  AttributeMsg value;
+  value.name = "value";
+  value.type = AttrType::kTensor;
+  value.tensors = {std::make_shared<TensorMsg>(EncodeTensor(one, ""))};
+  ones.attributes = {value};
+  ModelMsg model =
+      Model(17, {x},
+            {Node("Shape", {"x"}, {"n"}, {Int("end", 1)}), ones, Node("NonZero", {"ones"}, {"y"})},
+            {"y"});
+  Program program = Import(loaded.context, model);
+  EXPECT_EQ(FindOp(program, "nn.fetch")->operand(0).type().ToString(), "v_tensor<[1, N], i64>");
+  EXPECT_EQ(RunProgram(program, {{"x", Tensor(ElementType::kF32, {3, 4})}})[0].second,
+            RtValue(I64({1, 3}, {0, 1, 2})));
+  model.graph.nodes[1].attributes[0].tensors = {
+      std::make_shared<TensorMsg>(EncodeTensor(zero, ""))};
+  program = Import(loaded.context, model);
+  EXPECT_EQ(RunProgram(program, {{"x", Tensor(ElementType::kF32, {3, 4})}})[0].second,
+            RtValue(I64({1, 0}, {})));
+}
+
 // ---- functions ----
 
 FunctionMsg Function(Text name, std::vector<Text> inputs, std::vector<Text> outputs,
