@@ -12,6 +12,7 @@
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
 #include "src/dialect/cf/regions.h"
+#include "src/dialect/fractions.h"
 
 namespace lathe {
 namespace {
@@ -133,6 +134,8 @@ void ShapeInferencer::Learn(Operation* op, const InferShapeContext& c) {
     if (c.contents(i)) LearnContents(op->result(i), *c.contents(i));
   }
   if (op->num_results() > 0 && Constant(op->result(0)) == nullptr) TryEvaluate(op);
+  if (op->num_results() != 1 || Constant(op->result(0)) != nullptr) return;
+  if (const auto rounded = RoundedContents(op, *this)) LearnContents(op->result(0), *rounded);
 }
 
 // ---- the walk ----

@@ -25,7 +25,9 @@ bool HoldsExtents(ElementType type) {
 void PublishCast(InferShapeContext& c, ElementType to) {
   auto contents = SmallContents(c, 0);
   if (!contents) return;
-  if (HoldsExtents(to)) return c.SetContents(0, std::move(*contents));
+  // Exporters compute sizes in floats, too, which hold the extents that there are.
+  const bool holds = HoldsExtents(to) || to == ElementType::kF32 || to == ElementType::kF64;
+  if (holds) return c.SetContents(0, std::move(*contents));
   if (to != ElementType::kBool) return;
   for (Dim& dim : *contents) dim = DimNot(DimEqual(dim, 0));
   c.SetContents(0, std::move(*contents));

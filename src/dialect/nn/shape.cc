@@ -449,11 +449,25 @@ std::optional<double> ConstantDouble(const InferShapeContext& c, size_t i) {
   return ToDoubles(*value)[0];
 }
 
+// A float that is known to be an integer: a constant, or an extent that was cast.
+Dim SingleInteger(InferShapeContext& c, size_t i) {
+  constexpr double kExact = 1 << 24;
+  if (const auto value = ConstantDouble(c, i)) {
+    const bool whole = *value == std::floor(*value) && std::fabs(*value) <= kExact;
+    return whole ? Dim(static_cast<int64_t>(*value)) : Dim();
+  }
+  const auto contents = c.Contents(i);
+  return contents && contents->size() == 1 ? (*contents)[0] : Dim();
+}
+
 Dim InferRangeCount(InferShapeContext& c) {
   if (IsFloat(c.element(0))) {
     const auto start = ConstantDouble(c, 0), limit = ConstantDouble(c, 1),
                delta = ConstantDouble(c, 2);
-    return start && limit && delta ? FloatRangeCount(*start, *limit, *delta) : Dim();
+    if (start && limit && delta) return FloatRangeCount(*start, *limit, *delta);
+    const Dim from = SingleInteger(c, 0), to = SingleInteger(c, 1), step = SingleInteger(c, 2);
+    const bool known = !from.is_unknown() && !to.is_unknown() && !step.is_unknown();
+    return known ? RangeCount(from, to, step) : Dim();
   }
   const auto start = c.Contents(0), limit = c.Contents(1), delta = c.Contents(2);
   const auto single = [](const auto& x) { return x && x->size() == 1; };

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "lathe/ir/verify.h"
 #include "model_util.h"
 
@@ -357,6 +359,69 @@ TEST(Import, PlacesOfOnesAreARange) {
   program = Import(loaded.context, model);
   EXPECT_EQ(RunProgram(program, {{"x", Tensor(ElementType::kF32, {3, 4})}})[0].second,
             RtValue(I64({1, 0}, {})));
+}
+
+// ---- sizes that are computed in floats ----
+
+struct FloatStep {
+  Text op;
+  float by = 0;  ///< the second operand of a binary one
+};
+
+// Cast(steps(Cast(N))), as the shape of what the model gives.
+ModelMsg SizeThroughFloats(const std::vector<FloatStep>& steps, std::deque<Tensor>& constants) {
+  static constexpr Text kNames[] = {"f0", "f1", "f2", "f3", "f4"};
+  static constexpr Text kConstants[] = {"c0", "c1", "c2", "c3"};
+  ValueInfoMsg x = Info("x", ElementType::kF32, {0});
+  x.type.dims[0] = {false, 0, "N"};
+  const auto cast = [](Text from, Text to, ElementType type) {
+    return Node("Cast", {from}, {to}, {Int("to", static_cast<int64_t>(type))});
+  };
+  ModelMsg model =
+      Model(17, {x}, {Node("Shape", {"x"}, {"n"}), cast("n", "f0", ElementType::kF32)}, {"y"});
+  for (size_t i = 0; i < steps.size(); ++i) {
+    std::vector<Text> inputs = {kNames[i]};
+    if (steps[i].by != 0) {
+      constants.push_back(F32({1}, {steps[i].by}));
+      model.graph.initializers.push_back(EncodeTensor(constants.back(), kConstants[i]));
+      inputs.push_back(kConstants[i]);
+    }
+    model.graph.nodes.push_back(Node(steps[i].op, inputs, {kNames[i + 1]}));
+  }
+  model.graph.nodes.push_back(cast(kNames[steps.size()], "size", ElementType::kI64));
+  model.graph.nodes.push_back(Node("ConstantOfShape", {"size"}, {"y"}));
+  return model;
+}
+
+void ExpectSize(const std::vector<FloatStep>& steps, const std::string& size,
+                const std::vector<std::pair<int64_t, int64_t>>& sizes) {
+  Loaded loaded;
+  std::deque<Tensor> constants;
+  Program program = Import(loaded.context, SizeThroughFloats(steps, constants));
+  EXPECT_EQ(FindOp(program, "nn.fetch")->operand(0).type().ToString(),
+            "v_tensor<[" + size + "], f32>");
+  for (const auto& [n, expected] : sizes) {
+    const Tensor y =
+        RunProgram(program, {{"x", Tensor(ElementType::kF32, {n})}})[0].second.tensor();
+    EXPECT_EQ(y.shape(), Shape{expected}) << size << " for " << n;
+  }
+}
+
+TEST(Import, SizesAreFollowedThroughFloats) {
+  ExpectSize({}, "N", {{5, 5}});
+  ExpectSize({{"Mul", 2}}, "2*N", {{5, 10}});
+  ExpectSize({{"Mul", 0.5F}, {"Floor"}}, "floordiv(N, 2)", {{5, 2}, {6, 3}});
+  ExpectSize({{"Mul", 0.5F}}, "floordiv(N, 2)", {{5, 2}});
+  ExpectSize({{"Div", 3}, {"Ceil"}, {"Mul", 3}}, "3*floordiv(N + 2, 3)", {{7, 9}, {9, 9}, {0, 0}});
+  ExpectSize({{"Add", 1}, {"Div", 2}, {"Floor"}}, "floordiv(N + 1, 2)", {{7, 4}, {8, 4}});
+  ExpectSize({{"Mul", -0.5F}, {"Floor"}, {"Mul", -1}}, "-floordiv(-N, 2)", {{7, 4}, {8, 4}});
+  ExpectSize({{"Sub", 8}, {"Mul", 0.5F}, {"Add", 8}}, "floordiv(N, 2) + 4", {{5, 6}, {9, 8}});
+}
+
+// What floats round may come out on either side of an integer.
+TEST(Import, SizesThatFloatsRoundAreNotFollowed) {
+  ExpectSize({{"Mul", 0.7F}, {"Floor"}}, "?", {{10, 7}});
+  ExpectSize({{"Div", 3}, {"Mul", 1.5F}}, "?", {{8, 4}});
 }
 
 // ---- functions ----
