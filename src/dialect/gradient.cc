@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/ir/block.h"
 #include "lathe/ir/context.h"
@@ -141,7 +142,7 @@ bool Backward::VisitParts(Operation* op, std::span<const Value> grads) {
   Operation* const end = b_.insertion_point();
   Block* const block = b_.block();
   b_.SetInsertionPoint(op);
-  const std::vector<Value> results = op->dyn_cast<DecomposeInterface>().Decompose(b_);
+  const std::vector<Value> results = DecomposeInFloats(op, b_);
   b_.SetInsertionPointToEnd(block);
   if (end != nullptr) b_.SetInsertionPoint(end);
   if (results.empty()) {

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <optional>
+
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -88,22 +91,24 @@ class FoldShapesPass : public Pass {
     if (wanted == nullptr || !input || !input.has_rank() || (allowzero && allowzero.value()))
       return;
     std::vector<int64_t> extents;
-    bool rest_taken = false;
+    std::optional<size_t> rest;
     for (size_t i = 0; i < wanted->size(); ++i) {
       const Dim& d = (*wanted)[i];
       if (d.is_constant() && d.value() > 0) {
         extents.push_back(d.value());
       } else if (i < input.rank() && ProvablyEqual(d, input.dims()[i])) {
         extents.push_back(0);
-      } else if (!rest_taken && !d.IsConstant(0)) {
+      } else if (!rest && !d.IsConstant(0)) {
         extents.push_back(-1);
-        rest_taken = true;
+        rest = i;
       } else {
         Missed(op,
                StrCat("two extents of its result are not known: ", d.ToString(), " and another"));
         return;
       }
     }
+    // Beside a copied extent, which may be 0, it does not follow from the number of elements.
+    if (rest && (*wanted)[*rest].is_unknown() && std::ranges::count(extents, 0) > 0) return;
     rewriter.SetInsertionPoint(op);
     rewriter.set_location(op->operand(1).defining_op() ? op->operand(1).defining_op()->location()
                                                        : op->location());

@@ -129,6 +129,33 @@ TEST_F(GradientTest, ZeroWithoutAPath) {
   ExpectNumeric(body, {{"x0", Doubles({2}, 1)}, {"x1", Doubles({3}, 1)}});
 }
 
+// What an operation is made of is computed in f32: squares of 300 are not finite in f16.
+TEST_F(GradientTest, PartsOfHalvesAreFloats) {
+  for (const char* op : {"nn.lp_normalization", "nn.mean_variance_normalization"}) {
+    Program program = Parse(
+        StrCat("%x0 = nn.feed() {name = \"x0\"} : () -> v_tensor<[2, 3, 2, 2], f16>\n%a = ", op,
+               "(%x0) : (v_tensor<[2, 3, 2, 2], f16>) -> v_tensor<[2, 3, 2, 2], f16>\n"
+               "nn.fetch(%a) {name = \"y\"} : (v_tensor<[2, 3, 2, 2], f16>) -> ()\n"));
+    Differentiate(program);
+    Verify(program);
+    std::vector<double> values(24);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = 300 + 50 * static_cast<double>(i * 7 % 5);
+    const Tensor x = Cast(Tensor::Of<double>({2, 3, 2, 2}, values), ElementType::kF16);
+    for (const auto& [name, value] : Interpreter(program).Run({{"x0", x}})) {
+      EXPECT_EQ(value.tensor().element_type(), ElementType::kF16);
+      double most = 0;
+      for (const double v : ToDoubles(value.tensor())) {
+        EXPECT_TRUE(std::isfinite(v)) << op << " " << name;
+        most = std::max(most, std::fabs(v));
+      }
+      if (name == "y") {
+        EXPECT_GT(most, 0.1) << op;
+      }
+    }
+  }
+}
+
 TEST_F(GradientTest, AnOpWithoutARuleIsNamed) {
   Program program = Parse(
       StrCat(Feeds({"[2]"}), "%a = nn.floor(%x0) : (v_tensor<[2], f64>) -> v_tensor<[2], f64>\n",

@@ -230,6 +230,23 @@ TEST(Pool, CeilModeDropsWindowsThatStartInThePadding) {
   EXPECT_EQ(count(2, 3, 3, {1, 1}, true), 1);
 }
 
+// Also the only one: what follows it would start outside.
+TEST(Pool, CeilModeLetsTheFirstWindowHangOver) {
+  const auto run = [](const char* name, const std::vector<float>& x, int64_t stride) {
+    RunOp op(name);
+    return FloatsOf(Pool(std::move(op), x, 3, stride).Attr("ceil_mode", true).Run());
+  };
+  EXPECT_EQ(run("nn.max_pool", {1, 2}, 2), (std::vector<float>{2}));
+  EXPECT_EQ(run("nn.average_pool", {1, 2}, 2), (std::vector<float>{1.5}));
+  EXPECT_EQ(run("nn.max_pool", {1}, 3), (std::vector<float>{1}));
+  const auto error = [](const std::vector<float>& x, int64_t stride) {
+    RunOp op("nn.max_pool");
+    return Pool(std::move(op), x, 3, stride).Attr("ceil_mode", true).EvalError();
+  };
+  EXPECT_EQ(error({1, 2}, 1), "shape/window");
+  EXPECT_EQ(error({1}, 2), "shape/window");
+}
+
 TEST(Pool, CeilModeCountsWithoutPaddingToo) {
   RunOp op("nn.max_pool");
   Pool(std::move(op), {1, 2, 3, 4, 5, 6, 7}, 3, 3)
