@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "lathe/ir/dialect.h"
 #include "lathe/support/error.h"
@@ -38,6 +40,11 @@ void IrContext::AddDialect(std::unique_ptr<Dialect> dialect) {
 }
 
 void IrContext::LoadPlugin(const std::string& path) {
+  // dlopen waits for whoever writes a pipe.
+  std::error_code ignored;
+  if (std::filesystem::is_fifo(path, ignored)) {
+    throw Error(ErrorCode::kIo, "io/plugin", "can not load the plug-in: it is a pipe").At(path);
+  }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw Error(ErrorCode::kIo, "io/plugin", StrCat("can not load the plug-in: ", dlerror()))
