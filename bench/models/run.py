@@ -4,6 +4,7 @@
     bench/models/run.py                                    # builds the models that are missing
     bench/models/run.py resnet50 bert --rounds 5 --json result.json
     bench/models/run.py --peer all                         # OpenVINO, too (requirements/bench.txt)
+    bench/models/run.py --before ../old/build/bin/lathe    # another state of ours, too
 
 Per model and peer, in ms: our median and the peer's best configuration, on one thread (`1`) and with
 default threads (`n`; onnxruntime with and without spinning); `ratio` is peer / ours: above 1 is in our
@@ -190,11 +191,14 @@ class Race:
 
     def __init__(self, folder, args):
         self.lathe, self.seconds = Lathe(args.lathe, folder, args.option), args.seconds
+        self.before = Lathe(args.before, folder, args.option) if args.before else None
         self.one = {p: PEERS[p](folder, **PEERS[p].one) for p in args.peers}
         if not args.skip_compare:
             ours = self.lathe.outputs()
             for peer in self.one.values():
                 compare(ours, peer.outputs())
+            if self.before:
+                compare(ours, self.before.outputs())
         many = [] if args.single else args.peers
         self.many = {p: [PEERS[p](folder, **options) for options in PEERS[p].many] for p in many}
         self.figures = {}
@@ -207,6 +211,10 @@ class Race:
         self.note("ours_1", ours["p50_ms"])
         self.note("compile_ms", ours["compile_ms"] + ours["load_ms"])
         self.note("peak_rss_mb", ours["peak_rss_mb"])
+        if self.before:
+            before = self.before.bench(1, self.seconds)
+            self.note("before_1", before["p50_ms"])
+            self.note("before_compile_ms", before["compile_ms"] + before["load_ms"])
         for name, peer in self.one.items():
             self.note(f"{name}_1", peer.bench(self.seconds))
         if self.many:
@@ -221,6 +229,8 @@ class Race:
             for threads in "1n":
                 if f"{name}_{threads}" in row:
                     row[f"{name}_ratio_{threads}"] = row[f"{name}_{threads}"] / row[f"ours_{threads}"]
+        if self.before:
+            row["before_ratio_1"] = row["before_1"] / row["ours_1"]
         return row
 
 
@@ -240,6 +250,9 @@ def print_row(row, peers):
             if f"ours_{threads}" in row:
                 cells.append(f"{threads}: {row[f'ours_{threads}']:9.3f} {row[f'{peer}_{threads}']:9.3f} "
                              f"ratio {row[f'{peer}_ratio_{threads}']:5.2f}")
+        if "before_1" in row:
+            cells.append(f"before {row['before_1']:9.3f} ratio {row['before_ratio_1']:5.2f} "
+                         f"compile {row['before_compile_ms']:7.0f}")
         cells.append(f"compile {row['compile_ms']:7.0f}  session {row[f'{peer}_session_ms']:7.0f}  "
                      f"rss {row['peak_rss_mb']:6.0f} MB")
         print("   ".join(cells), flush=True)
@@ -261,6 +274,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.0, help="of each side in each round")
     parser.add_argument("--single", action="store_true", help="one thread only")
     parser.add_argument("--peer", choices=[*PEERS, "all"], default="onnxruntime")
+    parser.add_argument("--before", type=Path, help="another build of lathe that takes turns on one thread")
     parser.add_argument("--skip-compare", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parse_models(parser)
@@ -269,7 +283,7 @@ def main():
     for name in args.names:
         rows.append(measure(name, ensure_model(args.models, name), args))
         print_row(rows[-1], args.peers)
-    means = {peer: print_mean(rows, peer) for peer in args.peers}
+    means = {peer: print_mean(rows, peer) for peer in [*args.peers, *(["before"] if args.before else [])]}
     if args.json:
         args.json.write_text(json.dumps({"rows": rows, "means": means}, indent=1) + "\n")
 

@@ -78,8 +78,8 @@ std::string AttentionForm::Read(const Block& function) {
   if (std::string why = ReadHeads(attention.v(), attention.kv_num_heads(), v); !why.empty())
     return why;
   if (attention.past_key()) {
-    std::string why = ReadHeads(attention.past_key(), {}, past_key.emplace());
-    if (why.empty()) why = ReadHeads(attention.past_value(), {}, past_value.emplace());
+    std::string why = ReadHeads(attention.past_key(), {}, past_key.emplace(Heads{}));
+    if (why.empty()) why = ReadHeads(attention.past_value(), {}, past_value.emplace(Heads{}));
     if (!why.empty()) return why;
     const bool kept =
         IsResult(nn::AttentionOp::kPresentKey) && IsResult(nn::AttentionOp::kPresentValue);

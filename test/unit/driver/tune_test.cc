@@ -34,10 +34,10 @@ class TuneTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     for (const auto& [op, addend] : {std::pair("nn.floor", 0.0), std::pair("nn.round", 1.0)}) {
-      StrategyRegistry::Global().Register(op, "cpu", [addend = addend](const OpCall&) {
+      StrategyRegistry::Global().Register(op, "cpu", [added = addend](const OpCall&) {
         OpStrategy s;
-        s.Add({.name = "plain", .plevel = 5, .lower = [addend](lower::Lowering& l) {
-                 return LowerPlainly(l, addend);
+        s.Add({.name = "plain", .plevel = 5, .lower = [added](lower::Lowering& l) {
+                 return LowerPlainly(l, added);
                }});
         return s;
       });
