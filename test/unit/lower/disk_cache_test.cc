@@ -174,10 +174,9 @@ TEST(DiskCache, StaysBelowItsLimit) {
 // What a process that was killed has left; that of one that writes now stays.
 TEST(DiskCache, AbandonedFilesGo) {
   const TempFolder folder;
-  for (const char* name : {"/.lathe-0123456789abcdef", "/.lathe-fedcba9876543210", "/notes"}) {
-    WriteFile(folder.path() + name, "");
-    if (name[8] != 'f') SetAge(folder.path() + name, 2);
-  }
+  for (const char* name : {".lathe-0123456789abcdef", ".lathe-fedcba9876543210", "notes"})
+    WriteFile(folder / name, "");
+  for (const char* name : {".lathe-0123456789abcdef", "notes"}) SetAge(folder / name, 2);
   EXPECT_TRUE(DiskCache(folder.path(), "1").Store("a", ""));
   EXPECT_FALSE(FileExists(folder / ".lathe-0123456789abcdef"));
   EXPECT_TRUE(FileExists(folder / ".lathe-fedcba9876543210"));
