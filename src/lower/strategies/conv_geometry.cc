@@ -13,14 +13,26 @@ namespace lathe::lower {
 Dim ConvGeometry::SameBegin(size_t a) const {
   const int64_t reach = (kernel[a] - 1) * dilations[a] + 1;
   const Dim total = Max((out[a] - 1) * strides[a] + reach - in[a], 0);
-  return auto_pad_ == "SAME_UPPER" ? FloorDiv(total, 2) : CeilDiv(total, 2);
+  return spec_.auto_pad == "SAME_UPPER" ? FloorDiv(total, 2) : CeilDiv(total, 2);
 }
 
-// How many windows there are in `in`; see nn::WindowCounts.
-Dim ConvGeometry::WindowCount(size_t a) const {
-  if (is_same()) return CeilDiv(in[a], strides[a]);
-  const int64_t reach = (kernel[a] - 1) * dilations[a] + 1;
-  return FloorDiv(in[a] + pads_[a] - reach, strides[a]) + 1;
+void ConvGeometry::CountWindows() {
+  const std::vector<Dim> places(kernel.begin(), kernel.end());
+  out = nn::WindowCounts(spec_, in, places);
+}
+
+void ConvGeometry::ParseWindow(const nn::WindowSpec& spec, std::span<const Dim> extents,
+                               std::span<const int64_t> kernel_extents) {
+  spec_ = spec;
+  in.assign(extents.begin(), extents.end());
+  kernel.assign(kernel_extents.begin(), kernel_extents.end());
+  nn::WindowSteps steps = nn::CheckedSteps(spec, in.size());
+  strides = std::move(steps.strides);
+  dilations = std::move(steps.dilations);
+  CountWindows();
+  for (size_t a = 0; a < in.size(); ++a) {
+    begins.push_back(nn::IsSame(spec) ? SameBegin(a) : Dim(steps.begins[a]));
+  }
 }
 
 std::string ConvGeometry::Parse(const Operation& conv) {
@@ -34,22 +46,13 @@ std::string ConvGeometry::Parse(const Operation& conv) {
   }
   if (!x.has_rank() || x.rank() < 3) return "the input is of unknown rank";
   if (!w.is_static()) return "the weights are of symbolic shape";
-  std::vector<Dim> kernel_dims(w.dims().begin() + 2, w.dims().end());
-  for (const Dim& dim : kernel_dims) kernel.push_back(dim.value());
-  in.assign(x.dims().begin() + 2, x.dims().end());
-  if (std::ranges::any_of(in, [](const Dim& d) { return d.is_unknown(); })) {
+  const auto spatial = x.dims().subspan(2);
+  if (std::ranges::any_of(spatial, [](const Dim& d) { return d.is_unknown(); })) {
     return "an extent is unknown";
   }
-  const nn::WindowSpec spec = nn::WindowOf(op);
-  nn::WindowSteps steps = nn::CheckedSteps(spec, in.size());
-  out = nn::WindowCounts(spec, in, kernel_dims);
-  strides = std::move(steps.strides);
-  dilations = std::move(steps.dilations);
-  auto_pad_ = spec.auto_pad;
-  for (size_t a = 0; a < in.size(); ++a) {
-    begins.push_back(nn::IsSame(spec) ? SameBegin(a) : Dim(steps.begins[a]));
-    pads_.push_back(steps.begins[a] + steps.ends[a]);
-  }
+  std::vector<int64_t> extents;
+  for (const Dim& dim : w.dims().subspan(2)) extents.push_back(dim.value());
+  ParseWindow(nn::WindowOf(op), spatial, extents);
   batch = x.dims()[0];
   groups = op.group();
   channels = w.dims()[1].value();
@@ -65,13 +68,14 @@ std::string ConvGeometry::Parse(const Operation& conv) {
 
 void ConvGeometry::Bind(LoopBuilder& lb, IndexMath& math) {
   batch = math.Extent(batch);
+  if (is_static()) return;
+  const std::vector<Dim> declared = out;
+  for (Dim& extent : in) extent = math.Extent(extent);
+  CountWindows();
   for (size_t a = 0; a < rank(); ++a) {
-    if (in[a].is_constant()) continue;
-    const Dim declared = out[a];
-    in[a] = math.Extent(in[a]);
-    out[a] = math.Name(WindowCount(a));
-    if (!declared.is_constant()) lb.Define(declared, math.At(out[a]));
-    if (is_same()) begins[a] = math.Name(SameBegin(a));
+    out[a] = math.Name(out[a]);
+    if (!declared[a].is_constant()) lb.Define(declared[a], math.At(out[a]));
+    if (nn::IsSame(spec_)) begins[a] = math.Name(SameBegin(a));
   }
   positions_ = math.Name(positions());
 }

@@ -6,6 +6,7 @@
 #include "lathe/ir/operation.h"
 #include "lathe/support/dim.h"
 #include "lathe/support/element_type.h"
+#include "src/dialect/nn/window.h"
 #include "src/lower/index_math.h"
 
 namespace lathe::lower {
@@ -26,6 +27,9 @@ struct ConvGeometry {
 
   /// Why the operation is none of these; empty if it is.
   std::string Parse(const Operation& conv);
+  /// The spatial part of it; an `auto_pad` other than SAME_* leaves begins known.
+  void ParseWindow(const nn::WindowSpec& spec, std::span<const Dim> extents,
+                   std::span<const int64_t> kernel_extents);
 
   /// Extents that are not known become names of what they are at run time; `math` is at the
   /// beginning of the function.
@@ -42,13 +46,11 @@ struct ConvGeometry {
   int64_t depth() const { return channels * places(); }
 
  private:
-  bool is_same() const { return auto_pad_.starts_with("SAME"); }
+  void CountWindows();
   Dim SameBegin(size_t a) const;
-  Dim WindowCount(size_t a) const;
 
   Dim positions_;  // a name, once there are names
-  std::string auto_pad_;
-  std::vector<int64_t> pads_;  // in all, per spatial dim
+  nn::WindowSpec spec_;
 };
 
 }  // namespace lathe::lower

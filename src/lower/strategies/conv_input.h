@@ -24,14 +24,14 @@ class ConvInput {
   }
   bool IsMemory() const { return before_ == nullptr; }
 
-  /// Copies such a vector; lanes that are not live become zeros.
+  /// Copies such a vector; lanes that are not live become `fill`.
   void Copy(const std::vector<Value>& at, int64_t lanes, Value live, int64_t stride, Value to,
-            const std::vector<Value>& to_at) const {
+            const std::vector<Value>& to_at, double fill = 0) const {
     const Value seen = Load(at, lanes, live, stride);
-    const bool mask = !IsMemory() && live && LoopBuilder::Known(live) != lanes;
+    const bool mask = (!IsMemory() || fill != 0) && live && LoopBuilder::Known(live) != lanes;
     if (mask) {
       const ElementType element = to.type().cast<AnyTensorType>().element();
-      lb_->Store(to, lb_->Splat(element, 0, lanes), to_at);
+      lb_->Store(to, lb_->Splat(element, fill, lanes), to_at);
     }
     lb_->Store(to, seen, to_at, mask ? live : Value());
   }

@@ -5,24 +5,31 @@
 namespace lathe::lower {
 
 ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometry, int64_t lanes,
-                   int64_t block_rows, int64_t block_columns)
-    : lb_(lb), math_(math), g_(geometry), lanes_(lanes), has_rows_(geometry.rank() > 1) {
-  const auto reach = [&](size_t a, int64_t count) {
-    return (count - 1) * g_.strides[a] + (g_.kernel[a] - 1) * g_.dilations[a] + 1;
-  };
+                   int64_t block_rows, int64_t block_columns, double fill)
+    : lb_(lb),
+      math_(math),
+      g_(geometry),
+      lanes_(lanes),
+      fill_(fill),
+      has_rows_(geometry.rank() > 1) {
   const size_t last = g_.rank() - 1;
   if (has_rows_) {
     row_stride_ = g_.strides[last - 1];
     row_dilation_ = g_.dilations[last - 1];
-    rows_ = reach(last - 1, block_rows);
+    rows_ = Reach(last - 1, block_rows).value();
   }
-  columns_ = reach(last, block_columns);
+  columns_ = Reach(last, block_columns).value();
   for (size_t a = 0; a < g_.rank(); ++a) {
-    const int64_t end = reach(a, g_.out[a].value()) - g_.begins[a].value();
-    has_padding_ |= g_.begins[a].value() > 0 || end > g_.in[a].value();
+    const Dim beyond = Reach(a, g_.out[a]) - g_.begins[a] - g_.in[a];
+    has_padding_ |= g_.begins[a].value() > 0 || beyond.UpperBound().value_or(1) > 0;
   }
   front_ = std::min(g_.begins[last].value(), columns_);
   pitch_ = (front_ + columns_ + 2 * lanes_ - 1) / lanes_ * lanes_;
+}
+
+// Elements of the input from the first to the last that so many positions read.
+Dim ConvRows::Reach(size_t axis, const Dim& count) const {
+  return (count - 1) * g_.strides[axis] + (g_.kernel[axis] - 1) * g_.dilations[axis] + 1;
 }
 
 Value ConvRows::Memory(int64_t channels) {
@@ -37,6 +44,15 @@ Value ConvRows::Read(Value memory, const Dim& channel, const Dim& outer, const D
                    row_of_kernel * row_dilation_;
   const Dim at = column * g_.strides[last] + column_of_kernel * g_.dilations[last];
   return lb_.Load(memory, math_.At({from, at}));
+}
+
+Value ConvRows::ReadVector(Value memory, const Dim& channel, const Dim& outer, int64_t below,
+                           int64_t column_of_kernel, const Dim& row, const Dim& column) {
+  const size_t last = g_.rank() - 1;
+  const Dim from = (channel * g_.outer_places() + outer) * rows_ + row * row_stride_ + below;
+  const Dim at = column * g_.strides[last] + column_of_kernel * g_.dilations[last];
+  if (g_.strides[last] == 1) return lb_.Load(memory, math_.At({from, at}), lanes_);
+  return lb_.LoadApart(memory, math_.At({from, at}), lanes_, -1, g_.strides[last]);
 }
 
 // 1 if the input has an element that lies `reach` from the beginning of the padding, else 0.
@@ -61,7 +77,8 @@ void ConvRows::WriteOuter(const ConvBlock& block, Row row, const Dim& place,
     return body(row);
   }
   const bool outer = a + 2 < g_.rank();
-  math_.For(outer ? g_.kernel[a] : rows_, false, [&](const Dim& k) {
+  const Dim rows = g_.is_static() || outer ? Dim(rows_) : math_.Name(Reach(a, block.rows));
+  math_.For(outer ? Dim(g_.kernel[a]) : rows, false, [&](const Dim& k) {
     Row inner = row;
     const Dim reach =
         outer ? block.outer[a] * g_.strides[a] + k * g_.dilations[a] : block.row * row_stride_ + k;
@@ -87,10 +104,11 @@ void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim&
   };
   for (int64_t j = 0; j < front_; j += lanes_) {
     each_channel([&](const Dim&, const Dim& to) {
-      lb_.Store(memory, lb_.Splat(g_.element, 0, lanes_), math_.At({to, Dim(j)}));
+      lb_.Store(memory, lb_.Splat(g_.element, fill_, lanes_), math_.At({to, Dim(j)}));
     });
   }
-  math_.For((columns_ + lanes_ - 1) / lanes_, false, [&](const Dim& j) {
+  const Dim columns = g_.is_static() ? Dim(columns_) : Reach(last, block.columns);
+  math_.For(CeilDiv(columns, lanes_), false, [&](const Dim& j) {
     const Value live = math_.At(Max(Min(count - j * lanes_, lanes_), 0));
     std::vector<Value> at = math_.At({image, Dim(0)});
     for (const Dim& index : row.at) at.push_back(math_.At(index));
@@ -99,7 +117,7 @@ void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim&
     each_channel([&](const Dim& c, const Dim& to) {
       at[1] = math_.At(first_channel + c);
       const std::vector<Value> to_at = math_.At({to, column});
-      if (has_padding_) return input.Copy(at, lanes_, live, 1, memory, to_at);
+      if (has_padding_) return input.Copy(at, lanes_, live, 1, memory, to_at, fill_);
       lb_.Store(memory, input.Load(at, lanes_, live), to_at);
     });
   });

@@ -9,7 +9,6 @@
 namespace lathe::lower {
 
 /// A part of the output: `rows` times `columns` positions of one plane, from `row` and `column` on.
-/// All extents of the plane are known.
 struct ConvBlock {
   std::vector<Dim> outer;  ///< indices of the spatial dims before the last two
   Dim row, column;
@@ -22,17 +21,22 @@ struct ConvBlock {
 class ConvRows {
  public:
   ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometry, int64_t lanes,
-           int64_t block_rows, int64_t block_columns);
+           int64_t block_rows, int64_t block_columns, double fill = 0);
 
   /// Memory for that many channels.
   Value Memory(int64_t channels);
-  /// Copies channels from `first_channel` (of all groups) on.
+  /// Copies channels from `first_channel` (of all groups) on; where extents are not known, no more
+  /// than the rows and columns of `block` read.
   void Write(const ConvInput& input, const Dim& image, const Dim& first_channel,
              const Dim& channels, const ConvBlock& block, Value memory);
   /// What a position of the block reads: `outer` is the place in the kernel before its last two
   /// dims, counted over all of them.
   Value Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
              const Dim& column_of_kernel, const Dim& row, const Dim& column);
+  /// A vector of what neighbouring positions read: in the row that lies `below` elements of the
+  /// input below what the position's row begins with.
+  Value ReadVector(Value memory, const Dim& channel, const Dim& outer, int64_t below,
+                   int64_t column_of_kernel, const Dim& row, const Dim& column);
 
  private:
   struct Row {
@@ -46,11 +50,13 @@ class ConvRows {
   void WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,
                     const Dim& channels, const ConvBlock& block, const Row& row, Value memory);
   Dim Inside(size_t axis, const Dim& reach) const;
+  Dim Reach(size_t axis, const Dim& count) const;
 
   LoopBuilder& lb_;
   IndexMath& math_;
   const ConvGeometry& g_;
   int64_t lanes_;
+  double fill_;
   bool has_rows_;  // more than one spatial dim
   bool has_padding_ = false;
   int64_t row_stride_ = 1, row_dilation_ = 1;

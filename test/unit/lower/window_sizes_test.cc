@@ -164,5 +164,38 @@ TEST_F(WindowSizes, OneAndThreeDims) {
          "conv");
 }
 
+TEST_F(WindowSizes, Grouped) {
+  const char* blocks = "conv_depthwise_blocks";
+  Expect({"nn.conv", 5, {5, 1, 3, 3}, {{"pads", {1, 1, 1, 1}}}, 5}, blocks);
+  Expect({"nn.conv", 6, {12, 3, 3, 3}, {{"pads", {0, 2, 1, 0}}, {"strides", {2, 2}}}, 2, 1},
+         blocks);
+  Expect({"nn.conv", 3, {3, 1, 5, 5}, {{"pads", {4, 4, 4, 4}}, {"dilations", {2, 2}}}, 3}, blocks);
+  Expect({"nn.conv", 4, {20, 2, 2, 3}, {{"strides", {3, 5}}}, 2}, blocks);
+}
+
+TEST_F(WindowSizes, GroupedInOneAndThreeDims) {
+  const char* blocks = "conv_depthwise_blocks";
+  Expect({"nn.conv", 3, {3, 1, 9}, {{"pads", {4, 4}}, {"strides", {2}}}, 3, 0, "NOTSET", 1},
+         blocks);
+  Expect({"nn.conv", 2, {2, 1, 2, 3, 3}, {{"pads", {1, 1, 1, 0, 1, 1}}}, 2, 0, "NOTSET", 3},
+         blocks);
+}
+
+TEST_F(WindowSizes, Pools) {
+  const std::vector<int64_t> two{2, 2}, three{3, 3}, ones{1, 1, 1, 1};
+  Expect({"nn.max_pool", 3, {}, {{"kernel_shape", two}, {"strides", two}}, 1, 1}, "pool_blocks");
+  Expect({"nn.max_pool", 3, {}, {{"kernel_shape", three}, {"strides", two}, {"pads", ones}}},
+         "pool_blocks");
+  Expect({"nn.max_pool", 3, {}, {{"kernel_shape", {9, 9}}, {"pads", {4, 4, 4, 4}}}}, "pool_blocks");
+  Expect({"nn.average_pool", 3, {}, {{"kernel_shape", three}, {"strides", two}}}, "pool_blocks");
+  Expect({"nn.lp_pool", 3, {}, {{"kernel_shape", three}, {"pads", ones}}}, "pool_blocks");
+}
+
+TEST_F(WindowSizes, PoolsInOneAndThreeDims) {
+  Expect({"nn.max_pool", 3, {}, {{"kernel_shape", {3}}, {"pads", {1, 1}}}, 1, 0, "NOTSET", 1},
+         "pool_blocks");
+  Expect({"nn.max_pool", 2, {}, {{"kernel_shape", {2, 3, 2}}}, 1, 0, "NOTSET", 3}, "pool_blocks");
+}
+
 }  // namespace
 }  // namespace lathe::lower

@@ -1,0 +1,181 @@
+#include <algorithm>
+
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/support/text.h"
+#include "src/lower/planes.h"
+#include "src/lower/pooling.h"
+#include "src/lower/strategies/list.h"
+#include "src/lower/strategies/window_blocks.h"
+
+// What pool does, where extents are known only when the program runs: what a block of tiles reads
+// is copied with its padding.
+namespace lathe::lower {
+namespace {
+
+constexpr int64_t kMostTaps = 128;         // that are written out
+constexpr int64_t kMostScratch = 1 << 19;  // bytes
+constexpr int64_t kUsualWork = 28 * 28;    // outputs of a plane
+
+class PoolBlocks {
+ public:
+  PoolBlocks(Pooling pooling, const Machine& machine)
+      : pooling_(std::move(pooling)), machine_(machine) {}
+
+  /// Why not; empty if it fits.
+  std::string Refusal();
+  void Write(Block* body);
+
+ private:
+  using Tile = WindowBlocks::Tile;
+
+  std::string WindowRefusal();
+  bool CountsAll() const;
+  void WriteTile(const Tile& tile, const Dim& image, const Dim& channel);
+  void AddRow(const Tile& tile, int64_t outer, int64_t row);
+  Value AlongRow(const Tile& tile, int64_t outer, int64_t row, int64_t v);
+
+  Pooling pooling_;
+  const Machine& machine_;
+  ConvGeometry g_;
+  WindowBlocks::Sizes sizes_;
+  std::optional<WindowBlocks> blocks_;
+
+  // While writing.
+  std::optional<LoopBuilder> lb_;
+  std::optional<IndexMath> math_;
+  std::vector<Value> combined_;  // row by row, vector by vector
+};
+
+// Whether an average divides by the same number everywhere.
+bool PoolBlocks::CountsAll() const {
+  const nn::WindowSteps steps = nn::CheckedSteps(pooling_.spec, g_.rank());
+  const auto zero = [](int64_t pad) { return pad == 0; };
+  const bool pads =
+      !std::ranges::all_of(steps.begins, zero) || !std::ranges::all_of(steps.ends, zero);
+  return !pooling_.spec.ceil_mode && (!pads || pooling_.count_include_pad);
+}
+
+std::string PoolBlocks::WindowRefusal() {
+  const AnyTensorType x = pooling_.input();
+  if (x.rank() < 3) return "there are no spatial axes";
+  const auto spatial = x.dims().subspan(2);
+  if (std::ranges::any_of(spatial, [](const Dim& d) { return d.is_unknown(); })) {
+    return "an extent is unknown";
+  }
+  g_.element = pooling_.element;
+  g_.batch = x.dims()[0];
+  g_.ParseWindow(pooling_.spec, spatial, *pooling_.spec.kernel_shape);
+  if (g_.is_static()) return "all extents are known";
+  if (nn::IsSame(pooling_.spec)) return "the padding depends on the extents";
+  int64_t taps = 1;
+  for (const int64_t k : g_.kernel) taps *= std::min(k, kMostTaps + 1);
+  if (taps > kMostTaps) return "the window is large";
+  const bool is_far = std::ranges::any_of(g_.dilations, [](int64_t d) { return d > kMostTaps; });
+  if (is_far) return "the elements of the window are far apart";
+  if (g_.rank() > 1) sizes_.tile_rows = taps > 32 ? 1 : 4;
+  return "";
+}
+
+std::string PoolBlocks::Refusal() {
+  if (pooling_.global) return "the window is the whole plane";
+  if (pooling_.gives_indices()) return "positions are wanted";
+  if (pooling_.element != ElementType::kF32 && pooling_.element != ElementType::kF64) {
+    return StrCat("elements are ", Name(pooling_.element));
+  }
+  if (!pooling_.input().dims()[1].is_constant()) return "the channels are of symbolic number";
+  if (std::string why = WindowRefusal(); !why.empty()) return why;
+  if (pooling_.kind == Pooling::Kind::kAverage && !CountsAll()) {
+    return "how many elements are averaged depends on the extents";
+  }
+  sizes_.lanes = machine_.lanes(pooling_.element);
+  sizes_.tile_vectors = 4 / sizes_.tile_rows;
+  sizes_.cache_bytes = machine_.l1_bytes / 2;
+  sizes_.fill = pooling_.neutral();
+  blocks_.emplace(g_, sizes_);
+  return blocks_->bytes() > kMostScratch ? "what a block reads is too large" : "";
+}
+
+void PoolBlocks::Write(Block* body) {
+  lb_.emplace(body);
+  math_.emplace(*lb_);
+  g_.Bind(*lb_, *math_);
+  pooling_.after->Open(*lb_, *body);
+  const ConvInput input(*lb_, body->argument(pooling_.op->operand(0).index()));
+  const AnyTensorType x = pooling_.input();
+  ForPlanes(*lb_, x.dims()[0], x.dims()[1], kUsualWork * g_.places() / 4,
+            [&](Value n, Value c, Value) {
+              const Dim image = math_->Of(n), channel = math_->Of(c);
+              blocks_->Open(*lb_, *math_);
+              blocks_->Write(input, image, channel,
+                             [&](const Tile& tile) { WriteTile(tile, image, channel); });
+            });
+  pooling_.after->Close(*lb_);
+}
+
+void PoolBlocks::WriteTile(const Tile& tile, const Dim& image, const Dim& channel) {
+  const bool has_rows = g_.rank() > 1;
+  const size_t axis = has_rows ? g_.rank() - 2 : 0;
+  combined_.assign(static_cast<size_t>(sizes_.tile_rows * sizes_.tile_vectors), Value());
+  const int64_t reach = !has_rows ? 0
+                                  : (sizes_.tile_rows - 1) * g_.strides[axis] +
+                                        (g_.kernel[axis] - 1) * g_.dilations[axis];
+  for (int64_t outer = 0; outer < g_.outer_places(); ++outer) {
+    for (int64_t row = 0; row <= reach; ++row) AddRow(tile, outer, row);
+  }
+  double scale = 1;
+  for (const int64_t k : g_.kernel) scale *= 1.0 / static_cast<double>(k);
+  const bool averages = pooling_.kind == Pooling::Kind::kAverage;
+  const Value factor = averages ? lb_->Splat(g_.element, scale, sizes_.lanes) : Value();
+  size_t next = 0;
+  for (int64_t r = 0; r < sizes_.tile_rows; ++r) {
+    for (int64_t v = 0; v < sizes_.tile_vectors; ++v) {
+      pooling_.after->Store(*lb_, blocks_->At(tile, image, channel, r, v), sizes_.lanes,
+                            blocks_->Live(tile, r, v),
+                            pooling_.Finished(*lb_, combined_[next++], factor));
+    }
+  }
+}
+
+// A row of the input, for all rows of the tile that see it.
+void PoolBlocks::AddRow(const Tile& tile, int64_t outer, int64_t row) {
+  const bool has_rows = g_.rank() > 1;
+  const size_t axis = has_rows ? g_.rank() - 2 : 0;
+  const int64_t stride = has_rows ? g_.strides[axis] : 1;
+  const int64_t dilation = has_rows ? g_.dilations[axis] : 1;
+  const int64_t rows = has_rows ? g_.kernel[axis] : 1;
+  std::vector<int64_t> users;
+  for (int64_t r = 0; r < sizes_.tile_rows; ++r) {
+    const int64_t rest = row - r * stride;
+    if (rest >= 0 && rest % dilation == 0 && rest / dilation < rows) users.push_back(r);
+  }
+  for (int64_t v = 0; v < sizes_.tile_vectors && !users.empty(); ++v) {
+    const Value along = AlongRow(tile, outer, row, v);
+    for (const int64_t r : users) {
+      Value& x = combined_[static_cast<size_t>(r * sizes_.tile_vectors + v)];
+      x = x ? pooling_.Combined(*lb_, x, along) : along;
+    }
+  }
+}
+
+Value PoolBlocks::AlongRow(const Tile& tile, int64_t outer, int64_t row, int64_t v) {
+  Value combined;
+  for (int64_t k = 0; k < g_.kernel.back(); ++k) {
+    const Value x = pooling_.Prepared(*lb_, blocks_->Load(tile, 0, outer, row, k, v));
+    combined = combined ? pooling_.Combined(*lb_, combined, x) : x;
+  }
+  return combined;
+}
+
+}  // namespace
+
+bool LowerPoolBlocks(Lowering& l) {
+  auto pooling = Pooling::Find(l.function, l.machine, l.why);
+  if (!pooling) return false;
+  PoolBlocks pool(std::move(*pooling), l.machine);
+  l.why = pool.Refusal();
+  if (!l.why.empty()) return false;
+  pool.Write(l.body);
+  return true;
+}
+
+}  // namespace lathe::lower

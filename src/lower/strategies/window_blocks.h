@@ -1,0 +1,69 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "src/lower/strategies/conv_rows.h"
+
+namespace lathe::lower {
+
+/// Walks the outputs of windows over planes whose extents are known when the program runs. What a
+/// block of outputs reads is copied with its padding; tiles of the block then read it as if all
+/// extents were known, and only stores look at where the plane ends.
+class WindowBlocks {
+ public:
+  struct Sizes {
+    int64_t lanes = 1;
+    int64_t planes = 1;  ///< that are read together
+    int64_t tile_rows = 1, tile_vectors = 1;
+    int64_t cache_bytes = 0;  ///< that a block should fit into
+    double fill = 0;          ///< what the padding holds
+  };
+  /// Outputs of a tile: rows by vectors, from `row` and `column` of the block on.
+  struct Tile {
+    Dim row, column;
+    std::vector<Dim> first;  ///< per spatial dim, of the plane
+    bool whole = true;       ///< all of them exist
+  };
+  using Body = std::function<void(const Tile&)>;
+
+  WindowBlocks(const ConvGeometry& geometry, const Sizes& sizes);
+
+  /// Of the memory that holds what a block reads.
+  int64_t bytes() const { return Bytes(block_rows_); }
+
+  /// At the beginning of what a thread computes; `math` outlives the rest.
+  void Open(LoopBuilder& lb, IndexMath& math);
+  /// All outputs of an image's planes from `first_plane` on.
+  void Write(const ConvInput& input, const Dim& image, const Dim& first_plane, const Body& body);
+  /// Vector `v` of what place `column` of the kernel's last dim sees, in the block's row that lies
+  /// `row` elements of the input behind what the tile's first row sees.
+  Value Load(const Tile& tile, const Dim& plane, int64_t outer, int64_t row, int64_t column,
+             int64_t v);
+  /// Indices of the output, and how many of a vector's lanes exist; null: all of them.
+  std::vector<Value> At(const Tile& tile, const Dim& image, const Dim& channel, int64_t row,
+                        int64_t v);
+  Value Live(const Tile& tile, int64_t row, int64_t v);
+
+ private:
+  bool has_rows() const { return g_.rank() > 1; }
+  int64_t Bytes(int64_t rows) const;
+  int64_t width() const { return sizes_.tile_vectors * sizes_.lanes; }
+  void WriteOuter(ConvBlock block, const Body& body);
+  void WriteBlock(const ConvBlock& block, const Dim& rows, const Dim& columns, const Body& body);
+
+  const ConvGeometry& g_;
+  Sizes sizes_;
+  int64_t block_rows_ = 1, block_columns_ = 1;
+
+  // While writing.
+  LoopBuilder* lb_ = nullptr;
+  IndexMath* math_ = nullptr;
+  std::optional<ConvRows> rows_;
+  Value memory_;
+  const ConvInput* input_ = nullptr;
+  Dim image_, first_plane_;
+};
+
+}  // namespace lathe::lower
