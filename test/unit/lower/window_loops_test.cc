@@ -18,6 +18,7 @@ class WindowLoopsTest : public LowerTest {
 };
 
 TEST_F(WindowLoopsTest, PoolsOfSymbolicExtents) {
+  only_ = "loops";
   struct Window {
     const char *attributes, *y;
   };
@@ -71,6 +72,7 @@ TEST_F(WindowLoopsTest, LocalResponse) {
 }
 
 TEST_F(WindowLoopsTest, TransposedConvolutionOfSymbolicExtents) {
+  only_ = "loops";
   const std::string x = TypeOf("[2, 6, N, 4]"), w = TypeOf("[6, 3, 3, 2]"), b = TypeOf("[9]"),
                     y = TypeOf("[2, 9, 2 * N - 1, 12]");
   symbol_ = 5;
