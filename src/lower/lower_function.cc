@@ -40,6 +40,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"conv_filter_lanes", &LowerConvFilterLanes},
     LoopStrategy{"conv", &LowerConv},
     LoopStrategy{"conv_transpose", &LowerConvTranspose},
+    LoopStrategy{"conv_transpose_blocks", &LowerConvTransposeBlocks},
     LoopStrategy{"pool_global", &LowerPoolGlobal},
     LoopStrategy{"pool", &LowerPool},
     LoopStrategy{"pool_blocks", &LowerPoolBlocks},

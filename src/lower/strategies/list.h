@@ -29,6 +29,7 @@ bool LowerConvFilterLanes(Lowering& lowering);
 bool LowerConvDepthwise(Lowering& lowering);
 bool LowerConvDepthwiseBlocks(Lowering& lowering);
 bool LowerConvTranspose(Lowering& lowering);
+bool LowerConvTransposeBlocks(Lowering& lowering);
 bool LowerPoolGlobal(Lowering& lowering);
 bool LowerPool(Lowering& lowering);
 bool LowerPoolBlocks(Lowering& lowering);

@@ -181,6 +181,24 @@ TEST_F(WindowSizes, GroupedInOneAndThreeDims) {
          blocks);
 }
 
+TEST_F(WindowSizes, Transposed) {
+  const std::string op = "nn.conv_transpose";
+  const char* blocks = "conv_transpose_blocks";
+  const std::vector<int64_t> two{2, 2}, ones{1, 1, 1, 1};
+  Expect({op, 5, {5, 19, 2, 2}, {{"strides", two}}, 1, 1}, blocks);
+  Expect({op, 5, {5, 7, 3, 3}, {{"strides", two}, {"pads", ones}, {"output_padding", {1, 1}}}},
+         blocks);
+  Expect({op, 4, {4, 3, 4, 4}, {{"strides", two}, {"pads", ones}}, 2, 1}, blocks);
+  Expect({op, 3, {3, 9, 2, 2}, {{"strides", {1, 3}}}}, blocks);
+}
+
+TEST_F(WindowSizes, TransposedInOneAndThreeDims) {
+  const std::string op = "nn.conv_transpose";
+  const char* blocks = "conv_transpose_blocks";
+  Expect({op, 3, {3, 4, 3}, {{"dilations", {2}}, {"pads", {1, 2}}}, 1, 0, "NOTSET", 1}, blocks);
+  Expect({op, 2, {2, 3, 1, 2, 3}, {{"strides", {2, 1, 2}}}, 1, 0, "NOTSET", 3}, blocks);
+}
+
 TEST_F(WindowSizes, Pools) {
   const std::vector<int64_t> two{2, 2}, three{3, 3}, ones{1, 1, 1, 1};
   Expect({"nn.max_pool", 3, {}, {{"kernel_shape", two}, {"strides", two}}, 1, 1}, "pool_blocks");
