@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <optional>
-
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -82,7 +79,8 @@ class FoldShapesPass : public Pass {
 
  private:
   /// A reshape to extents of which all but one are constants or those of the input at the same
-  /// place needs no computed shape: 0 copies an extent, -1 takes the rest.
+  /// place needs no computed shape: 0 copies an extent, -1 takes the rest. One that nobody knows
+  /// may be another than the rest, which is an error of the sizes.
   void FoldReshape(Operation* op, ShapeInferencer& inferencer, Rewriter& rewriter) {
     if (inferencer.Constant(op->operand(1)) != nullptr) return;
     const std::vector<Dim>* wanted = inferencer.Contents(op->operand(1));
@@ -91,24 +89,22 @@ class FoldShapesPass : public Pass {
     if (wanted == nullptr || !input || !input.has_rank() || (allowzero && allowzero.value()))
       return;
     std::vector<int64_t> extents;
-    std::optional<size_t> rest;
+    bool rest_taken = false;
     for (size_t i = 0; i < wanted->size(); ++i) {
       const Dim& d = (*wanted)[i];
       if (d.is_constant() && d.value() > 0) {
         extents.push_back(d.value());
       } else if (i < input.rank() && ProvablyEqual(d, input.dims()[i])) {
         extents.push_back(0);
-      } else if (!rest && !d.IsConstant(0)) {
+      } else if (!rest_taken && !d.IsConstant(0) && !d.is_unknown()) {
         extents.push_back(-1);
-        rest = i;
+        rest_taken = true;
       } else {
         Missed(op,
                StrCat("two extents of its result are not known: ", d.ToString(), " and another"));
         return;
       }
     }
-    // Beside a copied extent, which may be 0, it does not follow from the number of elements.
-    if (rest && (*wanted)[*rest].is_unknown() && std::ranges::count(extents, 0) > 0) return;
     rewriter.SetInsertionPoint(op);
     rewriter.set_location(op->operand(1).defining_op() ? op->operand(1).defining_op()->location()
                                                        : op->location());
