@@ -148,6 +148,7 @@ bool IndexSpace::AskForFactor(const Dim& rest, const Dim& by) {
     const Integer& integer = integers_[number];
     const Dim slope = Slope(rest, number);
     if (!integer.loop || !integer.start.IsConstant(0) || slope.is_unknown()) continue;
+    if (!ProvablyAtMost(0, slope)) continue;  // backwards, the factors would be negative
     const Dim inner = FloorDiv(by, slope);
     if (inner.is_unknown() || !(inner * slope == by)) continue;
     const Dim outer = FloorDiv(integer.extent, inner);

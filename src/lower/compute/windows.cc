@@ -378,11 +378,27 @@ std::string RefuseChannels(const Operation& op, size_t bias) {
 std::string RefuseConvolution(const Operation& op) {
   return RefuseChannels<nn::ConvOp>(op, nn::ConvOp::kB);
 }
+
+// What PerFilter reads: lists of one element, or of one per filter.
+template <class OpT>
+std::string RefuseLists(const Operation& op, std::initializer_list<size_t> lists) {
+  Fits fits(op);
+  for (const size_t list : lists) {
+    const std::vector<Dim> dims = fits.Dims(list);
+    if (!dims.empty() && !dims[0].IsConstant(1)) fits.Same(dims[0], fits.Dims(OpT::kW)[0]);
+  }
+  return fits.why();
+}
+
 std::string RefuseInteger(const Operation& op) {
-  return RefuseChannels<nn::ConvIntegerOp>(op, op.num_operands());
+  using Op = nn::ConvIntegerOp;
+  const std::string why = RefuseChannels<Op>(op, op.num_operands());
+  return why.empty() ? RefuseLists<Op>(op, {Op::kWZeroPoint}) : why;
 }
 std::string RefuseQuantized(const Operation& op) {
-  return RefuseChannels<nn::QlinearConvOp>(op, nn::QlinearConvOp::kB);
+  using Op = nn::QlinearConvOp;
+  const std::string why = RefuseChannels<Op>(op, Op::kB);
+  return why.empty() ? RefuseLists<Op>(op, {Op::kWScale, Op::kWZeroPoint}) : why;
 }
 std::string RefuseTransposed(const Operation& op) {
   using Op = nn::ConvTransposeOp;

@@ -36,6 +36,47 @@ class SemanticsTest : public ::testing::Test {
   IrContext context_;
 };
 
+// ---- integers ----
+
+// The norm of integers and the logarithm of powers are cut off at 64 bits, then to fewer.
+TEST_F(SemanticsTest, NormsOfLargeIntegers) {
+  const auto check = [&](ElementType element, const std::vector<int64_t>& values) {
+    for (const char* op : {"reduce_l2", "reduce_log_sum_exp"}) {
+      Net net(context_);
+      const Shape shape{1, std::ssize(values)};
+      const Value x = net.Feed(SymShape::FromConstants(shape), element);
+      net.Output(net.Op(op, {x, net.Ints({1})}));
+      const Tensor data = Cast(Tensor::Of<int64_t>(shape, values), element);
+      ExpectAsInterpreted(net.program(), {{"x0", data}}, 0, StrCat(op, " ", data.TypeString()));
+    }
+  };
+  check(ElementType::kI32, {2147483647, -2147483647, 5});
+  check(ElementType::kU32, {4294967295, 4294967295});
+  check(ElementType::kI64, {INT64_MAX, INT64_MAX});
+  check(ElementType::kI64, {INT64_MIN, 3});
+  check(ElementType::kU64, {-1, -1});
+  check(ElementType::kI32, {});
+  check(ElementType::kU32, {});
+}
+
+// ---- directions ----
+
+// What was flattened, from its end to its beginning.
+TEST_F(SemanticsTest, FlattenedBackwards) {
+  const Tensor data = RandomTensor(ElementType::kF32, {3, 4}, 5);
+  for (const SymShape& shape : {SymShape{Dim::Symbol("A"), Dim::Symbol("B")}, SymShape{3, 4},
+                                SymShape{Dim::Symbol("A"), 4}, SymShape{3, Dim::Symbol("B")}}) {
+    for (const int64_t step : {-1, -2}) {
+      Net net(context_);
+      const Value x = net.Feed(shape);
+      const Value flat = net.Op("reshape", {x, net.Ints({-1})});
+      net.Output(net.Op(
+          "slice", {flat, net.Ints({-1}), net.Ints({INT64_MIN}), net.Ints({0}), net.Ints({step})}));
+      ExpectAsInterpreted(net.program(), {{"x0", data}}, 0, shape.ToString());
+    }
+  }
+}
+
 // ---- permutations ----
 
 /// An operation on operands whose axes are letters with an extent; digits are extents.
