@@ -346,8 +346,10 @@ void SymbolBinder::Match(const SymShape& expected, const std::vector<int64_t>& d
 
 void SymbolBinder::Finish(const std::string& id) const {
   for (const Pending& p : pending_) {
-    const auto value = p.dim.Evaluate([&](std::string_view symbol) { return Lookup(symbol); });
-    if (value && *value != p.value) {
+    auto value = p.dim.Evaluate([&](std::string_view symbol) { return Lookup(symbol); });
+    // Of symbols that nothing says, an expression is at least the same wherever it stands.
+    if (!value) value = std::ranges::find(pending_, p.dim, &Pending::dim)->value;
+    if (*value != p.value) {
       throw Error(
           ErrorCode::kShape, id,
           StrCat("dim ", p.dim.ToString(), " of ", p.what, " is ", p.value, "; expected ", *value));

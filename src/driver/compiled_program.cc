@@ -326,6 +326,7 @@ void GroupOperations(Program& program, const CompileOptions& options,
                      std::vector<runtime::PlanConstraint>& constraints) {
   const SharedChunks chunks;  // of weights that passes have changed
   const bool has_regions = HasRegions(program);
+  NameUnknownExtents(program);
   AddConstraints(program, constraints);
   OptimizeFor(options, program);
   // What passes have taken out of regions always runs.

@@ -1,11 +1,17 @@
 #include "src/driver/find_constraints.h"
 
 #include <algorithm>
+#include <set>
+#include <unordered_map>
 
+#include "lathe/dialect/nn/io.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/dialect/size_constraints.h"
 #include "lathe/ir/functions.h"
+#include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
+#include "lathe/support/hash.h"
+#include "src/driver/plan_operations.h"
 
 namespace lathe {
 namespace {
@@ -22,12 +28,72 @@ runtime::PlanConstraint Planned(const SizeConstraint& constraint) {
   return planned;
 }
 
+void AddSymbols(Type type, std::set<std::string>& symbols) {
+  const auto tensor = type ? type.dyn_cast<AnyTensorType>() : AnyTensorType();
+  if (!tensor || !tensor.has_rank()) return;
+  std::vector<std::string> names;
+  for (const Dim& dim : tensor.dims()) dim.CollectSymbols(names);
+  symbols.insert(names.begin(), names.end());
+}
+
+// Names for extents of inputs that no run binds a symbol to.
+class ExtentNames {
+ public:
+  explicit ExtentNames(const Program& program) {
+    for (OpWalker w(program.module()); Operation* op = w.Next();) {
+      for (size_t i = 0; i < op->num_results(); ++i) AddSymbols(op->result(i).type(), taken_);
+    }
+    for (const runtime::PlanSymbol& symbol : SymbolsOf(program)) bound_.insert(symbol.name);
+  }
+
+  // The type of an input with names, if it needs any.
+  Type Named(Operation* feed) {
+    const auto type = feed->result(0).type().dyn_cast<AnyTensorType>();
+    if (!type || !type.has_rank()) return feed->result(0).type();
+    SymShape shape = type.shape();
+    for (size_t axis = 0; axis < shape.rank(); ++axis) {
+      Dim& dim = shape.dims[axis];
+      if (!IsBound(dim)) dim = NameOf(dim, StrCat(feed->cast<nn::FeedOp>().name(), ".", axis));
+    }
+    return type.With(type.element(), shape);
+  }
+
+ private:
+  bool IsBound(const Dim& dim) const {
+    std::vector<std::string> names;
+    dim.CollectSymbols(names);
+    return !dim.is_unknown() && std::ranges::all_of(names, [&](const std::string& name) {
+      return bound_.contains(name);
+    });
+  }
+
+  // The same for the same expression.
+  Dim NameOf(const Dim& dim, std::string name) {
+    const auto known = std::ranges::find(named_, dim, &std::pair<Dim, Dim>::first);
+    if (known != named_.end()) return known->second;
+    while (!taken_.insert(name).second) name += "_";
+    const Dim symbol = Dim::Symbol(name);
+    if (!dim.is_unknown()) named_.emplace_back(dim, symbol);
+    return symbol;
+  }
+
+  std::set<std::string> taken_, bound_;
+  std::vector<std::pair<Dim, Dim>> named_;  // expressions
+};
+
+uint64_t HashOf(const SizeCondition& c) { return HashCombine(c.a.Hash(), c.b.Hash()); }
+
 void AddFound(Program& program, std::vector<runtime::PlanConstraint>& constraints) {
+  std::unordered_multimap<uint64_t, size_t> known;  // by hash; looked up, never iterated
+  for (size_t i = 0; i < constraints.size(); ++i) {
+    known.emplace(HashOf(constraints[i].condition), i);
+  }
   for (const SizeConstraint& found : FindSizeConstraints(program)) {
-    const auto same = [&](const runtime::PlanConstraint& c) {
-      return c.condition == found.condition;
+    const auto [first, last] = known.equal_range(HashOf(found.condition));
+    const auto same = [&](const auto& entry) {
+      return constraints[entry.second].condition == found.condition;
     };
-    if (std::ranges::none_of(constraints, same)) constraints.push_back(Planned(found));
+    if (std::none_of(first, last, same)) constraints.push_back(Planned(found));
   }
 }
 
@@ -43,6 +109,17 @@ Program Inlined(const Program& program) {
 
 }  // namespace
 
+void NameUnknownExtents(Program& program) {
+  ExtentNames names(program);
+  bool named = false;
+  for (Operation* feed : program.feeds()) {
+    const Type type = names.Named(feed);
+    named |= type != feed->result(0).type();
+    feed->result(0).set_type(type);
+  }
+  if (named) ShapeInferencer(&program.parameters()).Visit(program);
+}
+
 void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& constraints) {
   if (!FunctionTable(program).empty()) {
     Program inlined = Inlined(program);
@@ -54,14 +131,14 @@ void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& cons
 std::vector<runtime::PlanConstraint> ConstraintsOn(
     const std::vector<runtime::PlanSymbol>& symbols,
     const std::vector<runtime::PlanConstraint>& constraints) {
+  std::set<std::string_view> known;
+  for (const runtime::PlanSymbol& symbol : symbols) known.insert(symbol.name);
   std::vector<runtime::PlanConstraint> decided;
   for (const runtime::PlanConstraint& c : constraints) {
     std::vector<std::string> names;
     c.condition.a.CollectSymbols(names);
     c.condition.b.CollectSymbols(names);
-    const auto is_known = [&](const std::string& name) {
-      return std::ranges::find(symbols, name, &runtime::PlanSymbol::name) != symbols.end();
-    };
+    const auto is_known = [&](const std::string& name) { return known.contains(name); };
     if (std::ranges::all_of(names, is_known)) decided.push_back(c);
   }
   return decided;

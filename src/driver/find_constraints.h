@@ -7,6 +7,10 @@
 
 namespace lathe {
 
+/// Gives every extent of an input that no symbol of an input decides one of its own, "x.0", so that
+/// what a run must fit can be said, and infers again what follows.
+void NameUnknownExtents(Program& program);
+
 /// Adds the size constraints of a program and of the functions that it calls, as a plan holds them,
 /// each condition once. The program is the same afterwards. Throws where an operation can not be
 /// right.

@@ -112,25 +112,42 @@ class SizeConstraintsTest : public testing::ProgramTest {
       Shape shape;
       for (const Dim& dim : type.dims()) shape.push_back(*dim.Evaluate(sizes));
       const bool is_float = IsFloat(type.element());
-      inputs.emplace_back(std::string(feed->attribute("name").cast<StrAttribute>().value()),
-                          is_float ? RandomTensor(type.element(), shape, inputs.size())
-                                   : Tensor(type.element(), shape));
+      inputs.emplace_back(
+          std::string(feed->attribute("name").cast<StrAttribute>().value()),
+          is_float ? RandomTensor(type.element(), shape, inputs.size())
+                   : Cast(Tensor::Of<int64_t>(shape, Ints(static_cast<size_t>(NumElements(shape)),
+                                                          std::ssize(inputs) + 1)),
+                          type.element()));
     }
     return inputs;
   }
 
+  // The same where no size has a name.
+  static Program WithoutNames(const Program& program) {
+    Program unnamed = program.Clone();
+    for (Operation* feed : unnamed.feeds()) {
+      const auto type = feed->result(0).type().cast<AnyTensorType>();
+      SymShape shape = type.shape();
+      for (Dim& d : shape.dims) d = d.is_constant() ? d : Dim();
+      feed->result(0).set_type(type.With(type.element(), shape));
+    }
+    ShapeInferencer(&unnamed.parameters()).Visit(unnamed);
+    return unnamed;
+  }
+
   // All sizes from 0 to `most` for the symbols: how many sets are fine and how many are refused.
-  std::pair<int, int> Compare(const Build& build, int64_t most = 6) {
-    Program program(context_);
-    Maker maker(program);
+  std::pair<int, int> Compare(const Build& build, int64_t most = 6, bool unnamed = false) {
+    Program named(context_);
+    Maker maker(named);
     build(maker);
-    VerifyOrThrow(program);
+    VerifyOrThrow(named);
     std::vector<std::string> symbols;
-    for (const Operation* feed : program.feeds()) {
+    for (const Operation* feed : named.feeds()) {
       for (const Dim& d : feed->result(0).type().cast<AnyTensorType>().dims()) {
         d.CollectSymbols(symbols);
       }
     }
+    Program program = unnamed ? WithoutNames(named) : named.Clone();
     const Executable executable(program, {.threads = 1});
     std::vector<Executable> loaded;
     if (executable.CanSave()) {
@@ -144,7 +161,7 @@ class SizeConstraintsTest : public testing::ProgramTest {
     for (const std::string& name : symbols) sizes.emplace_back(name, 0);
     std::pair<int, int> counts;
     do {
-      const NamedValues inputs = InputsFor(program, sizes);
+      const NamedValues inputs = InputsFor(named, sizes);
       const Outcome wanted = OutcomeOf([&] { return interpreter.Run(inputs); });
       ++(wanted.error.empty() ? counts.first : counts.second);
       Expect(OutcomeOf([&] { return executable.Run(inputs); }), wanted, sizes, "compiled");
@@ -177,9 +194,11 @@ class SizeConstraintsTest : public testing::ProgramTest {
   }
 
   void ExpectBoth(const Build& build, int64_t most = 6) {
-    const auto [fine, refused] = Compare(build, most);
-    EXPECT_GT(fine, 0);
-    EXPECT_GT(refused, 0);
+    for (const bool unnamed : {false, true}) {
+      const auto [fine, refused] = Compare(build, most, unnamed);
+      EXPECT_GT(fine, 0);
+      EXPECT_GT(refused, 0);
+    }
   }
 
   static Dim S(const char* name) { return Dim::Symbol(name); }
@@ -461,6 +480,113 @@ TEST_F(SizeConstraintsTest, Lstm) {
                       {m.Int("hidden_size", 3)}, 3)[0]);
       },
       3);
+}
+
+// What is joined is empty, so nothing is left of it when the program is optimized.
+TEST_F(SizeConstraintsTest, ConcatOfNothing) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {1, S("A"), 0}), y = m.Feed("y", {1, 2, S("B")});
+        m.Fetch(m.Op("nn.concat", {x, y, x}, {m.Int("axis", 2)}));
+      },
+      3);
+}
+
+TEST_F(SizeConstraintsTest, WhereOfTheSame) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {2, 1}), c = m.Feed("c", {S("A"), 1}, ElementType::kBool);
+    m.Fetch(m.Op("nn.where", {c, x, x}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, ReshapeToTheShapeOfAnother) {
+  ExpectBoth(
+      [](Maker& m) {
+        const Value x = m.Feed("x", {S("A"), 2, S("B")}), y = m.Feed("y", {S("A"), S("C"), 1});
+        m.Fetch(m.Op("nn.reshape", {x, m.Op("nn.shape", {y})}));
+      },
+      4);
+}
+
+// Nothing is known of what is reshaped until passes have merged the operations.
+TEST_F(SizeConstraintsTest, ReshapeOfASqueeze) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {1, S("A"), S("B")}), y = m.Feed("y", {S("C")});
+    m.Fetch(m.Op("nn.reshape", {m.Op("nn.squeeze", {x}), m.Op("nn.shape", {y})}));
+  });
+}
+
+// No input says what A is.
+TEST_F(SizeConstraintsTest, ExtentsOfSymbolsThatNothingBinds) {
+  Program program(context_);
+  Maker m(program);
+  const Value x = m.Feed("x", {2, S("A") + 1}), y = m.Feed("y", {2, Dim()});
+  m.Fetch(m.Op("nn.rms_normalization", {y, x}, {m.Int("axis", 0)}));
+  const Executable executable(program, {.threads = 1});
+  for (const int64_t length : {1, 3, 4}) {
+    const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {2, 3}, 1)},
+                                {"y", RandomTensor(ElementType::kF32, {2, length}, 2)}};
+    const Outcome wanted = OutcomeOf([&] { return Interpreter(program).Run(inputs); });
+    EXPECT_EQ(wanted.error.empty(), length == 3);
+    Expect(OutcomeOf([&] { return executable.Run(inputs); }), wanted, {}, "compiled");
+  }
+}
+
+TEST_F(SizeConstraintsTest, ReshapeBesideAnExtentThatIsCopied) {
+  const auto [fine, refused] = Compare([](Maker& m) {
+    m.Fetch(m.Op("nn.reshape", {m.Feed("x", {S("A"), S("B"), 2}), m.List({0, -1})}));
+  });
+  EXPECT_GT(fine, 0);
+  EXPECT_EQ(refused, 0);
+}
+
+TEST_F(SizeConstraintsTest, GroupsOfABatchOfNone) {
+  const auto [fine, refused] = Compare([](Maker& m) {
+    const Value x = m.Feed("x", {S("A"), 4, S("B")});
+    m.Fetch(m.Op("nn.group_normalization", {x, m.Weight({4}), m.Weight({4})},
+                 {m.Int("num_groups", 2)}));
+  });
+  EXPECT_GT(fine, 0);
+  EXPECT_EQ(refused, 0);
+}
+
+TEST_F(SizeConstraintsTest, MeanOfNoIntegers) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("A"), S("B")}, ElementType::kI32);
+    m.Fetch(m.Op("nn.reduce_mean", {x, m.List({1})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, PlacesThatASliceGoesBackOver) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {S("A")}), value = m.Feed("v", {S("B")});
+    m.Fetch(m.Op("nn.slice_scatter", {x, value},
+                 {m.IntList("starts", {-1}), m.IntList("ends", {-5}), m.IntList("steps", {-2})}));
+  });
+}
+
+TEST_F(SizeConstraintsTest, SliceBackwards) {
+  for (const int64_t start : {-1, -3, 0, 2, 100}) {
+    for (const int64_t end : {-100, -3, 0, 1}) {
+      const auto [fine, refused] = Compare([&](Maker& m) {
+        m.Fetch(m.Op("nn.slice", {m.Feed("x", {S("A")}), m.List({start}), m.List({end}),
+                                  m.List({0}), m.List({-2})}));
+      });
+      EXPECT_GT(fine, 0);
+      EXPECT_EQ(refused, 0);
+    }
+  }
+}
+
+// Lists of one element, or of one per filter.
+TEST_F(SizeConstraintsTest, ZeroPointsPerFilter) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {1, 1, 2, 2}, ElementType::kU8);
+    const Value w = m.Feed("w", {3, 1, 1, 1}, ElementType::kU8);
+    const Value zero = m.Feed("zero", {}, ElementType::kU8);
+    const Value zeros = m.Feed("zeros", {S("A")}, ElementType::kU8);
+    m.Fetch(m.Op("nn.conv_integer", {x, w, zero, zeros}));
+  });
 }
 
 TEST_F(SizeConstraintsTest, TheErrorNamesWhatIsWrong) {
