@@ -55,7 +55,7 @@ double Factor(const RuleMatch& m) {
 }
 
 bool FactorIsPositive(const RuleMatch& m) {
-  return Factor(m) > 0 && std::isfinite(Factor(m)) && m["scaled"].type() == m["x"].type();
+  return Factor(m) > 0 && std::isfinite(Factor(m)) && SameKnownType(m["scaled"], m["x"]);
 }
 
 Rule ScaleRule(const std::string& name, const Pat& q, const Pat& k, const char* replaced) {

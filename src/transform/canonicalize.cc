@@ -70,32 +70,9 @@ AnyTensorType TensorTypeOf(Value value) {
 
 std::optional<int64_t> AxisOf(int64_t axis, Value value) { return AxisFromFront(axis, value); }
 
-bool SameKnownShape(Value a, Value b) {
-  const AnyTensorType s = TensorTypeOf(a), t = TensorTypeOf(b);
-  if (!s || !t || !s.has_rank() || !t.has_rank() || s.rank() != t.rank()) return false;
-  return std::equal(s.dims().begin(), s.dims().end(), t.dims().begin(), ProvablyEqual);
-}
-
-std::optional<std::vector<int64_t>> ReshapeTarget(AnyTensorType from, AnyTensorType to) {
+std::optional<std::vector<int64_t>> ReshapeTarget(AnyTensorType from, AnyTensorType to, bool fits) {
   if (!from || !to || !to.has_rank()) return std::nullopt;
-  std::vector<int64_t> target;
-  bool rest_taken = false, may_be_empty = false;
-  for (size_t i = 0; i < to.rank(); ++i) {
-    const Dim& d = to.dims()[i];
-    if (d.is_constant() && d.value() > 0) {
-      target.push_back(d.value());
-    } else if (i < from.rank() && ProvablyEqual(d, from.dims()[i])) {
-      target.push_back(0);
-      may_be_empty |= d.LowerBound().value_or(0) < 1;
-    } else if (!rest_taken && !d.is_constant()) {
-      target.push_back(-1);
-      rest_taken = true;
-    } else {
-      return std::nullopt;
-    }
-  }
-  // Beside an extent of 0 nothing can be said about -1.
-  return rest_taken && may_be_empty ? std::nullopt : std::optional(target);
+  return ReshapeTarget(from.shape(), {to.dims().begin(), to.dims().end()}, fits);
 }
 
 namespace {

@@ -45,11 +45,8 @@ bool IsA(const Operation* op, const char* name);
 AnyTensorType TensorTypeOf(Value value);
 /// `axis` from the front for a value of known rank.
 std::optional<int64_t> AxisOf(int64_t axis, Value value);
-/// All extents are known, be it as symbols, and the same.
-bool SameKnownShape(Value a, Value b);
-/// The `shape` operand of a reshape from one type to the other: extents, 0 for one of the input at
-/// the same place, one -1. None if that does not say it.
-std::optional<std::vector<int64_t>> ReshapeTarget(AnyTensorType from, AnyTensorType to);
+/// The `shape` operand of a reshape from one type to the other, if there is one.
+std::optional<std::vector<int64_t>> ReshapeTarget(AnyTensorType from, AnyTensorType to, bool fits);
 
 /// Adds a row as a pattern for the greedy driver.
 void AddCanonicalRow(const CanonicalRow& row, PatternSet& patterns);

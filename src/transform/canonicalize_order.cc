@@ -3,6 +3,7 @@
 
 #include "lathe/ir/context.h"
 #include "src/transform/canonicalize.h"
+#include "src/transform/trailing_axes.h"
 
 namespace lathe {
 
@@ -47,7 +48,7 @@ bool TransposeOfOnes(const Site& s) {
     if (p < last) return false;
     last = p;
   }
-  const auto target = ReshapeTarget(from, s.type().cast<AnyTensorType>());
+  const auto target = ReshapeTarget(from, s.type().cast<AnyTensorType>(), true);
   return target && s.ReplaceByNew(s.op, "nn.reshape", {s.op->operand(0), s.Constant(*target)}, {});
 }
 
@@ -65,12 +66,19 @@ bool ReshapedBack(const Site& s) {
          s.ReplaceBy(inner->operand(0));
 }
 
+/// Nothing that it says of extents needs a check: it has a -1, or is no reshape to extents.
+bool TakesTheRest(const Site& s) {
+  if (!IsA(s.op, "nn.reshape")) return true;
+  const auto target = s.Ints(1);
+  return target && std::ranges::find(*target, -1) != target->end();
+}
+
 /// Both become one reshape where its target can be written down.
 bool ReshapeOfReshape(const Site& s) {
   Operation* inner = s.Maker(0);
   if (!IsReshape(inner)) return false;
-  const auto target =
-      ReshapeTarget(TensorTypeOf(inner->operand(0)), s.type().cast<AnyTensorType>());
+  const auto target = ReshapeTarget(TensorTypeOf(inner->operand(0)), s.type().cast<AnyTensorType>(),
+                                    TakesTheRest(s));
   return target &&
          s.ReplaceByNew(inner, "nn.reshape", {inner->operand(0), s.Constant(*target)}, {});
 }

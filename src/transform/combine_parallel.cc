@@ -6,6 +6,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/transform/trailing_axes.h"
 
 namespace lathe {
 
@@ -157,7 +158,7 @@ class CombineParallelPass : public Pass {
     Operation* user = (*piece.uses().begin()).owner();
     const OpKind kind = lathe::KindOf(user);
     const bool keeps = (kind == OpKind::kElementwise || kind == OpKind::kBroadcast) &&
-                       user->num_results() == 1 && user->result(0).type() == piece.type();
+                       user->num_results() == 1 && SameKnownType(user->result(0), piece);
     return keeps && user->block() == piece.parent_block() ? user : nullptr;
   }
 

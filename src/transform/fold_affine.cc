@@ -6,6 +6,7 @@
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/conv_constants.h"
+#include "src/transform/trailing_axes.h"
 
 namespace lathe {
 
@@ -41,7 +42,7 @@ Value Call2(Rewriter& r, const char* name, Value a, Value b) {
 bool KeepsX(const RuleMatch& m) {
   const auto type = m["x"].type().dyn_cast<AnyTensorType>();
   return type && type.has_rank() && IsFloat(type.element()) &&
-         m.root()->result(0).type() == m["x"].type();
+         SameKnownType(m.root()->result(0), m["x"]);
 }
 
 /// outer(inner(x, c1), c2) = result(x, c): `combine` makes c of c1 and c2, or of c2 and c1.

@@ -8,6 +8,7 @@
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/shared_chunks.h"
 #include "src/transform/scale.h"
+#include "src/transform/trailing_axes.h"
 
 namespace lathe {
 
@@ -15,7 +16,7 @@ namespace {
 
 AnyTensorType TensorTypeOf(Value v) { return v.type().dyn_cast<AnyTensorType>(); }
 
-int64_t RankOf(Value v) { return static_cast<int64_t>(TensorTypeOf(v).rank()); }
+int64_t KnownRank(Value v) { return static_cast<int64_t>(TensorTypeOf(v).rank()); }
 
 bool IsOneOf(const Operation* op, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return op->name() == n; });
@@ -95,7 +96,7 @@ std::optional<WeightChannels> ChannelsOf(const Operation* op, const Tensor& w, b
 int64_t ChannelAxis(const Operation* op, Value data) {
   const auto layout = op->attribute("layout").dyn_cast<StrAttribute>();
   const bool last = op->name() == "nn.matmul" || (layout && layout.value() == "NHWC");
-  return last ? RankOf(data) - 1 : 1;
+  return last ? KnownRank(data) - 1 : 1;
 }
 
 }  // namespace
@@ -171,7 +172,7 @@ class FoldScaleAxisPass : public Pass {
 std::optional<Scale> FoldScaleAxisPass::ScaleOf(Operation* op, size_t side) const {
   const Value data = op->operand(1 - side);
   const bool divides = op->name() == "nn.div";
-  if (data.type() != op->result(0).type() || (divides && side == 0)) return std::nullopt;
+  if (!SameKnownType(data, op->result(0)) || (divides && side == 0)) return std::nullopt;
   const std::optional<Scale> scale = AsScale(Constant(op->operand(side)), TensorTypeOf(data));
   if (!scale || !divides) return scale;
   const Scale inverse = Inverse(*scale);
@@ -284,8 +285,8 @@ bool FoldScaleAxisPass::AddBias(Operation* op, const Scale& scale, Plan& plan) {
 /// The constant side of an addition.
 bool FoldScaleAxisPass::AddOther(Operation* op, size_t i, const Scale& scale, Plan& plan) {
   const Tensor* c = Constant(op->operand(i));
-  if (c == nullptr || op->operand(1 - i).type() != op->result(0).type()) return false;
-  std::optional<Tensor> scaled = ScaledAddend(*c, scale, RankOf(op->result(0)));
+  if (c == nullptr || !SameKnownType(op->operand(1 - i), op->result(0))) return false;
+  std::optional<Tensor> scaled = ScaledAddend(*c, scale, KnownRank(op->result(0)));
   if (!scaled)
     return Refuse(
         op, "its constant varies in another way than the scale, or leaves the range of its type");
@@ -296,7 +297,7 @@ bool FoldScaleAxisPass::AddOther(Operation* op, size_t i, const Scale& scale, Pl
 /// The op multiplies operand `data`, or divides it, by something else: the order does not matter.
 bool FoldScaleAxisPass::IsConstantFactor(Operation* op, size_t data) const {
   return (op->name() == "nn.mul" || (op->name() == "nn.div" && data == 0)) &&
-         op->operand(data).type() == op->result(0).type() &&
+         SameKnownType(op->operand(data), op->result(0)) &&
          Constant(op->operand(1 - data)) != nullptr;
 }
 
@@ -336,12 +337,11 @@ bool FoldScaleAxisPass::PlanBackward(Value v, const Scale& scale, Plan& plan, in
 
 /// Both sides must take the scale.
 bool FoldScaleAxisPass::PlanSum(Operation* op, const Scale& scale, Plan& plan, int depth) {
-  const Type type = op->result(0).type();
   for (size_t i = 0; i < 2; ++i) {
-    const bool planned =
-        Constant(op->operand(i)) != nullptr
-            ? AddOther(op, i, scale, plan)
-            : op->operand(i).type() == type && PlanBackward(op->operand(i), scale, plan, depth + 1);
+    const bool planned = Constant(op->operand(i)) != nullptr
+                             ? AddOther(op, i, scale, plan)
+                             : SameKnownType(op->operand(i), op->result(0)) &&
+                                   PlanBackward(op->operand(i), scale, plan, depth + 1);
     if (!planned) return false;
   }
   return true;
@@ -350,7 +350,7 @@ bool FoldScaleAxisPass::PlanSum(Operation* op, const Scale& scale, Plan& plan, i
 /// Each operand takes its part of the factors.
 bool FoldScaleAxisPass::PlanConcat(Operation* op, const Scale& scale, Plan& plan, int depth) {
   int64_t axis = IntAttr(op, "axis", 0);
-  if (axis < 0) axis += RankOf(op->result(0));
+  if (axis < 0) axis += KnownRank(op->result(0));
   int64_t begin = 0;
   for (size_t i = 0; i < op->num_operands(); ++i) {
     Scale piece = scale;

@@ -205,7 +205,7 @@ Value Rotated(Rewriter& rewriter, Value x, size_t axis, std::vector<Value> angle
     return rewriter.Create("nn.rotary_embedding", angles, attributes)->result(0);
   };
   const auto all = AsSlice(rewriter.program(), x);  // split off from nothing
-  if (all && all->whole.type() == x.type() && all->step == 1) x = all->whole;
+  if (all && SameKnownType(all->whole, x) && all->step == 1) x = all->whole;
   if (axis == 1) return make(x);
   const Operation* maker = x.defining_op();
   const NamedAttribute perm =

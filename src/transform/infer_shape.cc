@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/transform/trailing_axes.h"
 
 namespace lathe {
 
@@ -78,6 +81,14 @@ class FoldShapesPass : public Pass {
   }
 
  private:
+  /// Entries of a new shape, with the extents that are copied.
+  static std::vector<Dim> Spelled(std::vector<Dim> entries, AnyTensorType input) {
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].IsConstant(0) && i < input.rank()) entries[i] = input.dims()[i];
+    }
+    return entries;
+  }
+
   /// A reshape to extents of which all but one are constants or those of the input at the same
   /// place needs no computed shape: 0 copies an extent, -1 takes the rest. One that nobody knows
   /// may be another than the rest, which is an error of the sizes.
@@ -86,30 +97,19 @@ class FoldShapesPass : public Pass {
     const std::vector<Dim>* wanted = inferencer.Contents(op->operand(1));
     const auto input = op->operand(0).type().dyn_cast<AnyTensorType>();
     const auto allowzero = op->attribute("allowzero").dyn_cast<BoolAttribute>();
-    if (wanted == nullptr || !input || !input.has_rank() || (allowzero && allowzero.value()))
-      return;
-    std::vector<int64_t> extents;
-    bool rest_taken = false;
-    for (size_t i = 0; i < wanted->size(); ++i) {
-      const Dim& d = (*wanted)[i];
-      if (d.is_constant() && d.value() > 0) {
-        extents.push_back(d.value());
-      } else if (i < input.rank() && ProvablyEqual(d, input.dims()[i])) {
-        extents.push_back(0);
-      } else if (!rest_taken && !d.IsConstant(0) && !d.is_unknown()) {
-        extents.push_back(-1);
-        rest_taken = true;
-      } else {
-        Missed(op,
-               StrCat("two extents of its result are not known: ", d.ToString(), " and another"));
-        return;
-      }
-    }
+    if (wanted == nullptr || !input || !input.has_rank()) return;
+    const bool copies = !allowzero || !allowzero.value();
+    const auto extents =
+        ReshapeTarget(input.shape(), copies ? Spelled(*wanted, input) : *wanted, false);
+    const bool is_open = !copies && std::ranges::find(*wanted, Dim(-1)) != wanted->end();
+    if (!extents || is_open)
+      return Missed(op, "extents of its result can not be written as constants");
+    if (!copies) rewriter.SetAttribute(op, "allowzero", rewriter.Attr(false));
     rewriter.SetInsertionPoint(op);
     rewriter.set_location(op->operand(1).defining_op() ? op->operand(1).defining_op()->location()
                                                        : op->location());
-    const Shape shape{static_cast<int64_t>(extents.size())};
-    rewriter.SetOperand(op, 1, rewriter.Constant(Tensor::Of<int64_t>(shape, extents)));
+    const Shape shape{static_cast<int64_t>(extents->size())};
+    rewriter.SetOperand(op, 1, rewriter.Constant(Tensor::Of<int64_t>(shape, *extents)));
     Count("reshapes");
   }
 

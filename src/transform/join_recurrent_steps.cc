@@ -28,7 +28,7 @@ const Operation* MakerNamed(Value value, std::string_view name) {
 Value ThroughSqueeze(Value value) {
   const Operation* outer = MakerNamed(value, "nn.unsqueeze");
   const Operation* inner = outer == nullptr ? nullptr : MakerNamed(outer->operand(0), "nn.squeeze");
-  return inner != nullptr && inner->operand(0).type() == value.type() ? inner->operand(0) : value;
+  return inner != nullptr && SameKnownType(inner->operand(0), value) ? inner->operand(0) : value;
 }
 
 bool IsLayer(const Operation* op) { return op->name() == "nn.lstm" || op->name() == "nn.gru"; }

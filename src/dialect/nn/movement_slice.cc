@@ -56,11 +56,24 @@ Dim ClampedBound(const Dim& bound, const Dim& extent) {
   return {};
 }
 
+// A bound of a slice with a negative step, clamped to [least, extent - 1].
+Dim BoundFromBehind(const Dim& bound, const Dim& extent, int64_t least) {
+  const Dim last = extent - 1;
+  if (IsFarEnd(bound)) return last;
+  if (IsFarBegin(bound)) return Min(least, last);
+  if (bound.is_unknown()) return {};
+  if (bound.is_constant() && bound.value() < 0) return Min(Max(extent + bound, least), last);
+  if (const auto low = bound.LowerBound(); low && *low >= 0) return Min(bound, last);
+  return {};
+}
+
 Dim SymbolicCount(const Dim& extent, const Dim& start, const Dim& end, const Dim& step) {
   if (!step.is_constant()) return {};
   if (step.value() < 0) {
     const bool whole = (start.IsConstant(-1) || IsFarEnd(start)) && IsFarBegin(end);
-    return whole ? CeilDiv(extent, DimNeg(step)) : Dim();
+    if (whole) return CeilDiv(extent, DimNeg(step));
+    const Dim first = BoundFromBehind(start, extent, 0), stop = BoundFromBehind(end, extent, -1);
+    return CeilDiv(Max(first - stop, 0), DimNeg(step));
   }
   const Dim stop = ClampedBound(end, extent);
   if (stop == extent && start.is_constant() && start.value() >= 0 && !IsFarEnd(start)) {

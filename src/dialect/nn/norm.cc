@@ -125,8 +125,10 @@ void LogSoftmaxLine(std::span<double> line) {
   for (double& v : line) v -= shift;
 }
 
+// As for ArgMax, NaN is greater than any number.
 void HardmaxLine(std::span<double> line) {
-  const auto first = std::max_element(line.begin(), line.end());
+  const auto less = [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); };
+  const auto first = std::max_element(line.begin(), line.end(), less);
   const auto index = first - line.begin();
   std::fill(line.begin(), line.end(), 0.0);
   line[static_cast<size_t>(index)] = 1;

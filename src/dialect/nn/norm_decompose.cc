@@ -94,8 +94,8 @@ Values GroupNormalizationOp::Decompose(Operation* o, Builder& b) {
   const Term x(b, op.x());
   const Moments m = MomentsOf(
       x.Call("nn.reshape", {IntsConstant(b, std::vector<int64_t>{0, op.num_groups(), -1})}), {2});
-  const Term normal =
-      (m.deviation / Sqrt(m.variance + op.epsilon())).Call("nn.reshape", {x.Call("nn.shape")});
+  const Term groups = m.deviation / Sqrt(m.variance + op.epsilon());
+  const Term normal(b, ReshapeLike(b, groups, op.x()));
   return {Affine(normal, op.scale(), op.b(), rank)};
 }
 
@@ -169,10 +169,21 @@ Term LikeIt(Operation* o, const Term& x, std::string_view op, bool keep = false)
   return x.Call(op, others, attributes);
 }
 
+/// `x` in f64 as integers of 64 bits, as far as they go, and of those the lower bits.
+Term CutOff(const Term& x, ElementType to) {
+  const bool is_signed = IsSigned(to);
+  const ElementType wide = is_signed ? ElementType::kI64 : ElementType::kU64;
+  const Term whole = is_signed ? x : Greatest(x, 0);
+  const Term large = whole.Call("nn.greater_or_equal", {x.Number(is_signed ? 0x1p63 : 0x1p64)});
+  const int64_t bits = is_signed ? std::numeric_limits<int64_t>::max() : -1;
+  const Term most = As({x.builder(), IntConstant(x.builder(), bits)}, wide);
+  return As(Where(large, most, As(whole, wide)), to);
+}
+
 /// What `f` makes of x; of integers in f64, cut off.
 Values OfFloats(const Term& x, const std::function<Term(const Term& x)>& f) {
   if (IsFloat(x.element())) return {f(x)};
-  return {As(f(As(x, ElementType::kF64)), x.element())};
+  return {CutOff(f(As(x, ElementType::kF64)), x.element())};
 }
 
 }  // namespace

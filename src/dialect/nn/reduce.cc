@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/wide.h"
@@ -57,14 +58,18 @@ SymShape RankOnly(const InferShapeContext& c, const SymShape& in, bool keepdims)
   return counts ? SymShape::OfRank(in.rank() - axes->size()) : SymShape();
 }
 
+// None if they are computed.
+std::optional<std::vector<int64_t>> AxesOf(const InferShapeContext& c) {
+  return c.HasInput(kAxes) ? c.ConstantInts(kAxes) : std::vector<int64_t>();
+}
+
 SymShape InferReduce(const InferShapeContext& c, const Options& options) {
   const SymShape in = c.shape(kData);
   if (!in.ranked) {
     const bool all = !c.HasInput(kAxes) && !options.noop_with_empty_axes && !options.keepdims;
     return all ? SymShape::OfRank(0) : SymShape();
   }
-  std::optional<std::vector<int64_t>> axes = std::vector<int64_t>{};
-  if (c.HasInput(kAxes)) axes = c.ConstantInts(kAxes);
+  const auto axes = AxesOf(c);
   if (!axes) return RankOnly(c, in, options.keepdims);
   return ReduceRule(in, ReducedAxes(*axes, in.rank(), options), options.keepdims);
 }
@@ -134,13 +139,25 @@ Tensor Reduce(const Tensor& x, const std::vector<bool>& reduced, Shape shape, Re
   return eval::MakeTensor<C>(x.element_type(), std::move(shape), results);
 }
 
+std::vector<bool> ReducedAxes(EvalContext& c, const Options& options) {
+  std::vector<int64_t> axes;
+  if (c.HasInput(kAxes)) axes = ToInt64s(c.input(kAxes));
+  return ReducedAxes(axes, c.input(kData).shape().size(), options);
+}
+
+// Of no integers there is no mean. If there are no means either, nothing is asked.
+void AssumeSomeToAverage(const SymShape& in, const std::vector<bool>& reduced) {
+  Dim members = 1, means = 1;
+  for (size_t i = 0; i < in.rank(); ++i) (reduced[i] ? members : means) *= in.dims[i];
+  Assume(SizeCondition::AtLeast(members, Min(means, 1)), "run/empty-mean",
+         [] { return std::string("the mean of no integers is not defined"); });
+}
+
 // R::Of<C> is the Reducer<C> of the op.
 template <class R>
 void EvalWith(EvalContext& c, const Options& options) {
   const Tensor& x = c.input(kData);
-  std::vector<int64_t> axes;
-  if (c.HasInput(kAxes)) axes = ToInt64s(c.input(kAxes));
-  const auto reduced = ReducedAxes(axes, x.shape().size(), options);
+  const auto reduced = ReducedAxes(c, options);
   const auto shape =
       ReduceRule(SymShape::FromConstants(x.shape()), reduced, options.keepdims).Constants();
   c.SetOutput(kReduced, eval::VisitWide(x.element_type(), [&]<class C>(std::type_identity<C>) {
@@ -160,9 +177,6 @@ struct Sum {
 struct Mean {
   template <class C>
   static C Of(std::span<const C> values, ElementType type) {
-    if (std::is_integral_v<C> && values.empty()) {
-      eval::FailArgument("run/empty-mean", "the mean of no integers is not defined");
-    }
     return Sum::Of(values, type) / static_cast<C>(values.size());
   }
 };
@@ -273,8 +287,21 @@ struct LogSumExp {
 void ReduceSumOp::InferShape(InferShapeContext& c) { InferWith<ReduceSumOp>(c, DimAdd, 0); }
 void ReduceSumOp::Eval(EvalContext& c) { EvalWith<Sum>(c, Options::Of(ReduceSumOp(c.op()))); }
 
-void ReduceMeanOp::InferShape(InferShapeContext& c) { InferWith<ReduceMeanOp>(c); }
-void ReduceMeanOp::Eval(EvalContext& c) { EvalWith<Mean>(c, Options::Of(ReduceMeanOp(c.op()))); }
+void ReduceMeanOp::InferShape(InferShapeContext& c) {
+  InferWith<ReduceMeanOp>(c);
+  const auto axes = AxesOf(c);
+  if (!axes || !c.shape(kData).ranked || IsFloat(c.element(kData))) return;
+  const SymShape in = c.shape(kData);
+  AssumeSomeToAverage(in, ReducedAxes(*axes, in.rank(), Options::Of(ReduceMeanOp(c.op()))));
+}
+void ReduceMeanOp::Eval(EvalContext& c) {
+  const Options options = Options::Of(ReduceMeanOp(c.op()));
+  const Tensor& x = c.input(kData);
+  if (!IsFloat(x.element_type())) {
+    AssumeSomeToAverage(SymShape::FromConstants(x.shape()), ReducedAxes(c, options));
+  }
+  EvalWith<Mean>(c, options);
+}
 
 void ReduceMaxOp::InferShape(InferShapeContext& c) { InferWith<ReduceMaxOp>(c, DimMax); }
 void ReduceMaxOp::Eval(EvalContext& c) { EvalWith<Largest>(c, Options::Of(ReduceMaxOp(c.op()))); }

@@ -87,14 +87,23 @@ void AssumeNoCopy(const SymShape& in, const Dim& entry, size_t i) {
       "0 copies the extent of the input; set allowzero for an empty axis");
 }
 
-// What is left for the entry -1: the quotient of all extents and the other new ones. Equal factors
-// cancel first, so that a symbolic quotient stays simple.
-Dim InferredExtent(const SymShape& in, const std::vector<Dim>& target, size_t inferred) {
+// What is left for the entry -1: the quotient of all extents and the other new ones. An axis that
+// stays as it is counts on neither side, so a batch of none has rows as long as any other; nor do
+// equal factors, so that a symbolic quotient stays simple.
+Dim InferredExtent(const SymShape& in, const std::vector<Dim>& target, size_t inferred,
+                   bool keeps_axes) {
   if (!in.ranked) return {};
-  std::vector<Dim> left = in.dims;
+  std::vector<Dim> left;
+  const auto stays = [&](size_t i) {
+    return keeps_axes && i != inferred && i < std::min(in.rank(), target.size()) &&
+           ProvablyEqual(target[i], in.dims[i]);
+  };
+  for (size_t i = 0; i < in.rank(); ++i) {
+    if (!stays(i)) left.push_back(in.dims[i]);
+  }
   Dim others = 1, divisor = 1;
   for (size_t i = 0; i < target.size(); ++i) {
-    if (i == inferred) continue;
+    if (i == inferred || stays(i)) continue;
     divisor *= target[i];
     const auto same = std::find(left.begin(), left.end(), target[i]);
     if (same != left.end() && !same->IsConstant(0) && !same->is_unknown()) {
@@ -147,7 +156,7 @@ SymShape ReshapeRule(const SymShape& in, std::vector<Dim> target, bool allow_zer
   if (inferred && has_zero && allow_zero) {
     FailShape("shape/reshape-infer", "the new shape has both 0 and -1 while allowzero is set");
   }
-  if (inferred) target[*inferred] = InferredExtent(in, target, *inferred);
+  if (inferred) target[*inferred] = InferredExtent(in, target, *inferred, !allow_zero);
   SymShape out(std::move(target));
   CheckSameSize(in, out);
   return out;

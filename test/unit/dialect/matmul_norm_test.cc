@@ -161,6 +161,12 @@ TEST(Hardmax, TakesTheFirstAlongTheAxis) {
   EXPECT_EQ(y, (std::vector<float>{1, 0, 0, 1}));
 }
 
+TEST(Hardmax, NanIsTheGreatest) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto y = FloatsOf(RunOp("nn.hardmax").Floats({2, 3}, {3, nan, nan, nan, 9, 1}).Run());
+  EXPECT_EQ(y, (std::vector<float>{0, 1, 0, 1, 0, 0}));
+}
+
 TEST(BatchNormalization, TrainingUpdatesTheStatistics) {
   const auto run = [](bool training) {
     return RunOp("nn.batch_normalization")

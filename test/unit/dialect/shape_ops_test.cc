@@ -24,6 +24,8 @@ TEST(Reshape, CopiesZerosAndInfersMinusOne) {
   EXPECT_EQ(Reshaped({2, 3, 4}, {4, 0, 2}), (Shape{4, 3, 2}));
   EXPECT_EQ(Reshaped({0, 3}, {3, 0}, true), (Shape{3, 0}));
   EXPECT_EQ(Reshaped({2, 3}, {-1}), (Shape{6}));
+  EXPECT_EQ(Reshaped({0, 3, 4}, {0, -1}), (Shape{0, 12}));
+  EXPECT_EQ(Reshaped({0, 4, 3}, {0, 2, -1}), (Shape{0, 2, 6}));
 }
 
 TEST(Reshape, RefusesWhatCanNotBe) {
