@@ -169,15 +169,11 @@ Term LikeIt(Operation* o, const Term& x, std::string_view op, bool keep = false)
   return x.Call(op, others, attributes);
 }
 
-/// `x` in f64 as integers of 64 bits, as far as they go, and of those the lower bits.
+/// `x` in f64 as integers of 64 bits, and of those the lower bits.
 Term CutOff(const Term& x, ElementType to) {
   const bool is_signed = IsSigned(to);
   const ElementType wide = is_signed ? ElementType::kI64 : ElementType::kU64;
-  const Term whole = is_signed ? x : Greatest(x, 0);
-  const Term large = whole.Call("nn.greater_or_equal", {x.Number(is_signed ? 0x1p63 : 0x1p64)});
-  const int64_t bits = is_signed ? std::numeric_limits<int64_t>::max() : -1;
-  const Term most = As({x.builder(), IntConstant(x.builder(), bits)}, wide);
-  return As(Where(large, most, As(whole, wide)), to);
+  return As(As(is_signed ? x : Greatest(x, 0), wide), to);
 }
 
 /// What `f` makes of x; of integers in f64, cut off.
