@@ -5,6 +5,7 @@
 
 #include "lathe/driver/build.h"
 #include "lathe/driver/executable.h"
+#include "lathe/frontend/onnx.h"
 
 /// The simple API: a model from a file, compiled, run, saved.
 ///
@@ -29,7 +30,10 @@ using codegen::Target;
 class Model {
  public:
   /// Errors: those of LoadModel (lathe/driver/model_file.h).
-  explicit Model(const std::string& path);
+  explicit Model(const std::string& path, const OnnxImportOptions& onnx = {});
+  /// An ONNX model in memory, which is kept as long as its weights are used; `onnx.external` gives
+  /// what it has outside. Errors: those of ImportOnnx (lathe/frontend/onnx.h).
+  explicit Model(std::shared_ptr<Buffer> bytes, const OnnxImportOptions& onnx = {});
   /// A program built in code; its context must outlive the model and what is compiled from it.
   explicit Model(Program program);
   Model(Model&&) noexcept;
@@ -47,7 +51,8 @@ class Model {
 };
 
 /// An ONNX file (.onnx) or Lathe text (.lathe).
-Model Load(const std::string& path);
+Model Load(const std::string& path, const OnnxImportOptions& onnx = {});
+Model Load(std::shared_ptr<Buffer> bytes, const OnnxImportOptions& onnx = {});
 
 /// Compiles for this machine unless told otherwise. The model is not changed and may go. Errors: as
 /// Executable.

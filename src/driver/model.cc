@@ -16,8 +16,13 @@ std::unique_ptr<IrContext> NewContext() {
 }  // namespace
 
 struct Model::Impl {
-  explicit Impl(const std::string& path)
-      : context(NewContext()), program(LoadModel(*context, path)) {
+  Impl(const std::string& path, const OnnxImportOptions& onnx)
+      : context(NewContext()), program(LoadModel(*context, path, onnx)) {
+    VerifyOrThrow(program);
+  }
+  Impl(std::shared_ptr<Buffer> bytes, const OnnxImportOptions& onnx)
+      : context(NewContext()),
+        program(ImportOnnx(*context, std::move(bytes), "model in memory", "", onnx)) {
     VerifyOrThrow(program);
   }
   explicit Impl(Program p) : program(std::move(p)) {}
@@ -26,7 +31,10 @@ struct Model::Impl {
   Program program;
 };
 
-Model::Model(const std::string& path) : impl_(std::make_shared<Impl>(path)) {}
+Model::Model(const std::string& path, const OnnxImportOptions& onnx)
+    : impl_(std::make_shared<Impl>(path, onnx)) {}
+Model::Model(std::shared_ptr<Buffer> bytes, const OnnxImportOptions& onnx)
+    : impl_(std::make_shared<Impl>(std::move(bytes), onnx)) {}
 Model::Model(Program program) : impl_(std::make_shared<Impl>(std::move(program))) {}
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -35,7 +43,10 @@ Model::~Model() = default;
 Program& Model::program() { return impl_->program; }
 const Program& Model::program() const { return impl_->program; }
 
-Model Load(const std::string& path) { return Model(path); }
+Model Load(const std::string& path, const OnnxImportOptions& onnx) { return Model(path, onnx); }
+Model Load(std::shared_ptr<Buffer> bytes, const OnnxImportOptions& onnx) {
+  return Model(std::move(bytes), onnx);
+}
 
 Executable Compile(const Model& model, CompileOptions options) {
   return Executable(model.program(), std::move(options), model.impl_);

@@ -3,6 +3,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/metadata.h"
 #include "lathe/support/error.h"
 #include "lathe/support/pack_blocks.h"
 #include "src/driver/plan_homes.h"
@@ -30,6 +31,9 @@ class PlanBuilder {
     for (Operation* feed : program_.feeds()) AddInput(feed);
     for (Operation* op : NeededOperations(program_, functions_)) Visit(op);
     homes_.Finish(plan_, spots_);
+    for (auto& [name, text] : MetadataOf(program_)) {
+      plan_.metadata.push_back({std::move(name), std::move(text)});
+    }
     return std::move(plan_);
   }
 

@@ -46,6 +46,9 @@ PlanSummary Summarize(const Plan& plan, std::span<const Dim::Binding> symbols) {
   s.inputs = PortsOf(plan, plan.inputs);
   s.outputs = PortsOf(plan, plan.outputs);
   s.target = plan.code.target;
+  for (const runtime::PlanText& entry : plan.metadata) {
+    s.metadata.emplace_back(entry.name, entry.text);
+  }
   std::map<std::string, int64_t> labels;
   for (const runtime::PlanStep& step : plan.steps) {
     ++labels[step.label];
@@ -72,6 +75,7 @@ std::string RenderSummary(const PlanSummary& s) {
   std::string out;
   AppendPorts(out, "inputs", s.inputs);
   AppendPorts(out, "outputs", s.outputs);
+  AppendMetadata(out, s.metadata);
   out += StrCat("code\n  ", s.num_kernels, " kernels for ", s.target, ", ", Bytes(s.code_bytes),
                 "\nweights\n  ", s.num_constants, " tensors, ", Bytes(s.constant_bytes),
                 "\nmemory of a run\n  ", Bytes(s.arena_bytes), "; least possible ",
@@ -97,6 +101,7 @@ std::string SummaryToJson(const PlanSummary& s) {
   json["outputs"] = PortsToJson(s.outputs);
   json["symbols"] = nlohmann::ordered_json::array();
   for (const auto& symbol : s.symbols) json["symbols"].push_back(symbol.first);
+  json["metadata"] = MetadataToJson(s.metadata);
   json["target"] = s.target;
   json["kernels"] = s.num_kernels;
   json["code_bytes"] = s.code_bytes;

@@ -19,6 +19,22 @@ void AppendPorts(std::string& out, const char* title, const std::vector<SummaryP
   }
 }
 
+void AppendMetadata(std::string& out, const Metadata& metadata) {
+  constexpr size_t kLongest = 100;
+  if (!metadata.empty()) out += "metadata\n";
+  for (const auto& [name, text] : metadata) {
+    out += StrCat("  ", PrintableLine(name), "  ", PrintableLine(text.substr(0, kLongest)));
+    if (text.size() > kLongest) out += StrCat("... (", text.size(), " bytes)");
+    out += '\n';
+  }
+}
+
+nlohmann::ordered_json MetadataToJson(const Metadata& metadata) {
+  auto object = nlohmann::ordered_json::object();
+  for (const auto& [name, text] : metadata) object[name] = text;
+  return object;
+}
+
 nlohmann::ordered_json PortsToJson(const std::vector<SummaryPort>& ports) {
   auto list = nlohmann::ordered_json::array();
   for (const SummaryPort& p : ports) list.push_back({{"name", p.name}, {"type", p.type}});

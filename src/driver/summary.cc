@@ -84,6 +84,7 @@ ModelSummary Summarize(const Program& program, std::span<const Dim::Binding> sym
   SummarizePorts(program, s);
   SummarizeOps(program, symbols, s);
   SummarizeParameters(program, s);
+  s.metadata = MetadataOf(program);
   return s;
 }
 
@@ -91,6 +92,7 @@ std::string RenderSummary(const ModelSummary& s) {
   std::string out;
   AppendPorts(out, "inputs", s.inputs);
   AppendPorts(out, "outputs", s.outputs);
+  AppendMetadata(out, s.metadata);
   out += StrCat("parameters\n  ", s.num_parameters, " tensors, ",
                 HumanCount(static_cast<double>(s.num_parameter_elements)), " numbers, ",
                 HumanBytes(static_cast<uint64_t>(s.parameter_bytes)));
@@ -120,6 +122,7 @@ std::string SummaryToJson(const ModelSummary& s) {
   json["inputs"] = PortsToJson(s.inputs);
   json["outputs"] = PortsToJson(s.outputs);
   json["symbols"] = s.symbols;
+  json["metadata"] = MetadataToJson(s.metadata);
   json["num_ops"] = s.num_ops;
   json["ops"] = nlohmann::ordered_json::array();
   for (const auto& op : s.ops) {

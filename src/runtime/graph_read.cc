@@ -101,6 +101,7 @@ class Reader {
       ReadValues();
       ReadSymbols();
       ReadConstraints();
+      ReadMetadata();
     });
     const json& nodes = ListOf(graph_, "nodes");
     for (size_t i = 0; i < nodes.size(); ++i) {
@@ -236,6 +237,15 @@ class Reader {
         [](const Dim& a, const Dim& b) { return a.is_constant() ? a == b : !b.is_constant(); });
     if (!fits) throw Fault(StrCat("'shape' and 'dims' ", Quote(text), " contradict each other"));
     shape = std::move(dims);
+  }
+
+  void ReadMetadata() {
+    if (!attrs_.contains("metadata")) return;
+    const json& texts = ListAttribute("metadata", "list_str");
+    const json& names = ListAttribute("metadata_names", "list_str", texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      plan_.metadata.push_back({TextOf(names[i], "metadata_names"), TextOf(texts[i], "metadata")});
+    }
   }
 
   void ReadSymbols() {

@@ -202,7 +202,19 @@ class Writer {
     AddConstraints(attrs);
     AddEntries(attrs);
     AddStorages(attrs);
+    AddMetadata(attrs);
     return attrs;
+  }
+
+  void AddMetadata(Json& attrs) const {
+    if (plan_.metadata.empty()) return;
+    Json names = Json::array(), texts = Json::array();
+    for (const PlanText& entry : plan_.metadata) {
+      names.push_back(entry.name);
+      texts.push_back(entry.text);
+    }
+    attrs["metadata_names"] = Typed("list_str", std::move(names));
+    attrs["metadata"] = Typed("list_str", std::move(texts));
   }
 
   void AddSymbols(Json& attrs) const {

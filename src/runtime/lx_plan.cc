@@ -38,13 +38,17 @@ void Fields(A& a, PlanPort& p) {
   a(p.name, p.value);
 }
 template <class A>
+void Fields(A& a, PlanText& t) {
+  a(t.name, t.text);
+}
+template <class A>
 void Fields(A& a, Constant& c) {
   a(c.name, c.element, c.shape, c.offset, c.checksum);
 }
 template <class A>
 void Fields(A& a, Plan& p) {
   a(p.symbols, p.constraints, p.inputs, p.outputs, p.storages, p.values, p.steps);
-  a(p.code.target, p.code.features, p.code.entries);
+  a(p.code.target, p.code.features, p.code.entries, p.metadata);
 }
 
 template <class T>

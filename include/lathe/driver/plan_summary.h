@@ -27,6 +27,7 @@ struct PlanSummary {
   int64_t arena_lower_bound = 0;
   int64_t num_in_place = 0;           ///< steps with a result in the bytes of an operand
   std::vector<Dim::Binding> symbols;  ///< for which that is
+  Metadata metadata;
 };
 
 /// Symbols that are not given are 1.

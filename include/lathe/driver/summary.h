@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lathe/ir/metadata.h"
 #include "lathe/ir/program.h"
 
 namespace lathe {
@@ -34,6 +35,7 @@ struct ModelSummary {
   double flops = 0;
   int64_t ops_without_flops = 0;     ///< ops that count FLOPs but whose shapes are not all known
   std::vector<std::string> symbols;  ///< symbolic dims of the inputs
+  Metadata metadata;
 };
 
 /// Work is counted for these extents of symbols.

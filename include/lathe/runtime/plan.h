@@ -91,6 +91,11 @@ struct PlanPort {
   uint32_t value;  ///< index in Plan::values; gives the element type and dims
 };
 
+/// Something that the model said about itself, such as its class names.
+struct PlanText {
+  std::string name, text;
+};
+
 struct Plan {
   std::vector<PlanSymbol> symbols;
   std::vector<PlanConstraint> constraints;
@@ -102,6 +107,7 @@ struct Plan {
   std::vector<PlanValue> values;
   std::vector<PlanStep> steps;
   PlanCode code;
+  std::vector<PlanText> metadata;
 };
 
 }  // namespace lathe::runtime

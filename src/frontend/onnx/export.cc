@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/decompose.h"
 #include "lathe/ir/interfaces.h"
+#include "lathe/ir/metadata.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
@@ -287,6 +288,34 @@ const Exporter::HandlerTable& Exporter::Handlers() {
   return table;
 }
 
+// Names of metadata, as import makes them, and where they go.
+void Exporter::ExportMetadata(ModelMsg& model) {
+  constexpr std::string_view kProps = "metadata_props.", kValue = "value.", kDoc = ".doc_string";
+  const std::pair<std::string_view, Text*> texts[] = {
+      {"producer_name", &model.producer_name},
+      {"producer_version", &model.producer_version},
+      {"domain", &model.domain},
+      {"doc_string", &model.doc},
+      {"graph.doc_string", &model.graph.doc},
+  };
+  for (const auto& [name, value] : MetadataOf(program_)) {
+    const Text kept = Keep(value);
+    for (const auto& [text, to] : texts) {
+      if (name == text) *to = kept;
+    }
+    if (name == "model_version") model.version = ParseInt(value).value_or(0);
+    if (name.starts_with(kProps))
+      model.metadata.emplace_back(Keep(name.substr(kProps.size())), kept);
+    if (!name.starts_with(kValue) || !name.ends_with(kDoc)) continue;
+    const std::string of = name.substr(kValue.size(), name.size() - kValue.size() - kDoc.size());
+    for (auto* values : {&model.graph.inputs, &model.graph.outputs}) {
+      for (ValueInfoMsg& v : *values) {
+        if (v.name == of) v.doc = kept;
+      }
+    }
+  }
+}
+
 ModelMsg Exporter::Run() {
   ReserveNames();
   FindOpenDims();
@@ -308,6 +337,7 @@ ModelMsg Exporter::Run() {
     model.opsets.push_back({domain, version});
   }
   model.ir_version = IrVersionFor(opsets_.at(Text()));
+  ExportMetadata(model);
   return model;
 }
 

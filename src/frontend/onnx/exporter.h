@@ -21,6 +21,7 @@ class Exporter {
  public:
   Exporter(const Program& program, const OnnxExportOptions& options);
   ModelMsg Run();
+  void ExportMetadata(ModelMsg& model);
   /// Writes large parameters to `<path>.data`, which is to be committed with the model, and makes
   /// `model` refer to them. Null if there are none.
   std::unique_ptr<FileWriter> MoveOutside(ModelMsg& model, const std::string& path);

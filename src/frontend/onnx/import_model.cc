@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "lathe/ir/metadata.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
 #include "src/frontend/onnx/importer.h"
@@ -213,6 +214,30 @@ Text Importer::FreshName(std::string_view hint) {
   return Keep(StrCat(hint, std::string_view("\0#", 2), fresh_names_++));
 }
 
+// What Lathe says of files that it writes is no news.
+void Importer::ImportMetadata() {
+  Metadata metadata;
+  const auto add = [&](std::string name, Text value) {
+    if (!value.empty() && IsValidUtf8(name) && IsValidUtf8(value))
+      metadata.emplace_back(std::move(name), value);
+  };
+  if (model_.producer_name != OnnxExportOptions().producer) {
+    add("producer_name", model_.producer_name);
+    add("producer_version", model_.producer_version);
+  }
+  add("domain", model_.domain);
+  if (model_.version != 0) add("model_version", std::to_string(model_.version));
+  add("doc_string", model_.doc);
+  add("graph.doc_string", model_.graph.doc);
+  for (const auto* values : {&model_.graph.inputs, &model_.graph.outputs}) {
+    for (const ValueInfoMsg& v : *values) add(StrCat("value.", v.name, ".doc_string"), v.doc);
+  }
+  for (const auto& [key, value] : model_.metadata) {
+    add(StrCat("metadata_props.", key), value);
+  }
+  SetMetadata(program_, metadata);
+}
+
 Program Importer::Run() {
   CheckModel();
   Frame frame;
@@ -233,6 +258,7 @@ Program Importer::Run() {
   if (refusals_.empty()) ImportFetches(model_.graph, scope);
   ThrowRefusals();
   TellRest();
+  ImportMetadata();
   return std::move(program_);
 }
 

@@ -61,6 +61,7 @@ class Importer {
   void ImportInitializers(const GraphMsg& graph, Scope& scope);
   void ImportFeeds(const GraphMsg& graph, Scope& scope);
   void ImportFetches(const GraphMsg& graph, const Scope& scope);
+  void ImportMetadata();
   Value Unwrapped(Value value, const TypeMsg& declared);
   Value MakeParameter(Text name, Tensor data);
   Value MakeConstant(const Tensor& value);

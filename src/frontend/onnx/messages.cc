@@ -199,7 +199,7 @@ void Parse(WireReader& r, TypeMsg& type) {
 }
 
 void Parse(WireReader& r, ValueInfoMsg& info) {
-  Read(r, Value<1>(info.name), Message<2>("type", info.type));
+  Read(r, Value<1>(info.name), Message<2>("type", info.type), Value<3>(info.doc));
 }
 
 // Files of IR version 1 lack the type.
@@ -267,7 +267,7 @@ void Parse(WireReader& r, NodeMsg& n) {
 
 void Parse(WireReader& r, GraphMsg& g) {
   Read(r, Message<1>("node", g.nodes), Value<2>(g.name), Message<5>("initializer", g.initializers),
-       Message<11>("input", g.inputs), Message<12>("output", g.outputs),
+       Value<10>(g.doc), Message<11>("input", g.inputs), Message<12>("output", g.outputs),
        Message<13>("value_info", g.value_infos),
        Message<15>("sparse_initializer", g.sparse_initializers));
 }
@@ -355,8 +355,10 @@ ModelMsg ParseModel(std::string_view bytes, std::string_view file) {
     m.has_graph = true;
     TakeMessage(field, "graph", m.graph);
   };
-  Read(r, Value<1>(m.ir_version), Value<2>(m.producer_name), On<7>(graph),
-       Message<8>("opset_import", m.opsets), Message<25>("functions", m.functions));
+  Read(r, Value<1>(m.ir_version), Value<2>(m.producer_name), Value<3>(m.producer_version),
+       Value<4>(m.domain), Value<5>(m.version), Value<6>(m.doc), On<7>(graph),
+       Message<8>("opset_import", m.opsets), Message<14>("metadata_props", m.metadata),
+       Message<25>("functions", m.functions));
   return m;
 }
 

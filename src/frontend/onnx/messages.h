@@ -53,6 +53,7 @@ struct TypeMsg {
 struct ValueInfoMsg {
   Text name;
   TypeMsg type;
+  Text doc = Text();
 };
 
 struct GraphMsg;
@@ -114,6 +115,7 @@ struct GraphMsg {
   std::vector<ValueInfoMsg> inputs;
   std::vector<ValueInfoMsg> outputs;
   std::vector<ValueInfoMsg> value_infos;
+  Text doc;
 };
 
 struct OpsetMsg {
@@ -138,6 +140,11 @@ struct ModelMsg {
   int64_t ir_version = 0;
   std::vector<OpsetMsg> opsets;
   Text producer_name;
+  Text producer_version;
+  Text domain;
+  int64_t version = 0;
+  Text doc;
+  std::vector<TextPair> metadata;
   bool has_graph = false;
   GraphMsg graph;
   std::vector<FunctionMsg> functions;

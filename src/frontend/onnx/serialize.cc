@@ -110,6 +110,7 @@ void Put(WireWriter& w, const TypeMsg& type) {
 void Put(WireWriter& w, const ValueInfoMsg& info) {
   w.Bytes(1, info.name);
   if (info.type.kind != TypeMsg::kNone) PutMessage(w, 2, info.type);
+  w.Optional(3, info.doc);
 }
 
 template <class Message>
@@ -154,6 +155,7 @@ void Put(WireWriter& w, const GraphMsg& g) {
   PutMessages(w, 1, g.nodes);
   w.Bytes(2, g.name);
   PutMessages(w, 5, g.initializers);
+  w.Optional(10, g.doc);
   PutMessages(w, 11, g.inputs);
   PutMessages(w, 12, g.outputs);
   PutMessages(w, 13, g.value_infos);
@@ -206,8 +208,13 @@ std::string Serialize(const ModelMsg& model) {
   WireWriter w;
   w.Int(1, model.ir_version);
   w.Optional(2, model.producer_name);
+  w.Optional(3, model.producer_version);
+  w.Optional(4, model.domain);
+  if (model.version != 0) w.Int(5, model.version);
+  w.Optional(6, model.doc);
   PutMessage(w, 7, model.graph);
   PutMessages(w, 8, model.opsets);
+  for (const TextPair& entry : model.metadata) PutEntry(w, 14, entry);
   PutMessages(w, 25, model.functions);
   return w.Take();
 }

@@ -9,7 +9,10 @@
 #include "lathe/driver/conformance.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/metadata.h"
 #include "lathe/ir/text_format.h"
+#include "lathe/lathe.h"
+#include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "test/unit/temp_folder.h"
@@ -158,6 +161,26 @@ TEST_F(Conformance, ACaseThatTakesTooLongFailsAlone) {
   MakeCase("good", {11, 22});
   const ConformanceReport report = RunConformance({folder_.string()}, {.time_limit = 0});
   EXPECT_EQ(report.cases[0].id, "conformance/timeout");
+}
+
+// A model in memory, and what it says about itself in every file that it becomes.
+TEST_F(ModelFile, MetadataStaysWithTheModel) {
+  Program program = Make();
+  const Metadata metadata = {{"metadata_props.names", "cat\ndog"}, {"producer_name", "pytorch"}};
+  SetMetadata(program, metadata);
+  const std::string onnx = SerializeOnnx(program);
+  auto kept = std::make_shared<std::string>(onnx);
+  const Model model = Load(Buffer::Wrap(kept->data(), kept->size(), kept));
+  EXPECT_EQ(MetadataOf(model.program()), metadata);
+  const Executable executable = Compile(model, {.threads = 1});
+  for (const char* name : {"m.lx", "m.json"}) {
+    executable.Save(Path(name));
+    Metadata read;
+    for (const runtime::PlanText& entry : runtime::LoadPlan(Path(name))->metadata) {
+      read.emplace_back(entry.name, entry.text);
+    }
+    EXPECT_EQ(read, metadata) << name;
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "lathe/ir/metadata.h"
 #include "lathe/ir/text_format.h"
 #include "model_util.h"
 
@@ -164,6 +165,32 @@ TEST(Export, WhatOnnxLacksIsRefusedAllAtOnce) {
   EXPECT_EQ(error.id(), "onnx/export");
   EXPECT_EQ(error.message(), "builtin.to_tensor has no ONNX counterpart");
   ASSERT_EQ(error.others.size(), 1U);
+}
+
+TEST(Export, MetadataComesBack) {
+  Loaded loaded;
+  ValueInfoMsg x = Info("x", ElementType::kF32, {2});
+  x.doc = "a picture";
+  ModelMsg model = Model(13, {x}, {Node("Relu", {"x"}, {"y"})}, {"y"});
+  model.graph.outputs[0].doc = "scores";
+  model.graph.doc = "of the graph";
+  model.producer_name = "pytorch";
+  model.producer_version = "2.9";
+  model.domain = "org.example";
+  model.version = 7;
+  model.doc = "two\nlines";
+  model.metadata = {{"names", "{0: 'cat', 1: 'dog'}"}, {"stride", "32"}, {"stride", "64"}};
+  const Program program = Import(loaded.context, model);
+  const Metadata expected = {
+      {"doc_string", "two\nlines"},         {"domain", "org.example"},
+      {"graph.doc_string", "of the graph"}, {"metadata_props.names", "{0: 'cat', 1: 'dog'}"},
+      {"metadata_props.stride", "32"},      {"model_version", "7"},
+      {"producer_name", "pytorch"},         {"producer_version", "2.9"},
+      {"value.x.doc_string", "a picture"},  {"value.y.doc_string", "scores"}};
+  EXPECT_EQ(MetadataOf(program), expected);
+  EXPECT_EQ(MetadataOf(Back(loaded.context, program)), expected);
+  EXPECT_EQ(MetadataOf(ParseProgram(loaded.context, Print(program))), expected);
+  EXPECT_EQ(MetadataOf(program.Clone()), expected);
 }
 
 }  // namespace
