@@ -57,6 +57,7 @@ struct Executor::Impl {
     const Kernel* kernel;  // null: copy
     size_t first_buffer;
     size_t status;  // its buffer of a KernelStatus; 0: none
+    bool may_fail;  // on what it reads, without a KernelStatus: it is no code of ours
   };
 
   Impl(std::shared_ptr<const Plan> p, ExecutorOptions o, size_t num_kernels)
@@ -116,7 +117,8 @@ void Executor::Impl::SetKernels(std::vector<Kernel> k) {
   for (const PlanStep& step : plan.steps) {
     const bool copies = step.kernel == kNone;
     steps.push_back({copies ? nullptr : &kernels[step.kernel], buffer_values.size(),
-                     step.checks ? step.values.size() - 1 : 0});
+                     step.checks ? step.values.size() - 1 : 0,
+                     !copies && kernels[step.kernel].target<KernelFunction>() == nullptr});
     for (const uint32_t v : step.values) {
       const PlanValue& value = plan.values[v];
       if (value.place == Place::kInput || value.place == Place::kOutput) {
@@ -178,8 +180,8 @@ void Executor::Impl::Poison(RunContext& context, std::span<const OutputView> out
 }
 
 void Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const {
-  if (context.placement->idle[i]) return;
   const Step& step = steps[i];
+  if (context.placement->idle[i] && !step.may_fail) return;
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
   if (step.kernel != nullptr) {
     (*step.kernel)(buffers, kernel_team);

@@ -516,6 +516,24 @@ TEST_F(SizeConstraintsTest, ReshapeOfASqueeze) {
   });
 }
 
+// Lengths are checked where no step is left, too, also where the interpreter runs the operation.
+TEST_F(SizeConstraintsTest, LengthsOfNoSteps) {
+  for (const ElementType element : {ElementType::kF32, ElementType::kF4E2M1}) {
+    Program program(context_);
+    Maker m(program);
+    const Value x = m.Feed("x", {2, S("A")}, element), n = m.Feed("n", {2}, ElementType::kI64);
+    m.Fetch(m.Op("nn.reverse_sequence", {x, n}, {m.Int("batch_axis", 0), m.Int("time_axis", 1)}));
+    const Executable executable(program);
+    for (const int64_t length : {0, 1}) {
+      const NamedValues inputs = {{"x", Tensor(element, {2, 0})},
+                                  {"n", Tensor::Of<int64_t>({2}, Ints{0, length})}};
+      const Outcome wanted = OutcomeOf([&] { return Interpreter(program).Run(inputs); });
+      EXPECT_EQ(wanted.error.empty(), length == 0);
+      Expect(OutcomeOf([&] { return executable.Run(inputs); }), wanted, {}, "compiled");
+    }
+  }
+}
+
 // No input says what A is.
 TEST_F(SizeConstraintsTest, ExtentsOfSymbolsThatNothingBinds) {
   Program program(context_);

@@ -345,16 +345,21 @@ TEST(ExecutorTest, ErrorsOfKernelsComeThrough) {
   EXPECT_EQ(RunError(executor, {{"x", Ramp(3)}}), "test/kernel: no");
 }
 
-TEST(ExecutorTest, KernelsThatFillNothingAreNotCalled) {
-  std::vector<Executor::Kernel> kernels = TestKernels();
-  for (Executor::Kernel& kernel : kernels) {
-    kernel = [](const KernelBuffer*, KernelTeam*) {
-      throw Error(ErrorCode::kUnsupported, "test/kernel", "called");
-    };
+// Those that are not code of a plan may still refuse what they read.
+TEST(ExecutorTest, CodeThatFillsNothingIsNotCalled) {
+  const KernelFunction called = [](const KernelBuffer*, KernelTeam*) {
+    throw Error(ErrorCode::kUnsupported, "test/kernel", "called");
+  };
+  for (const bool is_code : {true, false}) {
+    std::vector<Executor::Kernel> kernels = TestKernels();
+    for (Executor::Kernel& kernel : kernels) {
+      kernel = called;
+      if (!is_code) kernel = [called](const KernelBuffer* b, KernelTeam* t) { called(b, t); };
+    }
+    const Executor executor(kernels, AffinePlan(), {.threads = 1});
+    EXPECT_EQ(RunError(executor, {{"x", Ramp(0)}}), is_code ? "no error" : "test/kernel: called");
+    EXPECT_EQ(RunError(executor, {{"x", Ramp(1)}}), "test/kernel: called");
   }
-  const Executor executor(kernels, AffinePlan(), {.threads = 1});
-  EXPECT_EQ(RunError(executor, {{"x", Ramp(0)}}), "no error");
-  EXPECT_EQ(RunError(executor, {{"x", Ramp(1)}}), "test/kernel: called");
 }
 
 #if defined(__x86_64__)
