@@ -175,8 +175,9 @@ TEST_F(ModelFile, MetadataStaysWithTheModel) {
   const Executable executable = Compile(model, {.threads = 1});
   for (const char* name : {"m.lx", "m.json"}) {
     executable.Save(Path(name));
+    const auto plan = runtime::LoadPlan(Path(name));
     Metadata read;
-    for (const runtime::PlanText& entry : runtime::LoadPlan(Path(name))->metadata) {
+    for (const runtime::PlanText& entry : plan->metadata) {
       read.emplace_back(entry.name, entry.text);
     }
     EXPECT_EQ(read, metadata) << name;
