@@ -221,6 +221,19 @@ bool MayMissNan(const RanOp& ran) {
   });
 }
 
+/// Whether a product that vanishes has factors that overflow in another order: inf times 0.
+bool MayOverflowElsewhere(const RanOp& ran) {
+  if (ran.op->name() != "nn.reduce_prod" || !IsReal(ran.outputs[0].tensor())) return false;
+  const ElementType element = ran.outputs[0].tensor().element_type();
+  const std::vector<double> results = ToDoubles(ran.outputs[0].tensor());
+  const double tiny = TinyOf(element);
+  if (std::ranges::none_of(results, [&](double y) { return std::abs(y) <= tiny; })) return false;
+  double size = 0;
+  for (const double x : ToDoubles(ran.inputs[0].tensor()))
+    size += std::log2(std::max(1.0, std::abs(x)));
+  return size >= std::log2(LargestOf(element));
+}
+
 /// Whether an op's result can jump where a real operand moves a little.
 bool Jumps(const RanOp& ran) {
   static const std::set<std::string_view> kOps = {"nn.floor", "nn.ceil",   "nn.round",
@@ -239,7 +252,8 @@ Expectation::Expectation(const Program& program, const NamedValues& inputs, uint
   options.max_bytes = uint64_t{1} << 28;
   options.observer = [&](const RanOp& ran) {
     const bool leaf = ran.op->num_operands() == 0;
-    if (!leaf && (Overflowed(ran) || MayMissNan(ran))) comparable_ = false;
+    const bool others = !leaf && (Overflowed(ran) || MayMissNan(ran) || MayOverflowElsewhere(ran));
+    comparable_ = comparable_ && !others;
     jumps_ = jumps_ || (!leaf && Jumps(ran));
   };
   try {
