@@ -135,11 +135,21 @@ Value Importer::MakeConstant(const Tensor& value) {
   return op->result(0);
 }
 
+// Whether an initializer is what the file's author wrote as an argument (axes, pads, a shape): the
+// program is compiled for it, while weights can be exchanged.
+bool Importer::IsArgument(const Tensor& data) const {
+  const bool whole =
+      data.element_type() == ElementType::kI64 || data.element_type() == ElementType::kI32;
+  return whole && data.rank() <= 1 && data.byte_size() <= options_.max_constant_bytes;
+}
+
 void Importer::ImportInitializers(const GraphMsg& graph, Scope& scope) {
   for (const TensorMsg& tensor : graph.initializers) {
     where_ = StrCat("initializer ", Shown(tensor.name));
     builder_.set_location(Location::Name(context_, tensor.name));
-    Define(scope, tensor.name, MakeParameter(tensor.name, DecodeTensor(tensor, source_)),
+    Tensor data = DecodeTensor(tensor, source_);
+    Define(scope, tensor.name,
+           IsArgument(data) ? MakeConstant(data) : MakeParameter(tensor.name, std::move(data)),
            "initializer");
   }
   for (const SparseTensorMsg& sparse : graph.sparse_initializers) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/dialect/op_kind.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/error.h"
@@ -348,8 +349,26 @@ void Importer::ImportOp(OpInfo info, const NodeMsg& node, Scope& scope, const Fr
   const std::vector<NamedAttribute> attributes = Attributes(info, node);
   const std::vector<Type> types(NumResults(info, node), NoneType::Get(context_));
   Operation* op = builder_.Create(info, operands, attributes, types);
+  KnowWhole(op);
   Infer(op);
   BindResults(op, node, scope);
+}
+
+// Scales of a resize, limits of a range: floats that say sizes are constants, as integers are.
+void Importer::KnowWhole(Operation* op) {
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    const Operation* parameter = op->operand(i) ? op->operand(i).defining_op() : nullptr;
+    if (!NeedsWhole(op, i) || parameter == nullptr ||
+        parameter->name() != "builtin.get_parameter") {
+      continue;
+    }
+    const StrAttribute name = parameter->attribute("name").cast<StrAttribute>();
+    const Tensor& data = program_.parameters().Find(name.value())->data;
+    if (data.byte_size() > options_.max_constant_bytes) continue;
+    builder_.SetInsertionPoint(op);
+    op->set_operand(i, MakeConstant(data));
+    builder_.SetInsertionPointToEnd(op->block());
+  }
 }
 
 void Importer::Infer(Operation* op) {

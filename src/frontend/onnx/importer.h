@@ -65,6 +65,8 @@ class Importer {
   Value Unwrapped(Value value, const TypeMsg& declared);
   Value MakeParameter(Text name, Tensor data);
   Value MakeConstant(const Tensor& value);
+  bool IsArgument(const Tensor& data) const;
+  void KnowWhole(Operation* op);
   void Define(Scope& scope, Text name, Value value, std::string_view what);
   void ThrowRefusals();
 

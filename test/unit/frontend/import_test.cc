@@ -75,6 +75,30 @@ TEST(Import, InitializersAmongTheInputsAreNoInputs) {
   EXPECT_EQ(Import(loaded.context, model).feeds().size(), 1U);
 }
 
+// A weight is a parameter; what says axes, pads, shapes or scales is part of the program.
+TEST(Import, InitializersThatSaySizesAreConstants) {
+  Loaded loaded;
+  ValueInfoMsg x = Info("x", ElementType::kF32, {0, 4});
+  x.type.dims[0] = {false, 0, "N"};
+  ModelMsg model =
+      Model(18, {x},
+            {Node("Pad", {"x", "pads"}, {"p"}), Node("Add", {"p", "w"}, {"a"}),
+             Node("Resize", {"a", "", "scales"}, {"r"}), Node("ReduceMean", {"r", "axes"}, {"y"})},
+            {"y"});
+  const Tensor pads = I64({4}, {0, 1, 0, 1}), w = F32({1}, {1}), scales = F32({2}, {1, 2}),
+               axes = I64({1}, {1});
+  model.graph.initializers = {EncodeTensor(pads, "pads"), EncodeTensor(w, "w"),
+                              EncodeTensor(scales, "scales"), EncodeTensor(axes, "axes")};
+  const Program program = Import(loaded.context, model);
+  const auto by = [&](const char* op, size_t operand) {
+    return FindOp(program, op)->operand(operand).defining_op()->name();
+  };
+  EXPECT_EQ(by("nn.pad", 1), "builtin.constant");
+  EXPECT_EQ(by("nn.resize", 2), "builtin.constant");
+  EXPECT_EQ(by("nn.reduce_mean", 1), "builtin.constant");
+  EXPECT_EQ(by("nn.add", 1), "builtin.get_parameter");
+}
+
 TEST(Import, SymbolicDims) {
   Loaded loaded;
   ValueInfoMsg x = Info("x", ElementType::kF32, {0, 4, -1});
