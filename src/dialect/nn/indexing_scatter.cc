@@ -53,8 +53,8 @@ Tensor Scatter(const Tensor& data, const Tensor& updates, std::span<const int64_
 
 namespace {
 
-size_t CacheAxis(int64_t attribute, const SymShape& cache, const SymShape& update) {
-  const int64_t axis = eval::NormalizeAxis(attribute, static_cast<int64_t>(cache.rank()));
+size_t CacheAxis(const TensorScatterOp& op, const SymShape& cache, const SymShape& update) {
+  const int64_t axis = eval::NormalizeAxis(op.axis(), static_cast<int64_t>(cache.rank()));
   if (axis == 0)
     FailShape("shape/tensor-scatter", "axis 0 is the batch and can not hold the steps");
   if (update.rank() != cache.rank()) {
@@ -68,7 +68,15 @@ size_t CacheAxis(int64_t attribute, const SymShape& cache, const SymShape& updat
                     cache.ToString(), " at axis ", i);
     });
   }
-  return static_cast<size_t>(axis);
+  const auto steps = static_cast<size_t>(axis);
+  if (op.mode() == "circular") return steps;
+  const auto message = [&] {
+    return StrCat(update.dims[steps].ToString(), " steps do not fit into a cache of ",
+                  cache.dims[steps].ToString());
+  };
+  Assume(SizeCondition::AtLeast(cache.dims[steps], update.dims[steps]), "shape/tensor-scatter",
+         message, "mode circular wraps around");
+  return steps;
 }
 
 void AssumePositions(const Dim& positions, const Dim& batches) {
@@ -102,7 +110,7 @@ int64_t CacheStep(int64_t position, int64_t i, int64_t extent, bool circular) {
 void TensorScatterOp::InferShape(InferShapeContext& c) {
   const SymShape cache = c.shape(kPastCache);
   const SymShape update = c.shape(kUpdate);
-  if (cache.ranked && update.ranked) CacheAxis(TensorScatterOp(c.op()).axis(), cache, update);
+  if (cache.ranked && update.ranked) CacheAxis(TensorScatterOp(c.op()), cache, update);
   if (c.HasInput(kWriteIndices) && c.shape(kWriteIndices).ranked && cache.ranked) {
     AssumePositions(c.shape(kWriteIndices).NumElements(), cache.dims[0]);
   }
@@ -113,8 +121,8 @@ void TensorScatterOp::Eval(EvalContext& c) {
   const TensorScatterOp op(c.op());
   const Tensor& update = c.input(kUpdate);
   Tensor out = c.input(kPastCache).Clone();
-  const size_t axis = CacheAxis(op.axis(), SymShape::FromConstants(out.shape()),
-                                SymShape::FromConstants(update.shape()));
+  const size_t axis =
+      CacheAxis(op, SymShape::FromConstants(out.shape()), SymShape::FromConstants(update.shape()));
   const bool circular = op.mode() == "circular";
   const auto positions = WritePositions(c, out.shape()[0]);
   if (update.num_elements() == 0) return c.SetOutput(kPresentCache, std::move(out));

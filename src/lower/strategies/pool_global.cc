@@ -51,7 +51,8 @@ std::string GlobalPool::Refusal() {
   if (pooling_.gives_indices()) return "positions are wanted";
   const nn::Window w = nn::ResolveWindow(pooling_.spec, in, *pooling_.spec.kernel_shape);
   for (size_t a = 0; a < w.rank(); ++a) {
-    if (w.out[a] != 1 || w.begins[a] != 0 || w.ends[a] != 0 || w.kernel[a] != w.in[a]) {
+    const bool dense = w.dilations[a] == 1 || w.kernel[a] == 1;
+    if (w.out[a] != 1 || w.begins[a] != 0 || w.ends[a] != 0 || w.kernel[a] != w.in[a] || !dense) {
       return "the window is not the whole plane";
     }
   }

@@ -427,6 +427,14 @@ TEST_F(SizeConstraintsTest, GatherElements) {
   });
 }
 
+TEST_F(SizeConstraintsTest, StepsOfACache) {
+  ExpectBoth([](Maker& m) {
+    const Value cache = m.Feed("cache", {S("B"), S("T"), 2});
+    const Value update = m.Feed("update", {S("B"), S("U"), 2});
+    m.Fetch(m.Op("nn.tensor_scatter", {cache, update}, {m.Int("axis", 1)}));
+  });
+}
+
 TEST_F(SizeConstraintsTest, ReverseSequence) {
   ExpectBoth([](Maker& m) {
     const Value x = m.Feed("x", {S("T"), S("B"), 2});

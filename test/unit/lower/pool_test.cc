@@ -49,6 +49,8 @@ constexpr Window kWindows[] = {
      "[1, 1, 90, 130]"},
     {"[1, 1, 91, 130]", "kernel_shape = [5, 5], strides = [2, 2], pads = [2, 2, 2, 2]",
      "[1, 1, 46, 65]"},
+    {"[1, 2, 3]", "kernel_shape = [3], strides = [3], dilations = [2], ceil_mode = true",
+     "[1, 2, 1]"},  // as long as the input, but not over all of it
     {"[1, 1, 20, 20]", "kernel_shape = [9, 9], strides = [2, 2], pads = [4, 4, 4, 4]",
      "[1, 1, 10, 10]"},
 };
