@@ -160,6 +160,8 @@ class Trial {
       Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
     } else if (got.error && !wanted.error()) {
       Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
+    } else if (!got.error && wanted.error() && wanted.excused()) {
+      result_.coverage.emplace_back("graph whose refused op nobody needs");
     } else if (!got.error && wanted.error()) {
       Report(StrCat("accepted ", wanted.error()->id()),
              StrCat(Where(set, when), "but for ", wanted.error()->Render()));

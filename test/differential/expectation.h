@@ -23,6 +23,8 @@ class Expectation {
 
   /// Of the interpreter; then there are no values.
   const std::optional<Error>& error() const { return error_; }
+  /// Whether what is compiled may do without the operation that is refused.
+  bool excused() const { return excused_; }
   /// Empty, or what differs.
   std::string Difference(const NamedValues& got) const;
   /// False if a number overflowed on the way: what fuses operations may not overflow.
@@ -30,12 +32,14 @@ class Expectation {
 
  private:
   void Measure(const Program& program, const NamedValues& inputs, uint64_t seed);
+  void Excuse(const Program& program, const Operation* last);
   void Widen(size_t output, const Tensor& other);
 
   std::optional<Error> error_;
   NamedValues values_;
   std::vector<std::vector<double>> tolerance_;  ///< per element; negative: not compared
   bool comparable_ = true;
+  bool excused_ = false;
   bool jumps_ = false;
 };
 
