@@ -2,8 +2,8 @@
 """Gives each malformed model of make_cases.py to the command and checks what cases.yaml expects.
 
 Whatever the case, the command ends by itself, in time and within the memory limit, with exit code 0
-or 1, and where it is 1 the words on stderr begin with `error[` and hold nothing that a terminal
-would obey. Prints what is not so, and `N passed, N failed` last.
+or 1, and where it is 1 the words on stderr begin with `error[`, behind warnings, and hold nothing
+that a terminal would obey. Prints what is not so, and `N passed, N failed` last.
 """
 
 import argparse
@@ -23,7 +23,8 @@ HERE = Path(__file__).resolve().parent
 LONGEST_MESSAGE = 16_000
 RUN_LIMITS = ("--max-steps=300000", "--max-memory=512MiB")
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
-FIRST_LINE = re.compile(r"error\[([^]\n]+)\]: \S")
+# Of an error, behind warnings.
+FIRST_LINE = re.compile(r"(?:warning\[.*\n(?: .*\n)*)*error\[([^]\n]+)\]: \S")
 
 
 class Command:
