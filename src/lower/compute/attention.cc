@@ -225,7 +225,7 @@ class Attention {
     if (right >= 0) mask(s_.Less(number(right), s_.Sub(key, position)));
     if (w_.Has(Op::kAttnMask)) {
       const std::vector<Dim> dims = w_.Dims(Op::kAttnMask);
-      const bool is_whole = dims.back().IsConstant(1) || ProvablyEqual(dims.back(), keys_);
+      const bool is_whole = ProvablyEqual(dims.back(), keys_);  // one key is not every key
       if (!is_whole) mask(s_.AtMost(e_.Int(dims.back()), key));
       Place own = BroadcastPlace({b_, h_, i_, j}, dims, {batch_, heads_, queries_, keys_});
       if (!is_whole) own.back() = j;

@@ -151,6 +151,15 @@ TEST_F(WholeLoopsTest, AttentionAsItIsDefined) {
             x},
            "loops", 1e-2);
   }
+  // Keys that a mask does not reach are masked, also where it has one.
+  for (const char* reach : {"3, 1", "3, 2", "1, 5"}) {
+    const std::string queries = f16("2, 3, 3, 8"), keys = f16("2, 3, 5, 8"), own = f16(reach);
+    Expect({{queries, keys, keys, own},
+            StrCat("%r = nn.attention(%a, %b, %c, %d) : (", queries, ", ", keys, ", ", keys, ", ",
+                   own, ") -> ", queries),
+            queries},
+           "loops", 1e-2);
+  }
 }
 
 TEST_F(WholeLoopsTest, Rotated) {
