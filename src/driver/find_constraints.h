@@ -8,7 +8,7 @@
 namespace lathe {
 
 /// Gives every extent of an input that no symbol of an input decides one of its own, "x.0", so that
-/// what a run must fit can be said, and infers again what follows.
+/// what a run must fit can be said, and infers the other types again.
 void NameUnknownExtents(Program& program);
 
 /// Adds the size constraints of a program and of the functions that it calls, as a plan holds them,

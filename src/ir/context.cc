@@ -43,11 +43,11 @@ void IrContext::LoadPlugin(const std::string& path) {
   // dlopen waits for whoever writes a pipe.
   std::error_code ignored;
   if (std::filesystem::is_fifo(path, ignored)) {
-    throw Error(ErrorCode::kIo, "io/plugin", "can not load the plug-in: it is a pipe").At(path);
+    throw Error(ErrorCode::kIo, "io/plugin", "cannot load the plug-in: it is a pipe").At(path);
   }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw Error(ErrorCode::kIo, "io/plugin", StrCat("can not load the plug-in: ", dlerror()))
+    throw Error(ErrorCode::kIo, "io/plugin", StrCat("cannot load the plug-in: ", dlerror()))
         .At(path);
   }
   auto entry = reinterpret_cast<void (*)(IrContext&)>(dlsym(library, "LathePlugin"));

@@ -57,7 +57,8 @@ struct Executor::Impl {
     const Kernel* kernel;  // null: copy
     size_t first_buffer;
     size_t status;  // its buffer of a KernelStatus; 0: none
-    bool may_fail;  // on what it reads, without a KernelStatus: it is no code of ours
+    bool may_fail;  // on what it reads, without a KernelStatus: it is the kernel of an external
+                    // compiler, or interpreted
   };
 
   Impl(std::shared_ptr<const Plan> p, ExecutorOptions o, size_t num_kernels)

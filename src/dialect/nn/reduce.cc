@@ -145,7 +145,7 @@ std::vector<bool> ReducedAxes(EvalContext& c, const Options& options) {
   return ReducedAxes(axes, c.input(kData).shape().size(), options);
 }
 
-// Of no integers there is no mean. If there are no means either, nothing is asked.
+// The mean of an empty set of integers is not defined. An empty result asks for nothing.
 void AssumeSomeToAverage(const SymShape& in, const std::vector<bool>& reduced) {
   Dim members = 1, means = 1;
   for (size_t i = 0; i < in.rank(); ++i) (reduced[i] ? members : means) *= in.dims[i];

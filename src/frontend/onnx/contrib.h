@@ -24,7 +24,7 @@ struct ContribRule {
 std::span<const ContribRule> ContribLayers();
 std::span<const ContribRule> ContribAttention();
 
-/// Null if there is no such operator. `domain` is normal.
+/// Null if there is no such operator. `domain` is in normal form.
 const ContribRule* FindContrib(Text domain, Text op);
 /// Refuses what the rule does not know, then applies it.
 void ApplyContrib(const ContribRule& rule, UpgradeContext& c);

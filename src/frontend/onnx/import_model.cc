@@ -224,7 +224,7 @@ Text Importer::FreshName(std::string_view hint) {
   return Keep(StrCat(hint, std::string_view("\0#", 2), fresh_names_++));
 }
 
-// What Lathe says of files that it writes is no news.
+// What Lathe itself wrote is not worth repeating.
 void Importer::ImportMetadata() {
   Metadata metadata;
   const auto add = [&](std::string name, Text value) {

@@ -391,7 +391,7 @@ void Importer::BindResults(Operation* op, const NodeMsg& node, Scope& scope) {
 
 namespace {
 
-// Whether what a file says can not be true of a value of the inferred type.
+// Whether what a file says cannot be true of a value of the inferred type.
 bool Contradicts(AnyTensorType declared, AnyTensorType inferred) {
   if (declared.element() != inferred.element()) return true;
   if (!declared.has_rank() || !inferred.has_rank()) return false;
