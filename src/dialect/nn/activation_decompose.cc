@@ -31,17 +31,17 @@ Values LeakyReluOp::Decompose(Operation* o, Builder& b) {
 }
 Values EluOp::Decompose(Operation* o, Builder& b) {
   const Term x = FirstOperand(o, b);
-  return {Where(IsAtLeast(x, 0), x, (Exp(x) - 1) * EluOp(o).alpha())};
+  return {Where(IsAtLeast(x, 0), x, Expm1(x) * EluOp(o).alpha())};
 }
 Values SeluOp::Decompose(Operation* o, Builder& b) {
   const SeluOp op(o);
   const Term x = FirstOperand(o, b);
-  return {Where(IsAbove(x, 0), x, (Exp(x) - 1) * op.alpha()) * op.gamma()};
+  return {Where(IsAbove(x, 0), x, Expm1(x) * op.alpha()) * op.gamma()};
 }
 Values CeluOp::Decompose(Operation* o, Builder& b) {
   const double alpha = CeluOp(o).alpha();
   const Term x = FirstOperand(o, b);
-  return {Greatest(x, 0) + Least((Exp(x / alpha) - 1) * alpha, 0)};
+  return {Greatest(x, 0) + Least(Expm1(x / alpha) * alpha, 0)};
 }
 Values GeluOp::Decompose(Operation* o, Builder& b) {
   const Term x = FirstOperand(o, b);

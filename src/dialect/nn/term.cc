@@ -25,11 +25,37 @@ Term Term::Call(std::string_view op, std::vector<Value> others,
 Term Least(const Term& a, double b) { return a.Call("nn.min", {a.Number(b)}); }
 Term Greatest(const Term& a, double b) { return a.Call("nn.max", {a.Number(b)}); }
 
-Term Softplus(const Term& x) { return Greatest(x, 0) + Log(Exp(Abs(x).Call("nn.neg")) + 1); }
-
 Term Where(const Term& condition, const Term& x, const Term& y) {
   return condition.Call("nn.where", {x, y});
 }
+
+namespace {
+
+/// ln(1 + x) for x in [0, 1]. The rounding of 1 + x cancels in the quotient; where nothing of x is
+/// left in the sum, the logarithm is x itself (Kahan).
+Term LogOfOneMore(const Term& x) {
+  const Term sum = x + 1;
+  const Term quotient = x / (sum - 1);
+  return Where(sum.Call("nn.equal", {sum.Number(1)}), x, Log(sum) * quotient);
+}
+
+/// exp(x) - 1 near 0 as its series: x (1 + x/2 (1 + x/3 (...))).
+Term SeriesOfExpm1(const Term& x, int degree) {
+  Term sum = x * (1.0 / degree) + 1;
+  for (int i = degree - 1; i > 1; --i) sum = x * (1.0 / i) * sum + 1;
+  return x * sum;
+}
+
+}  // namespace
+
+Term Expm1(const Term& x) {
+  // exp(x) - 1 loses two bits at 1/4; there the first term that is left out does not count.
+  const Term series = SeriesOfExpm1(x, x.element() == ElementType::kF64 ? 13 : 6);
+  const Term is_small = Abs(x).Call("nn.less", {x.Number(0.25)});
+  return Where(is_small, series, Exp(x) - 1);
+}
+
+Term Softplus(const Term& x) { return Greatest(x, 0) + LogOfOneMore(Exp(Abs(x).Call("nn.neg"))); }
 
 Term Reduced(const Term& x, std::string_view op, const std::vector<int64_t>& axes) {
   return x.Call(op, {IntsConstant(x.builder(), axes)});

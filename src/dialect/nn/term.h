@@ -45,7 +45,9 @@ inline Term Abs(const Term& x) { return x.Call("nn.abs"); }
 inline Term Sigmoid(const Term& x) { return x.Call("nn.sigmoid"); }
 Term Least(const Term& a, double b);
 Term Greatest(const Term& a, double b);
-// ln(1 + exp(x)) without overflow.
+// exp(x) - 1 with the relative precision of the type for every x.
+Term Expm1(const Term& x);
+// ln(1 + exp(x)) without overflow, with the relative precision of the type for every x.
 Term Softplus(const Term& x);
 // x where `a` compares so to `b`, else y.
 Term Where(const Term& condition, const Term& x, const Term& y);

@@ -268,6 +268,29 @@ TEST_F(HalvesTest, ActivationsOfLargeNumbers) {
   }
 }
 
+// exp(x) - 1 and log(1 + x) as they stand have no digit of a result that is almost zero.
+TEST_F(SemanticsTest, ActivationsKeepTheDigitsOfSmallResults) {
+  std::vector<double> points;
+  for (double x = 1e-30; x < 80; x *= 3) points.insert(points.end(), {x, -x});
+  const Shape shape{std::ssize(points)};
+  for (const ElementType element : {ElementType::kF32, ElementType::kF64}) {
+    const double precision = element == ElementType::kF64 ? 1e-14 : 1e-6;
+    const NamedValues inputs{{"x0", Cast(Tensor::Of<double>(shape, points), element)}};
+    for (const char* op : {"elu", "selu", "celu", "softplus", "mish", "swish", "sigmoid", "tanh"}) {
+      Net net(context_);
+      const Value x = net.Feed(SymShape::FromConstants(shape), element);
+      net.Output(net.Op(op, {x}));
+      const Tensor meant = Interpreter(net.program()).Run(inputs)[0].second.tensor();
+      for (const codegen::Target* target : codegen::RunnableTargets()) {
+        const Executable executable(net.program(), {.target = target->name, .threads = 1});
+        const Closeness close =
+            AllClose(executable.Run(inputs)[0].second.tensor(), meant, precision, 1e-37);
+        EXPECT_TRUE(close) << op << ", " << target->name << ": " << close.description;
+      }
+    }
+  }
+}
+
 TEST_F(HalvesTest, WindowsAndProducts) {
   for (const char* op : {"average_pool", "lp_pool"}) {
     Check(op, {{1, 2, 300}}, 30000, [&](Net& net, const auto& x) {
