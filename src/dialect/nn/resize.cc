@@ -127,7 +127,7 @@ double Coordinate(const Filter& f, const Target& t, int64_t i) {
   const double out = t.scale * in;
   if (f.coordinates == "asymmetric") return x / t.scale;
   if (f.coordinates == "align_corners") return out == 1 ? 0 : x * (in - 1) / (out - 1);
-  if (f.coordinates == "pytorch_half_pixel" && out == 1) return -0.5;
+  if (f.coordinates == "pytorch_half_pixel" && t.out == 1) return 0;
   if (f.coordinates == "tf_crop_and_resize") {
     const double region = t.last - t.first;
     const double inside = out == 1 ? region * (in - 1) / 2 : x * region * (in - 1) / (out - 1);

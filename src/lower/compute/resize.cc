@@ -152,7 +152,7 @@ class Resized {
     }
     const Value half = s_.Sub(s_.Div(s_.Add(x, Number(0.5)), axis.scale), Number(0.5));
     if (how == "pytorch_half_pixel") {
-      return s_.Select(s_.Equal(length, one), Number(-0.5), half);
+      return s_.Select(s_.Equal(s_.Number(kWide, axis.out), one), Number(0), half);
     }
     if (how != "half_pixel_symmetric") return half;
     const Value share = s_.Div(s_.Number(kWide, axis.out), length);

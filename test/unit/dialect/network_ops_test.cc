@@ -187,6 +187,18 @@ TEST(Resize, LinearKeepsALine) {
   }
 }
 
+// `length_resized > 1 ? (x_resized + 0.5) / scale - 0.5 : 0`, whatever the scale.
+TEST(Resize, OneElementOfPytorchHalfPixelIsTheFirst) {
+  const Tensor y = RunOp("nn.resize")
+                       .Floats({3}, {2, 7, -3})
+                       .Absent()
+                       .Floats({1}, {0.5})
+                       .Attr("mode", "cubic")
+                       .Attr("coordinate_transformation_mode", "pytorch_half_pixel")
+                       .Run();
+  EXPECT_EQ(FloatsOf(y), (std::vector<float>{2}));
+}
+
 TEST(Resize, AntialiasKeepsTheMean) {
   const Tensor x = Sample({64}, 5);
   for (const char* mode : {"linear", "cubic"}) {
