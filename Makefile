@@ -26,11 +26,11 @@ test:  ## everything that must hold before a change is merged
 	@scripts/install.sh test
 	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS)
 
-asan:  ## unit, golden and transcript tests under the address and undefined behaviour sanitizers
+asan:  ## every test but fuzzers under the address and undefined behaviour sanitizers (two hours)
 	@scripts/install.sh test
 	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) --preset asan
 
-tsan:  ## unit tests under the thread sanitizer
+tsan:  ## unit tests, official cases, models and random graphs under the thread sanitizer (two hours)
 	@scripts/install.sh test
 	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) --preset tsan
 

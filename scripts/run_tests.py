@@ -43,6 +43,7 @@ class Suite:
 
     def __init__(self, options):
         self.preset = options.preset
+        self.sanitized = self.preset in ("asan", "tsan")
         self.jobs = str(options.jobs)
         self.fuzz_seconds = options.fuzz_seconds
         self.build = ROOT / ("build" if self.preset == "release" else f"build-{self.preset}")
@@ -146,8 +147,9 @@ class Suite:
         code, text = self.execute(sys.executable, "scripts/onnx_cases.py", CASES)
         if code != 0:
             return Result(0, 1, text)
+        limit = ["--time-limit=600"] if self.sanitized else []
         result = self.counted(self.build / "bin" / "lathe", "conformance", "--every-way", "--strict",
-                              CASES)
+                              *limit, CASES)
         total = sum(1 for _ in (ROOT / CASES).glob("*/*/model.onnx"))
         if result.passed < MIN_CONFORMANCE * total:
             result.failed += 1
@@ -182,13 +184,17 @@ class Suite:
                             f"{CASES}/light", MODELS, CASES, "examples/digits", "test/golden")
 
     def differential(self):
-        """Random graphs over all ops, on each tier of this machine, against the interpreter."""
-        return self.counted(self.build / "bin" / "differential", f"--jobs={self.jobs}",
-                            f"--seeds=1..{GRAPHS}")
+        """Random graphs over all ops against the interpreter: on each tier of this machine, sanitized
+        on one for each graph."""
+        extent = [f"--seeds=1..{GRAPHS}"]
+        if self.sanitized:
+            extent = [f"--seeds=1..{4 * GRAPHS}", "--rotate", "--no-shrink", "--memory-mb=0",
+                      "--seconds=300"]
+        return self.counted(self.build / "bin" / "differential", f"--jobs={self.jobs}", *extent)
 
     def malformed(self):
         """A sanitizer reserves more address space than the limit of the other builds allows."""
-        limit = [] if self.preset in ("release", "dev") else ["--memory-mb=0", "--seconds=60"]
+        limit = ["--memory-mb=0", "--seconds=60"] if self.sanitized else []
         return self.counted(sys.executable, "test/malformed/run_cases.py", "--jobs", self.jobs,
                             "--lathe", self.build / "bin" / "lathe", *limit)
 
@@ -222,8 +228,9 @@ STEPS = {
                 "conformance", "models", "accesses", "passes", "differential", "malformed",
                 "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
-    "asan": ["compiled", "unit", "golden", "transcripts", "malformed"],
-    "tsan": ["compiled", "unit"],
+    "asan": ["compiled", "unit", "golden", "transcripts", "conformance", "models", "accesses",
+             "differential", "malformed"],
+    "tsan": ["compiled", "unit", "conformance", "models", "differential"],
 }
 
 
