@@ -11,6 +11,7 @@
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "test/unit/runtime/plan_util.h"
+#include "test/unit/sanitized.h"
 #include "test/unit/temp_folder.h"
 
 namespace lathe::runtime {
@@ -28,9 +29,14 @@ std::string OutputOf(const std::string& command) {
   return text;
 }
 
-// Sanitizers bring libraries, symbols and memory of their own.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(RuntimeLibraryTest, NeedsTheCAndCppLibrariesAlone) {
+class ReleasedLibraryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "sanitizers bring libraries, symbols and memory";
+  }
+};
+
+TEST_F(ReleasedLibraryTest, NeedsTheCAndCppLibrariesAlone) {
   std::istringstream lines(OutputOf("readelf -d " + kLibrary));
   size_t needed = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -45,7 +51,7 @@ TEST(RuntimeLibraryTest, NeedsTheCAndCppLibrariesAlone) {
   EXPECT_GE(needed, 2u);
 }
 
-TEST(RuntimeLibraryTest, IsSmall) {
+TEST_F(ReleasedLibraryTest, IsSmall) {
   const TempFolder folder;
   const std::string stripped = folder / "runtime.so";
   EXPECT_EQ(OutputOf("strip -o " + stripped + " " + kLibrary), "");
@@ -53,7 +59,7 @@ TEST(RuntimeLibraryTest, IsSmall) {
   RecordProperty("bytes", static_cast<int>(FileSize(stripped)));
 }
 
-TEST(RuntimeLibraryTest, ExportsTheInterfaceAlone) {
+TEST_F(ReleasedLibraryTest, ExportsTheInterfaceAlone) {
   std::istringstream lines(OutputOf("nm -D --defined-only " + kLibrary));
   size_t exported = 0;
   for (std::string line; std::getline(lines, line); ++exported) {
@@ -64,16 +70,13 @@ TEST(RuntimeLibraryTest, ExportsTheInterfaceAlone) {
 
 #if defined(__x86_64__)
 // More shapes than are remembered.
-TEST(RuntimeLibraryTest, MemoryDoesNotGrow) {
+TEST_F(ReleasedLibraryTest, MemoryDoesNotGrow) {
   const TempFolder folder;
   SavePlan(*testing::DoublesPlan(), folder / "doubles.lx");
   const std::string command = LATHE_BUILD_DIR "/bin/runtime_soak " + folder / "doubles.lx";
   EXPECT_EQ(std::system((command + " 100000 1000 2 >/dev/null").c_str()), 0) << command;
 }
-#endif
-#endif
 
-#if defined(__x86_64__)
 TEST(RuntimeLibraryTest, ServesC) {
   const TempFolder folder;
   SavePlan(*testing::DoublePlan(), folder / "double.lx");

@@ -17,16 +17,11 @@
 #include "lathe/support/file.h"
 #include "lathe/support/parallel.h"
 #include "src/support/sandbox_filter.h"
+#include "test/unit/sanitized.h"
 #include "test/unit/temp_folder.h"
 
 namespace lathe {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // its memory and system calls are not a compiler's
-#else
-constexpr bool kSanitized = false;
-#endif
 
 class SandboxTest : public ::testing::Test {
  protected:
