@@ -3,13 +3,14 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
+MODELS ?=
 BUILD := cmake --build
 # Chosen when the line runs: make expands a recipe before its first line has made .venv.
 PYTHON = $$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)
 CONFIGURE = cmake --log-level=WARNING --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench format lint asan tsan fuzz clean
+.PHONY: help build demo test bench corpus format lint asan tsan fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -44,6 +45,14 @@ bench:  ## benchmarks against their peers
 	@$(BUILD) build -j $(JOBS)
 	@for script in bench/*/run.sh bench/*/run.py; do \
 	  if [ -x "$$script" ]; then echo "== $$script"; "$$script" || exit 1; fi; done
+
+corpus:  ## models that strangers bring, against onnxruntime; MODELS="vit swin" for some
+	@scripts/install.sh demo
+	@$(CONFIGURE) release > /dev/null
+	@$(BUILD) build -j $(JOBS) --target lathe_command lathe_runtime_library
+	@[ -x .venv-corpus/bin/python ] || python3 -m venv .venv-corpus
+	@.venv-corpus/bin/pip install --quiet --requirement bench/corpus/requirements.txt
+	@.venv-corpus/bin/python bench/corpus/run.py $(MODELS)
 
 format:  ## clang-format everything in place
 	@scripts/install.sh test

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 
-from run import Lathe, ensure_model, model_parser, parse_models
+from race import Lathe
+from run import ensure_model, model_parser, parse_models
 
 SESSION = """
 import os, sys, time
