@@ -124,7 +124,7 @@ def print_row(row):
                      f"{row['compile_ms']:6.0f}  session {row['session_ms']:5.0f}  rss {row['peak_rss_mb']:5.0f} MB  "
                      f"no kernel {sum(row['no_kernel'].values()):3}")
     if "first_ms" in row:
-        cells.append(f"lx: first {row['first_ms']:7.2f}  new size {row["new_size_ms"]:+5.2f}")
+        cells.append(f"lx: first {row['first_ms']:7.2f}  new size {row['new_size_ms']:+5.2f}")
     print("  ".join(cells))
     if row["saved"] != "yes":
         bad.append(f"no .lx: {row['saved']}")
