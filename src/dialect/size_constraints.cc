@@ -5,6 +5,7 @@
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/block.h"
 #include "lathe/ir/op_error.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/hash.h"
 
 namespace lathe {
@@ -38,6 +39,8 @@ std::vector<Type> TypesOf(const Operation* op) {
   return types;
 }
 
+uint64_t HashOf(const SizeCondition& c) { return HashCombine(c.a.Hash(), c.b.Hash()); }
+
 class Finder {
  public:
   explicit Finder(Program& program) : program_(program), inferencer_(&program.parameters()) {}
@@ -49,7 +52,43 @@ class Finder {
     return std::move(found_);
   }
 
+  std::vector<std::pair<Block*, std::vector<SizeConstraint>>> FindInRegions() {
+    std::vector<std::pair<Block*, std::vector<SizeConstraint>>> all;
+    std::unordered_map<const Block*, size_t> index;  // looked up, never iterated
+    size_t current = ~size_t{0};
+    for (OpWalker w(program_.block()); Operation* op = w.Next();) {
+      if (op->num_regions() != 0) continue;
+      const auto [at, is_new] = index.emplace(op->block(), all.size());
+      if (is_new) all.emplace_back(op->block(), std::vector<SizeConstraint>());
+      if (at->second != current) {
+        if (current < all.size()) all[current].second = std::move(found_);
+        current = at->second;
+        Restart(std::move(all[current].second));
+      }
+      VisitOrRefuse(op);
+    }
+    if (current < all.size()) all[current].second = std::move(found_);
+    std::erase_if(all, [&](const auto& entry) { return entry.first == program_.block(); });
+    return all;
+  }
+
  private:
+  void Restart(std::vector<SizeConstraint> found) {
+    found_ = std::move(found);
+    by_hash_.clear();
+    for (size_t i = 0; i < found_.size(); ++i) by_hash_.emplace(HashOf(found_[i].condition), i);
+  }
+
+  void VisitOrRefuse(Operation* op) {
+    const std::vector<Type> declared = TypesOf(op);
+    try {
+      Visit(op);
+    } catch (const Error& error) {
+      for (size_t i = 0; i < declared.size(); ++i) op->result(i).set_type(declared[i]);
+      found_.push_back({SizeCondition::Equal(0, 1), error});
+    }
+  }
+
   void Visit(Operation* op) {
     const std::vector<Type> declared = TypesOf(op);
     std::vector<SizeAssumption> assumptions;
@@ -68,7 +107,7 @@ class Finder {
 
   void Add(const Operation* op, SizeAssumption assumption) {
     const SizeCondition& c = assumption.condition;
-    const uint64_t hash = HashCombine(c.a.Hash(), c.b.Hash());
+    const uint64_t hash = HashOf(c);
     const auto [first, last] = by_hash_.equal_range(hash);
     for (auto it = first; it != last; ++it) {
       if (found_[it->second].condition == c) return;
@@ -87,5 +126,10 @@ class Finder {
 }  // namespace
 
 std::vector<SizeConstraint> FindSizeConstraints(Program& program) { return Finder(program).Find(); }
+
+std::vector<std::pair<Block*, std::vector<SizeConstraint>>> FindRegionConstraints(
+    Program& program) {
+  return Finder(program).FindInRegions();
+}
 
 }  // namespace lathe

@@ -318,19 +318,21 @@ void OptimizeFor(const CompileOptions& options, Program& program) {
 }
 
 void GroupOperations(Program& program, const CompileOptions& options) {
-  std::vector<runtime::PlanConstraint> constraints;
-  GroupOperations(program, options, constraints);
+  CompiledProgram compiled(std::move(program));
+  GroupOperations(compiled, options);
+  program = std::move(compiled.program);
 }
 
-void GroupOperations(Program& program, const CompileOptions& options,
-                     std::vector<runtime::PlanConstraint>& constraints) {
+void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   const SharedChunks chunks;  // of weights that passes have changed
+  Program& program = compiled.program;
   const bool has_regions = HasRegions(program);
   NameUnknownExtents(program);
-  AddConstraints(program, constraints);
+  AddConstraints(program, compiled.constraints);
   OptimizeFor(options, program);
   // What passes have taken out of regions always runs.
-  if (has_regions) AddConstraints(program, constraints);
+  if (has_regions) AddConstraints(program, compiled.constraints);
+  if (has_regions && FunctionTable(program).empty()) compiled.conditional = MarkRegions(program);
   MarkExternal(program, options);
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);
 }
@@ -365,7 +367,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
   compiled->target = &target;
   compiled->threads = options.threads;
-  GroupOperations(compiled->program, options, compiled->constraints);
+  GroupOperations(*compiled, options);
   const std::shared_ptr<CompileEngine> engine = EngineOf(options);
   TuningRecords records;
   if (!options.records.empty()) records = ReadTuningRecords(options.records);

@@ -46,6 +46,8 @@ struct CompiledProgram {
   int threads = 0;  ///< to compile with; 0: one per processor
   /// Of the program as it was given, because passes drop operations that still have to be right.
   std::vector<runtime::PlanConstraint> constraints;
+  /// Those of operations in regions as they are compiled, by kReliesOnAttr of terminators.
+  std::vector<runtime::PlanConstraint> conditional;
   std::vector<CompiledFunction> functions;
   std::vector<CompiledFunctionInfo> infos;                            ///< parallel to `functions`
   std::vector<std::shared_ptr<const CompileEngine::Kernel>> kernels;  ///< parallel; null: no code
@@ -69,9 +71,8 @@ void OptimizeFor(const CompileOptions& options, Program& program);
 /// The first steps: the inference pipeline, what goes to an external compiler, and operations into
 /// functions.
 void GroupOperations(Program& program, const CompileOptions& options);
-/// The same, and what `program` relies on of sizes.
-void GroupOperations(Program& program, const CompileOptions& options,
-                     std::vector<runtime::PlanConstraint>& constraints);
+/// The same of `compiled.program`, and what that relies on of sizes.
+void GroupOperations(CompiledProgram& compiled, const CompileOptions& options);
 
 /// What a compilation may take, its plan and packed weights included.
 inline Limits LimitsOf(const CompileOptions& options) {

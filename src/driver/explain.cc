@@ -71,7 +71,7 @@ CompiledFunctionInfo CopiesOf(const runtime::Plan& plan) {
   copies.strategy = kMemoryStrategy;
   copies.flops = copies.bytes = 0;
   for (const runtime::PlanStep& step : plan.steps) {
-    if (step.kernel != runtime::kNone) continue;
+    if (step.kernel != runtime::kNone || step.is_control()) continue;
     ++copies.calls;
     copies.bytes += step.bytes;
   }

@@ -128,6 +128,22 @@ void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& cons
   AddFound(program, constraints);
 }
 
+std::vector<runtime::PlanConstraint> MarkRegions(Program& program) {
+  std::vector<runtime::PlanConstraint> constraints;
+  for (const auto& [block, found] : FindRegionConstraints(program)) {
+    std::vector<int64_t> indices;
+    for (const SizeConstraint& constraint : found) {
+      indices.push_back(std::ssize(constraints));
+      constraints.push_back(Planned(constraint));
+      constraints.back().is_conditional = true;
+    }
+    const auto relies_on =
+        ArrayAttribute::Get(program.context(), std::span<const int64_t>(indices));
+    block->back()->SetAttribute(kReliesOnAttr, relies_on);
+  }
+  return constraints;
+}
+
 std::vector<runtime::PlanConstraint> ConstraintsOn(
     const std::vector<runtime::PlanSymbol>& symbols,
     const std::vector<runtime::PlanConstraint>& constraints) {

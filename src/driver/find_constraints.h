@@ -16,6 +16,13 @@ void NameUnknownExtents(Program& program);
 /// right.
 void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& constraints);
 
+/// The attribute of a region's terminator that says which of the conditional constraints its
+/// operations rely on: indices. Without it nobody knows.
+inline constexpr const char* kReliesOnAttr = "relies_on";
+/// Finds the constraints of operations within regions, of which there are no functions, and marks
+/// the regions with them.
+std::vector<runtime::PlanConstraint> MarkRegions(Program& program);
+
 /// Those that the symbols decide.
 std::vector<runtime::PlanConstraint> ConstraintsOn(
     const std::vector<runtime::PlanSymbol>& symbols,

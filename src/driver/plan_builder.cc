@@ -1,11 +1,13 @@
 #include "src/driver/plan_builder.h"
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/metadata.h"
 #include "lathe/support/error.h"
 #include "lathe/support/pack_blocks.h"
+#include "src/driver/find_constraints.h"
 #include "src/driver/plan_homes.h"
 #include "src/driver/plan_operations.h"
 #include "src/lower/pack.h"
@@ -15,6 +17,7 @@ namespace {
 
 using runtime::kNone;
 using runtime::Plan;
+using runtime::PlanStep;
 using runtime::PlanValue;
 using Spot = PlanHomes::Spot;
 
@@ -23,8 +26,8 @@ AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
 class PlanBuilder {
  public:
   PlanBuilder(const Program& program, const PlannedFunctions& functions,
-              const PackedConstants& packed)
-      : program_(program), functions_(functions), packed_(packed) {}
+              const PackedConstants& packed, std::span<const runtime::PlanConstraint> conditional)
+      : program_(program), functions_(functions), packed_(packed), conditional_(conditional) {}
 
   Plan Build() {
     plan_.symbols = SymbolsOf(program_);
@@ -48,11 +51,86 @@ class PlanBuilder {
   void Visit(Operation* op) {
     if (op->isa<nn::FeedOp>()) return;
     if (op->isa<nn::FetchOp>()) return AddOutput(op);
+    if (op->isa<cf::IfOp>()) return BeginIf(op);
+    if (op->isa<cf::YieldOp>()) return EndRegion(op);
     const PlannedFunction* f = CalleeOf(op, functions_);
     if (f == nullptr) return AddConstant(op);
     if (!f->data) return AddKernel(op, *f);
     for (size_t i = 0; i < op->num_results(); ++i) AddData(op, i, f->data->results[i]);
   }
+
+  // An `if` whose regions are being planned.
+  struct Branch {
+    Operation* op;
+    uint32_t skip;        // step that leads around the region
+    uint32_t first_home;  // made within the region
+    std::vector<Spot> results;
+  };
+
+  void BeginIf(Operation* op) {
+    AddStep(op, {.values = {ValueOf(op->operand(0))},
+                 .reads = 1,
+                 .label = "if",
+                 .origin = {},
+                 .flops = 0,
+                 .bytes = 0,
+                 .kind = PlanStep::Kind::kBranch});
+    Branch branch{op, NumSteps() - 1, 0, {}};
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      branch.results.push_back(homes_.Storage(BytesOf(TypeOf(op->result(i)))));
+    }
+    branch.first_home = homes_.size();
+    branches_.push_back(std::move(branch));
+    AddRequired(op, 0);
+  }
+
+  void EndRegion(Operation* yield) {
+    Branch& branch = branches_.back();
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < yield->num_operands(); ++i) {
+      const Spot from = spot_of_.at(yield->operand(i));
+      pieces.push_back({from, branch.results[i], BytesOf(TypeOf(yield->operand(i)))});
+    }
+    for (const Piece& piece : pieces) Join(yield, {&piece, 1});
+    if (yield->block() == branch.op->region(0).front()) return BeginElse(branch);
+    plan_.steps[branch.skip].target = NumSteps();
+    for (size_t i = 0; i < branch.results.size(); ++i) {
+      spot_of_[branch.op->result(i)] = branch.results[i];
+    }
+    branches_.pop_back();
+  }
+
+  void BeginElse(Branch& branch) {
+    AddStep(branch.op, {.values = {},
+                        .label = "else",
+                        .origin = {},
+                        .flops = 0,
+                        .bytes = 0,
+                        .kind = PlanStep::Kind::kJump});
+    plan_.steps[branch.skip].target = NumSteps();
+    branch.skip = NumSteps() - 1;
+    branch.first_home = homes_.size();
+    AddRequired(branch.op, 1);
+  }
+
+  // What a region relies on must hold where it begins.
+  void AddRequired(Operation* op, size_t region) {
+    const Operation* end = op->region(region).front()->back();
+    const auto relies_on = end->attribute(kReliesOnAttr).cast<ArrayAttribute>().AsInts();
+    for (const int64_t index : *relies_on) {
+      const auto next = static_cast<uint32_t>(plan_.constraints.size());
+      plan_.constraints.push_back(conditional_[static_cast<size_t>(index)]);
+      AddStep(op, {.values = {},
+                   .label = "require",
+                   .origin = {},
+                   .flops = 0,
+                   .bytes = 0,
+                   .kind = PlanStep::Kind::kRequire,
+                   .target = next});
+    }
+  }
+
+  uint32_t NumSteps() const { return static_cast<uint32_t>(plan_.steps.size()); }
 
   void AddConstant(Operation* op) {
     const auto read = op->dyn_cast<builtin::GetParameterOp>();
@@ -175,8 +253,15 @@ class PlanBuilder {
     Dim bytes;
   };
 
+  // A storage from its first byte to its last, of the region that is being planned: what has been
+  // there before may be read after it.
+  bool MayMove(Spot root, const Dim& bytes) const {
+    const uint32_t first = branches_.empty() ? 0 : branches_.back().first_home;
+    return root.home >= first && homes_.IsWholeStorage(root, bytes);
+  }
+
   // Storages that are wanted whole, one or more pieces in their order, move; the rest is copied.
-  void Join(const Operation* op, const std::vector<Piece>& pieces) {
+  void Join(const Operation* op, std::span<const Piece> pieces) {
     for (size_t i = 0; i < pieces.size();) {
       if (pieces[i].bytes.IsConstant(0)) {  // nothing to move: it may lie in the whole already
         ++i;
@@ -185,12 +270,12 @@ class PlanBuilder {
       const Spot root = homes_.Resolve(pieces[i].from);
       Dim bytes = pieces[i].bytes;
       size_t end = i + 1;
-      while (end < pieces.size() && !homes_.IsWholeStorage(root, bytes)) {
+      while (end < pieces.size() && !MayMove(root, bytes)) {
         const Spot next = homes_.Resolve(pieces[end].from);
         if (next.home != root.home || !(bytes == Dim(static_cast<int64_t>(next.offset)))) break;
         bytes += pieces[end++].bytes;
       }
-      if (homes_.IsWholeStorage(root, bytes)) {
+      if (MayMove(root, bytes)) {
         homes_.MoveInto(root, pieces[i].into);
         i = end;
       } else {
@@ -242,6 +327,8 @@ class PlanBuilder {
   const Program& program_;
   const PlannedFunctions& functions_;
   const PackedConstants& packed_;
+  const std::span<const runtime::PlanConstraint> conditional_;
+  std::vector<Branch> branches_;  // one within the other
   Plan plan_;
   PlanHomes homes_;
   std::vector<Spot> spots_;  // parallel to plan_.values
@@ -256,8 +343,9 @@ class PlanBuilder {
 }  // namespace
 
 Plan BuildPlan(const Program& program, const PlannedFunctions& functions,
-               const PackedConstants& packed) {
-  return PlanBuilder(program, functions, packed).Build();
+               const PackedConstants& packed,
+               std::span<const runtime::PlanConstraint> conditional) {
+  return PlanBuilder(program, functions, packed, conditional).Build();
 }
 
 PlanMemory MemoryOf(const Plan& plan, std::span<const Dim::Binding> symbols) {

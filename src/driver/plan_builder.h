@@ -41,9 +41,14 @@ std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFun
 /// of concatenations along the outermost axis in the result, outputs in the caller's memory. A
 /// tensor that two of them want goes to the first; the other one gets a copy. A result takes the
 /// bytes of an operand that nothing reads afterwards, if its function allows that. `packed`: what
-/// calls pass to kernels that take constants in an order of their own.
+/// calls pass to kernels that take constants in an order of their own. `conditional`: what the
+/// regions rely on, by kReliesOnAttr.
+///
+/// A region is a stretch of steps that a branch leads into or around. What it yields goes to the
+/// storages of the results.
 runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions,
-                        const PackedConstants& packed);
+                        const PackedConstants& packed,
+                        std::span<const runtime::PlanConstraint> conditional = {});
 
 /// What the storages of a plan take and the least that they could: the most that is alive at one
 /// step.

@@ -22,6 +22,9 @@ class PlanHomes {
   /// Memory of a storage of its own, until it is moved.
   Spot Storage(Dim bytes);
 
+  /// How many there are so far: later ones have larger numbers.
+  uint32_t size() const { return static_cast<uint32_t>(homes_.size()); }
+
   /// The spot in a home that lies in no other.
   Spot Resolve(Spot spot) const;
   /// Whether `bytes` at `spot` are a storage from its first byte to its last, and may move.

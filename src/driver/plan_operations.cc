@@ -1,13 +1,17 @@
 #include "src/driver/plan_operations.h"
 
 #include <algorithm>
+#include <ranges>
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/block.h"
 #include "lathe/ir/traits.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "src/driver/find_constraints.h"
 
 namespace lathe {
 namespace {
@@ -38,6 +42,21 @@ bool SeesOutside(const Operation* op) {
   return op->num_regions() != 0 && !op->HasTrait<IsolatedFromAbove>();
 }
 
+// Operations in the order in which a run comes to them, with those of the regions that are planned.
+std::vector<Operation*> PlannedOrder(const Program& program) {
+  std::vector<Operation*> order;
+  for (OpWalker w(program.block()); Operation* op = w.Next();) {
+    if (!op->isa<cf::IfOp>()) w.SkipRegions();
+    if (!op->isa<builtin::FuncOp>()) order.push_back(op);
+  }
+  return order;
+}
+
+// Tensors of one shape, whatever the symbols are.
+bool SameShape(AnyTensorType a, AnyTensorType b) {
+  return a.has_rank() && b.has_rank() && std::ranges::equal(a.dims(), b.dims(), ProvablyEqual);
+}
+
 class Obstacles {
  public:
   Obstacles(const Program& program, const PlannedFunctions& functions)
@@ -66,9 +85,31 @@ class Obstacles {
       if (variable == nullptr) return StrCat("there is no parameter '", read.name(), "'");
       return variable->is_mutable ? "the program sets the parameter" : "";
     }
+    if (op->isa<cf::IfOp>()) return WhyNoBranch(op->operand(0).type());
+    if (op->isa<cf::YieldOp>()) return WhyNoYield(op);
     if (!op->isa<builtin::CallOp>()) return "there is no kernel for it";
     const PlannedFunction* f = CalleeOf(op, functions_);
     return f == nullptr ? "there is no kernel for the function" : "";
+  }
+
+  static std::string WhyNoBranch(Type condition) {
+    const auto tensor = condition.dyn_cast<AnyTensorType>();
+    const bool is_one =
+        tensor && tensor.element() == ElementType::kBool && tensor.has_rank() &&
+        std::ranges::all_of(tensor.dims(), [](const Dim& d) { return d.IsConstant(1); });
+    return is_one ? "" : "its condition may have several elements";
+  }
+
+  // Results of a region of an `if`.
+  static std::string WhyNoYield(const Operation* yield) {
+    const Operation* parent = yield->parent_op();
+    for (size_t i = 0; i < parent->num_results(); ++i) {
+      const auto yields = yield->operand(i).type().dyn_cast<AnyTensorType>();
+      const auto result = parent->result(i).type().dyn_cast<AnyTensorType>();
+      if (!yields || !result || !SameShape(yields, result) || yields.element() != result.element())
+        return StrCat("result ", i, " is of another type in the other region");
+    }
+    return yield->attribute(kReliesOnAttr) ? "" : "nobody knows which sizes the region relies on";
   }
 
   void CheckResults(const Operation* op) {
@@ -116,9 +157,8 @@ std::vector<Operation*> NeededOperations(const Program& program,
                                          const PlannedFunctions& functions) {
   std::vector<Operation*> needed;
   std::unordered_set<Value> read;  // asked, never iterated
-  for (Operation* op = program.block()->back(); op != nullptr; op = op->prev()) {
-    if (op->isa<builtin::FuncOp>()) continue;
-    bool wanted = op->HasTrait<SideEffect>() || SeesOutside(op);
+  for (Operation* op : std::views::reverse(PlannedOrder(program))) {
+    bool wanted = op->HasTrait<SideEffect>() || SeesOutside(op) || op->isa<cf::YieldOp>();
     for (size_t i = 0; i < op->num_results(); ++i) wanted |= read.contains(op->result(i));
     if (!wanted) continue;
     needed.push_back(op);

@@ -6,7 +6,8 @@
 
 namespace lathe {
 
-/// The operations of the program's block that outputs depend on, in program order. What a call of a
+/// The operations of the program's block that outputs depend on, in program order; after a `cf.if`
+/// those that its regions depend on, each region with its terminator. What a call of a
 /// data function passes besides the data (the shape of a reshape) is not read, nor is a constant as
 /// it is that the kernel takes in an order of its own.
 std::vector<Operation*> NeededOperations(const Program& program, const PlannedFunctions& functions);

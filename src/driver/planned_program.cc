@@ -95,10 +95,12 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
   CountCalls(compiled, kernels.planned);
   {
     const PackedConstants packed = TakePacked(compiled, kernels.planned);
-    result.plan =
-        std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned, packed));
+    result.plan = std::make_shared<runtime::Plan>(
+        BuildPlan(compiled.program, kernels.planned, packed, compiled.conditional));
   }
-  result.plan->constraints = ConstraintsOn(result.plan->symbols, compiled.constraints);
+  for (runtime::PlanConstraint& c : ConstraintsOn(result.plan->symbols, compiled.constraints)) {
+    result.plan->constraints.push_back(std::move(c));
+  }
   compiled.program.parameters() = {};
   result.interpreted = std::move(kernels.interpreted);
   result.external = std::move(kernels.external);

@@ -54,7 +54,8 @@ struct Executor::Impl {
     uint64_t offset;
   };
   struct Step {
-    const Kernel* kernel;  // null: copy
+    PlanStep::Kind kind;
+    const Kernel* kernel;  // null: copy, or control
     size_t first_buffer;
     size_t status;  // its buffer of a KernelStatus; 0: none
     bool may_fail;  // on what it reads, without a KernelStatus: it is the kernel of an external
@@ -77,7 +78,8 @@ struct Executor::Impl {
   void Poison(RunContext& context, std::span<const OutputView> outputs) const;
   void CheckBudgetAt(size_t i) const;
   void RunSteps(RunContext& context, const RunOptions& options) const;
-  void RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const;
+  void Work(size_t i, RunContext& context, KernelTeam* kernel_team) const;
+  size_t RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const;
   void Record(size_t i, uint64_t begin, RunContext& context) const;
   template <class F>
   void Run(std::span<const InputView> inputs, const RunOptions& options, F&& output_memory) const;
@@ -117,7 +119,7 @@ void Executor::Impl::SetKernels(std::vector<Kernel> k) {
   kernels = std::move(k);
   for (const PlanStep& step : plan.steps) {
     const bool copies = step.kernel == kNone;
-    steps.push_back({copies ? nullptr : &kernels[step.kernel], buffer_values.size(),
+    steps.push_back({step.kind, copies ? nullptr : &kernels[step.kernel], buffer_values.size(),
                      step.checks ? step.values.size() - 1 : 0,
                      !copies && kernels[step.kernel].target<KernelFunction>() == nullptr});
     for (const uint32_t v : step.values) {
@@ -180,7 +182,7 @@ void Executor::Impl::Poison(RunContext& context, std::span<const OutputView> out
   }
 }
 
-void Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const {
+void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team) const {
   const Step& step = steps[i];
   if (context.placement->idle[i] && !step.may_fail) return;
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
@@ -198,6 +200,27 @@ void Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_t
     throw PlanError("plan/copy", "step ", i, " copies ", bytes, " bytes to ", room);
   }
   if (bytes > 0) std::memmove(buffers[1].data, buffers[0].data, bytes);
+}
+
+// Returns the step that is next.
+size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const {
+  const Step& step = steps[i];
+  const uint32_t target = plan.steps[i].target;
+  switch (step.kind) {
+    case PlanStep::Kind::kWork:
+      Work(i, context, kernel_team);
+      return i + 1;
+    case PlanStep::Kind::kBranch: {
+      const bool holds = *static_cast<const uint8_t*>(context.buffers[step.first_buffer].data) != 0;
+      return holds ? i + 1 : target;
+    }
+    case PlanStep::Kind::kJump:
+      return target;
+    case PlanStep::Kind::kRequire:
+      placements.Require(*context.placement, target);
+      return i + 1;
+  }
+  LATHE_CHECK(false, "step ", i, " is of no kind");
 }
 
 void Executor::Impl::Record(size_t i, uint64_t begin, RunContext& context) const {
@@ -231,16 +254,18 @@ void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) co
   const bool stops = budget != nullptr && budget->within_kernels();
   KernelTeam* kernel_team = stops ? &stoppable : team->for_kernels();
   context.events.clear();
-  for (size_t i = 0; i < steps.size(); ++i) {
+  for (size_t i = 0, next = 0; i < steps.size(); i = next) {
     CheckBudgetAt(i);
     const uint64_t begin = options.profile == nullptr ? 0 : Now();
-    RunStep(i, context, kernel_team);
+    next = RunStep(i, context, kernel_team);
     if (stoppable.has_stopped()) {
       CheckBudgetAt(i);
       throw Stopped(
           Cancelled());  // who cancelled it has taken that back; the outputs are unfinished
     }
-    if (options.profile != nullptr) Record(i, begin, context);
+    if (options.profile != nullptr && steps[i].kind == PlanStep::Kind::kWork) {
+      Record(i, begin, context);
+    }
   }
   if (options.profile != nullptr) options.profile->Add(context.events);
 }

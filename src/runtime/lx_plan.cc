@@ -19,7 +19,7 @@ void Fields(A& a, SizeCondition& c) {
 }
 template <class A>
 void Fields(A& a, PlanConstraint& c) {
-  a(c.condition, c.id, c.message, c.origin, c.hint, c.notes);
+  a(c.condition, c.is_conditional, c.id, c.message, c.origin, c.hint, c.notes);
 }
 template <class A>
 void Fields(A& a, PlanStorage& s) {
@@ -31,7 +31,7 @@ void Fields(A& a, PlanValue& v) {
 }
 template <class A>
 void Fields(A& a, PlanStep& s) {
-  a(s.kernel, s.values, s.reads, s.label, s.origin, s.checks, s.flops, s.bytes);
+  a(s.kernel, s.values, s.reads, s.label, s.origin, s.checks, s.flops, s.bytes, s.kind, s.target);
 }
 template <class A>
 void Fields(A& a, PlanPort& p) {

@@ -52,6 +52,14 @@ uint64_t HashOf(std::span<const int64_t> symbols) {
   return HashBytes(symbols.data(), symbols.size_bytes());
 }
 
+std::optional<int64_t> ValueOf(const Plan& plan, std::string_view symbol,
+                               std::span<const int64_t> symbols) {
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (plan.symbols[i].name == symbol) return symbols[i];
+  }
+  return std::nullopt;
+}
+
 bool AllFixed(const Plan& plan) {
   return std::ranges::all_of(plan.storages,
                              [](const PlanStorage& s) { return s.bytes.is_constant(); });
@@ -62,12 +70,7 @@ bool AllFixed(const Plan& plan) {
 std::optional<int64_t> NumberOf(const Plan& plan, const Dim& dim,
                                 std::span<const int64_t> symbols) {
   if (dim.is_constant()) return dim.value();
-  return dim.Evaluate([&](std::string_view name) -> std::optional<int64_t> {
-    for (size_t i = 0; i < symbols.size(); ++i) {
-      if (plan.symbols[i].name == name) return symbols[i];
-    }
-    return std::nullopt;
-  });
+  return dim.Evaluate([&](std::string_view name) { return ValueOf(plan, name, symbols); });
 }
 
 Placements::Placements(const Plan& plan, size_t max_placements)
@@ -119,7 +122,7 @@ void Placements::EvictOldest() {
 std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbols) const {
   auto placement = std::make_shared<Placement>();
   placement->symbols.assign(symbols.begin(), symbols.end());
-  CheckSizes(symbols);
+  placement->broken = CheckSizes(symbols);
   const std::vector<int64_t> dims = Evaluate(symbols);
   PlaceStorages(dims, *placement);
   PlaceValues(dims, *placement);
@@ -136,14 +139,26 @@ bool Placements::IsIdle(const PlanStep& step, const Placement& placement) {
          std::ranges::all_of(written, [&](uint32_t v) { return placement.value_bytes[v] == 0; });
 }
 
-void Placements::CheckSizes(std::span<const int64_t> symbols) const {
-  if (plan_.constraints.empty()) return;
+// Which of the conditional constraints do not hold.
+std::vector<bool> Placements::CheckSizes(std::span<const int64_t> symbols) const {
+  std::vector<bool> broken(plan_.constraints.size());
+  const auto value_of = [&](std::string_view name) { return ValueOf(plan_, name, symbols); };
+  for (size_t i = 0; i < plan_.constraints.size(); ++i) {
+    const PlanConstraint& constraint = plan_.constraints[i];
+    if (constraint.condition.Holds(value_of)) continue;
+    broken[i] = constraint.is_conditional;
+    if (!constraint.is_conditional) CheckConstraint(i, symbols);
+  }
+  return broken;
+}
+
+void Placements::CheckConstraint(size_t constraint, std::span<const int64_t> symbols) const {
   std::vector<BoundSymbol> bound;
   for (size_t i = 0; i < symbols.size(); ++i) {
     const PlanSymbol& symbol = plan_.symbols[i];
     bound.push_back({symbol.name, symbols[i], plan_.inputs[symbol.input].name});
   }
-  CheckConstraints(plan_.constraints, bound);
+  CheckConstraints(std::span(plan_.constraints).subspan(constraint, 1), bound);
 }
 
 std::vector<int64_t> Placements::Evaluate(std::span<const int64_t> symbols) const {

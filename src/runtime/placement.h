@@ -17,7 +17,8 @@ struct Placement {
   std::vector<int64_t> symbols;
   std::vector<int64_t> dims;  ///< of all values, one after the other
   std::vector<uint64_t> value_bytes;
-  std::vector<bool> idle;  ///< of each step, whether nothing that it writes has an element
+  std::vector<bool> idle;    ///< of each step, whether nothing that it writes has an element
+  std::vector<bool> broken;  ///< of each constraint, whether it is conditional and does not hold
   std::vector<uint64_t> storage_offsets;  ///< in the arena
   uint64_t arena_bytes = 0;
 };
@@ -36,6 +37,11 @@ class Placements {
   /// it.
   std::shared_ptr<const Placement> For(std::span<const int64_t> symbols);
 
+  /// Throws the error of a conditional constraint that does not hold.
+  void Require(const Placement& placement, uint32_t constraint) const {
+    if (placement.broken[constraint]) CheckConstraint(constraint, placement.symbols);
+  }
+
   std::span<const int64_t> ShapeOf(const Placement& placement, uint32_t value) const {
     return {placement.dims.data() + first_dim_[value], plan_.values[value].dims.size()};
   }
@@ -50,7 +56,8 @@ class Placements {
 
   uint32_t Distinct(const Dim& dim);
   std::shared_ptr<const Placement> Make(std::span<const int64_t> symbols) const;
-  void CheckSizes(std::span<const int64_t> symbols) const;
+  std::vector<bool> CheckSizes(std::span<const int64_t> symbols) const;
+  void CheckConstraint(size_t constraint, std::span<const int64_t> symbols) const;
   std::vector<int64_t> Evaluate(std::span<const int64_t> symbols) const;
   void PlaceValues(const std::vector<int64_t>& dims, Placement& placement) const;
   void PlaceStorages(const std::vector<int64_t>& dims, Placement& placement) const;

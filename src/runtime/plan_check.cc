@@ -215,6 +215,7 @@ class Checker {
 
   void CheckStep(size_t i) const {
     const PlanStep& step = plan_.steps[i];
+    if (step.is_control()) return CheckControl(i);
     const bool copies = step.kernel == kNone;
     if (!copies && step.kernel >= num_kernels_) {
       throw StepError(i, StrCat("there is no kernel ", step.kernel, " of ", num_kernels_));
@@ -227,6 +228,37 @@ class Checker {
     if (step.checks && (copies || !HoldsStatus(step))) {
       throw StepError(i, "there is no memory for what it checks");
     }
+  }
+
+  void CheckControl(size_t i) const {
+    const PlanStep& step = plan_.steps[i];
+    const bool branches = step.kind == PlanStep::Kind::kBranch;
+    if (step.kind > PlanStep::Kind::kRequire || step.kernel != kNone || step.checks ||
+        step.values.size() != (branches ? 1 : 0) || step.reads != step.values.size()) {
+      throw StepError(i, StrCat("it is of no kind: ", static_cast<int>(step.kind)));
+    }
+    if (branches) CheckUse(i, 0);
+    if (branches && !IsOneBool(plan_.values[step.values[0]])) {
+      throw StepError(i, StrCat("value ", step.values[0], " is not one bool"));
+    }
+    if (step.kind == PlanStep::Kind::kRequire) return CheckRequired(i);
+    if (step.target <= i || step.target > plan_.steps.size()) {
+      throw StepError(
+          i, StrCat("step ", step.target, " of ", plan_.steps.size(), " can not come after it"));
+    }
+  }
+
+  void CheckRequired(size_t i) const {
+    const uint32_t target = plan_.steps[i].target;
+    const bool exists = target < plan_.constraints.size();
+    if (exists && plan_.constraints[target].is_conditional) return;
+    throw StepError(i, StrCat("constraint ", target, " of ", plan_.constraints.size(),
+                              exists ? " is not conditional" : " does not exist"));
+  }
+
+  static bool IsOneBool(const PlanValue& value) {
+    return value.element == ElementType::kBool &&
+           std::ranges::all_of(value.dims, [](const Dim& d) { return d.IsConstant(1); });
   }
 
   bool HoldsStatus(const PlanStep& step) const {

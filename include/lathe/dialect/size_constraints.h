@@ -1,5 +1,6 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "lathe/ir/program.h"
@@ -22,5 +23,9 @@ struct SizeConstraint {
 /// Throws where an operation can not be right whatever the sizes are. The program is the same
 /// afterwards.
 std::vector<SizeConstraint> FindSizeConstraints(Program& program);
+
+/// The same of each block within a region of the program's block, in program order: what must hold
+/// where the region runs. An operation that can not be right is a condition that never holds.
+std::vector<std::pair<Block*, std::vector<SizeConstraint>>> FindRegionConstraints(Program& program);
 
 }  // namespace lathe

@@ -37,7 +37,8 @@ struct Artefacts {
   NamedTensors parameters;
 };
 
-/// The parts of a plan. Errors: artefact/name if a name is not UTF-8.
+/// The parts of a plan. Errors: artefact/name if a name is not UTF-8, artefact/branch if its steps
+/// do not follow one another: a graph can not say so.
 Artefacts MakeArtefacts(const Plan& plan);
 
 /// The plan of the parts. Errors: artefact/graph, artefact/library (damaged; of another build),

@@ -23,9 +23,11 @@ struct PlanSymbol {
 };
 
 /// What the program relies on: where it does not hold of the inputs' sizes, an operation of the
-/// model is wrong. Placements look at all of them before anything runs.
+/// model is wrong. Placements look at them before anything runs, but for the conditional ones.
 struct PlanConstraint {
   SizeCondition condition;  ///< made of the plan's symbols
+  /// Of operations that may never run: it must hold where a step requires it.
+  bool is_conditional = false;
   /// Of the error, as the interpreter has it: "shape/concat", the operation and what is wrong with
   /// it in terms of symbols, where it comes from in the model, and what to do.
   std::string id, message, origin, hint;
@@ -61,8 +63,16 @@ struct PlanValue {
 };
 
 /// A kernel on values: its inputs, outputs and workspaces in the order of its KernelBuffers. A
-/// step without kernel copies value 0 to value 1, which are equally large.
+/// step without kernel copies value 0 to value 1, which are equally large, or says which step is
+/// next. Otherwise that is the one after it. Storages live from step to step in the order of the
+/// plan, whatever the way through it.
 struct PlanStep {
+  enum class Kind : uint8_t {
+    kWork,     ///< the kernel or the copy
+    kBranch,   ///< step `target` is next unless value 0, one bool, holds
+    kJump,     ///< step `target` is next
+    kRequire,  ///< constraint `target` must hold
+  };
   uint32_t kernel = kNone;  ///< index in PlanCode::entries
   std::vector<uint32_t> values;
   /// How many of `values`, from the front, are only read; the others are written, so they lie in
@@ -73,6 +83,12 @@ struct PlanStep {
   bool checks = false;  ///< the last value holds a KernelStatus afterwards
   Dim flops = {};       ///< what a run takes at least, made of symbols; unknown: not known
   Dim bytes = {};       ///< the same that it reads and writes
+  Kind kind = Kind::kWork;
+  /// A later step, or the number of steps: the end; or a constraint.
+  uint32_t target = kNone;
+
+  /// Neither a kernel nor a copy.
+  bool is_control() const { return kind != Kind::kWork; }
 };
 
 /// Position-independent machine code: of its bytes every part is read and executed in place, none

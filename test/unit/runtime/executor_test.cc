@@ -445,6 +445,24 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
             "plan/step: it writes value 2, which is a constant");
   EXPECT_EQ(broken([](Plan& p) { p.steps[2].reads = 4; }), "plan/step: it reads 4 of 3 values");
   EXPECT_EQ(broken([](Plan& p) { p.steps[1].values[0] = 99; }), "plan/step: there is no value 99");
+  const auto controlled = [&](PlanStep::Kind kind, uint32_t target, auto... value) {
+    return broken([&](Plan& p) {
+      PlanStep step{.values = {static_cast<uint32_t>(value)...}, .label = "if", .origin = {}};
+      step.reads = static_cast<uint32_t>(step.values.size());
+      step.kind = kind;
+      step.target = target;
+      p.steps.push_back(step);
+    });
+  };
+  using Kind = PlanStep::Kind;
+  EXPECT_EQ(controlled(Kind::kJump, 4), "no error");
+  EXPECT_EQ(controlled(Kind::kJump, 3), "plan/step: step 3 of 4 can not come after it");
+  EXPECT_EQ(controlled(Kind::kJump, 5), "plan/step: step 5 of 4 can not come after it");
+  EXPECT_EQ(controlled(Kind::kBranch, 4), "plan/step: it is of no kind: 1");
+  EXPECT_EQ(controlled(Kind::kBranch, 4, 0), "plan/step: value 0 is not one bool");
+  EXPECT_EQ(controlled(Kind::kBranch, 4, 99), "plan/step: there is no value 99");
+  EXPECT_EQ(controlled(Kind::kRequire, 0), "plan/step: constraint 0 of 0 does not exist");
+  EXPECT_EQ(controlled(static_cast<Kind>(9), 4), "plan/step: it is of no kind: 9");
   EXPECT_EQ(broken([](Plan& p) { p.values[3].dims = {7, kColumns}; }),
             "plan/value: value 3 : f32[7,5] at byte 0 does not fit into storage 0 of 120 bytes");
   EXPECT_EQ(broken([](Plan& p) { p.values[3].offset = 2; }),
@@ -457,7 +475,8 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
   EXPECT_EQ(broken([](Plan& p) { p.values[2].dims = {Dim::Symbol("M")}; }),
             "plan/dim: value 2 has dim M, but M is no symbol of the plan");
   const auto relies_on = [&](const SizeCondition& condition) {
-    return broken([&](Plan& p) { p.constraints.push_back({condition, "", "", "", "", {}}); });
+    return broken(
+        [&](Plan& p) { p.constraints.push_back({condition, false, "", "", "", "", {}}); });
   };
   EXPECT_EQ(relies_on(SizeCondition::Equal(Dim::Symbol("M"), 1)),
             "plan/dim: constraint 0 has dim M, but M is no symbol of the plan");

@@ -1,0 +1,230 @@
+// Programs with `cf.if` have a plan: compiled, from a cache and from a file they give what the
+// interpreter gives, for either branch.
+
+#include <thread>
+
+#include "lathe/driver/every_way.h"
+#include "lathe/runtime/artefacts.h"
+#include "test/unit/codegen/kernel_util.h"
+#include "test/unit/dialect/program_util.h"
+#include "test/unit/temp_folder.h"
+
+namespace lathe {
+namespace {
+
+using codegen::Target;
+
+template <class F>
+std::string OutcomeOf(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return StrCat(e.id(), ": ", e.message());
+  }
+  return "no error";
+}
+
+class BranchesTest : public testing::ProgramTest {
+ protected:
+  void SetUp() override { codegen::NeedCodeGenerator(); }
+
+  static NamedValues InputsOf(int64_t n, bool c, bool d = false) {
+    return {{"x", RandomTensor(ElementType::kF32, {n, 8}, 3)},
+            {"c", Tensor::Scalar(c)},
+            {"d", Tensor::Scalar(d)}};
+  }
+
+  // Of x : [N, 8], c and d : bool.
+  Program Of(std::string_view body) {
+    return Parse(StrCat(R"(
+      %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 8], f32>
+      %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
+      %d = nn.feed() {name = "d"} : () -> v_tensor<[], bool>)",
+                        body));
+  }
+
+  // On every target, by one thread and by several, in every way.
+  void Check(std::string_view body) {
+    Program program = Of(body);
+    for (const Target& target : Target::All()) {
+      for (const int threads : {1, 3}) {
+        if (target.RunsHere()) CheckOn(program, {.target = target.name, .threads = threads});
+      }
+    }
+  }
+
+  static void CheckOn(Program& program, const CompileOptions& options) {
+    SCOPED_TRACE(StrCat(options.target, ", ", options.threads));
+    const EveryWay ways(program, options);
+    ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
+    ASSERT_EQ(ways.all().size(), 3u);
+    for (const int64_t n : {3, 0, 1, 70, 3}) {
+      for (const int which : {0, 1, 2, 3}) {
+        const NamedValues inputs = InputsOf(n, (which & 1) != 0, (which & 2) != 0);
+        const NamedValues wanted = Interpreter(program).Run(inputs);
+        const NamedValues got = ways.Run(inputs);
+        ASSERT_EQ(got.size(), wanted.size());
+        for (size_t i = 0; i < got.size(); ++i) {
+          const Closeness close = AllClose(got[i].second, wanted[i].second, 1e-5, 1e-6);
+          EXPECT_TRUE(close) << n << ", " << which << ", " << got[i].first << ": "
+                             << close.description;
+        }
+      }
+    }
+  }
+};
+
+TEST_F(BranchesTest, OneOfTwoResults) {
+  Check(R"(
+    %a = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %r = cf.if(%c) ({
+      %t = nn.softmax(%a) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%t) : (v_tensor<[N, 8], f32>) -> ()
+    }, {
+      %e = nn.exp(%a) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %f = nn.softmax(%e) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%f) : (v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[N, 8], f32>
+    %y = nn.add(%r, %a) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[N, 8], f32>) -> ())");
+}
+
+TEST_F(BranchesTest, ResultsAreOutputs) {
+  Check(R"(
+    %r, %s = cf.if(%c) ({
+      %t = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%t, %x) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> ()
+    }, {
+      %e = nn.exp(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%e, %e) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>)
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%s) {name = "s"} : (v_tensor<[N, 8], f32>) -> ())");
+}
+
+// What one branch puts into a larger tensor is still there after the other one.
+TEST_F(BranchesTest, WhatWasThereBeforeStaysAsItIs) {
+  Check(R"(
+    %a = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %b = nn.exp(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %q = nn.concat(%b, %b) {axis = 0} : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[2 * N, 8], f32>
+    %w = nn.softmax(%q) : (v_tensor<[2 * N, 8], f32>) -> v_tensor<[2 * N, 8], f32>
+    %r = cf.if(%c) ({
+      %t = nn.concat(%a, %b) {axis = 0} : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[2 * N, 8], f32>
+      cf.yield(%t) : (v_tensor<[2 * N, 8], f32>) -> ()
+    }, {
+      %e = nn.softmax(%w) : (v_tensor<[2 * N, 8], f32>) -> v_tensor<[2 * N, 8], f32>
+      cf.yield(%e) : (v_tensor<[2 * N, 8], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[2 * N, 8], f32>
+    %s = nn.softmax(%r) : (v_tensor<[2 * N, 8], f32>) -> v_tensor<[2 * N, 8], f32>
+    %z = nn.softmax(%a) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%s) {name = "s"} : (v_tensor<[2 * N, 8], f32>) -> ()
+    nn.fetch(%z) {name = "z"} : (v_tensor<[N, 8], f32>) -> ())");
+}
+
+TEST_F(BranchesTest, OneWithinTheOther) {
+  Check(R"(
+    %r = cf.if(%c) ({
+      %a = nn.exp(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %i = cf.if(%d) ({
+        %t = nn.softmax(%a) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+        cf.yield(%t) : (v_tensor<[N, 8], f32>) -> ()
+      }, {
+        cf.yield(%a) : (v_tensor<[N, 8], f32>) -> ()
+      }) : (v_tensor<[], bool>) -> v_tensor<[N, 8], f32>
+      cf.yield(%i) : (v_tensor<[N, 8], f32>) -> ()
+    }, {
+      cf.yield(%x) : (v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[N, 8], f32>
+    %y = nn.softmax(%r) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[N, 8], f32>) -> ())");
+}
+
+// What a branch relies on is asked for where it runs, and only there.
+TEST_F(BranchesTest, SizesMatterWhereABranchRuns) {
+  Program program = Of(R"(
+    %v = nn.feed() {name = "v"} : () -> v_tensor<[M, 8], f32>
+    %r = cf.if(%c) ({
+      %t = nn.concat(%x, %v) {axis = 1} : (v_tensor<[N, 8], f32>, v_tensor<[M, 8], f32>) -> v_tensor<[N, 16], f32>
+      %s = nn.softmax(%t) : (v_tensor<[N, 16], f32>) -> v_tensor<[N, 16], f32>
+      cf.yield(%s) : (v_tensor<[N, 16], f32>) -> ()
+    }, {
+      %e = nn.concat(%x, %x) {axis = 1} : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 16], f32>
+      cf.yield(%e) : (v_tensor<[N, 16], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[N, 16], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 16], f32>) -> ())");
+  const EveryWay ways(program, {.threads = 1});
+  ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
+  for (const auto& [name, way] : ways.all()) {
+    SCOPED_TRACE(name);
+    for (const int64_t m : {4, 5}) {
+      for (const bool c : {false, true}) {
+        NamedValues inputs = InputsOf(4, c);
+        inputs.emplace_back("v", RandomTensor(ElementType::kF32, {m, 8}, 5));
+        const std::string error = OutcomeOf([&] { (void)way.Run(inputs); });
+        const bool fits = m == 4 || !c;
+        EXPECT_EQ(error.substr(0, 6), fits ? "no err" : "shape/") << error;
+        if (!fits) continue;
+        EXPECT_TRUE(AllClose(way.Run(inputs)[0].second, Interpreter(program).Run(inputs)[0].second,
+                             1e-5, 1e-6));
+      }
+    }
+  }
+}
+
+TEST_F(BranchesTest, ThreadsTakeBranchesOfTheirOwn) {
+  Program program = Of(R"(
+    %r = cf.if(%c) ({
+      %t = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%t) : (v_tensor<[N, 8], f32>) -> ()
+    }, {
+      %e = nn.exp(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%e) : (v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[N, 8], f32>
+    %y = nn.softmax(%r) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[N, 8], f32>) -> ())");
+  const Executable executable(program, {.threads = 2});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      const NamedValues inputs = InputsOf(5 + t / 2, t % 2 == 0);
+      const NamedValues wanted = executable.Run(inputs);
+      for (int i = 0; i < 50; ++i) EXPECT_EQ(executable.Run(inputs), wanted);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(BranchesTest, AGraphCanNotHoldThem) {
+  Program program = Of(R"(
+    %r = cf.if(%c) ({
+      cf.yield(%x) : (v_tensor<[N, 8], f32>) -> ()
+    }, {
+      %e = nn.exp(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%e) : (v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ())");
+  const Executable executable(program);
+  EXPECT_EQ(OutcomeOf([&] { runtime::MakeArtefacts(executable.executor()->plan()); }),
+            "artefact/branch: a graph (.json) can not hold a program with branches");
+}
+
+// Results whose sizes depend on the branch still run.
+TEST_F(BranchesTest, SizesByBranchNeedTheInterpreter) {
+  Program program = Of(R"(
+    %r = cf.if(%c) ({
+      cf.yield(%x) : (v_tensor<[N, 8], f32>) -> ()
+    }, {
+      %e = nn.concat(%x, %x) {axis = 0} : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[2 * N, 8], f32>
+      cf.yield(%e) : (v_tensor<[2 * N, 8], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[?, 8], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[?, 8], f32>) -> ())");
+  const Executable executable(program);
+  EXPECT_EQ(executable.executor(), nullptr);
+  for (const bool c : {false, true}) {
+    EXPECT_EQ(executable.Run(InputsOf(3, c)), Interpreter(program).Run(InputsOf(3, c)));
+  }
+}
+
+}  // namespace
+}  // namespace lathe
