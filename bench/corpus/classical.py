@@ -92,7 +92,7 @@ def text_features(path):
     rng = np.random.default_rng(0)
     lines = sentences(rng, 200)["X"]
     wanted = np.array(["stone" in line for (line,) in lines]).astype(np.int64)
-    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(lines[:, 0], wanted)
+    pipeline = make_pipeline(TfidfVectorizer(lowercase=False), LogisticRegression()).fit(lines[:, 0], wanted)
     from skl2onnx.common.data_types import StringTensorType
 
     save(path, to_onnx(pipeline, initial_types=[("X", StringTensorType([None, 1]))],

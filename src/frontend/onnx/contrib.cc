@@ -241,6 +241,11 @@ constexpr ContribRule kLayers[] = {
     {"TransposeMatMul", 2, 2, 1, FusedMatMul, kMatMul},
 };
 
+const ContribRule* RuleNamed(std::span<const ContribRule> rules, Text op) {
+  const auto found = std::ranges::find_if(rules, [&](const auto& rule) { return op == rule.op; });
+  return found == rules.end() ? nullptr : &*found;
+}
+
 bool Lists(std::string_view names, std::string_view name) {
   while (!names.empty()) {
     const size_t end = std::min(names.find(' '), names.size());
@@ -264,15 +269,12 @@ std::vector<AttributeMsg> Pass(const UpgradeContext& c, std::initializer_list<Te
 
 // onnxruntime has SimplifiedLayerNormalization in the standard's domain.
 const ContribRule* FindContrib(Text domain, Text op) {
+  if (domain == "ai.onnx.ml") return RuleNamed(ContribClassical(), op);
   if (domain != "com.microsoft" && !(domain.empty() && op == "SimplifiedLayerNormalization")) {
     return nullptr;
   }
-  for (const auto rules : {ContribLayers(), ContribAttention()}) {
-    for (const ContribRule& rule : rules) {
-      if (op == rule.op) return &rule;
-    }
-  }
-  return nullptr;
+  const ContribRule* layer = RuleNamed(ContribLayers(), op);
+  return layer != nullptr ? layer : RuleNamed(ContribAttention(), op);
 }
 
 void ApplyContrib(const ContribRule& rule, UpgradeContext& c) {

@@ -8,7 +8,7 @@
 #include "src/frontend/onnx/upgrade.h"
 
 /// Operators of com.microsoft that float models contain (onnxruntime, docs/ContribOperators.md),
-/// written as operators of the standard.
+/// and of ai.onnx.ml, written as other operators of the standard.
 namespace lathe::onnx {
 
 /// How one of them is written; it sees and changes what a rule that upgrades does, and gives every
@@ -23,6 +23,7 @@ struct ContribRule {
 
 std::span<const ContribRule> ContribLayers();
 std::span<const ContribRule> ContribAttention();
+std::span<const ContribRule> ContribClassical();  ///< of ai.onnx.ml
 
 /// Null if there is no such operator. `domain` is in normal form.
 const ContribRule* FindContrib(Text domain, Text op);

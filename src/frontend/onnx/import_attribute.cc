@@ -103,6 +103,7 @@ Attribute Importer::ConvertAttribute(const AttributeMsg& a, const AttrDef& def,
       return ArrayAttribute::Get(context_, std::span<const std::string>(std::vector<std::string>(
                                                a.strings.begin(), a.strings.end())));
     case AttrType::kTensor:
+      if (a.made.is_defined()) return builder_.Attr(a.made);
       if (a.tensors.size() == 1) return builder_.Attr(DecodeTensor(*a.tensors[0], source_));
       break;
     case AttrType::kTypeProto:

@@ -51,7 +51,9 @@ class NodeUpgrader : public UpgradeContext {
     if (FindContrib(NormalDomain(node.domain), node.op_type) != nullptr) {
       importer_.Fail(ErrorCode::kUnsupported, "onnx/contrib",
                      StrCat(QualifiedName(NormalDomain(node.domain), node.op_type), ": ", why),
-                     "export the model without the optimizations of onnxruntime");
+                     NormalDomain(node.domain) == "com.microsoft"
+                         ? "export the model without the optimizations of onnxruntime"
+                         : "export another form of it");
     }
     importer_.Fail(ErrorCode::kUnsupported, "onnx/upgrade",
                    StrCat(Operator(node), " of opset ", importer_.OpsetOf(node, frame_), ": ", why),

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "lathe/support/tensor.h"
+
 /// The messages of ONNX files (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto) as plain
 /// structs. Strings and data are views into the file, which must outlive them.
 namespace lathe::onnx {
@@ -92,6 +94,7 @@ struct AttributeMsg {
   std::vector<std::shared_ptr<const GraphMsg>> graphs;
   std::vector<std::shared_ptr<const SparseTensorMsg>> sparse_tensors;
   std::vector<TypeMsg> types;
+  Tensor made = {};  ///< of type kTensor, of a node that no file holds
 };
 
 struct NodeMsg {

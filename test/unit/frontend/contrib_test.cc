@@ -4,11 +4,12 @@
 
 #include "test/unit/frontend/model_util.h"
 
-/// Operators of com.microsoft. What is expected was computed by onnxruntime 1.32.
+/// Operators of com.microsoft and ai.onnx.ml. What is expected was computed by onnxruntime 1.32.
 namespace lathe::onnx {
 namespace {
 
 constexpr Text kContrib = "com.microsoft";
+constexpr Text kClassical = "ai.onnx.ml";
 
 // Eighths that follow no pattern, others for each input.
 Tensor Ramp(Shape shape, int64_t input) {
@@ -50,6 +51,7 @@ ModelMsg ModelOf(const Case& c, bool symbolic = false) {
   }
   ModelMsg model = Model(17, std::move(inputs), {std::move(node)}, std::move(outputs));
   model.opsets.push_back({kContrib, 1});
+  model.opsets.push_back({kClassical, 3});
   return model;
 }
 
@@ -298,6 +300,147 @@ std::vector<Case> OtherCases() {
            {F32({1, 1, 2, 2}, {0.4555664F, -0.8828453F, -0.9613177F, 0.6699219F})}}};
 }
 
+AttributeMsg Strings(Text name, std::vector<Text> values) {
+  AttributeMsg a;
+  a.name = name;
+  a.type = AttrType::kStrings;
+  a.strings = std::move(values);
+  return a;
+}
+
+Tensor I64(std::vector<int64_t> values) {
+  return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values);
+}
+
+Tensor Features() { return Ramp({3, 4}, 0); }
+
+std::vector<Case> FeatureCases() {
+  const auto normalizer = [](const char* norm, std::vector<float> y) {
+    return Case{"norm",       "Normalizer",        kClassical,
+                {Features()}, {Str("norm", norm)}, {F32({3, 4}, std::move(y))}};
+  };
+  Tensor holes = Features();
+  holes.mutable_data<float>()[1] = NAN;
+  return {{"scaler",
+           "Scaler",
+           kClassical,
+           {Features()},
+           {Floats("offset", {0.5, -0.25, 0, 1}), Floats("scale", {2, 1, 4, 0.5})},
+           {F32({3, 4},
+                {-3.75F, 0.625F, -3, 0, -1.25F, -1, 2, -0.8125F, 1.25F, 0.25F, -4.5F, -0.1875F})}},
+          normalizer("MAX",
+                     {-1.375F, 0.375F, -0.75F, 1, -0.25F, -2.5F, 1, -1.25F, 1, 0, -1, 0.55555558F}),
+          normalizer("L1", {-0.39285713F, 0.10714286F, -0.21428572F, 0.2857143F, -0.05F, -0.5F,
+                            0.2F, -0.25F, 0.39130434F, 0, -0.39130434F, 0.2173913F}),
+          normalizer("L2", {-0.72531855F, 0.19781414F, -0.39562827F, 0.52750438F, -0.08391813F,
+                            -0.83918136F, 0.33567253F, -0.41959068F, 0.65814525F, 0, -0.65814525F,
+                            0.3656362F}),
+          {"imputer",
+           "Imputer",
+           kClassical,
+           {holes},
+           {Floats("imputed_value_floats", {1, 2, 3, 4}), Float("replaced_value_float", NAN)},
+           {F32({3, 4}, {-1.375F, 2, -0.75F, 1, -0.125F, -1.25F, 0.5F, -0.625F, 1.125F, 0, -1.125F,
+                         0.625F})}}};
+}
+
+std::vector<Case> LinearCases() {
+  const std::vector<double> weights = {1, 2, -1, 0.5, 0, 1, 1, -2, -1, 0, 0.5, 0.5};
+  const auto classifier = [&](const char* post, std::vector<float> y) {
+    return Case{"classes",
+                "LinearClassifier",
+                kClassical,
+                {Features()},
+                {Floats("coefficients", weights), Floats("intercepts", {0.25, -0.5, 0}),
+                 Ints("classlabels_ints", {7, 3, 5}), Str("post_transform", post)},
+                {I64({5, 5, 7}), F32({3, 3}, std::move(y))}};
+  };
+  return {
+      {"regressor",
+       "LinearRegressor",
+       kClassical,
+       {Features()},
+       {Floats("coefficients", {1, 2, -1, 0.5, 0, 1, 1, -2}), Floats("intercepts", {0.25, -0.5}),
+        Int("targets", 2)},
+       {F32({3, 2}, {0.875F, -2.875F, -3.1875F, 0, 2.8125F, -2.875F})}},
+      classifier("NONE", {0.875F, -2.875F, 1.5F, -3.1875F, 0, 0.0625F, 2.8125F, -2.875F, -1.375F}),
+      classifier("LOGISTIC", {0.705785F, 0.05340335F, 0.81757444F, 0.03963879F, 0.5F, 0.51561993F,
+                              0.94334757F, 0.05340335F, 0.20181322F}),
+      classifier("SOFTMAX", {0.34580973F, 0.00813266F, 0.64605761F, 0.01960088F, 0.47488579F,
+                             0.50551331F, 0.9817664F, 0.00332628F, 0.01490733F})};
+}
+
+// Three trees over four features; the second is but a leaf.
+std::vector<AttributeMsg> TreesWith(std::vector<AttributeMsg> more) {
+  std::vector<AttributeMsg> trees = {
+      Ints("nodes_treeids", {0, 0, 0, 0, 0, 1, 2, 2, 2}),
+      Ints("nodes_nodeids", {0, 1, 2, 3, 4, 0, 0, 1, 2}),
+      Strings("nodes_modes", {"BRANCH_LEQ", "LEAF", "BRANCH_LT", "LEAF", "LEAF", "LEAF",
+                              "BRANCH_GT", "LEAF", "LEAF"}),
+      Ints("nodes_featureids", {1, 0, 3, 0, 0, 0, 2, 0, 0}),
+      Floats("nodes_values", {0, 0, 0.5, 0, 0, 0, -0.25, 0, 0}),
+      Ints("nodes_truenodeids", {1, 0, 3, 0, 0, 0, 1, 0, 0}),
+      Ints("nodes_falsenodeids", {2, 0, 4, 0, 0, 0, 2, 0, 0})};
+  trees.insert(trees.end(), more.begin(), more.end());
+  return trees;
+}
+
+const std::vector<double> kLeaves = {1, 2, -3, 0.5, 4, -1},
+                          kShares = {0.125, 0.25, 0, 0.25, 0.25, 0.5};
+
+Case Regressor(const char* way, std::vector<float> y) {
+  return {"trees",
+          "TreeEnsembleRegressor",
+          kClassical,
+          {Features()},
+          TreesWith({Str("aggregate_function", way), Floats("base_values", {0.125}),
+                     Ints("target_treeids", {0, 0, 0, 1, 2, 2}),
+                     Ints("target_nodeids", {1, 3, 4, 0, 1, 2}),
+                     Ints("target_ids", {0, 0, 0, 0, 0, 0}), Floats("target_weights", kLeaves)}),
+          {F32({3, 1}, std::move(y))}};
+}
+
+Case Classifier(const char* post, std::vector<float> y) {
+  return {"forest",
+          "TreeEnsembleClassifier",
+          kClassical,
+          {Features()},
+          TreesWith({Str("post_transform", post), Ints("classlabels_int64s", {4, 6, 2}),
+                     Ints("class_treeids", {0, 0, 0, 0, 1, 2, 2}),
+                     Ints("class_nodeids", {1, 1, 3, 4, 0, 1, 2}),
+                     Ints("class_ids", {0, 1, 2, 1, 1, 0, 2}),
+                     Floats("class_weights", {0.5, 0.5, 0.25, 0.75, 0.5, 0.5, 0.75})}),
+          {I64({6, 4, 6}), F32({3, 3}, std::move(y))}};
+}
+
+Case TwoClasses(const char* post, const std::vector<double>& weights, std::vector<int64_t> labels,
+                std::vector<float> y) {
+  return {"two classes",
+          "TreeEnsembleClassifier",
+          kClassical,
+          {Features()},
+          TreesWith({Str("post_transform", post), Ints("classlabels_int64s", {4, 6}),
+                     Floats("base_values", {0.125}), Ints("class_treeids", {0, 0, 0, 1, 2, 2}),
+                     Ints("class_nodeids", {1, 3, 4, 0, 1, 2}),
+                     Ints("class_ids", {0, 0, 0, 0, 0, 0}), Floats("class_weights", weights)}),
+          {I64(std::move(labels)), F32({3, 2}, std::move(y))}};
+}
+
+std::vector<Case> TreeCases() {
+  return {
+      Regressor("SUM", {-3.375F, 5.625F, 0.625F}),
+      Regressor("AVERAGE", {-1.0416666F, 1.9583334F, 0.2916667F}),
+      Regressor("MIN", {-2.875F, 0.625F, -0.875F}),
+      Regressor("MAX", {0.625F, 4.125F, 1.125F}),
+      Classifier("NONE", {0, 1.25F, 0.75F, 1, 1, 0, 0.5F, 1, 0.75F}),
+      Classifier("SOFTMAX", {0.15134677F, 0.52825212F, 0.32040113F, 0.42231882F, 0.42231882F,
+                             0.15536241F, 0.25427523F, 0.41922897F, 0.32649586F}),
+      TwoClasses("NONE", kShares, {6, 6, 6}, {0.125F, 0.875F, 0.25F, 0.75F, 0, 1}),
+      TwoClasses("NONE", kLeaves, {4, 6, 6}, {3.375F, -3.375F, -5.625F, 5.625F, -0.625F, 0.625F}),
+      TwoClasses("LOGISTIC", kLeaves, {4, 6, 6},
+                 {0.96691406F, 0.03308594F, 0.00359362F, 0.99640636F, 0.34864509F, 0.65135494F})};
+}
+
 void Check(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     Loaded loaded;
@@ -321,11 +464,29 @@ TEST(Contrib, AgreesWithOnnxruntime) {
   Check(OtherCases());
 }
 
+TEST(Classical, AgreesWithOnnxruntime) {
+  Check(FeatureCases());
+  Check(LinearCases());
+  Check(TreeCases());
+}
+
 std::string Refusal(const Case& c, bool symbolic = false) {
   Loaded loaded;
   const Error error = Caught([&] { Import(loaded.context, ModelOf(c, symbolic)); });
   EXPECT_EQ(error.id(), "onnx/contrib") << c.name;
   return error.message();
+}
+
+TEST(Classical, WhatIsNotSupportedIsNamed) {
+  Case c = Classifier("PROBIT", std::vector<float>(9));
+  EXPECT_EQ(Refusal(c),
+            "ai.onnx.ml.TreeEnsembleClassifier: post_transform \"PROBIT\" is not supported");
+  c = Regressor("SUM", {0, 0, 0});
+  c.attributes[1].ints[1] = 2;
+  EXPECT_EQ(Refusal(c), "ai.onnx.ml.TreeEnsembleRegressor: tree 0 has two nodes 2");
+  c = Regressor("SUM", {0, 0, 0});
+  c.attributes[5].ints[0] = 9;
+  EXPECT_EQ(Refusal(c), "ai.onnx.ml.TreeEnsembleRegressor: tree 0 has no node 9");
 }
 
 TEST(Contrib, WhatIsNotSupportedIsNamed) {
