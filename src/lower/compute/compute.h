@@ -137,6 +137,12 @@ size_t AxisOf(int64_t axis, size_t rank);
 std::optional<size_t> SliceEntry(const Operation& op, size_t axis);
 /// How many elements a slice takes of an axis, as its operands say at run time.
 Value SliceCountAt(Elements& e, const Operation& op, size_t axis);
+/// How many steps, none of size 0, go from `begin` to before `end`.
+Value StepsBetween(Elements& e, Value begin, Value end, int64_t step);
+/// The step of a range of integers, if that is a constant other than 0.
+std::optional<int64_t> RangeStep(const Operation& op);
+/// How many integers a range has that RangeStep knows, as its bounds say at run time.
+Value RangeCountAt(Elements& e, const Operation& op);
 /// A loaded scalar of any integer type as an index of an axis; negative ones count from the back,
 /// those outside are brought inside.
 Dim IndexAt(const ElementOf& c, size_t operand, const Place& where, const Dim& extent);

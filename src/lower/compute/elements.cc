@@ -216,6 +216,7 @@ Value Elements::ExtentAt(const Extents::Source& source) {
         .value();
   }
   if (source.op->name() == nn::SliceOp::kName) return SliceCountAt(*this, *source.op, source.axis);
+  if (source.op->name() == nn::RangeOp::kName) return RangeCountAt(*this, *source.op);
   const bool is_fill = source.op->name() == nn::ConstantOfShapeOp::kName;
   const size_t shape = is_fill ? nn::ConstantOfShapeOp::kInput : nn::ExpandOp::kShape;
   const Value extent = At(source.op->operand(shape), {static_cast<int64_t>(source.axis)});

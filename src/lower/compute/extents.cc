@@ -17,6 +17,7 @@ bool SaysExtent(const Operation& op, size_t axis) {
     const size_t added = to.size() - from.size();
     return axis < added || from[axis - added].IsConstant(1);
   }
+  if (op.name() == nn::RangeOp::kName) return RangeStep(op).has_value();
   return op.name() == nn::SliceOp::kName && SliceEntry(op, axis).has_value();
 }
 

@@ -321,19 +321,22 @@ std::optional<size_t> SliceEntry(const Operation& op, size_t axis) {
   return std::nullopt;
 }
 
-Value SliceCountAt(Elements& e, const Operation& op, size_t axis) {
+Value StepsBetween(Elements& e, Value begin, Value end, int64_t step) {
   Builder& b = e.lb().b();
-  const size_t entry = *SliceEntry(op, axis);
-  const Dim extent = e.Dims(op.operand(0))[axis];
-  const Value begin = BoundAt(e, op, nn::SliceOp::kStarts, entry, extent);
-  const Value end = BoundAt(e, op, nn::SliceOp::kEnds, entry, extent);
-  const int64_t step = StepOf(op, entry);
   const Value length = nn::SubOp::Create(b, end, begin).c();
   const Value rounded =
       nn::AddOp::Create(b, length, e.lb().Int(step > 0 ? step - 1 : step + 1)).c();
   const Value count = nn::DivOp::Create(b, rounded, e.lb().Int(step)).c();
   const Value both[] = {count, e.lb().Int(0)};
   return nn::MaxOp::Create(b, both).y();
+}
+
+Value SliceCountAt(Elements& e, const Operation& op, size_t axis) {
+  const size_t entry = *SliceEntry(op, axis);
+  const Dim extent = e.Dims(op.operand(0))[axis];
+  const Value begin = BoundAt(e, op, nn::SliceOp::kStarts, entry, extent);
+  const Value end = BoundAt(e, op, nn::SliceOp::kEnds, entry, extent);
+  return StepsBetween(e, begin, end, StepOf(op, entry));
 }
 
 std::span<const Compute> MovementComputes() { return kComputes; }

@@ -124,6 +124,18 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
+std::optional<int64_t> RangeStep(const Operation& op) {
+  if (IsFloat(TensorOf(op.result(0)).element())) return std::nullopt;
+  const auto delta = ConstantInts(op, nn::RangeOp::kDelta);
+  const bool known = delta && delta->size() == 1 && (*delta)[0] != 0;
+  return known ? std::optional((*delta)[0]) : std::nullopt;
+}
+
+Value RangeCountAt(Elements& e, const Operation& op) {
+  const auto bound = [&](size_t i) { return ToInt64(e, e.At(op.operand(i), {})); };
+  return StepsBetween(e, bound(nn::RangeOp::kStart), bound(nn::RangeOp::kLimit), *RangeStep(op));
+}
+
 std::span<const Compute> ShapeComputes() { return kComputes; }
 
 }  // namespace lathe::lower
