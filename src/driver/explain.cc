@@ -53,7 +53,8 @@ std::map<uint32_t, std::string> ResultsOf(const runtime::Plan& plan,
                                           std::span<const Dim::Binding> symbols) {
   std::map<uint32_t, std::string> results;
   for (const runtime::PlanStep& step : plan.steps) {
-    if (results.contains(step.kernel) || step.reads >= step.values.size()) continue;
+    const bool writes = !step.is_control() && step.reads < step.values.size();
+    if (results.contains(step.kernel) || !writes) continue;
     const runtime::PlanValue& v = plan.values[step.values[step.reads]];
     SymShape shape(v.dims);
     for (Dim& d : shape.dims) {

@@ -1,5 +1,7 @@
 #include "src/driver/plan_builder.h"
 
+#include <algorithm>
+
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/io.h"
@@ -52,6 +54,7 @@ class PlanBuilder {
     if (op->isa<nn::FeedOp>()) return;
     if (op->isa<nn::FetchOp>()) return AddOutput(op);
     if (op->isa<cf::IfOp>()) return BeginIf(op);
+    if (op->isa<cf::WhileOp>()) return BeginLoop(op);
     if (op->isa<cf::YieldOp>()) return EndRegion(op);
     const PlannedFunction* f = CalleeOf(op, functions_);
     if (f == nullptr) return AddConstant(op);
@@ -59,58 +62,169 @@ class PlanBuilder {
     for (size_t i = 0; i < op->num_results(); ++i) AddData(op, i, f->data->results[i]);
   }
 
-  // An `if` whose regions are being planned.
-  struct Branch {
-    Operation* op;
-    uint32_t skip;        // step that leads around the region
-    uint32_t first_home;  // made within the region
+  // An `if` or a loop whose regions are being planned.
+  struct Frame {
+    Operation* op = nullptr;
     std::vector<Spot> results;
+    uint32_t first_home = 0;      // made within the region
+    std::vector<uint32_t> exits;  // steps that lead to the one after the region
+    // Of a loop:
+    uint32_t first_step = 0;  // of each round
+    uint32_t iteration = 0;   // a value
+    Spot condition = {};      // if there is one
   };
 
-  void BeginIf(Operation* op) {
-    AddStep(op, {.values = {ValueOf(op->operand(0))},
-                 .reads = 1,
-                 .label = "if",
+  void AddControl(const Operation* op, PlanStep::Kind kind, std::vector<uint32_t> values,
+                  size_t writes = 0, uint32_t target = kNone) {
+    static constexpr const char* kLabels[] = {"",      "if",    "else",    "require",
+                                              "below", "count", "put row", "repeat"};
+    const auto reads = static_cast<uint32_t>(values.size() - writes);
+    AddStep(op, {.values = std::move(values),
+                 .reads = reads,
+                 .label = kLabels[static_cast<size_t>(kind)],
                  .origin = {},
                  .flops = 0,
                  .bytes = 0,
-                 .kind = PlanStep::Kind::kBranch});
-    Branch branch{op, NumSteps() - 1, 0, {}};
+                 .kind = kind,
+                 .target = target});
+  }
+
+  void AddExit(Frame& frame, PlanStep::Kind kind, std::vector<uint32_t> values) {
+    frame.exits.push_back(NumSteps());
+    AddControl(frame.op, kind, std::move(values));
+  }
+
+  void BeginIf(Operation* op) {
+    Frame frame;
+    frame.op = op;
+    AddExit(frame, PlanStep::Kind::kBranch, {ValueOf(op->operand(0))});
     for (size_t i = 0; i < op->num_results(); ++i) {
-      branch.results.push_back(homes_.Storage(BytesOf(TypeOf(op->result(i)))));
+      frame.results.push_back(homes_.Storage(BytesOf(TypeOf(op->result(i)))));
     }
-    branch.first_home = homes_.size();
-    branches_.push_back(std::move(branch));
-    AddRequired(op, 0);
+    BeginRegion(std::move(frame), 0);
+  }
+
+  void BeginRegion(Frame frame, size_t region) {
+    frame.first_home = homes_.size();
+    Operation* op = frame.op;
+    frames_.push_back(std::move(frame));
+    AddRequired(op, region);
   }
 
   void EndRegion(Operation* yield) {
-    Branch& branch = branches_.back();
-    std::vector<Piece> pieces;
+    Frame frame = frames_.back();
+    if (frame.op->isa<cf::WhileOp>()) {
+      EndRound(frame, yield);
+      frames_.pop_back();
+      return EndFrame(frame);
+    }
     for (size_t i = 0; i < yield->num_operands(); ++i) {
-      const Spot from = spot_of_.at(yield->operand(i));
-      pieces.push_back({from, branch.results[i], BytesOf(TypeOf(yield->operand(i)))});
+      const Value v = yield->operand(i);
+      const Piece piece{spot_of_.at(v), frame.results[i], BytesOf(TypeOf(v))};
+      Join(yield, {&piece, 1});
     }
-    for (const Piece& piece : pieces) Join(yield, {&piece, 1});
-    if (yield->block() == branch.op->region(0).front()) return BeginElse(branch);
-    plan_.steps[branch.skip].target = NumSteps();
-    for (size_t i = 0; i < branch.results.size(); ++i) {
-      spot_of_[branch.op->result(i)] = branch.results[i];
-    }
-    branches_.pop_back();
+    frames_.pop_back();
+    if (yield->block() != frame.op->region(0).front()) return EndFrame(frame);
+    const uint32_t branch = frame.exits.back();
+    frame.exits.clear();
+    AddExit(frame, PlanStep::Kind::kJump, {});
+    plan_.steps[branch].target = NumSteps();
+    BeginRegion(std::move(frame), 1);
   }
 
-  void BeginElse(Branch& branch) {
-    AddStep(branch.op, {.values = {},
-                        .label = "else",
-                        .origin = {},
-                        .flops = 0,
-                        .bytes = 0,
-                        .kind = PlanStep::Kind::kJump});
-    plan_.steps[branch.skip].target = NumSteps();
-    branch.skip = NumSteps() - 1;
-    branch.first_home = homes_.size();
-    AddRequired(branch.op, 1);
+  void EndFrame(const Frame& frame) {
+    for (const uint32_t step : frame.exits) plan_.steps[step].target = NumSteps();
+    for (size_t i = 0; i < frame.results.size(); ++i) {
+      spot_of_[frame.op->result(i)] = frame.results[i];
+    }
+  }
+
+  // The carried values lie in the storages of the results from the start.
+  void BeginLoop(Operation* op) {
+    const LoopOperands operands(op);
+    const Block& body = *op->region(0).front();
+    Frame frame;
+    frame.op = op;
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const Dim bytes = BytesOf(TypeOf(op->result(i)));
+      const Spot result = homes_.Storage(bytes);
+      frame.results.push_back(result);
+      if (i >= operands.carried.size()) continue;
+      AddCopy(op, {spot_of_.at(operands.carried[i]), result, bytes});
+      spot_of_[body.argument(kLoopArguments + i)] = result;
+    }
+    if (operands.condition) {
+      frame.condition = homes_.Storage(1);
+      AddCopy(op, {spot_of_.at(operands.condition), frame.condition, 1});
+    }
+    spot_of_[body.argument(1)] = Literal(Tensor::Scalar(true));
+    AddIteration(frame, body.argument(0));
+    for (const Spot result : frame.results) homes_.Touch(result, NumSteps() - 1);
+    frame.first_step = NumSteps();
+    if (operands.trip_count) {
+      const uint32_t trips = ValueOf(operands.trip_count);
+      AddExit(frame, PlanStep::Kind::kBelow, {frame.iteration, trips});
+    }
+    if (operands.condition) {
+      const uint32_t go = AddValue(ElementType::kBool, {}, frame.condition);
+      AddExit(frame, PlanStep::Kind::kBranch, {go});
+    }
+    BeginRegion(std::move(frame), 0);
+  }
+
+  // The number of the round, from 0.
+  void AddIteration(Frame& frame, Value argument) {
+    const Dim bytes = sizeof(int64_t);
+    const Spot from = Literal(Tensor::Scalar<int64_t>(0));
+    spot_of_[argument] = homes_.Storage(bytes);
+    frame.iteration = ValueOf(argument);
+    AddCopyStep(frame.op, AddValue(ElementType::kI64, {}, from), frame.iteration, bytes);
+  }
+
+  Spot Literal(Tensor tensor) {
+    const auto index = static_cast<uint32_t>(plan_.constants.size());
+    const Dim bytes = static_cast<int64_t>(tensor.byte_size());
+    plan_.constant_names.push_back(ConstantName({}));
+    plan_.constants.push_back(std::move(tensor));
+    return homes_.Outside(PlanValue::Place::kConstant, index, bytes);
+  }
+
+  // What the body yields goes to where the next round, or whoever comes after the loop, reads it.
+  void EndRound(Frame& frame, Operation* yield) {
+    const size_t carried = LoopOperands(frame.op).carried.size();
+    for (size_t i = carried; i < frame.results.size(); ++i) {
+      const AnyTensorType type = TypeOf(frame.op->result(i));
+      const uint32_t whole = AddValue(type.element(), type.dims(), frame.results[i]);
+      AddControl(frame.op, PlanStep::Kind::kPutRow,
+                 {ValueOf(yield->operand(i + 1)), frame.iteration, whole}, 1);
+    }
+    if (LoopOperands(frame.op).condition) {
+      AddCopy(frame.op, {spot_of_.at(yield->operand(0)), frame.condition, 1});
+    }
+    Carry(frame, yield, carried);
+    AddControl(frame.op, PlanStep::Kind::kCount, {frame.iteration}, 1);
+    const uint32_t last = NumSteps();
+    AddControl(frame.op, PlanStep::Kind::kRepeat, {}, 0, frame.first_step);
+    homes_.EndLoop(frame.first_home, frame.first_step, last);
+  }
+
+  // All at once: what lies where another one goes is first put aside.
+  void Carry(const Frame& frame, Operation* yield, size_t carried) {
+    const auto results = std::span(frame.results).first(carried);
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < carried; ++i) {
+      const Value v = yield->operand(i + 1);
+      Piece piece{homes_.Resolve(spot_of_.at(v)), results[i], BytesOf(TypeOf(v))};
+      if (piece.from.home == piece.into.home) continue;
+      const auto is_there = [&](Spot spot) { return spot.home == piece.from.home; };
+      if (std::ranges::any_of(results, is_there)) {
+        const Spot aside = homes_.Storage(piece.bytes);
+        AddCopy(yield, {piece.from, aside, piece.bytes});
+        piece.from = aside;
+      }
+      pieces.push_back(std::move(piece));
+    }
+    for (const Piece& piece : pieces) AddCopy(yield, piece);
   }
 
   // What a region relies on must hold where it begins.
@@ -120,13 +234,7 @@ class PlanBuilder {
     for (const int64_t index : *relies_on) {
       const auto next = static_cast<uint32_t>(plan_.constraints.size());
       plan_.constraints.push_back(conditional_[static_cast<size_t>(index)]);
-      AddStep(op, {.values = {},
-                   .label = "require",
-                   .origin = {},
-                   .flops = 0,
-                   .bytes = 0,
-                   .kind = PlanStep::Kind::kRequire,
-                   .target = next});
+      AddControl(op, PlanStep::Kind::kRequire, {}, 0, next);
     }
   }
 
@@ -256,7 +364,7 @@ class PlanBuilder {
   // A storage from its first byte to its last, of the region that is being planned: what has been
   // there before may be read after it.
   bool MayMove(Spot root, const Dim& bytes) const {
-    const uint32_t first = branches_.empty() ? 0 : branches_.back().first_home;
+    const uint32_t first = frames_.empty() ? 0 : frames_.back().first_home;
     return root.home >= first && homes_.IsWholeStorage(root, bytes);
   }
 
@@ -328,7 +436,7 @@ class PlanBuilder {
   const PlannedFunctions& functions_;
   const PackedConstants& packed_;
   const std::span<const runtime::PlanConstraint> conditional_;
-  std::vector<Branch> branches_;  // one within the other
+  std::vector<Frame> frames_;  // one within the other
   Plan plan_;
   PlanHomes homes_;
   std::vector<Spot> spots_;  // parallel to plan_.values

@@ -44,8 +44,8 @@ std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFun
 /// calls pass to kernels that take constants in an order of their own. `conditional`: what the
 /// regions rely on, by kReliesOnAttr.
 ///
-/// A region is a stretch of steps that a branch leads into or around. What it yields goes to the
-/// storages of the results.
+/// A region is a stretch of steps that a branch leads into or around, or that is run again. What it
+/// yields goes to the storages of the results; what a loop carries stays in these.
 runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions,
                         const PackedConstants& packed,
                         std::span<const runtime::PlanConstraint> conditional = {});

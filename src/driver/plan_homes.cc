@@ -49,6 +49,12 @@ void PlanHomes::Touch(Spot spot, uint32_t step) {
   home.end = std::max(home.end, step);
 }
 
+void PlanHomes::EndLoop(uint32_t first_home, uint32_t first, uint32_t last) {
+  for (uint32_t i = 0; i < first_home; ++i) {
+    if (homes_[i].begin != kNone && homes_[i].end >= first) homes_[i].end = last;
+  }
+}
+
 void PlanHomes::Finish(runtime::Plan& plan, const std::vector<Spot>& spots) {
   SpreadTouches();
   for (const Call& call : calls_) ShareMemory(call);

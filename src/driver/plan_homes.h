@@ -35,6 +35,9 @@ class PlanHomes {
 
   /// Step `step` reads or writes there.
   void Touch(Spot spot, uint32_t step);
+  /// A loop of the steps from `first` to `last`: what of the homes before `first_home` is touched
+  /// in it is alive until it ends.
+  void EndLoop(uint32_t first_home, uint32_t first, uint32_t last);
   /// A call that reads and writes, each in the order of its values, and which of what it reads may
   /// be the same memory as which of what it writes.
   struct Call {

@@ -46,7 +46,7 @@ bool SeesOutside(const Operation* op) {
 std::vector<Operation*> PlannedOrder(const Program& program) {
   std::vector<Operation*> order;
   for (OpWalker w(program.block()); Operation* op = w.Next();) {
-    if (!op->isa<cf::IfOp>()) w.SkipRegions();
+    if (!op->isa<cf::IfOp>() && !op->isa<cf::WhileOp>()) w.SkipRegions();
     if (!op->isa<builtin::FuncOp>()) order.push_back(op);
   }
   return order;
@@ -85,31 +85,85 @@ class Obstacles {
       if (variable == nullptr) return StrCat("there is no parameter '", read.name(), "'");
       return variable->is_mutable ? "the program sets the parameter" : "";
     }
-    if (op->isa<cf::IfOp>()) return WhyNoBranch(op->operand(0).type());
+    if (op->isa<cf::IfOp>()) return WhyNotOne(op->operand(0), ElementType::kBool);
+    if (op->isa<cf::WhileOp>()) return WhyNoLoop(op);
     if (op->isa<cf::YieldOp>()) return WhyNoYield(op);
     if (!op->isa<builtin::CallOp>()) return "there is no kernel for it";
     const PlannedFunction* f = CalleeOf(op, functions_);
     return f == nullptr ? "there is no kernel for the function" : "";
   }
 
-  static std::string WhyNoBranch(Type condition) {
-    const auto tensor = condition.dyn_cast<AnyTensorType>();
-    const bool is_one =
-        tensor && tensor.element() == ElementType::kBool && tensor.has_rank() &&
-        std::ranges::all_of(tensor.dims(), [](const Dim& d) { return d.IsConstant(1); });
-    return is_one ? "" : "its condition may have several elements";
+  // A condition or a count.
+  static std::string WhyNotOne(Value value, ElementType element) {
+    const auto tensor = value.type().dyn_cast<AnyTensorType>();
+    const auto is_one = [](const Dim& d) { return d.IsConstant(1); };
+    const bool fits = tensor && tensor.element() == element && tensor.has_rank() &&
+                      std::ranges::all_of(tensor.dims(), is_one);
+    return fits ? "" : "its condition or count may have several elements";
   }
 
-  // Results of a region of an `if`.
+  std::string WhyNoLoop(const Operation* op) const {
+    const LoopOperands operands(op);
+    if (!operands.trip_count && !operands.condition) return "it never ends";
+    std::string why;
+    if (operands.trip_count) why = WhyNotOne(operands.trip_count, ElementType::kI64);
+    if (operands.condition && why.empty()) why = WhyNotOne(operands.condition, ElementType::kBool);
+    const Block& body = *op->region(0).front();
+    for (size_t i = 0; i < body.num_arguments() && why.empty(); ++i) {
+      why = WhyNot(body.argument(i).type());
+      if (!why.empty()) why = StrCat("argument ", i, " of the body ", why);
+    }
+    for (size_t i = 0; i < operands.carried.size() && why.empty(); ++i) {
+      const Type type = body.argument(kLoopArguments + i).type();
+      const bool same =
+          SameType(operands.carried[i].type(), type) && SameType(type, op->result(i).type());
+      if (!same) why = StrCat("carried value ", i, " changes its type");
+    }
+    return why;
+  }
+
+  static bool SameType(Type a, Type b) {
+    const auto x = a.dyn_cast<AnyTensorType>(), y = b.dyn_cast<AnyTensorType>();
+    return x && y && x.element() == y.element() && SameShape(x, y);
+  }
+
   static std::string WhyNoYield(const Operation* yield) {
+    if (!yield->attribute(kReliesOnAttr)) return "nobody knows which sizes the region relies on";
+    return yield->parent_op()->isa<cf::IfOp>() ? WhyNoResults(yield) : WhyNoRound(yield);
+  }
+
+  // Of a region of an `if`.
+  static std::string WhyNoResults(const Operation* yield) {
     const Operation* parent = yield->parent_op();
     for (size_t i = 0; i < parent->num_results(); ++i) {
-      const auto yields = yield->operand(i).type().dyn_cast<AnyTensorType>();
-      const auto result = parent->result(i).type().dyn_cast<AnyTensorType>();
-      if (!yields || !result || !SameShape(yields, result) || yields.element() != result.element())
-        return StrCat("result ", i, " is of another type in the other region");
+      if (SameType(yield->operand(i).type(), parent->result(i).type())) continue;
+      return StrCat("result ", i, " is of another type in the other region");
     }
-    return yield->attribute(kReliesOnAttr) ? "" : "nobody knows which sizes the region relies on";
+    return {};
+  }
+
+  // Of the body of a loop.
+  static std::string WhyNoRound(const Operation* yield) {
+    const Operation* loop = yield->parent_op();
+    std::string why = WhyNotOne(yield->operand(0), ElementType::kBool);
+    if (!why.empty()) return why;
+    const size_t carried = LoopOperands(loop).carried.size();
+    for (size_t i = 0; i < loop->num_results(); ++i) {
+      const Type piece = yield->operand(i + 1).type();
+      const Type whole = loop->result(i).type();
+      if (i < carried ? SameType(piece, whole) : IsRowOf(piece, whole)) continue;
+      return StrCat("result ", i, " is of another type than what the body yields");
+    }
+    return {};
+  }
+
+  static bool IsRowOf(Type piece, Type whole) {
+    const auto row = piece.dyn_cast<AnyTensorType>(), all = whole.dyn_cast<AnyTensorType>();
+    if (!row || !all || row.element() != all.element() || !row.has_rank() || !all.has_rank() ||
+        all.rank() != row.rank() + 1 || BitWidth(row.element()) % 8 != 0) {
+      return false;
+    }
+    return std::ranges::equal(row.dims(), all.dims().subspan(1), ProvablyEqual);
   }
 
   void CheckResults(const Operation* op) {
@@ -145,6 +199,14 @@ class Obstacles {
 };
 
 }  // namespace
+
+LoopOperands::LoopOperands(const Operation* loop) {
+  using cf::WhileOp;
+  const size_t count = loop->num_operands();
+  if (count > WhileOp::kTripCount) trip_count = loop->operand(WhileOp::kTripCount);
+  if (count > WhileOp::kCond) condition = loop->operand(WhileOp::kCond);
+  for (size_t i = WhileOp::kCarried; i < count; ++i) carried.push_back(loop->operand(i));
+}
 
 const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& functions) {
   const auto call = const_cast<Operation*>(op)->dyn_cast<builtin::CallOp>();

@@ -7,10 +7,19 @@
 namespace lathe {
 
 /// The operations of the program's block that outputs depend on, in program order; after a `cf.if`
-/// those that its regions depend on, each region with its terminator. What a call of a
+/// or a `cf.while` those that its regions depend on, each with its terminator. What a call of a
 /// data function passes besides the data (the shape of a reshape) is not read, nor is a constant as
 /// it is that the kernel takes in an order of its own.
 std::vector<Operation*> NeededOperations(const Program& program, const PlannedFunctions& functions);
+
+/// What a `cf.while` takes, as far as it is given.
+struct LoopOperands {
+  explicit LoopOperands(const Operation* loop);
+  Value trip_count, condition;
+  std::vector<Value> carried;
+};
+/// Arguments of its body before the carried values.
+inline constexpr size_t kLoopArguments = 2;
 
 /// What a call runs; null if nothing is known of it.
 const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& functions);

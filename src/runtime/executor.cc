@@ -38,6 +38,8 @@ void CheckCode(const PlanCode& code) {
   }
 }
 
+int64_t& NumberIn(const KernelBuffer& buffer) { return *static_cast<int64_t*>(buffer.data); }
+
 const Plan& NotNull(const std::shared_ptr<const Plan>& plan) {
   LATHE_CHECK(plan != nullptr);
   return *plan;
@@ -79,6 +81,7 @@ struct Executor::Impl {
   void CheckBudgetAt(size_t i) const;
   void RunSteps(RunContext& context, const RunOptions& options) const;
   void Work(size_t i, RunContext& context, KernelTeam* kernel_team) const;
+  void PutRow(size_t i, RunContext& context) const;
   size_t RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const;
   void Record(size_t i, uint64_t begin, RunContext& context) const;
   template <class F>
@@ -202,6 +205,20 @@ void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team
   if (bytes > 0) std::memmove(buffers[1].data, buffers[0].data, bytes);
 }
 
+void Executor::Impl::PutRow(size_t i, RunContext& context) const {
+  const KernelBuffer* buffers = context.buffers.data() + steps[i].first_buffer;
+  const std::vector<uint32_t>& values = plan.steps[i].values;
+  const uint64_t bytes = context.placement->value_bytes[values[0]];
+  const uint64_t room = context.placement->value_bytes[values[2]];
+  if (bytes == 0) return;
+  const int64_t row = NumberIn(buffers[1]);
+  if (row < 0 || static_cast<uint64_t>(row) >= room / bytes) {
+    throw PlanError("plan/row", "step ", i, " writes row ", row, " of ", room / bytes);
+  }
+  auto* whole = static_cast<std::byte*>(buffers[2].data);
+  std::memcpy(whole + static_cast<uint64_t>(row) * bytes, buffers[0].data, bytes);
+}
+
 // Returns the step that is next.
 size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const {
   const Step& step = steps[i];
@@ -215,7 +232,18 @@ size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel
       return holds ? i + 1 : target;
     }
     case PlanStep::Kind::kJump:
+    case PlanStep::Kind::kRepeat:
       return target;
+    case PlanStep::Kind::kBelow: {
+      const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
+      return NumberIn(buffers[0]) < NumberIn(buffers[1]) ? i + 1 : target;
+    }
+    case PlanStep::Kind::kCount:
+      ++NumberIn(context.buffers[step.first_buffer]);
+      return i + 1;
+    case PlanStep::Kind::kPutRow:
+      PutRow(i, context);
+      return i + 1;
     case PlanStep::Kind::kRequire:
       placements.Require(*context.placement, target);
       return i + 1;

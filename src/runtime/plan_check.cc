@@ -230,21 +230,67 @@ class Checker {
     }
   }
 
+  // How many values steps of a kind take, and how many of these are only read.
+  static std::pair<size_t, size_t> NumValues(PlanStep::Kind kind) {
+    switch (kind) {
+      case PlanStep::Kind::kBranch:
+        return {1, 1};
+      case PlanStep::Kind::kBelow:
+        return {2, 2};
+      case PlanStep::Kind::kCount:
+        return {1, 0};
+      case PlanStep::Kind::kPutRow:
+        return {3, 2};
+      default:
+        return {0, 0};
+    }
+  }
+
   void CheckControl(size_t i) const {
     const PlanStep& step = plan_.steps[i];
-    const bool branches = step.kind == PlanStep::Kind::kBranch;
-    if (step.kind > PlanStep::Kind::kRequire || step.kernel != kNone || step.checks ||
-        step.values.size() != (branches ? 1 : 0) || step.reads != step.values.size()) {
+    const auto [values, reads] = NumValues(step.kind);
+    if (step.kind > PlanStep::Kind::kRepeat || step.kernel != kNone || step.checks ||
+        step.values.size() != values || step.reads != reads) {
       throw StepError(i, StrCat("it is of no kind: ", static_cast<int>(step.kind)));
     }
-    if (branches) CheckUse(i, 0);
-    if (branches && !IsOneBool(plan_.values[step.values[0]])) {
-      throw StepError(i, StrCat("value ", step.values[0], " is not one bool"));
+    for (size_t k = 0; k < values; ++k) CheckUse(i, k);
+    switch (step.kind) {
+      case PlanStep::Kind::kBranch:
+        CheckOne(i, 0, ElementType::kBool);
+        return CheckForwards(i);
+      case PlanStep::Kind::kJump:
+        return CheckForwards(i);
+      case PlanStep::Kind::kBelow:
+        CheckOne(i, 0, ElementType::kI64);
+        CheckOne(i, 1, ElementType::kI64);
+        return CheckForwards(i);
+      case PlanStep::Kind::kCount:
+        return CheckOne(i, 0, ElementType::kI64);
+      case PlanStep::Kind::kPutRow:
+        return CheckOne(i, 1, ElementType::kI64);
+      case PlanStep::Kind::kRepeat:
+        return CheckLoop(i);
+      default:
+        return CheckRequired(i);
     }
-    if (step.kind == PlanStep::Kind::kRequire) return CheckRequired(i);
-    if (step.target <= i || step.target > plan_.steps.size()) {
-      throw StepError(
-          i, StrCat("step ", step.target, " of ", plan_.steps.size(), " can not come after it"));
+  }
+
+  void CheckForwards(size_t i) const {
+    const PlanStep& step = plan_.steps[i];
+    if (step.target > i && step.target <= plan_.steps.size()) return;
+    throw StepError(
+        i, StrCat("step ", step.target, " of ", plan_.steps.size(), " can not come after it"));
+  }
+
+  // What is there before the loop and in it is there in each round.
+  void CheckLoop(size_t i) const {
+    const uint32_t first = plan_.steps[i].target;
+    if (first >= i) throw StepError(i, StrCat("step ", first, " is not before it"));
+    for (size_t s = 0; s < plan_.storages.size(); ++s) {
+      const PlanStorage& storage = plan_.storages[s];
+      if (storage.begin >= first || storage.end < first || storage.end >= i) continue;
+      throw StepError(i, StrCat("storage ", s, " lives from step ", storage.begin, " to ",
+                                storage.end, ", within the loop from step ", first));
     }
   }
 
@@ -256,9 +302,13 @@ class Checker {
                               exists ? " is not conditional" : " does not exist"));
   }
 
-  static bool IsOneBool(const PlanValue& value) {
-    return value.element == ElementType::kBool &&
-           std::ranges::all_of(value.dims, [](const Dim& d) { return d.IsConstant(1); });
+  void CheckOne(size_t i, size_t k, ElementType element) const {
+    const uint32_t index = plan_.steps[i].values[k];
+    const PlanValue& value = plan_.values[index];
+    const bool is_one =
+        std::ranges::all_of(value.dims, [](const Dim& d) { return d.IsConstant(1); });
+    if (is_one && value.element == element) return;
+    throw StepError(i, StrCat("value ", index, " is not one ", Name(element)));
   }
 
   bool HoldsStatus(const PlanStep& step) const {

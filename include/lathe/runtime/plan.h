@@ -65,13 +65,17 @@ struct PlanValue {
 /// A kernel on values: its inputs, outputs and workspaces in the order of its KernelBuffers. A
 /// step without kernel copies value 0 to value 1, which are equally large, or says which step is
 /// next. Otherwise that is the one after it. Storages live from step to step in the order of the
-/// plan, whatever the way through it.
+/// plan, whatever the way through it; those that are there before a loop and in it, until it ends.
 struct PlanStep {
   enum class Kind : uint8_t {
     kWork,     ///< the kernel or the copy
     kBranch,   ///< step `target` is next unless value 0, one bool, holds
     kJump,     ///< step `target` is next
     kRequire,  ///< constraint `target` must hold
+    kBelow,    ///< step `target` is next unless value 0 is less than value 1, both one i64
+    kCount,    ///< adds one to value 0, one i64
+    kPutRow,   ///< copies value 0 to value 2, as row number value 1, one i64, of rows of that size
+    kRepeat,   ///< step `target`, an earlier one, is next
   };
   uint32_t kernel = kNone;  ///< index in PlanCode::entries
   std::vector<uint32_t> values;
@@ -84,7 +88,7 @@ struct PlanStep {
   Dim flops = {};       ///< what a run takes at least, made of symbols; unknown: not known
   Dim bytes = {};       ///< the same that it reads and writes
   Kind kind = Kind::kWork;
-  /// A later step, or the number of steps: the end; or a constraint.
+  /// A later step, or the number of steps: the end; of kRepeat an earlier one; or a constraint.
   uint32_t target = kNone;
 
   /// Neither a kernel nor a copy.

@@ -462,7 +462,12 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
   EXPECT_EQ(controlled(Kind::kBranch, 4, 0), "plan/step: value 0 is not one bool");
   EXPECT_EQ(controlled(Kind::kBranch, 4, 99), "plan/step: there is no value 99");
   EXPECT_EQ(controlled(Kind::kRequire, 0), "plan/step: constraint 0 of 0 does not exist");
-  EXPECT_EQ(controlled(static_cast<Kind>(9), 4), "plan/step: it is of no kind: 9");
+  EXPECT_EQ(controlled(Kind::kRepeat, 0), "no error");
+  EXPECT_EQ(controlled(Kind::kRepeat, 3), "plan/step: step 3 is not before it");
+  EXPECT_EQ(controlled(Kind::kRepeat, 1),
+            "plan/step: storage 0 lives from step 0 to 1, within the loop from step 1");
+  EXPECT_EQ(controlled(Kind::kBelow, 4, 0, 0), "plan/step: value 0 is not one i64");
+  EXPECT_EQ(controlled(static_cast<Kind>(99), 4), "plan/step: it is of no kind: 99");
   EXPECT_EQ(broken([](Plan& p) { p.values[3].dims = {7, kColumns}; }),
             "plan/value: value 3 : f32[7,5] at byte 0 does not fit into storage 0 of 120 bytes");
   EXPECT_EQ(broken([](Plan& p) { p.values[3].offset = 2; }),

@@ -1,5 +1,5 @@
-// Programs with `cf.if` have a plan: compiled, from a cache and from a file they give what the
-// interpreter gives, for either branch.
+// Programs with `cf.if` and `cf.while` have a plan: compiled, from a cache and from a file they
+// give what the interpreter gives, whichever way they go.
 
 #include <thread>
 
@@ -24,22 +24,24 @@ std::string OutcomeOf(F&& f) {
   return "no error";
 }
 
-class BranchesTest : public testing::ProgramTest {
+class ControlFlowTest : public testing::ProgramTest {
  protected:
   void SetUp() override { codegen::NeedCodeGenerator(); }
 
   static NamedValues InputsOf(int64_t n, bool c, bool d = false) {
     return {{"x", RandomTensor(ElementType::kF32, {n, 8}, 3)},
             {"c", Tensor::Scalar(c)},
-            {"d", Tensor::Scalar(d)}};
+            {"d", Tensor::Scalar(d)},
+            {"n", Tensor::Scalar<int64_t>(2 * c + 3 * d)}};
   }
 
-  // Of x : [N, 8], c and d : bool.
+  // Of x : [N, 8], c and d : bool, n : i64, one of 0, 2, 3 and 5.
   Program Of(std::string_view body) {
     return Parse(StrCat(R"(
       %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 8], f32>
       %c = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
-      %d = nn.feed() {name = "d"} : () -> v_tensor<[], bool>)",
+      %d = nn.feed() {name = "d"} : () -> v_tensor<[], bool>
+      %n = nn.feed() {name = "n"} : () -> v_tensor<[], i64>)",
                         body));
   }
 
@@ -74,7 +76,7 @@ class BranchesTest : public testing::ProgramTest {
   }
 };
 
-TEST_F(BranchesTest, OneOfTwoResults) {
+TEST_F(ControlFlowTest, OneOfTwoResults) {
   Check(R"(
     %a = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
     %r = cf.if(%c) ({
@@ -89,7 +91,7 @@ TEST_F(BranchesTest, OneOfTwoResults) {
     nn.fetch(%y) {name = "y"} : (v_tensor<[N, 8], f32>) -> ())");
 }
 
-TEST_F(BranchesTest, ResultsAreOutputs) {
+TEST_F(ControlFlowTest, ResultsAreOutputs) {
   Check(R"(
     %r, %s = cf.if(%c) ({
       %t = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
@@ -103,7 +105,7 @@ TEST_F(BranchesTest, ResultsAreOutputs) {
 }
 
 // What one branch puts into a larger tensor is still there after the other one.
-TEST_F(BranchesTest, WhatWasThereBeforeStaysAsItIs) {
+TEST_F(ControlFlowTest, WhatWasThereBeforeStaysAsItIs) {
   Check(R"(
     %a = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
     %b = nn.exp(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
@@ -122,7 +124,7 @@ TEST_F(BranchesTest, WhatWasThereBeforeStaysAsItIs) {
     nn.fetch(%z) {name = "z"} : (v_tensor<[N, 8], f32>) -> ())");
 }
 
-TEST_F(BranchesTest, OneWithinTheOther) {
+TEST_F(ControlFlowTest, OneWithinTheOther) {
   Check(R"(
     %r = cf.if(%c) ({
       %a = nn.exp(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
@@ -141,7 +143,7 @@ TEST_F(BranchesTest, OneWithinTheOther) {
 }
 
 // What a branch relies on is asked for where it runs, and only there.
-TEST_F(BranchesTest, SizesMatterWhereABranchRuns) {
+TEST_F(ControlFlowTest, SizesMatterWhereABranchRuns) {
   Program program = Of(R"(
     %v = nn.feed() {name = "v"} : () -> v_tensor<[M, 8], f32>
     %r = cf.if(%c) ({
@@ -172,7 +174,7 @@ TEST_F(BranchesTest, SizesMatterWhereABranchRuns) {
   }
 }
 
-TEST_F(BranchesTest, ThreadsTakeBranchesOfTheirOwn) {
+TEST_F(ControlFlowTest, ThreadsTakeBranchesOfTheirOwn) {
   Program program = Of(R"(
     %r = cf.if(%c) ({
       %t = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
@@ -195,7 +197,7 @@ TEST_F(BranchesTest, ThreadsTakeBranchesOfTheirOwn) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(BranchesTest, AGraphCanNotHoldThem) {
+TEST_F(ControlFlowTest, AGraphCanNotHoldThem) {
   Program program = Of(R"(
     %r = cf.if(%c) ({
       cf.yield(%x) : (v_tensor<[N, 8], f32>) -> ()
@@ -210,7 +212,7 @@ TEST_F(BranchesTest, AGraphCanNotHoldThem) {
 }
 
 // Results whose sizes depend on the branch still run.
-TEST_F(BranchesTest, SizesByBranchNeedTheInterpreter) {
+TEST_F(ControlFlowTest, SizesByBranchNeedTheInterpreter) {
   Program program = Of(R"(
     %r = cf.if(%c) ({
       cf.yield(%x) : (v_tensor<[N, 8], f32>) -> ()
@@ -224,6 +226,120 @@ TEST_F(BranchesTest, SizesByBranchNeedTheInterpreter) {
   for (const bool c : {false, true}) {
     EXPECT_EQ(executable.Run(InputsOf(3, c)), Interpreter(program).Run(InputsOf(3, c)));
   }
+}
+
+// Values that change places, that stay, and that are those of the loop itself.
+TEST_F(ControlFlowTest, LoopsCarryAllAtOnce) {
+  Check(R"(
+    %a = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %r, %s, %t, %u, %v = cf.while(%n, none, %x, %a, %a, %x, %n) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %p: v_tensor<[N, 8], f32>, %q: v_tensor<[N, 8], f32>, %o: v_tensor<[N, 8], f32>, %k: v_tensor<[N, 8], f32>, %w: v_tensor<[], i64>):
+      %m = nn.softmax(%o) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %l = nn.add(%m, %k) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%go, %q, %p, %l, %k, %i) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[], i64>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[], i64>) -> (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>, v_tensor<[], i64>)
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%s) {name = "s"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%t) {name = "t"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%u) {name = "u"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%v) {name = "v"} : (v_tensor<[], i64>) -> ())");
+}
+
+TEST_F(ControlFlowTest, LoopsStackWhatTheyYield) {
+  Check(R"(
+    %four = builtin.constant() {value = tensor<[], i64> [4]} : () -> v_tensor<[], i64>
+    %r, %s = cf.while(%four, none, %x) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %p: v_tensor<[N, 8], f32>):
+      %m = nn.softmax(%p) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %l = nn.add(%m, %x) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%go, %l, %m) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[N, 8], f32>) -> (v_tensor<[N, 8], f32>, v_tensor<[4, N, 8], f32>)
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%s) {name = "s"} : (v_tensor<[4, N, 8], f32>) -> ())");
+}
+
+// By a condition that the body computes, with a trip count and without.
+TEST_F(ControlFlowTest, LoopsEndWhenTheyWantTo) {
+  Check(R"(
+    %two = builtin.constant() {value = tensor<[], i64> [2]} : () -> v_tensor<[], i64>
+    %r = cf.while(%n, %c, %x) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %p: v_tensor<[N, 8], f32>):
+      %m = nn.softmax(%p) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %l = nn.add(%m, %x) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %on = nn.less(%i, %two) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+      cf.yield(%on, %l) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %s, %t = cf.while(none, %d, %r, %c) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %p: v_tensor<[N, 8], f32>, %old: v_tensor<[], bool>):
+      %m = nn.softmax(%p) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %on = nn.less(%i, %n) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+      cf.yield(%old, %m, %on) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>, v_tensor<[], bool>) -> ()
+    }) : (none, v_tensor<[], bool>, v_tensor<[N, 8], f32>, v_tensor<[], bool>) -> (v_tensor<[N, 8], f32>, v_tensor<[], bool>)
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%s) {name = "s"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%t) {name = "t"} : (v_tensor<[], bool>) -> ())");
+}
+
+TEST_F(ControlFlowTest, WhatALoopReadsStaysUntilItEnds) {
+  Check(R"(
+    %a = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %e = nn.exp(%a) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %b = nn.softmax(%e) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %r = cf.while(%n, none, %b) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %p: v_tensor<[N, 8], f32>):
+      %l = nn.add(%p, %a) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %m = nn.softmax(%l) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %k = nn.exp(%m) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %o = nn.softmax(%k) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %z = nn.exp(%o) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %y = nn.softmax(%z) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%go, %y) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %w = nn.softmax(%r) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%w) {name = "w"} : (v_tensor<[N, 8], f32>) -> ())");
+}
+
+TEST_F(ControlFlowTest, LoopsWithinLoopsAndBranches) {
+  Check(R"(
+    %a = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %r = cf.while(%n, none, %x) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %p: v_tensor<[N, 8], f32>):
+      %b = nn.softmax(%p) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %q = cf.if(%c) ({
+        %s = cf.while(%i, none, %b) ({
+        ^(%j: v_tensor<[], i64>, %on: v_tensor<[], bool>, %k: v_tensor<[N, 8], f32>):
+          %l = nn.add(%k, %a) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+          %m = nn.softmax(%l) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+          cf.yield(%on, %m) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> ()
+        }) : (v_tensor<[], i64>, none, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+        cf.yield(%s) : (v_tensor<[N, 8], f32>) -> ()
+      }, {
+        %t = nn.exp(%b) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+        %u = nn.add(%t, %a) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+        cf.yield(%u) : (v_tensor<[N, 8], f32>) -> ()
+      }) : (v_tensor<[], bool>) -> v_tensor<[N, 8], f32>
+      %o = nn.add(%q, %b) : (v_tensor<[N, 8], f32>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%go, %o) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    %w = nn.softmax(%r) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%w) {name = "w"} : (v_tensor<[N, 8], f32>) -> ())");
+}
+
+// Rounds stack up to as many rows as there are rounds; how many is not known when one may be the
+// last.
+TEST_F(ControlFlowTest, UnknownNumbersOfRowsNeedTheInterpreter) {
+  Program program = Of(R"(
+    %r = cf.while(%n, %c) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>):
+      %e = nn.exp(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%go, %e) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>) -> v_tensor<[?, N, 8], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[?, N, 8], f32>) -> ())");
+  const Executable executable(program);
+  EXPECT_EQ(executable.executor(), nullptr);
+  const NamedValues inputs = InputsOf(3, true, true);
+  EXPECT_TRUE(AllClose(executable.Run(inputs)[0].second, Interpreter(program).Run(inputs)[0].second,
+                       1e-6, 1e-6));
 }
 
 }  // namespace
