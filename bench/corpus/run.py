@@ -26,6 +26,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(1, str(HERE.parent / "models"))
 
+import numpy as np
+
 import lx
 from race import Failed, Lathe, OnnxRuntime, compare
 
@@ -38,6 +40,19 @@ def in_short(text):
     if "save/interpreted" in text:
         told = []  # the notes say it
     return "; ".join(line[:150] for line in [*told[:1], *notes] or lines[-1:])
+
+
+def compare_found(ours, theirs):
+    """Things that were detected: those of nearly equal scores may come in any order, and a few may
+    be the last that just made it, or suppress one another in turn."""
+    if ours.keys() != {"boxes", "scores", "labels"}:
+        return compare(ours, theirs)
+    compare({"scores": ours["scores"]}, {"scores": theirs["scores"]})
+    reach = 1e-3 * np.abs(theirs["boxes"]).max(initial=1)
+    missing = [
+        f"{box} of class {label}" for box, label in zip(theirs["boxes"], theirs["labels"])
+        if not ((ours["labels"] == label) & (np.abs(ours["boxes"] - box).max(1, initial=0) < reach)).any()]
+    assert len(missing) <= 0.02 * len(theirs["boxes"]), f"{len(missing)} boxes are missing: {missing[0]}"
 
 
 class Trial:
@@ -59,7 +74,7 @@ class Trial:
             self.peer.feed(self.folder, k)
             self.wanted.append(self.peer.outputs())
             try:
-                compare(self.lathe(k).outputs(), self.wanted[k])
+                compare_found(self.lathe(k).outputs(), self.wanted[k])
                 said.append("yes")
             except Failed as error:
                 said.append(in_short(str(error)))
@@ -97,7 +112,7 @@ class Trial:
             self.peer.feed(self.folder, k)
             outputs, first = program.run(self.peer.feeds)
             spent.append((first, program.run(self.peer.feeds)[1]))
-            compare(outputs, wanted)
+            compare_found(outputs, wanted)
         self.row["first_ms"] = spent[0][0] * 1e3
         self.row["new_size_ms"] = statistics.median((first - second) * 1e3 for first, second in spent[1:])
 

@@ -85,7 +85,7 @@ Figures Measure(const Options& o) {
   Runnable runnable(o.measure.model, o.measure.runnable);
   figures.compile_ms = runnable.compile_seconds() * 1e3;
   figures.load_ms = (SecondsNow() - start) * 1e3 - figures.compile_ms;
-  const NamedValues inputs = o.measure.inputs.Load(o.measure.model.path, runnable.inputs());
+  const NamedValues inputs = o.measure.inputs.Load(o.measure.model, runnable.inputs());
   runnable.Run(inputs);
   const double first = SecondsNow();
   while (figures.runs_ms.size() < 5 || SecondsNow() - first < o.seconds) {

@@ -185,7 +185,7 @@ Run AddCheck(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.AddTo(app);
   AddCompileOptions(app, o->compile);
-  app.add_option("--dim", o->dim, "extent of every symbolic dim of the inputs")
+  app.add_option("--extent", o->dim, "size of every dim of the inputs that stays symbolic")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   app.add_option("--samples", o->samples, "sets of random inputs")

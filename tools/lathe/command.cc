@@ -7,11 +7,13 @@
 #include <cstdlib>
 
 #include "lathe/dialect/all.h"
+#include "lathe/dialect/shape_inference.h"
 #include "lathe/driver/model_file.h"
 #include "lathe/ir/verify.h"
 #include "lathe/lower/disk_cache.h"
 #include "lathe/support/clock.h"
 #include "lathe/support/printable.h"
+#include "tools/lathe/inputs.h"
 
 namespace lathe::command {
 
@@ -24,6 +26,11 @@ void ModelOptions::AddTo(CLI::App& app, const char* what) {
                "accept text with ops that no dialect registers");
   app.add_flag("--strict", strict,
                "what an ONNX file says of its values and does not hold is an error, not a warning");
+  app.add_option("--dim", dims, "fix the size of a symbolic dim of the inputs")
+      ->type_name("NAME=N");
+  app.add_option("--shape", shapes,
+                 "fix sizes of an input, such as image=1,3,H,640; names stay open")
+      ->type_name("INPUT=N,...");
 }
 
 namespace {
@@ -117,6 +124,9 @@ Program ModelOptions::Load(IrContext& context) const {
   context.allow_unregistered_ops(allow_unregistered);
   Program program = LoadModel(context, path, {.strict = strict, .warn = Warn});
   VerifyOrThrow(program);
+  if (!dims.empty() || !shapes.empty()) {
+    SpecializeShapes(program, {.symbols = GivenSizes(*this, InputsOf(program))});
+  }
   return program;
 }
 

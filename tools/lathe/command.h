@@ -32,11 +32,13 @@ struct ModelOptions {
   std::vector<std::string> plugins;
   bool allow_unregistered = false;
   bool strict = false;
+  std::vector<std::string> dims, shapes;  ///< NAME=N; INPUT=N,N,...
 
   void AddTo(CLI::App& app, const char* what = "an ONNX model (.onnx) or a text program (.lathe)");
   /// The model, what lies beside it, and the plug-ins: not to be overwritten.
   std::vector<std::string> Files() const;
-  /// Loads dialects and plug-ins into `context`, then the model, verified.
+  /// Loads dialects and plug-ins into `context`, then the model, verified, with the sizes that are
+  /// given.
   Program Load(IrContext& context) const;
 };
 

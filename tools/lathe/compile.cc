@@ -22,7 +22,6 @@ struct Options {
   OutputOptions outputs;
   std::string output;
   std::string stage;
-  std::vector<std::string> dims;
   bool json = false;
   bool sandbox = false;
 };
@@ -52,7 +51,6 @@ int Emit(const Options& o) {
   if (!o.output.empty()) CheckFiles(o, {{o.output, KindOf(stage)}});
   IrContext context;
   const Program program = o.model.Load(context);
-  ParseDims(o.dims, InputsOf(program));
   const std::string text = EmitStage(program, o.compile, stage);
   if (!o.output.empty()) {
     WriteFile(o.output, text);
@@ -64,22 +62,14 @@ int Emit(const Options& o) {
   return kFine;
 }
 
-// What was written, and the sizes that its summary is for.
-struct Made {
-  std::shared_ptr<const runtime::Plan> plan;
-  std::vector<Dim::Binding> dims;
-};
-
-Made CompileHere(const Options& o, const std::string& output) {
+std::shared_ptr<const runtime::Plan> CompileHere(const Options& o, const std::string& output) {
   IrContext context;
-  const Program program = o.model.Load(context);
-  std::vector<Dim::Binding> dims = ParseDims(o.dims, InputsOf(program));
-  return {CompileToFile(program, o.compile, output), std::move(dims)};
+  return CompileToFile(o.model.Load(context), o.compile, output);
 }
 
 // What comes out of the sandbox is checked as any file is, and written anew. Nothing without an
 // exit code of kFine.
-std::optional<Made> CompileSandboxed(const Options& o, int& code) {
+std::shared_ptr<const runtime::Plan> CompileSandboxed(const Options& o, int& code) {
   const SandboxedResult result;
   code = RunSandboxed(o.model, o.compile, {}, &result, [&](const CompileOptions& compile) {
     Options inside = o;
@@ -87,11 +77,10 @@ std::optional<Made> CompileSandboxed(const Options& o, int& code) {
     (void)CompileHere(inside, "-");
     return kFine;
   });
-  if (code != kFine) return std::nullopt;
-  const auto plan = runtime::LoadPlan(result.Read(), "the result of the sandbox");
+  if (code != kFine) return nullptr;
+  auto plan = runtime::LoadPlan(result.Read(), "the result of the sandbox");
   runtime::SavePlan(*plan, o.output);
-  IrContext context;
-  return Made{plan, ParseDims(o.dims, InputsOf(*plan, context))};
+  return plan;
 }
 
 int Compile(const Options& o) {
@@ -101,9 +90,9 @@ int Compile(const Options& o) {
   CheckFiles(o, ExecutableFiles(o.output));
   const double start = SecondsNow();
   int code = kFine;
-  const std::optional<Made> made = o.sandbox ? CompileSandboxed(o, code) : CompileHere(o, o.output);
-  if (!made) return code;
-  const PlanSummary s = Summarize(*made->plan, made->dims);
+  const auto plan = o.sandbox ? CompileSandboxed(o, code) : CompileHere(o, o.output);
+  if (plan == nullptr) return code;
+  const PlanSummary s = Summarize(*plan);
   if (o.json) {
     Out(SummaryToJson(s));
     return kFine;
@@ -128,7 +117,6 @@ Run AddCompile(CLI::App& app) {
                  "show a stage instead: loops, llvm, asm; obj writes an object file")
       ->type_name("STAGE");
   o->outputs.AddTo(app);
-  AddDimOption(app, o->dims);
   AddSandboxOption(app, o->sandbox);
   app.add_flag("--json", o->json, "what was written, machine-readable, to stdout");
   return [o] { return Compile(*o); };

@@ -291,10 +291,9 @@ std::string ToJson(const Explanation& e) {
 int RunExplain(const Options& o) {
   IrContext context;
   const Program program = o.model.Load(context);
-  const Explanation e =
-      Explain(program, {.compile = o.compile,
-                        .runs = o.runs,
-                        .inputs = o.inputs.Load(o.model.path, InputsOf(program))});
+  const Explanation e = Explain(
+      program,
+      {.compile = o.compile, .runs = o.runs, .inputs = o.inputs.Load(o.model, InputsOf(program))});
   if (o.json) {
     Out(ToJson(e));
   } else {

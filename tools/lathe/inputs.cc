@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "lathe/driver/model_file.h"
 #include "lathe/driver/value_files.h"
 #include "lathe/support/error.h"
 #include "lathe/support/picture.h"
-#include "tools/lathe/command.h"
 
 namespace lathe::command {
 namespace {
@@ -61,6 +61,52 @@ UsageError NoSuchSymbol(const std::string& name, const std::vector<std::string>&
                     DidYouMean(name, symbols));
 }
 
+// The sizes of one input, "image=1,3,H,640".
+void ReadShape(const std::string& text, const std::vector<InputPort>& ports,
+               std::vector<Dim::Binding>& sizes) {
+  auto [name, list] = SplitAssignment("--shape", text);
+  const auto port = std::ranges::find(ports, name, &InputPort::name);
+  const auto fail = [&](std::string_view why) {
+    return UsageError(StrCat("--shape ", text, ": ", why),
+                      StrCat("its inputs: ", ListPorts(ports)));
+  };
+  if (port == ports.end()) throw fail(StrCat("the model has no input '", name, "'"));
+  const auto type = port->type.dyn_cast<AnyTensorType>();
+  std::vector<std::string> entries(1);
+  for (const char c : list) {
+    if (c == ',') entries.emplace_back();
+    if (c != ',') entries.back() += c;
+  }
+  if (!type || !type.has_rank() || static_cast<size_t>(type.rank()) != entries.size()) {
+    throw fail(StrCat("the input is ", port->type.ToString()));
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto size = ParseInt(entries[i]);
+    if (!size) continue;
+    const Dim dim = type.dims()[i];
+    const auto known = std::ranges::find_if(sizes, [&](const Dim::Binding& b) {
+      return dim.is_symbol() && b.first == dim.symbol_name();
+    });
+    const bool differs =
+        dim.is_constant() ? dim.value() != *size : known != sizes.end() && known->second != *size;
+    if (differs || *size < 0 || !(dim.is_constant() || dim.is_symbol())) {
+      throw fail(StrCat("axis ", i, " is ", dim.ToString()));
+    }
+    if (dim.is_symbol() && known == sizes.end()) {
+      sizes.emplace_back(std::string(dim.symbol_name()), *size);
+    }
+  }
+}
+
+// Of an axis that no one gives a size: one sample, a picture of 224 by 224, a sequence of 32.
+int64_t UsualSize(const AnyTensorType& type, size_t axis) {
+  constexpr int64_t kSide = 224, kLength = 32;
+  if (axis == 0) return 1;
+  const bool is_picture =
+      type.rank() == 4 && type.dims()[2].is_symbol() && type.dims()[3].is_symbol();
+  return is_picture && axis >= 2 ? kSide : kLength;
+}
+
 InputPort PortOf(std::string name, ElementType element, const std::vector<Dim>& dims,
                  IrContext& context) {
   return {std::move(name), VTensorType::Get(context, SymShape(dims), element)};
@@ -94,27 +140,38 @@ std::vector<InputPort> InputsOf(const runtime::Plan& plan, IrContext& context) {
   return ports;
 }
 
-std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts,
-                                    const std::vector<InputPort>& ports) {
+std::vector<Dim::Binding> GivenSizes(const ModelOptions& model,
+                                     const std::vector<InputPort>& ports) {
   const std::vector<std::string> symbols = SymbolsOf(ports);
-  std::vector<Dim::Binding> bindings;
-  for (const std::string& text : texts) {
+  std::vector<Dim::Binding> sizes;
+  for (const std::string& text : model.dims) {
     auto [name, value] = SplitAssignment("--dim", text);
     if (std::ranges::find(symbols, name) == symbols.end()) throw NoSuchSymbol(name, symbols);
-    if (std::ranges::find(bindings, name, &Dim::Binding::first) != bindings.end()) {
+    if (std::ranges::find(sizes, name, &Dim::Binding::first) != sizes.end()) {
       throw UsageError(StrCat("--dim ", name, " is given twice"));
     }
-    const auto extent = ParseInt(value);
-    if (!extent || *extent < 0)
+    const auto size = ParseInt(value);
+    if (!size || *size < 0)
       throw UsageError(StrCat("--dim ", name, " takes a size of at least 0, not '", value, "'"));
-    bindings.emplace_back(name, *extent);
+    sizes.emplace_back(name, *size);
   }
-  return bindings;
+  for (const std::string& text : model.shapes) ReadShape(text, ports, sizes);
+  return sizes;
 }
 
-void AddDimOption(CLI::App& app, std::vector<std::string>& dims) {
-  app.add_option("--dim", dims, "size of a symbolic dim, for the memory of a run (default 1)")
-      ->type_name("NAME=N");
+void AddUsualSizes(const std::vector<InputPort>& ports, std::vector<Dim::Binding>& sizes) {
+  for (const InputPort& port : ports) {
+    const auto tensor = port.type.dyn_cast<AnyTensorType>();
+    if (!tensor || !tensor.has_rank()) continue;
+    const auto rank = static_cast<size_t>(tensor.rank());
+    for (size_t i = 0; i < rank; ++i) {
+      const Dim dim = tensor.dims()[i];
+      if (!dim.is_symbol()) continue;
+      const std::string name(dim.symbol_name());
+      if (std::ranges::find(sizes, name, &Dim::Binding::first) != sizes.end()) continue;
+      sizes.emplace_back(name, UsualSize(tensor, i));
+    }
+  }
 }
 
 void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
@@ -130,8 +187,6 @@ void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   app.add_option("--seed", seed, "seed of random inputs and random ops")
       ->check(CountBetween(0, UINT64_MAX))
       ->capture_default_str();
-  app.add_option("--dim", dims, "size of a symbolic dim for random inputs (default 1)")
-      ->type_name("NAME=N");
   app.add_option(
          "--normalize", normalize,
          "pixels v in 0..255 become: unit v/255; imagenet (v/255-mean)/deviation with the usual "
@@ -141,11 +196,17 @@ void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   app.add_flag("--show", show, "draw picture inputs in the terminal");
 }
 
-NamedValues InputOptions::Load(const std::string& model,
+NamedValues InputOptions::Load(const ModelOptions& model,
                                const std::vector<InputPort>& ports) const {
-  if (!random && !dims.empty()) throw UsageError("--dim sizes random inputs: give --random too");
-  const auto given = FilesByInput(*this, model, ports);
-  const std::vector<Dim::Binding> extents = ParseDims(dims, ports);
+  const bool compiled = DetectModelFormat(model.path) == ModelFormat::kExecutable;
+  const bool sized = !model.dims.empty() || !model.shapes.empty();
+  if (compiled && sized && !random) {
+    throw UsageError("an executable has its sizes: those of random inputs need --random, too");
+  }
+  const auto given = FilesByInput(*this, model.path, ports);
+  std::vector<Dim::Binding> extents;
+  if (compiled) extents = GivenSizes(model, ports);
+  AddUsualSizes(ports, extents);
   ImageOptions image = ImageOptions::Named(normalize);
   image.bgr = bgr;
   NamedValues values;
@@ -161,7 +222,7 @@ NamedValues InputOptions::Load(const std::string& model,
     } else {
       throw Error(ErrorCode::kInvalidArgument, "run/missing-input",
                   StrCat("input '", port.name, "' of type ", port.type.ToString(), " has no value"))
-          .At(model)
+          .At(model.path)
           .Hint(StrCat("give --input ", port.name, "=FILE, or --random for seeded random data"));
     }
   }

@@ -7,6 +7,7 @@
 #include "lathe/dialect/interpreter.h"
 #include "lathe/driver/executable.h"
 #include "lathe/runtime/plan.h"
+#include "tools/lathe/command.h"
 
 namespace lathe::command {
 
@@ -19,7 +20,6 @@ struct InputPort {
 /// Options of every subcommand that feeds a model: files, pictures or random data.
 struct InputOptions {
   std::vector<std::string> files;
-  std::vector<std::string> dims;
   std::string normalize = "unit";
   bool bgr = false;
   bool random = false;
@@ -30,15 +30,16 @@ struct InputOptions {
   void AddTo(CLI::App& app, bool random_by_default);
   /// A value for each input of the model. Errors: run/unknown-input, run/missing-input, those of
   /// the files.
-  NamedValues Load(const std::string& model, const std::vector<InputPort>& ports) const;
+  NamedValues Load(const ModelOptions& model, const std::vector<InputPort>& ports) const;
 };
 
-/// --dim NAME=N, for what depends on the sizes of inputs.
-void AddDimOption(CLI::App& app, std::vector<std::string>& dims);
+/// What `--dim` and `--shape` say of the symbols of the inputs; a UsageError for what is none of
+/// them, or contradicts itself.
+std::vector<Dim::Binding> GivenSizes(const ModelOptions& model,
+                                     const std::vector<InputPort>& ports);
 
-/// "NAME=N" of each; a UsageError for what is none, and for a name that is no symbol of the inputs.
-std::vector<Dim::Binding> ParseDims(const std::vector<std::string>& texts,
-                                    const std::vector<InputPort>& ports);
+/// Adds sizes for symbols that have none, as such inputs usually have them.
+void AddUsualSizes(const std::vector<InputPort>& ports, std::vector<Dim::Binding>& sizes);
 
 std::vector<InputPort> InputsOf(const Program& program);
 std::vector<InputPort> InputsOf(const Executable& executable, IrContext& context);

@@ -126,7 +126,7 @@ int RunProfile(const Options& o) {
   const Runnable runnable(o.measure.model, o.measure.runnable);
   const runtime::Executor& executor = ExecutorOf(runnable, o);
   runtime::NamedTensors inputs;
-  for (auto& [name, value] : o.measure.inputs.Load(o.measure.model.path, runnable.inputs())) {
+  for (auto& [name, value] : o.measure.inputs.Load(o.measure.model, runnable.inputs())) {
     inputs.emplace_back(name, value.tensor());
   }
   executor.Run(inputs);

@@ -187,7 +187,7 @@ int RunModel(const Options& o) {
   options.compile.interpreter.seed = o.inputs.seed;
   options.compile.interpreter.max_steps = o.max_steps;
   Runnable runnable(o.model, options);
-  const NamedValues inputs = o.inputs.Load(o.model.path, runnable.inputs());
+  const NamedValues inputs = o.inputs.Load(o.model, runnable.inputs());
   PrintOutputs(o, Execute(o, runnable, inputs));
   return kFine;
 }

@@ -15,7 +15,6 @@ namespace {
 struct Options {
   ModelOptions model;
   TuneOptions tune;
-  std::vector<std::string> dims;
   std::string output = "tuned.jsonl";
 };
 
@@ -30,7 +29,7 @@ int TuneModel(const Options& o) {
   IrContext context;
   const Program program = o.model.Load(context);
   TuneOptions options = o.tune;
-  options.symbols = ParseDims(o.dims, InputsOf(program));
+  AddUsualSizes(InputsOf(program), options.symbols);
   const TuningRecords known = ResumeTuningRecords(o.output);
   Append(o.output, {});
   options.known = &known;
@@ -71,8 +70,6 @@ Run AddTune(CLI::App& app) {
          "hold is not measured again")
       ->type_name("FILE")
       ->capture_default_str();
-  app.add_option("--dim", o->dims, "size of a symbolic dim while measuring (default 1)")
-      ->type_name("NAME=N");
   app.add_option("--trials", o->tune.max_trials, "implementations measured per function")
       ->check(CountBetween(1, 100000))
       ->capture_default_str();
