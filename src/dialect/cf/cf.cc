@@ -79,9 +79,34 @@ struct Pieces {
   std::vector<std::vector<RtValue>> of;
 };
 
+bool IsTrue(const Tensor* tensor) {
+  return tensor != nullptr && tensor->element_type() == ElementType::kBool &&
+         tensor->num_elements() == 1 && tensor->data<bool>()[0];
+}
+
+// Whether the condition is true and the body yields it again, or true: exporters write that for
+// loops without one.
+bool AlwaysGoesOn(const InferShapeContext& c) {
+  const Region& body = WhileOp(c.op()).body_region();
+  const Operation* yield = YieldOf(body);
+  if (!IsTrue(c.Constant(WhileOp::kCond)) || yield == nullptr || !YieldType(body, 0)) return false;
+  Value next = yield->operand(0);
+  Operation* op = next.defining_op();
+  for (; op != nullptr && op->name() == "nn.identity"; op = next.defining_op()) {
+    next = op->operand(0);
+  }
+  if (next == c.op()->operand(WhileOp::kCond)) return true;
+  if (op == nullptr) return body.front()->num_arguments() > 1 && next == body.front()->argument(1);
+  const auto constant = op->HasTrait<ConstantLike>()
+                            ? op->attribute("value").dyn_cast<TensorAttribute>()
+                            : TensorAttribute();
+  return constant && IsTrue(&constant.value());
+}
+
 // How often the body runs, if that is known before it runs.
 Dim Iterations(const InferShapeContext& c) {
-  if (c.HasInput(WhileOp::kCond) || !c.HasInput(WhileOp::kTripCount)) return Dim::Unknown();
+  if (!c.HasInput(WhileOp::kTripCount)) return Dim::Unknown();
+  if (c.HasInput(WhileOp::kCond) && !AlwaysGoesOn(c)) return Dim::Unknown();
   const std::optional<std::vector<Dim>> trips = c.Contents(WhileOp::kTripCount);
   if (!trips || trips->size() != 1 || trips->front().is_unknown()) return Dim::Unknown();
   return Max(trips->front(), 0);

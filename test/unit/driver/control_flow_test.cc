@@ -325,6 +325,27 @@ TEST_F(ControlFlowTest, LoopsWithinLoopsAndBranches) {
     nn.fetch(%w) {name = "w"} : (v_tensor<[N, 8], f32>) -> ())");
 }
 
+// A condition that is always true says nothing; exporters write it nevertheless.
+TEST_F(ControlFlowTest, LoopsThatAlwaysGoOnStackAsOften) {
+  for (const char* next : {"go", "yes", "same", "true"}) {
+    SCOPED_TRACE(next);
+    Check(StrCat(R"(
+    %yes = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %first = builtin.constant() {value = tensor<[], i64> [0]} : () -> v_tensor<[], i64>
+    %sizes = nn.shape(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[2], i64>
+    %rows = nn.gather(%sizes, %first) {axis = 0} : (v_tensor<[2], i64>, v_tensor<[], i64>) -> v_tensor<[], i64>
+    %s = cf.while(%rows, %yes) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>):
+      %true = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+      %same = nn.identity(%go) : (v_tensor<[], bool>) -> v_tensor<[], bool>
+      %m = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%)",
+                 next, R"(, %m) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>) -> v_tensor<[?, N, 8], f32>
+    nn.fetch(%s) {name = "s"} : (v_tensor<[?, N, 8], f32>) -> ())"));
+  }
+}
+
 // Rounds stack up to as many rows as there are rounds; how many is not known when one may be the
 // last.
 TEST_F(ControlFlowTest, UnknownNumbersOfRowsNeedTheInterpreter) {
