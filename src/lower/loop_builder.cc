@@ -189,6 +189,10 @@ std::vector<Value> LoopBuilder::Transpose(std::span<const Value> rows) {
   return loop::TransposeOp::Create(b_, rows, rows.size()).columns();
 }
 
+Value LoopBuilder::Interleave(std::span<const Value> parts) {
+  return parts.size() == 1 ? parts[0] : loop::InterleaveOp::Create(b_, parts).y();
+}
+
 Value LoopBuilder::Grouped(Value memory, std::span<const int64_t> groups) {
   const auto dims = memory.type().cast<AnyTensorType>().dims();
   std::vector<int64_t> shape;

@@ -72,6 +72,8 @@ class LoopBuilder {
   Value Reduce(std::string_view kind, Value vector);
   /// The columns of a square tile that is held as vectors.
   std::vector<Value> Transpose(std::span<const Value> rows);
+  /// One vector of several, whose lanes take turns.
+  Value Interleave(std::span<const Value> parts);
   /// `memory` with each group of neighbouring axes, which may be empty, as one axis.
   Value Grouped(Value memory, std::span<const int64_t> groups);
   Value Constant(const Tensor& value);

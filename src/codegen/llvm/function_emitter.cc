@@ -87,6 +87,7 @@ void FunctionEmitter::EmitOp(Operation* op) {
   }
   if (op->isa<loop::ReduceOp>()) return EmitReduce(op);
   if (op->isa<loop::TransposeOp>()) return EmitTransposed(op);
+  if (op->isa<loop::InterleaveOp>()) return EmitInterleaved(op);
   if (op->name() == kConstant) return EmitConstant(op);
   if (op->name() == kToVTensor) {
     slots_[op->result(0)] = slots_.at(op->operand(0));
@@ -125,6 +126,12 @@ void FunctionEmitter::EmitTransposed(Operation* op) {
   for (size_t i = 0; i < op->num_operands(); ++i) rows.push_back(ValueOf(op->operand(i)));
   rows = Transposed(b_, std::move(rows));
   for (size_t i = 0; i < op->num_results(); ++i) slots_[op->result(i)].value = rows[i];
+}
+
+void FunctionEmitter::EmitInterleaved(Operation* op) {
+  std::vector<llvm::Value*> parts;
+  for (size_t i = 0; i < op->num_operands(); ++i) parts.push_back(ValueOf(op->operand(i)));
+  slots_[op->result(0)].value = TakingTurns(b_, parts);
 }
 
 void FunctionEmitter::EmitConstant(Operation* op) {

@@ -74,6 +74,7 @@ class FunctionEmitter {
   void EmitElementwise(Operation* op);
   void EmitReduce(Operation* op);
   void EmitTransposed(Operation* op);
+  void EmitInterleaved(Operation* op);
 
   // function_parallel.cc
   void EmitFor(Operation* op);

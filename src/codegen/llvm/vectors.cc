@@ -1,5 +1,7 @@
 #include "src/codegen/llvm/vectors.h"
 
+#include <llvm/Analysis/VectorUtils.h>
+
 #include <algorithm>
 
 namespace lathe::codegen {
@@ -62,6 +64,18 @@ std::vector<Value*> Transposed(llvm::IRBuilder<>& b, std::vector<Value*> rows) {
     columns[c] = rows[Reversed(c % block, block) + block * Reversed(c / block, n / block)];
   }
   return columns;
+}
+
+Value* TakingTurns(llvm::IRBuilder<>& b, const std::vector<Value*>& parts) {
+  const unsigned lanes = llvm::cast<llvm::FixedVectorType>(parts[0]->getType())->getNumElements();
+  const bool repeats = std::ranges::all_of(parts, [&](Value* v) { return v == parts[0]; });
+  std::vector<int> mask;
+  for (unsigned i = 0; i < lanes; ++i) {
+    for (unsigned j = 0; j < parts.size(); ++j) {
+      mask.push_back(static_cast<int>(repeats ? i : j * lanes + i));
+    }
+  }
+  return b.CreateShuffleVector(repeats ? parts[0] : llvm::concatenateVectors(b, parts), mask);
 }
 
 }  // namespace lathe::codegen

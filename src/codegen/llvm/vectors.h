@@ -12,4 +12,7 @@ llvm::Value* Lanes(llvm::IRBuilder<>& b, llvm::Value* x, unsigned begin, unsigne
 /// n vectors of n lanes, n a power of two: lane i of result j is lane j of row i.
 std::vector<llvm::Value*> Transposed(llvm::IRBuilder<>& b, std::vector<llvm::Value*> rows);
 
+/// n vectors of m lanes as one: lane i * n + j is lane i of part j.
+llvm::Value* TakingTurns(llvm::IRBuilder<>& b, const std::vector<llvm::Value*>& parts);
+
 }  // namespace lathe::codegen

@@ -42,4 +42,30 @@ void TransposeOp::Eval(EvalContext& c) {
   }
 }
 
+void InterleaveOp::InferShape(InferShapeContext& c) {
+  std::optional<Dim> lanes;
+  for (size_t i = 0; i < c.num_inputs(); ++i) {
+    const SymShape shape = c.shape(i);
+    if (!shape.ranked) continue;
+    if (shape.rank() != 1 || (lanes && !(*lanes == shape.dims[0]))) {
+      c.Fail("loop/lanes", StrCat("operand ", i, " is no vector as long as the others"));
+    }
+    lanes = shape.dims[0];
+  }
+  if (c.num_inputs() == 0) c.Fail("loop/lanes", "there is no vector");
+  const Dim parts = static_cast<int64_t>(c.num_inputs());
+  c.SetShape(kY, SymShape(std::vector<Dim>{lanes ? *lanes * parts : Dim()}));
+}
+
+void InterleaveOp::Eval(EvalContext& c) {
+  const auto n = static_cast<int64_t>(c.num_inputs());
+  const int64_t lanes = c.input(0).num_elements();
+  Tensor value(c.input(0).element_type(), Shape{n * lanes});
+  for (int64_t part = 0; part < n; ++part) {
+    const eval::ElementMover mover(c.input(static_cast<size_t>(part)), value);
+    for (int64_t i = 0; i < lanes; ++i) mover.Copy(i * n + part, i);
+  }
+  c.SetOutput(kY, std::move(value));
+}
+
 }  // namespace lathe::loop

@@ -189,6 +189,34 @@ TEST_F(KernelTest, TurnsSquareTiles) {
   }
 }
 
+TEST_F(KernelTest, LanesTakeTurns) {
+  for (const char* element : {"f32", "f64", "i8", "f16", "bool"}) {
+    for (const int parts : {1, 2, 3}) {
+      const std::string x = StrCat("v_tensor<[4, 8], ", element, ">");
+      const std::string row = StrCat("v_tensor<[8], ", element, ">");
+      const std::string wide = StrCat("v_tensor<[", 8 * parts, "], ", element, ">");
+      std::string body, rows, types;
+      for (int i = 0; i < parts; ++i) {
+        body +=
+            StrCat("%l", i, " = loop.load(%x, none, %c", i == 0 ? 0 : i + 1,
+                   ", %c0) {lanes = 8} : (", x, ", none, ", kI64, ", ", kI64, ") -> ", row, "\n");
+        rows += StrCat(i == 0 ? "" : ", ", "%l", i);
+        types += StrCat(i == 0 ? "" : ", ", row);
+      }
+      for (const char* taken : {"each", "one"}) {
+        if (taken == std::string("one")) {
+          rows.clear();
+          for (int i = 0; i < parts; ++i) rows += i == 0 ? "%l0" : ", %l0";
+        }
+        SCOPED_TRACE(StrCat(parts, " of ", element, " ", taken));
+        Expect(RowsOf(
+            x, StrCat(body, "%r0 = loop.interleave(", rows, ") : (", types, ") -> ", wide, "\n"), 1,
+            8 * parts, element));
+      }
+    }
+  }
+}
+
 TEST_F(KernelTest, LoadsAlongAxesInSteps) {
   const std::string x = "v_tensor<[40, 70], f32>", row = "v_tensor<[16], f32>";
   for (const char* where : {"stride = 2", "stride = 3", "stride = 4", "axis = 0",
