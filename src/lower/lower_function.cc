@@ -44,6 +44,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"pool_global", &LowerPoolGlobal},
     LoopStrategy{"pool", &LowerPool},
     LoopStrategy{"pool_blocks", &LowerPoolBlocks},
+    LoopStrategy{"resize", &LowerResize},
     LoopStrategy{"rows", &LowerRows},
     LoopStrategy{"attention", &LowerAttention},
     LoopStrategy{"recurrent", &LowerRecurrent},

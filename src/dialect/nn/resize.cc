@@ -9,6 +9,7 @@
 #include "src/dialect/infer_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/operand_shape.h"
+#include "src/dialect/nn/resize_extent.h"
 
 namespace lathe::nn {
 namespace {
@@ -223,9 +224,22 @@ Tensor Pick(const Tensor& x, const Target& t, std::span<const Taps> taps) {
 
 }  // namespace
 
+// A scale is a whole number of parts, of which a power of two make one.
+Dim ScaledExtent(const Dim& extent, double scale) {
+  constexpr double kMostParts = 1 << 24;  // a scale has no more bits
+  int64_t whole = 1;
+  while (scale != std::floor(scale) && whole < (int64_t{1} << 32)) {
+    scale *= 2;
+    whole *= 2;
+  }
+  if (scale != std::floor(scale) || scale > kMostParts) return {};
+  return FloorDiv(extent * Dim(static_cast<int64_t>(scale)), whole);
+}
+
 OpKind ResizeOp::Kind(const Operation* op) {
   const ResizeOp resize(const_cast<Operation*>(op));
-  return resize.mode() == "nearest" && !resize.antialias() ? OpKind::kInjective : OpKind::kOpaque;
+  if (resize.mode() == "nearest") return OpKind::kInjective;
+  return resize.antialias() ? OpKind::kOpaque : OpKind::kOutElementwiseFusable;
 }
 
 void ResizeOp::InferShape(InferShapeContext& c) {
@@ -250,9 +264,9 @@ void ResizeOp::InferShape(InferShapeContext& c) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const double scale = scales == nullptr ? 0 : ToDoubles(*scales)[i];
     Dim& d = shape.dims[axes[i]];
-    if (scales != nullptr && scale == std::floor(scale) && std::fabs(scale) < 1e6) {
+    if (scales != nullptr) {
       CheckScale(scale);
-      d = d * Dim(static_cast<int64_t>(scale));
+      d = ScaledExtent(d, scale);
     } else {
       d = stretch && sizes ? (*sizes)[i] : Dim();
     }

@@ -12,6 +12,7 @@
 #include "lathe/dialect/op_kind.h"
 #include "lathe/support/error.h"
 #include "src/lower/compute/compute.h"
+#include "src/lower/compute/resize_axis.h"
 
 namespace lathe::lower {
 namespace {
@@ -217,6 +218,9 @@ Value Elements::ExtentAt(const Extents::Source& source) {
   }
   if (source.op->name() == nn::SliceOp::kName) return SliceCountAt(*this, *source.op, source.axis);
   if (source.op->name() == nn::RangeOp::kName) return RangeCountAt(*this, *source.op);
+  if (source.op->name() == nn::ResizeOp::kName) {
+    return ResizedExtentAt(*this, *source.op, source.axis);
+  }
   const bool is_fill = source.op->name() == nn::ConstantOfShapeOp::kName;
   const size_t shape = is_fill ? nn::ConstantOfShapeOp::kInput : nn::ExpandOp::kShape;
   const Value extent = At(source.op->operand(shape), {static_cast<int64_t>(source.axis)});

@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/shape.h"
 #include "src/lower/compute/compute.h"
+#include "src/lower/compute/resize_axis.h"
 
 namespace lathe::lower {
 namespace {
@@ -18,6 +19,7 @@ bool SaysExtent(const Operation& op, size_t axis) {
     return axis < added || from[axis - added].IsConstant(1);
   }
   if (op.name() == nn::RangeOp::kName) return RangeStep(op).has_value();
+  if (op.name() == nn::ResizeOp::kName) return SaysExtentOfResize(op);
   return op.name() == nn::SliceOp::kName && SliceEntry(op, axis).has_value();
 }
 

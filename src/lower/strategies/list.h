@@ -33,6 +33,7 @@ bool LowerConvTransposeBlocks(Lowering& lowering);
 bool LowerPoolGlobal(Lowering& lowering);
 bool LowerPool(Lowering& lowering);
 bool LowerPoolBlocks(Lowering& lowering);
+bool LowerResize(Lowering& lowering);
 bool LowerRows(Lowering& lowering);
 bool LowerAttention(Lowering& lowering);
 bool LowerRecurrent(Lowering& lowering);

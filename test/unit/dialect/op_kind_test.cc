@@ -235,7 +235,8 @@ TEST_F(OpKindTest, KindMayDependOnAttributes) {
     Program program(context_);
     kinds.insert(KindOf(Make(program, sample)));
   }
-  EXPECT_EQ(kinds, (std::set<OpKind>{OpKind::kInjective, OpKind::kOpaque}));
+  EXPECT_EQ(kinds, (std::set<OpKind>{OpKind::kInjective, OpKind::kOutElementwiseFusable,
+                                     OpKind::kOpaque}));
 }
 
 }  // namespace
