@@ -87,6 +87,12 @@ std::optional<Pooling> Pooling::Find(const Block& function, const Machine& machi
 
 bool Pooling::gives_indices() const { return op->num_results() > 1 && !op->result(1).use_empty(); }
 
+bool Pooling::CountsAll(size_t axis) const {
+  const nn::WindowSteps steps = nn::CheckedSteps(spec, input().rank() - 2);
+  const bool pads = nn::IsSame(spec) || steps.begins[axis] != 0 || steps.ends[axis] != 0;
+  return !spec.ceil_mode && (!pads || count_include_pad);
+}
+
 double Pooling::neutral() const {
   if (kind != Kind::kMax) return 0;
   if (element == ElementType::kI8) return -128;

@@ -28,6 +28,9 @@ struct Pooling {
   AnyTensorType input() const { return op->operand(0).type().cast<AnyTensorType>(); }
   AnyTensorType output() const { return op->result(0).type().cast<AnyTensorType>(); }
   bool gives_indices() const;
+  /// Whether a window has as many elements along a spatial axis wherever it lies, those in the
+  /// padding being counted if they are.
+  bool CountsAll(size_t axis) const;
   /// What elements in the padding count as; combining anything with it changes nothing.
   double neutral() const;
   /// Each element, scalar or vector, before it is combined.

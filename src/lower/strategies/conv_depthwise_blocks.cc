@@ -83,9 +83,7 @@ std::string GroupedConvBlocks::MasterRefusal() {
   if (g_.groups == 1) return "there is one group";
   if (g_.channels > kMostChannels) return "there are many channels in a group";
   if (g_.places() == 1) return "the kernel has one element";
-  if (g_.places() > kMostTaps) return "the kernel is large";
-  const bool pads = std::ranges::all_of(g_.begins, [](const Dim& d) { return d.is_constant(); });
-  return pads ? "" : "the padding depends on the extents";
+  return g_.places() > kMostTaps ? "the kernel is large" : "";
 }
 
 std::string GroupedConvBlocks::AfterRefusal() {

@@ -105,6 +105,11 @@ int64_t ConvGeometry::outer_places() const {
   return product;
 }
 
+// As much as SAME_* needs goes half in front; it is less than what a window reaches.
+int64_t ConvGeometry::most_begin(size_t a) const {
+  return begins[a].is_constant() ? begins[a].value() : ((kernel[a] - 1) * dilations[a] + 1) / 2;
+}
+
 bool ConvGeometry::is_static() const {
   return std::ranges::all_of(in, [](const Dim& d) { return d.is_constant(); });
 }

@@ -39,10 +39,11 @@ struct ConvGeometry {
   void Flatten();
 
   size_t rank() const { return in.size(); }
-  Dim positions() const;         ///< of the output
-  int64_t places() const;        ///< of the kernel
-  int64_t outer_places() const;  ///< of its dims before the last two
-  bool is_static() const;        ///< all spatial extents are known
+  Dim positions() const;               ///< of the output
+  int64_t places() const;              ///< of the kernel
+  int64_t outer_places() const;        ///< of its dims before the last two
+  int64_t most_begin(size_t a) const;  ///< of the padding in front
+  bool is_static() const;              ///< all spatial extents are known
   int64_t depth() const { return channels * places(); }
 
  private:

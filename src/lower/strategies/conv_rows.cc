@@ -21,9 +21,9 @@ ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometr
   columns_ = Reach(last, block_columns).value();
   for (size_t a = 0; a < g_.rank(); ++a) {
     const Dim beyond = Reach(a, g_.out[a]) - g_.begins[a] - g_.in[a];
-    has_padding_ |= g_.begins[a].value() > 0 || beyond.UpperBound().value_or(1) > 0;
+    has_padding_ |= g_.most_begin(a) > 0 || beyond.UpperBound().value_or(1) > 0;
   }
-  front_ = std::min(g_.begins[last].value(), columns_);
+  front_ = std::min(g_.most_begin(last), columns_);
   pitch_ = (front_ + columns_ + 2 * lanes_ - 1) / lanes_ * lanes_;
 }
 

@@ -138,6 +138,11 @@ void Pool::WriteTables() {
   tables_.assign(window_.rank(), Value());
   constant_scale_ = 1;
   for (size_t a = 0; a < window_.rank(); ++a) {
+    if (!has_rows_ && a == 0) continue;
+    if (pooling_.CountsAll(has_rows_ ? a : a - 1)) {
+      constant_scale_ *= 1.0 / static_cast<double>(window_.kernel[a]);
+      continue;
+    }
     const int64_t room = (window_.out[a] + lanes_ - 1) / lanes_ * lanes_;
     std::vector<double> scales(static_cast<size_t>(room), 1);
     for (int64_t o = 0; o < window_.out[a]; ++o) {
@@ -150,11 +155,6 @@ void Pool::WriteTables() {
       const int64_t count =
           before(window_.in[a] + (pads ? window_.ends[a] : 0)) - (pads ? 0 : before(0));
       scales[static_cast<size_t>(o)] = 1.0 / static_cast<double>(count);
-    }
-    const auto end = scales.begin() + window_.out[a];
-    if (std::all_of(scales.begin(), end, [&](double s) { return s == scales[0]; })) {
-      constant_scale_ *= scales[0];
-      continue;
     }
     tables_[a] =
         lb_->Alloc(VTensorType::Get(lb_->context(), SymShape({Dim(room)}), pooling_.element));

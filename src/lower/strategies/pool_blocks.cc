@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/support/text.h"
 #include "src/lower/planes.h"
@@ -29,7 +30,9 @@ class PoolBlocks {
   using Tile = WindowBlocks::Tile;
 
   std::string WindowRefusal();
-  bool CountsAll() const;
+  void WriteScales();
+  Value ScaleAt(size_t axis, const Dim& output);
+  Value Scale(const Tile& tile, int64_t row, int64_t v);
   void WriteTile(const Tile& tile, const Dim& image, const Dim& channel);
   void AddRow(const Tile& tile, int64_t outer, int64_t row);
   Value AlongRow(const Tile& tile, int64_t outer, int64_t row, int64_t v);
@@ -43,17 +46,10 @@ class PoolBlocks {
   // While writing.
   std::optional<LoopBuilder> lb_;
   std::optional<IndexMath> math_;
+  std::vector<Value> scales_;    // of an average, per axis: memory; null where it is constant
+  double constant_scale_ = 1;    // of the other axes
   std::vector<Value> combined_;  // row by row, vector by vector
 };
-
-// Whether an average divides by the same number everywhere.
-bool PoolBlocks::CountsAll() const {
-  const nn::WindowSteps steps = nn::CheckedSteps(pooling_.spec, g_.rank());
-  const auto zero = [](int64_t pad) { return pad == 0; };
-  const bool pads =
-      !std::ranges::all_of(steps.begins, zero) || !std::ranges::all_of(steps.ends, zero);
-  return !pooling_.spec.ceil_mode && (!pads || pooling_.count_include_pad);
-}
 
 std::string PoolBlocks::WindowRefusal() {
   const AnyTensorType x = pooling_.input();
@@ -66,7 +62,6 @@ std::string PoolBlocks::WindowRefusal() {
   g_.batch = x.dims()[0];
   g_.ParseWindow(pooling_.spec, spatial, *pooling_.spec.kernel_shape);
   if (g_.is_static()) return "all extents are known";
-  if (nn::IsSame(pooling_.spec)) return "the padding depends on the extents";
   int64_t taps = 1;
   for (const int64_t k : g_.kernel) taps *= std::min(k, kMostTaps + 1);
   if (taps > kMostTaps) return "the window is large";
@@ -79,14 +74,8 @@ std::string PoolBlocks::WindowRefusal() {
 std::string PoolBlocks::Refusal() {
   if (pooling_.global) return "the window is the whole plane";
   if (pooling_.gives_indices()) return "positions are wanted";
-  if (pooling_.element != ElementType::kF32 && pooling_.element != ElementType::kF64) {
-    return StrCat("elements are ", Name(pooling_.element));
-  }
   if (!pooling_.input().dims()[1].is_constant()) return "the channels are of symbolic number";
   if (std::string why = WindowRefusal(); !why.empty()) return why;
-  if (pooling_.kind == Pooling::Kind::kAverage && !CountsAll()) {
-    return "how many elements are averaged depends on the extents";
-  }
   sizes_.lanes = machine_.lanes(pooling_.element);
   sizes_.tile_vectors = 4 / sizes_.tile_rows;
   sizes_.cache_bytes = machine_.l1_bytes / 2;
@@ -99,6 +88,7 @@ void PoolBlocks::Write(Block* body) {
   lb_.emplace(body);
   math_.emplace(*lb_);
   g_.Bind(*lb_, *math_);
+  if (pooling_.kind == Pooling::Kind::kAverage) WriteScales();
   pooling_.after->Open(*lb_, *body);
   const ConvInput input(*lb_, body->argument(pooling_.op->operand(0).index()));
   const AnyTensorType x = pooling_.input();
@@ -112,6 +102,64 @@ void PoolBlocks::Write(Block* body) {
   pooling_.after->Close(*lb_);
 }
 
+// One over the number of elements that count, per output along an axis.
+void PoolBlocks::WriteScales() {
+  const auto declared = pooling_.output().dims().subspan(2);
+  const Dim room = sizes_.tile_rows + (sizes_.tile_vectors + 1) * sizes_.lanes;  // of tiles at ends
+  scales_.assign(g_.rank(), Value());
+  constant_scale_ = 1;
+  for (size_t a = 0; a < g_.rank(); ++a) {
+    if (pooling_.CountsAll(a)) {
+      constant_scale_ *= 1.0 / static_cast<double>(g_.kernel[a]);
+      continue;
+    }
+    const Dim extent = declared[a] + room;
+    std::vector<Value> sizes;
+    if (!extent.is_constant()) sizes.push_back(math_->At(g_.out[a] + room));
+    const Type type = TensorType::Get(lb_->context(), SymShape({extent}), g_.element);
+    scales_[a] = loop::AllocOp::Create(lb_->b(), sizes, {&type, 1}).memory();
+    math_->For(g_.out[a], false, [&](const Dim& o) {
+      const Value at[] = {math_->At(o)};
+      lb_->Store(scales_[a], ScaleAt(a, o), at);
+    });
+  }
+}
+
+Value PoolBlocks::ScaleAt(size_t axis, const Dim& output) {
+  const nn::WindowSteps steps = nn::CheckedSteps(pooling_.spec, g_.rank());
+  const Dim start = output * g_.strides[axis], begin = g_.begins[axis];
+  const auto before = [&](const Dim& end) {  // counted from the beginning of the padding
+    return Min(CeilDiv(Max(end - start, 0), g_.dilations[axis]), g_.kernel[axis]);
+  };
+  Dim count = before(begin + g_.in[axis]);
+  if (pooling_.count_include_pad) {
+    count = before(begin + g_.in[axis] + steps.ends[axis]);
+  } else {
+    count = count - before(begin);
+  }
+  Builder& b = lb_->b();
+  const auto cast = [&](Value v, ElementType to) {
+    return nn::CastOp::Create(b, v, {.to = to}).output();
+  };
+  const Value one = lb_->Splat(ElementType::kF64, 1);
+  const Value scale = nn::DivOp::Create(b, one, cast(math_->At(count), ElementType::kF64)).c();
+  return g_.element == ElementType::kF64 ? scale : cast(scale, g_.element);
+}
+
+Value PoolBlocks::Scale(const Tile& tile, int64_t row, int64_t v) {
+  if (pooling_.kind != Pooling::Kind::kAverage) return {};
+  Value scale = lb_->Splat(g_.element, constant_scale_, sizes_.lanes);
+  for (size_t a = 0; a < g_.rank(); ++a) {
+    if (!scales_[a]) continue;
+    const bool is_last = a + 1 == g_.rank();
+    const int64_t offset = is_last ? v * sizes_.lanes : a + 2 == g_.rank() ? row : 0;
+    const Value at[] = {math_->At(tile.first[a] + offset)};
+    const Value factor = lb_->Load(scales_[a], at, is_last ? sizes_.lanes : 0);
+    scale = nn::MulOp::Create(lb_->b(), scale, factor).c();
+  }
+  return scale;
+}
+
 void PoolBlocks::WriteTile(const Tile& tile, const Dim& image, const Dim& channel) {
   const bool has_rows = g_.rank() > 1;
   const size_t axis = has_rows ? g_.rank() - 2 : 0;
@@ -122,16 +170,12 @@ void PoolBlocks::WriteTile(const Tile& tile, const Dim& image, const Dim& channe
   for (int64_t outer = 0; outer < g_.outer_places(); ++outer) {
     for (int64_t row = 0; row <= reach; ++row) AddRow(tile, outer, row);
   }
-  double scale = 1;
-  for (const int64_t k : g_.kernel) scale *= 1.0 / static_cast<double>(k);
-  const bool averages = pooling_.kind == Pooling::Kind::kAverage;
-  const Value factor = averages ? lb_->Splat(g_.element, scale, sizes_.lanes) : Value();
   size_t next = 0;
   for (int64_t r = 0; r < sizes_.tile_rows; ++r) {
     for (int64_t v = 0; v < sizes_.tile_vectors; ++v) {
       pooling_.after->Store(*lb_, blocks_->At(tile, image, channel, r, v), sizes_.lanes,
                             blocks_->Live(tile, r, v),
-                            pooling_.Finished(*lb_, combined_[next++], factor));
+                            pooling_.Finished(*lb_, combined_[next++], Scale(tile, r, v)));
     }
   }
 }

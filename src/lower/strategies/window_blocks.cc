@@ -30,7 +30,7 @@ int64_t WindowBlocks::Bytes(int64_t rows) const {
   };
   const size_t last = g_.rank() - 1;
   const int64_t of_rows = has_rows() ? reach(last - 1, rows) : 1;
-  const int64_t columns = reach(last, block_columns_) + g_.begins[last].value() + 2 * sizes_.lanes;
+  const int64_t columns = reach(last, block_columns_) + g_.most_begin(last) + 2 * sizes_.lanes;
   return sizes_.planes * g_.outer_places() * of_rows * columns * BitWidth(g_.element) / 8;
 }
 

@@ -27,14 +27,17 @@ Tensor Random(const Shape& shape, uint32_t seed) {
 
 // An operation over a picture, with weights if it has any, and a ReLU behind it.
 struct WindowCase {
-  std::string op;
+  std::string op = {};
   int64_t channels = 1;
-  Shape weights;  // empty: none
-  std::vector<std::pair<std::string, std::vector<int64_t>>> lists;
+  Shape weights = {};  // empty: none
+  std::vector<std::pair<std::string, std::vector<int64_t>>> lists = {};
   int64_t group = 1;
   int64_t halvings = 0;  // of the picture before: extents are then no symbols
   std::string auto_pad = "NOTSET";
   int64_t rank = 2;
+  std::vector<std::pair<std::string, std::string>> words = {};  // attributes
+  std::vector<std::string> flags = {};                          // attributes that are true
+  std::vector<float> scales = {};                               // of a resize
 };
 
 class WindowSizes : public LowerTest {
@@ -60,6 +63,11 @@ class WindowSizes : public LowerTest {
       const int64_t filters = c.op == "nn.conv" ? c.weights[0] : c.weights[1] * c.group;
       operands.push_back(Constant(b, facts, Random({filters}, 2)));
     }
+    if (!c.scales.empty()) {
+      operands.emplace_back();
+      const auto count = static_cast<int64_t>(c.scales.size());
+      operands.push_back(Constant(b, facts, Tensor::Of<float>({count}, c.scales)));
+    }
     v = Create(b, c.op, operands, c.lists, c);
     v = Create(b, "nn.relu", {v}, {}, {});
     const NamedAttribute y = b.Named("name", b.Attr(std::string("y")));
@@ -80,6 +88,12 @@ class WindowSizes : public LowerTest {
     std::vector<NamedAttribute> attributes;
     for (const auto& [name, values] : lists) attributes.push_back(b.Named(name, b.Attr(values)));
     if (c.group != 1) attributes.push_back(b.Named("group", b.Attr(c.group)));
+    for (const auto& [name, word] : c.words) {
+      if (op == c.op) attributes.push_back(b.Named(name, b.Attr(word)));
+    }
+    for (const std::string& flag : c.flags) {
+      if (op == c.op) attributes.push_back(b.Named(flag, b.Attr(true)));
+    }
     if (c.auto_pad != "NOTSET") attributes.push_back(b.Named("auto_pad", b.Attr(c.auto_pad)));
     return b.CreateInferred(context_.FindOp(op), operands, attributes, 1)->result(0);
   }
@@ -207,6 +221,56 @@ TEST_F(WindowSizes, Pools) {
   Expect({"nn.max_pool", 3, {}, {{"kernel_shape", {9, 9}}, {"pads", {4, 4, 4, 4}}}}, "pool_blocks");
   Expect({"nn.average_pool", 3, {}, {{"kernel_shape", three}, {"strides", two}}}, "pool_blocks");
   Expect({"nn.lp_pool", 3, {}, {{"kernel_shape", three}, {"pads", ones}}}, "pool_blocks");
+}
+
+// How many elements are averaged, and where windows begin, follows from the extents.
+TEST_F(WindowSizes, PoolsWithPadding) {
+  const std::vector<int64_t> two{2, 2}, three{3, 3}, ones{1, 1, 1, 1};
+  const char* blocks = "pool_blocks";
+  WindowCase c{.op = "nn.average_pool", .channels = 3};
+  c.lists = {{"kernel_shape", {3, 5}}, {"pads", {1, 2, 1, 2}}};
+  Expect(c, blocks);
+  c.halvings = 1;
+  Expect(c, blocks);
+  c.flags = {"count_include_pad"};
+  Expect(c, blocks);
+  c.flags = {"ceil_mode"};
+  c.lists = {{"kernel_shape", three}, {"pads", ones}, {"strides", {2, 3}}};
+  Expect(c, blocks);
+  c.flags = {"ceil_mode", "count_include_pad"};
+  Expect(c, blocks);
+  c.flags = {};
+  for (const char* same : {"SAME_UPPER", "SAME_LOWER"}) {
+    c.auto_pad = same;
+    c.lists = {{"kernel_shape", {4, 3}}, {"strides", {2, 1}}};
+    c.op = "nn.average_pool";
+    Expect(c, blocks);
+    c.op = "nn.max_pool";
+    c.halvings = 0;
+    Expect(c, blocks);
+  }
+  WindowCase grouped{.op = "nn.conv", .channels = 4, .weights = {4, 1, 3, 3}};
+  grouped.lists = {{"strides", two}};
+  grouped.group = 4;
+  grouped.auto_pad = "SAME_UPPER";
+  Expect(grouped, "conv_depthwise_blocks");
+}
+
+TEST_F(WindowSizes, Resampled) {
+  for (const std::string mode : {"nearest", "linear", "cubic"}) {
+    for (const std::string how : {"half_pixel", "align_corners", "asymmetric"}) {
+      WindowCase c{.op = "nn.resize", .channels = 3};
+      c.words = {{"mode", mode}, {"coordinate_transformation_mode", how}};
+      c.scales = {1, 1, 2, 2};
+      Expect(c, "resize");
+      c.scales = {1, 1, 1.7F, 0.4F};
+      c.halvings = 1;
+      Expect(c, "resize");
+    }
+    WindowCase c{.op = "nn.resize", .channels = 3, .words = {{"mode", mode}}};
+    c.scales = {1, 1, 0.5F, 1};
+    Expect(c, "resize");
+  }
 }
 
 TEST_F(WindowSizes, PoolsInOneAndThreeDims) {
