@@ -11,6 +11,7 @@
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/list.h"
+#include "src/lower/strategies/phase_rows.h"
 #include "src/lower/windows.h"
 
 // Transposed convolutions, an output row at a time: the rows of the input that reach it are listed
@@ -60,6 +61,11 @@ class TransposedConv {
   int64_t rows() const { return Product(std::span(out_).first(last())); }
   int64_t taps() const { return Product(kernel_); }
   int64_t MostEntries() const;
+  PhaseRows::Sizes OutputSizes() const {
+    const int64_t vectors = (phases_[0].count + lanes_ - 1) / lanes_;
+    return {element_, tile_filters_, static_cast<int64_t>(phases_.size()), vectors * lanes_,
+            lanes_};
+  }
 
   void WriteRow(Value n, Value g, Value row);
   Value ListEntries(size_t axis, Value row, Value tap, Value input, Value count);
@@ -94,7 +100,8 @@ class TransposedConv {
   Value input_, weights_, bias_;
   bool packed_ = false;  // weights: [tiles of M, taps, C, M of a tile], else [C, M, taps]
   Value entry_taps_, entry_rows_, entries_;  // what reaches the row: lists, and their length
-  Value copy_, outputs_;                     // rows of the input and of the outputs
+  Value copy_;                               // rows of the input
+  std::optional<PhaseRows> outputs_;
   Value n_, g_;
   std::vector<Value> at_;  // of the row, along the axes before the last
 };
@@ -192,8 +199,8 @@ bool TransposedConv::FitsScratch() {
     }
   }
   pitch_ = (std::max(columns_, front_ + in_.back()) / lanes_ + 2) * lanes_;
-  const int64_t elements = MostEntries() * channels_ * pitch_ + tile_filters_ * out_.back();
-  return elements * BitWidth(element_) / 8 <= kMostScratch;
+  const int64_t elements = MostEntries() * channels_ * pitch_;
+  return elements * BitWidth(element_) / 8 + PhaseRows::Bytes(OutputSizes()) <= kMostScratch;
 }
 
 std::string TransposedConv::Refusal() {
@@ -254,7 +261,7 @@ void TransposedConv::WriteRow(Value n, Value g, Value row) {
   entry_taps_ = Memory(ElementType::kI64, {Dim(MostEntries())});
   entry_rows_ = Memory(ElementType::kI64, {Dim(MostEntries())});
   copy_ = Memory(element_, {Dim(MostEntries() * channels_), Dim(pitch_)});
-  if (phases_.size() > 1) outputs_ = Memory(element_, {Dim(tile_filters_), Dim(out_.back())});
+  if (phases_.size() > 1) outputs_.emplace(*lb_, OutputSizes());
   entries_ = ListEntries(0, row, lb_->Int(0), lb_->Int(0), lb_->Int(0));
   CopyRows(n, g);
   lb_->For(filters_ / tile_filters_, false,
@@ -388,22 +395,19 @@ Value TransposedConv::Weight(Value channel, const Filters& filters, int64_t filt
 void TransposedConv::StoreVector(const Filters& filters, int64_t filter, const Phase& phase,
                                  Value first, int64_t live, Value sum) {
   if (phases_.size() == 1) return Finish(Plus(filters.first, filter), first, lanes_, live, sum);
-  const int64_t stride = strides_.back();
-  const Value at[] = {lb_->Int(filter), lb_->Index(kD0 * stride + phase.first, first)};
-  lb_->StoreApart(outputs_, sum, at, -1, stride, live < lanes_ ? lb_->Int(live) : Value());
+  outputs_->Store(lb_->Int(filter), phase.first, first, sum);
 }
 
 void TransposedConv::FinishRow(const Filters& filters) {
-  const int64_t lanes = LanesFor(out_.back(), machine_.lanes(element_));
+  const int64_t lanes = outputs_->lanes();
   for (int64_t f = 0; f < filters.count; ++f) {
-    const auto vector = [&](Value first, int64_t live) {
-      const Value at[] = {lb_->Int(f), first};
-      const Value value = lb_->Load(outputs_, at, lanes, live < lanes ? lb_->Int(live) : Value());
-      Finish(Plus(filters.first, f), first, lanes, live, value);
+    const auto piece = [&](Value i, int64_t live) {
+      Finish(Plus(filters.first, f), lb_->Index(kD0 * lanes, i), lanes, live,
+             outputs_->Load(lb_->Int(f), i));
     };
     const int64_t full = out_.back() / lanes, rest = out_.back() % lanes;
-    lb_->For(full, false, [&](Value i) { vector(lb_->Index(kD0 * lanes, i), lanes); });
-    if (rest > 0) vector(lb_->Int(full * lanes), rest);
+    lb_->For(full, false, [&](Value i) { piece(i, lanes); });
+    if (rest > 0) piece(lb_->Int(full), rest);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/list.h"
+#include "src/lower/strategies/phase_rows.h"
 #include "src/lower/windows.h"
 
 // What conv_transpose does, where extents are known only when the program runs: of an output row, a
@@ -60,6 +61,9 @@ class TransposedConvBlocks {
   int64_t stride() const { return strides_.back(); }
   int64_t width() const { return tile_vectors_ * lanes_; }  // of a block, per phase
   int64_t MostEntries() const;
+  PhaseRows::Sizes OutputSizes() const {
+    return {element_, tile_filters_, stride(), width(), lanes_};
+  }
 
   void Bind();
   void WriteRow(Dim number);
@@ -92,7 +96,8 @@ class TransposedConvBlocks {
   std::optional<IndexMath> math_;
   Value input_, weights_, bias_;
   Value entry_taps_, entry_rows_;  // what reaches the row: lists
-  Value copy_, outputs_;           // columns of the input and of the outputs
+  Value copy_;                     // columns of the input
+  std::optional<PhaseRows> outputs_;
   Dim image_, group_, entries_;
   std::vector<Dim> at_;  // of the row, along the axes before the last
 };
@@ -185,9 +190,8 @@ bool TransposedConvBlocks::FitsScratch() {
     for (const int64_t shift : phase.shifts) behind = std::max(behind, shift);
   }
   columns_ = (front_ + behind + width() + lanes_ - 1) / lanes_ * lanes_;
-  const int64_t elements =
-      MostEntries() * channels_ * columns_ + tile_filters_ * (width() * stride() + lanes_);
-  return elements * BitWidth(element_) / 8 <= kMostScratch;
+  const int64_t elements = MostEntries() * channels_ * columns_;
+  return elements * BitWidth(element_) / 8 + PhaseRows::Bytes(OutputSizes()) <= kMostScratch;
 }
 
 std::string TransposedConvBlocks::Refusal() {
@@ -260,7 +264,7 @@ void TransposedConvBlocks::WriteRow(Dim number) {
   entry_taps_ = Memory(ElementType::kI64, {Dim(MostEntries())});
   entry_rows_ = Memory(ElementType::kI64, {Dim(MostEntries())});
   copy_ = Memory(element_, {Dim(MostEntries() * channels_), Dim(columns_)});
-  outputs_ = Memory(element_, {Dim(tile_filters_), Dim(width() * stride() + lanes_)});
+  outputs_.emplace(*lb_, OutputSizes());
   entries_ = ListEntries(0, 0, 0, 0);
   math_->For(CeilDiv(out_.back(), width() * stride()), false,
              [&](const Dim& i) { WriteBlock(math_->Name(i * width())); });
@@ -347,9 +351,8 @@ void TransposedConvBlocks::WritePhase(const Phase& phase, const Filters& filters
     });
   }
   for (int64_t i = 0; i < filters.count * tile_vectors_; ++i) {
-    const int64_t column = i % tile_vectors_ * lanes_ * stride() + phase.first;
-    lb_->StoreApart(outputs_, sums[static_cast<size_t>(i)],
-                    math_->At({Dim(i / tile_vectors_), Dim(column)}), -1, stride());
+    outputs_->Store(lb_->Int(i / tile_vectors_), phase.first, lb_->Int(i % tile_vectors_ * lanes_),
+                    sums[static_cast<size_t>(i)]);
   }
 }
 
@@ -382,19 +385,18 @@ void TransposedConvBlocks::AddChannel(const Phase& phase, const Filters& filters
 void TransposedConvBlocks::FinishBlock(const Filters& filters, const Dim& first) {
   const Dim begin = math_->Name(first * stride());
   const Dim count = math_->Name(Min(out_.back() - begin, width() * stride()));
-  const auto finish = [&](const Dim& at, Value live) {
+  const int64_t lanes = outputs_->lanes();
+  const auto finish = [&](const Dim& piece, Value live) {
     for (int64_t f = 0; f < filters.count; ++f) {
       std::vector<Value> to = math_->At({image_, group_ * filters_ + filters.first + f});
       for (const Dim& index : at_) to.push_back(math_->At(index));
-      to.push_back(math_->At(begin + at));
-      const Value sum = lb_->Load(outputs_, math_->At({Dim(f), at}), lanes_);
-      after_->Store(*lb_, to, lanes_, live, sum);
+      to.push_back(math_->At(begin + piece * lanes));
+      after_->Store(*lb_, to, lanes, live, outputs_->Load(lb_->Int(f), math_->At(piece)));
     }
   };
-  const Dim whole = math_->Name(FloorDiv(count, lanes_)), rest = math_->Name(Mod(count, lanes_));
-  math_->For(whole, false, [&](const Dim& i) { finish(math_->Name(i * lanes_), {}); });
-  math_->For(Min(rest, 1), false,
-             [&](const Dim&) { finish(math_->Name(whole * lanes_), math_->At(rest)); });
+  const Dim whole = math_->Name(FloorDiv(count, lanes)), rest = math_->Name(Mod(count, lanes));
+  math_->For(whole, false, [&](const Dim& i) { finish(i, {}); });
+  math_->For(Min(rest, 1), false, [&](const Dim&) { finish(whole, math_->At(rest)); });
 }
 
 }  // namespace

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "src/lower/loop_builder.h"
+
+namespace lathe::lower {
+
+/// Rows whose elements are computed phase by phase: those of phase p are p, p + n, p + 2 * n, ...
+/// of n phases. Memory of the function's own.
+class PhaseRows {
+ public:
+  struct Sizes {
+    ElementType element;
+    int64_t rows, phases;
+    int64_t positions;  ///< of a phase, a multiple of the lanes
+    int64_t lanes;
+  };
+  static int64_t Bytes(const Sizes& sizes);
+  PhaseRows(LoopBuilder& lb, const Sizes& sizes);
+
+  /// Elements of a phase from number `position`, a multiple of the lanes, on.
+  void Store(Value row, int64_t phase, Value position, Value vector);
+  /// Of what Load gives.
+  int64_t lanes() const { return sizes_.lanes * turns_; }
+  /// Piece number `piece` of the row.
+  Value Load(Value row, Value piece);
+
+ private:
+  LoopBuilder& lb_;
+  Sizes sizes_;
+  int64_t turns_ = 1;  // of phases that are put together when they are loaded
+  Value memory_;
+};
+
+}  // namespace lathe::lower
