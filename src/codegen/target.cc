@@ -65,14 +65,14 @@ const std::vector<Target>& Target::All() {
 }
 
 const Target& Target::Named(std::string_view name) {
-  std::vector<std::string_view> names;
+  std::string names;
   for (const Target& target : All()) {
     if (target.name == name) return target;
-    names.push_back(target.name);
+    names += StrCat(names.empty() ? "" : ", ", target.name);
   }
   throw Error(ErrorCode::kInvalidArgument, "codegen/target",
               StrCat("there is no target '", name, "'"))
-      .Hint(DidYouMean(name, names));
+      .Hint(StrCat("targets are ", names));
 }
 
 namespace {

@@ -313,8 +313,10 @@ bool HasRegions(const Program& program) {
 }  // namespace
 
 void OptimizeFor(const CompileOptions& options, Program& program) {
+  std::vector<std::string> enabled = options.enabled;
+  std::erase(enabled, kFusion);  // which is no pass of the pipeline
   Optimize(program, "inference", options.level,
-           {.disabled = options.disabled, .enabled = options.enabled});
+           {.disabled = options.disabled, .enabled = std::move(enabled)});
 }
 
 void GroupOperations(Program& program, const CompileOptions& options) {

@@ -95,14 +95,25 @@ OpInfo IrContext::GetOpById(TypeId id, const char* name) const {
   return OpInfo(at->second);
 }
 
+namespace {
+
+std::string HintForUnknown(const IrContext& context, std::string_view name) {
+  std::vector<std::string> names;
+  for (const OpInfo op : context.ops()) {
+    if (op.name().ends_with(StrCat(".", name))) return StrCat("did you mean '", op.name(), "'?");
+    names.emplace_back(op.name());
+  }
+  const std::string near = DidYouMean(name, names);
+  return near.empty() ? "load the dialect that defines it, or allow unregistered ops" : near;
+}
+
+}  // namespace
+
 OpInfo IrContext::GetOrMakeOp(std::string_view name) {
   if (OpInfo found = FindOp(name)) return found;
   if (!allow_unregistered_) {
-    std::vector<std::string> names;
-    for (const OpInfo op : ops()) names.emplace_back(op.name());
-    std::string near = DidYouMean(name, names);
     throw Error(ErrorCode::kNotFound, "ir/unknown-op", StrCat("unknown op '", name, "'"))
-        .Hint(near.empty() ? "load the dialect that defines it, or allow unregistered ops" : near);
+        .Hint(HintForUnknown(*this, name));
   }
   OpInfoImpl* op = OpInfoImpl::Create({this, nullptr, TypeId(), name, nullptr, {}, {}, {}});
   const std::unique_lock lock(impl_->ops_mutex);

@@ -151,7 +151,7 @@ void ProgramParser::BeginRegions() {
         .Hint("raise ParseOptions::max_nesting if this is meant");
   }
   lexer_.Expect('(');
-  if (lexer_.Peek() != '{') lexer_.Expected("'{' of a region");
+  if (lexer_.Peek() != '{') lexer_.Expected("':' before the types, or '{' of a region");
   frames_.emplace_back();
   frames_.back().outer = block_;
   std::swap(frames_.back().head, head_);

@@ -1,5 +1,6 @@
 #include "src/ir/text_parser.h"
 
+#include <array>
 #include <bit>
 #include <charconv>
 #include <limits>
@@ -17,6 +18,31 @@ std::vector<std::string> KnownTypeNames(IrContext& context) {
   for (const ElementType e : AllElementTypes()) names.emplace_back(Name(e));
   for (const Dialect* d : context.dialects()) names.push_back(StrCat(d->name(), "."));
   return names;
+}
+
+/// What ONNX, numpy and C call float32, int64, half and so on; empty if it is none of these.
+std::string ElementOfOtherName(std::string_view word) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kNames = {
+      {{"float", "f32"},
+       {"double", "f64"},
+       {"half", "f16"},
+       {"int", "i32"},
+       {"long", "i64"},
+       {"char", "i8"},
+       {"byte", "u8"},
+       {"boolean", "bool"},
+       {"str", "string"}}};
+  for (const auto& [other, name] : kNames) {
+    if (word == other) return std::string(name);
+  }
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPrefixes = {
+      {{"bfloat", "bf"}, {"float", "f"}, {"complex", "c"}, {"uint", "u"}, {"int", "i"}}};
+  for (const auto& [prefix, letter] : kPrefixes) {
+    if (!word.starts_with(prefix)) continue;
+    std::string name = StrCat(letter, word.substr(prefix.size()));
+    if (ParseElementType(name)) return name;
+  }
+  return "";
 }
 
 std::optional<ElementType> ElementNamed(std::string_view name) {
@@ -155,9 +181,9 @@ Type TextParser::DialectTypeOf(std::string_view word) {
 void TextParser::UnknownType(std::string_view word) {
   Error error = lexer_.ErrorAt(word.data(), word.size(), "parse/unknown-type",
                                StrCat("unknown type '", word, "'"));
-  const std::string near = DidYouMean(word, KnownTypeNames(context_));
-  if (!near.empty()) error.Hint(near);
-  throw error;
+  const std::string element = ElementOfOtherName(word);
+  throw error.Hint(element.empty() ? DidYouMean(word, KnownTypeNames(context_))
+                                   : StrCat("did you mean '", element, "'?"));
 }
 
 // ---- attributes ----

@@ -286,17 +286,6 @@ void CheckMinimum(const Operation* op, const AttrDef& def, Attribute value) {
   });
 }
 
-[[noreturn]] void MissingAttribute(const Operation* op, const AttrDef& def) {
-  std::vector<std::string_view> given;
-  for (const NamedAttribute& e : op->attributes().entries()) given.push_back(e.name.value());
-  Error error = OpError(op, "verify/attribute",
-                        StrCat("attribute '", def.name, "' is missing: ", Describe(def.kind)));
-  for (const std::string& near : Nearest(def.name, given)) {
-    error.Hint(StrCat("is '", near, "' meant to be '", def.name, "'?"));
-  }
-  throw error;
-}
-
 // `transposeX` and `transpose_x` alike.
 std::string Squeezed(std::string_view name) {
   std::string out;
@@ -306,16 +295,37 @@ std::string Squeezed(std::string_view name) {
   return out;
 }
 
-// An undeclared attribute is a runtime attribute, but not one that differs from a declared one
-// in case or underscores only.
+// Whether two letters in a row, or fewer, make the difference.
+bool IsAlmost(std::string_view a, std::string_view b) {
+  while (!a.empty() && !b.empty() && a.front() == b.front()) a.remove_prefix(1), b.remove_prefix(1);
+  while (!a.empty() && !b.empty() && a.back() == b.back()) a.remove_suffix(1), b.remove_suffix(1);
+  return std::max(a.size(), b.size()) <= 2;
+}
+
+// The declared attribute that `name` may be a misspelling of, or null.
+const char* DeclaredLike(std::string_view name, const OpDef& def) {
+  for (const AttrDef& attribute : def.attributes) {
+    const bool is_short = std::string_view(attribute.name).size() <= 3;
+    if (Squeezed(name) == Squeezed(attribute.name)) return attribute.name;
+    if (!is_short && IsAlmost(name, attribute.name)) return attribute.name;
+  }
+  return nullptr;
+}
+
+// An undeclared attribute is a runtime attribute, but not one that looks like a declared one; with
+// a prefix, as in `trace.axis`, it may.
 void CheckSpelling(const Operation* op, const OpDef& def) {
+  const auto is_declared = [&](std::string_view name) {
+    return std::ranges::any_of(def.attributes, [&](const AttrDef& a) { return a.name == name; });
+  };
   for (const NamedAttribute& entry : op->attributes().entries()) {
     const std::string_view name = entry.name.value();
-    for (const AttrDef& declared : def.attributes) {
-      if (name == declared.name || Squeezed(name) != Squeezed(declared.name)) continue;
-      throw OpError(op, "verify/attribute", StrCat("attribute '", name, "' is not declared"))
-          .Hint(StrCat("did you mean '", declared.name, "'?"));
-    }
+    if (is_declared(name) || name.find('.') != std::string_view::npos) continue;
+    const char* near = DeclaredLike(name, def);
+    if (near == nullptr) continue;
+    throw OpError(op, "verify/attribute", StrCat("attribute '", name, "' is not declared"))
+        .Hint(StrCat("did you mean '", near, "'?"))
+        .Hint("an attribute of your own that looks like one of the op's takes a prefix: 'my.axis'");
   }
 }
 
@@ -327,7 +337,9 @@ void CheckAttributes(const Operation* op, const OpDef& def) {
     const Attribute value = op->attributes().Find(names[i]);
     if (!value) {
       if (attribute.optional) continue;
-      MissingAttribute(op, attribute);
+      throw OpError(
+          op, "verify/attribute",
+          StrCat("attribute '", attribute.name, "' is missing: ", Describe(attribute.kind)));
     }
     if (!IsOfKind(value, attribute.kind)) {
       throw OpError(op, "verify/attribute",

@@ -49,17 +49,20 @@ class Printing : public PassInstrumentation {
 
 constexpr std::string_view kReproducerMark = "// lathe-reproducer: ";
 
+/// The file is there while a pass runs, so that one that crashes leaves it, too.
 class Reproducer : public PassInstrumentation {
  public:
   explicit Reproducer(std::string path) : path_(std::move(path)) {}
-  void BeforePass(const Pass&, Program& program) override { before_ = Print(program); }
-  void AfterFailure(const Pass& pass, Program&, const Error&) override {
-    WriteFile(path_, StrCat(kReproducerMark, pass.ToText(), "\n", before_));
+  void BeforePass(const Pass& pass, Program& program) override {
+    text_ = StrCat(kReproducerMark, pass.ToText(), "\n", Print(program));
+    WriteFile(path_, text_);
   }
+  void AfterPass(const Pass&, Program&) override { std::remove(path_.c_str()); }
+  void AfterFailure(const Pass&, Program&, const Error&) override { WriteFile(path_, text_); }
 
  private:
   std::string path_;
-  std::string before_;
+  std::string text_;
 };
 
 }  // namespace

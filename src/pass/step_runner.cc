@@ -103,6 +103,12 @@ void StepRunner::RunPass(Pass& pass, Graph& graph, int depth) {
       for (const auto& i : all) i->AfterFailure(pass, program, error);
     });
     throw InPass(error, pass.name());
+  } catch (const std::exception& thrown) {
+    const Error error(ErrorCode::kInternal, "pass/exception", thrown.what());
+    Show(graph, [&](Program& program) {
+      for (const auto& i : all) i->AfterFailure(pass, program, error);
+    });
+    throw InPass(error, pass.name());
   }
 }
 

@@ -115,10 +115,29 @@ void AddEmptyTimings(const std::vector<Step>& steps, int depth, std::vector<Pass
   }
 }
 
+bool Has(const std::vector<Step>& steps, std::string_view pass) {
+  return std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
+    return step.pass != nullptr ? step.pass->name() == pass : Has(step.nested, pass);
+  });
+}
+
+/// Each pass that is switched on must be in reach: in a named pipeline, or listed.
+void CheckEnabled(const std::vector<Step>& steps, std::string_view pipeline,
+                  const PassManagerOptions& options) {
+  for (const std::string& name : options.enabled) {
+    if (name == kFastMath || Has(steps, name)) continue;
+    throw Error(ErrorCode::kInvalidArgument, "pass/not-in-pipeline",
+                StrCat("pass '", name, "' is enabled, but not in the pipeline '", pipeline, "'"))
+        .Hint("passes of named pipelines can be enabled; list others in the pipeline");
+  }
+}
+
 }  // namespace
 
 std::vector<Step> MakeSteps(std::string_view pipeline, const PassManagerOptions& options) {
-  return StepMaker(options).Make(ParsePipeline(pipeline));
+  std::vector<Step> steps = StepMaker(options).Make(ParsePipeline(pipeline));
+  CheckEnabled(steps, pipeline, options);
+  return steps;
 }
 
 std::string StepsToText(const std::vector<Step>& steps) {

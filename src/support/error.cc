@@ -166,7 +166,7 @@ Error& Error::Note(std::string text) & {
 Error&& Error::Note(std::string text) && { return std::move(Note(std::move(text))); }
 
 Error& Error::Hint(std::string text) & {
-  hints_.push_back(Printable(text));
+  if (!text.empty()) hints_.push_back(Printable(text));  // nothing was near
   return *this;
 }
 Error&& Error::Hint(std::string text) && { return std::move(Hint(std::move(text))); }

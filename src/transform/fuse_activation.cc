@@ -188,7 +188,17 @@ void AddHardSigmoid(std::vector<Rule>& rules) {
 Pat LogOfOneMore(const Pat& x) {
   return Call("nn.log", {Call("nn.add", {Call("nn.exp", {x}), Scalar(1)})});
 }
-Pat Softplus(const Pat& x) { return Either({Call("nn.softplus", {x}), LogOfOneMore(x)}); }
+/// The same as decompositions write it, which keeps the digits of a small e^x.
+Pat AccurateLogOfOneMore(const Pat& x) {
+  const Pat exp = Call("nn.exp", {x});
+  const Pat sum = Call("nn.add", {exp, Scalar(1)});
+  const Pat quotient = Call("nn.div", {exp, Call("nn.sub", {sum, Scalar(1)})});
+  return Call("nn.where", {Call("nn.equal", {sum, Scalar(1)}), exp,
+                           Call("nn.mul", {Call("nn.log", {sum}), quotient})});
+}
+Pat Softplus(const Pat& x) {
+  return Either({Call("nn.softplus", {x}), LogOfOneMore(x), AccurateLogOfOneMore(x)});
+}
 
 void AddSoft(std::vector<Rule>& rules, bool exact) {
   const Pat x = Float("x");
@@ -251,13 +261,29 @@ void AddLeaky(std::vector<Rule>& rules) {
 
 // ---- exponential units and thresholds ----
 
+/// exp(x) - 1 near 0 as decompositions write it: x (1 + x/2 (1 + x/3 (...))).
+Pat SeriesOfExpm1(const Pat& x, int degree) {
+  const auto term = [&](int i) { return Call("nn.mul", {x, Scalar(1.0 / i)}); };
+  Pat sum = Call("nn.add", {term(degree), Scalar(1)});
+  for (int i = degree - 1; i > 1; --i) {
+    sum = Call("nn.add", {Call("nn.mul", {term(i), sum}), Scalar(1)});
+  }
+  return Call("nn.mul", {x, sum});
+}
+Pat Expm1(const Pat& x) {
+  const Pat plain = Call("nn.sub", {Call("nn.exp", {x}), Scalar(1)});
+  const Pat is_small = Call("nn.less", {Call("nn.abs", {x}), Scalar(0.25)});
+  return Either({plain, Call("nn.where", {is_small, SeriesOfExpm1(x, 6), plain}),
+                 Call("nn.where", {is_small, SeriesOfExpm1(x, 13), plain})});
+}
+
 bool CeluOfElu(const RuleMatch& m) {
   return std::abs(m.scalar("alpha") - m.scalar("divisor")) <= 1e-6 * std::abs(m.scalar("alpha"));
 }
 
 void AddExponential(std::vector<Rule>& rules) {
   const Pat x = Float("x");
-  const Pat less_one = Call("nn.sub", {Call("nn.exp", {x}), Scalar(1)});
+  const Pat less_one = Expm1(x);
   rules.push_back(Recognise("elu-one", BySign(x, less_one, x), Call("nn.elu", {Var("x")})));
   rules.push_back(Recognise("elu", BySign(x, Call("nn.mul", {less_one, Scalar("alpha")}), x),
                             Call("nn.elu", {Var("x")}).Set("alpha", ScalarOf("alpha")), 2));
@@ -282,8 +308,7 @@ void AddExponential(std::vector<Rule>& rules) {
     return Call("nn.add",
                 {Call("nn.relu", {x}), Call("nn.min", {below_zero, Scalar(0)}).Commutes()});
   };
-  const Pat stretched =
-      Call("nn.sub", {Call("nn.exp", {Call("nn.div", {x, Scalar("divisor")})}), Scalar(1)});
+  const Pat stretched = Expm1(Call("nn.div", {x, Scalar("divisor")}));
   rules.push_back(Recognise("elu-parts", parts(less_one), Call("nn.elu", {Var("x")})));
   rules.push_back(Rule("celu-parts")
                       .Match(parts(Call("nn.mul", {stretched, Scalar("alpha")})))

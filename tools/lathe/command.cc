@@ -81,7 +81,8 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
          "--no-cache", [&options] { options.cache.clear(); }, "compile everything, keep nothing")
       ->excludes(folder);
   app.add_option("--target", options.target,
-                 "instruction set: x86-64, avx2, avx512 (default: the best of this machine)");
+                 "instruction set: x86-64, avx2, avx512, amx, aarch64 (default: the best of this "
+                 "machine)");
   app.add_option("--level", options.level, "of optimisation: steps at this level and below run")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();

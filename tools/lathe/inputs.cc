@@ -28,7 +28,7 @@ std::map<std::string, std::string> FilesByInput(const InputOptions& o, const std
     const bool only_file = text.find('=') == std::string::npos && ports.size() == 1;
     auto [name, file] = only_file ? std::pair(names[0], text) : SplitAssignment("--input", text);
     if (std::find(names.begin(), names.end(), name) == names.end()) {
-      Error error(ErrorCode::kNotFound, "run/unknown-input",
+      Error error(ErrorCode::kNotFound, "run/input-name",
                   StrCat("the model has no input '", name, "'"));
       error.At(model).Note(StrCat("its inputs: ", ListPorts(ports)));
       if (const std::string near = DidYouMean(name, names); !near.empty()) error.Hint(near);
@@ -220,7 +220,7 @@ NamedValues InputOptions::Load(const ModelOptions& model,
     } else if (random) {
       values.emplace_back(port.name, RandomInput(port.type, extents, seed, i));
     } else {
-      throw Error(ErrorCode::kInvalidArgument, "run/missing-input",
+      throw Error(ErrorCode::kInvalidArgument, "run/input-missing",
                   StrCat("input '", port.name, "' of type ", port.type.ToString(), " has no value"))
           .At(model.path)
           .Hint(StrCat("give --input ", port.name, "=FILE, or --random for seeded random data"));

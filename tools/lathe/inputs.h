@@ -28,7 +28,7 @@ struct InputOptions {
 
   /// With `random_by_default` there is no option to ask for random data.
   void AddTo(CLI::App& app, bool random_by_default);
-  /// A value for each input of the model. Errors: run/unknown-input, run/missing-input, those of
+  /// A value for each input of the model. Errors: run/input-name, run/input-missing, those of
   /// the files.
   NamedValues Load(const ModelOptions& model, const std::vector<InputPort>& ports) const;
 };

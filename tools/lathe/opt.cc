@@ -75,10 +75,19 @@ PassManagerOptions ManagerOptions(const OptOptions& o) {
 }
 
 int Bisect(const OptOptions& o, const Program& program, const std::string& pipeline) {
+  std::string why;  // the check failed last: for the pass that is found
   const auto holds = [&](const Program& after) {
-    if (o.bisect == "verify") return Verify(after).empty();
-    if (o.bisect == "numerics") return CompareNumerically(program, after).empty();
-    return CommandHolds(o.bisect, after);
+    std::string now;
+    if (o.bisect == "verify") {
+      const std::vector<Error> errors = Verify(after);
+      if (!errors.empty()) now = errors.front().Render();
+    } else if (o.bisect == "numerics") {
+      now = CompareNumerically(program, after);
+    } else if (!CommandHolds(o.bisect, after)) {
+      return false;
+    }
+    if (!now.empty()) why = now;
+    return now.empty();
   };
   const BisectResult result = BisectPasses(program, pipeline, holds, ManagerOptions(o));
   if (result.passes < 0) {
@@ -88,6 +97,7 @@ int Bisect(const OptOptions& o, const Program& program, const std::string& pipel
   Out(result.passes == 0
           ? "the check fails before the first pass\n"
           : StrCat("the check fails after pass ", result.passes, ": ", result.pass, "\n"));
+  if (!why.empty()) Out(why.back() == '\n' ? why : why + "\n");
   return kCheckFailed;
 }
 
@@ -160,8 +170,18 @@ void CheckFiles(const OptOptions& o) {
   o.outputs.Check(outputs, inputs);
 }
 
+/// A misspelled pass would have no effect, silently.
+void CheckPassNames(const OptOptions& o) {
+  for (const auto* names : {&o.print_before, &o.print_after, &o.manager.disabled}) {
+    for (const std::string& name : *names) {
+      if (name != "all") (void)PassRegistry::Global().Find(name);
+    }
+  }
+}
+
 int RunOpt(const OptOptions& o) {
   if (o.list_passes) return ListPasses(o);
+  CheckPassNames(o);
   if (o.model.path.empty()) throw UsageError("a model is required");
   CheckFiles(o);
   IrContext context;

@@ -80,7 +80,7 @@ class Rows : public RowPlan {
   void ComputePerRow(int pass);
   void StorePerRow();
   Values Walk(size_t group, Values carried, int pass);
-  Values Walvectors_(Values carried, int pass);
+  Values WalkVectors(Values carried, int pass);
   Values Step(Column& column, size_t slot, Values sums, Value live, int pass);
   void Evaluate(std::span<const Value> targets, Registers& local, const Column& column, Value live,
                 int pass);
@@ -326,7 +326,7 @@ void Rows::StorePerRow() {
 // As deep as there are groups of reduced axes.
 Rows::Values Rows::Walk(size_t group, Values carried, int pass) {
   while (group < groups_.size() && !groups_[group].reduced) ++group;
-  if (along() && group == last()) return Walvectors_(std::move(carried), pass);
+  if (along() && group == last()) return WalkVectors(std::move(carried), pass);
   if (group < groups_.size()) {
     const auto body = [&](Value i, std::span<const Value> sums) {
       at_[group] = i;
@@ -349,7 +349,7 @@ int64_t Rows::SlotsPerRow() const {
   return std::clamp<int64_t>(size.value() / lanes_, 1, vectors_);
 }
 
-Rows::Values Rows::Walvectors_(Values carried, int pass) {
+Rows::Values Rows::WalkVectors(Values carried, int pass) {
   const Dim size = SizeOf(last()), d1 = LoopBuilder::D1();
   const int64_t slots = SlotsPerRow(), width = slots * lanes_;
   const auto vectors = [&](const Dim& first, int64_t count, const Dim& live) {

@@ -1,4 +1,7 @@
 // Passes that are wrong, each in its own way: what checks passes must find them.
+#include <cstdlib>
+#include <string>
+
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -46,6 +49,20 @@ class BrokenConstant : public Pass {
 REGISTER_PASS(broken_constant, BrokenConstant)
     .Doc("adds to the last element of every constant")
     .Option("by", PassOption::Kind::kFloat, "0.5", "how much");
+
+/// Lets an exception of the standard library out.
+class BrokenException : public Pass {
+ protected:
+  void ApplyImpl(Graph&) override { (void)std::string("relu").substr(5); }
+};
+REGISTER_PASS(broken_exception, BrokenException).Doc("throws std::out_of_range");
+
+/// Ends the process.
+class BrokenCrash : public Pass {
+ protected:
+  void ApplyImpl(Graph&) override { std::quick_exit(70); }
+};
+REGISTER_PASS(broken_crash, BrokenCrash).Doc("ends the process");
 
 /// Gives the results of every relu another shape than the op can have.
 class BrokenStructure : public Pass {

@@ -31,6 +31,19 @@ TEST_F(TextErrorTest, ShowsTheLineAndWhatIsNear) {
             "   = help: did you mean 'builtin.get_parameter'?\n");
 }
 
+TEST_F(TextErrorTest, NamesOfOthersAreUnderstood) {
+  EXPECT_NE(ParseError("program {\n  %a = t.a() : () -> tensor<[2], float32>\n}")
+                .find("did you mean 'f32'?"),
+            std::string::npos);
+  EXPECT_NE(ParseError("program {\n  %a = t.a() : () -> tensor<[2], bfloat16>\n}")
+                .find("did you mean 'bf16'?"),
+            std::string::npos);
+  context_.allow_unregistered_ops(false);
+  EXPECT_NE(ParseError("program {\n  %a = get_parameter() : () -> f32\n}")
+                .find("did you mean 'builtin.get_parameter'?"),
+            std::string::npos);
+}
+
 TEST_F(TextErrorTest, UndefinedValues) {
   EXPECT_EQ(ParseError("program {\n  t.use(%b)\n  %b = t.b() : () -> f32\n}"),
             "error[parse/undefined]: value %b is not defined here\n"

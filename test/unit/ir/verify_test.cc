@@ -163,6 +163,10 @@ TEST_F(VerifyTest, Attributes) {
   EXPECT_EQ(Verified(pair("{axis = -1, mode = \"ceil\", other = none, perm = [1, 0]}")), "");
   EXPECT_EQ(Verified(pair("{Axis = 1}")),
             "verify/attribute: v.pair: attribute 'Axis' is not declared\n");
+  EXPECT_EQ(Verified(pair("{axi = 1}")),
+            "verify/attribute: v.pair: attribute 'axi' is not declared\n");
+  EXPECT_EQ(ErrorsOf(pair("{prem = [1, 0]}"))[0].hints()[0], "did you mean 'perm'?");
+  EXPECT_EQ(Verified(pair("{my.axi = 1, callstack = \"a.py\"}")), "");
   EXPECT_EQ(Verified(pair("{axis = -2}")),
             "verify/attribute: v.pair: attribute 'axis' is -2; it must be at least -1\n");
   EXPECT_EQ(Verified(pair("{axis = 0.5}")),
