@@ -1,6 +1,7 @@
 #include "lathe/driver/pass_checks.h"
 
 #include <algorithm>
+#include <map>
 
 #include "lathe/driver/value_files.h"
 #include "lathe/ir/context.h"
@@ -16,15 +17,43 @@ std::string NameOf(const Operation* op) {
   return std::string(op->attribute("name").cast<StrAttribute>().value());
 }
 
-NamedValues RunOnce(const Program& program, const NamedValues& inputs) {
+using Outcome = NumericReference::Outcome;
+
+Outcome RunOnce(const Program& program, const NamedValues& inputs) {
   Program copy = program.Clone();
   InterpreterOptions options;
   options.verify = false;
-  return Interpreter(copy, options).Run(WantedInputs(program, inputs));
+  Outcome outcome;
+  outcome.outputs = Interpreter(copy, options).Run(WantedInputs(program, inputs));
+  for (const ParameterMap::Entry& e : copy.parameters()) {
+    const Variable* before = program.parameters().Find(e.name.value());
+    const Tensor& data = e.variable.data;
+    const bool same =
+        before != nullptr && (before->data.raw() == data.raw() || before->data == data);
+    outcome.parameters.push_back({std::string(e.name.value()), data, !same});
+  }
+  return outcome;
 }
 
-std::string DifferenceOf(const NamedValues& expected, const NamedValues& actual,
-                         const NumericOptions& o) {
+/// What one run set and the other did not, or to another value. Parameters that only the other
+/// program has are its own affair.
+std::string ParameterDifference(const Outcome& expected, const Outcome& actual,
+                                const NumericOptions& o) {
+  std::map<std::string_view, const Outcome::Parameter*> by_name;
+  for (const Outcome::Parameter& p : actual.parameters) by_name[p.name] = &p;
+  for (const Outcome::Parameter& p : expected.parameters) {
+    const auto at = by_name.find(p.name);
+    const bool set = at != by_name.end() && at->second->set;
+    if (p.set && !set) return StrCat("parameter '", p.name, "' is not set any more");
+    if (!set) continue;
+    const Closeness c = AllClose(RtValue(at->second->data), RtValue(p.data), *o.rtol, *o.atol);
+    if (!c.close) return StrCat("parameter '", p.name, "': ", c.description);
+  }
+  return {};
+}
+
+std::string OutputDifference(const NamedValues& expected, const NamedValues& actual,
+                             const NumericOptions& o) {
   if (expected.size() != actual.size()) {
     return StrCat("the program gives ", actual.size(), " outputs, not ", expected.size());
   }
@@ -36,6 +65,11 @@ std::string DifferenceOf(const NamedValues& expected, const NamedValues& actual,
     if (!c.close) return StrCat("output '", expected[i].first, "': ", c.description);
   }
   return {};
+}
+
+std::string DifferenceOf(const Outcome& expected, const Outcome& actual, const NumericOptions& o) {
+  const std::string outputs = OutputDifference(expected.outputs, actual.outputs, o);
+  return outputs.empty() ? ParameterDifference(expected, actual, o) : outputs;
 }
 
 /// The options with tolerances in place.

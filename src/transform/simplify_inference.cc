@@ -25,11 +25,15 @@ bool MayBeTrue(const Program& program, Value value) {
   return constant == nullptr || constant->num_elements() != 1 || ToDoubles(*constant)[0] != 0;
 }
 
+/// Writes to a copy of a mutable tensor must not reach what it was copied from.
+bool IsMutable(Value value) { return value.type().isa<TensorType>(); }
+
 class DropoutIsIdentity : public RewritePattern {
  public:
   DropoutIsIdentity(const Program& program, bool keep_used)
       : RewritePattern("dropout", "nn.dropout"), program_(program), keep_used_(keep_used) {}
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
+    if (IsMutable(op->operand(0))) return false;
     if (op->num_operands() > 2 && MayBeTrue(program_, op->operand(2))) return false;
     if (StaysFor(op, 1, "mask", keep_used_)) return false;
     rewriter.ReplaceAllUses(op->result(0), op->operand(0));
@@ -46,7 +50,7 @@ class IdentityIsNothing : public RewritePattern {
  public:
   IdentityIsNothing() : RewritePattern("identity", "nn.identity") {}
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
-    if (op->operand(0).type().isa<TensorType>()) return false;
+    if (IsMutable(op->operand(0))) return false;
     rewriter.ReplaceAllUses(op->result(0), op->operand(0));
     rewriter.Erase(op);
     return true;

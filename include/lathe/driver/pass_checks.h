@@ -37,6 +37,16 @@ NamedValues SampleInputs(const Program& program, const NumericOptions& options, 
 /// What a program gives on sampled inputs, to compare others with it.
 class NumericReference {
  public:
+  /// What a run gave, and the parameters that it left.
+  struct Outcome {
+    struct Parameter {
+      std::string name;
+      Tensor data;
+      bool set;  ///< the run changed it
+    };
+    NamedValues outputs;
+    std::vector<Parameter> parameters;
+  };
   /// Runs `original` once per sample, on `inputs` if there are any.
   explicit NumericReference(const Program& original, NumericOptions options = {},
                             NamedValues inputs = {});
@@ -49,13 +59,14 @@ class NumericReference {
 
  private:
   NumericOptions options_;
-  std::vector<NamedValues> inputs_, expected_;
+  std::vector<NamedValues> inputs_;
+  std::vector<Outcome> expected_;
 };
 
 /// Runs the program on sampled inputs before the first pass and after each pass that changed it. A
-/// result that differs throws check/numerics naming the pass, the output, the error and, by
-/// location, the first op whose value differs. A change that the pass does not own up to throws
-/// check/unmarked-change.
+/// result, or a parameter that the program sets, that differs throws check/numerics naming the
+/// pass, the output, the error and, by location, the first op whose value differs. A change that
+/// the pass does not own up to throws check/unmarked-change.
 std::shared_ptr<PassInstrumentation> MakeNumericCheck(const Program& original,
                                                       NumericOptions options = {});
 

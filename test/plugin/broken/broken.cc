@@ -102,6 +102,16 @@ class BrokenThrow : public Pass {
 };
 REGISTER_PASS(broken_throw, BrokenThrow).Doc("fails in the middle of its work");
 
+/// Training that no longer trains: the outputs stay the same.
+class BrokenTraining : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    Rewriter rewriter(graph.program(), this);
+    for (Operation* op : AllNamed(graph.program(), "builtin.set_parameter")) rewriter.Erase(op);
+  }
+};
+REGISTER_PASS(broken_training, BrokenTraining).Doc("drops every set_parameter");
+
 /// Runs into an assertion of the library.
 class BrokenAssertion : public Pass {
  protected:
