@@ -111,12 +111,6 @@ def gemma2(path):
     write(path, make(tf.Gemma2ForCausalLM, tf.Gemma2Config(**DECODER | dict(attn_implementation="eager"))), dynamo=False, use_cache=False)
 
 
-@model(both, *SIZES)
-def mamba(path):
-    config = tf.MambaConfig(vocab_size=1000, hidden_size=128, num_hidden_layers=2, use_mambapy=False)
-    write(path, make(tf.MambaForCausalLM, config), dynamo=False, use_cache=False)
-
-
 class Tagger(nn.Module):
     """Words with their number, packed as PyTorch wants them."""
 
