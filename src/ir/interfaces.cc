@@ -175,7 +175,8 @@ const Tensor* InferShapeContext::Constant(size_t i) const {
 std::optional<std::vector<Dim>> InferShapeContext::Contents(size_t i) const {
   if (!HasInput(i)) return std::nullopt;
   if (const Tensor* constant = Constant(i)) {
-    const bool integers = IsInteger(constant->element_type());
+    const ElementType type = constant->element_type();
+    const bool integers = IsInteger(type) || type == ElementType::kBool;
     if (!integers || constant->rank() > 1 || constant->num_elements() > kMaxContents) {
       return std::nullopt;
     }
