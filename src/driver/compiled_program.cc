@@ -52,6 +52,14 @@ struct LoweredFunction {
 };
 using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 
+/// Whether a function calls another, which no kernel does: `inline` leaves only huge ones so.
+bool CallsOthers(Operation* function) {
+  for (OpWalker w(function); const Operation* op = w.Next();) {
+    if (op->isa<builtin::CallOp>()) return true;
+  }
+  return false;
+}
+
 // Compiles all functions that compute something, or without an engine lowers them; takes those
 // apart that no strategy took. Functions are independent of one another, and so is what becomes of
 // them of the number of threads; the program around them is changed by one thread, in its order.
@@ -116,7 +124,7 @@ class AllLowered {
 
   // Leaves the function's operations as they are, unless these become loops for the interpreter.
   void Lower(Operation* f, const FunctionCalls& calls, LoweredFunction& result) const {
-    result.is_apart = AsDataFunction(f).has_value() || !CompilerOf(f).empty();
+    result.is_apart = AsDataFunction(f).has_value() || !CompilerOf(f).empty() || CallsOthers(f);
     if (result.is_apart) return;
     const std::vector<bool> constant = calls.ConstantArguments(f);
     const std::vector<PackedLayout> tables = PackedTables(f, calls, orders_);

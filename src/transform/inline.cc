@@ -22,6 +22,8 @@ int64_t CountOps(Block* body) {
 /// where they are small enough. So every operation is moved at most once, and nothing is cloned
 /// that still holds a call which can be replaced.
 class InlinePass : public Pass {
+  static constexpr int64_t kMostOfCaller = 10000;
+
  protected:
   void ApplyImpl(Graph& graph) override;
 
@@ -105,12 +107,15 @@ void InlinePass::InlineInto(Operation* caller) {
 }
 
 bool InlinePass::ShouldClone(Operation* call, Operation* callee) {
-  const int64_t limit = option_int("max_ops");
   auto at = sizes_.find(callee);
   if (at == sizes_.end()) {
     at = sizes_.emplace(callee, CountOps(FunctionTable::Body(callee))).first;
   }
-  if (limit < 0 || at->second <= limit) return true;
+  // One that calls others, after its own calls were replaced, is no kernel by itself.
+  const bool calls = !functions_->CallsIn(callee).empty();
+  const int64_t most = option_int("max_ops");
+  const int64_t limit = calls ? std::max(kMostOfCaller, most) : most;
+  if (most < 0 || at->second <= limit) return true;
   Missed(call, StrCat("function '", FunctionTable::NameOf(callee), "' has ", at->second,
                       " operations and ", uses_[callee], " calls; the limit is ", limit));
   return false;
@@ -160,7 +165,7 @@ REGISTER_PASS(inline, InlinePass)
     .Doc("puts the bodies of functions in the places of their calls")
     .Details(
         "A function with one call is moved there; one with several is cloned if it has at most "
-        "`max_ops` operations. Functions without calls go. An operation keeps its place in the "
+        "`max_ops` operations, or 10,000 if it calls others. Functions without calls go. An operation keeps its place in the "
         "function beside that of the call.")
     .Option("max_ops", PassOption::Kind::kInt, "100",
             "largest function, in operations, that is cloned; -1: any");

@@ -52,6 +52,39 @@ TEST_F(ExecutableTest, SymbolsServeAllShapes) {
   }
 }
 
+// Too large to be cloned: f calls g twice, which calls h twice.
+TEST_F(ExecutableTest, FunctionsOfAnySizeCallFunctions) {
+  const auto function = [](const std::string& name, int ops, const std::string& callee) {
+    const std::string type = "v_tensor<[4], f32>";
+    std::string text =
+        StrCat("builtin.func() {name = \"", name, "\"} ({ ^(%a0: ", type, "):\n");
+    int value = 0;
+    const auto add = [&](const std::string& call, const std::string& attributes) {
+      text += StrCat("%a", value + 1, " = ", call, "(%a", value, ")", attributes, " : (", type,
+                     ") -> ", type, "\n");
+      ++value;
+    };
+    for (int i = 0; i < ops; ++i) add(i % 2 == 0 ? "nn.tanh" : "nn.neg", "");
+    for (int i = 0; i < 2 && !callee.empty(); ++i) {
+      add("builtin.call", StrCat(" {callee = \"", callee, "\"}"));
+    }
+    return text + StrCat("builtin.return(%a", value, ") : (", type, ") -> ()\n}) : () -> ()\n");
+  };
+  static constexpr const char* kCallsTwice = R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
+    %y = builtin.call(%x) {callee = "f"} : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    %z = builtin.call(%y) {callee = "f"} : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    nn.fetch(%z) {name = "z"} : (v_tensor<[4], f32>) -> ()
+  )";
+  const NamedValues inputs{{"x", RandomTensor(ElementType::kF32, {4}, 1)}};
+  for (const int ops : {3, 150, 6000}) {
+    Program program = Parse(StrCat(kCallsTwice, function("f", 5, "g"), function("g", ops, "h"),
+                                   function("h", ops, "")));
+    const NamedValues wanted = Interpreter(program).Run(inputs);
+    ExpectClose(Executable(program).Run(inputs), wanted);
+  }
+}
+
 TEST_F(ExecutableTest, ManyThreadsRunOne) {
   Program program = Parse(kSymbolic);
   const Executable executable(program, {.threads = 3, .strict = true});
