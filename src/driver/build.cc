@@ -81,6 +81,17 @@ void CheckInputs(const Program& program) {
   }
 }
 
+/// What an operation only reads, such as the mean of a batch normalization, is wrong as zeros; a
+/// state that the graph sets may start with them.
+void CheckStates(const Program& program, const BuildArguments& arguments) {
+  for (const ParameterMap::Entry& e : program.parameters()) {
+    if (e.variable.is_mutable || Find(arguments.params, std::string(e.name.value()))) continue;
+    throw Error(ErrorCode::kInvalidArgument, "build/state-data",
+                StrCat("state '", e.name.value(), "' has no data, and the graph does not set it"))
+        .Hint("give it in BuildArguments::params");
+  }
+}
+
 }  // namespace
 
 TargetScope::TargetScope(const std::string& target) : outer_(CurrentTarget()) {
@@ -97,6 +108,7 @@ runtime::Artefacts Build(const Symbol& graph, const BuildArguments& arguments) {
                                .enabled = arguments.enabled};
   const Program program = graph.ToProgram(BindingsOf(graph, arguments));
   CheckInputs(program);
+  CheckStates(program, arguments);
   const auto compiled = CompileProgram(program, options);
   const PlannedProgram planned = PlanProgram(*compiled);
   planned.CheckSaves("");

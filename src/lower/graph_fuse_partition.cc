@@ -63,7 +63,7 @@ class GraphFusePartitionPass : public Pass {
   void ApplyImpl(Graph& graph) override {
     FusionOptions options;
     options.fuse = option_int("opt_level") > 0;
-    options.max_ops = static_cast<size_t>(std::max<int64_t>(option_int("max_ops"), 1));
+    options.max_ops = static_cast<size_t>(option_int("max_ops"));
     options.explain = context() != nullptr && context()->wants_remarks();
     Rewriter rewriter(graph.program(), this);
     for (Block* block : BlocksOf(graph.block())) Partition(rewriter, block, options);
@@ -124,7 +124,9 @@ REGISTER_PASS(graph_fuse_partition, GraphFusePartitionPass)
         "written. Constants of one element, and those that say sizes or axes, move into the group; "
         "others are arguments. The runtime attribute fuse_stop = true ends a group at its op.")
     .Option("opt_level", PassOption::Kind::kInt, "1", "0: each operation is a group of its own")
+    .AtLeast(0)
     .Option("max_ops", PassOption::Kind::kInt, "256", "operations in one group")
+    .AtLeast(1)
     .Option("embed_constants", PassOption::Kind::kBool, "false",
             "constants of any size move into the group");
 

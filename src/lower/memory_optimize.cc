@@ -111,6 +111,7 @@ REGISTER_PASS(memory_optimize, MemoryOptimizePass)
         "the least that any plan needs, --explain the storages.")
     .Option("symbols", PassOption::Kind::kStrings, "[]", "sizes of symbolic dims: [N=1, S=128]")
     .Option("alignment", PassOption::Kind::kInt, "64", "of every offset")
+    .AtLeast(1)
     .Option("share", PassOption::Kind::kBool, "true",
             "write over operands that die, let reshapes share");
 

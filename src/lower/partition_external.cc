@@ -129,6 +129,7 @@ REGISTER_PASS(partition_external, PartitionExternalPass)
         "registered by the library or a plug-in (include/lathe/lower/external.h).")
     .Option("compiler", PassOption::Kind::kString, "", "name of a registered compiler")
     .Option("prefix", PassOption::Kind::kString, "lathe", "begins the names of the functions")
-    .Option("min_ops", PassOption::Kind::kInt, "1", "smaller regions stay where they are");
+    .Option("min_ops", PassOption::Kind::kInt, "1", "smaller regions stay where they are")
+    .AtLeast(0);
 
 }  // namespace lathe

@@ -4,13 +4,20 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/pass/graph.h"
+#include "lathe/pass/rewriter.h"
 
 namespace lathe {
 
 namespace {
 
-/// Operations of the block in post-order from its sinks, each after what it reads; sinks in program
-/// order. Keeps its own stack.
+/// What a program is run for: fetches, returns, yields, and what writes. Inputs are none.
+bool IsOutput(const Operation& op) {
+  return (op.num_results() == 0 || op.num_operands() > 0 || op.num_regions() > 0) &&
+         !IsRemovableWhenUnused(&op);
+}
+
+/// Operations of the block in post-order from its outputs, each after what it reads; then what no
+/// output needs. Keeps its own stack.
 std::vector<Operation*> PostOrder(const Graph& graph) {
   std::vector<Operation*> order;
   std::unordered_map<const Operation*, bool> seen;  // look-up only
@@ -37,9 +44,9 @@ std::vector<Operation*> PostOrder(const Graph& graph) {
     }
   };
   for (Operation& op : *graph.block()) {
-    if (op.use_empty()) visit(&op);
+    if (IsOutput(op)) visit(&op);
   }
-  for (Operation& op : *graph.block()) visit(&op);  // what only nested regions read
+  for (Operation& op : *graph.block()) visit(&op);
   return order;
 }
 

@@ -163,6 +163,11 @@ void Pass::SetOption(std::string_view option_name, std::string_view text) {
                 StrCat("option '", option_name, "' takes ", KindName(o.kind), ", not '", text, "'"))
         .At(StrCat("pass '", name_, "'"));
   }
+  if (o.kind == PassOption::Kind::kInt && *ParseInt(text) < o.least) {
+    throw Error(ErrorCode::kInvalidArgument, "pass/option",
+                StrCat("option '", option_name, "' is ", text, "; it must be at least ", o.least))
+        .At(StrCat("pass '", name_, "'"));
+  }
   options_.insert_or_assign(o.name, std::string(text));
 }
 
@@ -257,6 +262,12 @@ PassRegistrar& PassRegistrar::ConflictsWith(std::string name) {
 PassRegistrar& PassRegistrar::Option(std::string name, PassOption::Kind kind,
                                      std::string default_text, std::string doc) {
   info_.options.push_back({std::move(name), kind, std::move(default_text), std::move(doc)});
+  return *this;
+}
+PassRegistrar& PassRegistrar::AtLeast(int64_t least) {
+  LATHE_CHECK(!info_.options.empty() && info_.options.back().kind == PassOption::Kind::kInt,
+              "a minimum is of an integer option");
+  info_.options.back().least = least;
   return *this;
 }
 

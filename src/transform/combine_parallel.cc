@@ -221,9 +221,11 @@ class CombineParallelDensePass : public CombineParallelPass {
 
 REGISTER_PASS(combine_parallel_conv, CombineParallelConvPass)
     .Doc("makes convolutions of one input that differ in their output channels one convolution")
-    .Option("min", PassOption::Kind::kInt, "2", "fewest layers worth combining");
+    .Option("min", PassOption::Kind::kInt, "2", "fewest layers worth combining")
+    .AtLeast(2);
 REGISTER_PASS(combine_parallel_dense, CombineParallelDensePass)
     .Doc("makes matrix products of one input with constant matrices one product")
-    .Option("min", PassOption::Kind::kInt, "2", "fewest layers worth combining");
+    .Option("min", PassOption::Kind::kInt, "2", "fewest layers worth combining")
+    .AtLeast(2);
 
 }  // namespace lathe

@@ -14,6 +14,7 @@ REGISTER_PASS(constant_folding, ConstantFoldingPass)
         "parameters are run, and each op's own Fold is asked. Random ops and what reads mutable "
         "parameters stay; so does what would take more than `max_bytes`.")
     .Option("max_bytes", PassOption::Kind::kInt, "65536",
-            "largest result, in bytes, that is computed ahead");
+            "largest result, in bytes, that is computed ahead")
+    .AtLeast(0);
 
 }  // namespace lathe

@@ -165,9 +165,11 @@ REGISTER_PASS(inline, InlinePass)
     .Doc("puts the bodies of functions in the places of their calls")
     .Details(
         "A function with one call is moved there; one with several is cloned if it has at most "
-        "`max_ops` operations, or 10,000 if it calls others. Functions without calls go. An operation keeps its place in the "
+        "`max_ops` operations, or 10,000 if it calls others. Functions without calls go. An "
+        "operation keeps its place in the "
         "function beside that of the call.")
     .Option("max_ops", PassOption::Kind::kInt, "100",
-            "largest function, in operations, that is cloned; -1: any");
+            "largest function, in operations, that is cloned; -1: any")
+    .AtLeast(-1);
 
 }  // namespace lathe

@@ -337,11 +337,13 @@ REGISTER_PASS(multi_devices_pass, MultiDevicesPass)
         "parameters "
         "for the readers of the old value.")
     .Option("places", PassOption::Kind::kInt, "0", "how many, unless the attribute `places` is set")
+    .AtLeast(0)
     .Option("loss_var_name", PassOption::Kind::kString, "",
             "the loss, as property grad_of names it")
     .Option("strategy", PassOption::Kind::kString, "all_reduce",
             "all_reduce; reduce: each parameter is updated on one place and sent to the others")
     .Option("loss_scale", PassOption::Kind::kString, "mean", "mean over all places, or sum")
-    .Option("nranks", PassOption::Kind::kInt, "1", "processes that run the program together");
+    .Option("nranks", PassOption::Kind::kInt, "1", "processes that run the program together")
+    .AtLeast(1);
 
 }  // namespace lathe

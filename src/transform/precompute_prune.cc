@@ -188,6 +188,7 @@ REGISTER_PASS(precompute_prune, PrecomputePrunePass)
         "computes once what depends only on constants and immutable parameters, and makes it a "
         "parameter")
     .Option("max_bytes", PassOption::Kind::kInt, "4294967296",
-            "bytes that new parameters may take in all");
+            "bytes that new parameters may take in all")
+    .AtLeast(0);
 
 }  // namespace lathe

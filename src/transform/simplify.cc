@@ -188,6 +188,7 @@ REGISTER_PASS(simplify, SimplifyPass)
     .Doc("folds constants, merges equal operations and drops unused ones, in one near-linear walk")
     .Option("max_bytes", PassOption::Kind::kInt, "65536",
             "largest result, in bytes, that is computed ahead; bigger ones are left to "
-            "precompute_prune");
+            "precompute_prune")
+    .AtLeast(0);
 
 }  // namespace lathe

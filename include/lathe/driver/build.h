@@ -52,7 +52,8 @@ struct BuildArguments {
 
 /// Optimises and compiles a network: NNVM's build. The target need not run here. Errors:
 /// build/target (none, neither here nor in a scope), build/host, build/shape (a variable has none,
-/// or two that differ), pass/unknown, those of Symbol::ToProgram, of passes and of compilation.
+/// or two that differ), build/state-data (a state that no operation sets has none), pass/unknown,
+/// those of Symbol::ToProgram, of passes and of compilation.
 runtime::Artefacts Build(const Symbol& graph, const BuildArguments& arguments = {});
 
 }  // namespace lathe

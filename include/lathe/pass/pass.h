@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@ struct PassOption {
   Kind kind;
   std::string default_text;
   std::string doc;
+  int64_t least = std::numeric_limits<int64_t>::min();  ///< of an integer
 };
 
 /// Something noticed while a pass ran: what fired, what almost matched and why not.
@@ -164,6 +166,8 @@ class PassRegistrar {
   PassRegistrar& ConflictsWith(std::string name);
   PassRegistrar& Option(std::string name, PassOption::Kind kind, std::string default_text,
                         std::string doc);
+  /// The integer option declared last takes nothing less.
+  PassRegistrar& AtLeast(int64_t least);
   template <class T>
   PassRegistrar& DefaultPassAttr(std::string name, T value) {
     info_.defaults.push_back([name, value](Pass& pass) { pass.SetDefault<T>(name, value); });

@@ -119,6 +119,29 @@ TEST_F(BuildTest, ShapesAndTypesAreChecked) {
             "pass/unknown");
 }
 
+// Zeros for the mean and variance of a batch normalization would be a wrong answer.
+TEST_F(BuildTest, StatesThatAreOnlyReadNeedData) {
+  const Symbol graph =
+      Op("nn.batch_normalization",
+         {Variable("x"), Variable("s"), Variable("b"), Variable("m"), Variable("v")}, "n");
+  BuildArguments arguments{
+      .target = "x86-64", .shape = {{"x", {2, 3}}, {"s", {3}}, {"b", {3}}, {"m", {3}}, {"v", {3}}}};
+  const auto error = [&] {
+    try {
+      (void)Build(graph, arguments);
+    } catch (const Error& e) {
+      return StrCat(e.id(), ": ", e.message());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error(), "build/state-data: state 'm' has no data, and the graph does not set it");
+  const Tensor three = Tensor::Of<float>({3}, {1, 2, 3});
+  arguments.params = {{"m", three}};
+  EXPECT_EQ(error(), "build/state-data: state 'v' has no data, and the graph does not set it");
+  arguments.params = {{"m", three}, {"v", three}};
+  EXPECT_EQ(error(), "");
+}
+
 TEST_F(BuildTest, DtypeMayBeOfEach) {
   BuildArguments arguments{.target = "x86-64",
                            .shape = {{"x", {2}}, {"y", {2}}},

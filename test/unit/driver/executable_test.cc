@@ -56,8 +56,7 @@ TEST_F(ExecutableTest, SymbolsServeAllShapes) {
 TEST_F(ExecutableTest, FunctionsOfAnySizeCallFunctions) {
   const auto function = [](const std::string& name, int ops, const std::string& callee) {
     const std::string type = "v_tensor<[4], f32>";
-    std::string text =
-        StrCat("builtin.func() {name = \"", name, "\"} ({ ^(%a0: ", type, "):\n");
+    std::string text = StrCat("builtin.func() {name = \"", name, "\"} ({ ^(%a0: ", type, "):\n");
     int value = 0;
     const auto add = [&](const std::string& call, const std::string& attributes) {
       text += StrCat("%a", value + 1, " = ", call, "(%a", value, ")", attributes, " : (", type,

@@ -208,5 +208,26 @@ TEST_F(PassTest, IndexedGraphNumbersInPostOrder) {
   EXPECT_EQ(indexed.outputs()[0], (IndexedGraph::Entry{3, 0}));
 }
 
+TEST_F(PassTest, IndexedGraphNumbersWhatNoOutputNeedsLast) {
+  Program p = ParseProgram(context, R"(
+program {
+  %u = nn.feed() {name = "unused"} : () -> v_tensor<[2], f32>
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[2], f32>
+  %d = nn.exp(%x) : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+  %e = nn.neg(%d) : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+  %y = nn.relu(%x) : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+  nn.fetch(%y) {name = "y"} : (v_tensor<[2], f32>) -> ()
+})");
+  const Graph graph(p);
+  const IndexedGraph indexed(graph);
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < indexed.num_nodes(); ++i) {
+    names.emplace_back(indexed[i].op()->name());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"nn.feed", "nn.relu", "nn.fetch", "nn.feed", "nn.exp",
+                                             "nn.neg"}));
+  EXPECT_EQ(indexed[3].op(), p.feeds()[0]);
+}
+
 }  // namespace
 }  // namespace lathe
