@@ -90,7 +90,9 @@ struct Executable::Impl {
     if (!options.machine_code) planned.obstacles.push_back("it was compiled without code");
     if (planned.plan != nullptr) {
       executor.emplace(
-          std::move(planned).MakeExecutor({.team = team, .max_bytes = CapOr(options.max_bytes)}));
+          std::move(planned).MakeExecutor({.team = team,
+                                           .max_bytes = CapOr(options.max_bytes),
+                                           .max_steps = options.interpreter.max_steps}));
       ReadPorts();
     } else {
       PrepareInterpreter(options);

@@ -69,6 +69,7 @@ struct Executor::Impl {
         plan((CheckPlan(NotNull(plan_owner), num_kernels), *plan_owner)),
         team(o.team != nullptr ? std::move(o.team) : std::make_shared<WorkerTeam>(o.threads)),
         poison(o.poison),
+        max_steps(o.max_steps),
         placements(plan, o.max_placements),
         contexts(o.max_bytes) {}
 
@@ -79,6 +80,7 @@ struct Executor::Impl {
   KernelBuffer BufferOf(const RunContext& context, uint32_t value) const;
   void Poison(RunContext& context, std::span<const OutputView> outputs) const;
   void CheckBudgetAt(size_t i) const;
+  [[noreturn]] void TooManySteps(size_t i) const;
   void RunSteps(RunContext& context, const RunOptions& options) const;
   void Work(size_t i, RunContext& context, KernelTeam* kernel_team) const;
   void PutRow(size_t i, RunContext& context) const;
@@ -91,6 +93,7 @@ struct Executor::Impl {
   const Plan& plan;
   const std::shared_ptr<WorkerTeam> team;
   const bool poison;
+  const uint64_t max_steps;
   ExecutableMemory code;
   std::vector<Kernel> kernels;
   std::vector<Step> steps;
@@ -274,6 +277,12 @@ void Executor::Impl::CheckBudgetAt(size_t i) const {
              [&] { budget->Check(); });
 }
 
+void Executor::Impl::TooManySteps(size_t i) const {
+  throw Error(ErrorCode::kLimit, "limit/steps", StrCat("more than ", max_steps, " steps ran"))
+      .At(plan.steps[i].origin)
+      .Hint("does a loop end? The limit is ExecutorOptions::max_steps, --max-steps in the command");
+}
+
 void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) const {
   const FloatMode mode;
   const WorkerTeam::InRun in_run(*team);
@@ -282,8 +291,10 @@ void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) co
   const bool stops = budget != nullptr && budget->within_kernels();
   KernelTeam* kernel_team = stops ? &stoppable : team->for_kernels();
   context.events.clear();
+  uint64_t left = max_steps;
   for (size_t i = 0, next = 0; i < steps.size(); i = next) {
     CheckBudgetAt(i);
+    if (left-- == 0) TooManySteps(i);
     const uint64_t begin = options.profile == nullptr ? 0 : Now();
     next = RunStep(i, context, kernel_team);
     if (stoppable.has_stopped()) {

@@ -203,7 +203,7 @@ Run AddRun(CLI::App& app) {
                  "weights (.safetensors) instead of those of an executable, by name")
       ->type_name("FILE");
   app.add_option("--max-steps", o->max_steps,
-                 "ops that the interpreter may run, those in loops counted each time")
+                 "ops or steps of a plan that may run, those in loops counted each time")
       ->check(CountBetween(1, UINT64_MAX))
       ->capture_default_str();
   app.add_option("--output-dir,-o", o->output_dir, "write each output there as NAME.npy")

@@ -29,6 +29,8 @@ struct ExecutorOptions {
   uint64_t max_bytes = 0;
   /// Bindings of symbols whose placement is remembered.
   size_t max_placements = 256;
+  /// Steps of one run, those in loops counted each time: a loop that does not end is an error.
+  uint64_t max_steps = 1'000'000'000;
   /// For tests: each run begins with bytes of 0xff (NaN in all floats) in memory that steps write,
   /// so that reading what was not written shows.
   bool poison = false;

@@ -280,6 +280,22 @@ TEST_F(ControlFlowTest, LoopsEndWhenTheyWantTo) {
     nn.fetch(%t) {name = "t"} : (v_tensor<[], bool>) -> ())");
 }
 
+TEST_F(ControlFlowTest, LoopsThatDoNotEndAreErrors) {
+  Program program = Of(R"(
+    %r = cf.while(none, %c, %x) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %p: v_tensor<[N, 8], f32>):
+      %m = nn.softmax(%p) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      cf.yield(%c, %m) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> ()
+    }) : (none, v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ())");
+  const Executable executable(program, {.interpreter = {.max_steps = 1000}});
+  ASSERT_NE(executable.executor(), nullptr) << executable.obstacles()[0];
+  EXPECT_EQ(OutcomeOf([&] { executable.Run(InputsOf(3, true)); }),
+            "limit/steps: more than 1000 steps ran");
+  // Each run has as many.
+  for (int run = 0; run < 1000; ++run) executable.Run(InputsOf(3, false));
+}
+
 TEST_F(ControlFlowTest, WhatALoopReadsStaysUntilItEnds) {
   Check(R"(
     %a = nn.softmax(%x) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
