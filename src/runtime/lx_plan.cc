@@ -120,6 +120,12 @@ class Reader {
       Fields(*this, value);
     }
   }
+  void Get(bool& truth) {
+    uint8_t byte = 0;
+    Get(byte);
+    if (byte > 1) throw Fault(StrCat("a truth value is ", static_cast<int>(byte)));
+    truth = byte != 0;
+  }
   void Get(std::string& text) {
     uint32_t size = 0;
     Get(size);
