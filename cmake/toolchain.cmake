@@ -20,6 +20,7 @@ if(LATHE_SANITIZE)
   target_compile_options(lathe_flags INTERFACE
     -fsanitize=${LATHE_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(lathe_flags INTERFACE -fsanitize=${LATHE_SANITIZE})
+  target_compile_definitions(lathe_flags INTERFACE LATHE_SANITIZED)
   if(LATHE_SANITIZE MATCHES "undefined")
     target_compile_options(lathe_flags INTERFACE -fno-sanitize-recover=undefined)
     if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")

@@ -103,6 +103,10 @@ template <class C>
   Store<C>(type, result.mutable_raw(), 0, result.num_elements(), values.data());
   return result;
 }
+// In the range of an integer type; NaN goes to the lowest value.
+[[nodiscard]] inline double Saturated(double value, const IntegerLimits& limits) {
+  return value > limits.low ? std::min(value, limits.high) : limits.low;
+}
 // With one rounding from double.
 [[nodiscard]] inline Tensor FromDoubles(ElementType type, Shape shape,
                                         std::span<const double> values) {

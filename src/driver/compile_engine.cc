@@ -112,6 +112,11 @@ std::string ToBytes(const CompileEngine::Made& kernel) {
     w.Number(argument);
     w.Number(result);
   }
+  w.Number(how.own_sizes.size());
+  for (const auto& [name, dim] : how.own_sizes) {
+    w.Text(name);
+    w.Text(dim.ToString());
+  }
   w.Number(how.remarks.size());
   for (const lower::Remark& remark : how.remarks) {
     for (const std::string* text : {&remark.code, &remark.strategy, &remark.message}) w.Text(*text);
@@ -146,6 +151,10 @@ std::optional<CompileEngine::Made> FromBytes(std::string_view bytes) {
   for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
     const uint64_t argument = r.Number();
     how.in_place.emplace_back(argument, r.Number());
+  }
+  for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
+    std::string name = r.Text();
+    how.own_sizes.emplace_back(std::move(name), Dim::Parse(r.Text()));
   }
   for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
     lower::Remark& remark = how.remarks.emplace_back();

@@ -148,8 +148,9 @@ class AllLowered {
 
   // The function becomes loops, and these code if there is an engine.
   void ToCode(Operation* f, const std::vector<bool>& constant, LoweredFunction& result) const {
-    FunctionCompiler compiler(f, machine_, constant,
-                              {.target = target_.name, .records = &records_, .strict = strict_});
+    FunctionCompiler compiler(
+        f, machine_, constant,
+        {.target = target_.name, .records = &records_, .strict = strict_, .may_split = true});
     if (engine_ == nullptr) {
       result.how = compiler.ToLoops();
       return;
@@ -221,6 +222,7 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     auto& [operations, work, how, kernel, is_apart] = lowered.at(std::string(name));
     if (!how.done && CompilerOf(f).empty()) made.data = AsDataFunction(f);
     made.in_place = how.in_place;
+    made.own_sizes = how.own_sizes;
     made.packed = how.packed;
     compiled.infos.push_back({.name = std::string(name),
                               .operations = std::move(operations),
@@ -251,19 +253,30 @@ void TakeCode(CompiledProgram& compiled, LoweredFunctions& lowered) {
   }
 }
 
+AnyTensorType WithOwnSizes(const CompiledFunction& f, Type of) {
+  const auto type = of.cast<AnyTensorType>();
+  if (f.own_sizes.empty()) return type;
+  std::vector<Dim> dims(type.dims().begin(), type.dims().end());
+  for (Dim& dim : dims) {
+    const auto own = std::ranges::find(f.own_sizes, dim, &std::pair<std::string, Dim>::second);
+    if (own != f.own_sizes.end()) dim = Dim::Symbol(own->first);
+  }
+  return type.With(type.element(), SymShape(std::move(dims))).cast<AnyTensorType>();
+}
+
 }  // namespace
 
 void ReadTypes(CompiledFunction& f) {
   const Block* body = f.function->region(0).front();
   for (size_t i = 0; i < body->num_arguments(); ++i) {
-    f.arguments.push_back(body->argument(i).type().cast<AnyTensorType>());
+    f.arguments.push_back(WithOwnSizes(f, body->argument(i).type()));
   }
   for (const PackedLayout& layout : f.packed) {
     AnyTensorType& type = f.arguments[layout.argument];
     type = lower::PackedType(type, layout).cast<AnyTensorType>();
   }
   for (size_t i = 0; i < body->back()->num_operands(); ++i) {
-    f.results.push_back(body->back()->operand(i).type().cast<AnyTensorType>());
+    f.results.push_back(WithOwnSizes(f, body->back()->operand(i).type()));
   }
 }
 

@@ -23,6 +23,8 @@ struct CompiledFunction {
   std::optional<DataFunction> data;  ///< it computes nothing
   KernelFunction code = nullptr;
   std::function<void(const KernelBuffer*, KernelTeam*)> external;  ///< of an external compiler
+  /// Symbols of `code` alone, and what they are in the program.
+  std::vector<std::pair<std::string, Dim>> own_sizes;
   std::vector<AnyTensorType> arguments, results;    ///< as `code` takes and gives them
   std::vector<lower::PackedLayout> packed;          ///< constants that `code` takes in an order
   std::vector<Dim> workspaces;                      ///< bytes of scratch memory that `code` takes

@@ -1,5 +1,6 @@
 #include "src/driver/planned_program.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -21,6 +22,18 @@ struct Kernels {
   std::vector<std::string> external;             // "onednn: conv relu"
 };
 
+// Of the program's symbols.
+std::vector<Dim> WorkspacesIn(const CompiledFunction& f) {
+  std::vector<Dim> bytes = f.workspaces;
+  for (Dim& dim : bytes) {
+    dim = dim.Substitute([&](std::string_view name) -> std::optional<Dim> {
+      const auto own = std::ranges::find(f.own_sizes, name, &std::pair<std::string, Dim>::first);
+      return own == f.own_sizes.end() ? std::nullopt : std::optional(own->second);
+    });
+  }
+  return bytes;
+}
+
 // What the plan must know of the functions.
 Kernels KernelsOf(CompiledProgram& compiled) {
   Kernels kernels;
@@ -35,7 +48,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     if (f.data) continue;
     p.kernel = static_cast<uint32_t>(kernels.calls.size());
     compiled.infos[i].kernel = p.kernel;
-    p.workspaces = f.workspaces;
+    p.workspaces = WorkspacesIn(f);
     p.checks = f.checks;
     if (f.code != nullptr) {
       p.in_place = f.in_place;

@@ -26,12 +26,32 @@ double ExtentFromBack(Value v, size_t i) {
   return i < type.rank() ? ExtentOf(type.dims()[type.rank() - 1 - i]) : 1;
 }
 
+// Whether a position reads no more than the step to the next one: the others of a kernel's places
+// are copied for each of them where the number of positions is symbolic.
+bool ReadsOnce(const nn::ConvOp& op, AnyTensorType w) {
+  int64_t places = 1, apart = 1;
+  for (size_t a = 2; a < w.rank(); ++a) {
+    places *= w.dims()[a].value();
+    const auto strides = op.strides();
+    apart *= strides ? (*strides)[a - 2] : 1;
+  }
+  return places <= apart;
+}
+
+bool HasStaticPositions(Value result) {
+  const auto type = result.type().dyn_cast<AnyTensorType>();
+  if (!type || !type.has_rank()) return false;
+  return std::all_of(type.dims().begin() + 2, type.dims().end(),
+                     [](const Dim& dim) { return dim.is_constant(); });
+}
+
 // Rows are copied with those that the windows of the next block see again.
 double TimesCopied(const Operation* conv) {
   const auto w = conv->operand(1).type().dyn_cast<AnyTensorType>();
   if (!w || !w.is_static() || w.rank() < 3) return 0;
   const nn::ConvOp op(const_cast<Operation*>(conv));
   if (op.group() != 1) return 0;
+  if (!HasStaticPositions(conv->result(0)) && !ReadsOnce(op, w)) return 0;
   if (w.rank() < 4) return 1;
   const double seen = ExtentFromBack(conv->operand(1), 1) - 1;
   return 1 + seen / kCopiedRows;

@@ -18,17 +18,21 @@
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/walk.h"
 #include "lathe/lower/lowering.h"
+#include "lathe/lower/split_function.h"
 #include "lathe/lower/strategy.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "src/lower/dispatch.h"
 #include "src/lower/in_place.h"
 #include "src/lower/loop_builder.h"
+#include "src/lower/own_sizes.h"
 #include "src/lower/strategies/gemm.h"
 #include "src/lower/strategies/list.h"
 
 namespace lathe::lower {
 namespace {
+
+constexpr const char* kLastResort = "loops";
 
 // In order of preference.
 constexpr std::array kStrategies = {
@@ -49,7 +53,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"attention", &LowerAttention},
     LoopStrategy{"recurrent", &LowerRecurrent},
     LoopStrategy{"lines", &LowerLines},
-    LoopStrategy{"loops", &LowerLoops},
+    LoopStrategy{kLastResort, &LowerLoops},
 };
 
 // Why there can be no loops: two sizes that are not known may be the same or not.
@@ -172,12 +176,13 @@ void CheckOperations(const Lowering& lowering, size_t most) {
 class Selector {
  public:
   Selector(Operation* function, const Machine& machine, const std::vector<bool>& constant,
-           const LowerOptions& options, std::string workload)
+           const LowerOptions& options, std::string workload, bool rather_apart)
       : function_(function),
         machine_(machine),
         constant_(constant),
         options_(options),
         workload_(std::move(workload)),
+        rather_apart_(rather_apart),
         target_{options.target, {options.target, "cpu"}} {}
 
   Lowered Run();
@@ -196,6 +201,7 @@ class Selector {
   const std::vector<bool>& constant_;
   const LowerOptions& options_;
   std::string workload_;  // of the function before its operations became simpler ones
+  bool rather_apart_;     // than by plain loops
   TargetKeys target_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
   std::vector<Remark> remarks_;
@@ -290,9 +296,12 @@ void Selector::AskAll() {
     }
     return covered.Prove() == Truth::kTrue;
   };
+  const auto fits = [](const auto& a) { return a->fits; };
   for (size_t i = 0; i < known.size() && !covers(); ++i) {
     if (i == asked || (!only.empty() && known[i].implementation.name != name)) continue;
-    if (std::ranges::count(options_.without, known[i].implementation.name) != 0) continue;
+    const std::string& strategy = known[i].implementation.name;
+    if (std::ranges::count(options_.without, strategy) != 0) continue;
+    if (rather_apart_ && strategy == kLastResort && std::ranges::none_of(attempts_, fits)) continue;
     Ask(known[i], knobs);
   }
 }
@@ -439,9 +448,19 @@ Lowered LowerFunction(Operation* function, const Machine& machine,
   refused.why_not = WhyOpen(*function->region(0).front());
   if (!refused.why_not.empty()) return refused;
   const bool tuned = options.records != nullptr && options.records->size() > 0;
-  std::string workload = tuned ? WorkloadOf(function) : "";
+  const std::string workload = tuned ? WorkloadOf(function) : "";
+  const bool rather_apart = options.may_split && options.implementation.empty() &&
+                            IsBetterApart(*function->region(0).front());
   Decompose(*function->region(0).front(), machine);
-  return Selector(function, machine, constant, options, std::move(workload)).Run();
+  const auto lower = [&] {
+    return Selector(function, machine, constant, options, workload, rather_apart).Run();
+  };
+  OwnSizes sizes(function);
+  Lowered lowered = lower();
+  lowered.own_sizes = sizes.symbols();
+  if (lowered.done || sizes.symbols().empty()) return lowered;
+  sizes.Restore();  // what is no longer known to be equal may be what was missing
+  return lower();
 }
 
 }  // namespace lathe::lower

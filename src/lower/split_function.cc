@@ -31,9 +31,20 @@ Ops OperationsOf(const Block& block) {
   return ops;
 }
 
+// A product, convolution, pool or resize, for which there are strategies that plain loops are far
+// behind, of more than a few elements.
+bool IsHeavy(const Operation& op) {
+  constexpr int64_t kFew = 4096;
+  if (KindOf(&op) != OpKind::kOutElementwiseFusable || op.num_results() == 0) return false;
+  const Dim elements = op.result(0).type().cast<AnyTensorType>().shape().NumElements();
+  return !elements.is_constant() || elements.value() > kFew;
+}
+
 // In program order, which keeps every piece convex.
 std::vector<Ops> PiecesOf(const Ops& ops, const Machine& machine) {
-  const auto is_master = [&](const Operation* op) { return !Elements::CanCompute(*op, machine); };
+  const auto is_master = [&](const Operation* op) {
+    return !Elements::CanCompute(*op, machine) || IsHeavy(*op);
+  };
   const bool leads = is_master(ops[0]);
   const bool has_more = std::any_of(ops.begin() + 1, ops.end(), is_master);
   std::vector<Ops> pieces;
@@ -205,6 +216,12 @@ bool Decompose(Operation* op) {
 }
 
 }  // namespace
+
+bool IsBetterApart(const Block& function) {
+  const Ops ops = OperationsOf(function);
+  return ops.size() > 1 &&
+         std::ranges::any_of(ops, [](const Operation* op) { return IsHeavy(*op); });
+}
 
 std::vector<Operation*> SplitFunction(Operation* function, std::span<Operation* const> calls,
                                       const Machine& machine) {

@@ -1,6 +1,7 @@
 #include "lathe/support/element_type.h"
 
 #include <array>
+#include <cmath>
 
 namespace lathe {
 namespace {
@@ -117,6 +118,14 @@ bool IsSigned(ElementType type) {
   return kind == Class::kSigned || kind == Class::kFloat || kind == Class::kComplex;
 }
 bool IsComplex(ElementType type) { return Info(type).kind == Class::kComplex; }
+IntegerLimits LimitsOf(ElementType integer) {
+  constexpr int kExact = 53;  // bits of a double
+  const int bits = BitWidth(integer) - (IsSigned(integer) ? 1 : 0);
+  const double above = std::ldexp(1, bits);
+  const double high = bits <= kExact ? above - 1 : std::nextafter(above, 0);
+  return {IsSigned(integer) ? -above : 0, high};
+}
+
 bool IsSubByte(ElementType type) { return BitWidth(type) > 0 && BitWidth(type) < 8; }
 
 }  // namespace lathe

@@ -63,14 +63,17 @@ void Handle(int signal, void (*handler)(int)) {
 }
 
 // Beside tensors, which are counted as they are allocated, what programs, passes and the code
-// generator take: then the system refuses, and std::bad_alloc becomes limit/memory.
-void LimitProcess(uint64_t bytes) {
+// generator take: then the system refuses, and std::bad_alloc becomes limit/memory. A sanitizer
+// keeps more memory than that, and ends the process where it gets none.
+void LimitProcess([[maybe_unused]] uint64_t bytes) {
+#ifndef LATHE_SANITIZED
   constexpr uint64_t kOfProcess = uint64_t{64} << 20;  // code generator, stacks of threads
   rlimit limit = {};
   if (getrlimit(RLIMIT_DATA, &limit) != 0) return;
   const rlim_t wanted = bytes > RLIM_INFINITY - kOfProcess ? RLIM_INFINITY : bytes + kOfProcess;
   limit.rlim_cur = std::min(limit.rlim_max, wanted);
   setrlimit(RLIMIT_DATA, &limit);
+#endif
 }
 
 }  // namespace

@@ -80,6 +80,9 @@ struct LowerOptions {
   size_t max_operations = kMaxOperations;  ///< of the loops that a strategy writes
   /// What would be a remark is an error: kGivenUp.
   bool strict = false;
+  /// A function that no strategy takes is going to be split, and so is one that only plain loops
+  /// would take although it has an operation with better strategies: they are not asked.
+  bool may_split = false;
 };
 
 /// What became of a function.
@@ -95,6 +98,9 @@ struct Lowered {
   /// Arguments and results that may be the same memory: no element of the argument is read when
   /// that of the result has been written. A caller may use one of an argument's pairs.
   std::vector<std::pair<size_t, size_t>> in_place;
+  /// Symbols that the types have instead of extents which no argument tells the parts of, and these
+  /// extents. Scratch memory of its code may depend on them.
+  std::vector<std::pair<std::string, Dim>> own_sizes;
   std::vector<Remark> remarks;  ///< on what was given up, in the order in which it was tried
 };
 

@@ -7,8 +7,13 @@
 
 namespace lathe::lower {
 
+/// Whether a function that only plain loops take should rather be taken apart: it has several
+/// operations, one of them a product, convolution or the like, which by itself has better ones.
+bool IsBetterApart(const Block& function);
+
 /// Takes apart a function that no strategy lowered, so that what can be lowered by itself is:
-/// before each operation that has no plain loops; then behind the first one; then all operations.
+/// before each operation that has no plain loops, or better ones by itself; then behind the first
+/// one; then all operations.
 /// Each call becomes calls of the pieces, new functions next to the old one, which is erased.
 /// Returns them in order; nothing, and nothing changes, if there is one operation only.
 std::vector<Operation*> SplitFunction(Operation* function, std::span<Operation* const> calls,

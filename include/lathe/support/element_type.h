@@ -64,6 +64,11 @@ enum class ElementType : uint8_t {
 [[nodiscard]] bool IsSigned(
     ElementType type);  // signed integers, index, floats (not f8e8m0), complex
 [[nodiscard]] bool IsComplex(ElementType type);
+// The least and the greatest double that an integer type holds when it is cut off.
+struct IntegerLimits {
+  double low, high;
+};
+[[nodiscard]] IntegerLimits LimitsOf(ElementType integer);
 [[nodiscard]] bool IsSubByte(
     ElementType type);  // i2 u2 i4 u4 f4e2m1: stored packed, low bits first
 

@@ -155,21 +155,6 @@ ElementType DivisionType(QuantizeLinearOp op, ElementType scale) {
   return IsFloat(scale) ? scale : ElementType::kF64;
 }
 
-struct Limits {
-  double low, high;
-};
-
-Limits LimitsOf(ElementType type) {
-  const int bits = BitWidth(type);
-  if (IsSigned(type)) return {-std::ldexp(1, bits - 1), std::ldexp(1, bits - 1) - 1};
-  return {0, std::ldexp(1, bits) - 1};
-}
-
-// NaN goes to the lowest value.
-double Saturated(double value, const Limits& limits) {
-  return value > limits.low ? std::min(value, limits.high) : limits.low;
-}
-
 }  // namespace
 
 void QuantizeLinearOp::InferShape(InferShapeContext& c) {
@@ -195,7 +180,7 @@ void QuantizeLinearOp::Eval(EvalContext& c) {
   for (size_t i = 0; i < values.size(); ++i) {
     const double zero = zero_points[place(static_cast<int64_t>(i))];
     values[i] = IsFloat(type) ? values[i] + zero
-                              : Saturated(std::nearbyint(values[i]) + zero, LimitsOf(type));
+                              : eval::Saturated(std::nearbyint(values[i]) + zero, LimitsOf(type));
   }
   c.SetOutput(kY, Cast(Doubles(x.shape(), values), type, op.saturate()));
 }
@@ -241,13 +226,14 @@ void DynamicQuantizeLinearOp::Eval(EvalContext& c) {
   }
   // Nothing but zeros: any scale will do.
   const float scale = high > low ? (high - low) / 255.0F : 1.0F;
-  const Limits limits{0, 255};
-  const auto zero_point = static_cast<uint8_t>(std::nearbyint(Saturated(-low / scale, limits)));
+  const IntegerLimits limits{0, 255};
+  const auto zero_point =
+      static_cast<uint8_t>(std::nearbyint(eval::Saturated(-low / scale, limits)));
   Tensor out(ElementType::kU8, x.shape());
   auto quantized = out.mutable_data<uint8_t>();
   for (size_t i = 0; i < values.size(); ++i) {
-    quantized[i] = static_cast<uint8_t>(
-        Saturated(std::nearbyint(static_cast<double>(values[i] / scale)) + zero_point, limits));
+    quantized[i] = static_cast<uint8_t>(eval::Saturated(
+        std::nearbyint(static_cast<double>(values[i] / scale)) + zero_point, limits));
   }
   c.SetOutput(kY, std::move(out));
   c.SetOutput(kYScale, Tensor::Scalar<float>(scale));

@@ -216,6 +216,13 @@ void AssumeSource(const SymShape& x, const SymShape& y, std::span<const size_t> 
 // Whether the mode picks elements only, whatever their type.
 bool Picks(const Filter& f) { return f.mode == "nearest" && f.coordinates != "tf_crop_and_resize"; }
 
+// Cubic filters go beyond the values that they are between; integers stay in their range.
+void Saturate(ElementType type, std::vector<double>& values) {
+  if (!IsInteger(type)) return;
+  const IntegerLimits limits = LimitsOf(type);
+  for (double& v : values) v = eval::Saturated(v, limits);
+}
+
 Tensor Pick(const Tensor& x, const Target& t, std::span<const Taps> taps) {
   std::vector<int64_t> indices;
   for (const Taps& tap : taps) indices.push_back(tap[0].at);
@@ -322,6 +329,7 @@ void ResizeOp::Eval(EvalContext& c) {
     values = Resample(values, outer, inner, t, taps, filter.extrapolation);
     shape[t.axis] = t.out;
   }
+  Saturate(x.element_type(), values);
   c.SetOutput(kY, Picks(filter) ? picked : eval::FromDoubles(x.element_type(), shape, values));
 }
 

@@ -54,16 +54,6 @@ Value Dequantized(const ElementOf& c) {
   return s.Cast(s.Mul(x, s.Cast(c.Operand(Op::kXScale, at(Op::kXScale)), type)), c.Element());
 }
 
-// NaN goes to the lowest value.
-Value Saturated(const Scalars& s, Value x, ElementType to) {
-  const ElementType type = TensorOf(x).element();
-  const int bits = BitWidth(to);
-  const double low = IsSigned(to) ? -std::ldexp(1, bits - 1) : 0;
-  const double high = std::ldexp(1, IsSigned(to) ? bits - 1 : bits) - 1;
-  const Value above = s.Less(s.Number(type, low), x);
-  return s.Select(above, s.Min(x, s.Number(type, high)), s.Number(type, low));
-}
-
 // The precision of x / scale.
 ElementType DivisionType(nn::QuantizeLinearOp op) {
   const ElementType scale = TensorOf(op.y_scale()).element();
@@ -83,7 +73,7 @@ Value Quantized(const ElementOf& c) {
   y = nn::RoundOp::Create(c.e.lb().b(), s.Cast(y, type)).y();
   if (c.Has(Op::kYZeroPoint))
     y = s.Add(y, s.Cast(c.Operand(Op::kYZeroPoint, at(Op::kYZeroPoint)), type));
-  return s.Cast(Saturated(s, y, c.Element()), c.Element());
+  return SaturatedCast(c.e.lb(), y, c.Element());
 }
 
 std::string RefuseQuantized(const Operation& op) {

@@ -38,10 +38,10 @@ class Resized {
     type_ = IsFloat(c_.Element()) ? SumType(c_.Element()) : kWide;
     if (op_.antialias()) {
       for (const AxisTaps& axis : axes_) wide_taps_.push_back(WideTapsAt(axis));
-      return s_.Cast(Filtered(0), c_.Element());
+      return Narrowed(Filtered(0));
     }
     for (const AxisTaps& axis : axes_) taps_.push_back(axis.Taps(At(axis), type_));
-    return s_.Cast(Interpolated(0), c_.Element());
+    return Narrowed(Interpolated(0));
   }
 
   // What lies outside of the region's picture has one value.
@@ -52,11 +52,14 @@ class Resized {
       const Value here = s_.And(s_.AtMost(Number(0), x), s_.AtMost(x, last));
       inside = inside ? s_.And(inside, here) : here;
     }
-    const Value other = s_.Cast(Number(op_.extrapolation_value()), c_.Element());
+    const Value other = Narrowed(Number(op_.extrapolation_value()));
     return inside ? s_.Select(inside, Resampled(), other) : Resampled();
   }
 
   Value Number(double value) const { return s_.Number(kWide, value); }
+
+  // Cubic filters go beyond the values that they are between.
+  Value Narrowed(Value v) const { return SaturatedCast(c_.e.lb(), v, c_.Element()); }
 
   Value Picked() {
     for (const AxisTaps& axis : axes_) place_[axis.axis().axis] = axis.Picked(At(axis));

@@ -44,6 +44,22 @@ Value Scalars::Select(Value condition, Value x, Value y) const {
   return nn::WhereOp::Create(b(), condition, x, y).output();
 }
 
+Value SaturatedCast(LoopBuilder& lb, Value x, ElementType to) {
+  const AnyTensorType type = TensorOf(x);
+  if (type.element() == to) return x;
+  if (IsInteger(to)) {
+    const int64_t lanes = type.rank() == 0 ? 0 : type.dims()[0].value();
+    const IntegerLimits limits = LimitsOf(to);
+    const Value low = lb.Splat(type.element(), limits.low, lanes);
+    const Value high = lb.Splat(type.element(), limits.high, lanes);
+    const Value above = nn::LessOp::Create(lb.b(), low, x).c();
+    const Value both[] = {x, high};
+    const Value below = nn::MinOp::Create(lb.b(), both).y();
+    x = nn::WhereOp::Create(lb.b(), above, below, low).output();
+  }
+  return nn::CastOp::Create(lb.b(), x, {.to = to}).output();
+}
+
 Value Scalars::Power(Value x, double p) const {
   if (p == 1) return x;
   if (p == 2) return Mul(x, x);

@@ -44,6 +44,10 @@ class Scalars {
   Elements& e_;
 };
 
+/// A scalar or vector as one of another type; as an integer it is brought into its range first, NaN
+/// to the least value.
+Value SaturatedCast(LoopBuilder& lb, Value x, ElementType to);
+
 /// What sums over elements of that type are made in.
 inline ElementType SumType(ElementType element) {
   return BitWidth(element) == 16 ? ElementType::kF32 : element;

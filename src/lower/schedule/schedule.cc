@@ -79,8 +79,8 @@ SplitLoops Split(Operation* loop, int64_t factor) {
   }
   MoveBody(BodyOf(loop), BodyOf(made.inner));
   EndLoop(made.inner);
-  const Dim place =
-      leaves.SymbolOf(CounterOf(made.outer)) * factor + leaves.SymbolOf(CounterOf(made.inner));
+  const Dim block = leaves.SymbolOf(CounterOf(made.outer));  // first: the order names the symbols
+  const Dim place = block * factor + leaves.SymbolOf(CounterOf(made.inner));
   ReplaceCounter(CounterOf(loop), place, leaves);
   loop->Erase();
   return made;

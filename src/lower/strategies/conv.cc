@@ -11,7 +11,8 @@
 // A convolution and the elementwise operations after it as a matrix product: the weights are the
 // rows, the positions of the output the columns. What the columns multiply is copied from the input
 // a panel at a time, so that the whole matrix never exists. A panel is cut in depth where it would
-// not stay in cache; the sums so far then wait in memory.
+// not stay in cache; the sums so far then wait in memory. Where a kernel reaches far, each of its
+// places is a block, and those of which a panel sees nothing but padding are left out.
 namespace lathe::lower {
 namespace {
 
@@ -32,17 +33,27 @@ class Conv {
     Dim image, group, first;
     Dim first_tile;  // of rows that this piece multiplies
     int64_t vectors;
-    bool whole;  // all columns are positions
+    bool whole;                                       // all columns are positions
+    std::vector<std::pair<Dim, Dim>> positions = {};  // per spatial dim: the first, the last one
+  };
+  // Channels of a panel, and which place of the kernel if it is one.
+  struct Depth {
+    Dim block;
+    int64_t channels;
+    std::vector<Dim> place = {};  // per spatial dim
+    Dim number = 0;               // of the place
   };
 
   Value PackWeights();
   bool FitPanel();
   void PickParts();
   void WritePiece(Dim number);
-  void WritePanel(const Columns& columns);
-  void WriteBlock(const Columns& columns, const Dim& block, int64_t channels);
-  void WriteTile(const Columns& columns, const Dim& block, const Dim& tile, int64_t rows,
-                 int64_t depth);
+  void WritePanel(Columns columns);
+  void FindPositions(Columns& columns);
+  Dim SeesInput(const Columns& columns, size_t axis, const Dim& place);
+  void WritePlaces(const Columns& columns, const Depth& depth);
+  void WriteBlock(const Columns& columns, const Depth& depth);
+  void WriteTile(const Columns& columns, const Depth& depth, const Dim& tile, int64_t rows);
   void StartSums(const Columns& columns);
   void FinishSums(const Columns& columns);
   Value Live(const Columns& columns, const Dim& position);
@@ -55,7 +66,8 @@ class Conv {
   Dim RowsOf(const Columns& columns);
   int64_t tiles() const { return g_.filters / tile_.rows; }
   int64_t parts() const { return (std::max<int64_t>(tiles(), 1) + part_tiles_ - 1) / part_tiles_; }
-  bool InOneBlock() const { return block_channels_ == g_.channels; }
+  bool InOneBlock() const { return block_channels_ == g_.channels && !by_place_; }
+  int64_t places() const { return by_place_ ? 1 : g_.places(); }  // of a block
   int64_t width() const { return tile_.vectors * job_.lanes; }
   LoopBuilder& lb() { return *job_.lb; }
   IndexMath& math() { return *job_.math; }
@@ -67,6 +79,7 @@ class Conv {
   int64_t part_tiles_ = 1;      // of rows, that a piece multiplies
   bool packed_ = false;         // the weights of a tile's rows lie side by side
   bool copies_ = true;          // panels are copied, not read where they are
+  bool by_place_ = false;       // a block has one place of the kernel
 
   // While writing.
   Value weights_, bias_, panel_, sums_;
@@ -90,10 +103,14 @@ std::string Conv::Refusal() {
   const int64_t row_bytes = width() * BitWidth(g_.element) / 8;
   const int64_t most_depth = std::max<int64_t>(2 * machine.l1_bytes / row_bytes, 64);
   block_channels_ = g_.channels;
+  by_place_ = copies_ && g_.reaches_far();
   if (copies_) {
-    const int64_t others[] = {BlockChannels(g_, most_depth / 4), BlockChannels(g_, most_depth / 2),
-                              BlockChannels(g_, most_depth * 2), BlockChannels(g_, most_depth * 4)};
-    block_channels_ = knobs.Choose("channels", BlockChannels(g_, most_depth), others);
+    const auto channels = [&](int64_t depth) {
+      return BlockChannels(g_.channels, depth / places());
+    };
+    const int64_t others[] = {channels(most_depth / 4), channels(most_depth / 2),
+                              channels(most_depth * 2), channels(most_depth * 4)};
+    block_channels_ = knobs.Choose("channels", channels(most_depth), others);
   }
   if (copies_ && !FitPanel()) return "what one position reads is larger than a panel";
   packed_ = job_.weights_are_constant() && (g_.groups == 1 || g_.filters % tile_.rows == 0);
@@ -104,7 +121,7 @@ std::string Conv::Refusal() {
 // Where even one channel of the kernel is large, panels have fewer columns.
 bool Conv::FitPanel() {
   const int64_t beyond = g_.reads_own_element ? 0 : job_.lanes;
-  const int64_t column_bytes = block_channels_ * g_.places() * BitWidth(g_.element) / 8;
+  const int64_t column_bytes = block_channels_ * places() * BitWidth(g_.element) / 8;
   while (tile_.vectors > 1 && column_bytes * (width() + beyond) > kMaxPanelBytes) --tile_.vectors;
   return column_bytes * (width() + beyond) <= kMaxPanelBytes;
 }
@@ -129,7 +146,8 @@ void Conv::PickParts() {
 
 // ---- writing ----
 
-// [blocks, tiles, depth of a block, rows of a tile], or as they are: [filters, depth].
+// [blocks, tiles, depth of a block, rows of a tile], each block in [places, tiles, channels, rows]
+// if a place is a block; or as they are: [filters, depth].
 Value Conv::PackWeights() {
   const int64_t filters = g_.filters * g_.groups;
   if (!packed_) {
@@ -142,8 +160,8 @@ Value Conv::PackWeights() {
   layout.argument = job_.master->operand(1).index();
   layout.padded = {tiles * tile_.rows, blocks * block_channels_};
   layout.padded.insert(layout.padded.end(), g_.kernel.begin(), g_.kernel.end());
-  layout.split = {tiles, tile_.rows, blocks, block_channels_ * g_.places()};
-  layout.order = {2, 0, 3, 1};
+  layout.split = {tiles, tile_.rows, blocks, block_channels_ * places(), g_.places() / places()};
+  layout.order = {2, 4, 0, 3, 1};
   return job_.l.Pack(std::move(layout));
 }
 
@@ -202,17 +220,21 @@ Dim Conv::RowsOf(const Columns& columns) {
   return math().Name(TilesOf(columns) * tile_.rows + HasRest(columns) * rest);
 }
 
-void Conv::WritePanel(const Columns& columns) {
+void Conv::WritePanel(Columns columns) {
+  if (by_place_) FindPositions(columns);
   const int64_t width = columns.vectors * job_.lanes;
   if (copies_) {
-    panel_ = job_.Memory(block_channels_ * g_.places(), job_.panels->Pitch(width));
+    panel_ = job_.Memory(block_channels_ * places(), job_.panels->Pitch(width));
   }
-  if (InOneBlock()) return WriteBlock(columns, 0, g_.channels);
+  if (InOneBlock()) return WriteBlock(columns, {0, g_.channels});
   sums_ = job_.Memory(std::min(g_.filters, (part_tiles_ + 1) * tile_.rows), width);
   StartSums(columns);
   const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
-  math().For(blocks, false, [&](const Dim& block) { WriteBlock(columns, block, block_channels_); });
-  if (rest > 0) WriteBlock(columns, blocks, rest);
+  const auto write = [&](const Dim& block, int64_t channels) {
+    by_place_ ? WritePlaces(columns, {block, channels}) : WriteBlock(columns, {block, channels});
+  };
+  math().For(blocks, false, [&](const Dim& block) { write(block, block_channels_); });
+  if (rest > 0) write(blocks, rest);
   FinishSums(columns);
 }
 
@@ -252,24 +274,62 @@ void Conv::Finish(const Columns& columns, const Dim& row, int64_t v, Value sum) 
                     sum);
 }
 
-void Conv::WriteBlock(const Columns& columns, const Dim& block, int64_t channels) {
-  if (copies_) {
-    const Dim first = columns.group * g_.channels + block * block_channels_;
-    job_.panels->Write(job_.input, {columns.image, math().Name(first), channels, columns.first},
-                       columns.vectors * job_.lanes, panel_);
+// A dim's positions are all of them where those of a dim before it differ.
+void Conv::FindPositions(Columns& columns) {
+  const Dim end =
+      math().Name(Min(columns.first + columns.vectors * job_.lanes, g_.positions()) - 1);
+  Dim first = columns.first, last = end, same = 1, behind = g_.positions();
+  for (size_t a = 0; a < g_.rank(); ++a) {
+    const bool is_last = a + 1 == g_.rank();
+    behind = is_last ? Dim(1) : math().Name(FloorDiv(behind, g_.out[a]));
+    const Dim low = math().Name(FloorDiv(first, behind));
+    const Dim high = math().Name(FloorDiv(last, behind));
+    columns.positions.emplace_back(math().Name(same * low),
+                                   math().Name(same * high + (Dim(1) - same) * (g_.out[a] - 1)));
+    first = math().Name(first - low * behind);
+    last = math().Name(last - high * behind);
+    same = math().Name(same * (Dim(1) - Min(high - low, 1)));
   }
-  const int64_t depth = channels * g_.places();
+}
+
+// 1 or 0.
+Dim Conv::SeesInput(const Columns& columns, size_t axis, const Dim& place) {
+  const auto& [first, last] = columns.positions[axis];
+  const Dim offset = place * g_.dilations[axis] - g_.begins[axis];
+  const Dim low = first * g_.strides[axis] + offset, high = last * g_.strides[axis] + offset;
+  return math().Name(Max(Min(high + 1, 1), 0) * Max(Min(g_.in[axis] - low, 1), 0));
+}
+
+// As deep as there are spatial dims.
+void Conv::WritePlaces(const Columns& columns, const Depth& depth) {
+  const size_t axis = depth.place.size();
+  if (axis == g_.rank()) return WriteBlock(columns, depth);
+  math().For(g_.kernel[axis], false, [&](const Dim& k) {
+    math().For(SeesInput(columns, axis, k), false, [&](const Dim&) {
+      Depth deeper = depth;
+      deeper.place.push_back(k);
+      deeper.number = math().Name(depth.number * g_.kernel[axis] + k);
+      WritePlaces(columns, deeper);
+    });
+  });
+}
+
+void Conv::WriteBlock(const Columns& columns, const Depth& depth) {
+  if (copies_) {
+    const Dim first = columns.group * g_.channels + depth.block * block_channels_;
+    job_.panels->Write(
+        job_.input, {columns.image, math().Name(first), depth.channels, columns.first, depth.place},
+        columns.vectors * job_.lanes, panel_);
+  }
   math().For(TilesOf(columns), false,
-             [&](const Dim& tile) { WriteTile(columns, block, tile, tile_.rows, depth); });
+             [&](const Dim& tile) { WriteTile(columns, depth, tile, tile_.rows); });
   math().For(HasRest(columns), false, [&](const Dim&) {
-    WriteTile(columns, block, math().Name(tiles() - columns.first_tile), g_.filters % tile_.rows,
-              depth);
+    WriteTile(columns, depth, math().Name(tiles() - columns.first_tile), g_.filters % tile_.rows);
   });
 }
 
 // `tile`: of the piece's.
-void Conv::WriteTile(const Columns& columns, const Dim& block, const Dim& tile, int64_t rows,
-                     int64_t depth) {
+void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile, int64_t rows) {
   RegisterTile product{rows, columns.vectors, g_.element, {}, {}, {}, {}};
   const Dim of_group = columns.first_tile + tile;
   const Dim all_tiles = columns.group * tiles() + of_group;
@@ -279,9 +339,12 @@ void Conv::WriteTile(const Columns& columns, const Dim& block, const Dim& tile, 
   };
   product.scalar = [&](int64_t r, Value k) {
     const Dim at = math().Of(k);
-    if (packed_) return lb().Load(weights_, math().At({block, all_tiles, at, Dim(r)}));
-    const Dim before = block * (block_channels_ * g_.places());
-    return lb().Load(weights_, math().At({Row(columns, row(r)), before + at}));
+    if (packed_) {
+      return lb().Load(weights_, math().At({depth.block, depth.number, all_tiles, at, Dim(r)}));
+    }
+    const Dim here = depth.block * (block_channels_ * places()) + at;
+    const Dim column = by_place_ ? here * g_.places() + depth.number : here;
+    return lb().Load(weights_, math().At({Row(columns, row(r)), column}));
   };
   product.vector = [&](int64_t v, Value k) {
     if (copies_)
@@ -299,7 +362,7 @@ void Conv::WriteTile(const Columns& columns, const Dim& block, const Dim& tile, 
     if (InOneBlock()) return Finish(columns, row(r), v, sum);
     lb().Store(sums_, sum, sum_at(r, v));
   };
-  product.Write(lb(), job_.l.machine, depth);
+  product.Write(lb(), job_.l.machine, depth.channels * places());
 }
 
 }  // namespace

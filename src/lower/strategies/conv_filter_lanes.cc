@@ -103,6 +103,7 @@ std::string ConvFilterLanes::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
   if (!g_.is_static()) return "the positions are of symbolic number";
+  if (g_.reaches_far()) return "places of the kernel that see padding are not left out";
   const int64_t widths[] = {1, std::min<int64_t>(3, CeilOf(g_.filters, job_.lanes))};
   const int64_t usual = std::min<int64_t>(2, CeilOf(g_.filters, job_.lanes));
   vectors_ = job_.l.knobs.Choose("vectors", usual, widths);
@@ -160,7 +161,7 @@ void ConvFilterLanes::PickBlocks() {
   PickPieces();
   sum_rows_ = CeilOf(block_rows_ * block_columns_, job_.lanes) * job_.lanes;
   const int64_t most_channels = std::max<int64_t>(most_elements() / RowElements(), 1);
-  block_channels_ = BlockChannels(g_, std::min(kMostDepth, most_channels * g_.places()));
+  block_channels_ = BlockChannels(g_.channels, std::min(kMostDepth / g_.places(), most_channels));
 }
 
 // Blocks of whole tiles by equal parts of the filters: those that are done first by few threads.

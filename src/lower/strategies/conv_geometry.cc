@@ -110,6 +110,17 @@ int64_t ConvGeometry::most_begin(size_t a) const {
   return begins[a].is_constant() ? begins[a].value() : ((kernel[a] - 1) * dilations[a] + 1) / 2;
 }
 
+bool ConvGeometry::reaches_far() const {
+  constexpr int64_t kFar = 8, kManyChannels = 32;  // a place's products are more than its sums
+  if (channels < kManyChannels) return false;
+  for (size_t a = 0; a < rank(); ++a) {
+    const int64_t reach = (kernel[a] - 1) * dilations[a];
+    const bool is_padded = nn::IsSame(spec_) || begins[a].value() * 2 >= reach;
+    if (is_padded && reach >= kFar) return true;
+  }
+  return false;
+}
+
 bool ConvGeometry::is_static() const {
   return std::ranges::all_of(in, [](const Dim& d) { return d.is_constant(); });
 }

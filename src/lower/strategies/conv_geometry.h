@@ -44,6 +44,9 @@ struct ConvGeometry {
   int64_t outer_places() const;        ///< of its dims before the last two
   int64_t most_begin(size_t a) const;  ///< of the padding in front
   bool is_static() const;              ///< all spatial extents are known
+  /// Whether places of the kernel may see nothing but padding for many windows: that depends on the
+  /// extents, but the answer does not, so that sums are made in one order for all of them.
+  bool reaches_far() const;
   int64_t depth() const { return channels * places(); }
 
  private:

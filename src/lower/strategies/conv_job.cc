@@ -54,14 +54,14 @@ std::string ConvJob::Refusal() {
   return "";
 }
 
-int64_t BlockChannels(const ConvGeometry& g, int64_t most_depth) {
-  const int64_t most = std::max<int64_t>(most_depth / g.places(), 1);
-  if (most >= g.channels) return g.channels;
+int64_t BlockChannels(int64_t channels, int64_t most) {
+  most = std::max<int64_t>(most, 1);
+  if (most >= channels) return channels;
   for (int64_t c = most; c > most / 2; --c) {
-    if (g.channels % c == 0) return c;
+    if (channels % c == 0) return c;
   }
-  const int64_t blocks = (g.channels + most - 1) / most;
-  return (g.channels + blocks - 1) / blocks;
+  const int64_t blocks = (channels + most - 1) / most;
+  return (channels + blocks - 1) / blocks;
 }
 
 Shape ConvJob::weight_shape() const {

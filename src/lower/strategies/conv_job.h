@@ -60,8 +60,8 @@ class ConvJob {
   std::string InputRefusal();
 };
 
-/// Channels of a block: as many as `most_depth` allows, in equal parts where that takes few more
+/// Channels of a block: at most `most` (at least one), in equal parts where that takes few more
 /// blocks.
-int64_t BlockChannels(const ConvGeometry& g, int64_t most_depth);
+int64_t BlockChannels(int64_t channels, int64_t most);
 
 }  // namespace lathe::lower

@@ -73,20 +73,25 @@ void ConvPanel::WriteKernelRows(const ConvInput& input, const Part& part, Value 
                                 const Run& run, int64_t width, std::vector<Dim> rows,
                                 const Dim& place, const Dim& inside) {
   const size_t a = rows.size();
+  const bool one = !part.place.empty();
   if (a + 1 < g_.rank()) {
-    math_.For(g_.kernel[a], false, [&](const Dim& k) {
+    math_.For(one ? 1 : g_.kernel[a], false, [&](const Dim& number) {
+      const Dim k = one ? part.place[a] : number;
       const Dim in = g_.in[a], begin = g_.begins[a];
       const Dim at = math_.Name(run.row[a] * g_.strides[a] + k * g_.dilations[a]);
       const Dim here = math_.Name(Max(at - begin, 0));
       const Dim fits = Max(Min(at - begin + 1, 1), 0) * Max(Min(in - here, 1), 0);
       std::vector<Dim> deeper = rows;
       deeper.push_back(math_.Name(Min(here, in - 1)));
-      WriteKernelRows(input, part, panel, run, width, std::move(deeper), place * g_.kernel[a] + k,
-                      math_.Name(inside * fits));
+      WriteKernelRows(input, part, panel, run, width, std::move(deeper),
+                      one ? Dim(0) : place * g_.kernel[a] + k, math_.Name(inside * fits));
     });
     return;
   }
   const int64_t length = g_.kernel.back();
+  if (one) {
+    return WritePieces(input, part, panel, rows, 0, {MakePiece(run, width, part.place[a], inside)});
+  }
   if (length > kMostPieces) {
     math_.For(length, false, [&](const Dim& k) {
       WritePieces(input, part, panel, rows, place * length + k, {MakePiece(run, width, k, inside)});
@@ -126,7 +131,8 @@ void ConvPanel::WritePieces(const ConvInput& input, const Part& part, Value pane
   math_.For(part.channels, false, [&](const Dim& c) {
     from[1] = math_.At(part.first_channel + c);
     for (size_t i = 0; i < pieces.size(); ++i) {
-      WritePiece(input, panel, pieces[i], from, c * g_.places() + place + static_cast<int64_t>(i));
+      WritePiece(input, panel, pieces[i], from,
+                 c * part.places(g_) + place + static_cast<int64_t>(i));
     }
   });
 }

@@ -9,7 +9,8 @@
 namespace lathe::lower {
 
 /// What neighbouring output positions of a convolution read, as the rows of a matrix: row
-/// c * places + k holds what place k of the kernel sees in channel c, zero in the padding.
+/// c * places + k holds what place k of the kernel sees in channel c, zero in the padding. Of one
+/// place alone there is a row per channel.
 class ConvPanel {
  public:
   ConvPanel(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometry, int64_t lanes)
@@ -26,6 +27,9 @@ class ConvPanel {
     Dim first_channel;  ///< of all groups
     Dim channels;
     Dim first_position;
+    std::vector<Dim> place = {};  ///< of the kernel, per spatial dim: that one only
+
+    int64_t places(const ConvGeometry& g) const { return place.empty() ? g.places() : 1; }
   };
   /// Fills `panel`. Positions beyond the last one get anything.
   void Write(const ConvInput& input, const Part& part, int64_t width, Value panel);

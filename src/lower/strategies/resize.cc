@@ -4,6 +4,7 @@
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/support/text.h"
 #include "src/lower/compute/resize_axis.h"
+#include "src/lower/compute/scalars.h"
 #include "src/lower/index_math.h"
 #include "src/lower/master.h"
 #include "src/lower/pointwise.h"
@@ -296,7 +297,7 @@ void Resize::Store(const Target& to, Value v) {
   at.push_back(math_->At(to.column));
   if (has_inner()) at.push_back(math_->At(to.inner));
   const Value live = to.live == nullptr ? Value() : math_->At(*to.live * to.times);
-  after_->Store(*lb_, at, lanes_ * to.times, live, Cast(v, element_));
+  after_->Store(*lb_, at, lanes_ * to.times, live, SaturatedCast(*lb_, v, element_));
 }
 
 void Resize::WriteColumns(const Dim& row) {

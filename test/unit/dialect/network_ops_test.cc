@@ -199,6 +199,18 @@ TEST(Resize, OneElementOfPytorchHalfPixelIsTheFirst) {
   EXPECT_EQ(FloatsOf(y), (std::vector<float>{2}));
 }
 
+// Between 0 and 255 a cubic filter goes from -17 to 272.
+TEST(Resize, CubicIntegersSaturate) {
+  const Tensor y = RunOp("nn.resize")
+                       .In(Tensor::Of<uint8_t>({4}, {0, 0, 255, 255}))
+                       .Absent()
+                       .In(Tensor::Of<float>({1}, {2}))
+                       .Attr("mode", "cubic")
+                       .Run();
+  EXPECT_EQ(y.data<uint8_t>()[2], 0);
+  EXPECT_EQ(y.data<uint8_t>()[5], 255);
+}
+
 TEST(Resize, AntialiasKeepsTheMean) {
   const Tensor x = Sample({64}, 5);
   for (const char* mode : {"linear", "cubic"}) {

@@ -54,6 +54,18 @@ TEST_F(ResizeTest, Interpolated) {
          1e-12);
 }
 
+// Cubic filters go beyond the values that they are between; integers stay in their range.
+TEST_F(ResizeTest, CubicIntegersSaturate) {
+  for (const char* element : {"u8", "i8", "u16", "i32", "i64"}) {
+    for (const char* rest : {"", ", antialias = true"}) {
+      SCOPED_TRACE(StrCat(element, rest));
+      Expect(Resize("[2, 7, 5]", "sizes", "2, 11, 9", StrCat("mode = \"cubic\"", rest),
+                    "[2, 11, 9]", element),
+             *rest == 0 ? "resize" : "loops");
+    }
+  }
+}
+
 TEST_F(ResizeTest, OneElementOfPytorchHalfPixelIsTheFirst) {
   const std::string attributes =
       "coordinate_transformation_mode = \"pytorch_half_pixel\", mode = \"cubic\"";

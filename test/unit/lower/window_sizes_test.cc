@@ -172,6 +172,30 @@ TEST_F(WindowSizes, StridedAndDilated) {
   Expect({"nn.conv", 4, {6, 4, 3, 3}, {}, 1, 0, "SAME_LOWER"}, "conv");
 }
 
+// Places of the kernel that see nothing but padding are left out, whichever these are.
+TEST_F(WindowSizes, KernelsThatReachFar) {
+  Expect({"nn.conv", 33, {9, 33, 3, 3}, {{"pads", {12, 6, 12, 6}}, {"dilations", {12, 6}}}},
+         "conv");
+  Expect({"nn.conv",
+          32,
+          {3, 32, 3, 3},
+          {{"pads", {20, 3, 7, 9}}, {"dilations", {9, 5}}, {"strides", {2, 3}}},
+          1,
+          1},
+         "conv");
+  Expect({"nn.conv", 40, {6, 40, 12}, {{"pads", {6, 5}}}, 1, 0, "NOTSET", 1}, "conv");
+  Expect({"nn.conv",
+          32,
+          {5, 32, 2, 5, 3},
+          {{"pads", {1, 4, 1, 1, 4, 1}}, {"dilations", {1, 2, 1}}},
+          1,
+          0,
+          "NOTSET",
+          3},
+         "conv");
+  Expect({"nn.conv", 64, {10, 32, 3, 3}, {{"dilations", {6, 6}}}, 2, 0, "SAME_UPPER"}, "conv");
+}
+
 TEST_F(WindowSizes, OneAndThreeDims) {
   Expect({"nn.conv", 4, {9, 4, 3}, {{"pads", {1, 1}}}, 1, 1, "NOTSET", 1}, "conv");
   Expect({"nn.conv", 3, {5, 3, 2, 3, 3}, {{"pads", {1, 1, 1, 0, 1, 1}}}, 1, 0, "NOTSET", 3},
