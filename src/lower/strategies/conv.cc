@@ -48,6 +48,7 @@ class Conv {
   bool FitPanel();
   void PickParts();
   void WritePiece(Dim number);
+  void WriteRest(Columns columns, const Dim& positions);
   void WritePanel(Columns columns);
   void FindPositions(Columns& columns);
   Dim SeesInput(const Columns& columns, size_t axis, const Dim& place);
@@ -198,9 +199,22 @@ void Conv::WritePiece(Dim number) {
   columns.vectors = tile_.vectors;
   columns.whole = true;
   math().For(is_whole, false, [&](const Dim&) { WritePanel(columns); });
-  if (rest.is_constant()) columns.vectors = (rest.value() + job_.lanes - 1) / job_.lanes;
   columns.whole = false;
-  math().For(Dim(1) - is_whole, false, [&](const Dim&) { WritePanel(columns); });
+  math().For(Dim(1) - is_whole, false, [&](const Dim&) {
+    if (!rest.is_constant()) return WriteRest(columns, positions - columns.first);
+    columns.vectors = (rest.value() + job_.lanes - 1) / job_.lanes;
+    WritePanel(columns);
+  });
+}
+
+// As many vectors as there are positions for.
+void Conv::WriteRest(Columns columns, const Dim& positions) {
+  const Dim needed = math().Name(CeilDiv(positions, job_.lanes));
+  for (columns.vectors = 1; columns.vectors <= tile_.vectors; ++columns.vectors) {
+    const Dim enough = Max(Min(Dim(columns.vectors + 1) - needed, 1), 0);
+    const Dim wanted = Max(Min(needed - (columns.vectors - 1), 1), 0);
+    math().For(math().Name(enough * wanted), false, [&](const Dim&) { WritePanel(columns); });
+  }
 }
 
 Dim Conv::TilesOf(const Columns& columns) {

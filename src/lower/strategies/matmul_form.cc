@@ -146,6 +146,24 @@ std::string ProductForm::Parse(const Operation& product, bool merge_rows) {
   return "";
 }
 
+void ProductForm::TakeInnerRows() {
+  const size_t axes = left.roles.size();
+  if (!has_rows || HasBatch(right) || axes < 3 || left.roles.back() != kDepth) return;
+  const int inner = left.roles[axes - 2];
+  if (inner < 0 || !left.Has(kRow)) return;
+  constexpr double kUsual = 8;  // rows, where nobody knows
+  const auto usual = [](const Dim& d) {
+    return d.is_constant() ? static_cast<double>(d.value()) : kUsual;
+  };
+  if (usual(batch[static_cast<size_t>(inner)]) < usual(rows)) return;
+  const auto exchange = [inner](int& role) {
+    if (role == inner || role == kRow) role = role == kRow ? inner : static_cast<int>(kRow);
+  };
+  std::ranges::for_each(left.roles, exchange);
+  std::ranges::for_each(result_roles, exchange);
+  std::swap(rows, batch[static_cast<size_t>(inner)]);
+}
+
 std::string ProductForm::ParseMatmul(const Operation& product) {
   const auto flag = [&](const char* name) {
     const auto value = product.attribute(name).dyn_cast<BoolAttribute>();

@@ -46,6 +46,9 @@ struct ProductForm {
   /// the leading axes of the left operand are rows where the right one does not have them. Returns
   /// why not.
   std::string Parse(const Operation& product, bool merge_rows);
+  /// Of the axes that only the left operand has, where they are not merged, the rows are the one
+  /// that lies before the depth in memory, unless another one is known to be longer.
+  void TakeInnerRows();
 
  private:
   std::string ParseMatmul(const Operation& product);

@@ -58,7 +58,11 @@ std::string MatmulJob::SetBefore(MatrixOperand& m, std::optional<Pointwise>& bef
   before.reset();
   const Value matrix = master->operand(m.operand);
   if (matrix.is_block_argument()) return "";
-  if (IsTransposedArgument(matrix)) return Transpose(matrix, m);
+  if (IsTransposedArgument(matrix)) {
+    std::string why = Transpose(matrix, m);
+    if (why.empty() && &m == &form.left) form.TakeInnerRows();
+    return why;
+  }
   before.emplace(l_.function, matrix, l_.machine);
   if (std::string why = before->Refusal(); !why.empty()) {
     return StrCat("a matrix is computed in the same function, and ", why);

@@ -311,6 +311,18 @@ TEST_F(MatmulOfComputed, Transposed) {
                  ") -> ", v),
           v},
          "matmul", 1e-5);
+  // The longer one of them is that of the rows, whichever comes last.
+  for (const char* batch : {"N", "2", "31"}) {
+    symbol_ = 3;
+    const std::string from = T(StrCat(batch, ", 19, 20")), to = T(StrCat("19, ", batch, ", 20")),
+                      result = T(StrCat("19, ", batch, ", 9")), bias = T("9");
+    Expect(
+        {{from, w, bias},
+         StrCat(turned("h", "a", "[1, 0, 2]", from, to), "%p = nn.matmul(%h, %b) : (", to, ", ", w,
+                ") -> ", result, "\n%r = nn.add(%p, %c) : (", result, ", ", bias, ") -> ", result),
+         result},
+        "matmul", 1e-5);
+  }
   symbol_ = 7;
   const std::string s = T("N, 20"), st = T("20, N"), t = T("4, 20"), u = T("4, N");
   Expect({{t, s},
