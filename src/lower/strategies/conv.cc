@@ -185,6 +185,10 @@ void Conv::WritePiece(Dim number) {
     number = math().Name(FloorDiv(number, extent));
     return taken;
   };
+  if (copies_) panel_ = job_.Memory(block_channels_ * places(), job_.panels->Pitch(width()));
+  if (!InOneBlock()) {
+    sums_ = job_.Memory(std::min(g_.filters, (part_tiles_ + 1) * tile_.rows), width());
+  }
   Columns columns;
   columns.first_tile = math().Name(take(parts()) * part_tiles_);
   const Dim panel = take(CeilDiv(g_.positions(), width()));
@@ -236,12 +240,7 @@ Dim Conv::RowsOf(const Columns& columns) {
 
 void Conv::WritePanel(Columns columns) {
   if (by_place_) FindPositions(columns);
-  const int64_t width = columns.vectors * job_.lanes;
-  if (copies_) {
-    panel_ = job_.Memory(block_channels_ * places(), job_.panels->Pitch(width));
-  }
   if (InOneBlock()) return WriteBlock(columns, {0, g_.channels});
-  sums_ = job_.Memory(std::min(g_.filters, (part_tiles_ + 1) * tile_.rows), width);
   StartSums(columns);
   const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
   const auto write = [&](const Dim& block, int64_t channels) {
@@ -376,6 +375,12 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
     if (InOneBlock()) return Finish(columns, row(r), v, sum);
     lb().Store(sums_, sum, sum_at(r, v));
   };
+  if (packed_) {  // the weights of the next tile are asked for meanwhile
+    product.beside = [&](Value k) {
+      lb().Prefetch(weights_,
+                    math().At({depth.block, depth.number, all_tiles + 1, math().Of(k), Dim(0)}));
+    };
+  }
   product.Write(lb(), job_.l.machine, depth.channels * places());
 }
 
