@@ -64,7 +64,7 @@ class Executable:
 
     def run(self, feeds):
         """(outputs by name, seconds that asking for their shapes and the run took)."""
-        arrays = [np.ascontiguousarray(feeds[name]) for name, _, _ in self.inputs]
+        arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self.inputs]
         shapes = [(ctypes.c_int64 * max(1, a.ndim))(*a.shape) for a in arrays]
         views = (InputView * len(arrays))(*[
             InputView(ELEMENTS[a.dtype.name], a.ctypes.data, s, a.ndim) for a, s in zip(arrays, shapes)])

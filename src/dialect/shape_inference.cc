@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/interpreter.h"
 #include "lathe/dialect/region_interface.h"
 #include "lathe/ir/builder.h"
@@ -157,10 +158,22 @@ void ShapeInferencer::InferOne(Operation* op) {
 }
 
 // Moves to the next block of the frame's op; false when its regions are done.
+// The branch of an `if` that sizes rule out need not make sense.
+bool ShapeInferencer::IsNeverRun(const Operation* op, size_t region) {
+  if (op->name() != cf::IfOp::kName) return false;
+  const Tensor* condition = Constant(op->operand(cf::IfOp::kCond));
+  if (condition == nullptr || condition->element_type() != ElementType::kBool ||
+      condition->num_elements() != 1) {
+    return false;
+  }
+  return condition->data<bool>()[0] ? region == 1 : region == 0;
+}
+
 bool ShapeInferencer::NextBlock(Frame& f, size_t depth) {
   if (f.block != nullptr) f.block = f.block->next();
   while (f.block == nullptr && f.region < f.op->num_regions()) {
-    f.block = f.op->region(f.region++).front();
+    const size_t region = f.region++;
+    if (!IsNeverRun(f.op, region)) f.block = f.op->region(region).front();
   }
   if (f.block != nullptr) {
     f.next = f.block->front();

@@ -13,6 +13,8 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "simplify", "what nothing reads goes, a dropout's mask say"},
            {1, "simplify_inference{keep_used=true}",
             "batch norm to scale and shift; dropout and identity go"},
+           {1, "decide_if", "branches that sizes and ranks decide"},
+           {1, "unify_sizes", "unnamed sizes that inputs must share"},
            {1, "fold_shapes", "what exporters compute from shapes"},
            {1, "canonicalize", "reshapes, transposes, casts that undo one another"},
            {1, "simplify", "fold, merge, drop"},

@@ -25,7 +25,8 @@ class ShapeInferencer : public ValueFacts {
   /// Without parameters, `builtin.get_parameter` is no constant.
   explicit ShapeInferencer(const ParameterMap* parameters = nullptr) : parameters_(parameters) {}
 
-  /// Infers `op` and, if it has regions, first all within. Arguments of repeated regions are
+  /// Infers `op` and, if it has regions, first all within, but for the branch of an `if` whose
+  /// condition is known to rule it out. Arguments of repeated regions are
   /// widened until they cover what the region yields. Throws Error where an op can not be right.
   void Visit(Operation* op);
   /// The whole program. What all calls of a function agree on refines its arguments; what it
@@ -45,6 +46,7 @@ class ShapeInferencer : public ValueFacts {
   void TryEvaluate(Operation* op);
   std::optional<Tensor> KnownResult(Operation* op) const;
   void Forget(Operation* op);
+  bool IsNeverRun(const Operation* op, size_t region);
   bool NextBlock(Frame& frame, size_t depth);
   void VisitTop(Program& program);
   void InferCall(Operation* call);
