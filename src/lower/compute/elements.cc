@@ -221,6 +221,12 @@ Value Elements::ExtentAt(const Extents::Source& source) {
   if (source.op->name() == nn::ResizeOp::kName) {
     return ResizedExtentAt(*this, *source.op, source.axis);
   }
+  if (source.op->name() == nn::TileOp::kName) {
+    const Value times =
+        At(source.op->operand(nn::TileOp::kRepeats), {static_cast<int64_t>(source.axis)});
+    const Dim repeated = DimsOf(source.op->operand(0))[source.axis];
+    return lb_.Index(LoopBuilder::D0() * repeated, ToInt64(*this, times));
+  }
   const bool is_fill = source.op->name() == nn::ConstantOfShapeOp::kName;
   const size_t shape = is_fill ? nn::ConstantOfShapeOp::kInput : nn::ExpandOp::kShape;
   const Value extent = At(source.op->operand(shape), {static_cast<int64_t>(source.axis)});

@@ -18,6 +18,7 @@ bool SaysExtent(const Operation& op, size_t axis) {
     const size_t added = to.size() - from.size();
     return axis < added || from[axis - added].IsConstant(1);
   }
+  if (op.name() == nn::TileOp::kName) return DimsOf(op.operand(0))[axis].is_constant();
   if (op.name() == nn::RangeOp::kName) return RangeStep(op).has_value();
   if (op.name() == nn::ResizeOp::kName) return SaysExtentOfResize(op);
   return op.name() == nn::SliceOp::kName && SliceEntry(op, axis).has_value();
