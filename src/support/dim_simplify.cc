@@ -301,13 +301,33 @@ std::vector<Dim> Flatten(DimKind kind, const Dim& a, const Dim& b) {
   return operands;
 }
 
+// Whether it is floordiv(u, k) - floordiv(v, k) + c, which is not negative if u + c * k >= v.
+bool IsGrowthOfQuotient(const Dim& difference) {
+  const DimPoly poly = PolyOf(difference);
+  if (poly.terms.size() != 2) return false;
+  const DimNode* quotients[2] = {};  // that is added, that is subtracted
+  for (const DimTerm& term : poly.terms) {
+    const bool is_one = term.factors.size() == 1 && IsFunction(term.factors[0], DimKind::kFloorDiv);
+    if (!is_one || (term.coefficient != 1 && term.coefficient != -1)) return false;
+    quotients[term.coefficient == 1 ? 0 : 1] = DimNode::Of(term.factors[0]);
+  }
+  if (quotients[0] == nullptr || quotients[1] == nullptr) return false;
+  const Dim& k = quotients[0]->operands[1];
+  if (!(k == quotients[1]->operands[1]) || !AtLeast(k, 1)) return false;
+  const Dim more = quotients[0]->operands[0] + Dim(poly.constant) * k - quotients[1]->operands[0];
+  return !more.is_unknown() && AtLeast(more, 0);
+}
+
 // Whether `x` can be left out of an extremum that `y` takes part in.
 bool Dominates(DimKind kind, const Dim& y, const Dim& x) {
-  return AtLeast(kind == DimKind::kMax ? y - x : x - y, 0);
+  const Dim more = kind == DimKind::kMax ? y - x : x - y;
+  return !more.is_unknown() && (AtLeast(more, 0) || IsGrowthOfQuotient(more));
 }
 
 Dim Extremum(DimKind kind, const Dim& a, const Dim& b) {
   if (a.is_unknown() || b.is_unknown()) return Dim::Unknown();
+  if (Dominates(kind, a, b)) return a;
+  if (Dominates(kind, b, a)) return b;
   std::vector<Dim> operands = Flatten(kind, a, b);
   if (operands.size() > kMaxOperands) return Dim::Unknown();
   for (size_t i = 0; i < operands.size();) {

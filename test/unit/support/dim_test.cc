@@ -84,6 +84,15 @@ TEST(DimTest, MinMax) {
   EXPECT_EQ(Min(S(0), 0), Dim(0));
   EXPECT_EQ(Max(S(0) + 1, S(0)), S(0) + 1);
   EXPECT_EQ(Max(Max(S(0), S(1)), S(0)), Max(S(1), S(0)));
+  // Windows counted with ceil_mode, three layers of them.
+  Dim extent = S(0);
+  for (int i = 0; i < 3; ++i) extent = Min(FloorDiv(extent, 2), FloorDiv(extent + 1, 2));
+  EXPECT_EQ(extent, FloorDiv(S(0), 8));
+  EXPECT_EQ(Min(extent, extent + 1), extent);
+  EXPECT_EQ(Max(FloorDiv(S(0), 3) + 1, FloorDiv(S(0) + 2, 3)), FloorDiv(S(0) + 3, 3));
+  EXPECT_NE(Max(FloorDiv(S(0), 3) + 1, FloorDiv(S(0) + 4, 3)), FloorDiv(S(0) + 3, 3));
+  EXPECT_NE(Min(FloorDiv(S(0), 2), FloorDiv(S(0) + 1, 3)), FloorDiv(S(0), 2));
+  EXPECT_EQ(Min(Min(S(0), S(1)), Min(S(0), S(1)) + 1), Min(S(0), S(1)));
 }
 
 TEST(DimTest, BroadcastIsRightForZero) {
