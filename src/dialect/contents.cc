@@ -14,16 +14,22 @@ bool IsFollowed(ElementType element) {
 
 }  // namespace
 
-std::optional<std::vector<Dim>> SmallContents(const InferShapeContext& c, size_t i) {
-  if (!c.HasInput(i)) return std::nullopt;
-  if (!IsFollowed(c.element(i))) return std::nullopt;
-  const SymShape shape = c.shape(i);
-  if (!shape.ranked || shape.rank() > 1) return std::nullopt;
-  const Dim count = shape.NumElements();
-  if (!count.is_constant() || count.value() > static_cast<int64_t>(kMaxContents)) {
+std::optional<SmallArray> SmallArrayOf(const InferShapeContext& c, size_t i) {
+  if (!c.HasInput(i) || !IsFollowed(c.element(i))) return std::nullopt;
+  const auto extents = c.shape(i).Constants();
+  const Dim count = c.shape(i).NumElements();
+  if (!extents || !count.is_constant() || count.value() > static_cast<int64_t>(kMaxContents)) {
     return std::nullopt;
   }
-  return c.Contents(i);
+  auto elements = c.Contents(i);
+  if (!elements || count != static_cast<int64_t>(elements->size())) return std::nullopt;
+  return SmallArray{*extents, *std::move(elements)};
+}
+
+std::optional<std::vector<Dim>> SmallContents(const InferShapeContext& c, size_t i) {
+  auto array = SmallArrayOf(c, i);
+  if (!array || array->extents.size() > 1) return std::nullopt;
+  return std::move(array->elements);
 }
 
 void ForwardContents(InferShapeContext& c, size_t i) {
@@ -75,6 +81,11 @@ Dim DimDiv(const Dim& a, const Dim& b) {
   if (b.IsConstant(0)) return {};
   const bool known_signs = !a.is_unknown() && !b.is_unknown() && a.LowerBound() && b.LowerBound();
   if (known_signs && *a.LowerBound() >= 0 && *b.LowerBound() >= 0) return FloorDiv(a, b);
+  if (!a.is_unknown() && !a.is_constant() && b.is_constant() && b.value() > 0) {
+    const Dim quotient = FloorDiv(Max(a, 0), b);
+    return known_signs && *a.LowerBound() > -b.value() ? quotient
+                                                       : quotient - FloorDiv(Max(DimNeg(a), 0), b);
+  }
   if (!a.is_constant() || !b.is_constant()) return {};
   return b.IsConstant(-1) ? DimNeg(a) : Dim(a.value() / b.value());
 }

@@ -17,6 +17,13 @@ inline constexpr size_t kMaxContents = 256;
 /// kMaxContents elements; elements not known are unknown dims.
 std::optional<std::vector<Dim>> SmallContents(const InferShapeContext& c, size_t i);
 
+/// The same for any rank: the elements in row-major order, and the extents.
+struct SmallArray {
+  std::vector<int64_t> extents;
+  std::vector<Dim> elements;
+};
+std::optional<SmallArray> SmallArrayOf(const InferShapeContext& c, size_t i);
+
 /// Result 0 holds the same elements as operand `i`.
 void ForwardContents(InferShapeContext& c, size_t i = 0);
 

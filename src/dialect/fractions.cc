@@ -55,11 +55,19 @@ Fractions OfConstants(const Tensor& constant) {
   return result;
 }
 
+bool IsWhole(const Fraction& x) { return x.exact && x.num.is_constant() && x.den.IsConstant(1); }
+
 // Nothing where the result is not exact, or a divisor may be zero.
 std::optional<Fraction> Combine(std::string_view op, const Fraction& a, const Fraction& b) {
-  if (!a.exact || !b.exact) return std::nullopt;
-  if (op == "nn.add") return Fraction{a.num * b.den + b.num * a.den, a.den * b.den};
-  if (op == "nn.sub") return Fraction{a.num * b.den - b.num * a.den, a.den * b.den};
+  // A quotient that is rounded stays between the same whole numbers with one added to it.
+  const bool exact = a.exact && b.exact, shifts = a.exact ? IsWhole(a) : IsWhole(b);
+  if (op == "nn.add" && (exact || shifts)) {
+    return Fraction{a.num * b.den + b.num * a.den, a.den * b.den, exact};
+  }
+  if (op == "nn.sub" && (exact || shifts)) {
+    return Fraction{a.num * b.den - b.num * a.den, a.den * b.den, exact};
+  }
+  if (!exact) return std::nullopt;
   if (op == "nn.mul") return Fraction{a.num * b.num, a.den * b.den};
   if (!b.num.is_constant() || b.num.value() <= 0) return std::nullopt;
   const int64_t by = b.num.value();

@@ -142,15 +142,21 @@ std::optional<SliceArguments> KnownArguments(const InferShapeContext& c, size_t 
 }
 
 void PublishSlice(InferShapeContext& c, const SliceArguments& a) {
-  auto contents = SmallContents(c, SliceOp::kData);
-  if (!contents || a.axes.size() != 1) return;
+  const auto array = SmallArrayOf(c, SliceOp::kData);
+  if (!array || a.axes.size() != 1) return;
   if (!a.starts[0].is_constant() || !a.ends[0].is_constant() || !a.steps[0].is_constant()) return;
   const int64_t step = a.steps[0].value();
-  const SliceSpan range = SliceRange(static_cast<int64_t>(contents->size()), a.starts[0].value(),
-                                     a.ends[0].value(), step);
+  const auto axis = static_cast<size_t>(a.axes[0]);
+  const int64_t extent = array->extents[axis];
+  const int64_t inner = eval::Product(array->extents, axis + 1, array->extents.size());
+  const SliceSpan range = SliceRange(extent, a.starts[0].value(), a.ends[0].value(), step);
   std::vector<Dim> result;
-  for (int64_t i = 0; i < range.count; ++i) {
-    result.push_back((*contents)[static_cast<size_t>(range.first + (i == 0 ? 0 : i * step))]);
+  for (int64_t outer = 0; outer < eval::Product(array->extents, 0, axis); ++outer) {
+    for (int64_t i = 0; i < range.count; ++i) {
+      const int64_t at = outer * extent + range.first + (i == 0 ? 0 : i * step);
+      const auto first = array->elements.begin() + at * inner;
+      result.insert(result.end(), first, first + inner);
+    }
   }
   c.SetContents(SliceOp::kOutput, std::move(result));
 }

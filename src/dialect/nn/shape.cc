@@ -165,8 +165,8 @@ SymShape ReshapeRule(const SymShape& in, std::vector<Dim> target, bool allow_zer
 namespace {
 
 // The elements stay the same and in order, so known contents do too.
-void ForwardIfSmall(InferShapeContext& c, const SymShape& out) {
-  if (out.ranked && out.rank() <= 1) ForwardContents(c);
+void ForwardIfSmall(InferShapeContext& c) {
+  if (auto array = SmallArrayOf(c, 0)) c.SetContents(0, std::move(array->elements));
 }
 
 }  // namespace
@@ -176,7 +176,7 @@ void ReshapeOp::InferShape(InferShapeContext& c) {
   if (!target) return c.SetShape(kReshaped, {});
   const SymShape out = ReshapeRule(c.shape(kData), *target, ReshapeOp(c.op()).allowzero());
   c.SetShape(kReshaped, out);
-  ForwardIfSmall(c, out);
+  ForwardIfSmall(c);
 }
 
 void ReshapeOp::Eval(EvalContext& c) {
@@ -277,7 +277,7 @@ void FlattenOp::Eval(EvalContext& c) {
 void SqueezeOp::InferShape(InferShapeContext& c) {
   const SymShape out = InferSqueeze(c);
   c.SetShape(kSqueezed, out);
-  ForwardIfSmall(c, out);
+  ForwardIfSmall(c);
 }
 
 void SqueezeOp::Eval(EvalContext& c) {
@@ -293,7 +293,7 @@ void UnsqueezeOp::InferShape(InferShapeContext& c) {
   const auto axes = c.ConstantInts(kAxes);
   const SymShape out = in.ranked && axes ? UnsqueezeRule(in, *axes) : OfChangedRank(c, in, true);
   c.SetShape(kExpanded, out);
-  ForwardIfSmall(c, out);
+  ForwardIfSmall(c);
 }
 
 void UnsqueezeOp::Eval(EvalContext& c) {
@@ -384,7 +384,16 @@ void TransposeOp::InferShape(InferShapeContext& c) {
   std::vector<Dim> dims;
   for (const size_t axis : Permutation(op, in.rank())) dims.push_back(in.dims[axis]);
   c.SetShape(kTransposed, std::move(dims));
-  ForwardIfSmall(c, in);
+  const auto array = SmallArrayOf(c, kData);
+  if (!array) return;
+  std::vector<int64_t> places(array->elements.size());
+  std::iota(places.begin(), places.end(), int64_t{0});
+  const Tensor moved =
+      eval::Permute(Tensor::Of<int64_t>(array->extents, places), Permutation(op, in.rank()));
+  std::vector<Dim> elements;
+  for (const int64_t place : moved.data<int64_t>())
+    elements.push_back(array->elements[static_cast<size_t>(place)]);
+  c.SetContents(kTransposed, std::move(elements));
 }
 
 void TransposeOp::Eval(EvalContext& c) {
