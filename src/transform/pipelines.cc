@@ -15,6 +15,7 @@ std::vector<NamedPipeline> NamedPipelines() {
             "batch norm to scale and shift; dropout and identity go"},
            {1, "decide_if", "branches that sizes and ranks decide"},
            {1, "unify_sizes", "unnamed sizes that inputs must share"},
+           {1, "merge_einsum", "products that are spelled as einsum"},
            {1, "fold_shapes", "what exporters compute from shapes"},
            {1, "canonicalize", "reshapes, transposes, casts that undo one another"},
            {1, "simplify", "fold, merge, drop"},
