@@ -16,6 +16,17 @@ namespace {
 // Of two operands and the result: a letter per axis, each once.
 using Terms = std::array<std::string, 3>;
 
+// Whether a letter has one extent in both operands: one of them may be 1 otherwise.
+bool AreEqual(nn::EinsumOp op, const Terms& terms) {
+  const auto left = op->operand(0).type().cast<AnyTensorType>().dims();
+  const auto right = op->operand(1).type().cast<AnyTensorType>().dims();
+  for (size_t i = 0; i < terms[0].size(); ++i) {
+    const size_t j = terms[1].find(terms[0][i]);
+    if (j != std::string::npos && !ProvablyEqual(left[i], right[j])) return false;
+  }
+  return true;
+}
+
 std::optional<Terms> TermsOf(nn::EinsumOp op) {
   std::string text(op.equation());
   std::erase(text, ' ');
@@ -36,7 +47,7 @@ std::optional<Terms> TermsOf(nn::EinsumOp op) {
     std::ranges::sort(term);
     if (std::ranges::adjacent_find(term) != term.end()) return std::nullopt;
   }
-  return ranked ? std::optional(terms) : std::nullopt;
+  return ranked && AreEqual(op, terms) ? std::optional(terms) : std::nullopt;
 }
 
 // Whether two letters stand side by side wherever one of them does.
