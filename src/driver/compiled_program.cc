@@ -331,6 +331,36 @@ bool HasRegions(const Program& program) {
   return false;
 }
 
+std::vector<Type> InputTypes(const Program& program) {
+  std::vector<Type> types;
+  for (const Operation* feed : program.feeds()) types.push_back(feed->result(0).type());
+  return types;
+}
+
+// Symbols of inputs that have become another one or a number are that in the constraints, too.
+void TakeUnified(std::span<const Type> before, std::span<const Type> after,
+                 std::vector<runtime::PlanConstraint>& constraints) {
+  LATHE_CHECK(before.size() == after.size(), "passes keep the inputs");
+  std::map<std::string, Dim, std::less<>> became;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const auto a = before[i].dyn_cast<AnyTensorType>(), b = after[i].dyn_cast<AnyTensorType>();
+    if (!a || !b || !a.has_rank() || !b.has_rank() || a.rank() != b.rank()) continue;
+    for (size_t axis = 0; axis < a.rank(); ++axis) {
+      const Dim &was = a.dims()[axis], &is = b.dims()[axis];
+      if (was.is_symbol() && !(was == is)) became.emplace(was.symbol_name(), is);
+    }
+  }
+  const auto of = [&](std::string_view name) -> std::optional<Dim> {
+    const auto found = became.find(name);
+    return found == became.end() ? std::nullopt : std::optional(found->second);
+  };
+  for (runtime::PlanConstraint& c : constraints) {
+    c.condition.a = c.condition.a.Substitute(of);
+    c.condition.b = c.condition.b.Substitute(of);
+  }
+  std::erase_if(constraints, [](const auto& c) { return c.condition.Decide() == true; });
+}
+
 }  // namespace
 
 void OptimizeFor(const CompileOptions& options, Program& program) {
@@ -352,7 +382,9 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   const bool has_regions = HasRegions(program);
   NameUnknownExtents(program);
   AddConstraints(program, compiled.constraints);
+  const std::vector<Type> inputs = InputTypes(program);
   OptimizeFor(options, program);
+  TakeUnified(inputs, InputTypes(program), compiled.constraints);
   // What passes have taken out of regions always runs.
   if (has_regions) AddConstraints(program, compiled.constraints);
   if (has_regions && FunctionTable(program).empty()) compiled.conditional = MarkRegions(program);
