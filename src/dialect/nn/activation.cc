@@ -111,9 +111,12 @@ void ShrinkOp::Eval(EvalContext& c) {
   const double lambd = AsF32(op.lambd());
   const ElementType type = c.input(kX).element_type();
   const Tensor wide = Cast(c.input(kX), ElementType::kF64);
+  // A double next to the greatest integer may be beyond it.
+  const bool saturates = IsInteger(type) && BitWidth(type) == 64;
+  const IntegerLimits limits = saturates ? LimitsOf(type) : IntegerLimits();
   c.SetOutput(kY, eval::MapUnary<eval::Doubles>(wide, type, [=](double x) {
-                if (x < -lambd) return x + bias;
-                return x > lambd ? x - bias : 0.0;
+                const double y = x < -lambd ? x + bias : x > lambd ? x - bias : 0.0;
+                return saturates ? eval::Saturated(y, limits) : y;
               }));
 }
 

@@ -87,7 +87,9 @@ Value Shrunk(const ElementOf& c) {
   const double limit = op.lambd();
   const Value above = s.Select(s.Less(wide(limit), x), s.Sub(x, wide(op.bias())), wide(0));
   const Value y = s.Select(s.Less(x, wide(-limit)), s.Add(x, wide(op.bias())), above);
-  return s.Cast(y, c.Element());
+  // A double next to the greatest one may be beyond it.
+  return BitWidth(c.Element()) == 64 ? SaturatedCast(c.e.lb(), y, c.Element())
+                                     : s.Cast(y, c.Element());
 }
 
 std::string RefuseFloats(const Operation& op) {

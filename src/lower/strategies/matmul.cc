@@ -50,6 +50,7 @@ class Matmul {
   void PackRightAtCompileTime();
   void PrefetchNext(Value panel, Value first_row, Value k);
   std::vector<Value> StackOfRight();
+  void ForRest(Value extent, const std::function<void(Value)>& body);
   void PackLeft();
   void PackRight(Value panel, Tile tile);
   void CopyRight(Value k, Value first_column, Tile tile);
@@ -414,6 +415,16 @@ Value Matmul::Scratch(int64_t rows, int64_t columns) {
       VTensorType::Get(lb_->context(), SymShape({Dim(rows), Dim(lines * line)}), plan_.sum));
 }
 
+// What is behind the last full vector, if there is anything: memory may end there.
+void Matmul::ForRest(Value extent, const std::function<void(Value)>& body) {
+  const Value rest = lb_->Index(Mod(LoopBuilder::D0(), plan_.lanes), extent);
+  if (const auto known = LoopBuilder::Known(rest)) {
+    if (*known != 0) body(rest);
+    return;
+  }
+  lb_->ForValue(lb_->Index(Min(LoopBuilder::D0(), 1), rest), [&](Value) { body(rest); });
+}
+
 // A block of the left matrix, its rows close to each other.
 void Matmul::PackLeft() {
   const bool by_rows = job_.form.left.EndsWith(kDepth);
@@ -428,9 +439,7 @@ void Matmul::PackLeft() {
   lb_->ForValue(by_rows ? rows_ : depth_, [&](Value outer) {
     const Value full = lb_->Index(FloorDiv(LoopBuilder::D0(), plan_.lanes), inner);
     lb_->ForValue(full, [&](Value i) { copy(outer, Times(i, plan_.lanes), {}); });
-    const Value rest = lb_->Index(Mod(LoopBuilder::D0(), plan_.lanes), inner);
-    if (LoopBuilder::Known(rest) == 0) return;
-    copy(outer, Times(full, plan_.lanes), rest);
+    ForRest(inner, [&](Value rest) { copy(outer, Times(full, plan_.lanes), rest); });
   });
 }
 
@@ -486,11 +495,10 @@ void Matmul::CopyTransposedRight(Value first_column, Tile tile) {
     }
   };
   const Value full = lb_->Index(FloorDiv(LoopBuilder::D0(), plan_.lanes), depth_);
-  const Value rest = lb_->Index(Mod(LoopBuilder::D0(), plan_.lanes), depth_);
   lb_->For(tile.vectors, false, [&](Value v) {
     const Value to = Times(v, plan_.lanes), first = Sum(first_column, to);
     lb_->ForValue(full, [&](Value i) { turn(first, to, Times(i, plan_.lanes), {}); });
-    if (LoopBuilder::Known(rest) != 0) turn(first, to, Times(full, plan_.lanes), rest);
+    ForRest(depth_, [&](Value rest) { turn(first, to, Times(full, plan_.lanes), rest); });
   });
 }
 

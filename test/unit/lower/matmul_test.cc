@@ -342,6 +342,23 @@ TEST_F(MatmulOfComputed, Casts) {
          "matmul", 1e-5);
 }
 
+// Depths of whole blocks: nothing is behind the last one, neither of a panel nor of packed rows.
+TEST_F(MatmulOfComputed, WholeBlocksOfSymbolicDepth) {
+  for (const int64_t n : {2048, 4096, 4100}) {
+    symbol_ = n;
+    Expect({{T("32, N"), T("32, N")},
+            StrCat("%r = nn.matmul(%a, %b) {transpose_y = true} : (", T("32, N"), ", ", T("32, N"),
+                   ") -> ", T("32, 32")),
+            T("32, 32")},
+           "matmul", 1e-3);
+    Expect({{T("N, 16"), T("N, 32")},
+            StrCat("%r = nn.matmul(%a, %b) {transpose_x = true} : (", T("N, 16"), ", ", T("N, 32"),
+                   ") -> ", T("16, 32")),
+            T("16, 32")},
+           "matmul", 1e-3);
+  }
+}
+
 // An operand that the sum after the product reads as well is computed in both places.
 TEST_F(MatmulOfComputed, ReadAfterwardsToo) {
   const std::string x = T("19, 33"), y = T("33, 33");
