@@ -22,7 +22,7 @@ from onnx import numpy_helper
 
 from kit import MODELS
 
-FAMILIES = ["packages", "classical", "vision", "language", "audio"]
+FAMILIES = ["packages", "classical", "vision", "language", "audio", "variety"]
 
 
 def write_inputs(name, folder):

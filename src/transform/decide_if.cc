@@ -126,8 +126,25 @@ class DecideIfPass : public Pass {
       if (op->isa<cf::IfOp>()) {
         for (Region& region : op->regions()) VisitBlock(region.front(), facts);
       }
-      facts.Visit(op);
+      Infer(op, facts);
       op = op->next();
+    }
+  }
+
+  void Infer(Operation* op, ShapeInferencer& facts) {
+    std::vector<std::pair<Value, Type>> before;
+    const auto keep = [&](Operation* o) {
+      for (size_t i = 0; i < o->num_results(); ++i) {
+        before.emplace_back(o->result(i), o->result(i).type());
+      }
+    };
+    keep(op);
+    for (const Region& region : op->regions()) {
+      for (OpWalker w(region.front()); Operation* inner = w.Next();) keep(inner);
+    }
+    facts.Visit(op);
+    if (std::ranges::any_of(before, [](const auto& b) { return b.first.type() != b.second; })) {
+      MarkChanged();
     }
   }
 

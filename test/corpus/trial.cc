@@ -52,6 +52,7 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
       {"join_recurrent_steps", {"", "fuse_recurrent,canonicalize,join_recurrent_steps", "", true}},
       {"partition_external", {"", "partition_external{compiler=half}", "", true}},
       {"schedule", {"", "", "is applied to loops, by number", false}},
+      {"unify_sizes", {"", "unify_sizes", "what it changes runs with equal sizes only", true}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };
   return kTable;

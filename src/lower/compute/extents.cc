@@ -18,7 +18,10 @@ bool SaysExtent(const Operation& op, size_t axis) {
     const size_t added = to.size() - from.size();
     return axis < added || from[axis - added].IsConstant(1);
   }
-  if (op.name() == nn::TileOp::kName) return DimsOf(op.operand(0))[axis].is_constant();
+  if (op.name() == nn::TileOp::kName) {
+    const std::vector<Dim> from = DimsOf(op.operand(0)), times = DimsOf(op.operand(1));
+    return from[axis].is_constant() && times[0].IsConstant(static_cast<int64_t>(from.size()));
+  }
   if (op.name() == nn::RangeOp::kName) return RangeStep(op).has_value();
   if (op.name() == nn::ResizeOp::kName) return SaysExtentOfResize(op);
   return op.name() == nn::SliceOp::kName && SliceEntry(op, axis).has_value();

@@ -297,8 +297,9 @@ TEST_F(LoopsTest, SaysWhyNot) {
     const std::string all = Refusal(c);
     return all.substr(std::min(all.find("loops: "), all.size()));
   };
-  EXPECT_EQ(why({{t, s},
-                 StrCat("%r = nn.tile(%a, %b) : (", t, ", ", s, ") -> ", F32("N, 5")),
+  const std::string m = F32("M, 5"), two = I64("2");
+  EXPECT_EQ(why({{m, two},
+                 StrCat("%r = nn.tile(%a, %b) : (", m, ", ", two, ") -> ", F32("N, 5")),
                  F32("N, 5")}),
             "loops: no argument has extent N");
   EXPECT_EQ(
