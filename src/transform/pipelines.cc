@@ -14,6 +14,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "simplify_inference{keep_used=true}",
             "batch norm to scale and shift; dropout and identity go"},
            {1, "decide_if", "branches that sizes and ranks decide"},
+           {1, "scan_as_loop", "only loops have plans"},
            {1, "unify_sizes", "unnamed sizes that inputs must share"},
            {1, "merge_einsum", "products that are spelled as einsum"},
            {1, "fold_shapes", "what exporters compute from shapes"},

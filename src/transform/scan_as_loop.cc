@@ -4,10 +4,13 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
+#include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "src/transform/aliases.h"
 
@@ -26,7 +29,7 @@ class ScanAsLoop {
  public:
   ScanAsLoop(Program& program, Pass* pass) : rewriter_(program, pass) {}
 
-  void Replace(cf::ScanOp scan) {
+  void Replace(cf::ScanOp scan, std::string_view why) {
     scan_ = scan;
     const auto scans = static_cast<size_t>(scan.num_scan_inputs());
     states_ = scan->num_operands() - scans;
@@ -34,6 +37,7 @@ class ScanAsLoop {
     rewriter_.set_location(scan->location());
     TakeInputs();
     const Value length = Length();
+    CheckLengths(length);
     Operation* loop = MakeLoop(length);
     FillBody(loop, length);
     rewriter_.SetInsertionPoint(scan);
@@ -41,7 +45,7 @@ class ScanAsLoop {
     for (size_t i = 0; i < scan->num_results(); ++i) {
       results.push_back(i < states_ ? loop->result(i) : Output(i - states_, loop->result(i)));
     }
-    rewriter_.Applied(scan, "a scan that writes a tensor of outside became a loop");
+    rewriter_.Applied(scan, StrCat(why, " became a loop"));
     rewriter_.ReplaceOp(scan, results);
   }
 
@@ -66,6 +70,50 @@ class ScanAsLoop {
   Value Length() {
     const Value extents = Call("nn.shape", {inputs_[0]});
     return Call("nn.gather", {extents, Scalar(Entry(scan_.scan_input_axes(), 0))});
+  }
+
+  /// The axis of a scan input; nothing if its rank is unknown.
+  std::optional<size_t> AxisOf(size_t input) const {
+    const auto type = inputs_[input].type().dyn_cast<AnyTensorType>();
+    if (!type || !type.has_rank()) return std::nullopt;
+    const int64_t axis = Entry(scan_.scan_input_axes(), input);
+    return static_cast<size_t>(axis < 0 ? axis + std::ssize(type.dims()) : axis);
+  }
+
+  Dim LengthOf(size_t input) const {
+    const auto axis = AxisOf(input);
+    return axis ? inputs_[input].type().cast<AnyTensorType>().dims()[*axis] : Dim::Unknown();
+  }
+
+  /// All inputs must be as long as the first: a loop would pass over what one has too many. A
+  /// reshape to what it should be checks that and costs nothing.
+  void CheckLengths(Value length) {
+    for (size_t i = 1; i < inputs_.size(); ++i) {
+      if (ProvablyEqual(LengthOf(0), LengthOf(i))) continue;
+      const auto type = inputs_[i].type().cast<AnyTensorType>();
+      const auto axis = AxisOf(i);
+      inputs_[i] = Call("nn.reshape", {inputs_[i], ShapeWith(length, i)},
+                        {rewriter_.Named("allowzero", rewriter_.Attr(true))});
+      if (!axis) continue;
+      SymShape shape = type.shape();
+      shape.dims[*axis] = LengthOf(0);
+      inputs_[i].set_type(type.With(type.element(), shape));
+    }
+  }
+
+  /// The shape of an input, with that length along its axis.
+  Value ShapeWith(Value length, size_t input) {
+    const int64_t axis = Entry(scan_.scan_input_axes(), input);
+    const auto part = [&](std::optional<int64_t> start, std::optional<int64_t> end) {
+      std::vector<NamedAttribute> bounds;
+      if (start) bounds.push_back(rewriter_.Named("start", rewriter_.Attr(*start)));
+      if (end) bounds.push_back(rewriter_.Named("end", rewriter_.Attr(*end)));
+      return Call("nn.shape", {inputs_[input]}, std::move(bounds));
+    };
+    std::vector<Value> parts{Call("nn.unsqueeze", {length, Vector(0)})};
+    if (axis != 0) parts.insert(parts.begin(), part(std::nullopt, axis));
+    if (axis != -1) parts.push_back(part(axis + 1, std::nullopt));
+    return Call("nn.concat", parts, {rewriter_.Named("axis", rewriter_.Attr(int64_t{0}))});
   }
 
   Operation* MakeLoop(Value length) {
@@ -186,7 +234,27 @@ void LoopsForWritingScans(Program& program, Pass* pass) {
   }
   ScanAsLoop rewrite(program, pass);
   // Inner ones first: an outer one moves them, it does not copy them.
-  for (size_t i = scans.size(); i-- > 0;) rewrite.Replace(scans[i]);
+  for (size_t i = scans.size(); i-- > 0;) {
+    rewrite.Replace(scans[i], "a scan that writes a tensor of outside");
+  }
 }
+
+/// Loops have plans; scans need none of their own.
+class ScanAsLoopPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    std::vector<cf::ScanOp> scans;
+    for (OpWalker w(graph.block()); Operation* op = w.Next();) {
+      const auto scan = op->dyn_cast<cf::ScanOp>();
+      if (scan && CanBeLoop(scan)) scans.push_back(scan);
+    }
+    ScanAsLoop rewrite(graph.program(), this);
+    for (size_t i = scans.size(); i-- > 0;) rewrite.Replace(scans[i], "a scan");
+    Count("loops", std::ssize(scans));
+  }
+};
+
+REGISTER_PASS(scan_as_loop, ScanAsLoopPass)
+    .Doc("a scan becomes a loop that takes its slices and stacks its pieces");
 
 }  // namespace lathe

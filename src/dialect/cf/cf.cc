@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/cf/regions.h"
 
 namespace lathe::cf {
@@ -262,13 +263,27 @@ Tensor ScanOutput(EvalContext& c, size_t result, size_t i, std::vector<RtValue>&
   return Stack(c, pieces, *normal);
 }
 
+// A run with other lengths ends with the same error.
+void AssumeSameLength(size_t i, const Dim& first, const Dim& own) {
+  if (first.is_unknown() || own.is_unknown()) return;
+  Assume(SizeCondition::Equal(first, own), "shape/scan-length", [&] {
+    return StrCat("scan inputs 0 and ", i, " have lengths ", first.ToString(), " and ",
+                  own.ToString());
+  });
+}
+
 }  // namespace
 
 void ScanOp::InferShape(InferShapeContext& c) {
   const ScanOp op(c.op());
-  const size_t states = c.num_inputs() - NumScans(c.op());
-  Dim length;
+  const size_t scans = NumScans(c.op()), states = c.num_inputs() - scans;
+  Dim length = Dim::Unknown();
   SliceType(c.op(), 0, &length);
+  for (size_t i = 1; i < scans; ++i) {
+    Dim own = Dim::Unknown();
+    SliceType(c.op(), i, &own);
+    AssumeSameLength(i, length, own);
+  }
   for (size_t i = 0; i < c.num_outputs(); ++i) {
     if (i < states) {
       InferCarried(c, op.body_region(), i, i, i);

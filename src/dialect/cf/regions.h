@@ -43,7 +43,8 @@ void InferCarried(InferShapeContext& c, const Region& region, size_t result, siz
 bool TruthOf(EvalContext& c, const RtValue& value, std::string_view what);
 int64_t CountOf(EvalContext& c, size_t operand, std::string_view what);
 
-/// An empty tensor of the result's type, whose dim `axis` is 0; other unknown dims are 0.
+/// An empty tensor of the result's type, whose dim `axis` is 0; so are those that neither the type
+/// nor the operands tell.
 Tensor NoPieces(EvalContext& c, size_t result, size_t axis);
 /// All pieces, of one shape, along a new axis.
 Tensor Stack(EvalContext& c, const std::vector<RtValue>& pieces, size_t axis);

@@ -379,5 +379,76 @@ TEST_F(ControlFlowTest, UnknownNumbersOfRowsNeedTheInterpreter) {
                        1e-6, 1e-6));
 }
 
+// Forwards and backwards, along any axis, of a length that may be 0; slices of several inputs.
+TEST_F(ControlFlowTest, ScansAreLoops) {
+  for (const char* directions : {"0, 0", "1, 0", "0, 1"}) {
+    SCOPED_TRACE(directions);
+    Check(StrCat(R"(
+    %zero = builtin.constant() {value = tensor<[8], f32> [0, 0, 0, 0, 0, 0, 0, 0]} : () -> v_tensor<[8], f32>
+    %t = nn.transpose(%x) {perm = [1, 0]} : (v_tensor<[N, 8], f32>) -> v_tensor<[8, N], f32>
+    %s, %r, %u, %v = cf.scan(%zero, %x, %t) {num_scan_inputs = 2, scan_input_axes = [0, -1], scan_input_directions = [)",
+                 directions, "], scan_output_axes = [-1, 0, 0], scan_output_directions = [",
+                 directions, R"(, 1]} ({
+    ^(%p: v_tensor<[8], f32>, %a: v_tensor<[8], f32>, %b: v_tensor<[8], f32>):
+      %m = nn.softmax(%b) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+      %l = nn.add(%a, %m) : (v_tensor<[8], f32>, v_tensor<[8], f32>) -> v_tensor<[8], f32>
+      %q = nn.add(%p, %l) : (v_tensor<[8], f32>, v_tensor<[8], f32>) -> v_tensor<[8], f32>
+      cf.yield(%q, %q, %l, %d) : (v_tensor<[8], f32>, v_tensor<[8], f32>, v_tensor<[8], f32>, v_tensor<[], bool>) -> ()
+    }) : (v_tensor<[8], f32>, v_tensor<[N, 8], f32>, v_tensor<[8, N], f32>) -> (v_tensor<[8], f32>, v_tensor<[8, N], f32>, v_tensor<[N, 8], f32>, v_tensor<[N], bool>)
+    nn.fetch(%s) {name = "s"} : (v_tensor<[8], f32>) -> ()
+    nn.fetch(%r) {name = "r"} : (v_tensor<[8, N], f32>) -> ()
+    nn.fetch(%u) {name = "u"} : (v_tensor<[N, 8], f32>) -> ()
+    nn.fetch(%v) {name = "v"} : (v_tensor<[N], bool>) -> ())"));
+  }
+}
+
+TEST_F(ControlFlowTest, ScansWithinScansBranchesAndLoops) {
+  Check(R"(
+    %one = builtin.constant() {value = tensor<[], f32> [1]} : () -> v_tensor<[], f32>
+    %r = cf.while(%n, none, %x) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>, %w: v_tensor<[N, 8], f32>):
+      %m = nn.softmax(%w) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+      %q = cf.if(%c) ({
+        %rows = cf.scan(%m) {num_scan_inputs = 1} ({
+        ^(%row: v_tensor<[8], f32>):
+          %sum, %sums = cf.scan(%one, %row) {num_scan_inputs = 1, scan_input_directions = [1], scan_output_directions = [1]} ({
+          ^(%p: v_tensor<[], f32>, %e: v_tensor<[], f32>):
+            %a = nn.add(%p, %e) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], f32>
+            cf.yield(%a, %a) : (v_tensor<[], f32>, v_tensor<[], f32>) -> ()
+          }) : (v_tensor<[], f32>, v_tensor<[8], f32>) -> (v_tensor<[], f32>, v_tensor<[8], f32>)
+          %d0 = nn.mul(%sums, %sum) : (v_tensor<[8], f32>, v_tensor<[], f32>) -> v_tensor<[8], f32>
+          cf.yield(%d0) : (v_tensor<[8], f32>) -> ()
+        }) : (v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+        cf.yield(%rows) : (v_tensor<[N, 8], f32>) -> ()
+      }, {
+        cf.yield(%m) : (v_tensor<[N, 8], f32>) -> ()
+      }) : (v_tensor<[], bool>) -> v_tensor<[N, 8], f32>
+      cf.yield(%go, %q) : (v_tensor<[], bool>, v_tensor<[N, 8], f32>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[N, 8], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ())");
+}
+
+// A loop alone would pass over what one input has too many.
+TEST_F(ControlFlowTest, ScansOfDifferentLengthsAreErrors) {
+  Program program = Of(R"(
+    %y = nn.feed() {name = "y"} : () -> v_tensor<[8, M], f32>
+    %r = cf.scan(%x, %y) {num_scan_inputs = 2, scan_input_axes = [0, 1]} ({
+    ^(%a: v_tensor<[8], f32>, %b: v_tensor<[8], f32>):
+      %q = nn.add(%a, %b) : (v_tensor<[8], f32>, v_tensor<[8], f32>) -> v_tensor<[8], f32>
+      cf.yield(%q) : (v_tensor<[8], f32>) -> ()
+    }) : (v_tensor<[N, 8], f32>, v_tensor<[8, M], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ())");
+  const EveryWay ways(program, {});
+  ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
+  for (const int64_t m : {2, 3, 4}) {
+    NamedValues inputs = InputsOf(3, true);
+    inputs.emplace_back("y", RandomTensor(ElementType::kF32, {8, m}, 4));
+    for (const auto& [name, way] : ways.all()) {
+      const std::string outcome = OutcomeOf([&] { way.Run(inputs); });
+      EXPECT_EQ(outcome == "no error", m == 3) << name << ", " << m << ": " << outcome;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe
