@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -76,6 +77,7 @@ class FoldShapesPass : public Pass {
     for (Operation* op : ops) {
       if (!IsMergeable(op) || op->HasTrait<ConstantLike>()) continue;
       if (op->name() == "nn.reshape") FoldReshape(op, inferencer, rewriter);
+      if (op->name() == nn::PadOp::kName && FoldPad(op, inferencer, rewriter)) continue;
       Fold(op, inferencer, rewriter);
     }
   }
@@ -111,6 +113,50 @@ class FoldShapesPass : public Pass {
     const Shape shape{static_cast<int64_t>(extents->size())};
     rewriter.SetOperand(op, 1, rewriter.Constant(Tensor::Of<int64_t>(shape, *extents)));
     Count("reshapes");
+  }
+
+  /// The axes that a pad of all axes by computed amounts may change; none if that is unknown.
+  static std::vector<int64_t> PaddedAxes(Operation* op, ShapeInferencer& inferencer) {
+    using nn::PadOp;
+    const bool has_axes = op->num_operands() > PadOp::kAxes && op->operand(PadOp::kAxes);
+    const std::vector<Dim>* pads = inferencer.Contents(op->operand(PadOp::kPads));
+    if (has_axes || pads == nullptr) return {};
+    const size_t count = pads->size() / 2;
+    std::vector<int64_t> axes;
+    for (size_t a = 0; a < count; ++a) {
+      const bool is_none = (*pads)[a].IsConstant(0) && (*pads)[a + count].IsConstant(0);
+      if (!is_none) axes.push_back(static_cast<int64_t>(a));
+    }
+    return axes;
+  }
+
+  /// Axes that stay as they are need no amounts: whoever computes with those that only a run knows
+  /// need not look at them. True if the pad was replaced.
+  bool FoldPad(Operation* op, ShapeInferencer& inferencer, Rewriter& rewriter) {
+    using nn::PadOp;
+    const Value pads = op->operand(PadOp::kPads);
+    const std::vector<int64_t> axes = PaddedAxes(op, inferencer);
+    const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
+    if (axes.empty() || inferencer.Constant(pads) != nullptr || !type || !type.has_rank()) {
+      return false;
+    }
+    if (axes.size() == type.rank()) return false;
+    std::vector<int64_t> entries = axes;
+    for (const int64_t a : axes) entries.push_back(a + static_cast<int64_t>(type.rank()));
+    const Rewriter::Replacing replacing(rewriter, {&op, 1});
+    const auto ints = [&](const std::vector<int64_t>& values) {
+      return rewriter.Constant(Tensor::Of<int64_t>({std::ssize(values)}, values));
+    };
+    const Value kept = rewriter.Create("nn.gather", std::vector{pads, ints(entries)})->result(0);
+    const bool has_value = op->num_operands() > PadOp::kConstantValue;
+    const Value value = has_value ? op->operand(PadOp::kConstantValue) : Value();
+    const NamedAttribute mode = rewriter.Named("mode", rewriter.Attr(PadOp(op).mode()));
+    Operation* pad = rewriter.Create(
+        PadOp::kName, std::vector{op->operand(PadOp::kData), kept, value, ints(axes)}, {&mode, 1});
+    rewriter.SetResultType(pad, 0, type);
+    rewriter.ReplaceOp(op, pad->result(0));
+    Count("pads");
+    return true;
   }
 
   void Fold(Operation* op, ShapeInferencer& inferencer, Rewriter& rewriter) {

@@ -28,8 +28,8 @@ std::vector<size_t> AxesOf(const ResizeOp& op, size_t rank) {
 }
 
 void CheckOperands(const ResizeOp& op, const std::vector<SymShape>& shapes, size_t axes) {
-  if (static_cast<bool>(op.scales()) == static_cast<bool>(op.sizes())) {
-    eval::FailShape("shape/resize", "exactly one of scales and sizes must be given");
+  if (!op.scales() && !op.sizes()) {
+    eval::FailShape("shape/resize", "scales or sizes must be given");
   }
   const auto count = static_cast<int64_t>(axes);
   ExpectShape(shapes[ResizeOp::kScales], {count}, "scales");
@@ -103,6 +103,15 @@ void SetRegion(std::span<const double> roi, std::vector<Target>& targets) {
   for (size_t i = 0; i < targets.size(); ++i) {
     targets[i].first = roi[i];
     targets[i].last = roi[i + targets.size()];
+  }
+}
+
+// What sizes say beside scales follows from these.
+void CheckSizes(std::span<const Target> targets, std::span<const int64_t> sizes) {
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i].out == sizes[i]) continue;
+    eval::FailShape("shape/resize", StrCat("size ", i, " is ", sizes[i], ", but a scale of ",
+                                           targets[i].scale, " makes it ", targets[i].out));
   }
 }
 
@@ -271,17 +280,19 @@ void ResizeOp::InferShape(InferShapeContext& c) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const double scale = scales == nullptr ? 0 : ToDoubles(*scales)[i];
     Dim& d = shape.dims[axes[i]];
+    const Dim given = (stretch || op.scales()) && sizes ? (*sizes)[i] : Dim();
     if (scales != nullptr) {
       CheckScale(scale);
       d = ScaledExtent(d, scale);
-    } else {
-      d = stretch && sizes ? (*sizes)[i] : Dim();
     }
+    if (scales == nullptr || d.is_unknown()) d = given;
   }
   AssumeSource(c.shape(kX), shape, axes);
   std::vector<Target> targets;
   if (known && scales != nullptr) targets = ByScales(axes, in, *scales);
-  if (known && ints) targets = BySizes(axes, in, *ints, op.keep_aspect_ratio_policy());
+  if (known && ints && !targets.empty()) CheckSizes(targets, *ints);
+  if (known && ints && !op.scales())
+    targets = BySizes(axes, in, *ints, op.keep_aspect_ratio_policy());
   for (const Target& t : targets) shape.dims[t.axis] = t.out;
   c.SetShape(kY, shape);
 }
@@ -295,6 +306,7 @@ void ResizeOp::Eval(EvalContext& c) {
       c.HasInput(kScales)
           ? ByScales(axes, x.shape(), c.input(kScales))
           : BySizes(axes, x.shape(), ToInt64s(c.input(kSizes)), op.keep_aspect_ratio_policy());
+  if (c.HasInput(kScales) && c.HasInput(kSizes)) CheckSizes(targets, ToInt64s(c.input(kSizes)));
   const Filter filter{op.mode(),
                       op.nearest_mode(),
                       op.coordinate_transformation_mode(),

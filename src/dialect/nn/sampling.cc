@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -134,6 +135,12 @@ size_t AffineRank(const SymShape& theta) {
   return static_cast<size_t>(rank);
 }
 
+void AssumeSameImages(const Dim& size, const Dim& theta) {
+  if (size.is_unknown() || theta.is_unknown()) return;
+  Assume(SizeCondition::Equal(size, theta), "shape/affine-grid",
+         [&] { return StrCat("size has ", size.ToString(), " images, theta ", theta.ToString()); });
+}
+
 double GridPoint(int64_t i, int64_t extent, bool align) {
   const auto n = static_cast<double>(extent);
   if (align) return extent == 1 ? -1 : 2 * static_cast<double>(i) / (n - 1) - 1;
@@ -180,6 +187,9 @@ void AffineGridOp::InferShape(InferShapeContext& c) {
   if (const auto size = c.Contents(kSize)) {
     grid.dims[0] = (*size)[0];
     for (size_t d = 0; d < rank; ++d) grid.dims[d + 1] = (*size)[d + 2];
+    const Dim& images = shapes[kTheta].dims[0];
+    AssumeSameImages((*size)[0], images);
+    if (!images.is_unknown()) grid.dims[0] = images;
     for (const Dim& d : *size) {
       if (d.is_constant() && d.value() < 0) c.Fail("shape/affine-grid", "size is negative");
     }

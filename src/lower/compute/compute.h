@@ -137,6 +137,9 @@ size_t AxisOf(int64_t axis, size_t rank);
 std::optional<size_t> SliceEntry(const Operation& op, size_t axis);
 /// How many elements a slice takes of an axis, as its operands say at run time.
 Value SliceCountAt(Elements& e, const Operation& op, size_t axis);
+/// Whether the amounts of a pad say how long that axis of the result is, and how long it is then.
+bool SaysExtentOfPad(const Operation& op, size_t axis);
+Value PaddedExtentAt(Elements& e, const Operation& op, size_t axis);
 /// How many steps, none of size 0, go from `begin` to before `end`.
 Value StepsBetween(Elements& e, Value begin, Value end, int64_t step);
 /// The step of a range of integers, if that is a constant other than 0.

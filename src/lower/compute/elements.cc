@@ -5,8 +5,10 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
@@ -221,16 +223,20 @@ Value Elements::ExtentAt(const Extents::Source& source) {
   if (source.op->name() == nn::ResizeOp::kName) {
     return ResizedExtentAt(*this, *source.op, source.axis);
   }
+  if (source.op->name() == nn::PadOp::kName) return PaddedExtentAt(*this, *source.op, source.axis);
+  const auto entry = [&](size_t operand, size_t i) {
+    return ToInt64(*this, At(source.op->operand(operand), {static_cast<int64_t>(i)}));
+  };
   if (source.op->name() == nn::TileOp::kName) {
-    const Value times =
-        At(source.op->operand(nn::TileOp::kRepeats), {static_cast<int64_t>(source.axis)});
-    const Dim repeated = DimsOf(source.op->operand(0))[source.axis];
-    return lb_.Index(LoopBuilder::D0() * repeated, ToInt64(*this, times));
+    const Value repeated = Int(Dims(source.op->operand(0))[source.axis]);
+    return nn::MulOp::Create(lb_.b(), repeated, entry(nn::TileOp::kRepeats, source.axis)).c();
+  }
+  if (source.op->name() == nn::AffineGridOp::kName) {  // sizes of images, with their channels
+    const size_t i = source.axis == 0 ? 0 : source.axis + 1;
+    return entry(nn::AffineGridOp::kSize, i);
   }
   const bool is_fill = source.op->name() == nn::ConstantOfShapeOp::kName;
-  const size_t shape = is_fill ? nn::ConstantOfShapeOp::kInput : nn::ExpandOp::kShape;
-  const Value extent = At(source.op->operand(shape), {static_cast<int64_t>(source.axis)});
-  return ToInt64(*this, extent);
+  return entry(is_fill ? nn::ConstantOfShapeOp::kInput : nn::ExpandOp::kShape, source.axis);
 }
 
 std::vector<Dim> Elements::Dims(Value v) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/resize_axis.h"
@@ -20,10 +21,12 @@ bool SaysExtent(const Operation& op, size_t axis) {
   }
   if (op.name() == nn::TileOp::kName) {
     const std::vector<Dim> from = DimsOf(op.operand(0)), times = DimsOf(op.operand(1));
-    return from[axis].is_constant() && times[0].IsConstant(static_cast<int64_t>(from.size()));
+    return axis < from.size() && times[0].IsConstant(static_cast<int64_t>(from.size()));
   }
   if (op.name() == nn::RangeOp::kName) return RangeStep(op).has_value();
   if (op.name() == nn::ResizeOp::kName) return SaysExtentOfResize(op);
+  if (op.name() == nn::PadOp::kName) return SaysExtentOfPad(op, axis);
+  if (op.name() == nn::AffineGridOp::kName) return axis + 1 < DimsOf(op.result(0)).size();
   return op.name() == nn::SliceOp::kName && SliceEntry(op, axis).has_value();
 }
 

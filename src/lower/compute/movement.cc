@@ -127,21 +127,64 @@ std::string RefuseSlice(const Operation& op) {
 
 // ---- pad ----
 
-struct Pads {
-  std::vector<int64_t> begin, end;  // per axis
+// What a pad does to an axis; amounts that are computed are read when the loops run.
+struct AxisPad {
+  Dim before = 0;                     // elements that are put before the first one
+  Dim cut_before = 0, cut_after = 0;  // those that are removed
+  [[nodiscard]] bool is_none() const {
+    return before.IsConstant(0) && cut_before.IsConstant(0) && cut_after.IsConstant(0);
+  }
 };
 
-Pads PadsOf(const Operation& op, size_t rank) {
-  const auto pads = *ConstantInts(op, nn::PadOp::kPads);
+// The entry of the first amount of an axis, and how many axes there are entries for.
+std::pair<std::optional<size_t>, size_t> PadEntry(const Operation& op, size_t axis) {
   const auto axes = ConstantInts(op, nn::PadOp::kAxes);
-  Pads result{std::vector<int64_t>(rank, 0), std::vector<int64_t>(rank, 0)};
-  const size_t count = pads.size() / 2;
-  for (size_t i = 0; i < count; ++i) {
-    const size_t axis = axes ? AxisOf((*axes)[i], rank) : i;
-    result.begin[axis] = pads[i];
-    result.end[axis] = pads[count + i];
+  const size_t rank = DimsOf(op.operand(0)).size();
+  if (!axes) return {axis, rank};
+  for (size_t i = 0; i < axes->size(); ++i) {
+    if (AxisOf((*axes)[i], rank) == axis) return {i, axes->size()};
+  }
+  return {std::nullopt, axes->size()};
+}
+
+Value PadAmount(Elements& e, const Operation& op, size_t entry) {
+  return ToInt64(e, e.At(op.operand(nn::PadOp::kPads), {static_cast<int64_t>(entry)}));
+}
+
+// max(sign * amount, 0) of an amount of which that is less than `extent`.
+Dim PartOf(Elements& e, Value amount, int64_t sign, const Dim& extent) {
+  const Value part = nn::MulOp::Create(e.lb().b(), amount, e.lb().Int(sign)).c();
+  const Value positive[] = {part, e.lb().Int(0)};
+  return e.Loaded(nn::MaxOp::Create(e.lb().b(), positive).y(), extent);
+}
+
+std::vector<AxisPad> PadsOf(const ElementOf& c) {
+  const auto pads = ConstantInts(*c.op, nn::PadOp::kPads);
+  const std::vector<Dim> in = c.Dims(0), out = c.ResultDims();
+  const bool cuts_end = nn::PadOp(const_cast<Operation*>(c.op)).mode() != "constant";
+  std::vector<AxisPad> result(in.size());
+  for (size_t a = 0; a < in.size(); ++a) {
+    const auto [entry, count] = PadEntry(*c.op, a);
+    if (!entry) continue;
+    AxisPad& pad = result[a];
+    if (pads) {
+      const int64_t begin = (*pads)[*entry], end = (*pads)[*entry + count];
+      pad = {std::max<int64_t>(begin, 0), std::max<int64_t>(-begin, 0), std::max<int64_t>(-end, 0)};
+      continue;
+    }
+    const Value begin = PadAmount(c.e, *c.op, *entry);
+    pad.before = PartOf(c.e, begin, 1, out[a] + 1);
+    pad.cut_before = PartOf(c.e, begin, -1, in[a] + 1);
+    if (cuts_end) pad.cut_after = PartOf(c.e, PadAmount(c.e, *c.op, *entry + count), -1, in[a] + 1);
   }
   return result;
+}
+
+std::string RefusePad(const Operation& op) {
+  if (std::string why = NeedConstants<nn::PadOp::kAxes>(op); !why.empty()) return why;
+  const auto count = static_cast<int64_t>(PadEntry(op, 0).second);
+  const bool fits = DimsOf(op.operand(nn::PadOp::kPads))[0].IsConstant(2 * count);
+  return fits ? "" : "it is not known for how many axes there are amounts";
 }
 
 // Operand 0, which begins at `begin` of the result, and `fill` around it.
@@ -178,22 +221,22 @@ Dim PadSource(IndexSpace& space, const Dim& at, const Dim& count, std::string_vi
 
 Value Padded(const ElementOf& c) {
   const nn::PadOp op(const_cast<Operation*>(c.op));
-  const Pads pads = PadsOf(*c.op, c.at.size());
+  const std::vector<AxisPad> pads = PadsOf(c);
   if (op.mode() == "constant") {
-    const Value fill = c.Has(nn::PadOp::kConstantValue)
-                           ? c.Operand(nn::PadOp::kConstantValue,
-                                       Place(c.Dims(nn::PadOp::kConstantValue).size(), 0))
-                           : c.Zero();
-    return Placed(c, {pads.begin.begin(), pads.begin.end()}, fill);
+    const Value fill =
+        c.Has(nn::PadOp::kConstantValue) ? c.Scalar(nn::PadOp::kConstantValue) : c.Zero();
+    std::vector<Dim> begin;
+    for (const AxisPad& pad : pads) begin.push_back(pad.before - pad.cut_before);
+    return Placed(c, begin, fill);
   }
-  const std::vector<Dim> dims = c.Dims(0);
+  const std::vector<Dim> dims = c.Dims(0), padded = c.ResultDims();
   Place place = c.at;
   for (size_t a = 0; a < dims.size(); ++a) {
-    if (pads.begin[a] == 0 && pads.end[a] == 0) continue;
-    const int64_t skipped = std::max<int64_t>(-pads.begin[a], 0);
-    const Dim count = dims[a] - skipped - std::max<int64_t>(-pads.end[a], 0);
-    const Dim at = c.at[a] - std::max<int64_t>(pads.begin[a], 0);
-    place[a] = PadSource(c.e.space(), at, count, op.mode()) + skipped;
+    const AxisPad& pad = pads[a];
+    if (pad.is_none() && dims[a] == padded[a]) continue;
+    Dim count = dims[a] - pad.cut_before - pad.cut_after;
+    if (IsLong(count)) count = c.e.space().Short(count, dims[a] + 1);
+    place[a] = PadSource(c.e.space(), c.at[a] - pad.before, count, op.mode()) + pad.cut_before;
   }
   return c.Operand(0, place);
 }
@@ -295,7 +338,7 @@ constexpr Compute kComputes[] = {
      .whole_operands = kManyOperands},
     {"nn.split", Piece},
     {"nn.slice", Sliced, RefuseSlice},
-    {"nn.pad", Padded, NeedConstants<nn::PadOp::kPads, nn::PadOp::kAxes>},
+    {"nn.pad", Padded, RefusePad},
     {"nn.center_crop_pad", Centered},
     {"nn.tile", Tiled},
     {"nn.depth_to_space", FromDepth},
@@ -337,6 +380,18 @@ Value SliceCountAt(Elements& e, const Operation& op, size_t axis) {
   const Value begin = BoundAt(e, op, nn::SliceOp::kStarts, entry, extent);
   const Value end = BoundAt(e, op, nn::SliceOp::kEnds, entry, extent);
   return StepsBetween(e, begin, end, StepOf(op, entry));
+}
+
+bool SaysExtentOfPad(const Operation& op, size_t axis) {
+  return RefusePad(op).empty() && PadEntry(op, axis).first.has_value();
+}
+
+Value PaddedExtentAt(Elements& e, const Operation& op, size_t axis) {
+  Builder& b = e.lb().b();
+  const auto [entry, count] = PadEntry(op, axis);
+  const Value begin = PadAmount(e, op, *entry), end = PadAmount(e, op, *entry + count);
+  const Value extent = e.Int(e.Dims(op.operand(0))[axis]);
+  return nn::AddOp::Create(b, nn::AddOp::Create(b, extent, begin).c(), end).c();
 }
 
 std::span<const Compute> MovementComputes() { return kComputes; }

@@ -12,10 +12,8 @@ using Op = nn::ResizeOp;
 
 std::string Refuse(const Operation& op) {
   const Op resize(const_cast<Operation*>(&op));
-  const bool one_factor = resize.sizes() && resize.keep_aspect_ratio_policy() != "stretch";
-  if (std::string why = NeedConstants<Op::kScales>(op); !why.empty()) return why;
+  const bool one_factor = !resize.scales() && resize.keep_aspect_ratio_policy() != "stretch";
   if (one_factor && ConstantOf(op.operand(Op::kSizes)) == nullptr) return "sizes are computed";
-  if (CropsRegion(op) && ConstantOf(op.operand(Op::kRoi)) == nullptr) return "regions are computed";
   return !one_factor || TensorOf(op.operand(0)).is_static() ? "" : "the factor is not known";
 }
 

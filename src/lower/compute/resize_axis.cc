@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "src/dialect/nn/resize_extent.h"
+#include "src/lower/compute/scalars.h"
 
 namespace lathe::lower {
 namespace {
@@ -38,7 +39,10 @@ std::optional<double> KnownRatio(const Dim& in, const Dim& out) {
 // The factor of entry `i` of the axes, if that is known.
 std::optional<double> KnownScale(const Operation& op, size_t i) {
   const Op resize = OpOf(op);
-  if (resize.scales()) return ToDoubles(*ConstantOf(op.operand(Op::kScales)))[i];
+  if (resize.scales()) {
+    const Tensor* scales = ConstantOf(op.operand(Op::kScales));
+    return scales == nullptr ? std::nullopt : std::optional(ToDoubles(*scales)[i]);
+  }
   if (resize.keep_aspect_ratio_policy() == "stretch") return std::nullopt;
   const std::vector<int64_t> sizes = *ConstantInts(op, Op::kSizes);
   const std::vector<size_t> axes = AxesOf(op);
@@ -60,8 +64,7 @@ bool CropsRegion(const Operation& op) {
 }
 
 bool SaysExtentOfResize(const Operation& op) {
-  return OpOf(op).scales() ? ConstantOf(op.operand(Op::kScales)) != nullptr
-                           : OpOf(op).keep_aspect_ratio_policy() == "stretch";
+  return OpOf(op).scales() || OpOf(op).keep_aspect_ratio_policy() == "stretch";
 }
 
 Value ResizedExtentAt(Elements& e, const Operation& op, size_t axis) {
@@ -69,8 +72,13 @@ Value ResizedExtentAt(Elements& e, const Operation& op, size_t axis) {
   const auto entry = static_cast<size_t>(std::ranges::find(axes, axis) - axes.begin());
   const Dim in = e.Dims(op.operand(0))[axis];
   if (entry == axes.size()) return e.Int(in);
-  if (OpOf(op).scales()) return e.Int(nn::ScaledExtent(in, *KnownScale(op, entry)));
-  return ToInt64(e, e.At(op.operand(Op::kSizes), {static_cast<int64_t>(entry)}));
+  const auto known = KnownScale(op, entry);
+  if (known) return e.Int(nn::ScaledExtent(in, *known));
+  const Place at{static_cast<int64_t>(entry)};
+  if (OpOf(op).sizes()) return ToInt64(e, e.At(op.operand(Op::kSizes), at));
+  const Scalars s(e);
+  const Value scale = s.Cast(e.At(op.operand(Op::kScales), at), kWide);
+  return s.Cast(s.Floor(s.Mul(s.Number(kWide, in), scale)), ElementType::kI64);
 }
 
 Value Ceil(const Scalars& s, Value x) {
@@ -82,24 +90,25 @@ std::vector<ResizedAxis> ResizedAxes(const Operation& op, const std::vector<Dim>
                                      const std::vector<Dim>& out) {
   const std::vector<size_t> axes = AxesOf(op);
   const bool crops = CropsRegion(op);
-  std::vector<double> region;
-  if (crops) region = ToDoubles(*ConstantOf(op.operand(Op::kRoi)));
   std::vector<ResizedAxis> resized;
   for (size_t i = 0; i < axes.size(); ++i) {
     const size_t a = axes[i];
-    std::optional<double> known = KnownScale(op, i);
-    if (!known) known = KnownRatio(in[a], out[a]);
-    if (in[a] == out[a] && known.value_or(1) == 1 && !crops) continue;
-    resized.push_back({a, in[a], out[a], known});
-    if (!crops) continue;
-    resized.back().first = region[i];
-    resized.back().last = region[i + axes.size()];
+    ResizedAxis axis{a, in[a], out[a], KnownScale(op, i), std::nullopt, i, i + axes.size()};
+    if (!axis.known && OpOf(op).scales()) axis.computed = i;
+    if (!axis.known && !axis.computed) axis.known = KnownRatio(in[a], out[a]);
+    if (in[a] == out[a] && axis.known.value_or(1) == 1 && !axis.computed && !crops) continue;
+    resized.push_back(std::move(axis));
   }
   return resized;
 }
 
+Value AxisTaps::Given(size_t operand, size_t entry) const {
+  return s_.Cast(e_.At(op_->operand(operand), {static_cast<int64_t>(entry)}), kWide);
+}
+
 Value AxisTaps::Scale() const {
   if (axis_.known) return Number(*axis_.known);
+  if (axis_.computed) return Given(Op::kScales, *axis_.computed);
   return s_.Div(s_.Number(kWide, axis_.out), s_.Number(kWide, axis_.in));
 }
 
@@ -141,11 +150,12 @@ Value AxisTaps::Coordinate(const Dim& at) const {
 
 Value AxisTaps::InRegion(Value x) const {
   const Value in = s_.Number(kWide, axis_.in), one = Number(1), length = s_.Mul(Scale(), in);
-  const Value region = Number(axis_.last - axis_.first), reach = s_.Sub(in, one);
+  const Value first = Given(Op::kRoi, axis_.first);
+  const Value region = s_.Sub(Given(Op::kRoi, axis_.last), first), reach = s_.Sub(in, one);
   const Value middle = s_.Div(s_.Mul(region, reach), Number(2));
   const Value inner = s_.Div(s_.Mul(s_.Mul(x, region), reach), s_.Sub(length, one));
   const Value within = s_.Select(s_.Equal(length, one), middle, inner);
-  return s_.Add(within, s_.Mul(Number(axis_.first), reach));
+  return s_.Add(within, s_.Mul(first, reach));
 }
 
 Value AxisTaps::Nearest(Value x) const {

@@ -15,8 +15,9 @@ namespace lathe::lower {
 struct ResizedAxis {
   size_t axis;
   Dim in, out;
-  std::optional<double> known;  ///< scale; none: out / in
-  double first = 0, last = 0;   ///< the region that is cut out
+  std::optional<double> known;     ///< scale
+  std::optional<size_t> computed;  ///< entry of computed scales; neither: out / in
+  size_t first, last;              ///< entries of the region that is cut out
 };
 
 /// The axes of which not all elements just stay where they are, for operands and results of those
@@ -46,6 +47,7 @@ class AxisTaps {
  private:
   Value Nearest(Value x) const;
   Value InRegion(Value x) const;
+  Value Given(size_t operand, size_t entry) const;
   Value Number(double value) const { return s_.Number(ElementType::kF64, value); }
 
   Elements& e_;

@@ -103,5 +103,44 @@ TEST_F(SymbolicSizes, TileByComputedRepeats) {
          ": loops\n", {{1, 3}, {5, 3}, {0, 3}});
 }
 
+// To a length that 8 divides, as exporters compute it; an amount on one side is negative.
+TEST_F(SymbolicSizes, PadsByComputedAmounts) {
+  const std::string one = "v_tensor<[1], i64>", x = "v_tensor<[N, 3, L], f32>";
+  const std::string y = "v_tensor<[N, 3, L + mod(-1 * L, 8) + 1], f32>";
+  for (const char* mode : {"constant", "reflect", "edge", "wrap"}) {
+    SCOPED_TRACE(mode);
+    Expect(
+        "[N, 3, L]",
+        StrCat(" %k = builtin.constant() {value = tensor<[1], i64> [2]} : () -> ", one,
+               "\n %e = builtin.constant() {value = tensor<[1], i64> [8]} : () -> ", one,
+               "\n %z = builtin.constant() {value = tensor<[2], i64> [0, 0]} : () -> "
+               "v_tensor<[2], i64>\n %u = builtin.constant() {value = tensor<[1], i64> [-1]} : "
+               "() -> ",
+               one, "\n %s = nn.shape(%x) : (", x, ") -> v_tensor<[3], i64>\n",
+               " %n = nn.gather(%s, %k) : (v_tensor<[3], i64>, ", one, ") -> ", one,
+               "\n %m = nn.neg(%n) : (", one, ") -> ", one, "\n %p = nn.mod(%m, %e) : (", one, ", ",
+               one, ") -> ", one, "\n %q = nn.add(%p, %k) : (", one, ", ", one, ") -> ", one,
+               "\n %w = nn.concat(%z, %u, %z, %q) {axis = 0} : (v_tensor<[2], i64>, ", one,
+               ", v_tensor<[2], i64>, ", one, ") -> v_tensor<[6], i64>\n",
+               " %t = nn.pad(%x, %w) {mode = \"", mode, "\"} : (", x, ", v_tensor<[6], i64>) -> ",
+               y, "\n nn.fetch(%t) {name = \"y\"} : (", y, ") -> ()\n"),
+        ": loops\n", {{1, 3, 8}, {2, 3, 9}, {1, 3, 2}, {3, 3, 31}, {0, 3, 7}});
+  }
+}
+
+TEST_F(SymbolicSizes, AffineGridOfAPicture) {
+  const std::string x = "v_tensor<[N, 2, 3], f32>";
+  for (const char* align : {"true", "false"}) {
+    Expect("[N, 2, 3]",
+           StrCat(" %s = nn.shape(%x) : (", x, ") -> v_tensor<[3], i64>\n",
+                  " %e = builtin.constant() {value = tensor<[1], i64> [7]} : () -> v_tensor<[1], "
+                  "i64>\n %w = nn.concat(%s, %e) {axis = 0} : (v_tensor<[3], i64>, v_tensor<[1], "
+                  "i64>) -> v_tensor<[4], i64>\n %g = nn.affine_grid(%x, %w) {align_corners = ",
+                  align, "} : (", x, ", v_tensor<[4], i64>) -> v_tensor<[N, 3, 7, 2], f32>\n",
+                  " nn.fetch(%g) {name = \"y\"} : (v_tensor<[N, 3, 7, 2], f32>) -> ()\n"),
+           ": loops\n", {{1, 2, 3}, {4, 2, 3}, {0, 2, 3}});
+  }
+}
+
 }  // namespace
 }  // namespace lathe
