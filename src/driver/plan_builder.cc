@@ -1,10 +1,12 @@
 #include "src/driver/plan_builder.h"
 
 #include <algorithm>
+#include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/metadata.h"
 #include "lathe/support/error.h"
@@ -33,8 +35,10 @@ class PlanBuilder {
 
   Plan Build() {
     plan_.symbols = SymbolsOf(program_);
+    const std::vector<Operation*> operations = NeededOperations(program_, functions_);
+    AddComputedSymbols(operations);
     for (Operation* feed : program_.feeds()) AddInput(feed);
-    for (Operation* op : NeededOperations(program_, functions_)) Visit(op);
+    for (Operation* op : operations) Visit(op);
     homes_.Finish(plan_, spots_);
     for (auto& [name, text] : MetadataOf(program_)) {
       plan_.metadata.push_back({std::move(name), std::move(text)});
@@ -43,6 +47,30 @@ class PlanBuilder {
   }
 
  private:
+  // In the order in which they are bound for the last time: both regions of an `if` may say one.
+  void AddComputedSymbols(std::span<Operation* const> operations) {
+    num_input_symbols_ = plan_.symbols.size();
+    for (const Operation* op : operations) {
+      for (const std::string& name : BoundNames(op)) {
+        if (name.empty()) continue;
+        std::erase_if(plan_.symbols, [&](const auto& s) { return s.is_computed() && s.name == name; });
+        plan_.symbols.push_back({name, kNone});
+      }
+    }
+  }
+
+  // Which stage of a run places what is of this size: a later one for a larger number.
+  size_t StageOf(const Dim& dim) const {
+    if (plan_.symbols.size() == num_input_symbols_) return 0;
+    std::vector<std::string> names;
+    dim.CollectSymbols(names);
+    size_t stage = 0;
+    for (size_t i = num_input_symbols_; i < plan_.symbols.size(); ++i) {
+      if (std::ranges::find(names, plan_.symbols[i].name) != names.end()) stage = i;
+    }
+    return stage;
+  }
+
   void AddInput(Operation* feed) {
     const auto index = static_cast<uint32_t>(plan_.inputs.size());
     const Value v = feed->result(0);
@@ -56,10 +84,27 @@ class PlanBuilder {
     if (op->isa<cf::IfOp>()) return BeginIf(op);
     if (op->isa<cf::WhileOp>()) return BeginLoop(op);
     if (op->isa<cf::YieldOp>()) return EndRegion(op);
+    if (op->isa<nn::BindSizesOp>()) return AddBinding(op);
     const PlannedFunction* f = CalleeOf(op, functions_);
     if (f == nullptr) return AddConstant(op);
     if (!f->data) return AddKernel(op, *f);
     for (size_t i = 0; i < op->num_results(); ++i) AddData(op, i, f->data->results[i]);
+  }
+
+  // A step for each number.
+  void AddBinding(Operation* op) {
+    const Spot sizes = spot_of_.at(op->operand(0));
+    spot_of_[op->result(0)] = sizes;
+    const std::vector<std::string> names = BoundNames(op);
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i].empty()) continue;
+      const Spot spot{sizes.home, sizes.offset + i * sizeof(int64_t)};
+      const auto symbol = std::ranges::find(plan_.symbols, names[i], &runtime::PlanSymbol::name);
+      AddControl(op, PlanStep::Kind::kBind, {AddValue(ElementType::kI64, {}, spot)}, 0,
+                 static_cast<uint32_t>(symbol - plan_.symbols.begin()));
+      bound_.insert(names[i]);
+    }
+    if (!frames_.empty()) AddRequired(frames_.back());
   }
 
   // An `if` or a loop whose regions are being planned.
@@ -68,6 +113,7 @@ class PlanBuilder {
     std::vector<Spot> results;
     uint32_t first_home = 0;      // made within the region
     std::vector<uint32_t> exits;  // steps that lead to the one after the region
+    std::vector<uint32_t> required;  // constraints that must hold, once their symbols are bound
     // Of a loop:
     uint32_t first_step = 0;  // of each round
     uint32_t iteration = 0;   // a value
@@ -76,8 +122,8 @@ class PlanBuilder {
 
   void AddControl(const Operation* op, PlanStep::Kind kind, std::vector<uint32_t> values,
                   size_t writes = 0, uint32_t target = kNone) {
-    static constexpr const char* kLabels[] = {"",      "if",    "else",    "require",
-                                              "below", "count", "put row", "repeat"};
+    static constexpr const char* kLabels[] = {"",      "if",      "else",   "require", "below",
+                                              "count", "put row", "repeat", "bind size"};
     const auto reads = static_cast<uint32_t>(values.size() - writes);
     AddStep(op, {.values = std::move(values),
                  .reads = reads,
@@ -106,9 +152,9 @@ class PlanBuilder {
 
   void BeginRegion(Frame frame, size_t region) {
     frame.first_home = homes_.size();
-    Operation* op = frame.op;
+    frame.required = ReliedOn(frame.op, region);
+    AddRequired(frame);
     frames_.push_back(std::move(frame));
-    AddRequired(op, region);
   }
 
   void EndRegion(Operation* yield) {
@@ -227,15 +273,40 @@ class PlanBuilder {
     for (const Piece& piece : pieces) AddCopy(yield, piece);
   }
 
-  // What a region relies on must hold where it begins.
-  void AddRequired(Operation* op, size_t region) {
+  // The constraints of a region, now of the plan.
+  std::vector<uint32_t> ReliedOn(Operation* op, size_t region) {
     const Operation* end = op->region(region).front()->back();
     const auto relies_on = end->attribute(kReliesOnAttr).cast<ArrayAttribute>().AsInts();
+    std::vector<uint32_t> constraints;
     for (const int64_t index : *relies_on) {
-      const auto next = static_cast<uint32_t>(plan_.constraints.size());
+      constraints.push_back(static_cast<uint32_t>(plan_.constraints.size()));
       plan_.constraints.push_back(conditional_[static_cast<size_t>(index)]);
-      AddControl(op, PlanStep::Kind::kRequire, {}, 0, next);
     }
+    return constraints;
+  }
+
+  // What a region relies on must hold where it begins, or where the sizes have been computed.
+  void AddRequired(Frame& frame) {
+    std::vector<uint32_t> open;
+    for (const uint32_t constraint : frame.required) {
+      if (IsOpen(plan_.constraints[constraint].condition)) {
+        open.push_back(constraint);
+      } else {
+        AddControl(frame.op, PlanStep::Kind::kRequire, {}, 0, constraint);
+      }
+    }
+    frame.required = std::move(open);
+  }
+
+  bool IsOpen(const SizeCondition& condition) const {
+    std::vector<std::string> names;
+    condition.a.CollectSymbols(names);
+    condition.b.CollectSymbols(names);
+    const auto computed = std::span(plan_.symbols).subspan(num_input_symbols_);
+    return std::ranges::any_of(computed, [&](const runtime::PlanSymbol& symbol) {
+      return !bound_.contains(symbol.name) &&
+             std::ranges::find(names, symbol.name) != names.end();
+    });
   }
 
   uint32_t NumSteps() const { return static_cast<uint32_t>(plan_.steps.size()); }
@@ -362,10 +433,10 @@ class PlanBuilder {
   };
 
   // A storage from its first byte to its last, of the region that is being planned: what has been
-  // there before may be read after it.
-  bool MayMove(Spot root, const Dim& bytes) const {
+  // there before may be read after it. To where there is memory by then.
+  bool MayMove(Spot root, const Dim& bytes, size_t stage) const {
     const uint32_t first = frames_.empty() ? 0 : frames_.back().first_home;
-    return root.home >= first && homes_.IsWholeStorage(root, bytes);
+    return root.home >= first && homes_.IsWholeStorage(root, bytes) && StageOf(bytes) >= stage;
   }
 
   // Storages that are wanted whole, one or more pieces in their order, move; the rest is copied.
@@ -376,14 +447,15 @@ class PlanBuilder {
         continue;
       }
       const Spot root = homes_.Resolve(pieces[i].from);
+      const size_t stage = StageOf(homes_.BytesAt(pieces[i].into));
       Dim bytes = pieces[i].bytes;
       size_t end = i + 1;
-      while (end < pieces.size() && !MayMove(root, bytes)) {
+      while (end < pieces.size() && !MayMove(root, bytes, stage)) {
         const Spot next = homes_.Resolve(pieces[end].from);
         if (next.home != root.home || !(bytes == Dim(static_cast<int64_t>(next.offset)))) break;
         bytes += pieces[end++].bytes;
       }
-      if (MayMove(root, bytes)) {
+      if (MayMove(root, bytes, stage)) {
         homes_.MoveInto(root, pieces[i].into);
         i = end;
       } else {
@@ -445,6 +517,8 @@ class PlanBuilder {
   std::unordered_map<Value, uint32_t> value_of_;
   std::unordered_map<std::string_view, uint32_t> parameters_;
   std::unordered_map<size_t, uint32_t> packed_values_;
+  std::set<std::string> bound_;  // of the computed symbols
+  size_t num_input_symbols_ = 0;
   size_t num_unnamed_ = 0;
 };
 

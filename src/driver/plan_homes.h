@@ -27,6 +27,8 @@ class PlanHomes {
 
   /// The spot in a home that lies in no other.
   Spot Resolve(Spot spot) const;
+  /// All of the home that the spot lies in in the end.
+  const Dim& BytesAt(Spot spot) const { return homes_[Resolve(spot).home].bytes; }
   /// Whether `bytes` at `spot` are a storage from its first byte to its last, and may move.
   bool IsWholeStorage(Spot spot, const Dim& bytes) const;
   /// Precondition: `from` is such a storage.

@@ -7,6 +7,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/block.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
@@ -69,6 +70,7 @@ class Obstacles {
     for (Operation* op : NeededOperations(program_, functions_)) {
       if (op->isa<nn::FeedOp>()) continue;
       const std::string why = WhyNot(op);
+      std::ranges::copy(BoundNames(op), std::back_inserter(symbols_));
       if (!why.empty()) Add(op, why);
       if (why.empty()) CheckResults(op);
     }
@@ -80,6 +82,7 @@ class Obstacles {
 
   std::string WhyNot(Operation* op) const {
     if (op->HasTrait<ConstantLike>() || op->isa<nn::FetchOp>()) return {};
+    if (op->isa<nn::BindSizesOp>()) return WhyNoBinding(op);
     if (const auto read = op->dyn_cast<builtin::GetParameterOp>()) {
       const Variable* variable = program_.parameters().Find(read.name());
       if (variable == nullptr) return StrCat("there is no parameter '", read.name(), "'");
@@ -100,6 +103,13 @@ class Obstacles {
     const bool fits = tensor && tensor.element() == element && tensor.has_rank() &&
                       std::ranges::all_of(tensor.dims(), is_one);
     return fits ? "" : "its condition or count may have several elements";
+  }
+
+  // Its elements are read one by one.
+  static std::string WhyNoBinding(const Operation* op) {
+    const auto sizes = op->operand(0).type().dyn_cast<AnyTensorType>();
+    const bool fits = sizes && sizes.has_rank() && BytesOf(sizes).is_constant();
+    return fits ? "" : "nobody knows how many sizes it binds";
   }
 
   std::string WhyNoLoop(const Operation* op) const {
@@ -186,7 +196,7 @@ class Obstacles {
     for (const Dim& d : tensor.dims()) d.CollectSymbols(names);
     for (const std::string& name : names) {
       if (std::ranges::find(symbols_, name) == symbols_.end()) {
-        return StrCat("has the symbol '", name, "', which is no dim of an input");
+        return StrCat("has the symbol '", name, "', which is no dim of an input and not computed");
       }
     }
     return {};
@@ -228,6 +238,11 @@ std::vector<Operation*> NeededOperations(const Program& program,
   }
   std::ranges::reverse(needed);
   return needed;
+}
+
+std::vector<std::string> BoundNames(const Operation* op) {
+  const auto bind = const_cast<Operation*>(op)->dyn_cast<nn::BindSizesOp>();
+  return bind ? bind.names() : std::vector<std::string>();
 }
 
 std::vector<runtime::PlanSymbol> SymbolsOf(const Program& program) {

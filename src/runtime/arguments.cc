@@ -96,8 +96,8 @@ std::string OutputFault(const Plan& plan, const Placement& placement,
       return StrCat("overlaps input '", plan.inputs[k].name, "'");
     }
   }
-  for (size_t k = 0; k < i; ++k) {
-    if (Overlap(output.data, bytes, outputs[k].data, bytes_of(plan.outputs[k]))) {
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (k != i && Overlap(output.data, bytes, outputs[k].data, bytes_of(plan.outputs[k]))) {
       return StrCat("overlaps output '", plan.outputs[k].name, "'");
     }
   }
@@ -176,19 +176,19 @@ void CheckInputMemory(const Plan& plan, const Placement& placement,
   }
 }
 
-void CheckOutputs(const Plan& plan, const Placement& placement, std::span<const InputView> inputs,
-                  std::span<const OutputView> outputs) {
-  if (outputs.size() != plan.outputs.size()) {
-    throw Error(ErrorCode::kInvalidArgument, "run/output-count",
-                StrCat("memory for ", outputs.size(), " outputs is given; the program has ",
-                       plan.outputs.size()));
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::string fault = OutputFault(plan, placement, inputs, outputs, i);
-    if (fault.empty()) continue;
-    throw Error(ErrorCode::kInvalidArgument, "run/output-data",
-                StrCat("the memory for output '", plan.outputs[i].name, "' ", fault));
-  }
+void CheckOutputCount(const Plan& plan, std::span<const OutputView> outputs) {
+  if (outputs.size() == plan.outputs.size()) return;
+  throw Error(ErrorCode::kInvalidArgument, "run/output-count",
+              StrCat("memory for ", outputs.size(), " outputs is given; the program has ",
+                     plan.outputs.size()));
+}
+
+void CheckOutput(const Plan& plan, const Placement& placement, std::span<const InputView> inputs,
+                 std::span<const OutputView> outputs, size_t i) {
+  const std::string fault = OutputFault(plan, placement, inputs, outputs, i);
+  if (fault.empty()) return;
+  throw Error(ErrorCode::kInvalidArgument, "run/output-data",
+              StrCat("the memory for output '", plan.outputs[i].name, "' ", fault));
 }
 
 }  // namespace lathe::runtime

@@ -26,8 +26,10 @@ void CheckPlaced(const Placements& placements, const Placement& placement,
                  std::span<const InputView> inputs);
 void CheckInputMemory(const Plan& plan, const Placement& placement,
                       std::span<const InputView> inputs);
-/// Throws run/output-count, run/output-data.
-void CheckOutputs(const Plan& plan, const Placement& placement, std::span<const InputView> inputs,
-                  std::span<const OutputView> outputs);
+/// Throws run/output-count.
+void CheckOutputCount(const Plan& plan, std::span<const OutputView> outputs);
+/// Looks at the memory for output `i`. Throws run/output-data.
+void CheckOutput(const Plan& plan, const Placement& placement, std::span<const InputView> inputs,
+                 std::span<const OutputView> outputs, size_t i);
 
 }  // namespace lathe::runtime

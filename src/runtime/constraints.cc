@@ -26,7 +26,9 @@ Error Violation(const PlanConstraint& constraint, std::span<const BoundSymbol> s
   error.Note(StrCat("it relies on ", constraint.condition.ToString()));
   for (const std::string& name : NamesIn(constraint.condition)) {
     const BoundSymbol* symbol = Find(symbols, name);
-    error.Note(StrCat(name, " = ", symbol->value, " by input '", symbol->input, "'"));
+    const bool computed = symbol->input.empty();
+    error.Note(StrCat(name, " = ", symbol->value,
+                      computed ? ", computed by the program" : StrCat(" by input '", symbol->input, "'")));
   }
   if (!constraint.hint.empty()) error.Hint(constraint.hint);
   return error;

@@ -38,6 +38,13 @@ void CheckCode(const PlanCode& code) {
   }
 }
 
+Error ComputedShape(const Plan& plan, const PlanPort& output) {
+  return Error(ErrorCode::kUnsupported, "run/output-shape",
+               StrCat("output '", output.name, "' is ", TypeOf(plan.values[output.value]),
+                      ", whose sizes the program computes from the elements of its inputs"))
+      .Hint("run it with OutputMemory, or have Run return the tensors");
+}
+
 int64_t& NumberIn(const KernelBuffer& buffer) { return *static_cast<int64_t*>(buffer.data); }
 
 const Plan& NotNull(const std::shared_ptr<const Plan>& plan) {
@@ -55,6 +62,12 @@ struct Executor::Impl {
     uint32_t port;
     uint64_t offset;
   };
+  // What is placed at once.
+  struct StageBuffers {
+    std::vector<size_t> buffers;
+    std::vector<PortBuffer> ports;
+    std::vector<uint32_t> outputs;
+  };
   struct Step {
     PlanStep::Kind kind;
     const Kernel* kernel;  // null: copy, or control
@@ -71,14 +84,19 @@ struct Executor::Impl {
         poison(o.poison),
         max_steps(o.max_steps),
         placements(plan, o.max_placements),
-        contexts(o.max_bytes) {}
+        contexts(o.max_bytes),
+        num_input_symbols(NumInputSymbols(plan)) {}
 
   void SetKernels(std::vector<Kernel> k);
   std::shared_ptr<const Placement> Bind(std::span<const InputView> inputs,
                                         RunContext& context) const;
   void Prepare(RunContext& context, std::shared_ptr<const Placement> placement) const;
   KernelBuffer BufferOf(const RunContext& context, uint32_t value) const;
-  void Poison(RunContext& context, std::span<const OutputView> outputs) const;
+  void AddStages();
+  void SetBuffers(RunContext& context, uint32_t stage) const;
+  void SetPorts(RunContext& context, uint32_t stage) const;
+  void Poison(RunContext& context, uint32_t stage) const;
+  void BindSize(size_t i, RunContext& context) const;
   void CheckBudgetAt(size_t i) const;
   [[noreturn]] void TooManySteps(size_t i) const;
   void RunSteps(RunContext& context, const RunOptions& options) const;
@@ -86,8 +104,8 @@ struct Executor::Impl {
   void PutRow(size_t i, RunContext& context) const;
   size_t RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const;
   void Record(size_t i, uint64_t begin, RunContext& context) const;
-  template <class F>
-  void Run(std::span<const InputView> inputs, const RunOptions& options, F&& output_memory) const;
+  void Run(std::span<const InputView> inputs, const OutputMemory& memory,
+           const RunOptions& options) const;
 
   const std::shared_ptr<const Plan> plan_owner;
   const Plan& plan;
@@ -98,9 +116,10 @@ struct Executor::Impl {
   std::vector<Kernel> kernels;
   std::vector<Step> steps;
   std::vector<uint32_t> buffer_values;  // per buffer, index in Plan::values
-  std::vector<PortBuffer> port_buffers;
+  std::vector<StageBuffers> stages;
   mutable Placements placements;
   mutable ContextPool contexts;
+  const size_t num_input_symbols;
 };
 
 namespace {
@@ -128,23 +147,35 @@ void Executor::Impl::SetKernels(std::vector<Kernel> k) {
     steps.push_back({step.kind, copies ? nullptr : &kernels[step.kernel], buffer_values.size(),
                      step.checks ? step.values.size() - 1 : 0,
                      !copies && kernels[step.kernel].target<KernelFunction>() == nullptr});
-    for (const uint32_t v : step.values) {
-      const PlanValue& value = plan.values[v];
-      if (value.place == Place::kInput || value.place == Place::kOutput) {
-        port_buffers.push_back({buffer_values.size(), value.place, value.index, value.offset});
-      }
-      buffer_values.push_back(v);
-    }
+    buffer_values.insert(buffer_values.end(), step.values.begin(), step.values.end());
   }
+  AddStages();
   // Nothing else is open without symbols, so faults are found before the first run.
   if (plan.symbols.empty()) placements.For({});
 }
 
+void Executor::Impl::AddStages() {
+  stages.resize(placements.num_stages());
+  for (size_t i = 0; i < buffer_values.size(); ++i) {
+    const PlanValue& value = plan.values[buffer_values[i]];
+    StageBuffers& stage = stages[placements.StageOfValue(buffer_values[i])];
+    stage.buffers.push_back(i);
+    if (value.place == Place::kInput || value.place == Place::kOutput) {
+      stage.ports.push_back({i, value.place, value.index, value.offset});
+    }
+  }
+  for (uint32_t i = 0; i < plan.outputs.size(); ++i) {
+    stages[placements.StageOfValue(plan.outputs[i].value)].outputs.push_back(i);
+  }
+}
+
 std::shared_ptr<const Placement> Executor::Impl::Bind(std::span<const InputView> inputs,
                                                       RunContext& context) const {
-  context.symbols.resize(plan.symbols.size());
+  context.symbols.resize(num_input_symbols);
   BindSymbols(plan, inputs, context.symbols);
-  const bool same = context.placement != nullptr && context.placement->symbols == context.symbols;
+  const bool same = context.placement != nullptr &&
+                    std::ranges::equal(context.symbols, std::span(context.placement->symbols)
+                                                            .first(num_input_symbols));
   std::shared_ptr<const Placement> placement =
       same ? context.placement : placements.For(context.symbols);
   CheckPlaced(placements, *placement, inputs);
@@ -153,44 +184,85 @@ std::shared_ptr<const Placement> Executor::Impl::Bind(std::span<const InputView>
 
 KernelBuffer Executor::Impl::BufferOf(const RunContext& context, uint32_t v) const {
   const PlanValue& value = plan.values[v];
-  const Placement& placement = *context.placement;
+  const Placement& placement = context.current();
   KernelBuffer buffer{nullptr, placements.ShapeOf(placement, v).data()};
   if (value.place == Place::kConstant) {
     const std::byte* data = plan.constants[value.index].raw();
     if (data != nullptr) buffer.data = const_cast<std::byte*>(data) + value.offset;
   }
-  if (value.place == Place::kArena && context.arena != nullptr) {
+  if (value.place == Place::kArena && placement.value_bytes[v] > 0) {
     const uint64_t offset = placement.storage_offsets[value.index] + value.offset;
-    if (placement.value_bytes[v] > 0) buffer.data = context.arena->mutable_data() + offset;
+    const uint32_t stage = placements.StageOfStorage(value.index);
+    buffer.data = context.arenas[stage]->mutable_data() + offset;
   }
   return buffer;
 }
 
 void Executor::Impl::Prepare(RunContext& context,
                              std::shared_ptr<const Placement> placement) const {
-  if (context.placement == placement) return;
-  contexts.Reserve(context, placement->arena_bytes);
+  const bool same = context.placement == placement;
+  if (same && stages.size() == 1) return;
+  contexts.Reserve(context, 0, placement->arena_bytes[0]);
   context.placement = std::move(placement);
+  if (stages.size() > 1) context.staged = std::make_unique<Placement>(*context.placement);
   context.buffers.resize(buffer_values.size());
-  for (size_t i = 0; i < buffer_values.size(); ++i) {
+  SetBuffers(context, 0);
+}
+
+void Executor::Impl::SetBuffers(RunContext& context, uint32_t stage) const {
+  for (const size_t i : stages[stage].buffers) {
     context.buffers[i] = BufferOf(context, buffer_values[i]);
   }
 }
 
-void Executor::Impl::Poison(RunContext& context, std::span<const OutputView> outputs) const {
+// Asks for the memory of the outputs that the stage places.
+void Executor::Impl::SetPorts(RunContext& context, uint32_t stage) const {
+  const Placement& placement = context.current();
+  context.outputs.resize(plan.outputs.size());
+  for (const uint32_t i : stages[stage].outputs) {
+    const uint32_t value = plan.outputs[i].value;
+    const uint64_t bytes = placement.value_bytes[value];
+    context.outputs[i] = (*context.memory)(i, placements.ShapeOf(placement, value), bytes);
+    CheckOutput(plan, placement, context.inputs, context.outputs, i);
+  }
+  for (const PortBuffer& p : stages[stage].ports) {
+    void* data = p.place == Place::kInput ? const_cast<void*>(context.inputs[p.port].data)
+                                          : context.outputs[p.port].data;
+    const bool none = data == nullptr;
+    context.buffers[p.buffer].data = none ? nullptr : static_cast<std::byte*>(data) + p.offset;
+  }
+}
+
+void Executor::Impl::Poison(RunContext& context, uint32_t stage) const {
   constexpr int kByte = 0xff;
-  if (context.arena_bytes() > 0) {
-    std::memset(context.arena->mutable_data(), kByte, context.arena_bytes());
+  const uint64_t arena = context.arena_bytes(stage);
+  if (arena > 0) std::memset(context.arenas[stage]->mutable_data(), kByte, arena);
+  for (const uint32_t i : stages[stage].outputs) {
+    const uint64_t bytes = context.current().value_bytes[plan.outputs[i].value];
+    if (bytes > 0) std::memset(context.outputs[i].data, kByte, bytes);
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const uint64_t bytes = context.placement->value_bytes[plan.outputs[i].value];
-    if (bytes > 0) std::memset(outputs[i].data, kByte, bytes);
+}
+
+// From here on there are the tensors whose sizes the program has computed.
+void Executor::Impl::BindSize(size_t i, RunContext& context) const {
+  const PlanStep& step = plan.steps[i];
+  const int64_t number = NumberIn(context.buffers[steps[i].first_buffer]);
+  if (number < 0) {
+    throw Error(ErrorCode::kShape, "run/size",
+                StrCat("the size ", plan.symbols[step.target].name,
+                       " that the program computes is ", number))
+        .At(step.origin);
   }
+  const uint32_t stage = placements.Bind(*context.staged, step.target, number);
+  contexts.Reserve(context, stage, context.staged->arena_bytes[stage]);
+  SetBuffers(context, stage);
+  SetPorts(context, stage);
+  if (poison) Poison(context, stage);
 }
 
 void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team) const {
   const Step& step = steps[i];
-  if (context.placement->idle[i] && !step.may_fail) return;
+  if (context.current().idle[i] && !step.may_fail) return;
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
   if (step.kernel != nullptr) {
     (*step.kernel)(buffers, kernel_team);
@@ -200,8 +272,8 @@ void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team
     return;
   }
   const std::vector<uint32_t>& values = plan.steps[i].values;
-  const uint64_t bytes = context.placement->value_bytes[values[0]];
-  const uint64_t room = context.placement->value_bytes[values[1]];
+  const uint64_t bytes = context.current().value_bytes[values[0]];
+  const uint64_t room = context.current().value_bytes[values[1]];
   if (bytes != room) {
     throw PlanError("plan/copy", "step ", i, " copies ", bytes, " bytes to ", room);
   }
@@ -211,8 +283,8 @@ void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team
 void Executor::Impl::PutRow(size_t i, RunContext& context) const {
   const KernelBuffer* buffers = context.buffers.data() + steps[i].first_buffer;
   const std::vector<uint32_t>& values = plan.steps[i].values;
-  const uint64_t bytes = context.placement->value_bytes[values[0]];
-  const uint64_t room = context.placement->value_bytes[values[2]];
+  const uint64_t bytes = context.current().value_bytes[values[0]];
+  const uint64_t room = context.current().value_bytes[values[2]];
   if (bytes == 0) return;
   const int64_t row = NumberIn(buffers[1]);
   if (row < 0 || static_cast<uint64_t>(row) >= room / bytes) {
@@ -248,7 +320,10 @@ size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel
       PutRow(i, context);
       return i + 1;
     case PlanStep::Kind::kRequire:
-      placements.Require(*context.placement, target);
+      placements.Require(context.current(), target);
+      return i + 1;
+    case PlanStep::Kind::kBind:
+      BindSize(i, context);
       return i + 1;
   }
   LATHE_CHECK(false, "step ", i, " is of no kind");
@@ -257,12 +332,12 @@ size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel
 void Executor::Impl::Record(size_t i, uint64_t begin, RunContext& context) const {
   const uint64_t end = Now();
   const PlanStep& step = plan.steps[i];
-  const std::vector<int64_t>& symbols = context.placement->symbols;
+  const std::vector<int64_t>& symbols = context.current().symbols;
   auto bytes = NumberOf(plan, step.bytes, symbols);
   if (!bytes) {
     bytes = 0;
     for (const uint32_t v : step.values)
-      *bytes += static_cast<int64_t>(context.placement->value_bytes[v]);
+      *bytes += static_cast<int64_t>(context.current().value_bytes[v]);
   }
   const auto flops = static_cast<double>(NumberOf(plan, step.flops, symbols).value_or(-1));
   context.events.push_back(
@@ -309,23 +384,17 @@ void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) co
   if (options.profile != nullptr) options.profile->Add(context.events);
 }
 
-// `output_memory(i, shape, bytes)` gives where output i goes; called once shapes are known.
-template <class F>
-void Executor::Impl::Run(std::span<const InputView> inputs, const RunOptions& options,
-                         F&& output_memory) const {
+void Executor::Impl::Run(std::span<const InputView> inputs, const OutputMemory& memory,
+                         const RunOptions& options) const {
   const BorrowedContext borrowed(contexts);
   RunContext& context = *borrowed;
   std::shared_ptr<const Placement> placement = Bind(inputs, context);
   CheckInputMemory(plan, *placement, inputs);
-  const std::span<const OutputView> outputs = output_memory(*placement);
+  context.inputs = inputs;
+  context.memory = &memory;
   Prepare(context, std::move(placement));
-  for (const PortBuffer& p : port_buffers) {
-    void* data =
-        p.place == Place::kInput ? const_cast<void*>(inputs[p.port].data) : outputs[p.port].data;
-    const bool none = data == nullptr;
-    context.buffers[p.buffer].data = none ? nullptr : static_cast<std::byte*>(data) + p.offset;
-  }
-  if (poison) Poison(context, outputs);
+  SetPorts(context, 0);
+  if (poison) Poison(context, 0);
   if (options.cancel == nullptr && options.timeout_seconds <= 0) {
     return RunSteps(context, options);
   }
@@ -359,26 +428,26 @@ NamedTensors Executor::Run(const NamedTensors& inputs, const RunOptions& options
     views.push_back({t->element_type(), t->raw(), t->shape()});
   }
   NamedTensors results;
-  std::vector<OutputView> memory;
-  impl_->Run(views, options, [&](const Placement& placement) -> std::span<const OutputView> {
-    for (const PlanPort& port : plan.outputs) {
-      const std::span<const int64_t> shape = impl_->placements.ShapeOf(placement, port.value);
-      Tensor tensor(plan.values[port.value].element, Shape(shape.begin(), shape.end()));
-      results.emplace_back(port.name, std::move(tensor));
-    }
-    for (auto& [name, tensor] : results)
-      memory.push_back({tensor.mutable_raw(), tensor.byte_size()});
-    return memory;
-  });
+  for (const PlanPort& port : plan.outputs) results.emplace_back(port.name, Tensor());
+  const auto memory = [&](size_t i, std::span<const int64_t> shape, uint64_t /*bytes*/) {
+    const ElementType element = plan.values[plan.outputs[i].value].element;
+    results[i].second = Tensor(element, Shape(shape.begin(), shape.end()));
+    return OutputView{results[i].second.mutable_raw(), results[i].second.byte_size()};
+  };
+  impl_->Run(views, memory, options);
   return results;
+}
+
+void Executor::Run(std::span<const InputView> inputs, const OutputMemory& memory,
+                   const RunOptions& options) const {
+  impl_->Run(inputs, memory, options);
 }
 
 void Executor::Run(std::span<const InputView> inputs, std::span<const OutputView> outputs,
                    const RunOptions& options) const {
-  impl_->Run(inputs, options, [&](const Placement& placement) {
-    CheckOutputs(impl_->plan, placement, inputs, outputs);
-    return outputs;
-  });
+  CheckOutputCount(impl_->plan, outputs);
+  const auto memory = [outputs = outputs.data()](size_t i, auto...) { return outputs[i]; };
+  impl_->Run(inputs, memory, options);
 }
 
 std::vector<Shape> Executor::OutputShapes(std::span<const InputView> inputs) const {
@@ -386,6 +455,7 @@ std::vector<Shape> Executor::OutputShapes(std::span<const InputView> inputs) con
   const auto placement = impl_->Bind(inputs, *context);
   std::vector<Shape> shapes;
   for (const PlanPort& port : impl_->plan.outputs) {
+    if (impl_->placements.StageOfValue(port.value) > 0) throw ComputedShape(impl_->plan, port);
     const std::span<const int64_t> shape = impl_->placements.ShapeOf(*placement, port.value);
     shapes.emplace_back(shape.begin(), shape.end());
   }

@@ -55,9 +55,15 @@ uint64_t HashOf(std::span<const int64_t> symbols) {
 std::optional<int64_t> ValueOf(const Plan& plan, std::string_view symbol,
                                std::span<const int64_t> symbols) {
   for (size_t i = 0; i < symbols.size(); ++i) {
-    if (plan.symbols[i].name == symbol) return symbols[i];
+    if (plan.symbols[i].name != symbol) continue;
+    return symbols[i] == kUnbound ? std::nullopt : std::optional(symbols[i]);
   }
   return std::nullopt;
+}
+
+std::string WhereFrom(const Plan& plan, const PlanSymbol& symbol) {
+  if (symbol.is_computed()) return ", computed by the program";
+  return StrCat(" by input '", plan.inputs[symbol.input].name, "'");
 }
 
 bool AllFixed(const Plan& plan) {
@@ -66,6 +72,11 @@ bool AllFixed(const Plan& plan) {
 }
 
 }  // namespace
+
+size_t NumInputSymbols(const Plan& plan) {
+  return static_cast<size_t>(
+      std::ranges::find_if(plan.symbols, &PlanSymbol::is_computed) - plan.symbols.begin());
+}
 
 std::optional<int64_t> NumberOf(const Plan& plan, const Dim& dim,
                                 std::span<const int64_t> symbols) {
@@ -82,6 +93,58 @@ Placements::Placements(const Plan& plan, size_t max_placements)
   for (const PlanStorage& storage : plan.storages)
     storage_bytes_.push_back(Distinct(storage.bytes));
   distinct_by_hash_.clear();
+  MakeStages();
+}
+
+// What belongs to no computed symbol is placed when the inputs are known.
+uint32_t Placements::StageOf(const Dim& dim) const {
+  const size_t first = NumInputSymbols(plan_);
+  if (dim.is_constant() || first == plan_.symbols.size()) return 0;
+  std::vector<std::string> names;
+  dim.CollectSymbols(names);
+  uint32_t stage = 0;
+  for (size_t i = first; i < plan_.symbols.size(); ++i) {
+    const bool used = std::ranges::find(names, plan_.symbols[i].name) != names.end();
+    if (used) stage = static_cast<uint32_t>(i - first + 1);
+  }
+  return stage;
+}
+
+uint32_t Placements::StageOf(const PlanValue& value) const {
+  uint32_t stage = 0;
+  for (const Dim& dim : value.dims) stage = std::max(stage, StageOf(dim));
+  if (value.place == PlanValue::Place::kArena) {
+    stage = std::max(stage, StageOf(plan_.storages[value.index].bytes));
+  }
+  if (value.place == PlanValue::Place::kOutput) {
+    const PlanValue& whole = plan_.values[plan_.outputs[value.index].value];
+    for (const Dim& dim : whole.dims) stage = std::max(stage, StageOf(dim));
+  }
+  return stage;
+}
+
+void Placements::MakeStages() {
+  stages_.resize(1 + plan_.symbols.size() - NumInputSymbols(plan_));
+  const auto index = [](size_t i) { return static_cast<uint32_t>(i); };
+  for (size_t i = 0; i < distinct_.size(); ++i) {
+    stages_[StageOf(distinct_[i])].dims.push_back(index(i));
+  }
+  for (size_t i = 0; i < plan_.values.size(); ++i) {
+    value_stage_.push_back(StageOf(plan_.values[i]));
+    stages_[value_stage_[i]].values.push_back(index(i));
+  }
+  for (size_t i = 0; i < plan_.storages.size(); ++i) {
+    stages_[StageOf(plan_.storages[i].bytes)].storages.push_back(index(i));
+  }
+  for (size_t i = 0; i < plan_.constraints.size(); ++i) {
+    const SizeCondition& c = plan_.constraints[i].condition;
+    stages_[std::max(StageOf(c.a), StageOf(c.b))].constraints.push_back(index(i));
+  }
+  for (size_t i = 0; i < plan_.steps.size(); ++i) {
+    uint32_t stage = 0;
+    for (const uint32_t v : plan_.steps[i].values) stage = std::max(stage, value_stage_[v]);
+    stages_[stage].steps.push_back(index(i));
+  }
 }
 
 uint32_t Placements::Distinct(const Dim& dim) {
@@ -122,12 +185,33 @@ void Placements::EvictOldest() {
 std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbols) const {
   auto placement = std::make_shared<Placement>();
   placement->symbols.assign(symbols.begin(), symbols.end());
-  placement->broken = CheckSizes(symbols);
-  const std::vector<int64_t> dims = Evaluate(symbols);
-  PlaceStorages(dims, *placement);
-  PlaceValues(dims, *placement);
-  for (const PlanStep& step : plan_.steps) placement->idle.push_back(IsIdle(step, *placement));
+  placement->symbols.resize(plan_.symbols.size(), kUnbound);
+  placement->distinct.resize(distinct_.size());
+  placement->dims.resize(value_dims_.size());
+  placement->value_bytes.resize(plan_.values.size());
+  placement->idle.resize(plan_.steps.size());
+  placement->broken.resize(plan_.constraints.size());
+  placement->storage_offsets.resize(plan_.storages.size());
+  placement->arena_bytes.resize(stages_.size());
+  Place(0, *placement);
   return placement;
+}
+
+uint32_t Placements::Bind(Placement& placement, uint32_t symbol, int64_t value) const {
+  placement.symbols[symbol] = value;
+  const auto stage = static_cast<uint32_t>(symbol - NumInputSymbols(plan_) + 1);
+  Place(stage, placement);
+  return stage;
+}
+
+void Placements::Place(uint32_t stage, Placement& placement) const {
+  CheckSizes(stages_[stage], placement);
+  Evaluate(stages_[stage], placement);
+  PlaceStorages(stage, placement);
+  PlaceValues(stages_[stage], placement);
+  for (const uint32_t i : stages_[stage].steps) {
+    placement.idle[i] = IsIdle(plan_.steps[i], placement);
+  }
 }
 
 // A kernel that fills no element may well have astronomically many rows of none. One that checks
@@ -139,54 +223,60 @@ bool Placements::IsIdle(const PlanStep& step, const Placement& placement) {
          std::ranges::all_of(written, [&](uint32_t v) { return placement.value_bytes[v] == 0; });
 }
 
-// Which of the conditional constraints do not hold.
-std::vector<bool> Placements::CheckSizes(std::span<const int64_t> symbols) const {
-  std::vector<bool> broken(plan_.constraints.size());
+// Notes which of the conditional constraints do not hold.
+void Placements::CheckSizes(const Stage& stage, Placement& placement) const {
+  const std::span<const int64_t> symbols = placement.symbols;
   const auto value_of = [&](std::string_view name) { return ValueOf(plan_, name, symbols); };
-  for (size_t i = 0; i < plan_.constraints.size(); ++i) {
+  for (const uint32_t i : stage.constraints) {
     const PlanConstraint& constraint = plan_.constraints[i];
-    if (constraint.condition.Holds(value_of)) continue;
-    broken[i] = constraint.is_conditional;
-    if (!constraint.is_conditional) CheckConstraint(i, symbols);
+    const bool holds = constraint.condition.Holds(value_of);
+    placement.broken[i] = !holds && constraint.is_conditional;
+    if (!holds && !constraint.is_conditional) CheckConstraint(i, symbols);
   }
-  return broken;
 }
 
 void Placements::CheckConstraint(size_t constraint, std::span<const int64_t> symbols) const {
   std::vector<BoundSymbol> bound;
   for (size_t i = 0; i < symbols.size(); ++i) {
+    if (symbols[i] == kUnbound) continue;
     const PlanSymbol& symbol = plan_.symbols[i];
-    bound.push_back({symbol.name, symbols[i], plan_.inputs[symbol.input].name});
+    const bool computed = symbol.is_computed();
+    bound.push_back({symbol.name, symbols[i], computed ? "" : plan_.inputs[symbol.input].name});
   }
   CheckConstraints(std::span(plan_.constraints).subspan(constraint, 1), bound);
 }
 
-std::vector<int64_t> Placements::Evaluate(std::span<const int64_t> symbols) const {
-  std::vector<int64_t> results;
-  for (const Dim& dim : distinct_) {
-    const auto value = NumberOf(plan_, dim, symbols);
+void Placements::Evaluate(const Stage& stage, Placement& placement) const {
+  for (const uint32_t i : stage.dims) {
+    const Dim& dim = distinct_[i];
+    const auto value = NumberOf(plan_, dim, placement.symbols);
     if (!value || *value < 0) {
       Error error(ErrorCode::kShape, "run/shape",
                   value ? StrCat("dim ", dim.ToString(), " is ", *value)
                         : StrCat("dim ", dim.ToString(), " has no value"));
-      for (size_t i = 0; i < symbols.size(); ++i) {
-        error.Note(StrCat(plan_.symbols[i].name, " = ", symbols[i], " by input '",
-                          plan_.inputs[plan_.symbols[i].input].name, "'"));
+      for (size_t s = 0; s < plan_.symbols.size(); ++s) {
+        if (placement.symbols[s] == kUnbound) continue;
+        error.Note(StrCat(plan_.symbols[s].name, " = ", placement.symbols[s],
+                          WhereFrom(plan_, plan_.symbols[s])));
       }
       throw error;
     }
-    results.push_back(*value);
+    placement.distinct[i] = *value;
   }
-  return results;
 }
 
-void Placements::PlaceStorages(const std::vector<int64_t>& dims, Placement& placement) const {
+uint64_t Placements::StorageBytesOf(uint32_t storage, const Placement& placement) const {
+  return static_cast<uint64_t>(placement.distinct[storage_bytes_[storage]]);
+}
+
+void Placements::PlaceStorages(uint32_t stage, Placement& placement) const {
+  const std::vector<uint32_t>& storages = stages_[stage].storages;
   std::vector<MemoryBlock> blocks;
   uint64_t end = 0;
   uint64_t total = 0;
-  for (size_t i = 0; i < plan_.storages.size(); ++i) {
+  for (const uint32_t i : storages) {
     const PlanStorage& storage = plan_.storages[i];
-    const auto bytes = static_cast<uint64_t>(dims[storage_bytes_[i]]);
+    const uint64_t bytes = StorageBytesOf(i, placement);
     if (bytes > kMostBytes || __builtin_add_overflow(total, bytes, &total) || total > kMostBytes) {
       throw Error(ErrorCode::kLimit, "limit/size",
                   StrCat("a tensor of ", HumanBytes(bytes), " is too large"));
@@ -194,12 +284,13 @@ void Placements::PlaceStorages(const std::vector<int64_t>& dims, Placement& plac
     if (bytes > 0) end = std::max(end, storage.offset + bytes);
     blocks.push_back({bytes, storage.begin, storage.end, storage.offset});
   }
-  placement.arena_bytes = AllFixed(plan_) ? end : PackBlocks(blocks, kStorageAlignment);
-  for (const MemoryBlock& block : blocks) placement.storage_offsets.push_back(block.offset);
+  placement.arena_bytes[stage] = AllFixed(plan_) ? end : PackBlocks(blocks, kStorageAlignment);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    placement.storage_offsets[storages[i]] = blocks[i].offset;
+  }
 }
 
-uint64_t Placements::HolderBytes(const PlanValue& value, const Placement& placement,
-                                 const std::vector<int64_t>& dims) const {
+uint64_t Placements::HolderBytes(const PlanValue& value, const Placement& placement) const {
   switch (value.place) {
     case PlanValue::Place::kInput:
       return placement.value_bytes[plan_.inputs[value.index].value];
@@ -208,19 +299,22 @@ uint64_t Placements::HolderBytes(const PlanValue& value, const Placement& placem
     case PlanValue::Place::kConstant:
       return plan_.constants[value.index].byte_size();
     default:
-      return static_cast<uint64_t>(dims[storage_bytes_[value.index]]);
+      return StorageBytesOf(value.index, placement);
   }
 }
 
-void Placements::PlaceValues(const std::vector<int64_t>& dims, Placement& placement) const {
-  for (const uint32_t dim : value_dims_) placement.dims.push_back(dims[dim]);
-  for (uint32_t i = 0; i < plan_.values.size(); ++i) {
-    placement.value_bytes.push_back(BytesOf(plan_.values[i], ShapeOf(placement, i)));
+void Placements::PlaceValues(const Stage& stage, Placement& placement) const {
+  for (const uint32_t i : stage.values) {
+    const size_t rank = plan_.values[i].dims.size();
+    for (size_t d = first_dim_[i]; d < first_dim_[i] + rank; ++d) {
+      placement.dims[d] = placement.distinct[value_dims_[d]];
+    }
+    placement.value_bytes[i] = BytesOf(plan_.values[i], ShapeOf(placement, i));
   }
-  for (uint32_t i = 0; i < plan_.values.size(); ++i) {
+  for (const uint32_t i : stage.values) {
     const PlanValue& value = plan_.values[i];
     const uint64_t bytes = placement.value_bytes[i];
-    const uint64_t holder = HolderBytes(value, placement, dims);
+    const uint64_t holder = HolderBytes(value, placement);
     if (bytes == 0 || (bytes <= holder && value.offset <= holder - bytes)) continue;
     throw PlanError("plan/value", "value ", i, " : ", Name(value.element),
                     ShapeToString(ShapeOf(placement, i)), " at byte ", value.offset,

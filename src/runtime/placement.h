@@ -12,16 +12,31 @@
 
 namespace lathe::runtime {
 
-/// Shapes and places for one binding of the plan's symbols.
+/// What a computed symbol is before a step says it.
+inline constexpr int64_t kUnbound = -1;
+
+/// Shapes and places for one binding of the plan's symbols. What is made of computed symbols is
+/// empty until they are bound.
 struct Placement {
   std::vector<int64_t> symbols;
-  std::vector<int64_t> dims;  ///< of all values, one after the other
+  std::vector<int64_t> distinct;  ///< what each of the plan's dims is
+  std::vector<int64_t> dims;      ///< of all values, one after the other
   std::vector<uint64_t> value_bytes;
   std::vector<bool> idle;    ///< of each step, whether nothing that it writes has an element
   std::vector<bool> broken;  ///< of each constraint, whether it is conditional and does not hold
-  std::vector<uint64_t> storage_offsets;  ///< in the arena
-  uint64_t arena_bytes = 0;
+  std::vector<uint64_t> storage_offsets;  ///< in the arena of its stage
+  std::vector<uint64_t> arena_bytes;      ///< of each stage
 };
+
+/// What is placed at once: stage 0 when the inputs are known, stage k when computed symbol k - 1,
+/// counted among the computed ones, is bound. A thing belongs to the last stage that it depends on.
+struct Stage {
+  std::vector<uint32_t> dims;  ///< indices in the distinct ones
+  std::vector<uint32_t> values, storages, constraints, steps;
+};
+
+/// Of the symbols that inputs decide.
+size_t NumInputSymbols(const Plan& plan);
 
 /// Nothing if the dim has no value for these symbols, which are in the order of the plan's.
 std::optional<int64_t> NumberOf(const Plan& plan, const Dim& dim, std::span<const int64_t> symbols);
@@ -32,10 +47,18 @@ class Placements {
   /// `plan` is checked, and outlives this.
   Placements(const Plan& plan, size_t max_placements);
 
-  /// Allocates nothing if these symbols are remembered. Throws the error of a constraint that does
-  /// not hold, run/shape if a dim has no value, plan/value if a value does not fit into what holds
-  /// it.
+  /// Stage 0, for the symbols of inputs. Allocates nothing if these are remembered. Throws the error
+  /// of a constraint that does not hold, run/shape if a dim has no value, plan/value if a value does
+  /// not fit into what holds it.
   std::shared_ptr<const Placement> For(std::span<const int64_t> symbols);
+
+  /// Computed symbol `symbol` is `value`: places the stage of that number, which is returned. Throws
+  /// as For.
+  uint32_t Bind(Placement& placement, uint32_t symbol, int64_t value) const;
+
+  uint32_t num_stages() const { return static_cast<uint32_t>(stages_.size()); }
+  uint32_t StageOfValue(uint32_t value) const { return value_stage_[value]; }
+  uint32_t StageOfStorage(uint32_t storage) const { return StageOf(plan_.storages[storage].bytes); }
 
   /// Throws the error of a conditional constraint that does not hold.
   void Require(const Placement& placement, uint32_t constraint) const {
@@ -55,18 +78,24 @@ class Placements {
   };
 
   uint32_t Distinct(const Dim& dim);
+  uint32_t StageOf(const Dim& dim) const;
+  uint32_t StageOf(const PlanValue& value) const;
+  void MakeStages();
   std::shared_ptr<const Placement> Make(std::span<const int64_t> symbols) const;
-  std::vector<bool> CheckSizes(std::span<const int64_t> symbols) const;
+  void Place(uint32_t stage, Placement& placement) const;
+  void CheckSizes(const Stage& stage, Placement& placement) const;
   void CheckConstraint(size_t constraint, std::span<const int64_t> symbols) const;
-  std::vector<int64_t> Evaluate(std::span<const int64_t> symbols) const;
-  void PlaceValues(const std::vector<int64_t>& dims, Placement& placement) const;
-  void PlaceStorages(const std::vector<int64_t>& dims, Placement& placement) const;
-  uint64_t HolderBytes(const PlanValue& value, const Placement& placement,
-                       const std::vector<int64_t>& dims) const;
+  void Evaluate(const Stage& stage, Placement& placement) const;
+  void PlaceValues(const Stage& stage, Placement& placement) const;
+  void PlaceStorages(uint32_t stage, Placement& placement) const;
+  uint64_t StorageBytesOf(uint32_t storage, const Placement& placement) const;
+  uint64_t HolderBytes(const PlanValue& value, const Placement& placement) const;
   void EvictOldest();
 
   const Plan& plan_;
   const size_t max_placements_;
+  std::vector<Stage> stages_;
+  std::vector<uint32_t> value_stage_;
   std::vector<Dim> distinct_;            // all dims, each once
   std::vector<uint32_t> first_dim_;      // per value, in Placement::dims and value_dims_
   std::vector<uint32_t> value_dims_;     // indices in distinct_

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -30,6 +31,13 @@ class Checker {
     for (size_t i = 0; i < plan_.storages.size(); ++i) CheckStorage(i);
     CheckOverlaps();
     for (size_t i = 0; i < plan_.steps.size(); ++i) CheckStep(i);
+    for (const PlanSymbol& symbol : plan_.symbols) {
+      if (symbol.is_computed()) unbound_.insert(symbol.name);
+    }
+    for (size_t i = 0; i < plan_.steps.size() && !unbound_.empty(); ++i) CheckPlaced(i);
+    if (!unbound_.empty()) {
+      throw PlanError("plan/symbol", "no step computes dim ", *unbound_.begin());
+    }
   }
 
  private:
@@ -55,7 +63,14 @@ class Checker {
   }
 
   void CheckSymbols() {
+    bool computed = false;
     for (const PlanSymbol& symbol : plan_.symbols) {
+      names_.push_back(symbol.name);
+      if (computed && !symbol.is_computed()) {
+        throw PlanError("plan/symbol", "dim ", symbol.name, " of an input comes after computed ones");
+      }
+      computed = symbol.is_computed();
+      if (computed) continue;
       if (symbol.input >= plan_.inputs.size()) {
         throw PlanError("plan/symbol", "dim ", symbol.name, " comes from input ", symbol.input,
                         " of ", plan_.inputs.size());
@@ -67,7 +82,6 @@ class Checker {
         throw PlanError("plan/symbol", "axis ", symbol.axis, " of input '", input.name,
                         "' is not dim ", symbol.name);
       }
-      names_.push_back(symbol.name);
     }
     std::sort(names_.begin(), names_.end());
     const auto twice = std::adjacent_find(names_.begin(), names_.end());
@@ -241,6 +255,8 @@ class Checker {
         return {1, 0};
       case PlanStep::Kind::kPutRow:
         return {3, 2};
+      case PlanStep::Kind::kBind:
+        return {1, 1};
       default:
         return {0, 0};
     }
@@ -249,7 +265,7 @@ class Checker {
   void CheckControl(size_t i) const {
     const PlanStep& step = plan_.steps[i];
     const auto [values, reads] = NumValues(step.kind);
-    if (step.kind > PlanStep::Kind::kRepeat || step.kernel != kNone || step.checks ||
+    if (step.kind > PlanStep::Kind::kBind || step.kernel != kNone || step.checks ||
         step.values.size() != values || step.reads != reads) {
       throw StepError(i, StrCat("it is of no kind: ", static_cast<int>(step.kind)));
     }
@@ -270,6 +286,9 @@ class Checker {
         return CheckOne(i, 1, ElementType::kI64);
       case PlanStep::Kind::kRepeat:
         return CheckLoop(i);
+      case PlanStep::Kind::kBind:
+        CheckOne(i, 0, ElementType::kI64);
+        return CheckBound(i);
       default:
         return CheckRequired(i);
     }
@@ -300,6 +319,29 @@ class Checker {
     if (exists && plan_.constraints[target].is_conditional) return;
     throw StepError(i, StrCat("constraint ", target, " of ", plan_.constraints.size(),
                               exists ? " is not conditional" : " does not exist"));
+  }
+
+  void CheckBound(size_t i) const {
+    const uint32_t target = plan_.steps[i].target;
+    if (target < plan_.symbols.size() && plan_.symbols[target].is_computed()) return;
+    throw StepError(i, StrCat("symbol ", target, " of ", plan_.symbols.size(), " is not computed"));
+  }
+
+  // What a step uses is placed: the symbols that it is made of are bound before it.
+  void CheckPlaced(size_t i) {
+    for (const uint32_t v : plan_.steps[i].values) {
+      std::vector<std::string> used;
+      const PlanValue& value = plan_.values[v];
+      for (const Dim& dim : value.dims) dim.CollectSymbols(used);
+      if (value.place == Place::kArena) plan_.storages[value.index].bytes.CollectSymbols(used);
+      const auto is_open = [&](const std::string& name) { return unbound_.contains(name); };
+      const auto open = std::ranges::find_if(used, is_open);
+      if (open == used.end()) continue;
+      throw StepError(i, StrCat("it uses value ", v, " before dim ", *open, " is computed"));
+    }
+    if (plan_.steps[i].kind == PlanStep::Kind::kBind) {
+      unbound_.erase(plan_.symbols[plan_.steps[i].target].name);
+    }
   }
 
   void CheckOne(size_t i, size_t k, ElementType element) const {
@@ -342,6 +384,7 @@ class Checker {
   const Plan& plan_;
   const size_t num_kernels_;
   std::vector<std::string> names_;  // of symbols, sorted
+  std::set<std::string> unbound_;   // computed ones, while going over the steps
 };
 
 }  // namespace

@@ -23,10 +23,10 @@ void ContextPool::GiveBack(std::unique_ptr<RunContext> context) {
   idle_.push_back(std::move(context));
 }
 
-void ContextPool::Release(RunContext& context) {
-  bytes_.fetch_sub(context.arena_bytes());
-  context.arena.reset();
-  context.placement.reset();
+void ContextPool::Release(RunContext& context, size_t stage) {
+  bytes_.fetch_sub(context.arena_bytes(stage));
+  context.arenas[stage].reset();
+  if (stage == 0) context.placement.reset();
 }
 
 void ContextPool::Trim() {
@@ -35,7 +35,9 @@ void ContextPool::Trim() {
     const std::lock_guard lock(mutex_);
     idle.swap(idle_);
   }
-  for (const auto& context : idle) Release(*context);
+  for (const auto& context : idle) {
+    for (size_t stage = 0; stage < context->arenas.size(); ++stage) Release(*context, stage);
+  }
 }
 
 bool ContextPool::Claim(uint64_t bytes) {
@@ -46,9 +48,10 @@ bool ContextPool::Claim(uint64_t bytes) {
   return true;
 }
 
-void ContextPool::Reserve(RunContext& context, uint64_t bytes) {
-  if (bytes <= context.arena_bytes()) return;
-  Release(context);
+void ContextPool::Reserve(RunContext& context, uint32_t stage, uint64_t bytes) {
+  if (context.arenas.size() <= stage) context.arenas.resize(stage + 1);
+  if (bytes <= context.arena_bytes(stage)) return;
+  Release(context, stage);
   if (!Claim(bytes)) {
     Trim();
     if (!Claim(bytes)) {
@@ -59,7 +62,7 @@ void ContextPool::Reserve(RunContext& context, uint64_t bytes) {
     }
   }
   try {
-    context.arena = Buffer::Allocate(bytes);
+    context.arenas[stage] = Buffer::Allocate(bytes);
   } catch (...) {
     bytes_.fetch_sub(bytes);
     throw;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "lathe/runtime/executor.h"
 #include "lathe/runtime/profile.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/kernel.h"
@@ -15,12 +16,20 @@ namespace lathe::runtime {
 /// What one run needs beside its arguments. Taken over by later runs.
 struct RunContext {
   std::vector<int64_t> symbols;
-  std::shared_ptr<const Placement> placement;  ///< that `buffers` are made for
-  std::shared_ptr<Buffer> arena;
+  std::shared_ptr<const Placement> placement;  ///< that `buffers` are made for, of stage 0
+  std::unique_ptr<Placement> staged;           ///< its copy that later stages are added to
+  std::vector<std::shared_ptr<Buffer>> arenas;  ///< by stage
   std::vector<KernelBuffer> buffers;  ///< of all steps, one after the other
   std::vector<Profile::Event> events;
+  // Of this run:
+  std::span<const InputView> inputs;
+  std::vector<OutputView> outputs;
+  const OutputMemory* memory = nullptr;
 
-  uint64_t arena_bytes() const { return arena == nullptr ? 0 : arena->size(); }
+  const Placement& current() const { return staged != nullptr ? *staged : *placement; }
+  uint64_t arena_bytes(size_t stage) const {
+    return stage < arenas.size() && arenas[stage] != nullptr ? arenas[stage]->size() : 0;
+  }
 };
 
 /// Contexts that no run uses, and the count of what all of an executor's hold. Thread-safe.
@@ -31,15 +40,15 @@ class ContextPool {
   /// The one used last, or a new one.
   std::unique_ptr<RunContext> Take();
   void GiveBack(std::unique_ptr<RunContext> context);
-  /// Makes the arena at least that large; its contents are lost. Throws limit/memory.
-  void Reserve(RunContext& context, uint64_t bytes);
+  /// Makes the arena of a stage at least that large; its contents are lost. Throws limit/memory.
+  void Reserve(RunContext& context, uint32_t stage, uint64_t bytes);
   /// Drops what no run uses.
   void Trim();
 
   uint64_t bytes() const { return bytes_.load(); }
 
  private:
-  void Release(RunContext& context);
+  void Release(RunContext& context, size_t stage);
   bool Claim(uint64_t bytes);
 
   const uint64_t max_bytes_;

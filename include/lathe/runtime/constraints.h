@@ -12,7 +12,7 @@ namespace lathe::runtime {
 struct BoundSymbol {
   std::string_view name;
   int64_t value;
-  std::string_view input;  ///< whose shape says so
+  std::string_view input;  ///< whose shape says so; empty: the program computes it
 };
 
 /// Throws the error of the first constraint that does not hold, with the sizes that decide. One

@@ -57,6 +57,11 @@ struct OutputView {
   uint64_t bytes = 0;
 };
 
+/// Gives memory for output `output`, which takes `bytes`, once its shape is known: before anything
+/// runs or, if the program computes its sizes, in between.
+using OutputMemory =
+    std::function<OutputView(size_t output, std::span<const int64_t> shape, uint64_t bytes)>;
+
 /// Runs a plan. Immutable: any number of threads may run one executor at once; each run has memory
 /// of its own, which later runs take over. Same inputs, same bits, whatever the number of threads.
 class Executor {
@@ -84,8 +89,11 @@ class Executor {
   /// run/input-data, run/output-count, run/output-data.
   void Run(std::span<const InputView> inputs, std::span<const OutputView> outputs,
            const RunOptions& options = {}) const;
+  void Run(std::span<const InputView> inputs, const OutputMemory& memory,
+           const RunOptions& options = {}) const;
 
-  /// Shapes of the outputs for inputs of these shapes, whose data is not looked at. Errors as Run.
+  /// Shapes of the outputs for inputs of these shapes, whose data is not looked at. Errors as Run,
+  /// and run/output-shape if the program computes the sizes of an output.
   std::vector<Shape> OutputShapes(std::span<const InputView> inputs) const;
 
   const Plan& plan() const;

@@ -15,11 +15,15 @@ namespace lathe::runtime {
 
 inline constexpr uint32_t kNone = ~uint32_t{0};
 
-/// A symbol of the program's dims, taken from the shape of an input: its dim `axis` is `name`.
+/// A symbol of the program's dims, taken from the shape of an input: its dim `axis` is `name`. Or
+/// computed: a step of kind kBind says what it is. Computed ones come last, in the order of their
+/// last such steps.
 struct PlanSymbol {
   std::string name;
-  uint32_t input;  ///< index in Plan::inputs
-  uint32_t axis;
+  uint32_t input;     ///< index in Plan::inputs; kNone: it is computed
+  uint32_t axis = 0;  ///< of the input
+
+  bool is_computed() const { return input == kNone; }
 };
 
 /// What the program relies on: where it does not hold of the inputs' sizes, an operation of the
@@ -42,8 +46,8 @@ struct PlanStorage {
   Dim bytes;           ///< a number, or made of the plan's symbols
   uint32_t begin = 0;  ///< first step at which it holds something
   uint32_t end = 0;    ///< last one
-  /// In the arena, if `bytes` of all storages are numbers; else all are placed when the symbols are
-  /// known.
+  /// In the arena, if `bytes` of all storages are numbers; else each is placed when the symbols that
+  /// it is made of are known.
   uint64_t offset = 0;
 };
 
@@ -76,6 +80,7 @@ struct PlanStep {
     kCount,    ///< adds one to value 0, one i64
     kPutRow,   ///< copies value 0 to value 2, as row number value 1, one i64, of rows of that size
     kRepeat,   ///< step `target`, an earlier one, is next
+    kBind,     ///< symbol `target`, a computed one, is value 0, one i64, from here on
   };
   uint32_t kernel = kNone;  ///< index in PlanCode::entries
   std::vector<uint32_t> values;
@@ -88,7 +93,8 @@ struct PlanStep {
   Dim flops = {};       ///< what a run takes at least, made of symbols; unknown: not known
   Dim bytes = {};       ///< the same that it reads and writes
   Kind kind = Kind::kWork;
-  /// A later step, or the number of steps: the end; of kRepeat an earlier one; or a constraint.
+  /// A later step, or the number of steps: the end; of kRepeat an earlier one; or a constraint, or a
+  /// symbol.
   uint32_t target = kNone;
 
   /// Neither a kernel nor a copy.

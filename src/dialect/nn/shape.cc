@@ -57,6 +57,39 @@ void SizeOp::Eval(EvalContext& c) {
   c.SetOutput(kCount, Tensor::Scalar<int64_t>(c.input(kData).num_elements()));
 }
 
+// ---- bind_sizes ----
+
+void BindSizesOp::InferShape(InferShapeContext& c) {
+  const BindSizesOp op(c.op());
+  const SymShape in = c.shape(kSizes);
+  const auto names = op.names();
+  const Dim elements = in.ranked ? in.NumElements() : Dim();
+  if (in.ranked && in.rank() > 1) FailShape("shape/bind-rank", "sizes are a number or a list");
+  if (elements.is_constant() && elements.value() != std::ssize(names)) {
+    FailShape("shape/bind-names",
+              StrCat(names.size(), " names are given for ", elements.ToString(), " sizes"));
+  }
+  c.SetShape(kBound, in);
+  const auto known = SmallContents(c, kSizes);
+  std::vector<Dim> contents;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Dim same = known && i < known->size() ? (*known)[i] : Dim();
+    contents.push_back(names[i].empty() ? same : Dim::Symbol(names[i]));
+  }
+  if (in.ranked) c.SetContents(kBound, std::move(contents));
+}
+
+void BindSizesOp::Eval(EvalContext& c) {
+  const Tensor& sizes = c.input(kSizes);
+  const auto names = BindSizesOp(c.op()).names();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].empty() || sizes.data<int64_t>()[i] >= 0) continue;
+    throw Error(ErrorCode::kShape, "run/size", StrCat("the size ", names[i],
+                " that the program computes is ", sizes.data<int64_t>()[i]));
+  }
+  c.SetOutput(kBound, sizes);
+}
+
 // ---- reshape ----
 
 namespace {
