@@ -70,7 +70,7 @@ class Obstacles {
     for (Operation* op : NeededOperations(program_, functions_)) {
       if (op->isa<nn::FeedOp>()) continue;
       const std::string why = WhyNot(op);
-      std::ranges::copy(BoundNames(op), std::back_inserter(symbols_));
+      AddBound(op);
       if (!why.empty()) Add(op, why);
       if (why.empty()) CheckResults(op);
     }
@@ -78,6 +78,16 @@ class Obstacles {
   }
 
  private:
+  // What its regions bind may be a size of its results.
+  void AddBound(Operation* op) {
+    std::ranges::copy(BoundNames(op), std::back_inserter(symbols_));
+    for (const Region& region : op->regions()) {
+      for (OpWalker w(region.front()); Operation* inner = w.Next();) {
+        std::ranges::copy(BoundNames(inner), std::back_inserter(symbols_));
+      }
+    }
+  }
+
   void Add(const Operation* op, std::string why) { found_.push_back({op, std::move(why)}); }
 
   std::string WhyNot(Operation* op) const {

@@ -69,7 +69,9 @@ class Renaming {
   std::optional<Dim> OfResult(const Dim& declared, const Dim& inferred) const {
     const Dim dim = Of(declared);
     if (!IsOver(dim, given_)) {
-      return IsOver(inferred, given_) ? std::optional(inferred) : std::nullopt;
+      if (IsOver(inferred, given_)) return inferred;
+      // The elements of an operand may say it.
+      return inferred.is_unknown() ? std::optional(dim) : std::nullopt;
     }
     const bool fits = inferred.is_unknown() || ProvablyEqual(dim, inferred);
     return fits ? std::optional(dim) : std::nullopt;

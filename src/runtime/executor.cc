@@ -193,7 +193,10 @@ KernelBuffer Executor::Impl::BufferOf(const RunContext& context, uint32_t v) con
   if (value.place == Place::kArena && placement.value_bytes[v] > 0) {
     const uint64_t offset = placement.storage_offsets[value.index] + value.offset;
     const uint32_t stage = placements.StageOfStorage(value.index);
-    buffer.data = context.arenas[stage]->mutable_data() + offset;
+    // Of a way that is not taken there is no memory.
+    if (offset < context.arena_bytes(stage)) {
+      buffer.data = context.arenas[stage]->mutable_data() + offset;
+    }
   }
   return buffer;
 }
@@ -262,7 +265,7 @@ void Executor::Impl::BindSize(size_t i, RunContext& context) const {
 
 void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team) const {
   const Step& step = steps[i];
-  if (context.current().idle[i] && !step.may_fail) return;
+  if (context.current().states[i] == StepState::kIdle && !step.may_fail) return;
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
   if (step.kernel != nullptr) {
     (*step.kernel)(buffers, kernel_team);
@@ -298,6 +301,9 @@ void Executor::Impl::PutRow(size_t i, RunContext& context) const {
 size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const {
   const Step& step = steps[i];
   const uint32_t target = plan.steps[i].target;
+  if (context.current().states[i] == StepState::kMisfit) {
+    placements.ThrowMisfit(context.current(), static_cast<uint32_t>(i));
+  }
   switch (step.kind) {
     case PlanStep::Kind::kWork:
       Work(i, context, kernel_team);

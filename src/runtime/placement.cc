@@ -93,6 +93,9 @@ Placements::Placements(const Plan& plan, size_t max_placements)
   for (const PlanStorage& storage : plan.storages)
     storage_bytes_.push_back(Distinct(storage.bytes));
   distinct_by_hash_.clear();
+  branches_ = std::ranges::any_of(plan.steps, [](const PlanStep& step) {
+    return step.kind == PlanStep::Kind::kBranch || step.kind == PlanStep::Kind::kBelow;
+  });
   MakeStages();
 }
 
@@ -189,7 +192,7 @@ std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbo
   placement->distinct.resize(distinct_.size());
   placement->dims.resize(value_dims_.size());
   placement->value_bytes.resize(plan_.values.size());
-  placement->idle.resize(plan_.steps.size());
+  placement->states.resize(plan_.steps.size());
   placement->broken.resize(plan_.constraints.size());
   placement->storage_offsets.resize(plan_.storages.size());
   placement->arena_bytes.resize(stages_.size());
@@ -210,17 +213,25 @@ void Placements::Place(uint32_t stage, Placement& placement) const {
   PlaceStorages(stage, placement);
   PlaceValues(stages_[stage], placement);
   for (const uint32_t i : stages_[stage].steps) {
-    placement.idle[i] = IsIdle(plan_.steps[i], placement);
+    placement.states[i] = StateOf(plan_.steps[i], placement);
   }
 }
 
 // A kernel that fills no element may well have astronomically many rows of none. One that checks
 // what it reads has to.
-bool Placements::IsIdle(const PlanStep& step, const Placement& placement) {
+StepState Placements::StateOf(const PlanStep& step, const Placement& placement) const {
+  const auto fits = [&](uint32_t v) { return Fits(v, placement); };
+  if (!std::ranges::all_of(step.values, fits)) return StepState::kMisfit;
   const auto written =
       std::span(step.values).subspan(std::min<size_t>(step.reads, step.values.size()));
-  return !step.checks && !written.empty() &&
-         std::ranges::all_of(written, [&](uint32_t v) { return placement.value_bytes[v] == 0; });
+  const auto is_empty = [&](uint32_t v) { return placement.value_bytes[v] == 0; };
+  const bool idle = !step.checks && !written.empty() && std::ranges::all_of(written, is_empty);
+  return idle ? StepState::kIdle : StepState::kRuns;
+}
+
+void Placements::ThrowMisfit(const Placement& placement, uint32_t step) const {
+  for (const uint32_t v : plan_.steps[step].values) CheckFits(v, placement);
+  LATHE_CHECK(false, "step ", step, " fits");
 }
 
 // Notes which of the conditional constraints do not hold.
@@ -246,27 +257,30 @@ void Placements::CheckConstraint(size_t constraint, std::span<const int64_t> sym
   CheckConstraints(std::span(plan_.constraints).subspan(constraint, 1), bound);
 }
 
+// Where there are branches, those who use what has no size may not be run.
 void Placements::Evaluate(const Stage& stage, Placement& placement) const {
   for (const uint32_t i : stage.dims) {
-    const Dim& dim = distinct_[i];
-    const auto value = NumberOf(plan_, dim, placement.symbols);
-    if (!value || *value < 0) {
-      Error error(ErrorCode::kShape, "run/shape",
-                  value ? StrCat("dim ", dim.ToString(), " is ", *value)
-                        : StrCat("dim ", dim.ToString(), " has no value"));
-      for (size_t s = 0; s < plan_.symbols.size(); ++s) {
-        if (placement.symbols[s] == kUnbound) continue;
-        error.Note(StrCat(plan_.symbols[s].name, " = ", placement.symbols[s],
-                          WhereFrom(plan_, plan_.symbols[s])));
-      }
-      throw error;
-    }
-    placement.distinct[i] = *value;
+    placement.distinct[i] = NumberOf(plan_, distinct_[i], placement.symbols).value_or(-1);
+    if (!branches_) CheckDim(i, placement);
   }
 }
 
+void Placements::CheckDim(uint32_t dim, const Placement& placement) const {
+  if (placement.distinct[dim] >= 0) return;
+  const std::string text = distinct_[dim].ToString();
+  const auto value = NumberOf(plan_, distinct_[dim], placement.symbols);
+  Error error(ErrorCode::kShape, "run/shape",
+              value ? StrCat("dim ", text, " is ", *value) : StrCat("dim ", text, " has no value"));
+  for (size_t s = 0; s < plan_.symbols.size(); ++s) {
+    if (placement.symbols[s] == kUnbound) continue;
+    error.Note(StrCat(plan_.symbols[s].name, " = ", placement.symbols[s],
+                      WhereFrom(plan_, plan_.symbols[s])));
+  }
+  throw error;
+}
+
 uint64_t Placements::StorageBytesOf(uint32_t storage, const Placement& placement) const {
-  return static_cast<uint64_t>(placement.distinct[storage_bytes_[storage]]);
+  return static_cast<uint64_t>(std::max<int64_t>(placement.distinct[storage_bytes_[storage]], 0));
 }
 
 void Placements::PlaceStorages(uint32_t stage, Placement& placement) const {
@@ -309,18 +323,34 @@ void Placements::PlaceValues(const Stage& stage, Placement& placement) const {
     for (size_t d = first_dim_[i]; d < first_dim_[i] + rank; ++d) {
       placement.dims[d] = placement.distinct[value_dims_[d]];
     }
-    placement.value_bytes[i] = BytesOf(plan_.values[i], ShapeOf(placement, i));
+    const std::span<const int64_t> shape = ShapeOf(placement, i);
+    const bool open = std::ranges::find(shape, -1) != shape.end();
+    placement.value_bytes[i] = open ? 0 : BytesOf(plan_.values[i], shape);
   }
-  for (const uint32_t i : stage.values) {
-    const PlanValue& value = plan_.values[i];
-    const uint64_t bytes = placement.value_bytes[i];
-    const uint64_t holder = HolderBytes(value, placement);
-    if (bytes == 0 || (bytes <= holder && value.offset <= holder - bytes)) continue;
-    throw PlanError("plan/value", "value ", i, " : ", Name(value.element),
-                    ShapeToString(ShapeOf(placement, i)), " at byte ", value.offset,
-                    " does not fit into ", PlaceName(value.place), " ", value.index, " of ", holder,
-                    " bytes");
+  if (branches_) return;
+  for (const uint32_t i : stage.values) CheckFits(i, placement);
+}
+
+bool Placements::Fits(uint32_t value, const Placement& placement) const {
+  const std::span<const int64_t> shape = ShapeOf(placement, value);
+  if (std::ranges::find(shape, -1) != shape.end()) return false;
+  const uint64_t bytes = placement.value_bytes[value];
+  const uint64_t offset = plan_.values[value].offset;
+  if (bytes == 0) return true;
+  const uint64_t holder = HolderBytes(plan_.values[value], placement);
+  return bytes <= holder && offset <= holder - bytes;
+}
+
+void Placements::CheckFits(uint32_t i, const Placement& placement) const {
+  const PlanValue& value = plan_.values[i];
+  for (size_t d = 0; d < value.dims.size(); ++d) {
+    CheckDim(value_dims_[first_dim_[i] + d], placement);
   }
+  if (Fits(i, placement)) return;
+  throw PlanError("plan/value", "value ", i, " : ", Name(value.element),
+                  ShapeToString(ShapeOf(placement, i)), " at byte ", value.offset,
+                  " does not fit into ", PlaceName(value.place), " ", value.index, " of ",
+                  HolderBytes(value, placement), " bytes");
 }
 
 }  // namespace lathe::runtime

@@ -15,14 +15,20 @@ namespace lathe::runtime {
 /// What a computed symbol is before a step says it.
 inline constexpr int64_t kUnbound = -1;
 
+enum class StepState : uint8_t {
+  kRuns,
+  kIdle,    ///< nothing that it writes has an element
+  kMisfit,  ///< the sizes of what it uses contradict each other: the way must not lead there
+};
+
 /// Shapes and places for one binding of the plan's symbols. What is made of computed symbols is
 /// empty until they are bound.
 struct Placement {
   std::vector<int64_t> symbols;
-  std::vector<int64_t> distinct;  ///< what each of the plan's dims is
+  std::vector<int64_t> distinct;  ///< what each of the plan's dims is; -1: nothing
   std::vector<int64_t> dims;      ///< of all values, one after the other
   std::vector<uint64_t> value_bytes;
-  std::vector<bool> idle;    ///< of each step, whether nothing that it writes has an element
+  std::vector<StepState> states;  ///< of each step
   std::vector<bool> broken;  ///< of each constraint, whether it is conditional and does not hold
   std::vector<uint64_t> storage_offsets;  ///< in the arena of its stage
   std::vector<uint64_t> arena_bytes;      ///< of each stage
@@ -60,6 +66,9 @@ class Placements {
   uint32_t StageOfValue(uint32_t value) const { return value_stage_[value]; }
   uint32_t StageOfStorage(uint32_t storage) const { return StageOf(plan_.storages[storage].bytes); }
 
+  /// Throws what is wrong with the sizes of what step `step` uses.
+  [[noreturn]] void ThrowMisfit(const Placement& placement, uint32_t step) const;
+
   /// Throws the error of a conditional constraint that does not hold.
   void Require(const Placement& placement, uint32_t constraint) const {
     if (placement.broken[constraint]) CheckConstraint(constraint, placement.symbols);
@@ -71,7 +80,9 @@ class Placements {
   const Plan& plan() const { return plan_; }
 
  private:
-  static bool IsIdle(const PlanStep& step, const Placement& placement);
+  StepState StateOf(const PlanStep& step, const Placement& placement) const;
+  bool Fits(uint32_t value, const Placement& placement) const;
+  void CheckFits(uint32_t value, const Placement& placement) const;
   struct Entry {
     std::shared_ptr<const Placement> placement;
     uint64_t used = 0;  ///< when, counted in look-ups
@@ -86,6 +97,7 @@ class Placements {
   void CheckSizes(const Stage& stage, Placement& placement) const;
   void CheckConstraint(size_t constraint, std::span<const int64_t> symbols) const;
   void Evaluate(const Stage& stage, Placement& placement) const;
+  void CheckDim(uint32_t dim, const Placement& placement) const;
   void PlaceValues(const Stage& stage, Placement& placement) const;
   void PlaceStorages(uint32_t stage, Placement& placement) const;
   uint64_t StorageBytesOf(uint32_t storage, const Placement& placement) const;
@@ -94,6 +106,7 @@ class Placements {
 
   const Plan& plan_;
   const size_t max_placements_;
+  bool branches_ = false;  // some steps may not be run
   std::vector<Stage> stages_;
   std::vector<uint32_t> value_stage_;
   std::vector<Dim> distinct_;            // all dims, each once

@@ -7,7 +7,9 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
@@ -124,6 +126,18 @@ Value FlatView(LoopBuilder& lb, Value memory) {
   return nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = {-1}}).y();
 }
 
+// Where an operation is told the extent of an axis of its result.
+std::pair<size_t, int64_t> EntryOf(const Operation& op, size_t axis) {
+  if (op.name() == nn::TopKOp::kName) return {nn::TopKOp::kK, 0};
+  if (op.name() == nn::OneHotOp::kName) return {nn::OneHotOp::kDepth, 0};
+  if (op.name() == nn::AffineGridOp::kName) {  // sizes of images, with their channels
+    return {nn::AffineGridOp::kSize, static_cast<int64_t>(axis == 0 ? 0 : axis + 1)};
+  }
+  const bool is_tile = op.name() == nn::TileOp::kName;
+  const size_t operand = is_tile ? nn::TileOp::kRepeats : nn::ConstantOfShapeOp::kInput;
+  return {operand, static_cast<int64_t>(axis)};
+}
+
 // An extent of which it is not known whether it is 1 is either that or the whole.
 Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole) {
   const size_t added = at.size() - dims.size();
@@ -224,19 +238,25 @@ Value Elements::ExtentAt(const Extents::Source& source) {
     return ResizedExtentAt(*this, *source.op, source.axis);
   }
   if (source.op->name() == nn::PadOp::kName) return PaddedExtentAt(*this, *source.op, source.axis);
-  const auto entry = [&](size_t operand, size_t i) {
-    return ToInt64(*this, At(source.op->operand(operand), {static_cast<int64_t>(i)}));
-  };
-  if (source.op->name() == nn::TileOp::kName) {
-    const Value repeated = Int(Dims(source.op->operand(0))[source.axis]);
-    return nn::MulOp::Create(lb_.b(), repeated, entry(nn::TileOp::kRepeats, source.axis)).c();
-  }
-  if (source.op->name() == nn::AffineGridOp::kName) {  // sizes of images, with their channels
-    const size_t i = source.axis == 0 ? 0 : source.axis + 1;
-    return entry(nn::AffineGridOp::kSize, i);
-  }
-  const bool is_fill = source.op->name() == nn::ConstantOfShapeOp::kName;
-  return entry(is_fill ? nn::ConstantOfShapeOp::kInput : nn::ExpandOp::kShape, source.axis);
+  if (source.op->name() == nn::ExpandOp::kName) return ExpandedExtentAt(*source.op, source.axis);
+  const auto [operand, entry] = EntryOf(*source.op, source.axis);
+  const size_t rank = DimsOf(source.op->operand(operand)).size();
+  const Value given = ToInt64(*this, At(source.op->operand(operand), Place(rank, entry)));
+  if (source.op->name() != nn::TileOp::kName) return given;
+  const Value repeated = Int(Dims(source.op->operand(0))[source.axis]);
+  return nn::MulOp::Create(lb_.b(), given, repeated).c();
+}
+
+// An extent of the operand that is not 1 stays.
+Value Elements::ExpandedExtentAt(const Operation& op, size_t axis) {
+  const auto entry = static_cast<int64_t>(*ExpandEntry(op, axis));
+  const Value given = ToInt64(*this, At(op.operand(nn::ExpandOp::kShape), {entry}));
+  const std::vector<Dim> from = Dims(op.operand(0));
+  const size_t added = DimsOf(op.result(0)).size() - from.size();
+  if (axis < added || from[axis - added].IsConstant(1)) return given;
+  const Value extent = Int(from[axis - added]);
+  const Value is_one = nn::EqualOp::Create(lb_.b(), extent, lb_.Int(1)).c();
+  return Where(*this, is_one, given, extent);
 }
 
 std::vector<Dim> Elements::Dims(Value v) const {

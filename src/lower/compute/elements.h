@@ -86,6 +86,7 @@ class Elements {
   void NameLongExtents(Value v);
   void Forget(size_t outside);
   Value ExtentAt(const Extents::Source& source);
+  Value ExpandedExtentAt(const Operation& op, size_t axis);
   Value ReduceAxis(const std::vector<Dim>& extents, Place& at, Value so_far, const Step& next);
 
   LoopBuilder& lb_;

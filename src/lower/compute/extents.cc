@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
 #include "src/lower/compute/compute.h"
@@ -14,15 +16,12 @@ namespace {
 // Whether an operand says how long that axis of result 0 is.
 bool SaysExtent(const Operation& op, size_t axis) {
   if (op.name() == nn::ConstantOfShapeOp::kName) return true;
-  if (op.name() == nn::ExpandOp::kName) {
-    const std::vector<Dim> from = DimsOf(op.operand(0)), to = DimsOf(op.result(0));
-    const size_t added = to.size() - from.size();
-    return axis < added || from[axis - added].IsConstant(1);
-  }
+  if (op.name() == nn::ExpandOp::kName) return ExpandEntry(op, axis).has_value();
   if (op.name() == nn::TileOp::kName) {
     const std::vector<Dim> from = DimsOf(op.operand(0)), times = DimsOf(op.operand(1));
     return axis < from.size() && times[0].IsConstant(static_cast<int64_t>(from.size()));
   }
+  if (op.name() == nn::TopKOp::kName || op.name() == nn::OneHotOp::kName) return true;
   if (op.name() == nn::RangeOp::kName) return RangeStep(op).has_value();
   if (op.name() == nn::ResizeOp::kName) return SaysExtentOfResize(op);
   if (op.name() == nn::PadOp::kName) return SaysExtentOfPad(op, axis);
@@ -32,13 +31,21 @@ bool SaysExtent(const Operation& op, size_t axis) {
 
 }  // namespace
 
+std::optional<size_t> ExpandEntry(const Operation& op, size_t axis) {
+  const Dim entries = DimsOf(op.operand(nn::ExpandOp::kShape))[0];
+  if (!entries.is_constant()) return std::nullopt;
+  const auto added = std::ssize(DimsOf(op.result(0))) - entries.value();
+  const auto entry = static_cast<std::ptrdiff_t>(axis) - added;
+  return entry < 0 ? std::nullopt : std::optional(static_cast<size_t>(entry));
+}
+
 Extents::Extents(const Block& function) {
   for (size_t i = 0; i < function.num_arguments(); ++i) {
     const std::vector<Dim> dims = DimsOf(function.argument(i));
     for (size_t a = 0; a < dims.size(); ++a) Add(dims[a], function.argument(i), nullptr, a);
   }
   for (const Operation& op : function) {
-    if (op.num_results() != 1) continue;
+    if (op.num_results() != 1 && op.name() != nn::TopKOp::kName) continue;
     const std::vector<Dim> dims = DimsOf(op.result(0));
     for (size_t a = 0; a < dims.size(); ++a) {
       if (!Resolve(dims[a]) && SaysExtent(op, a)) Add(dims[a], {}, &op, a);

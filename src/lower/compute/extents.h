@@ -32,4 +32,7 @@ class Extents {
   std::vector<Source> sources_;
 };
 
+/// Which entry of the shape of an `nn.expand` is for that axis of the result, if one is.
+std::optional<size_t> ExpandEntry(const Operation& op, size_t axis);
+
 }  // namespace lathe::lower

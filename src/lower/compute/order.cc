@@ -150,15 +150,19 @@ class TopK {
   Value positions_;
 };
 
-// The last position that is wanted, where it is not known that there are as many.
+// How many are wanted is one of 0 to how many there are.
 std::vector<IndexUse> LastWanted(const ElementOf& c) {
   using Op = nn::TopKOp;
   const std::vector<Dim> x = c.Dims(Op::kX);
   const size_t axis = AxisOf(Op(const_cast<Operation*>(c.op)).axis(), x.size());
   const Dim wanted = c.e.Dims(c.op->result(Op::kValues))[axis];
   if (x[axis].is_constant() || wanted.IsConstant(0) || x[axis] == wanted) return {};
-  const auto last = [](Elements& e, Value k) { return Scalars(e).Sub(k, e.lb().Int(1)); };
-  return {{Op::kK, axis, x[axis], {}, last}};
+  const Dim most = x[axis] + 1;
+  const auto made = [most](Elements& e, Value k) {
+    const Scalars s(e);
+    return s.Select(s.Less(k, e.lb().Int(0)), e.Int(most), k);
+  };
+  return {{Op::kK, axis, most, {}, made}};
 }
 
 void WriteTopK(const WholeOf& w) { TopK(w).Write(); }

@@ -22,24 +22,16 @@ void WholeOf::ForLanes(const Dim& extent, const std::function<void(const Dim& i)
 }
 
 std::string NeedSizes(const Operation& op) {
-  std::vector<std::string> used;
-  for (size_t i = 0; i < op.num_operands(); ++i) {
-    if (!op.operand(i)) continue;
-    for (const Dim& dim : DimsOf(op.operand(i))) dim.CollectSymbols(used);
-  }
-  for (size_t i = 0; i < op.num_results(); ++i) {
-    for (const Dim& dim : DimsOf(op.result(i))) dim.CollectSymbols(used);
-  }
-  for (const std::string& name : used) {
-    bool known = false;
-    for (size_t i = 0; i < op.block()->num_arguments() && !known; ++i) {
-      for (const Dim& dim : DimsOf(op.block()->argument(i))) {
-        known = known || (dim.is_symbol() && dim.symbol_name() == name);
-      }
+  const Extents extents(*op.block());
+  std::string why;
+  const auto visit = [&](Value v) {
+    for (const Dim& dim : v ? DimsOf(v) : std::vector<Dim>()) {
+      if (!extents.Resolve(dim)) why = StrCat("no argument has extent ", dim.ToString());
     }
-    if (!known) return StrCat("no argument has extent ", name);
-  }
-  return "";
+  };
+  for (size_t i = 0; i < op.num_operands() && why.empty(); ++i) visit(op.operand(i));
+  for (size_t i = 0; i < op.num_results() && why.empty(); ++i) visit(op.result(i));
+  return why;
 }
 
 bool WholeOf::IsMuch(const Dim& elements) {

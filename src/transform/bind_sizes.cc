@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/nn/shape.h"
+#include "lathe/dialect/shape_inference.h"
+#include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
+#include "lathe/pass/pass.h"
+#include "lathe/support/error.h"
+#include "src/transform/data_sizes.h"
+
+namespace lathe {
+
+namespace {
+
+AnyTensorType TypeOf(Value v) {
+  return v && v.type() ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType();
+}
+
+// Of all dims of a program.
+std::set<std::string> SymbolNames(const Program& program) {
+  std::vector<std::string> names;
+  for (OpWalker w(program.module()); Operation* op = w.Next();) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const AnyTensorType type = TypeOf(op->result(i));
+      if (!type || !type.has_rank()) continue;
+      for (const Dim& dim : type.dims()) dim.CollectSymbols(names);
+    }
+    if (const auto bind = op->dyn_cast<nn::BindSizesOp>()) {
+      std::ranges::copy(bind.names(), std::back_inserter(names));
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+bool HasOpenSizes(const Block& block) {
+  for (OpWalker w(const_cast<Block*>(&block)); const Operation* op = w.Next();) {
+    if (HasOpenSizes(op)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+/// Sizes that depend on the elements of tensors, such as the count of a `non_zero` or the shape of a
+/// `reshape` that a model computes from its data, become symbols that a `bind_sizes` says while the
+/// program runs. All that follows is planned like anything of symbolic size. What an `if` gives has
+/// a symbol for each extent in which its regions differ.
+class BindSizesPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    if (!HasOpenSizes(*graph.block())) return;
+    Program& program = graph.program();
+    names_ = SymbolNames(program);
+    rewriter_.emplace(program, this);
+    facts_.emplace(&program.parameters());
+    build_.emplace(*rewriter_, *facts_, names_);
+    VisitBlock(graph.block());
+  }
+
+ private:
+  // As deep as programs nest.
+  void VisitBlock(Block* block) {
+    for (Operation* op = block->front(); op != nullptr;) {
+      Operation* const next = op->next();
+      for (Region& region : op->regions()) VisitBlock(region.front());
+      if (Infer(op) && HasOpenSizes(op)) Resolve(op);
+      op = next;
+    }
+  }
+
+  // False where it can not run, which is for whoever runs it to say.
+  bool Infer(Operation* op) {
+    std::vector<Type> before;
+    for (size_t i = 0; i < op->num_results(); ++i) before.push_back(op->result(i).type());
+    try {
+      facts_->Visit(op);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kLimit) throw;
+      for (size_t i = 0; i < op->num_results(); ++i) op->result(i).set_type(before[i]);
+      return false;
+    }
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      if (op->result(i).type() != before[i]) MarkChanged();
+    }
+    return true;
+  }
+
+  void Resolve(Operation* op) {
+    if (op->isa<cf::IfOp>()) return JoinRegions(op);
+    if (op->num_regions() != 0) return;
+    if (ComputeSizes(op, *build_) || BindOperands(op)) {
+      Count("bound");
+    } else {
+      rewriter_->Missed(op, "nothing says how its sizes follow from its operands");
+    }
+  }
+
+  // The operands that an operation takes sizes from are integers. They are put back where its sizes
+  // do not follow from them.
+  bool BindOperands(Operation* op) {
+    std::vector<std::pair<size_t, Value>> before;
+    rewriter_->SetInsertionPoint(op);
+    rewriter_->set_location(op->location());
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      const Value operand = op->operand(i);
+      const Value bound = operand ? build_->Bind(operand, ShortName(op)) : Value();
+      if (!bound) continue;
+      before.emplace_back(i, operand);
+      rewriter_->SetOperand(op, i, bound);
+    }
+    if (before.empty()) return false;
+    if (Infer(op) && !HasOpenSizes(op)) {
+      rewriter_->Applied(op, "the program computes its size");
+      return true;
+    }
+    for (const auto& [i, operand] : before) {
+      Operation* bind = op->operand(i).defining_op();
+      rewriter_->SetOperand(op, i, operand);
+      EraseBinding(bind);
+    }
+    Infer(op);
+    return false;
+  }
+
+  void EraseBinding(Operation* op) {
+    while (!op->isa<nn::BindSizesOp>()) {
+      Operation* before = op->operand(0).defining_op();
+      rewriter_->Erase(op);
+      op = before;
+    }
+    rewriter_->Erase(op);
+  }
+
+  static std::string ShortName(const Operation* op) {
+    const std::string_view name = op->name();
+    return std::string(name.substr(name.find('.') + 1));
+  }
+
+  void JoinRegions(Operation* op) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const AnyTensorType type = TypeOf(op->result(i));
+      const bool is_open = type && type.is_value() && type.has_rank() &&
+                           std::ranges::any_of(type.dims(), &Dim::is_unknown);
+      if (is_open && AreKnown(op, i)) Join(op, i, type);
+    }
+    Infer(op);
+  }
+
+  // Whether both regions know the extents of their result.
+  static bool AreKnown(Operation* op, size_t result) {
+    return std::ranges::all_of(op->regions(), [&](const Region& region) {
+      const AnyTensorType type = TypeOf(region.front()->back()->operand(result));
+      return type && type.has_rank() && std::ranges::none_of(type.dims(), &Dim::is_unknown);
+    });
+  }
+
+  void Join(Operation* op, size_t result, AnyTensorType type) {
+    std::vector<std::string> names;
+    for (const Dim& dim : type.dims()) {
+      names.push_back(dim.is_unknown() ? build_->FreshName("if") : std::string());
+    }
+    for (Region& region : op->regions()) {
+      Operation* yield = region.front()->back();
+      rewriter_->SetInsertionPoint(yield);
+      rewriter_->set_location(op->location());
+      const Value from = yield->operand(result);
+      const Value bound = build_->BindAs(build_->Create("nn.shape", {from}), names);
+      rewriter_->SetOperand(
+          yield, result, build_->Create("nn.reshape", {from, bound}, {build_->Attr("allowzero", true)}));
+    }
+    rewriter_->Applied(op, "the region that runs says the size");
+    Count("joined");
+  }
+
+  std::set<std::string> names_;
+  std::optional<Rewriter> rewriter_;
+  std::optional<ShapeInferencer> facts_;
+  std::optional<SizeBuilder> build_;
+};
+
+REGISTER_PASS(bind_sizes, BindSizesPass)
+    .Doc(
+        "sizes that depend on the elements of tensors become symbols that a step of the program "
+        "says: counts of non_zero, computed shapes, results of an if");
+
+}  // namespace lathe

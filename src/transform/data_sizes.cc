@@ -1,0 +1,289 @@
+#include "src/transform/data_sizes.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lathe/dialect/nn/indexing.h"
+#include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/shape.h"
+
+namespace lathe {
+
+namespace {
+
+// More numbers than a shape has are data.
+constexpr int64_t kMostSizes = 32;
+
+AnyTensorType TypeOf(Value v) { return v.type().dyn_cast<AnyTensorType>(); }
+
+}  // namespace
+
+// ---- SizeBuilder ----
+
+Value SizeBuilder::Create(std::string_view op, std::initializer_list<Value> operands,
+                          std::initializer_list<NamedAttribute> attributes) {
+  Operation* made = rewriter_.Create(op, operands, attributes);
+  facts_.Visit(made);
+  return made->result(0);
+}
+
+NamedAttribute SizeBuilder::Attr(std::string_view name, int64_t value) {
+  return rewriter_.Named(name, rewriter_.Attr(value));
+}
+
+NamedAttribute SizeBuilder::Attr(std::string_view name, bool value) {
+  return rewriter_.Named(name, rewriter_.Attr(value));
+}
+
+Value SizeBuilder::Constant(const Tensor& tensor) {
+  const Value v = rewriter_.Constant(tensor);
+  facts_.Visit(v.defining_op());
+  return v;
+}
+
+Value SizeBuilder::Vector(std::span<const int64_t> values) {
+  return Constant(Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values));
+}
+
+Value SizeBuilder::Cast(Value v, ElementType element) {
+  if (TypeOf(v).element() == element) return v;
+  const Type type = ElemType::Get(rewriter_.context(), element);
+  const auto to = rewriter_.Named("to", TypeAttribute::Get(type));
+  return Create("nn.cast", {v}, {to});
+}
+
+Value SizeBuilder::Reshape(Value v, std::initializer_list<int64_t> shape) {
+  return Create("nn.reshape", {v, Vector(std::span(shape.begin(), shape.size()))});
+}
+
+Value SizeBuilder::Extent(Value v, size_t axis) {
+  const auto a = static_cast<int64_t>(axis);
+  return AsScalar(Create("nn.shape", {v}, {Attr("start", a), Attr("end", a + 1)}));
+}
+
+std::string SizeBuilder::FreshName(std::string_view what) {
+  for (size_t i = 0;; ++i) {
+    std::string name = StrCat(what, "_", i);
+    if (names_.insert(name).second) return name;
+  }
+}
+
+Value SizeBuilder::Bind(Value numbers, std::string_view what) {
+  const AnyTensorType type = TypeOf(numbers);
+  if (!type || !IsInteger(type.element()) || !type.is_static() || type.rank() > 1) return {};
+  const int64_t count = type.rank() == 0 ? 1 : type.dims()[0].value();
+  if (count > kMostSizes || facts_.Constant(numbers) != nullptr) return {};
+  const std::vector<Dim>* known = facts_.Contents(numbers);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    const bool open = known == nullptr || (*known)[i].is_unknown();
+    names.push_back(open ? FreshName(what) : "");
+  }
+  if (std::ranges::all_of(names, &std::string::empty)) return {};
+  return Cast(BindAs(Cast(numbers, ElementType::kI64), names), type.element());
+}
+
+Value SizeBuilder::BindAs(Value numbers, const std::vector<std::string>& names) {
+  const auto list = ArrayAttribute::Get(rewriter_.context(), std::span<const std::string>(names));
+  return Create("nn.bind_sizes", {numbers}, {rewriter_.Named("names", list)});
+}
+
+// ---- what computes which sizes ----
+
+bool HasOpenSizes(const Operation* op) {
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    const AnyTensorType type = TypeOf(op->result(i));
+    if (!type || !type.has_rank()) continue;
+    if (std::ranges::any_of(type.dims(), &Dim::is_unknown)) return true;
+  }
+  return false;
+}
+
+namespace {
+
+// The row-major positions of what is not zero in `x`, whose extents are known: i64 [count].
+Value Positions(Value x, SizeBuilder& b, std::string_view what) {
+  const Value flat = b.Reshape(x, {-1});
+  const Value is_set = b.Cast(flat, ElementType::kBool);
+  const Value ones = b.Cast(is_set, ElementType::kI64);
+  const Value total = b.Create("nn.reduce_sum", {ones}, {b.Attr("keepdims", false)});
+  const Value count = b.BindIfOpen(total, what);
+  // Each goes to the slot of its number, the others to one more behind them.
+  const Value number = b.Create("nn.cum_sum", {ones, b.Scalar(0)}, {b.Attr("exclusive", true)});
+  const Value slot = b.Create("nn.where", {is_set, number, count});
+  const Value all = b.Iota(b.Extent(flat, 0));
+  const Value room = b.Reshape(b.Create("nn.add", {count, b.Scalar(1)}), {1});
+  const Value slots = b.Create("nn.expand", {b.Scalar(0), room});
+  const Value placed = b.Create("nn.scatter_elements", {slots, slot, all});
+  const int64_t zero = 0, one = 1;
+  return b.Create("nn.slice", {placed, b.Vector({&zero, 1}), b.Reshape(count, {1}),
+                               b.Vector({&zero, 1}), b.Vector({&one, 1})});
+}
+
+Value NonZero(Operation* op, SizeBuilder& b) {
+  const Value x = op->operand(0);
+  const auto rank = static_cast<int64_t>(TypeOf(x).rank());
+  if (rank == 0) return {};
+  Value rest = Positions(x, b, "non_zero");
+  std::vector<Value> rows(static_cast<size_t>(rank));
+  for (int64_t axis = rank - 1; axis > 0; --axis) {
+    const Value extent = b.Extent(x, static_cast<size_t>(axis));
+    rows[static_cast<size_t>(axis)] = b.Reshape(b.Create("nn.mod", {rest, extent}), {1, -1});
+    rest = b.Create("nn.div", {rest, extent});
+  }
+  rows[0] = b.Reshape(rest, {1, -1});
+  if (rank == 1) return rows[0];
+  Operation* joined = b.rewriter().Create("nn.concat", rows, std::vector{b.Attr("axis", int64_t{0})});
+  b.facts().Visit(joined);
+  return joined->result(0);
+}
+
+Value Compress(Operation* op, SizeBuilder& b) {
+  const auto axis = nn::CompressOp(op).axis();
+  const Value kept = Positions(op->operand(1), b, "compress");
+  const Value from = axis ? op->operand(0) : b.Reshape(op->operand(0), {-1});
+  return b.Create("nn.gather", {from, kept}, {b.Attr("axis", axis.value_or(0))});
+}
+
+Value CeilDiv(Value a, Value b_, SizeBuilder& b) {
+  const Value above = b.Create("nn.sub", {b.Create("nn.add", {a, b_}), b.Scalar(1)});
+  return b.Create("nn.max", {b.Create("nn.div", {above, b_}), b.Scalar(0)});
+}
+
+std::optional<int64_t> Number(Value v, SizeBuilder& b) {
+  const Tensor* t = v ? b.facts().Constant(v) : nullptr;
+  if (t == nullptr || !IsInteger(t->element_type()) || t->num_elements() != 1) return std::nullopt;
+  return ToInt64s(*t)[0];
+}
+
+// How many numbers there are from one to the other, exclusive.
+Value Count(Value from, Value to, int64_t step, SizeBuilder& b) {
+  const Value distance = b.Create("nn.sub", {step > 0 ? to : from, step > 0 ? from : to});
+  return CeilDiv(distance, b.Scalar(step > 0 ? step : -step), b);
+}
+
+Value Steps(Value from, Value count, int64_t step, SizeBuilder& b) {
+  const Value steps = b.Create("nn.mul", {b.Iota(count), b.Scalar(step)});
+  return b.Create("nn.add", {steps, from});
+}
+
+Value IntRange(Operation* op, SizeBuilder& b) {
+  const ElementType element = TypeOf(op->operand(0)).element();
+  const auto step = Number(op->operand(2), b);
+  if (!step || *step == 0 || *step == std::numeric_limits<int64_t>::min()) return {};
+  const Value from = b.AsScalar(b.Cast(op->operand(0), ElementType::kI64));
+  const Value to = b.AsScalar(b.Cast(op->operand(1), ElementType::kI64));
+  const Value count = b.BindIfOpen(Count(from, to, *step, b), "range");
+  return b.Cast(Steps(from, count, *step, b), element);
+}
+
+// As the interpreter: in f64.
+Value FloatRange(Operation* op, SizeBuilder& b) {
+  const ElementType element = TypeOf(op->operand(0)).element();
+  if (BitWidth(element) < 32) return {};
+  const auto as_real = [&](size_t i) {
+    return b.AsScalar(b.Cast(op->operand(i), ElementType::kF64));
+  };
+  const Value from = as_real(0), delta = as_real(2);
+  const Value distance = b.Create("nn.sub", {as_real(1), from});
+  const Value exact = b.Create("nn.ceil", {b.Create("nn.div", {distance, delta})});
+  const Value above = b.Create("nn.max", {exact, b.Real(0)});
+  const Value count = b.BindIfOpen(b.Cast(above, ElementType::kI64), "range");
+  const Value numbers = b.Cast(b.Iota(count), ElementType::kF64);
+  const Value steps = b.Create("nn.mul", {numbers, delta});
+  return b.Cast(b.Create("nn.add", {steps, from}), element);
+}
+
+Value Range(Operation* op, SizeBuilder& b) {
+  return IsFloat(TypeOf(op->operand(0)).element()) ? FloatRange(op, b) : IntRange(op, b);
+}
+
+Value Clamp(Value v, Value low, Value high, SizeBuilder& b) {
+  return b.Create("nn.min", {b.Create("nn.max", {v, low}), high});
+}
+
+// An end of a slice as an index in [low, high]; negative counts from the end of the axis.
+Value EndOf(Value ends, size_t i, Value extent, Value low, Value high, SizeBuilder& b) {
+  const auto at = static_cast<int64_t>(i);
+  const Value end = b.Create("nn.gather", {b.Cast(ends, ElementType::kI64), b.Scalar(at)});
+  const Value is_negative = b.Create("nn.less", {end, b.Scalar(0)});
+  const Value from_back = b.Create("nn.add", {end, extent});
+  return Clamp(b.Create("nn.where", {is_negative, from_back, end}), low, high, b);
+}
+
+// One axis of a slice as a gather.
+Value SliceAxis(Operation* op, Value data, size_t i, size_t axis, int64_t step, SizeBuilder& b) {
+  const Value extent = b.Extent(data, axis);
+  const bool forwards = step > 0;
+  const Value last = b.Create("nn.sub", {extent, b.Scalar(1)});
+  const Value from = EndOf(op->operand(1), i, extent, b.Scalar(0), forwards ? extent : last, b);
+  const Value to = EndOf(op->operand(2), i, extent, b.Scalar(forwards ? 0 : -1),
+                         forwards ? extent : last, b);
+  const Value rows = Steps(from, b.BindIfOpen(Count(from, to, step, b), "slice"), step, b);
+  return b.Create("nn.gather", {data, rows}, {b.Attr("axis", static_cast<int64_t>(axis))});
+}
+
+std::optional<std::vector<int64_t>> Integers(const Operation* op, size_t operand, SizeBuilder& b) {
+  const bool given = operand < op->num_operands() && op->operand(operand);
+  const Tensor* t = given ? b.facts().Constant(op->operand(operand)) : nullptr;
+  return t == nullptr ? std::nullopt : std::optional(ToInt64s(*t));
+}
+
+// Of which all axes are known.
+Value Slice(Operation* op, SizeBuilder& b) {
+  Value data = op->operand(0);
+  const auto rank = static_cast<int64_t>(TypeOf(data).rank());
+  const AnyTensorType starts = TypeOf(op->operand(1));
+  if (!starts || !starts.is_static() || starts.rank() != 1) return {};
+  const auto count = static_cast<size_t>(starts.dims()[0].value());
+  const bool all_axes = op->num_operands() < 4 || !op->operand(3);
+  const bool no_steps = op->num_operands() < 5 || !op->operand(4);
+  const auto axes = Integers(op, 3, b), steps = Integers(op, 4, b);
+  if ((!all_axes && !axes) || (!no_steps && !steps)) return {};
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t step = steps ? (*steps)[i] : 1;
+    if (step == 0 || step == std::numeric_limits<int64_t>::min()) return {};
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t axis = axes ? (*axes)[i] : static_cast<int64_t>(i);
+    const auto a = static_cast<size_t>(axis < 0 ? axis + rank : axis);
+    data = SliceAxis(op, data, i, a, steps ? (*steps)[i] : 1, b);
+  }
+  return data;
+}
+
+using Computer = Value (*)(Operation*, SizeBuilder&);
+constexpr std::pair<std::string_view, Computer> kComputers[] = {
+    {nn::NonZeroOp::kName, NonZero},
+    {nn::CompressOp::kName, Compress},
+    {nn::RangeOp::kName, Range},
+    {nn::SliceOp::kName, Slice},
+};
+
+bool HasKnownSizes(Value v) {
+  const AnyTensorType type = v ? TypeOf(v) : AnyTensorType();
+  return !v || (type && type.is_value() && type.has_rank() &&
+                std::ranges::none_of(type.dims(), &Dim::is_unknown));
+}
+
+}  // namespace
+
+bool ComputeSizes(Operation* op, SizeBuilder& build) {
+  const auto at = std::ranges::find(kComputers, op->name(), [](const auto& c) { return c.first; });
+  if (at == std::end(kComputers)) return false;
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    if (!HasKnownSizes(op->operand(i))) return false;
+  }
+  const Rewriter::Replacing replacing(build.rewriter(), {&op, 1});
+  const Value result = at->second(op, build);
+  if (!result) return false;
+  build.rewriter().Applied(op, "the program computes its size");
+  build.rewriter().SetResultType(op, 0, result.type());
+  build.rewriter().ReplaceOp(op, result);
+  return true;
+}
+
+}  // namespace lathe

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lathe/dialect/shape_inference.h"
+#include "lathe/pass/rewriter.h"
+
+namespace lathe {
+
+/// Builds what computes a size from elements of tensors, before the operation that it is for; what
+/// it makes is inferred with all that is known of the program.
+class SizeBuilder {
+ public:
+  /// `names`: of the symbols that the program has; new ones are added.
+  SizeBuilder(Rewriter& rewriter, ShapeInferencer& facts, std::set<std::string>& names)
+      : rewriter_(rewriter), facts_(facts), names_(names) {}
+
+  Rewriter& rewriter() { return rewriter_; }
+  ShapeInferencer& facts() { return facts_; }
+
+  Value Create(std::string_view op, std::initializer_list<Value> operands,
+               std::initializer_list<NamedAttribute> attributes = {});
+  NamedAttribute Attr(std::string_view name, int64_t value);
+  NamedAttribute Attr(std::string_view name, bool value);
+
+  Value Scalar(int64_t value) { return Constant(Tensor::Scalar<int64_t>(value)); }
+  Value Vector(std::span<const int64_t> values);
+  /// f64, as i64 otherwise.
+  Value Real(double value) { return Constant(Tensor::Scalar<double>(value)); }
+  Value Cast(Value v, ElementType element);
+  /// One element as [].
+  Value AsScalar(Value v) { return Reshape(v, {}); }
+  Value Reshape(Value v, std::initializer_list<int64_t> shape);
+  /// An extent of `v` as i64 [].
+  Value Extent(Value v, size_t axis);
+  /// The numbers from 0 to `count`, an i64 [].
+  Value Iota(Value count) { return Create("nn.range", {Scalar(0), count, Scalar(1)}); }
+
+  /// The same integers with those that nobody knows as new symbols, named for `what`; null if there
+  /// are none, too many, or their number is not known.
+  Value Bind(Value numbers, std::string_view what);
+  /// The same numbers where there are none.
+  Value BindIfOpen(Value numbers, std::string_view what) {
+    const Value bound = Bind(numbers, what);
+    return bound ? bound : numbers;
+  }
+  /// The same with these names, one for each, empty where a number is known.
+  Value BindAs(Value numbers, const std::vector<std::string>& names);
+  std::string FreshName(std::string_view what);
+
+ private:
+  Value Constant(const Tensor& tensor);
+
+  Rewriter& rewriter_;
+  ShapeInferencer& facts_;
+  std::set<std::string>& names_;
+};
+
+/// Whether the sizes of a result are not known, although its rank is.
+bool HasOpenSizes(const Operation* op);
+
+/// Computes an operation whose sizes depend on the elements of its operands from others, all but one
+/// of whose sizes are known, and binds that one: `non_zero` from a sum of what is not zero. False if
+/// nothing is known of how to; nothing is changed then.
+bool ComputeSizes(Operation* op, SizeBuilder& build);
+
+}  // namespace lathe
