@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/context.h"
@@ -69,6 +70,7 @@ class BindSizesPass : public Pass {
       Operation* const next = op->next();
       for (Region& region : op->regions()) VisitBlock(region.front());
       if (Infer(op) && HasOpenSizes(op)) Resolve(op);
+      if (op->isa<nn::TopKOp>()) ShortenCount(op);
       op = next;
     }
   }
@@ -134,6 +136,22 @@ class BindSizesPass : public Pass {
       op = before;
     }
     rewriter_->Erase(op);
+  }
+
+  // Detectors take the best of what they find, at most so many, for each class, and join them: sums
+  // of minima that no dim can hold. Each count that is computed has a name instead.
+  void ShortenCount(Operation* op) {
+    const std::vector<Dim>* known = facts_->Contents(op->operand(nn::TopKOp::kK));
+    if (known == nullptr || known->size() != 1 || (*known)[0].is_symbol()) return;
+    std::vector<std::string> used;
+    (*known)[0].CollectSymbols(used);
+    const auto computed = [&](const std::string& name) { return build_->IsComputed(name); };
+    if (std::ranges::none_of(used, computed)) return;
+    rewriter_->SetInsertionPoint(op);
+    rewriter_->set_location(op->location());
+    const Value k = op->operand(nn::TopKOp::kK);
+    rewriter_->SetOperand(op, nn::TopKOp::kK, build_->BindAs(k, {build_->FreshName("top_k")}));
+    Infer(op);
   }
 
   static std::string ShortName(const Operation* op) {

@@ -88,6 +88,7 @@ Value SizeBuilder::Bind(Value numbers, std::string_view what) {
 
 Value SizeBuilder::BindAs(Value numbers, const std::vector<std::string>& names) {
   const auto list = ArrayAttribute::Get(rewriter_.context(), std::span<const std::string>(names));
+  computed_.insert(names.begin(), names.end());
   return Create("nn.bind_sizes", {numbers}, {rewriter_.Named("names", list)});
 }
 

@@ -51,6 +51,8 @@ class SizeBuilder {
   /// The same with these names, one for each, empty where a number is known.
   Value BindAs(Value numbers, const std::vector<std::string>& names);
   std::string FreshName(std::string_view what);
+  /// Whether it is the name of a symbol that was bound here.
+  bool IsComputed(const std::string& name) const { return computed_.contains(name); }
 
  private:
   Value Constant(const Tensor& tensor);
@@ -58,6 +60,7 @@ class SizeBuilder {
   Rewriter& rewriter_;
   ShapeInferencer& facts_;
   std::set<std::string>& names_;
+  std::set<std::string> computed_;
 };
 
 /// Whether the sizes of a result are not known, although its rank is.
