@@ -28,11 +28,16 @@ class OutputView(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
 
 
+ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+                            ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t, ctypes.c_size_t)
+
+
 def load_library(path):
     library = ctypes.CDLL(str(path))
     for name, result in {"lathe_error_text": ctypes.c_char_p, "lathe_num_inputs": ctypes.c_size_t,
                          "lathe_num_outputs": ctypes.c_size_t, "lathe_load_file": ctypes.c_void_p,
                          "lathe_output_shape": ctypes.c_void_p, "lathe_run": ctypes.c_void_p,
+                         "lathe_run_into": ctypes.c_void_p,
                          "lathe_input": ctypes.POINTER(PortInfo),
                          "lathe_output": ctypes.POINTER(PortInfo)}.items():
         getattr(library, name).restype = result
@@ -42,6 +47,7 @@ def load_library(path):
 class Executable:
     def __init__(self, library, path, threads=1):
         self.library, self.program = library, ctypes.c_void_p()
+        self.computed = None
         options = LoadOptions(ctypes.sizeof(LoadOptions), threads, 0)
         self.check(library.lathe_load_file(str(path).encode(), ctypes.byref(options),
                                            ctypes.byref(self.program)))
@@ -68,11 +74,39 @@ class Executable:
         shapes = [(ctypes.c_int64 * max(1, a.ndim))(*a.shape) for a in arrays]
         views = (InputView * len(arrays))(*[
             InputView(ELEMENTS[a.dtype.name], a.ctypes.data, s, a.ndim) for a, s in zip(arrays, shapes)])
+        if self.computes_sizes(views):
+            return self.run_into(views)
         start = time.perf_counter()
         results = [self.make_output(views, i) for i in range(len(self.outputs))]
         places = (OutputView * len(results))(*[OutputView(r.ctypes.data, r.nbytes) for r in results])
         self.check(self.library.lathe_run(self.program, views, ctypes.c_size_t(len(views)), places,
                                           ctypes.c_size_t(len(places)), None))
+        seconds = time.perf_counter() - start
+        return {name: r for (name, _, _), r in zip(self.outputs, results)}, seconds
+
+    def computes_sizes(self, views):
+        """Whether an output has sizes that depend on the elements of inputs."""
+        if self.computed is None:
+            try:
+                for i in range(len(self.outputs)):
+                    self.make_output(views, i)
+                self.computed = False
+            except RuntimeError as error:
+                if "run/output-shape" not in str(error):
+                    raise
+                self.computed = True
+        return self.computed
+
+    def run_into(self, views):
+        results = [None] * len(self.outputs)
+
+        def allocate(_, index, shape, rank, _bytes):
+            results[index] = np.empty(tuple(shape[:rank]), TYPES[self.outputs[index][1]])
+            return results[index].ctypes.data
+
+        start = time.perf_counter()
+        self.check(self.library.lathe_run_into(self.program, views, ctypes.c_size_t(len(views)),
+                                               ALLOCATE(allocate), None, None))
         seconds = time.perf_counter() - start
         return {name: r for (name, _, _), r in zip(self.outputs, results)}, seconds
 

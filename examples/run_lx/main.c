@@ -46,6 +46,15 @@ static lathe_input_view make_input(const lathe_port* port, int64_t extent) {
   return view;
 }
 
+static void* allocate(void* user, size_t index, const int64_t* shape, size_t rank, size_t bytes) {
+  lathe_output_view* output = (lathe_output_view*)user + index;
+  (void)shape;
+  (void)rank;
+  output->data = malloc(bytes + 1);
+  output->bytes = bytes;
+  return output->data;
+}
+
 static void print_output(const lathe_port* port, const void* data, size_t bytes) {
   size_t i;
   printf("%s:", port->name);
@@ -73,15 +82,8 @@ int main(int argc, char** argv) {
     print_port("input", lathe_input(program, i));
     inputs[i] = make_input(lathe_input(program, i), argc > 2 ? atoll(argv[2]) : 1);
   }
-  for (i = 0; i < num_outputs; ++i) {
-    const lathe_port* port = lathe_output(program, i);
-    int64_t* shape = malloc((port->rank + 1) * sizeof(*shape));
-    print_port("output", port);
-    stop_on(lathe_output_shape(program, inputs, num_inputs, i, shape, &outputs[i].bytes));
-    outputs[i].data = malloc(outputs[i].bytes + 1);
-    free(shape);
-  }
-  stop_on(lathe_run(program, inputs, num_inputs, outputs, num_outputs, NULL));
+  for (i = 0; i < num_outputs; ++i) print_port("output", lathe_output(program, i));
+  stop_on(lathe_run_into(program, inputs, num_inputs, allocate, outputs, NULL));
   for (i = 0; i < num_outputs; ++i) {
     print_output(lathe_output(program, i), outputs[i].data, outputs[i].bytes);
     free(outputs[i].data);

@@ -159,6 +159,19 @@ lathe_error* lathe_run(const lathe_program* program, const lathe_input_view* inp
                        size_t num_inputs, const lathe_output_view* outputs, size_t num_outputs,
                        const lathe_run_options* options);
 
+/* Gives memory for output `index` once its shape is known: `bytes`, aligned to its elements, apart
+ * from all other arguments. `bytes` may be 0. */
+typedef void* (*lathe_allocate)(void* user, size_t index, const int64_t* shape, size_t rank,
+                                size_t bytes);
+
+/* Runs with memory that is asked for: before anything runs or, for outputs whose sizes the program
+ * computes from the elements of its inputs (how many boxes a detector finds), in between. It is the
+ * only way to run a program with such outputs: lathe_output_shape fails for them. Memory that was
+ * given stays the caller's when the run fails. */
+lathe_error* lathe_run_into(const lathe_program* program, const lathe_input_view* inputs,
+                            size_t num_inputs, lathe_allocate allocate, void* user,
+                            const lathe_run_options* options);
+
 /* Bytes held for tensors between steps, idle memory that later runs will use included. */
 uint64_t lathe_memory(const lathe_program* program);
 /* Gives idle memory back. */

@@ -53,7 +53,8 @@ class PlanBuilder {
     for (const Operation* op : operations) {
       for (const std::string& name : BoundNames(op)) {
         if (name.empty()) continue;
-        std::erase_if(plan_.symbols, [&](const auto& s) { return s.is_computed() && s.name == name; });
+        std::erase_if(plan_.symbols,
+                      [&](const auto& s) { return s.is_computed() && s.name == name; });
         plan_.symbols.push_back({name, kNone});
       }
     }
@@ -111,8 +112,8 @@ class PlanBuilder {
   struct Frame {
     Operation* op = nullptr;
     std::vector<Spot> results;
-    uint32_t first_home = 0;      // made within the region
-    std::vector<uint32_t> exits;  // steps that lead to the one after the region
+    uint32_t first_home = 0;         // made within the region
+    std::vector<uint32_t> exits;     // steps that lead to the one after the region
     std::vector<uint32_t> required;  // constraints that must hold, once their symbols are bound
     // Of a loop:
     uint32_t first_step = 0;  // of each round
@@ -122,7 +123,7 @@ class PlanBuilder {
 
   void AddControl(const Operation* op, PlanStep::Kind kind, std::vector<uint32_t> values,
                   size_t writes = 0, uint32_t target = kNone) {
-    static constexpr const char* kLabels[] = {"",      "if",      "else",   "require", "below",
+    static constexpr const char* kLabels[] = {"",      "if",      "else",   "require",  "below",
                                               "count", "put row", "repeat", "bind size"};
     const auto reads = static_cast<uint32_t>(values.size() - writes);
     AddStep(op, {.values = std::move(values),
@@ -304,8 +305,7 @@ class PlanBuilder {
     condition.b.CollectSymbols(names);
     const auto computed = std::span(plan_.symbols).subspan(num_input_symbols_);
     return std::ranges::any_of(computed, [&](const runtime::PlanSymbol& symbol) {
-      return !bound_.contains(symbol.name) &&
-             std::ranges::find(names, symbol.name) != names.end();
+      return !bound_.contains(symbol.name) && std::ranges::find(names, symbol.name) != names.end();
     });
   }
 

@@ -24,8 +24,8 @@ inline constexpr size_t kLoopArguments = 2;
 /// What a call runs; null if nothing is known of it.
 const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& functions);
 
-/// The names that a `nn.bind_sizes` gives to its elements, an empty one where it binds nothing; null
-/// for another operation.
+/// The names that a `nn.bind_sizes` gives to its elements, an empty one where it binds nothing;
+/// null for another operation.
 std::vector<std::string> BoundNames(const Operation* op);
 
 /// The symbols that are a dim of some input, the first of each name.

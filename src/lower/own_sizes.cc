@@ -71,7 +71,8 @@ class Renaming {
     if (!IsOver(dim, given_)) {
       if (IsOver(inferred, given_)) return inferred;
       // The elements of an operand may say it.
-      return inferred.is_unknown() ? std::optional(dim) : std::nullopt;
+      const bool fits = inferred.is_unknown() || ProvablyEqual(dim, inferred);
+      return fits ? std::optional(dim) : std::nullopt;
     }
     const bool fits = inferred.is_unknown() || ProvablyEqual(dim, inferred);
     return fits ? std::optional(dim) : std::nullopt;

@@ -153,6 +153,17 @@ void Convert(const lathe_input_view* inputs, size_t count, FewOrMany<InputView>&
   }
 }
 
+RunOptions OptionsOf(const lathe_run_options* options) {
+  RunOptions run;
+  if (options == nullptr) return run;
+  constexpr size_t kFirstSize = offsetof(lathe_run_options, timeout_seconds);
+  Expect(options->size >= kFirstSize, "lathe_run_options.size is not set");
+  if (options->size >= sizeof(*options)) run.timeout_seconds = options->timeout_seconds;
+  if (options->cancel != nullptr) run.cancel = &options->cancel->token;
+  if (options->profile != nullptr) run.profile = &options->profile->profile;
+  return run;
+}
+
 ExecutorOptions OptionsOf(const lathe_load_options* options) {
   if (options == nullptr) return {};
   Expect(options->size >= sizeof(*options), "lathe_load_options.size is not set");
@@ -263,15 +274,22 @@ lathe_error* lathe_run(const lathe_program* program, const lathe_input_view* inp
     FewOrMany<OutputView> out(num_outputs);
     Expect(outputs != nullptr || num_outputs == 0, "the outputs are NULL");
     for (size_t i = 0; i < num_outputs; ++i) out[i] = {outputs[i].data, outputs[i].bytes};
-    RunOptions run;
-    if (options != nullptr) {
-      constexpr size_t kFirstSize = offsetof(lathe_run_options, timeout_seconds);
-      Expect(options->size >= kFirstSize, "lathe_run_options.size is not set");
-      if (options->size >= sizeof(*options)) run.timeout_seconds = options->timeout_seconds;
-      if (options->cancel != nullptr) run.cancel = &options->cancel->token;
-      if (options->profile != nullptr) run.profile = &options->profile->profile;
-    }
-    program->executor.Run(in, out, run);
+    program->executor.Run(in, out, OptionsOf(options));
+  });
+}
+
+lathe_error* lathe_run_into(const lathe_program* program, const lathe_input_view* inputs,
+                            size_t num_inputs, lathe_allocate allocate, void* user,
+                            const lathe_run_options* options) {
+  return Guarded([&] {
+    Expect(allocate != nullptr, "the function that gives memory is NULL");
+    FewOrMany<InputView> in(num_inputs);
+    Convert(inputs, num_inputs, in);
+    const auto memory = [&](size_t i, std::span<const int64_t> shape, uint64_t bytes) {
+      void* data = allocate(user, i, shape.data(), shape.size(), bytes);
+      return OutputView{data, data == nullptr ? 0 : bytes};
+    };
+    program->executor.RunInto(in, memory, OptionsOf(options));
   });
 }
 

@@ -27,8 +27,9 @@ Error Violation(const PlanConstraint& constraint, std::span<const BoundSymbol> s
   for (const std::string& name : NamesIn(constraint.condition)) {
     const BoundSymbol* symbol = Find(symbols, name);
     const bool computed = symbol->input.empty();
-    error.Note(StrCat(name, " = ", symbol->value,
-                      computed ? ", computed by the program" : StrCat(" by input '", symbol->input, "'")));
+    error.Note(
+        StrCat(name, " = ", symbol->value,
+               computed ? ", computed by the program" : StrCat(" by input '", symbol->input, "'")));
   }
   if (!constraint.hint.empty()) error.Hint(constraint.hint);
   return error;

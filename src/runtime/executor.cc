@@ -42,7 +42,7 @@ Error ComputedShape(const Plan& plan, const PlanPort& output) {
   return Error(ErrorCode::kUnsupported, "run/output-shape",
                StrCat("output '", output.name, "' is ", TypeOf(plan.values[output.value]),
                       ", whose sizes the program computes from the elements of its inputs"))
-      .Hint("run it with OutputMemory, or have Run return the tensors");
+      .Hint("give memory when it is asked for: RunInto, lathe_run_options.allocate");
 }
 
 int64_t& NumberIn(const KernelBuffer& buffer) { return *static_cast<int64_t*>(buffer.data); }
@@ -173,9 +173,10 @@ std::shared_ptr<const Placement> Executor::Impl::Bind(std::span<const InputView>
                                                       RunContext& context) const {
   context.symbols.resize(num_input_symbols);
   BindSymbols(plan, inputs, context.symbols);
-  const bool same = context.placement != nullptr &&
-                    std::ranges::equal(context.symbols, std::span(context.placement->symbols)
-                                                            .first(num_input_symbols));
+  const bool same =
+      context.placement != nullptr &&
+      std::ranges::equal(context.symbols,
+                         std::span(context.placement->symbols).first(num_input_symbols));
   std::shared_ptr<const Placement> placement =
       same ? context.placement : placements.For(context.symbols);
   CheckPlaced(placements, *placement, inputs);
@@ -221,7 +222,6 @@ void Executor::Impl::SetBuffers(RunContext& context, uint32_t stage) const {
 // Asks for the memory of the outputs that the stage places.
 void Executor::Impl::SetPorts(RunContext& context, uint32_t stage) const {
   const Placement& placement = context.current();
-  context.outputs.resize(plan.outputs.size());
   for (const uint32_t i : stages[stage].outputs) {
     const uint32_t value = plan.outputs[i].value;
     const uint64_t bytes = placement.value_bytes[value];
@@ -398,6 +398,7 @@ void Executor::Impl::Run(std::span<const InputView> inputs, const OutputMemory& 
   CheckInputMemory(plan, *placement, inputs);
   context.inputs = inputs;
   context.memory = &memory;
+  context.outputs.assign(plan.outputs.size(), {});
   Prepare(context, std::move(placement));
   SetPorts(context, 0);
   if (poison) Poison(context, 0);
@@ -444,14 +445,14 @@ NamedTensors Executor::Run(const NamedTensors& inputs, const RunOptions& options
   return results;
 }
 
-void Executor::Run(std::span<const InputView> inputs, const OutputMemory& memory,
-                   const RunOptions& options) const {
+void Executor::RunInto(std::span<const InputView> inputs, const OutputMemory& memory,
+                       const RunOptions& options) const {
   impl_->Run(inputs, memory, options);
 }
 
 void Executor::Run(std::span<const InputView> inputs, std::span<const OutputView> outputs,
                    const RunOptions& options) const {
-  CheckOutputCount(impl_->plan, outputs);
+  if (inputs.size() == impl_->plan.inputs.size()) CheckOutputCount(impl_->plan, outputs);
   const auto memory = [outputs = outputs.data()](size_t i, auto...) { return outputs[i]; };
   impl_->Run(inputs, memory, options);
 }

@@ -74,8 +74,8 @@ bool AllFixed(const Plan& plan) {
 }  // namespace
 
 size_t NumInputSymbols(const Plan& plan) {
-  return static_cast<size_t>(
-      std::ranges::find_if(plan.symbols, &PlanSymbol::is_computed) - plan.symbols.begin());
+  return static_cast<size_t>(std::ranges::find_if(plan.symbols, &PlanSymbol::is_computed) -
+                             plan.symbols.begin());
 }
 
 std::optional<int64_t> NumberOf(const Plan& plan, const Dim& dim,

@@ -53,13 +53,13 @@ class Placements {
   /// `plan` is checked, and outlives this.
   Placements(const Plan& plan, size_t max_placements);
 
-  /// Stage 0, for the symbols of inputs. Allocates nothing if these are remembered. Throws the error
-  /// of a constraint that does not hold, run/shape if a dim has no value, plan/value if a value does
-  /// not fit into what holds it.
+  /// Stage 0, for the symbols of inputs. Allocates nothing if these are remembered. Throws the
+  /// error of a constraint that does not hold, run/shape if a dim has no value, plan/value if a
+  /// value does not fit into what holds it.
   std::shared_ptr<const Placement> For(std::span<const int64_t> symbols);
 
-  /// Computed symbol `symbol` is `value`: places the stage of that number, which is returned. Throws
-  /// as For.
+  /// Computed symbol `symbol` is `value`: places the stage of that number, which is returned.
+  /// Throws as For.
   uint32_t Bind(Placement& placement, uint32_t symbol, int64_t value) const;
 
   uint32_t num_stages() const { return static_cast<uint32_t>(stages_.size()); }

@@ -67,7 +67,8 @@ class Checker {
     for (const PlanSymbol& symbol : plan_.symbols) {
       names_.push_back(symbol.name);
       if (computed && !symbol.is_computed()) {
-        throw PlanError("plan/symbol", "dim ", symbol.name, " of an input comes after computed ones");
+        throw PlanError("plan/symbol", "dim ", symbol.name,
+                        " of an input comes after computed ones");
       }
       computed = symbol.is_computed();
       if (computed) continue;

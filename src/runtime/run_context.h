@@ -16,10 +16,10 @@ namespace lathe::runtime {
 /// What one run needs beside its arguments. Taken over by later runs.
 struct RunContext {
   std::vector<int64_t> symbols;
-  std::shared_ptr<const Placement> placement;  ///< that `buffers` are made for, of stage 0
-  std::unique_ptr<Placement> staged;           ///< its copy that later stages are added to
+  std::shared_ptr<const Placement> placement;   ///< that `buffers` are made for, of stage 0
+  std::unique_ptr<Placement> staged;            ///< its copy that later stages are added to
   std::vector<std::shared_ptr<Buffer>> arenas;  ///< by stage
-  std::vector<KernelBuffer> buffers;  ///< of all steps, one after the other
+  std::vector<KernelBuffer> buffers;            ///< of all steps, one after the other
   std::vector<Profile::Event> events;
   // Of this run:
   std::span<const InputView> inputs;

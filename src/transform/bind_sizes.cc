@@ -47,10 +47,10 @@ bool HasOpenSizes(const Block& block) {
 
 }  // namespace
 
-/// Sizes that depend on the elements of tensors, such as the count of a `non_zero` or the shape of a
-/// `reshape` that a model computes from its data, become symbols that a `bind_sizes` says while the
-/// program runs. All that follows is planned like anything of symbolic size. What an `if` gives has
-/// a symbol for each extent in which its regions differ.
+/// Sizes that depend on the elements of tensors, such as the count of a `non_zero` or the shape of
+/// a `reshape` that a model computes from its data, become symbols that a `bind_sizes` says while
+/// the program runs. All that follows is planned like anything of symbolic size. What an `if` gives
+/// has a symbol for each extent in which its regions differ.
 class BindSizesPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
@@ -189,7 +189,8 @@ class BindSizesPass : public Pass {
       const Value from = yield->operand(result);
       const Value bound = build_->BindAs(build_->Create("nn.shape", {from}), names);
       rewriter_->SetOperand(
-          yield, result, build_->Create("nn.reshape", {from, bound}, {build_->Attr("allowzero", true)}));
+          yield, result,
+          build_->Create("nn.reshape", {from, bound}, {build_->Attr("allowzero", true)}));
     }
     rewriter_->Applied(op, "the region that runs says the size");
     Count("joined");

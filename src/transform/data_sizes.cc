@@ -137,7 +137,8 @@ Value NonZero(Operation* op, SizeBuilder& b) {
   }
   rows[0] = b.Reshape(rest, {1, -1});
   if (rank == 1) return rows[0];
-  Operation* joined = b.rewriter().Create("nn.concat", rows, std::vector{b.Attr("axis", int64_t{0})});
+  Operation* joined =
+      b.rewriter().Create("nn.concat", rows, std::vector{b.Attr("axis", int64_t{0})});
   b.facts().Visit(joined);
   return joined->result(0);
 }
@@ -221,8 +222,8 @@ Value SliceAxis(Operation* op, Value data, size_t i, size_t axis, int64_t step, 
   const bool forwards = step > 0;
   const Value last = b.Create("nn.sub", {extent, b.Scalar(1)});
   const Value from = EndOf(op->operand(1), i, extent, b.Scalar(0), forwards ? extent : last, b);
-  const Value to = EndOf(op->operand(2), i, extent, b.Scalar(forwards ? 0 : -1),
-                         forwards ? extent : last, b);
+  const Value to =
+      EndOf(op->operand(2), i, extent, b.Scalar(forwards ? 0 : -1), forwards ? extent : last, b);
   const Value rows = Steps(from, b.BindIfOpen(Count(from, to, step, b), "slice"), step, b);
   return b.Create("nn.gather", {data, rows}, {b.Attr("axis", static_cast<int64_t>(axis))});
 }

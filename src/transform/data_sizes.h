@@ -66,9 +66,9 @@ class SizeBuilder {
 /// Whether the sizes of a result are not known, although its rank is.
 bool HasOpenSizes(const Operation* op);
 
-/// Computes an operation whose sizes depend on the elements of its operands from others, all but one
-/// of whose sizes are known, and binds that one: `non_zero` from a sum of what is not zero. False if
-/// nothing is known of how to; nothing is changed then.
+/// Computes an operation whose sizes depend on the elements of its operands from others, all but
+/// one of whose sizes are known, and binds that one: `non_zero` from a sum of what is not zero.
+/// False if nothing is known of how to; nothing is changed then.
 bool ComputeSizes(Operation* op, SizeBuilder& build);
 
 }  // namespace lathe

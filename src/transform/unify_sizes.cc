@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/dialect/size_constraints.h"
 #include "lathe/ir/traits.h"
@@ -55,6 +56,11 @@ class UnifySizesPass : public Pass {
     Program& program = graph.program();
     if (graph.block() != program.block()) return;
     same_.clear();
+    computed_.clear();
+    for (OpWalker w(program.block()); Operation* op = w.Next();) {
+      const auto bind = op->dyn_cast<nn::BindSizesOp>();
+      if (bind) std::ranges::copy(bind.names(), std::back_inserter(computed_));
+    }
     const Conditions own = ConditionsOf(FindSizeConstraints(program));
     for (const SizeCondition& c : AlwaysIn(*program.block(), own, FindRegionConstraints(program))) {
       if (c.kind == SizeCondition::Kind::kEqual) Unify(Of(c.a), Of(c.b));
@@ -67,12 +73,17 @@ class UnifySizesPass : public Pass {
   }
 
  private:
+  // What the program computes is known too late to be the size of an input.
+  bool IsComputed(const Dim& dim) const {
+    return dim.is_symbol() && std::ranges::find(computed_, dim.symbol_name()) != computed_.end();
+  }
+
   static bool IsUnnamed(const Dim& dim) {
     return dim.is_symbol() && dim.symbol_name().find('.') != std::string_view::npos;
   }
 
   void Unify(const Dim& a, const Dim& b) {
-    if (a == b) return;
+    if (a == b || IsComputed(a) || IsComputed(b)) return;
     if (IsUnnamed(b) && (a.is_constant() || a.is_symbol())) return Put(b, a);
     if (IsUnnamed(a) && (b.is_constant() || b.is_symbol())) Put(a, b);
   }
@@ -115,6 +126,7 @@ class UnifySizesPass : public Pass {
     value.set_type(type.With(type.element(), shape));
   }
 
+  std::vector<std::string> computed_;              // symbols
   std::vector<std::pair<std::string, Dim>> same_;  // of a symbol
 };
 

@@ -47,6 +47,12 @@ static void check_ports(const lathe_program* program) {
   EXPECT(strcmp(lathe_element_name((lathe_element)77), "undefined") == 0);
 }
 
+/* Gives what `user` points to. */
+static void* allocate(void* user, size_t index, const int64_t* shape, size_t rank, size_t bytes) {
+  EXPECT(index == 0 && rank == 1 && shape[0] == 3 && bytes == 12);
+  return *(void**)user;
+}
+
 static void check_runs(const lathe_program* program, const char* trace) {
   const float x[3] = {1, 2, 3.5f};
   float y[3] = {0, 0, 0};
@@ -60,6 +66,14 @@ static void check_runs(const lathe_program* program, const char* trace) {
   FAILS(lathe_output_shape(program, &in, 1, 1, &shape, NULL), LATHE_INVALID_ARGUMENT,
         "run/argument");
   FINE(lathe_run(program, &in, 1, &out, 1, NULL));
+  EXPECT(y[0] == 2 && y[1] == 4 && y[2] == 7);
+  out.data = NULL;
+  FAILS(lathe_run_into(program, &in, 1, allocate, &out.data, NULL), LATHE_INVALID_ARGUMENT,
+        "run/output-data");
+  FAILS(lathe_run_into(program, &in, 1, NULL, NULL, NULL), LATHE_INVALID_ARGUMENT, "run/argument");
+  out.data = y;
+  y[2] = 0;
+  FINE(lathe_run_into(program, &in, 1, allocate, &out.data, NULL));
   EXPECT(y[0] == 2 && y[1] == 4 && y[2] == 7);
   options.cancel = lathe_cancel_new();
   lathe_cancel_set(options.cancel);

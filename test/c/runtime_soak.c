@@ -75,21 +75,24 @@ static uint64_t checksum(uint64_t sum, const unsigned char* bytes, size_t count)
   return sum;
 }
 
-static void run(soak* s, int64_t extent) {
-  int64_t shape[kMaxRank];
-  uint64_t sum = UINT64_C(0xcbf29ce484222325);
-  size_t i, bytes;
-  shape_inputs(s, extent);
-  for (i = 0; i < s->num_outputs; ++i) {
-    stop_on(lathe_output_shape(s->program, s->inputs, s->num_inputs, i, shape, &bytes));
-    if (bytes > s->room[i]) {
-      free(s->outputs[i].data);
-      s->outputs[i].data = malloc(bytes);
-      s->room[i] = bytes;
-    }
-    s->outputs[i].bytes = bytes;
+static void* allocate(void* user, size_t i, const int64_t* shape, size_t rank, size_t bytes) {
+  soak* s = user;
+  (void)shape;
+  (void)rank;
+  if (bytes > s->room[i]) {
+    free(s->outputs[i].data);
+    s->outputs[i].data = malloc(bytes);
+    s->room[i] = bytes;
   }
-  stop_on(lathe_run(s->program, s->inputs, s->num_inputs, s->outputs, s->num_outputs, NULL));
+  s->outputs[i].bytes = bytes;
+  return s->outputs[i].data;
+}
+
+static void run(soak* s, int64_t extent) {
+  uint64_t sum = UINT64_C(0xcbf29ce484222325);
+  size_t i;
+  shape_inputs(s, extent);
+  stop_on(lathe_run_into(s->program, s->inputs, s->num_inputs, allocate, s, NULL));
   for (i = 0; i < s->num_outputs; ++i) {
     sum = checksum(sum, s->outputs[i].data, s->outputs[i].bytes);
   }

@@ -89,8 +89,10 @@ class Executor {
   /// run/input-data, run/output-count, run/output-data.
   void Run(std::span<const InputView> inputs, std::span<const OutputView> outputs,
            const RunOptions& options = {}) const;
-  void Run(std::span<const InputView> inputs, const OutputMemory& memory,
-           const RunOptions& options = {}) const;
+  /// The same with memory that is asked for, as it must be if the program computes sizes of
+  /// outputs.
+  void RunInto(std::span<const InputView> inputs, const OutputMemory& memory,
+               const RunOptions& options = {}) const;
 
   /// Shapes of the outputs for inputs of these shapes, whose data is not looked at. Errors as Run,
   /// and run/output-shape if the program computes the sizes of an output.

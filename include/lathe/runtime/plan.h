@@ -46,8 +46,8 @@ struct PlanStorage {
   Dim bytes;           ///< a number, or made of the plan's symbols
   uint32_t begin = 0;  ///< first step at which it holds something
   uint32_t end = 0;    ///< last one
-  /// In the arena, if `bytes` of all storages are numbers; else each is placed when the symbols that
-  /// it is made of are known.
+  /// In the arena, if `bytes` of all storages are numbers; else each is placed when the symbols
+  /// that it is made of are known.
   uint64_t offset = 0;
 };
 
@@ -93,8 +93,8 @@ struct PlanStep {
   Dim flops = {};       ///< what a run takes at least, made of symbols; unknown: not known
   Dim bytes = {};       ///< the same that it reads and writes
   Kind kind = Kind::kWork;
-  /// A later step, or the number of steps: the end; of kRepeat an earlier one; or a constraint, or a
-  /// symbol.
+  /// A later step, or the number of steps: the end; of kRepeat an earlier one; or a constraint, or
+  /// a symbol.
   uint32_t target = kNone;
 
   /// Neither a kernel nor a copy.

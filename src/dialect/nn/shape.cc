@@ -84,8 +84,9 @@ void BindSizesOp::Eval(EvalContext& c) {
   const auto names = BindSizesOp(c.op()).names();
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty() || sizes.data<int64_t>()[i] >= 0) continue;
-    throw Error(ErrorCode::kShape, "run/size", StrCat("the size ", names[i],
-                " that the program computes is ", sizes.data<int64_t>()[i]));
+    throw Error(
+        ErrorCode::kShape, "run/size",
+        StrCat("the size ", names[i], " that the program computes is ", sizes.data<int64_t>()[i]));
   }
   c.SetOutput(kBound, sizes);
 }

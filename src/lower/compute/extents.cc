@@ -63,23 +63,26 @@ void Extents::Add(const Dim& dim, Value argument, const Operation* op, size_t ax
   sources_.push_back({dim, argument, op, axis, symbol});
 }
 
-bool Extents::IsKnown(const Dim& dim) const {
+bool Extents::IsKnown(const Dim& dim, bool from_arguments) const {
   std::vector<std::string> names;
   dim.CollectSymbols(names);
   return std::ranges::all_of(names, [&](const std::string& name) {
     return std::ranges::any_of(sources_, [&](const Source& s) {
+      if (from_arguments && s.op != nullptr) return false;
       return s.dim.is_symbol() && s.dim.symbol_name() == name;
     });
   });
 }
 
+// The extent of an argument is not computed from what an operation says: that may be computed from
+// the argument.
 std::optional<Dim> Extents::Resolve(const Dim& dim) const {
   if (dim.is_unknown()) return std::nullopt;
-  if (dim.is_constant() || IsKnown(dim)) return dim;
+  if (dim.is_constant() || IsKnown(dim, true)) return dim;
   for (const Source& s : sources_) {
     if (s.dim == dim) return Dim::Symbol(s.symbol);
   }
-  return std::nullopt;
+  return IsKnown(dim, false) ? std::optional(dim) : std::nullopt;
 }
 
 }  // namespace lathe::lower

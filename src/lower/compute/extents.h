@@ -28,7 +28,7 @@ class Extents {
 
  private:
   void Add(const Dim& dim, Value argument, const Operation* op, size_t axis);
-  bool IsKnown(const Dim& dim) const;
+  bool IsKnown(const Dim& dim, bool from_arguments) const;
   std::vector<Source> sources_;
 };
 

@@ -299,7 +299,7 @@ TEST_F(LoopsTest, SaysWhyNot) {
   };
   const std::string m = F32("M, 5"), two = I64("2");
   EXPECT_EQ(why({{m, two},
-                 StrCat("%r = nn.expand(%a, %b) : (", m, ", ", two, ") -> ", F32("N, 5")),
+                 StrCat("%r = nn.reshape(%a, %b) : (", m, ", ", two, ") -> ", F32("N, 5")),
                  F32("N, 5")}),
             "loops: no argument has extent N");
   EXPECT_EQ(

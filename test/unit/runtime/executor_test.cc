@@ -466,6 +466,26 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
   EXPECT_EQ(controlled(Kind::kRepeat, 3), "plan/step: step 3 is not before it");
   EXPECT_EQ(controlled(Kind::kRepeat, 1),
             "plan/step: storage 0 lives from step 0 to 1, within the loop from step 1");
+  EXPECT_EQ(controlled(Kind::kBind, 0, 0), "plan/step: value 0 is not one i64");
+  const auto computed = [&](auto change) {
+    return broken([&](Plan& p) {
+      p.symbols.push_back({"M", kNone});
+      p.values.push_back({ElementType::kI64, {}, Place::kConstant, 0});
+      PlanStep step{
+          .values = {static_cast<uint32_t>(p.values.size() - 1)}, .label = "", .origin = {}};
+      step.reads = 1;
+      step.kind = Kind::kBind;
+      step.target = 0;
+      p.steps.push_back(step);
+      change(p);
+    });
+  };
+  EXPECT_EQ(computed([](Plan&) {}), "no error");
+  EXPECT_EQ(computed([](Plan& p) { p.steps.back().target = 1; }),
+            "plan/step: symbol 1 of 1 is not computed");
+  EXPECT_EQ(computed([](Plan& p) { p.steps.pop_back(); }), "plan/symbol: no step computes dim M");
+  EXPECT_EQ(computed([](Plan& p) { p.values[3].dims = {Dim::Symbol("M"), 0}; }),
+            "plan/step: it uses value 3 before dim M is computed");
   EXPECT_EQ(controlled(Kind::kBelow, 4, 0, 0), "plan/step: value 0 is not one i64");
   EXPECT_EQ(controlled(static_cast<Kind>(99), 4), "plan/step: it is of no kind: 99");
   EXPECT_EQ(broken([](Plan& p) { p.values[3].dims = {7, kColumns}; }),

@@ -1,0 +1,256 @@
+// Programs whose sizes depend on the elements of their inputs have a plan: compiled, from a cache
+// and from a file they give what the interpreter gives.
+
+#include <thread>
+
+#include "lathe/driver/every_way.h"
+#include "lathe/pass/pass_manager.h"
+#include "test/unit/codegen/kernel_util.h"
+#include "test/unit/dialect/program_util.h"
+
+namespace lathe {
+namespace {
+
+using codegen::Target;
+
+template <class F>
+std::string OutcomeOf(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return StrCat(e.id(), ": ", e.message());
+  }
+  return "no error";
+}
+
+class ComputedSizesTest : public testing::ProgramTest {
+ protected:
+  void SetUp() override { codegen::NeedCodeGenerator(); }
+
+  // x : [N, 3], about a third of it zeros; m : bool [N]; k : i64 [1] in [0, N]; s : i64 [2], a
+  // shape of 3 N elements.
+  static NamedValues InputsOf(int64_t n, uint64_t seed) {
+    Tensor x = RandomTensor(ElementType::kF32, {n, 3}, seed);
+    Tensor m(ElementType::kBool, {n});
+    for (float& v : x.mutable_data<float>()) v = v < -0.3f ? 0.0f : v;
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      m.mutable_data<bool>()[i] = x.data<float>()[3 * i] > 0.1f;
+    }
+    const int64_t k = n / 2;
+    return {{"x", std::move(x)},
+            {"m", std::move(m)},
+            {"k", Tensor::Of<int64_t>({1}, {k})},
+            {"s", Tensor::Of<int64_t>({2}, {n, 3})}};
+  }
+
+  Program Of(std::string_view body) {
+    Program program = Parse(StrCat(R"(
+      %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 3], f32>
+      %m = nn.feed() {name = "m"} : () -> v_tensor<[N], bool>
+      %k = nn.feed() {name = "k"} : () -> v_tensor<[1], i64>
+      %s = nn.feed() {name = "s"} : () -> v_tensor<[2], i64>
+      %zero = builtin.constant() {value = tensor<[], f32> [0.25]} : () -> v_tensor<[], f32>
+      %e0 = builtin.constant() {value = tensor<[0], i64> []} : () -> v_tensor<[0], i64>
+      %none = builtin.constant() {value = tensor<[], i64> [0]} : () -> v_tensor<[], i64>
+      %one = builtin.constant() {value = tensor<[], i64> [1]} : () -> v_tensor<[], i64>
+      %first = builtin.constant() {value = tensor<[1], i64> [0]} : () -> v_tensor<[1], i64>)",
+                                   body));
+    return program;
+  }
+
+  static Program Optimized(const Program& program) {
+    Program copy = program.Clone();
+    Optimize(copy, "inference", 2);
+    return copy;
+  }
+
+  void Check(std::string_view body) {
+    const Program program = Of(body);
+    for (const Target& target : Target::All()) {
+      for (const int threads : {1, 3}) {
+        if (target.RunsHere()) CheckOn(program, {.target = target.name, .threads = threads});
+      }
+    }
+  }
+
+  static void CheckOn(const Program& program, const CompileOptions& options) {
+    SCOPED_TRACE(StrCat(options.target, ", ", options.threads));
+    Program optimized = Optimized(program);
+    const EveryWay ways(optimized, options);
+    ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
+    ASSERT_EQ(ways.all().size(), 3u);
+    Program original = program.Clone();
+    for (const int64_t n : {3, 0, 1, 70, 3, 12}) {
+      const NamedValues inputs = InputsOf(n, static_cast<uint64_t>(n) + 7);
+      const NamedValues wanted = Interpreter(original).Run(inputs);
+      const NamedValues got = ways.Run(inputs);
+      ASSERT_EQ(got.size(), wanted.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        const Closeness close = AllClose(got[i].second, wanted[i].second, 1e-5, 1e-6);
+        EXPECT_TRUE(close) << n << ", " << got[i].first << ": " << close.description;
+      }
+    }
+  }
+};
+
+TEST_F(ComputedSizesTest, Positions) {
+  Check(R"(
+    %p = nn.non_zero(%x) : (v_tensor<[N, 3], f32>) -> v_tensor<[2, ?], i64>
+    %t = nn.transpose(%p) : (v_tensor<[2, ?], i64>) -> v_tensor<[?, 2], i64>
+    %g = nn.gather_nd(%x, %t) : (v_tensor<[N, 3], f32>, v_tensor<[?, 2], i64>) -> v_tensor<[?], f32>
+    %e = nn.exp(%g) : (v_tensor<[?], f32>) -> v_tensor<[?], f32>
+    nn.fetch(%e) {name = "e"} : (v_tensor<[?], f32>) -> ()
+    nn.fetch(%p) {name = "p"} : (v_tensor<[2, ?], i64>) -> ())");
+}
+
+TEST_F(ComputedSizesTest, RowsThatAreKept) {
+  Check(R"(
+    %c = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+    %t = nn.transpose(%c) : (v_tensor<[?, 3], f32>) -> v_tensor<[3, ?], f32>
+    %y = nn.matmul(%c, %t) : (v_tensor<[?, 3], f32>, v_tensor<[3, ?], f32>) -> v_tensor<[?, ?], f32>
+    %j = nn.concat(%x, %c) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[?, 3], f32>) -> v_tensor<[?, 3], f32>
+    %f = nn.compress(%x, %m) : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ()
+    nn.fetch(%j) {name = "j"} : (v_tensor<[?, 3], f32>) -> ()
+    nn.fetch(%f) {name = "f"} : (v_tensor<[?], f32>) -> ())");
+}
+
+TEST_F(ComputedSizesTest, OneAfterAnother) {
+  Check(R"(
+    %c = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+    %g = nn.greater(%c, %zero) : (v_tensor<[?, 3], f32>, v_tensor<[], f32>) -> v_tensor<[?, 3], bool>
+    %p = nn.non_zero(%g) : (v_tensor<[?, 3], bool>) -> v_tensor<[2, ?], i64>
+    %q = nn.mul(%p, %p) : (v_tensor<[2, ?], i64>, v_tensor<[2, ?], i64>) -> v_tensor<[2, ?], i64>
+    nn.fetch(%c) {name = "c"} : (v_tensor<[?, 3], f32>) -> ()
+    nn.fetch(%q) {name = "q"} : (v_tensor<[2, ?], i64>) -> ())");
+}
+
+TEST_F(ComputedSizesTest, RangesAndSlices) {
+  Check(R"(
+    %n = nn.reshape(%k, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
+    %r = nn.range(%none, %n, %one) : (v_tensor<[], i64>, v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[?], i64>
+    %b = nn.slice(%x, %first, %k) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
+    %w = nn.neg(%k) : (v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %a = nn.slice(%x, %first, %w) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%b) {name = "b"} : (v_tensor<[?, 3], f32>) -> ()
+    nn.fetch(%a) {name = "a"} : (v_tensor<[?, 3], f32>) -> ())");
+}
+
+TEST_F(ComputedSizesTest, ShapesThatAreData) {
+  Check(R"(
+    %l = nn.reshape(%x, %s) {allowzero = true} : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    %y = nn.softmax(%l) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    %f = nn.constant_of_shape(%s) : (v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    %t = nn.tile(%x, %s) : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    %e = nn.expand(%zero, %s) : (v_tensor<[], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ()
+    nn.fetch(%f) {name = "f"} : (v_tensor<[?, ?], f32>) -> ()
+    nn.fetch(%t) {name = "t"} : (v_tensor<[?, ?], f32>) -> ()
+    nn.fetch(%e) {name = "e"} : (v_tensor<[?, ?], f32>) -> ())");
+}
+
+TEST_F(ComputedSizesTest, TheBestOfWhatThereIs) {
+  Check(R"(
+    %f = nn.compress(%x, %m) : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?], f32>
+    %h = nn.shape(%f) : (v_tensor<[?], f32>) -> v_tensor<[1], i64>
+    %c = nn.min(%h, %k) : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %v, %i = nn.top_k(%f, %c) : (v_tensor<[?], f32>, v_tensor<[1], i64>) -> (v_tensor<[?], f32>, v_tensor<[?], i64>)
+    nn.fetch(%v) {name = "v"} : (v_tensor<[?], f32>) -> ()
+    nn.fetch(%i) {name = "i"} : (v_tensor<[?], i64>) -> ())");
+}
+
+// The region that runs says how large the result is.
+TEST_F(ComputedSizesTest, RegionsOfDifferentSizes) {
+  Check(R"(
+    %m2 = nn.cast(%m) {to = i64} : (v_tensor<[N], bool>) -> v_tensor<[N], i64>
+    %a = nn.reduce_sum(%m2) {keepdims = false} : (v_tensor<[N], i64>) -> v_tensor<[], i64>
+    %c = nn.greater(%a, %none) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+    %r = cf.if(%c) ({
+      %p = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+      cf.yield(%p) : (v_tensor<[?, 3], f32>) -> ()
+    }, {
+      %q = nn.concat(%x, %x) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N, 3], f32>) -> v_tensor<[2 * N, 3], f32>
+      cf.yield(%q) : (v_tensor<[2 * N, 3], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[?, 3], f32>
+    %y = nn.exp(%r) : (v_tensor<[?, 3], f32>) -> v_tensor<[?, 3], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, 3], f32>) -> ())");
+}
+
+// Each round has sizes of its own.
+TEST_F(ComputedSizesTest, InALoop) {
+  Check(R"(
+    %n = nn.reshape(%k, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %t = cf.while(%n, %go, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %sum: v_tensor<[], f32>):
+      %row = nn.gather(%x, %i) : (v_tensor<[N, 3], f32>, v_tensor<[], i64>) -> v_tensor<[3], f32>
+      %p = nn.non_zero(%row) : (v_tensor<[3], f32>) -> v_tensor<[1, ?], i64>
+      %g = nn.gather(%row, %p) : (v_tensor<[3], f32>, v_tensor<[1, ?], i64>) -> v_tensor<[1, ?], f32>
+      %e = nn.exp(%g) : (v_tensor<[1, ?], f32>) -> v_tensor<[1, ?], f32>
+      %all = nn.reduce_sum(%e) {keepdims = false} : (v_tensor<[1, ?], f32>) -> v_tensor<[], f32>
+      %next = nn.add(%sum, %all) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], f32>
+      cf.yield(%c, %next) : (v_tensor<[], bool>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[], f32>) -> v_tensor<[], f32>
+    nn.fetch(%t) {name = "t"} : (v_tensor<[], f32>) -> ())");
+}
+
+constexpr std::string_view kReshaped = R"(
+    %l = nn.reshape(%x, %s) {allowzero = true} : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    %y = nn.exp(%l) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())";
+
+TEST_F(ComputedSizesTest, SizesThatContradictAreErrors) {
+  Program program = Optimized(Of(kReshaped));
+  const EveryWay ways(program, {.threads = 1});
+  for (const auto& [name, way] : ways.all()) {
+    SCOPED_TRACE(name);
+    const auto outcome = [&](int64_t rows, int64_t columns) {
+      NamedValues inputs = InputsOf(4, 3);
+      inputs[3].second = Tensor::Of<int64_t>({2}, {rows, columns});
+      return OutcomeOf([&] { (void)way.Run(inputs); });
+    };
+    EXPECT_EQ(outcome(2, 6), "no error");
+    EXPECT_EQ(outcome(5, 3).substr(0, 13), "shape/reshape");
+    EXPECT_EQ(outcome(-4, -3).substr(0, 8), "run/size");
+    EXPECT_EQ(outcome(int64_t{1} << 62, 8).substr(0, 6), "shape/");
+    EXPECT_EQ(outcome(4, 3), "no error");  // and the next run is right again
+  }
+}
+
+TEST_F(ComputedSizesTest, ManyThreadsRunOne) {
+  Program program = Optimized(Of(kReshaped));
+  const Executable executable(program, {.threads = 2});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      const NamedValues inputs = InputsOf(5 + t, static_cast<uint64_t>(t));
+      const NamedValues wanted = executable.Run(inputs);
+      for (int i = 0; i < 50; ++i) EXPECT_EQ(executable.Run(inputs), wanted);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Whoever gives memory is asked for it when it is known how much.
+TEST_F(ComputedSizesTest, MemoryIsAskedFor) {
+  Program program = Optimized(Of(kReshaped));
+  const Executable executable(program, {.threads = 1});
+  const NamedValues inputs = InputsOf(4, 3);
+  std::vector<runtime::InputView> views;
+  for (const auto& [name, value] : inputs) {
+    views.push_back({value.tensor().element_type(), value.tensor().raw(), value.tensor().shape()});
+  }
+  const runtime::Executor& executor = *executable.executor();
+  EXPECT_EQ(OutcomeOf([&] { (void)executor.OutputShapes(views); }).substr(0, 16),
+            "run/output-shape");
+  Tensor y;
+  executor.RunInto(views, [&](size_t, std::span<const int64_t> shape, uint64_t) {
+    y = Tensor(ElementType::kF32, Shape(shape.begin(), shape.end()));
+    return runtime::OutputView{y.mutable_raw(), y.byte_size()};
+  });
+  EXPECT_EQ(RtValue(y), executable.Run(inputs)[0].second);
+}
+
+}  // namespace
+}  // namespace lathe
