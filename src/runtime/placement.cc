@@ -251,8 +251,9 @@ void Placements::CheckConstraint(size_t constraint, std::span<const int64_t> sym
   for (size_t i = 0; i < symbols.size(); ++i) {
     if (symbols[i] == kUnbound) continue;
     const PlanSymbol& symbol = plan_.symbols[i];
-    const bool computed = symbol.is_computed();
-    bound.push_back({symbol.name, symbols[i], computed ? "" : plan_.inputs[symbol.input].name});
+    std::string_view input;
+    if (!symbol.is_computed()) input = plan_.inputs[symbol.input].name;
+    bound.push_back({symbol.name, symbols[i], input});
   }
   CheckConstraints(std::span(plan_.constraints).subspan(constraint, 1), bound);
 }

@@ -96,9 +96,9 @@ TEST_F(EveryWayTest, TheProgramKeepsItsOperations) {
     %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 16], f32>
     %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[16, 40], f32>
     %a = nn.matmul(%x, %w) : (v_tensor<[N, 16], f32>, v_tensor<[16, 40], f32>) -> v_tensor<[N, 40], f32>
-    %i = nn.non_zero(%a) : (v_tensor<[N, 40], f32>) -> v_tensor<[2, ?], i64>
+    %i = nn.random_normal_like(%a) : (v_tensor<[N, 40], f32>) -> v_tensor<[N, 40], f32>
     nn.fetch(%a) {name = "a"} : (v_tensor<[N, 40], f32>) -> ()
-    nn.fetch(%i) {name = "i"} : (v_tensor<[2, ?], i64>) -> ())",
+    nn.fetch(%i) {name = "i"} : (v_tensor<[N, 40], f32>) -> ())",
                                 {16, 40});
   const EveryWay ways(program, {});
   for (const auto& [way, executable] : ways.all()) {

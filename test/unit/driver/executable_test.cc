@@ -170,29 +170,32 @@ TEST_F(ExecutableTest, WhatNeedsTheInterpreterIsNotSaved) {
   const TempFolder folder;
   const Executable executable(Parse(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
-    %a = nn.non_zero(%x) : (v_tensor<[4], f32>) -> v_tensor<[1, ?], i64>
-    nn.fetch(%a) {name = "y"} : (v_tensor<[1, ?], i64>) -> ())"));
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[K], i64>
+    %a = nn.reshape(%x, %s) : (v_tensor<[4], f32>, v_tensor<[K], i64>) -> v_tensor<*, f32>
+    nn.fetch(%a) {name = "y"} : (v_tensor<*, f32>) -> ())"));
   const Error error = ErrorOf([&] { executable.Save(folder / "a.lx"); });
   EXPECT_EQ(error.id(), "save/interpreted");
   ASSERT_EQ(error.notes().size(), 1u);
-  EXPECT_NE(error.notes()[0].text.find("v_tensor<[1, ?], i64>"), std::string::npos);
+  EXPECT_NE(error.notes()[0].text.find("v_tensor<*, f32>"), std::string::npos);
 }
 
-TEST_F(ExecutableTest, SizesThatValuesDecideNeedTheInterpreter) {
+TEST_F(ExecutableTest, RanksThatValuesDecideNeedTheInterpreter) {
   Program program = Parse(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[K], i64>
     %r = nn.relu(%x) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
-    %a = nn.non_zero(%r) : (v_tensor<[4], f32>) -> v_tensor<[1, ?], i64>
-    nn.fetch(%a) {name = "y"} : (v_tensor<[1, ?], i64>) -> ())");
+    %a = nn.reshape(%r, %s) : (v_tensor<[4], f32>, v_tensor<[K], i64>) -> v_tensor<*, f32>
+    nn.fetch(%a) {name = "y"} : (v_tensor<*, f32>) -> ())");
   const Executable executable(program);
   EXPECT_EQ(executable.executor(), nullptr);
   ASSERT_EQ(executable.obstacles().size(), 1u);
-  EXPECT_NE(executable.obstacles()[0].find("no size before the program runs"), std::string::npos);
-  const NamedValues inputs = {{"x", Vec<float>({-1, 2, 0, 3})}};
-  EXPECT_EQ(ValuesOf<int64_t>(executable.Run(inputs)[0].second), (std::vector<int64_t>{1, 3}));
+  EXPECT_NE(executable.obstacles()[0].find("no rank before the program runs"), std::string::npos);
+  const NamedValues inputs = {{"x", Vec<float>({-1, 2, 0, 3})}, {"s", Vec<int64_t>({2, 2})}};
+  EXPECT_EQ(executable.Run(inputs)[0].second.tensor(),
+            Tensor::Of<float>({2, 2}, {0.0f, 2.0f, 0.0f, 3.0f}));
   std::vector<Tensor> out(1);
-  const Tensor in = inputs[0].second.tensor();
-  EXPECT_EQ(ErrorOf([&] { executable.Run({&in, 1}, out); }).id(), "run/no-plan");
+  const Tensor in[] = {inputs[0].second.tensor(), inputs[1].second.tensor()};
+  EXPECT_EQ(ErrorOf([&] { executable.Run(in, out); }).id(), "run/no-plan");
 }
 
 TEST_F(ExecutableTest, LoopsRunInTheInterpreter) {

@@ -319,7 +319,7 @@ TEST_F(PlanBuilderTest, ObstaclesSayWhatIsMissing) {
     %x = nn.feed() {name = "x"} : () -> v_tensor<[N + 1], f32>
     nn.fetch(%x) {name = "y"} : (v_tensor<[N + 1], f32>) -> ())"),
             (std::vector<std::string>{"nn.feed: result 0 of type v_tensor<[N + 1], f32> has the "
-                                      "symbol 'N', which is no dim of an input"}));
+                                      "symbol 'N', which is no dim of an input and not computed"}));
 }
 
 }  // namespace
