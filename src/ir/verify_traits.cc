@@ -68,6 +68,24 @@ void CheckSame(Operation* op, Same what, const char* text) {
   for (size_t i = 0; i < op->num_results(); ++i) check(TensorResult(op, i));
 }
 
+// The constants that operations take. Nothing is known in regions that may never run: what is wrong
+// there with these is an error of a run that comes to it.
+class ConstantOperands : public ValueFacts {
+ public:
+  explicit ConstantOperands(const Operation* op)
+      : always_runs_(op->parent_op() == nullptr || op->parent_op()->HasTrait<IsolatedFromAbove>()) {
+  }
+  const Tensor* Constant(Value value) override {
+    const Operation* op = value.defining_op();
+    if (!always_runs_ || op == nullptr || !op->HasTrait<ConstantLike>()) return nullptr;
+    const auto tensor = op->attribute("value").dyn_cast<TensorAttribute>();
+    return tensor ? &tensor.value() : nullptr;
+  }
+
+ private:
+  bool always_runs_;
+};
+
 }  // namespace
 
 void VerifyTraits(Operation* op) {
@@ -82,8 +100,8 @@ void VerifyTraits(Operation* op) {
 
 void VerifyInferredTypes(Operation* op) {
   if (!op->HasInterface<InferShapeInterface>()) return;
-  ValueFacts nothing;
-  const std::vector<Type> inferred = InferResultTypes(op, nothing);
+  ConstantOperands constants(op);
+  const std::vector<Type> inferred = InferResultTypes(op, constants);
   for (size_t i = 0; i < inferred.size(); ++i) {
     const Type declared = op->result(i).type();
     const bool known = inferred[i] && !inferred[i].isa<NoneType>() && !declared.isa<NoneType>();
