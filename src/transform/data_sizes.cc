@@ -8,6 +8,7 @@
 
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
 
 namespace lathe {
@@ -86,6 +87,12 @@ Value SizeBuilder::Bind(Value numbers, std::string_view what) {
   return Cast(BindAs(Cast(numbers, ElementType::kI64), names), type.element());
 }
 
+Value SizeBuilder::Front(Value v, Value count) {
+  const int64_t zero = 0, one = 1;
+  const Value first = Vector({&zero, 1});
+  return Create("nn.slice", {v, first, Reshape(count, {1}), first, Vector({&one, 1})});
+}
+
 Value SizeBuilder::BindAs(Value numbers, const std::vector<std::string>& names) {
   const auto list = ArrayAttribute::Get(rewriter_.context(), std::span<const std::string>(names));
   computed_.insert(names.begin(), names.end());
@@ -119,9 +126,7 @@ Value Positions(Value x, SizeBuilder& b, std::string_view what) {
   const Value room = b.Reshape(b.Create("nn.add", {count, b.Scalar(1)}), {1});
   const Value slots = b.Create("nn.expand", {b.Scalar(0), room});
   const Value placed = b.Create("nn.scatter_elements", {slots, slot, all});
-  const int64_t zero = 0, one = 1;
-  return b.Create("nn.slice", {placed, b.Vector({&zero, 1}), b.Reshape(count, {1}),
-                               b.Vector({&zero, 1}), b.Vector({&one, 1})});
+  return b.Front(placed, count);
 }
 
 Value NonZero(Operation* op, SizeBuilder& b) {
@@ -150,15 +155,30 @@ Value Compress(Operation* op, SizeBuilder& b) {
   return b.Create("nn.gather", {from, kept}, {b.Attr("axis", axis.value_or(0))});
 }
 
-Value CeilDiv(Value a, Value b_, SizeBuilder& b) {
-  const Value above = b.Create("nn.sub", {b.Create("nn.add", {a, b_}), b.Scalar(1)});
-  return b.Create("nn.max", {b.Create("nn.div", {above, b_}), b.Scalar(0)});
-}
-
 std::optional<int64_t> Number(Value v, SizeBuilder& b) {
   const Tensor* t = v ? b.facts().Constant(v) : nullptr;
   if (t == nullptr || !IsInteger(t->element_type()) || t->num_elements() != 1) return std::nullopt;
   return ToInt64s(*t)[0];
+}
+
+Value Suppressed(Operation* op, SizeBuilder& b) {
+  std::vector<Value> operands;
+  for (size_t i = 0; i < op->num_operands(); ++i) operands.push_back(op->operand(i));
+  std::vector<NamedAttribute> attributes{
+      b.Attr("center_point_box", nn::NonMaxSuppressionOp(op).center_point_box())};
+  constexpr size_t kMost = nn::NonMaxSuppressionOp::kMaxOutputBoxesPerClass;
+  const auto most = Number(kMost < operands.size() ? operands[kMost] : Value(), b);
+  if (most) attributes.push_back(b.Attr("room", std::max<int64_t>(*most, 0)));
+  Operation* padded =
+      b.rewriter().Create(nn::NonMaxSuppressionPaddedOp::kName, operands, attributes);
+  b.facts().Visit(padded);
+  const Value count = b.BindIfOpen(padded->result(1), "boxes");
+  return b.Front(padded->result(0), count);
+}
+
+Value CeilDiv(Value a, Value b_, SizeBuilder& b) {
+  const Value above = b.Create("nn.sub", {b.Create("nn.add", {a, b_}), b.Scalar(1)});
+  return b.Create("nn.max", {b.Create("nn.div", {above, b_}), b.Scalar(0)});
 }
 
 // How many numbers there are from one to the other, exclusive.
@@ -261,6 +281,7 @@ using Computer = Value (*)(Operation*, SizeBuilder&);
 constexpr std::pair<std::string_view, Computer> kComputers[] = {
     {nn::NonZeroOp::kName, NonZero},
     {nn::CompressOp::kName, Compress},
+    {nn::NonMaxSuppressionOp::kName, Suppressed},
     {nn::RangeOp::kName, Range},
     {nn::SliceOp::kName, Slice},
 };

@@ -40,6 +40,9 @@ class SizeBuilder {
   /// The numbers from 0 to `count`, an i64 [].
   Value Iota(Value count) { return Create("nn.range", {Scalar(0), count, Scalar(1)}); }
 
+  /// The first `count`, an i64 [], along axis 0.
+  Value Front(Value v, Value count);
+
   /// The same integers with those that nobody knows as new symbols, named for `what`; null if there
   /// are none, too many, or their number is not known.
   Value Bind(Value numbers, std::string_view what);

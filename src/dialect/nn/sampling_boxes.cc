@@ -197,40 +197,77 @@ void RoiAlignOp::Eval(EvalContext& c) {
   c.SetOutput(kY, eval::FromDoubles(x.element_type(), shape, y));
 }
 
-void NonMaxSuppressionOp::InferShape(InferShapeContext& c) {
-  ExpectScalar(c, kMaxOutputBoxesPerClass, "max_output_boxes_per_class");
-  ExpectScalar(c, kIouThreshold, "iou_threshold");
-  ExpectScalar(c, kScoreThreshold, "score_threshold");
-  c.SetShape(kSelectedIndices, CheckBoxes(OperandShapes(c, 5)));
-}
+namespace {
 
-void NonMaxSuppressionOp::Eval(EvalContext& c) {
+using Suppression = NonMaxSuppressionOp;  // the padded one has the same operands
+
+// Three numbers for each box that is taken, at most `room` of a class.
+std::vector<int64_t> Suppressed(EvalContext& c, bool centered, int64_t room) {
   static_cast<void>(CheckBoxes(OperandShapes(c, 5)));
-  const bool centred = NonMaxSuppressionOp(c.op()).center_point_box();
-  const bool limited = c.HasInput(kMaxOutputBoxesPerClass);
+  const bool limited = c.HasInput(Suppression::kMaxOutputBoxesPerClass);
   const int64_t limit =
-      limited ? eval::ScalarInt(c.input(kMaxOutputBoxesPerClass), "the limit") : 0;
-  const double overlap = ScalarOf(c, kIouThreshold, 0);
-  const double least = ScalarOf(c, kScoreThreshold, -std::numeric_limits<double>::infinity());
-  const Tensor& scores = c.input(kScores);
+      limited ? eval::ScalarInt(c.input(Suppression::kMaxOutputBoxesPerClass), "the limit") : 0;
+  const double overlap = ScalarOf(c, Suppression::kIouThreshold, 0);
+  const double least =
+      ScalarOf(c, Suppression::kScoreThreshold, -std::numeric_limits<double>::infinity());
+  const Tensor& scores = c.input(Suppression::kScores);
   const int64_t classes = scores.dim(1), count = scores.dim(2);
-  const float* corners = c.input(kBoxes).data<float>().data();
+  const float* corners = c.input(Suppression::kBoxes).data<float>().data();
   std::vector<int64_t> result;
   const int64_t images = scores.num_elements() == 0 ? 0 : scores.dim(0);
   for (int64_t n = 0; n < images; ++n) {
     std::vector<Box> boxes;
     for (int64_t i = 0; i < count; ++i) {
-      boxes.push_back(BoxOf(corners + (n * count + i) * 4, centred));
+      boxes.push_back(BoxOf(corners + (n * count + i) * 4, centered));
     }
     for (int64_t k = 0; k < classes; ++k) {
       const float* own = scores.data<float>().data() + (n * classes + k) * count;
-      for (int64_t i : Take(boxes, own, limit, overlap, least)) {
+      for (int64_t i : Take(boxes, own, std::min(limit, room), overlap, least)) {
         result.insert(result.end(), {n, k, i});
       }
     }
   }
+  return result;
+}
+
+SymShape InferBoxes(InferShapeContext& c) {
+  ExpectScalar(c, Suppression::kMaxOutputBoxesPerClass, "max_output_boxes_per_class");
+  ExpectScalar(c, Suppression::kIouThreshold, "iou_threshold");
+  ExpectScalar(c, Suppression::kScoreThreshold, "score_threshold");
+  return CheckBoxes(OperandShapes(c, 5));
+}
+
+}  // namespace
+
+void NonMaxSuppressionOp::InferShape(InferShapeContext& c) {
+  c.SetShape(kSelectedIndices, InferBoxes(c));
+}
+
+void NonMaxSuppressionOp::Eval(EvalContext& c) {
+  const bool centered = NonMaxSuppressionOp(c.op()).center_point_box();
+  const auto taken = Suppressed(c, centered, std::numeric_limits<int64_t>::max());
   c.SetOutput(kSelectedIndices,
-              Tensor::Of<int64_t>({static_cast<int64_t>(result.size()) / 3, 3}, result));
+              Tensor::Of<int64_t>({static_cast<int64_t>(taken.size()) / 3, 3}, taken));
+}
+
+void NonMaxSuppressionPaddedOp::InferShape(InferShapeContext& c) {
+  static_cast<void>(InferBoxes(c));
+  const SymShape scores = WithRank(c.shape(kScores), 3, "scores");
+  const auto room = NonMaxSuppressionPaddedOp(c.op()).room();
+  const Dim most = room ? Min(scores.dims[2], *room) : scores.dims[2];
+  c.SetShape(kSelectedIndices, {scores.dims[0] * scores.dims[1] * most, 3});
+  c.SetShape(kCount, SymShape::OfRank(0));
+}
+
+void NonMaxSuppressionPaddedOp::Eval(EvalContext& c) {
+  const NonMaxSuppressionPaddedOp op(c.op());
+  const Tensor& scores = c.input(kScores);
+  const int64_t room = std::min(op.room().value_or(scores.dim(2)), scores.dim(2));
+  const int64_t most = scores.dim(0) * scores.dim(1) * room;
+  std::vector<int64_t> taken = Suppressed(c, op.center_point_box(), room);
+  c.SetOutput(kCount, Tensor::Scalar<int64_t>(static_cast<int64_t>(taken.size()) / 3));
+  taken.resize(static_cast<size_t>(most) * 3);
+  c.SetOutput(kSelectedIndices, Tensor::Of<int64_t>({most, 3}, taken));
 }
 
 }  // namespace lathe::nn

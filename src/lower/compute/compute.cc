@@ -13,11 +13,12 @@ namespace {
 std::vector<Compute> SortedComputes() {
   std::vector<Compute> all;
   for (const auto family :
-       {ShapeComputes(),     MovementComputes(), IndexingComputes(),   WindowComputes(),
-        ResizeComputes(),    OrderComputes(),    ScatterComputes(),    QuantizeComputes(),
-        AttentionComputes(), SamplingComputes(), ProductComputes(),    LossComputes(),
-        DeformComputes(),    TrainingComputes(), RecurrenceComputes(), RecurrentComputes(),
-        SignalComputes(),    TreeComputes(),     GramComputes(),       NormComputes()}) {
+       {ShapeComputes(),     MovementComputes(), IndexingComputes(), WindowComputes(),
+        ResizeComputes(),    OrderComputes(),    ScatterComputes(),  QuantizeComputes(),
+        AttentionComputes(), BoxComputes(),      SamplingComputes(), ProductComputes(),
+        LossComputes(),      DeformComputes(),   TrainingComputes(), RecurrenceComputes(),
+        RecurrentComputes(), SignalComputes(),   TreeComputes(),     GramComputes(),
+        NormComputes()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   std::ranges::sort(all, {}, &Compute::op);

@@ -102,6 +102,7 @@ std::span<const Compute> ScatterComputes();
 std::span<const Compute> QuantizeComputes();
 std::span<const Compute> AttentionComputes();
 std::span<const Compute> SamplingComputes();
+std::span<const Compute> BoxComputes();
 std::span<const Compute> ProductComputes();
 std::span<const Compute> LossComputes();
 std::span<const Compute> DeformComputes();

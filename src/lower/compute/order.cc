@@ -3,6 +3,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/scalars.h"
+#include "src/lower/compute/sort.h"
 
 // The first elements of lines, in order.
 namespace lathe::lower {
@@ -88,55 +89,15 @@ class TopK {
     });
   }
 
-  Dim Position(const Dim& half, const Dim& at) const { return (line_ * 2 + half) * n_ + at; }
-
-  // Sorted runs of positions are merged to runs twice as long, from one half of the memory to the
-  // other.
   void Sort() {
-    e_.For(n_, false, [&](const Dim& i) { e_.Store(positions_, Position(0, i), e_.Int(i)); });
-    const Value one = e_.lb().Int(1), size = e_.Int(n_);
-    int64_t passes = 62;
-    if (n_.is_constant()) {
-      for (passes = 0; (int64_t{1} << passes) < n_.value();) ++passes;
-    }
-    const std::vector<Value> last =
-        e_.For(Dim(passes), {one, e_.lb().Int(0)}, [&](const Dim&, std::span<const Value> now) {
-          const Value goes_on = s_.Less(now[0], size);
-          const Dim width = e_.Loaded(now[0], n_ + 1), from = e_.Loaded(now[1], 2);
-          Pass(width, from, s_.AsIndex(goes_on));
-          return std::vector<Value>{s_.Select(goes_on, s_.Add(now[0], now[0]), now[0]),
-                                    s_.Select(goes_on, s_.Sub(one, now[1]), now[1])};
-        });
-    const Dim sorted = e_.Loaded(last[1], 2);
+    MergeSort sort(e_, positions_, line_ * 2 * n_, n_, n_,
+                   [&](const Dim& a, const Dim& b) { return Comes(X(a), X(b)); });
+    e_.For(n_, false, [&](const Dim& i) { sort.Put(i, e_.Int(i)); });
+    sort.Sort(n_);
     e_.For(k_, false, [&](const Dim& rank) {
-      const Value position = e_.LoadFrom(positions_, Position(sorted, rank));
-      Store(rank, X(e_.Loaded(position, n_)), position);
+      const Dim position = sort.At(rank);
+      Store(rank, X(position), e_.Int(position));
     });
-  }
-
-  void Pass(const Dim& width, const Dim& from, const Dim& goes_on) {
-    const Dim pairs = e_.Loaded(e_.Int(CeilDiv(n_, width * 2) * goes_on), n_ + 1);
-    e_.For(pairs, false, [&](const Dim& pair) {
-      const Dim begin = e_.Loaded(e_.Int(pair * width * 2), n_);
-      const Dim middle = e_.Loaded(e_.Int(Min(begin + width, n_)), n_ + 1);
-      const Dim end = e_.Loaded(e_.Int(Min(middle + width, n_)), n_ + 1);
-      const Dim count = e_.Loaded(e_.Int(end - begin), n_ + 1);
-      e_.For(count, {e_.Int(begin), e_.Int(middle)}, [&](const Dim& t, std::span<const Value> at) {
-        const Value left = Candidate(from, at[0]), right = Candidate(from, at[1]);
-        const Value later = Comes(X(e_.Loaded(right, n_)), X(e_.Loaded(left, n_)));
-        const Value none_right = s_.Not(s_.Less(at[1], e_.Int(end)));
-        const Value some_left = s_.Less(at[0], e_.Int(middle));
-        const Value takes_left = s_.Or(none_right, s_.And(some_left, s_.Not(later)));
-        e_.Store(positions_, Position(1 - from, begin + t), s_.Select(takes_left, left, right));
-        const Value one = e_.lb().Int(1);
-        return std::vector<Value>{s_.Select(takes_left, s_.Add(at[0], one), at[0]),
-                                  s_.Select(takes_left, at[1], s_.Add(at[1], one))};
-      });
-    });
-  }
-
-  Value Candidate(const Dim& half, Value at) {
-    return e_.LoadFrom(positions_, Position(half, s_.Inside(at, n_)));
   }
 
   const WholeOf& w_;

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+
+#include "src/lower/compute/elements.h"
+#include "src/lower/compute/scalars.h"
+
+namespace lathe::lower {
+
+/// Sorts integers in memory of an operation by merging runs, each twice as long as the ones before,
+/// from one half of the memory to the other. Stable. O(n log n), also of a number that is only
+/// known at run time.
+class MergeSort {
+ public:
+  /// Whether the integer at `a` goes before the one at `b`, which stood behind it so far.
+  using Before = std::function<Value(const Dim& a, const Dim& b)>;
+
+  /// `memory`: i64, of which 2 * `room` from `begin` on are used; the integers are in [0, `range`).
+  MergeSort(Elements& e, Value memory, Dim begin, Dim room, Dim range, Before before)
+      : e_(e),
+        s_(e),
+        memory_(memory),
+        begin_(std::move(begin)),
+        room_(std::move(room)),
+        range_(std::move(range)),
+        before_(std::move(before)) {}
+
+  /// Puts number `at` of those to sort there.
+  void Put(const Dim& at, Value integer) { e_.Store(memory_, Position(0, at), integer); }
+  /// Sorts the first `count`, at most `room`.
+  void Sort(const Dim& count);
+  /// Number `at` of the sorted ones.
+  Dim At(const Dim& at) { return e_.Loaded(e_.LoadFrom(memory_, Position(sorted_, at)), range_); }
+
+ private:
+  Dim Position(const Dim& half, const Dim& at) const { return begin_ + half * room_ + at; }
+  void Pass(const Dim& count, const Dim& width, const Dim& from, const Dim& goes_on);
+  Value Candidate(const Dim& half, Value at) {
+    return e_.LoadFrom(memory_, Position(half, s_.Inside(at, room_)));
+  }
+
+  Elements& e_;
+  Scalars s_;
+  Value memory_;
+  Dim begin_, room_, range_, sorted_;
+  Before before_;
+};
+
+}  // namespace lathe::lower
