@@ -22,6 +22,8 @@ class Suppression {
   }
 
   void Write() {
+    w_.Fill(Op::kSelectedIndices, [](Elements& e, const Place&) { return e.lb().Int(0); });
+    if (boxes_.IsConstant(0)) return e_.Store(w_.memory[Op::kCount], 0, e_.lb().Int(0));
     order_ = e_.Scratch(ElementType::kI64, boxes_ * 2);
     for (Value& side : sides_) side = e_.Scratch(kWide, boxes_);
     areas_ = e_.Scratch(kWide, boxes_);
@@ -29,7 +31,6 @@ class Suppression {
     overlap_ = Limit(Op::kIouThreshold, 0);
     least_ = Limit(Op::kScoreThreshold, -INFINITY);
     most_ = Most();
-    w_.Fill(Op::kSelectedIndices, [](Elements& e, const Place&) { return e.lb().Int(0); });
     const std::vector<Value> total = e_.For(
         images_ * classes_, {e_.lb().Int(0)}, [&](const Dim& line, std::span<const Value> n) {
           std::tie(image_, class_) = e_.space().Divide(line, classes_);

@@ -27,7 +27,7 @@ void MergeSort::Pass(const Dim& count, const Dim& width, const Dim& from, const 
     const Dim end = e_.Loaded(e_.Int(Min(middle + width, count)), room_ + 1);
     const Dim merged = e_.Loaded(e_.Int(end - begin), room_ + 1);
     e_.For(merged, {e_.Int(begin), e_.Int(middle)}, [&](const Dim& t, std::span<const Value> at) {
-      const Value left = Candidate(from, at[0]), right = Candidate(from, at[1]);
+      const Value left = Candidate(from, at[0], count), right = Candidate(from, at[1], count);
       const Value later = before_(e_.Loaded(right, range_), e_.Loaded(left, range_));
       const Value none_right = s_.Not(s_.Less(at[1], e_.Int(end)));
       const Value some_left = s_.Less(at[0], e_.Int(middle));

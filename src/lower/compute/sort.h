@@ -35,8 +35,9 @@ class MergeSort {
  private:
   Dim Position(const Dim& half, const Dim& at) const { return begin_ + half * room_ + at; }
   void Pass(const Dim& count, const Dim& width, const Dim& from, const Dim& goes_on);
-  Value Candidate(const Dim& half, Value at) {
-    return e_.LoadFrom(memory_, Position(half, s_.Inside(at, room_)));
+  // What is not one of those to sort is never taken, but nothing is known of what lies behind them.
+  Value Candidate(const Dim& half, Value at, const Dim& count) {
+    return e_.LoadFrom(memory_, Position(half, s_.Inside(at, count)));
   }
 
   Elements& e_;
