@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/resize.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
 
@@ -27,6 +29,12 @@ AnyTensorType TypeOf(Value v) { return v.type().dyn_cast<AnyTensorType>(); }
 Value SizeBuilder::Create(std::string_view op, std::initializer_list<Value> operands,
                           std::initializer_list<NamedAttribute> attributes) {
   Operation* made = rewriter_.Create(op, operands, attributes);
+  facts_.Visit(made);
+  return made->result(0);
+}
+
+Value SizeBuilder::Again(Operation* op, std::span<const Value> operands) {
+  Operation* made = rewriter_.Create(op->name(), operands, op->attributes().entries());
   facts_.Visit(made);
   return made->result(0);
 }
@@ -277,6 +285,54 @@ Value Slice(Operation* op, SizeBuilder& b) {
   return data;
 }
 
+// The same with sizes, as the interpreter computes them: in f64.
+Value Resize(Operation* op, SizeBuilder& b) {
+  const nn::ResizeOp resize(op);
+  if (!resize.scales() || resize.sizes()) return {};
+  const auto rank = static_cast<int64_t>(TypeOf(op->operand(0)).rank());
+  std::vector<int64_t> axes = resize.axes().value_or(std::vector<int64_t>());
+  for (int64_t& axis : axes) axis = axis < 0 ? axis + rank : axis;
+  for (int64_t axis = 0; !resize.axes() && axis < rank; ++axis) axes.push_back(axis);
+  const Value all = b.Create("nn.shape", {op->operand(0)});
+  const Value extents = b.Create("nn.gather", {all, b.Vector(axes)});
+  const Value product = b.Create(
+      "nn.mul", {b.Cast(extents, ElementType::kF64), b.Cast(resize.scales(), ElementType::kF64)});
+  const Value whole = b.Cast(b.Create("nn.floor", {product}), ElementType::kI64);
+  const std::vector<Value> operands{op->operand(0), resize.roi(), resize.scales(),
+                                    b.BindIfOpen(whole, "resize")};
+  return b.Again(op, operands);
+}
+
+// The same with amounts of which more is known: those before are what is added less what is cut
+// off, neither of which is negative; those behind, what makes extents that are bound.
+Value Pad(Operation* op, SizeBuilder& b) {
+  using nn::PadOp;
+  const bool has_axes = op->num_operands() > PadOp::kAxes && op->operand(PadOp::kAxes);
+  if (has_axes && b.facts().Constant(op->operand(PadOp::kAxes)) == nullptr) return {};
+  Value extents = b.Create("nn.shape", {op->operand(PadOp::kData)});
+  if (has_axes) extents = b.Create("nn.gather", {extents, op->operand(PadOp::kAxes)});
+  const AnyTensorType each = TypeOf(extents);
+  if (!each.is_static()) return {};
+  const int64_t count = each.dims()[0].value();
+  const auto amounts = [&](int64_t first) {
+    std::vector<int64_t> entries(static_cast<size_t>(count));
+    std::iota(entries.begin(), entries.end(), first);
+    return b.Create("nn.gather", {op->operand(PadOp::kPads), b.Vector(entries)});
+  };
+  const Value begin = amounts(0), end = amounts(count);
+  const Value padded = b.Create("nn.add", {b.Create("nn.add", {extents, begin}), end});
+  const Value all = b.BindIfOpen(padded, "pad");
+  const Value added = b.Create("nn.max", {begin, b.Scalar(0)});
+  const Value cut = b.Create("nn.max", {b.Create("nn.neg", {begin}), b.Scalar(0)});
+  const Value before =
+      b.Create("nn.sub", {b.BindIfOpen(added, "pad_before"), b.BindIfOpen(cut, "cut_before")});
+  const Value behind = b.Create("nn.sub", {b.Create("nn.sub", {all, extents}), before});
+  std::vector<Value> operands;
+  for (size_t i = 0; i < op->num_operands(); ++i) operands.push_back(op->operand(i));
+  operands[PadOp::kPads] = b.Create("nn.concat", {before, behind}, {b.Attr("axis", int64_t{0})});
+  return b.Again(op, operands);
+}
+
 using Computer = Value (*)(Operation*, SizeBuilder&);
 constexpr std::pair<std::string_view, Computer> kComputers[] = {
     {nn::NonZeroOp::kName, NonZero},
@@ -284,6 +340,8 @@ constexpr std::pair<std::string_view, Computer> kComputers[] = {
     {nn::NonMaxSuppressionOp::kName, Suppressed},
     {nn::RangeOp::kName, Range},
     {nn::SliceOp::kName, Slice},
+    {nn::ResizeOp::kName, Resize},
+    {nn::PadOp::kName, Pad},
 };
 
 bool HasKnownSizes(Value v) {

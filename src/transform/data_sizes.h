@@ -24,6 +24,8 @@ class SizeBuilder {
 
   Value Create(std::string_view op, std::initializer_list<Value> operands,
                std::initializer_list<NamedAttribute> attributes = {});
+  /// The operation with other operands.
+  Value Again(Operation* op, std::span<const Value> operands);
   NamedAttribute Attr(std::string_view name, int64_t value);
   NamedAttribute Attr(std::string_view name, bool value);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/resize.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -78,6 +79,7 @@ class FoldShapesPass : public Pass {
       if (!IsMergeable(op) || op->HasTrait<ConstantLike>()) continue;
       if (op->name() == "nn.reshape") FoldReshape(op, inferencer, rewriter);
       if (op->name() == nn::PadOp::kName && FoldPad(op, inferencer, rewriter)) continue;
+      if (op->name() == nn::ResizeOp::kName && FoldResize(op, inferencer, rewriter)) continue;
       Fold(op, inferencer, rewriter);
     }
   }
@@ -156,6 +158,54 @@ class FoldShapesPass : public Pass {
     rewriter.SetResultType(pad, 0, type);
     rewriter.ReplaceOp(op, pad->result(0));
     Count("pads");
+    return true;
+  }
+
+  /// The numbers of a vector that is put together, as far as they are known; empty if not even how
+  /// many there are is.
+  static std::vector<std::optional<double>> Pieces(Value v, ShapeInferencer& inferencer) {
+    const Operation* concat = v.defining_op();
+    if (concat == nullptr || concat->name() != nn::ConcatOp::kName) return {};
+    std::vector<std::optional<double>> numbers;
+    for (size_t i = 0; i < concat->num_operands(); ++i) {
+      const auto type = concat->operand(i).type().dyn_cast<AnyTensorType>();
+      if (!type || !type.is_static() || type.rank() != 1) return {};
+      const Tensor* constant = inferencer.Constant(concat->operand(i));
+      const auto count = static_cast<size_t>(type.dims()[0].value());
+      const std::vector<double> known = constant ? ToDoubles(*constant) : std::vector<double>();
+      for (size_t k = 0; k < count; ++k) {
+        numbers.push_back(constant ? std::optional(known[k]) : std::nullopt);
+      }
+    }
+    return numbers;
+  }
+
+  /// Computed scales say nothing of axes whose scale is 1: these are not resized. True if the
+  /// resize was replaced.
+  bool FoldResize(Operation* op, ShapeInferencer& inferencer, Rewriter& rewriter) {
+    using nn::ResizeOp;
+    const ResizeOp resize(op);
+    const bool crops = resize.coordinate_transformation_mode() == "tf_crop_and_resize";
+    if (!resize.scales() || resize.sizes() || crops) return false;
+    const auto scales = Pieces(resize.scales(), inferencer);
+    std::vector<int64_t> entries, axes;
+    for (size_t i = 0; i < scales.size(); ++i) {
+      if (scales[i] == 1.0) continue;
+      entries.push_back(static_cast<int64_t>(i));
+      axes.push_back(resize.axes() ? (*resize.axes())[i] : entries.back());
+    }
+    if (entries.size() == scales.size() || entries.empty()) return false;
+    const Rewriter::Replacing replacing(rewriter, {&op, 1});
+    const auto all = static_cast<int64_t>(entries.size());
+    const Value at = rewriter.Constant(Tensor::Of<int64_t>({all}, entries));
+    const Value kept = rewriter.Create("nn.gather", std::vector{resize.scales(), at})->result(0);
+    const auto attributes =
+        op->attributes().With("axes", rewriter.Attr(std::span<const int64_t>(axes)));
+    Operation* made = rewriter.Create(
+        ResizeOp::kName, std::vector{resize.x(), Value(), kept, Value()}, attributes.entries());
+    rewriter.SetResultType(op, 0, made->result(0).type());
+    rewriter.ReplaceOp(op, made->result(0));
+    Count("resizes");
     return true;
   }
 

@@ -9,7 +9,8 @@ std::vector<NamedPipeline> NamedPipelines() {
        "what every model for inference goes through",
        {
            {1, "inline", "functions to their calls"},
-           {1, "infer_shape", "a declared type that does not follow is a claim: nothing builds on it"},
+           {1, "infer_shape",
+            "a declared type that does not follow is a claim: nothing builds on it"},
            {1, "one_spelling", "so that patterns need to know only one"},
            {1, "simplify", "what nothing reads goes, a dropout's mask say"},
            {1, "simplify_inference{keep_used=true}",

@@ -72,12 +72,14 @@ Value ResizedExtentAt(Elements& e, const Operation& op, size_t axis) {
   const auto entry = static_cast<size_t>(std::ranges::find(axes, axis) - axes.begin());
   const Dim in = e.Dims(op.operand(0))[axis];
   if (entry == axes.size()) return e.Int(in);
-  const auto known = KnownScale(op, entry);
-  if (known) return e.Int(nn::ScaledExtent(in, *known));
   const Place at{static_cast<int64_t>(entry)};
   if (OpOf(op).sizes()) return ToInt64(e, e.At(op.operand(Op::kSizes), at));
+  const auto known = KnownScale(op, entry);
+  const Dim scaled = known ? nn::ScaledExtent(in, *known) : Dim::Unknown();
+  if (!scaled.is_unknown()) return e.Int(scaled);
   const Scalars s(e);
-  const Value scale = s.Cast(e.At(op.operand(Op::kScales), at), kWide);
+  const Value scale =
+      known ? s.Number(kWide, *known) : s.Cast(e.At(op.operand(Op::kScales), at), kWide);
   return s.Cast(s.Floor(s.Mul(s.Number(kWide, in), scale)), ElementType::kI64);
 }
 

@@ -150,6 +150,47 @@ TEST_F(ComputedSizesTest, ShapesThatAreData) {
     nn.fetch(%e) {name = "e"} : (v_tensor<[?, ?], f32>) -> ())");
 }
 
+// Amounts may be negative: they are no sizes.
+TEST_F(ComputedSizesTest, PadsThatAreData) {
+  for (const char* mode : {"constant", "reflect", "edge", "wrap"}) {
+    SCOPED_TRACE(mode);
+    Check(StrCat(R"(
+    %l = nn.neg(%k) : (v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %i = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %w = nn.concat(%l, %i, %k, %k) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[4], i64>
+    %p = nn.pad(%x, %w) {mode = ")",
+                 mode, R"("} : (v_tensor<[N, 3], f32>, v_tensor<[4], i64>) -> v_tensor<[?, ?], f32>
+    %y = nn.relu(%p) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    %v = nn.concat(%first, %k) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[2], i64>
+    %q = nn.pad(%y, %v, none, %first) {mode = "edge"} : (v_tensor<[?, ?], f32>, v_tensor<[2], i64>, none, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ()
+    nn.fetch(%q) {name = "q"} : (v_tensor<[?, ?], f32>) -> ())"));
+  }
+}
+
+TEST_F(ComputedSizesTest, FactorsOfResizes) {
+  for (const char* how : {"linear", "nearest"}) {
+    SCOPED_TRACE(how);
+    Check(StrCat(
+        R"(
+    %u = builtin.constant() {value = tensor<[1], f32> [1.0]} : () -> v_tensor<[1], f32>
+    %t = builtin.constant() {value = tensor<[1], f32> [0.73]} : () -> v_tensor<[1], f32>
+    %c = nn.cast(%k) {to = f32} : (v_tensor<[1], i64>) -> v_tensor<[1], f32>
+    %d = nn.add(%c, %u) : (v_tensor<[1], f32>, v_tensor<[1], f32>) -> v_tensor<[1], f32>
+    %f = nn.mul(%d, %t) : (v_tensor<[1], f32>, v_tensor<[1], f32>) -> v_tensor<[1], f32>
+    %g = nn.concat(%u, %f) {axis = 0} : (v_tensor<[1], f32>, v_tensor<[1], f32>) -> v_tensor<[2], f32>
+    %h = nn.concat(%f, %d) {axis = 0} : (v_tensor<[1], f32>, v_tensor<[1], f32>) -> v_tensor<[2], f32>
+    %y = nn.resize(%x, none, %g, none) {mode = ")",
+        how,
+        R"("} : (v_tensor<[N, 3], f32>, none, v_tensor<[2], f32>, none) -> v_tensor<[N, ?], f32>
+    %z = nn.resize(%x, none, %h, none) {mode = ")",
+        how,
+        R"("} : (v_tensor<[N, 3], f32>, none, v_tensor<[2], f32>, none) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[N, ?], f32>) -> ()
+    nn.fetch(%z) {name = "z"} : (v_tensor<[?, ?], f32>) -> ())"));
+  }
+}
+
 TEST_F(ComputedSizesTest, TheBestOfWhatThereIs) {
   Check(R"(
     %f = nn.compress(%x, %m) : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?], f32>
