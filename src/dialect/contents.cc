@@ -77,10 +77,23 @@ Dim DimMax(const Dim& a, const Dim& b) { return Max(a, b); }
 Dim DimMin(const Dim& a, const Dim& b) { return Min(a, b); }
 Dim DimNeg(const Dim& a) { return Dim(0) - a; }
 
+namespace {
+
+// By zero, tensors give zero (docs/decisions/0005-evaluation.md), where a quotient of dims may have
+// any value or none.
+Dim DivideNatural(const Dim& a, const Dim& b) {
+  const Dim quotient = FloorDiv(a, b);
+  if (*b.LowerBound() > 0) return quotient;
+  const bool is_exact = ProvablyEqual(quotient * b, a);
+  return (is_exact ? quotient : FloorDiv(a, Max(b, 1))) * Min(b, 1);
+}
+
+}  // namespace
+
 Dim DimDiv(const Dim& a, const Dim& b) {
   if (b.IsConstant(0)) return {};
   const bool known_signs = !a.is_unknown() && !b.is_unknown() && a.LowerBound() && b.LowerBound();
-  if (known_signs && *a.LowerBound() >= 0 && *b.LowerBound() >= 0) return FloorDiv(a, b);
+  if (known_signs && *a.LowerBound() >= 0 && *b.LowerBound() >= 0) return DivideNatural(a, b);
   if (!a.is_unknown() && !a.is_constant() && b.is_constant() && b.value() > 0) {
     const Dim quotient = FloorDiv(Max(a, 0), b);
     return known_signs && *a.LowerBound() > -b.value() ? quotient
@@ -88,6 +101,15 @@ Dim DimDiv(const Dim& a, const Dim& b) {
   }
   if (!a.is_constant() || !b.is_constant()) return {};
   return b.IsConstant(-1) ? DimNeg(a) : Dim(a.value() / b.value());
+}
+
+Dim DimMod(const Dim& a, const Dim& b) {
+  if (a.is_unknown() || b.is_unknown()) return {};
+  const Dim rest = Mod(a, b);
+  const bool is_zero = rest.IsConstant(0);  // so it is by zero, too
+  if (is_zero || (b.LowerBound() && *b.LowerBound() > 0)) return rest;
+  if (b.UpperBound() && *b.UpperBound() < 0) return rest;
+  return b.LowerBound() && *b.LowerBound() == 0 ? Mod(a, Max(b, 1)) : Dim();
 }
 
 Dim DimEqual(const Dim& a, const Dim& b) {

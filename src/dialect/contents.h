@@ -38,8 +38,10 @@ void PublishElementwise(InferShapeContext& c, Dim (*f)(const Dim&));
 Dim DimAdd(const Dim& a, const Dim& b);
 Dim DimSub(const Dim& a, const Dim& b);
 Dim DimMul(const Dim& a, const Dim& b);
-/// Integer division as ONNX Div does it: towards zero.
+/// Integer division as ONNX Div does it: towards zero; 0 by zero.
 Dim DimDiv(const Dim& a, const Dim& b);
+/// What is left of a division downwards; 0 by zero.
+Dim DimMod(const Dim& a, const Dim& b);
 Dim DimMax(const Dim& a, const Dim& b);
 Dim DimMin(const Dim& a, const Dim& b);
 Dim DimEqual(const Dim& a, const Dim& b);

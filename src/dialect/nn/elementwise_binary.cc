@@ -163,9 +163,7 @@ void PowOp::Eval(EvalContext& c) {
 
 void ModOp::InferShape(InferShapeContext& c) {
   InferBroadcastShape(c);
-  if (!ModOp(c.op()).fmod()) {
-    PublishElementwise(c, [](const Dim& a, const Dim& b) { return Mod(a, b); });
-  }
+  if (!ModOp(c.op()).fmod()) PublishElementwise(c, DimMod);
 }
 void ModOp::Eval(EvalContext& c) {
   if (ModOp(c.op()).fmod())

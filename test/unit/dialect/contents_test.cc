@@ -86,6 +86,24 @@ TEST_F(ContentsTest, ProductsRangesAndCasts) {
   EXPECT_EQ(TypeText(Op("nn.tile", {Feed("y", {4}), vector})), "v_tensor<[8*N], f32>");
 }
 
+TEST_F(ContentsTest, NothingIsLeftOfADivisionByZero) {
+  const Value shape = Op("nn.shape", {Feed("x", {Dim::Symbol("N"), Dim::Symbol("L")})});
+  const Value n = Op("nn.gather", {shape, Int(0)}, {Attr("axis", 0)});
+  const Value l = Op("nn.gather", {shape, Int(1)}, {Attr("axis", 0)});
+  const Value less = Op("nn.sub", {n, Int(2)}), next = Op("nn.add", {n, Int(1)});
+  const auto size = [&](const char* op, Value a, Value b) {
+    return TypeText(Op("nn.range", {Int(0), Op(op, {a, b}), Int(1)}));
+  };
+  EXPECT_EQ(size("nn.div", n, n), "v_tensor<[min(1, N)], i64>");
+  EXPECT_EQ(size("nn.div", Op("nn.mul", {n, l}), n), "v_tensor<[L*min(1, N)], i64>");
+  EXPECT_EQ(size("nn.div", l, n), "v_tensor<[floordiv(L, max(1, N))*min(1, N)], i64>");
+  EXPECT_EQ(size("nn.div", l, next), "v_tensor<[floordiv(L, N + 1)], i64>");
+  EXPECT_EQ(size("nn.mod", n, n), "v_tensor<[0], i64>");
+  EXPECT_EQ(size("nn.mod", l, n), "v_tensor<[mod(L, max(1, N))], i64>");
+  EXPECT_EQ(size("nn.mod", l, next), "v_tensor<[mod(L, N + 1)], i64>");
+  EXPECT_EQ(size("nn.mod", l, less), "v_tensor<[?], i64>");
+}
+
 TEST_F(ContentsTest, UnknownSizesStayUnknown) {
   const Value x = Feed("x", SymShape::Unranked());
   const Value target = Feed("target", {3}, ElementType::kI64);
