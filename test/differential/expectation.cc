@@ -102,11 +102,20 @@ bool IsExact(const Operation* op, const std::vector<RtValue>& inputs,
          std::ranges::all_of(outputs, coarse);
 }
 
-/// What `op` computes in: its `stash_type` may be narrower than its results.
-ElementType ComputedIn(const Operation* op, ElementType result) {
-  const auto stash = op->attribute("stash_type").dyn_cast<TypeAttribute>();
-  const auto type = stash ? stash.value().dyn_cast<ElemType>() : ElemType();
-  return type && PrecisionOf(type.element()) > PrecisionOf(result) ? type.element() : result;
+ElementType Narrower(ElementType a, ElementType b) {
+  return PrecisionOf(a) > PrecisionOf(b) ? a : b;
+}
+
+/// What `op` computes in, which may be narrower than its operands and results: its `stash_type`;
+/// attention rounds scores, with a mask of f32 too, to the type of the queries.
+ElementType ComputedIn(const Operation* op, ElementType element) {
+  for (const char* name : {"stash_type", "softmax_precision"}) {
+    const auto attribute = op->attribute(name).dyn_cast<TypeAttribute>();
+    const auto type = attribute ? attribute.value().dyn_cast<ElemType>() : ElemType();
+    if (type) element = Narrower(element, type.element());
+  }
+  if (op->name() != "nn.attention") return element;
+  return Narrower(element, op->operand(0).type().cast<AnyTensorType>().element());
 }
 
 /// How large the numbers are that cancel within an op: x (1 + erf(x)) is small for a negative x,
@@ -253,6 +262,20 @@ bool MayOverflowElsewhere(const RanOp& ran) {
   return size >= std::log2(LargestOf(element));
 }
 
+/// Whether squares overflow within a norm of numbers that do not: their sum is in f32, or in f64.
+bool MayOverflowWithin(const RanOp& ran) {
+  static const std::set<std::string_view> kOps = {"nn.reduce_l2", "nn.lp_pool",
+                                                  "nn.global_lp_pool"};
+  const std::string_view op = ran.op->name();
+  if (!op.ends_with("_normalization") && !kOps.contains(op)) return false;
+  const Tensor& x = ran.inputs[0].tensor();
+  if (!IsReal(x)) return false;
+  double sum = 0;
+  for (const double v : ToDoubles(x)) sum += std::isfinite(v) ? v * v : 0;
+  return sum >=
+         LargestOf(x.element_type() == ElementType::kF64 ? ElementType::kF64 : ElementType::kF32);
+}
+
 /// Whether an op's result can jump where a real operand moves a little.
 bool Jumps(const RanOp& ran) {
   static const std::set<std::string_view> kOps = {"nn.floor", "nn.ceil",   "nn.round",
@@ -312,7 +335,8 @@ Expectation::Expectation(const Program& program, const NamedValues& inputs, uint
   options.observer = [&](const RanOp& ran) {
     last = ran.op;
     const bool leaf = ran.op->num_operands() == 0;
-    const bool others = !leaf && (Overflowed(ran) || MayMissNan(ran) || MayOverflowElsewhere(ran));
+    const bool others = !leaf && (Overflowed(ran) || MayMissNan(ran) || MayOverflowElsewhere(ran) ||
+                                  MayOverflowWithin(ran));
     comparable_ = comparable_ && !others;
     jumps_ = jumps_ || (!leaf && Jumps(ran));
   };
