@@ -22,6 +22,7 @@
 #include "src/driver/function_work.h"
 #include "src/driver/pack_arguments.h"
 #include "src/driver/shared_tables.h"
+#include "src/lower/own_sizes.h"
 #include "src/lower/pack.h"
 
 namespace lathe {
@@ -148,17 +149,43 @@ class AllLowered {
 
   // The function becomes loops, and these code if there is an engine.
   void ToCode(Operation* f, const std::vector<bool>& constant, LoweredFunction& result) const {
-    FunctionCompiler compiler(
-        f, machine_, constant,
-        {.target = target_.name, .records = &records_, .strict = strict_, .may_split = true});
     if (engine_ == nullptr) {
+      FunctionCompiler compiler(
+          f, machine_, constant,
+          {.target = target_.name, .records = &records_, .strict = strict_, .may_split = true});
       result.how = compiler.ToLoops();
       return;
     }
-    result.kernel = engine_->Compile(
-        KeyOf(f, constant), [&] { return compiler.ToCode(target_, check_accesses_, result.how); });
-    if (result.kernel) result.how = result.kernel->how;
+    if (!CompileStandard(f, constant, true, result)) CompileStandard(f, constant, false, result);
     if (strict_ && !result.how.remarks.empty()) lower::ThrowGivenUp(result.how.remarks[0], f);
+  }
+
+  // A copy with symbols of its own, so that there is one kernel for all functions that differ in
+  // these. False if it is worth another try: what is no longer known to be equal may be what was
+  // missing. Records are kept for functions as they are.
+  bool CompileStandard(Operation* f, const std::vector<bool>& constant, bool own,
+                       LoweredFunction& result) const {
+    IrMapping mapping;
+    const OwningOp copy(Clone(f, mapping));
+    std::optional<lower::StandardSymbols> symbols;
+    if (records_.size() == 0) symbols.emplace(copy.get(), own);
+    FunctionCompiler compiler(
+        copy.get(), machine_, constant,
+        {.target = target_.name, .records = &records_, .strict = strict_, .may_split = true});
+    result.kernel = engine_->Compile(KeyOf(copy.get(), constant), [&] {
+      return compiler.ToCode(target_, check_accesses_, result.how);
+    });
+    if (result.kernel) result.how = result.kernel->how;
+    if (symbols) ToOutside(*symbols, result.how);
+    return result.kernel != nullptr || !symbols || !own || !symbols->has_own();
+  }
+
+  static void ToOutside(const lower::StandardSymbols& symbols, lower::Lowered& how) {
+    for (auto& [name, dim] : how.own_sizes) dim = symbols.Outside(dim);
+    how.own_sizes.insert(how.own_sizes.end(), symbols.symbols().begin(), symbols.symbols().end());
+    how.why_not = symbols.Outside(how.why_not);
+    how.candidates = symbols.Outside(how.candidates);
+    for (lower::Remark& remark : how.remarks) remark.message = symbols.Outside(remark.message);
   }
 
   // Whether the function became several, or a simpler one. The first of them says what was given
@@ -256,10 +283,16 @@ void TakeCode(CompiledProgram& compiled, LoweredFunctions& lowered) {
 AnyTensorType WithOwnSizes(const CompiledFunction& f, Type of) {
   const auto type = of.cast<AnyTensorType>();
   if (f.own_sizes.empty()) return type;
+  const auto own_of = [&](const Dim& dim) -> std::optional<Dim> {
+    const auto own = std::ranges::find(f.own_sizes, dim, &std::pair<std::string, Dim>::second);
+    return own == f.own_sizes.end() ? std::nullopt : std::optional(Dim::Symbol(own->first));
+  };
   std::vector<Dim> dims(type.dims().begin(), type.dims().end());
   for (Dim& dim : dims) {
-    const auto own = std::ranges::find(f.own_sizes, dim, &std::pair<std::string, Dim>::second);
-    if (own != f.own_sizes.end()) dim = Dim::Symbol(own->first);
+    const auto own = own_of(dim);
+    dim = own ? *own : dim.Substitute([&](std::string_view name) {
+      return own_of(Dim::Symbol(std::string(name)));
+    });
   }
   return type.With(type.element(), SymShape(std::move(dims))).cast<AnyTensorType>();
 }

@@ -1,6 +1,7 @@
 #include "src/driver/planned_program.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -34,9 +35,24 @@ std::vector<Dim> WorkspacesIn(const CompiledFunction& f) {
   return bytes;
 }
 
+using Code = CompileEngine::Kernel;
+using KernelsByCode = std::unordered_map<const Code*, size_t>;  // looked up only
+
+// Functions that differ only in the names of symbols have one code.
+void AddCode(Kernels& kernels, const Code& code, KernelsByCode& by_code) {
+  auto& entries = kernels.image.entries;
+  const auto [at, is_new] = by_code.emplace(&code, entries.size());
+  if (is_new) {
+    kernels.image.Append(code.code.image());
+  } else {
+    entries.push_back(codegen::CodeImage::Entry(entries[at->second]));
+  }
+}
+
 // What the plan must know of the functions.
 Kernels KernelsOf(CompiledProgram& compiled) {
   Kernels kernels;
+  KernelsByCode by_code;
   for (size_t i = 0; i < compiled.functions.size(); ++i) {
     const CompiledFunction& f = compiled.functions[i];
     if (!f.data && !f.has_code() && !WhyNotInterpreted(f.function).empty()) continue;
@@ -53,7 +69,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     if (f.code != nullptr) {
       p.in_place = f.in_place;
       p.packed = f.packed;
-      kernels.image.Append(compiled.kernels[i]->code.image());
+      AddCode(kernels, *compiled.kernels[i], by_code);
       kernels.calls.emplace_back(f.code);
     } else if (f.external) {
       kernels.external.push_back(StrCat(compiled.infos[i].strategy, ": ", p.label));

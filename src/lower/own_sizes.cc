@@ -1,6 +1,7 @@
 #include "src/lower/own_sizes.h"
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <string>
 #include <utility>
@@ -101,6 +102,78 @@ class Renaming {
 };
 
 }  // namespace
+
+namespace {
+
+// Each value of a function whose type has dims.
+template <class F>
+void VisitRanked(Block& block, F&& visit) {
+  const auto ranked = [&](Value v) {
+    if (RankedType(v)) visit(v, RankedType(v));
+  };
+  for (size_t i = 0; i < block.num_arguments(); ++i) ranked(block.argument(i));
+  for (Operation& op : block) {
+    for (size_t r = 0; r < op.num_results(); ++r) ranked(op.result(r));
+  }
+}
+
+bool IsWordCharacter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+}  // namespace
+
+StandardSymbols::StandardSymbols(Operation* function, bool own) {
+  std::vector<std::pair<std::string, Dim>> outside;
+  if (own) outside = OwnSizes(function).symbols();
+  has_own_ = !outside.empty();
+  Block& block = *function->region(0).front();
+  Names names;
+  VisitRanked(block, [&](Value, AnyTensorType type) {
+    for (const Dim& dim : type.dims()) {
+      Names used;
+      dim.CollectSymbols(used);
+      for (std::string& name : used) {
+        if (!Has(names, name)) names.push_back(std::move(name));
+      }
+    }
+  });
+  for (const std::string& name : names) {
+    const auto known = std::ranges::find(outside, name, &std::pair<std::string, Dim>::first);
+    symbols_.emplace_back(StrCat("s", symbols_.size()),
+                          known == outside.end() ? Dim::Symbol(name) : known->second);
+  }
+  VisitRanked(block, [&](Value v, AnyTensorType type) {
+    std::vector<Dim> dims(type.dims().begin(), type.dims().end());
+    for (Dim& dim : dims) {
+      dim = dim.Substitute([&](std::string_view name) -> std::optional<Dim> {
+        const auto at = std::ranges::find(names, name);
+        return Dim::Symbol(symbols_[static_cast<size_t>(at - names.begin())].first);
+      });
+    }
+    v.set_type(type.With(type.element(), SymShape(std::move(dims))));
+  });
+}
+
+Dim StandardSymbols::Outside(const Dim& dim) const {
+  return dim.Substitute([&](std::string_view name) -> std::optional<Dim> {
+    const auto known = std::ranges::find(symbols_, name, &std::pair<std::string, Dim>::first);
+    return known == symbols_.end() ? std::nullopt : std::optional(known->second);
+  });
+}
+
+std::string StandardSymbols::Outside(std::string_view text) const {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    size_t end = i;
+    while (end < text.size() && IsWordCharacter(text[end])) ++end;
+    const std::string_view word = text.substr(i, std::max<size_t>(end - i, 1));
+    const auto known = std::ranges::find(symbols_, word, &std::pair<std::string, Dim>::first);
+    result += known == symbols_.end() ? std::string(word) : known->second.ToString();
+    i += word.size();
+  }
+  return result;
+}
 
 OwnSizes::OwnSizes(Operation* function) {
   try {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,27 @@ class OwnSizes {
 
   std::vector<std::pair<Value, Type>> before_;
   std::vector<std::pair<std::string, Dim>> symbols_;
+};
+
+/// Names the symbols of a function s0, s1 and so on, in the order in which its types have them,
+/// with `own` those of OwnSizes among them: functions that differ in names only, or in what extents
+/// are outside, are one.
+class StandardSymbols {
+ public:
+  StandardSymbols(Operation* function, bool own);
+
+  /// Each symbol, and what it stands for outside.
+  const std::vector<std::pair<std::string, Dim>>& symbols() const { return symbols_; }
+  /// Whether extents have symbols that were none before.
+  bool has_own() const { return has_own_; }
+  /// An expression over these symbols as it is outside.
+  Dim Outside(const Dim& dim) const;
+  /// A message in terms of what is outside.
+  std::string Outside(std::string_view text) const;
+
+ private:
+  std::vector<std::pair<std::string, Dim>> symbols_;
+  bool has_own_ = false;
 };
 
 }  // namespace lathe::lower
