@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(1, str(HERE.parent / "models"))
 
 import numpy as np
+import onnx
 
 import lx
 from race import Failed, Lathe, OnnxRuntime, compare
@@ -55,6 +56,20 @@ def compare_found(ours, theirs):
     assert len(missing) <= 0.02 * len(theirs["boxes"]), f"{len(missing)} boxes are missing: {missing[0]}"
 
 
+def as_tensors(outputs, model):
+    """Lists of dictionaries (ZipMap) as tensors, columns in the order in which the model names labels."""
+    lists = [name for name, value in outputs.items() if isinstance(value, list)]
+    if not lists:
+        return outputs
+    nodes = {n.output[0]: n for n in onnx.load(str(model), load_external_data=False).graph.node}
+    tables = {}
+    for name in lists:
+        labels = {a.name: list(a.ints) or [s.decode() for s in a.strings] for a in nodes[name].attribute}
+        order = next(iter(labels.values()))
+        tables[name] = np.array([[row[label] for label in order] for row in outputs[name]], np.float32)
+    return outputs | tables
+
+
 class Trial:
     """One model: what it gave, by key of the table."""
 
@@ -72,7 +87,7 @@ class Trial:
         said = []
         for k in range(len(self.sizes)):
             self.peer.feed(self.folder, k)
-            self.wanted.append(self.peer.outputs())
+            self.wanted.append(as_tensors(self.peer.outputs(), self.folder / "model.onnx"))
             try:
                 compare_found(self.lathe(k).outputs(), self.wanted[k])
                 said.append("yes")

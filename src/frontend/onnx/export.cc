@@ -291,6 +291,7 @@ const Exporter::HandlerTable& Exporter::Handlers() {
 // Names of metadata, as import makes them, and where they go.
 void Exporter::ExportMetadata(ModelMsg& model) {
   constexpr std::string_view kProps = "metadata_props.", kValue = "value.", kDoc = ".doc_string";
+  constexpr std::string_view kLabels = ".class_labels";
   const std::pair<std::string_view, Text*> texts[] = {
       {"producer_name", &model.producer_name},
       {"producer_version", &model.producer_version},
@@ -306,6 +307,8 @@ void Exporter::ExportMetadata(ModelMsg& model) {
     if (name == "model_version") model.version = ParseInt(value).value_or(0);
     if (name.starts_with(kProps))
       model.metadata.emplace_back(Keep(name.substr(kProps.size())), kept);
+    if (name.starts_with(kValue) && name.ends_with(kLabels))
+      model.metadata.emplace_back(Keep(name), kept);
     if (!name.starts_with(kValue) || !name.ends_with(kDoc)) continue;
     const std::string of = name.substr(kValue.size(), name.size() - kValue.size() - kDoc.size());
     for (auto* values : {&model.graph.inputs, &model.graph.outputs}) {

@@ -1,12 +1,15 @@
 // Operators that no op stands for: the importer builds them from others.
 
+#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/gradient.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/norm.h"
 #include "lathe/dialect/nn/shape.h"
@@ -60,12 +63,15 @@ bool Importer::ImportBuilt(const NodeMsg& node, Scope& scope, const Frame& frame
   const Text domain = NormalDomain(node.domain);
   const bool gradient = domain == "ai.onnx.preview.training" && node.op_type == "Gradient";
   const bool attention = domain == "ai.onnx.preview" && node.op_type == "FlexAttention";
-  if (!gradient && !attention) return false;
+  const bool zip_map = domain == "ai.onnx.ml" && node.op_type == "ZipMap";
+  if (!gradient && !attention && !zip_map) return false;
   if (IsPoisoned(node, scope)) return Poison(node, scope), true;
   Block* block = builder_.block();
   Operation* last = block->back();
   try {
-    gradient ? ImportGradient(node, scope) : ImportFlexAttention(node, scope, frame);
+    if (gradient) ImportGradient(node, scope);
+    if (attention) ImportFlexAttention(node, scope, frame);
+    if (zip_map) ImportZipMap(node, scope, frame);
   } catch (Error& error) {
     if (error.where().empty()) error.At(StrCat(file_, ": ", where_));
     throw;
@@ -241,6 +247,64 @@ void Importer::ImportFlexAttention(const NodeMsg& node, Scope& scope, const Fram
   if (mod != nullptr) weights = ImportInline(*mod, weights, scope, frame);
   if (!weights) return Poison(node, scope);
   Define(scope, node.outputs[0], make.Output(weights, inputs[2]), "output");
+}
+
+namespace {
+
+// Of type list(dict(label, f32)), one dictionary for each row.
+std::string LabelsOfZipMap(const NodeMsg& node, size_t& count) {
+  const AttributeMsg* ints = node.Find("classlabels_int64s");
+  const AttributeMsg* strings = node.Find("classlabels_strings");
+  const bool has_ints = ints != nullptr && !ints->ints.empty();
+  const bool has_strings = strings != nullptr && !strings->strings.empty();
+  if (has_ints == has_strings) {
+    throw Error(ErrorCode::kInvalidArgument, "onnx/attribute",
+                "ZipMap needs one of 'classlabels_int64s' and 'classlabels_strings'");
+  }
+  count = has_ints ? ints->ints.size() : strings->strings.size();
+  if (has_ints) return nlohmann::json(ints->ints).dump();
+  return nlohmann::json(strings->strings)
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void Importer::RefuseZipMap(std::string_view what) const {
+  Fail(ErrorCode::kUnsupported, "onnx/zip-map",
+       StrCat(what, " is a list of dictionaries made by ZipMap; it can only be an output"),
+       "export the model without ZipMap (skl2onnx: options={'zipmap': False}), or read the "
+       "probabilities in front of it");
+}
+
+// ai.onnx.ml.ZipMap makes a dictionary of each row of probabilities. What it says is the same for
+// all rows but for the numbers, so the tensor is what the program gives, and the keys are metadata.
+void Importer::ImportZipMap(const NodeMsg& node, Scope& scope, const Frame& frame) {
+  if (node.inputs.size() != 1 || node.outputs.size() != 1) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/inputs", "ZipMap has one input and one output");
+  }
+  const bool outside = scope.parent == nullptr && frame.function == nullptr;
+  const auto& outputs = model_.graph.outputs;
+  if (!outside ||
+      std::ranges::find(outputs, node.outputs[0], &ValueInfoMsg::name) == outputs.end()) {
+    RefuseZipMap(
+        StrCat("ZipMap: ", Shown(node.outputs[0]), ", which is not an output of the model,"));
+  }
+  const Value scores = Lookup(node.inputs[0], node, scope);
+  const auto type = scores.type().dyn_cast<AnyTensorType>();
+  size_t count = 0;
+  const std::string labels = LabelsOfZipMap(node, count);
+  if (!type || type.element() != ElementType::kF32 || !type.has_rank() || type.rank() != 2 ||
+      !ProvablyEqual(type.dims()[1], Dim(static_cast<int64_t>(count)))) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/input-type",
+         StrCat("ZipMap: ", Shown(node.inputs[0]), " is ", scores.type().ToString(),
+                ", probabilities f32[N,", count, "] are expected"));
+  }
+  Builder b = Builder::AtEnd(builder_.block());
+  b.set_location(builder_.location());
+  // A value of its own: what the dictionaries are made of can be read by others.
+  const Value kept = nn::IdentityOp::Create(b, scores).y();
+  class_labels_.emplace(kept, labels);
+  Define(scope, node.outputs[0], kept, "output");
 }
 
 }  // namespace lathe::onnx

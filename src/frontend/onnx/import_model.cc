@@ -225,7 +225,7 @@ Text Importer::FreshName(std::string_view hint) {
 }
 
 // What Lathe itself wrote is not worth repeating.
-void Importer::ImportMetadata() {
+void Importer::ImportMetadata(const Scope& scope) {
   Metadata metadata;
   const auto add = [&](std::string name, Text value) {
     if (!value.empty() && IsValidUtf8(name) && IsValidUtf8(value))
@@ -242,8 +242,14 @@ void Importer::ImportMetadata() {
   for (const auto* values : {&model_.graph.inputs, &model_.graph.outputs}) {
     for (const ValueInfoMsg& v : *values) add(StrCat("value.", v.name, ".doc_string"), v.doc);
   }
+  for (const ValueInfoMsg& v : model_.graph.outputs) {
+    const auto labels = class_labels_.find(*scope.Find(v.name));
+    if (labels != class_labels_.end())
+      add(StrCat("value.", v.name, ".class_labels"), labels->second);
+  }
   for (const auto& [key, value] : model_.metadata) {
-    add(StrCat("metadata_props.", key), value);
+    const bool labels = key.starts_with("value.") && key.ends_with(".class_labels");
+    add(labels ? std::string(key) : StrCat("metadata_props.", key), value);
   }
   SetMetadata(program_, metadata);
 }
@@ -268,7 +274,7 @@ Program Importer::Run() {
   if (refusals_.empty()) ImportFetches(model_.graph, scope);
   ThrowRefusals();
   TellRest();
-  ImportMetadata();
+  ImportMetadata(scope);
   return std::move(program_);
 }
 

@@ -91,10 +91,13 @@ int64_t Importer::OpsetOf(const NodeMsg& node, const Frame& frame) const {
 
 Value Importer::Lookup(Text name, const NodeMsg& node, const Scope& scope) const {
   const Value* value = scope.Find(name);
-  if (value != nullptr) return *value;
-  Fail(
-      ErrorCode::kInvalidArgument, "onnx/undefined-input",
-      StrCat(Operator(node), ": input ", Shown(name), " is made by no node and is no graph input"));
+  if (value == nullptr) {
+    Fail(ErrorCode::kInvalidArgument, "onnx/undefined-input",
+         StrCat(Operator(node), ": input ", Shown(name),
+                " is made by no node and is no graph input"));
+  }
+  if (class_labels_.contains(*value)) RefuseZipMap(StrCat(Operator(node), ": input ", Shown(name)));
+  return *value;
 }
 
 NodeMsg Importer::Resolve(const NodeMsg& node, const Scope& scope, const Frame& frame) const {

@@ -148,6 +148,7 @@ void Importer::ImportRegion(const GraphMsg& graph, Region& region, const Scope& 
            StrCat("graph output ", Shown(output.name), " is made by no node"));
     }
     if (!*value) return;  // refused below
+    if (class_labels_.contains(*value)) RefuseZipMap(StrCat("graph output ", Shown(output.name)));
     results.push_back(*value);
   }
   builder_.Create("cf.yield", results);

@@ -61,7 +61,7 @@ class Importer {
   void ImportInitializers(const GraphMsg& graph, Scope& scope);
   void ImportFeeds(const GraphMsg& graph, Scope& scope);
   void ImportFetches(const GraphMsg& graph, const Scope& scope);
-  void ImportMetadata();
+  void ImportMetadata(const Scope& scope);
   Value Unwrapped(Value value, const TypeMsg& declared);
   Value MakeParameter(Text name, Tensor data);
   Value MakeConstant(const Tensor& value);
@@ -115,6 +115,9 @@ class Importer {
   bool ImportBuilt(const NodeMsg& node, Scope& scope, const Frame& frame);
   void ImportGradient(const NodeMsg& node, Scope& scope);
   void ImportFlexAttention(const NodeMsg& node, Scope& scope, const Frame& frame);
+  void ImportZipMap(const NodeMsg& node, Scope& scope, const Frame& frame);
+  /// `what` is the value of a ZipMap where it cannot be a tensor.
+  [[noreturn]] void RefuseZipMap(std::string_view what) const;
   Value ImportInline(const GraphMsg& graph, Value input, const Scope& outer, const Frame& frame);
 
   // ---- attributes and types (import_attribute.cc, import_type.cc) ----
@@ -148,6 +151,8 @@ class Importer {
   std::unordered_set<Text> named_dims_;  ///< symbols of the inputs as the file names them
   std::unordered_set<Text> open_dims_;   ///< and those made for dims that it leaves open
   std::unordered_set<Text> forgotten_domains_;
+  /// What ZipMap makes: tensors that stand for lists of dictionaries, and their keys as JSON.
+  std::unordered_map<Value, std::string> class_labels_;
   std::deque<std::string> kept_;
   std::string where_;  ///< the node at hand, for errors
   int64_t inlined_nodes_ = 0;

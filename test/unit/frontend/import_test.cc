@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "lathe/ir/metadata.h"
 #include "lathe/ir/verify.h"
 #include "model_util.h"
 
@@ -614,6 +615,73 @@ TEST(Subgraphs, WrongSubgraphs) {
   EXPECT_EQ(ErrorId(Model(13, {Info("c", ElementType::kBool, {}), kX},
                           {Node("If", {"c"}, {"y"}, {Graph("then_branch", good)})}, {"y"})),
             "onnx/attribute");
+}
+
+// A model that ends in a ZipMap, as scikit-learn's classifiers do.
+ModelMsg ZipMapModel(AttributeMsg labels, std::vector<NodeMsg> more = {}, Text output = "z") {
+  std::vector<NodeMsg> nodes = {Node("Softmax", {"x"}, {"p"}),
+                                Node("ZipMap", {"p"}, {"z"}, {std::move(labels)}, "ai.onnx.ml")};
+  nodes.insert(nodes.end(), more.begin(), more.end());
+  ModelMsg model =
+      Model(17, {Info("x", ElementType::kF32, {2, 3})}, std::move(nodes), {output, "p"});
+  model.opsets.push_back({"ai.onnx.ml", 3});
+  return model;
+}
+
+AttributeMsg StringList(Text name, std::vector<Text> values) {
+  AttributeMsg a;
+  a.name = name;
+  a.type = AttrType::kStrings;
+  a.strings = std::move(values);
+  return a;
+}
+
+TEST(ZipMap, ItsTensorIsTheOutputAndItsKeysAreMetadata) {
+  const std::pair<AttributeMsg, const char*> cases[] = {
+      {Ints("classlabels_int64s", {7, -3, 5}), "[7,-3,5]"},
+      {StringList("classlabels_strings", {"a", "b, c", "\"d\""}), R"(["a","b, c","\"d\""])"}};
+  for (const auto& [labels, text] : cases) {
+    Loaded loaded;
+    Program program = Import(loaded.context, ZipMapModel(labels));
+    const Metadata expected = {{"value.z.class_labels", text}};
+    EXPECT_EQ(MetadataOf(program), expected);
+    const std::string again = SerializeOnnx(program);
+    EXPECT_EQ(MetadataOf(ImportOnnx(loaded.context, BufferOf(again), "again.onnx", "")), expected);
+    const NamedValues got = RunProgram(program, {{"x", F32({2, 3}, {1, 2, 3, 0, -1, 4})}});
+    ASSERT_EQ(got.size(), 2U);
+    EXPECT_EQ(got[0].first, "z");
+    EXPECT_EQ(got[0].second.tensor(), got[1].second.tensor());
+  }
+}
+
+TEST(ZipMap, AnywhereElseItIsRefused) {
+  const AttributeMsg labels = Ints("classlabels_int64s", {7, 3, 5});
+  const auto refusal = [](const ModelMsg& model) {
+    Loaded loaded;
+    const Error error = Caught([&] { Import(loaded.context, model); });
+    return StrCat(error.id(), ": ", error.message());
+  };
+  EXPECT_EQ(refusal(ZipMapModel(labels, {Node("Identity", {"z"}, {"w"})}, "w")),
+            "onnx/zip-map: ZipMap: \"z\", which is not an output of the model, is a list of "
+            "dictionaries made by ZipMap; it can only be an output");
+  EXPECT_EQ(
+      refusal(ZipMapModel(labels, {Node("SequenceLength", {"z"}, {"n"})})),
+      "onnx/zip-map: SequenceLength: input \"z\" is a list of dictionaries made by ZipMap; it "
+      "can only be an output");
+  GraphMsg branch;
+  branch.outputs = {Info("z")};
+  EXPECT_EQ(refusal(ZipMapModel(labels,
+                                {Node("If", {"c"}, {"w"},
+                                      {Graph("then_branch", branch), Graph("else_branch", branch)}),
+                                 Node("ReduceMax", {"p"}, {"m"}, {Int("keepdims", 0)}),
+                                 Node("Cast", {"m"}, {"c"}, {Int("to", 9)})})),
+            "onnx/zip-map: graph output \"z\" is a list of dictionaries made by ZipMap; it can "
+            "only be an output");
+  EXPECT_EQ(refusal(ZipMapModel(Ints("classlabels_int64s", {7, 3}))),
+            "onnx/input-type: ZipMap: \"p\" is v_tensor<[2, 3], f32>, probabilities f32[N,2] are "
+            "expected");
+  EXPECT_EQ(refusal(ZipMapModel(Ints("labels", {7, 3, 5}))),
+            "onnx/attribute: ZipMap needs one of 'classlabels_int64s' and 'classlabels_strings'");
 }
 
 }  // namespace
