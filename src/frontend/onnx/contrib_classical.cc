@@ -6,14 +6,10 @@
 #include <set>
 
 #include "lathe/support/error.h"
-#include "src/frontend/onnx/contrib.h"
+#include "src/frontend/onnx/classical.h"
 #include "src/frontend/onnx/op_table.h"
 
 namespace lathe::onnx {
-
-namespace {
-
-constexpr auto kF32 = static_cast<int64_t>(ElementType::kF32);
 
 std::vector<double> FloatsOf(const UpgradeContext& c, Text name) {
   const AttributeMsg* a = c.node.Find(name);
@@ -29,18 +25,40 @@ std::vector<Text> StringsOf(const UpgradeContext& c, Text name) {
   return a == nullptr ? std::vector<Text>() : a->strings;
 }
 
-Tensor FloatTensor(Shape shape, const std::vector<double>& values,
-                   ElementType type = ElementType::kF32) {
+Tensor FloatTensor(Shape shape, const std::vector<double>& values, ElementType type) {
   return Cast(Tensor::Of<double>(std::move(shape), values), type);
 }
-
-int64_t Count(const auto& list) { return static_cast<int64_t>(list.size()); }
 
 Text AsFloat(UpgradeContext& c, size_t input) {
   const Text x = c.node.inputs[input];
   if (c.InputElement(input) == ElementType::kF32) return x;
   return Nodes(c)("Cast", {x}, {MakeInt("to", kF32)});
 }
+
+Text Transformed(UpgradeContext& c, Text scores) {
+  const Text name = c.StringAttr("post_transform").value_or("NONE");
+  if (name == "NONE") return scores;
+  if (name == "LOGISTIC") return Nodes(c)("Sigmoid", {scores});
+  if (name != "SOFTMAX") c.Refuse(StrCat("post_transform ", Shown(name), " is not supported"));
+  return Nodes(c)("Softmax", {scores}, {MakeInt("axis", -1)});
+}
+
+Tensor ClassLabels(UpgradeContext& c, Text ints_name) {
+  const std::vector<int64_t> ints = IntsOf(c, ints_name);
+  const std::vector<Text> strings = StringsOf(c, "classlabels_strings");
+  if (ints.empty() == strings.empty())
+    c.Refuse("the labels of classes are missing, or twice there");
+  if (strings.empty()) return Tensor::Of<int64_t>({Count(ints)}, ints);
+  return Tensor::Of<std::string>({Count(strings)},
+                                 std::vector<std::string>(strings.begin(), strings.end()));
+}
+
+void GiveBest(UpgradeContext& c, Nodes& make, const Tensor& labels, Text scores) {
+  const Text best = make("ArgMax", {scores}, {MakeInt("axis", 1), MakeInt("keepdims", 0)});
+  c.Give(0, make("Gather", {c.AddConstant(labels), best}));
+}
+
+namespace {
 
 // ---- features ----
 
@@ -94,33 +112,6 @@ void FeatureVectorizer(UpgradeContext& c) {
     parts.push_back(AsFloat(c, i));
   }
   c.Give(0, Nodes(c)("Concat", parts, {MakeInt("axis", 1)}));
-}
-
-// ---- scores ----
-
-// `raw` where nothing is to be done. Softmax without zeros is left to the trees, which have it.
-Text Transformed(UpgradeContext& c, Text scores) {
-  const Text name = c.StringAttr("post_transform").value_or("NONE");
-  if (name == "NONE") return scores;
-  if (name == "LOGISTIC") return Nodes(c)("Sigmoid", {scores});
-  if (name != "SOFTMAX") c.Refuse(StrCat("post_transform ", Shown(name), " is not supported"));
-  return Nodes(c)("Softmax", {scores}, {MakeInt("axis", -1)});
-}
-
-// The names of classes: of integers, or of strings.
-Tensor ClassLabels(UpgradeContext& c, Text ints_name) {
-  const std::vector<int64_t> ints = IntsOf(c, ints_name);
-  const std::vector<Text> strings = StringsOf(c, "classlabels_strings");
-  if (ints.empty() == strings.empty())
-    c.Refuse("the labels of classes are missing, or twice there");
-  if (strings.empty()) return Tensor::Of<int64_t>({Count(ints)}, ints);
-  return Tensor::Of<std::string>({Count(strings)},
-                                 std::vector<std::string>(strings.begin(), strings.end()));
-}
-
-void GiveBest(UpgradeContext& c, Nodes& make, const Tensor& labels, Text scores) {
-  const Text best = make("ArgMax", {scores}, {MakeInt("axis", 1), MakeInt("keepdims", 0)});
-  c.Give(0, make("Gather", {c.AddConstant(labels), best}));
 }
 
 // ---- linear models ----
@@ -408,6 +399,8 @@ void TreeClassifier(UpgradeContext& c) {
   "nodes_missing_value_tracks_true nodes_values nodes_modes nodes_hitrates base_values " \
   "post_transform "
 
+#define LATHE_SVM "coefficients kernel_params kernel_type post_transform rho support_vectors "
+
 constexpr ContribRule kClassical[] = {
     {"FeatureVectorizer", 1, SIZE_MAX, 1, FeatureVectorizer, "inputdimensions"},
     {"Imputer", 1, 1, 1, Imputer, "imputed_value_floats replaced_value_float"},
@@ -415,6 +408,9 @@ constexpr ContribRule kClassical[] = {
      "classlabels_ints classlabels_strings coefficients intercepts multi_class post_transform"},
     {"LinearRegressor", 1, 1, 1, LinearRegressor, "coefficients intercepts post_transform targets"},
     {"Normalizer", 1, 1, 1, Normalizer, "norm"},
+    {"SVMClassifier", 1, 1, 2, SvmClassifier,
+     LATHE_SVM "classlabels_ints classlabels_strings prob_a prob_b vectors_per_class"},
+    {"SVMRegressor", 1, 1, 1, SvmRegressor, LATHE_SVM "n_supports one_class"},
     {"Scaler", 1, 1, 1, Scaler, "offset scale"},
     {"TreeEnsembleClassifier", 1, 1, 2, TreeClassifier,
      LATHE_TREE_NODES "class_treeids class_nodeids class_ids class_weights classlabels_int64s "
@@ -425,6 +421,7 @@ constexpr ContribRule kClassical[] = {
 };
 
 #undef LATHE_TREE_NODES
+#undef LATHE_SVM
 
 }  // namespace
 

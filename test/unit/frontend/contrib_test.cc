@@ -370,6 +370,116 @@ std::vector<Case> LinearCases() {
                              0.50551331F, 0.9817664F, 0.00332628F, 0.01490733F})};
 }
 
+// Four support vectors over four features.
+std::vector<AttributeMsg> VectorsWith(const char* kernel, double degree,
+                                      std::vector<AttributeMsg> more) {
+  std::vector<AttributeMsg> all = {
+      Str("kernel_type", kernel), Floats("kernel_params", {0.5, 0.25, degree}),
+      Floats("support_vectors", {1, 0, 2, -1, 0, 0.5, -0.5, 1, -1, 1, 0, 0.25, 0.5, 0.5, 1, 0})};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::vector<Case> MachineRegressions() {
+  const AttributeMsg weights = Floats("coefficients", {1, -2, 0.5, 0.25});
+  const AttributeMsg rho = Floats("rho", {0.125});
+  const auto regressor = [&](std::vector<AttributeMsg> attributes, std::vector<float> y) {
+    return Case{"machine",    "SVMRegressor",        kClassical,
+                {Features()}, std::move(attributes), {F32({3, 1}, std::move(y))}};
+  };
+  const auto of = [&](const char* kernel, double degree, std::vector<float> y) {
+    return regressor(VectorsWith(kernel, degree, {weights, rho, Int("n_supports", 4)}),
+                     std::move(y));
+  };
+  return {
+      of("LINEAR", 3, {-6.1875F, 3.9375F, -4.625F}),
+      of("POLY", 2, {1.6621094F, 0.70739746F, -0.88049316F}),
+      of("POLY", 3, {-5.9104614F, 1.3461514F, -1.3269405F}),
+      of("POLY", 4, {7.1978283F, 1.0117905F, -0.73454642F}),
+      of("RBF", 3, {-0.39813F, 0.1776766F, -0.56039578F}),
+      of("SIGMOID", 3, {-2.0230939F, 1.6636267F, -1.9280777F}),
+      regressor(VectorsWith("RBF", 3, {weights, rho, Int("n_supports", 4), Int("one_class", 1)}),
+                {-1, 1, -1}),
+      regressor({weights, rho}, {-2.125F, 2.59375F, 0.84375F})};
+}
+
+Case TwoClassMachine(const char* post, bool probabilities, std::vector<float> y) {
+  std::vector<AttributeMsg> more = {Floats("coefficients", {1, -2, 0.5, 0.25}),
+                                    Floats("rho", {0.125}), Ints("vectors_per_class", {2, 2}),
+                                    Ints("classlabels_ints", {7, 3}), Str("post_transform", post)};
+  if (probabilities) more.push_back(Floats("prob_a", {-2}));
+  if (probabilities) more.push_back(Floats("prob_b", {0.25}));
+  return {"machine",
+          "SVMClassifier",
+          kClassical,
+          {Features()},
+          VectorsWith("RBF", 3, std::move(more)),
+          {I64({3, 7, 3}), F32({3, 2}, std::move(y))}};
+}
+
+Case ThreeClassMachine(const char* post, bool probabilities, std::vector<float> y) {
+  std::vector<AttributeMsg> more = {
+      Floats("coefficients", {1, -2, 0.5, 0.25, -0.5, 1, 2, -1}),
+      Floats("rho", {0.125, -0.25, 0.5}), Ints("vectors_per_class", {1, 2, 1}),
+      Ints("classlabels_ints", {7, 3, 5}), Str("post_transform", post)};
+  if (probabilities) more.push_back(Floats("prob_a", {-2, -1, -3}));
+  if (probabilities) more.push_back(Floats("prob_b", {0.25, 0, -0.5}));
+  return {"machine",
+          "SVMClassifier",
+          kClassical,
+          {Features()},
+          VectorsWith("RBF", 3, std::move(more)),
+          {I64({3, 7, 3}), F32({3, 3}, std::move(y))}};
+}
+
+// Without support vectors: a linear function for each class.
+Case LinearMachine(std::vector<double> weights, std::vector<int64_t> labels, const char* post,
+                   std::vector<int64_t> best, std::vector<float> y) {
+  const auto classes = static_cast<int64_t>(labels.size());
+  return {"machine",
+          "SVMClassifier",
+          kClassical,
+          {Features()},
+          {Floats("coefficients", std::move(weights)), Floats("rho", {0.125}),
+           Ints("classlabels_ints", std::move(labels)), Str("post_transform", post)},
+          {I64(std::move(best)), F32({3, classes}, std::move(y))}};
+}
+
+std::vector<Case> MachineCases() {
+  return {
+      TwoClassMachine(
+          "NONE", false,
+          {0.39813003F, -0.39813003F, -0.1776766F, 0.1776766F, 0.56039584F, -0.56039584F}),
+      TwoClassMachine(
+          "LOGISTIC", false,
+          {0.59823829F, 0.40176171F, 0.45569736F, 0.54430264F, 0.63654417F, 0.36345583F}),
+      TwoClassMachine(
+          "SOFTMAX", false,
+          {1.3981301F, -0.39813003F, 0.82232338F, 0.1776766F, 1.5603958F, -0.56039584F}),
+      TwoClassMachine(
+          "NONE", true,
+          {0.25994143F, 0.74005854F, 0.52631032F, 0.47368962F, 0.20246011F, 0.79753983F}),
+      ThreeClassMachine("NONE", false,
+                        {-0.40374023F, -0.24447547F, 1.7249672F, 0.14539215F, -0.25450581F,
+                         0.47092146F, -0.57600754F, -0.23539193F, 0.85971117F}),
+      ThreeClassMachine("SOFTMAX", false,
+                        {0.094547942F, 0.11087148F, 0.79458058F, 0.32731599F, 0.21942887F,
+                         0.45325521F, 0.15132079F, 0.21272869F, 0.63595051F}),
+      ThreeClassMachine("NONE", true,
+                        {0.19653238F, 0.7500453F, 0.053422291F, 0.34511626F, 0.47972244F,
+                         0.17516133F, 0.15192412F, 0.7802121F, 0.067863829F}),
+      ThreeClassMachine("SOFTMAX", true,
+                        {0.27731472F, 0.48234808F, 0.24033721F, 0.33469567F, 0.38292068F,
+                         0.28238368F, 0.26358971F, 0.49407226F, 0.24233802F}),
+      LinearMachine({1, 2, -1, 0.5, 0, 1, 1, -2}, {7, 3}, "NONE", {3, 3, 3},
+                    {0.75F, -2.25F, -3.3125F, 0.625F, 2.6875F, -2.25F}),
+      LinearMachine({1, 2, 1, 0.5, 0, 1, 1, 2}, {7, 3}, "NONE", {3, 3, 7},
+                    {-0.75F, 1.75F, -2.3125F, -1.875F, 0.4375F, 0.25F}),
+      LinearMachine({1, 2, -1, 0.5, 0, 1, 1, -2, -1, 0, 0.5, 0.5}, {7, 3, 5}, "SOFTMAX", {5, 3, 7},
+                    {0.28996751F, 0.014436631F, 0.69559586F, 0.011708825F, 0.60054815F, 0.38774303F,
+                     0.9740234F, 0.0069861896F, 0.018990433F})};
+}
+
 // Three trees over four features; the second is but a leaf.
 std::vector<AttributeMsg> TreesWith(std::vector<AttributeMsg> more) {
   std::vector<AttributeMsg> trees = {
@@ -468,6 +578,8 @@ TEST(Classical, AgreesWithOnnxruntime) {
   Check(FeatureCases());
   Check(LinearCases());
   Check(TreeCases());
+  Check(MachineRegressions());
+  Check(MachineCases());
 }
 
 std::string Refusal(const Case& c, bool symbolic = false) {
@@ -487,6 +599,50 @@ TEST(Classical, WhatIsNotSupportedIsNamed) {
   c = Regressor("SUM", {0, 0, 0});
   c.attributes[5].ints[0] = 9;
   EXPECT_EQ(Refusal(c), "ai.onnx.ml.TreeEnsembleRegressor: tree 0 has no node 9");
+}
+
+TEST(Classical, MachinesWhoseNumbersDoNotFitAreRefused) {
+  const std::string name = "ai.onnx.ml.SVMClassifier: ";
+  const auto with = [](Text attribute, AttributeMsg other) {
+    Case c = ThreeClassMachine("NONE", true, std::vector<float>(9));
+    std::erase_if(c.attributes, [&](const AttributeMsg& a) { return a.name == attribute; });
+    c.attributes.push_back(std::move(other));
+    return c;
+  };
+  EXPECT_EQ(Refusal(with("post_transform", Str("post_transform", "PROBIT"))),
+            name + "post_transform \"PROBIT\" is not supported");
+  EXPECT_EQ(Refusal(with("kernel_type", Str("kernel_type", "COSINE"))),
+            name + "kernel_type \"COSINE\"");
+  EXPECT_EQ(Refusal(with("kernel_params", Floats("kernel_params", {1}))),
+            name + "1 kernel_params, three are expected");
+  EXPECT_EQ(Refusal(with("rho", Floats("rho", {1}))), name + "1 rho for 3 pairs of classes");
+  EXPECT_EQ(Refusal(with("prob_b", Floats("prob_b", {1}))),
+            name + "3 prob_a and 1 prob_b for 3 pairs of classes");
+  EXPECT_EQ(Refusal(with("coefficients", Floats("coefficients", {1}))),
+            name + "1 coefficients for 4 support vectors of 3 classes");
+  EXPECT_EQ(Refusal(with("vectors_per_class", Ints("vectors_per_class", {2, 3, -1}))),
+            name + "vectors_per_class has negative numbers");
+  EXPECT_EQ(Refusal(with("vectors_per_class", Ints("vectors_per_class", {2, 2}))),
+            name + "2 vectors_per_class for 3 classes");
+  EXPECT_EQ(Refusal(with("support_vectors", Floats("support_vectors", {1, 2, 3}))),
+            name + "3 numbers of 4 support vectors");
+  // Features that are one would be taken for all.
+  Case c = ThreeClassMachine("NONE", true, std::vector<float>(9));
+  c.inputs = {Ramp({3, 1}, 0)};
+  Loaded loaded;
+  EXPECT_THROW(Import(loaded.context, ModelOf(c)), Error);
+}
+
+// Of a row that is no number onnxruntime says that all classes are as likely.
+TEST(Classical, ProbabilitiesOfNoNumbersAreEven) {
+  Case c = ThreeClassMachine("NONE", true, std::vector<float>(9));
+  c.inputs[0].mutable_data<float>()[5] = NAN;
+  Loaded loaded;
+  Program program = Import(loaded.context, ModelOf(c, true));
+  const NamedValues got = RunProgram(program, FeedsOf(c));
+  const auto p = got[1].second.tensor().data<float>();
+  EXPECT_NEAR(p[0], 0.19653238F, 1e-4F);
+  for (size_t i = 3; i < 6; ++i) EXPECT_FLOAT_EQ(p[i], 1.0F / 3);
 }
 
 TEST(Contrib, WhatIsNotSupportedIsNamed) {
