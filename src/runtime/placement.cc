@@ -189,10 +189,10 @@ std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbo
   auto placement = std::make_shared<Placement>();
   placement->symbols.assign(symbols.begin(), symbols.end());
   placement->symbols.resize(plan_.symbols.size(), kUnbound);
-  placement->distinct.resize(distinct_.size());
+  placement->distinct.resize(distinct_.size(), -1);
   placement->dims.resize(value_dims_.size());
   placement->value_bytes.resize(plan_.values.size());
-  placement->states.resize(plan_.steps.size());
+  placement->states.resize(plan_.steps.size(), StepState::kMisfit);  // until they are placed
   placement->broken.resize(plan_.constraints.size());
   placement->storage_offsets.resize(plan_.storages.size());
   placement->arena_bytes.resize(stages_.size());

@@ -18,7 +18,8 @@ inline constexpr int64_t kUnbound = -1;
 enum class StepState : uint8_t {
   kRuns,
   kIdle,    ///< nothing that it writes has an element
-  kMisfit,  ///< the sizes of what it uses contradict each other: the way must not lead there
+  kMisfit,  ///< sizes of what it uses contradict each other, or are not computed yet: the way must
+            ///< not lead there
 };
 
 /// Shapes and places for one binding of the plan's symbols. What is made of computed symbols is

@@ -221,6 +221,29 @@ TEST(ExecutorTest, CapsMemory) {
 }
 
 // A storage of fixed size and one that the symbol sizes, one after the other, share memory.
+// A damaged plan may lead around the step that says how large a tensor is.
+TEST(ExecutorTest, RunsNothingWithoutASize) {
+  const Dim rows = Dim::Symbol("M");
+  const auto run = [&](uint32_t first) {
+    PlanMaker m;
+    const uint32_t x = m.Input("x", {4, kColumns});
+    const uint32_t z = m.Output("z", {rows, kColumns});
+    m.plan.symbols.push_back({"M", kNone});
+    m.plan.constants.push_back(Tensor::Scalar<int64_t>(4));
+    m.plan.values.push_back({ElementType::kI64, {}, Place::kConstant, 0});
+    m.plan.steps.push_back({.values = {}, .label = "jump", .origin = {}});
+    m.plan.steps.back().kind = PlanStep::Kind::kJump;
+    m.plan.steps.back().target = first;
+    m.plan.steps.push_back({.values = {2}, .reads = 1, .label = "bind", .origin = {}});
+    m.plan.steps.back().kind = PlanStep::Kind::kBind;
+    m.plan.steps.back().target = 0;
+    m.Step(0, {x, z}, "twice");
+    return RunError(Executor(TestKernels(), m.Done(), {.threads = 1}), {{"x", Ramp(4)}});
+  };
+  EXPECT_EQ(run(1), "no error");
+  EXPECT_EQ(run(2), "run/shape: dim M has no value");
+}
+
 TEST(ExecutorTest, PacksFixedSizesWithSymbolicOnes) {
   PlanMaker m;
   const uint32_t x = m.Input("x", {Dim::Symbol("N"), 16});
