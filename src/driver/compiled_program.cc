@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/driver/compile_engine.h"
 #include "lathe/driver/tune.h"
 #include "lathe/ir/functions.h"
@@ -364,6 +365,14 @@ bool HasRegions(const Program& program) {
   return false;
 }
 
+// Passes have made symbols of sizes that are computed.
+bool BindsSizes(const Program& program) {
+  for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+    if (op->isa<nn::BindSizesOp>()) return true;
+  }
+  return false;
+}
+
 std::vector<Type> InputTypes(const Program& program) {
   std::vector<Type> types;
   for (const Operation* feed : program.feeds()) types.push_back(feed->result(0).type());
@@ -418,8 +427,9 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   const std::vector<Type> inputs = InputTypes(program);
   OptimizeFor(options, program);
   TakeUnified(inputs, InputTypes(program), compiled.constraints);
-  // What passes have taken out of regions always runs.
-  if (has_regions) AddConstraints(program, compiled.constraints);
+  // What passes have taken out of regions always runs; what relies on sizes that are computed could
+  // not be said before these were symbols.
+  if (has_regions || BindsSizes(program)) AddConstraints(program, compiled.constraints);
   if (has_regions && FunctionTable(program).empty()) compiled.conditional = MarkRegions(program);
   MarkExternal(program, options);
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);
