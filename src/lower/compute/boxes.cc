@@ -10,9 +10,10 @@ namespace lathe::lower {
 namespace {
 
 constexpr ElementType kWide = ElementType::kF64;
+constexpr int64_t kBlock = 256;  // boxes that are looked at before more are
 
-// Per image and class: what scores enough is sorted, then each that is still there is taken and
-// drops those behind it that overlap it too much, in vectors.
+// Per image and class: what scores enough is sorted, and taken block by block until there is
+// enough. Each that is taken drops those behind it that overlap it too much, in vectors.
 class Suppression {
  public:
   explicit Suppression(const WholeOf& w) : w_(w), e_(w.e), s_(w.e) {
@@ -24,7 +25,8 @@ class Suppression {
   void Write() {
     w_.Fill(Op::kSelectedIndices, [](Elements& e, const Place&) { return e.lb().Int(0); });
     if (boxes_.IsConstant(0)) return e_.Store(w_.memory[Op::kCount], 0, e_.lb().Int(0));
-    order_ = e_.Scratch(ElementType::kI64, boxes_ * 2);
+    sort_.emplace(e_, 1, boxes_);
+    taken_ = e_.Scratch(ElementType::kI64, boxes_);
     for (Value& side : sides_) side = e_.Scratch(kWide, boxes_);
     areas_ = e_.Scratch(kWide, boxes_);
     alive_ = e_.Scratch(kWide, boxes_);
@@ -60,28 +62,53 @@ class Suppression {
 
   // Takes boxes of one class; `total` have been taken before. Gives how many there are then.
   Value TakeFrom(Value total) {
-    MergeSort sort(e_, order_, 0, boxes_, boxes_,
-                   [&](const Dim& a, const Dim& b) { return s_.Less(Score(b), Score(a)); });
-    const Value one = e_.lb().Int(1);
+    const Value one = e_.lb().Int(1), none = e_.lb().Int(0);
     const std::vector<Value> found =
-        e_.For(boxes_, {e_.lb().Int(0)}, [&](const Dim& box, std::span<const Value> n) {
-          sort.Put(e_.Loaded(n[0], boxes_), e_.Int(box));
-          const Value enough = s_.Less(least_, Wide(Score(box)));
+        e_.For(boxes_, {none}, [&](const Dim& box, std::span<const Value> n) {
+          const Value score = Score(box), enough = s_.Less(least_, Wide(score));
+          If(enough, [&] { sort_->Put(e_.Loaded(n[0], boxes_), box, score, true); });
           return std::vector<Value>{s_.Select(enough, s_.Add(n[0], one), n[0])};
         });
     const Dim count = e_.Loaded(found[0], boxes_ + 1);
-    sort.Sort(count);
-    e_.For(count, false, [&](const Dim& at) { Measure(at, sort.At(at)); });
+    sort_->Sort(count);
+    const Dim blocks = e_.Loaded(e_.Int(CeilDiv(count, kBlock)), boxes_ + 1);
     const std::vector<Value> taken =
-        e_.For(count, {e_.lb().Int(0)}, [&](const Dim& at, std::span<const Value> n) {
-          const Value is_alive = s_.Less(s_.Number(kWide, 0.0), e_.LoadFrom(alive_, at));
-          const Value takes = s_.And(is_alive, s_.Less(n[0], most_));
-          const Dim once = e_.Loaded(e_.Int(s_.AsIndex(takes)), 2);
-          e_.For(once, false, [&](const Dim&) { PutRow(s_.Add(total, n[0]), sort.At(at)); });
-          Drop(at, e_.Loaded(e_.Int((count - at - 1) * once), boxes_));
-          return std::vector<Value>{s_.Select(takes, s_.Add(n[0], one), n[0])};
+        e_.For(blocks, {none}, [&](const Dim& block, std::span<const Value> n) {
+          return std::vector<Value>{TakeBlock(block, count, n[0], total)};
         });
     return s_.Add(total, taken[0]);
+  }
+
+  void If(Value condition, const std::function<void()>& body) {
+    const Dim once = e_.Loaded(e_.Int(s_.AsIndex(condition)), 2);
+    e_.For(once, false, [&](const Dim&) { body(); });
+  }
+
+  // Those of a block that overlap no box taken before it, then no other of the block; nothing if
+  // there are as many as wanted. Gives how many of the class are taken then.
+  Value TakeBlock(const Dim& block, const Dim& count, Value before, Value total) {
+    const Value one = e_.lb().Int(1);
+    const Dim begin = e_.Loaded(e_.Int(block * kBlock), boxes_);
+    const Dim wanted = e_.Loaded(e_.Int(s_.AsIndex(s_.Less(before, most_))), 2);
+    const Dim members = e_.Loaded(e_.Int(Min(count - begin, kBlock) * wanted), boxes_ + 1);
+    e_.For(members, false, [&](const Dim& i) { Measure(begin + i, sort_->At(begin + i)); });
+    const Dim earlier = e_.Loaded(e_.Int(e_.Loaded(before, boxes_ + 1) * wanted), boxes_ + 1);
+    e_.For(earlier, false,
+           [&](const Dim& i) { Drop(e_.Loaded(e_.LoadFrom(taken_, i), boxes_), begin, members); });
+    const std::vector<Value> taken =
+        e_.For(members, {before}, [&](const Dim& i, std::span<const Value> n) {
+          const Dim at = begin + i;
+          const Value is_alive = s_.Less(s_.Number(kWide, 0.0), e_.LoadFrom(alive_, at));
+          const Value takes = s_.And(is_alive, s_.Less(n[0], most_));
+          If(takes, [&] {
+            PutRow(s_.Add(total, n[0]), sort_->At(at));
+            e_.Store(taken_, e_.Loaded(n[0], boxes_), e_.Int(at));
+          });
+          const Dim rest = (members - i - 1) * e_.Loaded(e_.Int(s_.AsIndex(takes)), 2);
+          Drop(at, at + 1, e_.Loaded(e_.Int(rest), boxes_));
+          return std::vector<Value>{s_.Select(takes, s_.Add(n[0], one), n[0])};
+        });
+    return taken[0];
   }
 
   void PutRow(Value row, const Dim& box) {
@@ -113,13 +140,13 @@ class Suppression {
     e_.Store(alive_, at, s_.Number(kWide, 1.0));
   }
 
-  // Drops those of the `rest` behind `at` that overlap it.
-  void Drop(const Dim& at, const Dim& rest) {
+  // Drops those of `count` from `first` on that overlap the one at `at`.
+  void Drop(const Dim& at, const Dim& first, const Dim& count) {
     Value own[4];
     for (size_t i = 0; i < 4; ++i) own[i] = Side(i, at);
     const Value area = e_.LoadFrom(areas_, at), zero = s_.Number(kWide, 0.0);
-    w_.ForLanes(rest, [&](const Dim& i) {
-      const Dim other = at + 1 + i;
+    w_.ForLanes(count, [&](const Dim& i) {
+      const Dim other = first + i;
       Value length[2];
       for (const size_t axis : {0, 1}) {
         const Value low = Side(axis, other), high = Side(axis + 2, other);
@@ -141,7 +168,8 @@ class Suppression {
   Scalars s_;
   Dim images_, classes_, boxes_, image_, class_;
   bool centered_ = false;
-  Value order_, sides_[4], areas_, alive_, overlap_, least_, most_;
+  std::optional<RadixSort> sort_;
+  Value taken_, sides_[4], areas_, alive_, overlap_, least_, most_;
 };
 
 void Suppress(const WholeOf& w) { Suppression(w).Write(); }

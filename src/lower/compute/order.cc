@@ -28,12 +28,18 @@ class TopK {
   void Write() {
     if (k_.IsConstant(0)) return;
     const bool few = k_.is_constant() && k_.value() <= kFew;
-    if (!few) positions_ = e_.Scratch(ElementType::kI64, lines_ * n_ * 2);
+    if (!few && RadixSort::Takes(w_.Element(Op::kValues))) {
+      radix_.emplace(e_, lines_, n_);
+    } else if (!few) {
+      positions_ = e_.Scratch(ElementType::kI64, lines_ * n_ * 2);
+    }
     e_.For(lines_, WholeOf::IsMuch(lines_ * n_), [&](const Dim& line) {
       line_ = line;
       place_ = e_.space().Unflatten(line, others_);
       if (few) {
         Insert();
+      } else if (radix_) {
+        SortByKeys();
       } else {
         Sort();
       }
@@ -94,8 +100,21 @@ class TopK {
                    [&](const Dim& a, const Dim& b) { return Comes(X(a), X(b)); });
     e_.For(n_, false, [&](const Dim& i) { sort.Put(i, e_.Int(i)); });
     sort.Sort(n_);
+    Take([&](const Dim& rank) { return sort.At(rank); });
+  }
+
+  void SortByKeys() {
+    radix_->SetLine(line_);
+    e_.For(n_, false, [&](const Dim& i) { radix_->Put(i, i, X(i), op_.largest()); });
+    radix_->Sort(n_);
+    Take([&](const Dim& rank) { return radix_->At(rank); });
+  }
+
+  // The first of those that are sorted.
+  template <class F>
+  void Take(F&& position_of) {
     e_.For(k_, false, [&](const Dim& rank) {
-      const Dim position = sort.At(rank);
+      const Dim position = position_of(rank);
       Store(rank, X(position), e_.Int(position));
     });
   }
@@ -109,6 +128,7 @@ class TopK {
   Dim n_, k_, lines_, line_;
   Place place_;  // of the line; its axis is open
   Value positions_;
+  std::optional<RadixSort> radix_;
 };
 
 // How many are wanted is one of 0 to how many there are.

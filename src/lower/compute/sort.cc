@@ -1,5 +1,7 @@
 #include "src/lower/compute/sort.h"
 
+#include "lathe/dialect/nn/cast.h"
+
 namespace lathe::lower {
 
 void MergeSort::Sort(const Dim& count) {
@@ -37,6 +39,91 @@ void MergeSort::Pass(const Dim& count, const Dim& width, const Dim& from, const 
       return std::vector<Value>{s_.Select(takes_left, s_.Add(at[0], one), at[0]),
                                 s_.Select(takes_left, at[1], s_.Add(at[1], one))};
     });
+  });
+}
+
+// ---- RadixSort ----
+
+namespace {
+
+constexpr int64_t kDigits = 256;
+constexpr int64_t kKeys = int64_t{1} << 32;
+
+}  // namespace
+
+RadixSort::RadixSort(Elements& e, const Dim& lines, Dim room)
+    : e_(e), s_(e), room_(std::move(room)) {
+  items_ = e_.Scratch(ElementType::kI64, lines * room_ * 2);
+  keys_ = e_.Scratch(ElementType::kI64, lines * room_);
+  counts_ = e_.Scratch(ElementType::kI64, lines * kDigits);
+}
+
+bool RadixSort::Takes(ElementType element) {
+  return BitWidth(element) >= 8 && BitWidth(element) <= 32;
+}
+
+// In [0, kKeys), in the order of the elements.
+Value RadixSort::Key(Value x, bool descending) const {
+  const ElementType element = TensorOf(x).element();
+  const Value middle = e_.lb().Int(kKeys / 2), last = e_.lb().Int(kKeys - 1);
+  Value key;
+  if (IsFloat(element)) {
+    const Value wide = s_.Cast(x, ElementType::kF32);
+    // Minus zero becomes zero. Bits of negative numbers go backwards.
+    const Value sum = s_.Add(wide, s_.Number(ElementType::kF32, 0.0));
+    const Value cast = nn::BitCastOp::Create(e_.lb().b(), sum, {.to = ElementType::kI32}).output();
+    const Value bits = s_.Cast(cast, ElementType::kI64);
+    const Value is_negative = s_.Less(bits, e_.lb().Int(0));
+    key = s_.Select(is_negative, s_.Sub(e_.lb().Int(-1), bits), s_.Add(bits, middle));
+    key = s_.Select(s_.Equal(wide, wide), key, last);
+  } else {
+    key = s_.Cast(x, ElementType::kI64);
+    if (IsSigned(element)) key = s_.Add(key, middle);
+  }
+  return descending ? s_.Sub(last, key) : key;
+}
+
+void RadixSort::Put(const Dim& at, const Dim& item, Value x, bool descending) {
+  e_.Store(items_, line_ * 2 * room_ + at, e_.Int(item));
+  e_.Store(keys_, line_ * room_ + item, Key(x, descending));
+}
+
+Dim RadixSort::ItemAt(int64_t half, const Dim& at) {
+  return e_.Loaded(e_.LoadFrom(items_, (line_ * 2 + half) * room_ + at), room_);
+}
+
+Dim RadixSort::Digit(const Dim& item, int64_t shift) {
+  const Dim key = e_.Loaded(e_.LoadFrom(keys_, line_ * room_ + item), kKeys);
+  return e_.Loaded(e_.Int(Mod(FloorDiv(key, shift), kDigits)), kDigits);
+}
+
+void RadixSort::Sort(const Dim& count) {
+  int64_t from = 0;
+  for (int64_t shift = 1; shift < kKeys; shift *= kDigits, from = 1 - from) {
+    Pass(count, from, shift);
+  }
+}
+
+// Counts how many have each digit, then puts each behind those with lower ones.
+void RadixSort::Pass(const Dim& count, int64_t from, int64_t shift) {
+  const Value zero = e_.lb().Int(0), one = e_.lb().Int(1);
+  const auto place = [&](const Dim& digit) { return line_ * kDigits + digit; };
+  e_.For(kDigits, false, [&](const Dim& digit) { e_.Store(counts_, place(digit), zero); });
+  e_.For(count, false, [&](const Dim& at) {
+    const Dim here = place(Digit(ItemAt(from, at), shift));
+    e_.Store(counts_, here, s_.Add(e_.LoadFrom(counts_, here), one));
+  });
+  e_.For(kDigits, {zero}, [&](const Dim& digit, std::span<const Value> before) {
+    const Value number = e_.LoadFrom(counts_, place(digit));
+    e_.Store(counts_, place(digit), before[0]);
+    return std::vector<Value>{s_.Add(before[0], number)};
+  });
+  e_.For(count, false, [&](const Dim& at) {
+    const Dim item = ItemAt(from, at);
+    const Dim here = place(Digit(item, shift));
+    const Value to = e_.LoadFrom(counts_, here);
+    e_.Store(items_, (line_ * 2 + (1 - from)) * room_ + e_.Loaded(to, room_), e_.Int(item));
+    e_.Store(counts_, here, s_.Add(to, one));
   });
 }
 

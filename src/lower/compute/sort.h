@@ -47,4 +47,36 @@ class MergeSort {
   Before before_;
 };
 
+/// Sorts lines of items by keys of 32 bits, a byte after another. Stable. O(n).
+class RadixSort {
+ public:
+  /// Memory for `lines` lines of at most `room` items, which are integers in [0, `room`). Lines may
+  /// be sorted at once.
+  RadixSort(Elements& e, const Dim& lines, Dim room);
+
+  /// Whether there is a key for elements of that type.
+  static bool Takes(ElementType element);
+
+  /// The line that the functions below mean.
+  void SetLine(const Dim& line) { line_ = line; }
+  /// Item number `at` of those to sort is `item`, and goes where `x` goes: in ascending order, or
+  /// descending. NaN is above everything, and zeros are equal.
+  void Put(const Dim& at, const Dim& item, Value x, bool descending);
+  /// Sorts the first `count`.
+  void Sort(const Dim& count);
+  /// Item number `at` of the sorted ones.
+  Dim At(const Dim& at) { return ItemAt(0, at); }
+
+ private:
+  Dim ItemAt(int64_t half, const Dim& at);
+  Dim Digit(const Dim& item, int64_t shift);
+  void Pass(const Dim& count, int64_t from, int64_t shift);
+  Value Key(Value x, bool descending) const;
+
+  Elements& e_;
+  Scalars s_;
+  Dim room_, line_ = 0;
+  Value items_, keys_, counts_;
+};
+
 }  // namespace lathe::lower
