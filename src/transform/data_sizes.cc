@@ -285,6 +285,12 @@ Value Slice(Operation* op, SizeBuilder& b) {
   return data;
 }
 
+// Whether there are so many numbers whatever the symbols are.
+bool HasCount(Value numbers, int64_t count) {
+  const AnyTensorType type = TypeOf(numbers);
+  return type && type.has_rank() && type.rank() == 1 && type.dims()[0].IsConstant(count);
+}
+
 // The same with sizes, as the interpreter computes them: in f64.
 Value Resize(Operation* op, SizeBuilder& b) {
   const nn::ResizeOp resize(op);
@@ -293,6 +299,7 @@ Value Resize(Operation* op, SizeBuilder& b) {
   std::vector<int64_t> axes = resize.axes().value_or(std::vector<int64_t>());
   for (int64_t& axis : axes) axis = axis < 0 ? axis + rank : axis;
   for (int64_t axis = 0; !resize.axes() && axis < rank; ++axis) axes.push_back(axis);
+  if (!HasCount(resize.scales(), std::ssize(axes))) return {};
   const Value all = b.Create("nn.shape", {op->operand(0)});
   const Value extents = b.Create("nn.gather", {all, b.Vector(axes)});
   const Value product = b.Create(
@@ -314,6 +321,7 @@ Value Pad(Operation* op, SizeBuilder& b) {
   const AnyTensorType each = TypeOf(extents);
   if (!each.is_static()) return {};
   const int64_t count = each.dims()[0].value();
+  if (!HasCount(op->operand(PadOp::kPads), 2 * count)) return {};
   const auto amounts = [&](int64_t first) {
     std::vector<int64_t> entries(static_cast<size_t>(count));
     std::iota(entries.begin(), entries.end(), first);
