@@ -9,7 +9,8 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kFew = 48;  // that are kept in order while the line is read
+constexpr int64_t kShort = 128;  // lines that are sorted sooner than the digits of keys are counted
+constexpr int64_t kFew = 48;     // that are kept in order while the line is read
 
 class TopK {
  public:
@@ -28,7 +29,8 @@ class TopK {
   void Write() {
     if (k_.IsConstant(0)) return;
     const bool few = k_.is_constant() && k_.value() <= kFew;
-    if (!few && RadixSort::Takes(w_.Element(Op::kValues))) {
+    const bool is_short = n_.is_constant() && n_.value() <= kShort;
+    if (!few && !is_short && RadixSort::Takes(w_.Element(Op::kValues))) {
       radix_.emplace(e_, lines_, n_);
     } else if (!few) {
       positions_ = e_.Scratch(ElementType::kI64, lines_ * n_ * 2);

@@ -201,6 +201,24 @@ TEST_F(ComputedSizesTest, TheBestOfWhatThereIs) {
     nn.fetch(%i) {name = "i"} : (v_tensor<[?], i64>) -> ())");
 }
 
+TEST_F(ComputedSizesTest, BoxesThatAreTaken) {
+  Check(R"(
+    %a = nn.abs(%x) : (v_tensor<[N, 3], f32>) -> v_tensor<[N, 3], f32>
+    %j = nn.concat(%x, %a) {axis = 1} : (v_tensor<[N, 3], f32>, v_tensor<[N, 3], f32>) -> v_tensor<[N, 6], f32>
+    %four = builtin.constant() {value = tensor<[1], i64> [4]} : () -> v_tensor<[1], i64>
+    %six = builtin.constant() {value = tensor<[1], i64> [6]} : () -> v_tensor<[1], i64>
+    %axis = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %b = nn.slice(%j, %first, %four, %axis) : (v_tensor<[N, 6], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[N, 4], f32>
+    %c = nn.slice(%j, %four, %six, %axis) : (v_tensor<[N, 6], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[N, 2], f32>
+    %t = nn.transpose(%c) : (v_tensor<[N, 2], f32>) -> v_tensor<[2, N], f32>
+    %boxes = nn.unsqueeze(%b, %first) : (v_tensor<[N, 4], f32>, v_tensor<[1], i64>) -> v_tensor<[1, N, 4], f32>
+    %scores = nn.unsqueeze(%t, %first) : (v_tensor<[2, N], f32>, v_tensor<[1], i64>) -> v_tensor<[1, 2, N], f32>
+    %y = nn.non_max_suppression(%boxes, %scores, %k, %zero, %zero) : (v_tensor<[1, N, 4], f32>, v_tensor<[1, 2, N], f32>, v_tensor<[1], i64>, v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[?, 3], i64>
+    %z = nn.non_max_suppression(%boxes, %scores, %four, %zero) : (v_tensor<[1, N, 4], f32>, v_tensor<[1, 2, N], f32>, v_tensor<[1], i64>, v_tensor<[], f32>) -> v_tensor<[?, 3], i64>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, 3], i64>) -> ()
+    nn.fetch(%z) {name = "z"} : (v_tensor<[?, 3], i64>) -> ())");
+}
+
 // The region that runs says how large the result is.
 TEST_F(ComputedSizesTest, RegionsOfDifferentSizes) {
   Check(R"(
