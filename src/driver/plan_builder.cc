@@ -115,6 +115,7 @@ class PlanBuilder {
     uint32_t first_home = 0;         // made within the region
     std::vector<uint32_t> exits;     // steps that lead to the one after the region
     std::vector<uint32_t> required;  // constraints that must hold, once their symbols are bound
+    std::set<std::string> bound_before, bound_in_first;  // symbols; in the first region of an if
     // Of a loop:
     uint32_t first_step = 0;  // of each round
     uint32_t iteration = 0;   // a value
@@ -151,7 +152,10 @@ class PlanBuilder {
     BeginRegion(std::move(frame), 0);
   }
 
+  // What the other region binds is open in this one.
   void BeginRegion(Frame frame, size_t region) {
+    if (region == 0) frame.bound_before = bound_;
+    bound_ = frame.bound_before;
     frame.first_home = homes_.size();
     frame.required = ReliedOn(frame.op, region);
     AddRequired(frame);
@@ -176,6 +180,7 @@ class PlanBuilder {
     frame.exits.clear();
     AddExit(frame, PlanStep::Kind::kJump, {});
     plan_.steps[branch].target = NumSteps();
+    frame.bound_in_first = bound_;
     BeginRegion(std::move(frame), 1);
   }
 
@@ -184,6 +189,13 @@ class PlanBuilder {
     for (size_t i = 0; i < frame.results.size(); ++i) {
       spot_of_[frame.op->result(i)] = frame.results[i];
     }
+    // There may be no round of a loop; an if binds what both of its regions bind.
+    if (frame.op->isa<cf::WhileOp>()) {
+      bound_ = frame.bound_before;
+    } else {
+      std::erase_if(bound_, [&](const auto& name) { return !frame.bound_in_first.contains(name); });
+    }
+    if (!frames_.empty()) AddRequired(frames_.back());
   }
 
   // The carried values lie in the storages of the results from the start.

@@ -254,6 +254,73 @@ TEST_F(ComputedSizesTest, InALoop) {
     nn.fetch(%t) {name = "t"} : (v_tensor<[], f32>) -> ())");
 }
 
+// Rounds take turns, and what one region relies on is no matter of the other one.
+TEST_F(ComputedSizesTest, InTurns) {
+  Check(R"(
+    %n = nn.reshape(%k, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %two = builtin.constant() {value = tensor<[], i64> [2]} : () -> v_tensor<[], i64>
+    %others = nn.not(%m) : (v_tensor<[N], bool>) -> v_tensor<[N], bool>
+    %t = cf.while(%n, %go, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %sum: v_tensor<[], f32>):
+      %rest = nn.mod(%i, %two) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], i64>
+      %odd = nn.equal(%rest, %one) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+      %a, %b = cf.if(%odd) ({
+        %p = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+        %q = nn.compress(%x, %others) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+        cf.yield(%p, %q) : (v_tensor<[?, 3], f32>, v_tensor<[?, 3], f32>) -> ()
+      }, {
+        %p = nn.concat(%x, %x) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N, 3], f32>) -> v_tensor<[2 * N, 3], f32>
+        %o = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+        %q = nn.concat(%o, %x) {axis = 0} : (v_tensor<[?, 3], f32>, v_tensor<[N, 3], f32>) -> v_tensor<[?, 3], f32>
+        cf.yield(%p, %q) : (v_tensor<[2 * N, 3], f32>, v_tensor<[?, 3], f32>) -> ()
+      }) : (v_tensor<[], bool>) -> (v_tensor<[?, 3], f32>, v_tensor<[?, 3], f32>)
+      %t = nn.transpose(%b) {perm = [1, 0]} : (v_tensor<[?, 3], f32>) -> v_tensor<[3, ?], f32>
+      %ab = nn.matmul(%a, %t) : (v_tensor<[?, 3], f32>, v_tensor<[3, ?], f32>) -> v_tensor<[?, ?], f32>
+      %e = nn.sigmoid(%ab) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+      %all = nn.reduce_sum(%e) {keepdims = false} : (v_tensor<[?, ?], f32>) -> v_tensor<[], f32>
+      %next = nn.add(%sum, %all) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], f32>
+      cf.yield(%c, %next) : (v_tensor<[], bool>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[], f32>) -> v_tensor<[], f32>
+    nn.fetch(%t) {name = "t"} : (v_tensor<[], f32>) -> ())");
+}
+
+// The second round's rows are not as many as x has.
+TEST_F(ComputedSizesTest, ALoopReliesOnWhatAnIfGives) {
+  Program program = Optimized(Of(R"(
+    %n = nn.reshape(%k, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %t = cf.while(%n, %go, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %sum: v_tensor<[], f32>):
+      %later = nn.equal(%i, %one) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+      %a = cf.if(%later) ({
+        %p = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+        cf.yield(%p) : (v_tensor<[?, 3], f32>) -> ()
+      }, {
+        %p = nn.exp(%x) : (v_tensor<[N, 3], f32>) -> v_tensor<[N, 3], f32>
+        cf.yield(%p) : (v_tensor<[N, 3], f32>) -> ()
+      }) : (v_tensor<[], bool>) -> v_tensor<[?, 3], f32>
+      %e = nn.add(%a, %x) : (v_tensor<[?, 3], f32>, v_tensor<[N, 3], f32>) -> v_tensor<[?, 3], f32>
+      %all = nn.reduce_sum(%e) {keepdims = false} : (v_tensor<[?, 3], f32>) -> v_tensor<[], f32>
+      %next = nn.add(%sum, %all) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], f32>
+      cf.yield(%c, %next) : (v_tensor<[], bool>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[], f32>) -> v_tensor<[], f32>
+    nn.fetch(%t) {name = "t"} : (v_tensor<[], f32>) -> ())"));
+  const EveryWay ways(program, {.threads = 1});
+  ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
+  for (const auto& [name, way] : ways.all()) {
+    SCOPED_TRACE(name);
+    const auto outcome = [&](int64_t rounds) {
+      NamedValues inputs = InputsOf(12, 3);
+      inputs[2].second = Tensor::Of<int64_t>({1}, {rounds});
+      return OutcomeOf([&] { (void)way.Run(inputs); }).substr(0, 15);
+    };
+    EXPECT_EQ(outcome(1), "no error");
+    EXPECT_EQ(outcome(2), "shape/broadcast");
+    EXPECT_EQ(outcome(1), "no error");
+  }
+}
+
 constexpr std::string_view kReshaped = R"(
     %l = nn.reshape(%x, %s) {allowzero = true} : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
     %y = nn.exp(%l) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
