@@ -1,5 +1,7 @@
 #include "src/dialect/nn/regex.h"
 
+#include <algorithm>
+
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/regex_parse.h"
@@ -157,29 +159,50 @@ Regex::Regex(std::string_view pattern) {
   start_ = compiler.Compile(ParseRegex(pattern), match);
 }
 
-bool Regex::FullMatch(std::string_view text) const {
+// Where in the text the longest match that starts at `from` ends; nothing where none does.
+std::optional<size_t> Regex::Longest(const std::vector<uint32_t>& points, size_t from) const {
   Threads now(program_);
   Threads next(program_);
-  std::vector<uint32_t> points;
-  while (!text.empty()) points.push_back(NextCodePoint(text));
+  std::optional<size_t> end;
   const auto place = [&](size_t i) {
     return Place{i == 0, i == points.size(), i == 0 ? 0 : points[i - 1],
                  i == points.size() ? 0 : points[i]};
   };
-  now.Add(start_, place(0));
-  for (size_t i = 0; i < points.size() && !now.visited().empty(); ++i) {
+  now.Add(start_, place(from));
+  for (size_t i = from; !now.visited().empty(); ++i) {
     for (const uint32_t at : now.visited()) {
       const Instruction& instruction = program_[at];
-      if (instruction.kind != Kind::kSet) continue;
+      if (instruction.kind == Kind::kMatch) end = i;
+      if (instruction.kind != Kind::kSet || i == points.size()) continue;
       if (Contains(sets_[instruction.other], points[i])) next.Add(instruction.next, place(i + 1));
     }
     now.Clear();
     std::swap(now, next);
   }
-  for (const uint32_t at : now.visited()) {
-    if (program_[at].kind == Kind::kMatch) return true;
+  return end;
+}
+
+bool Regex::FullMatch(std::string_view text) const {
+  std::vector<uint32_t> points;
+  while (!text.empty()) points.push_back(NextCodePoint(text));
+  return Longest(points, 0) == points.size();
+}
+
+std::vector<Regex::Match> Regex::FindAll(std::string_view text) const {
+  std::vector<uint32_t> points;
+  std::vector<size_t> starts;  // in bytes
+  for (std::string_view rest = text; !rest.empty();) {
+    starts.push_back(text.size() - rest.size());
+    points.push_back(NextCodePoint(rest));
   }
-  return false;
+  starts.push_back(text.size());
+  std::vector<Match> found;
+  for (size_t i = 0; i < points.size();) {
+    const size_t end = Longest(points, i).value_or(i);
+    if (end > i) found.push_back({text.substr(starts[i], starts[end] - starts[i]), end - i});
+    i = std::max(end, i + 1);
+  }
+  return found;
 }
 
 }  // namespace lathe::nn

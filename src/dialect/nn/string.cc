@@ -117,6 +117,46 @@ void RegexFullMatchOp::Eval(EvalContext& c) {
   c.SetOutput(kY, std::move(out));
 }
 
+// ---- tokenize ----
+
+void TokenizeOp::InferShape(InferShapeContext& c) {
+  SymShape tokens = c.shape(kX);
+  if (tokens.ranked && (tokens.rank() < 1 || tokens.rank() > 2)) {
+    FailShape("shape/tokenize", StrCat("the input must be [c] or [n, c], not ", tokens.ToString()));
+  }
+  if (tokens.ranked) tokens.dims.emplace_back();
+  c.SetShape(kY, tokens);
+}
+
+void TokenizeOp::Eval(EvalContext& c) {
+  const TokenizeOp op(c.op());
+  const Tensor& x = c.input(kX);
+  // A lone dot takes line breaks too, as onnxruntime has it.
+  const Regex regex(op.tokenexp() == "." ? "(?s)." : op.tokenexp());
+  const auto least = static_cast<size_t>(op.mincharnum());
+  std::vector<std::vector<Regex::Match>> tokens;
+  size_t most = 0;
+  for (const std::string& text : x.data<std::string>()) {
+    tokens.push_back(regex.FindAll(text));
+    std::erase_if(tokens.back(), [&](const Regex::Match& m) { return m.length < least; });
+    most = std::max(most, tokens.back().size());
+  }
+  const bool mark = op.mark() && most > 0;
+  if (mark) most += 2;
+  Shape shape = x.shape();
+  shape.push_back(static_cast<int64_t>(most));
+  Tensor out(ElementType::kString, std::move(shape));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto row = out.mutable_data<std::string>().subspan(i * most, most);
+    auto next = row.begin();
+    if (mark) *next++ = "\x02";
+    for (const Regex::Match& m : tokens[i]) *next++ = m.text;
+    if (mark) *next++ = "\x03";
+    std::fill(next, row.end(), std::string(op.pad_value()));
+  }
+  c.SetOutput(kY, std::move(out));
+}
+
 // ---- string_normalizer ----
 
 namespace {

@@ -63,6 +63,24 @@ TEST(Regex, HostilePatternsEndSoon) {
   }
 }
 
+TEST(Regex, FindsTheLongestFromLeftToRight) {
+  using Found = std::vector<std::pair<std::string, size_t>>;
+  const auto find = [](const char* pattern, std::string_view text) {
+    Found found;
+    for (const Regex::Match& m : Regex(pattern).FindAll(text)) found.emplace_back(m.text, m.length);
+    return found;
+  };
+  EXPECT_EQ(find("a|ab", "ab abc"), (Found{{"ab", 2}, {"ab", 2}}));
+  EXPECT_EQ(find("a|ab|b?", "aXbYab"), (Found{{"a", 1}, {"b", 1}, {"ab", 2}}));
+  EXPECT_EQ(find(R"(\w+?)", "ab cd"), (Found{{"ab", 2}, {"cd", 2}}));
+  EXPECT_EQ(find(R"(^\w)", "ab cd"), (Found{{"a", 1}}));
+  EXPECT_EQ(find(R"(\b\w+\b)", "ab cd"), (Found{{"ab", 2}, {"cd", 2}}));
+  EXPECT_EQ(find("ab$|b c|ab", "abab cd"), (Found{{"ab", 2}, {"ab", 2}}));
+  EXPECT_EQ(find(".", "a\xC3\xA9"), (Found{{"a", 1}, {"\xC3\xA9", 1}}));
+  EXPECT_EQ(find("a*b", "aaa"), Found{});
+  EXPECT_EQ(find("a", ""), Found{});
+}
+
 TEST(Letters, ChangeCase) {
   EXPECT_EQ(nn::InCase("Stra\xC3\x9F"
                        "e \xC3\x84\xFF",
@@ -97,6 +115,26 @@ TEST(StringSplit, PadsAndLimits) {
                        .Outputs(2)
                        .Values();
   EXPECT_EQ(ToInt64s(cut[1].tensor()), (std::vector<int64_t>{3, 1}));
+}
+
+// As onnxruntime 1.32 has it.
+TEST(Tokenize, MarksAndFillsUp) {
+  const auto tokens = [](const std::vector<std::string>& words, bool mark, int64_t least,
+                         const char* expression = "[a-z\xC3\xA9]+") {
+    RunOp op("nn.tokenize");
+    op.In(Words(words)).Attr("mark", mark).Attr("mincharnum", least).Attr("pad_value", "#");
+    return op.Attr("tokenexp", expression).Run();
+  };
+  const auto table = [](Shape shape, const std::vector<std::string>& all) {
+    return Tensor::Of<std::string>(std::move(shape), all);
+  };
+  EXPECT_EQ(tokens({"ab abc", "x \xC3\xA9 \xC3\xA9\xC3\xA9_", ""}, false, 2),
+            table({3, 2}, {"ab", "abc", "\xC3\xA9\xC3\xA9", "#", "#", "#"}));
+  EXPECT_EQ(tokens({"ab abc", "x"}, true, 1),
+            table({2, 4}, {"\x02", "ab", "abc", "\x03", "\x02", "x", "\x03", "#"}));
+  EXPECT_EQ(tokens({"", " "}, true, 1), table({2, 0}, {}));
+  EXPECT_EQ(tokens({"a\nb"}, false, 1, "."), table({1, 3}, {"a", "\n", "b"}));
+  EXPECT_EQ(tokens({"a\nb"}, false, 1, "a.b"), table({1, 0}, {}));
 }
 
 TEST(TfIdf, ChecksThePool) {
