@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -134,16 +136,10 @@ class Model {
     for (const ArrayView& a : inputs) {
       in.push_back({a.element, a.data, a.shape.data(), a.shape.size()});
     }
+    Outputs outputs{*this, std::vector<std::optional<Array>>(num_outputs())};
+    ThrowIf(lathe_run_into(get(), in.data(), in.size(), &Outputs::Make, &outputs, options));
     std::vector<Array> results;
-    std::vector<lathe_output_view> out;
-    for (size_t i = 0; i < num_outputs(); ++i) {
-      std::vector<int64_t> shape(output(i).rank);
-      size_t bytes = 0;
-      ThrowIf(lathe_output_shape(get(), in.data(), in.size(), i, shape.data(), &bytes));
-      Array& array = results.emplace_back(output(i).element, std::move(shape), bytes);
-      out.push_back({array.data(), bytes});
-    }
-    ThrowIf(lathe_run(get(), in.data(), in.size(), out.data(), out.size(), options));
+    for (std::optional<Array>& array : outputs.arrays) results.push_back(std::move(*array));
     return results;
   }
 
@@ -151,6 +147,24 @@ class Model {
   const lathe_program* get() const { return program_.get(); }
 
  private:
+  // Made when their shapes are known, which the program may compute.
+  struct Outputs {
+    const Model& model;
+    std::vector<std::optional<Array>> arrays;
+
+    static void* Make(void* user, size_t i, const int64_t* shape, size_t rank,
+                      size_t bytes) noexcept {
+      auto* outputs = static_cast<Outputs*>(user);
+      try {
+        return outputs->arrays[i]
+            .emplace(outputs->model.output(i).element, std::vector<int64_t>(shape, shape + rank),
+                     bytes)
+            .data();
+      } catch (const std::bad_alloc&) {
+        return nullptr;  // which is an error of the run
+      }
+    }
+  };
   struct Free {
     void operator()(lathe_program* program) const { lathe_program_free(program); }
   };
