@@ -69,8 +69,9 @@ class BindSizesPass : public Pass {
     for (Operation* op = block->front(); op != nullptr;) {
       Operation* const next = op->next();
       for (Region& region : op->regions()) VisitBlock(region.front());
-      if (Infer(op) && HasOpenSizes(op)) Resolve(op);
+      const bool is_open = Infer(op) && HasOpenSizes(op);
       if (op->isa<nn::TopKOp>()) ShortenCount(op);
+      if (is_open) Resolve(op);  // which may replace it
       op = next;
     }
   }
