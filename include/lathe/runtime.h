@@ -69,8 +69,13 @@ lathe_error* lathe_load_memory(const void* bytes, size_t size, const lathe_load_
 lathe_error* lathe_verify_file(const char* path);
 void lathe_program_free(lathe_program* program); /* NULL: does nothing */
 
-/* Numbers as in ONNX's TensorProto. */
+/* Numbers as in ONNX's TensorProto. Any int may be given: those that are none of them are refused.
+ */
+#ifdef __cplusplus
+typedef enum lathe_element : int {
+#else
 typedef enum lathe_element {
+#endif
   LATHE_F32 = 1,
   LATHE_U8 = 2,
   LATHE_I8 = 3,
