@@ -68,13 +68,13 @@ void CheckSame(Operation* op, Same what, const char* text) {
   for (size_t i = 0; i < op->num_results(); ++i) check(TensorResult(op, i));
 }
 
-// The constants that operations take. Nothing is known in regions that may never run: what is wrong
-// there with these is an error of a run that comes to it.
+// The constants that operations take. Nothing is known in regions that may never run, nor in
+// functions, which such a region may call: what is wrong there with these is an error of a run that
+// comes to it.
 class ConstantOperands : public ValueFacts {
  public:
   explicit ConstantOperands(const Operation* op)
-      : always_runs_(op->parent_op() == nullptr || op->parent_op()->HasTrait<IsolatedFromAbove>()) {
-  }
+      : always_runs_(op->parent_op() == nullptr || op->parent_op()->parent_op() == nullptr) {}
   const Tensor* Constant(Value value) override {
     const Operation* op = value.defining_op();
     if (!always_runs_ || op == nullptr || !op->HasTrait<ConstantLike>()) return nullptr;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
@@ -96,11 +97,16 @@ class BindSizesPass : public Pass {
   void Resolve(Operation* op) {
     if (op->isa<cf::IfOp>()) return JoinRegions(op);
     if (op->num_regions() != 0) return;
-    if (ComputeSizes(op, *build_) || BindOperands(op)) {
+    if (ComputeSizes(op, *build_) || (!TakesNegative(op) && BindOperands(op))) {
       Count("bound");
     } else {
       rewriter_->Missed(op, "nothing says how its sizes follow from its operands");
     }
+  }
+
+  // Whether its operands may be numbers that no size is.
+  static bool TakesNegative(const Operation* op) {
+    return op->isa<nn::SliceOp>() || op->isa<nn::RangeOp>();
   }
 
   // The operands that an operation takes sizes from are integers. They are put back where its sizes

@@ -189,25 +189,202 @@ Value CeilDiv(Value a, Value b_, SizeBuilder& b) {
   return b.Create("nn.max", {b.Create("nn.div", {above, b_}), b.Scalar(0)});
 }
 
+// Of integers that are not negative they make such.
+constexpr std::string_view kKeepSign[] = {
+    "nn.add",         "nn.cast",       "nn.concat",  "nn.div",   "nn.gather",     "nn.identity",
+    "nn.max",         "nn.min",        "nn.mod",     "nn.mul",   "nn.reduce_max", "nn.reduce_min",
+    "nn.reduce_prod", "nn.reduce_sum", "nn.reshape", "nn.slice", "nn.squeeze",    "nn.unsqueeze",
+};
+constexpr std::string_view kExtents[] = {"nn.shape", "nn.size", nn::BindSizesOp::kName};
+// Operands behind the first say which, not what.
+constexpr std::string_view kPicks[] = {"nn.gather",      "nn.reduce_max", "nn.reduce_min",
+                                       "nn.reduce_prod", "nn.reduce_sum", "nn.reshape",
+                                       "nn.slice",       "nn.squeeze",    "nn.unsqueeze"};
+
+bool IsOneOf(std::string_view name, std::span<const std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool IsKnown(Value v, SizeBuilder& b) {
+  const std::vector<Dim>* known = b.facts().Contents(v);
+  return known != nullptr && std::ranges::none_of(*known, &Dim::is_unknown);
+}
+
+bool IsNotNegative(const Tensor& t) {
+  return IsInteger(t.element_type()) &&
+         std::ranges::all_of(ToInt64s(t), [](int64_t n) { return n >= 0; });
+}
+
+// Whether all of them that inference does not know are extents or made of extents: not negative.
+bool AreExtents(Value numbers, SizeBuilder& b) {
+  constexpr size_t kMostOps = 200;
+  std::vector<Value> left{numbers};
+  std::set<const Operation*> seen;
+  while (!left.empty()) {
+    const Value v = left.back();
+    left.pop_back();
+    const Operation* op = v.defining_op();
+    if (const Tensor* constant = b.facts().Constant(v)) {
+      if (!IsNotNegative(*constant)) return false;
+      continue;
+    }
+    if (op == nullptr || seen.size() > kMostOps) return false;
+    if (!seen.insert(op).second || IsOneOf(op->name(), kExtents)) continue;
+    if (!IsOneOf(op->name(), kKeepSign)) return false;
+    const size_t count = IsOneOf(op->name(), kPicks) ? 1 : op->num_operands();
+    const bool joins = op->isa<nn::ConcatOp>();
+    for (size_t i = 0; i < count; ++i) {
+      if (!joins || !IsKnown(op->operand(i), b)) left.push_back(op->operand(i));
+    }
+  }
+  return true;
+}
+
+// The entries of a new shape as they are meant: 0 copies the extent of the input, and one -1 is
+// what is left. What is meant by none of these stays negative, which no size is.
+class ReshapeEntries {
+ public:
+  // `count`: of the entries.
+  ReshapeEntries(nn::ReshapeOp op, int64_t count, SizeBuilder& b)
+      : b_(b),
+        count_(count),
+        rank_(static_cast<int64_t>(TypeOf(op.data()).rank())),
+        copies_(!op.allowzero()),
+        extents_(b.Create("nn.shape", {op.data()})),
+        given_(b.Cast(op.shape(), ElementType::kI64)) {
+    const std::vector<int64_t> no_axes(static_cast<size_t>(std::max<int64_t>(count - rank_, 0)),
+                                       kNone);
+    there_ = Joined({Part(extents_, 0, std::min(count, rank_)), b.Vector(no_axes)});
+  }
+
+  Value given() const { return given_; }
+
+  // With what is copied.
+  Value Copied() {
+    if (!copies_) return given_;
+    return b_.Create("nn.where", {Is(given_, 0), there_, given_});
+  }
+
+  // With what is copied and what is left.
+  Value Meant() {
+    const Value copied = Copied();
+    const Value is_left = Is(copied, -1);
+    return b_.Create("nn.where", {is_left, Left(copied, is_left), copied});
+  }
+
+ private:
+  static constexpr int64_t kNone = -2;
+
+  // Axes that stay as they are count on neither side, as in the inference of a reshape: a batch of
+  // none has rows as long as any other.
+  Value Left(Value entries, Value is_left) {
+    const Value one = b_.Scalar(1);
+    Value others = b_.Create("nn.where", {is_left, one, entries});
+    Value before = extents_;
+    if (copies_) {
+      const Value stays = b_.Create("nn.equal", {others, there_});
+      others = b_.Create("nn.where", {stays, one, others});
+      const int64_t both = std::min(count_, rank_);
+      const Value rest =
+          b_.Create("nn.where", {Part(stays, 0, both), one, Part(extents_, 0, both)});
+      before = Joined({rest, Part(extents_, both, rank_)});
+    }
+    const Value divisor = Product(others);
+    const Value quotient =
+        b_.Create("nn.div", {Product(before), b_.Create("nn.max", {divisor, one})});
+    const Value number = b_.Create("nn.reduce_sum", {b_.Cast(is_left, ElementType::kI64)},
+                                   {b_.Attr("keepdims", false)});
+    const Value is_known = b_.Create("nn.and", {b_.Create("nn.less_or_equal", {number, one}),
+                                                b_.Create("nn.greater", {divisor, b_.Scalar(0)})});
+    return b_.Create("nn.where", {is_known, quotient, b_.Scalar(-1)});
+  }
+
+  Value Is(Value v, int64_t number) { return b_.Create("nn.equal", {v, b_.Scalar(number)}); }
+
+  Value Product(Value v) { return b_.Create("nn.reduce_prod", {v}, {b_.Attr("keepdims", false)}); }
+
+  Value Part(Value v, int64_t from, int64_t to) {
+    std::vector<int64_t> entries(static_cast<size_t>(to - from));
+    std::iota(entries.begin(), entries.end(), from);
+    return b_.Create("nn.gather", {v, b_.Vector(entries)});
+  }
+
+  Value Joined(std::initializer_list<Value> parts) {
+    return b_.Create("nn.concat", parts, {b_.Attr("axis", int64_t{0})});
+  }
+
+  SizeBuilder& b_;
+  int64_t count_, rank_;
+  bool copies_;
+  Value extents_, given_, there_;
+};
+
+// Whether an entry that inference knows says the same if 0 is an extent.
+bool IsSameWithZero(const Dim& entry, const SymShape& in, size_t i) {
+  if (entry.is_unknown() || entry.is_constant()) return true;
+  return i < in.rank() && ProvablyEqual(entry, in.dims[i]);
+}
+
+// What inference knows of the entries, it keeps.
+Value Reshape(Operation* op, SizeBuilder& b) {
+  const nn::ReshapeOp reshape(op);
+  const AnyTensorType entries = TypeOf(reshape.shape());
+  if (!entries.is_static() || entries.rank() != 1) return {};
+  std::vector<Dim> known(static_cast<size_t>(entries.dims()[0].value()));
+  if (const std::vector<Dim>* contents = b.facts().Contents(reshape.shape())) known = *contents;
+  if (std::ranges::none_of(known, &Dim::is_unknown) || AreExtents(reshape.shape(), b)) return {};
+  ReshapeEntries meant(reshape, std::ssize(known), b);
+  // One that is known to be -1 is left to the inference, so none of the others is.
+  const bool has_left = std::ranges::any_of(known, [](const Dim& d) { return d.IsConstant(-1); });
+  const Value computed = has_left ? meant.Copied() : meant.Meant();
+  bool allow_zero = !has_left;
+  std::vector<Value> parts;
+  for (int64_t i = 0; i < std::ssize(known); ++i) {
+    const Dim& entry = known[static_cast<size_t>(i)];
+    const bool open = entry.is_unknown() || (entry.IsConstant(0) && !has_left);
+    parts.push_back(b.Create("nn.gather", {open ? computed : meant.given(), b.Vector({&i, 1})}));
+    const auto at = static_cast<size_t>(i);
+    if (!IsSameWithZero(entry, TypeOf(reshape.data()).shape(), at)) allow_zero = false;
+  }
+  Operation* joined =
+      b.rewriter().Create("nn.concat", parts, std::vector{b.Attr("axis", int64_t{0})});
+  b.facts().Visit(joined);
+  const Value bound = b.BindIfOpen(joined->result(0), "reshape");
+  return b.Create("nn.reshape", {reshape.data(), bound},
+                  {b.Attr("allowzero", allow_zero || reshape.allowzero())});
+}
+
 // How many numbers there are from one to the other, exclusive.
 Value Count(Value from, Value to, int64_t step, SizeBuilder& b) {
   const Value distance = b.Create("nn.sub", {step > 0 ? to : from, step > 0 ? from : to});
   return CeilDiv(distance, b.Scalar(step > 0 ? step : -step), b);
 }
 
-Value Steps(Value from, Value count, int64_t step, SizeBuilder& b) {
-  const Value steps = b.Create("nn.mul", {b.Iota(count), b.Scalar(step)});
-  return b.Create("nn.add", {steps, from});
+// The same by a step that only a run knows; -1 by none.
+Value Count(Value from, Value to, Value step, SizeBuilder& b) {
+  const Value zero = b.Scalar(0), one = b.Scalar(1);
+  const Value distance = b.Create("nn.sub", {to, from});
+  const Value is_up = b.Create("nn.greater", {step, zero});
+  const Value forwards = b.Create("nn.where", {is_up, distance, b.Create("nn.neg", {distance})});
+  const Value size = b.Create("nn.max", {b.Create("nn.abs", {step}), one});
+  const Value is_none = b.Create("nn.equal", {step, zero});
+  return b.Create("nn.where", {is_none, b.Scalar(-1), CeilDiv(forwards, size, b)});
+}
+
+Value Steps(Value from, Value count, Value step, SizeBuilder& b) {
+  return b.Create("nn.add", {b.Create("nn.mul", {b.Iota(count), step}), from});
 }
 
 Value IntRange(Operation* op, SizeBuilder& b) {
   const ElementType element = TypeOf(op->operand(0)).element();
-  const auto step = Number(op->operand(2), b);
-  if (!step || *step == 0 || *step == std::numeric_limits<int64_t>::min()) return {};
-  const Value from = b.AsScalar(b.Cast(op->operand(0), ElementType::kI64));
-  const Value to = b.AsScalar(b.Cast(op->operand(1), ElementType::kI64));
-  const Value count = b.BindIfOpen(Count(from, to, *step, b), "range");
-  return b.Cast(Steps(from, count, *step, b), element);
+  const auto known = Number(op->operand(2), b);
+  if (known && (*known == 0 || *known == std::numeric_limits<int64_t>::min())) return {};
+  const auto number = [&](size_t i) {
+    return b.AsScalar(b.Cast(op->operand(i), ElementType::kI64));
+  };
+  const Value from = number(0), to = number(1), step = number(2);
+  const Value count = known ? Count(from, to, *known, b) : Count(from, to, step, b);
+  return b.Cast(Steps(from, b.BindIfOpen(count, "range"), step, b), element);
 }
 
 // As the interpreter: in f64.
@@ -238,7 +415,8 @@ Value Clamp(Value v, Value low, Value high, SizeBuilder& b) {
 // An end of a slice as an index in [low, high]; negative counts from the end of the axis.
 Value EndOf(Value ends, size_t i, Value extent, Value low, Value high, SizeBuilder& b) {
   const auto at = static_cast<int64_t>(i);
-  const Value end = b.Create("nn.gather", {b.Cast(ends, ElementType::kI64), b.Scalar(at)});
+  const Value all = b.Reshape(b.Cast(ends, ElementType::kI64), {-1});
+  const Value end = b.Create("nn.gather", {all, b.Scalar(at)});
   const Value is_negative = b.Create("nn.less", {end, b.Scalar(0)});
   const Value from_back = b.Create("nn.add", {end, extent});
   return Clamp(b.Create("nn.where", {is_negative, from_back, end}), low, high, b);
@@ -252,7 +430,8 @@ Value SliceAxis(Operation* op, Value data, size_t i, size_t axis, int64_t step, 
   const Value from = EndOf(op->operand(1), i, extent, b.Scalar(0), forwards ? extent : last, b);
   const Value to =
       EndOf(op->operand(2), i, extent, b.Scalar(forwards ? 0 : -1), forwards ? extent : last, b);
-  const Value rows = Steps(from, b.BindIfOpen(Count(from, to, step, b), "slice"), step, b);
+  const Value count = b.BindIfOpen(Count(from, to, step, b), "slice");
+  const Value rows = Steps(from, count, b.Scalar(step), b);
   return b.Create("nn.gather", {data, rows}, {b.Attr("axis", static_cast<int64_t>(axis))});
 }
 
@@ -267,8 +446,8 @@ Value Slice(Operation* op, SizeBuilder& b) {
   Value data = op->operand(0);
   const auto rank = static_cast<int64_t>(TypeOf(data).rank());
   const AnyTensorType starts = TypeOf(op->operand(1));
-  if (!starts || !starts.is_static() || starts.rank() != 1) return {};
-  const auto count = static_cast<size_t>(starts.dims()[0].value());
+  if (!starts || !starts.is_static() || starts.rank() > 1) return {};
+  const auto count = static_cast<size_t>(starts.rank() == 0 ? 1 : starts.dims()[0].value());
   const bool all_axes = op->num_operands() < 4 || !op->operand(3);
   const bool no_steps = op->num_operands() < 5 || !op->operand(4);
   const auto axes = Integers(op, 3, b), steps = Integers(op, 4, b);
@@ -343,13 +522,10 @@ Value Pad(Operation* op, SizeBuilder& b) {
 
 using Computer = Value (*)(Operation*, SizeBuilder&);
 constexpr std::pair<std::string_view, Computer> kComputers[] = {
-    {nn::NonZeroOp::kName, NonZero},
-    {nn::CompressOp::kName, Compress},
-    {nn::NonMaxSuppressionOp::kName, Suppressed},
-    {nn::RangeOp::kName, Range},
-    {nn::SliceOp::kName, Slice},
-    {nn::ResizeOp::kName, Resize},
-    {nn::PadOp::kName, Pad},
+    {nn::ReshapeOp::kName, Reshape},   {nn::NonZeroOp::kName, NonZero},
+    {nn::CompressOp::kName, Compress}, {nn::NonMaxSuppressionOp::kName, Suppressed},
+    {nn::RangeOp::kName, Range},       {nn::SliceOp::kName, Slice},
+    {nn::ResizeOp::kName, Resize},     {nn::PadOp::kName, Pad},
 };
 
 bool HasKnownSizes(Value v) {

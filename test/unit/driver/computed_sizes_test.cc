@@ -115,6 +115,69 @@ TEST_F(ComputedSizesTest, RowsThatAreKept) {
     nn.fetch(%f) {name = "f"} : (v_tensor<[?], f32>) -> ())");
 }
 
+// Entries that say "as in the input" and "what is left" when they are computed.
+TEST_F(ComputedSizesTest, EntriesOfAShapeThatAreNoExtents) {
+  Check(R"(
+    %z = nn.sub(%k, %k) : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %left = nn.sub(%z, %one) : (v_tensor<[1], i64>, v_tensor<[], i64>) -> v_tensor<[1], i64>
+    %unit = nn.add(%z, %one) : (v_tensor<[1], i64>, v_tensor<[], i64>) -> v_tensor<[1], i64>
+    %s2 = builtin.constant() {value = tensor<[1], i64> [-1]} : () -> v_tensor<[1], i64>
+    %n = nn.shape(%x) {start = 0, end = 1} : (v_tensor<[N, 3], f32>) -> v_tensor<[1], i64>
+    %c0 = nn.concat(%z, %left) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[2], i64>
+    %y0 = nn.reshape(%x, %c0) : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y0) {name = "y0"} : (v_tensor<[?, ?], f32>) -> ()
+    %y1 = nn.reshape(%x, %left) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>) -> v_tensor<[?], f32>
+    nn.fetch(%y1) {name = "y1"} : (v_tensor<[?], f32>) -> ()
+    %c2 = nn.concat(%z, %unit, %left) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[3], i64>
+    %y2 = nn.reshape(%x, %c2) : (v_tensor<[N, 3], f32>, v_tensor<[3], i64>) -> v_tensor<[?, ?, ?], f32>
+    nn.fetch(%y2) {name = "y2"} : (v_tensor<[?, ?, ?], f32>) -> ()
+    %c3 = nn.concat(%unit, %s2, %unit) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[3], i64>
+    %y3 = nn.reshape(%x, %c3) : (v_tensor<[N, 3], f32>, v_tensor<[3], i64>) -> v_tensor<[?, ?, ?], f32>
+    nn.fetch(%y3) {name = "y3"} : (v_tensor<[?, ?, ?], f32>) -> ()
+    %c4 = nn.concat(%n, %left, %unit) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[3], i64>
+    %y4 = nn.reshape(%x, %c4) : (v_tensor<[N, 3], f32>, v_tensor<[3], i64>) -> v_tensor<[N, ?, ?], f32>
+    nn.fetch(%y4) {name = "y4"} : (v_tensor<[N, ?, ?], f32>) -> ()
+    %e = nn.exp(%y4) : (v_tensor<[N, ?, ?], f32>) -> v_tensor<[N, ?, ?], f32>
+    %c5 = nn.concat(%s, %left) {axis = 0} : (v_tensor<[2], i64>, v_tensor<[1], i64>) -> v_tensor<[3], i64>
+    %y5 = nn.reshape(%e, %c5) : (v_tensor<[N, ?, ?], f32>, v_tensor<[3], i64>) -> v_tensor<[?, ?, ?], f32>
+    nn.fetch(%y5) {name = "y5"} : (v_tensor<[?, ?, ?], f32>) -> ())");
+}
+
+TEST_F(ComputedSizesTest, EntriesOfAShapeThatMeanNothing) {
+  const Program program = Of(R"(
+    %y = nn.reshape(%x, %s) : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())");
+  Program optimized = Optimized(program);
+  const EveryWay ways(optimized, {});
+  ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
+  Program original = program.Clone();
+  for (const auto& [n, s] :
+       std::vector<std::pair<int64_t, std::array<int64_t, 2>>>{{4, {-1, -1}},
+                                                               {0, {-1, -1}},
+                                                               {4, {-1, 5}},
+                                                               {4, {-2, -6}},
+                                                               {4, {12, 0}},
+                                                               {1, {-1, -3}}}) {
+    NamedValues inputs = InputsOf(n, 1);
+    inputs[3].second = Tensor::Of<int64_t>({2}, s);
+    SCOPED_TRACE(StrCat(n, ": ", s[0], ", ", s[1]));
+    EXPECT_NE(OutcomeOf([&] { Interpreter(original).Run(inputs); }), "no error");
+    EXPECT_NE(OutcomeOf([&] { ways.Run(inputs); }), "no error");
+  }
+}
+
+TEST_F(ComputedSizesTest, NegativeNumbersThatAreNoSizes) {
+  Check(R"(
+    %z = nn.sub(%k, %k) : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %minus = nn.sub(%z, %one) : (v_tensor<[1], i64>, v_tensor<[], i64>) -> v_tensor<[1], i64>
+    %back = nn.reshape(%minus, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
+    %far = nn.sub(%back, %one) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], i64>
+    %r = nn.range(%one, %far, %back) : (v_tensor<[], i64>, v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[?], i64>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[?], i64>) -> ()
+    %t = nn.slice(%x, %far, %back) : (v_tensor<[N, 3], f32>, v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[?, 3], f32>
+    nn.fetch(%t) {name = "t"} : (v_tensor<[?, 3], f32>) -> ())");
+}
+
 TEST_F(ComputedSizesTest, OneAfterAnother) {
   Check(R"(
     %c = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
