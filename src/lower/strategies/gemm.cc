@@ -25,23 +25,26 @@ Value As(Builder& b, Value v, ElementType to) {
 
 }  // namespace
 
-// A product of halves that is multiplied might not be a half: it is one of floats.
+// A product of halves that is scaled or added to stays in floats, as its sums are: the result is
+// rounded once, and the product alone might not be a half.
 void SpellGemm(Operation* gemm) {
   const nn::GemmOp op(gemm);
-  const ElementType element = op.a().type().cast<AnyTensorType>().element();
+  const auto type = op.y().type().cast<AnyTensorType>();
+  const ElementType element = type.element();
+  const bool has_addend = op.c() && !op.c().type().isa<NoneType>();
   if (!IsFloat(element) && (op.alpha() != 1 || op.beta() != 1)) return;
-  const bool widens = BitWidth(element) == 16 && IsFloat(element) && op.alpha() != 1;
+  const bool widens =
+      BitWidth(element) == 16 && IsFloat(element) && (op.alpha() != 1 || has_addend);
   const ElementType wide = widens ? ElementType::kF32 : element;
   Builder b = Builder::Before(gemm);
   b.set_location(gemm->location());
   const Value product =
-      nn::MatmulOp::Create(b, As(b, op.a(), wide), As(b, op.b(), wide),
+      nn::MatmulOp::Create(b, op.a(), op.b(),
                            {.transpose_x = op.transA(), .transpose_y = op.transB()})
           .z();
+  if (widens) product.set_type(VTensorType::Get(b.context(), type.shape(), wide));
   Value y = Times(b, product, op.alpha());
-  if (op.c() && !op.c().type().isa<NoneType>()) {
-    y = nn::AddOp::Create(b, y, Times(b, As(b, op.c(), wide), op.beta())).c();
-  }
+  if (has_addend) y = nn::AddOp::Create(b, y, Times(b, As(b, op.c(), wide), op.beta())).c();
   y = As(b, y, element);
   const Value results[] = {y};
   gemm->ReplaceAllUsesWith(results);

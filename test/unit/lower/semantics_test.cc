@@ -59,6 +59,32 @@ TEST_F(SemanticsTest, NormsOfLargeIntegers) {
   check(ElementType::kU32, {});
 }
 
+// Sums of integers wrap as the tensors' type does; a mean is the quotient of such a sum, of 64 bits
+// for shorter integers.
+TEST_F(SemanticsTest, ReductionsOfIntegersNextToTheLimits) {
+  const auto check = [&](ElementType element, int64_t near, int64_t far) {
+    std::vector<int64_t> values;
+    for (int64_t i = 0; i < 3 * 40; ++i) values.push_back(i % 40 < 30 ? near - i % 7 : far + i % 3);
+    const Shape shape{3, 40};
+    const Tensor data = Cast(Tensor::Of<int64_t>(shape, values), element);
+    for (const char* op : {"reduce_mean", "reduce_sum", "reduce_l1", "reduce_sum_square",
+                           "reduce_prod", "reduce_max", "reduce_min"}) {
+      for (const int64_t axis : {0, 1}) {
+        for (const SymShape& dims :
+             {SymShape{3, 40}, SymShape{Dim::Symbol("M"), Dim::Symbol("N")}}) {
+          Net net(context_);
+          net.Output(net.Op(op, {net.Feed(dims, element), net.Ints({axis})}));
+          ExpectAsInterpreted(net.program(), {{"x0", data}}, 0,
+                              StrCat(op, " ", data.TypeString(), ", axis ", axis));
+        }
+      }
+    }
+  };
+  check(ElementType::kI64, INT64_MAX, INT64_MIN);
+  check(ElementType::kU64, -1, INT64_MIN);
+  check(ElementType::kI32, INT32_MAX, INT32_MIN);
+}
+
 // ---- directions ----
 
 // What was flattened, from its end to its beginning.
@@ -309,6 +335,42 @@ TEST_F(HalvesTest, WindowsAndProducts) {
   Check("cum_sum", {{2, 3000}}, 10, [](Net& net, const auto& x) {
     return net.Op("cum_sum", {x[0], net.Constant(Tensor::Scalar<int64_t>(1))});
   });
+}
+
+// The sums here are integers beyond what halves hold, and their difference to C is not: it is right
+// only if nothing is rounded before the end.
+TEST_F(SemanticsTest, GemmsOfHalvesAreRoundedOnce) {
+  constexpr int64_t kRows = 7, kDepth = 150, kColumns = 35;
+  const auto whole = [](const Shape& shape, double size, uint64_t seed, ElementType element) {
+    std::vector<double> values = ToDoubles(RandomTensor(ElementType::kF64, shape, seed));
+    for (double& v : values) v = std::round(v * size);
+    return Cast(Tensor::Of<double>(shape, values), element);
+  };
+  const std::vector<Shape> addends{{}, {kColumns}, {kRows, 1}, {kRows, kColumns}};
+  for (const ElementType element : {ElementType::kF16, ElementType::kBF16}) {
+    for (const Shape& addend : addends) {
+      for (const auto& [alpha, beta] : {std::pair{1.0, 1.0}, {0.5, -0.25}}) {
+        for (const bool constant : {false, true}) {
+          Net net(context_);
+          const Tensor b = whole({kDepth, kColumns}, 20, 2, element);
+          const SymShape rows{Dim::Symbol("M"), kDepth};
+          const Value x = net.Feed(constant ? SymShape{kRows, kDepth} : rows, element);
+          const Value w = constant ? net.Constant(b) : net.X({kDepth, kColumns}, element);
+          NamedValues inputs{{"x0", whole({kRows, kDepth}, 20, 1, element)}};
+          if (!constant) inputs.emplace_back("x1", b);
+          const Value c = net.X(addend, element);
+          inputs.emplace_back(StrCat("x", inputs.size()), whole(addend, 3000, 3, element));
+          net.Output(
+              net.Op("gemm", {x, w, c},
+                     {{"alpha", net.builder().Attr(alpha)}, {"beta", net.builder().Attr(beta)}}));
+          ExpectAsInterpreted(
+              net.program(), inputs, 0,
+              StrCat(Name(element), ", C ", SymShape::FromConstants(addend).ToString(), ", alpha ",
+                     alpha, constant ? ", a weight" : ""));
+        }
+      }
+    }
+  }
 }
 
 // ---- attributes of any size ----
