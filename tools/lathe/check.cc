@@ -15,6 +15,7 @@ namespace {
 struct Options {
   ModelOptions model;
   CompileOptions compile;
+  bool with_cache = false;  // that `compile` names, beside one that is empty at first
   int64_t dim = 2;
   int samples = 1;
   bool list = false;
@@ -110,6 +111,7 @@ class Checker {
     for (const auto& [way, executable] : ways.all()) {
       if (!IsSame(executable, first, StrCat(code, " ", way))) return false;
     }
+    if (o_.with_cache && !IsSameWithCache(compile, first, code)) return false;
     compile.cache = ways.cache();
     for (size_t i = 1; i < threads.size(); ++i) {
       compile.threads = threads[i];
@@ -144,6 +146,16 @@ class Checker {
     if (all == first) return true;
     Words(StrCat(name, ": other bits than before\n"));
     return false;
+  }
+
+  // By kernels that the cache holds already, then by all of them.
+  bool IsSameWithCache(const CompileOptions& compile, std::vector<NamedValues>& first,
+                       const std::string& code) {
+    for (const char* way : {"as it was", "filled"}) {
+      const std::string name = StrCat(code, " with the cache in ", compile.cache, " ", way);
+      if (!IsSame(Executable(program_, compile), first, name)) return false;
+    }
+    return true;
   }
 
   const Options& o_;
@@ -202,7 +214,15 @@ Run AddCheck(CLI::App& app) {
       "--loops", o->loops,
       "the loops in the interpreter, too: slow; alone for a target that does not run here");
   app.add_flag("--list", o->list, "list the functions, how each runs, and why not faster");
-  return [o] { return Check(*o); };
+  CLI::Option* cache = app.get_option("--cache");
+  cache
+      ->description(
+          "one to check, too, as it is and filled; otherwise only one that is empty at first")
+      ->default_str("");
+  return [o, cache] {
+    o->with_cache = cache->count() != 0 && !o->compile.cache.empty();
+    return Check(*o);
+  };
 }
 
 }  // namespace lathe::command
