@@ -23,6 +23,8 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "canonicalize", "reshapes, transposes, casts that undo one another"},
            {1, "simplify", "fold, merge, drop"},
            {1, "bind_sizes", "what has no size before the program runs"},
+           {2, "decompose{ops=[nn.conv_integer,nn.qlinear_conv]}",
+            "kernels of convolutions take floats"},
            {2, "fuse_recurrent,join_recurrent_steps", "cells while their weights are apart"},
            {2, "precompute_prune", "what depends on weights alone"},
            {2, "fuse_activation{exact=true}", "before what is made of activations"},

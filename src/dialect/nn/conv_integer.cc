@@ -1,8 +1,10 @@
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/conv.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/dialect/nn/quantized.h"
+#include "src/dialect/nn/term.h"
 
 namespace lathe::nn {
 namespace {
@@ -39,6 +41,57 @@ void InferIntegerConv(InferShapeContext& c) {
   c.SetShape(OpT::kY, std::move(y));
 }
 
+// ---- as a convolution of floats ----
+
+// How many products of two centered bytes f32 adds exactly in any order.
+constexpr int64_t kExactInF32 = (int64_t{1} << 24) / (255 * 255);
+
+AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
+
+Term As(Builder& b, Value v, ElementType to) {
+  if (TypeOf(v).element() == to) return {b, v};
+  return {b, CastOp::Create(b, v, {.to = to}).output()};
+}
+
+// An operand [] or [M] to be broadcast along axis `axis` of a tensor of this rank.
+Term Along(Builder& b, Value v, ElementType type, size_t axis, size_t rank) {
+  const Term numbers = As(b, v, type);
+  const AnyTensorType given = TypeOf(v);
+  const bool is_one = given.rank() == 0 || given.dims()[0].IsConstant(1);
+  return is_one ? numbers : PerChannel(numbers, rank + 1 - axis);
+}
+
+// Whether all but the rank of `x` that a convolution of floats needs is known.
+template <class OpT>
+bool HasFloatForm(Operation* op) {
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    const Value v = op->operand(i);
+    if (!v || v.type().isa<NoneType>()) continue;
+    if (!TypeOf(v).has_rank() || (i != OpT::kX && !TypeOf(v).is_static())) return false;
+  }
+  return TypeOf(op->operand(OpT::kX)).rank() >= 3;
+}
+
+// The sums of centered bytes, in `type`.
+template <class OpT>
+Term FloatSums(Operation* op, Builder& b, ElementType type) {
+  const auto centered = [&](size_t operand, size_t zero_point) {
+    const Term numbers = As(b, op->operand(operand), type);
+    if (!(zero_point < op->num_operands()) || !op->operand(zero_point)) return numbers;
+    const size_t rank = TypeOf(op->operand(operand)).rank();
+    return numbers - Along(b, op->operand(zero_point), type, 0, rank);
+  };
+  const Term x = centered(OpT::kX, OpT::kXZeroPoint), w = centered(OpT::kW, OpT::kWZeroPoint);
+  const OpT conv(op);
+  const ConvAttrs attributes{.kernel_shape = conv.kernel_shape(),
+                             .strides = conv.strides(),
+                             .pads = conv.pads(),
+                             .dilations = conv.dilations(),
+                             .auto_pad = std::string(conv.auto_pad()),
+                             .group = conv.group()};
+  return {b, ConvOp::Create(b, x, w, Value(), attributes).y()};
+}
+
 }  // namespace
 
 void ConvIntegerOp::InferShape(InferShapeContext& c) { InferIntegerConv<ConvIntegerOp>(c); }
@@ -48,6 +101,15 @@ void ConvIntegerOp::Eval(EvalContext& c) {
 Dim ConvIntegerOp::Flops(Operation* o) {
   const ConvIntegerOp op(o);
   return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));
+}
+
+// With weights of which no more are added than f32 adds exactly, else in f64.
+std::vector<Value> ConvIntegerOp::Decompose(Operation* o, Builder& b) {
+  if (!HasFloatForm<ConvIntegerOp>(o)) return {};
+  int64_t depth = 1;
+  for (const Dim& d : TypeOf(o->operand(kW)).dims().subspan(1)) depth *= d.value();
+  const ElementType type = depth <= kExactInF32 ? ElementType::kF32 : ElementType::kF64;
+  return {As(b, FloatSums<ConvIntegerOp>(o, b, type), ElementType::kI32)};
 }
 
 void QlinearConvOp::InferShape(InferShapeContext& c) {
@@ -70,6 +132,24 @@ void QlinearConvOp::Eval(EvalContext& c) {
   c.SetOutput(kY, Requantize(values, ScalarOf(c.input(kYScale), "y_scale"),
                              ScalarOf(y_zero, "y_zero_point"), y_zero.element_type()));
 }
+// Sums are those of f32: exact to 2^24, which is far more than the 256 numbers of the result.
+std::vector<Value> QlinearConvOp::Decompose(Operation* o, Builder& b) {
+  if (!HasFloatForm<QlinearConvOp>(o)) return {};
+  const QlinearConvOp op(o);
+  const size_t rank = TypeOf(op.x()).rank();
+  constexpr ElementType kWide = ElementType::kF64, kNarrow = ElementType::kF32;
+  const auto wide = [&](Value v) { return Along(b, v, kWide, 1, rank); };
+  Term sums = As(b, FloatSums<QlinearConvOp>(o, b, kNarrow), kWide);
+  if (op.b()) sums = sums + wide(op.b());
+  const Term exact = sums * wide(op.w_scale()) * wide(op.x_scale()) / wide(op.y_scale());
+  const Term whole = As(b, exact, kNarrow).Call("nn.round");
+  const Term moved = whole + Along(b, op.y_zero_point(), kNarrow, 1, rank);
+  const ElementType to = TypeOf(op.y()).element();
+  const bool is_signed = to == ElementType::kI8;
+  const Term bounded = Least(Greatest(moved, is_signed ? -128 : 0), is_signed ? 127 : 255);
+  return {As(b, bounded, to)};
+}
+
 Dim QlinearConvOp::Flops(Operation* o) {
   const QlinearConvOp op(o);
   return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));

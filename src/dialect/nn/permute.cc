@@ -91,12 +91,13 @@ bool PermuteArg(PermuteContext& c) {
   return true;
 }
 
-/// Scale and zero point are for all of the tensor, or for each index of `axis`.
+/// Scale and zero point are for all of the tensor, whatever `axis` is, or for each index of it.
 bool PermuteQuantized(PermuteContext& c) {
   const auto blocks = c.op()->attribute("block_size").dyn_cast<IntAttribute>();
   const auto type = c.op()->operand(1).type().dyn_cast<AnyTensorType>();
   if (!blocks || blocks.value() != 0 || !type || !type.has_rank() || type.rank() > 1) return false;
-  return type.rank() == 0 ? PermuteSame(c) : PermuteAlongAxis(c);
+  const bool is_one = type.rank() == 0 || type.dims()[0].IsConstant(1);
+  return is_one ? PermuteSame(c) : PermuteAlongAxis(c);
 }
 
 /// `values` has one entry, or several runs of entries, for each axis.

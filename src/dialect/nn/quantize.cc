@@ -71,9 +71,17 @@ void CheckZeroPoint(const Shape& scale, const Shape& zero_point) {
 
 // What Granularity checks, of symbols: a scale per block, per index of the axis, or one.
 void AssumeScale(const SymShape& x, const SymShape& scale, int64_t axis_attribute, int64_t block) {
-  if (scale.rank() == 0) return;
-  const auto axis =
-      static_cast<size_t>(eval::NormalizeAxis(axis_attribute, static_cast<int64_t>(x.rank())));
+  if (scale.rank() == 0 || (scale.rank() == 1 && scale.dims[0].IsConstant(1))) return;
+  const auto rank = static_cast<int64_t>(x.rank());
+  if (scale.rank() == 1 && !scale.dims[0].is_constant() &&
+      (axis_attribute < -rank || axis_attribute >= rank)) {
+    Assume(SizeCondition::Equal(scale.dims[0], 1), "shape/axis", [&] {
+      return StrCat("axis ", axis_attribute, " is out of range for rank ", rank,
+                    ", which only one scale for all allows");
+    });
+    return;
+  }
+  const auto axis = static_cast<size_t>(eval::NormalizeAxis(axis_attribute, rank));
   SymShape expected{x.dims[axis]};
   if (block > 0) {
     expected = x;
@@ -83,7 +91,6 @@ void AssumeScale(const SymShape& x, const SymShape& scale, int64_t axis_attribut
     return StrCat("the scale has shape ", scale.ToString(), ", but ", expected.ToString(),
                   " is expected");
   };
-  if (scale.rank() == 1 && scale.dims[0].IsConstant(1)) return;
   if (scale.rank() == 1 && expected.rank() == 1) {
     Assume(SizeCondition::BroadcastTo(scale.dims[0], expected.dims[0]), "shape/quantize", message);
     return;

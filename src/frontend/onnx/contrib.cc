@@ -273,8 +273,10 @@ const ContribRule* FindContrib(Text domain, Text op) {
   if (domain != "com.microsoft" && !(domain.empty() && op == "SimplifiedLayerNormalization")) {
     return nullptr;
   }
-  const ContribRule* layer = RuleNamed(ContribLayers(), op);
-  return layer != nullptr ? layer : RuleNamed(ContribAttention(), op);
+  for (const auto rules : {ContribLayers(), ContribAttention(), ContribQuantized()}) {
+    if (const ContribRule* rule = RuleNamed(rules, op)) return rule;
+  }
+  return nullptr;
 }
 
 void ApplyContrib(const ContribRule& rule, UpgradeContext& c) {

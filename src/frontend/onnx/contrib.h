@@ -7,8 +7,8 @@
 
 #include "src/frontend/onnx/upgrade.h"
 
-/// Operators of com.microsoft that float models contain (onnxruntime, docs/ContribOperators.md),
-/// and of ai.onnx.ml, written as other operators of the standard.
+/// Operators of com.microsoft (onnxruntime, docs/ContribOperators.md) and of ai.onnx.ml, written as
+/// other operators of the standard.
 namespace lathe::onnx {
 
 /// How one of them is written; it sees and changes what a rule that upgrades does, and gives every
@@ -23,6 +23,7 @@ struct ContribRule {
 
 std::span<const ContribRule> ContribLayers();
 std::span<const ContribRule> ContribAttention();
+std::span<const ContribRule> ContribQuantized();
 std::span<const ContribRule> ContribClassical();  ///< of ai.onnx.ml
 
 /// Null if there is no such operator. `domain` is in normal form.

@@ -34,6 +34,7 @@ std::string RefuseScale(const Operation& op, int64_t axis_attribute, int64_t blo
     if (scale.empty() || (scale.size() == 1 && scale[0].IsConstant(1))) continue;
     std::vector<Dim> expected = x;
     const size_t axis = AxisOf(axis_attribute, x.size());
+    if (axis >= x.size()) return "its axis is none of its input";
     if (block > 0) expected[axis] = CeilDiv(x[axis], Dim(block));
     if (block == 0) expected = {x[axis]};
     fits.Is(i, expected);

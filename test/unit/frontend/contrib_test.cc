@@ -22,6 +22,16 @@ Tensor Ramp(Shape shape, int64_t input) {
   return F32(std::move(shape), std::move(values));
 }
 
+// Small integers that follow no pattern.
+Tensor Bytes(Shape shape, int64_t input, ElementType type) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < NumElements(shape); ++i) {
+    const int64_t value = (i * 37 + input * 11) % 251;
+    values.push_back(static_cast<double>(type == ElementType::kU8 ? value : value - 125));
+  }
+  return Cast(Tensor::Of<double>(std::move(shape), values), type);
+}
+
 struct Case {
   const char* name;
   Text op;
@@ -551,6 +561,142 @@ std::vector<Case> TreeCases() {
                  {0.96691406F, 0.03308594F, 0.00359362F, 0.99640636F, 0.34864509F, 0.65135494F})};
 }
 
+std::vector<Case> QuantizedCases() {
+  return {{"qadd",
+           "QLinearAdd",
+           kContrib,
+           {Bytes({2, 3}, 0, ElementType::kU8), F32({}, {0.25F}), Tensor::Of<uint8_t>({}, {100}),
+            Bytes({3}, 1, ElementType::kU8), F32({}, {0.5F}), Tensor::Of<uint8_t>({}, {20}),
+            F32({}, {0.75F}), Tensor::Of<uint8_t>({}, {60})},
+           {},
+           {Tensor::Of<uint8_t>({2, 3}, {21, 58, 95, 58, 95, 132})}},
+          {"qmul",
+           "QLinearMul",
+           kContrib,
+           {Bytes({2, 3}, 0, ElementType::kI8), F32({}, {0.03F}), Tensor::Of<int8_t>({}, {-9}),
+            Bytes({1}, 1, ElementType::kI8), F32({}, {0.05F}), Tensor::Of<int8_t>({}, {3}),
+            F32({}, {0.1F}), Tensor::Of<int8_t>({}, {7})},
+           {},
+           {Tensor::Of<int8_t>({2, 3}, {127, 127, 81, 16, -49, -114})}},
+          {"qsigmoid",
+           "QLinearSigmoid",
+           kContrib,
+           {Bytes({6}, 0, ElementType::kU8), F32({}, {0.05F}), Tensor::Of<uint8_t>({}, {120}),
+            F32({}, {0.00390625F}), Tensor::Of<uint8_t>({}, {0})},
+           {},
+           {Tensor::Of<uint8_t>({6}, {1, 4, 23, 100, 205, 246})}},
+          {"qleaky",
+           "QLinearLeakyRelu",
+           kContrib,
+           {Bytes({6}, 0, ElementType::kU8), F32({}, {0.05F}), Tensor::Of<uint8_t>({}, {120}),
+            F32({}, {0.06F}), Tensor::Of<uint8_t>({}, {40})},
+           {Float("alpha", 0.25F)},
+           {Tensor::Of<uint8_t>({6}, {15, 23, 30, 38, 63, 94})}},
+          {"qaverage",
+           "QLinearAveragePool",
+           kContrib,
+           {Bytes({1, 1, 4, 5}, 0, ElementType::kU8), F32({}, {0.05F}),
+            Tensor::Of<uint8_t>({}, {120}), F32({}, {0.04F}), Tensor::Of<uint8_t>({}, {90})},
+           {Ints("kernel_shape", {3, 3}), Ints("pads", {1, 1, 1, 1}), Ints("strides", {2, 2}),
+            Int("count_include_pad", 0)},
+           {Tensor::Of<uint8_t>({1, 1, 2, 3}, {79, 44, 61, 112, 112, 94})}},
+          {"qglobal",
+           "QLinearGlobalAveragePool",
+           kContrib,
+           {Bytes({1, 2, 3, 3}, 0, ElementType::kU8), F32({}, {0.05F}),
+            Tensor::Of<uint8_t>({}, {120}), F32({}, {0.04F}), Tensor::Of<uint8_t>({}, {90})},
+           {},
+           {Tensor::Of<uint8_t>({1, 2, 1, 1}, {55, 88})}},
+          {"qconcat",
+           "QLinearConcat",
+           kContrib,
+           {F32({}, {0.5F}), Tensor::Of<uint8_t>({}, {30}), Bytes({2, 2}, 0, ElementType::kU8),
+            F32({}, {0.25F}), Tensor::Of<uint8_t>({}, {100}), Bytes({2, 1}, 3, ElementType::kU8),
+            F32({}, {1}), Tensor::Of<uint8_t>({}, {5})},
+           {Int("axis", 1)},
+           {Tensor::Of<uint8_t>({2, 3}, {0, 0, 86, 17, 36, 160})}},
+          {"qsoftmax",
+           "QLinearSoftmax",
+           kContrib,
+           {Bytes({2, 4}, 0, ElementType::kU8), F32({}, {0.05F}), Tensor::Of<uint8_t>({}, {120}),
+            F32({}, {0.00390625F}), Tensor::Of<uint8_t>({}, {0})},
+           {Int("axis", -1), Int("opset", 13)},
+           {Tensor::Of<uint8_t>({2, 4}, {1, 5, 34, 216, 5, 34, 217, 0})}},
+          {"qwhere",
+           "QLinearWhere",
+           kContrib,
+           {Tensor::Of<bool>({3}, {true, false, true}), Bytes({3}, 0, ElementType::kU8),
+            F32({}, {0.25F}), Tensor::Of<uint8_t>({}, {100}), Bytes({3}, 1, ElementType::kU8),
+            F32({}, {0.5F}), Tensor::Of<uint8_t>({}, {20}), F32({}, {0.75F}),
+            Tensor::Of<uint8_t>({}, {60})},
+           {},
+           {Tensor::Of<uint8_t>({3}, {27, 79, 51})}}};
+}
+
+std::vector<Case> QuantizedProductCases() {
+  return {{"qgemm",
+           "QGemm",
+           kContrib,
+           {Bytes({2, 4}, 0, ElementType::kU8), F32({}, {0.02F}), Tensor::Of<uint8_t>({}, {130}),
+            Bytes({3, 4}, 1, ElementType::kI8), F32({3}, {0.01F, 0.03F, 0.02F}),
+            Tensor::Of<int8_t>({3}, {0, 0, 0}), Tensor::Of<int32_t>({3}, {100, -2000, 30}),
+            F32({}, {0.3F}), Tensor::Of<uint8_t>({}, {125})},
+           {Int("transB", 1)},
+           {Tensor::Of<uint8_t>({2, 3}, {141, 91, 140, 119, 176, 115})}},
+          {"qgemm_f32",
+           "QGemm",
+           kContrib,
+           {Bytes({2, 4}, 0, ElementType::kU8), F32({}, {0.02F}), Tensor::Of<uint8_t>({}, {130}),
+            Bytes({4, 3}, 1, ElementType::kI8), F32({}, {0.01F}), Tensor::Of<int8_t>({}, {4})},
+           {Float("alpha", 1.0F)},
+           {F32({2, 3}, {2.1702F, 2.7762F, 0.571F, 2.2902F, -2.01F, -1.6918F})}},
+          {"integer_to_float",
+           "MatMulIntegerToFloat",
+           kContrib,
+           {Bytes({2, 4}, 0, ElementType::kU8),
+            Bytes({4, 3}, 1, ElementType::kI8),
+            F32({}, {0.02F}),
+            F32({3}, {0.01F, 0.03F, 0.02F}),
+            Tensor::Of<uint8_t>({}, {130}),
+            {},
+            Ramp({3}, 2)},
+           {},
+           {F32({2, 3}, {3.3068F, 7.8634F, -0.2098F, 3.6996F, -5.6768F, -4.1898F})}},
+          {"dynamic_matmul",
+           "DynamicQuantizeMatMul",
+           kContrib,
+           {Ramp({2, 4}, 0), Bytes({4, 3}, 1, ElementType::kI8), F32({}, {0.01F}),
+            Tensor::Of<int8_t>({}, {3}), Ramp({3}, 2)},
+           {},
+           {F32({2, 3}, {1.82448F, 2.310476F, 0.9028971F, 2.338039F, -0.6007157F, -2.277088F})}},
+          {"four_bits",
+           "MatMulNBits",
+           kContrib,
+           {Ramp({2, 32}, 0), Bytes({3, 2, 8}, 1, ElementType::kU8), Ramp({6}, 2)},
+           {Int("K", 32), Int("N", 3), Int("bits", 4), Int("block_size", 16)},
+           {F32({2, 3}, {36.98438F, 12.25F, 1.03125F, -1.65625F, -29.3125F, -3.65625F})}},
+          {"four_bits_zero",
+           "MatMulNBits",
+           kContrib,
+           {Ramp({2, 40}, 0), Bytes({2, 3, 8}, 1, ElementType::kU8), Ramp({6}, 2),
+            Bytes({4}, 3, ElementType::kU8)},
+           {Int("K", 40), Int("N", 2), Int("bits", 4), Int("block_size", 16)},
+           {F32({2, 2}, {3.140625F, 8.78125F, -30.40625F, 10.875F})}},
+          {"four_bits_real_zero",
+           "MatMulNBits",
+           kContrib,
+           {Ramp({1, 32}, 0), Bytes({2, 2, 8}, 1, ElementType::kU8), Ramp({4}, 2), Ramp({2, 2}, 5)},
+           {Int("K", 32), Int("N", 2), Int("bits", 4), Int("block_size", 16)},
+           {F32({1, 2}, {18.59766F, 28.71094F})}},
+          {"eight_bits",
+           "MatMulNBits",
+           kContrib,
+           {Ramp({1, 32}, 0), Bytes({2, 2, 16}, 1, ElementType::kU8), Ramp({2, 2}, 2),
+            Bytes({2, 2}, 4, ElementType::kU8)},
+           {Int("K", 32), Int("N", 2), Int("bits", 8), Int("block_size", 16)},
+           {F32({1, 2}, {222.9844F, -111.4531F})}}};
+}
+
 void Check(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     Loaded loaded;
@@ -572,6 +718,11 @@ TEST(Contrib, AgreesWithOnnxruntime) {
   Check(AttentionCases());
   Check(HeadCases());
   Check(OtherCases());
+}
+
+TEST(Contrib, SmallIntegersAgreeWithOnnxruntime) {
+  Check(QuantizedCases());
+  Check(QuantizedProductCases());
 }
 
 TEST(Classical, AgreesWithOnnxruntime) {
