@@ -12,13 +12,19 @@
 // row of the output matters, and the input is copied once, with its padding, not once for each
 // place of the kernel, or read where it is if there is but one place. Weights, which must be known,
 // are packed and read once for a block of positions. The sums are turned, a square tile at a time,
-// before what follows is computed along the positions.
+// before what follows is computed along the positions. Where extents are known only when the
+// program runs, so is how many rows and columns a block has, and the end of a row is left to the
+// narrowest of a few tiles that covers it.
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kMostPositions = 256;    // of a block
 constexpr int64_t kMostDepth = 288;        // of a block
 constexpr int64_t kMostBytes = 512 << 10;  // of its sums, and of the rows that it reads
+// Where extents are not known.
+constexpr int64_t kMostColumns = 128, kMostRows = 16, kFewRows = 8;  // of a block
+constexpr int64_t kUsualPositions = 56 * 56;
+constexpr int64_t kFewPieces = 8;  // with fewer, threads share the filters, too
 
 int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -31,16 +37,34 @@ class ConvFilterLanes {
   void Write();
 
  private:
+  // The most that a piece has: names, where they follow from extents that are not known.
+  struct Share {
+    Dim rows, columns, tiles;
+  };
   // Positions and filters that a thread computes at once.
   struct Piece {
     Dim image, group, first_tile, tiles;
     ConvBlock block;
+    Dim ahead;  // how many of the next tile's weights are asked for at each step
+  };
+  // A tile of filters and the part of its depth that is multiplied.
+  struct Filters {
+    Dim tile;  // of the piece
+    Dim depth_block;
+    int64_t channels;
+    Dim next_block, next_tile;  // of the weights that are read next
   };
   // Positions whose sums are in registers: `rows` times `columns` of them.
   struct Positions {
     Dim row, column;
     int64_t rows, columns;
     Dim number;  // of the tile in its block, about
+    // Of the rows and columns, those that every block has; the others may not exist.
+    int64_t sure_rows, sure_columns;
+  };
+  // Tiles for the end of a row.
+  struct Rest {
+    int64_t rows, columns;
   };
   // Where a step of the product is.
   struct Step {
@@ -51,17 +75,28 @@ class ConvFilterLanes {
   bool Wins() const;
   int64_t RowElements() const;
   int64_t most_elements() const { return kMostBytes * 8 / BitWidth(g_.element); }
+  int64_t usual_positions() const;
   void PickBlocks();
   void PickPieces();
+  bool PickBlocksOfAnySize();
+  void PickRests(int64_t most_rows);
+  void PickChannels();
   double Cost() const;
   Value PackWeights();
+  void ShareOut();
+  Dim Outer();
+  Piece PieceAt(Dim number);
   void WritePiece(const Piece& piece);
   void WriteDepth(const Piece& piece, const Dim& depth_block, int64_t channels);
-  void WriteFilters(const Piece& piece, const Dim& depth_block, const Dim& tile, int64_t channels);
-  void WritePositions(const Piece& piece, const Dim& depth_block, const Dim& tile, int64_t channels,
-                      const Positions& at);
-  Sums Multiply(const Piece& piece, const Dim& depth_block, const Dim& tile, const Positions& at,
-                const Step& step, Sums sums);
+  Filters FiltersOf(const Piece& piece, const Dim& depth_block, const Dim& tile, int64_t channels);
+  void WriteFilters(const Piece& piece, const Filters& filters);
+  void WriteFiltersOfAnySize(const Piece& piece, const Filters& filters);
+  void WriteRest(const Piece& piece, const Filters& filters, const Rest& rest, int64_t least,
+                 const Dim& whole);
+  void WritePositions(const Piece& piece, const Filters& filters, const Positions& at);
+  Dim Exists(const Piece& piece, const Positions& at, int64_t position);
+  Sums Multiply(const Piece& piece, const Filters& filters, const Positions& at, const Step& step,
+                Sums sums);
   Value Element(const Piece& piece, const Dim& depth_block, const Step& step, const Dim& row,
                 const Dim& column);
   void StartSums(const Piece& piece);
@@ -77,7 +112,11 @@ class ConvFilterLanes {
   int64_t width() const { return vectors_ * job_.lanes; }
   int64_t out(size_t from_last) const { return g_.out[g_.rank() - 1 - from_last].value(); }
   int64_t out_rows() const { return g_.rank() > 1 ? out(1) : 1; }
-  int64_t parts() const { return (tiles_ + piece_tiles_ - 1) / piece_tiles_; }
+  Dim rows() const { return g_.rank() > 1 ? g_.out[g_.rank() - 2] : Dim(1); }
+  Dim columns() const { return g_.out.back(); }
+  int64_t parts() const { return CeilOf(tiles_, piece_tiles_); }
+  int64_t SumRows() const { return (InOneBlock() ? 1 : piece_tiles_) * sum_rows_; }
+  int64_t SpareRows() const { return g_.is_static() ? 0 : 1; }
   int64_t kernel_rows() const { return g_.rank() > 1 ? g_.kernel[g_.rank() - 2] : 1; }
   bool InOneBlock() const { return block_channels_ == g_.channels; }
   LoopBuilder& lb() { return *job_.lb; }
@@ -93,8 +132,12 @@ class ConvFilterLanes {
   int64_t sum_rows_ = 1;                      // of a tile of sums: whole vectors when turned
   int64_t block_channels_ = 1;                // that are multiplied at once
   bool copies_ = true;                        // the input, with its padding
+  int64_t most_positions_ = 1;                // of a block
+  std::vector<Rest> rests_;                   // the narrowest first
+  int64_t beyond_ = 0;                        // rows that these read behind the last one
 
   // While writing.
+  Share share_, parts_;  // what a piece has, and how many there are
   std::optional<ConvRows> rows_;
   Value weights_, bias_, memory_, sums_;
 };
@@ -102,7 +145,9 @@ class ConvFilterLanes {
 std::string ConvFilterLanes::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
-  if (!g_.is_static()) return "the positions are of symbolic number";
+  if (!g_.is_static() && g_.reads_own_element) {
+    return "one place of the kernel and positions of symbolic number";
+  }
   if (g_.reaches_far()) return "places of the kernel that see padding are not left out";
   const int64_t widths[] = {1, std::min<int64_t>(3, CeilOf(g_.filters, job_.lanes))};
   const int64_t usual = std::min<int64_t>(2, CeilOf(g_.filters, job_.lanes));
@@ -113,6 +158,9 @@ std::string ConvFilterLanes::Refusal() {
   }
   const bool always = job_.l.knobs.Choose("always", {0, 1}) == 1;  // for a tuner to try
   if (!always && !Wins()) return "filling vectors with positions takes less";
+  if (!g_.is_static()) {
+    return PickBlocksOfAnySize() ? "" : "what a block reads is too large";
+  }
   if (g_.reads_own_element) g_.Flatten();
   copies_ = g_.places() != 1 || job_.before.has_value();
   for (size_t a = 0; a < g_.rank(); ++a) {
@@ -123,13 +171,17 @@ std::string ConvFilterLanes::Refusal() {
   return "";
 }
 
+int64_t ConvFilterLanes::usual_positions() const {
+  return g_.is_static() ? g_.positions().value() : kUsualPositions;
+}
+
 // In multiply-adds of vectors: what is multiplied, what is copied, and turned.
 bool ConvFilterLanes::Wins() const {
   const auto real = [](int64_t v) { return static_cast<double>(v); };
-  const double p = real(g_.positions().value()), f = real(g_.filters), depth = real(g_.depth());
-  const double vectors_of_p = real(CeilOf(g_.positions().value(), job_.lanes));
+  const double p = real(usual_positions()), f = real(g_.filters), depth = real(g_.depth());
+  const double vectors_of_p = real(CeilOf(usual_positions(), job_.lanes));
   const double vectors_of_f = real(tiles_ * vectors_);
-  const double copied = vectors_of_p * depth * (g_.reads_own_element ? 4 : 14);
+  const double copied = vectors_of_p * depth * (g_.reads_own_element ? 4 : 10);
   const double filters = p * vectors_of_f * (depth + 4) + copied / real(g_.places()) +
                          vectors_of_p * vectors_of_f * 10 * real(job_.lanes);
   return filters < vectors_of_p * f * depth + copied;
@@ -143,7 +195,7 @@ int64_t ConvFilterLanes::RowElements() const {
     return (count - 1) * g_.strides[a] + (g_.kernel[a] - 1) * g_.dilations[a] + 1;
   };
   if (last > 0) elements *= reach(last - 1, block_rows_);
-  return elements * (reach(last, block_columns_) + g_.begins[last].value() + 2 * job_.lanes);
+  return elements * (reach(last, block_columns_) + g_.most_begin(last) + 2 * job_.lanes);
 }
 
 // Tiles are whole rows, or parts of one.
@@ -159,9 +211,50 @@ void ConvFilterLanes::PickBlocks() {
     tile_columns_ = CeilOf(out(0), CeilOf(out(0), most));
   }
   PickPieces();
-  sum_rows_ = CeilOf(block_rows_ * block_columns_, job_.lanes) * job_.lanes;
-  const int64_t most_channels = std::max<int64_t>(most_elements() / RowElements(), 1);
+  most_positions_ = block_rows_ * block_columns_;
+  PickChannels();
+}
+
+void ConvFilterLanes::PickChannels() {
+  sum_rows_ = CeilOf(most_positions_, job_.lanes) * job_.lanes;
+  const int64_t most = (most_elements() - SpareRows() * width()) / RowElements();
+  const int64_t most_channels = std::max<int64_t>(most, 1);
   block_channels_ = BlockChannels(g_.channels, std::min(kMostDepth / g_.places(), most_channels));
+}
+
+// What is chosen here is the most that a block may have; ShareOut says how much of it is used.
+// False: what it reads does not fit.
+bool ConvFilterLanes::PickBlocksOfAnySize() {
+  const int registers = job_.l.machine.vector_registers;
+  tile_columns_ = (registers - vectors_ - 1) / vectors_;
+  const int64_t least = 32;  // no tile has more
+  const int64_t fitting = most_elements() / (tiles_ * width()) / job_.lanes * job_.lanes;
+  most_positions_ = std::clamp(fitting, least, kMostPositions);
+  const bool has_rows = g_.rank() > 1;
+  const int64_t most_columns = has_rows ? std::min(kMostColumns, most_positions_) : most_positions_;
+  block_columns_ = std::max<int64_t>(most_columns / tile_columns_, 1) * tile_columns_;
+  piece_tiles_ = std::clamp<int64_t>(most_elements() / (most_positions_ * width()), 1, tiles_);
+  PickRests(has_rows ? kMostRows : 1);
+  // A tile of several rows may read behind the last one.
+  beyond_ = rests_.empty() ? 0 : rests_.front().rows - 1;
+  const auto is_large = [&](int64_t depth) {
+    return RowElements() * CeilOf(depth, g_.places()) > most_elements() - width();
+  };
+  block_rows_ = (has_rows ? kMostRows : 1) + beyond_;
+  while (block_rows_ > kFewRows + beyond_ && is_large(kMostDepth)) --block_rows_;
+  while (block_rows_ > 1 + beyond_ && is_large(1)) --block_rows_;
+  while (block_columns_ > tile_columns_ && is_large(1)) block_columns_ -= tile_columns_;
+  if (is_large(1)) return false;
+  PickChannels();
+  return true;
+}
+
+void ConvFilterLanes::PickRests(int64_t most_rows) {
+  for (const int64_t quarters : {1, 2, 3, 4}) {
+    const int64_t columns = std::min(tile_columns_ * quarters / 4, tile_columns_ - 1);
+    if (columns == 0 || (!rests_.empty() && columns <= rests_.back().columns)) continue;
+    rests_.push_back({std::clamp<int64_t>((tile_columns_ - 1) / columns, 1, most_rows), columns});
+  }
 }
 
 // Blocks of whole tiles by equal parts of the filters: those that are done first by few threads.
@@ -229,52 +322,83 @@ Value ConvFilterLanes::PackWeights() {
   return job_.l.Pack(std::move(layout));
 }
 
+// Blocks of about equal size: whole rows, if these are short.
+void ConvFilterLanes::ShareOut() {
+  share_ = {block_rows_, block_columns_, piece_tiles_};
+  if (g_.is_static()) return;
+  const auto per = [&](const Dim& extent, const Dim& parts) {
+    return Max(CeilDiv(extent, Max(parts, 1)), 1);
+  };
+  const Dim column_parts = math().Name(Max(CeilDiv(columns(), block_columns_), 1));
+  share_.columns =
+      math().Name(CeilDiv(per(columns(), column_parts), tile_columns_) * tile_columns_);
+  const Dim fitting = FloorDiv(most_positions_, Max(Min(columns(), share_.columns), 1));
+  const Dim whole_rows = Max(Dim(2) - column_parts, 0);  // 1 or 0
+  const Dim most_rows = math().Name(Max(Min(fitting, block_rows_ - beyond_) * whole_rows, 1));
+  share_.rows = math().Name(per(rows(), math().Name(CeilDiv(rows(), most_rows))));
+  const Dim blocks = math().Name(g_.batch * g_.groups * Outer() * CeilDiv(rows(), share_.rows) *
+                                 CeilDiv(columns(), share_.columns));
+  const Dim parts = Min(per(kFewPieces, blocks), tiles_);
+  share_.tiles = math().Name(Min(CeilDiv(tiles_, parts), piece_tiles_));
+}
+
+// Planes of an image: of the spatial dims before the last two.
+Dim ConvFilterLanes::Outer() {
+  Dim outer = 1;
+  for (size_t a = 0; a + 2 < g_.rank(); ++a) outer *= g_.out[a];
+  return outer;
+}
+
 void ConvFilterLanes::Write() {
   job_.Open();
   rows_.emplace(lb(), math(), g_, job_.lanes, block_rows_, block_columns_);
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
-  const int64_t row_blocks = CeilOf(out_rows(), block_rows_);
-  const int64_t column_blocks = CeilOf(out(0), block_columns_);
-  const int64_t outer = g_.positions().value() / (out_rows() * out(0));
-  const Dim all = g_.batch * (g_.groups * outer * row_blocks * column_blocks * parts());
-  math().For(all, job_.parallel, [&](Dim i) {
-    const auto take = [&](int64_t extent) {
-      const Dim taken = math().Name(Mod(i, extent));
-      i = math().Name(FloorDiv(i, extent));
-      return taken;
-    };
-    Piece piece;
-    piece.first_tile = math().Name(take(parts()) * piece_tiles_);
-    piece.tiles = tiles_ % piece_tiles_ == 0
-                      ? Dim(piece_tiles_)
-                      : math().Name(Min(Dim(tiles_) - piece.first_tile, piece_tiles_));
-    ConvBlock& block = piece.block;
-    block.column = math().Name(take(column_blocks) * block_columns_);
-    block.row = math().Name(take(row_blocks) * block_rows_);
-    block.columns = math().Name(
-        column_blocks == 1 ? Dim(block_columns_) : Min(Dim(out(0)) - block.column, block_columns_));
-    block.rows = out_rows() % block_rows_ == 0
-                     ? Dim(block_rows_)
-                     : math().Name(Min(Dim(out_rows()) - block.row, block_rows_));
-    const Dim plane = take(outer);
-    Dim rest = plane;
-    block.outer.resize(g_.rank() > 2 ? g_.rank() - 2 : 0);
-    for (size_t a = block.outer.size(); a-- > 0;) {
-      block.outer[a] = math().Name(Mod(rest, g_.out[a]));
-      rest = math().Name(FloorDiv(rest, g_.out[a]));
-    }
-    block.first = math().Name((plane * out_rows() + block.row) * out(0) + block.column);
-    piece.group = take(g_.groups);
-    piece.image = i;
-    WritePiece(piece);
-  });
+  ShareOut();
+  parts_.rows = math().Name(CeilDiv(rows(), share_.rows));
+  parts_.columns = math().Name(CeilDiv(columns(), share_.columns));
+  parts_.tiles = math().Name(CeilDiv(tiles_, share_.tiles));
+  const Dim all = g_.batch * g_.groups * Outer() * parts_.rows * parts_.columns * parts_.tiles;
+  math().For(all, job_.parallel, [&](const Dim& i) { WritePiece(PieceAt(i)); });
   job_.Close();
+}
+
+ConvFilterLanes::Piece ConvFilterLanes::PieceAt(Dim number) {
+  const auto take = [&](const Dim& extent) {
+    const Dim taken = math().Name(Mod(number, extent));
+    number = math().Name(FloorDiv(number, extent));
+    return taken;
+  };
+  // From `first` on, which is a multiple of `most`.
+  const auto part = [&](const Dim& extent, const Dim& first, const Dim& most) {
+    return Mod(extent, most).IsConstant(0) ? most : math().Name(Min(extent - first, most));
+  };
+  Piece piece;
+  piece.first_tile = math().Name(take(parts_.tiles) * share_.tiles);
+  piece.tiles = part(tiles_, piece.first_tile, share_.tiles);
+  ConvBlock& block = piece.block;
+  block.column = math().Name(take(parts_.columns) * share_.columns);
+  block.row = math().Name(take(parts_.rows) * share_.rows);
+  block.columns = part(columns(), block.column, share_.columns);
+  block.rows = part(rows(), block.row, share_.rows);
+  const Dim plane = take(Outer());
+  Dim rest = plane;
+  block.outer.resize(g_.rank() > 2 ? g_.rank() - 2 : 0);
+  for (size_t a = block.outer.size(); a-- > 0;) {
+    block.outer[a] = math().Name(Mod(rest, g_.out[a]));
+    rest = math().Name(FloorDiv(rest, g_.out[a]));
+  }
+  block.first = math().Name((plane * rows() + block.row) * columns() + block.column);
+  piece.group = take(g_.groups);
+  piece.image = number;
+  const Dim tiles = CeilDiv(share_.rows, tile_rows_) * CeilDiv(share_.columns, tile_columns_);
+  piece.ahead = math().Name(Max(FloorDiv(width(), tiles), 1));
+  return piece;
 }
 
 void ConvFilterLanes::WritePiece(const Piece& piece) {
   if (copies_) memory_ = rows_->Memory(block_channels_);
-  sums_ = job_.Memory((InOneBlock() ? 1 : piece_tiles_) * sum_rows_, width());
+  sums_ = job_.Memory(SumRows() + SpareRows(), width());
   if (InOneBlock()) return WriteDepth(piece, 0, g_.channels);
   StartSums(piece);
   const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
@@ -295,7 +419,7 @@ void ConvFilterLanes::StartSums(const Piece& piece) {
   math().For(piece.tiles, false, [&](const Dim& tile) {
     for (int64_t v = 0; v < vectors_; ++v) {
       const Value start = Bias(piece, tile, v);
-      math().For(block_rows_ * block_columns_, false,
+      math().For(math().Name(piece.block.rows * piece.block.columns), false,
                  [&](const Dim& position) { lb().Store(sums_, start, SumAt(tile, position, v)); });
     }
   });
@@ -307,25 +431,37 @@ void ConvFilterLanes::WriteDepth(const Piece& piece, const Dim& depth_block, int
     rows_->Write(job_.input, piece.image, first, channels, piece.block, memory_);
   }
   math().For(piece.tiles, false, [&](const Dim& tile) {
-    WriteFilters(piece, depth_block, tile, channels);
+    const Filters filters = FiltersOf(piece, depth_block, tile, channels);
+    g_.is_static() ? WriteFilters(piece, filters) : WriteFiltersOfAnySize(piece, filters);
     if (InOneBlock()) FinishTile(piece, tile);
   });
 }
 
+// The next tile's weights are asked for while this one's are multiplied, spread over all steps.
+ConvFilterLanes::Filters ConvFilterLanes::FiltersOf(const Piece& piece, const Dim& depth_block,
+                                                    const Dim& tile, int64_t channels) {
+  Filters filters{tile, depth_block, channels, {}, {}};
+  const Dim is_last = math().Name(Max(tile + 2 - share_.tiles, 0));
+  filters.next_block = math().Name(depth_block + is_last);
+  filters.next_tile = math().Name(AllTiles(piece, tile) + 1 - is_last * share_.tiles);
+  return filters;
+}
+
 // All tiles of positions, those at the ends of rows and columns apart.
-void ConvFilterLanes::WriteFilters(const Piece& piece, const Dim& depth_block, const Dim& tile,
-                                   int64_t channels) {
+void ConvFilterLanes::WriteFilters(const Piece& piece, const Filters& filters) {
   const int64_t columns_left = out(0) % tile_columns_;
   const auto write_row = [&](const Dim& row, int64_t rows, const Dim& number) {
     const Dim whole = FloorDiv(piece.block.columns, tile_columns_);
     math().For(whole, false, [&](const Dim& j) {
-      WritePositions(piece, depth_block, tile, channels,
-                     {row, j * tile_columns_, rows, tile_columns_, number + j});
+      WritePositions(
+          piece, filters,
+          {row, j * tile_columns_, rows, tile_columns_, number + j, rows, tile_columns_});
     });
     if (columns_left == 0) return;
     math().For(Min(Mod(piece.block.columns, tile_columns_), 1), false, [&](const Dim&) {
-      WritePositions(piece, depth_block, tile, channels,
-                     {row, math().Name(whole * tile_columns_), rows, columns_left, number + whole});
+      WritePositions(piece, filters,
+                     {row, math().Name(whole * tile_columns_), rows, columns_left, number + whole,
+                      rows, columns_left});
     });
   };
   const Dim whole = math().Name(FloorDiv(piece.block.rows, tile_rows_));
@@ -342,19 +478,59 @@ void ConvFilterLanes::WriteFilters(const Piece& piece, const Dim& depth_block, c
   });
 }
 
-void ConvFilterLanes::WritePositions(const Piece& piece, const Dim& depth_block, const Dim& tile,
-                                     int64_t channels, const Positions& at) {
-  const Dim of_sums = InOneBlock() ? Dim(0) : tile;
-  const Dim pitch = piece.block.columns;
+// Whole tiles, then what is left of the rows.
+void ConvFilterLanes::WriteFiltersOfAnySize(const Piece& piece, const Filters& filters) {
+  const Dim whole = math().Name(FloorDiv(piece.block.columns, tile_columns_));
+  math().For(piece.block.rows, false, [&](const Dim& row) {
+    math().For(whole, false, [&](const Dim& j) {
+      WritePositions(piece, filters,
+                     {row, j * tile_columns_, 1, tile_columns_, row * whole + j, 1, tile_columns_});
+    });
+  });
+  int64_t least = 1;
+  for (const Rest& rest : rests_) {
+    WriteRest(piece, filters, rest, least, whole);
+    least = rest.columns + 1;
+  }
+}
+
+// Where `least` to `rest.columns` columns are left.
+void ConvFilterLanes::WriteRest(const Piece& piece, const Filters& filters, const Rest& rest,
+                                int64_t least, const Dim& whole) {
+  const Dim first = math().Name(whole * tile_columns_);
+  const Dim left = math().Name(piece.block.columns - first);
+  const Dim fits =
+      Max(Min(left - (least - 1), 1), 0) * Max(Min(Dim(rest.columns + 1) - left, 1), 0);
+  math().For(math().Name(fits * CeilDiv(piece.block.rows, rest.rows)), false, [&](const Dim& i) {
+    WritePositions(piece, filters,
+                   {math().Name(i * rest.rows), first, rest.rows, rest.columns,
+                    piece.block.rows * whole + i, 1, least});
+  });
+}
+
+// 1 or 0. What does not exist has a row of sums behind the others.
+Dim ConvFilterLanes::Exists(const Piece& piece, const Positions& at, int64_t position) {
+  const int64_t row = position / at.columns, column = position % at.columns;
+  Dim exists = 1;
+  if (row >= at.sure_rows) exists *= Max(Min(piece.block.rows - at.row - row, 1), 0);
+  if (column >= at.sure_columns) exists *= Max(Min(piece.block.columns - at.column - column, 1), 0);
+  return exists;
+}
+
+void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
+                                     const Positions& at) {
   const auto sum_at = [&](int64_t i) {
     const int64_t position = i / vectors_;
     const Dim row = at.row + position / at.columns, column = at.column + position % at.columns;
-    return SumAt(of_sums, row * pitch + column, i % vectors_);
+    const Dim first = (InOneBlock() ? Dim(0) : filters.tile) * sum_rows_;
+    const Dim exists = Exists(piece, at, position);
+    const Dim sum = (first + row * piece.block.columns + column) * exists;
+    return math().At({sum + (Dim(1) - exists) * SumRows(), Dim(i % vectors_ * job_.lanes)});
   };
   const int64_t count = at.rows * at.columns * vectors_;
   Sums sums;
   for (int64_t i = 0; i < count; ++i) {
-    sums.push_back(InOneBlock() ? Bias(piece, tile, i % vectors_)
+    sums.push_back(InOneBlock() ? Bias(piece, filters.tile, i % vectors_)
                                 : lb().Load(sums_, sum_at(i), job_.lanes));
   }
   // One step of the product per iteration: more of them would share elements and so need registers.
@@ -365,11 +541,11 @@ void ConvFilterLanes::WritePositions(const Piece& piece, const Dim& depth_block,
       return body(math().Of(k), Sums(carried.begin(), carried.end()));
     });
   };
-  sums = carry(channels, sums, [&](const Dim& channel, const Sums& s) {
+  sums = carry(filters.channels, sums, [&](const Dim& channel, const Sums& s) {
     return carry(g_.outer_places(), s, [&](const Dim& outer, const Sums& t) {
       return carry(kernel_rows(), t, [&](const Dim& row, const Sums& u) {
         return carry(g_.kernel.back(), u, [&](const Dim& column, const Sums& v) {
-          return Multiply(piece, depth_block, tile, at, {channel, outer, row, column}, v);
+          return Multiply(piece, filters, at, {channel, outer, row, column}, v);
         });
       });
     });
@@ -379,28 +555,23 @@ void ConvFilterLanes::WritePositions(const Piece& piece, const Dim& depth_block,
   }
 }
 
-// One step: a line of the next tile's weights is asked for meanwhile, spread over all steps.
-ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Dim& depth_block,
-                                                const Dim& tile, const Positions& at,
-                                                const Step& step, Sums sums) {
+// One step.
+ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Filters& filters,
+                                                const Positions& at, const Step& step, Sums sums) {
   const Dim k = ((step.channel * g_.outer_places() + step.outer) * kernel_rows() + step.row) *
                     g_.kernel.back() +
                 step.column;
-  const Dim all_tiles = AllTiles(piece, tile);
-  const int64_t tiles = CeilOf(block_rows_, tile_rows_) * CeilOf(block_columns_, tile_columns_);
-  const Dim ahead =
-      (at.number * (block_channels_ * g_.places()) + k) * std::max<int64_t>(width() / tiles, 1);
-  const Dim is_last = FloorDiv(tile + 1, piece_tiles_);
-  const Dim next_tile = all_tiles + 1 - is_last * piece_tiles_;
-  lb().Prefetch(weights_, math().At({depth_block + is_last, next_tile, Dim(0), ahead}));
+  const Dim all_tiles = AllTiles(piece, filters.tile);
+  const Dim ahead = (at.number * (block_channels_ * g_.places()) + k) * piece.ahead;
+  lb().Prefetch(weights_, math().At({filters.next_block, filters.next_tile, Dim(0), ahead}));
   std::vector<Value> weights;
   for (int64_t v = 0; v < vectors_; ++v) {
     weights.push_back(lb().Load(
-        weights_, math().At({depth_block, all_tiles, k, Dim(v * job_.lanes)}), job_.lanes));
+        weights_, math().At({filters.depth_block, all_tiles, k, Dim(v * job_.lanes)}), job_.lanes));
   }
   for (size_t i = 0; i < sums.size(); i += weights.size()) {
     const auto position = static_cast<int64_t>(i) / vectors_;
-    const Value element = Element(piece, depth_block, step, at.row + position / at.columns,
+    const Value element = Element(piece, filters.depth_block, step, at.row + position / at.columns,
                                   at.column + position % at.columns);
     for (size_t v = 0; v < weights.size(); ++v) {
       sums[i + v] = MulAdd(lb(), job_.l.machine, element, weights[v], sums[i + v]);

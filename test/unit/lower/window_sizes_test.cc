@@ -42,6 +42,8 @@ struct WindowCase {
 
 class WindowSizes : public LowerTest {
  protected:
+  std::vector<int64_t> widths_{std::begin(kExtents), std::end(kExtents)};
+
   // x: the sizes of a picture, known or not.
   Program ProgramOf(const WindowCase& c, std::vector<Dim> x) {
     Program program(context_);
@@ -101,7 +103,7 @@ class WindowSizes : public LowerTest {
   std::vector<Shape> Sizes(const WindowCase& c) {
     std::mt19937 random(7);
     std::vector<Shape> sizes;
-    for (const int64_t width : kExtents) {
+    for (const int64_t width : widths_) {
       for (int k = 0; k < 3; ++k) {
         Shape shape{static_cast<int64_t>(random() % 3), c.channels};
         for (int64_t a = 1; a < c.rank; ++a) {
@@ -165,11 +167,43 @@ TEST_F(WindowSizes, Dense) {
 }
 
 TEST_F(WindowSizes, StridedAndDilated) {
-  Expect({"nn.conv", 3, {17, 3, 7, 7}, {{"pads", {3, 3, 3, 3}}, {"strides", {2, 2}}}}, "conv");
-  Expect({"nn.conv", 4, {6, 4, 3, 3}, {{"pads", {2, 1, 0, 3}}, {"dilations", {2, 1}}}, 1, 2},
+  Expect({"nn.conv", 2, {17, 2, 2, 2}, {{"pads", {1, 0, 1, 1}}, {"strides", {2, 2}}}}, "conv");
+  Expect({"nn.conv", 2, {6, 2, 2, 2}, {{"pads", {2, 1, 0, 3}}, {"dilations", {2, 1}}}, 1, 2},
          "conv");
-  Expect({"nn.conv", 4, {6, 4, 3, 2}, {{"strides", {2, 3}}}, 1, 1, "SAME_UPPER"}, "conv");
-  Expect({"nn.conv", 4, {6, 4, 3, 3}, {}, 1, 0, "SAME_LOWER"}, "conv");
+  Expect({"nn.conv", 1, {6, 1, 3, 2}, {{"strides", {2, 3}}}, 1, 1, "SAME_UPPER"}, "conv");
+  Expect({"nn.conv", 1, {6, 1, 3, 3}, {}, 1, 0, "SAME_LOWER"}, "conv");
+}
+
+// Rows shorter than a tile, of a few tiles, and of several blocks; all depth at once, or parts.
+TEST_F(WindowSizes, FiltersInLanes) {
+  const char* lanes = "conv_filter_lanes";
+  const std::vector<int64_t> ones{1, 1, 1, 1};
+  widths_ = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 23, 28, 29, 31, 56, 130, 259};
+  Expect({"nn.conv", 7, {16, 7, 3, 3}, {{"pads", ones}}}, lanes);
+  Expect({"nn.conv", 50, {32, 50, 3, 3}, {{"pads", ones}}, 1, 1}, lanes);
+  Expect({"nn.conv", 67, {96, 67, 2, 3}, {{"pads", {0, 1, 1, 2}}, {"strides", {2, 1}}}}, lanes);
+}
+
+TEST_F(WindowSizes, FiltersInLanesStridedAndDilated) {
+  const char* lanes = "conv_filter_lanes";
+  Expect({"nn.conv", 3, {32, 3, 7, 7}, {{"pads", {3, 3, 3, 3}}, {"strides", {2, 2}}}}, lanes);
+  Expect({"nn.conv", 40, {16, 40, 3, 3}, {{"pads", {2, 1, 0, 3}}, {"dilations", {2, 1}}}, 1, 2},
+         lanes);
+  Expect({"nn.conv", 24, {30, 24, 3, 2}, {{"strides", {2, 3}}}, 1, 1, "SAME_UPPER"}, lanes);
+  Expect({"nn.conv", 24, {16, 24, 3, 3}, {}, 1, 0, "SAME_LOWER"}, lanes);
+  Expect({"nn.conv", 64, {64, 32, 3, 3}, {{"strides", {1, 2}}}, 2}, lanes);
+  widths_ = {1, 31, 33, 130, 530};
+  Expect({"nn.conv", 3, {32, 3, 16, 16}, {{"strides", {16, 16}}}}, lanes);
+}
+
+TEST_F(WindowSizes, FiltersInLanesInOneAndThreeDims) {
+  const char* lanes = "conv_filter_lanes";
+  widths_ = {0, 1, 7, 8, 30, 57, 255, 258, 700};
+  Expect({"nn.conv", 40, {64, 40, 5}, {{"pads", {2, 1}}, {"strides", {2}}}, 1, 1, "NOTSET", 1},
+         lanes);
+  widths_ = {1, 2, 7, 15, 33};
+  Expect({"nn.conv", 30, {32, 30, 2, 3, 3}, {{"pads", {1, 1, 1, 0, 1, 1}}}, 1, 0, "NOTSET", 3},
+         lanes);
 }
 
 // Places of the kernel that see nothing but padding are left out, whichever these are.
@@ -198,7 +232,7 @@ TEST_F(WindowSizes, KernelsThatReachFar) {
 
 TEST_F(WindowSizes, OneAndThreeDims) {
   Expect({"nn.conv", 4, {9, 4, 3}, {{"pads", {1, 1}}}, 1, 1, "NOTSET", 1}, "conv");
-  Expect({"nn.conv", 3, {5, 3, 2, 3, 3}, {{"pads", {1, 1, 1, 0, 1, 1}}}, 1, 0, "NOTSET", 3},
+  Expect({"nn.conv", 1, {5, 1, 2, 2, 2}, {{"pads", {1, 1, 1, 0, 1, 1}}}, 1, 0, "NOTSET", 3},
          "conv");
 }
 
