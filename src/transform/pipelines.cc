@@ -25,6 +25,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "bind_sizes", "what has no size before the program runs"},
            {2, "decompose{ops=[nn.conv_integer,nn.qlinear_conv]}",
             "kernels of convolutions take floats"},
+           {2, "cancel_quantize", "what is moved may stay small"},
            {2, "fuse_recurrent,join_recurrent_steps", "cells while their weights are apart"},
            {2, "precompute_prune", "what depends on weights alone"},
            {2, "fuse_activation{exact=true}", "before what is made of activations"},

@@ -59,16 +59,21 @@ void SizeOp::Eval(EvalContext& c) {
 
 // ---- bind_sizes ----
 
+namespace {
+
+void CheckNames(const Dim& sizes, size_t names) {
+  Assume(SizeCondition::Equal(sizes, static_cast<int64_t>(names)), "shape/bind-names",
+         [&] { return StrCat(names, " names are given for ", sizes.ToString(), " sizes"); });
+}
+
+}  // namespace
+
 void BindSizesOp::InferShape(InferShapeContext& c) {
   const BindSizesOp op(c.op());
   const SymShape in = c.shape(kSizes);
   const auto names = op.names();
-  const Dim elements = in.ranked ? in.NumElements() : Dim();
   if (in.ranked && in.rank() > 1) FailShape("shape/bind-rank", "sizes are a number or a list");
-  if (elements.is_constant() && elements.value() != std::ssize(names)) {
-    FailShape("shape/bind-names",
-              StrCat(names.size(), " names are given for ", elements.ToString(), " sizes"));
-  }
+  if (in.ranked) CheckNames(in.NumElements(), names.size());
   c.SetShape(kBound, in);
   const auto known = SmallContents(c, kSizes);
   std::vector<Dim> contents;
@@ -82,6 +87,7 @@ void BindSizesOp::InferShape(InferShapeContext& c) {
 void BindSizesOp::Eval(EvalContext& c) {
   const Tensor& sizes = c.input(kSizes);
   const auto names = BindSizesOp(c.op()).names();
+  CheckNames(sizes.num_elements(), names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty() || sizes.data<int64_t>()[i] >= 0) continue;
     throw Error(
