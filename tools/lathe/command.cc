@@ -26,8 +26,8 @@ void ModelOptions::AddTo(CLI::App& app, const char* what) {
                "accept text with ops that no dialect registers");
   app.add_flag("--strict", strict,
                "what an ONNX file says of its values and does not hold is an error, not a warning");
-  app.add_option("--dim", dims, "fix the size of a symbolic dim of the inputs")
-      ->type_name("NAME=N");
+  app.add_option("--dim", dims, "fix sizes of symbolic dims of the inputs, such as N=1,H=320")
+      ->type_name("NAME=N,...");
   app.add_option("--shape", shapes,
                  "fix sizes of an input, such as image=1,3,H,640; names stay open")
       ->type_name("INPUT=N,...");

@@ -61,6 +61,21 @@ UsageError NoSuchSymbol(const std::string& name, const std::vector<std::string>&
                     DidYouMean(name, symbols));
 }
 
+// "N=1,H=320" as "N=1" and "H=320"; a name may have a comma.
+std::vector<std::string> Assignments(const std::vector<std::string>& texts) {
+  std::vector<std::string> assignments;
+  for (const std::string& text : texts) {
+    for (size_t from = 0; from <= text.size();) {
+      const size_t equals = text.find('=', from);
+      const size_t end =
+          equals == std::string::npos ? text.size() : std::min(text.find(',', equals), text.size());
+      assignments.push_back(text.substr(from, end - from));
+      from = end + 1;
+    }
+  }
+  return assignments;
+}
+
 // The sizes of one input, "image=1,3,H,640".
 void ReadShape(const std::string& text, const std::vector<InputPort>& ports,
                std::vector<Dim::Binding>& sizes) {
@@ -144,7 +159,7 @@ std::vector<Dim::Binding> GivenSizes(const ModelOptions& model,
                                      const std::vector<InputPort>& ports) {
   const std::vector<std::string> symbols = SymbolsOf(ports);
   std::vector<Dim::Binding> sizes;
-  for (const std::string& text : model.dims) {
+  for (const std::string& text : Assignments(model.dims)) {
     auto [name, value] = SplitAssignment("--dim", text);
     if (std::ranges::find(symbols, name) == symbols.end()) throw NoSuchSymbol(name, symbols);
     if (std::ranges::find(sizes, name, &Dim::Binding::first) != sizes.end()) {
