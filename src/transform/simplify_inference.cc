@@ -84,24 +84,40 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     return r.Create(name, std::span<const Value>(operands.begin(), operands.size()))->result(0);
   }
 
+  static Value As(Rewriter& r, Value v, ElementType element) {
+    if (v.type().cast<AnyTensorType>().element() == element) return v;
+    const NamedAttribute to[] = {
+        r.Named("to", TypeAttribute::Get(ElemType::Get(r.context(), element)))};
+    return r.Create("nn.cast", {&v, 1}, to)->result(0);
+  }
+
+  // Halves are rounded at the end only: s and t of halves would be off by more than y is.
   static void Rewrite(Operation* op, AnyTensorType type, Rewriter& r) {
-    const Value scale = op->operand(1), b = op->operand(2), mean = op->operand(3),
-                var = op->operand(4);
+    const ElementType element = type.element();
+    const ElementType wide = BitWidth(element) == 16 ? ElementType::kF32 : element;
+    const auto operand = [&](size_t i) { return As(r, op->operand(i), wide); };
+    const Value scale = operand(1), b = operand(2), mean = operand(3), var = operand(4);
     const double epsilon = op->attribute("epsilon").cast<FloatAttribute>().value();
-    const Value eps = r.Constant(Cast(Tensor::Scalar<double>(epsilon), type.element()));
+    const Value eps = r.Constant(Cast(Tensor::Scalar<double>(epsilon), wide));
     const Value deviation = Call(r, "nn.sqrt", {Call(r, "nn.add", {var, eps})});
     Value s = Call(r, "nn.div", {scale, deviation});
     Value t = Call(r, "nn.sub", {b, Call(r, "nn.mul", {mean, s})});
     if (type.rank() > 2 && !nn::ChannelsLast(op)) {
-      std::vector<int64_t> shape(type.rank() - 1, 1);
-      shape[0] = -1;
-      const Value target =
-          r.Constant(Tensor::Of<int64_t>({static_cast<int64_t>(shape.size())}, shape));
-      s = Call(r, "nn.reshape", {s, target});
-      t = Call(r, "nn.reshape", {t, target});
+      s = OverChannels(r, s, type.rank());
+      t = OverChannels(r, t, type.rank());
     }
-    r.ReplaceAllUses(op->result(0), Call(r, "nn.add", {Call(r, "nn.mul", {op->operand(0), s}), t}));
+    const Value y = Call(r, "nn.add", {Call(r, "nn.mul", {operand(0), s}), t});
+    r.ReplaceAllUses(op->result(0), As(r, y, element));
     r.Erase(op);
+  }
+
+  // [C, 1, ..., 1], which broadcasts to [N, C, ...].
+  static Value OverChannels(Rewriter& r, Value v, size_t rank) {
+    std::vector<int64_t> shape(rank - 1, 1);
+    shape[0] = -1;
+    const Value target =
+        r.Constant(Tensor::Of<int64_t>({static_cast<int64_t>(shape.size())}, shape));
+    return Call(r, "nn.reshape", {v, target});
   }
 
   bool keep_used_;

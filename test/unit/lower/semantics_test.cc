@@ -337,6 +337,28 @@ TEST_F(HalvesTest, WindowsAndProducts) {
   });
 }
 
+// The difference to the mean is small: what is added to x * s is as large as that, and rounded
+// later.
+TEST_F(SemanticsTest, BatchNormsOfHalvesAreRoundedOnce) {
+  for (const ElementType element : {ElementType::kF16, ElementType::kBF16}) {
+    const auto of = [&](const Shape& shape, double from, double size, uint64_t seed) {
+      std::vector<double> values = ToDoubles(RandomTensor(ElementType::kF64, shape, seed));
+      for (double& v : values) v = from + size * std::fabs(v);
+      return Cast(Tensor::Of<double>(shape, values), element);
+    };
+    Net net(context_);
+    std::vector<Value> x{net.X({2, 5, 9, 7}, element)};
+    NamedValues inputs{{"x0", of({2, 5, 9, 7}, 100, 3, 1)}};
+    for (size_t i = 1; i < 5; ++i) {  // scale, B, mean, var
+      x.push_back(net.X({5}, element));
+      inputs.emplace_back(StrCat("x", i), of({5}, i == 3 ? 100 : 0.1, 1, i + 1));
+    }
+    net.Output(net.Op("batch_normalization", x));
+    const double unit = element == ElementType::kF16 ? 1e-3 : 8e-3;
+    ExpectAsInterpreted(net.program(), inputs, unit, std::string(Name(element)));
+  }
+}
+
 // The sums here are integers beyond what halves hold, and their difference to C is not: it is right
 // only if nothing is rounded before the end.
 TEST_F(SemanticsTest, GemmsOfHalvesAreRoundedOnce) {
