@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "lathe/driver/executable.h"
+#include "lathe/ir/walk.h"
 #include "lathe/runtime/executor.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
@@ -244,8 +245,12 @@ class Trial {
 TrialResult RunDifferentialTrial(const Case& trial, uint64_t seed,
                                  const DifferentialOptions& options) {
   TrialResult result = Trial(trial, seed, options).Run();
-  for (const Operation& op : *trial.program.block()) {
-    if (options.coverage) result.coverage.push_back(StrCat("op ", op.name()));
+  if (!options.coverage) return result;
+  for (OpWalker walk(trial.program.block()); const Operation* op = walk.Next();) {
+    result.coverage.push_back(StrCat("op ", op->name()));
+  }
+  for (const std::string& kind : trial.kinds) {
+    result.coverage.push_back(StrCat("graph ", kind));
   }
   return result;
 }

@@ -41,6 +41,7 @@ class Expectation {
   bool comparable_ = true;
   bool excused_ = false;
   bool jumps_ = false;
+  bool other_sizes_ = false;  ///< a number that may be off decides sizes
 };
 
 }  // namespace lathe::testing

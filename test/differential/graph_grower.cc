@@ -7,6 +7,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/verify.h"
+#include "lathe/ir/walk.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
@@ -77,6 +78,9 @@ GraphGrower::GraphGrower(IrContext& context, uint64_t seed, std::set<std::string
     if (IsPointwise(info)) pointwise_.push_back(info);
     if (sampler_.ReasonAgainst(info).empty()) sampled_.push_back(info);
   }
+  for (const char* name : {"cf.if", "cf.while", "cf.scan"}) {
+    if (!only_some_ || only.contains(name)) regions_.insert(name);
+  }
 }
 
 Case GraphGrower::Grow() {
@@ -90,6 +94,9 @@ Case GraphGrower::Grow() {
   usual_ = kUsual[Pick(std::size(kUsual))];
   style_ = OneIn(8) ? DataStyle::kSpecial : OneIn(4) ? DataStyle::kUniform : DataStyle::kQuarters;
   symbolic_in_ten_ = OneIn(3) ? 0 : static_cast<int>(Int(2, 9));
+  grows_regions_ = !regions_.empty() && (only_some_ || OneIn(5));
+  computes_sizes_ = !only_some_ && OneIn(5);
+  grows_lists_ = !only_some_ && OneIn(12);
   for (size_t i = 0, leaves = 1 + Pick(3); i < leaves; ++i) {
     std::vector<Dim> dims;
     const size_t rank = OneIn(6) ? Pick(7) : 2 + Pick(3);
@@ -100,9 +107,32 @@ Case GraphGrower::Grow() {
   const size_t wanted = 2 + Pick(9);
   for (size_t made = 0, tries = 0; made < wanted && tries < 30 * wanted; ++tries) made += Step();
   Outputs();
+  buried_.clear();
   Program program = OneIn(3) ? Weakened(*program_) : program_->Clone();
   std::vector<InputSet> inputs = Inputs(program);
-  return {std::move(program), std::move(inputs)};
+  return {std::move(program), std::move(inputs), Kinds()};
+}
+
+/// Of what is in the program after all.
+std::vector<std::string> GraphGrower::Kinds() const {
+  std::set<std::string> kinds;
+  for (OpWalker walk(program_->block()); const Operation* op = walk.Next();) {
+    if (op->num_regions() > 0)
+      kinds.insert(op->parent_op()->num_regions() > 0 && op->block() != program_->block()
+                       ? "with regions within regions"
+                       : "with regions");
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      if (op->result(i).type().isa<ListType>()) kinds.insert("with lists");
+    }
+  }
+  for (const Feed& feed : feeds_) {
+    const auto is_read = [&](const Operation* op) {
+      return op->attribute("name").cast<StrAttribute>().value() == feed.name;
+    };
+    if (feed.decides && std::ranges::any_of(program_->feeds(), is_read))
+      kinds.insert("with numbers that decide");
+  }
+  return {kinds.begin(), kinds.end()};
 }
 
 // ---- choices ----
@@ -199,7 +229,8 @@ Value GraphGrower::LeafOf(const Tensor& data, const std::vector<Dim>& dims, Leaf
     const std::string name = StrCat("x", names_++);
     feeds_.push_back({name, dims, data});
     const NamedAttribute named = Named("name", std::string_view(name));
-    op = b_->Create("nn.feed", {}, {&named, 1}, {&type, 1});
+    Builder outside = outermost_ != nullptr ? Builder::Before(outermost_) : *b_;
+    op = outside.Create("nn.feed", {}, {&named, 1}, {&type, 1});
   }
   facts_->Visit(op);
   data_[op->result(0)] = data;
@@ -243,17 +274,18 @@ bool GraphGrower::Accept(OpInfo info, const std::vector<Value>& operands,
     return false;
   }
   std::vector<RtValue> results = Try(op);
-  const bool tame =
-      std::ranges::all_of(results, [](const RtValue& r) { return IsTame(r.tensor()); });
+  const bool tame = std::ranges::all_of(
+      results, [](const RtValue& r) { return !r.is_tensor() || IsTame(r.tensor()); });
   if (results.empty() || (!tame && !OneIn(12))) {
     op->Erase();
     return false;
   }
   facts_->Visit(op);
   for (size_t i = 0; i < results.size(); ++i) {
-    data_[op->result(i)] = results[i].tensor();
+    data_[op->result(i)] = results[i];
     if (op->result(i).type().isa<AnyTensorType>()) values_.push_back(op->result(i));
   }
+  last_ = op;
   return true;
 }
 
@@ -263,12 +295,13 @@ std::vector<RtValue> GraphGrower::Try(Operation* op) {
   std::vector<RtValue> inputs;
   for (size_t i = 0; i < op->num_operands(); ++i) {
     const Value v = op->operand(i);
-    inputs.push_back(v ? RtValue(DataOf(v)) : RtValue());
+    inputs.push_back(v ? data_.at(v) : RtValue());
   }
   try {
     const AllocationLimit limit(1 << 20);
     std::vector<RtValue> results = EvalOp(op, inputs);
     for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].is_list() && op->result(i).type().isa<ListType>()) continue;
       if (!results[i].is_tensor() || results[i].tensor().num_elements() > kMostElements) return {};
       if (!op->result(i).type().isa<AnyTensorType>()) return {};
     }
@@ -280,7 +313,10 @@ std::vector<RtValue> GraphGrower::Try(Operation* op) {
 }
 
 bool GraphGrower::Step() {
-  static const std::vector<Recipe> kRecipes = Recipes();
+  static const std::vector<Recipe> kRecipes = Recipes(), kComputed = ComputedRecipes();
+  if (grows_regions_ && depth_ < 2 && OneIn(depth_ == 0 ? 3 : 6)) return WithRegions();
+  if (computes_sizes_ && OneIn(3)) return (this->*kComputed[Pick(kComputed.size())])(AnyValue());
+  if (grows_lists_ && OneIn(4)) return Lists(AnyValue());
   const size_t kind = Pick(10);
   if (!only_some_ && kind < 4) return (this->*kRecipes[Pick(kRecipes.size())])(AnyValue());
   if (kind < 7 && !pointwise_.empty()) return Pointwise();

@@ -29,6 +29,7 @@ struct InputSet {
 struct Case {
   Program program;
   std::vector<InputSet> inputs;
+  std::vector<std::string> kinds = {};  ///< what it was grown of, for the counts: "with regions"
 };
 
 /// Grows valid graphs over all ops of the table: each new op reads values made before and leaves
@@ -48,6 +49,7 @@ class GraphGrower {
     std::string name;
     std::vector<Dim> dims;  ///< as declared first, so that all sizes are known
     Tensor data;
+    bool decides = false;  ///< sizes, or how often a loop runs
   };
   enum class LeafKind : uint8_t { kAny, kConstant, kWeights, kFeed };
 
@@ -71,7 +73,8 @@ class GraphGrower {
   /// The dims of a value as leaves may declare them: constants and expressions over symbols.
   std::vector<Dim> DimsOf(Value v) const;
   int64_t ExtentOf(const Dim& dim) const;
-  const Tensor& DataOf(Value v) const { return data_.at(v); }
+  const Tensor& DataOf(Value v) const { return data_.at(v).tensor(); }
+  ElementType ElementOf(Value v) const { return DataOf(v).element_type(); }
 
   // ---- ops ----
   Value Op(std::string_view name, const std::vector<Value>& operands,
@@ -121,18 +124,62 @@ class GraphGrower {
   std::vector<int64_t> Factors(int64_t extent);
   Attributes WindowAttributes(const Shape& spatial, std::vector<int64_t>& kernel);
 
+  // ---- sizes that only data tell (computed_sizes.cc) ----
+  static std::vector<Recipe> ComputedRecipes();
+  Value Computed(const Tensor& data);
+  Value ComputedInts(const std::vector<int64_t>& values);
+  bool Positions(Value v);
+  bool Kept(Value v);
+  bool Counted(Value v);
+  bool ComputedSlice(Value v);
+  bool ComputedTopK(Value v);
+  bool ComputedPad(Value v);
+  bool ComputedExpand(Value v);
+  bool ComputedReshape(Value v);
+  bool ComputedFill(Value v);
+  bool ComputedResize(Value v);
+  bool ComputedSplit(Value v);
+  bool Different(Value v);
+  bool Boxes(Value v);
+  bool Lists(Value v);
+  Value ListOp(std::string_view name, const std::vector<Value>& operands,
+               const Attributes& attributes = {});
+
+  // ---- ops with regions (regions.cc) ----
+  using Yields = std::vector<Value>;
+  bool WithRegions();
+  bool If();
+  bool Loop();
+  bool Scan();
+  Value Condition();
+  Value TripCount();
+  Value GoesOn(Value iteration, bool ends);
+  Value Like(Value v, bool same_shape);
+  Value Next(Value carried);
+  Operation* Open(std::string_view name, const std::vector<Value>& operands,
+                  const Attributes& attributes, size_t num_results, size_t num_regions);
+  /// Grows a region whose arguments first are `arguments`; false if it yields nothing.
+  template <class F>
+  bool Fill(Region& region, const std::vector<Tensor>& arguments, F&& grow);
+  bool Close(Operation* op, bool filled);
+  void Bury(Operation* op);
+
   // ---- what is declared, and run ----
   void Outputs();
+  std::vector<std::string> Kinds() const;
   Program Weakened(const Program& program);
   std::vector<InputSet> Inputs(const Program& program);
   NamedValues InputsFor(const Program& program, const std::vector<Dim::Binding>& binding);
   std::optional<InputSet> Hostile(const Program& program, const NamedValues& base);
+  std::optional<InputSet> OtherDecisions(const NamedValues& base);
 
   IrContext& context_;
   RandomStream random_;
   OpSampler sampler_;
   std::vector<OpInfo> pointwise_, sampled_;
+  std::set<std::string> regions_;  ///< ops with regions that may be grown
   bool only_some_ = false;
+  bool grows_regions_ = false, computes_sizes_ = false, grows_lists_ = false;
 
   DataStyle style_ = DataStyle::kQuarters;
   int symbolic_in_ten_ = 0;  ///< leaves' dims that are symbols
@@ -140,11 +187,15 @@ class GraphGrower {
   std::vector<Dim::Binding> symbols_;
   std::vector<Feed> feeds_;
   std::vector<Value> values_;
-  std::unordered_map<Value, Tensor> data_;
+  std::unordered_map<Value, RtValue> data_;
   std::optional<Program> program_;
+  std::vector<OwningOp> buried_;  ///< did not work; kept, so that facts about them are of no other
   std::unique_ptr<ShapeInferencer> facts_;
   std::unique_ptr<Builder> b_;
   size_t names_ = 0;
+  Operation* outermost_ = nullptr;  ///< whose region grows; null: none
+  size_t depth_ = 0;                ///< of regions
+  Operation* last_ = nullptr;       ///< accepted
 };
 
 }  // namespace lathe::testing

@@ -3,6 +3,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/verify.h"
 #include "lathe/support/error.h"
+#include "test/differential/evaluate.h"
 #include "test/differential/graph_grower.h"
 
 // What a grown graph declares and gives, and what it is run on.
@@ -12,14 +13,6 @@ namespace {
 
 std::string NameOf(const Operation* feed) {
   return std::string(feed->attribute("name").cast<StrAttribute>().value());
-}
-
-void EraseUnused(Program& program) {
-  std::vector<Operation*> ops;
-  for (Operation& op : *program.block()) ops.push_back(&op);
-  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-    if ((*op)->name() != "nn.fetch" && (*op)->use_empty()) (*op)->Erase();
-  }
 }
 
 }  // namespace
@@ -38,7 +31,7 @@ void GraphGrower::Outputs() {
     const NamedAttribute name = b_->Named("name", b_->Attr(std::string_view(StrCat("y", i))));
     b_->Create("nn.fetch", {&outputs[i], 1}, {&name, 1});
   }
-  EraseUnused(*program_);
+  EraseUnusedOps(*program_);
 }
 
 /// The same, with inputs that say less: dims that are unknown, constants that are symbols.
@@ -106,6 +99,25 @@ std::optional<InputSet> GraphGrower::Hostile(const Program& program, const Named
   return set;
 }
 
+/// The same sizes, with other numbers in what decides: a condition, a count, a shape.
+std::optional<InputSet> GraphGrower::OtherDecisions(const NamedValues& base) {
+  InputSet set{"other numbers", base};
+  bool any = false;
+  for (auto& [name, value] : set.values) {
+    if (!std::ranges::find(feeds_, name, &Feed::name)->decides) continue;
+    const Tensor& old = value.tensor();
+    std::vector<double> numbers = ToDoubles(old);
+    for (double& x : numbers) {
+      if (!OneIn(2)) continue;
+      const bool truth = old.element_type() == ElementType::kBool;
+      x = truth ? static_cast<double>(x == 0) : std::max(0.0, x + static_cast<double>(Int(-2, 2)));
+      any = true;
+    }
+    value = lathe::Cast(Tensor::Of<double>(old.shape(), numbers), old.element_type());
+  }
+  return any ? std::optional(std::move(set)) : std::nullopt;
+}
+
 std::vector<InputSet> GraphGrower::Inputs(const Program& program) {
   std::vector<InputSet> sets = {{"", InputsFor(program, symbols_)}};
   const auto with = [&](auto extent_of) {
@@ -122,6 +134,9 @@ std::vector<InputSet> GraphGrower::Inputs(const Program& program) {
     with([] { return int64_t{1}; });
     with([&] { return std::max<int64_t>(1, Extent()); });
     if (OneIn(3)) with([&] { return OneIn(2) ? int64_t{0} : Extent(); });
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (auto set = OtherDecisions(sets[0].values)) sets.push_back(std::move(*set));
   }
   for (int i = 0; i < 2; ++i) {
     if (auto set = Hostile(program, sets[0].values)) sets.push_back(std::move(*set));

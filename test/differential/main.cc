@@ -218,8 +218,8 @@ class Fuzzer {
     }
     std::vector<std::string> names;
     for (const OpInfo info : context_.ops()) {
-      if (info.name().starts_with("nn.") && !info.name().ends_with('_'))
-        names.emplace_back(info.name());
+      const bool counts = info.name().starts_with("nn.") || info.name().starts_with("cf.");
+      if (counts && !info.name().ends_with('_')) names.emplace_back(info.name());
     }
     return tally_.Report(Seconds(), names);
   }

@@ -8,7 +8,9 @@
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/verify.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "test/differential/evaluate.h"
 
 namespace lathe::testing {
 
@@ -24,14 +26,17 @@ std::string NameOf(const Operation* op) {
   return std::string(op->attribute("name").cast<StrAttribute>().value());
 }
 
-Case CopyOf(const Case& trial) { return {trial.program.Clone(), trial.inputs}; }
+Case CopyOf(const Case& trial) { return {trial.program.Clone(), trial.inputs, trial.kinds}; }
+
+std::vector<Operation*> AllOps(const Program& program) {
+  std::vector<Operation*> ops;
+  for (OpWalker walk(program.block()); Operation* op = walk.Next();) ops.push_back(op);
+  return ops;
+}
 
 /// Drops what nobody reads, and the values of inputs that are gone.
 void Clean(Case& trial) {
-  std::vector<Operation*> ops = TopOps(trial.program);
-  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-    if ((*op)->name() != "nn.fetch" && (*op)->use_empty()) (*op)->Erase();
-  }
+  EraseUnusedOps(trial.program);
   std::set<std::string> feeds;
   for (const Operation* feed : trial.program.feeds()) feeds.insert(NameOf(feed));
   for (InputSet& set : trial.inputs) {
@@ -48,8 +53,10 @@ std::vector<std::vector<RtValue>> ResultsOf(const Case& trial, const InputSet& s
   std::vector<std::vector<RtValue>> results(ops.size());
   InterpreterOptions options;
   options.verify = false;
+  options.max_steps = 100'000;
   options.observer = [&](const RanOp& ran) {
-    results[places.at(ran.op)].assign(ran.outputs.begin(), ran.outputs.end());
+    const auto at = places.find(ran.op);  // those within regions have no place
+    if (at != places.end()) results[at->second].assign(ran.outputs.begin(), ran.outputs.end());
   };
   try {
     (void)Interpreter(copy, std::move(options)).Run(set.values);
@@ -78,6 +85,7 @@ class Shrinker {
     for (bool smaller = true; smaller && left_ > 0;) {
       smaller = OneInputSet();
       smaller |= DropOutputs();
+      smaller |= OpenRegions();
       smaller |= CutValues();
       smaller |= SkipOps();
       smaller |= FixSizes();
@@ -102,7 +110,7 @@ class Shrinker {
   bool OneInputSet() {
     if (best_.inputs.size() == 1) return false;
     for (const InputSet& set : best_.inputs) {
-      if (Take({best_.program.Clone(), {set}})) return true;
+      if (Take({best_.program.Clone(), {set}, best_.kinds})) return true;
     }
     bool any = false;  // two may be needed: one that goes before
     for (size_t i = best_.inputs.size(); i-- > 0 && best_.inputs.size() > 2;) {
@@ -141,7 +149,9 @@ class Shrinker {
     if (op->num_operands() == 0 || op->num_results() == 0) return false;
     for (InputSet& set : candidate.inputs) {
       const std::vector<RtValue> values = ResultsOf(best_, set)[i];
-      if (values.size() != op->num_results()) return false;
+      const auto is_tensor = [](const RtValue& v) { return v.is_tensor(); };
+      if (values.size() != op->num_results() || !std::ranges::all_of(values, is_tensor))
+        return false;
       for (size_t r = 0; r < values.size(); ++r) set.values.emplace_back(CutName(i, r), values[r]);
     }
     for (size_t r = 0; r < op->num_results(); ++r) {
@@ -158,11 +168,10 @@ class Shrinker {
   /// An operand for the result, where both are of one type.
   bool SkipOps() {
     bool any = false;
-    for (size_t i = TopOps(best_.program).size(); i-- > 0;) {
-      if (i >= TopOps(best_.program).size()) continue;
-      for (size_t o = 0; i < TopOps(best_.program).size(); ++o) {
+    for (size_t i = AllOps(best_.program).size(); i-- > 0;) {
+      for (size_t o = 0; i < AllOps(best_.program).size(); ++o) {
         Case candidate = CopyOf(best_);
-        Operation* op = TopOps(candidate.program)[i];
+        Operation* op = AllOps(candidate.program)[i];
         if (o >= op->num_operands() || op->num_results() != 1) break;
         const Value operand = op->operand(o);
         if (!operand || operand.type() != op->result(0).type()) continue;
@@ -171,6 +180,24 @@ class Shrinker {
           any = true;
           break;
         }
+      }
+    }
+    return any;
+  }
+
+  /// One region in the place of an `if`.
+  bool OpenRegions() {
+    bool any = false;
+    for (size_t i = AllOps(best_.program).size(); i-- > 0;) {
+      for (size_t r = 0; r < 2 && i < AllOps(best_.program).size(); ++r) {
+        if (AllOps(best_.program)[i]->name() != "cf.if") break;
+        Case candidate = CopyOf(best_);
+        Operation* op = AllOps(candidate.program)[i];
+        Block& block = *op->region(r).front();
+        while (block.front() != block.back()) block.front()->MoveBefore(op);
+        for (size_t k = 0; k < op->num_results(); ++k)
+          op->result(k).ReplaceAllUsesWith(block.back()->operand(k));
+        any |= Take(std::move(candidate));
       }
     }
     return any;
