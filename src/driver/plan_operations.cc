@@ -81,11 +81,17 @@ class Obstacles {
   // What its regions bind may be a size of its results.
   void AddBound(Operation* op) {
     std::ranges::copy(BoundNames(op), std::back_inserter(symbols_));
+    std::ranges::copy(BoundWithin(op), std::back_inserter(symbols_));
+  }
+
+  static std::vector<std::string> BoundWithin(const Operation* op) {
+    std::vector<std::string> names;
     for (const Region& region : op->regions()) {
-      for (OpWalker w(region.front()); Operation* inner = w.Next();) {
-        std::ranges::copy(BoundNames(inner), std::back_inserter(symbols_));
+      for (OpWalker w(region.front()); const Operation* inner = w.Next();) {
+        std::ranges::copy(BoundNames(inner), std::back_inserter(names));
       }
     }
+    return names;
   }
 
   void Add(const Operation* op, std::string why) { found_.push_back({op, std::move(why)}); }
@@ -139,7 +145,24 @@ class Obstacles {
           SameType(operands.carried[i].type(), type) && SameType(type, op->result(i).type());
       if (!same) why = StrCat("carried value ", i, " changes its type");
     }
-    return why;
+    return why.empty() ? WhyNoLoopResult(op) : why;
+  }
+
+  // Its memory is placed once: a round that binds its size would place it again, without what
+  // rounds before have put there, and there may be no round.
+  static std::string WhyNoLoopResult(const Operation* op) {
+    const std::vector<std::string> bound = BoundWithin(op);
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const auto type = op->result(i).type().dyn_cast<AnyTensorType>();
+      std::vector<std::string> names;
+      for (size_t d = 0; type && type.has_rank() && d < type.rank(); ++d)
+        type.dims()[d].CollectSymbols(names);
+      for (const std::string& name : names) {
+        if (std::ranges::find(bound, name) != bound.end())
+          return StrCat("each round computes the size '", name, "' of result ", i);
+      }
+    }
+    return {};
   }
 
   static bool SameType(Type a, Type b) {

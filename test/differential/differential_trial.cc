@@ -159,10 +159,15 @@ class Trial {
       result_.coverage.emplace_back("graph with a computed 0 in a new shape");
     } else if (got.error && got.error->code() == ErrorCode::kInternal) {
       Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
+    } else if (wanted.vague()) {
+      result_.coverage.emplace_back("graph with sizes that nothing tells");
     } else if (got.error && !wanted.error()) {
       Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
     } else if (!got.error && wanted.error() && wanted.excused()) {
       result_.coverage.emplace_back("graph whose refused op nobody needs");
+    } else if (!got.error && wanted.error() && case_.inputs[set].decides) {
+      // A shape that was told, and that the result does not depend on.
+      result_.coverage.emplace_back("graph whose refused numbers nobody needs");
     } else if (!got.error && wanted.error()) {
       Report(StrCat("accepted ", wanted.error()->id()),
              StrCat(Where(set, when), "but for ", wanted.error()->Render()));

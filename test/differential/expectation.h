@@ -25,6 +25,8 @@ class Expectation {
   const std::optional<Error>& error() const { return error_; }
   /// Whether what is compiled may do without the operation that is refused.
   bool excused() const { return excused_; }
+  /// Sizes that nothing tells may be others, and nothing can be said of what is made of them.
+  bool vague() const { return vague_; }
   /// Empty, or what differs.
   std::string Difference(const NamedValues& got) const;
   /// False if a number overflowed on the way: what fuses operations may not overflow.
@@ -41,6 +43,7 @@ class Expectation {
   bool comparable_ = true;
   bool excused_ = false;
   bool jumps_ = false;
+  bool vague_ = false;
   bool other_sizes_ = false;  ///< a number that may be off decides sizes
 };
 

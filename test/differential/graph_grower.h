@@ -23,6 +23,7 @@ namespace lathe::testing {
 struct InputSet {
   std::string label;
   NamedValues values;
+  bool decides = false;  ///< has other numbers in what decides sizes
 };
 
 /// A program to try, and on what. The first set is the one it was grown on: valid.

@@ -101,7 +101,7 @@ std::optional<InputSet> GraphGrower::Hostile(const Program& program, const Named
 
 /// The same sizes, with other numbers in what decides: a condition, a count, a shape.
 std::optional<InputSet> GraphGrower::OtherDecisions(const NamedValues& base) {
-  InputSet set{"other numbers", base};
+  InputSet set{"other numbers", base, true};
   bool any = false;
   for (auto& [name, value] : set.values) {
     if (!std::ranges::find(feeds_, name, &Feed::name)->decides) continue;

@@ -317,6 +317,33 @@ TEST_F(ComputedSizesTest, InALoop) {
     nn.fetch(%t) {name = "t"} : (v_tensor<[], f32>) -> ())");
 }
 
+// What rounds stack lies in memory that is there for all of them, so a round must not say its size.
+TEST_F(ComputedSizesTest, RowsWhoseSizeARoundComputesNeedTheInterpreter) {
+  const Program program = Optimized(Of(R"(
+    %n = nn.reshape(%k, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
+    %last, %t = cf.while(%n, none, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %sum: v_tensor<[], f32>):
+      %some = nn.greater(%n, %one) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+      %rows = cf.if(%some) ({
+        cf.yield(%x) : (v_tensor<[N, 3], f32>) -> ()
+      }, {
+        %two = nn.concat(%x, %x) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N, 3], f32>) -> v_tensor<[2 * N, 3], f32>
+        cf.yield(%two) : (v_tensor<[2 * N, 3], f32>) -> ()
+      }) : (v_tensor<[], bool>) -> v_tensor<[?, 3], f32>
+      cf.yield(%c, %sum, %rows) : (v_tensor<[], bool>, v_tensor<[], f32>, v_tensor<[?, 3], f32>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[], f32>) -> (v_tensor<[], f32>, v_tensor<[?, ?, 3], f32>)
+    nn.fetch(%t) {name = "t"} : (v_tensor<[?, ?, 3], f32>) -> ())"));
+  const Executable executable(program, {.threads = 1});
+  ASSERT_EQ(executable.executor(), nullptr);
+  EXPECT_NE(executable.obstacles()[0].find("each round computes"), std::string::npos)
+      << executable.obstacles()[0];
+  Program original = program.Clone();
+  for (const int64_t n : {2, 4, 7}) {
+    const NamedValues inputs = InputsOf(n, 5);
+    EXPECT_EQ(executable.Run(inputs), Interpreter(original).Run(inputs)) << n;
+  }
+}
+
 // Rounds take turns, and what one region relies on is no matter of the other one.
 TEST_F(ComputedSizesTest, InTurns) {
   Check(R"(
