@@ -22,7 +22,7 @@ from onnx import numpy_helper
 
 from kit import MODELS
 
-FAMILIES = ["packages", "classical", "vision", "language", "audio", "variety"]
+FAMILIES = ["packages", "classical", "vision", "language", "audio", "variety", "quantized"]
 
 
 def write_inputs(name, folder):
