@@ -23,8 +23,8 @@ constexpr double kCubic = -0.75;  // coefficient
 // One axis of an image and how points outside of it are read.
 class Line {
  public:
-  Line(const ElementOf& c, const nn::GridSampleOp& op, const Dim& extent)
-      : s_(c.e),
+  Line(Elements& e, const nn::GridSampleOp& op, const Dim& extent)
+      : s_(e),
         extent_(extent),
         align_(op.align_corners()),
         padding_(op.padding_mode()),
@@ -87,34 +87,145 @@ class Line {
   Value n_, low_, high_, last_;
 };
 
-Value GridSample(const ElementOf& c) {
+// A piece of a row of points at a time: where these lie is computed once, for all channels.
+class GridSample {
+ public:
+  explicit GridSample(const WholeOf& w)
+      : w_(w),
+        e_(w.e),
+        s_(w.e),
+        op_(const_cast<Operation*>(w.op)),
+        in_(w.Dims(Op::kX)),
+        out_(w.ResultDims(0)) {}
+
+  void Write() {
+    const Dim some = AreSome(e_, {in_.begin() + 2, in_.end()});
+    e_.For(some, false, [&](const Dim&) { WriteRows(); });
+    if (some.IsConstant(1)) return;
+    e_.For(Dim(1) - some, false, [&](const Dim&) { WriteZeros(); });
+  }
+
+ private:
   using Op = nn::GridSampleOp;
-  const Scalars s(c.e);
-  const Op op(const_cast<Operation*>(c.op));
-  const std::vector<Dim> in = c.Dims(Op::kX);
-  const Dim some = AreSome(c.e, {in.begin() + 2, in.end()});
-  const Value y = c.e.Guarded(some, Wide(s, 0), [&] {
-    const size_t axes = in.size() - 2;
-    std::vector<std::vector<Tap>> taps;
-    for (size_t d = 0; d < axes; ++d) {
-      Place at{c.at[0]};
-      at.insert(at.end(), c.at.begin() + 2, c.at.end());
-      at.emplace_back(static_cast<int64_t>(axes - 1 - d));
-      const Value g = s.Cast(c.Operand(Op::kGrid, at), kWide);
-      taps.push_back(Line(c, op, in[d + 2]).Taps(g));
+  static constexpr int64_t kPoints = 64;  // of a piece
+
+  // Of an axis and one of its taps: per point, the index, -1 if it does not count, and the share.
+  struct Column {
+    Value at, share;
+  };
+
+  // Elements in all, and the dims of the output that say which row it is.
+  Dim Count() const {
+    Dim count = 1;
+    for (const Dim& dim : out_) count *= dim;
+    return count;
+  }
+  std::vector<Dim> RowDims() const {
+    std::vector<Dim> dims{out_[0]};
+    dims.insert(dims.end(), out_.begin() + 2, out_.end() - 1);
+    return dims;
+  }
+
+  void WriteZeros() {
+    const Dim count = Count();
+    w_.ForLanes(count,
+                [&](const Dim& i) { e_.Store(w_.memory[0], i, s_.Number(w_.Element(0), 0.0)); });
+  }
+
+  void WriteRows() {
+    const std::vector<Dim> dims = RowDims();
+    Dim rows = 1;
+    for (const Dim& dim : dims) rows *= dim;
+    e_.For(rows, WholeOf::IsMuch(Count() * kTapsOfPlane), [&](const Dim& row) {
+      row_ = e_.space().Unflatten(row, dims);
+      columns_.clear();
+      e_.For(CeilDiv(out_.back(), kPoints), false, [&](const Dim& piece) {
+        first_ = piece * kPoints;
+        WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, kPoints)), kPoints + 1));
+      });
+    });
+  }
+
+  void WritePiece(const Dim& count) {
+    AllocColumns();
+    w_.ForLanes(count, [&](const Dim& i) { WriteTaps(i); });
+    e_.For(in_[1], false, [&](const Dim& channel) {
+      w_.ForLanes(count, [&](const Dim& i) { WriteElement(channel, i); });
+    });
+  }
+
+  void AllocColumns() {
+    const size_t taps = op_.mode() == "nearest" ? 1 : op_.mode() == "linear" ? 2 : 4;
+    columns_.clear();
+    for (size_t d = 0; d + 2 < in_.size(); ++d) {
+      columns_.emplace_back();
+      for (size_t k = 0; k < taps; ++k) {
+        columns_.back().push_back(
+            {e_.Scratch(ElementType::kI64, kPoints), e_.Scratch(kWide, kPoints)});
+      }
     }
-    return SumOfTaps(s, taps, {c.at[0], c.at[1]},
-                     [&](const Place& at) { return c.Operand(Op::kX, at); });
-  });
-  return s.Cast(y, c.Element());
-}
+  }
+
+  Dim PointAt(const Dim& i) { return e_.Loaded(e_.Int(first_ + i), out_.back()); }
+
+  void WriteTaps(const Dim& i) {
+    Place at(row_);
+    at.push_back(PointAt(i));
+    const size_t axes = in_.size() - 2;
+    for (size_t d = 0; d < axes; ++d) {
+      at.resize(axes + 1);
+      at.emplace_back(static_cast<int64_t>(axes - 1 - d));
+      const Value g = s_.Cast(w_.Operand(Op::kGrid, at), kWide);
+      const std::vector<Tap> taps = Line(e_, op_, in_[d + 2]).Taps(g);
+      for (size_t k = 0; k < taps.size(); ++k) {
+        const Value index = e_.Int(taps[k].at);
+        e_.Store(columns_[d][k].at, i, s_.Select(taps[k].there, index, e_.lb().Int(-1)));
+        e_.Store(columns_[d][k].share, i, taps[k].share);
+      }
+    }
+  }
+
+  void WriteElement(const Dim& channel, const Dim& i) {
+    std::vector<std::vector<Tap>> taps;
+    for (size_t d = 0; d < columns_.size(); ++d) {
+      taps.emplace_back();
+      for (const Column& column : columns_[d]) {
+        const Value index = e_.LoadFrom(column.at, i), zero = e_.lb().Int(0);
+        taps.back().push_back({e_.Loaded(s_.Max(index, zero), in_[d + 2]), s_.AtMost(zero, index),
+                               e_.LoadFrom(column.share, i)});
+      }
+    }
+    const Value y = SumOfTaps(s_, taps, {row_[0], channel},
+                              [&](const Place& at) { return w_.Operand(Op::kX, at); });
+    Place to{row_[0], channel};
+    to.insert(to.end(), row_.begin() + 1, row_.end());
+    to.push_back(PointAt(i));
+    e_.Store(w_.memory[0], e_.space().Flatten(to, out_), s_.Cast(y, w_.Element(0)));
+  }
+
+  static constexpr int64_t kTapsOfPlane = 4;
+
+  const WholeOf& w_;
+  Elements& e_;
+  Scalars s_;
+  Op op_;
+  std::vector<Dim> in_, out_;
+
+  // While writing.
+  Place row_;  // the image, and all axes of the output but the last
+  Dim first_;  // point of the piece
+  std::vector<std::vector<Column>> columns_;
+};
+
+void SampleGrid(const WholeOf& w) { GridSample(w).Write(); }
 
 std::string RefuseIntegers(const Operation& op) {
   const bool is_float = IsFloat(TensorOf(op.result(0)).element());
   const bool few = DimsOf(op.operand(0)).size() <= 5;
   if (!is_float || !few) return is_float ? "more than three axes" : "integers are interpolated";
   Fits fits(op);
-  return fits.Same(fits.Dims(0)[0], fits.Dims(1)[0]).why();
+  std::string why = fits.Same(fits.Dims(0)[0], fits.Dims(1)[0]).why();
+  return why.empty() ? NeedSizes(op) : why;
 }
 
 // ---- affine_grid ----
@@ -333,7 +444,7 @@ std::vector<IndexUse> ImagesPooled(const ElementOf& c) {
 
 constexpr Compute kComputes[] = {
     {"nn.affine_grid", AffineGrid, RefuseAffine},
-    {"nn.grid_sample", GridSample, RefuseIntegers},
+    {.op = "nn.grid_sample", .element = nullptr, .refuse = RefuseIntegers, .whole = SampleGrid},
     {"nn.max_roi_pool", MaxRoiPool, nullptr, ImagesPooled},
     {"nn.roi_align", RoiAlign, RefuseAligned, ImagesAligned},
 };

@@ -195,6 +195,22 @@ TEST_F(WholeLoopsTest, SampledAtAGrid) {
   }
 }
 
+// Rows of several pieces, images without elements, one and three axes.
+TEST_F(WholeLoopsTest, SampledAtManyPoints) {
+  const auto expect = [&](const std::string& x, const std::string& grid, const std::string& y) {
+    Expect({{x, grid}, StrCat("%r = nn.grid_sample(%a, %b) : (", x, ", ", grid, ") -> ", y), y},
+           "loops", 1e-4);
+  };
+  for (const int64_t symbol : {0, 1, 63, 64, 65, 131}) {
+    symbol_ = symbol;
+    expect(F32("2, 3, 5, 7"), F32("2, 3, N, 2"), F32("2, 3, 3, N"));
+    expect(F32("1, 5, N, 4"), F32("1, 2, 70, 2"), F32("1, 5, 2, 70"));
+    expect(F32("2, 2, N"), F32("2, N, 1"), F32("2, 2, N"));
+  }
+  symbol_ = 3;
+  expect(F32("N, 2, 3, 4, 5"), F32("N, 2, 3, 66, 3"), F32("N, 2, 2, 3, 66"));
+}
+
 TEST_F(WholeLoopsTest, RegionsOfAnImage) {
   below_ = 2;
   symbol_ = 9;
