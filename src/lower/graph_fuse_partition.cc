@@ -3,6 +3,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/nn/conv.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/lower/external.h"
@@ -16,11 +17,13 @@ namespace lathe {
 
 namespace {
 
-/// Constants of one element, and those that say sizes or axes, belong to the loops.
+/// Constants of one element, and those that say sizes or axes, belong to the loops. Convolutions
+/// take weights and biases as arguments, however many filters there are.
 bool Embeds(const Operation* op, size_t i) {
   const Operation* maker = op->operand(i).defining_op();
   if (maker == nullptr || !maker->HasTrait<ConstantLike>()) return false;
   if (NeedsWhole(op, i)) return true;
+  if (op->isa<nn::ConvOp>() || op->isa<nn::ConvTransposeOp>()) return false;
   const auto type = op->operand(i).type().dyn_cast<AnyTensorType>();
   return type && type.is_static() && type.shape().NumElements().IsConstant(1);
 }

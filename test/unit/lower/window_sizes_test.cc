@@ -236,6 +236,13 @@ TEST_F(WindowSizes, OneAndThreeDims) {
          "conv");
 }
 
+// Its bias is a constant of one element.
+TEST_F(WindowSizes, OneFilter) {
+  Expect({"nn.conv", 20, {1, 20, 1, 1}, {}}, "conv");
+  Expect({"nn.conv", 1, {1, 1, 3, 3}, {{"pads", {1, 1, 1, 1}}}}, "conv");
+  Expect({"nn.conv_transpose", 5, {5, 1, 2, 2}, {{"strides", {2, 2}}}}, "conv_transpose_blocks");
+}
+
 TEST_F(WindowSizes, Grouped) {
   const char* blocks = "conv_depthwise_blocks";
   Expect({"nn.conv", 5, {5, 1, 3, 3}, {{"pads", {1, 1, 1, 1}}}, 5}, blocks);
