@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/block.h"
+#include "lathe/ir/builder.h"
 #include "lathe/ir/op_error.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/hash.h"
@@ -45,10 +46,8 @@ class Finder {
  public:
   explicit Finder(Program& program) : program_(program), inferencer_(&program.parameters()) {}
 
-  std::vector<SizeConstraint> Find() {
-    for (Operation& op : *program_.block()) {
-      if (op.num_regions() == 0) Visit(&op);
-    }
+  std::vector<SizeConstraint> Find(Block* block) {
+    for (Operation& op : *block) Visit(&op);
     return std::move(found_);
   }
 
@@ -94,7 +93,8 @@ class Finder {
     std::vector<SizeAssumption> assumptions;
     {
       const AssumptionScope scope(assumptions);
-      inferencer_.Visit(op);
+      // What is in regions may never run.
+      op->num_regions() == 0 ? inferencer_.Visit(op) : InferAndSetTypes(op, inferencer_);
       for (size_t i = 0; i < declared.size(); ++i) {
         const SymShape inferred = ShapeOf(op->result(i).type());
         AssumeNotNegative(inferred);
@@ -125,7 +125,13 @@ class Finder {
 
 }  // namespace
 
-std::vector<SizeConstraint> FindSizeConstraints(Program& program) { return Finder(program).Find(); }
+std::vector<SizeConstraint> FindSizeConstraints(Program& program) {
+  return FindSizeConstraints(program, program.block());
+}
+
+std::vector<SizeConstraint> FindSizeConstraints(Program& program, Block* block) {
+  return Finder(program).Find(block);
+}
 
 std::vector<std::pair<Block*, std::vector<SizeConstraint>>> FindRegionConstraints(
     Program& program) {

@@ -5,6 +5,8 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/size_constraints.h"
+#include "lathe/ir/functions.h"
 #include "lathe/ir/walk.h"
 #include "lathe/runtime/constraints.h"
 #include "lathe/runtime/kernel_error.h"
@@ -39,6 +41,20 @@ class Extents {
     return at == bound_.end() ? std::nullopt : std::optional(at->second);
   }
 
+  // False if they are known and it does not hold for them.
+  bool Allow(const SizeCondition& condition) const {
+    const auto value_of = [&](std::string_view name) -> std::optional<int64_t> {
+      const auto at = std::ranges::find(symbols_, name, &Dim::Binding::first);
+      return at == symbols_.end() ? std::nullopt : std::optional(at->second);
+    };
+    if (condition.Holds(value_of)) return true;
+    std::vector<std::string> names;
+    condition.a.CollectSymbols(names);
+    condition.b.CollectSymbols(names);
+    return !std::ranges::all_of(names,
+                                [&](const auto& name) { return value_of(name).has_value(); });
+  }
+
  private:
   std::vector<Dim::Binding> symbols_;
   std::vector<std::pair<Dim, int64_t>> bound_;  // expressions as they stand
@@ -65,6 +81,14 @@ std::optional<std::vector<Shape>> ResultShapes(const CompiledFunction& f,
   return shapes;
 }
 
+std::vector<SizeCondition> ReliedOn(Program& program, const CompiledFunction& f) {
+  std::vector<SizeCondition> conditions;
+  for (const SizeConstraint& c : FindSizeConstraints(program, FunctionTable::Body(f.function))) {
+    conditions.push_back(c.condition);
+  }
+  return conditions;
+}
+
 std::vector<Operation*> AllOperations(const Program& program) {
   std::vector<Operation*> all;
   for (OpWalker w(program.block()); Operation* op = w.Next();) all.push_back(op);
@@ -89,6 +113,10 @@ InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtim
                    }()),
       symbols_(SymbolsOf(compiled.program)) {
   packed_.Pack(compiled.threads);
+  for (const CompiledFunction& f : compiled.functions) {
+    relied_on_.push_back(f.has_code() ? ReliedOn(compiled.program, f)
+                                      : std::vector<SizeCondition>());
+  }
 }
 
 void InterpretedRun::CheckSizes(const NamedValues& inputs) const {
@@ -121,11 +149,28 @@ bool IsIdle(const CompiledFunction& f, std::span<const Tensor> outputs) {
 
 }  // namespace
 
+// Sizes of inputs are looked at before a run, those that it computes nowhere else: code takes them
+// as they are.
+bool InterpretedRun::Fits(size_t function, std::span<const RtValue> arguments) const {
+  if (relied_on_[function].empty()) return true;
+  const Block* body = FunctionTable::Body(compiled_.functions[function].function);
+  Extents extents;
+  for (int pass = 0; pass < 2; ++pass) {  // an expression may come before its symbols
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const auto type = body->argument(i).type().cast<AnyTensorType>();
+      if (!extents.Bind(type, arguments[i].tensor().shape())) return false;
+    }
+  }
+  return std::ranges::all_of(relied_on_[function],
+                             [&](const SizeCondition& c) { return extents.Allow(c); });
+}
+
 bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arguments,
                              std::span<RtValue> results) {
   const std::string_view callee = builtin::CallOp(const_cast<Operation*>(call)).callee();
   const CompiledFunction* f = compiled_.Find(callee);
   if (f == nullptr || !f->has_code()) return false;
+  if (!Fits(static_cast<size_t>(f - compiled_.functions.data()), arguments)) return false;
   std::vector<KernelBuffer> buffers;
   std::vector<Shape> argument_shapes;
   for (size_t i = 0; i < arguments.size(); ++i) {

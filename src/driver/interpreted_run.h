@@ -5,6 +5,7 @@
 
 #include "lathe/dialect/interpreter.h"
 #include "lathe/runtime/worker_team.h"
+#include "lathe/support/size_condition.h"
 #include "src/driver/compiled_program.h"
 
 namespace lathe {
@@ -20,6 +21,8 @@ class InterpretedRun {
 
  private:
   void CheckSizes(const NamedValues& inputs) const;
+  /// Whether code of the function is right for these arguments.
+  bool Fits(size_t function, std::span<const RtValue> arguments) const;
   bool RunCall(const Operation* call, std::span<const RtValue> arguments,
                std::span<RtValue> results);
 
@@ -29,6 +32,9 @@ class InterpretedRun {
   std::mutex mutex_;
   Interpreter interpreter_;
   std::vector<runtime::PlanSymbol> symbols_;
+  /// What code relies on of the sizes of its arguments, in terms of the function's; parallel to the
+  /// functions.
+  std::vector<std::vector<SizeCondition>> relied_on_;
 };
 
 }  // namespace lathe

@@ -27,10 +27,12 @@ PlanHomes::Spot PlanHomes::Resolve(Spot spot) const {
   return spot;
 }
 
+// No bytes stay where they are: their number does not tell when the other place is known, which may
+// be after a computed extent beside the 0.
 bool PlanHomes::IsWholeStorage(Spot spot, const Dim& bytes) const {
   const Home& home = homes_[spot.home];
-  return spot.offset == 0 && home.parent == kNone && home.place == Place::kArena &&
-         home.bytes == bytes && !bytes.is_unknown();
+  return !bytes.IsConstant(0) && spot.offset == 0 && home.parent == kNone &&
+         home.place == Place::kArena && home.bytes == bytes && !bytes.is_unknown();
 }
 
 void PlanHomes::MoveInto(Spot from, Spot into) {

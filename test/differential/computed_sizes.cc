@@ -245,19 +245,24 @@ bool GraphGrower::Lists(Value v) {
     const Tensor at = Tensor::Scalar<int64_t>(Int(-1, most));
     return OneIn(2) ? Constant(at) : Computed(at);
   };
+  const auto pick = [&](std::string_view name, Value list, Value at) {
+    return at ? ListOp(name, {list, at}) : at;
+  };
   const bool cut = DataOf(v).rank() > 0 && OneIn(3);
+  const Value other = Like(v, OneIn(2));
+  if (!other) return false;
   Value list = cut ? ListOp("split_to_sequence", {v, Constant(Tensor::Scalar<int64_t>(Int(1, 3)))})
-                   : ListOp("sequence_construct", {v, Like(v, OneIn(2))});
+                   : ListOp("sequence_construct", {v, other});
   if (list && OneIn(2)) {
     const Value more = Like(v, OneIn(2)), at = OneIn(2) ? place(1) : Value();
     if (!more) return false;
     list = ListOp("sequence_insert", at ? std::vector{list, more, at} : std::vector{list, more});
   }
-  if (list && OneIn(5)) list = ListOp("sequence_erase", {list, place(0)});
+  if (list && OneIn(5)) list = pick("sequence_erase", list, place(0));
   if (!list) return false;
   const size_t kind = Pick(4);
   if (kind == 0) return Add("sequence_length", {list});
-  if (kind == 1) return Add("sequence_at", {list, place(0)});
+  if (kind == 1) return static_cast<bool>(pick("sequence_at", list, place(0)));
   return Add("concat_from_sequence", {list},
              {Named("axis", int64_t{0}), Named("new_axis", OneIn(3))});
 }

@@ -24,6 +24,9 @@ struct SizeConstraint {
 /// afterwards.
 std::vector<SizeConstraint> FindSizeConstraints(Program& program);
 
+/// The same of the operations of one block, such as the body of a function.
+std::vector<SizeConstraint> FindSizeConstraints(Program& program, Block* block);
+
 /// The same of each block within a region of the program's block, in program order: what must hold
 /// where the region runs. An operation that can not be right is a condition that never holds.
 std::vector<std::pair<Block*, std::vector<SizeConstraint>>> FindRegionConstraints(Program& program);

@@ -344,6 +344,51 @@ TEST_F(ComputedSizesTest, RowsWhoseSizeARoundComputesNeedTheInterpreter) {
   }
 }
 
+// What is made before the size is known does not lie in memory that is placed by it.
+TEST_F(ComputedSizesTest, NothingOfAComputedSize) {
+  const Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, 0, 1], f32>
+    %a = builtin.constant() {value = tensor<[1], i64> [0]} : () -> v_tensor<[1], i64>
+    %r = nn.reduce_sum(%x, %a) : (v_tensor<[1, 0, 1], f32>, v_tensor<[1], i64>) -> v_tensor<[1, 0, 1], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[1], i64>
+    %y = nn.expand(%r, %s) : (v_tensor<[1, 0, 1], f32>, v_tensor<[1], i64>) -> v_tensor<[1, 0, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[1, 0, ?], f32>) -> ())");
+  const EveryWay ways(Optimized(program), {.threads = 1});
+  ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
+  for (const int64_t n : {31, 1}) {
+    const NamedValues got = ways.Run(
+        {{"x", Tensor(ElementType::kF32, {1, 0, 1})}, {"s", Tensor::Of<int64_t>({1}, {n})}});
+    EXPECT_EQ(got[0].second.tensor().shape(), (Shape{1, 0, n}));
+  }
+}
+
+// Without a plan the interpreter calls the code, which takes sizes as they are.
+TEST_F(ComputedSizesTest, SizesThatContradictAreErrorsWithoutAPlan) {
+  const Program program = Parse(R"(
+    %u = nn.feed() {name = "u"} : () -> v_tensor<*, f32>
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, 3], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[2], f32>
+    %r = nn.resize(%x, none, %s) {mode = "cubic"} : (v_tensor<[1, 3], f32>, none, v_tensor<[2], f32>) -> v_tensor<[?, ?], f32>
+    %b = nn.feed() {name = "b"} : () -> v_tensor<[1, 6], f32>
+    %y = nn.min(%r, %b) : (v_tensor<[?, ?], f32>, v_tensor<[1, 6], f32>) -> v_tensor<[?, 6], f32>
+    nn.fetch(%u) {name = "u"} : (v_tensor<*, f32>) -> ()
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, 6], f32>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  ASSERT_EQ(executable.executor(), nullptr);
+  const auto outcome = [&](float rows, float columns) {
+    const NamedValues inputs = {{"u", Tensor::Scalar(1.0f)},
+                                {"x", RandomTensor(ElementType::kF32, {1, 3}, 3)},
+                                {"s", Tensor::Of<float>({2}, {rows, columns})},
+                                {"b", RandomTensor(ElementType::kF32, {1, 6}, 4)}};
+    return OutcomeOf([&] { (void)executable.Run(inputs); }).substr(0, 15);
+  };
+  EXPECT_EQ(outcome(1, 2), "no error");
+  EXPECT_EQ(outcome(4, 2), "no error");
+  EXPECT_EQ(outcome(1, 0.5), "no error");
+  EXPECT_EQ(outcome(1, 1), "shape/broadcast");
+  EXPECT_EQ(outcome(1, 4), "shape/broadcast");
+}
+
 // Rounds take turns, and what one region relies on is no matter of the other one.
 TEST_F(ComputedSizesTest, InTurns) {
   Check(R"(

@@ -424,6 +424,29 @@ TEST_F(ControlFlowTest, ScansWithinScansBranchesAndLoops) {
 }
 
 // A loop alone would pass over what one input has too many.
+// Nobody reads the slices of y.
+TEST_F(ControlFlowTest, ScansOfUnusedInputsOfDifferentLengthsAreErrors) {
+  Program program = Of(R"(
+    %y = nn.feed() {name = "y"} : () -> v_tensor<[?, 2], f32>
+    %r = cf.scan(%x, %y) {num_scan_inputs = 2} ({
+    ^(%row: v_tensor<[8], f32>, %other: v_tensor<[2], f32>):
+      %e = nn.exp(%row) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+      cf.yield(%e) : (v_tensor<[8], f32>) -> ()
+    }) : (v_tensor<[N, 8], f32>, v_tensor<[?, 2], f32>) -> v_tensor<[N, 8], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ())");
+  const EveryWay ways(program, {.threads = 1});
+  for (const auto& [name, way] : ways.all()) {
+    SCOPED_TRACE(name);
+    const auto outcome = [&](int64_t rows) {
+      NamedValues inputs = InputsOf(3, true);
+      inputs.emplace_back("y", RandomTensor(ElementType::kF32, {rows, 2}, 5));
+      return OutcomeOf([&] { (void)way.Run(inputs); }).substr(0, 17);
+    };
+    EXPECT_EQ(outcome(3), "no error");
+    EXPECT_EQ(outcome(4), "shape/scan-length");
+  }
+}
+
 TEST_F(ControlFlowTest, ScansOfDifferentLengthsAreErrors) {
   Program program = Of(R"(
     %y = nn.feed() {name = "y"} : () -> v_tensor<[8, M], f32>
