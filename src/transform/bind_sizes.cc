@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,7 @@ class BindSizesPass : public Pass {
 
   // Whether its operands may be numbers that no size is.
   static bool TakesNegative(const Operation* op) {
+    if (op->isa<nn::ReshapeOp>()) return !TypeOf(op->operand(0)).has_rank();
     return op->isa<nn::SliceOp>() || op->isa<nn::RangeOp>();
   }
 
@@ -124,16 +126,32 @@ class BindSizesPass : public Pass {
     }
     if (before.empty()) return false;
     if (Infer(op) && !HasOpenSizes(op)) {
+      ReleaseOthers(op, before);
       rewriter_->Applied(op, "the program computes its size");
       return true;
     }
-    for (const auto& [i, operand] : before) {
-      Operation* bind = op->operand(i).defining_op();
-      rewriter_->SetOperand(op, i, operand);
-      EraseBinding(bind);
-    }
+    for (const auto& [i, operand] : before) Release(op, i, operand);
     Infer(op);
     return false;
+  }
+
+  void Release(Operation* op, size_t i, Value operand) {
+    Operation* bind = op->operand(i).defining_op();
+    rewriter_->SetOperand(op, i, operand);
+    EraseBinding(bind);
+  }
+
+  // Integers that are data, such as those that a top_k chooses from, decide no size and may be
+  // negative.
+  void ReleaseOthers(Operation* op, std::span<const std::pair<size_t, Value>> before) {
+    for (const auto& [i, operand] : before) {
+      const Value bound = op->operand(i);
+      rewriter_->SetOperand(op, i, operand);
+      const bool decides = !Infer(op) || HasOpenSizes(op);
+      rewriter_->SetOperand(op, i, bound);
+      if (!decides) Release(op, i, operand);
+      Infer(op);
+    }
   }
 
   void EraseBinding(Operation* op) {

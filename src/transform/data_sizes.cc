@@ -329,7 +329,7 @@ bool IsSameWithZero(const Dim& entry, const SymShape& in, size_t i) {
 Value Reshape(Operation* op, SizeBuilder& b) {
   const nn::ReshapeOp reshape(op);
   const AnyTensorType entries = TypeOf(reshape.shape());
-  if (!entries.is_static() || entries.rank() != 1) return {};
+  if (!entries.is_static() || entries.rank() != 1 || !TypeOf(reshape.data()).has_rank()) return {};
   std::vector<Dim> known(static_cast<size_t>(entries.dims()[0].value()));
   if (const std::vector<Dim>* contents = b.facts().Contents(reshape.shape())) known = *contents;
   if (std::ranges::none_of(known, &Dim::is_unknown) || AreExtents(reshape.shape(), b)) return {};

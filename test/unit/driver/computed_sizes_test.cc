@@ -264,6 +264,31 @@ TEST_F(ComputedSizesTest, TheBestOfWhatThereIs) {
     nn.fetch(%i) {name = "i"} : (v_tensor<[?], i64>) -> ())");
 }
 
+// What is chosen from may be few integers, too, and negative: they are no sizes.
+TEST_F(ComputedSizesTest, TheBestOfIntegers) {
+  Check(R"(
+    %l = nn.neg(%s) : (v_tensor<[2], i64>) -> v_tensor<[2], i64>
+    %j = nn.concat(%l, %s) {axis = 0} : (v_tensor<[2], i64>, v_tensor<[2], i64>) -> v_tensor<[4], i64>
+    %three = builtin.constant() {value = tensor<[1], i64> [3]} : () -> v_tensor<[1], i64>
+    %c = nn.min(%three, %k) : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %v, %i = nn.top_k(%j, %c) {largest = false} : (v_tensor<[4], i64>, v_tensor<[1], i64>) -> (v_tensor<[?], i64>, v_tensor<[?], i64>)
+    nn.fetch(%v) {name = "v"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%i) {name = "i"} : (v_tensor<[?], i64>) -> ())");
+}
+
+// Of a tensor without a rank nobody can say what -1 stands for: the interpreter runs it.
+TEST_F(ComputedSizesTest, WhatIsLeftOfATensorWithoutARank) {
+  const Program program = Optimized(Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<*, f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[2], i64>
+    %y = nn.reshape(%x, %s) : (v_tensor<*, f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())"));
+  const Executable executable(program, {.threads = 1});
+  const NamedValues got = executable.Run({{"x", RandomTensor(ElementType::kF32, {2, 3, 4}, 3)},
+                                          {"s", Tensor::Of<int64_t>({2}, {-1, 8})}});
+  EXPECT_EQ(got[0].second.tensor().shape(), (Shape{3, 8}));
+}
+
 TEST_F(ComputedSizesTest, BoxesThatAreTaken) {
   Check(R"(
     %a = nn.abs(%x) : (v_tensor<[N, 3], f32>) -> v_tensor<[N, 3], f32>
