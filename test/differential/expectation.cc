@@ -237,10 +237,11 @@ bool Overflowed(const RanOp& ran) {
 }
 
 /// Whether what multiplies zeros is not finite: zero times that is NaN, and who skips the padding
-/// of a picture or of a window, or zero sines, does not see it. A batch norm as x s + t is inf -
+/// of a picture or of a window, zero sines, or an axis that a resize keeps, does not see it. A batch norm as x s + t is inf -
 /// inf.
 bool MayMissNan(const RanOp& ran) {
-  static const std::set<std::string_view> kOps = {"nn.stft", "nn.dft", "nn.batch_normalization"};
+  static const std::set<std::string_view> kOps = {"nn.stft", "nn.dft", "nn.batch_normalization",
+                                                  "nn.resize"};
   const std::string_view op = ran.op->name();
   if (op.find("conv") == std::string_view::npos && !kOps.contains(op)) return false;
   return std::ranges::any_of(ran.inputs, [](const RtValue& v) {
@@ -304,7 +305,8 @@ std::unordered_set<const Operation*> NeededBy(const Program& program) {
   while (!todo.empty()) {
     const Operation* op = todo.back();
     todo.pop_back();
-    if (op->name() == "nn.shape" || op->name() == "nn.size") continue;
+    if (op->name() == "nn.shape" || op->name() == "nn.size" || op->name() == "nn.sequence_length")
+      continue;
     // What serves a result that nobody reads is not told apart.
     const auto is_read = [&](size_t i) { return !op->result(i).use_empty(); };
     bool all_read = true;
