@@ -237,8 +237,8 @@ bool Overflowed(const RanOp& ran) {
 }
 
 /// Whether what multiplies zeros is not finite: zero times that is NaN, and who skips the padding
-/// of a picture or of a window, zero sines, or an axis that a resize keeps, does not see it. A batch norm as x s + t is inf -
-/// inf.
+/// of a picture or of a window, zero sines, or an axis that a resize keeps, does not see it. A
+/// batch norm as x s + t is inf - inf.
 bool MayMissNan(const RanOp& ran) {
   static const std::set<std::string_view> kOps = {"nn.stft", "nn.dft", "nn.batch_normalization",
                                                   "nn.resize"};

@@ -141,6 +141,23 @@ std::optional<SliceArguments> KnownArguments(const InferShapeContext& c, size_t 
   return a;
 }
 
+// Of operands whose numbers only a run knows, and how many there are.
+void AssumeSameCounts(const InferShapeContext& c) {
+  const auto count_of = [&](size_t operand) {
+    const SymShape shape = c.HasInput(operand) ? c.shape(operand) : SymShape::Unranked();
+    return shape.ranked && shape.rank() == 1 ? shape.dims[0] : Dim::Unknown();
+  };
+  const Dim starts = count_of(SliceOp::kStarts);
+  for (const size_t operand : {SliceOp::kEnds, SliceOp::kAxes, SliceOp::kSteps}) {
+    const Dim count = count_of(operand);
+    if (starts.is_unknown() || count.is_unknown()) continue;
+    Assume(SizeCondition::Equal(starts, count), "shape/slice", [&] {
+      return StrCat("starts and operand ", operand, " have ", starts.ToString(), " and ",
+                    count.ToString(), " entries");
+    });
+  }
+}
+
 void PublishSlice(InferShapeContext& c, const SliceArguments& a) {
   const auto array = SmallArrayOf(c, SliceOp::kData);
   if (!array || a.axes.size() != 1) return;
@@ -164,6 +181,7 @@ void PublishSlice(InferShapeContext& c, const SliceArguments& a) {
 }  // namespace
 
 void SliceOp::InferShape(InferShapeContext& c) {
+  AssumeSameCounts(c);
   const SymShape in = c.shape(kData);
   if (!in.ranked) return c.SetShape(kOutput, {});
   const auto a = KnownArguments(c, in.rank());

@@ -369,6 +369,27 @@ TEST_F(ComputedSizesTest, RowsWhoseSizeARoundComputesNeedTheInterpreter) {
   }
 }
 
+TEST_F(ComputedSizesTest, SlicesHaveAsManyEndsAsStarts) {
+  const Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[4, 4], f32>
+    %a = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %e = nn.feed() {name = "e"} : () -> v_tensor<[?], i64>
+    %y = nn.slice(%x, %a, %e) : (v_tensor<[4, 4], f32>, v_tensor<[1], i64>, v_tensor<[?], i64>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())");
+  const EveryWay ways(program, {.threads = 1});
+  for (const auto& [name, way] : ways.all()) {
+    SCOPED_TRACE(name);
+    const auto outcome = [&](const std::vector<int64_t>& ends) {
+      const NamedValues inputs = {
+          {"x", RandomTensor(ElementType::kF32, {4, 4}, 3)},
+          {"e", Tensor::Of<int64_t>({static_cast<int64_t>(ends.size())}, ends)}};
+      return OutcomeOf([&] { (void)way.Run(inputs); }).substr(0, 11);
+    };
+    EXPECT_EQ(outcome({3}), "no error");
+    EXPECT_NE(outcome({3, 3}), "no error");
+  }
+}
+
 // What is made before the size is known does not lie in memory that is placed by it.
 TEST_F(ComputedSizesTest, NothingOfAComputedSize) {
   const Program program = Parse(R"(
