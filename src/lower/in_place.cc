@@ -332,7 +332,7 @@ bool AreAsLarge(AnyTensorType a, AnyTensorType b) {
 
 std::vector<std::pair<size_t, size_t>> InPlacePairs(const Block& loops,
                                                     const std::vector<bool>& constant) {
-  Leaves leaves;
+  Leaves leaves(true);
   Accesses accesses(leaves);
   Judge judge(leaves, accesses);
   std::vector<std::pair<size_t, size_t>> pairs;

@@ -20,6 +20,7 @@ Place ScaleAt(const ElementOf& c, size_t operand, int64_t axis_attribute, int64_
   if (scale.empty()) return {};
   if (scale.size() == 1 && scale[0].IsConstant(1)) return {0};
   const size_t axis = AxisOf(axis_attribute, c.at.size());
+  if (axis >= c.at.size()) return {0};
   if (block == 0) return {c.at[axis]};
   Place place = c.at;
   place[axis] = c.e.space().Div(c.at[axis], Dim(block));
@@ -34,7 +35,7 @@ std::string RefuseScale(const Operation& op, int64_t axis_attribute, int64_t blo
     if (scale.empty() || (scale.size() == 1 && scale[0].IsConstant(1))) continue;
     std::vector<Dim> expected = x;
     const size_t axis = AxisOf(axis_attribute, x.size());
-    if (axis >= x.size()) return "its axis is none of its input";
+    if (axis >= x.size() && scale.size() == 1) continue;  // one for all: a constraint says so
     if (block > 0) expected[axis] = CeilDiv(x[axis], Dim(block));
     if (block == 0) expected = {x[axis]};
     fits.Is(i, expected);

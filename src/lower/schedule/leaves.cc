@@ -34,9 +34,12 @@ Dim Leaves::Of(Value v) {
     return ToInt64s(op->attribute("value").cast<TensorAttribute>().value())[0];
   }
   if (op == nullptr || op->name() != loop::IndexOp::kName) return SymbolOf(v);
-  return ExpressionOf(op).Substitute([&](std::string_view name) -> std::optional<Dim> {
+  if (const auto kept = kept_.find(v); kept != kept_.end()) return kept->second;
+  const Dim whole = ExpressionOf(op).Substitute([&](std::string_view name) -> std::optional<Dim> {
     return Of(op->operand(OperandNumber(name)));
   });
+  if (keeps_) kept_.emplace(v, whole);
+  return whole;
 }
 
 Dim Leaves::SymbolOf(Value leaf) {

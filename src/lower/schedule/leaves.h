@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "lathe/ir/builder.h"
@@ -12,6 +13,9 @@ namespace lathe::schedule {
 /// integers. Each such leaf is a symbol.
 class Leaves {
  public:
+  /// `keeps`: expressions are kept, as nothing changes while this is in use.
+  explicit Leaves(bool keeps = false) : keeps_(keeps) {}
+
   /// What an integer is made of.
   Dim Of(Value v);
   Dim SymbolOf(Value leaf);
@@ -26,6 +30,8 @@ class Leaves {
 
  private:
   std::vector<Value> leaves_;
+  bool keeps_;
+  std::unordered_map<Value, Dim> kept_;
 };
 
 /// Iterations of a loop.for.

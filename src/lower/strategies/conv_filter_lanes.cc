@@ -112,8 +112,8 @@ class ConvFilterLanes {
   int64_t width() const { return vectors_ * job_.lanes; }
   int64_t out(size_t from_last) const { return g_.out[g_.rank() - 1 - from_last].value(); }
   int64_t out_rows() const { return g_.rank() > 1 ? out(1) : 1; }
-  Dim rows() const { return g_.rank() > 1 ? g_.out[g_.rank() - 2] : Dim(1); }
-  Dim columns() const { return g_.out.back(); }
+  Dim rows() const { return g_.rank() > 1 ? out_rows_ : Dim(1); }
+  Dim columns() const { return out_columns_; }
   int64_t parts() const { return CeilOf(tiles_, piece_tiles_); }
   int64_t SumRows() const { return (InOneBlock() ? 1 : piece_tiles_) * sum_rows_; }
   int64_t SpareRows() const { return g_.is_static() ? 0 : 1; }
@@ -137,6 +137,7 @@ class ConvFilterLanes {
   int64_t beyond_ = 0;                        // rows that these read behind the last one
 
   // While writing.
+  Dim out_rows_, out_columns_;
   Share share_, parts_;  // what a piece has, and how many there are
   std::optional<ConvRows> rows_;
   Value weights_, bias_, memory_, sums_;
@@ -354,6 +355,8 @@ void ConvFilterLanes::Write() {
   rows_.emplace(lb(), math(), g_, job_.lanes, block_rows_, block_columns_);
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
+  if (g_.rank() > 1) out_rows_ = math().Name(g_.out[g_.rank() - 2]);
+  out_columns_ = math().Name(g_.out.back());
   ShareOut();
   parts_.rows = math().Name(CeilDiv(rows(), share_.rows));
   parts_.columns = math().Name(CeilDiv(columns(), share_.columns));
@@ -523,7 +526,7 @@ void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
     const int64_t position = i / vectors_;
     const Dim row = at.row + position / at.columns, column = at.column + position % at.columns;
     const Dim first = (InOneBlock() ? Dim(0) : filters.tile) * sum_rows_;
-    const Dim exists = Exists(piece, at, position);
+    const Dim exists = math().Name(Exists(piece, at, position));
     const Dim sum = (first + row * piece.block.columns + column) * exists;
     return math().At({sum + (Dim(1) - exists) * SumRows(), Dim(i % vectors_ * job_.lanes)});
   };
