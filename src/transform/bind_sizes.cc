@@ -107,7 +107,10 @@ class BindSizesPass : public Pass {
 
   // Whether its operands may be numbers that no size is.
   static bool TakesNegative(const Operation* op) {
-    if (op->isa<nn::ReshapeOp>()) return !TypeOf(op->operand(0)).has_rank();
+    if (op->isa<nn::ReshapeOp>()) {  // unless ComputeSizes knows what -1 stands for
+      const AnyTensorType data = TypeOf(op->operand(0));
+      return !data.has_rank() || std::ranges::any_of(data.dims(), &Dim::is_unknown);
+    }
     return op->isa<nn::SliceOp>() || op->isa<nn::RangeOp>();
   }
 

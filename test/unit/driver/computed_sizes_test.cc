@@ -289,6 +289,21 @@ TEST_F(ComputedSizesTest, WhatIsLeftOfATensorWithoutARank) {
   EXPECT_EQ(got[0].second.tensor().shape(), (Shape{3, 8}));
 }
 
+// The same of one whose size nothing computes.
+TEST_F(ComputedSizesTest, WhatIsLeftOfAnUnknownSize) {
+  const Program program = Optimized(Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[6], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[2], i64>
+    %u, %i, %v, %c = nn.unique(%x) {sorted = true} : (v_tensor<[6], f32>) -> (v_tensor<[?], f32>, v_tensor<[?], i64>, v_tensor<[6], i64>, v_tensor<[?], i64>)
+    %y = nn.reshape(%u, %s) : (v_tensor<[?], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())"));
+  const Executable executable(program, {.threads = 1});
+  const std::array<float, 6> x{3, 1, 3, 2, 4, 1};
+  const NamedValues got =
+      executable.Run({{"x", Tensor::Of<float>({6}, x)}, {"s", Tensor::Of<int64_t>({2}, {-1, 2})}});
+  EXPECT_EQ(got[0].second.tensor().shape(), (Shape{2, 2}));
+}
+
 TEST_F(ComputedSizesTest, BoxesThatAreTaken) {
   Check(R"(
     %a = nn.abs(%x) : (v_tensor<[N, 3], f32>) -> v_tensor<[N, 3], f32>
