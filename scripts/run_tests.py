@@ -57,6 +57,7 @@ class Suite:
     def set_sanitizer_options(self, tool):
         suppressions = ROOT / "test" / "sanitizers" / f"{tool}.supp"
         values = ["halt_on_error=1"] + (["print_stacktrace=1"] if tool == "ubsan" else [])
+        values += ["die_after_fork=0"] if tool == "tsan" else []  # children start threads, too
         if suppressions.exists():
             values.append(f"suppressions={suppressions}")
         self.env[f"{tool.upper()}_OPTIONS"] = ":".join(values)
