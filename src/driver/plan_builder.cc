@@ -495,7 +495,7 @@ class PlanBuilder {
     } else {
       const Spot out = homes_.Outside(PlanValue::Place::kOutput, index, bytes);
       value = AddValue(TypeOf(v).element(), TypeOf(v).dims(), out);
-      AddCopyStep(fetch, ValueOf(v), value, bytes);
+      if (!bytes.IsConstant(0)) AddCopyStep(fetch, ValueOf(v), value, bytes);
     }
     plan_.outputs.push_back({std::string(fetch->cast<nn::FetchOp>().name()), value});
   }

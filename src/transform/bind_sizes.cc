@@ -106,10 +106,9 @@ class BindSizesPass : public Pass {
   }
 
   // Whether its operands may be numbers that no size is.
-  static bool TakesNegative(const Operation* op) {
-    if (op->isa<nn::ReshapeOp>()) {  // unless ComputeSizes knows what -1 stands for
-      const AnyTensorType data = TypeOf(op->operand(0));
-      return !data.has_rank() || std::ranges::any_of(data.dims(), &Dim::is_unknown);
+  bool TakesNegative(Operation* op) {
+    if (const auto reshape = op->dyn_cast<nn::ReshapeOp>()) {
+      return !AreExtents(reshape.shape(), *build_);
     }
     return op->isa<nn::SliceOp>() || op->isa<nn::RangeOp>();
   }

@@ -215,7 +215,8 @@ bool IsNotNegative(const Tensor& t) {
          std::ranges::all_of(ToInt64s(t), [](int64_t n) { return n >= 0; });
 }
 
-// Whether all of them that inference does not know are extents or made of extents: not negative.
+}  // namespace
+
 bool AreExtents(Value numbers, SizeBuilder& b) {
   constexpr size_t kMostOps = 200;
   std::vector<Value> left{numbers};
@@ -239,6 +240,8 @@ bool AreExtents(Value numbers, SizeBuilder& b) {
   }
   return true;
 }
+
+namespace {
 
 // The entries of a new shape as they are meant: 0 copies the extent of the input, and one -1 is
 // what is left. What is meant by none of these stays negative, which no size is.

@@ -71,6 +71,9 @@ class SizeBuilder {
 /// Whether the sizes of a result are not known, although its rank is.
 bool HasOpenSizes(const Operation* op);
 
+/// Whether all integers that inference does not know are extents or made of extents: not negative.
+bool AreExtents(Value numbers, SizeBuilder& build);
+
 /// Computes an operation whose sizes depend on the elements of its operands from others, all but
 /// one of whose sizes are known, and binds that one: `non_zero` from a sum of what is not zero.
 /// False if nothing is known of how to; nothing is changed then.
