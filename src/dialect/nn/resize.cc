@@ -226,10 +226,12 @@ void AssumeSource(const SymShape& x, const SymShape& y, std::span<const size_t> 
 bool Picks(const Filter& f) { return f.mode == "nearest" && f.coordinates != "tf_crop_and_resize"; }
 
 // Cubic filters go beyond the values that they are between; integers stay in their range.
-void Saturate(ElementType type, std::vector<double>& values) {
+void CutToIntegers(ElementType type, std::vector<double>& values) {
   if (!IsInteger(type)) return;
   const IntegerLimits limits = LimitsOf(type);
-  for (double& v : values) v = eval::Saturated(v, limits);
+  for (double& v : values) {
+    v = eval::Saturated(std::floor(v * kPartsOfInteger + 0.5) / kPartsOfInteger, limits);
+  }
 }
 
 Tensor Pick(const Tensor& x, const Target& t, std::span<const Taps> taps) {
@@ -341,7 +343,7 @@ void ResizeOp::Eval(EvalContext& c) {
     values = Resample(values, outer, inner, t, taps, filter.extrapolation);
     shape[t.axis] = t.out;
   }
-  Saturate(x.element_type(), values);
+  CutToIntegers(x.element_type(), values);
   c.SetOutput(kY, Picks(filter) ? picked : eval::FromDoubles(x.element_type(), shape, values));
 }
 

@@ -56,8 +56,7 @@ class Resized {
 
   Value Number(double value) const { return s_.Number(kWide, value); }
 
-  // Cubic filters go beyond the values that they are between.
-  Value Narrowed(Value v) const { return SaturatedCast(c_.e.lb(), v, c_.Element()); }
+  Value Narrowed(Value v) const { return ResampledCast(c_.e.lb(), v, c_.Element()); }
 
   Value Picked() {
     for (const AxisTaps& axis : axes_) place_[axis.axis().axis] = axis.Picked(At(axis));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
 #include "src/dialect/nn/resize_extent.h"
 #include "src/lower/compute/scalars.h"
 
@@ -81,6 +83,18 @@ Value ResizedExtentAt(Elements& e, const Operation& op, size_t axis) {
   const Value scale =
       known ? s.Number(kWide, *known) : s.Cast(e.At(op.operand(Op::kScales), at), kWide);
   return s.Cast(s.Floor(s.Mul(s.Number(kWide, in), scale)), ElementType::kI64);
+}
+
+Value ResampledCast(LoopBuilder& lb, Value sum, ElementType to) {
+  const AnyTensorType type = TensorOf(sum);
+  if (!IsInteger(to) || type.element() != kWide) return SaturatedCast(lb, sum, to);
+  const int64_t lanes = type.rank() == 0 ? 0 : type.dims()[0].value();
+  const auto number = [&](double value) { return lb.Splat(kWide, value, lanes); };
+  const Value parts = nn::MulOp::Create(lb.b(), sum, number(nn::kPartsOfInteger)).c();
+  const Value nearest =
+      nn::FloorOp::Create(lb.b(), nn::AddOp::Create(lb.b(), parts, number(0.5)).c()).y();
+  const Value whole = nn::MulOp::Create(lb.b(), nearest, number(1 / nn::kPartsOfInteger)).c();
+  return SaturatedCast(lb, whole, to);
 }
 
 Value Ceil(const Scalars& s, Value x) {

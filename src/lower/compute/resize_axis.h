@@ -64,6 +64,8 @@ bool SaysExtentOfResize(const Operation& op);
 Value ResizedExtentAt(Elements& e, const Operation& op, size_t axis);
 /// Whether a region is cut out and resampled.
 bool CropsRegion(const Operation& op);
+/// What shares of elements sum up to, as an element: of integers, as nn::kPartsOfInteger says.
+Value ResampledCast(LoopBuilder& lb, Value sum, ElementType to);
 /// The largest whole number that is not less.
 Value Ceil(const Scalars& s, Value x);
 

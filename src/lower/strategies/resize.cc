@@ -297,7 +297,7 @@ void Resize::Store(const Target& to, Value v) {
   at.push_back(math_->At(to.column));
   if (has_inner()) at.push_back(math_->At(to.inner));
   const Value live = to.live == nullptr ? Value() : math_->At(*to.live * to.times);
-  after_->Store(*lb_, at, lanes_ * to.times, live, SaturatedCast(*lb_, v, element_));
+  after_->Store(*lb_, at, lanes_ * to.times, live, ResampledCast(*lb_, v, element_));
 }
 
 void Resize::WriteColumns(const Dim& row) {

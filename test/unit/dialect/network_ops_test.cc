@@ -211,6 +211,23 @@ TEST(Resize, CubicIntegersSaturate) {
   EXPECT_EQ(y.data<uint8_t>()[5], 255);
 }
 
+// Shares of sixths and sevenths sum up to one in some orders only.
+TEST(Resize, EqualIntegersStay) {
+  for (const char* mode : {"linear", "cubic"}) {
+    for (const bool antialias : {false, true}) {
+      const Tensor y = RunOp("nn.resize")
+                           .In(Tensor::Of<int8_t>({2, 3}, {5, 5, 5, 5, 5, 5}))
+                           .Absent()
+                           .Absent()
+                           .Ints({6, 7})
+                           .Attr("mode", mode)
+                           .Attr("antialias", antialias)
+                           .Run();
+      EXPECT_EQ(ToInt64s(y), std::vector<int64_t>(42, 5)) << mode << antialias;
+    }
+  }
+}
+
 TEST(Resize, AntialiasKeepsTheMean) {
   const Tensor x = Sample({64}, 5);
   for (const char* mode : {"linear", "cubic"}) {

@@ -66,6 +66,18 @@ TEST_F(ResizeTest, CubicIntegersSaturate) {
   }
 }
 
+// Shares of thirds sum up to one in some orders only.
+TEST_F(ResizeTest, EqualIntegersStay) {
+  for (const char* mode : {"linear", "cubic"}) {
+    for (const char* rest : {"", ", antialias = true", ", exclude_outside = true"}) {
+      SCOPED_TRACE(StrCat(mode, rest));
+      Expect(Resize("[2, 1, 1]", "sizes", "2, 6, 7", StrCat("mode = \"", mode, "\"", rest),
+                    "[2, 6, 7]", "i8"),
+             StrCat(rest).find("anti") == std::string::npos ? "resize" : "loops");
+    }
+  }
+}
+
 TEST_F(ResizeTest, OneElementOfPytorchHalfPixelIsTheFirst) {
   const std::string attributes =
       "coordinate_transformation_mode = \"pytorch_half_pixel\", mode = \"cubic\"";
