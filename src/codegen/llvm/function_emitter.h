@@ -104,14 +104,14 @@ class FunctionEmitter {
   void EmitExpect(Operation* op);
   llvm::Value* ElementAt(const Memory& memory, const Operation* op, size_t first_index);
   llvm::Value* AddressOf(const Memory& memory, llvm::Value* element);
-  llvm::Value* LaneMask(llvm::Value* live, unsigned lanes);
+  llvm::Value* LaneMask(llvm::Value* live, const llvm::FixedVectorType* vector);
   llvm::Value* LoadNeighbours(llvm::Value* address, llvm::FixedVectorType* type, llvm::Value* live);
   llvm::Value* LoadStrided(llvm::Value* address, llvm::FixedVectorType* type, int64_t stride,
                            llvm::Value* live);
   llvm::Value* LanesAlong(const Memory& memory, unsigned lanes, int64_t axis, int64_t stride);
   llvm::Value* LoadApart(const Operation* op, const Memory& memory, llvm::Value* first,
                          llvm::Value* lanes, Value live);
-  llvm::Value* MaskOrAll(Value live, unsigned lanes);
+  llvm::Value* MaskOrAll(Value live, const llvm::FixedVectorType* vector);
   llvm::Value* FromMemory(llvm::Value* value, ElementType element);
 
   // function_checks.cc: nothing unless accesses are checked

@@ -131,15 +131,23 @@ llvm::Value* FunctionEmitter::AddressOf(const Memory& memory, llvm::Value* eleme
   return b_.CreateGEP(MemoryType(context_, memory.element), memory.data, element);
 }
 
-llvm::Value* FunctionEmitter::LaneMask(llvm::Value* live, unsigned lanes) {
+// Compared in integers as wide as the elements, so that the mask needs no conversion.
+llvm::Value* FunctionEmitter::LaneMask(llvm::Value* live, const llvm::FixedVectorType* vector) {
+  const unsigned lanes = vector->getNumElements();
+  const unsigned bits = std::clamp(vector->getScalarSizeInBits(), 8U, 64U);
+  LATHE_CHECK(bits > 8 || lanes < 128, "too many lanes");
+  live = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, live, b_.getInt64(0));
+  live = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, live, b_.getInt64(lanes));
+  live = b_.CreateTrunc(live, b_.getIntNTy(bits));
   std::vector<llvm::Constant*> numbers;
-  for (unsigned i = 0; i < lanes; ++i) numbers.push_back(b_.getInt64(i));
+  for (unsigned i = 0; i < lanes; ++i) numbers.push_back(b_.getIntN(bits, i));
   return b_.CreateICmpSLT(llvm::ConstantVector::get(numbers), b_.CreateVectorSplat(lanes, live));
 }
 
-llvm::Value* FunctionEmitter::MaskOrAll(Value live, unsigned lanes) {
-  if (live) return LaneMask(ValueOf(live), lanes);
-  return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes));
+llvm::Value* FunctionEmitter::MaskOrAll(Value live, const llvm::FixedVectorType* vector) {
+  if (live) return LaneMask(ValueOf(live), vector);
+  return llvm::Constant::getAllOnesValue(
+      llvm::FixedVectorType::get(b_.getInt1Ty(), vector->getNumElements()));
 }
 
 llvm::Value* FunctionEmitter::FromMemory(llvm::Value* value, ElementType element) {
@@ -150,7 +158,7 @@ llvm::Value* FunctionEmitter::FromMemory(llvm::Value* value, ElementType element
 llvm::Value* FunctionEmitter::LoadNeighbours(llvm::Value* address, llvm::FixedVectorType* type,
                                              llvm::Value* live) {
   if (live == nullptr) return b_.CreateAlignedLoad(type, address, AlignOf(type));
-  return b_.CreateMaskedLoad(type, address, AlignOf(type), LaneMask(live, type->getNumElements()),
+  return b_.CreateMaskedLoad(type, address, AlignOf(type), LaneMask(live, type),
                              llvm::Constant::getNullValue(type));
 }
 
@@ -232,7 +240,7 @@ llvm::Value* FunctionEmitter::LoadApart(const Operation* op, const Memory& memor
   llvm::Type* element = MemoryType(context_, memory.element);
   const auto count = llvm::cast<llvm::FixedVectorType>(lanes->getType())->getNumElements();
   auto* type = llvm::FixedVectorType::get(element, count);
-  llvm::Value* mask = MaskOrAll(live, count);
+  llvm::Value* mask = MaskOrAll(live, type);
   CheckLanes(op, memory, first, lanes, mask);
   llvm::Value* from = first == nullptr ? memory.data : AddressOf(memory, first);
   return b_.CreateMaskedGather(type, b_.CreateGEP(element, from, lanes), AlignOf(element), mask,
@@ -272,14 +280,14 @@ void FunctionEmitter::EmitStore(Operation* op) {
   }
   if (lanes > 0 && !(IsLast(memory, store.axis()) && store.stride() == 1)) {
     llvm::Value* along = LanesAlong(memory, lanes, store.axis(), store.stride());
-    llvm::Value* mask = MaskOrAll(store.live(), lanes);
+    llvm::Value* mask = MaskOrAll(store.live(), vector);
     CheckLanes(op, memory, first, along, mask);
     llvm::Value* addresses = b_.CreateGEP(element, AddressOf(memory, first), along);
     b_.CreateMaskedScatter(value, addresses, AlignOf(element), mask);
   } else if (lanes > 0 && store.live()) {
     CheckRun(op, memory, first, lanes, store.live());
     b_.CreateMaskedStore(value, AddressOf(memory, first), AlignOf(element),
-                         LaneMask(ValueOf(store.live()), lanes));
+                         LaneMask(ValueOf(store.live()), vector));
   } else {
     CheckRun(op, memory, first, std::max(lanes, 1U));
     b_.CreateAlignedStore(value, AddressOf(memory, first), AlignOf(element));
@@ -306,7 +314,7 @@ void FunctionEmitter::EmitExpect(Operation* op) {
   llvm::Value* any = wrong;
   if (const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(index->getType())) {
     if (expect.live()) {
-      wrong = b_.CreateAnd(wrong, LaneMask(ValueOf(expect.live()), vector->getNumElements()));
+      wrong = b_.CreateAnd(wrong, LaneMask(ValueOf(expect.live()), vector));
     }
     any = b_.CreateOrReduce(wrong);
   }

@@ -44,7 +44,8 @@ class GroupedConvBlocks {
   bool holds_weights() const {
     return g_.channels * g_.filters == 1 && g_.places() <= kHeldWeights;
   }
-  void WriteGroup(const Dim& image, const Dim& group);
+  void WriteGroups(const Dim& image, const Dim& first);
+  void HoldWeights();
   void WriteTile(const Tile& tile, const Filters& filters);
   std::vector<Value> Start(const Filters& filters);
   void AddChannel(const Tile& tile, const Filters& filters, const Dim& channel,
@@ -100,6 +101,7 @@ std::string GroupedConvBlocks::AfterRefusal() {
 void GroupedConvBlocks::PickTile() {
   sizes_.lanes = machine_.lanes(g_.element);
   sizes_.planes = g_.channels;
+  sizes_.sets = SetsTogether(g_.groups, g_.channels);
   sizes_.cache_bytes = machine_.l1_bytes / 2;
   const int64_t held = holds_weights() ? g_.places() : 1;
   const int64_t room = std::max<int64_t>(machine_.vector_registers - held - 3, 2);
@@ -136,26 +138,37 @@ void GroupedConvBlocks::Write() {
   bias_ = argument(2);
   input_ = ConvInput(*lb_, argument(0));
   const AnyTensorType x = master_->operand(0).type().cast<AnyTensorType>();
-  ForPlanes(*lb_, x.dims()[0], g_.groups, kUsualWork * g_.depth() * g_.filters / 4,
-            [&](Value n, Value group, Value) { WriteGroup(math_->Of(n), math_->Of(group)); });
+  ForPlanes(*lb_, x.dims()[0], CeilDiv(g_.groups, sizes_.sets),
+            sizes_.sets * kUsualWork * g_.depth() * g_.filters / 4, [&](Value n, Value i, Value) {
+              WriteGroups(math_->Of(n), math_->Name(math_->Of(i) * sizes_.sets));
+            });
   after_->Close(*lb_);
 }
 
-void GroupedConvBlocks::WriteGroup(const Dim& image, const Dim& group) {
+void GroupedConvBlocks::WriteGroups(const Dim& image, const Dim& first) {
   image_ = image;
-  group_ = group;
+  const bool whole = g_.groups % sizes_.sets == 0;
+  const Dim sets = whole ? Dim(sizes_.sets) : math_->Name(Min(g_.groups - first, sizes_.sets));
+  blocks_->Open(*lb_, *math_);
+  const auto open = [&](const Dim& set) {
+    group_ = math_->Name(first + set);
+    HoldWeights();
+  };
+  blocks_->Write(
+      input_, image, math_->Name(first * g_.channels), sets, open, [&](const Tile& tile) {
+        const int64_t full = g_.filters / tile_filters_;
+        math_->For(full, false,
+                   [&](const Dim& i) { WriteTile(tile, {i * tile_filters_, tile_filters_}); });
+        const int64_t done = full * tile_filters_;
+        if (done < g_.filters) WriteTile(tile, {done, g_.filters - done});
+      });
+}
+
+void GroupedConvBlocks::HoldWeights() {
   held_.clear();
   std::vector<Value> held;
-  for (int64_t k = 0; k < g_.places() && holds_weights(); ++k) held.push_back(Weight(group, 0, k));
+  for (int64_t k = 0; k < g_.places() && holds_weights(); ++k) held.push_back(Weight(group_, 0, k));
   held_ = std::move(held);
-  blocks_->Open(*lb_, *math_);
-  blocks_->Write(input_, image, math_->Name(group * g_.channels), [&](const Tile& tile) {
-    const int64_t full = g_.filters / tile_filters_;
-    math_->For(full, false,
-               [&](const Dim& i) { WriteTile(tile, {i * tile_filters_, tile_filters_}); });
-    const int64_t done = full * tile_filters_;
-    if (done < g_.filters) WriteTile(tile, {done, g_.filters - done});
-  });
 }
 
 Value GroupedConvBlocks::Weight(const Dim& filter, const Dim& channel, int64_t tap) {

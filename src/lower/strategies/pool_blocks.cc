@@ -80,6 +80,7 @@ std::string PoolBlocks::Refusal() {
   sizes_.tile_vectors = 4 / sizes_.tile_rows;
   sizes_.cache_bytes = machine_.l1_bytes / 2;
   sizes_.fill = pooling_.neutral();
+  sizes_.sets = SetsTogether(pooling_.input().dims()[1], 1);
   blocks_.emplace(g_, sizes_);
   return blocks_->bytes() > kMostScratch ? "what a block reads is too large" : "";
 }
@@ -92,12 +93,17 @@ void PoolBlocks::Write(Block* body) {
   pooling_.after->Open(*lb_, *body);
   const ConvInput input(*lb_, body->argument(pooling_.op->operand(0).index()));
   const AnyTensorType x = pooling_.input();
-  ForPlanes(*lb_, x.dims()[0], x.dims()[1], kUsualWork * g_.places() / 4,
-            [&](Value n, Value c, Value) {
-              const Dim image = math_->Of(n), channel = math_->Of(c);
+  const Dim channels = x.dims()[1];
+  ForPlanes(*lb_, x.dims()[0], CeilDiv(channels, sizes_.sets),
+            sizes_.sets * kUsualWork * g_.places() / 4, [&](Value n, Value i, Value) {
+              const Dim image = math_->Of(n), first = math_->Name(math_->Of(i) * sizes_.sets);
+              const Dim sets = math_->Name(Min(channels - first, sizes_.sets));
+              Dim channel;
               blocks_->Open(*lb_, *math_);
-              blocks_->Write(input, image, channel,
-                             [&](const Tile& tile) { WriteTile(tile, image, channel); });
+              blocks_->Write(
+                  input, image, first, sets,
+                  [&](const Dim& set) { channel = math_->Name(first + set); },
+                  [&](const Tile& tile) { WriteTile(tile, image, channel); });
             });
   pooling_.after->Close(*lb_);
 }

@@ -7,12 +7,18 @@ namespace {
 
 constexpr int64_t kMostRows = 16;    // of a block
 constexpr int64_t kMostVectors = 4;  // of a row of it
+constexpr int64_t kMostPlanes = 8;   // that are copied together
 
 int64_t UpTo(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
 }  // namespace
+
+int64_t SetsTogether(const Dim& all, int64_t planes) {
+  const int64_t most = std::max<int64_t>(kMostPlanes / planes, 1);
+  return all.is_constant() ? std::clamp<int64_t>(all.value(), 1, most) : most;
+}
 
 WindowBlocks::WindowBlocks(const ConvGeometry& geometry, const Sizes& sizes)
     : g_(geometry), sizes_(sizes) {
@@ -31,21 +37,24 @@ int64_t WindowBlocks::Bytes(int64_t rows) const {
   const size_t last = g_.rank() - 1;
   const int64_t of_rows = has_rows() ? reach(last - 1, rows) : 1;
   const int64_t columns = reach(last, block_columns_) + g_.most_begin(last) + 2 * sizes_.lanes;
-  return sizes_.planes * g_.outer_places() * of_rows * columns * BitWidth(g_.element) / 8;
+  return sizes_.sets * sizes_.planes * g_.outer_places() * of_rows * columns *
+         BitWidth(g_.element) / 8;
 }
 
 void WindowBlocks::Open(LoopBuilder& lb, IndexMath& math) {
   lb_ = &lb;
   math_ = &math;
   rows_.emplace(lb, math, g_, sizes_.lanes, block_rows_, block_columns_, sizes_.fill);
-  memory_ = rows_->Memory(sizes_.planes);
+  memory_ = rows_->Memory(sizes_.sets * sizes_.planes);
 }
 
 void WindowBlocks::Write(const ConvInput& input, const Dim& image, const Dim& first_plane,
-                         const Body& body) {
+                         const Dim& sets, const OpenSet& open, const Body& body) {
   input_ = &input;
   image_ = image;
   first_plane_ = first_plane;
+  sets_ = sets;
+  open_ = open;
   WriteOuter({}, body);
 }
 
@@ -71,15 +80,24 @@ void WindowBlocks::WriteOuter(ConvBlock block, const Body& body) {
   });
 }
 
-// Tiles at the ends compute outputs that there are not: what these would read is copied, too.
+// Tiles at the ends compute outputs that there are not, from whatever lies behind what is copied.
 void WindowBlocks::WriteBlock(const ConvBlock& at, const Dim& rows, const Dim& columns,
+                              const Body& body) {
+  ConvBlock block = at;
+  block.rows = rows;
+  block.columns = columns;
+  rows_->Write(*input_, image_, first_plane_, sets_ * sizes_.planes, block, memory_);
+  math_->For(sets_, false, [&](const Dim& set) {
+    set_ = set;
+    open_(set);
+    WriteTiles(block, rows, columns, body);
+  });
+}
+
+void WindowBlocks::WriteTiles(const ConvBlock& block, const Dim& rows, const Dim& columns,
                               const Body& body) {
   const Dim row_tiles = math_->Name(CeilDiv(rows, sizes_.tile_rows));
   const Dim column_tiles = math_->Name(CeilDiv(columns, width()));
-  ConvBlock block = at;
-  block.rows = row_tiles * sizes_.tile_rows;
-  block.columns = column_tiles * width();
-  rows_->Write(*input_, image_, first_plane_, sizes_.planes, block, memory_);
   math_->For(row_tiles, false, [&](const Dim& i) {
     math_->For(column_tiles, false, [&](const Dim& j) {
       Tile tile{math_->Name(i * sizes_.tile_rows), math_->Name(j * width()), block.outer, true};
@@ -96,7 +114,7 @@ void WindowBlocks::WriteBlock(const ConvBlock& at, const Dim& rows, const Dim& c
 
 Value WindowBlocks::Load(const Tile& tile, const Dim& plane, int64_t outer, int64_t row,
                          int64_t column, int64_t v) {
-  return rows_->ReadVector(memory_, plane, outer, row, column, tile.row,
+  return rows_->ReadVector(memory_, set_ * sizes_.planes + plane, outer, row, column, tile.row,
                            tile.column + v * sizes_.lanes);
 }
 

@@ -16,6 +16,9 @@ class WindowBlocks {
   struct Sizes {
     int64_t lanes = 1;
     int64_t planes = 1;  ///< that are read together
+    /// Sets of such planes that are copied before the first is read: what has just been stored is
+    /// read from cache, which takes a while to get there.
+    int64_t sets = 1;
     int64_t tile_rows = 1, tile_vectors = 1;
     int64_t cache_bytes = 0;  ///< that a block should fit into
     double fill = 0;          ///< what the padding holds
@@ -27,6 +30,7 @@ class WindowBlocks {
     bool whole = true;       ///< all of them exist
   };
   using Body = std::function<void(const Tile&)>;
+  using OpenSet = std::function<void(const Dim& set)>;
 
   WindowBlocks(const ConvGeometry& geometry, const Sizes& sizes);
 
@@ -35,8 +39,10 @@ class WindowBlocks {
 
   /// At the beginning of what a thread computes; `math` outlives the rest.
   void Open(LoopBuilder& lb, IndexMath& math);
-  /// All outputs of an image's planes from `first_plane` on.
-  void Write(const ConvInput& input, const Dim& image, const Dim& first_plane, const Body& body);
+  /// All outputs of so many sets of an image's planes from `first_plane` on. `open` comes before
+  /// the tiles of a set.
+  void Write(const ConvInput& input, const Dim& image, const Dim& first_plane, const Dim& sets,
+             const OpenSet& open, const Body& body);
   /// Vector `v` of what place `column` of the kernel's last dim sees, in the block's row that lies
   /// `row` elements of the input behind what the tile's first row sees.
   Value Load(const Tile& tile, const Dim& plane, int64_t outer, int64_t row, int64_t column,
@@ -52,6 +58,7 @@ class WindowBlocks {
   int64_t width() const { return sizes_.tile_vectors * sizes_.lanes; }
   void WriteOuter(ConvBlock block, const Body& body);
   void WriteBlock(const ConvBlock& block, const Dim& rows, const Dim& columns, const Body& body);
+  void WriteTiles(const ConvBlock& block, const Dim& rows, const Dim& columns, const Body& body);
 
   const ConvGeometry& g_;
   Sizes sizes_;
@@ -63,7 +70,11 @@ class WindowBlocks {
   std::optional<ConvRows> rows_;
   Value memory_;
   const ConvInput* input_ = nullptr;
-  Dim image_, first_plane_;
+  Dim image_, first_plane_, sets_, set_;
+  OpenSet open_;
 };
+
+/// How many of `all` sets of planes should be copied together.
+int64_t SetsTogether(const Dim& all, int64_t planes);
 
 }  // namespace lathe::lower
