@@ -338,12 +338,19 @@ bool KnowsSizes(const Operation* op) {
 }  // namespace
 
 // Compiled, an operation that nobody needs does not run; of what it refuses, constraints tell what
-// follows from sizes (docs/runtime.md).
+// follows from sizes, if it is in no region (docs/runtime.md).
 void Expectation::Excuse(const Program& program, const Operation* last) {
   const Operation* refused = last != nullptr ? last->next() : program.block()->front();
   if (refused == nullptr) return;
-  if (NeededBy(program).contains(refused)) return;
-  excused_ = error_->id().starts_with("run/") || !KnowsSizes(refused);
+  const std::unordered_set<const Operation*> needed = NeededBy(program);
+  const auto opens = [&](const Region& region) {
+    return !needed.contains(region.front()->front());
+  };
+  // It may be the first of a region.
+  if (std::ranges::any_of(refused->regions(), opens)) excused_ = true;
+  if (excused_ || needed.contains(refused)) return;
+  const bool within_region = refused->block() != program.block();
+  excused_ = within_region || error_->id().starts_with("run/") || !KnowsSizes(refused);
 }
 
 Expectation::Expectation(const Program& program, const NamedValues& inputs, uint64_t seed) {
