@@ -27,8 +27,9 @@ class Extents {
       const Dim& dim = type.dims()[a];
       const auto known = Of(dim);
       if (known && *known != shape[a]) return false;
-      if (!known) bound_.emplace_back(dim, shape[a]);
-      if (!known && dim.is_symbol()) symbols_.emplace_back(dim.symbol_name(), shape[a]);
+      if (known) continue;
+      bound_.emplace_back(dim, shape[a]);
+      Solve(dim, shape[a]);
     }
     return true;
   }
@@ -41,21 +42,32 @@ class Extents {
     return at == bound_.end() ? std::nullopt : std::optional(at->second);
   }
 
-  // False if they are known and it does not hold for them.
+  // Whether they say that it holds.
   bool Allow(const SizeCondition& condition) const {
-    const auto value_of = [&](std::string_view name) -> std::optional<int64_t> {
-      const auto at = std::ranges::find(symbols_, name, &Dim::Binding::first);
-      return at == symbols_.end() ? std::nullopt : std::optional(at->second);
-    };
-    if (condition.Holds(value_of)) return true;
-    std::vector<std::string> names;
-    condition.a.CollectSymbols(names);
-    condition.b.CollectSymbols(names);
-    return !std::ranges::all_of(names,
-                                [&](const auto& name) { return value_of(name).has_value(); });
+    const auto a = Of(condition.a), b = Of(condition.b);
+    return a && b && SizeCondition{condition.kind, *a, *b}.Decide() == true;
   }
 
  private:
+  // A symbol follows from a multiple of it beside what is known.
+  void Solve(const Dim& dim, int64_t extent) {
+    const Dim rest = dim.Substitute([this](std::string_view name) -> std::optional<Dim> {
+      const auto at = std::ranges::find(symbols_, name, &Dim::Binding::first);
+      return at == symbols_.end() ? std::nullopt : std::optional(Dim(at->second));
+    });
+    std::vector<std::string> names;
+    rest.CollectSymbols(names);
+    if (names.size() != 1) return;
+    const auto at = [&](int64_t n) {
+      return rest.Substitute([n](std::string_view) { return std::optional(Dim(n)); });
+    };
+    const Dim begin = at(0), step = at(1) - begin;
+    if (!begin.is_constant() || !step.is_constant() || step.IsConstant(0)) return;
+    if (!(rest == begin + step * Dim::Symbol(names[0]))) return;
+    const int64_t left = extent - begin.value();
+    if (left % step.value() == 0) symbols_.emplace_back(names[0], left / step.value());
+  }
+
   std::vector<Dim::Binding> symbols_;
   std::vector<std::pair<Dim, int64_t>> bound_;  // expressions as they stand
 };

@@ -140,7 +140,7 @@ Value Positions(Value x, SizeBuilder& b, std::string_view what) {
 Value NonZero(Operation* op, SizeBuilder& b) {
   const Value x = op->operand(0);
   const auto rank = static_cast<int64_t>(TypeOf(x).rank());
-  if (rank == 0) return {};
+  if (rank == 0 || TypeOf(x).element() == ElementType::kString) return {};
   Value rest = Positions(x, b, "non_zero");
   std::vector<Value> rows(static_cast<size_t>(rank));
   for (int64_t axis = rank - 1; axis > 0; --axis) {
@@ -292,13 +292,15 @@ class ReshapeEntries {
           b_.Create("nn.where", {Part(stays, 0, both), one, Part(extents_, 0, both)});
       before = Joined({rest, Part(extents_, both, rank_)});
     }
-    const Value divisor = Product(others);
-    const Value quotient =
-        b_.Create("nn.div", {Product(before), b_.Create("nn.max", {divisor, one})});
+    const Value divisor = Product(others), dividend = Product(before);
+    const Value positive = b_.Create("nn.max", {divisor, one});
+    const Value quotient = b_.Create("nn.div", {dividend, positive});
+    const Value divides = Is(b_.Create("nn.mod", {dividend, positive}), 0);
     const Value number = b_.Create("nn.reduce_sum", {b_.Cast(is_left, ElementType::kI64)},
                                    {b_.Attr("keepdims", false)});
-    const Value is_known = b_.Create("nn.and", {b_.Create("nn.less_or_equal", {number, one}),
-                                                b_.Create("nn.greater", {divisor, b_.Scalar(0)})});
+    const Value is_one = b_.Create("nn.and", {b_.Create("nn.less_or_equal", {number, one}),
+                                              b_.Create("nn.greater", {divisor, b_.Scalar(0)})});
+    const Value is_known = b_.Create("nn.and", {is_one, divides});
     return b_.Create("nn.where", {is_known, quotient, b_.Scalar(-1)});
   }
 

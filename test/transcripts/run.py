@@ -9,7 +9,8 @@ line). The lines that follow are its expected output, stdout and stderr together
   {...}      inside a line: any text
   [exit N]   as the last line: the exit code; without it 0 is expected
 
-A block tagged `console if FILE` is left out where the build folder has no lib/FILE.
+A block tagged `console if FILE` is left out where the build folder has no lib/FILE, `console if
+unsanitized` in a build with a sanitizer.
 
 The variable TMP names a folder that is fresh for every document and printed as $TMP; BUILD the build
 folder.
@@ -40,15 +41,23 @@ class Step:
     last: int
 
 
-def parse(lines, has=lambda library: True):
-    """The commands of all console blocks of a document; has: whether the build has a library."""
+def has(build, feature):
+    """Whether a build has what a block is only for."""
+    if feature == "unsanitized":
+        cache = (build / "CMakeCache.txt").read_text()
+        return re.search(r"^LATHE_SANITIZE:\w+=.", cache, re.MULTILINE) is None
+    return (build / "lib" / feature).exists()
+
+
+def parse(lines, has=lambda feature: True):
+    """The commands of all console blocks of a document; has: whether the build has a feature."""
     steps, inside, i = [], False, 0
     while i < len(lines):
         line = lines[i]
         i += 1
         if line.startswith("```"):
-            tag, _, library = line.strip().partition(" if ")
-            inside = not inside and tag == "```console" and (not library or has(library))
+            tag, _, feature = line.strip().partition(" if ")
+            inside = not inside and tag == "```console" and (not feature or has(feature))
         elif inside and line.startswith("$ "):
             start, command = i - 1, line[2:]
             while command.endswith("\\"):
@@ -97,7 +106,7 @@ def check_document(path, env, options):
     lines = text.split("\n")
     passed = failed = 0
     edits = []
-    for step in parse(lines, lambda library: (pathlib.Path(env["BUILD"]) / "lib" / library).exists()):
+    for step in parse(lines, lambda feature: has(pathlib.Path(env["BUILD"]), feature)):
         expected, code = split_expected(lines[step.first:step.last])
         actual, actual_code = run(step.command, env, options.timeout)
         if actual_code == code and matches(expected, actual):

@@ -67,8 +67,9 @@ llvm::Value* FunctionEmitter::StackMemory(const Operation* op, AnyTensorType typ
   const Dim elements = type.shape().NumElements();
   if (!elements.is_constant()) FailUnsupported(op, "memory of symbolic size in a parallel loop");
   const auto count = static_cast<uint64_t>(elements.value());
-  stack_bytes_ += elements.value() * BitWidth(type.element()) / 8;
-  if (stack_bytes_ > kMaxStackBytes) {
+  const bool fits = elements.value() <= kMaxStackBytes;
+  if (fits) stack_bytes_ += elements.value() * BitWidth(type.element()) / 8;
+  if (!fits || stack_bytes_ > kMaxStackBytes) {
     FailUnsupported(op, StrCat("more than ", HumanBytes(kMaxStackBytes), " in a parallel loop"));
   }
   llvm::IRBuilder<> at_entry(entry_);

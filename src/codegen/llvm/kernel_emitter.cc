@@ -38,7 +38,7 @@ bool IsWorkspace(const Operation& op) {
   if (!op.isa<loop::AllocOp>()) return false;
   const auto type = op.result(0).type().cast<AnyTensorType>();
   const Dim elements = type.shape().NumElements();
-  return !elements.is_constant() || elements.value() * BitWidth(type.element()) / 8 > kSmallMemory;
+  return !elements.is_constant() || elements.value() > kSmallMemory * 8 / BitWidth(type.element());
 }
 
 // Memory outside of parallel loops that the caller gives, in program order.

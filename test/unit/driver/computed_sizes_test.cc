@@ -450,6 +450,62 @@ TEST_F(ComputedSizesTest, SizesThatContradictAreErrorsWithoutAPlan) {
   EXPECT_EQ(outcome(1, 4), "shape/broadcast");
 }
 
+// An extent of an argument that is made of symbols tells them.
+TEST_F(ComputedSizesTest, SumsThatContradictAreErrorsWithoutAPlan) {
+  const Program program = Parse(R"(
+    %u = nn.feed() {name = "u"} : () -> v_tensor<*, f32>
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, ?], f32>
+    %b = nn.feed() {name = "b"} : () -> v_tensor<[1, ?], f32>
+    %z = nn.concat(%x, %x, %x) {axis = 1} : (v_tensor<[1, ?], f32>, v_tensor<[1, ?], f32>, v_tensor<[1, ?], f32>) -> v_tensor<[1, ?], f32>
+    %n = builtin.constant() {value = tensor<[], i64> [1]} : () -> v_tensor<[], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %y = cf.while(%n, %go, %z) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %a: v_tensor<[1, ?], f32>):
+      %r = nn.add(%a, %b) : (v_tensor<[1, ?], f32>, v_tensor<[1, ?], f32>) -> v_tensor<[1, ?], f32>
+      cf.yield(%c, %r) : (v_tensor<[], bool>, v_tensor<[1, ?], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[1, ?], f32>) -> v_tensor<[1, ?], f32>
+    nn.fetch(%u) {name = "u"} : (v_tensor<*, f32>) -> ()
+    nn.fetch(%y) {name = "y"} : (v_tensor<[1, ?], f32>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  ASSERT_EQ(executable.executor(), nullptr);
+  const auto outcome = [&](int64_t x, int64_t b) {
+    const NamedValues inputs = {{"u", Tensor::Scalar(1.0f)},
+                                {"x", RandomTensor(ElementType::kF32, {1, x}, 3)},
+                                {"b", RandomTensor(ElementType::kF32, {1, b}, 4)}};
+    return OutcomeOf([&] { (void)executable.Run(inputs); }).substr(0, 15);
+  };
+  EXPECT_EQ(outcome(2, 6), "no error");
+  EXPECT_EQ(outcome(2, 1), "no error");
+  EXPECT_EQ(outcome(2, 12), "shape/broadcast");
+}
+
+TEST_F(ComputedSizesTest, WhatIsLeftOfNothingMustDivide) {
+  const Program program = Optimized(Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, N, 0, 1], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[4], i64>
+    %y = nn.reshape(%x, %s) : (v_tensor<[1, N, 0, 1], f32>, v_tensor<[4], i64>) -> v_tensor<[?, ?, ?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?, ?, ?], f32>) -> ())"));
+  const EveryWay ways(program, {.threads = 1});
+  const auto outcome = [&](int64_t n, int64_t rows) {
+    const NamedValues inputs = {{"x", Tensor(ElementType::kF32, {1, n, 0, 1})},
+                                {"s", Tensor::Of<int64_t>({4}, {1, rows, 0, -1})}};
+    return OutcomeOf([&] { (void)ways.Run(inputs); });
+  };
+  EXPECT_EQ(outcome(8, 4), "no error");
+  EXPECT_NE(outcome(1, 4), "no error");
+}
+
+TEST_F(ComputedSizesTest, StringsThatAreNotEmpty) {
+  const Program program = Optimized(Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[3], string>
+    %y = nn.non_zero(%x) : (v_tensor<[3], string>) -> v_tensor<[1, ?], i64>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[1, ?], i64>) -> ())"));
+  const Executable executable(program, {.threads = 1});
+  const std::array<std::string, 3> words{"s3s8", "", "x"};
+  const NamedValues got = executable.Run({{"x", Tensor::Of<std::string>({3}, words)}});
+  EXPECT_EQ(got[0].second.tensor(), Tensor::Of<int64_t>({1, 2}, {0, 2}));
+}
+
 // Rounds take turns, and what one region relies on is no matter of the other one.
 TEST_F(ComputedSizesTest, InTurns) {
   Check(R"(
