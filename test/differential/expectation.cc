@@ -346,6 +346,15 @@ bool KnowsSizes(const Operation* op) {
   return true;
 }
 
+/// Whether it expands extents that are known not to be 1: what it is told of them is not looked at.
+bool IsTold(const Operation* op) {
+  if (op->name() != "nn.expand") return false;
+  const auto type = op->operand(0).type().dyn_cast<AnyTensorType>();
+  return type && type.has_rank() && std::ranges::all_of(type.dims(), [](const Dim& d) {
+           return d.IsConstant(1) || d.LowerBound().value_or(0) > 1;
+         });
+}
+
 /// Whether it takes turns with something that no round reads, whose length decides nothing then.
 bool ScansUnread(const Operation* op) {
   if (op->name() != "cf.scan") return false;
@@ -369,7 +378,7 @@ void Expectation::Excuse(const Program& program, const Operation* last) {
   };
   // It may be the first of a region.
   if (std::ranges::any_of(refused->regions(), opens)) excused_ = true;
-  if (ScansUnread(refused)) excused_ = true;
+  if (ScansUnread(refused) || IsTold(refused)) excused_ = true;
   if (excused_ || needed.contains(refused)) return;
   const bool within_region = refused->block() != program.block();
   excused_ = within_region || error_->id().starts_with("run/") || !KnowsSizes(refused);
