@@ -70,7 +70,10 @@ std::vector<Error> Verifier::Run(Operation* root) {
   OpenOuterScopes(root);
   Walk(root);
   while (!scopes_.empty()) Close();
-  if (root->block() == nullptr && root->name() == "builtin.module") CheckFunctions(root);
+  if (root->block() == nullptr && root->name() == "builtin.module") {
+    CheckInputNames();
+    CheckFunctions(root);
+  }
   return std::move(errors_);
 }
 

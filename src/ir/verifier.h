@@ -79,6 +79,7 @@ class Verifier {
   void CheckLocal(Operation* op);
   void CheckParameter(Operation* op);
   void CheckFunctionPart(Operation* op);
+  void CheckInputNames();
   void CheckFunctions(Operation* module);
 
   bool full() const { return errors_.size() >= options_.max_errors; }
@@ -103,7 +104,7 @@ class Verifier {
   OpInfo get_parameter_;
   OpInfo set_parameter_;
   OpInfo func_, call_, return_, feed_, fetch_;
-  std::vector<Operation*> calls_;
+  std::vector<Operation*> calls_, feeds_;
   std::vector<const void*> set_names_;
   std::vector<Scope> scopes_;
   CheckedSignatures checked_;

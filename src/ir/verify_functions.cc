@@ -119,9 +119,25 @@ void Verifier::CheckFunctionPart(Operation* op) {
   } else if (info == feed_ || info == fetch_) {
     const Operation* outer = op->parent_op();
     while (outer != nullptr && outer->info() != func_) outer = outer->parent_op();
-    if (outer == nullptr) return;
+    if (outer == nullptr) {
+      if (info == feed_) feeds_.push_back(op);
+      return;
+    }
     Add(OpError(op, "verify/function", "inputs and outputs of the program are not for functions")
             .Hint("give it to the function as an argument, or return it"));
+  }
+}
+
+// Those who run the program give values by name.
+void Verifier::CheckInputNames() {
+  std::unordered_map<const void*, const Operation*> first;  // by name; looked up only
+  for (Operation* feed : feeds_) {
+    const auto name = feed->attribute("name").dyn_cast<StrAttribute>();
+    if (!name) continue;
+    const auto [at, is_new] = first.emplace(name.storage(), feed);
+    if (is_new) continue;
+    Add(OpError(feed, "verify/input-name", StrCat("there is an input '", name.value(), "' already"))
+            .Note(StrCat("the other one: ", at->second->Describe())));
   }
 }
 
