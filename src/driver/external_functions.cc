@@ -12,11 +12,6 @@ constexpr size_t kFewOperations = 8;  // that are named one by one: it may be a 
 
 }  // namespace
 
-std::string_view CompilerOf(const Operation* function) {
-  const auto compiler = function->attribute(kCompilerAttr).dyn_cast<StrAttribute>();
-  return compiler ? compiler.value() : std::string_view();
-}
-
 void MarkExternal(Program& program, const CompileOptions& options) {
   if (options.external.empty()) return;
   (void)ExternalCompilers::Global().Find(options.external);

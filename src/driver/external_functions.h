@@ -1,13 +1,8 @@
 #pragma once
 
-#include <string_view>
-
 #include "src/driver/compiled_program.h"
 
 namespace lathe {
-
-/// The external compiler that a function is marked for; empty: none.
-std::string_view CompilerOf(const Operation* function);
 
 /// Marks what the compiler of the options takes.
 void MarkExternal(Program& program, const CompileOptions& options);

@@ -6,6 +6,7 @@
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/driver/pass_checks.h"
+#include "lathe/ir/functions.h"
 #include "lathe/ir/walk.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/runtime/worker_team.h"
@@ -14,7 +15,6 @@
 #include "lathe/support/file.h"
 #include "lathe/support/random.h"
 #include "src/driver/compiled_program.h"
-#include "src/driver/external_functions.h"
 #include "src/driver/knob_search.h"
 #include "src/driver/pack_arguments.h"
 

@@ -10,6 +10,11 @@
 
 namespace lathe {
 
+std::string_view CompilerOf(const Operation* function) {
+  const auto compiler = function->attribute(kCompilerAttr).dyn_cast<StrAttribute>();
+  return compiler ? compiler.value() : std::string_view();
+}
+
 FunctionTable::FunctionTable(Operation* module)
     : module_(module),
       func_(module->context()->FindOp("builtin.func")),

@@ -83,9 +83,9 @@ std::vector<ExternalModule> CompileExternalFunctions(const Program& program,
   const FunctionTable functions(program);
   std::vector<ExternalModule> modules;
   for (const Operation* function : functions.functions()) {
-    const auto compiler = function->attribute(kCompilerAttr).dyn_cast<StrAttribute>();
-    if (!compiler) continue;
-    const ExternalCompiler& by = compilers.Find(compiler.value());
+    const std::string_view compiler = CompilerOf(function);
+    if (compiler.empty()) continue;
+    const ExternalCompiler& by = compilers.Find(compiler);
     modules.push_back({FunctionTable::NameOf(function), by.name, by.compile(function, program)});
   }
   return modules;

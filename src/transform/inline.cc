@@ -31,6 +31,7 @@ class InlinePass : public Pass {
   void DropUnreachable();
   void CountUses();
   void InlineInto(Operation* caller);
+  bool IsExternal(Operation* call, const Operation* callee);
   bool ShouldClone(Operation* call, Operation* callee);
   void Replace(Operation* call, Block* body, std::vector<Operation*>& calls);
   void CloneInto(Operation* call, Operation* callee, std::vector<Operation*>& calls);
@@ -51,7 +52,7 @@ void InlinePass::ApplyImpl(Graph& graph) {
   CountUses();
   const std::vector<Operation*> order = functions_->CalleesFirst();
   for (Operation* function : order) {
-    if (uses_[function] > 1) InlineInto(function);
+    if (uses_[function] > 1 || !CompilerOf(function).empty()) InlineInto(function);
   }
   InlineInto(nullptr);
   for (Operation* function : functions_->functions()) {
@@ -92,7 +93,7 @@ void InlinePass::InlineInto(Operation* caller) {
     Operation* call = calls.back();
     calls.pop_back();
     Operation* callee = functions_->Callee(call);
-    if (callee == nullptr) continue;
+    if (callee == nullptr || IsExternal(call, callee)) continue;
     int64_t& uses = uses_[callee];
     if (uses == 1) {
       Count("moved");
@@ -104,6 +105,15 @@ void InlinePass::InlineInto(Operation* caller) {
       --uses;
     }
   }
+}
+
+/// Inlined, it would be compiled by another compiler than the one it is for.
+bool InlinePass::IsExternal(Operation* call, const Operation* callee) {
+  const std::string_view compiler = CompilerOf(callee);
+  if (compiler.empty()) return false;
+  Missed(call, StrCat("function '", FunctionTable::NameOf(callee),
+                      "' is for the external compiler '", compiler, "'"));
+  return true;
 }
 
 bool InlinePass::ShouldClone(Operation* call, Operation* callee) {
@@ -165,8 +175,8 @@ REGISTER_PASS(inline, InlinePass)
     .Doc("puts the bodies of functions in the places of their calls")
     .Details(
         "A function with one call is moved there; one with several is cloned if it has at most "
-        "`max_ops` operations, or 10,000 if it calls others. Functions without calls go. An "
-        "operation keeps its place in the "
+        "`max_ops` operations, or 10,000 if it calls others. Functions without calls are "
+        "removed, those for an external compiler stay. An operation keeps its place in the "
         "function beside that of the call.")
     .Option("max_ops", PassOption::Kind::kInt, "100",
             "largest function, in operations, that is cloned; -1: any")

@@ -8,6 +8,13 @@
 
 namespace lathe {
 
+/// Attribute of a `builtin.func` that an external compiler takes: its name. Such a function stays
+/// one.
+inline constexpr const char* kCompilerAttr = "compiler";
+
+/// The external compiler that a function is marked for; empty: none.
+std::string_view CompilerOf(const Operation* function);
+
 /// The functions of a module: `builtin.func` operations of its top block, which `builtin.call` runs
 /// by name. A snapshot; made in one walk over the top block.
 class FunctionTable {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lathe/ir/functions.h"
 #include "lathe/ir/program.h"
 #include "lathe/support/kernel.h"
 
@@ -58,9 +59,6 @@ class ExternalCompilers {
 /// What the library of an external compiler exports, as `LatheExternalCompiler`: it registers
 /// there.
 using ExternalCompilerEntry = void (*)(ExternalCompilers& compilers);
-
-/// Attribute of a `builtin.func` that an external compiler takes: its name.
-inline constexpr const char* kCompilerAttr = "compiler";
 
 /// The largest sets of supported operations of a block that can be run as one: connected, and no
 /// path leaves a set and comes back, nor is there a cycle of sets. Operations of a set, and sets,
