@@ -96,8 +96,20 @@ class Obstacles {
 
   void Add(const Operation* op, std::string why) { found_.push_back({op, std::move(why)}); }
 
+  // What a run leaves in an input is an output of a plan, which knows outputs by name.
+  std::string WhyNoOutput(const Operation* fetch) const {
+    if (!fetch->attribute("aliases")) return {};
+    const Attribute name = fetch->attribute("name");
+    for (const Operation* other : program_.fetches()) {
+      if (other == fetch || other->attribute("name") != name) continue;
+      return StrCat("another output is called ", name.ToString());
+    }
+    return {};
+  }
+
   std::string WhyNot(Operation* op) const {
-    if (op->HasTrait<ConstantLike>() || op->isa<nn::FetchOp>()) return {};
+    if (op->HasTrait<ConstantLike>()) return {};
+    if (op->isa<nn::FetchOp>()) return WhyNoOutput(op);
     if (op->isa<nn::BindSizesOp>()) return WhyNoBinding(op);
     if (const auto read = op->dyn_cast<builtin::GetParameterOp>()) {
       const Variable* variable = program_.parameters().Find(read.name());

@@ -9,6 +9,7 @@ std::vector<NamedPipeline> NamedPipelines() {
        "what every model for inference goes through",
        {
            {1, "inline", "functions to their calls"},
+           {1, "maximize_value_semantics", "patterns, fusion and plans know values only"},
            {1, "infer_shape",
             "a declared type that does not follow is a claim: nothing builds on it"},
            {1, "one_spelling", "so that patterns need to know only one"},
