@@ -193,6 +193,21 @@ def print_summary(rows):
               f"{sum(r >= 0.8 for r in ratios)} at least 0.8")
 
 
+def table_of(rows):
+    """Markdown, worst ratio first."""
+    lines = ["| model | agrees | ratio | ms | onnxruntime ms | compile s | new size ms | MB |",
+             "|---|---|---|---|---|---|---|---|"]
+    for row in sorted(rows, key=lambda r: (r.get("ratio", 0), r["model"])):
+        agrees = f"{sum(said == 'yes' for said in row['agrees'])}/{len(row['agrees'])}"
+        timed = ["", "", "", "", ""]
+        if "ratio" in row:
+            timed = [f"{row['ratio']:.2f}", f"{row['ours_ms']:.3f}", f"{row['peer_ms']:.3f}",
+                     f"{row['compile_ms'] / 1e3:.1f}", f"{row['peak_rss_mb']:.0f}"]
+        new_size = f"{row['new_size_ms']:.2f}" if "new_size_ms" in row else "no `.lx`"
+        lines.append(f"| {row['model']} | {agrees} | {' | '.join(timed[:4])} | {new_size} | {timed[4]} |")
+    return "\n".join(lines) + "\n"
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     root = HERE.parents[1]
@@ -206,6 +221,7 @@ def parse():
     parser.add_argument("--timeout", type=float, default=120, help="seconds for each call of lathe")
     parser.add_argument("--no-build", action="store_true", help="take what is there")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path, help="a table, such as that of docs/models.md")
     args = parser.parse_args()
     args.library = lx.load_library(args.runtime)
     return args
@@ -227,6 +243,8 @@ def main():
         if args.json:
             args.json.write_text(json.dumps(rows, indent=1) + "\n")
     print_summary(rows)
+    if args.markdown:
+        args.markdown.write_text(table_of(rows))
 
 
 if __name__ == "__main__":
