@@ -26,6 +26,11 @@ llvm::Type* MemoryType(llvm::LLVMContext& context, ElementType element) {
     case ElementType::kBool:
     case ElementType::kI8:
     case ElementType::kU8:
+    case ElementType::kF8E4M3FN:
+    case ElementType::kF8E4M3FNUZ:
+    case ElementType::kF8E5M2:
+    case ElementType::kF8E5M2FNUZ:
+    case ElementType::kF8E8M0:
       return llvm::Type::getInt8Ty(context);
     case ElementType::kI16:
     case ElementType::kU16:

@@ -18,7 +18,7 @@ struct EmitContext {
   llvm::IRBuilder<>& b;
   const Target& target;
   const Operation* op;                   ///< null where the row needs none
-  ElementType element;                   ///< of the first operand; of f16 and bf16: f32
+  ElementType element;                   ///< of the first operand; of narrower floats: f32
   llvm::Type* type;                      ///< of the result: a scalar or a vector
   std::span<llvm::Value* const> inputs;  ///< widened to vectors if the result is one
 
@@ -39,7 +39,7 @@ llvm::Value* EmitCombination(llvm::IRBuilder<>& b, const Target& target, std::st
 bool HasInstruction(const Operation& op, const Target& target);
 
 /// The type of one element in a register; null for types that generated code does not know. Bools
-/// are i1 in registers and i8 in memory; f16 and bf16 are 16-bit integers.
+/// are i1 in registers and i8 in memory; f16 and bf16 are 16-bit integers, 8-bit floats 8-bit ones.
 llvm::Type* RegisterType(llvm::LLVMContext& context, ElementType element);
 llvm::Type* MemoryType(llvm::LLVMContext& context, ElementType element);
 

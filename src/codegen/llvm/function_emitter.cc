@@ -8,6 +8,7 @@
 #include "lathe/dialect/loop/vector.h"
 #include "lathe/support/error.h"
 #include "lathe/support/float_types.h"
+#include "src/codegen/llvm/small_floats.h"
 #include "src/codegen/llvm/vectors.h"
 
 namespace lathe::codegen {
@@ -143,6 +144,8 @@ void FunctionEmitter::EmitConstant(Operation* op) {
     for (const Half v : value.data<Half>()) lanes.push_back(b_.getInt16(v.bits));
   } else if (value.element_type() == ElementType::kBF16) {
     for (const BFloat16 v : value.data<BFloat16>()) lanes.push_back(b_.getInt16(v.bits));
+  } else if (IsSmallFloat(value.element_type())) {
+    for (const std::byte v : value.bytes()) lanes.push_back(b_.getInt8(static_cast<uint8_t>(v)));
   } else if (scalar->isFloatingPointTy()) {
     for (const double v : ToDoubles(value)) lanes.push_back(llvm::ConstantFP::get(scalar, v));
   } else {

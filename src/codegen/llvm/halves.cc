@@ -62,8 +62,7 @@ Value* Bits::FloatToBrain(Value* x) const {
   return Low(b_.CreateLShr(b_.CreateSelect(b_.CreateFCmpUNO(x, x), nan, rounded), I(16)));
 }
 
-// f64 to f32, towards zero, with the last bit set if anything was lost: rounding that again to a
-// narrower type is like rounding once.
+// Towards zero, with the last bit set if anything was lost.
 Value* Bits::RoundedToOdd(Value* x) const {
   Value* near = b_.CreateFPTrunc(x, float_);
   Value* back = b_.CreateFPExt(near, x->getType());
@@ -84,9 +83,11 @@ Value* FromHalf(llvm::IRBuilder<>& b, const Target& target, ElementType element,
   return b.CreateFPExt(half, x->getType()->getWithNewType(b.getFloatTy()));
 }
 
+Value* RoundedToOdd(llvm::IRBuilder<>& b, Value* x) { return Bits(b, x).RoundedToOdd(x); }
+
 Value* ToHalf(llvm::IRBuilder<>& b, const Target& target, ElementType element, Value* x) {
   const Bits bits(b, x);
-  if (x->getType()->getScalarType()->isDoubleTy()) x = bits.RoundedToOdd(x);
+  if (x->getType()->getScalarType()->isDoubleTy()) x = RoundedToOdd(b, x);
   if (element == ElementType::kBF16) return bits.FloatToBrain(x);
   if (!target.converts_f16) return bits.FloatToHalf(x);
   Value* half = b.CreateFPTrunc(x, x->getType()->getWithNewType(b.getHalfTy()));

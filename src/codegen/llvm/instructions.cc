@@ -10,6 +10,7 @@
 #include "src/codegen/llvm/math.h"
 #include "src/codegen/llvm/math64.h"
 #include "src/codegen/llvm/remainder.h"
+#include "src/codegen/llvm/small_floats.h"
 #include "src/codegen/llvm/trigonometry.h"
 
 // Instructions for elementwise operations on scalars and vectors: one row each.
@@ -410,7 +411,7 @@ struct Row {
   Emitter emit;
 };
 
-enum : uint8_t { kF32 = 1, kF64 = 2, kInteger = 4, kBool = 8 };  // f16 and bf16 count as f32
+enum : uint8_t { kF32 = 1, kF64 = 2, kInteger = 4, kBool = 8 };  // narrow floats count as f32
 constexpr uint8_t kFloat = kF32 | kF64, kNumber = kFloat | kInteger, kAny = kNumber | kBool;
 
 uint8_t ClassOf(ElementType element) {
@@ -492,7 +493,7 @@ const Row* FindRow(std::string_view name) {
 
 namespace {
 
-// Rows that only move bits take f16 and bf16 as they are.
+// Rows that only move bits take narrow floats as they are.
 bool OnlyMoves(const Row& row) {
   return row.emit == &Where || row.emit == &Identity || row.emit == &Unchanged ||
          row.emit == &BitCast;
@@ -500,7 +501,27 @@ bool OnlyMoves(const Row& row) {
 
 ElementType ElementOf(lathe::Value v) { return v.type().cast<AnyTensorType>().element(); }
 
-// What a result that is f16 or bf16 is rounded from.
+// Floats that are computed in f32.
+bool IsNarrow(ElementType element) { return IsHalf(element) || IsSmallFloat(element); }
+
+Value* FromNarrow(llvm::IRBuilder<>& b, const Target& target, ElementType element, Value* x) {
+  return IsSmallFloat(element) ? FromSmallFloat(b, element, x) : FromHalf(b, target, element, x);
+}
+
+SmallFloatRounding RoundingOf(const Operation* cast) {
+  const auto mode = cast->attribute("round_mode").cast<StrAttribute>().value();
+  return {.saturate = cast->attribute("saturate").cast<BoolAttribute>().value(),
+          .power = mode == "down"      ? PowerRounding::kDown
+                   : mode == "nearest" ? PowerRounding::kNearest
+                                       : PowerRounding::kUp};
+}
+
+Value* ToNarrow(EmitContext& c, ElementType element, Value* x) {
+  return IsSmallFloat(element) ? ToSmallFloat(c.b, element, x, RoundingOf(c.op))
+                               : ToHalf(c.b, c.target, element, x);
+}
+
+// What a narrow result is rounded from.
 llvm::Type* WideType(EmitContext& c) {
   const bool is_wide =
       !c.is_bool() && !c.inputs[0]->getType()->getScalarType()->isFloatTy();  // of a cast
@@ -514,19 +535,19 @@ Value* EmitInstruction(llvm::IRBuilder<>& b, const Target& target, const Operati
   const Row* row = FindRow(op->name());
   if (row == nullptr) FailUnsupported(op, "no instructions for this operation");
   ElementType element = ElementOf(op->operand(0));
-  const bool converts = !OnlyMoves(*row);
-  for (size_t i = 0; converts && i < inputs.size(); ++i) {
-    if (inputs[i] == nullptr || !IsHalf(ElementOf(op->operand(i)))) continue;
-    inputs[i] = FromHalf(b, target, ElementOf(op->operand(i)), inputs[i]);
-  }
-  if (converts && IsHalf(element)) element = ElementType::kF32;
-  EmitContext c{b, target, op, element, type, inputs};
   const ElementType to = ElementOf(op->result(0));
-  const bool narrows = converts && IsHalf(to);
+  const bool converts = !OnlyMoves(*row) && !(row->emit == &CastTo && element == to);
+  for (size_t i = 0; converts && i < inputs.size(); ++i) {
+    if (inputs[i] == nullptr || !IsNarrow(ElementOf(op->operand(i)))) continue;
+    inputs[i] = FromNarrow(b, target, ElementOf(op->operand(i)), inputs[i]);
+  }
+  if (converts && IsNarrow(element)) element = ElementType::kF32;
+  EmitContext c{b, target, op, element, type, inputs};
+  const bool narrows = converts && IsNarrow(to);
   if (narrows) c.type = WideType(c);
   Value* value = row->emit(c);
   if (value == nullptr) FailUnsupported(op, StrCat("not on ", Name(element)));
-  return narrows ? ToHalf(b, target, to, value) : value;
+  return narrows ? ToNarrow(c, to, value) : value;
 }
 
 Value* EmitCombination(llvm::IRBuilder<>& b, const Target& target, std::string_view kind,
@@ -554,6 +575,8 @@ bool HasInstruction(const Operation& op, const Target& target) {
   if (row->emit == &Fma && !target.has_fma) return false;
   const auto from = op.operand(0).type().dyn_cast<AnyTensorType>();
   const auto to = op.result(0).type().dyn_cast<AnyTensorType>();
+  const bool is_small = from && to && (IsSmallFloat(from.element()) || IsSmallFloat(to.element()));
+  if (is_small && row->emit != &CastTo && !OnlyMoves(*row)) return false;
   if (row->emit == &BitCast &&
       (!to || !from || BitWidth(from.element()) != BitWidth(to.element()))) {
     return false;

@@ -39,6 +39,11 @@ bool IsStored(ElementType element) {
     case ElementType::kBF16:
     case ElementType::kF32:
     case ElementType::kF64:
+    case ElementType::kF8E4M3FN:
+    case ElementType::kF8E4M3FNUZ:
+    case ElementType::kF8E5M2:
+    case ElementType::kF8E5M2FNUZ:
+    case ElementType::kF8E8M0:
       return true;
     default:
       return false;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
@@ -43,13 +44,26 @@ std::string RefuseScale(const Operation& op, int64_t axis_attribute, int64_t blo
   return fits.why();
 }
 
+bool IsSmallFloat(ElementType element) { return IsFloat(element) && BitWidth(element) <= 8; }
+
+// In which type (x - zero point) * scale is rounded only once, to the result. Of 8-bit floats the
+// difference may have more digits than f32.
+ElementType ProductType(const ElementOf& c) {
+  using Op = nn::DequantizeLinearOp;
+  const ElementType x = TensorOf(c.op->operand(Op::kX)).element();
+  const ElementType scale = TensorOf(c.op->operand(Op::kXScale)).element();
+  const bool exact_difference = BitWidth(x) <= 16 && !(IsSmallFloat(x) && c.Has(Op::kXZeroPoint));
+  const bool exact_product = BitWidth(x) <= 8 && BitWidth(scale) == 16;
+  const bool rounds_once = c.Element() == kNarrow || exact_product;
+  return exact_difference && rounds_once ? kNarrow : kWide;
+}
+
 Value Dequantized(const ElementOf& c) {
   using Op = nn::DequantizeLinearOp;
   const Op op(const_cast<Operation*>(c.op));
   const Scalars s(c.e);
   const auto at = [&](size_t i) { return ScaleAt(c, i, op.axis(), op.block_size()); };
-  const bool exact = BitWidth(TensorOf(c.op->operand(Op::kX)).element()) <= 16;
-  const ElementType type = exact ? kNarrow : kWide;
+  const ElementType type = ProductType(c);
   Value x = s.Cast(c.Operand(Op::kX, c.at), type);
   if (c.Has(Op::kXZeroPoint))
     x = s.Sub(x, s.Cast(c.Operand(Op::kXZeroPoint, at(Op::kXZeroPoint)), type));
@@ -60,7 +74,20 @@ Value Dequantized(const ElementOf& c) {
 ElementType DivisionType(nn::QuantizeLinearOp op) {
   const ElementType scale = TensorOf(op.y_scale()).element();
   if (const auto given = op.precision()) return *given;
+  if (scale == ElementType::kF8E8M0) return kNarrow;
   return IsFloat(scale) ? scale : kWide;
+}
+
+// Of a quotient. Nothing but the sum is rounded: in f32 it may lose digits.
+Value QuantizedFloat(const ElementOf& c, Value y) {
+  const nn::QuantizeLinearOp op(const_cast<Operation*>(c.op));
+  const Scalars s(c.e);
+  if (op.y_zero_point()) {
+    const Place at = ScaleAt(c, op.kYZeroPoint, op.axis(), op.block_size());
+    y = s.Add(s.Cast(y, kWide), s.Cast(c.Operand(op.kYZeroPoint, at), kWide));
+  }
+  return nn::CastOp::Create(c.e.lb().b(), y, {.to = c.Element(), .saturate = op.saturate()})
+      .output();
 }
 
 Value Quantized(const ElementOf& c) {
@@ -71,6 +98,7 @@ Value Quantized(const ElementOf& c) {
   const ElementType precision = DivisionType(op);
   Value y = s.Div(s.Cast(c.Operand(Op::kX, c.at), precision),
                   s.Cast(c.Operand(Op::kYScale, at(Op::kYScale)), precision));
+  if (IsFloat(c.Element())) return QuantizedFloat(c, y);
   const ElementType type = precision == kWide ? kWide : kNarrow;
   y = nn::RoundOp::Create(c.e.lb().b(), s.Cast(y, type)).y();
   if (c.Has(Op::kYZeroPoint))

@@ -507,5 +507,56 @@ TEST_F(SemanticsTest, RoundingIdiomsRound) {
   EXPECT_EQ(fast.Run(inputs)[0].second.tensor().data<float>()[1], 1.5F);
 }
 
+// ---- 8-bit floats ----
+
+// What only moves elements takes them as they are, whatever it is fused with.
+TEST_F(SemanticsTest, SmallFloatsAreMovedAndCast) {
+  using Make = std::function<Value(Net & net, Value x)>;
+  const std::pair<const char*, Make> moves[] = {
+      {"transpose", [](Net& n, Value x) { return n.Op("transpose", {x}); }},
+      {"concat", [](Net& n, Value x) { return n.Op("concat", {x, x}, {n.Int("axis", 1)}); }},
+      {"slice",
+       [](Net& n, Value x) {
+         return n.Op("slice", {x, n.Ints({3}), n.Ints({0}), n.Ints({1}), n.Ints({-2})});
+       }},
+      {"gather",
+       [](Net& n, Value x) { return n.Op("gather", {x, n.Ints({2, 0, 2})}, {n.Int("axis", 1)}); }},
+      {"pad", [](Net& n, Value x) { return n.Op("pad", {x, n.Ints({1, 0, 0, 2})}); }},
+      {"expand", [](Net& n, Value x) { return n.Op("expand", {x, n.Ints({2, 4, 6})}); }},
+      {"tile", [](Net& n, Value x) { return n.Op("tile", {x, n.Ints({1, 3})}); }},
+      {"trilu", [](Net& n, Value x) { return n.Op("trilu", {x}); }},
+      {"center_crop_pad",
+       [](Net& n, Value x) { return n.Op("center_crop_pad", {x, n.Ints({3, 9})}); }},
+      {"where",
+       [](Net& n, Value x) {
+         const Value all = n.Op("cast", {x}, {n.Type_("to", ElementType::kF32)});
+         const Value large = n.Op("greater", {all, n.Scalar(0.5F)});
+         return n.Op("where", {large, x, n.Op("transpose", {n.Op("transpose", {x})})});
+       }},
+      {"bit_cast",
+       [](Net& n, Value x) { return n.Op("bit_cast", {x}, {n.Type_("to", ElementType::kU8)}); }},
+      {"scatter_nd",
+       [](Net& n, Value x) {
+         const Value at = n.Constant(Tensor::Of<int64_t>({1, 1}, {2}));
+         const Value row = n.Op("slice", {x, n.Ints({0}), n.Ints({1})});
+         return n.Op("scatter_nd", {x, at, row});
+       }},
+  };
+  for (const ElementType element :
+       {ElementType::kF8E4M3FN, ElementType::kF8E5M2FNUZ, ElementType::kF8E8M0}) {
+    for (const auto& [name, make] : moves) {
+      for (const SymShape& shape : {SymShape{4, 6}, SymShape{Dim::Symbol("M"), 6}}) {
+        Net net(context_);
+        const Value x = net.Op("relu", {net.Feed(shape)});
+        const Value y = make(net, net.Op("cast", {x}, {net.Type_("to", element)}));
+        net.Output(y);
+        net.Output(net.Op("cast", {y}, {net.Type_("to", ElementType::kF32)}));
+        const Tensor data = RandomTensor(ElementType::kF32, {4, 6}, 5);
+        ExpectAsInterpreted(net.program(), {{"x0", data}}, 0, StrCat(name, " of ", Name(element)));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lathe::testing
