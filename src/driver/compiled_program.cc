@@ -238,8 +238,9 @@ class AllLowered {
 
 void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
   std::map<std::string_view, size_t> calls;
-  for (Operation& op : *compiled.program.block()) {
-    if (const auto call = op.dyn_cast<builtin::CallOp>()) ++calls[call.callee()];
+  for (OpWalker w(compiled.program.block()); Operation* op = w.Next();) {
+    if (op->isa<builtin::FuncOp>()) w.SkipRegions();
+    if (const auto call = op->dyn_cast<builtin::CallOp>()) ++calls[call.callee()];
   }
   const FunctionTable table(compiled.program);
   for (Operation* f : table.functions()) {

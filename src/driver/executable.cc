@@ -5,8 +5,10 @@
 #include <map>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/traits.h"
+#include "lathe/ir/walk.h"
 #include "lathe/runtime/artefacts.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
@@ -211,11 +213,12 @@ const Program& Executable::program() const {
 std::vector<std::pair<std::string, size_t>> Executable::interpreted_operations() const {
   std::map<std::string, size_t> counts;
   if (impl_->executor) return {};
-  for (const Operation& op : *program().block()) {
-    const bool is_data = op.HasTrait<ConstantLike>() || op.isa<builtin::CallOp>() ||
-                         op.isa<builtin::FuncOp>() || op.isa<builtin::GetParameterOp>() ||
-                         op.isa<nn::FeedOp>() || op.isa<nn::FetchOp>();
-    if (!is_data) ++counts[std::string(op.name())];
+  for (OpWalker w(program().block()); const Operation* op = w.Next();) {
+    if (op->isa<builtin::FuncOp>()) w.SkipRegions();
+    const bool is_data = op->HasTrait<ConstantLike>() || op->isa<builtin::CallOp>() ||
+                         op->isa<builtin::FuncOp>() || op->isa<builtin::GetParameterOp>() ||
+                         op->isa<nn::FeedOp>() || op->isa<nn::FetchOp>() || op->isa<cf::YieldOp>();
+    if (!is_data) ++counts[std::string(op->name())];
   }
   return {counts.begin(), counts.end()};
 }

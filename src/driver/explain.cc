@@ -26,20 +26,28 @@ struct Measured {
   std::map<uint32_t, double> ms;  // by kernel: all its steps of a run
 };
 
+// Of one run, by step: a loop comes to a step several times, a branch perhaps never.
+std::vector<double> StepTimes(const runtime::Profile& profile, size_t steps) {
+  std::vector<double> ms(steps, 0);
+  for (const runtime::Profile::Event& e : profile.events()) {
+    ms[e.step] += static_cast<double>(e.end_ns - e.begin_ns) * 1e-6;
+  }
+  return ms;
+}
+
 Measured MeasureRuns(const runtime::Executor& executor, const ExplainOptions& options) {
   runtime::NamedTensors inputs;
   for (const auto& [name, value] : options.inputs) inputs.emplace_back(name, value.tensor());
   executor.Run(inputs);
-  runtime::Profile profile;
   std::vector<double> runs;
+  std::vector<std::vector<double>> steps(executor.plan().steps.size());
   for (int i = 0; i < options.runs; ++i) {
+    runtime::Profile profile;
     const double before = MillisecondsNow();
     executor.Run(inputs, {.cancel = nullptr, .profile = &profile});
     runs.push_back(MillisecondsNow() - before);
-  }
-  std::vector<std::vector<double>> steps(executor.plan().steps.size());
-  for (const runtime::Profile::Event& e : profile.events()) {
-    steps[e.step].push_back(static_cast<double>(e.end_ns - e.begin_ns) * 1e-6);
+    const std::vector<double> ms = StepTimes(profile, steps.size());
+    for (size_t step = 0; step < ms.size(); ++step) steps[step].push_back(ms[step]);
   }
   Measured measured{Median(runs), {}};
   for (size_t i = 0; i < steps.size(); ++i) {

@@ -158,6 +158,11 @@ Total TotalOf(const Explanation& e) {
   return total;
 }
 
+const char* WhyNotMeasured(const Explanation& e, const Options& o) {
+  if (!e.runs_here) return "this machine cannot run it";
+  return o.runs > 0 && !e.plan ? "there is no plan" : "--runs N";
+}
+
 void PrintHead(const Explanation& e, const Total& total, const Options& o) {
   const std::string symbols = SymbolsText(e.symbols);
   Out(fmt::format("{} for {}{}{}\n", o.model.path, e.target, symbols.empty() ? "" : ", ", symbols));
@@ -179,7 +184,7 @@ void PrintHead(const Explanation& e, const Total& total, const Options& o) {
     Out(fmt::format("measured {:.3f} ms, median of {} runs: {:.1f} GFLOP/s, {:.1f} GB/s, {}\n",
                     e.run_ms, o.runs, w.GflopPerSecond(), w.GbPerSecond(), RooflineText(w)));
   } else {
-    Out(e.runs_here ? "not measured: --runs N\n" : "not measured: this machine can not run it\n");
+    Out(StrCat("not measured: ", WhyNotMeasured(e, o), "\n"));
   }
   size_t calls = 0;
   for (const auto& [what, count] : e.interpreted) calls += count;
