@@ -499,6 +499,11 @@ bool OnlyMoves(const Row& row) {
          row.emit == &BitCast;
 }
 
+// The others would have to round what they compute.
+bool TakesSmallFloats(const Row& row) {
+  return OnlyMoves(row) || row.emit == &CastTo || row.emit == &IsNan || row.emit == &IsInf;
+}
+
 ElementType ElementOf(lathe::Value v) { return v.type().cast<AnyTensorType>().element(); }
 
 // Floats that are computed in f32.
@@ -576,7 +581,7 @@ bool HasInstruction(const Operation& op, const Target& target) {
   const auto from = op.operand(0).type().dyn_cast<AnyTensorType>();
   const auto to = op.result(0).type().dyn_cast<AnyTensorType>();
   const bool is_small = from && to && (IsSmallFloat(from.element()) || IsSmallFloat(to.element()));
-  if (is_small && row->emit != &CastTo && !OnlyMoves(*row)) return false;
+  if (is_small && !TakesSmallFloats(*row)) return false;
   if (row->emit == &BitCast &&
       (!to || !from || BitWidth(from.element()) != BitWidth(to.element()))) {
     return false;
