@@ -92,7 +92,7 @@ class LoneContext : public EvalContext {
     outputs_ = outputs;
   }
   std::vector<RtValue> RunRegion(Region&, std::span<const RtValue>) override {
-    Fail("run/region", "an op with regions can not run by itself");
+    Fail("run/region", "an op with regions cannot run by itself");
   }
   ParameterMap* parameters() override { return nullptr; }
   uint64_t RandomSeed(std::optional<double> attribute) override {

@@ -194,7 +194,7 @@ class RunPlan::Maker {
 
   [[noreturn]] static void NoEval(const Operation* op) {
     throw Error(ErrorCode::kUnsupported, "run/no-eval",
-                StrCat("the interpreter can not run ", op->name(), ": it has no Eval"))
+                StrCat("the interpreter cannot run ", op->name(), ": it has no Eval"))
         .At(op->location().ToString(*op->context()));
   }
 

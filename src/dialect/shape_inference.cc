@@ -434,7 +434,7 @@ void CheckSymbols(const std::vector<Operation*>& feeds, const ShapeBindings& bin
     }
     if (value < 0) {
       throw Error(ErrorCode::kInvalidArgument, "shape/negative-dim",
-                  StrCat("dim '", symbol, "' can not be ", value));
+                  StrCat("dim '", symbol, "' cannot be ", value));
     }
   }
 }

@@ -338,7 +338,7 @@ const CompileOptions& CheckHost(const CompileOptions& options) {
   const Target& target = TargetOf(options);
   if (target.RunsHere()) return options;
   throw Error(ErrorCode::kUnsupported, "codegen/host",
-              StrCat("this machine can not run code for '", target.name, "'"))
+              StrCat("this machine cannot run code for '", target.name, "'"))
       .Hint(StrCat("the best target here is '", Target::Host().name, "'"));
 }
 

@@ -176,8 +176,9 @@ std::regex CompileFilter(const std::string& filter) {
   try {
     return std::regex(filter);
   } catch (const std::regex_error& error) {
-    throw Error(ErrorCode::kInvalidArgument, "conformance/filter",
-                StrCat("the filter ", Quote(filter), " is no regular expression: ", error.what()));
+    throw Error(
+        ErrorCode::kInvalidArgument, "conformance/filter",
+        StrCat("the filter ", Quote(filter), " is not a regular expression: ", error.what()));
   }
 }
 

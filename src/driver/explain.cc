@@ -132,7 +132,7 @@ Explanation Explain(const Program& program, const ExplainOptions& options) {
   e.run_ms = measured.run_ms;
   const int threads = compile.threads > 0 ? compile.threads : UsableCores();
   if (runs_here) e.machine = MeasureMachine(target, threads);
-  if (!runs_here) e.obstacles = {StrCat("this machine can not run code for '", target.name, "'")};
+  if (!runs_here) e.obstacles = {StrCat("this machine cannot run code for '", target.name, "'")};
   std::map<uint32_t, std::string> results;
   std::vector<CompiledFunctionInfo> functions = executable.functions();
   if (executor != nullptr) {

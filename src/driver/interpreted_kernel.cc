@@ -52,7 +52,8 @@ void Evaluate(const Block& block, const KernelBuffer* buffers) {
 std::string WhyNotInterpreted(const Operation* function) {
   const Block& block = *function->region(0).front();
   for (size_t i = 0; i < block.num_arguments(); ++i) {
-    if (!block.argument(i).type().isa<AnyTensorType>()) return "it takes what is no tensor";
+    if (!block.argument(i).type().isa<AnyTensorType>())
+      return "it takes a value that is not a tensor";
   }
   for (const Operation& op : block) {
     if (op.HasTrait<Terminator>()) continue;

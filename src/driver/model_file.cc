@@ -19,7 +19,7 @@ namespace lathe {
 namespace {
 
 [[noreturn]] void UnknownFormat(const std::string& path) {
-  throw Error(ErrorCode::kInvalidArgument, "model/format", "this is no kind of model file")
+  throw Error(ErrorCode::kInvalidArgument, "model/format", "this is not a known kind of model file")
       .At(path)
       .Hint("models are ONNX files (.onnx) or Lathe text (.lathe)");
 }

@@ -231,7 +231,7 @@ class Obstacles {
 
   std::string WhyNot(Type type) const {
     const auto tensor = type.dyn_cast<AnyTensorType>();
-    if (!tensor) return "is no tensor";
+    if (!tensor) return "is not a tensor";
     if (!tensor.is_value()) return "may change";
     if (BitWidth(tensor.element()) == 0) return "has elements without a size";
     if (!tensor.has_rank()) return "has no rank before the program runs";
@@ -241,7 +241,8 @@ class Obstacles {
     for (const Dim& d : tensor.dims()) d.CollectSymbols(names);
     for (const std::string& name : names) {
       if (std::ranges::find(symbols_, name) == symbols_.end()) {
-        return StrCat("has the symbol '", name, "', which is no dim of an input and not computed");
+        return StrCat("has the symbol '", name,
+                      "', which is not a dim of an input and not computed");
       }
     }
     return {};

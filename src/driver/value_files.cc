@@ -42,7 +42,7 @@ LoadedValue LoadInput(const std::string& name, const std::string& path, Type exp
     return LoadPicture(name, path, expected, image);
   }
   throw Error(ErrorCode::kInvalidArgument, "run/input-file",
-              StrCat("can not tell what '", path, "' holds from its name"))
+              StrCat("cannot tell what '", path, "' holds from its name"))
       .At(StrCat("input '", name, "'"))
       .Hint("give a .npy, .npz, .pb (ONNX TensorProto), .png or .jpg file");
 }
@@ -61,7 +61,7 @@ RtValue RandomInput(Type type, std::span<const Dim::Binding> bindings, uint64_t 
   const auto tensor = type.dyn_cast<AnyTensorType>();
   if (!tensor || !tensor.has_rank()) {
     throw Error(ErrorCode::kUnsupported, "run/random-input",
-                StrCat("can not make random data of type ", type.ToString()))
+                StrCat("cannot make random data of type ", type.ToString()))
         .Hint("give this input a file with --input NAME=FILE");
   }
   Shape shape;

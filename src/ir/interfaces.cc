@@ -211,7 +211,7 @@ void InferShapeContext::SetShape(size_t i, SymShape shape) {
               op_->name(), ": the declaration of result ", i,
               " gives no element type; use SetTensor");
   Fail("type/undetermined", StrCat("the element type of result '", declared->name,
-                                   "' can not be told from the operands"));
+                                   "' cannot be told from the operands"));
 }
 
 void InferShapeContext::SetTensor(size_t i, ElementType element, SymShape shape) {
@@ -297,7 +297,7 @@ void InferAndSetTypes(Operation* op, InferShapeContext& c) {
   for (size_t i = 0; i < types.size(); ++i) {
     if (types[i]) op->result(i).set_type(types[i]);
     if (IsUnset(op->result(i).type()) && !op->HasInterface<InferShapeInterface>()) {
-      FailAt(op, "verify/no-inference", "the types of its results can not be inferred",
+      FailAt(op, "verify/no-inference", "the types of its results cannot be inferred",
              "give the result types when the op is created");
     }
   }

@@ -88,7 +88,7 @@ size_t Value::NumUses() const {
 }
 
 void Value::ReplaceAllUsesWith(Value other) const {
-  LATHE_CHECK(other != *this, "a value can not replace itself");
+  LATHE_CHECK(other != *this, "a value cannot replace itself");
   while (!use_empty()) (*uses().begin()).Set(other);
 }
 
@@ -105,9 +105,10 @@ void Value::set_property(const char* name, Attribute value) const {
   std::vector<Attribute> entries(op->num_results(), BoolAttribute::Get(*op->context(), false));
   const Attribute before = op->attribute(name);
   if (before && !before.isa<ArrayAttribute>()) {
-    throw Error(ErrorCode::kInvalidArgument, "ir/property",
-                StrCat(op->Describe(), ": attribute '", name,
-                       "' is no list with one entry per result, so it is no property of a value"));
+    throw Error(
+        ErrorCode::kInvalidArgument, "ir/property",
+        StrCat(op->Describe(), ": attribute '", name,
+               "' is not a list with one entry per result, so it is not a property of a value"));
   }
   if (const auto old = before.dyn_cast<ArrayAttribute>()) {
     std::copy_n(old.values().begin(), std::min(old.values().size(), entries.size()),

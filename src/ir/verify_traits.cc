@@ -42,7 +42,7 @@ void CheckView(Operation* op) {
   const AnyTensorType to = TensorResult(op, 0);
   if (!from || !to || from.is_value() == to.is_value()) return;
   throw OpError(op, "verify/view",
-                StrCat("a view of ", from.ToString(), " can not be a ", to.ToString()))
+                StrCat("a view of ", from.ToString(), " cannot be a ", to.ToString()))
       .Hint("copy with builtin.to_tensor or builtin.to_vtensor");
 }
 

@@ -147,9 +147,9 @@ void Graph::RemoveNodes(std::span<const Node> nodes) {
     const bool here =
         n.IsOp() ? n.op()->block() == block_ : n.IsVar() && n.value().parent_block() == block_;
     if (!here) {
-      throw Error(
-          ErrorCode::kNotFound, "graph/no-node",
-          StrCat(n ? StrCat("'", n.Name(), "'") : "the empty node", " is no node of this graph"));
+      throw Error(ErrorCode::kNotFound, "graph/no-node",
+                  StrCat(n ? StrCat("'", n.Name(), "'") : "the empty node",
+                         " is not a node of this graph"));
     }
     if (n.IsOp() && gone.insert(n.op()).second) ops.push_back(n.op());
   }

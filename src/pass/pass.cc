@@ -69,7 +69,7 @@ void CheckRequirements(const PassInfo& info, const Pass& pass, Graph& graph) {
     if (!has_run(name)) fail("pass/missing-pass", StrCat("pass '", name, "' has to run before it"));
   }
   for (const std::string& name : info.conflicts) {
-    if (has_run(name)) fail("pass/conflict", StrCat("it can not run after pass '", name, "'"));
+    if (has_run(name)) fail("pass/conflict", StrCat("it cannot run after pass '", name, "'"));
   }
 }
 

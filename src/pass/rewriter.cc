@@ -123,7 +123,7 @@ Value Rewriter::Parameter(std::string_view base, Tensor data) {
 void Rewriter::ReplaceAllUses(Value from, Value to) {
   if (from.use_empty()) return;
   LATHE_CHECK(Compatible(to.type(), from.type()), "a value of type ", to.type().ToString(),
-              " can not replace one of type ", from.type().ToString());
+              " cannot replace one of type ", from.type().ToString());
   Touch();
   if (listener_ == nullptr) {
     from.ReplaceAllUsesWith(to);

@@ -26,7 +26,7 @@ json Parse(const std::string& text) {
       return true;
     });
   } catch (const json::exception&) {
-    throw Fault("this is no JSON");
+    throw Fault("this is not JSON");
   }
 }
 
@@ -38,18 +38,18 @@ const json& Member(const json& object, const char* key) {
 
 const json& ListOf(const json& object, const char* key) {
   const json& list = Member(object, key);
-  if (!list.is_array()) throw Fault(StrCat("'", key, "' is no list"));
+  if (!list.is_array()) throw Fault(StrCat("'", key, "' is not a list"));
   return list;
 }
 
 const std::string& TextOf(const json& value, const char* what) {
-  if (!value.is_string()) throw Fault(StrCat("'", what, "' is no text"));
+  if (!value.is_string()) throw Fault(StrCat("'", what, "' is not text"));
   return value.get_ref<const std::string&>();
 }
 
 uint64_t NumberOf(const json& value, uint64_t most, const char* what) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > most) {
-    throw Fault(StrCat("'", what, "' is no number from 0 on, or too large"));
+    throw Fault(StrCat("'", what, "' is not a number from 0 on, or too large"));
   }
   return value.get<uint64_t>();
 }
@@ -72,7 +72,7 @@ std::vector<Dim> DimsOf(const std::string& text, const char* what) {
 
 Dim DimOf(const std::string& text, const char* what) {
   const std::vector<Dim> dims = DimsOf(text, what);
-  if (dims.size() != 1) throw Fault(StrCat("'", what, "' is no single dim"));
+  if (dims.size() != 1) throw Fault(StrCat("'", what, "' is not a single dim"));
   return dims[0];
 }
 
@@ -118,9 +118,9 @@ class Reader {
 
  private:
   static const json& Attributes(const json& graph) {
-    if (!graph.is_object()) throw Fault("this is no graph");
+    if (!graph.is_object()) throw Fault("this is not a graph");
     const json& attrs = Member(graph, "attrs");
-    if (!attrs.is_object()) throw Fault("'attrs' is no object");
+    if (!attrs.is_object()) throw Fault("'attrs' is not an object");
     return attrs;
   }
 
@@ -128,13 +128,13 @@ class Reader {
   const json& Attribute(const char* key, const char* sort) const {
     const json& typed = Member(attrs_, key);
     if (!typed.is_array() || typed.size() != 2 || typed[0] != sort) {
-      throw Fault(StrCat("'", key, "' is no pair of '", sort, "' and a value"));
+      throw Fault(StrCat("'", key, "' is not a pair of '", sort, "' and a value"));
     }
     return typed[1];
   }
   const json& ListAttribute(const char* key, const char* sort) const {
     const json& list = Attribute(key, sort);
-    if (!list.is_array()) throw Fault(StrCat("'", key, "' is no list"));
+    if (!list.is_array()) throw Fault(StrCat("'", key, "' is not a list"));
     return list;
   }
   const json& ListAttribute(const char* key, const char* sort, size_t size) const {
@@ -171,7 +171,7 @@ class Reader {
     const json& offsets = ListAttribute("arena_offset", "list_int", count);
     for (size_t i = 0; i < count; ++i) {
       const std::vector<Dim> size = DimsOf(TextOf(bytes[i], "arena_bytes"), "arena_bytes");
-      if (size.size() != 1) throw Fault("'arena_bytes' is no number");
+      if (size.size() != 1) throw Fault("'arena_bytes' is not a number");
       plan_.storages.push_back({size[0],
                                 static_cast<uint32_t>(NumberOf(begins[i], kIndex, "arena_begin")),
                                 static_cast<uint32_t>(NumberOf(ends[i], kIndex, "arena_end")),
@@ -261,7 +261,7 @@ class Reader {
 
   void ReadConstraints() {
     for (const json& item : ListAttribute("constraints", "list_object")) {
-      if (!item.is_object()) throw Fault("a constraint is no object");
+      if (!item.is_object()) throw Fault("a constraint is not an object");
       const std::string& name = TextOf(Member(item, "kind"), "kind");
       const auto kind = std::find(kConditionNames.begin(), kConditionNames.end(), name);
       if (kind == kConditionNames.end()) {
@@ -285,7 +285,7 @@ class Reader {
   // [node, output, version] of one of the first `limit` nodes.
   uint32_t EntryOf(const json& reference, size_t limit) const {
     if (!reference.is_array() || reference.size() < 2) {
-      throw Fault("an input is no list of node, output and version");
+      throw Fault("an input is not a list of node, output and version");
     }
     const uint64_t node = NumberOf(reference[0], kIndex, "inputs");
     const uint64_t index = NumberOf(reference[1], kIndex, "inputs");
@@ -297,7 +297,7 @@ class Reader {
   }
 
   void ReadNode(const json& node, size_t i) {
-    if (!node.is_object()) throw Fault("it is no object");
+    if (!node.is_object()) throw Fault("it is not an object");
     const std::string& op = TextOf(Member(node, "op"), "op");
     const std::string& name = TextOf(Member(node, "name"), "name");
     if (op == "null") return ReadArgument(name, i);
@@ -326,7 +326,7 @@ class Reader {
 
   void ReadCall(const json& node, size_t i) {
     const json& attrs = Member(node, "attrs");
-    if (!attrs.is_object()) throw Fault("'attrs' is no object");
+    if (!attrs.is_object()) throw Fault("'attrs' is not an object");
     const std::string& function = TextOf(Member(attrs, "func_name"), "func_name");
     const json& inputs = ListOf(node, "inputs");
     PlanStep step;

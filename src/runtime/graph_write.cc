@@ -306,7 +306,7 @@ std::string Write(const Plan& plan, const std::vector<std::string>& parameters,
                   const std::vector<std::string>& kernels, uint64_t library) {
   if (std::ranges::any_of(plan.steps, &PlanStep::is_control)) {
     throw Error(ErrorCode::kUnsupported, "artefact/branch",
-                "a graph (.json) can not hold a program with branches")
+                "a graph (.json) cannot hold a program with branches")
         .Hint("save it as one file (.lx)");
   }
   return Writer(plan, parameters, kernels).Write(library);

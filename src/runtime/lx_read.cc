@@ -54,7 +54,7 @@ class File {
     const uint64_t bytes = buffer_->size();
     const size_t known = std::min<uint64_t>(bytes, sizeof(lx::kMagic));
     if (bytes == 0 || std::memcmp(buffer_->data(), lx::kMagic, known) != 0) {
-      throw Error(ErrorCode::kParse, "lx/magic", "this is no compiled program (.lx)")
+      throw Error(ErrorCode::kParse, "lx/magic", "this is not a compiled program (.lx)")
           .Hint("`lathe compile MODEL -o FILE.lx` makes one");
     }
     if (bytes < sizeof(header_)) throw Truncated(sizeof(header_));

@@ -104,7 +104,7 @@ class Checker {
     for (const std::string& name : used) {
       if (!std::binary_search(names_.begin(), names_.end(), name)) {
         throw PlanError("plan/dim", what, " ", index, " has dim ", dim.ToString(), ", but ", name,
-                        " is no symbol of the plan");
+                        " is not a symbol of the plan");
       }
     }
   }
@@ -299,7 +299,7 @@ class Checker {
     const PlanStep& step = plan_.steps[i];
     if (step.target > i && step.target <= plan_.steps.size()) return;
     throw StepError(
-        i, StrCat("step ", step.target, " of ", plan_.steps.size(), " can not come after it"));
+        i, StrCat("step ", step.target, " of ", plan_.steps.size(), " cannot come after it"));
   }
 
   // What is there before the loop and in it is there in each round.

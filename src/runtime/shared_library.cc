@@ -269,14 +269,14 @@ class LibraryReader {
 
   void ReadHeader() {
     if (bytes_.size() < SELFMAG || std::memcmp(bytes_.data(), ELFMAG, SELFMAG) != 0) {
-      throw Fault("this is no shared library");
+      throw Fault("this is not a shared library");
     }
     header_ = At<Elf64_Ehdr>(0);
     if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB ||
         header_.e_machine != EM_X86_64 || header_.e_type != ET_DYN) {
-      throw Fault("this is no shared library for x86-64");
+      throw Fault("this is not a shared library for x86-64");
     }
-    if (header_.e_shentsize != sizeof(Elf64_Shdr)) throw Fault("its sections can not be read");
+    if (header_.e_shentsize != sizeof(Elf64_Shdr)) throw Fault("its sections cannot be read");
   }
 
   // By number; the offset of the table may be any.

@@ -25,7 +25,7 @@ thread_local size_t thread_cap = ~size_t{0};
 std::string Reason(int error) { return std::generic_category().message(error); }
 
 Error MapError(const std::string& name, std::string_view what) {
-  return Error(ErrorCode::kIo, "io/map", StrCat("can not map ", name, ": ", what)).At(name);
+  return Error(ErrorCode::kIo, "io/map", StrCat("cannot map ", name, ": ", what)).At(name);
 }
 
 // The size of a regular file that may be mapped.
@@ -67,7 +67,7 @@ class OpenFile {
     if (fd_ >= 0) return;
     const int error = errno;
     const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-    throw Error(code, "io/open", StrCat("can not open ", path, ": ", Reason(error))).At(path);
+    throw Error(code, "io/open", StrCat("cannot open ", path, ": ", Reason(error))).At(path);
   }
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;

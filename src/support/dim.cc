@@ -221,7 +221,7 @@ uint64_t Dim::BoxConstant(int64_t value) {
 
 bool Dim::IsBoxed() const { return DimNode::Of(*this)->kind == DimKind::kConstant; }
 int64_t Dim::BoxedValue() const {
-  LATHE_CHECK(is_constant(), "value() of a dimension that is no constant");
+  LATHE_CHECK(is_constant(), "value() of a dimension that is not a constant");
   return DimNode::Of(*this)->sum.constant;
 }
 

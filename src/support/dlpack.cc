@@ -52,7 +52,7 @@ TypeRow RowOf(ElementType type) {
   for (const TypeRow& row : kTypes) {
     if (row.type == type) return row;
   }
-  throw Unsupported(StrCat("DLPack can not carry tensors of type ", Name(type)));
+  throw Unsupported(StrCat("DLPack cannot carry tensors of type ", Name(type)));
 }
 
 ElementType TypeOf(const DLDataType& type) {

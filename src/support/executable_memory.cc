@@ -15,7 +15,7 @@ namespace {
 [[noreturn]] void Fail(std::string_view what, size_t size) {
   throw Error(
       ErrorCode::kLimit, "limit/memory",
-      StrCat("can not ", what, " ", HumanBytes(size), " for machine code: ", strerror(errno)))
+      StrCat("cannot ", what, " ", HumanBytes(size), " for machine code: ", strerror(errno)))
       .Hint("the system may forbid programs to execute what they have written (SELinux, seccomp)");
 }
 

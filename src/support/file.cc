@@ -26,7 +26,7 @@ std::string Reason(int error) { return std::generic_category().message(error); }
 
 Error FileError(std::string_view verb, const std::string& path, int error) {
   const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-  return Error(code, StrCat("io/", verb), StrCat("can not ", verb, " ", path, ": ", Reason(error)))
+  return Error(code, StrCat("io/", verb), StrCat("cannot ", verb, " ", path, ": ", Reason(error)))
       .At(path);
 }
 

@@ -54,7 +54,7 @@ Tensor ParseImage(std::span<const std::byte> bytes, const std::string& name, int
   }
   stbi_uc* pixels = stbi_load_from_memory(data, size, &width, &height, &stored, channels);
   if (pixels == nullptr) {
-    throw ImageError(name, StrCat("the picture can not be decoded: ", stbi_failure_reason()));
+    throw ImageError(name, StrCat("the picture cannot be decoded: ", stbi_failure_reason()));
   }
   const std::shared_ptr<const void> owner(pixels, stbi_image_free);
   const int depth = channels == 0 ? stored : channels;

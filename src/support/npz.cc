@@ -165,7 +165,7 @@ std::vector<std::byte> Inflate(Bytes compressed, const Member& member, const std
   }
   std::vector<std::byte> out(member.size);
   z_stream stream = {};
-  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw NpzError(name, "zlib can not start");
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw NpzError(name, "zlib cannot start");
   // zlib counts in 32 bits.
   constexpr uint64_t kChunk = uint64_t{1} << 30;
   uint64_t read = 0, written = 0;
@@ -215,7 +215,7 @@ Tensor ReadTensor(Bytes archive, const Member& member, const std::string& name) 
 std::string TensorName(const Member& member, const std::string& name) {
   constexpr std::string_view kSuffix = ".npy";
   if (!std::string_view(member.name).ends_with(kSuffix)) {
-    throw NpzError(name, StrCat("member ", Quote(member.name), " is no .npy file"));
+    throw NpzError(name, StrCat("member ", Quote(member.name), " is not a .npy file"));
   }
   return member.name.substr(0, member.name.size() - kSuffix.size());
 }

@@ -277,7 +277,7 @@ std::string HeaderOf(const SafeTensors& content) {
     if (!type) {
       throw Error(ErrorCode::kUnsupported, "unsupported/safetensors",
                   StrCat("tensor ", Quote(name), ": type ", Name(tensor.element_type()),
-                         " can not be stored in a .safetensors file"));
+                         " cannot be stored in a .safetensors file"));
     }
     header[name] = {{"dtype", *type},
                     {"shape", tensor.shape()},

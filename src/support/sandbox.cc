@@ -38,7 +38,7 @@ class Pipe {
  public:
   Pipe() {
     if (pipe2(ends_.data(), O_CLOEXEC) != 0) {
-      throw Error(ErrorCode::kLimit, "limit/files", StrCat("can not open a pipe: ", Reason()));
+      throw Error(ErrorCode::kLimit, "limit/files", StrCat("cannot open a pipe: ", Reason()));
     }
   }
   Pipe(const Pipe&) = delete;
@@ -204,7 +204,7 @@ int CodeOf(int status) {
 int RunInSandbox(const SandboxOptions& options, const std::function<int()>& work) {
   if (const std::string why = WhyNoSandbox(); !why.empty()) {
     throw Error(ErrorCode::kUnsupported, "sandbox/unsupported",
-                StrCat("this system can not confine a process: ", why))
+                StrCat("this system cannot confine a process: ", why))
         .Hint("it takes Linux 5.13 with seccomp and Landlock; containers may forbid them");
   }
   Pipe out, err;
@@ -213,8 +213,7 @@ int RunInSandbox(const SandboxOptions& options, const std::function<int()>& work
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) {
-    throw Error(ErrorCode::kLimit, "limit/processes",
-                StrCat("can not start a process: ", Reason()));
+    throw Error(ErrorCode::kLimit, "limit/processes", StrCat("cannot start a process: ", Reason()));
   }
   if (child == 0) {
     BeTheChild(options, has_result ? options.result : out.write_end(), err.write_end(), parent,

@@ -30,7 +30,7 @@ constexpr uint32_t kArchitecture = 0;  // no filter is written for it
 
 [[noreturn]] void FailUnsupported(std::string_view what) {
   throw Error(ErrorCode::kUnsupported, "sandbox/unsupported",
-              StrCat("this system can not confine a process: ", what))
+              StrCat("this system cannot confine a process: ", what))
       .Hint("it takes Linux 5.13 with seccomp and Landlock; containers may forbid them");
 }
 

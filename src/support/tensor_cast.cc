@@ -132,7 +132,7 @@ std::string ToText(const From& value) {
 
 [[noreturn]] void BadNumber(std::string_view text, ElementType type) {
   throw Error(ErrorCode::kParse, "parse/number",
-              StrCat("the string ", Quote(text.substr(0, 80)), " can not be cast to ", Name(type)));
+              StrCat("the string ", Quote(text.substr(0, 80)), " cannot be cast to ", Name(type)));
 }
 
 std::string_view Trim(std::string_view text) {

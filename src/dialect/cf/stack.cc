@@ -9,7 +9,7 @@ namespace {
 StackType StackOf(Operation* op) {
   const Value stack = op->num_operands() > 0 ? op->operand(0) : Value();
   const auto type = stack ? stack.type().dyn_cast<StackType>() : StackType();
-  if (!type) VerifyFail(op, "verify/stack", "operand 0 is no stack");
+  if (!type) VerifyFail(op, "verify/stack", "operand 0 is not a stack");
   return type;
 }
 
@@ -27,7 +27,7 @@ void StackOp::Eval(EvalContext& c) { c.SetOutputValue(kEmpty, RtValue::OfList({}
 void StackOp::Verify(Operation* op) {
   const auto type = StackOp(op).type().dyn_cast<TypeAttribute>();
   if (!type || !type.value().isa<StackType>()) {
-    VerifyFail(op, "verify/stack", "attribute 'type' is no stack<...>");
+    VerifyFail(op, "verify/stack", "attribute 'type' is not a stack<...>");
   }
 }
 

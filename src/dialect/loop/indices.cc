@@ -19,7 +19,7 @@ void CheckScalars(const InferShapeContext& c, size_t first) {
     if (!c.HasInput(i)) continue;
     const SymShape shape = c.shape(i);
     if (shape.ranked && shape.rank() != 0) {
-      c.Fail("loop/indices", StrCat("operand ", i, " is no scalar"));
+      c.Fail("loop/indices", StrCat("operand ", i, " is not a scalar"));
     }
   }
 }

@@ -106,7 +106,7 @@ void IndexOp::Verify(Operation* op) {
     for (size_t i = 0; i < op->num_operands() && !known; ++i) known = name == SymbolName(i);
     if (known) continue;
     cf::VerifyFail(op, "loop/expr",
-                   StrCat("'", name, "' in 'expr' is none of the operands d0, d1, ..."));
+                   StrCat("'", name, "' in 'expr' is not one of the operands d0, d1, ..."));
   }
 }
 
@@ -157,7 +157,7 @@ void ReduceOp::InferShape(InferShapeContext& c) {
   const bool fits =
       !shape.ranked ||
       (shape.rank() == 1 && (!shape.dims[0].is_constant() || is_power(shape.dims[0].value())));
-  if (!fits) c.Fail("loop/lanes", StrCat(shape.ToString(), " is no vector of 2^n elements"));
+  if (!fits) c.Fail("loop/lanes", StrCat(shape.ToString(), " is not a vector of 2^n elements"));
   c.SetShape(kY, SymShape(std::vector<Dim>()));
 }
 

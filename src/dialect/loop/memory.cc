@@ -189,7 +189,7 @@ void ExpectOp::InferShape(InferShapeContext& c) {
     if (i >= c.num_inputs() || !c.HasInput(i)) continue;
     const SymShape shape = c.shape(i);
     if (shape.ranked && shape.rank() != 0) {
-      c.Fail("loop/indices", StrCat("operand ", i, " is no scalar"));
+      c.Fail("loop/indices", StrCat("operand ", i, " is not a scalar"));
     }
   }
 }

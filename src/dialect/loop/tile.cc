@@ -67,7 +67,7 @@ Rows RowsOf(EvalContext& c, const Tensor& memory, size_t first, int64_t axis, in
 std::optional<std::array<int64_t, 2>> TileOf(InferShapeContext& c, size_t i) {
   const SymShape shape = c.shape(i);
   if (!shape.ranked) return std::nullopt;
-  if (shape.rank() != 2) c.Fail("loop/tile", StrCat("operand ", i, " is no tile"));
+  if (shape.rank() != 2) c.Fail("loop/tile", StrCat("operand ", i, " is not a tile"));
   if (!shape.dims[0].is_constant() || !shape.dims[1].is_constant()) return std::nullopt;
   CheckTile(c, shape.dims[0].value(), shape.dims[1].value(), c.element(i));
   return std::array{shape.dims[0].value(), shape.dims[1].value()};
@@ -150,7 +150,7 @@ void TileMmaOp::InferShape(InferShapeContext& c) {
     if (!fits) {
       c.Fail("loop/tile",
              StrCat("a tile of ", (*a)[0], " x ", (*a)[1], " by one of ", (*b)[0], " x ", (*b)[1],
-                    " in groups of ", group, " is none of ", (*sum)[0], " x ", (*sum)[1]));
+                    " in groups of ", group, " is not one of ", (*sum)[0], " x ", (*sum)[1]));
     }
   }
   c.SetShape(kY, c.shape(kC));

@@ -14,7 +14,7 @@ std::optional<int64_t> LanesOf(InferShapeContext& c, size_t i) {
   const SymShape shape = c.shape(i);
   if (!shape.ranked || (shape.rank() == 1 && !shape.dims[0].is_constant())) return std::nullopt;
   if (shape.rank() != 1 || !std::has_single_bit(static_cast<uint64_t>(shape.dims[0].value()))) {
-    c.Fail("loop/lanes", StrCat("operand ", i, " is no vector of a power of two lanes"));
+    c.Fail("loop/lanes", StrCat("operand ", i, " is not a vector of a power of two lanes"));
   }
   return shape.dims[0].value();
 }
@@ -25,7 +25,7 @@ void TransposeOp::InferShape(InferShapeContext& c) {
   for (size_t i = 0; i < c.num_inputs(); ++i) {
     const auto lanes = LanesOf(c, i);
     if (lanes && *lanes != static_cast<int64_t>(c.num_inputs())) {
-      c.Fail("loop/lanes", StrCat(c.num_inputs(), " rows of ", *lanes, " lanes are no square"));
+      c.Fail("loop/lanes", StrCat(c.num_inputs(), " rows of ", *lanes, " lanes are not a square"));
     }
   }
   for (size_t i = 0; i < c.num_outputs(); ++i) c.SetShape(i, c.shape(0));
@@ -48,7 +48,7 @@ void InterleaveOp::InferShape(InferShapeContext& c) {
     const SymShape shape = c.shape(i);
     if (!shape.ranked) continue;
     if (shape.rank() != 1 || (lanes && !(*lanes == shape.dims[0]))) {
-      c.Fail("loop/lanes", StrCat("operand ", i, " is no vector as long as the others"));
+      c.Fail("loop/lanes", StrCat("operand ", i, " is not a vector as long as the others"));
     }
     lanes = shape.dims[0];
   }

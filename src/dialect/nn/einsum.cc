@@ -44,7 +44,7 @@ Term ParseTerm(std::string_view text, size_t dots) {
       had_dots = true;
       i += 2;
     } else {
-      Fail(StrCat("the term '", text, "' is no sequence of letters with at most one '...'"));
+      Fail(StrCat("the term '", text, "' is not a sequence of letters with at most one '...'"));
     }
   }
   return term;

@@ -159,7 +159,7 @@ namespace {
 
 void InferWindow(InferShapeContext& c, ElementType type) {
   if (!IsFloat(type) && !IsInteger(type)) {
-    c.Fail("type/window", StrCat("a window can not have elements of type ", Name(type)));
+    c.Fail("type/window", StrCat("a window cannot have elements of type ", Name(type)));
   }
   const auto size = c.Contents(0);
   const Dim count = size && size->size() == 1 ? size->front() : Dim();

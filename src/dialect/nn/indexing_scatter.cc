@@ -55,8 +55,7 @@ namespace {
 
 size_t CacheAxis(const TensorScatterOp& op, const SymShape& cache, const SymShape& update) {
   const int64_t axis = eval::NormalizeAxis(op.axis(), static_cast<int64_t>(cache.rank()));
-  if (axis == 0)
-    FailShape("shape/tensor-scatter", "axis 0 is the batch and can not hold the steps");
+  if (axis == 0) FailShape("shape/tensor-scatter", "axis 0 is the batch and cannot hold the steps");
   if (update.rank() != cache.rank()) {
     FailShape("shape/tensor-scatter",
               StrCat("the update has rank ", update.rank(), ", the cache has rank ", cache.rank()));

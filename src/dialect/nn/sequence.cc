@@ -32,7 +32,7 @@ Type JoinElements(const InferShapeContext& c, Type a, Type b) {
   const Type joined = cf::Join(a, b);
   if (!joined) {
     c.Fail("type/sequence",
-           StrCat("a list can not hold both ", a.ToString(), " and ", b.ToString()));
+           StrCat("a list cannot hold both ", a.ToString(), " and ", b.ToString()));
   }
   return joined;
 }
@@ -84,7 +84,7 @@ void SequenceInsertOp::Eval(EvalContext& c) {
   RtValue::List list = c.input_value(kInputSequence).list();
   const Tensor& value = c.input(kValue);
   if (!list.empty() && list.front().tensor().element_type() != value.element_type()) {
-    eval::FailArgument("type/sequence", StrCat("a ", value.TypeString(), " can not join a list of ",
+    eval::FailArgument("type/sequence", StrCat("a ", value.TypeString(), " cannot join a list of ",
                                                Name(list.front().tensor().element_type())));
   }
   // One more place than there are entries: behind the last.
@@ -226,7 +226,7 @@ void ConcatFromSequenceOp::Eval(EvalContext& c) {
     tensors.push_back(std::move(tensor));
   }
   if (tensors.empty()) {
-    c.Fail("run/empty-sequence", "an empty list can not be joined: the shape would be unknown");
+    c.Fail("run/empty-sequence", "an empty list cannot be joined: the shape would be unknown");
   }
   (void)ConcatRule(shapes, axis);
   axis = eval::NormalizeAxis(axis, tensors[0].rank());

@@ -160,7 +160,7 @@ Dim InferredExtent(const SymShape& in, const std::vector<Dim>& target, size_t in
   Assume(
       SizeCondition::Divides(others, total), "shape/reshape",
       [&] {
-        return StrCat("shape ", in.ToString(), " can not be divided into groups of ",
+        return StrCat("shape ", in.ToString(), " cannot be divided into groups of ",
                       others.ToString(), " elements");
       },
       "the other entries must divide the number of elements");
@@ -171,7 +171,7 @@ void CheckSameSize(const SymShape& in, const SymShape& out) {
   const Dim before = in.NumElements();
   const Dim after = out.NumElements();
   Assume(SizeCondition::Equal(before, after), "shape/reshape", [&] {
-    return StrCat("a tensor of shape ", in.ToString(), " can not become ", out.ToString(), ": ",
+    return StrCat("a tensor of shape ", in.ToString(), " cannot become ", out.ToString(), ": ",
                   before.ToString(), " and ", after.ToString(), " elements");
   });
 }
@@ -267,7 +267,7 @@ SymShape SqueezeRule(const SymShape& in, std::span<const int64_t> axes) {
     } else {
       Assume(SizeCondition::Equal(in.dims[i], 1), "shape/squeeze", [&] {
         return StrCat("axis ", i, " of shape ", in.ToString(),
-                      " is not of extent 1 and can not be removed");
+                      " is not of extent 1 and cannot be removed");
       });
     }
   }

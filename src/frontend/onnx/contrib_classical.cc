@@ -108,7 +108,7 @@ void Imputer(UpgradeContext& c) {
 void FeatureVectorizer(UpgradeContext& c) {
   std::vector<Text> parts;
   for (size_t i = 0; i < c.node.inputs.size(); ++i) {
-    if (c.NeedRank(i) != 2) c.Refuse(StrCat("input ", i, " is no matrix"));
+    if (c.NeedRank(i) != 2) c.Refuse(StrCat("input ", i, " is not a matrix"));
     parts.push_back(AsFloat(c, i));
   }
   c.Give(0, Nodes(c)("Concat", parts, {MakeInt("axis", 1)}));
@@ -126,7 +126,7 @@ Text LinearScores(UpgradeContext& c, int64_t rows) {
   if (!added.empty() && Count(added) != rows) {
     c.Refuse(StrCat(added.size(), " intercepts for ", rows, " targets"));
   }
-  if (c.NeedRank(0) != 2) c.Refuse("the input is no matrix");
+  if (c.NeedRank(0) != 2) c.Refuse("the input is not a matrix");
   const Text w = c.AddConstant(FloatTensor({rows, Count(weights) / rows}, weights));
   const Text bias = added.empty() ? Text() : c.AddConstant(FloatTensor({rows}, added));
   return Nodes(c)("Gemm", {AsFloat(c, 0), w, bias}, {MakeInt("transB", 1)});
@@ -188,7 +188,7 @@ class TreeReader {
   /// The place of a leaf among the leaves.
   int64_t Leaf(int64_t tree, int64_t number) const {
     const size_t i = Find(tree, number);
-    if (!IsLeaf(i)) c_.Refuse(StrCat("node ", number, " of tree ", tree, " is no leaf"));
+    if (!IsLeaf(i)) c_.Refuse(StrCat("node ", number, " of tree ", tree, " is not a leaf"));
     return index_[i];
   }
 

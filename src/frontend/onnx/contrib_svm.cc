@@ -368,7 +368,7 @@ void SvmClassifier(UpgradeContext& c) {
   const Tensor labels = ClassLabels(c, "classlabels_ints");
   const std::vector<int64_t> per_class = IntsOf(c, "vectors_per_class");
   if (labels.num_elements() < 2) c.Refuse("there are fewer than two classes");
-  if (c.NeedRank(0) != 2) c.Refuse("the input is no matrix");
+  if (c.NeedRank(0) != 2) c.Refuse("the input is not a matrix");
   const bool vectors = std::ranges::any_of(per_class, [](int64_t n) { return n != 0; });
   vectors ? FromVectors(c, labels, per_class) : FromProducts(c, labels);
 }
@@ -377,7 +377,7 @@ void SvmRegressor(UpgradeContext& c) {
   Nodes make(c);
   const int64_t vectors = c.IntAttr("n_supports").value_or(0);
   const Text post = c.StringAttr("post_transform").value_or("NONE");
-  if (c.NeedRank(0) != 2) c.Refuse("the input is no matrix");
+  if (c.NeedRank(0) != 2) c.Refuse("the input is not a matrix");
   if (post != "NONE") c.Refuse(StrCat("post_transform ", Shown(post), " is not supported"));
   if (vectors < 0) c.Refuse(StrCat(vectors, " support vectors"));
   Text y;

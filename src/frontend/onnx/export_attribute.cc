@@ -173,7 +173,7 @@ void Exporter::ExportAttributes(Operation* op, NodeMsg& node, GraphMsg& graph) {
     }
     AttributeMsg a;
     if (!ConvertAttribute(value, defs[i], a)) {
-      return Refuse(op, StrCat("has attribute '", defs[i].name, "', which ONNX can not hold"));
+      return Refuse(op, StrCat("has attribute '", defs[i].name, "', which ONNX cannot hold"));
     }
     node.attributes.push_back(std::move(a));
   }

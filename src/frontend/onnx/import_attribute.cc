@@ -88,7 +88,7 @@ Attribute Importer::ConvertAttribute(const AttributeMsg& a, const AttrDef& def,
         }
         Fail(ErrorCode::kInvalidArgument, "onnx/attribute",
              StrCat(Operator(node), ": attribute ", Shown(a.name), " is ", a.i,
-                    ", which is no element type"));
+                    ", which is not an element type"));
       }
       return builder_.Attr(a.i);
     case AttrType::kFloat:

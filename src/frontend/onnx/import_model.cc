@@ -54,7 +54,7 @@ Importer::Importer(IrContext& context, const ModelMsg& model, Source source, std
 void Importer::CheckModel() {
   if (!model_.has_graph) {
     Fail(ErrorCode::kParse, "onnx/no-graph", "the file holds no graph",
-         "is it an ONNX model? Data files (input_0.pb) are no models");
+         "is it an ONNX model? Data files (input_0.pb) are not models");
   }
   if (model_.ir_version > kNewestOnnxIrVersion) {
     Fail(ErrorCode::kUnsupported, "onnx/ir-version",

@@ -94,7 +94,7 @@ Value Importer::Lookup(Text name, const NodeMsg& node, const Scope& scope) const
   if (value == nullptr) {
     Fail(ErrorCode::kInvalidArgument, "onnx/undefined-input",
          StrCat(Operator(node), ": input ", Shown(name),
-                " is made by no node and is no graph input"));
+                " is made by no node and is not a graph input"));
   }
   if (class_labels_.contains(*value)) RefuseZipMap(StrCat(Operator(node), ": input ", Shown(name)));
   return *value;

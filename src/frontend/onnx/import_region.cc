@@ -160,7 +160,7 @@ void Importer::CallFunction(const FunctionMsg& function, const NodeMsg& node, Sc
   for (const Frame* frame = &caller; frame != nullptr; frame = frame->caller) {
     if (frame->function == &function) {
       Fail(ErrorCode::kInvalidArgument, "onnx/function-cycle",
-           StrCat("function ", Shown(name), " calls itself"), "ONNX functions can not recur");
+           StrCat("function ", Shown(name), " calls itself"), "ONNX functions cannot recur");
     }
   }
   if (caller.depth >= options_.max_nesting) {

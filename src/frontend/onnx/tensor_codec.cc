@@ -227,7 +227,7 @@ Tensor DecodeTensor(const TensorMsg& t, const Source& source) {
   if (sources > 1) Fail(t, "onnx/tensor-data", "data is given in more than one way");
   if (type == ElementType::kString) {
     if (t.has_raw || t.external) {
-      Fail(t, "onnx/tensor-data", "strings can not be raw or external data");
+      Fail(t, "onnx/tensor-data", "strings cannot be raw or external data");
     }
     return FromStrings(t, shape);
   }

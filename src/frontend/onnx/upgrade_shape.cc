@@ -72,7 +72,7 @@ void ScatterName(UpgradeContext& c) { c.node.op_type = "ScatterElements"; }
 void TileRepeats(UpgradeContext& c) {
   const Tensor* tiles = c.Constant(1);
   const Tensor* axis = c.Constant(2);
-  if (tiles == nullptr || axis == nullptr) c.Refuse("tiles or axis is no constant");
+  if (tiles == nullptr || axis == nullptr) c.Refuse("tiles or axis is not a constant");
   std::vector<int64_t> repeats(static_cast<size_t>(c.NeedRank(0)), 1);
   const std::vector<int64_t> at = ToInt64s(*axis);
   const std::vector<int64_t> count = ToInt64s(*tiles);

@@ -144,7 +144,7 @@ Attribute ParseDeclared(const SymbolNode& node, const AttrDef& def, const std::s
   const std::vector<std::string_view> allowed(def.one_of.begin(), def.one_of.end());
   if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end()) {
     Error error(ErrorCode::kInvalidArgument, "symbol/attribute-value",
-                StrCat(what, " can not be '", text, "'"));
+                StrCat(what, " cannot be '", text, "'"));
     std::string list;
     for (const std::string_view word : allowed) list += StrCat(list.empty() ? "" : ", ", word);
     throw error.Hint(StrCat("it is one of ", list));

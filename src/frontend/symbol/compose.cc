@@ -168,7 +168,7 @@ Symbol Symbol::CreateFunctor(OpInfo op, const SymbolAttrs& attrs) {
                       : !def->regions.empty() ? "has regions"
                                               : "has no result";
     throw Error(ErrorCode::kUnsupported, "symbol/op",
-                StrCat("a symbol can not be made of '", op.name(), "': it ", why))
+                StrCat("a symbol cannot be made of '", op.name(), "': it ", why))
         .Hint("build such a program with Builder");
   }
   auto node = std::make_shared<SymbolNode>(*op.context(), op, "");
@@ -199,7 +199,7 @@ void Symbol::Compose(const Args& args, const Kwargs& kwargs, std::string_view na
   SymbolNode& node = *outputs_.front().node;
   if (node.is_variable() && !args.empty()) {
     throw ArgumentError("symbol/variable-arguments",
-                        StrCat(Describe(node), " is no op and takes no arguments"));
+                        StrCat(Describe(node), " is not an op and takes no arguments"));
   }
   const std::string old_name = node.name;
   if (!name.empty()) OnlyNode("a name").name = name;
@@ -276,7 +276,7 @@ void Symbol::ReplaceVariables(const Kwargs& kwargs) {
       if (!w.changes || at == by_name.end() || at->second.node->is_variable()) continue;
       throw ArgumentError("symbol/write",
                           StrCat(Describe(*node), " writes variable '", at->first, "', which ",
-                                 Describe(*at->second.node), " can not replace"));
+                                 Describe(*at->second.node), " cannot replace"));
     }
   }
   Entries replacements;

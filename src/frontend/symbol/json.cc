@@ -193,7 +193,7 @@ class SymbolReader {
     const bool open = !defs.empty() && defs.back().variadic;
     node.composed = given != 0 || least == 0;
     if ((given != 0 && given < least) || (given > defs.size() && !open)) {
-      Malformed(StrCat(symbol::Describe(node), " can not have ", given, " inputs"));
+      Malformed(StrCat(symbol::Describe(node), " cannot have ", given, " inputs"));
     }
   }
 

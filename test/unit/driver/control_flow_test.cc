@@ -208,7 +208,7 @@ TEST_F(ControlFlowTest, AGraphCanNotHoldThem) {
     nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ())");
   const Executable executable(program);
   EXPECT_EQ(OutcomeOf([&] { runtime::MakeArtefacts(executable.executor()->plan()); }),
-            "artefact/branch: a graph (.json) can not hold a program with branches");
+            "artefact/branch: a graph (.json) cannot hold a program with branches");
 }
 
 // The branch that runs says how large its results are.

@@ -315,11 +315,12 @@ TEST_F(PlanBuilderTest, ObstaclesSayWhatIsMissing) {
     %x = nn.feed() {name = "x"} : () -> tensor<[8], f32>
     nn.fetch(%x) {name = "y"} : (tensor<[8], f32>) -> ())"),
             (std::vector<std::string>{"nn.feed: result 0 of type tensor<[8], f32> may change"}));
-  EXPECT_EQ(ObstaclesOf(R"(
+  EXPECT_EQ(
+      ObstaclesOf(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[N + 1], f32>
     nn.fetch(%x) {name = "y"} : (v_tensor<[N + 1], f32>) -> ())"),
-            (std::vector<std::string>{"nn.feed: result 0 of type v_tensor<[N + 1], f32> has the "
-                                      "symbol 'N', which is no dim of an input and not computed"}));
+      (std::vector<std::string>{"nn.feed: result 0 of type v_tensor<[N + 1], f32> has the "
+                                "symbol 'N', which is not a dim of an input and not computed"}));
 }
 
 }  // namespace

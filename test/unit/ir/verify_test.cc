@@ -228,7 +228,7 @@ TEST_F(VerifyTest, Traits) {
             "verify/inplace: v.odd: an in-place operation has a name that ends in '_'\n");
   EXPECT_EQ(Verified("%a = t.a() : () -> tensor<[2], f32>\n"
                      "%b = v.view(%a) : (tensor<[2], f32>) -> v_tensor<[2], f32>"),
-            "verify/view: v.view: a view of tensor<[2], f32> can not be a v_tensor<[2], f32>\n");
+            "verify/view: v.view: a view of tensor<[2], f32> cannot be a v_tensor<[2], f32>\n");
   EXPECT_EQ(Verified("%a = t.a() : () -> tensor<[2], f32>\n"
                      "%b = v.same(%a) : (tensor<[2], f32>) -> v_tensor<[N], i32>"),
             "");

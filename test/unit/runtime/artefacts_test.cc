@@ -221,9 +221,9 @@ TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
     artefacts.graph = std::move(graph);
     return ErrorOf(artefacts);
   };
-  EXPECT_EQ(text(""), "artefact/graph: this is no JSON");
-  EXPECT_EQ(text("{"), "artefact/graph: this is no JSON");
-  EXPECT_EQ(text("[]"), "artefact/graph: this is no graph");
+  EXPECT_EQ(text(""), "artefact/graph: this is not JSON");
+  EXPECT_EQ(text("{"), "artefact/graph: this is not JSON");
+  EXPECT_EQ(text("[]"), "artefact/graph: this is not a graph");
   EXPECT_EQ(text("{}"), "artefact/graph: there is no 'attrs'");
   EXPECT_EQ(text(std::string(100000, '[')), "artefact/graph: it is nested too deeply");
   EXPECT_EQ(text(R"({"nodes":[],"arg_nodes":[],"heads":[],"node_row_ptr":[0],"attrs":{}})"),
@@ -237,11 +237,11 @@ TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"].erase(0); }),
             "artefact/graph: a constraint is about two sizes");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"][0] = "40,N"; }),
-            "artefact/graph: 'sizes' is no single dim");
+            "artefact/graph: 'sizes' is not a single dim");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"][0] = "M"; }),
-            "plan/dim: constraint 0 has dim M, but M is no symbol of the plan");
+            "plan/dim: constraint 0 has dim M, but M is not a symbol of the plan");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g) = 7; }),
-            "artefact/graph: a constraint is no object");
+            "artefact/graph: a constraint is not an object");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"].erase("constraints"); }),
             "artefact/graph: there is no 'constraints'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = 3; }),
@@ -249,7 +249,7 @@ TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][1] = 1; }),
             "artefact/graph: node 2 has no output 1");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = -1; }),
-            "artefact/graph: 'inputs' is no number from 0 on, or too large");
+            "artefact/graph: 'inputs' is not a number from 0 on, or too large");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["op"] = "conv2d"; }),
             "artefact/graph: there is no kind of node 'conv2d'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["attrs"]["num_inputs"] = "2"; }),
@@ -377,7 +377,7 @@ TEST_F(ArtefactsTest, TheLibraryOfAnotherBuildIsAnError) {
   artefacts.library = MakeArtefacts(plan).library;
   EXPECT_EQ(ErrorOf(artefacts), "artefact/library: graph and library are not of one build");
   artefacts.library = BufferOf("LATHE-LX");
-  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: this is no shared library");
+  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: this is not a shared library");
   artefacts.library = BufferOf(ReadFile(LATHE_BUILD_DIR "/lib/liblathe_runtime.so"));
   EXPECT_EQ(ErrorOf(artefacts), "artefact/library: it has no section '.note.lathe'");
 }

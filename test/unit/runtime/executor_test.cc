@@ -479,8 +479,8 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
   };
   using Kind = PlanStep::Kind;
   EXPECT_EQ(controlled(Kind::kJump, 4), "no error");
-  EXPECT_EQ(controlled(Kind::kJump, 3), "plan/step: step 3 of 4 can not come after it");
-  EXPECT_EQ(controlled(Kind::kJump, 5), "plan/step: step 5 of 4 can not come after it");
+  EXPECT_EQ(controlled(Kind::kJump, 3), "plan/step: step 3 of 4 cannot come after it");
+  EXPECT_EQ(controlled(Kind::kJump, 5), "plan/step: step 5 of 4 cannot come after it");
   EXPECT_EQ(controlled(Kind::kBranch, 4), "plan/step: it is of no kind: 1");
   EXPECT_EQ(controlled(Kind::kBranch, 4, 0), "plan/step: value 0 is not one bool");
   EXPECT_EQ(controlled(Kind::kBranch, 4, 99), "plan/step: there is no value 99");
@@ -521,13 +521,13 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
   EXPECT_EQ(broken([](Plan& p) { p.values[2].index = 1; }),
             "plan/value: value 2 lies in number 1 of 1");
   EXPECT_EQ(broken([](Plan& p) { p.values[2].dims = {Dim::Symbol("M")}; }),
-            "plan/dim: value 2 has dim M, but M is no symbol of the plan");
+            "plan/dim: value 2 has dim M, but M is not a symbol of the plan");
   const auto relies_on = [&](const SizeCondition& condition) {
     return broken(
         [&](Plan& p) { p.constraints.push_back({condition, false, "", "", "", "", {}}); });
   };
   EXPECT_EQ(relies_on(SizeCondition::Equal(Dim::Symbol("M"), 1)),
-            "plan/dim: constraint 0 has dim M, but M is no symbol of the plan");
+            "plan/dim: constraint 0 has dim M, but M is not a symbol of the plan");
   EXPECT_EQ(relies_on(SizeCondition::Equal(Dim(), 1)), "plan/constraint: constraint 0 has dim ?");
   EXPECT_EQ(relies_on({SizeCondition::Kind{4}, 1, 1}),
             "plan/constraint: constraint 0 is of no kind: 4");

@@ -111,8 +111,8 @@ TEST_F(LxFileTest, AFailedSaveLeavesTheOldFile) {
 TEST_F(LxFileTest, SaysWhatIsWrong) {
   const std::string good = Saved(FullPlan());
   EXPECT_EQ(LoadError(good), "no error");
-  EXPECT_EQ(LoadError(""), "lx/magic: this is no compiled program (.lx)");
-  EXPECT_EQ(LoadError("ONNX" + good), "lx/magic: this is no compiled program (.lx)");
+  EXPECT_EQ(LoadError(""), "lx/magic: this is not a compiled program (.lx)");
+  EXPECT_EQ(LoadError("ONNX" + good), "lx/magic: this is not a compiled program (.lx)");
   EXPECT_EQ(LoadError(good.substr(0, 40)),
             "lx/truncated: the file is cut off: it has 40 of 64 bytes");
   EXPECT_EQ(LoadError(good.substr(0, good.size() - 1)),
