@@ -346,8 +346,16 @@ bool KnowsSizes(const Operation* op) {
   return true;
 }
 
-/// Whether it expands extents that are known not to be 1: what it is told of them is not looked at.
+/// Whether it expands extents that are known not to be 1, or only reshapes read what it gives: what
+/// it is told is not looked at.
 bool IsTold(const Operation* op) {
+  if (op->name() == "nn.reshape") {
+    const Operation* shape = op->operand(1).defining_op();
+    if (shape != nullptr && shape->name() == "builtin.constant") return false;
+    return std::ranges::all_of(op->result(0).uses(), [](const auto& use) {
+      return use.owner()->name() == "nn.reshape" || use.owner()->name() == "nn.flatten";
+    });
+  }
   if (op->name() != "nn.expand") return false;
   const auto type = op->operand(0).type().dyn_cast<AnyTensorType>();
   return type && type.has_rank() && std::ranges::all_of(type.dims(), [](const Dim& d) {
