@@ -135,8 +135,8 @@ llvm::Value* FunctionEmitter::AddressOf(const Memory& memory, llvm::Value* eleme
 // Compared in integers as wide as the elements, so that the mask needs no conversion.
 llvm::Value* FunctionEmitter::LaneMask(llvm::Value* live, const llvm::FixedVectorType* vector) {
   const unsigned lanes = vector->getNumElements();
-  const unsigned bits = std::clamp(vector->getScalarSizeInBits(), 8U, 64U);
-  LATHE_CHECK(bits > 8 || lanes < 128, "too many lanes");
+  const unsigned least = lanes < 128 ? 8 : 16;  // that tell the lanes apart
+  const unsigned bits = std::clamp(vector->getScalarSizeInBits(), least, 64U);
   live = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, live, b_.getInt64(0));
   live = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, live, b_.getInt64(lanes));
   live = b_.CreateTrunc(live, b_.getIntNTy(bits));
