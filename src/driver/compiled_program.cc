@@ -366,10 +366,16 @@ bool HasRegions(const Program& program) {
   return false;
 }
 
-// Passes have made symbols of sizes that are computed.
-bool BindsSizes(const Program& program) {
-  for (OpWalker w(program.block()); const Operation* op = w.Next();) {
-    if (op->isa<nn::BindSizesOp>()) return true;
+// Sizes that types do not tell as it was imported: passes compute them, or make symbols of them.
+bool HasUnknownSizes(const Program& program) {
+  const auto is_open = [](Value v) {
+    const auto type = v.type() ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType();
+    return type && (!type.has_rank() || std::ranges::any_of(type.dims(), &Dim::is_unknown));
+  };
+  for (OpWalker w(program.block()); Operation* op = w.Next();) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      if (is_open(op->result(i))) return true;
+    }
   }
   return false;
 }
@@ -424,13 +430,14 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   Program& program = compiled.program;
   const bool has_regions = HasRegions(program);
   NameUnknownExtents(program);
+  const bool learns_sizes = HasUnknownSizes(program);
   AddConstraints(program, compiled.constraints);
   const std::vector<Type> inputs = InputTypes(program);
   OptimizeFor(options, program);
   TakeUnified(inputs, InputTypes(program), compiled.constraints);
   // What passes have taken out of regions always runs; what relies on sizes that are computed could
-  // not be said before these were symbols.
-  if (has_regions || BindsSizes(program)) AddConstraints(program, compiled.constraints);
+  // not be said before these were symbols, or numbers.
+  if (has_regions || learns_sizes) AddConstraints(program, compiled.constraints);
   if (has_regions && FunctionTable(program).empty()) compiled.conditional = MarkRegions(program);
   MarkExternal(program, options);
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);

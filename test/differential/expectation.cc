@@ -280,8 +280,9 @@ bool MayOverflowWithin(const RanOp& ran) {
 /// Whether a loop without a round gave rows whose sizes nothing tells: 0, which may be anything.
 bool MakesRowsUp(const RanOp& ran) {
   if (ran.op->name() != "cf.while" && ran.op->name() != "cf.scan") return false;
-  return std::ranges::any_of(ran.outputs, [](const RtValue& v) {
-    return v.is_tensor() && std::ranges::count(v.tensor().shape(), 0) > 1;
+  const int64_t least = ran.op->name() == "cf.scan" ? 1 : 2;  // a loop in what is compiled
+  return std::ranges::any_of(ran.outputs, [least](const RtValue& v) {
+    return v.is_tensor() && std::ranges::count(v.tensor().shape(), 0) >= least;
   });
 }
 

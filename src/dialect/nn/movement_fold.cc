@@ -23,6 +23,12 @@ bool CountsUp(const std::vector<int64_t>& values) {
   return true;
 }
 
+// Where the rank is not known, an operation still refuses axes and amounts for others.
+bool HasRank(Value v) {
+  const auto type = v.type().dyn_cast<AnyTensorType>();
+  return type && type.has_rank();
+}
+
 }  // namespace
 
 // ---- shapes ----
@@ -62,17 +68,19 @@ void TransposeOp::Fold(FoldContext& c) {
   const TransposeOp op(c.op());
   const auto type = op.data().type().dyn_cast<AnyTensorType>();
   const auto perm = op.perm();
-  const bool nothing = perm ? CountsUp(*perm) : type && type.has_rank() && type.rank() < 2;
-  if (nothing) c.Replace(kTransposed, op.data());
+  if (!HasRank(op.data())) return;
+  if (perm ? CountsUp(*perm) : type.rank() < 2) c.Replace(kTransposed, op.data());
 }
 
 // ---- pieces ----
 
 void ConcatOp::Fold(FoldContext& c) {
-  if (c.op()->num_operands() == 1) c.Replace(kConcatResult, c.op()->operand(0));
+  const Value first = c.op()->operand(0);
+  if (c.op()->num_operands() == 1 && HasRank(first)) c.Replace(kConcatResult, first);
 }
 void SplitOp::Fold(FoldContext& c) {
-  if (c.op()->num_results() == 1) c.Replace(0, c.op()->operand(kInput));
+  const Value whole = c.op()->operand(kInput);
+  if (c.op()->num_results() == 1 && HasRank(whole)) c.Replace(0, whole);
 }
 
 /// Steps of one and the shape of the input: the whole of it.
@@ -82,7 +90,8 @@ void SliceOp::Fold(FoldContext& c) {
 }
 
 void PadOp::Fold(FoldContext& c) {
-  if (IsFilledWith(FoldConstant(c, kPads), 0)) c.Replace(kOutput, c.op()->operand(kData));
+  const Value data = c.op()->operand(kData);
+  if (HasRank(data) && IsFilledWith(FoldConstant(c, kPads), 0)) c.Replace(kOutput, data);
 }
 
 /// Equal values, or a condition that is known.

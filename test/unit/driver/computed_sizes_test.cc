@@ -495,6 +495,24 @@ TEST_F(ComputedSizesTest, WhatIsLeftOfNothingMustDivide) {
   EXPECT_NE(outcome(1, 4), "no error");
 }
 
+// What passes compute while compiling says sizes that types did not.
+TEST_F(ComputedSizesTest, FoldedSizesAreReliedOn) {
+  const Program program = Parse(R"(
+    %w = builtin.constant() {value = tensor<[4], i64> [1, 2, 3, 3]} : () -> v_tensor<[4], i64>
+    %u, %i, %v, %c = nn.unique(%w) {sorted = true} : (v_tensor<[4], i64>) -> (v_tensor<[?], i64>, v_tensor<[?], i64>, v_tensor<[4], i64>, v_tensor<[?], i64>)
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[N], i64>
+    %y = nn.max(%u, %x) : (v_tensor<[?], i64>, v_tensor<[N], i64>) -> v_tensor<[?], i64>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?], i64>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  const auto outcome = [&](int64_t n) {
+    const NamedValues inputs = {{"x", RandomTensor(ElementType::kI64, {n}, 3)}};
+    return OutcomeOf([&] { (void)executable.Run(inputs); }).substr(0, 15);
+  };
+  EXPECT_EQ(outcome(3), "no error");
+  EXPECT_EQ(outcome(1), "no error");
+  EXPECT_EQ(outcome(2), "shape/broadcast");
+}
+
 TEST_F(ComputedSizesTest, StringsThatAreNotEmpty) {
   const Program program = Optimized(Parse(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[3], string>
