@@ -10,7 +10,7 @@ CodeGenerator& Load() {
   void* entry = FindInCompanion("liblathe_codegen.so", "LatheCodeGenerator", why);
   if (entry == nullptr) {
     throw Error(ErrorCode::kUnsupported, "codegen/missing",
-                StrCat("can not load the code generator: ", why))
+                StrCat("cannot load the code generator: ", why))
         .Hint("build Lathe where LLVM 19 is installed (Debian: llvm-19-dev)");
   }
   return *reinterpret_cast<CodeGenerator* (*)()>(entry)();

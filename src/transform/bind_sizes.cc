@@ -78,7 +78,7 @@ class BindSizesPass : public Pass {
     }
   }
 
-  // False where it can not run, which is for whoever runs it to say.
+  // False where it cannot run, which is for whoever runs it to say.
   bool Infer(Operation* op) {
     std::vector<Type> before;
     for (size_t i = 0; i < op->num_results(); ++i) before.push_back(op->result(i).type());

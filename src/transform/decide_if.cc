@@ -40,7 +40,7 @@ class Trial {
     for (const auto& [value, type] : before_) value.set_type(type);
   }
 
-  /// Whether an operation of the same block, which runs whenever the `if` does, can not be then.
+  /// Whether an operation of the same block, which runs whenever the `if` does, cannot be then.
   bool Fails(Operation* op, const Region& region) {
     Take(op, region);
     return Walk(op->next()) == Outcome::kFails;

@@ -69,7 +69,7 @@ REGISTER_PASS(decompose, DecomposePass)
         "Activations, normalizations, softmax, norms of vectors, global pools, nn.gemm and others "
         "whose declaration lists Decompose become arithmetic, reductions and products: equal up "
         "to rounding. What is computed in a wider type by definition (integers under a factor "
-        "that is none) stays, and so does what needs a rank that is not known.")
+        "that is not an integer) stays, and so does what needs a rank that is not known.")
     .Option("ops", PassOption::Kind::kStrings, "[]", "kinds to decompose; empty: all that can be");
 
 }  // namespace lathe

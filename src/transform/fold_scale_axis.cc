@@ -259,7 +259,7 @@ bool FoldScaleAxisPass::AddWeights(Operation* op, const Scale& scale, bool outpu
     return Refuse(op, "the scale is not one of its channels");
   }
   const Tensor* w = Constant(op->operand(1));
-  if (w == nullptr) return Refuse(op, "its weights are no constants");
+  if (w == nullptr) return Refuse(op, "its weights are not constants");
   const std::optional<WeightChannels> channels = ChannelsOf(op, *w, outputs);
   if (!channels) return Refuse(op, "its input is transposed or its weights are a vector");
   if (!scale.Fits(channels->count)) {
@@ -272,9 +272,9 @@ bool FoldScaleAxisPass::AddWeights(Operation* op, const Scale& scale, bool outpu
 bool FoldScaleAxisPass::AddBias(Operation* op, const Scale& scale, Plan& plan) {
   if (op->num_operands() < 3 || !op->operand(2)) return true;
   const Tensor* b = Constant(op->operand(2));
-  if (b == nullptr) return Refuse(op, "its bias is no constant");
+  if (b == nullptr) return Refuse(op, "its bias is not a constant");
   if (b->rank() != 1 || (!scale.is_scalar() && b->dim(0) == 1)) {
-    return Refuse(op, "its bias is no vector of channels");
+    return Refuse(op, "its bias is not a vector of channels");
   }
   std::optional<Tensor> scaled = ScaledAlong(*b, scale, 0);
   if (!scaled) return Refuse(op, "its bias would leave the range of its type");

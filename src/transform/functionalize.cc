@@ -325,7 +325,7 @@ class Functionalizer {
       stack_.pop_back();
       return;
     }
-    shown_.clear();  // what was computed inside can not be used outside
+    shown_.clear();  // what was computed inside cannot be used outside
     f.yields.emplace_back();
     for (size_t i = 0; i < f.written.size(); ++i) {
       f.yields.back().push_back(version_.at(f.written[i]));

@@ -107,7 +107,7 @@ class FoldShapesPass : public Pass {
         ReshapeTarget(input.shape(), copies ? Spelled(*wanted, input) : *wanted, false);
     const bool is_open = !copies && std::ranges::find(*wanted, Dim(-1)) != wanted->end();
     if (!extents || is_open)
-      return Missed(op, "extents of its result can not be written as constants");
+      return Missed(op, "extents of its result cannot be written as constants");
     if (!copies) rewriter.SetAttribute(op, "allowzero", rewriter.Attr(false));
     rewriter.SetInsertionPoint(op);
     rewriter.set_location(op->operand(1).defining_op() ? op->operand(1).defining_op()->location()

@@ -67,7 +67,7 @@ class LayoutPass : public Pass {
       if (region.AddAnchor(&op, to_last ? perm : Inverse(perm))) {
         ++anchors;
       } else {
-        Missed(&op, "it can not work in this layout");
+        Missed(&op, "it cannot work in this layout");
       }
     }
     if (anchors == 0) return;

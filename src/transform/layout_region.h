@@ -24,7 +24,7 @@ class LayoutRegion {
   void KeepLayouts() { keep_layouts_ = true; }
   /// What undoes the transpose.
   void AddTranspose(Operation* transpose);
-  /// The op has to work on operand 0 permuted; false if it can not.
+  /// The op has to work on operand 0 permuted; false if it cannot.
   bool AddAnchor(Operation* op, const Permutation& perm);
   /// Chooses. The cost of the transposes there are less that of those there would be, positive if
   /// something is gained; anchors come at any cost.

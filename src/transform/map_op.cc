@@ -108,7 +108,7 @@ class MapOpPass : public Pass {
     const Rewriter::Replacing scope(rewriter, replaced);
     Operation* made = rewriter.Create(mapping.to.name(), operands, attributes, op->num_results());
     if (const auto wrong = Verify(made); !wrong.empty()) {
-      Missed(op, StrCat(mapping.to.name(), " can not stand there: ", wrong.front().message()));
+      Missed(op, StrCat(mapping.to.name(), " cannot stand there: ", wrong.front().message()));
       return rewriter.Erase(made);
     }
     for (size_t i = 0; i < op->num_results(); ++i) {

@@ -77,7 +77,7 @@ class Replicator {
         plan_.strategy.loss_scale == MultiDevicesStrategy::LossScale::kCoeffNumDevice;
     if (plan_.loss.empty() && scales && !gradients_.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "pass/missing-attr",
-                  "loss_var_name not set: gradients can not be scaled by the number of devices");
+                  "loss_var_name not set: gradients cannot be scaled by the number of devices");
     }
   }
 

@@ -117,7 +117,7 @@ void PrecomputePrunePass::Compute(Operation* op) {
   try {
     entry.results = EvalOp(op, inputs);
   } catch (const Error& error) {
-    Missed(op, StrCat("can not be computed ahead: ", error.message()));
+    Missed(op, StrCat("cannot be computed ahead: ", error.message()));
     return;  // the run reports it, if it gets there
   }
   entry.computed = true;

@@ -150,7 +150,7 @@ bool SimplifyPass::FoldConstants(Operation* op) {
   try {
     results = EvalOp(op, inputs);
   } catch (const Error& error) {
-    Missed(op, StrCat("can not be computed ahead: ", error.message()));
+    Missed(op, StrCat("cannot be computed ahead: ", error.message()));
     return false;  // the run reports it, if it gets there
   }
   rewriter_->SetInsertionPoint(op);

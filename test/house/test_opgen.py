@@ -77,7 +77,7 @@ class Opgen(unittest.TestCase):
 
     def test_refused(self):
         for old, new, message in [
-                ("summary: A", "sumary: A", "conv.yaml:4: ops[conv]: 'sumary' is no field"),
+                ("summary: A", "sumary: A", "conv.yaml:4: ops[conv]: 'sumary' is not a field"),
                 ("summary: A", "sumary: A", "did you mean 'summary'?"),
                 ("  summary: A convolution.\n", "", "conv.yaml:4: ops[conv]: 'summary' is missing"),
                 ("op: conv", "op: Conv2D", "'Conv2D' does not have the form"),
@@ -95,13 +95,13 @@ class Opgen(unittest.TestCase):
                 ("{name: x, type: T}", "{name: x, type: T, min: 1}", "for variadic ones only"),
                 ("{name: x, type: T}", "{name: name, type: T}", "'name' is taken by the op class"),
                 ("name: y", "name: x", "'x' names an output and an input"),
-                ("float + small", "float + smal", "'smal' is no type set or element type"),
+                ("float + small", "float + smal", "'smal' is not a type set or element type"),
                 ("T: float + small", "U: i32, T: float + small", "type variable 'U' is not used"),
                 ("type: i64, default: 1", "type: i64", "say exactly one of 'required: true'"),
-                ("default: 1,", "default: one,", "attributes[group]: default 'one' is no i64"),
+                ("default: 1,", "default: one,", "attributes[group]: default 'one' is not of type i64"),
                 ("default: A", "default: C", "default 'C' is not one of 'A', 'B'"),
-                ("default: 1e-5", "default: tiny", "attributes[eps]: default 'tiny' is no number"),
-                ("attr(to)", "attr(too)", "outputs[y]: 'too' is no attribute of the op; attributes: "
+                ("default: 1e-5", "default: tiny", "attributes[eps]: default 'tiny' is not a number"),
+                ("attr(to)", "attr(too)", "outputs[y]: 'too' is not an attribute of the op; attributes: "
                  "'group', 'mode', 'eps', 'to'"),
                 ("  since: 22\n", "", "'since' is missing beside 'onnx'"),
                 ("[InferShape, Eval]", "[InferShap]", "did you mean 'InferShape'?"),

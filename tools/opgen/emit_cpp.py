@@ -79,7 +79,7 @@ def cpp_value(value, kind):
 
 
 def takes_types(op):
-    """Result types can not be inferred when the op is created."""
+    """Result types cannot be inferred when the op is created."""
     return bool(op.outputs) and (bool(op.regions) or "InferShape" not in op.interfaces)
 
 

@@ -172,7 +172,7 @@ def type_set(text, sets):
     parts = text if isinstance(text, list) else text.split("+")
     for part in (p.strip() for p in parts):
         need(part in sets or part in ELEMENTS,
-             f"'{part}' is no type set or element type; sets: {schema.listing(sorted(sets))}"
+             f"'{part}' is not a type set or element type; sets: {schema.listing(sorted(sets))}"
              f"{schema.nearest(part, list(sets) + ELEMENTS)}")
         result += sets[part] if part in sets else [part]
     return list(dict.fromkeys(result))
@@ -237,7 +237,7 @@ class OpReader:
         text = data["type"]
         whole = data.get("whole", False)
         need(not whole or where == "inputs", "'whole' is for inputs only")
-        need(not (whole and data.get("variadic")), "a variadic input can not be 'whole'")
+        need(not (whole and data.get("variadic")), "a variadic input cannot be 'whole'")
         return Value(data["name"], self.rule(text, where == "outputs"), text,
                      data.get("optional", False), data.get("variadic", False),
                      data.get("heterogeneous", False), whole, data.get("min", 0),
@@ -259,7 +259,7 @@ class OpReader:
         attribute = re.fullmatch(r"attr\((\w+)\)", text)
         if attribute and is_output:
             need(attribute[1] in self.attribute_names,
-                 f"'{attribute[1]}' is no attribute of the op; attributes: "
+                 f"'{attribute[1]}' is not an attribute of the op; attributes: "
                  f"{schema.listing(self.attribute_names)}")
             return Rule("kFromAttr", index=self.attribute_names.index(attribute[1]))
         more = ", attr(...), custom" if is_output else ""
@@ -285,20 +285,20 @@ class OpReader:
 
     def default(self, value, kind):
         if kind.endswith("[]") or kind == "array":
-            need(isinstance(value, list), f"default {value!r} is no list")
+            need(isinstance(value, list), f"default {value!r} is not a list")
             return [self.default(v, kind[:-2]) for v in value] if kind.endswith("[]") else value
         classes = {"bool": bool, "i64": int, "f32": (int, float), "str": str, "type": str,
                    "any": object}
-        need(kind in classes, f"an attribute of type {kind} can have no default")
+        need(kind in classes, f"an attribute of type {kind} cannot have a default")
         if kind == "f32" and isinstance(value, str):  # YAML reads 1e-5 as a string
             try:
                 value = float(value)
             except ValueError:
-                raise Fault(f"default '{value}' is no number") from None
+                raise Fault(f"default '{value}' is not a number") from None
         is_bool = isinstance(value, bool)
         need(isinstance(value, classes[kind]) and is_bool <= (kind in ("bool", "any")),
-             f"default {value!r} is no {kind}")
-        need(kind != "type" or value in ELEMENTS, f"default '{value}' is no element type")
+             f"default {value!r} is not of type {kind}")
+        need(kind != "type" or value in ELEMENTS, f"default '{value}' is not an element type")
         return value
 
     def check_names(self, inputs, outputs, attributes):

@@ -130,7 +130,7 @@ class Checker:
         for key, item in value.items():
             rule = known.get(key, schema.get("additionalProperties", {}))
             if rule is False:
-                self.report(line, path, f"'{key}' is no field; allowed: {listing(known)}"
+                self.report(line, path, f"'{key}' is not a field; allowed: {listing(known)}"
                             f"{nearest(key, known)}")
             else:
                 self.check(item, rule, f"{path}.{key}" if path else str(key), line)

@@ -21,7 +21,7 @@ constexpr size_t kMaxRank = DNNL_MAX_NDIMS;
 std::string WhyNot(Value v) {
   if (!v) return {};
   const auto type = v.type().dyn_cast<AnyTensorType>();
-  if (!type) return "an operand is no tensor";
+  if (!type) return "an operand is not a tensor";
   if (type.element() != ElementType::kF32) return "it is not all f32";
   if (!type.is_static()) return "its shape is known only when the program runs";
   const auto is_empty = [](const Dim& d) { return d.IsConstant(0); };

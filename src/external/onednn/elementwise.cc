@@ -162,7 +162,7 @@ bool Follow(Node& node, Operation* op, Value result) {
 Described DescribeElementwise(const dnnl::engine& engine, Operation* op, bool channels_last) {
   if (const auto unary = UnaryOf(op)) return DescribeUnary(engine, op, *unary, channels_last);
   if (const auto kind = BinaryOf(op)) return DescribeBinary(engine, op, *kind, channels_last);
-  if (op->isa<nn::ClipOp>()) return {"its limits are no constants", {}};
+  if (op->isa<nn::ClipOp>()) return {"its limits are not constants", {}};
   return {StrCat("it does not know ", op->name()), {}};
 }
 

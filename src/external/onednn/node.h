@@ -75,7 +75,7 @@ struct DescribeOptions {
 Described Describe(const dnnl::engine& engine, Operation* op, const DescribeOptions& options = {});
 
 /// Makes `op`, an elementwise operation on what the node computes (`result`), part of it. False if
-/// it can not be.
+/// it cannot be.
 bool Follow(Node& node, Operation* op, Value result);
 
 /// `next` adds a row to each row of a product.

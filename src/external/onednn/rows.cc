@@ -35,7 +35,7 @@ Described DescribeRows(const dnnl::engine& engine, Operation* op) {
   if (rank < 2) return {"it has one row", {}};
   const Dims row{dims.back()};
   if (DimsOf(norm.scale()) != row || (norm.b() && DimsOf(norm.b()) != row)) {
-    return {"its scale or shift is no row", {}};
+    return {"its scale or shift is not a row", {}};
   }
   Node node{
       {{DNNL_ARG_SRC, norm.x(), RowMajor(dims)}, {DNNL_ARG_SCALE, norm.scale(), RowMajor(row)}},

@@ -343,7 +343,7 @@ TEST_F(OneDnn, Refusals) {
   EXPECT_EQ(Refusal(net_->Op("matmul", {net_->X({4}), w({4, 3})})), "an operand is a vector");
   EXPECT_EQ(Refusal(net_->Op("sin", {x})), "it does not know nn.sin");
   EXPECT_EQ(Refusal(net_->Op("clip", {x, net_->X({}), net_->X({})})),
-            "its limits are no constants");
+            "its limits are not constants");
   EXPECT_EQ(Refusal(net_->Op("sub", {w({8, 1, 1}), x})), "its first operand is broadcast");
   EXPECT_EQ(Refusal(net_->Op("layer_normalization", {net_->X({3, 4, 5}), w({4, 5})},
                              {net_->Int("axis", 1)})),
