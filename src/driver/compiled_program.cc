@@ -51,6 +51,7 @@ struct LoweredFunction {
   lower::Lowered how;
   std::shared_ptr<const CompileEngine::Kernel> kernel;  // null: it stays loops
   bool is_apart = false;                                // not for us to lower
+  std::vector<SizeConstraint> required;                 // as CompiledFunction::required
 };
 using LoweredFunctions = std::unordered_map<std::string, LoweredFunction>;
 
@@ -100,7 +101,11 @@ class AllLowered {
         continue;
       }
       functions.push_back(f);
-      results.push_back({lower::OperationNames(f), WorkOf(f), {}, {}});
+      results.push_back({.operations = lower::OperationNames(f),
+                         .work = WorkOf(f),
+                         .how = {},
+                         .kernel = {},
+                         .required = required_[NameOf(f)]});
     }
     pool_.ParallelFor(0, std::ssize(functions), 1, [&](int64_t i, int64_t) {
       const auto at = static_cast<size_t>(i);
@@ -193,6 +198,7 @@ class AllLowered {
   // up.
   bool Split(Operation* f, const FunctionCalls& calls, std::vector<lower::Remark>& remarks) {
     std::vector<Operation*> pieces;
+    const std::vector<SizeConstraint> required = Required(f);
     try {
       pieces = lower::SplitFunction(f, calls.Of(f), machine_);
     } catch (const std::exception& error) {
@@ -202,7 +208,20 @@ class AllLowered {
       remarks.push_back(*std::move(remark));
     }
     if (!pieces.empty() && !remarks.empty()) remarks_of_whole_[NameOf(pieces[0])] = remarks;
+    for (Operation* piece : pieces) required_[NameOf(piece)] = required;
     return !pieces.empty();
+  }
+
+  // Of the function as it is, and as it was before.
+  std::vector<SizeConstraint> Required(Operation* f) {
+    std::vector<SizeConstraint> required = required_[NameOf(f)];
+    try {
+      std::ranges::move(FindSizeConstraints(program_, FunctionTable::Body(f)),
+                        std::back_inserter(required));
+    } catch (const Error& error) {
+      required.push_back({SizeCondition::Equal(0, 1), error});
+    }
+    return required;
   }
 
   static void TakeBody(Operation* from, Operation* f) {
@@ -233,6 +252,7 @@ class AllLowered {
   PackedOrders orders_;  // of rounds before
   LoweredFunctions lowered_;
   std::map<std::string, std::vector<lower::Remark>> remarks_of_whole_;  // by its first piece
+  std::map<std::string, std::vector<SizeConstraint>> required_;         // by function
   std::set<std::string> waited_;  // functions that were looked at for shared tables
 };
 
@@ -248,11 +268,12 @@ void ListFunctions(CompiledProgram& compiled, LoweredFunctions& lowered) {
     compiled.by_name[name] = compiled.functions.size();
     CompiledFunction& made = compiled.functions.emplace_back();
     made.function = f;
-    auto& [operations, work, how, kernel, is_apart] = lowered.at(std::string(name));
+    auto& [operations, work, how, kernel, is_apart, required] = lowered.at(std::string(name));
     if (!how.done && CompilerOf(f).empty()) made.data = AsDataFunction(f);
     made.in_place = how.in_place;
     made.own_sizes = how.own_sizes;
     made.packed = how.packed;
+    made.required = std::move(required);
     compiled.infos.push_back({.name = std::string(name),
                               .operations = std::move(operations),
                               .calls = calls[name],

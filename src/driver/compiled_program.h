@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lathe/codegen/code_generator.h"
+#include "lathe/dialect/size_constraints.h"
 #include "lathe/driver/compile_engine.h"
 #include "lathe/driver/executable.h"
 #include "lathe/support/budget.h"
@@ -30,6 +31,9 @@ struct CompiledFunction {
   std::vector<Dim> workspaces;                      ///< bytes of scratch memory that `code` takes
   bool checks = false;                              ///< the last of them is a KernelStatus
   std::vector<std::pair<size_t, size_t>> in_place;  ///< as Lowered::in_place
+  /// What held of sizes before its operations were decomposed or split from others: simpler ones
+  /// may accept more, such as broadcasts.
+  std::vector<SizeConstraint> required;
 
   /// Otherwise the interpreter runs it.
   bool has_code() const { return code != nullptr || external; }

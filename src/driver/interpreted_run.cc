@@ -42,10 +42,11 @@ class Extents {
     return at == bound_.end() ? std::nullopt : std::optional(at->second);
   }
 
-  // Whether they say that it holds.
-  bool Allow(const SizeCondition& condition) const {
+  // Whether it holds; nothing if that does not follow.
+  std::optional<bool> Decide(const SizeCondition& condition) const {
     const auto a = Of(condition.a), b = Of(condition.b);
-    return a && b && SizeCondition{condition.kind, *a, *b}.Decide() == true;
+    if (!a || !b) return std::nullopt;
+    return SizeCondition{condition.kind, *a, *b}.Decide();
   }
 
  private:
@@ -71,6 +72,20 @@ class Extents {
   std::vector<Dim::Binding> symbols_;
   std::vector<std::pair<Dim, int64_t>> bound_;  // expressions as they stand
 };
+
+// Nothing if the arguments are not what the function says.
+std::optional<Extents> ExtentsOf(const CompiledFunction& f, std::span<const RtValue> arguments) {
+  const Block* body = FunctionTable::Body(f.function);
+  Extents extents;
+  for (int pass = 0; pass < 2; ++pass) {  // an expression may come before its symbols
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const auto type = body->argument(i).type().dyn_cast<AnyTensorType>();
+      if (!type || !type.has_rank()) continue;
+      if (!extents.Bind(type, arguments[i].tensor().shape())) return std::nullopt;
+    }
+  }
+  return extents;
+}
 
 // Of arguments of given shapes; nothing if they do not follow.
 std::optional<std::vector<Shape>> ResultShapes(const CompiledFunction& f,
@@ -161,27 +176,32 @@ bool IsIdle(const CompiledFunction& f, std::span<const Tensor> outputs) {
 
 }  // namespace
 
+void InterpretedRun::CheckRequired(const CompiledFunction& f, std::span<const RtValue> arguments) {
+  if (f.required.empty()) return;
+  const std::optional<Extents> extents = ExtentsOf(f, arguments);
+  if (!extents) return;
+  for (const SizeConstraint& c : f.required) {
+    if (extents->Decide(c.condition) == false) throw c.error;
+  }
+}
+
 // Sizes of inputs are looked at before a run, those that it computes nowhere else: code takes them
 // as they are.
 bool InterpretedRun::Fits(size_t function, std::span<const RtValue> arguments) const {
   if (relied_on_[function].empty()) return true;
-  const Block* body = FunctionTable::Body(compiled_.functions[function].function);
-  Extents extents;
-  for (int pass = 0; pass < 2; ++pass) {  // an expression may come before its symbols
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      const auto type = body->argument(i).type().cast<AnyTensorType>();
-      if (!extents.Bind(type, arguments[i].tensor().shape())) return false;
-    }
-  }
-  return std::ranges::all_of(relied_on_[function],
-                             [&](const SizeCondition& c) { return extents.Allow(c); });
+  const std::optional<Extents> extents = ExtentsOf(compiled_.functions[function], arguments);
+  return extents && std::ranges::all_of(relied_on_[function], [&](const SizeCondition& c) {
+           return extents->Decide(c) == true;
+         });
 }
 
 bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arguments,
                              std::span<RtValue> results) {
   const std::string_view callee = builtin::CallOp(const_cast<Operation*>(call)).callee();
   const CompiledFunction* f = compiled_.Find(callee);
-  if (f == nullptr || !f->has_code()) return false;
+  if (f == nullptr) return false;
+  CheckRequired(*f, arguments);
+  if (!f->has_code()) return false;
   if (!Fits(static_cast<size_t>(f - compiled_.functions.data()), arguments)) return false;
   std::vector<KernelBuffer> buffers;
   std::vector<Shape> argument_shapes;

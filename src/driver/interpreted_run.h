@@ -21,6 +21,8 @@ class InterpretedRun {
 
  private:
   void CheckSizes(const NamedValues& inputs) const;
+  /// Throws where sizes contradict what a function was made of.
+  static void CheckRequired(const CompiledFunction& f, std::span<const RtValue> arguments);
   /// Whether code of the function is right for these arguments.
   bool Fits(size_t function, std::span<const RtValue> arguments) const;
   bool RunCall(const Operation* call, std::span<const RtValue> arguments,

@@ -1,6 +1,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/nn/layout.h"
 
 namespace lathe {
@@ -57,11 +58,25 @@ class IdentityIsNothing : public RewritePattern {
   }
 };
 
+/// Whether x is known to have as many channels as the other operands have entries.
+bool ChannelsAgree(const Operation* op, AnyTensorType type) {
+  const size_t axis = nn::ChannelsLast(op) ? type.rank() - 1 : 1;
+  const Dim channels = type.rank() > 1 ? type.dims()[axis] : Dim(1);
+  for (size_t i = 1; i < 5; ++i) {
+    const auto t = op->operand(i).type().cast<AnyTensorType>();
+    if (!t.has_rank() || t.rank() != 1) return false;
+    if (SizeCondition::Equal(t.dims()[0], channels).Decide() != true) return false;
+  }
+  return true;
+}
+
 /// y = x * s + t with s = scale / sqrt(var + eps), t = b - mean * s, each [C, 1, ..., 1].
 class BatchNormIsScaleAndShift : public RewritePattern {
  public:
-  explicit BatchNormIsScaleAndShift(bool keep_used)
-      : RewritePattern("batch_norm", "nn.batch_normalization"), keep_used_(keep_used) {}
+  BatchNormIsScaleAndShift(const Program& program, bool keep_used)
+      : RewritePattern("batch_norm", "nn.batch_normalization"),
+        program_(program),
+        keep_used_(keep_used) {}
 
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
     if (op->attribute("training_mode").cast<BoolAttribute>().value()) return false;
@@ -71,6 +86,9 @@ class BatchNormIsScaleAndShift : public RewritePattern {
       const auto t = op->operand(i).type().dyn_cast<AnyTensorType>();
       if (!t || t.element() != type.element()) return false;
     }
+    // Broadcasts accept one entry for all channels. The sizes of the program's block are looked at
+    // before passes change it, those of regions after.
+    if (op->block() != program_.block() && !ChannelsAgree(op, type)) return false;
     if (StaysFor(op, 1, "running_mean", keep_used_)) return false;
     if (StaysFor(op, 2, "running_var", keep_used_)) return false;
     Operation* const replaced[] = {op};
@@ -120,6 +138,7 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     return Call(r, "nn.reshape", {v, target});
   }
 
+  const Program& program_;
   bool keep_used_;
 };
 
@@ -134,7 +153,7 @@ class SimplifyInferencePass : public Pass {
     PatternSet patterns;
     patterns.push_back(std::make_unique<DropoutIsIdentity>(graph.program(), keep_used));
     patterns.push_back(std::make_unique<IdentityIsNothing>());
-    patterns.push_back(std::make_unique<BatchNormIsScaleAndShift>(keep_used));
+    patterns.push_back(std::make_unique<BatchNormIsScaleAndShift>(graph.program(), keep_used));
     ApplyPatternsGreedily(graph.program(), this, patterns);
   }
 };

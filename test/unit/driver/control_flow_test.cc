@@ -374,6 +374,60 @@ TEST_F(ControlFlowTest, UnknownNumbersOfRowsNeedTheInterpreter) {
                        1e-6, 1e-6));
 }
 
+// What normalizations are made of would broadcast one factor over all channels. A branch has a
+// plan; a loop of an unknown number of rows has none.
+TEST_F(ControlFlowTest, NormalizationsNeedAFactorForEachChannel) {
+  constexpr const char* kInputs = R"(
+    %t = nn.feed() {name = "t"} : () -> v_tensor<[2, 4, 3], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[S], f32>
+    %b = nn.feed() {name = "b"} : () -> v_tensor<[4], f32>)";
+  const auto branch = [&](std::string_view y) {
+    return StrCat(kInputs, R"(
+    %r = cf.if(%c) ({
+      %y = )",
+                  y, R"( -> v_tensor<[2, 4, 3], f32>
+      cf.yield(%y) : (v_tensor<[2, 4, 3], f32>) -> ()
+    }, {
+      cf.yield(%t) : (v_tensor<[2, 4, 3], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[2, 4, 3], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[2, 4, 3], f32>) -> ())");
+  };
+  const auto loop = [&](std::string_view y) {
+    return StrCat(kInputs, R"(
+    %r = cf.while(%n, %c) ({
+    ^(%i: v_tensor<[], i64>, %go: v_tensor<[], bool>):
+      %y = )",
+                  y, R"( -> v_tensor<[2, 4, 3], f32>
+      cf.yield(%go, %y) : (v_tensor<[], bool>, v_tensor<[2, 4, 3], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>) -> v_tensor<[?, 2, 4, 3], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[?, 2, 4, 3], f32>) -> ())");
+  };
+  const std::string tensors = "(v_tensor<[2, 4, 3], f32>, v_tensor<[S], f32>, v_tensor<[4], f32>";
+  for (const std::string& y :
+       {StrCat("nn.batch_normalization(%t, %s, %b, %b, %b) : ", tensors,
+               ", v_tensor<[4], f32>, v_tensor<[4], f32>)"),
+        StrCat("nn.instance_normalization(%t, %s, %b) : ", tensors, ")"),
+        StrCat("nn.group_normalization(%t, %s, %b) {num_groups = 2} : ", tensors, ")")}) {
+    for (const bool has_plan : {true, false}) {
+      SCOPED_TRACE(StrCat(y, has_plan ? ", planned" : ", not planned"));
+      Program program = Of(has_plan ? branch(y) : loop(y));
+      const Executable executable(program, {.threads = 1});
+      ASSERT_EQ(executable.executor() != nullptr, has_plan);
+      for (const int64_t s : {1, 4, 5}) {
+        NamedValues inputs = InputsOf(1, true);
+        inputs.emplace_back("t", RandomTensor(ElementType::kF32, {2, 4, 3}, 5));
+        inputs.emplace_back("s", RandomTensor(ElementType::kF32, {s}, 6));
+        inputs.emplace_back("b", Tensor::Of<float>({4}, {1, 2, 3, 4}));
+        const std::string outcome = OutcomeOf([&] { (void)executable.Run(inputs); });
+        EXPECT_EQ(outcome.substr(0, outcome.find(':')), s == 4 ? "no error" : "shape/channels");
+        if (s != 4) continue;
+        EXPECT_TRUE(AllClose(executable.Run(inputs)[0].second,
+                             Interpreter(program).Run(inputs)[0].second, 1e-5, 1e-6));
+      }
+    }
+  }
+}
+
 // Forwards and backwards, along any axis, of a length that may be 0; slices of several inputs.
 TEST_F(ControlFlowTest, ScansAreLoops) {
   for (const char* directions : {"0, 0", "1, 0", "0, 1"}) {
