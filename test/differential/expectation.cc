@@ -302,6 +302,14 @@ bool HasNoElements(Type type) {
          std::ranges::any_of(tensor.dims(), [](const Dim& d) { return d.IsConstant(0); });
 }
 
+/// False for the branch that an `if` with a constant condition never takes.
+bool MayRun(const Operation* op, const Region& region) {
+  const Operation* condition = op->name() == "cf.if" ? op->operand(0).defining_op() : nullptr;
+  if (condition == nullptr || condition->name() != "builtin.constant") return true;
+  const Tensor& taken = condition->attribute("value").cast<TensorAttribute>().value();
+  return taken.data<bool>()[0] == (&region == &op->regions()[0]);
+}
+
 /// The operations whose elements decide those of an output, not shapes alone.
 std::unordered_set<const Operation*> NeededBy(const Program& program) {
   std::vector<const Operation*> todo;
@@ -327,7 +335,9 @@ std::unordered_set<const Operation*> NeededBy(const Program& program) {
       const Value operand = op->operand(i);
       if (operand && !HasNoElements(operand.type())) need(operand.defining_op());
     }
-    for (const Region& region : op->regions()) need(region.front()->back());
+    for (const Region& region : op->regions()) {
+      if (MayRun(op, region)) need(region.front()->back());
+    }
   }
   return needed;
 }
