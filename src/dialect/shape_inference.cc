@@ -357,11 +357,27 @@ void SymbolBinder::Match(const SymShape& expected, const std::vector<int64_t>& d
   }
 }
 
+void SymbolBinder::CheckValue(const Pending& p, const std::string& id) const {
+  std::vector<std::string> names;
+  p.dim.CollectSymbols(names);
+  Error error(ErrorCode::kShape, id,
+              StrCat("dim ", p.dim.ToString(), " of ", p.what, " has no value"));
+  for (const std::string& name : names) {
+    const Entry* e = FindEntry(name);
+    if (e == nullptr) return;
+    error.Note(StrCat(name, " = ", e->value, " by ", e->from));
+  }
+  throw error;
+}
+
 void SymbolBinder::Finish(const std::string& id) const {
   for (const Pending& p : pending_) {
     auto value = p.dim.Evaluate([&](std::string_view symbol) { return Lookup(symbol); });
-    // Of symbols that nothing says, an expression is at least the same wherever it stands.
-    if (!value) value = std::ranges::find(pending_, p.dim, &Pending::dim)->value;
+    if (!value) {
+      CheckValue(p, id);
+      // Of symbols that nothing says, an expression is at least the same wherever it stands.
+      value = std::ranges::find(pending_, p.dim, &Pending::dim)->value;
+    }
     if (*value != p.value) {
       throw Error(
           ErrorCode::kShape, id,

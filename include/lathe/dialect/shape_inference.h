@@ -91,6 +91,8 @@ class SymbolBinder {
     std::string what;
   };
   const Entry* FindEntry(std::string_view symbol) const;
+  // Of a dim without a value: throws if its symbols have one, such as broadcast(2, 3).
+  void CheckValue(const Pending& p, const std::string& id) const;
   std::vector<Entry> entries_;
   std::vector<Pending> pending_;
 };

@@ -78,6 +78,24 @@ TEST_F(InterpreterTest, ExpressionsOfSymbols) {
   EXPECT_EQ(e.message(), "dim 2*N of input 'a' is 3; expected 2");
 }
 
+// No tensor has an extent that is broadcast(2, 3).
+TEST_F(InterpreterTest, ExpressionsWithoutValue) {
+  constexpr std::string_view kBody = R"(
+    %a = nn.feed() {name = "a"} : () -> v_tensor<[N], f32>
+    %b = nn.feed() {name = "b"} : () -> v_tensor<[M], f32>
+    %c = nn.feed() {name = "c"} : () -> v_tensor<[broadcast(N, M)], f32>
+    nn.fetch(%c) {name = "c"} : (v_tensor<[broadcast(N, M)], f32>) -> ()
+  )";
+  const auto run = [&](const RtValue& b) {
+    return Run(kBody, {{"a", Vec<float>({1, 2})}, {"b", b}, {"c", Vec<float>({1, 2})}});
+  };
+  EXPECT_EQ(run(Vec<float>({1})).size(), 1u);
+  const Error e = ErrorOf([&] { run(Vec<float>({1, 2, 3})); });
+  EXPECT_EQ(e.id(), "run/input-shape");
+  EXPECT_NE(e.message().find(" of input 'c' has no value"), std::string::npos) << e.message();
+  ASSERT_EQ(e.notes().size(), 2u);
+}
+
 TEST_F(InterpreterTest, OpWithoutEval) {
   context_.allow_unregistered_ops(true);
   Program program = Parse("%0 = my.op() : () -> v_tensor<[], f32> loc(\"here\")");
