@@ -90,7 +90,8 @@ bool Pooling::gives_indices() const { return op->num_results() > 1 && !op->resul
 bool Pooling::CountsAll(size_t axis) const {
   const nn::WindowSteps steps = nn::CheckedSteps(spec, input().rank() - 2);
   const bool pads = nn::IsSame(spec) || steps.begins[axis] != 0 || steps.ends[axis] != 0;
-  return !spec.ceil_mode && (!pads || count_include_pad);
+  // Only rounded up can a window hang over the padding, and no window of SAME does.
+  return (!spec.ceil_mode || nn::IsSame(spec)) && (!pads || count_include_pad);
 }
 
 double Pooling::neutral() const {

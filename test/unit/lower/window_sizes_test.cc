@@ -314,6 +314,9 @@ TEST_F(WindowSizes, PoolsWithPadding) {
     c.halvings = 0;
     Expect(c, blocks);
   }
+  c.op = "nn.average_pool";
+  c.flags = {"ceil_mode", "count_include_pad"};
+  Expect(c, blocks);
   WindowCase grouped{.op = "nn.conv", .channels = 4, .weights = {4, 1, 3, 3}};
   grouped.lists = {{"strides", two}};
   grouped.group = 4;
