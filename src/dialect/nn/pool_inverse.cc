@@ -165,7 +165,7 @@ void MaxRoiPoolOp::Eval(EvalContext& c) {
   const double scale = op.spatial_scale();
   std::vector<double> y;
   for (size_t r = 0; r < rois.size(); r += 5) {
-    const double image = rois[r];
+    const double image = std::trunc(rois[r]);  // as kernels and onnxruntime do
     if (!(image >= 0 && image < static_cast<double>(x.dim(0)))) {
       c.Fail("shape/roi", StrCat("a region is of image ", image, " of ", x.dim(0)));
     }

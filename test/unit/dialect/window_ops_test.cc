@@ -315,6 +315,19 @@ TEST(Pool, RefusesBadWindows) {
   EXPECT_EQ(op.EvalError(), "shape/window-rank");
 }
 
+TEST(MaxRoiPool, RoundsImagesToZero) {
+  for (const float image : {-1.0F, -0.4F, 0.4F, 1.0F}) {
+    RunOp op("nn.max_roi_pool");
+    op.In(Tensor::Of<float>({1, 1, 1, 1}, {5})).In(Tensor::Of<float>({1, 5}, {image, 0, 0, 0, 0}));
+    op.Attr("pooled_shape", std::vector<int64_t>{1, 1});
+    if (std::abs(image) < 1) {
+      EXPECT_EQ(op.Run().data<float>()[0], 5);
+    } else {
+      EXPECT_EQ(op.EvalError(), "shape/roi");
+    }
+  }
+}
+
 TEST(MaxUnpool, UndoesMaxPoolAndChecksIndices) {
   const auto pooled = Pool(RunOp("nn.max_pool"), {1, 5, 7, 2}, 2, 2).Outputs(2).Values();
   const auto unpool = [&](const Tensor& indices, RunOp&& op = RunOp("nn.max_unpool")) -> RunOp& {
