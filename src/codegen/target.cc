@@ -48,9 +48,13 @@ const std::vector<Target>& Target::All() {
   static const std::vector<Target> targets = {
       X86("x86-64", "x86-64", "", 16, 16, {}),
       X86("avx2", "haswell", "", 32, 16, Avx2Flags()),
+      X86("avx2_vnni", "haswell", "+avxvnni", 32, 16, With(Avx2Flags(), {"avx_vnni"})),
       X86("avx512", "skylake-avx512", "-prefer-256-bit", 64, 32, Avx512Flags()),
-      X86("amx", "skylake-avx512", "-prefer-256-bit,+amx-tile,+amx-bf16,+amx-int8", 64, 32,
-          With(Avx512Flags(), {"amx_tile", "amx_bf16", "amx_int8"})),
+      X86("avx512_vnni", "skylake-avx512", "-prefer-256-bit,+avx512vnni", 64, 32,
+          With(Avx512Flags(), {"avx512_vnni"})),
+      X86("amx", "skylake-avx512",
+          "-prefer-256-bit,+avx512vnni,+amx-tile,+amx-bf16,+amx-int8", 64, 32,
+          With(Avx512Flags(), {"avx512_vnni", "amx_tile", "amx_bf16", "amx_int8"})),
       {.name = "aarch64",
        .triple = "aarch64-unknown-linux-gnu",
        .cpu = "cortex-a72",
@@ -93,6 +97,8 @@ bool ProcessorHas(std::string_view flag) {
   if (flag == "avx512cd") return __builtin_cpu_supports("avx512cd") != 0;
   if (flag == "avx512dq") return __builtin_cpu_supports("avx512dq") != 0;
   if (flag == "avx512vl") return __builtin_cpu_supports("avx512vl") != 0;
+  if (flag == "avx512_vnni") return __builtin_cpu_supports("avx512vnni") != 0;
+  if (flag == "avx_vnni") return __builtin_cpu_supports("avxvnni") != 0;
   if (flag == "amx_tile") return MayUseTiles();
   if (flag == "amx_bf16") return __builtin_cpu_supports("amx-bf16") != 0;
   if (flag == "amx_int8") return __builtin_cpu_supports("amx-int8") != 0;
@@ -103,6 +109,11 @@ bool ProcessorHas(std::string_view flag) {
 }  // namespace
 
 bool Target::has_tiles() const { return std::ranges::count(processor_flags, "amx_tile") > 0; }
+
+bool Target::has_dots() const {
+  return std::ranges::count(processor_flags, "avx512_vnni") > 0 ||
+         std::ranges::count(processor_flags, "avx_vnni") > 0;
+}
 
 bool Target::RunsHere() const {
 #if defined(__x86_64__)

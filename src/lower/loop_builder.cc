@@ -207,6 +207,11 @@ Value LoopBuilder::Grouped(Value memory, std::span<const int64_t> groups) {
   return nn::ViewReshapeOp::Create(b_, memory, attrs).y();
 }
 
+Value LoopBuilder::Dot(Value a, Value b, Value sums) {
+  Count();
+  return loop::DotOp::Create(b_, a, b, sums).y();
+}
+
 Value LoopBuilder::Constant(const Tensor& value) {
   Count();
   return builtin::ConstantOp::Create(b_, {.value = value}).result();

@@ -74,6 +74,8 @@ class LoopBuilder {
   std::vector<Value> Transpose(std::span<const Value> rows);
   /// One vector of several, whose lanes take turns.
   Value Interleave(std::span<const Value> parts);
+  /// `sums` and the products of groups of bytes; see loop.dot.
+  Value Dot(Value a, Value b, Value sums);
   /// `memory` with each group of neighbouring axes, which may be empty, as one axis.
   Value Grouped(Value memory, std::span<const int64_t> groups);
   Value Constant(const Tensor& value);

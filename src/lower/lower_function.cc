@@ -38,6 +38,7 @@ constexpr const char* kLastResort = "loops";
 constexpr std::array kStrategies = {
     LoopStrategy{"elementwise", &LowerElementwise},
     LoopStrategy{"matmul_tiles", &LowerMatmulTiles},
+    LoopStrategy{"matmul_bytes", &LowerMatmulBytes},
     LoopStrategy{"matmul", &LowerMatmul},
     LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
     LoopStrategy{"conv_depthwise_blocks", &LowerConvDepthwiseBlocks},

@@ -7,6 +7,12 @@ namespace {
 
 bool IsOfFloats(Value v) { return IsFloat(v.type().cast<AnyTensorType>().element()); }
 
+// Unsigned bytes that loop.dot multiplies.
+bool IsGroup(Value v) {
+  const auto type = v.type().cast<AnyTensorType>();
+  return type.element() == ElementType::kU8 && type.rank() == 1;
+}
+
 // `Depth`: a Dim or a Value.
 template <class Depth>
 void WriteTile(const RegisterTile& tile, LoopBuilder& lb, const Machine& machine,
@@ -40,6 +46,7 @@ void WriteTile(const RegisterTile& tile, LoopBuilder& lb, const Machine& machine
 }  // namespace
 
 Value MulAdd(LoopBuilder& lb, const Machine& machine, Value a, Value b, Value sum) {
+  if (IsGroup(a)) return lb.Dot(a, b, sum);
   if (machine.has_fma && IsOfFloats(sum)) return loop::FmaOp::Create(lb.b(), a, b, sum).y();
   return nn::AddOp::Create(lb.b(), nn::MulOp::Create(lb.b(), a, b).c(), sum).c();
 }

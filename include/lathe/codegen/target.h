@@ -23,6 +23,8 @@ struct Target {
 
   /// Whether it has registers for tiles of the loop dialect, and instructions that multiply them.
   bool has_tiles() const;
+  /// Whether it multiplies groups of bytes and adds them up in one instruction (loop.dot).
+  bool has_dots() const;
   /// Elements of `element_bytes` bytes in one vector.
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
 

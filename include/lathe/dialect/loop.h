@@ -9,6 +9,8 @@ namespace lathe {
 namespace loop {
 /// What processors with tile registers have, at least.
 inline constexpr int64_t kTileRows = 16, kTileRowBytes = 64, kTileRegisters = 8;
+/// Bytes whose products `loop.dot` adds up.
+inline constexpr int64_t kDotGroup = 4;
 }  // namespace loop
 
 /// Loops and memory: what operations become before they become machine code.

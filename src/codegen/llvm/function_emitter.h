@@ -75,6 +75,7 @@ class FunctionEmitter {
   void EmitReduce(Operation* op);
   void EmitTransposed(Operation* op);
   void EmitInterleaved(Operation* op);
+  void EmitDot(Operation* op);
 
   // function_parallel.cc
   void EmitFor(Operation* op);

@@ -3,6 +3,7 @@
 #include <bit>
 #include <optional>
 
+#include "lathe/dialect/loop.h"
 #include "lathe/support/error.h"
 #include "src/dialect/move.h"
 
@@ -64,6 +65,26 @@ void InterleaveOp::Eval(EvalContext& c) {
   for (int64_t part = 0; part < n; ++part) {
     const eval::ElementMover mover(c.input(static_cast<size_t>(part)), value);
     for (int64_t i = 0; i < lanes; ++i) mover.Copy(i * n + part, i);
+  }
+  c.SetOutput(kY, std::move(value));
+}
+
+void DotOp::InferShape(InferShapeContext& c) {
+  const auto a = LanesOf(c, kA), b = LanesOf(c, kB), sums = LanesOf(c, kC);
+  const bool fits = !b || ((!a || *a == kDotGroup || *a == *b) && (!sums || *b == *sums * kDotGroup));
+  if (!fits) c.Fail("loop/lanes", "groups of four bytes are not as many as the sums");
+  c.SetShape(kY, c.shape(kC));
+}
+
+void DotOp::Eval(EvalContext& c) {
+  const auto a = c.input(kA).data<uint8_t>();
+  const auto b = c.input(kB).data<int8_t>();
+  Tensor value = c.input(kC);
+  const auto sums = value.mutable_data<int32_t>();
+  for (size_t i = 0; i < b.size(); ++i) {
+    const int32_t product = a[i % a.size()] * b[i];
+    int32_t& sum = sums[i / kDotGroup];
+    sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(product));
   }
   c.SetOutput(kY, std::move(value));
 }

@@ -1,7 +1,11 @@
+#include <algorithm>
+#include <numeric>
+
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/conv.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
+#include "src/dialect/nn/grad_util.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/dialect/nn/quantized.h"
 #include "src/dialect/nn/term.h"
@@ -110,6 +114,63 @@ std::vector<Value> ConvIntegerOp::Decompose(Operation* o, Builder& b) {
   for (const Dim& d : TypeOf(o->operand(kW)).dims().subspan(1)) depth *= d.value();
   const ElementType type = depth <= kExactInF32 ? ElementType::kF32 : ElementType::kF64;
   return {As(b, FloatSums<ConvIntegerOp>(o, b, type), ElementType::kI32)};
+}
+
+void ConvBytesOp::InferShape(InferShapeContext& c) {
+  ExpectScalar(c, kPadding, "padding");
+  const SymShape w = c.shape(kW);
+  if (w.ranked && w.rank() > 0) CheckBias(c.shape(kB), w.dims[0]);
+  c.SetShape(kY, ConvShape(ConvSpecOf(ConvBytesOp(c.op())), c.shape(kX), w));
+}
+
+namespace {
+
+// What padding of 1 all around adds up to: the sums of each filter, in f64.
+Tensor FilterSums(const Tensor& w) {
+  const std::vector<double> all = ToDoubles(w);
+  std::vector<double> sums(static_cast<size_t>(w.dim(0)));
+  for (size_t i = 0; i < all.size(); ++i) sums[i / (all.size() / sums.size())] += all[i];
+  return Tensor::Of<double>({w.dim(0)}, sums);
+}
+
+}  // namespace
+
+// Less the padding, what is in the padding is zero.
+void ConvBytesOp::Eval(EvalContext& c) {
+  const Tensor padding = Tensor::Scalar<double>(ScalarOf(c.input(kPadding), "padding"));
+  const Tensor centered = Centered(c.input(kX), padding);
+  Tensor sums = Convolve(ConvSpecOf(ConvBytesOp(c.op())), centered, c.input(kW));
+  AddBias(sums, c.input(kB));
+  AddBias(sums, Scaled(FilterSums(c.input(kW)), padding));
+  Tensor y(ElementType::kI32, sums.shape());
+  const std::vector<double> exact = ToDoubles(sums);
+  std::ranges::transform(exact, y.mutable_data<int32_t>().begin(), [](double sum) {
+    return static_cast<int32_t>(static_cast<uint32_t>(static_cast<int64_t>(sum)));
+  });
+  c.SetOutput(kY, std::move(y));
+}
+Dim ConvBytesOp::Flops(Operation* o) {
+  const ConvBytesOp op(o);
+  return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));
+}
+
+// As ONNX has it: with what the padding adds up to apart.
+std::vector<Value> ConvBytesOp::Decompose(Operation* o, Builder& b) {
+  const ConvBytesOp op(o);
+  if (!TypeOf(op.w()).has_rank()) return {};
+  const size_t rank = TypeOf(op.w()).rank();
+  std::vector<int64_t> axes(rank - 1);
+  std::iota(axes.begin(), axes.end(), 1);
+  const Term sums = Reduced(As(b, op.w(), ElementType::kI32), "nn.reduce_sum", axes);
+  const Term all = sums.Call("nn.squeeze", {IntsConstant(b, std::vector{static_cast<int64_t>(rank) - 1})});
+  const ConvIntegerOp::Attrs attributes{.kernel_shape = op.kernel_shape(),
+                                        .strides = op.strides(),
+                                        .pads = op.pads(),
+                                        .dilations = op.dilations(),
+                                        .auto_pad = std::string(op.auto_pad()),
+                                        .group = op.group()};
+  const Term inside(b, ConvIntegerOp::Create(b, op.x(), op.w(), op.padding(), Value(), attributes).y());
+  return {inside + all * As(b, op.padding(), ElementType::kI32) + PerChannel({b, op.b()}, rank)};
 }
 
 void QlinearConvOp::InferShape(InferShapeContext& c) {

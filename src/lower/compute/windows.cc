@@ -299,6 +299,27 @@ Value IntegerSum(const ElementOf& c, Value initial) {
 
 Value IntegerConvolution(const ElementOf& c) { return IntegerSum<nn::ConvIntegerOp>(c, c.Zero()); }
 
+// Less the padding, what is in the padding is zero.
+Value ByteConvolution(const ElementOf& c) {
+  using Op = nn::ConvBytesOp;
+  const Scalars s(c.e);
+  const auto wide = [&](Value v) { return s.Cast(v, ElementType::kI32); };
+  const Value padding = wide(c.Scalar(Op::kPadding));
+  std::vector<Dim> filter = c.Dims(Op::kW);
+  filter.erase(filter.begin());
+  const Value start = WithBias(c, Op::kB, c.at[1], ElementType::kI32);
+  const Value all = c.e.Reduce(filter, start, [&](const Place& k, Value so_far) {
+    Place at{c.at[1]};
+    at.insert(at.end(), k.begin(), k.end());
+    return s.Add(so_far, s.Mul(padding, wide(c.Operand(Op::kW, at))));
+  });
+  return Convolved(c, nn::ConvSpecOf(Op(const_cast<Operation*>(c.op))), Op::kW, all,
+                   [&](const Place& x, const Place& w) {
+                     return s.Mul(s.Sub(wide(c.Operand(Op::kX, x)), padding),
+                                  wide(c.Operand(Op::kW, w)));
+                   });
+}
+
 Value QuantizedConvolution(const ElementOf& c) {
   using Op = nn::QlinearConvOp;
   constexpr ElementType kWide = ElementType::kF64;
@@ -394,6 +415,9 @@ std::string RefuseInteger(const Operation& op) {
   using Op = nn::ConvIntegerOp;
   const std::string why = RefuseChannels<Op>(op, op.num_operands());
   return why.empty() ? RefuseLists<Op>(op, {Op::kWZeroPoint}) : why;
+}
+std::string RefuseBytes(const Operation& op) {
+  return RefuseChannels<nn::ConvBytesOp>(op, nn::ConvBytesOp::kB);
 }
 std::string RefuseQuantized(const Operation& op) {
   using Op = nn::QlinearConvOp;
@@ -492,6 +516,7 @@ constexpr Compute kComputes[] = {
     {"nn.average_pool", AveragePooled},
     {"nn.col2im", AddedBlocks, RefuseBlocks},
     {"nn.conv", Convolution, RefuseConvolution},
+    {"nn.conv_bytes", ByteConvolution, RefuseBytes},
     {"nn.conv_integer", IntegerConvolution, RefuseInteger},
     {"nn.conv_transpose", TransposedConvolution, RefuseTransposed},
     {"nn.global_lp_pool", GlobalNorm},

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lathe/dialect/loop.h"
 #include "lathe/dialect/loop/loop.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
@@ -15,6 +16,9 @@
 // before what follows is computed along the positions. Where extents are known only when the
 // program runs, so is how many rows and columns a block has, and the end of a row is left to the
 // narrowest of a few tiles that covers it.
+//
+// Of bytes, groups of four channels are multiplied and added up at once: such a group counts as one
+// channel here, and lies together in memory.
 namespace lathe::lower {
 namespace {
 
@@ -74,7 +78,9 @@ class ConvFilterLanes {
 
   bool Wins() const;
   int64_t RowElements() const;
-  int64_t most_elements() const { return kMostBytes * 8 / BitWidth(g_.element); }
+  int64_t most_elements() const { return kMostBytes * 8 / BitWidth(job_.sum_element()); }
+  int64_t group() const { return job_.is_of_bytes() ? loop::kDotGroup : 1; }
+  int64_t depth() const { return channels_ * g_.places(); }
   int64_t usual_positions() const;
   void PickBlocks();
   void PickPieces();
@@ -118,12 +124,13 @@ class ConvFilterLanes {
   int64_t SumRows() const { return (InOneBlock() ? 1 : piece_tiles_) * sum_rows_; }
   int64_t SpareRows() const { return g_.is_static() ? 0 : 1; }
   int64_t kernel_rows() const { return g_.rank() > 1 ? g_.kernel[g_.rank() - 2] : 1; }
-  bool InOneBlock() const { return block_channels_ == g_.channels; }
+  bool InOneBlock() const { return block_channels_ == channels_; }
   LoopBuilder& lb() { return *job_.lb; }
   IndexMath& math() { return *job_.math; }
 
   ConvJob job_;
   ConvGeometry& g_;
+  int64_t channels_ = 0;     // of a group of the convolution
   int64_t vectors_ = 1;      // of a tile of filters
   int64_t tiles_ = 1;        // of filters, in a group
   int64_t piece_tiles_ = 1;  // of filters, in a piece
@@ -144,26 +151,29 @@ class ConvFilterLanes {
 };
 
 std::string ConvFilterLanes::Refusal() {
-  if (std::string why = job_.Refusal(); !why.empty()) return why;
+  if (std::string why = job_.Refusal(true); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
+  channels_ = CeilOf(g_.channels, group());
   if (!g_.is_static() && g_.reads_own_element) {
     return "one place of the kernel and positions of symbolic number";
   }
-  if (g_.reaches_far()) return "places of the kernel that see padding are not left out";
+  if (!job_.is_of_bytes() && g_.reaches_far()) return "places of the kernel that see padding are not left out";
   const int64_t widths[] = {1, std::min<int64_t>(3, CeilOf(g_.filters, job_.lanes))};
-  const int64_t usual = std::min<int64_t>(2, CeilOf(g_.filters, job_.lanes));
+  const bool fill_two = g_.groups == 1 || g_.filters % (2 * job_.lanes) == 0;
+  const int64_t usual = std::min<int64_t>(fill_two ? 2 : 1, CeilOf(g_.filters, job_.lanes));
   vectors_ = job_.l.knobs.Choose("vectors", usual, widths);
   tiles_ = CeilOf(g_.filters, width());
   if (g_.groups > 1 && g_.filters % width() != 0) {
     return "the filters of a group do not fill vectors";
   }
-  const bool always = job_.l.knobs.Choose("always", {0, 1}) == 1;  // for a tuner to try
+  const bool always =
+      job_.is_of_bytes() || job_.l.knobs.Choose("always", {0, 1}) == 1;  // for a tuner to try
   if (!always && !Wins()) return "filling vectors with positions takes less";
   if (!g_.is_static()) {
     return PickBlocksOfAnySize() ? "" : "what a block reads is too large";
   }
   if (g_.reads_own_element) g_.Flatten();
-  copies_ = g_.places() != 1 || job_.before.has_value();
+  copies_ = g_.places() != 1 || job_.before.has_value() || job_.is_of_bytes();
   for (size_t a = 0; a < g_.rank(); ++a) {
     const int64_t last = (g_.out[a].value() - 1) * g_.strides[a];
     copies_ |= !g_.begins[a].IsConstant(0) || last >= g_.in[a].value();
@@ -220,7 +230,7 @@ void ConvFilterLanes::PickChannels() {
   sum_rows_ = CeilOf(most_positions_, job_.lanes) * job_.lanes;
   const int64_t most = (most_elements() - SpareRows() * width()) / RowElements();
   const int64_t most_channels = std::max<int64_t>(most, 1);
-  block_channels_ = BlockChannels(g_.channels, std::min(kMostDepth / g_.places(), most_channels));
+  block_channels_ = BlockChannels(channels_, std::min(kMostDepth / g_.places(), most_channels));
 }
 
 // What is chosen here is the most that a block may have; ShareOut says how much of it is used.
@@ -301,26 +311,26 @@ double ConvFilterLanes::Cost() const {
   const int64_t pieces = images * g_.groups * outer * CeilOf(out_rows(), block_rows_) *
                          CeilOf(out(0), block_columns_) * parts();
   const double vectors = real(RowElements()) / real(job_.lanes) + 2;
-  const double copied = copies_ ? real(g_.channels) * vectors * (job_.before ? 12 : 4) : 0;
+  const double copied = copies_ ? real(channels_) * vectors * (job_.before ? 12 : 4) : 0;
   const double multiplied = real(block_rows_ * block_columns_ * piece_tiles_ * vectors_) *
-                            (0.6 * real(g_.depth()) + 0.6 * real(job_.lanes));
-  const double read = real(piece_tiles_ * vectors_) * real(g_.depth()) * 4;  // of weights
+                            (0.6 * real(depth()) + 0.6 * real(job_.lanes));
+  const double read = real(piece_tiles_ * vectors_) * real(depth()) * 4;  // of weights
   return job_.Cost(pieces, copied + multiplied + read);
 }
 
 // ---- writing ----
 
-// [blocks of depth, tiles, depth of a block, filters of a tile]
+// [blocks of depth, tiles, depth of a block, filters of a tile], of bytes with their group.
 Value ConvFilterLanes::PackWeights() {
-  const int64_t blocks = CeilOf(g_.channels, block_channels_), tiles = tiles_ * g_.groups;
+  const int64_t blocks = CeilOf(channels_, block_channels_), tiles = tiles_ * g_.groups;
   const Shape shape = job_.weight_shape();
   PackedLayout layout;
   layout.argument = job_.master->operand(1).index();
-  layout.padded = {tiles * width(), blocks * block_channels_};
+  layout.padded = {tiles * width(), blocks * block_channels_ * group()};
   layout.padded.insert(layout.padded.end(), shape.begin() + 2, shape.end());
-  layout.split = {tiles, width(), blocks, block_channels_ * g_.places()};
-  layout.order = {2, 0, 3, 1};
-  return job_.l.Pack(std::move(layout));
+  layout.split = {tiles, width(), blocks, block_channels_, group(), g_.places()};
+  layout.order = {2, 0, 3, 5, 1, 4};
+  return lb().Grouped(job_.l.Pack(std::move(layout)), std::vector<int64_t>{1, 1, 2, 2});
 }
 
 // Blocks of about equal size: whole rows, if these are short.
@@ -353,6 +363,7 @@ Dim ConvFilterLanes::Outer() {
 void ConvFilterLanes::Write() {
   job_.Open();
   rows_.emplace(lb(), math(), g_, job_.lanes, block_rows_, block_columns_);
+  if (job_.is_of_bytes()) rows_->GroupBytes(job_.Padding());
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
   if (g_.rank() > 1) out_rows_ = math().Name(g_.out[g_.rank() - 2]);
@@ -395,16 +406,16 @@ ConvFilterLanes::Piece ConvFilterLanes::PieceAt(Dim number) {
   piece.group = take(g_.groups);
   piece.image = number;
   const Dim tiles = CeilDiv(share_.rows, tile_rows_) * CeilDiv(share_.columns, tile_columns_);
-  piece.ahead = math().Name(Max(FloorDiv(width(), tiles), 1));
+  piece.ahead = math().Name(Max(FloorDiv(width() * group(), tiles), 1));
   return piece;
 }
 
 void ConvFilterLanes::WritePiece(const Piece& piece) {
   if (copies_) memory_ = rows_->Memory(block_channels_);
   sums_ = job_.Memory(SumRows() + SpareRows(), width());
-  if (InOneBlock()) return WriteDepth(piece, 0, g_.channels);
+  if (InOneBlock()) return WriteDepth(piece, 0, channels_);
   StartSums(piece);
-  const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
+  const int64_t blocks = channels_ / block_channels_, rest = channels_ % block_channels_;
   math().For(blocks, false, [&](const Dim& b) { WriteDepth(piece, b, block_channels_); });
   if (rest > 0) WriteDepth(piece, blocks, rest);
   math().For(piece.tiles, false, [&](const Dim& tile) { FinishTile(piece, tile); });
@@ -430,7 +441,8 @@ void ConvFilterLanes::StartSums(const Piece& piece) {
 
 void ConvFilterLanes::WriteDepth(const Piece& piece, const Dim& depth_block, int64_t channels) {
   if (copies_) {
-    const Dim first = math().Name(piece.group * g_.channels + depth_block * block_channels_);
+    const Dim first =
+        math().Name(piece.group * g_.channels + depth_block * (block_channels_ * group()));
     rows_->Write(job_.input, piece.image, first, channels, piece.block, memory_);
   }
   math().For(piece.tiles, false, [&](const Dim& tile) {
@@ -569,8 +581,9 @@ ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Filter
   lb().Prefetch(weights_, math().At({filters.next_block, filters.next_tile, Dim(0), ahead}));
   std::vector<Value> weights;
   for (int64_t v = 0; v < vectors_; ++v) {
-    weights.push_back(lb().Load(
-        weights_, math().At({filters.depth_block, all_tiles, k, Dim(v * job_.lanes)}), job_.lanes));
+    const Dim first = v * job_.lanes * group();
+    weights.push_back(lb().Load(weights_, math().At({filters.depth_block, all_tiles, k, first}),
+                                job_.lanes * group()));
   }
   for (size_t i = 0; i < sums.size(); i += weights.size()) {
     const auto position = static_cast<int64_t>(i) / vectors_;

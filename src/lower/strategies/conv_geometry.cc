@@ -36,13 +36,23 @@ void ConvGeometry::ParseWindow(const nn::WindowSpec& spec, std::span<const Dim> 
 }
 
 std::string ConvGeometry::Parse(const Operation& conv) {
-  const nn::ConvOp op(const_cast<Operation*>(&conv));
+  if (!conv.isa<nn::ConvBytesOp>()) return ParseOp(nn::ConvOp(const_cast<Operation*>(&conv)));
+  std::string why = ParseOp(nn::ConvBytesOp(const_cast<Operation*>(&conv)));
+  reads_own_element = reads_own_element && is_static();
+  return why;
+}
+
+template <class OpT>
+std::string ConvGeometry::ParseOp(const OpT& op) {
+  const Operation& conv = *op.operation();
   const auto x = conv.operand(0).type().cast<AnyTensorType>();
   const auto w = conv.operand(1).type().cast<AnyTensorType>();
   element = x.element();
-  if (op.layout().value_or("NCHW") != "NCHW") return "the channels are last";
-  if (element != ElementType::kF32 && element != ElementType::kF64) {
-    return StrCat("elements are ", Name(element));
+  if constexpr (std::is_same_v<OpT, nn::ConvOp>) {
+    if (op.layout().value_or("NCHW") != "NCHW") return "the channels are last";
+    if (element != ElementType::kF32 && element != ElementType::kF64) {
+      return StrCat("elements are ", Name(element));
+    }
   }
   if (!x.has_rank() || x.rank() < 3) return "the input is of unknown rank";
   if (!w.is_static()) return "the weights are of symbolic shape";

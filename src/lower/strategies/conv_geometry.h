@@ -11,7 +11,7 @@
 
 namespace lathe::lower {
 
-/// The extents of an `nn.conv` whose weights are of known shape.
+/// The extents of an `nn.conv` or `nn.conv_bytes` whose weights are of known shape.
 struct ConvGeometry {
   ElementType element = ElementType::kUndefined;
   Dim batch;
@@ -50,6 +50,8 @@ struct ConvGeometry {
   int64_t depth() const { return channels * places(); }
 
  private:
+  template <class OpT>
+  std::string ParseOp(const OpT& op);
   void CountWindows();
   Dim SameBegin(size_t a) const;
 

@@ -4,21 +4,32 @@
 
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/support/text.h"
+#include "src/lower/compute/elements.h"
 #include "src/lower/master.h"
 
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kParallelFlops = 1 << 19;
+constexpr size_t kPadding = nn::ConvBytesOp::kPadding;
 constexpr double kPieceCycles = 400;  // that each takes besides
 
 }  // namespace
 
-std::string ConvJob::MasterRefusal() {
-  const auto is_one = [](const Operation& op) { return op.isa<nn::ConvOp>(); };
+std::string ConvJob::MasterRefusal(bool of_bytes) {
+  const auto is_one = [&](const Operation& op) {
+    return op.isa<nn::ConvOp>() || (of_bytes && op.isa<nn::ConvBytesOp>());
+  };
   std::string why = FindMaster(l.function, "convolution", is_one, master);
-  if (!why.empty() || ReadsArguments(*master, 1)) return why;
-  return "the weights are computed in the same function";
+  if (!why.empty()) return why;
+  for (size_t i = 1; i < master->num_operands(); ++i) {
+    const Value v = master->operand(i);
+    const bool is_number = v && i == kPadding && ConstantOf(v) != nullptr;
+    if (v && !v.is_block_argument() && !is_number) {
+      return "the weights are computed in the same function";
+    }
+  }
+  return "";
 }
 
 // What is computed before is so where the input is read.
@@ -37,8 +48,8 @@ std::string ConvJob::InputRefusal() {
   return before->SetGroups(std::move(axes)) ? "" : "the input's positions can not be walked as one";
 }
 
-std::string ConvJob::Refusal() {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+std::string ConvJob::Refusal(bool of_bytes) {
+  if (std::string why = MasterRefusal(of_bytes); !why.empty()) return why;
   if (std::string why = g.Parse(*master); !why.empty()) return why;
   if (std::string why = InputRefusal(); !why.empty()) return why;
   after.emplace(l.function, master, l.machine);
@@ -48,7 +59,7 @@ std::string ConvJob::Refusal() {
   std::vector<std::vector<size_t>> axes{{0}, {1}, {}};
   for (size_t a = 2; a < dims.size(); ++a) axes.back().push_back(a);
   if (!after->SetGroups(std::move(axes))) return "the positions can not be walked as one";
-  lanes = l.machine.lanes(g.element);
+  lanes = l.machine.lanes(sum_element());
   const Dim work = g.batch * g.positions() * (g.depth() * g.filters * g.groups);
   parallel = !work.is_constant() || work.value() > kParallelFlops;
   return "";
@@ -100,9 +111,15 @@ Value ConvJob::Argument(size_t i) const {
   return v ? l.body->argument(v.index()) : Value();
 }
 
+Value ConvJob::Padding() {
+  const Value v = master->operand(kPadding);
+  if (const Tensor* number = ConstantOf(v)) return lb->Constant(*number);
+  return lb->Load(Argument(kPadding), {});
+}
+
 Value ConvJob::Memory(int64_t rows, int64_t columns) {
   const SymShape shape({Dim(rows), Dim(columns)});
-  return lb->Alloc(VTensorType::Get(lb->context(), shape, g.element));
+  return lb->Alloc(VTensorType::Get(lb->context(), shape, sum_element()));
 }
 
 Value ConvJob::Live(const Dim& first, const Dim& end) {

@@ -15,21 +15,24 @@ class ConvJob {
  public:
   explicit ConvJob(Lowering& lowering) : l(lowering) {}
 
-  /// Why there is none that can be lowered by panels; empty if there is.
-  std::string Refusal();
+  /// Why there is none that can be lowered by panels; empty if there is. `of_bytes`: that of a
+  /// convolution of bytes is none.
+  std::string Refusal(bool of_bytes = false);
 
   Lowering& l;
   const Operation* master = nullptr;
   std::optional<Pointwise> before;  ///< what computes the input, if it is no argument
   std::optional<Pointwise> after;
   ConvGeometry g;
-  int64_t lanes = 1;
+  int64_t lanes = 1;      ///< of sums
   bool parallel = false;  ///< enough work for threads
   /// Registers of tiles: where there are many, some are left for constants that stay in them.
   int SumRegisters() const {
     const int all = l.machine.vector_registers;
     return all > 16 ? all - 2 : all;
   }
+  bool is_of_bytes() const { return g.element == ElementType::kU8; }
+  ElementType sum_element() const { return is_of_bytes() ? ElementType::kI32 : g.element; }
   bool weights_are_constant() const { return l.IsConstant(master->operand(1)); }
 
   /// Of operand 1, which is static.
@@ -45,8 +48,10 @@ class ConvJob {
   void Close() { after->Close(*lb); }
   /// The memory of operand i, an argument; null if it is absent.
   Value Argument(size_t i) const;
+  /// What a convolution of bytes sees in its padding, a scalar.
+  Value Padding();
   Value Memory(int64_t rows, int64_t columns);
-  Value Zeros() { return lb->Splat(g.element, 0, lanes); }
+  Value Zeros() { return lb->Splat(sum_element(), 0, lanes); }
   /// How many lanes of a vector that begins at `first` are below `end`; null: all of them, always.
   Value Live(const Dim& first, const Dim& end);
 
@@ -56,7 +61,7 @@ class ConvJob {
   ConvInput input;
 
  private:
-  std::string MasterRefusal();
+  std::string MasterRefusal(bool of_bytes);
   std::string InputRefusal();
 };
 

@@ -1,6 +1,11 @@
 #include "src/lower/strategies/conv_rows.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "lathe/dialect/loop.h"
+#include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/movement.h"
 
 namespace lathe::lower {
 
@@ -33,7 +38,7 @@ Dim ConvRows::Reach(size_t axis, const Dim& count) const {
 }
 
 Value ConvRows::Memory(int64_t channels) {
-  const SymShape shape({Dim(channels * g_.outer_places() * rows_), Dim(pitch_)});
+  const SymShape shape({Dim(channels * g_.outer_places() * rows_), Dim(pitch_ * group_)});
   return lb_.Alloc(VTensorType::Get(lb_.context(), shape, g_.element));
 }
 
@@ -43,7 +48,8 @@ Value ConvRows::Read(Value memory, const Dim& channel, const Dim& outer, const D
   const Dim from = (channel * g_.outer_places() + outer) * rows_ + row * row_stride_ +
                    row_of_kernel * row_dilation_;
   const Dim at = column * g_.strides[last] + column_of_kernel * g_.dilations[last];
-  return lb_.Load(memory, math_.At({from, at}));
+  if (group_ == 1) return lb_.Load(memory, math_.At({from, at}));
+  return lb_.Load(memory, math_.At({from, at * group_}), group_);
 }
 
 Value ConvRows::ReadVector(Value memory, const Dim& channel, const Dim& outer, int64_t below,
@@ -104,7 +110,7 @@ void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim&
   };
   for (int64_t j = 0; j < front_; j += lanes_) {
     each_channel([&](const Dim&, const Dim& to) {
-      lb_.Store(memory, lb_.Splat(g_.element, fill_, lanes_), math_.At({to, Dim(j)}));
+      lb_.Store(memory, Padding(lanes_ * group_), math_.At({to, Dim(j * group_)}));
     });
   }
   const Dim columns = g_.is_static() ? Dim(columns_) : Reach(last, block.columns);
@@ -114,13 +120,46 @@ void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim&
     for (const Dim& index : row.at) at.push_back(math_.At(index));
     at.push_back(math_.At(from + j * lanes_));
     const Dim column = math_.Name(skipped + j * lanes_);
+    const Dim inside = group_ == 1 ? Dim(0) : math_.Of(live);
     each_channel([&](const Dim& c, const Dim& to) {
+      const std::vector<Value> to_at = math_.At({to, column * group_});
+      if (group_ > 1) return CopyGroup(input, at, first_channel + c * group_, inside, memory, to_at);
       at[1] = math_.At(first_channel + c);
-      const std::vector<Value> to_at = math_.At({to, column});
       if (has_padding_) return input.Copy(at, lanes_, live, 1, memory, to_at, fill_);
       lb_.Store(memory, input.Load(at, lanes_, live), to_at);
     });
   });
+}
+
+void ConvRows::GroupBytes(Value padding) {
+  padding_ = padding;
+  group_ = loop::kDotGroup;
+}
+
+Value ConvRows::Padding(int64_t lanes) {
+  return padding_ ? lb_.Widen(padding_, lanes) : lb_.Splat(g_.element, fill_, lanes);
+}
+
+// Where there are fewer channels than a group has, weights of zero are multiplied by any others.
+void ConvRows::CopyGroup(const ConvInput& input, std::vector<Value> at, const Dim& first,
+                         const Dim& live, Value memory, const std::vector<Value>& to) {
+  Value is_inside;
+  if (has_padding_) {
+    std::vector<double> numbers(static_cast<size_t>(lanes_));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    const Tensor lanes = Cast(Tensor::Of<double>({lanes_}, numbers), ElementType::kI64);
+    is_inside = nn::LessOp::Create(lb_.b(), lb_.Constant(lanes), math_.At(live)).c();
+  }
+  std::vector<Value> parts;
+  for (int64_t i = 0; i < group_; ++i) {
+    at[1] = math_.At(Min(first + i, g_.channels * g_.groups - 1));
+    Value part = input.Load(at, lanes_, math_.At(live));
+    if (is_inside) {
+      part = nn::WhereOp::Create(lb_.b(), is_inside, part, Padding(lanes_)).output();
+    }
+    parts.push_back(part);
+  }
+  lb_.Store(memory, lb_.Interleave(parts), to);
 }
 
 }  // namespace lathe::lower

@@ -22,6 +22,9 @@ class ConvRows {
  public:
   ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometry, int64_t lanes,
            int64_t block_rows, int64_t block_columns, double fill = 0);
+  /// Four channels of bytes lie together at each position, as loop.dot takes them, and count as one
+  /// channel; the padding holds a scalar.
+  void GroupBytes(Value padding);
 
   /// Memory for that many channels.
   Value Memory(int64_t channels);
@@ -29,7 +32,7 @@ class ConvRows {
   /// than the rows and columns of `block` read.
   void Write(const ConvInput& input, const Dim& image, const Dim& first_channel,
              const Dim& channels, const ConvBlock& block, Value memory);
-  /// What a position of the block reads: `outer` is the place in the kernel before its last two
+  /// What a position of the block reads, a scalar or a group: `outer` is the place in the kernel before its last two
   /// dims, counted over all of them.
   Value Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
              const Dim& column_of_kernel, const Dim& row, const Dim& column);
@@ -49,6 +52,9 @@ class ConvRows {
                   const std::function<void(const Row&)>& body);
   void WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,
                     const Dim& channels, const ConvBlock& block, const Row& row, Value memory);
+  void CopyGroup(const ConvInput& input, std::vector<Value> at, const Dim& first, const Dim& live,
+                 Value memory, const std::vector<Value>& to);
+  Value Padding(int64_t lanes);
   Dim Inside(size_t axis, const Dim& reach) const;
   Dim Reach(size_t axis, const Dim& count) const;
 
@@ -57,6 +63,8 @@ class ConvRows {
   const ConvGeometry& g_;
   int64_t lanes_;
   double fill_;
+  Value padding_;
+  int64_t group_ = 1;  // channels that lie together
   bool has_rows_;  // more than one spatial dim
   bool has_padding_ = false;
   int64_t row_stride_ = 1, row_dilation_ = 1;

@@ -23,6 +23,7 @@ bool WriteUnlessRefused(Lowering& l) {
 
 bool LowerElementwise(Lowering& lowering);
 bool LowerMatmulTiles(Lowering& lowering);
+bool LowerMatmulBytes(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
 bool LowerConvFilterLanes(Lowering& lowering);
