@@ -5,8 +5,8 @@
 namespace lathe::codegen {
 namespace {
 
-using llvm::Intrinsic::ID;
 using llvm::Value;
+using llvm::Intrinsic::ID;
 
 unsigned LanesOf(const Value* v) {
   return llvm::cast<llvm::FixedVectorType>(v->getType())->getNumElements();
@@ -36,8 +36,8 @@ Value* DotOfPairs(llvm::IRBuilder<>& b, ID multiply, Value* a, Value* x, Value* 
   llvm::Type* type = llvm::FixedVectorType::get(b.getInt16Ty(), LanesOf(sum) * 2);
   a = b.CreateBitCast(a, type);
   x = b.CreateBitCast(x, type);
-  Value* even = b.CreateIntrinsic(multiply, {}, {b.CreateAnd(a, 0xff),
-                                                 b.CreateAShr(b.CreateShl(x, 8), 8)});
+  Value* even =
+      b.CreateIntrinsic(multiply, {}, {b.CreateAnd(a, 0xff), b.CreateAShr(b.CreateShl(x, 8), 8)});
   Value* odd = b.CreateIntrinsic(multiply, {}, {b.CreateLShr(a, 8), b.CreateAShr(x, 8)});
   return b.CreateAdd(sum, b.CreateAdd(even, odd));
 }

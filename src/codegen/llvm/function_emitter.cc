@@ -8,8 +8,8 @@
 #include "lathe/dialect/loop/vector.h"
 #include "lathe/support/error.h"
 #include "lathe/support/float_types.h"
-#include "src/codegen/llvm/small_floats.h"
 #include "src/codegen/llvm/dot.h"
+#include "src/codegen/llvm/small_floats.h"
 #include "src/codegen/llvm/vectors.h"
 
 namespace lathe::codegen {

@@ -71,7 +71,8 @@ void InterleaveOp::Eval(EvalContext& c) {
 
 void DotOp::InferShape(InferShapeContext& c) {
   const auto a = LanesOf(c, kA), b = LanesOf(c, kB), sums = LanesOf(c, kC);
-  const bool fits = !b || ((!a || *a == kDotGroup || *a == *b) && (!sums || *b == *sums * kDotGroup));
+  const bool fits =
+      !b || ((!a || *a == kDotGroup || *a == *b) && (!sums || *b == *sums * kDotGroup));
   if (!fits) c.Fail("loop/lanes", "groups of four bytes are not as many as the sums");
   c.SetShape(kY, c.shape(kC));
 }

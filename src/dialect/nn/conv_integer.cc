@@ -5,8 +5,8 @@
 #include "lathe/dialect/nn/conv.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
-#include "src/dialect/nn/grad_util.h"
 #include "src/dialect/nn/convolution.h"
+#include "src/dialect/nn/grad_util.h"
 #include "src/dialect/nn/quantized.h"
 #include "src/dialect/nn/term.h"
 
@@ -162,14 +162,16 @@ std::vector<Value> ConvBytesOp::Decompose(Operation* o, Builder& b) {
   std::vector<int64_t> axes(rank - 1);
   std::iota(axes.begin(), axes.end(), 1);
   const Term sums = Reduced(As(b, op.w(), ElementType::kI32), "nn.reduce_sum", axes);
-  const Term all = sums.Call("nn.squeeze", {IntsConstant(b, std::vector{static_cast<int64_t>(rank) - 1})});
+  const Term all =
+      sums.Call("nn.squeeze", {IntsConstant(b, std::vector{static_cast<int64_t>(rank) - 1})});
   const ConvIntegerOp::Attrs attributes{.kernel_shape = op.kernel_shape(),
                                         .strides = op.strides(),
                                         .pads = op.pads(),
                                         .dilations = op.dilations(),
                                         .auto_pad = std::string(op.auto_pad()),
                                         .group = op.group()};
-  const Term inside(b, ConvIntegerOp::Create(b, op.x(), op.w(), op.padding(), Value(), attributes).y());
+  const Term inside(
+      b, ConvIntegerOp::Create(b, op.x(), op.w(), op.padding(), Value(), attributes).y());
   return {inside + all * As(b, op.padding(), ElementType::kI32) + PerChannel({b, op.b()}, rank)};
 }
 

@@ -157,7 +157,8 @@ std::string ConvFilterLanes::Refusal() {
   if (!g_.is_static() && g_.reads_own_element) {
     return "one place of the kernel and positions of symbolic number";
   }
-  if (!job_.is_of_bytes() && g_.reaches_far()) return "places of the kernel that see padding are not left out";
+  if (!job_.is_of_bytes() && g_.reaches_far())
+    return "places of the kernel that see padding are not left out";
   const int64_t widths[] = {1, std::min<int64_t>(3, CeilOf(g_.filters, job_.lanes))};
   const bool fill_two = g_.groups == 1 || g_.filters % (2 * job_.lanes) == 0;
   const int64_t usual = std::min<int64_t>(fill_two ? 2 : 1, CeilOf(g_.filters, job_.lanes));

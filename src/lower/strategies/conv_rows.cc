@@ -123,7 +123,8 @@ void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim&
     const Dim inside = group_ == 1 ? Dim(0) : math_.Of(live);
     each_channel([&](const Dim& c, const Dim& to) {
       const std::vector<Value> to_at = math_.At({to, column * group_});
-      if (group_ > 1) return CopyGroup(input, at, first_channel + c * group_, inside, memory, to_at);
+      if (group_ > 1)
+        return CopyGroup(input, at, first_channel + c * group_, inside, memory, to_at);
       at[1] = math_.At(first_channel + c);
       if (has_padding_) return input.Copy(at, lanes_, live, 1, memory, to_at, fill_);
       lb_.Store(memory, input.Load(at, lanes_, live), to_at);

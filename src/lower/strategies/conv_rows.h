@@ -32,8 +32,8 @@ class ConvRows {
   /// than the rows and columns of `block` read.
   void Write(const ConvInput& input, const Dim& image, const Dim& first_channel,
              const Dim& channels, const ConvBlock& block, Value memory);
-  /// What a position of the block reads, a scalar or a group: `outer` is the place in the kernel before its last two
-  /// dims, counted over all of them.
+  /// What a position of the block reads, a scalar or a group: `outer` is the place in the kernel
+  /// before its last two dims, counted over all of them.
   Value Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
              const Dim& column_of_kernel, const Dim& row, const Dim& column);
   /// A vector of what neighbouring positions read: in the row that lies `below` elements of the
@@ -65,7 +65,7 @@ class ConvRows {
   double fill_;
   Value padding_;
   int64_t group_ = 1;  // channels that lie together
-  bool has_rows_;  // more than one spatial dim
+  bool has_rows_;      // more than one spatial dim
   bool has_padding_ = false;
   int64_t row_stride_ = 1, row_dilation_ = 1;
   int64_t rows_ = 1, columns_ = 1;  // of one channel and outer place

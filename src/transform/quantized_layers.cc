@@ -1,0 +1,537 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/quantize.h"
+#include "lathe/dialect/nn/shape.h"
+#include "lathe/ir/walk.h"
+#include "lathe/pass/pass.h"
+#include "lathe/pass/rewriter.h"
+#include "src/dialect/nn/term.h"
+#include "src/transform/conv_constants.h"
+
+namespace lathe {
+
+namespace {
+
+using nn::Term;
+using Numbers = std::vector<double>;  // integers, too: all of them are exact
+
+constexpr double kSignBit = 128;         // what makes signed bytes unsigned ones
+constexpr int64_t kFilterMultiple = 16;  // of a group, where there are several
+constexpr int64_t kLeastChannels = 4;
+
+AnyTensorType TypeOf(Value v) { return v ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType(); }
+bool IsByte(ElementType e) { return e == ElementType::kI8 || e == ElementType::kU8; }
+double ShiftOf(ElementType e) { return e == ElementType::kI8 ? kSignBit : 0; }
+
+// Entry i of one for all or one for each.
+double At(const Numbers& numbers, size_t i) { return numbers[numbers.size() == 1 ? 0 : i]; }
+
+// What a dequantize_linear reads: integers, and one scale and zero point for all or for each index
+// of an axis.
+struct Quantized {
+  Value integers;
+  Numbers scale, zero;
+  int64_t axis = 0;
+
+  ElementType element() const { return TypeOf(integers).element(); }
+};
+
+// Weights as signed bytes: those of each result lie along `axis`.
+struct Weights {
+  Tensor bytes;
+  Numbers zero;  // one or one for each result
+  Numbers sums;  // of the bytes of each result
+
+  int64_t results() const { return static_cast<int64_t>(sums.size()); }
+  double depth() const { return static_cast<double>(bytes.num_elements() / results()); }
+  bool is_centered() const {
+    return std::ranges::all_of(zero, [](double z) { return z == 0; });
+  }
+};
+
+// Bytes less 128 are signed; so are their zero points.
+Weights SignedWeights(const Tensor& bytes, Numbers zero, size_t axis) {
+  const double shift = bytes.element_type() == ElementType::kU8 ? kSignBit : 0;
+  Numbers values = ToDoubles(bytes);
+  Weights w{{}, std::move(zero), Numbers(static_cast<size_t>(bytes.dim(axis)))};
+  int64_t inner = 1;
+  const Shape& shape = bytes.shape();
+  for (size_t a = axis + 1; a < shape.size(); ++a) inner *= shape[a];
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] -= shift;
+    w.sums[i / static_cast<size_t>(inner) % w.sums.size()] += values[i];
+  }
+  for (double& z : w.zero) z -= shift;
+  w.bytes = Cast(Tensor::Of<double>(bytes.shape(), values), ElementType::kI8);
+  return w;
+}
+
+// A matrix of bytes, turned.
+Tensor Turned(const Tensor& matrix) {
+  const Numbers from = ToDoubles(matrix);
+  const int64_t rows = matrix.dim(0), columns = matrix.dim(1);
+  Numbers to(from.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      to[static_cast<size_t>(c * rows + r)] = from[static_cast<size_t>(r * columns + c)];
+    }
+  }
+  return Cast(Tensor::Of<double>({columns, rows}, to), matrix.element_type());
+}
+
+// How the numbers that a layer gives become integers again.
+struct Requantization {
+  Operation* relu = nullptr;  // before
+  Operation* quantize = nullptr;
+  double scale = 1, zero = 0;
+  ElementType type = ElementType::kUndefined;
+};
+
+}  // namespace
+
+/// Convolutions and products of quantized tensors by quantized weights become products of unsigned
+/// by signed bytes.
+class QuantizedLayersPass : public Pass {
+ protected:
+  void ApplyImpl(Graph& graph) override {
+    rewriter_.emplace(graph.program(), this);
+    std::vector<Operation*> quantizes, layers;
+    for (OpWalker w(graph.program().module()); Operation* op = w.Next();) {
+      if (op->isa<nn::QuantizeLinearOp>()) quantizes.push_back(op);
+      if (IsLayer(op)) layers.push_back(op);
+    }
+    for (Operation* op : quantizes) MakeUnsigned(op);
+    for (Operation* op : layers) {
+      rewriter_->SetInsertionPoint(op);
+      rewriter_->set_location(op->location());
+      if (Rewrite(op)) Count("layers");
+    }
+  }
+
+ private:
+  static bool IsLayer(const Operation* op) {
+    return op->isa<nn::ConvOp>() || op->isa<nn::ConvIntegerOp>() || op->isa<nn::QlinearConvOp>() ||
+           op->isa<nn::MatmulOp>() || op->isa<nn::GemmOp>() || op->isa<nn::MatmulIntegerOp>();
+  }
+
+  bool Rewrite(Operation* op) {
+    if (op->isa<nn::ConvOp>()) return RewriteConv(nn::ConvOp(op));
+    if (op->isa<nn::ConvIntegerOp>()) return RewriteConvInteger(nn::ConvIntegerOp(op));
+    if (op->isa<nn::QlinearConvOp>()) return RewriteQlinearConv(nn::QlinearConvOp(op));
+    if (op->isa<nn::MatmulOp>()) return RewriteMatmul(nn::MatmulOp(op));
+    if (op->isa<nn::GemmOp>()) return RewriteGemm(nn::GemmOp(op));
+    return RewriteMatmulInteger(nn::MatmulIntegerOp(op));
+  }
+
+  // ---- what is known ----
+
+  const Tensor* ConstantOf(Value v) const {
+    return v ? ConstantValue(rewriter_->program(), v) : nullptr;
+  }
+  // A scalar or list that is constant; of no value: zero.
+  std::optional<Numbers> ListOf(Value v) const {
+    if (!v || v.type().isa<NoneType>()) return Numbers{0};
+    const Tensor* t = ConstantOf(v);
+    if (t == nullptr || t->rank() > 1 || t->num_elements() == 0) return std::nullopt;
+    return ToDoubles(*t);
+  }
+  std::optional<double> NumberOf(Value v) const {
+    const auto list = ListOf(v);
+    return list && list->size() == 1 ? std::optional((*list)[0]) : std::nullopt;
+  }
+
+  std::optional<Quantized> QuantizedOf(Value v) const {
+    Operation* op = v ? v.defining_op() : nullptr;
+    if (op == nullptr || !op->isa<nn::DequantizeLinearOp>()) return std::nullopt;
+    const nn::DequantizeLinearOp dequantize(op);
+    const bool is_plain = dequantize.block_size() == 0 && TypeOf(v).element() == ElementType::kF32;
+    const auto scale = ListOf(dequantize.x_scale());
+    const auto zero = ListOf(op->num_operands() > 2 ? op->operand(2) : Value());
+    if (!is_plain || !scale || !zero || !TypeOf(dequantize.x()).has_rank()) return std::nullopt;
+    if (TypeOf(dequantize.x_scale()).element() != ElementType::kF32) return std::nullopt;
+    const auto rank = static_cast<int64_t>(TypeOf(dequantize.x()).rank());
+    const int64_t axis = dequantize.axis() < 0 ? dequantize.axis() + rank : dequantize.axis();
+    return Quantized{dequantize.x(), *scale, *zero, axis};
+  }
+  // Of bytes, all by one scale.
+  std::optional<Quantized> ActivationOf(Value v) const {
+    auto q = QuantizedOf(v);
+    const bool fits = q && q->scale.size() == 1 && q->zero.size() == 1 && IsByte(q->element());
+    return fits ? q : std::nullopt;
+  }
+  // Whose scales and zero points are one for all, or go along `axis`.
+  std::optional<Quantized> WeightsOf(Value v, int64_t axis) const {
+    auto q = QuantizedOf(v);
+    if (!q || !IsByte(q->element()) || ConstantOf(q->integers) == nullptr) return std::nullopt;
+    const bool is_list = q->scale.size() > 1 || q->zero.size() > 1;
+    return is_list && q->axis != axis ? std::nullopt : q;
+  }
+
+  // Whether the kernels of bytes take a convolution by these weights.
+  static bool HasKernel(const Tensor& w, int64_t group) {
+    if (w.rank() < 3 || w.num_elements() == 0) return false;
+    return group == 1 || (w.dim(0) / group % kFilterMultiple == 0 && w.dim(1) >= kLeastChannels);
+  }
+
+  // ---- what is written ----
+
+  Term Cast(Value v, ElementType to) {
+    if (TypeOf(v).element() == to) return {*rewriter_, v};
+    return {*rewriter_, nn::CastOp::Create(*rewriter_, v, {.to = to}).output()};
+  }
+  // The same bytes and 128 more, where they are signed.
+  Value Unsigned(Value v) {
+    const bool is_signed = TypeOf(v).element() == ElementType::kI8;
+    const Term bits = Cast(v, ElementType::kU8);
+    return is_signed ? bits.Call("nn.bitwise_xor", {bits.Number(kSignBit)}) : bits;
+  }
+  Value List(const Numbers& numbers, ElementType type, size_t axes_behind = 0) {
+    Shape shape{static_cast<int64_t>(numbers.size())};
+    shape.insert(shape.end(), axes_behind, 1);
+    if (numbers.size() == 1) shape = {};
+    const Tensor exact = Tensor::Of<double>(shape, numbers);
+    const Tensor list = lathe::Cast(exact, type);
+    return numbers.size() == 1 ? rewriter_->Constant(list)
+                               : rewriter_->Parameter("quantized", list);
+  }
+  // Of one number that each of several is the same as, that number.
+  static Numbers Merged(Numbers numbers) {
+    const bool same = std::ranges::all_of(numbers, [&](double v) { return v == numbers[0]; });
+    if (same) numbers.resize(1);
+    return numbers;
+  }
+
+  // ---- convolutions ----
+
+  // sum of (x - zero) * w and `bias`; `zero`, of unsigned bytes, is constant or a scalar value.
+  template <class OpT>
+  Term ConvSums(OpT op, Value x, const Weights& w, std::optional<double> zero, Value zero_value,
+                const Numbers& bias) {
+    Numbers offset;
+    for (size_t m = 0; m < w.sums.size(); ++m) {
+      offset.push_back(zero ? At(bias, m) - *zero * w.sums[m] : -w.sums[m]);
+    }
+    const Value padding = zero ? List({*zero}, ElementType::kU8) : zero_value;
+    if (offset.size() == 1) offset.resize(1);
+    Value start = rewriter_->Parameter("conv.b", FromDoubles(ElementType::kI32, offset));
+    if (!zero) start = Cast(padding, ElementType::kI32) * Term(*rewriter_, start);
+    const Value bytes = rewriter_->Parameter(ParameterBase(op.w(), "conv.w"), w.bytes);
+    const nn::ConvBytesOp::Attrs attributes{.kernel_shape = op.kernel_shape(),
+                                            .strides = op.strides(),
+                                            .pads = op.pads(),
+                                            .dilations = op.dilations(),
+                                            .auto_pad = std::string(op.auto_pad()),
+                                            .group = op.group()};
+    return {*rewriter_,
+            nn::ConvBytesOp::Create(*rewriter_, x, bytes, start, padding, attributes).y()};
+  }
+
+  bool RewriteConv(nn::ConvOp op) {
+    const auto x = ActivationOf(op.x());
+    const auto w = WeightsOf(op.w(), 0);
+    if (!x || !w || op.layout().value_or("NCHW") != "NCHW") return false;
+    const Tensor bytes = *ConstantOf(w->integers);
+    if (!HasKernel(bytes, op.group())) return false;
+    const Weights weights = SignedWeights(bytes, w->zero, 0);
+    const auto scale = ScalesOf(*x, *w, weights.results());
+    const auto bias = BiasOf(op.b(), scale);
+    if (!weights.is_centered() || !bias) return false;
+    rewriter_->Applied(op.operation(), "its input and weights are bytes");
+    const double zero = x->zero[0] + ShiftOf(x->element());
+    const Term sums = ConvSums(op, Unsigned(x->integers), weights, zero, {}, bias->integers);
+    Finish(op.operation(), sums, scale, bias->numbers, bytes.shape().size() - 2);
+    return true;
+  }
+
+  bool RewriteConvInteger(nn::ConvIntegerOp op) {
+    const Value none;
+    Operation* o = op.operation();
+    const auto operand = [&](size_t i) { return i < o->num_operands() ? o->operand(i) : none; };
+    const Tensor* w = ConstantOf(op.w());
+    const auto w_zero = ListOf(operand(op.kWZeroPoint));
+    if (w == nullptr || !w_zero || !HasKernel(*w, op.group())) return false;
+    const Weights weights = SignedWeights(*w, *w_zero, 0);
+    if (!weights.is_centered()) return false;
+    rewriter_->Applied(o, "its weights are bytes");
+    const Value x_zero = operand(op.kXZeroPoint);
+    auto zero = NumberOf(x_zero);
+    Value zero_value;
+    if (zero) *zero += ShiftOf(TypeOf(op.x()).element());
+    if (!zero) zero_value = AsScalar(Unsigned(x_zero));
+    rewriter_->ReplaceOp(o, ConvSums(op, Unsigned(op.x()), weights, zero, zero_value, {0}));
+    return true;
+  }
+
+  Value AsScalar(Value v) {
+    if (TypeOf(v).has_rank() && TypeOf(v).rank() == 0) return v;
+    const Value shape = rewriter_->Constant(Tensor::Of<int64_t>({0}, std::vector<int64_t>{}));
+    return Term(*rewriter_, v).Call("nn.reshape", {shape});
+  }
+
+  // The product is rounded to f32 once, as the operation says.
+  bool RewriteQlinearConv(nn::QlinearConvOp op) {
+    const Tensor* w = ConstantOf(op.w());
+    const auto w_zero = ListOf(op.w_zero_point()), w_scale = ListOf(op.w_scale());
+    const auto x_scale = NumberOf(op.x_scale()), y_scale = NumberOf(op.y_scale()),
+               x_zero = NumberOf(op.x_zero_point()), y_zero = NumberOf(op.y_zero_point());
+    const auto bias = ListOf(op.b());
+    if (w == nullptr || !w_zero || !w_scale || !x_scale || !y_scale || !x_zero || !y_zero ||
+        !bias || !HasKernel(*w, op.group())) {
+      return false;
+    }
+    const size_t rank = w->shape().size();
+    const Weights weights = SignedWeights(*w, *w_zero, 0);
+    if (!weights.is_centered()) return false;
+    rewriter_->Applied(op.operation(), "its weights are bytes");
+    const double zero = *x_zero + ShiftOf(TypeOf(op.x()).element());
+    const Term sums = ConvSums(op, Unsigned(op.x()), weights, zero, {}, *bias);
+    Numbers factor;
+    for (const double s : *w_scale) factor.push_back(s * *x_scale / *y_scale);
+    const Term exact = Cast(sums, ElementType::kF64) *
+                       Term(*rewriter_, List(Merged(factor), ElementType::kF64, rank - 2));
+    const Requantization to{nullptr, nullptr, 1, *y_zero, TypeOf(op.y()).element()};
+    rewriter_->ReplaceOp(op.operation(), Rounded(Cast(exact, ElementType::kF32), to));
+    return true;
+  }
+
+  // ---- products of matrices ----
+
+  // sum of (a - zero) * (w - w.zero) and `bias`; a: unsigned bytes.
+  Term ProductSums(Value a, const Weights& w, std::optional<double> zero, Value zero_value,
+                   const Numbers& bias, std::string_view name) {
+    const Value bytes = rewriter_->Parameter(name, w.bytes);
+    Term sums(*rewriter_, nn::MatmulIntegerOp::Create(*rewriter_, a, bytes, {}, {}).y());
+    if (!w.is_centered()) {
+      const int64_t last = static_cast<int64_t>(TypeOf(a).rank()) - 1;
+      const Term rows = nn::Reduced(Cast(a, ElementType::kI32), "nn.reduce_sum", {last});
+      sums = sums - rows * Term(*rewriter_, List(Merged(w.zero), ElementType::kI32));
+    }
+    Numbers offset;
+    for (size_t n = 0; n < w.sums.size(); ++n) {
+      const double factor = w.depth() * At(w.zero, n) - w.sums[n];
+      offset.push_back(zero ? At(bias, n) + *zero * factor : factor);
+    }
+    const bool is_none = std::ranges::all_of(offset, [](double v) { return v == 0; });
+    if (is_none) return sums;
+    const Term start(*rewriter_, List(offset, ElementType::kI32));
+    return sums + (zero ? start : Cast(zero_value, ElementType::kI32) * start);
+  }
+
+  bool RewriteMatmulInteger(nn::MatmulIntegerOp op) {
+    Operation* o = op.operation();
+    const auto operand = [&](size_t i) { return i < o->num_operands() ? o->operand(i) : Value(); };
+    const Tensor* b = ConstantOf(op.b());
+    const auto b_zero = ListOf(operand(op.kBZeroPoint));
+    const Value a_zero = operand(op.kAZeroPoint);
+    const bool has_zero = a_zero && !a_zero.type().isa<NoneType>();
+    if (b == nullptr || b->rank() != 2 || b->num_elements() == 0 || !b_zero) return false;
+    if (!TypeOf(op.a()).has_rank() || TypeOf(op.a()).rank() == 0) return false;
+    if (has_zero && !HasOneElement(a_zero)) return false;
+    const Weights weights = SignedWeights(*b, *b_zero, 1);
+    auto zero = has_zero ? NumberOf(a_zero) : std::optional(0.0);
+    const bool is_plain = TypeOf(op.a()).element() == ElementType::kU8 && zero == 0 &&
+                          b->element_type() == ElementType::kI8 && weights.is_centered();
+    if (is_plain) return false;
+    rewriter_->Applied(o, "its right matrix is of bytes");
+    Value zero_value;
+    if (zero) *zero += ShiftOf(TypeOf(op.a()).element());
+    if (!zero) zero_value = Unsigned(a_zero);
+    rewriter_->ReplaceOp(o, ProductSums(Unsigned(op.a()), weights, zero, zero_value, {0},
+                                        ParameterBase(op.b(), "matmul.w")));
+    return true;
+  }
+
+  static bool HasOneElement(Value v) {
+    const AnyTensorType type = TypeOf(v);
+    return type.has_rank() &&
+           std::ranges::all_of(type.dims(), [](const Dim& d) { return d.IsConstant(1); });
+  }
+
+  bool RewriteMatmul(nn::MatmulOp op) {
+    if (op.transpose_x()) return false;
+    return RewriteProduct(op.operation(), op.transpose_y(), {});
+  }
+
+  bool RewriteGemm(nn::GemmOp op) {
+    if (op.transA() || op.alpha() != 1 || op.beta() != 1) return false;
+    return RewriteProduct(op.operation(), op.transB(), op.c());
+  }
+
+  bool RewriteProduct(Operation* op, bool turned, Value bias_value) {
+    const auto x = ActivationOf(op->operand(0));
+    Value right = op->operand(1);
+    if (IsTransposedMatrix(right)) {
+      turned = !turned;
+      right = right.defining_op()->operand(0);
+    }
+    const auto w = WeightsOf(right, turned ? 0 : 1);
+    if (!x || !w || TypeOf(x->integers).rank() == 0) return false;
+    Tensor bytes = *ConstantOf(w->integers);
+    if (bytes.rank() != 2 || bytes.num_elements() == 0) return false;
+    if (turned) bytes = Turned(bytes);
+    const Weights weights = SignedWeights(bytes, w->zero, 1);
+    const auto scale = ScalesOf(*x, *w, weights.results());
+    const auto bias = BiasOf(bias_value, scale);
+    if (!bias) return false;
+    rewriter_->Applied(op, "its input and weights are bytes");
+    const double zero = x->zero[0] + ShiftOf(x->element());
+    const Term sums = ProductSums(Unsigned(x->integers), weights, zero, {}, bias->integers,
+                                  ParameterBase(w->integers, "matmul.w"));
+    Finish(op, sums, scale, bias->numbers, 0);
+    return true;
+  }
+
+  static bool IsTransposedMatrix(Value v) {
+    const Operation* op = v.defining_op();
+    return op != nullptr && op->isa<nn::TransposeOp>() && TypeOf(v).has_rank() &&
+           TypeOf(v).rank() == 2 && TypeOf(op->operand(0)).has_rank() &&
+           nn::TransposeOp(const_cast<Operation*>(op))
+                   .perm()
+                   .value_or(std::vector<int64_t>{1, 0}) == std::vector<int64_t>{1, 0};
+  }
+
+  // ---- scales, biases and what follows ----
+
+  // Of the products, for each result.
+  static Numbers ScalesOf(const Quantized& x, const Quantized& w, int64_t results) {
+    Numbers scale;
+    for (size_t i = 0; i < static_cast<size_t>(results); ++i) {
+      scale.push_back(static_cast<float>(x.scale[0]) * static_cast<float>(At(w.scale, i)));
+    }
+    return scale;
+  }
+
+  struct Bias {
+    Numbers integers{0};  // in units of the products
+    Numbers numbers;      // empty: none
+  };
+
+  // A bias that is quantized as products are is added to them.
+  std::optional<Bias> BiasOf(Value v, const Numbers& scale) const {
+    if (!v || v.type().isa<NoneType>()) return Bias{};
+    if (const auto q = QuantizedOf(v); q && ConstantOf(q->integers) != nullptr) {
+      const bool fits = q->element() == ElementType::kI32 && q->zero == Numbers{0} &&
+                        (q->scale.size() == 1 || q->scale.size() == scale.size());
+      const auto integers = ListOf(q->integers);
+      bool same = fits && integers && integers->size() == scale.size();
+      for (size_t i = 0; same && i < scale.size(); ++i) {
+        same = std::abs(At(q->scale, i) - scale[i]) <= 1e-6 * scale[i];
+      }
+      if (same) return Bias{*integers, {}};
+      if (!integers) return std::nullopt;
+      Bias bias;
+      for (size_t i = 0; i < integers->size(); ++i) {
+        bias.numbers.push_back(((*integers)[i] - At(q->zero, i)) * At(q->scale, i));
+      }
+      return bias;
+    }
+    const auto numbers = ListOf(v);
+    const bool fits = numbers && (numbers->size() == 1 || numbers->size() == scale.size());
+    return fits ? std::optional(Bias{{0}, *numbers}) : std::nullopt;
+  }
+
+  std::optional<Requantization> RequantizationOf(Value v) const {
+    Requantization r;
+    const auto only_use = [](Value value) {
+      return value.has_one_use() ? (*value.uses().begin()).owner() : nullptr;
+    };
+    Operation* user = only_use(v);
+    if (user != nullptr && user->name() == "nn.relu") {
+      r.relu = user;
+      user = only_use(user->result(0));
+    }
+    if (user == nullptr || !user->isa<nn::QuantizeLinearOp>()) return std::nullopt;
+    const nn::QuantizeLinearOp quantize(user);
+    const auto scale = NumberOf(quantize.y_scale());
+    const auto zero = NumberOf(user->num_operands() > 2 ? user->operand(2) : Value());
+    r.type = TypeOf(quantize.y()).element();
+    const bool is_plain = quantize.block_size() == 0 && IsByte(r.type) &&
+                          TypeOf(quantize.y_scale()).element() == ElementType::kF32 &&
+                          quantize.precision().value_or(ElementType::kF32) == ElementType::kF32;
+    if (!is_plain || !scale || !zero || !(*scale > 1e-30 && *scale < 1e30)) return std::nullopt;
+    r.quantize = user;
+    r.scale = *scale;
+    r.zero = *zero;
+    return r;
+  }
+
+  // `y`, in f32, rounded to integers.
+  Value Rounded(const Term& y, const Requantization& to) {
+    const bool is_signed = to.type == ElementType::kI8;
+    const Term whole = y.Call("nn.round");
+    const Term moved = to.zero == 0 ? whole : whole + to.zero;
+    const Term bounded =
+        nn::Least(nn::Greatest(moved, is_signed ? -128 : 0), is_signed ? 127 : 255);
+    return Cast(bounded, to.type);
+  }
+
+  // Integer sums as what `op` gives, or as the integers that are made of that.
+  void Finish(Operation* op, const Term& sums, const Numbers& scale, const Numbers& bias,
+              size_t axes_behind) {
+    const auto to = RequantizationOf(op->result(0));
+    if (to) rewriter_->SetInsertionPoint(to->quantize);
+    const double divisor = to ? to->scale : 1;
+    const auto scaled = [&](Numbers numbers) {
+      for (double& v : numbers) v /= divisor;
+      return Term(*rewriter_, List(Merged(numbers), ElementType::kF32, axes_behind));
+    };
+    Term y = Cast(sums, ElementType::kF32) * scaled(scale);
+    if (!bias.empty()) y = y + scaled(bias);
+    if (!to) return rewriter_->ReplaceOp(op, y);
+    if (to->relu != nullptr) y = nn::Greatest(y, 0);
+    rewriter_->ReplaceOp(to->quantize, Rounded(y, *to));
+    if (to->relu != nullptr) rewriter_->Erase(to->relu);
+    rewriter_->Erase(op);
+  }
+
+  // Signed integers that only become numbers again may as well be unsigned.
+  void MakeUnsigned(Operation* op) {
+    if (TypeOf(op->result(0)).element() != ElementType::kI8 || op->num_operands() < 3) return;
+    const auto zero = NumberOf(op->operand(2));
+    if (!zero || !op->operand(2) || nn::QuantizeLinearOp(op).block_size() != 0) return;
+    for (const OpOperand use : op->result(0).uses()) {
+      const Operation* user = use.owner();
+      const bool fits = user->isa<nn::DequantizeLinearOp>() && user->num_operands() > 2 &&
+                        user->operand(2) && NumberOf(user->operand(2)) == zero &&
+                        nn::DequantizeLinearOp(const_cast<Operation*>(user)).block_size() == 0;
+      if (!fits) return;
+    }
+    std::vector<Operation*> all{op};
+    for (const OpOperand use : op->result(0).uses()) all.push_back(use.owner());
+    for (Operation* each : all) {
+      rewriter_->SetInsertionPoint(each);
+      Tensor moved = *ConstantOf(each->operand(2));
+      moved = lathe::Cast(Tensor::Of<double>(moved.shape(), Numbers{*zero + kSignBit}),
+                          ElementType::kU8);
+      rewriter_->SetOperand(each, 2, rewriter_->Constant(moved));
+    }
+    if (nn::QuantizeLinearOp(op).output_dtype()) {
+      rewriter_->SetAttribute(
+          op, nn::QuantizeLinearOp::kOutputDtypeAttr,
+          TypeAttribute::Get(ElemType::Get(rewriter_->context(), ElementType::kU8)));
+    }
+    const AnyTensorType type = TypeOf(op->result(0));
+    rewriter_->SetResultType(op, 0, type.With(ElementType::kU8, type.shape()));
+  }
+
+  std::optional<Rewriter> rewriter_;
+};
+
+REGISTER_PASS(quantized_layers, QuantizedLayersPass)
+    .Doc("makes products of bytes of layers whose input and constant weights are quantized")
+    .Details(
+        "Convolutions and products of matrices between dequantize_linear and quantize_linear, "
+        "conv_integer, qlinear_conv and matmul_integer by constant weights become nn.conv_bytes "
+        "and nn.matmul_integer of unsigned by signed bytes, summed exactly; zero points go into a "
+        "constant that is added. Between dequantize_linear and quantize_linear the sums are "
+        "multiplied by the quotient of the scales, so a result may be one off where it lay between "
+        "two. Weights of convolutions have zero points in the middle of their range; groups have "
+        "at least four channels and a multiple of 16 filters.");
+
+}  // namespace lathe
