@@ -192,6 +192,60 @@ void QuantizeLinearOp::Eval(EvalContext& c) {
   c.SetOutput(kY, Cast(Doubles(x.shape(), values), type, op.saturate()));
 }
 
+namespace {
+
+// Whether f32 and bytes are what an operation is between, by one scale in f32.
+template <class OpT>
+bool IsByOneScale(OpT op, Value real, Value bytes) {
+  const auto of = [](Value v) { return v.type().cast<AnyTensorType>(); };
+  const Operation* o = op.operation();
+  const ElementType element = of(bytes).element();
+  const bool is_byte = element == ElementType::kI8 || element == ElementType::kU8;
+  const bool is_f32 =
+      of(real).element() == ElementType::kF32 && of(o->operand(1)).element() == ElementType::kF32;
+  if (!is_byte || !is_f32 || op.block_size() != 0 || !of(real).has_rank()) return false;
+  for (size_t i = 1; i < o->num_operands(); ++i) {
+    if (!o->operand(i) || o->operand(i).type().isa<NoneType>()) continue;
+    const AnyTensorType type = of(o->operand(i));
+    const bool is_one = type.has_rank() && type.rank() <= std::min<size_t>(of(real).rank(), 1);
+    if (!is_one || (type.rank() == 1 && !type.dims()[0].IsConstant(1))) return false;
+  }
+  return true;
+}
+
+Term AsF32(Builder& b, Value v) {
+  return {b, CastOp::Create(b, v, {.to = ElementType::kF32}).output()};
+}
+
+bool HasOperand(const Operation* o, size_t i) {
+  return i < o->num_operands() && o->operand(i) && !o->operand(i).type().isa<NoneType>();
+}
+
+}  // namespace
+
+// Of what is no number the lowest one is made.
+std::vector<Value> QuantizeLinearOp::Decompose(Operation* o, Builder& b) {
+  const QuantizeLinearOp op(o);
+  if (op.precision().value_or(ElementType::kF32) != ElementType::kF32) return {};
+  if (!IsByOneScale(op, op.x(), op.y())) return {};
+  const ElementType to = op.y().type().cast<AnyTensorType>().element();
+  const IntegerLimits limits = LimitsOf(to);
+  Term y = (Term(b, op.x()) / Term(b, op.y_scale())).Call("nn.round");
+  if (HasOperand(o, kYZeroPoint)) y = y + AsF32(b, op.y_zero_point());
+  const Term low = y.Number(static_cast<double>(limits.low));
+  const Term bounded =
+      Where(low.Call("nn.less", {y}), Least(y, static_cast<double>(limits.high)), low);
+  return {CastOp::Create(b, bounded, {.to = to}).output()};
+}
+
+std::vector<Value> DequantizeLinearOp::Decompose(Operation* o, Builder& b) {
+  const DequantizeLinearOp op(o);
+  if (!IsByOneScale(op, op.y(), op.x())) return {};
+  Term x = AsF32(b, op.x());
+  if (HasOperand(o, kXZeroPoint)) x = x - AsF32(b, op.x_zero_point());
+  return {x * Term(b, op.x_scale())};
+}
+
 void DequantizeLinearOp::InferShape(InferShapeContext& c) {
   const DequantizeLinearOp op(c.op());
   InferScale(c, op.axis(), op.block_size());
