@@ -1,5 +1,7 @@
 #include "src/transform/conv_constants.h"
 
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/support/dispatch.h"
 
 namespace lathe {
@@ -9,6 +11,15 @@ std::string ParameterBase(Value value, const char* otherwise) {
   const auto name =
       maker == nullptr ? StrAttribute() : maker->attribute("name").dyn_cast<StrAttribute>();
   return std::string(name ? name.value() : otherwise);
+}
+
+bool IsNumberOfParameter(const Operation* op) {
+  if (!op->isa<nn::CastOp>() || op->operand(0).defining_op() == nullptr) return false;
+  const auto from = op->operand(0).type().dyn_cast<AnyTensorType>();
+  const auto to = op->result(0).type().dyn_cast<AnyTensorType>();
+  return op->operand(0).defining_op()->isa<builtin::GetParameterOp>() && from && to &&
+         from.is_static() && NumElements(*from.shape().Constants()) == 1 &&
+         IsInteger(from.element()) && IsFloat(to.element());
 }
 
 Tensor ScaledChannels(const Tensor& tensor, const std::vector<double>& factors) {

@@ -4,6 +4,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/transform/conv_constants.h"
 
 namespace lathe {
 
@@ -143,7 +144,7 @@ void PrecomputePrunePass::Materialize(Operation* op) {
       continue;
     }
     budget_ -= value.byte_size();
-    const bool small = value.byte_size() <= kConstantBytes;
+    const bool small = value.byte_size() <= kConstantBytes && !IsNumberOfParameter(op);
     const std::string base =
         op->location().is_name() ? std::string(op->location().name()) : std::string(op->name());
     const Value replacement =

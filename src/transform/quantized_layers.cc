@@ -101,20 +101,40 @@ class QuantizedLayersPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     rewriter_.emplace(graph.program(), this);
-    std::vector<Operation*> quantizes, layers;
+    std::vector<Operation*> layers;
     for (OpWalker w(graph.program().module()); Operation* op = w.Next();) {
-      if (op->isa<nn::QuantizeLinearOp>()) quantizes.push_back(op);
       if (IsLayer(op)) layers.push_back(op);
     }
-    for (Operation* op : quantizes) MakeUnsigned(op);
+    for (Operation* op : Conversions()) MakeUnsigned(op);
     for (Operation* op : layers) {
       rewriter_->SetInsertionPoint(op);
       rewriter_->set_location(op->location());
       if (Rewrite(op)) Count("layers");
     }
+    for (Operation* op : Conversions()) MakeParameters(op);
   }
 
  private:
+  std::vector<Operation*> Conversions() {
+    std::vector<Operation*> ops;
+    for (OpWalker w(rewriter_->program().module()); Operation* op = w.Next();) {
+      if (op->isa<nn::QuantizeLinearOp>() || op->isa<nn::DequantizeLinearOp>()) ops.push_back(op);
+    }
+    return ops;
+  }
+
+  // As List says.
+  void MakeParameters(Operation* op) {
+    for (size_t i = 1; i < op->num_operands(); ++i) {
+      const Operation* maker = op->operand(i) ? op->operand(i).defining_op() : nullptr;
+      if (maker == nullptr || !maker->HasTrait<ConstantLike>()) continue;
+      const Tensor* number = ConstantOf(op->operand(i));
+      if (number == nullptr || number->num_elements() != 1) continue;
+      rewriter_->SetInsertionPoint(op);
+      rewriter_->SetOperand(op, i, rewriter_->Parameter("quantized", *number));
+    }
+  }
+
   static bool IsLayer(const Operation* op) {
     return op->isa<nn::ConvOp>() || op->isa<nn::ConvIntegerOp>() || op->isa<nn::QlinearConvOp>() ||
            op->isa<nn::MatmulOp>() || op->isa<nn::GemmOp>() || op->isa<nn::MatmulIntegerOp>();
@@ -191,14 +211,13 @@ class QuantizedLayersPass : public Pass {
     const Term bits = Cast(v, ElementType::kU8);
     return is_signed ? bits.Call("nn.bitwise_xor", {bits.Number(kSignBit)}) : bits;
   }
+  // A parameter: of layers that differ in such numbers alone the kernels are the same.
   Value List(const Numbers& numbers, ElementType type, size_t axes_behind = 0) {
     Shape shape{static_cast<int64_t>(numbers.size())};
     shape.insert(shape.end(), axes_behind, 1);
     if (numbers.size() == 1) shape = {};
     const Tensor exact = Tensor::Of<double>(shape, numbers);
-    const Tensor list = lathe::Cast(exact, type);
-    return numbers.size() == 1 ? rewriter_->Constant(list)
-                               : rewriter_->Parameter("quantized", list);
+    return rewriter_->Parameter("quantized", lathe::Cast(exact, type));
   }
   // Of one number that each of several is the same as, that number.
   static Numbers Merged(Numbers numbers) {
@@ -465,7 +484,8 @@ class QuantizedLayersPass : public Pass {
   Value Rounded(const Term& y, const Requantization& to) {
     const bool is_signed = to.type == ElementType::kI8;
     const Term whole = y.Call("nn.round");
-    const Term moved = to.zero == 0 ? whole : whole + to.zero;
+    const Term moved =
+        to.zero == 0 ? whole : whole + Term(*rewriter_, List({to.zero}, ElementType::kF32));
     const Term bounded =
         nn::Least(nn::Greatest(moved, is_signed ? -128 : 0), is_signed ? 127 : 255);
     return Cast(bounded, to.type);
@@ -492,6 +512,7 @@ class QuantizedLayersPass : public Pass {
 
   // Signed integers that only become numbers again may as well be unsigned.
   void MakeUnsigned(Operation* op) {
+    if (!op->isa<nn::QuantizeLinearOp>()) return;
     if (TypeOf(op->result(0)).element() != ElementType::kI8 || op->num_operands() < 3) return;
     const auto zero = NumberOf(op->operand(2));
     if (!zero || !op->operand(2) || nn::QuantizeLinearOp(op).block_size() != 0) return;

@@ -5,6 +5,7 @@
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/context.h"
 #include "lathe/support/budget.h"
+#include "src/transform/conv_constants.h"
 
 namespace lathe {
 
@@ -138,6 +139,7 @@ uint64_t ResultBytes(const Operation* op) {
 }  // namespace
 
 bool SimplifyPass::FoldConstants(Operation* op) {
+  if (IsNumberOfParameter(op)) return false;
   if (!IsFoldable(op) || ResultBytes(op) > static_cast<uint64_t>(option_int("max_bytes")))
     return false;
   std::vector<RtValue> inputs;

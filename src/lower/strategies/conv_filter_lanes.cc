@@ -148,6 +148,7 @@ class ConvFilterLanes {
   Share share_, parts_;  // what a piece has, and how many there are
   std::optional<ConvRows> rows_;
   Value weights_, bias_, memory_, sums_;
+  Value turned_;  // a square tile of sums
 };
 
 std::string ConvFilterLanes::Refusal() {
@@ -414,6 +415,7 @@ ConvFilterLanes::Piece ConvFilterLanes::PieceAt(Dim number) {
 void ConvFilterLanes::WritePiece(const Piece& piece) {
   if (copies_) memory_ = rows_->Memory(block_channels_);
   sums_ = job_.Memory(SumRows() + SpareRows(), width());
+  if (job_.is_of_bytes()) turned_ = job_.Memory(job_.lanes, job_.lanes);
   if (InOneBlock()) return WriteDepth(piece, 0, channels_);
   StartSums(piece);
   const int64_t blocks = channels_ / block_channels_, rest = channels_ % block_channels_;
@@ -636,18 +638,30 @@ void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& p
         lb().Load(sums_, SumAt(InOneBlock() ? Dim(0) : tile, position + i, v), job_.lanes));
   }
   const std::vector<Value> filters = lb().Transpose(rows);
+  const Dim first = (piece.first_tile + tile) * width() + v * job_.lanes;
+  const auto store = [&](const Dim& i, Value sums) {
+    const Dim filter = piece.group * g_.filters + first + i;
+    job_.after->Store(lb(), math().At({piece.image, filter, piece.block.first + position}),
+                      job_.lanes, live, sums);
+  };
+  if (job_.is_of_bytes()) {  // what follows is long: it is written once, not for each filter
+    for (int64_t i = 0; i < job_.lanes; ++i) {
+      lb().Store(turned_, filters[static_cast<size_t>(i)], math().At({Dim(i), Dim(0)}));
+    }
+    const Dim left = math().Name(Max(Min(Dim(g_.filters) - first, job_.lanes), 0));
+    math().For(left, false, [&](const Dim& i) {
+      store(i, lb().Load(turned_, math().At({i, Dim(0)}), job_.lanes));
+    });
+    return;
+  }
   for (int64_t i = 0; i < job_.lanes; ++i) {
-    const Dim in_group = (piece.first_tile + tile) * width() + v * job_.lanes + i;
-    const auto store = [&] {
-      const Dim filter = piece.group * g_.filters + in_group;
-      job_.after->Store(lb(), math().At({piece.image, filter, piece.block.first + position}),
-                        job_.lanes, live, filters[static_cast<size_t>(i)]);
-    };
+    const Value sums = filters[static_cast<size_t>(i)];
     const int64_t spare = tiles_ * width() - g_.filters;
     if (spare < width() - v * job_.lanes - i) {
-      store();
+      store(i, sums);
     } else {  // the last tile has no such filter
-      math().For(Max(Min(Dim(g_.filters) - in_group, 1), 0), false, [&](const Dim&) { store(); });
+      math().For(Max(Min(Dim(g_.filters) - first - i, 1), 0), false,
+                 [&](const Dim&) { store(i, sums); });
     }
   }
 }

@@ -42,7 +42,7 @@ class MatmulBytes {
   void CopyLeft();
   void CopyRow(Value row);
   Value Left(Value row, Value k);
-  void Finish(Value row, Value panel, int64_t vector, int64_t columns, Value sum);
+  void Finish(Value row, Value panel, int64_t vector, int64_t columns);
 
   Value Sum(Value a, Value b) {
     const Value both[] = {a, b};
@@ -68,6 +68,7 @@ class MatmulBytes {
   // While writing.
   std::optional<LoopBuilder> lb_;
   Value left_, right_, left_block_;
+  Value sums_;              // of the rows of an item, of a panel
   Value first_row_, rows_;  // of the item
 };
 
@@ -149,6 +150,8 @@ void MatmulBytes::WriteItem(Value number) {
   rows_ = lb_->Extent(job_.form.rows);
   const bool one_block = job_.form.rows.is_constant() && job_.form.rows.value() <= block_rows_;
   if (!one_block) rows_ = Minus(rows_, first_row_, block_rows_);
+  sums_ = lb_->Alloc(
+      VTensorType::Get(lb_->context(), SymShape({Dim(block_rows_), Dim(width())}), kSum));
   if (copies_) CopyLeft();
   const Value first_panel = Times(group, group_panels_);
   const int64_t full = job_.form.columns.value() / width();
@@ -168,8 +171,14 @@ void MatmulBytes::WritePanel(Value panel, bool rest) {
     const Value at[] = {panel, k, lb_->Int(v * lanes() * loop::kDotGroup)};
     return lb_->Load(right_, at, lanes() * loop::kDotGroup);
   };
-  product.finish = [&](Value row, int64_t v, Value sum) { Finish(row, panel, v, columns, sum); };
+  product.finish = [&](Value row, int64_t v, Value sum) {
+    const Value at[] = {row, lb_->Int(v * lanes())};
+    lb_->Store(sums_, sum, at);
+  };
   product.Write(rows_, lb_->Int(groups_of_depth_));
+  lb_->ForValue(rows_, [&](Value row) {
+    for (int64_t v = 0; v < tile.vectors; ++v) Finish(row, panel, v, columns);
+  });
 }
 
 // A group of a row.
@@ -184,13 +193,16 @@ Value MatmulBytes::Left(Value row, Value k) {
   return job_.Load(*lb_, job_.form.left, left_, at, loop::kDotGroup, {});
 }
 
-void MatmulBytes::Finish(Value row, Value panel, int64_t vector, int64_t columns, Value sum) {
+// Sums come from memory, so that what follows is written once, not for each of a tile: it is long
+// where numbers become bytes again.
+void MatmulBytes::Finish(Value row, Value panel, int64_t vector, int64_t columns) {
   const int64_t first = vector * lanes();
   const Value live = first + lanes() > columns ? lb_->Int(columns - first) : Value();
   const Value column = Plus(Times(panel, width()), first);
   const std::vector<Value> at =
       MatmulJob::At(*lb_, job_.form.result_roles, Sum(first_row_, row), {}, column, {});
-  job_.after->Store(*lb_, at, lanes(), live, sum);
+  const Value from[] = {row, lb_->Int(first)};
+  job_.after->Store(*lb_, at, lanes(), live, lb_->Load(sums_, from, lanes()));
 }
 
 // Rows an odd number of cache lines apart lie in different sets of the cache. What is behind the
