@@ -368,6 +368,7 @@ lower::Machine MachineOf(const Target& target) {
           .vector_registers = target.vector_registers,
           .has_fma = target.has_fma,
           .has_tiles = target.has_tiles(),
+          .has_dots = target.has_dots(),
           .has_instruction = [target](const Operation& op) {
             return CodeGenerator::Get().Supports(op, target);
           }};

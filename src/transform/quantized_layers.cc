@@ -137,7 +137,8 @@ class QuantizedLayersPass : public Pass {
 
   static bool IsLayer(const Operation* op) {
     return op->isa<nn::ConvOp>() || op->isa<nn::ConvIntegerOp>() || op->isa<nn::QlinearConvOp>() ||
-           op->isa<nn::MatmulOp>() || op->isa<nn::GemmOp>() || op->isa<nn::MatmulIntegerOp>();
+           op->isa<nn::MatmulOp>() || op->isa<nn::GemmOp>() || op->isa<nn::MatmulIntegerOp>() ||
+           op->isa<nn::QlinearMatmulOp>();
   }
 
   bool Rewrite(Operation* op) {
@@ -146,6 +147,7 @@ class QuantizedLayersPass : public Pass {
     if (op->isa<nn::QlinearConvOp>()) return RewriteQlinearConv(nn::QlinearConvOp(op));
     if (op->isa<nn::MatmulOp>()) return RewriteMatmul(nn::MatmulOp(op));
     if (op->isa<nn::GemmOp>()) return RewriteGemm(nn::GemmOp(op));
+    if (op->isa<nn::QlinearMatmulOp>()) return RewriteQlinearMatmul(nn::QlinearMatmulOp(op));
     return RewriteMatmulInteger(nn::MatmulIntegerOp(op));
   }
 
@@ -310,13 +312,18 @@ class QuantizedLayersPass : public Pass {
     rewriter_->Applied(op.operation(), "its weights are bytes");
     const double zero = *x_zero + ShiftOf(TypeOf(op.x()).element());
     const Term sums = ConvSums(op, Unsigned(op.x()), weights, zero, {}, *bias);
-    Numbers factor;
-    for (const double s : *w_scale) factor.push_back(s * *x_scale / *y_scale);
-    const Term exact = Cast(sums, ElementType::kF64) *
-                       Term(*rewriter_, List(Merged(factor), ElementType::kF64, rank - 2));
-    const Requantization to{nullptr, nullptr, 1, *y_zero, TypeOf(op.y()).element()};
-    rewriter_->ReplaceOp(op.operation(), Rounded(Cast(exact, ElementType::kF32), to));
+    FinishQlinear(op.operation(), sums, *w_scale, *x_scale / *y_scale, *y_zero, rank - 2);
     return true;
+  }
+
+  // `sums` times `scale`, one for all or one for each result, times `factor`, as what `op` gives.
+  void FinishQlinear(Operation* op, const Term& sums, Numbers scale, double factor, double zero,
+                     size_t axes_behind) {
+    for (double& s : scale) s *= factor;
+    const Term exact = Cast(sums, ElementType::kF64) *
+                       Term(*rewriter_, List(Merged(scale), ElementType::kF64, axes_behind));
+    const Requantization to{nullptr, nullptr, 1, zero, TypeOf(op->result(0)).element()};
+    rewriter_->ReplaceOp(op, Rounded(Cast(exact, ElementType::kF32), to));
   }
 
   // ---- products of matrices ----
@@ -363,6 +370,28 @@ class QuantizedLayersPass : public Pass {
     if (!zero) zero_value = Unsigned(a_zero);
     rewriter_->ReplaceOp(o, ProductSums(Unsigned(op.a()), weights, zero, zero_value, {0},
                                         ParameterBase(op.b(), "matmul.w")));
+    return true;
+  }
+
+  bool RewriteQlinearMatmul(nn::QlinearMatmulOp op) {
+    const Tensor* b = ConstantOf(op.b());
+    const auto b_zero = ListOf(op.b_zero_point()), b_scale = ListOf(op.b_scale());
+    const auto a_scale = NumberOf(op.a_scale()), y_scale = NumberOf(op.y_scale()),
+               a_zero = NumberOf(op.a_zero_point()), y_zero = NumberOf(op.y_zero_point());
+    const AnyTensorType a = TypeOf(op.a());
+    const bool are_bytes =
+        IsByte(a.element()) && IsByte(TypeOf(op.b()).element()) && IsByte(TypeOf(op.y()).element());
+    if (b == nullptr || b->rank() != 2 || b->num_elements() == 0 || !b_zero || !b_scale ||
+        !a_scale || !y_scale || !a_zero || !y_zero || !are_bytes || !a.has_rank() ||
+        a.rank() == 0 || TypeOf(op.a_scale()).element() != ElementType::kF32) {
+      return false;
+    }
+    rewriter_->Applied(op.operation(), "its right matrix is of bytes");
+    const Weights weights = SignedWeights(*b, *b_zero, 1);
+    const double zero = *a_zero + ShiftOf(a.element());
+    const Term sums =
+        ProductSums(Unsigned(op.a()), weights, zero, {}, {0}, ParameterBase(op.b(), "matmul.w"));
+    FinishQlinear(op.operation(), sums, *b_scale, *a_scale / *y_scale, *y_zero, 0);
     return true;
   }
 
@@ -548,7 +577,8 @@ REGISTER_PASS(quantized_layers, QuantizedLayersPass)
     .Doc("makes products of bytes of layers whose input and constant weights are quantized")
     .Details(
         "Convolutions and products of matrices between dequantize_linear and quantize_linear, "
-        "conv_integer, qlinear_conv and matmul_integer by constant weights become nn.conv_bytes "
+        "conv_integer, qlinear_conv, matmul_integer and qlinear_matmul by constant weights become "
+        "nn.conv_bytes "
         "and nn.matmul_integer of unsigned by signed bytes, summed exactly; zero points go into a "
         "constant that is added. Between dequantize_linear and quantize_linear the sums are "
         "multiplied by the quotient of the scales, so a result may be one off where it lay between "

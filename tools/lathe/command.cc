@@ -80,9 +80,10 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
   app.add_flag_callback(
          "--no-cache", [&options] { options.cache.clear(); }, "compile everything, keep nothing")
       ->excludes(folder);
-  app.add_option("--target", options.target,
-                 "instruction set: x86-64, avx2, avx512, amx, aarch64 (default: the best of this "
-                 "machine)");
+  app.add_option(
+      "--target", options.target,
+      "instruction set: x86-64, avx2, avx2_vnni, avx512, avx512_vnni, amx, aarch64 (default: "
+      "the best of this machine)");
   app.add_option("--level", options.level, "of optimisation: steps at this level and below run")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();

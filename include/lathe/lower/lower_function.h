@@ -26,11 +26,15 @@ struct Machine {
   int vector_registers = 16;
   bool has_fma = false;
   bool has_tiles = false;  ///< instructions for the tiles of the loop dialect
+  bool has_dots = false;   ///< an instruction for loop.dot; otherwise it takes several
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 512 << 10;
   /// Whether an elementwise operation has instructions on scalars and vectors of its element types.
   std::function<bool(const Operation& op)> has_instruction;
 
+  /// Registers where bytes are multiplied: those that instructions for loop.dot take besides are
+  /// left out.
+  int dot_registers() const { return has_dots ? vector_registers : vector_registers - 5; }
   int64_t lanes(ElementType element) const { return vector_bytes * 8 / BitWidth(element); }
 };
 

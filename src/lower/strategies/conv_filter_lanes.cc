@@ -81,6 +81,10 @@ class ConvFilterLanes {
   int64_t most_elements() const { return kMostBytes * 8 / BitWidth(job_.sum_element()); }
   int64_t group() const { return job_.is_of_bytes() ? loop::kDotGroup : 1; }
   int64_t depth() const { return channels_ * g_.places(); }
+  int Registers() const {
+    const Machine& machine = job_.l.machine;
+    return job_.is_of_bytes() ? machine.dot_registers() : machine.vector_registers;
+  }
   int64_t usual_positions() const;
   void PickBlocks();
   void PickPieces();
@@ -213,7 +217,7 @@ int64_t ConvFilterLanes::RowElements() const {
 
 // Tiles are whole rows, or parts of one.
 void ConvFilterLanes::PickBlocks() {
-  const int registers = job_.l.machine.vector_registers;
+  const int registers = Registers();
   const int64_t most = (registers - vectors_ - 1) / vectors_;
   if (out(0) <= most) {
     tile_columns_ = out(0);
@@ -238,7 +242,7 @@ void ConvFilterLanes::PickChannels() {
 // What is chosen here is the most that a block may have; ShareOut says how much of it is used.
 // False: what it reads does not fit.
 bool ConvFilterLanes::PickBlocksOfAnySize() {
-  const int registers = job_.l.machine.vector_registers;
+  const int registers = Registers();
   tile_columns_ = (registers - vectors_ - 1) / vectors_;
   const int64_t least = 32;  // no tile has more
   const int64_t fitting = most_elements() / (tiles_ * width()) / job_.lanes * job_.lanes;

@@ -98,7 +98,7 @@ std::string MatmulBytes::FormRefusal() const {
 void MatmulBytes::Plan() {
   const ProductForm& f = job_.form;
   groups_of_depth_ = CeilOf(f.depth.value(), loop::kDotGroup);
-  tile_ = PickTile(f.rows, f.columns, lanes(), l_.machine.vector_registers, kFewRows);
+  tile_ = PickTile(f.rows, f.columns, lanes(), l_.machine.dot_registers(), kFewRows);
   tile_.rows = l_.knobs.Choose("rows", tile_.rows, std::vector<int64_t>{1, 4, 6, 8, 12});
   tile_.vectors = l_.knobs.Choose("vectors", tile_.vectors, std::vector<int64_t>{1, 2, 4});
   panels_ = CeilOf(f.columns.value(), width());

@@ -217,6 +217,38 @@ TEST_F(KernelTest, LanesTakeTurns) {
   }
 }
 
+// One group for all lanes, and one for each; more lanes than a vector has.
+TEST_F(KernelTest, GroupsOfBytesAreMultiplied) {
+  const std::string x = "v_tensor<[4, 64], u8>", i8 = "i8", u8 = "u8";
+  const auto vector = [](int64_t lanes, const std::string& element) {
+    return StrCat("v_tensor<[", lanes, "], ", element, ">");
+  };
+  for (const int64_t sums : {1, 2, 4, 8, 16}) {
+    for (const int64_t left : {int64_t{4}, 4 * sums}) {
+      const std::string wide = vector(4 * sums, "u8"), groups = vector(left, "u8");
+      const auto load = [&](const char* name, int row, int64_t lanes) {
+        return StrCat("%", name, " = loop.load(%x, none, %c", row, ", %c0) {lanes = ", lanes,
+                      "} : (", x, ", none, ", kI64, ", ", kI64, ") -> ", vector(lanes, "u8"), "\n");
+      };
+      SCOPED_TRACE(StrCat(left, " by ", 4 * sums));
+      const std::string zeros = StrCat(
+          "%z = builtin.constant() {value = tensor<[", sums, "], i32> [",
+          [&] {
+            std::string numbers;
+            for (int64_t i = 0; i < sums; ++i) numbers += StrCat(i == 0 ? "" : ", ", i * 1000 - 70);
+            return numbers;
+          }(),
+          "]} : () -> ", vector(sums, "i32"), "\n");
+      const std::string body =
+          StrCat(load("l0", 0, left), load("l1", 2, 4 * sums), "%s = nn.cast(%l1) {to = i8} : (",
+                 wide, ") -> ", vector(4 * sums, "i8"), "\n", zeros,
+                 "%r0 = loop.dot(%l0, %s, %z) : (", groups, ", ", vector(4 * sums, "i8"), ", ",
+                 vector(sums, "i32"), ") -> ", vector(sums, "i32"), "\n");
+      Expect(RowsOf(x, body, 1, sums, "i32"));
+    }
+  }
+}
+
 TEST_F(KernelTest, LoadsAlongAxesInSteps) {
   const std::string x = "v_tensor<[40, 70], f32>", row = "v_tensor<[16], f32>";
   for (const char* where : {"stride = 2", "stride = 3", "stride = 4", "axis = 0",
