@@ -57,13 +57,28 @@ bool ConcatOfConcat(const Site& s) {
   return false;
 }
 
-/// Operands without elements along the axis go; the first one stays if all are so.
+// Whether all extents but that along the axis are known to be those of the result.
+bool FitsBeside(Value part, Value whole, int64_t axis) {
+  const auto p = part.type().dyn_cast<AnyTensorType>(), w = whole.type().dyn_cast<AnyTensorType>();
+  if (!p || !w || !p.has_rank() || !w.has_rank() || p.rank() != w.rank()) return false;
+  for (size_t a = 0; a < p.rank(); ++a) {
+    const auto rank = static_cast<int64_t>(p.rank());
+    const bool joined = static_cast<int64_t>(a) == (axis < 0 ? axis + rank : axis);
+    if (!joined && !ProvablyEqual(p.dims()[a], w.dims()[a])) return false;
+  }
+  return true;
+}
+
+/// Operands without elements along the axis go where nothing is left to check of them; the first
+/// one stays if all are so.
 bool ConcatOfEmpty(const Site& s) {
   const auto axis = AxisAttr(s.op);
   if (!axis) return false;
   std::vector<Value> operands;
   for (size_t i = 0; i < s.op->num_operands(); ++i) {
-    if (ExtentOf(s.op->operand(i), *axis) != 0) operands.push_back(s.op->operand(i));
+    const Value part = s.op->operand(i);
+    const bool goes = ExtentOf(part, *axis) == 0 && FitsBeside(part, s.op->result(0), *axis);
+    if (!goes) operands.push_back(part);
   }
   if (operands.empty()) operands.push_back(s.op->operand(0));
   return operands.size() < s.op->num_operands() && ReplaceConcat(s, s.op, operands);
