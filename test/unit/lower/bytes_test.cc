@@ -79,7 +79,7 @@ TEST_F(Bytes, WhichProductsAreTaken) {
   EXPECT_NE(why(Product("4, 8", "8, 3", "4, 3")).find("the right matrix is not a weight"),
             std::string::npos);
   constant_ = {false, true};
-  EXPECT_NE(why(Product("4, 8", "2, 8, 3", "2, 4, 3")).find("the matrices are stacked"),
+  EXPECT_NE(why(Product("4, 8", "2, 8, 3", "2, 4, 3")).find("the matrices are stacks"),
             std::string::npos);
 }
 
