@@ -12,6 +12,7 @@
 #include "lathe/dialect/decompose.h"
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/quantize.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/structure.h"
@@ -86,7 +87,8 @@ Block* AddBodyLike(const Block& old, Region& region) {
 bool ShouldDecompose(const Operation& op, const Machine& machine) {
   const OpKind kind = KindOf(&op);
   return (kind == OpKind::kElementwise || kind == OpKind::kBroadcast) &&
-         op.HasInterface<DecomposeInterface>() && !machine.has_instruction(op);
+         op.HasInterface<DecomposeInterface>() && !machine.has_instruction(op) &&
+         !op.isa<nn::LookupOp>();  // Pointwise reads its table
 }
 
 // Elementwise operations without instructions, such as gelu, become simpler ones; so do products

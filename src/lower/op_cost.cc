@@ -7,7 +7,8 @@
 namespace lathe::lower {
 
 int InstructionsOf(const Operation& op) {
-  constexpr std::array<std::pair<std::string_view, int>, 17> kCosts = {{{"nn.exp", 14},
+  constexpr std::array<std::pair<std::string_view, int>, 18> kCosts = {{{"nn.exp", 14},
+                                                                        {"nn.lookup", 16},
                                                                         {"nn.log", 18},
                                                                         {"nn.tanh", 24},
                                                                         {"nn.erf", 28},

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/quantize.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/support/error.h"
@@ -57,6 +59,7 @@ void Pointwise::FindOperations() {
     if (!needed) continue;
     ops_.push_back(op);
     for (size_t i = 0; i < op->num_operands(); ++i) {
+      if (op->isa<nn::LookupOp>() && i == nn::LookupOp::kTable) continue;
       if (op->operand(i)) wanted.emplace(op->operand(i), true);
     }
   }
@@ -93,6 +96,10 @@ std::string Pointwise::Refusal() {
 
 std::string Pointwise::OpRefusal(const Operation& op) const {
   if (IsScalarConstant(op)) return "";
+  if (op.isa<nn::LookupOp>()) {
+    const bool has_table = op.operand(nn::LookupOp::kTable).is_block_argument();
+    return has_table ? ShapeRefusal(op.result(0)) : "a table is computed";
+  }
   const OpKind kind = KindOf(&op);
   if (kind != OpKind::kElementwise && kind != OpKind::kBroadcast) {
     return StrCat(op.name(), " is not elementwise");
@@ -243,6 +250,11 @@ std::vector<int64_t> Pointwise::AxesOfGroups(size_t rank) const {
 }
 
 void Pointwise::OpenArguments(LoopBuilder& lb, const Block& body) {
+  for (const Operation* op : ops_) {
+    if (!op->isa<nn::LookupOp>()) continue;
+    const Value table = op->operand(nn::LookupOp::kTable);
+    tables_[table] = body.argument(table.index());
+  }
   for (const Value v : arguments_) views_[v] = MakeView(lb, body.argument(v.index()));
 }
 
@@ -286,6 +298,12 @@ Value Pointwise::Load(LoopBuilder& lb, const View& view, const std::vector<Value
   return lb.Load(view.memory, indices, lanes, live);
 }
 
+// Each byte, of lanes that are not live, too, has an entry.
+Value Pointwise::LookedUp(LoopBuilder& lb, Value table, Value bytes) {
+  const Value index = nn::CastOp::Create(lb.b(), bytes, {.to = ElementType::kI64}).output();
+  return TensorOf(bytes).rank() == 0 ? lb.Load(table, {&index, 1}) : lb.Gather(table, {&index, 1});
+}
+
 void Pointwise::Evaluate(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
                          int64_t stride, Registers& registers) const {
   const auto value_of = [&](Value v) {
@@ -297,6 +315,11 @@ void Pointwise::Evaluate(LoopBuilder& lb, const std::vector<Value>& at, int64_t 
     if (IsScalarConstant(*op)) {
       const Tensor& value = op->attribute("value").cast<TensorAttribute>().value();
       registers[op->result(0)] = lb.Constant(value.Reshaped({}));
+      continue;
+    }
+    if (op->isa<nn::LookupOp>()) {
+      const Value table = tables_.at(op->operand(nn::LookupOp::kTable));
+      registers[op->result(0)] = LookedUp(lb, table, value_of(op->operand(nn::LookupOp::kX)));
       continue;
     }
     std::vector<Value> operands;

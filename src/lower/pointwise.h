@@ -82,6 +82,7 @@ class Pointwise {
   std::vector<int64_t> AxesOfGroups(size_t rank) const;
   Value Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at, int64_t lanes,
              Value live, int64_t stride) const;
+  static Value LookedUp(LoopBuilder& lb, Value table, Value bytes);
   void Evaluate(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
                 int64_t stride, Registers& registers) const;
 
@@ -97,8 +98,9 @@ class Pointwise {
   std::vector<std::vector<size_t>> groups_;  // axes that one loop walks
   std::vector<Dim> extents_;
   bool reshaped_ = false;
-  std::unordered_map<Value, View> views_;  // of arguments; looked up, never iterated
-  std::vector<Value> memory_;              // of the results
+  std::unordered_map<Value, View> views_;    // of arguments; looked up, never iterated
+  std::unordered_map<Value, Value> tables_;  // of lookups; the same
+  std::vector<Value> memory_;                // of the results
   std::vector<View> results_;
 };
 

@@ -45,6 +45,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {2, "conv_bias_fuse,conv_transpose_bias_fuse,fc_fuse",
             "additions into the layer before them"},
            {kByFastMath, "fold_affine", "what is left of scales and shifts"},
+           {2, "byte_tables", "what is left of activations between quantized tensors"},
            {3, "combine_parallel_conv,combine_parallel_dense", "layers of one input to one layer"},
            {1, "canonicalize", "what the steps before have left"},
            {1, "simplify", "what the steps before have left"},

@@ -7,12 +7,15 @@
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/eval_util.h"
+#include "src/dialect/move.h"
 #include "src/dialect/nn/term.h"
 #include "src/dialect/wide.h"
 
 namespace lathe::nn {
 
 using eval::FailShape;
+
+constexpr int64_t kBytes = 256;  // that there are
 
 namespace {
 
@@ -269,6 +272,28 @@ void DequantizeLinearOp::Eval(EvalContext& c) {
 }
 
 // ---- dynamic_quantize_linear ----
+
+void LookupOp::InferShape(InferShapeContext& c) {
+  const SymShape table = c.shape(kTable);
+  const bool fits = !table.ranked || (table.rank() == 1 && ProvablyEqual(table.dims[0], kBytes));
+  if (!fits) FailShape("shape/lookup", StrCat("the table has shape ", table.ToString()), "[256]");
+  c.SetShape(kY, c.shape(kX));
+}
+
+void LookupOp::Eval(EvalContext& c) {
+  const Tensor& x = c.input(kX);
+  Tensor y(c.input(kTable).element_type(), x.shape());
+  const eval::ElementMover mover(c.input(kTable), y);
+  const auto bytes = x.data<uint8_t>();
+  for (size_t i = 0; i < bytes.size(); ++i) mover.Copy(static_cast<int64_t>(i), bytes[i]);
+  c.SetOutput(kY, std::move(y));
+}
+
+std::vector<Value> LookupOp::Decompose(Operation* o, Builder& b) {
+  const LookupOp op(o);
+  const Term index(b, CastOp::Create(b, op.x(), {.to = ElementType::kI32}).output());
+  return {Term(b, op.table()).Call("nn.gather", {index})};
+}
 
 void DynamicQuantizeLinearOp::InferShape(InferShapeContext& c) {
   c.SetShape(kY, c.shape(kX));

@@ -121,8 +121,16 @@ std::string RefuseDequantized(const Operation& op) {
   return RefuseScale(op, dequantize.axis(), dequantize.block_size());
 }
 
+Value LookedUp(const ElementOf& c) {
+  using Op = nn::LookupOp;
+  const Scalars s(c.e);
+  const Value index = s.Cast(c.Operand(Op::kX, c.at), ElementType::kI64);
+  return c.Operand(Op::kTable, {c.e.Loaded(index, c.Dims(Op::kTable)[0])});
+}
+
 constexpr Compute kComputes[] = {
     {"nn.dequantize_linear", Dequantized, RefuseDequantized},
+    {"nn.lookup", LookedUp},
     {"nn.quantize_linear", Quantized, RefuseQuantized},
 };
 
