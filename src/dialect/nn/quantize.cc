@@ -275,15 +275,22 @@ void DequantizeLinearOp::Eval(EvalContext& c) {
 
 void LookupOp::InferShape(InferShapeContext& c) {
   const SymShape table = c.shape(kTable);
-  const bool fits = !table.ranked || (table.rank() == 1 && ProvablyEqual(table.dims[0], kBytes));
-  if (!fits) FailShape("shape/lookup", StrCat("the table has shape ", table.ToString()), "[256]");
+  const auto message = [&] { return StrCat("the table has shape ", table.ToString()); };
+  if (table.ranked) {
+    if (table.rank() != 1) FailShape("shape/lookup", message(), "it is [256]");
+    Assume(SizeCondition::Equal(table.dims[0], kBytes), "shape/lookup", message);
+  }
   c.SetShape(kY, c.shape(kX));
 }
 
 void LookupOp::Eval(EvalContext& c) {
-  const Tensor& x = c.input(kX);
-  Tensor y(c.input(kTable).element_type(), x.shape());
-  const eval::ElementMover mover(c.input(kTable), y);
+  const Tensor &x = c.input(kX), &table = c.input(kTable);
+  if (table.shape() != Shape{kBytes}) {
+    FailShape("shape/lookup", StrCat("the table has shape ", ShapeToString(table.shape())),
+              "it is [256]");
+  }
+  Tensor y(table.element_type(), x.shape());
+  const eval::ElementMover mover(table, y);
   const auto bytes = x.data<uint8_t>();
   for (size_t i = 0; i < bytes.size(); ++i) mover.Copy(static_cast<int64_t>(i), bytes[i]);
   c.SetOutput(kY, std::move(y));
