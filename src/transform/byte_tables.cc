@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <vector>
 

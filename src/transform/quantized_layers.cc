@@ -45,27 +45,50 @@ struct Quantized {
 // Weights as signed bytes: those of each result lie along `axis`.
 struct Weights {
   Tensor bytes;
-  Numbers zero;  // one or one for each result
-  Numbers sums;  // of the bytes of each result
+  Numbers zero;   // one or one for each result
+  Numbers sums;   // of the bytes of each result
+  Numbers sizes;  // the same of their absolute values
 
   int64_t results() const { return static_cast<int64_t>(sums.size()); }
   double depth() const { return static_cast<double>(bytes.num_elements() / results()); }
   bool is_centered() const {
     return std::ranges::all_of(zero, [](double z) { return z == 0; });
   }
+  // Whether i32 holds all that is added up for any unsigned bytes, zero points and `bias` included.
+  bool FitI32(const Numbers& bias) const {
+    constexpr double kMost = 2147483647, kMostByte = 255;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const double products = 2 * kMostByte * (sizes[i] + depth() * std::abs(At(zero, i)));
+      if (products + std::abs(At(bias, i)) > kMost) return false;
+    }
+    return true;
+  }
 };
+
+// Whether there is one number for all or one for each of so many.
+bool AreFor(const Numbers& numbers, int64_t results) {
+  return numbers.size() == 1 || static_cast<int64_t>(numbers.size()) == results;
+}
+
+// Scales of which products and quotients are ordinary numbers of f32.
+bool AreOrdinary(const Numbers& scales) {
+  return std::ranges::all_of(scales, [](double s) { return s > 1e-30 && s < 1e30; });
+}
 
 // Bytes less 128 are signed; so are their zero points.
 Weights SignedWeights(const Tensor& bytes, Numbers zero, size_t axis) {
   const double shift = bytes.element_type() == ElementType::kU8 ? kSignBit : 0;
   Numbers values = ToDoubles(bytes);
-  Weights w{{}, std::move(zero), Numbers(static_cast<size_t>(bytes.dim(axis)))};
+  const Numbers none(static_cast<size_t>(bytes.dim(axis)));
+  Weights w{{}, std::move(zero), none, none};
   int64_t inner = 1;
   const Shape& shape = bytes.shape();
   for (size_t a = axis + 1; a < shape.size(); ++a) inner *= shape[a];
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] -= shift;
-    w.sums[i / static_cast<size_t>(inner) % w.sums.size()] += values[i];
+    const size_t result = i / static_cast<size_t>(inner) % w.sums.size();
+    w.sums[result] += values[i];
+    w.sizes[result] += std::abs(values[i]);
   }
   for (double& z : w.zero) z -= shift;
   w.bytes = Cast(Tensor::Of<double>(bytes.shape(), values), ElementType::kI8);
@@ -239,7 +262,6 @@ class QuantizedLayersPass : public Pass {
       offset.push_back(zero ? At(bias, m) - *zero * w.sums[m] : -w.sums[m]);
     }
     const Value padding = zero ? List({*zero}, ElementType::kU8) : zero_value;
-    if (offset.size() == 1) offset.resize(1);
     Value start = rewriter_->Parameter("conv.b", FromDoubles(ElementType::kI32, offset));
     if (!zero) start = Cast(padding, ElementType::kI32) * Term(*rewriter_, start);
     const Value bytes = rewriter_->Parameter(ParameterBase(op.w(), "conv.w"), w.bytes);
@@ -262,25 +284,25 @@ class QuantizedLayersPass : public Pass {
     const Weights weights = SignedWeights(bytes, w->zero, 0);
     const auto scale = ScalesOf(*x, *w, weights.results());
     const auto bias = BiasOf(op.b(), scale);
-    if (!weights.is_centered() || !bias) return false;
+    if (!weights.is_centered() || !bias || !scale) return false;
+    if (!weights.FitI32(bias->integers)) return false;
     rewriter_->Applied(op.operation(), "its input and weights are bytes");
     const double zero = x->zero[0] + ShiftOf(x->element());
     const Term sums = ConvSums(op, Unsigned(x->integers), weights, zero, {}, bias->integers);
-    Finish(op.operation(), sums, scale, bias->numbers, bytes.shape().size() - 2);
+    Finish(op.operation(), sums, *scale, bias->numbers, bytes.shape().size() - 2);
     return true;
   }
 
   bool RewriteConvInteger(nn::ConvIntegerOp op) {
-    const Value none;
     Operation* o = op.operation();
-    const auto operand = [&](size_t i) { return i < o->num_operands() ? o->operand(i) : none; };
     const Tensor* w = ConstantOf(op.w());
-    const auto w_zero = ListOf(operand(op.kWZeroPoint));
+    const auto w_zero = ListOf(op.w_zero_point());
     if (w == nullptr || !w_zero || !HasKernel(*w, op.group())) return false;
+    if (!AreFor(*w_zero, w->dim(0))) return false;
     const Weights weights = SignedWeights(*w, *w_zero, 0);
-    if (!weights.is_centered()) return false;
+    if (!weights.is_centered() || !weights.FitI32({0})) return false;
     rewriter_->Applied(o, "its weights are bytes");
-    const Value x_zero = operand(op.kXZeroPoint);
+    const Value x_zero = op.x_zero_point();
     auto zero = NumberOf(x_zero);
     Value zero_value;
     if (zero) *zero += ShiftOf(TypeOf(op.x()).element());
@@ -307,8 +329,12 @@ class QuantizedLayersPass : public Pass {
       return false;
     }
     const size_t rank = w->shape().size();
+    for (const Numbers& numbers : {*w_zero, *w_scale, *bias}) {
+      if (!AreFor(numbers, w->dim(0))) return false;
+    }
+    if (!AreOrdinary(*w_scale) || !AreOrdinary({*x_scale, *y_scale})) return false;
     const Weights weights = SignedWeights(*w, *w_zero, 0);
-    if (!weights.is_centered()) return false;
+    if (!weights.is_centered() || !weights.FitI32(*bias)) return false;
     rewriter_->Applied(op.operation(), "its weights are bytes");
     const double zero = *x_zero + ShiftOf(TypeOf(op.x()).element());
     const Term sums = ConvSums(op, Unsigned(op.x()), weights, zero, {}, *bias);
@@ -351,15 +377,15 @@ class QuantizedLayersPass : public Pass {
 
   bool RewriteMatmulInteger(nn::MatmulIntegerOp op) {
     Operation* o = op.operation();
-    const auto operand = [&](size_t i) { return i < o->num_operands() ? o->operand(i) : Value(); };
     const Tensor* b = ConstantOf(op.b());
-    const auto b_zero = ListOf(operand(op.kBZeroPoint));
-    const Value a_zero = operand(op.kAZeroPoint);
+    const auto b_zero = ListOf(op.b_zero_point());
+    const Value a_zero = op.a_zero_point();
     const bool has_zero = a_zero && !a_zero.type().isa<NoneType>();
     if (b == nullptr || b->rank() != 2 || b->num_elements() == 0 || !b_zero) return false;
     if (!TypeOf(op.a()).has_rank() || TypeOf(op.a()).rank() == 0) return false;
-    if (has_zero && !HasOneElement(a_zero)) return false;
+    if (!AreFor(*b_zero, b->dim(1)) || (has_zero && !HasOneElement(a_zero))) return false;
     const Weights weights = SignedWeights(*b, *b_zero, 1);
+    if (!weights.FitI32({0})) return false;
     auto zero = has_zero ? NumberOf(a_zero) : std::optional(0.0);
     const bool is_plain = TypeOf(op.a()).element() == ElementType::kU8 && zero == 0 &&
                           b->element_type() == ElementType::kI8 && weights.is_centered();
@@ -386,8 +412,11 @@ class QuantizedLayersPass : public Pass {
         a.rank() == 0 || TypeOf(op.a_scale()).element() != ElementType::kF32) {
       return false;
     }
-    rewriter_->Applied(op.operation(), "its right matrix is of bytes");
+    if (!AreFor(*b_zero, b->dim(1)) || !AreFor(*b_scale, b->dim(1))) return false;
+    if (!AreOrdinary(*b_scale) || !AreOrdinary({*a_scale, *y_scale})) return false;
     const Weights weights = SignedWeights(*b, *b_zero, 1);
+    if (!weights.FitI32({0})) return false;
+    rewriter_->Applied(op.operation(), "its right matrix is of bytes");
     const double zero = *a_zero + ShiftOf(a.element());
     const Term sums =
         ProductSums(Unsigned(op.a()), weights, zero, {}, {0}, ParameterBase(op.b(), "matmul.w"));
@@ -426,12 +455,12 @@ class QuantizedLayersPass : public Pass {
     const Weights weights = SignedWeights(bytes, w->zero, 1);
     const auto scale = ScalesOf(*x, *w, weights.results());
     const auto bias = BiasOf(bias_value, scale);
-    if (!bias) return false;
+    if (!scale || !bias || !weights.FitI32(bias->integers)) return false;
     rewriter_->Applied(op, "its input and weights are bytes");
     const double zero = x->zero[0] + ShiftOf(x->element());
     const Term sums = ProductSums(Unsigned(x->integers), weights, zero, {}, bias->integers,
                                   ParameterBase(w->integers, "matmul.w"));
-    Finish(op, sums, scale, bias->numbers, 0);
+    Finish(op, sums, *scale, bias->numbers, 0);
     return true;
   }
 
@@ -444,15 +473,16 @@ class QuantizedLayersPass : public Pass {
                    .value_or(std::vector<int64_t>{1, 0}) == std::vector<int64_t>{1, 0};
   }
 
-  // ---- scales, biases and what follows ----
+  // ---- scales, biases and the epilogue ----
 
   // Of the products, for each result.
-  static Numbers ScalesOf(const Quantized& x, const Quantized& w, int64_t results) {
+  static std::optional<Numbers> ScalesOf(const Quantized& x, const Quantized& w, int64_t results) {
+    if (!AreFor(w.scale, results) || !AreFor(w.zero, results)) return std::nullopt;
     Numbers scale;
     for (size_t i = 0; i < static_cast<size_t>(results); ++i) {
       scale.push_back(static_cast<float>(x.scale[0]) * static_cast<float>(At(w.scale, i)));
     }
-    return scale;
+    return AreOrdinary(scale) ? std::optional(scale) : std::nullopt;
   }
 
   struct Bias {
@@ -461,33 +491,36 @@ class QuantizedLayersPass : public Pass {
   };
 
   // A bias that is quantized as products are is added to them.
-  std::optional<Bias> BiasOf(Value v, const Numbers& scale) const {
-    if (!v || v.type().isa<NoneType>()) return Bias{};
-    if (const auto q = QuantizedOf(v); q && ConstantOf(q->integers) != nullptr) {
-      const bool fits = q->element() == ElementType::kI32 && q->zero == Numbers{0} &&
-                        (q->scale.size() == 1 || q->scale.size() == scale.size());
-      const auto integers = ListOf(q->integers);
-      bool same = fits && integers && integers->size() == scale.size();
-      for (size_t i = 0; same && i < scale.size(); ++i) {
-        same = std::abs(At(q->scale, i) - scale[i]) <= 1e-6 * scale[i];
-      }
-      if (same) return Bias{*integers, {}};
-      if (!integers) return std::nullopt;
-      Bias bias;
-      for (size_t i = 0; i < integers->size(); ++i) {
-        bias.numbers.push_back(((*integers)[i] - At(q->zero, i)) * At(q->scale, i));
-      }
-      return bias;
+  std::optional<Bias> BiasOf(Value v, const std::optional<Numbers>& scale) const {
+    if (!scale || !v || v.type().isa<NoneType>()) return Bias{};
+    const auto results = static_cast<int64_t>(scale->size());
+    const auto q = QuantizedOf(v);
+    const auto given = ListOf(q ? q->integers : v);
+    if (!given || !AreFor(*given, results)) return std::nullopt;
+    if (!q) return AreFinite(*given) ? std::optional(Bias{{0}, *given}) : std::nullopt;
+    if (!AreFor(q->scale, results) || !AreFor(q->zero, results)) return std::nullopt;
+    Bias bias;
+    bool same = q->element() == ElementType::kI32 && given->size() == scale->size();
+    for (size_t i = 0; i < scale->size(); ++i) {
+      const double unit = At(q->scale, i), zero = At(q->zero, i), size = (*scale)[i];
+      same = same && zero == 0 && std::abs(unit - size) <= 1e-6 * size;
+      bias.numbers.push_back((At(*given, i) - zero) * unit);
     }
-    const auto numbers = ListOf(v);
-    const bool fits = numbers && (numbers->size() == 1 || numbers->size() == scale.size());
-    return fits ? std::optional(Bias{{0}, *numbers}) : std::nullopt;
+    if (same) return Bias{*given, {}};
+    return AreFinite(bias.numbers) ? std::optional(bias) : std::nullopt;
+  }
+
+  static bool AreFinite(const Numbers& numbers) {
+    return std::ranges::all_of(numbers, [](double v) { return std::isfinite(v); });
   }
 
   std::optional<Requantization> RequantizationOf(Value v) const {
     Requantization r;
-    const auto only_use = [](Value value) {
-      return value.has_one_use() ? (*value.uses().begin()).owner() : nullptr;
+    // In the same block: a loop would do it again and again.
+    const auto only_use = [](Value value) -> Operation* {
+      if (!value.has_one_use()) return nullptr;
+      Operation* user = (*value.uses().begin()).owner();
+      return user->block() == value.defining_op()->block() ? user : nullptr;
     };
     Operation* user = only_use(v);
     if (user != nullptr && user->name() == "nn.relu") {
@@ -511,13 +544,8 @@ class QuantizedLayersPass : public Pass {
 
   // `y`, in f32, rounded to integers.
   Value Rounded(const Term& y, const Requantization& to) {
-    const bool is_signed = to.type == ElementType::kI8;
-    const Term whole = y.Call("nn.round");
-    const Term moved =
-        to.zero == 0 ? whole : whole + Term(*rewriter_, List({to.zero}, ElementType::kF32));
-    const Term bounded =
-        nn::Least(nn::Greatest(moved, is_signed ? -128 : 0), is_signed ? 127 : 255);
-    return Cast(bounded, to.type);
+    const Value zero = to.zero == 0 ? Value() : List({to.zero}, ElementType::kF32);
+    return nn::Requantized(y, zero, to.type);
   }
 
   // Integer sums as what `op` gives, or as the integers that are made of that.
@@ -544,11 +572,14 @@ class QuantizedLayersPass : public Pass {
     if (!op->isa<nn::QuantizeLinearOp>()) return;
     if (TypeOf(op->result(0)).element() != ElementType::kI8 || op->num_operands() < 3) return;
     const auto zero = NumberOf(op->operand(2));
-    if (!zero || !op->operand(2) || nn::QuantizeLinearOp(op).block_size() != 0) return;
+    if (!zero || ConstantOf(op->operand(2)) == nullptr ||
+        nn::QuantizeLinearOp(op).block_size() != 0)
+      return;
     for (const OpOperand use : op->result(0).uses()) {
       const Operation* user = use.owner();
       const bool fits = user->isa<nn::DequantizeLinearOp>() && user->num_operands() > 2 &&
-                        user->operand(2) && NumberOf(user->operand(2)) == zero &&
+                        ConstantOf(user->operand(2)) != nullptr &&
+                        NumberOf(user->operand(2)) == zero &&
                         nn::DequantizeLinearOp(const_cast<Operation*>(user)).block_size() == 0;
       if (!fits) return;
     }
@@ -578,8 +609,8 @@ REGISTER_PASS(quantized_layers, QuantizedLayersPass)
     .Details(
         "Convolutions and products of matrices between dequantize_linear and quantize_linear, "
         "conv_integer, qlinear_conv, matmul_integer and qlinear_matmul by constant weights become "
-        "nn.conv_bytes "
-        "and nn.matmul_integer of unsigned by signed bytes, summed exactly; zero points go into a "
+        "nn.conv_bytes and nn.matmul_integer of unsigned by signed bytes, summed exactly; zero "
+        "points go into a "
         "constant that is added. Between dequantize_linear and quantize_linear the sums are "
         "multiplied by the quotient of the scales, so a result may be one off where it lay between "
         "two. Weights of convolutions have zero points in the middle of their range; groups have "

@@ -205,14 +205,9 @@ std::vector<Value> QlinearConvOp::Decompose(Operation* o, Builder& b) {
   Term sums = As(b, FloatSums<QlinearConvOp>(o, b, kNarrow), kWide);
   if (op.b()) sums = sums + wide(op.b());
   const Term exact = sums * wide(op.w_scale()) * wide(op.x_scale()) / wide(op.y_scale());
-  const Term whole = As(b, exact, kNarrow).Call("nn.round");
-  const Term moved = whole + Along(b, op.y_zero_point(), kNarrow, 1, rank);
-  const ElementType to = TypeOf(op.y()).element();
-  const bool is_signed = to == ElementType::kI8;
-  const Term bounded = Least(Greatest(moved, is_signed ? -128 : 0), is_signed ? 127 : 255);
-  return {As(b, bounded, to)};
+  const Term zero = Along(b, op.y_zero_point(), kNarrow, 1, rank);
+  return {Requantized(As(b, exact, kNarrow), zero, TypeOf(op.y()).element())};
 }
-
 Dim QlinearConvOp::Flops(Operation* o) {
   const QlinearConvOp op(o);
   return ConvFlops(ShapeOf(op.y()), ShapeOf(op.w()));

@@ -15,9 +15,9 @@ namespace lathe::nn {
 
 using eval::FailShape;
 
-constexpr int64_t kBytes = 256;  // that there are
-
 namespace {
+
+constexpr int64_t kBytes = 256;  // that there are
 
 // Which entry of the scale belongs to an element of x.
 class Granularity {
@@ -226,19 +226,13 @@ bool HasOperand(const Operation* o, size_t i) {
 
 }  // namespace
 
-// Of what is no number the lowest one is made.
 std::vector<Value> QuantizeLinearOp::Decompose(Operation* o, Builder& b) {
   const QuantizeLinearOp op(o);
   if (op.precision().value_or(ElementType::kF32) != ElementType::kF32) return {};
   if (!IsByOneScale(op, op.x(), op.y())) return {};
-  const ElementType to = op.y().type().cast<AnyTensorType>().element();
-  const IntegerLimits limits = LimitsOf(to);
-  Term y = (Term(b, op.x()) / Term(b, op.y_scale())).Call("nn.round");
-  if (HasOperand(o, kYZeroPoint)) y = y + AsF32(b, op.y_zero_point());
-  const Term low = y.Number(static_cast<double>(limits.low));
-  const Term bounded =
-      Where(low.Call("nn.less", {y}), Least(y, static_cast<double>(limits.high)), low);
-  return {CastOp::Create(b, bounded, {.to = to}).output()};
+  const Term y = Term(b, op.x()) / Term(b, op.y_scale());
+  const Value zero = HasOperand(o, kYZeroPoint) ? Value(AsF32(b, op.y_zero_point())) : Value();
+  return {Requantized(y, zero, op.y().type().cast<AnyTensorType>().element())};
 }
 
 std::vector<Value> DequantizeLinearOp::Decompose(Operation* o, Builder& b) {

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/ir/context.h"
 #include "src/dialect/nn/grad_util.h"
 
@@ -59,6 +60,16 @@ Term Softplus(const Term& x) { return Greatest(x, 0) + LogOfOneMore(Exp(Abs(x).C
 
 Term Reduced(const Term& x, std::string_view op, const std::vector<int64_t>& axes) {
   return x.Call(op, {IntsConstant(x.builder(), axes)});
+}
+
+Term Requantized(const Term& y, Value zero, ElementType to) {
+  const IntegerLimits limits = LimitsOf(to);
+  const Term whole = y.Call("nn.round");
+  const Term moved = zero ? whole.Call("nn.add", {zero}) : whole;
+  const Term low = moved.Number(static_cast<double>(limits.low));
+  const Term bounded =
+      Where(low.Call("nn.less", {moved}), Least(moved, static_cast<double>(limits.high)), low);
+  return {y.builder(), CastOp::Create(y.builder(), bounded, {.to = to}).output()};
 }
 
 Term PerChannel(const Term& x, size_t rank) {

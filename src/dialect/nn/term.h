@@ -53,6 +53,9 @@ Term Softplus(const Term& x);
 Term Where(const Term& condition, const Term& x, const Term& y);
 // A reduction over constant axes that keeps them; of `op` "nn.reduce_sum" and the like.
 Term Reduced(const Term& x, std::string_view op, const std::vector<int64_t>& axes);
+// round(y) + zero, half to even, saturated to an integer type; `zero`, of y's type, may be null.
+// NaN becomes the lowest value.
+Term Requantized(const Term& y, Value zero, ElementType to);
 // [C] as [C, 1, ..., 1], to be broadcast along the channels of a tensor of this rank.
 Term PerChannel(const Term& x, size_t rank);
 

@@ -648,7 +648,7 @@ void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& p
     job_.after->Store(lb(), math().At({piece.image, filter, piece.block.first + position}),
                       job_.lanes, live, sums);
   };
-  if (job_.is_of_bytes()) {  // what follows is long: it is written once, not for each filter
+  if (job_.is_of_bytes()) {  // a long epilogue is written once, not for each filter
     for (int64_t i = 0; i < job_.lanes; ++i) {
       lb().Store(turned_, filters[static_cast<size_t>(i)], math().At({Dim(i), Dim(0)}));
     }

@@ -15,8 +15,8 @@ class ConvJob {
  public:
   explicit ConvJob(Lowering& lowering) : l(lowering) {}
 
-  /// Why there is none that can be lowered by panels; empty if there is. `of_bytes`: that of a
-  /// convolution of bytes is none.
+  /// Why the function cannot be lowered by panels; empty if it can. `of_bytes`: convolutions of
+  /// bytes are taken, too.
   std::string Refusal(bool of_bytes = false);
 
   Lowering& l;

@@ -142,6 +142,7 @@ Value ConvRows::Padding(int64_t lanes) {
 }
 
 // Where there are fewer channels than a group has, weights of zero are multiplied by any others.
+// Groups never end behind the last channel where all of them are full.
 void ConvRows::CopyGroup(const ConvInput& input, std::vector<Value> at, const Dim& first,
                          const Dim& live, Value memory, const std::vector<Value>& to) {
   Value is_inside;
@@ -152,8 +153,10 @@ void ConvRows::CopyGroup(const ConvInput& input, std::vector<Value> at, const Di
     is_inside = nn::LessOp::Create(lb_.b(), lb_.Constant(lanes), math_.At(live)).c();
   }
   std::vector<Value> parts;
+  const bool are_full = g_.channels % group_ == 0;
   for (int64_t i = 0; i < group_; ++i) {
-    at[1] = math_.At(Min(first + i, g_.channels * g_.groups - 1));
+    const Dim channel = first + i;
+    at[1] = math_.At(are_full ? channel : Min(channel, g_.channels * g_.groups - 1));
     Value part = input.Load(at, lanes_, math_.At(live));
     if (is_inside) {
       part = nn::WhereOp::Create(lb_.b(), is_inside, part, Padding(lanes_)).output();

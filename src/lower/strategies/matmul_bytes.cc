@@ -193,8 +193,8 @@ Value MatmulBytes::Left(Value row, Value k) {
   return job_.Load(*lb_, job_.form.left, left_, at, loop::kDotGroup, {});
 }
 
-// Sums come from memory, so that what follows is written once, not for each of a tile: it is long
-// where numbers become bytes again.
+// Sums come from memory, so that the epilogue is written once, not for each sum of a tile: it is
+// long where numbers become bytes again.
 void MatmulBytes::Finish(Value row, Value panel, int64_t vector, int64_t columns) {
   const int64_t first = vector * lanes();
   const Value live = first + lanes() > columns ? lb_->Int(columns - first) : Value();
