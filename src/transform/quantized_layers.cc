@@ -317,38 +317,54 @@ class QuantizedLayersPass : public Pass {
     return Term(*rewriter_, v).Call("nn.reshape", {shape});
   }
 
-  // The product is rounded to f32 once, as the operation says.
+  // What qlinear_conv and qlinear_matmul have at the same operands.
+  struct Qlinear {
+    Tensor weights;
+    Numbers w_scale, w_zero;
+    double x_zero = 0, y_zero = 0;
+    double factor = 1;  // x_scale / y_scale
+  };
+
+  std::optional<Qlinear> QlinearOf(Operation* op) const {
+    const Tensor* w = ConstantOf(op->operand(3));
+    const auto w_scale = ListOf(op->operand(4)), w_zero = ListOf(op->operand(5));
+    const auto x_scale = NumberOf(op->operand(1)), x_zero = NumberOf(op->operand(2)),
+               y_scale = NumberOf(op->operand(6)), y_zero = NumberOf(op->operand(7));
+    if (w == nullptr || !w_scale || !w_zero || !x_scale || !x_zero || !y_scale || !y_zero) {
+      return std::nullopt;
+    }
+    const bool are_bytes = IsByte(TypeOf(op->operand(0)).element()) && IsByte(w->element_type()) &&
+                           IsByte(TypeOf(op->result(0)).element());
+    const bool fits = are_bytes && TypeOf(op->operand(1)).element() == ElementType::kF32 &&
+                      AreOrdinary(*w_scale) && AreOrdinary({*x_scale, *y_scale});
+    if (!fits) return std::nullopt;
+    const double zero = *x_zero + ShiftOf(TypeOf(op->operand(0)).element());
+    return Qlinear{*w, *w_scale, *w_zero, zero, *y_zero, *x_scale / *y_scale};
+  }
+
   bool RewriteQlinearConv(nn::QlinearConvOp op) {
-    const Tensor* w = ConstantOf(op.w());
-    const auto w_zero = ListOf(op.w_zero_point()), w_scale = ListOf(op.w_scale());
-    const auto x_scale = NumberOf(op.x_scale()), y_scale = NumberOf(op.y_scale()),
-               x_zero = NumberOf(op.x_zero_point()), y_zero = NumberOf(op.y_zero_point());
+    const auto q = QlinearOf(op.operation());
     const auto bias = ListOf(op.b());
-    if (w == nullptr || !w_zero || !w_scale || !x_scale || !y_scale || !x_zero || !y_zero ||
-        !bias || !HasKernel(*w, op.group())) {
+    if (!q || !bias || !HasKernel(q->weights, op.group())) return false;
+    const int64_t filters = q->weights.dim(0);
+    if (!AreFor(q->w_scale, filters) || !AreFor(q->w_zero, filters) || !AreFor(*bias, filters)) {
       return false;
     }
-    const size_t rank = w->shape().size();
-    for (const Numbers& numbers : {*w_zero, *w_scale, *bias}) {
-      if (!AreFor(numbers, w->dim(0))) return false;
-    }
-    if (!AreOrdinary(*w_scale) || !AreOrdinary({*x_scale, *y_scale})) return false;
-    const Weights weights = SignedWeights(*w, *w_zero, 0);
+    const Weights weights = SignedWeights(q->weights, q->w_zero, 0);
     if (!weights.is_centered() || !weights.FitI32(*bias)) return false;
     rewriter_->Applied(op.operation(), "its weights are bytes");
-    const double zero = *x_zero + ShiftOf(TypeOf(op.x()).element());
-    const Term sums = ConvSums(op, Unsigned(op.x()), weights, zero, {}, *bias);
-    FinishQlinear(op.operation(), sums, *w_scale, *x_scale / *y_scale, *y_zero, rank - 2);
+    const Term sums = ConvSums(op, Unsigned(op.x()), weights, q->x_zero, {}, *bias);
+    FinishQlinear(op.operation(), sums, *q, q->weights.shape().size() - 2);
     return true;
   }
 
-  // `sums` times `scale`, one for all or one for each result, times `factor`, as what `op` gives.
-  void FinishQlinear(Operation* op, const Term& sums, Numbers scale, double factor, double zero,
-                     size_t axes_behind) {
-    for (double& s : scale) s *= factor;
+  // What `op` gives: the product with the scales is rounded to f32 once.
+  void FinishQlinear(Operation* op, const Term& sums, const Qlinear& q, size_t axes_behind) {
+    Numbers scale = q.w_scale;
+    for (double& s : scale) s *= q.factor;
     const Term exact = Cast(sums, ElementType::kF64) *
                        Term(*rewriter_, List(Merged(scale), ElementType::kF64, axes_behind));
-    const Requantization to{nullptr, nullptr, 1, zero, TypeOf(op->result(0)).element()};
+    const Requantization to{nullptr, nullptr, 1, q.y_zero, TypeOf(op->result(0)).element()};
     rewriter_->ReplaceOp(op, Rounded(Cast(exact, ElementType::kF32), to));
   }
 
@@ -400,27 +416,17 @@ class QuantizedLayersPass : public Pass {
   }
 
   bool RewriteQlinearMatmul(nn::QlinearMatmulOp op) {
-    const Tensor* b = ConstantOf(op.b());
-    const auto b_zero = ListOf(op.b_zero_point()), b_scale = ListOf(op.b_scale());
-    const auto a_scale = NumberOf(op.a_scale()), y_scale = NumberOf(op.y_scale()),
-               a_zero = NumberOf(op.a_zero_point()), y_zero = NumberOf(op.y_zero_point());
+    const auto q = QlinearOf(op.operation());
     const AnyTensorType a = TypeOf(op.a());
-    const bool are_bytes =
-        IsByte(a.element()) && IsByte(TypeOf(op.b()).element()) && IsByte(TypeOf(op.y()).element());
-    if (b == nullptr || b->rank() != 2 || b->num_elements() == 0 || !b_zero || !b_scale ||
-        !a_scale || !y_scale || !a_zero || !y_zero || !are_bytes || !a.has_rank() ||
-        a.rank() == 0 || TypeOf(op.a_scale()).element() != ElementType::kF32) {
-      return false;
-    }
-    if (!AreFor(*b_zero, b->dim(1)) || !AreFor(*b_scale, b->dim(1))) return false;
-    if (!AreOrdinary(*b_scale) || !AreOrdinary({*a_scale, *y_scale})) return false;
-    const Weights weights = SignedWeights(*b, *b_zero, 1);
-    if (!weights.FitI32({0})) return false;
+    if (!q || q->weights.rank() != 2 || q->weights.num_elements() == 0) return false;
+    const int64_t columns = q->weights.dim(1);
+    if (!AreFor(q->w_scale, columns) || !AreFor(q->w_zero, columns)) return false;
+    const Weights weights = SignedWeights(q->weights, q->w_zero, 1);
+    if (!a.has_rank() || a.rank() == 0 || !weights.FitI32({0})) return false;
     rewriter_->Applied(op.operation(), "its right matrix is of bytes");
-    const double zero = *a_zero + ShiftOf(a.element());
-    const Term sums =
-        ProductSums(Unsigned(op.a()), weights, zero, {}, {0}, ParameterBase(op.b(), "matmul.w"));
-    FinishQlinear(op.operation(), sums, *b_scale, *a_scale / *y_scale, *y_zero, 0);
+    const Term sums = ProductSums(Unsigned(op.a()), weights, q->x_zero, {}, {0},
+                                  ParameterBase(op.b(), "matmul.w"));
+    FinishQlinear(op.operation(), sums, *q, 0);
     return true;
   }
 

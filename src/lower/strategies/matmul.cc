@@ -27,10 +27,9 @@ namespace {
 
 AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
-class Matmul {
+class Matmul : ProductWriter {
  public:
-  explicit Matmul(Lowering& lowering)
-      : l_(lowering), function_(lowering.function), job_(lowering) {}
+  explicit Matmul(Lowering& lowering) : ProductWriter(lowering), function_(lowering.function) {}
 
   /// Why not; empty if it fits.
   std::string Refusal();
@@ -69,25 +68,16 @@ class Matmul {
   Value Centered(const MatrixOperand& m, Value v, Value column, Value live = {});
   Value Scratch(int64_t rows, int64_t columns);
 
-  Value Sum(Value a, Value b) {
-    const Value both[] = {a, b};
-    return lb_->Index(LoopBuilder::D0() + LoopBuilder::D1(), both);
-  }
-  Value Plus(Value v, int64_t offset) { return lb_->Index(LoopBuilder::D0() + offset, v); }
-  Value Times(Value v, int64_t factor) { return lb_->Index(LoopBuilder::D0() * factor, v); }
   Value Product(Value v, Value factor) {
     const Value both[] = {v, factor};
     return lb_->Index(LoopBuilder::D0() * LoopBuilder::D1(), both);
   }
   int64_t width() const { return plan_.tile.vectors * plan_.lanes; }
 
-  Lowering& l_;
   const Block& function_;
-  MatmulJob job_;
   ProductPlan plan_;
 
   // While writing; per item, then per block.
-  std::optional<LoopBuilder> lb_;
   Value left_, right_;
   std::vector<Value> batch_at_;
   Value first_row_, rows_;

@@ -25,9 +25,9 @@ constexpr ElementType kSum = ElementType::kI32;
 
 int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-class MatmulBytes {
+class MatmulBytes : ProductWriter {
  public:
-  explicit MatmulBytes(Lowering& lowering) : l_(lowering), job_(lowering) {}
+  explicit MatmulBytes(Lowering& lowering) : ProductWriter(lowering) {}
 
   /// Why not; empty if it fits.
   std::string Refusal();
@@ -44,29 +44,16 @@ class MatmulBytes {
   Value Left(Value row, Value k);
   void Finish(Value row, Value panel, int64_t vector, int64_t columns);
 
-  Value Sum(Value a, Value b) {
-    const Value both[] = {a, b};
-    return lb_->Index(LoopBuilder::D0() + LoopBuilder::D1(), both);
-  }
-  Value Plus(Value v, int64_t offset) { return lb_->Index(LoopBuilder::D0() + offset, v); }
-  Value Times(Value v, int64_t factor) { return lb_->Index(LoopBuilder::D0() * factor, v); }
-  Value Minus(Value a, Value b, int64_t most) {  // at most so many
-    const Value both[] = {a, b};
-    return lb_->Index(Min(LoopBuilder::D0() - LoopBuilder::D1(), most), both);
-  }
   int64_t lanes() const { return l_.machine.lanes(kSum); }
   int64_t width() const { return tile_.vectors * lanes(); }
   int64_t depth() const { return groups_of_depth_ * loop::kDotGroup; }
 
-  Lowering& l_;
-  MatmulJob job_;
   Tile tile_{1, 1};
   int64_t groups_of_depth_ = 1, panels_ = 1;
   int64_t block_rows_ = 1, group_panels_ = 1;  // of an item of work
   bool copies_ = false;                        // the rows of the left matrix
 
   // While writing.
-  std::optional<LoopBuilder> lb_;
   Value left_, right_, left_block_;
   Value sums_;              // of the rows of an item, of a panel
   Value first_row_, rows_;  // of the item

@@ -46,6 +46,28 @@ class MatmulJob {
   const Lowering& l_;
 };
 
+/// What the strategies for products have: the job, and arithmetic on the integers of their loops.
+class ProductWriter {
+ protected:
+  explicit ProductWriter(Lowering& lowering) : l_(lowering), job_(lowering) {}
+
+  Value Sum(Value a, Value b) {
+    const Value both[] = {a, b};
+    return lb_->Index(LoopBuilder::D0() + LoopBuilder::D1(), both);
+  }
+  Value Plus(Value v, int64_t offset) { return lb_->Index(LoopBuilder::D0() + offset, v); }
+  Value Times(Value v, int64_t factor) { return lb_->Index(LoopBuilder::D0() * factor, v); }
+  /// a - b, but at most so many.
+  Value Minus(Value a, Value b, int64_t most) {
+    const Value both[] = {a, b};
+    return lb_->Index(Min(LoopBuilder::D0() - LoopBuilder::D1(), most), both);
+  }
+
+  Lowering& l_;
+  MatmulJob job_;
+  std::optional<LoopBuilder> lb_;  // while writing
+};
+
 /// The value as that type.
 Value Converted(LoopBuilder& lb, Value v, ElementType to);
 

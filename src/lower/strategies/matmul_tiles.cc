@@ -136,9 +136,9 @@ class Planner {
   TilePlan plan_;
 };
 
-class MatmulTiles {
+class MatmulTiles : ProductWriter {
  public:
-  explicit MatmulTiles(Lowering& lowering) : l_(lowering), job_(lowering) {}
+  explicit MatmulTiles(Lowering& lowering) : ProductWriter(lowering) {}
 
   std::string Refusal();
   void Write();
@@ -167,26 +167,13 @@ class MatmulTiles {
   Value ZeroPoint(const MatrixOperand& m, Value column, Value live);
 
   Value Scratch(int64_t rows, int64_t columns, ElementType element);
-  Value Sum(Value a, Value b) {
-    const Value both[] = {a, b};
-    return lb_->Index(LoopBuilder::D0() + LoopBuilder::D1(), both);
-  }
-  Value Plus(Value v, int64_t offset) { return lb_->Index(LoopBuilder::D0() + offset, v); }
-  Value Times(Value v, int64_t factor) { return lb_->Index(LoopBuilder::D0() * factor, v); }
-  Value Minus(Value a, Value b, int64_t most) {  // at most so many
-    const Value both[] = {a, b};
-    return lb_->Index(Min(LoopBuilder::D0() - LoopBuilder::D1(), most), both);
-  }
   int64_t lanes() const { return l_.machine.lanes(plan_.sum); }
   // A loop over `body`; null where that is written alone, for one iteration.
   Operation* Loop(int64_t extent, const LoopBuilder::Body& body);
 
-  Lowering& l_;
-  MatmulJob job_;
   TilePlan plan_;
 
   // While writing.
-  std::optional<LoopBuilder> lb_;
   Value left_, right_;
   Value left_block_, ones_;         // as tiles read them
   Value sums_;                      // of a block of tiles
