@@ -32,14 +32,16 @@ void CheckRotary(const RotaryEmbeddingOp& op, const std::vector<SymShape>& shape
   ExpectShape(shapes[3], {x.dims[0], x.dims[2]}, "position_ids");
 }
 
-// The row of the caches for each batch and step.
-std::vector<int64_t> CacheRows(EvalContext& c, const Heads& x) {
-  std::vector<int64_t> rows(static_cast<size_t>(x.batch * x.rows));
+// The row of the caches for each batch and step, of which position_ids has an entry or, without, a
+// cache has a row.
+std::vector<int64_t> CacheRows(EvalContext& c) {
   if (!c.HasInput(RotaryEmbeddingOp::kPositionIds)) {
+    const Tensor& cache = c.input(RotaryEmbeddingOp::kCosCache);
+    std::vector<int64_t> rows(static_cast<size_t>(cache.dim(0) * cache.dim(1)));
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
     return rows;
   }
-  rows = ToInt64s(c.input(RotaryEmbeddingOp::kPositionIds));
+  const auto rows = ToInt64s(c.input(RotaryEmbeddingOp::kPositionIds));
   const int64_t count = std::min(c.input(1).dim(0), c.input(2).dim(0));
   for (int64_t row : rows) {
     if (row >= 0 && row < count) continue;
@@ -160,11 +162,12 @@ Dim RotaryEmbeddingOp::Flops(Operation* o) {
 void RotaryEmbeddingOp::Eval(EvalContext& c) {
   const RotaryEmbeddingOp op(c.op());
   CheckRotary(op, OperandShapes(c, 4));
+  // Before the empty input, as loops check them: a position is wrong whatever it turns.
+  const std::vector<int64_t> rows = CacheRows(c);
   if (c.input(kX).num_elements() == 0) return c.SetOutput(kY, c.input(kX));
   Heads x(c.input(kX), op.num_heads().value_or(0), "the input");
   const std::vector<double> cosines = ToDoubles(c.input(kCosCache));
   const std::vector<double> sines = ToDoubles(c.input(kSinCache));
-  const std::vector<int64_t> rows = CacheRows(c, x);
   const int64_t pairs = c.input(kCosCache).dim(-1);
   const bool interleaved = op.interleaved();
   for (int64_t at = 0; at < x.batch * x.heads * x.rows; ++at) {

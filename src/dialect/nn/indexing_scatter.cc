@@ -94,12 +94,12 @@ std::vector<int64_t> WritePositions(const EvalContext& c, int64_t batches) {
   return positions;
 }
 
-// The step of the cache that step `i` of the update goes to.
-int64_t CacheStep(int64_t position, int64_t i, int64_t extent, bool circular) {
-  const bool fits = position >= 0 && position < extent && (circular || i < extent - position);
-  if (fits || (circular && position >= 0 && extent > 0)) return (position % extent + i) % extent;
+// Throws unless the steps that are written from there lie in the cache. Loops check it of an empty
+// update, too.
+void CheckPosition(int64_t position, int64_t steps, int64_t extent, bool circular) {
+  if (position >= 0 && (circular ? extent > 0 : position <= extent - steps)) return;
   throw Error(ErrorCode::kInvalidArgument, "run/index",
-              StrCat("step ", i, " written from ", position, " lies outside the cache of ", extent,
+              StrCat(steps, " steps written from ", position, " lie outside the cache of ", extent,
                      " steps"))
       .Hint("mode circular wraps around");
 }
@@ -124,15 +124,18 @@ void TensorScatterOp::Eval(EvalContext& c) {
       CacheAxis(op, SymShape::FromConstants(out.shape()), SymShape::FromConstants(update.shape()));
   const bool circular = op.mode() == "circular";
   const auto positions = WritePositions(c, out.shape()[0]);
-  if (update.num_elements() == 0) return c.SetOutput(kPresentCache, std::move(out));
   const int64_t extent = out.shape()[axis];
+  if (c.HasInput(kWriteIndices)) {
+    for (int64_t p : positions) CheckPosition(p, update.shape()[axis], extent, circular);
+  }
+  if (update.num_elements() == 0) return c.SetOutput(kPresentCache, std::move(out));
   const eval::Lines lines(update.shape(), axis);
   const int64_t per_batch = lines.outer / out.shape()[0];
   const eval::ElementMover mover(update, out);
   for (int64_t o = 0; o < lines.outer; ++o) {
     const int64_t position = positions[static_cast<size_t>(o / per_batch)];
     for (int64_t i = 0; i < lines.extent; ++i) {
-      mover.Copy((o * extent + CacheStep(position, i, extent, circular)) * lines.inner,
+      mover.Copy((o * extent + (position % extent + i) % extent) * lines.inner,
                  (o * lines.extent + i) * lines.inner, lines.inner);
     }
   }

@@ -159,6 +159,34 @@ TEST(OneHot, IgnoresIndicesOutside) {
   EXPECT_EQ(negative.EvalError(), "shape/negative-dim");
 }
 
+// As compiled: a position is wrong whatever is written there.
+TEST(TensorScatter, ChecksPositionsOfEmptyUpdates) {
+  const auto error = [](int64_t position, const char* mode, Shape update) {
+    RunOp op("nn.tensor_scatter");
+    op.Floats({1, 3, 0}, {}).In(Tensor(ElementType::kF32, std::move(update))).Ints({position});
+    return op.Attr("mode", mode).Attr("axis", int64_t{1}).EvalError();
+  };
+  EXPECT_EQ(error(1, "linear", {1, 2, 0}), "");
+  EXPECT_EQ(error(2, "linear", {1, 2, 0}), "run/index");
+  EXPECT_EQ(error(-1, "linear", {1, 2, 0}), "run/index");
+  EXPECT_EQ(error(3, "linear", {1, 0, 0}), "");
+  EXPECT_EQ(error(5, "circular", {1, 2, 0}), "");
+  EXPECT_EQ(error(-1, "circular", {1, 2, 0}), "run/index");
+}
+
+TEST(RotaryEmbedding, ChecksPositionsOfEmptyInputs) {
+  const auto error = [](int64_t heads, int64_t position) {
+    RunOp op("nn.rotary_embedding");
+    op.In(Tensor(ElementType::kF32, {1, heads, 1, 2})).Floats({2, 1}, {1, 1});
+    return op.Floats({2, 1}, {0, 0}).In(Tensor::Of<int64_t>({1, 1}, {position})).EvalError();
+  };
+  for (const int64_t heads : {0, 2}) {
+    EXPECT_EQ(error(heads, 1), "");
+    EXPECT_EQ(error(heads, 2), "shape/rotary");
+    EXPECT_EQ(error(heads, -1), "shape/rotary");
+  }
+}
+
 TEST(Sequence, InsertsAtTheEndAndChecksPositions) {
   const RtValue list = RtValue::OfList({Iota({1}), Iota({2})});
   const auto longer = RunOp("nn.sequence_insert").InValue(list).In(Iota({3})).Values()[0];
