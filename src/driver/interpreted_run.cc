@@ -5,10 +5,10 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/size_constraints.h"
 #include "lathe/ir/functions.h"
 #include "lathe/ir/walk.h"
-#include "lathe/runtime/constraints.h"
 #include "lathe/runtime/kernel_error.h"
 #include "lathe/support/budget.h"
 #include "src/driver/plan_operations.h"
@@ -129,15 +129,19 @@ InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtim
     : compiled_(compiled),
       packed_(PackedFor(compiled, AllOperations(compiled.program))),
       team_(std::move(team)),
-      interpreter_(compiled.program,
-                   [&] {
-                     options.run_call = [this](const Operation* call,
-                                               std::span<const RtValue> arguments,
-                                               std::span<RtValue> results) {
-                       return RunCall(call, arguments, results);
-                     };
-                     return std::move(options);
-                   }()),
+      interpreter_(
+          compiled.program,
+          [&] {
+            options.observer = [this, given = std::move(options.observer)](const RanOp& ran) {
+              if (given) given(ran);
+              CheckComputed(ran);
+            };
+            options.run_call = [this](const Operation* call, std::span<const RtValue> arguments,
+                                      std::span<RtValue> results) {
+              return RunCall(call, arguments, results);
+            };
+            return std::move(options);
+          }()),
       symbols_(SymbolsOf(compiled.program)) {
   packed_.Pack(compiled.threads);
   for (const CompiledFunction& f : compiled.functions) {
@@ -146,22 +150,35 @@ InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtim
   }
 }
 
-void InterpretedRun::CheckSizes(const NamedValues& inputs) const {
-  std::vector<runtime::BoundSymbol> symbols;
+void InterpretedRun::CheckSizes(const NamedValues& inputs) {
+  bound_.clear();
+  computed_.clear();
   const std::vector<Operation*> feeds = compiled_.program.feeds();
   for (const runtime::PlanSymbol& s : symbols_) {
     const std::string_view input = feeds[s.input]->cast<nn::FeedOp>().name();
     const RtValue* value = Find(inputs, input);
     const bool has_axis =
         value != nullptr && value->is_tensor() && s.axis < value->tensor().shape().size();
-    if (has_axis) symbols.push_back({s.name, value->tensor().shape()[s.axis], input});
+    if (has_axis) bound_.push_back({s.name, value->tensor().shape()[s.axis], input});
   }
-  runtime::CheckConstraints(compiled_.constraints, symbols);
+  runtime::CheckConstraints(compiled_.constraints, bound_);
+}
+
+// As a plan does. What a region says holds for a round, and is left to the functions it calls.
+void InterpretedRun::CheckComputed(const RanOp& ran) {
+  const auto bind = const_cast<Operation*>(ran.op)->dyn_cast<nn::BindSizesOp>();
+  if (!bind || ran.op->block() != compiled_.program.block()) return;
+  const std::span<const int64_t> sizes = ran.outputs[0].tensor().data<int64_t>();
+  const auto names = bind.names();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty()) bound_.push_back({computed_.emplace_back(names[i]), sizes[i], {}});
+  }
+  runtime::CheckConstraints(compiled_.constraints, bound_);
 }
 
 NamedValues InterpretedRun::Run(const NamedValues& inputs) {
-  CheckSizes(inputs);
   const std::lock_guard lock(mutex_);
+  CheckSizes(inputs);
   const runtime::WorkerTeam::InRun in_run(*team_);
   return interpreter_.Run(inputs);
 }

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "lathe/dialect/interpreter.h"
+#include "lathe/runtime/constraints.h"
 #include "lathe/runtime/worker_team.h"
 #include "lathe/support/size_condition.h"
 #include "src/driver/compiled_program.h"
@@ -20,7 +24,9 @@ class InterpretedRun {
   NamedValues Run(const NamedValues& inputs);
 
  private:
-  void CheckSizes(const NamedValues& inputs) const;
+  void CheckSizes(const NamedValues& inputs);
+  /// Binds what an operation outside of regions says of sizes, and checks what relies on it.
+  void CheckComputed(const RanOp& ran);
   /// Throws where sizes contradict what a function was made of.
   static void CheckRequired(const CompiledFunction& f, std::span<const RtValue> arguments);
   /// Whether code of the function is right for these arguments.
@@ -34,6 +40,8 @@ class InterpretedRun {
   std::mutex mutex_;
   Interpreter interpreter_;
   std::vector<runtime::PlanSymbol> symbols_;
+  std::vector<runtime::BoundSymbol> bound_;  ///< in this run
+  std::deque<std::string> computed_;         ///< names of those that the run computes
   /// What code relies on of the sizes of its arguments, in terms of the function's; parallel to the
   /// functions.
   std::vector<std::vector<SizeCondition>> relied_on_;

@@ -450,6 +450,42 @@ TEST_F(ComputedSizesTest, SizesThatContradictAreErrorsWithoutAPlan) {
   EXPECT_EQ(outcome(1, 4), "shape/broadcast");
 }
 
+// What an operation says while the interpreter runs binds sizes that constraints wait for: code of
+// a slice that is expanded would read rows that there are not.
+TEST_F(ComputedSizesTest, RowsThatContradictAreErrorsWithoutAPlan) {
+  const Program program = Parse(R"(
+    %u = nn.feed() {name = "u"} : () -> v_tensor<*, f32>
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, ?, 4], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[1, 1, ?], f32>
+    %most = builtin.constant() {value = tensor<[], i64> [3]} : () -> v_tensor<[], i64>
+    %over = builtin.constant() {value = tensor<[], f32> [0.5]} : () -> v_tensor<[], f32>
+    %b = nn.non_max_suppression(%x, %s, %most, %over) {center_point_box = true} : (v_tensor<[1, ?, 4], f32>, v_tensor<[1, 1, ?], f32>, v_tensor<[], i64>, v_tensor<[], f32>) -> v_tensor<[?, 3], i64>
+    %three = builtin.constant() {value = tensor<[1], i64> [3]} : () -> v_tensor<[1], i64>
+    %k = nn.feed() {name = "k"} : () -> v_tensor<[1], i64>
+    %to = nn.concat(%three, %k) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[2], i64>
+    %y = nn.expand(%b, %to) : (v_tensor<[?, 3], i64>, v_tensor<[2], i64>) -> v_tensor<[3, 3], i64>
+    nn.fetch(%u) {name = "u"} : (v_tensor<*, f32>) -> ()
+    nn.fetch(%y) {name = "y"} : (v_tensor<[3, 3], i64>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  ASSERT_EQ(executable.executor(), nullptr);
+  const auto outcome = [&](int64_t boxes) {
+    Tensor x(ElementType::kF32, {1, boxes, 4});
+    for (size_t i = 0; i < x.mutable_data<float>().size(); ++i) {
+      x.mutable_data<float>()[i] = i % 4 < 2 ? static_cast<float>(10 * (i / 4)) : 1.0f;
+    }
+    const NamedValues inputs = {{"u", Tensor::Scalar(1.0f)},
+                                {"x", std::move(x)},
+                                {"s", RandomTensor(ElementType::kF32, {1, 1, boxes}, 4)},
+                                {"k", Tensor::Of<int64_t>({1}, {3})}};
+    return OutcomeOf([&] { (void)executable.Run(inputs); }).substr(0, 15);
+  };
+  EXPECT_EQ(outcome(0), "shape/broadcast");
+  EXPECT_EQ(outcome(1), "no error");
+  EXPECT_EQ(outcome(2), "shape/broadcast");
+  EXPECT_EQ(outcome(3), "no error");
+  EXPECT_EQ(outcome(0), "shape/broadcast");
+}
+
 // An extent of an argument that is made of symbols tells them.
 TEST_F(ComputedSizesTest, SumsThatContradictAreErrorsWithoutAPlan) {
   const Program program = Parse(R"(
