@@ -302,10 +302,31 @@ bool HasNoElements(Type type) {
          std::ranges::any_of(tensor.dims(), [](const Dim& d) { return d.IsConstant(0); });
 }
 
-/// False for the branch that an `if` with a constant condition never takes.
+/// Whether it is made of nothing but sizes and constants, so that a compiler may know it.
+bool FollowsFromSizes(Value value) {
+  std::vector<Value> todo{value};
+  std::unordered_set<const Operation*> seen;
+  while (!todo.empty()) {
+    const Operation* op = todo.back().defining_op();
+    todo.pop_back();
+    if (op == nullptr || op->num_regions() != 0 || op->name() == "nn.feed") return false;
+    if (op->name() == "nn.shape" || op->name() == "nn.size" || !seen.insert(op).second) continue;
+    if (op->num_operands() == 0 && op->name() != "builtin.constant") return false;
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      if (op->operand(i)) todo.push_back(op->operand(i));
+    }
+  }
+  return true;
+}
+
+/// False for the branch that an `if` with a constant condition never takes, and for both where only
+/// sizes decide: what is compiled may know them where types here do not tell.
 bool MayRun(const Operation* op, const Region& region) {
-  const Operation* condition = op->name() == "cf.if" ? op->operand(0).defining_op() : nullptr;
-  if (condition == nullptr || condition->name() != "builtin.constant") return true;
+  if (op->name() != "cf.if") return true;
+  const Operation* condition = op->operand(0).defining_op();
+  if (condition == nullptr || condition->name() != "builtin.constant") {
+    return !FollowsFromSizes(op->operand(0));
+  }
   const Tensor& taken = condition->attribute("value").cast<TensorAttribute>().value();
   return taken.data<bool>()[0] == (&region == &op->regions()[0]);
 }
@@ -395,9 +416,14 @@ void Expectation::Excuse(const Program& program, const Operation* last) {
   const auto opens = [&](const Region& region) {
     return !needed.contains(region.front()->front());
   };
-  // It may be the first of a region.
-  if (std::ranges::any_of(refused->regions(), opens)) excused_ = true;
-  if (ScansUnread(refused) || IsTold(refused)) excused_ = true;
+  // It may be the first of a region, within others.
+  std::vector<const Operation*> candidates{refused};
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Operation* op = candidates[i];
+    if (std::ranges::any_of(op->regions(), opens)) excused_ = true;
+    if (ScansUnread(op) || IsTold(op)) excused_ = true;
+    for (const Region& region : op->regions()) candidates.push_back(region.front()->front());
+  }
   if (excused_ || needed.contains(refused)) return;
   const bool within_region = refused->block() != program.block();
   excused_ = within_region || error_->id().starts_with("run/") || !KnowsSizes(refused);
