@@ -47,6 +47,7 @@ Dim Finish(DimNode* node) {
   }
   if (node->size > Dim::kMaxSize || node->depth > Dim::kMaxDepth) return Dim::Unknown();
   node->hash = HashOf(*node);
+  node->bounds = FindBounds(*node);
   return result;
 }
 
@@ -144,6 +145,7 @@ Dim MakeSum(DimPoly poly) {
     const DimTerm& only = poly.terms[0];
     if (only.coefficient == 1 && only.factors.size() == 1) return only.factors[0];
   }
+  if (auto shifted = ShiftedExtremum(poly)) return *std::move(shifted);
   auto* node = new DimNode;
   node->kind = DimKind::kSum;
   node->sum = std::move(poly);

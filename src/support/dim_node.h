@@ -39,6 +39,16 @@ struct DimPoly {
   [[nodiscard]] bool IsZero() const { return constant == 0 && terms.empty(); }
 };
 
+// Integers with infinities: |x| <= kInfinite, and what reaches it is infinite. Products of two
+// finite numbers fit into 128 bits.
+using Wide = __int128;
+constexpr Wide kInfinite = (Wide{1} << 63) + 1;
+
+struct Interval {
+  Wide low = -kInfinite;
+  Wide high = kInfinite;
+};
+
 // Immutable after construction. The size counts the nodes of the tree, the depth its levels; both
 // are bounded (Dim::kMaxSize, kMaxDepth), so recursion over an expression is too.
 struct DimNode {
@@ -47,6 +57,7 @@ struct DimNode {
   uint32_t depth = 1;
   size_t size = 1;
   uint64_t hash = 0;
+  Interval bounds;            // over all symbols >= 0
   std::string name;           // kSymbol
   std::vector<Dim> operands;  // functions
   DimPoly sum;                // kSum; kConstant has only sum.constant
@@ -63,6 +74,9 @@ struct DimNode {
   }
 };
 
+// From those of its parts.
+[[nodiscard]] Interval FindBounds(const DimNode& node);
+
 // Null for anything but expressions.
 const DimNode* ExpressionOf(const Dim& dim);
 [[nodiscard]] bool IsFunction(const Dim& dim, DimKind kind);
@@ -76,6 +90,9 @@ const DimNode* ExpressionOf(const Dim& dim);
 [[nodiscard]] Dim MakeFunction(DimKind kind, std::vector<Dim> operands);
 // The simplest form of the sum.
 [[nodiscard]] Dim MakeSum(DimPoly poly);
+
+// max(a, b) + 1 is max(a + 1, b + 1), which products keep whole; nullopt for other sums.
+[[nodiscard]] std::optional<Dim> ShiftedExtremum(const DimPoly& poly);
 
 // Precondition: not unknown.
 [[nodiscard]] DimPoly PolyOf(const Dim& dim);

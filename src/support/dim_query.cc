@@ -13,6 +13,9 @@ using internal::DimKind;
 using internal::DimNode;
 using internal::DimPoly;
 using internal::DimTerm;
+using internal::Interval;
+using internal::kInfinite;
+using internal::Wide;
 
 namespace {
 
@@ -66,17 +69,7 @@ std::optional<int64_t> EvaluateDim(const Dim& dim, const Lookup& lookup) {
   return result;
 }
 
-// Integers with infinities: |x| <= kInfinite, and what reaches it is infinite. Products of two
-// finite numbers fit into 128 bits.
-using Wide = __int128;
-constexpr Wide kInfinite = (Wide{1} << 63) + 1;
-
 Wide Clamp(Wide x) { return std::clamp(x, -kInfinite, kInfinite); }
-
-struct Interval {
-  Wide low = -kInfinite;
-  Wide high = kInfinite;
-};
 
 Interval Plus(const Interval& a, const Interval& b) {
   const bool no_low = a.low == -kInfinite || b.low == -kInfinite;
@@ -107,13 +100,13 @@ Wide DivideFinite(Wide a, Wide b, bool up) {
 
 Interval Divide(const Interval& a, const Interval& b, bool up) {
   if (b.low < 0) return {};
-  const Wide least = std::max<Wide>(b.low, 1);  // by zero there is no value
+  const Wide least = std::max<Wide>(b.low, 1), most = std::max(b.high, least);  // by zero: no value
   Interval result;
   if (a.low != -kInfinite) {
-    result.low = std::min(DivideFinite(a.low, least, up), DivideFinite(a.low, b.high, up));
+    result.low = std::min(DivideFinite(a.low, least, up), DivideFinite(a.low, most, up));
   }
   if (a.high != kInfinite) {
-    result.high = std::max(DivideFinite(a.high, least, up), DivideFinite(a.high, b.high, up));
+    result.high = std::max(DivideFinite(a.high, least, up), DivideFinite(a.high, most, up));
   }
   return result;
 }
@@ -218,6 +211,38 @@ Interval BoundsOfAll(std::vector<Rounded>& all) {
   return total;
 }
 
+// The same sum with k * floordiv(x, k) as x, from which it is at most k - 1 less; nullopt where
+// there is none.
+struct Relaxed {
+  DimPoly sum;
+  Interval error{0, 0};
+};
+
+std::optional<Relaxed> Relax(const DimPoly& sum) {
+  Relaxed relaxed{.sum = {.constant = sum.constant, .terms = {}}};
+  bool changed = false;
+  for (const DimTerm& term : sum.terms) {
+    std::vector<Rounded> rounded;
+    DimPoly part{.constant = 0, .terms = {term}};
+    if (term.factors.size() == 1 && TakeApart(term, rounded)) {
+      const Rounded& r = rounded[0];
+      const auto whole = internal::Scale(internal::PolyOf(r.x), r.times);
+      if (!whole) return std::nullopt;
+      part = *whole;
+      relaxed.error = Plus(relaxed.error, Times({r.times, r.times}, {Wide{1} - r.divisor, 0}));
+      changed = true;
+    }
+    auto added = internal::Add(relaxed.sum, part);
+    if (!added) return std::nullopt;
+    relaxed.sum = *std::move(added);
+  }
+  return changed ? std::optional(std::move(relaxed)) : std::nullopt;
+}
+
+Interval Intersect(const Interval& a, const Interval& b) {
+  return {std::max(a.low, b.low), std::min(a.high, b.high)};
+}
+
 Interval SumBounds(const DimPoly& sum) {
   Interval total{sum.constant, sum.constant}, rest = total;
   std::vector<Rounded> all;
@@ -231,9 +256,10 @@ Interval SumBounds(const DimPoly& sum) {
       rest = Plus(rest, product);
     }
   }
-  if (apart < 2) return total;
-  const Interval rounded = Plus(rest, BoundsOfAll(all));
-  return {std::max(total.low, rounded.low), std::min(total.high, rounded.high)};
+  if (apart == 0) return total;
+  if (apart > 1) total = Intersect(total, Plus(rest, BoundsOfAll(all)));
+  const auto relaxed = Relax(sum);
+  return relaxed ? Intersect(total, Plus(SumBounds(relaxed->sum), relaxed->error)) : total;
 }
 
 Interval CombineBounds(DimKind kind, const Interval& a, const Interval& b) {
@@ -255,15 +281,7 @@ Interval CombineBounds(DimKind kind, const Interval& a, const Interval& b) {
 
 Interval BoundsOf(const Dim& dim) {
   if (dim.is_unknown()) return {0, kInfinite};
-  if (dim.is_constant()) return {dim.value(), dim.value()};
-  const DimNode* node = DimNode::Of(dim);
-  if (node->kind == DimKind::kSymbol) return {0, kInfinite};
-  if (node->kind == DimKind::kSum) return SumBounds(node->sum);
-  Interval result = BoundsOf(node->operands[0]);
-  for (size_t i = 1; i < node->operands.size(); ++i) {
-    result = CombineBounds(node->kind, result, BoundsOf(node->operands[i]));
-  }
-  return result;
+  return dim.is_constant() ? Interval{dim.value(), dim.value()} : DimNode::Of(dim)->bounds;
 }
 
 std::optional<int64_t> Narrow(Wide x) {
@@ -284,6 +302,16 @@ bool NeverZero(const DimPoly& poly) {
 }
 
 }  // namespace
+
+Interval internal::FindBounds(const DimNode& node) {
+  if (node.kind == DimKind::kSymbol) return {0, kInfinite};
+  if (node.kind == DimKind::kSum) return SumBounds(node.sum);
+  Interval result = BoundsOf(node.operands[0]);
+  for (size_t i = 1; i < node.operands.size(); ++i) {
+    result = CombineBounds(node.kind, result, BoundsOf(node.operands[i]));
+  }
+  return result;
+}
 
 std::optional<int64_t> Dim::Evaluate(const Lookup& lookup) const {
   return EvaluateDim(*this, lookup);

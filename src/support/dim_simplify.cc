@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "lathe/support/error.h"
@@ -175,6 +176,54 @@ std::optional<Nested> NestedDivision(const DimPoly& poly) {
   return Nested{operands[0], operands[1].value()};
 }
 
+Dim Extremum(DimKind kind, const Dim& a, const Dim& b);
+
+size_t SizeOf(const Dim& dim) {
+  const DimNode* node = DimNode::Of(dim);
+  return node == nullptr ? 1 : node->size;
+}
+
+// What a sum is the least or the greatest of, if one of its terms is that of several.
+struct Alternatives {
+  DimKind kind = DimKind::kMax;
+  std::vector<Dim> dims;
+};
+
+std::optional<Alternatives> AlternativesOf(const DimPoly& poly) {
+  for (size_t i = 0; i < poly.terms.size(); ++i) {
+    const DimTerm& term = poly.terms[i];
+    if (term.coefficient != 1 || term.factors.size() != 1) continue;
+    const DimNode* node = DimNode::Of(term.factors[0]);
+    if (node->kind != DimKind::kMin && node->kind != DimKind::kMax) continue;
+    DimPoly others = poly;
+    others.terms.erase(others.terms.begin() + static_cast<ptrdiff_t>(i));
+    const Dim rest = MakeSum(std::move(others));
+    Alternatives found{node->kind, {}};
+    for (const Dim& operand : node->operands) found.dims.push_back(operand + rest);
+    return found;
+  }
+  return std::nullopt;
+}
+
+Dim ExtremumOf(const Alternatives& alternatives) {
+  Dim result = alternatives.dims[0];
+  for (size_t i = 1; i < alternatives.dims.size(); ++i) {
+    result = Extremum(alternatives.kind, result, alternatives.dims[i]);
+  }
+  return result;
+}
+
+// Rounding keeps the order: the quotient of the greatest is the greatest quotient. Nullopt where
+// that says nothing shorter than `size`.
+std::optional<Dim> FloorDivOfExtremum(const DimPoly& poly, int64_t k, size_t size) {
+  auto alternatives = AlternativesOf(poly);
+  if (!alternatives) return std::nullopt;
+  for (Dim& dim : alternatives->dims) dim = FloorDiv(dim, k);
+  const Dim result = ExtremumOf(*alternatives);
+  if (result.is_unknown() || SizeOf(result) > size) return std::nullopt;
+  return result;
+}
+
 Dim FloorDivByConstant(const Dim& a, int64_t k) {
   if (k == 0 || k == std::numeric_limits<int64_t>::min()) return Dim::Unknown();
   if (k < 0) return FloorDiv(Negated(a), -k);
@@ -199,7 +248,30 @@ Dim FloorDivByConstant(const Dim& a, int64_t k) {
       return FloorDiv(nested->inner + Dim(poly.constant) * nested->divisor, product);
     }
   }
-  return MakeFunction(DimKind::kFloorDiv, {a, k});
+  Dim quotient = MakeFunction(DimKind::kFloorDiv, {a, k});
+  return FloorDivOfExtremum(poly, k, SizeOf(quotient) + 2).value_or(quotient);
+}
+
+// x / max(1, x) is min(1, x), which is 1 but for x = 0. Nullopt unless a product with a factor x is
+// divided by one with max(1, x), of an x >= 0.
+std::optional<Dim> DivideByRaised(DimKind kind, const DimTerm& a, const DimTerm& b) {
+  for (size_t i = 0; i < b.factors.size(); ++i) {
+    const DimNode* raised = DimNode::Of(b.factors[i]);
+    if (raised->kind != DimKind::kMax || raised->operands.size() != 2) continue;
+    const auto& [one, x] = std::tie(raised->operands[0], raised->operands[1]);
+    const auto same = std::find(a.factors.begin(), a.factors.end(), x);
+    if (!one.IsConstant(1) || same == a.factors.end() || !AtLeast(x, 0)) continue;
+    DimTerm dividend = a, divisor = b;
+    dividend.factors.erase(dividend.factors.begin() + (same - a.factors.begin()));
+    divisor.factors.erase(divisor.factors.begin() + static_cast<ptrdiff_t>(i));
+    const auto product = [](const DimTerm& term) {
+      Dim result = term.coefficient;
+      for (const Dim& factor : term.factors) result *= factor;
+      return result;
+    };
+    return Min(1, x) * ApplyFunction(kind, {product(dividend), product(divisor)});
+  }
+  return std::nullopt;
 }
 
 // Division by an expression, rounded as `kind` says.
@@ -213,6 +285,9 @@ Dim DivideByExpression(DimKind kind, const Dim& a, const Dim& b) {
   const auto monomial = AsMonomial(divisor);
   if (monomial && monomial->coefficient < 0) return again(Negated(a), Negated(b));
   if (monomial) {
+    const auto product = AsMonomial(dividend);
+    const auto simpler = product ? DivideByRaised(kind, *product, *monomial) : std::nullopt;
+    if (simpler) return *simpler;
     const auto split = SplitBy(dividend, *monomial);
     if (!split) return Dim::Unknown();
     if (!split->quotient.IsZero()) {
@@ -346,6 +421,12 @@ Dim Extremum(DimKind kind, const Dim& a, const Dim& b) {
 
 }  // namespace
 
+std::optional<Dim> ShiftedExtremum(const DimPoly& poly) {
+  if (poly.constant == 0 || poly.terms.size() != 1) return std::nullopt;
+  const auto alternatives = AlternativesOf(poly);
+  return alternatives ? std::optional(ExtremumOf(*alternatives)) : std::nullopt;
+}
+
 Dim ApplyFunction(DimKind kind, const std::vector<Dim>& operands) {
   LATHE_CHECK(operands.size() >= 2);
   Dim result = operands[0];
@@ -387,6 +468,22 @@ static bool IsCappedBeside(const Dim& capped, const std::vector<Dim>& operands) 
            std::all_of(parts.begin(), parts.end(), harmless);
   });
 }
+
+/// Whether `raised` is max(1, d) with d >= 0 among `operands`. Beside d it says nothing: it differs
+/// only where d is 0, and then it is 1.
+static bool IsRaisedBeside(const Dim& raised, const std::vector<Dim>& operands) {
+  const auto alternatives = AlternativesOf(PolyOf(raised));
+  if (!alternatives || alternatives->kind != DimKind::kMax) return false;
+  const std::vector<Dim>& parts = alternatives->dims;
+  return std::any_of(operands.begin(), operands.end(), [&](const Dim& d) {
+    const auto harmless = [&](const Dim& part) { return part == d || part.IsConstant(1); };
+    return std::find(parts.begin(), parts.end(), d) != parts.end() && AtLeast(d, 0) &&
+           std::all_of(parts.begin(), parts.end(), harmless);
+  });
+}
+
+/// An extent that decides a broadcast, whatever the others are.
+static bool IsNeverOne(const Dim& dim) { return AtLeast(dim, 2) || ProvablyDifferent(dim, 1); }
 
 }  // namespace internal
 
@@ -435,16 +532,16 @@ Dim Broadcast(const Dim& a, const Dim& b) {
   if (a.is_constant()) return a;
   if (b.is_constant()) return b;
   if (a.is_unknown() || b.is_unknown()) {
-    if (internal::AtLeast(a, 2)) return a;
-    return internal::AtLeast(b, 2) ? b : Dim::Unknown();
+    if (internal::IsNeverOne(a)) return a;
+    return internal::IsNeverOne(b) ? b : Dim::Unknown();
   }
   std::vector<Dim> operands = internal::Flatten(DimKind::kBroadcast, a, b);
   if (operands.size() > internal::kMaxOperands) return Dim::Unknown();
   for (const Dim& operand : operands) {
-    if (internal::AtLeast(operand, 2)) return operand;
+    if (internal::IsNeverOne(operand)) return operand;
   }
   std::erase_if(operands, [all = operands](const Dim& operand) {
-    return internal::IsCappedBeside(operand, all);
+    return internal::IsCappedBeside(operand, all) || internal::IsRaisedBeside(operand, all);
   });
   return operands.size() == 1 ? operands[0]
                               : internal::MakeFunction(DimKind::kBroadcast, std::move(operands));

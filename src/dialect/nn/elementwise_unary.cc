@@ -156,6 +156,16 @@ void ClipOp::InferShape(InferShapeContext& c) {
   ExpectScalar(c, kMin, "min");
   ExpectScalar(c, kMax, "max");
   InferShapeOf(c);
+  auto contents = SmallContents(c, kX);
+  const auto bound = [&](size_t i, DimFunction f) {
+    const auto limit = c.HasInput(i) ? SmallContents(c, i) : std::vector<Dim>();
+    if (!limit || limit->size() > 1) contents.reset();
+    if (!contents || limit->empty()) return;
+    for (Dim& dim : *contents) dim = f(dim, limit->front());
+  };
+  bound(kMin, DimMax);
+  bound(kMax, DimMin);
+  if (contents) c.SetContents(kY, *std::move(contents));
 }
 void ClipOp::Eval(EvalContext& c) {
   Tensor y = c.input(kX);

@@ -104,6 +104,17 @@ TEST_F(ContentsTest, NothingIsLeftOfADivisionByZero) {
   EXPECT_EQ(size("nn.mod", l, less), "v_tensor<[?], i64>");
 }
 
+TEST_F(ContentsTest, LimitsOfSizes) {
+  const Value shape = Op("nn.shape", {Feed("x", {Dim::Symbol("N"), Dim::Symbol("L")})});
+  const Value n = Op("nn.gather", {shape, Int(0)}, {Attr("axis", 0)});
+  const auto size = [&](Value count) { return TypeText(Op("nn.range", {Int(0), count, Int(1)})); };
+  EXPECT_EQ(size(Op("nn.clip", {n, Value(), Int(300)})), "v_tensor<[min(300, N)], i64>");
+  EXPECT_EQ(size(Op("nn.clip", {n, Int(1), Int(300)})), "v_tensor<[min(300, max(1, N))], i64>");
+  const Value less = Op("nn.sub", {n, Int(2)});
+  EXPECT_EQ(size(Op("nn.clip", {less, Int(0)})), "v_tensor<[max(0, N - 2)], i64>");
+  EXPECT_EQ(size(Op("nn.clip", {n, Feed("low", {}, ElementType::kI64)})), "v_tensor<[?], i64>");
+}
+
 TEST_F(ContentsTest, UnknownSizesStayUnknown) {
   const Value x = Feed("x", SymShape::Unranked());
   const Value target = Feed("target", {3}, ElementType::kI64);

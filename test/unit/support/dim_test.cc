@@ -134,6 +134,23 @@ TEST(DimTest, SmallLaws) {
   EXPECT_EQ(left, Broadcast(Broadcast(S(2), S(0)), S(1)));
 }
 
+// What networks add whose ways halve, double and pad in different orders.
+TEST(DimTest, BroadcastOfWhatCannotBeOne) {
+  const Dim h = S(0), quarter = CeilDiv(h, 4), doubled = CeilDiv(h, 8) * 2;
+  EXPECT_EQ(Broadcast(quarter, doubled), doubled);
+  EXPECT_EQ(Broadcast(h, Max(1, h)), h);
+  EXPECT_EQ(Broadcast(CeilDiv(h, 16), FloorDiv(Max(0, h - 1), 16) + 1), CeilDiv(h, 16));
+  EXPECT_NE(Broadcast(h, Max(2, h)), h);
+}
+
+TEST(DimTest, SamePaddingHasTheExtentThatItIsFor) {
+  const Dim h = S(0), halves = CeilDiv(h, 2);
+  const Dim padding = Max(0, (halves - 1) * 2 + 3 - h);
+  EXPECT_EQ(FloorDiv(h + padding - 3, 2) + 1, halves);
+  EXPECT_EQ(Max(0, h - 1) + 1, Max(1, h));
+  EXPECT_EQ(FloorDiv(h * S(1) * 8, Max(1, h) * Max(1, S(1))), Min(1, h) * Min(1, S(1)) * 8);
+}
+
 // Whatever a broadcast of products becomes, it is right wherever the extents fit, zero included.
 TEST(DimTest, BroadcastOfProducts) {
   const Dim both = Broadcast(S(0) * S(1), S(0));
@@ -171,7 +188,10 @@ TEST(DimTest, Bounds) {
   EXPECT_EQ((twos - sixes - of_rest).UpperBound(), 0);
   EXPECT_EQ((sixes - twos).LowerBound(), -4);
   EXPECT_EQ((twos * 3 - sixes).LowerBound(), 0);
-  EXPECT_EQ((twos - FloorDiv(S(0), 5) * 5).LowerBound(), std::nullopt);
+  EXPECT_EQ((twos - FloorDiv(S(0), 5) * 5).LowerBound(), -1);
+  EXPECT_EQ((twos - FloorDiv(S(0), 5) * 5).UpperBound(), 4);
+  EXPECT_EQ((FloorDiv(S(0) + 1, 2) * 2 - S(0)).LowerBound(), 0);  // rounded up
+  EXPECT_EQ((FloorDiv(S(0) + 1, 2) * 2 - S(0)).UpperBound(), 1);
   EXPECT_EQ((twos - FloorDiv(S(1), 6) * 6).LowerBound(), std::nullopt);
   EXPECT_EQ(Dim().LowerBound(), 0);
   // A bound beyond 64 bits is no bound, also after dividing it down again.
