@@ -145,6 +145,7 @@ Dim MakeSum(DimPoly poly) {
     const DimTerm& only = poly.terms[0];
     if (only.coefficient == 1 && only.factors.size() == 1) return only.factors[0];
   }
+  if (auto united = UniteExtrema(poly)) return MakeSum(*std::move(united));
   if (auto shifted = ShiftedExtremum(poly)) return *std::move(shifted);
   auto* node = new DimNode;
   node->kind = DimKind::kSum;

@@ -91,6 +91,9 @@ const DimNode* ExpressionOf(const Dim& dim);
 // The simplest form of the sum.
 [[nodiscard]] Dim MakeSum(DimPoly poly);
 
+// The same sum, in which max(a + 1, b + 1) is max(a, b) + 1 beside max(a, b), so that one may
+// cancel the other; nullopt where there is no such pair.
+[[nodiscard]] std::optional<DimPoly> UniteExtrema(const DimPoly& poly);
 // max(a, b) + 1 is max(a + 1, b + 1), which products keep whole; nullopt for other sums.
 [[nodiscard]] std::optional<Dim> ShiftedExtremum(const DimPoly& poly);
 

@@ -421,6 +421,49 @@ Dim Extremum(DimKind kind, const Dim& a, const Dim& b) {
 
 }  // namespace
 
+// By how much every operand of b is more than that of a, both being the least, or both the greatest
+// of as many; nullopt if there is no such number.
+static std::optional<int64_t> ShiftOf(const Dim& a, const Dim& b) {
+  const DimNode *left = DimNode::Of(a), *right = DimNode::Of(b);
+  const bool is_extremum = left->kind == DimKind::kMin || left->kind == DimKind::kMax;
+  const size_t count = left->operands.size();
+  if (!is_extremum || right->kind != left->kind || right->operands.size() != count) return {};
+  const Dim shift = right->operands[0] - left->operands[0];
+  bool is_same = shift.is_constant();
+  for (size_t i = 1; i < count && is_same; ++i) {
+    is_same = right->operands[i] - left->operands[i] == shift;
+  }
+  return is_same ? std::optional(shift.value()) : std::nullopt;
+}
+
+// term, with `first` for a factor that is `first` and a number: first * others + number * others.
+static std::optional<DimPoly> InTermsOf(const DimTerm& first, const DimTerm& term) {
+  if (first.factors.size() != term.factors.size()) return std::nullopt;
+  const auto [a, b] = std::ranges::mismatch(first.factors, term.factors);
+  if (a == first.factors.end() || !std::equal(a + 1, first.factors.end(), b + 1)) return {};
+  const auto shift = ShiftOf(*a, *b);
+  if (!shift) return std::nullopt;
+  DimTerm same{term.coefficient, first.factors}, rest = term;
+  rest.factors.erase(rest.factors.begin() + (b - term.factors.begin()));
+  if (__builtin_mul_overflow(term.coefficient, *shift, &rest.coefficient)) return std::nullopt;
+  if (rest.factors.empty()) return DimPoly{rest.coefficient, {std::move(same)}};
+  return Add({.constant = 0, .terms = {std::move(same)}},
+             {.constant = 0, .terms = {std::move(rest)}});
+}
+
+std::optional<DimPoly> UniteExtrema(const DimPoly& poly) {
+  for (size_t i = 0; i < poly.terms.size(); ++i) {
+    for (size_t j = i + 1; j < poly.terms.size(); ++j) {
+      const auto part = InTermsOf(poly.terms[i], poly.terms[j]);
+      if (!part) continue;
+      DimPoly others = poly;
+      others.terms.erase(others.terms.begin() + static_cast<ptrdiff_t>(j));
+      return Add(others, *part);
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Dim> ShiftedExtremum(const DimPoly& poly) {
   if (poly.constant == 0 || poly.terms.size() != 1) return std::nullopt;
   const auto alternatives = AlternativesOf(poly);

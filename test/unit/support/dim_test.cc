@@ -135,6 +135,15 @@ TEST(DimTest, SmallLaws) {
 }
 
 // What networks add whose ways halve, double and pad in different orders.
+TEST(DimTest, LeastAndLeastPlusOneCancel) {
+  const Dim least = Min(85, S(0)), next = Min(84, S(0) - 1);
+  EXPECT_EQ(least - next, Dim(1));
+  EXPECT_EQ(S(1) * least * 6 - S(1) * (least - 1) * 6, S(1) * 6);
+  EXPECT_EQ(least * 3 + next, next * 4 + 3);
+  EXPECT_EQ(Max(S(0), S(1)) * 2 - Max(S(0) + 4, S(1) + 4) * 2, Dim(-8));
+  EXPECT_EQ((Max(S(0), S(1)) - Max(S(0) + 4, S(1) + 5)).LowerBound(), std::nullopt);
+}
+
 TEST(DimTest, BroadcastOfWhatCannotBeOne) {
   const Dim h = S(0), quarter = CeilDiv(h, 4), doubled = CeilDiv(h, 8) * 2;
   EXPECT_EQ(Broadcast(quarter, doubled), doubled);
