@@ -6,3 +6,14 @@ elseif(EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
 else()
   set(LATHE_PYTHON_EXE python3)
 endif()
+
+# LATHE_PYTHON_PACKAGE: AUTO becomes ON or OFF. Sanitizers are for programs, not for modules of an
+# interpreter that has none.
+if(LATHE_PYTHON_PACKAGE STREQUAL "AUTO")
+  set(LATHE_PYTHON_PACKAGE OFF)
+  execute_process(COMMAND ${LATHE_PYTHON_EXE} -c "import nanobind" RESULT_VARIABLE missing
+                  OUTPUT_QUIET ERROR_QUIET)
+  if(missing EQUAL 0 AND NOT LATHE_SANITIZE AND NOT LATHE_FUZZ)
+    set(LATHE_PYTHON_PACKAGE ON)
+  endif()
+endif()

@@ -85,6 +85,15 @@ class Suite:
         passed, failed = (int(n) for n in found[-1]) if found else (0, 0)
         return Result(passed, max(failed, int(code != 0)), text)
 
+    @staticmethod
+    def junit(report, code, text):
+        """The counts in a report of ctest or pytest on a command that ended with `code`."""
+        root = next(ElementTree.parse(report).iter("testsuite"))
+        total, *others = (int(root.get(key, 0)) for key in ("tests", "failures", "errors", "skipped",
+                                                            "disabled"))
+        failed = others[0] + others[1]
+        return Result(total - sum(others), max(failed, int(code != 0)), text)
+
     def compile(self, preset, folder, tests="ON"):
         code, text = self.execute("cmake", "--log-level=WARNING", "--preset", preset,
                                   f"-DLATHE_TESTS={tests}")
@@ -122,10 +131,7 @@ class Suite:
                                   "--output-on-failure", "--no-tests=error", "--output-junit", report)
         if not report.exists():
             return Result(0, 1, text)
-        root = ElementTree.parse(report).getroot()
-        total, failed = int(root.get("tests")), int(root.get("failures"))
-        return Result(total - failed - int(root.get("skipped")) - int(root.get("disabled")),
-                      max(failed, int(code != 0)), text)
+        return self.junit(report, code, text)
 
     def golden(self):
         report = self.build / "logs" / "golden.json"
@@ -143,6 +149,17 @@ class Suite:
     def transcripts(self):
         return self.counted(sys.executable, "test/transcripts/run.py", "--build",
                             self.build.relative_to(ROOT))
+
+    def python(self):
+        """The Python package, as it lies in the build folder."""
+        report = self.build / "logs" / "python.xml"
+        report.unlink(missing_ok=True)
+        package = self.build / "python"
+        code, text = self.execute("env", f"PYTHONPATH={package}", sys.executable, "-m", "pytest", "-q",
+                                  "-p", "no:cacheprovider", f"--junit-xml={report}", "python/tests")
+        if not report.exists():
+            return Result(0, 1, text)
+        return self.junit(report, code, text)
 
     def conformance(self):
         """The official ONNX cases; a refusal with a reason is neither a pass nor a failure."""
@@ -232,7 +249,7 @@ class Suite:
 
 STEPS = {
     "release": ["layers", "size", "format", "scripts", "compiled", "unit", "golden", "transcripts",
-                "conformance", "models", "accesses", "passes", "differential", "malformed",
+                "python", "conformance", "models", "accesses", "passes", "differential", "malformed",
                 "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "conformance", "models", "accesses",

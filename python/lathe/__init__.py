@@ -1,0 +1,73 @@
+"""Lathe: a deep-learning graph compiler and runtime.
+
+    import lathe
+
+    exe = lathe.compile("resnet50.onnx")
+    scores = exe(image)                       # or exe(data=image), exe.run({"data": image})
+    exe.save("resnet50.lx")
+
+Arrays go in and out: of numpy, torch, or whatever has ``__dlpack__``, the buffer protocol or
+``__array__``. Errors are exceptions: `lathe.Error` and its kinds. Any number of threads may use one
+executable; the interpreter's lock is free while it runs.
+"""
+
+from lathe._core import (
+    CancelToken,
+    Model,
+    Operation,
+    PassInfo,
+    Port,
+    Program,
+    Value,
+    __version__,
+    list_passes,
+)
+from lathe._errors import (
+    CancelledError,
+    ElementTypeError,
+    Error,
+    FileError,
+    InternalError,
+    InvalidArgumentError,
+    LimitError,
+    MemoryLimitError,
+    MissingFileError,
+    NotFoundError,
+    ParseError,
+    ShapeError,
+    TimeLimitError,
+    UnsupportedError,
+    VerifyError,
+)
+from lathe._executable import Executable, compile
+from lathe._model import load
+
+__all__ = [
+    "CancelToken",
+    "CancelledError",
+    "ElementTypeError",
+    "Error",
+    "Executable",
+    "FileError",
+    "InternalError",
+    "InvalidArgumentError",
+    "LimitError",
+    "MemoryLimitError",
+    "MissingFileError",
+    "Model",
+    "NotFoundError",
+    "Operation",
+    "ParseError",
+    "PassInfo",
+    "Port",
+    "Program",
+    "ShapeError",
+    "TimeLimitError",
+    "UnsupportedError",
+    "Value",
+    "VerifyError",
+    "__version__",
+    "compile",
+    "list_passes",
+    "load",
+]

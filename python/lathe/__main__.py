@@ -1,0 +1,3 @@
+from lathe._command import main
+
+main()

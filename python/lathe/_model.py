@@ -1,0 +1,66 @@
+"""Models from files, bytes and objects."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Union
+
+from lathe import _core
+
+_log = logging.getLogger("lathe")
+
+Bytes = Union[bytes, bytearray, memoryview]
+
+
+class Readable(Protocol):
+    def read(self) -> Bytes: ...
+
+
+class Serializable(Protocol):
+    """Such as onnx.ModelProto."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+Source = Union[str, "os.PathLike[str]", Bytes, Readable, Serializable]
+ExternalData = Union[Mapping[str, Bytes], Callable[[str], Union[Bytes, None]]]
+
+
+def load(source: Source, *, strict: bool = False,
+         external_data: ExternalData | None = None) -> _core.Model:
+    """The model of a file (.onnx, or .lathe text), or of ONNX in memory.
+
+    source: a path; or bytes, which are not copied; or a file that was opened in binary mode; or an
+        onnx.ModelProto.
+    strict: what a file says of its values and does not hold is an error, not a logged warning.
+    external_data: contents of the files where the model keeps weights, by the location that it
+        names; or a function of that location, which gives None if there is none. Default: files
+        beside the model.
+
+    Raises ParseError, UnsupportedError (operators that Lathe lacks), VerifyError, ShapeError,
+    MissingFileError, FileError.
+    """
+    model = _core.Model(_path_or_bytes(source), strict=strict,
+                        external_data=_function_of(external_data))
+    for id, message in model.warnings:
+        _log.warning("%s [%s]", message, id)
+    return model
+
+
+def _path_or_bytes(source: Source) -> str | Bytes:
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return source
+    if hasattr(source, "SerializeToString"):
+        return source.SerializeToString()
+    if hasattr(source, "read"):
+        return source.read()
+    raise TypeError(f"a model is a path, bytes, a file or an onnx.ModelProto, not a "
+                    f"{type(source).__name__}")
+
+
+def _function_of(data: ExternalData | None) -> Callable[[str], Any] | None:
+    return data.get if isinstance(data, Mapping) else data

@@ -1,0 +1,361 @@
+#include "lathe/driver/executable.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <map>
+
+#include "lathe/dialect/shape_inference.h"
+#include "lathe/pass/pass_manager.h"
+#include "lathe/runtime/lx_file.h"
+#include "lathe/support/processors.h"
+#include "python/src/interrupts.h"
+#include "python/src/model.h"
+#include "python/src/numpy.h"
+#include "python/src/ports.h"
+#include "python/src/values.h"
+
+namespace nb = nanobind;
+
+namespace lathe::python {
+namespace {
+
+struct ExecutableHandle {
+  ExecutableHandle(Executable e, std::vector<PortInfo> in, std::vector<PortInfo> out, int n);
+
+  Executable executable;
+  std::vector<PortInfo> inputs, outputs;
+  std::vector<nb::object> input_names, output_names;  // interned
+  /// Runs on the memory of arrays; otherwise on tensors by name.
+  bool on_arrays;
+  int threads;
+};
+
+// A Python string that dictionaries find without comparing.
+nb::object Interned(const std::string& text) {
+  PyObject* name = PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  PyUnicode_InternInPlace(&name);
+  return nb::steal(name);
+}
+
+std::vector<nb::object> NamesOf(const std::vector<PortInfo>& ports) {
+  std::vector<nb::object> names;
+  for (const PortInfo& port : ports) names.push_back(Interned(port.name));
+  return names;
+}
+
+bool LiesInArrays(const PortInfo& port) {
+  return port.kind == "tensor" && port.element != ElementType::kUndefined &&
+         port.element != ElementType::kString && !IsSubByte(port.element);
+}
+
+ExecutableHandle::ExecutableHandle(Executable e, std::vector<PortInfo> in,
+                                   std::vector<PortInfo> out, int n)
+    : executable(std::move(e)),
+      inputs(std::move(in)),
+      outputs(std::move(out)),
+      input_names(NamesOf(inputs)),
+      output_names(NamesOf(outputs)),
+      on_arrays(executable.executor() != nullptr && std::ranges::all_of(inputs, LiesInArrays) &&
+                std::ranges::all_of(outputs, LiesInArrays)),
+      threads(n > 0 ? n : UsableCores()) {}
+
+// A misspelled pass would have no effect, silently.
+void CheckPassNames(const CompileOptions& options) {
+  for (const auto* names : {&options.disabled, &options.enabled}) {
+    for (const std::string& name : *names) {
+      if (name != kFastMath) (void)PassRegistry::Global().Find(name);
+    }
+  }
+}
+
+Program Specialized(const ProgramHolder& holder, const std::map<std::string, int64_t>& dims) {
+  std::shared_lock lock(holder.mutex);
+  Program program = holder.program.Clone();
+  lock.unlock();
+  if (!dims.empty()) {
+    SpecializeShapes(program, {.symbols = {dims.begin(), dims.end()}});
+  }
+  return program;
+}
+
+void Compile(ExecutableHandle* self, const std::shared_ptr<ProgramHolder>& holder,
+             const CompileOptions& options, const std::map<std::string, int64_t>& dims) {
+  std::vector<PortInfo> inputs, outputs;
+  auto executable = WithoutLock([&] {
+    CheckPassNames(options);
+    const Program program = Specialized(*holder, dims);
+    inputs = InputsOf(program);
+    outputs = OutputsOf(program);
+    return std::make_unique<Executable>(program, options, holder->context);
+  });
+  new (self) ExecutableHandle(std::move(*executable), std::move(inputs), std::move(outputs),
+                              options.threads);
+}
+
+void LoadFile(ExecutableHandle* self, const std::string& path, int threads, uint64_t max_bytes) {
+  auto executable = WithoutLock([&] {
+    return std::make_unique<Executable>(
+        Executable::Load(path, {.threads = threads, .max_bytes = max_bytes}));
+  });
+  std::vector<PortInfo> inputs = PortsOf(executable->inputs());
+  std::vector<PortInfo> outputs = PortsOf(executable->outputs());
+  new (self)
+      ExecutableHandle(std::move(*executable), std::move(inputs), std::move(outputs), threads);
+}
+
+// One run: arguments by port, in order.
+class Call {
+ public:
+  Call(const ExecutableHandle& e, const runtime::RunOptions& options, nb::handle given_outputs)
+      : e_(e), options_(options), given_(e.outputs.size()) {
+    if (!given_outputs.is_none()) TakeOutputs(given_outputs);
+  }
+
+  /// In order; a null one is missing.
+  std::vector<nb::object> Run(std::span<const nb::handle> arguments) {
+    is_torch_ = !arguments.empty() && std::ranges::all_of(arguments, IsTorchArgument);
+    return e_.on_arrays ? RunOnArrays(arguments) : RunOnValues(arguments);
+  }
+
+ private:
+  static bool IsTorchArgument(nb::handle argument) {
+    return argument.is_valid() && !IsArray(argument) && IsTorch(argument);
+  }
+
+  void TakeOutputs(nb::handle outputs) {
+    size_t taken = 0;
+    const auto dict = nb::borrow<nb::dict>(outputs);
+    for (size_t i = 0; i < e_.outputs.size(); ++i) {
+      PyObject* array = PyDict_GetItemWithError(dict.ptr(), e_.output_names[i].ptr());
+      given_[i] = nb::borrow(array);
+      taken += array != nullptr ? 1 : 0;
+    }
+    if (taken < dict.size()) throw UnknownOutput(dict);
+  }
+
+  Error UnknownOutput(const nb::dict& dict) const {
+    std::vector<std::string> names;
+    for (const PortInfo& port : e_.outputs) names.push_back(port.name);
+    for (const auto& [key, value] : dict) {
+      const auto name = nb::cast<std::string>(nb::str(key));
+      if (std::ranges::find(names, name) != names.end()) continue;
+      Error error(ErrorCode::kNotFound, "run/output-name",
+                  StrCat("the program has no output '", name, "'"));
+      if (const std::string hint = DidYouMean(name, names); !hint.empty()) error.Hint(hint);
+      return error;
+    }
+    return {ErrorCode::kInvalidArgument, "run/output-name", "an output is named twice"};
+  }
+
+  std::string InputName(size_t i) const { return StrCat("input '", e_.inputs[i].name, "'"); }
+  std::string OutputName(size_t i) const { return StrCat("output '", e_.outputs[i].name, "'"); }
+
+  std::vector<nb::object> RunOnArrays(std::span<const nb::handle> arguments) {
+    std::vector<ArrayInput> inputs;
+    std::vector<runtime::InputView> views;
+    inputs.reserve(arguments.size());
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      inputs.emplace_back(arguments[i], e_.inputs[i].element, InputName(i));
+      views.push_back(inputs.back().view());
+    }
+    results_.resize(e_.outputs.size());
+    const runtime::OutputMemory memory = [this](size_t i, std::span<const int64_t> shape,
+                                                uint64_t) { return MemoryFor(i, shape); };
+    WithoutLock([&] { e_.executable.executor()->RunInto(views, memory, options_); });
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (given_[i].is_valid()) continue;
+      results_[i] = is_torch_ ? ToTorch(results_[i], i)
+                              : Shown(std::move(results_[i]), e_.outputs[i].element);
+    }
+    return std::move(results_);
+  }
+
+  runtime::OutputView MemoryFor(size_t i, std::span<const int64_t> shape) {
+    const nb::gil_scoped_acquire acquire;
+    const ElementType element = e_.outputs[i].element;
+    if (given_[i].is_valid()) {
+      results_[i] = given_[i];
+      return MemoryOf(given_[i], element, shape, OutputName(i));
+    }
+    results_[i] = EmptyArray(element, shape);
+    return MemoryOf(results_[i]);
+  }
+
+  nb::object ToTorch(nb::handle array, size_t i) const {
+    return nb::module_::import_("lathe._torch")
+        .attr("tensor_of")(array, DtypeName(e_.outputs[i].element));
+  }
+
+  std::vector<nb::object> RunOnValues(std::span<const nb::handle> arguments) {
+    NamedValues values;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const PortInfo& port = e_.inputs[i];
+      values.emplace_back(port.name,
+                          ValueOf(arguments[i], port.element, port.is_list(), InputName(i)));
+    }
+    const NamedValues outputs = WithoutLock([&] { return e_.executable.Run(values, options_); });
+    std::vector<nb::object> results;
+    for (size_t i = 0; i < e_.outputs.size(); ++i) {
+      const RtValue& value = outputs[i].second;
+      nb::object result = ObjectOf(value);
+      if (given_[i].is_valid()) {
+        const Tensor& tensor = value.tensor();
+        (void)MemoryOf(given_[i], tensor.element_type(), tensor.shape(), OutputName(i));
+        given_[i][nb::ellipsis()] = result;
+        result = given_[i];
+      } else if (is_torch_ && value.is_tensor() && e_.outputs[i].element != ElementType::kString) {
+        result = ToTorch(result, i);
+      }
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+
+  const ExecutableHandle& e_;
+  const runtime::RunOptions& options_;
+  std::vector<nb::object> given_, results_;  // by output
+  bool is_torch_ = false;
+};
+
+// Raises what is wrong with the names of inputs.
+[[noreturn]] void ThrowMismatch(const ExecutableHandle& e, const nb::dict& given) {
+  NamedValues values;
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(nb::str(key));
+    const auto port = std::ranges::find(e.inputs, name, &PortInfo::name);
+    values.emplace_back(name, port == e.inputs.end()
+                                  ? RtValue(Tensor(ElementType::kF32, {0}))
+                                  : ValueOf(value, port->element, port->is_list(), name));
+  }
+  (void)e.executable.Run(values);
+  LATHE_CHECK(false, "the inputs have the right names");
+}
+
+runtime::RunOptions OptionsOf(std::optional<double> timeout, const CancelToken* cancel) {
+  return {.cancel = cancel, .timeout_seconds = timeout.value_or(0)};
+}
+
+std::vector<nb::object> RunNamed(const ExecutableHandle& e, const nb::dict& given, nb::handle out,
+                                 const runtime::RunOptions& options) {
+  std::vector<nb::handle> arguments;
+  arguments.reserve(e.inputs.size());
+  for (const nb::object& name : e.input_names) {
+    arguments.emplace_back(PyDict_GetItemWithError(given.ptr(), name.ptr()));
+  }
+  const bool all = std::ranges::all_of(arguments, [](nb::handle a) { return a.is_valid(); });
+  if (!all || given.size() != arguments.size()) ThrowMismatch(e, given);
+  return Call(e, options, out).Run(arguments);
+}
+
+nb::dict DictOf(nb::handle mapping) {
+  if (PyDict_Check(mapping.ptr())) return nb::borrow<nb::dict>(mapping);
+  nb::dict dict;
+  if (PyDict_Update(dict.ptr(), mapping.ptr()) != 0) throw nb::python_error();
+  return dict;
+}
+
+nb::dict Run(const ExecutableHandle& e, nb::handle inputs, nb::handle out,
+             std::optional<double> timeout, const CancelToken* cancel) {
+  const nb::object outputs = out.is_none() ? nb::none() : nb::object(DictOf(out));
+  std::vector<nb::object> results =
+      RunNamed(e, DictOf(inputs), outputs, OptionsOf(timeout, cancel));
+  nb::dict named;
+  for (size_t i = 0; i < results.size(); ++i) named[e.output_names[i]] = std::move(results[i]);
+  return named;
+}
+
+nb::object CallWith(const ExecutableHandle& e, const nb::args& args, const nb::kwargs& kwargs) {
+  if (args.size() > e.inputs.size()) {
+    throw Error(ErrorCode::kInvalidArgument, "run/input-count",
+                StrCat(args.size(), " inputs are given; the program has ", e.inputs.size()));
+  }
+  nb::dict given = nb::borrow<nb::dict>(kwargs);
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (given.contains(e.input_names[i])) {
+      throw Error(ErrorCode::kInvalidArgument, "run/input-twice",
+                  StrCat("input '", e.inputs[i].name, "' is given twice"));
+    }
+    given[e.input_names[i]] = args[i];
+  }
+  std::vector<nb::object> results = RunNamed(e, given, nb::none(), {});
+  if (results.size() == 1) return std::move(results[0]);
+  nb::list all;
+  for (nb::object& result : results) all.append(std::move(result));
+  return nb::tuple(all);
+}
+
+void Save(const ExecutableHandle& e, const std::string& path) {
+  WithoutLock([&] { e.executable.Save(path); });
+}
+
+void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder>& program,
+                     const std::string& target, int threads, int level, const std::string& cache,
+                     const std::map<std::string, int64_t>& dims, bool strict, uint64_t max_bytes,
+                     double timeout, const std::vector<std::string>& disable,
+                     const std::vector<std::string>& enable, const std::string& external) {
+  Compile(self, program,
+          {.target = target,
+           .cache = cache,
+           .level = level,
+           .disabled = disable,
+           .enabled = enable,
+           .threads = threads,
+           .external = external,
+           .strict = strict,
+           .max_bytes = max_bytes,
+           .timeout_seconds = timeout},
+          dims);
+}
+
+}  // namespace
+
+void BindExecutable(nb::module_& m) {
+  nb::class_<CancelToken>(m, "CancelToken", "Ends a run early, from any thread.")
+      .def(nb::init<>())
+      .def("cancel", &CancelToken::Cancel, "Runs that have it end with CancelledError.")
+      .def("reset", &CancelToken::Reset, "Takes that back, for later runs.")
+      .def_prop_ro("cancelled", &CancelToken::cancelled);
+  nb::class_<ExecutableHandle>(m, "Executable")
+      .def("__init__", &InitFromProgram, nb::arg("program"), nb::kw_only(), nb::arg("target") = "",
+           nb::arg("threads") = 0, nb::arg("level") = 2, nb::arg("cache") = "",
+           nb::arg("dims") = std::map<std::string, int64_t>(), nb::arg("strict") = false,
+           nb::arg("max_bytes") = 0, nb::arg("timeout") = 0.0,
+           nb::arg("disable") = std::vector<std::string>(),
+           nb::arg("enable") = std::vector<std::string>(), nb::arg("external") = "")
+      .def("__init__", &LoadFile, nb::arg("path"), nb::kw_only(), nb::arg("threads") = 0,
+           nb::arg("max_bytes") = 0)
+      .def_ro("inputs", &ExecutableHandle::inputs, "In the order of the program.")
+      .def_ro("outputs", &ExecutableHandle::outputs, "In the order of the program.")
+      .def_ro("threads", &ExecutableHandle::threads, "For parallel loops.")
+      .def("run", Run, nb::arg("inputs"), nb::arg("out").none() = nb::none(), nb::kw_only(),
+           nb::arg("timeout").none() = nb::none(), nb::arg("cancel").none() = nb::none(),
+           nb::sig("def run(self, inputs: collections.abc.Mapping[str, typing.Any], out: "
+                   "collections.abc.Mapping[str, numpy.typing.NDArray[typing.Any]] | None = None, "
+                   "*, timeout: float | None = None, cancel: CancelToken | None = None) -> "
+                   "dict[str, typing.Any]"),
+           "Outputs by name.\n\nAn input is whatever has __dlpack__, the buffer protocol or "
+           "__array__; it is not copied if it is row-major and aligned. A list is a sequence, None "
+           "an absent optional. Outputs are numpy arrays, or torch tensors if all inputs are; what "
+           "`out` has of them is written into. `timeout` is in seconds.\n\nRaises "
+           "InvalidArgumentError, NotFoundError, ElementTypeError, ShapeError, which name the "
+           "input; TimeLimitError, CancelledError, MemoryLimitError.")
+      .def("__call__", CallWith,
+           nb::sig("def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any"),
+           "Inputs in order, or by name: the output, or a tuple of several.")
+      .def("save", Save, nb::arg("path"))
+      .def_prop_ro(
+          "can_save", [](const ExecutableHandle& e) { return e.executable.CanSave(); },
+          "Whether all of it is compiled.")
+      .def("__repr__", [](const ExecutableHandle& e) {
+        return StrCat("<lathe.Executable of ", e.inputs.size(), " inputs, ", e.outputs.size(),
+                      " outputs>");
+      });
+}
+
+}  // namespace lathe::python

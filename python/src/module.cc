@@ -1,0 +1,19 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "lathe/support/version.h"
+#include "python/src/errors.h"
+#include "python/src/interrupts.h"
+#include "python/src/model.h"
+#include "python/src/ports.h"
+
+// The C++ half of the package lathe; python/lathe is the other.
+NB_MODULE(_core, m) {
+  lathe::python::RegisterErrors();
+  lathe::python::FindMainThread();
+  m.attr("__version__") = std::string(lathe::Version());
+  lathe::python::BindPorts(m);
+  lathe::python::BindProgram(m);
+  lathe::python::BindModel(m);
+  lathe::python::BindExecutable(m);
+}

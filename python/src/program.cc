@@ -1,0 +1,312 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "lathe/dialect/shape_inference.h"
+#include "lathe/frontend/onnx.h"
+#include "lathe/ir/text_format.h"
+#include "lathe/ir/verify.h"
+#include "lathe/ir/walk.h"
+#include "lathe/pass/pass_manager.h"
+#include "python/src/interrupts.h"
+#include "python/src/model.h"
+#include "python/src/ports.h"
+#include "python/src/values.h"
+
+namespace nb = nanobind;
+
+namespace lathe::python {
+namespace {
+
+using Holder = std::shared_ptr<ProgramHolder>;
+
+// A piece of a program, valid until the program is changed.
+template <class T>
+struct View {
+  Holder holder;
+  uint64_t version;
+  T item;
+
+  const T& get() const {
+    if (version == holder->version) return item;
+    throw Error(ErrorCode::kInvalidArgument, "program/changed",
+                "the program was changed since this was looked up")
+        .Hint("iterate over the program again");
+  }
+  template <class U>
+  View<U> Of(U other) const {
+    return {holder, version, other};
+  }
+  bool operator==(const View& other) const {
+    return holder == other.holder && version == other.version && item == other.item;
+  }
+};
+using OpView = View<Operation*>;
+using ValueView = View<Value>;
+
+// All operations, those in regions behind the one that holds them.
+std::vector<OpView> OperationsIn(const Holder& holder, Block* block) {
+  std::vector<OpView> all;
+  for (OpWalker w(block); Operation* op = w.Next();) all.push_back({holder, holder->version, op});
+  return all;
+}
+
+std::vector<OpView> OperationsOf(const Holder& holder) {
+  const std::shared_lock lock(holder->mutex);
+  return OperationsIn(holder, holder->program.block());
+}
+
+std::string TextOf(const Holder& holder, bool locations) {
+  const std::shared_lock lock(holder->mutex);
+  return Print(holder->program, {.locations = locations});
+}
+
+Holder Parse(const std::string& text, const std::string& name) {
+  return WithoutLock([&] {
+    auto holder = std::make_shared<ProgramHolder>();
+    holder->program = ParseProgram(*holder->context, text, {.file_name = name});
+    VerifyOrThrow(holder->program);
+    return holder;
+  });
+}
+
+Holder CloneOf(const Holder& holder) {
+  const std::shared_lock lock(holder->mutex);
+  return std::make_shared<ProgramHolder>(holder->context, holder->program.Clone());
+}
+
+// What `change` makes of a copy becomes the program; an error changes nothing.
+template <class Change>
+void ChangeCopy(const Holder& holder, Change change) {
+  WithoutLock([&] {
+    std::shared_lock reading(holder->mutex);
+    const uint64_t version = holder->version;
+    Program copy = holder->program.Clone();
+    reading.unlock();
+    change(copy);
+    const std::unique_lock writing(holder->mutex);
+    if (holder->version != version) {
+      throw Error(ErrorCode::kInvalidArgument, "program/changed",
+                  "another thread has changed the program");
+    }
+    std::swap(holder->program, copy);
+    ++holder->version;
+  });
+}
+
+void RunPasses(const Holder& holder, const std::string& pipeline, int level, bool verify_each,
+               const std::vector<std::string>& disable, const std::vector<std::string>& enable) {
+  ChangeCopy(holder, [&](Program& program) {
+    PassManager manager(
+        {.verify_each = verify_each, .disabled = disable, .level = level, .enabled = enable});
+    manager.Add(pipeline);
+    manager.Run(program);
+    VerifyOrThrow(program, {.after = pipeline});
+  });
+}
+
+nb::object ToOnnx(const Holder& holder, nb::handle path) {
+  const auto file =
+      path.is_none() ? "" : nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+  std::string bytes;
+  WithoutLock([&] {
+    const std::shared_lock lock(holder->mutex);
+    if (file.empty()) {
+      bytes = SerializeOnnx(holder->program);
+    } else {
+      ExportOnnx(holder->program, file);
+    }
+  });
+  return file.empty() ? nb::object(nb::bytes(bytes.data(), bytes.size())) : nb::none();
+}
+
+nb::object AttributeObject(Attribute a) {
+  if (const auto b = a.dyn_cast<BoolAttribute>()) return nb::bool_(b.value());
+  if (const auto i = a.dyn_cast<IntAttribute>()) return nb::int_(i.value());
+  if (const auto f = a.dyn_cast<FloatAttribute>()) return nb::float_(f.value());
+  if (const auto s = a.dyn_cast<StrAttribute>()) return nb::cast(s.value());
+  if (const auto d = a.dyn_cast<DimAttribute>()) return DimObject(d.value());
+  if (const auto t = a.dyn_cast<TensorAttribute>()) return ObjectOf(RtValue(t.value()));
+  if (const auto list = a.dyn_cast<ArrayAttribute>()) {
+    nb::list items;
+    for (const Attribute item : list.values()) items.append(AttributeObject(item));
+    return items;
+  }
+  return nb::cast(a.ToString());
+}
+
+nb::dict Attributes(const OpView& op) {
+  nb::dict dict;
+  for (const NamedAttribute& entry : op.get()->attributes().entries()) {
+    dict[nb::cast(entry.name.value())] = AttributeObject(entry.value);
+  }
+  return dict;
+}
+
+std::vector<std::optional<ValueView>> Operands(const OpView& op) {
+  std::vector<std::optional<ValueView>> values;
+  for (size_t i = 0; i < op.get()->num_operands(); ++i) {
+    const Value value = op.item->operand(i);
+    values.push_back(value ? std::optional(op.Of(value)) : std::nullopt);
+  }
+  return values;
+}
+
+std::vector<ValueView> Results(const OpView& op) {
+  std::vector<ValueView> values;
+  for (size_t i = 0; i < op.get()->num_results(); ++i) values.push_back(op.Of(op.item->result(i)));
+  return values;
+}
+
+std::vector<std::vector<OpView>> Regions(const OpView& op) {
+  std::vector<std::vector<OpView>> regions;
+  for (const Region& region : op.get()->regions()) {
+    regions.emplace_back();
+    for (const Block& block : region) {
+      for (Operation& inner : block) regions.back().push_back(op.Of(&inner));
+    }
+  }
+  return regions;
+}
+
+nb::object ShapeOf(const ValueView& value) {
+  const auto tensor = value.get().type().dyn_cast<AnyTensorType>();
+  if (!tensor || !tensor.has_rank()) return nb::none();
+  nb::list shape;
+  for (const Dim& dim : tensor.dims()) shape.append(DimObject(dim));
+  return nb::tuple(shape);
+}
+
+std::string DtypeOf(const ValueView& value) {
+  const auto tensor = value.get().type().dyn_cast<AnyTensorType>();
+  return tensor ? DtypeName(tensor.element()) : "";
+}
+
+std::optional<OpView> Producer(const ValueView& value) {
+  Operation* op = value.get().defining_op();
+  return op == nullptr ? std::nullopt : std::optional(value.Of(op));
+}
+
+std::vector<OpView> Users(const ValueView& value) {
+  std::vector<OpView> users;
+  for (const OpOperand use : value.get().uses()) users.push_back(value.Of(use.owner()));
+  std::ranges::reverse(users);  // oldest first
+  return users;
+}
+
+nb::dict Parameters(const Holder& holder) {
+  nb::dict dict;
+  const std::shared_lock lock(holder->mutex);
+  for (const ParameterMap::Entry& entry : holder->program.parameters()) {
+    dict[nb::cast(entry.name.value())] = ObjectOf(RtValue(entry.variable.data));
+  }
+  return dict;
+}
+
+// For notebooks.
+std::string Html(const Holder& holder) {
+  std::string html = "<pre>";
+  for (const char c : TextOf(holder, false)) {
+    html += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
+  }
+  return html + "</pre>";
+}
+
+struct PassEntry {
+  std::string name, doc;
+};
+
+std::vector<PassEntry> ListPasses() {
+  std::vector<PassEntry> all;
+  for (const PassInfo* pass : PassRegistry::Global().All()) all.push_back({pass->name, pass->doc});
+  for (const NamedPipeline& p : NamedPipelines()) all.push_back({p.name, p.doc});
+  return all;
+}
+
+void BindOperation(nb::module_& m) {
+  nb::class_<OpView>(m, "Operation",
+                     "An operation of a program; valid until the program is changed.")
+      .def_prop_ro(
+          "name", [](const OpView& op) { return std::string(op.get()->name()); },
+          "Such as 'nn.conv'.")
+      .def_prop_ro("attributes", Attributes,
+                   nb::sig("def attributes(self) -> dict[str, typing.Any]"),
+                   "By name: bool, int, float, str, arrays, lists of these; others as text.")
+      .def_prop_ro("operands", Operands, "Values, or None for absent optional ones.")
+      .def_prop_ro("results", Results, "Values that it defines.")
+      .def_prop_ro("regions", Regions, "Of each region its operations; [] for most.")
+      .def_prop_ro(
+          "location",
+          [](const OpView& op) { return op.get()->location().ToString(*op.item->context()); },
+          "Where it comes from: a node of a file, or a line of text.")
+      .def(
+          "__eq__", [](const OpView& a, const OpView& b) { return a == b; }, nb::is_operator())
+      .def("__hash__", [](const OpView& op) { return std::hash<const void*>()(op.item); })
+      .def("__repr__",
+           [](const OpView& op) { return StrCat("<lathe.Operation ", op.get()->ToString(), ">"); })
+      .def("__str__", [](const OpView& op) { return op.get()->ToString(); });
+  nb::class_<ValueView>(m, "Value",
+                        "What an operation computes; valid until the program is changed.")
+      .def_prop_ro(
+          "type", [](const ValueView& v) { return v.get().type().ToString(); },
+          "As the text of programs has it.")
+      .def_prop_ro("dtype", DtypeOf, "Of a tensor, as Port.dtype; else ''.")
+      .def_prop_ro("shape", ShapeOf,
+                   nb::sig("def shape(self) -> tuple[int | str | None, ...] | None"),
+                   "Of a tensor, as Port.shape.")
+      .def_prop_ro("producer", Producer, "The operation; None for an argument of a region.")
+      .def_prop_ro("users", Users, "Operations that read it; twice if they do twice.")
+      .def(
+          "__eq__", [](const ValueView& a, const ValueView& b) { return a == b; },
+          nb::is_operator())
+      .def("__hash__", [](const ValueView& v) { return std::hash<Value>()(v.item); })
+      .def("__repr__", [](const ValueView& v) {
+        return StrCat("<lathe.Value ", v.get().type().ToString(), ">");
+      });
+}
+
+}  // namespace
+
+void BindProgram(nb::module_& m) {
+  BindOperation(m);
+  nb::class_<ProgramHolder>(m, "Program", "A graph of operations with its weights.")
+      .def_static("parse", Parse, nb::arg("text"), nb::arg("name") = "<text>",
+                  "The program of a text. Raises ParseError, VerifyError, ShapeError.")
+      .def("to_text", TextOf, nb::kw_only(), nb::arg("locations") = false,
+           "The text, which parse reads; weights are named, not contained.")
+      .def("__str__", [](const Holder& holder) { return TextOf(holder, false); })
+      .def("__len__", [](const Holder& holder) { return OperationsOf(holder).size(); })
+      .def(
+          "__iter__", [](const Holder& holder) { return nb::iter(nb::cast(OperationsOf(holder))); },
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[Operation]"))
+      .def_prop_ro("operations", OperationsOf,
+                   "In program order; those in regions behind the one that holds them.")
+      .def_prop_ro("parameters", Parameters,
+                   nb::sig("def parameters(self) -> dict[str, numpy.typing.NDArray[typing.Any]]"),
+                   "Copies of the weights by name.")
+      .def("clone", CloneOf, "A copy that shares the weights.")
+      .def("run_passes", RunPasses, nb::arg("pipeline"), nb::kw_only(), nb::arg("level") = 2,
+           nb::arg("verify_each") = false, nb::arg("disable") = std::vector<std::string>(),
+           nb::arg("enable") = std::vector<std::string>(),
+           "Runs passes and named pipelines, such as 'canonicalize,cse' or 'inference', in place; "
+           "see list_passes. On an error the program is as before.")
+      .def("to_onnx", ToOnnx, nb::arg("path").none() = nb::none(),
+           nb::sig("@typing.overload\ndef to_onnx(self, path: None = None) -> bytes: ...\n"
+                   "@typing.overload\ndef to_onnx(self, path: str | os.PathLike[str]) -> None"),
+           "The bytes of an ONNX model; or, with a path, writes it there, large weights beside it. "
+           "Raises UnsupportedError, with each op that has no ONNX counterpart.")
+      .def("_repr_html_", Html);
+  nb::class_<PassEntry>(m, "PassInfo", "A pass or a named pipeline.")
+      .def_ro("name", &PassEntry::name)
+      .def_ro("doc", &PassEntry::doc)
+      .def("__repr__", [](const PassEntry& p) { return StrCat("<lathe.PassInfo ", p.name, ">"); });
+  m.def("list_passes", ListPasses, "All passes, then all named pipelines.");
+}
+
+}  // namespace lathe::python
