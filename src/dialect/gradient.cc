@@ -162,14 +162,17 @@ bool Backward::VisitParts(Operation* op, std::span<const Value> grads) {
 // ---- whole programs ----
 
 std::vector<Value> BuildGradients(Builder& b, std::span<const Value> ys, std::span<const Value> xs,
-                                  std::span<const Value> held, std::vector<Operation*>& replaced) {
+                                  std::span<const Value> held, std::vector<Operation*>& replaced,
+                                  std::vector<Value>* seeds) {
   for (const Value y : ys) CheckFloat(y);
   for (const Value x : xs) CheckFloat(x);
   Backward backward(b, xs, held, replaced);
   const std::unordered_set<Value> stops(xs.begin(), xs.end()), kept(held.begin(), held.end());
   Operation* last = nullptr;
   for (const Value y : ys) {
-    backward.Add(y, nn::FilledLike(b, y, 1));
+    const Value seed = nn::FilledLike(b, y, 1);
+    if (seeds != nullptr) seeds->push_back(seed);
+    backward.Add(y, seed);
     Operation* maker = stops.contains(y) || kept.contains(y) ? nullptr : y.defining_op();
     if (maker == nullptr || maker->block() != b.block()) continue;
     if (last == nullptr || last->IsBefore(maker)) last = maker;

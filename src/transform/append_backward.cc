@@ -11,6 +11,8 @@
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
+#include "lathe/transform/multi_devices.h"
+#include "src/transform/name_pattern.h"
 
 namespace lathe {
 
@@ -38,8 +40,10 @@ class AppendBackwardPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     Program& program = graph.program();
+    CheckStore();
     CheckValueSemantics(program);
-    const std::vector<Value> losses = Losses(program);
+    std::vector<std::string> loss_names;
+    const std::vector<Value> losses = Losses(program, loss_names);
     const std::vector<Independent> variables = Variables(program, ValuesBehind(losses));
     if (variables.empty()) return;
     std::vector<Value> xs;
@@ -47,7 +51,9 @@ class AppendBackwardPass : public Pass {
     Rewriter rewriter(program, this);
     rewriter.SetInsertionPointToEnd(program.block());
     std::vector<Operation*> replaced;
-    const std::vector<Value> gradients = BuildGradients(rewriter, losses, xs, {}, replaced);
+    std::vector<Value> seeds;
+    const std::vector<Value> gradients = BuildGradients(rewriter, losses, xs, {}, replaced, &seeds);
+    for (size_t i = 0; i < seeds.size(); ++i) Mark(rewriter, seeds[i], loss_names[i]);
     size_t next = 0;
     for (const Independent& v : variables) {
       Value sum;
@@ -69,6 +75,14 @@ class AppendBackwardPass : public Pass {
     throw Error(ErrorCode::kInvalidArgument, id, std::move(message)).Hint(std::move(hint));
   }
 
+  void CheckStore() const {
+    const std::vector<std::string> known{"fetch", "parameter", "none"};
+    if (std::find(known.begin(), known.end(), option("store")) != known.end()) return;
+    const std::string near = DidYouMean(option("store"), known);
+    Fail("gradient/option", StrCat("a gradient is not stored as '", option("store"), "'"),
+         near.empty() ? "fetch, parameter or none" : near);
+  }
+
   static void CheckValueSemantics(const Program& program) {
     for (OpWalker w(program.block()); const Operation* op = w.Next();) {
       if (!op->HasTrait<Inplace>()) continue;
@@ -81,12 +95,16 @@ class AppendBackwardPass : public Pass {
 
   // ---- losses ----
 
-  std::vector<Value> Losses(const Program& program) const {
-    const std::vector<std::string> names = option_list("loss");
+  /// `names` receives what the outputs are called.
+  std::vector<Value> Losses(const Program& program, std::vector<std::string>& names) const {
+    names = option_list("loss");
     const std::vector<Operation*> fetches = program.fetches();
     std::vector<std::string> known;
     for (Operation* fetch : fetches) known.emplace_back(nn::FetchOp(fetch).name());
-    if (names.empty() && fetches.size() == 1) return {fetches[0]->operand(0)};
+    if (names.empty() && fetches.size() == 1) {
+      names = known;
+      return {fetches[0]->operand(0)};
+    }
     if (names.empty()) {
       Fail("gradient/loss", StrCat("the program has ", fetches.size(), " outputs"),
            "say which is the loss: append_backward{loss=[name]}");
@@ -152,12 +170,18 @@ class AppendBackwardPass : public Pass {
   /// Parameters that a loss depends on and whose gradient is not stopped.
   std::vector<Independent> Trainable(const std::vector<Independent>& all,
                                      const std::unordered_set<Value>& behind) {
+    const std::vector<std::string> frozen = option_list("frozen");
+    std::vector<std::string> names;
+    for (const Independent& v : all) names.push_back(v.name);
+    CheckPatterns(frozen, names, "gradient/variable", "parameter");
     std::vector<Independent> trainable;
     for (const Independent& v : all) {
       Operation* read = v.reads[0].defining_op();
       if (!read->isa<builtin::GetParameterOp>() || !IsFloatTensor(v.reads[0])) continue;
       if (IsStopped(v.reads[0])) {
         Missed(read, "no gradient: it is stopped");
+      } else if (MatchesAny(v.name, frozen)) {
+        Missed(read, "no gradient: it is frozen");
       } else if (!Reached(v, behind)) {
         Missed(read, "no gradient: no loss depends on it");
       } else {
@@ -180,9 +204,29 @@ class AppendBackwardPass : public Pass {
 
   // ---- results ----
 
-  void Give(Rewriter& rewriter, const Independent& v, Value gradient) {
+  /// Marks the value as the gradient of that parameter or loss; a value of its own if it is one of
+  /// another already.
+  static Value Mark(Rewriter& rewriter, Value gradient, std::string_view name) {
+    Operation* maker = gradient.defining_op();
+    if (maker == nullptr || gradient.property(kGradOf) || maker->isa<nn::FeedOp>() ||
+        maker->isa<builtin::GetParameterOp>()) {
+      gradient = rewriter.Create("nn.identity", {&gradient, 1})->result(0);
+    }
+    gradient.set_property(kGradOf, StrAttribute::Get(rewriter.context(), name));
+    return gradient;
+  }
+
+  void Give(Rewriter& rewriter, const Independent& v, Value sum) {
+    const Value gradient = Mark(rewriter, sum, v.name);
+    Applied(v.reads[0].defining_op(), "its gradient is computed");
+    if (option("store") != "none") Store(rewriter, v, gradient);
+  }
+
+  void Store(Rewriter& rewriter, const Independent& v, Value gradient) {
     const std::string name = StrCat(v.name, kSuffix);
-    const NamedAttribute attribute = rewriter.Named("name", rewriter.Attr(std::string_view(name)));
+    const NamedAttribute attributes[] = {
+        rewriter.Named("name", rewriter.Attr(std::string_view(name))),
+        rewriter.Named(kGradOf, rewriter.Attr(std::string_view(v.name)))};
     Program& program = rewriter.program();
     if (option("store") == "parameter") {
       const auto type = gradient.type().cast<AnyTensorType>();
@@ -193,7 +237,7 @@ class AppendBackwardPass : public Pass {
       program.parameters().Insert(
           StrAttribute::Get(program.context(), name),
           {.data = Tensor(type.element(), *type.shape().Constants()), .is_mutable = true});
-      rewriter.Create("builtin.set_parameter", {&gradient, 1}, {&attribute, 1});
+      rewriter.Create("builtin.set_parameter", {&gradient, 1}, attributes);
     } else {
       for (Operation* fetch : program.fetches()) {
         if (nn::FetchOp(fetch).name() == name) {
@@ -201,9 +245,8 @@ class AppendBackwardPass : public Pass {
                "has append_backward run before?");
         }
       }
-      rewriter.Create("nn.fetch", {&gradient, 1}, {&attribute, 1});
+      rewriter.Create("nn.fetch", {&gradient, 1}, attributes);
     }
-    Applied(v.reads[0].defining_op(), "its gradient is computed");
   }
 };
 
@@ -212,15 +255,22 @@ REGISTER_PASS(append_backward, AppendBackwardPass)
     .Details(
         "The loss is the sum of the elements of all that `loss` names. Each gradient is the "
         "output, "
-        "or with `store=parameter` the parameter, `<name>@GRAD`. A value whose property "
+        "or with `store=parameter` the parameter, `<name>@GRAD`. The property `grad_of` of the "
+        "value "
+        "that is the gradient, and the attribute of its output, say whose it is; optimizers look "
+        "for them. A value whose property "
         "`stop_gradient` is true, and nn.block_gradient, let none through. Without `parameters`: "
-        "all that a loss depends on and that are not stopped; one that is named and that no loss "
-        "depends on is an error. `cf.if` and `cf.while` are differentiated too; programs that "
+        "all that a loss depends on and that are neither stopped nor frozen; one that is named and "
+        "that no loss depends on is an error. `cf.if` and `cf.while` are differentiated too; "
+        "programs that "
         "write "
         "tensors in place are refused.")
     .Option("loss", PassOption::Kind::kStrings, "", "names of outputs; empty: the only one")
     .Option("parameters", PassOption::Kind::kStrings, "", "names of parameters and inputs")
-    .Option("store", PassOption::Kind::kString, "fetch", "fetch or parameter");
+    .Option("frozen", PassOption::Kind::kStrings, "",
+            "parameters that get no gradient: names, `*` and `?` as in file names")
+    .Option("store", PassOption::Kind::kString, "fetch",
+            "fetch or parameter; none: gradients are only marked");
 
 /// Marks what needs no gradient: inputs, constants, and what is computed from such alone.
 class InferStopGradientPass : public Pass {

@@ -53,6 +53,14 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
       {"partition_external", {"", "partition_external{compiler=half}", "", true}},
       {"schedule", {"", "", "is applied to loops, by number", false}},
       {"unify_sizes", {"", "unify_sizes", "what it changes runs with equal sizes only", true}},
+      {"initialize", {"", "initialize", "makes another program", false}},
+      {"sgd", {"", "append_backward,sgd{momentum=0.9}", "", true}},
+      {"adam", {"", "append_backward,adam", "", true}},
+      {"adamw", {"", "append_backward,adamw{accumulate=2}", "", true}},
+      {"adagrad", {"", "append_backward,adagrad", "", true}},
+      {"rmsprop", {"", "append_backward,rmsprop", "", true}},
+      {"lion", {"", "append_backward,lion", "", true}},
+      {"lamb", {"", "append_backward,lamb", "", true}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };
   return kTable;
@@ -67,9 +75,10 @@ std::string WithRequired(const PassInfo& pass, const std::string& text) {
 }
 
 /// What a pass may say of a program that is fine: one for training taken to inference, one that has
-/// no gradient.
+/// no gradient, one that is trained already, one without parameters.
 bool IsRefusal(const Error& error) {
-  return error.id() == "pass/vanishing-result" || error.id().starts_with("gradient/");
+  return error.id() == "pass/vanishing-result" || error.id().starts_with("gradient/") ||
+         error.id() == "optimizer/twice" || error.id() == "initialize/missing";
 }
 
 /// Whether any pass changed the program.

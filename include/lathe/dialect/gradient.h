@@ -28,9 +28,11 @@ std::vector<Value> BuildGradients(Builder& b, Value y, std::span<const Value> xs
                                   std::span<const Value> held = {});
 
 /// The same of the sum of several ys. Operations that were replaced by others are left without
-/// uses; they are added to `replaced`, for the caller to erase.
+/// uses; they are added to `replaced`, for the caller to erase. `seeds`, if given, receives the
+/// gradients of the ys that all begins with.
 std::vector<Value> BuildGradients(Builder& b, std::span<const Value> ys, std::span<const Value> xs,
-                                  std::span<const Value> held, std::vector<Operation*>& replaced);
+                                  std::span<const Value> held, std::vector<Operation*>& replaced,
+                                  std::vector<Value>* seeds = nullptr);
 
 /// The ys and all that they are computed from, be it through values that stop the gradient. To be
 /// looked up, not iterated.
