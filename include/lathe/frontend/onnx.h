@@ -33,6 +33,13 @@ struct OnnxImportOptions {
   /// then once how many more there were. With `strict` it is an error.
   bool strict = false;
   std::function<void(const Error&)> warn = nullptr;
+  /// Sizes that inputs give one name need not be one: each is a symbol of its own, "INPUT.AXIS".
+  bool separate_dims = false;
+  /// Values to take for initializers, by name; the file's own are not read. Errors:
+  /// onnx/initializer (of another type or shape, or no such initializer).
+  std::vector<std::pair<std::string, Tensor>> initializers = {};
+  /// Graph inputs that have an initializer and are to be inputs all the same.
+  std::vector<std::string> initializers_as_inputs = {};
   /// Gives the whole contents of the external data at `location`, as the file spells it, instead of
   /// the folder of the model; null: there is none. It is asked once for each location.
   std::function<std::shared_ptr<Buffer>(const std::string& location)> external = nullptr;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "lathe/ir/metadata.h"
@@ -143,11 +144,43 @@ bool Importer::IsArgument(const Tensor& data) const {
   return whole && data.rank() <= 1 && data.byte_size() <= options_.max_constant_bytes;
 }
 
+void Importer::CheckGivenInitializers(const GraphMsg& graph) const {
+  for (const auto& [name, value] : options_.initializers) {
+    if (std::ranges::find(graph.initializers, name, &TensorMsg::name) == graph.initializers.end()) {
+      Fail(ErrorCode::kNotFound, "onnx/initializer",
+           StrCat("a value is given for ", Shown(name), ", which is not an initializer"));
+    }
+  }
+}
+
+// That of the file, or the one that the options give instead.
+Tensor Importer::ValueOfInitializer(const TensorMsg& message) const {
+  const auto& given = options_.initializers;
+  const auto own = std::ranges::find(given, message.name, &std::pair<std::string, Tensor>::first);
+  if (own == given.end()) return DecodeTensor(message, source_);
+  const Tensor& value = own->second;
+  const auto element = ElementTypeFromOnnx(message.data_type).value_or(ElementType::kUndefined);
+  if (value.element_type() != element || value.shape() != message.dims) {
+    const SymShape wanted = SymShape::FromConstants(message.dims);
+    Fail(ErrorCode::kInvalidArgument, "onnx/initializer",
+         StrCat(value.TypeString(), " is given, the model has ", Name(element), wanted.ToString()));
+  }
+  return value;
+}
+
 void Importer::ImportInitializers(const GraphMsg& graph, Scope& scope) {
+  CheckGivenInitializers(graph);
+  std::unordered_set<Text> feeds;
+  for (const ValueInfoMsg& input : graph.inputs) {
+    if (std::ranges::find(options_.initializers_as_inputs, input.name) !=
+        options_.initializers_as_inputs.end())
+      feeds.insert(input.name);
+  }
   for (const TensorMsg& tensor : graph.initializers) {
+    if (feeds.contains(tensor.name)) continue;
     where_ = StrCat("initializer ", Shown(tensor.name));
     builder_.set_location(Location::Name(context_, tensor.name));
-    Tensor data = DecodeTensor(tensor, source_);
+    Tensor data = ValueOfInitializer(tensor);
     Define(scope, tensor.name,
            IsArgument(data) ? MakeConstant(data) : MakeParameter(tensor.name, std::move(data)),
            "initializer");

@@ -25,6 +25,7 @@ bool IsAbsurd(const TypeMsg& type) {
 
 Dim Importer::ConvertDim(const DimMsg& dim) const {
   if (IsOpen(dim) || open_dims_.contains(dim.param)) return Dim::Unknown();
+  if (!dim.has_value && options_.separate_dims) return Dim::Unknown();
   return dim.has_value ? Dim(dim.value) : Dim::Symbol(dim.param);
 }
 

@@ -58,6 +58,8 @@ class Importer {
   void CheckModel();
   void ReadOpsets(const std::vector<OpsetMsg>& opsets, Frame& frame, std::string_view where);
   void IndexFunctions();
+  void CheckGivenInitializers(const GraphMsg& graph) const;
+  Tensor ValueOfInitializer(const TensorMsg& message) const;
   void ImportInitializers(const GraphMsg& graph, Scope& scope);
   void ImportFeeds(const GraphMsg& graph, Scope& scope);
   void ImportFetches(const GraphMsg& graph, const Scope& scope);

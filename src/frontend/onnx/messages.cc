@@ -154,7 +154,7 @@ void Parse(WireReader& r, DimMsg& dim) {
     dim.has_value = true;
     dim.value = field.Int64();
   };
-  Read(r, On<1>(value), Value<2>(dim.param));
+  Read(r, On<1>(value), Value<2>(dim.param), Value<3>(dim.denotation));
 }
 
 /// TypeProto.Tensor and TypeProto.SparseTensor.

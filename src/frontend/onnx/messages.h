@@ -41,6 +41,7 @@ struct DimMsg {
   bool has_value = false;
   int64_t value = 0;
   Text param;
+  Text denotation = Text();
 };
 
 struct TypeMsg {

@@ -89,6 +89,7 @@ void Put(WireWriter& w, const SparseTensorMsg& s) {
 void Put(WireWriter& w, const DimMsg& dim) {
   if (dim.has_value) w.Int(1, dim.value);
   w.Optional(2, dim.param);
+  w.Optional(3, dim.denotation);
 }
 
 void Put(WireWriter& w, const ShapeOf& shape) { PutMessages(w, 1, shape.type.dims); }
