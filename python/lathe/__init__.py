@@ -41,6 +41,7 @@ from lathe._errors import (
 )
 from lathe._executable import Executable, compile
 from lathe._model import load
+from lathe._sklearn import from_sklearn
 
 __all__ = [
     "CancelToken",
@@ -68,6 +69,7 @@ __all__ = [
     "VerifyError",
     "__version__",
     "compile",
+    "from_sklearn",
     "list_passes",
     "load",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, Union
 
 from lathe import _core
@@ -28,8 +28,9 @@ Source = Union[str, "os.PathLike[str]", Bytes, Readable, Serializable]
 ExternalData = Union[Mapping[str, Bytes], Callable[[str], Union[Bytes, None]]]
 
 
-def load(source: Source, *, strict: bool = False,
-         external_data: ExternalData | None = None) -> _core.Model:
+def load(source: Source, *, strict: bool = False, external_data: ExternalData | None = None,
+         separate_dims: bool = False, initializers_as_inputs: Iterable[str] = (),
+         initializers: Mapping[str, Any] | None = None) -> _core.Model:
     """The model of a file (.onnx, or .lathe text), or of ONNX in memory.
 
     source: a path; or bytes, which are not copied; or a file that was opened in binary mode; or an
@@ -38,12 +39,17 @@ def load(source: Source, *, strict: bool = False,
     external_data: contents of the files where the model keeps weights, by the location that it
         names; or a function of that location, which gives None if there is none. Default: files
         beside the model.
+    separate_dims: sizes that inputs of ONNX give one name need not be one.
+    initializers_as_inputs: graph inputs of ONNX that have a value there, and are to be inputs.
+    initializers: arrays to take for initializers of ONNX, by name.
 
     Raises ParseError, UnsupportedError (operators that Lathe lacks), VerifyError, ShapeError,
     MissingFileError, FileError.
     """
     model = _core.Model(_path_or_bytes(source), strict=strict,
-                        external_data=_function_of(external_data))
+                        external_data=_function_of(external_data), separate_dims=separate_dims,
+                        initializers_as_inputs=list(initializers_as_inputs),
+                        initializers=dict(initializers or {}))
     for id, message in model.warnings:
         _log.warning("%s [%s]", message, id)
     return model

@@ -36,10 +36,32 @@ std::function<std::shared_ptr<Buffer>(const std::string&)> ExternalData(nb::hand
   };
 }
 
+// As OnnxImportOptions; `initializers` are arrays by name.
+struct ImportArguments {
+  bool strict;
+  nb::handle external;
+  bool separate_dims;
+  std::vector<std::string> initializers_as_inputs;
+  nb::dict initializers;
+};
+
+OnnxImportOptions OptionsOf(const ImportArguments& arguments) {
+  OnnxImportOptions options{.strict = arguments.strict,
+                            .separate_dims = arguments.separate_dims,
+                            .initializers_as_inputs = arguments.initializers_as_inputs,
+                            .external = ExternalData(arguments.external)};
+  for (const auto& [key, value] : arguments.initializers) {
+    const auto name = nb::cast<std::string>(key);
+    ArrayInput array(value, ElementType::kUndefined, StrCat("initializer '", name, "'"));
+    options.initializers.emplace_back(name, std::move(array).ToTensor());
+  }
+  return options;
+}
+
 template <class Import>
-ModelHandle LoadWith(const std::string& name, bool strict, nb::handle external, Import import) {
+ModelHandle LoadWith(const std::string& name, const ImportArguments& arguments, Import import) {
   ModelHandle model{.holder = nullptr, .name = name};
-  OnnxImportOptions options{.strict = strict, .external = ExternalData(external)};
+  OnnxImportOptions options = OptionsOf(arguments);
   WithoutLock([&] {
     model.warnings.clear();
     options.warn = [&](const Error& warning) { model.warnings.push_back(warning); };
@@ -52,16 +74,16 @@ ModelHandle LoadWith(const std::string& name, bool strict, nb::handle external, 
   return model;
 }
 
-ModelHandle LoadPath(const std::string& path, bool strict, nb::handle external) {
-  return LoadWith(path, strict, external, [&](IrContext& context, const OnnxImportOptions& onnx) {
+ModelHandle LoadPath(const std::string& path, const ImportArguments& arguments) {
+  return LoadWith(path, arguments, [&](IrContext& context, const OnnxImportOptions& onnx) {
     return LoadModel(context, path, onnx);
   });
 }
 
-ModelHandle LoadBytes(nb::handle bytes, bool strict, nb::handle external) {
+ModelHandle LoadBytes(nb::handle bytes, const ImportArguments& arguments) {
   const std::shared_ptr<Buffer> buffer = BufferOf(bytes);
   const std::string name = "model in memory";
-  return LoadWith(name, strict, external, [&](IrContext& context, const OnnxImportOptions& onnx) {
+  return LoadWith(name, arguments, [&](IrContext& context, const OnnxImportOptions& onnx) {
     return ImportOnnx(context, buffer, name, "", onnx);
   });
 }
@@ -93,18 +115,29 @@ void BindModel(nb::module_& m) {
                           "A program with its weights, as a file gives it; see lathe.load.")
       .def(
           "__init__",
-          [](ModelHandle* self, nb::handle source, bool strict, nb::handle external) {
+          [](ModelHandle* self, nb::handle source, bool strict, nb::handle external,
+             bool separate_dims, const std::vector<std::string>& initializers_as_inputs,
+             const nb::dict& initializers) {
+            const ImportArguments arguments{strict, external, separate_dims, initializers_as_inputs,
+                                            initializers};
             new (self) ModelHandle(nb::isinstance<nb::str>(source)
-                                       ? LoadPath(nb::cast<std::string>(source), strict, external)
-                                       : LoadBytes(source, strict, external));
+                                       ? LoadPath(nb::cast<std::string>(source), arguments)
+                                       : LoadBytes(source, arguments));
           },
           nb::arg("source"), nb::kw_only(), nb::arg("strict") = false,
-          nb::arg("external_data").none() = nb::none(),
+          nb::arg("external_data").none() = nb::none(), nb::arg("separate_dims") = false,
+          nb::arg("initializers_as_inputs") = std::vector<std::string>(),
+          nb::arg("initializers") = nb::dict(),
           nb::sig(
               "def __init__(self, source: str | collections.abc.Buffer, *, strict: bool = False, "
               "external_data: collections.abc.Callable[[str], collections.abc.Buffer | None] | "
-              "None = None) -> None"),
-          "A path, or the bytes of an ONNX model, which are not copied.")
+              "None = None, separate_dims: bool = False, initializers_as_inputs: "
+              "collections.abc.Sequence[str] = ..., initializers: dict[str, typing.Any] = ...) -> "
+              "None"),
+          "A path, or the bytes of an ONNX model, which are not copied.\n\nseparate_dims: sizes "
+          "that inputs give one name need not be one. initializers_as_inputs: inputs that have an "
+          "initializer and are to be inputs all the same. initializers: arrays to take for "
+          "initializers.")
       .def_prop_ro(
           "inputs",
           [](const ModelHandle& model) {

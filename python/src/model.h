@@ -34,6 +34,7 @@ struct ModelHandle {
 };
 
 void BindModel(nanobind::module_& m);
+void BindOnnxInterface(nanobind::module_& m);
 void BindProgram(nanobind::module_& m);
 void BindExecutable(nanobind::module_& m);
 

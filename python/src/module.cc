@@ -15,5 +15,6 @@ NB_MODULE(_core, m) {
   lathe::python::BindPorts(m);
   lathe::python::BindProgram(m);
   lathe::python::BindModel(m);
+  lathe::python::BindOnnxInterface(m);
   lathe::python::BindExecutable(m);
 }

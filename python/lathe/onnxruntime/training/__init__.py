@@ -1,0 +1,3 @@
+"""Not here: importing it says so."""
+
+raise ImportError("lathe.onnxruntime has no training: train with lathe.Trainer")
