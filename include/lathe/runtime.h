@@ -42,7 +42,8 @@ void lathe_error_free(lathe_error* error); /* NULL: does nothing */
 
 /* ---- programs ---- */
 
-/* A loaded program. Immutable: any number of threads may use it, and run it, at once. */
+/* A loaded program: any number of threads may use it, and run it, at once. All but its mutable
+ * parameters is immutable; runs of a program that has some take turns. */
 typedef struct lathe_program lathe_program;
 
 typedef struct lathe_load_options {
@@ -181,6 +182,26 @@ lathe_error* lathe_run_into(const lathe_program* program, const lathe_input_view
 uint64_t lathe_memory(const lathe_program* program);
 /* Gives idle memory back. */
 void lathe_trim(const lathe_program* program);
+
+/* ---- mutable parameters ---- */
+
+/* Those that the program sets when it runs: weights that are trained, the state of an optimizer.
+ * They begin with what the file holds. A run sets all of them or, when it fails, none; from the
+ * first step on that sets one, neither cancelling nor a limit of time ends it any more. Functions
+ * on them wait for the run that goes on, so lathe_allocate must not call them. */
+
+size_t lathe_parameter_count(const lathe_program* program);
+/* Sorted by name; NULL if there are not so many. */
+const char* lathe_parameter_name(const lathe_program* program, size_t index);
+/* Type and shape, as a port of constant dims; NULL if there are not so many. */
+const lathe_port* lathe_parameter(const lathe_program* program, size_t index);
+/* Copies the parameter as it is to `data`, which has room for `bytes`: exactly its size, unless
+ * `data` is NULL: then only `*size`, which may be NULL, gets that. */
+lathe_error* lathe_parameter_get(const lathe_program* program, const char* name, void* data,
+                                 size_t bytes, size_t* size);
+/* The next run begins with a copy of `value`, which has the parameter's type and shape. */
+lathe_error* lathe_parameter_set(const lathe_program* program, const char* name,
+                                 const lathe_input_view* value);
 
 /* ---- ending a run early ---- */
 

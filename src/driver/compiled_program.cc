@@ -493,6 +493,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
                                                const CompileOptions& options) {
   const Target& target = TargetOf(options);
   auto compiled = std::make_unique<CompiledProgram>(source.Clone());
+  compiled->program.RefreshMutability();
   compiled->target = &target;
   compiled->threads = options.threads;
   GroupOperations(*compiled, options);

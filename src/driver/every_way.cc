@@ -16,13 +16,22 @@ std::string NewFolder() {
   throw Error(ErrorCode::kIo, "io/create", std::strerror(errno)).At(path);
 }
 
-// The first output that is not the same, bit by bit; empty if there is none.
+// The first result that is not the same, bit by bit; empty if there is none.
 std::string Difference(const NamedValues& wanted, const NamedValues& got) {
   if (got.size() != wanted.size()) return "the number of outputs";
   for (size_t i = 0; i < got.size(); ++i) {
-    if (!(got[i] == wanted[i])) return StrCat("output '", wanted[i].first, "'");
+    if (!(got[i] == wanted[i])) return StrCat("'", wanted[i].first, "'");
   }
   return "";
+}
+
+// The outputs of a run, then the parameters that it leaves.
+NamedValues Results(const Executable& executable, const NamedValues& inputs) {
+  NamedValues results = executable.Run(inputs);
+  for (const std::string& name : executable.MutableParameters()) {
+    results.emplace_back(name, executable.GetParameter(name));
+  }
+  return results;
 }
 
 }  // namespace
@@ -45,13 +54,14 @@ EveryWay::~EveryWay() {
 }
 
 NamedValues EveryWay::Run(const NamedValues& inputs) const {
-  NamedValues wanted = made().Run(inputs);
+  NamedValues wanted = Results(made(), inputs);
   for (size_t i = 1; i < ways_.size(); ++i) {
-    const std::string what = Difference(wanted, ways_[i].second.Run(inputs));
+    const std::string what = Difference(wanted, Results(ways_[i].second, inputs));
     if (what.empty()) continue;
     throw Error(ErrorCode::kInternal, "check/ways",
                 StrCat(what, " has other bits ", ways_[i].first, " than ", ways_[0].first));
   }
+  wanted.resize(made().outputs().size());
   return wanted;
 }
 

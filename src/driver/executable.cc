@@ -156,7 +156,7 @@ Executable Executable::Load(const std::string& path, const LoadOptions& options)
 
 void Executable::Save(const std::string& path) const {
   impl_->planned.CheckSaves(path);
-  runtime::SavePlan(impl_->executor->plan(), path);
+  runtime::SavePlan(*impl_->executor->CurrentPlan(), path);
 }
 
 bool Executable::CanSave() const { return impl_->planned.saves(); }
@@ -189,6 +189,21 @@ void Executable::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
     out[i] = {outputs[i].mutable_raw(), outputs[i].byte_size()};
   }
   impl_->executor->Run(in.span(), out.span(), options);
+}
+
+std::vector<std::string> Executable::MutableParameters() const {
+  if (impl_->executor) return impl_->executor->MutableParameters();
+  return impl_->run_by_interpreter->MutableParameters();
+}
+
+Tensor Executable::GetParameter(std::string_view name) const {
+  if (impl_->executor) return impl_->executor->GetParameter(name);
+  return impl_->run_by_interpreter->GetParameter(name);
+}
+
+void Executable::SetParameter(std::string_view name, const Tensor& value) const {
+  if (impl_->executor) return impl_->executor->SetParameter(name, value);
+  impl_->run_by_interpreter->SetParameter(name, value);
 }
 
 const runtime::Executor* Executable::executor() const {

@@ -13,6 +13,7 @@
 #include "lathe/support/budget.h"
 #include "src/driver/plan_operations.h"
 #include "src/runtime/stoppable_team.h"
+#include "src/runtime/variables.h"
 
 namespace lathe {
 namespace {
@@ -180,7 +181,47 @@ NamedValues InterpretedRun::Run(const NamedValues& inputs) {
   const std::lock_guard lock(mutex_);
   CheckSizes(inputs);
   const runtime::WorkerTeam::InRun in_run(*team_);
-  return interpreter_.Run(inputs);
+  ParameterMap before = compiled_.program.parameters();  // shares the data
+  try {
+    return interpreter_.Run(inputs);
+  } catch (...) {
+    compiled_.program.parameters() = std::move(before);
+    throw;
+  }
+}
+
+std::vector<std::string> InterpretedRun::MutableParameters() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const ParameterMap::Entry& e : compiled_.program.parameters()) {
+    if (e.variable.is_mutable) names.emplace_back(e.name.value());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+Variable& InterpretedRun::Named(std::string_view name) {
+  ParameterMap& parameters = compiled_.program.parameters();
+  if (Variable* found = parameters.Find(name)) return *found;
+  Error error(ErrorCode::kNotFound, "parameter/missing",
+              StrCat("the program has no parameter '", name, "'"));
+  std::vector<std::string_view> names;
+  for (const ParameterMap::Entry& e : parameters) names.push_back(e.name.value());
+  if (const std::string near = DidYouMean(name, names); !near.empty()) error.Hint(near);
+  throw std::move(error);
+}
+
+Tensor InterpretedRun::GetParameter(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  return Named(name).data.Clone();
+}
+
+void InterpretedRun::SetParameter(std::string_view name, const Tensor& value) {
+  const std::lock_guard lock(mutex_);
+  Variable& variable = Named(name);
+  if (!variable.is_mutable) throw runtime::ConstantParameter(name);
+  runtime::CheckParameterFits(name, value, variable.data);
+  variable.data = value;
 }
 
 namespace {

@@ -23,7 +23,14 @@ class InterpretedRun {
                  InterpreterOptions options);
   NamedValues Run(const NamedValues& inputs);
 
+  /// As Executable has them.
+  std::vector<std::string> MutableParameters();
+  Tensor GetParameter(std::string_view name);
+  void SetParameter(std::string_view name, const Tensor& value);
+
  private:
+  /// Throws parameter/missing.
+  Variable& Named(std::string_view name);
   void CheckSizes(const NamedValues& inputs);
   /// Binds what an operation outside of regions says of sizes, and checks what relies on it.
   void CheckComputed(const RanOp& ran);

@@ -1,6 +1,7 @@
 #include "src/driver/plan_builder.h"
 
 #include <algorithm>
+#include <deque>
 #include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -39,6 +40,7 @@ class PlanBuilder {
     AddComputedSymbols(operations);
     for (Operation* feed : program_.feeds()) AddInput(feed);
     for (Operation* op : operations) Visit(op);
+    AddUpdates();
     homes_.Finish(plan_, spots_);
     for (auto& [name, text] : MetadataOf(program_)) {
       plan_.metadata.push_back({std::move(name), std::move(text)});
@@ -86,6 +88,7 @@ class PlanBuilder {
     if (op->isa<cf::WhileOp>()) return BeginLoop(op);
     if (op->isa<cf::YieldOp>()) return EndRegion(op);
     if (op->isa<nn::BindSizesOp>()) return AddBinding(op);
+    if (const auto set = op->dyn_cast<builtin::SetParameterOp>()) return AddSet(set);
     const PlannedFunction* f = CalleeOf(op, functions_);
     if (f == nullptr) return AddConstant(op);
     if (!f->data) return AddKernel(op, *f);
@@ -325,6 +328,10 @@ class PlanBuilder {
 
   void AddConstant(Operation* op) {
     const auto read = op->dyn_cast<builtin::GetParameterOp>();
+    if (read && program_.parameters().Find(read.name())->is_mutable) {
+      spot_of_[op->result(0)] = VariableOf(read.name(), TypeOf(op->result(0))).value;
+      return;
+    }
     const auto next = static_cast<uint32_t>(plan_.constants.size());
     uint32_t index = next;
     if (read) index = parameters_.emplace(read.name(), next).first->second;
@@ -335,6 +342,81 @@ class PlanBuilder {
     }
     const Value v = op->result(0);
     spot_of_[v] = homes_.Outside(PlanValue::Place::kConstant, index, BytesOf(TypeOf(v)));
+  }
+
+  // A mutable parameter.
+  struct Variable {
+    Spot home;
+    Spot value;  // as the program has it where the builder is
+    const Operation* last_set = nullptr;
+  };
+
+  // `constant` is where it begins.
+  Variable& AddVariable(std::string_view name, uint32_t constant) {
+    const auto index = static_cast<uint32_t>(plan_.variables.size());
+    const Dim bytes = static_cast<int64_t>(plan_.constants[constant].byte_size());
+    const Spot home = homes_.Outside(PlanValue::Place::kVariable, index, bytes);
+    plan_.variables.push_back({constant});
+    variable_of_.emplace(name, index);
+    return variables_.emplace_back(home, home);
+  }
+
+  Variable& VariableOf(std::string_view name, AnyTensorType type) {
+    const auto known = variable_of_.find(name);
+    if (known != variable_of_.end()) return variables_[known->second];
+    const lathe::Variable* held = program_.parameters().Find(name);
+    const bool has_value = held != nullptr && held->data.is_defined();
+    const auto constant = static_cast<uint32_t>(plan_.constants.size());
+    plan_.constant_names.emplace_back(name);
+    // What the program sets and does not read needs no value.
+    plan_.constants.push_back(has_value ? held->data
+                                        : Tensor(type.element(), *type.shape().Constants()));
+    return AddVariable(name, constant);
+  }
+
+  void AddSet(builtin::SetParameterOp set) {
+    const Value v = set.value();
+    Variable& variable = VariableOf(set.name(), TypeOf(v));
+    variable.value = spot_of_.at(v);
+    variable.last_set = set;
+  }
+
+  // What parameters were set to goes to their variables, in place where that is right; what another
+  // one held before is put aside if it is written over.
+  void AddUpdates() {
+    homes_.SpreadTouches();
+    const std::set<uint32_t> read = ReadByUpdates();
+    std::vector<std::pair<Variable*, Piece>> copies;
+    for (Variable& variable : variables_) {
+      const Spot from = homes_.Resolve(variable.value);
+      if (from.home == variable.home.home) continue;
+      if (!read.contains(variable.home.home) &&
+          homes_.MayUpdate(variable.home, from, first_safe_step_)) {
+        homes_.MoveInto(from, variable.home);
+      } else {
+        copies.emplace_back(&variable, Piece{from, variable.home, homes_.BytesAt(variable.home)});
+      }
+    }
+    for (auto& [variable, piece] : copies) {
+      const auto is_source = [&](const auto& copy) {
+        return copy.second.into.home == piece.from.home;
+      };
+      if (std::ranges::none_of(copies, is_source)) continue;
+      const Spot aside = homes_.Storage(piece.bytes);
+      AddCopy(variable->last_set, {piece.from, aside, piece.bytes});
+      piece.from = aside;
+    }
+    for (const auto& [variable, piece] : copies) AddCopy(variable->last_set, piece);
+  }
+
+  // Variables whose old value others are set to.
+  std::set<uint32_t> ReadByUpdates() const {
+    std::set<uint32_t> read;
+    for (const Variable& variable : variables_) {
+      const Spot from = homes_.Resolve(variable.value);
+      if (from.home != variable.home.home) read.insert(from.home);
+    }
+    return read;
   }
 
   // A parameter's name, one that no parameter has for other constants.
@@ -368,6 +450,7 @@ class PlanBuilder {
                  .checks = f.checks,
                  .flops = f.flops,
                  .bytes = f.bytes});
+    if (f.may_fail) first_safe_step_ = NumSteps();
   }
 
   // What the kernel of a call reads.
@@ -405,6 +488,7 @@ class PlanBuilder {
     for (const uint32_t v : step.values) homes_.Touch(spots_[v], index);
     const Location place = op->location();
     if (!place.is_unknown()) step.origin = place.ToString(program_.context());
+    if (step.is_control()) first_safe_step_ = index + 1;
     plan_.steps.push_back(std::move(step));
   }
 
@@ -528,8 +612,11 @@ class PlanBuilder {
   std::unordered_map<Value, Spot> spot_of_;
   std::unordered_map<Value, uint32_t> value_of_;
   std::unordered_map<std::string_view, uint32_t> parameters_;
+  std::unordered_map<std::string_view, size_t> variable_of_;  // by name
   std::unordered_map<size_t, uint32_t> packed_values_;
-  std::set<std::string> bound_;  // of the computed symbols
+  std::set<std::string> bound_;     // of the computed symbols
+  std::deque<Variable> variables_;  // parallel to plan_.variables
+  uint32_t first_safe_step_ = 0;    // from there on no step can fail
   size_t num_input_symbols_ = 0;
   size_t num_unnamed_ = 0;
 };

@@ -22,6 +22,7 @@ struct PlannedFunction {
       packed;                   ///< operands that the kernel takes in an order of its own
   std::vector<Dim> workspaces;  ///< bytes of scratch memory that the kernel wants
   bool checks = false;          ///< the last of them is a KernelStatus
+  bool may_fail = false;        ///< on what it reads, with a status or without
   /// Operands and results that may be the same memory.
   std::vector<std::pair<size_t, size_t>> in_place;
 };
@@ -46,6 +47,10 @@ std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFun
 ///
 /// A region is a stretch of steps that a branch leads into or around, or that is run again. What it
 /// yields goes to the storages of the results; what a loop carries stays in these.
+///
+/// Reading a mutable parameter gives its variable or, after the program has set it, what it was set
+/// to. The last of these goes to the variable at the end or, where the old value need not outlive
+/// that step and no later step can fail, is computed there: an update in place.
 runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions,
                         const PackedConstants& packed,
                         std::span<const runtime::PlanConstraint> conditional = {});

@@ -72,7 +72,6 @@ void PlanHomes::Finish(runtime::Plan& plan, const std::vector<Spot>& spots) {
   }
 }
 
-// A home is alive as long as what lies in it.
 void PlanHomes::SpreadTouches() {
   for (uint32_t i = 0; i < homes_.size(); ++i) {
     const Home& home = homes_[i];
@@ -94,12 +93,18 @@ void PlanHomes::ShareMemory(const Call& call) {
 }
 
 // Both must be all there is in their memory, so that nothing is alive longer than it would be
-// apart.
+// apart. A variable holds its old value before the call.
 bool PlanHomes::MayTake(const Call& call, std::pair<size_t, size_t> pair) const {
   const Spot from = Resolve(call.reads[pair.first]), into = Resolve(call.writes[pair.second]);
   const Home &old = homes_[from.home], &fresh = homes_[into.home];
   if (!IsWholeStorage(from, fresh.bytes) || into.offset != 0 || old.end != call.step) return false;
-  if (fresh.begin != call.step || from.home == into.home) return false;
+  return fresh.begin == call.step && fresh.place != Place::kVariable && from.home != into.home &&
+         ReadsOnlyInPlace(call, pair);
+}
+
+// Whatever else of the memory of the first the call reads, it writes in its place, too.
+bool PlanHomes::ReadsOnlyInPlace(const Call& call, std::pair<size_t, size_t> pair) const {
+  const Spot from = Resolve(call.reads[pair.first]);
   const auto lies_there = [&](Spot spot) { return Resolve(spot).home == from.home; };
   for (size_t i = 0; i < call.reads.size(); ++i) {
     const bool same = Resolve(call.reads[i]).offset == from.offset &&
@@ -107,6 +112,21 @@ bool PlanHomes::MayTake(const Call& call, std::pair<size_t, size_t> pair) const 
     if (lies_there(call.reads[i]) && !same) return false;
   }
   return std::ranges::none_of(call.writes, lies_there);
+}
+
+bool PlanHomes::MayUpdate(Spot variable, Spot from, uint32_t first_step) const {
+  const Home &old = homes_[variable.home], &fresh = homes_[from.home];
+  if (!IsWholeStorage(from, old.bytes) || fresh.begin == kNone || fresh.begin < first_step) {
+    return false;
+  }
+  if (old.begin == kNone || old.end < fresh.begin) return true;
+  const auto call = std::ranges::lower_bound(calls_, fresh.begin, {}, &Call::step);
+  if (old.end > fresh.begin || call == calls_.end() || call->step != fresh.begin) return false;
+  return std::ranges::any_of(call->in_place, [&](const auto& pair) {
+    const Spot read = Resolve(call->reads[pair.first]), write = Resolve(call->writes[pair.second]);
+    return read.home == variable.home && read.offset == 0 && write.home == from.home &&
+           write.offset == 0 && ReadsOnlyInPlace(*call, pair);
+  });
 }
 
 void PlanHomes::MakeStorages(runtime::Plan& plan) {

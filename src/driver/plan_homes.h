@@ -34,6 +34,12 @@ class PlanHomes {
   /// Precondition: `from` is such a storage.
   void MoveInto(Spot from, Spot into);
   void MoveToOutput(Spot from, uint32_t output);
+  /// Every home is touched from the first to the last touch of what lies in it.
+  void SpreadTouches();
+  /// Whether such a storage, first written in `first_step` or later, may lie in a variable instead:
+  /// nothing reads what the variable held before once the storage holds something. Precondition:
+  /// SpreadTouches since the last touch.
+  bool MayUpdate(Spot variable, Spot from, uint32_t first_step) const;
 
   /// Step `step` reads or writes there.
   void Touch(Spot spot, uint32_t step);
@@ -62,9 +68,9 @@ class PlanHomes {
     uint32_t parent = runtime::kNone;
     uint64_t offset = 0;  // in the parent
   };
-  void SpreadTouches();
   void ShareMemory(const Call& call);
   bool MayTake(const Call& call, std::pair<size_t, size_t> pair) const;
+  bool ReadsOnlyInPlace(const Call& call, std::pair<size_t, size_t> pair) const;
   void MakeStorages(runtime::Plan& plan);
   static void Pack(runtime::Plan& plan);
 

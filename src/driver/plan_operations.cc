@@ -113,15 +113,26 @@ class Obstacles {
     if (op->isa<nn::BindSizesOp>()) return WhyNoBinding(op);
     if (const auto read = op->dyn_cast<builtin::GetParameterOp>()) {
       const Variable* variable = program_.parameters().Find(read.name());
-      if (variable == nullptr) return StrCat("there is no parameter '", read.name(), "'");
-      return variable->is_mutable ? "the program sets the parameter" : "";
+      return variable == nullptr ? StrCat("there is no parameter '", read.name(), "'") : "";
     }
+    if (const auto set = op->dyn_cast<builtin::SetParameterOp>()) return WhyNotSet(set);
     if (op->isa<cf::IfOp>()) return WhyNotOne(op->operand(0), ElementType::kBool);
     if (op->isa<cf::WhileOp>()) return WhyNoLoop(op);
     if (op->isa<cf::YieldOp>()) return WhyNoYield(op);
     if (!op->isa<builtin::CallOp>()) return "there is no kernel for it";
     const PlannedFunction* f = CalleeOf(op, functions_);
     return f == nullptr ? "there is no kernel for the function" : "";
+  }
+
+  std::string WhyNotSet(builtin::SetParameterOp set) const {
+    if (set->block() != program_.block()) return "a region sets the parameter";
+    const auto type = set.value().type().dyn_cast<AnyTensorType>();
+    if (!type || !type.shape().Constants()) return "the shape that it sets is not known";
+    const Variable* variable = program_.parameters().Find(set.name());
+    if (variable == nullptr || !variable->data.is_defined()) return {};
+    const bool same = variable->data.element_type() == type.element() &&
+                      variable->data.shape() == *type.shape().Constants();
+    return same ? "" : StrCat("the parameter is ", variable->data.TypeString(), " before it");
   }
 
   // A condition or a count.

@@ -59,6 +59,9 @@ PlanSummary Summarize(const Plan& plan, std::span<const Dim::Binding> symbols) {
   s.num_steps = static_cast<int64_t>(plan.steps.size());
   s.num_kernels = static_cast<int64_t>(plan.code.entries.size());
   s.code_bytes = static_cast<int64_t>(plan.code.bytes.size());
+  for (const runtime::PlanVariable& v : plan.variables) {
+    s.variables.push_back({plan.constant_names[v.initial], plan.constants[v.initial].TypeString()});
+  }
   s.num_constants = static_cast<int64_t>(plan.constants.size());
   for (const Tensor& t : plan.constants) s.constant_bytes += static_cast<int64_t>(t.byte_size());
   for (const runtime::PlanSymbol& symbol : plan.symbols) {
@@ -75,6 +78,7 @@ std::string RenderSummary(const PlanSummary& s) {
   std::string out;
   AppendPorts(out, "inputs", s.inputs);
   AppendPorts(out, "outputs", s.outputs);
+  if (!s.variables.empty()) AppendPorts(out, "mutable parameters", s.variables);
   AppendMetadata(out, s.metadata);
   out += StrCat("code\n  ", s.num_kernels, " kernels for ", s.target, ", ", Bytes(s.code_bytes),
                 "\nweights\n  ", s.num_constants, " tensors, ", Bytes(s.constant_bytes),
@@ -99,6 +103,7 @@ std::string SummaryToJson(const PlanSummary& s) {
   nlohmann::ordered_json json;
   json["inputs"] = PortsToJson(s.inputs);
   json["outputs"] = PortsToJson(s.outputs);
+  if (!s.variables.empty()) json["mutable_parameters"] = PortsToJson(s.variables);
   json["symbols"] = nlohmann::ordered_json::array();
   for (const auto& symbol : s.symbols) json["symbols"].push_back(symbol.first);
   json["metadata"] = MetadataToJson(s.metadata);

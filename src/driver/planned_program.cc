@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "src/driver/find_constraints.h"
 #include "src/driver/interpreted_kernel.h"
@@ -66,6 +67,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     compiled.infos[i].kernel = p.kernel;
     p.workspaces = WorkspacesIn(f);
     p.checks = f.checks;
+    p.may_fail = f.checks || f.code == nullptr;
     if (f.code != nullptr) {
       p.in_place = f.in_place;
       p.packed = f.packed;
@@ -86,6 +88,30 @@ runtime::PlanCode CodeOf(codegen::CodeImage image, const codegen::Target& target
   runtime::PlanCode code{target.name, target.processor_flags, std::move(image.bytes), {}};
   for (const codegen::CodeImage::Entry& e : image.entries) code.entries.push_back(e.offset);
   return code;
+}
+
+bool HasValue(const Program& program, std::string_view name) {
+  const Variable* variable = program.parameters().Find(name);
+  return variable != nullptr && variable->data.is_defined();
+}
+
+// What a program sets may have no value before, unless it is read before.
+void CheckParameterValues(const Program& program) {
+  std::unordered_map<std::string_view, Operation*> read;  // before it is set; looked up only
+  std::unordered_set<std::string_view> set;               // asked, never iterated
+  for (OpWalker w(program.block()); Operation* op = w.Next();) {
+    if (const auto reads = op->dyn_cast<builtin::GetParameterOp>()) {
+      if (!set.contains(reads.name())) read.emplace(reads.name(), op);
+    }
+    const auto sets = op->dyn_cast<builtin::SetParameterOp>();
+    if (!sets) continue;
+    set.insert(sets.name());
+    if (!read.contains(sets.name()) || HasValue(program, sets.name())) continue;
+    throw Error(ErrorCode::kInvalidArgument, "parameter/no-value",
+                StrCat("parameter '", sets.name(), "', which the program reads, has no value yet"))
+        .At(read.at(sets.name())->location().ToString(program.context()))
+        .Hint("run its startup program first (RunStartup), or load weights");
+  }
 }
 
 // The program keeps those parameters that calls of the plan read as they are.
@@ -116,6 +142,7 @@ void CountCalls(CompiledProgram& compiled, const PlannedFunctions& planned) {
 
 PlannedProgram PlanProgram(CompiledProgram& compiled) {
   PlannedProgram result;
+  CheckParameterValues(compiled.program);
   Kernels kernels = KernelsOf(compiled);
   for (const PlanObstacle& o : FindObstacles(compiled.program, kernels.planned)) {
     result.obstacles.push_back(StrCat(o.op->Describe(), ": ", o.why));

@@ -47,18 +47,37 @@ struct Port {
   lathe_port port;
 };
 
+// `name` outlives it.
+void Fill(Port& port, const std::string& name, ElementType element,
+          std::span<const lathe::Dim> dims) {
+  for (const lathe::Dim& dim : dims) port.texts.push_back(dim.ToString());
+  for (size_t a = 0; a < dims.size(); ++a) {
+    const int64_t value = dims[a].is_constant() ? dims[a].value() : -1;
+    port.dims.push_back({value, port.texts[a].c_str()});
+  }
+  port.port = {name.c_str(), static_cast<lathe_element>(element), port.dims.size(),
+               port.dims.data()};
+}
+
 std::vector<Port> PortsOf(const Plan& plan, const std::vector<PlanPort>& from) {
   std::vector<Port> ports(from.size());
   for (size_t i = 0; i < from.size(); ++i) {
     const PlanValue& value = plan.values[from[i].value];
-    Port& port = ports[i];
-    for (const lathe::Dim& dim : value.dims) port.texts.push_back(dim.ToString());
-    for (size_t a = 0; a < value.dims.size(); ++a) {
-      const lathe::Dim& dim = value.dims[a];
-      port.dims.push_back({dim.is_constant() ? dim.value() : -1, port.texts[a].c_str()});
-    }
-    port.port = {from[i].name.c_str(), static_cast<lathe_element>(value.element), port.dims.size(),
-                 port.dims.data()};
+    Fill(ports[i], from[i].name, value.element, value.dims);
+  }
+  return ports;
+}
+
+// Sorted by name.
+std::vector<Port> ParametersOf(const Plan& plan) {
+  std::vector<uint32_t> constants;
+  for (const auto& variable : plan.variables) constants.push_back(variable.initial);
+  std::ranges::sort(constants, {}, [&](uint32_t c) { return plan.constant_names[c]; });
+  std::vector<Port> ports(constants.size());
+  for (size_t i = 0; i < constants.size(); ++i) {
+    const lathe::Tensor& initial = plan.constants[constants[i]];
+    const std::vector<lathe::Dim> dims(initial.shape().begin(), initial.shape().end());
+    Fill(ports[i], plan.constant_names[constants[i]], initial.element_type(), dims);
   }
   return ports;
 }
@@ -177,10 +196,11 @@ struct lathe_program {
   explicit lathe_program(Executor e)
       : executor(std::move(e)),
         inputs(PortsOf(executor.plan(), executor.plan().inputs)),
-        outputs(PortsOf(executor.plan(), executor.plan().outputs)) {}
+        outputs(PortsOf(executor.plan(), executor.plan().outputs)),
+        parameters(ParametersOf(executor.plan())) {}
 
   Executor executor;
-  std::vector<Port> inputs, outputs;
+  std::vector<Port> inputs, outputs, parameters;
 };
 
 extern "C" {
@@ -295,6 +315,48 @@ lathe_error* lathe_run_into(const lathe_program* program, const lathe_input_view
 
 uint64_t lathe_memory(const lathe_program* program) { return program->executor.arena_bytes(); }
 void lathe_trim(const lathe_program* program) { program->executor.Trim(); }
+
+size_t lathe_parameter_count(const lathe_program* program) { return program->parameters.size(); }
+const lathe_port* lathe_parameter(const lathe_program* program, size_t index) {
+  return index < program->parameters.size() ? &program->parameters[index].port : nullptr;
+}
+const char* lathe_parameter_name(const lathe_program* program, size_t index) {
+  const lathe_port* parameter = lathe_parameter(program, index);
+  return parameter == nullptr ? nullptr : parameter->name;
+}
+
+lathe_error* lathe_parameter_get(const lathe_program* program, const char* name, void* data,
+                                 size_t bytes, size_t* size) {
+  return Guarded([&] {
+    Expect(name != nullptr, "the name of a parameter is NULL");
+    const lathe::Tensor value = program->executor.GetParameter(name);
+    if (size != nullptr) *size = value.byte_size();
+    if (data == nullptr) return;
+    if (bytes != value.byte_size()) {
+      throw Error(
+          ErrorCode::kShape, "parameter/bytes",
+          StrCat("parameter '", name, "' takes ", value.byte_size(), " bytes, not ", bytes));
+    }
+    std::copy_n(value.raw(), bytes, static_cast<std::byte*>(data));
+  });
+}
+
+lathe_error* lathe_parameter_set(const lathe_program* program, const char* name,
+                                 const lathe_input_view* value) {
+  return Guarded([&] {
+    Expect(name != nullptr && value != nullptr, "an argument is NULL");
+    FewOrMany<InputView> view(1);
+    Convert(value, 1, view);
+    const auto [element, data, shape] = view[0];
+    Expect(lathe::BitWidth(element) != 0, "the elements of a parameter are of no type");
+    const lathe::Shape dims(shape.begin(), shape.end());
+    const size_t bytes =
+        lathe::StorageBytes(element, static_cast<size_t>(lathe::NumElements(dims)));
+    Expect(data != nullptr || bytes == 0, "the elements of a parameter are NULL");
+    const auto buffer = Buffer::Wrap(data, bytes, nullptr);
+    program->executor.SetParameter(name, lathe::Tensor::FromBuffer(element, dims, buffer));
+  });
+}
 
 lathe_cancel* lathe_cancel_new(void) { return new (std::nothrow) lathe_cancel; }
 void lathe_cancel_free(lathe_cancel* cancel) { delete cancel; }

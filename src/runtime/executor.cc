@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "lathe/runtime/artefacts.h"
 #include "lathe/runtime/kernel_error.h"
 #include "lathe/support/error.h"
 #include "lathe/support/executable_memory.h"
@@ -11,6 +12,7 @@
 #include "src/runtime/plan_check.h"
 #include "src/runtime/run_context.h"
 #include "src/runtime/stoppable_team.h"
+#include "src/runtime/variables.h"
 
 namespace lathe::runtime {
 namespace {
@@ -85,9 +87,11 @@ struct Executor::Impl {
         max_steps(o.max_steps),
         placements(plan, o.max_placements),
         contexts(o.max_bytes),
+        variables(plan),
         num_input_symbols(NumInputSymbols(plan)) {}
 
   void SetKernels(std::vector<Kernel> k);
+  void CheckUpdatesSucceed() const;
   std::shared_ptr<const Placement> Bind(std::span<const InputView> inputs,
                                         RunContext& context) const;
   void Prepare(RunContext& context, std::shared_ptr<const Placement> placement) const;
@@ -106,6 +110,8 @@ struct Executor::Impl {
   void Record(size_t i, uint64_t begin, RunContext& context) const;
   void Run(std::span<const InputView> inputs, const OutputMemory& memory,
            const RunOptions& options) const;
+  void RunWithin(std::span<const InputView> inputs, const OutputMemory& memory,
+                 const RunOptions& options) const;
 
   const std::shared_ptr<const Plan> plan_owner;
   const Plan& plan;
@@ -119,6 +125,7 @@ struct Executor::Impl {
   std::vector<StageBuffers> stages;
   mutable Placements placements;
   mutable ContextPool contexts;
+  const Variables variables;
   const size_t num_input_symbols;
 };
 
@@ -149,9 +156,17 @@ void Executor::Impl::SetKernels(std::vector<Kernel> k) {
                      !copies && kernels[step.kernel].target<KernelFunction>() == nullptr});
     buffer_values.insert(buffer_values.end(), step.values.begin(), step.values.end());
   }
+  CheckUpdatesSucceed();
   AddStages();
   // Nothing else is open without symbols, so faults are found before the first run.
   if (plan.symbols.empty()) placements.For({});
+}
+
+// As CheckPlan, of kernels that fail without saying so in the plan.
+void Executor::Impl::CheckUpdatesSucceed() const {
+  for (size_t i = variables.first_update(); i < steps.size(); ++i) {
+    LATHE_CHECK(!steps[i].may_fail, "step ", i, " may fail after a variable has been written");
+  }
 }
 
 void Executor::Impl::AddStages() {
@@ -190,6 +205,9 @@ KernelBuffer Executor::Impl::BufferOf(const RunContext& context, uint32_t v) con
   if (value.place == Place::kConstant) {
     const std::byte* data = plan.constants[value.index].raw();
     if (data != nullptr) buffer.data = const_cast<std::byte*>(data) + value.offset;
+  }
+  if (value.place == Place::kVariable) {
+    buffer.data = variables.data(value.index) + value.offset;
   }
   if (value.place == Place::kArena && placement.value_bytes[v] > 0) {
     const uint64_t offset = placement.storage_offsets[value.index] + value.offset;
@@ -374,8 +392,11 @@ void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) co
   context.events.clear();
   uint64_t left = max_steps;
   for (size_t i = 0, next = 0; i < steps.size(); i = next) {
-    CheckBudgetAt(i);
-    if (left-- == 0) TooManySteps(i);
+    if (i <= variables.first_update()) {
+      CheckBudgetAt(i);
+      if (left-- == 0) TooManySteps(i);
+    }
+    if (i == variables.first_update()) kernel_team = team->for_kernels();
     const uint64_t begin = options.profile == nullptr ? 0 : Now();
     next = RunStep(i, context, kernel_team);
     if (stoppable.has_stopped()) {
@@ -392,6 +413,16 @@ void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) co
 
 void Executor::Impl::Run(std::span<const InputView> inputs, const OutputMemory& memory,
                          const RunOptions& options) const {
+  if (options.cancel == nullptr && options.timeout_seconds <= 0) {
+    return RunWithin(inputs, memory, options);
+  }
+  RunUnder({.seconds = options.timeout_seconds, .cancel = options.cancel},
+           [&] { RunWithin(inputs, memory, options); });
+}
+
+// Under the limits of the options.
+void Executor::Impl::RunWithin(std::span<const InputView> inputs, const OutputMemory& memory,
+                               const RunOptions& options) const {
   const BorrowedContext borrowed(contexts);
   RunContext& context = *borrowed;
   std::shared_ptr<const Placement> placement = Bind(inputs, context);
@@ -402,11 +433,8 @@ void Executor::Impl::Run(std::span<const InputView> inputs, const OutputMemory& 
   Prepare(context, std::move(placement));
   SetPorts(context, 0);
   if (poison) Poison(context, 0);
-  if (options.cancel == nullptr && options.timeout_seconds <= 0) {
-    return RunSteps(context, options);
-  }
-  RunUnder({.seconds = options.timeout_seconds, .cancel = options.cancel},
-           [&] { RunSteps(context, options); });
+  const Variables::Turn turn(variables);
+  RunSteps(context, options);
 }
 
 Executor::Executor(std::shared_ptr<const Plan> plan, ExecutorOptions options) {
@@ -467,6 +495,19 @@ std::vector<Shape> Executor::OutputShapes(std::span<const InputView> inputs) con
     shapes.emplace_back(shape.begin(), shape.end());
   }
   return shapes;
+}
+
+std::vector<std::string> Executor::MutableParameters() const { return impl_->variables.Names(); }
+
+Tensor Executor::GetParameter(std::string_view name) const { return impl_->variables.Get(name); }
+
+void Executor::SetParameter(std::string_view name, const Tensor& value) const {
+  impl_->variables.Set(name, value);
+}
+
+std::shared_ptr<const Plan> Executor::CurrentPlan() const {
+  if (impl_->plan.variables.empty()) return impl_->plan_owner;
+  return WithParameters(impl_->plan, impl_->variables.GetAll());
 }
 
 const Plan& Executor::plan() const { return impl_->plan; }

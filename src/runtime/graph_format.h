@@ -12,7 +12,7 @@
 /// The graph of a compiled program as JSON, as lathe/runtime/artefacts.h tells.
 namespace lathe::runtime::graph {
 
-inline constexpr int64_t kVersion = 2;
+inline constexpr int64_t kVersion = 3;
 inline constexpr std::string_view kCopy = "__copy";  ///< a step without kernel
 inline constexpr std::string_view kNop = "__nop";    ///< no step: another name for memory
 
@@ -21,8 +21,8 @@ std::string_view DataTypeName(ElementType type);
 std::optional<ElementType> ParseDataType(std::string_view name);
 
 /// By PlanValue::Place.
-inline constexpr std::array<std::string_view, 4> kPlaceNames = {"input", "output", "parameter",
-                                                                "arena"};
+inline constexpr std::array<std::string_view, 5> kPlaceNames = {"input", "output", "parameter",
+                                                                "arena", "variable"};
 
 /// By SizeCondition::Kind.
 inline constexpr std::array<std::string_view, 4> kConditionNames = {"equal", "at_least",

@@ -316,10 +316,14 @@ class Reader {
     }
     const bool is_static = std::all_of(value.dims.begin(), value.dims.end(),
                                        [](const Dim& d) { return d.is_constant(); });
-    if (value.place != Place::kConstant || value.index != content_.parameters.size() ||
-        value.offset != 0 || !is_static) {
+    const size_t index = content_.parameters.size();
+    const bool is_next = value.place == Place::kVariable ? value.index == plan_.variables.size()
+                                                         : value.index == index;
+    const bool is_parameter = value.place == Place::kConstant || value.place == Place::kVariable;
+    if (!is_parameter || !is_next || value.offset != 0 || !is_static) {
       throw Fault(StrCat("argument '", name, "' is neither an input nor the next parameter"));
     }
+    if (value.place == Place::kVariable) plan_.variables.push_back({static_cast<uint32_t>(index)});
     content_.parameters.push_back(value);
     plan_.constant_names.push_back(name);
   }
@@ -391,7 +395,7 @@ class Reader {
   Content content_;
   Plan& plan_ = content_.plan;
   std::vector<std::pair<Place, uint32_t>> places_;  // by storage id: place and index there
-  std::array<uint32_t, 4> counts_ = {};
+  std::array<uint32_t, kPlaceNames.size()> counts_ = {};
   std::vector<uint64_t> rows_;
   std::vector<size_t> arguments_;
   std::map<std::string, uint32_t, std::less<>> kernel_of_;

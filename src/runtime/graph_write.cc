@@ -43,8 +43,9 @@ class Writer {
   Writer(const Plan& plan, const std::vector<std::string>& parameters,
          const std::vector<std::string>& kernels)
       : plan_(plan), parameters_(parameters), kernels_(kernels), values_(plan.values) {
-    const std::array<size_t, 4> counts = {plan.inputs.size(), plan.outputs.size(),
-                                          plan.constants.size(), plan.storages.size()};
+    const std::array<size_t, kPlaceNames.size()> counts = {
+        plan.inputs.size(), plan.outputs.size(), plan.constants.size(), plan.storages.size(),
+        plan.variables.size()};
     for (size_t p = 0; p < counts.size(); ++p) {
       first_id_[p] = places_.size();
       for (size_t i = 0; i < counts[p]; ++i) places_.push_back(kPlaceNames[p]);
@@ -54,6 +55,11 @@ class Writer {
       const Tensor& t = plan.constants[i];
       values_.push_back(
           {t.element_type(), {t.shape().begin(), t.shape().end()}, Place::kConstant, i, 0});
+    }
+    for (uint32_t i = 0; i < plan.variables.size(); ++i) {
+      PlanValue& whole = values_[ConstantValue(plan.variables[i].initial)];
+      whole.place = Place::kVariable;
+      whole.index = i;
     }
     entry_of_.assign(values_.size(), kNone);
   }
@@ -153,11 +159,18 @@ class Writer {
   uint32_t EntryOf(uint32_t value) {
     if (entry_of_[value] != kNone) return entry_of_[value];
     const PlanValue& v = values_[value];
-    if (v.place == Place::kConstant && IsWhole(v, plan_.constants[v.index])) {
-      return entry_of_[ConstantValue(v.index)];
-    }
+    if (const auto constant = UnchangedIn(v)) return entry_of_[ConstantValue(*constant)];
     AddView(value);
     return entry_of_[value];
+  }
+
+  // The constant that a value is all of, or its variable if nothing has written that yet.
+  std::optional<uint32_t> UnchangedIn(const PlanValue& v) const {
+    if (v.place != Place::kConstant && v.place != Place::kVariable) return std::nullopt;
+    const bool constant = v.place == Place::kConstant;
+    if (!constant && entries_in_[StorageOf(v)].size() > 1) return std::nullopt;
+    const uint32_t index = constant ? v.index : plan_.variables[v.index].initial;
+    return IsWhole(v, plan_.constants[index]) ? std::optional(index) : std::nullopt;
   }
 
   // Another name for memory that nodes before have written: those of the last ones that it takes to
@@ -289,7 +302,7 @@ class Writer {
   const std::vector<std::string>& parameters_;
   const std::vector<std::string>& kernels_;
   std::vector<PlanValue> values_;  // of the plan, then each constant as a whole
-  std::array<size_t, 4> first_id_ = {};
+  std::array<size_t, kPlaceNames.size()> first_id_ = {};
   std::vector<std::string_view> places_;           // by storage id
   std::vector<std::vector<uint32_t>> entries_in_;  // by storage id; views are none
   std::vector<uint32_t> entry_of_;                 // by value: the last one

@@ -22,6 +22,10 @@ void Fields(A& a, PlanConstraint& c) {
   a(c.condition, c.is_conditional, c.id, c.message, c.origin, c.hint, c.notes);
 }
 template <class A>
+void Fields(A& a, PlanVariable& v) {
+  a(v.initial);
+}
+template <class A>
 void Fields(A& a, PlanStorage& s) {
   a(s.bytes, s.begin, s.end, s.offset);
 }
@@ -47,7 +51,7 @@ void Fields(A& a, Constant& c) {
 }
 template <class A>
 void Fields(A& a, Plan& p) {
-  a(p.symbols, p.constraints, p.inputs, p.outputs, p.storages, p.values, p.steps);
+  a(p.symbols, p.constraints, p.inputs, p.outputs, p.variables, p.storages, p.values, p.steps);
   a(p.code.target, p.code.features, p.code.entries, p.metadata);
 }
 

@@ -43,6 +43,8 @@ const char* PlaceName(PlanValue::Place place) {
       return "output";
     case PlanValue::Place::kConstant:
       return "constant";
+    case PlanValue::Place::kVariable:
+      return "variable";
     default:
       return "storage";
   }
@@ -313,6 +315,8 @@ uint64_t Placements::HolderBytes(const PlanValue& value, const Placement& placem
       return placement.value_bytes[plan_.outputs[value.index].value];
     case PlanValue::Place::kConstant:
       return plan_.constants[value.index].byte_size();
+    case PlanValue::Place::kVariable:
+      return plan_.constants[plan_.variables[value.index].initial].byte_size();
     default:
       return StorageBytesOf(value.index, placement);
   }

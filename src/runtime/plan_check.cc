@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <set>
 #include <span>
 #include <string_view>
@@ -27,10 +28,12 @@ class Checker {
     for (size_t i = 0; i < plan_.constraints.size(); ++i) CheckConstraint(i);
     for (size_t i = 0; i < plan_.constants.size(); ++i) CheckConstant(i);
     CheckConstantNames();
+    for (size_t i = 0; i < plan_.variables.size(); ++i) CheckVariable(i);
     for (size_t i = 0; i < plan_.values.size(); ++i) CheckValue(i);
     for (size_t i = 0; i < plan_.storages.size(); ++i) CheckStorage(i);
     CheckOverlaps();
     for (size_t i = 0; i < plan_.steps.size(); ++i) CheckStep(i);
+    CheckUpdates();
     for (const PlanSymbol& symbol : plan_.symbols) {
       if (symbol.is_computed()) unbound_.insert(symbol.name);
     }
@@ -141,6 +144,33 @@ class Checker {
     throw PlanError("plan/constant", "two constants are called '", *twice, "'");
   }
 
+  void CheckVariable(size_t i) const {
+    const uint32_t initial = plan_.variables[i].initial;
+    if (initial >= plan_.constants.size()) {
+      throw PlanError("plan/variable", "variable ", i, " begins as constant ", initial, " of ",
+                      plan_.constants.size());
+    }
+    if (plan_.constant_names.empty()) {
+      throw PlanError("plan/variable", "variable ", i, " has no name");
+    }
+    if (i > 0 && plan_.variables[i - 1].initial >= initial) {
+      throw PlanError("plan/variable", "variable ", i, " is not in the order of the constants");
+    }
+  }
+
+  // A run writes all variables or none.
+  void CheckUpdates() const {
+    const auto writes = [&](const PlanStep& step) { return WritesVariable(plan_, step); };
+    const auto first = std::ranges::find_if(plan_.steps, writes);
+    for (auto step = first; step != plan_.steps.end(); ++step) {
+      const bool may_fail = step->is_control() || step->checks;
+      if (may_fail) {
+        throw StepError(static_cast<size_t>(step - plan_.steps.begin()),
+                        "it may fail, or lead elsewhere, after a variable has been written");
+      }
+    }
+  }
+
   size_t NumHolders(Place place) const {
     switch (place) {
       case Place::kInput:
@@ -151,6 +181,8 @@ class Checker {
         return plan_.constants.size();
       case Place::kArena:
         return plan_.storages.size();
+      case Place::kVariable:
+        return plan_.variables.size();
     }
     throw PlanError("plan/value", "there is no place ", static_cast<int>(place));
   }
@@ -389,6 +421,11 @@ class Checker {
 };
 
 }  // namespace
+
+bool WritesVariable(const Plan& plan, const PlanStep& step) {
+  const auto is_variable = [&](uint32_t v) { return plan.values[v].place == Place::kVariable; };
+  return std::ranges::any_of(step.values | std::views::drop(step.reads), is_variable);
+}
 
 void CheckPlan(const Plan& plan, size_t num_kernels) { Checker(plan, num_kernels).Run(); }
 

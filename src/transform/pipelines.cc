@@ -9,6 +9,7 @@ std::vector<NamedPipeline> NamedPipelines() {
        "what every model for inference goes through",
        {
            {1, "inline", "functions to their calls"},
+           {1, "lift_parameters", "the order of values is all there is"},
            {1, "maximize_value_semantics", "patterns, fusion and plans know values only"},
            {1, "infer_shape",
             "a declared type that does not follow is a claim: nothing builds on it"},

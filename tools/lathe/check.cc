@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "lathe/driver/code_checks.h"
 #include "lathe/driver/every_way.h"
 #include "lathe/driver/pass_checks.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "tools/lathe/command.h"
 
@@ -54,22 +56,53 @@ double LargestOf(const RtValue& value) {
   return largest;
 }
 
-// What the interpreter gives on sampled inputs.
+// What the interpreter gives on sampled inputs, one run after the other: outputs, then the
+// parameters that the program sets.
 struct Reference {
   std::vector<NamedValues> inputs, wanted;
+  std::vector<std::string> parameters;  // sorted
   Tolerance tolerance;
 };
 
+std::vector<std::string> ParametersSetBy(const Program& program) {
+  std::set<std::string> names;
+  for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+    if (op->name() != "builtin.set_parameter") continue;
+    names.emplace(op->attribute("name").cast<StrAttribute>().value());
+  }
+  return {names.begin(), names.end()};
+}
+
 Reference Interpret(const Program& program, const Options& o) {
-  Reference r{{}, {}, ToleranceOf(program)};
+  Reference r{{}, {}, ParametersSetBy(program), ToleranceOf(program)};
   NumericOptions numeric;
   numeric.symbol_extent = o.dim;
   Program copy = program.Clone();
   for (int i = 0; i < o.samples; ++i) {
     r.inputs.push_back(SampleInputs(program, numeric, numeric.seed + static_cast<uint64_t>(i)));
     r.wanted.push_back(Interpreter(copy).Run(r.inputs.back()));
+    for (const std::string& name : r.parameters) {
+      r.wanted.back().emplace_back(name, copy.parameters().Find(name)->data);
+    }
   }
   return r;
+}
+
+// The same of an executable, which has not run before; it is left as it was.
+std::vector<NamedValues> RunAll(const Executable& executable, const Reference& reference) {
+  NamedValues before;
+  for (const std::string& name : executable.MutableParameters()) {
+    before.emplace_back(name, executable.GetParameter(name));
+  }
+  std::vector<NamedValues> all;
+  for (const NamedValues& inputs : reference.inputs) {
+    all.push_back(executable.Run(inputs));
+    for (const std::string& name : reference.parameters) {
+      all.back().emplace_back(name, executable.GetParameter(name));
+    }
+  }
+  for (const auto& [name, value] : before) executable.SetParameter(name, value.tensor());
+  return all;
 }
 
 // What differs; empty if nothing does.
@@ -77,7 +110,7 @@ std::string Difference(const NamedValues& got, const NamedValues& wanted, Tolera
   for (size_t k = 0; k < wanted.size(); ++k) {
     const double atol = tolerance.atol * std::max(1.0, LargestOf(wanted[k].second));
     const Closeness close = AllClose(got[k].second, wanted[k].second, tolerance.rtol, atol);
-    if (!close) return StrCat("output '", wanted[k].first, "' differs: ", close.description);
+    if (!close) return StrCat("'", wanted[k].first, "' differs: ", close.description);
   }
   return {};
 }
@@ -124,9 +157,9 @@ class Checker {
  private:
   bool IsClose(const Executable& executable, const CompileOptions& compile,
                const std::string& name) {
+    const std::vector<NamedValues> got = RunAll(executable, reference_);
     for (size_t i = 0; i < reference_.inputs.size(); ++i) {
-      const NamedValues got = executable.Run(reference_.inputs[i]);
-      const std::string what = Difference(got, reference_.wanted[i], reference_.tolerance);
+      const std::string what = Difference(got[i], reference_.wanted[i], reference_.tolerance);
       if (what.empty()) continue;
       Words(StrCat(name, ": ", what, "\n"));
       const std::string call =
@@ -140,8 +173,7 @@ class Checker {
 
   bool IsSame(const Executable& executable, std::vector<NamedValues>& first,
               const std::string& name) {
-    std::vector<NamedValues> all;
-    for (const NamedValues& inputs : reference_.inputs) all.push_back(executable.Run(inputs));
+    const std::vector<NamedValues> all = RunAll(executable, reference_);
     if (first.empty()) first = all;
     if (all == first) return true;
     Words(StrCat(name, ": other bits than before\n"));

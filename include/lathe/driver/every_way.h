@@ -25,7 +25,8 @@ class EveryWay {
   /// The folder of the cache, by now filled.
   std::string cache() const { return folder_ + "/cache"; }
 
-  /// Runs them all. Errors: check/ways names an output that has not the same bits.
+  /// Runs them all; each has mutable parameters of its own. Errors: check/ways names an output, or
+  /// a parameter after the run, that has not the same bits.
   NamedValues Run(const NamedValues& inputs) const;
 
  private:

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lathe/codegen/target.h"
@@ -92,8 +93,11 @@ struct LoadOptions {
 ///
 /// With sizes that follow from those of the inputs it has a plan: it runs without the interpreter,
 /// but for functions that have no code. Otherwise the interpreter goes through it and calls the
-/// code. Immutable: any number of threads may run it; without a plan they take turns. Outputs have
-/// the same bits in every run, whatever the number of threads.
+/// code. Any number of threads may run it; without a plan, or with mutable parameters, they take
+/// turns. Outputs have the same bits in every run that begins with the same parameters, whatever
+/// the number of threads. All but the mutable parameters, those that the program sets, is
+/// immutable; the parameters are the executable's own, not those of the program that it was made
+/// of.
 class Executable {
  public:
   /// The program is copied; `owner`, if any, of its context lives as long. Errors: those of the
@@ -107,7 +111,8 @@ class Executable {
 
   /// From a file that Save has written. Needs no compiler. Errors as runtime::LoadPlan.
   static Executable Load(const std::string& path, const LoadOptions& options = {});
-  /// Writes one file that holds all there is: plan, code, weights; or three, if the path ends in
+  /// Writes one file that holds all there is: plan, code, weights, mutable ones as they are now; or
+  /// three, if the path ends in
   /// .json: a graph, a library, parameters (lathe/runtime/artefacts.h). Errors: save/interpreted,
   /// if the interpreter runs a part; io/...
   void Save(const std::string& path) const;
@@ -124,6 +129,14 @@ class Executable {
   /// Needs a plan (run/no-plan). Errors as runtime::Executor::Run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
            const runtime::RunOptions& options = {}) const;
+
+  /// Sorted names of the parameters that runs set.
+  std::vector<std::string> MutableParameters() const;
+  /// A parameter as it is between two runs, in bytes of its own: a mutable one, or one that the
+  /// compiled program still has as it was. Errors: as runtime::Executor.
+  Tensor GetParameter(std::string_view name) const;
+  /// The next run begins with it. Errors: as runtime::Executor.
+  void SetParameter(std::string_view name, const Tensor& value) const;
 
   /// Null without a plan.
   const runtime::Executor* executor() const;

@@ -19,6 +19,7 @@ struct PlanSummary {
   int64_t num_steps = 0;
   int64_t num_kernels = 0;
   int64_t code_bytes = 0;
+  std::vector<SummaryPort> variables;  ///< mutable parameters, which are constants, too
   int64_t num_constants = 0;
   int64_t constant_bytes = 0;
   int64_t arena_bytes = 0;  ///< memory of a run for tensors between steps

@@ -19,7 +19,8 @@
 ///     offset                       bytes from the beginning of its storage
 ///     dims                         "N,4", if there are such extents anywhere
 ///
-/// storage i has storage_place: "input", "output", "parameter" or "arena", of each in order. For
+/// storage i has storage_place: "input", "output", "parameter", "arena" or "variable", of each in
+/// order. A variable is a parameter that calls write; the parameters hold what it is at first. For
 /// the i-th in the arena, arena_bytes is its size, arena_begin and arena_end are the calls between
 /// which it holds something (counted without __nop), arena_offset is where it lies. `symbols`,
 /// symbol_input and symbol_axis say which extents of which inputs decide, `constraints` what must

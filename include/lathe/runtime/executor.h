@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -62,8 +63,14 @@ struct OutputView {
 using OutputMemory =
     std::function<OutputView(size_t output, std::span<const int64_t> shape, uint64_t bytes)>;
 
-/// Runs a plan. Immutable: any number of threads may run one executor at once; each run has memory
-/// of its own, which later runs take over. Same inputs, same bits, whatever the number of threads.
+/// Runs a plan. Any number of threads may run one executor at once; each run has memory of its own,
+/// which later runs take over. Same inputs, same bits, whatever the number of threads.
+///
+/// All of it is immutable but the mutable parameters, which the program reads and sets. Runs of a
+/// program that has some take turns, so results depend on the order of runs alone, and whoever
+/// gets or sets one waits for the run that goes on. A run sets all of its parameters or none: after
+/// an error they are as before it. From the first step on that writes one, a run is not ended by
+/// its limits any more.
 class Executor {
  public:
   /// A kernel, and what it needs.
@@ -98,6 +105,19 @@ class Executor {
   /// and run/output-shape if the program computes the sizes of an output.
   std::vector<Shape> OutputShapes(std::span<const InputView> inputs) const;
 
+  /// Sorted names of the parameters that runs set.
+  std::vector<std::string> MutableParameters() const;
+  /// A mutable parameter as it is between two runs, or a constant of the plan by its name, in bytes
+  /// of its own. Not from within a run (OutputMemory), which would wait for itself. Errors:
+  /// parameter/missing, limit/memory, run/cancelled and limit/time while it waits.
+  Tensor GetParameter(std::string_view name) const;
+  /// The next run begins with it. Errors: as GetParameter, parameter/constant if runs do not set
+  /// it, parameter/type, parameter/shape.
+  void SetParameter(std::string_view name, const Tensor& value) const;
+  /// The plan, with the mutable parameters as they are: what SavePlan takes to go on elsewhere.
+  std::shared_ptr<const Plan> CurrentPlan() const;
+
+  /// Its constants hold what mutable parameters were at first.
   const Plan& plan() const;
   const std::shared_ptr<WorkerTeam>& team() const;
   /// Bytes that runs hold for tensors between steps, idle memory for later runs included.

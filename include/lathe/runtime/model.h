@@ -143,6 +143,36 @@ class Model {
     return results;
   }
 
+  /// The names of the parameters that runs set, sorted.
+  std::vector<std::string> MutableParameters() const {
+    std::vector<std::string> names(lathe_parameter_count(get()));
+    for (size_t i = 0; i < names.size(); ++i) names[i] = lathe_parameter_name(get(), i);
+    return names;
+  }
+  /// A mutable parameter as it is between two runs: a copy.
+  Array GetParameter(std::string_view name) const {
+    const std::string key(name);
+    size_t bytes = 0;
+    ThrowIf(lathe_parameter_get(get(), key.c_str(), nullptr, 0, &bytes));
+    for (size_t i = 0; i < lathe_parameter_count(get()); ++i) {
+      const lathe_port& port = *lathe_parameter(get(), i);
+      if (key != port.name) continue;
+      std::vector<int64_t> shape;
+      for (size_t a = 0; a < port.rank; ++a) shape.push_back(port.dims[a].value);
+      Array array(port.element, std::move(shape), bytes);
+      ThrowIf(lathe_parameter_get(get(), key.c_str(), array.data(), bytes, nullptr));
+      return array;
+    }
+    const std::string message = "parameter '" + key + "' is a constant: no run sets it";
+    throw ModelError(LATHE_INVALID_ARGUMENT, "parameter/constant", message, message);
+  }
+  /// The next run begins with it, which has the parameter's type and shape.
+  void SetParameter(std::string_view name, const ArrayView& value) const {
+    const lathe_input_view view = {value.element, value.data, value.shape.data(),
+                                   value.shape.size()};
+    ThrowIf(lathe_parameter_set(get(), std::string(name).c_str(), &view));
+  }
+
   /// For the functions of lathe/runtime.h.
   const lathe_program* get() const { return program_.get(); }
 

@@ -51,6 +51,12 @@ struct PlanStorage {
   uint64_t offset = 0;
 };
 
+/// A mutable parameter: bytes that the executor keeps from run to run, for all runs. In a plan that
+/// writes any, no step after the first one that does can fail, or leads elsewhere than to the next.
+struct PlanVariable {
+  uint32_t initial;  ///< constant that gives its type, shape, name and first value
+};
+
 /// A tensor: row-major, `offset` bytes into what holds it, a multiple of its element's alignment.
 struct PlanValue {
   enum class Place : uint8_t {
@@ -58,6 +64,7 @@ struct PlanValue {
     kOutput,    ///< the caller's memory: output `index`
     kConstant,  ///< constant `index`
     kArena,     ///< storage `index`
+    kVariable,  ///< variable `index`
   };
   ElementType element = ElementType::kUndefined;
   std::vector<Dim> dims;
@@ -85,7 +92,7 @@ struct PlanStep {
   uint32_t kernel = kNone;  ///< index in PlanCode::entries
   std::vector<uint32_t> values;
   /// How many of `values`, from the front, are only read; the others are written, so they lie in
-  /// outputs or in the arena.
+  /// outputs, variables or in the arena.
   uint32_t reads = 0;
   std::string label;    ///< for people: "conv relu"
   std::string origin;   ///< where it comes from in the model: "resnet.onnx: node 'conv1'"
@@ -127,13 +134,17 @@ struct Plan {
   std::vector<PlanConstraint> constraints;
   std::vector<PlanPort> inputs, outputs;
   std::vector<Tensor> constants;
-  /// Of the constants, all different; or empty.
+  /// Of the constants, all different; or empty, if there are no variables.
   std::vector<std::string> constant_names;
+  std::vector<PlanVariable> variables;  ///< in the order of their constants
   std::vector<PlanStorage> storages;
   std::vector<PlanValue> values;
   std::vector<PlanStep> steps;
   PlanCode code;
   std::vector<PlanText> metadata;
 };
+
+/// Whether a step writes a variable.
+bool WritesVariable(const Plan& plan, const PlanStep& step);
 
 }  // namespace lathe::runtime

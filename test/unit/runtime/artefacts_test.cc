@@ -76,7 +76,7 @@ TEST_F(ArtefactsTest, TheGraphIsAsGraphRunTimesReadIt) {
 "heads": [[4,0,0]],
 "node_row_ptr": [0,1,2,3,4,5],
 "attrs": {
-  "lathe_version": ["int",2],
+  "lathe_version": ["int",3],
   "target": ["str","test"],
   "library": ["str","15835290793692513186"],
   "output_names": ["list_str",["z"]],
@@ -230,7 +230,7 @@ TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
             "artefact/graph: this is a graph, but not of a compiled program of Lathe");
   EXPECT_EQ(ChangedGraph([](Json&) {}), "no error");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["lathe_version"][1] = 1; }),
-            "artefact/graph: the graph has version 1; this library reads version 2");
+            "artefact/graph: the graph has version 1; this library reads version 3");
   const auto constraint = [](Json& g) -> Json& { return g["attrs"]["constraints"][1][0]; };
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["kind"] = "less"; }),
             "artefact/graph: there is no kind of constraint 'less'");
