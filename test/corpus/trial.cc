@@ -43,6 +43,8 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
   static const Picture kPicture;
   static const std::map<std::string, PassSetting, std::less<>> kTable = {
       {"append_backward", {"", "append_backward", "adds outputs, the gradients", false}},
+      {"append_loss", {"", "append_loss{kind=mse}", "replaces the outputs", false}},
+      {"training_mode", {"", "training_mode", "changes what is computed", false}},
       {"graph_viz", {"", StrCat("graph_viz{path=", kPicture.path, "}"), "writes a picture", false}},
       {"graph_fuse_compile", {"", "graph_fuse_partition,graph_fuse_compile", "", true}},
       {"graph_unfuse", {"", "graph_fuse_partition,graph_unfuse", "", true}},
@@ -78,7 +80,8 @@ std::string WithRequired(const PassInfo& pass, const std::string& text) {
 /// no gradient, one that is trained already, one without parameters.
 bool IsRefusal(const Error& error) {
   return error.id() == "pass/vanishing-result" || error.id().starts_with("gradient/") ||
-         error.id() == "optimizer/twice" || error.id() == "initialize/missing";
+         error.id().starts_with("loss/") || error.id() == "optimizer/twice" ||
+         error.id() == "initialize/missing";
 }
 
 /// Whether any pass changed the program.
