@@ -83,6 +83,10 @@ bool IsOfKind(FileKind kind, const std::string& path, std::string_view text) {
       return text.starts_with("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
     case FileKind::kCases:
       return text.starts_with("{\n \"passed\":") && Contains(text, "\"cases\":");
+    case FileKind::kMetrics:
+      return text.starts_with("{\"kind\":");
+    case FileKind::kCurves:
+      return Contains(text.substr(0, 4096), "<desc>Lathe training curves</desc>");
   }
   return false;
 }
@@ -128,6 +132,10 @@ const char* Describe(FileKind kind) {
       return "a trace";
     case FileKind::kCases:
       return "results of cases";
+    case FileKind::kMetrics:
+      return "metrics of a training";
+    case FileKind::kCurves:
+      return "curves of a training";
   }
   return "";
 }

@@ -9,6 +9,7 @@
 #include "lathe/dialect/all.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/driver/model_file.h"
+#include "lathe/ir/text_format.h"
 #include "lathe/ir/verify.h"
 #include "lathe/lower/disk_cache.h"
 #include "lathe/support/clock.h"
@@ -124,7 +125,9 @@ Program ModelOptions::Load(IrContext& context) const {
   LoadAllDialects(context);
   for (const std::string& plugin : plugins) context.LoadPlugin(plugin);
   context.allow_unregistered_ops(allow_unregistered);
-  Program program = LoadModel(context, path, {.strict = strict, .warn = Warn});
+  const bool only_text = without_weights && DetectModelFormat(path) == ModelFormat::kText;
+  Program program = only_text ? ParseProgramFile(context, path)
+                              : LoadModel(context, path, {.strict = strict, .warn = Warn});
   VerifyOrThrow(program);
   if (!dims.empty() || !shapes.empty()) {
     SpecializeShapes(program, {.symbols = GivenSizes(*this, InputsOf(program))});
@@ -145,15 +148,16 @@ Progress::~Progress() {
   if (shown_) Draw(stderr, "\r\x1b[K");
 }
 
-void Progress::Update(size_t done, size_t total) {
+void Progress::Update(size_t done, size_t total, std::string_view note) {
   const double now = SecondsNow();
   if (!IsTerminal(2) || now - start_ < 1 || now - last_ < 0.1) return;
   last_ = now;
   shown_ = true;
   constexpr size_t kWidth = 30;
   const size_t filled = total == 0 ? 0 : kWidth * done / total;
-  Draw(stderr, StrCat("\r", what_, " [", std::string(filled, '#'),
-                      std::string(kWidth - filled, '.'), "] ", done, " of ", total, "\x1b[K"));
+  Draw(stderr,
+       StrCat("\r", what_, " [", std::string(filled, '#'), std::string(kWidth - filled, '.'), "] ",
+              done, " of ", total, note.empty() ? "" : "  ", note, "\x1b[K"));
 }
 
 CLI::Validator CountBetween(uint64_t least, uint64_t most) {

@@ -33,6 +33,7 @@ struct ModelOptions {
   bool allow_unregistered = false;
   bool strict = false;
   std::vector<std::string> dims, shapes;  ///< NAME=N; INPUT=N,N,...
+  bool without_weights = false;           ///< those of text are not read, and need not be there
 
   void AddTo(CLI::App& app, const char* what = "an ONNX model (.onnx) or a text program (.lathe)");
   /// The model, what lies beside it, and the plug-ins: not to be overwritten.
@@ -66,7 +67,8 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  void Update(size_t done, size_t total);
+  /// `note` stands behind the bar.
+  void Update(size_t done, size_t total, std::string_view note = {});
 
  private:
   std::string what_;
@@ -109,6 +111,7 @@ Run AddConformance(CLI::App& app);
 Run AddCheck(CLI::App& app);
 Run AddBench(CLI::App& app);
 Run AddProfile(CLI::App& app);
+Run AddTrain(CLI::App& app);
 Run AddTune(CLI::App& app);
 Run AddExplain(CLI::App& app);
 Run AddVerify(CLI::App& app);

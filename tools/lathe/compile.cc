@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "lathe/driver/emit.h"
 #include "lathe/driver/plan_summary.h"
@@ -11,6 +12,7 @@
 #include "lathe/support/text.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
+#include "tools/lathe/recipe.h"
 #include "tools/lathe/sandboxed.h"
 
 namespace lathe::command {
@@ -18,6 +20,9 @@ namespace {
 
 struct Options {
   ModelOptions model;
+  RecipeOptions recipe;
+  bool train = false;
+  uint64_t seed = 0;
   CompileOptions compile;
   OutputOptions outputs;
   std::string output;
@@ -46,11 +51,18 @@ void CheckFiles(const Options& o, const std::vector<OutputFile>& outputs) {
   o.outputs.Check(outputs, inputs);
 }
 
+// The model, or the training step of it.
+Program LoadProgram(const Options& o, IrContext& context) {
+  Program program = o.recipe.Load(o.model, context, o.seed);
+  if (!o.train) return program;
+  return std::move(train::MakeTrainingProgram(program, o.recipe.recipe).step);
+}
+
 int Emit(const Options& o) {
   const Stage stage = ParseStage(o.stage);
   if (!o.output.empty()) CheckFiles(o, {{o.output, KindOf(stage)}});
   IrContext context;
-  const Program program = o.model.Load(context);
+  const Program program = LoadProgram(o, context);
   const std::string text = EmitStage(program, o.compile, stage);
   if (!o.output.empty()) {
     WriteFile(o.output, text);
@@ -64,7 +76,7 @@ int Emit(const Options& o) {
 
 std::shared_ptr<const runtime::Plan> CompileHere(const Options& o, const std::string& output) {
   IrContext context;
-  return CompileToFile(o.model.Load(context), o.compile, output);
+  return CompileToFile(LoadProgram(o, context), o.compile, output);
 }
 
 // What comes out of the sandbox is checked as any file is, and written anew. Nothing without an
@@ -113,6 +125,13 @@ Run AddCompile(CLI::App& app) {
                  "or what --emit gives")
       ->type_name("FILE");
   AddCompileOptions(app, o->compile);
+  CLI::Option* train = app.add_flag("--train", o->train,
+                                    "a training step instead: it reads targets too, gives the "
+                                    "loss, and updates the parameters it holds");
+  CLI::App* recipe = app.add_option_group("Training");
+  o->recipe.AddTo(*recipe);
+  recipe->add_option("--seed", o->seed, "of fresh parameters")->capture_default_str();
+  for (CLI::Option* option : recipe->get_options()) option->needs(train);
   app.add_option("--emit", o->stage,
                  "show a stage instead: loops, llvm, asm; obj writes an object file")
       ->type_name("STAGE");

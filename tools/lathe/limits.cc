@@ -19,6 +19,7 @@ namespace {
 // What a signal handler may touch.
 CancelToken interrupted;                        // by the user
 volatile std::sig_atomic_t interrupted_by = 0;  // which signal
+volatile std::sig_atomic_t has_grace = 1;       // whether the process ends soon after
 
 constexpr double kGrace = 1;  // second, from a limit until the process ends whatever it does
 
@@ -35,11 +36,11 @@ void EndBy(int signal) {
 }
 
 // A second time, the user means it.
-void OnInterrupt(int signal) {
+void HandleInterrupt(int signal) {
   if (interrupted_by != 0) EndBy(signal);
   interrupted_by = signal;
   interrupted.Cancel();
-  RaiseAfter(kGrace);
+  if (has_grace != 0) RaiseAfter(kGrace);
 }
 
 // Nobody has looked at the limit in time.
@@ -114,15 +115,20 @@ uint64_t ParseSize(const std::string& option, std::string_view text) {
                    "such as 2GB (10^9 bytes each) or 512MiB (2^20 bytes each)");
 }
 
-int RunWithin(const LimitOptions& options, const Run& run) {
-  Limits limits{
-      .seconds = options.seconds, .cancel = &interrupted, .within_kernels = options.seconds > 0};
+const CancelToken& InterruptToken() { return interrupted; }
+
+int RunWithin(const LimitOptions& options, OnInterrupt interrupt, const Run& run) {
+  const bool ends = interrupt == OnInterrupt::kEnds;
+  has_grace = ends ? 1 : 0;
+  Limits limits{.seconds = options.seconds,
+                .cancel = ends ? &interrupted : nullptr,
+                .within_kernels = options.seconds > 0};
   if (!options.max_memory.empty()) {
     limits.bytes = ParseSize("--max-memory", options.max_memory);
     LimitProcess(limits.bytes);
   }
-  Handle(SIGINT, &OnInterrupt);
-  Handle(SIGTERM, &OnInterrupt);
+  Handle(SIGINT, &HandleInterrupt);
+  Handle(SIGTERM, &HandleInterrupt);
   Handle(SIGALRM, &OnGraceOver);
   if (limits.seconds > 0) RaiseAfter(limits.seconds + kGrace);
   return RunUnder(limits, run);

@@ -86,12 +86,14 @@ int Main(int argc, char** argv) {
   struct Entry {
     CLI::App* sub;
     Run run;
+    OnInterrupt interrupt;
   };
   std::vector<Entry> entries;
   LimitOptions limits;
-  const auto add = [&](const char* name, const char* about, Run (*make)(CLI::App&)) {
+  const auto add = [&](const char* name, const char* about, Run (*make)(CLI::App&),
+                       OnInterrupt interrupt = OnInterrupt::kEnds) {
     CLI::App* sub = app.add_subcommand(name, about);
-    entries.push_back({sub, make(*sub)});
+    entries.push_back({sub, make(*sub), interrupt});
     limits.AddTo(*sub);
   };
   add("run", "run a model on files, pictures or random data", AddRun);
@@ -102,6 +104,7 @@ int Main(int argc, char** argv) {
   add("check", "compare the compiled program with the interpreter", AddCheck);
   add("bench", "time a compiled program", AddBench);
   add("explain", "show groups, strategies, what they cost and could cost", AddExplain);
+  add("train", "train a model on data", AddTrain, OnInterrupt::kIsLooked);
   add("tune", "measure implementations; later builds take the fastest", AddTune);
   add("profile", "show where the time of a run goes", AddProfile);
   add("conformance", "run official ONNX test cases", AddConformance);
@@ -113,7 +116,7 @@ int Main(int argc, char** argv) {
   }
   for (const Entry& entry : entries) {
     if (!entry.sub->parsed()) continue;
-    return EndAsInterrupted(Guarded([&] { return RunWithin(limits, entry.run); }));
+    return EndAsInterrupted(Guarded([&] { return RunWithin(limits, entry.interrupt, entry.run); }));
   }
   return kUsage;
 }

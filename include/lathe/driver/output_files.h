@@ -21,10 +21,12 @@ enum class FileKind : uint8_t {
   kLlvm,
   kAssembly,
   kObject,
-  kArray,   ///< .npy
-  kReport,  ///< of passes, HTML
-  kTrace,   ///< of a profile, JSON
-  kCases,   ///< results of conformance cases, JSON
+  kArray,    ///< .npy
+  kReport,   ///< of passes, HTML
+  kTrace,    ///< of a profile, JSON
+  kCases,    ///< results of conformance cases, JSON
+  kMetrics,  ///< of a training, lines of JSON
+  kCurves,   ///< of a training, SVG
 };
 
 struct OutputFile {

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lathe/driver/executable.h"
+#include "lathe/support/budget.h"
+#include "lathe/train/data.h"
+#include "lathe/train/training_program.h"
+
+namespace lathe::train {
+
+/// Means over samples.
+struct Metrics {
+  double loss = 0;
+  std::optional<double> accuracy = {};  ///< of losses of classes: the share that is right
+  int64_t samples = 0;
+};
+
+/// After a step.
+struct StepReport {
+  int64_t epoch, epochs;   ///< from 1 on
+  int64_t batch, batches;  ///< of the epoch, from 1 on
+  int64_t step;            ///< of all epochs, from 1 on
+  Metrics metrics;         ///< of the batch
+  double seconds;          ///< since Fit began
+  double samples_per_second;
+};
+
+/// After an epoch.
+struct EpochReport {
+  int64_t epoch, epochs;              ///< from 1 on
+  int64_t step;                       ///< steps so far
+  Metrics training;                   ///< of the batches as they were trained
+  std::optional<Metrics> evaluation;  ///< of the data for it, after the epoch
+  double seconds;                     ///< since Fit began
+};
+
+struct TrainerOptions {
+  TrainingRecipe recipe = {};
+  int64_t epochs = 1;
+  int64_t batch = 32;
+  /// Of the order of samples and of random operations. With the same seed, data and recipe all
+  /// losses and weights have the same bits, for any number of threads.
+  uint64_t seed = 0;
+  bool shuffle = true;
+  bool drop_last = false;   ///< a last batch of an epoch that has fewer samples than the others
+  std::string labels = {};  ///< the array with labels or targets; empty: found by name
+  ImageOptions image = {};  ///< of arrays of u8 that feed floats
+  CompileOptions compile = {};
+  /// Folder for checkpoints, made if missing; empty: none are written. One is written after each
+  /// epoch, and when Fit is cancelled.
+  std::string checkpoint = {};
+  /// When the loss is not finite, the steps since the last snapshot are run again to find the
+  /// operation that made it. A snapshot, a copy of all parameters in memory, is taken every so many
+  /// steps; 0: none, and nothing is found.
+  int64_t snapshot_every = 256;
+  std::function<void(const StepReport&)> on_step = {};
+  std::function<void(const EpochReport&)> on_epoch = {};
+  const CancelToken* cancel = nullptr;  ///< ends Fit after the step that runs
+};
+
+enum class FitResult : uint8_t { kDone, kCancelled };
+
+/// Trains a program: makes a training program of it, compiles that and an evaluation that reads the
+/// same parameters, and runs epochs.
+///
+///     lathe::train::Trainer trainer(model.program(), {.recipe = {.optimizer = "adamw{lr=1e-3}"},
+///                                                     .epochs = 5});
+///     trainer.Fit(*lathe::train::OpenData({{"train.npz"}}), eval.get());
+///     lathe::SaveModel(trainer.Trained(), "trained.onnx");
+///
+/// Not for several threads at once.
+class Trainer {
+ public:
+  /// The program is copied; its context must outlive the trainer. Errors: those of
+  /// MakeTrainingProgram and of compilation; train/option.
+  Trainer(const Program& model, TrainerOptions options);
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+  Trainer& operator=(Trainer&&) noexcept;
+
+  /// Runs the epochs that are left, from where the last Fit or Resume has stopped. Errors:
+  /// train/batch if the data has fewer samples than a batch, train/not-finite with the operation
+  /// that made the first value that is not finite; those of data, of runs and of files.
+  FitResult Fit(const DataSet& data, const DataSet* evaluation = nullptr);
+  /// The loss of the model as it is now, in inference mode.
+  Metrics Evaluate(const DataSet& data);
+
+  /// Where TrainerOptions::checkpoint has the checkpoint: safetensors with weights and states of
+  /// optimizers, and in its metadata where the training is. Empty if there is no folder.
+  std::string CheckpointPath() const;
+  /// Replaced as a whole: there is the old one or the new one, whatever happens. Errors: io/...
+  void SaveCheckpoint(const std::string& path) const;
+  /// Goes on from a checkpoint, with the same bits as if there had been no stop. Errors: io/...,
+  /// parse/safetensors; train/checkpoint if the file is none, or is of another model, optimizer,
+  /// seed or batch.
+  void Resume(const std::string& path);
+
+  /// Steps made, and epochs completed.
+  int64_t step() const;
+  int64_t epoch() const;
+
+  /// The inference program with the weights as they are now. Shares nothing that changes.
+  Program Trained() const;
+  const TrainingProgram& programs() const;
+  /// Of the training step.
+  const Executable& executable() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lathe::train

@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <numeric>
+
+#include "lathe/support/random.h"
+#include "src/train/batches.h"
+
+namespace lathe::train {
+
+namespace {
+constexpr size_t kAhead = 2;  // batches that wait
+}  // namespace
+
+std::vector<int64_t> SampleOrder(int64_t size, bool shuffle, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (!shuffle) return order;
+  RandomStream random(seed, static_cast<uint64_t>(epoch));
+  for (size_t left = order.size(); left > 1; --left) {
+    std::swap(order[left - 1],
+              order[static_cast<size_t>(random.Int(0, static_cast<int64_t>(left) - 1))]);
+  }
+  return order;
+}
+
+int64_t NumBatches(int64_t samples, int64_t batch, bool drop_last) {
+  return (samples + (drop_last ? 0 : batch - 1)) / batch;
+}
+
+Loader::Loader(const Feeder& feeder, std::vector<int64_t> order, int64_t batch, bool drop_last,
+               int64_t first)
+    : feeder_(feeder),
+      order_(std::move(order)),
+      batch_(static_cast<size_t>(batch)),
+      num_batches_(
+          static_cast<size_t>(NumBatches(static_cast<int64_t>(order_.size()), batch, drop_last))),
+      next_(std::min(static_cast<size_t>(first), num_batches_)),
+      left_(num_batches_ - next_),
+      budget_(Budget::Current()),
+      thread_([this] { Work(); }) {}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Loader::Item Loader::ReadBatch(size_t begin, size_t end) const {
+  Item item;
+  try {
+    item.batch.rows.assign(order_.begin() + static_cast<std::ptrdiff_t>(begin),
+                           order_.begin() + static_cast<std::ptrdiff_t>(end));
+    item.batch.values = feeder_.Read(item.batch.rows);
+  } catch (...) {
+    item.error = std::current_exception();
+  }
+  return item;
+}
+
+void Loader::Work() {
+  const Budget::Share share(budget_);
+  for (; next_ < num_batches_; ++next_) {
+    Item item = ReadBatch(next_ * batch_, std::min((next_ + 1) * batch_, order_.size()));
+    const bool is_last = item.error != nullptr;
+    if (!Put(std::move(item)) || is_last) return;
+  }
+}
+
+bool Loader::Put(Item item) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return ends_ || ready_.size() < kAhead; });
+  if (ends_) return false;
+  ready_.push_back(std::move(item));
+  changed_.notify_all();
+  return true;
+}
+
+std::optional<Batch> Loader::Next() {
+  if (left_ == 0) return std::nullopt;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !ready_.empty(); });
+  Item item = std::move(ready_.front());
+  ready_.pop_front();
+  changed_.notify_all();
+  if (item.error != nullptr) {
+    left_ = 0;
+    std::rethrow_exception(item.error);
+  }
+  --left_;
+  return std::move(item.batch);
+}
+
+}  // namespace lathe::train

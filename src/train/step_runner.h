@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lathe/driver/executable.h"
+#include "lathe/support/npy.h"
+#include "lathe/train/training_program.h"
+
+namespace lathe::train {
+
+/// All that a step changes.
+struct StepState {
+  NamedTensors parameters;
+  uint64_t random = 0;  ///< run counter of random operations
+};
+
+/// The compiled step and its state.
+class StepRunner {
+ public:
+  StepRunner(const Program& step, const CompileOptions& options) : executable_(step, options) {}
+
+  const Executable& executable() const { return executable_; }
+  NamedValues Run(const NamedValues& inputs) { return executable_.Run(inputs); }
+  /// A copy.
+  Tensor Parameter(std::string_view name) const { return executable_.GetParameter(name); }
+  /// Copies.
+  StepState State() const;
+  /// Errors: train/checkpoint-parameter if it has not the parameters of the step, or others.
+  void SetState(const StepState& state);
+
+ private:
+  Executable executable_;
+};
+
+/// Whether all of its elements are finite; types without infinity and NaN are.
+bool IsFinite(const Tensor& tensor);
+
+/// Runs a step on the interpreter and describes the first value that is not finite though all that
+/// it is computed from is; empty if there is none.
+struct NotFinite {
+  std::string what;   ///< "nn.log makes inf ..."
+  std::string where;  ///< location of the operation; may be empty
+};
+NotFinite FindNotFinite(const Program& step, const StepState& state, const NamedValues& inputs);
+
+}  // namespace lathe::train

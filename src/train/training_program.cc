@@ -1,0 +1,183 @@
+#include "lathe/train/training_program.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/nn/loss.h"
+#include "lathe/ir/builder.h"
+#include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
+#include "lathe/pass/pass_manager.h"
+#include "lathe/support/error.h"
+
+namespace lathe::train {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string NameOf(const Operation* op) {
+  return std::string(op->attribute("name").cast<StrAttribute>().value());
+}
+
+Names NamesOf(const std::vector<Operation*>& ops) {
+  Names names;
+  for (const Operation* op : ops) names.push_back(NameOf(op));
+  return names;
+}
+
+bool Has(const Names& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::unique_ptr<Pass> LossPass(const Program& program, const TrainingRecipe& recipe) {
+  std::unique_ptr<Pass> pass = PassRegistry::Global().Make("append_loss");
+  constexpr std::array<std::string_view, 4> kKinds = {"cross_entropy", "binary_cross_entropy",
+                                                      "mse", "l1"};
+  const bool is_kind = std::ranges::find(kKinds, recipe.loss) != kKinds.end();
+  const bool is_output = !is_kind && Has(NamesOf(program.fetches()), recipe.loss);
+  pass->SetOption("kind", is_output ? "output" : recipe.loss);
+  pass->SetOption("output", is_output ? recipe.loss : recipe.output);
+  pass->SetOption("class_axis", StrCat(recipe.class_axis));
+  pass->SetOption("target", recipe.target);
+  return pass;
+}
+
+std::string PatternsOf(const TrainingRecipe& recipe) {
+  std::string patterns;
+  for (const std::string& p : recipe.freeze) patterns += (patterns.empty() ? "" : ",") + p;
+  return StrCat("[", patterns, "]");
+}
+
+void AppendLoss(Program& program, const TrainingRecipe& recipe) {
+  PassManager manager;
+  manager.Add("inline{max_ops=-1}");
+  manager.Add(LossPass(program, recipe));
+  manager.Run(program);
+}
+
+void AppendGradients(Program& program, const TrainingRecipe& recipe) {
+  PassManager manager;
+  std::unique_ptr<Pass> mode = PassRegistry::Global().Make("training_mode");
+  std::unique_ptr<Pass> backward = PassRegistry::Global().Make("append_backward");
+  for (Pass* pass : {mode.get(), backward.get()}) pass->SetOption("frozen", PatternsOf(recipe));
+  backward->SetOption("loss", StrCat("[", kLossOutput, "]"));
+  manager.Add(std::move(mode));
+  manager.Add(std::move(backward));
+  manager.Run(program);
+}
+
+// ---- what is trained ----
+
+bool IsGradient(const Operation* fetch) {
+  const std::string name = NameOf(fetch);
+  return name != kLossOutput && name != kCorrectOutput;
+}
+
+[[noreturn]] void NothingToTrain(const Program& program) {
+  Names floats, others;
+  for (const auto& [name, variable] : program.parameters()) {
+    (IsFloat(variable.data.element_type()) ? floats : others).emplace_back(name.value());
+  }
+  std::string why = "the model has no parameters";
+  if (!others.empty()) {
+    const Tensor& first = program.parameters().Find(others[0])->data;
+    why = StrCat("no parameter is of floats; '", others[0], "' is ", first.TypeString());
+  }
+  if (!floats.empty()) why = StrCat("all ", floats.size(), " parameters are frozen, or unread");
+  Error error(ErrorCode::kInvalidArgument, "train/no-parameters",
+              StrCat("there is nothing to train: ", why));
+  if (floats.empty() && !others.empty()) error.Hint("train the model before it is quantized");
+  throw error;
+}
+
+Names ParametersSet(const Program& program) {
+  Names names;
+  std::set<std::string> seen;
+  for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+    if (op->isa<builtin::SetParameterOp>() && seen.insert(NameOf(op)).second) {
+      names.push_back(NameOf(op));
+    }
+  }
+  return names;
+}
+
+void Optimize(Program& step, const TrainingRecipe& recipe) {
+  const size_t before = ParametersSet(step).size();
+  PassManager manager;
+  manager.Add(recipe.optimizer);
+  manager.Run(step);
+  if (ParametersSet(step).size() == before) {
+    throw Error(ErrorCode::kInvalidArgument, "train/optimizer",
+                StrCat("'", recipe.optimizer, "' updates no parameter"))
+        .Hint("it is a pipeline of passes that ends in an optimizer: 'adamw{lr=1e-3}'");
+  }
+  step.RefreshMutability();
+}
+
+// ---- evaluation ----
+
+Names ParametersRead(const Program& program) {
+  Names names;
+  for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+    if (op->isa<builtin::GetParameterOp>() && !Has(names, NameOf(op))) names.push_back(NameOf(op));
+  }
+  return names;
+}
+
+// The parameters become inputs.
+void ShareParameters(TrainingProgram& made) {
+  Program& program = made.evaluation;
+  const Names set = ParametersSet(made.step), inputs = NamesOf(program.feeds());
+  Builder builder(program.context());
+  for (const std::string& name : ParametersRead(program)) {
+    if (!Has(set, name)) continue;
+    const std::string input = Has(inputs, name) ? name + "@parameter" : name;
+    made.shared.emplace_back(name, input);
+    const Tensor& data = program.parameters().Find(name)->data;
+    const Type type = VTensorType::Get(program.context(), SymShape::FromConstants(data.shape()),
+                                       data.element_type());
+    builder.SetInsertionPoint(program.block()->front());
+    const Value feed = nn::FeedOp::Create(builder, {&type, 1}, {.name = input}).value();
+    for (OpWalker w(program.block()); Operation* op = w.Next();) {
+      if (!op->isa<builtin::GetParameterOp>() || NameOf(op) != name) continue;
+      op->result(0).ReplaceAllUsesWith(feed);
+      op->Erase();
+    }
+    program.parameters().Erase(StrAttribute::Get(program.context(), name));
+  }
+}
+
+void DescribeTarget(TrainingProgram& made, const Program& inference) {
+  const Names before = NamesOf(inference.feeds());
+  for (const std::string& name : NamesOf(made.step.feeds())) {
+    if (!Has(before, name)) made.target = name;
+  }
+  for (OpWalker w(made.evaluation.block()); Operation* op = w.Next();) {
+    const auto loss = op->dyn_cast<nn::SoftmaxCrossEntropyLossOp>();
+    if (!loss) continue;
+    const Operation* labels = loss.labels().defining_op();
+    if (labels == nullptr || !labels->isa<nn::FeedOp>() || NameOf(labels) != made.target) continue;
+    made.is_classes = true;
+    const Dim classes = loss.scores().type().cast<AnyTensorType>().dims()[1];
+    if (classes.is_constant()) made.num_classes = classes.value();
+  }
+}
+
+}  // namespace
+
+TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingRecipe& recipe) {
+  TrainingProgram made{inference.Clone(), inference.Clone(), {}, {}};
+  AppendLoss(made.step, recipe);
+  AppendGradients(made.step, recipe);
+  if (std::ranges::none_of(made.step.fetches(), IsGradient)) NothingToTrain(inference);
+  Optimize(made.step, recipe);
+  AppendLoss(made.evaluation, recipe);
+  ShareParameters(made);
+  DescribeTarget(made, inference);
+  return made;
+}
+
+}  // namespace lathe::train
