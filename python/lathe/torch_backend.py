@@ -18,6 +18,8 @@ import lathe
 _log = logging.getLogger("lathe")
 _refusals: list[str] = []
 
+Nodes = list[torch.fx.Node]
+
 
 class Refused(Exception):
     """Why a graph stays in PyTorch."""
@@ -44,7 +46,8 @@ def _stay(graph: torch.fx.GraphModule, error: Exception) -> Callable[..., Any]:
     reason = first[0] if isinstance(error, Refused) else f"{type(error).__name__}: {first[0]}"
     _refusals.append(reason)
     _log.warning("a graph of %d nodes stays in PyTorch: %s", len(graph.graph.nodes), reason)
-    return graph.forward
+    eager: Callable[..., Any] = graph.forward
+    return eager
 
 
 class _CompiledGraph:
@@ -65,7 +68,7 @@ class _CompiledGraph:
         self._versions: list[int] | None = None
         self._eager: Callable[..., Any] | None = None
 
-    def _compile(self, inputs) -> None:
+    def _compile(self, inputs: Sequence[Any]) -> None:
         fixed = [inputs[i] for i in self._fixed]
         for place, tensor in enumerate(fixed):
             setattr(self._module, f"fixed_{place}", torch.nn.Buffer(tensor.detach()))
@@ -75,7 +78,7 @@ class _CompiledGraph:
         self._outputs = [port.name for port in self._executable.outputs]
         self._versions = [tensor._version for tensor in fixed]
 
-    def __call__(self, *inputs):
+    def __call__(self, *inputs: Any) -> Any:
         if self._eager is not None:
             return self._eager(*inputs)
         if [inputs[i]._version for i in self._fixed] != self._versions:  # none, or changed in place
@@ -90,7 +93,7 @@ class _CompiledGraph:
         return [self._value(result, values) for result in self._results]
 
     @staticmethod
-    def _value(result, values):
+    def _value(result: Any, values: dict[Any, Any]) -> Any:
         if not isinstance(result, torch.fx.Node):
             return result
         value = values[result]
@@ -115,14 +118,17 @@ def _kind(placeholder: torch.fx.Node) -> str:
     return "given" if isinstance(placeholder.meta["example_value"], torch.Tensor) else "size"
 
 
-def _computed(results) -> list[torch.fx.Node]:
+def _computed(results: Sequence[Any]) -> list[torch.fx.Node]:
     """What the graph gives, each value once."""
     return list(dict.fromkeys(r for r in results if isinstance(r, torch.fx.Node)))
 
 
-def _frozen(graph, fixed: list, given: list, results: list) -> torch.fx.GraphModule:
+def _frozen(
+    graph: torch.fx.GraphModule, fixed: Nodes, given: Nodes, results: Nodes
+) -> torch.fx.GraphModule:
     """A copy of the graph: fixed placeholders are attributes, sizes are read from tensors."""
-    new, copied = torch.fx.Graph(), {}
+    new = torch.fx.Graph()
+    copied: dict[torch.fx.Node, torch.fx.Node] = {}
     for place, node in enumerate(given):
         copied[node] = new.placeholder(f"input_{place}")
     for place, node in enumerate(fixed):
@@ -141,7 +147,12 @@ def _frozen(graph, fixed: list, given: list, results: list) -> torch.fx.GraphMod
     return torch.fx.GraphModule(attributes, new)
 
 
-def _size_of(symbol: torch.fx.Node, given: list, copied: dict, new: torch.fx.Graph):
+def _size_of(
+    symbol: torch.fx.Node,
+    given: Nodes,
+    copied: dict[torch.fx.Node, torch.fx.Node],
+    new: torch.fx.Graph,
+) -> torch.fx.Node:
     """A size that PyTorch passes beside the tensors, read from the tensor that has it."""
     wanted = symbol.meta["example_value"]
     for node in given:
@@ -151,20 +162,22 @@ def _size_of(symbol: torch.fx.Node, given: list, copied: dict, new: torch.fx.Gra
     raise Refused(f"the number {symbol.name} is no size of an input")
 
 
-def _dynamic_axes(node: torch.fx.Node) -> dict:
+def _dynamic_axes(node: torch.fx.Node) -> dict[int, Any]:
     kinds = {True: torch.export.Dim.DYNAMIC, False: torch.export.Dim.STATIC}
     shape = node.meta["example_value"].shape
     return {axis: kinds[isinstance(size, torch.SymInt)] for axis, size in enumerate(shape)}
 
 
-def _exported(module: torch.fx.GraphModule, tensors: tuple, axes: tuple) -> bytes:
+def _exported(
+    module: torch.fx.GraphModule, tensors: tuple[Any, ...], axes: tuple[Any, ...]
+) -> bytes:
     """The module as an ONNX model of these tensors."""
     with torch.no_grad():
         program = torch.export.export(module, tensors, dynamic_shapes=axes or None)
         program = program.run_decompositions({})  # which shows what is written to
     _refuse_effects(program)
     exported = torch.onnx.export(program, dynamo=True, verbose=False)
-    return exported.model_proto.SerializeToString()
+    return bytes(exported.model_proto.SerializeToString())
 
 
 def _refuse_effects(program: torch.export.ExportedProgram) -> None:

@@ -9,6 +9,8 @@
 
 // The C++ half of the package lathe; python/lathe is the other.
 NB_MODULE(_core, m) {
+  // An interpreter that ends may hold objects still, as PyTorch's caches do: no defect of ours.
+  nanobind::set_leak_warnings(false);
   lathe::python::RegisterErrors();
   lathe::python::FindMainThread();
   m.attr("__version__") = std::string(lathe::Version());

@@ -37,9 +37,11 @@ void BindOnnxInterface(nb::module_& m) {
       .def_ro("graph_name", &OnnxInterface::graph_name)
       .def_ro("inputs", &OnnxInterface::inputs)
       .def_ro("outputs", &OnnxInterface::outputs);
-  m.def("read_onnx_interface", Read, nb::arg("source"),
-        nb::sig("def read_onnx_interface(source: str | collections.abc.Buffer) -> OnnxInterface"),
-        "Of a path or of bytes. Nothing is inferred. Raises ParseError.");
+  m.def(
+      "read_onnx_interface", Read, nb::arg("source"),
+      nb::sig(
+          "def read_onnx_interface(source: str | bytes | bytearray | memoryview) -> OnnxInterface"),
+      "Of a path or of bytes. Nothing is inferred. Raises ParseError.");
 }
 
 }  // namespace lathe::python

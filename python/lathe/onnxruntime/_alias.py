@@ -8,6 +8,9 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import sys
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 _NAME, _OWN = "onnxruntime", "lathe.onnxruntime"
 
@@ -15,36 +18,38 @@ _NAME, _OWN = "onnxruntime", "lathe.onnxruntime"
 class _Loader(importlib.abc.Loader):
     """Gives a module that is loaded under its own name, as it is."""
 
-    def __init__(self, own: str):
+    def __init__(self, own: str) -> None:
         self._own = own
 
-    def create_module(self, spec):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         module = importlib.import_module(self._own)
         self._spec = module.__spec__
         return module
 
-    def exec_module(self, module):
+    def exec_module(self, module: types.ModuleType) -> None:
         module.__spec__ = self._spec  # the import has set it to that of the alias
 
 
 class _Distribution(importlib.metadata.Distribution):
     """So that importlib.metadata.version("onnxruntime") has an answer."""
 
-    def read_text(self, filename):
+    def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":
             return None
         return f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {_version()}\n"
 
-    def locate_file(self, path):
+    def locate_file(self, path: Any) -> Any:
         return path
 
 
 def _version() -> str:
-    return sys.modules[_OWN].__version__
+    return str(sys.modules[_OWN].__version__)
 
 
 class _Finder(importlib.metadata.DistributionFinder):
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if fullname != _NAME and not fullname.startswith(f"{_NAME}."):
             return None
         own = _OWN + fullname[len(_NAME) :]
@@ -55,7 +60,12 @@ class _Finder(importlib.metadata.DistributionFinder):
         alias.submodule_search_locations = found.submodule_search_locations
         return alias
 
-    def find_distributions(self, context=importlib.metadata.DistributionFinder.Context()):
+    def find_distributions(
+        self,
+        context: importlib.metadata.DistributionFinder.Context = (
+            importlib.metadata.DistributionFinder.Context()
+        ),
+    ) -> Iterator[importlib.metadata.Distribution]:
         if context.name is None or context.name.lower() == _NAME:
             yield _Distribution()
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from lathe.onnxruntime import _types, _values
+from lathe.onnxruntime._types import Array
 from lathe.onnxruntime._values import OrtValue, OrtValueVector
+
+if TYPE_CHECKING:
+    from lathe.onnxruntime._session import InferenceSession
 
 
 class IOBinding:
     """Inputs and outputs of a session by name. Outputs without memory get some in each run."""
 
-    def __init__(self, session):
+    def __init__(self, session: InferenceSession) -> None:
         self._session = session
         self._inputs: dict[str, OrtValue] = {}
         self._outputs: dict[str, OrtValue | None] = {}
@@ -28,13 +35,21 @@ class IOBinding:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         self._inputs[name] = value
 
-    def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
+    def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
         """Shares the array's memory. Raises RuntimeError if it is no array or no such input."""
         if not isinstance(arr_on_cpu, np.ndarray):
             raise RuntimeError("Unable to create OrtValue from the given python object")
         self._bind(name, OrtValue.of(arr_on_cpu))
 
-    def bind_input(self, name, device_type, device_id, element_type, shape, buffer_ptr) -> None:
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Iterable[int],
+        buffer_ptr: int,
+    ) -> None:
         """Reads at an address; who binds it keeps the memory alive."""
         _values.require_cpu(device_type, device_id)
         element = _types.of_argument(element_type)
@@ -45,12 +60,12 @@ class IOBinding:
 
     def bind_output(
         self,
-        name,
-        device_type="cpu",
-        device_id=0,
-        element_type=None,
-        shape=None,
-        buffer_ptr=None,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Iterable[int] | None = None,
+        buffer_ptr: int | None = None,
     ) -> None:
         """Writes to an address, which takes type and shape, or to memory that each run gets."""
         _values.require_cpu(device_type, device_id)
@@ -81,7 +96,7 @@ class IOBinding:
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
         return self._results
 
-    def copy_outputs_to_cpu(self) -> list:
+    def copy_outputs_to_cpu(self) -> list[Any]:
         """Arrays, lists and dicts of the last run, in the order in which they were bound."""
         return [
             value.numpy().copy() if value.is_tensor() else value._value for value in self._results

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import lathe
 from lathe import _core
@@ -12,6 +13,8 @@ from lathe.onnxruntime import _errors, _metadata, _ports
 from lathe.onnxruntime._options import SessionOptions
 
 _NO_OVERRIDES: frozenset[str] = frozenset()
+_Result = TypeVar("_Result")
+Values = dict[str, Any]
 
 
 class Compiled:
@@ -28,42 +31,46 @@ class Compiled:
         self._overrides = _ports.Overrides(options._dims, options._denotations)
         self._lock = threading.Lock()
         self._separate = False
-        self._executables: dict[tuple[frozenset, bool], lathe.Executable] = {}
+        self._executables: dict[tuple[frozenset[str], bool], lathe.Executable] = {}
         self._load()
 
     def _load(self) -> None:
         _refuse_ort_format(self._source, self._options)
-        self._file = None
+        self._file: _core.OnnxInterface | None = None
         if isinstance(self._source, str) and self._source.endswith((".lx", ".json")):
-            model = self._translated(lathe.Executable.load, self._source,
-                                     threads=max(self._options.intra_op_num_threads, 0))
-            self._executables[_NO_OVERRIDES, False] = model
+            executable = self._translated(
+                lathe.Executable.load, self._source, threads=self._options._threads
+            )
             self.metadata = _metadata.ModelMetadata()
+            self.interface = _ports.interface_of(executable, None, self._overrides)
+            self._maps: dict[str, list[Any]] = {}
+            ports = executable.inputs
         else:
             model = self._model()
             if not (isinstance(self._source, str) and self._source.endswith(".lathe")):
                 self._file = _core.read_onnx_interface(self._source)
             self.metadata = _metadata.metadata_of(model, self._file)
-        self.interface = _ports.interface_of(model, self._file, self._overrides)
-        self._maps = {} if self._file is None else _ports.map_keys(self.interface, model)
+            self.interface = _ports.interface_of(model, self._file, self._overrides)
+            self._maps = _ports.map_keys(self.interface, model)
+            ports = model.inputs
+            executable = self._compile(model)
+            self._translated(self._write_optimized, model)
+        self._executables[_NO_OVERRIDES, False] = executable
         arguments = [*self.interface.inputs, *self.interface.overridable]
         self.inputs = {argument.name: _ports.Input(argument) for argument in arguments}
-        for port in model.inputs:
+        for port in ports:
             if port.shape == ():
                 self.inputs[port.name].expect_scalar()
         self.overridable = {argument.name for argument in self.interface.overridable}
-        if (_NO_OVERRIDES, False) not in self._executables:
-            self._executables[_NO_OVERRIDES, False] = self._compile(model)
-            self._translated(self._write_optimized, model)
 
     @staticmethod
-    def _translated(function, *arguments, **options):
+    def _translated(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
         try:
             return function(*arguments, **options)
         except lathe.Error as error:
             raise _errors.translated(error) from error
 
-    def _model(self, overridden: frozenset[str] = _NO_OVERRIDES, separate: bool = False):
+    def _model(self, overridden: frozenset[str] = _NO_OVERRIDES, separate: bool = False) -> lathe.Model:
         if isinstance(self._source, str) and not os.path.exists(self._source):
             raise _errors.new(
                 _errors.NoSuchFile,
@@ -87,7 +94,7 @@ class Compiled:
             model,
             target=options._config.get("lathe.target"),
             cache=options._config.get("lathe.cache"),
-            threads=max(options.intra_op_num_threads, 0),
+            threads=options._threads,
             level=options._level,
             dims=dims or None,
         )
@@ -109,7 +116,9 @@ class Compiled:
                 self._executables[overridden, separate] = self._compile(model, separate)
             return self._executables[overridden, separate]
 
-    def run(self, feeds: dict, out: dict | None, cancel: lathe.CancelToken | None) -> dict:
+    def run(
+        self, feeds: Values, out: Values | None, cancel: lathe.CancelToken | None
+    ) -> Values:
         """Outputs by name. Feeds are what Input.converted gives; `out` as lathe.Executable.run."""
         overridden = _NO_OVERRIDES
         if self.overridable:
@@ -123,7 +132,14 @@ class Compiled:
             results[name] = _ports.as_maps(results[name], keys)
         return results
 
-    def _run_again(self, error: lathe.Error, overridden, feeds, out, cancel) -> dict:
+    def _run_again(
+        self,
+        error: lathe.Error,
+        overridden: frozenset[str],
+        feeds: Values,
+        out: Values | None,
+        cancel: lathe.CancelToken | None,
+    ) -> Values:
         for name, value in feeds.items():
             self.inputs[name].check_shape(value)
         if self._separate or self._file is None or not self._names_differ(feeds):
@@ -133,7 +149,7 @@ class Compiled:
         self._separate = True
         return results
 
-    def _names_differ(self, feeds: dict) -> bool:
+    def _names_differ(self, feeds: Values) -> bool:
         """Whether these inputs have different sizes where the model has one name for them."""
         sizes: dict[str, int] = {}
         for name, value in feeds.items():
@@ -141,14 +157,6 @@ class Compiled:
                 if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
                     return True
         return False
-
-    def steps(self, feeds: dict) -> Sequence[lathe.ProfiledStep]:
-        """Kernels of a run and their times; none if the interpreter goes through the model."""
-        overridden = frozenset(self.overridable.intersection(feeds))
-        try:
-            return self._executable(overridden, self._separate).profile(feeds, 1).steps
-        except lathe.UnsupportedError:
-            return []
 
 
 def _refuse_ort_format(source: str | bytes, options: SessionOptions) -> None:

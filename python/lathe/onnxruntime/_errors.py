@@ -7,8 +7,13 @@ import re
 import lathe
 
 
+_NUMBERS: dict[type[Exception], tuple[int, str]] = {}
+
+
 def _declare(name: str, code: int, category: str) -> type[Exception]:
-    return type(name, (Exception,), {"code": code, "category": category, "__module__": _MODULE})
+    kind = type(name, (Exception,), {"__module__": _MODULE})
+    _NUMBERS[kind] = (code, category)
+    return kind
 
 
 # Where client code finds them, and what pickles name.
@@ -39,7 +44,8 @@ ALL = (
 
 def new(kind: type[Exception], message: str) -> Exception:
     """An exception of a kind with onnxruntime's prefix."""
-    return kind(f"[ONNXRuntimeError] : {kind.code} : {kind.category} : {message}")
+    code, category = _NUMBERS[kind]
+    return kind(f"[ONNXRuntimeError] : {code} : {category} : {message}")
 
 
 def without_prefix(error: Exception) -> str:

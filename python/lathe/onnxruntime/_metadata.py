@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import lathe
 from lathe import _core
@@ -21,7 +22,7 @@ class NodeArg:
 
     name: str
     type: str
-    shape: list
+    shape: list[Any]
 
     def __str__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"
@@ -56,7 +57,7 @@ def metadata_of(model: lathe.Model, file: _core.OnnxInterface | None) -> ModelMe
     )
 
 
-def class_labels(model: lathe.Model, output: str) -> list | None:
+def class_labels(model: lathe.Model, output: str) -> list[Any] | None:
     """Keys of the dicts that an output of ZipMap is a list of; None for other outputs."""
     text = model.metadata.get(f"value.{output}.class_labels")
     return None if text is None else json.loads(text)

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import lathe
 from lathe.onnxruntime import _enums, _errors, _providers
+from lathe.onnxruntime._values import OrtValue
 
 
 class _Field:
     """A typed field: an int, a str, a bool (of any truth value), or a member of an enumeration."""
 
-    def __init__(self, kind: type, default, doc: str):
+    def __init__(self, kind: type, default: Any, doc: str) -> None:
         self.kind, self.default, self.__doc__ = kind, default, doc
 
-    def __set_name__(self, owner, name):
+    def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: _Options | None, owner: type | None = None) -> Any:
         return self if instance is None else instance._values.get(self.name, self.default)
 
-    def __set__(self, instance, value):
+    def __set__(self, instance: _Options, value: Any) -> None:
         instance._values[self.name] = self._converted(value)
 
-    def _converted(self, value):
+    def _converted(self, value: Any) -> Any:
         if self.kind is bool:
             return bool(value)
         if self.kind is int:
@@ -45,8 +45,8 @@ class _Options:
 
     __slots__ = ("_values", "_config")
 
-    def __init__(self):
-        self._values: dict[str, object] = {}
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
         self._config: dict[str, str] = {}
 
     def _add_entry(self, key: str, value: str) -> None:
@@ -90,13 +90,13 @@ class SessionOptions(_Options):
     log_severity_level = _Field(int, -1, "0 (everything) to 4 (fatal); -1: the default's.")
     log_verbosity_level = _Field(int, 0, "Accepted.")
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._dims: dict[str, int] = {}
         self._denotations: dict[str, int] = {}
         self._providers: dict[str, dict[str, str]] = {}
-        self._external: dict[str, bytes] = {}
-        self._initializers: dict[str, object] = {}
+        self._external: dict[str, memoryview] = {}
+        self._initializers: dict[str, OrtValue] = {}
         self._canceled = False
 
     def add_session_config_entry(self, key: str, value: str) -> None:
@@ -116,7 +116,7 @@ class SessionOptions(_Options):
         self._denotations[denotation] = operator.index(size)
 
     def add_external_initializers_from_files_in_memory(
-        self, names: Sequence[str], buffers: Sequence, lengths: Sequence[int]
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
     ) -> None:
         """Contents of the files that the model's external data refers to, by location."""
         if not len(names) == len(buffers) == len(lengths):
@@ -124,11 +124,13 @@ class SessionOptions(_Options):
         for name, buffer, length in zip(names, buffers, lengths):
             self._external[name] = memoryview(buffer).cast("B")[:length]
 
-    def add_initializer(self, name: str, value) -> None:
+    def add_initializer(self, name: str, value: OrtValue) -> None:
         """A value to take for an initializer; the session copies it."""
         self._initializers[name] = value
 
-    def add_external_initializers(self, names: Sequence[str], values: Sequence) -> None:
+    def add_external_initializers(
+        self, names: Sequence[str], values: Sequence[OrtValue]
+    ) -> None:
         """Values to take for initializers, also for those whose data lies outside."""
         if len(names) != len(values):
             raise RuntimeError("Expecting names and ort_values lists to have equal length")
@@ -152,17 +154,21 @@ class SessionOptions(_Options):
     def has_providers(self) -> bool:
         return bool(self._providers)
 
-    def add_provider_for_devices(self, devices: Sequence, options: Mapping[str, str]) -> None:
+    def add_provider_for_devices(
+        self, devices: Sequence[Any], options: Mapping[str, str]
+    ) -> None:
         """Devices are those of get_ep_devices()."""
         for device in devices:
             self.add_provider(device.ep_name, options)
 
-    def set_provider_selection_policy(self, policy) -> None:
+    def set_provider_selection_policy(
+        self, policy: _enums.OrtExecutionProviderDevicePolicy
+    ) -> None:
         """Accepted: there is one provider to select."""
         if not isinstance(policy, _enums.OrtExecutionProviderDevicePolicy):
             raise TypeError(f"a policy is an OrtExecutionProviderDevicePolicy, not {policy!r}")
 
-    def set_provider_selection_policy_delegate(self, delegate) -> None:
+    def set_provider_selection_policy_delegate(self, delegate: Callable[..., Any]) -> None:
         """Accepted: there is one provider to select."""
         if not callable(delegate):
             raise TypeError(f"a delegate is a function, not {delegate!r}")
@@ -171,15 +177,21 @@ class SessionOptions(_Options):
         """True: the session that is being made of these options ends with ModelLoadCanceled."""
         self._canceled = bool(canceled)
 
-    def set_ep_context_data_read_func(self, read_func, max_data_size: int) -> None:
+    def set_ep_context_data_read_func(
+        self, read_func: Callable[..., Any], max_data_size: int
+    ) -> None:
         """Accepted: models with nodes of EPContext are refused when they are loaded."""
 
     def clear_ep_context_data_read_func(self) -> None:
         """Accepted."""
 
-    def _arrays(self) -> dict[str, np.ndarray]:
+    def _arrays(self) -> dict[str, Any]:
         """Values to take for initializers, by name."""
         return {name: value.numpy() for name, value in self._initializers.items()}
+
+    @property
+    def _threads(self) -> int:
+        return max(int(self.intra_op_num_threads), 0)
 
     @property
     def _level(self) -> int:
@@ -196,7 +208,7 @@ class RunOptions(_Options):
     logid = _Field(str, "", "Accepted.")
     only_execute_path_to_fetches = _Field(bool, False, "Accepted: all outputs are computed.")
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._terminate = False
         self._tokens: set[lathe.CancelToken] = set()
@@ -223,7 +235,7 @@ class RunOptions(_Options):
         """Raises RuntimeError for a key that was not added."""
         return self._entry(key)
 
-    def add_active_adapter(self, adapter) -> None:
+    def add_active_adapter(self, adapter: Any) -> None:
         """Refused: adapters replace weights of a run, which are constants here."""
         raise _errors.new(_errors.NotImplemented, "LoRA adapters need weights that are inputs")
 

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import platform
 import sys
+from typing import Any
 
 import lathe
 from lathe.onnxruntime import _enums, _errors, _providers, _values
@@ -47,7 +48,7 @@ def set_seed(seed: int) -> None:
     """Accepted: what is random in a model follows from the seeds in it."""
 
 
-def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0):
+def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
     """Accepted: sessions have threads of their own."""
 
 
@@ -63,11 +64,13 @@ def has_collective_ops() -> bool:
     return False
 
 
-def create_and_register_allocator(memory_info, arena_cfg=None) -> None:
+def create_and_register_allocator(memory_info: Any, arena_cfg: Any = None) -> None:
     """Accepted: memory is planned."""
 
 
-def create_and_register_allocator_v2(provider, memory_info, options, arena_cfg=None) -> None:
+def create_and_register_allocator_v2(
+    provider: str, memory_info: Any, options: Any, arena_cfg: Any = None
+) -> None:
     """Accepted: memory is planned."""
 
 
@@ -85,7 +88,7 @@ def unregister_execution_provider_library(name: str) -> None:
 class OrtArenaCfg:
     """Accepted: memory is planned."""
 
-    def __init__(self, *arguments, **fields):
+    def __init__(self, *arguments: Any, **fields: Any) -> None:
         self.__dict__.update(fields)
 
 
@@ -129,7 +132,9 @@ def print_debug_info() -> None:
     print("python:", sys.version)
 
 
-def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory=None) -> None:
+def preload_dlls(
+    cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None
+) -> None:
     """Accepted: there is nothing to load."""
 
 
@@ -138,7 +143,7 @@ class _Refused:
 
     reason = ""
 
-    def __init__(self, *_, **__):
+    def __init__(self, *_: Any, **__: Any) -> None:
         raise _errors.new(_errors.NotImplemented, f"{type(self).__name__}: {self.reason}")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any, NoReturn
 
 import numpy as np
 
 import lathe
 from lathe import _core
 from lathe.onnxruntime import _errors, _types
+from lathe.onnxruntime._types import Array
 from lathe.onnxruntime._metadata import NodeArg, class_labels
 from lathe.onnxruntime._values import OrtValue
 
@@ -37,7 +39,7 @@ class Overrides:
     def dim(self, dim: _core.OnnxDim) -> int | str | None:
         if dim.size is not None:
             return dim.size
-        size = self.names.get(dim.name, self.denotations.get(dim.denotation))
+        size: int | None = self.names.get(dim.name, self.denotations.get(dim.denotation))
         return size if size is not None else dim.name or None
 
     def symbols(self, inputs: list[_core.OnnxPort], separate: bool) -> dict[str, int]:
@@ -52,12 +54,14 @@ class Overrides:
         return fixed
 
 
-def _joined(declared: list, inferred: tuple | None, symbols: set[str]) -> list:
+def _joined(
+    declared: list[Any], inferred: tuple[Any, ...] | None, symbols: set[str]
+) -> list[Any]:
     """A declared shape, and what is known beyond it."""
     if inferred is None or len(inferred) != len(declared):
         return declared
 
-    def dim(said, known):
+    def dim(said: Any, known: Any) -> Any:
         if isinstance(known, int) or said is None and known in symbols:
             return known
         return said
@@ -65,7 +69,9 @@ def _joined(declared: list, inferred: tuple | None, symbols: set[str]) -> list:
     return [dim(*pair) for pair in zip(declared, inferred)]
 
 
-def _argument(port, inferred: lathe.Port | None, overrides: Overrides, symbols: set[str]):
+def _argument(
+    port: _core.OnnxPort, inferred: lathe.Port | None, overrides: Overrides, symbols: set[str]
+) -> NodeArg:
     declared = None if port.dims is None else [overrides.dim(dim) for dim in port.dims]
     of_tensor = port.type.startswith(("tensor(", "optional(tensor(")) or not port.type
     shape = declared or []
@@ -73,7 +79,9 @@ def _argument(port, inferred: lathe.Port | None, overrides: Overrides, symbols: 
         known = inferred.shape
         shape = _joined(declared if declared is not None else [None] * len(known or ()), known,
                         symbols)
-    kind = _ort_type(port.type) if port.type else _type_of_port(inferred)
+    kind = _ort_type(port.type)
+    if not kind and inferred is not None:
+        kind = _type_of_port(inferred)
     return NodeArg(port.name, kind, shape if of_tensor else [])
 
 
@@ -91,11 +99,11 @@ def interface_of(
 ) -> Interface:
     """Of a model and what its file declares, if that is one of ONNX."""
     if file is None:
-        arguments = [
+        own, given = (
             [NodeArg(p.name, _type_of_port(p), list(p.shape or ())) for p in ports]
             for ports in (model.inputs, model.outputs)
-        ]
-        return Interface(*arguments, [])
+        )
+        return Interface(own, given, [])
     symbols = {dim.name for port in file.inputs for dim in port.dims or ()}
     ports = {port.name: port for port in model.outputs}
     inputs = [p for p in file.inputs if not p.has_initializer]
@@ -110,10 +118,10 @@ def interface_of(
 class Input:
     """What may be fed to an input. `dtype` is that of arrays that need no second look."""
 
-    def __init__(self, argument: NodeArg):
+    def __init__(self, argument: NodeArg) -> None:
         self.name, self.shape = argument.name, argument.shape
-        self._inner = re.search(r"tensor\((\w+)\)", argument.type)[0]
-        self._element = _types.of_tensor(self._inner)
+        self._element = _types.within(argument.type)
+        self._inner = self._element.tensor
         self.is_optional = argument.type.startswith("optional")
         self._is_list = argument.type.startswith(("seq", "optional(seq"))
         self._is_map = argument.type.startswith("map")
@@ -121,7 +129,7 @@ class Input:
         self.dtype = self._element.dtype if plain and argument.shape else None
         self._is_scalar = False
 
-    def converted(self, value):
+    def converted(self, value: Any) -> Any:
         """What the executable takes. Raises as onnxruntime does for a value of another type."""
         if isinstance(value, OrtValue):
             value = value._value
@@ -137,10 +145,10 @@ class Input:
         raise RuntimeError(f"the tensors of '{self.name}' are to be in a list, not in a "
                            f"{type(value).__name__}")
 
-    def _refuse(self, message: str):
+    def _refuse(self, message: str) -> NoReturn:
         raise _errors.new(_errors.InvalidArgument, message)
 
-    def _tensor(self, value) -> np.ndarray:
+    def _tensor(self, value: Any) -> Array:
         if isinstance(value, list):
             value = np.array(value, self._element.dtype)
         if not isinstance(value, np.ndarray):
@@ -155,13 +163,14 @@ class Input:
             return _strings(value)
         if self._is_scalar and value.size == 1:
             value = value.reshape(())
-        return value.astype(self._element.dtype, copy=False)  # in the processor's byte order
+        native: Array = value.astype(self._element.dtype, copy=False)  # the byte order
+        return native
 
     def expect_scalar(self) -> None:
         """The program wants no axis, where onnxruntime takes one element in any shape."""
         self._is_scalar = True
 
-    def check_shape(self, value) -> None:
+    def check_shape(self, value: Any) -> None:
         """Raises InvalidArgument if an array contradicts the declared shape."""
         expected = self.shape
         if not isinstance(value, np.ndarray) or not expected:
@@ -180,20 +189,20 @@ class Input:
                          f"\n{''.join(wrong)} {remedy}")
 
 
-def _strings(array: np.ndarray) -> np.ndarray:
+def _strings(array: Array) -> Array:
     if array.dtype.kind in "UT":
         return array.astype(object)
     texts = [x.decode() if isinstance(x, bytes) else str(x) for x in array.ravel()]
     return np.array(texts, object).reshape(array.shape)
 
 
-def map_keys(interface: Interface, model: lathe.Model) -> dict[str, list]:
+def map_keys(interface: Interface, model: lathe.Model) -> dict[str, list[Any]]:
     """Keys of the outputs that are lists of dicts, by name; the program gives them as a matrix."""
     keys = {arg.name: class_labels(model, arg.name) for arg in interface.outputs}
     return {name: labels for name, labels in keys.items() if labels is not None}
 
 
-def as_maps(scores: np.ndarray, keys: list) -> list[dict]:
+def as_maps(scores: Array, keys: list[Any]) -> list[dict[Any, float]]:
     """A dict for each row, sorted by key."""
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return [{keys[i]: row[i] for i in order} for row in scores.tolist()]

@@ -7,22 +7,20 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
-
-import lathe
+from typing import Any
 
 
 class Trace:
     """Events since it was made, from any thread."""
 
-    def __init__(self, prefix: str):
+    def __init__(self, prefix: str) -> None:
         self.start_ns = time.monotonic_ns()
         now = datetime.datetime.now()
         self._path = f"{prefix}_{now:%Y-%m-%d_%H-%M-%S}_{now.microsecond // 1000:03}.json"
-        self._events: list[dict] = []
+        self._events: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
-    def add(self, category: str, name: str, start_ns: int, end_ns: int, **arguments) -> None:
+    def add(self, category: str, name: str, start_ns: int, end_ns: int, **arguments: Any) -> None:
         """An event between two times of time.monotonic_ns()."""
         event = {
             "cat": category,
@@ -36,14 +34,6 @@ class Trace:
         }
         with self._lock:
             self._events.append(event)
-
-    def add_steps(self, steps: Sequence[lathe.ProfiledStep]) -> None:
-        """Kernels of one run, one after the other from now on."""
-        at = time.monotonic_ns()
-        for step in steps:
-            end = at + int(step.ms * 1e6)
-            self.add("Node", step.label, at, end, op_name=step.label, node=step.origin)
-            at = end
 
     def write(self) -> str:
         """Writes the file and gives its path."""

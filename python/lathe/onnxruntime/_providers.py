@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 CPU = "CPUExecutionProvider"
 # Those that onnxruntime knows, by precedence; a name beside these is a mistake.
@@ -29,7 +30,7 @@ def check_known(name: str) -> None:
         raise RuntimeError(f"Unknown Provider Type: {name}")
 
 
-def _pairs(providers, options) -> list[tuple[str, dict]]:
+def _pairs(providers: Any, options: Any) -> list[tuple[str, dict[Any, Any]]]:
     if not isinstance(providers, Sequence):
         raise ValueError("'providers' should be a sequence.")
     if options is not None:
@@ -49,7 +50,7 @@ def _pairs(providers, options) -> list[tuple[str, dict]]:
     return [_pair(provider) for provider in providers]
 
 
-def _pair(provider) -> tuple[str, dict]:
+def _pair(provider: Any) -> tuple[str, dict[Any, Any]]:
     if isinstance(provider, str):
         return provider, {}
     if isinstance(provider, tuple) and [type(part) for part in provider] == [str, dict]:
@@ -58,7 +59,7 @@ def _pair(provider) -> tuple[str, dict]:
 
 
 def check_and_normalize_provider_args(
-    providers, provider_options, available_provider_names
+    providers: Any, provider_options: Any, available_provider_names: Sequence[str]
 ) -> tuple[list[str], list[dict[str, str]]]:
     """Names and options of the providers that were asked for, each once, options as str.
 
@@ -81,7 +82,7 @@ def check_and_normalize_provider_args(
     return list(found), list(found.values())
 
 
-def selected(providers, provider_options) -> list[str]:
+def selected(providers: Any, provider_options: Any) -> list[str]:
     """The providers of a session: those asked for that are there, and the one for CPUs."""
     names, _ = check_and_normalize_provider_args(
         providers, provider_options, get_available_providers()

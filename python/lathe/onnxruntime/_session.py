@@ -7,12 +7,13 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from lathe.onnxruntime import _errors, _platform, _profile, _providers, _values
 from lathe.onnxruntime._binding import IOBinding
-from lathe.onnxruntime._compiled import Compiled
+from lathe.onnxruntime._compiled import Compiled, Values
 from lathe.onnxruntime._metadata import ModelMetadata, NodeArg
 from lathe.onnxruntime._options import RunOptions, SessionOptions
 from lathe.onnxruntime._values import OrtValue, OrtValueVector
@@ -27,16 +28,18 @@ class InferenceSession:
 
     def __init__(
         self,
-        path_or_bytes: str | bytes | os.PathLike,
+        path_or_bytes: str | bytes | os.PathLike[str],
         sess_options: SessionOptions | None = None,
-        providers: Sequence | None = None,
-        provider_options: Sequence[dict] | None = None,
-        **kwargs,
-    ):
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._model_path: str | None = None
+        self._model_bytes: bytes | None = None
         if isinstance(path_or_bytes, (str, os.PathLike)):
-            self._model_path, self._model_bytes = os.fspath(path_or_bytes), None
+            self._model_path = os.fspath(path_or_bytes)
         elif isinstance(path_or_bytes, bytes):
-            self._model_path, self._model_bytes = None, path_or_bytes
+            self._model_bytes = path_or_bytes
         else:
             raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
         self._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
@@ -46,7 +49,7 @@ class InferenceSession:
         self._create()
 
     # What a session of a pickle makes anew.
-    _MADE = ("_compiled", "_pool", "_trace", "_last_feeds")
+    _MADE = ("_compiled", "_pool", "_trace")
 
     def _create(self) -> None:
         options = self._sess_options
@@ -54,9 +57,8 @@ class InferenceSession:
         profiles = options.enable_profiling
         self._trace = _profile.Trace(options.profile_file_prefix) if profiles else None
         began = time.monotonic_ns()
-        source = self._model_path if self._model_bytes is None else self._model_bytes
+        source = self._model_path or self._model_bytes or b""
         self._compiled = Compiled(source, options)
-        self._last_feeds: dict | None = None
         self._traced("session_initialization", began)
         self._inputs_meta = self._compiled.interface.inputs
         self._outputs_meta = self._compiled.interface.outputs
@@ -64,19 +66,19 @@ class InferenceSession:
         self._required = [arg.name for arg in self._inputs_meta if not inputs[arg.name].is_optional]
         self._output_names = [arg.name for arg in self._outputs_meta]
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in self._MADE}
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._create()
 
-    def __copy__(self):
+    def __copy__(self) -> InferenceSession:
         other = self.__class__.__new__(self.__class__)
         other.__dict__.update(self.__dict__)
         return other
 
-    def __deepcopy__(self, memo: dict):
+    def __deepcopy__(self, memo: dict[int, Any]) -> InferenceSession:
         return self.__copy__()
 
     # What it is.
@@ -101,10 +103,14 @@ class InferenceSession:
     def get_providers(self) -> list[str]:
         return self._providers
 
-    def get_provider_options(self) -> dict[str, dict]:
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
         return {name: {} for name in self._providers}
 
-    def set_providers(self, providers=None, provider_options=None) -> None:
+    def set_providers(
+        self,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+    ) -> None:
         """Checks the names: whatever they are, the code is Lathe's for this processor."""
         try:
             self._providers = _providers.selected(providers, provider_options)
@@ -131,18 +137,18 @@ class InferenceSession:
     def get_input_epdevices(self) -> list[_platform.OrtEpDevice]:
         return _platform.get_ep_devices() * len(self._inputs_meta)
 
-    def get_provider_graph_assignment_info(self):
+    def get_provider_graph_assignment_info(self) -> NoReturn:
         """Refused: there are no subgraphs of providers; `lathe explain` shows what there is."""
         raise _errors.new(_errors.NotImplemented, "one provider runs the whole graph")
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Accepted."""
 
-    def get_tuning_results(self) -> list:
+    def get_tuning_results(self) -> list[Any]:
         """None: `lathe tune` keeps records of its own."""
         return []
 
-    def set_tuning_results(self, results, *, error_on_invalid: bool = False) -> None:
+    def set_tuning_results(self, results: Any, *, error_on_invalid: bool = False) -> None:
         """Accepted."""
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
@@ -150,14 +156,14 @@ class InferenceSession:
 
     # Runs.
 
-    def _feeds(self, feed: Mapping) -> dict:
+    def _feeds(self, feed: Mapping[str, Any]) -> Values:
         names = feed.keys()
         missing = [name for name in self._required if name not in names]
         if missing:
             raise ValueError(
                 f"Required inputs ({missing}) are missing from input feed ({list(names)})."
             )
-        inputs, feeds = self._compiled.inputs, {}
+        inputs, feeds = self._compiled.inputs, Values()
         for name, value in feed.items():
             known = inputs.get(name)
             if known is None:
@@ -176,9 +182,10 @@ class InferenceSession:
                 raise _errors.new(_errors.InvalidArgument, f"Invalid output name:{name}")
         return names
 
-    def _results(self, feeds: dict, options: RunOptions | None, out: dict | None = None) -> dict:
+    def _results(
+        self, feeds: Values, options: RunOptions | None, out: Values | None = None
+    ) -> Values:
         began = time.monotonic_ns() if self._trace else 0
-        self._last_feeds = feeds if self._trace else None
         if options is None:
             results = self._compiled.run(feeds, out, None)
         elif not isinstance(options, RunOptions):
@@ -195,9 +202,9 @@ class InferenceSession:
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping,
+        input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
-    ) -> list:
+    ) -> list[Any]:
         """Outputs of these names, or all: arrays, lists of arrays, lists of dicts, None.
 
         Raises ValueError if an input is missing, InvalidArgument if one has the wrong type, rank or
@@ -211,9 +218,9 @@ class InferenceSession:
     def run_async(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping,
-        callback: Callable,
-        user_data=None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], object],
+        user_data: Any = None,
         run_options: RunOptions | None = None,
     ) -> None:
         """As run, in another thread, which calls callback(results, user_data, error).
@@ -225,7 +232,7 @@ class InferenceSession:
         if missing:
             self._feeds(input_feed)
 
-        def work():
+        def work() -> None:
             try:
                 results, error = self.run(output_names, input_feed, run_options), ""
             except Exception as failure:  # whatever it is, only the callback can tell
@@ -248,13 +255,19 @@ class InferenceSession:
         results = self._results(self._feeds(feed), run_options)
         return [self._ort_value(name, results[name]) for name in names]
 
-    def _ort_value(self, name: str, value) -> OrtValue:
+    def _ort_value(self, name: str, value: Any) -> OrtValue:
         kind = self._outputs_meta[self._output_names.index(name)].type
         present = kind.startswith("optional(") and value is not None
         return OrtValue.of(value, kind[len("optional(") : -1] if present else kind)
 
     def run_with_ortvaluevector(
-        self, run_options, feed_names, feeds, fetch_names, fetches, fetch_devices
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: list[OrtValue],
+        fetch_devices: Any,
     ) -> None:
         """As run_with_ort_values; appends the outputs to `fetches`."""
         fetches.extend(
@@ -264,7 +277,9 @@ class InferenceSession:
     def io_binding(self) -> IOBinding:
         return IOBinding(self)
 
-    def run_with_iobinding(self, iobinding: IOBinding, run_options=None) -> None:
+    def run_with_iobinding(
+        self, iobinding: IOBinding, run_options: RunOptions | None = None
+    ) -> None:
         """Reads and writes where the binding says. Raises RuntimeError for what run refuses."""
         if iobinding._session is not self:
             raise ValueError("IOBinding must be used with the session that created it.")
@@ -273,7 +288,7 @@ class InferenceSession:
         except (ValueError, _errors.Fail, _errors.InvalidArgument) as error:
             raise RuntimeError(f"Error in execution: {_errors.without_prefix(error)}") from error
 
-    def _run_bound(self, binding: IOBinding, options) -> None:
+    def _run_bound(self, binding: IOBinding, options: RunOptions | None) -> None:
         if not binding._outputs:
             raise ValueError("At least one output should be requested.")
         names = self._requested(list(binding._outputs))
@@ -285,7 +300,12 @@ class InferenceSession:
         )
 
     def create_ortvalue_from_shape_and_type(
-        self, shape, element_type, device_type="cpu", device_id=0, vendor_id=-1
+        self,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
     ) -> OrtValue:
         """As OrtValue.ortvalue_from_shape_and_type."""
         return OrtValue.ortvalue_from_shape_and_type(
@@ -299,10 +319,7 @@ class InferenceSession:
             self._trace.add("Session", name, began, time.monotonic_ns())
 
     def end_profiling(self) -> str:
-        """Writes the trace and gives its path; "" if the session does not profile.
-
-        The times of kernels are those of one more run of the last inputs, which this makes.
-        """
+        """Writes the trace and gives its path; "" if the session does not profile."""
         trace, self._trace = self._trace, None
         if trace is None:
             return ""

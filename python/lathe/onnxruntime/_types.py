@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +26,7 @@ class ElementType:
         return f"tensor({self.ort})"
 
     @functools.cached_property
-    def dtype(self) -> np.dtype | None:
+    def dtype(self) -> np.dtype[Any] | None:
         """None if it takes ml_dtypes, which is not installed."""
         try:
             return np.dtype(self.numpy)
@@ -75,7 +79,7 @@ _BY_NUMPY = {t.numpy: t for t in ELEMENT_TYPES}
 _STRING_KINDS = "OSUT"  # objects, bytes, str, StringDType
 
 
-def of_dtype(dtype) -> ElementType | None:
+def of_dtype(dtype: Any) -> ElementType | None:
     """The element type that arrays of a dtype hold; None if there is none."""
     dtype = np.dtype(dtype)
     return STRING if dtype.kind in _STRING_KINDS else _BY_NUMPY.get(dtype.newbyteorder("=").name)
@@ -86,7 +90,12 @@ def of_tensor(text: str) -> ElementType | None:
     return _BY_ORT.get(text)
 
 
-def of_argument(element_type) -> ElementType:
+def within(text: str) -> ElementType:
+    """Of the tensors in "seq(tensor(float))", "map(string,tensor(float))" or "tensor(float)"."""
+    return _BY_ORT[text[text.index("tensor(") :].rstrip(")") + ")"]
+
+
+def of_argument(element_type: Any) -> ElementType:
     """Of a number of TensorProto.DataType, or of whatever numpy takes for a dtype."""
     if isinstance(element_type, int) and not isinstance(element_type, bool):
         found = _BY_NUMBER.get(element_type)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from lathe.onnxruntime import _enums, _errors, _types
+from lathe.onnxruntime._types import Array
 
 _DEVICES = {"cpu": 0, "cuda": 1, "gpu": 1, "webgpu": 1, "fpga": 2, "npu": 3, "cann": 3, "dml": 4}
 
@@ -15,8 +17,9 @@ _DEVICES = {"cpu": 0, "cuda": 1, "gpu": 1, "webgpu": 1, "fpga": 2, "npu": 3, "ca
 class OrtDevice:
     """A place for tensors."""
 
-    def __init__(self, kind, memory: int = 0, *ids: int):
+    def __init__(self, kind: OrtDevice | int, memory: int = 0, *ids: int) -> None:
         """Of another device, or of numbers: kind, memory, (vendor), id."""
+        self._numbers: tuple[int, int, int, int]
         if isinstance(kind, OrtDevice):
             self._numbers = kind._numbers
         else:
@@ -69,16 +72,16 @@ def require_cpu(device_type: str, device_id: int = 0, vendor_id: int = -1) -> No
         )
 
 
-def array_at(address: int, element: _types.ElementType, shape: Iterable[int]) -> np.ndarray:
+def array_at(address: int, element: _types.ElementType, shape: Iterable[int]) -> Array:
     """The memory at an address as an array; its owner keeps it alive."""
     shape = tuple(int(extent) for extent in shape)
     dtype = _storage(element)
     count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = (ctypes.c_char * count).from_address(address)
-    return np.frombuffer(memory, dtype).reshape(shape)
+    return np.frombuffer(memoryview(memory).cast("B"), dtype).reshape(shape)
 
 
-def _storage(element: _types.ElementType) -> np.dtype:
+def _storage(element: _types.ElementType) -> np.dtype[Any]:
     if element is _types.STRING:
         raise RuntimeError("strings have no memory of their own")
     if element.dtype is None:
@@ -94,14 +97,17 @@ class OrtValue:
     A tensor is a numpy array, whose memory is shared, not copied.
     """
 
-    def __init__(self, value, numpy_obj=None, session=None):
+    _value: Any
+    _type: str
+
+    def __init__(self, value: OrtValue, numpy_obj: Any = None, session: Any = None) -> None:
         """Of another OrtValue, which it shares; `of` makes one of an array."""
         if not isinstance(value, OrtValue):
             raise ValueError(f"an OrtValue is made of another one, not of {type(value).__name__}")
         self._value, self._type = value._value, value._type
 
     @classmethod
-    def of(cls, value, type_name: str | None = None) -> OrtValue:
+    def of(cls, value: Any, type_name: str | None = None) -> OrtValue:
         """Of an array or of what a session gives: a list, a dict, None, of this type."""
         made = cls.__new__(cls)
         made._value = value
@@ -110,7 +116,7 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_numpy(
-        cls, numpy_obj, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+        cls, numpy_obj: Array, device_type: Any = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
         """Shares the array's memory if it is contiguous. Raises RuntimeError for other devices."""
         if not isinstance(device_type, OrtDevice):
@@ -120,7 +126,7 @@ class OrtValue:
         return cls.of(np.ascontiguousarray(numpy_obj).reshape(numpy_obj.shape))
 
     @classmethod
-    def ortvalue_from_numpy_with_onnx_type(cls, data: np.ndarray, onnx_element_type: int):
+    def ortvalue_from_numpy_with_onnx_type(cls, data: Array, onnx_element_type: int) -> OrtValue:
         """The bytes of an array as elements of a type that numpy lacks, as TensorProto.BFLOAT16."""
         element = _types.of_argument(int(onnx_element_type))
         dtype = _storage(element)
@@ -135,11 +141,11 @@ class OrtValue:
     def ortvalue_from_shape_and_type(
         cls,
         shape: Sequence[int],
-        element_type,
-        device_type: str = "cpu",
+        element_type: Any,
+        device_type: Any = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
-        memory_info=None,
+        memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
         """Memory that holds anything. `element_type` is numpy's, or a number of TensorProto's."""
         if memory_info is None and not isinstance(device_type, OrtDevice):
@@ -149,12 +155,12 @@ class OrtValue:
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
 
     @classmethod
-    def ort_value_from_sparse_tensor(cls, sparse_tensor) -> OrtValue:
+    def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:
         """Refused, as SparseTensor is."""
         raise no_sparse_tensors()
 
     @classmethod
-    def from_dlpack(cls, data, is_bool: bool = False) -> OrtValue:
+    def from_dlpack(cls, data: Any, is_bool: bool = False) -> OrtValue:
         """Shares the memory of a tensor with `__dlpack__`, or of a capsule.
 
         `is_bool` says that bytes are bools, which old capsules cannot tell.
@@ -169,7 +175,7 @@ class OrtValue:
     def _ortvalue(self) -> OrtValue:
         return self
 
-    def _tensor(self, what: str) -> np.ndarray:
+    def _tensor(self, what: str) -> Array:
         if not isinstance(self._value, np.ndarray):
             raise RuntimeError(f"{what}: {self._type} is not a tensor")
         return self._value
@@ -184,7 +190,7 @@ class OrtValue:
     def element_type(self) -> int:
         """The number of TensorProto.DataType."""
         self._tensor("element_type")
-        return _types.of_tensor(self._type).number
+        return _types.within(self._type).number
 
     def data_ptr(self) -> int:
         """The address of the first element."""
@@ -210,14 +216,14 @@ class OrtValue:
     def is_tensor_sequence(self) -> bool:
         return self._type.startswith("seq(tensor(")
 
-    def as_sparse_tensor(self):
+    def as_sparse_tensor(self) -> NoReturn:
         raise no_sparse_tensors()
 
-    def numpy(self) -> np.ndarray:
+    def numpy(self) -> Array:
         """The tensor itself, not a copy."""
         return self._tensor("Only OrtValues that are Tensors are convertible to Numpy objects")
 
-    def update_inplace(self, data) -> None:
+    def update_inplace(self, data: Array | OrtValue) -> None:
         """Copies an array or another OrtValue of as many elements of the same type into this."""
         if isinstance(data, OrtValue):
             data = data.numpy()
@@ -231,18 +237,18 @@ class OrtValue:
             )
         own[...] = data.reshape(own.shape)
 
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is None:
             return np.asarray(self.numpy(), dtype=dtype)
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
-    def __dlpack__(self, **arguments):
+    def __dlpack__(self, **arguments: Any) -> Any:
         return self._tensor("__dlpack__").__dlpack__(**arguments)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
-    def to_dlpack(self):
+    def to_dlpack(self) -> Any:
         """A capsule that shares the memory."""
         return self.__dlpack__()
 
@@ -250,17 +256,17 @@ class OrtValue:
 class _Capsule:
     """A bare capsule as an object that numpy takes."""
 
-    def __init__(self, capsule):
+    def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
 
-    def __dlpack__(self, **_):
+    def __dlpack__(self, **_: Any) -> Any:
         return self._capsule
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
 
-def _type_of(value) -> str:
+def _type_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
         element = _types.of_dtype(value.dtype)
         if element is None:
@@ -271,13 +277,13 @@ def _type_of(value) -> str:
     raise RuntimeError(f"a {type(value).__name__} is no value of a session")
 
 
-class OrtValueVector(list):
+class OrtValueVector(list[OrtValue]):
     """A list of OrtValues, with the calls that some clients make on it."""
 
     def push_back(self, value: OrtValue) -> None:
         self.append(value)
 
-    def push_back_batch(self, values: Sequence[OrtValue], *_) -> None:
+    def push_back_batch(self, values: Sequence[OrtValue], *_: Any) -> None:
         self.extend(values)
 
     def reserve(self, count: int) -> None:
@@ -286,7 +292,7 @@ class OrtValueVector(list):
     def shrink_to_fit(self) -> None:
         """Accepted."""
 
-    def dlpack_at(self, index: int):
+    def dlpack_at(self, index: int) -> Any:
         return self[index].to_dlpack()
 
     def element_type_at(self, index: int) -> int:
@@ -295,7 +301,7 @@ class OrtValueVector(list):
     def bool_tensor_indices(self) -> list[int]:
         return [i for i, value in enumerate(self) if value.data_type() == "tensor(bool)"]
 
-    def to_dlpacks(self, convert=None) -> list:
+    def to_dlpacks(self, convert: Callable[[Any], Any] | None = None) -> list[Any]:
         """Capsules, or what `convert` makes of each."""
         capsules = [value.to_dlpack() for value in self]
         return capsules if convert is None else [convert(capsule) for capsule in capsules]
@@ -310,19 +316,19 @@ def no_sparse_tensors() -> Exception:
 class SparseTensor:
     """Refused: programs of Lathe hold dense tensors."""
 
-    def __init__(self, *_, **__):
+    def __init__(self, *_: Any, **__: Any) -> None:
         raise no_sparse_tensors()
 
     @classmethod
-    def sparse_coo_from_numpy(cls, *_, **__):
+    def sparse_coo_from_numpy(cls, *_: Any, **__: Any) -> NoReturn:
         raise no_sparse_tensors()
 
     @classmethod
-    def sparse_csr_from_numpy(cls, *_, **__):
+    def sparse_csr_from_numpy(cls, *_: Any, **__: Any) -> NoReturn:
         raise no_sparse_tensors()
 
     @classmethod
-    def blocksparse_from_numpy(cls, *_, **__):
+    def blocksparse_from_numpy(cls, *_: Any, **__: Any) -> NoReturn:
         raise no_sparse_tensors()
 
 
@@ -332,17 +338,17 @@ class OrtMemoryInfo:
     def __init__(
         self,
         name: str = "Cpu",
-        allocator_type=_enums.OrtAllocatorType.ORT_ARENA_ALLOCATOR,
+        allocator_type: _enums.OrtAllocatorType = _enums.OrtAllocatorType.ORT_ARENA_ALLOCATOR,
         device_id: int = 0,
-        mem_type=_enums.OrtMemType.DEFAULT,
-    ):
+        mem_type: _enums.OrtMemType = _enums.OrtMemType.DEFAULT,
+    ) -> None:
         self.name, self.allocator_type = name, allocator_type
         self.device_id, self.mem_type = device_id, mem_type
         self.device_mem_type = _enums.OrtDeviceMemoryType.DEFAULT
         self.device_vendor_id = 0
 
 
-def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream=None) -> None:
+def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
     """Copies each value of `src` into that of `dst` at the same place."""
     if len(src) != len(dst):
         raise RuntimeError(f"{len(src)} tensors cannot be copied into {len(dst)}")
