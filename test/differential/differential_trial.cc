@@ -10,7 +10,7 @@
 #include "lathe/runtime/executor.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
-#include "test/differential/expectation.h"
+#include "test/differential/judge.h"
 #include "test/differential/trial.h"
 
 namespace lathe::testing {
@@ -35,12 +35,6 @@ class Folder {
 
  private:
   std::string path_;
-};
-
-/// Outputs, or an error.
-struct Outcome {
-  NamedValues values;
-  std::optional<Error> error;
 };
 
 template <class F>
@@ -94,7 +88,7 @@ class Trial {
     std::vector<Outcome> first;
     for (size_t i = 0; i < case_.inputs.size(); ++i) {
       first.push_back(OutcomeOf([&] { return cold->Run(case_.inputs[i].values); }));
-      Judge(i, first.back(), "first run");
+      JudgeFirst(i, first.back());
     }
     for (size_t i = 0; i < case_.inputs.size(); ++i) {
       Same(i, OutcomeOf([&] { return cold->Run(case_.inputs[i].values); }), first[i], "second run");
@@ -143,40 +137,20 @@ class Trial {
                                                          .max_bytes = uint64_t{1} << 29});
     } catch (const Error& e) {
       // What can not be right for any input may be refused at once.
-      const bool refused = expected_[0].error() && e.code() != ErrorCode::kInternal;
+      const bool refused = e.code() != ErrorCode::kInternal &&
+                           std::ranges::all_of(expected_, [](const Expectation& x) {
+                             return x.error().has_value();
+                           });
       if (!refused) Report(StrCat("error ", e.id(), " ", when), e.Render());
       return nullptr;
     }
   }
 
-  /// An entry of a new shape that is computed and 0 copies an extent in the interpreter, beside -1,
-  /// too; what is compiled refuses it (docs/runtime.md).
-  static bool IsRefused(const Error& error) {
-    return error.id() == "shape/reshape-zero" || error.id() == "shape/reshape-infer";
-  }
-
-  void Judge(size_t set, const Outcome& got, std::string_view when) {
-    const Expectation& wanted = expected_[set];
-    if (got.error && IsRefused(*got.error) && !wanted.error()) {
-      result_.coverage.emplace_back("graph with a computed 0 in a new shape");
-    } else if (got.error && got.error->code() == ErrorCode::kInternal) {
-      Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
-    } else if (wanted.vague()) {
-      result_.coverage.emplace_back("graph with sizes that nothing tells");
-    } else if (got.error && !wanted.error()) {
-      Report(StrCat("error ", got.error->id()), StrCat(Where(set, when), got.error->Render()));
-    } else if (!got.error && wanted.error() && wanted.excused()) {
-      result_.coverage.emplace_back("graph whose refused op nobody needs");
-    } else if (!got.error && wanted.error() && case_.inputs[set].decides) {
-      // A shape that was told, and that the result does not depend on.
-      result_.coverage.emplace_back("graph whose refused numbers nobody needs");
-    } else if (!got.error && wanted.error()) {
-      Report(StrCat("accepted ", wanted.error()->id()),
-             StrCat(Where(set, when), "but for ", wanted.error()->Render()));
-    } else if (!got.error) {
-      const std::string difference = wanted.Difference(got.values);
-      if (!difference.empty()) Report("differs", StrCat(Where(set, when), difference));
-    }
+  void JudgeFirst(size_t set, const Outcome& got) {
+    const Verdict verdict = Judge(expected_[set], got);
+    if (!verdict.finding.empty())
+      Report(verdict.finding, StrCat(Where(set, "first run"), verdict.detail));
+    if (!verdict.excuse.empty()) result_.coverage.push_back(verdict.excuse);
   }
 
   void Same(size_t set, const Outcome& got, const Outcome& first, std::string_view when) {

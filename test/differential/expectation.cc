@@ -4,12 +4,13 @@
 #include <cmath>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/random.h"
 #include "test/differential/evaluate.h"
+#include "test/differential/excuses.h"
 
 namespace lathe::testing {
 
@@ -296,162 +297,62 @@ bool Jumps(const RanOp& ran) {
          (std::ranges::any_of(ran.inputs, real) && !std::ranges::all_of(ran.outputs, real));
 }
 
-bool HasNoElements(Type type) {
-  const auto tensor = type.dyn_cast<AnyTensorType>();
-  return tensor && tensor.has_rank() &&
-         std::ranges::any_of(tensor.dims(), [](const Dim& d) { return d.IsConstant(0); });
+/// Whether a new shape that is computed has an entry of 0, which copies an extent.
+bool CopiesExtent(const RanOp& ran) {
+  if (ran.op->name() != "nn.reshape") return false;
+  const Operation* shape = ran.op->operand(1).defining_op();
+  if (shape != nullptr && shape->name() == "builtin.constant") return false;
+  const auto allow = ran.op->attribute("allowzero").dyn_cast<BoolAttribute>();
+  return !(allow && allow.value()) && std::ranges::count(ToDoubles(ran.inputs[1].tensor()), 0) > 0;
 }
 
-/// Whether it is made of nothing but sizes and constants, so that a compiler may know it.
-bool FollowsFromSizes(Value value) {
-  std::vector<Value> todo{value};
-  std::unordered_set<const Operation*> seen;
-  while (!todo.empty()) {
-    const Operation* op = todo.back().defining_op();
-    todo.pop_back();
-    if (op == nullptr || op->num_regions() != 0 || op->name() == "nn.feed") return false;
-    if (op->name() == "nn.shape" || op->name() == "nn.size" || !seen.insert(op).second) continue;
-    if (op->num_operands() == 0 && op->name() != "builtin.constant") return false;
-    for (size_t i = 0; i < op->num_operands(); ++i) {
-      if (op->operand(i)) todo.push_back(op->operand(i));
-    }
+/// Gives each operation a place of its own, by which errors name it.
+std::unordered_map<std::string, const Operation*> NumberOps(Program& program) {
+  IrContext& context = program.context();
+  std::unordered_map<std::string, const Operation*> ops;
+  for (OpWalker walk(program.block()); Operation* op = walk.Next();) {
+    op->set_location(Location::Name(context, StrCat("operation ", ops.size())));
+    ops.emplace(op->location().ToString(context), op);
   }
-  return true;
+  return ops;
 }
 
-/// False for the branch that an `if` with a constant condition never takes, and for both where only
-/// sizes decide: what is compiled may know them where types here do not tell.
-bool MayRun(const Operation* op, const Region& region) {
-  if (op->name() != "cf.if") return true;
-  const Operation* condition = op->operand(0).defining_op();
-  if (condition == nullptr || condition->name() != "builtin.constant") {
-    return !FollowsFromSizes(op->operand(0));
-  }
-  const Tensor& taken = condition->attribute("value").cast<TensorAttribute>().value();
-  return taken.data<bool>()[0] == (&region == &op->regions()[0]);
-}
-
-/// The operations whose elements decide those of an output, not shapes alone.
-std::unordered_set<const Operation*> NeededBy(const Program& program) {
-  std::vector<const Operation*> todo;
-  for (const Operation& op : *program.block()) {
-    if (op.name() == "nn.fetch") todo.push_back(&op);
-  }
-  std::unordered_set<const Operation*> needed(todo.begin(), todo.end());
-  while (!todo.empty()) {
-    const Operation* op = todo.back();
-    todo.pop_back();
-    if (op->name() == "nn.shape" || op->name() == "nn.size" || op->name() == "nn.sequence_length")
-      continue;
-    // What serves a result that nobody reads is not told apart.
-    const auto is_read = [&](size_t i) { return !op->result(i).use_empty(); };
-    bool all_read = true;
-    for (size_t i = 0; i < op->num_results(); ++i) all_read &= is_read(i);
-    if (op->num_regions() != 0 && !all_read) continue;
-    const bool same = op->name() == "nn.where" && op->operand(1) == op->operand(2);
-    const auto need = [&](const Operation* by) {
-      if (by != nullptr && needed.insert(by).second) todo.push_back(by);
-    };
-    for (size_t i = same ? 1 : 0; i < op->num_operands(); ++i) {
-      const Value operand = op->operand(i);
-      if (operand && !HasNoElements(operand.type())) need(operand.defining_op());
-    }
-    for (const Region& region : op->regions()) {
-      if (MayRun(op, region)) need(region.front()->back());
-    }
-  }
-  return needed;
-}
-
-/// Whether types tell the extents of all operands and results.
-bool KnowsSizes(const Operation* op) {
-  const auto is_open = [](Value v) {
-    const auto type = v ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType();
-    return type && (!type.has_rank() || std::ranges::any_of(type.dims(), &Dim::is_unknown));
-  };
-  for (size_t i = 0; i < op->num_operands(); ++i) {
-    if (is_open(op->operand(i))) return false;
-  }
-  for (size_t i = 0; i < op->num_results(); ++i) {
-    if (is_open(op->result(i))) return false;
-  }
-  return true;
-}
-
-/// Whether it expands extents that are known not to be 1, or only reshapes read what it gives: what
-/// it is told is not looked at.
-bool IsTold(const Operation* op) {
-  if (op->name() == "nn.reshape") {
-    const Operation* shape = op->operand(1).defining_op();
-    if (shape != nullptr && shape->name() == "builtin.constant") return false;
-    return std::ranges::all_of(op->result(0).uses(), [](const auto& use) {
-      return use.owner()->name() == "nn.reshape" || use.owner()->name() == "nn.flatten";
-    });
-  }
-  if (op->name() != "nn.expand") return false;
-  const auto type = op->operand(0).type().dyn_cast<AnyTensorType>();
-  return type && type.has_rank() && std::ranges::all_of(type.dims(), [](const Dim& d) {
-           return d.IsConstant(1) || d.LowerBound().value_or(0) > 1;
-         });
-}
-
-/// Whether it takes turns with something that no round reads, whose length decides nothing then.
-bool ScansUnread(const Operation* op) {
-  if (op->name() != "cf.scan") return false;
-  const Block* body = op->region(0).front();
-  for (size_t i = 0; i < body->num_arguments(); ++i) {
-    if (body->argument(i).use_empty()) return true;
-  }
-  return false;
+const Operation* FindOp(const std::unordered_map<std::string, const Operation*>& ops,
+                        const std::string& where) {
+  const auto found = ops.find(where);
+  return found == ops.end() ? nullptr : found->second;
 }
 
 }  // namespace
 
-// Compiled, an operation that nobody needs does not run; of what it refuses, constraints tell what
-// follows from sizes, if it is in no region (docs/runtime.md).
-void Expectation::Excuse(const Program& program, const Operation* last) {
-  const Operation* refused = last != nullptr ? last->next() : program.block()->front();
-  if (refused == nullptr) return;
-  const std::unordered_set<const Operation*> needed = NeededBy(program);
-  const auto opens = [&](const Region& region) {
-    return !needed.contains(region.front()->front());
-  };
-  // It may be the first of a region, within others.
-  std::vector<const Operation*> candidates{refused};
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const Operation* op = candidates[i];
-    if (std::ranges::any_of(op->regions(), opens)) excused_ = true;
-    if (ScansUnread(op) || IsTold(op)) excused_ = true;
-    for (const Region& region : op->regions()) candidates.push_back(region.front()->front());
-  }
-  if (excused_ || needed.contains(refused)) return;
-  const bool within_region = refused->block() != program.block();
-  excused_ = within_region || error_->id().starts_with("run/") || !KnowsSizes(refused);
-}
-
 Expectation::Expectation(const Program& program, const NamedValues& inputs, uint64_t seed) {
   Program copy = program.Clone();
+  const auto ops = NumberOps(copy);
   InterpreterOptions options;
   options.max_bytes = uint64_t{1} << 28;
   options.max_steps = 100'000;
-  const Operation* last = nullptr;
+  OpSet unsure, made_up;
   options.observer = [&](const RanOp& ran) {
-    last = ran.op;
-    const bool leaf = ran.op->num_operands() == 0;
-    const bool others = !leaf && (Overflowed(ran) || MayMissNan(ran) || MayOverflowElsewhere(ran) ||
-                                  MayOverflowWithin(ran));
-    comparable_ = comparable_ && !others;
-    vague_ = vague_ || MakesRowsUp(ran);
-    jumps_ = jumps_ || (!leaf && Jumps(ran));
+    copies_extent_ = copies_extent_ || CopiesExtent(ran);
+    if (MakesRowsUp(ran)) made_up.insert(ran.op);
+    if (ran.op->num_operands() == 0) return;
+    if (Overflowed(ran) || MayMissNan(ran) || MayOverflowElsewhere(ran) || MayOverflowWithin(ran))
+      unsure.insert(ran.op);
+    jumps_ = jumps_ || Jumps(ran);
   };
   try {
     values_ = Interpreter(copy, std::move(options)).Run(inputs);
-    Measure(copy, inputs, seed);
   } catch (const Error& e) {
-    comparable_ = false;
-    if (!values_.empty()) return;
     error_ = e;
-    Excuse(copy, last);
+    excused_ = MayBeAccepted(copy, FindOp(ops, e.where()), e);
+    return;
+  }
+  unsure_ = OutputsBehind(copy, unsure);
+  vague_ = OutputsBehind(copy, made_up);
+  try {
+    Measure(copy, inputs, seed);
+  } catch (const Error&) {  // with other numbers it is refused
+    unsure_.assign(values_.size(), true);
   }
 }
 
@@ -502,17 +403,17 @@ bool SaysSame(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string Expectation::Difference(const NamedValues& got) const {
-  if (vague_) return "";
   if (got.size() != values_.size()) return StrCat(got.size(), " outputs for ", values_.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const auto& [name, value] = values_[i];
+    if (vague_[i]) continue;
     if (!got[i].second.is_tensor()) return StrCat("output ", name, " is not a tensor");
     const Tensor &t = value.tensor(), &g = got[i].second.tensor();
     if (other_sizes_ && g.element_type() == t.element_type() && g.shape() != t.shape()) continue;
     if (g.shape() != t.shape() || g.element_type() != t.element_type()) {
       return StrCat("output ", name, " is ", g.TypeString(), " for ", t.TypeString());
     }
-    if (!comparable_) continue;
+    if (unsure_[i]) continue;
     if (t.element_type() == ElementType::kString) {
       const auto differs =
           std::ranges::mismatch(g.data<std::string>(), t.data<std::string>(), SaysSame);

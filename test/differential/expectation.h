@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,27 +24,31 @@ class Expectation {
 
   /// Of the interpreter; then there are no values.
   const std::optional<Error>& error() const { return error_; }
-  /// Whether what is compiled may do without the operation that is refused.
+  /// Whether what is compiled may run nevertheless (excuses.h).
   bool excused() const { return excused_; }
-  /// Sizes that nothing tells may be others, and nothing can be said of what is made of them.
-  bool vague() const { return vague_; }
-  /// Empty, or what differs.
+  /// Whether an entry of a computed shape was 0 and copied an extent.
+  bool copies_extent() const { return copies_extent_; }
+  /// Whether some output is made of sizes that nothing tells, which may be others: nothing can be
+  /// said of it.
+  bool vague() const { return std::ranges::count(vague_, true) > 0; }
+  /// Empty, or what differs. `got`: one value per output.
   std::string Difference(const NamedValues& got) const;
-  /// False if a number overflowed on the way: what fuses operations may not overflow.
-  bool comparable() const { return comparable_; }
+  /// False if it is refused, or a number overflowed on the way to an output, the elements of which
+  /// are not compared then: what fuses operations may not overflow.
+  bool comparable() const { return !error_ && std::ranges::count(unsure_, true) == 0; }
 
  private:
   void Measure(const Program& program, const NamedValues& inputs, uint64_t seed);
-  void Excuse(const Program& program, const Operation* last);
   void Widen(size_t output, const Tensor& other);
 
   std::optional<Error> error_;
   NamedValues values_;
   std::vector<std::vector<double>> tolerance_;  ///< per element; negative: not compared
-  bool comparable_ = true;
+  std::vector<bool> unsure_;                    ///< outputs whose elements are not compared
+  std::vector<bool> vague_;                     ///< outputs whose sizes may be others, too
   bool excused_ = false;
+  bool copies_extent_ = false;
   bool jumps_ = false;
-  bool vague_ = false;
   bool other_sizes_ = false;  ///< a number that may be off decides sizes
 };
 

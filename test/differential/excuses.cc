@@ -1,0 +1,230 @@
+#include "test/differential/excuses.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "lathe/ir/type.h"
+
+namespace lathe::testing {
+
+namespace {
+
+bool HasNoElements(Type type) {
+  const auto tensor = type.dyn_cast<AnyTensorType>();
+  return tensor && tensor.has_rank() &&
+         std::ranges::any_of(tensor.dims(), [](const Dim& d) { return d.IsConstant(0); });
+}
+
+/// Whether it is made of nothing but sizes and constants, so that a compiler may know it.
+bool FollowsFromSizes(Value value) {
+  std::vector<Value> todo{value};
+  OpSet seen;
+  while (!todo.empty()) {
+    const Operation* op = todo.back().defining_op();
+    todo.pop_back();
+    if (op == nullptr || op->num_regions() != 0 || op->name() == "nn.feed") return false;
+    if (op->name() == "nn.shape" || op->name() == "nn.size" || !seen.insert(op).second) continue;
+    if (op->num_operands() == 0 && op->name() != "builtin.constant") return false;
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      if (op->operand(i)) todo.push_back(op->operand(i));
+    }
+  }
+  return true;
+}
+
+bool Holds(const Region& region, const Operation* op) {
+  for (; op != nullptr; op = op->parent_op()) {
+    if (op->block() != nullptr && op->block()->region() == &region) return true;
+  }
+  return false;
+}
+
+/// What decides the elements of outputs, not their shapes alone.
+class Needs {
+ public:
+  /// The branches that hold `ran` are those that were taken.
+  Needs(const Program& program, const Operation* ran) : ran_(ran) {
+    for (const Operation& op : *program.block()) {
+      if (op.name() == "nn.fetch") NeedOperands(&op, 0);
+    }
+    while (!todo_.empty()) {
+      const Value value = todo_.back();
+      todo_.pop_back();
+      if (value.is_block_argument()) {
+        EnterFromInside(value);
+      } else {
+        EnterFromOutside(value);
+      }
+    }
+  }
+
+  bool Contains(const Operation* op) const { return ops_.contains(op); }
+
+ private:
+  void Need(Value value) {
+    if (value && !HasNoElements(value.type()) && values_.insert(value).second)
+      todo_.push_back(value);
+  }
+
+  void NeedOperands(const Operation* op, size_t from) {
+    ops_.insert(op);
+    for (size_t i = from; i < op->num_operands(); ++i) Need(op->operand(i));
+  }
+
+  static const Operation* YieldOf(const Region& region) { return region.front()->back(); }
+
+  /// A result: of an op with regions, what each of them yields for it.
+  void EnterFromOutside(Value value) {
+    const Operation* op = value.defining_op();
+    const std::string_view name = op->name();
+    if (name == "nn.shape" || name == "nn.size" || name == "nn.sequence_length") {
+      ops_.insert(op);
+    } else if (name == "cf.if") {
+      NeedOperands(op, 0);
+      for (const Region& region : op->regions()) {
+        if (MayRun(op, region)) NeedYield(region, value.index());
+      }
+    } else if (name == "cf.while") {
+      ops_.insert(op);
+      for (const size_t decides : {0, 1}) Need(op->operand(decides));
+      NeedYield(op->regions()[0], 0);
+      NeedCarried(op, value.index(), 2, 1);
+    } else if (name == "cf.scan") {
+      ops_.insert(op);
+      NeedCarried(op, value.index(), 0, 0);
+    } else {
+      NeedOperands(op, name == "nn.where" && op->operand(1) == op->operand(2) ? 1 : 0);
+      for (const Region& region : op->regions()) NeedOperands(YieldOf(region), 0);
+    }
+  }
+
+  /// An argument of a body: what the next round gives it, and what the first one has.
+  void EnterFromInside(Value value) {
+    const Operation* op = value.argument_block()->parent_op();
+    if (op->name() == "cf.while") {
+      if (value.index() >= 2) NeedCarried(op, value.index() - 2, 2, 1);
+    } else if (op->name() == "cf.scan") {
+      if (value.index() < NumStates(op)) {
+        NeedCarried(op, value.index(), 0, 0);
+      } else {
+        Need(op->operand(value.index()));
+      }
+    } else {
+      NeedOperands(op, 0);
+    }
+  }
+
+  static size_t NumStates(const Operation* scan) {
+    const auto inputs = scan->attribute("num_scan_inputs").cast<IntAttribute>().value();
+    return scan->num_operands() - static_cast<size_t>(inputs);
+  }
+
+  /// Result `i` of a loop whose carried values begin at an operand, and at a place of the yield.
+  void NeedCarried(const Operation* op, size_t i, size_t operands, size_t yields) {
+    const size_t carried = op->name() == "cf.scan" ? NumStates(op) : op->num_operands() - operands;
+    NeedYield(op->regions()[0], i + yields);
+    if (i < carried) Need(op->operand(i + operands));
+  }
+
+  void NeedYield(const Region& region, size_t i) {
+    ops_.insert(YieldOf(region));
+    Need(YieldOf(region)->operand(i));
+  }
+
+  /// False for the branch that an `if` with a constant condition never takes, and for both where
+  /// only sizes decide: what is compiled may know them where types here do not tell.
+  bool MayRun(const Operation* op, const Region& region) const {
+    const Operation* condition = op->operand(0).defining_op();
+    if (condition == nullptr || condition->name() != "builtin.constant") {
+      return Holds(region, ran_) || !FollowsFromSizes(op->operand(0));
+    }
+    const Tensor& taken = condition->attribute("value").cast<TensorAttribute>().value();
+    return taken.data<bool>()[0] == (&region == &op->regions()[0]);
+  }
+
+  const Operation* ran_;
+  OpSet ops_;
+  std::unordered_set<Value> values_;
+  std::vector<Value> todo_;
+};
+
+/// Whether types tell the extents of all operands and results.
+bool KnowsSizes(const Operation* op) {
+  const auto is_open = [](Value v) {
+    const auto type = v ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType();
+    return type && (!type.has_rank() || std::ranges::any_of(type.dims(), &Dim::is_unknown));
+  };
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    if (is_open(op->operand(i))) return false;
+  }
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    if (is_open(op->result(i))) return false;
+  }
+  return true;
+}
+
+/// Whether its extents are known not to be 1, so that an expand can only say them again.
+bool KeepsExtents(const Operation* expand) {
+  const auto type = expand->operand(0).type().dyn_cast<AnyTensorType>();
+  return type && type.has_rank() && std::ranges::all_of(type.dims(), [](const Dim& d) {
+           return d.IsConstant(1) || d.LowerBound().value_or(0) > 1;
+         });
+}
+
+/// Whether the next reshapes replace what a computed shape says.
+bool IsReshapedAgain(const Operation* reshape) {
+  const Operation* shape = reshape->operand(1).defining_op();
+  if (shape != nullptr && shape->name() == "builtin.constant") return false;
+  return std::ranges::all_of(reshape->result(0).uses(), [](const auto& use) {
+    return use.owner()->name() == "nn.reshape" || use.owner()->name() == "nn.flatten";
+  });
+}
+
+bool HasUnreadSlice(const Operation* scan) {
+  const Block* body = scan->regions()[0].front();
+  for (size_t i = 0; i < body->num_arguments(); ++i) {
+    if (body->argument(i).use_empty()) return true;
+  }
+  return false;
+}
+
+bool SaysAgain(const Operation* op, std::string_view id) {
+  if (op->name() == "nn.expand") {
+    return (id == "shape/broadcast" || id == "shape/negative-dim") && KeepsExtents(op);
+  }
+  if (op->name() == "nn.reshape") return id.starts_with("shape/reshape") && IsReshapedAgain(op);
+  return op->name() == "cf.scan" && id == "shape/scan-length" && HasUnreadSlice(op);
+}
+
+}  // namespace
+
+bool MayBeAccepted(const Program& program, const Operation* refused, const Error& error) {
+  if (refused == nullptr || error.code() == ErrorCode::kInternal) return false;
+  if (SaysAgain(refused, error.id())) return true;
+  if (Needs(program, refused).Contains(refused)) return false;
+  const bool within_region = refused->block() != program.block();
+  return within_region || error.id().starts_with("run/") || !KnowsSizes(refused);
+}
+
+std::vector<bool> OutputsBehind(const Program& program, const OpSet& ops) {
+  OpSet reached = ops;
+  std::vector<const Operation*> todo(ops.begin(), ops.end());
+  const auto reach = [&](const Operation* op) {
+    if (op != nullptr && reached.insert(op).second) todo.push_back(op);
+  };
+  while (!todo.empty()) {
+    const Operation* op = todo.back();
+    todo.pop_back();
+    reach(op->parent_op());
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      for (const auto& use : op->result(i).uses()) reach(use.owner());
+    }
+  }
+  std::vector<bool> outputs;
+  for (const Operation& op : *program.block()) {
+    if (op.name() == "nn.fetch") outputs.push_back(reached.contains(&op));
+  }
+  return outputs;
+}
+
+}  // namespace lathe::testing
