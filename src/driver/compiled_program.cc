@@ -388,20 +388,6 @@ bool HasRegions(const Program& program) {
   return false;
 }
 
-// Sizes that types do not tell as it was imported: passes compute them, or make symbols of them.
-bool HasUnknownSizes(const Program& program) {
-  const auto is_open = [](Value v) {
-    const auto type = v.type() ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType();
-    return type && (!type.has_rank() || std::ranges::any_of(type.dims(), &Dim::is_unknown));
-  };
-  for (OpWalker w(program.block()); Operation* op = w.Next();) {
-    for (size_t i = 0; i < op->num_results(); ++i) {
-      if (is_open(op->result(i))) return true;
-    }
-  }
-  return false;
-}
-
 std::vector<Type> InputTypes(const Program& program) {
   std::vector<Type> types;
   for (const Operation* feed : program.feeds()) types.push_back(feed->result(0).type());
@@ -452,14 +438,13 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   Program& program = compiled.program;
   const bool has_regions = HasRegions(program);
   NameUnknownExtents(program);
-  const bool learns_sizes = HasUnknownSizes(program);
   AddConstraints(program, compiled.constraints);
   const std::vector<Type> inputs = InputTypes(program);
   OptimizeFor(options, program);
   TakeUnified(inputs, InputTypes(program), compiled.constraints);
-  // What passes have taken out of regions always runs; what relies on sizes that are computed could
-  // not be said before these were symbols, or numbers.
-  if (has_regions || learns_sizes) AddConstraints(program, compiled.constraints);
+  // Also of what passes have made: it may ask more than what it stands for; what they have taken
+  // out of regions always runs; and some sizes are symbols, or numbers, only now.
+  AddConstraints(program, compiled.constraints);
   if (has_regions && FunctionTable(program).empty()) compiled.conditional = MarkRegions(program);
   MarkExternal(program, options);
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);

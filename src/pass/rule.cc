@@ -223,6 +223,10 @@ Rule& Rule::Quiet() & {
   quiet_ = true;
   return *this;
 }
+Rule& Rule::AnyExtents() & {
+  any_extents_ = true;
+  return *this;
+}
 
 namespace detail {
 
@@ -290,6 +294,16 @@ Value BuildPat(const PatNode& pat, const RuleMatch& match, Rewriter& rewriter) {
   return Value();
 }
 
+/// Whether what both types tell of extents is equal whatever the symbols are. An extent that is
+/// only not known to differ may be 1 in a run, where the other one is what it is broadcast to.
+bool SameExtents(Type a, Type b) {
+  const auto x = a.dyn_cast<AnyTensorType>(), y = b.dyn_cast<AnyTensorType>();
+  if (!x || !y || !x.has_rank() || !y.has_rank()) return true;
+  return std::ranges::equal(x.dims(), y.dims(), [](const Dim& d, const Dim& e) {
+    return d.is_unknown() || e.is_unknown() || ProvablyEqual(d, e);
+  });
+}
+
 /// One rule at one type of root op.
 class RulePattern : public RewritePattern {
  public:
@@ -350,7 +364,10 @@ class RulePattern : public RewritePattern {
                 " values for ", match.root()->Describe());
     for (size_t i = 0; i < made.size(); ++i) {
       const Value old = match.root()->result(i);
-      if (!made[i] ? old.use_empty() : Compatible(made[i].type(), old.type())) continue;
+      if (!made[i] ? old.use_empty()
+                   : Compatible(made[i].type(), old.type()) &&
+                         (rule_->any_extents_ || SameExtents(made[i].type(), old.type())))
+        continue;
       rewriter.Missed(match.root(), StrCat(name(), ": the result would not have the type ",
                                            old.type().ToString()));
       for (const Value v : made) {

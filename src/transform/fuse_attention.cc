@@ -149,9 +149,34 @@ bool MaskCoversKeys(const RuleMatch& m, Value mask) {
       .IsConstant(1);
 }
 
+/// Made of all that `of` is made of, such as the rows of a table at the positions of a step: not an
+/// extent that anybody can give beside an `of` of 1. Where it is another one nevertheless, the op
+/// refuses the run.
+bool Follows(const Dim& d, const Dim& of) {
+  std::vector<std::string> parts, all;
+  d.CollectSymbols(all);
+  of.CollectSymbols(parts);
+  return !d.is_symbol() && !parts.empty() && std::ranges::all_of(parts, [&](const auto& name) {
+    return std::ranges::find(all, name) != all.end();
+  });
+}
+
+/// In the sum a mask may have more rows, heads or batches than scores that have one; in the op it
+/// must not.
+bool MaskStaysWithinScores(const RuleMatch& m, Value mask) {
+  const auto dims = DimsOf(mask), scores = DimsOf(m["scores"]);
+  for (size_t back = 2; back <= dims.size(); ++back) {
+    const Dim &d = dims[dims.size() - back], &of = scores[scores.size() - back];
+    if (d.is_unknown() || of.is_unknown() || d.IsConstant(1)) continue;
+    if (!ProvablyEqual(d, of) && !Follows(d, of)) return false;
+  }
+  return true;
+}
+
 bool MasksFit(const RuleMatch& m) {
   for (const char* name : {"mask", "mask2", "keep", "drop"}) {
-    if (m.Has(name) && !MaskCoversKeys(m, m[name])) return false;
+    if (m.Has(name) && !(MaskCoversKeys(m, m[name]) && MaskStaysWithinScores(m, m[name])))
+      return false;
   }
   return true;
 }
@@ -335,6 +360,7 @@ class FuseAttentionPass : public Pass {
     rules.push_back(ExtentOfProduct());
     rules.push_back(
         Rule("attention")
+            .AnyExtents()  // MasksFit
             .Match(AttentionPattern())
             .Where(AllOfRank4Or3, "queries, keys and values are of rank 4, or 3")
             .Where(SameBatchAndHeads, "queries, keys and values have the same batch and heads")
@@ -343,7 +369,7 @@ class FuseAttentionPass : public Pass {
             .Where(GreatestOverKeys, "rows without a key are those whose greatest score is -inf")
             .Where(CapsAgree, "scores are divided and multiplied by the same cap")
             .Where(RoundsBack, "the softmax comes in the type of the scores")
-            .Where(MasksFit, "the mask has an entry for each key")
+            .Where(MasksFit, "the mask has an entry for each key, and no more rows than the scores")
             .Where(FillSwallowsScores, "masked scores are -inf or so low that no score shows")
             .Replace(Rule::Maker(MakeAttention)));
     rules.push_back(
@@ -351,7 +377,7 @@ class FuseAttentionPass : public Pass {
             .Match(MergedPattern())
             .Where(MergesHeads, "batch and heads are merged and parted again")
             .Where(ScaleIsPositive, "the scale is positive")
-            .Where(MasksFit, "the mask has an entry for each key")
+            .Where(MasksFit, "the mask has an entry for each key, and no more rows than the scores")
             .Where(FillSwallowsScores, "masked scores are -inf or so low that no score shows")
             .Replace(Rule::Maker(MakeMerged)));
     // In order: the op knows the extents of its result where a broadcast mask hid them.

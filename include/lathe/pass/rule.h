@@ -183,6 +183,11 @@ class Rule {
   /// A step on the way of others: what almost matched is not worth a remark.
   Rule& Quiet() &;
   Rule&& Quiet() && { return std::move(Quiet()); }
+  /// The result may have extents that are not known to be those of the root: the conditions say why
+  /// they are, or a constraint of the new op refuses runs where they are not. Otherwise such a
+  /// result is not taken, since the root may broadcast an extent of 1.
+  Rule& AnyExtents() &;
+  Rule&& AnyExtents() && { return std::move(AnyExtents()); }
 
   const std::string& name() const { return name_; }
 
@@ -193,6 +198,7 @@ class Rule {
   std::string name_;
   int benefit_;
   bool quiet_ = false;
+  bool any_extents_ = false;
   std::vector<Pat> sources_;
   std::vector<std::pair<Condition, std::string>> conditions_;
   std::optional<Pat> result_;
