@@ -365,15 +365,22 @@ Value Count(Value from, Value to, int64_t step, SizeBuilder& b) {
   return CeilDiv(distance, b.Scalar(step > 0 ? step : -step), b);
 }
 
-// The same by a step that only a run knows; -1 by none.
+// The same by any step, -1 by none. The distance may exceed 63 bits.
 Value Count(Value from, Value to, Value step, SizeBuilder& b) {
+  const auto is_unsigned = [&](Value v) { return b.Cast(v, ElementType::kU64); };
   const Value zero = b.Scalar(0), one = b.Scalar(1);
-  const Value distance = b.Create("nn.sub", {to, from});
   const Value is_up = b.Create("nn.greater", {step, zero});
-  const Value forwards = b.Create("nn.where", {is_up, distance, b.Create("nn.neg", {distance})});
-  const Value size = b.Create("nn.max", {b.Create("nn.abs", {step}), one});
   const Value is_none = b.Create("nn.equal", {step, zero});
-  return b.Create("nn.where", {is_none, b.Scalar(-1), CeilDiv(forwards, size, b)});
+  const Value low = b.Create("nn.where", {is_up, from, to});
+  const Value high = b.Create("nn.where", {is_up, to, from});
+  const Value distance = is_unsigned(b.Create("nn.sub", {high, low}));
+  const Value size = is_unsigned(b.Create("nn.where", {is_none, one, b.Create("nn.abs", {step})}));
+  const Value before_last = b.Create("nn.sub", {distance, is_unsigned(one)});
+  const Value rounds =
+      b.Create("nn.add", {b.Cast(b.Create("nn.div", {before_last, size}), ElementType::kI64), one});
+  const Value is_some = b.Create("nn.greater", {high, low});
+  const Value count = b.Create("nn.where", {is_some, rounds, zero});
+  return b.Create("nn.where", {is_none, b.Scalar(-1), count});
 }
 
 Value Steps(Value from, Value count, Value step, SizeBuilder& b) {
@@ -383,13 +390,13 @@ Value Steps(Value from, Value count, Value step, SizeBuilder& b) {
 Value IntRange(Operation* op, SizeBuilder& b) {
   const ElementType element = TypeOf(op->operand(0)).element();
   const auto known = Number(op->operand(2), b);
-  if (known && (*known == 0 || *known == std::numeric_limits<int64_t>::min())) return {};
+  if (known && *known == 0) return {};
   const auto number = [&](size_t i) {
     return b.AsScalar(b.Cast(op->operand(i), ElementType::kI64));
   };
   const Value from = number(0), to = number(1), step = number(2);
-  const Value count = known ? Count(from, to, *known, b) : Count(from, to, step, b);
-  return b.Cast(Steps(from, b.BindIfOpen(count, "range"), step, b), element);
+  const Value count = b.BindIfOpen(Count(from, to, step, b), "range");
+  return b.Cast(Steps(from, count, step, b), element);
 }
 
 // As the interpreter: in f64.

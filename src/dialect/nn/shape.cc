@@ -493,6 +493,17 @@ Dim RangeCount(const Dim& start, const Dim& limit, const Dim& delta) {
   return Max(CeilDiv(distance, delta.value() > 0 ? delta : Dim(0) - delta), 0);
 }
 
+// The same of numbers, whose distance may exceed 64 bits.
+int64_t IntRangeCount(int64_t start, int64_t limit, int64_t delta) {
+  if (delta == 0) FailDelta();
+  using Wide = __int128;
+  const Wide distance = delta > 0 ? Wide{limit} - start : Wide{start} - limit;
+  const Wide step = delta > 0 ? Wide{delta} : -Wide{delta};
+  const Wide count = distance <= 0 ? 0 : (distance + step - 1) / step;
+  if (count <= INT64_MAX) return static_cast<int64_t>(count);
+  throw Error(ErrorCode::kLimit, "limit/size", "a range has more than 2^63 - 1 elements");
+}
+
 Dim FloatRangeCount(double start, double limit, double delta) {
   if (delta == 0) FailDelta();
   const double count = std::ceil((limit - start) / delta);
@@ -560,8 +571,8 @@ Tensor FloatRange(const EvalContext& c, ElementType type, ElementType stash) {
 Tensor IntRange(const EvalContext& c, ElementType type) {
   const int64_t start = eval::ScalarInt(c.input(0), "start");
   const int64_t delta = eval::ScalarInt(c.input(2), "delta");
-  const Dim count = RangeCount(start, eval::ScalarInt(c.input(1), "limit"), delta);
-  Tensor values(ElementType::kI64, Concrete({count}));
+  const int64_t count = IntRangeCount(start, eval::ScalarInt(c.input(1), "limit"), delta);
+  Tensor values(ElementType::kI64, {count});
   auto out = values.mutable_data<int64_t>();
   int64_t next = start;
   for (int64_t& value : out) {

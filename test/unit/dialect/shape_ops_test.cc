@@ -110,6 +110,9 @@ TEST(Range, CountsAndClamps) {
   EXPECT_EQ(run(10, 4, -2), (std::vector<int64_t>{10, 8, 6}));
   EXPECT_EQ(run(4, 10, -2), (std::vector<int64_t>{}));
   EXPECT_EQ(run(INT64_MAX - 1, INT64_MAX, 5), (std::vector<int64_t>{INT64_MAX - 1}));
+  EXPECT_EQ(run(INT64_MIN, INT64_MAX, INT64_MAX),
+            (std::vector<int64_t>{INT64_MIN, -1, INT64_MAX - 1}));
+  EXPECT_EQ(run(INT64_MAX, INT64_MIN, INT64_MIN), (std::vector<int64_t>{INT64_MAX, -1}));
   const auto error = [](int64_t start, int64_t limit, int64_t delta) {
     return RunOp("nn.range")
         .In(Tensor::Scalar(start))

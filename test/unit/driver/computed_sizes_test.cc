@@ -200,6 +200,44 @@ TEST_F(ComputedSizesTest, RangesAndSlices) {
     nn.fetch(%a) {name = "a"} : (v_tensor<[?, 3], f32>) -> ())");
 }
 
+TEST_F(ComputedSizesTest, RangesWhoseBoundsAreFarApart) {
+  Program program = Parse(R"(
+    %from = nn.feed() {name = "from"} : () -> v_tensor<[], i64>
+    %to = nn.feed() {name = "to"} : () -> v_tensor<[], i64>
+    %step = nn.feed() {name = "step"} : () -> v_tensor<[], i64>
+    %r = nn.range(%from, %to, %step) : (v_tensor<[], i64>, v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[?], i64>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[?], i64>) -> ()
+  )");
+  const EveryWay ways(program, {.threads = 1});
+  ASSERT_NE(ways.made().executor(), nullptr);
+  const auto inputs = [](int64_t from, int64_t to, int64_t step) {
+    return NamedValues{
+        {"from", Tensor::Scalar(from)}, {"to", Tensor::Scalar(to)}, {"step", Tensor::Scalar(step)}};
+  };
+  constexpr int64_t kLeast = INT64_MIN, kMost = INT64_MAX;
+  for (const auto& [from, to, step] :
+       std::vector<std::array<int64_t, 3>>{{kLeast, kMost, kMost},
+                                           {kMost, kLeast, kLeast},
+                                           {kLeast, kMost, kMost / 7},
+                                           {kMost, kLeast, -kMost},
+                                           {kLeast, 0, kMost},
+                                           {0, kLeast, kLeast},
+                                           {3, 4, kMost},
+                                           {4, 3, 1},
+                                           {-1, -9, -3},
+                                           {kMost, kMost, 1},
+                                           {kMost - 1, kMost, 1}}) {
+    SCOPED_TRACE(StrCat(from, " to ", to, " by ", step));
+    const NamedValues given = inputs(from, to, step);
+    EXPECT_TRUE(ways.Run(given)[0].second == Interpreter(program).Run(given)[0].second);
+  }
+  for (const int64_t step : {int64_t{0}, int64_t{1}}) {
+    const NamedValues given = inputs(kLeast, kMost, step);
+    EXPECT_NE(OutcomeOf([&] { ways.Run(given); }), "no error") << step;
+    EXPECT_NE(OutcomeOf([&] { Interpreter(program).Run(given); }), "no error") << step;
+  }
+}
+
 TEST_F(ComputedSizesTest, ShapesThatAreData) {
   Check(R"(
     %l = nn.reshape(%x, %s) {allowzero = true} : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
