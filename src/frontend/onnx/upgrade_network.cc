@@ -1,5 +1,7 @@
 // Layers: normalisation, dropout, resampling, recurrence.
 
+#include <algorithm>
+
 #include "src/frontend/onnx/upgrade.h"
 
 namespace lathe::onnx {
@@ -71,13 +73,44 @@ void UpsampleScalesInput(UpgradeContext& c) {
 
 void UpsampleName(UpgradeContext& c) { c.node.op_type = "Resize"; }
 
+NodeMsg NearestResize(Text data, Text scales) {
+  NodeMsg resize = MakeNode("Resize", {data, Text(), scales});
+  resize.attributes.push_back(MakeString("mode", "nearest"));
+  resize.attributes.push_back(MakeString("coordinate_transformation_mode", "asymmetric"));
+  resize.attributes.push_back(MakeString("nearest_mode", "floor"));
+  return resize;
+}
+
+// Nearest was the element before where an axis grows, and the one behind where it shrinks. Axes are
+// independent: those that grow beside others that shrink do so first.
+Text NearestOfResize10(UpgradeContext& c) {
+  const Tensor* constant = c.Constant(2);
+  if (constant == nullptr) return "floor";
+  std::vector<float> grow, shrink;
+  for (const double scale : ToDoubles(*constant)) {
+    grow.push_back(static_cast<float>(std::max(scale, 1.0)));
+    shrink.push_back(static_cast<float>(std::min(scale, 1.0)));
+  }
+  const auto is_one = [](float scale) { return scale == 1; };
+  if (std::ranges::all_of(shrink, is_one)) return "floor";
+  if (std::ranges::all_of(grow, is_one)) return "ceil";
+  const auto scales = [&](const std::vector<float>& values) {
+    return c.AddConstant(Tensor::Of<float>({std::ssize(values)}, values));
+  };
+  c.node.inputs[0] = c.Emit(NearestResize(c.node.inputs[0], scales(grow)));
+  c.node.inputs[2] = scales(shrink);
+  return "ceil";
+}
+
 // Resize-10 scaled coordinates without an offset.
 void ResizeInputs(UpgradeContext& c) {
   const Text scales = c.node.inputs.at(1);
   c.node.inputs = {c.node.inputs[0], Text(), scales};
-  if (c.StringAttr("mode") == "bilinear") c.SetString("mode", "linear");
+  const auto mode = c.StringAttr("mode");
+  if (mode == "bilinear") c.SetString("mode", "linear");
   c.SetString("coordinate_transformation_mode", "asymmetric");
-  c.SetString("nearest_mode", "floor");
+  const bool nearest = !mode || *mode == "nearest";
+  c.SetString("nearest_mode", nearest ? NearestOfResize10(c) : Text("floor"));
 }
 
 // An input that Resize-11 does not use is an empty tensor; later it is absent.

@@ -223,6 +223,23 @@ TEST(Upgrade, OldNodesGiveTheOldNumbers) {
 
 TEST(Upgrade, UpsampleIsResize) { Check(UpsampleCases()); }
 
+// As the official case of that opset, and onnxruntime: behind where an axis shrinks.
+TEST(Upgrade, NearestOfTheFirstResizeDependsOnTheDirection) {
+  const auto resized = [](std::vector<double> scales) {
+    Loaded loaded;
+    Program program =
+        Import(loaded.context,
+               Model(10, {Info("x", ElementType::kF32, {2, 4})},
+                     {Node("Constant", {}, {"s"}, {Floats("value_floats", std::move(scales))}),
+                      Node("Resize", {"x", "s"}, {"y"}, {})},
+                     {"y"}));
+    return RunProgram(program, {{"x", F32({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})}})[0].second.tensor();
+  };
+  EXPECT_EQ(resized({0.6, 0.6}), F32({1, 2}, {1, 3}));
+  EXPECT_EQ(resized({1, 1.5}), F32({2, 6}, {1, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8}));
+  EXPECT_EQ(resized({1.5, 0.6}), F32({3, 2}, {1, 3, 1, 3, 5, 7}));
+}
+
 TEST(Upgrade, TheMaskOfAnOldDropoutHasTheTypeOfTheData) {
   Loaded loaded;
   const Program program =
