@@ -12,6 +12,7 @@
 
 #include "lathe/support/budget.h"
 #include "lathe/support/text.h"
+#include "tools/lathe/command.h"
 
 namespace lathe::command {
 namespace {
@@ -81,7 +82,7 @@ void LimitProcess([[maybe_unused]] uint64_t bytes) {
 
 void LimitOptions::AddTo(CLI::App& app) {
   app.add_option("--timeout", seconds, "ends the command after so many seconds (limit/time)")
-      ->check(CLI::Range(1e-3, 1e9))
+      ->check(SecondsBetween(1e-3, 1e9))
       ->type_name("SECONDS");
   app.add_option("--max-memory", max_memory,
                  "that loading, compiling and running may take: 2GB, 512MiB (limit/memory)")
