@@ -23,8 +23,12 @@ class Backward {
   /// `block`: the builder's block. Differentiates its operations up to `last`; what is built comes
   /// behind.
   void Run(Block* block, Operation* last);
+  /// The same of the operations from `first` to `last` only.
+  void Run(Operation* first, Operation* last);
   /// The gradient of an x: zeros if there is none.
   Value Of(Value x);
+  /// The gradient of an x, or null.
+  Value Find(Value x) const;
 
  private:
   void MarkDependent(Operation& op);

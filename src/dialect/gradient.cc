@@ -70,9 +70,14 @@ void Backward::Add(Value to, Value grad) {
   sum = sum ? nn::AddOp::Create(b_, sum, grad).c() : grad;
 }
 
-Value Backward::Of(Value x) {
+Value Backward::Find(Value x) const {
   const auto found = grads_.find(x);
-  return found == grads_.end() ? nn::FilledLike(b_, x, 0) : found->second;
+  return found == grads_.end() ? Value() : found->second;
+}
+
+Value Backward::Of(Value x) {
+  const Value found = Find(x);
+  return found ? found : nn::FilledLike(b_, x, 0);
 }
 
 bool Backward::Reads(Operation& op) const {
@@ -94,13 +99,15 @@ void Backward::MarkDependent(Operation& op) {
   }
 }
 
-void Backward::Run(Block* block, Operation* last) {
-  for (Operation& op : *block) {
-    MarkDependent(op);
-    if (&op == last) break;
+void Backward::Run(Block* block, Operation* last) { Run(block->front(), last); }
+
+void Backward::Run(Operation* first, Operation* last) {
+  for (Operation* op = first; op != nullptr; op = op == last ? nullptr : op->next()) {
+    MarkDependent(*op);
   }
   // What replaces an operation stands before it and is visited next.
-  for (Operation* op = last; op != nullptr; op = op->prev()) Visit(op);
+  Operation* const before = first == nullptr ? nullptr : first->prev();
+  for (Operation* op = last; op != before; op = op->prev()) Visit(op);
 }
 
 void Backward::Visit(Operation* op) {

@@ -13,6 +13,7 @@
 #include "lathe/support/error.h"
 #include "lathe/transform/multi_devices.h"
 #include "src/transform/name_pattern.h"
+#include "src/transform/scan_as_loop.h"
 
 namespace lathe {
 
@@ -42,6 +43,7 @@ class AppendBackwardPass : public Pass {
     Program& program = graph.program();
     CheckStore();
     CheckValueSemantics(program);
+    LoopsForScans(program, program.block(), this);
     std::vector<std::string> loss_names;
     const std::vector<Value> losses = Losses(program, loss_names);
     const std::vector<Independent> variables = Variables(program, ValuesBehind(losses));
@@ -261,10 +263,10 @@ REGISTER_PASS(append_backward, AppendBackwardPass)
         "for them. A value whose property "
         "`stop_gradient` is true, and nn.block_gradient, let none through. Without `parameters`: "
         "all that a loss depends on and that are neither stopped nor frozen; one that is named and "
-        "that no loss depends on is an error. `cf.if` and `cf.while` are differentiated too; "
-        "programs that "
-        "write "
-        "tensors in place are refused.")
+        "that no loss depends on is an error. `cf.if`, `cf.while` and `cf.scan`, which becomes a "
+        "loop, "
+        "are differentiated too; programs that write tensors in place are refused. "
+        "[gradients.md](gradients.md) lists the operations without a gradient.")
     .Option("loss", PassOption::Kind::kStrings, "", "names of outputs; empty: the only one")
     .Option("parameters", PassOption::Kind::kStrings, "", "names of parameters and inputs")
     .Option("frozen", PassOption::Kind::kStrings, "",

@@ -239,18 +239,22 @@ void LoopsForWritingScans(Program& program, Pass* pass) {
   }
 }
 
+int64_t LoopsForScans(Program& program, Block* block, Pass* pass) {
+  std::vector<cf::ScanOp> scans;
+  for (OpWalker w(block); Operation* op = w.Next();) {
+    const auto scan = op->dyn_cast<cf::ScanOp>();
+    if (scan && CanBeLoop(scan)) scans.push_back(scan);
+  }
+  ScanAsLoop rewrite(program, pass);
+  for (size_t i = scans.size(); i-- > 0;) rewrite.Replace(scans[i], "a scan");
+  return std::ssize(scans);
+}
+
 /// Loops have plans; scans need none of their own.
 class ScanAsLoopPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    std::vector<cf::ScanOp> scans;
-    for (OpWalker w(graph.block()); Operation* op = w.Next();) {
-      const auto scan = op->dyn_cast<cf::ScanOp>();
-      if (scan && CanBeLoop(scan)) scans.push_back(scan);
-    }
-    ScanAsLoop rewrite(graph.program(), this);
-    for (size_t i = scans.size(); i-- > 0;) rewrite.Replace(scans[i], "a scan");
-    Count("loops", std::ssize(scans));
+    Count("loops", LoopsForScans(graph.program(), graph.block(), this));
   }
 };
 

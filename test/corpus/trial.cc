@@ -63,6 +63,8 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
       {"rmsprop", {"", "append_backward,rmsprop", "updates parameters", false}},
       {"lion", {"", "append_backward,lion", "updates parameters", false}},
       {"lamb", {"", "append_backward,lamb", "updates parameters", false}},
+      {"training_to_inference",
+       {"", "training_mode,training_to_inference{keep=[state]}", "drops what sets", false}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };
   return kTable;

@@ -136,11 +136,50 @@ std::vector<Value> ConvTransposeOp::Grad(Operation* o, std::span<const Value> g,
 
 // ---- pools ----
 
+namespace {
+
+// Widens the padding at the end to what the last windows of ceil_mode need; whether they need any.
+bool WidenForLast(Window& w) {
+  bool widened = false;
+  for (size_t d = 0; d < w.rank(); ++d) {
+    const int64_t reach = (w.kernel[d] - 1) * w.dilations[d] + 1;
+    const int64_t needed = (w.out[d] - 1) * w.strides[d] + reach;
+    const int64_t missing = needed - (w.in[d] + w.begins[d] + w.ends[d]);
+    if (missing <= 0) continue;
+    w.ends[d] += missing;
+    widened = true;
+  }
+  return widened;
+}
+
+// |x|^(p - 1) with the sign of x.
+Term SignedPower(const Term& x, int64_t p) {
+  const Term sign = x.Call("nn.sign");
+  if (p == 1) return sign;
+  return sign * Abs(x).Call("nn.pow", {x.Number(static_cast<double>(p - 1))});
+}
+
+// The gradient of a p-norm y of the elements that it is spread to, but for the power of these: g
+// y^(1 - p), and 0 for a norm of 0.
+Term PerPower(const Term& g, const Term& y, int64_t p) {
+  const Term zero = y.Number(0);
+  const Value is_zero = Equal(y, zero);
+  const Term safe = Select(is_zero, y.Number(1), y);
+  const Term part = g * safe.Call("nn.pow", {y.Number(static_cast<double>(1 - p))});
+  return Select(is_zero, zero, part);
+}
+
+}  // namespace
+
 // Each element of the gradient, divided by how many elements it is the mean of, to all of these.
 std::vector<Value> AveragePoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const AveragePoolOp op(o);
-  if (op.ceil_mode()) FailGradient(o, "has no gradient with ceil_mode");
-  const Window w = WindowFor(WindowOf(op), op.x(), op.kernel_shape());
+  Window w = WindowFor(WindowOf(op), op.x(), op.kernel_shape());
+  const bool partial = WidenForLast(w);
+  if (partial && op.count_include_pad()) {
+    FailGradient(o,
+                 "has no gradient with ceil_mode, count_include_pad and windows beyond the pads");
+  }
   const Ints shape = KnownShape(op.x(), 1);
   const Term dy(b, g[0]);
   const Tensor one =
@@ -177,6 +216,7 @@ std::vector<Value> MaxPoolOp::Grad(Operation* o, std::span<const Value> g, Build
 
 std::vector<Value> GlobalAveragePoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const Value x = o->operand(0);
+  if (KnownRank(x) == 2) return {g[0]};  // a reduction over no axes would be one over all
   Ints axes(static_cast<size_t>(KnownRank(x) - 2));
   std::iota(axes.begin(), axes.end(), 2);
   const Term ones(b, FilledLike(b, x, 1));
@@ -186,11 +226,39 @@ std::vector<Value> GlobalAveragePoolOp::Grad(Operation* o, std::span<const Value
 
 std::vector<Value> GlobalMaxPoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const Term x(b, o->operand(0));
+  if (KnownRank(x) == 2) return {g[0]};
   Ints axes(static_cast<size_t>(KnownRank(x) - 2));
   std::iota(axes.begin(), axes.end(), 2);
   const Term has = AsNumbers(Equal(x, Term(b, o->result(0))), x);
   const Term count(b, ReduceSumOp::Create(b, has, IntsConstant(b, axes)).reduced());
   return {Typed(has * (Term(b, g[0]) / count), x)};
+}
+
+std::vector<Value> LpPoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const LpPoolOp op(o);
+  Window w = WindowFor(WindowOf(op), op.x(), op.kernel_shape());
+  static_cast<void>(WidenForLast(w));
+  const Ints shape = KnownShape(op.x(), 1);
+  const Tensor one =
+      Cast(Tensor::Of<double>({1}, {1}), op.x().type().cast<AnyTensorType>().element());
+  const Value ones =
+      ConstantOfShapeOp::Create(b, IntsConstant(b, Joined({shape[1], 1}, w.kernel)), {.value = one})
+          .output();
+  const Term share = PerPower(Term(b, g[0]), Term(b, op.y()), op.p());
+  const Term spread(b, Spread(b, share, ones, w, shape[1], op.x()));
+  return {Typed(spread * SignedPower(Term(b, op.x()), op.p()), op.x())};
+}
+
+std::vector<Value> GlobalLpPoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const GlobalLpPoolOp op(o);
+  const Term share = PerPower(Term(b, g[0]), Term(b, op.y()), op.p());
+  return {Typed(share * SignedPower(Term(b, op.x()), op.p()), op.x())};
+}
+
+std::vector<Value> MaxUnpoolOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  std::vector<Value> grads(o->num_operands());
+  grads[kX] = GradOfSelectionOrZero(o, g[0], b);
+  return grads;
 }
 
 }  // namespace lathe::nn

@@ -96,4 +96,12 @@ std::vector<Value> PreluOp::Grad(Operation* o, std::span<const Value> g, Builder
   return {dx, SumTo(b, Typed(Select(below, dy * x, x.Number(0)), op.x()), op.slope())};
 }
 
+// a - q b, where the whole number q is piecewise constant.
+std::vector<Value> ModOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const ModOp op(o);
+  const Term dy(b, g[0]), a(b, op.a()), divisor(b, op.b()), rest(b, op.c());
+  const Term q = ((a - rest) / divisor).Call("nn.round");
+  return {SumTo(b, dy, op.a()), SumTo(b, -(dy * q), op.b())};
+}
+
 }  // namespace lathe::nn

@@ -146,4 +146,11 @@ std::vector<Value> DropoutOp::Grad(Operation* o, std::span<const Value> g, Build
   return {Typed(Select(op.mask(), dy / scale, dy.Number(0)), op.x())};
 }
 
+// ---- piecewise constant ----
+
+std::vector<Value> SignOp::Grad(Operation*, std::span<const Value>, Builder&) { return {Value()}; }
+std::vector<Value> FloorOp::Grad(Operation*, std::span<const Value>, Builder&) { return {Value()}; }
+std::vector<Value> CeilOp::Grad(Operation*, std::span<const Value>, Builder&) { return {Value()}; }
+std::vector<Value> RoundOp::Grad(Operation*, std::span<const Value>, Builder&) { return {Value()}; }
+
 }  // namespace lathe::nn

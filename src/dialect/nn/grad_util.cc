@@ -106,12 +106,71 @@ Value AddedAt(Builder& b, Value like, Value at, Value grad) {
   return ReshapeLike(b, sums, like);
 }
 
-Value GradOfSelection(Operation* op, Value grad, Builder& b) {
-  std::vector<Value> operands{Numbers(b, op->operand(0))};
-  for (size_t i = 1; i < op->num_operands(); ++i) operands.push_back(op->operand(i));
-  const Operation* numbers =
-      b.CreateInferred(op->info(), operands, op->attributes().entries(), op->num_results());
-  return AddedAt(b, op->operand(0), numbers->result(0), grad);
+namespace {
+
+// What the op gives for other operands.
+Value WithOperands(Operation* op, const std::vector<Value>& operands, Builder& b) {
+  return b.CreateInferred(op->info(), operands, op->attributes().entries(), op->num_results())
+      ->result(0);
+}
+
+std::vector<Value> Operands(const Operation* op) {
+  std::vector<Value> operands;
+  for (size_t i = 0; i < op->num_operands(); ++i) operands.push_back(op->operand(i));
+  return operands;
+}
+
+// As many zeros as `count`, of one element, says.
+Value Zeros(Builder& b, Value count, Value like) {
+  const ElementType type = like.type().cast<AnyTensorType>().element();
+  const Tensor zero = Cast(Tensor::Of<double>({1}, {0}), type);
+  return ConstantOfShapeOp::Create(b, count, {.value = zero}).output();
+}
+
+Value CountOf(Builder& b, Value x) { return Flat(b, SizeOp::Create(b, x).count()); }
+
+// `sums` with the elements of `grad` added at the numbers `at`; all as vectors.
+Value FlatSums(Builder& b, Value sums, Value at, Value grad) {
+  return ScatterElementsOp::Create(b, sums, Flat(b, at), Flat(b, grad), {.reduction = "add"})
+      .output();
+}
+
+}  // namespace
+
+Value GradOfSelection(Operation* op, Value grad, Builder& b, size_t operand) {
+  std::vector<Value> operands = Operands(op);
+  operands[operand] = Numbers(b, op->operand(operand));
+  return AddedAt(b, op->operand(operand), WithOperands(op, operands, b), grad);
+}
+
+Value GradOfSelectionOrZero(Operation* op, Value grad, Builder& b) {
+  const Value x = op->operand(0);
+  std::vector<Value> operands = Operands(op);
+  const Value from_one = AddOp::Create(b, Numbers(b, x), IntConstant(b, 1)).c();
+  operands[0] = CastOp::Create(b, from_one, {.to = ElementType::kF64}).output();
+  const Value numbers = WithOperands(op, operands, b);
+  const Value at = CastOp::Create(b, numbers, {.to = ElementType::kI64}).output();
+  const Value one = Flat(b, IntConstant(b, 1)), count = CountOf(b, x);
+  const Value all = FlatSums(b, Zeros(b, AddOp::Create(b, count, one).c(), x), at, grad);
+  const Value sizes[] = {one, count};
+  const Value split = ConcatOp::Create(b, sizes, {.axis = 0}).concat_result();
+  return ReshapeLike(b, SplitOp::Create(b, all, split, 2, {.axis = 0})->result(1), x);
+}
+
+std::pair<Value, Value> GradsOfJoin(Operation* op, size_t first, size_t second, Value grad,
+                                    Builder& b) {
+  const Value x = op->operand(first), y = op->operand(second);
+  const Value x_count = CountOf(b, x), y_count = CountOf(b, y);
+  std::vector<Value> operands = Operands(op);
+  operands[first] = Numbers(b, x);
+  operands[second] = AddOp::Create(b, Numbers(b, y), x_count).c();
+  operands[second] = Typed(operands[second], y);
+  const Value at = WithOperands(op, operands, b);
+  const Value all = FlatSums(b, Zeros(b, AddOp::Create(b, x_count, y_count).c(), x), at, grad);
+  const Value sizes[] = {x_count, y_count};
+  const Value split = ConcatOp::Create(b, sizes, {.axis = 0}).concat_result();
+  const auto both = SplitOp::Create(b, all, split, 2, {.axis = 0});
+  return {ReshapeLike(b, both->result(0), x), ReshapeLike(b, both->result(1), y)};
 }
 
 int64_t KnownRank(Value v) {

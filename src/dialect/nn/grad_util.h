@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "lathe/ir/builder.h"
 #include "src/dialect/nn/term.h"
@@ -26,9 +27,14 @@ Value Flat(Builder& b, Value x);
 Value Typed(Value v, Value like);
 // Of each element of x, its number in row-major order, in the shape of x.
 Value Numbers(Builder& b, Value x);
-// The gradient of an op whose result consists of elements of operand 0 and of nothing else: which,
-// the op itself says when it is given their numbers.
-Value GradOfSelection(Operation* op, Value grad, Builder& b);
+// The gradient of an op whose result consists of elements of one operand and of nothing else:
+// which, the op itself says when it is given their numbers.
+Value GradOfSelection(Operation* op, Value grad, Builder& b, size_t operand = 0);
+// The same of an op whose result also has zeros; it takes its operand 0 in f64, too.
+Value GradOfSelectionOrZero(Operation* op, Value grad, Builder& b);
+// The same of an op whose result consists of elements of two operands: the gradients of both.
+std::pair<Value, Value> GradsOfJoin(Operation* op, size_t first, size_t second, Value grad,
+                                    Builder& b);
 // Zeros in the shape of `like`, to which the elements of `grad` are added at the numbers `at`.
 Value AddedAt(Builder& b, Value like, Value at, Value grad);
 // The rank of `v`; throws gradient/unknown-shape if it is unknown.

@@ -1,31 +1,39 @@
 #include "lathe/dialect/nn/matmul.h"
-#include "lathe/support/error.h"
+#include "lathe/dialect/nn/shape.h"
 #include "src/dialect/nn/grad_util.h"
 
 namespace lathe::nn {
 namespace {
 
-void ExpectMatrix(Value v) {
-  const auto type = v.type().cast<AnyTensorType>();
-  if (type.has_rank() && type.rank() >= 2) return;
-  throw Error(ErrorCode::kUnsupported, "gradient/unsupported",
-              "nn.matmul has a gradient for operands of rank 2 or more only");
+Value Unsqueezed(Builder& b, Value x, const std::vector<int64_t>& axes) {
+  if (axes.empty()) return x;
+  return UnsqueezeOp::Create(b, x, IntsConstant(b, axes)).expanded();
 }
 
 }  // namespace
 
-// z = X Y for X = x or its transpose, Y likewise: dX = dz Y^T, dY = X^T dz.
+// z = X Y for X = x or its transpose, Y likewise: dX = dz Y^T, dY = X^T dz. A vector x is a row, a
+// vector y a column.
 std::vector<Value> MatmulOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const MatmulOp op(o);
-  ExpectMatrix(op.x());
-  ExpectMatrix(op.y());
-  const auto product = [&b](Value x, Value y, bool transpose_x, bool transpose_y) {
-    return MatmulOp::Create(b, x, y, {.transpose_x = transpose_x, .transpose_y = transpose_y}).z();
+  const bool row = KnownRank(op.x()) == 1, column = KnownRank(op.y()) == 1;
+  const bool tx = op.transpose_x() && !row, ty = op.transpose_y() && !column;
+  std::vector<int64_t> missing;
+  if (row) missing.push_back(-2);
+  if (column) missing.push_back(-1);
+  const Value x = row ? Unsqueezed(b, op.x(), {0}) : op.x();
+  const Value y = column ? Unsqueezed(b, op.y(), {1}) : op.y();
+  const Value dz = Unsqueezed(b, g[0], missing);
+  const auto product = [&b](Value left, Value right, bool transpose_x, bool transpose_y) {
+    return MatmulOp::Create(b, left, right,
+                            {.transpose_x = transpose_x, .transpose_y = transpose_y})
+        .z();
   };
-  const bool tx = op.transpose_x(), ty = op.transpose_y();
-  const Value dx = tx ? product(op.y(), g[0], ty, true) : product(g[0], op.y(), false, !ty);
-  const Value dy = ty ? product(g[0], op.x(), true, tx) : product(op.x(), g[0], !tx, false);
-  return {SumTo(b, dx, op.x()), SumTo(b, dy, op.y())};
+  Value dx = SumTo(b, tx ? product(y, dz, ty, true) : product(dz, y, false, !ty), x);
+  Value dy = SumTo(b, ty ? product(dz, x, true, tx) : product(x, dz, !tx, false), y);
+  if (row) dx = ReshapeLike(b, dx, op.x());
+  if (column) dy = ReshapeLike(b, dy, op.y());
+  return {dx, dy};
 }
 
 std::vector<Value> GemmOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {

@@ -129,4 +129,8 @@ std::vector<Value> GatherNdOp::Grad(Operation* o, std::span<const Value> g, Buil
   return {GradOfSelection(o, g[0], b)};
 }
 
+std::vector<Value> CenterCropPadOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  return {GradOfSelectionOrZero(o, g[0], b), Value()};
+}
+
 }  // namespace lathe::nn

@@ -2,9 +2,11 @@
 #include <numeric>
 
 #include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/nn/pool.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/support/text.h"
+#include "src/dialect/nn/grad_parts.h"
 #include "src/dialect/nn/grad_util.h"
 
 namespace lathe::nn {
@@ -164,6 +166,35 @@ std::vector<Value> BatchNormalizationOp::Grad(Operation* o, std::span<const Valu
   const Term dx(b, Typed(dy * scale * inverse, op.x()));
   return {dx, channels(dy * middle * inverse, op.scale()), channels(dy, op.b()),
           channels(-dx, op.mean()), channels(-0.5 * (dx * middle * inverse * inverse), op.var())};
+}
+
+// ---- across channels ----
+
+std::vector<Value> HardmaxOp::Grad(Operation*, std::span<const Value>, Builder&) {
+  return {Value()};
+}
+
+// The sums over neighbouring channels are means of windows, with the channels as a spatial dim.
+std::vector<Value> LrnOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const LrnOp op(o);
+  const auto rank = static_cast<size_t>(KnownRank(op.x()));
+  return GradByParts(o, g, b, [&](Builder& inner, std::span<const Value> operands) {
+    const Term x(inner, operands[0]);
+    const int64_t second[] = {1};
+    const Value axes = IntsConstant(inner, second);
+    std::vector<int64_t> kernel(rank - 1, 1), pads(2 * (rank - 1), 0);
+    kernel[0] = op.size();
+    pads[0] = (op.size() - 1) / 2;
+    pads[rank - 1] = op.size() - 1 - pads[0];
+    const Value squares = UnsqueezeOp::Create(inner, x * x, axes).expanded();
+    const Value means =
+        AveragePoolOp::Create(inner, squares,
+                              {.kernel_shape = kernel, .pads = pads, .count_include_pad = true})
+            .y();
+    const Term mean(inner, SqueezeOp::Create(inner, means, axes).squeezed());
+    const Term base = mean * op.alpha() + op.bias();
+    return std::vector<Value>{x * base.Call("nn.pow", {base.Number(-op.beta())})};
+  });
 }
 
 }  // namespace lathe::nn

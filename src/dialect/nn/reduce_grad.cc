@@ -60,10 +60,18 @@ std::vector<Value> ReduceMinOp::Grad(Operation* o, std::span<const Value> g, Bui
   return r.Of(r.ShareOfExtreme());
 }
 
-// Not where an element is zero: then it is NaN.
+// The product of the other elements, found without dividing by zero: where one element is zero, it
+// has that of all that are not; where two are, there is none.
 std::vector<Value> ReduceProdOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const Reduction r(ReduceProdOp(o), g[0], b);
-  return r.Of(r.dy * r.y / r.x);
+  const Term zero = r.x.Number(0);
+  const Value is_zero = Equal(r.x, zero);
+  const Term others = Select(is_zero, r.x.Number(1), r.x), zeros = AsNumbers(is_zero, r.x);
+  const Term product(
+      b, ReduceProdOp::Create(b, others, r.axes, {.keepdims = true, .noop_with_empty_axes = r.noop})
+             .reduced());
+  const Value none_left = Equal(r.Sum(zeros) - zeros, zero);
+  return r.Of(r.dy * Select(none_left, product / others, zero));
 }
 
 std::vector<Value> ReduceL1Op::Grad(Operation* o, std::span<const Value> g, Builder& b) {
@@ -73,7 +81,8 @@ std::vector<Value> ReduceL1Op::Grad(Operation* o, std::span<const Value> g, Buil
 
 std::vector<Value> ReduceL2Op::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const Reduction r(ReduceL2Op(o), g[0], b);
-  return r.Of(r.dy * r.x / r.y);
+  const Value is_zero = Equal(r.y, r.y.Number(0));  // there the gradient is 0
+  return r.Of(r.dy * r.x / Select(is_zero, r.y.Number(1), r.y));
 }
 
 std::vector<Value> ReduceLogSumOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {

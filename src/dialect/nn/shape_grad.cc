@@ -1,4 +1,5 @@
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
 #include "src/dialect/nn/grad_util.h"
 
@@ -43,6 +44,17 @@ std::vector<Value> CastOp::Grad(Operation* o, std::span<const Value> g, Builder&
   const ElementType from = o->operand(0).type().cast<AnyTensorType>().element();
   if (!IsFloat(from)) return {Value()};
   return {CastOp::Create(b, g[0], {.to = from}).output()};
+}
+
+// start + i delta; the limit only decides how many there are.
+std::vector<Value> RangeOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const RangeOp op(o);
+  const Term dy(b, g[0]);
+  const Term numbers(b, CastOp::Create(b, Numbers(b, op.output()), {.to = dy.element()}).output());
+  const auto sum = [&](const Term& x) {
+    return Value(Term(b, ReduceSumOp::Create(b, x, Value(), {.keepdims = false}).reduced()));
+  };
+  return {sum(dy), Value(), sum(dy * numbers)};
 }
 
 }  // namespace lathe::nn

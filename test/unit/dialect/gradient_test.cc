@@ -122,6 +122,23 @@ TEST_F(GradientTest, MatrixProductsOfAnyOrientation) {
   }
 }
 
+TEST_F(GradientTest, MatrixProductsOfVectors) {
+  struct Case {
+    const char *x, *y, *z;
+    Shape x_shape, y_shape;
+  };
+  for (const Case& c :
+       {Case{"[3]", "[3, 2]", "[2]", {3}, {3, 2}}, Case{"[2, 3]", "[3]", "[2]", {2, 3}, {3}},
+        Case{"[3]", "[3]", "[]", {3}, {3}}, Case{"[3]", "[4, 3, 2]", "[4, 2]", {3}, {4, 3, 2}},
+        Case{"[4, 2, 3]", "[3]", "[4, 2]", {4, 2, 3}, {3}}}) {
+    ExpectNumeric(
+        StrCat(Feeds({c.x, c.y}), "%m = nn.matmul(%x0, %x1) : (v_tensor<", c.x, ", f64>, v_tensor<",
+               c.y, ", f64>) -> v_tensor<", c.z, ", f64>\n", "%e = nn.sin(%m) : (v_tensor<", c.z,
+               ", f64>) -> v_tensor<", c.z, ", f64>\n", Fetch("%e", c.z)),
+        {{"x0", Doubles(c.x_shape, 1)}, {"x1", Doubles(c.y_shape, 2)}});
+  }
+}
+
 TEST_F(GradientTest, ZeroWithoutAPath) {
   const std::string body =
       StrCat(Feeds({"[2]", "[3]"}),
@@ -158,11 +175,106 @@ TEST_F(GradientTest, PartsOfHalvesAreFloats) {
 
 TEST_F(GradientTest, AnOpWithoutARuleIsNamed) {
   Program program = Parse(
-      StrCat(Feeds({"[2]"}), "%a = nn.floor(%x0) : (v_tensor<[2], f64>) -> v_tensor<[2], f64>\n",
+      StrCat(Feeds({"[2]"}),
+             "%a = nn.optional_get_element(%x0) : (v_tensor<[2], f64>) -> v_tensor<[2], f64>\n",
              Fetch("%a", "[2]")));
   const Error e = ErrorOf([&] { Differentiate(program); });
   EXPECT_EQ(e.id(), "gradient/unsupported");
-  EXPECT_EQ(e.message(), "nn.floor has no gradient");
+  EXPECT_EQ(e.message(), "nn.optional_get_element has no gradient");
+}
+
+// Each product without one of its factors is found without dividing by that.
+TEST_F(GradientTest, ProductsWithZeros) {
+  const NamedValues x = {
+      {"x0", RtValue(Tensor::Of<double>({2, 4}, {2, 0, 3, 4, 0, 5, 0, 2}))},
+  };
+  const std::string axes =
+      "%axes = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>\n";
+  ExpectNumeric(
+      StrCat(Feeds({"[2, 4]"}), axes,
+             "%a = nn.reduce_prod(%x0, %axes) {keepdims = false} : (v_tensor<[2, 4], f64>, "
+             "v_tensor<[1], i64>) -> v_tensor<[2], f64>\n",
+             Fetch("%a", "[2]")),
+      x);
+  for (const char* form :
+       {"", " {exclusive = true}", " {reverse = true}", " {exclusive = true, reverse = true}"}) {
+    ExpectNumeric(
+        StrCat(Feeds({"[2, 4]"}), axes, "%a = nn.cum_prod(%x0, %axes)", form,
+               " : (v_tensor<[2, 4], f64>, v_tensor<[1], i64>) -> v_tensor<[2, 4], f64>\n",
+               Fetch("%a", "[2, 4]")),
+        x);
+  }
+  const std::string scatter =
+      StrCat(Feeds({"[3]", "[4]"}),
+             "%at = builtin.constant() {value = tensor<[4], i64> [0, 0, 1, 1]} : () -> "
+             "v_tensor<[4], i64>\n"
+             "%a = nn.scatter_elements(%x0, %at, %x1) {reduction = \"mul\"} : (v_tensor<[3], f64>, "
+             "v_tensor<[4], i64>, v_tensor<[4], f64>) -> v_tensor<[3], f64>\n",
+             Fetch("%a", "[3]"));
+  for (const auto& updates : {std::vector<double>{2, 0, 3, 4}, {0, 0, 5, 0}, {1, 2, 3, 4}}) {
+    ExpectNumeric(scatter, {{"x0", RtValue(Tensor::Of<double>({3}, {7, 8, 9}))},
+                            {"x1", RtValue(Tensor::Of<double>({4}, updates))}});
+  }
+}
+
+// A reduction over no axes is one over all; a pool over none is none.
+TEST_F(GradientTest, PoolsWithoutSpatialDims) {
+  for (const char* op : {"nn.global_average_pool", "nn.global_max_pool", "nn.global_lp_pool"}) {
+    ExpectNumeric(
+        StrCat(Feeds({"[2, 3]"}), "%a = ", op,
+               "(%x0) : (v_tensor<[2, 3], f64>) -> v_tensor<[2, 3], f64>\n", Fetch("%a", "[2, 3]")),
+        {{"x0", Doubles({2, 3}, 2)}});
+  }
+}
+
+// A parameter of zeros must not make its gradient NaN.
+TEST_F(GradientTest, NormsOfNothingHaveNoSlope) {
+  Program program = Parse(
+      StrCat(Feeds({"[3]"}),
+             "%a = nn.reduce_l2(%x0, none) {keepdims = false} : (v_tensor<[3], f64>, none) -> "
+             "v_tensor<[], f64>\n",
+             Fetch("%a", "[]")));
+  Differentiate(program);
+  const NamedValues outputs =
+      Interpreter(program).Run({{"x0", RtValue(Tensor::Of<double>({3}, {0, 0, 0}))}});
+  EXPECT_EQ(ValuesOf<double>(*Find(outputs, "d0")), std::vector<double>(3, 0.0));
+}
+
+// One value that is two operands of an op gets the gradients of both.
+TEST_F(GradientTest, AnOperandThatOccursTwice) {
+  ExpectNumeric(
+      StrCat(Feeds({"[1, 2, 3, 4]"}),
+             "%a = nn.attention(%x0, %x0, %x0) : (v_tensor<[1, 2, 3, 4], f64>, "
+             "v_tensor<[1, 2, 3, 4], f64>, v_tensor<[1, 2, 3, 4], f64>) -> v_tensor<[1, 2, 3, 4], "
+             "f64>\n",
+             Fetch("%a", "[1, 2, 3, 4]")),
+      {{"x0", Doubles({1, 2, 3, 4}, 2)}});
+}
+
+// Nothing is recursive: depth is no limit.
+TEST_F(GradientTest, LongChains) {
+  constexpr int kOps = 100000;
+  Program program(context_);
+  Builder b = Builder::AtEnd(program.block());
+  const Type type = VTensorType::Get(context_, SymShape::FromConstants({}), ElementType::kF64);
+  const NamedAttribute name[] = {b.Named("name", b.Attr(std::string_view("x")))};
+  const Value x = b.Create("nn.feed", {}, name, {&type, 1})->result(0);
+  Value y = x;
+  for (int i = 0; i < kOps; ++i) y = b.Create("nn.sin", {&y, 1})->result(0);
+  const std::vector<Value> gradients = BuildGradients(b, y, {&x, 1});
+  for (const auto& [value, text] : {std::pair{y, "y"}, {gradients[0], "d"}}) {
+    const NamedAttribute fetch[] = {b.Named("name", b.Attr(std::string_view(text)))};
+    b.Create("nn.fetch", {&value, 1}, fetch);
+  }
+  const NamedValues outputs =
+      Interpreter(program, {.verify = false}).Run({{"x", Tensor::Scalar<double>(0.5)}});
+  double expected_y = 0.5, expected_d = 1;
+  for (int i = 0; i < kOps; ++i) {
+    expected_d *= std::cos(expected_y);
+    expected_y = std::sin(expected_y);
+  }
+  EXPECT_NEAR(ValuesOf<double>(outputs[0].second)[0], expected_y, 1e-12);
+  EXPECT_NEAR(ValuesOf<double>(outputs[1].second)[0], expected_d, 1e-9 * expected_d);
 }
 
 TEST_F(GradientTest, BroadcastOfUnknownExtents) {

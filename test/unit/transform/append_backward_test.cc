@@ -174,9 +174,11 @@ TEST_F(AppendBackward, Refusals) {
     nn.fetch(%t) {name = "loss"} : (tensor<[2, 3], f64>) -> ()
   )";
   EXPECT_EQ(ErrorOf(writes, "{parameters=[x]}").id(), "gradient/in-place");
-  const std::string floor =
-      kProduct + "%l = nn.floor(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>\n" + kFetch;
-  EXPECT_EQ(ErrorOf(floor, "{parameters=[x]}").id(), "gradient/unsupported");
+  const std::string held =
+      kProduct +
+      "%l = nn.optional_get_element(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>\n" +
+      kFetch;
+  EXPECT_EQ(ErrorOf(held, "{parameters=[x]}").id(), "gradient/unsupported");
 }
 
 TEST_F(AppendBackward, GradientsAsParameters) {
@@ -218,6 +220,46 @@ TEST_F(AppendBackward, GradientsAsParameters) {
     };
     EXPECT_NEAR(actual[k], (loss(1e-5) - loss(-1e-5)) / 2e-5, 1e-6) << k;
   }
+}
+
+// ---- what is marked ----
+
+TEST_F(AppendBackward, GradientsAreMarked) {
+  const std::string loss =
+      kProduct + "%l = nn.tanh(%m) : (v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>\n" + kFetch;
+  Program program = Differentiate(loss, "{parameters=[w,x]}");
+  std::vector<std::string> marked;
+  for (Operation& op : *program.block()) {
+    for (size_t i = 0; i < op.num_results(); ++i) {
+      const auto name = op.result(i).property("grad_of").dyn_cast<StrAttribute>();
+      if (name) marked.emplace_back(name.value());
+    }
+  }
+  std::sort(marked.begin(), marked.end());
+  EXPECT_EQ(marked, (std::vector<std::string>{"loss", "w", "x"}));
+  for (Operation* fetch : program.fetches()) {
+    const auto name = fetch->attribute("grad_of").dyn_cast<StrAttribute>();
+    if (fetch == program.fetches()[0]) continue;
+    ASSERT_TRUE(name);
+    EXPECT_EQ(fetch->operand(0).property("grad_of"), name);
+  }
+  EXPECT_EQ(Differentiate(loss, "{parameters=[w],store=none}").fetches().size(), 1u);
+  EXPECT_EQ(ErrorOf(loss, "{store=fetsh}").id(), "gradient/option");
+}
+
+TEST_F(AppendBackward, ThroughScans) {
+  ExpectSlopes(kFeeds + R"(
+    %h, %ys = cf.scan(%w, %x) {num_scan_inputs = 1, scan_input_directions = [1]} ({
+    ^(%s: v_tensor<[3, 2], f64>, %row: v_tensor<[3], f64>):
+      %u = nn.matmul(%row, %s) : (v_tensor<[3], f64>, v_tensor<[3, 2], f64>) -> v_tensor<[2], f64>
+      %t = nn.tanh(%s) : (v_tensor<[3, 2], f64>) -> v_tensor<[3, 2], f64>
+      %n = nn.add(%t, %u) : (v_tensor<[3, 2], f64>, v_tensor<[2], f64>) -> v_tensor<[3, 2], f64>
+      cf.yield(%n, %u) : (v_tensor<[3, 2], f64>, v_tensor<[2], f64>) -> ()
+    }) : (v_tensor<[3, 2], f64>, v_tensor<[2, 3], f64>) -> (v_tensor<[3, 2], f64>, v_tensor<[2, 2], f64>)
+    %p = nn.matmul(%x, %h) : (v_tensor<[2, 3], f64>, v_tensor<[3, 2], f64>) -> v_tensor<[2, 2], f64>
+    %l = nn.mul(%p, %ys) : (v_tensor<[2, 2], f64>, v_tensor<[2, 2], f64>) -> v_tensor<[2, 2], f64>
+  )" + kFetch,
+               {"x", "w"});
 }
 
 // ---- control flow ----
