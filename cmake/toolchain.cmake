@@ -3,7 +3,7 @@
 add_library(lathe_flags INTERFACE)
 target_compile_options(lathe_flags INTERFACE
   -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wundef -Wvla
-  $<$<COMPILE_LANGUAGE:CXX>:-Wextra-semi> -Werror)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wextra-semi> $<$<BOOL:${LATHE_WERROR}>:-Werror>)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # gcc 12 reports std::string concatenation (GCC bug 105651) and moves of std::variant at -O3

@@ -10,7 +10,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ROW = re.compile(r"^\|\s*([a-z]+)\s*\|([^|]*)\|")
 SUFFIXES = {".h", ".cc"}
 # Headers of include/lathe itself, and the layer that each belongs to.
-TOP_LEVEL = {"lathe.h": "driver", "runtime.h": "runtime", "train.h": "train"}
+TOP_LEVEL = {"lathe.h": "driver", "runtime.h": "runtime", "train.h": "train", "version.h": "support",
+             "plugin.h": "ir", "compiler.h": "driver"}
 # Libraries that only some folders may see: first folder of the header -> name in the table.
 FENCED = {"llvm": "llvm", "llvm-c": "llvm", "mlir": "llvm", "oneapi": "onednn"}
 

@@ -161,6 +161,11 @@ class Suite:
             return Result(0, 1, text)
         return self.junit(report, code, text)
 
+    def package(self):
+        """What others see of an installation."""
+        return self.counted(sys.executable, "test/package/run.py", "--build",
+                            self.build.relative_to(ROOT), "--jobs", self.jobs)
+
     def conformance(self):
         """The official ONNX cases; a refusal with a reason is neither a pass nor a failure."""
         code, text = self.execute(sys.executable, "scripts/onnx_cases.py", CASES)
@@ -249,8 +254,8 @@ class Suite:
 
 STEPS = {
     "release": ["layers", "size", "format", "scripts", "compiled", "unit", "golden", "transcripts",
-                "python", "conformance", "models", "accesses", "passes", "differential", "malformed",
-                "fuzz"],
+                "python", "package", "conformance", "models", "accesses", "passes", "differential",
+                "malformed", "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "conformance", "models", "accesses",
              "differential", "malformed"],

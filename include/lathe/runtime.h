@@ -5,7 +5,8 @@
  * C99 and later, and C++ (lathe/runtime/model.h is a face for C++).
  *
  * Functions that can fail return an error, or NULL if all went well; the caller frees it. Nothing
- * else is reported, printed or kept. Pointers that a program gives stay valid until it is freed. */
+ * else is reported, printed or kept. Pointers that a program gives stay valid until it is freed. A
+ * program that is NULL is an error (LATHE_INVALID_ARGUMENT), or has no inputs and outputs. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@ typedef enum lathe_code {
   LATHE_INTERNAL = 10 /* our bug */
 } lathe_code;
 
+/* Of NULL: 0 and "". */
 lathe_code lathe_error_code(const lathe_error* error);
 /* Stays the same over versions: "run/input-shape". */
 const char* lathe_error_id(const lathe_error* error);
@@ -48,7 +50,7 @@ typedef struct lathe_program lathe_program;
 
 typedef struct lathe_load_options {
   size_t size;        /* sizeof(lathe_load_options) */
-  int32_t threads;    /* for one run; 0: one per core that the process may use */
+  int32_t threads;    /* for one run, at most 1024; 0: one per core that the process may use */
   uint64_t max_bytes; /* cap on what all runs together hold for tensors between steps; 0: none */
 } lathe_load_options;
 
@@ -120,6 +122,7 @@ typedef struct lathe_port {
   const lathe_dim* dims; /* `rank` of them */
 } lathe_port;
 
+/* Ports are numbered from 0, in the order of the program. */
 size_t lathe_num_inputs(const lathe_program* program);
 size_t lathe_num_outputs(const lathe_program* program);
 /* NULL if there are not so many. */
@@ -207,17 +210,18 @@ lathe_error* lathe_parameter_set(const lathe_program* program, const char* name,
 
 /* NULL if there is no memory. */
 lathe_cancel* lathe_cancel_new(void);
-void lathe_cancel_free(lathe_cancel* cancel);
+void lathe_cancel_free(lathe_cancel* cancel); /* NULL: does nothing */
 /* From any thread, or a signal handler: runs with this object end within about a millisecond, in
  * the middle of a kernel, too, with LATHE_CANCELLED, until it is reset. */
 void lathe_cancel_set(lathe_cancel* cancel);
+/* Later runs with this object run again. */
 void lathe_cancel_reset(lathe_cancel* cancel);
 
 /* ---- where time goes ---- */
 
 /* Records when steps ran; any number of runs of one program. NULL if there is no memory. */
 lathe_profile* lathe_profile_new(void);
-void lathe_profile_free(lathe_profile* profile);
+void lathe_profile_free(lathe_profile* profile); /* NULL: does nothing */
 /* Writes what was recorded as a Chrome trace (chrome://tracing, Perfetto). */
 lathe_error* lathe_profile_write(const lathe_profile* profile, const lathe_program* program,
                                  const char* path);

@@ -2,12 +2,12 @@
 #include <array>
 #include <new>
 
-#include "lathe/runtime.h"
 #include "lathe/runtime/artefacts.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/version.h"
+#include "src/runtime/c_program.h"
 
 using lathe::Buffer;
 using lathe::ElementType;
@@ -17,6 +17,8 @@ using lathe::StrCat;
 using lathe::runtime::CancelToken;
 using lathe::runtime::Executor;
 using lathe::runtime::ExecutorOptions;
+using lathe::runtime::Expect;
+using lathe::runtime::Guarded;
 using lathe::runtime::InputView;
 using lathe::runtime::OutputView;
 using lathe::runtime::Plan;
@@ -111,33 +113,8 @@ lathe_code CodeOf(const Error& error) {
 const lathe_error kOutOfMemory = {LATHE_LIMIT, "limit/memory", "there is no memory",
                                   "error[limit/memory]: there is no memory\n"};
 
-lathe_error* OutOfMemory() { return const_cast<lathe_error*>(&kOutOfMemory); }
-
-lathe_error* Made(const Error& error) {
-  return new lathe_error{CodeOf(error), error.id(), error.message(), error.Render()};
-}
-
-// Nothing is thrown into C.
-template <class F>
-lathe_error* Guarded(F&& f) noexcept {
-  try {
-    try {
-      f();
-      return nullptr;
-    } catch (const Error& error) {
-      return Made(error);
-    } catch (const std::bad_alloc&) {
-      return OutOfMemory();
-    } catch (const std::exception& error) {
-      return Made(Error(ErrorCode::kInternal, "internal/exception", error.what()));
-    }
-  } catch (...) {
-    return OutOfMemory();
-  }
-}
-
-void Expect(bool condition, const char* message) {
-  if (!condition) throw Error(ErrorCode::kInvalidArgument, "run/argument", message);
+const char* TextOf(const lathe_error* error, std::string lathe_error::* text) {
+  return error == nullptr ? "" : (error->*text).c_str();
 }
 
 ElementType ElementOf(lathe_element element) {
@@ -178,7 +155,7 @@ RunOptions OptionsOf(const lathe_run_options* options) {
   constexpr size_t kFirstSize = offsetof(lathe_run_options, timeout_seconds);
   Expect(options->size >= kFirstSize, "lathe_run_options.size is not set");
   if (options->size >= sizeof(*options)) run.timeout_seconds = options->timeout_seconds;
-  if (options->cancel != nullptr) run.cancel = &options->cancel->token;
+  run.cancel = lathe::runtime::TokenOf(options->cancel);
   if (options->profile != nullptr) run.profile = &options->profile->profile;
   return run;
 }
@@ -193,22 +170,56 @@ ExecutorOptions OptionsOf(const lathe_load_options* options) {
 }  // namespace
 
 struct lathe_program {
-  explicit lathe_program(Executor e)
+  explicit lathe_program(std::shared_ptr<const Executor> e)
       : executor(std::move(e)),
-        inputs(PortsOf(executor.plan(), executor.plan().inputs)),
-        outputs(PortsOf(executor.plan(), executor.plan().outputs)),
-        parameters(ParametersOf(executor.plan())) {}
+        inputs(PortsOf(executor->plan(), executor->plan().inputs)),
+        outputs(PortsOf(executor->plan(), executor->plan().outputs)),
+        parameters(ParametersOf(executor->plan())) {}
+  explicit lathe_program(Executor e)
+      : lathe_program(std::make_shared<const Executor>(std::move(e))) {}
 
-  Executor executor;
+  std::shared_ptr<const Executor> executor;
   std::vector<Port> inputs, outputs, parameters;
 };
 
+namespace lathe::runtime {
+
+lathe_program* NewProgram(std::shared_ptr<const Executor> executor) {
+  return new lathe_program(std::move(executor));
+}
+
+const CancelToken* TokenOf(const lathe_cancel* cancel) {
+  return cancel == nullptr ? nullptr : &cancel->token;
+}
+
+lathe_error* NewError(const Error& error) {
+  return new lathe_error{CodeOf(error), error.id(), error.message(), error.Render()};
+}
+
+lathe_error* OutOfMemoryError() { return const_cast<lathe_error*>(&kOutOfMemory); }
+
+void Expect(bool condition, const char* message) {
+  if (!condition) throw Error(ErrorCode::kInvalidArgument, "run/argument", message);
+}
+
+}  // namespace lathe::runtime
+
+namespace {
+void ExpectProgram(const lathe_program* program) {
+  Expect(program != nullptr, "the program is NULL");
+}
+}  // namespace
+
 extern "C" {
 
-lathe_code lathe_error_code(const lathe_error* error) { return error->code; }
-const char* lathe_error_id(const lathe_error* error) { return error->id.c_str(); }
-const char* lathe_error_message(const lathe_error* error) { return error->message.c_str(); }
-const char* lathe_error_text(const lathe_error* error) { return error->text.c_str(); }
+lathe_code lathe_error_code(const lathe_error* error) {
+  return error == nullptr ? lathe_code{} : error->code;
+}
+const char* lathe_error_id(const lathe_error* error) { return TextOf(error, &lathe_error::id); }
+const char* lathe_error_message(const lathe_error* error) {
+  return TextOf(error, &lathe_error::message);
+}
+const char* lathe_error_text(const lathe_error* error) { return TextOf(error, &lathe_error::text); }
 void lathe_error_free(lathe_error* error) {
   if (error != &kOutOfMemory) delete error;
 }
@@ -261,22 +272,27 @@ const char* lathe_element_name(lathe_element element) {
   return lathe::Name(ElementOf(element)).data();
 }
 
-size_t lathe_num_inputs(const lathe_program* program) { return program->inputs.size(); }
-size_t lathe_num_outputs(const lathe_program* program) { return program->outputs.size(); }
+size_t lathe_num_inputs(const lathe_program* program) {
+  return program == nullptr ? 0 : program->inputs.size();
+}
+size_t lathe_num_outputs(const lathe_program* program) {
+  return program == nullptr ? 0 : program->outputs.size();
+}
 const lathe_port* lathe_input(const lathe_program* program, size_t index) {
-  return index < program->inputs.size() ? &program->inputs[index].port : nullptr;
+  return index < lathe_num_inputs(program) ? &program->inputs[index].port : nullptr;
 }
 const lathe_port* lathe_output(const lathe_program* program, size_t index) {
-  return index < program->outputs.size() ? &program->outputs[index].port : nullptr;
+  return index < lathe_num_outputs(program) ? &program->outputs[index].port : nullptr;
 }
 
 lathe_error* lathe_output_shape(const lathe_program* program, const lathe_input_view* inputs,
                                 size_t num_inputs, size_t index, int64_t* shape, size_t* bytes) {
   return Guarded([&] {
+    ExpectProgram(program);
     Expect(index < program->outputs.size(), "there is no such output");
     FewOrMany<InputView> views(num_inputs);
     Convert(inputs, num_inputs, views);
-    const lathe::Shape dims = program->executor.OutputShapes(views)[index];
+    const lathe::Shape dims = program->executor->OutputShapes(views)[index];
     Expect(shape != nullptr || dims.empty(), "the room for a shape is NULL");
     std::copy(dims.begin(), dims.end(), shape);
     if (bytes == nullptr) return;
@@ -289,12 +305,13 @@ lathe_error* lathe_run(const lathe_program* program, const lathe_input_view* inp
                        size_t num_inputs, const lathe_output_view* outputs, size_t num_outputs,
                        const lathe_run_options* options) {
   return Guarded([&] {
+    ExpectProgram(program);
     FewOrMany<InputView> in(num_inputs);
     Convert(inputs, num_inputs, in);
     FewOrMany<OutputView> out(num_outputs);
     Expect(outputs != nullptr || num_outputs == 0, "the outputs are NULL");
     for (size_t i = 0; i < num_outputs; ++i) out[i] = {outputs[i].data, outputs[i].bytes};
-    program->executor.Run(in, out, OptionsOf(options));
+    program->executor->Run(in, out, OptionsOf(options));
   });
 }
 
@@ -302,6 +319,7 @@ lathe_error* lathe_run_into(const lathe_program* program, const lathe_input_view
                             size_t num_inputs, lathe_allocate allocate, void* user,
                             const lathe_run_options* options) {
   return Guarded([&] {
+    ExpectProgram(program);
     Expect(allocate != nullptr, "the function that gives memory is NULL");
     FewOrMany<InputView> in(num_inputs);
     Convert(inputs, num_inputs, in);
@@ -309,16 +327,22 @@ lathe_error* lathe_run_into(const lathe_program* program, const lathe_input_view
       void* data = allocate(user, i, shape.data(), shape.size(), bytes);
       return OutputView{data, data == nullptr ? 0 : bytes};
     };
-    program->executor.RunInto(in, memory, OptionsOf(options));
+    program->executor->RunInto(in, memory, OptionsOf(options));
   });
 }
 
-uint64_t lathe_memory(const lathe_program* program) { return program->executor.arena_bytes(); }
-void lathe_trim(const lathe_program* program) { program->executor.Trim(); }
+uint64_t lathe_memory(const lathe_program* program) {
+  return program == nullptr ? 0 : program->executor->arena_bytes();
+}
+void lathe_trim(const lathe_program* program) {
+  if (program != nullptr) program->executor->Trim();
+}
 
-size_t lathe_parameter_count(const lathe_program* program) { return program->parameters.size(); }
+size_t lathe_parameter_count(const lathe_program* program) {
+  return program == nullptr ? 0 : program->parameters.size();
+}
 const lathe_port* lathe_parameter(const lathe_program* program, size_t index) {
-  return index < program->parameters.size() ? &program->parameters[index].port : nullptr;
+  return index < lathe_parameter_count(program) ? &program->parameters[index].port : nullptr;
 }
 const char* lathe_parameter_name(const lathe_program* program, size_t index) {
   const lathe_port* parameter = lathe_parameter(program, index);
@@ -328,8 +352,9 @@ const char* lathe_parameter_name(const lathe_program* program, size_t index) {
 lathe_error* lathe_parameter_get(const lathe_program* program, const char* name, void* data,
                                  size_t bytes, size_t* size) {
   return Guarded([&] {
+    ExpectProgram(program);
     Expect(name != nullptr, "the name of a parameter is NULL");
-    const lathe::Tensor value = program->executor.GetParameter(name);
+    const lathe::Tensor value = program->executor->GetParameter(name);
     if (size != nullptr) *size = value.byte_size();
     if (data == nullptr) return;
     if (bytes != value.byte_size()) {
@@ -344,6 +369,7 @@ lathe_error* lathe_parameter_get(const lathe_program* program, const char* name,
 lathe_error* lathe_parameter_set(const lathe_program* program, const char* name,
                                  const lathe_input_view* value) {
   return Guarded([&] {
+    ExpectProgram(program);
     Expect(name != nullptr && value != nullptr, "an argument is NULL");
     FewOrMany<InputView> view(1);
     Convert(value, 1, view);
@@ -354,22 +380,28 @@ lathe_error* lathe_parameter_set(const lathe_program* program, const char* name,
         lathe::StorageBytes(element, static_cast<size_t>(lathe::NumElements(dims)));
     Expect(data != nullptr || bytes == 0, "the elements of a parameter are NULL");
     const auto buffer = Buffer::Wrap(data, bytes, nullptr);
-    program->executor.SetParameter(name, lathe::Tensor::FromBuffer(element, dims, buffer));
+    program->executor->SetParameter(name, lathe::Tensor::FromBuffer(element, dims, buffer));
   });
 }
 
 lathe_cancel* lathe_cancel_new(void) { return new (std::nothrow) lathe_cancel; }
 void lathe_cancel_free(lathe_cancel* cancel) { delete cancel; }
-void lathe_cancel_set(lathe_cancel* cancel) { cancel->token.Cancel(); }
-void lathe_cancel_reset(lathe_cancel* cancel) { cancel->token.Reset(); }
+void lathe_cancel_set(lathe_cancel* cancel) {
+  if (cancel != nullptr) cancel->token.Cancel();
+}
+void lathe_cancel_reset(lathe_cancel* cancel) {
+  if (cancel != nullptr) cancel->token.Reset();
+}
 
 lathe_profile* lathe_profile_new(void) { return new (std::nothrow) lathe_profile; }
 void lathe_profile_free(lathe_profile* profile) { delete profile; }
 lathe_error* lathe_profile_write(const lathe_profile* profile, const lathe_program* program,
                                  const char* path) {
   return Guarded([&] {
+    ExpectProgram(program);
+    Expect(profile != nullptr, "the profile is NULL");
     Expect(path != nullptr, "the path is NULL");
-    lathe::WriteFile(path, profile->profile.ChromeTrace(program->executor.plan()));
+    lathe::WriteFile(path, profile->profile.ChromeTrace(program->executor->plan()));
   });
 }
 

@@ -143,7 +143,8 @@ struct ThreadPool::Impl {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : impl_(threads > 0 ? threads : HardwareThreads()) {}
+ThreadPool::ThreadPool(int threads)
+    : impl_(CheckedThreads(threads) > 0 ? threads : HardwareThreads()) {}
 ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::threads() const { return static_cast<int>(impl_->workers.size()) + 1; }

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "lathe/support/error.h"
 #include "lathe/support/text.h"
 
 namespace lathe {
@@ -121,6 +122,13 @@ int UsableCores(const std::string& root) {
   const int usable = std::max(1, static_cast<int>(distinct));
   const int quota = ProcessorQuota(root);
   return quota == 0 ? usable : std::min(usable, quota);
+}
+
+int CheckedThreads(int threads) {
+  if (threads >= 0 && threads <= kMaxThreads) return threads;
+  throw Error(ErrorCode::kInvalidArgument, "run/threads",
+              StrCat(threads, " threads were asked for; there are 1 to ", kMaxThreads))
+      .Hint("0 takes one per processor core, which is rarely improved upon");
 }
 
 }  // namespace lathe

@@ -115,6 +115,33 @@ static void check_artefacts(const char* graph, const char* trace) {
         "run/argument");
 }
 
+/* What a caller who does not look at errors gives. */
+static void check_null(const lathe_program* program, const char* path) {
+  lathe_load_options options = {sizeof(options), 100000, 0};
+  lathe_program* other = NULL;
+  lathe_profile* profile = lathe_profile_new();
+  int64_t shape = 0;
+  FAILS(lathe_run(NULL, NULL, 0, NULL, 0, NULL), LATHE_INVALID_ARGUMENT, "run/argument");
+  FAILS(lathe_run_into(NULL, NULL, 0, allocate, NULL, NULL), LATHE_INVALID_ARGUMENT,
+        "run/argument");
+  FAILS(lathe_output_shape(NULL, NULL, 0, 0, &shape, NULL), LATHE_INVALID_ARGUMENT, "run/argument");
+  FAILS(lathe_profile_write(NULL, program, path), LATHE_INVALID_ARGUMENT, "run/argument");
+  FAILS(lathe_profile_write(profile, NULL, path), LATHE_INVALID_ARGUMENT, "run/argument");
+  EXPECT(lathe_num_inputs(NULL) == 0 && lathe_num_outputs(NULL) == 0);
+  EXPECT(lathe_input(NULL, 0) == NULL && lathe_output(NULL, 0) == NULL);
+  EXPECT(lathe_memory(NULL) == 0);
+  EXPECT(lathe_error_code(NULL) == 0 && strcmp(lathe_error_text(NULL), "") == 0);
+  lathe_trim(NULL);
+  lathe_cancel_set(NULL);
+  lathe_cancel_reset(NULL);
+  lathe_cancel_free(NULL);
+  lathe_profile_free(NULL);
+  lathe_profile_free(profile);
+  FAILS(lathe_load_file(path, &options, &other), LATHE_INVALID_ARGUMENT, "run/threads");
+  options.threads = -1;
+  FAILS(lathe_load_file(path, &options, &other), LATHE_INVALID_ARGUMENT, "run/argument");
+}
+
 /* `base` is what to free. */
 static char* read_aligned(const char* path, size_t* size, void** base) {
   FILE* file = fopen(path, "rb");
@@ -142,6 +169,7 @@ int main(int argc, char** argv) {
   if (program == NULL) return 1;
   check_ports(program);
   check_runs(program, argv[2]);
+  check_null(program, argv[1]);
   lathe_program_free(program);
   FINE(lathe_verify_file(argv[1]));
   memory = read_aligned(argv[1], &size, &base);

@@ -22,6 +22,7 @@ class ModelError : public std::runtime_error {
  public:
   ModelError(lathe_code code, std::string id, const std::string& message, std::string text)
       : std::runtime_error(message), code_(code), id_(std::move(id)), text_(std::move(text)) {}
+  /// The kind of error.
   lathe_code code() const { return code_; }
   const std::string& id() const { return id_; }      ///< "run/input-shape"
   const std::string& text() const { return text_; }  ///< several lines for a person
@@ -31,6 +32,7 @@ class ModelError : public std::runtime_error {
   std::string id_, text_;
 };
 
+/// Throws `error`, and frees it, unless it is null.
 inline void ThrowIf(lathe_error* error) {
   if (error == nullptr) return;
   ModelError copy(lathe_error_code(error), lathe_error_id(error), lathe_error_message(error),
@@ -67,6 +69,7 @@ inline constexpr lathe_element kElementOf<uint64_t> = LATHE_U64;
 
 /// Somebody's elements, row-major.
 struct ArrayView {
+  /// `data` has as many elements as the shape says; both must outlive the view.
   template <class T>
   static ArrayView Of(std::span<const int64_t> shape, const T* data) {
     static_assert(kElementOf<T> != lathe_element{}, "no element type");
@@ -80,6 +83,7 @@ struct ArrayView {
 /// Elements of its own.
 class Array {
  public:
+  /// Undefined elements; `bytes` is what they take.
   Array(lathe_element element, std::vector<int64_t> shape, size_t bytes)
       : element_(element),
         shape_(std::move(shape)),
@@ -109,6 +113,7 @@ class Array {
   std::unique_ptr<std::max_align_t[]> data_;
 };
 
+/// As lathe_load_options.
 struct ModelOptions {
   int threads = 0;         ///< for one run; 0: one per core that it may use
   uint64_t max_bytes = 0;  ///< cap on what all runs together hold between steps; 0: none
@@ -117,6 +122,7 @@ struct ModelOptions {
 /// A loaded program. Any number of threads may run one at once. Everything throws ModelError.
 class Model {
  public:
+  /// From an .lx file, or the graph of a program in three parts.
   explicit Model(const std::string& path, const ModelOptions& options = {}) {
     const lathe_load_options load = {sizeof(load), options.threads, options.max_bytes};
     lathe_program* program = nullptr;
@@ -124,6 +130,7 @@ class Model {
     program_.reset(program);
   }
 
+  /// Ports in the order of the program; `index` must be below their number.
   size_t num_inputs() const { return lathe_num_inputs(get()); }
   size_t num_outputs() const { return lathe_num_outputs(get()); }
   const lathe_port& input(size_t index) const { return *lathe_input(get(), index); }

@@ -21,7 +21,7 @@ namespace lathe::runtime {
 /// of its own with its first loop, and never waits for those of its parent.
 class WorkerTeam : public KernelTeam {
  public:
-  /// `threads` counts the caller, so 1 starts none; 0 means UsableCores().
+  /// `threads` counts the caller, so 1 starts none; 0 means UsableCores(). Errors: run/threads.
   explicit WorkerTeam(int threads = 0);
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;

@@ -15,6 +15,11 @@ int ProcessorQuota(const std::string& root = "");
 /// ProcessorQuota(). More threads than that rarely make kernels faster, and often slower.
 int UsableCores(const std::string& root = "");
 
+/// `threads` as it is: the number that somebody asks for, where 0 leaves it to us. Throws
+/// run/threads if it is negative or above kMaxThreads.
+inline constexpr int kMaxThreads = 1024;
+int CheckedThreads(int threads);
+
 /// Bytes of memory that the process may fill: those of the machine, or what control groups allow
 /// if that is less.
 uint64_t UsableMemory(const std::string& root = "");

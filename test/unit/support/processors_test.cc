@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/text.h"
 #include "test/unit/temp_folder.h"
@@ -87,6 +88,19 @@ TEST_F(ProcessorsTest, ThreadsOfOneCoreCountOnce) {
   }
   EXPECT_EQ(Cores(), 1);
   EXPECT_GE(UsableCores(), 1);
+}
+
+TEST(Processors, RefuseMoreThreadsThanAnybodyHas) {
+  EXPECT_EQ(CheckedThreads(0), 0);
+  EXPECT_EQ(CheckedThreads(kMaxThreads), kMaxThreads);
+  for (const int threads : {-1, kMaxThreads + 1, 100000}) {
+    try {
+      (void)CheckedThreads(threads);
+      FAIL() << threads;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.id(), "run/threads");
+    }
+  }
 }
 
 }  // namespace

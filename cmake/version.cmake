@@ -1,0 +1,10 @@
+# LATHE_VERSION, "MAJOR.MINOR.PATCH", as include/lathe/version.h says it.
+set(header ${CMAKE_CURRENT_LIST_DIR}/../include/lathe/version.h)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+set(LATHE_VERSION "")
+foreach(part IN ITEMS MAJOR MINOR PATCH)
+  file(STRINGS ${header} line REGEX "^#define LATHE_VERSION_${part} [0-9]+$")
+  string(REGEX MATCH "[0-9]+$" number "${line}")
+  list(APPEND LATHE_VERSION ${number})
+endforeach()
+list(JOIN LATHE_VERSION "." LATHE_VERSION)

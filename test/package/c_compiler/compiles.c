@@ -1,0 +1,81 @@
+/* compiles MODEL.onnx OUT.lx: compiles a model from its file, from memory and to a file, and prints
+ * an output of each for an input of zeros; what is wrong gives errors. */
+#include <lathe/compiler.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures = 0;
+
+static void stop_on(lathe_error* error) {
+  if (error == NULL) return;
+  fputs(lathe_error_text(error), stderr);
+  exit(1);
+}
+
+static void expect(lathe_error* error, const char* id) {
+  if (error == NULL || strcmp(lathe_error_id(error), id) != 0) {
+    printf("expected %s, got %s\n", id, error ? lathe_error_text(error) : "nothing");
+    ++failures;
+  }
+  lathe_error_free(error);
+}
+
+static void run(lathe_program* program) {
+  static const float image[64] = {0};
+  static const int64_t shape[] = {1, 1, 8, 8};
+  float scores[10];
+  const lathe_input_view input = {LATHE_F32, image, shape, 4};
+  const lathe_output_view output = {scores, sizeof(scores)};
+  stop_on(lathe_run(program, &input, 1, &output, 1, NULL));
+  printf("%s %.4f\n", lathe_output(program, 0)->name, (double)scores[0]);
+  lathe_program_free(program);
+}
+
+static void check_errors(const char* model) {
+  const lathe_size unknown = {"M", 1};
+  lathe_compile_options options = {0};
+  lathe_program* program = NULL;
+  expect(lathe_compile_file(NULL, NULL, &program), "run/argument");
+  expect(lathe_compile_file("missing.onnx", NULL, &program), "io/open");
+  expect(lathe_compile_file(model, &options, &program), "run/argument"); /* without its size */
+  options.size = sizeof(options);
+  options.threads = 100000;
+  expect(lathe_compile_file(model, &options, &program), "run/threads");
+  options.threads = 1;
+  options.target = "cuda";
+  expect(lathe_compile_file(model, &options, &program), "codegen/target");
+  options.target = NULL;
+  options.sizes = &unknown;
+  options.num_sizes = 1;
+  expect(lathe_compile_file(model, &options, &program), "shape/unknown-symbol");
+  expect(lathe_compile_memory("not a model", 11, NULL, &program), "onnx/wire");
+  expect(lathe_compile_to_file(model, NULL, "/no/such/folder/out.lx"), "io/open");
+  if (program != NULL) ++failures;
+}
+
+int main(int argc, char** argv) {
+  static char bytes[1 << 20];
+  const lathe_size batch = {"N", 1};
+  lathe_compile_options options = {0};
+  lathe_program* program = NULL;
+  size_t size;
+  FILE* file;
+  if (argc != 3) return 2;
+  options.size = sizeof(options);
+  options.threads = 1;
+  options.sizes = &batch;
+  options.num_sizes = 1;
+  stop_on(lathe_compile_file(argv[1], &options, &program));
+  run(program);
+  file = fopen(argv[1], "rb");
+  size = fread(bytes, 1, sizeof(bytes), file);
+  fclose(file);
+  stop_on(lathe_compile_memory(bytes, size, &options, &program));
+  run(program);
+  stop_on(lathe_compile_to_file(argv[1], &options, argv[2]));
+  stop_on(lathe_load_file(argv[2], NULL, &program));
+  run(program);
+  check_errors(argv[1]);
+  return failures;
+}
