@@ -1,8 +1,8 @@
 // Passes in a library of one's own: `lathe opt --load libmine.so --passes my_pass`.
-#include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
+#include "lathe/plugin.h"
 
 namespace {
 
@@ -83,4 +83,4 @@ REGISTER_PASS(my_budget, MyBudget)
 }  // namespace
 
 /// Called when the library is loaded; a dialect of one's own would be registered here.
-extern "C" void LathePlugin(lathe::IrContext&) {}
+LATHE_PLUGIN(context) {}

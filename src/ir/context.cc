@@ -8,6 +8,7 @@
 
 #include "lathe/ir/dialect.h"
 #include "lathe/support/error.h"
+#include "lathe/support/version.h"
 #include "src/ir/builtin_storage.h"
 #include "src/ir/context_impl.h"
 
@@ -39,6 +40,25 @@ void IrContext::AddDialect(std::unique_ptr<Dialect> dialect) {
   impl_->dialects.push_back(std::move(dialect));
 }
 
+namespace {
+
+// "0.1" of "0.1.7": the same for versions whose plug-ins are interchangeable.
+std::string_view AbiOf(std::string_view version) { return version.substr(0, version.rfind('.')); }
+
+void CheckPluginVersion(void* library, const std::string& path) {
+  const auto* version = static_cast<const char*>(dlsym(library, "LathePluginVersion"));
+  if (version != nullptr && AbiOf(version) == AbiOf(Version())) return;
+  const std::string made = version == nullptr
+                               ? "does not say for which version of Lathe it was made"
+                               : StrCat("was made for Lathe ", version);
+  throw Error(ErrorCode::kUnsupported, "io/plugin-version",
+              StrCat("the plug-in ", made, "; this is Lathe ", Version()))
+      .At(path)
+      .Hint("define its entry with LATHE_PLUGIN (lathe/plugin.h), and build it with these headers");
+}
+
+}  // namespace
+
 void IrContext::LoadPlugin(const std::string& path) {
   // dlopen waits for whoever writes a pipe.
   std::error_code ignored;
@@ -55,9 +75,10 @@ void IrContext::LoadPlugin(const std::string& path) {
     dlclose(library);
     throw Error(ErrorCode::kIo, "io/plugin", "the library has no function 'LathePlugin'")
         .At(path)
-        .Hint("define extern \"C\" void LathePlugin(lathe::IrContext&) and register there");
+        .Hint("define it with LATHE_PLUGIN (lathe/plugin.h), and register there");
   }
   impl_->plugins.push_back(library);  // stays open: the context may hold its code until the end
+  CheckPluginVersion(library, path);
   entry(*this);
 }
 

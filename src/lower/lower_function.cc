@@ -91,6 +91,14 @@ bool ShouldDecompose(const Operation& op, const Machine& machine) {
          !op.isa<nn::LookupOp>();  // Pointwise reads its table
 }
 
+// Whether a strategy is registered for an operation that Decompose would leave nothing of.
+bool HasWholeStrategy(Block& block, const Machine& machine, const std::string& target) {
+  const TargetKeys keys{target, {target, "cpu"}};
+  return std::any_of(block.begin(), block.end(), [&](Operation& op) {
+    return ShouldDecompose(op, machine) && StrategyRegistry::Global().Has({&op, &keys});
+  });
+}
+
 // Elementwise operations without instructions, such as gelu, become simpler ones; so do products
 // with what is scaled and added.
 void Decompose(Block& block, const Machine& machine) {
@@ -131,8 +139,8 @@ struct Known {
   OpImplementation implementation;
 };
 
-// Those registered for an operation of the function, then the built-in ones.
-std::vector<Known> KnownStrategies(Operation* function, const TargetKeys& target) {
+// Those registered for an operation of the function.
+std::vector<Known> RegisteredStrategies(Operation* function, const TargetKeys& target) {
   std::vector<Known> known;
   for (Operation& op : *function->region(0).front()) {
     const OpCall call{&op, &target};
@@ -142,6 +150,12 @@ std::vector<Known> KnownStrategies(Operation* function, const TargetKeys& target
       for (const OpImplementation& i : s.implementations) known.push_back({s.condition, i});
     }
   }
+  return known;
+}
+
+// These, then the built-in ones.
+std::vector<Known> KnownStrategies(Operation* function, const TargetKeys& target) {
+  std::vector<Known> known = RegisteredStrategies(function, target);
   for (const LoopStrategy& s : kStrategies) {
     known.push_back({{}, {.name = s.name, .lower = s.lower}});
   }
@@ -179,13 +193,15 @@ void CheckOperations(const Lowering& lowering, size_t most) {
 class Selector {
  public:
   Selector(Operation* function, const Machine& machine, const std::vector<bool>& constant,
-           const LowerOptions& options, std::string workload, bool rather_apart)
+           const LowerOptions& options, std::string workload, bool rather_apart,
+           bool only_registered = false)
       : function_(function),
         machine_(machine),
         constant_(constant),
         options_(options),
         workload_(std::move(workload)),
         rather_apart_(rather_apart),
+        only_registered_(only_registered),
         target_{options.target, {options.target, "cpu"}} {}
 
   Lowered Run();
@@ -205,6 +221,7 @@ class Selector {
   const LowerOptions& options_;
   std::string workload_;  // of the function before its operations became simpler ones
   bool rather_apart_;     // than by plain loops
+  bool only_registered_;  // asks no built-in strategy
   TargetKeys target_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
   std::vector<Remark> remarks_;
@@ -287,7 +304,8 @@ std::optional<size_t> Selector::AskRecords(const std::vector<Known>& known) {
 }
 
 void Selector::AskAll() {
-  const std::vector<Known> known = KnownStrategies(function_, target_);
+  const std::vector<Known> known = only_registered_ ? RegisteredStrategies(function_, target_)
+                                                    : KnownStrategies(function_, target_);
   const std::string& only = options_.implementation;
   const auto [name, knobs] = SplitName(only);
   std::optional<size_t> asked;
@@ -336,7 +354,13 @@ Lowered Selector::Run() {
     if (a->fits) continue;
     lowered.why_not += StrCat(lowered.why_not.empty() ? "" : "; ", a->name(), ": ", why);
   }
-  if (covered.Prove() != Truth::kTrue) return lowered;
+  if (covered.Prove() != Truth::kTrue) {
+    for (const auto& a : attempts_) {
+      lowered.candidates += StrCat(a->name(), "  plevel ", a->implementation.plevel, "  ",
+                                   a->fits ? "valid" : "refused: " + a->lowering.why, "\n");
+    }
+    return lowered;
+  }
   const OpCall call{function_, &target_, workload_};
   const Selection selection = SelectImplementation(strategy, call, options_.records);
   lowered.candidates = selection.Explain() + ignored_;
@@ -454,9 +478,19 @@ Lowered LowerFunction(Operation* function, const Machine& machine,
   const std::string workload = tuned ? WorkloadOf(function) : "";
   const bool rather_apart = options.may_split && options.implementation.empty() &&
                             IsBetterApart(*function->region(0).front());
+  std::string refused_whole;
+  if (HasWholeStrategy(*function->region(0).front(), machine, options.target)) {
+    Lowered whole = Selector(function, machine, constant, options, workload, rather_apart,
+                             /*only_registered=*/true)
+                        .Run();
+    if (whole.done) return whole;
+    refused_whole = whole.candidates;
+  }
   Decompose(*function->region(0).front(), machine);
   const auto lower = [&] {
-    return Selector(function, machine, constant, options, workload, rather_apart).Run();
+    Lowered lowered = Selector(function, machine, constant, options, workload, rather_apart).Run();
+    lowered.candidates = refused_whole + lowered.candidates;
+    return lowered;
   };
   OwnSizes sizes(function);
   Lowered lowered = lower();

@@ -43,7 +43,7 @@ class IrContext {
   /// In order of loading.
   std::vector<Dialect*> dialects() const;
   /// Opens a shared library and calls its `extern "C" void LathePlugin(lathe::IrContext&)`, which
-  /// registers dialects, ops, types or interfaces. Errors: io/plugin.
+  /// registers dialects, ops, types or interfaces. Errors: io/plugin, io/plugin-version.
   void LoadPlugin(const std::string& path);
 
   // ---- ops ----

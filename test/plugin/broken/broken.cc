@@ -2,10 +2,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "lathe/plugin.h"
 
 namespace lathe {
 namespace {
@@ -60,7 +60,7 @@ REGISTER_PASS(broken_exception, BrokenException).Doc("throws std::out_of_range")
 /// Ends the process.
 class BrokenCrash : public Pass {
  protected:
-  void ApplyImpl(Graph&) override { std::quick_exit(70); }
+  void ApplyImpl(Graph&) override { std::abort(); }
 };
 REGISTER_PASS(broken_crash, BrokenCrash).Doc("ends the process");
 
@@ -145,4 +145,4 @@ REGISTER_PASS(broken_silence, BrokenSilence).Doc("drops every relu and tells nob
 }  // namespace
 }  // namespace lathe
 
-extern "C" void LathePlugin(lathe::IrContext&) {}
+LATHE_PLUGIN(context) {}

@@ -3,9 +3,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
 #include "lathe/lower/external.h"
+#include "lathe/plugin.h"
 #include "lathe/support/error.h"
 
 namespace {
@@ -104,6 +104,4 @@ lathe::ExternalKernel Compile(const Operation* function, const lathe::Program& p
 
 }  // namespace
 
-extern "C" void LathePlugin(lathe::IrContext&) {
-  lathe::ExternalCompilers::Global().Register({"toy", Refuse, Compile});
-}
+LATHE_PLUGIN(context) { lathe::ExternalCompilers::Global().Register({"toy", Refuse, Compile}); }
