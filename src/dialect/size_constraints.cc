@@ -89,20 +89,28 @@ class Finder {
   }
 
   void Visit(Operation* op) {
-    const std::vector<Type> declared = TypesOf(op);
     std::vector<SizeAssumption> assumptions;
-    {
+    try {
       const AssumptionScope scope(assumptions);
-      // What is in regions may never run.
-      op->num_regions() == 0 ? inferencer_.Visit(op) : InferAndSetTypes(op, inferencer_);
-      for (size_t i = 0; i < declared.size(); ++i) {
-        const SymShape inferred = ShapeOf(op->result(i).type());
-        AssumeNotNegative(inferred);
-        AssumeDeclared(ShapeOf(declared[i]), inferred);
-        if (declared[i]) op->result(i).set_type(declared[i]);
-      }
+      InferAndCompare(op);
+    } catch (const Error& error) {
+      if (!error.where().empty() || error.code() == ErrorCode::kInternal) throw;
+      const std::vector<std::string>& hints = error.hints();
+      throw ErrorAt(op, error.id(), error.message(), hints.empty() ? "" : hints.front());
     }
     for (SizeAssumption& assumption : assumptions) Add(op, std::move(assumption));
+  }
+
+  void InferAndCompare(Operation* op) {
+    const std::vector<Type> declared = TypesOf(op);
+    // What is in regions may never run.
+    op->num_regions() == 0 ? inferencer_.Visit(op) : InferAndSetTypes(op, inferencer_);
+    for (size_t i = 0; i < declared.size(); ++i) {
+      const SymShape inferred = ShapeOf(op->result(i).type());
+      AssumeNotNegative(inferred);
+      AssumeDeclared(ShapeOf(declared[i]), inferred);
+      if (declared[i]) op->result(i).set_type(declared[i]);
+    }
   }
 
   void Add(const Operation* op, SizeAssumption assumption) {

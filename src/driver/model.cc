@@ -18,7 +18,7 @@ std::unique_ptr<IrContext> NewContext() {
 struct Model::Impl {
   Impl(const std::string& path, const OnnxImportOptions& onnx)
       : context(NewContext()), program(LoadModel(*context, path, onnx)) {
-    VerifyOrThrow(program);
+    VerifyLoaded(program, path);
   }
   Impl(std::shared_ptr<Buffer> bytes, const OnnxImportOptions& onnx)
       : context(NewContext()),

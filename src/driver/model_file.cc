@@ -4,13 +4,16 @@
 #include <filesystem>
 #include <vector>
 
+#include "lathe/dialect/size_constraints.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/ir/functions.h"
 #include "lathe/ir/text_format.h"
+#include "lathe/ir/verify.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/random.h"
 #include "lathe/support/safetensors.h"
 #include "lathe/support/text.h"
 
@@ -105,17 +108,19 @@ std::vector<Operation*> MissingParameters(const Program& program) {
   return missing;
 }
 
-Program LoadText(IrContext& context, const std::string& path) {
+Program LoadText(IrContext& context, const std::string& path, WeightFile weights) {
   Program program = ParseProgramFile(context, path);
   const std::vector<Operation*> missing = MissingParameters(program);
   const std::string weights_path = WeightsPath(path);
   if (missing.empty()) return program;
   if (!FileExists(weights_path)) {
+    if (weights == WeightFile::kIfThere) return program;
     throw Error(ErrorCode::kNotFound, "model/weights",
                 StrCat("the program reads parameter ", Quote(ParameterName(*missing.front())),
                        ", and there is no weight file beside it"))
         .At(path)
-        .Hint(StrCat("put its weights into '", weights_path, "'"));
+        .Hint(StrCat("put its weights into '", weights_path, "'"))
+        .Hint("`lathe opt`, `inspect` and `explain` take the structure alone");
   }
   const SafeTensors file = ReadSafeTensors(weights_path);
   for (Operation* op : missing) {
@@ -141,6 +146,49 @@ void SaveText(const Program& program, const std::string& path) {
   FileWriter::CommitTogether({&weight_file, &writer});
 }
 
+// Line `number`, counted from 1, without the blanks before it.
+std::string_view LineOf(std::string_view text, uint64_t number) {
+  for (; number > 1; --number) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  text = text.substr(0, text.find('\n'));
+  return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
+}
+
+// The line of `text` that an error of the file `path` is at; empty if it is at none.
+std::string_view LineAt(const Error& error, std::string_view text, const std::string& path) {
+  const std::string_view where = error.where();
+  if (!where.starts_with(path + ":")) return {};
+  const std::string_view place = where.substr(path.size() + 1);
+  const auto line = ParseUint(place.substr(0, place.find(':')));
+  return line ? LineOf(text, *line) : std::string_view();
+}
+
+// The same error with the line of the file in place of the printed operation, in which values have
+// other names.
+Error WithLine(const Error& error, std::string_view text, const std::string& path) {
+  const std::string_view line = LineAt(error, text, path);
+  const std::string call = error.message().substr(0, error.message().find(':')) + "(";
+  if (line.empty() || line.find(call) == std::string_view::npos) return error;
+  Error shown(error.code(), error.id(), error.message());
+  shown.At(error.where());
+  for (const Note& note : error.notes()) {
+    const bool printed = note.text.find(call) != std::string::npos;
+    shown.Note(printed ? std::string(line) : note.text);
+  }
+  for (const std::string& hint : error.hints()) shown.Hint(hint);
+  return shown;
+}
+
+Error WithLines(const Error& error, const std::string& path) {
+  const std::string text = ReadFile(path);
+  Error shown = WithLine(error, text, path);
+  for (const Error& other : error.others) shown.others.push_back(WithLine(other, text, path));
+  return shown;
+}
+
 // The bodies of functions go to their calls: a model of ONNX is one graph.
 void SaveOnnx(const Program& program, const std::string& path) {
   if (FunctionTable(program).empty()) return ExportOnnx(program, path);
@@ -164,13 +212,14 @@ ModelFormat DetectModelFormat(const std::string& path) {
   return Sniff(path);
 }
 
-Program LoadModel(IrContext& context, const std::string& path, const OnnxImportOptions& onnx) {
+Program LoadModel(IrContext& context, const std::string& path, const OnnxImportOptions& onnx,
+                  WeightFile weights) {
   CheckIsFile(path);
   switch (DetectModelFormat(path)) {
     case ModelFormat::kOnnx:
       return ImportOnnx(context, path, onnx);
     case ModelFormat::kText:
-      return LoadText(context, path);
+      return LoadText(context, path, weights);
     case ModelFormat::kExecutable:
       break;
   }
@@ -178,6 +227,32 @@ Program LoadModel(IrContext& context, const std::string& path, const OnnxImportO
               "this is a compiled model: it runs, but holds no program to look at")
       .At(path)
       .Hint("`lathe run`, `bench` and `inspect` take it; give the model for anything else");
+}
+
+bool LacksWeights(const Program& program) { return !MissingParameters(program).empty(); }
+
+void InventWeights(Program& program) {
+  uint64_t seed = 0;
+  for (const Operation* op : MissingParameters(program)) {
+    const auto name = op->attribute("name").dyn_cast<StrAttribute>();
+    const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
+    if (!name || !type || !type.is_static() || program.parameters().Find(name) != nullptr) continue;
+    const Shape shape = *type.shape().Constants();
+    program.parameters().Insert(name, {RandomTensor(type.element(), shape, ++seed), false});
+  }
+  program.RefreshMutability();
+}
+
+void VerifyLoaded(const Program& program, const std::string& path) {
+  if (DetectModelFormat(path) != ModelFormat::kText) return VerifyOrThrow(program);
+  try {
+    VerifyOrThrow(program);
+    // What follows from parameters and computed constants, which one operation does not show.
+    Program copy = program.Clone();
+    (void)FindSizeConstraints(copy);
+  } catch (const Error& error) {
+    throw WithLines(error, path);
+  }
 }
 
 void SaveModel(const Program& program, const std::string& path) {

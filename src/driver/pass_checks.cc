@@ -233,27 +233,32 @@ BisectResult BisectPasses(const Program& program, const std::string& pipeline,
     const auto& off = options.disabled;
     return std::find(off.begin(), off.end(), pass->name()) != off.end();
   });
+  std::string thrown;  // by the shortest beginning that fails so far
   const auto holds_after = [&](int64_t count) {
+    std::string now;
     options.stop_after = count;
     PassManager manager(options);
     manager.Add(pipeline);
     Program copy = program.Clone();
+    bool fine = false;
     try {
       manager.Run(copy);
-      return holds(copy);
-    } catch (const Error&) {
-      return false;
+      fine = holds(copy);
+    } catch (const Error& error) {
+      now = error.Render();
     }
+    if (!fine) thrown = now;
+    return fine;
   };
   auto good = int64_t{0};
   auto bad = static_cast<int64_t>(passes.size());
-  if (holds_after(bad)) return {-1, {}};
-  if (!holds_after(0)) return {0, {}};
+  if (holds_after(bad)) return {-1, {}, {}};
+  if (!holds_after(0)) return {0, {}, thrown};
   while (bad - good > 1) {
     const int64_t middle = good + (bad - good) / 2;
     (holds_after(middle) ? good : bad) = middle;
   }
-  return {bad, passes[static_cast<size_t>(bad - 1)]->ToText()};
+  return {bad, passes[static_cast<size_t>(bad - 1)]->ToText(), thrown};
 }
 
 }  // namespace lathe

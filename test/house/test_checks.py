@@ -113,6 +113,8 @@ class Transcripts(unittest.TestCase):
         self.assertFalse(transcripts.matches(["a"], ["b"]))
         self.assertFalse(transcripts.matches(["a"], ["a", "b"]))
         self.assertFalse(transcripts.matches(["a{...}c"], ["ab", "c"]))
+        self.assertTrue(transcripts.matches(["a {~1.2} c{...}", "{~x}"], ["a 3.4 cd", "y"]))
+        self.assertFalse(transcripts.matches(["a {~1.2} c"], ["a 3.4 d"]))
 
 
 class Installer(unittest.TestCase):

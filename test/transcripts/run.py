@@ -7,6 +7,7 @@ line). The lines that follow are its expected output, stdout and stderr together
 
   ...        alone on a line: any number of lines
   {...}      inside a line: any text
+  {~1.2 ms}  inside a line: any text, of which this is an example; for what differs between runs
   [exit N]   as the last line: the exit code; without it 0 is expected
 
 A block tagged `console if FILE` is left out where the build folder has no lib/FILE, `console if
@@ -30,6 +31,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WRITTEN = re.compile(r"<!-- written by: (.*) -->\n")
+ANYTHING = re.compile(r"\{\.\.\.\}|\{~[^{}]*\}")
 EXIT = re.compile(r"\[exit (\d+)\]$")
 
 
@@ -87,7 +89,7 @@ def matches(expected, actual):
         if line.strip() == "...":
             pattern += r"(?:[^\n]*\n)*?"
         else:
-            pattern += ".*?".join(re.escape(part) for part in line.rstrip().split("{...}")) + r"[ \t]*\n"
+            pattern += ".*?".join(map(re.escape, ANYTHING.split(line.rstrip()))) + r"[ \t]*\n"
     return re.fullmatch(pattern, "".join(line + "\n" for line in actual)) is not None
 
 

@@ -15,6 +15,7 @@
 #include "lathe/support/clock.h"
 #include "lathe/support/printable.h"
 #include "tools/lathe/inputs.h"
+#include "tools/lathe/structure.h"
 
 namespace lathe::command {
 
@@ -121,18 +122,37 @@ void OutputOptions::Check(std::span<const OutputFile> outputs,
   if (!force) CheckOutputs(outputs, inputs);
 }
 
-Program ModelOptions::Load(IrContext& context) const {
+namespace {
+
+Program LoadFor(const ModelOptions& o, IrContext& context, WeightFile weights) {
   LoadAllDialects(context);
-  for (const std::string& plugin : plugins) context.LoadPlugin(plugin);
-  context.allow_unregistered_ops(allow_unregistered);
-  const bool only_text = without_weights && DetectModelFormat(path) == ModelFormat::kText;
-  Program program = only_text ? ParseProgramFile(context, path)
-                              : LoadModel(context, path, {.strict = strict, .warn = Warn});
-  VerifyOrThrow(program);
-  if (!dims.empty() || !shapes.empty()) {
-    SpecializeShapes(program, {.symbols = GivenSizes(*this, InputsOf(program))});
+  for (const std::string& plugin : o.plugins) context.LoadPlugin(plugin);
+  context.allow_unregistered_ops(o.allow_unregistered);
+  const bool only_text = o.without_weights && DetectModelFormat(o.path) == ModelFormat::kText;
+  Program program = only_text
+                        ? ParseProgramFile(context, o.path)
+                        : LoadModel(context, o.path, {.strict = o.strict, .warn = Warn}, weights);
+  if (!only_text && LacksWeights(program)) {
+    Warn(Error(ErrorCode::kNotFound, "model/weights",
+               "there is no weight file beside it: this is the structure alone")
+             .At(o.path)
+             .Hint(StrCat("put its weights into '", WeightsPath(o.path), "'")));
+  }
+  VerifyLoaded(program, o.path);
+  if (!o.dims.empty() || !o.shapes.empty()) {
+    SpecializeShapes(program, {.symbols = GivenSizes(o, InputsOf(program))});
   }
   return program;
+}
+
+}  // namespace
+
+Program ModelOptions::Load(IrContext& context) const {
+  return LoadFor(*this, context, WeightFile::kNeeded);
+}
+
+Program LoadStructure(const ModelOptions& model, IrContext& context) {
+  return LoadFor(model, context, WeightFile::kIfThere);
 }
 
 bool IsTerminal(int fd) { return isatty(fd) != 0; }

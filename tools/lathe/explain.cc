@@ -295,7 +295,11 @@ std::string ToJson(const Explanation& e) {
 
 int RunExplain(const Options& o) {
   IrContext context;
-  const Program program = o.model.Load(context);
+  Program program = o.model.Load(context, WeightFile::kIfThere);
+  if (LacksWeights(program)) {
+    InventWeights(program);
+    Words("the weights are made up: what depends on their numbers is not that of the model\n");
+  }
   const Explanation e = Explain(
       program,
       {.compile = o.compile, .runs = o.runs, .inputs = o.inputs.Load(o.model, InputsOf(program))});

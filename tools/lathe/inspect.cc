@@ -32,7 +32,7 @@ Run AddInspect(CLI::App& app) {
       const auto plan = runtime::LoadPlan(o->model.path);
       return Show(Summarize(*plan, GivenSizes(o->model, InputsOf(*plan, context))), o->json);
     }
-    return Show(Summarize(o->model.Load(context)), o->json);
+    return Show(Summarize(o->model.Load(context, WeightFile::kIfThere)), o->json);
   };
 }
 

@@ -12,6 +12,7 @@
 #include "lathe/support/file.h"
 #include "lathe/support/text.h"
 #include "tools/lathe/command.h"
+#include "tools/lathe/crash_note.h"
 
 namespace lathe::command {
 
@@ -97,6 +98,7 @@ int Bisect(const OptOptions& o, const Program& program, const std::string& pipel
   Out(result.passes == 0
           ? "the check fails before the first pass\n"
           : StrCat("the check fails after pass ", result.passes, ": ", result.pass, "\n"));
+  if (!result.error.empty()) why = result.error;
   if (!why.empty()) Out(why.back() == '\n' ? why : why + "\n");
   return kCheckFailed;
 }
@@ -129,7 +131,10 @@ void RunPasses(const OptOptions& o, Program& program, const std::string& pipelin
     manager.AddInstrumentation(MakePrinting(
         {o.print_before, o.print_after, o.print_after_change, {.locations = o.locations}, Words}));
   }
-  if (!o.reproducer.empty()) manager.AddInstrumentation(MakeReproducer(o.reproducer));
+  if (!o.reproducer.empty()) {
+    manager.AddInstrumentation(MakeReproducer(o.reproducer));
+    manager.AddInstrumentation(MakeCrashNote(o.reproducer));
+  }
   const auto counts = std::make_shared<OpCountInstrumentation>();
   if (o.stats) manager.AddInstrumentation(counts);
   if (o.manager.verify_each) manager.AddInstrumentation(MakeChangeCheck());
@@ -186,7 +191,7 @@ int RunOpt(const OptOptions& o) {
   CheckFiles(o);
   IrContext context;
   PhaseTimer timer(o.timing);
-  Program program = o.model.Load(context);
+  Program program = o.model.Load(context, WeightFile::kIfThere);
   timer.Done("read+verify");
   const std::string pipeline = PipelineOf(o);
   if (!o.bisect.empty()) return Bisect(o, program, pipeline);

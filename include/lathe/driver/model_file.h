@@ -16,11 +16,28 @@ enum class ModelFormat : uint8_t { kOnnx, kText, kExecutable };
 /// By extension; for any other one by the content. Errors: io/..., model/format.
 ModelFormat DetectModelFormat(const std::string& path);
 
+/// Whether text may be loaded without the file of its weights.
+enum class WeightFile : uint8_t {
+  kNeeded,
+  kIfThere,  ///< without it the structure alone is loaded: no parameter has data
+};
+
 /// Loads a program; weights are mapped, not read. The dialects must be loaded into `context`.
-/// Errors: io/open, model/format, those of ImportOnnx and ParseProgram, model/weights (a weight
-/// file that lacks a parameter or holds it with another type), model/executable.
+/// Errors: io/open, model/format, those of ImportOnnx and ParseProgram, model/weights (no weight
+/// file, or one that lacks a parameter or holds it with another type), model/executable.
 /// `onnx` is for models of ONNX.
-Program LoadModel(IrContext& context, const std::string& path, const OnnxImportOptions& onnx = {});
+Program LoadModel(IrContext& context, const std::string& path, const OnnxImportOptions& onnx = {},
+                  WeightFile weights = WeightFile::kNeeded);
+
+/// The error of VerifyOrThrow, if there is one, for a program that was loaded from `path`: where it
+/// is text, messages show its lines instead of the operations as Lathe would print them.
+void VerifyLoaded(const Program& program, const std::string& path);
+
+/// Whether the program reads parameters that it has no data for.
+bool LacksWeights(const Program& program);
+/// Gives each parameter of a static type that has no data random numbers, the same in each run:
+/// for what needs some, and not these.
+void InventWeights(Program& program);
 
 /// Writes `.onnx` or `.lathe` by extension; any other one is an error (model/format).
 void SaveModel(const Program& program, const std::string& path);

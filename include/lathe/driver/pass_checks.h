@@ -13,6 +13,7 @@
 /// Checks of passes against the interpreter.
 namespace lathe {
 
+/// On what two programs are compared, and how much they may differ.
 struct NumericOptions {
   int samples = 1;  ///< sets of seeded random inputs
   uint64_t seed = 1;
@@ -21,6 +22,7 @@ struct NumericOptions {
   int64_t symbol_extent = 2;  ///< extent of every symbolic dim of the inputs
 };
 
+/// Two results agree if |a - b| <= atol + rtol * |b| for all elements.
 struct Tolerance {
   double rtol, atol;
 };
@@ -55,6 +57,7 @@ class NumericReference {
   /// The first op of `actual` that gives another value than its counterpart in `before`, found by
   /// location; empty if none is found.
   std::string FirstOp(const Program& before, const Program& actual) const;
+  /// One set per sample.
   const std::vector<NamedValues>& inputs() const { return inputs_; }
 
  private:
@@ -78,9 +81,11 @@ std::shared_ptr<PassInstrumentation> MakeChangeCheck();
 std::string CompareNumerically(const Program& expected, const Program& actual,
                                const NumericOptions& options = {});
 
+/// Where a pipeline begins to fail.
 struct BisectResult {
   int64_t passes = 0;  ///< passes after which `holds` is false for the first time; -1: it never is
   std::string pass;    ///< the last of them
+  std::string error;   ///< what a pass threw, rendered; empty if `holds` said no
 };
 /// The shortest beginning of `pipeline` after which `holds(program)` is false, by bisection. An
 /// Error while running counts as false.
