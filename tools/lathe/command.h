@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "lathe/driver/executable.h"
-#include "lathe/driver/model_file.h"
 #include "lathe/driver/output_files.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/program.h"
@@ -40,8 +39,8 @@ struct ModelOptions {
   /// The model, what lies beside it, and the plug-ins: not to be overwritten.
   std::vector<std::string> Files() const;
   /// Loads dialects and plug-ins into `context`, then the model, verified, with the sizes that are
-  /// given. Without the file of its weights, if that is allowed, and then with a warning.
-  Program Load(IrContext& context, WeightFile weights = WeightFile::kNeeded) const;
+  /// given.
+  Program Load(IrContext& context) const;
 };
 
 /// What a command writes, for which a file of somebody else is not lost.

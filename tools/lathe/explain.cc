@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "lathe/driver/model_file.h"
 #include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 #include "tools/lathe/rates.h"
 #include "tools/lathe/runnable.h"
+#include "tools/lathe/structure.h"
 
 namespace lathe::command {
 namespace {
@@ -295,7 +297,7 @@ std::string ToJson(const Explanation& e) {
 
 int RunExplain(const Options& o) {
   IrContext context;
-  Program program = o.model.Load(context, WeightFile::kIfThere);
+  Program program = LoadStructure(o.model, context);
   if (LacksWeights(program)) {
     InventWeights(program);
     Words("the weights are made up: what depends on their numbers is not that of the model\n");

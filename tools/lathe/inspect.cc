@@ -6,6 +6,7 @@
 #include "lathe/runtime/lx_file.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
+#include "tools/lathe/structure.h"
 
 namespace lathe::command {
 namespace {
@@ -32,7 +33,7 @@ Run AddInspect(CLI::App& app) {
       const auto plan = runtime::LoadPlan(o->model.path);
       return Show(Summarize(*plan, GivenSizes(o->model, InputsOf(*plan, context))), o->json);
     }
-    return Show(Summarize(o->model.Load(context, WeightFile::kIfThere)), o->json);
+    return Show(Summarize(LoadStructure(o->model, context)), o->json);
   };
 }
 

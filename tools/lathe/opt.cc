@@ -13,6 +13,7 @@
 #include "lathe/support/text.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/crash_note.h"
+#include "tools/lathe/structure.h"
 
 namespace lathe::command {
 
@@ -191,7 +192,7 @@ int RunOpt(const OptOptions& o) {
   CheckFiles(o);
   IrContext context;
   PhaseTimer timer(o.timing);
-  Program program = o.model.Load(context, WeightFile::kIfThere);
+  Program program = LoadStructure(o.model, context);
   timer.Done("read+verify");
   const std::string pipeline = PipelineOf(o);
   if (!o.bisect.empty()) return Bisect(o, program, pipeline);

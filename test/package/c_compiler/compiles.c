@@ -50,7 +50,7 @@ static void check_errors(const char* model) {
   options.num_sizes = 1;
   expect(lathe_compile_file(model, &options, &program), "shape/unknown-symbol");
   expect(lathe_compile_memory("not a model", 11, NULL, &program), "onnx/wire");
-  expect(lathe_compile_to_file(model, NULL, "/no/such/folder/out.lx"), "io/open");
+  expect(lathe_compile_to_file(model, NULL, "/no/such/folder/out.lx"), "io/write");
   if (program != NULL) ++failures;
 }
 
