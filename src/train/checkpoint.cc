@@ -32,7 +32,6 @@ void VisitNumbers(Checkpoint& c, const Visit& visit) {
   visit("run.batch", c.run.batch);
   visit("run.shuffle", c.run.shuffle);
   visit("run.drop_last", c.run.drop_last);
-  visit("random", c.random);
 }
 
 // The bits, so that sums go on exactly.
@@ -55,7 +54,7 @@ std::string Find(const Metadata& metadata, std::string_view key, const std::stri
 
 void WriteCheckpoint(const std::string& path, const Checkpoint& checkpoint) {
   SafeTensors file{checkpoint.parameters, {{"format", kFormat}, {"model", checkpoint.run.model}}};
-  Checkpoint copy{checkpoint.run, checkpoint.position, checkpoint.random, {}};
+  Checkpoint copy{checkpoint.run, checkpoint.position, {}};
   VisitNumbers(copy, [&](const char* name, const auto& value) {
     file.metadata.emplace_back(name, StrCat(ToBits(value)));
   });

@@ -34,7 +34,6 @@ struct RunIdentity {
 struct Checkpoint {
   RunIdentity run;
   Position position;
-  uint64_t random = 0;      ///< run counter of random operations
   NamedTensors parameters;  ///< all that a step sets
 };
 

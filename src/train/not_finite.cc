@@ -87,7 +87,7 @@ bool IsFinite(const Tensor& tensor) { return FirstNotFinite(tensor) < 0; }
 
 NotFinite FindNotFinite(const Program& step, const StepState& state, const NamedValues& inputs) {
   Program program = step.Clone();
-  for (const auto& [name, tensor] : state.parameters) {
+  for (const auto& [name, tensor] : state) {
     if (Variable* variable = program.parameters().Find(name)) variable->data = tensor;
   }
   Watch watch;

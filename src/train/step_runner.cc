@@ -9,7 +9,7 @@ namespace lathe::train {
 StepState StepRunner::State() const {
   StepState state;
   for (const std::string& name : executable_.MutableParameters()) {
-    state.parameters.emplace_back(name, Parameter(name));
+    state.emplace_back(name, Parameter(name));
   }
   return state;
 }
@@ -21,15 +21,15 @@ void StepRunner::SetState(const StepState& state) {
         .Hint("a training goes on with the optimizer that it was started with");
   };
   const std::vector<std::string> names = executable_.MutableParameters();
-  for (const auto& [name, tensor] : state.parameters) {
+  for (const auto& [name, tensor] : state) {
     if (!std::ranges::binary_search(names, name)) {
       throw fail("the checkpoint has a parameter that the training does not set", name);
     }
   }
   std::vector<const Tensor*> found;
   for (const std::string& name : names) {
-    const auto at = std::ranges::find(state.parameters, name, &NamedTensors::value_type::first);
-    if (at == state.parameters.end()) {
+    const auto at = std::ranges::find(state, name, &NamedTensors::value_type::first);
+    if (at == state.end()) {
       throw fail("the checkpoint lacks a parameter of the training", name);
     }
     const Tensor& have = at->second;

@@ -9,11 +9,8 @@
 
 namespace lathe::train {
 
-/// All that a step changes.
-struct StepState {
-  NamedTensors parameters;
-  uint64_t random = 0;  ///< run counter of random operations
-};
+/// All that a step changes: its mutable parameters, the counter of random numbers among them.
+using StepState = NamedTensors;
 
 /// The compiled step and its state.
 class StepRunner {

@@ -158,10 +158,7 @@ struct Trainer::Impl {
     if (options.checkpoint.empty()) return "";
     return StrCat(options.checkpoint, "/checkpoint.safetensors");
   }
-  void Save(const std::string& path) const {
-    StepState state = step.State();
-    WriteCheckpoint(path, {run, position, state.random, std::move(state.parameters)});
-  }
+  void Save(const std::string& path) const { WriteCheckpoint(path, {run, position, step.State()}); }
   void SaveIfAsked() const {
     if (options.checkpoint.empty()) return;
     MakeDirectory(options.checkpoint);
@@ -301,7 +298,7 @@ NotFinite Trainer::Impl::Replay(const Feeder& feeder) {
     const StepState after = step.State();
     const bool is_finite =
         std::isfinite(ScalarOf(outputs, kLossOutput)) &&
-        std::ranges::all_of(after.parameters, [](const auto& p) { return IsFinite(p.second); });
+        std::ranges::all_of(after, [](const auto& p) { return IsFinite(p.second); });
     if (!is_finite) return FindNotFinite(programs.step, before, batch->values);
     ++position.batch;
     ++position.step;
@@ -328,9 +325,9 @@ std::string Trainer::CheckpointPath() const { return impl_->CheckpointPath(); }
 void Trainer::SaveCheckpoint(const std::string& path) const { impl_->Save(path); }
 
 void Trainer::Resume(const std::string& path) {
-  Checkpoint checkpoint = ReadCheckpoint(path);
+  const Checkpoint checkpoint = ReadCheckpoint(path);
   CheckSameRun(checkpoint.run, impl_->run, path);
-  impl_->step.SetState({std::move(checkpoint.parameters), checkpoint.random});
+  impl_->step.SetState(checkpoint.parameters);
   impl_->position = checkpoint.position;
 }
 

@@ -114,6 +114,32 @@ TEST_F(DataFiles, RefusesDamagedIdx) {
   EXPECT_TRUE(ErrorOf([&] { ReadIdx(Write("huge", huge)); }).id() != "");
 }
 
+TEST_F(DataFiles, ReadsFoldersOfPicturesByClass) {
+  const std::string digits = StrCat(LATHE_SOURCE_DIR, "/examples/digits/digit_");
+  for (const char* name : {"nine", "one"}) MakeDirectory(Path(StrCat("p/", name)));
+  Write("p/nine/a.png", ReadFile(digits + "9.png"));
+  Write("p/one/b.png", ReadFile(digits + "1.png"));
+  Write("p/one/a.png", ReadFile(digits + "7.png"));
+  Write("p/one/notes.txt", "no picture");
+  IrContext context;
+  const Type type = VTensorType::Get(context, SymShape({Dim::Symbol("N"), Dim(1), Dim(8), Dim(8)}),
+                                     ElementType::kF32);
+  const std::string folder[] = {Path("p")};
+  const auto data = OpenData(folder, {.picture = "image", .picture_type = type});
+  EXPECT_EQ(data->size(), 3);
+  const int64_t rows[] = {2, 0};
+  const NamedTensors batch = data->Read(rows);
+  EXPECT_EQ(batch[0].first, "image");
+  EXPECT_EQ(batch[0].second.shape(), (Shape{2, 1, 8, 8}));
+  EXPECT_EQ(batch[1].second, Tensor::Of<int64_t>({2}, {1, 0}));
+  const Tensor one = LoadInput("image", digits + "1.png", type, {}).value.tensor();
+  EXPECT_EQ(Tensor::FromBytes(ElementType::kF32, {1, 1, 8, 8},
+                              batch[0].second.bytes().first(one.byte_size())),
+            one);
+  const std::string none[] = {folder_.path()};
+  EXPECT_EQ(ErrorOf([&] { (void)OpenData(none, {.picture_type = type}); }).id(), "train/data");
+}
+
 // ---- from arrays to inputs ----
 
 const std::vector<Port> kPorts = {{"image", ElementType::kF32, {Dim::Symbol("N"), 1, 2, 2}},
