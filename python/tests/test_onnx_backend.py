@@ -67,7 +67,8 @@ def test_compatible():
         backend.prepare(helper.make_model(graph))
 
 
-# The official suite: what a run of all of it shows is in docs/onnx.md.
+# The official suite. Of all of it fail what is random (Bernoulli, Dropout in training), pictures, and
+# DFT's inverse, which differs by more than the suite's tolerance, and a loop over an absent list.
 suite = onnx.backend.test.BackendTest(backend.LatheBackend, __name__)
 if os.environ.get("LATHE_BACKEND_SUITE") != "all":
     suite.include(
