@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-not-found"
 """scikit-learn's models."""
 
 from __future__ import annotations

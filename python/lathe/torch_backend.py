@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-not-found"
 """torch.compile(model, backend="lathe"): graphs of PyTorch, compiled for this processor.
 
 A graph goes through PyTorch's exporter to ONNX, in memory; weights that PyTorch holds still become

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-not-found"
 """Types of inputs and outputs as those who bind them need them."""
 
 from __future__ import annotations
