@@ -10,7 +10,7 @@ PYTHON = $$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)
 CONFIGURE = cmake --log-level=WARNING --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench corpus format lint asan tsan fuzz clean
+.PHONY: help build demo wheel test bench corpus format lint asan tsan fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -22,6 +22,10 @@ build:  ## install what is missing; compile; the command is build/bin/lathe
 
 demo: build  ## classify the handwritten digits of examples/digits
 	@PATH="$(CURDIR)/build/bin:$$PATH" examples/digits/demo.sh
+
+wheel:  ## the Python package with all it needs, in dist/
+	@scripts/install.sh wheel
+	@scripts/wheel.sh dist
 
 test:  ## everything that must hold before a change is merged
 	@scripts/install.sh test
@@ -64,4 +68,4 @@ lint:  ## clang-tidy over what differs from main (LINT=all: over everything)
 	@scripts/lint.sh $(LINT)
 
 clean:  ## delete all build folders
-	@rm -rf build build-dev build-asan build-tsan build-fuzz
+	@rm -rf build build-dev build-asan build-tsan build-fuzz build-wheel dist

@@ -1,5 +1,8 @@
-# LATHE_PYTHON_EXE: the option LATHE_PYTHON, else the installer's .venv, else python3.
-if(LATHE_PYTHON)
+# LATHE_PYTHON_EXE: that of the wheel which is being built, else the option LATHE_PYTHON, else the
+# installer's .venv, else python3.
+if(SKBUILD)
+  set(LATHE_PYTHON_EXE ${Python_EXECUTABLE})
+elseif(LATHE_PYTHON)
   set(LATHE_PYTHON_EXE ${LATHE_PYTHON})
 elseif(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   set(LATHE_PYTHON_EXE ${PROJECT_SOURCE_DIR}/.venv/bin/python)

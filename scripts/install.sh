@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/install.sh [demo|test|lint|bench]: installs what building (demo), testing, linting and
-# benchmarking Lathe need on Debian 12. Running it again is quick and changes nothing.
+# scripts/install.sh [demo|test|lint|bench|wheel]: installs what building (demo), testing, linting,
+# benchmarking and packing Lathe need on Debian 12. Running it again is quick and changes nothing.
 # Debian packages go to the system (root or sudo), Python packages to .venv in this folder.
 # LATHE_INSTALL=skip: install nothing; the caller has provided everything.
 set -euo pipefail
@@ -14,13 +14,15 @@ testing=(git python3-dev libgtest-dev pkg-config dpkg-dev llvm-19-tools clang-19
          clang-format-19 chromium)  # looks at the reports of passes
 lint=(clang-tidy-19 clang-tools-19)
 bench=(libbenchmark-dev mlir-19-tools)
+wheel=(python3-dev libzstd-dev)
 
 case $what in
   demo) packages=("${build[@]}") files=(build) ;;
   test) packages=("${build[@]}" "${testing[@]}") files=(build test) ;;
   lint) packages=("${build[@]}" "${testing[@]}" "${lint[@]}") files=(build test) ;;
   bench) packages=("${build[@]}" "${testing[@]}" "${bench[@]}") files=(build test bench) ;;
-  *) echo "usage: scripts/install.sh [demo|test|lint|bench]" >&2; exit 2 ;;
+  wheel) packages=("${build[@]}" "${wheel[@]}") files=(build wheel) ;;
+  *) echo "usage: scripts/install.sh [demo|test|lint|bench|wheel]" >&2; exit 2 ;;
 esac
 [[ ${LATHE_INSTALL:-} != skip ]] || exit 0
 

@@ -13,15 +13,17 @@ executable; the interpreter's lock is free while it runs.
 
 from lathe._core import (
     CancelToken,
+    Kernel,
     Model,
     Operation,
     PassInfo,
     Port,
+    ProfiledStep,
     Program,
     Value,
-    __version__,
     list_passes,
 )
+from lathe._core import version as __version__
 from lathe._errors import (
     CancelledError,
     ElementTypeError,
@@ -41,6 +43,7 @@ from lathe._errors import (
 )
 from lathe._executable import Executable, compile
 from lathe._model import load
+from lathe._reports import Explanation, Profile
 from lathe._sklearn import from_sklearn
 
 __all__ = [
@@ -49,9 +52,11 @@ __all__ = [
     "ElementTypeError",
     "Error",
     "Executable",
+    "Explanation",
     "FileError",
     "InternalError",
     "InvalidArgumentError",
+    "Kernel",
     "LimitError",
     "MemoryLimitError",
     "MissingFileError",
@@ -61,6 +66,8 @@ __all__ = [
     "ParseError",
     "PassInfo",
     "Port",
+    "Profile",
+    "ProfiledStep",
     "Program",
     "ShapeError",
     "TimeLimitError",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union
 
 from lathe import _core, _model
+from lathe._reports import Explanation, Profile
 
 Cache = Union[str, "os.PathLike[str]", bool, None]
 
@@ -34,6 +35,20 @@ class Executable(_core.Executable):
         """
         super().save(os.fspath(path))
 
+    def explain(self) -> Explanation:
+        """What the program became: kernels, the strategies that made them, what is interpreted and
+        why. Of one that was loaded only the target is known."""
+        return Explanation(self._code_target, self._kernels, dict(self._interpreted),
+                           self._obstacles)
+
+    def profile(self, inputs: Mapping[str, Any], runs: int = 10) -> Profile:
+        """Where the time of a run goes, by step; `runs` are measured after one that warms up.
+
+        Raises UnsupportedError if the interpreter runs the program.
+        """
+        data = self._profile(inputs, runs)
+        return Profile(data.runs, data.steps, data.trace)
+
     async def run_async(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, *,
                         timeout: float | None = None,
                         cancel: _core.CancelToken | None = None) -> dict[str, Any]:
@@ -50,7 +65,8 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
             target: str | None = None, threads: int = 0, level: int = 2, cache: Cache = None,
             dims: Mapping[str, int] | None = None, strict: bool = False, max_bytes: int = 0,
             timeout: float | None = None, disable: Iterable[str] = (), enable: Iterable[str] = (),
-            external: str | None = None) -> Executable:
+            external: str | None = None,
+            progress: Callable[[int, int], object] | None = None) -> Executable:
     """Compiles a model, or what lathe.load takes, for this machine.
 
     target: an instruction set, such as "avx2"; default: the best of this machine.
@@ -65,6 +81,8 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
     timeout: of the compilation, in seconds.
     disable, enable: passes to leave out, and to run at any level.
     external: name of an external compiler, which gets all that it takes.
+    progress: called with how many kernels are compiled and how many are known of, by one thread at
+        a time; what it raises ends the compilation.
 
     Raises what lathe.load does; NotFoundError (a target, a pass, a dim), TimeLimitError,
     MemoryLimitError.
@@ -73,7 +91,8 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
     return Executable(program, target=target or "", threads=threads, level=level,
                       cache=_cache_folder(cache), dims=dict(dims or {}), strict=strict,
                       max_bytes=max_bytes, timeout=timeout or 0.0, disable=list(disable),
-                      enable=list(enable), external=external or "")
+                      enable=list(enable), external=external or "",
+                      progress=progress)
 
 
 def _program_of(source: _core.Model | _core.Program | _model.Source, strict: bool) -> _core.Program:

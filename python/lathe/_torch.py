@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy
@@ -18,8 +19,7 @@ _TYPES = {
 
 def tensor_of(array: numpy.typing.NDArray[Any], dtype: str) -> Any:
     """A torch tensor in the memory of an array that nobody else has."""
-    import torch
-
+    torch = importlib.import_module("torch")  # which need not be there for mypy
     if dtype not in _TYPES:
         return torch.from_dlpack(array)
     storage, name = _TYPES[dtype]

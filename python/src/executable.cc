@@ -294,11 +294,103 @@ void Save(const ExecutableHandle& e, const std::string& path) {
   WithoutLock([&] { e.executable.Save(path); });
 }
 
+struct ProfiledStep {
+  std::string label, origin;
+  double ms = 0;
+  std::optional<double> gflop;
+  double gigabytes = 0;
+};
+
+struct ProfileData {
+  std::vector<ProfiledStep> steps;  ///< in the order in which they ran, means over runs
+  std::string trace;
+  int runs = 0;
+};
+
+ProfileData DataOf(const runtime::Profile& profile, const runtime::Plan& plan, int runs) {
+  ProfileData data{.steps = {}, .trace = profile.ChromeTrace(plan), .runs = runs};
+  std::map<uint32_t, size_t> row_of;
+  for (const runtime::Profile::Event& event : profile.events()) {
+    const runtime::PlanStep& step = plan.steps[event.step];
+    const auto [at, is_new] = row_of.emplace(event.step, data.steps.size());
+    if (is_new) data.steps.push_back({.label = step.label, .origin = step.origin, .gflop = 0});
+    ProfiledStep& row = data.steps[at->second];
+    row.ms += static_cast<double>(event.end_ns - event.begin_ns) * 1e-6 / runs;
+    row.gigabytes += event.bytes * 1e-9 / runs;
+    if (event.flops < 0) row.gflop.reset();
+    if (row.gflop) *row.gflop += event.flops * 1e-9 / runs;
+  }
+  return data;
+}
+
+ProfileData Profiled(const ExecutableHandle& e, nb::handle inputs, int runs) {
+  const runtime::Executor* executor = e.executable.executor();
+  if (executor == nullptr) {
+    Error error(ErrorCode::kUnsupported, "profile/no-plan",
+                "the interpreter goes through this program, so it has no steps");
+    for (const std::string& why : e.executable.obstacles()) error.Note(why);
+    throw error;
+  }
+  if (runs < 1)
+    throw Error(ErrorCode::kInvalidArgument, "profile/runs", "a profile is of at least one run");
+  const nb::dict given = DictOf(inputs);
+  RunNamed(e, given, nb::none(), {});  // compulsory misses are not what runs cost
+  runtime::Profile profile;
+  for (int i = 0; i < runs; ++i) RunNamed(e, given, nb::none(), {.profile = &profile});
+  return DataOf(profile, executor->plan(), runs);
+}
+
+std::optional<double> Billions(const Dim& work) {
+  if (!work.is_constant()) return std::nullopt;
+  return static_cast<double>(work.value()) * 1e-9;
+}
+
+void BindReports(nb::module_& m) {
+  nb::class_<CompiledFunctionInfo>(m, "Kernel", "Operations that one kernel computes.")
+      .def_ro("operations", &CompiledFunctionInfo::operations, "Such as 'conv relu'.")
+      .def_ro("calls", &CompiledFunctionInfo::calls, "In the program.")
+      .def_ro("strategy", &CompiledFunctionInfo::strategy,
+              "What made its loops; '' if the interpreter runs it.")
+      .def_ro("why_not", &CompiledFunctionInfo::why_not,
+              "Strategy by strategy, if the interpreter runs it.")
+      .def_ro("candidates", &CompiledFunctionInfo::candidates,
+              "A line for each strategy that was asked; '' if it came from the cache.")
+      .def_prop_ro(
+          "gflop", [](const CompiledFunctionInfo& f) { return Billions(f.flops); },
+          "Of a call; None if it depends on sizes that inputs decide.")
+      .def_prop_ro(
+          "gigabytes", [](const CompiledFunctionInfo& f) { return Billions(f.bytes); },
+          "That a call reads and writes at least; None as of gflop.")
+      .def("__repr__", [](const CompiledFunctionInfo& f) {
+        return StrCat("<lathe.Kernel ", f.operations, ">");
+      });
+  nb::class_<ProfiledStep>(m, "ProfiledStep", "A step of a run; means over the runs.")
+      .def_ro("label", &ProfiledStep::label, "Such as 'conv relu'.")
+      .def_ro("origin", &ProfiledStep::origin, "Nodes of the model that it computes.")
+      .def_ro("ms", &ProfiledStep::ms)
+      .def_ro("gflop", &ProfiledStep::gflop, "None if it is not known.")
+      .def_ro("gigabytes", &ProfiledStep::gigabytes);
+  nb::class_<ProfileData>(m, "ProfileData")
+      .def_ro("steps", &ProfileData::steps)
+      .def_ro("trace", &ProfileData::trace)
+      .def_ro("runs", &ProfileData::runs);
+}
+
+// A callable of what is done and how much there is.
+std::function<void(size_t, size_t)> ProgressOf(nb::handle callback) {
+  if (callback.is_none()) return {};
+  return [callback](size_t done, size_t total) {
+    const nb::gil_scoped_acquire acquire;
+    callback(done, total);
+  };
+}
+
 void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder>& program,
                      const std::string& target, int threads, int level, const std::string& cache,
                      const std::map<std::string, int64_t>& dims, bool strict, uint64_t max_bytes,
                      double timeout, const std::vector<std::string>& disable,
-                     const std::vector<std::string>& enable, const std::string& external) {
+                     const std::vector<std::string>& enable, const std::string& external,
+                     nb::handle progress) {
   Compile(self, program,
           {.target = target,
            .cache = cache,
@@ -309,13 +401,15 @@ void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder
            .external = external,
            .strict = strict,
            .max_bytes = max_bytes,
-           .timeout_seconds = timeout},
+           .timeout_seconds = timeout,
+           .progress = ProgressOf(progress)},
           dims);
 }
 
 }  // namespace
 
 void BindExecutable(nb::module_& m) {
+  BindReports(m);
   nb::class_<CancelToken>(m, "CancelToken", "Ends a run early, from any thread.")
       .def(nb::init<>())
       .def("cancel", &CancelToken::Cancel, "Runs that have it end with CancelledError.")
@@ -327,7 +421,8 @@ void BindExecutable(nb::module_& m) {
            nb::arg("dims") = std::map<std::string, int64_t>(), nb::arg("strict") = false,
            nb::arg("max_bytes") = 0, nb::arg("timeout") = 0.0,
            nb::arg("disable") = std::vector<std::string>(),
-           nb::arg("enable") = std::vector<std::string>(), nb::arg("external") = "")
+           nb::arg("enable") = std::vector<std::string>(), nb::arg("external") = "",
+           nb::arg("progress").none() = nb::none())
       .def("__init__", &LoadFile, nb::arg("path"), nb::kw_only(), nb::arg("threads") = 0,
            nb::arg("max_bytes") = 0)
       .def_ro("inputs", &ExecutableHandle::inputs, "In the order of the program.")
@@ -349,6 +444,16 @@ void BindExecutable(nb::module_& m) {
            nb::sig("def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any"),
            "Inputs in order, or by name: the output, or a tuple of several.")
       .def("save", Save, nb::arg("path"))
+      .def("_profile", Profiled, nb::arg("inputs"), nb::arg("runs"))
+      .def_prop_ro("_kernels", [](const ExecutableHandle& e) { return e.executable.functions(); })
+      .def_prop_ro("_interpreted",
+                   [](const ExecutableHandle& e) { return e.executable.interpreted(); })
+      .def_prop_ro("_obstacles", [](const ExecutableHandle& e) { return e.executable.obstacles(); })
+      .def_prop_ro("_code_target",
+                   [](const ExecutableHandle& e) {
+                     const runtime::Executor* executor = e.executable.executor();
+                     return executor == nullptr ? "" : executor->plan().code.target;
+                   })
       .def_prop_ro(
           "can_save", [](const ExecutableHandle& e) { return e.executable.CanSave(); },
           "Whether all of it is compiled.")

@@ -1,13 +1,18 @@
 #include "python/src/model.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
+
+#include <map>
 
 #include "lathe/dialect/all.h"
 #include "lathe/driver/model_file.h"
+#include "lathe/driver/value_files.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/ir/metadata.h"
 #include "lathe/ir/verify.h"
@@ -106,6 +111,42 @@ std::vector<std::pair<std::string, std::string>> Warnings(const ModelHandle& mod
   return texts;
 }
 
+const Operation* FeedNamed(const Program& program, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Operation* op : program.feeds()) {
+    names.emplace_back(op->attribute("name").cast<StrAttribute>().value());
+    if (names.back() == name) return op;
+  }
+  Error error(ErrorCode::kNotFound, "run/input-name",
+              StrCat("the model has no input '", name, "'"));
+  if (const std::string hint = DidYouMean(name, names); !hint.empty()) error.Hint(hint);
+  throw error;
+}
+
+nb::object ReadInput(const ModelHandle& model, const std::string& name, nb::handle path,
+                     const std::string& normalize) {
+  const auto file = PathOf(path);
+  const RtValue value = WithoutLock([&] {
+    const std::shared_lock lock(model.holder->mutex);
+    const Operation* feed = FeedNamed(model.holder->program, name);
+    return LoadInput(name, file, feed->result(0).type(), ImageOptions::Named(normalize)).value;
+  });
+  return ObjectOf(value);
+}
+
+nb::dict RandomInputs(const ModelHandle& model, uint64_t seed,
+                      const std::map<std::string, int64_t>& dims) {
+  nb::dict inputs;
+  const std::vector<Dim::Binding> bindings(dims.begin(), dims.end());
+  uint64_t stream = 0;
+  const std::shared_lock lock(model.holder->mutex);
+  for (const Operation* op : model.holder->program.feeds()) {
+    const RtValue value = RandomInput(op->result(0).type(), bindings, seed, stream++);
+    inputs[nb::cast(op->attribute("name").cast<StrAttribute>().value())] = ObjectOf(value);
+  }
+  return inputs;
+}
+
 }  // namespace
 
 ProgramHolder::ProgramHolder() : context(NewContext()), program(*context) {}
@@ -129,9 +170,9 @@ void BindModel(nb::module_& m) {
           nb::arg("initializers_as_inputs") = std::vector<std::string>(),
           nb::arg("initializers") = nb::dict(),
           nb::sig(
-              "def __init__(self, source: str | collections.abc.Buffer, *, strict: bool = False, "
-              "external_data: collections.abc.Callable[[str], collections.abc.Buffer | None] | "
-              "None = None, separate_dims: bool = False, initializers_as_inputs: "
+              "def __init__(self, source: str | bytes | bytearray | memoryview, *, strict: bool = "
+              "False, external_data: collections.abc.Callable[[str], typing.Any] | None = None, "
+              "separate_dims: bool = False, initializers_as_inputs: "
               "collections.abc.Sequence[str] = ..., initializers: dict[str, typing.Any] = ...) -> "
               "None"),
           "A path, or the bytes of an ONNX model, which are not copied.\n\nseparate_dims: sizes "
@@ -158,6 +199,21 @@ void BindModel(nb::module_& m) {
       .def_ro("name", &ModelHandle::name, "The path that it was loaded from.")
       .def_ro("program", &ModelHandle::holder,
               "The program; what passes change there, they change in the model.")
+      .def(
+          "read_input", ReadInput, nb::arg("name"), nb::arg("path"), nb::kw_only(),
+          nb::arg("normalize") = "unit",
+          nb::sig("def read_input(self, name: str, path: str | os.PathLike[str], *, normalize: str "
+                  "= 'unit') -> typing.Any"),
+          "An input from a file: .npy, .npz, .pb, or a picture (.png, .jpg), scaled to the height "
+          "and width of the input and cropped in the middle. `normalize` is of pictures: 'unit' (v "
+          "/ 255), 'imagenet', 'signed' (v / 127.5 - 1) or 'raw'. Raises NotFoundError, "
+          "MissingFileError, ParseError.")
+      .def("random_inputs", RandomInputs, nb::arg("seed") = 0, nb::kw_only(),
+           nb::arg("dims") = std::map<std::string, int64_t>(),
+           nb::sig("def random_inputs(self, seed: int = 0, *, dims: collections.abc.Mapping[str, "
+                   "int] = ...) -> dict[str, typing.Any]"),
+           "Inputs to try the model with, by name; symbolic dims are what `dims` says, else 1. "
+           "Integers are 0 and 1, so that they index any table.")
       .def_prop_ro("warnings", Warnings,
                    "What the file says and does not hold: (id, message). Logged by lathe.load.")
       .def("__repr__",

@@ -13,7 +13,7 @@ NB_MODULE(_core, m) {
   nanobind::set_leak_warnings(false);
   lathe::python::RegisterErrors();
   lathe::python::FindMainThread();
-  m.attr("__version__") = std::string(lathe::Version());
+  m.attr("version") = std::string(lathe::Version());
   lathe::python::BindPorts(m);
   lathe::python::BindProgram(m);
   lathe::python::BindModel(m);

@@ -8,12 +8,13 @@
 #include <algorithm>
 #include <mutex>
 
-#include "lathe/dialect/shape_inference.h"
+#include "lathe/driver/pass_report.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/verify.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
+#include "lathe/support/file.h"
 #include "python/src/interrupts.h"
 #include "python/src/model.h"
 #include "python/src/ports.h"
@@ -111,19 +112,15 @@ void RunPasses(const Holder& holder, const std::string& pipeline, int level, boo
   });
 }
 
-nb::object ToOnnx(const Holder& holder, nb::handle path) {
-  const auto file =
-      path.is_none() ? "" : nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
-  std::string bytes;
-  WithoutLock([&] {
+nb::bytes ToOnnx(const Holder& holder, nb::handle path) {
+  const std::string file = path.is_none() ? "" : PathOf(path);
+  const std::string bytes = WithoutLock([&] {
     const std::shared_lock lock(holder->mutex);
-    if (file.empty()) {
-      bytes = SerializeOnnx(holder->program);
-    } else {
-      ExportOnnx(holder->program, file);
-    }
+    if (file.empty()) return SerializeOnnx(holder->program);
+    ExportOnnx(holder->program, file);
+    return ReadFile(file);
   });
-  return file.empty() ? nb::object(nb::bytes(bytes.data(), bytes.size())) : nb::none();
+  return nb::bytes(bytes.data(), bytes.size());
 }
 
 nb::object AttributeObject(Attribute a) {
@@ -209,13 +206,25 @@ nb::dict Parameters(const Holder& holder) {
   return dict;
 }
 
-// For notebooks.
-std::string Html(const Holder& holder) {
-  std::string html = "<pre>";
-  for (const char c : TextOf(holder, false)) {
-    html += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
+std::string Escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    out += c == '"' ? "&quot;" : c == '&' ? "&amp;" : std::string(1, c);
   }
-  return html + "</pre>";
+  return out;
+}
+
+// For notebooks: the graph as the reports of passes draw it, in a frame of its own.
+std::string Html(const Holder& holder) {
+  const std::string page = WithoutLock([&] {
+    Program program = CloneOf(holder)->program.Clone();
+    PassReport report("program");
+    const std::unique_ptr<Pass> none = PassRegistry::Global().Make("canonicalize");
+    report.BeforePass(*none, program);
+    report.AfterPass(*none, program);
+    return report.ToHtml();
+  });
+  return StrCat("<iframe width=\"100%\" height=\"600\" srcdoc=\"", Escaped(page), "\"></iframe>");
 }
 
 struct PassEntry {
@@ -246,7 +255,8 @@ void BindOperation(nb::module_& m) {
           [](const OpView& op) { return op.get()->location().ToString(*op.item->context()); },
           "Where it comes from: a node of a file, or a line of text.")
       .def(
-          "__eq__", [](const OpView& a, const OpView& b) { return a == b; }, nb::is_operator())
+          "__eq__", [](const OpView& a, const OpView& b) { return a == b; }, nb::is_operator(),
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const OpView& op) { return std::hash<const void*>()(op.item); })
       .def("__repr__",
            [](const OpView& op) { return StrCat("<lathe.Operation ", op.get()->ToString(), ">"); })
@@ -264,7 +274,7 @@ void BindOperation(nb::module_& m) {
       .def_prop_ro("users", Users, "Operations that read it; twice if they do twice.")
       .def(
           "__eq__", [](const ValueView& a, const ValueView& b) { return a == b; },
-          nb::is_operator())
+          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const ValueView& v) { return std::hash<Value>()(v.item); })
       .def("__repr__", [](const ValueView& v) {
         return StrCat("<lathe.Value ", v.get().type().ToString(), ">");
@@ -297,10 +307,9 @@ void BindProgram(nb::module_& m) {
            "Runs passes and named pipelines, such as 'canonicalize,cse' or 'inference', in place; "
            "see list_passes. On an error the program is as before.")
       .def("to_onnx", ToOnnx, nb::arg("path").none() = nb::none(),
-           nb::sig("@typing.overload\ndef to_onnx(self, path: None = None) -> bytes: ...\n"
-                   "@typing.overload\ndef to_onnx(self, path: str | os.PathLike[str]) -> None"),
-           "The bytes of an ONNX model; or, with a path, writes it there, large weights beside it. "
-           "Raises UnsupportedError, with each op that has no ONNX counterpart.")
+           nb::sig("def to_onnx(self, path: str | os.PathLike[str] | None = None) -> bytes"),
+           "The bytes of an ONNX model, which are written to `path`, too; weights that do not fit "
+           "are beside it then. Raises UnsupportedError, with each op that has no counterpart.")
       .def("_repr_html_", Html);
   nb::class_<PassEntry>(m, "PassInfo", "A pass or a named pipeline.")
       .def_ro("name", &PassEntry::name)

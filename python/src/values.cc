@@ -363,6 +363,10 @@ runtime::OutputView MemoryOf(nb::handle array, ElementType element, std::span<co
   return MemoryOf(type.shown.is_valid() ? array.attr("view")(type.storage) : nb::borrow(array));
 }
 
+std::string PathOf(nb::handle path) {
+  return nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+}
+
 std::shared_ptr<Buffer> BufferOf(nb::handle object) {
   Py_buffer buffer;
   if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw nb::python_error();

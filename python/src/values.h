@@ -71,6 +71,9 @@ runtime::OutputView MemoryOf(nanobind::handle array);
 runtime::OutputView MemoryOf(nanobind::handle array, ElementType element,
                              std::span<const int64_t> shape, const std::string& what);
 
+/// The text of a str or an os.PathLike.
+std::string PathOf(nanobind::handle path);
+
 /// The memory of a bytes-like object, which lives as long.
 std::shared_ptr<Buffer> BufferOf(nanobind::handle object);
 

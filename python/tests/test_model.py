@@ -112,8 +112,13 @@ def test_list_passes():
 
 def test_to_onnx(add, tmp_path):
     program = lathe.load(add).program
-    assert program.to_onnx(tmp_path / "add.onnx") is None
-    proto = onnx.load(tmp_path / "add.onnx")
-    assert proto == onnx.load_from_string(program.to_onnx())
+    data = program.to_onnx(tmp_path / "add.onnx")
+    assert (tmp_path / "add.onnx").read_bytes() == data == program.to_onnx()
+    proto = onnx.load_from_string(data)
     assert proto.graph.node[0].op_type == "Add"
     onnx.checker.check_model(proto)
+
+
+def test_notebooks_show_the_graph(add):
+    page = lathe.load(add).program._repr_html_()
+    assert page.startswith("<iframe") and "nn.add" in page and "<script>" in page

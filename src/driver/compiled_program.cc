@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -77,6 +78,7 @@ class AllLowered {
         records_(records),
         pool_(pool),
         strict_(options.strict),
+        progress_(options.progress),
         records_hash_(records.size() > 0 ? HashString(records.ToText()) : 0),
         machine_(MachineOf(target)) {}
 
@@ -107,10 +109,12 @@ class AllLowered {
                          .kernel = {},
                          .required = required_[NameOf(f)]});
     }
+    done_ = lowered_.size();
     pool_.ParallelFor(0, std::ssize(functions), 1, [&](int64_t i, int64_t) {
       const auto at = static_cast<size_t>(i);
       WhileDoing(StrCat("compiling ", NameOf(functions[at])),
                  [&] { Lower(functions[at], calls, results[at]); });
+      Report(lowered_.size() + functions.size());
     });
     for (size_t i = 0; i < functions.size(); ++i) {
       Operation* f = functions[i];
@@ -127,6 +131,13 @@ class AllLowered {
       }
     }
     return again;
+  }
+
+  // One more is done.
+  void Report(size_t total) {
+    if (!progress_) return;
+    const std::lock_guard lock(progress_mutex_);
+    progress_(++done_, total);
   }
 
   // Leaves the function's operations as they are, unless these become loops for the interpreter.
@@ -247,6 +258,9 @@ class AllLowered {
   const TuningRecords& records_;
   ThreadPool& pool_;
   const bool strict_;
+  const std::function<void(size_t, size_t)>& progress_;
+  std::mutex progress_mutex_;
+  size_t done_ = 0;              // with the mutex
   const uint64_t records_hash_;  // of all
   const lower::Machine machine_;
   PackedOrders orders_;  // of rounds before

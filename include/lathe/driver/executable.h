@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,6 +50,9 @@ struct CompileOptions {
   InterpreterOptions interpreter = {};
   double timeout_seconds = 0;           ///< of the compilation; 0: any time
   const CancelToken* cancel = nullptr;  ///< ends the compilation, from any thread
+  /// Called after each function that was compiled, by one thread at a time, with how many are done
+  /// and how many are known of; what it throws ends the compilation.
+  std::function<void(size_t done, size_t total)> progress = {};
 };
 
 /// What lowering must know of a target. Loads the code generator when it is asked for instructions.

@@ -1,5 +1,6 @@
 #include "lathe/driver/executable.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "lathe/driver/every_way.h"
@@ -50,6 +51,19 @@ TEST_F(ExecutableTest, SymbolsServeAllShapes) {
     const NamedValues inputs = InputsOf(n, m);
     ExpectClose(executable.Run(inputs), Interpreter(program).Run(inputs));
   }
+}
+
+TEST_F(ExecutableTest, ProgressReachesTheEnd) {
+  const Program program = Parse(kSymbolic);
+  std::vector<std::pair<size_t, size_t>> reports;
+  const auto report = [&](size_t done, size_t total) { reports.emplace_back(done, total); };
+  const Executable executable(program, {.threads = 2, .progress = report});
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.back().first, reports.back().second);
+  EXPECT_TRUE(std::ranges::is_sorted(reports, {}, &std::pair<size_t, size_t>::first));
+  for (const auto& [done, total] : reports) EXPECT_LE(done, total);
+  const auto fail = [](size_t, size_t) { throw Error(ErrorCode::kLimit, "test/enough", "enough"); };
+  EXPECT_EQ(ErrorOf([&] { Executable(program, {.progress = fail}); }).id(), "test/enough");
 }
 
 // Too large to be cloned: f calls g twice, which calls h twice.
