@@ -13,17 +13,13 @@
 #include "lathe/support/error.h"
 #include "lathe/support/hash.h"
 #include "lathe/support/processors.h"
+#include "lathe/support/random.h"
 #include "src/dialect/run_checks.h"
 #include "src/dialect/run_plan.h"
 #include "src/dialect/views.h"
 
 namespace lathe {
 namespace {
-
-uint64_t SeedOf(std::optional<double> attribute, uint64_t seed, uint64_t draw) {
-  if (attribute) return HashMix(std::bit_cast<uint64_t>(*attribute));
-  return HashCombine(seed, draw);
-}
 
 // Bytes of the values that are alive; data shared by several counts once.
 class MemoryMeter {
@@ -96,7 +92,7 @@ class LoneContext : public EvalContext {
   }
   ParameterMap* parameters() override { return nullptr; }
   uint64_t RandomSeed(std::optional<double> attribute) override {
-    return SeedOf(attribute, seed_, draws_++);
+    return SeedOfDraw(attribute, seed_, draws_++);
   }
   const RtValue* Feed(std::string_view) override { return nullptr; }
   void Fetch(std::string_view, const RtValue&) override {}
@@ -204,7 +200,7 @@ class ProgramContext : public EvalContext {
   }
   ParameterMap* parameters() override { return &run_.program.parameters(); }
   uint64_t RandomSeed(std::optional<double> attribute) override {
-    return SeedOf(attribute, run_.options.seed, run_.draws++);
+    return SeedOfDraw(attribute, run_.options.seed, run_.draws++);
   }
   const RtValue* Feed(std::string_view name) override { return Find(*run_.inputs, name); }
   void Fetch(std::string_view name, const RtValue& value) override {

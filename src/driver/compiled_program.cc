@@ -454,6 +454,8 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   NameUnknownExtents(program);
   AddConstraints(program, compiled.constraints);
   const std::vector<Type> inputs = InputTypes(program);
+  RunPasses(program,
+            StrCat("random_state{seed=", static_cast<int64_t>(options.interpreter.seed), "}"));
   OptimizeFor(options, program);
   TakeUnified(inputs, InputTypes(program), compiled.constraints);
   // Also of what passes have made: it may ask more than what it stands for; what they have taken

@@ -1,10 +1,12 @@
 #include "lathe/support/random.h"
 
+#include <bit>
 #include <cmath>
 #include <numbers>
 
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
+#include "lathe/support/hash.h"
 
 namespace lathe {
 
@@ -60,6 +62,10 @@ int64_t RandomStream::Int(int64_t low, int64_t high) {
 double RandomStream::Normal() {
   const double radius = std::sqrt(-2 * std::log(1 - NextDouble()));
   return radius * std::cos(2 * std::numbers::pi * NextDouble());
+}
+
+uint64_t SeedOfDraw(std::optional<double> given, uint64_t seed, uint64_t draw) {
+  return given ? HashMix(std::bit_cast<uint64_t>(*given)) : HashCombine(seed, draw);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "lathe/driver/every_way.h"
 #include "lathe/driver/pass_checks.h"
 #include "lathe/ir/walk.h"
+#include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "tools/lathe/command.h"
 
@@ -78,6 +79,9 @@ Reference Interpret(const Program& program, const Options& o) {
   NumericOptions numeric;
   numeric.symbol_extent = o.dim;
   Program copy = program.Clone();
+  PassManager manager;
+  manager.Add("random_state");  // each run draws what a compiled program draws
+  manager.Run(copy);
   for (int i = 0; i < o.samples; ++i) {
     r.inputs.push_back(SampleInputs(program, numeric, numeric.seed + static_cast<uint64_t>(i)));
     r.wanted.push_back(Interpreter(copy).Run(r.inputs.back()));

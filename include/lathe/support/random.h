@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "lathe/support/tensor.h"
 
@@ -37,6 +38,10 @@ class RandomStream {
   uint64_t cached_block_ = ~uint64_t{0};
   std::array<uint32_t, 4> block_{};
 };
+
+// The seed of a random operation: of the one that it gives itself, or of the run's and of how many
+// operations have drawn before it.
+[[nodiscard]] uint64_t SeedOfDraw(std::optional<double> given, uint64_t seed, uint64_t draw);
 
 // A tensor of any type for trying things out: floats uniform in [-1, 1), f8e8m0 near 1, integers in
 // [0, 10), bools even, strings "s0".."s9", complex by parts.

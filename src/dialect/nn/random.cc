@@ -109,6 +109,48 @@ void BernoulliOp::Eval(EvalContext& c) {
                                  [&] { return random.NextDouble() < *next++ ? 1.0 : 0.0; }));
 }
 
+// ---- what the others are made of ----
+
+void RandomKeyOp::InferShape(InferShapeContext& c) {
+  c.SetShape(kKey, SymShape(std::vector<Dim>{2}));
+}
+void RandomKeyOp::Eval(EvalContext& c) {
+  const auto seed = static_cast<int64_t>(c.RandomSeed(RandomKeyOp(c.op()).seed()));
+  c.SetOutput(kKey, Tensor::Of<int64_t>({2}, {seed, 0}));
+}
+
+namespace {
+
+void CheckKey(const SymShape& key) {
+  constexpr const char* kId = "shape/random-key";
+  constexpr const char* kWhat = "the key must be [2], a seed and a stream";
+  if (!key.ranked) return;
+  if (key.rank() != 1) eval::FailShape(kId, kWhat);
+  if (key.dims[0].is_unknown()) return;
+  Assume(SizeCondition::Equal(key.dims[0], 2), kId, [&] { return std::string(kWhat); });
+}
+
+}  // namespace
+
+void PhiloxOp::InferShape(InferShapeContext& c) {
+  CheckKey(c.shape(kKey));
+  c.SetShape(kOutput, c.shape(kLike));
+}
+void PhiloxOp::Eval(EvalContext& c) {
+  const PhiloxOp op(c.op());
+  const Tensor& key = c.input(kKey);
+  CheckKey(SymShape::FromConstants(key.shape()));
+  const auto words = key.data<int64_t>();
+  RandomStream random(static_cast<uint64_t>(words[0]), static_cast<uint64_t>(words[1]));
+  random.Skip(2 * static_cast<uint64_t>(op.offset()));  // a number is two of 32 bits
+  const auto between = 2 * static_cast<uint64_t>(op.stride() - 1);
+  c.SetOutput(kOutput, Generated(ElementType::kF64, c.input(kLike).shape(), [&] {
+                const double number = random.NextDouble();
+                random.Skip(between);
+                return number;
+              }));
+}
+
 // ---- multinomial ----
 
 namespace {

@@ -113,6 +113,7 @@ std::span<const Compute> SignalComputes();
 std::span<const Compute> TreeComputes();
 std::span<const Compute> GramComputes();
 std::span<const Compute> NormComputes();
+std::span<const Compute> RandomComputes();
 
 // ---- what families share ----
 

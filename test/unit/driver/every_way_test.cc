@@ -96,7 +96,9 @@ TEST_F(EveryWayTest, TheProgramKeepsItsOperations) {
     %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 16], f32>
     %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[16, 40], f32>
     %a = nn.matmul(%x, %w) : (v_tensor<[N, 16], f32>, v_tensor<[16, 40], f32>) -> v_tensor<[N, 40], f32>
-    %i = nn.random_normal_like(%a) : (v_tensor<[N, 40], f32>) -> v_tensor<[N, 40], f32>
+    %ratio = nn.feed() {name = "ratio"} : () -> v_tensor<[], f32>
+    %true = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %i = nn.dropout(%a, %ratio, %true) : (v_tensor<[N, 40], f32>, v_tensor<[], f32>, v_tensor<[], bool>) -> v_tensor<[N, 40], f32>
     nn.fetch(%a) {name = "a"} : (v_tensor<[N, 40], f32>) -> ()
     nn.fetch(%i) {name = "i"} : (v_tensor<[N, 40], f32>) -> ())",
                                 {16, 40});
