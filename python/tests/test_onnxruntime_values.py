@@ -237,6 +237,7 @@ def test_a_profile(ort, tmp_path):
         assert {"cat", "pid", "tid", "name", "args"} <= event.keys()
     names = [event["name"] for event in events if event["cat"] == "Session"]
     assert {"session_initialization", "model_run"} <= set(names)
+    assert any(event["cat"] == "Node" for event in events)
 
 
 def test_no_profile(ort):

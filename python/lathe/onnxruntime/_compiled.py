@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import lathe
@@ -157,6 +157,14 @@ class Compiled:
                 if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
                     return True
         return False
+
+    def steps(self, feeds: Values) -> Sequence[lathe.ProfiledStep]:
+        """Kernels of a run and their times; none if the interpreter goes through the model."""
+        overridden = frozenset(self.overridable.intersection(feeds))
+        try:
+            return self._executable(overridden, self._separate).profile(feeds, 1).steps
+        except lathe.UnsupportedError:
+            return []
 
 
 def _refuse_ort_format(source: str | bytes, options: SessionOptions) -> None:

@@ -7,7 +7,10 @@ import json
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import lathe
 
 
 class Trace:
@@ -34,6 +37,14 @@ class Trace:
         }
         with self._lock:
             self._events.append(event)
+
+    def add_steps(self, steps: Sequence[lathe.ProfiledStep]) -> None:
+        """Kernels of one run, one after the other from now on."""
+        at = time.monotonic_ns()
+        for step in steps:
+            end = at + int(step.ms * 1e6)
+            self.add("Node", step.label, at, end, op_name=step.label, node=step.origin)
+            at = end
 
     def write(self) -> str:
         """Writes the file and gives its path."""
