@@ -1,7 +1,10 @@
+#include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/pool.h"
 #include "lathe/dialect/nn/reduce.h"
@@ -48,6 +51,21 @@ Value Spread(Builder& b, Value grad, Value filter, const Window& w, int64_t grou
   return Typed(spread, like);
 }
 
+// Filters of more places than this are gradients of one convolution, not of a product of matrices.
+constexpr int64_t kMostPlaces = 64;
+
+Ints SwapOfFirstTwo(size_t rank) {
+  Ints perm(rank);
+  std::iota(perm.begin(), perm.end(), 0);
+  std::swap(perm[0], perm[1]);
+  return perm;
+}
+
+// [A, B, ...] as [B, A, ...].
+Value Turned(Builder& b, Value x, size_t rank) {
+  return TransposeOp::Create(b, x, {.perm = SwapOfFirstTwo(rank)}).transposed();
+}
+
 // [A, g * C, S...] as [C, g * A, S...]; none of C and S is empty.
 Value Swapped(Builder& b, Value x, int64_t group) {
   const Ints shape = KnownShape(x, 1);
@@ -60,17 +78,10 @@ Value Swapped(Builder& b, Value x, int64_t group) {
   return Reshaped(b, turned, Joined({shape[1] / group, -1}, spatial));
 }
 
-// The gradient of the filter [M, C / g, K...]: the input, windows for channels, meets the gradient
-// of the output with strides and dilations exchanged.
-Value OfFilter(Builder& b, Value x, Value grad, Value filter, const Window& w, int64_t group) {
-  const Ints perm_in = [&] {
-    Ints perm(w.rank() + 2);
-    std::iota(perm.begin(), perm.end(), 0);
-    std::swap(perm[0], perm[1]);
-    return perm;
-  }();
-  const Value turned = TransposeOp::Create(b, grad, {.perm = perm_in}).transposed();
-  const Value met = ConvOp::Create(b, Swapped(b, x, group), turned, Value(),
+// The gradient of the filter [M, C / g, K...] as a convolution: the input, windows for channels,
+// meets the gradient of the output with strides and dilations exchanged.
+Value OfLargeFilter(Builder& b, Value x, Value grad, Value filter, const Window& w, int64_t group) {
+  const Value met = ConvOp::Create(b, Swapped(b, x, group), Turned(b, grad, w.rank() + 2), Value(),
                                    {.strides = w.dilations,
                                     .pads = Joined(w.begins, w.ends),
                                     .dilations = w.strides,
@@ -81,7 +92,71 @@ Value OfFilter(Builder& b, Value x, Value grad, Value filter, const Window& w, i
   const Value cut = SliceOp::Create(b, met, IntsConstant(b, Ints(w.rank(), 0)),
                                     IntsConstant(b, w.kernel), IntsConstant(b, axes), Value())
                         .output();
-  return Typed(TransposeOp::Create(b, cut, {.perm = perm_in}).transposed(), filter);
+  return Typed(Turned(b, cut, w.rank() + 2), filter);
+}
+
+// What the place `at` of the filter met, as [C, 1, N * positions], in `padded` [C, N, S...].
+Value MetBy(Builder& b, Value padded, int64_t channels, const Window& w, const Ints& at) {
+  Ints begins, ends, axes;
+  for (size_t i = 0; i < w.rank(); ++i) {
+    begins.push_back(at[i] * w.dilations[i]);
+    ends.push_back(begins[i] + (w.out[i] - 1) * w.strides[i] + 1);
+    axes.push_back(static_cast<int64_t>(i) + 2);
+  }
+  const Value met = SliceOp::Create(b, padded, IntsConstant(b, begins), IntsConstant(b, ends),
+                                    IntsConstant(b, axes), IntsConstant(b, w.strides))
+                        .output();
+  return Reshaped(b, met, {channels, 1, -1});
+}
+
+// The next place of a filter in row-major order; false behind the last.
+bool Advance(Ints& at, const Ints& kernel) {
+  for (size_t i = kernel.size(); i-- > 0;) {
+    if (++at[i] < kernel[i]) return true;
+    at[i] = 0;
+  }
+  return false;
+}
+
+// [C, N, S...] with zeros around S.
+Value Padded(Builder& b, Value x, const Window& w) {
+  const auto none = [](const Ints& pads) {
+    return std::ranges::all_of(pads, [](int64_t p) { return p == 0; });
+  };
+  if (none(w.begins) && none(w.ends)) return x;
+  const Ints pads = Joined(Joined({0, 0}, w.begins), Joined({0, 0}, w.ends));
+  return PadOp::Create(b, x, IntsConstant(b, pads), Value(), Value()).output();
+}
+
+// The input of each place of the filter, [C, K, N * positions].
+Value Columns(Builder& b, Value x, int64_t channels, const Window& w) {
+  const Value padded = Padded(b, Turned(b, x, w.rank() + 2), w);
+  std::vector<Value> places;
+  Ints at(w.rank(), 0);
+  do {
+    places.push_back(MetBy(b, padded, channels, w, at));
+  } while (Advance(at, w.kernel));
+  if (places.size() == 1) return places[0];
+  return ConcatOp::Create(b, places, {.axis = 1}).concat_result();
+}
+
+// The gradient of the filter [M, C / g, K...]: the gradient of the output [M, N * positions] times
+// the columns of the input, [C * K, N * positions], transposed. A convolution would say the same,
+// with a filter as large as a picture, for which there is no fast kernel.
+Value OfFilter(Builder& b, Value x, Value grad, Value filter, const Window& w, int64_t group) {
+  const auto size = [](const Ints& extents) {
+    return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
+  };
+  const int64_t places = size(w.kernel);
+  if (places > kMostPlaces || size(w.out) == 0) return OfLargeFilter(b, x, grad, filter, w, group);
+  const int64_t channels = KnownShape(x, 1)[1], filters = KnownShape(grad, 1)[1];
+  const Ints groups = group == 1 ? Ints{} : Ints{group};
+  const Value left =
+      Reshaped(b, Turned(b, grad, w.rank() + 2), Joined(groups, {filters / group, -1}));
+  const Value right =
+      Reshaped(b, Columns(b, x, channels, w), Joined(groups, {channels / group * places, -1}));
+  const Value product = MatmulOp::Create(b, left, right, {.transpose_y = true}).z();
+  return Typed(Reshaped(b, product, Joined({filters, channels / group}, w.kernel)), filter);
 }
 
 Value OfBias(Builder& b, Value grad, Value bias) {
