@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
+#include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "src/train/step_runner.h"
 
@@ -85,8 +86,12 @@ class Watch {
 
 bool IsFinite(const Tensor& tensor) { return FirstNotFinite(tensor) < 0; }
 
-NotFinite FindNotFinite(const Program& step, const StepState& state, const NamedValues& inputs) {
+NotFinite FindNotFinite(const Program& step, const StepState& state, const NamedValues& inputs,
+                        uint64_t seed) {
   Program program = step.Clone();
+  PassManager manager;  // as compilation does first, so that the masks are those of the step
+  manager.Add(StrCat("random_state{seed=", static_cast<int64_t>(seed), "}"));
+  manager.Run(program);
   for (const auto& [name, tensor] : state) {
     if (Variable* variable = program.parameters().Find(name)) variable->data = tensor;
   }

@@ -34,11 +34,13 @@ class StepRunner {
 bool IsFinite(const Tensor& tensor);
 
 /// Runs a step on the interpreter and describes the first value that is not finite though all that
-/// it is computed from is; empty if there is none.
+/// it is computed from is; empty if there is none. `seed`: of random operations, as the step was
+/// compiled with.
 struct NotFinite {
   std::string what;   ///< "nn.log makes inf ..."
   std::string where;  ///< location of the operation; may be empty
 };
-NotFinite FindNotFinite(const Program& step, const StepState& state, const NamedValues& inputs);
+NotFinite FindNotFinite(const Program& step, const StepState& state, const NamedValues& inputs,
+                        uint64_t seed);
 
 }  // namespace lathe::train

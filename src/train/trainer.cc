@@ -299,7 +299,7 @@ NotFinite Trainer::Impl::Replay(const Feeder& feeder) {
     const bool is_finite =
         std::isfinite(ScalarOf(outputs, kLossOutput)) &&
         std::ranges::all_of(after, [](const auto& p) { return IsFinite(p.second); });
-    if (!is_finite) return FindNotFinite(programs.step, before, batch->values);
+    if (!is_finite) return FindNotFinite(programs.step, before, batch->values, options.seed);
     ++position.batch;
     ++position.step;
   }

@@ -304,6 +304,31 @@ TEST_F(TrainerTest, GoesBackToTheStepBefore) {
   ASSERT_EQ(error.notes().size(), 1U) << error.Render();
 }
 
+// Which elements a dropout makes zero differs from step to step: the interpreter draws those of the
+// step, not of the first.
+TEST_F(TrainerTest, DrawsTheMaskOfTheStepAgain) {
+  const char* body = R"(  %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 1], f32>
+  %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[1], f32>
+  %r = builtin.constant() {value = tensor<[], f32> [0.1]} : () -> v_tensor<[], f32>
+  %y = nn.mul(%x, %w) : (v_tensor<[N, 1], f32>, v_tensor<[1], f32>) -> v_tensor<[N, 1], f32>
+  %d = nn.dropout(%y, %r) : (v_tensor<[N, 1], f32>, v_tensor<[], f32>) -> v_tensor<[N, 1], f32>
+  %p = nn.log(%d) : (v_tensor<[N, 1], f32>) -> v_tensor<[N, 1], f32> loc("the_log")
+  nn.fetch(%p) {name = "p"} : (v_tensor<[N, 1], f32>) -> ()
+)";
+  const Program model = ProgramOf(context_, body, {{"w", Tensor::Of<float>({1}, {1})}});
+  const Tensor ones = Tensor::Of<float>({64, 1}, std::vector<float>(64, 1));
+  TrainerOptions options = Options(10);
+  options.recipe = {.loss = "mse", .optimizer = "sgd{lr=1e-9}"};
+  options.batch = 1;
+  int64_t steps = 0;
+  options.on_step = [&](const StepReport&) { ++steps; };
+  const Error error = FitError(model, options, *FromTensors({{"x", ones}, {"targets", ones}}));
+  EXPECT_EQ(error.id(), "train/not-finite") << error.Render();
+  EXPECT_GT(steps, 0) << "another seed is wanted: the first step is as the interpreter's";
+  ASSERT_EQ(error.notes().size(), 1U) << error.Render();
+  EXPECT_NE(error.notes()[0].text.find("nn.log makes -inf"), std::string::npos) << error.Render();
+}
+
 TEST_F(TrainerTest, NamesDataThatIsNotFinite) {
   Tensor x = NumbersOf({32, 8}, 10);
   x.mutable_data<float>()[8 * 7 + 2] = std::numeric_limits<float>::infinity();
