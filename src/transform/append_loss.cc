@@ -221,10 +221,12 @@ class AppendLossPass : public Pass {
 
   static Value Checked(const std::string& name, Value output) {
     const auto type = output.type().dyn_cast<AnyTensorType>();
-    if (type && IsFloat(type.element()) && type.has_rank()) return output;
+    if (type && IsFloat(type.element()) && BitWidth(type.element()) >= 16 && type.has_rank()) {
+      return output;
+    }
     throw Error(ErrorCode::kType, "loss/type",
                 StrCat("output '", name, "' is ", output.type().ToString(),
-                       "; a loss is of a tensor of floats of known rank"));
+                       "; a loss is of a tensor of floats of 16 bits or more, of known rank"));
   }
 };
 

@@ -185,7 +185,7 @@ class Corpus {
     doing = path + " while it is read";
     try {
       const Program program = LoadModel(context, path);
-      VerifyOrThrow(program);
+      VerifyLoaded(program, path);
       const NamedValues inputs = CaseInputs(path, program);
       RunAll(path, program, inputs);
       if (path.ends_with(".onnx")) RunAll(path + " (prepared)", Prepare(program), inputs);
