@@ -36,7 +36,7 @@ class IOBinding:
         self._inputs[name] = value
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
-        """Shares the array's memory. Raises RuntimeError if it is no array or no such input."""
+        """Shares the array's memory. RuntimeError: not an array, or an unknown input."""
         if not isinstance(arr_on_cpu, np.ndarray):
             raise RuntimeError("Unable to create OrtValue from the given python object")
         self._bind(name, OrtValue.of(arr_on_cpu))

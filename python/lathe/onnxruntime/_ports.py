@@ -155,7 +155,7 @@ class Input:
             raise RuntimeError(f"Unable to handle object of type {type(value)}")
         element = _types.of_dtype(value.dtype)
         if element is None:
-            raise RuntimeError(f"{value.dtype} of input '{self.name}' is no type of tensors")
+            raise RuntimeError(f"{value.dtype} of input '{self.name}' is not a type of tensors")
         if element is not self._element:
             self._refuse(f"Unexpected input data type. Actual: ({element.tensor}) , expected: "
                          f"({self._inner})")

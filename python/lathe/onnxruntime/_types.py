@@ -86,7 +86,7 @@ def of_dtype(dtype: Any) -> ElementType | None:
 
 
 def of_tensor(text: str) -> ElementType | None:
-    """Of "tensor(float)"; None of what is no tensor."""
+    """Of "tensor(float)"; None of what is not a tensor."""
     return _BY_ORT.get(text)
 
 

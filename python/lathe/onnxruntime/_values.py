@@ -274,7 +274,7 @@ def _type_of(value: Any) -> str:
         return element.tensor
     if isinstance(value, list):
         return f"seq({_type_of(value[0])})" if value else "seq(tensor(float))"
-    raise RuntimeError(f"a {type(value).__name__} is no value of a session")
+    raise RuntimeError(f"a {type(value).__name__} is not a value of a session")
 
 
 class OrtValueVector(list[OrtValue]):
