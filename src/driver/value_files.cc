@@ -1,7 +1,11 @@
 #include "lathe/driver/value_files.h"
 
+#include <glob.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "lathe/frontend/onnx.h"
@@ -9,42 +13,133 @@
 #include "lathe/support/file.h"
 #include "lathe/support/npy.h"
 #include "lathe/support/random.h"
+#include "src/dialect/move.h"
 #include "src/driver/picture.h"
 
 namespace lathe {
 
 namespace {
 
-const Tensor& NpzEntry(const NamedTensors& entries, const std::string& name,
-                       const std::string& path) {
-  for (const auto& [entry, tensor] : entries) {
-    if (entry == name) return tensor;
+namespace fs = std::filesystem;
+
+bool HasExtension(const std::string& path, std::span<const std::string_view> extensions) {
+  return std::ranges::find(extensions, FileExtension(path)) != extensions.end();
+}
+
+bool IsPattern(const std::string& path) {
+  return path.find_first_of("*?[") != std::string::npos && !FileExists(path);
+}
+
+std::vector<std::string> FilesIn(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string path = (fs::path(folder) / entry.path().filename()).string();
+    if (IsValueFile(path) && !IsDirectory(path)) files.push_back(path);
   }
-  if (entries.size() == 1) return entries[0].second;
-  std::vector<std::string> names;
-  for (const auto& [entry, tensor] : entries) names.push_back(entry);
+  return files;
+}
+
+std::vector<std::string> Matches(const std::string& pattern) {
+  glob_t found = {};
+  std::vector<std::string> files;
+  if (glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+    files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  }
+  globfree(&found);
+  return files;
+}
+
+LoadedValue LoadFile(const std::string& name, const std::string& path, Type expected,
+                     const ImageOptions& image) {
+  if (const auto file = OpenValueFile(path)) return {file->Get(name, expected), {}, {}};
+  const std::string extension = FileExtension(path);
+  if (extension == ".npy") return {ReadNpy(path), {}, {}};
+  if (extension == ".pb") return {ReadOnnxValue(path, expected).value, {}, {}};
+  if (IsPicture(path)) return LoadPicture(name, path, expected, image);
+  throw Error(ErrorCode::kInvalidArgument, "run/input-file",
+              StrCat("cannot tell what '", path, "' holds from its name"))
+      .At(StrCat("input '", name, "'"))
+      .Hint(
+          "give a .npy, .npz, .safetensors, .pb (ONNX TensorProto), .csv, .json, .png, .jpg or "
+          ".bmp file, a folder of them, a number, or a list such as [1, 2]");
+}
+
+// A part of a batch, with the axis that the parts are joined along.
+Tensor PartOfBatch(const RtValue& value, Type expected, const std::string& path) {
+  const auto type = expected.dyn_cast<AnyTensorType>();
+  if (!type || !value.is_tensor()) {
+    throw Error(ErrorCode::kInvalidArgument, "run/batch",
+                StrCat("several files are a batch, which ", expected.ToString(), " is not"))
+        .At(path)
+        .Hint("give one file");
+  }
+  Tensor part = value.tensor();
+  Shape shape = part.shape();
+  if (shape.empty() || (type.has_rank() && type.rank() == shape.size() + 1)) {
+    shape.insert(shape.begin(), 1);
+  }
+  return part.Reshaped(std::move(shape));
+}
+
+void CheckAlike(const Tensor& part, const Tensor& first, const std::string& path) {
+  const auto samples = [](const Tensor& t) { return std::span(t.shape()).subspan(1); };
+  if (part.element_type() == first.element_type() &&
+      std::ranges::equal(samples(part), samples(first))) {
+    return;
+  }
   throw Error(
-      ErrorCode::kNotFound, "run/npz-entry",
-      StrCat("the archive has ", entries.size(), " entries and none is called '", name, "'"))
+      ErrorCode::kShape, "run/batch",
+      StrCat("this is ", part.TypeString(), ", the first of the batch is ", first.TypeString()))
       .At(path)
-      .Hint(DidYouMean(name, names));
+      .Hint("for pictures, give the input a fixed size: --shape or --dim");
+}
+
+LoadedValue LoadBatch(const std::string& name, const std::vector<std::string>& files, Type expected,
+                      const ImageOptions& image) {
+  std::vector<Tensor> parts;
+  for (const std::string& file : files) {
+    const LoadedValue loaded = LoadFile(name, file, expected, image);
+    parts.push_back(PartOfBatch(loaded.value, expected, file));
+    CheckAlike(parts.back(), parts[0], file);
+  }
+  return {eval::Concatenate(parts, 0),
+          StrCat("input '", name, "': a batch of ", files.size(), " files, ", files.front(), " to ",
+                 files.back()),
+          {}};
 }
 
 }  // namespace
 
+bool IsPicture(const std::string& path) {
+  static constexpr std::array<std::string_view, 4> kExtensions = {".png", ".jpg", ".jpeg", ".bmp"};
+  return HasExtension(path, kExtensions);
+}
+
+bool IsValueFile(const std::string& path) {
+  static constexpr std::array<std::string_view, 7> kExtensions = {
+      ".npy", ".npz", ".safetensors", ".pb", ".csv", ".tsv", ".json"};
+  return IsPicture(path) || HasExtension(path, kExtensions);
+}
+
+std::vector<std::string> FilesAt(const std::string& path) {
+  const bool folder = IsDirectory(path);
+  if (!folder && !IsPattern(path)) return {path};
+  std::vector<std::string> files = folder ? FilesIn(path) : Matches(path);
+  if (files.empty()) {
+    throw Error(ErrorCode::kNotFound, "io/empty",
+                folder ? "there is no file of values or picture in this folder"
+                       : "no file has a name of this pattern")
+        .At(path);
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
 LoadedValue LoadInput(const std::string& name, const std::string& path, Type expected,
                       const ImageOptions& image) {
-  const std::string extension = FileExtension(path);
-  if (extension == ".npy") return {ReadNpy(path), {}, {}};
-  if (extension == ".npz") return {NpzEntry(ReadNpz(path), name, path), {}, {}};
-  if (extension == ".pb") return {ReadOnnxValue(path, expected).value, {}, {}};
-  if (extension == ".png" || extension == ".jpg" || extension == ".jpeg") {
-    return LoadPicture(name, path, expected, image);
-  }
-  throw Error(ErrorCode::kInvalidArgument, "run/input-file",
-              StrCat("cannot tell what '", path, "' holds from its name"))
-      .At(StrCat("input '", name, "'"))
-      .Hint("give a .npy, .npz, .pb (ONNX TensorProto), .png or .jpg file");
+  const std::vector<std::string> files = FilesAt(path);
+  return files.size() == 1 ? LoadFile(name, files[0], expected, image)
+                           : LoadBatch(name, files, expected, image);
 }
 
 namespace {

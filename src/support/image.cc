@@ -7,6 +7,7 @@
 
 #define STBI_ONLY_PNG
 #define STBI_ONLY_JPEG
+#define STBI_ONLY_BMP
 #define STBI_NO_STDIO
 #define STB_IMAGE_STATIC
 #define STB_IMAGE_IMPLEMENTATION
@@ -30,7 +31,7 @@ constexpr int64_t kMaxPixels = int64_t{1} << 28;
 Error ImageError(const std::string& name, std::string_view what) {
   return Error(ErrorCode::kParse, "parse/image", StrCat(name, ": ", what))
       .At(name)
-      .Hint("PNG and JPEG pictures can be read");
+      .Hint("PNG, JPEG and BMP pictures can be read");
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ Tensor ParseImage(std::span<const std::byte> bytes, const std::string& name, int
   const auto size = static_cast<int>(bytes.size());
   int width = 0, height = 0, stored = 0;
   if (stbi_info_from_memory(data, size, &width, &height, &stored) == 0) {
-    throw ImageError(name, "not a PNG or JPEG picture, or a damaged one");
+    throw ImageError(name, "not a PNG, JPEG or BMP picture, or a damaged one");
   }
   if (int64_t{width} * height > kMaxPixels) {
     throw ImageError(name, StrCat(width, " x ", height, " pixels are too many"));

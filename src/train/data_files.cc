@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -57,11 +56,6 @@ void SwapElements(std::byte* data, size_t bytes, size_t width) {
 
 // ---- a folder of pictures by class ----
 
-bool IsPicture(const std::string& path) {
-  constexpr std::array<std::string_view, 3> kExtensions = {".png", ".jpg", ".jpeg"};
-  return std::ranges::find(kExtensions, FileExtension(path)) != kExtensions.end();
-}
-
 // Names in a folder, sorted, so that no file system decides an order.
 std::vector<std::string> SortedEntries(const std::string& folder) {
   std::vector<std::string> names;
@@ -87,7 +81,9 @@ class Pictures : public DataSet {
     }
     if (pictures_.empty()) {
       throw DataError(folder, "there are no pictures in this folder")
-          .Hint("pictures (.png, .jpg) are expected in a folder for each class: FOLDER/cat/1.png");
+          .Hint(
+              "pictures (.png, .jpg, .bmp) are expected in a folder for each class: "
+              "FOLDER/cat/1.png");
     }
     const Tensor first = ReadOne(0);
     columns_ = {{options_.picture, first.element_type(), first.shape()},

@@ -1,11 +1,14 @@
 #include "tools/lathe/inputs.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <memory>
 
 #include "lathe/driver/model_file.h"
 #include "lathe/driver/value_files.h"
 #include "lathe/support/error.h"
+#include "lathe/support/file.h"
 #include "lathe/support/picture.h"
 
 namespace lathe::command {
@@ -18,27 +21,114 @@ std::string ListPorts(const std::vector<InputPort>& ports) {
   return text;
 }
 
-/// Input name -> file, from `--input NAME=FILE`, or `--input FILE` when the model has one input.
-std::map<std::string, std::string> FilesByInput(const InputOptions& o, const std::string& model,
-                                                const std::vector<InputPort>& ports) {
-  std::map<std::string, std::string> files;
+// What `--input` gives an input.
+struct Source {
+  std::string text;                       // a value, or where a file is
+  std::shared_ptr<const ValueFile> file;  // that has it by its name; or null
+};
+
+std::vector<std::string> NamesOf(const std::vector<InputPort>& ports) {
   std::vector<std::string> names;
   for (const InputPort& p : ports) names.push_back(p.name);
-  for (const std::string& text : o.files) {
-    const bool only_file = text.find('=') == std::string::npos && ports.size() == 1;
-    auto [name, file] = only_file ? std::pair(names[0], text) : SplitAssignment("--input", text);
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      Error error(ErrorCode::kNotFound, "run/input-name",
-                  StrCat("the model has no input '", name, "'"));
-      error.At(model).Note(StrCat("its inputs: ", ListPorts(ports)));
-      if (const std::string near = DidYouMean(name, names); !near.empty()) error.Hint(near);
-      throw error;
+  return names;
+}
+
+Error NoSuchInput(const std::string& name, const std::string& model,
+                  const std::vector<InputPort>& ports) {
+  Error error(ErrorCode::kNotFound, "run/input-name",
+              StrCat("the model has no input '", name, "'"));
+  error.At(model).Note(StrCat("its inputs: ", ListPorts(ports)));
+  if (const std::string near = DidYouMean(name, NamesOf(ports)); !near.empty()) error.Hint(near);
+  return error;
+}
+
+// What the options give to each input, by name.
+class Sources {
+ public:
+  Sources(const std::string& model, const std::vector<InputPort>& ports)
+      : model_(model), ports_(ports), names_(NamesOf(ports)) {}
+
+  void Add(const std::string& text) {
+    const bool has_name = text.find('=') != std::string::npos;
+    if (!has_name && ports_.size() == 1) return Set(names_[0], {text, nullptr});
+    if (!has_name && IsValueFile(text)) {
+      if (const std::shared_ptr<const ValueFile> file = OpenValueFile(text)) {
+        return AddFile(text, file);
+      }
     }
-    if (!files.emplace(name, file).second) {
+    auto [name, value] = SplitAssignment("--input", text);
+    if (std::ranges::find(names_, name) == names_.end()) throw NoSuchInput(name, model_, ports_);
+    Set(name, {std::move(value), nullptr});
+  }
+
+  const Source* Find(const std::string& name) const {
+    const auto found = sources_.find(name);
+    return found == sources_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  void Set(const std::string& name, Source source) {
+    if (!sources_.emplace(name, std::move(source)).second) {
       throw UsageError(StrCat("input '", name, "' is given twice"));
     }
   }
-  return files;
+
+  // A file may hold more than the model takes, such as labels.
+  void AddFile(const std::string& path, const std::shared_ptr<const ValueFile>& file) {
+    const std::vector<std::string> found = file->names();
+    std::string others;
+    for (const std::string& name : found) {
+      if (std::ranges::find(names_, name) != names_.end()) {
+        Set(name, {path, file});
+      } else {
+        others += StrCat(others.empty() ? "'" : ", '", name, "'");
+      }
+    }
+    if (std::ranges::none_of(found, [&](const std::string& name) { return Find(name); })) {
+      throw NoSuchInput(found.empty() ? path : found[0], model_, ports_).Note(StrCat("in ", path));
+    }
+    if (!others.empty()) Words(StrCat("note: ", path, ": no inputs of the model: ", others, "\n"));
+  }
+
+  const std::string& model_;
+  const std::vector<InputPort>& ports_;
+  std::vector<std::string> names_;
+  std::map<std::string, Source> sources_;
+};
+
+bool IsFile(const std::string& text) { return IsValueFile(text) || FileExists(text); }
+
+// Lists in lists, or text in quotes.
+bool IsJson(const std::string& text) {
+  return !IsFile(text) && !text.empty() &&
+         std::string_view("[{\"").find(text[0]) != std::string::npos;
+}
+
+// A number, a truth value, or text for an input of strings: it fills the shape.
+bool IsElement(const std::string& text, Type type) {
+  constexpr std::array<std::string_view, 5> kWords = {"true", "false", "True", "False", "null"};
+  if (IsFile(text) || IsJson(text)) return false;
+  if (ParseDouble(text) || std::ranges::find(kWords, text) != kWords.end()) return true;
+  const auto tensor = type.dyn_cast<AnyTensorType>();
+  return tensor && tensor.element() == ElementType::kString;
+}
+
+RtValue CastTo(RtValue value, Type type) {
+  const auto tensor = type.dyn_cast<AnyTensorType>();
+  if (!tensor || !value.is_tensor() || value.tensor().element_type() == tensor.element()) {
+    return value;
+  }
+  return Cast(value.tensor(), tensor.element());
+}
+
+std::vector<Port> PlainPorts(const std::vector<InputPort>& ports) {
+  std::vector<Port> plain;
+  for (const InputPort& port : ports) {
+    plain.emplace_back().name = port.name;
+    const auto tensor = port.type.dyn_cast<AnyTensorType>();
+    if (tensor) plain.back().dims.assign(tensor.dims().begin(), tensor.dims().end());
+  }
+  return plain;
 }
 
 std::vector<std::string> SymbolsOf(const std::vector<InputPort>& ports) {
@@ -191,14 +281,17 @@ void AddUsualSizes(const std::vector<InputPort>& ports, std::vector<Dim::Binding
 
 void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   app.add_option(
-         "--input,-i", files,
-         "value of an input: .npy, .npz, .pb (TensorProto), .png or .jpg; the name may be left "
-         "out when there is one input")
-      ->type_name("NAME=FILE");
+         "--input,-i", given,
+         "value of an input: a file (.npy, .npz, .safetensors, .pb, .csv, .json, .png, .jpg, "
+         ".bmp), "
+         "a folder or pattern of files as a batch, a number, which fills the shape, or a list such "
+         "as [1,2]; without a name for the one input, or a file that has the names")
+      ->type_name("NAME=VALUE");
+  app.add_flag("--cast", cast, "convert files to the element types of the inputs");
   random = random_by_default;
   if (!random)
     app.add_flag("--random", random,
-                 "seeded random data for inputs without a file; integers are 0 and 1");
+                 "seeded random data for inputs without a value; integers are 0 and 1");
   app.add_option("--seed", seed, "seed of random inputs and random ops")
       ->check(CountBetween(0, UINT64_MAX))
       ->capture_default_str();
@@ -211,6 +304,56 @@ void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   app.add_flag("--show", show, "draw picture inputs in the terminal");
 }
 
+std::vector<std::string> InputOptions::Files() const {
+  std::vector<std::string> files;
+  for (const std::string& text : given) {
+    const std::string path = text.substr(text.find('=') + 1);
+    if (!IsFile(path)) continue;
+    const std::vector<std::string> found = FilesAt(path);
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
+namespace {
+
+RtValue ReadFrom(const Source& source, const InputPort& port, const InputOptions& o) {
+  ImageOptions image = ImageOptions::Named(o.normalize);
+  image.bgr = o.bgr;
+  LoadedValue loaded;
+  if (source.file) {
+    loaded.value = source.file->Get(port.name, port.type);
+  } else {
+    loaded = LoadInput(port.name, source.text, port.type, image);
+  }
+  if (!loaded.remark.empty()) Words(loaded.remark + "\n");
+  if (o.show && loaded.picture) Draw(stdout, PictureToText(*loaded.picture, UseColour(1)));
+  return o.cast ? CastTo(std::move(loaded.value), port.type) : std::move(loaded.value);
+}
+
+// Those that have a shape of their own; the others are none.
+NamedValues ReadShaped(const InputOptions& o, const Sources& sources,
+                       const std::vector<InputPort>& ports) {
+  NamedValues values;
+  for (const InputPort& port : ports) {
+    RtValue& value = values.emplace_back(port.name, RtValue()).second;
+    const Source* source = sources.Find(port.name);
+    if (source == nullptr || (!source->file && IsElement(source->text, port.type))) continue;
+    const bool json = !source->file && IsJson(source->text);
+    value = json ? ParseValue(port.name, source->text, port.type, {}) : ReadFrom(*source, port, o);
+  }
+  return values;
+}
+
+Error Missing(const InputPort& port, const std::string& model) {
+  return Error(ErrorCode::kInvalidArgument, "run/input-missing",
+               StrCat("input '", port.name, "' of type ", port.type.ToString(), " has no value"))
+      .At(model)
+      .Hint(StrCat("give --input ", port.name, "=FILE, or --random for seeded random data"));
+}
+
+}  // namespace
+
 NamedValues InputOptions::Load(const ModelOptions& model,
                                const std::vector<InputPort>& ports) const {
   const bool compiled = DetectModelFormat(model.path) == ModelFormat::kExecutable;
@@ -218,28 +361,22 @@ NamedValues InputOptions::Load(const ModelOptions& model,
   if (compiled && sized && !random) {
     throw UsageError("an executable has its sizes: those of random inputs need --random, too");
   }
-  const auto given = FilesByInput(*this, model.path, ports);
+  Sources sources(model.path, ports);
+  for (const std::string& text : given) sources.Add(text);
+  NamedValues values = ReadShaped(*this, sources, ports);
   std::vector<Dim::Binding> extents;
   if (compiled) extents = GivenSizes(model, ports);
+  // What has a shape decides sizes that nobody has given.
+  const std::vector<Dim::Binding> sizes = BindSymbols(PlainPorts(ports), values);
+  extents.insert(extents.end(), sizes.begin(), sizes.end());
   AddUsualSizes(ports, extents);
-  ImageOptions image = ImageOptions::Named(normalize);
-  image.bgr = bgr;
-  NamedValues values;
   for (size_t i = 0; i < ports.size(); ++i) {
     const InputPort& port = ports[i];
-    if (const auto file = given.find(port.name); file != given.end()) {
-      LoadedValue loaded = LoadInput(port.name, file->second, port.type, image);
-      if (!loaded.remark.empty()) Words(loaded.remark + "\n");
-      if (show && loaded.picture) Draw(stdout, PictureToText(*loaded.picture, UseColour(1)));
-      values.emplace_back(port.name, std::move(loaded.value));
-    } else if (random) {
-      values.emplace_back(port.name, RandomInput(port.type, extents, seed, i));
-    } else {
-      throw Error(ErrorCode::kInvalidArgument, "run/input-missing",
-                  StrCat("input '", port.name, "' of type ", port.type.ToString(), " has no value"))
-          .At(model.path)
-          .Hint(StrCat("give --input ", port.name, "=FILE, or --random for seeded random data"));
-    }
+    const Source* source = sources.Find(port.name);
+    if (!values[i].second.is_none()) continue;
+    if (source == nullptr && !random) throw Missing(port, model.path);
+    values[i].second = source != nullptr ? ParseValue(port.name, source->text, port.type, extents)
+                                         : RandomInput(port.type, extents, seed, i);
   }
   return values;
 }

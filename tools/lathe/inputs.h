@@ -17,9 +17,10 @@ struct InputPort {
   Type type;
 };
 
-/// Options of every subcommand that feeds a model: files, pictures or random data.
+/// Options of every subcommand that feeds a model: files, pictures, numbers or random data.
 struct InputOptions {
-  std::vector<std::string> files;
+  std::vector<std::string> given;  ///< NAME=FILE, NAME=VALUE or FILE
+  bool cast = false;
   std::string normalize = "unit";
   bool bgr = false;
   bool random = false;
@@ -28,6 +29,8 @@ struct InputOptions {
 
   /// With `random_by_default` there is no option to ask for random data.
   void AddTo(CLI::App& app, bool random_by_default);
+  /// Those that Load reads.
+  std::vector<std::string> Files() const;
   /// A value for each input of the model. Errors: run/input-name, run/input-missing, those of
   /// the files.
   NamedValues Load(const ModelOptions& model, const std::vector<InputPort>& ports) const;

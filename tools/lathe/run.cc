@@ -96,10 +96,8 @@ bool CanRank(const RtValue& value) {
 
 std::vector<std::string> FilesRead(const Options& o) {
   std::vector<std::string> files = o.model.Files();
-  for (const std::string& input : o.inputs.files) {
-    const size_t at = input.find('=');
-    files.push_back(at == std::string::npos ? input : input.substr(at + 1));
-  }
+  const std::vector<std::string> inputs = o.inputs.Files();
+  files.insert(files.end(), inputs.begin(), inputs.end());
   for (const std::string* file : {&o.labels, &o.runnable.parameters, &o.runnable.compile.records}) {
     if (!file->empty()) files.push_back(*file);
   }
@@ -169,8 +167,8 @@ int RunModel(const Options& o);
 
 int RunModelSandboxed(const Options& o) {
   if (!o.output_dir.empty()) throw UsageError("--sandbox writes no files: not with --output-dir");
-  std::vector<std::string> files = {o.labels, o.runnable.parameters};
-  for (const std::string& file : o.inputs.files) files.push_back(file.substr(file.find('=') + 1));
+  std::vector<std::string> files = o.inputs.Files();
+  files.insert(files.end(), {o.labels, o.runnable.parameters});
   std::erase(files, "");
   return RunSandboxed(o.model, o.runnable.compile, files, nullptr,
                       [&](const CompileOptions& compile) {

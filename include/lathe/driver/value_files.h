@@ -1,9 +1,11 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lathe/dialect/interpreter.h"
@@ -28,20 +30,56 @@ struct ImageOptions {
 
 struct LoadedValue {
   RtValue value;
-  std::string
-      remark;  ///< what was done to a picture ("640x480 scaled to 299x224, cropped"), or empty
+  /// What was done to a picture ("640x480 scaled to 299x224, cropped"), or of how many files it is.
+  std::string remark;
   std::optional<Tensor> picture;  ///< the u8[H, W, C] that was fed, for showing
 };
 
-/// Reads an input of type `expected` by the file's extension:
-///   .npy          a tensor;   .npz  the entry called `name`, or the only one
-///   .pb           an ONNX TensorProto, SequenceProto or OptionalProto
-///   .png .jpg     a picture for an input of shape [C, H, W], [N, C, H, W] or [N, H, W, C] with C =
-///   1
-///                 or 3, scaled so that it covers H x W and cropped in the middle
-/// Errors: io/..., run/input-file. Types and shapes are not checked here.
+/// A file of values that may have names.
+class ValueFile {
+ public:
+  virtual ~ValueFile() = default;
+  /// Of its values; empty: it is one value without a name.
+  virtual std::vector<std::string> names() const = 0;
+  /// The value called `name`, or the only one, as a value of type `expected` as far as the file
+  /// does not tell. Errors: run/npz-entry, run/input-value.
+  virtual RtValue Get(const std::string& name, Type expected) const = 0;
+};
+
+/// By the file's extension; null for others:
+///   .npz .safetensors   tensors by name
+///   .json               an object of values by name, or a value: lists in lists are a tensor, a
+///                       list of values a list, null an optional that is absent
+///   .csv .tsv           rows and columns of a tensor; with a line of titles that has the name, its
+///                       column. An empty cell is NaN
+/// What text gives takes the shape that is expected, if that follows from the number of elements.
+/// Errors: io/..., parse/....
+std::unique_ptr<ValueFile> OpenValueFile(const std::string& path);
+
+/// True for the extensions .png, .jpg, .jpeg and .bmp.
+bool IsPicture(const std::string& path);
+/// True if LoadInput knows the file's extension.
+bool IsValueFile(const std::string& path);
+
+/// The files that `path` is: itself; those of a folder that IsValueFile holds of; or what a pattern
+/// with * ? [ ] finds. Sorted by name. Errors: io/empty, if there is none.
+std::vector<std::string> FilesAt(const std::string& path);
+
+/// Reads an input of type `expected`: what OpenValueFile takes, or
+///   .npy                       a tensor
+///   .pb                        an ONNX TensorProto, SequenceProto or OptionalProto
+///   .png .jpg .bmp             a picture for an input of shape [C, H, W], [N, C, H, W] or
+///                              [N, H, W, C] with C = 1 or 3, scaled so that it covers H x W and
+///                              cropped in the middle
+///   a folder, or a pattern     the files of FilesAt, joined along the first axis
+/// Errors: io/..., run/input-file, run/batch. Types and shapes are not checked here.
 LoadedValue LoadInput(const std::string& name, const std::string& path, Type expected,
                       const ImageOptions& image);
+
+/// The value of an input that is written as text: JSON, as in OpenValueFile, or an element, which
+/// fills the shape; symbols take what `bindings` say, else 1. Errors: parse/json, run/input-value.
+RtValue ParseValue(const std::string& name, std::string_view text, Type expected,
+                   std::span<const Dim::Binding> bindings);
 
 /// Seeded random data of type `type`; symbols take what `bindings` say, else 1. Integers are 0 and
 /// 1, so that they index any table.

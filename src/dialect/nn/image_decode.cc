@@ -14,7 +14,7 @@ bool Readable(std::span<const std::byte> bytes) {
            std::equal(magic.begin(), magic.end(), bytes.begin(),
                       [](int a, std::byte b) { return a == std::to_integer<int>(b); });
   };
-  return starts({0x89, 'P', 'N', 'G'}) || starts({0xff, 0xd8});
+  return starts({0x89, 'P', 'N', 'G'}) || starts({0xff, 0xd8}) || starts({'B', 'M'});
 }
 
 // In place of red, green, blue: in fixed point, as ITU-R 601 weighs them.
@@ -47,7 +47,7 @@ void ImageDecoderOp::Eval(EvalContext& c) {
   const std::string_view format = ImageDecoderOp(c.op()).pixel_format();
   const std::span<const std::byte> bytes = c.input(kEncodedStream).bytes();
   if (!Readable(bytes)) {
-    throw Error(ErrorCode::kUnsupported, "image/format", "the picture is neither PNG nor JPEG");
+    throw Error(ErrorCode::kUnsupported, "image/format", "the picture is not PNG, JPEG or BMP");
   }
   Tensor image;
   try {

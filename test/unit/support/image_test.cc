@@ -75,6 +75,16 @@ TEST(ImageTest, ReadsJpeg) {
   for (const uint8_t pixel : t.data<uint8_t>()) EXPECT_NEAR(pixel, 200, 3);
 }
 
+// Rows from the bottom, blue first, padded to four bytes.
+TEST(ImageTest, ReadsBmp) {
+  std::string file("BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\1\0\0\0\2\0\0\0\1\0\x18\0", 30);
+  file += std::string(24, '\0') + std::string("\6\5\4\0\3\2\1\0", 8);
+  EXPECT_EQ(ParseImage(Bytes(file), "a.bmp"), Tensor::Of<uint8_t>({2, 1, 3}, {1, 2, 3, 4, 5, 6}));
+  for (size_t cut = 0; cut < 54; ++cut) {
+    EXPECT_THROW((void)ParseImage(Bytes(file.substr(0, cut)), "a.bmp"), Error) << cut;
+  }
+}
+
 TEST(ImageTest, RefusesDamage) {
   for (size_t cut = 0; cut + 30 < kGrey.size(); ++cut) {
     EXPECT_THROW((void)ParseImage(Bytes(kGrey.substr(0, cut)), "a.png"), Error) << cut;
