@@ -15,12 +15,14 @@ from lathe._core import (
     CancelToken,
     Kernel,
     Model,
+    OpInfo,
     Operation,
     PassInfo,
     Port,
     ProfiledStep,
     Program,
     Value,
+    list_ops,
     list_passes,
 )
 from lathe._core import version as __version__
@@ -43,12 +45,14 @@ from lathe._errors import (
 )
 from lathe._executable import Executable, compile
 from lathe._model import load
+from lathe._ops import Dialect, Operator, nn
 from lathe._reports import Explanation, Profile
 from lathe._sklearn import from_sklearn
 
 __all__ = [
     "CancelToken",
     "CancelledError",
+    "Dialect",
     "ElementTypeError",
     "Error",
     "Executable",
@@ -62,7 +66,9 @@ __all__ = [
     "MissingFileError",
     "Model",
     "NotFoundError",
+    "OpInfo",
     "Operation",
+    "Operator",
     "ParseError",
     "PassInfo",
     "Port",
@@ -77,6 +83,8 @@ __all__ = [
     "__version__",
     "compile",
     "from_sklearn",
+    "list_ops",
     "list_passes",
     "load",
+    "nn",
 ]

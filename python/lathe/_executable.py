@@ -41,6 +41,9 @@ class Executable(_core.Executable):
         return Explanation(self._code_target, self._kernels, dict(self._interpreted),
                            self._obstacles)
 
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
+
     def profile(self, inputs: Mapping[str, Any], runs: int = 10) -> Profile:
         """Where the time of a run goes, by step; `runs` are measured after one that warms up.
 

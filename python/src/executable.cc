@@ -75,9 +75,7 @@ void CheckPassNames(const CompileOptions& options) {
 }
 
 Program Specialized(const ProgramHolder& holder, const std::map<std::string, int64_t>& dims) {
-  std::shared_lock lock(holder.mutex);
-  Program program = holder.program.Clone();
-  lock.unlock();
+  Program program = CloneOf(holder, Gil::kReleased);
   if (!dims.empty()) {
     SpecializeShapes(program, {.symbols = {dims.begin(), dims.end()}});
   }

@@ -25,12 +25,6 @@ namespace nb = nanobind;
 namespace lathe::python {
 namespace {
 
-std::shared_ptr<IrContext> NewContext() {
-  auto context = std::make_shared<IrContext>();
-  LoadAllDialects(*context);
-  return context;
-}
-
 // A callable that gives the bytes of external data, or None.
 std::function<std::shared_ptr<Buffer>(const std::string&)> ExternalData(nb::handle give) {
   if (give.is_none()) return nullptr;
@@ -95,7 +89,7 @@ ModelHandle LoadBytes(nb::handle bytes, const ImportArguments& arguments) {
 
 nb::dict MetadataDict(const ModelHandle& model) {
   nb::dict dict;
-  const std::shared_lock lock(model.holder->mutex);
+  const ReadLock lock(*model.holder);
   for (const auto& [name, value] : MetadataOf(model.holder->program)) {
     dict[nb::str(name.c_str(), name.size())] = nb::str(value.c_str(), value.size());
   }
@@ -127,7 +121,7 @@ nb::object ReadInput(const ModelHandle& model, const std::string& name, nb::hand
                      const std::string& normalize) {
   const auto file = PathOf(path);
   const RtValue value = WithoutLock([&] {
-    const std::shared_lock lock(model.holder->mutex);
+    const ReadLock lock(*model.holder, Gil::kReleased);
     const Operation* feed = FeedNamed(model.holder->program, name);
     return LoadInput(name, file, feed->result(0).type(), ImageOptions::Named(normalize)).value;
   });
@@ -139,7 +133,7 @@ nb::dict RandomInputs(const ModelHandle& model, uint64_t seed,
   nb::dict inputs;
   const std::vector<Dim::Binding> bindings(dims.begin(), dims.end());
   uint64_t stream = 0;
-  const std::shared_lock lock(model.holder->mutex);
+  const ReadLock lock(*model.holder);
   for (const Operation* op : model.holder->program.feeds()) {
     const RtValue value = RandomInput(op->result(0).type(), bindings, seed, stream++);
     inputs[nb::cast(op->attribute("name").cast<StrAttribute>().value())] = ObjectOf(value);
@@ -149,7 +143,55 @@ nb::dict RandomInputs(const ModelHandle& model, uint64_t seed,
 
 }  // namespace
 
+std::shared_ptr<IrContext> NewContext() {
+  auto context = std::make_shared<IrContext>();
+  LoadAllDialects(*context);
+  return context;
+}
+
 ProgramHolder::ProgramHolder() : context(NewContext()), program(*context) {}
+
+namespace {
+
+void CheckUsable(const ProgramHolder& holder) {
+  if (!holder.ended) return;
+  throw Error(ErrorCode::kInvalidArgument, "program/changed",
+              "the pass that the program was lent to has ended");
+}
+
+void CheckNotWriting(const ProgramHolder& holder) {
+  if (holder.writer.load() != std::this_thread::get_id()) return;
+  throw Error(ErrorCode::kInvalidArgument, "program/busy",
+              "the program is being changed by the operation that called this function");
+}
+
+template <class Lock>
+Lock Locked(const ProgramHolder& holder, Gil gil) {
+  CheckNotWriting(holder);
+  Lock lock(holder.mutex, std::try_to_lock);
+  if (!lock.owns_lock() && gil == Gil::kReleased) lock.lock();
+  if (!lock.owns_lock()) {
+    const nb::gil_scoped_release release;
+    lock.lock();
+  }
+  CheckUsable(holder);
+  return lock;
+}
+
+}  // namespace
+
+ReadLock::ReadLock(const ProgramHolder& holder, Gil gil)
+    : lock_(Locked<std::shared_lock<std::shared_mutex>>(holder, gil)) {}
+
+WriteLock::WriteLock(const ProgramHolder& holder, Gil gil)
+    : holder_(holder), lock_(Locked<std::unique_lock<std::shared_mutex>>(holder, gil)) {
+  holder_.writer = std::this_thread::get_id();
+}
+
+Program CloneOf(const ProgramHolder& holder, Gil gil) {
+  const ReadLock lock(holder, gil);
+  return holder.program.Clone();
+}
 
 void BindModel(nb::module_& m) {
   nb::class_<ModelHandle>(m, "Model",
@@ -182,14 +224,14 @@ void BindModel(nb::module_& m) {
       .def_prop_ro(
           "inputs",
           [](const ModelHandle& model) {
-            const std::shared_lock lock(model.holder->mutex);
+            const ReadLock lock(*model.holder);
             return InputsOf(model.holder->program);
           },
           "In the order of the program.")
       .def_prop_ro(
           "outputs",
           [](const ModelHandle& model) {
-            const std::shared_lock lock(model.holder->mutex);
+            const ReadLock lock(*model.holder);
             return OutputsOf(model.holder->program);
           },
           "In the order of the program.")

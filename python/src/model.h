@@ -2,19 +2,25 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <thread>
+#include <unordered_map>
 #include <vector>
 
+#include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/program.h"
+#include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
 
 namespace lathe::python {
 
-/// A program and the context that owns its types. Any number of threads may read it; the text of
-/// operations and their places are valid for one `version`.
+/// A program and the context that owns its types. Any number of threads may read it while none
+/// changes it; what Python holds of it (views.h) knows when it is outdated.
 struct ProgramHolder {
   ProgramHolder();
   ProgramHolder(std::shared_ptr<IrContext> c, Program p)
@@ -22,9 +28,48 @@ struct ProgramHolder {
 
   std::shared_ptr<IrContext> context;
   Program program;
-  uint64_t version = 0;             ///< counts changes
-  mutable std::shared_mutex mutex;  ///< of the two above; held for moments where it is exclusive
+  uint64_t version = 0;   ///< counts changes
+  uint64_t replaced = 0;  ///< the version since which its operations are other ones
+  std::unordered_map<const Operation*, uint64_t> erased = {};  ///< the versions, since `replaced`
+  std::unique_ptr<ShapeInferencer> facts = nullptr;  ///< of what was built; null: not known
+  Block* block = nullptr;           ///< where operations are built; null: the program's
+  Operation* before = nullptr;      ///< of that block; null: at its end
+  Pass* pass = nullptr;             ///< that lends its program
+  bool ended = false;               ///< it has taken the program back
+  mutable std::shared_mutex mutex;  ///< of all of the above
+  mutable std::atomic<std::thread::id> writer = {};  ///< holds the mutex exclusively
 };
+
+/// Whether a thread has the interpreter's lock, which it lets go of while it waits for another.
+enum class Gil : uint8_t { kHeld, kReleased };
+
+/// Hold the mutex of a program. Errors: program/changed if the pass that has lent the program has
+/// ended; program/busy if this thread is changing it, as a function of a user may find that is
+/// called meanwhile.
+class ReadLock {
+ public:
+  explicit ReadLock(const ProgramHolder& holder, Gil gil = Gil::kHeld);
+
+ private:
+  std::shared_lock<std::shared_mutex> lock_;
+};
+class WriteLock {
+ public:
+  explicit WriteLock(const ProgramHolder& holder, Gil gil = Gil::kHeld);
+  ~WriteLock() { holder_.writer = std::thread::id(); }
+  WriteLock(const WriteLock&) = delete;
+  WriteLock& operator=(const WriteLock&) = delete;
+
+ private:
+  const ProgramHolder& holder_;
+  std::unique_lock<std::shared_mutex> lock_;
+};
+
+/// A copy that shares the weights.
+Program CloneOf(const ProgramHolder& holder, Gil gil);
+
+/// An empty context with all dialects.
+std::shared_ptr<IrContext> NewContext();
 
 /// A program as a file gives it. The program may be changed through `holder`.
 struct ModelHandle {
@@ -34,8 +79,11 @@ struct ModelHandle {
 };
 
 void BindModel(nanobind::module_& m);
+void BindOpTable(nanobind::module_& m);
 void BindOnnxInterface(nanobind::module_& m);
 void BindProgram(nanobind::module_& m);
+/// What builds and changes programs.
+void BindBuild(nanobind::module_& m, nanobind::class_<ProgramHolder>& program);
 void BindExecutable(nanobind::module_& m);
 
 }  // namespace lathe::python

@@ -16,6 +16,7 @@ NB_MODULE(_core, m) {
   m.attr("version") = std::string(lathe::Version());
   lathe::python::BindPorts(m);
   lathe::python::BindProgram(m);
+  lathe::python::BindOpTable(m);
   lathe::python::BindModel(m);
   lathe::python::BindOnnxInterface(m);
   lathe::python::BindExecutable(m);

@@ -15,56 +15,32 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/file.h"
+#include "python/src/attributes.h"
 #include "python/src/interrupts.h"
 #include "python/src/model.h"
 #include "python/src/ports.h"
 #include "python/src/values.h"
+#include "python/src/views.h"
 
 namespace nb = nanobind;
 
 namespace lathe::python {
 namespace {
 
-using Holder = std::shared_ptr<ProgramHolder>;
-
-// A piece of a program, valid until the program is changed.
-template <class T>
-struct View {
-  Holder holder;
-  uint64_t version;
-  T item;
-
-  const T& get() const {
-    if (version == holder->version) return item;
-    throw Error(ErrorCode::kInvalidArgument, "program/changed",
-                "the program was changed since this was looked up")
-        .Hint("iterate over the program again");
-  }
-  template <class U>
-  View<U> Of(U other) const {
-    return {holder, version, other};
-  }
-  bool operator==(const View& other) const {
-    return holder == other.holder && version == other.version && item == other.item;
-  }
-};
-using OpView = View<Operation*>;
-using ValueView = View<Value>;
-
 // All operations, those in regions behind the one that holds them.
 std::vector<OpView> OperationsIn(const Holder& holder, Block* block) {
   std::vector<OpView> all;
-  for (OpWalker w(block); Operation* op = w.Next();) all.push_back({holder, holder->version, op});
+  for (OpWalker w(block); Operation* op = w.Next();) all.push_back(ViewOf(holder, op));
   return all;
 }
 
 std::vector<OpView> OperationsOf(const Holder& holder) {
-  const std::shared_lock lock(holder->mutex);
+  const ReadLock lock(*holder);
   return OperationsIn(holder, holder->program.block());
 }
 
 std::string TextOf(const Holder& holder, bool locations) {
-  const std::shared_lock lock(holder->mutex);
+  const ReadLock lock(*holder);
   return Print(holder->program, {.locations = locations});
 }
 
@@ -77,27 +53,27 @@ Holder Parse(const std::string& text, const std::string& name) {
   });
 }
 
-Holder CloneOf(const Holder& holder) {
-  const std::shared_lock lock(holder->mutex);
-  return std::make_shared<ProgramHolder>(holder->context, holder->program.Clone());
+Holder Cloned(const Holder& holder) {
+  return std::make_shared<ProgramHolder>(holder->context, CloneOf(*holder, Gil::kHeld));
 }
 
 // What `change` makes of a copy becomes the program; an error changes nothing.
 template <class Change>
 void ChangeCopy(const Holder& holder, Change change) {
   WithoutLock([&] {
-    std::shared_lock reading(holder->mutex);
-    const uint64_t version = holder->version;
-    Program copy = holder->program.Clone();
-    reading.unlock();
+    const auto [version, copied] = [&] {
+      const ReadLock reading(*holder, Gil::kReleased);
+      return std::pair(holder->version, std::make_unique<Program>(holder->program.Clone()));
+    }();
+    Program& copy = *copied;
     change(copy);
-    const std::unique_lock writing(holder->mutex);
+    const WriteLock writing(*holder, Gil::kReleased);
     if (holder->version != version) {
       throw Error(ErrorCode::kInvalidArgument, "program/changed",
                   "another thread has changed the program");
     }
     std::swap(holder->program, copy);
-    ++holder->version;
+    Replaced(*holder);
   });
 }
 
@@ -115,27 +91,12 @@ void RunPasses(const Holder& holder, const std::string& pipeline, int level, boo
 nb::bytes ToOnnx(const Holder& holder, nb::handle path) {
   const std::string file = path.is_none() ? "" : PathOf(path);
   const std::string bytes = WithoutLock([&] {
-    const std::shared_lock lock(holder->mutex);
+    const ReadLock lock(*holder, Gil::kReleased);
     if (file.empty()) return SerializeOnnx(holder->program);
     ExportOnnx(holder->program, file);
     return ReadFile(file);
   });
   return nb::bytes(bytes.data(), bytes.size());
-}
-
-nb::object AttributeObject(Attribute a) {
-  if (const auto b = a.dyn_cast<BoolAttribute>()) return nb::bool_(b.value());
-  if (const auto i = a.dyn_cast<IntAttribute>()) return nb::int_(i.value());
-  if (const auto f = a.dyn_cast<FloatAttribute>()) return nb::float_(f.value());
-  if (const auto s = a.dyn_cast<StrAttribute>()) return nb::cast(s.value());
-  if (const auto d = a.dyn_cast<DimAttribute>()) return DimObject(d.value());
-  if (const auto t = a.dyn_cast<TensorAttribute>()) return ObjectOf(RtValue(t.value()));
-  if (const auto list = a.dyn_cast<ArrayAttribute>()) {
-    nb::list items;
-    for (const Attribute item : list.values()) items.append(AttributeObject(item));
-    return items;
-  }
-  return nb::cast(a.ToString());
 }
 
 nb::dict Attributes(const OpView& op) {
@@ -150,14 +111,16 @@ std::vector<std::optional<ValueView>> Operands(const OpView& op) {
   std::vector<std::optional<ValueView>> values;
   for (size_t i = 0; i < op.get()->num_operands(); ++i) {
     const Value value = op.item->operand(i);
-    values.push_back(value ? std::optional(op.Of(value)) : std::nullopt);
+    values.push_back(value ? std::optional(ViewOf(op.holder, value)) : std::nullopt);
   }
   return values;
 }
 
 std::vector<ValueView> Results(const OpView& op) {
   std::vector<ValueView> values;
-  for (size_t i = 0; i < op.get()->num_results(); ++i) values.push_back(op.Of(op.item->result(i)));
+  for (size_t i = 0; i < op.get()->num_results(); ++i) {
+    values.push_back(ViewOf(op.holder, op.item->result(i)));
+  };
   return values;
 }
 
@@ -166,7 +129,7 @@ std::vector<std::vector<OpView>> Regions(const OpView& op) {
   for (const Region& region : op.get()->regions()) {
     regions.emplace_back();
     for (const Block& block : region) {
-      for (Operation& inner : block) regions.back().push_back(op.Of(&inner));
+      for (Operation& inner : block) regions.back().push_back(ViewOf(op.holder, &inner));
     }
   }
   return regions;
@@ -187,19 +150,19 @@ std::string DtypeOf(const ValueView& value) {
 
 std::optional<OpView> Producer(const ValueView& value) {
   Operation* op = value.get().defining_op();
-  return op == nullptr ? std::nullopt : std::optional(value.Of(op));
+  return op == nullptr ? std::nullopt : std::optional(ViewOf(value.holder, op));
 }
 
 std::vector<OpView> Users(const ValueView& value) {
   std::vector<OpView> users;
-  for (const OpOperand use : value.get().uses()) users.push_back(value.Of(use.owner()));
+  for (const OpOperand use : value.get().uses()) users.push_back(ViewOf(value.holder, use.owner()));
   std::ranges::reverse(users);  // oldest first
   return users;
 }
 
 nb::dict Parameters(const Holder& holder) {
   nb::dict dict;
-  const std::shared_lock lock(holder->mutex);
+  const ReadLock lock(*holder);
   for (const ParameterMap::Entry& entry : holder->program.parameters()) {
     dict[nb::cast(entry.name.value())] = ObjectOf(RtValue(entry.variable.data));
   }
@@ -217,7 +180,7 @@ std::string Escaped(std::string_view text) {
 // For notebooks: the graph as the reports of passes draw it, in a frame of its own.
 std::string Html(const Holder& holder) {
   const std::string page = WithoutLock([&] {
-    Program program = CloneOf(holder)->program.Clone();
+    Program program = CloneOf(*holder, Gil::kReleased);
     PassReport report("program");
     const std::unique_ptr<Pass> none = PassRegistry::Global().Make("canonicalize");
     report.BeforePass(*none, program);
@@ -261,8 +224,11 @@ void BindOperation(nb::module_& m) {
       .def("__repr__",
            [](const OpView& op) { return StrCat("<lathe.Operation ", op.get()->ToString(), ">"); })
       .def("__str__", [](const OpView& op) { return op.get()->ToString(); });
-  nb::class_<ValueView>(m, "Value",
-                        "What an operation computes; valid until the program is changed.")
+  nb::class_<ValueView> value(m, "Value",
+                              "What an operation computes; valid until the program is changed. "
+                              "`x + 1`, `x @ w` and so on build operations of nn.");
+  BindArithmetic(value);
+  value
       .def_prop_ro(
           "type", [](const ValueView& v) { return v.get().type().ToString(); },
           "As the text of programs has it.")
@@ -271,6 +237,8 @@ void BindOperation(nb::module_& m) {
                    nb::sig("def shape(self) -> tuple[int | str | None, ...] | None"),
                    "Of a tensor, as Port.shape.")
       .def_prop_ro("producer", Producer, "The operation; None for an argument of a region.")
+      .def_prop_ro(
+          "program", [](const ValueView& v) { return v.holder; }, "The program that it is of.")
       .def_prop_ro("users", Users, "Operations that read it; twice if they do twice.")
       .def(
           "__eq__", [](const ValueView& a, const ValueView& b) { return a == b; },
@@ -285,7 +253,12 @@ void BindOperation(nb::module_& m) {
 
 void BindProgram(nb::module_& m) {
   BindOperation(m);
-  nb::class_<ProgramHolder>(m, "Program", "A graph of operations with its weights.")
+  nb::class_<ProgramHolder> program(m, "Program",
+                                    "A graph of operations with its weights. Any number of threads "
+                                    "may read it while none changes "
+                                    "it.");
+  BindBuild(m, program);
+  program.def(nb::init<>(), "An empty one; input, output, parameter and operators build it.")
       .def_static("parse", Parse, nb::arg("text"), nb::arg("name") = "<text>",
                   "The program of a text. Raises ParseError, VerifyError, ShapeError.")
       .def("to_text", TextOf, nb::kw_only(), nb::arg("locations") = false,
@@ -300,7 +273,7 @@ void BindProgram(nb::module_& m) {
       .def_prop_ro("parameters", Parameters,
                    nb::sig("def parameters(self) -> dict[str, numpy.typing.NDArray[typing.Any]]"),
                    "Copies of the weights by name.")
-      .def("clone", CloneOf, "A copy that shares the weights.")
+      .def("clone", Cloned, "A copy that shares the weights.")
       .def("run_passes", RunPasses, nb::arg("pipeline"), nb::kw_only(), nb::arg("level") = 2,
            nb::arg("verify_each") = false, nb::arg("disable") = std::vector<std::string>(),
            nb::arg("enable") = std::vector<std::string>(),

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+
+#include "lathe/ir/operation.h"
+#include "lathe/support/error.h"
+#include "python/src/model.h"
+
+/// What Python holds of a program: its operations and values.
+namespace lathe::python {
+
+using Holder = std::shared_ptr<ProgramHolder>;
+
+/// A piece of a program, valid until that is erased or the program's operations are replaced.
+template <class T>
+struct View {
+  Holder holder;
+  uint64_t version;        ///< of the program when this was looked up
+  const Operation* owner;  ///< `item`, or what defines it; null: nothing
+  T item;
+
+  /// Errors: program/changed.
+  const T& get() const {
+    const auto gone = holder->erased.find(owner);
+    if (version >= holder->replaced && (gone == holder->erased.end() || gone->second <= version)) {
+      return item;
+    }
+    throw Error(ErrorCode::kInvalidArgument, "program/changed",
+                "the program was changed since this was looked up")
+        .Hint("iterate over the program again");
+  }
+  bool operator==(const View& other) const {
+    return holder == other.holder && version >= holder->replaced &&
+           other.version >= holder->replaced && item == other.item;
+  }
+};
+using OpView = View<Operation*>;
+using ValueView = View<Value>;
+
+OpView ViewOf(const Holder& holder, Operation* op);
+ValueView ViewOf(const Holder& holder, Value value);
+
+/// Says that all operations are other ones now. Needs the lock for writing.
+void Replaced(ProgramHolder& holder);
+
+/// `x + 1`, `x @ w`, ...
+void BindArithmetic(nanobind::class_<ValueView>& value);
+
+}  // namespace lathe::python
