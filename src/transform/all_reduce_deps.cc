@@ -1,6 +1,7 @@
 #include "lathe/dialect/dist.h"
 #include "lathe/pass/pass.h"
 #include "lathe/transform/multi_devices.h"
+#include "src/transform/rank_values.h"
 
 namespace lathe {
 
@@ -9,9 +10,10 @@ bool IsCollective(const Operation* op) {
 }
 
 int64_t OrderCollectives(Graph& graph) {
+  const CollectiveFinder finder(graph.program());
   std::vector<Operation*> collectives;
   for (Operation& op : *graph.block()) {
-    if (IsCollective(&op)) collectives.push_back(&op);
+    if (finder.Holds(&op)) collectives.push_back(&op);
   }
   for (size_t i = 1; i < collectives.size(); ++i) {
     graph.CreateControlDepVar(Node(collectives[i - 1]), Node(collectives[i]));
@@ -30,6 +32,8 @@ class AllReduceDepsPass : public Pass {
 
 REGISTER_PASS(all_reduce_deps, AllReduceDepsPass)
     .Doc("makes each collective wait for the one before it, so that all ranks issue one order")
-    .Details("The order is that of the program, which is the same on every rank.");
+    .Details(
+        "The order is that of the program, which is the same on every rank. An operation whose "
+        "regions hold collectives counts as one of them; within a region they run in its order.");
 
 }  // namespace lathe

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <unordered_map>
 
 #include "lathe/dialect/builtin/builtin_ops.h"
@@ -35,12 +36,16 @@ bool HasName(const Operation* op) {
 /// Copies a program once per place, in place: an op, then its copies, then what joins them.
 class Replicator {
  public:
-  Replicator(Graph& graph, const Plan& plan)
-      : graph_(graph), plan_(plan), copies_(plan.places.size()), held_(plan.places.size()) {}
+  Replicator(Graph& graph, Plan plan)
+      : graph_(graph),
+        plan_(std::move(plan)),
+        copies_(plan_.places.size()),
+        held_(plan_.places.size()) {}
 
   void Run() {
     std::vector<Operation*> ops;
     for (Operation& op : *graph_.block()) ops.push_back(&op);
+    if (plan_.loss.empty()) plan_.loss = OnlyLoss(ops);
     Check(ops);
     for (Operation* op : ops) Replicate(op);
     for (size_t i = moved_.size(); i-- > 0;) moved_[i]->Erase();
@@ -54,6 +59,23 @@ class Replicator {
  private:
   size_t num_places() const { return plan_.places.size(); }
   IrContext& context() const { return graph_.context(); }
+
+  /// The loss that append_backward has marked: a gradient of an output of the program. Empty if
+  /// there is none, or several.
+  static std::string OnlyLoss(const std::vector<Operation*>& ops) {
+    std::vector<std::string_view> outputs;
+    std::set<std::string> losses;
+    for (Operation* op : ops) {
+      if (auto fetch = op->dyn_cast<nn::FetchOp>()) outputs.push_back(fetch.name());
+    }
+    for (const Operation* op : ops) {
+      for (size_t i = 0; i < op->num_results(); ++i) {
+        const std::string_view name = GradOf(op->result(i));
+        if (std::find(outputs.begin(), outputs.end(), name) != outputs.end()) losses.emplace(name);
+      }
+    }
+    return losses.size() == 1 ? *losses.begin() : std::string();
+  }
 
   void Check(const std::vector<Operation*>& ops) {
     bool has_loss = plan_.loss.empty();
@@ -264,7 +286,7 @@ class Replicator {
   }
 
   Graph& graph_;
-  const Plan& plan_;
+  Plan plan_;
   std::vector<IrMapping> copies_;  // of place 0's values; none for place 0
   std::vector<int64_t> held_;      // elements of gradients reduced to each place
   std::vector<std::string> gradients_;
@@ -339,7 +361,7 @@ REGISTER_PASS(multi_devices_pass, MultiDevicesPass)
     .Option("places", PassOption::Kind::kInt, "0", "how many, unless the attribute `places` is set")
     .AtLeast(0)
     .Option("loss_var_name", PassOption::Kind::kString, "",
-            "the loss, as property grad_of names it")
+            "the loss, as property grad_of names it; empty: the output that append_backward marks")
     .Option("strategy", PassOption::Kind::kString, "all_reduce",
             "all_reduce; reduce: each parameter is updated on one place and sent to the others")
     .Option("loss_scale", PassOption::Kind::kString, "mean", "mean over all places, or sum")

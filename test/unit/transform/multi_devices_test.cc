@@ -197,7 +197,6 @@ TEST_F(MultiDevicesTest, MisuseIsSaidClearly) {
   });
   EXPECT_EQ(loss.id(), "multi/loss");
   EXPECT_NE(loss.Render().find("did you mean 'loss'?"), std::string::npos);
-  EXPECT_EQ(error([](Pass& pass) { pass.SetOption("places", "2"); }).id(), "pass/missing-attr");
   EXPECT_EQ(error([](Pass& pass) {
               pass.SetOption("places", "2");
               pass.SetOption("strategy", "gossip");
@@ -350,6 +349,92 @@ TEST_F(MultiDevicesTest, WhatCanNeverBecomeReadyIsNamed) {
   EXPECT_NE(error.notes()[0].text.find("'e'"), std::string::npos);
   exp->set_operand(0, p.block()->front()->result(0));
   Apply(p, "multi_devices_check_pass");
+}
+
+// What an all-reduce gives is the same everywhere; what was fed, or is left of the gradients, is
+// not.
+TEST_F(MultiDevicesTest, ACollectiveMayNotDependOnWhatRanksDecideApart) {
+  const auto id = [&](const char* condition, const char* collective) {
+    Program p = Parse(StrCat(R"(
+      %a = nn.feed() {name = "a"} : () -> v_tensor<[2], f32>
+      %f = nn.feed() {name = "f"} : () -> v_tensor<[], f32>
+      %z = builtin.constant() {value = tensor<[], f32> [0.0]} : () -> v_tensor<[], f32>
+      %s = dist.all_reduce(%f) : (v_tensor<[], f32>) -> v_tensor<[], f32>
+      %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[], f32>
+      %c = nn.greater()",
+                             condition,
+                             R"(, %z) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], bool>
+      %y = cf.if(%c) ({
+        %r = )",
+                             collective, R"((%a) : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+        cf.yield(%r) : (v_tensor<[2], f32>) -> ()
+      }, {
+        cf.yield(%a) : (v_tensor<[2], f32>) -> ()
+      }) : (v_tensor<[], bool>) -> v_tensor<[2], f32>
+      nn.fetch(%y) {name = "y"} : (v_tensor<[2], f32>) -> ())"));
+    Apply(p, "all_reduce_deps");
+    return ErrorOf([&] { Apply(p, "multi_devices_check_pass"); }).id();
+  };
+  EXPECT_EQ(id("%f", "dist.all_reduce"), "multi/conditional-collective");
+  EXPECT_EQ(id("%f", "nn.exp"), "");
+  EXPECT_EQ(id("%s", "dist.all_reduce"), "");
+  EXPECT_EQ(id("%w", "dist.all_reduce"), "");
+}
+
+// The condition is shared in the first round, and what each rank has fed afterwards.
+TEST_F(MultiDevicesTest, ALoopOfCollectivesGoesOnByWhatRanksShare) {
+  const auto id = [&](const char* next) {
+    Program p =
+        Parse(StrCat(R"(
+      %f = nn.feed() {name = "f"} : () -> v_tensor<[], f32>
+      %n = builtin.constant() {value = tensor<[], i64> [3]} : () -> v_tensor<[], i64>
+      %t = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+      %y = cf.while(%n, %t, %f) ({
+        ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %x: v_tensor<[], f32>):
+        %r = dist.all_reduce(%x) : (v_tensor<[], f32>) -> v_tensor<[], f32>
+        %l = nn.less()",
+                     next, R"(, %f) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], bool>
+        %k = nn.less(%r, %r) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], bool>
+        cf.yield()",
+                     std::string_view(next) == "%r" ? "%k" : "%l",
+                     R"(, %x) : (v_tensor<[], bool>, v_tensor<[], f32>) -> ()
+      }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[], f32>) -> v_tensor<[], f32>
+      nn.fetch(%y) {name = "y"} : (v_tensor<[], f32>) -> ())"));
+    return ErrorOf([&] { Apply(p, "multi_devices_check_pass"); }).id();
+  };
+  EXPECT_EQ(id("%x"), "multi/conditional-collective");
+  EXPECT_EQ(id("%r"), "");
+}
+
+TEST_F(MultiDevicesTest, TrainingApartIsAnError) {
+  const auto check = [&](Program& p, const char* nranks) {
+    return ErrorOf([&] {
+      const auto pass = PassRegistry::Global().Make("multi_devices_check_pass");
+      pass->SetOption("nranks", nranks);
+      pass->Apply(p);
+    });
+  };
+  Program p = Trainer(2);
+  EXPECT_EQ(check(p, "1").id(), "");
+  const Error error = check(p, "2");
+  EXPECT_EQ(error.id(), "multi/not-reduced");
+  EXPECT_NE(error.message().find("'w'"), std::string::npos);
+  // Replicas whose gradients nothing marks: no collective joins them.
+  Program unmarked = Trainer(2);
+  for (Operation& op : *unmarked.block()) {
+    for (size_t i = 0; i < op.num_results(); ++i) op.result(i).set_property(kGradOf, Attribute());
+  }
+  Replicate(unmarked, [](Pass& pass) { pass.SetOption("places", "2"); });
+  EXPECT_TRUE(Collectives(unmarked).empty());
+  EXPECT_EQ(check(unmarked, "1").id(), "multi/not-reduced");
+}
+
+TEST_F(MultiDevicesTest, TheLossIsFoundByItsMark) {
+  Program named = Trainer(4), found = Trainer(4);
+  Replicate(named, 2, "all_reduce");
+  Replicate(found, [](Pass& pass) { pass.SetOption("places", "2"); });
+  EXPECT_TRUE(StructurallyEqual(named.module(), found.module()));
+  EXPECT_EQ(Collectives(found).size(), 2u);
 }
 
 TEST_F(MultiDevicesTest, CollectivesAreChecked) {
