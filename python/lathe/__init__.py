@@ -21,6 +21,7 @@ from lathe._core import (
     Port,
     ProfiledStep,
     Program,
+    Symbol,
     Value,
     list_ops,
     list_passes,
@@ -45,7 +46,7 @@ from lathe._errors import (
 )
 from lathe._executable import Executable, compile
 from lathe._model import load
-from lathe._ops import Dialect, Operator, nn
+from lathe._ops import Dialect, Operator, nn, variable
 from lathe._reports import Explanation, Profile
 from lathe._sklearn import from_sklearn
 
@@ -76,6 +77,7 @@ __all__ = [
     "ProfiledStep",
     "Program",
     "ShapeError",
+    "Symbol",
     "TimeLimitError",
     "UnsupportedError",
     "Value",
@@ -87,4 +89,5 @@ __all__ = [
     "list_passes",
     "load",
     "nn",
+    "variable",
 ]

@@ -23,7 +23,8 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> _errors.NotFoundErro
 
 
 class Operator:
-    """An operator, such as `nn.conv`. Called with values of a program, it is built there.
+    """An operator, such as `nn.conv`. Called with values of a program, it is built there; called with
+    symbols, it gives a symbol.
 
     Operands go by position or by name; numbers, lists and arrays are constants; None is an absent
     one. Attributes go by name. Further keywords:
@@ -43,6 +44,8 @@ class Operator:
 
     def __call__(self, *operands: Any, name: str | None = None, num_results: int | None = None,
                  program: _core.Program | None = None, **keywords: Any) -> Any:
+        if any(isinstance(o, _core.Symbol) for o in (*operands, *keywords.values())):
+            return self._symbol(operands, keywords, name, num_results)
         given, attributes = self._bind(operands, keywords)
         program = program or self._program_of(given)
         if program is None:
@@ -53,6 +56,16 @@ class Operator:
         results = program._create(self.info.name, values, attributes, num_results, name or "",
                                   file, line)
         return results[0] if len(results) == 1 else tuple(results) or None
+
+    def _symbol(self, operands: Sequence[Any], keywords: Mapping[str, Any], name: str | None,
+                num_results: int | None) -> _core.Symbol:
+        """What is missing of a layer becomes variables; other keywords are attributes as text."""
+        slots = {slot.name for slot in self.info.operands}
+        named = {key: value for key, value in keywords.items() if key in slots}
+        attributes = {key: _text(value) for key, value in keywords.items() if key not in slots}
+        if num_results is not None:
+            attributes["num_results"] = str(num_results)
+        return _core.Symbol._apply(self.info.name, list(operands), named, attributes, name or "")
 
     def _bind(self, operands: Sequence[Any], keywords: Mapping[str, Any]) \
             -> tuple[list[Any], dict[str, Any]]:
@@ -123,6 +136,28 @@ class Operator:
 
 _ELEMENTS = frozenset(["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16",
                        "f32", "f64", "string"])
+
+
+def _text(value: Any) -> str:
+    """As the text of programs has it; text itself as it is."""
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def variable(name: str, shape: Sequence[int | str | None] | None = None,
+             dtype: str | None = None, **attributes: Any) -> _core.Symbol:
+    """A variable of a network of symbols; see lathe.Symbol.
+
+    shape, dtype: what it is where `to_program` is not told otherwise; as in Program.input.
+    attributes: any others, as text.
+    """
+    texts = {key: _text(value) for key, value in attributes.items()}
+    if shape is not None:
+        texts["__shape__"] = _text(["?" if size is None else size for size in shape])
+    if dtype is not None:
+        texts["__dtype__"] = dtype
+    return _core.Symbol._variable(name, texts)
 
 
 def _caller() -> tuple[str, int]:

@@ -149,6 +149,30 @@ std::shared_ptr<IrContext> NewContext() {
   return context;
 }
 
+namespace {
+
+struct Shared {
+  std::mutex mutex;
+  std::shared_ptr<IrContext> context;
+};
+Shared& TheShared() {
+  static Shared shared;
+  return shared;
+}
+
+}  // namespace
+
+std::shared_ptr<IrContext> SharedContext() {
+  const std::lock_guard lock(TheShared().mutex);
+  if (TheShared().context == nullptr) TheShared().context = NewContext();
+  return TheShared().context;
+}
+
+void RenewSharedContext() {
+  const std::lock_guard lock(TheShared().mutex);
+  TheShared().context = nullptr;
+}
+
 ProgramHolder::ProgramHolder() : context(NewContext()), program(*context) {}
 
 namespace {

@@ -71,6 +71,10 @@ Program CloneOf(const ProgramHolder& holder, Gil gil);
 /// An empty context with all dialects.
 std::shared_ptr<IrContext> NewContext();
 
+/// The context of symbols, which meet one another: the same until `RenewSharedContext`.
+std::shared_ptr<IrContext> SharedContext();
+void RenewSharedContext();
+
 /// A program as a file gives it. The program may be changed through `holder`.
 struct ModelHandle {
   std::shared_ptr<ProgramHolder> holder;
@@ -84,6 +88,7 @@ void BindOnnxInterface(nanobind::module_& m);
 void BindProgram(nanobind::module_& m);
 /// What builds and changes programs.
 void BindBuild(nanobind::module_& m, nanobind::class_<ProgramHolder>& program);
+void BindSymbol(nanobind::module_& m);
 void BindExecutable(nanobind::module_& m);
 
 }  // namespace lathe::python

@@ -17,6 +17,7 @@ NB_MODULE(_core, m) {
   lathe::python::BindPorts(m);
   lathe::python::BindProgram(m);
   lathe::python::BindOpTable(m);
+  lathe::python::BindSymbol(m);
   lathe::python::BindModel(m);
   lathe::python::BindOnnxInterface(m);
   lathe::python::BindExecutable(m);
