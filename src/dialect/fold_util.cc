@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
 
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/support/dispatch.h"
 
 namespace lathe {
@@ -52,9 +56,34 @@ bool KeepsShape(Value x, const Shape& other) {
   return true;
 }
 
+bool FollowsFromSizes(Value numbers) {
+  constexpr size_t kMostOps = 200;
+  std::vector<Value> todo{numbers};
+  std::unordered_set<const Operation*> seen;  // looked up, never iterated
+  while (!todo.empty()) {
+    const Operation* op = todo.back().defining_op();
+    todo.pop_back();
+    if (op == nullptr || op->num_regions() != 0 || seen.size() > kMostOps) return false;
+    const std::string_view name = op->name();
+    if (name == nn::ShapeOp::kName || name == nn::SizeOp::kName) continue;
+    if (name == nn::BindSizesOp::kName || !seen.insert(op).second) continue;
+    if (op->num_operands() == 0 && name != "builtin.constant") return false;
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      if (op->operand(i)) todo.push_back(op->operand(i));
+    }
+  }
+  return true;
+}
+
 void FoldSameShape(FoldContext& c) {
   const Value x = c.op()->operand(0);
   if (x && HasShapeOfResult(x, c.op())) c.Replace(0, x);
+}
+
+void FoldTold(FoldContext& c, size_t numbers) {
+  const Value x = c.op()->operand(0), told = c.op()->operand(numbers);
+  if (!x || !HasShapeOfResult(x, c.op())) return;
+  if (c.Constant(numbers) != nullptr || FollowsFromSizes(told)) c.Replace(0, x);
 }
 
 void FoldIdempotent(FoldContext& c) {

@@ -14,9 +14,14 @@ bool IsFilledWith(const Tensor* t, double value);
 bool HasShapeOfResult(Value value, Operation* op, size_t result = 0);
 // Broadcasting `x` with a tensor of shape `other` gives the shape of `x`.
 bool KeepsShape(Value x, const Shape& other);
+// It is made of constants and sizes alone, those that a program binds included: whether it says the
+// same as the type of a result is a condition on sizes. Other numbers are looked at by a run.
+bool FollowsFromSizes(Value numbers);
 
 // Result 0 becomes operand 0 if that has the same known shape.
 void FoldSameShape(FoldContext& c);
+// The same where operand `numbers` tells the shape: what only a run knows stays, to be looked at.
+void FoldTold(FoldContext& c, size_t numbers);
 // Result 0 becomes operand 0 if that is of the same kind of op, with the same attributes.
 void FoldIdempotent(FoldContext& c);
 // f(f(x)) becomes x.

@@ -434,11 +434,31 @@ void TakeUnified(std::span<const Type> before, std::span<const Type> after,
 
 }  // namespace
 
-void OptimizeFor(const CompileOptions& options, Program& program) {
+namespace {
+
+PassManagerOptions PassOptions(const CompileOptions& options) {
   std::vector<std::string> enabled = options.enabled;
-  std::erase(enabled, kFusion);  // which is no pass of the pipeline
-  Optimize(program, "inference", options.level,
-           {.disabled = options.disabled, .enabled = std::move(enabled)});
+  std::erase(enabled, kFusion);  // which is not a pass of the pipeline
+  return {.disabled = options.disabled, .level = options.level, .enabled = std::move(enabled)};
+}
+
+/// What must hold of the sizes that a run computes, before passes build on it.
+class ComputedSizesGather : public PassInstrumentation {
+ public:
+  explicit ComputedSizesGather(std::vector<runtime::PlanConstraint>& constraints)
+      : constraints_(constraints) {}
+  void AfterPass(const Pass& pass, Program& program) override {
+    if (pass.name() == "bind_sizes") AddConstraints(program, constraints_);
+  }
+
+ private:
+  std::vector<runtime::PlanConstraint>& constraints_;
+};
+
+}  // namespace
+
+void OptimizeFor(const CompileOptions& options, Program& program) {
+  Optimize(program, "inference", options.level, PassOptions(options));
 }
 
 void GroupOperations(Program& program, const CompileOptions& options) {
@@ -451,12 +471,16 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   const SharedChunks chunks;  // of weights that passes have changed
   Program& program = compiled.program;
   const bool has_regions = HasRegions(program);
+  BindDeclaredSizes(program, compiled.constraints);
   NameUnknownExtents(program);
   AddConstraints(program, compiled.constraints);
   const std::vector<Type> inputs = InputTypes(program);
   RunPasses(program,
             StrCat("random_state{seed=", static_cast<int64_t>(options.interpreter.seed), "}"));
-  OptimizeFor(options, program);
+  PassManager passes(PassOptions(options));
+  passes.Add("inference");
+  passes.AddInstrumentation(std::make_shared<ComputedSizesGather>(compiled.constraints));
+  passes.Run(program);
   TakeUnified(inputs, InputTypes(program), compiled.constraints);
   // Also of what passes have made: it may ask more than what it stands for; what they have taken
   // out of regions always runs; and some sizes are symbols, or numbers, only now.

@@ -5,9 +5,12 @@
 #include <unordered_map>
 
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/dialect/size_constraints.h"
+#include "lathe/ir/builder.h"
 #include "lathe/ir/functions.h"
+#include "lathe/ir/op_error.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/hash.h"
@@ -36,13 +39,27 @@ void AddSymbols(Type type, std::set<std::string>& symbols) {
   symbols.insert(names.begin(), names.end());
 }
 
-// Names for extents of inputs that no run binds a symbol to.
-class ExtentNames {
+// Names of the symbols of a program and fresh ones.
+class SymbolNames {
  public:
-  explicit ExtentNames(const Program& program) {
+  explicit SymbolNames(const Program& program) {
     for (OpWalker w(program.module()); Operation* op = w.Next();) {
       for (size_t i = 0; i < op->num_results(); ++i) AddSymbols(op->result(i).type(), taken_);
     }
+  }
+  std::string Fresh(std::string name) {
+    while (!taken_.insert(name).second) name += "_";
+    return name;
+  }
+
+ private:
+  std::set<std::string> taken_;
+};
+
+// Names for extents of inputs that no run binds a symbol to.
+class ExtentNames {
+ public:
+  explicit ExtentNames(const Program& program) : names_(program) {
     for (const runtime::PlanSymbol& symbol : SymbolsOf(program)) bound_.insert(symbol.name);
   }
 
@@ -71,14 +88,73 @@ class ExtentNames {
   Dim NameOf(const Dim& dim, std::string name) {
     const auto known = std::ranges::find(named_, dim, &std::pair<Dim, Dim>::first);
     if (known != named_.end()) return known->second;
-    while (!taken_.insert(name).second) name += "_";
-    const Dim symbol = Dim::Symbol(name);
+    const Dim symbol = Dim::Symbol(names_.Fresh(std::move(name)));
     if (!dim.is_unknown()) named_.emplace_back(dim, symbol);
     return symbol;
   }
 
-  std::set<std::string> taken_, bound_;
+  SymbolNames names_;
+  std::set<std::string> bound_;
   std::vector<std::pair<Dim, Dim>> named_;  // expressions
+};
+
+// Extents of results that the program declares and only a run knows.
+class DeclaredSizes {
+ public:
+  DeclaredSizes(Program& program, std::vector<runtime::PlanConstraint>& constraints)
+      : names_(program),
+        facts_(&program.parameters()),
+        builder_(program.context()),
+        constraints_(constraints) {}
+
+  void Visit(Operation* op) {
+    std::vector<AnyTensorType> declared;
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      declared.push_back(op->result(i).type().dyn_cast<AnyTensorType>());
+    }
+    op->num_regions() == 0 ? facts_.Visit(op) : InferAndSetTypes(op, facts_);
+    for (size_t i = 0; i < declared.size(); ++i) {
+      if (!declared[i] || !declared[i].has_rank() || op->num_regions() != 0) continue;
+      Compare(op, op->result(i), declared[i]);
+      op->result(i).set_type(declared[i]);
+    }
+  }
+
+ private:
+  void Compare(Operation* op, Value result, AnyTensorType declared) {
+    const auto inferred = result.type().dyn_cast<AnyTensorType>();
+    if (!inferred || !inferred.has_rank() || inferred.rank() != declared.rank()) return;
+    std::vector<std::string> names(declared.rank());
+    bool any = false;
+    for (size_t axis = 0; axis < names.size(); ++axis) {
+      const Dim& dim = declared.dims()[axis];
+      if (!inferred.dims()[axis].is_unknown() || dim.is_unknown()) continue;
+      any = true;
+      names[axis] = names_.Fresh("declared");
+      constraints_.push_back(Constraint(op, declared, Dim::Symbol(names[axis]), dim));
+    }
+    if (any) Bind(op, result, names);
+  }
+
+  static runtime::PlanConstraint Constraint(Operation* op, AnyTensorType declared, const Dim& is,
+                                            const Dim& dim) {
+    return Planned({SizeCondition::Equal(is, dim),
+                    ErrorAt(op, "run/result-type",
+                            StrCat("a result is declared as ", declared.ToString(),
+                                   ", but the elements of its operands make another shape"))});
+  }
+
+  void Bind(Operation* op, Value result, const std::vector<std::string>& names) {
+    builder_.SetInsertionPoint(op->next());  // a fetch at the latest
+    builder_.set_location(op->location());
+    const Value extents = nn::ShapeOp::Create(builder_, result).extents();
+    nn::BindSizesOp::Create(builder_, extents, {.names = names});
+  }
+
+  SymbolNames names_;
+  ShapeInferencer facts_;
+  Builder builder_;
+  std::vector<runtime::PlanConstraint>& constraints_;
 };
 
 uint64_t HashOf(const SizeCondition& c) { return HashCombine(c.a.Hash(), c.b.Hash()); }
@@ -118,6 +194,15 @@ void NameUnknownExtents(Program& program) {
     feed->result(0).set_type(type);
   }
   if (named) ShapeInferencer(&program.parameters()).Visit(program);
+}
+
+void BindDeclaredSizes(Program& program, std::vector<runtime::PlanConstraint>& constraints) {
+  DeclaredSizes sizes(program, constraints);
+  for (Operation* op = program.block()->front(); op != nullptr;) {
+    Operation* const next = op->next();
+    sizes.Visit(op);
+    op = next;
+  }
 }
 
 void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& constraints) {

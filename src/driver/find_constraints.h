@@ -11,6 +11,11 @@ namespace lathe {
 /// what a run must fit can be said, and infers the other types again.
 void NameUnknownExtents(Program& program);
 
+/// Where the program declares an extent of a result that only a run knows, makes the program bind
+/// it and adds the constraint that it is what was declared (`run/result-type`). Operations within
+/// regions are left out.
+void BindDeclaredSizes(Program& program, std::vector<runtime::PlanConstraint>& constraints);
+
 /// Adds the size constraints of a program and of the functions that it calls, as a plan holds them,
 /// each condition once. The program is the same afterwards. Throws where an operation can not be
 /// right.

@@ -14,6 +14,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
+#include "src/dialect/fold_util.h"
 #include "src/transform/data_sizes.h"
 
 namespace lathe {
@@ -40,9 +41,16 @@ std::set<std::string> SymbolNames(const Program& program) {
   return {names.begin(), names.end()};
 }
 
-bool HasOpenSizes(const Block& block) {
+// The operand that tells it the shape of its result.
+std::optional<size_t> Teller(const Operation* op) {
+  if (op->isa<nn::ReshapeOp>()) return nn::ReshapeOp::kShape;
+  if (op->isa<nn::ExpandOp>()) return nn::ExpandOp::kShape;
+  return std::nullopt;
+}
+
+bool MayNeedBinding(const Block& block) {
   for (OpWalker w(const_cast<Block*>(&block)); const Operation* op = w.Next();) {
-    if (HasOpenSizes(op)) return true;
+    if (HasOpenSizes(op) || Teller(op)) return true;
   }
   return false;
 }
@@ -56,7 +64,7 @@ bool HasOpenSizes(const Block& block) {
 class BindSizesPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    if (!HasOpenSizes(*graph.block())) return;
+    if (!MayNeedBinding(*graph.block())) return;
     Program& program = graph.program();
     names_ = SymbolNames(program);
     rewriter_.emplace(program, this);
@@ -71,9 +79,10 @@ class BindSizesPass : public Pass {
     for (Operation* op = block->front(); op != nullptr;) {
       Operation* const next = op->next();
       for (Region& region : op->regions()) VisitBlock(region.front());
-      const bool is_open = Infer(op) && HasOpenSizes(op);
+      const bool can_run = Infer(op);
       if (op->isa<nn::TopKOp>()) ShortenCount(op);
-      if (is_open) Resolve(op);  // which may replace it
+      const bool told = Teller(op) && Decides(op, *Teller(op));
+      if (can_run && (told || (HasOpenSizes(op) && !option_bool("told")))) Resolve(op);
       op = next;
     }
   }
@@ -95,6 +104,14 @@ class BindSizesPass : public Pass {
     return true;
   }
 
+  // Whether it takes sizes from an operand whose numbers a run may make anything.
+  bool Decides(const Operation* op, size_t i) {
+    if (i != Teller(op) || FollowsFromSizes(op->operand(i))) return false;
+    const std::vector<Dim>* known = facts_->Contents(op->operand(i));
+    return known == nullptr || std::ranges::any_of(*known, &Dim::is_unknown);
+  }
+
+  // May replace it.
   void Resolve(Operation* op) {
     if (op->isa<cf::IfOp>()) return JoinRegions(op);
     if (op->num_regions() != 0) return;
@@ -149,7 +166,7 @@ class BindSizesPass : public Pass {
     for (const auto& [i, operand] : before) {
       const Value bound = op->operand(i);
       rewriter_->SetOperand(op, i, operand);
-      const bool decides = !Infer(op) || HasOpenSizes(op);
+      const bool decides = !Infer(op) || HasOpenSizes(op) || Decides(op, i);
       rewriter_->SetOperand(op, i, bound);
       if (!decides) Release(op, i, operand);
       Infer(op);
@@ -232,6 +249,9 @@ class BindSizesPass : public Pass {
 REGISTER_PASS(bind_sizes, BindSizesPass)
     .Doc(
         "sizes that depend on the elements of tensors become symbols that a step of the program "
-        "says: counts of non_zero, computed shapes, results of an if");
+        "says: counts of non_zero, computed shapes, results of an if")
+    .Option("told", PassOption::Kind::kBool, "false",
+            "only the computed shapes of reshape and expand, before other passes drop those that "
+            "say nothing new, which a run may contradict");
 
 }  // namespace lathe

@@ -23,6 +23,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "unify_sizes", "unnamed sizes that inputs must share"},
            {1, "merge_einsum", "products that are spelled as einsum"},
            {1, "fold_shapes", "what exporters compute from shapes"},
+           {1, "bind_sizes{told=true}", "shapes that say nothing new go, but a run may contradict"},
            {1, "canonicalize", "reshapes, transposes, casts that undo one another"},
            {1, "simplify", "fold, merge, drop"},
            {1, "bind_sizes", "what has no size before the program runs"},

@@ -163,23 +163,6 @@ bool KnowsSizes(const Operation* op) {
   return true;
 }
 
-/// Whether its extents are known not to be 1, so that an expand can only say them again.
-bool KeepsExtents(const Operation* expand) {
-  const auto type = expand->operand(0).type().dyn_cast<AnyTensorType>();
-  return type && type.has_rank() && std::ranges::all_of(type.dims(), [](const Dim& d) {
-           return d.IsConstant(1) || d.LowerBound().value_or(0) > 1;
-         });
-}
-
-/// Whether the next reshapes replace what a computed shape says.
-bool IsReshapedAgain(const Operation* reshape) {
-  const Operation* shape = reshape->operand(1).defining_op();
-  if (shape != nullptr && shape->name() == "builtin.constant") return false;
-  return std::ranges::all_of(reshape->result(0).uses(), [](const auto& use) {
-    return use.owner()->name() == "nn.reshape" || use.owner()->name() == "nn.flatten";
-  });
-}
-
 bool HasUnreadSlice(const Operation* scan) {
   const Block* body = scan->regions()[0].front();
   for (size_t i = 0; i < body->num_arguments(); ++i) {
@@ -189,10 +172,6 @@ bool HasUnreadSlice(const Operation* scan) {
 }
 
 bool SaysAgain(const Operation* op, std::string_view id) {
-  if (op->name() == "nn.expand") {
-    return (id == "shape/broadcast" || id == "shape/negative-dim") && KeepsExtents(op);
-  }
-  if (op->name() == "nn.reshape") return id.starts_with("shape/reshape") && IsReshapedAgain(op);
   return op->name() == "cf.scan" && id == "shape/scan-length" && HasUnreadSlice(op);
 }
 

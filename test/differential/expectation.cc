@@ -122,9 +122,11 @@ ElementType ComputedIn(const Operation* op, ElementType element) {
 
 /// How large the numbers are that cancel within an op: x (1 + erf(x)) is small for a negative x,
 /// but what is rounded is 1 + erf(x); a batch norm is x s + t (docs/optimizing.md); a transform
-/// sums all elements. One number if it is that of all results.
+/// sums all elements; a gru has 1 - z for a gate that may be all but 1. One number if it is that of
+/// all results.
 std::vector<double> Cancelled(const Operation* op, const std::vector<RtValue>& inputs) {
   const auto is_none = [](const RtValue& v) { return !v.is_tensor(); };
+  if (op->name() == "nn.gru") return {1};
   if (op->name() == "nn.gelu") return ToDoubles(inputs[0].tensor());
   if (op->name() == "nn.dft") {
     double most = 0;

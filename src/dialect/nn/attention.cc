@@ -44,10 +44,13 @@ Sizes SizesOf(const AttentionOp& op, const std::vector<SymShape>& shapes) {
   Unify(heads, v.dims[1], "the number of key heads");
   Unify(keys, v.dims[2], "the number of keys");
   Unify(features, k.dims[3], "the head size");
-  Assume(SizeCondition::Divides(heads, q.dims[1]), "shape/heads", [&] {
+  const auto undivided = [&] {
     return StrCat(q.dims[1].ToString(), " query heads do not divide into ", heads.ToString(),
                   " groups");
-  });
+  };
+  // No heads divide into no groups; others do not.
+  Assume(SizeCondition::Divides(Max(heads, 1), q.dims[1]), "shape/heads", undivided);
+  Assume(SizeCondition::AtLeast(heads * q.dims[1], q.dims[1]), "shape/heads", undivided);
   const SymShape past = WithRank(shapes[AttentionOp::kPastKey], 4, "past_key");
   const bool cached = static_cast<bool>(op.past_key());
   if (cached != static_cast<bool>(op.past_value())) {

@@ -58,10 +58,10 @@ void SizeOp::Fold(FoldContext& c) {
   }
 }
 
-void ReshapeOp::Fold(FoldContext& c) { FoldSameShape(c); }
+void ReshapeOp::Fold(FoldContext& c) { FoldTold(c, kShape); }
+void ExpandOp::Fold(FoldContext& c) { FoldTold(c, kShape); }
 void FlattenOp::Fold(FoldContext& c) { FoldSameShape(c); }
 void SqueezeOp::Fold(FoldContext& c) { FoldSameShape(c); }
-void ExpandOp::Fold(FoldContext& c) { FoldSameShape(c); }
 void TileOp::Fold(FoldContext& c) { FoldSameShape(c); }
 
 void TransposeOp::Fold(FoldContext& c) {

@@ -101,6 +101,10 @@ void BindSizesOp::Eval(EvalContext& c) {
 
 namespace {
 
+bool AreKnown(const std::vector<Dim>& numbers) {
+  return std::ranges::none_of(numbers, &Dim::is_unknown);
+}
+
 void CheckTargetEntry(const Dim& entry) {
   Assume(
       SizeCondition::AtLeast(entry, -1), "shape/reshape-entry",
@@ -204,7 +208,7 @@ SymShape ReshapeRule(const SymShape& in, std::vector<Dim> target, bool allow_zer
 
 namespace {
 
-// The elements stay the same and in order, so known contents do too.
+// The elements stay the same and in order, so known contents do too, if nothing else can be meant.
 void ForwardIfSmall(InferShapeContext& c) {
   if (auto array = SmallArrayOf(c, 0)) c.SetContents(0, std::move(array->elements));
 }
@@ -216,7 +220,7 @@ void ReshapeOp::InferShape(InferShapeContext& c) {
   if (!target) return c.SetShape(kReshaped, {});
   const SymShape out = ReshapeRule(c.shape(kData), *target, ReshapeOp(c.op()).allowzero());
   c.SetShape(kReshaped, out);
-  ForwardIfSmall(c);
+  if (AreKnown(*target)) ForwardIfSmall(c);
 }
 
 void ReshapeOp::Eval(EvalContext& c) {
@@ -374,7 +378,7 @@ void ExpandOp::InferShape(InferShapeContext& c) {
   c.SetShape(kOutput, out);
   const auto contents = SmallContents(c, kInput);
   const Dim count = out.NumElements();
-  if (!contents || out.rank() > 1 || !count.is_constant()) return;
+  if (!contents || !AreKnown(*target) || out.rank() > 1 || !count.is_constant()) return;
   if (count.value() < 0 || count.value() > static_cast<int64_t>(kMaxContents)) return;
   const auto n = static_cast<size_t>(count.value());
   if (contents->size() == n) return c.SetContents(kOutput, *contents);

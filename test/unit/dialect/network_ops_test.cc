@@ -154,6 +154,8 @@ TEST(Attention, RefusesWhatDoesNotFit) {
         .EvalError();
   };
   EXPECT_EQ(error({1, 3, 2, 4}, {1, 2, 5, 4}, {1, 2, 5, 4}), "shape/heads");
+  EXPECT_EQ(error({1, 3, 2, 4}, {1, 0, 5, 4}, {1, 0, 5, 4}), "shape/heads");
+  EXPECT_EQ(error({1, 0, 2, 4}, {1, 0, 5, 4}, {1, 0, 5, 4}), "");
   EXPECT_EQ(error({1, 2, 2, 4}, {1, 2, 5, 3}, {1, 2, 5, 4}), "shape/extent");
   EXPECT_EQ(error({1, 2, 2, 4}, {1, 2, 5, 4}, {1, 2, 6, 4}), "shape/extent");
   EXPECT_EQ(error({1, 2, 8}, {1, 5, 8}, {1, 5, 8}), "shape/heads");
