@@ -58,6 +58,9 @@ endif()
 if(TARGET lathe_onednn)  # finds oneDNN where it was when Lathe was built: not for packages
   install(TARGETS lathe_onednn LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT onednn)
 endif()
+if(TARGET lathe_mpi)  # needs the MPI that Lathe was built with: not for packages
+  install(TARGETS lathe_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
+endif()
 install(DIRECTORY include/lathe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT compiler
         REGEX "lathe/(version|runtime)[.]h$" EXCLUDE
         REGEX "lathe/runtime/model[.]h$" EXCLUDE)

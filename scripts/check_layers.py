@@ -13,7 +13,8 @@ SUFFIXES = {".h", ".cc"}
 TOP_LEVEL = {"lathe.h": "driver", "runtime.h": "runtime", "train.h": "train", "version.h": "support",
              "plugin.h": "ir", "compiler.h": "driver"}
 # Libraries that only some folders may see: first folder of the header -> name in the table.
-FENCED = {"llvm": "llvm", "llvm-c": "llvm", "mlir": "llvm", "oneapi": "onednn"}
+FENCED = {"llvm": "llvm", "llvm-c": "llvm", "mlir": "llvm", "oneapi": "onednn",
+          "mpi.h": "mpi"}
 
 
 def read_table(text):

@@ -18,6 +18,7 @@
 #include "lathe/support/hash.h"
 #include "lathe/support/parallel.h"
 #include "lathe/support/shared_chunks.h"
+#include "src/driver/collective_kernel.h"
 #include "src/driver/external_functions.h"
 #include "src/driver/find_constraints.h"
 #include "src/driver/function_compiler.h"
@@ -488,6 +489,7 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   if (has_regions && FunctionTable(program).empty()) compiled.conditional = MarkRegions(program);
   MarkExternal(program, options);
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);
+  if (options.machine_code) OutlineCollectives(program);
 }
 
 namespace {

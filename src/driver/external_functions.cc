@@ -4,6 +4,7 @@
 #include "lathe/lower/lower_function.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
+#include "src/driver/collective_kernel.h"
 
 namespace lathe {
 namespace {
@@ -22,6 +23,14 @@ void MarkExternal(Program& program, const CompileOptions& options) {
 }
 
 void CompileExternal(CompiledProgram& compiled) {
+  for (size_t i = 0; i < compiled.functions.size(); ++i) {
+    CompiledFunction& f = compiled.functions[i];
+    if (CompilerOf(f.function) != kCollectives) continue;
+    f.external = CollectiveKernel(f.function);
+    ReadTypes(f);
+    compiled.infos[i].operations = lower::OperationNames(f.function, kFewOperations);
+    compiled.infos[i].strategy = kCollectives;
+  }
   for (ExternalModule& module : CompileExternalFunctions(compiled.program)) {
     const size_t at = compiled.by_name.at(module.symbol);
     CompiledFunction& f = compiled.functions[at];

@@ -23,6 +23,7 @@ struct PlannedFunction {
   std::vector<Dim> workspaces;  ///< bytes of scratch memory that the kernel wants
   bool checks = false;          ///< the last of them is a KernelStatus
   bool may_fail = false;        ///< on what it reads, with a status or without
+  bool is_collective = false;   ///< other ranks wait for each call
   /// Operands and results that may be the same memory.
   std::vector<std::pair<size_t, size_t>> in_place;
 };

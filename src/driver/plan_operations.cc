@@ -288,6 +288,8 @@ std::vector<Operation*> NeededOperations(const Program& program,
   std::unordered_set<Value> read;  // asked, never iterated
   for (Operation* op : std::views::reverse(PlannedOrder(program))) {
     bool wanted = op->HasTrait<SideEffect>() || SeesOutside(op) || op->isa<cf::YieldOp>();
+    const PlannedFunction* f = CalleeOf(op, functions);
+    wanted |= f != nullptr && f->is_collective;
     for (size_t i = 0; i < op->num_results(); ++i) wanted |= read.contains(op->result(i));
     if (!wanted) continue;
     needed.push_back(op);

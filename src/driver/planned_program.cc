@@ -5,8 +5,10 @@
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/ir/functions.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "src/driver/collective_kernel.h"
 #include "src/driver/find_constraints.h"
 #include "src/driver/interpreted_kernel.h"
 #include "src/driver/plan_builder.h"
@@ -68,6 +70,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
     p.workspaces = WorkspacesIn(f);
     p.checks = f.checks;
     p.may_fail = f.checks || f.code == nullptr;
+    p.is_collective = CompilerOf(f.function) == kCollectives;
     if (f.code != nullptr) {
       p.in_place = f.in_place;
       p.packed = f.packed;
@@ -177,6 +180,13 @@ runtime::Executor PlannedProgram::MakeExecutor(const runtime::ExecutorOptions& o
 void PlannedProgram::CheckSaves(const std::string& path) const {
   if (saves()) return;
   if (obstacles.empty() && interpreted.empty()) {
+    if (external[0].starts_with(kCollectives)) {
+      throw Error(ErrorCode::kUnsupported, "save/collective",
+                  "this program joins ranks, which no file can do")
+          .At(path)
+          .Note(external[0])
+          .Hint("train on several ranks from the model; what is trained can be saved");
+    }
     throw Error(ErrorCode::kUnsupported, "save/external",
                 "parts of this program are code of an external compiler, which no file can hold")
         .At(path)

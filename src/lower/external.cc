@@ -84,7 +84,7 @@ std::vector<ExternalModule> CompileExternalFunctions(const Program& program,
   std::vector<ExternalModule> modules;
   for (const Operation* function : functions.functions()) {
     const std::string_view compiler = CompilerOf(function);
-    if (compiler.empty()) continue;
+    if (compiler.empty() || compiler == kCollectives) continue;
     const ExternalCompiler& by = compilers.Find(compiler);
     modules.push_back({FunctionTable::NameOf(function), by.name, by.compile(function, program)});
   }

@@ -15,7 +15,8 @@ namespace {
 
 // Whatever the operands are.
 bool IsShared(const Operation* op) {
-  return op->isa<dist::AllReduceOp>() || op->isa<dist::BroadcastOp>();
+  return op->isa<dist::AllReduceOp>() || op->isa<dist::AllReduceBucketOp>() ||
+         op->isa<dist::BroadcastOp>() || op->isa<dist::AllGatherOp>();
 }
 
 // Whatever the operands are.
@@ -102,6 +103,7 @@ void RankValues::VisitYield(Operation* yield) {
 
 bool RankValues::ResultsDiffer(Operation* op) const {
   if (IsShared(op)) return false;
+  if (op->isa<dist::BarrierOp>() || op->isa<dist::SendOp>()) return ReadsDiffering(op);
   if (IsDiffering(op)) return true;
   if (op->isa<cf::IfOp>()) return RunsApart(op);
   if (op->isa<builtin::DependOp>()) return MayDiffer(op->operand(0));  // tokens say when, not what

@@ -15,6 +15,11 @@
 /// Compilers of others, which take parts of a program.
 namespace lathe {
 
+/// What a function of one operation of the dialect dist names as its compiler. It needs none: the
+/// function is a call of the library (lathe/support/collectives.h) on the communicator of the
+/// thread that runs it.
+inline constexpr const char* kCollectives = "collectives";
+
 /// What an external compiler makes of a function.
 struct ExternalKernel {
   using Function = std::function<void(const KernelBuffer* buffers, KernelTeam* team)>;

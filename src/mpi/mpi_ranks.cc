@@ -1,0 +1,241 @@
+// liblathe_mpi.so: ranks that are processes of MPI. Nothing else of Lathe knows MPI.
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <thread>
+
+#include "lathe/support/budget.h"
+#include "lathe/support/communicator.h"
+#include "lathe/support/error.h"
+
+namespace lathe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kDataTag = 1, kAbortTag = 2;
+constexpr size_t kPiece = size_t{1} << 30;  // MPI counts in int
+constexpr int kSpins = 200;                 // polls before a rank lets others have the processor
+constexpr std::chrono::microseconds kPause{50};
+constexpr std::chrono::seconds kNoticeTime{2};  // for others to hear of an end
+
+void Check(int code, const char* function) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(ErrorCode::kIo, "rank/mpi", StrCat(function, " of MPI fails: ", text));
+}
+
+size_t NumPieces(size_t bytes) { return std::max<size_t>(1, (bytes + kPiece - 1) / kPiece); }
+int PieceBytes(size_t bytes, size_t piece) {
+  return static_cast<int>(std::min(kPiece, bytes - piece * kPiece));
+}
+
+// Polls until everything is done: looks at limits, at ranks that give up, and at the clock.
+class Waiting {
+ public:
+  explicit Waiting(double seconds)
+      : deadline_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                     std::chrono::duration<double>(seconds))) {}
+  bool IsLate() const { return Clock::now() >= deadline_; }
+  void Pause() {
+    if (++polls_ < kSpins) return;
+    std::this_thread::sleep_for(kPause);
+  }
+
+ private:
+  const Clock::time_point deadline_;
+  int polls_ = 0;
+};
+
+class MpiRanks : public Communicator {
+ public:
+  explicit MpiRanks(double timeout) : timeout_(timeout) {
+    int is_initialized = 0;
+    MPI_Initialized(&is_initialized);
+    owns_mpi_ = is_initialized == 0;
+    int provided = 0;
+    if (owns_mpi_) {
+      Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
+    }
+    Check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    Check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    Check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  }
+  MpiRanks(const MpiRanks&) = delete;
+  MpiRanks& operator=(const MpiRanks&) = delete;
+
+  ~MpiRanks() override {
+    int is_finalized = 0;
+    MPI_Finalized(&is_finalized);
+    if (is_finalized != 0) return;
+    if (failed_) {
+      Leave();
+    } else {
+      MPI_Comm_free(&comm_);
+      if (owns_mpi_) MPI_Finalize();
+    }
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  void Exchange(std::span<const Send> sends, std::span<const Receive> receives,
+                std::string_view what) override {
+    requests_.clear();
+    for (const Receive& r : receives) {
+      for (size_t i = 0; i < NumPieces(r.bytes); ++i) {
+        Check(MPI_Irecv(static_cast<char*>(r.data) + i * kPiece, PieceBytes(r.bytes, i), MPI_BYTE,
+                        r.from, kDataTag, comm_, &requests_.emplace_back()),
+              "MPI_Irecv");
+      }
+    }
+    for (const Send& s : sends) {
+      for (size_t i = 0; i < NumPieces(s.bytes); ++i) {
+        Check(MPI_Isend(static_cast<const char*>(s.data) + i * kPiece, PieceBytes(s.bytes, i),
+                        MPI_BYTE, s.to, kDataTag, comm_, &requests_.emplace_back()),
+              "MPI_Isend");
+      }
+    }
+    Wait(sends, receives, what);
+    CheckSizes(receives, what);
+  }
+
+  void Abort(const std::string& message) noexcept override {
+    if (failed_) return;
+    failed_ = reports_ = true;
+    notice_ = message;
+    std::vector<MPI_Request> requests;
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      MPI_Isend(notice_.data(), static_cast<int>(notice_.size()), MPI_CHAR, r, kAbortTag, comm_,
+                &requests.emplace_back());
+    }
+    const auto deadline = Clock::now() + kNoticeTime;
+    for (int done = 0; done == 0 && Clock::now() < deadline;) {
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+      if (done == 0) std::this_thread::sleep_for(kPause);
+    }
+  }
+
+ private:
+  void Wait(std::span<const Send> sends, std::span<const Receive> receives, std::string_view what) {
+    statuses_.resize(requests_.size());
+    // Ranks that wait for the same one give up one after another, so that the first tells the rest.
+    Waiting waiting(timeout_ + 0.25 * rank_);
+    for (;;) {
+      int done = 0;
+      const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                                   statuses_.data());
+      if (code == MPI_ERR_IN_STATUS) ThrowMismatch(receives, what);
+      Check(code, "MPI_Testall");
+      if (done != 0) return;
+      LookForNotice();
+      if (waiting.IsLate()) ThrowRankTimeout(FirstMissing(sends, receives), what, timeout_);
+      CheckBudget();
+      waiting.Pause();
+    }
+  }
+
+  void LookForNotice() {
+    int is_there = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, kAbortTag, comm_, &is_there, &status);
+    if (is_there == 0) return;
+    int length = 0;
+    MPI_Get_count(&status, MPI_CHAR, &length);
+    std::string message(static_cast<size_t>(std::max(length, 0)), ' ');
+    MPI_Recv(message.data(), length, MPI_CHAR, status.MPI_SOURCE, kAbortTag, comm_,
+             MPI_STATUS_IGNORE);
+    failed_ = true;
+    ThrowRankFailed(status.MPI_SOURCE, message);
+  }
+
+  // Of the requests, which are those of receives and then of sends.
+  int FirstMissing(std::span<const Send> sends, std::span<const Receive> receives) {
+    size_t at = 0;
+    const auto is_missing = [&](size_t bytes) {
+      bool missing = false;
+      for (size_t i = 0; i < NumPieces(bytes); ++i) {
+        int done = 1;
+        MPI_Request& request = requests_[at++];
+        if (request != MPI_REQUEST_NULL) {
+          MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE);
+        }
+        missing |= done == 0;
+      }
+      return missing;
+    };
+    for (const Receive& r : receives) {
+      if (is_missing(r.bytes)) return r.from;
+    }
+    for (const Send& s : sends) {
+      if (is_missing(s.bytes)) return s.to;
+    }
+    return receives.empty() ? sends[0].to : receives[0].from;
+  }
+
+  void CheckSizes(std::span<const Receive> receives, std::string_view what) {
+    size_t at = 0;
+    for (const Receive& r : receives) {
+      size_t got = 0;
+      for (size_t i = 0; i < NumPieces(r.bytes); ++i) {
+        int count = 0;
+        MPI_Get_count(&statuses_[at++], MPI_BYTE, &count);
+        got += static_cast<size_t>(count);
+      }
+      if (got != r.bytes) ThrowRankMessage(r.from, what, got, r.bytes);
+    }
+  }
+
+  // A message was longer than what it was received in.
+  [[noreturn]] void ThrowMismatch(std::span<const Receive> receives, std::string_view what) {
+    size_t at = 0;
+    for (const Receive& r : receives) {
+      for (size_t i = 0; i < NumPieces(r.bytes); ++i) {
+        const int code = statuses_[at++].MPI_ERROR;
+        if (code == MPI_SUCCESS || code == MPI_ERR_PENDING) continue;
+        int error_class = 0;
+        MPI_Error_class(code, &error_class);
+        if (error_class != MPI_ERR_TRUNCATE) Check(code, "MPI_Irecv");
+        throw Error(ErrorCode::kInvalidArgument, "rank/message",
+                    StrCat("rank ", r.from, " sends more for '", what, "' than the ", r.bytes,
+                           " bytes that are expected"))
+            .Hint("all ranks must run the same program on inputs of the same sizes");
+      }
+    }
+    throw Error(ErrorCode::kIo, "rank/mpi", StrCat("a message of '", what, "' fails"));
+  }
+
+  // MPI_Finalize would wait for ranks that are lost. Who has the reason ends the others; they leave
+  // it the time to say so.
+  void Leave() const {
+    if (!owns_mpi_) return;
+    if (!reports_) std::this_thread::sleep_for(2 * kNoticeTime);
+    MPI_Abort(comm_, 1);
+  }
+
+  const double timeout_;
+  bool owns_mpi_ = false;
+  bool failed_ = false;   // this rank or another one
+  bool reports_ = false;  // it was this one
+  std::string notice_;    // lives as long as it is being sent
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Status> statuses_;
+};
+
+}  // namespace
+}  // namespace lathe
+
+extern "C" __attribute__((visibility("default"))) lathe::Communicator* LatheOpenMpi(
+    double timeout) {
+  return new lathe::MpiRanks(timeout);
+}
