@@ -13,14 +13,19 @@ executable; the interpreter's lock is free while it runs.
 
 from lathe._core import (
     CancelToken,
+    Dim,
     Kernel,
+    Match,
     Model,
     OpInfo,
     Operation,
     PassInfo,
+    Pattern,
     Port,
     ProfiledStep,
     Program,
+    Rule,
+    Spec,
     Symbol,
     Value,
     list_ops,
@@ -28,6 +33,7 @@ from lathe._core import (
 )
 from lathe._core import version as __version__
 from lathe._errors import (
+    CallbackError,
     CancelledError,
     ElementTypeError,
     Error,
@@ -45,15 +51,18 @@ from lathe._errors import (
     VerifyError,
 )
 from lathe._executable import Executable, compile
+from lathe._extend import apply_rules, register_op, register_pass, register_rule
 from lathe._model import load
 from lathe._ops import Dialect, Operator, nn, variable
 from lathe._reports import Explanation, Profile
 from lathe._sklearn import from_sklearn
 
 __all__ = [
+    "CallbackError",
     "CancelToken",
     "CancelledError",
     "Dialect",
+    "Dim",
     "ElementTypeError",
     "Error",
     "Executable",
@@ -63,6 +72,7 @@ __all__ = [
     "InvalidArgumentError",
     "Kernel",
     "LimitError",
+    "Match",
     "MemoryLimitError",
     "MissingFileError",
     "Model",
@@ -72,22 +82,29 @@ __all__ = [
     "Operator",
     "ParseError",
     "PassInfo",
+    "Pattern",
     "Port",
     "Profile",
     "ProfiledStep",
     "Program",
+    "Rule",
     "ShapeError",
+    "Spec",
     "Symbol",
     "TimeLimitError",
     "UnsupportedError",
     "Value",
     "VerifyError",
     "__version__",
+    "apply_rules",
     "compile",
     "from_sklearn",
     "list_ops",
     "list_passes",
     "load",
     "nn",
+    "register_op",
+    "register_pass",
+    "register_rule",
     "variable",
 ]

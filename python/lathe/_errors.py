@@ -65,6 +65,10 @@ class ElementTypeError(Error, TypeError):
     """A value of the wrong element type or kind."""
 
 
+class CallbackError(Error):
+    """A function of yours that Lathe has called raised an exception, which is the `__cause__`."""
+
+
 class FileError(Error, OSError):
     """A file that cannot be read or written."""
 
@@ -94,6 +98,7 @@ class InternalError(Error, RuntimeError):
 
 
 _BY_ID: dict[str, type[Error]] = {
+    "python/exception": CallbackError,
     "limit/memory": MemoryLimitError,
     "limit/time": TimeLimitError,
     "run/cancelled": CancelledError,

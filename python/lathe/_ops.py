@@ -22,9 +22,15 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> _errors.NotFoundErro
                                  id="ir/unknown-op", hints=[hint] if hint else [])
 
 
+def forget_table() -> None:
+    """After an operator was registered."""
+    _table.cache_clear()
+    _operator.cache_clear()
+
+
 class Operator:
     """An operator, such as `nn.conv`. Called with values of a program, it is built there; called with
-    symbols, it gives a symbol.
+    symbols, it gives a symbol, with patterns, a pattern.
 
     Operands go by position or by name; numbers, lists and arrays are constants; None is an absent
     one. Attributes go by name. Further keywords:
@@ -44,8 +50,11 @@ class Operator:
 
     def __call__(self, *operands: Any, name: str | None = None, num_results: int | None = None,
                  program: _core.Program | None = None, **keywords: Any) -> Any:
-        if any(isinstance(o, _core.Symbol) for o in (*operands, *keywords.values())):
+        everything = (*operands, *keywords.values())
+        if any(isinstance(o, _core.Symbol) for o in everything):
             return self._symbol(operands, keywords, name, num_results)
+        if any(isinstance(o, _core.Pattern) for o in everything):
+            return self._pattern(operands, keywords)
         given, attributes = self._bind(operands, keywords)
         program = program or self._program_of(given)
         if program is None:
@@ -67,9 +76,21 @@ class Operator:
             attributes["num_results"] = str(num_results)
         return _core.Symbol._apply(self.info.name, list(operands), named, attributes, name or "")
 
-    def _bind(self, operands: Sequence[Any], keywords: Mapping[str, Any]) \
-            -> tuple[list[Any], dict[str, Any]]:
-        """Operands in order, without absent ones at the end, and attributes."""
+    def _pattern(self, operands: Sequence[Any], keywords: Mapping[str, Any]) -> _core.Pattern:
+        """Numbers are constants near them, None is an absent operand."""
+        given, attributes = self._bind(operands, keywords, partial=True)
+
+        def part(operand: Any) -> _core.Pattern:
+            if operand is None:
+                return _core.Pattern.absent()
+            return operand if isinstance(operand, _core.Pattern) else _core.Pattern.number(operand)
+
+        return _core.Pattern._call(self.info.name, [part(o) for o in given], attributes)
+
+    def _bind(self, operands: Sequence[Any], keywords: Mapping[str, Any],
+              partial: bool = False) -> tuple[list[Any], dict[str, Any]]:
+        """Operands in order, without absent ones at the end, and attributes. Partial: attributes
+        that an operation needs may be missing."""
         slots = self.info.operands
         variadic = bool(slots) and slots[-1].variadic
         if len(operands) > len(slots) and not variadic:
@@ -87,7 +108,7 @@ class Operator:
             else:
                 raise TypeError(str(_unknown(f"operand or attribute of {self.info.name}", key,
                                              [*places, *known])))
-        self._check_complete(given, attributes)
+        self._check_complete(given, attributes, partial)
         count = max((i + 1 for i, value in given.items() if value is not None), default=0)
         return [given.get(i) for i in range(count)], attributes
 
@@ -100,12 +121,13 @@ class Operator:
         else:
             given[place] = value
 
-    def _check_complete(self, given: Mapping[int, Any], attributes: Mapping[str, Any]) -> None:
+    def _check_complete(self, given: Mapping[int, Any], attributes: Mapping[str, Any],
+                        partial: bool) -> None:
         for i, slot in enumerate(self.info.operands):
             if given.get(i) is None and not slot.optional and not slot.variadic:
                 raise TypeError(f"{self.info.name} needs operand '{slot.name}'")
         for slot in self.info.attributes:
-            if attributes.get(slot.name) is None and not slot.optional:
+            if attributes.get(slot.name) is None and not slot.optional and not partial:
                 raise TypeError(f"{self.info.name} needs attribute '{slot.name}', {slot.type}")
 
     @staticmethod
@@ -181,6 +203,11 @@ def _doc(info: _core.OpInfo) -> str:
     return "\n\n".join(parts)
 
 
+@functools.cache
+def _operator(name: str) -> Operator:
+    return Operator(_table()[name])
+
+
 class Dialect:
     """The operators of a dialect as attributes: `lathe.Dialect("nn").relu`."""
 
@@ -197,9 +224,7 @@ class Dialect:
             known = dir(self)
             near = _unknown("operator", f"{self._name}.{name}", [f"{self._name}.{k}" for k in known])
             raise AttributeError(str(near), name=name, obj=self) from None
-        operator = Operator(info)
-        setattr(self, name, operator)
-        return operator
+        return _operator(info.name)
 
     def __dir__(self) -> list[str]:
         return [op.split(".", 1)[1] for op in _table() if op.startswith(self._name + ".")]

@@ -39,32 +39,43 @@ class Eraser : public RewriteListener {
 // Changes a program while it lives, with its lock.
 class Edit {
  public:
-  explicit Edit(ProgramHolder& holder)
-      : lock_(holder), rewriter_(holder.program, holder.pass), eraser_(holder), holder_(holder) {
-    rewriter_.set_listener(&eraser_);
+  explicit Edit(ProgramHolder& holder) : lock_(holder), eraser_(holder), holder_(holder) {
+    if (holder.rewriter != nullptr) {
+      rewriter_ = holder.rewriter;
+      if (holder.before != nullptr) rewriter_->SetInsertionPoint(holder.before);
+      return;
+    }
+    rewriter_ = &made_.emplace(holder.program(), holder.pass);
+    rewriter_->set_listener(&eraser_);
     if (holder.before != nullptr) {
-      rewriter_.SetInsertionPoint(holder.before);
+      rewriter_->SetInsertionPoint(holder.before);
     } else {
-      rewriter_.SetInsertionPointToEnd(holder.block != nullptr ? holder.block
-                                                               : holder.program.block());
+      rewriter_->SetInsertionPointToEnd(holder.block != nullptr ? holder.block
+                                                                : holder.program().block());
     }
   }
-  Rewriter* operator->() { return &rewriter_; }
+  Rewriter* operator->() { return rewriter_; }
 
   /// What is known of values, constants and the contents of shapes.
   ShapeInferencer& facts() {
     if (holder_.facts == nullptr) {
-      holder_.facts = std::make_unique<ShapeInferencer>(&holder_.program.parameters());
+      holder_.facts = std::make_unique<ShapeInferencer>(&holder_.program().parameters());
     }
-    rewriter_.set_facts(holder_.facts.get());
     return *holder_.facts;
   }
   /// What was known may not hold any more.
   void Forget() { holder_.facts.reset(); }
+  /// Errors: program/lent where operations are made and nothing else is changed.
+  static void CheckMayChange(const ProgramHolder& holder) {
+    if (holder.rewriter == nullptr) return;
+    throw Error(ErrorCode::kInvalidArgument, "program/lent",
+                "the function of a rule makes operations; the rule changes the others");
+  }
 
  private:
   WriteLock lock_;
-  Rewriter rewriter_;
+  std::optional<Rewriter> made_;
+  Rewriter* rewriter_ = nullptr;
   Eraser eraser_;
   ProgramHolder& holder_;
 };
@@ -151,10 +162,11 @@ std::vector<ValueView> Create(const Holder& holder, const std::string& name,
     values.push_back(operand ? Checked(holder, *operand) : Value());
   }
   Edit edit(*holder);
-  (void)edit.facts();
-  edit->set_location(place.In(context, holder->before));
-  Operation* op =
-      edit->CreateInferred(info, values, named, num_results.value_or(DefaultResults(info)));
+  if (holder->rewriter == nullptr) {  // one that is lent knows its place, and has facts of its own
+    edit->set_location(place.In(context, holder->before));
+    edit->set_facts(&edit.facts());
+  }
+  Operation* op = edit->Create(name, values, named, num_results.value_or(DefaultResults(info)));
   return ResultsOf(holder, Built(edit, op));
 }
 
@@ -193,7 +205,7 @@ ValueView AddInput(const Holder& holder, const std::string& name, nb::handle sha
   IrContext& context = *holder->context;
   const Type its = type ? ParseType(context, *type) : TensorTypeOf(context, shape, dtype);
   Edit edit(*holder);
-  RefuseTaken(holder->program.feeds(), name, "input");
+  RefuseTaken(holder->program().feeds(), name, "input");
   edit->set_location(Location::Name(context, name));
   const NamedAttribute attribute = edit->Named("name", edit->Attr(std::string_view(name)));
   Builder& builder = *edit.operator->();
@@ -203,7 +215,7 @@ ValueView AddInput(const Holder& holder, const std::string& name, nb::handle sha
 void AddOutput(const Holder& holder, const std::string& name, const ValueView& view) {
   const Value value = Checked(holder, view);
   Edit edit(*holder);
-  RefuseTaken(holder->program.fetches(), name, "output");
+  RefuseTaken(holder->program().fetches(), name, "output");
   edit->set_location(Location::Name(*holder->context, name));
   const NamedAttribute attribute = edit->Named("name", edit->Attr(std::string_view(name)));
   edit->Create("nn.fetch", {&value, 1}, {&attribute, 1});
@@ -223,7 +235,7 @@ ValueView AddParameter(const Holder& holder, const std::string& name, nb::handle
                        nb::handle dtype) {
   Tensor tensor = TensorOf(array, dtype, StrCat("parameter '", name, "'"));
   Edit edit(*holder);
-  if (holder->program.parameters().Find(name) != nullptr) {
+  if (holder->program().parameters().Find(name) != nullptr) {
     throw Error(ErrorCode::kInvalidArgument, "program/name",
                 StrCat("the program has a parameter '", name, "' already"));
   }
@@ -241,6 +253,7 @@ ValueView AddConstant(const Holder& holder, nb::handle array, nb::handle dtype) 
 }
 
 void Replace(const Holder& holder, const OpView& view, nb::handle with) {
+  Edit::CheckMayChange(*holder);
   Operation* op = Checked(holder, view);
   std::vector<Value> values;
   if (nb::isinstance<ValueView>(with)) {
@@ -266,6 +279,7 @@ void Replace(const Holder& holder, const OpView& view, nb::handle with) {
 }
 
 void Erase(const Holder& holder, const OpView& view) {
+  Edit::CheckMayChange(*holder);
   Operation* op = Checked(holder, view);
   if (!op->use_empty()) throw ErrorAt(op, "verify/erase", "its results are used");
   Edit edit(*holder);
@@ -275,6 +289,7 @@ void Erase(const Holder& holder, const OpView& view) {
 
 void SetAttribute(const Holder& holder, const OpView& view, const std::string& name,
                   nb::handle object) {
+  Edit::CheckMayChange(*holder);
   Operation* op = Checked(holder, view);
   const OpDef* def = op->info().def();
   const AttrDef* declared = def == nullptr ? nullptr : Declaration(*def, name);
@@ -289,6 +304,7 @@ void SetAttribute(const Holder& holder, const OpView& view, const std::string& n
 
 void SetOperand(const Holder& holder, const OpView& view, size_t index,
                 const std::optional<ValueView>& value) {
+  Edit::CheckMayChange(*holder);
   Operation* op = Checked(holder, view);
   if (index >= op->num_operands()) {
     throw ErrorAt(op, "verify/operand",

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "lathe/support/error.h"
+#include "python/src/lent.h"
 
 namespace nb = nanobind;
 
@@ -33,8 +34,15 @@ nb::object ExceptionOf(const Error& error, nb::handle make) {
 }
 
 void Raise(const Error& error) {
+  nb::object cause = CauseOf(error);
+  if (cause.is_valid() && PyObject_IsInstance(cause.ptr(), PyExc_Exception) == 0) {
+    // KeyboardInterrupt, SystemExit: what ends programs is not an error of them.
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(cause.ptr())), cause.ptr());
+    return;
+  }
   const nb::object make = nb::module_::import_("lathe._errors").attr("exception_of");
   const nb::object exception = ExceptionOf(error, make);
+  if (cause.is_valid()) PyException_SetCause(exception.ptr(), cause.release().ptr());
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
 }
 

@@ -17,6 +17,7 @@
 #include "lathe/ir/metadata.h"
 #include "lathe/ir/verify.h"
 #include "python/src/interrupts.h"
+#include "python/src/lent.h"
 #include "python/src/ports.h"
 #include "python/src/values.h"
 
@@ -90,7 +91,7 @@ ModelHandle LoadBytes(nb::handle bytes, const ImportArguments& arguments) {
 nb::dict MetadataDict(const ModelHandle& model) {
   nb::dict dict;
   const ReadLock lock(*model.holder);
-  for (const auto& [name, value] : MetadataOf(model.holder->program)) {
+  for (const auto& [name, value] : MetadataOf(model.holder->program())) {
     dict[nb::str(name.c_str(), name.size())] = nb::str(value.c_str(), value.size());
   }
   return dict;
@@ -122,7 +123,7 @@ nb::object ReadInput(const ModelHandle& model, const std::string& name, nb::hand
   const auto file = PathOf(path);
   const RtValue value = WithoutLock([&] {
     const ReadLock lock(*model.holder, Gil::kReleased);
-    const Operation* feed = FeedNamed(model.holder->program, name);
+    const Operation* feed = FeedNamed(model.holder->program(), name);
     return LoadInput(name, file, feed->result(0).type(), ImageOptions::Named(normalize)).value;
   });
   return ObjectOf(value);
@@ -134,7 +135,7 @@ nb::dict RandomInputs(const ModelHandle& model, uint64_t seed,
   const std::vector<Dim::Binding> bindings(dims.begin(), dims.end());
   uint64_t stream = 0;
   const ReadLock lock(*model.holder);
-  for (const Operation* op : model.holder->program.feeds()) {
+  for (const Operation* op : model.holder->program().feeds()) {
     const RtValue value = RandomInput(op->result(0).type(), bindings, seed, stream++);
     inputs[nb::cast(op->attribute("name").cast<StrAttribute>().value())] = ObjectOf(value);
   }
@@ -143,10 +144,43 @@ nb::dict RandomInputs(const ModelHandle& model, uint64_t seed,
 
 }  // namespace
 
+namespace {
+
+// Contexts that live, for those who meet one without its owner.
+struct Living {
+  std::mutex mutex;
+  std::unordered_map<const IrContext*, std::weak_ptr<IrContext>> contexts;
+};
+// Never freed: contexts may die when the process ends.
+Living& TheLiving() {
+  static auto* living = new Living;
+  return *living;
+}
+
+void Forget(IrContext* context) {
+  {
+    const std::lock_guard lock(TheLiving().mutex);
+    TheLiving().contexts.erase(context);
+  }
+  delete context;
+}
+
+}  // namespace
+
 std::shared_ptr<IrContext> NewContext() {
-  auto context = std::make_shared<IrContext>();
+  std::shared_ptr<IrContext> context(new IrContext, Forget);
   LoadAllDialects(*context);
+  LoadPythonOps(*context);
+  const std::lock_guard lock(TheLiving().mutex);
+  TheLiving().contexts[context.get()] = context;
   return context;
+}
+
+std::shared_ptr<IrContext> OwnerOf(const IrContext& context) {
+  const std::lock_guard lock(TheLiving().mutex);
+  const auto at = TheLiving().contexts.find(&context);
+  LATHE_CHECK(at != TheLiving().contexts.end(), "the context is none of the package's");
+  return at->second.lock();
 }
 
 namespace {
@@ -173,14 +207,14 @@ void RenewSharedContext() {
   TheShared().context = nullptr;
 }
 
-ProgramHolder::ProgramHolder() : context(NewContext()), program(*context) {}
+ProgramHolder::ProgramHolder() : context(NewContext()), own(*context) {}
 
 namespace {
 
 void CheckUsable(const ProgramHolder& holder) {
   if (!holder.ended) return;
   throw Error(ErrorCode::kInvalidArgument, "program/changed",
-              "the pass that the program was lent to has ended");
+              "the function that the program was lent to has ended");
 }
 
 void CheckNotWriting(const ProgramHolder& holder) {
@@ -214,7 +248,7 @@ WriteLock::WriteLock(const ProgramHolder& holder, Gil gil)
 
 Program CloneOf(const ProgramHolder& holder, Gil gil) {
   const ReadLock lock(holder, gil);
-  return holder.program.Clone();
+  return holder.program().Clone();
 }
 
 void BindModel(nb::module_& m) {
@@ -249,14 +283,14 @@ void BindModel(nb::module_& m) {
           "inputs",
           [](const ModelHandle& model) {
             const ReadLock lock(*model.holder);
-            return InputsOf(model.holder->program);
+            return InputsOf(model.holder->program());
           },
           "In the order of the program.")
       .def_prop_ro(
           "outputs",
           [](const ModelHandle& model) {
             const ReadLock lock(*model.holder);
-            return OutputsOf(model.holder->program);
+            return OutputsOf(model.holder->program());
           },
           "In the order of the program.")
       .def_prop_ro("metadata", MetadataDict, nb::sig("def metadata(self) -> dict[str, str]"),

@@ -15,6 +15,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/program.h"
 #include "lathe/pass/pass.h"
+#include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
 
 namespace lathe::python {
@@ -24,18 +25,23 @@ namespace lathe::python {
 struct ProgramHolder {
   ProgramHolder();
   ProgramHolder(std::shared_ptr<IrContext> c, Program p)
-      : context(std::move(c)), program(std::move(p)) {}
+      : context(std::move(c)), own(std::move(p)) {}
+
+  Program& program() { return lent != nullptr ? *lent : own; }
+  const Program& program() const { return lent != nullptr ? *lent : own; }
 
   std::shared_ptr<IrContext> context;
-  Program program;
-  uint64_t version = 0;   ///< counts changes
-  uint64_t replaced = 0;  ///< the version since which its operations are other ones
+  Program own;
+  Program* lent = nullptr;       ///< what a pass or a rule lends (lent.h); else `own` is it
+  Pass* pass = nullptr;          ///< that lends it
+  Rewriter* rewriter = nullptr;  ///< through which it is changed; null: one for each change
+  bool ended = false;            ///< it is not lent any more
+  uint64_t version = 0;          ///< counts changes
+  uint64_t replaced = 0;         ///< the version since which its operations are other ones
   std::unordered_map<const Operation*, uint64_t> erased = {};  ///< the versions, since `replaced`
   std::unique_ptr<ShapeInferencer> facts = nullptr;  ///< of what was built; null: not known
   Block* block = nullptr;           ///< where operations are built; null: the program's
   Operation* before = nullptr;      ///< of that block; null: at its end
-  Pass* pass = nullptr;             ///< that lends its program
-  bool ended = false;               ///< it has taken the program back
   mutable std::shared_mutex mutex;  ///< of all of the above
   mutable std::atomic<std::thread::id> writer = {};  ///< holds the mutex exclusively
 };
@@ -70,6 +76,8 @@ Program CloneOf(const ProgramHolder& holder, Gil gil);
 
 /// An empty context with all dialects.
 std::shared_ptr<IrContext> NewContext();
+/// What owns a context that NewContext has made.
+std::shared_ptr<IrContext> OwnerOf(const IrContext& context);
 
 /// The context of symbols, which meet one another: the same until `RenewSharedContext`.
 std::shared_ptr<IrContext> SharedContext();

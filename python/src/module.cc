@@ -4,6 +4,7 @@
 #include "lathe/support/version.h"
 #include "python/src/errors.h"
 #include "python/src/interrupts.h"
+#include "python/src/lent.h"
 #include "python/src/model.h"
 #include "python/src/ports.h"
 
@@ -18,6 +19,9 @@ NB_MODULE(_core, m) {
   lathe::python::BindProgram(m);
   lathe::python::BindOpTable(m);
   lathe::python::BindSymbol(m);
+  lathe::python::BindPasses(m);
+  lathe::python::BindRules(m);
+  lathe::python::BindPythonOps(m);
   lathe::python::BindModel(m);
   lathe::python::BindOnnxInterface(m);
   lathe::python::BindExecutable(m);

@@ -27,6 +27,37 @@ namespace nb = nanobind;
 namespace lathe::python {
 namespace {
 
+// Who lends a program holds on to its blocks.
+void CheckOwn(const ProgramHolder& holder) {
+  if (holder.lent == nullptr) return;
+  throw Error(ErrorCode::kInvalidArgument, "program/lent",
+              "passes cannot run on the program of a pass that runs")
+      .Hint("run them before or after it, or on program.clone()");
+}
+
+}  // namespace
+
+void ChangeCopy(const Holder& holder, const std::function<void(Program&)>& change) {
+  WithoutLock([&] {
+    const auto [version, copied] = [&] {
+      const ReadLock reading(*holder, Gil::kReleased);
+      return std::pair(holder->version, std::make_unique<Program>(holder->program().Clone()));
+    }();
+    Program& copy = *copied;
+    change(copy);
+    const WriteLock writing(*holder, Gil::kReleased);
+    CheckOwn(*holder);
+    if (holder->version != version) {
+      throw Error(ErrorCode::kInvalidArgument, "program/changed",
+                  "another thread has changed the program");
+    }
+    std::swap(holder->own, copy);
+    Replaced(*holder);
+  });
+}
+
+namespace {
+
 // All operations, those in regions behind the one that holds them.
 std::vector<OpView> OperationsIn(const Holder& holder, Block* block) {
   std::vector<OpView> all;
@@ -36,45 +67,25 @@ std::vector<OpView> OperationsIn(const Holder& holder, Block* block) {
 
 std::vector<OpView> OperationsOf(const Holder& holder) {
   const ReadLock lock(*holder);
-  return OperationsIn(holder, holder->program.block());
+  return OperationsIn(holder, holder->program().block());
 }
 
 std::string TextOf(const Holder& holder, bool locations) {
   const ReadLock lock(*holder);
-  return Print(holder->program, {.locations = locations});
+  return Print(holder->program(), {.locations = locations});
 }
 
 Holder Parse(const std::string& text, const std::string& name) {
   return WithoutLock([&] {
     auto holder = std::make_shared<ProgramHolder>();
-    holder->program = ParseProgram(*holder->context, text, {.file_name = name});
-    VerifyOrThrow(holder->program);
+    holder->program() = ParseProgram(*holder->context, text, {.file_name = name});
+    VerifyOrThrow(holder->program());
     return holder;
   });
 }
 
 Holder Cloned(const Holder& holder) {
   return std::make_shared<ProgramHolder>(holder->context, CloneOf(*holder, Gil::kHeld));
-}
-
-// What `change` makes of a copy becomes the program; an error changes nothing.
-template <class Change>
-void ChangeCopy(const Holder& holder, Change change) {
-  WithoutLock([&] {
-    const auto [version, copied] = [&] {
-      const ReadLock reading(*holder, Gil::kReleased);
-      return std::pair(holder->version, std::make_unique<Program>(holder->program.Clone()));
-    }();
-    Program& copy = *copied;
-    change(copy);
-    const WriteLock writing(*holder, Gil::kReleased);
-    if (holder->version != version) {
-      throw Error(ErrorCode::kInvalidArgument, "program/changed",
-                  "another thread has changed the program");
-    }
-    std::swap(holder->program, copy);
-    Replaced(*holder);
-  });
 }
 
 void RunPasses(const Holder& holder, const std::string& pipeline, int level, bool verify_each,
@@ -92,8 +103,8 @@ nb::bytes ToOnnx(const Holder& holder, nb::handle path) {
   const std::string file = path.is_none() ? "" : PathOf(path);
   const std::string bytes = WithoutLock([&] {
     const ReadLock lock(*holder, Gil::kReleased);
-    if (file.empty()) return SerializeOnnx(holder->program);
-    ExportOnnx(holder->program, file);
+    if (file.empty()) return SerializeOnnx(holder->program());
+    ExportOnnx(holder->program(), file);
     return ReadFile(file);
   });
   return nb::bytes(bytes.data(), bytes.size());
@@ -163,7 +174,7 @@ std::vector<OpView> Users(const ValueView& value) {
 nb::dict Parameters(const Holder& holder) {
   nb::dict dict;
   const ReadLock lock(*holder);
-  for (const ParameterMap::Entry& entry : holder->program.parameters()) {
+  for (const ParameterMap::Entry& entry : holder->program().parameters()) {
     dict[nb::cast(entry.name.value())] = ObjectOf(RtValue(entry.variable.data));
   }
   return dict;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "lathe/ir/operation.h"
@@ -42,6 +43,10 @@ ValueView ViewOf(const Holder& holder, Value value);
 
 /// Says that all operations are other ones now. Needs the lock for writing.
 void Replaced(ProgramHolder& holder);
+
+/// What `change` makes of a copy becomes the program; an error changes nothing. The caller has the
+/// interpreter's lock, `change` does not. Errors: program/lent, of a program that is lent.
+void ChangeCopy(const Holder& holder, const std::function<void(Program&)>& change);
 
 /// `x + 1`, `x @ w`, ...
 void BindArithmetic(nanobind::class_<ValueView>& value);

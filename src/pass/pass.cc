@@ -1,6 +1,8 @@
 #include "lathe/pass/pass.h"
 
 #include <algorithm>
+#include <mutex>
+#include <shared_mutex>
 
 #include "lathe/ir/context.h"
 #include "lathe/ir/verify.h"
@@ -189,7 +191,16 @@ PassRegistry& PassRegistry::Global() {
   return registry;
 }
 
+namespace {
+/// Plug-ins and Python may register passes while other threads look some up.
+std::shared_mutex& RegistryMutex() {
+  static std::shared_mutex mutex;
+  return mutex;
+}
+}  // namespace
+
 PassInfo& PassRegistry::Register(std::string name, std::function<std::unique_ptr<Pass>()> make) {
+  const std::unique_lock lock(RegistryMutex());
   auto [at, inserted] = passes_.try_emplace(name);
   if (!inserted) duplicates_.push_back(name);
   at->second.name = std::move(name);
@@ -197,9 +208,13 @@ PassInfo& PassRegistry::Register(std::string name, std::function<std::unique_ptr
   return at->second;
 }
 
-bool PassRegistry::Has(std::string_view name) const { return passes_.find(name) != passes_.end(); }
+bool PassRegistry::Has(std::string_view name) const {
+  const std::shared_lock lock(RegistryMutex());
+  return passes_.find(name) != passes_.end();
+}
 
 const PassInfo& PassRegistry::Find(std::string_view name) const {
+  const std::shared_lock lock(RegistryMutex());
   if (!duplicates_.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "pass/duplicate",
                 StrCat("pass '", duplicates_[0], "' is registered twice"));
@@ -230,6 +245,7 @@ std::unique_ptr<Pass> PassRegistry::Clone(const Pass& pass) const {
 }
 
 std::vector<const PassInfo*> PassRegistry::All() const {
+  const std::shared_lock lock(RegistryMutex());
   std::vector<const PassInfo*> all;
   for (const auto& [name, info] : passes_) all.push_back(&info);
   return all;
