@@ -163,18 +163,21 @@ struct LocationStorage : AttributeStorage {
   struct Key {
     std::string_view name;
     std::span<const Location> parts;
+    std::string_view values = {};  ///< names of results, a NUL between two
   };
-  LocationStorage(std::string_view n, std::span<const Location> p) : name(n), parts(p) {}
+  LocationStorage(std::string_view n, std::span<const Location> p, std::string_view v)
+      : name(n), parts(p), values(v) {}
   bool operator==(const Key& key) const {
-    return name == key.name &&
+    return name == key.name && values == key.values &&
            std::equal(key.parts.begin(), key.parts.end(), parts.begin(), parts.end());
   }
   static uint64_t Hash(const Key& key);
   static LocationStorage* Create(Arena& a, const Key& key) {
-    return Place<LocationStorage>(a, a.Copy(key.name), a.Copy(key.parts));
+    return Place<LocationStorage>(a, a.Copy(key.name), a.Copy(key.parts), a.Copy(key.values));
   }
   std::string_view name;
   std::span<const Location> parts;
+  std::string_view values;
 };
 
 }  // namespace lathe::detail

@@ -1,8 +1,11 @@
 #include "lathe/ir/location.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
+#include "lathe/ir/operation.h"
+#include "lathe/ir/value_names.h"
 #include "lathe/support/error.h"
 #include "src/ir/builtin_storage.h"
 #include "src/ir/context_impl.h"
@@ -15,7 +18,7 @@ using detail::LocationStorage;
 
 namespace detail {
 uint64_t LocationStorage::Hash(const Key& key) {
-  uint64_t hash = HashString(key.name);
+  uint64_t hash = HashCombine(HashString(key.name), HashString(key.values));
   for (const Location& part : key.parts) hash = HashCombine(hash, part.bits());
   return hash;
 }
@@ -31,6 +34,11 @@ constexpr size_t kMaxParts = 32;
 
 const LocationStorage* StorageOf(uint64_t bits) {
   return reinterpret_cast<const LocationStorage*>(static_cast<uintptr_t>(bits));
+}
+
+// Values that are named do not make it another place.
+bool IsSamePlace(Location a, Location b) {
+  return a == b || (a.is_name() && b.is_name() && a.name() == b.name());
 }
 
 uint64_t Intern(IrContext& context, const LocationStorage::Key& key) {
@@ -78,7 +86,7 @@ Location Location::Fused(IrContext& context, std::span<const Location> parts) {
   std::vector<Location> flat;
   auto add = [&](Location l) {
     if (!l.is_unknown() && flat.size() < kMaxParts &&
-        std::find(flat.begin(), flat.end(), l) == flat.end())
+        std::ranges::none_of(flat, [&](Location other) { return IsSamePlace(l, other); }))
       flat.push_back(l);
   };
   for (const Location part : parts) {
@@ -110,6 +118,47 @@ uint32_t Location::line() const { return static_cast<uint32_t>(bits_ >> 16); }
 uint32_t Location::column() const { return static_cast<uint32_t>(bits_ >> 48); }
 std::string_view Location::name() const { return StorageOf(bits_)->name; }
 std::span<const Location> Location::parts() const { return StorageOf(bits_)->parts; }
+
+std::vector<std::string_view> ResultNames(Location location) {
+  std::vector<std::string_view> names;
+  if (!location.is_name()) return names;
+  std::string_view values = StorageOf(location.bits())->values;
+  if (values.empty()) return names;
+  for (size_t end = 0; end != std::string_view::npos;) {
+    end = values.find('\0');
+    names.push_back(values.substr(0, end));
+    if (end != std::string_view::npos) values.remove_prefix(end + 1);
+  }
+  return names;
+}
+
+Location LocationOfNode(IrContext& context, std::string_view node,
+                        std::span<const std::string> results) {
+  std::string values;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (i > 0) values += '\0';
+    if (results[i].find('\0') == std::string::npos) values += results[i];
+  }
+  values.resize(values.find_last_not_of('\0') + 1);
+  // A handle is its bits; these are the only ones that Location itself does not make.
+  return std::bit_cast<Location>(Intern(context, {node, {}, values}));
+}
+
+std::string_view NameInFile(Value value) {
+  const Operation* op = value.defining_op();
+  if (op == nullptr) return {};
+  const std::vector<std::string_view> names = ResultNames(op->location());
+  return value.index() < names.size() ? names[value.index()] : std::string_view();
+}
+
+void SetNameInFile(Value value, std::string_view name) {
+  Operation* op = value.defining_op();
+  if (op == nullptr || !op->location().is_name()) return;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < op->num_results(); ++i) names.emplace_back(NameInFile(op->result(i)));
+  names[value.index()] = name;
+  op->set_location(LocationOfNode(*value.context(), op->location().name(), names));
+}
 
 std::string Location::ToString(IrContext& context) const {
   if (is_unknown()) return "unknown";

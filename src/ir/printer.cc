@@ -4,6 +4,7 @@
 
 #include "lathe/ir/context.h"
 #include "lathe/ir/text_format.h"
+#include "lathe/ir/value_names.h"
 #include "lathe/support/text.h"
 
 namespace lathe {
@@ -227,6 +228,11 @@ void PrinterBase::Print(Location location, IrContext& context) {
     AppendUint(out_, location.column());
   } else if (location.is_name()) {
     AppendQuoted(out_, location.name());
+    const std::vector<std::string_view> results = ResultNames(location);
+    if (results.empty()) return;
+    out_ += " -> (";
+    Join(out_, results, [&](std::string_view name) { AppendQuoted(out_, name); });
+    out_ += ')';
   } else {
     out_ += "fused[";
     Join(out_, location.parts(), [&](Location part) { Print(part, context); });

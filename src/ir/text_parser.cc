@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lathe/ir/dialect.h"
+#include "lathe/ir/value_names.h"
 #include "lathe/support/text.h"
 
 namespace lathe {
@@ -329,6 +330,7 @@ Location TextParser::ParseLocation() {
 
 Location TextParser::NamedOrFile() {
   const std::string text = lexer_.ParseString();
+  if (lexer_.TryConsume("->")) return OfNode(text);
   if (!lexer_.TryConsume(':')) return Location::Name(context_, text);
   const char* start = lexer_.at();
   const int64_t line = lexer_.ParseInt();
@@ -340,6 +342,12 @@ Location TextParser::NamedOrFile() {
   }
   return Location::FileLineCol(context_, text, static_cast<uint32_t>(line),
                                static_cast<uint32_t>(column));
+}
+
+Location TextParser::OfNode(std::string_view node) {
+  std::vector<std::string> results;
+  ParseList('(', ')', [&] { results.push_back(lexer_.ParseString()); });
+  return LocationOfNode(context_, node, results);
 }
 
 Location TextParser::Fusion() {

@@ -99,6 +99,7 @@ class TextParser final : public AsmParser {
   float ParseFloat32();
   Location NamedOrFile();
   Location Fusion();
+  Location OfNode(std::string_view node);
 
   IrContext& context_;
   Lexer lexer_;

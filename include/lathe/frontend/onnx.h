@@ -46,9 +46,9 @@ struct OnnxImportOptions {
 };
 
 /// Imports a model: graph inputs become `nn.feed`, outputs `nn.fetch`, initializers parameters that
-/// share the memory-mapped file, node names locations, symbolic dims symbols; local functions are
-/// inlined, If, Loop and Scan become ops with regions, and operators of older sets are brought to
-/// the newest meaning. The dialects needed must be loaded.
+/// share the memory-mapped file, names of nodes and values locations, symbolic dims symbols; local
+/// functions are inlined, If, Loop and Scan become ops with regions, and operators of older sets
+/// are brought to the newest meaning. The dialects needed must be loaded.
 ///
 /// External data is mapped from files inside the model's folder and nowhere else, unless
 /// `options.external` gives it.
@@ -84,8 +84,9 @@ struct OnnxExportOptions {
   std::string producer = "lathe";
 };
 
-/// Writes an nn program as an ONNX model of the newest operator set. Values get the names v0, v1,
-/// ... in program order, except for inputs, outputs and parameters. Errors: onnx/export (with every
+/// Writes an nn program as an ONNX model of the newest operator set. Values keep the names that
+/// they have in the file that they come from (lathe/ir/value_names.h), as far as passes have kept
+/// their operations; the others are v0, v1, ... in program order. Errors: onnx/export (with every
 /// op that has no ONNX counterpart as `others`).
 void ExportOnnx(const Program& program, const std::string& path,
                 const OnnxExportOptions& options = {});

@@ -6,6 +6,7 @@
 #include "lathe/ir/metadata.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/ir/traits.h"
+#include "lathe/ir/value_names.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
@@ -62,7 +63,7 @@ Text Exporter::NameOf(Value value) {
   return entry->second;
 }
 
-// Inputs, parameters and outputs keep their names; everything else goes around them.
+// Inputs, parameters and outputs keep their names whatever else has them.
 void Exporter::ReserveNames() {
   for (const Operation* feed : program_.feeds()) taken_.emplace(NameAttr(*feed));
   for (const auto& [name, variable] : program_.parameters()) taken_.emplace(name.value());
@@ -73,6 +74,24 @@ void Exporter::ReserveNames() {
     const bool direct = fresh && maker != nullptr && maker->block() == program_.block() &&
                         maker->num_operands() + maker->num_regions() > 0;
     if (direct) names_.try_emplace(value, NameAttr(*fetch));
+  }
+}
+
+// What passes made of a value may be several operations at its place: the last one gives it.
+void Exporter::KeepNamesOfFile() {
+  std::unordered_map<std::string_view, Value> named;
+  std::vector<std::string_view> order;
+  for (OpWalker w(program_.block()); Operation* op = w.Next();) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const std::string_view name = NameInFile(op->result(i));
+      if (!name.empty() && named.insert_or_assign(name, op->result(i)).second)
+        order.push_back(name);
+    }
+  }
+  for (const std::string_view name : order) {
+    const Value value = named.at(name);
+    if (!names_.contains(value) && taken_.emplace(name).second)
+      names_.emplace(value, Keep(std::string(name)));
   }
 }
 
@@ -321,6 +340,7 @@ void Exporter::ExportMetadata(ModelMsg& model) {
 
 ModelMsg Exporter::Run() {
   ReserveNames();
+  KeepNamesOfFile();
   FindOpenDims();
   ModelMsg model;
   model.has_graph = true;

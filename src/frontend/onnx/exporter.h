@@ -55,6 +55,7 @@ class Exporter {
   static Text RegionAttribute(std::string_view region);
 
   void ReserveNames();
+  void KeepNamesOfFile();
   void FindOpenDims();
   Text NameOf(Value value);
   Text FreshName();

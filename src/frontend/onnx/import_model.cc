@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "lathe/ir/metadata.h"
+#include "lathe/ir/value_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
 #include "src/frontend/onnx/importer.h"
@@ -110,7 +111,13 @@ const FunctionMsg* Importer::FindFunction(const NodeMsg& node) const {
 }
 
 void Importer::Define(Scope& scope, Text name, Value value, std::string_view what) {
-  if (scope.values.emplace(name, value).second) return;
+  if (scope.values.emplace(name, value).second) {
+    // Inputs and parameters have their names as an attribute.
+    const Operation* op = value ? value.defining_op() : nullptr;
+    const bool is_made = op != nullptr && (what == "output" || op->name() == "builtin.constant");
+    if (is_made && NameInFile(value).empty()) SetNameInFile(value, StrCat(value_prefix_, name));
+    return;
+  }
   Fail(ErrorCode::kInvalidArgument, "onnx/duplicate-name",
        StrCat(what, " ", Shown(name), " has a name that is already taken in this graph"),
        "every value of a graph needs a name of its own");

@@ -1,6 +1,9 @@
+#include <utility>
+
 #include "lathe/dialect/region_interface.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/op_def.h"
+#include "lathe/ir/value_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
 #include "src/frontend/onnx/importer.h"
@@ -190,7 +193,9 @@ void Importer::CallFunction(const FunctionMsg& function, const NodeMsg& node, Sc
     Define(body, function.inputs[i], Lookup(node.inputs[i], node, scope), "function input");
   }
   const std::string where = where_;
+  const std::string prefix = std::exchange(value_prefix_, frame.prefix);
   ImportNodes(function.nodes, body, frame);
+  value_prefix_ = prefix;
   where_ = where;
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i].empty()) continue;
@@ -200,6 +205,8 @@ void Importer::CallFunction(const FunctionMsg& function, const NodeMsg& node, Sc
            StrCat("output ", Shown(function.outputs[i]), " of function ", Shown(name),
                   " is made by no node"));
     }
+    const bool made_inside = *value && NameInFile(*value).starts_with(frame.prefix);
+    if (made_inside) SetNameInFile(*value, StrCat(prefix, node.outputs[i]));
     Define(scope, node.outputs[i], *value, "output");
   }
 }

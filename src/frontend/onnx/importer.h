@@ -159,6 +159,7 @@ class Importer {
   std::string where_;  ///< the node at hand, for errors
   int64_t inlined_nodes_ = 0;
   int64_t fresh_names_ = 0;
+  std::string value_prefix_;  ///< of the names of values: that of the function's call
   int64_t doubts_ = 0;
   int nesting_ = 0;
   int repeated_ = 0;  ///< loops around the node at hand
