@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lathe/driver/value_files.h"
+#include "lathe/driver/value_statistics.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/npy.h"
@@ -127,26 +128,60 @@ std::vector<std::vector<std::string>> Save(const Options& o, const NamedValues& 
   return paths;
 }
 
+// "min -1.5   max 2   mean 0.25   NaN 0"
+std::string StatisticsText(const ValueStatistics& s) {
+  return StrCat("  min ", Fixed(s.minimum), "   max ", Fixed(s.maximum), "   mean ", Fixed(s.mean),
+                "   NaN ", s.nan, s.infinite == 0 ? "" : StrCat("   infinite ", s.infinite), "\n");
+}
+
+void AddStatistics(nlohmann::ordered_json& entry, const ValueStatistics& s) {
+  const auto number = [](double value) {
+    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  entry["min"] = number(s.minimum);
+  entry["max"] = number(s.maximum);
+  entry["mean"] = number(s.mean);
+  entry["nan"] = s.nan;
+  entry["infinite"] = s.infinite;
+}
+
+// Its elements, or what they are like if there are more than a line shows.
+void PrintValue(const std::string& name, const RtValue& value, bool elements) {
+  constexpr int64_t kShown = 16;
+  const std::string type = value.is_tensor() ? value.tensor().TypeString() : value.KindName();
+  const std::string text = elements ? value.ToString(kShown) : "";
+  Out(StrCat(PrintableLine(name), " ", type, text.empty() ? "" : " ", text, "\n"));
+  if (!value.is_tensor() || (elements && value.tensor().num_elements() <= kShown)) return;
+  if (const auto statistics = StatisticsOf(value.tensor())) Out(StatisticsText(*statistics));
+}
+
+nlohmann::ordered_json ToJson(const std::string& name, const RtValue& value) {
+  nlohmann::ordered_json entry{{"name", name}, {"kind", value.KindName()}};
+  if (!value.is_tensor()) return entry;
+  const Tensor& tensor = value.tensor();
+  entry["type"] = tensor.TypeString();
+  entry["element_type"] = Name(tensor.element_type());
+  entry["shape"] = tensor.shape();
+  if (const auto statistics = StatisticsOf(tensor)) AddStatistics(entry, *statistics);
+  return entry;
+}
+
 void PrintOutputs(const Options& o, const NamedValues& outputs) {
   const std::vector<std::vector<std::string>> files = Save(o, outputs);
   const std::vector<std::string> labels = ReadLabels(o.labels);
   auto json = nlohmann::ordered_json::array();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto& [name, value] = outputs[i];
-    nlohmann::ordered_json entry{{"name", name}};
-    if (value.is_tensor()) entry["type"] = value.tensor().TypeString();
-    if (!o.output_dir.empty()) entry["files"] = files[i];
-    if (o.top > 0 && CanRank(value)) {
-      if (o.json) {
-        entry["top"] = TopJson(value.tensor(), o.top, labels);
-      } else {
-        PrintTop(name, value.tensor(), o.top, labels);
-      }
-    } else if (o.output_dir.empty() && !o.json) {
-      const std::string type = value.is_tensor() ? value.tensor().TypeString() : value.KindName();
-      Out(StrCat(PrintableLine(name), " ", type, " ", value.ToString(16), "\n"));
+    const bool ranked = o.top > 0 && CanRank(value);
+    if (o.json) {
+      json.push_back(ToJson(name, value));
+      if (!o.output_dir.empty()) json.back()["files"] = files[i];
+      if (ranked) json.back()["top"] = TopJson(value.tensor(), o.top, labels);
+    } else if (ranked) {
+      PrintTop(name, value.tensor(), o.top, labels);
+    } else {
+      PrintValue(name, value, /*elements=*/o.output_dir.empty());
     }
-    json.push_back(std::move(entry));
   }
   if (o.json) Out(JsonText(json, 2) + "\n");
 }
@@ -204,6 +239,11 @@ Run AddRun(CLI::App& app) {
                  "ops or steps of a plan that may run, those in loops counted each time")
       ->check(CountBetween(1, UINT64_MAX))
       ->capture_default_str();
+  app.add_option(
+         "--dump", o->runnable.fetched,
+         "intermediate values that are outputs, too, by their names in the model; all: each")
+      ->delimiter(',')
+      ->type_name("NAME,...");
   app.add_option("--output-dir,-o", o->output_dir, "write each output there as NAME.npy")
       ->type_name("DIR");
   o->outputs.AddTo(app);

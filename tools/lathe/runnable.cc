@@ -1,5 +1,6 @@
 #include "tools/lathe/runnable.h"
 
+#include "lathe/driver/intermediate_values.h"
 #include "lathe/driver/model_file.h"
 #include "lathe/support/clock.h"
 #include "lathe/support/error.h"
@@ -27,6 +28,9 @@ Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
     if (!options.compile.external.empty()) {
       throw UsageError("--external is for models; an executable is compiled already");
     }
+    if (!options.fetched.empty()) {
+      throw UsageError("--dump is for models; an executable has no intermediate values");
+    }
     LoadOptions load{.threads = options.compile.threads, .max_bytes = options.compile.max_bytes};
     if (!options.parameters.empty()) load.parameters = ReadSafeTensors(options.parameters).tensors;
     executable_ = Executable::Load(model.path, load);
@@ -37,6 +41,7 @@ Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
     throw UsageError("--parameters is for executables; a model has its own");
   }
   Program program = model.Load(context_);
+  FetchValues(program, options.fetched);
   inputs_ = InputsOf(program);
   if (options.interpret) {
     Interpret(std::move(program), options);

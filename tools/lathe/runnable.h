@@ -13,7 +13,8 @@ namespace lathe::command {
 struct RunnableOptions {
   CompileOptions compile;
   bool interpret = false;
-  std::string parameters;  ///< file of weights for an executable; empty: its own
+  std::string parameters;            ///< file of weights for an executable; empty: its own
+  std::vector<std::string> fetched;  ///< intermediate values that become outputs; or "all"
 
   void AddTo(CLI::App& app);
 };
