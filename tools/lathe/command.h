@@ -115,5 +115,6 @@ Run AddTrain(CLI::App& app);
 Run AddTune(CLI::App& app);
 Run AddExplain(CLI::App& app);
 Run AddVerify(CLI::App& app);
+Run AddDiff(CLI::App& app);
 
 }  // namespace lathe::command

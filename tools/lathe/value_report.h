@@ -1,0 +1,17 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "lathe/driver/value_difference.h"
+
+namespace lathe::command {
+
+/// A line for each value: how far apart its numbers are, and the first that does not agree.
+std::string DifferenceText(std::span<const ValueDifference> differences);
+/// A list of objects.
+nlohmann::ordered_json DifferenceJson(std::span<const ValueDifference> differences);
+bool AllAgree(std::span<const ValueDifference> differences);
+
+}  // namespace lathe::command
