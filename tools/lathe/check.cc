@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -10,7 +11,10 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
+#include "lathe/support/printable.h"
+#include "tools/lathe/against.h"
 #include "tools/lathe/command.h"
+#include "tools/lathe/inputs.h"
 
 namespace lathe::command {
 namespace {
@@ -23,6 +27,9 @@ struct Options {
   int samples = 1;
   bool list = false;
   bool loops = false;
+  bool json = false;
+  InputOptions inputs;
+  AgainstOptions against;
   std::vector<std::string> tiers;
   std::vector<int> threads;
 };
@@ -82,8 +89,11 @@ Reference Interpret(const Program& program, const Options& o) {
   PassManager manager;
   manager.Add("random_state");  // each run draws what a compiled program draws
   manager.Run(copy);
-  for (int i = 0; i < o.samples; ++i) {
-    r.inputs.push_back(SampleInputs(program, numeric, numeric.seed + static_cast<uint64_t>(i)));
+  const bool given = !o.inputs.given.empty();
+  for (int i = 0; i < (given ? 1 : o.samples); ++i) {
+    const uint64_t seed = numeric.seed + static_cast<uint64_t>(i);
+    r.inputs.push_back(given ? o.inputs.Load(o.model, InputsOf(program))
+                             : SampleInputs(program, numeric, seed));
     r.wanted.push_back(Interpreter(copy).Run(r.inputs.back()));
     for (const std::string& name : r.parameters) {
       r.wanted.back().emplace_back(name, copy.parameters().Find(name)->data);
@@ -158,14 +168,22 @@ class Checker {
     return true;
   }
 
+  /// What differed; empty as long as nothing has.
+  const std::string& failure() const { return failure_; }
+
  private:
+  void Fail(std::string what) {
+    Words(what + "\n");
+    failure_ = std::move(what);
+  }
+
   bool IsClose(const Executable& executable, const CompileOptions& compile,
                const std::string& name) {
     const std::vector<NamedValues> got = RunAll(executable, reference_);
     for (size_t i = 0; i < reference_.inputs.size(); ++i) {
       const std::string what = Difference(got[i], reference_.wanted[i], reference_.tolerance);
       if (what.empty()) continue;
-      Words(StrCat(name, ": ", what, "\n"));
+      Fail(StrCat(name, ": ", what));
       const std::string call =
           FirstDifferentCall(program_, compile, reference_.inputs[i], reference_.tolerance.rtol,
                              10 * reference_.tolerance.atol);
@@ -180,7 +198,7 @@ class Checker {
     const std::vector<NamedValues> all = RunAll(executable, reference_);
     if (first.empty()) first = all;
     if (all == first) return true;
-    Words(StrCat(name, ": other bits than before\n"));
+    Fail(StrCat(name, ": other bits than before"));
     return false;
   }
 
@@ -198,6 +216,7 @@ class Checker {
   const Program& program_;
   const Reference reference_;
   bool listed_ = false;
+  std::string failure_;
 };
 
 std::vector<std::string> TargetsOf(const Options& o) {
@@ -210,21 +229,36 @@ std::vector<std::string> TargetsOf(const Options& o) {
   return names;
 }
 
+int Report(const Options& o, const std::string& failure, const std::string& only_loops) {
+  if (o.json) {
+    nlohmann::ordered_json json = {{"agrees", failure.empty()}};
+    if (!failure.empty()) json["difference"] = failure;
+    Out(JsonText(json, 2) + "\n");
+  } else if (failure.empty()) {
+    Out(StrCat(only_loops.empty()
+                   ? "the compiled program gives"
+                   : StrCat("the program, as loops alone for ", only_loops, ", gives"),
+               " what the interpreter gives\n"));
+  }
+  return failure.empty() ? kFine : kCheckFailed;
+}
+
 int Check(const Options& o) {
+  if (!o.against.reference.empty()) {
+    return CheckAgainst(o.against, o.model, o.inputs, o.compile, o.json);
+  }
   IrContext context;
   const Program program = o.model.Load(context);
   Checker checker(o, program);
   std::string only_loops;  // targets whose code can not be run here
   for (const std::string& target : TargetsOf(o)) {
     const bool runs = target.empty() || !o.loops || codegen::Target::Named(target).RunsHere();
-    if (runs && !checker.CheckTarget(target)) return kCheckFailed;
-    if (o.loops && !checker.CheckLoops(target)) return kCheckFailed;
+    const bool fine =
+        (!runs || checker.CheckTarget(target)) && (!o.loops || checker.CheckLoops(target));
+    if (!fine) break;
     if (!runs) only_loops += StrCat(only_loops.empty() ? "" : ", ", target);
   }
-  Out(StrCat(only_loops.empty() ? "the compiled program gives"
-                                : StrCat("the program, as loops alone for ", only_loops, ", gives"),
-             " what the interpreter gives\n"));
-  return kFine;
+  return Report(o, checker.failure(), only_loops);
 }
 
 }  // namespace
@@ -249,6 +283,9 @@ Run AddCheck(CLI::App& app) {
   app.add_flag(
       "--loops", o->loops,
       "the loops in the interpreter, too: slow; alone for a target that does not run here");
+  o->inputs.AddTo(app, /*random_by_default=*/true);
+  o->against.AddTo(app);
+  app.add_flag("--json", o->json, "machine-readable output");
   app.add_flag("--list", o->list, "list the functions, how each runs, and why not faster");
   CLI::Option* cache = app.get_option("--cache");
   cache

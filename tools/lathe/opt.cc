@@ -13,6 +13,7 @@
 #include "lathe/support/text.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/crash_note.h"
+#include "tools/lathe/shell.h"
 #include "tools/lathe/structure.h"
 
 namespace lathe::command {
@@ -55,18 +56,12 @@ std::string PipelineOf(const OptOptions& o) {
   return ReproducerPipeline(ReadFile(o.model.path)).value_or("");
 }
 
-std::string ShellQuoted(const std::string& word) {
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
 /// Whether `command` succeeds on the program printed to a file whose name is appended to it.
 bool CommandHolds(const std::string& command, const Program& program) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/program.lathe";
   SaveModel(program, path);
-  return std::system(StrCat(command, " ", ShellQuoted(path)).c_str()) == 0;
+  return RunShell(StrCat(command, " ", ShellQuoted(path))) == 0;
 }
 
 /// The options of the run: those of the command line, with its level.
