@@ -13,9 +13,12 @@ executable; the interpreter's lock is free while it runs.
 
 from lathe._core import (
     CancelToken,
+    DataSet,
     Dim,
+    EpochReport,
     Kernel,
     Match,
+    Metrics,
     Model,
     OpInfo,
     Operation,
@@ -26,6 +29,7 @@ from lathe._core import (
     Program,
     Rule,
     Spec,
+    StepReport,
     Symbol,
     Value,
     list_ops,
@@ -56,14 +60,17 @@ from lathe._model import load
 from lathe._ops import Dialect, Operator, nn, variable
 from lathe._reports import Explanation, Profile
 from lathe._sklearn import from_sklearn
+from lathe._train import Trainer
 
 __all__ = [
     "CallbackError",
     "CancelToken",
     "CancelledError",
+    "DataSet",
     "Dialect",
     "Dim",
     "ElementTypeError",
+    "EpochReport",
     "Error",
     "Executable",
     "Explanation",
@@ -73,6 +80,7 @@ __all__ = [
     "Kernel",
     "LimitError",
     "Match",
+    "Metrics",
     "MemoryLimitError",
     "MissingFileError",
     "Model",
@@ -90,8 +98,10 @@ __all__ = [
     "Rule",
     "ShapeError",
     "Spec",
+    "StepReport",
     "Symbol",
     "TimeLimitError",
+    "Trainer",
     "UnsupportedError",
     "Value",
     "VerifyError",

@@ -90,15 +90,17 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
     Raises what lathe.load does; NotFoundError (a target, a pass, a dim), TimeLimitError,
     MemoryLimitError.
     """
-    program = _program_of(model_or_source, strict)
+    program = program_of(model_or_source, strict)
     return Executable(program, target=target or "", threads=threads, level=level,
-                      cache=_cache_folder(cache), dims=dict(dims or {}), strict=strict,
+                      cache=cache_folder(cache), dims=dict(dims or {}), strict=strict,
                       max_bytes=max_bytes, timeout=timeout or 0.0, disable=list(disable),
                       enable=list(enable), external=external or "",
                       progress=progress)
 
 
-def _program_of(source: _core.Model | _core.Program | _model.Source, strict: bool) -> _core.Program:
+def program_of(source: _core.Model | _core.Program | _model.Source,
+               strict: bool) -> _core.Program:
+    """Of what lathe.compile takes."""
     if isinstance(source, _core.Program):
         return source
     if isinstance(source, _core.Model):
@@ -106,7 +108,8 @@ def _program_of(source: _core.Model | _core.Program | _model.Source, strict: boo
     return _model.load(source, strict=strict).program
 
 
-def _cache_folder(cache: Cache) -> str:
+def cache_folder(cache: Cache) -> str:
+    """'' for none."""
     if cache is False:
         return ""
     if cache is not None and cache is not True:

@@ -53,6 +53,7 @@ void LoadPythonOps(IrContext& context);
 
 void BindPasses(nanobind::module_& m);
 void BindRules(nanobind::module_& m);
+void BindTrainer(nanobind::module_& m);
 void BindPythonOps(nanobind::module_& m);
 
 }  // namespace lathe::python

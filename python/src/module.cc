@@ -25,4 +25,5 @@ NB_MODULE(_core, m) {
   lathe::python::BindModel(m);
   lathe::python::BindOnnxInterface(m);
   lathe::python::BindExecutable(m);
+  lathe::python::BindTrainer(m);
 }
