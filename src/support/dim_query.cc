@@ -4,10 +4,16 @@
 #include <limits>
 #include <numeric>
 
+#include "lathe/support/dim_size.h"
 #include "lathe/support/error.h"
 #include "src/support/dim_node.h"
 
 namespace lathe {
+
+size_t NumNodes(const Dim& dim) {
+  const internal::DimNode* node = internal::DimNode::Of(dim);
+  return node == nullptr ? 1 : node->size;
+}
 
 using internal::DimKind;
 using internal::DimNode;

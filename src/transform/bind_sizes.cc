@@ -25,22 +25,6 @@ AnyTensorType TypeOf(Value v) {
   return v && v.type() ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType();
 }
 
-// Of all dims of a program.
-std::set<std::string> SymbolNames(const Program& program) {
-  std::vector<std::string> names;
-  for (OpWalker w(program.module()); Operation* op = w.Next();) {
-    for (size_t i = 0; i < op->num_results(); ++i) {
-      const AnyTensorType type = TypeOf(op->result(i));
-      if (!type || !type.has_rank()) continue;
-      for (const Dim& dim : type.dims()) dim.CollectSymbols(names);
-    }
-    if (const auto bind = op->dyn_cast<nn::BindSizesOp>()) {
-      std::ranges::copy(bind.names(), std::back_inserter(names));
-    }
-  }
-  return {names.begin(), names.end()};
-}
-
 // The operand that tells it the shape of its result.
 std::optional<size_t> Teller(const Operation* op) {
   if (op->isa<nn::ReshapeOp>()) return nn::ReshapeOp::kShape;
@@ -48,9 +32,15 @@ std::optional<size_t> Teller(const Operation* op) {
   return std::nullopt;
 }
 
+// Whether a run may tell it any shape.
+bool IsToldByData(const Operation* op) {
+  const auto teller = Teller(op);
+  return teller && !FollowsFromSizes(op->operand(*teller));
+}
+
 bool MayNeedBinding(const Block& block) {
   for (OpWalker w(const_cast<Block*>(&block)); const Operation* op = w.Next();) {
-    if (HasOpenSizes(op) || Teller(op)) return true;
+    if (HasOpenSizes(op) || IsToldByData(op)) return true;
   }
   return false;
 }
@@ -81,7 +71,7 @@ class BindSizesPass : public Pass {
       for (Region& region : op->regions()) VisitBlock(region.front());
       const bool can_run = Infer(op);
       if (op->isa<nn::TopKOp>()) ShortenCount(op);
-      const bool told = Teller(op) && Decides(op, *Teller(op));
+      const bool told = Decides(op, Teller(op).value_or(0));
       if (can_run && (told || (HasOpenSizes(op) && !option_bool("told")))) Resolve(op);
       op = next;
     }
@@ -106,7 +96,7 @@ class BindSizesPass : public Pass {
 
   // Whether it takes sizes from an operand whose numbers a run may make anything.
   bool Decides(const Operation* op, size_t i) {
-    if (i != Teller(op) || FollowsFromSizes(op->operand(i))) return false;
+    if (i != Teller(op) || !IsToldByData(op)) return false;
     const std::vector<Dim>* known = facts_->Contents(op->operand(i));
     return known == nullptr || std::ranges::any_of(*known, &Dim::is_unknown);
   }

@@ -12,6 +12,7 @@
 #include "lathe/dialect/nn/resize.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/ir/walk.h"
 
 namespace lathe {
 
@@ -105,6 +106,21 @@ Value SizeBuilder::BindAs(Value numbers, const std::vector<std::string>& names) 
   const auto list = ArrayAttribute::Get(rewriter_.context(), std::span<const std::string>(names));
   computed_.insert(names.begin(), names.end());
   return Create("nn.bind_sizes", {numbers}, {rewriter_.Named("names", list)});
+}
+
+std::set<std::string> SymbolNames(const Program& program) {
+  std::vector<std::string> names;
+  for (OpWalker w(program.module()); Operation* op = w.Next();) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const AnyTensorType type = TypeOf(op->result(i));
+      if (!type || !type.has_rank()) continue;
+      for (const Dim& dim : type.dims()) dim.CollectSymbols(names);
+    }
+    if (const auto bind = op->dyn_cast<nn::BindSizesOp>()) {
+      std::ranges::copy(bind.names(), std::back_inserter(names));
+    }
+  }
+  return {names.begin(), names.end()};
 }
 
 // ---- what computes which sizes ----

@@ -11,6 +11,9 @@
 
 namespace lathe {
 
+/// Of all dims of a program.
+std::set<std::string> SymbolNames(const Program& program);
+
 /// Builds what computes a size from elements of tensors, before the operation that it is for; what
 /// it makes is inferred with all that is known of the program.
 class SizeBuilder {
