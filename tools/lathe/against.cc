@@ -29,6 +29,12 @@ OnnxRuntimeResult RunElsewhere(const AgainstOptions& o, const ModelOptions& mode
   return RunOnnxRuntime(python, exported, inputs);
 }
 
+NamedValues RunCompiled(const Program& program, const CompileOptions& compile,
+                        const NamedValues& inputs) {
+  Progress progress("compiling");
+  return Executable(program, Shown(compile, progress)).Run(inputs);
+}
+
 // "onnxruntime" misspelled is a file that is not there.
 void CheckReference(const std::string& reference) {
   if (reference == kOnnxRuntime || FileExists(reference) || IsDirectory(reference)) return;
@@ -72,7 +78,7 @@ int CheckAgainst(const AgainstOptions& o, const ModelOptions& model, const Input
   const Program program = model.Load(context);
   const NamedValues values = inputs.Load(model, InputsOf(program));
   const Tolerance usual = ToleranceOf(program);
-  const NamedValues outputs = Executable(program, compile).Run(values);
+  const NamedValues outputs = RunCompiled(program, compile, values);
   std::string name = o.reference;
   NamedValues wanted;
   if (o.reference == kOnnxRuntime) {

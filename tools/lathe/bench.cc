@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "lathe/support/clock.h"
@@ -19,11 +21,15 @@ namespace {
 struct Options {
   MeasureOptions measure;
   double seconds = 3;
+  uint64_t iterations = 0;  // of each stream; 0: as many as `seconds` allow
+  size_t streams = 1;
 };
 
 struct Figures {
   double load_ms = 0, compile_ms = 0, peak_rss_mb = 0;
-  std::vector<double> runs_ms;  // sorted
+  std::vector<double> runs_ms;  // of all streams, sorted
+  size_t streams = 1;
+  double elapsed_s = 0;
   // Of what has a plan.
   std::optional<PlanSummary> plan;
   MachinePeak machine;
@@ -34,6 +40,11 @@ struct Figures {
     const auto last = static_cast<double>(runs_ms.size() - 1);
     return runs_ms[static_cast<size_t>(p * last + 0.5)];
   }
+  double Mean() const {
+    return std::accumulate(runs_ms.begin(), runs_ms.end(), 0.0) /
+           static_cast<double>(runs_ms.size());
+  }
+  double RunsPerSecond() const { return static_cast<double>(runs_ms.size()) / elapsed_s; }
   double ShareOfPeak() const {
     return machine.gflops > 0 ? work.GflopPerSecond() / machine.gflops : -1;
   }
@@ -79,20 +90,54 @@ void Compare(const Runnable& runnable, const NamedValues& inputs, const Options&
   f.work = WorkOfRun(*executor, inputs, f.Percentile(0.5), f.machine);
 }
 
+// One run after the other; the times that they take, in milliseconds.
+std::vector<double> Repeat(Runnable& runnable, const NamedValues& inputs, const Options& o) {
+  constexpr size_t kLeast = 5;
+  std::vector<double> times;
+  const double first = SecondsNow();
+  const auto is_done = [&] {
+    if (o.iterations > 0) return times.size() >= o.iterations;
+    return times.size() >= kLeast && SecondsNow() - first >= o.seconds;
+  };
+  while (!is_done()) {
+    const double before = SecondsNow();
+    runnable.Run(inputs);
+    times.push_back((SecondsNow() - before) * 1e3);
+  }
+  return times;
+}
+
+// As many threads as there are streams, each with runs of its own. The first error ends it.
+std::vector<double> RepeatInStreams(Runnable& runnable, const NamedValues& inputs,
+                                    const Options& o) {
+  if (o.streams == 1) return Repeat(runnable, inputs, o);
+  std::vector<std::future<std::vector<double>>> streams;
+  for (size_t i = 0; i < o.streams; ++i) {
+    streams.push_back(std::async(std::launch::async, [&] { return Repeat(runnable, inputs, o); }));
+  }
+  std::vector<double> all;
+  for (auto& stream : streams) {
+    const std::vector<double> times = stream.get();
+    all.insert(all.end(), times.begin(), times.end());
+  }
+  return all;
+}
+
 Figures Measure(const Options& o) {
   Figures figures;
   const double start = SecondsNow();
   Runnable runnable(o.measure.model, o.measure.runnable);
   figures.compile_ms = runnable.compile_seconds() * 1e3;
   figures.load_ms = (SecondsNow() - start) * 1e3 - figures.compile_ms;
+  if (o.streams > 1 && runnable.executable() == nullptr) {
+    throw UsageError("--streams is for compiled programs; the interpreter has one run at a time");
+  }
   const NamedValues inputs = o.measure.inputs.Load(o.measure.model, runnable.inputs());
   runnable.Run(inputs);
   const double first = SecondsNow();
-  while (figures.runs_ms.size() < 5 || SecondsNow() - first < o.seconds) {
-    const double before = SecondsNow();
-    runnable.Run(inputs);
-    figures.runs_ms.push_back((SecondsNow() - before) * 1e3);
-  }
+  figures.runs_ms = RepeatInStreams(runnable, inputs, o);
+  figures.elapsed_s = SecondsNow() - first;
+  figures.streams = o.streams;
   std::ranges::sort(figures.runs_ms);
   figures.peak_rss_mb = PeakMegabytes();
   Compare(runnable, inputs, o, figures);
@@ -101,8 +146,18 @@ Figures Measure(const Options& o) {
 
 nlohmann::ordered_json ToJson(const Figures& f) {
   nlohmann::ordered_json json = {
-      {"p50_ms", f.Percentile(0.5)}, {"p90_ms", f.Percentile(0.9)}, {"p99_ms", f.Percentile(0.99)},
-      {"compile_ms", f.compile_ms},  {"load_ms", f.load_ms},        {"peak_rss_mb", f.peak_rss_mb},
+      {"p50_ms", f.Percentile(0.5)},
+      {"p90_ms", f.Percentile(0.9)},
+      {"p99_ms", f.Percentile(0.99)},
+      {"min_ms", f.runs_ms.front()},
+      {"max_ms", f.runs_ms.back()},
+      {"mean_ms", f.Mean()},
+      {"streams", f.streams},
+      {"seconds", f.elapsed_s},
+      {"runs_per_s", f.RunsPerSecond()},
+      {"compile_ms", f.compile_ms},
+      {"load_ms", f.load_ms},
+      {"peak_rss_mb", f.peak_rss_mb},
       {"runs", f.runs_ms.size()},
   };
   json["interpreted"] = nlohmann::ordered_json::object();
@@ -119,9 +174,11 @@ nlohmann::ordered_json ToJson(const Figures& f) {
 void Print(const Figures& f) {
   Out(
       fmt::format("p50 {:.3f} ms   p90 {:.3f} ms   p99 {:.3f} ms   of {} runs\n"
+                  "min {:.3f} ms   mean {:.3f} ms   max {:.3f} ms   {:.1f} runs/s by {} stream{}\n"
                   "load {:.1f} ms   compile {:.1f} ms   peak memory {:.0f} MB\n",
                   f.Percentile(0.5), f.Percentile(0.9), f.Percentile(0.99), f.runs_ms.size(),
-                  f.load_ms, f.compile_ms, f.peak_rss_mb));
+                  f.runs_ms.front(), f.Mean(), f.runs_ms.back(), f.RunsPerSecond(), f.streams,
+                  f.streams == 1 ? "" : "s", f.load_ms, f.compile_ms, f.peak_rss_mb));
   for (const auto& [what, count] : f.interpreted) {
     Out(fmt::format("interpreted {}x {}\n", count, what));
   }
@@ -156,6 +213,15 @@ Run AddBench(CLI::App& app) {
   o->measure.AddTo(app);
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")
       ->check(SecondsBetween(0, 86400))
+      ->capture_default_str();
+  app.add_option("--iterations,-n", o->iterations, "runs of each stream instead")
+      ->check(CountBetween(1, uint64_t{1} << 40))
+      ->type_name("N");
+  app.add_option("--streams", o->streams,
+                 "runs at once, each after another in a thread of its own; with --threads 1 a "
+                 "processor each")
+      ->check(CountBetween(1, 1024))
+      ->type_name("N")
       ->capture_default_str();
   return [o] { return Bench(*o); };
 }

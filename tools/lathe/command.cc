@@ -180,6 +180,13 @@ void Progress::Update(size_t done, size_t total, std::string_view note) {
               done, " of ", total, note.empty() ? "" : "  ", note, "\x1b[K"));
 }
 
+CompileOptions Shown(CompileOptions options, Progress& progress) {
+  if (!options.progress) {
+    options.progress = [&](size_t done, size_t total) { progress.Update(done, total); };
+  }
+  return options;
+}
+
 CLI::Validator CountBetween(uint64_t least, uint64_t most) {
   const auto check = [least, most](const std::string& text) -> std::string {
     const auto value = ParseUint(text);

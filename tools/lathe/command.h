@@ -77,6 +77,10 @@ class Progress {
   bool shown_ = false;
 };
 
+/// Shows on a terminal how many functions are compiled, unless somebody looks already; `progress`
+/// must outlive the compilation.
+CompileOptions Shown(CompileOptions options, Progress& progress);
+
 /// Of tables that are cut.
 inline constexpr int kMostRows = 1 << 30;
 

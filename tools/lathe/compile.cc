@@ -76,7 +76,8 @@ int Emit(const Options& o) {
 
 std::shared_ptr<const runtime::Plan> CompileHere(const Options& o, const std::string& output) {
   IrContext context;
-  return CompileToFile(LoadProgram(o, context), o.compile, output);
+  Progress progress("compiling");
+  return CompileToFile(LoadProgram(o, context), Shown(o.compile, progress), output);
 }
 
 // What comes out of the sandbox is checked as any file is, and written anew. Nothing without an

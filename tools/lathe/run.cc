@@ -14,6 +14,7 @@
 #include "tools/lathe/inputs.h"
 #include "tools/lathe/runnable.h"
 #include "tools/lathe/sandboxed.h"
+#include "tools/lathe/statistics_text.h"
 
 namespace lathe::command {
 
@@ -49,13 +50,6 @@ std::vector<std::string> ReadLabels(const std::string& path) {
 std::string Label(const std::vector<std::string>& labels, int64_t index) {
   const auto i = static_cast<size_t>(index);
   return i < labels.size() ? labels[i] : std::string();
-}
-
-std::string Fixed(double value) {
-  char text[64];
-  const bool plain = value == 0 || (std::fabs(value) >= 1e-4 && std::fabs(value) < 1e6);
-  snprintf(text, sizeof(text), plain ? "%.4f" : "%.4g", value);
-  return text;
 }
 
 void PrintTop(const std::string& name, const Tensor& scores, int64_t k,
@@ -128,23 +122,6 @@ std::vector<std::vector<std::string>> Save(const Options& o, const NamedValues& 
   return paths;
 }
 
-// "min -1.5   max 2   mean 0.25   NaN 0"
-std::string StatisticsText(const ValueStatistics& s) {
-  return StrCat("  min ", Fixed(s.minimum), "   max ", Fixed(s.maximum), "   mean ", Fixed(s.mean),
-                "   NaN ", s.nan, s.infinite == 0 ? "" : StrCat("   infinite ", s.infinite), "\n");
-}
-
-void AddStatistics(nlohmann::ordered_json& entry, const ValueStatistics& s) {
-  const auto number = [](double value) {
-    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
-  };
-  entry["min"] = number(s.minimum);
-  entry["max"] = number(s.maximum);
-  entry["mean"] = number(s.mean);
-  entry["nan"] = s.nan;
-  entry["infinite"] = s.infinite;
-}
-
 // Its elements, or what they are like if there are more than a line shows.
 void PrintValue(const std::string& name, const RtValue& value, bool elements) {
   constexpr int64_t kShown = 16;
@@ -152,7 +129,9 @@ void PrintValue(const std::string& name, const RtValue& value, bool elements) {
   const std::string text = elements ? value.ToString(kShown) : "";
   Out(StrCat(PrintableLine(name), " ", type, text.empty() ? "" : " ", text, "\n"));
   if (!value.is_tensor() || (elements && value.tensor().num_elements() <= kShown)) return;
-  if (const auto statistics = StatisticsOf(value.tensor())) Out(StatisticsText(*statistics));
+  if (const auto statistics = StatisticsOf(value.tensor())) {
+    Out(StrCat("  ", StatisticsText(*statistics), "\n"));
+  }
 }
 
 nlohmann::ordered_json ToJson(const std::string& name, const RtValue& value) {

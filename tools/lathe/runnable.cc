@@ -62,7 +62,8 @@ void Runnable::Interpret(Program program, const RunnableOptions& options) {
 void Runnable::Compile(Program program, const RunnableOptions& options) {
   const double start = SecondsNow();
   try {
-    executable_.emplace(program, options.compile);
+    Progress progress("compiling");
+    executable_.emplace(program, Shown(options.compile, progress));
   } catch (const Error& error) {
     if (error.id() != "codegen/missing" || !options.compile.target.empty()) throw;
     Words(StrCat("note: ", error.message(), "; interpreting\n"));

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "lathe/support/file.h"
+#include "lathe/support/printable.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
 
@@ -16,6 +18,7 @@ struct Options {
   ModelOptions model;
   TuneOptions tune;
   std::string output = "tuned.jsonl";
+  bool json = false;
 };
 
 std::string Milliseconds(double seconds) { return fmt::format("{:.3f} ms", seconds * 1e3); }
@@ -35,6 +38,7 @@ int TuneModel(const Options& o) {
   options.known = &known;
   options.keep = [&](const TuningRecords& record) { Append(o.output, record); };
   double before = 0, after = 0;
+  auto functions = nlohmann::ordered_json::array();
   Progress bar("tuning");
   size_t function = 0, trial = 0;
   const auto progress = [&](size_t index, size_t count, const std::string&, const std::string&) {
@@ -47,12 +51,30 @@ int TuneModel(const Options& o) {
     before += f.first_seconds * calls;
     after += f.best_seconds * calls;
     const bool better = f.best != f.first;
+    if (o.json) {
+      functions.push_back({{"operations", f.operations},
+                           {"calls", f.calls},
+                           {"first", f.first},
+                           {"first_ms", f.first_seconds * 1e3},
+                           {"best", f.best},
+                           {"best_ms", f.best_seconds * 1e3},
+                           {"trials", f.trials}});
+      return;
+    }
     Out(fmt::format("{}x {}  {} {}{}  ({} trials)\n", f.calls, f.operations, f.first,
                     Milliseconds(f.first_seconds),
                     better ? fmt::format(" -> {} {}", f.best, Milliseconds(f.best_seconds)) : "",
                     f.trials));
   };
   Tune(program, options, progress, result);
+  if (o.json) {
+    const nlohmann::ordered_json json = {{"records", o.output},
+                                         {"first_ms", before * 1e3},
+                                         {"best_ms", after * 1e3},
+                                         {"functions", functions}};
+    Out(JsonText(json, 2) + "\n");
+    return kFine;
+  }
   Out(fmt::format("all functions: {} -> {}; the records are in {}\n", Milliseconds(before),
                   Milliseconds(after), o.output));
   return kFine;
@@ -76,6 +98,7 @@ Run AddTune(CLI::App& app) {
   app.add_option("--seconds", o->tune.seconds, "of repeated runs per trial; at least three runs")
       ->check(SecondsBetween(0, 3600))
       ->capture_default_str();
+  app.add_flag("--json", o->json, "machine-readable output");
   return [o] { return TuneModel(*o); };
 }
 
