@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "lathe/support/error.h"
@@ -394,6 +395,51 @@ void TreeClassifier(UpgradeContext& c) {
   c.Give(1, Transformed(c, scores));
 }
 
+// ---- categories ----
+
+// The categories as a tensor, of the type that elements are looked up in.
+Tensor Categories(UpgradeContext& c) {
+  const std::vector<int64_t> ints = IntsOf(c, "cats_int64s");
+  const std::vector<Text> strings = StringsOf(c, "cats_strings");
+  if (ints.empty() == strings.empty()) c.Refuse("the categories are missing, or twice there");
+  if ((c.InputElement(0) == ElementType::kString) == strings.empty()) {
+    c.Refuse("the categories are of another type than the input");
+  }
+  if (strings.empty()) return Tensor::Of<int64_t>({Count(ints)}, ints);
+  return Tensor::Of<std::string>({Count(strings)},
+                                 std::vector<std::string>(strings.begin(), strings.end()));
+}
+
+// Elements as their places among the categories; what is none of them is behind the last. Numbers
+// are truncated before.
+Text PlacesOf(UpgradeContext& c, const Tensor& categories, const Tensor& places) {
+  Text x = c.node.inputs[0];
+  if (categories.element_type() == ElementType::kI64) {
+    x = Nodes(c)("Cast", {x}, {MakeInt("to", static_cast<int64_t>(ElementType::kI64))});
+  }
+  NodeMsg node = MakeNode("LabelEncoder", {x});
+  node.domain = "ai.onnx.ml";
+  node.is_current = true;
+  const int64_t none = categories.num_elements();
+  node.attributes = {MakeTensor("keys_tensor", categories), MakeTensor("values_tensor", places),
+                     MakeTensor("default_tensor", Tensor::Of<int64_t>({1}, {none}))};
+  return c.Emit(std::move(node));
+}
+
+void OneHotEncoder(UpgradeContext& c) {
+  Nodes make(c);
+  const Tensor categories = Categories(c);
+  const int64_t count = categories.num_elements();
+  std::vector<int64_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Tensor places = Tensor::Of<int64_t>({count}, numbers);
+  Text place = PlacesOf(c, categories, places);
+  // Places that are out of range are errors of Gather, and rows of zeros of OneHot.
+  if (c.IntAttr("zeros").value_or(1) == 0) place = make("Gather", {c.AddConstant(places), place});
+  const Text off_on = c.AddConstant(Tensor::Of<float>({2}, {0, 1}));
+  c.Give(0, make("OneHot", {place, make.Int(count), off_on}, {MakeInt("axis", -1)}));
+}
+
 #define LATHE_TREE_NODES                                                                 \
   "nodes_treeids nodes_nodeids nodes_truenodeids nodes_falsenodeids nodes_featureids "   \
   "nodes_missing_value_tracks_true nodes_values nodes_modes nodes_hitrates base_values " \
@@ -408,6 +454,7 @@ constexpr ContribRule kClassical[] = {
      "classlabels_ints classlabels_strings coefficients intercepts multi_class post_transform"},
     {"LinearRegressor", 1, 1, 1, LinearRegressor, "coefficients intercepts post_transform targets"},
     {"Normalizer", 1, 1, 1, Normalizer, "norm"},
+    {"OneHotEncoder", 1, 1, 1, OneHotEncoder, "cats_int64s cats_strings zeros"},
     {"SVMClassifier", 1, 1, 2, SvmClassifier,
      LATHE_SVM "classlabels_ints classlabels_strings prob_a prob_b vectors_per_class"},
     {"SVMRegressor", 1, 1, 1, SvmRegressor, LATHE_SVM "n_supports one_class"},

@@ -354,6 +354,29 @@ std::vector<Case> FeatureCases() {
                          0.625F})}}};
 }
 
+// Places of elements among the categories; a number is truncated, of equal categories the last
+// counts.
+std::vector<Case> OneHotCases() {
+  const auto one_hot = [](Tensor x, AttributeMsg categories, int64_t zeros, Tensor y) {
+    return Case{"one_hot",
+                "OneHotEncoder",
+                kClassical,
+                {std::move(x)},
+                {std::move(categories), Int("zeros", zeros)},
+                {std::move(y)}};
+  };
+  const Tensor numbers = Tensor::Of<int64_t>({2, 2}, {1, 5, 7, 2});
+  const Tensor words = Tensor::Of<std::string>({2, 1}, {"a", "z"});
+  return {
+      one_hot(numbers, Ints("cats_int64s", {1, 2, 5}), 1,
+              F32({2, 2, 3}, {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0})),
+      one_hot(F32({4}, {1.75F, 2, -1.5F, 9}), Ints("cats_int64s", {1, 2, -1}), 1,
+              F32({4, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0})),
+      one_hot(I64({3, 1}), Ints("cats_int64s", {1, 3, 1}), 0, F32({2, 3}, {0, 1, 0, 0, 0, 1})),
+      one_hot(words, Strings("cats_strings", {"b", "a"}), 1, F32({2, 1, 2}, {0, 1, 0, 0})),
+  };
+}
+
 std::vector<Case> LinearCases() {
   const std::vector<double> weights = {1, 2, -1, 0.5, 0, 1, 1, -2, -1, 0, 0.5, 0.5};
   const auto classifier = [&](const char* post, std::vector<float> y) {
@@ -727,6 +750,7 @@ TEST(Contrib, SmallIntegersAgreeWithOnnxruntime) {
 
 TEST(Classical, AgreesWithOnnxruntime) {
   Check(FeatureCases());
+  Check(OneHotCases());
   Check(LinearCases());
   Check(TreeCases());
   Check(MachineRegressions());
@@ -750,6 +774,23 @@ TEST(Classical, WhatIsNotSupportedIsNamed) {
   c = Regressor("SUM", {0, 0, 0});
   c.attributes[5].ints[0] = 9;
   EXPECT_EQ(Refusal(c), "ai.onnx.ml.TreeEnsembleRegressor: tree 0 has no node 9");
+}
+
+TEST(Classical, CategoriesThatDoNotFitAreRefused) {
+  Case c = OneHotCases()[0];
+  c.attributes[0] = Strings("cats_strings", {"1"});
+  EXPECT_EQ(Refusal(c),
+            "ai.onnx.ml.OneHotEncoder: the categories are of another type than the input");
+  c.attributes.erase(c.attributes.begin());
+  EXPECT_EQ(Refusal(c), "ai.onnx.ml.OneHotEncoder: the categories are missing, or twice there");
+}
+
+TEST(Classical, WithoutZerosAnUnknownCategoryIsAnError) {
+  Case c = OneHotCases()[0];
+  c.attributes[1] = Int("zeros", 0);
+  Loaded loaded;
+  Program program = Import(loaded.context, ModelOf(c));
+  EXPECT_EQ(Caught([&] { RunProgram(program, FeedsOf(c)); }).id(), "run/index");
 }
 
 TEST(Classical, MachinesWhoseNumbersDoNotFitAreRefused) {
