@@ -100,7 +100,7 @@ def register_rule(source: _core.Pattern, *, name: str = "",
         def run(program: _core.Program) -> None:
             apply_rules(program, [rule])
 
-        register_pass(run, name=rule.name, doc=_first_line(f) or f"applies rule {rule.name}")
+        register_pass(name=rule.name, doc=_first_line(f) or f"applies rule {rule.name}")(run)
         return f
 
     return register

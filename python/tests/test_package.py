@@ -45,6 +45,39 @@ def test_types_are_right(what, tmp_path):
     assert checked.returncode == 0, checked.stdout
 
 
+CLIENT = """
+from typing import Any
+import numpy as np
+import lathe
+import lathe.onnxruntime as ort
+from lathe.onnxruntime import InferenceSession, SessionOptions
+from lathe.onnxruntime.capi.onnxruntime_pybind11_state import Fail
+
+try:
+    session: InferenceSession = ort.InferenceSession("model.onnx", SessionOptions())
+except Fail:
+    pass
+
+@lathe.register_pass
+def nothing(program: lathe.Program, *, n: int = 1) -> None: ...
+
+@lathe.register_op("client.same")
+def same(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return x
+
+program = lathe.Program()
+x: lathe.Value = program.input("x", ("N", 3), np.float32) * 2 + 1
+program.output("y", lathe.nn.relu(x))
+trainer = lathe.Trainer(program, epochs=2, on_epoch=lambda report: print(report.training.loss))
+done: bool = trainer.fit([{"x": [[1, 2, 3]], "labels": [1]}])
+"""
+
+
+def test_programs_of_users_pass_mypy(tmp_path):
+    (tmp_path / "client.py").write_text(CLIENT)
+    test_types_are_right([tmp_path / "client.py"], tmp_path)
+
+
 def test_everything_public_is_documented():
     for name in lathe.__all__:
         if name != "__version__":

@@ -35,11 +35,12 @@ ModelRequiresCompilation = _declare("ModelRequiresCompilation", 13, "MODEL_REQUI
 NotFound = _declare("NotFound", 14, "NOT_FOUND")
 DeviceReset = _declare("DeviceReset", 15, "DEVICE_RESET")
 
-ALL = (
-    Fail, InvalidArgument, NoSuchFile, NoModel, EngineError, RuntimeException, InvalidProtobuf,
-    ModelLoaded, NotImplemented, InvalidGraph, EPFail, ModelLoadCanceled,
-    ModelRequiresCompilation, NotFound, DeviceReset,
-)
+# What `import *` gives: the exceptions alone.
+__all__ = [
+    "DeviceReset", "EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph",
+    "InvalidProtobuf", "ModelLoadCanceled", "ModelLoaded", "ModelRequiresCompilation", "NoModel",
+    "NoSuchFile", "NotFound", "NotImplemented", "RuntimeException",
+]
 
 
 def new(kind: type[Exception], message: str) -> Exception:
