@@ -34,7 +34,8 @@ def refusals() -> list[str]:
 def backend(
     graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
 ) -> Callable[..., Any]:
-    """What torch.compile calls. Options are those of lathe.compile."""
+    """What torch.compile calls. Options are those of lathe.compile; by default there are as many
+    threads as PyTorch has."""
     try:
         _check(graph, example_inputs)
         return _CompiledGraph(graph, options)
@@ -56,7 +57,8 @@ class _CompiledGraph:
     PyTorch traces, exporting would disturb it."""
 
     def __init__(self, graph: torch.fx.GraphModule, options: dict[str, Any]):
-        self._graph, self._options = graph, options
+        # PyTorch's threads spin for a while after an operation of theirs: more of ours would wait.
+        self._graph, self._options = graph, {"threads": torch.get_num_threads()} | options
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         kinds = [_kind(node) for node in placeholders]
         self._fixed = [i for i, kind in enumerate(kinds) if kind == "fixed"]

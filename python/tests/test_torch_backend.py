@@ -47,6 +47,21 @@ def test_a_module_of_any_size():
 
 
 @torch.no_grad()
+def test_threads_are_those_of_pytorch(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    made = []
+
+    def backend(graph, inputs, **options):
+        made.append(torch_backend.backend(graph, inputs, **options))
+        return made[-1]
+
+    for options, threads in (({}, 3), ({"threads": 1}, 1)):
+        torch._dynamo.reset()
+        torch.compile(torch.relu, backend=lambda g, i, o=options: backend(g, i, **o))(torch.ones(3))
+        assert made[-1]._executable.threads == threads
+
+
+@torch.no_grad()
 def test_weights_that_change():
     net = Net().eval()
     fast, x = compiled(net), torch.randn(2, 4)
