@@ -50,6 +50,8 @@ class Operator:
 
     def __call__(self, *operands: Any, name: str | None = None, num_results: int | None = None,
                  program: _core.Program | None = None, **keywords: Any) -> Any:
+        if name is not None and any(slot.name == "name" for slot in self.info.attributes):
+            keywords, name = {**keywords, "name": name}, None  # of nn.feed and its like
         everything = (*operands, *keywords.values())
         if any(isinstance(o, _core.Symbol) for o in everything):
             return self._symbol(operands, keywords, name, num_results)

@@ -36,9 +36,12 @@ bool IsText(nb::handle object) { return PyUnicode_Check(object.ptr()) != 0; }
 int64_t IntOf(nb::handle object) {
   const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
   if (!index.is_valid()) throw nb::python_error();
-  const int64_t value = PyLong_AsLongLong(index.ptr());
+  int overflow = 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
   if (value == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
-  return value;
+  if (overflow == 0) return value;
+  throw Error(ErrorCode::kType, "type/python",
+              StrCat(nb::cast<std::string>(nb::str(index)), " is not an integer of 64 bits"));
 }
 
 double FloatOf(nb::handle object) {

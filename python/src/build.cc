@@ -133,6 +133,20 @@ size_t DefaultResults(const OpInfo& op) {
   return std::ranges::count_if(op.def()->results, [](const ValueDef& r) { return !r.optional; });
 }
 
+// Optional and variadic results are those that the caller decides on.
+size_t CheckedResults(const OpInfo& op, size_t count) {
+  if (op.def() == nullptr) return count;
+  const std::span<const ValueDef> all = op.def()->results;
+  const bool variadic = !all.empty() && all.back().variadic;
+  constexpr size_t kMost = 1 << 16;
+  const size_t least = DefaultResults(op) - (variadic ? 1 : 0),
+               most = variadic ? kMost : all.size();
+  if (least <= count && count <= most) return count;
+  throw Error(ErrorCode::kInvalidArgument, "program/results",
+              StrCat(op.name(), " has ", least, least == most ? "" : StrCat(" to ", most),
+                     " results, not ", count));
+}
+
 // An operation that cannot be right is not left in the program.
 Operation* Built(Edit& edit, Operation* op) {
   try {
@@ -156,6 +170,7 @@ std::vector<ValueView> Create(const Holder& holder, const std::string& name,
                 StrCat(name, " has regions, which Python does not build"))
         .Hint("write it as text: lathe.Program.parse");
   }
+  const size_t results = CheckedResults(info, num_results.value_or(DefaultResults(info)));
   const std::vector<NamedAttribute> named = AttributesOf(context, info, attributes);
   std::vector<Value> values;
   for (const auto& operand : operands) {
@@ -166,7 +181,7 @@ std::vector<ValueView> Create(const Holder& holder, const std::string& name,
     edit->set_location(place.In(context, holder->before));
     edit->set_facts(&edit.facts());
   }
-  Operation* op = edit->Create(name, values, named, num_results.value_or(DefaultResults(info)));
+  Operation* op = edit->Create(name, values, named, results);
   return ResultsOf(holder, Built(edit, op));
 }
 

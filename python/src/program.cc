@@ -285,6 +285,10 @@ void BindProgram(nb::module_& m) {
                    nb::sig("def parameters(self) -> dict[str, numpy.typing.NDArray[typing.Any]]"),
                    "Copies of the weights by name.")
       .def("clone", Cloned, "A copy that shares the weights.")
+      .def("__copy__", Cloned)
+      .def(
+          "__deepcopy__", [](const Holder& holder, nb::handle) { return Cloned(holder); },
+          nb::arg("memo"), nb::sig("def __deepcopy__(self, memo: typing.Any) -> Program"))
       .def("run_passes", RunPasses, nb::arg("pipeline"), nb::kw_only(), nb::arg("level") = 2,
            nb::arg("verify_each") = false, nb::arg("disable") = std::vector<std::string>(),
            nb::arg("enable") = std::vector<std::string>(),

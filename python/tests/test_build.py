@@ -1,5 +1,6 @@
 """Programs that are built and changed operation by operation."""
 
+import copy
 import gc
 import pathlib
 import sys
@@ -54,6 +55,19 @@ def test_operands_attributes_and_results():
     assert nn.reshape(clipped, [1, -1]).shape == (1, 216)
     assert nn.cast(x, to=np.float16).dtype == nn.cast(x, to="f16").dtype == "f16"
     assert nn.cast(x, to=ml_dtypes.bfloat16).dtype == "bf16"
+
+
+def test_names_that_are_attributes():
+    program = lathe.Program()
+    x = program.input("x", (2,))
+    nn.fetch(nn.relu(x), name="y")
+    assert [p.name for p in compiled(program).outputs] == ["y"]
+
+
+def test_copies(program):
+    for copied in (copy.copy(program), copy.deepcopy(program), program.clone()):
+        copied.output("z", operation(copied, "nn.relu").operands[0])
+        assert len(copied) == len(program) + 1
 
 
 def test_contents_of_shapes_are_known():
@@ -123,6 +137,9 @@ def wrong_calls(x, w):
         "takes a list of integers": lambda: nn.conv(x, w, kernel_shape="3x3"),
         "takes an element type|not an element type": lambda: nn.cast(x, to="f33"),
         "of another program": lambda: nn.add(x, lathe.Program().input("x")),
+        "1 results, not 5": lambda: nn.relu(x, num_results=5),
+        "0 to 65536 results, not": lambda: nn.split(x, num_outputs=2, num_results=1 << 40),
+        "not an integer of 64 bits": lambda: nn.softmax(x, axis=2**70),
         "kernel_shape says 5": lambda: nn.conv(x, w, kernel_shape=[5, 5]),
     }
 
