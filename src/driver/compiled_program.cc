@@ -409,11 +409,12 @@ std::vector<Type> InputTypes(const Program& program) {
   return types;
 }
 
-// Symbols of inputs that have become another one or a number are that in the constraints, too.
-void TakeUnified(std::span<const Type> before, std::span<const Type> after,
-                 std::vector<runtime::PlanConstraint>& constraints) {
+using Renamed = std::map<std::string, Dim, std::less<>>;
+
+// Symbols of inputs that have become another one or a number.
+Renamed Unified(std::span<const Type> before, std::span<const Type> after) {
   LATHE_CHECK(before.size() == after.size(), "passes keep the inputs");
-  std::map<std::string, Dim, std::less<>> became;
+  Renamed became;
   for (size_t i = 0; i < before.size(); ++i) {
     const auto a = before[i].dyn_cast<AnyTensorType>(), b = after[i].dyn_cast<AnyTensorType>();
     if (!a || !b || !a.has_rank() || !b.has_rank() || a.rank() != b.rank()) continue;
@@ -422,6 +423,12 @@ void TakeUnified(std::span<const Type> before, std::span<const Type> after,
       if (was.is_symbol() && !(was == is)) became.emplace(was.symbol_name(), is);
     }
   }
+  return became;
+}
+
+// They are that in the constraints, too.
+void Rename(const Renamed& became, std::vector<runtime::PlanConstraint>& constraints) {
+  if (became.empty()) return;
   const auto of = [&](std::string_view name) -> std::optional<Dim> {
     const auto found = became.find(name);
     return found == became.end() ? std::nullopt : std::optional(found->second);
@@ -482,7 +489,8 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   passes.Add("inference");
   passes.AddInstrumentation(std::make_shared<ComputedSizesGather>(compiled.constraints));
   passes.Run(program);
-  TakeUnified(inputs, InputTypes(program), compiled.constraints);
+  Rename(Unified(inputs, InputTypes(program)), compiled.constraints);
+  Rename(TakeReleasedSizes(program), compiled.constraints);
   // Also of what passes have made: it may ask more than what it stands for; what they have taken
   // out of regions always runs; and some sizes are symbols, or numbers, only now.
   AddConstraints(program, compiled.constraints);

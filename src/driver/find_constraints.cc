@@ -205,6 +205,26 @@ void BindDeclaredSizes(Program& program, std::vector<runtime::PlanConstraint>& c
   }
 }
 
+std::map<std::string, Dim, std::less<>> TakeReleasedSizes(Program& program) {
+  std::map<std::string, Dim, std::less<>> released;
+  ShapeInferencer facts(&program.parameters());
+  std::vector<Operation*> done;
+  for (Operation& op : *program.block()) {
+    op.num_regions() == 0 ? facts.Visit(&op) : InferAndSetTypes(&op, facts);
+    const auto bind = op.dyn_cast<nn::BindSizesOp>();
+    if (!bind || !bind.bound().use_empty()) continue;
+    const std::vector<Dim>* known = facts.Contents(bind.sizes());
+    const std::vector<std::string> names = bind.names();
+    if (known == nullptr || std::ranges::any_of(*known, &Dim::is_unknown)) continue;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!names[i].empty()) released.emplace(names[i], (*known)[i]);
+    }
+    done.push_back(&op);
+  }
+  for (Operation* op : done) op->Erase();
+  return released;
+}
+
 void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& constraints) {
   if (!FunctionTable(program).empty()) {
     Program inlined = Inlined(program);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "lathe/ir/program.h"
@@ -20,6 +23,10 @@ void BindDeclaredSizes(Program& program, std::vector<runtime::PlanConstraint>& c
 /// each condition once. The program is the same afterwards. Throws where an operation can not be
 /// right.
 void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& constraints);
+
+/// Erases the bindings that nothing reads and whose sizes inference knows (pass `release_sizes`);
+/// the names with what they are.
+std::map<std::string, Dim, std::less<>> TakeReleasedSizes(Program& program);
 
 /// The attribute of a region's terminator that says which of the conditional constraints its
 /// operations rely on: indices. Without it nobody knows.

@@ -29,6 +29,7 @@ AnyTensorType TypeOf(Value v) {
 std::optional<size_t> Teller(const Operation* op) {
   if (op->isa<nn::ReshapeOp>()) return nn::ReshapeOp::kShape;
   if (op->isa<nn::ExpandOp>()) return nn::ExpandOp::kShape;
+  if (op->isa<nn::ConstantOfShapeOp>()) return nn::ConstantOfShapeOp::kInput;
   return std::nullopt;
 }
 
@@ -240,8 +241,9 @@ REGISTER_PASS(bind_sizes, BindSizesPass)
     .Doc(
         "sizes that depend on the elements of tensors become symbols that a step of the program "
         "says: counts of non_zero, computed shapes, results of an if")
-    .Option("told", PassOption::Kind::kBool, "false",
-            "only the computed shapes of reshape and expand, before other passes drop those that "
-            "say nothing new, which a run may contradict");
+    .Option(
+        "told", PassOption::Kind::kBool, "false",
+        "only the computed shapes of reshape, expand and constant_of_shape, before other passes "
+        "drop those that say nothing new, which a run may contradict");
 
 }  // namespace lathe

@@ -51,6 +51,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {3, "combine_parallel_conv,combine_parallel_dense", "layers of one input to one layer"},
            {1, "canonicalize", "what the steps before have left"},
            {1, "simplify", "what the steps before have left"},
+           {1, "release_sizes", "bound where what patterns have replaced hid them"},
            {1, "name_sizes", "after the patterns, which would take names for other sizes"},
        }},
   };
