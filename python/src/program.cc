@@ -38,20 +38,23 @@ void CheckOwn(const ProgramHolder& holder) {
 }  // namespace
 
 void ChangeCopy(const Holder& holder, const std::function<void(Program&)>& change) {
+  // Freed with the interpreter's lock, which those have who look at operations of it.
+  std::unique_ptr<Program> copy;
   WithoutLock([&] {
-    const auto [version, copied] = [&] {
+    uint64_t version = 0;
+    {
       const ReadLock reading(*holder, Gil::kReleased);
-      return std::pair(holder->version, std::make_unique<Program>(holder->program().Clone()));
-    }();
-    Program& copy = *copied;
-    change(copy);
+      version = holder->version;
+      copy = std::make_unique<Program>(holder->program().Clone());
+    }
+    change(*copy);
     const WriteLock writing(*holder, Gil::kReleased);
     CheckOwn(*holder);
     if (holder->version != version) {
       throw Error(ErrorCode::kInvalidArgument, "program/changed",
                   "another thread has changed the program");
     }
-    std::swap(holder->own, copy);
+    std::swap(holder->own, *copy);
     Replaced(*holder);
   });
 }

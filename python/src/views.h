@@ -20,8 +20,10 @@ struct View {
   const Operation* owner;  ///< `item`, or what defines it; null: nothing
   T item;
 
-  /// Errors: program/changed.
+  /// Needs the interpreter's lock, and that this thread has not locked the program. Errors:
+  /// program/changed, program/busy.
   const T& get() const {
+    const ReadLock lock(*holder);
     const auto gone = holder->erased.find(owner);
     if (version >= holder->replaced && (gone == holder->erased.end() || gone->second <= version)) {
       return item;

@@ -294,6 +294,29 @@ def test_threads_read_while_one_builds(program):
     program.verify()
 
 
+def test_threads_read_while_passes_run(program):
+    stop = threading.Event()
+
+    def read():
+        while not stop.is_set():
+            for op in program.operations:
+                try:
+                    assert op.name
+                except lathe.InvalidArgumentError:  # passes have run
+                    break
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        program.erase(nn.relu(program.operations[0].results[0]).producer)
+        program.run_passes("canonicalize,cse")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    program.verify()
+
+
 def test_files_and_notebooks(program, tmp_path):
     path = pathlib.Path(tmp_path / "built.onnx")
     program.to_onnx(path)

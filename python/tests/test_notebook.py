@@ -44,7 +44,7 @@ def test_the_notebook_has_no_outputs_and_is_of_format_4():
     assert not any(cell.get("outputs") for cell in NOTEBOOK["cells"])
 
 
-def test_types_of_the_notebook(tmp_path):
+def test_types_of_the_notebook(tmp_path, tmp_path_factory):
     code = tmp_path / "notebook.py"
     code.write_text("\n\n".join(CELLS))
-    check_types([code], tmp_path)
+    check_types([code], tmp_path_factory)

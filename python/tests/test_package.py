@@ -38,10 +38,11 @@ MODULES = ["-m", "lathe", "-m", "lathe._torch", "-m", "lathe._command"]
 
 
 @pytest.mark.parametrize("what", [[EXAMPLE], MODULES], ids=["example", "package"])
-def test_types_are_right(what, tmp_path):
+def test_types_are_right(what, tmp_path_factory):
+    cache = tmp_path_factory.getbasetemp() / "mypy"  # of all that is checked
     package = pathlib.Path(lathe.__file__).parent
     environment = dict(os.environ, MYPYPATH=str(package.parent))
-    checked = run("-m", "mypy", "--strict", "--cache-dir", tmp_path, *what, env=environment)
+    checked = run("-m", "mypy", "--strict", "--cache-dir", cache, *what, env=environment)
     assert checked.returncode == 0, checked.stdout
 
 
@@ -73,9 +74,9 @@ done: bool = trainer.fit([{"x": [[1, 2, 3]], "labels": [1]}])
 """
 
 
-def test_programs_of_users_pass_mypy(tmp_path):
+def test_programs_of_users_pass_mypy(tmp_path, tmp_path_factory):
     (tmp_path / "client.py").write_text(CLIENT)
-    test_types_are_right([tmp_path / "client.py"], tmp_path)
+    test_types_are_right([tmp_path / "client.py"], tmp_path_factory)
 
 
 def test_everything_public_is_documented():
