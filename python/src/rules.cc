@@ -109,12 +109,23 @@ void ReplaceBy(Rule& rule, nb::object function) {
       }));
 }
 
+// Rules of the library that do not come to an end are bugs; those of users are theirs.
+int64_t ApplyTo(Program& program, Pass* pass, const std::vector<Rule>& rules) {
+  try {
+    return ApplyRules(program, pass, rules);
+  } catch (const Error& error) {
+    if (error.id() != "pass/no-convergence") throw;
+    throw Error(ErrorCode::kInvalidArgument, error.id(), error.message())
+        .Hint("what a rule makes must not be what it, or another, finds");
+  }
+}
+
 // In a pass its program is changed in place; elsewhere a copy takes the place of it.
 int64_t Apply(const Holder& holder, const std::vector<Rule>& rules) {
   int64_t count = 0;
   if (holder->lent == nullptr) {
     ChangeCopy(holder, [&](Program& program) {
-      count = ApplyRules(program, nullptr, rules);
+      count = ApplyTo(program, nullptr, rules);
       VerifyOrThrow(program);
     });
     return count;
@@ -123,7 +134,7 @@ int64_t Apply(const Holder& holder, const std::vector<Rule>& rules) {
   if (holder->rewriter != nullptr) {
     throw Error(ErrorCode::kInvalidArgument, "program/lent", "rules do not apply within a rule");
   }
-  WithoutLock([&] { count = ApplyRules(holder->program(), holder->pass, rules); });
+  WithoutLock([&] { count = ApplyTo(holder->program(), holder->pass, rules); });
   const WriteLock lock(*holder);
   Replaced(*holder);
   return count;

@@ -261,6 +261,11 @@ def test_rules_that_raise_or_decline():
         kept[0]["x"]
 
 
+def test_rules_that_do_not_end():
+    with pytest.raises(lathe.InvalidArgumentError, match="'more' fired last"):
+        lathe.apply_rules(relus(1), [lathe.Rule("more", nn.relu(x), nn.relu(nn.relu(x)))])
+
+
 def test_a_rule_only_builds():
     def changes(match):
         match.program.erase(match.root)
