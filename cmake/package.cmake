@@ -50,6 +50,11 @@ install(EXPORT lathe_compiler NAMESPACE lathe:: FILE lathe-compiler-targets.cmak
         DESTINATION ${package_dir} COMPONENT compiler)
 if(TARGET lathe_command)
   install(TARGETS lathe_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT compiler)
+  # Manual pages and completion come from the command's own tables of options.
+  configure_file(cmake/install-help.cmake.in ${PROJECT_BINARY_DIR}/install/help.cmake.in @ONLY)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/install/help.cmake
+       INPUT ${PROJECT_BINARY_DIR}/install/help.cmake.in)
+  install(SCRIPT ${PROJECT_BINARY_DIR}/install/help.cmake COMPONENT compiler)
 endif()
 if(TARGET lathe_codegen_llvm)
   install(TARGETS lathe_codegen_llvm

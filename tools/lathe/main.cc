@@ -82,7 +82,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 fine, 1 the input is at fault, 2 wrong usage, 3 a check failed, 70 a bug "
-      "of ours.\n'lathe COMMAND --help' explains a command.");
+      "of ours.\n'lathe help COMMAND' explains a command.");
   struct Entry {
     CLI::App* sub;
     Run run;
@@ -109,6 +109,8 @@ int Main(int argc, char** argv) {
   add("tune", "measure implementations; later builds take the fastest", AddTune);
   add("profile", "show where the time of a run goes", AddProfile);
   add("conformance", "run official ONNX test cases", AddConformance);
+  add("help", "explain a command", AddHelp);
+  add("completion", "print a script with which a shell completes commands", AddCompletion);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
