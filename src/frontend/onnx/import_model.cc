@@ -331,9 +331,7 @@ Program ImportOnnx(IrContext& context, std::shared_ptr<Buffer> buffer, const std
 }
 
 Program ImportOnnx(IrContext& context, const std::string& path, const OnnxImportOptions& options) {
-  const size_t slash = path.rfind('/');
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  return ImportOnnx(context, Buffer::MapFile(path), name, onnx::FolderOf(path), options);
+  return ImportOnnx(context, Buffer::MapFile(path), path, onnx::FolderOf(path), options);
 }
 
 }  // namespace lathe
