@@ -150,6 +150,11 @@ class Suite:
         return self.counted(sys.executable, "test/transcripts/run.py", "--build",
                             self.build.relative_to(ROOT))
 
+    def ranks(self):
+        """Training on several processes."""
+        return self.counted(sys.executable, "test/ranks/run.py", "--build",
+                            self.build.relative_to(ROOT))
+
     def python(self):
         """The Python package, as it lies in the build folder."""
         report = self.build / "logs" / "python.xml"
@@ -254,7 +259,7 @@ class Suite:
 
 STEPS = {
     "release": ["layers", "size", "format", "scripts", "compiled", "unit", "golden", "transcripts",
-                "python", "package", "conformance", "models", "accesses", "passes", "differential",
+                "ranks", "python", "package", "conformance", "models", "accesses", "passes", "differential",
                 "malformed", "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "conformance", "models", "accesses",

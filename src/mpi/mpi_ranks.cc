@@ -1,11 +1,11 @@
 // liblathe_mpi.so: ranks that are processes of MPI. Nothing else of Lathe knows MPI.
 
+#define OMPI_SKIP_MPICXX 1  // the C interface is what every MPI has
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <climits>
 #include <thread>
 
 #include "lathe/support/budget.h"
@@ -21,6 +21,7 @@ constexpr int kDataTag = 1, kAbortTag = 2;
 constexpr size_t kPiece = size_t{1} << 30;  // MPI counts in int
 constexpr int kSpins = 200;                 // polls before a rank lets others have the processor
 constexpr std::chrono::microseconds kPause{50};
+constexpr std::chrono::seconds kStopped{1};     // between two polls
 constexpr std::chrono::seconds kNoticeTime{2};  // for others to hear of an end
 
 void Check(int code, const char* function) {
@@ -42,14 +43,20 @@ class Waiting {
   explicit Waiting(double seconds)
       : deadline_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                      std::chrono::duration<double>(seconds))) {}
-  bool IsLate() const { return Clock::now() >= deadline_; }
+  /// A time in which this rank itself was stopped does not count: others may have come meanwhile.
+  bool IsLate() {
+    const Clock::time_point now = Clock::now();
+    if (now - polled_ > kStopped) deadline_ += now - polled_;
+    polled_ = now;
+    return now >= deadline_;
+  }
   void Pause() {
     if (++polls_ < kSpins) return;
     std::this_thread::sleep_for(kPause);
   }
 
  private:
-  const Clock::time_point deadline_;
+  Clock::time_point deadline_, polled_ = Clock::now();
   int polls_ = 0;
 };
 
@@ -109,7 +116,7 @@ class MpiRanks : public Communicator {
 
   void Abort(const std::string& message) noexcept override {
     if (failed_) return;
-    failed_ = reports_ = true;
+    failed_ = true;
     notice_ = message;
     std::vector<MPI_Request> requests;
     for (int r = 0; r < size_; ++r) {
@@ -213,19 +220,18 @@ class MpiRanks : public Communicator {
     throw Error(ErrorCode::kIo, "rank/mpi", StrCat("a message of '", what, "' fails"));
   }
 
-  // MPI_Finalize would wait for ranks that are lost. Who has the reason ends the others; they leave
-  // it the time to say so.
+  // MPI_Finalize would wait for ranks that are lost. Rank 0 has said why before it comes here, and
+  // ends all; the others give it the time, in case that it is the one that is lost.
   void Leave() const {
     if (!owns_mpi_) return;
-    if (!reports_) std::this_thread::sleep_for(2 * kNoticeTime);
+    if (rank_ != 0) std::this_thread::sleep_for(2 * kNoticeTime);
     MPI_Abort(comm_, 1);
   }
 
   const double timeout_;
   bool owns_mpi_ = false;
-  bool failed_ = false;   // this rank or another one
-  bool reports_ = false;  // it was this one
-  std::string notice_;    // lives as long as it is being sent
+  bool failed_ = false;  // this rank or another one
+  std::string notice_;   // lives as long as it is being sent
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   std::vector<MPI_Request> requests_;

@@ -56,9 +56,16 @@ class Feeder {
 /// The order in which an epoch goes through samples: a function of its arguments alone.
 std::vector<int64_t> SampleOrder(int64_t size, bool shuffle, uint64_t seed, int64_t epoch);
 
+/// Which of the ranks that train together reads a batch: each has a stretch of its samples.
+struct RankShare {
+  int64_t rank = 0, nranks = 1;
+};
+
 struct Batch {
-  std::vector<int64_t> rows;
+  std::vector<int64_t> rows;  ///< that this rank reads; one more sample if there is none for it
   NamedValues values;
+  int64_t samples = 0;  ///< of the batch that are for this rank, 0 or rows.size()
+  double weight = 1;    ///< their share of the batch
 };
 
 /// Reads batch after batch on a thread of its own, a few ahead. The feeder must outlive it.
@@ -67,7 +74,7 @@ class Loader {
   /// Batches of `batch` samples of `order`, from number `first` on; a last one of fewer samples is
   /// dropped, or not.
   Loader(const Feeder& feeder, std::vector<int64_t> order, int64_t batch, bool drop_last,
-         int64_t first = 0);
+         int64_t first = 0, RankShare share = {});
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();
@@ -87,6 +94,7 @@ class Loader {
   const Feeder& feeder_;
   const std::vector<int64_t> order_;
   const size_t batch_;
+  const RankShare share_;
   const size_t num_batches_;
   size_t next_;  // of the reader
   size_t left_;  // for Next

@@ -27,10 +27,11 @@ int64_t NumBatches(int64_t samples, int64_t batch, bool drop_last) {
 }
 
 Loader::Loader(const Feeder& feeder, std::vector<int64_t> order, int64_t batch, bool drop_last,
-               int64_t first)
+               int64_t first, RankShare share)
     : feeder_(feeder),
       order_(std::move(order)),
       batch_(static_cast<size_t>(batch)),
+      share_(share),
       num_batches_(
           static_cast<size_t>(NumBatches(static_cast<int64_t>(order_.size()), batch, drop_last))),
       next_(std::min(static_cast<size_t>(first), num_batches_)),
@@ -49,9 +50,15 @@ Loader::~Loader() {
 
 Loader::Item Loader::ReadBatch(size_t begin, size_t end) const {
   Item item;
+  const auto whole = static_cast<int64_t>(end - begin);
+  const int64_t from = whole * share_.rank / share_.nranks;
+  const int64_t to = whole * (share_.rank + 1) / share_.nranks;
+  const auto rows = order_.begin() + static_cast<std::ptrdiff_t>(begin);
+  item.batch.samples = to - from;
+  item.batch.weight = static_cast<double>(to - from) / static_cast<double>(whole);
   try {
-    item.batch.rows.assign(order_.begin() + static_cast<std::ptrdiff_t>(begin),
-                           order_.begin() + static_cast<std::ptrdiff_t>(end));
+    // A rank for which nothing is left takes part with a sample that does not count.
+    item.batch.rows.assign(rows + from, rows + std::max(to, from + 1));
     item.batch.values = feeder_.Read(item.batch.rows);
   } catch (...) {
     item.error = std::current_exception();

@@ -9,8 +9,11 @@
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/hash.h"
+#include "lathe/support/version.h"
+#include "lathe/transform/multi_devices.h"
 #include "src/train/batches.h"
 #include "src/train/checkpoint.h"
+#include "src/train/rank_group.h"
 #include "src/train/step_runner.h"
 
 namespace lathe::train {
@@ -23,6 +26,11 @@ namespace {
 const TrainerOptions& Checked(const TrainerOptions& options) {
   if (options.epochs < 0) BadOption(StrCat("cannot train ", options.epochs, " epochs"));
   if (options.batch < 1) BadOption(StrCat("a batch has ", options.batch, " samples"));
+  const int64_t ranks = RankGroup(options.ranks).size();
+  if (options.batch < ranks) {
+    BadOption(
+        StrCat("a batch of ", options.batch, " samples has none for some of ", ranks, " ranks"));
+  }
   return options;
 }
 
@@ -42,10 +50,11 @@ double ScalarOf(const NamedValues& values, std::string_view name) {
   return ToDoubles(Find(values, name)->tensor())[0];
 }
 
-// The sums of an epoch are sums of these.
+// The sums of an epoch are sums of these, over all ranks.
 Sums SumsOf(const NamedValues& outputs, const Batch& batch, const std::string& target) {
   Sums sums;
-  sums.samples = static_cast<int64_t>(batch.rows.size());
+  sums.samples = batch.samples;
+  if (sums.samples == 0) return sums;
   sums.loss = ScalarOf(outputs, kLossOutput) * static_cast<double>(sums.samples);
   if (Find(outputs, kCorrectOutput) == nullptr) return sums;
   sums.correct = ScalarOf(outputs, kCorrectOutput);
@@ -72,8 +81,9 @@ Metrics MetricsOf(const Sums& sums) {
 struct Trainer::Impl {
   Impl(const Program& model, TrainerOptions given)
       : options(Checked(given)),
+        ranks(options.ranks),
         inference(model.Clone()),
-        programs(MakeTrainingProgram(model, options.recipe)),
+        programs(MakeTrainingProgram(model, options.recipe, ranks.size())),
         run{IdentityOf(model, programs), options.seed, options.batch, options.shuffle,
             options.drop_last},
         step(programs.step, CompileFor()),
@@ -81,8 +91,14 @@ struct Trainer::Impl {
 
   CompileOptions CompileFor() const {
     CompileOptions compile = options.compile;
-    compile.interpreter.seed = options.seed;
+    compile.interpreter.seed = RandomSeed();
     return compile;
+  }
+
+  // Ranks draw different masks.
+  uint64_t RandomSeed() const {
+    if (ranks.rank() == 0) return options.seed;
+    return HashBytes(&options.seed, sizeof(options.seed), static_cast<uint64_t>(ranks.rank()));
   }
 
   FeedOptions Feeding() const {
@@ -93,9 +109,7 @@ struct Trainer::Impl {
   // ---- data ----
 
   // Inputs of a model with a fixed number of samples take no partial batch.
-  bool DropsLast() const {
-    return options.drop_last || FixedBatch(step.executable().inputs()).has_value();
-  }
+  bool DropsLast() const { return options.drop_last || FixedBatch(StepInputs()).has_value(); }
   static std::optional<int64_t> FixedBatch(std::span<const Port> inputs) {
     for (const Port& port : inputs) {
       if (!port.dims.empty() && port.dims[0].is_constant()) return port.dims[0].value();
@@ -108,11 +122,14 @@ struct Trainer::Impl {
   }
 
   void CheckBatch(const DataSet& data) const {
-    const auto fixed = FixedBatch(step.executable().inputs());
-    if (fixed && *fixed != options.batch) {
+    const auto fixed = FixedBatch(StepInputs());
+    if (fixed && *fixed * ranks.size() != options.batch) {
+      const std::string each =
+          ranks.size() == 1 ? "" : StrCat(" on each of ", ranks.size(), " ranks");
       throw Error(ErrorCode::kInvalidArgument, "train/batch",
-                  StrCat("the model takes ", *fixed, " samples at a time, not ", options.batch))
-          .Hint(StrCat("train with a batch of ", *fixed,
+                  StrCat("the model takes ", *fixed, " samples at a time", each, ", not ",
+                         options.batch, each.empty() ? "" : " together"))
+          .Hint(StrCat("train with a batch of ", *fixed * ranks.size(),
                        ", or give the first axis of its inputs a symbol"));
     }
     if (options.batch <= data.size()) return;
@@ -120,6 +137,13 @@ struct Trainer::Impl {
         ErrorCode::kInvalidArgument, "train/batch",
         StrCat("a batch of ", options.batch, " samples is more than the data has: ", data.size()))
         .At(data.Describe());
+  }
+
+  // Of data.
+  std::vector<Port> StepInputs() const {
+    std::vector<Port> inputs = step.executable().inputs();
+    std::erase_if(inputs, [](const Port& port) { return port.name == kRankWeight; });
+    return inputs;
   }
 
   std::vector<Port> EvaluationInputs() const {
@@ -134,7 +158,9 @@ struct Trainer::Impl {
 
   // ---- running ----
 
+  void Synchronize(const DataSet& data, const DataSet* evaluation_data);
   FitResult Fit(const DataSet& data, const DataSet* evaluation_data);
+  NamedValues StepValues(const Batch& batch) const;
   bool RunEpoch(const Feeder& feeder);
   Sums RunStep(const Batch& batch, const Feeder& feeder);
   void Report(const Sums& sums, int64_t batches) const;
@@ -151,6 +177,7 @@ struct Trainer::Impl {
   }
   [[noreturn]] void Diagnose(double loss, const Feeder& feeder);
   NotFinite Replay(const Feeder& feeder);
+  NotFinite FirstOf(const NotFinite& here) const;
 
   // ---- checkpoints ----
 
@@ -160,12 +187,13 @@ struct Trainer::Impl {
   }
   void Save(const std::string& path) const { WriteCheckpoint(path, {run, position, step.State()}); }
   void SaveIfAsked() const {
-    if (options.checkpoint.empty()) return;
+    if (options.checkpoint.empty() || ranks.rank() != 0) return;
     MakeDirectory(options.checkpoint);
     Save(CheckpointPath());
   }
 
   TrainerOptions options;
+  RankGroup ranks;
   Program inference;
   TrainingProgram programs;
   RunIdentity run;
@@ -179,9 +207,34 @@ struct Trainer::Impl {
 
 // ---- epochs ----
 
+// Ranks begin with the same, or not at all.
+void Trainer::Impl::Synchronize(const DataSet& data, const DataSet* evaluation_data) {
+  if (ranks.size() == 1) return;
+  const TrainingRecipe& recipe = options.recipe;
+  std::string frozen;
+  for (const std::string& pattern : recipe.freeze) frozen += pattern + " ";
+  ranks.CheckSame({
+      {"version of Lathe", std::string(Version())},
+      {"model", StrCat(run.model, ", ", inference.feeds().size(), " inputs")},
+      {"recipe", StrCat("loss ", recipe.loss, " of '", recipe.output, "', optimizer ",
+                        recipe.optimizer, ", frozen ", frozen)},
+      {"seed, batch or order", StrCat("seed ", run.seed, ", batch ", run.batch, ", shuffle ",
+                                      run.shuffle, ", drop_last ", run.drop_last)},
+      {"number of epochs", StrCat(options.epochs)},
+      {"number of samples", StrCat(data.size(), " and, to evaluate, ",
+                                   evaluation_data == nullptr ? 0 : evaluation_data->size())},
+      {"place to go on from", StrCat("step ", position.step, ", epoch ", position.epoch)},
+      {"interval of snapshots", StrCat(options.snapshot_every)},
+  });
+  StepState state = step.State();
+  ranks.Share(state);
+  step.SetState(state);
+}
+
 FitResult Trainer::Impl::Fit(const DataSet& data, const DataSet* evaluation_data) {
   CheckBatch(data);
-  const Feeder feeder(data, step.executable().inputs(), Feeding());
+  Synchronize(data, evaluation_data);
+  const Feeder feeder(data, StepInputs(), Feeding());
   if (evaluation_data != nullptr) {  // errors in it come before the work
     (void)Feeder(*evaluation_data, EvaluationInputs(), Feeding());
   }
@@ -212,10 +265,10 @@ bool Trainer::Impl::RunEpoch(const Feeder& feeder) {
   const int64_t size = feeder.data().size();
   const bool drop_last = DropsLast();
   const int64_t batches = NumBatches(size, options.batch, drop_last);
-  Loader loader(feeder, Order(size), options.batch, drop_last, position.batch);
+  Loader loader(feeder, Order(size), options.batch, drop_last, position.batch, ranks.share());
   TakeSnapshot();
   for (;;) {
-    if (options.cancel != nullptr && options.cancel->cancelled()) return false;
+    if (ranks.Any(options.cancel != nullptr && options.cancel->cancelled())) return false;
     const std::optional<Batch> batch = loader.Next();
     if (!batch) return true;
     const Sums sums = RunStep(*batch, feeder);
@@ -224,10 +277,15 @@ bool Trainer::Impl::RunEpoch(const Feeder& feeder) {
   }
 }
 
+NamedValues Trainer::Impl::StepValues(const Batch& batch) const {
+  NamedValues values = batch.values;
+  if (ranks.size() > 1) values.emplace_back(kRankWeight, Tensor::Scalar<double>(batch.weight));
+  return values;
+}
+
 Sums Trainer::Impl::RunStep(const Batch& batch, const Feeder& feeder) {
-  const NamedValues outputs = step.Run(batch.values);
-  const Sums sums = SumsOf(outputs, batch, programs.target);
-  if (!std::isfinite(sums.loss)) Diagnose(ScalarOf(outputs, kLossOutput), feeder);
+  const Sums sums = ranks.Sum(SumsOf(step.Run(StepValues(batch)), batch, programs.target));
+  if (!std::isfinite(sums.loss)) Diagnose(sums.loss, feeder);
   Add(position.sums, sums);
   ++position.batch;
   ++position.step;
@@ -256,15 +314,16 @@ Metrics Trainer::Impl::Evaluate(const DataSet& data) {
   for (const auto& [parameter, input] : programs.shared) {
     shared.emplace_back(input, step.Parameter(parameter));
   }
-  Loader loader(feeder, SampleOrder(data.size(), false, 0, 0), fixed.value_or(options.batch),
-                fixed.has_value());
+  const int64_t batch = fixed ? *fixed * ranks.size() : options.batch;
+  Loader loader(feeder, SampleOrder(data.size(), false, 0, 0), batch, fixed.has_value(), 0,
+                ranks.share());
   Sums sums;
   while (std::optional<Batch> next = loader.Next()) {
     NamedValues inputs = next->values;
     inputs.insert(inputs.end(), shared.begin(), shared.end());
     Add(sums, SumsOf(evaluation.Run(inputs), *next, programs.target));
   }
-  return MetricsOf(sums);
+  return MetricsOf(ranks.Sum(sums));
 }
 
 // ---- a loss that is not finite ----
@@ -285,21 +344,33 @@ void Trainer::Impl::Diagnose(double loss, const Feeder& feeder) {
   throw std::move(error.Hint("a lower rate, or gradients that are clipped, may help"));
 }
 
+// What the first rank has found that made it itself: others get it by the reduction of gradients.
+NotFinite Trainer::Impl::FirstOf(const NotFinite& here) const {
+  if (ranks.size() == 1) return here;
+  const std::vector<std::string> what = ranks.Gather(here.what), where = ranks.Gather(here.where);
+  size_t first = 0;
+  while (first < what.size() && (what[first].empty() || what[first].starts_with("dist."))) ++first;
+  if (first == what.size()) return here;
+  return {StrCat("on rank ", first, ", ", what[first]), where[first]};
+}
+
 // From the last snapshot to the step after which something is not finite, which the interpreter
 // then runs.
 NotFinite Trainer::Impl::Replay(const Feeder& feeder) {
   const int64_t size = feeder.data().size();
   position = snapshot.position;
   step.SetState(snapshot.state);
-  Loader loader(feeder, Order(size), options.batch, DropsLast(), position.batch);
+  Loader loader(feeder, Order(size), options.batch, DropsLast(), position.batch, ranks.share());
   while (const std::optional<Batch> batch = loader.Next()) {
     const StepState before = step.State();
-    const NamedValues outputs = step.Run(batch->values);
+    const NamedValues values = StepValues(*batch), outputs = step.Run(values);
     const StepState after = step.State();
     const bool is_finite =
         std::isfinite(ScalarOf(outputs, kLossOutput)) &&
         std::ranges::all_of(after, [](const auto& p) { return IsFinite(p.second); });
-    if (!is_finite) return FindNotFinite(programs.step, before, batch->values, options.seed);
+    if (ranks.Any(!is_finite)) {
+      return FirstOf(FindNotFinite(programs.step, before, values, RandomSeed()));
+    }
     ++position.batch;
     ++position.step;
   }
@@ -309,26 +380,32 @@ NotFinite Trainer::Impl::Replay(const Feeder& feeder) {
 // ---- the interface ----
 
 Trainer::Trainer(const Program& model, TrainerOptions options)
-    : impl_(std::make_unique<Impl>(model, std::move(options))) {}
+    : impl_(RankGroup(options.ranks).Run([&] {
+        return std::make_unique<Impl>(model, std::move(options));
+      })) {}
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 FitResult Trainer::Fit(const DataSet& data, const DataSet* evaluation) {
-  return impl_->Fit(data, evaluation);
+  return impl_->ranks.Run([&] { return impl_->Fit(data, evaluation); });
 }
 
-Metrics Trainer::Evaluate(const DataSet& data) { return impl_->Evaluate(data); }
+Metrics Trainer::Evaluate(const DataSet& data) {
+  return impl_->ranks.Run([&] { return impl_->Evaluate(data); });
+}
 
 std::string Trainer::CheckpointPath() const { return impl_->CheckpointPath(); }
 
 void Trainer::SaveCheckpoint(const std::string& path) const { impl_->Save(path); }
 
 void Trainer::Resume(const std::string& path) {
-  const Checkpoint checkpoint = ReadCheckpoint(path);
-  CheckSameRun(checkpoint.run, impl_->run, path);
-  impl_->step.SetState(checkpoint.parameters);
-  impl_->position = checkpoint.position;
+  impl_->ranks.Run([&] {
+    const Checkpoint checkpoint = ReadCheckpoint(path);
+    CheckSameRun(checkpoint.run, impl_->run, path);
+    impl_->step.SetState(checkpoint.parameters);
+    impl_->position = checkpoint.position;
+  });
 }
 
 int64_t Trainer::step() const { return impl_->position.step; }

@@ -12,6 +12,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
+#include "lathe/transform/multi_devices.h"
 
 namespace lathe::train {
 namespace {
@@ -104,6 +105,12 @@ Names ParametersSet(const Program& program) {
   return names;
 }
 
+void ReduceGradients(Program& step, int64_t nranks) {
+  PassManager manager;
+  manager.Add(StrCat("reduce_gradients{nranks=", nranks, "}"));
+  manager.Run(step);
+}
+
 void Optimize(Program& step, const TrainingRecipe& recipe) {
   const size_t before = ParametersSet(step).size();
   PassManager manager;
@@ -153,7 +160,7 @@ void ShareParameters(TrainingProgram& made) {
 void DescribeTarget(TrainingProgram& made, const Program& inference) {
   const Names before = NamesOf(inference.feeds());
   for (const std::string& name : NamesOf(made.step.feeds())) {
-    if (!Has(before, name)) made.target = name;
+    if (!Has(before, name) && name != kRankWeight) made.target = name;
   }
   for (OpWalker w(made.evaluation.block()); Operation* op = w.Next();) {
     const auto loss = op->dyn_cast<nn::SoftmaxCrossEntropyLossOp>();
@@ -168,11 +175,13 @@ void DescribeTarget(TrainingProgram& made, const Program& inference) {
 
 }  // namespace
 
-TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingRecipe& recipe) {
+TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingRecipe& recipe,
+                                    int64_t nranks) {
   TrainingProgram made{inference.Clone(), inference.Clone(), {}, {}};
   AppendLoss(made.step, recipe);
   AppendGradients(made.step, recipe);
   if (std::ranges::none_of(made.step.fetches(), IsGradient)) NothingToTrain(inference);
+  if (nranks > 1) ReduceGradients(made.step, nranks);
   Optimize(made.step, recipe);
   AppendLoss(made.evaluation, recipe);
   ShareParameters(made);

@@ -51,6 +51,8 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
       {"all_reduce_deps", {"", "all_reduce_deps", "orders what only several devices have", false}},
       {"multi_devices_check_pass", {"", "multi_devices_check_pass", "changes nothing", false}},
       {"multi_devices_pass", {"", "", "its results are one for each device", false}},
+      {"reduce_gradients",
+       {"", "append_backward,reduce_gradients", "joins what only several ranks have", false}},
       {"join_recurrent_steps", {"", "fuse_recurrent,canonicalize,join_recurrent_steps", "", true}},
       {"partition_external", {"", "partition_external{compiler=half}", "", true}},
       {"schedule", {"", "", "is applied to loops, by number", false}},

@@ -43,6 +43,11 @@ class Step:
     last: int
 
 
+# What mpirun needs to start more ranks than there are cores, also as root, as in a container.
+MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
 def has(build, feature):
     """Whether a build has what a block is only for."""
     if feature == "unsanitized":
@@ -167,6 +172,7 @@ def main():
 
     build = ROOT / options.build
     env = dict(os.environ, NO_COLOR="1", LC_ALL="C.UTF-8", COLUMNS="100", BUILD=str(build))
+    env.update(MPI_ENVIRONMENT)
     folders = [build / "bin", pathlib.Path(sys.executable).parent]  # python3 with numpy
     env["PATH"] = os.pathsep.join([*map(str, folders), env["PATH"]])
     documents = options.documents or [

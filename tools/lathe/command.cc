@@ -214,8 +214,15 @@ std::pair<std::string, std::string> SplitAssignment(const std::string& option,
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
+namespace {
+bool is_silent = false;
+}  // namespace
+
 void Out(std::string_view text) { Draw(stdout, Printable(text)); }
 void Words(std::string_view text) { Draw(stderr, Printable(text)); }
-void Draw(std::FILE* to, std::string_view text) { fwrite(text.data(), 1, text.size(), to); }
+void Draw(std::FILE* to, std::string_view text) {
+  if (!is_silent) fwrite(text.data(), 1, text.size(), to);
+}
+void Silence(bool silent) { is_silent = silent; }
 
 }  // namespace lathe::command

@@ -98,6 +98,8 @@ void Out(std::string_view text);
 void Words(std::string_view text);
 /// As it is: for what Lathe has coloured, and nothing of a model that is not escaped.
 void Draw(std::FILE* to, std::string_view text);
+/// From here on nothing is printed, or all is: of several processes one speaks.
+void Silence(bool silent);
 
 /// The registered passes and named pipelines: for a terminal, and as the page docs/passes.md.
 std::string PassList();

@@ -10,10 +10,12 @@
 #include "lathe/support/clock.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/processors.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
 #include "tools/lathe/limits.h"
 #include "tools/lathe/recipe.h"
+#include "tools/lathe/train_ranks.h"
 
 namespace lathe::command {
 namespace {
@@ -32,6 +34,10 @@ struct Options {
   bool no_shuffle = false;
   bool resume = false;
   bool json = false;
+  double rank_timeout = kRankTimeout;
+
+  /// Of several ranks the first one prints and writes.
+  bool IsFirst() const { return trainer.ranks == nullptr || trainer.ranks->rank() == 0; }
 };
 
 // ---- files ----
@@ -172,7 +178,7 @@ void ResumeOrBegin(const Options& o, train::Trainer& trainer) {
     }
     trainer.Resume(path);
     Words(StrCat("going on after step ", trainer.step(), ", epoch ", trainer.epoch(), "\n"));
-  } else if (!path.empty() && !o.outputs.force && FileExists(path)) {
+  } else if (o.IsFirst() && !path.empty() && !o.outputs.force && FileExists(path)) {
     throw Error(ErrorCode::kInvalidArgument, "output/checkpoint",
                 "there is a checkpoint, which this training would replace")
         .At(path)
@@ -188,13 +194,26 @@ void TellInterrupted(const train::Trainer& trainer) {
                                      "\nthe same command with --resume goes on from there\n")));
 }
 
-int TrainModel(const Options& given) {
+// Ranks of one machine share its processors.
+int ThreadsOfRank(const Options& o) {
+  const int threads = o.trainer.compile.threads;
+  if (threads > 0 || o.trainer.ranks == nullptr) return threads;
+  return std::max(1, UsableCores() / o.trainer.ranks->size());
+}
+
+int TrainModel(const Options& given, Communicator* ranks) {
   Options o = given;
+  o.trainer.ranks = ranks;
+  o.trainer.compile.threads = ThreadsOfRank(o);
   if (o.resume && o.trainer.checkpoint.empty()) {
     throw UsageError("--resume needs the folder of the checkpoint: --checkpoint DIR");
   }
   CheckFormat(o.output);
-  CheckFiles(o);
+  if (o.IsFirst()) {
+    CheckFiles(o);
+  } else {
+    o.output = o.metrics = o.plot = "";
+  }
   o.trainer.recipe = o.recipe.recipe;
   o.trainer.shuffle = !o.no_shuffle;
   o.trainer.image = ImageOptions::Named(o.normalize);
@@ -206,8 +225,10 @@ int TrainModel(const Options& given) {
   const auto evaluation =
       o.evaluation.empty() ? nullptr : train::OpenData(o.evaluation, data_options);
   Display display(o);
-  o.trainer.on_step = [&](const StepReport& report) { display.OnStep(report); };
-  o.trainer.on_epoch = [&](const EpochReport& report) { display.OnEpoch(report); };
+  if (o.IsFirst()) {
+    o.trainer.on_step = [&](const StepReport& report) { display.OnStep(report); };
+    o.trainer.on_epoch = [&](const EpochReport& report) { display.OnEpoch(report); };
+  }
   train::Trainer trainer(program, o.trainer);
   ResumeOrBegin(o, trainer);
   display.Begin(trainer.step());
@@ -267,9 +288,16 @@ Run AddTrain(CLI::App& app) {
   app.add_option("--metrics", o->metrics, "loss and accuracy as lines of JSON")->type_name("FILE");
   app.add_option("--plot", o->plot, "a picture of the curves (SVG)")->type_name("FILE");
   app.add_flag("--json", o->json, "the metrics of each epoch as a line of JSON");
+  app.add_option("--rank-timeout", o->rank_timeout,
+                 "of several processes (mpirun -n 4 lathe train ...): seconds after which one that "
+                 "the others wait for is lost")
+      ->check(SecondsBetween(0.1, 1e6))
+      ->capture_default_str();
   o->outputs.AddTo(app);
   AddCompileOptions(app, o->trainer.compile);
-  return [o] { return TrainModel(*o); };
+  return [o] {
+    return RunOnRanks(o->rank_timeout, [&](Communicator* ranks) { return TrainModel(*o, ranks); });
+  };
 }
 
 }  // namespace lathe::command

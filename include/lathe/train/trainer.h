@@ -8,6 +8,7 @@
 
 #include "lathe/driver/executable.h"
 #include "lathe/support/budget.h"
+#include "lathe/support/communicator.h"
 #include "lathe/train/data.h"
 #include "lathe/train/training_program.h"
 
@@ -44,7 +45,8 @@ struct TrainerOptions {
   int64_t epochs = 1;
   int64_t batch = 32;
   /// Of the order of samples and of random operations. With the same seed, data and recipe all
-  /// losses and weights have the same bits, for any number of threads.
+  /// losses and weights have the same bits, for any number of threads; with several ranks, for
+  /// their number, and each draws random numbers of its own.
   uint64_t seed = 0;
   bool shuffle = true;
   bool drop_last = false;   ///< a last batch of an epoch that has fewer samples than the others
@@ -61,6 +63,12 @@ struct TrainerOptions {
   std::function<void(const StepReport&)> on_step = {};
   std::function<void(const EpochReport&)> on_epoch = {};
   const CancelToken* cancel = nullptr;  ///< ends Fit after the step that runs
+  /// The ranks that train together, each with a trainer of the same options on the same data; null:
+  /// this one alone. Must outlive the trainer. `batch` is that of all ranks: each reads and
+  /// computes a stretch of it, gradients are reduced, and metrics are those of the whole. Every
+  /// rank makes all calls of the trainer, but for SaveCheckpoint; rank 0 alone writes
+  /// TrainerOptions::checkpoint. Errors of one rank end the others with rank/failed.
+  Communicator* ranks = nullptr;
 };
 
 enum class FitResult : uint8_t { kDone, kCancelled };
@@ -85,7 +93,8 @@ class Trainer {
 
   /// Runs the epochs that are left, from where the last Fit or Resume has stopped. Errors:
   /// train/batch if the data has fewer samples than a batch, train/not-finite with the operation
-  /// that made the first value that is not finite; those of data, of runs and of files.
+  /// that made the first value that is not finite; train/ranks-differ if ranks have another model,
+  /// recipe or data; those of data, of runs, of files and of Communicator.
   FitResult Fit(const DataSet& data, const DataSet* evaluation = nullptr);
   /// The loss of the model as it is now, in inference mode.
   Metrics Evaluate(const DataSet& data);

@@ -40,9 +40,11 @@ struct TrainingProgram {
   int64_t num_classes = -1;  ///< -1: not known
 };
 
-/// Errors: loss/... of the pass append_loss; gradient/... of append_backward; train/no-parameters
-/// if nothing can be trained, with the reason; those of the optimizer's passes, pass/unknown;
-/// train/optimizer if it sets no parameter.
-TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingRecipe& recipe);
+/// With several ranks, `step` also reads the input kRankWeight (lathe/transform/multi_devices.h)
+/// and reduces its gradients over them. Errors: loss/... of the pass append_loss; gradient/... of
+/// append_backward; train/no-parameters if nothing can be trained, with the reason; those of the
+/// optimizer's passes, pass/unknown; train/optimizer if it sets no parameter.
+TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingRecipe& recipe,
+                                    int64_t nranks = 1);
 
 }  // namespace lathe::train

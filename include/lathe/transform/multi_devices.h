@@ -33,6 +33,9 @@ inline constexpr const char* kPlaceAttr = "place";
 /// Property of a value, a string: the parameter, or the loss, whose gradient it is.
 inline constexpr const char* kGradOf = "grad_of";
 
+/// Input of a program that ranks train together, one f64: the share of the batch that a rank has.
+inline constexpr const char* kRankWeight = "rank@weight";
+
 /// A collective: all places of all processes take part in it together.
 bool IsCollective(const Operation* op);
 
