@@ -95,6 +95,17 @@ std::string MessageOf(const std::exception_ptr& error) {
   }
 }
 
+// Of the failure of another rank, which may be told before that one's error arrives.
+bool Follows(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e.id() == "rank/failed";
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> MakeThreadRanks(int size, double timeout) {
@@ -110,14 +121,14 @@ std::vector<std::unique_ptr<Communicator>> MakeThreadRanks(int size, double time
 void RunAsThreadRanks(int size, const std::function<void(Communicator&)>& body, double timeout) {
   const auto ranks = MakeThreadRanks(size, timeout);
   std::mutex mutex;
-  std::exception_ptr first;  // those of the others follow from it
+  std::exception_ptr first;
   const auto run = [&](Communicator& rank) {
     const CommunicatorScope scope(&rank);
     try {
       body(rank);
     } catch (...) {
       const std::lock_guard lock(mutex);
-      if (first == nullptr) first = std::current_exception();
+      if (first == nullptr || Follows(first)) first = std::current_exception();
       rank.Abort(MessageOf(std::current_exception()));
     }
   };
