@@ -68,7 +68,7 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
             target: str | None = None, threads: int = 0, level: int = 2, cache: Cache = None,
             dims: Mapping[str, int] | None = None, strict: bool = False, max_bytes: int = 0,
             timeout: float | None = None, disable: Iterable[str] = (), enable: Iterable[str] = (),
-            external: str | None = None,
+            external: str | None = None, precision: str = "f32",
             progress: Callable[[int, int], object] | None = None) -> Executable:
     """Compiles a model, or what lathe.load takes, for this machine.
 
@@ -84,6 +84,7 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
     timeout: of the compilation, in seconds.
     disable, enable: passes to leave out, and to run at any level.
     external: name of an external compiler, which gets all that it takes.
+    precision: what kernels of f32 may do to take less time: "strict", "f32" or "high".
     progress: called with how many kernels are compiled and how many are known of, by one thread at
         a time; what it raises ends the compilation.
 
@@ -95,7 +96,7 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
                       cache=cache_folder(cache), dims=dict(dims or {}), strict=strict,
                       max_bytes=max_bytes, timeout=timeout or 0.0, disable=list(disable),
                       enable=list(enable), external=external or "",
-                      progress=progress)
+                      precision=precision, progress=progress)
 
 
 def program_of(source: _core.Model | _core.Program | _model.Source,

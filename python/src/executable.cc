@@ -388,11 +388,12 @@ void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder
                      const std::map<std::string, int64_t>& dims, bool strict, uint64_t max_bytes,
                      double timeout, const std::vector<std::string>& disable,
                      const std::vector<std::string>& enable, const std::string& external,
-                     nb::handle progress) {
+                     const std::string& precision, nb::handle progress) {
   Compile(self, program,
           {.target = target,
            .cache = cache,
            .level = level,
+           .precision = PrecisionNamed(precision),
            .disabled = disable,
            .enabled = enable,
            .threads = threads,
@@ -420,7 +421,7 @@ void BindExecutable(nb::module_& m) {
            nb::arg("max_bytes") = 0, nb::arg("timeout") = 0.0,
            nb::arg("disable") = std::vector<std::string>(),
            nb::arg("enable") = std::vector<std::string>(), nb::arg("external") = "",
-           nb::arg("progress").none() = nb::none())
+           nb::arg("precision") = "f32", nb::arg("progress").none() = nb::none())
       .def("__init__", &LoadFile, nb::arg("path"), nb::kw_only(), nb::arg("threads") = 0,
            nb::arg("max_bytes") = 0)
       .def_ro("inputs", &ExecutableHandle::inputs, "In the order of the program.")

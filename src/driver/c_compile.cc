@@ -25,6 +25,7 @@ CompileOptions OptionsOf(const lathe_compile_options* options) {
   result.threads = options->threads;
   result.max_bytes = options->max_bytes;
   if (options->target != nullptr) result.target = options->target;
+  if (options->precision != nullptr) result.precision = lathe::PrecisionNamed(options->precision);
   if (options->cache != nullptr) result.cache = options->cache;
   result.timeout_seconds = options->timeout_seconds;
   result.cancel = lathe::runtime::TokenOf(options->cancel);

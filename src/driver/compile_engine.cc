@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 
+#include <bit>
 #include <cstring>
 #include <filesystem>
 
@@ -106,6 +107,9 @@ std::string ToBytes(const CompileEngine::Made& kernel) {
     w.Numbers(layout.padded);
     w.Numbers(layout.split);
     w.Numbers(layout.order);
+    w.Number(layout.sums.size());
+    for (const double factor : layout.sums) w.Number(std::bit_cast<uint64_t>(factor));
+    w.Number(static_cast<uint64_t>(layout.summed));
   }
   w.Number(how.in_place.size());
   for (const auto& [argument, result] : how.in_place) {
@@ -147,6 +151,10 @@ std::optional<CompileEngine::Made> FromBytes(std::string_view bytes) {
     layout.padded = r.Numbers();
     layout.split = r.Numbers();
     layout.order = r.Numbers();
+    for (uint64_t k = r.Number(); k > 0 && !r.failed(); --k) {
+      layout.sums.push_back(std::bit_cast<double>(r.Number()));
+    }
+    layout.summed = static_cast<int64_t>(r.Number());
   }
   for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
     const uint64_t argument = r.Number();

@@ -79,6 +79,7 @@ class AllLowered {
         records_(records),
         pool_(pool),
         strict_(options.strict),
+        precision_(options.precision),
         progress_(options.progress),
         records_hash_(records.size() > 0 ? HashString(records.ToText()) : 0),
         machine_(MachineOf(target)) {}
@@ -141,6 +142,14 @@ class AllLowered {
     progress_(++done_, total);
   }
 
+  lower::LowerOptions HowToLower() const {
+    return {.target = target_.name,
+            .records = &records_,
+            .precision = precision_,
+            .strict = strict_,
+            .may_split = true};
+  }
+
   // Leaves the function's operations as they are, unless these become loops for the interpreter.
   void Lower(Operation* f, const FunctionCalls& calls, LoweredFunction& result) const {
     result.is_apart = AsDataFunction(f).has_value() || !CompilerOf(f).empty() || CallsOthers(f);
@@ -168,9 +177,7 @@ class AllLowered {
   // The function becomes loops, and these code if there is an engine.
   void ToCode(Operation* f, const std::vector<bool>& constant, LoweredFunction& result) const {
     if (engine_ == nullptr) {
-      FunctionCompiler compiler(
-          f, machine_, constant,
-          {.target = target_.name, .records = &records_, .strict = strict_, .may_split = true});
+      FunctionCompiler compiler(f, machine_, constant, HowToLower());
       result.how = compiler.ToLoops();
       return;
     }
@@ -187,9 +194,7 @@ class AllLowered {
     const OwningOp copy(Clone(f, mapping));
     std::optional<lower::StandardSymbols> symbols;
     if (records_.size() == 0) symbols.emplace(copy.get(), own);
-    FunctionCompiler compiler(
-        copy.get(), machine_, constant,
-        {.target = target_.name, .records = &records_, .strict = strict_, .may_split = true});
+    FunctionCompiler compiler(copy.get(), machine_, constant, HowToLower());
     result.kernel = engine_->Compile(KeyOf(copy.get(), constant), [&] {
       return compiler.ToCode(target_, check_accesses_, result.how);
     });
@@ -244,6 +249,7 @@ class AllLowered {
   // Which implementation a function takes follows from the records, too.
   std::string KeyOf(Operation* f, const std::vector<bool>& constant) const {
     std::string key = CompileEngine::KeyOf(f, constant, target_);
+    if (!key.empty()) key += StrCat("\nprecision ", Name(precision_));
     if (!key.empty() && check_accesses_) key += "\nchecked accesses";
     const bool tuned = !key.empty() && records_.size() > 0 &&
                        records_.Best(lower::WorkloadOf(f), target_.name).has_value();
@@ -259,6 +265,7 @@ class AllLowered {
   const TuningRecords& records_;
   ThreadPool& pool_;
   const bool strict_;
+  const Precision precision_;
   const std::function<void(size_t, size_t)>& progress_;
   std::mutex progress_mutex_;
   size_t done_ = 0;              // with the mutex
@@ -531,6 +538,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
   compiled->program.RefreshMutability();
   compiled->target = &target;
   compiled->threads = options.threads;
+  compiled->precision = options.precision;
   GroupOperations(*compiled, options);
   const std::shared_ptr<CompileEngine> engine = EngineOf(options);
   TuningRecords records;

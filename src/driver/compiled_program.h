@@ -49,7 +49,8 @@ struct CompiledProgram {
 
   Program program;
   const codegen::Target* target = nullptr;
-  int threads = 0;  ///< to compile with; 0: one per processor
+  int threads = 0;                           ///< to compile with; 0: one per processor
+  Precision precision = Precision::kStrict;  ///< of its kernels
   /// Of the program as it was given, because passes drop operations that still have to be right.
   std::vector<runtime::PlanConstraint> constraints;
   /// Those of operations in regions as they are compiled, by kReliesOnAttr of terminators.

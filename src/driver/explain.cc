@@ -122,6 +122,7 @@ Explanation Explain(const Program& program, const ExplainOptions& options) {
   const runtime::Executor* executor = executable.executor();
   Explanation e;
   e.target = target.name;
+  e.precision = compile.precision;
   e.runs_here = runs_here;
   e.symbols = BindSymbols(executable.inputs(), options.inputs);
   e.interpreted = executable.interpreted();

@@ -46,6 +46,7 @@ PlanSummary Summarize(const Plan& plan, std::span<const Dim::Binding> symbols) {
   s.inputs = PortsOf(plan, plan.inputs);
   s.outputs = PortsOf(plan, plan.outputs);
   s.target = plan.code.target;
+  s.precision = plan.precision;
   for (const runtime::PlanText& entry : plan.metadata) {
     s.metadata.emplace_back(entry.name, entry.text);
   }
@@ -81,9 +82,9 @@ std::string RenderSummary(const PlanSummary& s) {
   if (!s.variables.empty()) AppendPorts(out, "mutable parameters", s.variables);
   AppendMetadata(out, s.metadata);
   out += StrCat("code\n  ", s.num_kernels, " kernels for ", s.target, ", ", Bytes(s.code_bytes),
-                "\nweights\n  ", s.num_constants, " tensors, ", Bytes(s.constant_bytes),
-                "\nmemory of a run\n  ", Bytes(s.arena_bytes), "; least possible ",
-                Bytes(s.arena_lower_bound));
+                ", precision ", s.precision, "\nweights\n  ", s.num_constants, " tensors, ",
+                Bytes(s.constant_bytes), "\nmemory of a run\n  ", Bytes(s.arena_bytes),
+                "; least possible ", Bytes(s.arena_lower_bound));
   const char* comma = "; for ";
   for (const auto& [name, value] : s.symbols) {
     out += StrCat(comma, name, " = ", value);
@@ -108,6 +109,7 @@ std::string SummaryToJson(const PlanSummary& s) {
   for (const auto& symbol : s.symbols) json["symbols"].push_back(symbol.first);
   json["metadata"] = MetadataToJson(s.metadata);
   json["target"] = s.target;
+  json["precision"] = s.precision;
   json["kernels"] = s.num_kernels;
   json["code_bytes"] = s.code_bytes;
   json["weights"] = {{"tensors", s.num_constants}, {"bytes", s.constant_bytes}};

@@ -165,6 +165,7 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
   result.external = std::move(kernels.external);
   if (result.saves()) {
     result.plan->code = CodeOf(std::move(kernels.image), *compiled.target);
+    result.plan->precision = Name(compiled.precision);
     compiled.kernels.clear();
   } else {
     result.kernels = std::move(kernels.calls);

@@ -145,7 +145,9 @@ std::optional<Kernel> FunctionTuner::Lower(const std::string& implementation) {
   IrMapping mapping;
   Kernel kernel;
   kernel.function = OwningOp(Clone(function_, mapping));
-  const lower::LowerOptions how{.target = target_.name, .implementation = implementation};
+  const lower::LowerOptions how{.target = target_.name,
+                                .implementation = implementation,
+                                .precision = options_.compile.precision};
   kernel.lowered = lower::LowerFunction(kernel.function.get(), machine_, constant_, how);
   if (!kernel.lowered.done) return std::nullopt;
   return kernel;

@@ -43,6 +43,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"matmul", &LowerMatmul},
     LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
     LoopStrategy{"conv_depthwise_blocks", &LowerConvDepthwiseBlocks},
+    LoopStrategy{"conv_winograd", &LowerConvWinograd},
     LoopStrategy{"conv_filter_lanes", &LowerConvFilterLanes},
     LoopStrategy{"conv", &LowerConv},
     LoopStrategy{"conv_transpose", &LowerConvTranspose},
@@ -233,9 +234,9 @@ void Selector::Ask(const Known& known, std::string_view knobs) {
   const Block& operations = *function_->region(0).front();
   auto loops = std::make_unique<Region>(function_);
   Block* body = AddBodyLike(operations, *loops);
-  auto attempt = std::make_unique<Attempt>(
-      Attempt{known.implementation, known.condition, std::move(loops),
-              Lowering{operations, body, machine_, constant_, Knobs::Parse(knobs)}});
+  auto attempt = std::make_unique<Attempt>(Attempt{
+      known.implementation, known.condition, std::move(loops),
+      Lowering{operations, body, machine_, constant_, options_.precision, Knobs::Parse(knobs)}});
   Lowering& lowering = attempt->lowering;
   if (known.condition.Prove() == Truth::kFalse) {
     lowering.why = StrCat("it needs ", known.condition.ToString());

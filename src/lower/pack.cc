@@ -169,10 +169,43 @@ Tensor Padded(const Tensor& tensor, const Shape& shape) {
   return padded;
 }
 
+// Factors of zero are left out: they would make NaN of infinities.
+double SumOf(std::span<const float> elements, std::span<const double> factors) {
+  double sum = 0;
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (factors[i] != 0) sum += factors[i] * static_cast<double>(elements[i]);
+  }
+  return sum;
+}
+
+Tensor SumsOf(const Tensor& tensor, const PackedLayout& layout) {
+  const auto summed = static_cast<size_t>(layout.summed);
+  const size_t rows = layout.sums.size() / summed;
+  const std::span<const float> elements = tensor.data<float>();
+  Shape shape = tensor.shape();
+  for (int64_t gone = 1; gone < layout.summed; shape.pop_back()) gone *= shape.back();
+  shape.push_back(static_cast<int64_t>(rows));
+  Tensor sums(ElementType::kF32, shape);
+  const std::span<float> out = sums.mutable_data<float>();
+  for (size_t i = 0; i * rows < out.size(); ++i) {
+    for (size_t row = 0; row < rows; ++row) {
+      const std::span<const double> factors(&layout.sums[row * summed], summed);
+      out[i * rows + row] =
+          static_cast<float>(SumOf(elements.subspan(i * summed, summed), factors));
+    }
+  }
+  return sums;
+}
+
 }  // namespace
 
 void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed,
               const Packer::Done& done) {
+  if (!layout.sums.empty()) {
+    PackedLayout rest = layout;
+    rest.sums.clear();
+    return PackInto(SumsOf(tensor, layout), rest, packed);
+  }
   if (const auto ends = SplitEnds(layout.padded, layout.split)) {
     return Packer(tensor, layout, *ends, packed).Run(done);
   }
@@ -196,7 +229,8 @@ Type PackedType(AnyTensorType type, const PackedLayout& layout) {
 }
 
 bool IsSameOrder(const PackedLayout& a, const PackedLayout& b) {
-  return a.padded == b.padded && a.split == b.split && a.order == b.order;
+  return a.padded == b.padded && a.split == b.split && a.order == b.order && a.sums == b.sums &&
+         a.summed == b.summed;
 }
 
 bool Lowering::IsConstant(Value v) const {

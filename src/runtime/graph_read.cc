@@ -94,6 +94,7 @@ class Reader {
   Content Read() {
     CheckVersion();
     content_.target = TextOf(Attribute("target", "str"), "target");
+    plan_.precision = TextOf(Attribute("precision", "str"), "precision");
     content_.library = TextOf(Attribute("library", "str"), "library");
     At("attrs", [&] {
       ReadStorages();

@@ -207,6 +207,7 @@ class Writer {
     Json attrs;
     attrs["lathe_version"] = Typed("int", kVersion);
     attrs["target"] = Typed("str", plan_.code.target);
+    attrs["precision"] = Typed("str", plan_.precision);
     attrs["library"] = Typed("str", StrCat(library));
     Json names = Json::array();
     for (const PlanPort& port : plan_.outputs) names.push_back(port.name);

@@ -120,6 +120,7 @@ class GraphGrower {
   bool Matmul(Value v);
   bool Gemm(Value v);
   bool Conv(Value v);
+  bool Conv3x3(Value v);
   bool Pool(Value v);
   bool Window(Value v);
   std::vector<int64_t> Factors(int64_t extent);

@@ -31,7 +31,8 @@ std::vector<GraphGrower::Recipe> GraphGrower::Recipes() {
           &GraphGrower::Reduce,    &GraphGrower::AlongAxis,   &GraphGrower::Normalize,
           &GraphGrower::Cast,      &GraphGrower::Where,       &GraphGrower::Matmul,
           &GraphGrower::Matmul,    &GraphGrower::Gemm,        &GraphGrower::Conv,
-          &GraphGrower::Conv,      &GraphGrower::Pool,        &GraphGrower::Window};
+          &GraphGrower::Conv,      &GraphGrower::Conv3x3,     &GraphGrower::Pool,
+          &GraphGrower::Window};
 }
 
 // ---- movement ----
@@ -409,6 +410,16 @@ bool GraphGrower::Conv(Value v) {
   if (OneIn(2)) operands.push_back(Leaf(element, {filters}));
   return std::ranges::all_of(operands, [](Value x) { return static_cast<bool>(x); }) &&
          Add("conv", operands, attributes);
+}
+
+/// Of a picture of its own, with as many channels and positions as are worth fewer multiplications.
+bool GraphGrower::Conv3x3(Value) {
+  const int64_t channels = Int(8, 40), filters = Int(8, 40);
+  const Value x = Leaf(ElementType::kF32,
+                       {MaybeSymbol(Int(1, 2)), Dim(channels), Dim(Int(3, 24)), Dim(Int(3, 24))},
+                       LeafKind::kFeed);
+  const Value w = x ? Leaf(ElementType::kF32, {filters, channels, 3, 3}, LeafKind::kWeights) : x;
+  return w && Add("conv", {x, w}, {List("pads", {Int(0, 2), Int(0, 2), Int(0, 2), Int(0, 2)})});
 }
 
 bool GraphGrower::Pool(Value v) {

@@ -167,6 +167,7 @@ nlohmann::ordered_json ToJson(const Figures& f) {
   json["machine"] = MachineToJson(f.machine);
   json["share_of_peak"] = NumberOrNull(f.ShareOfPeak());
   json["memory"] = MemoryToJson(*f.plan);
+  json["precision"] = f.plan->precision;
   json["weight_bytes"] = f.plan->constant_bytes;
   return json;
 }

@@ -86,6 +86,19 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
       "--target", options.target,
       "instruction set: x86-64, avx2, avx2_vnni, avx512, avx512_vnni, amx, aarch64 (default: "
       "the best of this machine)");
+  app.add_option_function<std::string>(
+         "--precision",
+         [&options](const std::string& name) {
+           try {
+             options.precision = PrecisionNamed(name);
+           } catch (const Error& error) {
+             throw CLI::ValidationError("--precision",
+                                        StrCat(error.message(), "; ", error.hints()[0]));
+           }
+         },
+         "what kernels of f32 may do to take less time: strict, f32, high (docs/precision.md)")
+      ->type_name("LEVEL")
+      ->default_str("f32");
   app.add_option("--level", options.level, "of optimisation: steps at this level and below run")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();

@@ -169,7 +169,7 @@ void PrintHead(const Explanation& e, const Total& total, const Options& o) {
   const std::string symbols = SymbolsText(e.symbols);
   Out(fmt::format("{} for {}{}{}\n", o.model.path, e.target, symbols.empty() ? "" : ", ", symbols));
   if (e.runs_here) Out(MachineText(e.machine) + "\n");
-  if (e.plan) Out(PlanText(*e.plan));
+  Out(e.plan ? PlanText(*e.plan) : fmt::format("precision {}\n", Name(e.precision)));
   const WorkDone& w = total.work;
   const std::string kernels =
       fmt::format("{} kernels in {} calls", e.functions.size(), total.calls);
@@ -280,7 +280,9 @@ Json ToJson(const ExplainedFunction& f) {
 }
 
 std::string ToJson(const Explanation& e) {
-  Json json = {{"target", e.target}, {"machine", MachineToJson(e.machine)}};
+  Json json = {{"target", e.target},
+               {"precision", Name(e.precision)},
+               {"machine", MachineToJson(e.machine)}};
   json["symbols"] = Json::object();
   for (const auto& [name, value] : e.symbols) json["symbols"][name] = value;
   json["run_ms"] = NumberOrNull(e.run_ms);

@@ -94,8 +94,8 @@ std::string SymbolsText(std::span<const Dim::Binding> symbols) {
 
 std::string PlanText(const PlanSummary& plan) {
   const std::string symbols = SymbolsText(plan.symbols);
-  return fmt::format("weights {}   memory of a run {}, least possible {}{}{}\n",
-                     Megabytes(static_cast<double>(plan.constant_bytes)),
+  return fmt::format("precision {}   weights {}   memory of a run {}, least possible {}{}{}\n",
+                     plan.precision, Megabytes(static_cast<double>(plan.constant_bytes)),
                      Megabytes(static_cast<double>(plan.arena_bytes)),
                      Megabytes(static_cast<double>(plan.arena_lower_bound)),
                      symbols.empty() ? "" : ", for ", symbols);

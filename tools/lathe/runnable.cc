@@ -31,6 +31,9 @@ Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
     if (!options.fetched.empty()) {
       throw UsageError("--dump is for models; an executable has no intermediate values");
     }
+    if (options.compile.precision != CompileOptions().precision) {
+      throw UsageError("--precision is for models; an executable is compiled already");
+    }
     LoadOptions load{.threads = options.compile.threads, .max_bytes = options.compile.max_bytes};
     if (!options.parameters.empty()) load.parameters = ReadSafeTensors(options.parameters).tensors;
     executable_ = Executable::Load(model.path, load);

@@ -12,6 +12,7 @@
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/program.h"
 #include "lathe/lower/lower_function.h"
+#include "lathe/lower/precision.h"
 #include "lathe/runtime/executor.h"
 
 namespace lathe {
@@ -29,6 +30,8 @@ struct CompileOptions {
   std::shared_ptr<CompileEngine> engine = {};
   /// Of the inference pipeline; from 1 on, operations are fused.
   int level = 2;
+  /// What kernels may do to the arithmetic of f32.
+  Precision precision = Precision::kF32;
   /// Passes to leave out, and to run at any level; graph_fuse_partition is fusion.
   std::vector<std::string> disabled = {}, enabled = {};
   int threads = 0;           ///< for parallel loops; 0: one per processor

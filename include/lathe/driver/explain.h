@@ -45,6 +45,7 @@ struct ExplainedFunction {
 
 struct Explanation {
   std::string target;
+  Precision precision = Precision::kStrict;
   bool runs_here = true;              ///< false: there is no plan, and nothing is known of times
   std::vector<Dim::Binding> symbols;  ///< of the inputs
   std::vector<ExplainedFunction> functions;                 ///< the most expensive first

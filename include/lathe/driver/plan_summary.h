@@ -15,6 +15,7 @@ namespace lathe {
 struct PlanSummary {
   std::vector<SummaryPort> inputs, outputs;  ///< types as "f32[N,3]"
   std::string target;
+  std::string precision;                               ///< of its kernels, "f32"
   std::vector<std::pair<std::string, int64_t>> steps;  ///< by label, most frequent first
   int64_t num_steps = 0;
   int64_t num_kernels = 0;

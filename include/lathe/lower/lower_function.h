@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lathe/ir/operation.h"
+#include "lathe/lower/precision.h"
 #include "lathe/support/element_type.h"
 #include "lathe/support/tensor.h"
 
@@ -40,8 +41,14 @@ struct Machine {
 
 /// Another order of the elements of an argument that is the same in every run, made once when the
 /// program is compiled: zeros are added at the ends of its axes, the axes are split, then permuted.
+/// Before that, its last axes may become sums of their elements.
 struct PackedLayout {
   size_t argument = 0;
+  /// Rows of as many factors as the last axes, of f32, have elements together: these become one
+  /// axis, with an element per row, the sum of the old ones times the factors, rounded once.
+  /// Empty: the axes stay.
+  std::vector<double> sums = {};
+  int64_t summed = 1;          ///< factors in a row
   Shape padded;                ///< an extent per axis of the argument, at least its own
   Shape split;                 ///< as many elements as `padded`, row-major
   std::vector<int64_t> order;  ///< axis i of the result is axis order[i] of `split`
@@ -80,8 +87,9 @@ struct LowerOptions {
   const TuningRecords* records = nullptr;  ///< the fastest measured implementation is taken
   /// The only one that may be taken: "matmul", "matmul{rows=6,vectors=2}"; empty: any.
   std::string implementation = {};
-  std::vector<std::string> without = {};   ///< strategies that must not be taken
-  size_t max_operations = kMaxOperations;  ///< of the loops that a strategy writes
+  std::vector<std::string> without = {};     ///< strategies that must not be taken
+  size_t max_operations = kMaxOperations;    ///< of the loops that a strategy writes
+  Precision precision = Precision::kStrict;  ///< that strategies may make use of
   /// What would be a remark is an error: kGivenUp.
   bool strict = false;
   /// A function that no strategy takes is going to be split, and so is one that only plain loops

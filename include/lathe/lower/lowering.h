@@ -49,6 +49,7 @@ struct Lowering {
   Block* body;  ///< empty; its arguments are those of the function
   const Machine& machine;
   const std::vector<bool>& constant;
+  Precision precision = Precision::kStrict;
   Knobs knobs = {};
   std::string why = {};  ///< why the strategy refuses
   std::vector<PackedLayout> packed = {};

@@ -141,6 +141,7 @@ struct Plan {
   std::vector<PlanValue> values;
   std::vector<PlanStep> steps;
   PlanCode code;
+  std::string precision;  ///< the level that kernels were compiled at: "f32"
   std::vector<PlanText> metadata;
 };
 

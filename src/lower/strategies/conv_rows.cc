@@ -52,6 +52,12 @@ Value ConvRows::Read(Value memory, const Dim& channel, const Dim& outer, const D
   return lb_.Load(memory, math_.At({from, at * group_}), group_);
 }
 
+Value ConvRows::ReadApart(Value memory, const Dim& channel, const Dim& row, const Dim& column,
+                          int64_t lanes, int64_t stride) {
+  const Dim from = channel * g_.outer_places() * rows_ + row;
+  return lb_.LoadApart(memory, math_.At({from, column}), lanes, -1, stride);
+}
+
 Value ConvRows::ReadVector(Value memory, const Dim& channel, const Dim& outer, int64_t below,
                            int64_t column_of_kernel, const Dim& row, const Dim& column) {
   const size_t last = g_.rank() - 1;

@@ -36,6 +36,9 @@ class ConvRows {
   /// before its last two dims, counted over all of them.
   Value Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
              const Dim& column_of_kernel, const Dim& row, const Dim& column);
+  /// A vector of elements `stride` apart from `column` of row `row` on, whatever the kernel.
+  Value ReadApart(Value memory, const Dim& channel, const Dim& row, const Dim& column,
+                  int64_t lanes, int64_t stride);
   /// A vector of what neighbouring positions read: in the row that lies `below` elements of the
   /// input below what the position's row begins with.
   Value ReadVector(Value memory, const Dim& channel, const Dim& outer, int64_t below,

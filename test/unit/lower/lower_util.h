@@ -125,8 +125,9 @@ class LowerTest : public ::testing::Test {
       NamedValues inputs = Inputs(program);
       const NamedValues wanted = Interpreter(program).Run(inputs);
       Operation* function = codegen::FirstFunction(program);
-      const Lowered lowered = LowerFunction(function, MachineFor(*target), constant_,
-                                            {.implementation = only_, .strict = true});
+      const Lowered lowered =
+          LowerFunction(function, MachineFor(*target), constant_,
+                        {.implementation = only_, .precision = precision_, .strict = true});
       ASSERT_TRUE(lowered.done) << lowered.why_not;
       EXPECT_EQ(lowered.strategy, strategy);
       PackInputs(program, lowered.packed, inputs);
@@ -164,9 +165,10 @@ class LowerTest : public ::testing::Test {
 
   IrContext context_;
   int64_t symbol_ = 5;
-  int64_t l2_bytes_ = 0;        // for a machine with smaller caches; 0: as it is
-  bool tiles_ = false;          // tile registers, in vectors where there are none
-  std::string only_;            // the only strategy that is asked; empty: all
+  int64_t l2_bytes_ = 0;  // for a machine with smaller caches; 0: as it is
+  bool tiles_ = false;    // tile registers, in vectors where there are none
+  std::string only_;      // the only strategy that is asked; empty: all
+  Precision precision_ = Precision::kStrict;
   std::vector<bool> constant_;  // per argument, whether it may be packed; empty: none
   int64_t below_ = 0;           // if not 0: integers are indices of an axis of that extent
 };

@@ -76,8 +76,9 @@ TEST_F(ArtefactsTest, TheGraphIsAsGraphRunTimesReadIt) {
 "heads": [[4,0,0]],
 "node_row_ptr": [0,1,2,3,4,5],
 "attrs": {
-  "lathe_version": ["int",3],
+  "lathe_version": ["int",4],
   "target": ["str","test"],
+  "precision": ["str",""],
   "library": ["str","15835290793692513186"],
   "output_names": ["list_str",["z"]],
   "symbols": ["list_str",["N"]],
@@ -230,7 +231,7 @@ TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
             "artefact/graph: this is a graph, but not of a compiled program of Lathe");
   EXPECT_EQ(ChangedGraph([](Json&) {}), "no error");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["lathe_version"][1] = 1; }),
-            "artefact/graph: the graph has version 1; this library reads version 3");
+            "artefact/graph: the graph has version 1; this library reads version 4");
   const auto constraint = [](Json& g) -> Json& { return g["attrs"]["constraints"][1][0]; };
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["kind"] = "less"; }),
             "artefact/graph: there is no kind of constraint 'less'");
