@@ -94,6 +94,10 @@ std::vector<std::pair<std::string, Value>> IntermediateValues(const Program& pro
   return values;
 }
 
+Value IntermediateValue(const Program& program, const std::string& name) {
+  return ValueNamed(program, IntermediateValues(program), name);
+}
+
 void FetchValues(Program& program, std::span<const std::string> names) {
   const auto values = IntermediateValues(program);
   std::vector<std::pair<std::string, Value>> wanted;

@@ -122,6 +122,7 @@ Run AddTune(CLI::App& app);
 Run AddExplain(CLI::App& app);
 Run AddVerify(CLI::App& app);
 Run AddDiff(CLI::App& app);
+Run AddExtract(CLI::App& app);
 Run AddHelp(CLI::App& app);
 Run AddCompletion(CLI::App& app);
 

@@ -103,6 +103,7 @@ int Main(int argc, char** argv) {
   add("opt", "read, verify and print or convert a program", AddOpt);
   add("check", "compare the compiled program with the interpreter", AddCheck);
   add("diff", "compare two programs, or the results of two runs", AddDiff);
+  add("extract", "write a part of a model, between values, as a model", AddExtract);
   add("bench", "time a compiled program", AddBench);
   add("explain", "show groups, strategies, what they cost and could cost", AddExplain);
   add("train", "train a model on data", AddTrain, OnInterrupt::kIsLooked);

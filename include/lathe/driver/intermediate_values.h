@@ -27,6 +27,9 @@ class ValueNames {
 /// inputs, parameters, constants, and what is no data.
 std::vector<std::pair<std::string, Value>> IntermediateValues(const Program& program);
 
+/// The one of that name. Errors: run/value-name.
+Value IntermediateValue(const Program& program, const std::string& name);
+
 /// Makes the values of these names outputs, behind those that are there; "all": each of
 /// IntermediateValues. What is an output already stays one. Errors: run/value-name for a name that
 /// no such value has.
