@@ -4,16 +4,17 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 MODELS ?=
+STEPS ?=
 BUILD := cmake --build
 # Chosen when the line runs: make expands a recipe before its first line has made .venv.
 PYTHON = $$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)
 CONFIGURE = cmake --log-level=WARNING --preset
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo wheel test bench corpus format lint asan tsan fuzz clean
+.PHONY: help build demo wheel test test-all bench corpus format lint asan tsan fuzz clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
 build:  ## install what is missing; compile; the command is build/bin/lathe
 	@scripts/install.sh demo
@@ -27,11 +28,15 @@ wheel:  ## the Python package with all it needs, in dist/
 	@scripts/install.sh wheel
 	@scripts/wheel.sh dist
 
-test:  ## everything that must hold before a change is merged
+test:  ## what says within minutes whether a change holds
 	@scripts/install.sh test
-	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS)
+	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) --quick
 
-asan:  ## every test but fuzzers under the address and undefined behaviour sanitizers (two hours)
+test-all:  ## everything; what has passed on this very tree is not run again. STEPS="fuzz passes": these alone
+	@scripts/install.sh test
+	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) $(if $(STEPS),--only $(STEPS),--resume)
+
+asan:  ## every test but fuzzers under the address and undefined behavior sanitizers (two hours)
 	@scripts/install.sh test
 	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) --preset asan
 

@@ -11,7 +11,7 @@ build=(make cmake ninja-build ccache mold g++ ca-certificates python3 python3-ve
        libfmt-dev nlohmann-json3-dev libcli11-dev libstb-dev
        libdlpack-dev zlib1g-dev llvm-19-dev)
 testing=(git python3-dev libgtest-dev pkg-config dpkg-dev llvm-19-tools clang-19 libclang-rt-19-dev
-         clang-format-19 chromium  # looks at the reports of passes
+         clang-format-19 wamerican chromium  # looks at the reports of passes
          libopenmpi-dev openmpi-bin)  # training on several ranks
 lint=(clang-tidy-19 clang-tools-19)
 bench=(libbenchmark-dev mlir-19-tools)

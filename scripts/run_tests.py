@@ -7,6 +7,7 @@ Each step prints one line; its full output is in <build>/logs/<step>.log and is 
 import argparse
 import concurrent.futures
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -110,6 +111,9 @@ class Suite:
     def size(self):
         return self.check(sys.executable, "scripts/check_size.py")
 
+    def words(self):
+        return self.check(sys.executable, "scripts/check_words.py")
+
     def format(self):
         return self.check("scripts/format.sh", "--check")
 
@@ -125,7 +129,7 @@ class Suite:
     def unit(self):
         report = self.build / "logs" / "unit.xml"
         report.unlink(missing_ok=True)
-        # gcc 12's thread sanitizer can not map its shadow where addresses are randomised by 32 bits.
+        # gcc 12's thread sanitizer can not map its shadow where addresses are randomized by 32 bits.
         prefix = ["setarch", "-R"] if self.preset == "tsan" else []
         code, text = self.execute(*prefix, "ctest", "--test-dir", self.build, "-j", self.jobs,
                                   "--output-on-failure", "--no-tests=error", "--output-junit", report)
@@ -257,15 +261,43 @@ class Suite:
         return result
 
 
+# What says soon whether a change holds; the rest takes longer.
+QUICK = ["layers", "size", "words", "format", "scripts", "compiled", "unit", "golden", "transcripts",
+         "ranks", "python", "models", "differential"]
 STEPS = {
-    "release": ["layers", "size", "format", "scripts", "compiled", "unit", "golden", "transcripts",
-                "ranks", "python", "package", "conformance", "models", "accesses", "passes", "differential",
-                "malformed", "fuzz"],
+    "release": [*QUICK, "package", "conformance", "accesses", "passes", "malformed", "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "conformance", "models", "accesses",
              "differential", "malformed"],
     "tsan": ["compiled", "unit", "conformance", "models", "differential"],
 }
+
+
+class Passed:
+    """The steps that have passed on the tree as it is now, with their counts; kept in the build folder."""
+
+    def __init__(self, suite):
+        self.file = suite.build / "logs" / "passed.json"
+        self.tree = self.hash_of_tree()
+        known = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.steps = known.get("steps", {}) if self.tree and known.get("tree") == self.tree else {}
+
+    @staticmethod
+    def hash_of_tree():
+        """Of the commit and all that differs from it; empty where there is no repository."""
+        digest = hashlib.sha256()
+        for command in (["git", "rev-parse", "HEAD"], ["git", "diff", "HEAD"],
+                        ["git", "ls-files", "--others", "--exclude-standard"]):
+            done = subprocess.run(command, cwd=ROOT, capture_output=True)
+            if done.returncode != 0:
+                return ""
+            digest.update(done.stdout)
+        return digest.hexdigest()
+
+    def add(self, name, result):
+        if result.failed == 0:
+            self.steps[name] = result.passed
+            self.file.write_text(json.dumps({"tree": self.tree, "steps": self.steps}))
 
 
 def run_step(suite, name, position):
@@ -289,13 +321,22 @@ def main():
     parser.add_argument("--only", nargs="+", metavar="STEP", help="run just these steps")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--fuzz-seconds", type=int, default=20, help="per fuzzer")
+    parser.add_argument("--quick", action="store_true", help="leave out what takes long")
+    parser.add_argument("--resume", action="store_true",
+                        help="leave out what has passed on this very tree")
     options = parser.parse_args()
 
     suite = Suite(options)
-    names = options.only or STEPS[options.preset]
+    names = options.only or (QUICK if options.quick else STEPS[options.preset])
+    known = Passed(suite)
     passed = failed = 0
     for index, name in enumerate(names, 1):
+        if options.resume and name in known.steps:
+            print(f"[{index}/{len(names)}] {name:<12}{known.steps[name]:>6} passed before", flush=True)
+            passed += known.steps[name]
+            continue
         result = run_step(suite, name, f"{index}/{len(names)}")
+        known.add(name, result)
         passed, failed = passed + result.passed, failed + result.failed
         if name == "compiled" and result.failed:
             break

@@ -103,9 +103,9 @@ class GridDetector(nn.Module):
         n, _, height, width = x.shape
         x = x.view(n, 3, 25, height, width).permute(0, 1, 3, 4, 2).sigmoid()
         rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-        centre = (x[..., :2] * 2 - 0.5 + torch.stack([columns, rows], -1).to(x.dtype)) * stride
+        center = (x[..., :2] * 2 - 0.5 + torch.stack([columns, rows], -1).to(x.dtype)) * stride
         extent = (x[..., 2:4] * 2) ** 2 * stride
-        return torch.cat([centre, extent, x[..., 4:]], -1).reshape(n, -1, 25)
+        return torch.cat([center, extent, x[..., 4:]], -1).reshape(n, -1, 25)
 
 
 def style():

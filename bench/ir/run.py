@@ -7,7 +7,7 @@
 
 Times are medians of the tools' own phase timers (read + verify, print), of wall time for the whole
 command, and peak resident memory as the kernel counts it. mlir-opt runs with and without threads;
-the faster one counts. Ratios below 1 are in our favour.
+the faster one counts. Ratios below 1 are in our favor.
 """
 
 import argparse

@@ -6,7 +6,7 @@ are timed by turns, in processor time of the thread.
 
 A product is two shapes and flags of `bench_kernels matmul`: `constant` makes the right matrix an
 initializer. One row each: GFLOP/s of ours and of the peer, our shares of the measured peak and of
-the measured bandwidth, and their ratio: above 1 is in our favour.
+the measured bandwidth, and their ratio: above 1 is in our favor.
 """
 
 import argparse

@@ -5,7 +5,7 @@ turns in one process, in processor time of the thread.
     bench/kernels/onednn_peer.py [--build build] [conv resnet50 | matmul 128x768 768x768 constant | ...]
 
 The arguments are those of `bench_kernels`. One row each: GFLOP/s (GB/s where nothing is multiplied)
-of ours and of the peer, its code, and the ratio of the times: above 1 is in our favour. Last the
+of ours and of the peer, its code, and the ratio of the times: above 1 is in our favor. Last the
 geometric mean. oneDNN has its weights packed and images with their channels last; bringing an image
 there is not timed.
 """

@@ -8,7 +8,7 @@
 
 Per model and peer, in ms: our median and the peer's best configuration, on one thread (`1`) and with
 default threads (`n`; onnxruntime with and without spinning); `ratio` is peer / ours: above 1 is in our
-favour. `session`: what the peer takes to load the model. Then what we take to compile (cold), and our
+favor. `session`: what the peer takes to load the model. Then what we take to compile (cold), and our
 peak memory. The last lines are the geometric means over the models on one thread.
 
 Everybody computes in f32 and takes the model as it is: extents that it leaves open stay so. Peers send

@@ -58,12 +58,12 @@ def layer_norm(w, x, seed):
     column = f"v_tensor<[{ROWS}, 1], f32>"
     axes = w.constant([1], [-1])
     mean = w.op("nn.reduce_mean", [x, axes], column)
-    centred = w.binary("sub", x, mean)
+    centered = w.binary("sub", x, mean)
     two = w.constant([], [2.0])
-    variance = w.op("nn.reduce_mean", [w.binary("pow", centred, two), axes], column)
+    variance = w.op("nn.reduce_mean", [w.binary("pow", centered, two), axes], column)
     deviation = w.unary("sqrt", w.binary("add", variance, w.constant([], [1e-5])))
     scale = w.constant([WIDTH], [1 + (seed + i) % 3 / 4 for i in range(WIDTH)])
-    return w.binary("mul", w.binary("div", centred, deviation), scale)
+    return w.binary("mul", w.binary("div", centered, deviation), scale)
 
 
 def gelu(w, x):

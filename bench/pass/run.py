@@ -12,7 +12,7 @@
 - a detector of a fully connected layer, and the rule for it, with 5,000 and 50,000 matches
 - 10,000 functions, each called by the one before, inlined
 - a nested pipeline over 1,000 functions on one thread and on all
-Ratios below 1 are in our favour.
+Ratios below 1 are in our favor.
 """
 
 import argparse

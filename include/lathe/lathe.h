@@ -40,7 +40,7 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  /// To look at, change or optimise: see lathe/ir and lathe/pass.
+  /// To look at, change or optimize: see lathe/ir and lathe/pass.
   Program& program();
   const Program& program() const;
 

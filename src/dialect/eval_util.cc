@@ -126,7 +126,7 @@ Broadcaster::Broadcaster(std::span<const Shape> inputs, const Shape& output) {
   for (int64_t extent : outer_) rows_ *= extent;
 }
 
-// Dims come innermost first; one that continues its inner neighbour in every input is merged.
+// Dims come innermost first; one that continues its inner neighbor in every input is merged.
 void Broadcaster::AddDim(int64_t extent, std::span<const int64_t> strides) {
   if (extent == 1) return;
   if (outer_.empty() && row_length_ == 1) {

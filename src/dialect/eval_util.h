@@ -30,7 +30,7 @@ namespace lathe::eval {
 // Each of them, in the given order; throws shape/axis also when one occurs twice.
 [[nodiscard]] std::vector<int64_t> NormalizeAxes(std::span<const int64_t> axes, int64_t rank);
 
-// Distance in elements between neighbours along each dim of a contiguous row-major array.
+// Distance in elements between neighbors along each dim of a contiguous row-major array.
 [[nodiscard]] std::vector<int64_t> RowMajorStrides(std::span<const int64_t> shape);
 // The product of dims [begin, end). Both wrap around where a tensor without elements has extents
 // that large; ops return early for such.
@@ -51,7 +51,7 @@ class Broadcaster {
   Broadcaster(std::span<const Shape> inputs, const Shape& output);
 
   [[nodiscard]] int64_t row_length() const { return row_length_; }
-  // Distance in elements of neighbours in a row of input `i`: 0 or 1.
+  // Distance in elements of neighbors in a row of input `i`: 0 or 1.
   [[nodiscard]] int64_t stride(size_t i) const { return inner_strides_[i]; }
 
   // Calls f(output_offset, offsets) for each row: where it starts in the output and each input.

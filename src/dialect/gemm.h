@@ -34,7 +34,7 @@ struct MatrixProduct {
 template <class Acc>
 void Multiply(const MatrixProduct<Acc>& product);
 
-// The matrix that starts at element `offset` of `tensor`; neighbours in a row (column) are
+// The matrix that starts at element `offset` of `tensor`; neighbors in a row (column) are
 // `column_stride` (`row_stride`) elements apart. The tensor must outlive the reader.
 template <class Acc>
 BlockReader<Acc> MatrixOf(const Tensor& tensor, int64_t offset, int64_t row_stride,

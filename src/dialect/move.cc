@@ -136,7 +136,7 @@ void View::Advance(size_t axis, int64_t count) {
 
 namespace {
 
-// A loop nest over two views, neighbouring loops merged where both views allow it.
+// A loop nest over two views, neighboring loops merged where both views allow it.
 struct LoopNest {
   std::vector<int64_t> extents, from, to;
 
@@ -163,7 +163,7 @@ void CopyRow(const ElementMover& mover, int64_t to, int64_t from, const LoopNest
   mover.CopyApart(to, to_stride, from, from_stride, count);
 }
 
-/// The last loop writes neighbours, and another one reads neighbours: which, or npos.
+/// The last loop writes neighbors, and another one reads neighbors: which, or npos.
 size_t TransposedLoop(const LoopNest& nest) {
   if (nest.to.back() != 1 || nest.from.back() == 1) return std::string::npos;
   const auto at = std::find(nest.from.begin(), nest.from.end(), 1);

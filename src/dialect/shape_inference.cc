@@ -312,7 +312,7 @@ void ShapeInferencer::Visit(Program& program) {
   }
 }
 
-// ---- specialisation ----
+// ---- specialization ----
 
 const SymbolBinder::Entry* SymbolBinder::FindEntry(std::string_view symbol) const {
   for (const Entry& e : entries_) {

@@ -30,7 +30,7 @@ struct Lines {
         extent(shape[axis]),
         inner(Product(shape, axis + 1, shape.size())) {}
 
-  /// Calls f(begin) with the place of element 0 of each line; neighbours are `inner` apart. Not for
+  /// Calls f(begin) with the place of element 0 of each line; neighbors are `inner` apart. Not for
   /// tensors with an empty axis other than this one.
   template <class F>
   void ForEach(F&& f) const {

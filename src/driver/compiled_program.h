@@ -42,7 +42,7 @@ struct CompiledFunction {
   }
 };
 
-/// A program on its way to an executable: optimised, its operations grouped into functions, these
+/// A program on its way to an executable: optimized, its operations grouped into functions, these
 /// lowered to loops and to machine code where a strategy fits.
 struct CompiledProgram {
   explicit CompiledProgram(Program p) : program(std::move(p)) {}

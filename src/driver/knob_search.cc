@@ -18,21 +18,21 @@ KnobSearch::KnobSearch(std::vector<lower::KnobChoice> knobs, double seconds)
   }
   best_.assign(knobs_.size(), 0);
   tried_.insert(best_);
-  AddNeighbours();
+  AddNeighbors();
 }
 
-void KnobSearch::AddNeighbours() {
-  neighbours_.clear();
+void KnobSearch::AddNeighbors() {
+  neighbors_.clear();
   for (size_t k = 0; k < knobs_.size(); ++k) {
     for (size_t v = 0; v < knobs_[k].values.size(); ++v) {
       Point point = best_;
       point[k] = v;
-      if (!tried_.contains(point)) neighbours_.push_back(std::move(point));
+      if (!tried_.contains(point)) neighbors_.push_back(std::move(point));
     }
   }
-  for (size_t i = neighbours_.size(); i > 1; --i) {
+  for (size_t i = neighbors_.size(); i > 1; --i) {
     const auto other = static_cast<size_t>(random_.Int(0, static_cast<int64_t>(i) - 1));
-    std::swap(neighbours_[i - 1], neighbours_[other]);
+    std::swap(neighbors_[i - 1], neighbors_[other]);
   }
 }
 
@@ -63,8 +63,8 @@ std::optional<KnobSearch::Point> KnobSearch::Any() {
 }
 
 std::optional<lower::Knobs> KnobSearch::Next() {
-  while (!neighbours_.empty() && tried_.contains(neighbours_.back())) neighbours_.pop_back();
-  const std::optional<Point> next = neighbours_.empty() ? Any() : std::optional(neighbours_.back());
+  while (!neighbors_.empty() && tried_.contains(neighbors_.back())) neighbors_.pop_back();
+  const std::optional<Point> next = neighbors_.empty() ? Any() : std::optional(neighbors_.back());
   if (!next) return std::nullopt;
   asked_ = *next;
   tried_.insert(asked_);
@@ -79,7 +79,7 @@ void KnobSearch::Tell(std::optional<double> seconds) {
   if (!seconds || *seconds >= best_seconds_) return;
   best_seconds_ = *seconds;
   best_ = asked_;
-  AddNeighbours();
+  AddNeighbors();
 }
 
 }  // namespace lathe

@@ -25,14 +25,14 @@ class KnobSearch {
 
  private:
   using Point = std::vector<size_t>;  // a value of each knob, by number
-  void AddNeighbours();
+  void AddNeighbors();
   std::optional<Point> Any();
   bool Increment(Point& point) const;
 
   std::vector<lower::KnobChoice> knobs_;
   RandomStream random_{1};
   std::set<Point> tried_;
-  std::vector<Point> neighbours_;  // of the best, the next one last
+  std::vector<Point> neighbors_;  // of the best, the next one last
   Point best_, asked_;
   double best_seconds_;
 };

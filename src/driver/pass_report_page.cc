@@ -486,9 +486,9 @@ class Pane {
     }
   }
 
-  drawArrow(x, y, colour) {
+  drawArrow(x, y, color) {
     const {ctx} = this;
-    ctx.fillStyle = colour;
+    ctx.fillStyle = color;
     ctx.beginPath();
     ctx.moveTo(x, y);
     ctx.lineTo(x - 4, y - 7);
@@ -528,9 +528,9 @@ class Pane {
   drawText(node, x, y, state) {
     const {ctx} = this;
     ctx.textAlign = "center";
-    const line = (text, font, colour, at) => {
+    const line = (text, font, color, at) => {
       ctx.font = font;
-      ctx.fillStyle = colour;
+      ctx.fillStyle = color;
       ctx.fillText(fitText(ctx, text, kWidth - 12), x, y + at);
     };
     line(node.title, "600 13px system-ui, Arial, sans-serif", "#1f2933", 16);

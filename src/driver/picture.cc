@@ -16,7 +16,7 @@ ImageOptions ImageOptions::Named(const std::string& name) {
     return {.mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
   }
   throw Error(ErrorCode::kInvalidArgument, "usage/normalize",
-              StrCat("unknown normalisation '", name, "'"))
+              StrCat("unknown normalization '", name, "'"))
       .Hint("one of unit, imagenet, signed, raw");
 }
 
@@ -98,7 +98,7 @@ Tensor ScaleAndCrop(const Tensor& picture, int64_t height, int64_t width) {
   return out;
 }
 
-Tensor Normalised(const Tensor& picture, const Layout& layout, const ImageOptions& options) {
+Tensor Normalized(const Tensor& picture, const Layout& layout, const ImageOptions& options) {
   const int64_t h = picture.dim(0), w = picture.dim(1), n = picture.dim(2);
   Shape shape = layout.channels_last ? Shape{h, w, n} : Shape{n, h, w};
   if (layout.rank == 4) shape.insert(shape.begin(), 1);
@@ -133,7 +133,7 @@ LoadedValue LoadPicture(const std::string& name, const std::string& path, Type e
     loaded.remark = StrCat(path, ": ", w, "x", h, " scaled and cropped to ", width, "x", height);
   }
   const ElementType element = expected.cast<AnyTensorType>().element();
-  loaded.value = Cast(Normalised(picture, layout, options), element);
+  loaded.value = Cast(Normalized(picture, layout, options), element);
   loaded.picture = std::move(picture);
   return loaded;
 }

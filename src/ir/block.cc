@@ -14,7 +14,7 @@ using detail::ValueImpl;
 
 namespace {
 
-/// Room left between neighbours, so that an insertion mostly finds a number.
+/// Room left between neighbors, so that an insertion mostly finds a number.
 constexpr uint32_t kOrderStride = 64;
 
 void DropUses(Value value) {

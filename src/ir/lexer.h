@@ -77,7 +77,7 @@ class Lexer {
   std::string ParseString();
   int64_t ParseInt();
 
-  /// Line and column of `where`, from 1. Amortised O(1) for increasing positions.
+  /// Line and column of `where`, from 1. Amortized O(1) for increasing positions.
   struct Position {
     uint32_t line;
     uint32_t column;

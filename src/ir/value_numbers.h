@@ -9,7 +9,7 @@
 
 namespace lathe {
 
-/// Numbers values for printing. A table per 4 KiB of memory that holds values, so that neighbours
+/// Numbers values for printing. A table per 4 KiB of memory that holds values, so that neighbors
 /// share cache lines and growing moves nothing. Iterated by nobody: addresses decide no order.
 class ValueNumbers {
  public:

@@ -15,8 +15,8 @@ class AttentionMask {
   void SetHead(const Dim& batch, const Dim& head, const Dim& keys);
   /// Keys from there on are masked for all queries before `last`.
   Dim KeysFor(const Dim& last);
-  /// The scores of neighbouring queries for one key, or with `along_keys` of one query for
-  /// neighbouring keys.
+  /// The scores of neighboring queries for one key, or with `along_keys` of one query for
+  /// neighboring keys.
   Value Apply(Value scores, const Dim& query, const Dim& key, bool along_keys, int64_t lanes,
               Value live);
 

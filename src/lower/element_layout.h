@@ -23,7 +23,7 @@ class ElementLayout {
     bool operator==(const Part&) const = default;
   };
 
-  /// The tensor: per axis its extent and the loop that walks it. Neighbouring axes of one loop are
+  /// The tensor: per axis its extent and the loop that walks it. Neighboring axes of one loop are
   /// walked as one.
   ElementLayout(std::span<const int64_t> extents, std::span<const size_t> loops);
 

@@ -114,7 +114,7 @@ class Merger {
         uses, [&](const auto& u) { return draft_.Find(u.user) != draft_.Find(uses[0].user); });
   }
 
-  /// Neighbours among the elementwise groups that read a value of their own shape.
+  /// Neighbors among the elementwise groups that read a value of their own shape.
   void FindSiblings() {
     std::unordered_map<Value, uint32_t> last;  // reader; looked up, never iterated
     for (uint32_t i = 0; i < draft_.size(); ++i) {

@@ -76,7 +76,7 @@ class LoopBuilder {
   Value Interleave(std::span<const Value> parts);
   /// `sums` and the products of groups of bytes; see loop.dot.
   Value Dot(Value a, Value b, Value sums);
-  /// `memory` with each group of neighbouring axes, which may be empty, as one axis.
+  /// `memory` with each group of neighboring axes, which may be empty, as one axis.
   Value Grouped(Value memory, std::span<const int64_t> groups);
   Value Constant(const Tensor& value);
   /// A scalar (lanes 0) or vector of equal elements.

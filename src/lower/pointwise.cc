@@ -136,7 +136,7 @@ bool Pointwise::AllStatic() const {
          std::ranges::all_of(arguments_, [](Value v) { return TensorOf(v).is_static(); });
 }
 
-// Neighbouring axes that every argument has whole, or has not at all, are walked as one; so are
+// Neighboring axes that every argument has whole, or has not at all, are walked as one; so are
 // axes of extent 1 with any other.
 void Pointwise::GroupAxes() {
   std::vector<std::vector<bool>> whole;

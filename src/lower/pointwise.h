@@ -32,10 +32,10 @@ class Pointwise {
   /// Dims that the values share. Only after Refusal.
   const std::vector<Dim>& dims() const { return dims_; }
 
-  /// Groups neighbouring axes that one loop can walk.
+  /// Groups neighboring axes that one loop can walk.
   void GroupAxes();
   /// Given groups, which must split the axes in order; false if some argument is whole along a part
-  /// of a group only, or if neighbours along the last group are stored apart.
+  /// of a group only, or if neighbors along the last group are stored apart.
   bool SetGroups(std::vector<std::vector<size_t>> groups);
   /// Of the loops, one per group.
   const std::vector<Dim>& extents() const { return extents_; }

@@ -81,7 +81,7 @@ std::vector<std::vector<bool>> RowPlan::WholeAxes() const {
   return whole;
 }
 
-// Neighbouring axes that every argument has whole, or has not at all, are walked as one; axes of
+// Neighboring axes that every argument has whole, or has not at all, are walked as one; axes of
 // extent 1 are not walked. Axes of symbolic extent stay apart.
 void RowPlan::FormGroups() {
   const auto& dims = program_.dims();
@@ -200,7 +200,7 @@ void RowPlan::PlanKept() {
   }
 }
 
-// Neighbours along the last loop must be neighbours along the last axis.
+// Neighbors along the last loop must be neighbors along the last axis.
 bool RowPlan::IsReshaped(Value v) const {
   if (reshaped_ || (v.defining_op() != nullptr && program_.info(v).is_leaf)) return true;
   const std::vector<size_t> axes = program_.AxesOf(v);

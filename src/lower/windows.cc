@@ -104,7 +104,7 @@ WindowReader::WindowReader(const nn::Window& window, const Options& options)
   LayOut();
 }
 
-// Elements of the input that neighbouring outputs see along an axis.
+// Elements of the input that neighboring outputs see along an axis.
 int64_t WindowReader::Reach(size_t axis, int64_t outputs) const {
   return (outputs - 1) * window_.strides[axis] +
          (window_.kernel[axis] - 1) * window_.dilations[axis] + 1;

@@ -34,7 +34,7 @@ struct OutputVector {
 /// Reads what windows over planes [D1, ..., Dk] (k >= 2) of static extents see, as vectors along
 /// the last axis. Without padding it reads the planes themselves. Otherwise a band of the outputs
 /// of the first axis at a time is copied to scratch memory with padding around it, in which
-/// elements that are a stride apart are neighbours.
+/// elements that are a stride apart are neighbors.
 class WindowReader {
  public:
   struct Options {
@@ -109,7 +109,7 @@ class WindowTiles {
   struct Tile {
     std::vector<Value> outputs;  ///< the first one's position, per axis
     WindowReader::Place place;
-    int64_t rows = 1;  ///< neighbours along the axis before the last
+    int64_t rows = 1;  ///< neighbors along the axis before the last
     std::vector<OutputVector> vectors;
   };
   using Body = std::function<void(const Tile&)>;

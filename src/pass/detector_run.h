@@ -58,7 +58,7 @@ class DetectorRun : public DestructionObserver {
 
  private:
   enum class StepKind : uint8_t { kRoot, kInputs, kOutputs, kEdge, kFree };
-  /// Binds `to` to a neighbour of `from`, or checks an edge between bound nodes.
+  /// Binds `to` to a neighbor of `from`, or checks an edge between bound nodes.
   struct Step {
     StepKind kind;
     size_t from;
@@ -74,8 +74,8 @@ class DetectorRun : public DestructionObserver {
   void PlanFree(std::vector<bool>& bound);
 
   bool Bind(size_t node, const Node& candidate);
-  const std::vector<Node>& NeighboursOf(const Step& step);
-  bool TryNeighbour(const Step& step, uint32_t alternative, bool& more);
+  const std::vector<Node>& NeighborsOf(const Step& step);
+  bool TryNeighbor(const Step& step, uint32_t alternative, bool& more);
   bool CheckEdge(const Step& step);
   bool CheckUse(const PDNode& variable, const Node& bound, const Operation* reader);
   bool UsesHold(const PDNode& node);
@@ -99,11 +99,11 @@ class DetectorRun : public DestructionObserver {
   std::vector<std::vector<Node>> free_candidates_;  // by pattern node
   size_t root_ = 0;
   std::vector<Step> steps_;
-  struct Neighbours {
+  struct Neighbors {
     Node from;
     std::vector<Node> nodes;
   };
-  std::vector<Neighbours> neighbours_;  // by step
+  std::vector<Neighbors> neighbors_;  // by step
 
   std::vector<Node> bound_;    // by pattern node
   std::vector<size_t> trail_;  // pattern nodes in order of binding

@@ -146,7 +146,7 @@ class GreedyDriver : public RewriteListener {
     return op != nullptr;
   }
 
-  /// The op, its producers and its users: a pattern rooted at a neighbour may match now.
+  /// The op, its producers and its users: a pattern rooted at a neighbor may match now.
   void QueueAround(Operation* op) {
     Queue(op);
     for (const detail::OpOperandImpl& o : op->operands()) {

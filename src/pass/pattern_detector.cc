@@ -31,7 +31,7 @@ DetectorRun::DetectorRun(const PDPattern& pattern, Graph& graph, bool explain, C
       bound_(pattern.nodes().size()) {
   IndexOps();
   Plan();
-  neighbours_.resize(steps_.size());
+  neighbors_.resize(steps_.size());
 }
 
 // ---- the plan ----
@@ -186,7 +186,7 @@ bool DetectorRun::Try(const Goal& goal, uint32_t alternative, std::vector<Goal>&
       break;
     }
     default:
-      met = TryNeighbour(step, alternative, more);
+      met = TryNeighbor(step, alternative, more);
   }
   if (met && goal.step + 1 < steps_.size()) further.push_back({goal.step + 1});
   return met;
@@ -194,23 +194,23 @@ bool DetectorRun::Try(const Goal& goal, uint32_t alternative, std::vector<Goal>&
 
 /// Kept while the step starts from the same node of an unchanged graph: readers of one variable may
 /// be many.
-const std::vector<Node>& DetectorRun::NeighboursOf(const Step& step) {
+const std::vector<Node>& DetectorRun::NeighborsOf(const Step& step) {
   const Node from = bound_[step.from];
-  Neighbours& known = neighbours_[static_cast<size_t>(&step - steps_.data())];
+  Neighbors& known = neighbors_[static_cast<size_t>(&step - steps_.data())];
   if (known.from != from) {
     known = {from, step.kind == StepKind::kInputs ? from.inputs() : from.outputs()};
   }
   return known.nodes;
 }
 
-bool DetectorRun::TryNeighbour(const Step& step, uint32_t alternative, bool& more) {
-  const std::vector<Node>& neighbours = NeighboursOf(step);
-  if (alternative >= neighbours.size()) {
+bool DetectorRun::TryNeighbor(const Step& step, uint32_t alternative, bool& more) {
+  const std::vector<Node>& neighbors = NeighborsOf(step);
+  if (alternative >= neighbors.size()) {
     return Fail(
-        [&] { return StrCat("'", pattern_.nodes()[step.from]->name(), "' has no neighbour"); });
+        [&] { return StrCat("'", pattern_.nodes()[step.from]->name(), "' has no neighbor"); });
   }
-  more = alternative + 1 < neighbours.size();
-  return Bind(step.to, neighbours[alternative]) && CheckEdge(step);
+  more = alternative + 1 < neighbors.size();
+  return Bind(step.to, neighbors[alternative]) && CheckEdge(step);
 }
 
 bool DetectorRun::Bind(size_t node, const Node& candidate) {
@@ -358,7 +358,7 @@ void DetectorRun::HandOut(const GraphPatternDetector::handle_t& handler) {
     claims_.Claim(bound, IsExclusive(*node, bound));
   }
   handler(subgraph, &graph_);
-  std::fill(neighbours_.begin(), neighbours_.end(), Neighbours());
+  std::fill(neighbors_.begin(), neighbors_.end(), Neighbors());
 }
 
 bool DetectorRun::Find(const Node& root) {

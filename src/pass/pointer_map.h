@@ -8,7 +8,7 @@
 namespace lathe::detail {
 
 /// A small `T` for each operation or value, by its address; zero at first. A table per 4 KiB of
-/// memory, so that neighbours share cache lines and growing moves nothing. Iterated by nobody.
+/// memory, so that neighbors share cache lines and growing moves nothing. Iterated by nobody.
 template <class T>
 class PointerMap {
  public:

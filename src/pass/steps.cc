@@ -64,7 +64,7 @@ class StepMaker {
     }
     if (level < 0 || level > 3) {
       throw Error(ErrorCode::kInvalidArgument, "pass/level",
-                  StrCat("the optimisation level is 0, 1, 2 or 3, not ", level));
+                  StrCat("the optimization level is 0, 1, 2 or 3, not ", level));
     }
     return level;
   }

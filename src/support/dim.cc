@@ -70,7 +70,7 @@ DimKind KindOf(const Dim& dim) {
 }
 
 // Sorts, merges equal products, drops zeros. False on overflow.
-bool Normalise(std::vector<DimTerm>& terms) {
+bool Normalize(std::vector<DimTerm>& terms) {
   std::sort(terms.begin(), terms.end(),
             [](const DimTerm& a, const DimTerm& b) { return Compare(a.factors, b.factors) < 0; });
   std::vector<DimTerm> merged;
@@ -170,7 +170,7 @@ std::optional<DimPoly> Add(const DimPoly& a, const DimPoly& b) {
   if (__builtin_add_overflow(a.constant, b.constant, &result.constant)) return std::nullopt;
   result.terms = a.terms;
   result.terms.insert(result.terms.end(), b.terms.begin(), b.terms.end());
-  if (!Normalise(result.terms)) return std::nullopt;
+  if (!Normalize(result.terms)) return std::nullopt;
   return result;
 }
 
@@ -194,7 +194,7 @@ std::optional<DimPoly> Multiply(const DimPoly& a, const DimPoly& b) {
       if (!AppendProduct(x, y, result.terms)) return std::nullopt;
     }
   }
-  if (!Normalise(result.terms)) return std::nullopt;
+  if (!Normalize(result.terms)) return std::nullopt;
   const auto left = Scale(DimPoly{.constant = 0, .terms = a.terms}, b.constant);
   const auto right = Scale(b, a.constant);
   if (!left || !right) return std::nullopt;

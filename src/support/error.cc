@@ -11,11 +11,11 @@ namespace {
 
 constexpr size_t kMaxOthers = 20;
 
-struct Colours {
+struct Colors {
   std::string_view red, bold, blue, green, reset;
 };
-constexpr Colours kPlain = {};
-constexpr Colours kAnsi = {"\x1b[1;31m", "\x1b[1m", "\x1b[1;34m", "\x1b[1;32m", "\x1b[0m"};
+constexpr Colors kPlain = {};
+constexpr Colors kAnsi = {"\x1b[1;31m", "\x1b[1m", "\x1b[1;34m", "\x1b[1;32m", "\x1b[0m"};
 
 // A line of a message ends on a screen; a name in it may be megabytes of someone's making.
 constexpr size_t kMaxLine = 4000;
@@ -58,7 +58,7 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
-// Insertions, deletions, substitutions and swaps of neighbours ("optimal string alignment").
+// Insertions, deletions, substitutions and swaps of neighbors ("optimal string alignment").
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -171,8 +171,8 @@ Error& Error::Hint(std::string text) & {
 }
 Error&& Error::Hint(std::string text) && { return std::move(Hint(std::move(text))); }
 
-void Error::RenderOne(std::string& out, bool colour) const {
-  const Colours& c = colour ? kAnsi : kPlain;
+void Error::RenderOne(std::string& out, bool color) const {
+  const Colors& c = color ? kAnsi : kPlain;
   const std::string bar = StrCat(c.blue, "   |", c.reset, "  ");
   AppendLines(out, StrCat(c.red, "error[", id_, "]", c.reset, c.bold, ": ", message_, c.reset), "",
               bar);
@@ -183,11 +183,11 @@ void Error::RenderOne(std::string& out, bool colour) const {
   }
 }
 
-std::string Error::Render(bool colour) const {
+std::string Error::Render(bool color) const {
   std::string out;
-  RenderOne(out, colour);
+  RenderOne(out, color);
   const size_t shown = std::min(others.size(), kMaxOthers);
-  for (size_t i = 0; i < shown; ++i) others[i].RenderOne(out, colour);
+  for (size_t i = 0; i < shown; ++i) others[i].RenderOne(out, color);
   if (others.size() > shown) {
     out += StrCat("and ", others.size() - shown, " more errors\n");
   }

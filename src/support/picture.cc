@@ -93,14 +93,14 @@ void AppendShade(std::string& out, uint8_t upper, uint8_t lower) {
 
 }  // namespace
 
-std::string PictureToText(const Tensor& picture, bool colour, int columns) {
+std::string PictureToText(const Tensor& picture, bool color, int columns) {
   const Grey grey = Fitted(ToGrey(picture), columns);
   std::string out;
   for (int64_t y = 0; y < grey.height; y += 2) {
     for (int64_t x = 0; x < grey.width; ++x) {
-      (colour ? AppendHalfBlock : AppendShade)(out, grey.at(y, x), grey.at(y + 1, x));
+      (color ? AppendHalfBlock : AppendShade)(out, grey.at(y, x), grey.at(y + 1, x));
     }
-    out += colour ? "\x1b[0m\n" : "\n";
+    out += color ? "\x1b[0m\n" : "\n";
   }
   return out;
 }

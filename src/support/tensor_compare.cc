@@ -77,7 +77,7 @@ void CompareElements(const Tensor& a, const Tensor& b, Worst& worst, Closeness& 
       const double distance = left[i] == right[i] ? 0 : std::numeric_limits<double>::infinity();
       worst.Add(result, i, distance, 0);
     } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
-      // Neighbouring large integers are the same double.
+      // Neighboring large integers are the same double.
       const auto larger = std::max(left[i], right[i]);
       const auto smaller = std::min(left[i], right[i]);
       const uint64_t distance = static_cast<uint64_t>(larger) - static_cast<uint64_t>(smaller);

@@ -37,7 +37,7 @@ Pat BySign(const Pat& x, const Pat& negative, const Pat& other) {
                  Call("nn.where", {Call("nn.less", {zero, x}), other, negative})});
 }
 
-Rule Recognise(const std::string& name, Pat source, Pat result, int benefit = 1) {
+Rule Recognize(const std::string& name, Pat source, Pat result, int benefit = 1) {
   return Rule(name, benefit).Match(std::move(source)).Replace(std::move(result));
 }
 
@@ -96,10 +96,10 @@ void AddClip(std::vector<Rule>& rules) {
 /// Bounds with relu: relu is a clip from 0.
 void AddReluClip(std::vector<Rule>& rules) {
   const Pat x = Float("x");
-  rules.push_back(Recognise("relu-max", Call("nn.max", {x, Scalar(0)}).Commutes(),
+  rules.push_back(Recognize("relu-max", Call("nn.max", {x, Scalar(0)}).Commutes(),
                             Call("nn.relu", {Var("x")})));
   rules.push_back(
-      Recognise("relu-where", WhereNegative(x, Scalar(0), x), Call("nn.relu", {Var("x")})));
+      Recognize("relu-where", WhereNegative(x, Scalar(0), x), Call("nn.relu", {Var("x")})));
   const auto from_zero = [](const RuleMatch& m, Rewriter& rewriter) {
     const ElementType type = ElementOf(m["x"]);
     const double low = std::max(0.0, m.Has("lo") ? m.scalar("lo") : 0.0);
@@ -130,11 +130,11 @@ void AddSigmoid(std::vector<Rule>& rules) {
                       .Match(Call("nn.div", {Scalar(1), one_more}))
                       .Replace(Call("nn.sigmoid", {Var("x")})));
   rules.push_back(
-      Recognise("silu-div", Call("nn.div", {x, one_more}), Call("nn.swish", {Var("x")})));
-  rules.push_back(Recognise("silu", Call("nn.mul", {x, Call("nn.sigmoid", {x})}),
+      Recognize("silu-div", Call("nn.div", {x, one_more}), Call("nn.swish", {Var("x")})));
+  rules.push_back(Recognize("silu", Call("nn.mul", {x, Call("nn.sigmoid", {x})}),
                             Call("nn.swish", {Var("x")})));
   const Pat times = Call("nn.sigmoid", {Call("nn.mul", {x, Scalar("alpha")})});
-  rules.push_back(Recognise("swish", Call("nn.mul", {x, times}),
+  rules.push_back(Recognize("swish", Call("nn.mul", {x, times}),
                             Call("nn.swish", {Var("x")}).Set("alpha", ScalarOf("alpha")), 2));
 }
 
@@ -175,7 +175,7 @@ void AddHardSigmoid(std::vector<Rule>& rules) {
       return number && std::abs(number.value() - value) < 1e-8;
     };
   };
-  rules.push_back(Recognise("hard-swish",
+  rules.push_back(Recognize("hard-swish",
                             Call("nn.mul", {x, Call("nn.hard_sigmoid", {x})
                                                    .WithIf("alpha", is(1.0 / 6), "1/6")
                                                    .WithIf("beta", is(0.5), "1/2")}),
@@ -203,14 +203,14 @@ Pat Softplus(const Pat& x) {
 void AddSoft(std::vector<Rule>& rules, bool exact) {
   const Pat x = Float("x");
   if (!exact) {
-    rules.push_back(Recognise("softplus", LogOfOneMore(x), Call("nn.softplus", {Var("x")})));
+    rules.push_back(Recognize("softplus", LogOfOneMore(x), Call("nn.softplus", {Var("x")})));
   }
   const Pat mirrored = Softplus(Call("nn.neg", {Call("nn.abs", {x})}));
-  rules.push_back(Recognise("softplus-stable", Call("nn.add", {Call("nn.relu", {x}), mirrored}),
+  rules.push_back(Recognize("softplus-stable", Call("nn.add", {Call("nn.relu", {x}), mirrored}),
                             Call("nn.softplus", {Var("x")})));
-  rules.push_back(Recognise("mish", Call("nn.mul", {x, Call("nn.tanh", {Softplus(x)})}),
+  rules.push_back(Recognize("mish", Call("nn.mul", {x, Call("nn.tanh", {Softplus(x)})}),
                             Call("nn.mish", {Var("x")})));
-  rules.push_back(Recognise("softsign",
+  rules.push_back(Recognize("softsign",
                             Call("nn.div", {x, Call("nn.add", {Call("nn.abs", {x}), Scalar(1)})}),
                             Call("nn.softsign", {Var("x")})));
 }
@@ -235,14 +235,14 @@ bool SlopeFits(const RuleMatch& m) {
 void AddLeaky(std::vector<Rule>& rules) {
   const Pat x = Float("x"), leaked = Call("nn.mul", {x, Scalar("alpha")});
   const Pat leaky = Call("nn.leaky_relu", {Var("x")}).Set("alpha", ScalarOf("alpha"));
-  rules.push_back(Recognise("leaky-relu-where", BySign(x, leaked, x), leaky, 2));
+  rules.push_back(Recognize("leaky-relu-where", BySign(x, leaked, x), leaky, 2));
   rules.push_back(Rule("leaky-relu-max")
                       .Match(Call("nn.max", {x, leaked}).Commutes())
                       .Where(SlopeBetweenZeroAndOne, "the slope lies between 0 and 1")
                       .Replace(leaky));
   const Pat mirrored = Call("nn.relu", {Call("nn.neg", {x})});
   rules.push_back(
-      Recognise("leaky-relu-parts",
+      Recognize("leaky-relu-parts",
                 Call("nn.sub", {Call("nn.relu", {x}), Call("nn.mul", {mirrored, Scalar("alpha")})}),
                 leaky, 2));
   const Pat prelu = Call("nn.prelu", {Var("x"), Var("slope")});
@@ -284,8 +284,8 @@ bool CeluOfElu(const RuleMatch& m) {
 void AddExponential(std::vector<Rule>& rules) {
   const Pat x = Float("x");
   const Pat less_one = Expm1(x);
-  rules.push_back(Recognise("elu-one", BySign(x, less_one, x), Call("nn.elu", {Var("x")})));
-  rules.push_back(Recognise("elu", BySign(x, Call("nn.mul", {less_one, Scalar("alpha")}), x),
+  rules.push_back(Recognize("elu-one", BySign(x, less_one, x), Call("nn.elu", {Var("x")})));
+  rules.push_back(Recognize("elu", BySign(x, Call("nn.mul", {less_one, Scalar("alpha")}), x),
                             Call("nn.elu", {Var("x")}).Set("alpha", ScalarOf("alpha")), 2));
   const Pat scaled_exp = Call("nn.mul", {Call("nn.exp", {x}), Scalar("alpha")});
   const Pat below =
@@ -301,7 +301,7 @@ void AddExponential(std::vector<Rule>& rules) {
                       .Replace(Call("nn.selu", {Var("x")})
                                    .Set("alpha", ScalarOf("alpha"))
                                    .Set("gamma", ScalarOf("gamma"))));
-  rules.push_back(Recognise(
+  rules.push_back(Recognize(
       "selu-of-elu", Call("nn.mul", {Call("nn.elu", {x}).Carry("alpha"), Scalar("gamma")}),
       Call("nn.selu", {Var("x")}).Carry("alpha").Set("gamma", ScalarOf("gamma"))));
   const auto parts = [&](const Pat& below_zero) {
@@ -309,7 +309,7 @@ void AddExponential(std::vector<Rule>& rules) {
                 {Call("nn.relu", {x}), Call("nn.min", {below_zero, Scalar(0)}).Commutes()});
   };
   const Pat stretched = Expm1(Call("nn.div", {x, Scalar("divisor")}));
-  rules.push_back(Recognise("elu-parts", parts(less_one), Call("nn.elu", {Var("x")})));
+  rules.push_back(Recognize("elu-parts", parts(less_one), Call("nn.elu", {Var("x")})));
   rules.push_back(Rule("celu-parts")
                       .Match(parts(Call("nn.mul", {stretched, Scalar("alpha")})))
                       .Where(CeluOfElu, "x is divided by alpha")
@@ -381,14 +381,14 @@ class FuseActivationPass : public Pass {
 
 REGISTER_PASS(fuse_activation, FuseActivationPass)
     .Doc(
-        "recognises activations written out: clip, sigmoid, swish, hard swish, mish, prelu, elu, "
+        "recognizes activations written out: clip, sigmoid, swish, hard swish, mish, prelu, elu, "
         "...")
     .Details(
         "Relu, clip (min and max in either order, comparisons, relu under a bound), sigmoid, swish "
         "(silu and quick gelu are swish with another alpha), hard sigmoid and hard swish, "
         "softplus, "
         "mish, softsign, leaky relu and prelu, elu, selu, celu. Not at NaN: a form that makes "
-        "something else of NaN than the op does is not recognised.")
+        "something else of NaN than the op does is not recognized.")
     .Option("exact", PassOption::Kind::kBool, "false",
             "only rules that are true in floating point up to rounding");
 

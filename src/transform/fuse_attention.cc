@@ -386,6 +386,6 @@ class FuseAttentionPass : public Pass {
 };
 
 REGISTER_PASS(fuse_attention, FuseAttentionPass)
-    .Doc("recognises scaled dot product attention, with scale and mask, and makes it one op");
+    .Doc("recognizes scaled dot product attention, with scale and mask, and makes it one op");
 
 }  // namespace lathe

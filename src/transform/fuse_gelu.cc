@@ -70,7 +70,7 @@ class FuseGeluPass : public Pass {
 };
 
 REGISTER_PASS(fuse_gelu, FuseGeluPass)
-    .Doc("recognises gelu in its erf and tanh forms and makes it one nn.gelu")
+    .Doc("recognizes gelu in its erf and tanh forms and makes it one nn.gelu")
     .Details(
         "Halves and factors associated in any way, x taken out of the sum or not, and the tanh "
         "form by way of a sigmoid. Quick gelu is a swish: see fuse_activation.");

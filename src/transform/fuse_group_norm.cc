@@ -201,7 +201,7 @@ class FuseGroupNormPass : public Pass {
 };
 
 REGISTER_PASS(fuse_group_norm, FuseGroupNormPass)
-    .Doc("recognises instance and group normalization, and division by the norm of a vector")
+    .Doc("recognizes instance and group normalization, and division by the norm of a vector")
     .Details(
         "A layer norm over space with a scale per channel is an instance norm; an instance norm of "
         "groups of channels with a scale per channel a group norm. After fuse_layer_norm.");

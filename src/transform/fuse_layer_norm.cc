@@ -37,9 +37,9 @@ Pat DividedByRoot(const Pat& v, const Pat& variance) {
 /// E[x], E[(x - E[x])^2] or, unless `exact`, E[x^2] - E[x]^2, which may lose all digits; kept from
 /// being negative perhaps.
 Pat Mean() { return Call("nn.reduce_mean", {Var("x"), Const("mean_axes")}).As("mean").Shared(); }
-Pat Centred() { return Call("nn.sub", {Var("x"), Mean()}).As("centred"); }
+Pat Centered() { return Call("nn.sub", {Var("x"), Mean()}).As("centered"); }
 Pat Variance(bool exact) {
-  const Pat squares = MeanOf(Squared(Centred()));
+  const Pat squares = MeanOf(Squared(Centered()));
   if (exact) return Either({squares, Call("nn.relu", {squares})});
   const Pat difference = Call("nn.sub", {MeanOf(Squared(Var("x"))), Squared(Mean())});
   return Either({squares, difference, Call("nn.relu", {difference})});
@@ -110,7 +110,7 @@ void AddFolded(std::vector<Rule>& rules, const std::string& op, bool exact) {
                                    .Set("axis", Axis)
                                    .Set("epsilon", Epsilon)));
   rules.push_back(
-      finish(Rule("layer-norm-folded", 4).Match(Call("nn.mul", {Centred(), folded})))
+      finish(Rule("layer-norm-folded", 4).Match(Call("nn.mul", {Centered(), folded})))
           .Replace(Call(op, {Var("x"), Var("scale")}).Set("axis", Axis).Set("epsilon", Epsilon)));
 }
 
@@ -143,7 +143,7 @@ void FuseLayerNormPass::ApplyImpl(Graph& graph) {
   AddFolded(rules, layer, exact);
   rules.push_back(
       Rule("layer-norm", 3)
-          .Match(DividedByRoot(Centred(), Variance(exact)))
+          .Match(DividedByRoot(Centered(), Variance(exact)))
           .Where(OverTheLastDims, "the mean is over the last dims")
           .Where(MeanOverTheSameDims, "mean and variance are over the same dims")
           .Replace(Call(layer, {Var("x"), Scalar(1)}).Set("axis", Axis).Set("epsilon", Epsilon)));
@@ -166,7 +166,7 @@ void FuseLayerNormPass::ApplyImpl(Graph& graph) {
 
 REGISTER_PASS(fuse_layer_norm, FuseLayerNormPass)
     .Doc(
-        "recognises layer and RMS normalization in their decomposed forms, scale and bias "
+        "recognizes layer and RMS normalization in their decomposed forms, scale and bias "
         "included")
     .Details(
         "The variance as E[(x - E[x])^2] or E[x^2] - E[x]^2; the scale as a product behind the "

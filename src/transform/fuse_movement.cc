@@ -257,7 +257,7 @@ class FuseMovementPass : public Pass {
 };
 
 REGISTER_PASS(fuse_movement, FuseMovementPass)
-    .Doc("recognises depth to space and back, tiles and transposes written as other movements")
+    .Doc("recognizes depth to space and back, tiles and transposes written as other movements")
     .Details(
         "Depth to space and space to depth as reshape, transpose, reshape, in both orders, or as "
         "slices of every n-th pixel joined over the channels; copies joined are a tile; slices of "

@@ -323,7 +323,7 @@ class FuseRecurrentPass : public Pass {
 };
 
 REGISTER_PASS(fuse_recurrent, FuseRecurrentPass)
-    .Doc("recognises LSTM and GRU cells written out and makes each a sequence of one step")
+    .Doc("recognizes LSTM and GRU cells written out and makes each a sequence of one step")
     .Details(
         "Whatever the gates are computed by: one product for all or one for each, inputs and state "
         "apart or concatenated, biases in any place, activations before or after the gates are cut "

@@ -269,7 +269,7 @@ bool ResultIsLikeX(const RuleMatch& m) {
 
 Rule Finished(Rule rule, bool interleaved, bool twice) {
   rule.Where([interleaved](const RuleMatch& m) { return MakePairs(m, interleaved); },
-             "the pairs are of the two halves, or of neighbours, of one value");
+             "the pairs are of the two halves, or of neighbors, of one value");
   rule.Where(JoinedOverLast, "the parts are joined over the features");
   if (interleaved) {
     rule.Where(DeeperAtTheEnd, "the parts are joined pair by pair");
@@ -296,7 +296,7 @@ void AddRotations(std::vector<Rule>& rules) {
   rules.push_back(Finished(
       Rule("halves").Match(OverLast({first, second})).Match(OverLast({first, second, Var("kept")})),
       false, false));
-  rules.push_back(Finished(Rule("neighbours").Match(Interleaved(first, second)), true, false));
+  rules.push_back(Finished(Rule("neighbors").Match(Interleaved(first, second)), true, false));
   const auto turned = [&](const Pat& around) {
     return Call("nn.add", {Call("nn.mul", {Var("x"), c}), Call("nn.mul", {around, s})});
   };
@@ -388,7 +388,7 @@ class FuseRotaryEmbeddingPass : public Pass {
 };
 
 REGISTER_PASS(fuse_rotary_embedding, FuseRotaryEmbeddingPass)
-    .Doc("recognises rotary position embeddings, of halves and of neighbours")
+    .Doc("recognizes rotary position embeddings, of halves and of neighbors")
     .Details(
         "Written as rotations of pairs, or as x cos + turned(x) sin with each angle twice; for "
         "some "

@@ -72,7 +72,7 @@ class FuseSoftmaxPass : public Pass {
 };
 
 REGISTER_PASS(fuse_softmax, FuseSoftmaxPass)
-    .Doc("recognises softmax, with or without the maximum taken off, and its logarithm")
+    .Doc("recognizes softmax, with or without the maximum taken off, and its logarithm")
     .Option("exact", PassOption::Kind::kBool, "false",
             "only rules that are true in floating point up to rounding");
 

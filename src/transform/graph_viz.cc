@@ -150,7 +150,7 @@ class GraphVizPass : public Pass {
 REGISTER_PASS(graph_viz, GraphVizPass)
     .Doc("writes the graph as a Graphviz file; changes nothing")
     .Details(
-        "Ops are boxes, variables ellipses, parameters coloured, control dependencies dashed; what "
+        "Ops are boxes, variables ellipses, parameters colored, control dependencies dashed; what "
         "a region reads from outside is dotted. Nodes in the graph attribute "
         "__graphviz__marked_node__ (std::vector<Node>) are highlighted; the attribute is consumed.")
     .Option("path", PassOption::Kind::kString, "graph.dot", "where to write; -: standard output");

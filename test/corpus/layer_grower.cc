@@ -249,11 +249,11 @@ Value LayerGrower::ParallelDense(Value x) {
 }
 
 Value LayerGrower::LayerNorm(Value x) {
-  const Value centred = Coin() ? x : Op("sub", {x, Op("reduce_mean", {x, Ints({-1})})});
-  const Value square = Coin() ? Op("pow", {centred, Scalar(2)}) : Op("mul", {centred, centred});
+  const Value centered = Coin() ? x : Op("sub", {x, Op("reduce_mean", {x, Ints({-1})})});
+  const Value square = Coin() ? Op("pow", {centered, Scalar(2)}) : Op("mul", {centered, centered});
   const Value variance = Either("add", Op("reduce_mean", {square, Ints({-1})}), Scalar(1e-5));
-  Value y = Coin() ? Op("div", {centred, Op("sqrt", {variance})})
-                   : Either("mul", centred, Op("reciprocal", {Op("sqrt", {variance})}));
+  Value y = Coin() ? Op("div", {centered, Op("sqrt", {variance})})
+                   : Either("mul", centered, Op("reciprocal", {Op("sqrt", {variance})}));
   if (Pick(4) != 0) y = Either("mul", y, Weights({ShapeOf(x).back()}));
   if (Coin()) y = Either("add", y, Weights({ShapeOf(x).back()}));
   return y;

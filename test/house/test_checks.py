@@ -1,11 +1,13 @@
 """Tests of the scripts that guard the house: a violation must be found."""
 
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -13,7 +15,58 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "test" / "transcripts")]
 
 import check_layers  # noqa: E402
 import check_size  # noqa: E402
+import check_words  # noqa: E402
 import run as transcripts  # noqa: E402
+import run_tests  # noqa: E402
+
+
+class Resumed(unittest.TestCase):
+    def test_what_has_passed_on_this_tree(self):
+        with tempfile.TemporaryDirectory() as folder:
+            suite = types.SimpleNamespace(build=pathlib.Path(folder))
+            (suite.build / "logs").mkdir()
+            passed = run_tests.Passed(suite)
+            passed.add("unit", run_tests.Result(3, 0))
+            passed.add("golden", run_tests.Result(3, 1))
+            self.assertEqual(run_tests.Passed(suite).steps, {"unit": 3})
+            known = json.loads(passed.file.read_text())
+            passed.file.write_text(json.dumps({**known, "tree": "another"}))
+            self.assertEqual(run_tests.Passed(suite).steps, {})
+
+    def test_every_step_exists(self):
+        for name in {*run_tests.QUICK, *sum(run_tests.STEPS.values(), [])}:
+            self.assertTrue(callable(getattr(run_tests.Suite, name)), name)
+        self.assertLess(set(run_tests.QUICK), set(run_tests.STEPS["release"]))
+
+
+class Words(unittest.TestCase):
+    def found(self, text, accepted=""):
+        """What is unknown, and what is listed in vain, in a tree that holds one file."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "scripts").mkdir()
+            (root / "scripts/words.txt").write_text(accepted)
+            (root / "a.cc").write_text(text)
+            places = check_words.places_of(root, ["a.cc"])
+            unknown, unused = check_words.compare(places, check_words.listed(root))
+            return unknown, unused, dict(places)
+
+    def test_names_are_taken_apart(self):
+        unknown, unused, _ = self.found("void Walvectors_(int same_shepe); // FP16Kernel, 0xdeadbeef\n")
+        self.assertEqual((unknown, unused), (["shepe", "walvectors"], []))
+
+    def test_british_spelling(self):
+        self.assertEqual(self.found("// the color of the neighbor\n")[0], ["color", "neighbor"])
+
+    def test_places(self):
+        self.assertEqual(self.found("int a;\nint shepe;\n")[2]["shepe"], ["a.cc:2"])
+
+    def test_listed(self):
+        self.assertEqual(self.found("int numpy;\n", "numpy # of Python\n")[:2], ([], []))
+        self.assertEqual(self.found("int numpy;\n", "numpy scipy\n")[:2], ([], ["scipy"]))
+
+    def test_links_are_not_read(self):
+        self.assertEqual(self.found("// https://example.org/qwrtz?zzzz=yyyy\n")[0], [])
 
 
 class Layers(unittest.TestCase):

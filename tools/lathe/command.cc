@@ -99,7 +99,7 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
          "what kernels of f32 may do to take less time: strict, f32, high (docs/precision.md)")
       ->type_name("LEVEL")
       ->default_str("f32");
-  app.add_option("--level", options.level, "of optimisation: steps at this level and below run")
+  app.add_option("--level", options.level, "of optimization: steps at this level and below run")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("--disable", options.disabled, "leave this pass out; graph_fuse_partition: fusion")
@@ -170,7 +170,7 @@ Program LoadStructure(const ModelOptions& model, IrContext& context) {
 
 bool IsTerminal(int fd) { return isatty(fd) != 0; }
 
-bool UseColour(int fd) {
+bool UseColor(int fd) {
   const char* refused = std::getenv("NO_COLOR");
   return IsTerminal(fd) && (refused == nullptr || *refused == '\0');
 }

@@ -55,8 +55,8 @@ struct OutputOptions {
 /// Options of every subcommand that compiles.
 void AddCompileOptions(CLI::App& app, CompileOptions& options);
 
-/// True if `fd` (1 or 2) is a terminal and colour is not refused by NO_COLOR.
-bool UseColour(int fd);
+/// True if `fd` (1 or 2) is a terminal and color is not refused by NO_COLOR.
+bool UseColor(int fd);
 bool IsTerminal(int fd);
 
 /// Shows `done` of `total` on one line of a terminal's stderr, from the second second on; nothing
@@ -96,7 +96,7 @@ std::pair<std::string, std::string> SplitAssignment(const std::string& option,
 /// To stdout, and to stderr; control characters are escaped, as what models hold is in the text.
 void Out(std::string_view text);
 void Words(std::string_view text);
-/// As it is: for what Lathe has coloured, and nothing of a model that is not escaped.
+/// As it is: for what Lathe has colored, and nothing of a model that is not escaped.
 void Draw(std::FILE* to, std::string_view text);
 /// From here on nothing is printed, or all is: of several processes one speaks.
 void Silence(bool silent);

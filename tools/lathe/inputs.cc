@@ -327,7 +327,7 @@ RtValue ReadFrom(const Source& source, const InputPort& port, const InputOptions
     loaded = LoadInput(port.name, source.text, port.type, image);
   }
   if (!loaded.remark.empty()) Words(loaded.remark + "\n");
-  if (o.show && loaded.picture) Draw(stdout, PictureToText(*loaded.picture, UseColour(1)));
+  if (o.show && loaded.picture) Draw(stdout, PictureToText(*loaded.picture, UseColor(1)));
   return o.cast ? CastTo(std::move(loaded.value), port.type) : std::move(loaded.value);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 int Report(const Error& error) {
   fflush(stdout);
-  Draw(stderr, error.Render(UseColour(2)));
+  Draw(stderr, error.Render(UseColor(2)));
   return error.code() == ErrorCode::kInternal ? kOurBug : kInputAtFault;
 }
 

@@ -15,7 +15,7 @@ ATTR_KINDS = {
     "f32[]": "kFloats", "str[]": "kStrs", "type": "kType", "tensor": "kTensor", "array": "kArray",
     "dict": "kDict", "any": "kAny",
 }
-# Behaviour of an interface: result, parameters, and how the in-place twin passes them on.
+# Behavior of an interface: result, parameters, and how the in-place twin passes them on.
 METHODS = {
     "InferShape": ("void", "InferShapeContext& c", "c"),
     "Eval": ("void", "EvalContext& c", "c"),
@@ -220,7 +220,7 @@ class Tables:
         return f"{{TypeRule::Kind::{rule.kind}, {element(rule.element)}, {rule.index}, {inner}}}"
 
     def array(self, kind, name, rows):
-        """Emits a table and returns what initialises the span over it."""
+        """Emits a table and returns what initializes the span over it."""
         if not rows:
             return "{}"
         self.lines.append(f"constexpr {kind} {name}[] = {{")

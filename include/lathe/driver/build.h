@@ -50,7 +50,7 @@ struct BuildArguments {
   std::string cache = {};  ///< folder for machine code, as CompileOptions::cache
 };
 
-/// Optimises and compiles a network: NNVM's build. The target need not run here. Errors:
+/// Optimizes and compiles a network: NNVM's build. The target need not run here. Errors:
 /// build/target (none, neither here nor in a scope), build/host, build/shape (a variable has none,
 /// or two that differ), build/state-data (a state that no operation sets has none), pass/unknown,
 /// those of Symbol::ToProgram, of passes and of compilation.

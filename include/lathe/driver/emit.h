@@ -10,7 +10,7 @@ namespace lathe {
 /// The stages of a compilation, to look at.
 enum class Stage : uint8_t {
   kLoops,     ///< the program with its functions as loops
-  kLlvm,      ///< the loops as LLVM has optimised them
+  kLlvm,      ///< the loops as LLVM has optimized them
   kAssembly,  ///< machine code to read
   kObject,    ///< the same as an object file
 };

@@ -95,7 +95,7 @@ struct LoadOptions {
   runtime::NamedTensors parameters = {};
 };
 
-/// A program ready to run: optimised, its operations grouped into functions, these lowered to loops
+/// A program ready to run: optimized, its operations grouped into functions, these lowered to loops
 /// and to machine code where a strategy fits.
 ///
 /// With sizes that follow from those of the inputs it has a plan: it runs without the interpreter,

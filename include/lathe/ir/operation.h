@@ -78,7 +78,7 @@ class Operation {
   Operation* parent_op() const;
   Operation* prev() const { return prev_; }
   Operation* next() const { return next_; }
-  /// Both in one block. Amortised O(1): the block renumbers itself when needed.
+  /// Both in one block. Amortized O(1): the block renumbers itself when needed.
   bool IsBefore(const Operation* other) const;
   void MoveBefore(Operation* other);
   void MoveToEnd(Block* block);

@@ -49,13 +49,13 @@ std::string WhyNotParallel(const Operation* loop);
 
 /// Scalars become vectors of `lanes` iterations, with a masked rest. Stores must advance by one
 /// element in the last axis, loads by any constant number, or not at all.
-void Vectorise(Operation* loop, int64_t lanes);
-std::string WhyNotVectorise(const Operation* loop);
+void Vectorize(Operation* loop, int64_t lanes);
+std::string WhyNotVectorize(const Operation* loop);
 /// The same over squares of iterations of two perfectly nested loops, for loads that read
-/// neighbours along the outer one: they are read so, and turned in registers.
-void VectoriseTurned(Operation* outer, int vector_bytes);
-std::string WhyNotVectoriseTurned(const Operation* outer);
-/// Whether some load in `inner` reads neighbours along `outer`, a loop around it, and elements far
+/// neighbors along the outer one: they are read so, and turned in registers.
+void VectorizeTurned(Operation* outer, int vector_bytes);
+std::string WhyNotVectorizeTurned(const Operation* outer);
+/// Whether some load in `inner` reads neighbors along `outer`, a loop around it, and elements far
 /// apart along `inner`.
 bool ReadsAlong(const Operation* outer, const Operation* inner);
 /// Lanes such that the widest of the vectors fills a register.
@@ -109,8 +109,8 @@ std::string WhyNotPack(Value memory, size_t axis, int64_t factor);
 ///
 ///   (e, o) = for k, carrying (0, 0): (fma(a[2k], b[k, j, 0], e), fma(a[2k+1], b[k, j, 1], o))
 ///   s + (e + o)
-void Tensorise(Operation* loop);
-std::string WhyNotTensorise(const Operation* loop);
+void Tensorize(Operation* loop);
+std::string WhyNotTensorize(const Operation* loop);
 
 /// Memories outside of a loop that it touches, in order of the first access.
 std::vector<Value> MemoriesOf(const Operation* loop);

@@ -55,7 +55,7 @@ std::string RenderRemarks(const std::vector<Remark>& remarks);
 /// texts apart from the changed stretch.
 std::string DiffLines(std::string_view before, std::string_view after, size_t context = 2);
 
-/// A program as text, and the same lines with locations, by which operations are recognised.
+/// A program as text, and the same lines with locations, by which operations are recognized.
 struct PrintedProgram {
   std::string text, located;
 };

@@ -86,7 +86,7 @@ class PassManager {
 inline constexpr const char* kFastMath = "fast_math";
 inline constexpr int kByFastMath = 4;
 
-/// One line of a named pipeline. At optimisation level N its steps of level N and below run.
+/// One line of a named pipeline. At optimization level N its steps of level N and below run.
 struct PipelineStep {
   int level;
   const char* passes;  ///< as text
@@ -101,7 +101,7 @@ struct NamedPipeline {
 };
 std::vector<NamedPipeline> NamedPipelines();
 
-/// Runs the pipeline `name` ("inference", ...) at optimisation `level`: 0 nothing, 1 what only
+/// Runs the pipeline `name` ("inference", ...) at optimization `level`: 0 nothing, 1 what only
 /// takes away, 2 fusions and folded weights, 3 what may cost memory. A level out of range is an
 /// error (pass/level).
 void Optimize(Program& program, std::string_view name = "inference", int level = 2,

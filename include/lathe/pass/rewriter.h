@@ -122,7 +122,7 @@ struct GreedyOptions {
   int64_t max_rewrites_per_op = 1000;  ///< beyond: error pass/no-convergence naming the pattern
   bool fold = false;  ///< asks each op's own Fold before the patterns; counted as "fold"
 };
-/// Applies patterns until none fires: one worklist in program order, neighbours of a change queued
+/// Applies patterns until none fires: one worklist in program order, neighbors of a change queued
 /// again, no rescans. Returns the number of rewrites. `counts` receives hits by pattern name.
 int64_t ApplyPatternsGreedily(Program& program, Pass* pass, const PatternSet& patterns,
                               const GreedyOptions& options = {});

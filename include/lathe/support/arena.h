@@ -25,7 +25,7 @@ class Arena {
   Arena& operator=(Arena&& other) noexcept;
   ~Arena() = default;
 
-  // Uninitialised; `alignment` a power of two, at most 64.
+  // Uninitialized; `alignment` a power of two, at most 64.
   [[nodiscard]] void* Allocate(size_t size, size_t alignment = alignof(std::max_align_t)) {
     const uintptr_t at = (cursor_ + alignment - 1) & ~(static_cast<uintptr_t>(alignment) - 1);
     if (cursor_ == 0 || at > end_ || size > end_ - at) return AllocateSlow(size, alignment);

@@ -73,7 +73,7 @@ struct IntegerLimits {
     ElementType type);  // i2 u2 i4 u4 f4e2m1: stored packed, low bits first
 
 // The element type of a C++ storage type: ElementTypeOf<float> == kF32. kUndefined for others.
-// float_types.h (std::complex, too) and tensor.h (std::string) specialise it further.
+// float_types.h (std::complex, too) and tensor.h (std::string) specialize it further.
 template <class T>
 inline constexpr ElementType ElementTypeOf = ElementType::kUndefined;
 template <>

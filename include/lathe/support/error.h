@@ -57,13 +57,13 @@ class Error : public std::exception {
   [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
 
   // The text for a person, ending in a newline; at most 20 of `others` are shown.
-  [[nodiscard]] std::string Render(bool colour = false) const;
+  [[nodiscard]] std::string Render(bool color = false) const;
 
   // Further errors found in the same go; this one is the first.
   std::vector<Error> others;
 
  private:
-  void RenderOne(std::string& out, bool colour) const;
+  void RenderOne(std::string& out, bool color) const;
 
   ErrorCode code_;
   std::string id_;

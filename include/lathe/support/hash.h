@@ -10,7 +10,7 @@ namespace lathe {
 // Hashes that depend on the values alone: the same in every run and on every machine of the same
 // byte order. Never feed them an address.
 
-// A bijection of 64 bits that spreads every bit (the finaliser of splitmix64).
+// A bijection of 64 bits that spreads every bit (the finalizer of splitmix64).
 [[nodiscard]] constexpr uint64_t HashMix(uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9U;

@@ -10,7 +10,7 @@
 
 namespace lathe {
 
-// Appends the shortest decimal text that reads back as exactly `value`; always recognisable as a
+// Appends the shortest decimal text that reads back as exactly `value`; always recognizable as a
 // float ("1.0", "-0.0", "1e+30"); "inf", "-inf" and "nan" for the rest.
 void AppendDouble(std::string& out, double value);
 void AppendFloat(std::string& out, float value);

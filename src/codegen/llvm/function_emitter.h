@@ -106,7 +106,7 @@ class FunctionEmitter {
   llvm::Value* ElementAt(const Memory& memory, const Operation* op, size_t first_index);
   llvm::Value* AddressOf(const Memory& memory, llvm::Value* element);
   llvm::Value* LaneMask(llvm::Value* live, const llvm::FixedVectorType* vector);
-  llvm::Value* LoadNeighbours(llvm::Value* address, llvm::FixedVectorType* type, llvm::Value* live);
+  llvm::Value* LoadNeighbors(llvm::Value* address, llvm::FixedVectorType* type, llvm::Value* live);
   llvm::Value* LoadStrided(llvm::Value* address, llvm::FixedVectorType* type, int64_t stride,
                            llvm::Value* live);
   llvm::Value* LanesAlong(const Memory& memory, unsigned lanes, int64_t axis, int64_t stride);

@@ -11,7 +11,7 @@ namespace lathe::codegen {
 namespace {
 
 constexpr int64_t kMaxStackBytes = 1 << 20;
-constexpr int64_t kMaxShuffledStride = 4;  // of loads that are put together from neighbours
+constexpr int64_t kMaxShuffledStride = 4;  // of loads that are put together from neighbors
 constexpr const char* kReshape = "nn.view_reshape";
 
 llvm::Align AlignOf(llvm::Type* type) {
@@ -78,7 +78,7 @@ llvm::Value* FunctionEmitter::StackMemory(const Operation* op, AnyTensorType typ
   return data;
 }
 
-// The extents of a view by groups of neighbouring axes.
+// The extents of a view by groups of neighboring axes.
 std::vector<llvm::Value*> FunctionEmitter::GroupedExtents(const Memory& memory,
                                                           std::span<const int64_t> groups) {
   std::vector<llvm::Value*> extents;
@@ -156,8 +156,8 @@ llvm::Value* FunctionEmitter::FromMemory(llvm::Value* value, ElementType element
   return b_.CreateICmpNE(value, llvm::Constant::getNullValue(value->getType()));
 }
 
-llvm::Value* FunctionEmitter::LoadNeighbours(llvm::Value* address, llvm::FixedVectorType* type,
-                                             llvm::Value* live) {
+llvm::Value* FunctionEmitter::LoadNeighbors(llvm::Value* address, llvm::FixedVectorType* type,
+                                            llvm::Value* live) {
   if (live == nullptr) return b_.CreateAlignedLoad(type, address, AlignOf(type));
   return b_.CreateMaskedLoad(type, address, AlignOf(type), LaneMask(live, type),
                              llvm::Constant::getNullValue(type));
@@ -171,7 +171,7 @@ bool IsLast(const Memory& memory, int64_t axis) {
 
 }  // namespace
 
-// Neighbours are loaded, none of them beyond the last element, and shuffled.
+// Neighbors are loaded, none of them beyond the last element, and shuffled.
 llvm::Value* FunctionEmitter::LoadStrided(llvm::Value* address, llvm::FixedVectorType* type,
                                           int64_t stride, llvm::Value* live) {
   const int64_t lanes = type->getNumElements(), span = (lanes - 1) * stride + 1;
@@ -187,7 +187,7 @@ llvm::Value* FunctionEmitter::LoadStrided(llvm::Value* address, llvm::FixedVecto
     llvm::Value* at = b_.CreateConstGEP1_64(type->getElementType(), address, begin);
     llvm::Value* rest = live_span;
     if (rest != nullptr) rest = b_.CreateSub(rest, b_.getInt64(static_cast<uint64_t>(begin)));
-    llvm::Value* loaded = LoadNeighbours(at, type, rest);
+    llvm::Value* loaded = LoadNeighbors(at, type, rest);
     std::vector<int> mask;
     for (int64_t i = 0; i < lanes; ++i) {
       const bool here = i * stride / lanes == piece;
@@ -226,7 +226,7 @@ void FunctionEmitter::EmitLoad(Operation* op) {
     llvm::Value* live = load.live() ? ValueOf(load.live()) : nullptr;
     CheckRun(op, memory, first, lanes, load.live(), load.stride());
     llvm::Value* address = AddressOf(memory, first);
-    value = load.stride() == 1 ? LoadNeighbours(address, type, live)
+    value = load.stride() == 1 ? LoadNeighbors(address, type, live)
                                : LoadStrided(address, type, load.stride(), live);
   } else {
     llvm::Value* along = LanesAlong(memory, lanes, load.axis(), load.stride());

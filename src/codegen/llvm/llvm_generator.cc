@@ -59,7 +59,7 @@ std::unique_ptr<llvm::Module> MakeModule(llvm::LLVMContext& context,
   return module;
 }
 
-// Loops come vectorised and unrolled as they are to be: LLVM inlines, shares what is computed
+// Loops come vectorized and unrolled as they are to be: LLVM inlines, shares what is computed
 // twice, moves it out of loops, allocates registers. Half the time of its usual pipeline, code as
 // fast.
 constexpr const char* kPasses =

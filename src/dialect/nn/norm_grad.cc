@@ -174,7 +174,7 @@ std::vector<Value> HardmaxOp::Grad(Operation*, std::span<const Value>, Builder&)
   return {Value()};
 }
 
-// The sums over neighbouring channels are means of windows, with the channels as a spatial dim.
+// The sums over neighboring channels are means of windows, with the channels as a spatial dim.
 std::vector<Value> LrnOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const LrnOp op(o);
   const auto rank = static_cast<size_t>(KnownRank(op.x()));

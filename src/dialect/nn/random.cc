@@ -166,7 +166,7 @@ SymShape MultinomialRule(const SymShape& in, int64_t samples) {
   return {in.dims[0], samples};
 }
 
-// Running sums of the (not normalised) probabilities of one row.
+// Running sums of the (not normalized) probabilities of one row.
 std::vector<double> Cumulative(std::span<const double> logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<double> sums;

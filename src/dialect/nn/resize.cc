@@ -175,10 +175,10 @@ Taps TapsAt(const Filter& f, const Target& t, double x) {
   Taps taps;
   double sum = 0;
   // Far outside nothing but the edge is seen.
-  const double centre = std::max(-2 * reach, std::min(x, last + 2 * reach));
-  for (double at = std::ceil(centre - reach); at <= centre + reach; ++at) {
+  const double center = std::max(-2 * reach, std::min(x, last + 2 * reach));
+  for (double at = std::ceil(center - reach); at <= center + reach; ++at) {
     const bool outside = at < 0 || at > last;
-    const double weight = f.exclude_outside && outside ? 0 : Kernel(f, (at - centre) * shrink);
+    const double weight = f.exclude_outside && outside ? 0 : Kernel(f, (at - center) * shrink);
     if (weight == 0) continue;
     taps.push_back({inside(at), weight});
     sum += weight;

@@ -13,7 +13,7 @@
 namespace lathe::nn {
 namespace {
 
-// A point has up to 4 neighbours along each of them.
+// A point has up to 4 neighbors along each of them.
 constexpr size_t kMaxSpatialRank = 8;
 
 // ---- grid_sample --------------------------------------------------------------------------------

@@ -108,8 +108,8 @@ struct Box {
   [[nodiscard]] double Area() const { return (y2 - y1) * (x2 - x1); }
 };
 
-Box BoxOf(const float* p, bool centred) {
-  if (centred) {
+Box BoxOf(const float* p, bool centered) {
+  if (centered) {
     return {p[1] - p[3] / 2.0, p[0] - p[2] / 2.0, p[1] + p[3] / 2.0, p[0] + p[2] / 2.0};
   }
   return {std::min(p[0], p[2]), std::min(p[1], p[3]), std::max(p[0], p[2]), std::max(p[1], p[3])};

@@ -204,8 +204,8 @@ bool HasTyped(const TensorMsg& t) {
   return !t.strings.empty();
 }
 
-// Any byte but 0 and 1 in a bool tensor is undefined behaviour to read.
-Tensor NormaliseBools(Tensor tensor) {
+// Any byte but 0 and 1 in a bool tensor is undefined behavior to read.
+Tensor NormalizeBools(Tensor tensor) {
   if (tensor.element_type() != ElementType::kBool) return tensor;
   for (size_t i = 0; i < tensor.byte_size(); ++i) {
     if (tensor.raw()[i] > std::byte{1}) tensor.mutable_raw()[i] = std::byte{1};
@@ -231,8 +231,8 @@ Tensor DecodeTensor(const TensorMsg& t, const Source& source) {
     }
     return FromStrings(t, shape);
   }
-  if (t.external) return NormaliseBools(FromExternal(t, type, shape, source));
-  if (t.has_raw) return NormaliseBools(FromRaw(t, type, shape, source));
+  if (t.external) return NormalizeBools(FromExternal(t, type, shape, source));
+  if (t.has_raw) return NormalizeBools(FromRaw(t, type, shape, source));
   return FromTyped(t, type, shape);
 }
 

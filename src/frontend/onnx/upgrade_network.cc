@@ -1,4 +1,4 @@
-// Layers: normalisation, dropout, resampling, recurrence.
+// Layers: normalization, dropout, resampling, recurrence.
 
 #include <algorithm>
 

@@ -25,7 +25,7 @@ class Losses {
   }
 
   // log(sum of exp) of the scores at each position.
-  void Normalise() {
+  void Normalize() {
     logs_ = e_.Scratch(kWide, positions_);
     e_.For(positions_, WholeOf::IsMuch(positions_ * classes_), [&](const Dim& position) {
       const Place at = e_.space().Unflatten(position, targets_);
@@ -114,7 +114,7 @@ void WriteEntropy(const WholeOf& w) {
   using Op = nn::SoftmaxCrossEntropyLossOp;
   const Op op(const_cast<Operation*>(w.op));
   Losses losses(w, op.ignore_index(), op.reduction());
-  losses.Normalise();
+  losses.Normalize();
   if (w.memory.size() > Op::kLogProb) losses.WriteScores(Op::kLogProb);
   losses.Write();
 }

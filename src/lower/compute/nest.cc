@@ -214,7 +214,7 @@ std::vector<Operation*> NestOf(Operation* outermost) {
   return loops;
 }
 
-// Joins neighbours that one index can walk, from the inside.
+// Joins neighbors that one index can walk, from the inside.
 std::vector<Operation*> FuseAll(Operation* outermost) {
   std::vector<Operation*> loops = NestOf(outermost);
   for (size_t k = loops.size() - 1; k-- > 0;) {
@@ -232,14 +232,14 @@ bool IsLarge(const std::vector<Operation*>& loops) {
   return !work.is_constant() || work.value() > 2 * kPiece;
 }
 
-void VectoriseIfPossible(Operation* loop, const Machine& machine) {
-  if (loop == nullptr || !schedule::WhyNotVectorise(loop).empty()) return;
-  schedule::Vectorise(loop, schedule::SuitableLanes(loop, machine.vector_bytes));
+void VectorizeIfPossible(Operation* loop, const Machine& machine) {
+  if (loop == nullptr || !schedule::WhyNotVectorize(loop).empty()) return;
+  schedule::Vectorize(loop, schedule::SuitableLanes(loop, machine.vector_bytes));
 }
 
 // Brings the loop along which elements are read one after the other next to the innermost one.
 // False if there is none.
-bool VectoriseTurned(std::vector<Operation*>& loops, const Machine& machine) {
+bool VectorizeTurned(std::vector<Operation*>& loops, const Machine& machine) {
   for (size_t k = loops.size() - 1; k-- > 0;) {
     if (!schedule::ReadsAlong(loops[k], loops.back())) continue;
     for (size_t at = k; at + 2 < loops.size(); ++at) {
@@ -249,8 +249,8 @@ bool VectoriseTurned(std::vector<Operation*>& loops, const Machine& machine) {
       if (loops[at + 1] == nullptr) return false;
     }
     Operation* outer = loops[loops.size() - 2];
-    if (!schedule::WhyNotVectoriseTurned(outer).empty()) return false;
-    schedule::VectoriseTurned(outer, machine.vector_bytes);
+    if (!schedule::WhyNotVectorizeTurned(outer).empty()) return false;
+    schedule::VectorizeTurned(outer, machine.vector_bytes);
     return true;
   }
   return false;
@@ -265,13 +265,13 @@ void ScheduleElements(Operation* outermost, const Machine& machine) {
   if (is_large && loops.size() == 1) {
     const schedule::SplitLoops split = schedule::Split(loops[0], kPiece);
     if (schedule::WhyNotParallel(split.outer).empty()) schedule::Parallel(split.outer);
-    VectoriseIfPossible(split.inner, machine);
-    VectoriseIfPossible(split.rest, machine);
+    VectorizeIfPossible(split.inner, machine);
+    VectorizeIfPossible(split.rest, machine);
     return;
   }
   if (is_large && schedule::WhyNotParallel(loops[0]).empty()) schedule::Parallel(loops[0]);
-  if (loops.size() > 1 && VectoriseTurned(loops, machine)) return;
-  VectoriseIfPossible(loops.back(), machine);
+  if (loops.size() > 1 && VectorizeTurned(loops, machine)) return;
+  VectorizeIfPossible(loops.back(), machine);
 }
 
 }  // namespace lathe::lower

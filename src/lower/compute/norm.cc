@@ -53,7 +53,7 @@ class Channels {
       const Value factor = s_.Mul(s_.Div(s_.Number(kWide, 1.0), deviation), Of(Op::kScale));
       const Value bias = Of(Op::kB);
       Place at;
-      Normalise(at, [&](Value x) { return s_.Add(s_.Mul(s_.Sub(x, mean), factor), bias); });
+      Normalize(at, [&](Value x) { return s_.Add(s_.Mul(s_.Sub(x, mean), factor), bias); });
       Keep(Op::kRunningMean, old_mean, mean);
       Keep(Op::kRunningVar, old_variance, variance);
     });
@@ -76,7 +76,7 @@ class Channels {
   }
 
   // As deep as there are axes.
-  void Normalise(Place& at, const std::function<Value(Value x)>& f) {
+  void Normalize(Place& at, const std::function<Value(Value x)>& f) {
     if (at.size() == dims_.size()) {
       Place to = at;
       if (axis_) to[*axis_] = channel_;
@@ -85,7 +85,7 @@ class Channels {
     }
     const auto inside = [&](const Dim& i) {
       at.push_back(i);
-      Normalise(at, f);
+      Normalize(at, f);
       at.pop_back();
     };
     const bool is_last = at.size() + 1 == dims_.size();

@@ -66,12 +66,12 @@ class Resized {
   // ---- filters as wide as the axes shrink ----
 
   struct WideTaps {
-    Value first, centre, shrink, sum;
+    Value first, center, shrink, sum;
     Dim count;
   };
 
   Value WeightOf(const AxisTaps& axis, const WideTaps& taps, Value at) const {
-    const Value weight = axis.Kernel(s_.Mul(s_.Sub(at, taps.centre), taps.shrink));
+    const Value weight = axis.Kernel(s_.Mul(s_.Sub(at, taps.center), taps.shrink));
     return op_.exclude_outside() ? s_.Select(axis.IsOutside(at), Number(0), weight) : weight;
   }
 
@@ -81,9 +81,9 @@ class Resized {
     const Value reach = s_.Div(Number(op_.mode() == "linear" ? 1 : 2), taps.shrink);
     const Value far = s_.Mul(Number(2), reach), last = s_.Number(kWide, axis.axis().in - 1);
     const Value x = axis.Coordinate(At(axis));
-    taps.centre = s_.Max(s_.Min(x, s_.Add(last, far)), s_.Sub(Number(0), far));
-    taps.first = Ceil(s_, s_.Sub(taps.centre, reach));
-    const Value span = s_.Sub(s_.Floor(s_.Add(taps.centre, reach)), taps.first);
+    taps.center = s_.Max(s_.Min(x, s_.Add(last, far)), s_.Sub(Number(0), far));
+    taps.first = Ceil(s_, s_.Sub(taps.center, reach));
+    const Value span = s_.Sub(s_.Floor(s_.Add(taps.center, reach)), taps.first);
     constexpr int64_t kMost = int64_t{1} << 40;
     taps.count = c_.e.Loaded(s_.Cast(s_.Add(span, Number(1)), ElementType::kI64), kMost);
     taps.sum = c_.e.Reduce({taps.count}, Number(0), [&](const Place& i, Value so_far) {

@@ -337,8 +337,8 @@ class Aligned {
   }
 
   Around AroundAt(const Axis& axis, const Dim& point) {
-    const Value centre = s_.Add(s_.Number(kWide, point), Wide(s_, 0.5));
-    const Value x = s_.Add(axis.begin, s_.Mul(centre, axis.step));
+    const Value center = s_.Add(s_.Number(kWide, point), Wide(s_, 0.5));
+    const Value x = s_.Add(axis.begin, s_.Mul(center, axis.step));
     const Value extent = s_.Number(kWide, axis.extent);
     const Value there = s_.And(s_.And(s_.AtMost(Wide(s_, -1), x), s_.AtMost(x, extent)),
                                s_.Less(Wide(s_, 0), extent));

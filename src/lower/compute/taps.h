@@ -7,7 +7,7 @@
 #include "src/lower/compute/scalars.h"
 
 /// Elements between the elements of a tensor, as weighted sums of those around. Places and shares
-/// are computed in f64 as the interpreter does, so that the same neighbours are found.
+/// are computed in f64 as the interpreter does, so that the same neighbors are found.
 namespace lathe::lower {
 
 /// An element along an axis that counts in such a sum.

@@ -5,7 +5,7 @@
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
 
-// Steps of optimisers, in f64 as the interpreter makes them.
+// Steps of optimizers, in f64 as the interpreter makes them.
 namespace lathe::lower {
 namespace {
 
@@ -45,7 +45,7 @@ class Step {
   Value x, gradient;
 };
 
-Value Regularised(const Step& step, double norm) {
+Value Regularized(const Step& step, double norm) {
   return step.s.Add(step.s.Mul(step.Number(norm), step.x), step.gradient);
 }
 
@@ -53,7 +53,7 @@ Value Adagrad(const ElementOf& c) {
   const nn::AdagradOp op(const_cast<Operation*>(c.op));
   const Step step(c, 3);
   const Scalars& s = step.s;
-  const Value g = Regularised(step, op.norm_coefficient());
+  const Value g = Regularized(step, op.norm_coefficient());
   const Value h = s.Add(step.Load(2), s.Mul(g, g));
   if (step.kind() == 1) return step.Result(h);
   const Value decay = s.Add(step.Number(1), s.Mul(step.time(), step.Number(op.decay_factor())));
@@ -67,7 +67,7 @@ Value Adam(const ElementOf& c) {
   const Step step(c, 4);
   const Scalars& s = step.s;
   const double alpha = op.alpha(), beta = op.beta();
-  const Value g = Regularised(step, op.norm_coefficient());
+  const Value g = Regularized(step, op.norm_coefficient());
   const Value v = s.Add(s.Mul(step.Number(alpha), step.Load(2)), s.Mul(step.Number(1 - alpha), g));
   if (step.kind() == 1) return step.Result(v);
   const Value h =
@@ -89,7 +89,7 @@ Value Momentum(const ElementOf& c) {
   const Step step(c, 3);
   const Scalars& s = step.s;
   const Value alpha = step.Number(op.alpha());
-  const Value g = Regularised(step, op.norm_coefficient());
+  const Value g = Regularized(step, op.norm_coefficient());
   const Value later = s.Less(step.Number(0), step.time());
   const Value beta = s.Select(later, step.Number(op.beta()), step.Number(1));
   const Value v = s.Add(s.Mul(alpha, step.Load(2)), s.Mul(beta, g));

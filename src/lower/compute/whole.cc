@@ -17,8 +17,8 @@ void WholeOf::ForLanes(const Dim& extent, const std::function<void(const Dim& i)
   e.For(extent, false, step);
   Operation* loop = e.lb().b().block()->back();
   if (loop == before || loop->name() != loop::ForOp::kName) return;  // at most one element
-  if (!schedule::WhyNotVectorise(loop).empty()) return;
-  schedule::Vectorise(loop, schedule::SuitableLanes(loop, machine.vector_bytes));
+  if (!schedule::WhyNotVectorize(loop).empty()) return;
+  schedule::Vectorize(loop, schedule::SuitableLanes(loop, machine.vector_bytes));
 }
 
 std::string NeedSizes(const Operation& op) {

@@ -285,7 +285,7 @@ Value PerFilter(const ElementOf& c, size_t operand, const Dim& filter) {
 template <class OpT>
 Value IntegerSum(const ElementOf& c, Value initial) {
   const Scalars s(c.e);
-  const auto centred = [&](size_t operand, const Place& at, Value zero) {
+  const auto centered = [&](size_t operand, const Place& at, Value zero) {
     const Value x = s.Cast(c.Operand(operand, at), ElementType::kI32);
     return zero ? s.Sub(x, s.Cast(zero, ElementType::kI32)) : x;
   };
@@ -293,7 +293,7 @@ Value IntegerSum(const ElementOf& c, Value initial) {
   const Value w_zero = c.Has(OpT::kWZeroPoint) ? PerFilter(c, OpT::kWZeroPoint, c.at[1]) : Value();
   return Convolved(c, nn::ConvSpecOf(OpT(const_cast<Operation*>(c.op))), OpT::kW, initial,
                    [&](const Place& x, const Place& w) {
-                     return s.Mul(centred(OpT::kX, x, x_zero), centred(OpT::kW, w, w_zero));
+                     return s.Mul(centered(OpT::kX, x, x_zero), centered(OpT::kW, w, w_zero));
                    });
 }
 
@@ -485,7 +485,7 @@ std::string RefuseBlocks(const Operation& op) {
 
 // ---- over channels ----
 
-Value LocallyNormalised(const ElementOf& c) {
+Value LocallyNormalized(const ElementOf& c) {
   const nn::LrnOp op(const_cast<Operation*>(c.op));
   const Scalars s(c.e);
   const ElementType type = SumType(c.Element());
@@ -521,7 +521,7 @@ constexpr Compute kComputes[] = {
     {"nn.conv_transpose", TransposedConvolution, RefuseTransposed},
     {"nn.global_lp_pool", GlobalNorm},
     {"nn.lp_pool", NormPooled},
-    {"nn.lrn", LocallyNormalised},
+    {"nn.lrn", LocallyNormalized},
     {"nn.max_pool", MaxPooled, RefusePositions},
     {"nn.qlinear_conv", QuantizedConvolution, RefuseQuantized},
 };

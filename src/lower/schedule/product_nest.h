@@ -23,7 +23,7 @@ struct Factors {
   Element left, right;
 };
 
-/// Loops over the elements of a block of a product of matrices, as Tensorise takes them.
+/// Loops over the elements of a block of a product of matrices, as Tensorize takes them.
 struct ProductNest {
   std::vector<const Operation*> loops;  ///< perfectly nested, outermost first; constant extents
   Element stored;

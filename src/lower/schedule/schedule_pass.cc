@@ -36,10 +36,10 @@ constexpr std::array kPrimitives = {
               }},
     Primitive{"unroll", [](const Arguments& a) { schedule::Unroll(a.loop); }},
     Primitive{"parallel", [](const Arguments& a) { schedule::Parallel(a.loop); }},
-    Primitive{"vectorise", [](const Arguments& a) { schedule::Vectorise(a.loop, a.factor); }},
+    Primitive{"vectorize", [](const Arguments& a) { schedule::Vectorize(a.loop, a.factor); }},
     Primitive{
-        "vectorise_turned",
-        [](const Arguments& a) { schedule::VectoriseTurned(a.loop, static_cast<int>(a.factor)); }},
+        "vectorize_turned",
+        [](const Arguments& a) { schedule::VectorizeTurned(a.loop, static_cast<int>(a.factor)); }},
     Primitive{"cache_read", [](const Arguments& a) { schedule::CacheRead(a.loop, a.memory()); }},
     Primitive{"cache_write", [](const Arguments& a) { schedule::CacheWrite(a.loop, a.memory()); }},
     Primitive{"compute_at", [](const Arguments& a) { schedule::ComputeAt(a.loop, a.at()); }},
@@ -47,7 +47,7 @@ constexpr std::array kPrimitives = {
               [](const Arguments& a) {
                 schedule::Pack(a.memory(), static_cast<size_t>(a.axis), a.factor);
               }},
-    Primitive{"tensorise", [](const Arguments& a) { schedule::Tensorise(a.loop); }},
+    Primitive{"tensorize", [](const Arguments& a) { schedule::Tensorize(a.loop); }},
 };
 
 }  // namespace
@@ -104,7 +104,7 @@ REGISTER_PASS(schedule, SchedulePass)
     .Doc("transforms one loop of a lowered program: split, fuse, interchange, tile, unroll, ...")
     .Details(
         "Primitives keep what is computed: split, fuse, interchange, tile, unroll, parallel, "
-        "vectorise, vectorise_turned, cache_read, cache_write, compute_at, pack, tensorise. One "
+        "vectorize, vectorize_turned, cache_read, cache_write, compute_at, pack, tensorize. One "
         "whose precondition does not hold is an error that shows the program with the loop marked. "
         "See include/lathe/lower/schedule.h.")
     .Option("do", PassOption::Kind::kString, "", "the primitive")

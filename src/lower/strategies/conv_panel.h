@@ -8,7 +8,7 @@
 
 namespace lathe::lower {
 
-/// What neighbouring output positions of a convolution read, as the rows of a matrix: row
+/// What neighboring output positions of a convolution read, as the rows of a matrix: row
 /// c * places + k holds what place k of the kernel sees in channel c, zero in the padding. Of one
 /// place alone there is a row per channel.
 class ConvPanel {
@@ -35,7 +35,7 @@ class ConvPanel {
   void Write(const ConvInput& input, const Part& part, int64_t width, Value panel);
 
  private:
-  // Neighbours in one row of the output: a vector's first lane, or all of it.
+  // Neighbors in one row of the output: a vector's first lane, or all of it.
   struct Run {
     std::vector<Dim> row;  // spatial indices but the last
     Dim at;                // the last spatial index

@@ -39,7 +39,7 @@ class ConvRows {
   /// A vector of elements `stride` apart from `column` of row `row` on, whatever the kernel.
   Value ReadApart(Value memory, const Dim& channel, const Dim& row, const Dim& column,
                   int64_t lanes, int64_t stride);
-  /// A vector of what neighbouring positions read: in the row that lies `below` elements of the
+  /// A vector of what neighboring positions read: in the row that lies `below` elements of the
   /// input below what the position's row begins with.
   Value ReadVector(Value memory, const Dim& channel, const Dim& outer, int64_t below,
                    int64_t column_of_kernel, const Dim& row, const Dim& column);

@@ -16,7 +16,7 @@
 #include "src/lower/tiles.h"
 
 // A convolution of 3x3 with fewer multiplications (winograd_form.h). A block of tiles is brought
-// together from the input, with its padding, and transformed: neighbouring tiles of a row fill the
+// together from the input, with its padding, and transformed: neighboring tiles of a row fill the
 // lanes of vectors. For each place of a tile there is a product of the transformed weights, made
 // when compiling, by what the block's tiles have there; products of a tile of filters are
 // transformed back into rows of outputs, along which what follows is computed.
@@ -125,7 +125,7 @@ class ConvWinograd {
   int64_t sum_rows() const { return form_->products() * plan_.tile.rows; }  // of a tile of filters
   int64_t sum_channels() const { return outputs() > 2 ? kSumChannels : plan_.channels; }
   bool InOneBlock() const { return plan_.channels == g_.channels; }
-  // A block has all columns, so that its rows of outputs are neighbours.
+  // A block has all columns, so that its rows of outputs are neighbors.
   bool HasWholeRows() const { return plan_.columns * outputs() >= out(1); }
   int64_t output_pitch() const { return HasWholeRows() ? out(1) : row_columns(); }
   LoopBuilder& lb() { return *job_.lb; }
@@ -587,7 +587,7 @@ void ConvWinograd::StoreOutputs(const Piece& piece, const Row& row) {
   });
 }
 
-// So many neighbouring positions, with what follows the convolution.
+// So many neighboring positions, with what follows the convolution.
 void ConvWinograd::StoreRun(const Piece& piece, const Row& row, const Dim& from,
                             const Dim& position, const Dim& count) {
   const auto store = [&](const Dim& v, Value live) {

@@ -378,7 +378,7 @@ std::vector<Value> Matmul::At(Value row, Value column) {
   return MatmulJob::At(*lb_, job_.form.result_roles, row, {}, column, batch_at_);
 }
 
-// An element, or neighbours from `column` on if there is a zero point per column and they are many,
+// An element, or neighbors from `column` on if there is a zero point per column and they are many,
 // as they are multiplied.
 Value Matmul::Centered(const MatrixOperand& m, Value v, Value column, Value live) {
   const Value wide = Converted(*lb_, v, plan_.sum);
@@ -433,7 +433,7 @@ void Matmul::PackLeft() {
   });
 }
 
-// The panel's columns as they are multiplied: `width` neighbours for each row.
+// The panel's columns as they are multiplied: `width` neighbors for each row.
 void Matmul::PackRight(Value first_column, Tile tile) {
   if (job_.form.right.EndsWith(kDepth)) return CopyTransposedRight(first_column, tile);
   if (!job_.form.right.EndsWith(kColumn)) return CopyElements(first_column, tile);
@@ -450,7 +450,7 @@ void Matmul::CopyRight(Value k, Value first_column, Tile tile) {
   }
 }
 
-// Neither columns nor depths are neighbours.
+// Neither columns nor depths are neighbors.
 void Matmul::CopyElements(Value first_column, Tile tile) {
   const Value both[] = {first_column, lb_->Extent(job_.form.columns)};
   const Dim left = LoopBuilder::D1() - LoopBuilder::D0();

@@ -11,7 +11,7 @@
 #include "src/lower/tiles.h"
 
 // A product of unsigned bytes by a weight of signed ones and the elementwise operations after it.
-// Four neighbours along the depth are multiplied and added up at once (loop.dot). The weight was
+// Four neighbors along the depth are multiplied and added up at once (loop.dot). The weight was
 // packed into panels as wide as a tile of registers, with these four side by side and zeros behind
 // its depth, when the program was compiled. The rows of the left matrix are read where they lie
 // unless they are computed, or end within a group: then a block of them is copied.

@@ -17,7 +17,7 @@
 // ends of its rows and of its depth; the weight was packed into panels whose depth lies in groups,
 // with zeros too, when the program was compiled. So every tile is full. Panel after panel is
 // multiplied by all rows of the block. A block of tiles is written as plain loops over its
-// elements, split and tensorised; its sums are read again for what follows the product.
+// elements, split and tensorized; its sums are read again for what follows the product.
 //
 // Bytes less zero points: the sum of (a - s)(b - t) is that of ab, less s times the sum of the
 // column of b, less t times the sum of the row of a, and depth times s times t more.
@@ -378,7 +378,7 @@ void MatmulTiles::Multiply(Value left, Value first_row, int64_t row_tiles, Value
   });
   if (column_tiles > 1) columns = schedule::Split(columns, kColumns).outer;
   if (row_tiles > 1) rows = schedule::Split(rows, plan_.rows).outer;
-  schedule::Tensorise(rows != nullptr ? rows : columns);
+  schedule::Tensorize(rows != nullptr ? rows : columns);
 }
 
 Value MatmulTiles::SumOfDepth(Value left, Value row, Value panel, Value column, bool same_depth) {

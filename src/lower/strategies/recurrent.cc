@@ -10,7 +10,7 @@
 #include "src/lower/tiles.h"
 
 // Recurrent layers: what the inputs of all steps contribute is one product; then comes step after
-// step the product with the state, and the gates of some neighbouring units are computed while
+// step the product with the state, and the gates of some neighboring units are computed while
 // their sums are in registers. A panel of weights holds all gates of as many units as a vector has
 // lanes.
 namespace lathe::lower {

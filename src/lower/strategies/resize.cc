@@ -365,7 +365,7 @@ void Resize::KeepRow(const Dim& row, const Dim& first, const Dim& vectors) {
   });
 }
 
-// Along the axes behind the resampled ones elements are neighbours.
+// Along the axes behind the resampled ones elements are neighbors.
 void Resize::WriteInner(const Dim& row) {
   const Table& columns = tables_.back();
   const Table* rows = row_table();

@@ -29,7 +29,7 @@ Tensor AllBits(ElementType element) {
   return all;
 }
 
-// Around each number of the small types and halfway between neighbours, and of all magnitudes.
+// Around each number of the small types and halfway between neighbors, and of all magnitudes.
 template <class Float>
 Tensor NearEach() {
   std::vector<Float> values;

@@ -173,7 +173,7 @@ TEST(Classify, InfinitiesBySign) {
   EXPECT_EQ(is_inf(true, false), (std::vector<bool>{false, true, false}));
 }
 
-TEST(Unary, RoundTakesTheEvenNeighbour) {
+TEST(Unary, RoundTakesTheEvenNeighbor) {
   EXPECT_EQ(Unary("nn.round", {0.5F, 1.5F, 2.5F, -0.5F, -1.5F, 2.4F, 8388609.0F}),
             (std::vector<float>{0, 2, 2, -0.0F, -2, 2, 8388609.0F}));
 }

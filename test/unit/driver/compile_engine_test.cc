@@ -62,7 +62,7 @@ CompileEngine::Made SomeKernel() {
   kernel.how.done = true;
   kernel.how.strategy = "matmul";
   kernel.how.why_not = "because";
-  kernel.how.packed = {{1, {3, 4}, {3, 2, 2}, {1, 0, 2}}};
+  kernel.how.packed = {{.argument = 1, .padded = {3, 4}, .split = {3, 2, 2}, .order = {1, 0, 2}}};
   kernel.how.in_place = {{2, 0}, {0, 1}};
   kernel.image.bytes = std::string("\x90\0\xc3", 3);
   kernel.image.entries = {{"k", 1, {Dim(64), Dim::Symbol("N") * 4 + 1}}};

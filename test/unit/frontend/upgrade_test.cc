@@ -165,7 +165,7 @@ std::vector<Case> ShapeCases() {
 
 std::vector<Case> NormalizationCases() {
   return {
-      {"batch normalisation",
+      {"batch normalization",
        6,
        Node("BatchNormalization", {"i0", "i1", "i1", "i2", "i1"}, {"y"},
             {Float("epsilon", 0), Int("is_test", 1), Ints("consumed_inputs", {0, 0, 0, 1, 1})}),
@@ -181,7 +181,7 @@ std::vector<Case> NormalizationCases() {
        Node("Gemm", {"i0", "i1", "i2"}, {"y"}, {Int("broadcast", 1), Int("transB", 1)}),
        {kMatrix, F32({1, 3}, {1, 1, 1}), F32({1}, {100})},
        F32({2, 1}, {106, 115})},
-      {"group normalisation",
+      {"group normalization",
        18,
        Node("GroupNormalization", {"i0", "i1", "i2"}, {"y"},
             {Int("num_groups", 2), Float("epsilon", 0)}),

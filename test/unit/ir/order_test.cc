@@ -34,7 +34,7 @@ class OrderTest : public testing::Test {
     return ops;
   }
 
-  /// Neighbours suffice: the order is one of numbers.
+  /// Neighbors suffice: the order is one of numbers.
   void ExpectOrdered() const {
     const std::vector<Operation*> ops = Ops();
     for (size_t i = 0; i + 1 < ops.size(); ++i) {

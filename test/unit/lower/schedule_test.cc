@@ -103,8 +103,8 @@ const std::vector<Primitive>& Primitives() {
       {"tile", [](auto* l, auto*, auto& r) { Tile(l, r.Int(1, 3), r.Int(1, 3)); }},
       {"unroll", [](auto* l, auto*, auto&) { Unroll(l); }},
       {"parallel", [](auto* l, auto*, auto&) { Parallel(l); }},
-      {"vectorise", [](auto* l, auto*, auto&) { Vectorise(l, 4); }},
-      {"vectorise_turned", [](auto* l, auto*, auto&) { VectoriseTurned(l, 16); }},
+      {"vectorize", [](auto* l, auto*, auto&) { Vectorize(l, 4); }},
+      {"vectorize_turned", [](auto* l, auto*, auto&) { VectorizeTurned(l, 16); }},
       {"cache_read", [](auto* l, auto*, auto& r) { CacheRead(l, DrawMemory(l, r)); }},
       {"cache_write", [](auto* l, auto*, auto& r) { CacheWrite(l, DrawMemory(l, r)); }},
       {"compute_at", [](auto* l, auto* other, auto&) { ComputeAt(l, other); }},
@@ -195,7 +195,7 @@ TEST_F(ScheduleTest, NoLoopIsRefused) {
   EXPECT_EQ(WhyNotInterchange(nullptr), "there is no loop");
   EXPECT_EQ(WhyNotUnroll(nullptr), "there is no loop");
   EXPECT_EQ(WhyNotParallel(nullptr), "there is no loop");
-  EXPECT_EQ(WhyNotVectoriseTurned(nullptr), "there is no loop");
+  EXPECT_EQ(WhyNotVectorizeTurned(nullptr), "there is no loop");
 }
 
 TEST_F(ScheduleTest, RandomSchedulesKeepWhatIsComputed) {

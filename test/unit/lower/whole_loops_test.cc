@@ -110,7 +110,7 @@ TEST_F(WholeLoopsTest, ScatteredSlices) {
          "loops", 1e-4);
 }
 
-TEST_F(WholeLoopsTest, QuantisedAlongAnAxisAndBack) {
+TEST_F(WholeLoopsTest, QuantizedAlongAnAxisAndBack) {
   const std::string x = F32("3, 5, 2"), scale = F32("5"), zero = "v_tensor<[5], u8>";
   const std::string q = "v_tensor<[3, 5, 2], u8>";
   Expect({{x, scale, zero},

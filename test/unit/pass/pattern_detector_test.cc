@@ -378,7 +378,7 @@ TEST_F(PatternDetectorTest, AssertionsHoldAndFail) {
 }
 
 // The rest of the assertions: parameters, control dependencies, parts of variadic arguments,
-// numbers of neighbours, attributes of each kind.
+// numbers of neighbors, attributes of each kind.
 TEST_F(PatternDetectorTest, AssertionsOnParametersTokensAndParts) {
   Program p = Parse(R"(program {
     %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[4], f32>

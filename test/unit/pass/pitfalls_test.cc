@@ -50,7 +50,7 @@ struct PitfallAnalysis {
   static inline int made = 0;
 };
 
-class TestAnalysePass : public Pass {
+class TestAnalyzePass : public Pass {
  public:
   PreservedAnalyses Preserved() const override {
     if (option("keeps") == "this") return PreservedAnalyses().Preserve<PitfallAnalysis>();
@@ -63,7 +63,7 @@ class TestAnalysePass : public Pass {
     if (option("keeps") == "fails") throw Error(ErrorCode::kInternal, "test/fails", "it fails");
   }
 };
-REGISTER_PASS(test_analyse, TestAnalysePass)
+REGISTER_PASS(test_analyze, TestAnalyzePass)
     .Option("keeps", PassOption::Kind::kString, "none", "none, this, all, or fails");
 
 class PitfallTest : public testing::Test {
@@ -103,7 +103,7 @@ TEST_F(PitfallTest, APatternThatNeverEndsIsNamed) {
   }
 }
 
-TEST_F(PitfallTest, AChangeVisitsItsNeighboursAndNotTheProgramAgain) {
+TEST_F(PitfallTest, AChangeVisitsItsNeighborsAndNotTheProgramAgain) {
   Program program =
       ParseProgram(context, Chain(2000, [](int i) {
                      return StrCat("nn.neg(%v", i, ")", i == 1000 ? " {marked = true}" : "");
@@ -144,19 +144,19 @@ TEST_F(PitfallTest, ThePipelineAsTextRunsAgain) {
   EXPECT_EQ(again.num_passes(), 4u);
 }
 
-TEST_F(PitfallTest, AnalysesAreMadeAgainWhenAPassDoesNotKeepThem) {
+TEST_F(PitfallTest, AnalyzesAreMadeAgainWhenAPassDoesNotKeepThem) {
   const std::string text = Chain(9, [](int i) { return StrCat("nn.neg(%v", i, ")"); });
   Program program = ParseProgram(context, text);
   const auto made = [&](const std::string& pipeline) {
     PitfallAnalysis::made = 0;
     const std::string stats = Run(program, pipeline);
-    EXPECT_NE(stats.find("11  test_analyse: ops"), std::string::npos) << stats;
+    EXPECT_NE(stats.find("11  test_analyze: ops"), std::string::npos) << stats;
     return PitfallAnalysis::made;
   };
-  EXPECT_EQ(made("test_analyse,test_analyse"), 2);
-  EXPECT_EQ(made("test_analyse{keeps=this},test_analyse"), 1);
-  EXPECT_EQ(made("test_analyse{keeps=all},test_analyse"), 1);
-  EXPECT_EQ(made("test_analyse{keeps=this},dead_code,test_analyse"), 1);  // which changed nothing
+  EXPECT_EQ(made("test_analyze,test_analyze"), 2);
+  EXPECT_EQ(made("test_analyze{keeps=this},test_analyze"), 1);
+  EXPECT_EQ(made("test_analyze{keeps=all},test_analyze"), 1);
+  EXPECT_EQ(made("test_analyze{keeps=this},dead_code,test_analyze"), 1);  // which changed nothing
   EXPECT_FALSE(PreservedAnalyses::None().Preserves(TypeId::Get<PitfallAnalysis>()));
   EXPECT_FALSE(PreservedAnalyses::None().preserves_all());
   EXPECT_TRUE(PreservedAnalyses::All().Preserves(TypeId::Get<PitfallAnalysis>()));
@@ -170,12 +170,12 @@ TEST_F(PitfallTest, AFailingPassStopsThePipelineAndIsNamed) {
   Program program =
       ParseProgram(context, Chain(2, [](int i) { return StrCat("nn.neg(%v", i, ")"); }));
   PassManager manager;
-  manager.Add("test_analyse{keeps=fails},canonicalize");
+  manager.Add("test_analyze{keeps=fails},canonicalize");
   try {
     manager.Run(program);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_NE(error.Render().find("in pass 'test_analyse'"), std::string::npos) << error.Render();
+    EXPECT_NE(error.Render().find("in pass 'test_analyze'"), std::string::npos) << error.Render();
   }
   EXPECT_EQ(CountOpsByName(program).at("nn.neg"), 2);  // canonicalize did not run
 }

@@ -27,17 +27,17 @@ TEST(ErrorTest, Render) {
             "   = help: `lathe opt --stop=import resnet50.onnx` shows the program as imported\n");
 }
 
-TEST(ErrorTest, RenderInColourHasTheSameText) {
-  const std::string coloured = ConvError().Render(true);
+TEST(ErrorTest, RenderInColorHasTheSameText) {
+  const std::string colored = ConvError().Render(true);
   std::string plain;
-  for (size_t i = 0; i < coloured.size(); ++i) {
-    if (coloured[i] == '\x1b') i = coloured.find('m', i) + 1;
-    if (i < coloured.size() && coloured[i] == '\x1b')
+  for (size_t i = 0; i < colored.size(); ++i) {
+    if (colored[i] == '\x1b') i = colored.find('m', i) + 1;
+    if (i < colored.size() && colored[i] == '\x1b')
       --i;
-    else if (i < coloured.size())
-      plain += coloured[i];
+    else if (i < colored.size())
+      plain += colored[i];
   }
-  EXPECT_NE(coloured, plain);
+  EXPECT_NE(colored, plain);
   EXPECT_EQ(plain, ConvError().Render());
 }
 

@@ -68,7 +68,7 @@ void CheckDecodesAndRoundTrips(const Reference& reference) {
   }
 }
 
-// Between each two neighbours: just below, at and just above the middle; as double with the last
+// Between each two neighbors: just below, at and just above the middle; as double with the last
 // bit of a double, as float with the last bit of a float.
 template <class T>
 void CheckRoundsToNearestEven(const Reference& reference) {

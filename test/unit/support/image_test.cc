@@ -27,15 +27,15 @@ std::string Chunk(const std::string& type, const std::string& data) {
   return BigEndian(static_cast<uint32_t>(data.size())) + type + data + std::string(4, '\0');
 }
 
-// An 8-bit PNG whose rows are stored as they are; `colour` 0 grey, 2 RGB, 4 grey and alpha, 6 RGBA.
-std::string Png(uint32_t width, uint32_t height, int colour, const std::string& rows) {
+// An 8-bit PNG whose rows are stored as they are; `color` 0 grey, 2 RGB, 4 grey and alpha, 6 RGBA.
+std::string Png(uint32_t width, uint32_t height, int color, const std::string& rows) {
   const auto size = static_cast<uint16_t>(rows.size());
   std::string block("\x78\x01\x01", 3);
   for (const int value : {size & 255, size >> 8, ~size & 255, (~size >> 8) & 255}) {
     block += static_cast<char>(value);
   }
   std::string header = BigEndian(width) + BigEndian(height) + '\x08';
-  header += static_cast<char>(colour);
+  header += static_cast<char>(color);
   return std::string("\x89PNG\r\n\x1a\n", 8) + Chunk("IHDR", header + std::string(3, '\0')) +
          Chunk("IDAT", block + rows + std::string(4, '\0')) + Chunk("IEND", "");
 }

@@ -23,7 +23,7 @@ TEST(PictureToTextTest, EnlargesSmallPicturesAndShadesThem) {
             top + top + top + top + bottom + bottom + bottom + bottom);
 }
 
-TEST(PictureToTextTest, PutsTwoRowsIntoAHalfBlockWithColour) {
+TEST(PictureToTextTest, PutsTwoRowsIntoAHalfBlockWithColor) {
   std::vector<uint8_t> pixels(32, 0);
   std::fill(pixels.begin() + 16, pixels.end(), 255);
   std::string expected;
@@ -38,7 +38,7 @@ TEST(PictureToTextTest, AveragesLargePicturesDownToTheColumns) {
   EXPECT_EQ(text, "▒▒▒▒\n");
 }
 
-TEST(PictureToTextTest, WeighsColoursByBrightness) {
+TEST(PictureToTextTest, WeighsColorsByBrightness) {
   EXPECT_EQ(PictureToText(Picture({1, 1, 3}, {0, 255, 0}), false, 1), "▒\n");
   EXPECT_EQ(PictureToText(Picture({1, 1, 4}, {0, 0, 255, 255}), false, 1), " \n");
 }

@@ -309,7 +309,7 @@ TEST(AllCloseTest, SpecialValues) {
   EXPECT_FALSE(AllClose(one(1), one(NAN), 10, 10));
   EXPECT_TRUE(AllClose(one(0.0), one(-0.0)));
   EXPECT_FALSE(AllClose(Tensor::Scalar<int64_t>(1), Tensor::Scalar<int32_t>(1)));
-  // Neighbours that are the same double.
+  // Neighbors that are the same double.
   const int64_t big = int64_t{1} << 60;
   EXPECT_FALSE(AllClose(Tensor::Scalar<int64_t>(big), Tensor::Scalar<int64_t>(big + 1), 0, 0));
   EXPECT_FALSE(AllClose(Tensor::Of<std::string>({1}, {"a"}), Tensor::Of<std::string>({1}, {"b"})));

@@ -1,5 +1,5 @@
 """functions.py COUNT: a program that calls COUNT functions one after the other; in each there is
-something to fold, merge, drop and recognise."""
+something to fold, merge, drop and recognize."""
 
 import sys
 

@@ -189,7 +189,7 @@ class Writer {
   int count_ = 0;
 };
 
-class TensoriseTest : public lower::LowerTest {
+class TensorizeTest : public lower::LowerTest {
  protected:
   Program Parse(const Nest& nest) {
     return ParseProgram(context_, ProgramOf(Writer(nest).Write()), {.file_locations = false});
@@ -230,8 +230,8 @@ class TensoriseTest : public lower::LowerTest {
     Program program = Parse(nest);
     const NamedValues inputs = Draw(program);
     const Tensor wanted = Interpreter(program).Run(inputs)[0].second.tensor();
-    EXPECT_EQ(WhyNotTensorise(Outermost(program)), "");
-    Tensorise(Outermost(program));
+    EXPECT_EQ(WhyNotTensorize(Outermost(program)), "");
+    Tensorize(Outermost(program));
     VerifyOrThrow(program);
     EXPECT_EQ(Interpreter(program).Run(inputs)[0].second.tensor(), wanted) << Print(program);
     std::vector<Tensor> tensors;
@@ -244,20 +244,20 @@ class TensoriseTest : public lower::LowerTest {
   void ExpectRefusal(const Nest& nest, const std::string& why) {
     Program program = Parse(nest);
     const std::string before = Print(program);
-    EXPECT_EQ(WhyNotTensorise(Outermost(program)), why) << before;
+    EXPECT_EQ(WhyNotTensorize(Outermost(program)), why) << before;
     try {
-      Tensorise(Outermost(program));
+      Tensorize(Outermost(program));
       ADD_FAILURE() << "not refused: " << why;
     } catch (const Error& error) {
       EXPECT_EQ(error.id(), "lower/schedule");
-      EXPECT_EQ(error.message(), StrCat("tensorise: ", why));
+      EXPECT_EQ(error.message(), StrCat("tensorize: ", why));
       EXPECT_NE(error.notes().at(0).text.find("\n-> "), std::string::npos);
     }
     EXPECT_EQ(Print(program), before);
   }
 };
 
-TEST_F(TensoriseTest, OneTile) {
+TEST_F(TensorizeTest, OneTile) {
   for (const bool from_stored : {false, true}) {
     Expect({.from_stored = from_stored});
     Expect({.rows = 5, .columns = 3, .groups = 4, .from_stored = from_stored});
@@ -280,7 +280,7 @@ TEST_F(TensoriseTest, OneTile) {
 }
 
 // As many sums as fit are held while the loop goes down the depth.
-TEST_F(TensoriseTest, BlocksOfTiles) {
+TEST_F(TensorizeTest, BlocksOfTiles) {
   for (const char* order : {"IiJj", "IJij", "JjIi", "JIji"}) {
     Program program = Expect({.rows = 4,
                               .columns = 16,
@@ -308,13 +308,13 @@ TEST_F(TensoriseTest, BlocksOfTiles) {
   Expect({.columns = 2, .groups = 1, .column_blocks = 6, .depth_blocks = 1, .from_stored = true});
 }
 
-TEST_F(TensoriseTest, OneRowAndOneColumn) {
+TEST_F(TensorizeTest, OneRowAndOneColumn) {
   Expect({.rows = 1, .order = "Jj"});
   Expect({.columns = 1, .order = "Ii"});
   Expect({.left = "i8", .right = "i8", .sum = "i32", .rows = 1, .columns = 1, .order = "i"});
 }
 
-TEST_F(TensoriseTest, AnyDepth) {
+TEST_F(TensorizeTest, AnyDepth) {
   const std::string i = "v_tensor<[], i64>", f = "v_tensor<[], f32>";
   const Nest nest{.rows = 3, .groups = 2, .depth_blocks = 3, .from_stored = true};
   Nest never = nest, known_late = nest;
@@ -335,7 +335,7 @@ TEST_F(TensoriseTest, AnyDepth) {
 }
 
 // Whatever was done to the loops before, and is done to what is left after.
-TEST_F(TensoriseTest, AmongOtherPrimitives) {
+TEST_F(TensorizeTest, AmongOtherPrimitives) {
   std::map<std::string, int> applied;
   const auto apply = [](int64_t which, Operation* loop, RandomStream& random) {
     const auto memory = [&]() {
@@ -348,7 +348,7 @@ TEST_F(TensoriseTest, AmongOtherPrimitives) {
     if (which == 2) return Parallel(loop), "parallel";
     if (which == 3) return CacheRead(loop, memory()), "cache_read";
     if (which == 4) return CacheWrite(loop, memory()), "cache_write";
-    return Tensorise(loop), "tensorise";
+    return Tensorize(loop), "tensorize";
   };
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     RandomStream random(seed);
@@ -386,10 +386,10 @@ TEST_F(TensoriseTest, AmongOtherPrimitives) {
           << before << Print(program);
     }
   }
-  EXPECT_GT(applied["tensorise"], 10);
+  EXPECT_GT(applied["tensorize"], 10);
 }
 
-TEST_F(TensoriseTest, TheUnitHoldsTheSums) {
+TEST_F(TensorizeTest, TheUnitHoldsTheSums) {
   Program program = Expect({.row_blocks = 2, .column_blocks = 2, .depth_blocks = 5});
   const KernelSource source{"k", codegen::FirstFunction(program)->region(0).front()};
   const std::string text = CodeGenerator::Get().EmitText({&source, 1}, Target::Named("amx"),
@@ -404,7 +404,7 @@ TEST_F(TensoriseTest, TheUnitHoldsTheSums) {
   EXPECT_EQ(count("tilestored"), 4) << text;
 }
 
-TEST_F(TensoriseTest, RefusesExtents) {
+TEST_F(TensorizeTest, RefusesExtents) {
   ExpectRefusal({.rows = 17}, "a tile has at most 16 rows, not 17");
   ExpectRefusal({.columns = 17}, "a tile has at most 16 columns, not 17");
   ExpectRefusal({.groups = 17}, "a tile has at most 16 groups of depth, not 17");
@@ -436,7 +436,7 @@ TEST_F(TensoriseTest, RefusesExtents) {
                 "the extent of a loop over rows or columns is not constant");
 }
 
-TEST_F(TensoriseTest, RefusesTypesAndOrders) {
+TEST_F(TensorizeTest, RefusesTypesAndOrders) {
   const std::string by_turns = "sums of floats are not taken by turns, as a tile unit does";
   ExpectRefusal({.by_elements = true}, by_turns);
   ExpectRefusal({.left = "i8", .right = "bf16", .sum = "i32"},
@@ -447,7 +447,7 @@ TEST_F(TensoriseTest, RefusesTypesAndOrders) {
   ExpectRefusal({.edits = {{"[0]", "[-0.0]"}}}, "what is stored is no sum of products");
 }
 
-TEST_F(TensoriseTest, RefusesOtherSums) {
+TEST_F(TensorizeTest, RefusesOtherSums) {
   const Nest bytes{.left = "i8", .right = "i8", .sum = "i32", .rows = 4, .columns = 4, .groups = 2};
   const auto refuse = [&](std::vector<std::pair<std::string, std::string>> edits,
                           const std::string& why, bool from_stored = false) {
@@ -469,7 +469,7 @@ TEST_F(TensoriseTest, RefusesOtherSums) {
          "there is nn.neg, which is no part of a sum of products");
 }
 
-TEST_F(TensoriseTest, RefusesPlaces) {
+TEST_F(TensorizeTest, RefusesPlaces) {
   const Nest bytes{.left = "i8",
                    .right = "i8",
                    .sum = "i32",
@@ -505,17 +505,17 @@ TEST_F(TensoriseTest, RefusesPlaces) {
          "a loop moves neither factor");
 }
 
-TEST_F(TensoriseTest, RefusesWhatIsNoLoop) {
+TEST_F(TensorizeTest, RefusesWhatIsNoLoop) {
   Program program = Parse({});
   Operation* alloc = codegen::FirstFunction(program)->region(0).front()->front();
-  EXPECT_EQ(WhyNotTensorise(alloc), "loop.alloc is no loop");
+  EXPECT_EQ(WhyNotTensorize(alloc), "loop.alloc is no loop");
 }
 
 // Tiles are read and stored, too.
-TEST_F(TensoriseTest, OtherPrimitivesSeeTiles) {
+TEST_F(TensorizeTest, OtherPrimitivesSeeTiles) {
   Program program = Parse({.row_blocks = 2, .order = "IiJj"});
   Operation* loop = Outermost(program);
-  Tensorise(PerfectlyNested(loop));
+  Tensorize(PerfectlyNested(loop));
   EXPECT_EQ(WhyNotParallel(loop), "tiles are stored");
   const Value memory = codegen::FirstFunction(program)->region(0).front()->front()->result(0);
   EXPECT_EQ(WhyNotCacheWrite(loop, memory), "loop.tile_store_ reaches the memory in another way");

@@ -31,7 +31,7 @@ bool IsConstant(const Operation* op) { return op->name() == builtin::ConstantOp:
 // Which values of a loop's body become vectors.
 class Widening {
  public:
-  /// With `across`, loads that read neighbours for that counter are no obstacle, but turned.
+  /// With `across`, loads that read neighbors for that counter are no obstacle, but turned.
   explicit Widening(const Operation* loop, Value across = {})
       : loop_(loop), counter_(CounterOf(loop)), across_(across) {}
 
@@ -63,7 +63,7 @@ class Widening {
   int64_t Step(const Operation* load) { return StepOf(load, loop::LoadOp::kIndices); }
 
  private:
-  // Whether the load reads far apart along this loop, and neighbours along the other one.
+  // Whether the load reads far apart along this loop, and neighbors along the other one.
   bool IsTurned(const Operation* load) {
     if (!across_ || load->block() != loop_->region(0).front()) return false;
     const size_t last = load->num_operands() - 1;
@@ -126,7 +126,7 @@ class Widening {
       if (type.rank() != 0) return "there are vectors already";
       widest_ = std::max(widest_, BitWidth(type.element()) / 8);
       return StepOf(op, loop::StoreInplaceOp::kIndices) == 1 ? ""
-                                                             : "a store does not write neighbours";
+                                                             : "a store does not write neighbors";
     }
     if (IsLoop(op)) return VisitLoop(op);
     if (op->name() == loop::ExpectOp::kName) return VisitExpect(op);
@@ -227,7 +227,7 @@ class Vectors {
     live_ = live.IsConstant(lanes_) ? Value() : leaves_.Emit(b, live);
   }
 
-  // Neighbours along the rows, read for each lane, as vectors along the loop.
+  // Neighbors along the rows, read for each lane, as vectors along the loop.
   std::vector<Value> Turn(Builder& b, Operation* load, const Dim& first_row, const Dim& live_rows,
                           const Dim& first, const Dim& live) {
     std::vector<Value> rows;
@@ -401,7 +401,7 @@ void ForRuns(Builder& b, Leaves& leaves, const Dim& extent, int64_t lanes, bool 
 
 }  // namespace
 
-std::string WhyNotVectorise(const Operation* loop) { return Widening(loop).Refusal(); }
+std::string WhyNotVectorize(const Operation* loop) { return Widening(loop).Refusal(); }
 
 int64_t SuitableLanes(const Operation* loop, int vector_bytes) {
   Widening widening(loop);
@@ -409,11 +409,11 @@ int64_t SuitableLanes(const Operation* loop, int vector_bytes) {
   return std::max(1, vector_bytes / widening.widest());
 }
 
-void Vectorise(Operation* loop, int64_t lanes) {
+void Vectorize(Operation* loop, int64_t lanes) {
   Widening widening(loop);
   std::string why = widening.Refusal();
   if (lanes < 1) why = StrCat("there can not be ", lanes, " lanes");
-  if (!why.empty()) Refuse(loop, "vectorise", why);
+  if (!why.empty()) Refuse(loop, "vectorize", why);
   Leaves leaves;
   const Dim extent = ExtentOf(loop, leaves);
   Vectors vectors(loop, widening, lanes, leaves);
@@ -431,12 +431,12 @@ bool ReadsAlong(const Operation* outer, const Operation* inner) {
   return widening.Refusal().empty() && !widening.turned().empty();
 }
 
-std::string WhyNotVectoriseTurned(const Operation* outer) {
+std::string WhyNotVectorizeTurned(const Operation* outer) {
   if (std::string why = WhyNotFuse(outer); !why.empty()) return why;
   const Operation* inner = PerfectlyNested(outer);
   Widening widening(inner, CounterOf(outer));
   if (std::string why = widening.Refusal(); !why.empty()) return why;
-  if (widening.turned().empty()) return "no load reads neighbours along the outer loop";
+  if (widening.turned().empty()) return "no load reads neighbors along the outer loop";
   Leaves leaves;
   if (leaves.Reads(ExtentOf(inner, leaves), CounterOf(outer))) {
     return "the inner extent depends on the loop";
@@ -444,9 +444,9 @@ std::string WhyNotVectoriseTurned(const Operation* outer) {
   return WhyNotParallel(outer);
 }
 
-void VectoriseTurned(Operation* outer, int vector_bytes) {
-  if (const std::string why = WhyNotVectoriseTurned(outer); !why.empty()) {
-    Refuse(outer, "vectorise_turned", why);
+void VectorizeTurned(Operation* outer, int vector_bytes) {
+  if (const std::string why = WhyNotVectorizeTurned(outer); !why.empty()) {
+    Refuse(outer, "vectorize_turned", why);
   }
   Operation* inner = PerfectlyNested(outer);
   Widening widening(inner, CounterOf(outer));

@@ -37,16 +37,16 @@ struct Place {
   size_t axis = 0;
 };
 
-class Tensoriser {
+class Tensorizer {
  public:
-  explicit Tensoriser(const Operation* loop) : loop_(const_cast<Operation*>(loop)) {}
+  explicit Tensorizer(const Operation* loop) : loop_(const_cast<Operation*>(loop)) {}
 
   std::string Refusal();
   void Write();
 
  private:
   std::string SetSides();
-  bool StoresNeighbours(const Operation* loop);
+  bool StoresNeighbors(const Operation* loop);
   std::string SpellGroups();
   std::string SetPlaces();
   std::string FindRows(const char* what, const Operation* row, const Operation* along,
@@ -83,11 +83,11 @@ class Tensoriser {
   Place left_, right_, sum_;
 };
 
-std::string Tensoriser::Refusal() {
+std::string Tensorizer::Refusal() {
   if (std::string why = FindProducts(loop_, leaves_, nest_); !why.empty()) return why;
   for (const auto check :
-       {&Tensoriser::SetSides, &Tensoriser::SpellGroups, &Tensoriser::SetPlaces,
-        &Tensoriser::SortGroup, &Tensoriser::CheckApart, &Tensoriser::CheckLeaves}) {
+       {&Tensorizer::SetSides, &Tensorizer::SpellGroups, &Tensorizer::SetPlaces,
+        &Tensorizer::SortGroup, &Tensorizer::CheckApart, &Tensorizer::CheckLeaves}) {
     if (std::string why = (this->*check)(); !why.empty()) return why;
   }
   return CheckLimits();
@@ -95,7 +95,7 @@ std::string Tensoriser::Refusal() {
 
 // ---- where the elements lie ----
 
-std::string Tensoriser::SetSides() {
+std::string Tensorizer::SetSides() {
   Side first, second;  // that move the first factor, and the second
   const Factors& f = nest_.products[0];
   for (const Operation* loop : nest_.loops) {
@@ -109,20 +109,20 @@ std::string Tensoriser::SetSides() {
   }
   rows_ = std::move(first);
   columns_ = std::move(second);
-  const bool is_turned = StoresNeighbours(rows_.tile) && !StoresNeighbours(columns_.tile);
+  const bool is_turned = StoresNeighbors(rows_.tile) && !StoresNeighbors(columns_.tile);
   if (!is_turned) return "";
   std::swap(rows_, columns_);
   for (Factors& product : nest_.products) std::swap(product.left, product.right);
   return "";
 }
 
-bool Tensoriser::StoresNeighbours(const Operation* loop) {
+bool Tensorizer::StoresNeighbors(const Operation* loop) {
   return loop != nullptr && !nest_.stored.at.empty() &&
          Slope(nest_.stored.at.back(), loop).IsConstant(1);
 }
 
 // An iteration over an element of depth becomes one over a group.
-std::string Tensoriser::SpellGroups() {
+std::string Tensorizer::SpellGroups() {
   const int64_t group = nest_.group(), steps = ExtentOf(nest_.depth);
   const auto count = static_cast<int64_t>(nest_.products.size());
   groups_ = steps;
@@ -147,7 +147,7 @@ std::string Tensoriser::SpellGroups() {
   return "";
 }
 
-std::string Tensoriser::SetPlaces() {
+std::string Tensorizer::SetPlaces() {
   const int64_t group = nest_.group();
   left_.element = &nest_.products[0].left;
   right_.element = &nest_.products[0].right;
@@ -170,7 +170,7 @@ std::string Tensoriser::SetPlaces() {
   return "";
 }
 
-std::string Tensoriser::FindRows(const char* what, const Operation* row, const Operation* along,
+std::string Tensorizer::FindRows(const char* what, const Operation* row, const Operation* along,
                                  Place& place) {
   const std::vector<Dim>& at = place.element->at;
   const auto moved_by = [&](const Operation* loop) {
@@ -193,14 +193,14 @@ std::string Tensoriser::FindRows(const char* what, const Operation* row, const O
   return "";
 }
 
-Dim Tensoriser::Within(const Element& e, size_t axis) {
+Dim Tensorizer::Within(const Element& e, size_t axis) {
   const auto dims = e.memory.type().cast<AnyTensorType>().dims();
   Dim within = 0;
   for (size_t a = axis + 1; a < e.at.size(); ++a) within = within * dims[a] + e.at[a];
   return within;
 }
 
-std::string Tensoriser::CheckSteps(const char* what, const Place& place, const Operation* along,
+std::string Tensorizer::CheckSteps(const char* what, const Place& place, const Operation* along,
                                    int64_t step) {
   if (along == nullptr) return "";
   const std::string why =
@@ -212,7 +212,7 @@ std::string Tensoriser::CheckSteps(const char* what, const Place& place, const O
 }
 
 // The products by their places in a group, which are those of both factors.
-std::string Tensoriser::SortGroup() {
+std::string Tensorizer::SortGroup() {
   const auto distance = [](const Place& from, const Element& to) -> std::optional<int64_t> {
     for (size_t a = 0; a <= from.axis; ++a) {
       if (from.element->at[a] != to.at[a]) return std::nullopt;
@@ -238,7 +238,7 @@ std::string Tensoriser::SortGroup() {
 }
 
 // Each iteration stores an element of its own: along each axis the counters count like digits.
-std::string Tensoriser::CheckApart() {
+std::string Tensorizer::CheckApart() {
   for (const Dim& index : nest_.stored.at) {
     std::vector<std::pair<int64_t, int64_t>> digits;  // step, how many
     for (const Operation* loop : nest_.loops) {
@@ -258,7 +258,7 @@ std::string Tensoriser::CheckApart() {
 }
 
 // What is used inside must be known before the loops, but for their counters.
-std::string Tensoriser::CheckLeaves() {
+std::string Tensorizer::CheckLeaves() {
   std::vector<Value> counters;
   for (const Operation* loop : nest_.loops) counters.push_back(CounterOf(loop));
   counters.push_back(CounterOf(nest_.depth));
@@ -286,7 +286,7 @@ std::string Tensoriser::CheckLeaves() {
   return "";
 }
 
-std::string Tensoriser::CheckLimits() const {
+std::string Tensorizer::CheckLimits() const {
   const int64_t most = loop::kTileRowBytes / 4;
   const std::pair<const char*, int64_t> extents[] = {
       {"rows", rows_.extent()}, {"columns", columns_.extent()}, {"groups of depth", groups_}};
@@ -303,7 +303,7 @@ std::string Tensoriser::CheckLimits() const {
 // ---- tiles ----
 
 // The counters of the loops over tiles become those of tile `number`.
-void Tensoriser::SetBlock(std::vector<Dim>& at, const Side& side, int64_t number) {
+void Tensorizer::SetBlock(std::vector<Dim>& at, const Side& side, int64_t number) {
   for (size_t i = side.blocks.size(); i-- > 0;) {
     const Operation* loop = side.blocks[i];
     for (Dim& index : at) index = leaves_.Replace(index, CounterOf(loop), number % ExtentOf(loop));
@@ -311,7 +311,7 @@ void Tensoriser::SetBlock(std::vector<Dim>& at, const Side& side, int64_t number
   }
 }
 
-std::vector<Value> Tensoriser::At(Builder& b, const Place& place, int64_t row, int64_t column) {
+std::vector<Value> Tensorizer::At(Builder& b, const Place& place, int64_t row, int64_t column) {
   std::vector<Dim> at = place.element->at;
   for (const Operation* loop : {rows_.tile, columns_.tile, nest_.depth}) {
     if (loop == nullptr) continue;
@@ -324,7 +324,7 @@ std::vector<Value> Tensoriser::At(Builder& b, const Place& place, int64_t row, i
   return values;
 }
 
-Value Tensoriser::Load(Builder& b, const Place& place, int64_t row, int64_t column, int64_t rows,
+Value Tensorizer::Load(Builder& b, const Place& place, int64_t row, int64_t column, int64_t rows,
                        int64_t columns) {
   const std::vector<Value> at = At(b, place, row, column);
   return loop::TileLoadOp::Create(
@@ -334,7 +334,7 @@ Value Tensoriser::Load(Builder& b, const Place& place, int64_t row, int64_t colu
 }
 
 // Sums of tile (r, c) are number r * columns + c.
-std::vector<Value> Tensoriser::Starts(Builder& b) {
+std::vector<Value> Tensorizer::Starts(Builder& b) {
   std::vector<Value> starts;
   const int64_t rows = rows_.extent(), columns = columns_.extent();
   for (int64_t r = 0; r < rows_.count(); ++r) {
@@ -350,7 +350,7 @@ std::vector<Value> Tensoriser::Starts(Builder& b) {
 }
 
 // All tiles of the left matrix are held, and those of the right one by one.
-std::vector<Value> Tensoriser::Multiply(Builder& b, std::span<const Value> sums) {
+std::vector<Value> Tensorizer::Multiply(Builder& b, std::span<const Value> sums) {
   const int64_t group = nest_.group(), across = columns_.count();
   std::vector<Value> left, next(sums.begin(), sums.end());
   for (int64_t r = 0; r < rows_.count(); ++r) {
@@ -366,7 +366,7 @@ std::vector<Value> Tensoriser::Multiply(Builder& b, std::span<const Value> sums)
   return next;
 }
 
-std::vector<Value> Tensoriser::Sums(Builder& b, std::span<const Value> starts) {
+std::vector<Value> Tensorizer::Sums(Builder& b, std::span<const Value> starts) {
   if (nest_.blocks == nullptr) return Multiply(b, starts);
   const Dim extent = schedule::ExtentOf(nest_.blocks, leaves_);
   std::vector<Type> types;
@@ -398,7 +398,7 @@ std::vector<Value> Tensoriser::Sums(Builder& b, std::span<const Value> starts) {
   return sums;
 }
 
-void Tensoriser::Write() {
+void Tensorizer::Write() {
   Builder b = Builder::Before(loop_);
   b.set_location(loop_->location());
   const std::vector<Value> sums = Sums(b, Starts(b));
@@ -415,12 +415,12 @@ void Tensoriser::Write() {
 
 }  // namespace
 
-std::string WhyNotTensorise(const Operation* loop) { return Tensoriser(loop).Refusal(); }
+std::string WhyNotTensorize(const Operation* loop) { return Tensorizer(loop).Refusal(); }
 
-void Tensorise(Operation* loop) {
-  Tensoriser tensoriser(loop);
-  if (const std::string why = tensoriser.Refusal(); !why.empty()) Refuse(loop, "tensorise", why);
-  tensoriser.Write();
+void Tensorize(Operation* loop) {
+  Tensorizer tensorizer(loop);
+  if (const std::string why = tensorizer.Refusal(); !why.empty()) Refuse(loop, "tensorize", why);
+  tensorizer.Write();
 }
 
 }  // namespace lathe::schedule
