@@ -179,7 +179,7 @@ TEST_F(NestedTest, TheFirstErrorInProgramOrderWins) {
   }
 }
 
-TEST_F(NestedTest, AnalyzesAreOfTheFunctionAlone) {
+TEST_F(NestedTest, AnalysesAreOfTheFunctionAlone) {
   const Outcome one = RunOn(ManyFunctions(5, Plain), "builtin.func(test_ask),test_ask", 2);
   // Five functions are alone in their programs; then twelve operations stand in the whole one.
   EXPECT_NE(one.report.find("5  test_ask: tops"), std::string::npos) << one.report;

@@ -157,7 +157,7 @@ struct CountOpsAnalysis {
   static inline int made = 0;
 };
 
-TEST_F(PassTest, AnalyzesLiveUntilSomethingChanges) {
+TEST_F(PassTest, AnalysesLiveUntilSomethingChanges) {
   Program p = Parse();
   AnalysisManager analyses(p);
   CountOpsAnalysis::made = 0;

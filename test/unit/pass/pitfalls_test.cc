@@ -144,7 +144,7 @@ TEST_F(PitfallTest, ThePipelineAsTextRunsAgain) {
   EXPECT_EQ(again.num_passes(), 4u);
 }
 
-TEST_F(PitfallTest, AnalyzesAreMadeAgainWhenAPassDoesNotKeepThem) {
+TEST_F(PitfallTest, AnalysesAreMadeAgainWhenAPassDoesNotKeepThem) {
   const std::string text = Chain(9, [](int i) { return StrCat("nn.neg(%v", i, ")"); });
   Program program = ParseProgram(context, text);
   const auto made = [&](const std::string& pipeline) {
