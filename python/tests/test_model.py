@@ -67,7 +67,7 @@ def test_external_data(add, tmp_path):
 
 def test_errors_pickle_and_explain_themselves(add):
     with pytest.raises(lathe.NotFoundError) as raised:
-        lathe.load(add).program.run_passes("canonicalize")
+        lathe.load(add).program.run_passes("canonicalze")
     error = raised.value
     assert (error.code, error.id) == ("not-found", "pass/unknown")
     assert "canonicalize" in error.hint and error.hint in str(error)
