@@ -78,21 +78,11 @@ class BindSizesPass : public Pass {
     }
   }
 
-  // False where it cannot run, which is for whoever runs it to say.
+  // False where it cannot run.
   bool Infer(Operation* op) {
-    std::vector<Type> before;
-    for (size_t i = 0; i < op->num_results(); ++i) before.push_back(op->result(i).type());
-    try {
-      facts_->Visit(op);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kLimit) throw;
-      for (size_t i = 0; i < op->num_results(); ++i) op->result(i).set_type(before[i]);
-      return false;
-    }
-    for (size_t i = 0; i < op->num_results(); ++i) {
-      if (op->result(i).type() != before[i]) MarkChanged();
-    }
-    return true;
+    const std::optional<bool> changed = Reinfer(op, *facts_);
+    if (changed == true) MarkChanged();
+    return changed.has_value();
   }
 
   // Whether it takes sizes from an operand whose numbers a run may make anything.

@@ -79,13 +79,9 @@ class NameSizesPass : public Pass {
   }
 
   void Visit(Operation* op) {
-    if (op->num_results() == 0) return;
-    try {
-      facts_->Visit(op);
-    } catch (const Error& error) {  // for whoever runs it to say
-      if (error.code() == ErrorCode::kLimit) throw;
-      return;
-    }
+    const std::optional<bool> changed = Reinfer(op, *facts_);
+    if (changed == true) MarkChanged();
+    if (!changed) return;
     for (size_t i = 0; i < op->num_results(); ++i) {
       if (HasLarge(op->result(i)) && !op->result(i).use_empty()) Rename(op, op->result(i));
     }

@@ -7,7 +7,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
-#include "lathe/support/error.h"
+#include "src/transform/data_sizes.h"
 
 namespace lathe {
 
@@ -39,11 +39,7 @@ class ReleaseSizesPass : public Pass {
       Count("released");
       MarkChanged();
     }
-    try {
-      facts_->Visit(op);
-    } catch (const Error& error) {  // for whoever runs it to say
-      if (error.code() == ErrorCode::kLimit) throw;
-    }
+    if (Reinfer(op, *facts_) == true) MarkChanged();
   }
 
   // All that it names.
