@@ -72,8 +72,8 @@ class SizeBuilder {
   std::set<std::string> computed_;
 };
 
-/// Infers the types of the results. Gives whether they are others than before; nullopt, and the types
-/// stay, where the operation cannot run, which is for whoever runs it to say.
+/// Infers the types of the results. Gives whether they are others than before; nullopt, and the
+/// types stay, where the operation cannot run, which is for whoever runs it to say.
 std::optional<bool> Reinfer(Operation* op, ShapeInferencer& facts);
 
 /// Whether the sizes of a result are not known, although its rank is.
