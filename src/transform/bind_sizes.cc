@@ -80,7 +80,7 @@ class BindSizesPass : public Pass {
 
   // False where it cannot run.
   bool Infer(Operation* op) {
-    const std::optional<bool> changed = Reinfer(op, *facts_);
+    const std::optional<bool> changed = InferAgain(op, *facts_);
     if (changed == true) MarkChanged();
     return changed.has_value();
   }

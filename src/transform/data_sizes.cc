@@ -123,7 +123,7 @@ std::set<std::string> SymbolNames(const Program& program) {
   return {names.begin(), names.end()};
 }
 
-std::optional<bool> Reinfer(Operation* op, ShapeInferencer& facts) {
+std::optional<bool> InferAgain(Operation* op, ShapeInferencer& facts) {
   std::vector<Type> before;
   for (size_t i = 0; i < op->num_results(); ++i) before.push_back(op->result(i).type());
   try {

@@ -74,7 +74,7 @@ class SizeBuilder {
 
 /// Infers the types of the results. Gives whether they are others than before; nullopt, and the
 /// types stay, where the operation cannot run, which is for whoever runs it to say.
-std::optional<bool> Reinfer(Operation* op, ShapeInferencer& facts);
+std::optional<bool> InferAgain(Operation* op, ShapeInferencer& facts);
 
 /// Whether the sizes of a result are not known, although its rank is.
 bool HasOpenSizes(const Operation* op);

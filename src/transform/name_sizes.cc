@@ -79,7 +79,7 @@ class NameSizesPass : public Pass {
   }
 
   void Visit(Operation* op) {
-    const std::optional<bool> changed = Reinfer(op, *facts_);
+    const std::optional<bool> changed = InferAgain(op, *facts_);
     if (changed == true) MarkChanged();
     if (!changed) return;
     for (size_t i = 0; i < op->num_results(); ++i) {

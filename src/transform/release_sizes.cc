@@ -39,7 +39,7 @@ class ReleaseSizesPass : public Pass {
       Count("released");
       MarkChanged();
     }
-    if (Reinfer(op, *facts_) == true) MarkChanged();
+    if (InferAgain(op, *facts_) == true) MarkChanged();
   }
 
   // All that it names.
