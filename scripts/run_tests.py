@@ -129,7 +129,7 @@ class Suite:
     def unit(self):
         report = self.build / "logs" / "unit.xml"
         report.unlink(missing_ok=True)
-        # gcc 12's thread sanitizer can not map its shadow where addresses are randomized by 32 bits.
+        # gcc 12's thread sanitizer cannot map its shadow where addresses are randomized by 32 bits.
         prefix = ["setarch", "-R"] if self.preset == "tsan" else []
         code, text = self.execute(*prefix, "ctest", "--test-dir", self.build, "-j", self.jobs,
                                   "--output-on-failure", "--no-tests=error", "--output-junit", report)

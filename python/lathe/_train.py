@@ -73,7 +73,7 @@ class Trainer(_core.Trainer):
 
         data, evaluation: arrays by name, whose first axis is that of samples; files, as lathe train
             takes them ("train.npz"); or an iterable of batches, by name, or as tuples of the inputs
-            in order and the labels. What is no array is iterated anew for each epoch, into memory.
+            in order and the labels. What is not an array is iterated anew for each epoch, into memory.
 
         Raises InvalidArgumentError, ShapeError if data do not fit; for a loss that is not finite,
         with the operation that made it.

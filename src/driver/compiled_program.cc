@@ -451,19 +451,13 @@ void Rename(const Renamed& became, std::vector<runtime::PlanConstraint>& constra
 
 namespace {
 
-PassManagerOptions PassOptions(const CompileOptions& options) {
-  std::vector<std::string> enabled = options.enabled;
-  std::erase(enabled, kFusion);  // which is not a pass of the pipeline
-  return {.disabled = options.disabled, .level = options.level, .enabled = std::move(enabled)};
-}
-
 /// What must hold of the sizes that a run computes, before passes build on it.
 class ComputedSizesGather : public PassInstrumentation {
  public:
   explicit ComputedSizesGather(std::vector<runtime::PlanConstraint>& constraints)
       : constraints_(constraints) {}
   void AfterPass(const Pass& pass, Program& program) override {
-    if (pass.name() == "bind_sizes") AddConstraints(program, constraints_);
+    if (pass.name() == "bind_sizes" && pass.changed()) AddConstraints(program, constraints_);
   }
 
  private:
@@ -472,8 +466,15 @@ class ComputedSizesGather : public PassInstrumentation {
 
 }  // namespace
 
-void OptimizeFor(const CompileOptions& options, Program& program) {
-  Optimize(program, "inference", options.level, PassOptions(options));
+void OptimizeFor(const CompileOptions& options, Program& program,
+                 std::shared_ptr<PassInstrumentation> instrumentation) {
+  std::vector<std::string> enabled = options.enabled;
+  std::erase(enabled, kFusion);  // which is not a pass of the pipeline
+  PassManager manager(
+      {.disabled = options.disabled, .level = options.level, .enabled = std::move(enabled)});
+  if (instrumentation) manager.AddInstrumentation(std::move(instrumentation));
+  manager.Add("inference");
+  manager.Run(program);
 }
 
 void GroupOperations(Program& program, const CompileOptions& options) {
@@ -492,10 +493,7 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   const std::vector<Type> inputs = InputTypes(program);
   RunPasses(program,
             StrCat("random_state{seed=", static_cast<int64_t>(options.interpreter.seed), "}"));
-  PassManager passes(PassOptions(options));
-  passes.Add("inference");
-  passes.AddInstrumentation(std::make_shared<ComputedSizesGather>(compiled.constraints));
-  passes.Run(program);
+  OptimizeFor(options, program, std::make_shared<ComputedSizesGather>(compiled.constraints));
   Rename(Unified(inputs, InputTypes(program)), compiled.constraints);
   Rename(TakeReleasedSizes(program), compiled.constraints);
   // Also of what passes have made: it may ask more than what it stands for; what they have taken

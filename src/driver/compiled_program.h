@@ -10,6 +10,7 @@
 #include "lathe/dialect/size_constraints.h"
 #include "lathe/driver/compile_engine.h"
 #include "lathe/driver/executable.h"
+#include "lathe/pass/pass_manager.h"
 #include "lathe/support/budget.h"
 #include "src/driver/pack_arguments.h"
 #include "src/driver/plan_builder.h"
@@ -73,8 +74,9 @@ const codegen::Target& TargetOf(const CompileOptions& options);
 /// The options, if this machine can run code of their target (codegen/host).
 const CompileOptions& CheckHost(const CompileOptions& options);
 
-/// The inference pipeline as the options say.
-void OptimizeFor(const CompileOptions& options, Program& program);
+/// The inference pipeline as the options say; `instrumentation` may be null.
+void OptimizeFor(const CompileOptions& options, Program& program,
+                 std::shared_ptr<PassInstrumentation> instrumentation = nullptr);
 /// The first steps: the inference pipeline, what goes to an external compiler, and operations into
 /// functions.
 void GroupOperations(Program& program, const CompileOptions& options);

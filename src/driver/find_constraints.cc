@@ -1,6 +1,7 @@
 #include "src/driver/find_constraints.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <unordered_map>
 
@@ -45,6 +46,9 @@ class SymbolNames {
   explicit SymbolNames(const Program& program) {
     for (OpWalker w(program.module()); Operation* op = w.Next();) {
       for (size_t i = 0; i < op->num_results(); ++i) AddSymbols(op->result(i).type(), taken_);
+      if (const auto bind = op->dyn_cast<nn::BindSizesOp>()) {
+        std::ranges::copy(bind.names(), std::inserter(taken_, taken_.end()));
+      }
     }
   }
   std::string Fresh(std::string name) {
@@ -207,12 +211,17 @@ void BindDeclaredSizes(Program& program, std::vector<runtime::PlanConstraint>& c
 
 std::map<std::string, Dim, std::less<>> TakeReleasedSizes(Program& program) {
   std::map<std::string, Dim, std::less<>> released;
+  const auto is_unread = [](Operation& op) {
+    const auto bind = op.dyn_cast<nn::BindSizesOp>();
+    return bind && bind.bound().use_empty();
+  };
+  if (std::ranges::none_of(*program.block(), is_unread)) return released;
   ShapeInferencer facts(&program.parameters());
   std::vector<Operation*> done;
   for (Operation& op : *program.block()) {
     op.num_regions() == 0 ? facts.Visit(&op) : InferAndSetTypes(&op, facts);
-    const auto bind = op.dyn_cast<nn::BindSizesOp>();
-    if (!bind || !bind.bound().use_empty()) continue;
+    if (!is_unread(op)) continue;
+    const auto bind = op.cast<nn::BindSizesOp>();
     const std::vector<Dim>* known = facts.Contents(bind.sizes());
     const std::vector<std::string> names = bind.names();
     if (known == nullptr || std::ranges::any_of(*known, &Dim::is_unknown)) continue;

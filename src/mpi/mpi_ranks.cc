@@ -5,7 +5,10 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <deque>
+#include <map>
 #include <thread>
 
 #include "lathe/support/budget.h"
@@ -17,12 +20,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kDataTag = 1, kAbortTag = 2;
+constexpr int kDataTag = 1, kAbortTag = 2, kQuestionTag = 3, kAnswerTag = 4;
 constexpr size_t kPiece = size_t{1} << 30;  // MPI counts in int
 constexpr int kSpins = 200;                 // polls before a rank lets others have the processor
 constexpr std::chrono::microseconds kPause{50};
 constexpr std::chrono::seconds kStopped{1};     // between two polls
 constexpr std::chrono::seconds kNoticeTime{2};  // for others to hear of an end
+constexpr double kAnswerTime = 1;               // seconds in which a rank that waits answers
 
 void Check(int code, const char* function) {
   if (code == MPI_SUCCESS) return;
@@ -132,29 +136,80 @@ class MpiRanks : public Communicator {
   }
 
  private:
+  // A rank that is late may only wait for another one, so that all are asked whom they wait for.
   void Wait(std::span<const Send> sends, std::span<const Receive> receives, std::string_view what) {
     statuses_.resize(requests_.size());
     // Ranks that wait for the same one give up one after another, so that the first tells the rest.
-    Waiting waiting(timeout_ + 0.25 * rank_);
-    for (;;) {
+    if (IsDoneWithin(timeout_ + 0.25 * rank_, sends, receives, what)) return;
+    Ask();
+    if (IsDoneWithin(kAnswerTime, sends, receives, what)) return;
+    int lost = FirstMissing(sends, receives);
+    for (int hops = 0; hops < size_ && answers_.contains(lost); ++hops) {
+      if (answers_[lost] == rank_) break;  // they wait in a circle
+      lost = answers_[lost];
+    }
+    ThrowRankTimeout(lost, what, timeout_);
+  }
+
+  bool IsDoneWithin(double seconds, std::span<const Send> sends, std::span<const Receive> receives,
+                    std::string_view what) {
+    for (Waiting waiting(seconds);; waiting.Pause()) {
       int done = 0;
       const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
                                    statuses_.data());
       if (code == MPI_ERR_IN_STATUS) ThrowMismatch(receives, what);
       Check(code, "MPI_Testall");
-      if (done != 0) return;
+      if (done != 0) return true;
       LookForNotice();
-      if (waiting.IsLate()) ThrowRankTimeout(FirstMissing(sends, receives), what, timeout_);
+      HearAnswers();
+      Answer(sends, receives);
+      if (waiting.IsLate()) return false;
       CheckBudget();
-      waiting.Pause();
+    }
+  }
+
+  bool IsThere(int tag, MPI_Status& status) {
+    int is_there = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &is_there, &status);
+    return is_there != 0;
+  }
+
+  // A few bytes that nobody may ever receive.
+  void SendAside(int to, int tag, const std::array<int, 2>& message) {
+    aside_.push_back(message);
+    MPI_Request request;
+    MPI_Isend(aside_.back().data(), 2, MPI_INT, to, tag, comm_, &request);
+    MPI_Request_free(&request);
+  }
+  std::array<int, 2> ReceiveAside(const MPI_Status& from) {
+    std::array<int, 2> message{};
+    MPI_Recv(message.data(), 2, MPI_INT, from.MPI_SOURCE, from.MPI_TAG, comm_, MPI_STATUS_IGNORE);
+    return message;
+  }
+
+  void Ask() {
+    answers_.clear();
+    ++question_;
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_) SendAside(r, kQuestionTag, {question_, 0});
+    }
+  }
+  void Answer(std::span<const Send> sends, std::span<const Receive> receives) {
+    for (MPI_Status status; IsThere(kQuestionTag, status);) {
+      SendAside(status.MPI_SOURCE, kAnswerTag,
+                {ReceiveAside(status)[0], FirstMissing(sends, receives)});
+    }
+  }
+  void HearAnswers() {
+    for (MPI_Status status; IsThere(kAnswerTag, status);) {
+      const auto [question, waits_for] = ReceiveAside(status);
+      if (question == question_) answers_[status.MPI_SOURCE] = waits_for;
     }
   }
 
   void LookForNotice() {
-    int is_there = 0;
     MPI_Status status;
-    MPI_Iprobe(MPI_ANY_SOURCE, kAbortTag, comm_, &is_there, &status);
-    if (is_there == 0) return;
+    if (!IsThere(kAbortTag, status)) return;
     int length = 0;
     MPI_Get_count(&status, MPI_CHAR, &length);
     std::string message(static_cast<size_t>(std::max(length, 0)), ' ');
@@ -230,8 +285,11 @@ class MpiRanks : public Communicator {
 
   const double timeout_;
   bool owns_mpi_ = false;
-  bool failed_ = false;  // this rank or another one
-  std::string notice_;   // lives as long as it is being sent
+  bool failed_ = false;                   // this rank or another one
+  std::string notice_;                    // lives as long as it is being sent
+  std::deque<std::array<int, 2>> aside_;  // as does this
+  int question_ = 0;                      // the last one that this rank has asked
+  std::map<int, int> answers_;            // to that one: whom a rank waits for
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   std::vector<MPI_Request> requests_;

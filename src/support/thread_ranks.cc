@@ -28,6 +28,7 @@ struct Group {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::pair<int, int>, std::deque<std::string>> messages;  // by sender and receiver
+  std::map<int, int> waits_for;                                     // of the ranks that wait
   std::optional<Failure> failure;
 };
 
@@ -69,16 +70,29 @@ class ThreadRank : public Communicator {
   std::string Take(int from, std::string_view what, Time deadline) {
     std::unique_lock lock(group_->mutex);
     auto& queue = group_->messages[{from, rank_}];
+    group_->waits_for[rank_] = from;
     for (;;) {
       if (group_->failure) ThrowRankFailed(group_->failure->rank, group_->failure->message);
       if (!queue.empty()) break;
-      if (Clock::now() >= deadline) ThrowRankTimeout(from, what, group_->timeout);
+      if (Clock::now() >= deadline) ThrowRankTimeout(LastWaitedFor(), what, group_->timeout);
       CheckBudget();
       group_->changed.wait_for(lock, std::chrono::milliseconds(20));
     }
+    group_->waits_for.erase(rank_);
     std::string message = std::move(queue.front());
     queue.pop_front();
     return message;
+  }
+
+  // The rank that is waited for and does not wait; any other one if they wait in a circle.
+  int LastWaitedFor() const {
+    std::map<int, int>& waits_for = group_->waits_for;
+    int rank = waits_for[rank_];
+    for (int hops = 0; hops < size() && waits_for.contains(rank); ++hops) {
+      if (waits_for[rank] == rank_) break;
+      rank = waits_for[rank];
+    }
+    return rank;
   }
 
   const std::shared_ptr<Group> group_;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 
 #include "lathe/support/budget.h"
 #include "lathe/support/text.h"
@@ -20,9 +21,11 @@ namespace {
 // What a signal handler may touch.
 CancelToken interrupted;                        // by the user
 volatile std::sig_atomic_t interrupted_by = 0;  // which signal
+timespec interrupted_at = {};                   // of the monotonic clock
 volatile std::sig_atomic_t has_grace = 1;       // whether the process ends soon after
 
 constexpr double kGrace = 1;  // second, from a limit until the process ends whatever it does
+constexpr double kSameInterrupt = 0.5;  // seconds
 
 void RaiseAfter(double seconds) {
   itimerval timer = {};
@@ -36,9 +39,18 @@ void EndBy(int signal) {
   raise(signal);
 }
 
-// A second time, the user means it.
+// A second time, the user means it. One that follows at once is the same one: timeout(1) and mpirun
+// send it to the process and to its group.
 void HandleInterrupt(int signal) {
-  if (interrupted_by != 0) EndBy(signal);
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (interrupted_by != 0) {
+    const double seconds = static_cast<double>(now.tv_sec - interrupted_at.tv_sec) +
+                           static_cast<double>(now.tv_nsec - interrupted_at.tv_nsec) * 1e-9;
+    if (seconds > kSameInterrupt) EndBy(signal);
+    return;
+  }
+  interrupted_at = now;
   interrupted_by = signal;
   interrupted.Cancel();
   if (has_grace != 0) RaiseAfter(kGrace);

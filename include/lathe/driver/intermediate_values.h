@@ -11,8 +11,8 @@
 /// Values between the inputs and the outputs of a program, to look at.
 namespace lathe {
 
-/// Names of values for people: of inputs and parameters their own, of others that in the file
-/// (lathe/ir/value_names.h), or "%N". A snapshot: the program must not change.
+/// Names of values for people: inputs and parameters have their own, others the one that the file
+/// gives them (lathe/ir/value_names.h), or "%N". A snapshot: the program must not change.
 class ValueNames {
  public:
   explicit ValueNames(const Program& program);
@@ -24,7 +24,7 @@ class ValueNames {
 };
 
 /// The values that operations of the program make outside of regions, in program order, without
-/// inputs, parameters, constants, and what is no data.
+/// inputs, parameters, constants, and what is not data.
 std::vector<std::pair<std::string, Value>> IntermediateValues(const Program& program);
 
 /// The one of that name. Errors: run/value-name.

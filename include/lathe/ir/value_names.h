@@ -20,7 +20,7 @@ std::string_view NameInFile(Value value);
 void SetNameInFile(Value value, std::string_view name);
 
 /// The location of a node, with the names of its results; an empty one, or one with a NUL
-/// character, is no name.
+/// character, is not a name.
 Location LocationOfNode(IrContext& context, std::string_view node,
                         std::span<const std::string> results);
 /// Those names, empty ones included, up to the last one that there is; none for other locations.

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "lathe/support/collectives.h"
 #include "lathe/support/error.h"
@@ -161,6 +163,38 @@ TEST(Communicator, ARankThatDoesNotComeIsNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "rank/timeout");
     EXPECT_NE(error.message().find("rank 1 has not taken part in 'the end'"), std::string::npos);
+  }
+}
+
+// Rank 0 waits for rank 1, which waits for rank 2.
+TEST(Communicator, ARankThatWaitsItselfIsNotBlamed) {
+  const auto begin = [](Communicator& ranks) {
+    char byte = 0;
+    const Communicator::Receive receive{ranks.rank() + 1, &byte, 1};
+    if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (ranks.rank() < 2) ranks.Exchange({}, {&receive, 1}, "it");
+  };
+  try {
+    RunAsThreadRanks(3, begin, 0.3);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "rank/timeout");
+    EXPECT_NE(error.message().find("rank 2 has not"), std::string::npos) << error.message();
+  }
+}
+
+TEST(Communicator, RanksThatWaitForEachOtherBlameTheOther) {
+  const auto wait = [](Communicator& ranks) {
+    char byte = 0;
+    const Communicator::Receive receive{1 - ranks.rank(), &byte, 1};
+    if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ranks.Exchange({}, {&receive, 1}, "it");
+  };
+  try {
+    RunAsThreadRanks(2, wait, 0.3);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("rank 1 has not"), std::string::npos) << error.message();
   }
 }
 

@@ -125,21 +125,30 @@ Error ErrorOf(F&& f) {
   return Error(ErrorCode::kInternal, "", "no error");
 }
 
+// That of training on so many ranks by `optimizer`, with options that `change` makes a rank's own;
+// `seen` is told what each rank ends with.
+Error ErrorOnRanks(int size, const char* optimizer,
+                   const std::function<void(TrainerOptions&, int)>& change = {},
+                   const std::function<void(const Error&)>& seen = {}) {
+  const auto train = [&](Communicator& ranks) {
+    IrContext context;
+    LoadAllDialects(context);
+    TrainerOptions options = OptionsFor(optimizer);
+    options.ranks = &ranks;
+    if (change) change(options, ranks.rank());
+    try {
+      Trainer(Net(context), options).Fit(*ConvData());
+    } catch (const Error& e) {
+      if (seen) seen(e);
+      throw;
+    }
+  };
+  return ErrorOf([&] { RunAsThreadRanks(size, train, 60); });
+}
+
 TEST(TrainOnRanks, RanksThatDifferDoNotBegin) {
   const auto error = [](const std::function<void(TrainerOptions&, int)>& change) {
-    return ErrorOf([&] {
-      RunAsThreadRanks(
-          3,
-          [&](Communicator& ranks) {
-            IrContext context;
-            LoadAllDialects(context);
-            TrainerOptions options = OptionsFor("sgd{lr=0.1}");
-            options.ranks = &ranks;
-            change(options, ranks.rank());
-            Trainer(Net(context), options).Fit(*ConvData());
-          },
-          60);
-    });
+    return ErrorOnRanks(3, "sgd{lr=0.1}", change);
   };
   const Error seed = error([](TrainerOptions& o, int rank) { o.seed = rank == 2 ? 6 : 5; });
   EXPECT_EQ(seed.id(), "train/ranks-differ");
@@ -156,44 +165,21 @@ TEST(TrainOnRanks, RanksThatDifferDoNotBegin) {
 TEST(TrainOnRanks, AFailureOfOneRankEndsAll) {
   std::mutex mutex;
   int ended = 0;
-  const Error error = ErrorOf([&] {
-    RunAsThreadRanks(
-        3,
-        [&](Communicator& ranks) {
-          IrContext context;
-          LoadAllDialects(context);
-          TrainerOptions options = OptionsFor("sgd{lr=0.1}");
-          options.ranks = &ranks;
-          options.on_step = [&](const StepReport& r) {
-            if (r.step == 3 && ranks.rank() == 1) throw Error(ErrorCode::kIo, "test/disk", "full");
-          };
-          try {
-            Trainer(Net(context), options).Fit(*ConvData());
-          } catch (const Error& e) {
-            const std::lock_guard lock(mutex);
-            ended += e.id() == "rank/failed" ? 1 : 0;
-            throw;
-          }
-        },
-        60);
-  });
-  EXPECT_EQ(error.id(), "test/disk");
+  const auto fail_on_one = [](TrainerOptions& options, int rank) {
+    options.on_step = [rank](const StepReport& r) {
+      if (r.step == 3 && rank == 1) throw Error(ErrorCode::kIo, "test/disk", "full");
+    };
+  };
+  const auto count = [&](const Error& e) {
+    const std::lock_guard lock(mutex);
+    ended += e.id() == "rank/failed" ? 1 : 0;
+  };
+  EXPECT_EQ(ErrorOnRanks(3, "sgd{lr=0.1}", fail_on_one, count).id(), "test/disk");
   EXPECT_EQ(ended, 2);
 }
 
 TEST(TrainOnRanks, TheRankWhoseLossIsNotFiniteIsNamed) {
-  const Error error = ErrorOf([&] {
-    RunAsThreadRanks(
-        2,
-        [&](Communicator& ranks) {
-          IrContext context;
-          LoadAllDialects(context);
-          TrainerOptions options = OptionsFor("sgd{lr=1e30}");
-          options.ranks = &ranks;
-          Trainer(Net(context), options).Fit(*ConvData());
-        },
-        60);
-  });
+  const Error error = ErrorOnRanks(2, "sgd{lr=1e30}");
   EXPECT_EQ(error.id(), "train/not-finite");
   ASSERT_FALSE(error.notes().empty());
   EXPECT_NE(error.notes()[0].text.find("on rank "), std::string::npos) << error.notes()[0].text;
