@@ -4,17 +4,11 @@
 #include <vector>
 
 #include "lathe/driver/intermediate_values.h"
-#include "lathe/ir/builder.h"
-#include "lathe/ir/context.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
 namespace {
-
-std::string NameOf(const Operation* op) {
-  return std::string(op->attribute("name").cast<StrAttribute>().value());
-}
 
 bool Contains(std::span<const std::string> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
@@ -25,12 +19,12 @@ void KeepOutputs(Program& program, std::span<const std::string> outputs) {
   std::vector<std::string> wanted;
   const std::vector<Operation*> fetches = program.fetches();
   for (const std::string& name : outputs) {
-    const bool there =
-        std::ranges::any_of(fetches, [&](const Operation* fetch) { return NameOf(fetch) == name; });
+    const bool there = std::ranges::any_of(
+        fetches, [&](const Operation* fetch) { return PortName(fetch) == name; });
     if (!there) wanted.push_back(name);
   }
   for (Operation* fetch : fetches) {
-    if (!Contains(outputs, NameOf(fetch))) fetch->Erase();
+    if (!Contains(outputs, PortName(fetch))) fetch->Erase();
   }
   FetchValues(program, wanted);
 }
@@ -40,14 +34,9 @@ void MakeInputs(Program& program, std::span<const std::string> inputs) {
   const std::vector<Operation*> feeds = program.feeds();
   for (const std::string& name : inputs) {
     const bool there =
-        std::ranges::any_of(feeds, [&](const Operation* feed) { return NameOf(feed) == name; });
+        std::ranges::any_of(feeds, [&](const Operation* feed) { return PortName(feed) == name; });
     if (there) continue;
-    const Value value = IntermediateValue(program, name);
-    Builder b = Builder::Before(program.block()->front());
-    b.set_location(Location::Name(program.context(), name));
-    const NamedAttribute named[] = {b.Named("name", b.Attr(name))};
-    const Type type = value.type();
-    value.ReplaceAllUsesWith(b.Create("nn.feed", {}, named, {&type, 1})->result(0));
+    FeedValue(program, name, IntermediateValue(program, name));
   }
 }
 
@@ -69,9 +58,9 @@ void Extract(Program& program, std::span<const std::string> inputs,
   MakeInputs(program, inputs);
   EraseUnneeded(program);
   for (const Operation* feed : program.feeds()) {
-    if (Contains(inputs, NameOf(feed))) continue;
+    if (Contains(inputs, PortName(feed))) continue;
     throw Error(ErrorCode::kInvalidArgument, "extract/input",
-                StrCat("the outputs need input '", NameOf(feed), "', too"))
+                StrCat("the outputs need input '", PortName(feed), "', too"))
         .Hint(StrCat("add it to --inputs, or a value that stands between"));
   }
 }

@@ -47,14 +47,6 @@ Value ValueNamed(const Program& program, const std::vector<std::pair<std::string
   throw std::move(error).Hint("`lathe inspect MODEL --nodes` lists them");
 }
 
-void Fetch(Program& program, const std::string& name, Value value) {
-  Builder builder(program.context());
-  builder.SetInsertionPointToEnd(program.block());
-  const NamedAttribute attributes[] = {builder.Named("name", builder.Attr(name))};
-  builder.set_location(Location::Name(program.context(), name));
-  builder.Create("nn.fetch", {&value, 1}, attributes);
-}
-
 }  // namespace
 
 ValueNames::ValueNames(const Program& program) {
@@ -112,9 +104,30 @@ void FetchValues(Program& program, std::span<const std::string> names) {
   for (const Operation* fetch : program.fetches()) fetched.push_back(fetch->operand(0));
   for (const auto& [name, value] : wanted) {
     if (std::ranges::find(fetched, value) != fetched.end()) continue;
-    Fetch(program, name, value);
+    FetchValue(program, name, value);
     fetched.push_back(value);
   }
+}
+
+void FetchValue(Program& program, const std::string& name, Value value) {
+  Builder builder(program.context());
+  builder.SetInsertionPointToEnd(program.block());
+  const NamedAttribute attributes[] = {builder.Named("name", builder.Attr(name))};
+  builder.set_location(Location::Name(program.context(), name));
+  builder.Create("nn.fetch", {&value, 1}, attributes);
+}
+
+void FeedValue(Program& program, const std::string& name, Value value) {
+  Builder b = Builder::Before(program.block()->front());
+  b.set_location(Location::Name(program.context(), name));
+  const NamedAttribute named[] = {b.Named("name", b.Attr(name))};
+  const Type type = value.type();
+  value.ReplaceAllUsesWith(b.Create("nn.feed", {}, named, {&type, 1})->result(0));
+}
+
+std::string PortName(const Operation* op) {
+  const auto name = op->attribute("name").dyn_cast<StrAttribute>();
+  return name ? std::string(name.value()) : std::string();
 }
 
 }  // namespace lathe

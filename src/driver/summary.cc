@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lathe/dialect/arithmetic.h"
+#include "lathe/driver/intermediate_values.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/walk.h"
@@ -15,11 +16,6 @@
 namespace lathe {
 
 namespace {
-
-std::string PortName(const Operation* op) {
-  const auto name = op->attribute("name").dyn_cast<StrAttribute>();
-  return name ? std::string(name.value()) : std::string();
-}
 
 void SummarizePorts(const Program& program, ModelSummary& s) {
   for (const Operation* feed : program.feeds()) {

@@ -11,6 +11,7 @@
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
+#include "lathe/support/repeat.h"
 
 namespace lathe::testing {
 

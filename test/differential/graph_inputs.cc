@@ -3,6 +3,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/verify.h"
 #include "lathe/support/error.h"
+#include "lathe/support/repeat.h"
 #include "test/differential/evaluate.h"
 #include "test/differential/graph_grower.h"
 

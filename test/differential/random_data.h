@@ -17,8 +17,4 @@ enum class DataStyle : uint8_t {
 /// Integers are small, now and then the extremes of the type.
 Tensor RandomData(ElementType element, Shape shape, DataStyle style, RandomStream& random);
 
-/// The elements of `pattern` again and again, in another shape. Precondition: `pattern` has
-/// elements, or the shape has none.
-Tensor Repeated(const Tensor& pattern, const Shape& shape);
-
 }  // namespace lathe::testing

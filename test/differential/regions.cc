@@ -6,6 +6,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
+#include "lathe/support/repeat.h"
 #include "test/differential/evaluate.h"
 #include "test/differential/graph_grower.h"
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "test/differential/graph_grower.h"
 
@@ -10,9 +9,8 @@ namespace lathe::testing {
 /// Whether a candidate shows what is looked for.
 using Shows = std::function<bool(const Case&)>;
 
-/// Of a case, as small a one as can be found that still shows it: fewer input sets, outputs,
-/// operations (values become inputs, or one that was computed of another takes its place), symbols
-/// and elements. `shows` is asked at most `most` times.
+/// Of a case that shows it, as small a one as can be found that does (lathe/driver/reduce.h), with
+/// fewer sets of inputs, too. `shows` is asked at most `most` times. Errors: reduce/no-failure.
 Case ShrinkCase(const Case& trial, const Shows& shows, int most);
 
 }  // namespace lathe::testing

@@ -123,6 +123,7 @@ Run AddExplain(CLI::App& app);
 Run AddVerify(CLI::App& app);
 Run AddDiff(CLI::App& app);
 Run AddExtract(CLI::App& app);
+Run AddReduce(CLI::App& app);
 Run AddHelp(CLI::App& app);
 Run AddCompletion(CLI::App& app);
 

@@ -104,6 +104,7 @@ int Main(int argc, char** argv) {
   add("check", "compare the compiled program with the interpreter", AddCheck);
   add("diff", "compare two programs, or the results of two runs", AddDiff);
   add("extract", "write a part of a model, between values, as a model", AddExtract);
+  add("reduce", "shrink a model that fails to a small one that fails too", AddReduce);
   add("bench", "time a compiled program", AddBench);
   add("explain", "show groups, strategies, what they cost and could cost", AddExplain);
   add("train", "train a model on data", AddTrain, OnInterrupt::kIsLooked);

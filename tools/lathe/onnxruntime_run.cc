@@ -78,16 +78,6 @@ RtValue ReadValue(const Json& json, const std::string& folder) {
   return RtValue::OfList(std::move(list));
 }
 
-void AddLines(Error& error, const std::string& text) {
-  constexpr size_t kMost = 6;
-  size_t begin = 0;
-  for (size_t line = 0; line < kMost && begin < text.size(); ++line) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    if (end > begin) error.Note(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-}
-
 [[noreturn]] void Fail(int code, const std::string& python, const std::string& model,
                        const std::string& words) {
   if (code == 126 || code == 127) {
@@ -99,7 +89,7 @@ void AddLines(Error& error, const std::string& text) {
               code == 3 ? StrCat(python, " has no onnxruntime")
                         : "onnxruntime does not run this model on these inputs");
   error.At(model);
-  AddLines(error, words);
+  AddOutput(error, words);
   if (code == 3) error.Hint(StrCat("`", python, " -m pip install onnxruntime`, or --python FILE"));
   throw std::move(error);
 }

@@ -35,4 +35,12 @@ Value IntermediateValue(const Program& program, const std::string& name);
 /// no such value has.
 void FetchValues(Program& program, std::span<const std::string> names);
 
+/// Makes a value an output of that name, behind those that are there.
+void FetchValue(Program& program, const std::string& name, Value value);
+/// What reads a value reads a new input of that name and of its type instead.
+void FeedValue(Program& program, const std::string& name, Value value);
+
+/// The name of an input or output: of its `nn.feed` or `nn.fetch`.
+std::string PortName(const Operation* op);
+
 }  // namespace lathe

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lathe/driver/reduce.h"
+
+/// The ways to make a program smaller that Reduce tries.
+namespace lathe::reduction {
+
+/// What the interpreter computes for a case, when it is first asked for.
+class CaseValues {
+ public:
+  explicit CaseValues(const FailingCase& of) : case_(&of) {}
+  /// The results of the operation at `index` of the top block on a set of inputs; empty if it did
+  /// not run.
+  const std::vector<RtValue>& ResultsOf(size_t set, size_t index);
+
+ private:
+  using Results = std::vector<std::vector<RtValue>>;
+  Results Interpret(const NamedValues& inputs) const;
+
+  const FailingCase* case_;
+  std::vector<std::optional<Results>> sets_;
+};
+
+/// How many items are edited at once at first.
+enum class FirstChunk : uint8_t { kAll, kHalf, kOne };
+
+/// A kind of edit: a case has a number of items, in program order, and a range of them can be
+/// edited away in a copy of the case.
+struct Edit {
+  FirstChunk first;
+  size_t (*count)(const FailingCase& c);
+  /// `copy` is a copy of the case that has these items. False if there is nothing to try. Errors
+  /// of shape inference say the same.
+  bool (*apply)(FailingCase& copy, size_t begin, size_t end, CaseValues& values);
+};
+
+/// In the order in which they pay.
+std::span<const Edit> Edits();
+/// For when the others find nothing more: afterwards less is known of the weights.
+std::span<const Edit> LastEdits();
+
+/// Drops operations whose results nobody reads, inputs that nobody reads, and their values.
+void EraseUnused(FailingCase& c);
+
+}  // namespace lathe::reduction
