@@ -34,6 +34,7 @@ from lathe._core import (
     Value,
     list_ops,
     list_passes,
+    reduce,
 )
 from lathe._core import version as __version__
 from lathe._errors import (
@@ -113,6 +114,7 @@ __all__ = [
     "list_passes",
     "load",
     "nn",
+    "reduce",
     "register_op",
     "register_pass",
     "register_rule",

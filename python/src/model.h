@@ -93,6 +93,7 @@ struct ModelHandle {
 void BindModel(nanobind::module_& m);
 void BindOpTable(nanobind::module_& m);
 void BindOnnxInterface(nanobind::module_& m);
+void BindReduce(nanobind::module_& m);
 void BindProgram(nanobind::module_& m);
 /// What builds and changes programs.
 void BindBuild(nanobind::module_& m, nanobind::class_<ProgramHolder>& program);

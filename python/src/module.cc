@@ -24,6 +24,7 @@ NB_MODULE(_core, m) {
   lathe::python::BindPythonOps(m);
   lathe::python::BindModel(m);
   lathe::python::BindOnnxInterface(m);
+  lathe::python::BindReduce(m);
   lathe::python::BindExecutable(m);
   lathe::python::BindTrainer(m);
 }

@@ -72,14 +72,22 @@ struct Smaller {
   int64_t extent, becomes;
 };
 
+// Extents that are tried in place of one, the smallest first: steps by parts of it, so that their
+// number is logarithmic, and by one only where it is small.
+std::set<int64_t> SmallerThan(int64_t extent) {
+  constexpr int64_t kSmall = 8;
+  std::set<int64_t> smaller = {1, 2, extent / 2, extent - extent / 4, extent - extent / 8};
+  if (extent <= kSmall) smaller.insert(extent - 1);
+  std::erase_if(smaller, [&](int64_t s) { return s < 1 || s >= extent; });
+  return smaller;
+}
+
 // The last is tried first.
 std::vector<Smaller> SmallerExtents(const FailingCase& c) {
   std::vector<Smaller> all;
   for (const int64_t extent : ExtentsOf(c)) {
-    std::set<int64_t, std::greater<>> smaller = {1, 2, extent / 2, extent - 1};
-    for (const int64_t s : smaller) {
-      if (s >= 1 && s < extent) all.push_back({extent, s});
-    }
+    const std::set<int64_t> smaller = SmallerThan(extent);
+    for (auto s = smaller.rbegin(); s != smaller.rend(); ++s) all.push_back({extent, *s});
   }
   return all;
 }

@@ -51,8 +51,9 @@ if os.path.exists(os.path.join(build, "lib", "liblathe_onednn.so")):
     config.available_features.add("onednn")
 if has_landlock() and not is_sanitized():  # sanitizers do what sandboxes forbid
     config.available_features.add("sandbox")
-if importlib.util.find_spec("onnx"):
-    config.available_features.add("onnx")
+for package in ("onnx", "onnxruntime"):
+    if importlib.util.find_spec(package):
+        config.available_features.add(package)
 
 config.substitutions += [
     ("%{examples}", os.path.join(root, "examples")),
