@@ -7,6 +7,7 @@
 #include "lathe/ir/value_names.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "src/transform/fetch.h"
 
 namespace lathe {
 namespace {
@@ -110,11 +111,7 @@ void FetchValues(Program& program, std::span<const std::string> names) {
 }
 
 void FetchValue(Program& program, const std::string& name, Value value) {
-  Builder builder(program.context());
-  builder.SetInsertionPointToEnd(program.block());
-  const NamedAttribute attributes[] = {builder.Named("name", builder.Attr(name))};
-  builder.set_location(Location::Name(program.context(), name));
-  builder.Create("nn.fetch", {&value, 1}, attributes);
+  Fetch(program, name, value);
 }
 
 void FeedValue(Program& program, const std::string& name, Value value) {

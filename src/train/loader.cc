@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lathe/support/error.h"
 #include "lathe/support/random.h"
 #include "src/train/batches.h"
 
@@ -97,6 +98,27 @@ std::optional<Batch> Loader::Next() {
   }
   --left_;
   return std::move(item.batch);
+}
+
+std::optional<int64_t> FixedBatch(std::span<const Port> inputs) {
+  for (const Port& port : inputs) {
+    if (!port.dims.empty() && port.dims[0].is_constant()) return port.dims[0].value();
+  }
+  return std::nullopt;
+}
+
+void ForEachBatch(const DataSet& data, std::span<const Port> inputs, int64_t samples,
+                  const ImageOptions& image, const std::function<void(const NamedValues&)>& use) {
+  const int64_t batch = std::max<int64_t>(FixedBatch(inputs).value_or(1), 1);
+  const int64_t size = samples > 0 ? std::min(samples, data.size()) : data.size();
+  if (size < batch) {
+    throw Error(ErrorCode::kInvalidArgument, "train/batch",
+                StrCat("the model takes ", batch, " samples at a time, there are only ", size))
+        .At(data.Describe());
+  }
+  const Feeder feeder(data, inputs, {.image = image});
+  Loader loader(feeder, SampleOrder(size, /*shuffle=*/false, 0, 0), batch, /*drop_last=*/true);
+  while (const auto next = loader.Next()) use(next->values);
 }
 
 }  // namespace lathe::train

@@ -110,12 +110,6 @@ struct Trainer::Impl {
 
   // Inputs of a model with a fixed number of samples take no partial batch.
   bool DropsLast() const { return options.drop_last || FixedBatch(StepInputs()).has_value(); }
-  static std::optional<int64_t> FixedBatch(std::span<const Port> inputs) {
-    for (const Port& port : inputs) {
-      if (!port.dims.empty() && port.dims[0].is_constant()) return port.dims[0].value();
-    }
-    return std::nullopt;
-  }
 
   std::vector<int64_t> Order(int64_t size) const {
     return SampleOrder(size, options.shuffle, options.seed, position.epoch);

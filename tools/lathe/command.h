@@ -124,6 +124,7 @@ Run AddVerify(CLI::App& app);
 Run AddDiff(CLI::App& app);
 Run AddExtract(CLI::App& app);
 Run AddReduce(CLI::App& app);
+Run AddQuantize(CLI::App& app);
 Run AddHelp(CLI::App& app);
 Run AddCompletion(CLI::App& app);
 

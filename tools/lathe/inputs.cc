@@ -219,6 +219,18 @@ InputPort PortOf(std::string name, ElementType element, const std::vector<Dim>& 
 
 }  // namespace
 
+train::DataOptions DataOptionsFor(const std::vector<InputPort>& ports, const ImageOptions& image) {
+  train::DataOptions options{.image = image};
+  for (const InputPort& port : ports) {
+    const auto type = port.type.dyn_cast<AnyTensorType>();
+    if (!type || !IsFloat(type.element())) continue;
+    options.picture = port.name;
+    options.picture_type = port.type;
+    break;
+  }
+  return options;
+}
+
 std::vector<InputPort> InputsOf(const Program& program) {
   std::vector<InputPort> ports;
   for (Operation* feed : program.feeds()) {

@@ -7,6 +7,7 @@
 #include "lathe/dialect/interpreter.h"
 #include "lathe/driver/executable.h"
 #include "lathe/runtime/plan.h"
+#include "lathe/train/data.h"
 #include "tools/lathe/command.h"
 
 namespace lathe::command {
@@ -43,6 +44,9 @@ std::vector<Dim::Binding> GivenSizes(const ModelOptions& model,
 
 /// Adds sizes for symbols that have none, as such inputs usually have them.
 void AddUsualSizes(const std::vector<InputPort>& ports, std::vector<Dim::Binding>& sizes);
+
+/// For data sets that feed a model with these inputs: pictures are for the first one of floats.
+train::DataOptions DataOptionsFor(const std::vector<InputPort>& ports, const ImageOptions& image);
 
 std::vector<InputPort> InputsOf(const Program& program);
 std::vector<InputPort> InputsOf(const Executable& executable, IrContext& context);

@@ -105,6 +105,8 @@ int Main(int argc, char** argv) {
   add("diff", "compare two programs, or the results of two runs", AddDiff);
   add("extract", "write a part of a model, between values, as a model", AddExtract);
   add("reduce", "shrink a model that fails to a small one that fails too", AddReduce);
+  add("quantize", "make layers of a model multiply bytes, with ranges measured on data",
+      AddQuantize);
   add("bench", "time a compiled program", AddBench);
   add("explain", "show groups, strategies, what they cost and could cost", AddExplain);
   add("train", "train a model on data", AddTrain, OnInterrupt::kIsLooked);

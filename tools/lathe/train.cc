@@ -156,18 +156,6 @@ class Display {
 
 // ---- the command ----
 
-train::DataOptions DataOptionsFor(const Options& o, const Program& program) {
-  train::DataOptions options{.image = o.trainer.image};
-  for (const InputPort& port : InputsOf(program)) {
-    const auto type = port.type.dyn_cast<AnyTensorType>();
-    if (!type || !IsFloat(type.element())) continue;
-    options.picture = port.name;
-    options.picture_type = port.type;
-    break;
-  }
-  return options;
-}
-
 void ResumeOrBegin(const Options& o, train::Trainer& trainer) {
   const std::string path = trainer.CheckpointPath();
   if (o.resume) {
@@ -220,7 +208,7 @@ int TrainModel(const Options& given, Communicator* ranks) {
   o.trainer.cancel = o.trainer.compile.cancel = &InterruptToken();
   IrContext context;
   const Program program = o.recipe.Load(o.model, context, o.trainer.seed);
-  const train::DataOptions data_options = DataOptionsFor(o, program);
+  const train::DataOptions data_options = DataOptionsFor(InputsOf(program), o.trainer.image);
   const auto data = train::OpenData(o.data, data_options);
   const auto evaluation =
       o.evaluation.empty() ? nullptr : train::OpenData(o.evaluation, data_options);

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "lathe/driver/executable.h"
 #include "lathe/driver/value_files.h"
 #include "lathe/support/npy.h"
 #include "lathe/support/tensor.h"
@@ -67,6 +69,17 @@ struct DataOptions {
 /// Errors: io/..., parse/..., train/data with what is wrong, train/extents.
 std::shared_ptr<const DataSet> OpenData(std::span<const std::string> sources,
                                         const DataOptions& options = {});
+
+/// How many samples inputs take at a time, if that is fixed: the first extent of the first input
+/// that has one.
+std::optional<int64_t> FixedBatch(std::span<const Port> inputs);
+
+/// Calls `use` with what the inputs of a model are for the first `samples` samples of the data (0:
+/// all), in their order: FixedBatch at a time, else one by one; what does not fill a batch is left
+/// out. Arrays are found and converted as in a training. Errors: train/batch if there are fewer
+/// samples than a batch, train/array, train/array-type, train/array-shape, those of the data.
+void ForEachBatch(const DataSet& data, std::span<const Port> inputs, int64_t samples,
+                  const ImageOptions& image, const std::function<void(const NamedValues&)>& use);
 
 /// The array of an IDX file (http://yann.lecun.com/exdb/mnist): u8, i8, i16, i32, f32 or f64, of
 /// any rank. Errors: io/..., parse/idx.
