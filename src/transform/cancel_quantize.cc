@@ -14,13 +14,15 @@ namespace lathe {
 
 namespace {
 
-// They move what operand 0 holds and compute nothing.
-constexpr std::string_view kMoves[] = {"nn.depth_to_space", "nn.expand",         "nn.flatten",
-                                       "nn.gather",         "nn.identity",       "nn.reshape",
-                                       "nn.slice",          "nn.space_to_depth", "nn.squeeze",
-                                       "nn.transpose",      "nn.unsqueeze"};
+// They move what operand 0 holds and compute nothing, or take the greatest of some.
+constexpr std::string_view kMoves[] = {"nn.depth_to_space", "nn.expand",    "nn.flatten",
+                                       "nn.gather",         "nn.identity",  "nn.max_pool",
+                                       "nn.reshape",        "nn.slice",     "nn.space_to_depth",
+                                       "nn.squeeze",        "nn.transpose", "nn.unsqueeze"};
 
-bool Moves(const Operation* op) {
+// Of integers of that type.
+bool Moves(const Operation* op, ElementType type) {
+  if (op->name() == "nn.max_pool" && BitWidth(type) != 8) return false;
   return std::ranges::find(kMoves, op->name()) != std::end(kMoves) && op->num_results() == 1;
 }
 
@@ -39,10 +41,10 @@ std::optional<double> Number(const Program& program, Value v) {
   return ToDoubles(*t)[0];
 }
 
-// Of which (q - zero point) * scale / scale, in f32, rounds to q - zero point.
+// Of which (q - zero point) * scale / scale, in f32, rounds to q - zero point; greater numbers are
+// greater integers.
 bool IsExact(const Quantization& q) {
-  const double size = std::abs(q.scale);
-  return IsInteger(q.type) && BitWidth(q.type) <= 16 && size > 1e-30 && size < 1e30;
+  return IsInteger(q.type) && BitWidth(q.type) <= 16 && q.scale > 1e-30 && q.scale < 1e30;
 }
 
 // `quantized`: the side of integers; scale and zero point are operands 1 and 2.
@@ -83,7 +85,7 @@ class CancelQuantizePass : public Pass {
     if (!wanted) return;
     std::vector<Operation*> moves;  // the last one first
     Value v = quantize.x();
-    while (v.defining_op() != nullptr && Moves(v.defining_op()) && v.has_one_use()) {
+    while (v.defining_op() != nullptr && Moves(v.defining_op(), wanted->type) && v.has_one_use()) {
       moves.push_back(v.defining_op());
       v = moves.back()->operand(0);
     }
@@ -138,8 +140,8 @@ REGISTER_PASS(cancel_quantize, CancelQuantizePass)
     .Doc("drops a quantize_linear that undoes a dequantize_linear, across what moves elements")
     .Details(
         "(q - z) s / s rounds to q - z again, so the result is exact. Scale and zero point are "
-        "constants for all of the tensor, the same on both sides; integers have at most 16 bits. "
-        "Between them may stand reshapes, transposes, slices, gathers and one concat whose parts "
-        "are all quantized so.");
+        "constants for all of the tensor, the same on both sides, and the scale is positive; "
+        "integers have at most 16 bits. Between them may stand reshapes, transposes, slices, "
+        "gathers, max pools of bytes and one concat whose parts are all quantized so.");
 
 }  // namespace lathe

@@ -7,6 +7,7 @@
 
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/ir/value_names.h"
 #include "lathe/pass/pass.h"
@@ -137,6 +138,7 @@ class InsertQuantizationPass : public Pass {
     const std::vector<Value> results = ResultsOf(rewriter_->program());
     const std::vector<bool> quantized = QuantizedResults(rewriter_->program(), layers);
     LATHE_CHECK(options_.ranges.size() == results.size(), "a range for each result");
+    ShareRanges(results, quantized);
     for (size_t i = 0; i < results.size(); ++i) {
       if (!quantized[i]) continue;
       const Operation* op = results[i].defining_op();
@@ -145,6 +147,23 @@ class InsertQuantizationPass : public Pass {
         bytes_.emplace(results[i], Bytes(moved->second));
       } else if (options_.ranges[i].is_known()) {
         bytes_.emplace(results[i], BytesFor(options_.ranges[i], options_.symmetric));
+      }
+    }
+  }
+
+  // Parts of a concat, and what they are moved from, have its range: bytes are joined as they are.
+  void ShareRanges(const std::vector<Value>& results, const std::vector<bool>& quantized) {
+    std::unordered_map<Value, size_t> index;  // looked up only
+    for (size_t i = 0; i < results.size(); ++i) index.emplace(results[i], i);
+    std::vector<bool> is_shared(results.size());
+    for (size_t i = results.size(); i-- > 0;) {
+      const Operation* op = results[i].defining_op();
+      const bool is_concat = op->isa<nn::ConcatOp>();
+      if (!quantized[i] || !(is_concat || (is_shared[i] && IsMove(op)))) continue;
+      for (size_t k = 0; k < (is_concat ? op->num_operands() : 1); ++k) {
+        const size_t from = index.at(op->operand(k));
+        options_.ranges[from] = options_.ranges[i];
+        is_shared[from] = true;
       }
     }
   }
