@@ -277,33 +277,6 @@ constexpr auto kLastEdits = std::to_array<Edit>({
 
 }  // namespace
 
-const std::vector<RtValue>& CaseValues::ResultsOf(size_t set, size_t index) {
-  if (sets_.empty()) sets_.resize(case_->inputs.size());
-  if (!sets_[set]) sets_[set] = Interpret(case_->inputs[set].values);
-  return sets_[set]->at(index);
-}
-
-CaseValues::Results CaseValues::Interpret(const NamedValues& inputs) const {
-  constexpr uint64_t kMostSteps = 1'000'000;  // of loops that data no longer end
-  Program copy = case_->program.Clone();
-  std::unordered_map<const Operation*, size_t> places;
-  for (const Operation& op : *copy.block()) places.emplace(&op, places.size());
-  Results results(places.size());
-  InterpreterOptions options;
-  options.verify = false;
-  options.max_steps = kMostSteps;
-  options.observer = [&](const RanOp& ran) {
-    const auto at = places.find(ran.op);  // those within regions have no place
-    if (at != places.end()) results[at->second].assign(ran.outputs.begin(), ran.outputs.end());
-  };
-  try {
-    (void)Interpreter(copy, std::move(options)).Run(inputs);
-  } catch (const Error&) {
-    return results;  // the rest is empty
-  }
-  return results;
-}
-
 std::span<const Edit> Edits() { return kEdits; }
 std::span<const Edit> LastEdits() { return kLastEdits; }
 

@@ -1,29 +1,13 @@
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "lathe/driver/reduce.h"
+#include "src/driver/reduce_values.h"
 
 /// The ways to make a program smaller that Reduce tries.
 namespace lathe::reduction {
-
-/// What the interpreter computes for a case, when it is first asked for.
-class CaseValues {
- public:
-  explicit CaseValues(const FailingCase& of) : case_(&of) {}
-  /// The results of the operation at `index` of the top block on a set of inputs; empty if it did
-  /// not run.
-  const std::vector<RtValue>& ResultsOf(size_t set, size_t index);
-
- private:
-  using Results = std::vector<std::vector<RtValue>>;
-  Results Interpret(const NamedValues& inputs) const;
-
-  const FailingCase* case_;
-  std::vector<std::optional<Results>> sets_;
-};
 
 /// How many items are edited at once at first.
 enum class FirstChunk : uint8_t { kAll, kHalf, kOne };

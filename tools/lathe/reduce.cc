@@ -56,14 +56,16 @@ struct TestCommand {
   }
 };
 
+// In the text of a test of ours: `--input` with the inputs, or nothing if there are none.
+constexpr std::string_view kInputOption = " {--input}";
+
 // `lathe` itself, with the options that say how models are read.
 std::string OwnCommand(const Options& o, const std::string& command) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   std::string text = StrCat(ShellQuoted(self), " ", command, " {}");
   for (const std::string& plugin : o.model.plugins) text += " --load " + ShellQuoted(plugin);
   if (o.model.allow_unregistered) text += " --allow-unregistered";
-  if (!o.inputs.given.empty()) text += " --input {inputs}";
-  return text;
+  return text.append(kInputOption);
 }
 
 std::string WithOption(const std::string& text, const char* option, const std::string& value) {
@@ -161,8 +163,11 @@ class Tester {
   Outcome RunOn(const std::string& model, const FailingCase& c) const {
     const TemporaryFolder folder;
     const std::string values = folder.path() + "/inputs.safetensors";
+    const bool has_inputs = !c.inputs.empty() && !c.inputs[0].values.empty();
     if (!c.inputs.empty()) WriteInputs(values, c.inputs[0].values);
-    std::string text = Replaced(test_.text, "{inputs}", AsWord(values));
+    std::string text =
+        Replaced(test_.text, kInputOption, has_inputs ? " --input " + AsWord(values) : "");
+    text = Replaced(std::move(text), "{inputs}", AsWord(values));
     text = Replaced(std::move(text), "{}", AsWord(model));
     const std::string output = folder.path() + "/output";
     const ShellResult result = RunShellWithin(text, o_.run_timeout, output);

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lathe/driver/reduce.h"
+
+namespace lathe::reduction {
+
+/// What the interpreter computes for a case, when it is first asked for. It may crash: it is tried
+/// in a child process first.
+class CaseValues {
+ public:
+  explicit CaseValues(const FailingCase& of) : case_(&of) {}
+  /// The results of the operation at `index` of the top block on a set of inputs; empty if it did
+  /// not run. Errors: io/fork.
+  const std::vector<RtValue>& ResultsOf(size_t set, size_t index);
+
+ private:
+  using Results = std::vector<std::vector<RtValue>>;  ///< by the place in the top block
+  Results Compute(const NamedValues& inputs) const;
+
+  const FailingCase* case_;
+  std::vector<std::optional<Results>> sets_;
+};
+
+}  // namespace lathe::reduction
