@@ -1,4 +1,4 @@
-"""Writes a network of what quantizers meet, as ONNX, with calibration data and one input: filters of
+"""Writes a network of what such models hold, as ONNX, with calibration data and one input: filters of
 several kinds, a clip, a residual addition, pools, a concatenation, products with and without bias."""
 
 import sys
