@@ -22,6 +22,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "scan_as_loop", "only loops have plans"},
            {1, "unify_sizes", "unnamed sizes that inputs must share"},
            {1, "merge_einsum", "products that are spelled as einsum"},
+           {2, "conv_transpose_as_conv", "there are faster kernels for it; gradients are such ones"},
            {1, "fold_shapes", "what exporters compute from shapes"},
            {1, "bind_sizes{told=true}", "shapes that say nothing new go, but a run may contradict"},
            {1, "canonicalize", "reshapes, transposes, casts that undo one another"},
