@@ -1,3 +1,5 @@
+#include <array>
+
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/shape.h"
 #include "src/dialect/nn/grad_util.h"
@@ -8,6 +10,33 @@ namespace {
 Value Unsqueezed(Builder& b, Value x, const std::vector<int64_t>& axes) {
   if (axes.empty()) return x;
   return UnsqueezeOp::Create(b, x, IntsConstant(b, axes)).expanded();
+}
+
+Value Product(Builder& b, Value left, Value right, bool transpose_x, bool transpose_y) {
+  return MatmulOp::Create(b, left, right,
+                          {.transpose_x = transpose_x, .transpose_y = transpose_y})
+      .z();
+}
+
+// [..., K] as [rows, K].
+Value Rows(Builder& b, Value x, int64_t columns) {
+  return ReshapeOp::Create(b, x, IntsConstant(b, std::array<int64_t, 2>{-1, columns})).reshaped();
+}
+
+// The gradient of one matrix y that all of x [..., M, K] is multiplied by: a product of matrices,
+// too, where the sum over batches of products would write each of them. Null if it is not so.
+Value OfSharedMatrix(Builder& b, Value x, Value y, Value dz, bool transpose_y) {
+  if (KnownRank(y) != 2 || KnownRank(x) < 3) return {};
+  const auto last = [](Value v) {
+    const Dim dim = v.type().cast<AnyTensorType>().dims().back();
+    return dim.is_constant() ? dim.value() : 0;
+  };
+  const int64_t depth = last(x), columns = last(dz);
+  if (depth == 0 || columns == 0) return {};
+  const Value left = Rows(b, x, depth), right = Rows(b, dz, columns);
+  return Typed(transpose_y ? Product(b, right, left, true, false)
+                           : Product(b, left, right, true, false),
+               y);
 }
 
 }  // namespace
@@ -24,13 +53,9 @@ std::vector<Value> MatmulOp::Grad(Operation* o, std::span<const Value> g, Builde
   const Value x = row ? Unsqueezed(b, op.x(), {0}) : op.x();
   const Value y = column ? Unsqueezed(b, op.y(), {1}) : op.y();
   const Value dz = Unsqueezed(b, g[0], missing);
-  const auto product = [&b](Value left, Value right, bool transpose_x, bool transpose_y) {
-    return MatmulOp::Create(b, left, right,
-                            {.transpose_x = transpose_x, .transpose_y = transpose_y})
-        .z();
-  };
-  Value dx = SumTo(b, tx ? product(y, dz, ty, true) : product(dz, y, false, !ty), x);
-  Value dy = SumTo(b, ty ? product(dz, x, true, tx) : product(x, dz, !tx, false), y);
+  Value dx = SumTo(b, tx ? Product(b, y, dz, ty, true) : Product(b, dz, y, false, !ty), x);
+  Value dy = tx ? Value() : OfSharedMatrix(b, x, y, dz, ty);
+  if (!dy) dy = SumTo(b, ty ? Product(b, dz, x, true, tx) : Product(b, x, dz, !tx, false), y);
   if (row) dx = ReshapeLike(b, dx, op.x());
   if (column) dy = ReshapeLike(b, dy, op.y());
   return {dx, dy};
@@ -40,12 +65,9 @@ std::vector<Value> GemmOp::Grad(Operation* o, std::span<const Value> g, Builder&
   const GemmOp op(o);
   const Term dy(b, g[0]);
   const Value scaled = op.alpha() * dy;
-  const auto product = [&b](Value x, Value y, bool transpose_x, bool transpose_y) {
-    return MatmulOp::Create(b, x, y, {.transpose_x = transpose_x, .transpose_y = transpose_y}).z();
-  };
   const bool ta = op.transA(), tb = op.transB();
-  const Value da = ta ? product(op.b(), scaled, tb, true) : product(scaled, op.b(), false, !tb);
-  const Value db = tb ? product(scaled, op.a(), true, ta) : product(op.a(), scaled, !ta, false);
+  const Value da = ta ? Product(b, op.b(), scaled, tb, true) : Product(b, scaled, op.b(), false, !tb);
+  const Value db = tb ? Product(b, scaled, op.a(), true, ta) : Product(b, op.a(), scaled, !ta, false);
   std::vector<Value> grads{Typed(da, op.a()), Typed(db, op.b())};
   if (op.c()) grads.push_back(SumTo(b, op.beta() * dy, op.c()));
   return grads;
