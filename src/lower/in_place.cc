@@ -1,7 +1,9 @@
 #include "src/lower/in_place.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <unordered_map>
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
@@ -20,7 +22,6 @@ namespace {
 
 using schedule::BaseMemory;
 using schedule::CounterOf;
-using schedule::ExtentOf;
 using schedule::Leaves;
 using Loops = std::vector<const Operation*>;  // outermost first
 
@@ -45,6 +46,8 @@ struct Access {
   std::vector<Range> ranges;  // per axis, then with all axes as one
   /// A load whose elements are stored behind it in the same iteration of all loops.
   bool is_stored = false;
+  /// By axis and first loop (Judge::Spread): each access meets many others.
+  mutable std::map<std::pair<size_t, size_t>, Range> spreads{};
 };
 
 bool AtLeast(const Dim& a, const Dim& b) {
@@ -84,6 +87,13 @@ class Accesses {
       }
     }
     return found;
+  }
+
+  /// How often a loop runs.
+  Dim ExtentOf(const Operation* loop) {
+    const auto [at, is_new] = extents_.try_emplace(loop);
+    if (is_new) at->second = WithExtents(schedule::ExtentOf(loop, leaves_));
+    return at->second;
   }
 
   /// Extents that loops read from memory are the dims of its type.
@@ -157,6 +167,7 @@ class Accesses {
   }
 
   Leaves& leaves_;
+  std::unordered_map<const Operation*, Dim> extents_;
 };
 
 bool StoresWhatIsLoaded(const Access& store, const Access& load) {
@@ -211,8 +222,8 @@ class Judge {
   // Of the loops around them one does not run: they are a choice.
   bool AreExclusive(const Access& load, const Access& store, size_t shared) {
     if (load.loops.size() == shared || store.loops.size() == shared) return false;
-    const Dim both = accesses_.WithExtents(ExtentOf(load.loops[shared], leaves_) +
-                                           ExtentOf(store.loops[shared], leaves_));
+    const Dim both =
+        accesses_.ExtentOf(load.loops[shared]) + accesses_.ExtentOf(store.loops[shared]);
     return !both.is_unknown() && both.UpperBound().value_or(2) <= 1;
   }
 
@@ -229,7 +240,7 @@ class Judge {
     std::vector<Dim> runs;
     for (const Access* access : accesses) {
       for (size_t i = first; i < access->loops.size(); ++i) {
-        const Dim extent = accesses_.WithExtents(ExtentOf(access->loops[i], leaves_));
+        const Dim extent = accesses_.ExtentOf(access->loops[i]);
         if (!extent.is_constant() && extent.UpperBound().value_or(2) <= 1) runs.push_back(extent);
       }
     }
@@ -253,7 +264,7 @@ class Judge {
   // the same iteration: c' < c, or where iterations run at once, any two.
   bool ApartInIterations(const Access& load, const Access& store, size_t k) {
     const Operation* loop = load.loops[k];
-    const auto most = accesses_.WithExtents(ExtentOf(loop, leaves_)).UpperBound();
+    const auto most = accesses_.ExtentOf(loop).UpperBound();
     if (most.value_or(2) <= 1) return true;
     const Value counter = CounterOf(loop);
     const auto apart = [&](int64_t sign) {  // of c - c'
@@ -292,12 +303,18 @@ class Judge {
 
   // Over all iterations of the loops from number `first` on. Begin: of leaves outside of these.
   Range Spread(const Access& access, size_t axis, size_t first) {
+    const auto [at, is_new] = access.spreads.try_emplace({axis, first});
+    if (is_new) at->second = FindSpread(access, axis, first);
+    return at->second;
+  }
+
+  Range FindSpread(const Access& access, size_t axis, size_t first) {
     Range range = access.ranges[axis];
     for (size_t i = access.loops.size(); i-- > first;) {
       const Value counter = CounterOf(access.loops[i]);
       if (!leaves_.Reads(range.begin, counter)) continue;
       const Dim slope = leaves_.Slope(range.begin, counter);
-      const Dim last = accesses_.WithExtents(ExtentOf(access.loops[i], leaves_)) - 1;
+      const Dim last = accesses_.ExtentOf(access.loops[i]) - 1;
       const bool up = AtLeast(slope, 0);
       if (!up && !AtLeast(0, slope)) return {};
       range.begin = leaves_.Replace(range.begin, counter, up ? Dim(0) : last);

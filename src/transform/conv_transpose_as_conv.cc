@@ -1,10 +1,11 @@
+#include "lathe/dialect/nn/conv.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
 
-#include "lathe/dialect/nn/conv.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -128,7 +129,8 @@ class ConvTransposeAsConvPass : public Pass {
 };
 
 REGISTER_PASS(conv_transpose_as_conv, ConvTransposeAsConvPass)
-    .Doc("a transposed convolution whose strides are 1 is a convolution by weights that are flipped")
+    .Doc(
+        "a transposed convolution whose strides are 1 is a convolution by weights that are flipped")
     .Details(
         "Gradients of convolutions are such ones. Pads p become (K - 1) * dilation - p; where that "
         "is negative, it stays.");

@@ -84,6 +84,18 @@ Value ReshapeLike(Builder& b, Value x, Value like) {
   return Typed(ReshapeOp::Create(b, x, extents, {.allowzero = true}).reshaped(), like);
 }
 
+std::optional<Tensor> ConstantTensor(Value v) {
+  Operation* op = v ? v.defining_op() : nullptr;
+  const auto constant = op == nullptr ? builtin::ConstantOp() : op->dyn_cast<builtin::ConstantOp>();
+  return constant ? std::optional<Tensor>(constant.value()) : std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> ConstantInts(Value v) {
+  const auto tensor = ConstantTensor(v);
+  if (!tensor || !IsInteger(tensor->element_type())) return std::nullopt;
+  return ToInt64s(*tensor);
+}
+
 Value Flat(Builder& b, Value x) {
   const int64_t rest[] = {-1};
   return ReshapeOp::Create(b, x, IntsConstant(b, rest)).reshaped();
@@ -193,6 +205,14 @@ std::vector<int64_t> KnownShape(Value v, size_t from) {
   throw Error(ErrorCode::kUnsupported, "gradient/unknown-shape",
               StrCat("the extents of a ", type.ToString(), " are not known"))
       .Hint("give the inputs constant shapes");
+}
+
+int64_t KnownExtent(Value v, size_t axis) {
+  const auto type = v.type().cast<AnyTensorType>();
+  if (type.has_rank() && type.dims()[axis].is_constant()) return type.dims()[axis].value();
+  throw Error(ErrorCode::kUnsupported, "gradient/unknown-shape",
+              StrCat("the extent of axis ", axis, " of a ", type.ToString(), " is not known"))
+      .Hint("give the inputs constant shapes along it");
 }
 
 int64_t FrontAxis(int64_t axis, int64_t rank) { return axis < 0 ? axis + rank : axis; }

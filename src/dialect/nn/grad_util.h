@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "lathe/ir/builder.h"
 #include "src/dialect/nn/term.h"
@@ -14,6 +16,10 @@ namespace lathe::nn {
 Value IntsConstant(Builder& b, std::span<const int64_t> values);
 // A constant scalar of i64.
 Value IntConstant(Builder& b, int64_t value);
+// A constant, known when the gradient is made; nothing for any other value, or none.
+std::optional<Tensor> ConstantTensor(Value v);
+// The elements of a constant of integers; likewise.
+std::optional<std::vector<int64_t>> ConstantInts(Value v);
 // A tensor of the type and shape of `like` whose elements are all `value`.
 Value FilledLike(Builder& b, Value like, double value);
 // The gradient of a value that was broadcast: `grad` summed over what it was repeated along, in the
@@ -42,6 +48,8 @@ int64_t KnownRank(Value v);
 // The extents of `v`; throws gradient/unknown-shape if one is unknown. Those before axis `from` are
 // -1 unless known.
 std::vector<int64_t> KnownShape(Value v, size_t from = 0);
+// The extent of one axis; likewise.
+int64_t KnownExtent(Value v, size_t axis);
 // `axis` in [0, rank).
 int64_t FrontAxis(int64_t axis, int64_t rank);
 [[noreturn]] void FailGradient(const Operation* op, std::string_view why);

@@ -13,8 +13,7 @@ Value Unsqueezed(Builder& b, Value x, const std::vector<int64_t>& axes) {
 }
 
 Value Product(Builder& b, Value left, Value right, bool transpose_x, bool transpose_y) {
-  return MatmulOp::Create(b, left, right,
-                          {.transpose_x = transpose_x, .transpose_y = transpose_y})
+  return MatmulOp::Create(b, left, right, {.transpose_x = transpose_x, .transpose_y = transpose_y})
       .z();
 }
 
@@ -34,9 +33,8 @@ Value OfSharedMatrix(Builder& b, Value x, Value y, Value dz, bool transpose_y) {
   const int64_t depth = last(x), columns = last(dz);
   if (depth == 0 || columns == 0) return {};
   const Value left = Rows(b, x, depth), right = Rows(b, dz, columns);
-  return Typed(transpose_y ? Product(b, right, left, true, false)
-                           : Product(b, left, right, true, false),
-               y);
+  return Typed(
+      transpose_y ? Product(b, right, left, true, false) : Product(b, left, right, true, false), y);
 }
 
 }  // namespace
@@ -66,8 +64,10 @@ std::vector<Value> GemmOp::Grad(Operation* o, std::span<const Value> g, Builder&
   const Term dy(b, g[0]);
   const Value scaled = op.alpha() * dy;
   const bool ta = op.transA(), tb = op.transB();
-  const Value da = ta ? Product(b, op.b(), scaled, tb, true) : Product(b, scaled, op.b(), false, !tb);
-  const Value db = tb ? Product(b, scaled, op.a(), true, ta) : Product(b, op.a(), scaled, !ta, false);
+  const Value da =
+      ta ? Product(b, op.b(), scaled, tb, true) : Product(b, scaled, op.b(), false, !tb);
+  const Value db =
+      tb ? Product(b, scaled, op.a(), true, ta) : Product(b, op.a(), scaled, !ta, false);
   std::vector<Value> grads{Typed(da, op.a()), Typed(db, op.b())};
   if (op.c()) grads.push_back(SumTo(b, op.beta() * dy, op.c()));
   return grads;

@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <limits>
+#include <numeric>
+#include <optional>
 
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
@@ -14,6 +17,62 @@ namespace {
 Value ExtentOf(Builder& b, Value v, int64_t axis) {
   const int64_t at[] = {axis};
   return GatherOp::Create(b, ShapeOp::Create(b, v).extents(), IntsConstant(b, at)).output();
+}
+
+// Where a piece lies along an axis.
+struct Piece {
+  int64_t axis, begin, extent;
+};
+
+// `grad` of such pieces of `like`, and zeros around it.
+Value Enclosed(Builder& b, Value grad, Value like, std::span<const Piece> pieces) {
+  const auto dims = like.type().cast<AnyTensorType>().dims();
+  std::vector<int64_t> pads(2 * dims.size(), 0);
+  for (const Piece& p : pieces) {
+    const auto axis = static_cast<size_t>(p.axis);
+    pads[axis] = p.begin;
+    pads[axis + dims.size()] = dims[axis].value() - p.begin - p.extent;
+  }
+  return Typed(PadOp::Create(b, grad, IntsConstant(b, pads), Value(), Value()).output(), like);
+}
+
+// The pieces of a slice without gaps whose place is known before the program runs.
+std::optional<std::vector<Piece>> PiecesOf(SliceOp op) {
+  const auto type = op.data().type().cast<AnyTensorType>();
+  const auto starts = ConstantInts(op.starts()), ends = ConstantInts(op.ends());
+  if (!starts || !ends || !type.has_rank()) return std::nullopt;
+  std::vector<int64_t> axes(starts->size());
+  std::iota(axes.begin(), axes.end(), 0);
+  std::optional<std::vector<int64_t>> given(axes), steps(std::vector<int64_t>(axes.size(), 1));
+  if (op.axes()) given = ConstantInts(op.axes());
+  if (op.steps()) steps = ConstantInts(op.steps());
+  if (!given || !steps) return std::nullopt;
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < given->size(); ++i) {
+    const int64_t axis = FrontAxis((*given)[i], static_cast<int64_t>(type.rank()));
+    const Dim extent = type.dims()[static_cast<size_t>(axis)];
+    if ((*steps)[i] != 1 || !extent.is_constant()) return std::nullopt;
+    const auto place = [n = extent.value()](int64_t at) {
+      return std::clamp<int64_t>(at < 0 ? at + n : at, 0, n);
+    };
+    const int64_t begin = place((*starts)[i]);
+    pieces.push_back({axis, begin, std::max<int64_t>(place((*ends)[i]) - begin, 0)});
+  }
+  return pieces;
+}
+
+// The one place along an axis of known extent that a gather takes; nothing for others.
+std::optional<Piece> PieceOf(GatherOp op) {
+  const auto type = op.data().type().cast<AnyTensorType>();
+  const auto index = ConstantInts(op.indices());
+  const auto rank = op.indices().type().cast<AnyTensorType>();
+  if (!index || !rank.has_rank() || rank.rank() != 0 || !type.has_rank()) return std::nullopt;
+  const int64_t axis = FrontAxis(op.axis(), static_cast<int64_t>(type.rank()));
+  const Dim extent = type.dims()[static_cast<size_t>(axis)];
+  if (!extent.is_constant()) return std::nullopt;
+  const int64_t at = FrontAxis((*index)[0], extent.value());
+  if (at < 0 || at >= extent.value()) return std::nullopt;  // which fails when it runs
+  return Piece{axis, at, 1};
 }
 
 }  // namespace
@@ -41,6 +100,8 @@ std::vector<Value> SplitOp::Grad(Operation* o, std::span<const Value> g, Builder
 }
 
 std::vector<Value> SliceOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
+  const SliceOp op(o);
+  if (const auto pieces = PiecesOf(op)) return {Enclosed(b, g[0], op.data(), *pieces)};
   return {GradOfSelection(o, g[0], b)};
 }
 
@@ -109,6 +170,10 @@ std::vector<Value> TriluOp::Grad(Operation* o, std::span<const Value> g, Builder
 // Along axis 0, as of a table of embeddings, whole slices are added.
 std::vector<Value> GatherOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const GatherOp op(o);
+  if (const auto piece = PieceOf(op)) {
+    const Value grad = UnsqueezeOp::Create(b, g[0], IntsConstant(b, {{piece->axis}})).expanded();
+    return {Enclosed(b, grad, op.data(), {{*piece}})};
+  }
   if (op.axis() != 0) return {GradOfSelection(o, g[0], b)};
   const int64_t last[] = {-1};
   const Value places = UnsqueezeOp::Create(b, op.indices(), IntsConstant(b, last)).expanded();

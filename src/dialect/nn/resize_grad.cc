@@ -15,13 +15,13 @@ namespace {
 // linear, and works on one axis after the other.
 class Matrices {
  public:
-  Matrices(ResizeOp op, Builder& b) : op_(op), b_(b), x_(KnownShape(op.x())) {}
+  Matrices(ResizeOp op, Builder& b) : op_(op), b_(b) {}
 
   Value Along(size_t entry, size_t axis) {
     const int64_t only[] = {1};
     ResizeAttrs attrs = Attrs();
     attrs.axes = std::vector<int64_t>(only, only + 1);
-    return ResizeOp::Create(b_, Units(x_[axis]), Own(op_.roi(), entry, true),
+    return ResizeOp::Create(b_, Units(KnownExtent(op_.x(), axis)), Own(op_.roi(), entry, true),
                             Own(op_.scales(), entry, false), Own(op_.sizes(), entry, false), attrs)
         .y();
   }
@@ -50,13 +50,12 @@ class Matrices {
     if (!operand) return {};
     const auto at = static_cast<int64_t>(entry);
     std::vector<int64_t> entries{at};
-    if (is_roi) entries.push_back(at + KnownShape(operand)[0] / 2);
+    if (is_roi) entries.push_back(at + KnownExtent(operand, 0) / 2);
     return GatherOp::Create(b_, operand, IntsConstant(b_, entries)).output();
   }
 
   ResizeOp op_;
   Builder& b_;
-  std::vector<int64_t> x_;
 };
 
 // x times the transposed matrix along one axis.
@@ -68,6 +67,17 @@ Value Contracted(Builder& b, Value x, Value matrix, size_t axis, size_t rank) {
   if (!last) x = TransposeOp::Create(b, x, {.perm = perm}).transposed();
   x = MatmulOp::Create(b, x, matrix, {.transpose_y = true}).z();
   return last ? x : TransposeOp::Create(b, x, {.perm = perm}).transposed();
+}
+
+// Whether the axis stays as it is, so that its extent need not be known: that of a batch, say.
+bool IsUnchanged(ResizeOp op, size_t entry, size_t axis) {
+  const Dim before = op.x().type().cast<AnyTensorType>().dims()[axis];
+  const auto y = op.y().type().cast<AnyTensorType>();
+  const bool crops = op.coordinate_transformation_mode() == "tf_crop_and_resize";
+  if (crops || !y.has_rank() || !ProvablyEqual(before, y.dims()[axis])) return false;
+  if (!op.scales()) return true;
+  const auto scales = ConstantTensor(op.scales());
+  return scales && ToDoubles(*scales)[entry] == 1;
 }
 
 }  // namespace
@@ -86,6 +96,7 @@ std::vector<Value> ResizeOp::Grad(Operation* o, std::span<const Value> g, Builde
   Value grad = g[0];
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(FrontAxis(axes[i], static_cast<int64_t>(rank)));
+    if (IsUnchanged(op, i, axis)) continue;
     grad = Contracted(b, grad, matrices.Along(i, axis), axis, rank);
   }
   std::vector<Value> grads(o->num_operands());

@@ -65,6 +65,15 @@ Value Row(Builder& b, Value x, int64_t i) {
   return GatherOp::Create(b, x, IntConstant(b, i)).output();
 }
 
+// Equal parts along an axis.
+std::vector<Term> Parts(Builder& b, Value x, size_t count, int64_t axis) {
+  const auto split = SplitOp::Create(b, x, Value(), count,
+                                     {.axis = axis, .num_outputs = static_cast<int64_t>(count)});
+  std::vector<Term> parts;
+  for (size_t i = 0; i < count; ++i) parts.emplace_back(b, split->result(i));
+  return parts;
+}
+
 Value Permuted(Builder& b, Value x, std::vector<int64_t> perm) {
   return TransposeOp::Create(b, x, {.perm = std::move(perm)}).transposed();
 }
@@ -83,63 +92,46 @@ struct Direction {
   Builder& b;
   const Layer& layer;
   std::span<const ActivationName> f;
-  Term r;        // [G * H, H]
-  Value wb, rb;  // [G * H], or null
-  Value p;       // [3 * H], or null
-  int64_t hidden;
+  std::vector<Term> r;   // [G * H, H]; of gru: those of both gates, and the rest
+  std::vector<Term> rb;  // of gru what belongs to r, [G * H], or nothing; else it is in x
+  std::vector<Term> p;   // [H] each, or nothing
   Term h, c;
 
   Term Clipped(const Term& x) const {
     return layer.clip ? Greatest(Least(x, *layer.clip), -*layer.clip) : x;
   }
   Term Activated(size_t which, const Term& x) const { return Activate(f[which], Clipped(x)); }
-
-  // [N, G * H] from the state.
-  Term Recurrent(const Term& state, const Term& weights) const {
-    return {b, MatmulOp::Create(b, state, weights, {.transpose_y = true}).z()};
+  // [N, G * H] from the state, by weights number i.
+  Term Recurrent(const Term& state, size_t i) const {
+    return {b, MatmulOp::Create(b, state, r[i], {.transpose_y = true}).z()};
   }
-  // Rows [begin, end) of the gates of a weight.
-  Term Gates(const Term& x, int64_t begin, int64_t end, int64_t axis = 0) const {
-    const int64_t from[] = {begin * hidden}, to[] = {end * hidden}, along[] = {axis};
-    return {b, SliceOp::Create(b, x, IntsConstant(b, from), IntsConstant(b, to),
-                               IntsConstant(b, along), Value())
-                   .output()};
-  }
-  Term Peephole(int64_t i) const { return Gates(Term(b, p), i, i + 1); }
+  Term Biased(const Term& sum, size_t i) const { return rb.empty() ? sum : sum + rb[i]; }
 };
 
 using Step = void (*)(Operation* op, Direction& d, const Term& x);
 
 void RnnStep(Operation*, Direction& d, const Term& x) {
-  Term sum = x + d.Recurrent(d.h, d.r);
-  if (d.rb) sum = sum + Term(d.b, d.rb);
-  d.h = d.Activated(0, sum);
+  d.h = d.Activated(0, x + d.Recurrent(d.h, 0));
 }
 
 void GruStep(Operation* op, Direction& d, const Term& x) {
-  const bool linear = GruOp(op).linear_before_reset();
-  const auto bias = [&](const Term& sum, int64_t begin, int64_t end) {
-    return d.rb ? sum + d.Gates(Term(d.b, d.rb), begin, end) : sum;
-  };
-  const Term both = bias(d.Gates(x, 0, 2, 1) + d.Recurrent(d.h, d.Gates(d.r, 0, 2)), 0, 2);
-  const Term z = d.Activated(0, d.Gates(both, 0, 1, 1)), r = d.Activated(0, d.Gates(both, 1, 2, 1));
-  const Term weights = d.Gates(d.r, 2, 3);
-  const Term recurrent = linear ? r * bias(d.Recurrent(d.h, weights), 2, 3)
-                                : bias(d.Recurrent(r * d.h, weights), 2, 3);
-  const Term n = d.Activated(1, d.Gates(x, 2, 3, 1) + recurrent);
+  const std::vector<Term> own = Parts(d.b, x, 3, 1);
+  const std::vector<Term> gates = Parts(d.b, d.Biased(d.Recurrent(d.h, 0), 0), 2, 1);
+  const Term z = d.Activated(0, own[0] + gates[0]), r = d.Activated(0, own[1] + gates[1]);
+  const Term recurrent = GruOp(op).linear_before_reset() ? r * d.Biased(d.Recurrent(d.h, 1), 1)
+                                                         : d.Biased(d.Recurrent(r * d.h, 1), 1);
+  const Term n = d.Activated(1, own[2] + recurrent);
   d.h = (1 - z) * n + z * d.h;
 }
 
 void LstmStep(Operation* op, Direction& d, const Term& x) {
-  Term all = x + d.Recurrent(d.h, d.r);
-  if (d.rb) all = all + Term(d.b, d.rb);
-  const auto gate = [&](int64_t g, int64_t peephole, const Term& cell) {
-    const Term sum = d.Gates(all, g, g + 1, 1);
-    return d.p && peephole >= 0 ? sum + d.Peephole(peephole) * cell : sum;
+  const std::vector<Term> sums = Parts(d.b, x + d.Recurrent(d.h, 0), 4, 1);
+  const auto gate = [&](size_t g, size_t peephole, const Term& cell) {
+    return d.p.empty() ? sums[g] : sums[g] + d.p[peephole] * cell;
   };
   const Term i = d.Activated(0, gate(0, 0, d.c));
   const Term f = LstmOp(op).input_forget() ? 1 - i : d.Activated(0, gate(2, 2, d.c));
-  d.c = f * d.c + i * d.Activated(1, gate(3, -1, d.c));
+  d.c = f * d.c + i * d.Activated(1, sums[3]);
   d.h = d.Activated(0, gate(1, 1, d.c)) * Activate(d.f[2], d.c);
 }
 
@@ -149,9 +141,7 @@ class Unrolled {
   Unrolled(Operation* op, const Layer& layer, Step step, Builder& b,
            std::span<const Value> operands)
       : op_(op), layer_(layer), step_(step), b_(b), operands_(operands) {
-    const std::vector<int64_t> x = KnownShape(op->operand(kX));
-    steps_ = x[layer.batch_first ? 1 : 0];
-    batch_ = x[layer.batch_first ? 0 : 1];
+    steps_ = KnownExtent(op->operand(kX), layer.batch_first ? 1 : 0);
     hidden_ = KnownShape(op->operand(kR))[2];
     lens_ = Get(kLens);
   }
@@ -181,28 +171,33 @@ class Unrolled {
     if (!given) {
       const ElementType type = Get(kX).type().cast<AnyTensorType>().element();
       const Tensor zero = Cast(Tensor::Of<double>({1}, {0}), type);
-      const int64_t shape[] = {batch_, hidden_};
+      const int64_t shape[] = {1, hidden_};  // of all sequences
       return {b_, ConstantOfShapeOp::Create(b_, IntsConstant(b_, shape), {.value = zero}).output()};
     }
     return {b_, Row(b_, layer_.batch_first ? Permuted(b_, given, {1, 0, 2}) : given, i)};
   }
 
+  // Of `count` parts of the first axis the first two and the others, if `apart`.
+  std::vector<Term> Weights(Value all, int64_t count, bool apart) {
+    if (!apart) return {Term(b_, all)};
+    const int64_t sizes[] = {2 * hidden_, (count - 2) * hidden_};
+    const auto split = SplitOp::Create(b_, all, IntsConstant(b_, sizes), 2, {.axis = 0});
+    return {Term(b_, split->result(0)), Term(b_, split->result(1))};
+  }
+
   Direction Start(int64_t i) {
     const std::span<const ActivationName> f(layer_.activations);
+    const bool apart = op_->isa<GruOp>();
     Direction d{b_,
                 layer_,
                 f.subspan(static_cast<size_t>(i) * layer_.per_direction, layer_.per_direction),
-                Term(b_, Own(kR, i)),
-                Value(),
-                Value(),
-                Own(kP, i),
-                hidden_,
+                Weights(Own(kR, i), layer_.gates, apart),
+                {},
+                {},
                 StateOf(kH, i),
                 StateOf(kC, i)};
-    if (const Value bias = Own(kB, i)) {
-      d.wb = d.Gates(Term(b_, bias), 0, layer_.gates);
-      d.rb = d.Gates(Term(b_, bias), layer_.gates, 2 * layer_.gates);
-    }
+    if (Own(kB, i) && apart) d.rb = Weights(Parts(b_, Own(kB, i), 2, 0)[1], layer_.gates, apart);
+    if (Own(kP, i)) d.p = Parts(b_, Own(kP, i), 3, 0);
     return d;
   }
 
@@ -210,13 +205,20 @@ class Unrolled {
   // behind, keeps its state and gives zeros.
   Value Run(Direction& d, int64_t i, Value x) {
     Term all(b_, MatmulOp::Create(b_, x, Own(kW, i), {.transpose_y = true}).z());
-    if (d.wb) all = all + Term(b_, d.wb);
+    if (Own(kB, i)) {
+      const std::vector<Term> halves = Parts(b_, Own(kB, i), 2, 0);
+      all = all + (d.rb.empty() ? halves[0] + halves[1] : halves[0]);
+    }
+    const int64_t first[] = {0};
+    const std::vector<Term> steps = Parts(b_, all, static_cast<size_t>(steps_), 0);
     const bool backwards = layer_.reverse || i == 1;
     std::vector<Value> y(static_cast<size_t>(steps_));
     for (int64_t k = 0; k < steps_; ++k) {
       const int64_t t = backwards ? steps_ - 1 - k : k;
       const Term h = d.h, c = d.c;
-      step_(op_, d, Term(b_, Row(b_, all, t)));
+      const Value x_t =
+          SqueezeOp::Create(b_, steps[static_cast<size_t>(t)], IntsConstant(b_, first)).squeezed();
+      step_(op_, d, Term(b_, x_t));
       Term out = d.h;
       if (lens_) {
         const Value active = IsActive(t);
@@ -246,7 +248,7 @@ class Unrolled {
   Step step_;
   Builder& b_;
   std::span<const Value> operands_;
-  int64_t steps_ = 0, batch_ = 0, hidden_ = 0;
+  int64_t steps_ = 0, hidden_ = 0;
   Value lens_;
 };
 

@@ -288,5 +288,41 @@ TEST_F(GradientTest, BroadcastOfUnknownExtents) {
   ExpectNumeric(body, {{"x0", Doubles({3}, 1)}, {"x1", Doubles({2, 1}, 2)}});
 }
 
+// Models are trained with a batch of any size.
+TEST_F(GradientTest, SymbolicBatches) {
+  const auto ints = [](const char* name, const std::string& values, int count) {
+    return StrCat("%", name, " = builtin.constant() {value = tensor<[", count, "], i64> [", values,
+                  "]} : () -> v_tensor<[", count, "], i64>\n");
+  };
+  const std::string layer =
+      StrCat(Feeds({"[3, N, 2]", "[1, 12, 2]", "[1, 12, 3]", "[1, 24]"}),
+             "%y, %h, %c = nn.lstm(%x0, %x1, %x2, %x3) : (v_tensor<[3, N, 2], f64>, v_tensor<[1, "
+             "12, 2], f64>, v_tensor<[1, 12, 3], f64>, v_tensor<[1, 24], f64>) -> (v_tensor<[3, 1, "
+             "N, 3], f64>, v_tensor<[1, N, 3], f64>, v_tensor<[1, N, 3], f64>)\n",
+             Fetch("%y", "[3, 1, N, 3]"));
+  ExpectNumeric(layer, {{"x0", Doubles({3, 2, 2}, 1)},
+                        {"x1", Doubles({1, 12, 2}, 2)},
+                        {"x2", Doubles({1, 12, 3}, 3)},
+                        {"x3", Doubles({1, 24}, 4)}});
+  const std::string resize =
+      StrCat(Feeds({"[N, 2, 3]"}),
+             "%s = builtin.constant() {value = tensor<[3], f32> [1, 1, 2]} : () -> v_tensor<[3], "
+             "f32>\n%y = nn.resize(%x0, none, %s) {mode = \"linear\"} : (v_tensor<[N, 2, 3], f64>, "
+             "none, v_tensor<[3], f32>) -> v_tensor<[N, 2, 6], f64>\n%z = nn.mul(%y, %y) : "
+             "(v_tensor<[N, 2, 6], f64>, v_tensor<[N, 2, 6], f64>) -> v_tensor<[N, 2, 6], f64>\n",
+             Fetch("%z", "[N, 2, 6]"));
+  ExpectNumeric(resize, {{"x0", Doubles({2, 2, 3}, 1)}});
+  const std::string pieces = StrCat(
+      Feeds({"[N, 4, 5]"}), ints("b", "-3, 1", 2), ints("e", "4, 9", 2), ints("a", "-2, 2", 2),
+      "%i = builtin.constant() {value = tensor<[], i64> [-1]} : () -> "
+      "v_tensor<[], i64>\n%y = nn.slice(%x0, %b, %e, %a) : (v_tensor<[N, 4, 5], f64>, "
+      "v_tensor<[2], i64>, v_tensor<[2], i64>, v_tensor<[2], i64>) -> v_tensor<[N, 3, 4], "
+      "f64>\n%z = nn.gather(%y, %i) {axis = 1} : (v_tensor<[N, 3, 4], f64>, v_tensor<[], "
+      "i64>) -> v_tensor<[N, 4], f64>\n%w = nn.mul(%z, %z) : (v_tensor<[N, 4], f64>, "
+      "v_tensor<[N, 4], f64>) -> v_tensor<[N, 4], f64>\n",
+      Fetch("%w", "[N, 4]"));
+  ExpectNumeric(pieces, {{"x0", Doubles({2, 4, 5}, 1)}});
+}
+
 }  // namespace
 }  // namespace lathe::testing
