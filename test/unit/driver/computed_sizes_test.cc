@@ -587,6 +587,25 @@ TEST_F(ComputedSizesTest, FoldedSizesAreReliedOn) {
   EXPECT_EQ(outcome(2), "shape/broadcast");
 }
 
+// Of the result only the extents are read, which are known.
+TEST_F(ComputedSizesTest, AnExpandThatNobodyReadsIsCheckedStill) {
+  const Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, 2], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[1], i64>
+    %y = nn.expand(%x, %s) : (v_tensor<[1, 2], f32>, v_tensor<[1], i64>) -> v_tensor<[1, 2], f32>
+    %n = nn.size(%y) : (v_tensor<[1, 2], f32>) -> v_tensor<[], i64>
+    nn.fetch(%n) {name = "n"} : (v_tensor<[], i64>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  const auto outcome = [&](int64_t n) {
+    const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {1, 2}, 3)},
+                                {"s", Tensor::Of<int64_t>({1}, {n})}};
+    return OutcomeOf([&] { (void)executable.Run(inputs); }).substr(0, 15);
+  };
+  EXPECT_EQ(outcome(2), "no error");
+  EXPECT_EQ(outcome(1), "no error");
+  EXPECT_EQ(outcome(3), "shape/broadcast");
+}
+
 TEST_F(ComputedSizesTest, StringsThatAreNotEmpty) {
   const Program program = Optimized(Parse(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[3], string>
