@@ -94,6 +94,45 @@ class Reader {
   bool failed_ = false;
 };
 
+void WriteOrder(const lower::PackedLayout& layout, Writer& w) {
+  w.Numbers(layout.padded);
+  w.Numbers(layout.split);
+  w.Numbers(layout.order);
+  w.Number(layout.sums.size());
+  for (const double factor : layout.sums) w.Number(std::bit_cast<uint64_t>(factor));
+  w.Number(static_cast<uint64_t>(layout.summed));
+}
+
+lower::PackedLayout ReadOrder(Reader& r) {
+  lower::PackedLayout layout;
+  layout.padded = r.Numbers();
+  layout.split = r.Numbers();
+  layout.order = r.Numbers();
+  for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
+    layout.sums.push_back(std::bit_cast<double>(r.Number()));
+  }
+  layout.summed = static_cast<int64_t>(r.Number());
+  return layout;
+}
+
+void WriteLayout(const lower::PackedLayout& layout, Writer& w) {
+  w.Number(layout.argument);
+  WriteOrder(layout, w);
+  w.Number(layout.parts.size());
+  for (const lower::PackedLayout& part : layout.parts) WriteOrder(part, w);
+}
+
+lower::PackedLayout ReadLayout(Reader& r) {
+  const uint64_t argument = r.Number();
+  lower::PackedLayout layout = ReadOrder(r);
+  layout.argument = argument;
+  for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
+    layout.parts.push_back(ReadOrder(r));
+    layout.parts.back().argument = argument;
+  }
+  return layout;
+}
+
 std::string ToBytes(const CompileEngine::Made& kernel) {
   Writer w;
   const lower::Lowered& how = kernel.how;
@@ -102,15 +141,7 @@ std::string ToBytes(const CompileEngine::Made& kernel) {
     w.Text(*text);
   }
   w.Number(how.packed.size());
-  for (const lower::PackedLayout& layout : how.packed) {
-    w.Number(layout.argument);
-    w.Numbers(layout.padded);
-    w.Numbers(layout.split);
-    w.Numbers(layout.order);
-    w.Number(layout.sums.size());
-    for (const double factor : layout.sums) w.Number(std::bit_cast<uint64_t>(factor));
-    w.Number(static_cast<uint64_t>(layout.summed));
-  }
+  for (const lower::PackedLayout& layout : how.packed) WriteLayout(layout, w);
   w.Number(how.in_place.size());
   for (const auto& [argument, result] : how.in_place) {
     w.Number(argument);
@@ -146,15 +177,7 @@ std::optional<CompileEngine::Made> FromBytes(std::string_view bytes) {
     *text = r.Text();
   }
   for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
-    lower::PackedLayout& layout = how.packed.emplace_back();
-    layout.argument = r.Number();
-    layout.padded = r.Numbers();
-    layout.split = r.Numbers();
-    layout.order = r.Numbers();
-    for (uint64_t k = r.Number(); k > 0 && !r.failed(); --k) {
-      layout.sums.push_back(std::bit_cast<double>(r.Number()));
-    }
-    layout.summed = static_cast<int64_t>(r.Number());
+    how.packed.push_back(ReadLayout(r));
   }
   for (uint64_t n = r.Number(); n > 0 && !r.failed(); --n) {
     const uint64_t argument = r.Number();

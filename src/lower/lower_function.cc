@@ -27,6 +27,7 @@
 #include "src/lower/in_place.h"
 #include "src/lower/loop_builder.h"
 #include "src/lower/own_sizes.h"
+#include "src/lower/pack.h"
 #include "src/lower/strategies/gemm.h"
 #include "src/lower/strategies/list.h"
 
@@ -213,7 +214,6 @@ class Selector {
   void GiveUp(const std::exception& error, Attempt& attempt);
   std::optional<size_t> AskRecords(const std::vector<Known>& known);
   void AskAll();
-  void KeepOneLayout();
   void Take(const Selection& selection, Lowered& lowered);
 
   Operation* function_;
@@ -328,20 +328,8 @@ void Selector::AskAll() {
   }
 }
 
-// All variants of a dispatch read the same arguments: those of the last, which serves all extents.
-void Selector::KeepOneLayout() {
-  const auto last = std::ranges::find_if(attempts_.rbegin(), attempts_.rend(),
-                                         [](const auto& a) { return a->fits; });
-  for (const auto& a : attempts_) {
-    if (!a->fits || a->lowering.packed == (*last)->lowering.packed) continue;
-    a->fits = false;
-    a->lowering.why = StrCat((*last)->name(), ", for other extents, takes arguments otherwise");
-  }
-}
-
 Lowered Selector::Run() {
   AskAll();
-  KeepOneLayout();
   Lowered lowered;
   lowered.remarks = remarks_;
   Condition covered = Condition::Always(false);
@@ -378,15 +366,22 @@ void KeepPairs(const Pairs& pairs, bool first, Pairs& kept) {
 }
 
 void Selector::Take(const Selection& selection, Lowered& lowered) {
-  std::vector<Variant> variants;
-  Region* loops = nullptr;
+  std::vector<Attempt*> taken;
+  std::vector<Lowering*> bodies;
   for (const size_t i : selection.dispatch) {
     const std::string& name = selection.candidates[i].implementation->name;
-    Attempt& a =
-        **std::ranges::find_if(attempts_, [&](const auto& b) { return b->name() == name; });
+    taken.push_back(
+        std::ranges::find_if(attempts_, [&](const auto& b) { return b->name() == name; })->get());
+    bodies.push_back(&taken.back()->lowering);
+  }
+  ShareArguments(*function_->region(0).front(), bodies);
+  std::vector<Variant> variants;
+  Region* loops = nullptr;
+  for (Attempt* attempt : taken) {
+    Attempt& a = *attempt;
     const char* separator = variants.empty() ? "" : " | ";
     lowered.strategy += separator + a.implementation.name;
-    lowered.implementation += separator + name;
+    lowered.implementation += separator + a.name();
     const auto& choices = a.lowering.knobs.choices();
     for (const std::string& knob : a.lowering.knobs.Unused()) {
       lowered.unused_knobs += StrCat(lowered.unused_knobs.empty() ? "" : ", ", knob);

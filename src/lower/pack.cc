@@ -1,19 +1,31 @@
 #include "src/lower/pack.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
+#include "lathe/dialect/nn/view.h"
+#include "lathe/ir/builder.h"
 #include "lathe/lower/lowering.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
-#include "src/lower/pack.h"
 
 namespace lathe::lower {
 
 using eval::NextIndex;
 using eval::RowMajorStrides;
 
+int64_t PackedLayout::part_begin(size_t i) const {
+  int64_t begin = 0;
+  for (size_t k = 0; k < i; ++k) {
+    const int64_t elements = NumElements(parts[k].shape());
+    begin += (elements + kPartElements - 1) / kPartElements * kPartElements;
+  }
+  return begin;
+}
+
 Shape PackedLayout::shape() const {
+  if (!parts.empty()) return {part_begin(parts.size())};
   Shape shape;
   for (const int64_t axis : order) shape.push_back(split[static_cast<size_t>(axis)]);
   return shape;
@@ -197,10 +209,19 @@ Tensor SumsOf(const Tensor& tensor, const PackedLayout& layout) {
   return sums;
 }
 
+void PackParts(const Tensor& tensor, const PackedLayout& layout, Tensor& packed) {
+  for (size_t i = 0; i < layout.parts.size(); ++i) {
+    const Tensor part = Pack(tensor, layout.parts[i]);
+    const int64_t from = layout.part_begin(i) * BitWidth(part.element_type()) / 8;
+    std::ranges::copy(part.bytes(), static_cast<std::byte*>(packed.mutable_raw()) + from);
+  }
+}
+
 }  // namespace
 
 void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed,
               const Packer::Done& done) {
+  if (!layout.parts.empty()) return PackParts(tensor, layout, packed);
   if (!layout.sums.empty()) {
     PackedLayout rest = layout;
     rest.sums.clear();
@@ -230,7 +251,7 @@ Type PackedType(AnyTensorType type, const PackedLayout& layout) {
 
 bool IsSameOrder(const PackedLayout& a, const PackedLayout& b) {
   return a.padded == b.padded && a.split == b.split && a.order == b.order && a.sums == b.sums &&
-         a.summed == b.summed;
+         a.summed == b.summed && std::ranges::equal(a.parts, b.parts, &IsSameOrder);
 }
 
 bool Lowering::IsConstant(Value v) const {
@@ -242,6 +263,62 @@ Value Lowering::Pack(PackedLayout layout) {
   argument.set_type(PackedType(argument.type().cast<AnyTensorType>(), layout));
   packed.push_back(std::move(layout));
   return argument;
+}
+
+namespace {
+
+PackedLayout AsItIs(AnyTensorType type, size_t argument) {
+  PackedLayout layout;
+  layout.argument = argument;
+  layout.padded = layout.split = *type.shape().Constants();
+  layout.order.resize(layout.split.size());
+  std::iota(layout.order.begin(), layout.order.end(), 0);
+  return layout;
+}
+
+PackedLayout LayoutOf(const Lowering& variant, size_t argument) {
+  for (const PackedLayout& layout : variant.packed) {
+    if (layout.argument == argument) return layout;
+  }
+  return AsItIs(variant.function.argument(argument).type().cast<AnyTensorType>(), argument);
+}
+
+// The variant reads part i instead of the argument.
+void ReadPart(Lowering& variant, const PackedLayout& all, size_t i) {
+  const Value argument = variant.body->argument(all.argument);
+  std::vector<OpOperand> uses;
+  for (const OpOperand use : argument.uses()) uses.push_back(use);
+  argument.set_type(PackedType(argument.type().cast<AnyTensorType>(), all));
+  const Shape shape = all.parts[i].shape();
+  const int64_t begin = all.part_begin(i), end = begin + NumElements(shape);
+  Builder b = Builder::Before(variant.body->front());
+  const Value slice = nn::ViewSliceOp::Create(b, argument, {.starts = {begin}, .ends = {end}}).y();
+  const Value part = nn::ViewReshapeOp::Create(b, slice, {.shape = shape}).y();
+  for (const OpOperand use : uses) use.Set(part);
+  std::erase_if(variant.packed, [&](const auto& l) { return l.argument == all.argument; });
+  variant.packed.push_back(all);
+}
+
+}  // namespace
+
+void ShareArguments(const Block& function, std::span<Lowering* const> variants) {
+  for (size_t a = 0; a < function.num_arguments(); ++a) {
+    const auto packs = [&](const Lowering* variant) {
+      return std::ranges::count(variant->packed, a, &PackedLayout::argument) > 0;
+    };
+    if (std::ranges::none_of(variants, packs)) continue;
+    PackedLayout all;
+    all.argument = a;
+    std::vector<size_t> part_of;
+    for (const Lowering* variant : variants) {
+      const PackedLayout own = LayoutOf(*variant, a);
+      const auto same = std::ranges::find(all.parts, own);
+      part_of.push_back(static_cast<size_t>(same - all.parts.begin()));
+      if (same == all.parts.end()) all.parts.push_back(own);
+    }
+    if (all.parts.size() < 2) continue;
+    for (size_t i = 0; i < variants.size(); ++i) ReadPart(*variants[i], all, part_of[i]);
+  }
 }
 
 }  // namespace lathe::lower

@@ -54,12 +54,10 @@ std::string OpCall::Workload() const {
 }
 
 OpStrategy& OpStrategy::Add(const Condition& condition, OpImplementation implementation) {
-  const auto same = [&](const OpSpecialization& s) { return s.condition == condition; };
-  auto at = std::find_if(specializations_.begin(), specializations_.end(), same);
-  if (at == specializations_.end()) {
-    at = specializations_.insert(at, OpSpecialization{condition, {}});
+  if (specializations_.empty() || !(specializations_.back().condition == condition)) {
+    specializations_.push_back({condition, {}});
   }
-  at->implementations.push_back(std::move(implementation));
+  specializations_.back().implementations.push_back(std::move(implementation));
   return *this;
 }
 

@@ -52,8 +52,14 @@ struct PackedLayout {
   Shape padded;                ///< an extent per axis of the argument, at least its own
   Shape split;                 ///< as many elements as `padded`, row-major
   std::vector<int64_t> order;  ///< axis i of the result is axis order[i] of `split`
+  /// The same argument in several orders, each with an empty `parts`: their elements one after the
+  /// other, each part at a multiple of kPartElements, with zeros between. All else is left out
+  /// then.
+  std::vector<PackedLayout> parts = {};
+  static constexpr int64_t kPartElements = 64;
 
-  Shape shape() const;  ///< of the result
+  Shape shape() const;                 ///< of the result
+  int64_t part_begin(size_t i) const;  ///< the first element of part i; of what is behind the last
   bool operator==(const PackedLayout&) const = default;
 };
 

@@ -60,7 +60,7 @@ class OpStrategy {
  public:
   /// Valid for all extents.
   OpStrategy& Add(OpImplementation implementation) { return Add({}, std::move(implementation)); }
-  /// Valid where `condition` holds; joins the specialization of that condition if there is one.
+  /// Valid where `condition` holds; joins the last specialization if it is of that condition.
   OpStrategy& Add(const Condition& condition, OpImplementation implementation);
   std::span<const OpSpecialization> specializations() const { return specializations_; }
 

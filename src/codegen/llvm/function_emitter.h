@@ -97,6 +97,7 @@ class FunctionEmitter {
   void EmitAlloc(Operation* op);
   llvm::Value* StackMemory(const Operation* op, AnyTensorType type);
   void EmitReshape(Operation* op);
+  void EmitSlice(Operation* op);
   std::vector<llvm::Value*> GroupedExtents(const Memory& memory, std::span<const int64_t> groups);
   void EmitLoad(Operation* op);
   void EmitGather(Operation* op);

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kMaxStackBytes = 1 << 20;
 constexpr int64_t kMaxShuffledStride = 4;  // of loads that are put together from neighbors
 constexpr const char* kReshape = "nn.view_reshape";
+constexpr const char* kSlice = "nn.view_slice";
 
 llvm::Align AlignOf(llvm::Type* type) {
   return llvm::Align(type->getScalarType()->getPrimitiveSizeInBits() / 8);
@@ -35,6 +36,8 @@ bool FunctionEmitter::EmitMemoryOp(Operation* op) {
     EmitExpect(op);
   } else if (op->name() == kReshape) {
     EmitReshape(op);
+  } else if (op->name() == kSlice) {
+    EmitSlice(op);
   } else {
     return false;
   }
@@ -113,6 +116,27 @@ void FunctionEmitter::EmitReshape(Operation* op) {
     for (llvm::Value* e : old.extents) elements = Mul(elements, e);
     llvm::Value* others = b_.getInt64(static_cast<uint64_t>(std::max<int64_t>(known, 1)));
     memory.extents.push_back(b_.CreateSDiv(elements, others, "", /*isExact=*/faults_ == nullptr));
+  }
+  slots_[op->result(0)].memory = std::move(memory);
+}
+
+// Neighboring elements of memory with one axis.
+void FunctionEmitter::EmitSlice(Operation* op) {
+  const Memory& old = MemoryOf(op->operand(0));
+  const auto type = op->operand(0).type().cast<AnyTensorType>();
+  const auto bounds = [&](const char* name) {
+    return op->attribute(name).cast<ArrayAttribute>().AsInts().value();
+  };
+  const int64_t begin = bounds("starts")[0], end = bounds("ends")[0];
+  const bool is_plain = type.is_static() && type.rank() == 1 && !op->attribute("steps") &&
+                        0 <= begin && begin <= end && end <= type.dims()[0].value();
+  if (!is_plain) FailUnsupported(op, "a view of elements that are not neighbors along one axis");
+  Memory memory = old;
+  memory.data = AddressOf(old, b_.getInt64(static_cast<uint64_t>(begin)));
+  memory.extents = {b_.getInt64(static_cast<uint64_t>(end - begin))};
+  if (old.bytes != nullptr) {
+    const int64_t bytes = (end - begin) * BitWidth(type.element()) / 8;
+    memory.bytes = b_.getInt64(static_cast<uint64_t>(bytes));
   }
   slots_[op->result(0)].memory = std::move(memory);
 }

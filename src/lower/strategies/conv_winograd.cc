@@ -12,8 +12,7 @@
 #include "src/lower/strategies/conv_job.h"
 #include "src/lower/strategies/conv_rows.h"
 #include "src/lower/strategies/list.h"
-#include "src/lower/strategies/winograd_form.h"
-#include "src/lower/tiles.h"
+#include "src/lower/strategies/winograd_plan.h"
 
 // A convolution of 3x3 with fewer multiplications (winograd_form.h). A block of tiles is brought
 // together from the input, with its padding, and transformed: neighboring tiles of a row fill the
@@ -24,21 +23,20 @@
 // A tile adds up numbers that the outputs do not all depend on. Where one is so large, infinite or
 // NaN that the others would suffer, the sums of its outputs' squares are not finite, and the row of
 // tiles is computed again from the weights as they were, which lie behind the transformed ones.
+//
+// Where height or width are symbolic, how many rows and columns of tiles a block has follows from
+// them when the program runs; planes that are too small for tiles are left to other strategies.
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kTaps = 3;
-// Channels whose products are added up at once; sums of so many are then added to one another,
-// which keeps the error of tiles of 4x4 near that of other convolutions.
-constexpr int64_t kSumChannels = 32;
-constexpr int64_t kMostInputBytes = 640 << 10;  // of a block, transformed
-constexpr int64_t kMostSumBytes = 256 << 10;    // where they wait for other channels
-constexpr int64_t kStagedBytes = 16 << 10;      // of channels that are copied at once
-constexpr double kTransformed = 1.8;            // what transforms take, by the estimate; measured
-constexpr double kLargest = 0x1p127;            // of the sum of squares of a tile's outputs
+constexpr int64_t kStagedBytes = 16 << 10;  // of channels that are copied at once
+// Where extents are symbolic: rows lie far apart, and most of the memory stays unused.
+constexpr int64_t kMostStaged = 4, kMostStagedBytes = 256 << 10;
+constexpr int64_t kFewestLanes = 4;   // of transformed vectors
+constexpr double kLargest = 0x1p127;  // of the sum of squares of a tile's outputs
 
 int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
-double Real(int64_t v) { return static_cast<double>(v); }
 
 class ConvWinograd {
  public:
@@ -49,19 +47,12 @@ class ConvWinograd {
   void Write();
 
  private:
-  // How the work is cut.
-  struct Plan {
-    int64_t rows = 1, columns = 1;  // tiles of a block
-    int64_t lanes = 1;              // of vectors that are transformed
-    int64_t channels = 1;           // that are transformed at once
-    int64_t part_tiles = 1;         // of filters, of a piece
-    Tile tile{1, 1};                // of registers: filters by tiles
-    double cost = 1e300;            // of all
-  };
   // What a thread computes at once.
   struct Piece {
     Dim image, first_tile, tiles;  // of filters
+    Dim rows, columns;             // of tiles of outputs
     ConvBlock block;               // of outputs
+    Dim vectors;                   // of products
   };
   // A row of tiles of one filter.
   struct Row {
@@ -78,20 +69,17 @@ class ConvWinograd {
     Dim place;
     Dim from;  // the first of the block's tiles
     Dim first;
+    int64_t vectors;
   };
 
   std::string FormRefusal() const;
-  std::vector<WinogradForm> Forms() const;
-  void Consider(const WinogradForm& form);
-  void ConsiderBlock(const WinogradForm& form, int64_t rows, int64_t columns);
-  double Cost(const WinogradForm& form, const Plan& plan) const;
-  double DirectCost() const;
-  Tile RegisterTileFor(int64_t vectors) const;
-
   Value PackWeights();
   Piece PieceAt(Dim number);
   void WritePiece(const Piece& piece);
-  void TransformTiles(const Dim& staged, const Dim& channel, const Dim& row, const Dim& vector);
+  void ShareOut();
+  void ForLanes(const std::function<void(int64_t lanes)>& body);
+  void TransformTiles(const Piece& piece, const Dim& staged, const Dim& channel, const Dim& row,
+                      const Dim& vector, int64_t lanes);
   void TransformChannels(const Piece& piece, const Dim& first, int64_t channels);
   void TransformSome(const Piece& piece, const Dim& first, const Dim& from, int64_t count);
   void ClearSums(const Piece& piece);
@@ -100,7 +88,8 @@ class ConvWinograd {
   void WriteTile(const Product& product, const Dim& channel, int64_t depth, bool is_first);
   void FinishTile(const Piece& piece, const Dim& tile);
   void FinishRow(const Piece& piece, const Row& row);
-  Value TransformBack(const Row& row, const Dim& vector, Value squares);
+  Value SumOfSquares(const Piece& piece, const Row& row, int64_t lanes);
+  Value TransformBack(const Piece& piece, const Row& row, const Dim& vector, Value squares);
   Value IsLarge(Value squares);
   void ComputeDirectly(const Piece& piece, const Row& row);
   void AddChannel(const Row& row, const Dim& channel, const Dim& i, const Dim& column);
@@ -108,35 +97,39 @@ class ConvWinograd {
   void StoreRun(const Piece& piece, const Row& row, const Dim& from, const Dim& position,
                 const Dim& count);
 
-  int64_t out(size_t axis) const { return g_.out[axis].value(); }
-  int64_t outputs() const { return form_->outputs(); }
-  int64_t filter_tiles() const { return CeilOf(g_.filters, plan_.tile.rows); }
-  int64_t vectors_of_row() const { return CeilOf(plan_.columns, plan_.lanes); }
-  int64_t row_columns() const { return vectors_of_row() * plan_.lanes * outputs(); }
-  // Of transformed tiles: whole vectors of products, and what the last row writes beyond them.
-  int64_t Pitch(const Plan& plan) const {
-    const int64_t width = plan.tile.vectors * job_.lanes;
-    const int64_t written =
-        (plan.rows - 1) * plan.columns + CeilOf(plan.columns, plan.lanes) * plan.lanes;
-    return std::max(CeilOf(plan.rows * plan.columns, width) * width,
-                    CeilOf(written, job_.lanes) * job_.lanes);
+  int64_t outputs() const { return plan_->form.outputs(); }
+  int64_t filter_tiles() const { return CeilOf(g_.filters, plan_->tile.rows); }
+  // The most that a row of a block has.
+  int64_t row_columns() const {
+    return CeilOf(plan_->columns, plan_->lanes) * plan_->lanes * outputs();
+  }
+  Dim VectorsOf(const Piece& piece, int64_t lanes) {
+    return math().Name(CeilDiv(piece.columns, lanes));
   }
   int64_t staged_channels() const;
-  int64_t sum_rows() const { return form_->products() * plan_.tile.rows; }  // of a tile of filters
-  int64_t sum_channels() const { return outputs() > 2 ? kSumChannels : plan_.channels; }
-  bool InOneBlock() const { return plan_.channels == g_.channels; }
+  // Of a tile of filters.
+  int64_t sum_rows() const { return plan_->form.products() * plan_->tile.rows; }
+  int64_t sum_channels() const {
+    return outputs() > 2 ? WinogradPlan::kSumChannels : plan_->channels;
+  }
+  bool InOneBlock() const { return plan_->channels == g_.channels; }
   // A block has all columns, so that its rows of outputs are neighbors.
-  bool HasWholeRows() const { return plan_.columns * outputs() >= out(1); }
-  int64_t output_pitch() const { return HasWholeRows() ? out(1) : row_columns(); }
+  bool HasWholeRows() const {
+    return g_.out[1].is_constant() && plan_->columns * outputs() >= g_.out[1].value() &&
+           g_.is_static();
+  }
+  int64_t output_pitch() const { return HasWholeRows() ? g_.out[1].value() : row_columns(); }
   LoopBuilder& lb() { return *job_.lb; }
   IndexMath& math() { return *job_.math; }
 
   ConvJob job_;
   ConvGeometry& g_;
-  std::optional<WinogradForm> form_;
-  Plan plan_;
+  std::optional<WinogradPlan> plan_;
 
   // While writing.
+  Dim block_rows_, block_columns_;  // of tiles: what blocks have, but for the last ones
+  Dim row_blocks_, column_blocks_;
+  std::vector<std::pair<int64_t, Dim>> widths_;  // where extents are symbolic: lanes, whether taken
   std::optional<ConvRows> rows_;
   Value weights_, bias_;
   Value staged_;   // channels of the input, with padding
@@ -158,189 +151,128 @@ std::string ConvWinograd::FormRefusal() const {
   if (!all(g_.strides, 1) || !all(g_.dilations, 1)) return "there are strides or dilations";
   if (g_.groups != 1) return "the channels are in groups";
   if (!job_.weights_are_constant()) return "the weights are not known";
-  return g_.is_static() ? "" : "the height or width is symbolic";
-}
-
-// Tiles of 4x4 have twice the error of `strict` or less from 64 channels on (docs/precision.md).
-std::vector<WinogradForm> ConvWinograd::Forms() const {
-  constexpr int64_t kManyChannels = 64;
-  std::vector<WinogradForm> forms;
-  forms.emplace_back(std::vector<double>{0, 1, -1});
-  if (job_.l.precision >= Precision::kHigh || g_.channels >= kManyChannels) {
-    forms.emplace_back(std::vector<double>{0, 0.625, -0.625, 1.5, -1.5});
-  }
-  return forms;
+  return "";
 }
 
 std::string ConvWinograd::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   if (std::string why = FormRefusal(); !why.empty()) return why;
-  std::vector<WinogradForm> forms = Forms();
-  const int64_t forced = job_.l.knobs.Choose("outputs", {0, 2, 4});  // 0: what is estimated
-  for (const WinogradForm& form : forms) {
-    if (forced == 0 || forced == form.outputs()) Consider(form);
-  }
-  if (!form_) return "no block of tiles fits into the cache";
-  const bool always = job_.l.knobs.Choose("always", {0, 1}) == 1;
-  return always || plan_.cost < DirectCost() ? "" : "multiplying directly takes less";
-}
-
-// Blocks of equal parts of the rows and columns of tiles.
-void ConvWinograd::Consider(const WinogradForm& form) {
-  const int64_t high = CeilOf(out(0), form.outputs()), wide = CeilOf(out(1), form.outputs());
-  constexpr int64_t kMostVectors = 8;
-  const int64_t most = kMostVectors * job_.lanes;
-  int64_t last_columns = 0;
-  for (int64_t parts = 1; parts <= wide; ++parts) {
-    const int64_t columns = CeilOf(wide, parts);
-    if (columns > most || columns == last_columns) continue;
-    if (columns < job_.lanes && parts > 1) break;
-    last_columns = columns;
-    for (int64_t rows = 1; rows <= high && (rows == 1 || rows * columns <= most); ++rows) {
-      if (rows == CeilOf(high, CeilOf(high, rows))) ConsiderBlock(form, rows, columns);
-    }
-  }
-}
-
-void ConvWinograd::ConsiderBlock(const WinogradForm& form, int64_t rows, int64_t columns) {
-  Plan plan;
-  plan.rows = rows, plan.columns = columns;
-  plan.lanes = job_.lanes;
-  while (plan.lanes > 4 && plan.lanes / 2 >= columns) plan.lanes /= 2;
-  plan.tile = RegisterTileFor(CeilOf(rows * columns, job_.lanes));
-  const int64_t row_bytes = 4 * form.products() * Pitch(plan);  // of a channel, or of a filter
-  const int64_t fitting = kMostInputBytes / row_bytes;
-  plan.channels = g_.channels;
-  if (fitting < g_.channels) plan.channels = fitting / kSumChannels * kSumChannels;
-  if (plan.channels == 0) return;
-  const int64_t tiles = CeilOf(g_.filters, plan.tile.rows);
-  const int64_t tile_bytes = row_bytes * plan.tile.rows;
-  const bool in_one = plan.channels == g_.channels;
-  const int64_t most_tiles = in_one ? tiles : std::min(tiles, kMostSumBytes / tile_bytes);
-  if (most_tiles == 0 || tile_bytes > kMostSumBytes) return;
-  for (int64_t parts = CeilOf(tiles, most_tiles); parts <= tiles; ++parts) {
-    plan.part_tiles = CeilOf(tiles, parts);
-    if (parts > 1 && CeilOf(tiles, parts - 1) == plan.part_tiles && plan.part_tiles < most_tiles)
-      continue;
-    plan.cost = Cost(form, plan);
-    if (plan.cost < plan_.cost) plan_ = plan, form_ = form;
-  }
-}
-
-// As wide as divides the vectors best, since the other dimension has many.
-Tile ConvWinograd::RegisterTileFor(int64_t vectors) const {
-  const int64_t registers = job_.SumRegisters();
-  Tile best{1, 1};
-  double least = 1e300;
-  for (int64_t v = 1; v <= std::min<int64_t>(vectors, 4); ++v) {
-    const int64_t rows = std::min((registers - v - 1) / v, g_.filters);
-    if (rows < 1) break;
-    // Loads of a step, of which there are two a cycle; sums; what is multiplied in vain.
-    const double step = std::max(Real(rows * v), Real(rows + v) * 0.6 + 1);
-    const double steps = Real(CeilOf(vectors, v)) * Real(CeilOf(g_.filters, rows));
-    if (step * steps < least * 0.999) least = step * steps, best = {rows, v};
-  }
-  return best;
-}
-
-// In multiply-adds of vectors, as in ConvJob::Cost.
-double ConvWinograd::Cost(const WinogradForm& form, const Plan& plan) const {
-  const int64_t vectors = CeilOf(plan.rows * plan.columns, job_.lanes);
-  const int64_t wide = CeilOf(vectors, plan.tile.vectors) * plan.tile.vectors;
-  const int64_t filters = plan.part_tiles * plan.tile.rows;
-  const double products = Real(form.products() * filters * wide);
-  const double sums = form.outputs() > 2 ? Real(CeilOf(g_.channels, kSumChannels)) * 3 : 2;
-  double multiplied = products * (Real(g_.channels) + sums);
-  // Transformed weights come from the third cache, or from memory.
-  const double bytes = Real(4 * form.products() * g_.channels * g_.filters);
-  const double per_cycle = bytes > Real(16 << 20) ? 3 : 12;
-  if (bytes > Real(512 << 10)) {
-    multiplied =
-        std::max(multiplied, Real(4 * form.products() * g_.channels * filters) / per_cycle);
-  }
-  const double row_vectors = Real(plan.rows * CeilOf(plan.columns, plan.lanes));
-  const double width = plan.lanes == job_.lanes ? 1 : 0.7;
-  const double outputs = Real(form.outputs() * form.outputs());
-  const double in = Real(g_.channels) * row_vectors * width *
-                    (Real(form.input_cost()) + Real(form.products()) * (2 + Real(form.outputs())) +
-                     outputs * (job_.before ? 6 : 2));
-  const double back = Real(filters) * row_vectors * width *
-                      (Real(form.output_cost()) + Real(form.products()) + 5 * outputs + 20);
-  const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
-  const int64_t blocks = CeilOf(CeilOf(out(0), form.outputs()), plan.rows) *
-                         CeilOf(CeilOf(out(1), form.outputs()), plan.columns);
-  const int64_t parts = CeilOf(CeilOf(g_.filters, plan.tile.rows), plan.part_tiles);
-  return job_.Cost(images * blocks * parts, multiplied + kTransformed * (in + back));
-}
-
-// The same of the strategies that multiply directly, which are near the peak.
-double ConvWinograd::DirectCost() const {
-  const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
-  const int64_t lanes_filled = std::min(CeilOf(g_.positions().value(), job_.lanes) * g_.filters,
-                                        CeilOf(g_.filters, job_.lanes) * g_.positions().value());
-  const double all = Real(images * lanes_filled) * Real(g_.depth()) * 1.05;
-  constexpr int64_t kPieceWork = 20000, kPieces = 8;  // that all numbers of threads share
-  const auto pieces = std::clamp(static_cast<int64_t>(all) / kPieceWork, int64_t{1}, kPieces);
-  return job_.Cost(pieces, all / Real(pieces));
+  const int64_t outputs = job_.l.knobs.Choose("outputs", {0, 2, 4});  // 0: what is estimated
+  plan_ = PlanWinograd(job_, outputs);
+  if (!plan_) return "no block of tiles fits into the cache";
+  if (job_.l.knobs.Choose("always", {0, 1}) == 1) return "";  // for tests, and a tuner to try
+  if (!WinsOverDirect(job_, *plan_)) return "multiplying directly takes less";
+  if (!g_.is_static()) job_.l.where = TilesTakeLess(job_, *plan_);
+  return "";
 }
 
 // ---- writing ----
 
 // [tiles of filters, places, channels, filters of a tile]
 Value ConvWinograd::PackWeights() {
-  const int64_t places = form_->products() + kTaps * kTaps;
+  const int64_t places = plan_->form.products() + kTaps * kTaps;
   PackedLayout layout;
   layout.argument = job_.master->operand(1).index();
-  layout.sums = form_->WeightSums();
+  layout.sums = plan_->form.WeightSums();
   layout.summed = kTaps * kTaps;
-  layout.padded = {filter_tiles() * plan_.tile.rows, g_.channels, places};
-  layout.split = {filter_tiles(), plan_.tile.rows, g_.channels, places};
+  layout.padded = {filter_tiles() * plan_->tile.rows, g_.channels, places};
+  layout.split = {filter_tiles(), plan_->tile.rows, g_.channels, places};
   layout.order = {0, 3, 2, 1};
   return job_.l.Pack(std::move(layout));
 }
 
 void ConvWinograd::Write() {
   job_.Open();
-  rows_.emplace(lb(), math(), g_, job_.lanes, plan_.rows * outputs(), row_columns());
+  rows_.emplace(lb(), math(), g_, job_.lanes, plan_->rows * outputs(), row_columns());
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
-  const int64_t blocks = CeilOf(CeilOf(out(0), outputs()), plan_.rows) *
-                         CeilOf(CeilOf(out(1), outputs()), plan_.columns);
-  const Dim all = g_.batch * (blocks * CeilOf(filter_tiles(), plan_.part_tiles));
+  ShareOut();
+  const Dim parts = CeilOf(filter_tiles(), plan_->part_tiles);
+  const Dim all = g_.batch * row_blocks_ * column_blocks_ * parts;
   math().For(all, job_.parallel, [&](const Dim& i) { WritePiece(PieceAt(i)); });
   job_.Close();
 }
 
+// Blocks of about equal size. Rows of few tiles are transformed by narrower vectors.
+void ConvWinograd::ShareOut() {
+  const Dim high = math().Name(CeilDiv(g_.out[0], outputs()));
+  const Dim wide = math().Name(CeilDiv(g_.out[1], outputs()));
+  block_rows_ = plan_->rows, block_columns_ = plan_->columns;
+  if (!g_.is_static()) {
+    const auto per = [&](const Dim& extent, const Dim& most) {
+      const Dim parts = math().Name(Max(CeilDiv(extent, most), 1));
+      return math().Name(Max(CeilDiv(extent, parts), 1));
+    };
+    block_columns_ = per(wide, plan_->columns);
+    const auto above = [&](int64_t columns) { return Min(Max(block_columns_ - columns, 0), 1); };
+    Dim wider = 0, lanes = std::min(kFewestLanes, plan_->lanes);
+    for (int64_t n = plan_->lanes; n > kFewestLanes; n /= 2) {
+      const Dim at_least = math().Name(above(n / 2));
+      widths_.emplace_back(n, math().Name(at_least - wider));
+      lanes += at_least * (n / 2);
+      wider = at_least;
+    }
+    widths_.emplace_back(std::min(kFewestLanes, plan_->lanes), math().Name(Dim(1) - wider));
+    lanes = math().Name(lanes);
+    const Dim written = math().Name(CeilDiv(block_columns_, lanes) * lanes);  // of the last row
+    const Dim fitting = FloorDiv(Dim(plan_->pitch) - written, block_columns_) + 1;
+    block_rows_ = per(high, math().Name(Min(fitting, plan_->rows)));
+  }
+  row_blocks_ = math().Name(CeilDiv(high, block_rows_));
+  column_blocks_ = math().Name(CeilDiv(wide, block_columns_));
+}
+
+// For the number of lanes that vectors of neighboring tiles have.
+void ConvWinograd::ForLanes(const std::function<void(int64_t lanes)>& body) {
+  if (g_.is_static()) return body(plan_->lanes);
+  for (const auto& [lanes, is_taken] : widths_) {
+    math().For(is_taken, false, [&](const Dim&) { body(lanes); });
+  }
+}
+
 ConvWinograd::Piece ConvWinograd::PieceAt(Dim number) {
-  const auto take = [&](int64_t extent) {
+  const auto take = [&](const Dim& extent) {
     const Dim taken = math().Name(Mod(number, extent));
     number = math().Name(FloorDiv(number, extent));
     return taken;
   };
   Piece piece;
-  piece.first_tile = math().Name(take(CeilOf(filter_tiles(), plan_.part_tiles)) * plan_.part_tiles);
-  const bool divides = filter_tiles() % plan_.part_tiles == 0;
+  piece.first_tile =
+      math().Name(take(CeilOf(filter_tiles(), plan_->part_tiles)) * plan_->part_tiles);
+  const bool divides = filter_tiles() % plan_->part_tiles == 0;
   piece.tiles = divides
-                    ? Dim(plan_.part_tiles)
-                    : math().Name(Min(Dim(filter_tiles()) - piece.first_tile, plan_.part_tiles));
-  const int64_t block_columns = plan_.columns * outputs(), block_rows = plan_.rows * outputs();
-  piece.block.column = math().Name(take(CeilOf(out(1), block_columns)) * block_columns);
-  piece.block.row = math().Name(take(CeilOf(out(0), block_rows)) * block_rows);
+                    ? Dim(plan_->part_tiles)
+                    : math().Name(Min(Dim(filter_tiles()) - piece.first_tile, plan_->part_tiles));
+  ConvBlock& block = piece.block;
+  block.column = math().Name(take(column_blocks_) * (block_columns_ * outputs()));
+  block.row = math().Name(take(row_blocks_) * (block_rows_ * outputs()));
   piece.image = number;
+  piece.rows = block_rows_, piece.columns = block_columns_;
+  if (!g_.is_static()) {
+    const auto left = [&](size_t axis, const Dim& first, const Dim& most) {
+      return math().Name(Min(CeilDiv(g_.out[axis] - first, outputs()), most));
+    };
+    piece.rows = left(0, block.row, block_rows_);
+    piece.columns = left(1, block.column, block_columns_);
+  }
+  block.rows = piece.rows * outputs(), block.columns = piece.columns * outputs();
+  piece.vectors = math().Name(CeilDiv(piece.rows * piece.columns, job_.lanes));
   return piece;
 }
 
 int64_t ConvWinograd::staged_channels() const {
   const int64_t row = row_columns() + 2 * job_.lanes;
-  const int64_t channel_bytes = 4 * (plan_.rows * outputs() + kTaps - 1) * row;
-  return std::clamp<int64_t>(kStagedBytes / channel_bytes, 1, plan_.channels);
+  const int64_t channel_bytes = 4 * (plan_->rows * outputs() + kTaps - 1) * row;
+  const int64_t fitting = g_.is_static() ? kStagedBytes / channel_bytes
+                                         : std::min(kMostStagedBytes / channel_bytes, kMostStaged);
+  return std::clamp<int64_t>(fitting, 1, plan_->channels);
 }
 
 void ConvWinograd::WritePiece(const Piece& piece) {
-  const int64_t pitch = Pitch(plan_);
+  const int64_t pitch = plan_->pitch;
   staged_ = rows_->Memory(staged_channels());
-  tiles_ = job_.Memory(form_->products() * plan_.channels, pitch);
-  sums_ = job_.Memory((InOneBlock() ? 1 : plan_.part_tiles) * sum_rows(), pitch);
+  tiles_ = job_.Memory(plan_->form.products() * plan_->channels, pitch);
+  sums_ = job_.Memory((InOneBlock() ? 1 : plan_->part_tiles) * sum_rows(), pitch);
   outputs_ = job_.Memory(1, outputs() * output_pitch() + row_columns() + job_.lanes);
   direct_ = job_.Memory(outputs(), CeilOf(row_columns(), job_.lanes) * job_.lanes);
   if (InOneBlock()) {
@@ -356,16 +288,16 @@ void ConvWinograd::WritePiece(const Piece& piece) {
     math().For(piece.tiles, false,
                [&](const Dim& tile) { Multiply(piece, tile, first, channels); });
   };
-  const int64_t blocks = g_.channels / plan_.channels, rest = g_.channels % plan_.channels;
+  const int64_t blocks = g_.channels / plan_->channels, rest = g_.channels % plan_->channels;
   math().For(blocks, false,
-             [&](const Dim& b) { block(math().Name(b * plan_.channels), plan_.channels); });
-  if (rest > 0) block(blocks * plan_.channels, rest);
+             [&](const Dim& b) { block(math().Name(b * plan_->channels), plan_->channels); });
+  if (rest > 0) block(blocks * plan_->channels, rest);
   math().For(piece.tiles, false, [&](const Dim& tile) { FinishTile(piece, tile); });
 }
 
 void ConvWinograd::ClearSums(const Piece& piece) {
   math().For(math().Name(piece.tiles * sum_rows()), false, [&](const Dim& row) {
-    math().For(Pitch(plan_) / job_.lanes, false, [&](const Dim& v) {
+    math().For(plan_->pitch / job_.lanes, false, [&](const Dim& v) {
       lb().Store(sums_, job_.Zeros(), math().At({row, v * job_.lanes}));
     });
   });
@@ -383,30 +315,33 @@ void ConvWinograd::TransformChannels(const Piece& piece, const Dim& first, int64
 void ConvWinograd::TransformSome(const Piece& piece, const Dim& first, const Dim& from,
                                  int64_t count) {
   rows_->Write(job_.input, piece.image, math().Name(first + from), count, piece.block, staged_);
-  math().For(count, false, [&](const Dim& c) {
-    const Dim channel = math().Name(from + c);
-    math().For(plan_.rows, false, [&](const Dim& row) {
-      math().For(vectors_of_row(), false,
-                 [&](const Dim& v) { TransformTiles(c, channel, row, v); });
+  ForLanes([&](int64_t lanes) {
+    const Dim vectors = VectorsOf(piece, lanes);
+    math().For(count, false, [&](const Dim& c) {
+      const Dim channel = math().Name(from + c);
+      math().For(piece.rows, false, [&](const Dim& row) {
+        math().For(vectors, false,
+                   [&](const Dim& v) { TransformTiles(piece, c, channel, row, v, lanes); });
+      });
     });
   });
 }
 
 // The last vector of a row writes beyond it what the next row writes again.
-void ConvWinograd::TransformTiles(const Dim& staged, const Dim& channel, const Dim& row,
-                                  const Dim& vector) {
+void ConvWinograd::TransformTiles(const Piece& piece, const Dim& staged, const Dim& channel,
+                                  const Dim& row, const Dim& vector, int64_t lanes) {
   std::vector<Value> inputs;
-  const Dim first = vector * (plan_.lanes * outputs());
-  for (int64_t i = 0; i < form_->inputs(); ++i) {
-    for (int64_t j = 0; j < form_->inputs(); ++j) {
-      inputs.push_back(rows_->ReadApart(staged_, staged, row * outputs() + i, first + j,
-                                        plan_.lanes, outputs()));
+  const Dim first = vector * (lanes * outputs());
+  for (int64_t i = 0; i < plan_->form.inputs(); ++i) {
+    for (int64_t j = 0; j < plan_->form.inputs(); ++j) {
+      inputs.push_back(
+          rows_->ReadApart(staged_, staged, row * outputs() + i, first + j, lanes, outputs()));
     }
   }
-  const std::vector<Value> places = form_->TransformInput(lb(), job_.l.machine, inputs);
-  const Dim to = math().Name(row * plan_.columns + vector * plan_.lanes);
+  const std::vector<Value> places = plan_->form.TransformInput(lb(), job_.l.machine, inputs);
+  const Dim to = math().Name(row * piece.columns + vector * lanes);
   for (size_t i = 0; i < places.size(); ++i) {
-    const Dim at = Dim(static_cast<int64_t>(i) * plan_.channels) + channel;
+    const Dim at = Dim(static_cast<int64_t>(i) * plan_->channels) + channel;
     lb().Store(tiles_, places[i], math().At({at, to}));
   }
 }
@@ -414,15 +349,31 @@ void ConvWinograd::TransformTiles(const Dim& staged, const Dim& channel, const D
 // A tile of filters by all tiles of the block, over channels that were transformed.
 void ConvWinograd::Multiply(const Piece& piece, const Dim& tile, const Dim& first,
                             int64_t channels) {
-  Product product{
-      math().Name(piece.first_tile + tile), InOneBlock() ? Dim(0) : tile, {}, {}, first};
-  const int64_t width = plan_.tile.vectors * job_.lanes;
-  math().For(form_->products(), false, [&](const Dim& place) {
+  Product product{math().Name(piece.first_tile + tile),
+                  InOneBlock() ? Dim(0) : tile,
+                  {},
+                  {},
+                  first,
+                  plan_->tile.vectors};
+  const int64_t most = plan_->tile.vectors;
+  const bool divides = piece.vectors.is_constant();  // or the rest is multiplied in vain
+  const Dim whole =
+      math().Name(divides ? CeilDiv(piece.vectors, most) : FloorDiv(piece.vectors, most));
+  const Dim rest = divides ? Dim(0) : math().Name(Mod(piece.vectors, most));
+  math().For(plan_->form.products(), false, [&](const Dim& place) {
     product.place = place;
-    math().For(CeilOf(plan_.rows * plan_.columns, width), false, [&](const Dim& i) {
-      product.from = math().Name(i * width);
+    math().For(whole, false, [&](const Dim& i) {
+      product.from = math().Name(i * (most * job_.lanes));
       MultiplyPlace(product, channels);
     });
+    if (rest.IsConstant(0)) return;
+    product.from = math().Name(whole * (most * job_.lanes));
+    for (int64_t v = 1; v < most; ++v) {
+      Product narrow = product;
+      narrow.vectors = v;
+      const Dim is_rest = Max(Min(rest - (v - 1), 1), 0) * Max(Min(Dim(v + 1) - rest, 1), 0);
+      math().For(math().Name(is_rest), false, [&](const Dim&) { MultiplyPlace(narrow, channels); });
+    }
   });
 }
 
@@ -439,7 +390,7 @@ void ConvWinograd::MultiplyPlace(const Product& product, int64_t channels) {
 
 void ConvWinograd::WriteTile(const Product& product, const Dim& channel, int64_t depth,
                              bool is_first) {
-  const int64_t rows = plan_.tile.rows, places = form_->products();
+  const int64_t rows = plan_->tile.rows, places = plan_->form.products();
   const auto sum_at = [&](int64_t r, int64_t v) {
     const Dim row = (product.sum_tile * places + product.place) * rows + r;
     return math().At({row, product.from + v * job_.lanes});
@@ -448,10 +399,10 @@ void ConvWinograd::WriteTile(const Product& product, const Dim& channel, int64_t
     return math().At(
         {product.weights_tile, product.place, product.first + channel + math().Of(k), Dim(r)});
   };
-  RegisterTile tile{rows, plan_.tile.vectors, g_.element, {}, {}, {}, {}};
+  RegisterTile tile{rows, product.vectors, g_.element, {}, {}, {}, {}};
   tile.scalar = [&](int64_t r, Value k) { return lb().Load(weights_, weight_at(k, r)); };
   tile.vector = [&](int64_t v, Value k) {
-    const Dim row = product.place * plan_.channels + channel + math().Of(k);
+    const Dim row = product.place * plan_->channels + channel + math().Of(k);
     return lb().Load(tiles_, math().At({row, product.from + v * job_.lanes}), job_.lanes);
   };
   tile.start = [&](int64_t, int64_t) { return job_.Zeros(); };
@@ -471,14 +422,14 @@ void ConvWinograd::WriteTile(const Product& product, const Dim& channel, int64_t
 }
 
 void ConvWinograd::FinishTile(const Piece& piece, const Dim& tile) {
-  const int64_t rows = plan_.tile.rows;
+  const int64_t rows = plan_->tile.rows;
   const Dim first = math().Name((piece.first_tile + tile) * rows);
   const Dim filters =
       g_.filters % rows == 0 ? Dim(rows) : math().Name(Min(Dim(g_.filters) - first, rows));
   const Dim sum_tile = InOneBlock() ? Dim(0) : tile;
   math().For(filters, false, [&](const Dim& f) {
-    const Dim sum_row = math().Name(sum_tile * (form_->products() * rows) + f);
-    math().For(plan_.rows, false, [&](const Dim& row) {
+    const Dim sum_row = math().Name(sum_tile * (plan_->form.products() * rows) + f);
+    math().For(piece.rows, false, [&](const Dim& row) {
       FinishRow(piece,
                 {row, math().Name(first + f), sum_row, math().Name(piece.first_tile + tile), f});
     });
@@ -488,42 +439,57 @@ void ConvWinograd::FinishTile(const Piece& piece, const Dim& tile) {
 // Vectors are written from the last one on: each row of outputs may write into the next one, which
 // has its own there afterwards.
 void ConvWinograd::FinishRow(const Piece& piece, const Row& row) {
-  const int64_t vectors = vectors_of_row();
-  const Value none = lb().Splat(g_.element, 0, plan_.lanes);
-  const Value squares =
-      vectors == 1 ? TransformBack(row, 0, none)
-                   : lb().For(Dim(vectors), std::span(&none, 1),
-                              [&](Value i, std::span<const Value> carried) {
-                                const Dim vector = math().Name(Dim(vectors - 1) - math().Of(i));
-                                return std::vector{TransformBack(row, vector, carried[0])};
-                              })[0];
-  lb().For(IsLarge(squares), false, [&](Value) { ComputeDirectly(piece, row); });
+  Value large = lb().Int(0);
+  if (g_.is_static()) {
+    large = IsLarge(SumOfSquares(piece, row, plan_->lanes));
+  } else {
+    for (const auto& [lanes, is_taken] : widths_) {
+      large =
+          lb().For(math().At(is_taken), std::span(&large, 1), [&](Value, std::span<const Value>) {
+            return std::vector{IsLarge(SumOfSquares(piece, row, lanes))};
+          })[0];
+    }
+  }
+  lb().For(large, false, [&](Value) { ComputeDirectly(piece, row); });
   StoreOutputs(piece, row);
 }
 
+Value ConvWinograd::SumOfSquares(const Piece& piece, const Row& row, int64_t lanes) {
+  const Dim vectors = VectorsOf(piece, lanes);
+  const Value none = lb().Splat(g_.element, 0, lanes);
+  if (vectors.IsConstant(1)) return TransformBack(piece, row, 0, none);
+  return lb().For(math().At(vectors), std::span(&none, 1),
+                  [&](Value i, std::span<const Value> carried) {
+                    const Dim vector = math().Name(vectors - 1 - math().Of(i));
+                    return std::vector{TransformBack(piece, row, vector, carried[0])};
+                  })[0];
+}
+
 // Adds the squares of the outputs, but for those that are of no tile.
-Value ConvWinograd::TransformBack(const Row& row, const Dim& vector, Value squares) {
-  const Dim column = row.row * plan_.columns + vector * plan_.lanes;
+Value ConvWinograd::TransformBack(const Piece& piece, const Row& row, const Dim& vector,
+                                  Value squares) {
+  const int64_t lanes = squares.type().cast<AnyTensorType>().dims()[0].value();
+  const Dim column = row.row * piece.columns + vector * lanes;
   std::vector<Value> sums;
-  for (int64_t i = 0; i < form_->products(); ++i) {
-    const Dim at = row.sum_row + i * plan_.tile.rows;
-    sums.push_back(lb().Load(sums_, math().At({at, column}), plan_.lanes));
+  for (int64_t i = 0; i < plan_->form.products(); ++i) {
+    const Dim at = row.sum_row + i * plan_->tile.rows;
+    sums.push_back(lb().Load(sums_, math().At({at, column}), lanes));
   }
-  const std::vector<Value> results = form_->TransformOutput(lb(), job_.l.machine, sums);
+  const std::vector<Value> results = plan_->form.TransformOutput(lb(), job_.l.machine, sums);
   Value sum = squares;
   for (const Value v : results) sum = MulAdd(lb(), job_.l.machine, v, v, sum);
   for (int64_t i = 0; i < outputs(); ++i) {
     const auto first = results.begin() + i * outputs();
-    const Dim to = vector * (plan_.lanes * outputs()) + i * output_pitch();
+    const Dim to = vector * (lanes * outputs()) + i * output_pitch();
     lb().Store(outputs_, lb().Interleave(std::vector<Value>(first, first + outputs())),
                math().At({Dim(0), to}));
   }
-  if (plan_.columns % plan_.lanes == 0) return sum;
-  std::vector<int64_t> numbers(static_cast<size_t>(plan_.lanes));
+  if (Mod(piece.columns, lanes).IsConstant(0)) return sum;
+  std::vector<int64_t> numbers(static_cast<size_t>(lanes));
   std::iota(numbers.begin(), numbers.end(), 0);
-  const Value lanes = lb().Constant(Tensor::Of<int64_t>({plan_.lanes}, numbers));
-  const Value live = math().At(Dim(plan_.columns) - vector * plan_.lanes);
-  const Value exists = nn::LessOp::Create(lb().b(), lanes, live).c();
+  const Value all = lb().Constant(Tensor::Of<int64_t>({lanes}, numbers));
+  const Value live = math().At(piece.columns - vector * lanes);
+  const Value exists = nn::LessOp::Create(lb().b(), all, live).c();
   return nn::WhereOp::Create(lb().b(), exists, sum, squares).output();
 }
 
@@ -535,7 +501,8 @@ Value ConvWinograd::IsLarge(Value squares) {
 }
 
 void ConvWinograd::ComputeDirectly(const Piece& piece, const Row& row) {
-  const int64_t vectors = CeilOf(row_columns(), job_.lanes);
+  const Dim vectors = g_.is_static() ? Dim(CeilOf(row_columns(), job_.lanes))
+                                     : math().Name(CeilDiv(piece.block.columns, job_.lanes));
   const auto each_vector = [&](const std::function<void(const Dim& i, const Dim& column)>& body) {
     math().For(outputs(), false, [&](const Dim& i) {
       math().For(vectors, false, [&](const Dim& v) { body(i, math().Name(v * job_.lanes)); });
@@ -561,7 +528,7 @@ void ConvWinograd::AddChannel(const Row& row, const Dim& channel, const Dim& i, 
   for (int64_t place = 0; place < kTaps * kTaps; ++place) {
     const Value weight = lb().Load(
         weights_,
-        math().At({row.weights_tile, Dim(form_->products() + place), channel, row.in_tile}));
+        math().At({row.weights_tile, Dim(plan_->form.products() + place), channel, row.in_tile}));
     const Value inputs = rows_->ReadVector(staged_, 0, 0, place / kTaps, place % kTaps,
                                            row.row * outputs() + i, column);
     sum = MulAdd(lb(), job_.l.machine, weight, inputs, sum);
@@ -571,18 +538,18 @@ void ConvWinograd::AddChannel(const Row& row, const Dim& channel, const Dim& i, 
 
 void ConvWinograd::StoreOutputs(const Piece& piece, const Row& row) {
   const Dim first = math().Name(piece.block.row + row.row * outputs());
-  const bool divides = out(0) % (plan_.rows * outputs()) == 0;
+  const bool divides = Mod(g_.out[0], block_rows_ * outputs()).IsConstant(0);
   const Dim rows =
-      divides ? Dim(outputs()) : math().Name(Max(Min(Dim(out(0)) - first, outputs()), 0));
+      divides ? Dim(outputs()) : math().Name(Max(Min(g_.out[0] - first, outputs()), 0));
   if (HasWholeRows()) {
-    return StoreRun(piece, row, 0, math().Name(first * out(1)), math().Name(rows * out(1)));
+    const Dim& wide = g_.out[1];
+    return StoreRun(piece, row, 0, math().Name(first * wide), math().Name(rows * wide));
   }
-  const int64_t block_columns = plan_.columns * outputs();
-  const Dim columns = out(1) % block_columns == 0
-                          ? Dim(block_columns)
-                          : math().Name(Min(Dim(out(1)) - piece.block.column, block_columns));
+  const Dim columns = Mod(g_.out[1], piece.block.columns).IsConstant(0)
+                          ? piece.block.columns
+                          : math().Name(Min(g_.out[1] - piece.block.column, piece.block.columns));
   math().For(rows, false, [&](const Dim& i) {
-    const Dim position = math().Name((first + i) * out(1) + piece.block.column);
+    const Dim position = math().Name((first + i) * g_.out[1] + piece.block.column);
     StoreRun(piece, row, math().Name(i * output_pitch()), position, columns);
   });
 }

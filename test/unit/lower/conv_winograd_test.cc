@@ -85,19 +85,46 @@ TEST_F(ConvWinograd, ManyChannels) {
              1e-4);
 }
 
+// Blocks follow from the extents; rows of few tiles are transformed by narrower vectors. Outputs
+// are so many that the loops are not interpreted, which is slow.
+TEST_F(ConvWinograd, SymbolicExtents) {
+  for (const int side : {1, 2, 5}) {
+    symbol_ = side;
+    ExpectConv({"[600, 3, H, W]", "[19, 3, 3, 3]", "pads = [1, 1, 1, 1]", "[600, 19, H, W]"});
+    ExpectConv({"[400, 3, H, 7]", "[5, 3, 3, 3]", "pads = [1, 0, 1, 3]", "[400, 5, H, 8]"});
+    ExpectConv({"[700, 2, 3, W]", "[5, 2, 3, 3]", "auto_pad = \"SAME_LOWER\"", "[700, 5, 3, W]"});
+  }
+  for (const int side : {14, 33}) {
+    symbol_ = side;
+    ExpectConv({"[3, 3, H, W]", "[19, 3, 3, 3]", "pads = [1, 1, 1, 1]", "[3, 19, H, W]"});
+  }
+  symbol_ = 530;  // columns that several blocks share
+  ExpectConv({"[1, 2, 9, W]", "[3, 2, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 3, 9, W]"});
+  ExpectConv({"[4, 2, H, 2]", "[3, 2, 3, 3]", "pads = [1, 1, 1, 1]", "[4, 3, H, 2]"});
+}
+
+TEST_F(ConvWinograd, SymbolicExtentsOfManyChannels) {
+  symbol_ = 13;
+  ExpectConv({"[1, 600, H, W]", "[70, 600, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 70, H, W]"}, 1e-4);
+  ExpectConv({"[N, 70, 9, N]", "[30, 70, 3, 3]", "pads = [1, 1, 1, 1]", "[N, 30, 9, N]"}, 1e-4);
+}
+
 // What the input is computed from is read where the input would be.
 TEST_F(ConvWinograd, ComputedInput) {
-  const std::string x = Tensors("[1, 4, 9, 8]"), w = Tensors("[6, 4, 3, 3]"),
-                    s = Tensors("[4, 1, 1]"), y = Tensors("[1, 6, 9, 8]");
   constant_ = {false, true, false};
-  for (const int outputs : {2, 4}) {
-    only_ = StrCat("conv_winograd{always=1,outputs=", outputs, "}");
-    Expect({{x, w, s},
-            StrCat("%h = nn.add(%a, %c) : (", x, ", ", s, ") -> ", x, "\n%q = nn.sigmoid(%h) : (",
-                   x, ") -> ", x, "\n%p = nn.conv(%q, %b) {pads = [1, 1, 1, 1]} : (", x, ", ", w,
-                   ") -> ", y, "\n%r = nn.relu(%p) : (", y, ") -> ", y),
-            y},
-           "conv_winograd", 2e-5);
+  symbol_ = 11;
+  for (const char* plane : {"9, 8", "H, W"}) {
+    const std::string x = Tensors(StrCat("[1, 4, ", plane, "]")), w = Tensors("[6, 4, 3, 3]"),
+                      s = Tensors("[4, 1, 1]"), y = Tensors(StrCat("[1, 6, ", plane, "]"));
+    for (const int outputs : {2, 4}) {
+      only_ = StrCat("conv_winograd{always=1,outputs=", outputs, "}");
+      Expect({{x, w, s},
+              StrCat("%h = nn.add(%a, %c) : (", x, ", ", s, ") -> ", x, "\n%q = nn.sigmoid(%h) : (",
+                     x, ") -> ", x, "\n%p = nn.conv(%q, %b) {pads = [1, 1, 1, 1]} : (", x, ", ", w,
+                     ") -> ", y, "\n%r = nn.relu(%p) : (", y, ") -> ", y),
+              y},
+             "conv_winograd", 2e-5);
+    }
   }
 }
 
@@ -116,8 +143,8 @@ TEST_F(ConvWinograd, Refusals) {
             "conv_winograd: the kernel is not 3x3");
   EXPECT_EQ(why({"[1, 4, 9, 9]", "[8, 2, 3, 3]", "group = 2", "[1, 8, 7, 7]"}),
             "conv_winograd: the channels are in groups");
-  EXPECT_EQ(why({"[1, 64, H, 9]", "[64, 64, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 64, H, 9]"}),
-            "conv_winograd: the height or width is symbolic");
+  EXPECT_EQ(why({"[1, 4, H, W]", "[4, 4, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 4, H, W]"}),
+            "conv_winograd: multiplying directly takes less");
   EXPECT_EQ(why({"[1, 1, 4, 4]", "[1, 1, 3, 3]", "", "[1, 1, 2, 2]"}),
             "conv_winograd: multiplying directly takes less");
 }
@@ -134,11 +161,12 @@ class WinogradNumbers : public ::testing::Test {
 
   static constexpr int64_t kSide = 28, kFilters = 64;
 
-  Tensor Run(const Tensor& x, const Tensor& w, Precision precision) {
+  Tensor Run(const Tensor& x, const Tensor& w, Precision precision, bool is_symbolic = false) {
     const int64_t channels = x.shape()[1];
-    const std::string tx = Tensors(StrCat("[1, ", channels, ", 28, 28]")),
+    const std::string plane = is_symbolic ? "H, W" : StrCat(x.shape()[2], ", ", x.shape()[3]);
+    const std::string tx = Tensors(StrCat("[1, ", channels, ", ", plane, "]")),
                       tw = Tensors(StrCat("[64, ", channels, ", 3, 3]")),
-                      ty = Tensors("[1, 64, 28, 28]");
+                      ty = Tensors(StrCat("[1, 64, ", plane, "]"));
     Program program = ParseProgram(
         context_, StrCat("program {\n  %x = nn.feed() {name = \"x\"} : () -> ", tx,
                          "\n  %w = builtin.get_parameter() {name = \"w\"} : () -> ", tw,
@@ -147,7 +175,9 @@ class WinogradNumbers : public ::testing::Test {
     program.parameters().Insert(StrAttribute::Get(context_, "w"), {w, false});
     const Executable executable(program, {.precision = precision, .threads = 1});
     const bool is_strict = precision == Precision::kStrict;
-    EXPECT_EQ(executable.functions()[0].strategy == "conv_winograd", !is_strict);
+    const std::string by_tiles =
+        is_symbolic ? "conv_winograd | conv_filter_lanes" : "conv_winograd";
+    EXPECT_EQ(executable.functions()[0].strategy == by_tiles, !is_strict);
     return executable.Run({{"x", x}})[0].second.tensor();
   }
 
@@ -188,9 +218,11 @@ class WinogradNumbers : public ::testing::Test {
 
   // No element that `strict` gives is another one, but for rounding.
   void ExpectAsStrict(const Tensor& x, const Tensor& w) {
-    const Tensor strict = Run(x, w, Precision::kStrict), f32 = Run(x, w, Precision::kF32);
-    const Closeness close = AllClose(f32, strict, 1e-5, 1e-4);
-    EXPECT_TRUE(close) << close.description;
+    const Tensor strict = Run(x, w, Precision::kStrict);
+    for (const bool is_symbolic : {false, true}) {
+      const Closeness close = AllClose(Run(x, w, Precision::kF32, is_symbolic), strict, 1e-5, 1e-4);
+      EXPECT_TRUE(close) << (is_symbolic ? "symbolic: " : "static: ") << close.description;
+    }
   }
 
   IrContext context_;
@@ -209,7 +241,28 @@ TEST_F(WinogradNumbers, ErrorsAreAtMostTwiceThoseOfStrict) {
       const std::vector<double> exact = Exact(x, w);
       const double strict = RmsError(Run(x, w, Precision::kStrict), exact);
       EXPECT_LE(RmsError(Run(x, w, Precision::kF32), exact), 2 * strict);
+      EXPECT_LE(RmsError(Run(x, w, Precision::kF32, true), exact), 2 * strict);
     }
+  }
+}
+
+// One program: planes that are too small for tiles are computed as `strict` does.
+TEST_F(WinogradNumbers, SmallSymbolicPlanesAreMultipliedDirectly) {
+  const Tensor w = Random({kFilters, 64, 3, 3}, 2);
+  for (const auto& [high, wide, by_tiles] : {std::tuple{1, 1, false},
+                                             {2, 1, false},
+                                             {7, 7, false},
+                                             {1, 300, false},
+                                             {28, 29, true},
+                                             {3, 300, true},
+                                             {57, 40, true}}) {
+    SCOPED_TRACE(StrCat(high, " x ", wide));
+    const Tensor x = Random({1, 64, high, wide}, 1);
+    const Tensor strict = Run(x, w, Precision::kStrict, true);
+    const Tensor f32 = Run(x, w, Precision::kF32, true);
+    EXPECT_EQ(!std::ranges::equal(f32.bytes(), strict.bytes()), by_tiles);
+    const Closeness close = AllClose(f32, strict, 1e-5, 1e-4);
+    EXPECT_TRUE(close) << close.description;
   }
 }
 

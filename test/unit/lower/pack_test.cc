@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "lathe/lower/lowering.h"
@@ -72,6 +73,28 @@ TEST(PackTest, AxesOfOne) {
 TEST(PackTest, ASplitAcrossAxes) {
   Check({5, 6}, {.padded = {6, 6}, .split = {4, 9}, .order = {1, 0}});
   Check({5, 6}, {.padded = {5, 6}, .split = {2, 15}, .order = {1, 0}});
+}
+
+TEST(PackTest, SeveralOrdersLieBehindOneAnother) {
+  const Tensor tensor = RandomTensor(ElementType::kF32, {5, 7}, 1);
+  const PackedLayout turned{.padded = {8, 7}, .split = {8, 7}, .order = {1, 0}};
+  const PackedLayout split{.padded = {6, 8}, .split = {2, 3, 8}, .order = {0, 2, 1}};
+  PackedLayout both;
+  both.parts = {turned, split};
+  EXPECT_EQ(both.shape(), Shape{128});
+  EXPECT_EQ(both.part_begin(1), 64);
+  const Tensor packed = Pack(tensor, both);
+  for (size_t i = 0; i < 2; ++i) {
+    const Tensor part = Pack(tensor, both.parts[i]);
+    const auto from = static_cast<size_t>(both.part_begin(i));
+    EXPECT_TRUE(std::ranges::equal(
+        packed.data<float>().subspan(from, static_cast<size_t>(part.num_elements())),
+        part.data<float>()));
+  }
+  PackedLayout swapped = both;
+  std::swap(swapped.parts[0], swapped.parts[1]);
+  EXPECT_TRUE(IsSameOrder(both, both));
+  EXPECT_FALSE(IsSameOrder(both, swapped));
 }
 
 TEST(PackTest, NothingIsPackedToNothing) {

@@ -95,6 +95,18 @@ TEST_F(Strategy, ADispatchThatCoversEverythingNeedsNoDefault) {
   EXPECT_EQ(SelectImplementation(s, Call(n)).dispatch.size(), 2U);
 }
 
+// What is refused for all extents comes before: it does not bring forward what else serves all.
+TEST_F(Strategy, ADispatchKeepsTheOrderOfEquals) {
+  const Dim n = Dim::Symbol("C");
+  OpStrategy s;
+  s.Add({.name = "none", .refuse = [](const OpCall&) { return "it is none"; }});
+  s.Add(Condition::AtLeast(n, 16), {.name = "wide"});
+  s.Add({.name = "any"});
+  const Selection selection = SelectImplementation(s, Call(n));
+  ASSERT_EQ(selection.dispatch.size(), 2U);
+  EXPECT_EQ(selection.best().name, "wide");
+}
+
 TEST_F(Strategy, NoneValidNamesWhatWasRejected) {
   OpStrategy s;
   s.Add(Condition::AtLeast(8, 16), {.name = "wide"});
@@ -128,8 +140,8 @@ TEST_F(Strategy, ExplainNamesAllCandidates) {
   EXPECT_EQ(SelectImplementation(s, call, &records).Explain(),
             "A  plevel 10  taken  measured 0.5 ms\n"
             "B  plevel 15  valid\n"
-            "slow  plevel 1  valid  estimated 2.0 ms\n"
-            "C  plevel 20  refused: it needs 8 >= 16\n");
+            "C  plevel 20  refused: it needs 8 >= 16\n"
+            "slow  plevel 1  valid  estimated 2.0 ms\n");
 }
 
 TEST_F(Strategy, RegistryLooksFromSpecialToGeneric) {
