@@ -27,7 +27,7 @@ constexpr size_t kUnsignedLevels = 256, kSignedLevels = 128;  // of absolute val
 struct SquaredError {
   double difference = 0, size = 0;
 
-  // Where the exact value is no number nothing is said of the other one.
+  // Where the exact value is not a number, nothing is said of the other one.
   void Add(const Tensor& exact, const Tensor& other) {
     const std::vector<double> a = ToDoubles(exact), b = ToDoubles(other);
     for (size_t i = 0; i < a.size(); ++i) {

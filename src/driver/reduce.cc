@@ -36,7 +36,8 @@ class TestRunner {
 
   size_t jobs() const { return static_cast<size_t>(jobs_); }
 
-  /// For each case whether it fails. Throws what is no Error, of the first case that has thrown.
+  /// For each case whether it fails. Throws what is not an Error, of the first case that has
+  /// thrown.
   std::vector<char> Run(std::span<const FailingCase> cases) const {
     std::vector<char> fails(cases.size());
     std::vector<std::exception_ptr> thrown(cases.size());

@@ -1,14 +1,11 @@
-#ifndef LATHE_SUPPORT_REPEAT_H_
-#define LATHE_SUPPORT_REPEAT_H_
+#pragma once
 
 #include "lathe/support/tensor.h"
 
 namespace lathe {
 
-// The elements of `pattern` again and again, or the first of them, in another shape. Precondition:
-// `pattern` has elements, or the shape has none.
+/// The elements of `pattern` again and again, or the first of them, in another shape. Precondition:
+/// `pattern` has elements, or the shape has none.
 [[nodiscard]] Tensor Repeated(const Tensor& pattern, const Shape& shape);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_REPEAT_H_

@@ -28,8 +28,8 @@ struct QuantizationLayer {
 std::vector<QuantizationLayer> QuantizationLayers(const Program& program);
 
 /// Those of the layers that are of one of these kinds, match no pattern of `exclude` (`*` and `?`)
-/// and have no obstacle. Errors: quantize/ops, quantize/exclude for what is no kind or matches no
-/// layer.
+/// and have no obstacle. Errors: quantize/ops, quantize/exclude for what is not a kind or matches
+/// no layer.
 std::vector<QuantizationLayer> SelectLayers(const std::vector<QuantizationLayer>& layers,
                                             const std::vector<std::string>& kinds,
                                             const std::vector<std::string>& exclude);

@@ -29,7 +29,7 @@ class AssertOp : public Op<AssertOp, HasValueSemantics, EvalInterface> {
   static void Eval(EvalContext& c) { LATHE_CHECK(!c.HasInput(0), "there is never an input"); }
 };
 
-/// Says that its input is wrong, which is no crash.
+/// Says that its input is wrong, which is not a crash.
 class RefuseOp : public Op<RefuseOp, HasValueSemantics, EvalInterface> {
  public:
   using Op::Op;
