@@ -1,7 +1,6 @@
 #include "lathe/driver/quantize.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "lathe/driver/compile_engine.h"
@@ -11,6 +10,7 @@
 #include "lathe/support/error.h"
 #include "lathe/transform/quantization.h"
 #include "src/driver/calibration.h"
+#include "src/driver/squared_error.h"
 #include "src/transform/name_pattern.h"
 
 namespace lathe {
@@ -22,25 +22,6 @@ constexpr const char* kPrepare =
     "simplify,"
     "simplify_inference{keep_used=true},precompute_prune,conv_bias_fuse,simplify";
 constexpr size_t kUnsignedLevels = 256, kSignedLevels = 128;  // of absolute values
-
-// Sums of squares over all runs.
-struct SquaredError {
-  double difference = 0, size = 0;
-
-  // Where the exact value is not a number, nothing is said of the other one.
-  void Add(const Tensor& exact, const Tensor& other) {
-    const std::vector<double> a = ToDoubles(exact), b = ToDoubles(other);
-    for (size_t i = 0; i < a.size(); ++i) {
-      if (!std::isfinite(a[i])) continue;
-      difference += (a[i] - b[i]) * (a[i] - b[i]);
-      size += a[i] * a[i];
-    }
-  }
-  double Relative() const {
-    if (difference == 0) return 0;
-    return size > 0 ? std::sqrt(difference / size) : INFINITY;
-  }
-};
 
 bool IsFloats(const RtValue& value) {
   return value.is_tensor() && IsFloat(value.tensor().element_type());

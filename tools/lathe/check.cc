@@ -15,6 +15,7 @@
 #include "tools/lathe/against.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/inputs.h"
+#include "tools/lathe/precision_table.h"
 
 namespace lathe::command {
 namespace {
@@ -28,6 +29,8 @@ struct Options {
   bool list = false;
   bool loops = false;
   bool json = false;
+  bool all_levels = false;  // of precision
+  double seconds = 1;
   InputOptions inputs;
   AgainstOptions against;
   std::vector<std::string> tiers;
@@ -81,20 +84,26 @@ std::vector<std::string> ParametersSetBy(const Program& program) {
   return {names.begin(), names.end()};
 }
 
-Reference Interpret(const Program& program, const Options& o) {
-  Reference r{{}, {}, ParametersSetBy(program), ToleranceOf(program)};
+// Those that are given, or as many random ones as are wanted.
+std::vector<NamedValues> InputsFor(const Program& program, const Options& o) {
+  if (!o.inputs.given.empty()) return {o.inputs.Load(o.model, InputsOf(program))};
   NumericOptions numeric;
   numeric.symbol_extent = o.dim;
+  std::vector<NamedValues> all;
+  for (int i = 0; i < o.samples; ++i) {
+    all.push_back(SampleInputs(program, numeric, numeric.seed + static_cast<uint64_t>(i)));
+  }
+  return all;
+}
+
+Reference Interpret(const Program& program, const Options& o) {
+  Reference r{InputsFor(program, o), {}, ParametersSetBy(program), ToleranceOf(program)};
   Program copy = program.Clone();
   PassManager manager;
   manager.Add("random_state");  // each run draws what a compiled program draws
   manager.Run(copy);
-  const bool given = !o.inputs.given.empty();
-  for (int i = 0; i < (given ? 1 : o.samples); ++i) {
-    const uint64_t seed = numeric.seed + static_cast<uint64_t>(i);
-    r.inputs.push_back(given ? o.inputs.Load(o.model, InputsOf(program))
-                             : SampleInputs(program, numeric, seed));
-    r.wanted.push_back(Interpreter(copy).Run(r.inputs.back()));
+  for (const NamedValues& inputs : r.inputs) {
+    r.wanted.push_back(Interpreter(copy).Run(inputs));
     for (const std::string& name : r.parameters) {
       r.wanted.back().emplace_back(name, copy.parameters().Find(name)->data);
     }
@@ -243,7 +252,29 @@ int Report(const Options& o, const std::string& failure, const std::string& only
   return failure.empty() ? kFine : kCheckFailed;
 }
 
+// Exit code 3 if a level has a larger error than it promises.
+int CheckLevels(const Options& o) {
+  IrContext context;
+  const Program program = o.model.Load(context);
+  const bool differs = !o.tiers.empty() || o.loops || !o.threads.empty() || o.list;
+  if (differs || !o.against.reference.empty()) {
+    throw UsageError(
+        "--precision all compares levels of one target; it goes without --tiers, --loops, "
+        "--each-threads, --list and --against");
+  }
+  PrecisionReportOptions options{.compile = o.compile, .seconds = o.seconds};
+  Progress progress("levels of precision");
+  size_t done = 0;
+  options.progress = [&](const std::string& what) {
+    progress.Update(done++, 2 * PrecisionNames().size() + 2, what);
+  };
+  const PrecisionReport report = ReportPrecision(program, InputsFor(program, o), options);
+  Out(o.json ? PrecisionJson(report) : PrecisionText(report));
+  return std::ranges::all_of(report.levels, &LevelReport::keeps_promise) ? kFine : kCheckFailed;
+}
+
 int Check(const Options& o) {
+  if (o.all_levels) return CheckLevels(o);
   if (!o.against.reference.empty()) {
     return CheckAgainst(o.against, o.model, o.inputs, o.compile, o.json);
   }
@@ -266,7 +297,7 @@ int Check(const Options& o) {
 Run AddCheck(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.AddTo(app);
-  AddCompileOptions(app, o->compile);
+  AddCompileOptions(app, o->compile, &o->all_levels);
   app.add_option("--extent", o->dim, "size of every dim of the inputs that stays symbolic")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
@@ -285,6 +316,9 @@ Run AddCheck(CLI::App& app) {
       "the loops in the interpreter, too: slow; alone for a target that does not run here");
   o->inputs.AddTo(app, /*random_by_default=*/true);
   o->against.AddTo(app);
+  app.add_option("--seconds", o->seconds, "to measure for, with --precision all")
+      ->check(SecondsBetween(0, 86400))
+      ->capture_default_str();
   app.add_flag("--json", o->json, "machine-readable output");
   app.add_flag("--list", o->list, "list the functions, how each runs, and why not faster");
   CLI::Option* cache = app.get_option("--cache");

@@ -54,7 +54,7 @@ void Warn(const Error& error) {
 
 }  // namespace
 
-void AddCompileOptions(CLI::App& app, CompileOptions& options) {
+void AddCompileOptions(CLI::App& app, CompileOptions& options, bool* all_levels) {
   options.cache = UserCacheFolder();
   auto* folder = app.add_option("--cache", options.cache, "where machine code is kept")
                      ->type_name("DIR")
@@ -88,7 +88,9 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
       "the best of this machine)");
   app.add_option_function<std::string>(
          "--precision",
-         [&options](const std::string& name) {
+         [&options, all_levels](const std::string& name) {
+           if (all_levels != nullptr) *all_levels = name == "all";
+           if (all_levels != nullptr && *all_levels) return;
            try {
              options.precision = PrecisionNamed(name);
            } catch (const Error& error) {
@@ -96,7 +98,9 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options) {
                                         StrCat(error.message(), "; ", error.hints()[0]));
            }
          },
-         "what kernels of f32 may do to take less time: strict, f32, high (docs/precision.md)")
+         StrCat("what kernels of f32 may do to take less time: strict, f32, high",
+                all_levels != nullptr ? "; all: a table of what each costs" : "",
+                " (docs/precision.md)"))
       ->type_name("LEVEL")
       ->default_str("f32");
   app.add_option("--level", options.level, "of optimization: steps at this level and below run")

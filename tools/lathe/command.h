@@ -52,8 +52,8 @@ struct OutputOptions {
   void Check(std::span<const OutputFile> outputs, std::span<const std::string> inputs) const;
 };
 
-/// Options of every subcommand that compiles.
-void AddCompileOptions(CLI::App& app, CompileOptions& options);
+/// Options of every subcommand that compiles. With `all_levels`, `--precision all` sets it.
+void AddCompileOptions(CLI::App& app, CompileOptions& options, bool* all_levels = nullptr);
 
 /// True if `fd` (1 or 2) is a terminal and color is not refused by NO_COLOR.
 bool UseColor(int fd);
