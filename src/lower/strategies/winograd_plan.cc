@@ -8,7 +8,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kTaps = 3;
 constexpr int64_t kMostVectors = 8;             // of a block's tiles
 constexpr int64_t kMostRows = 8;                // of a block, where extents are symbolic
 constexpr int64_t kMostInputBytes = 640 << 10;  // of a block, transformed
