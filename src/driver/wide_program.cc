@@ -39,9 +39,9 @@ Type WithElement(Type type, ElementType element) {
   return tensor.With(element, tensor.shape());
 }
 
-class Widener {
+class Widening {
  public:
-  explicit Widener(const Program& program) : wide_{program.Clone(), {}} {}
+  explicit Widening(const Program& program) : wide_{program.Clone(), {}} {}
 
   WideProgram Run() {
     PassManager manager;
@@ -179,6 +179,6 @@ class Widener {
 
 }  // namespace
 
-WideProgram Widened(const Program& program) { return Widener(program).Run(); }
+WideProgram Widened(const Program& program) { return Widening(program).Run(); }
 
 }  // namespace lathe
