@@ -16,6 +16,8 @@ from lathe._core import (
     DataSet,
     Dim,
     EpochReport,
+    GeneratedSequence,
+    Generation,
     Kernel,
     Match,
     Metrics,
@@ -57,6 +59,7 @@ from lathe._errors import (
 )
 from lathe._executable import Executable, compile
 from lathe._extend import apply_rules, register_op, register_pass, register_rule
+from lathe._generate import Generator, generate
 from lathe._model import load
 from lathe._ops import Dialect, Operator, nn, variable
 from lathe._reports import Explanation, Profile
@@ -76,6 +79,9 @@ __all__ = [
     "Executable",
     "Explanation",
     "FileError",
+    "GeneratedSequence",
+    "Generation",
+    "Generator",
     "InternalError",
     "InvalidArgumentError",
     "Kernel",
@@ -110,6 +116,7 @@ __all__ = [
     "apply_rules",
     "compile",
     "from_sklearn",
+    "generate",
     "list_ops",
     "list_passes",
     "load",

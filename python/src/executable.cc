@@ -407,6 +407,13 @@ void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder
 
 }  // namespace
 
+const Executable& ExecutableOf(nb::handle object) {
+  if (!nb::isinstance<ExecutableHandle>(object)) {
+    throw Error(ErrorCode::kType, "type/python", "this is not a lathe.Executable");
+  }
+  return nb::cast<const ExecutableHandle&>(object).executable;
+}
+
 void BindExecutable(nb::module_& m) {
   BindReports(m);
   nb::class_<CancelToken>(m, "CancelToken", "Ends a run early, from any thread.")

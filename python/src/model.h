@@ -18,6 +18,10 @@
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
 
+namespace lathe {
+class Executable;
+}  // namespace lathe
+
 namespace lathe::python {
 
 /// A program and the context that owns its types. Any number of threads may read it while none
@@ -99,5 +103,8 @@ void BindProgram(nanobind::module_& m);
 void BindBuild(nanobind::module_& m, nanobind::class_<ProgramHolder>& program);
 void BindSymbol(nanobind::module_& m);
 void BindExecutable(nanobind::module_& m);
+/// What a lathe.Executable holds, as long as that lives. Errors: type/python.
+const Executable& ExecutableOf(nanobind::handle object);
+void BindGenerator(nanobind::module_& m);
 
 }  // namespace lathe::python

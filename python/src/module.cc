@@ -26,5 +26,6 @@ NB_MODULE(_core, m) {
   lathe::python::BindOnnxInterface(m);
   lathe::python::BindReduce(m);
   lathe::python::BindExecutable(m);
+  lathe::python::BindGenerator(m);
   lathe::python::BindTrainer(m);
 }

@@ -15,6 +15,7 @@
 #include "lathe/support/processors.h"
 #include "src/driver/interpreted_run.h"
 #include "src/driver/planned_program.h"
+#include "src/driver/program_ports.h"
 
 namespace lathe {
 namespace {
@@ -26,15 +27,6 @@ std::vector<Port> PortsOf(const runtime::Plan& plan, const std::vector<runtime::
     all.push_back({p.name, v.element, v.dims});
   }
   return all;
-}
-
-Port PortOf(const Operation* op, Value value) {
-  Port port{std::string(op->attribute("name").cast<StrAttribute>().value()), {}, {}};
-  if (const auto type = value.type().dyn_cast<AnyTensorType>()) {
-    port.element = type.element();
-    port.dims.assign(type.dims().begin(), type.dims().end());
-  }
-  return port;
 }
 
 runtime::NamedTensors TensorsOf(const NamedValues& values) {
@@ -103,8 +95,8 @@ struct Executable::Impl {
 
   void PrepareInterpreter(const CompileOptions& options) {
     const Program& program = compiled->program;
-    for (const Operation* op : program.feeds()) inputs.push_back(PortOf(op, op->result(0)));
-    for (const Operation* op : program.fetches()) outputs.push_back(PortOf(op, op->operand(0)));
+    inputs = InputPorts(program);
+    outputs = OutputPorts(program);
     InterpreterOptions run = options.interpreter;
     run.max_bytes = options.max_bytes;
     run_by_interpreter = std::make_unique<InterpretedRun>(*compiled, team, std::move(run));

@@ -125,6 +125,7 @@ Run AddDiff(CLI::App& app);
 Run AddExtract(CLI::App& app);
 Run AddReduce(CLI::App& app);
 Run AddQuantize(CLI::App& app);
+Run AddGenerate(CLI::App& app);
 Run AddHelp(CLI::App& app);
 Run AddCompletion(CLI::App& app);
 

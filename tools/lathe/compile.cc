@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lathe/driver/emit.h"
+#include "lathe/driver/generate.h"
 #include "lathe/driver/plan_summary.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/clock.h"
@@ -22,6 +23,7 @@ struct Options {
   ModelOptions model;
   RecipeOptions recipe;
   bool train = false;
+  bool decoder = false;
   uint64_t seed = 0;
   CompileOptions compile;
   OutputOptions outputs;
@@ -54,6 +56,7 @@ void CheckFiles(const Options& o, const std::vector<OutputFile>& outputs) {
 // The model, or the training step of it.
 Program LoadProgram(const Options& o, IrContext& context) {
   Program program = o.recipe.Load(o.model, context, o.seed);
+  if (o.decoder) BindDecoderSizes(program);
   if (!o.train) return program;
   return std::move(train::MakeTrainingProgram(program, o.recipe.recipe).step);
 }
@@ -126,9 +129,13 @@ Run AddCompile(CLI::App& app) {
                  "or what --emit gives")
       ->type_name("FILE");
   AddCompileOptions(app, o->compile);
+  CLI::Option* decoder = app.add_flag("--decoder", o->decoder,
+                                      "a decoder for 'lathe generate': batch, ids, cache and mask "
+                                      "have the sizes that it feeds");
   CLI::Option* train = app.add_flag("--train", o->train,
                                     "a training step instead: it reads targets too, gives the "
                                     "loss, and updates the parameters it holds");
+  train->excludes(decoder);
   CLI::App* recipe = app.add_option_group("Training");
   o->recipe.AddTo(*recipe);
   recipe->add_option("--seed", o->seed, "of fresh parameters")->capture_default_str();

@@ -97,6 +97,7 @@ int Main(int argc, char** argv) {
     limits.AddTo(*sub);
   };
   add("run", "run a model on files, pictures or random data", AddRun);
+  add("generate", "continue sequences of token ids with a decoder", AddGenerate);
   add("compile", "make an executable of a model, which runs without the compiler", AddCompile);
   add("inspect", "show what a model or an executable is made of", AddInspect);
   add("verify", "check that an executable is as it was written, weights included", AddVerify);

@@ -44,6 +44,7 @@ Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
     throw UsageError("--parameters is for executables; a model has its own");
   }
   Program program = model.Load(context_);
+  if (options.prepare) options.prepare(program);
   FetchValues(program, options.fetched);
   inputs_ = InputsOf(program);
   if (options.interpret) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -13,8 +14,9 @@ namespace lathe::command {
 struct RunnableOptions {
   CompileOptions compile;
   bool interpret = false;
-  std::string parameters;            ///< file of weights for an executable; empty: its own
-  std::vector<std::string> fetched;  ///< intermediate values that become outputs; or "all"
+  std::string parameters;                 ///< file of weights for an executable; empty: its own
+  std::vector<std::string> fetched;       ///< intermediate values that become outputs; or "all"
+  std::function<void(Program&)> prepare;  ///< changes a model before it is compiled; or none
 
   void AddTo(CLI::App& app);
 };

@@ -273,7 +273,8 @@ const ContribRule* FindContrib(Text domain, Text op) {
   if (domain != "com.microsoft" && !(domain.empty() && op == "SimplifiedLayerNormalization")) {
     return nullptr;
   }
-  for (const auto rules : {ContribLayers(), ContribAttention(), ContribQuantized()}) {
+  for (const auto rules :
+       {ContribLayers(), ContribAttention(), ContribGroupQuery(), ContribQuantized()}) {
     if (const ContribRule* rule = RuleNamed(rules, op)) return rule;
   }
   return nullptr;

@@ -23,6 +23,7 @@ struct ContribRule {
 
 std::span<const ContribRule> ContribLayers();
 std::span<const ContribRule> ContribAttention();
+std::span<const ContribRule> ContribGroupQuery();
 std::span<const ContribRule> ContribQuantized();
 std::span<const ContribRule> ContribClassical();  ///< of ai.onnx.ml
 
