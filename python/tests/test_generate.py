@@ -43,9 +43,8 @@ def tokens(model, prompts=PROMPTS, count=8, **options):
     return generator(model).generate(prompts, max_new_tokens=count, **options).tokens
 
 
-def plain_loop(model, prompt, count):
+def plain_loop(exe, prompt, count):
     """One sequence, everything fed by name."""
-    exe = lathe.compile(model, cache=False, threads=1)
     past = {p.name: np.zeros((1, 1, 0, 16), p.dtype.replace("f", "float"))
             for p in exe.inputs if p.name.startswith("past")}
     ids, made, length = list(prompt), [], 0
@@ -142,10 +141,6 @@ def with_one_id_at_a_time(model):
             port.type.tensor_type.shape.dim[1].dim_value = 1
 
 
-def alone(model):
-    return [tokens(model, [prompt])[0] for prompt in PROMPTS]
-
-
 def test_the_example_goes_on():
     generation = lathe.generate(EXAMPLE / "decoder.onnx", [3, 1, 4, 3, 1], max_new_tokens=7)
     assert generation.tokens == [[4, 3, 1, 4, 3, 1, 4]]
@@ -156,12 +151,15 @@ def test_the_example_goes_on():
 
 
 def test_a_plain_loop_gives_the_same(model):
-    assert tokens(model) == [plain_loop(model, prompt, 8) for prompt in PROMPTS]
+    exe = lathe.compile(model, cache=False, threads=1)
+    assert tokens(model) == [plain_loop(exe, prompt, 8) for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("padding", ["auto", "right", "left", "none"])
-def test_batches(model, padding):
-    assert tokens(model, padding=padding) == alone(model)
+def test_batches(model):
+    gen = generator(model)
+    alone = [gen.generate(prompt, max_new_tokens=8).tokens[0] for prompt in PROMPTS]
+    for padding in ("auto", "right", "left", "none"):
+        assert gen.generate(PROMPTS, max_new_tokens=8, padding=padding).tokens == alone
 
 
 @pytest.mark.parametrize("change", [
@@ -173,10 +171,17 @@ def test_other_ways_to_export(model, change):
     assert tokens(model) == wanted
 
 
+@pytest.mark.parametrize("change", [lambda model: None, without_names_of_dims, without_positions])
+def test_nothing_is_interpreted(model, change):
+    change(model)
+    assert generator(model).executable.explain().interpreted == {}
+
+
 def test_half_caches(model):
     with_half_caches(model)
-    assert [p.dtype for p in lathe.compile(model, cache=False).inputs][-1] == "f16"
-    assert tokens(model) == [plain_loop(model, prompt, 8) for prompt in PROMPTS]
+    exe = lathe.compile(model, cache=False, threads=1)
+    assert exe.inputs[-1].dtype == "f16"
+    assert tokens(model) == [plain_loop(exe, prompt, 8) for prompt in PROMPTS]
 
 
 def test_names_can_be_given(model):
@@ -321,8 +326,10 @@ def onnxruntime_loop(model, prompt, count, share):
 def test_group_query_attention(share):
     model = group_query_model(share)
     wanted = [onnxruntime_loop(model, prompt, 10, share) for prompt in PROMPTS]
+    gen = generator(model)
+    assert gen.executable.explain().interpreted == {}
     for padding in ("right", "none"):
-        assert tokens(model, count=10, padding=padding) == wanted
+        assert gen.generate(PROMPTS, max_new_tokens=10, padding=padding).tokens == wanted
 
 
 def test_group_query_attention_is_as_long_as_its_tables():
