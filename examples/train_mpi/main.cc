@@ -60,7 +60,9 @@ double Train(const std::string& folder, lathe::Communicator& ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
+  // A thread of Lathe's own reduces gradients while the backward pass goes on.
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
   int code = 0;
   try {
     const std::unique_ptr<lathe::Communicator> ranks = lathe::OpenMpi();

@@ -10,6 +10,9 @@ namespace lathe {
 /// compiler kCollectives.
 void OutlineCollectives(Program& program);
 
+/// Which arguments of such a function may have the memory of which results.
+std::vector<std::pair<size_t, size_t>> CollectiveInPlace(const Operation* function);
+
 /// The kernel of such a function.
 runtime::Executor::Kernel CollectiveKernel(const Operation* function);
 

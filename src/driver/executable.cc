@@ -11,6 +11,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/runtime/artefacts.h"
 #include "lathe/runtime/lx_file.h"
+#include "lathe/support/background_communication.h"
 #include "lathe/support/error.h"
 #include "lathe/support/processors.h"
 #include "src/driver/interpreted_run.h"
@@ -42,6 +43,17 @@ runtime::NamedTensors TensorsOf(const NamedValues& values) {
 }
 
 uint64_t CapOr(uint64_t max_bytes) { return max_bytes > 0 ? max_bytes : UsableMemory() / 5 * 4; }
+
+// What a run has started on its memory ends with it.
+class EndOfCollectives {
+ public:
+  EndOfCollectives() = default;
+  EndOfCollectives(const EndOfCollectives&) = delete;
+  EndOfCollectives& operator=(const EndOfCollectives&) = delete;
+  ~EndOfCollectives() {
+    if (BackgroundCommunication* background = CurrentBackground()) background->Abandon();
+  }
+};
 
 // A few in place, more on the heap.
 template <class T>
@@ -158,6 +170,7 @@ NamedValues Executable::Run(const NamedValues& inputs, const runtime::RunOptions
     return RunUnder({.seconds = options.timeout_seconds, .cancel = options.cancel},
                     [&] { return impl_->run_by_interpreter->Run(inputs); });
   }
+  const EndOfCollectives end;
   NamedValues outputs;
   for (auto& [name, tensor] : impl_->executor->Run(TensorsOf(inputs), options)) {
     outputs.emplace_back(name, std::move(tensor));
@@ -180,6 +193,7 @@ void Executable::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
   for (size_t i = 0; i < outputs.size(); ++i) {
     out[i] = {outputs[i].mutable_raw(), outputs[i].byte_size()};
   }
+  const EndOfCollectives end;
   impl_->executor->Run(in.span(), out.span(), options);
 }
 

@@ -77,6 +77,7 @@ Kernels KernelsOf(CompiledProgram& compiled) {
       AddCode(kernels, *compiled.kernels[i], by_code);
       kernels.calls.emplace_back(f.code);
     } else if (f.external) {
+      if (p.is_collective) p.in_place = CollectiveInPlace(f.function);
       kernels.external.push_back(StrCat(compiled.infos[i].strategy, ": ", p.label));
       kernels.calls.emplace_back(f.external);
     } else {

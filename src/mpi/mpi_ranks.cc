@@ -9,6 +9,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "lathe/support/budget.h"
@@ -73,7 +74,10 @@ class MpiRanks : public Communicator {
     int provided = 0;
     if (owns_mpi_) {
       Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
+    } else {
+      Check(MPI_Query_thread(&provided), "MPI_Query_thread");
     }
+    allows_threads_ = provided >= MPI_THREAD_SERIALIZED;
     Check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     Check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
@@ -96,9 +100,41 @@ class MpiRanks : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  bool allows_threads() const override { return allows_threads_; }
 
   void Exchange(std::span<const Send> sends, std::span<const Receive> receives,
                 std::string_view what) override {
+    Post(sends, receives);
+    Wait(sends, receives, what);
+    CheckSizes(receives, what);
+  }
+
+  void Abort(const std::string& message) noexcept override {
+    std::vector<MPI_Request> requests;
+    {
+      const std::lock_guard lock(mutex_);
+      if (failed_) return;
+      failed_ = true;
+      notice_ = message;
+      for (int r = 0; r < size_; ++r) {
+        if (r == rank_) continue;
+        MPI_Isend(notice_.data(), static_cast<int>(notice_.size()), MPI_CHAR, r, kAbortTag, comm_,
+                  &requests.emplace_back());
+      }
+    }
+    const auto deadline = Clock::now() + kNoticeTime;
+    for (int done = 0; done == 0 && Clock::now() < deadline;) {
+      {
+        const std::lock_guard lock(mutex_);
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+      }
+      if (done == 0) std::this_thread::sleep_for(kPause);
+    }
+  }
+
+ private:
+  void Post(std::span<const Send> sends, std::span<const Receive> receives) {
+    const std::lock_guard lock(mutex_);
     requests_.clear();
     for (const Receive& r : receives) {
       for (size_t i = 0; i < NumPieces(r.bytes); ++i) {
@@ -114,35 +150,19 @@ class MpiRanks : public Communicator {
               "MPI_Isend");
       }
     }
-    Wait(sends, receives, what);
-    CheckSizes(receives, what);
   }
 
-  void Abort(const std::string& message) noexcept override {
-    if (failed_) return;
-    failed_ = true;
-    notice_ = message;
-    std::vector<MPI_Request> requests;
-    for (int r = 0; r < size_; ++r) {
-      if (r == rank_) continue;
-      MPI_Isend(notice_.data(), static_cast<int>(notice_.size()), MPI_CHAR, r, kAbortTag, comm_,
-                &requests.emplace_back());
-    }
-    const auto deadline = Clock::now() + kNoticeTime;
-    for (int done = 0; done == 0 && Clock::now() < deadline;) {
-      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-      if (done == 0) std::this_thread::sleep_for(kPause);
-    }
-  }
-
- private:
   // A rank that is late may only wait for another one, so that all are asked whom they wait for.
   void Wait(std::span<const Send> sends, std::span<const Receive> receives, std::string_view what) {
     statuses_.resize(requests_.size());
     // Ranks that wait for the same one give up one after another, so that the first tells the rest.
     if (IsDoneWithin(timeout_ + 0.25 * rank_, sends, receives, what)) return;
-    Ask();
+    {
+      const std::lock_guard lock(mutex_);
+      Ask();
+    }
     if (IsDoneWithin(kAnswerTime, sends, receives, what)) return;
+    const std::lock_guard lock(mutex_);
     int lost = FirstMissing(sends, receives);
     for (int hops = 0; hops < size_ && answers_.contains(lost); ++hops) {
       if (answers_[lost] == rank_) break;  // they wait in a circle
@@ -154,18 +174,26 @@ class MpiRanks : public Communicator {
   bool IsDoneWithin(double seconds, std::span<const Send> sends, std::span<const Receive> receives,
                     std::string_view what) {
     for (Waiting waiting(seconds);; waiting.Pause()) {
-      int done = 0;
-      const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
-                                   statuses_.data());
-      if (code == MPI_ERR_IN_STATUS) ThrowMismatch(receives, what);
-      Check(code, "MPI_Testall");
-      if (done != 0) return true;
-      LookForNotice();
-      HearAnswers();
-      Answer(sends, receives);
+      if (IsDone(sends, receives, what)) return true;
       if (waiting.IsLate()) return false;
       CheckBudget();
     }
+  }
+
+  bool IsDone(std::span<const Send> sends, std::span<const Receive> receives,
+              std::string_view what) {
+    const std::lock_guard lock(mutex_);
+    int done = 0;
+    const int code =
+        MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
+    if (code == MPI_ERR_IN_STATUS) ThrowMismatch(receives, what);
+    Check(code, "MPI_Testall");
+    if (done != 0) return true;
+    if (failed_) ThrowRankFailed(rank_, notice_);  // by another thread
+    LookForNotice();
+    HearAnswers();
+    Answer(sends, receives);
+    return false;
   }
 
   bool IsThere(int tag, MPI_Status& status) {
@@ -284,7 +312,8 @@ class MpiRanks : public Communicator {
   }
 
   const double timeout_;
-  bool owns_mpi_ = false;
+  bool owns_mpi_ = false, allows_threads_ = false;
+  std::mutex mutex_;                      // one thread calls MPI at a time: an exchange, or Abort
   bool failed_ = false;                   // this rank or another one
   std::string notice_;                    // lives as long as it is being sent
   std::deque<std::array<int, 2>> aside_;  // as does this

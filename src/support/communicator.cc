@@ -2,13 +2,14 @@
 
 #include <cstdlib>
 
+#include "lathe/support/background_communication.h"
 #include "lathe/support/companion.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
 namespace {
 
-thread_local Communicator* current = nullptr;
+thread_local CommunicatorScope* current = nullptr;
 
 int NumberIn(const char* variable) {
   const char* text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nobody sets it
@@ -36,16 +37,22 @@ void ThrowRankMessage(int rank, std::string_view what, size_t sent, size_t expec
       .Hint("all ranks must run the same program on inputs of the same sizes");
 }
 
-CommunicatorScope::CommunicatorScope(Communicator* communicator) : before_(current) {
-  current = communicator;
+CommunicatorScope::CommunicatorScope(Communicator* communicator)
+    : before_(current), communicator_(communicator) {
+  current = this;
 }
 CommunicatorScope::~CommunicatorScope() { current = before_; }
 
-Communicator* CurrentCommunicator() { return current; }
+Communicator* CurrentCommunicator() {
+  return current == nullptr ? nullptr : current->communicator_;
+}
 
-Communicator& CommunicatorOf(int64_t nranks) {
-  const int have = current == nullptr ? 1 : current->size();
-  if (current != nullptr && have == nranks) return *current;
+namespace {
+
+Communicator& Matching(int64_t nranks) {
+  Communicator* const here = CurrentCommunicator();
+  const int have = here == nullptr ? 1 : here->size();
+  if (here != nullptr && have == nranks) return *here;
   if (nranks == 1) {
     thread_local const std::unique_ptr<Communicator> alone = std::move(MakeThreadRanks(1)[0]);
     return *alone;
@@ -54,6 +61,32 @@ Communicator& CommunicatorOf(int64_t nranks) {
               StrCat("this collective joins ", nranks, " ranks, and here ",
                      have == 1 ? "is " : "are ", have == 1 ? std::string("one") : StrCat(have)));
 }
+
+}  // namespace
+
+BackgroundCommunication* CurrentBackground() {
+  return current == nullptr ? nullptr : current->background_.get();
+}
+
+CommunicationTimes CommunicationSoFar() {
+  const BackgroundCommunication* background = CurrentBackground();
+  return background == nullptr ? CommunicationTimes() : background->times();
+}
+
+BackgroundCommunication& BackgroundOf(int64_t nranks) {
+  if (BackgroundCommunication* background = CurrentBackground()) return *background;
+  Communicator& ranks = Matching(nranks);
+  LATHE_CHECK(&ranks == CurrentCommunicator(), "a rank alone has nothing in the background");
+  current->background_ = std::make_unique<BackgroundCommunication>(ranks);
+  return *current->background_;
+}
+
+Communicator& CommunicatorOf(int64_t nranks) {
+  if (BackgroundCommunication* background = CurrentBackground()) background->WaitForAll();
+  return Matching(nranks);
+}
+
+int RankOf(int64_t nranks) { return Matching(nranks).rank(); }
 
 std::unique_ptr<Communicator> OpenMpi(double timeout) {
   std::string why;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lathe/driver/executable.h"
+#include "lathe/runtime/constraints.h"
 #include "lathe/support/budget.h"
 #include "lathe/train/data.h"
 
@@ -29,10 +30,12 @@ struct FeedOptions {
 class Feeder {
  public:
   /// Errors: train/array if an input has no array, train/array-type and train/array-shape if it
-  /// cannot feed it.
+  /// cannot feed it, or if two arrays give one symbol different sizes.
   Feeder(const DataSet& data, std::span<const Port> inputs, FeedOptions options);
 
   const DataSet& data() const { return data_; }
+  /// What the symbols of the inputs are in a batch of so many samples. Refers to the feeder.
+  std::vector<runtime::BoundSymbol> Sizes(int64_t samples) const;
   /// Errors: train/label; those of DataSet::Read.
   NamedValues Read(std::span<const int64_t> rows) const;
 
@@ -44,6 +47,7 @@ class Feeder {
   };
   size_t FindColumn(const Port& port) const;
   Feed MakeFeed(const Port& port, size_t column) const;
+  void CheckSymbols() const;
   Tensor Convert(const Feed& feed, Tensor array, std::span<const int64_t> rows) const;
   void CheckLabels(const Tensor& labels, std::span<const int64_t> rows) const;
 
@@ -52,6 +56,9 @@ class Feeder {
   std::vector<Port> inputs_;
   std::vector<Feed> feeds_;
 };
+
+/// "f32[N,1,8,8]".
+std::string TypeOf(const Port& port);
 
 /// The order in which an epoch goes through samples: a function of its arguments alone.
 std::vector<int64_t> SampleOrder(int64_t size, bool shuffle, uint64_t seed, int64_t epoch);

@@ -14,12 +14,6 @@ std::string TypeOf(const Column& column, std::string_view rows) {
   return text + "]";
 }
 
-std::string TypeOf(const Port& port) {
-  std::string text;
-  for (const Dim& dim : port.dims) text += StrCat(text.empty() ? "" : ",", dim.ToString());
-  return StrCat(Name(port.element), "[", text, "]");
-}
-
 bool Fits(const Shape& sample, std::span<const Dim> dims) {
   return std::ranges::equal(sample, dims, [](int64_t extent, const Dim& dim) {
     return !dim.is_constant() || dim.value() == extent;
@@ -74,9 +68,44 @@ Tensor FromPixels(const Tensor& array, const ImageOptions& options, ElementType 
 
 }  // namespace
 
+std::string TypeOf(const Port& port) {
+  std::string text;
+  for (const Dim& dim : port.dims) text += StrCat(text.empty() ? "" : ",", dim.ToString());
+  return StrCat(Name(port.element), "[", text, "]");
+}
+
 Feeder::Feeder(const DataSet& data, std::span<const Port> inputs, FeedOptions options)
     : data_(data), options_(std::move(options)), inputs_(inputs.begin(), inputs.end()) {
   for (const Port& port : inputs_) feeds_.push_back(MakeFeed(port, FindColumn(port)));
+  CheckSymbols();
+}
+
+std::vector<runtime::BoundSymbol> Feeder::Sizes(int64_t samples) const {
+  std::vector<runtime::BoundSymbol> sizes;
+  for (const Feed& feed : feeds_) {
+    const std::vector<Dim>& dims = feed.port.dims;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if (!dims[i].is_symbol()) continue;
+      sizes.push_back(
+          {dims[i].symbol_name(), i == 0 ? samples : feed.sample[i - 1], feed.port.name});
+    }
+  }
+  return sizes;
+}
+
+void Feeder::CheckSymbols() const {
+  constexpr int64_t kBatch = -1;
+  std::vector<runtime::BoundSymbol> sizes = Sizes(kBatch);
+  std::erase_if(sizes, [](const runtime::BoundSymbol& size) { return size.value == kBatch; });
+  for (size_t i = 1; i < sizes.size(); ++i) {
+    const auto first = std::ranges::find(sizes, sizes[i].name, &runtime::BoundSymbol::name);
+    if (first->value == sizes[i].value) continue;
+    throw Error(ErrorCode::kShape, "train/array-shape",
+                StrCat("inputs '", first->input, "' and '", sizes[i].input, "' share the size ",
+                       sizes[i].name, ", which is ", first->value, " in the array of the one and ",
+                       sizes[i].value, " in that of the other"))
+        .At(data_.Describe());
+  }
 }
 
 // By name; or the one array that is left for the one input that is left.

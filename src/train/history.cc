@@ -41,6 +41,13 @@ Json ToJson(const EpochReport& report) {
   AddMetrics(line, "", report.training);
   if (report.evaluation) AddMetrics(line, "eval_", *report.evaluation);
   line["seconds"] = report.seconds;
+  if (report.communication) {
+    line["communication_seconds"] = report.communication->seconds;
+    line["hidden_seconds"] = report.communication->hidden();
+  }
+  line["parameter_bytes"] = report.memory.parameters;
+  line["state_bytes"] = report.memory.states;
+  line["step_bytes"] = report.memory.step;
   return line;
 }
 

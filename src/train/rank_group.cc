@@ -1,10 +1,13 @@
 #include "src/train/rank_group.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "lathe/support/collectives.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
+#include "lathe/transform/multi_devices.h"
 
 namespace lathe::train {
 
@@ -26,11 +29,26 @@ Sums RankGroup::Sum(const Sums& here) const {
   return {all[0], all[1], static_cast<int64_t>(all[2]), static_cast<int64_t>(all[3])};
 }
 
-void RankGroup::Share(NamedTensors& tensors) const {
+void RankGroup::Share(Tensor& tensor) const {
   if (ranks_ == nullptr) return;
-  for (auto& [name, tensor] : tensors) {
-    Broadcast(*ranks_, 0, tensor.mutable_raw(), tensor.byte_size(), "the first parameters");
-  }
+  Broadcast(*ranks_, 0, tensor.mutable_raw(), tensor.byte_size(), "the first parameters");
+}
+
+Tensor RankGroup::Whole(const Tensor& shard, const Shape& shape) const {
+  LATHE_CHECK(ranks_ != nullptr);
+  std::vector<std::byte> all(shard.byte_size() * static_cast<size_t>(size()));
+  AllGather(*ranks_, shard.raw(), shard.byte_size(), all.data(), "the states of a checkpoint");
+  Tensor whole(shard.element_type(), shape);
+  if (whole.byte_size() > 0) std::memcpy(whole.mutable_raw(), all.data(), whole.byte_size());
+  return whole;
+}
+
+Tensor RankGroup::ShardOf(const Tensor& whole) const {
+  Tensor shard(whole.element_type(), {ShardSize(whole.num_elements(), size())});
+  const size_t begin = std::min(shard.byte_size() * static_cast<size_t>(rank()), whole.byte_size());
+  const size_t bytes = std::min(shard.byte_size(), whole.byte_size() - begin);
+  if (bytes > 0) std::memcpy(shard.mutable_raw(), whole.raw() + begin, bytes);
+  return shard;
 }
 
 void RankGroup::CheckSame(const std::vector<std::pair<std::string, std::string>>& facts) const {

@@ -41,7 +41,10 @@ class RankGroup {
   /// Over all ranks, in their order.
   Sums Sum(const Sums& here) const;
   /// Gives every rank what rank 0 has.
-  void Share(NamedTensors& tensors) const;
+  void Share(Tensor& tensor) const;
+  /// Of the shards of all ranks the whole, and the shard of this one.
+  Tensor Whole(const Tensor& shard, const Shape& shape) const;
+  Tensor ShardOf(const Tensor& whole) const;
   /// Throws train/ranks-differ, on all ranks, unless these are the same on all.
   void CheckSame(const std::vector<std::pair<std::string, std::string>>& facts) const;
   /// The texts of all ranks.

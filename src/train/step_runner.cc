@@ -44,4 +44,14 @@ void StepRunner::SetState(const StepState& state) {
   for (size_t i = 0; i < names.size(); ++i) executable_.SetParameter(names[i], *found[i]);
 }
 
+TrainingMemory MemoryOf(const Program& model, const Program& step, const Executable& executable) {
+  TrainingMemory memory;
+  for (const auto& [name, variable] : step.parameters()) {
+    const bool is_given = model.parameters().Find(name.value()) != nullptr;
+    (is_given ? memory.parameters : memory.states) += variable.data.byte_size();
+  }
+  if (executable.executor() != nullptr) memory.step = executable.executor()->arena_bytes();
+  return memory;
+}
+
 }  // namespace lathe::train

@@ -5,7 +5,7 @@
 
 #include "lathe/driver/executable.h"
 #include "lathe/support/npy.h"
-#include "lathe/train/training_program.h"
+#include "lathe/train/trainer.h"
 
 namespace lathe::train {
 
@@ -29,6 +29,9 @@ class StepRunner {
  private:
   Executable executable_;
 };
+
+/// Of the step of a model, as far as it has run.
+TrainingMemory MemoryOf(const Program& model, const Program& step, const Executable& executable);
 
 /// Whether all of its elements are finite; types without infinity and NaN are.
 bool IsFinite(const Tensor& tensor);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/driver/input_sizes.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/support/clock.h"
 #include "lathe/support/error.h"
@@ -11,6 +12,7 @@
 #include "lathe/support/hash.h"
 #include "lathe/support/version.h"
 #include "lathe/transform/multi_devices.h"
+#include "src/driver/program_ports.h"
 #include "src/train/batches.h"
 #include "src/train/checkpoint.h"
 #include "src/train/rank_group.h"
@@ -32,6 +34,13 @@ const TrainerOptions& Checked(const TrainerOptions& options) {
         StrCat("a batch of ", options.batch, " samples has none for some of ", ranks, " ranks"));
   }
   return options;
+}
+
+void CheckSamples(const DataSet& data, int64_t batch) {
+  if (batch <= data.size()) return;
+  throw Error(ErrorCode::kInvalidArgument, "train/batch",
+              StrCat("a batch of ", batch, " samples is more than the data has: ", data.size()))
+      .At(data.Describe());
 }
 
 // Of what a checkpoint does not hold: the program, and the parameters that are not trained.
@@ -83,11 +92,18 @@ struct Trainer::Impl {
       : options(Checked(given)),
         ranks(options.ranks),
         inference(model.Clone()),
-        programs(MakeTrainingProgram(model, options.recipe, ranks.size())),
+        programs(MakeTrainingProgram(model, options.recipe, ranks.size(), options.shard)),
         run{IdentityOf(model, programs), options.seed, options.batch, options.shuffle,
-            options.drop_last},
-        step(programs.step, CompileFor()),
-        evaluation(programs.evaluation, CompileFor()) {}
+            options.drop_last} {}
+
+  StepRunner& step() {
+    if (!compiled_step) compiled_step.emplace(programs.step, CompileFor());
+    return *compiled_step;
+  }
+  Executable& evaluation() {
+    if (!compiled_evaluation) compiled_evaluation.emplace(programs.evaluation, CompileFor());
+    return *compiled_evaluation;
+  }
 
   CompileOptions CompileFor() const {
     CompileOptions compile = options.compile;
@@ -109,45 +125,28 @@ struct Trainer::Impl {
   // ---- data ----
 
   // Inputs of a model with a fixed number of samples take no partial batch.
-  bool DropsLast() const { return options.drop_last || FixedBatch(StepInputs()).has_value(); }
+  bool DropsLast() const { return options.drop_last || FixedBatch(StepPorts()).has_value(); }
 
   std::vector<int64_t> Order(int64_t size) const {
     return SampleOrder(size, options.shuffle, options.seed, position.epoch);
   }
 
-  void CheckBatch(const DataSet& data) const {
-    const auto fixed = FixedBatch(StepInputs());
-    if (fixed && *fixed * ranks.size() != options.batch) {
-      const std::string each =
-          ranks.size() == 1 ? "" : StrCat(" on each of ", ranks.size(), " ranks");
-      throw Error(ErrorCode::kInvalidArgument, "train/batch",
-                  StrCat("the model takes ", *fixed, " samples at a time", each, ", not ",
-                         options.batch, each.empty() ? "" : " together"))
-          .Hint(StrCat("train with a batch of ", *fixed * ranks.size(),
-                       ", or give the first axis of its inputs a symbol"));
-    }
-    if (options.batch <= data.size()) return;
-    throw Error(
-        ErrorCode::kInvalidArgument, "train/batch",
-        StrCat("a batch of ", options.batch, " samples is more than the data has: ", data.size()))
-        .At(data.Describe());
-  }
+  void Check(const DataSet& data, const DataSet* evaluation_data) const;
+  void CheckBatch(const DataSet& data) const;
 
-  // Of data.
-  std::vector<Port> StepInputs() const {
-    std::vector<Port> inputs = step.executable().inputs();
-    std::erase_if(inputs, [](const Port& port) { return port.name == kRankWeight; });
-    return inputs;
+  // Inputs that data feed.
+  std::vector<Port> StepPorts() const {
+    std::vector<Port> ports = InputPorts(programs.step);
+    std::erase_if(ports, [](const Port& port) { return port.name == kRankWeight; });
+    return ports;
   }
-
-  std::vector<Port> EvaluationInputs() const {
-    std::vector<Port> inputs;
-    for (const Port& port : evaluation.inputs()) {
-      const bool is_shared = std::ranges::any_of(
-          programs.shared, [&](const auto& s) { return s.second == port.name; });
-      if (!is_shared) inputs.push_back(port);
-    }
-    return inputs;
+  std::vector<Port> EvaluationPorts() const {
+    std::vector<Port> ports = InputPorts(programs.evaluation);
+    std::erase_if(ports, [&](const Port& port) {
+      return std::ranges::any_of(programs.shared,
+                                 [&](const auto& s) { return s.second == port.name; });
+    });
+    return ports;
   }
 
   // ---- running ----
@@ -167,7 +166,7 @@ struct Trainer::Impl {
     StepState state;
   };
   void TakeSnapshot() {
-    if (options.snapshot_every > 0) snapshot = {position, step.State()};
+    if (options.snapshot_every > 0) snapshot = {position, step().State()};
   }
   [[noreturn]] void Diagnose(double loss, const Feeder& feeder);
   NotFinite Replay(const Feeder& feeder);
@@ -179,25 +178,68 @@ struct Trainer::Impl {
     if (options.checkpoint.empty()) return "";
     return StrCat(options.checkpoint, "/checkpoint.safetensors");
   }
-  void Save(const std::string& path) const { WriteCheckpoint(path, {run, position, step.State()}); }
-  void SaveIfAsked() const {
-    if (options.checkpoint.empty() || ranks.rank() != 0) return;
+  void Save(const std::string& path) { WriteCheckpoint(path, {run, position, WholeState()}); }
+  void SaveIfAsked() {
+    if (options.checkpoint.empty()) return;
+    const StepState whole = WholeState();  // for which all ranks are needed
+    if (ranks.rank() != 0) return;
     MakeDirectory(options.checkpoint);
-    Save(CheckpointPath());
+    WriteCheckpoint(CheckpointPath(), {run, position, whole});
   }
+
+  // Null unless the parameter is a shard.
+  const Shape* WholeShape(const std::string& parameter) const {
+    const auto at =
+        std::ranges::find(programs.shards, parameter, &std::pair<std::string, Shape>::first);
+    return at == programs.shards.end() ? nullptr : &at->second;
+  }
+  StepState WholeState();
+  void SetWholeState(StepState state);
 
   TrainerOptions options;
   RankGroup ranks;
   Program inference;
   TrainingProgram programs;
   RunIdentity run;
-  StepRunner step;
-  Executable evaluation;
+  std::optional<StepRunner> compiled_step;
+  std::optional<Executable> compiled_evaluation;
   Position position;
   Snapshot snapshot;
   double start = 0;         // of Fit
   int64_t fit_samples = 0;  // that Fit has trained
 };
+
+// ---- data ----
+
+void Trainer::Impl::CheckBatch(const DataSet& data) const {
+  for (const Port& port : StepPorts()) {
+    if (port.dims.empty() || !port.dims[0].is_constant()) continue;
+    const int64_t each = port.dims[0].value(), all = each * ranks.size();
+    if (all == options.batch) break;
+    const std::string of_rank =
+        ranks.size() == 1 ? "" : StrCat(" on each of ", ranks.size(), " ranks");
+    throw Error(ErrorCode::kInvalidArgument, "train/batch",
+                StrCat("input '", port.name, "' is ", TypeOf(port), ": the model takes ", each,
+                       each == 1 ? " sample" : " samples", " at a time", of_rank,
+                       ", not a batch of ", options.batch))
+        .Hint(StrCat("train with a batch of ", all,
+                     ", or export the model with a symbol for the first axis of its inputs"));
+  }
+  CheckSamples(data, options.batch);
+}
+
+// Before anything is compiled.
+void Trainer::Impl::Check(const DataSet& data, const DataSet* evaluation_data) const {
+  CheckBatch(data);
+  const int64_t samples = options.batch / ranks.size();
+  const Feeder feeder(data, StepPorts(), Feeding());
+  CheckSizes(programs.step, feeder.Sizes(samples));
+  if (evaluation_data == nullptr) return;
+  const std::vector<Port> ports = EvaluationPorts();
+  const Feeder evaluated(*evaluation_data, ports, Feeding());
+  if (const auto fixed = FixedBatch(ports)) CheckSamples(*evaluation_data, *fixed * ranks.size());
+  CheckSizes(programs.evaluation, evaluated.Sizes(samples));
+}
 
 // ---- epochs ----
 
@@ -211,7 +253,7 @@ void Trainer::Impl::Synchronize(const DataSet& data, const DataSet* evaluation_d
       {"version of Lathe", std::string(Version())},
       {"model", StrCat(run.model, ", ", inference.feeds().size(), " inputs")},
       {"recipe", StrCat("loss ", recipe.loss, " of '", recipe.output, "', optimizer ",
-                        recipe.optimizer, ", frozen ", frozen)},
+                        recipe.optimizer, ", frozen ", frozen, ", shard ", options.shard)},
       {"seed, batch or order", StrCat("seed ", run.seed, ", batch ", run.batch, ", shuffle ",
                                       run.shuffle, ", drop_last ", run.drop_last)},
       {"number of epochs", StrCat(options.epochs)},
@@ -220,21 +262,22 @@ void Trainer::Impl::Synchronize(const DataSet& data, const DataSet* evaluation_d
       {"place to go on from", StrCat("step ", position.step, ", epoch ", position.epoch)},
       {"interval of snapshots", StrCat(options.snapshot_every)},
   });
-  StepState state = step.State();
-  ranks.Share(state);
-  step.SetState(state);
+  StepState state = step().State();
+  for (auto& [name, tensor] : state) {
+    if (WholeShape(name) == nullptr) ranks.Share(tensor);
+  }
+  step().SetState(state);
 }
 
 FitResult Trainer::Impl::Fit(const DataSet& data, const DataSet* evaluation_data) {
-  CheckBatch(data);
+  Check(data, evaluation_data);
   Synchronize(data, evaluation_data);
-  const Feeder feeder(data, StepInputs(), Feeding());
-  if (evaluation_data != nullptr) {  // errors in it come before the work
-    (void)Feeder(*evaluation_data, EvaluationInputs(), Feeding());
-  }
+  const Feeder feeder(data, StepPorts(), Feeding());
+  if (evaluation_data != nullptr) (void)evaluation();  // its errors come before the work
   start = SecondsNow();
   fit_samples = 0;
   while (position.epoch < options.epochs) {
+    const CommunicationTimes before = CommunicationSoFar();
     if (!RunEpoch(feeder)) {
       SaveIfAsked();
       return FitResult::kCancelled;
@@ -245,6 +288,8 @@ FitResult Trainer::Impl::Fit(const DataSet& data, const DataSet* evaluation_data
                        .training = MetricsOf(position.sums),
                        .evaluation = std::nullopt,
                        .seconds = 0};
+    if (ranks.size() > 1) report.communication = CommunicationSoFar() - before;
+    report.memory = MemoryOf(inference, programs.step, step().executable());
     position = {.epoch = position.epoch + 1, .batch = 0, .step = position.step, .sums = {}};
     SaveIfAsked();
     if (evaluation_data != nullptr) report.evaluation = Evaluate(*evaluation_data);
@@ -278,7 +323,7 @@ NamedValues Trainer::Impl::StepValues(const Batch& batch) const {
 }
 
 Sums Trainer::Impl::RunStep(const Batch& batch, const Feeder& feeder) {
-  const Sums sums = ranks.Sum(SumsOf(step.Run(StepValues(batch)), batch, programs.target));
+  const Sums sums = ranks.Sum(SumsOf(step().Run(StepValues(batch)), batch, programs.target));
   if (!std::isfinite(sums.loss)) Diagnose(sums.loss, feeder);
   Add(position.sums, sums);
   ++position.batch;
@@ -301,12 +346,12 @@ void Trainer::Impl::Report(const Sums& sums, int64_t batches) const {
 }
 
 Metrics Trainer::Impl::Evaluate(const DataSet& data) {
-  const std::vector<Port> ports = EvaluationInputs();
+  const std::vector<Port> ports = EvaluationPorts();
   const Feeder feeder(data, ports, Feeding());
   const std::optional<int64_t> fixed = FixedBatch(ports);
   std::vector<std::pair<std::string, Tensor>> shared;
   for (const auto& [parameter, input] : programs.shared) {
-    shared.emplace_back(input, step.Parameter(parameter));
+    shared.emplace_back(input, step().Parameter(parameter));
   }
   const int64_t batch = fixed ? *fixed * ranks.size() : options.batch;
   Loader loader(feeder, SampleOrder(data.size(), false, 0, 0), batch, fixed.has_value(), 0,
@@ -315,7 +360,7 @@ Metrics Trainer::Impl::Evaluate(const DataSet& data) {
   while (std::optional<Batch> next = loader.Next()) {
     NamedValues inputs = next->values;
     inputs.insert(inputs.end(), shared.begin(), shared.end());
-    Add(sums, SumsOf(evaluation.Run(inputs), *next, programs.target));
+    Add(sums, SumsOf(evaluation().Run(inputs), *next, programs.target));
   }
   return MetricsOf(ranks.Sum(sums));
 }
@@ -353,12 +398,12 @@ NotFinite Trainer::Impl::FirstOf(const NotFinite& here) const {
 NotFinite Trainer::Impl::Replay(const Feeder& feeder) {
   const int64_t size = feeder.data().size();
   position = snapshot.position;
-  step.SetState(snapshot.state);
+  step().SetState(snapshot.state);
   Loader loader(feeder, Order(size), options.batch, DropsLast(), position.batch, ranks.share());
   while (const std::optional<Batch> batch = loader.Next()) {
-    const StepState before = step.State();
-    const NamedValues values = StepValues(*batch), outputs = step.Run(values);
-    const StepState after = step.State();
+    const StepState before = step().State();
+    const NamedValues values = StepValues(*batch), outputs = step().Run(values);
+    const StepState after = step().State();
     const bool is_finite =
         std::isfinite(ScalarOf(outputs, kLossOutput)) &&
         std::ranges::all_of(after, [](const auto& p) { return IsFinite(p.second); });
@@ -371,6 +416,24 @@ NotFinite Trainer::Impl::Replay(const Feeder& feeder) {
   return {};
 }
 
+// ---- checkpoints ----
+
+StepState Trainer::Impl::WholeState() {
+  StepState state = step().State();
+  for (auto& [name, tensor] : state) {
+    if (const Shape* whole = WholeShape(name)) tensor = ranks.Whole(tensor, *whole);
+  }
+  return state;
+}
+
+void Trainer::Impl::SetWholeState(StepState state) {
+  for (auto& [name, tensor] : state) {
+    const Shape* whole = WholeShape(name);
+    if (whole != nullptr && tensor.shape() == *whole) tensor = ranks.ShardOf(tensor);
+  }
+  step().SetState(state);
+}
+
 // ---- the interface ----
 
 Trainer::Trainer(const Program& model, TrainerOptions options)
@@ -380,6 +443,10 @@ Trainer::Trainer(const Program& model, TrainerOptions options)
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
+
+void Trainer::Check(const DataSet& data, const DataSet* evaluation) const {
+  impl_->ranks.Run([&] { impl_->Check(data, evaluation); });
+}
 
 FitResult Trainer::Fit(const DataSet& data, const DataSet* evaluation) {
   return impl_->ranks.Run([&] { return impl_->Fit(data, evaluation); });
@@ -391,13 +458,16 @@ Metrics Trainer::Evaluate(const DataSet& data) {
 
 std::string Trainer::CheckpointPath() const { return impl_->CheckpointPath(); }
 
-void Trainer::SaveCheckpoint(const std::string& path) const { impl_->Save(path); }
+void Trainer::SaveCheckpoint(const std::string& path) const {
+  if (impl_->programs.shards.empty()) return impl_->Save(path);
+  impl_->ranks.Run([&] { impl_->Save(path); });
+}
 
 void Trainer::Resume(const std::string& path) {
   impl_->ranks.Run([&] {
     const Checkpoint checkpoint = ReadCheckpoint(path);
     CheckSameRun(checkpoint.run, impl_->run, path);
-    impl_->step.SetState(checkpoint.parameters);
+    impl_->SetWholeState(checkpoint.parameters);
     impl_->position = checkpoint.position;
   });
 }
@@ -409,12 +479,12 @@ Program Trainer::Trained() const {
   Program trained = impl_->inference.Clone();
   for (const auto& [parameter, input] : impl_->programs.shared) {
     Variable* variable = trained.parameters().Find(parameter);
-    if (variable != nullptr) variable->data = impl_->step.Parameter(parameter);
+    if (variable != nullptr) variable->data = impl_->step().Parameter(parameter);
   }
   return trained;
 }
 
 const TrainingProgram& Trainer::programs() const { return impl_->programs; }
-const Executable& Trainer::executable() const { return impl_->step.executable(); }
+const Executable& Trainer::executable() const { return impl_->step().executable(); }
 
 }  // namespace lathe::train

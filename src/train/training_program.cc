@@ -105,9 +105,9 @@ Names ParametersSet(const Program& program) {
   return names;
 }
 
-void ReduceGradients(Program& step, int64_t nranks) {
+void ReduceGradients(Program& step, int64_t nranks, bool shard) {
   PassManager manager;
-  manager.Add(StrCat("reduce_gradients{nranks=", nranks, "}"));
+  manager.Add(StrCat("reduce_gradients{nranks=", nranks, ",shard=", shard ? "true" : "false", "}"));
   manager.Run(step);
 }
 
@@ -122,6 +122,15 @@ void Optimize(Program& step, const TrainingRecipe& recipe) {
         .Hint("it is a pipeline of passes that ends in an optimizer: 'adamw{lr=1e-3}'");
   }
   step.RefreshMutability();
+}
+
+void FindShards(TrainingProgram& made) {
+  for (OpWalker w(made.step.block()); const Operation* op = w.Next();) {
+    const auto whole = op->attribute(kShardOf).dyn_cast<StrAttribute>();
+    if (!whole) continue;
+    const Tensor& parameter = made.step.parameters().Find(whole.value())->data;
+    made.shards.emplace_back(NameOf(op), parameter.shape());
+  }
 }
 
 // ---- evaluation ----
@@ -176,13 +185,14 @@ void DescribeTarget(TrainingProgram& made, const Program& inference) {
 }  // namespace
 
 TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingRecipe& recipe,
-                                    int64_t nranks) {
-  TrainingProgram made{inference.Clone(), inference.Clone(), {}, {}};
+                                    int64_t nranks, bool shard) {
+  TrainingProgram made{inference.Clone(), inference.Clone(), {}, {}, {}};
   AppendLoss(made.step, recipe);
   AppendGradients(made.step, recipe);
   if (std::ranges::none_of(made.step.fetches(), IsGradient)) NothingToTrain(inference);
-  if (nranks > 1) ReduceGradients(made.step, nranks);
+  if (nranks > 1) ReduceGradients(made.step, nranks, shard);
   Optimize(made.step, recipe);
+  FindShards(made);
   AppendLoss(made.evaluation, recipe);
   ShareParameters(made);
   DescribeTarget(made, inference);

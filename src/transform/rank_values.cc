@@ -16,7 +16,8 @@ namespace {
 // Whatever the operands are.
 bool IsShared(const Operation* op) {
   return op->isa<dist::AllReduceOp>() || op->isa<dist::AllReduceBucketOp>() ||
-         op->isa<dist::BroadcastOp>() || op->isa<dist::AllGatherOp>();
+         op->isa<dist::BroadcastOp>() || op->isa<dist::AllGatherOp>() ||
+         op->isa<dist::StartAllReduceOp>() || op->isa<dist::StartAllGatherOp>();
 }
 
 // Whatever the operands are.
@@ -103,7 +104,10 @@ void RankValues::VisitYield(Operation* yield) {
 
 bool RankValues::ResultsDiffer(Operation* op) const {
   if (IsShared(op)) return false;
-  if (op->isa<dist::BarrierOp>() || op->isa<dist::SendOp>()) return ReadsDiffering(op);
+  const auto wait = op->dyn_cast<dist::WaitOp>();
+  if (op->isa<dist::BarrierOp>() || op->isa<dist::SendOp>() || (wait && !wait.part())) {
+    return ReadsDiffering(op);
+  }
   if (IsDiffering(op)) return true;
   if (op->isa<cf::IfOp>()) return RunsApart(op);
   if (op->isa<builtin::DependOp>()) return MayDiffer(op->operand(0));  // tokens say when, not what

@@ -12,7 +12,9 @@
 #include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
 #include "lathe/transform/multi_devices.h"
+#include "src/transform/gradient_order.h"
 #include "src/transform/rank_values.h"
+#include "src/transform/sharding.h"
 
 namespace lathe {
 namespace {
@@ -25,12 +27,12 @@ std::string_view TextOf(Attribute attribute) {
 /// Joins the gradients of the ranks that run the program, each on its part of a batch.
 class GradientReducer {
  public:
-  GradientReducer(Graph& graph, int64_t nranks, int64_t bucket_bytes)
-      : program_(graph.program()), nranks_(nranks), bucket_bytes_(bucket_bytes) {}
+  GradientReducer(Graph& graph, int64_t nranks, int64_t bucket_bytes, bool shard)
+      : program_(graph.program()), nranks_(nranks), bucket_bytes_(bucket_bytes), shard_(shard) {}
 
   /// How many gradients, buckets and statistics there are.
   struct Counts {
-    int64_t gradients = 0, buckets = 0, statistics = 0;
+    int64_t gradients = 0, buckets = 0, statistics = 0, delayed = 0;
   };
   Counts Run() {
     FindNames();
@@ -43,8 +45,14 @@ class GradientReducer {
           .Hint("append_backward makes them: append_backward,reduce_gradients{nranks=2},sgd");
     }
     MoveOutputsToEnd();
-    for (const Value gradient : gradients) Add(gradient);
+    std::vector<TravelingGradient> traveling;
+    for (const Value gradient : gradients) {
+      if (!IsCollective(gradient.defining_op())) traveling.push_back({gradient, BytesOf(gradient)});
+    }
+    counts_.delayed = OrderForTravel(program_, traveling);
+    for (const TravelingGradient& gradient : traveling) Add(gradient);
     for (auto& [element, bucket] : buckets_) Flush(bucket);
+    for (const Started& started : started_) WaitFor(started);
     program_.RefreshMutability();
     return counts_;
   }
@@ -55,10 +63,22 @@ class GradientReducer {
     int64_t bytes = 0;
   };
 
+  /// A bucket that travels.
+  struct Started {
+    std::vector<Value> gradients;
+    Value reduced;
+  };
+
   void FindNames() {
     for (Operation& op : *program_.block()) {
       if (auto fetch = op.dyn_cast<nn::FetchOp>()) losses_.emplace(fetch.name());
-      if (auto get = op.dyn_cast<builtin::GetParameterOp>()) parameters_.emplace(get.name());
+      if (auto get = op.dyn_cast<builtin::GetParameterOp>()) {
+        parameters_.emplace(get.name());
+        const auto type = get.value().type().dyn_cast<AnyTensorType>();
+        if (const auto shape = type ? type.shape().Constants() : std::nullopt) {
+          shapes_.emplace(get.name(), *shape);
+        }
+      }
       const bool gives = op.num_results() == 0 && op.num_operands() == 1;
       if (gives && op.attribute(kGradOf)) outputs_.push_back(&op);
     }
@@ -77,6 +97,13 @@ class GradientReducer {
       }
     }
     return values;
+  }
+
+  /// That of its parameter.
+  Shape ShapeOf(Value gradient) const {
+    const auto at = shapes_.find(TextOf(gradient.property(kGradOf)));
+    LATHE_CHECK(at != shapes_.end(), "a gradient of unknown shape");
+    return at->second;
   }
 
   // ---- means over the batch ----
@@ -136,66 +163,96 @@ class GradientReducer {
 
   /// Behind all buckets.
   void MoveOutputsToEnd() {
-    for (Operation* op : outputs_) {
-      IrMapping mapping;
-      program_.block()->PushBack(Clone(op, mapping));
-      op->Erase();
-    }
+    for (Operation* op : outputs_) op->MoveToEnd(program_.block());
   }
 
-  void Add(Value gradient) {
-    if (IsCollective(gradient.defining_op())) return;
-    const auto type = gradient.type().cast<AnyTensorType>();
-    Bucket& bucket = buckets_[type.element()];
-    bucket.gradients.push_back(gradient);
-    const auto extents = type.shape().Constants();
-    const int64_t count = extents ? NumElements(*extents) : 1;
-    bucket.bytes += static_cast<int64_t>(StorageBytes(type.element(), static_cast<size_t>(count)));
+  int64_t BytesOf(Value gradient) const {
+    const ElementType element = gradient.type().cast<AnyTensorType>().element();
+    const int64_t count = NumElements(ShapeOf(gradient));
+    return static_cast<int64_t>(StorageBytes(element, static_cast<size_t>(count)));
+  }
+
+  void Add(const TravelingGradient& gradient) {
+    Bucket& bucket = buckets_[gradient.value.type().cast<AnyTensorType>().element()];
+    bucket.gradients.push_back(gradient.value);
+    bucket.bytes += gradient.bytes;
     ++counts_.gradients;
     if (bucket.bytes >= bucket_bytes_) Flush(bucket);
   }
 
-  /// As soon as the last one of them is computed, so that the sooner ones need not wait.
+  /// As soon as the last one of them is computed: it travels while the others are.
   void Flush(Bucket& bucket) {
     if (bucket.gradients.empty()) return;
     Builder b = Builder::After(bucket.gradients.back().defining_op());
-    const std::vector<Value> reduced =
-        dist::AllReduceBucketOp::Create(b, bucket.gradients, bucket.gradients.size(),
-                                        {.nranks = nranks_})
-            .ys();
-    for (size_t i = 0; i < reduced.size(); ++i) {
-      Value gradient = bucket.gradients[i], result = reduced[i];
-      result.set_property(kGradOf, gradient.property(kGradOf));
-      gradient.set_property(kGradOf, Attribute());
-      Operation* collective = result.defining_op();
-      std::vector<OpOperand> uses;
-      for (const OpOperand use : gradient.uses()) uses.push_back(use);
-      for (const OpOperand use : uses) {
-        if (use.owner() != collective && use.owner()->attribute(kGradOf)) use.Set(result);
-      }
+    std::vector<Value> parts;
+    for (const Value gradient : bucket.gradients) {
+      parts.push_back(shard_ ? AsShards(b, gradient, ShapeOf(gradient), nranks_)
+                             : InShape(b, gradient, {NumElements(ShapeOf(gradient))}));
     }
+    const Value all = Joined(b, parts, shard_ ? 1 : 0);
+    const Value reduced = shard_
+                              ? dist::StartReduceScatterOp::Create(b, all, {.nranks = nranks_}).y()
+                              : dist::StartAllReduceOp::Create(b, all, {.nranks = nranks_}).y();
+    started_.push_back({std::move(bucket.gradients), reduced});
     ++counts_.buckets;
     bucket = {};
   }
 
+  /// Behind the backward pass, before whoever reads the gradients.
+  void WaitFor(const Started& started) {
+    Builder b = outputs_.empty() ? Builder::AtEnd(program_.block()) : Builder::Before(outputs_[0]);
+    Value all = dist::WaitOp::Create(b, started.reduced, {.part = shard_, .nranks = nranks_}).y();
+    std::vector<Shape> shapes;
+    std::vector<int64_t> sizes;
+    int64_t count = 0;
+    for (const Value gradient : started.gradients) {
+      Shape shape = ShapeOf(gradient);
+      if (shard_) shape = {ShardSize(NumElements(shape), nranks_)};
+      count += sizes.emplace_back(NumElements(shape));
+      shapes.push_back(std::move(shape));
+    }
+    if (shard_) all = InShape(b, all, {count});
+    const std::vector<Value> parts = Cut(b, all, sizes);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Replace(started.gradients[i], InShape(b, parts[i], shapes[i]));
+    }
+  }
+
+  /// For those who are given it.
+  void Replace(Value gradient, Value result) const {
+    if (shard_) result.set_property(kShards, IntAttribute::Get(program_.context(), nranks_));
+    result.set_property(kGradOf, gradient.property(kGradOf));
+    gradient.set_property(kGradOf, Attribute());
+    std::vector<OpOperand> uses;
+    for (const OpOperand use : gradient.uses()) uses.push_back(use);
+    for (const OpOperand use : uses) {
+      if (use.owner()->attribute(kGradOf)) use.Set(result);
+    }
+  }
+
   Program& program_;
   const int64_t nranks_, bucket_bytes_;
+  const bool shard_;
   std::set<std::string, std::less<>> losses_, parameters_;
-  std::vector<Operation*> outputs_;  // that give gradients to the caller
+  std::map<std::string, Shape, std::less<>> shapes_;  // of parameters
+  std::vector<Operation*> outputs_;                   // that give gradients to the caller
   Value weight_;
   std::map<ElementType, Value> weights_;
   std::map<ElementType, Bucket> buckets_;
+  std::vector<Started> started_;
   Counts counts_;
 };
 
 class ReduceGradientsPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    const auto counts =
-        GradientReducer(graph, option_int("nranks"), option_int("bucket_bytes")).Run();
+    const auto counts = GradientReducer(graph, option_int("nranks"), option_int("bucket_bytes"),
+                                        option_bool("shard"))
+                            .Run();
     Count("gradients", counts.gradients);
     Count("buckets", counts.buckets);
     Count("statistics", counts.statistics);
+    Count("operations behind the largest gradient", counts.delayed);
     MarkChanged();
   }
 };
@@ -207,15 +264,23 @@ REGISTER_PASS(reduce_gradients, ReduceGradientsPass)
         "of a batch and feeds the share that this is as the new input `rank@weight`, one f64; the "
         "loss is a mean over samples, so the sum of the gradients is that of the whole batch. "
         "Gradients "
-        "travel in buckets (dist.all_reduce_bucket), each as soon as its last one is computed, in "
-        "the order in which the backward pass makes them. What else the program sets to what ranks "
+        "travel in buckets (dist.start_all_reduce), each as soon as its last one is computed, in "
+        "the order in which the backward pass makes them, and while it goes on: dist.wait stands "
+        "behind it. Should a large one be the last, as that of a table of embeddings is, gradients "
+        "of other parameters are computed behind it. What else the program sets to what ranks "
         "compute of their own data, such as statistics of batch normalizations, becomes the mean "
-        "by the same weights.")
+        "by the same weights. With "
+        "`shard` each rank gets of each gradient as many elements as any other "
+        "(dist.start_reduce_scatter), keeps the states of the optimizer for these, and gives the "
+        "others what it has made of the parameters. Source: Rajbhandari et al., ZeRO, 2020, whose "
+        "stages 1 and 2 this is.")
     .Option("nranks", PassOption::Kind::kInt, "2", "ranks that run the program together")
     .AtLeast(1)
-    .Option("bucket_bytes", PassOption::Kind::kInt, "4194304",
+    .Option("bucket_bytes", PassOption::Kind::kInt, StrCat(kBucketBytes),
             "a bucket is sent once it holds as much")
-    .AtLeast(1);
+    .AtLeast(1)
+    .Option("shard", PassOption::Kind::kBool, "false",
+            "each rank gets a shard of the gradients, which the optimizer then updates alone");
 
 }  // namespace
 }  // namespace lathe

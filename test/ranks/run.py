@@ -83,10 +83,10 @@ class Suite:
     # ---- what is computed ----
 
     def try_losses(self):
-        """Two epochs of 10 steps, the last of 12 samples: 4 ranks have 3 each, 3 have 4."""
+        """Two epochs of 10 steps, the last of 12 samples: 4 ranks have 3 each, 8 have 1 or 2."""
         wanted, _ = self.train(1, "one", "--epochs", "2")
         expect(wanted[-1] < 0.8 * wanted[0], f"nothing is learned: {wanted}")
-        for ranks in (2, 3, 4):
+        for ranks in (2, 3, 4, 8):
             losses, checkpoint = self.train(ranks, f"ranks{ranks}", "--epochs", "2")
             self.expect_near(losses, wanted)
             again, same = self.train(ranks, f"again{ranks}", "--epochs", "2", "--threads", "2")
@@ -99,6 +99,30 @@ class Suite:
         self.train(4, "parts", "--epochs", "2")
         losses, _ = self.train(2, "parts", "--epochs", "3", "--resume")
         self.expect_near(losses, wanted)
+
+    def try_shards(self):
+        """Each rank has a part of the optimizer's states; the checkpoint has all of them."""
+        wanted, _ = self.train(1, "whole2", "--epochs", "2")
+        for ranks in (2, 8):
+            losses, checkpoint = self.train(ranks, f"shards{ranks}", "--epochs", "2", "--shard")
+            self.expect_near(losses, wanted)
+            again, same = self.train(ranks, f"shards_again{ranks}", "--epochs", "2", "--shard")
+            expect(again == losses, "other losses in a second run")
+            expect(checkpoint.read_bytes() == same.read_bytes(), "other bits in a second run")
+        wanted, _ = self.train(1, "whole3", "--epochs", "3")
+        losses, _ = self.train(3, "shards8", "--epochs", "3", "--resume")
+        self.expect_near(losses, wanted)
+
+    def try_report(self):
+        """What an epoch says of communication and memory."""
+        code, text = self.run("mpirun", "-n", 4, *self.words("--json", "--shard"))
+        expect(code == 0, text)
+        line = json.loads(next(t for t in text.splitlines() if t.startswith("{")))
+        expect(0 <= line["hidden_seconds"] <= line["communication_seconds"], text)
+        whole = 2 * line["parameter_bytes"]  # the moments of AdamW
+        expect(whole / 4 <= line["state_bytes"] < whole / 4 + 1000, text)
+        code, text = self.run("mpirun", "-n", 2, *self.words())
+        expect("% hidden" in text and text.count("each rank holds") == 1, text)
 
     def try_one_speaks(self):
         """Results and files are those of one rank."""

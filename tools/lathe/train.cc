@@ -84,6 +84,18 @@ std::string MetricsText(const train::Metrics& metrics, const char* prefix = "") 
   return text;
 }
 
+std::string MemoryText(const train::TrainingMemory& memory) {
+  return StrCat("each rank holds ", HumanBytes(memory.parameters), " of parameters, ",
+                HumanBytes(memory.states), " of states of the optimizer, ", HumanBytes(memory.step),
+                " for a step\n");
+}
+
+std::string CommunicationText(const EpochReport& report) {
+  if (!report.communication || report.communication->seconds <= 0) return "";
+  return fmt::format("; reductions {:.2f} s, {:.0f}% hidden", report.communication->seconds,
+                     100 * report.communication->hidden() / report.communication->seconds);
+}
+
 std::string DurationText(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);
   if (whole >= 3600) {
@@ -125,10 +137,12 @@ class Display {
     if (KeepsHistory()) history_.Add(report);
     Flush();
     if (o_.json) return Out(ToJsonLine(report));
+    if (report.communication && !tells_memory_) Out(MemoryText(report.memory));
+    tells_memory_ = true;
     const std::string evaluation =
         report.evaluation ? StrCat("; ", MetricsText(*report.evaluation, "eval ")) : "";
     Out(StrCat("epoch ", report.epoch, " of ", report.epochs, ": ", MetricsText(report.training),
-               evaluation, "\n"));
+               evaluation, CommunicationText(report), "\n"));
     fflush(stdout);
   }
 
@@ -150,6 +164,7 @@ class Display {
   train::History history_;
   std::optional<Progress> bar_;
   int64_t start_step_ = 0;
+  bool tells_memory_ = false;
   size_t written_ = 0;
   double flushed_ = 0;
 };
@@ -218,6 +233,7 @@ int TrainModel(const Options& given, Communicator* ranks) {
     o.trainer.on_epoch = [&](const EpochReport& report) { display.OnEpoch(report); };
   }
   train::Trainer trainer(program, o.trainer);
+  trainer.Check(*data, evaluation.get());
   ResumeOrBegin(o, trainer);
   display.Begin(trainer.step());
   if (trainer.Fit(*data, evaluation.get()) == train::FitResult::kCancelled) {
@@ -281,6 +297,9 @@ Run AddTrain(CLI::App& app) {
                  "the others wait for is lost")
       ->check(SecondsBetween(0.1, 1e6))
       ->capture_default_str();
+  app.add_flag("--shard", o->trainer.shard,
+               "each of several processes keeps the optimizer's states, and the gradients, of its "
+               "share of the parameters alone");
   o->outputs.AddTo(app);
   AddCompileOptions(app, o->trainer.compile);
   return [o] {

@@ -13,7 +13,7 @@ namespace lathe {
 
 /// How one rank reaches the others of its group. An engine (MPI, threads of one process) says how
 /// bytes go from rank to rank; all collectives are made of that (collectives.h), so they give the
-/// same bits with any engine. For one thread at a time.
+/// same bits with any engine. For one thread at a time, but for Abort.
 class Communicator {
  public:
   struct Send {
@@ -39,8 +39,11 @@ class Communicator {
   virtual void Exchange(std::span<const Send> sends, std::span<const Receive> receives,
                         std::string_view what) = 0;
   /// This rank gives up: whatever others wait for, now or later, ends with rank/failed and the
-  /// message. Without effect on a group that has failed already.
+  /// message, as does an Exchange of this rank on another thread. Without effect on a group that
+  /// has failed already. Any thread may call it.
   virtual void Abort(const std::string& message) noexcept = 0;
+  /// Whether one thread after another may call it, and not only the one that has made it.
+  virtual bool allows_threads() const { return true; }
 };
 
 /// Errors of ranks; what every engine throws alike.
@@ -48,7 +51,10 @@ class Communicator {
 [[noreturn]] void ThrowRankFailed(int rank, const std::string& message);
 [[noreturn]] void ThrowRankMessage(int rank, std::string_view what, size_t sent, size_t expected);
 
-/// Makes a communicator that of its thread: collectives that run there go through it.
+class BackgroundCommunication;
+
+/// Makes a communicator that of its thread: collectives that run there go through it, those that
+/// run in the background until the scope ends.
 class CommunicatorScope {
  public:
   /// Null: none. It must outlive the scope.
@@ -58,13 +64,22 @@ class CommunicatorScope {
   ~CommunicatorScope();
 
  private:
-  Communicator* before_;
+  friend Communicator* CurrentCommunicator();
+  friend BackgroundCommunication* CurrentBackground();
+  friend BackgroundCommunication& BackgroundOf(int64_t nranks);
+
+  CommunicatorScope* const before_;
+  Communicator* const communicator_;
+  std::unique_ptr<BackgroundCommunication> background_;  // once it is asked for
 };
 /// Of this thread; null if there is none.
 Communicator* CurrentCommunicator();
-/// The one of this thread, which has `nranks` ranks; for 1 there always is one. Errors: run/ranks
-/// if there is none, or it has another number.
+/// The one of this thread, which has `nranks` ranks, once nothing goes on in the background; for 1
+/// there always is one. Errors: run/ranks if there is none, or it has another number; those of what
+/// went on.
 Communicator& CommunicatorOf(int64_t nranks);
+/// The number of this rank of so many, whatever goes on in the background. Errors: run/ranks.
+int RankOf(int64_t nranks);
 
 // ---- engines ----
 

@@ -12,7 +12,9 @@ namespace lathe::train {
 ///   {"kind": "step", "epoch": 1, "step": 20, "loss": 0.5, "accuracy": 0.9, "samples": 64,
 ///    "seconds": 0.8}
 ///   {"kind": "epoch", "epoch": 1, "step": 21, "loss": ..., "accuracy": ..., "samples": ...,
-///    "eval_loss": ..., "eval_accuracy": ..., "eval_samples": ..., "seconds": ...}
+///    "eval_loss": ..., "eval_accuracy": ..., "eval_samples": ..., "seconds": ...,
+///    "communication_seconds": ..., "hidden_seconds": ..., "parameter_bytes": ...,
+///    "state_bytes": ..., "step_bytes": ...}
 /// What a training has not is left out.
 std::string ToJsonLine(const StepReport& report);
 std::string ToJsonLine(const EpochReport& report);

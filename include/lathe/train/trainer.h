@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lathe/driver/executable.h"
+#include "lathe/support/background_communication.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/communicator.h"
 #include "lathe/train/data.h"
@@ -31,6 +32,13 @@ struct StepReport {
   double samples_per_second;
 };
 
+/// Bytes that a rank holds between steps and for one.
+struct TrainingMemory {
+  uint64_t parameters = 0;  ///< of the model
+  uint64_t states = 0;      ///< of the optimizer, and counters
+  uint64_t step = 0;        ///< activations, gradients, buckets: of the largest step so far
+};
+
 /// After an epoch.
 struct EpochReport {
   int64_t epoch, epochs;              ///< from 1 on
@@ -38,6 +46,9 @@ struct EpochReport {
   Metrics training;                   ///< of the batches as they were trained
   std::optional<Metrics> evaluation;  ///< of the data for it, after the epoch
   double seconds;                     ///< since Fit began
+  /// Of several ranks: what reductions of gradients have taken on this one, in the epoch.
+  std::optional<CommunicationTimes> communication = {};
+  TrainingMemory memory = {};  ///< of this rank
 };
 
 struct TrainerOptions {
@@ -69,6 +80,10 @@ struct TrainerOptions {
   /// rank makes all calls of the trainer, but for SaveCheckpoint; rank 0 alone writes
   /// TrainerOptions::checkpoint. Errors of one rank end the others with rank/failed.
   Communicator* ranks = nullptr;
+  /// Each rank keeps the states of the optimizer for its shard of each parameter alone, gets that
+  /// of the gradients, and gives the others what it makes of the parameters (ZeRO, stages 1 and 2).
+  /// Then SaveCheckpoint, too, is called by every rank.
+  bool shard = false;
 };
 
 enum class FitResult : uint8_t { kDone, kCancelled };
@@ -84,17 +99,22 @@ enum class FitResult : uint8_t { kDone, kCancelled };
 /// Not for several threads at once.
 class Trainer {
  public:
-  /// The program is copied; its context must outlive the trainer. Errors: those of
-  /// MakeTrainingProgram and of compilation; train/option.
+  /// The program is copied; its context must outlive the trainer. It is compiled by the first call
+  /// that needs it, whose errors are also those of compilation. Errors: those of
+  /// MakeTrainingProgram; train/option.
   Trainer(const Program& model, TrainerOptions options);
   ~Trainer();
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
 
+  /// Throws what makes Fit fail before its first step, but for the compilation: data that do not
+  /// fit the model (train/array..., shape/...) or the batch (train/batch).
+  void Check(const DataSet& data, const DataSet* evaluation = nullptr) const;
+
   /// Runs the epochs that are left, from where the last Fit or Resume has stopped. Errors:
-  /// train/batch if the data has fewer samples than a batch, train/not-finite with the operation
-  /// that made the first value that is not finite; train/ranks-differ if ranks have another model,
-  /// recipe or data; those of data, of runs, of files and of Communicator.
+  /// those of Check; train/not-finite with the operation that made the first value that is not
+  /// finite; train/ranks-differ if ranks have another model, recipe or data; those of data, of
+  /// runs, of files and of Communicator.
   FitResult Fit(const DataSet& data, const DataSet* evaluation = nullptr);
   /// The loss of the model as it is now, in inference mode.
   Metrics Evaluate(const DataSet& data);

@@ -35,16 +35,19 @@ struct TrainingProgram {
   Program evaluation;
   /// Parameter, and the input of `evaluation` that stands for it.
   std::vector<std::pair<std::string, std::string>> shared;
+  /// Parameter that `step` sets to the shard of this rank, and the shape of the whole of it.
+  std::vector<std::pair<std::string, Shape>> shards;
   std::string target;        ///< the input of labels or targets; empty: the program has its own
   bool is_classes = false;   ///< labels are numbers of classes
   int64_t num_classes = -1;  ///< -1: not known
 };
 
 /// With several ranks, `step` also reads the input kRankWeight (lathe/transform/multi_devices.h)
-/// and reduces its gradients over them. Errors: loss/... of the pass append_loss; gradient/... of
+/// and reduces its gradients over them; with `shard` each keeps states of the optimizer for a part
+/// of each parameter alone. Errors: loss/... of the pass append_loss; gradient/... of
 /// append_backward; train/no-parameters if nothing can be trained, with the reason; those of the
 /// optimizer's passes, pass/unknown; train/optimizer if it sets no parameter.
 TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingRecipe& recipe,
-                                    int64_t nranks = 1);
+                                    int64_t nranks = 1, bool shard = false);
 
 }  // namespace lathe::train

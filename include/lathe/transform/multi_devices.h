@@ -33,6 +33,17 @@ inline constexpr const char* kPlaceAttr = "place";
 /// Property of a value, a string: the parameter, or the loss, whose gradient it is.
 inline constexpr const char* kGradOf = "grad_of";
 
+/// Property of a gradient, an integer: each of as many ranks has a shard of it, [ShardSize], a part
+/// of its elements in their order.
+inline constexpr const char* kShards = "shards";
+/// Attribute of a set_parameter, a string: what is set is the shard of a tensor of the shape of
+/// this parameter.
+inline constexpr const char* kShardOf = "shard_of";
+/// Elements of the shard that each rank has of a tensor, zeros behind its end included.
+int64_t ShardSize(int64_t count, int64_t nranks);
+/// Tensors of this many bytes travel together.
+inline constexpr int64_t kBucketBytes = int64_t{4} << 20;
+
 /// Input of a program that ranks train together, one f64: the share of the batch that a rank has.
 inline constexpr const char* kRankWeight = "rank@weight";
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "lathe/dialect/builtin/builtin.h"
 #include "lathe/support/collectives.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
@@ -42,8 +43,6 @@ std::vector<Tensor> FromAllRanks(EvalContext& c, int64_t nranks) {
   }
   return gathered;
 }
-
-int64_t MyRank(int64_t nranks) { return IsAlone(nranks) ? 0 : CommunicatorOf(nranks).rank(); }
 
 Tensor Zeros(const Tensor& like) { return Tensor(like.element_type(), like.shape()); }
 
@@ -135,6 +134,19 @@ SymShape Parted(InferShapeContext& c, int64_t nranks) {
   return shape;
 }
 
+SymShape PartShape(InferShapeContext& c, int64_t nranks) {
+  SymShape shape = Parted(c, nranks);
+  if (shape.ranked) shape.dims[0] = FloorDiv(shape.dims[0], nranks);
+  return shape;
+}
+
+SymShape Gathered(InferShapeContext& c, int64_t nranks) {
+  SymShape shape = c.shape(0);
+  if (shape.ranked && shape.rank() == 0) c.Fail("shape/collective", "a scalar has no first axis");
+  if (shape.ranked) shape.dims[0] *= Dim(nranks);
+  return shape;
+}
+
 // The gradients of the results; zeros of those that no loss depends on.
 std::vector<Value> ResultGrads(Operation* op, std::span<const Value> g, Builder& b) {
   std::vector<Value> all;
@@ -202,7 +214,7 @@ void ReduceOp::Eval(EvalContext& c) {
   const ReduceOp op(c.op());
   const Tensor all = Reduced(c, FromAllRanks(c, op.nranks()), op.reduction());
   const int64_t at = op.root() / static_cast<int64_t>(c.num_inputs());
-  c.SetOutput(kY, at == MyRank(op.nranks()) ? all : Zeros(all));
+  c.SetOutput(kY, at == RankOf(op.nranks()) ? all : Zeros(all));
 }
 void ReduceOp::Verify(Operation* op) {
   CheckRoot(op, ReduceOp(op).root(), op->num_operands(), ReduceOp(op).nranks());
@@ -238,10 +250,7 @@ std::vector<Value> BroadcastOp::Grad(Operation* o, std::span<const Value> g, Bui
 }
 
 void AllGatherOp::InferShape(InferShapeContext& c) {
-  SymShape shape = c.shape(kX);
-  if (shape.ranked && shape.rank() == 0) c.Fail("shape/collective", "a scalar has no first axis");
-  if (shape.ranked) shape.dims[0] *= Dim(AllGatherOp(c.op()).nranks());
-  c.SetShape(kY, shape);
+  c.SetShape(kY, Gathered(c, AllGatherOp(c.op()).nranks()));
 }
 void AllGatherOp::Eval(EvalContext& c) {
   c.SetOutput(kY, eval::Concatenate(FromAllRanks(c, AllGatherOp(c.op()).nranks()), 0));
@@ -251,16 +260,13 @@ std::vector<Value> AllGatherOp::Grad(Operation* o, std::span<const Value> g, Bui
 }
 
 void ReduceScatterOp::InferShape(InferShapeContext& c) {
-  const int64_t nranks = ReduceScatterOp(c.op()).nranks();
-  SymShape shape = Parted(c, nranks);
-  if (shape.ranked) shape.dims[0] = FloorDiv(shape.dims[0], nranks);
-  c.SetShape(kY, shape);
+  c.SetShape(kY, PartShape(c, ReduceScatterOp(c.op()).nranks()));
 }
 void ReduceScatterOp::Eval(EvalContext& c) {
   const ReduceScatterOp op(c.op());
   CheckParts(c, c.input(kX), op.nranks());
   const Tensor all = Reduced(c, FromAllRanks(c, op.nranks()), op.reduction());
-  c.SetOutput(kY, PartOf(all, MyRank(op.nranks()), op.nranks()));
+  c.SetOutput(kY, PartOf(all, RankOf(op.nranks()), op.nranks()));
 }
 std::vector<Value> ReduceScatterOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const ReduceScatterOp op(o);
@@ -278,7 +284,7 @@ void AllToAllOp::Eval(EvalContext& c) {
   CheckParts(c, c.input(kX), nranks);
   std::vector<Tensor> parts;
   for (const Tensor& x : FromAllRanks(c, nranks)) {
-    parts.push_back(PartOf(x, MyRank(nranks), nranks));
+    parts.push_back(PartOf(x, RankOf(nranks), nranks));
   }
   c.SetOutput(kY, eval::Concatenate(parts, 0));
 }
@@ -286,11 +292,78 @@ std::vector<Value> AllToAllOp::Grad(Operation* o, std::span<const Value> g, Buil
   return {AllToAllOp::Create(b, g[0], {.nranks = AllToAllOp(o).nranks()}).y()};
 }
 
+// ---- collectives that go on while others run ----
+
+namespace {
+
+// What only some other rank can tell is not read before it is there: what passes it on may.
+void CheckOnlyWaited(Operation* op, int64_t nranks) {
+  for (const OpOperand use : op->result(0).uses()) {
+    const Operation* reader = use.owner();
+    if (IsAlone(nranks) || reader->isa<WaitOp>() || reader->isa<builtin::ReturnOp>() ||
+        reader->isa<builtin::TokenOfOp>() || reader->isa<builtin::DependOp>()) {
+      continue;
+    }
+    throw Error(ErrorCode::kVerify, "verify/collective",
+                StrCat(use.owner()->Describe(), " reads what goes on"))
+        .At(op->Describe())
+        .Hint("dist.wait gives what comes of it");
+  }
+}
+
+}  // namespace
+
+void StartAllReduceOp::InferShape(InferShapeContext& c) { InferSame(c); }
+void StartAllReduceOp::Eval(EvalContext& c) {
+  const StartAllReduceOp op(c.op());
+  c.SetOutput(kY, Reduced(c, FromAllRanks(c, op.nranks()), op.reduction()));
+}
+void StartAllReduceOp::Verify(Operation* op) { CheckOnlyWaited(op, StartAllReduceOp(op).nranks()); }
+
+// Here all of it is there at once.
+void StartReduceScatterOp::InferShape(InferShapeContext& c) {
+  c.SetShape(kY, Parted(c, StartReduceScatterOp(c.op()).nranks()));
+}
+void StartReduceScatterOp::Eval(EvalContext& c) {
+  const StartReduceScatterOp op(c.op());
+  CheckParts(c, c.input(kX), op.nranks());
+  c.SetOutput(kY, Reduced(c, FromAllRanks(c, op.nranks()), op.reduction()));
+}
+void StartReduceScatterOp::Verify(Operation* op) {
+  CheckOnlyWaited(op, StartReduceScatterOp(op).nranks());
+}
+
+void StartAllGatherOp::InferShape(InferShapeContext& c) {
+  c.SetShape(kY, Gathered(c, StartAllGatherOp(c.op()).nranks()));
+}
+void StartAllGatherOp::Eval(EvalContext& c) {
+  c.SetOutput(kY, eval::Concatenate(FromAllRanks(c, StartAllGatherOp(c.op()).nranks()), 0));
+}
+void StartAllGatherOp::Verify(Operation* op) { CheckOnlyWaited(op, StartAllGatherOp(op).nranks()); }
+
+void WaitOp::InferShape(InferShapeContext& c) {
+  const WaitOp op(c.op());
+  c.SetShape(kY, op.part() ? PartShape(c, op.nranks()) : c.shape(kX));
+}
+void WaitOp::Eval(EvalContext& c) {
+  const WaitOp op(c.op());
+  c.SetOutput(kY, op.part() ? PartOf(c.input(kX), RankOf(op.nranks()), op.nranks()) : c.input(kX));
+}
+
+void ShardOp::InferShape(InferShapeContext& c) {
+  c.SetShape(kY, PartShape(c, ShardOp(c.op()).nranks()));
+}
+void ShardOp::Eval(EvalContext& c) {
+  const int64_t nranks = ShardOp(c.op()).nranks();
+  CheckParts(c, c.input(kX), nranks);
+  c.SetOutput(kY, PartOf(c.input(kX), RankOf(nranks), nranks));
+}
+
 void SendOp::InferShape(InferShapeContext& c) { InferSame(c); }
 void SendOp::Eval(EvalContext& c) {
   const SendOp op(c.op());
   const Tensor& x = c.input(kX);
-  if (op.to() != MyRank(op.nranks())) {
+  if (op.to() != RankOf(op.nranks())) {
     const Communicator::Send send{static_cast<int>(op.to()), x.raw(), x.byte_size()};
     CommunicatorOf(op.nranks()).Exchange({&send, 1}, {}, "dist.send");
   }
@@ -302,7 +375,7 @@ void RecvOp::InferShape(InferShapeContext& c) { InferSame(c); }
 void RecvOp::Eval(EvalContext& c) {
   const RecvOp op(c.op());
   const Tensor& like = c.input(kLike);
-  if (op.from() == MyRank(op.nranks())) return c.SetOutput(kY, like);
+  if (op.from() == RankOf(op.nranks())) return c.SetOutput(kY, like);
   Tensor y(like.element_type(), like.shape());
   const Communicator::Receive receive{static_cast<int>(op.from()), y.mutable_raw(), y.byte_size()};
   CommunicatorOf(op.nranks()).Exchange({}, {&receive, 1}, "dist.recv");

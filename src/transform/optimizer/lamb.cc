@@ -1,4 +1,3 @@
-#include "lathe/dialect/nn/reduce.h"
 #include "src/transform/optimizer/optimizer.h"
 
 namespace lathe {
@@ -24,15 +23,10 @@ class LambPass : public OptimizerPass {
     const nn::Term square = v / (Scalar(1) - Pow(beta2, u.step()));
     nn::Term r = mean / (nn::Sqrt(square) + option_float("eps"));
     if (const double decay = option_float("weight_decay"); decay != 0) r = r + p * decay;
-    u.SetParameter(p - r * TrustRatio(Norm(p), Norm(r)) * u.rate());
+    u.SetParameter(p - r * TrustRatio(u.Norm(p), u.Norm(r)) * u.rate());
   }
 
  private:
-  static nn::Term Norm(const nn::Term& x) {
-    Builder& b = x.builder();
-    return {b, nn::ReduceL2Op::Create(b, x, Value(), {.keepdims = false}).reduced()};
-  }
-
   /// 1 where either norm is 0.
   static nn::Term TrustRatio(const nn::Term& parameter, const nn::Term& step) {
     const nn::Term zero = step.Number(0), one = step.Number(1);

@@ -31,7 +31,8 @@ bool IsOptimizerState(std::string_view name) {
 
 ParameterUpdate::ParameterUpdate(Program& program, Builder& reads, std::string_view optimizer,
                                  VariableUpdate& parameter, nn::Term gradient, const Scalar& rate,
-                                 const Scalar& step, std::vector<VariableUpdate>& states)
+                                 const Scalar& step, std::vector<VariableUpdate>& states,
+                                 int64_t nranks)
     : program_(program),
       reads_(reads),
       optimizer_(optimizer),
@@ -40,14 +41,17 @@ ParameterUpdate::ParameterUpdate(Program& program, Builder& reads, std::string_v
       gradient_(gradient),
       rate_(rate),
       step_(step),
-      states_(states) {}
+      states_(states),
+      nranks_(nranks) {}
+
+nn::Term ParameterUpdate::Norm(const nn::Term& x) const { return NormOf(x, nranks_); }
 
 nn::Term ParameterUpdate::State(std::string_view name, double initial) {
   const std::string full = OptimizerStateName(parameter_.name, optimizer_, name);
   const auto type = parameter_.before.type().cast<AnyTensorType>();
   const Value before =
       ReadVariable(program_, reads_, full, type.element(), *type.shape().Constants(), initial);
-  states_.push_back({full, before, Value()});
+  states_.push_back({full, before, Value(), parameter_.shard_of});
   return {value_.builder(), before};
 }
 

@@ -18,14 +18,16 @@ namespace lathe {
 struct VariableUpdate {
   std::string name;
   Value before, after;
+  std::string shard_of = {};  ///< the parameter whose shape it is a shard of; empty: it is whole
 };
 
-/// One parameter of a program while its update is built. All terms have its element type.
+/// One parameter of a program, or the shard of it that this rank updates, while its update is
+/// built. All terms have its element type.
 class ParameterUpdate {
  public:
   ParameterUpdate(Program& program, Builder& reads, std::string_view optimizer,
                   VariableUpdate& parameter, nn::Term gradient, const Scalar& rate,
-                  const Scalar& step, std::vector<VariableUpdate>& states);
+                  const Scalar& step, std::vector<VariableUpdate>& states, int64_t nranks);
 
   const nn::Term& parameter() const { return value_; }
   const nn::Term& gradient() const { return gradient_; }
@@ -38,6 +40,8 @@ class ParameterUpdate {
   nn::Term State(std::string_view name, double initial = 0);
   void SetState(std::string_view name, const nn::Term& value);
   void SetParameter(const nn::Term& value) { parameter_.after = value; }
+  /// The L2 norm, a scalar, of a tensor with the elements of the parameter.
+  nn::Term Norm(const nn::Term& x) const;
 
  private:
   VariableUpdate& Find(const std::string& name);
@@ -48,6 +52,7 @@ class ParameterUpdate {
   nn::Term value_, gradient_;
   const Scalar &rate_, &step_;
   std::vector<VariableUpdate>& states_;
+  const int64_t nranks_;  // that have shards
 };
 
 /// A pass that makes a program with gradients a training program: behind everything else it updates

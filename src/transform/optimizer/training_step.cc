@@ -18,6 +18,7 @@
 #include "src/transform/name_pattern.h"
 #include "src/transform/optimizer/clip.h"
 #include "src/transform/optimizer/schedule.h"
+#include "src/transform/sharding.h"
 
 namespace lathe {
 
@@ -95,7 +96,7 @@ void TrainingStep::FindTargets() {
   for (Operation& op : *program_.block()) {
     const auto get = op.dyn_cast<builtin::GetParameterOp>();
     if (!get || !number.emplace(get.name(), targets_.size()).second) continue;
-    targets_.push_back({std::string(get.name()), get.value(), Value(), {}, nullptr});
+    targets_.push_back({.name = std::string(get.name()), .read = get.value()});
   }
   const auto target = [&](std::string_view name) -> Target* {
     const auto at = name.empty() ? number.end() : number.find(name);
@@ -115,6 +116,11 @@ void TrainingStep::FindTargets() {
     }
   }
   std::erase_if(targets_, [](const Target& t) { return !t.gradient; });
+  for (Target& t : targets_) {
+    t.shape = *t.read.type().cast<AnyTensorType>().shape().Constants();
+    const auto shards = t.gradient.property(kShards).dyn_cast<IntAttribute>();
+    if (shards) t.nranks = shards.value();
+  }
   if (targets_.empty()) {
     Fail("gradient/missing", "the program has no gradients of parameters",
          StrCat("append_backward makes them: append_backward,", optimizer_.name()));
@@ -222,6 +228,9 @@ void TrainingStep::CheckNotUpdated() const {
 
 // ---- updates ----
 
+/// reduce_gradients makes shards of all gradients, or of none.
+int64_t TrainingStep::NumShards() const { return targets_[0].nranks; }
+
 Value TrainingStep::ReadCounter(std::string_view name) {
   return ReadVariable(program_, reads_, std::string(name), ElementType::kI64, {}, 0);
 }
@@ -240,7 +249,7 @@ Scalar TrainingStep::RateOf(const Group& group, const Scalar& done) {
 }
 
 void TrainingStep::BuildUpdates(std::vector<nn::Term> gradients) {
-  ClipGradients(optimizer_, gradients);
+  ClipGradients(optimizer_, gradients, NumShards());
   const Value done = ReadCounter(kStepCounter);
   const Value one = nn::IntConstant(rewriter_, 1);
   const Value next = nn::AddOp::Create(rewriter_, done, one).c();
@@ -250,22 +259,32 @@ void TrainingStep::BuildUpdates(std::vector<nn::Term> gradients) {
     return Scalar(nn::Term(rewriter_, cast.output()));
   };
   const Scalar before = as_scalar(done), step = as_scalar(next);
+  ShardGatherer shards(NumShards());
+  std::vector<size_t> gathered;  // of updates_
   for (size_t i = 0; i < targets_.size(); ++i) {
     const Target& t = targets_[i];
     if (!t.group->rate) t.group->rate = RateOf(*t.group, before);
-    const auto type = t.read.type().cast<AnyTensorType>();
-    VariableUpdate parameter{
-        t.name,
-        ReadVariable(program_, reads_, t.name, type.element(), *type.shape().Constants(), 0),
-        Value()};
+    const ElementType element = t.read.type().cast<AnyTensorType>().element();
+    VariableUpdate parameter{t.name, ReadVariable(program_, reads_, t.name, element, t.shape, 0),
+                             Value()};
+    VariableUpdate mine = parameter;
+    if (t.nranks > 1) {
+      mine.before = ShardOfRank(rewriter_, parameter.before, t.shape, t.nranks);
+      mine.shard_of = t.name;
+    }
     const bool up = t.group->rule->option_bool("maximize");
     std::vector<VariableUpdate> states;
-    ParameterUpdate u(program_, reads_, optimizer_.name(), parameter,
-                      up ? -gradients[i] : gradients[i], *t.group->rate, step, states);
+    ParameterUpdate u(program_, reads_, optimizer_.name(), mine, up ? -gradients[i] : gradients[i],
+                      *t.group->rate, step, states, t.nranks);
     t.group->rule->Update(u);
+    parameter.after = mine.after;
+    if (t.nranks > 1) shards.Add(rewriter_, mine.after, t.shape);
+    if (t.nranks > 1) gathered.push_back(updates_.size());
     updates_.push_back(std::move(parameter));
     updates_.insert(updates_.end(), states.begin(), states.end());
   }
+  const std::vector<Value> whole = shards.Finish(rewriter_);
+  for (size_t i = 0; i < whole.size(); ++i) updates_[gathered[i]].after = whole[i];
 }
 
 /// Adds to a sum per gradient; each k-th run updates by their mean, within a `cf.if`.
@@ -277,7 +296,8 @@ void TrainingStep::Accumulate() {
     const std::string name = OptimizerStateName(t.name, "gradient", "sum");
     const Value before =
         ReadVariable(program_, reads_, name, type.element(), *type.shape().Constants(), 0);
-    sums.push_back({name, before, nn::AddOp::Create(rewriter_, before, t.gradient).c()});
+    sums.push_back({name, before, nn::AddOp::Create(rewriter_, before, t.gradient).c(),
+                    t.nranks > 1 ? t.name : ""});
   }
   const Value done = ReadCounter(kMicroStepCounter);
   const Value count = nn::AddOp::Create(rewriter_, done, nn::IntConstant(rewriter_, 1)).c();
@@ -326,7 +346,10 @@ void TrainingStep::YieldEach(Operation* holder, Value apply,
 
 void TrainingStep::SetAll() {
   for (const VariableUpdate& u : updates_) {
-    builtin::SetParameterOp::Create(rewriter_, u.after, {.name = u.name});
+    const auto set = builtin::SetParameterOp::Create(rewriter_, u.after, {.name = u.name});
+    if (!u.shard_of.empty()) {
+      set->SetAttribute(kShardOf, StrAttribute::Get(rewriter_.context(), u.shard_of));
+    }
   }
 }
 

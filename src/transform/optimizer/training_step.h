@@ -37,8 +37,10 @@ class TrainingStep {
   struct Target {
     std::string name;
     Value read;  ///< of the forward pass
-    Value gradient;
-    std::vector<Operation*> outputs;  ///< what gives the gradient to the caller
+    Value gradient = {};
+    std::vector<Operation*> outputs = {};  ///< what gives the gradient to the caller
+    Shape shape = {};                      ///< of the parameter
+    int64_t nranks = 1;                    ///< that have a shard of the gradient each
     Group* group = nullptr;
   };
 
@@ -51,6 +53,7 @@ class TrainingStep {
 
   Value ReadCounter(std::string_view name);
   void BuildUpdates(std::vector<nn::Term> gradients);
+  int64_t NumShards() const;
   Scalar RateOf(const Group& group, const Scalar& done);
   void Accumulate();
   void YieldEach(Operation* holder, Value apply, const std::vector<VariableUpdate>& sums);

@@ -51,6 +51,29 @@ constexpr OpCase kCases[] = {
      "%y = dist.reduce_scatter(%x) {nranks = N, reduction = \"mean\"} : (v_tensor<[12], T>) -> "
      "v_tensor<P, T>"},
     {"all_to_all", "%y = dist.all_to_all(%x) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<O, T>"},
+    {"start_all_reduce",
+     "%s = dist.start_all_reduce(%x) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<O, T>\n"
+     "%y = dist.wait(%s) {nranks = N} : (v_tensor<O, T>) -> v_tensor<O, T>",
+     false},
+    {"start_two",
+     "%h = nn.mul(%x, %x) : (v_tensor<[12], T>, v_tensor<[12], T>) -> v_tensor<[12], T>\n"
+     "%s = dist.start_all_reduce(%x) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<O, T>\n"
+     "%t = dist.start_all_reduce(%h) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<O, T>\n"
+     "%q = dist.all_reduce(%x) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<O, T>\n"
+     "%a = dist.wait(%t) {nranks = N} : (v_tensor<O, T>) -> v_tensor<O, T>\n"
+     "%b = dist.wait(%s) {nranks = N} : (v_tensor<O, T>) -> v_tensor<O, T>\n"
+     "%c = nn.sub(%a, %b) : (v_tensor<O, T>, v_tensor<O, T>) -> v_tensor<O, T>\n"
+     "%y = nn.mul(%c, %q) : (v_tensor<O, T>, v_tensor<O, T>) -> v_tensor<O, T>",
+     false},
+    {"start_reduce_scatter",
+     "%s = dist.start_reduce_scatter(%x) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<O, T>\n"
+     "%y = dist.wait(%s) {nranks = N, part = true} : (v_tensor<O, T>) -> v_tensor<P, T>",
+     false},
+    {"start_all_gather",
+     "%s = dist.start_all_gather(%x) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<G, T>\n"
+     "%y = dist.wait(%s) {nranks = N} : (v_tensor<G, T>) -> v_tensor<G, T>",
+     false},
+    {"shard", "%y = dist.shard(%x) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<P, T>", false},
     {"barrier", "%y = dist.barrier(%x) {nranks = N} : (v_tensor<[12], T>) -> v_tensor<O, T>"},
 };
 
@@ -156,6 +179,10 @@ TEST(Ranks, CollectivesComputeWhatTheySay) {
   EXPECT_EQ(run("reduce_scatter", 1), (V{112, 114, 116, 118, 120, 122}));
   EXPECT_EQ(run("all_to_all", 0), (V{0, 1, 2, 3, 4, 5, 100, 101, 102, 103, 104, 105}));
   EXPECT_EQ(run("barrier", 1)[3], 103);
+  EXPECT_EQ(run("start_all_reduce", 0)[3], 106);
+  EXPECT_EQ(run("start_reduce_scatter", 1), (V{112, 114, 116, 118, 120, 122}));
+  EXPECT_EQ(run("start_all_gather", 1)[12], 100);
+  EXPECT_EQ(run("shard", 1), (V{106, 107, 108, 109, 110, 111}));
 }
 
 // ---- gradients ----
@@ -291,6 +318,40 @@ TEST(Ranks, MistakesAreSaid) {
   EXPECT_TRUE(error(2, program("all_reduce", 2, "", "12"), other)
                   .starts_with("shape/collective: dist.all_reduce: rank 1 gives f64[12], rank 0"))
       << error(2, program("all_reduce", 2, "", "12"), other);
+}
+
+// A rank whose run ends between the start of a collective and its end.
+TEST(Ranks, ARunThatFailsLeavesNothingBehind) {
+  const std::string body =
+      "%x = nn.feed() {name = \"x\"} : () -> v_tensor<[12], f32>\n"
+      "%i = nn.feed() {name = \"i\"} : () -> v_tensor<[1], i64>\n"
+      "%s = dist.start_all_reduce(%x) {nranks = 2} : (v_tensor<[12], f32>) -> v_tensor<[12], f32>\n"
+      "%g = nn.gather(%x, %i) {axis = 0} : (v_tensor<[12], f32>, v_tensor<[1], i64>) -> "
+      "v_tensor<[1], f32>\n"
+      "%y = dist.wait(%s) {nranks = 2} : (v_tensor<[12], f32>) -> v_tensor<[12], f32>\n"
+      "%z = nn.add(%y, %g) : (v_tensor<[12], f32>, v_tensor<[1], f32>) -> v_tensor<[12], f32>\n"
+      "nn.fetch(%z) {name = \"z\"} : (v_tensor<[12], f32>) -> ()";
+  std::mutex mutex;
+  std::vector<std::string> ids(2);
+  const auto run = [&](Communicator& ranks) {
+    IrContext context;
+    LoadAllDialects(context);
+    Program p = ParseBody(context, body);
+    const Executable executable(p, {.threads = 1});
+    const int64_t index = ranks.rank() == 0 ? 99 : 1;
+    try {
+      executable.Run({{"x", Input<float>(ranks.rank())}, {"i", testing::Vec<int64_t>({index})}});
+      executable.Run({{"x", Input<float>(ranks.rank())}, {"i", testing::Vec<int64_t>({index})}});
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      ids[static_cast<size_t>(ranks.rank())] = error.id();
+      ranks.Abort(error.message());
+    }
+  };
+  RunAsThreadRanks(2, run, 30);
+  EXPECT_NE(ids[0], "rank/failed");
+  EXPECT_NE(ids[0], "");
+  EXPECT_EQ(ids[1], "rank/failed");
 }
 
 TEST(Ranks, AProgramOfRanksIsNotSaved) {

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "lathe/support/background_communication.h"
 #include "lathe/support/collectives.h"
 #include "lathe/support/error.h"
 #include "lathe/support/float_types.h"
@@ -196,6 +197,43 @@ TEST(Communicator, RanksThatWaitForEachOtherBlameTheOther) {
   } catch (const Error& error) {
     EXPECT_NE(error.message().find("rank 1 has not"), std::string::npos) << error.message();
   }
+}
+
+TEST(BackgroundCommunication, GoesOnInTheOrderOfItsStart) {
+  RunAsThreadRanks(3, [](Communicator&) {
+    std::vector<std::vector<float>> data;
+    for (int i = 0; i < 20; ++i) data.push_back(ElementsOf(RankOf(3) + i, 1000 + i));
+    const auto expected = [](int i, int64_t at) {
+      double sum = 0;
+      for (int r = 0; r < 3; ++r) sum += Element(r + i, at);
+      return static_cast<float>(sum);
+    };
+    BackgroundCommunication& background = BackgroundOf(3);
+    for (auto& d : data) {
+      background.Start(d.data(), [&d](Communicator& ranks) {
+        void* const all = d.data();
+        AllReduce(ranks, Reduction::kSum, ElementType::kF32, static_cast<int64_t>(d.size()),
+                  {{all}}, {{all}});
+      });
+    }
+    Barrier(CommunicatorOf(3));  // behind all of them
+    for (int i = 19; i >= 0; --i) {
+      background.Wait(data[static_cast<size_t>(i)].data());
+      EXPECT_EQ(data[static_cast<size_t>(i)][7], expected(i, 7));
+    }
+    EXPECT_GT(background.times().seconds, 0);
+  });
+}
+
+TEST(BackgroundCommunication, WhoWaitsHearsOfAFailure) {
+  const auto run = [](Communicator& ranks) {
+    if (ranks.rank() == 1) throw Error(ErrorCode::kIo, "test/disk", "full");
+    int data = 0;
+    BackgroundOf(2).Start(&data, [](Communicator& r) { Barrier(r); });
+    EXPECT_EQ(IdOf([&] { BackgroundOf(2).Wait(&data); }), "rank/failed");
+    EXPECT_EQ(IdOf([&] { CommunicatorOf(2); }), "rank/failed");
+  };
+  EXPECT_EQ(IdOf([&] { RunAsThreadRanks(2, run, 30); }), "test/disk");
 }
 
 TEST(Communicator, OtherSizesAreAnError) {

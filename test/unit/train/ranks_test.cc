@@ -91,6 +91,74 @@ TEST(TrainOnRanks, LossesAreThoseOfOneProcess) {
   }
 }
 
+constexpr const char* kOptimizers[] = {
+    "sgd{lr=0.05,momentum=0.9,clip_global_norm=0.5}",
+    "adam{lr=1e-2,clip_norm=0.3}",
+    "adamw{lr=1e-2,clip_global_norm=0.5}",
+    "adamw{lr=1e-2,accumulate=2,groups=[biases{parameters=[*.bias],weight_decay=0}]}",
+    "adagrad{lr=1e-2}",
+    "rmsprop{lr=1e-3,momentum=0.5}",
+    "lion{lr=1e-3}",
+    "lamb{lr=1e-2,clip_global_norm=0.5}",
+};
+
+TEST(TrainOnRanks, ShardsGiveTheLossesOfOneProcess) {
+  for (const char* optimizer : kOptimizers) {
+    TrainerOptions options = OptionsFor(optimizer, 2, 8);
+    const Result one = Train(0, options);
+    options.shard = true;
+    SCOPED_TRACE(optimizer);
+    const Result many = Train(3, options);
+    ExpectNear(many.losses, one.losses, 2e-5);
+    EXPECT_NEAR(many.evaluation.loss, one.evaluation.loss, 2e-5);
+  }
+}
+
+TEST(TrainOnRanks, ShardsHaveTheSameBitsTwice) {
+  TrainerOptions options = OptionsFor("lamb{lr=1e-2,clip_global_norm=0.5}");
+  options.shard = true;
+  const Result first = Train(4, options), second = Train(4, options);
+  EXPECT_EQ(first.checkpoint(), second.checkpoint());
+  EXPECT_EQ(first.losses, second.losses);
+}
+
+// Whole states go to shards of another size, to whole ones and back.
+TEST(TrainOnRanks, ShardsResumeWithAnotherNumberOfRanks) {
+  const TemporaryFolder folder;
+  const std::string path = StrCat(folder.path(), "/half");
+  for (const char* optimizer : kOptimizers) {
+    SCOPED_TRACE(optimizer);
+    TrainerOptions options = OptionsFor(optimizer, 1);
+    options.shard = true;
+    WriteFile(path, Train(3, options).checkpoint());
+    options.epochs = 0;
+    for (const int size : {0, 2}) {
+      EXPECT_EQ(Train(size, options, Net, path).checkpoint(), ReadFile(path)) << size;
+    }
+  }
+}
+
+TEST(TrainOnRanks, ShardsTakeLessMemory) {
+  const auto states = [](int size, bool shard) {
+    uint64_t bytes = 0;
+    TrainerOptions options = OptionsFor("adamw{lr=1e-2}", 1);
+    options.shard = shard;
+    options.on_epoch = [&](const EpochReport& report) { bytes = report.memory.states; };
+    RunAsThreadRanks(size, [&](Communicator& ranks) {
+      IrContext context;
+      LoadAllDialects(context);
+      TrainerOptions mine = options;
+      mine.ranks = &ranks;
+      if (ranks.rank() != 0) mine.on_epoch = {};
+      Trainer(Net(context), mine).Fit(*ConvData());
+    });
+    return bytes;
+  };
+  const uint64_t whole = states(4, false), shard = states(4, true);
+  EXPECT_LT(shard, whole / 3);
+  EXPECT_GE(shard, whole / 4);
+}
+
 TEST(TrainOnRanks, TheSameBitsTwice) {
   TrainerOptions options = OptionsFor("adamw{lr=1e-2}");
   const Result first = Train(3, options), second = Train(3, options);

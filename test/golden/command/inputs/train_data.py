@@ -20,6 +20,8 @@ save("no_image", pictures=x, other=x, labels=labels)
 save("extents", image=x, labels=labels[:39])
 save("out_of_range", image=x, labels=labels + 1)
 save("floats", image=x, labels=labels.astype(np.float32))
+save("wide", image=np.repeat(x, 2, axis=3), labels=labels)
+save("two", image=x, labels=np.stack([labels, labels], axis=1))
 save("shape", image=x[:, :, :7], labels=labels)
 bad = x.copy()
 bad[17, 0, 2, 3] = np.nan
