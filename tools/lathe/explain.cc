@@ -11,6 +11,7 @@
 #include "lathe/driver/model_file.h"
 #include "lathe/support/printable.h"
 #include "lathe/support/text.h"
+#include "tools/lathe/explain_ranks.h"
 #include "tools/lathe/rates.h"
 #include "tools/lathe/runnable.h"
 #include "tools/lathe/structure.h"
@@ -20,11 +21,13 @@ namespace {
 
 constexpr size_t kWidth = 100;
 constexpr size_t kIndent = 10;
+constexpr int kRunsOfRanks = 5;
 
 struct Options {
   ModelOptions model;
   InputOptions inputs;
   CompileOptions compile;
+  RankOptions ranks;
   int runs = 0;
   size_t top = 40;
   bool all = false;
@@ -298,6 +301,10 @@ std::string ToJson(const Explanation& e) {
 }
 
 int RunExplain(const Options& o) {
+  if (o.ranks.ranks > 0) {
+    ExplainRanks(o.ranks, o.model, o.inputs, o.compile, o.runs > 0 ? o.runs : kRunsOfRanks, o.json);
+    return kFine;
+  }
   IrContext context;
   Program program = LoadStructure(o.model, context);
   if (LacksWeights(program)) {
@@ -322,7 +329,9 @@ Run AddExplain(CLI::App& app) {
   o->model.AddTo(app);
   AddCompileOptions(app, o->compile);
   o->inputs.AddTo(app, /*random_by_default=*/true);
-  app.add_option("--runs", o->runs, "to measure, after one to warm up; 0: nothing is run")
+  o->ranks.AddTo(app);
+  app.add_option("--runs", o->runs,
+                 "to measure, after one to warm up; 0: nothing is run, but with --ranks five")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   app.add_option("--top", o->top, "functions to show, the most expensive first")
