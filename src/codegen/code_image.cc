@@ -1,5 +1,6 @@
 #include "lathe/codegen/code_image.h"
 
+#include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 
 namespace lathe::codegen {
@@ -13,7 +14,7 @@ const CodeImage::Entry& CodeImage::Find(std::string_view name) const {
 }
 
 void CodeImage::Append(const CodeImage& other) {
-  bytes.resize((bytes.size() + kAlignment - 1) / kAlignment * kAlignment);
+  bytes.resize(RoundUp(bytes.size(), kAlignment));
   for (const Entry& entry : other.entries) {
     entries.push_back(entry);
     entries.back().offset += bytes.size();

@@ -2,14 +2,13 @@
 
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/interfaces.h"
+#include "lathe/ir/tensor_of.h"
 
 namespace lathe {
 namespace {
 
-AnyTensorType TypeOf(Value v) { return v ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType(); }
-
 bool IsFloating(Value v) {
-  const AnyTensorType type = TypeOf(v);
+  const AnyTensorType type = TensorOrNull(v);
   return type && IsFloat(type.element());
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lathe/support/budget.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
 #include "src/dialect/eval_util.h"
@@ -95,8 +96,8 @@ void MultiplyBlock(const MatrixProduct<Acc>& p, int64_t r0, int64_t r1, int64_t 
 
 template <class Acc>
 void Multiply(const MatrixProduct<Acc>& p) {
-  const int64_t across = (p.n + kColumns - 1) / kColumns;
-  const int64_t down = (p.m + kTaskRows - 1) / kTaskRows;
+  const int64_t across = CeilDiv(p.n, kColumns);
+  const int64_t down = CeilDiv(p.m, kTaskRows);
   ParallelFor(0, across * down, 1, [&](int64_t task, int64_t) {
     const int64_t r0 = task / across * kTaskRows;
     const int64_t c0 = task % across * kColumns;

@@ -8,6 +8,7 @@
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/storage_traits.h"
 #include "lathe/ir/block.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/traits.h"
 #include "lathe/support/tensor.h"
 
@@ -16,8 +17,6 @@ namespace {
 
 using Part = DataFunction::Part;
 using Parts = std::vector<Part>;
-
-AnyTensorType TypeOf(Value v) { return v.type().dyn_cast<AnyTensorType>(); }
 
 // The integers of a constant operand; nothing if it is none.
 std::optional<std::vector<int64_t>> Constants(const Operation* op, size_t operand) {
@@ -44,7 +43,7 @@ class Tracer {
   explicit Tracer(const Block& block) {
     for (size_t i = 0; i < block.num_arguments(); ++i) {
       const Value v = block.argument(i);
-      if (TypeOf(v)) parts_[v] = {{i, 0, BytesOf(TypeOf(v))}};
+      if (TensorOrNull(v)) parts_[v] = {{i, 0, BytesOf(TensorOrNull(v))}};
     }
   }
 
@@ -66,20 +65,21 @@ class Tracer {
 
  private:
   std::optional<Parts> PartsOf(Operation* op, size_t result) {
-    if (op->num_operands() == 0 || !TypeOf(op->result(result)).has_rank()) return std::nullopt;
+    if (op->num_operands() == 0 || !TensorOrNull(op->result(result)).has_rank())
+      return std::nullopt;
     if (op->isa<nn::ConcatOp>()) return Joined(op);
     const Parts* from = op->operand(0) ? Find(op->operand(0)) : nullptr;
     if (from == nullptr) return std::nullopt;
     if (op->HasTrait<KeepsBytes>()) return *from;
     if (op->isa<nn::TransposeOp>() && KeepsOrder(op)) return *from;
-    if (!TypeOf(op->operand(0)).is_static()) return std::nullopt;
+    if (!TensorOrNull(op->operand(0)).is_static()) return std::nullopt;
     if (op->isa<nn::SplitOp>()) return Split(op, result, *from);
     if (op->isa<nn::SliceOp>()) return Slice(op, *from);
     return std::nullopt;
   }
 
   std::optional<Parts> Joined(Operation* op) const {
-    const auto type = TypeOf(op->result(0));
+    const auto type = TensorOrNull(op->result(0));
     const size_t axis = AxisOf(op->cast<nn::ConcatOp>().axis(), type.rank());
     if (axis >= type.rank() || !IsOutermost(type.dims(), axis)) return std::nullopt;
     if (BitWidth(type.element()) < 8) return std::nullopt;
@@ -94,8 +94,8 @@ class Tracer {
   }
 
   static bool KeepsOrder(Operation* op) {
-    if (!TypeOf(op->operand(0)).has_rank()) return false;
-    const auto dims = TypeOf(op->operand(0)).dims();
+    if (!TensorOrNull(op->operand(0)).has_rank()) return false;
+    const auto dims = TensorOrNull(op->operand(0)).dims();
     std::vector<int64_t> moved, reversed(dims.size());
     for (size_t i = 0; i < dims.size(); ++i)
       reversed[i] = static_cast<int64_t>(dims.size() - 1 - i);
@@ -110,7 +110,7 @@ class Tracer {
   // `length` entries from `start` on along axis `axis` of operand 0.
   static std::optional<Parts> Cut(Operation* op, const Parts& from, size_t axis, int64_t start,
                                   int64_t length) {
-    const auto type = TypeOf(op->operand(0));
+    const auto type = TensorOrNull(op->operand(0));
     if (axis >= type.rank() || !IsOutermost(type.dims(), axis)) return std::nullopt;
     const int64_t extent = type.dims()[axis].value();
     const Dim bytes = BytesOf(type);
@@ -132,20 +132,20 @@ class Tracer {
   }
 
   static std::optional<Parts> Split(Operation* op, size_t result, const Parts& from) {
-    const size_t axis = AxisOf(op->cast<nn::SplitOp>().axis(), TypeOf(op->operand(0)).rank());
-    if (axis >= TypeOf(op->operand(0)).rank()) return std::nullopt;
+    const size_t axis = AxisOf(op->cast<nn::SplitOp>().axis(), TensorOrNull(op->operand(0)).rank());
+    if (axis >= TensorOrNull(op->operand(0)).rank()) return std::nullopt;
     int64_t start = 0;
     for (size_t i = 0; i < result; ++i) {
-      if (!TypeOf(op->result(i)).is_static()) return std::nullopt;
-      start += TypeOf(op->result(i)).dims()[axis].value();
+      if (!TensorOrNull(op->result(i)).is_static()) return std::nullopt;
+      start += TensorOrNull(op->result(i)).dims()[axis].value();
     }
-    if (!TypeOf(op->result(result)).is_static()) return std::nullopt;
-    return Cut(op, from, axis, start, TypeOf(op->result(result)).dims()[axis].value());
+    if (!TensorOrNull(op->result(result)).is_static()) return std::nullopt;
+    return Cut(op, from, axis, start, TensorOrNull(op->result(result)).dims()[axis].value());
   }
 
   // A slice that shortens at most one axis, in steps of one.
   static std::optional<Parts> Slice(Operation* op, const Parts& from) {
-    const auto in = TypeOf(op->operand(0)), out = TypeOf(op->result(0));
+    const auto in = TensorOrNull(op->operand(0)), out = TensorOrNull(op->result(0));
     const auto starts = Constants(op, nn::SliceOp::kStarts);
     if (!out.is_static() || !starts) return std::nullopt;
     std::vector<int64_t> axes, steps;

@@ -6,13 +6,12 @@
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/block.h"
 #include "lathe/ir/interfaces.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/traits.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
 namespace {
-
-AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 // The tensor in memory of somebody else's, which outlives it.
 Tensor View(const KernelBuffer& buffer, AnyTensorType type) {
@@ -26,7 +25,7 @@ Tensor View(const KernelBuffer& buffer, AnyTensorType type) {
 void Evaluate(const Block& block, const KernelBuffer* buffers) {
   std::unordered_map<Value, RtValue> values;  // looked up, never iterated
   for (size_t i = 0; i < block.num_arguments(); ++i) {
-    values[block.argument(i)] = View(*buffers++, TypeOf(block.argument(i)));
+    values[block.argument(i)] = View(*buffers++, TensorOf(block.argument(i)));
   }
   for (Operation* op = block.front(); !op->HasTrait<Terminator>(); op = op->next()) {
     std::vector<RtValue> operands;
@@ -40,7 +39,7 @@ void Evaluate(const Block& block, const KernelBuffer* buffers) {
   for (size_t i = 0; i < end->num_operands(); ++i) {
     const KernelBuffer& out = *buffers++;
     const Tensor& t = values.at(end->operand(i)).tensor();
-    const Shape planned(out.shape, out.shape + TypeOf(end->operand(i)).rank());
+    const Shape planned(out.shape, out.shape + TensorOf(end->operand(i)).rank());
     LATHE_CHECK(t.shape() == planned, "result ", i, " is ", t.TypeString(), ", planned was ",
                 ShapeToString(planned));
     if (t.byte_size() > 0) std::memcpy(out.data, t.raw(), t.byte_size());

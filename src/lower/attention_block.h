@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "lathe/support/divide.h"
 #include "src/lower/attention_form.h"
 #include "src/lower/attention_mask.h"
 #include "src/lower/index_math.h"
@@ -61,7 +62,7 @@ class AttentionBlock {
   void AddValues(const Access& access, const Dim& key, const Dim& rows, const Dim& count);
   Value Finish(const Access& access, const Dim& first, const Dim& rows);
   Value ValueOf(const Access& access, const Dim& key, Value k, int64_t vector);
-  int64_t value_vectors() const { return (form_.value_features() + lanes_ - 1) / lanes_; }
+  int64_t value_vectors() const { return CeilDiv(form_.value_features(), lanes_); }
   Value LiveOf(int64_t vector, int64_t features);
 
   LoopBuilder& lb_;

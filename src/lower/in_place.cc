@@ -8,6 +8,7 @@
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "src/lower/schedule/leaves.h"
@@ -24,8 +25,6 @@ using schedule::BaseMemory;
 using schedule::CounterOf;
 using schedule::Leaves;
 using Loops = std::vector<const Operation*>;  // outermost first
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 // Where an access begins along an axis, and how many elements it spans from there.
 struct Range {

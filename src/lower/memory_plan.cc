@@ -9,6 +9,7 @@
 #include "lathe/dialect/op_kind.h"
 #include "lathe/dialect/storage_traits.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
@@ -18,10 +19,6 @@ namespace lathe {
 
 namespace {
 
-AnyTensorType TensorOf(Value value) {
-  return value ? value.type().dyn_cast<AnyTensorType>() : AnyTensorType();
-}
-
 bool IsMutable(Value value) { return value && value.type().isa<TensorType>(); }
 
 }  // namespace
@@ -29,8 +26,8 @@ bool IsMutable(Value value) { return value && value.type().isa<TensorType>(); }
 bool ElementwiseInPlace(const Operation* op, size_t operand) {
   if (KindOf(op) > OpKind::kBroadcast || NeedsWhole(op, operand)) return false;
   if (op->num_results() != 1) return false;
-  const auto from = TensorOf(op->operand(operand));
-  const auto to = TensorOf(op->result(0));
+  const auto from = TensorOrNull(op->operand(operand));
+  const auto to = TensorOrNull(op->result(0));
   return from && to && from.has_rank() && from.shape() == to.shape() &&
          BitWidth(from.element()) == BitWidth(to.element());
 }
@@ -59,7 +56,7 @@ class MemoryPlanner {
     std::vector<std::string> names;
     for (OpWalker w(program_.block()); Operation* op = w.Next();) {
       for (size_t i = 0; i < op->num_results(); ++i) {
-        const auto type = TensorOf(op->result(i));
+        const auto type = TensorOrNull(op->result(i));
         if (!type) continue;
         for (const Dim& d : type.dims()) d.CollectSymbols(names);
       }
@@ -74,7 +71,7 @@ class MemoryPlanner {
   }
 
   std::optional<size_t> BytesOf(Value value) const {
-    const auto type = TensorOf(value);
+    const auto type = TensorOrNull(value);
     if (!type || !type.has_rank() || BitWidth(type.element()) == 0) return std::nullopt;
     size_t count = 1;
     for (const Dim& d : type.dims()) {

@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/builder.h"
 #include "lathe/lower/lowering.h"
+#include "lathe/support/divide.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 
@@ -19,7 +20,7 @@ int64_t PackedLayout::part_begin(size_t i) const {
   int64_t begin = 0;
   for (size_t k = 0; k < i; ++k) {
     const int64_t elements = NumElements(parts[k].shape());
-    begin += (elements + kPartElements - 1) / kPartElements * kPartElements;
+    begin += RoundUp(elements, kPartElements);
   }
   return begin;
 }

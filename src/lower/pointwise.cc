@@ -7,15 +7,12 @@
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "src/lower/op_cost.h"
 
 namespace lathe::lower {
-namespace {
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
-
-}  // namespace
+namespace {}  // namespace
 
 bool IsScalarConstant(const Operation& op) {
   return op.name() == builtin::ConstantOp::kName &&

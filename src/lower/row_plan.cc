@@ -5,6 +5,7 @@
 
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "src/lower/pointwise.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 constexpr int64_t kParallelElements = 1 << 14;
 constexpr int kWorthKeeping = 8;  // instructions that a kept element must save
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/op_kind.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "src/dialect/nn/term.h"
@@ -21,8 +22,6 @@ namespace lathe::lower {
 namespace {
 
 constexpr int kMaxCost = 1 << 20;
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 class LocalConstants : public ValueFacts {
  public:

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "lathe/support/divide.h"
+
 namespace lathe::lower {
 
 Tile ChooseTile(Knobs& knobs, Tile preferred, const Dim& rows, const Dim& columns, int64_t lanes,
                 int64_t registers) {
-  const int64_t of_row = columns.is_constant() ? (columns.value() + lanes - 1) / lanes : 8;
+  const int64_t of_row = columns.is_constant() ? CeilDiv(columns.value(), lanes) : 8;
   const auto most_rows = [&](int64_t vectors) {
     const int64_t most = (registers - vectors - 1) / vectors;
     return rows.is_constant() ? std::min(most, std::max<int64_t>(rows.value(), 1)) : most;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/support/divide.h"
 #include "src/lower/register_tile.h"
 
 namespace lathe::lower {
@@ -15,7 +16,7 @@ double TileCost(int64_t rows) { return static_cast<double>(std::max<int64_t>(row
 // One register holds the broadcast element, `vectors` the row of the panel, the others sums.
 Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers, int64_t few_rows) {
   const int64_t vectors_of_row =
-      columns.is_constant() ? std::max<int64_t>((columns.value() + lanes - 1) / lanes, 1) : 1 << 20;
+      columns.is_constant() ? std::max<int64_t>(CeilDiv(columns.value(), lanes), 1) : 1 << 20;
   if (rows.is_constant() && rows.value() <= few_rows) {
     const int64_t m = std::max<int64_t>(rows.value(), 1);
     const int64_t most = std::max<int64_t>((registers - 3) / (m + 1), 1);

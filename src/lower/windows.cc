@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 
 namespace lathe::lower {
@@ -78,7 +79,7 @@ int64_t LanesFor(int64_t outputs, int64_t most) {
 int64_t TileRowsFor(int64_t outputs, int64_t most) {
   int64_t best = 1;
   for (int64_t rows = 1; rows <= std::min(outputs, most); ++rows) {
-    const auto tiles = [&](int64_t r) { return (outputs + r - 1) / r; };
+    const auto tiles = [&](int64_t r) { return CeilDiv(outputs, r); };
     if (tiles(rows) < tiles(best)) best = rows;
   }
   return best;
@@ -137,13 +138,13 @@ void WindowReader::LayOut() {
   // Lanes that are no outputs must not compute with what happens to be there: denormal numbers are
   // slow.
   const int64_t outputs = window_.out[last()];
-  columns_ = (options_.masks ? outputs : CeilDiv(outputs, lanes) * lanes) + shift;
+  columns_ = (options_.masks ? outputs : RoundUp(outputs, lanes)) + shift;
   const int64_t begin = CeilDiv(window_.begins[last()], stride);
   pitch_ = (CeilDiv(window_.out[last()], lanes) + CeilDiv(shift + begin, lanes) + 1) * lanes;
   rows_per_step_.assign(last(), static_cast<int64_t>(phases_.size()));
   const int64_t whole = window_.out[0], tile = last() == 1 ? options_.tile_rows : 1;
   for (int64_t bands = 1;; ++bands) {
-    band_ = CeilDiv(CeilDiv(whole, bands), tile) * tile;
+    band_ = RoundUp(CeilDiv(whole, bands), tile);
     for (size_t a = last() - 1; a-- > 0;) {
       rows_per_step_[a] = rows_per_step_[a + 1] * Positions(a + 1);
     }
@@ -229,8 +230,8 @@ void WindowReader::CopyRow(const std::vector<Value>& input, Value row) {
 void WindowReader::CopySlot(const std::vector<Value>& input, Value row, int64_t phase) {
   const int64_t stride = window_.strides[last()], begin = window_.begins[last()];
   PaddedRow padded{.columns = columns_, .stride = stride};
-  padded.front = std::min(std::max<int64_t>(nn::CeilOf(begin - phase, stride), 0), columns_);
-  const int64_t behind = nn::CeilOf(window_.in[last()] + begin - phase, stride);
+  padded.front = std::min(std::max<int64_t>(CeilDiv(begin - phase, stride), 0), columns_);
+  const int64_t behind = CeilDiv(window_.in[last()] + begin - phase, stride);
   padded.count = std::clamp<int64_t>(behind - padded.front, 0, columns_ - padded.front);
   padded.first = padded.front * stride + phase - begin;
   CopyPaddedRow(*lb_, padded, memory_, input, scratch_, row, padding_);

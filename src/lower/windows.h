@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lathe/lower/lower_function.h"
+#include "lathe/support/divide.h"
 #include "src/dialect/nn/window.h"
 #include "src/lower/loop_builder.h"
 
@@ -77,7 +78,6 @@ class WindowReader {
   Value Load(const Place& place, std::span<const int64_t> offsets, int64_t k, OutputVector vector);
 
  private:
-  static int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
   size_t last() const { return window_.rank() - 1; }
   int64_t Reach(size_t axis, int64_t outputs) const;
   int64_t Positions(size_t axis) const;

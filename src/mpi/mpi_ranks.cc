@@ -14,6 +14,7 @@
 
 #include "lathe/support/budget.h"
 #include "lathe/support/communicator.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
@@ -37,7 +38,7 @@ void Check(int code, const char* function) {
   throw Error(ErrorCode::kIo, "rank/mpi", StrCat(function, " of MPI fails: ", text));
 }
 
-size_t NumPieces(size_t bytes) { return std::max<size_t>(1, (bytes + kPiece - 1) / kPiece); }
+size_t NumPieces(size_t bytes) { return std::max<size_t>(1, CeilDiv(bytes, kPiece)); }
 int PieceBytes(size_t bytes, size_t piece) {
   return static_cast<int>(std::min(kPiece, bytes - piece * kPiece));
 }

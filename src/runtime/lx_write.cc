@@ -3,6 +3,7 @@
 #include <map>
 
 #include "lathe/runtime/artefacts.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/hash.h"
@@ -12,10 +13,6 @@ namespace lathe::runtime {
 namespace {
 
 using lx::Kind;
-
-uint64_t RoundUp(uint64_t bytes, uint64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
 
 // Which constants are written, where; those that share their bytes are written once.
 struct Layout {

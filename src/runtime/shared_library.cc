@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 #include "lathe/support/hash.h"
 #include "lathe/support/text.h"
@@ -36,9 +37,7 @@ void Put(std::string& out, const T& value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-void PadTo(std::string& out, uint64_t alignment) {
-  out.resize((out.size() + alignment - 1) / alignment * alignment);
-}
+void PadTo(std::string& out, uint64_t alignment) { out.resize(RoundUp(out.size(), alignment)); }
 
 std::string NoteText(const KernelNames& kernels) {
   std::string text = StrCat("interface ", kInterface, "\ntarget ", kernels.code.target, "\n");
@@ -149,7 +148,7 @@ class LibraryWriter {
     }
     PadTo(out_, sizeof(uint64_t));
     const uint64_t before_text = out_.size() + symbols.size() * sizeof(Elf64_Sym) + names.size();
-    const uint64_t text = (before_text + kPage - 1) / kPage * kPage;
+    const uint64_t text = RoundUp(before_text, kPage);
     std::string table;
     for (size_t i = 0; i < symbols.size(); ++i) {
       if (i > 0) symbols[i].st_value += text;

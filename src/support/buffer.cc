@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "lathe/support/budget.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 #include "lathe/support/shared_chunks.h"
 
@@ -109,7 +110,7 @@ std::shared_ptr<Buffer> Buffer::Allocate(size_t size) {
   std::shared_ptr<Buffer> buffer(new Buffer(Kind::kAllocated, nullptr, size, true));
   buffer->keep_alive_ = std::move(claim);
   if (size >= kLarge) {
-    buffer->map_size_ = (size + kHugePage - 1) / kHugePage * kHugePage;
+    buffer->map_size_ = RoundUp(size, kHugePage);
     buffer->map_base_ = MapLarge(size, buffer->map_size_);
     buffer->data_ = static_cast<std::byte*>(buffer->map_base_);
     return buffer;

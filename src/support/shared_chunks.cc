@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdint>
 
+#include "lathe/support/divide.h"
+
 namespace lathe {
 namespace {
 
@@ -40,7 +42,7 @@ template <class F>
 void GiveBackPages(std::span<const std::byte> bytes, F&& may) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t first = (begin + page - 1) / page, last = (begin + bytes.size()) / page;
+  const uintptr_t first = CeilDiv(begin, page), last = (begin + bytes.size()) / page;
   if (first < last && may(first, last - first)) {
     madvise(reinterpret_cast<void*>(first * page), (last - first) * page, MADV_DONTNEED);
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "lathe/support/divide.h"
 #include "lathe/train/history.h"
 
 namespace lathe::train {
@@ -35,7 +36,7 @@ std::string Escaped(std::string_view text) {
 }
 
 Line Thinned(const Line& line) {
-  const size_t group = (line.size() + kMostPoints - 1) / kMostPoints;
+  const size_t group = CeilDiv(line.size(), kMostPoints);
   if (group <= 1) return line;
   Line thin;
   for (size_t i = 0; i < line.size(); i += group) {

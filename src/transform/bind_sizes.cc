@@ -11,6 +11,7 @@
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
@@ -20,10 +21,6 @@
 namespace lathe {
 
 namespace {
-
-AnyTensorType TypeOf(Value v) {
-  return v && v.type() ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType();
-}
 
 // The operand that tells it the shape of its result.
 std::optional<size_t> Teller(const Operation* op) {
@@ -186,7 +183,7 @@ class BindSizesPass : public Pass {
 
   void JoinRegions(Operation* op) {
     for (size_t i = 0; i < op->num_results(); ++i) {
-      const AnyTensorType type = TypeOf(op->result(i));
+      const AnyTensorType type = TensorOrNull(op->result(i));
       const bool is_open = type && type.is_value() && type.has_rank() &&
                            std::ranges::any_of(type.dims(), &Dim::is_unknown);
       if (is_open && AreKnown(op, i)) Join(op, i, type);
@@ -197,7 +194,7 @@ class BindSizesPass : public Pass {
   // Whether both regions know the extents of their result.
   static bool AreKnown(Operation* op, size_t result) {
     return std::ranges::all_of(op->regions(), [&](const Region& region) {
-      const AnyTensorType type = TypeOf(region.front()->back()->operand(result));
+      const AnyTensorType type = TensorOrNull(region.front()->back()->operand(result));
       return type && type.has_rank() && std::ranges::none_of(type.dims(), &Dim::is_unknown);
     });
   }

@@ -8,6 +8,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/dialect/op_kind.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -23,10 +24,8 @@ constexpr std::string_view kLong[] = {"nn.elu",  "nn.erf",      "nn.exp",   "nn.
                                       "nn.log",  "nn.mish",     "nn.selu",  "nn.sigmoid",
                                       "nn.tanh", "nn.softplus", "nn.swish", "nn.pow"};
 
-AnyTensorType TypeOf(Value v) { return v ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType(); }
-
 bool IsByte(Value v) {
-  const AnyTensorType type = TypeOf(v);
+  const AnyTensorType type = TensorOrNull(v);
   return type && (type.element() == ElementType::kU8 || type.element() == ElementType::kI8);
 }
 
@@ -116,7 +115,7 @@ class ByteTablesPass : public Pass {
     const auto is_long = [](const Operation* op) {
       return std::ranges::find(kLong, op->name()) != std::end(kLong);
     };
-    const AnyTensorType from = TypeOf(bytes[0]), to = TypeOf(cast->result(0));
+    const AnyTensorType from = TensorOrNull(bytes[0]), to = TensorOrNull(cast->result(0));
     const bool fits = from.has_rank() && to.has_rank() &&
                       std::ranges::equal(from.dims(), to.dims(), ProvablyEqual);
     if (!fits || std::ranges::none_of(ops, is_long)) return std::nullopt;
@@ -128,7 +127,7 @@ class ByteTablesPass : public Pass {
     std::vector<double> numbers(256);
     std::iota(numbers.begin(), numbers.end(), 0);
     const Tensor bits = lathe::Cast(Tensor::Of<double>({256}, numbers), ElementType::kU8);
-    const ElementType type = TypeOf(f.byte).element();
+    const ElementType type = TensorOrNull(f.byte).element();
     std::vector<std::pair<Value, Tensor>> known;
     known.emplace_back(f.byte, Tensor::FromBytes(type, {256}, bits.bytes()));
     const auto value_of = [&](Value v) -> RtValue {
@@ -155,7 +154,7 @@ class ByteTablesPass : public Pass {
     if (values.num_elements() != 256) return;
     const Value table = rewriter_->Parameter("table", values);
     Value byte = function->byte;
-    if (TypeOf(byte).element() == ElementType::kI8) {
+    if (TensorOrNull(byte).element() == ElementType::kI8) {
       byte = nn::CastOp::Create(*rewriter_, byte, {.to = ElementType::kU8}).output();
     }
     rewriter_->Applied(cast, "a byte decides it");

@@ -6,6 +6,7 @@
 
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/quantize.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -25,8 +26,6 @@ bool Moves(const Operation* op, ElementType type) {
   if (op->name() == "nn.max_pool" && BitWidth(type) != 8) return false;
   return std::ranges::find(kMoves, op->name()) != std::end(kMoves) && op->num_results() == 1;
 }
-
-AnyTensorType TypeOf(Value v) { return v.type().dyn_cast<AnyTensorType>(); }
 
 // How all of a tensor is quantized.
 struct Quantization {
@@ -50,15 +49,16 @@ bool IsExact(const Quantization& q) {
 // `quantized`: the side of integers; scale and zero point are operands 1 and 2.
 std::optional<Quantization> QuantizationOf(const Program& program, Operation* op, Value quantized,
                                            Value real) {
-  if (!TypeOf(quantized) || !TypeOf(real) || TypeOf(real).element() != ElementType::kF32) {
+  if (!TensorOrNull(quantized) || !TensorOrNull(real) ||
+      TensorOrNull(real).element() != ElementType::kF32) {
     return std::nullopt;
   }
-  if (TypeOf(op->operand(1)).element() != ElementType::kF32) return std::nullopt;
+  if (TensorOrNull(op->operand(1)).element() != ElementType::kF32) return std::nullopt;
   const auto scale = Number(program, op->operand(1));
   const bool has_zero = op->num_operands() > 2 && op->operand(2);
   const auto zero = has_zero ? Number(program, op->operand(2)) : std::optional(0.0);
   if (!scale || !zero) return std::nullopt;
-  const Quantization q{*scale, *zero, TypeOf(quantized).element()};
+  const Quantization q{*scale, *zero, TensorOrNull(quantized).element()};
   return IsExact(q) ? std::optional(q) : std::nullopt;
 }
 
@@ -124,12 +124,12 @@ class CancelQuantizePass : public Pass {
   void Retype(const std::vector<Operation*>& moves, Value integers) {
     for (size_t i = moves.size(); i-- > 0;) {
       if (i + 1 == moves.size()) rewriter_->SetOperand(moves[i], 0, integers);
-      SetElement(moves[i], TypeOf(integers).element());
+      SetElement(moves[i], TensorOrNull(integers).element());
     }
   }
 
   void SetElement(Operation* op, ElementType element) {
-    const AnyTensorType type = TypeOf(op->result(0));
+    const AnyTensorType type = TensorOrNull(op->result(0));
     rewriter_->SetResultType(op, 0, type.With(element, type.shape()));
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/ir/context.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/trailing_axes.h"
@@ -63,10 +64,6 @@ bool Site::ReplaceByNew(Operation* inner, const char* name, std::vector<Value> o
 // ---- what rules ask ----
 
 bool IsA(const Operation* op, const char* name) { return op != nullptr && op->name() == name; }
-
-AnyTensorType TensorTypeOf(Value value) {
-  return value ? value.type().dyn_cast<AnyTensorType>() : AnyTensorType();
-}
 
 std::optional<int64_t> AxisOf(int64_t axis, Value value) { return AxisFromFront(axis, value); }
 

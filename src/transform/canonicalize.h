@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "lathe/ir/tensor_of.h"
 #include "lathe/pass/rewriter.h"
 
 /// What the rules of `canonicalize` are written with: small functions in tables, one table for each
@@ -42,7 +43,6 @@ struct CanonicalRow {
 };
 
 bool IsA(const Operation* op, const char* name);
-AnyTensorType TensorTypeOf(Value value);
 /// `axis` from the front for a value of known rank.
 std::optional<int64_t> AxisOf(int64_t axis, Value value);
 /// The `shape` operand of a reshape from one type to the other, if there is one.

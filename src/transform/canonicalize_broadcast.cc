@@ -7,12 +7,12 @@ namespace {
 
 /// The result keeps its shape when operand `at` has the shape `instead`.
 bool BroadcastsTheSame(Operation* op, size_t at, const SymShape& instead) {
-  const AnyTensorType type = TensorTypeOf(op->result(0));
+  const AnyTensorType type = TensorOrNull(op->result(0));
   if (!type || !type.has_rank()) return false;
   SymShape all = instead;
   for (size_t i = 0; i < op->num_operands(); ++i) {
     if (i == at) continue;
-    const AnyTensorType other = TensorTypeOf(op->operand(i));
+    const AnyTensorType other = TensorOrNull(op->operand(i));
     if (!other || !other.has_rank()) return false;
     all = Broadcast(all, other.shape());
   }
@@ -40,7 +40,7 @@ OpOperand FindReader(const Site& s, const SymShape& instead) {
 
 /// Readers that broadcast read what the op repeats.
 bool ReadInput(const Site& s) {
-  const AnyTensorType type = TensorTypeOf(s.op->operand(0));
+  const AnyTensorType type = TensorOrNull(s.op->operand(0));
   if (!type || !type.has_rank()) return false;
   const OpOperand use = FindReader(s, type.shape());
   if (!use) return false;
@@ -51,7 +51,7 @@ bool ReadInput(const Site& s) {
 
 /// A tile that repeats only axes of extent 1 is an expand.
 bool TileToBroadcast(const Site& s) {
-  const AnyTensorType from = TensorTypeOf(s.op->operand(0)), to = TensorTypeOf(s.op->result(0));
+  const AnyTensorType from = TensorOrNull(s.op->operand(0)), to = TensorOrNull(s.op->result(0));
   if (!from || !to || !from.has_rank() || !to.has_rank() || from.rank() != to.rank()) return false;
   for (size_t d = 0; d < from.rank(); ++d) {
     const Dim& own = from.dims()[d];
@@ -63,7 +63,7 @@ bool TileToBroadcast(const Site& s) {
 /// A tensor of equal elements that is only broadcast is its one element.
 bool FillToBroadcast(const Site& s) {
   const auto value = s.op->attribute("value").dyn_cast<TensorAttribute>();
-  const AnyTensorType type = TensorTypeOf(s.op->result(0));
+  const AnyTensorType type = TensorOrNull(s.op->result(0));
   const OpOperand use = FindReader(s, SymShape(std::vector<Dim>()));
   if (!type || !use) return false;
   const Tensor element =

@@ -19,7 +19,7 @@ std::optional<std::vector<int64_t>> PermOf(const Operation* op) {
     for (int64_t& axis : *perm) axis += axis < 0 ? static_cast<int64_t>(perm->size()) : 0;
     return perm;
   }
-  const AnyTensorType type = TensorTypeOf(op->operand(0));
+  const AnyTensorType type = TensorOrNull(op->operand(0));
   if (!type || !type.has_rank()) return std::nullopt;
   std::vector<int64_t> reversed(type.rank());
   std::iota(reversed.rbegin(), reversed.rend(), 0);
@@ -38,7 +38,7 @@ bool TransposeOfTranspose(const Site& s) {
 
 /// Only axes of extent 1 change their place: the order of the elements stays.
 bool TransposeOfOnes(const Site& s) {
-  const AnyTensorType from = TensorTypeOf(s.op->operand(0));
+  const AnyTensorType from = TensorOrNull(s.op->operand(0));
   const auto perm = PermOf(s.op);
   if (!perm || !from || !from.has_rank() || std::is_sorted(perm->begin(), perm->end()))
     return false;
@@ -77,7 +77,7 @@ bool TakesTheRest(const Site& s) {
 bool ReshapeOfReshape(const Site& s) {
   Operation* inner = s.Maker(0);
   if (!IsReshape(inner)) return false;
-  const auto target = ReshapeTarget(TensorTypeOf(inner->operand(0)), s.type().cast<AnyTensorType>(),
+  const auto target = ReshapeTarget(TensorOrNull(inner->operand(0)), s.type().cast<AnyTensorType>(),
                                     TakesTheRest(s));
   return target &&
          s.ReplaceByNew(inner, "nn.reshape", {inner->operand(0), s.Constant(*target)}, {});
@@ -144,8 +144,8 @@ bool Widens(ElementType a, ElementType b) {
 bool CastOfCast(const Site& s) {
   Operation* inner = s.Maker(0);
   if (!IsA(inner, "nn.cast")) return false;
-  const AnyTensorType from = TensorTypeOf(inner->operand(0)),
-                      middle = TensorTypeOf(s.op->operand(0)), to = TensorTypeOf(s.op->result(0));
+  const AnyTensorType from = TensorOrNull(inner->operand(0)),
+                      middle = TensorOrNull(s.op->operand(0)), to = TensorOrNull(s.op->result(0));
   if (!from || !middle || !to || !Widens(from.element(), middle.element())) return false;
   const bool through_float = IsWhole(from.element()) && IsFloat(middle.element());
   if (through_float && !IsFloat(to.element()) && !Widens(from.element(), to.element()))

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "lathe/ir/context.h"
+#include "lathe/support/divide.h"
 #include "src/transform/canonicalize.h"
 
 namespace lathe {
@@ -10,7 +11,7 @@ namespace {
 
 /// The extent along an axis, if it is a known number.
 std::optional<int64_t> ExtentOf(Value value, int64_t axis) {
-  const AnyTensorType type = TensorTypeOf(value);
+  const AnyTensorType type = TensorOrNull(value);
   if (!type || !type.has_rank()) return std::nullopt;
   const Dim d = type.dims()[static_cast<size_t>(axis)];
   return d.is_constant() ? std::optional(d.value()) : std::nullopt;
@@ -137,7 +138,7 @@ std::optional<std::map<int64_t, Cut>> CutsOf(const Site& s) {
       return std::clamp<int64_t>(at < 0 ? std::max(at, -n) + n : at, 0, n);
     };
     const int64_t begin = clamp((*starts)[i]), end = std::max(begin, clamp((*ends)[i]));
-    cuts[*axis] = {begin, (end - begin + step - 1) / step, step};
+    cuts[*axis] = {begin, CeilDiv(end - begin, step), step};
   }
   return cuts;
 }
@@ -207,7 +208,7 @@ bool UnsqueezeOfGather(const Site& s) {
   if (IsA(gather->operand(0).defining_op(), "nn.shape")) return false;
   const auto axis = AxisAttr(gather);
   const auto index = Site{gather, s.rewriter}.Ints(1);
-  const AnyTensorType indices = TensorTypeOf(gather->operand(1));
+  const AnyTensorType indices = TensorOrNull(gather->operand(1));
   if (!axis || !index || index->size() != 1 || !indices || indices.rank() != 0) return false;
   const auto extent = ExtentOf(gather->operand(0), *axis);
   if (AxisOf((*axes)[0], s.op->result(0)) != axis || !extent) return false;
@@ -237,7 +238,7 @@ bool GatherOfConsecutive(const Site& s) {
 /// Amounts at the begin and the end of every axis, none negative, of a pad with a constant.
 std::optional<std::vector<int64_t>> PadsOf(const Site& s) {
   const auto mode = s.op->attribute("mode").dyn_cast<StrAttribute>();
-  const AnyTensorType type = TensorTypeOf(s.op->operand(0));
+  const AnyTensorType type = TensorOrNull(s.op->operand(0));
   const auto pads = s.Ints(1);
   if (!IsA(s.op, "nn.pad") || !mode || mode.value() != "constant" || !pads || !type ||
       !type.has_rank() || s.HasOperand(3) || pads->size() != 2 * type.rank()) {

@@ -12,6 +12,7 @@
 #include "lathe/dialect/nn/resize.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 
 namespace lathe {
@@ -20,8 +21,6 @@ namespace {
 
 // More numbers than a shape has are data.
 constexpr int64_t kMostSizes = 32;
-
-AnyTensorType TypeOf(Value v) { return v.type().dyn_cast<AnyTensorType>(); }
 
 }  // namespace
 
@@ -59,7 +58,7 @@ Value SizeBuilder::Vector(std::span<const int64_t> values) {
 }
 
 Value SizeBuilder::Cast(Value v, ElementType element) {
-  if (TypeOf(v).element() == element) return v;
+  if (TensorOrNull(v).element() == element) return v;
   const Type type = ElemType::Get(rewriter_.context(), element);
   const auto to = rewriter_.Named("to", TypeAttribute::Get(type));
   return Create("nn.cast", {v}, {to});
@@ -82,7 +81,7 @@ std::string SizeBuilder::FreshName(std::string_view what) {
 }
 
 Value SizeBuilder::Bind(Value numbers, std::string_view what) {
-  const AnyTensorType type = TypeOf(numbers);
+  const AnyTensorType type = TensorOrNull(numbers);
   if (!type || !IsInteger(type.element()) || !type.is_static() || type.rank() > 1) return {};
   const int64_t count = type.rank() == 0 ? 1 : type.dims()[0].value();
   if (count > kMostSizes || facts_.Constant(numbers) != nullptr) return {};
@@ -112,7 +111,7 @@ std::set<std::string> SymbolNames(const Program& program) {
   std::vector<std::string> names;
   for (OpWalker w(program.module()); Operation* op = w.Next();) {
     for (size_t i = 0; i < op->num_results(); ++i) {
-      const AnyTensorType type = TypeOf(op->result(i));
+      const AnyTensorType type = TensorOrNull(op->result(i));
       if (!type || !type.has_rank()) continue;
       for (const Dim& dim : type.dims()) dim.CollectSymbols(names);
     }
@@ -142,7 +141,7 @@ std::optional<bool> InferAgain(Operation* op, ShapeInferencer& facts) {
 
 bool HasOpenSizes(const Operation* op) {
   for (size_t i = 0; i < op->num_results(); ++i) {
-    const AnyTensorType type = TypeOf(op->result(i));
+    const AnyTensorType type = TensorOrNull(op->result(i));
     if (!type || !type.has_rank()) continue;
     if (std::ranges::any_of(type.dims(), &Dim::is_unknown)) return true;
   }
@@ -170,8 +169,8 @@ Value Positions(Value x, SizeBuilder& b, std::string_view what) {
 
 Value NonZero(Operation* op, SizeBuilder& b) {
   const Value x = op->operand(0);
-  const auto rank = static_cast<int64_t>(TypeOf(x).rank());
-  if (rank == 0 || TypeOf(x).element() == ElementType::kString) return {};
+  const auto rank = static_cast<int64_t>(TensorOrNull(x).rank());
+  if (rank == 0 || TensorOrNull(x).element() == ElementType::kString) return {};
   Value rest = Positions(x, b, "non_zero");
   std::vector<Value> rows(static_cast<size_t>(rank));
   for (int64_t axis = rank - 1; axis > 0; --axis) {
@@ -282,7 +281,7 @@ class ReshapeEntries {
   ReshapeEntries(nn::ReshapeOp op, int64_t count, SizeBuilder& b)
       : b_(b),
         count_(count),
-        rank_(static_cast<int64_t>(TypeOf(op.data()).rank())),
+        rank_(static_cast<int64_t>(TensorOrNull(op.data()).rank())),
         copies_(!op.allowzero()),
         extents_(b.Create("nn.shape", {op.data()})),
         given_(b.Cast(op.shape(), ElementType::kI64)) {
@@ -364,8 +363,9 @@ bool IsSameWithZero(const Dim& entry, const SymShape& in, size_t i) {
 // What inference knows of the entries, it keeps.
 Value Reshape(Operation* op, SizeBuilder& b) {
   const nn::ReshapeOp reshape(op);
-  const AnyTensorType entries = TypeOf(reshape.shape());
-  if (!entries.is_static() || entries.rank() != 1 || !TypeOf(reshape.data()).has_rank()) return {};
+  const AnyTensorType entries = TensorOrNull(reshape.shape());
+  if (!entries.is_static() || entries.rank() != 1 || !TensorOrNull(reshape.data()).has_rank())
+    return {};
   std::vector<Dim> known(static_cast<size_t>(entries.dims()[0].value()));
   if (const std::vector<Dim>* contents = b.facts().Contents(reshape.shape())) known = *contents;
   if (std::ranges::none_of(known, &Dim::is_unknown) || AreExtents(reshape.shape(), b)) return {};
@@ -380,7 +380,7 @@ Value Reshape(Operation* op, SizeBuilder& b) {
     const bool open = entry.is_unknown() || (entry.IsConstant(0) && !has_left);
     parts.push_back(b.Create("nn.gather", {open ? computed : meant.given(), b.Vector({&i, 1})}));
     const auto at = static_cast<size_t>(i);
-    if (!IsSameWithZero(entry, TypeOf(reshape.data()).shape(), at)) allow_zero = false;
+    if (!IsSameWithZero(entry, TensorOrNull(reshape.data()).shape(), at)) allow_zero = false;
   }
   Operation* joined =
       b.rewriter().Create("nn.concat", parts, std::vector{b.Attr("axis", int64_t{0})});
@@ -419,7 +419,7 @@ Value Steps(Value from, Value count, Value step, SizeBuilder& b) {
 }
 
 Value IntRange(Operation* op, SizeBuilder& b) {
-  const ElementType element = TypeOf(op->operand(0)).element();
+  const ElementType element = TensorOrNull(op->operand(0)).element();
   const auto known = Number(op->operand(2), b);
   if (known && *known == 0) return {};
   const auto number = [&](size_t i) {
@@ -432,7 +432,7 @@ Value IntRange(Operation* op, SizeBuilder& b) {
 
 // As the interpreter: in f64.
 Value FloatRange(Operation* op, SizeBuilder& b) {
-  const ElementType element = TypeOf(op->operand(0)).element();
+  const ElementType element = TensorOrNull(op->operand(0)).element();
   if (BitWidth(element) < 32) return {};
   const auto as_real = [&](size_t i) {
     return b.AsScalar(b.Cast(op->operand(i), ElementType::kF64));
@@ -448,7 +448,7 @@ Value FloatRange(Operation* op, SizeBuilder& b) {
 }
 
 Value Range(Operation* op, SizeBuilder& b) {
-  return IsFloat(TypeOf(op->operand(0)).element()) ? FloatRange(op, b) : IntRange(op, b);
+  return IsFloat(TensorOrNull(op->operand(0)).element()) ? FloatRange(op, b) : IntRange(op, b);
 }
 
 Value Clamp(Value v, Value low, Value high, SizeBuilder& b) {
@@ -487,8 +487,8 @@ std::optional<std::vector<int64_t>> Integers(const Operation* op, size_t operand
 // Of which all axes are known.
 Value Slice(Operation* op, SizeBuilder& b) {
   Value data = op->operand(0);
-  const auto rank = static_cast<int64_t>(TypeOf(data).rank());
-  const AnyTensorType starts = TypeOf(op->operand(1));
+  const auto rank = static_cast<int64_t>(TensorOrNull(data).rank());
+  const AnyTensorType starts = TensorOrNull(op->operand(1));
   if (!starts || !starts.is_static() || starts.rank() > 1) return {};
   const auto count = static_cast<size_t>(starts.rank() == 0 ? 1 : starts.dims()[0].value());
   const bool all_axes = op->num_operands() < 4 || !op->operand(3);
@@ -509,7 +509,7 @@ Value Slice(Operation* op, SizeBuilder& b) {
 
 // Whether there are so many numbers whatever the symbols are.
 bool HasCount(Value numbers, int64_t count) {
-  const AnyTensorType type = TypeOf(numbers);
+  const AnyTensorType type = TensorOrNull(numbers);
   return type && type.has_rank() && type.rank() == 1 && type.dims()[0].IsConstant(count);
 }
 
@@ -517,7 +517,7 @@ bool HasCount(Value numbers, int64_t count) {
 Value Resize(Operation* op, SizeBuilder& b) {
   const nn::ResizeOp resize(op);
   if (!resize.scales() || resize.sizes()) return {};
-  const auto rank = static_cast<int64_t>(TypeOf(op->operand(0)).rank());
+  const auto rank = static_cast<int64_t>(TensorOrNull(op->operand(0)).rank());
   std::vector<int64_t> axes = resize.axes().value_or(std::vector<int64_t>());
   for (int64_t& axis : axes) axis = axis < 0 ? axis + rank : axis;
   for (int64_t axis = 0; !resize.axes() && axis < rank; ++axis) axes.push_back(axis);
@@ -540,7 +540,7 @@ Value Pad(Operation* op, SizeBuilder& b) {
   if (has_axes && b.facts().Constant(op->operand(PadOp::kAxes)) == nullptr) return {};
   Value extents = b.Create("nn.shape", {op->operand(PadOp::kData)});
   if (has_axes) extents = b.Create("nn.gather", {extents, op->operand(PadOp::kAxes)});
-  const AnyTensorType each = TypeOf(extents);
+  const AnyTensorType each = TensorOrNull(extents);
   if (!each.is_static()) return {};
   const int64_t count = each.dims()[0].value();
   if (!HasCount(op->operand(PadOp::kPads), 2 * count)) return {};
@@ -572,7 +572,7 @@ constexpr std::pair<std::string_view, Computer> kComputers[] = {
 };
 
 bool HasKnownSizes(Value v) {
-  const AnyTensorType type = v ? TypeOf(v) : AnyTensorType();
+  const AnyTensorType type = v ? TensorOrNull(v) : AnyTensorType();
   return !v || (type && type.is_value() && type.has_rank() &&
                 std::ranges::none_of(type.dims(), &Dim::is_unknown));
 }

@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "lathe/ir/context.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -14,9 +15,7 @@ namespace lathe {
 
 namespace {
 
-AnyTensorType TensorTypeOf(Value v) { return v.type().dyn_cast<AnyTensorType>(); }
-
-int64_t KnownRank(Value v) { return static_cast<int64_t>(TensorTypeOf(v).rank()); }
+int64_t KnownRank(Value v) { return static_cast<int64_t>(TensorOrNull(v).rank()); }
 
 bool IsOneOf(const Operation* op, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return op->name() == n; });
@@ -173,7 +172,7 @@ std::optional<Scale> FoldScaleAxisPass::ScaleOf(Operation* op, size_t side) cons
   const Value data = op->operand(1 - side);
   const bool divides = op->name() == "nn.div";
   if (!SameKnownType(data, op->result(0)) || (divides && side == 0)) return std::nullopt;
-  const std::optional<Scale> scale = AsScale(Constant(op->operand(side)), TensorTypeOf(data));
+  const std::optional<Scale> scale = AsScale(Constant(op->operand(side)), TensorOrNull(data));
   if (!scale || !divides) return scale;
   const Scale inverse = Inverse(*scale);
   return inverse.IsFinite() ? std::optional(inverse) : std::nullopt;
@@ -355,7 +354,7 @@ bool FoldScaleAxisPass::PlanConcat(Operation* op, const Scale& scale, Plan& plan
   for (size_t i = 0; i < op->num_operands(); ++i) {
     Scale piece = scale;
     if (!scale.is_scalar() && scale.axis == axis) {
-      const AnyTensorType type = TensorTypeOf(op->operand(i));
+      const AnyTensorType type = TensorOrNull(op->operand(i));
       const Dim extent = type && type.has_rank() ? type.dims()[static_cast<size_t>(axis)] : Dim();
       if (!extent.is_constant()) return Refuse(op, "the extent of an operand is not known");
       piece = scale.Piece(begin, extent.value());

@@ -19,7 +19,7 @@ constexpr int64_t kSomeExtent = 64;
 
 int64_t CostOf(Value value) {
   int64_t elements = 1;
-  if (const AnyTensorType type = TensorTypeOf(value)) {
+  if (const AnyTensorType type = TensorOrNull(value)) {
     for (const Dim& d : type.dims()) {
       const int64_t extent = d.is_constant() ? d.value() : kSomeExtent;
       elements = std::min(kMostElements, elements * std::clamp<int64_t>(extent, 1, kMostElements));
@@ -29,7 +29,7 @@ int64_t CostOf(Value value) {
 }
 
 size_t RankOf(Value value) {
-  const AnyTensorType type = TensorTypeOf(value);
+  const AnyTensorType type = TensorOrNull(value);
   return type && type.has_rank() ? type.rank() : SIZE_MAX;
 }
 

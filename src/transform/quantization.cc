@@ -9,6 +9,7 @@
 
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/value_names.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/rewriter.h"
@@ -37,8 +38,7 @@ bool IsOneOf(const Operation* op, std::span<const std::string_view> names) {
   return op != nullptr && std::ranges::find(names, op->name()) != names.end();
 }
 
-AnyTensorType TypeOf(Value v) { return v ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType(); }
-bool IsF32(Value v) { return TypeOf(v) && TypeOf(v).element() == ElementType::kF32; }
+bool IsF32(Value v) { return TensorOrNull(v) && TensorOrNull(v).element() == ElementType::kF32; }
 
 std::string KindOf(const Operation* op) {
   if (op->isa<nn::ConvOp>()) return "conv";

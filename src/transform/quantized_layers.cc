@@ -8,6 +8,7 @@
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -25,7 +26,6 @@ constexpr double kSignBit = 128;         // what makes signed bytes unsigned one
 constexpr int64_t kFilterMultiple = 16;  // of a group, where there are several
 constexpr int64_t kLeastChannels = 4;
 
-AnyTensorType TypeOf(Value v) { return v ? v.type().dyn_cast<AnyTensorType>() : AnyTensorType(); }
 bool IsByte(ElementType e) { return e == ElementType::kI8 || e == ElementType::kU8; }
 double ShiftOf(ElementType e) { return e == ElementType::kI8 ? kSignBit : 0; }
 
@@ -39,7 +39,7 @@ struct Quantized {
   Numbers scale, zero;
   int64_t axis = 0;
 
-  ElementType element() const { return TypeOf(integers).element(); }
+  ElementType element() const { return TensorOrNull(integers).element(); }
 };
 
 // Weights as signed bytes: those of each result lie along `axis`.
@@ -195,12 +195,14 @@ class QuantizedLayersPass : public Pass {
     Operation* op = v ? v.defining_op() : nullptr;
     if (op == nullptr || !op->isa<nn::DequantizeLinearOp>()) return std::nullopt;
     const nn::DequantizeLinearOp dequantize(op);
-    const bool is_plain = dequantize.block_size() == 0 && TypeOf(v).element() == ElementType::kF32;
+    const bool is_plain =
+        dequantize.block_size() == 0 && TensorOrNull(v).element() == ElementType::kF32;
     const auto scale = ListOf(dequantize.x_scale());
     const auto zero = ListOf(op->num_operands() > 2 ? op->operand(2) : Value());
-    if (!is_plain || !scale || !zero || !TypeOf(dequantize.x()).has_rank()) return std::nullopt;
-    if (TypeOf(dequantize.x_scale()).element() != ElementType::kF32) return std::nullopt;
-    const auto rank = static_cast<int64_t>(TypeOf(dequantize.x()).rank());
+    if (!is_plain || !scale || !zero || !TensorOrNull(dequantize.x()).has_rank())
+      return std::nullopt;
+    if (TensorOrNull(dequantize.x_scale()).element() != ElementType::kF32) return std::nullopt;
+    const auto rank = static_cast<int64_t>(TensorOrNull(dequantize.x()).rank());
     const int64_t axis = dequantize.axis() < 0 ? dequantize.axis() + rank : dequantize.axis();
     return Quantized{dequantize.x(), *scale, *zero, axis};
   }
@@ -227,12 +229,12 @@ class QuantizedLayersPass : public Pass {
   // ---- what is written ----
 
   Term Cast(Value v, ElementType to) {
-    if (TypeOf(v).element() == to) return {*rewriter_, v};
+    if (TensorOrNull(v).element() == to) return {*rewriter_, v};
     return {*rewriter_, nn::CastOp::Create(*rewriter_, v, {.to = to}).output()};
   }
   // The same bytes and 128 more, where they are signed.
   Value Unsigned(Value v) {
-    const bool is_signed = TypeOf(v).element() == ElementType::kI8;
+    const bool is_signed = TensorOrNull(v).element() == ElementType::kI8;
     const Term bits = Cast(v, ElementType::kU8);
     return is_signed ? bits.Call("nn.bitwise_xor", {bits.Number(kSignBit)}) : bits;
   }
@@ -305,14 +307,14 @@ class QuantizedLayersPass : public Pass {
     const Value x_zero = op.x_zero_point();
     auto zero = NumberOf(x_zero);
     Value zero_value;
-    if (zero) *zero += ShiftOf(TypeOf(op.x()).element());
+    if (zero) *zero += ShiftOf(TensorOrNull(op.x()).element());
     if (!zero) zero_value = AsScalar(Unsigned(x_zero));
     rewriter_->ReplaceOp(o, ConvSums(op, Unsigned(op.x()), weights, zero, zero_value, {0}));
     return true;
   }
 
   Value AsScalar(Value v) {
-    if (TypeOf(v).has_rank() && TypeOf(v).rank() == 0) return v;
+    if (TensorOrNull(v).has_rank() && TensorOrNull(v).rank() == 0) return v;
     const Value shape = rewriter_->Constant(Tensor::Of<int64_t>({0}, std::vector<int64_t>{}));
     return Term(*rewriter_, v).Call("nn.reshape", {shape});
   }
@@ -333,12 +335,13 @@ class QuantizedLayersPass : public Pass {
     if (w == nullptr || !w_scale || !w_zero || !x_scale || !x_zero || !y_scale || !y_zero) {
       return std::nullopt;
     }
-    const bool are_bytes = IsByte(TypeOf(op->operand(0)).element()) && IsByte(w->element_type()) &&
-                           IsByte(TypeOf(op->result(0)).element());
-    const bool fits = are_bytes && TypeOf(op->operand(1)).element() == ElementType::kF32 &&
+    const bool are_bytes = IsByte(TensorOrNull(op->operand(0)).element()) &&
+                           IsByte(w->element_type()) &&
+                           IsByte(TensorOrNull(op->result(0)).element());
+    const bool fits = are_bytes && TensorOrNull(op->operand(1)).element() == ElementType::kF32 &&
                       AreOrdinary(*w_scale) && AreOrdinary({*x_scale, *y_scale});
     if (!fits) return std::nullopt;
-    const double zero = *x_zero + ShiftOf(TypeOf(op->operand(0)).element());
+    const double zero = *x_zero + ShiftOf(TensorOrNull(op->operand(0)).element());
     return Qlinear{*w, *w_scale, *w_zero, zero, *y_zero, *x_scale / *y_scale};
   }
 
@@ -364,7 +367,7 @@ class QuantizedLayersPass : public Pass {
     for (double& s : scale) s *= q.factor;
     const Term exact = Cast(sums, ElementType::kF64) *
                        Term(*rewriter_, List(Merged(scale), ElementType::kF64, axes_behind));
-    const Requantization to{nullptr, nullptr, 1, q.y_zero, TypeOf(op->result(0)).element()};
+    const Requantization to{nullptr, nullptr, 1, q.y_zero, TensorOrNull(op->result(0)).element()};
     rewriter_->ReplaceOp(op, Rounded(Cast(exact, ElementType::kF32), to));
   }
 
@@ -376,7 +379,7 @@ class QuantizedLayersPass : public Pass {
     const Value bytes = rewriter_->Parameter(name, w.bytes);
     Term sums(*rewriter_, nn::MatmulIntegerOp::Create(*rewriter_, a, bytes, {}, {}).y());
     if (!w.is_centered()) {
-      const int64_t last = static_cast<int64_t>(TypeOf(a).rank()) - 1;
+      const int64_t last = static_cast<int64_t>(TensorOrNull(a).rank()) - 1;
       const Term rows = nn::Reduced(Cast(a, ElementType::kI32), "nn.reduce_sum", {last});
       sums = sums - rows * Term(*rewriter_, List(Merged(w.zero), ElementType::kI32));
     }
@@ -398,17 +401,17 @@ class QuantizedLayersPass : public Pass {
     const Value a_zero = op.a_zero_point();
     const bool has_zero = a_zero && !a_zero.type().isa<NoneType>();
     if (b == nullptr || b->rank() != 2 || b->num_elements() == 0 || !b_zero) return false;
-    if (!TypeOf(op.a()).has_rank() || TypeOf(op.a()).rank() == 0) return false;
+    if (!TensorOrNull(op.a()).has_rank() || TensorOrNull(op.a()).rank() == 0) return false;
     if (!AreFor(*b_zero, b->dim(1)) || (has_zero && !HasOneElement(a_zero))) return false;
     const Weights weights = SignedWeights(*b, *b_zero, 1);
     if (!weights.FitI32({0})) return false;
     auto zero = has_zero ? NumberOf(a_zero) : std::optional(0.0);
-    const bool is_plain = TypeOf(op.a()).element() == ElementType::kU8 && zero == 0 &&
+    const bool is_plain = TensorOrNull(op.a()).element() == ElementType::kU8 && zero == 0 &&
                           b->element_type() == ElementType::kI8 && weights.is_centered();
     if (is_plain) return false;
     rewriter_->Applied(o, "its right matrix is of bytes");
     Value zero_value;
-    if (zero) *zero += ShiftOf(TypeOf(op.a()).element());
+    if (zero) *zero += ShiftOf(TensorOrNull(op.a()).element());
     if (!zero) zero_value = Unsigned(a_zero);
     rewriter_->ReplaceOp(o, ProductSums(Unsigned(op.a()), weights, zero, zero_value, {0},
                                         ParameterBase(op.b(), "matmul.w")));
@@ -417,7 +420,7 @@ class QuantizedLayersPass : public Pass {
 
   bool RewriteQlinearMatmul(nn::QlinearMatmulOp op) {
     const auto q = QlinearOf(op.operation());
-    const AnyTensorType a = TypeOf(op.a());
+    const AnyTensorType a = TensorOrNull(op.a());
     if (!q || q->weights.rank() != 2 || q->weights.num_elements() == 0) return false;
     const int64_t columns = q->weights.dim(1);
     if (!AreFor(q->w_scale, columns) || !AreFor(q->w_zero, columns)) return false;
@@ -431,7 +434,7 @@ class QuantizedLayersPass : public Pass {
   }
 
   static bool HasOneElement(Value v) {
-    const AnyTensorType type = TypeOf(v);
+    const AnyTensorType type = TensorOrNull(v);
     return type.has_rank() &&
            std::ranges::all_of(type.dims(), [](const Dim& d) { return d.IsConstant(1); });
   }
@@ -454,7 +457,7 @@ class QuantizedLayersPass : public Pass {
       right = right.defining_op()->operand(0);
     }
     const auto w = WeightsOf(right, turned ? 0 : 1);
-    if (!x || !w || TypeOf(x->integers).rank() == 0) return false;
+    if (!x || !w || TensorOrNull(x->integers).rank() == 0) return false;
     Tensor bytes = *ConstantOf(w->integers);
     if (bytes.rank() != 2 || bytes.num_elements() == 0) return false;
     if (turned) bytes = Turned(bytes);
@@ -472,8 +475,8 @@ class QuantizedLayersPass : public Pass {
 
   static bool IsTransposedMatrix(Value v) {
     const Operation* op = v.defining_op();
-    return op != nullptr && op->isa<nn::TransposeOp>() && TypeOf(v).has_rank() &&
-           TypeOf(v).rank() == 2 && TypeOf(op->operand(0)).has_rank() &&
+    return op != nullptr && op->isa<nn::TransposeOp>() && TensorOrNull(v).has_rank() &&
+           TensorOrNull(v).rank() == 2 && TensorOrNull(op->operand(0)).has_rank() &&
            nn::TransposeOp(const_cast<Operation*>(op))
                    .perm()
                    .value_or(std::vector<int64_t>{1, 0}) == std::vector<int64_t>{1, 0};
@@ -537,9 +540,9 @@ class QuantizedLayersPass : public Pass {
     const nn::QuantizeLinearOp quantize(user);
     const auto scale = NumberOf(quantize.y_scale());
     const auto zero = NumberOf(user->num_operands() > 2 ? user->operand(2) : Value());
-    r.type = TypeOf(quantize.y()).element();
+    r.type = TensorOrNull(quantize.y()).element();
     const bool is_plain = quantize.block_size() == 0 && IsByte(r.type) &&
-                          TypeOf(quantize.y_scale()).element() == ElementType::kF32 &&
+                          TensorOrNull(quantize.y_scale()).element() == ElementType::kF32 &&
                           quantize.precision().value_or(ElementType::kF32) == ElementType::kF32;
     if (!is_plain || !scale || !zero || !(*scale > 1e-30 && *scale < 1e30)) return std::nullopt;
     r.quantize = user;
@@ -576,7 +579,7 @@ class QuantizedLayersPass : public Pass {
   // Signed integers that only become numbers again may as well be unsigned.
   void MakeUnsigned(Operation* op) {
     if (!op->isa<nn::QuantizeLinearOp>()) return;
-    if (TypeOf(op->result(0)).element() != ElementType::kI8 || op->num_operands() < 3) return;
+    if (TensorOrNull(op->result(0)).element() != ElementType::kI8 || op->num_operands() < 3) return;
     const auto zero = NumberOf(op->operand(2));
     if (!zero || ConstantOf(op->operand(2)) == nullptr ||
         nn::QuantizeLinearOp(op).block_size() != 0)
@@ -603,7 +606,7 @@ class QuantizedLayersPass : public Pass {
           op, nn::QuantizeLinearOp::kOutputDtypeAttr,
           TypeAttribute::Get(ElemType::Get(rewriter_->context(), ElementType::kU8)));
     }
-    const AnyTensorType type = TypeOf(op->result(0));
+    const AnyTensorType type = TensorOrNull(op->result(0));
     rewriter_->SetResultType(op, 0, type.With(ElementType::kU8, type.shape()));
   }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lathe/pass/rewriter.h"
+#include "lathe/support/divide.h"
 #include "src/transform/trailing_axes.h"
 
 namespace lathe {
@@ -37,7 +38,7 @@ std::optional<SliceOf> FromSlice(const Program& program, const Operation* op) {
   };
   const int64_t begin = clamped(starts->front()), end = clamped(ends->front());
   const int64_t step = steps->front();
-  return SliceOf{whole, *axis, begin, std::max<int64_t>(0, (end - begin + step - 1) / step), step};
+  return SliceOf{whole, *axis, begin, std::max<int64_t>(0, CeilDiv(end - begin, step)), step};
 }
 
 std::optional<SliceOf> FromSplit(Value piece) {

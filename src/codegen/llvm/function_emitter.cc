@@ -6,6 +6,7 @@
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/loop/vector.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "lathe/support/float_types.h"
 #include "src/codegen/llvm/dot.h"
@@ -17,8 +18,6 @@ namespace {
 
 constexpr const char* kToVTensor = "builtin.to_vtensor";
 constexpr const char* kConstant = "builtin.constant";
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 // Whether elements are loaded from a constant, instead of it being a vector.
 bool IsTable(Value constant) {

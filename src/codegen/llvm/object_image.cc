@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 
 namespace lathe::codegen {
@@ -56,7 +57,7 @@ class Layout {
     if ((section.getFlags() & llvm::ELF::SHF_WRITE) != 0) Fail("a writable section " + name);
     const uint64_t align = section.getAlignment().value();
     if (align > CodeImage::kAlignment) Fail("a section with large alignment: " + name);
-    image_.bytes.resize((image_.bytes.size() + align - 1) / align * align);
+    image_.bytes.resize(RoundUp(image_.bytes.size(), align));
     places_[section.getIndex()] = image_.bytes.size();
     image_.bytes += Take(section.getContents()).str();
   }

@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/ir/tensor_of.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/convolution.h"
@@ -50,17 +51,15 @@ void InferIntegerConv(InferShapeContext& c) {
 // How many products of two centered bytes f32 adds exactly in any order.
 constexpr int64_t kExactInF32 = (int64_t{1} << 24) / (255 * 255);
 
-AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
-
 Term As(Builder& b, Value v, ElementType to) {
-  if (TypeOf(v).element() == to) return {b, v};
+  if (TensorOf(v).element() == to) return {b, v};
   return {b, CastOp::Create(b, v, {.to = to}).output()};
 }
 
 // An operand [] or [M] to be broadcast along axis `axis` of a tensor of this rank.
 Term Along(Builder& b, Value v, ElementType type, size_t axis, size_t rank) {
   const Term numbers = As(b, v, type);
-  const AnyTensorType given = TypeOf(v);
+  const AnyTensorType given = TensorOf(v);
   const bool is_one = given.rank() == 0 || given.dims()[0].IsConstant(1);
   return is_one ? numbers : PerChannel(numbers, rank + 1 - axis);
 }
@@ -71,9 +70,9 @@ bool HasFloatForm(Operation* op) {
   for (size_t i = 0; i < op->num_operands(); ++i) {
     const Value v = op->operand(i);
     if (!v || v.type().isa<NoneType>()) continue;
-    if (!TypeOf(v).has_rank() || (i != OpT::kX && !TypeOf(v).is_static())) return false;
+    if (!TensorOf(v).has_rank() || (i != OpT::kX && !TensorOf(v).is_static())) return false;
   }
-  return TypeOf(op->operand(OpT::kX)).rank() >= 3;
+  return TensorOf(op->operand(OpT::kX)).rank() >= 3;
 }
 
 // The sums of centered bytes, in `type`.
@@ -82,7 +81,7 @@ Term FloatSums(Operation* op, Builder& b, ElementType type) {
   const auto centered = [&](size_t operand, size_t zero_point) {
     const Term numbers = As(b, op->operand(operand), type);
     if (!(zero_point < op->num_operands()) || !op->operand(zero_point)) return numbers;
-    const size_t rank = TypeOf(op->operand(operand)).rank();
+    const size_t rank = TensorOf(op->operand(operand)).rank();
     return numbers - Along(b, op->operand(zero_point), type, 0, rank);
   };
   const Term x = centered(OpT::kX, OpT::kXZeroPoint), w = centered(OpT::kW, OpT::kWZeroPoint);
@@ -111,7 +110,7 @@ Dim ConvIntegerOp::Flops(Operation* o) {
 std::vector<Value> ConvIntegerOp::Decompose(Operation* o, Builder& b) {
   if (!HasFloatForm<ConvIntegerOp>(o)) return {};
   int64_t depth = 1;
-  for (const Dim& d : TypeOf(o->operand(kW)).dims().subspan(1)) depth *= d.value();
+  for (const Dim& d : TensorOf(o->operand(kW)).dims().subspan(1)) depth *= d.value();
   const ElementType type = depth <= kExactInF32 ? ElementType::kF32 : ElementType::kF64;
   return {As(b, FloatSums<ConvIntegerOp>(o, b, type), ElementType::kI32)};
 }
@@ -157,8 +156,8 @@ Dim ConvBytesOp::Flops(Operation* o) {
 // As ONNX has it: with what the padding adds up to apart.
 std::vector<Value> ConvBytesOp::Decompose(Operation* o, Builder& b) {
   const ConvBytesOp op(o);
-  if (!TypeOf(op.w()).has_rank()) return {};
-  const size_t rank = TypeOf(op.w()).rank();
+  if (!TensorOf(op.w()).has_rank()) return {};
+  const size_t rank = TensorOf(op.w()).rank();
   std::vector<int64_t> axes(rank - 1);
   std::iota(axes.begin(), axes.end(), 1);
   const Term sums = Reduced(As(b, op.w(), ElementType::kI32), "nn.reduce_sum", axes);
@@ -199,14 +198,14 @@ void QlinearConvOp::Eval(EvalContext& c) {
 std::vector<Value> QlinearConvOp::Decompose(Operation* o, Builder& b) {
   if (!HasFloatForm<QlinearConvOp>(o)) return {};
   const QlinearConvOp op(o);
-  const size_t rank = TypeOf(op.x()).rank();
+  const size_t rank = TensorOf(op.x()).rank();
   constexpr ElementType kWide = ElementType::kF64, kNarrow = ElementType::kF32;
   const auto wide = [&](Value v) { return Along(b, v, kWide, 1, rank); };
   Term sums = As(b, FloatSums<QlinearConvOp>(o, b, kNarrow), kWide);
   if (op.b()) sums = sums + wide(op.b());
   const Term exact = sums * wide(op.w_scale()) * wide(op.x_scale()) / wide(op.y_scale());
   const Term zero = Along(b, op.y_zero_point(), kNarrow, 1, rank);
-  return {Requantized(As(b, exact, kNarrow), zero, TypeOf(op.y()).element())};
+  return {Requantized(As(b, exact, kNarrow), zero, TensorOf(op.y()).element())};
 }
 Dim QlinearConvOp::Flops(Operation* o) {
   const QlinearConvOp op(o);

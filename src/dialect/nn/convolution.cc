@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/support/divide.h"
 #include "lathe/support/parallel.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
@@ -91,8 +92,8 @@ void Patches::ReadRun(int64_t k, const double* line, int64_t o0, int64_t o1, dou
   }
   // The outputs whose reads fall into the input are in the middle.
   const int64_t start = tap.At(0, k);
-  const int64_t first = std::clamp(CeilOf(-start, tap.scale), o0, o1);
-  const int64_t behind = std::clamp(CeilOf(extent - start, tap.scale), first, o1);
+  const int64_t first = std::clamp(CeilDiv(-start, tap.scale), o0, o1);
+  const int64_t behind = std::clamp(CeilDiv(extent - start, tap.scale), first, o1);
   to = std::fill_n(to, first - o0, 0.0);
   for (int64_t o = first; o < behind; ++o) *to++ = line[start + o * tap.scale];
   std::fill_n(to, o1 - behind, 0.0);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lathe/dialect/arithmetic.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -83,7 +84,7 @@ Line LineOf(const Window& w, size_t d, int64_t o) {
   const int64_t start = o * w.strides[d] - w.begins[d];
   const int64_t step = w.dilations[d];
   const auto behind = [&](int64_t end) {
-    return std::clamp<int64_t>(CeilOf(end - start, step), 0, w.kernel[d]);
+    return std::clamp<int64_t>(CeilDiv(end - start, step), 0, w.kernel[d]);
   };
   Line line;
   line.padded = behind(w.in[d] + w.ends[d]);

@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/random.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/ir/tensor_of.h"
 #include "src/dialect/nn/term.h"
 
 // Random numbers as arithmetic on those of nn.philox, in f64 as the operations have it.
@@ -16,10 +17,8 @@ namespace {
 
 using Values = std::vector<Value>;
 
-AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
-
 Term Wide(Builder& b, Value x) {
-  if (TypeOf(x).element() == ElementType::kF64) return {b, x};
+  if (TensorOf(x).element() == ElementType::kF64) return {b, x};
   return {b, CastOp::Create(b, x, {.to = ElementType::kF64}).output()};
 }
 Value Narrow(const Term& x, ElementType type) {
@@ -76,7 +75,7 @@ bool IsRange(OpT op) {
 
 template <class OpT>
 ElementType TypeLike(OpT op) {
-  return op.dtype().value_or(TypeOf(op.input()).element());
+  return op.dtype().value_or(TensorOf(op.input()).element());
 }
 
 // A constant of one element.
@@ -118,7 +117,7 @@ Values BernoulliOp::Decompose(Operation* o, Builder& b) {
 // A draw is the number of classes whose running sum it has passed.
 Values MultinomialOp::Decompose(Operation* o, Builder& b) {
   const MultinomialOp op(o);
-  const AnyTensorType type = TypeOf(op.input());
+  const AnyTensorType type = TensorOf(op.input());
   if (!type.has_rank() || !type.dims()[1].is_constant() || type.dims()[1].IsConstant(0)) return {};
   const Term logits = Wide(b, op.input());
   const Term weights = Exp(logits - Reduced(logits, "nn.reduce_max", {1}));
@@ -153,7 +152,7 @@ Values DropoutOp::Decompose(Operation* o, Builder& b) {
   const Term mask = is_training.Call("nn.not").Call("nn.or", {kept});
   const Term scale = Where(is_training, x.Number(1 - *ratio), x.Number(1));
   const Term y = Where(mask, x / scale, x.Number(0));
-  Values results{Narrow(y, TypeOf(op.x()).element())};
+  Values results{Narrow(y, TensorOf(op.x()).element())};
   if (o->num_results() > 1) results.push_back(mask);
   return results;
 }

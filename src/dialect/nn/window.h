@@ -35,9 +35,6 @@ WindowSpec WindowOf(OpT op) {
   return spec;
 }
 
-// a / b rounded up, for b > 0.
-inline int64_t CeilOf(int64_t a, int64_t b) { return a > 0 ? (a - 1) / b + 1 : a / b; }
-
 // SAME_UPPER or SAME_LOWER.
 bool IsSame(const WindowSpec& spec);
 

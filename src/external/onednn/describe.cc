@@ -9,6 +9,7 @@
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/norm.h"
 #include "lathe/dialect/nn/pool.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/traits.h"
 #include "src/external/onednn/node.h"
 
@@ -35,7 +36,7 @@ std::string WhyNot(Operation* op) {
   }
   if (op->num_results() == 0 || !op->result(0)) return "it has no result";
   if (std::string why = WhyNot(op->result(0)); !why.empty()) return why;
-  return TypeOf(op->result(0)).rank() == 0 ? "it is a scalar" : "";
+  return TensorOf(op->result(0)).rank() == 0 ? "it is a scalar" : "";
 }
 
 bool IsPool(const Operation* op) {
@@ -49,8 +50,6 @@ bool IsRows(const Operation* op) {
 }
 
 }  // namespace
-
-AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 bool IsConstant(Value v) {
   const Operation* maker = v.defining_op();

@@ -142,7 +142,7 @@ bool Follow(Node& node, Operation* op, Value result) {
     return true;
   }
   const auto kind = BinaryOf(op);
-  if (!kind || TypeOf(op->result(0)) != TypeOf(result)) return false;
+  if (!kind || TensorOf(op->result(0)) != TensorOf(result)) return false;
   const bool first = op->operand(0) == result;
   if (!first && !Commutes(*kind)) return false;
   const Value other = op->operand(first ? 1 : 0);

@@ -151,10 +151,10 @@ void FunctionCompiler::Visit(Operation* op) {
 
 // Elementwise operations take the order that an operand of the full shape has.
 bool FunctionCompiler::WantsChannelsLast(const Operation* op) const {
-  const size_t rank = TypeOf(op->result(0)).rank();
+  const size_t rank = TensorOf(op->result(0)).rank();
   if (rank < 3 || rank > 5) return false;
   for (size_t i = 0; i < op->num_operands(); ++i) {
-    if (!op->operand(i) || TypeOf(op->operand(i)).rank() != rank) continue;
+    if (!op->operand(i) || TensorOf(op->operand(i)).rank() != rank) continue;
     const auto state = states_.find(op->operand(i));
     if (state != states_.end() && !state->second.row_major) return true;
   }

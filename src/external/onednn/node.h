@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lathe/ir/operation.h"
+#include "lathe/ir/tensor_of.h"
 #include "src/external/onednn/descriptors.h"
 
 namespace lathe::onednn {
@@ -98,9 +99,8 @@ Described DescribeRows(const dnnl::engine& engine, Operation* op);
 Described DescribeElementwise(const dnnl::engine& engine, Operation* op, bool channels_last);
 Described DescribeConcat(const dnnl::engine& engine, Operation* op, bool channels_last);
 
-AnyTensorType TypeOf(Value v);
 /// A constant or a parameter.
 bool IsConstant(Value v);
-inline Dims DimsOf(Value v) { return DimsOf(TypeOf(v)); }
+inline Dims DimsOf(Value v) { return DimsOf(TensorOf(v)); }
 
 }  // namespace lathe::onednn

@@ -86,8 +86,8 @@ Described DescribeGemm(const dnnl::engine& engine, nn::GemmOp gemm, Value bias) 
   const Factor a = FactorOf(gemm.a(), gemm.transA()), b = FactorOf(gemm.b(), gemm.transB());
   const auto alpha = static_cast<float>(gemm.alpha()), beta = static_cast<float>(gemm.beta());
   Value c = beta == 0 ? Value() : gemm.c();
-  const bool is_row = c && TypeOf(c).rank() > 0 && DimsOf(c).back() == y[1] &&
-                      (TypeOf(c).rank() == 1 || DimsOf(c)[0] == 1);
+  const bool is_row = c && TensorOf(c).rank() > 0 && DimsOf(c).back() == y[1] &&
+                      (TensorOf(c).rank() == 1 || DimsOf(c)[0] == 1);
   if (!c && alpha == 1) return Product(engine, a, b, y, bias);
   if (bias) return {"it adds two biases", {}};
   if (is_row && alpha == 1 && beta == 1) return Product(engine, a, b, y, c);
@@ -113,13 +113,13 @@ bool IsBiasOf(const Operation* product, const Operation* next) {
   if (!next->isa<nn::AddOp>()) return false;
   const Value y = product->result(0);
   const Value other = next->operand(next->operand(0) == y ? 1 : 0);
-  return TypeOf(next->result(0)) == TypeOf(y) && DimsOf(other) == Dims{DimsOf(y).back()};
+  return TensorOf(next->result(0)) == TensorOf(y) && DimsOf(other) == Dims{DimsOf(y).back()};
 }
 
 Described DescribeProduct(const dnnl::engine& engine, Operation* op, Value bias) {
   if (const auto gemm = op->dyn_cast<nn::GemmOp>()) return DescribeGemm(engine, gemm, bias);
   const auto product = op->cast<nn::MatmulOp>();
-  if (TypeOf(product.x()).rank() < 2 || TypeOf(product.y()).rank() < 2) {
+  if (TensorOf(product.x()).rank() < 2 || TensorOf(product.y()).rank() < 2) {
     return {"an operand is a vector", {}};
   }
   return Product(engine, FactorOf(product.x(), product.transpose_x()),

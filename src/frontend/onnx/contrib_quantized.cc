@@ -1,5 +1,6 @@
 // Operators of com.microsoft on small integers, as operators of the standard.
 
+#include "lathe/support/divide.h"
 #include "src/frontend/onnx/contrib.h"
 #include "src/frontend/onnx/op_table.h"
 
@@ -142,7 +143,7 @@ void DynamicQuantizeMatMul(UpgradeContext& c) {
 
 struct BlockWise {
   int64_t rows, depth, bits, block;
-  int64_t blocks() const { return (depth + block - 1) / block; }
+  int64_t blocks() const { return CeilDiv(depth, block); }
 };
 
 BlockWise BlocksOf(UpgradeContext& c) {

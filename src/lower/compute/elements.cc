@@ -14,6 +14,7 @@
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/resize_axis.h"
@@ -123,8 +124,6 @@ Dim With(const Dim& expr, const Dim& symbol, const Dim& by) {
 Value Opaque(LoopBuilder& lb, Value integer) { return nn::IdentityOp::Create(lb.b(), integer).y(); }
 
 }  // namespace
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 Value FlatView(LoopBuilder& lb, Value memory) {
   if (TensorOf(memory).rank() == 1) return memory;

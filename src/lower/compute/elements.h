@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lathe/ir/tensor_of.h"
 #include "lathe/lower/lowering.h"
 #include "src/lower/compute/extents.h"
 #include "src/lower/compute/index_space.h"
@@ -101,7 +102,6 @@ class Elements {
   std::vector<std::pair<Dim, Dim>> named_;              // expressions and their symbols
 };
 
-AnyTensorType TensorOf(Value v);
 /// Where an operand of those dims is read for an element of a result of dims `whole`.
 Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole);
 /// The same memory with one axis.

@@ -9,6 +9,7 @@
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/lower/schedule.h"
@@ -20,7 +21,6 @@ namespace {
 constexpr size_t kCarried = loop::ForOp::kCarried;
 constexpr size_t kMostTerms = 64;  // of an iteration: groups are of four
 
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 Block* BodyOf(const Operation* loop) { return loop->region(0).front(); }
 bool IsA(const Operation* op, std::string_view name) { return op != nullptr && op->name() == name; }
 bool IsLoop(const Operation* op) { return IsA(op, loop::ForOp::kName); }

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "lathe/dialect/nn/view.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
@@ -66,7 +67,7 @@ class Conv {
   Dim HasRest(const Columns& columns);
   Dim RowsOf(const Columns& columns);
   int64_t tiles() const { return g_.filters / tile_.rows; }
-  int64_t parts() const { return (std::max<int64_t>(tiles(), 1) + part_tiles_ - 1) / part_tiles_; }
+  int64_t parts() const { return CeilDiv(std::max<int64_t>(tiles(), 1), part_tiles_); }
   bool InOneBlock() const { return block_channels_ == g_.channels && !by_place_; }
   int64_t places() const { return by_place_ ? 1 : g_.places(); }  // of a block
   int64_t width() const { return tile_.vectors * job_.lanes; }
@@ -93,12 +94,12 @@ std::string Conv::Refusal() {
   tile_ = ChooseTile(
       knobs, PickTile(g_.filters, g_.positions(), job_.lanes, job_.SumRegisters(), kFewRows),
       g_.filters, g_.positions(), job_.lanes, job_.SumRegisters());
-  const int64_t tiles = (g_.filters + tile_.rows - 1) / tile_.rows;
+  const int64_t tiles = CeilDiv(g_.filters, tile_.rows);
   copies_ = !g_.reads_own_element || tiles > (job_.before ? 1 : 2);
   int64_t apart = 1;
   for (const int64_t stride : g_.strides) apart *= stride;
   if (job_.before && g_.places() > apart) {
-    return StrCat("each element of the input would be computed ", (g_.places() + apart - 1) / apart,
+    return StrCat("each element of the input would be computed ", CeilDiv(g_.places(), apart),
                   " times");
   }
   const int64_t row_bytes = width() * BitWidth(g_.element) / 8;
@@ -137,7 +138,7 @@ void Conv::PickParts() {
   double best = 1e300;
   const int64_t most_parts = part_tiles_;
   for (int64_t parts = 1; parts <= most_parts; ++parts) {
-    const int64_t each = (most_parts + parts - 1) / parts;
+    const int64_t each = CeilDiv(most_parts, parts);
     const int64_t vectors = g_.depth() * tile_.vectors * (copied + each * tile_.rows);
     const double cost =
         job_.Cost(images * panels.value() * parts, 0.6 * static_cast<double>(vectors));
@@ -155,8 +156,8 @@ Value Conv::PackWeights() {
     const std::vector<int64_t> shape{filters, g_.depth()};
     return nn::ViewReshapeOp::Create(lb().b(), job_.Argument(1), {.shape = shape}).y();
   }
-  const int64_t tiles = (filters + tile_.rows - 1) / tile_.rows;
-  const int64_t blocks = (g_.channels + block_channels_ - 1) / block_channels_;
+  const int64_t tiles = CeilDiv(filters, tile_.rows);
+  const int64_t blocks = CeilDiv(g_.channels, block_channels_);
   PackedLayout layout;
   layout.argument = job_.master->operand(1).index();
   layout.padded = {tiles * tile_.rows, blocks * block_channels_};
@@ -206,7 +207,7 @@ void Conv::WritePiece(Dim number) {
   columns.whole = false;
   math().For(Dim(1) - is_whole, false, [&](const Dim&) {
     if (!rest.is_constant()) return WriteRest(columns, positions - columns.first);
-    columns.vectors = (rest.value() + job_.lanes - 1) / job_.lanes;
+    columns.vectors = CeilDiv(rest.value(), job_.lanes);
     WritePanel(columns);
   });
 }

@@ -4,6 +4,7 @@
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/view.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/text.h"
 #include "src/lower/master.h"
 #include "src/lower/planes.h"
@@ -22,8 +23,6 @@ constexpr int64_t kMostChannels = 16;      // of a group, that are summed over
 constexpr int64_t kMostTaps = 64;          // that are written out
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
 constexpr int64_t kHeldWeights = 9;        // in registers
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 int64_t Product(std::span<const int64_t> values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());

@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/loop.h"
 #include "lathe/dialect/loop/loop.h"
+#include "lathe/support/divide.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
 #include "src/lower/strategies/conv_rows.h"
@@ -29,8 +30,6 @@ constexpr int64_t kMostBytes = 512 << 10;  // of its sums, and of the rows that 
 constexpr int64_t kMostColumns = 128, kMostRows = 16, kFewRows = 8;  // of a block
 constexpr int64_t kUsualPositions = 56 * 56;
 constexpr int64_t kFewPieces = 8;  // with fewer, threads share the filters, too
-
-int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class ConvFilterLanes {
  public:
@@ -124,7 +123,7 @@ class ConvFilterLanes {
   int64_t out_rows() const { return g_.rank() > 1 ? out(1) : 1; }
   Dim rows() const { return g_.rank() > 1 ? out_rows_ : Dim(1); }
   Dim columns() const { return out_columns_; }
-  int64_t parts() const { return CeilOf(tiles_, piece_tiles_); }
+  int64_t parts() const { return CeilDiv(tiles_, piece_tiles_); }
   int64_t SumRows() const { return (InOneBlock() ? 1 : piece_tiles_) * sum_rows_; }
   int64_t SpareRows() const { return g_.is_static() ? 0 : 1; }
   int64_t kernel_rows() const { return g_.rank() > 1 ? g_.kernel[g_.rank() - 2] : 1; }
@@ -158,17 +157,17 @@ class ConvFilterLanes {
 std::string ConvFilterLanes::Refusal() {
   if (std::string why = job_.Refusal(true); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
-  channels_ = CeilOf(g_.channels, group());
+  channels_ = CeilDiv(g_.channels, group());
   if (!g_.is_static() && g_.reads_own_element) {
     return "one place of the kernel and positions of symbolic number";
   }
   if (!job_.is_of_bytes() && g_.reaches_far())
     return "places of the kernel that see padding are not left out";
-  const int64_t widths[] = {1, std::min<int64_t>(3, CeilOf(g_.filters, job_.lanes))};
+  const int64_t widths[] = {1, std::min<int64_t>(3, CeilDiv(g_.filters, job_.lanes))};
   const bool fill_two = g_.groups == 1 || g_.filters % (2 * job_.lanes) == 0;
-  const int64_t usual = std::min<int64_t>(fill_two ? 2 : 1, CeilOf(g_.filters, job_.lanes));
+  const int64_t usual = std::min<int64_t>(fill_two ? 2 : 1, CeilDiv(g_.filters, job_.lanes));
   vectors_ = job_.l.knobs.Choose("vectors", usual, widths);
-  tiles_ = CeilOf(g_.filters, width());
+  tiles_ = CeilDiv(g_.filters, width());
   if (g_.groups > 1 && g_.filters % width() != 0) {
     return "the filters of a group do not fill vectors";
   }
@@ -196,7 +195,7 @@ int64_t ConvFilterLanes::usual_positions() const {
 bool ConvFilterLanes::Wins() const {
   const auto real = [](int64_t v) { return static_cast<double>(v); };
   const double p = real(usual_positions()), f = real(g_.filters), depth = real(g_.depth());
-  const double vectors_of_p = real(CeilOf(usual_positions(), job_.lanes));
+  const double vectors_of_p = real(CeilDiv(usual_positions(), job_.lanes));
   const double vectors_of_f = real(tiles_ * vectors_);
   const double copied = vectors_of_p * depth * (g_.reads_own_element ? 4 : 10);
   const double filters = p * vectors_of_f * (depth + 4) + copied / real(g_.places()) +
@@ -225,7 +224,7 @@ void ConvFilterLanes::PickBlocks() {
     // spilled.
     tile_rows_ = std::min(std::max(most - 1, out(0)) / out(0), out_rows());
   } else {
-    tile_columns_ = CeilOf(out(0), CeilOf(out(0), most));
+    tile_columns_ = CeilDiv(out(0), CeilDiv(out(0), most));
   }
   PickPieces();
   most_positions_ = block_rows_ * block_columns_;
@@ -233,7 +232,7 @@ void ConvFilterLanes::PickBlocks() {
 }
 
 void ConvFilterLanes::PickChannels() {
-  sum_rows_ = CeilOf(most_positions_, job_.lanes) * job_.lanes;
+  sum_rows_ = RoundUp(most_positions_, job_.lanes);
   const int64_t most = (most_elements() - SpareRows() * width()) / RowElements();
   const int64_t most_channels = std::max<int64_t>(most, 1);
   block_channels_ = BlockChannels(channels_, std::min(kMostDepth / g_.places(), most_channels));
@@ -255,7 +254,7 @@ bool ConvFilterLanes::PickBlocksOfAnySize() {
   // A tile of several rows may read behind the last one.
   beyond_ = rests_.empty() ? 0 : rests_.front().rows - 1;
   const auto is_large = [&](int64_t depth) {
-    return RowElements() * CeilOf(depth, g_.places()) > most_elements() - width();
+    return RowElements() * CeilDiv(depth, g_.places()) > most_elements() - width();
   };
   block_rows_ = (has_rows ? kMostRows : 1) + beyond_;
   while (block_rows_ > kFewRows + beyond_ && is_large(kMostDepth)) --block_rows_;
@@ -283,7 +282,7 @@ void ConvFilterLanes::PickPieces() {
   const auto consider = [&](int64_t rows, int64_t columns) {
     block_rows_ = rows;
     block_columns_ = columns;
-    const int64_t sums = CeilOf(rows * columns, job_.lanes) * job_.lanes * width();
+    const int64_t sums = RoundUp(rows * columns, job_.lanes) * width();
     for (piece_tiles_ = tiles_; piece_tiles_ > 0; --piece_tiles_) {
       if (piece_tiles_ > 1 && piece_tiles_ * sums > most_elements()) continue;
       if (const double cost = Cost(); cost < best) {
@@ -314,8 +313,8 @@ double ConvFilterLanes::Cost() const {
   const auto real = [](int64_t v) { return static_cast<double>(v); };
   const int64_t outer = g_.positions().value() / (out_rows() * out(0));
   const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
-  const int64_t pieces = images * g_.groups * outer * CeilOf(out_rows(), block_rows_) *
-                         CeilOf(out(0), block_columns_) * parts();
+  const int64_t pieces = images * g_.groups * outer * CeilDiv(out_rows(), block_rows_) *
+                         CeilDiv(out(0), block_columns_) * parts();
   const double vectors = real(RowElements()) / real(job_.lanes) + 2;
   const double copied = copies_ ? real(channels_) * vectors * (job_.before ? 12 : 4) : 0;
   const double multiplied = real(block_rows_ * block_columns_ * piece_tiles_ * vectors_) *
@@ -328,7 +327,7 @@ double ConvFilterLanes::Cost() const {
 
 // [blocks of depth, tiles, depth of a block, filters of a tile], of bytes with their group.
 Value ConvFilterLanes::PackWeights() {
-  const int64_t blocks = CeilOf(channels_, block_channels_), tiles = tiles_ * g_.groups;
+  const int64_t blocks = CeilDiv(channels_, block_channels_), tiles = tiles_ * g_.groups;
   const Shape shape = job_.weight_shape();
   PackedLayout layout;
   layout.argument = job_.master->operand(1).index();
@@ -487,7 +486,7 @@ void ConvFilterLanes::WriteFilters(const Piece& piece, const Filters& filters) {
     });
   };
   const Dim whole = math().Name(FloorDiv(piece.block.rows, tile_rows_));
-  const int64_t per_row = CeilOf(block_columns_, tile_columns_);
+  const int64_t per_row = CeilDiv(block_columns_, tile_columns_);
   math().For(whole, false,
              [&](const Dim& i) { write_row(i * tile_rows_, tile_rows_, i * per_row); });
   if (piece.block.rows.is_constant() && piece.block.rows.value() % tile_rows_ == 0) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/lower/compute/elements.h"
 #include "src/lower/master.h"
@@ -71,8 +72,8 @@ int64_t BlockChannels(int64_t channels, int64_t most) {
   for (int64_t c = most; c > most / 2; --c) {
     if (channels % c == 0) return c;
   }
-  const int64_t blocks = (channels + most - 1) / most;
-  return (channels + blocks - 1) / blocks;
+  const int64_t blocks = CeilDiv(channels, most);
+  return CeilDiv(channels, blocks);
 }
 
 Shape ConvJob::weight_shape() const {
@@ -87,7 +88,7 @@ double ConvJob::Cost(int64_t pieces, double cycles) const {
   double cost = 0;
   for (const int64_t threads : {1, 2, 4, 8}) {
     if (threads > 1 && !parallel) break;
-    cost += static_cast<double>((pieces + threads - 1) / threads) * (cycles + kPieceCycles);
+    cost += static_cast<double>(CeilDiv(pieces, threads)) * (cycles + kPieceCycles);
   }
   return cost;
 }

@@ -4,6 +4,8 @@
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/view.h"
+#include "lathe/ir/tensor_of.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/lower/master.h"
@@ -22,8 +24,6 @@ namespace {
 
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
 constexpr int64_t kMostTaps = 32;          // along the last axis
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 int64_t Product(std::span<const int64_t> values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
@@ -62,7 +62,7 @@ class TransposedConv {
   int64_t taps() const { return Product(kernel_); }
   int64_t MostEntries() const;
   PhaseRows::Sizes OutputSizes() const {
-    const int64_t vectors = (phases_[0].count + lanes_ - 1) / lanes_;
+    const int64_t vectors = CeilDiv(phases_[0].count, lanes_);
     return {element_, tile_filters_, static_cast<int64_t>(phases_.size()), vectors * lanes_,
             lanes_};
   }
@@ -163,7 +163,7 @@ std::string TransposedConv::AfterRefusal() {
 void TransposedConv::FindPhases() {
   const int64_t stride = strides_.back(), dilation = dilations_.back(), begin = begins_.back();
   for (int64_t first = 0; first < std::min(stride, out_.back()); ++first) {
-    Phase phase{first, (out_.back() - first + stride - 1) / stride, {}, {}};
+    Phase phase{first, CeilDiv(out_.back() - first, stride), {}, {}};
     for (int64_t k = 0; k < kernel_.back(); ++k) {
       const int64_t place = first + begin - k * dilation;
       if (((place % stride) + stride) % stride != 0) continue;
@@ -181,7 +181,7 @@ int64_t TransposedConv::MostEntries() const {
   int64_t entries = 1;
   for (size_t a = 0; a < last(); ++a) {
     const int64_t period = strides_[a] / std::gcd(strides_[a], dilations_[a]);
-    entries *= (kernel_[a] + period - 1) / period;
+    entries *= CeilDiv(kernel_[a], period);
   }
   return entries;
 }
@@ -189,7 +189,7 @@ int64_t TransposedConv::MostEntries() const {
 bool TransposedConv::FitsScratch() {
   const int64_t outputs = phases_[0].count;
   lanes_ = LanesFor(outputs, machine_.lanes(element_));
-  const int64_t vectors = (outputs + lanes_ - 1) / lanes_;
+  const int64_t vectors = CeilDiv(outputs, lanes_);
   tile_vectors_ = std::min<int64_t>(vectors, 2);
   const int64_t room = (machine_.vector_registers - tile_vectors_ - 2) / tile_vectors_;
   tile_filters_ = TileRowsFor(filters_, std::clamp<int64_t>(room, 1, 8));
@@ -228,7 +228,7 @@ void TransposedConv::Write() {
   packed_ = l_.IsConstant(master_->operand(1));
   if (packed_) {
     // As the tiles read them.
-    const int64_t tiles = (filters_ + tile_filters_ - 1) / tile_filters_;
+    const int64_t tiles = CeilDiv(filters_, tile_filters_);
     Shape whole{all, tiles * tile_filters_};
     whole.insert(whole.end(), kernel_.begin(), kernel_.end());
     weights_ = l_.Pack({.argument = master_->operand(1).index(),
@@ -330,7 +330,7 @@ void TransposedConv::WritePhase(const Phase& phase, const Filters& filters) {
 // `count` outputs of a phase from its number `first` on.
 void TransposedConv::WriteTile(const Phase& phase, const Filters& filters, Value first,
                                int64_t count) {
-  const int64_t vectors = (count + lanes_ - 1) / lanes_;
+  const int64_t vectors = CeilDiv(count, lanes_);
   std::vector<Value> sums;
   for (int64_t f = 0; f < filters.count; ++f) {
     Value start = lb_->Splat(element_, 0, lanes_);

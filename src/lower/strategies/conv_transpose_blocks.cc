@@ -3,6 +3,8 @@
 
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/view.h"
+#include "lathe/ir/tensor_of.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/lower/index_math.h"
@@ -21,8 +23,6 @@ namespace {
 
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
 constexpr int64_t kMostTaps = 32;          // along the last axis
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 int64_t Product(std::span<const int64_t> values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
@@ -175,7 +175,7 @@ int64_t TransposedConvBlocks::MostEntries() const {
   int64_t entries = 1;
   for (size_t a = 0; a < last(); ++a) {
     const int64_t period = strides_[a] / std::gcd(strides_[a], dilations_[a]);
-    entries *= (kernel_[a] + period - 1) / period;
+    entries *= CeilDiv(kernel_[a], period);
   }
   return entries;
 }
@@ -189,7 +189,7 @@ bool TransposedConvBlocks::FitsScratch() {
   for (const Phase& phase : phases_) {
     for (const int64_t shift : phase.shifts) behind = std::max(behind, shift);
   }
-  columns_ = (front_ + behind + width() + lanes_ - 1) / lanes_ * lanes_;
+  columns_ = RoundUp(front_ + behind + width(), lanes_);
   const int64_t elements = MostEntries() * channels_ * columns_;
   return elements * BitWidth(element_) / 8 + PhaseRows::Bytes(OutputSizes()) <= kMostScratch;
 }
@@ -231,7 +231,7 @@ void TransposedConvBlocks::Write() {
   const int64_t all = channels_ * groups_;
   // [tiles, taps, channels, filters of a tile], or as they are: [channels, filters, taps].
   if (l_.IsConstant(master_->operand(1))) {
-    const int64_t tiles = (filters_ + tile_filters_ - 1) / tile_filters_;
+    const int64_t tiles = CeilDiv(filters_, tile_filters_);
     Shape whole{all, tiles * tile_filters_};
     whole.insert(whole.end(), kernel_.begin(), kernel_.end());
     weights_ = l_.Pack({.argument = master_->operand(1).index(),

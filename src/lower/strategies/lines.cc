@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "src/dialect/nn/term.h"
 #include "src/lower/index_math.h"
@@ -16,8 +17,6 @@ namespace lathe::lower {
 namespace {
 
 using nn::Term;
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 class Lines {
  public:

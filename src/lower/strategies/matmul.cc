@@ -8,6 +8,8 @@
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
+#include "lathe/ir/tensor_of.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/strategies/list.h"
@@ -24,8 +26,6 @@
 // that how the work is cut changes no bit.
 namespace lathe::lower {
 namespace {
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 class Matmul : ProductWriter {
  public:
@@ -170,7 +170,7 @@ void Matmul::PackRightAtCompileTime() {
       }
       continue;
     }
-    const int64_t count = std::max<int64_t>((extent + width() - 1) / width(), 1);
+    const int64_t count = std::max<int64_t>(CeilDiv(extent, width()), 1);
     layout.padded.push_back(count * width());
     layout.split.insert(layout.split.end(), {count, width()});
     panels = at;
@@ -210,7 +210,7 @@ void Matmul::WriteGroup(Value group) {
                           : Scratch(plan_.block_depth, plan_.block_rows);
   }
   if (plan_.right == RightPlace::kPanel) {
-    const int64_t depth = (plan_.block_depth + plan_.lanes - 1) / plan_.lanes * plan_.lanes;
+    const int64_t depth = RoundUp(plan_.block_depth, plan_.lanes);
     panel_ = lb_->Alloc(
         VTensorType::Get(lb_->context(), SymShape({Dim(depth), Dim(width())}), plan_.sum));
   }
@@ -250,7 +250,7 @@ void Matmul::WritePanel(Value panel, bool rest, bool last) {
   const Dim columns = Mod(job_.form.columns, width());
   Tile tile = plan_.tile;
   if (rest && columns.is_constant()) {
-    tile.vectors = (columns.value() + plan_.lanes - 1) / plan_.lanes;
+    tile.vectors = CeilDiv(columns.value(), plan_.lanes);
   }
   const Value first_column = Times(panel, width());
   SetLive(first_column, rest, tile);
@@ -400,7 +400,7 @@ Value Matmul::Centered(const MatrixOperand& m, Value v, Value column, Value live
 // Rows are an odd number of cache lines apart: so they lie in different sets of the cache.
 Value Matmul::Scratch(int64_t rows, int64_t columns) {
   const int64_t line = 512 / BitWidth(plan_.sum);
-  const int64_t lines = (columns + line - 1) / line | 1;
+  const int64_t lines = CeilDiv(columns, line) | 1;
   return lb_->Alloc(
       VTensorType::Get(lb_->context(), SymShape({Dim(rows), Dim(lines * line)}), plan_.sum));
 }

@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/lower/strategies/list.h"
 #include "src/lower/strategies/matmul_job.h"
@@ -22,8 +23,6 @@ constexpr int64_t kBlockRows = 96;
 constexpr int64_t kItemWork = 1 << 20;          // multiply-adds that are worth a thread
 constexpr int64_t kMostBlockBytes = 512 << 10;  // of a copy of rows
 constexpr ElementType kSum = ElementType::kI32;
-
-int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class MatmulBytes : ProductWriter {
  public:
@@ -84,16 +83,16 @@ std::string MatmulBytes::FormRefusal() const {
 
 void MatmulBytes::Plan() {
   const ProductForm& f = job_.form;
-  groups_of_depth_ = CeilOf(f.depth.value(), loop::kDotGroup);
+  groups_of_depth_ = CeilDiv(f.depth.value(), loop::kDotGroup);
   tile_ = PickTile(f.rows, f.columns, lanes(), l_.machine.dot_registers(), kFewRows);
   tile_.rows = l_.knobs.Choose("rows", tile_.rows, std::vector<int64_t>{1, 4, 6, 8, 12});
   tile_.vectors = l_.knobs.Choose("vectors", tile_.vectors, std::vector<int64_t>{1, 2, 4});
-  panels_ = CeilOf(f.columns.value(), width());
+  panels_ = CeilDiv(f.columns.value(), width());
   const int64_t rows = f.rows.is_constant() ? f.rows.value() : kBlockRows;
-  block_rows_ = CeilOf(std::min(rows, kBlockRows), tile_.rows) * tile_.rows;
+  block_rows_ = RoundUp(std::min(rows, kBlockRows), tile_.rows);
   const int64_t panel_bytes = width() * depth();
   const int64_t fitting = std::max<int64_t>(l_.machine.l2_bytes / 2 / panel_bytes, 1);
-  const int64_t worth = CeilOf(kItemWork, std::min(rows, block_rows_) * panel_bytes);
+  const int64_t worth = CeilDiv(kItemWork, std::min(rows, block_rows_) * panel_bytes);
   group_panels_ = std::min({fitting, worth, panels_});
   copies_ = job_.before_left.has_value() || f.depth.value() % loop::kDotGroup != 0;
 }
@@ -108,7 +107,7 @@ void MatmulBytes::Write() {
   right_ = l_.body->argument(job_.master->operand(job_.form.right.operand).index());
   right_ = lb_->Grouped(right_, std::vector<int64_t>{1, 1, 2});
   const Dim blocks = CeilDiv(job_.form.rows, block_rows_);
-  lb_->For(lb_->Extent(blocks * CeilOf(panels_, group_panels_)), true,
+  lb_->For(lb_->Extent(blocks * CeilDiv(panels_, group_panels_)), true,
            [&](Value number) { WriteItem(number); });
   job_.after->Close(*lb_);
 }
@@ -145,13 +144,13 @@ void MatmulBytes::WriteItem(Value number) {
   const Value count = Minus(lb_->Int(full), first_panel, group_panels_);
   lb_->ForValue(count, [&](Value i) { WritePanel(Sum(first_panel, i), false); });
   if (full == panels_) return;
-  const Dim is_last = FloorDiv(LoopBuilder::D0() + 1, CeilOf(panels_, group_panels_));
+  const Dim is_last = FloorDiv(LoopBuilder::D0() + 1, CeilDiv(panels_, group_panels_));
   lb_->ForValue(lb_->Index(is_last, group), [&](Value) { WritePanel(lb_->Int(full), true); });
 }
 
 void MatmulBytes::WritePanel(Value panel, bool rest) {
   const int64_t columns = rest ? job_.form.columns.value() % width() : width();
-  const Tile tile{tile_.rows, CeilOf(columns, lanes())};
+  const Tile tile{tile_.rows, CeilDiv(columns, lanes())};
   PanelProduct product(*lb_, l_.machine, kSum, tile);
   product.left = [&](Value row, Value k) { return Left(row, k); };
   product.right = [&](Value k, int64_t v) {
@@ -196,7 +195,7 @@ void MatmulBytes::Finish(Value row, Value panel, int64_t vector, int64_t columns
 // depth is multiplied by zeros.
 void MatmulBytes::CopyLeft() {
   constexpr int64_t kLine = 64;
-  const int64_t lines = CeilOf(depth() + l_.machine.vector_bytes, kLine) | 1;
+  const int64_t lines = CeilDiv(depth() + l_.machine.vector_bytes, kLine) | 1;
   left_block_ = lb_->Alloc(VTensorType::Get(
       lb_->context(), SymShape({Dim(block_rows_), Dim(lines * kLine)}), ElementType::kU8));
   lb_->ForValue(rows_, [&](Value row) { CopyRow(row); });

@@ -5,12 +5,11 @@
 #include <span>
 
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/text.h"
 
 namespace lathe::lower {
 namespace {
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 MatrixOperand OperandOf(const Operation& product, size_t operand) {
   const auto type = TensorOf(product.operand(operand));

@@ -6,13 +6,12 @@
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/text.h"
 #include "src/lower/master.h"
 
 namespace lathe::lower {
 namespace {
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 bool IsProduct(const Operation& op) {
   return op.name() == nn::MatmulOp::kName || op.name() == nn::EinsumOp::kName ||

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "lathe/support/divide.h"
 #include "src/lower/tile_knobs.h"
 
 namespace lathe::lower {
@@ -22,9 +23,6 @@ constexpr int64_t kStreams = 8;
 
 // Panels that a block of depth is multiplied by before the next block.
 constexpr int64_t kGroupPanels = 16;
-
-int64_t RoundUp(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
-int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class Planner {
  public:
@@ -90,10 +88,10 @@ class Planner {
     }
     const int64_t depth = std::max<int64_t>(form_.depth.value(), 1);
     const bool whole = few_rows && plan_.right == RightPlace::kPacked && !computes_left_;
-    const int64_t blocks = whole ? 1 : CeilOf(depth, most);
-    plan_.block_depth = blocks == 1 ? depth : RoundUp(CeilOf(depth, blocks), 8);
+    const int64_t blocks = whole ? 1 : CeilDiv(depth, most);
+    plan_.block_depth = blocks == 1 ? depth : RoundUp(CeilDiv(depth, blocks), 8);
     plan_.block_depth = knobs_.Choose("depth", plan_.block_depth, Depths(depth));
-    plan_.leading_blocks = CeilOf(depth, plan_.block_depth) - 1;
+    plan_.leading_blocks = CeilDiv(depth, plan_.block_depth) - 1;
   }
 
   std::vector<int64_t> Depths(int64_t depth) const {
@@ -109,8 +107,8 @@ class Planner {
     plan_.block_rows = most / plan_.tile.rows * plan_.tile.rows;
     if (form_.rows.is_constant()) {
       const int64_t rows = std::max<int64_t>(form_.rows.value(), 1);
-      const int64_t blocks = CeilOf(rows, plan_.block_rows);
-      plan_.block_rows = RoundUp(CeilOf(rows, blocks), plan_.tile.rows);
+      const int64_t blocks = CeilDiv(rows, plan_.block_rows);
+      plan_.block_rows = RoundUp(CeilDiv(rows, blocks), plan_.tile.rows);
     }
     const int64_t all = form_.rows.is_constant() ? form_.rows.value() : 2 * kMostRows;
     const int64_t most_rows =
@@ -126,10 +124,10 @@ class Planner {
     plan_.group_panels = deep || plan_.pack_left ? usual : 1;
     if (form_.columns.is_constant()) {
       plan_.group_panels =
-          std::clamp<int64_t>(CeilOf(form_.columns.value(), width()), 1, plan_.group_panels);
+          std::clamp<int64_t>(CeilDiv(form_.columns.value(), width()), 1, plan_.group_panels);
     }
     const int64_t most =
-        form_.columns.is_constant() ? CeilOf(form_.columns.value(), width()) : kGroupPanels;
+        form_.columns.is_constant() ? CeilDiv(form_.columns.value(), width()) : kGroupPanels;
     std::vector<int64_t> panels;
     for (const int64_t n : {1, 2, 4, 8, 16}) {
       if (n <= most) panels.push_back(n);

@@ -6,7 +6,9 @@
 
 #include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/lower/schedule.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/lower/strategies/list.h"
 #include "src/lower/strategies/matmul_job.h"
@@ -31,9 +33,6 @@ constexpr int64_t kUsualColumns = 256;          // of an item
 constexpr int64_t kItemWork = 1 << 22;          // multiply-adds that are worth a thread
 constexpr int64_t kMostBlockBytes = 768 << 10;  // of the left matrix, on the stack of a thread
 
-int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t RoundUp(int64_t a, int64_t b) { return CeilOf(a, b) * b; }
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 bool IsByte(ElementType e) { return e == ElementType::kI8 || e == ElementType::kU8; }
 
 /// How a product is cut into tiles. An item of work is a block of rows by a group of panels.
@@ -72,23 +71,23 @@ class Planner {
   // Tiles of rows, as many as there may be.
   int64_t AllRowTiles() const {
     return form_.rows.is_constant()
-               ? CeilOf(std::max<int64_t>(form_.rows.value(), 1), loop::kTileRows)
+               ? CeilDiv(std::max<int64_t>(form_.rows.value(), 1), loop::kTileRows)
                : kMostRows / loop::kTileRows;
   }
 
   // Few tiles are of equal depth, so that few zeros are multiplied.
   void CutDepth() {
     const int64_t depth = form_.depth.value(), most = loop::kTileRows * plan_.group;
-    const int64_t tiles = CeilOf(depth, most);
+    const int64_t tiles = CeilDiv(depth, most);
     plan_.depth_groups =
-        tiles > loop::kTileRows ? loop::kTileRows : CeilOf(CeilOf(depth, tiles), plan_.group);
-    plan_.depth_tiles = CeilOf(depth, plan_.tile_depth());
+        tiles > loop::kTileRows ? loop::kTileRows : CeilDiv(CeilDiv(depth, tiles), plan_.group);
+    plan_.depth_tiles = CeilDiv(depth, plan_.tile_depth());
   }
 
   // Two by two, or four of one row of tiles: so many sums are needed to keep the unit busy.
   void CutTiles() {
-    const int64_t all = AllRowTiles(), across = CeilOf(columns(), kColumns);
-    plan_.rows = form_.rows.is_constant() ? CeilOf(std::max<int64_t>(form_.rows.value(), 1), all)
+    const int64_t all = AllRowTiles(), across = CeilDiv(columns(), kColumns);
+    plan_.rows = form_.rows.is_constant() ? CeilDiv(std::max<int64_t>(form_.rows.value(), 1), all)
                                           : loop::kTileRows;
     const auto fits = [&](int64_t r, int64_t c) {
       return r <= all && c <= across && r * c + r + 1 <= loop::kTileRegisters;
@@ -107,17 +106,17 @@ class Planner {
       others.push_back(c);
       widest = c;
     }
-    const int64_t panels = CeilOf(across, std::min(columns, widest));
-    plan_.column_tiles = knobs_.Choose("columns", CeilOf(across, panels), others);
+    const int64_t panels = CeilDiv(across, std::min(columns, widest));
+    plan_.column_tiles = knobs_.Choose("columns", CeilDiv(across, panels), others);
   }
 
   void CutItems() {
     const int64_t row_bytes = plan_.depth() * 4 / plan_.group;
     const int64_t unit = plan_.row_tiles, all = RoundUp(AllRowTiles(), unit);
     const int64_t most = std::clamp(cache_ / 2 / (row_bytes * plan_.rows) / unit * unit, unit, all);
-    plan_.panels = CeilOf(columns(), plan_.width());
-    plan_.group_panels = std::min(CeilOf(kUsualColumns, plan_.width()), plan_.panels);
-    int64_t tiles = RoundUp(CeilOf(kUsualRows, plan_.rows), unit);
+    plan_.panels = CeilDiv(columns(), plan_.width());
+    plan_.group_panels = std::min(CeilDiv(kUsualColumns, plan_.width()), plan_.panels);
+    int64_t tiles = RoundUp(CeilDiv(kUsualRows, plan_.rows), unit);
     const int64_t step = plan_.rows * plan_.group_panels * plan_.width() * plan_.depth();
     while (2 * tiles <= most && tiles * step < kItemWork) tiles *= 2;
     plan_.block_tiles = knobs_.Choose("block_rows", std::min(tiles, most), Doubled(unit, most));
@@ -220,7 +219,7 @@ void MatmulTiles::Write() {
   left_ = job_.Open(*lb_, *l_.body, job_.form.left);
   right_ = l_.body->argument(job_.master->operand(job_.form.right.operand).index());
   const Dim blocks = CeilDiv(job_.form.rows, plan_.block_rows());
-  const int64_t groups = CeilOf(plan_.panels, plan_.group_panels);
+  const int64_t groups = CeilDiv(plan_.panels, plan_.group_panels);
   lb_->For(lb_->Extent(blocks * groups), true, [&](Value number) { WriteItem(number); });
   job_.after->Close(*lb_);
 }
@@ -244,7 +243,7 @@ void MatmulTiles::PackRight() {
 }
 
 void MatmulTiles::WriteItem(Value number) {
-  const int64_t groups = CeilOf(plan_.panels, plan_.group_panels);
+  const int64_t groups = CeilDiv(plan_.panels, plan_.group_panels);
   const Value block = lb_->Index(FloorDiv(LoopBuilder::D0(), groups), number);
   const Value group = lb_->Index(Mod(LoopBuilder::D0(), groups), number);
   first_row_ = Times(block, plan_.block_rows());
@@ -286,7 +285,7 @@ Operation* MatmulTiles::Loop(int64_t extent, const LoopBuilder::Body& body) {
 // room for a vector.
 Value MatmulTiles::Scratch(int64_t rows, int64_t columns, ElementType element) {
   const int64_t line = 512 / BitWidth(element);
-  const int64_t lines = CeilOf(columns, line) | 1;
+  const int64_t lines = CeilDiv(columns, line) | 1;
   return lb_->Alloc(
       VTensorType::Get(lb_->context(), SymShape({Dim(rows), Dim(lines * line)}), element));
 }
@@ -302,7 +301,7 @@ void MatmulTiles::CopyLeft() {
   const int64_t across = l_.machine.lanes(job_.form.left.element);
   lb_->ForValue(missing, [&](Value i) {
     const Value row = Sum(rows_, i);
-    lb_->For(CeilOf(plan_.depth(), across), false, [&](Value k) {
+    lb_->For(CeilDiv(plan_.depth(), across), false, [&](Value k) {
       const Value at[] = {row, Times(k, across)};
       lb_->Store(left_block_, lb_->Splat(job_.form.left.element, 0, across), at);
     });
@@ -332,7 +331,7 @@ void MatmulTiles::CopyRow(Value row) {
 
 void MatmulTiles::SumRow(Value row) {
   const Value zeros[] = {lb_->Splat(plan_.sum, 0, lanes())};
-  const int64_t vectors = CeilOf(plan_.depth(), lanes());
+  const int64_t vectors = CeilDiv(plan_.depth(), lanes());
   const auto sums = lb_->For(Dim(vectors), zeros, [&](Value i, std::span<const Value> carried) {
     const Value at[] = {row, Times(i, lanes())};
     const Value v = Converted(*lb_, lb_->Load(left_block_, at, lanes()), plan_.sum);
@@ -344,7 +343,7 @@ void MatmulTiles::SumRow(Value row) {
 
 void MatmulTiles::WritePanel(Value panel, bool rest) {
   const int64_t columns = rest ? job_.form.columns.value() % plan_.width() : plan_.width();
-  const int64_t tiles = CeilOf(columns, kColumns);
+  const int64_t tiles = CeilDiv(columns, kColumns);
   if (job_.form.left.zero_point) SetColumnOffsets(panel, tiles, columns);
   const Value all = lb_->Index(CeilDiv(LoopBuilder::D0(), plan_.rows), rows_);
   const Value full = lb_->Index(FloorDiv(LoopBuilder::D0(), plan_.row_tiles), all);

@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/view.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/lower/planes.h"
 #include "src/lower/pooling.h"
@@ -143,12 +144,12 @@ void Pool::WriteTables() {
       constant_scale_ *= 1.0 / static_cast<double>(window_.kernel[a]);
       continue;
     }
-    const int64_t room = (window_.out[a] + lanes_ - 1) / lanes_ * lanes_;
+    const int64_t room = RoundUp(window_.out[a], lanes_);
     std::vector<double> scales(static_cast<size_t>(room), 1);
     for (int64_t o = 0; o < window_.out[a]; ++o) {
       const int64_t start = o * window_.strides[a] - window_.begins[a];
       const auto before = [&](int64_t end) {
-        return std::clamp<int64_t>(nn::CeilOf(end - start, window_.dilations[a]), 0,
+        return std::clamp<int64_t>(CeilDiv(end - start, window_.dilations[a]), 0,
                                    window_.kernel[a]);
       };
       const bool pads = pooling_.count_include_pad;

@@ -3,6 +3,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/view.h"
+#include "lathe/support/divide.h"
 #include "src/dialect/nn/term.h"
 #include "src/lower/index_math.h"
 #include "src/lower/recurrent_form.h"
@@ -29,7 +30,7 @@ class Recurrent {
         lb_(lowering.body),
         im_(lb_),
         lanes_(lowering.machine.lanes(ElementType::kF32)),
-        panels_((form.hidden + lanes_ - 1) / lanes_) {}
+        panels_(CeilDiv(form.hidden, lanes_)) {}
 
   void Write();
 

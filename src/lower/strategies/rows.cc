@@ -10,6 +10,7 @@
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/row_plan.h"
@@ -22,8 +23,6 @@
 // stays, vectors are as many rows.
 namespace lathe::lower {
 namespace {
-
-AnyTensorType TensorOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 Value Number(LoopBuilder& lb, ElementType element, int64_t lanes, int64_t value) {
   const std::vector<int64_t> values(static_cast<size_t>(std::max<int64_t>(lanes, 1)), value);

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 
+#include "lathe/support/divide.h"
+
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kMostRows = 16;    // of a block
 constexpr int64_t kMostVectors = 4;  // of a row of it
 constexpr int64_t kMostPlanes = 8;   // that are copied together
-
-int64_t UpTo(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace
 
@@ -22,9 +20,9 @@ int64_t SetsTogether(const Dim& all, int64_t planes) {
 
 WindowBlocks::WindowBlocks(const ConvGeometry& geometry, const Sizes& sizes)
     : g_(geometry), sizes_(sizes) {
-  block_columns_ = UpTo(kMostVectors * sizes_.lanes, width());
+  block_columns_ = RoundUp(kMostVectors * sizes_.lanes, width());
   if (!has_rows()) return;
-  block_rows_ = UpTo(kMostRows, sizes_.tile_rows);
+  block_rows_ = RoundUp(kMostRows, sizes_.tile_rows);
   while (block_rows_ > sizes_.tile_rows && bytes() > sizes_.cache_bytes) {
     block_rows_ -= sizes_.tile_rows;
   }
