@@ -10,6 +10,7 @@
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/npy.h"
 #include "lathe/support/safetensors.h"
 
 namespace lathe {
@@ -76,7 +77,7 @@ bool IsOfKind(FileKind kind, const std::string& path, std::string_view text) {
                  "ELF") &&
              text.size() > 16 && text[16] == 1;  // ET_REL
     case FileKind::kArray:
-      return text.starts_with("\x93NUMPY");
+      return text.starts_with("\x93NUMPY") || ((void)ReadNpz(path), true);  // throws if it is none
     case FileKind::kReport:
       return Contains(text.substr(0, 4096), "<title>Lathe pass report</title>");
     case FileKind::kTrace:
@@ -125,7 +126,7 @@ const char* Describe(FileKind kind) {
     case FileKind::kObject:
       return "an object file";
     case FileKind::kArray:
-      return "an array (.npy)";
+      return "arrays (.npy, .npz)";
     case FileKind::kReport:
       return "a report of passes";
     case FileKind::kTrace:

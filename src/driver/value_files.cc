@@ -13,6 +13,7 @@
 #include "lathe/support/file.h"
 #include "lathe/support/npy.h"
 #include "lathe/support/random.h"
+#include "lathe/support/safetensors.h"
 #include "src/dialect/move.h"
 #include "src/driver/picture.h"
 
@@ -235,6 +236,23 @@ std::vector<std::vector<TensorFile>> FilesOf(const std::string& folder, const Na
     for (TensorFile& file : of_value) file.path = StrCat(folder, "/", unique[next++], ".npy");
   }
   return files;
+}
+
+NamedTensors TensorsOf(const NamedValues& values) {
+  std::vector<TensorFile> files;
+  for (const auto& [name, value] : values) CollectTensors(name, value, files);
+  NamedTensors tensors;
+  for (TensorFile& file : files) tensors.emplace_back(std::move(file.path), std::move(file.tensor));
+  return tensors;
+}
+
+bool IsTensorArchive(const std::string& path) {
+  return HasExtension(path, std::array<std::string_view, 2>{".npz", ".safetensors"});
+}
+
+void WriteTensorArchive(const std::string& path, const NamedTensors& tensors) {
+  if (FileExtension(path) == ".npz") return WriteNpz(path, tensors);
+  WriteSafeTensors(path, {.tensors = tensors, .metadata = {}});
 }
 
 std::vector<std::vector<Scored>> TopK(const Tensor& scores, int64_t k) {

@@ -298,6 +298,7 @@ void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
          ".bmp), "
          "a folder or pattern of files as a batch, a number, which fills the shape, or a list such "
          "as [1,2]; without a name for the one input, or a file that has the names")
+      ->allow_extra_args(false)
       ->type_name("NAME=VALUE");
   app.add_flag("--cast", cast, "convert files to the element types of the inputs");
   random = random_by_default;

@@ -25,7 +25,7 @@ struct Options {
   RunnableOptions runnable;
   InputOptions inputs;
   OutputOptions outputs;
-  std::string output_dir;
+  std::string output;  // a folder, or a file of tensors by name
   std::string labels;
   bool json = false;
   bool sandbox = false;
@@ -99,11 +99,21 @@ std::vector<std::string> FilesRead(const Options& o) {
   return files;
 }
 
+std::vector<std::vector<std::string>> SaveTogether(const Options& o, const NamedValues& outputs) {
+  const bool is_npz = FileExtension(o.output) == ".npz";
+  const OutputFile file{o.output, is_npz ? FileKind::kArray : FileKind::kWeights};
+  o.outputs.Check({&file, 1}, FilesRead(o));
+  WriteTensorArchive(o.output, TensorsOf(outputs));
+  Words(StrCat("wrote ", o.output, "\n"));
+  return std::vector(outputs.size(), std::vector{o.output});
+}
+
 // Writes the outputs; the paths of each.
 std::vector<std::vector<std::string>> Save(const Options& o, const NamedValues& outputs) {
   std::vector<std::vector<std::string>> paths(outputs.size());
-  if (o.output_dir.empty()) return paths;
-  const auto files = FilesOf(o.output_dir, outputs);
+  if (o.output.empty()) return paths;
+  if (IsTensorArchive(o.output)) return SaveTogether(o, outputs);
+  const auto files = FilesOf(o.output, outputs);
   std::vector<OutputFile> all;
   for (size_t i = 0; i < files.size(); ++i) {
     for (const TensorFile& file : files[i]) {
@@ -112,7 +122,7 @@ std::vector<std::vector<std::string>> Save(const Options& o, const NamedValues& 
     }
   }
   o.outputs.Check(all, FilesRead(o));
-  MakeDirectory(o.output_dir);
+  MakeDirectory(o.output);
   for (const auto& of_output : files) {
     for (const TensorFile& file : of_output) {
       WriteNpy(file.path, file.tensor);
@@ -154,12 +164,12 @@ void PrintOutputs(const Options& o, const NamedValues& outputs) {
     const bool ranked = o.top > 0 && CanRank(value);
     if (o.json) {
       json.push_back(ToJson(name, value));
-      if (!o.output_dir.empty()) json.back()["files"] = files[i];
+      if (!o.output.empty()) json.back()["files"] = files[i];
       if (ranked) json.back()["top"] = TopJson(value.tensor(), o.top, labels);
     } else if (ranked) {
       PrintTop(name, value.tensor(), o.top, labels);
     } else {
-      PrintValue(name, value, /*elements=*/o.output_dir.empty());
+      PrintValue(name, value, /*elements=*/o.output.empty());
     }
   }
   if (o.json) Out(JsonText(json, 2) + "\n");
@@ -180,7 +190,7 @@ NamedValues Execute(const Options& o, Runnable& runnable, const NamedValues& inp
 int RunModel(const Options& o);
 
 int RunModelSandboxed(const Options& o) {
-  if (!o.output_dir.empty()) throw UsageError("--sandbox writes no files: not with --output-dir");
+  if (!o.output.empty()) throw UsageError("--sandbox writes no files: not with --output");
   std::vector<std::string> files = o.inputs.Files();
   files.insert(files.end(), {o.labels, o.runnable.parameters});
   std::erase(files, "");
@@ -223,8 +233,10 @@ Run AddRun(CLI::App& app) {
          "intermediate values that are outputs, too, by their names in the model; all: each")
       ->delimiter(',')
       ->type_name("NAME,...");
-  app.add_option("--output-dir,-o", o->output_dir, "write each output there as NAME.npy")
-      ->type_name("DIR");
+  app.add_option(
+         "--output,--output-dir,-o", o->output,
+         "write the outputs: to a file (.npz, .safetensors), or each to NAME.npy in a folder")
+      ->type_name("FILE|DIR");
   o->outputs.AddTo(app);
   app.add_option("--top", o->top, "show the K best classes of each output row")
       ->check(CountBetween(0, kMostRows))

@@ -99,6 +99,16 @@ struct TensorFile {
 /// "-3", .... An absent optional has no file.
 std::vector<std::vector<TensorFile>> FilesOf(const std::string& folder, const NamedValues& values);
 
+/// The tensors of `values` under the names that one file holds them by: the value's, of a list
+/// `<name>.0`, .... An absent optional has none.
+std::vector<std::pair<std::string, Tensor>> TensorsOf(const NamedValues& values);
+
+/// True for the extensions of files that hold tensors by name: .npz and .safetensors.
+bool IsTensorArchive(const std::string& path);
+/// Writes such a file. Errors: io/..., invalid-argument/... for two tensors of one name.
+void WriteTensorArchive(const std::string& path,
+                        const std::vector<std::pair<std::string, Tensor>>& tensors);
+
 struct Scored {
   int64_t index;
   double score;
