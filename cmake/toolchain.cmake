@@ -26,8 +26,6 @@ if(LATHE_SANITIZE)
     if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       # It reads the word before a function, which the code that is made while running lacks.
       target_compile_options(lathe_flags INTERFACE -fno-sanitize=function)
-      # What a C program, such as an example, needs of the libraries that it links to.
-      target_link_options(lathe_flags INTERFACE -fsanitize-link-c++-runtime)
     endif()
   endif()
 endif()
