@@ -263,6 +263,7 @@ std::vector<RtValue> State::RunBlock(const Block* block, std::span<const RtValue
         RunStep(step);
         continue;
       }
+      if (options.at_end) options.at_end(step.op);
       results = Load(step);
       Drop(step);
     }

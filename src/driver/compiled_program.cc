@@ -434,34 +434,41 @@ Renamed Unified(std::span<const Type> before, std::span<const Type> after) {
 }
 
 // They are that in the constraints, too.
-void Rename(const Renamed& became, std::vector<runtime::PlanConstraint>& constraints) {
+void Rename(const Renamed& became, CompiledProgram& compiled) {
   if (became.empty()) return;
   const auto of = [&](std::string_view name) -> std::optional<Dim> {
     const auto found = became.find(name);
     return found == became.end() ? std::nullopt : std::optional(found->second);
   };
-  for (runtime::PlanConstraint& c : constraints) {
-    c.condition.a = c.condition.a.Substitute(of);
-    c.condition.b = c.condition.b.Substitute(of);
+  for (auto* constraints : {&compiled.constraints, &compiled.conditional}) {
+    for (runtime::PlanConstraint& c : *constraints) {
+      c.condition.a = c.condition.a.Substitute(of);
+      c.condition.b = c.condition.b.Substitute(of);
+    }
   }
-  std::erase_if(constraints, [](const auto& c) { return c.condition.Decide() == true; });
+  std::erase_if(compiled.constraints, [](const auto& c) { return c.condition.Decide() == true; });
 }
 
-}  // namespace
+// Adds what regions ask of their sizes as they are now.
+void GatherOfRegions(Program& program, CompiledProgram& compiled) {
+  if (HasRegions(program) && FunctionTable(program).empty()) {
+    MarkRegions(program, compiled.conditional);
+  }
+}
 
-namespace {
-
-/// What must hold of the sizes that a run computes, before passes build on it.
+/// What must hold of the sizes that a run computes, and in regions, before passes build on it. What
+/// regions declare counts for nothing until it is inferred.
 class ComputedSizesGather : public PassInstrumentation {
  public:
-  explicit ComputedSizesGather(std::vector<runtime::PlanConstraint>& constraints)
-      : constraints_(constraints) {}
+  explicit ComputedSizesGather(CompiledProgram& compiled) : compiled_(compiled) {}
   void AfterPass(const Pass& pass, Program& program) override {
-    if (pass.name() == "bind_sizes" && pass.changed()) AddConstraints(program, constraints_);
+    const bool binds = pass.name() == "bind_sizes" && pass.changed();
+    if (binds) AddConstraints(program, compiled_.constraints);
+    if (binds || pass.name() == "infer_shape") GatherOfRegions(program, compiled_);
   }
 
  private:
-  std::vector<runtime::PlanConstraint>& constraints_;
+  CompiledProgram& compiled_;
 };
 
 }  // namespace
@@ -486,20 +493,19 @@ void GroupOperations(Program& program, const CompileOptions& options) {
 void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   const SharedChunks chunks;  // of weights that passes have changed
   Program& program = compiled.program;
-  const bool has_regions = HasRegions(program);
   BindDeclaredSizes(program, compiled.constraints);
   NameUnknownExtents(program);
   AddConstraints(program, compiled.constraints);
   const std::vector<Type> inputs = InputTypes(program);
   RunPasses(program,
             StrCat("random_state{seed=", static_cast<int64_t>(options.interpreter.seed), "}"));
-  OptimizeFor(options, program, std::make_shared<ComputedSizesGather>(compiled.constraints));
-  Rename(Unified(inputs, InputTypes(program)), compiled.constraints);
-  Rename(TakeReleasedSizes(program), compiled.constraints);
+  OptimizeFor(options, program, std::make_shared<ComputedSizesGather>(compiled));
+  Rename(Unified(inputs, InputTypes(program)), compiled);
+  Rename(TakeReleasedSizes(program), compiled);
   // Also of what passes have made: it may ask more than what it stands for; what they have taken
   // out of regions always runs; and some sizes are symbols, or numbers, only now.
   AddConstraints(program, compiled.constraints);
-  if (has_regions && FunctionTable(program).empty()) compiled.conditional = MarkRegions(program);
+  GatherOfRegions(program, compiled);
   MarkExternal(program, options);
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);
   if (options.machine_code) OutlineCollectives(program);

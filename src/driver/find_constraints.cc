@@ -187,6 +187,14 @@ Program Inlined(const Program& program) {
   return inlined;
 }
 
+bool IsAmong(std::span<const int64_t> indices,
+             const std::vector<runtime::PlanConstraint>& constraints,
+             const SizeCondition& condition) {
+  return std::ranges::any_of(indices, [&](int64_t index) {
+    return constraints[static_cast<size_t>(index)].condition == condition;
+  });
+}
+
 }  // namespace
 
 void NameUnknownExtents(Program& program) {
@@ -242,35 +250,40 @@ void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& cons
   AddFound(program, constraints);
 }
 
-std::vector<runtime::PlanConstraint> MarkRegions(Program& program) {
-  std::vector<runtime::PlanConstraint> constraints;
+void MarkRegions(Program& program, std::vector<runtime::PlanConstraint>& conditional) {
   for (const auto& [block, found] : FindRegionConstraints(program)) {
     std::vector<int64_t> indices;
+    if (const Attribute marks = block->back()->attribute(kReliesOnAttr)) {
+      indices = *marks.cast<ArrayAttribute>().AsInts();
+    }
     for (const SizeConstraint& constraint : found) {
-      indices.push_back(std::ssize(constraints));
-      constraints.push_back(Planned(constraint));
-      constraints.back().is_conditional = true;
+      if (IsAmong(indices, conditional, constraint.condition)) continue;
+      indices.push_back(std::ssize(conditional));
+      conditional.push_back(Planned(constraint));
+      conditional.back().is_conditional = true;
     }
     const auto relies_on =
         ArrayAttribute::Get(program.context(), std::span<const int64_t>(indices));
     block->back()->SetAttribute(kReliesOnAttr, relies_on);
   }
-  return constraints;
+}
+
+bool AreKnown(const std::vector<runtime::PlanSymbol>& symbols, const SizeCondition& condition) {
+  std::vector<std::string> names;
+  condition.a.CollectSymbols(names);
+  condition.b.CollectSymbols(names);
+  return std::ranges::all_of(names, [&](const std::string& name) {
+    return std::ranges::find(symbols, name, &runtime::PlanSymbol::name) != symbols.end();
+  });
 }
 
 std::vector<runtime::PlanConstraint> ConstraintsOn(
     const std::vector<runtime::PlanSymbol>& symbols,
     const std::vector<runtime::PlanConstraint>& constraints) {
-  std::set<std::string_view> known;
-  for (const runtime::PlanSymbol& symbol : symbols) known.insert(symbol.name);
   std::vector<runtime::PlanConstraint> decided;
-  for (const runtime::PlanConstraint& c : constraints) {
-    std::vector<std::string> names;
-    c.condition.a.CollectSymbols(names);
-    c.condition.b.CollectSymbols(names);
-    const auto is_known = [&](const std::string& name) { return known.contains(name); };
-    if (std::ranges::all_of(names, is_known)) decided.push_back(c);
-  }
+  std::ranges::copy_if(constraints, std::back_inserter(decided), [&](const auto& constraint) {
+    return AreKnown(symbols, constraint.condition);
+  });
   return decided;
 }
 

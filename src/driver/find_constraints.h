@@ -31,10 +31,13 @@ std::map<std::string, Dim, std::less<>> TakeReleasedSizes(Program& program);
 /// The attribute of a region's terminator that says which of the conditional constraints its
 /// operations rely on: indices. Without it nobody knows.
 inline constexpr const char* kReliesOnAttr = "relies_on";
-/// Finds the constraints of operations within regions, of which there are no functions, and marks
-/// the regions with them.
-std::vector<runtime::PlanConstraint> MarkRegions(Program& program);
+/// Adds the constraints of operations within regions, of which there are no functions, and marks
+/// the regions with them, beside those that they are marked with. A region keeps the marks of
+/// before a pass: what the pass builds on may no longer be in it.
+void MarkRegions(Program& program, std::vector<runtime::PlanConstraint>& conditional);
 
+/// Whether the symbols decide a condition.
+bool AreKnown(const std::vector<runtime::PlanSymbol>& symbols, const SizeCondition& condition);
 /// Those that the symbols decide.
 std::vector<runtime::PlanConstraint> ConstraintsOn(
     const std::vector<runtime::PlanSymbol>& symbols,

@@ -11,6 +11,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/runtime/kernel_error.h"
 #include "lathe/support/budget.h"
+#include "src/driver/find_constraints.h"
 #include "src/driver/plan_operations.h"
 #include "src/runtime/stoppable_team.h"
 #include "src/runtime/variables.h"
@@ -137,6 +138,7 @@ InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtim
               if (given) given(ran);
               CheckComputed(ran);
             };
+            options.at_end = [this](const Operation* end) { CheckRegion(end); };
             options.run_call = [this](const Operation* call, std::span<const RtValue> arguments,
                                       std::span<RtValue> results) {
               return RunCall(call, arguments, results);
@@ -154,6 +156,7 @@ InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtim
 void InterpretedRun::CheckSizes(const NamedValues& inputs) {
   bound_.clear();
   computed_.clear();
+  regional_.clear();
   const std::vector<Operation*> feeds = compiled_.program.feeds();
   for (const runtime::PlanSymbol& s : symbols_) {
     const std::string_view input = feeds[s.input]->cast<nn::FeedOp>().name();
@@ -165,16 +168,34 @@ void InterpretedRun::CheckSizes(const NamedValues& inputs) {
   runtime::CheckConstraints(compiled_.constraints, bound_);
 }
 
-// As a plan does. What a region says holds for a round, and is left to the functions it calls.
+// As a plan does.
 void InterpretedRun::CheckComputed(const RanOp& ran) {
   const auto bind = const_cast<Operation*>(ran.op)->dyn_cast<nn::BindSizesOp>();
-  if (!bind || ran.op->block() != compiled_.program.block()) return;
+  if (!bind) return;
+  const bool is_regional = ran.op->block() != compiled_.program.block();
   const std::span<const int64_t> sizes = ran.outputs[0].tensor().data<int64_t>();
   const auto names = bind.names();
   for (size_t i = 0; i < names.size(); ++i) {
-    if (!names[i].empty()) bound_.push_back({computed_.emplace_back(names[i]), sizes[i], {}});
+    if (names[i].empty()) continue;
+    if (is_regional) {
+      regional_[names[i]] = sizes[i];
+    } else {
+      bound_.push_back({computed_.emplace_back(names[i]), sizes[i], {}});
+    }
   }
-  runtime::CheckConstraints(compiled_.constraints, bound_);
+  if (!is_regional) runtime::CheckConstraints(compiled_.constraints, bound_);
+}
+
+// A region has bound again what its constraints are made of, or one around it has.
+void InterpretedRun::CheckRegion(const Operation* end) const {
+  const auto marks = end->attribute(kReliesOnAttr).dyn_cast<ArrayAttribute>();
+  if (!marks) return;
+  std::vector<runtime::BoundSymbol> bound = bound_;
+  for (const auto& [name, size] : regional_) bound.push_back({name, size, {}});
+  const std::vector<int64_t> indices = *marks.AsInts();
+  for (const int64_t index : indices) {
+    runtime::CheckConstraints({&compiled_.conditional[static_cast<size_t>(index)], 1}, bound);
+  }
 }
 
 NamedValues InterpretedRun::Run(const NamedValues& inputs) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,8 +33,10 @@ class InterpretedRun {
   /// Throws parameter/missing.
   Variable& Named(std::string_view name);
   void CheckSizes(const NamedValues& inputs);
-  /// Binds what an operation outside of regions says of sizes, and checks what relies on it.
+  /// Binds what an operation says of sizes, and, outside of regions, checks what relies on it.
   void CheckComputed(const RanOp& ran);
+  /// Checks what a region relies on where it ends, of which `end` is the terminator.
+  void CheckRegion(const Operation* end) const;
   /// Throws where sizes contradict what a function was made of.
   static void CheckRequired(const CompiledFunction& f, std::span<const RtValue> arguments);
   /// Whether code of the function is right for these arguments.
@@ -49,6 +52,7 @@ class InterpretedRun {
   std::vector<runtime::PlanSymbol> symbols_;
   std::vector<runtime::BoundSymbol> bound_;  ///< in this run
   std::deque<std::string> computed_;         ///< names of those that the run computes
+  std::map<std::string, int64_t> regional_;  ///< what regions have last bound
   /// What code relies on of the sizes of its arguments, in terms of the function's; parallel to the
   /// functions.
   std::vector<std::vector<SizeCondition>> relied_on_;

@@ -10,6 +10,7 @@
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/metadata.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "lathe/support/pack_blocks.h"
 #include "src/driver/find_constraints.h"
@@ -25,8 +26,6 @@ using runtime::Plan;
 using runtime::PlanStep;
 using runtime::PlanValue;
 using Spot = PlanHomes::Spot;
-
-AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
 
 class PlanBuilder {
  public:
@@ -77,7 +76,7 @@ class PlanBuilder {
   void AddInput(Operation* feed) {
     const auto index = static_cast<uint32_t>(plan_.inputs.size());
     const Value v = feed->result(0);
-    spot_of_[v] = homes_.Outside(PlanValue::Place::kInput, index, BytesOf(TypeOf(v)));
+    spot_of_[v] = homes_.Outside(PlanValue::Place::kInput, index, BytesOf(TensorOf(v)));
     plan_.inputs.push_back({std::string(feed->cast<nn::FeedOp>().name()), ValueOf(v)});
   }
 
@@ -150,7 +149,7 @@ class PlanBuilder {
     frame.op = op;
     AddExit(frame, PlanStep::Kind::kBranch, {ValueOf(op->operand(0))});
     for (size_t i = 0; i < op->num_results(); ++i) {
-      frame.results.push_back(homes_.Storage(BytesOf(TypeOf(op->result(i)))));
+      frame.results.push_back(homes_.Storage(BytesOf(TensorOf(op->result(i)))));
     }
     BeginRegion(std::move(frame), 0);
   }
@@ -174,7 +173,7 @@ class PlanBuilder {
     }
     for (size_t i = 0; i < yield->num_operands(); ++i) {
       const Value v = yield->operand(i);
-      const Piece piece{spot_of_.at(v), frame.results[i], BytesOf(TypeOf(v))};
+      const Piece piece{spot_of_.at(v), frame.results[i], BytesOf(TensorOf(v))};
       Join(yield, {&piece, 1});
     }
     frames_.pop_back();
@@ -208,7 +207,7 @@ class PlanBuilder {
     Frame frame;
     frame.op = op;
     for (size_t i = 0; i < op->num_results(); ++i) {
-      const Dim bytes = BytesOf(TypeOf(op->result(i)));
+      const Dim bytes = BytesOf(TensorOf(op->result(i)));
       const Spot result = homes_.Storage(bytes);
       frame.results.push_back(result);
       if (i >= operands.carried.size()) continue;
@@ -255,7 +254,7 @@ class PlanBuilder {
   void EndRound(Frame& frame, Operation* yield) {
     const size_t carried = LoopOperands(frame.op).carried.size();
     for (size_t i = carried; i < frame.results.size(); ++i) {
-      const AnyTensorType type = TypeOf(frame.op->result(i));
+      const AnyTensorType type = TensorOf(frame.op->result(i));
       const uint32_t whole = AddValue(type.element(), type.dims(), frame.results[i]);
       AddControl(frame.op, PlanStep::Kind::kPutRow,
                  {ValueOf(yield->operand(i + 1)), frame.iteration, whole}, 1);
@@ -276,7 +275,7 @@ class PlanBuilder {
     std::vector<Piece> pieces;
     for (size_t i = 0; i < carried; ++i) {
       const Value v = yield->operand(i + 1);
-      Piece piece{homes_.Resolve(spot_of_.at(v)), results[i], BytesOf(TypeOf(v))};
+      Piece piece{homes_.Resolve(spot_of_.at(v)), results[i], BytesOf(TensorOf(v))};
       if (piece.from.home == piece.into.home) continue;
       const auto is_there = [&](Spot spot) { return spot.home == piece.from.home; };
       if (std::ranges::any_of(results, is_there)) {
@@ -295,8 +294,11 @@ class PlanBuilder {
     const auto relies_on = end->attribute(kReliesOnAttr).cast<ArrayAttribute>().AsInts();
     std::vector<uint32_t> constraints;
     for (const int64_t index : *relies_on) {
+      const runtime::PlanConstraint& constraint = conditional_[static_cast<size_t>(index)];
+      if (constraint.condition.Decide() == true) continue;
+      if (!AreKnown(plan_.symbols, constraint.condition)) continue;
       constraints.push_back(static_cast<uint32_t>(plan_.constraints.size()));
-      plan_.constraints.push_back(conditional_[static_cast<size_t>(index)]);
+      plan_.constraints.push_back(constraint);
     }
     return constraints;
   }
@@ -329,7 +331,7 @@ class PlanBuilder {
   void AddConstant(Operation* op) {
     const auto read = op->dyn_cast<builtin::GetParameterOp>();
     if (read && program_.parameters().Find(read.name())->is_mutable) {
-      spot_of_[op->result(0)] = VariableOf(read.name(), TypeOf(op->result(0))).value;
+      spot_of_[op->result(0)] = VariableOf(read.name(), TensorOf(op->result(0))).value;
       return;
     }
     const auto next = static_cast<uint32_t>(plan_.constants.size());
@@ -341,7 +343,7 @@ class PlanBuilder {
                                      : op->attribute("value").cast<TensorAttribute>().value());
     }
     const Value v = op->result(0);
-    spot_of_[v] = homes_.Outside(PlanValue::Place::kConstant, index, BytesOf(TypeOf(v)));
+    spot_of_[v] = homes_.Outside(PlanValue::Place::kConstant, index, BytesOf(TensorOf(v)));
   }
 
   // A mutable parameter.
@@ -376,7 +378,7 @@ class PlanBuilder {
 
   void AddSet(builtin::SetParameterOp set) {
     const Value v = set.value();
-    Variable& variable = VariableOf(set.name(), TypeOf(v));
+    Variable& variable = VariableOf(set.name(), TensorOf(v));
     variable.value = spot_of_.at(v);
     variable.last_set = set;
   }
@@ -435,7 +437,7 @@ class PlanBuilder {
     const auto reads = static_cast<uint32_t>(values.size());
     for (size_t i = 0; i < op->num_results(); ++i) {
       const Value v = op->result(i);
-      spot_of_[v] = homes_.Storage(BytesOf(TypeOf(v)));
+      spot_of_[v] = homes_.Storage(BytesOf(TensorOf(v)));
       values.push_back(ValueOf(v));
     }
     for (const Dim& bytes : f.workspaces) {
@@ -467,7 +469,8 @@ class PlanBuilder {
     plan_.constant_names.push_back(packed.name);
     plan_.constants.push_back(packed.tensor);
     const Value raw = packed.source->result(0);
-    const AnyTensorType type = lower::PackedType(TypeOf(raw), packed.layout).cast<AnyTensorType>();
+    const AnyTensorType type =
+        lower::PackedType(TensorOf(raw), packed.layout).cast<AnyTensorType>();
     const Spot spot = homes_.Outside(PlanValue::Place::kConstant, index, BytesOf(type));
     return AddValue(type.element(), type.dims(), spot);
   }
@@ -512,7 +515,7 @@ class PlanBuilder {
       spot_of_[v] = spot_of(parts[0]);
       return;
     }
-    const Spot whole = homes_.Storage(BytesOf(TypeOf(v)));
+    const Spot whole = homes_.Storage(BytesOf(TensorOf(v)));
     spot_of_[v] = whole;
     std::vector<Piece> pieces;
     uint64_t offset = 0;
@@ -570,7 +573,7 @@ class PlanBuilder {
   void AddOutput(Operation* fetch) {
     const auto index = static_cast<uint32_t>(plan_.outputs.size());
     const Value v = fetch->operand(0);
-    const Dim bytes = BytesOf(TypeOf(v));
+    const Dim bytes = BytesOf(TensorOf(v));
     const Spot root = homes_.Resolve(spot_of_.at(v));
     uint32_t value;
     if (homes_.IsWholeStorage(root, bytes)) {
@@ -578,7 +581,7 @@ class PlanBuilder {
       value = ValueOf(v);
     } else {
       const Spot out = homes_.Outside(PlanValue::Place::kOutput, index, bytes);
-      value = AddValue(TypeOf(v).element(), TypeOf(v).dims(), out);
+      value = AddValue(TensorOf(v).element(), TensorOf(v).dims(), out);
       if (!bytes.IsConstant(0)) AddCopyStep(fetch, ValueOf(v), value, bytes);
     }
     plan_.outputs.push_back({std::string(fetch->cast<nn::FetchOp>().name()), value});
@@ -587,7 +590,7 @@ class PlanBuilder {
   uint32_t ValueOf(Value v) {
     const auto found = value_of_.find(v);
     if (found != value_of_.end()) return found->second;
-    const AnyTensorType type = TypeOf(v);
+    const AnyTensorType type = TensorOf(v);
     return value_of_[v] = AddValue(type.element(), type.dims(), spot_of_.at(v));
   }
 
