@@ -28,9 +28,16 @@ class Backward {
   /// The gradient of an x: zeros if there is none.
   Value Of(Value x);
   /// The gradient of an x, or null.
-  Value Find(Value x) const;
+  Value Find(Value x);
 
  private:
+  // What is added up: products of matrices wait for others, with which they are one product.
+  struct Sum {
+    Value rest;
+    std::vector<Value> products;
+  };
+  Value Write(Sum& sum);
+  void AddAll(Operation* op, std::span<const Value> grads, std::span<const Value> of_operands);
   void MarkDependent(Operation& op);
   bool Reads(Operation& op) const;
   bool Depends(Value value) const { return value && depends_.contains(value); }
@@ -53,7 +60,7 @@ class Backward {
   int depth_;
   // Looked up, never iterated.
   std::unordered_set<Value> stops_, depends_;
-  std::unordered_map<Value, Value> grads_;
+  std::unordered_map<Value, Sum> grads_;
 };
 
 /// Values of outside that operations within the regions of `op` read, each once, in program order.

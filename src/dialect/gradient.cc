@@ -5,9 +5,12 @@
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/movement.h"
 #include "lathe/ir/block.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
 #include "src/dialect/backward.h"
@@ -31,10 +34,48 @@ bool IsStopped(Value value) {
 /// No gradient can flow through a tensor of integers; through anything else one might.
 bool MayCarry(Value value) { return !value.type().isa<AnyTensorType>() || IsDifferentiable(value); }
 
+Value Added(Builder& b, Value sum, Value part) {
+  return sum ? nn::AddOp::Create(b, sum, part).c() : part;
+}
+
+/// A product of two matrices that nothing reads.
+bool IsProduct(Value value) {
+  const Operation* op = value.defining_op();
+  const auto is_matrix = [](Value v) {
+    const AnyTensorType type = TensorOrNull(v);
+    return type && type.has_rank() && type.rank() == 2;
+  };
+  return op != nullptr && op->isa<nn::MatmulOp>() && op->use_empty() && is_matrix(op->operand(0)) &&
+         is_matrix(op->operand(1));
+}
+
+/// Whether two products differ in nothing but their factors and the depth of these.
+bool CanJoin(Value a, Value b) {
+  return a.defining_op()->attributes() == b.defining_op()->attributes() && a.type() == b.type();
+}
+
+/// The sum of products: that of all left factors, side by side, by all right ones.
+Value Joined(Builder& b, std::span<const Value> products) {
+  const nn::MatmulOp first(products[0].defining_op());
+  std::vector<Value> left, right;
+  for (const Value product : products) {
+    left.push_back(product.defining_op()->operand(0));
+    right.push_back(product.defining_op()->operand(1));
+  }
+  const auto join = [&](std::span<const Value> factors, bool along_rows) {
+    return nn::ConcatOp::Create(b, factors, {.axis = along_rows ? 0 : 1}).concat_result();
+  };
+  const bool tx = first.transpose_x(), ty = first.transpose_y();
+  const Value x = join(left, tx), y = join(right, !ty);
+  const Value sum = nn::MatmulOp::Create(b, x, y, {.transpose_x = tx, .transpose_y = ty}).z();
+  for (const Value product : products) product.defining_op()->Erase();
+  return sum;
+}
+
 }  // namespace
 
 bool IsDifferentiable(Value value) {
-  const auto type = value ? value.type().dyn_cast<AnyTensorType>() : AnyTensorType();
+  const AnyTensorType type = TensorOrNull(value);
   return type && IsFloat(type.element());
 }
 
@@ -66,13 +107,38 @@ Backward::Backward(Builder& b, std::span<const Value> xs, std::span<const Value>
 }
 
 void Backward::Add(Value to, Value grad) {
-  Value& sum = grads_[to];
-  sum = sum ? nn::AddOp::Create(b_, sum, grad).c() : grad;
+  Sum& sum = grads_[to];
+  sum.rest = Added(b_, sum.rest, grad);
 }
 
-Value Backward::Find(Value x) const {
+// Only what is of one operand and of no result may be joined: then nothing else holds it.
+void Backward::AddAll(Operation* op, std::span<const Value> grads,
+                      std::span<const Value> of_operands) {
+  for (size_t i = 0; i < of_operands.size(); ++i) {
+    const Value grad = of_operands[i], operand = op->operand(i);
+    if (!grad || !Depends(operand)) continue;
+    const bool is_own =
+        std::ranges::count(of_operands, grad) == 1 && std::ranges::find(grads, grad) == grads.end();
+    std::vector<Value>& products = grads_[operand].products;
+    if (is_own && IsProduct(grad) && (products.empty() || CanJoin(products[0], grad))) {
+      products.push_back(grad);
+    } else {
+      Add(operand, grad);
+    }
+  }
+}
+
+Value Backward::Find(Value x) {
   const auto found = grads_.find(x);
-  return found == grads_.end() ? Value() : found->second;
+  return found == grads_.end() ? Value() : Write(found->second);
+}
+
+Value Backward::Write(Sum& sum) {
+  constexpr size_t kFewest = 3;  // of two, the copies take as long as the sum
+  if (sum.products.size() >= kFewest) sum.products = {Joined(b_, sum.products)};
+  for (const Value product : sum.products) sum.rest = Added(b_, sum.rest, product);
+  sum.products.clear();
+  return sum.rest;
 }
 
 Value Backward::Of(Value x) {
@@ -115,10 +181,9 @@ void Backward::Visit(Operation* op) {
   bool wanted = false;
   for (size_t i = 0; i < results.size(); ++i) {
     const Value result = op->result(i);
-    const auto found = grads_.find(result);
-    if (found == grads_.end() || stops_.contains(result) || !Depends(result)) continue;
-    results[i] = found->second;
-    wanted = true;
+    if (stops_.contains(result) || !Depends(result)) continue;
+    results[i] = Find(result);
+    wanted |= static_cast<bool>(results[i]);
   }
   if (!wanted) return;
   if (op->isa<cf::IfOp>()) return VisitIf(op, results);
@@ -137,10 +202,7 @@ void Backward::Visit(Operation* op) {
         .At(op->location().ToString(*op->context()))
         .Hint("run the pass layout{to=nchw} before");
   }
-  const std::vector<Value> operands = rule.Grad(results, b_);
-  for (size_t i = 0; i < operands.size(); ++i) {
-    if (operands[i] && Depends(op->operand(i))) Add(op->operand(i), operands[i]);
-  }
+  AddAll(op, results, rule.Grad(results, b_));
 }
 
 /// Puts what the operation is made of in its place; false if this form has no other.
