@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/conv_job.h"
@@ -17,8 +18,9 @@
 // A convolution of 3x3 with fewer multiplications (winograd_form.h). A block of tiles is brought
 // together from the input, with its padding, and transformed: neighboring tiles of a row fill the
 // lanes of vectors. For each place of a tile there is a product of the transformed weights, made
-// when compiling, by what the block's tiles have there; products of a tile of filters are
-// transformed back into rows of outputs, along which what follows is computed.
+// when compiling, or first of all where only a run knows them, by what the block's tiles have
+// there; products of a tile of filters are transformed back into rows of outputs, along which what
+// follows is computed.
 //
 // A tile adds up numbers that the outputs do not all depend on. Where one is so large, infinite or
 // NaN that the others would suffer, the sums of its outputs' squares are not finite, and the row of
@@ -35,8 +37,6 @@ constexpr int64_t kStagedBytes = 16 << 10;  // of channels that are copied at on
 constexpr int64_t kMostStaged = 4, kMostStagedBytes = 256 << 10;
 constexpr int64_t kFewestLanes = 4;   // of transformed vectors
 constexpr double kLargest = 0x1p127;  // of the sum of squares of a tile's outputs
-
-int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class ConvWinograd {
  public:
@@ -74,6 +74,8 @@ class ConvWinograd {
 
   std::string FormRefusal() const;
   Value PackWeights();
+  Value TransformWeights();
+  void TransformFilters(Value memory, const Dim& tile, const Dim& channel, int64_t from);
   Piece PieceAt(Dim number);
   void WritePiece(const Piece& piece);
   void ShareOut();
@@ -98,10 +100,10 @@ class ConvWinograd {
                 const Dim& count);
 
   int64_t outputs() const { return plan_->form.outputs(); }
-  int64_t filter_tiles() const { return CeilOf(g_.filters, plan_->tile.rows); }
+  int64_t filter_tiles() const { return CeilDiv(g_.filters, plan_->tile.rows); }
   // The most that a row of a block has.
   int64_t row_columns() const {
-    return CeilOf(plan_->columns, plan_->lanes) * plan_->lanes * outputs();
+    return CeilDiv(plan_->columns, plan_->lanes) * plan_->lanes * outputs();
   }
   Dim VectorsOf(const Piece& piece, int64_t lanes) {
     return math().Name(CeilDiv(piece.columns, lanes));
@@ -150,7 +152,6 @@ std::string ConvWinograd::FormRefusal() const {
   if (g_.rank() != 2 || !all(g_.kernel, kTaps)) return "the kernel is not 3x3";
   if (!all(g_.strides, 1) || !all(g_.dilations, 1)) return "there are strides or dilations";
   if (g_.groups != 1) return "the channels are in groups";
-  if (!job_.weights_are_constant()) return "the weights are not known";
   return "";
 }
 
@@ -161,8 +162,11 @@ std::string ConvWinograd::Refusal() {
   plan_ = PlanWinograd(job_, outputs);
   if (!plan_) return "no block of tiles fits into the cache";
   if (job_.l.knobs.Choose("always", {0, 1}) == 1) return "";  // for tests, and a tuner to try
-  if (!WinsOverDirect(job_, *plan_)) return "multiplying directly takes less";
-  if (!g_.is_static()) job_.l.where = TilesTakeLess(job_, *plan_);
+  const Condition less = TilesTakeLess(job_, *plan_);
+  if (!WinsOverDirect(job_, *plan_) || less.Prove() == Truth::kFalse) {
+    return "multiplying directly takes less";
+  }
+  if (less.Prove() != Truth::kTrue) job_.l.where = less;
   return "";
 }
 
@@ -181,13 +185,49 @@ Value ConvWinograd::PackWeights() {
   return job_.l.Pack(std::move(layout));
 }
 
+// As PackWeights() has them.
+Value ConvWinograd::TransformWeights() {
+  const SymShape shape({Dim(filter_tiles()), Dim(plan_->form.products() + kTaps * kTaps),
+                        Dim(g_.channels), Dim(plan_->tile.rows)});
+  const Value memory = lb().Alloc(VTensorType::Get(lb().context(), shape, g_.element));
+  math().For(filter_tiles(), job_.parallel, [&](const Dim& tile) {
+    math().For(g_.channels, false, [&](const Dim& channel) {
+      for (int64_t from = 0; from < plan_->tile.rows; from += job_.lanes) {
+        TransformFilters(memory, tile, channel, from);
+      }
+    });
+  });
+  return memory;
+}
+
+// A vector of a tile's filters; those that do not exist are zero.
+void ConvWinograd::TransformFilters(Value memory, const Dim& tile, const Dim& channel,
+                                    int64_t from) {
+  const int64_t rows = std::min(plan_->tile.rows - from, job_.lanes);
+  const Value in_tile = rows == job_.lanes ? Value() : lb().Int(rows);
+  const Dim first = math().Name(tile * plan_->tile.rows + from);
+  const bool divides = g_.filters % plan_->tile.rows == 0;
+  const Value exist = divides ? in_tile : math().At(Max(Min(Dim(g_.filters) - first, rows), 0));
+  std::vector<Value> taps;
+  for (int64_t i = 0; i < kTaps * kTaps; ++i) {
+    const std::vector<Value> at = math().At({first, channel, Dim(i / kTaps), Dim(i % kTaps)});
+    taps.push_back(lb().LoadApart(job_.Argument(1), at, job_.lanes, 0, 1, exist));
+  }
+  std::vector<Value> places = plan_->form.TransformWeights(lb(), job_.l.machine, taps);
+  places.insert(places.end(), taps.begin(), taps.end());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto place = static_cast<int64_t>(i);
+    lb().Store(memory, places[i], math().At({tile, Dim(place), channel, Dim(from)}), in_tile);
+  }
+}
+
 void ConvWinograd::Write() {
   job_.Open();
   rows_.emplace(lb(), math(), g_, job_.lanes, plan_->rows * outputs(), row_columns());
-  weights_ = PackWeights();
+  weights_ = job_.weights_are_constant() ? PackWeights() : TransformWeights();
   bias_ = job_.Argument(2);
   ShareOut();
-  const Dim parts = CeilOf(filter_tiles(), plan_->part_tiles);
+  const Dim parts = CeilDiv(filter_tiles(), plan_->part_tiles);
   const Dim all = g_.batch * row_blocks_ * column_blocks_ * parts;
   math().For(all, job_.parallel, [&](const Dim& i) { WritePiece(PieceAt(i)); });
   job_.Close();
@@ -238,7 +278,7 @@ ConvWinograd::Piece ConvWinograd::PieceAt(Dim number) {
   };
   Piece piece;
   piece.first_tile =
-      math().Name(take(CeilOf(filter_tiles(), plan_->part_tiles)) * plan_->part_tiles);
+      math().Name(take(CeilDiv(filter_tiles(), plan_->part_tiles)) * plan_->part_tiles);
   const bool divides = filter_tiles() % plan_->part_tiles == 0;
   piece.tiles = divides
                     ? Dim(plan_->part_tiles)
@@ -274,7 +314,7 @@ void ConvWinograd::WritePiece(const Piece& piece) {
   tiles_ = job_.Memory(plan_->form.products() * plan_->channels, pitch);
   sums_ = job_.Memory((InOneBlock() ? 1 : plan_->part_tiles) * sum_rows(), pitch);
   outputs_ = job_.Memory(1, outputs() * output_pitch() + row_columns() + job_.lanes);
-  direct_ = job_.Memory(outputs(), CeilOf(row_columns(), job_.lanes) * job_.lanes);
+  direct_ = job_.Memory(outputs(), RoundUp(row_columns(), job_.lanes));
   if (InOneBlock()) {
     TransformChannels(piece, 0, g_.channels);
     return math().For(piece.tiles, false, [&](const Dim& tile) {
@@ -501,7 +541,7 @@ Value ConvWinograd::IsLarge(Value squares) {
 }
 
 void ConvWinograd::ComputeDirectly(const Piece& piece, const Row& row) {
-  const Dim vectors = g_.is_static() ? Dim(CeilOf(row_columns(), job_.lanes))
+  const Dim vectors = g_.is_static() ? Dim(CeilDiv(row_columns(), job_.lanes))
                                      : math().Name(CeilDiv(piece.block.columns, job_.lanes));
   const auto each_vector = [&](const std::function<void(const Dim& i, const Dim& column)>& body) {
     math().For(outputs(), false, [&](const Dim& i) {

@@ -46,6 +46,10 @@ class Sums {
 
   Value Add(Value a, Value b) { return nn::AddOp::Create(lb_.b(), a, b).c(); }
   Value Subtract(Value a, Value b) { return nn::SubOp::Create(lb_.b(), a, b).c(); }
+  Value Times(double factor, Value value) {
+    if (factor == 1) return value;
+    return nn::MulOp::Create(lb_.b(), Number(factor), value).c();
+  }
 
   // At least one factor is not zero; the sum begins with one that is 1 if there is such.
   Value Of(const Row& factors, const std::vector<Value>& values) {
@@ -61,10 +65,6 @@ class Sums {
 
  private:
   Value Number(double number) { return lb_.Splat(ElementType::kF32, number); }
-  Value Times(double factor, Value value) {
-    if (factor == 1) return value;
-    return nn::MulOp::Create(lb_.b(), Number(factor), value).c();
-  }
   Value Plus(Value sum, double factor, Value value) {
     if (factor == 0) return sum;
     if (factor == 1) return Add(sum, value);
@@ -165,10 +165,11 @@ WinogradForm::WinogradForm(std::vector<double> points) {
     const double scale = std::exp2(std::ceil(std::log2(std::fabs(norm))));
     polynomial.resize(side, 0);
     input_.push_back(std::move(polynomial));
+    Row& powers = powers_.emplace_back(kTaps, 0);
     Row& weights = weights_.emplace_back(kTaps, 0);
     for (size_t k = 0; k < kTaps; ++k) {
-      const double power = at_infinity ? (k + 1 == kTaps ? 1 : 0) : Power(points[j], k);
-      weights[k] = power / norm * scale;
+      powers[k] = at_infinity ? (k + 1 == kTaps ? 1 : 0) : Power(points[j], k);
+      weights[k] = powers[k] / norm * scale;
     }
     for (size_t i = 0; i < outputs; ++i) {
       const double power = at_infinity ? (i + 1 == outputs ? 1 : 0) : Power(points[j], i);
@@ -192,6 +193,9 @@ std::vector<double> WinogradForm::WeightSums() const {
   return sums;
 }
 
+int64_t WinogradForm::weights_cost() const {
+  return (inputs() + kTaps) * Nonzero(powers_) + products();
+}
 int64_t WinogradForm::input_cost() const { return 2 * inputs() * Nonzero(input_) * 2 / 3; }
 int64_t WinogradForm::output_cost() const {
   return (inputs() + outputs()) * Nonzero(output_) * 2 / 3;
@@ -203,6 +207,30 @@ std::vector<Value> WinogradForm::TransformInput(LoopBuilder& lb, const Machine& 
   return AlongBoth(tile, input_.size(), [&](const std::vector<Value>& values) {
     return InputAlong(sums, input_, values);
   });
+}
+
+// Powers of the points are exact; what is not, all of a place are multiplied by at the end. Until
+// then weights are so large that sums of small ones are not rounded to multiples of the smallest
+// number; large ones become infinite, which the outputs tell.
+std::vector<Value> WinogradForm::TransformWeights(LoopBuilder& lb, const Machine& machine,
+                                                  const std::vector<Value>& taps) const {
+  constexpr double kAbove = 0x1p24;
+  Sums sums(lb, machine);
+  std::vector<Value> scaled;
+  for (const Value tap : taps) scaled.push_back(sums.Times(kAbove, tap));
+  std::vector<Value> places = AlongBoth(scaled, kTaps, [&](const std::vector<Value>& values) {
+    std::vector<Value> transformed;
+    for (const Row& row : powers_) transformed.push_back(sums.Of(row, values));
+    return transformed;
+  });
+  const auto factor = [&](size_t place) {  // that of the power 1
+    return weights_[place][place + 1 == weights_.size() ? kTaps - 1 : 0];
+  };
+  for (size_t i = 0; i < places.size(); ++i) {
+    const double both = factor(i / weights_.size()) * factor(i % weights_.size());
+    places[i] = sums.Times(both / kAbove, places[i]);
+  }
+  return places;
 }
 
 std::vector<Value> WinogradForm::TransformOutput(LoopBuilder& lb, const Machine& machine,

@@ -30,13 +30,18 @@ class WinogradForm {
   /// output transform takes back, so that the first is at least 1: small weights do not underflow.
   std::vector<double> WeightSums() const;
 
-  /// Operations that either takes for a tile.
+  /// Operations that either takes for a tile, or for nine weights.
+  int64_t weights_cost() const;
   int64_t input_cost() const;
   int64_t output_cost() const;
 
   /// Of inputs() x inputs() values, row by row, scalars or vectors of f32: as many products' ones.
   std::vector<Value> TransformInput(LoopBuilder& lb, const Machine& machine,
                                     const std::vector<Value>& tile) const;
+  /// Of nine vectors of weights: products() transformed ones, as WeightSums() has them but for
+  /// rounding.
+  std::vector<Value> TransformWeights(LoopBuilder& lb, const Machine& machine,
+                                      const std::vector<Value>& taps) const;
   /// Of products() values, row by row: outputs() x outputs() ones.
   std::vector<Value> TransformOutput(LoopBuilder& lb, const Machine& machine,
                                      const std::vector<Value>& tile) const;
@@ -45,6 +50,7 @@ class WinogradForm {
   using Matrix = std::vector<std::vector<double>>;
 
   Matrix input_, weights_, output_;  // per place of a tile's side; outputs have scales taken back
+  Matrix powers_;                    // of a place's point: multiples of its weights
 };
 
 }  // namespace lathe::lower

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "lathe/support/divide.h"
+
 namespace lathe::lower {
 namespace {
 
@@ -15,7 +17,6 @@ constexpr int64_t kMostSumBytes = 256 << 10;    // where they wait for other cha
 constexpr double kTransformed = 1.8;            // what transforms take, by the estimate; measured
 constexpr double kDirect = 1.05;                // of the peak, that other strategies take
 
-int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 double Real(int64_t v) { return static_cast<double>(v); }
 
 // Of a symbolic plane, by which blocks are chosen: planes of many channels have few positions.
@@ -33,6 +34,11 @@ class Planner {
 
   std::optional<WinogradPlan> Best(int64_t outputs);
   double DirectCost() const;
+  double WeightsCost(const WinogradPlan& plan) const;
+  // Of what positions that fill a vector take directly, a part of `kDirectCost`.
+  double Unit() const {
+    return Real(g_.filters) * Real(g_.depth()) * kDirect / WinogradPlan::kDirectCost;
+  }
 
  private:
   std::vector<WinogradForm> Forms() const;
@@ -74,24 +80,23 @@ std::optional<WinogradPlan> Planner::Best(int64_t outputs) {
 
 // Blocks of equal parts of the rows and columns of tiles.
 void Planner::Consider(const WinogradForm& form) {
-  const int64_t high = CeilOf(out_[0], form.outputs()), wide = CeilOf(out_[1], form.outputs());
+  const int64_t high = CeilDiv(out_[0], form.outputs()), wide = CeilDiv(out_[1], form.outputs());
   const int64_t most = kMostVectors * job_.lanes;
   int64_t last_columns = 0;
   for (int64_t parts = 1; parts <= wide; ++parts) {
-    const int64_t columns = CeilOf(wide, parts);
+    const int64_t columns = CeilDiv(wide, parts);
     if (columns > most || columns == last_columns) continue;
     if (columns < job_.lanes && parts > 1) break;
     last_columns = columns;
     for (int64_t rows = 1; rows <= high && (rows == 1 || rows * columns <= most); ++rows) {
-      if (rows != CeilOf(high, CeilOf(high, rows))) continue;
+      if (rows != CeilDiv(high, CeilDiv(high, rows))) continue;
       WinogradPlan plan{form, rows, columns, rows * columns};
       plan.lanes = job_.lanes;
       while (plan.lanes > 4 && plan.lanes / 2 >= columns) plan.lanes /= 2;
-      plan.tile = RegisterTileFor(CeilOf(plan.tiles, job_.lanes));
+      plan.tile = RegisterTileFor(CeilDiv(plan.tiles, job_.lanes));
       const int64_t width = plan.tile.vectors * job_.lanes;
-      const int64_t written = (rows - 1) * columns + CeilOf(columns, plan.lanes) * plan.lanes;
-      plan.pitch =
-          std::max(CeilOf(plan.tiles, width) * width, CeilOf(written, job_.lanes) * job_.lanes);
+      const int64_t written = (rows - 1) * columns + RoundUp(columns, plan.lanes);
+      plan.pitch = std::max(RoundUp(plan.tiles, width), RoundUp(written, job_.lanes));
       ConsiderBlock(std::move(plan));
     }
   }
@@ -99,10 +104,10 @@ void Planner::Consider(const WinogradForm& form) {
 
 // Blocks of at most so many tiles, whose rows and columns are chosen when the program runs.
 void Planner::ConsiderAnySize(const WinogradForm& form) {
-  const int64_t high = CeilOf(out_[0], form.outputs()), wide = CeilOf(out_[1], form.outputs());
+  const int64_t high = CeilDiv(out_[0], form.outputs()), wide = CeilDiv(out_[1], form.outputs());
   for (int64_t vectors = 1; vectors <= kMostVectors; vectors *= 2) {
     const int64_t tiles = vectors * job_.lanes;
-    WinogradPlan plan{form, 1, CeilOf(wide, CeilOf(wide, tiles)), tiles};
+    WinogradPlan plan{form, 1, CeilDiv(wide, CeilDiv(wide, tiles)), tiles};
     plan.rows = std::min({tiles / plan.columns, high, kMostRows});
     plan.lanes = job_.lanes;
     plan.tile = RegisterTileFor(std::min<int64_t>(vectors, 2));
@@ -118,14 +123,14 @@ void Planner::ConsiderBlock(WinogradPlan plan) {
   plan.channels = g_.channels;
   if (fitting < g_.channels) plan.channels = fitting / kSumChannels * kSumChannels;
   if (plan.channels == 0) return;
-  const int64_t tiles = CeilOf(g_.filters, plan.tile.rows);
+  const int64_t tiles = CeilDiv(g_.filters, plan.tile.rows);
   const int64_t tile_bytes = row_bytes * plan.tile.rows;
   const bool in_one = plan.channels == g_.channels;
   const int64_t most_tiles = in_one ? tiles : std::min(tiles, kMostSumBytes / tile_bytes);
   if (most_tiles == 0 || tile_bytes > kMostSumBytes) return;
-  for (int64_t parts = CeilOf(tiles, most_tiles); parts <= tiles; ++parts) {
-    plan.part_tiles = CeilOf(tiles, parts);
-    if (parts > 1 && CeilOf(tiles, parts - 1) == plan.part_tiles && plan.part_tiles < most_tiles)
+  for (int64_t parts = CeilDiv(tiles, most_tiles); parts <= tiles; ++parts) {
+    plan.part_tiles = CeilDiv(tiles, parts);
+    if (parts > 1 && CeilDiv(tiles, parts - 1) == plan.part_tiles && plan.part_tiles < most_tiles)
       continue;
     plan.cost = Cost(plan);
     if (!best_ || plan.cost < best_->cost) best_ = plan;
@@ -142,7 +147,7 @@ Tile Planner::RegisterTileFor(int64_t vectors) const {
     if (rows < 1) break;
     // Loads of a step, of which there are two a cycle; sums; what is multiplied in vain.
     const double step = std::max(Real(rows * v), Real(rows + v) * 0.6 + 1);
-    const double steps = Real(CeilOf(vectors, v)) * Real(CeilOf(g_.filters, rows));
+    const double steps = Real(CeilDiv(vectors, v)) * Real(CeilDiv(g_.filters, rows));
     if (step * steps < least * 0.999) least = step * steps, best = {rows, v};
   }
   return best;
@@ -150,13 +155,13 @@ Tile Planner::RegisterTileFor(int64_t vectors) const {
 
 // In multiply-adds of vectors, as in ConvJob::Cost.
 double Planner::Cost(const WinogradPlan& plan) const {
-  const int64_t vectors = CeilOf(plan.rows * plan.columns, job_.lanes);
-  const int64_t wide = CeilOf(vectors, plan.tile.vectors) * plan.tile.vectors;
-  const double row_vectors = Real(plan.rows * CeilOf(plan.columns, plan.lanes));
+  const int64_t vectors = CeilDiv(plan.rows * plan.columns, job_.lanes);
+  const int64_t wide = RoundUp(vectors, plan.tile.vectors);
+  const double row_vectors = Real(plan.rows * CeilDiv(plan.columns, plan.lanes));
   const double width = plan.lanes == job_.lanes ? 1 : 0.7;
-  const int64_t blocks = CeilOf(CeilOf(out_[0], plan.form.outputs()), plan.rows) *
-                         CeilOf(CeilOf(out_[1], plan.form.outputs()), plan.columns);
-  const int64_t parts = CeilOf(CeilOf(g_.filters, plan.tile.rows), plan.part_tiles);
+  const int64_t blocks = CeilDiv(CeilDiv(out_[0], plan.form.outputs()), plan.rows) *
+                         CeilDiv(CeilDiv(out_[1], plan.form.outputs()), plan.columns);
+  const int64_t parts = CeilDiv(CeilDiv(g_.filters, plan.tile.rows), plan.part_tiles);
   return job_.Cost(images() * blocks * parts,
                    Multiplied(plan, wide) + Transformed(plan, row_vectors * width));
 }
@@ -167,7 +172,7 @@ double Planner::Multiplied(const WinogradPlan& plan, int64_t vectors) const {
   const int64_t filters = plan.part_tiles * plan.tile.rows;
   const double products = Real(form.products() * filters * vectors);
   const double sums =
-      form.outputs() > 2 ? Real(CeilOf(g_.channels, WinogradPlan::kSumChannels)) * 3 : 2;
+      form.outputs() > 2 ? Real(CeilDiv(g_.channels, WinogradPlan::kSumChannels)) * 3 : 2;
   const double multiplied = products * (Real(g_.channels) + sums);
   // Transformed weights come from the third cache, or from memory.
   const double bytes = Real(4 * form.products() * g_.channels * g_.filters);
@@ -191,20 +196,28 @@ double Planner::Transformed(const WinogradPlan& plan, double row_vectors) const 
 // The same of the strategies that multiply directly, which are near the peak.
 double Planner::DirectCost() const {
   const int64_t positions = out_[0] * out_[1];
-  const int64_t lanes_filled = std::min(CeilOf(positions, job_.lanes) * g_.filters,
-                                        CeilOf(g_.filters, job_.lanes) * positions);
+  const int64_t lanes_filled = std::min(CeilDiv(positions, job_.lanes) * g_.filters,
+                                        CeilDiv(g_.filters, job_.lanes) * positions);
   const double all = Real(images() * lanes_filled) * Real(g_.depth()) * kDirect;
   constexpr int64_t kPieceWork = 20000, kPieces = 8;  // that all numbers of threads share
   const auto pieces = std::clamp(static_cast<int64_t>(all) / kPieceWork, int64_t{1}, kPieces);
   return job_.Cost(pieces, all / Real(pieces));
 }
 
+// Transforming all weights, a vector of filters at a time: loads that are apart, and stores.
+double Planner::WeightsCost(const WinogradPlan& plan) const {
+  constexpr int64_t kTaps = 9, kLoad = 20;
+  const int64_t rows = plan.tile.rows;
+  const int64_t vectors = CeilDiv(g_.filters, rows) * CeilDiv(rows, job_.lanes) * g_.channels;
+  const int64_t stores = 2 * (plan.form.products() + kTaps);
+  return Real(vectors) * Real(plan.form.weights_cost() + kTaps * kLoad + stores);
+}
+
 // Weights that come from memory are read once for each block.
 void Planner::SetCosts(WinogradPlan& plan) const {
-  const double unit = Real(g_.filters) * Real(g_.depth()) * kDirect / WinogradPlan::kDirectCost;
-  const double parts = Real(CeilOf(CeilOf(g_.filters, plan.tile.rows), plan.part_tiles));
-  plan.tile_cost = static_cast<int64_t>(std::ceil(Multiplied(plan, 1) * parts / unit));
-  plan.transform_cost = static_cast<int64_t>(std::ceil(Transformed(plan, 1) * parts / unit));
+  const double parts = Real(CeilDiv(CeilDiv(g_.filters, plan.tile.rows), plan.part_tiles));
+  plan.tile_cost = static_cast<int64_t>(std::ceil(Multiplied(plan, 1) * parts / Unit()));
+  plan.transform_cost = static_cast<int64_t>(std::ceil(Transformed(plan, 1) * parts / Unit()));
   plan.columns = plan.tiles;
   plan.rows = std::min(plan.tiles, kMostRows);
 }
@@ -219,13 +232,30 @@ bool WinsOverDirect(const ConvJob& job, const WinogradPlan& plan) {
   return plan.cost < Planner(job).DirectCost();
 }
 
-Condition TilesTakeLess(const ConvJob& job, const WinogradPlan& plan) {
+namespace {
+
+// What an image takes by tiles, and directly, in parts of Planner::Unit().
+std::pair<Dim, Dim> ImageCosts(const ConvJob& job, const WinogradPlan& plan) {
+  const Dim direct = CeilDiv(job.g.positions(), job.lanes) * WinogradPlan::kDirectCost;
+  if (job.g.is_static()) {
+    const double share = plan.cost / Planner(job).DirectCost();
+    return {static_cast<int64_t>(Real(direct.value()) * share) + 1, direct};
+  }
   const Dim high = CeilDiv(job.g.out[0], plan.form.outputs());
   const Dim wide = CeilDiv(job.g.out[1], plan.form.outputs());
   const Dim tiles = CeilDiv(high * wide, job.lanes) * plan.tile_cost +
                     high * CeilDiv(wide, job.lanes) * plan.transform_cost;
-  const Dim direct = CeilDiv(job.g.positions(), job.lanes) * WinogradPlan::kDirectCost;
-  return Condition::AtMost(tiles, direct);
+  return {tiles, direct};
+}
+
+}  // namespace
+
+Condition TilesTakeLess(const ConvJob& job, const WinogradPlan& plan) {
+  const auto [tiles, direct] = ImageCosts(job, plan);
+  if (job.weights_are_constant()) return Condition::AtMost(tiles, direct);
+  const Planner planner(job);
+  const auto weights = static_cast<int64_t>(planner.WeightsCost(plan) / planner.Unit()) + 1;
+  return Condition::AtMost(tiles * job.g.batch + weights, direct * job.g.batch);
 }
 
 }  // namespace lathe::lower

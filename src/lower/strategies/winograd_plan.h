@@ -45,7 +45,8 @@ std::optional<WinogradPlan> PlanWinograd(const ConvJob& job, int64_t outputs);
 /// ones.
 bool WinsOverDirect(const ConvJob& job, const WinogradPlan& plan);
 
-/// For which symbolic extents the plan takes less than multiplying directly.
+/// When the plan takes less than multiplying directly: for which symbolic extents, and for which
+/// batches, if the weights are only known, and so transformed, at run time.
 Condition TilesTakeLess(const ConvJob& job, const WinogradPlan& plan);
 
 }  // namespace lathe::lower

@@ -34,10 +34,15 @@ class ConvWinograd : public LowerTest {
 
   void ExpectConv(const ConvCase& c, double rtol = 2e-5) {
     SCOPED_TRACE(StrCat(c.x, " * ", c.w, " ", c.attributes));
+    const std::vector<bool> constant = constant_;
     for (const int outputs : {2, 4}) {
       only_ = StrCat("conv_winograd{always=1,outputs=", outputs, "}");
-      Expect(CaseOf(c), "conv_winograd", rtol);
+      for (const bool is_known : {true, false}) {
+        constant_[1] = is_known;
+        Expect(CaseOf(c), "conv_winograd", rtol);
+      }
     }
+    constant_ = constant;
   }
 
   std::string WhyNot(const ConvCase& c, Precision precision, std::vector<bool> constant) {
@@ -134,8 +139,12 @@ TEST_F(ConvWinograd, Refusals) {
                       "[1, 64, 56, 56]"};
   EXPECT_EQ(WhyNot(fits, Precision::kF32, known), "");
   EXPECT_EQ(WhyNot(fits, Precision::kStrict, known), "conv_winograd: the precision is strict");
-  EXPECT_EQ(WhyNot(fits, Precision::kF32, {false, false, true, false}),
-            "conv_winograd: the weights are not known");
+  const std::vector<bool> unknown(4, false);
+  EXPECT_EQ(WhyNot(fits, Precision::kF32, unknown), "");
+  const ConvCase few{"[1, 512, 7, 7]", "[512, 512, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 512, 7, 7]"};
+  EXPECT_EQ(WhyNot(few, Precision::kF32, known), "");
+  EXPECT_EQ(WhyNot(few, Precision::kF32, unknown),
+            "conv_winograd: multiplying directly takes less");
   const auto why = [&](const ConvCase& c) { return WhyNot(c, Precision::kF32, known); };
   EXPECT_EQ(why({"[1, 4, 9, 9]", "[8, 4, 3, 3]", "strides = [2, 2]", "[1, 8, 4, 4]"}),
             "conv_winograd: there are strides or dilations");
@@ -161,24 +170,30 @@ class WinogradNumbers : public ::testing::Test {
 
   static constexpr int64_t kSide = 28, kFilters = 64;
 
-  Tensor Run(const Tensor& x, const Tensor& w, Precision precision, bool is_symbolic = false) {
+  // What is known when compiling: all; not height and width; not the weights.
+  enum class Form { kStatic, kSymbolic, kRunTimeWeights };
+
+  Tensor Run(const Tensor& x, const Tensor& w, Precision precision, Form form = Form::kStatic) {
+    const bool is_symbolic = form == Form::kSymbolic, is_fed = form == Form::kRunTimeWeights;
     const int64_t channels = x.shape()[1];
     const std::string plane = is_symbolic ? "H, W" : StrCat(x.shape()[2], ", ", x.shape()[3]);
     const std::string tx = Tensors(StrCat("[1, ", channels, ", ", plane, "]")),
                       tw = Tensors(StrCat("[64, ", channels, ", 3, 3]")),
                       ty = Tensors(StrCat("[1, 64, ", plane, "]"));
     Program program = ParseProgram(
-        context_, StrCat("program {\n  %x = nn.feed() {name = \"x\"} : () -> ", tx,
-                         "\n  %w = builtin.get_parameter() {name = \"w\"} : () -> ", tw,
-                         "\n  %y = nn.conv(%x, %w) {pads = [1, 1, 1, 1]} : (", tx, ", ", tw,
+        context_, StrCat("program {\n  %x = nn.feed() {name = \"x\"} : () -> ", tx, "\n  %w = ",
+                         is_fed ? "nn.feed" : "builtin.get_parameter", "() {name = \"w\"} : () -> ",
+                         tw, "\n  %y = nn.conv(%x, %w) {pads = [1, 1, 1, 1]} : (", tx, ", ", tw,
                          ") -> ", ty, "\n  nn.fetch(%y) {name = \"y\"} : (", ty, ") -> ()\n}\n"));
-    program.parameters().Insert(StrAttribute::Get(context_, "w"), {w, false});
+    if (!is_fed) program.parameters().Insert(StrAttribute::Get(context_, "w"), {w, false});
     const Executable executable(program, {.precision = precision, .threads = 1});
     const bool is_strict = precision == Precision::kStrict;
     const std::string by_tiles =
         is_symbolic ? "conv_winograd | conv_filter_lanes" : "conv_winograd";
     EXPECT_EQ(executable.functions()[0].strategy == by_tiles, !is_strict);
-    return executable.Run({{"x", x}})[0].second.tensor();
+    NamedValues inputs{{"x", x}};
+    if (is_fed) inputs.emplace_back("w", w);
+    return executable.Run(inputs)[0].second.tensor();
   }
 
   static Tensor Random(const Shape& shape, uint64_t seed) {
@@ -219,9 +234,9 @@ class WinogradNumbers : public ::testing::Test {
   // No element that `strict` gives is another one, but for rounding.
   void ExpectAsStrict(const Tensor& x, const Tensor& w) {
     const Tensor strict = Run(x, w, Precision::kStrict);
-    for (const bool is_symbolic : {false, true}) {
-      const Closeness close = AllClose(Run(x, w, Precision::kF32, is_symbolic), strict, 1e-5, 1e-4);
-      EXPECT_TRUE(close) << (is_symbolic ? "symbolic: " : "static: ") << close.description;
+    for (const Form form : {Form::kStatic, Form::kSymbolic, Form::kRunTimeWeights}) {
+      const Closeness close = AllClose(Run(x, w, Precision::kF32, form), strict, 1e-5, 1e-4);
+      EXPECT_TRUE(close) << "form " << static_cast<int>(form) << ": " << close.description;
     }
   }
 
@@ -241,7 +256,8 @@ TEST_F(WinogradNumbers, ErrorsAreAtMostTwiceThoseOfStrict) {
       const std::vector<double> exact = Exact(x, w);
       const double strict = RmsError(Run(x, w, Precision::kStrict), exact);
       EXPECT_LE(RmsError(Run(x, w, Precision::kF32), exact), 2 * strict);
-      EXPECT_LE(RmsError(Run(x, w, Precision::kF32, true), exact), 2 * strict);
+      EXPECT_LE(RmsError(Run(x, w, Precision::kF32, Form::kSymbolic), exact), 2 * strict);
+      EXPECT_LE(RmsError(Run(x, w, Precision::kF32, Form::kRunTimeWeights), exact), 2 * strict);
     }
   }
 }
@@ -258,8 +274,8 @@ TEST_F(WinogradNumbers, SmallSymbolicPlanesAreMultipliedDirectly) {
                                              {57, 40, true}}) {
     SCOPED_TRACE(StrCat(high, " x ", wide));
     const Tensor x = Random({1, 64, high, wide}, 1);
-    const Tensor strict = Run(x, w, Precision::kStrict, true);
-    const Tensor f32 = Run(x, w, Precision::kF32, true);
+    const Tensor strict = Run(x, w, Precision::kStrict, Form::kSymbolic);
+    const Tensor f32 = Run(x, w, Precision::kF32, Form::kSymbolic);
     EXPECT_EQ(!std::ranges::equal(f32.bytes(), strict.bytes()), by_tiles);
     const Closeness close = AllClose(f32, strict, 1e-5, 1e-4);
     EXPECT_TRUE(close) << close.description;
@@ -298,7 +314,10 @@ TEST_F(WinogradNumbers, SmallNumbers) {
       for (float& v : w.mutable_data<float>()) v *= of_w;
       const std::vector<double> exact = Exact(x, w);
       const double strict = RmsError(Run(x, w, Precision::kStrict), exact);
-      EXPECT_LE(RmsError(Run(x, w, Precision::kF32), exact), 2 * strict) << of_x << " " << of_w;
+      for (const Form form : {Form::kStatic, Form::kRunTimeWeights}) {
+        EXPECT_LE(RmsError(Run(x, w, Precision::kF32, form), exact), 2 * strict)
+            << of_x << " " << of_w << " form " << static_cast<int>(form);
+      }
     }
   }
 }
