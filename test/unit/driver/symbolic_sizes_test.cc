@@ -83,7 +83,8 @@ TEST_F(SymbolicSizes, ActivationBeforeAConvolution) {
                 ") -> ", t, "\n %c = nn.conv(%a, %w, none) {pads = [3, 3]} : (", t,
                 ", v_tensor<[4, 4, 7], f32>, none) -> ", t, "\n %y = nn.add(%c, %x) : (", t, ", ",
                 t, ") -> ", t, "\n nn.fetch(%y) {name = \"y\"} : (", t, ") -> ()\n"),
-         ": conv\n", {{1, 4, 1}, {2, 4, 40}, {1, 4, 257}, {0, 4, 5}});
+         ": conv",  // or conv_filter_lanes, where a vector has few lanes
+         {{1, 4, 1}, {2, 4, 40}, {1, 4, 257}, {0, 4, 5}});
 }
 
 // No argument has the extent of what is repeated: the repeats tell.
