@@ -27,15 +27,6 @@ DecoderNames NamesOf(const std::string& ids, const std::string& mask, const std:
           .present = present};
 }
 
-Padding PaddingNamed(const std::string& name) {
-  if (name == "auto") return Padding::kAuto;
-  if (name == "right") return Padding::kRight;
-  if (name == "left") return Padding::kLeft;
-  if (name == "none") return Padding::kNone;
-  throw Error(ErrorCode::kInvalidArgument, "generate/option", StrCat("no padding '", name, "'"))
-      .Hint("auto, right, left, none");
-}
-
 // Calls a function of Python with each token once, though a generation that was interrupted begins
 // again.
 class TokenReport {

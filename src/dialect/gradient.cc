@@ -117,10 +117,12 @@ void Backward::AddAll(Operation* op, std::span<const Value> grads,
   for (size_t i = 0; i < of_operands.size(); ++i) {
     const Value grad = of_operands[i], operand = op->operand(i);
     if (!grad || !Depends(operand)) continue;
-    const bool is_own =
-        std::ranges::count(of_operands, grad) == 1 && std::ranges::find(grads, grad) == grads.end();
+    const auto is_own = [&] {
+      return std::ranges::count(of_operands, grad) == 1 &&
+             std::ranges::find(grads, grad) == grads.end();
+    };
     std::vector<Value>& products = grads_[operand].products;
-    if (is_own && IsProduct(grad) && (products.empty() || CanJoin(products[0], grad))) {
+    if (IsProduct(grad) && is_own() && (products.empty() || CanJoin(products[0], grad))) {
       products.push_back(grad);
     } else {
       Add(operand, grad);

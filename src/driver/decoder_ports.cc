@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lathe/support/error.h"
+#include "src/driver/program_ports.h"
 
 namespace lathe {
 namespace {
@@ -57,11 +58,7 @@ bool IsInteger(const Port& port) {
   return port.element == ElementType::kI64 || port.element == ElementType::kI32;
 }
 
-std::string TextOf(const Port& port) {
-  std::string dims;
-  for (const Dim& dim : port.dims) dims += StrCat(dims.empty() ? "" : ",", dim.ToString());
-  return StrCat("'", port.name, "' ", Name(port.element), "[", dims, "]");
-}
+std::string TextOf(const Port& port) { return StrCat("'", port.name, "' ", TypeOf(port)); }
 
 std::optional<int64_t> ConstantOf(const Dim& dim) {
   if (!dim.is_constant()) return std::nullopt;

@@ -161,19 +161,26 @@ class DeclaredSizes {
   std::vector<runtime::PlanConstraint>& constraints_;
 };
 
-uint64_t HashOf(const SizeCondition& c) { return HashCombine(c.a.Hash(), c.b.Hash()); }
+// Conditions that have been added; looked up, never iterated.
+class KnownConditions {
+ public:
+  void Add(const SizeCondition& condition) { known_.emplace(HashOf(condition), condition); }
+  bool Contains(const SizeCondition& condition) const {
+    const auto [first, last] = known_.equal_range(HashOf(condition));
+    return std::any_of(first, last, [&](const auto& entry) { return entry.second == condition; });
+  }
+
+ private:
+  static uint64_t HashOf(const SizeCondition& c) { return HashCombine(c.a.Hash(), c.b.Hash()); }
+
+  std::unordered_multimap<uint64_t, SizeCondition> known_;
+};
 
 void AddFound(Program& program, std::vector<runtime::PlanConstraint>& constraints) {
-  std::unordered_multimap<uint64_t, size_t> known;  // by hash; looked up, never iterated
-  for (size_t i = 0; i < constraints.size(); ++i) {
-    known.emplace(HashOf(constraints[i].condition), i);
-  }
+  KnownConditions known;
+  for (const runtime::PlanConstraint& constraint : constraints) known.Add(constraint.condition);
   for (const SizeConstraint& found : FindSizeConstraints(program)) {
-    const auto [first, last] = known.equal_range(HashOf(found.condition));
-    const auto same = [&](const auto& entry) {
-      return constraints[entry.second].condition == found.condition;
-    };
-    if (std::none_of(first, last, same)) constraints.push_back(Planned(found));
+    if (!known.Contains(found.condition)) constraints.push_back(Planned(found));
   }
 }
 
@@ -185,14 +192,6 @@ Program Inlined(const Program& program) {
   manager.Run(inlined);
   ShapeInferencer(&inlined.parameters()).Visit(inlined);
   return inlined;
-}
-
-bool IsAmong(std::span<const int64_t> indices,
-             const std::vector<runtime::PlanConstraint>& constraints,
-             const SizeCondition& condition) {
-  return std::ranges::any_of(indices, [&](int64_t index) {
-    return constraints[static_cast<size_t>(index)].condition == condition;
-  });
 }
 
 }  // namespace
@@ -256,8 +255,10 @@ void MarkRegions(Program& program, std::vector<runtime::PlanConstraint>& conditi
     if (const Attribute marks = block->back()->attribute(kReliesOnAttr)) {
       indices = *marks.cast<ArrayAttribute>().AsInts();
     }
+    KnownConditions known;
+    for (const int64_t i : indices) known.Add(conditional[static_cast<size_t>(i)].condition);
     for (const SizeConstraint& constraint : found) {
-      if (IsAmong(indices, conditional, constraint.condition)) continue;
+      if (known.Contains(constraint.condition)) continue;
       indices.push_back(std::ssize(conditional));
       conditional.push_back(Planned(constraint));
       conditional.back().is_conditional = true;
@@ -268,21 +269,26 @@ void MarkRegions(Program& program, std::vector<runtime::PlanConstraint>& conditi
   }
 }
 
-bool AreKnown(const std::vector<runtime::PlanSymbol>& symbols, const SizeCondition& condition) {
-  std::vector<std::string> names;
-  condition.a.CollectSymbols(names);
-  condition.b.CollectSymbols(names);
-  return std::ranges::all_of(names, [&](const std::string& name) {
-    return std::ranges::find(symbols, name, &runtime::PlanSymbol::name) != symbols.end();
-  });
+SymbolSet NamesOf(const std::vector<runtime::PlanSymbol>& symbols) {
+  SymbolSet names;
+  for (const runtime::PlanSymbol& symbol : symbols) names.insert(symbol.name);
+  return names;
+}
+
+bool AreKnown(const SymbolSet& names, const SizeCondition& condition) {
+  std::vector<std::string> used;
+  condition.a.CollectSymbols(used);
+  condition.b.CollectSymbols(used);
+  return std::ranges::all_of(used, [&](const std::string& name) { return names.contains(name); });
 }
 
 std::vector<runtime::PlanConstraint> ConstraintsOn(
     const std::vector<runtime::PlanSymbol>& symbols,
     const std::vector<runtime::PlanConstraint>& constraints) {
+  const SymbolSet names = NamesOf(symbols);
   std::vector<runtime::PlanConstraint> decided;
   std::ranges::copy_if(constraints, std::back_inserter(decided), [&](const auto& constraint) {
-    return AreKnown(symbols, constraint.condition);
+    return AreKnown(names, constraint.condition);
   });
   return decided;
 }

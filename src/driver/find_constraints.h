@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lathe/ir/program.h"
@@ -36,8 +38,11 @@ inline constexpr const char* kReliesOnAttr = "relies_on";
 /// before a pass: what the pass builds on may no longer be in it.
 void MarkRegions(Program& program, std::vector<runtime::PlanConstraint>& conditional);
 
-/// Whether the symbols decide a condition.
-bool AreKnown(const std::vector<runtime::PlanSymbol>& symbols, const SizeCondition& condition);
+using SymbolSet = std::set<std::string_view>;
+/// Their names, which are the symbols' own.
+SymbolSet NamesOf(const std::vector<runtime::PlanSymbol>& symbols);
+/// Whether the symbols of these names decide a condition.
+bool AreKnown(const SymbolSet& names, const SizeCondition& condition);
 /// Those that the symbols decide.
 std::vector<runtime::PlanConstraint> ConstraintsOn(
     const std::vector<runtime::PlanSymbol>& symbols,

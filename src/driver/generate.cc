@@ -1,6 +1,8 @@
 #include "lathe/driver/generate.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "lathe/support/budget.h"
 #include "lathe/support/clock.h"
@@ -49,7 +51,8 @@ void Check(const DecoderPorts& ports, Prompts prompts, const GenerateOptions& op
   positive("max_new_tokens", options.max_new_tokens, 1);
   positive("max_length", options.max_length, 0);
   if (prompts.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "generate/prompt", "there is no prompt");
+    throw Error(ErrorCode::kInvalidArgument, "generate/prompt",
+                "a generation needs at least one prompt");
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
     CheckLength(ports, options, i, static_cast<int64_t>(prompts[i].size()));
@@ -98,7 +101,20 @@ std::vector<std::vector<size_t>> Batches(Prompts prompts, bool padded,
   return batches;
 }
 
+constexpr std::pair<const char*, Padding> kPaddings[] = {{"auto", Padding::kAuto},
+                                                         {"right", Padding::kRight},
+                                                         {"left", Padding::kLeft},
+                                                         {"none", Padding::kNone}};
+
 }  // namespace
+
+Padding PaddingNamed(std::string_view name) {
+  const auto* found = std::ranges::find(kPaddings, name, &std::pair<const char*, Padding>::first);
+  if (found != std::end(kPaddings)) return found->second;
+  throw Error(ErrorCode::kInvalidArgument, "generate/option",
+              StrCat("a padding '", name, "' is not known"))
+      .Hint("auto, right, left or none");
+}
 
 const char* Name(EndReason reason) {
   switch (reason) {

@@ -193,6 +193,7 @@ void InterpretedRun::CheckRegion(const Operation* end) const {
   std::vector<runtime::BoundSymbol> bound = bound_;
   for (const auto& [name, size] : regional_) bound.push_back({name, size, {}});
   const std::vector<int64_t> indices = *marks.AsInts();
+  if (indices.empty()) return;
   for (const int64_t index : indices) {
     runtime::CheckConstraints({&compiled_.conditional[static_cast<size_t>(index)], 1}, bound);
   }

@@ -292,11 +292,12 @@ class PlanBuilder {
   std::vector<uint32_t> ReliedOn(Operation* op, size_t region) {
     const Operation* end = op->region(region).front()->back();
     const auto relies_on = end->attribute(kReliesOnAttr).cast<ArrayAttribute>().AsInts();
+    const SymbolSet names = NamesOf(plan_.symbols);
     std::vector<uint32_t> constraints;
     for (const int64_t index : *relies_on) {
       const runtime::PlanConstraint& constraint = conditional_[static_cast<size_t>(index)];
       if (constraint.condition.Decide() == true) continue;
-      if (!AreKnown(plan_.symbols, constraint.condition)) continue;
+      if (!AreKnown(names, constraint.condition)) continue;
       constraints.push_back(static_cast<uint32_t>(plan_.constraints.size()));
       plan_.constraints.push_back(constraint);
     }

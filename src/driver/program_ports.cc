@@ -1,5 +1,7 @@
 #include "src/driver/program_ports.h"
 
+#include "lathe/support/text.h"
+
 namespace lathe {
 namespace {
 
@@ -24,6 +26,12 @@ std::vector<Port> OutputPorts(const Program& program) {
   std::vector<Port> ports;
   for (const Operation* op : program.fetches()) ports.push_back(PortOf(op, op->operand(0)));
   return ports;
+}
+
+std::string TypeOf(const Port& port) {
+  std::string text;
+  for (const Dim& dim : port.dims) text += StrCat(text.empty() ? "" : ",", dim.ToString());
+  return StrCat(Name(port.element), "[", text, "]");
 }
 
 }  // namespace lathe

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "lathe/driver/executable.h"
@@ -9,5 +10,8 @@ namespace lathe {
 /// Inputs and outputs of a program, in its order.
 std::vector<Port> InputPorts(const Program& program);
 std::vector<Port> OutputPorts(const Program& program);
+
+/// "f32[N,1,8,8]".
+std::string TypeOf(const Port& port);
 
 }  // namespace lathe

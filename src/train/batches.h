@@ -57,9 +57,6 @@ class Feeder {
   std::vector<Feed> feeds_;
 };
 
-/// "f32[N,1,8,8]".
-std::string TypeOf(const Port& port);
-
 /// The order in which an epoch goes through samples: a function of its arguments alone.
 std::vector<int64_t> SampleOrder(int64_t size, bool shuffle, uint64_t seed, int64_t epoch);
 

@@ -3,6 +3,7 @@
 
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
+#include "src/driver/program_ports.h"
 #include "src/train/batches.h"
 
 namespace lathe::train {
@@ -67,12 +68,6 @@ Tensor FromPixels(const Tensor& array, const ImageOptions& options, ElementType 
 }
 
 }  // namespace
-
-std::string TypeOf(const Port& port) {
-  std::string text;
-  for (const Dim& dim : port.dims) text += StrCat(text.empty() ? "" : ",", dim.ToString());
-  return StrCat(Name(port.element), "[", text, "]");
-}
 
 Feeder::Feeder(const DataSet& data, std::span<const Port> inputs, FeedOptions options)
     : data_(data), options_(std::move(options)), inputs_(inputs.begin(), inputs.end()) {

@@ -36,7 +36,7 @@ std::vector<int64_t> ReadTokens(std::string_view text, const std::string& where)
     const auto [stopped, failure] = std::from_chars(text.data() + at, text.data() + end, token);
     if (failure != std::errc() || stopped != text.data() + end) {
       throw Error(ErrorCode::kParse, "generate/prompt",
-                  StrCat("'", text.substr(at, end - at), "' is no token"))
+                  StrCat("'", text.substr(at, end - at), "' is not the number of a token"))
           .At(where)
           .Hint("tokens are numbers, such as 15496,11,995");
     }
@@ -117,21 +117,11 @@ void PrintRates(const Generation& g) {
   Words(text + "\n");
 }
 
-void SetPadding(Options& o) {
-  constexpr std::pair<const char*, Padding> kNames[] = {{"auto", Padding::kAuto},
-                                                        {"right", Padding::kRight},
-                                                        {"left", Padding::kLeft},
-                                                        {"none", Padding::kNone}};
-  for (const auto& [name, padding] : kNames) {
-    if (o.padding == name) o.generate.padding = padding;
-  }
-}
-
 int RunGenerate(Options& o) {
-  SetPadding(o);
+  o.generate.padding = PaddingNamed(o.padding);
   o.generate.stop = ReadTokens(o.stop, "--stop");
   if (o.prompts.empty() && o.prompt_file.empty()) {
-    throw UsageError("there is no --prompt", "such as --prompt 15496,11,995");
+    throw UsageError("--prompt or --prompt-file is needed", "such as --prompt 15496,11,995");
   }
   o.runnable.compile.machine_code = !o.interpret;
   o.runnable.prepare = [&](Program& program) { BindDecoderSizes(program, o.names); };

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lathe/driver/executable.h"
@@ -37,6 +38,9 @@ enum class Padding : uint8_t {
   kLeft,
   kNone,  ///< sequences of the same length run together
 };
+
+/// "auto", "right", "left" or "none". Errors: generate/option.
+Padding PaddingNamed(std::string_view name);
 
 struct GenerateOptions {
   int64_t max_new_tokens = 64;  ///< per sequence, at least 1
