@@ -72,9 +72,7 @@ class Tally {
     row.changed += trial.changed;
     row.compared += trial.compared;
     if (trial.failure.empty()) return;
-    printf("FAIL %s, pipeline '%s':\n%s\n", program.c_str(), setting.pipeline.c_str(),
-           trial.failure.c_str());
-    fflush(stdout);
+    Fail(StrCat(program, ", pipeline '", setting.pipeline, "':\n", trial.failure));
   }
   void Skip(const std::string& program, const std::string& why) {
     const std::lock_guard lock(mutex_);
@@ -90,11 +88,13 @@ class Tally {
              s.reason.empty() ? "" : ": ", s.reason.c_str());
       if (row.compared > 0 || !s.reason.empty() || !every_pass) continue;
       ++failed_;
-      printf("FAIL pass '%s' changed no program of the corpus\n", s.pass.c_str());
+      Fail(StrCat("pass '", s.pass, "' changed no program of the corpus"));
     }
     std::sort(skipped_.begin(), skipped_.end());
     printf("%zu programs not compared\n", skipped_.size());
     for (const std::string& line : skipped_) printf("  %s\n", line.c_str());
+    // Once more, where a reader of the last lines sees it.
+    for (const std::string& line : failures_) printf("FAIL %s\n", line.c_str());
     printf("%zu passed, %zu failed\n", passed_, failed_);
     return failed_ == 0 ? 0 : 3;
   }
@@ -103,9 +103,15 @@ class Tally {
   struct Row {
     size_t changed = 0, compared = 0;
   };
+  void Fail(const std::string& text) {
+    printf("FAIL %s\n", text.c_str());
+    fflush(stdout);
+    failures_.push_back(text.substr(0, text.find('\n')));
+  }
+
   std::mutex mutex_;
   std::map<std::string, Row> rows_;
-  std::vector<std::string> skipped_;
+  std::vector<std::string> skipped_, failures_;
   size_t passed_ = 0, failed_ = 0;
 };
 
