@@ -1,5 +1,7 @@
 #include "lathe/ir/value.h"
 
+#include <algorithm>
+
 #include "lathe/ir/operation.h"
 #include "lathe/support/error.h"
 
@@ -102,7 +104,8 @@ Attribute Value::property(const char* name) const {
 void Value::set_property(const char* name, Attribute value) const {
   Operation* op = defining_op();
   LATHE_CHECK(op != nullptr, "a block argument has no properties");
-  std::vector<Attribute> entries(op->num_results(), BoolAttribute::Get(*op->context(), false));
+  const Attribute unset = BoolAttribute::Get(*op->context(), false);
+  std::vector<Attribute> entries(op->num_results(), unset);
   const Attribute before = op->attribute(name);
   if (before && !before.isa<ArrayAttribute>()) {
     throw Error(
@@ -114,8 +117,10 @@ void Value::set_property(const char* name, Attribute value) const {
     std::copy_n(old.values().begin(), std::min(old.values().size(), entries.size()),
                 entries.begin());
   }
-  entries[index()] = value;
-  op->SetAttribute(name, ArrayAttribute::Get(*op->context(), entries));
+  entries[index()] = value ? value : unset;
+  const bool is_set = std::ranges::count(entries, unset) < std::ssize(entries);
+  op->SetAttribute(name,
+                   value || is_set ? ArrayAttribute::Get(*op->context(), entries) : Attribute());
 }
 
 }  // namespace lathe

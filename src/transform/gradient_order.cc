@@ -1,6 +1,7 @@
 #include "src/transform/gradient_order.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -22,21 +23,34 @@ class Needs {
       Operation* next = open.back();
       open.pop_back();
       if (!needed_.insert(next).second) continue;
-      AddOperands(next, open);
-      for (OpWalker w(next); next->num_regions() > 0;) {
-        Operation* inner = w.Next();
-        if (inner == nullptr) break;
-        AddOperands(inner, open);
-      }
+      std::ranges::copy(MakersFor(next), std::back_inserter(open));
     }
   }
   bool Has(const Operation* op) const { return needed_.contains(op); }
 
+  /// Whether it reads one of them, in a region of its own, too.
+  bool IsReadBy(Operation* op) const {
+    return std::ranges::any_of(MakersFor(op), [&](const Operation* m) { return Has(m); });
+  }
+  /// Without what it depends on.
+  void AddAlone(const Operation* op) { needed_.insert(op); }
+
  private:
-  void AddOperands(const Operation* op, std::vector<Operation*>& open) const {
+  // What makes the operands of `op` and of what is in its regions.
+  std::vector<Operation*> MakersFor(Operation* op) const {
+    std::vector<Operation*> makers;
+    AddOperands(op, makers);
+    for (OpWalker w(op); op->num_regions() > 0;) {
+      Operation* inner = w.Next();
+      if (inner == nullptr) break;
+      AddOperands(inner, makers);
+    }
+    return makers;
+  }
+  void AddOperands(const Operation* op, std::vector<Operation*>& makers) const {
     for (size_t i = 0; i < op->num_operands(); ++i) {
       Operation* maker = op->operand(i) ? op->operand(i).defining_op() : nullptr;
-      if (maker != nullptr && maker->block() == block_) open.push_back(maker);
+      if (maker != nullptr && maker->block() == block_) makers.push_back(maker);
     }
   }
 
@@ -83,9 +97,13 @@ int64_t OrderForTravel(Program& program, std::vector<TravelingGradient>& gradien
     (is_delayed ? delayed : kept).Add(gradients[i].value.defining_op());
   }
   std::vector<Operation*> moved;
+  Needs behind_last(program.block());
   for (Operation& op : *program.block()) {
     if (&op == last) break;
-    if (delayed.Has(&op) && !kept.Has(&op)) moved.push_back(&op);
+    // What nobody needs may read what moves.
+    if (kept.Has(&op) || !(delayed.Has(&op) || behind_last.IsReadBy(&op))) continue;
+    behind_last.AddAlone(&op);
+    moved.push_back(&op);
   }
   Operation* const behind = last->next();
   if (behind == nullptr) return 0;

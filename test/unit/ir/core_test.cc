@@ -228,6 +228,11 @@ TEST_F(IrCore, PropertiesLiveOnTheOperation) {
   EXPECT_EQ(op->result(1).property("stop_gradient"), BoolAttribute::Get(context, true));
   EXPECT_EQ(op->result(0).property("stop_gradient"), BoolAttribute::Get(context, false));
   EXPECT_EQ(op->attribute("stop_gradient").cast<ArrayAttribute>().values().size(), 3u);
+  op->result(2).set_property("stop_gradient", BoolAttribute::Get(context, true));
+  op->result(1).set_property("stop_gradient", Attribute());
+  EXPECT_EQ(op->result(1).property("stop_gradient"), BoolAttribute::Get(context, false));
+  op->result(2).set_property("stop_gradient", Attribute());
+  EXPECT_FALSE(op->attribute("stop_gradient"));
 }
 
 TEST_F(IrCore, TraitsAndInterfacesComeFromTheOpType) {
