@@ -134,12 +134,11 @@ void AssumeNoCopy(const SymShape& in, const Dim& entry, size_t i) {
 // What is left for the entry -1: the quotient of all extents and the other new ones. An axis that
 // stays as it is counts on neither side, so a batch of none has rows as long as any other; nor do
 // equal factors, so that a symbolic quotient stays simple.
-Dim InferredExtent(const SymShape& in, const std::vector<Dim>& target, size_t inferred,
-                   bool keeps_axes) {
+Dim InferredExtent(const SymShape& in, const std::vector<Dim>& target, size_t inferred) {
   if (!in.ranked) return {};
   std::vector<Dim> left;
   const auto stays = [&](size_t i) {
-    return keeps_axes && i != inferred && i < std::min(in.rank(), target.size()) &&
+    return i != inferred && i < std::min(in.rank(), target.size()) &&
            ProvablyEqual(target[i], in.dims[i]);
   };
   for (size_t i = 0; i < in.rank(); ++i) {
@@ -184,23 +183,18 @@ void CheckSameSize(const SymShape& in, const SymShape& out) {
 
 SymShape ReshapeRule(const SymShape& in, std::vector<Dim> target, bool allow_zero) {
   std::optional<size_t> inferred;
-  bool has_zero = false;
   for (size_t i = 0; i < target.size(); ++i) {
     CheckTargetEntry(target[i]);
     if (target[i].IsConstant(-1)) {
       if (inferred) FailShape("shape/reshape-infer", "the new shape has more than one -1");
       inferred = i;
     } else if (target[i].IsConstant(0)) {
-      has_zero = true;
       if (!allow_zero) target[i] = CopiedExtent(in, i);
     } else if (!allow_zero) {
       AssumeNoCopy(in, target[i], i);
     }
   }
-  if (inferred && has_zero && allow_zero) {
-    FailShape("shape/reshape-infer", "the new shape has both 0 and -1 while allowzero is set");
-  }
-  if (inferred) target[*inferred] = InferredExtent(in, target, *inferred, !allow_zero);
+  if (inferred) target[*inferred] = InferredExtent(in, target, *inferred);
   SymShape out(std::move(target));
   CheckSameSize(in, out);
   return out;

@@ -26,6 +26,9 @@ TEST(Reshape, CopiesZerosAndInfersMinusOne) {
   EXPECT_EQ(Reshaped({2, 3}, {-1}), (Shape{6}));
   EXPECT_EQ(Reshaped({0, 3, 4}, {0, -1}), (Shape{0, 12}));
   EXPECT_EQ(Reshaped({0, 4, 3}, {0, 2, -1}), (Shape{0, 2, 6}));
+  // As exporters write a batch that may be empty.
+  EXPECT_EQ(Reshaped({0, 3}, {0, -1}, true), (Shape{0, 3}));
+  EXPECT_EQ(Reshaped({0, 5, 12}, {0, 5, -1, 3}, true), (Shape{0, 5, 4, 3}));
 }
 
 TEST(Reshape, RefusesWhatCanNotBe) {
@@ -41,7 +44,8 @@ TEST(Reshape, RefusesWhatCanNotBe) {
   EXPECT_EQ(error({2, 3}, {-1, -1}), "shape/reshape-infer");
   EXPECT_EQ(error({2, 3}, {6, 1, 0}), "shape/reshape-zero");
   EXPECT_EQ(error({2, 3}, {-2, 3}), "shape/reshape-entry");
-  EXPECT_EQ(error({0, 3}, {0, -1}, true), "shape/reshape-infer");
+  EXPECT_EQ(error({0, 3}, {-1, 0}, true), "shape/reshape-infer");
+  EXPECT_EQ(error({4, 0}, {0, -1}, true), "shape/reshape-infer");
   EXPECT_EQ(error({2, 3}, {INT64_MAX, INT64_MAX}), "limit/size");
 }
 
