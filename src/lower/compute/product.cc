@@ -257,24 +257,11 @@ Value Contracted(const ElementOf& c) {
   return s.Cast(sum, c.Element());
 }
 
-// Extents of a label are 1 or the same.
-std::string RefuseEinsum(const Operation& op) {
-  const nn::EinsumPlan plan = EinsumOf(op, DimsOf);
-  Fits fits(op);
-  for (size_t i = 0; i < plan.operands.size(); ++i) {
-    const std::vector<Dim> dims = fits.Dims(i);
-    for (size_t d = 0; d < dims.size(); ++d) {
-      if (!dims[d].IsConstant(1)) fits.Same(dims[d], plan.ExtentOf(plan.operands[i][d]));
-    }
-  }
-  return fits.why();
-}
-
 constexpr Compute kComputes[] = {
     {"nn.array_feature_extractor", Extracted, nullptr, PlacesExtracted},
     {"nn.binarizer", Binarized},
     {"nn.det", nullptr, RefuseDeterminant, nullptr, WriteDeterminants},
-    {"nn.einsum", Contracted, RefuseEinsum, nullptr, nullptr, true},
+    {"nn.einsum", Contracted, nullptr, nullptr, nullptr, true},
     {"nn.shrink", Shrunk, RefuseFloats},
     {"nn.matmul", MatrixProduct, RefuseProduct, nullptr, nullptr, true},
 };

@@ -286,9 +286,10 @@ void Matmul::PrefetchNext(Value panel, Value first_row, Value k) {
 // Where the panels of an item begin.
 std::vector<Value> Matmul::StackOfRight() {
   std::vector<Value> at;
+  const std::vector<Value> batch = job_.BatchOf(*lb_, job_.form.right, batch_at_);
   for (const int role : job_.form.right.roles) {
     if (role == kOne) at.push_back(lb_->Int(0));
-    if (role >= 0) at.push_back(batch_at_[static_cast<size_t>(role)]);
+    if (role >= 0) at.push_back(batch[static_cast<size_t>(role)]);
   }
   return at;
 }
@@ -370,7 +371,8 @@ void Matmul::Finish(Value row, Value first_column, int64_t vector, bool last, Va
 
 Value Matmul::LoadOf(const MatrixOperand& m, Value memory, Value row, Value k, Value column,
                      int64_t lanes, Value live) {
-  const std::vector<Value> at = MatmulJob::At(*lb_, m.roles, row, k, column, batch_at_);
+  const std::vector<Value> at =
+      MatmulJob::At(*lb_, m.roles, row, k, column, job_.BatchOf(*lb_, m, batch_at_));
   return job_.Load(*lb_, m, memory, at, lanes, live);
 }
 

@@ -17,19 +17,13 @@ MatrixOperand OperandOf(const Operation& product, size_t operand) {
 }
 
 // The batch axes are aligned at their ends.
-std::string SetBatchRoles(MatrixOperand& m, size_t matrix_axes, const std::vector<Dim>& batch) {
+void SetBatchRoles(MatrixOperand& m, size_t matrix_axes, const std::vector<Dim>& batch) {
   const size_t own = m.dims.size() - matrix_axes;
   for (size_t a = 0; a < own; ++a) {
     const size_t axis = batch.size() - own + a;
-    if (ProvablyEqual(m.dims[a], batch[axis])) {
-      m.roles.push_back(static_cast<int>(axis));
-    } else if (m.dims[a].IsConstant(1)) {
-      m.roles.push_back(kOne);
-    } else {
-      return StrCat("whether extent ", m.dims[a].ToString(), " is broadcast is not known");
-    }
+    const bool is_one = m.dims[a].IsConstant(1) && !ProvablyEqual(m.dims[a], batch[axis]);
+    m.roles.push_back(is_one ? static_cast<int>(kOne) : static_cast<int>(axis));
   }
-  return "";
 }
 
 void AddMatrixRoles(MatrixOperand& m, Role first, Role second, bool transposed) {
@@ -113,14 +107,6 @@ std::string SetLetterRoles(const Terms& t, std::map<char, int> role, ProductForm
     if (!role.contains(letter)) return "one operand is summed alone";
     f.right.roles.push_back(role.at(letter));
   }
-  for (const MatrixOperand* m : {&f.left, &f.right}) {
-    for (size_t a = 0; a < m->roles.size(); ++a) {
-      const int r = m->roles[a];
-      if (r >= 0 && !ProvablyEqual(m->dims[a], f.batch[static_cast<size_t>(r)])) {
-        return StrCat("whether extent ", m->dims[a].ToString(), " is broadcast is not known");
-      }
-    }
-  }
   return "";
 }
 
@@ -174,7 +160,7 @@ std::string ProductForm::ParseMatmul(const Operation& product) {
   batch.assign(z.begin(), z.end() - static_cast<std::ptrdiff_t>(matrix_axes));
   for (MatrixOperand* m : {&left, &right}) {
     const size_t own = std::min<size_t>(m->dims.size(), 2);
-    if (std::string why = SetBatchRoles(*m, own, batch); !why.empty()) return why;
+    SetBatchRoles(*m, own, batch);
   }
   AddMatrixRoles(left, kRow, kDepth, flag(nn::MatmulOp::kTransposeXAttr));
   AddMatrixRoles(right, kDepth, kColumn, flag(nn::MatmulOp::kTransposeYAttr));

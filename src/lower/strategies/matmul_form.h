@@ -11,7 +11,7 @@
 namespace lathe::lower {
 
 /// What an axis of a matrix, or of a stack of matrices, is for; 0 and more: the batch axis of that
-/// number.
+/// number, or of extent 1 where only a run knows it.
 enum Role : int {
   kRow = -1,     ///< rows of the left matrix and of the result
   kColumn = -2,  ///< columns of the right matrix and of the result

@@ -138,6 +138,19 @@ std::vector<Value> MatmulJob::At(LoopBuilder& lb, const std::vector<int>& roles,
   return at;
 }
 
+std::vector<Value> MatmulJob::BatchOf(LoopBuilder& lb, const MatrixOperand& m,
+                                      const std::vector<Value>& batch) const {
+  std::vector<Value> own = batch;
+  for (size_t a = 0; a < m.roles.size(); ++a) {
+    if (m.roles[a] < 0) continue;
+    const auto axis = static_cast<size_t>(m.roles[a]);
+    if (ProvablyEqual(m.dims[a], form.batch[axis])) continue;
+    const Value both[] = {batch[axis], lb.Extent(m.dims[a])};
+    own[axis] = lb.Index(Min(LoopBuilder::D0(), LoopBuilder::D1() - 1), both);
+  }
+  return own;
+}
+
 Value MatmulJob::Load(LoopBuilder& lb, const MatrixOperand& m, Value memory,
                       const std::vector<Value>& at, int64_t lanes, Value live) const {
   const auto& before = &m == &form.left ? before_left : before_right;

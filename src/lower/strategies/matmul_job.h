@@ -31,6 +31,10 @@ class MatmulJob {
 
   /// The memory of a matrix; null if it is computed.
   Value Open(LoopBuilder& lb, const Block& body, const MatrixOperand& m);
+  /// `batch`, an index for each batch axis, as `m` has them: 0 where it is of extent 1, which only
+  /// a run may know.
+  std::vector<Value> BatchOf(LoopBuilder& lb, const MatrixOperand& m,
+                             const std::vector<Value>& batch) const;
   /// An index per role; `batch`: where in each batch axis.
   static std::vector<Value> At(LoopBuilder& lb, const std::vector<int>& roles, Value row, Value k,
                                Value column, const std::vector<Value>& batch);

@@ -213,13 +213,16 @@ TEST_F(MatmulLowering, SharedArgumentsAreNotPacked) {
 }
 
 TEST_F(MatmulLowering, SaysWhyNot) {
-  const std::string x = T("3, 5", "f16"), y = T("B, 4, 5"), z = T("C, 5, 6");
+  const std::string x = T("4, D"), y = T("E, 6"), z = T("4, 6");
   const std::string why =
-      Refusal({{y, z},
-               StrCat("%r = nn.matmul(%a, %b) : (", y, ", ", z, ") -> ", T("B, 4, 6")),
-               T("B, 4, 6")});
-  EXPECT_NE(why.find("matmul: whether extent C is broadcast is not known"), std::string::npos)
-      << why;
+      Refusal({{x, y}, StrCat("%r = nn.matmul(%a, %b) : (", x, ", ", y, ") -> ", z), z});
+  EXPECT_NE(why.find("matmul: the depths are not known to be equal"), std::string::npos) << why;
+}
+
+// Whether one matrix is for all rows of the stack, only a run knows.
+TEST_F(MatmulLowering, StacksThatMayBeBroadcast) {
+  ExpectProduct(T("B, 7, 12"), T("C, 12, 33"), T("broadcast(B, C), 7, 33"));
+  ExpectProduct(T("B, H, 7, 12"), T("H, 12, 33"), T("B, H, 7, 33"));
 }
 
 // Rows that are moved are stored where they belong, whatever blocks the depth is cut into.
