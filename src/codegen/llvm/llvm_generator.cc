@@ -25,6 +25,13 @@ bool IsChecked(std::span<const KernelSource> sources) {
   return std::ranges::any_of(sources, &KernelSource::check_accesses);
 }
 
+// Checked code is compiled soon rather than well. LLVM 19 allocates no tile registers across blocks
+// at its lowest level.
+llvm::CodeGenOptLevel LevelFor(std::span<const KernelSource> sources, const Target& target) {
+  if (!IsChecked(sources)) return llvm::CodeGenOptLevel::Aggressive;
+  return target.has_tiles() ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::None;
+}
+
 std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target,
                                                  std::span<const KernelSource> sources) {
   std::string message;
@@ -34,7 +41,7 @@ std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target,
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
   return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
       target.triple, target.cpu, target.features, options, llvm::Reloc::PIC_, std::nullopt,
-      IsChecked(sources) ? llvm::CodeGenOptLevel::None : llvm::CodeGenOptLevel::Aggressive));
+      LevelFor(sources, target)));
 }
 
 std::unique_ptr<llvm::Module> MakeModule(llvm::LLVMContext& context,
