@@ -39,9 +39,9 @@ std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target,
   if (found == nullptr) throw Error(ErrorCode::kUnsupported, "codegen/target", message);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
-  return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
-      target.triple, target.cpu, target.features, options, llvm::Reloc::PIC_, std::nullopt,
-      LevelFor(sources, target)));
+  return std::unique_ptr<llvm::TargetMachine>(
+      found->createTargetMachine(target.triple, target.cpu, target.features, options,
+                                 llvm::Reloc::PIC_, std::nullopt, LevelFor(sources, target)));
 }
 
 std::unique_ptr<llvm::Module> MakeModule(llvm::LLVMContext& context,
