@@ -69,6 +69,9 @@ Value LoopBuilder::Extent(const Dim& dim) {
   }
   std::vector<std::string> names;
   dim.CollectSymbols(names);
+  if (dim.is_symbol()) {
+    if (const Value part = PartOfExtent(dim)) return part;
+  }
   if (names.empty() || dim.is_symbol()) {
     throw Error(ErrorCode::kUnsupported, "lower/dim",
                 StrCat("no argument has extent ", dim.ToString()));
@@ -82,6 +85,22 @@ Value LoopBuilder::Extent(const Dim& dim) {
     return std::nullopt;
   });
   return Index(expr, symbols);
+}
+
+Value LoopBuilder::PartOfExtent(const Dim& symbol) {
+  for (size_t i = 0; i < top_->num_arguments(); ++i) {
+    const auto type = top_->argument(i).type().dyn_cast<AnyTensorType>();
+    for (size_t axis = 0; type && axis < type.rank(); ++axis) {
+      const Dim& whole = type.dims()[axis];
+      if (whole.is_constant() || whole.is_unknown()) continue;
+      const Dim factor = whole.Substitute([&](std::string_view name) {
+        return name == symbol.symbol_name() ? std::optional<Dim>(1) : std::nullopt;
+      });
+      if (!factor.is_constant() || factor.value() < 1 || whole != symbol * factor) continue;
+      return Index(FloorDiv(D0(), factor), Extent(whole));
+    }
+  }
+  return {};
 }
 
 Operation* LoopBuilder::OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel) {

@@ -87,6 +87,8 @@ class LoopBuilder {
   Value Elementwise(const Operation* op, std::span<const Value> operands);
 
  private:
+  // The symbol, of an argument that has so many times it as an extent; null if there is none.
+  Value PartOfExtent(const Dim& symbol);
   Operation* OpenLoop(const Dim& extent, std::span<const Value> initial, bool parallel);
   Operation* OpenLoop(Value size, std::span<const Value> initial, loop::ForOp::Attrs attrs);
   void CloseLoop(Operation* op, Block* around, const Body& body);

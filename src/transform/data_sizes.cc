@@ -313,15 +313,11 @@ class ReshapeEntries {
   Value Left(Value entries, Value is_left) {
     const Value one = b_.Scalar(1);
     Value others = b_.Create("nn.where", {is_left, one, entries});
-    Value before = extents_;
-    if (copies_) {
-      const Value stays = b_.Create("nn.equal", {others, there_});
-      others = b_.Create("nn.where", {stays, one, others});
-      const int64_t both = std::min(count_, rank_);
-      const Value rest =
-          b_.Create("nn.where", {Part(stays, 0, both), one, Part(extents_, 0, both)});
-      before = Joined({rest, Part(extents_, both, rank_)});
-    }
+    const Value stays = b_.Create("nn.equal", {others, there_});
+    others = b_.Create("nn.where", {stays, one, others});
+    const int64_t both = std::min(count_, rank_);
+    const Value rest = b_.Create("nn.where", {Part(stays, 0, both), one, Part(extents_, 0, both)});
+    const Value before = Joined({rest, Part(extents_, both, rank_)});
     const Value divisor = Product(others), dividend = Product(before);
     const Value positive = b_.Create("nn.max", {divisor, one});
     const Value quotient = b_.Create("nn.div", {dividend, positive});
@@ -578,6 +574,10 @@ bool HasKnownSizes(Value v) {
 }
 
 }  // namespace
+
+Value MeantEntries(nn::ReshapeOp op, SizeBuilder& build) {
+  return ReshapeEntries(op, TensorOrNull(op.reshaped()).rank(), build).Meant();
+}
 
 bool ComputeSizes(Operation* op, SizeBuilder& build) {
   const auto at = std::ranges::find(kComputers, op->name(), [](const auto& c) { return c.first; });

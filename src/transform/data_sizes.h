@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/pass/rewriter.h"
 
@@ -81,6 +82,10 @@ bool HasOpenSizes(const Operation* op);
 
 /// Whether all integers that inference does not know are extents or made of extents: not negative.
 bool AreExtents(Value numbers, SizeBuilder& build);
+
+/// The extents that a reshape of known rank gives, i64 [rank], from those of its data and the new
+/// shape, with what 0 and -1 mean.
+Value MeantEntries(nn::ReshapeOp op, SizeBuilder& build);
 
 /// Computes an operation whose sizes depend on the elements of its operands from others, all but
 /// one of whose sizes are known, and binds that one: `non_zero` from a sum of what is not zero.

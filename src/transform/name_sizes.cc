@@ -30,13 +30,18 @@ bool HasLarge(Value v) {
          std::ranges::any_of(type.dims(), [](const Dim& d) { return NumNodes(d) > kMostNodes; });
 }
 
-// Whether nobody can say how many elements some result has.
+// Whether nobody can say how many elements a result has.
+bool IsUnknown(const Operation* op) {
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    const AnyTensorType type = RankedType(op->result(i));
+    if (type && type.shape().NumElements().is_unknown()) return true;
+  }
+  return false;
+}
+
 bool HasUnknown(Block& block) {
   for (OpWalker w(&block); Operation* op = w.Next();) {
-    for (size_t i = 0; i < op->num_results(); ++i) {
-      const AnyTensorType type = RankedType(op->result(i));
-      if (type && type.shape().NumElements().is_unknown()) return true;
-    }
+    if (IsUnknown(op)) return true;
   }
   return false;
 }
@@ -82,36 +87,105 @@ class NameSizesPass : public Pass {
     const std::optional<bool> changed = InferAgain(op, *facts_);
     if (changed == true) MarkChanged();
     if (!changed) return;
+    if (IsUnknown(op)) Shorten(op);
     for (size_t i = 0; i < op->num_results(); ++i) {
-      if (HasLarge(op->result(i)) && !op->result(i).use_empty()) Rename(op, op->result(i));
+      const bool is_long = HasLarge(op->result(i)) || HasNamed(op->result(i));
+      if (!is_long || op->result(i).use_empty()) continue;
+      const Value result = op->result(i);
+      Rename(result, {result.uses().begin(), result.uses().end()}, op->next(), kMostNodes);
     }
   }
 
-  // Its readers read the same with the names.
-  void Rename(Operation* op, Value value) {
-    const std::vector<OpOperand> uses(value.uses().begin(), value.uses().end());
-    rewriter_->SetInsertionPoint(op->next());
-    rewriter_->set_location(op->location());
-    const AnyTensorType type = RankedType(value);
-    std::vector<Value> extents;
-    for (size_t axis = 0; axis < type.rank(); ++axis) {
-      extents.push_back(ExtentOf(value, axis, type.dims()[axis]));
+  // What nobody can say the number of elements of is made of shorter extents.
+  void Shorten(Operation* op) {
+    if (const auto reshape = op->dyn_cast<nn::ReshapeOp>()) return NameEntries(reshape);
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      const AnyTensorType type = RankedType(op->operand(i));
+      if (!type || type.shape().NumElements().is_unknown()) continue;
+      std::vector<OpOperand> uses;
+      for (const OpOperand use : op->operand(i).uses()) {
+        if (use.owner() == op) uses.push_back(use);
+      }
+      Rename(op->operand(i), uses, op, 1);
     }
+    InferAgain(op, *facts_);
+  }
+
+  // What has the name of an extent elsewhere has it here, too.
+  bool HasNamed(Value v) const {
+    const AnyTensorType type = RankedType(v);
+    return type && std::ranges::any_of(type.dims(), [&](const Dim& dim) { return IsNamed(dim); });
+  }
+  bool IsNamed(const Dim& dim) const {
+    return std::ranges::find(named_, dim, &Named::dim) != named_.end();
+  }
+
+  // A reshape of which nobody can say how many elements its result has gives extents that have
+  // names, as attention over windows of a padded length.
+  void NameEntries(nn::ReshapeOp op) {
+    const AnyTensorType type = RankedType(op.reshaped()), data = RankedType(op.data());
+    const std::vector<Dim>* entries = facts_->Contents(op.shape());
+    const bool is_known = type && data && std::ranges::none_of(type.dims(), &Dim::is_unknown);
+    if (!is_known || entries == nullptr || entries->size() != type.rank()) return;
+    const std::vector<Dim> given = *entries;
+    rewriter_->SetInsertionPoint(op.operation());
+    rewriter_->set_location(op->location());
+    const Value meant = MeantEntries(op, *build_);
+    std::vector<Value> extents;
+    for (int64_t axis = 0; axis < std::ssize(given); ++axis) {
+      const Dim& dim = type.dims()[static_cast<size_t>(axis)];
+      const bool is_same = given[static_cast<size_t>(axis)] == dim;
+      const bool is_short = dim.is_constant() || (dim.is_symbol() && is_same);
+      const Value from = is_same ? op.shape() : meant;
+      const Value extent = build_->Create("nn.gather", {from, build_->Vector({&axis, 1})});
+      extents.push_back(is_short ? OneOf(dim, extent) : NameOf(dim, extent));
+    }
+    rewriter_->SetOperand(op.operation(), nn::ReshapeOp::kShape, Joined(extents));
+    rewriter_->SetAttribute(op.operation(), "allowzero", rewriter_->Attr(true));
+    InferAgain(op.operation(), *facts_);
+    Count("named");
+    MarkChanged();
+  }
+
+  Value OneOf(const Dim& dim, Value extent) {
+    if (!dim.is_constant()) return extent;
+    const int64_t number = dim.value();
+    return build_->Vector({&number, 1});
+  }
+
+  Value Joined(const std::vector<Value>& extents) {
     Operation* shape =
         rewriter_->Create("nn.concat", extents, std::vector{build_->Attr("axis", int64_t{0})});
     facts_->Visit(shape);
+    return shape->result(0);
+  }
+
+  // Some of its readers read the same with names for extents of more nodes than `most`.
+  void Rename(Value value, const std::vector<OpOperand>& uses, Operation* before, size_t most) {
+    const AnyTensorType type = RankedType(value);
+    const auto is_plain = [&](const Dim& dim) { return NumNodes(dim) <= most; };
+    if (std::ranges::all_of(type.dims(), is_plain) && !HasNamed(value)) return;
+    rewriter_->SetInsertionPoint(before);
+    rewriter_->set_location(value.defining_op() ? value.defining_op()->location()
+                                                : before->location());
+    std::vector<Value> extents;
+    for (size_t axis = 0; axis < type.rank(); ++axis) {
+      const Dim& dim = type.dims()[axis];
+      const Value extent = build_->Reshape(build_->Extent(value, axis), {1});
+      const bool stays = is_plain(dim) && !IsNamed(dim);
+      extents.push_back(stays ? extent : NameOf(dim, extent));
+    }
     const Value renamed =
-        build_->Create("nn.reshape", {value, shape->result(0)}, {build_->Attr("allowzero", true)});
+        build_->Create("nn.reshape", {value, Joined(extents)}, {build_->Attr("allowzero", true)});
     for (const OpOperand& use : uses) rewriter_->SetOperand(use.owner(), use.index(), renamed);
     Count("named");
     MarkChanged();
   }
 
-  Value ExtentOf(Value value, size_t axis, const Dim& dim) {
+  // `extent`, i64 [1], with a name of its own, or with the one that the same expression has.
+  Value NameOf(const Dim& dim, Value extent) {
     const auto known = std::ranges::find(named_, dim, &Named::dim);
     if (known != named_.end()) return known->size;
-    const Value extent = build_->Reshape(build_->Extent(value, axis), {1});
-    if (NumNodes(dim) <= kMostNodes) return extent;
     const std::string name = build_->FreshName("size");
     const Value bound = build_->BindAs(extent, {name});
     named_.push_back({dim, Dim::Symbol(name), bound});

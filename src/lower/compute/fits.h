@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@
 namespace lathe::lower {
 
 /// Refuses unless extents of operands agree in every run: loops do not look. The interpreter tells
-/// of those that differ.
+/// of those that differ. What shape inference assumes of known extents is a condition on the sizes
+/// of each run, so nothing has to be proved here.
 class Fits {
  public:
   explicit Fits(const Operation& op) : op_(op) {}
@@ -30,6 +32,13 @@ class Fits {
     const auto low = (b - a).is_unknown() ? std::nullopt : (b - a).LowerBound();
     if (why_.empty() && !(low && *low >= 0)) {
       why_ = StrCat("extent ", a.ToString(), " may exceed ", b.ToString());
+    }
+    return *this;
+  }
+  /// No extent of the operand is open.
+  Fits& Known(size_t operand) {
+    if (why_.empty() && std::ranges::any_of(Dims(operand), &Dim::is_unknown)) {
+      why_ = StrCat("an extent of operand ", operand, " is not known");
     }
     return *this;
   }

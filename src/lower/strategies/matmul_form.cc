@@ -126,7 +126,11 @@ std::string ProductForm::Parse(const Operation& product, bool merge_rows) {
   rows = ExtentOf(left, kRow);
   columns = ExtentOf(right, kColumn);
   depth = ExtentOf(left, kDepth);
-  if (!ProvablyEqual(depth, ExtentOf(right, kDepth))) return "the depths are not known to be equal";
+  // Those of a matmul are a condition on the sizes of each run; those of an einsum may be 1 and
+  // more.
+  const Dim other = ExtentOf(right, kDepth);
+  const bool is_checked = is_matmul && !depth.is_unknown() && !other.is_unknown();
+  if (!is_checked && !ProvablyEqual(depth, other)) return "the depths are not known to be equal";
   if (is_matmul && merge_rows && CanMerge(*this)) MergeRows(*this);
   return "";
 }
