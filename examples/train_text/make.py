@@ -94,7 +94,7 @@ def write_lstm(path):
     g.save(path, g.linear("head", x, WIDTH, CHARACTERS))
 
 
-def attention(g, name, x, later):
+def attention(g, name, x, mask):
     def heads(part, perm):
         y = g.op("Reshape", g.linear(f"{name}.{part}", x, WIDTH, WIDTH),
                  g.ints(0, 0, HEADS, WIDTH // HEADS))
@@ -102,8 +102,7 @@ def attention(g, name, x, later):
 
     query, key = heads("query", [0, 2, 1, 3]), heads("key", [0, 2, 3, 1])
     scale = g.op("Constant", value_float=(WIDTH // HEADS) ** -0.5)
-    scores = g.op("Mul", g.op("MatMul", query, key), scale)
-    scores = g.op("Where", later, g.op("Constant", value_float=-1e9), scores)
+    scores = g.op("Add", g.op("Mul", g.op("MatMul", query, key), scale), mask)
     y = g.op("MatMul", g.op("Softmax", scores, axis=-1), heads("value", [0, 2, 1, 3]))
     y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), g.ints(0, 0, WIDTH))
     return g.linear(f"{name}.output", y, WIDTH, WIDTH)
@@ -111,12 +110,13 @@ def attention(g, name, x, later):
 
 def write_gpt(path):
     g = Graph()
-    places = g.ints(*range(LENGTH))
-    later = g.op("Less", g.op("Unsqueeze", places, g.ints(1)), places)
+    places = np.arange(LENGTH)
+    later = np.where(places[:, None] < places, -np.inf, 0).astype(np.float32)
+    mask = g.op("Constant", value=numpy_helper.from_array(later))
     x = g.op("Gather", g.weight("embedding.weight", CHARACTERS, WIDTH), "text")
     x = g.op("Add", x, g.weight("position.embedding.weight", LENGTH, WIDTH))
     for i in range(LAYERS):
-        x = g.op("Add", x, attention(g, f"block{i}", g.norm(f"block{i}.norm1", x), later))
+        x = g.op("Add", x, attention(g, f"block{i}", g.norm(f"block{i}.norm1", x), mask))
         wide = g.linear(f"block{i}.wide", g.norm(f"block{i}.norm2", x), WIDTH, 4 * WIDTH)
         x = g.op("Add", x, g.linear(f"block{i}.narrow", g.op("Gelu", wide), 4 * WIDTH, WIDTH))
     g.save(path, g.linear("head", g.norm("norm", x), WIDTH, CHARACTERS))

@@ -110,26 +110,8 @@ std::vector<Operation*> MissingParameters(const Program& program) {
 
 Program LoadText(IrContext& context, const std::string& path, WeightFile weights) {
   Program program = ParseProgramFile(context, path);
-  const std::vector<Operation*> missing = MissingParameters(program);
-  const std::string weights_path = WeightsPath(path);
-  if (missing.empty()) return program;
-  if (!FileExists(weights_path)) {
-    if (weights == WeightFile::kIfThere) return program;
-    throw Error(ErrorCode::kNotFound, "model/weights",
-                StrCat("the program reads parameter ", Quote(ParameterName(*missing.front())),
-                       ", and there is no weight file beside it"))
-        .At(path)
-        .Hint(StrCat("put its weights into '", weights_path, "'"))
-        .Hint("`lathe opt`, `inspect` and `explain` take the structure alone");
-  }
-  const SafeTensors file = ReadSafeTensors(weights_path);
-  for (Operation* op : missing) {
-    const auto name = op->attribute("name").dyn_cast<StrAttribute>();
-    const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
-    if (!name || !type || program.parameters().Find(name) != nullptr) continue;
-    program.parameters().Insert(name, {TakeWeight(file, name.value(), type, weights_path), false});
-  }
-  program.RefreshMutability();
+  const bool alone = weights == WeightFile::kIfThere && !FileExists(WeightsPath(path));
+  if (!alone) LoadMissingWeights(program, path);
   return program;
 }
 
@@ -227,6 +209,28 @@ Program LoadModel(IrContext& context, const std::string& path, const OnnxImportO
               "this is a compiled model: it runs, but holds no program to look at")
       .At(path)
       .Hint("`lathe run`, `bench` and `inspect` take it; give the model for anything else");
+}
+
+void LoadMissingWeights(Program& program, const std::string& path) {
+  const std::vector<Operation*> missing = MissingParameters(program);
+  if (missing.empty()) return;
+  const std::string weights_path = WeightsPath(path);
+  if (!FileExists(weights_path)) {
+    throw Error(ErrorCode::kNotFound, "model/weights",
+                StrCat("the program reads parameter ", Quote(ParameterName(*missing.front())),
+                       ", and there is no weight file beside it"))
+        .At(path)
+        .Hint(StrCat("put its weights into '", weights_path, "'"))
+        .Hint("`lathe opt`, `inspect` and `explain` take the structure alone");
+  }
+  const SafeTensors file = ReadSafeTensors(weights_path);
+  for (Operation* op : missing) {
+    const auto name = op->attribute("name").dyn_cast<StrAttribute>();
+    const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
+    if (!name || !type || program.parameters().Find(name) != nullptr) continue;
+    program.parameters().Insert(name, {TakeWeight(file, name.value(), type, weights_path), false});
+  }
+  program.RefreshMutability();
 }
 
 bool LacksWeights(const Program& program) { return !MissingParameters(program).empty(); }

@@ -13,6 +13,7 @@
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/transform/multi_devices.h"
+#include "src/transform/learned.h"
 
 namespace lathe::train {
 namespace {
@@ -77,12 +78,23 @@ bool IsGradient(const Operation* fetch) {
   return name != kLossOutput && name != kCorrectOutput;
 }
 
+Names ConstantsOf(const Program& program) {
+  Names names;
+  for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+    if (ReadsConstant(op)) names.push_back(NameOf(op));
+  }
+  return names;
+}
+
 [[noreturn]] void NothingToTrain(const Program& program) {
+  const Names constants = ConstantsOf(program);
   Names floats, others;
   for (const auto& [name, variable] : program.parameters()) {
+    if (Has(constants, std::string(name.value()))) continue;
     (IsFloat(variable.data.element_type()) ? floats : others).emplace_back(name.value());
   }
   std::string why = "the model has no parameters";
+  if (!constants.empty()) why += StrCat(" but constants, such as '", constants[0], "'");
   if (!others.empty()) {
     const Tensor& first = program.parameters().Find(others[0])->data;
     why = StrCat("no parameter is of floats; '", others[0], "' is ", first.TypeString());
@@ -91,6 +103,11 @@ bool IsGradient(const Operation* fetch) {
   Error error(ErrorCode::kInvalidArgument, "train/no-parameters",
               StrCat("there is nothing to train: ", why));
   if (floats.empty() && !others.empty()) error.Hint("train the model before it is quantized");
+  if (floats.empty() && others.empty() && !constants.empty()) {
+    error.Hint(
+        "initializers of ONNX are trained, Constant nodes are not; or take `constant = true` out "
+        "of the text that `lathe opt` writes");
+  }
   throw error;
 }
 

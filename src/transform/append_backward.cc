@@ -12,6 +12,7 @@
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
 #include "lathe/transform/multi_devices.h"
+#include "src/transform/learned.h"
 #include "src/transform/name_pattern.h"
 #include "src/transform/scan_as_loop.h"
 
@@ -130,7 +131,7 @@ class AppendBackwardPass : public Pass {
     std::vector<std::string> known;
     for (const Independent& v : all) known.push_back(v.name);
     const std::vector<std::string> names = option_list("parameters");
-    if (names.empty()) return Trainable(all, behind);
+    if (names.empty()) return Trainable(program, all, behind);
     std::vector<Independent> wanted;
     for (const std::string& name : names) {
       const auto at = std::find(known.begin(), known.end(), name);
@@ -169,9 +170,10 @@ class AppendBackwardPass : public Pass {
     return variables;
   }
 
-  /// Parameters that a loss depends on and whose gradient is not stopped.
-  std::vector<Independent> Trainable(const std::vector<Independent>& all,
+  /// Parameters that a loss depends on, that are learned, and whose gradient is not stopped.
+  std::vector<Independent> Trainable(const Program& program, const std::vector<Independent>& all,
                                      const std::unordered_set<Value>& behind) {
+    const Constants constants(program);
     const std::vector<std::string> frozen = option_list("frozen");
     std::vector<std::string> names;
     for (const Independent& v : all) names.push_back(v.name);
@@ -186,6 +188,8 @@ class AppendBackwardPass : public Pass {
         Missed(read, "no gradient: it is frozen");
       } else if (!Reached(v, behind)) {
         Missed(read, "no gradient: no loss depends on it");
+      } else if (const std::string_view why = constants.Why(v.name); !why.empty()) {
+        Missed(read, StrCat("no gradient: ", why));
       } else {
         trainable.push_back(v);
       }
@@ -262,7 +266,9 @@ REGISTER_PASS(append_backward, AppendBackwardPass)
         "that is the gradient, and the attribute of its output, say whose it is; optimizers look "
         "for them. A value whose property "
         "`stop_gradient` is true, and nn.block_gradient, let none through. Without `parameters`: "
-        "all that a loss depends on and that are neither stopped nor frozen; one that is named and "
+        "all that a loss depends on and that are neither stopped nor frozen, nor constants, nor "
+        "masks, which hold minus infinity or the lowest number of their type; one that is named "
+        "and "
         "that no loss depends on is an error. `cf.if`, `cf.while` and `cf.scan`, which becomes a "
         "loop, "
         "are differentiated too; programs that write tensors in place are refused. "

@@ -17,6 +17,7 @@
 #include "lathe/support/text.h"
 #include "lathe/transform/optimizer.h"
 #include "src/transform/initializer.h"
+#include "src/transform/learned.h"
 #include "src/transform/name_pattern.h"
 
 namespace lathe {
@@ -146,8 +147,10 @@ class InitializePass : public Pass {
     }
   }
 
-  /// All parameters of floats that the program reads, in program order, those within regions, too.
-  std::vector<Target> Targets(Program& program) const {
+  /// All parameters of floats that the program reads and that are learned, in program order, those
+  /// within regions, too.
+  static std::vector<Target> Targets(Program& program) {
+    const Constants constants(program);
     std::vector<Target> targets;
     for (OpWalker w(program.block()); Operation* op = w.Next();) {
       const auto get = op->dyn_cast<builtin::GetParameterOp>();
@@ -156,6 +159,7 @@ class InitializePass : public Pass {
       const bool known = std::any_of(targets.begin(), targets.end(),
                                      [&](const Target& t) { return t.name == get.name(); });
       if (known || (!IsFloat(type.element()) && !IsOptimizerState(get.name()))) continue;
+      if (constants.Contains(get.name())) continue;
       if (!type.is_static()) {
         Fail(StrCat("parameter '", get.name(), "' has type ", type.ToString()),
              "a parameter has constant extents");
@@ -265,7 +269,8 @@ REGISTER_PASS(initialize, InitializePass)
         "torch.nn does, and all else with zeros. State of optimizers gets what its optimizer "
         "begins "
         "with. Fans are those of torch.nn.init, of a product of matrices its inner and outer "
-        "extent. Each parameter has random numbers of its own, which depend on `seed`, its name "
+        "extent. Constants and masks, which append_backward leaves alone, stay what they are. "
+        "Each parameter has random numbers of its own, which depend on `seed`, its name "
         "and its shape. Sources: Glorot and Bengio, Understanding the Difficulty of Training Deep "
         "Feedforward Neural Networks, 2010 (xavier); He et al., Delving Deep into Rectifiers, 2015 "
         "(kaiming); Saxe et al., Exact Solutions to the Nonlinear Dynamics of Learning, 2014 "

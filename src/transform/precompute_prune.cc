@@ -1,10 +1,12 @@
 #include <unordered_map>
 
+#include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/interpreter.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "src/transform/conv_constants.h"
+#include "src/transform/learned.h"
 
 namespace lathe {
 
@@ -29,6 +31,11 @@ bool TurnsMatrices(const Operation* op) {
     if (axes[static_cast<size_t>(i)] != turned) return false;
   }
   return !axes.empty();
+}
+
+/// A parameter that training may change.
+bool IsLearned(const Operation* op) {
+  return op->isa<builtin::GetParameterOp>() && !ReadsConstant(op);
 }
 
 bool IsSource(const Program& program, const Operation* op) {
@@ -59,6 +66,7 @@ class PrecomputePrunePass : public Pass {
     std::vector<RtValue> results;
     size_t static_uses = 0;
     bool computed = false;
+    bool learned = false;  ///< a weight is behind it
   };
   std::unordered_map<const Operation*, Entry> static_;
   std::optional<Rewriter> rewriter_;
@@ -113,6 +121,7 @@ void PrecomputePrunePass::Compute(Operation* op) {
   for (const detail::OpOperandImpl& o : op->operands()) {
     const Operation* maker = o.value == nullptr ? nullptr : Value(o.value).defining_op();
     if (maker != nullptr && !IsSource(*program_, maker) && !static_.at(maker).computed) return;
+    entry.learned |= maker != nullptr && (IsLearned(maker) || static_.at(maker).learned);
     inputs.push_back(ValueOf(Value(o.value)));
   }
   try {
@@ -149,6 +158,9 @@ void PrecomputePrunePass::Materialize(Operation* op) {
         op->location().is_name() ? std::string(op->location().name()) : std::string(op->name());
     const Value replacement =
         small ? rewriter_->Constant(value) : rewriter_->Parameter(base, value);
+    if (!small && !entry.learned) {
+      replacement.defining_op()->SetAttribute("constant", rewriter_->Attr(true));
+    }
     rewriter_->ReplaceAllUses(op->result(i), replacement);
     Count("precomputed");
   }

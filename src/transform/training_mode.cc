@@ -8,6 +8,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/transform/learned.h"
 #include "src/transform/name_pattern.h"
 
 namespace lathe {
@@ -52,6 +53,9 @@ class TrainingModePass : public Pass {
     }
     if (IsFrozen(mean_of) || IsFrozen(var_of)) {
       return rewriter.Missed(op, "its statistics are frozen");
+    }
+    if (mean_of && var_of && (ReadsConstant(mean_of) || ReadsConstant(var_of))) {
+      return rewriter.Missed(op, "its statistics are constants");
     }
     if (!mean_of || !var_of || op->block() != rewriter.program().block()) {
       return rewriter.Missed(op, "its statistics are not parameters of the top block");
@@ -134,7 +138,8 @@ REGISTER_PASS(training_mode, TrainingModePass)
     .Details(
         "A batch normalization whose statistics are parameters normalizes each batch by its own, "
         "and sets the running ones; they are marked `stop_gradient`, as optimizers do not change "
-        "them. One whose statistics are frozen keeps them. A dropout whose mode is not computed "
+        "them. One whose statistics are frozen or constants keeps them. A dropout whose mode is "
+        "not computed "
         "draws masks.")
     .Option("frozen", PassOption::Kind::kStrings, "",
             "names and patterns of parameters, as append_backward has them");

@@ -1,6 +1,7 @@
 #include "tools/lathe/recipe.h"
 
 #include "lathe/dialect/interpreter.h"
+#include "lathe/driver/model_file.h"
 #include "lathe/ir/verify.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/text.h"
@@ -39,6 +40,7 @@ Program RecipeOptions::Load(const ModelOptions& model, IrContext& context, uint6
   manager.Add(std::move(pass));
   manager.Run(startup);
   RunStartup(startup, program);
+  LoadMissingWeights(program, model.path);
   VerifyOrThrow(program);
   return program;
 }

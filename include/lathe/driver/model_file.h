@@ -33,6 +33,10 @@ Program LoadModel(IrContext& context, const std::string& path, const OnnxImportO
 /// is text, messages show its lines instead of the operations as Lathe would print them.
 void VerifyLoaded(const Program& program, const std::string& path);
 
+/// Reads the parameters that a program of text has no data for from the file of its weights; `path`
+/// is that of the text. Errors: model/weights.
+void LoadMissingWeights(Program& program, const std::string& path);
+
 /// Whether the program reads parameters that it has no data for.
 bool LacksWeights(const Program& program);
 /// Gives each parameter of a static type that has no data random numbers, the same in each run:

@@ -42,6 +42,18 @@ int64_t IrVersionFor(int64_t opset) {
   return kNewestOnnxIrVersion;
 }
 
+NodeMsg ConstantNode(Text output, std::shared_ptr<const TensorMsg> value) {
+  AttributeMsg a;
+  a.name = "value";
+  a.type = AttrType::kTensor;
+  a.tensors.push_back(std::move(value));
+  NodeMsg node;
+  node.op_type = "Constant";
+  node.outputs = {output};
+  node.attributes.push_back(std::move(a));
+  return node;
+}
+
 }  // namespace
 
 Exporter::Exporter(const Program& program, const OnnxExportOptions& options)
@@ -170,7 +182,14 @@ void Exporter::ExportParameter(Operation* op) {
   const Variable* variable = program_.parameters().Find(name);
   if (variable == nullptr) return Refuse(op, StrCat("reads ", Quote(name), ", which has no data"));
   exported_.insert(name);
+  const auto constant = op->attribute("constant").dyn_cast<BoolAttribute>();
+  if (constant && constant.value()) return ExportLargeConstant(name, variable->data);
   initializers_.push_back(EncodeTensor(variable->data, name));
+}
+
+void Exporter::ExportLargeConstant(Text name, const Tensor& value) {
+  values_of_constants_.push_back(std::make_shared<TensorMsg>(EncodeTensor(value, {})));
+  constants_.push_back(ConstantNode(name, values_of_constants_.back()));
 }
 
 void Exporter::AddIdentity(GraphMsg& graph, Value value, Text output) {
@@ -196,15 +215,8 @@ void Exporter::ExportFetch(Operation* op, GraphMsg& graph) {
 void Exporter::ExportConstant(Operation* op, GraphMsg& graph) {
   const auto value = op->attribute("value").dyn_cast<TensorAttribute>();
   if (!value) return Refuse(op, "has no tensor");
-  AttributeMsg a;
-  a.name = "value";
-  a.type = AttrType::kTensor;
-  a.tensors.push_back(std::make_shared<TensorMsg>(EncodeTensor(value.value(), {})));
-  NodeMsg node;
-  node.op_type = "Constant";
-  node.outputs = {NameOf(op->result(0))};
-  node.attributes.push_back(std::move(a));
-  graph.nodes.push_back(std::move(node));
+  graph.nodes.push_back(ConstantNode(
+      NameOf(op->result(0)), std::make_shared<const TensorMsg>(EncodeTensor(value.value(), {}))));
 }
 
 // Outputs of a graph must be made in it, each once.
@@ -354,6 +366,8 @@ ModelMsg Exporter::Run() {
     throw std::move(first);
   }
   model.graph.initializers = std::move(initializers_);
+  model.graph.nodes.insert(model.graph.nodes.begin(), std::make_move_iterator(constants_.begin()),
+                           std::make_move_iterator(constants_.end()));
   opsets_.try_emplace(Text(), kOldestExportOpset);
   for (auto& [domain, version] : opsets_) {
     if (domain.empty()) version = std::max(version, kOldestExportOpset);
@@ -364,37 +378,43 @@ ModelMsg Exporter::Run() {
   return model;
 }
 
-uint64_t Exporter::ExternalThreshold(const ModelMsg& model) const {
+std::vector<TensorMsg*> Exporter::Tensors(ModelMsg& model) const {
+  std::vector<TensorMsg*> tensors;
+  for (TensorMsg& t : model.graph.initializers) tensors.push_back(&t);
+  for (const std::shared_ptr<TensorMsg>& t : values_of_constants_) tensors.push_back(t.get());
+  return tensors;
+}
+
+uint64_t Exporter::ExternalThreshold(std::span<TensorMsg* const> tensors) const {
   uint64_t total = 0;
-  for (const TensorMsg& t : model.graph.initializers) total += t.raw_data.size();
+  for (const TensorMsg* t : tensors) total += t->raw_data.size();
   const bool too_large = total > kMaxInside;
   return too_large ? std::min(options_.external_data_threshold, kSmallParameter)
                    : options_.external_data_threshold;
 }
 
 std::unique_ptr<FileWriter> Exporter::MoveOutside(ModelMsg& model, const std::string& path) {
-  const uint64_t threshold = ExternalThreshold(model);
-  const auto outside = [&](const TensorMsg& t) {
-    return t.has_raw && !t.raw_data.empty() && t.raw_data.size() >= threshold;
-  };
-  auto& tensors = model.graph.initializers;
-  if (std::none_of(tensors.begin(), tensors.end(), outside)) return nullptr;
+  std::vector<TensorMsg*> tensors = Tensors(model);
+  const uint64_t threshold = ExternalThreshold(tensors);
+  std::erase_if(tensors, [&](const TensorMsg* t) {
+    return !t->has_raw || t->raw_data.empty() || t->raw_data.size() < threshold;
+  });
+  if (tensors.empty()) return nullptr;
   const size_t slash = path.rfind('/');
   const Text location = Keep(path.substr(slash == std::string::npos ? 0 : slash + 1) + ".data");
   auto writer = std::make_unique<FileWriter>(path + ".data");
   uint64_t at = 0;
-  for (TensorMsg& t : tensors) {
-    if (!outside(t)) continue;
+  for (TensorMsg* t : tensors) {
     const uint64_t padding = (kDataAlignment - at % kDataAlignment) % kDataAlignment;
     writer->Write(std::string(padding, '\0'));
     at += padding;
-    writer->Write(t.raw_data);
-    t.external_data = {{"location", location},
-                       {"offset", Keep(std::to_string(at))},
-                       {"length", Keep(std::to_string(t.raw_data.size()))}};
-    at += t.raw_data.size();
-    t.external = true;
-    t.has_raw = false;
+    writer->Write(t->raw_data);
+    t->external_data = {{"location", location},
+                        {"offset", Keep(std::to_string(at))},
+                        {"length", Keep(std::to_string(t->raw_data.size()))}};
+    at += t->raw_data.size();
+    t->external = true;
+    t->has_raw = false;
   }
   return writer;
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -22,8 +23,8 @@ class Exporter {
   Exporter(const Program& program, const OnnxExportOptions& options);
   ModelMsg Run();
   void ExportMetadata(ModelMsg& model);
-  /// Writes large parameters to `<path>.data`, which is to be committed with the model, and makes
-  /// `model` refer to them. Null if there are none.
+  /// Writes large parameters and constants to `<path>.data`, which is to be committed with the
+  /// model, and makes `model` refer to them. Null if there are none.
   std::unique_ptr<FileWriter> MoveOutside(ModelMsg& model, const std::string& path);
 
  private:
@@ -40,6 +41,8 @@ class Exporter {
   void ExportFeed(Operation* op, GraphMsg& graph);
   void ExportFetch(Operation* op, GraphMsg& graph);
   void ExportParameter(Operation* op);
+  /// A Constant node of the main graph, which all graphs within see.
+  void ExportLargeConstant(Text name, const Tensor& value);
   void ExportParameterOp(Operation* op, GraphMsg&) { ExportParameter(op); }
   void ExportConstant(Operation* op, GraphMsg& graph);
   void ExportYield(Operation* op, GraphMsg& graph);
@@ -64,7 +67,9 @@ class Exporter {
   TypeMsg ConvertType(Type type) const;
   DimMsg ConvertDim(const Dim& dim) const;
   void Refuse(const Operation* op, std::string_view why);
-  uint64_t ExternalThreshold(const ModelMsg& model) const;
+  /// Those of initializers and of large constants.
+  std::vector<TensorMsg*> Tensors(ModelMsg& model) const;
+  uint64_t ExternalThreshold(std::span<TensorMsg* const> tensors) const;
 
   const Program& program_;
   OnnxExportOptions options_;
@@ -73,6 +78,8 @@ class Exporter {
   std::set<Text> exported_;
   std::set<Text> open_dims_;  ///< symbols that stand for a size without a name
   std::vector<TensorMsg> initializers_;
+  std::vector<NodeMsg> constants_;
+  std::vector<std::shared_ptr<TensorMsg>> values_of_constants_;
   std::map<Text, int> opsets_;
   std::set<Text> node_names_;
   std::map<Text, int64_t> next_suffix_;

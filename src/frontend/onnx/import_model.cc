@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include "lathe/dialect/nn/norm.h"
 #include "lathe/ir/metadata.h"
 #include "lathe/ir/value_names.h"
 #include "lathe/support/error.h"
@@ -123,12 +125,13 @@ void Importer::Define(Scope& scope, Text name, Value value, std::string_view wha
        "every value of a graph needs a name of its own");
 }
 
-Value Importer::MakeParameter(Text name, Tensor data) {
+Value Importer::MakeParameter(Text name, Tensor data, bool constant) {
   const StrAttribute unique = program_.parameters().FreshName(context_, name);
   const Type type =
       VTensorType::Get(context_, SymShape::FromConstants(data.shape()), data.element_type());
   program_.parameters().Insert(unique, Variable{std::move(data), false});
-  const NamedAttribute attributes[] = {builder_.Named("name", unique)};
+  std::vector<NamedAttribute> attributes = {builder_.Named("name", unique)};
+  if (constant) attributes.push_back(builder_.Named("constant", builder_.Attr(true)));
   Operation* op = builder_.Create("builtin.get_parameter", {}, attributes, {&type, 1});
   facts_.Visit(op);
   return op->result(0);
@@ -199,6 +202,42 @@ void Importer::ImportInitializers(const GraphMsg& graph, Scope& scope) {
     Define(scope, name, MakeParameter(name, DecodeSparse(sparse, source_)), "initializer");
   }
   where_.clear();
+}
+
+namespace {
+
+// What the exporters of PyTorch say of the tensors of a module: PARAMETER, BUFFER, CONSTANT_TENSOR.
+constexpr std::string_view kKindOfTensor = "pkg.torch.export.graph_signature.InputSpec.kind";
+
+std::set<Text> BuffersOf(const GraphMsg& graph) {
+  std::set<Text> names;
+  for (const ValueInfoMsg& info : graph.value_infos) {
+    for (const auto& [key, value] : info.metadata) {
+      if (key == kKindOfTensor && value != "PARAMETER") names.insert(info.name);
+    }
+  }
+  return names;
+}
+
+// Statistics follow the batches when a model is trained.
+bool IsStatistic(Value parameter) {
+  return std::ranges::any_of(parameter.uses(), [](const OpOperand& use) {
+    using nn::BatchNormalizationOp;
+    return use.owner()->isa<BatchNormalizationOp>() && use.index() >= BatchNormalizationOp::kMean;
+  });
+}
+
+}  // namespace
+
+// A buffer of a module is no weight.
+void Importer::MarkBuffers() {
+  const std::set<Text> buffers = BuffersOf(model_.graph);
+  if (buffers.empty()) return;
+  for (Operation& op : *program_.block()) {
+    if (op.name() != "builtin.get_parameter" || IsStatistic(op.result(0))) continue;
+    const auto name = op.attribute("name").cast<StrAttribute>();
+    if (buffers.contains(name.value())) op.SetAttribute("constant", builder_.Attr(true));
+  }
 }
 
 void Importer::ImportFeeds(const GraphMsg& graph, Scope& scope) {
@@ -313,6 +352,7 @@ Program Importer::Run() {
   where_.clear();
   if (refusals_.empty()) ImportFetches(model_.graph, scope);
   ThrowRefusals();
+  MarkBuffers();
   TellRest();
   ImportMetadata(scope);
   return std::move(program_);

@@ -304,7 +304,7 @@ void Importer::ImportConstant(const NodeMsg& node, Scope& scope) {
   }
   const bool small = value.byte_size() <= options_.max_constant_bytes;
   Define(scope, node.outputs[0],
-         small ? MakeConstant(value) : MakeParameter(node.outputs[0], value), "output");
+         small ? MakeConstant(value) : MakeParameter(node.outputs[0], value, true), "output");
 }
 
 std::vector<Value> Importer::Operands(OpInfo info, const NodeMsg& node, const Scope& scope) {

@@ -61,11 +61,13 @@ class Importer {
   void CheckGivenInitializers(const GraphMsg& graph) const;
   Tensor ValueOfInitializer(const TensorMsg& message) const;
   void ImportInitializers(const GraphMsg& graph, Scope& scope);
+  void MarkBuffers();
   void ImportFeeds(const GraphMsg& graph, Scope& scope);
   void ImportFetches(const GraphMsg& graph, const Scope& scope);
   void ImportMetadata(const Scope& scope);
   Value Unwrapped(Value value, const TypeMsg& declared);
-  Value MakeParameter(Text name, Tensor data);
+  /// With `constant`: what training leaves alone.
+  Value MakeParameter(Text name, Tensor data, bool constant = false);
   Value MakeConstant(const Tensor& value);
   bool IsArgument(const Tensor& data) const;
   void KnowWhole(Operation* op);

@@ -199,7 +199,8 @@ void Parse(WireReader& r, TypeMsg& type) {
 }
 
 void Parse(WireReader& r, ValueInfoMsg& info) {
-  Read(r, Value<1>(info.name), Message<2>("type", info.type), Value<3>(info.doc));
+  Read(r, Value<1>(info.name), Message<2>("type", info.type), Value<3>(info.doc),
+       Message<4>("metadata_props", info.metadata));
 }
 
 // Files of IR version 1 lack the type.

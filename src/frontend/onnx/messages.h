@@ -57,6 +57,7 @@ struct ValueInfoMsg {
   Text name;
   TypeMsg type;
   Text doc = Text();
+  std::vector<TextPair> metadata = {};
 };
 
 struct GraphMsg;

@@ -112,6 +112,7 @@ void Put(WireWriter& w, const ValueInfoMsg& info) {
   w.Bytes(1, info.name);
   if (info.type.kind != TypeMsg::kNone) PutMessage(w, 2, info.type);
   w.Optional(3, info.doc);
+  for (const TextPair& entry : info.metadata) PutEntry(w, 4, entry);
 }
 
 template <class Message>

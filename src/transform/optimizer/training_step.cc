@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
@@ -15,6 +16,7 @@
 #include "lathe/support/text.h"
 #include "lathe/transform/multi_devices.h"
 #include "src/dialect/nn/grad_util.h"
+#include "src/transform/learned.h"
 #include "src/transform/name_pattern.h"
 #include "src/transform/optimizer/clip.h"
 #include "src/transform/optimizer/schedule.h"
@@ -89,13 +91,20 @@ void TrainingStep::Build() {
 
 // ---- which parameters ----
 
-/// All parameters with a gradient, in the order in which the program reads them. The output of a
-/// gradient counts more than the mark on a value: what has been done to it since reaches outputs.
+/// All parameters with a gradient but constants, in the order in which the program reads them. The
+/// output of a gradient counts more than the mark on a value: what has been done to it since
+/// reaches outputs.
 void TrainingStep::FindTargets() {
   std::map<std::string, size_t, std::less<>> number;
+  std::set<std::string_view> constants;
+  for (Operation& op : *program_.block()) {
+    if (ReadsConstant(&op)) constants.insert(builtin::GetParameterOp(&op).name());
+  }
   for (Operation& op : *program_.block()) {
     const auto get = op.dyn_cast<builtin::GetParameterOp>();
-    if (!get || !number.emplace(get.name(), targets_.size()).second) continue;
+    if (!get || constants.contains(get.name()) ||
+        !number.emplace(get.name(), targets_.size()).second)
+      continue;
     targets_.push_back({.name = std::string(get.name()), .read = get.value()});
   }
   const auto target = [&](std::string_view name) -> Target* {
@@ -111,7 +120,7 @@ void TrainingStep::FindTargets() {
     if (Target* t = target(name); t != nullptr) {
       t->outputs.push_back(&op);
       t->gradient = op.operand(0);
-    } else if (!name.empty()) {
+    } else if (!name.empty() && !constants.contains(name)) {
       CheckIsInput(name);
     }
   }
@@ -127,7 +136,8 @@ void TrainingStep::FindTargets() {
   }
 }
 
-/// A gradient of what is neither parameter nor input is one of a parameter that was folded.
+/// A gradient of what is neither parameter, constant nor input is one of a parameter that was
+/// folded.
 void TrainingStep::CheckIsInput(std::string_view name) const {
   for (Operation* feed : program_.feeds()) {
     if (nn::FeedOp(feed).name() == name) return;

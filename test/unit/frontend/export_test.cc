@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "lathe/ir/metadata.h"
@@ -47,6 +48,38 @@ TEST(Export, RoundTripRunsEqual) {
     found |= op.location().is_name() && op.location().name() == "plus";
   }
   EXPECT_TRUE(found);
+}
+
+// A Constant stays one, however large, and whichever graph reads it.
+TEST(Export, LargeConstantsAreConstants) {
+  Loaded loaded;
+  GraphMsg branch;
+  branch.name = "branch";
+  branch.nodes = {Node("Add", {"mask", "w"}, {"sum"})};
+  branch.outputs = {Info("sum")};
+  GraphMsg other = branch;
+  other.nodes = {Node("Sub", {"mask", "w"}, {"sum"})};
+  ModelMsg model =
+      Model(17, {Info("c", ElementType::kBool, {})},
+            {Node("Constant", {}, {"mask"}, {Floats("value_floats", {0, -INFINITY, 3})}),
+             Node("If", {"c"}, {"y"}, {Graph("then_branch", branch), Graph("else_branch", other)})},
+            {"y"});
+  const Tensor w = F32({3}, {1, 2, 3});
+  model.graph.initializers.push_back(EncodeTensor(w, "w"));
+  Program program = Import(loaded.context, model, {.max_constant_bytes = 8});
+  const std::string text = Print(program, {.locations = false});
+  EXPECT_NE(text.find("{constant = true, name = \"mask\"}"), std::string::npos) << text;
+  const std::string bytes = SerializeOnnx(program);
+  const ModelMsg written = ParseModel(bytes, "written.onnx");
+  ASSERT_EQ(written.graph.initializers.size(), 1U);
+  EXPECT_EQ(written.graph.initializers[0].name, "w");
+  EXPECT_EQ(written.graph.nodes[0].op_type, "Constant");
+  EXPECT_EQ(written.graph.nodes[0].outputs, std::vector<Text>{"mask"});
+  Program back =
+      ImportOnnx(loaded.context, BufferOf(bytes), "back.onnx", "", {.max_constant_bytes = 8});
+  EXPECT_EQ(MetadataOf(back), MetadataOf(program));
+  for (const bool c : {false, true}) ExpectSame(program, back, {{"c", Tensor::Scalar(c)}});
+  EXPECT_NE(Print(back).find("{constant = true, name = \"mask\"}"), std::string::npos);
 }
 
 TEST(Export, InputsAndParametersAsOutputs) {

@@ -4,6 +4,7 @@
 
 #include "lathe/ir/metadata.h"
 #include "lathe/ir/verify.h"
+#include "lathe/ir/walk.h"
 #include "model_util.h"
 
 namespace lathe::onnx {
@@ -162,6 +163,85 @@ TEST(Import, LargeConstantsBecomeParameters) {
       Model(13, {}, {Node("Constant", {}, {"a"}, {Ints("value_ints", {1, 2, 3})})}, {"a"});
   EXPECT_TRUE(Import(loaded.context, model).parameters().empty());
   EXPECT_EQ(Import(loaded.context, model, {.max_constant_bytes = 23}).parameters().size(), 1U);
+}
+
+// "+" before those that are marked as constants, in program order.
+Strings MarkedParameters(const Program& program) {
+  Strings names;
+  for (OpWalker w(program.block()); const Operation* op = w.Next();) {
+    if (op->name() != "builtin.get_parameter") continue;
+    const auto constant = op->attribute("constant").dyn_cast<BoolAttribute>();
+    names.push_back(StrCat(constant && constant.value() ? "+" : "",
+                           op->attribute("name").cast<StrAttribute>().value()));
+  }
+  return names;
+}
+
+// What is a weight in the file is one here, and nothing else is: not within branches, functions and
+// branches that are decided either.
+TEST(Import, LargeConstantsAreNoWeights) {
+  Loaded loaded;
+  const auto large = [](Text name) {
+    return Node("Constant", {}, {name}, {Floats("value_floats", {1, 2, 3})});
+  };
+  const Tensor w = F32({3}, {1, 2, 3});
+  const auto branch = [&](Text constant, Text weight, Text out) {
+    GraphMsg graph;
+    graph.name = "branch";
+    graph.initializers.push_back(EncodeTensor(w, weight));
+    graph.nodes = {large(constant), Node("Add", {constant, weight}, {out})};
+    graph.outputs = {Info(out)};
+    return graph;
+  };
+  const auto choose = [&](Text condition, Text out, Text then, Text otherwise) {
+    return Node("If", {condition}, {out},
+                {Graph("then_branch", branch(then, "w2", "t")),
+                 Graph("else_branch", branch(otherwise, "w3", "e"))});
+  };
+  FunctionMsg function;
+  function.name = "F";
+  function.domain = "local";
+  function.outputs = {"y"};
+  function.nodes = {large("in_function"), Node("Neg", {"in_function"}, {"y"})};
+  function.opsets = {{Text(), 17}};
+  ModelMsg model =
+      Model(17, {Info("c", ElementType::kBool, {})},
+            {large("mask"), Node("Add", {"mask", "w"}, {"a"}), Node("F", {}, {"f"}, {}, "local"),
+             choose("c", "i", "then", "else"), Node("ConstantOfShape", {"none"}, {"d"}),
+             Node("Cast", {"d"}, {"no"}, {Int("to", 9)}), choose("no", "j", "left", "decided")},
+            {"a", "f", "i", "j"});
+  model.graph.initializers.push_back(EncodeTensor(w, "w"));
+  const Tensor none = I64({0}, {});
+  model.graph.initializers.push_back(EncodeTensor(none, "none"));
+  model.functions = {function};
+  model.opsets.push_back({"local", 1});
+  const Program program = Import(loaded.context, model, {.max_constant_bytes = 8});
+  EXPECT_EQ(MarkedParameters(program), (Strings{"w", "+mask", "+in_function", "w2", "+then", "w3",
+                                                "+else", "w3.1", "+decided"}));
+}
+
+// The exporters of PyTorch say which tensors are buffers of a module.
+TEST(Import, BuffersAreNoWeights) {
+  Loaded loaded;
+  ModelMsg model = Model(17, {Info("x", ElementType::kF32, {1, 2, 3})},
+                         {Node("BatchNormalization", {"x", "scale", "b", "mean", "var"}, {"n"}),
+                          Node("Add", {"n", "mask"}, {"m"}), Node("Add", {"m", "table"}, {"y"})},
+                         {"y"});
+  const Tensor two = F32({2}, {1, 2}), three = F32({3}, {1, 2, 3});
+  const std::pair<Text, Text> kinds[] = {{"scale", "PARAMETER"}, {"b", ""},
+                                         {"mean", "BUFFER"},     {"var", "BUFFER"},
+                                         {"mask", "BUFFER"},     {"table", "CONSTANT_TENSOR"}};
+  for (const auto& [name, kind] : kinds) {
+    const bool is_row = name == "mask" || name == "table";
+    model.graph.initializers.push_back(EncodeTensor(is_row ? three : two, name));
+    if (kind.empty()) continue;
+    ValueInfoMsg info = Info(name, ElementType::kF32, {is_row ? 3 : 2});
+    info.metadata = {{"pkg.torch.export.graph_signature.InputSpec.persistent", "True"},
+                     {"pkg.torch.export.graph_signature.InputSpec.kind", kind}};
+    model.graph.value_infos.push_back(info);
+  }
+  EXPECT_EQ(MarkedParameters(Import(loaded.context, model)),
+            (Strings{"scale", "b", "mean", "var", "+mask", "+table"}));
 }
 
 TEST(Import, NodesInAnyOrder) {

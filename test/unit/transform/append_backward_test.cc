@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
 
 #include "lathe/dialect/all.h"
 #include "lathe/dialect/interpreter.h"
@@ -11,6 +14,7 @@
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/support/random.h"
+#include "lathe/transform/optimizer.h"
 
 namespace lathe::testing {
 namespace {
@@ -220,6 +224,48 @@ TEST_F(AppendBackward, GradientsAsParameters) {
     };
     EXPECT_NEAR(actual[k], (loss(1e-5) - loss(-1e-5)) / 2e-5, 1e-6) << k;
   }
+}
+
+// Constants and masks have gradients where those are asked for alone.
+TEST_F(AppendBackward, ConstantsAreNotTrained) {
+  const std::string body = R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2], f64>
+    %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[2], f64>
+    %c = builtin.get_parameter() {name = "c", constant = true} : () -> v_tensor<[2], f64>
+    %m = builtin.get_parameter() {name = "mask"} : () -> v_tensor<[2], f64>
+    %a = nn.mul(%x, %w) : (v_tensor<[2], f64>, v_tensor<[2], f64>) -> v_tensor<[2], f64>
+    %b = nn.mul(%a, %c) : (v_tensor<[2], f64>, v_tensor<[2], f64>) -> v_tensor<[2], f64>
+    %l = nn.max(%b, %m) : (v_tensor<[2], f64>, v_tensor<[2], f64>) -> v_tensor<[2], f64>
+    nn.fetch(%l) {name = "loss"} : (v_tensor<[2], f64>) -> ()
+  )";
+  const auto trained = [&](const std::vector<double>& mask, const std::string& passes) {
+    Program program = Parse(body);
+    const auto insert = [&](const char* name, const std::vector<double>& values) {
+      program.parameters().Insert(StrAttribute::Get(context_, name),
+                                  {.data = Tensor::Of<double>({2}, values)});
+    };
+    insert("w", {1, 2});
+    insert("c", {3, 4});
+    insert("mask", mask);
+    PassManager manager({.verify_each = true});
+    manager.Add(passes);
+    manager.Run(program);
+    std::set<std::string> names;
+    for (const auto& [name, variable] : program.parameters()) {
+      if (variable.is_mutable) names.emplace(name.value());
+    }
+    names.erase(std::string(kStepCounter));
+    return names;
+  };
+  using Names = std::set<std::string>;
+  const std::string passes = "append_backward,sgd";
+  EXPECT_EQ(trained({1, -2}, passes), (Names{"w", "mask"}));
+  EXPECT_EQ(trained({-HUGE_VAL, 0}, passes), (Names{"w"}));
+  EXPECT_EQ(trained({0, std::numeric_limits<float>::lowest()}, passes), (Names{"w"}));
+  EXPECT_EQ(trained({0, -65504}, passes), (Names{"w"}));
+  EXPECT_EQ(trained({-HUGE_VAL, HUGE_VAL}, passes), (Names{"w", "mask"}));
+  EXPECT_EQ(trained({-HUGE_VAL, NAN}, passes), (Names{"w", "mask"}));
+  EXPECT_EQ(trained({1, 2}, "append_backward{parameters=[c, w]},sgd"), (Names{"w"}));
 }
 
 // ---- what is marked ----

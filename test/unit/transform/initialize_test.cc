@@ -149,6 +149,29 @@ TEST_F(InitializeTest, OthersKeepTheirValues) {
   EXPECT_EQ(ToDoubles(main.parameters().Find("b")->data), (std::vector<double>{7, 7}));
 }
 
+// Nor has what is no weight another one.
+TEST_F(InitializeTest, ConstantsKeepTheirValues) {
+  Program main = Parse(R"(
+    %a = builtin.get_parameter() {name = "a"} : () -> v_tensor<[2], f32>
+    %b = builtin.get_parameter() {name = "b", constant = true} : () -> v_tensor<[2], f32>
+    %m = builtin.get_parameter() {name = "mask"} : () -> v_tensor<[2], f32>
+    %s = nn.add(%a, %b) : (v_tensor<[2], f32>, v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    %t = nn.add(%s, %m) : (v_tensor<[2], f32>, v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    nn.fetch(%t) {name = "loss"} : (v_tensor<[2], f32>) -> ()
+  )");
+  const std::vector<double> mask = {0, -HUGE_VAL};
+  for (const char* name : {"a", "b", "mask"}) {
+    const std::vector<double> values = name[0] == 'm' ? mask : std::vector<double>{1, 2};
+    main.parameters().Insert(StrAttribute::Get(context_, name),
+                             {.data = Cast(Tensor::Of<double>({2}, values), ElementType::kF32)});
+  }
+  Program startup = Startup(main, "initialize{method=constant,value=7}");
+  RunStartup(startup, main);
+  EXPECT_EQ(ToDoubles(main.parameters().Find("a")->data), (std::vector<double>{7, 7}));
+  EXPECT_EQ(ToDoubles(main.parameters().Find("b")->data), (std::vector<double>{1, 2}));
+  EXPECT_EQ(ToDoubles(main.parameters().Find("mask")->data), mask);
+}
+
 // A layer's scale and variance are ones; its other vectors, zeros.
 TEST_F(InitializeTest, LayersSayWhatTheirVectorsAre) {
   Program main = Parse(R"(
