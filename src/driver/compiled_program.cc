@@ -484,6 +484,18 @@ void OptimizeFor(const CompileOptions& options, Program& program,
   manager.Run(program);
 }
 
+namespace {
+
+std::string RecomputeText(const RecomputeOptions& options) {
+  std::string sizes;
+  for (const auto& [name, value] : options.sizes) {
+    sizes += StrCat(sizes.empty() ? "" : ",", name, "=", value);
+  }
+  return StrCat("recompute{keep=", options.keep, ",sizes=[", sizes, "]}");
+}
+
+}  // namespace
+
 void GroupOperations(Program& program, const CompileOptions& options) {
   CompiledProgram compiled(std::move(program));
   GroupOperations(compiled, options);
@@ -507,6 +519,7 @@ void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   AddConstraints(program, compiled.constraints);
   GatherOfRegions(program, compiled);
   MarkExternal(program, options);
+  if (options.recompute.keep < 1) RunPasses(program, RecomputeText(options.recompute));
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);
   if (options.machine_code) OutlineCollectives(program);
 }

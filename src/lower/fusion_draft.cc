@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "lathe/dialect/recomputed.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
 #include "src/lower/fusion_price.h"
@@ -72,6 +73,7 @@ FusionDraft::FusionDraft(Block* block, const FusionOptions& options)
     const Operation* op = flow_.op(i);
     kernel_.push_back(IsKernelOp(op));
     own_.push_back(kernel_[i] && !AnyValue(op, IsString) ? KindOf(op) : OpKind::kOpaque);
+    recomputed_at_.push_back(RecomputedAt(op));
     root_.push_back(i);
     Group& g = groups_[i];
     g.master = g.first = g.last = i;

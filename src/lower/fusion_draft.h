@@ -45,6 +45,8 @@ class FusionDraft {
   uint32_t size() const { return flow_.size(); }
   bool is_kernel(uint32_t op) const { return kernel_[op]; }
   OpKind own_kind(uint32_t op) const { return own_[op]; }
+  /// Where it is computed a second time; 0: it is computed once.
+  int64_t recomputed_at(uint32_t op) const { return recomputed_at_[op]; }
 
   uint32_t Find(uint32_t op);
   Group& group(uint32_t root) { return groups_[root]; }
@@ -77,6 +79,7 @@ class FusionDraft {
   std::vector<Group> groups_;
   std::vector<OpKind> own_;  // of the op by itself
   std::vector<bool> kernel_;
+  std::vector<int64_t> recomputed_at_;
   std::vector<uint32_t> root_, next_;
   std::vector<bool> forgotten_;
   std::vector<Refusal> refusals_;

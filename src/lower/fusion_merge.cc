@@ -243,6 +243,10 @@ class Merger {
     if (from.kind == OpKind::kOpaque) return {"it is opaque", kNoKernel};
     if (to.kind == OpKind::kOpaque) return {"that op is opaque", kNoKernel};
     if (IsMarked(e.from)) return {"it is marked fuse_stop", kMarked};
+    const int64_t first = draft_.recomputed_at(e.from), second = draft_.recomputed_at(e.to);
+    if (first != second && (e.siblings || second != 0)) {
+      return {"one of them is computed again later", kMarked};
+    }
     if (const Obstacle o = e.siblings ? SiblingsHinder(a, b) : KindsHinder(e, a, b); o.exists()) {
       return o;
     }

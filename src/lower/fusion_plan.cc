@@ -86,6 +86,9 @@ class Planner {
     if (const auto stop = flow_.op(c)->attribute(kFuseStop).dyn_cast<BoolAttribute>()) {
       if (stop.value()) return {"it is marked fuse_stop", kMarked};
     }
+    if (draft_.recomputed_at(to) != 0 && draft_.recomputed_at(c) != draft_.recomputed_at(to)) {
+      return {"that op is computed again later", kMarked};
+    }
     for (const Dataflow::Use& use : flow_.uses(c)) {
       if (use.operand == Dataflow::kNone) return {"a region reads it", kUsers};
       if (NeedsWhole(flow_.op(use.user), use.operand))

@@ -97,7 +97,11 @@ struct Trainer::Impl {
             options.drop_last} {}
 
   StepRunner& step() {
-    if (!compiled_step) compiled_step.emplace(programs.step, CompileFor());
+    if (!compiled_step) {
+      CompileOptions compile = CompileFor();
+      compile.recompute = recompute;
+      compiled_step.emplace(programs.step, compile);
+    }
     return *compiled_step;
   }
   Executable& evaluation() {
@@ -151,6 +155,7 @@ struct Trainer::Impl {
 
   // ---- running ----
 
+  void FitIntoMemory(const Feeder& feeder);
   void Synchronize(const DataSet& data, const DataSet* evaluation_data);
   FitResult Fit(const DataSet& data, const DataSet* evaluation_data);
   NamedValues StepValues(const Batch& batch) const;
@@ -202,6 +207,8 @@ struct Trainer::Impl {
   TrainingProgram programs;
   RunIdentity run;
   std::optional<StepRunner> compiled_step;
+  RecomputeOptions recompute;
+  bool fits_memory = false;
   std::optional<Executable> compiled_evaluation;
   Position position;
   Snapshot snapshot;
@@ -243,6 +250,26 @@ void Trainer::Impl::Check(const DataSet& data, const DataSet* evaluation_data) c
 
 // ---- epochs ----
 
+// The state of a step that was compiled before, of one that resumes, moves on.
+void Trainer::Impl::FitIntoMemory(const Feeder& feeder) {
+  if (options.memory == 0 || fits_memory) return;
+  std::vector<Dim::Binding> sizes;
+  for (const runtime::BoundSymbol& size : feeder.Sizes(options.batch / ranks.size())) {
+    sizes.emplace_back(size.name, size.value);
+  }
+  CompileOptions compile = CompileFor();
+  const MemoryTrade trade = FitMemory(programs.step, sizes, options.memory, compile);
+  recompute = compile.recompute;
+  options.compile.engine = compile.engine;
+  fits_memory = true;
+  if (compiled_step) {
+    const StepState state = compiled_step->State();
+    compiled_step.reset();
+    step().SetState(state);
+  }
+  if (options.on_memory) options.on_memory(trade);
+}
+
 // Ranks begin with the same, or not at all.
 void Trainer::Impl::Synchronize(const DataSet& data, const DataSet* evaluation_data) {
   if (ranks.size() == 1) return;
@@ -271,8 +298,9 @@ void Trainer::Impl::Synchronize(const DataSet& data, const DataSet* evaluation_d
 
 FitResult Trainer::Impl::Fit(const DataSet& data, const DataSet* evaluation_data) {
   Check(data, evaluation_data);
-  Synchronize(data, evaluation_data);
   const Feeder feeder(data, StepPorts(), Feeding());
+  FitIntoMemory(feeder);
+  Synchronize(data, evaluation_data);
   (void)step();  // what is compiled takes no time of the epochs
   if (evaluation_data != nullptr) (void)evaluation();
   start = SecondsNow();

@@ -23,6 +23,7 @@ struct Options {
   ModelOptions model;
   RecipeOptions recipe;
   bool train = false;
+  MemoryOption memory;
   bool decoder = false;
   uint64_t seed = 0;
   CompileOptions compile;
@@ -61,12 +62,19 @@ Program LoadProgram(const Options& o, IrContext& context) {
   return std::move(train::MakeTrainingProgram(program, o.recipe.recipe).step);
 }
 
+// A training step within the memory that it may take.
+CompileOptions Fitted(const Options& o, const Program& program, CompileOptions compile) {
+  const uint64_t bytes = o.memory.Bytes();
+  if (bytes > 0) Words(TextOf(train::FitMemory(program, {}, bytes, compile)) + "\n");
+  return compile;
+}
+
 int Emit(const Options& o) {
   const Stage stage = ParseStage(o.stage);
   if (!o.output.empty()) CheckFiles(o, {{o.output, KindOf(stage)}});
   IrContext context;
   const Program program = LoadProgram(o, context);
-  const std::string text = EmitStage(program, o.compile, stage);
+  const std::string text = EmitStage(program, Fitted(o, program, o.compile), stage);
   if (!o.output.empty()) {
     WriteFile(o.output, text);
   } else if (stage == Stage::kObject) {
@@ -80,7 +88,8 @@ int Emit(const Options& o) {
 std::shared_ptr<const runtime::Plan> CompileHere(const Options& o, const std::string& output) {
   IrContext context;
   Progress progress("compiling");
-  return CompileToFile(LoadProgram(o, context), Shown(o.compile, progress), output);
+  const Program program = LoadProgram(o, context);
+  return CompileToFile(program, Fitted(o, program, Shown(o.compile, progress)), output);
 }
 
 // What comes out of the sandbox is checked as any file is, and written anew. Nothing without an
@@ -139,6 +148,7 @@ Run AddCompile(CLI::App& app) {
   CLI::App* recipe = app.add_option_group("Training");
   o->recipe.AddTo(*recipe);
   recipe->add_option("--seed", o->seed, "of fresh parameters")->capture_default_str();
+  o->memory.AddTo(*recipe);
   for (CLI::Option* option : recipe->get_options()) option->needs(train);
   app.add_option("--emit", o->stage,
                  "show a stage instead: loops, llvm, asm; obj writes an object file")

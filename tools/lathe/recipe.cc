@@ -1,10 +1,13 @@
 #include "tools/lathe/recipe.h"
 
+#include <fmt/format.h>
+
 #include "lathe/dialect/interpreter.h"
 #include "lathe/driver/model_file.h"
 #include "lathe/ir/verify.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/text.h"
+#include "tools/lathe/limits.h"
 
 namespace lathe::command {
 
@@ -43,6 +46,22 @@ Program RecipeOptions::Load(const ModelOptions& model, IrContext& context, uint6
   LoadMissingWeights(program, model.path);
   VerifyOrThrow(program);
   return program;
+}
+
+void MemoryOption::AddTo(CLI::App& app) {
+  app.add_option("--memory", size,
+                 "what parameters, states and a step may take, such as 2GB: values are computed "
+                 "twice rather than kept where they do not fit")
+      ->type_name("SIZE");
+}
+
+uint64_t MemoryOption::Bytes() const { return size.empty() ? 0 : ParseSize("--memory", size); }
+
+std::string TextOf(const train::MemoryTrade& trade) {
+  const std::string before = StrCat("a step takes ", HumanBytes(trade.before));
+  if (!trade.has_changes()) return StrCat(before, ", which fits into ", HumanBytes(trade.budget));
+  return fmt::format("{}; within {} it takes {}, for {:.1f}% more arithmetic", before,
+                     HumanBytes(trade.budget), HumanBytes(trade.after), 100 * trade.added_work);
 }
 
 }  // namespace lathe::command

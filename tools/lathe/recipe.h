@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "lathe/train/memory_budget.h"
 #include "lathe/train/training_program.h"
 #include "tools/lathe/command.h"
 
@@ -17,5 +18,17 @@ struct RecipeOptions {
   /// The model, with fresh parameters that `seed` decides if they are asked for.
   Program Load(const ModelOptions& model, IrContext& context, uint64_t seed) const;
 };
+
+/// The option --memory of a subcommand that makes training steps.
+struct MemoryOption {
+  std::string size;  ///< "2GB"; empty: any
+
+  void AddTo(CLI::App& app);
+  /// In bytes; 0: any. UsageError if it is not a size.
+  uint64_t Bytes() const;
+};
+
+/// "a step takes 1.2 GiB of 2 GiB".
+std::string TextOf(const train::MemoryTrade& trade);
 
 }  // namespace lathe::command

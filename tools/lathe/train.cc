@@ -26,6 +26,7 @@ using train::StepReport;
 struct Options {
   ModelOptions model;
   RecipeOptions recipe;
+  MemoryOption memory;
   train::TrainerOptions trainer;
   OutputOptions outputs;
   std::vector<std::string> data, evaluation;
@@ -218,6 +219,7 @@ int TrainModel(const Options& given, Communicator* ranks) {
     o.output = o.metrics = o.plot = "";
   }
   o.trainer.recipe = o.recipe.recipe;
+  o.trainer.memory = o.memory.Bytes();
   o.trainer.shuffle = !o.no_shuffle;
   o.trainer.image = ImageOptions::Named(o.normalize);
   o.trainer.cancel = o.trainer.compile.cancel = &InterruptToken();
@@ -229,6 +231,7 @@ int TrainModel(const Options& given, Communicator* ranks) {
       o.evaluation.empty() ? nullptr : train::OpenData(o.evaluation, data_options);
   Display display(o);
   if (o.IsFirst()) {
+    o.trainer.on_memory = [](const train::MemoryTrade& trade) { Words(TextOf(trade) + "\n"); };
     o.trainer.on_step = [&](const StepReport& report) { display.OnStep(report); };
     o.trainer.on_epoch = [&](const EpochReport& report) { display.OnEpoch(report); };
   }
@@ -283,6 +286,7 @@ Run AddTrain(CLI::App& app) {
   AddDataOptions(app, *o);
   o->recipe.AddTo(app);
   AddRunOptions(app, *o);
+  o->memory.AddTo(app);
   app.add_option("--checkpoint", o->trainer.checkpoint,
                  "folder for a checkpoint, written after each epoch and when interrupted")
       ->type_name("DIR");

@@ -19,6 +19,13 @@ namespace lathe {
 
 class CompileEngine;
 
+/// What the pass `recompute` is told, behind all others: the part of the peak that it estimates
+/// which may be used, and the sizes of symbols that this is of.
+struct RecomputeOptions {
+  double keep = 1;
+  std::vector<Dim::Binding> sizes = {};
+};
+
 struct CompileOptions {
   std::string target = {};  ///< name of a codegen::Target; empty: the best of this machine
   /// Folder where machine code is kept for the next time; empty: nowhere. A missing one is made,
@@ -34,6 +41,8 @@ struct CompileOptions {
   Precision precision = Precision::kF32;
   /// Passes to leave out, and to run at any level; graph_fuse_partition is fusion.
   std::vector<std::string> disabled = {}, enabled = {};
+  /// What is computed twice so that less memory is needed. Nothing unless told.
+  RecomputeOptions recompute = {};
   int threads = 0;           ///< for parallel loops; 0: one per processor
   std::string records = {};  ///< file of `lathe tune`: what was fastest is taken; empty: none
   /// Name of an external compiler (lower/external.h), which gets all that it takes; empty: none.

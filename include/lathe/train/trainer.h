@@ -11,6 +11,7 @@
 #include "lathe/support/budget.h"
 #include "lathe/support/communicator.h"
 #include "lathe/train/data.h"
+#include "lathe/train/memory_budget.h"
 #include "lathe/train/training_program.h"
 
 namespace lathe::train {
@@ -64,6 +65,9 @@ struct TrainerOptions {
   std::string labels = {};  ///< the array with labels or targets; empty: found by name
   ImageOptions image = {};  ///< of arrays of u8 that feed floats
   CompileOptions compile = {};
+  /// Bytes that parameters, states and a step of `batch` samples of this rank may take; 0: any.
+  /// Values are computed twice where they do not fit: the same losses, in more time.
+  uint64_t memory = 0;
   /// Folder for checkpoints, made if missing; empty: none are written. One is written after each
   /// epoch, and when Fit is cancelled.
   std::string checkpoint = {};
@@ -71,6 +75,8 @@ struct TrainerOptions {
   /// operation that made it. A snapshot, a copy of all parameters in memory, is taken every so many
   /// steps; 0: none, and nothing is found.
   int64_t snapshot_every = 256;
+  /// With a budget of memory, before the first step.
+  std::function<void(const MemoryTrade&)> on_memory = {};
   std::function<void(const StepReport&)> on_step = {};
   std::function<void(const EpochReport&)> on_epoch = {};
   const CancelToken* cancel = nullptr;  ///< ends Fit after the step that runs
@@ -112,9 +118,9 @@ class Trainer {
   void Check(const DataSet& data, const DataSet* evaluation = nullptr) const;
 
   /// Runs the epochs that are left, from where the last Fit or Resume has stopped. Errors:
-  /// those of Check; train/not-finite with the operation that made the first value that is not
-  /// finite; train/ranks-differ if ranks have another model, recipe or data; those of data, of
-  /// runs, of files and of Communicator.
+  /// those of Check; train/memory if the budget is too small; train/not-finite with the operation
+  /// that made the first value that is not finite; train/ranks-differ if ranks have another model,
+  /// recipe or data; those of data, of runs, of files and of Communicator.
   FitResult Fit(const DataSet& data, const DataSet* evaluation = nullptr);
   /// The loss of the model as it is now, in inference mode.
   Metrics Evaluate(const DataSet& data);
