@@ -27,7 +27,7 @@ typedef struct lathe_compile_options {
   lathe_cancel* cancel;    /* ends the compilation; may be NULL */
   const lathe_size* sizes; /* fixes sizes, which makes faster code; others stay open */
   size_t num_sizes;
-  const char* precision; /* "strict", "f32", "high"; NULL: "f32" */
+  const char* precision; /* "strict", "f32", "high", "bf16"; NULL: "f32" */
 } lathe_compile_options;
 
 /* An ONNX file (.onnx) or Lathe text (.lathe), for runs in this process. `options` may be NULL.

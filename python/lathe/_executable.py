@@ -84,7 +84,8 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
     timeout: of the compilation, in seconds.
     disable, enable: passes to leave out, and to run at any level.
     external: name of an external compiler, which gets all that it takes.
-    precision: what kernels of f32 may do to take less time: "strict", "f32" or "high".
+    precision: what kernels of f32 may do to take less time: "strict", "f32", "high" or
+        "bf16".
     progress: called with how many kernels are compiled and how many are known of, by one thread at
         a time; what it raises ends the compilation.
 

@@ -101,6 +101,7 @@ void WriteOrder(const lower::PackedLayout& layout, Writer& w) {
   w.Number(layout.sums.size());
   for (const double factor : layout.sums) w.Number(std::bit_cast<uint64_t>(factor));
   w.Number(static_cast<uint64_t>(layout.summed));
+  w.Number(static_cast<uint64_t>(layout.element));
 }
 
 lower::PackedLayout ReadOrder(Reader& r) {
@@ -112,6 +113,7 @@ lower::PackedLayout ReadOrder(Reader& r) {
     layout.sums.push_back(std::bit_cast<double>(r.Number()));
   }
   layout.summed = static_cast<int64_t>(r.Number());
+  layout.element = static_cast<ElementType>(r.Number());
   return layout;
 }
 

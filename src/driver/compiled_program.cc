@@ -391,6 +391,7 @@ lower::Machine MachineOf(const Target& target) {
           .has_fma = target.has_fma,
           .has_tiles = target.has_tiles(),
           .has_dots = target.has_dots(),
+          .has_bf16 = target.has_bf16(),
           .has_instruction = [target](const Operation& op) {
             return CodeGenerator::Get().Supports(op, target);
           }};

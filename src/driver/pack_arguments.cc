@@ -126,7 +126,8 @@ void PackedConstants::Pack(int threads) {
   {
     const SharedChunks chunks;  // memory is named by one thread, and comes when it is written to
     for (size_t i = 0; i < raw_.size(); ++i) {
-      all_[done + i].tensor = Tensor(raw_[i].element_type(), all_[done + i].layout.shape());
+      const lower::PackedLayout& layout = all_[done + i].layout;
+      all_[done + i].tensor = Tensor(layout.element_of(raw_[i].element_type()), layout.shape());
     }
   }
   ThreadPool pool(threads);

@@ -146,9 +146,9 @@ class NumericCheck : public PassInstrumentation {
 
 }  // namespace
 
-Tolerance ToleranceOf(const Program& program) {
+Tolerance ToleranceOf(const Program& program, Precision precision) {
   static constexpr Tolerance kF32{1e-3, 1e-5}, kF16{1e-2, 1e-2}, kBF16{5e-2, 5e-2}, kF8{0.25, 0.25};
-  Tolerance widest = kF32;
+  Tolerance widest = precision >= Precision::kBf16 ? kBF16 : kF32;
   for (OpWalker w(program.module()); const Operation* op = w.Next();) {
     for (size_t i = 0; i < op->num_results(); ++i) {
       const auto type = op->result(i).type().dyn_cast<AnyTensorType>();

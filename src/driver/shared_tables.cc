@@ -59,7 +59,8 @@ Value Unpacked(Builder& b, Value packed, const lower::PackedLayout& layout, cons
 const lower::PackedLayout* CommonOrder(const std::vector<Operation*>& calls, size_t i,
                                        const PackedOrders& orders) {
   for (const lower::PackedLayout& order : orders.Of(calls[0]->operand(i).defining_op())) {
-    if (!order.sums.empty() || !order.parts.empty()) continue;  // not the elements alone
+    const bool has_elements = order.element == ElementType::kUndefined;
+    if (!has_elements || !order.sums.empty() || !order.parts.empty()) continue;
     const bool has_all = std::ranges::all_of(calls, [&](const Operation* call) {
       return orders.Has(call->operand(i).defining_op(), order);
     });

@@ -226,6 +226,15 @@ Value LoopBuilder::Grouped(Value memory, std::span<const int64_t> groups) {
   return nn::ViewReshapeOp::Create(b_, memory, attrs).y();
 }
 
+Value LoopBuilder::Narrow(std::span<const Value> parts) {
+  return loop::NarrowOp::Create(b_, parts).y();
+}
+
+Value LoopBuilder::DotPairs(Value a, Value b, Value sums) {
+  Count();
+  return loop::DotPairsOp::Create(b_, a, b, sums).y();
+}
+
 Value LoopBuilder::Dot(Value a, Value b, Value sums) {
   Count();
   return loop::DotOp::Create(b_, a, b, sums).y();

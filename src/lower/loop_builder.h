@@ -74,6 +74,10 @@ class LoopBuilder {
   std::vector<Value> Transpose(std::span<const Value> rows);
   /// One vector of several, whose lanes take turns.
   Value Interleave(std::span<const Value> parts);
+  /// Scalars or vectors of f32 as bf16; see loop.narrow.
+  Value Narrow(std::span<const Value> parts);
+  /// `sums` and the products of pairs of bf16; see loop.dot_pairs.
+  Value DotPairs(Value a, Value b, Value sums);
   /// `sums` and the products of groups of bytes; see loop.dot.
   Value Dot(Value a, Value b, Value sums);
   /// `memory` with each group of neighboring axes, which may be empty, as one axis.

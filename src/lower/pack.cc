@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 
+#include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/builder.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/support/divide.h"
+#include "lathe/support/error.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 
@@ -210,6 +213,13 @@ Tensor SumsOf(const Tensor& tensor, const PackedLayout& layout) {
   return sums;
 }
 
+Tensor Narrowed(const Tensor& tensor) {
+  Tensor narrow(ElementType::kBF16, tensor.shape());
+  std::ranges::transform(tensor.data<float>(), narrow.mutable_data<BFloat16>().begin(),
+                         &loop::Narrow);
+  return narrow;
+}
+
 void PackParts(const Tensor& tensor, const PackedLayout& layout, Tensor& packed) {
   for (size_t i = 0; i < layout.parts.size(); ++i) {
     const Tensor part = Pack(tensor, layout.parts[i]);
@@ -222,6 +232,11 @@ void PackParts(const Tensor& tensor, const PackedLayout& layout, Tensor& packed)
 
 void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed,
               const Packer::Done& done) {
+  if (layout.element != ElementType::kUndefined) {
+    PackedLayout rest = layout;
+    rest.element = ElementType::kUndefined;
+    return PackInto(Narrowed(tensor), rest, packed);
+  }
   if (!layout.parts.empty()) return PackParts(tensor, layout, packed);
   if (!layout.sums.empty()) {
     PackedLayout rest = layout;
@@ -241,18 +256,20 @@ void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed,
 }
 
 Tensor Pack(const Tensor& tensor, const PackedLayout& layout) {
-  Tensor packed(tensor.element_type(), layout.shape());
+  Tensor packed(layout.element_of(tensor.element_type()), layout.shape());
   PackInto(tensor, layout, packed);
   return packed;
 }
 
 Type PackedType(AnyTensorType type, const PackedLayout& layout) {
-  return VTensorType::Get(*type.context(), SymShape::FromConstants(layout.shape()), type.element());
+  return VTensorType::Get(*type.context(), SymShape::FromConstants(layout.shape()),
+                          layout.element_of(type.element()));
 }
 
 bool IsSameOrder(const PackedLayout& a, const PackedLayout& b) {
   return a.padded == b.padded && a.split == b.split && a.order == b.order && a.sums == b.sums &&
-         a.summed == b.summed && std::ranges::equal(a.parts, b.parts, &IsSameOrder);
+         a.summed == b.summed && a.element == b.element &&
+         std::ranges::equal(a.parts, b.parts, &IsSameOrder);
 }
 
 bool Lowering::IsConstant(Value v) const {
@@ -311,13 +328,18 @@ void ShareArguments(const Block& function, std::span<Lowering* const> variants) 
     PackedLayout all;
     all.argument = a;
     std::vector<size_t> part_of;
+    std::set<ElementType> elements;
     for (const Lowering* variant : variants) {
       const PackedLayout own = LayoutOf(*variant, a);
+      elements.insert(own.element);
       const auto same = std::ranges::find(all.parts, own);
       part_of.push_back(static_cast<size_t>(same - all.parts.begin()));
       if (same == all.parts.end()) all.parts.push_back(own);
     }
     if (all.parts.size() < 2) continue;
+    LATHE_CHECK(elements.size() == 1, "variants read argument ", a, " as different types");
+    all.element = *elements.begin();
+    for (PackedLayout& part : all.parts) part.element = ElementType::kUndefined;
     for (size_t i = 0; i < variants.size(); ++i) ReadPart(*variants[i], all, part_of[i]);
   }
 }

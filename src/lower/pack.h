@@ -19,8 +19,8 @@ bool IsSameOrder(const PackedLayout& a, const PackedLayout& b);
 /// what they lower.
 void ShareArguments(const Block& function, std::span<Lowering* const> variants);
 
-/// As Pack, into a tensor of the layout's shape that holds zeros. A large tensor is read in strips;
-/// `done` is told the bytes of each, of which none is read again.
+/// As Pack, into a tensor of the layout's shape and elements that holds zeros. A large tensor is
+/// read in strips; `done` is told the bytes of each, of which none is read again.
 void PackInto(const Tensor& tensor, const PackedLayout& layout, Tensor& packed,
               const std::function<void(std::span<const std::byte>)>& done = {});
 

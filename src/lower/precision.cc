@@ -9,7 +9,7 @@
 namespace lathe {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"strict", "f32", "high"};
+constexpr std::array<std::string_view, 4> kNames = {"strict", "f32", "high", "bf16"};
 
 }  // namespace
 
@@ -23,7 +23,7 @@ Precision PrecisionNamed(std::string_view name) {
   Error error(ErrorCode::kInvalidArgument, "compile/precision",
               StrCat("there is no precision '", name, "'"));
   if (std::string near = DidYouMean(name, kNames); !near.empty()) error.Hint(std::move(near));
-  error.Hint("levels are strict, f32 and high");
+  error.Hint("levels are strict, f32, high and bf16");
   throw error;
 }
 

@@ -77,7 +77,7 @@ int CheckAgainst(const AgainstOptions& o, const ModelOptions& model, const Input
   IrContext context;
   const Program program = model.Load(context);
   const NamedValues values = inputs.Load(model, InputsOf(program));
-  const Tolerance usual = ToleranceOf(program);
+  const Tolerance usual = ToleranceOf(program, compile.precision);
   const NamedValues outputs = RunCompiled(program, compile, values);
   std::string name = o.reference;
   NamedValues wanted;

@@ -97,7 +97,10 @@ std::vector<NamedValues> InputsFor(const Program& program, const Options& o) {
 }
 
 Reference Interpret(const Program& program, const Options& o) {
-  Reference r{InputsFor(program, o), {}, ParametersSetBy(program), ToleranceOf(program)};
+  Reference r{InputsFor(program, o),
+              {},
+              ParametersSetBy(program),
+              ToleranceOf(program, o.compile.precision)};
   Program copy = program.Clone();
   PassManager manager;
   manager.Add("random_state");  // each run draws what a compiled program draws

@@ -82,10 +82,9 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options, bool* all_levels)
   app.add_flag_callback(
          "--no-cache", [&options] { options.cache.clear(); }, "compile everything, keep nothing")
       ->excludes(folder);
-  app.add_option(
-      "--target", options.target,
-      "instruction set: x86-64, avx2, avx2_vnni, avx512, avx512_vnni, amx, aarch64 (default: "
-      "the best of this machine)");
+  app.add_option("--target", options.target,
+                 "instruction set: x86-64, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, amx, "
+                 "aarch64 (default: the best of this machine)");
   app.add_option_function<std::string>(
          "--precision",
          [&options, all_levels](const std::string& name) {
@@ -98,7 +97,7 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options, bool* all_levels)
                                         StrCat(error.message(), "; ", error.hints()[0]));
            }
          },
-         StrCat("what kernels of f32 may do to take less time: strict, f32, high",
+         StrCat("what kernels of f32 may do to take less time: strict, f32, high, bf16",
                 all_levels != nullptr ? "; all: a table of what each costs" : "",
                 " (docs/precision.md)"))
       ->type_name("LEVEL")

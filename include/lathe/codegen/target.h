@@ -25,6 +25,9 @@ struct Target {
   bool has_tiles() const;
   /// Whether it multiplies groups of bytes and adds them up in one instruction (loop.dot).
   bool has_dots() const;
+  /// Whether it rounds f32 to bf16, and multiplies pairs of these and adds them up, in one
+  /// instruction each (loop.narrow, loop.dot_pairs).
+  bool has_bf16() const;
   /// Elements of `element_bytes` bytes in one vector.
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "lathe/ir/dialect.h"
+#include "lathe/support/float_types.h"
 
 namespace lathe {
 
@@ -11,6 +12,8 @@ namespace loop {
 inline constexpr int64_t kTileRows = 16, kTileRowBytes = 64, kTileRegisters = 8;
 /// Bytes whose products `loop.dot` adds up.
 inline constexpr int64_t kDotGroup = 4;
+/// What `loop.narrow` makes of a number.
+BFloat16 Narrow(float x);
 }  // namespace loop
 
 /// Loops and memory: what operations become before they become machine code.

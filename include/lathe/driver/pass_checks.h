@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lathe/dialect/interpreter.h"
+#include "lathe/lower/precision.h"
 #include "lathe/pass/pass_manager.h"
 
 /// Checks of passes against the interpreter.
@@ -29,8 +30,9 @@ struct Tolerance {
 /// How far results may differ, by the narrowest floating type among the values of a program: a
 /// rewrite may keep, drop or move a rounding, and each costs about one unit of the type's precision
 /// (f32 2^-24, f16 2^-11, bf16 2^-8, f8 2^-3). f32 and wider 1e-3 and 1e-5, f16 1e-2 and 1e-2, bf16
-/// 5e-2 and 5e-2, 8 bits and less 0.25 and 0.25.
-Tolerance ToleranceOf(const Program& program);
+/// 5e-2 and 5e-2, 8 bits and less 0.25 and 0.25. A level that rounds to a type counts as its
+/// values.
+Tolerance ToleranceOf(const Program& program, Precision precision = Precision::kStrict);
 
 /// Seeded random inputs for every `nn.feed`; small integers for integer inputs, so that they can be
 /// indices, and every symbol with one extent.

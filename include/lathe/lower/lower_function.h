@@ -28,6 +28,7 @@ struct Machine {
   bool has_fma = false;
   bool has_tiles = false;  ///< instructions for the tiles of the loop dialect
   bool has_dots = false;   ///< an instruction for loop.dot; otherwise it takes several
+  bool has_bf16 = false;   ///< instructions for loop.narrow and loop.dot_pairs
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 512 << 10;
   /// Whether an elementwise operation has instructions on scalars and vectors of its element types.
@@ -52,13 +53,19 @@ struct PackedLayout {
   Shape padded;                ///< an extent per axis of the argument, at least its own
   Shape split;                 ///< as many elements as `padded`, row-major
   std::vector<int64_t> order;  ///< axis i of the result is axis order[i] of `split`
+  /// What the elements become, which are f32 then: kBF16, as loop.narrow rounds them. Undefined:
+  /// they stay what they are.
+  ElementType element = ElementType::kUndefined;
   /// The same argument in several orders, each with an empty `parts`: their elements one after the
   /// other, each part at a multiple of kPartElements, with zeros between. All else is left out
   /// then.
   std::vector<PackedLayout> parts = {};
   static constexpr int64_t kPartElements = 64;
 
-  Shape shape() const;                 ///< of the result
+  Shape shape() const;  ///< of the result
+  ElementType element_of(ElementType own) const {
+    return element == ElementType::kUndefined ? own : element;
+  }
   int64_t part_begin(size_t i) const;  ///< the first element of part i; of what is behind the last
   bool operator==(const PackedLayout&) const = default;
 };

@@ -9,6 +9,7 @@
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "lathe/support/float_types.h"
+#include "src/codegen/llvm/bf16.h"
 #include "src/codegen/llvm/dot.h"
 #include "src/codegen/llvm/small_floats.h"
 #include "src/codegen/llvm/vectors.h"
@@ -90,6 +91,8 @@ void FunctionEmitter::EmitOp(Operation* op) {
   if (op->isa<loop::TransposeOp>()) return EmitTransposed(op);
   if (op->isa<loop::InterleaveOp>()) return EmitInterleaved(op);
   if (op->isa<loop::DotOp>()) return EmitDot(op);
+  if (op->isa<loop::NarrowOp>()) return EmitNarrow(op);
+  if (op->isa<loop::DotPairsOp>()) return EmitDotPairs(op);
   if (op->name() == kConstant) return EmitConstant(op);
   if (op->name() == kToVTensor) {
     slots_[op->result(0)] = slots_.at(op->operand(0));
@@ -140,6 +143,18 @@ void FunctionEmitter::EmitDot(Operation* op) {
   const loop::DotOp dot(op);
   slots_[op->result(0)].value =
       Dot(b_, target_, ValueOf(dot.a()), ValueOf(dot.b()), ValueOf(dot.c()));
+}
+
+void FunctionEmitter::EmitNarrow(Operation* op) {
+  std::vector<llvm::Value*> parts;
+  for (size_t i = 0; i < op->num_operands(); ++i) parts.push_back(ValueOf(op->operand(i)));
+  slots_[op->result(0)].value = Narrow(b_, target_, std::move(parts));
+}
+
+void FunctionEmitter::EmitDotPairs(Operation* op) {
+  const loop::DotPairsOp dot(op);
+  slots_[op->result(0)].value =
+      DotPairs(b_, target_, ValueOf(dot.a()), ValueOf(dot.b()), ValueOf(dot.c()));
 }
 
 void FunctionEmitter::EmitConstant(Operation* op) {

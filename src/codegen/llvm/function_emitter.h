@@ -76,6 +76,8 @@ class FunctionEmitter {
   void EmitTransposed(Operation* op);
   void EmitInterleaved(Operation* op);
   void EmitDot(Operation* op);
+  void EmitNarrow(Operation* op);
+  void EmitDotPairs(Operation* op);
 
   // function_parallel.cc
   void EmitFor(Operation* op);

@@ -1,6 +1,7 @@
 #include "lathe/dialect/loop/vector.h"
 
 #include <bit>
+#include <cmath>
 #include <optional>
 
 #include "lathe/dialect/loop.h"
@@ -18,6 +19,22 @@ std::optional<int64_t> LanesOf(InferShapeContext& c, size_t i) {
     c.Fail("loop/lanes", StrCat("operand ", i, " is not a vector of a power of two lanes"));
   }
   return shape.dims[0].value();
+}
+
+// Of all operands together, each as long as the others.
+SymShape LanesTakingTurns(InferShapeContext& c) {
+  std::optional<Dim> lanes;
+  for (size_t i = 0; i < c.num_inputs(); ++i) {
+    const SymShape shape = c.shape(i);
+    if (!shape.ranked) continue;
+    if (shape.rank() != 1 || (lanes && !(*lanes == shape.dims[0]))) {
+      c.Fail("loop/lanes", StrCat("operand ", i, " is not a vector as long as the others"));
+    }
+    lanes = shape.dims[0];
+  }
+  if (c.num_inputs() == 0) c.Fail("loop/lanes", "there is no vector");
+  const Dim parts = static_cast<int64_t>(c.num_inputs());
+  return SymShape(std::vector<Dim>{lanes ? *lanes * parts : Dim()});
 }
 
 }  // namespace
@@ -43,20 +60,7 @@ void TransposeOp::Eval(EvalContext& c) {
   }
 }
 
-void InterleaveOp::InferShape(InferShapeContext& c) {
-  std::optional<Dim> lanes;
-  for (size_t i = 0; i < c.num_inputs(); ++i) {
-    const SymShape shape = c.shape(i);
-    if (!shape.ranked) continue;
-    if (shape.rank() != 1 || (lanes && !(*lanes == shape.dims[0]))) {
-      c.Fail("loop/lanes", StrCat("operand ", i, " is not a vector as long as the others"));
-    }
-    lanes = shape.dims[0];
-  }
-  if (c.num_inputs() == 0) c.Fail("loop/lanes", "there is no vector");
-  const Dim parts = static_cast<int64_t>(c.num_inputs());
-  c.SetShape(kY, SymShape(std::vector<Dim>{lanes ? *lanes * parts : Dim()}));
-}
+void InterleaveOp::InferShape(InferShapeContext& c) { c.SetShape(kY, LanesTakingTurns(c)); }
 
 void InterleaveOp::Eval(EvalContext& c) {
   const auto n = static_cast<int64_t>(c.num_inputs());
@@ -65,6 +69,49 @@ void InterleaveOp::Eval(EvalContext& c) {
   for (int64_t part = 0; part < n; ++part) {
     const eval::ElementMover mover(c.input(static_cast<size_t>(part)), value);
     for (int64_t i = 0; i < lanes; ++i) mover.Copy(i * n + part, i);
+  }
+  c.SetOutput(kY, std::move(value));
+}
+
+BFloat16 Narrow(float x) {
+  const BFloat16 narrow(x);
+  const bool overflows = std::isfinite(x) && !std::isfinite(static_cast<float>(narrow));
+  return overflows ? BFloat16::FromBits(std::signbit(x) ? 0xff7f : 0x7f7f) : narrow;
+}
+
+void NarrowOp::InferShape(InferShapeContext& c) {
+  const bool is_scalar = c.num_inputs() == 1 && c.shape(0).ranked && c.shape(0).rank() == 0;
+  c.SetShape(kY, is_scalar ? c.shape(0) : LanesTakingTurns(c));
+}
+
+void NarrowOp::Eval(EvalContext& c) {
+  const size_t n = c.num_inputs();
+  const auto lanes = static_cast<size_t>(c.input(0).num_elements());
+  const Shape shape = c.input(0).rank() == 0 ? Shape{} : Shape{static_cast<int64_t>(n * lanes)};
+  Tensor value(ElementType::kBF16, shape);
+  const auto out = value.mutable_data<BFloat16>();
+  for (size_t part = 0; part < n; ++part) {
+    const auto x = c.input(part).data<float>();
+    for (size_t i = 0; i < lanes; ++i) out[i * n + part] = Narrow(x[i]);
+  }
+  c.SetOutput(kY, std::move(value));
+}
+
+void DotPairsOp::InferShape(InferShapeContext& c) {
+  const auto a = LanesOf(c, kA), b = LanesOf(c, kB), sums = LanesOf(c, kC);
+  const bool fits = !b || ((!a || *a == 2 || *a == *b) && (!sums || *b == *sums * 2));
+  if (!fits) c.Fail("loop/lanes", "pairs are not as many as the sums");
+  c.SetShape(kY, c.shape(kC));
+}
+
+void DotPairsOp::Eval(EvalContext& c) {
+  const auto a = c.input(kA).data<BFloat16>(), b = c.input(kB).data<BFloat16>();
+  Tensor value = c.input(kC);
+  const auto sums = value.mutable_data<float>();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    for (const size_t k : {2 * i + 1, 2 * i}) {
+      sums[i] = std::fma(static_cast<float>(a[k % a.size()]), static_cast<float>(b[k]), sums[i]);
+    }
   }
   c.SetOutput(kY, std::move(value));
 }

@@ -15,11 +15,12 @@
 #include "src/lower/strategies/matmul_plan.h"
 
 // A product of bf16, or of bytes, by a weight on a processor with tile registers, and the
-// elementwise operations after it. A block of the left matrix is copied once, with zeros behind the
-// ends of its rows and of its depth; the weight was packed into panels whose depth lies in groups,
-// with zeros too, when the program was compiled. So every tile is full. Panel after panel is
-// multiplied by all rows of the block. A block of tiles is written as plain loops over its
-// elements, split and tensorized; its sums are read again for what follows the product.
+// elementwise operations after it; of f32 that become bf16, where the precision allows. A block of
+// the left matrix is copied once, with zeros behind the ends of its rows and of its depth; the
+// weight was packed into panels whose depth lies in groups, with zeros too, when the program was
+// compiled. So every tile is full. Panel after panel is multiplied by all rows of the block. A
+// block of tiles is written as plain loops over its elements, split and tensorized; its sums are
+// read again for what follows the product.
 //
 // Bytes less zero points: the sum of (a - s)(b - t) is that of ab, less s times the sum of the
 // column of b, less t times the sum of the row of a, and depth times s times t more.
@@ -29,6 +30,7 @@ namespace {
 constexpr int64_t kColumns = loop::kTileRowBytes / 4;  // of a tile of sums
 constexpr int64_t kMostRows = 256;                     // of a block
 constexpr int64_t kUsualRows = 64;
+constexpr int64_t kAheadRows = 32;              // that a thread copies at once
 constexpr int64_t kUsualColumns = 256;          // of an item
 constexpr int64_t kItemWork = 1 << 22;          // multiply-adds that are worth a thread
 constexpr int64_t kMostBlockBytes = 768 << 10;  // of the left matrix, on the stack of a thread
@@ -37,7 +39,7 @@ bool IsByte(ElementType e) { return e == ElementType::kI8 || e == ElementType::k
 
 /// How a product is cut into tiles. An item of work is a block of rows by a group of panels.
 struct TilePlan {
-  ElementType sum = ElementType::kUndefined;
+  ElementType factor = ElementType::kUndefined, sum = ElementType::kUndefined;
   int64_t group = 1;         ///< elements of depth that lie together
   int64_t depth_groups = 1;  ///< of a tile
   int64_t depth_tiles = 1;
@@ -54,12 +56,14 @@ struct TilePlan {
 
 class Planner {
  public:
-  Planner(const ProductForm& form, Knobs& knobs, int64_t cache)
-      : form_(form), knobs_(knobs), cache_(cache) {}
+  Planner(const ProductForm& form, ElementType factor, Knobs& knobs, int64_t cache)
+      : form_(form), knobs_(knobs), cache_(cache) {
+    plan_.factor = factor;
+  }
 
   TilePlan Run() {
-    plan_.sum = SumElement(form_.left.element);
-    plan_.group = 32 / BitWidth(form_.left.element);
+    plan_.sum = SumElement(plan_.factor);
+    plan_.group = 32 / BitWidth(plan_.factor);
     CutDepth();
     CutTiles();
     CutItems();
@@ -143,13 +147,16 @@ class MatmulTiles : ProductWriter {
   void Write();
 
  private:
+  ElementType FactorElement() const;
   std::string TypeRefusal() const;
   std::string PlaceRefusal() const;
 
   void PackRight();
+  bool CopiesAhead() const;
+  void CopyAhead();
   void WriteItem(Value number);
   void CopyLeft();
-  void CopyRow(Value row);
+  void CopyRow(Value to_row, Value row);
   void SumRow(Value row);
   void WritePanel(Value panel, bool rest);
   void WriteBlocks(Value panel, int64_t column_tiles, int64_t columns);
@@ -165,7 +172,8 @@ class MatmulTiles : ProductWriter {
   Value LessZeroPoints(Value sum, Value block_row, Value column, int64_t lane, Value live);
   Value ZeroPoint(const MatrixOperand& m, Value column, Value live);
 
-  Value Scratch(int64_t rows, int64_t columns, ElementType element);
+  Value AsFactors(Value v);
+  Value Scratch(const Dim& rows, int64_t columns, ElementType element);
   int64_t lanes() const { return l_.machine.lanes(plan_.sum); }
   // A loop over `body`; null where that is written alone, for one iteration.
   Operation* Loop(int64_t extent, const LoopBuilder::Body& body);
@@ -184,19 +192,26 @@ class MatmulTiles : ProductWriter {
 
 std::string MatmulTiles::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
-  if (std::string why = TypeRefusal(); !why.empty()) return why;
   if (!l_.machine.has_tiles) return "the target has no tile registers";
+  if (std::string why = TypeRefusal(); !why.empty()) return why;
   if (std::string why = PlaceRefusal(); !why.empty()) return why;
-  plan_ = Planner(job_.form, l_.knobs, l_.machine.l2_bytes).Run();
+  plan_ = Planner(job_.form, FactorElement(), l_.knobs, l_.machine.l2_bytes).Run();
   const int64_t bytes = plan_.block_rows() * plan_.depth() * 4 / plan_.group;
   return bytes > kMostBlockBytes ? "the rows of a tile do not fit into the cache" : "";
 }
 
-// Nothing is rounded to bf16 that is not bf16 already.
+ElementType MatmulTiles::FactorElement() const {
+  const ElementType element = job_.form.left.element;
+  return element == ElementType::kF32 ? ElementType::kBF16 : element;
+}
+
 std::string MatmulTiles::TypeRefusal() const {
   const ElementType left = job_.form.left.element, right = job_.form.right.element;
   const bool halves = left == ElementType::kBF16 && right == ElementType::kBF16;
   if (halves || (IsByte(left) && IsByte(right))) return "";
+  if (left == ElementType::kF32 && right == ElementType::kF32) {
+    return l_.precision >= Precision::kBf16 ? "" : StrCat("the precision is ", Name(l_.precision));
+  }
   return StrCat("there is no tile unit for ", Name(left));
 }
 
@@ -218,6 +233,7 @@ void MatmulTiles::Write() {
   job_.after->Open(*lb_, *l_.body);
   left_ = job_.Open(*lb_, *l_.body, job_.form.left);
   right_ = l_.body->argument(job_.master->operand(job_.form.right.operand).index());
+  if (CopiesAhead()) CopyAhead();
   const Dim blocks = CeilDiv(job_.form.rows, plan_.block_rows());
   const int64_t groups = CeilDiv(plan_.panels, plan_.group_panels);
   lb_->For(lb_->Extent(blocks * groups), true, [&](Value number) { WriteItem(number); });
@@ -239,7 +255,25 @@ void MatmulTiles::PackRight() {
                     plan_.group};
     layout.order = {0, 2, 3, 1, 4};
   }
+  if (job_.form.right.element == ElementType::kF32) layout.element = plan_.factor;
   l_.Pack(std::move(layout));
+}
+
+// Items of several groups of panels read the same rows: what is computed or rounded is so once.
+bool MatmulTiles::CopiesAhead() const {
+  const bool is_plain = plan_.factor == job_.form.left.element && !job_.before_left;
+  return !is_plain && !job_.form.right.zero_point && plan_.panels > plan_.group_panels;
+}
+
+// What is behind the last row may be anything, for nothing is made of it.
+void MatmulTiles::CopyAhead() {
+  const Dim& rows = job_.form.rows;
+  left_block_ = Scratch(CeilDiv(rows, plan_.rows) * plan_.rows, plan_.depth(), plan_.factor);
+  lb_->For(lb_->Extent(CeilDiv(rows, kAheadRows)), true, [&](Value part) {
+    first_row_ = Times(part, kAheadRows);
+    lb_->ForValue(Minus(lb_->Extent(rows), first_row_, kAheadRows),
+                  [&](Value row) { CopyRow(Sum(first_row_, row), row); });
+  });
 }
 
 void MatmulTiles::WriteItem(Value number) {
@@ -248,21 +282,21 @@ void MatmulTiles::WriteItem(Value number) {
   const Value group = lb_->Index(Mod(LoopBuilder::D0(), groups), number);
   first_row_ = Times(block, plan_.block_rows());
   rows_ = Minus(lb_->Extent(job_.form.rows), first_row_, plan_.block_rows());
-  left_block_ = Scratch(plan_.block_rows(), plan_.depth(), job_.form.left.element);
+  if (!CopiesAhead()) left_block_ = Scratch(plan_.block_rows(), plan_.depth(), plan_.factor);
   sums_ = Scratch(plan_.row_tiles * plan_.rows, plan_.width(), plan_.sum);
   if (job_.form.right.zero_point) row_sums_ = Scratch(1, plan_.block_rows(), plan_.sum);
   if (job_.form.left.zero_point) {
     column_offset_ = Scratch(1, plan_.width(), plan_.sum);
-    ones_ = Scratch(plan_.rows, plan_.tile_depth(), job_.form.left.element);
-    const int64_t across = l_.machine.lanes(job_.form.left.element);
+    ones_ = Scratch(plan_.rows, plan_.tile_depth(), plan_.factor);
+    const int64_t across = l_.machine.lanes(plan_.factor);
     Loop(plan_.rows, [&](Value row) {
       for (int64_t k = 0; k < plan_.tile_depth(); k += across) {
         const Value at[] = {row, lb_->Int(k)};
-        lb_->Store(ones_, lb_->Splat(job_.form.left.element, 1, across), at);
+        lb_->Store(ones_, lb_->Splat(plan_.factor, 1, across), at);
       }
     });
   }
-  CopyLeft();
+  if (!CopiesAhead()) CopyLeft();
   const Value first_panel = Times(group, plan_.group_panels);
   const int64_t full = job_.form.columns.value() / plan_.width();
   const Value count = Minus(lb_->Int(full), first_panel, plan_.group_panels);
@@ -283,50 +317,55 @@ Operation* MatmulTiles::Loop(int64_t extent, const LoopBuilder::Body& body) {
 
 // Rows an odd number of cache lines apart lie in different sets of the cache; behind each there is
 // room for a vector.
-Value MatmulTiles::Scratch(int64_t rows, int64_t columns, ElementType element) {
+Value MatmulTiles::Scratch(const Dim& rows, int64_t columns, ElementType element) {
   const int64_t line = 512 / BitWidth(element);
   const int64_t lines = CeilDiv(columns, line) | 1;
-  return lb_->Alloc(
-      VTensorType::Get(lb_->context(), SymShape({Dim(rows), Dim(lines * line)}), element));
+  return lb_->Alloc(VTensorType::Get(lb_->context(), SymShape({rows, Dim(lines * line)}), element));
 }
 
 // The rows of the item, and rows of zeros up to a full tile.
 void MatmulTiles::CopyLeft() {
   lb_->ForValue(rows_, [&](Value row) {
-    CopyRow(row);
+    CopyRow(row, row);
     if (row_sums_) SumRow(row);
   });
   const Dim all = CeilDiv(LoopBuilder::D0(), plan_.rows) * plan_.rows;
   const Value missing = lb_->Index(all - LoopBuilder::D0(), rows_);
-  const int64_t across = l_.machine.lanes(job_.form.left.element);
+  const int64_t across = l_.machine.lanes(plan_.factor);
   lb_->ForValue(missing, [&](Value i) {
     const Value row = Sum(rows_, i);
     lb_->For(CeilDiv(plan_.depth(), across), false, [&](Value k) {
       const Value at[] = {row, Times(k, across)};
-      lb_->Store(left_block_, lb_->Splat(job_.form.left.element, 0, across), at);
+      lb_->Store(left_block_, lb_->Splat(plan_.factor, 0, across), at);
     });
   });
 }
 
-void MatmulTiles::CopyRow(Value row) {
-  const ElementType element = job_.form.left.element;
-  const int64_t across = l_.machine.lanes(element), depth = job_.form.depth.value();
+// `row` counts from the first one of the item.
+void MatmulTiles::CopyRow(Value to_row, Value row) {
+  const int64_t across = l_.machine.lanes(job_.form.left.element);
+  const int64_t depth = job_.form.depth.value();
   const int64_t full = depth / across * across;
   const auto copy = [&](Value k, int64_t lanes, Value live) {
-    const Value to[] = {row, k};
+    const Value to[] = {to_row, k};
     const std::vector<Value> from =
         MatmulJob::At(*lb_, job_.form.left.roles, Sum(first_row_, row), k, {}, {});
-    lb_->Store(left_block_, job_.Load(*lb_, job_.form.left, left_, from, lanes, live), to);
+    const Value v = job_.Load(*lb_, job_.form.left, left_, from, lanes, live);
+    lb_->Store(left_block_, AsFactors(v), to);
   };
   for (int64_t k = full; k < plan_.depth(); k += across) {
-    const Value at[] = {row, lb_->Int(k)};
+    const Value at[] = {to_row, lb_->Int(k)};
     const bool is_copied = k < depth && !job_.before_left;
-    if (!is_copied) lb_->Store(left_block_, lb_->Splat(element, 0, across), at);
+    if (!is_copied) lb_->Store(left_block_, lb_->Splat(plan_.factor, 0, across), at);
     if (is_copied) copy(lb_->Int(k), across, lb_->Int(depth - k));
   }
   lb_->For(full / across, false, [&](Value i) { copy(Times(i, across), across, {}); });
   if (!job_.before_left) return;  // what is computed for dead lanes may be anything
   lb_->For(depth - full, false, [&](Value i) { copy(Plus(i, full), 0, {}); });
+}
+
+Value MatmulTiles::AsFactors(Value v) {
+  return TensorOf(v).element() == plan_.factor ? v : lb_->Narrow({&v, 1});
 }
 
 void MatmulTiles::SumRow(Value row) {
@@ -360,7 +399,8 @@ void MatmulTiles::WritePanel(Value panel, bool rest) {
 void MatmulTiles::WriteBlock(Value first_tile, int64_t row_tiles, Value panel, int64_t column_tiles,
                              int64_t columns) {
   const Value first_row = Times(first_tile, plan_.rows);
-  Multiply(left_block_, first_row, row_tiles, panel, column_tiles, false);
+  const Value from = CopiesAhead() ? Sum(first_row_, first_row) : first_row;
+  Multiply(left_block_, from, row_tiles, panel, column_tiles, false);
   lb_->ForValue(Minus(rows_, first_row, row_tiles * plan_.rows),
                 [&](Value row) { FinishRow(row, first_row, panel, columns); });
 }

@@ -1,4 +1,6 @@
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "test/unit/lower/lower_util.h"
 
@@ -28,6 +30,19 @@ class MatmulTiles : public LowerTest {
             y},
            "matmul_tiles", 2e-2);
   }
+  void ExpectFloats(const std::string& rows, int64_t depth, int64_t columns,
+                    const std::string& attributes = "") {
+    SCOPED_TRACE(StrCat(rows, " x ", depth, " x ", columns));
+    const bool turned = attributes.find("transpose_y") != std::string::npos;
+    const std::string a = T(StrCat(rows, ", ", depth), "f32"),
+                      b = T(turned ? StrCat(columns, ", ", depth) : StrCat(depth, ", ", columns),
+                            "f32"),
+                      y = T(StrCat(rows, ", ", columns), "f32");
+    Expect({{a, b},
+            StrCat("%r = nn.matmul(%a, %b) {", attributes, "} : (", a, ", ", b, ") -> ", y),
+            y},
+           "matmul_tiles", 3e-2);
+  }
   // Bytes less zero points of these dims; "-": none.
   void ExpectBytes(const std::string& left, const std::string& right, int64_t rows, int64_t depth,
                    int64_t columns, const std::string& left_zero, const std::string& right_zero) {
@@ -54,14 +69,15 @@ class MatmulTiles : public LowerTest {
     Machine machine = MachineOf(Target::Host());
     machine.has_tiles = has_tiles;
     return LowerFunction(codegen::FirstFunction(program), machine, constant_,
-                         {.implementation = "matmul_tiles"})
+                         {.implementation = "matmul_tiles", .precision = precision_})
         .why_not;
   }
   std::string Assembly(const Case& c, std::string* strategy = nullptr) {
     Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
     Operation* function = codegen::FirstFunction(program);
     const Target& amx = Target::Named("amx");
-    const Lowered lowered = LowerFunction(function, MachineOf(amx), constant_);
+    const Lowered lowered =
+        LowerFunction(function, MachineOf(amx), constant_, {.precision = precision_});
     if (strategy != nullptr) *strategy = lowered.strategy;
     const KernelSource source{"k", function->region(0).front()};
     return CodeGenerator::Get().EmitText({&source, 1}, amx, codegen::CodeText::kAssembly);
@@ -108,6 +124,63 @@ TEST_F(MatmulTiles, VectorsAndStacks) {
   expect("2, 3, 5, 19", "19, 7", "2, 3, 5, 7");
   constant_ = {true, false};
   expect("35, 19", "19", "35");
+}
+
+// Each is rounded, as the weights were.
+TEST_F(MatmulTiles, Floats) {
+  precision_ = Precision::kBf16;
+  for (const auto& [m, k, n] : std::vector<std::array<int, 3>>{
+           {1, 1, 1}, {1, 40, 70}, {2, 3, 5}, {16, 32, 16}, {33, 67, 65}}) {
+    ExpectFloats(StrCat(m), k, n);
+  }
+  ExpectFloats("9", 21, 19, "transpose_y = true");
+  for (const int64_t rows : {0, 1, 17, 40}) {
+    symbol_ = rows;
+    ExpectFloats("M", 20, 5);
+  }
+}
+
+TEST_F(MatmulTiles, WhatIsAroundFloats) {
+  precision_ = Precision::kBf16;
+  const std::string a = T("18, 21", "f32"), b = T("21, 37", "f32"), c = T("37", "f32"),
+                    y = T("18, 37", "f32");
+  Expect({{a, b, c},
+          StrCat("%n = nn.neg(%a) : (", a, ") -> ", a, "\n%p = nn.matmul(%n, %b) : (", a, ", ", b,
+                 ") -> ", y, "\n%q = nn.add(%p, %c) : (", y, ", ", c, ") -> ", y,
+                 "\n%r = nn.relu(%q) : (", y, ") -> ", y),
+          y},
+         "matmul_tiles", 3e-2);
+}
+
+// Infinities and NaN come out as f32 gives them, and so do numbers at the end of the range.
+TEST_F(MatmulTiles, FloatsAtTheEnds) {
+  precision_ = Precision::kBf16;
+  const float inf = INFINITY, most = std::numeric_limits<float>::max();
+  const std::string a = T("1, 2", "f32"), b = T("2, 2", "f32"), y = T("1, 2", "f32");
+  const Case c{{a, b}, StrCat("%r = nn.matmul(%a, %b) : (", a, ", ", b, ") -> ", y), y};
+  const std::vector<std::array<float, 6>> cases = {
+      {inf, 1, 1, -1, 0, 2}, {inf, 1, 0, 1, 0, 1},       {inf, 1, 1, 1, -inf, 1},
+      {1, NAN, 1, 1, 1, 1},  {most, 1, 0.5F, 1, 1, -1},  {0.5F, 1, most, -most, 0, 0},
+      {most, 1, 2, 0, 1, 1}, {-most, 1, 0.25F, 1, 1, 0}, {1, 2, inf, NAN, 1, 1}};
+  for (const Target* target : codegen::RunnableTargets()) {
+    for (const std::array<float, 6>& v : cases) {
+      Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
+      NamedValues inputs = {{"a", Tensor::Of<float>({1, 2}, {v[0], v[1]})},
+                            {"b", Tensor::Of<float>({2, 2}, {v[2], v[3], v[4], v[5]})}};
+      const NamedValues wanted = Interpreter(program).Run(inputs);
+      Operation* function = codegen::FirstFunction(program);
+      const Lowered lowered =
+          LowerFunction(function, MachineFor(*target), constant_,
+                        {.implementation = "matmul_tiles", .precision = precision_});
+      ASSERT_TRUE(lowered.done) << lowered.why_not;
+      PackInputs(program, lowered.packed, inputs);
+      const codegen::CompiledKernel kernel(function->region(0).front(), *target);
+      const std::vector<Tensor> got =
+          kernel.Call({inputs[0].second.tensor(), inputs[1].second.tensor()},
+                      {Tensor(ElementType::kF32, Shape{1, 2})});
+      ExpectClose(got, wanted, 1e-2, StrCat(target->name, ": ", v[0], ", ", v[1], " ..."));
+    }
+  }
 }
 
 // What follows a product, and what computes the left matrix, is part of the kernel.
@@ -189,7 +262,14 @@ TEST_F(MatmulTiles, Refusals) {
   EXPECT_EQ(WhyNot(plain), "");
   EXPECT_EQ(WhyNot(plain, false), "matmul_tiles: the target has no tile registers");
   EXPECT_EQ(WhyNot(product(T("5, 6", "f32"), T("6, 7", "f32"), T("5, 7", "f32"))),
-            "matmul_tiles: there is no tile unit for f32");
+            "matmul_tiles: the precision is strict");
+  precision_ = Precision::kHigh;
+  EXPECT_EQ(WhyNot(product(T("5, 6", "f32"), T("6, 7", "f32"), T("5, 7", "f32"))),
+            "matmul_tiles: the precision is high");
+  precision_ = Precision::kBf16;
+  EXPECT_EQ(WhyNot(product(T("5, 6", "f32"), T("6, 7", "f32"), T("5, 7", "f32"))), "");
+  EXPECT_EQ(WhyNot(product(T("5, 6", "f64"), T("6, 7", "f64"), T("5, 7", "f64"))),
+            "matmul_tiles: there is no tile unit for f64");
   EXPECT_EQ(WhyNot(product(T("5, 6", "f16"), T("6, 7", "f16"), T("5, 7", "f16"))),
             "matmul_tiles: there is no tile unit for f16");
   EXPECT_EQ(WhyNot(product(halves("2, 5, 6"), halves("2, 6, 7"), halves("2, 5, 7"))),
@@ -226,10 +306,15 @@ TEST_F(MatmulTiles, InstructionsOfTheUnit) {
   EXPECT_EQ(Count(bytes, "tdpbusd"), Count(bytes, "tilestored")) << bytes;
   EXPECT_GT(Count(bytes, "tdpbuud") + Count(bytes, "tdpbusd"), 4) << bytes;
   const std::string f = T("20, 70", "f32"), g = T("70, 48", "f32"), h = T("20, 48", "f32");
-  const std::string floats = Assembly(
-      {{f, g}, StrCat("%r = nn.matmul(%a, %b) : (", f, ", ", g, ") -> ", h), h}, &strategy);
+  const Case product{{f, g}, StrCat("%r = nn.matmul(%a, %b) : (", f, ", ", g, ") -> ", h), h};
+  const std::string floats = Assembly(product, &strategy);
   EXPECT_EQ(strategy, "matmul");
   EXPECT_EQ(Count(floats, "tdpbf16ps"), 0) << "f32 stay f32";
+  precision_ = Precision::kBf16;
+  const std::string rounded = Assembly(product, &strategy);
+  EXPECT_EQ(strategy, "matmul_tiles");
+  EXPECT_GT(Count(rounded, "tdpbf16ps"), 0);
+  EXPECT_GT(Count(rounded, "vcvtneps2bf16"), 0);
 }
 
 }  // namespace
