@@ -44,6 +44,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"matmul", &LowerMatmul},
     LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
     LoopStrategy{"conv_depthwise_blocks", &LowerConvDepthwiseBlocks},
+    LoopStrategy{"conv_tiles", &LowerConvTiles},
     LoopStrategy{"conv_winograd", &LowerConvWinograd},
     LoopStrategy{"conv_filter_lanes", &LowerConvFilterLanes},
     LoopStrategy{"conv", &LowerConv},

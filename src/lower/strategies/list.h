@@ -26,6 +26,7 @@ bool LowerMatmulTiles(Lowering& lowering);
 bool LowerMatmulBytes(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
+bool LowerConvTiles(Lowering& lowering);
 bool LowerConvWinograd(Lowering& lowering);
 bool LowerConvFilterLanes(Lowering& lowering);
 bool LowerConvDepthwise(Lowering& lowering);
