@@ -13,6 +13,12 @@ bool IsGroup(Value v) {
   return type.element() == ElementType::kU8 && type.rank() == 1;
 }
 
+// Of bf16 that loop.dot_pairs multiplies.
+bool IsPair(Value v) {
+  const auto type = v.type().cast<AnyTensorType>();
+  return type.element() == ElementType::kBF16 && type.rank() == 1;
+}
+
 // `Depth`: a Dim or a Value.
 template <class Depth>
 void WriteTile(const RegisterTile& tile, LoopBuilder& lb, const Machine& machine,
@@ -47,6 +53,7 @@ void WriteTile(const RegisterTile& tile, LoopBuilder& lb, const Machine& machine
 
 Value MulAdd(LoopBuilder& lb, const Machine& machine, Value a, Value b, Value sum) {
   if (IsGroup(a)) return lb.Dot(a, b, sum);
+  if (IsPair(a)) return lb.DotPairs(a, b, sum);
   if (machine.has_fma && IsOfFloats(sum)) return loop::FmaOp::Create(lb.b(), a, b, sum).y();
   return nn::AddOp::Create(lb.b(), nn::MulOp::Create(lb.b(), a, b).c(), sum).c();
 }

@@ -7,11 +7,12 @@
 
 namespace lathe::lower {
 
-/// a * b + sum, rounded once where the machine can; of groups of bytes all their products.
+/// a * b + sum, rounded once where the machine can; of groups of bytes, or pairs of bf16, all their
+/// products.
 Value MulAdd(LoopBuilder& lb, const Machine& machine, Value a, Value b, Value sum);
 
 /// Sums of products that stay in registers while a loop goes down the depth: `rows` scalars, or
-/// groups of bytes (loop.dot), times `vectors` vectors.
+/// groups (loop.dot, loop.dot_pairs), times `vectors` vectors.
 struct RegisterTile {
   int64_t rows = 1;
   int64_t vectors = 1;

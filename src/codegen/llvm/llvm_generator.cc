@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <new>
 
+#include "lathe/dialect/loop/tile.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "src/codegen/llvm/emit.h"
@@ -25,11 +27,19 @@ bool IsChecked(std::span<const KernelSource> sources) {
   return std::ranges::any_of(sources, &KernelSource::check_accesses);
 }
 
+bool HasTiles(const KernelSource& source) {
+  for (OpWalker w(const_cast<Block*>(source.body)); const Operation* op = w.Next();) {
+    if (op->isa<loop::TileMmaOp>()) return true;
+  }
+  return false;
+}
+
 // Checked code is compiled soon rather than well. LLVM 19 allocates no tile registers across blocks
-// at its lowest level.
+// at its lowest level, and gives one several shapes at once.
 llvm::CodeGenOptLevel LevelFor(std::span<const KernelSource> sources, const Target& target) {
   if (!IsChecked(sources)) return llvm::CodeGenOptLevel::Aggressive;
-  return target.has_tiles() ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::None;
+  const bool has_tiles = target.has_tiles() && std::ranges::any_of(sources, &HasTiles);
+  return has_tiles ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::None;
 }
 
 std::unique_ptr<llvm::TargetMachine> MakeMachine(const Target& target,

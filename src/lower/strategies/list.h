@@ -24,6 +24,7 @@ bool WriteUnlessRefused(Lowering& l) {
 bool LowerElementwise(Lowering& lowering);
 bool LowerMatmulTiles(Lowering& lowering);
 bool LowerMatmulBytes(Lowering& lowering);
+bool LowerMatmulBf16(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
 bool LowerConvTiles(Lowering& lowering);
