@@ -32,6 +32,8 @@ constexpr int64_t kMostRows = 256;                     // of a block
 constexpr int64_t kUsualRows = 64;
 constexpr int64_t kAheadRows = 32;              // that a thread copies at once
 constexpr int64_t kUsualColumns = 256;          // of an item
+constexpr int64_t kAheadColumns = 128;          // of an item whose rows were copied ahead
+constexpr int64_t kAheadCache = 2 << 20;        // that processors with tiles have
 constexpr int64_t kItemWork = 1 << 22;          // multiply-adds that are worth a thread
 constexpr int64_t kMostBlockBytes = 768 << 10;  // of the left matrix, on the stack of a thread
 
@@ -56,8 +58,9 @@ struct TilePlan {
 
 class Planner {
  public:
-  Planner(const ProductForm& form, ElementType factor, Knobs& knobs, int64_t cache)
-      : form_(form), knobs_(knobs), cache_(cache) {
+  // `copies`: elements of the left matrix are rounded or computed on the way.
+  Planner(const ProductForm& form, ElementType factor, bool copies, Knobs& knobs, int64_t cache)
+      : form_(form), copies_(copies), knobs_(knobs), cache_(cache) {
     plan_.factor = factor;
   }
 
@@ -117,10 +120,15 @@ class Planner {
   void CutItems() {
     const int64_t row_bytes = plan_.depth() * 4 / plan_.group;
     const int64_t unit = plan_.row_tiles, all = RoundUp(AllRowTiles(), unit);
-    const int64_t most = std::clamp(cache_ / 2 / (row_bytes * plan_.rows) / unit * unit, unit, all);
     plan_.panels = CeilDiv(columns(), plan_.width());
-    plan_.group_panels = std::min(CeilDiv(kUsualColumns, plan_.width()), plan_.panels);
-    int64_t tiles = RoundUp(CeilDiv(kUsualRows, plan_.rows), unit);
+    // Copied ahead, rows are nothing that an item has to make up for: it has more of them by fewer
+    // columns, so that weights are read less often.
+    const bool is_ahead = copies_ && plan_.panels > CeilDiv(kAheadColumns, plan_.width());
+    const int64_t cache = is_ahead ? std::max(cache_, kAheadCache) : cache_;
+    const int64_t most = std::clamp(cache / 2 / (row_bytes * plan_.rows) / unit * unit, unit, all);
+    const int64_t usual = is_ahead ? kAheadColumns : kUsualColumns;
+    plan_.group_panels = std::min(CeilDiv(usual, plan_.width()), plan_.panels);
+    int64_t tiles = RoundUp(CeilDiv(is_ahead ? kMostRows : kUsualRows, plan_.rows), unit);
     const int64_t step = plan_.rows * plan_.group_panels * plan_.width() * plan_.depth();
     while (2 * tiles <= most && tiles * step < kItemWork) tiles *= 2;
     plan_.block_tiles = knobs_.Choose("block_rows", std::min(tiles, most), Doubled(unit, most));
@@ -134,6 +142,7 @@ class Planner {
   }
 
   const ProductForm& form_;
+  bool copies_;
   Knobs& knobs_;
   int64_t cache_;
   TilePlan plan_;
@@ -152,6 +161,7 @@ class MatmulTiles : ProductWriter {
   std::string PlaceRefusal() const;
 
   void PackRight();
+  bool CopiesLeft() const;
   bool CopiesAhead() const;
   void CopyAhead();
   void WriteItem(Value number);
@@ -195,9 +205,10 @@ std::string MatmulTiles::Refusal() {
   if (!l_.machine.has_tiles) return "the target has no tile registers";
   if (std::string why = TypeRefusal(); !why.empty()) return why;
   if (std::string why = PlaceRefusal(); !why.empty()) return why;
-  plan_ = Planner(job_.form, FactorElement(), l_.knobs, l_.machine.l2_bytes).Run();
+  plan_ = Planner(job_.form, FactorElement(), CopiesLeft(), l_.knobs, l_.machine.l2_bytes).Run();
   const int64_t bytes = plan_.block_rows() * plan_.depth() * 4 / plan_.group;
-  return bytes > kMostBlockBytes ? "the rows of a tile do not fit into the cache" : "";
+  return !CopiesAhead() && bytes > kMostBlockBytes ? "the rows of a tile do not fit into the cache"
+                                                   : "";
 }
 
 ElementType MatmulTiles::FactorElement() const {
@@ -259,11 +270,14 @@ void MatmulTiles::PackRight() {
   l_.Pack(std::move(layout));
 }
 
-// Items of several groups of panels read the same rows: what is computed or rounded is so once.
-bool MatmulTiles::CopiesAhead() const {
-  const bool is_plain = plan_.factor == job_.form.left.element && !job_.before_left;
-  return !is_plain && !job_.form.right.zero_point && plan_.panels > plan_.group_panels;
+// Whether elements are rounded or computed on the way; sums of rows are those of an item.
+bool MatmulTiles::CopiesLeft() const {
+  const bool is_plain = FactorElement() == job_.form.left.element && !job_.before_left;
+  return !is_plain && !job_.form.right.zero_point;
 }
+
+// Items of several groups of panels read the same rows: what is computed or rounded is so once.
+bool MatmulTiles::CopiesAhead() const { return CopiesLeft() && plan_.panels > plan_.group_panels; }
 
 // What is behind the last row may be anything, for nothing is made of it.
 void MatmulTiles::CopyAhead() {
