@@ -15,6 +15,7 @@ std::vector<NamedPipeline> NamedPipelines() {
             "a declared type that does not follow is a claim: nothing builds on it"},
            {1, "one_spelling", "so that patterns need to know only one"},
            {2, "quantized_layers", "bytes are products of bytes before weights are folded"},
+           {2, "block_weights", "and what is left of small weights is unpacked in registers"},
            {1, "bind_sizes{told=true}", "shapes that say nothing new go, but a run may contradict"},
            {1, "simplify", "what nothing reads goes, a dropout's mask say"},
            {1, "simplify_inference{keep_used=true}",

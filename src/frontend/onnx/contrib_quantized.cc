@@ -157,51 +157,26 @@ BlockWise BlocksOf(UpgradeContext& c) {
   return w;
 }
 
-// Bytes as numbers of one byte each; the low bits of a byte come first.
-Text Unpacked(UpgradeContext& c, Text bytes, int64_t bits) {
-  if (bits == 8) return bytes;
+// Of that shape, whichever way it lies in the file; nothing of an input that is absent.
+Text Shaped(UpgradeContext& c, size_t i, std::vector<int64_t> shape) {
+  if (!c.HasInput(i)) return {};
+  if (c.InputRank(i) == std::ssize(shape)) return c.node.inputs[i];
   Nodes make(c);
-  const auto number = [&](uint8_t n) { return c.AddConstant(Tensor::Scalar<uint8_t>(n)); };
-  const auto last = [&](Text x) { return make("Unsqueeze", {x, make.Ints({-1})}); };
-  const Text low = make("BitwiseAnd", {bytes, number(15)});
-  const Text high = make("BitShift", {bytes, number(4)}, {MakeString("direction", "RIGHT")});
-  return make("Concat", {last(low), last(high)}, {MakeInt("axis", -1)});
+  return make("Reshape", {c.node.inputs[i], make.Ints(std::move(shape))});
 }
 
-Text FirstColumns(UpgradeContext& c, Text x, int64_t count) {
-  Nodes make(c);
-  return make("Slice", {x, make.Ints({0}), make.Ints({count}), make.Ints({1})});
-}
-
-// One for each block, [rows, blocks, 1]. Without zero points the middle of the range is zero; those
-// that are given may be fractions.
-Text ZeroPoints(UpgradeContext& c, const BlockWise& w) {
-  Nodes make(c);
-  const auto type = static_cast<int64_t>(c.InputElement(2));
-  if (!c.HasInput(3)) return make.Scalar(2, static_cast<double>(int64_t{1} << (w.bits - 1)));
-  Text zero = c.node.inputs[3];
-  if (c.InputElement(3) == ElementType::kU8) {
-    const Text rows = make("Reshape", {Unpacked(c, zero, w.bits), make.Ints({w.rows, -1})});
-    zero = make("Cast", {FirstColumns(c, rows, w.blocks())}, {MakeInt("to", type)});
-  }
-  return make("Reshape", {zero, make.Ints({w.rows, w.blocks(), 1})});
-}
-
-// B: [N, blocks, bytes of a block]; scales and zero points: for each block of each row.
+// The same with matrices where there may be lists, and what is added left to an addition.
 void MatMulNBits(UpgradeContext& c) {
   if (c.HasInput(4)) c.Refuse("g_idx is not supported");
   const BlockWise w = BlocksOf(c);
-  Nodes make(c);
-  const auto type = static_cast<int64_t>(c.InputElement(2));
-  const Text parts = make(
-      "Reshape", {Unpacked(c, c.node.inputs[1], w.bits), make.Ints({w.rows, w.blocks(), w.block})});
-  const Text centered =
-      make("Sub", {make("Cast", {parts}, {MakeInt("to", type)}), ZeroPoints(c, w)});
-  const Text scales = make("Reshape", {c.node.inputs[2], make.Ints({w.rows, w.blocks(), 1})});
-  Text weights = make("Reshape", {make("Mul", {centered, scales}), make.Ints({w.rows, -1})});
-  if (w.blocks() * w.block != w.depth) weights = FirstColumns(c, weights, w.depth);
-  const Text y = make("MatMul", {c.node.inputs[0], make("Transpose", {weights})});
-  c.Give(0, make.Sum({y, InputOr(c, 5)}));
+  NodeMsg node = MakeNode("MatMulNBits", {c.node.inputs[0]});
+  node.domain = "com.microsoft";
+  node.is_current = true;
+  node.inputs.push_back(Shaped(c, 1, {w.rows, w.blocks(), w.block * w.bits / 8}));
+  node.inputs.push_back(Shaped(c, 2, {w.rows, w.blocks()}));
+  if (c.HasInput(3)) node.inputs.push_back(Shaped(c, 3, {w.rows, -1}));
+  node.attributes = Pass(c, {"K", "N", "bits", "block_size"});
+  c.Give(0, Nodes(c).Sum({c.Emit(std::move(node)), InputOr(c, 5)}));
 }
 
 // ---- recurrent layers ----

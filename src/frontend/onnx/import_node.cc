@@ -251,11 +251,10 @@ void Importer::ImportCurrent(const NodeMsg& node, Scope& scope, const Frame& fra
   if (domain.empty() && node.op_type == "Constant") return ImportConstant(node, scope);
   if (ImportBuilt(node, scope, frame)) return;
   const OpInfo info = table_.Find(domain, node.op_type);
-  if (!info) {
-    const ContribRule* rule = FindContrib(domain, node.op_type);
-    return rule != nullptr ? ImportContrib(*rule, node, scope, frame)
-                           : RefuseOp(node, scope, frame);
-  }
+  const bool is_written = info && node.is_current;  // by a rule of these
+  const ContribRule* rule = is_written ? nullptr : FindContrib(domain, node.op_type);
+  if (rule != nullptr) return ImportContrib(*rule, node, scope, frame);
+  if (!info) return RefuseOp(node, scope, frame);
   CheckFirstOpset(node, frame);
   if (IsPoisoned(node, scope)) return Poison(node, scope);
   ImportOp(info, node, scope, frame);

@@ -1,8 +1,10 @@
 #include <algorithm>
 
 #include "lathe/dialect/nn/activation.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/features.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/matmul_nbits.h"
 #include "src/dialect/nn/einsum.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
@@ -123,6 +125,70 @@ std::string RefuseProduct(const Operation& op) {
   const Dim left = LeftOf(op, DimsOf(op.operand(0))).columns;
   const Dim right = RightOf(op, DimsOf(op.operand(1))).rows;
   return left.is_unknown() || right.is_unknown() ? "a depth is not known" : "";
+}
+
+// ---- matmul_nbits ----
+
+using NbitsOp = nn::MatmulNbitsOp;
+
+NbitsOp NbitsOf(const Operation* op) { return NbitsOp(const_cast<Operation*>(op)); }
+
+// Number i of a row of bytes.
+Value PackedNumber(const ElementOf& c, size_t operand, Place row, const Dim& i) {
+  const Scalars s(c.e);
+  constexpr ElementType kInteger = ElementType::kI32;
+  const bool halves = NbitsOf(c.op).bits() == 4;
+  row.push_back(halves ? c.e.space().Div(i, 2) : i);
+  Value number = s.Cast(c.Operand(operand, row), kInteger);
+  if (!halves) return number;
+  Builder& b = c.e.lb().b();
+  const Value places = s.Number(kInteger, c.e.space().Mod(i, 2) * 4);
+  number = nn::BitShiftOp::Create(b, number, places, {.direction = "RIGHT"}).z();
+  return nn::BitwiseAndOp::Create(b, number, s.Number(kInteger, 15.0)).c();
+}
+
+Value ZeroOfBlock(const ElementOf& c, const Dim& block, ElementType type) {
+  const Scalars s(c.e);
+  const auto middle = static_cast<double>(int64_t{1} << (NbitsOf(c.op).bits() - 1));
+  if (!c.Has(NbitsOp::kZeroPoints)) return s.Number(type, middle);
+  const Value zeros = c.op->operand(NbitsOp::kZeroPoints);
+  const Dim& n = c.at.back();
+  if (TensorOf(zeros).element() != ElementType::kU8) {
+    return s.Cast(c.Operand(NbitsOp::kZeroPoints, {n, block}), type);
+  }
+  return s.Cast(PackedNumber(c, NbitsOp::kZeroPoints, {n}, block), type);
+}
+
+Value NbitsProduct(const ElementOf& c) {
+  const Scalars s(c.e);
+  const ElementType type = SumType(c.Element());
+  const int64_t block_size = NbitsOf(c.op).block_size();
+  const Value sum =
+      c.e.Reduce({Dim(NbitsOf(c.op).K())}, s.Number(type, 0.0), [&](const Place& k, Value so_far) {
+        const Dim& n = c.at.back();
+        const auto [block, inner] = c.e.space().Divide(k[0], block_size);
+        Place row(c.at.begin(), c.at.end() - 1);
+        row.push_back(k[0]);
+        const Value x = s.Cast(c.Operand(NbitsOp::kA, row), type);
+        const Value q = s.Cast(PackedNumber(c, NbitsOp::kB, {n, block}, inner), type);
+        const Value scale = s.Cast(c.Operand(NbitsOp::kScales, {n, block}), type);
+        const Value weight = s.Mul(s.Sub(q, ZeroOfBlock(c, block, type)), scale);
+        return s.Add(so_far, s.Mul(x, weight));
+      });
+  return s.Cast(sum, c.Element());
+}
+
+std::string RefuseNbits(const Operation& op) {
+  const NbitsOp nbits = NbitsOf(&op);
+  Fits fits(op);
+  fits.Same(fits.Dims(NbitsOp::kA).back(), nbits.K());
+  const Dim rows = nbits.N(), blocks = CeilDiv(Dim(nbits.K()), nbits.block_size());
+  fits.Is(NbitsOp::kB, {rows, blocks, nbits.block_size() * nbits.bits() / 8});
+  fits.Is(NbitsOp::kScales, {rows, blocks});
+  if (!fits.Has(NbitsOp::kZeroPoints)) return fits.why();
+  const bool is_packed = TensorOf(op.operand(NbitsOp::kZeroPoints)).element() == ElementType::kU8;
+  const Dim across = is_packed ? CeilDiv(blocks * nbits.bits(), 8) : blocks;
+  return fits.Is(NbitsOp::kZeroPoints, {rows, across}).why();
 }
 
 // ---- det ----
@@ -265,6 +331,7 @@ constexpr Compute kComputes[] = {
     {"nn.einsum", Contracted, nullptr, nullptr, nullptr, true},
     {"nn.shrink", Shrunk, RefuseFloats},
     {"nn.matmul", MatrixProduct, RefuseProduct, nullptr, nullptr, true},
+    {"nn.matmul_nbits", NbitsProduct, RefuseNbits, nullptr, nullptr, true},
 };
 
 }  // namespace

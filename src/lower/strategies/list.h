@@ -25,6 +25,7 @@ bool LowerElementwise(Lowering& lowering);
 bool LowerMatmulTiles(Lowering& lowering);
 bool LowerMatmulBytes(Lowering& lowering);
 bool LowerMatmulBf16(Lowering& lowering);
+bool LowerMatmulNbits(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
 bool LowerConvTiles(Lowering& lowering);
