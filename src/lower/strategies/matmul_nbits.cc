@@ -36,8 +36,9 @@ constexpr int64_t kMostVectors = 4;     // of a panel
 constexpr int64_t kOtherRegisters = 8;  // than those of sums, where weights are unpacked
 constexpr int64_t kItemWork = 1 << 20;  // multiply-adds that are worth a thread
 constexpr int64_t kUnpackWork = 4;      // in how many of them a weight is unpacked
-constexpr int64_t kMostRows = 256;      // that a panel is multiplied by before the next one
-constexpr int64_t kMostPiece = 512;     // of a block, that is unpacked by one scale
+constexpr int64_t kAheadBytes = 4096;
+constexpr int64_t kMostRows = 256;   // that a panel is multiplied by before the next one
+constexpr int64_t kMostPiece = 512;  // of a block, that is unpacked by one scale
 constexpr int64_t kMostPanelBytes = 768 << 10;
 
 class MatmulNbits {
@@ -104,6 +105,8 @@ class MatmulNbits {
   }
 
   int64_t lanes() const { return l_.machine.lanes(kF32); }
+  // Blocks between what is multiplied and what is asked for: memory takes that long.
+  int64_t ahead() const { return CeilDiv(kAheadBytes, width() * block_ / per_byte()); }
   int64_t width() const { return vectors_ * lanes(); }
   int64_t per_byte() const { return 8 / bits_; }
   int64_t blocks() const { return CeilDiv(depth_, block_); }
@@ -328,6 +331,10 @@ std::vector<Value> MatmulNbits::AddBlock(const Dim& first_row, int64_t rows, con
                                          std::span<const Value> sums) {
   const std::vector<Value> products = ProductsOfBlock(first_row, rows, panel, block, depth);
   const std::vector<Value> zeros = Zeros(panel, block), scales = Scales(panel, block);
+  for (int64_t v = 0; v < vectors_; ++v) {
+    const Dim later = math_->Name(block + ahead());
+    lb().Prefetch(scales_, math_->At({panel, later, Dim(v * lanes())}));
+  }
   std::vector<Value> next;
   for (int64_t r = 0; r < rows; ++r) {
     const Value sum = lb().Load(negative_sums_, math_->At({math_->Name(first_row + r), block}));
@@ -345,6 +352,7 @@ std::vector<Value> MatmulNbits::ProductsOfBlock(const Dim& first_row, int64_t ro
   const Dim first = math_->Name(block * block_);
   const auto multiply = [&](const Dim& byte, bool whole, std::span<const Value> sums) {
     std::vector<Value> next;
+    lb().Prefetch(b_, math_->At({panel, math_->Name(block + ahead()), byte, Dim(0)}));
     const Unpacked w = Weights(panel, block, byte);
     const Dim k = math_->Name(first + byte * per_byte());
     for (int64_t r = 0; r < rows; ++r) {
