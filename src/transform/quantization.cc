@@ -31,8 +31,9 @@ constexpr std::string_view kLight[] = {"nn.add",    "nn.average_pool",        "n
                                        "nn.resize"};
 constexpr std::string_view kKinds[] = {"conv", "matmul", "gemm"};
 constexpr std::string_view kOfIntegers[] = {
-    "nn.quantize_linear", "nn.dequantize_linear", "nn.dynamic_quantize_linear", "nn.conv_integer",
-    "nn.matmul_integer",  "nn.qlinear_conv",      "nn.qlinear_matmul"};
+    "nn.quantize_linear", "nn.dequantize_linear", "nn.dynamic_quantize_linear",
+    "nn.conv_integer",    "nn.matmul_integer",    "nn.matmul_nbits",
+    "nn.qlinear_conv",    "nn.qlinear_matmul"};
 
 bool IsOneOf(const Operation* op, std::span<const std::string_view> names) {
   return op != nullptr && std::ranges::find(names, op->name()) != names.end();

@@ -23,6 +23,9 @@ struct Options {
   ModelOptions model;
   OutputOptions outputs;
   QuantizeOptions quantize;
+  std::string weights,
+      rounding = "nearest";  // weights: of that type alone; empty: activations, too
+  WeightForm form;
   std::vector<std::string> data;
   int64_t samples = 0;
   std::string normalize = "unit", method = "min-max";
@@ -53,21 +56,30 @@ void PrintReport(const QuantizationReport& report) {
   const auto cell = [](const std::optional<double>& error) {
     return error ? ErrorText(*error) : std::string("-");
   };
-  const bool has_losses = std::ranges::any_of(
-      report.layers, [](const LayerReport& layer) { return layer.output_error.has_value(); });
-  Out(fmt::format("{:<{}}  {:<6}  {:>8}{}\n", "layer", width, "kind", "error",
-                  has_losses ? "    output" : ""));
+  const auto column = [&](const char* name, std::optional<double> LayerReport::* error) {
+    const bool is_shown = std::ranges::any_of(
+        report.layers, [&](const auto& layer) { return (layer.*error).has_value(); });
+    const auto text = [=](const LayerReport* layer) {
+      if (!is_shown) return std::string();
+      return fmt::format("  {:>8}", layer == nullptr ? name : cell(layer->*error));
+    };
+    return text;
+  };
+  const auto nearest = column("nearest", &LayerReport::nearest_error);
+  const auto loss = column("output", &LayerReport::output_error);
+  Out(fmt::format("{:<{}}  {:<6}  {:>8}{}{}\n", "layer", width, "kind", "error", nearest(nullptr),
+                  loss(nullptr)));
   for (const LayerReport& layer : report.layers) {
-    Out(fmt::format("{:<{}}  {:<6}  {:>8}{}{}\n", PrintableLine(layer.name), width, layer.kind,
-                    cell(layer.error),
-                    has_losses ? fmt::format("  {:>8}", cell(layer.output_error)) : "",
+    Out(fmt::format("{:<{}}  {:<6}  {:>8}{}{}{}\n", PrintableLine(layer.name), width, layer.kind,
+                    cell(layer.error), nearest(&layer), loss(&layer),
                     layer.why_not.empty() ? "" : StrCat("  f32: ", layer.why_not)));
   }
   for (const OutputReport& output : report.outputs) {
     Out(StrCat("output ", PrintableLine(output.name), "  ", ErrorText(output.error), "\n"));
   }
-  Out(StrCat(report.quantized(), " of ", report.layers.size(), " layers quantized; ", report.runs,
-             " runs of data\n"));
+  const std::string runs =
+      report.runs > 0 ? StrCat("; ", report.runs, " runs of data") : "; errors are of the weights";
+  Out(StrCat(report.quantized(), " of ", report.layers.size(), " layers quantized", runs, "\n"));
 }
 
 void PrintJson(const QuantizationReport& report, const std::string& path) {
@@ -76,6 +88,7 @@ void PrintJson(const QuantizationReport& report, const std::string& path) {
     nlohmann::ordered_json& entry = layers.emplace_back();
     entry = {{"name", layer.name}, {"kind", layer.kind}, {"quantized", layer.why_not.empty()}};
     if (layer.error) entry["error"] = *layer.error;
+    if (layer.nearest_error) entry["nearest_error"] = *layer.nearest_error;
     if (layer.output_error) entry["output_error"] = *layer.output_error;
     if (!layer.why_not.empty()) entry["why_not"] = layer.why_not;
   }
@@ -90,28 +103,64 @@ void PrintJson(const QuantizationReport& report, const std::string& path) {
   Out(JsonText(json, 2) + "\n");
 }
 
-int QuantizeModel(const Options& o) {
-  CheckFiles(o);
+void Show(Progress& bar, size_t& stage, const std::string& what) {
+  constexpr size_t kStages = 6;  // at least; of --max-error there are more
+  bar.Update(stage, std::max(stage + 1, kStages), what);
+  ++stage;
+}
+
+// By `data`, or null.
+QuantizationReport QuantizeAll(const Options& o, Program& program, const CalibrationData* data) {
+  Progress bar("quantize");
+  size_t stage = 0;
   QuantizeOptions options = o.quantize;
   options.method = CalibrationMethodNamed(o.method);
   options.max_error = o.max_error;
+  options.progress = [&](const std::string& what) { Show(bar, stage, what); };
+  if (o.weights.empty()) return Quantize(program, *data, options);
+  WeightOptions weights{.form = o.form,
+                        .rounding = WeightRoundingNamed(o.rounding),
+                        .exclude = options.exclude,
+                        .max_error = o.max_error,
+                        .compile = options.compile,
+                        .progress = options.progress};
+  weights.form.bits = o.weights == "i4" ? 4 : 8;
+  weights.form.symmetric = options.symmetric;
+  const QuantizeOptions usual;
+  if (options.kinds != usual.kinds) weights.kinds = options.kinds;
+  return QuantizeWeights(program, data, weights);
+}
+
+void CheckUsage(const Options& o, const CLI::App& app) {
+  const auto is_given = [&](const char* name) { return app.get_option(name)->count() > 0; };
+  if (o.weights.empty()) {
+    if (o.data.empty()) throw UsageError("--data is required, unless --weights is given");
+    for (const char* name : {"--block", "--rounding"}) {
+      if (is_given(name)) throw UsageError(StrCat(name, " is for --weights"));
+    }
+    return;
+  }
+  for (const char* name : {"--method", "--percentile", "--per-tensor"}) {
+    if (is_given(name)) throw UsageError(StrCat(name, " is not for weights alone"));
+  }
+}
+
+int QuantizeModel(const Options& o) {
+  CheckFiles(o);
   const ImageOptions image = ImageOptions::Named(o.normalize);
   IrContext context;
   Program program = o.model.Load(context);
-  const auto data = train::OpenData(o.data, DataOptionsFor(InputsOf(program), image));
-  Progress bar("quantize");
-  size_t stage = 0;
-  options.progress = [&](const std::string& what) {
-    constexpr size_t kStages = 6;  // at least; of --max-error there are more
-    bar.Update(stage, std::max(stage + 1, kStages), what);
-    ++stage;
-  };
-  const CalibrationData runs = [&](std::span<const Port> inputs, const auto& use) {
-    train::ForEachBatch(*data, inputs, o.samples, image, use);
-  };
+  CalibrationData runs;
+  std::shared_ptr<const train::DataSet> data;
+  if (!o.data.empty()) {
+    data = train::OpenData(o.data, DataOptionsFor(InputsOf(program), image));
+    runs = [&](std::span<const Port> inputs, const auto& use) {
+      train::ForEachBatch(*data, inputs, o.samples, image, use);
+    };
+  }
   QuantizationReport report;
   try {
-    report = Quantize(program, runs, options);
+    report = QuantizeAll(o, program, runs ? &runs : nullptr);
   } catch (Error& error) {
     if (error.where().empty()) error.At(o.model.path);
     throw;
@@ -126,8 +175,7 @@ int QuantizeModel(const Options& o) {
 void AddCalibrationOptions(CLI::App& app, Options& o) {
   app.add_option("--data", o.data,
                  "calibration data: .npz, .safetensors, NAME=FILE (.npy, IDX), or a folder of "
-                 "pictures by class")
-      ->required()
+                 "pictures by class; required, unless --weights is given")
       ->allow_extra_args(false)
       ->type_name("SOURCE");
   app.add_option("--samples", o.samples, "how many samples of the data, from the first; 0: all")
@@ -152,8 +200,17 @@ Run AddQuantize(CLI::App& app) {
   AddCalibrationOptions(app, *o);
   app.add_flag("--per-tensor", o->quantize.per_tensor,
                "one scale for all weights of a layer, not one per output channel");
-  app.add_flag("--symmetric", o->quantize.symmetric,
-               "activations as i8 about zero, not as u8 with a zero point");
+  app.add_flag(
+      "--symmetric", o->quantize.symmetric,
+      "activations as i8 about zero, not as u8 with a zero point; with --weights: weights");
+  app.add_option("--weights", o->weights, "the weights of products alone, as i4 or i8, by blocks")
+      ->check(CLI::IsMember({"i4", "i8"}))
+      ->type_name("TYPE");
+  app.add_option("--block", o->form.block, "weights with a scale of their own, along the depth")
+      ->capture_default_str();
+  app.add_option("--rounding", o->rounding,
+                 "of weights: nearest, or calibrated by what they are multiplied by")
+      ->capture_default_str();
   app.add_option("--ops", o->quantize.kinds, "the kinds of layers: conv, matmul, gemm")
       ->delimiter(',')
       ->type_name("KIND,...");
@@ -171,7 +228,10 @@ Run AddQuantize(CLI::App& app) {
   app.add_flag("--json", o->json, "machine-readable output");
   o->outputs.AddTo(app);
   AddCompileOptions(app, o->quantize.compile);
-  return [o] { return QuantizeModel(*o); };
+  return [o, &app] {
+    CheckUsage(*o, app);
+    return QuantizeModel(*o);
+  };
 }
 
 }  // namespace lathe::command

@@ -9,6 +9,7 @@
 
 #include "lathe/driver/executable.h"
 #include "lathe/ir/program.h"
+#include "lathe/transform/weight_quantization.h"
 
 /// Models whose layers multiply bytes, made of models that multiply floats.
 namespace lathe {
@@ -42,6 +43,19 @@ struct QuantizeOptions {
   std::function<void(const std::string& what)> progress = {};
 };
 
+/// Weights alone become integers.
+struct WeightOptions {
+  WeightForm form = {};
+  WeightRounding rounding = WeightRounding::kNearest;
+  std::vector<std::string> kinds = {"matmul", "gemm"};  ///< of layers
+  std::vector<std::string> exclude = {};                ///< as QuantizeOptions
+  std::optional<double> max_error = {};                 ///< as QuantizeOptions; needs data
+  CompileOptions compile = {};
+  std::function<void(const std::string& what)> progress = {};
+};
+/// "nearest" or "calibrated". Errors: quantize/rounding.
+WeightRounding WeightRoundingNamed(const std::string& name);
+
 /// A convolution or a product of matrices of the model.
 struct LayerReport {
   std::string name, kind;
@@ -49,6 +63,8 @@ struct LayerReport {
   /// Relative RMS error of its result, before activations, over the data, if its input, weights
   /// and bias alone are quantized. Of layers that can be and were asked for.
   std::optional<double> error;
+  /// The error with weights rounded to the nearest numbers, where they are rounded otherwise.
+  std::optional<double> nearest_error = {};
   /// The largest error of an output if this layer alone is quantized: where all together are beyond
   /// QuantizeOptions::max_error.
   std::optional<double> output_error;
@@ -78,5 +94,15 @@ struct QuantizationReport {
 /// alone the error is larger), those of compilation, of runs and of `data`.
 QuantizationReport Quantize(Program& program, const CalibrationData& data,
                             const QuantizeOptions& options = {});
+
+/// Makes integers of 4 or 8 bits, by blocks, of the weights of products (pass quantize_weights);
+/// what is multiplied stays f32. `data` may be null: then errors are those of the weights, and no
+/// outputs are reported. With it the error of a layer is that of its products, from what is
+/// multiplied on the data.
+///
+/// Errors: those of Quantize; quantize/bits, quantize/block; quantize/no-data (rounding by data, or
+/// a largest error, without data).
+QuantizationReport QuantizeWeights(Program& program, const CalibrationData* data,
+                                   const WeightOptions& options = {});
 
 }  // namespace lathe
