@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "test/unit/frontend/model_util.h"
@@ -818,6 +819,21 @@ TEST(Contrib, AgreesWithOnnxruntime) {
 TEST(Contrib, SmallIntegersAgreeWithOnnxruntime) {
   Check(QuantizedCases());
   Check(QuantizedProductCases());
+}
+
+// And is written as the operator again.
+TEST(Contrib, SmallWeightsStaySmall) {
+  for (const Case& c : QuantizedProductCases()) {
+    if (c.op != "MatMulNBits") continue;
+    Loaded loaded;
+    const Program program = Import(loaded.context, ModelOf(c));
+    const auto is_one = [](const Operation& op) { return op.name() == "nn.matmul_nbits"; };
+    EXPECT_TRUE(std::ranges::any_of(*program.block(), is_one)) << c.name;
+    const std::string bytes = SerializeOnnx(program);
+    EXPECT_NE(bytes.find("com.microsoft"), std::string::npos) << c.name;
+    Program again = ImportOnnx(loaded.context, BufferOf(bytes), "again.onnx", "");
+    ExpectNear(RunProgram(again, FeedsOf(c))[0].second.tensor(), c.expected[0], c.name);
+  }
 }
 
 TEST(Classical, AgreesWithOnnxruntime) {
