@@ -55,8 +55,9 @@ Value* DotOfBytes(llvm::IRBuilder<>& b, Value* a, Value* x, Value* sum) {
 
 Value* Dot(llvm::IRBuilder<>& b, const Target& target, Value* a, Value* x, Value* sum) {
   const unsigned lanes = LanesOf(sum);
-  if (LanesOf(a) == 4 && lanes > 1) {
-    a = b.CreateVectorSplat(lanes, b.CreateBitCast(a, b.getInt32Ty()));
+  for (Value** bytes : {&a, &x}) {
+    if (LanesOf(*bytes) != 4 || lanes == 1) continue;
+    *bytes = b.CreateVectorSplat(lanes, b.CreateBitCast(*bytes, b.getInt32Ty()));
   }
   a = b.CreateBitCast(a, sum->getType());
   x = b.CreateBitCast(x, sum->getType());

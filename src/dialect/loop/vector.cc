@@ -118,8 +118,11 @@ void DotPairsOp::Eval(EvalContext& c) {
 
 void DotOp::InferShape(InferShapeContext& c) {
   const auto a = LanesOf(c, kA), b = LanesOf(c, kB), sums = LanesOf(c, kC);
-  const bool fits =
-      !b || ((!a || *a == kDotGroup || *a == *b) && (!sums || *b == *sums * kDotGroup));
+  const auto is_one = [&](const auto& lanes) { return !lanes || *lanes == kDotGroup; };
+  const auto is_all = [&](const auto& lanes) {
+    return !lanes || !sums || *lanes == *sums * kDotGroup;
+  };
+  const bool fits = (is_all(a) && (is_one(b) || is_all(b))) || (is_one(a) && is_all(b));
   if (!fits) c.Fail("loop/lanes", "groups of four bytes are not as many as the sums");
   c.SetShape(kY, c.shape(kC));
 }
@@ -129,8 +132,8 @@ void DotOp::Eval(EvalContext& c) {
   const auto b = c.input(kB).data<int8_t>();
   Tensor value = c.input(kC);
   const auto sums = value.mutable_data<int32_t>();
-  for (size_t i = 0; i < b.size(); ++i) {
-    const int32_t product = a[i % a.size()] * b[i];
+  for (size_t i = 0; i < sums.size() * kDotGroup; ++i) {
+    const int32_t product = a[i % a.size()] * b[i % b.size()];
     int32_t& sum = sums[i / kDotGroup];
     sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(product));
   }

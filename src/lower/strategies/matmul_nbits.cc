@@ -5,12 +5,14 @@
 #include <optional>
 #include <vector>
 
+#include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
+#include "src/lower/fixed_rows.h"
 #include "src/lower/index_math.h"
 #include "src/lower/master.h"
 #include "src/lower/pointwise.h"
@@ -26,6 +28,10 @@
 // x * q is scaled as a whole: scale * (sum(x * q) - zero * sum(x)), where the last sum is the same
 // for all columns and made once. Many rows: a panel is unpacked into f32 that stay in cache, and
 // multiplied as any other panel is.
+//
+// Where there is an instruction for products of bytes and the precision is not strict, few rows
+// become whole numbers of three bytes by blocks, whose products with the integers are exact. What
+// has no such form is multiplied as many rows are.
 namespace lathe::lower {
 namespace {
 
@@ -37,8 +43,10 @@ constexpr int64_t kOtherRegisters = 8;  // than those of sums, where weights are
 constexpr int64_t kItemWork = 1 << 20;  // multiply-adds that are worth a thread
 constexpr int64_t kUnpackWork = 4;      // in how many of them a weight is unpacked
 constexpr int64_t kAheadBytes = 4096;
-constexpr int64_t kMostRows = 256;   // that a panel is multiplied by before the next one
-constexpr int64_t kMostPiece = 512;  // of a block, that is unpacked by one scale
+constexpr int64_t kMostRows = 256;       // that a panel is multiplied by before the next one
+constexpr int64_t kMostPiece = 512;      // of a block, that is unpacked by one scale
+constexpr int64_t kMostDotBlock = 1024;  // whose sums i32 holds
+constexpr int64_t kDotRows = 2;          // whose sums of three planes are held at once
 constexpr int64_t kMostPanelBytes = 768 << 10;
 
 class MatmulNbits {
@@ -64,6 +72,13 @@ class MatmulNbits {
   void SumBlocks(const Dim& is_taken);
   void WriteFewOf(const Dim& panel);
   void WriteRows(const Dim& first_row, int64_t rows, const Dim& panel);
+  void WriteRowsOfBytes(const Dim& first_row, int64_t rows, const Dim& panel);
+  std::vector<Value> DotsOfBlock(const Dim& first_row, int64_t rows, const Dim& panel,
+                                 const Dim& block);
+  std::vector<Value> Scaled(const Dim& first_row, int64_t rows, const Dim& panel, const Dim& block,
+                            std::span<const Value> products, std::span<const Value> sums);
+  void FinishRows(const Dim& first_row, int64_t rows, const Dim& panel,
+                  std::span<const Value> sums);
   std::vector<Value> AddBlock(const Dim& first_row, int64_t rows, const Dim& panel,
                               const Dim& block, int64_t depth, std::span<const Value> sums);
   std::vector<Value> ProductsOfBlock(const Dim& first_row, int64_t rows, const Dim& panel,
@@ -82,6 +97,9 @@ class MatmulNbits {
     std::vector<Value> low, high;  // of each vector; high: none, of 8 bits
   };
   Unpacked Weights(const Dim& panel, const Dim& block, const Dim& byte);
+  std::vector<std::vector<Value>> BytesOfWord(const Dim& panel, const Dim& block, const Dim& word);
+  std::vector<std::vector<Value>> WeightsOfWord(const Dim& panel, const Dim& block,
+                                                const Dim& word);
   std::vector<Value> Zeros(const Dim& panel, const Dim& block);
   std::vector<Value> Scales(const Dim& panel, const Dim& block);
   Value Left(const Dim& row, const Dim& k);
@@ -109,6 +127,8 @@ class MatmulNbits {
   int64_t ahead() const { return CeilDiv(kAheadBytes, width() * block_ / per_byte()); }
   int64_t width() const { return vectors_ * lanes(); }
   int64_t per_byte() const { return 8 / bits_; }
+  int64_t per_word() const { return loop::kDotGroup * per_byte(); }
+  int64_t unit() const { return dots_ ? per_word() : per_byte(); }  // of depth, unpacked at once
   int64_t blocks() const { return CeilDiv(depth_, block_); }
   int64_t pieces() const { return CeilDiv(depth_, piece_); }
   int64_t halves() const { return vectors_ / tile_.vectors; }
@@ -121,6 +141,7 @@ class MatmulNbits {
   Dim rows_ = 1;
   bool has_rows_ = true;
   int64_t columns_ = 1, depth_ = 1, bits_ = 4, block_ = 1;
+  bool dots_ = false;
 
   int64_t vectors_ = 1, panels_ = 1;  // of columns
   int64_t most_few_ = 1;              // rows
@@ -135,8 +156,9 @@ class MatmulNbits {
   Value a_, b_, scales_, zeros_;
   Dim all_rows_;
   Value negative_sums_;  // of the blocks of each row
-  Value panel_;          // unpacked: [halves, depth, columns of a half]
-  Value partial_;        // sums of an item
+  std::optional<FixedRows> fixed_;
+  Value panel_;    // unpacked: [halves, depth, columns of a half]
+  Value partial_;  // sums of an item
 };
 
 // ---- whether ----
@@ -193,6 +215,9 @@ void MatmulNbits::Plan() {
   for (int64_t v = most; v > 0; v /= 2) widths.push_back(v);
   vectors_ = l_.knobs.Choose("vectors", widths);
   panels_ = CeilDiv(columns_, width());
+  dots_ = l_.machine.has_dots && l_.precision != Precision::kStrict &&
+          TensorOf(master_->operand(NbitsOp::kA)).element() == kF32 &&
+          block_ % (lanes() * per_byte()) == 0 && block_ <= kMostDotBlock;
   const int64_t registers = l_.machine.vector_registers;
   most_few_ = std::max<int64_t>((registers - kOtherRegisters) / vectors_, 1);
   const int64_t panel_work = (1 + kUnpackWork) * width() * depth_;
@@ -201,7 +226,7 @@ void MatmulNbits::Plan() {
   tile_.vectors = std::min<int64_t>(tile_.vectors, vectors_);
   piece_ = block_;
   for (int64_t parts = 2; piece_ > kMostPiece; ++parts) {
-    if (block_ % (parts * per_byte()) == 0) piece_ = block_ / parts;
+    if (block_ % (parts * unit()) == 0) piece_ = block_ / parts;
   }
   const int64_t fitting = l_.machine.l2_bytes / 2 / (piece_ * width() * 4);
   const int64_t largest = kMostPanelBytes / (piece_ * width() * 4);
@@ -220,14 +245,22 @@ void MatmulNbits::Write() {
   const Value a = l_.body->argument(master_->operand(NbitsOp::kA).index());
   const std::vector<int64_t> shape{rows_.is_constant() ? rows_.value() : -1, depth_};
   a_ = nn::ViewReshapeOp::Create(lb().b(), a, {.shape = shape}).y();
+  if (dots_) b_ = lb().Grouped(b_, std::vector<int64_t>{1, 1, 1, 2});
   all_rows_ = math_->Extent(rows_);
-  const Dim are_many = math_->Name(Min(FloorDiv(all_rows_, most_few_ + 1), 1));
+  Dim are_many = math_->Name(Min(FloorDiv(all_rows_, most_few_ + 1), 1));
+  if (dots_ && !are_many.IsConstant(1)) {
+    const int64_t rows = rows_.is_constant() ? rows_.value() : most_few_;
+    fixed_.emplace(lb(), *math_, FixedRows::Form{rows, depth_, block_, per_byte(), lanes()});
+    const Value wrong = fixed_->Write(a_, math_->Name((Dim(1) - are_many) * all_rows_));
+    are_many = math_->Name(Max(are_many, Min(math_->Of(wrong), 1)));
+  }
   if (!are_many.IsConstant(1)) WriteFew(math_->Name(Dim(1) - are_many));
   if (!are_many.IsConstant(0)) WriteMany(are_many);
   after_->Close(lb());
 }
 
-// [panels, what is behind the axis of columns, columns of a panel]
+// [panels, what is behind the axis of columns, columns of a panel]; of bytes that are multiplied as
+// groups [..., columns of a panel, bytes of a group].
 void MatmulNbits::PackOf(size_t operand, const Shape& behind) {
   PackedLayout layout;
   layout.argument = master_->operand(operand).index();
@@ -240,6 +273,11 @@ void MatmulNbits::PackOf(size_t operand, const Shape& behind) {
     layout.split.push_back(extent);
   }
   layout.order.push_back(1);
+  if (dots_ && operand == NbitsOp::kB) {
+    layout.order.push_back(static_cast<int64_t>(layout.split.size()));
+    layout.split.back() /= loop::kDotGroup;
+    layout.split.push_back(loop::kDotGroup);
+  }
   l_.Pack(std::move(layout));
 }
 
@@ -300,6 +338,14 @@ void MatmulNbits::SumBlocks(const Dim& is_taken) {
 
 // Rows whose number is known are one tile; otherwise there is a tile per power of two.
 void MatmulNbits::WriteFewOf(const Dim& panel) {
+  if (dots_) {
+    const Dim full = math_->Name(FloorDiv(all_rows_, kDotRows));
+    math_->For(full, false,
+               [&](const Dim& i) { WriteRowsOfBytes(math_->Name(i * kDotRows), kDotRows, panel); });
+    return math_->For(math_->Name(Mod(all_rows_, kDotRows)), false, [&](const Dim&) {
+      WriteRowsOfBytes(math_->Name(full * kDotRows), 1, panel);
+    });
+  }
   if (rows_.is_constant()) return WriteRows(0, rows_.value(), panel);
   for (auto size = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most_few_))); size > 0;
        size /= 2) {
@@ -319,6 +365,11 @@ void MatmulNbits::WriteRows(const Dim& first_row, int64_t rows, const Dim& panel
         return AddBlock(first_row, rows, panel, math_->Of(i), block_, carried);
       });
   if (rest > 0) sums = AddBlock(first_row, rows, panel, Dim(full), rest, sums);
+  FinishRows(first_row, rows, panel, sums);
+}
+
+void MatmulNbits::FinishRows(const Dim& first_row, int64_t rows, const Dim& panel,
+                             std::span<const Value> sums) {
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t v = 0; v < vectors_; ++v) {
       Finish(math_->Name(first_row + r), panel, v, sums[static_cast<size_t>(r * vectors_ + v)]);
@@ -326,10 +377,66 @@ void MatmulNbits::WriteRows(const Dim& first_row, int64_t rows, const Dim& panel
   }
 }
 
+void MatmulNbits::WriteRowsOfBytes(const Dim& first_row, int64_t rows, const Dim& panel) {
+  const std::vector<Value> none(static_cast<size_t>(rows * vectors_), lb().Splat(kF32, 0, lanes()));
+  const std::vector<Value> sums =
+      lb().For(Dim(blocks()), none, [&](Value i, std::span<const Value> carried) {
+        const Dim block = math_->Of(i);
+        return Scaled(first_row, rows, panel, block, DotsOfBlock(first_row, rows, panel, block),
+                      carried);
+      });
+  FinishRows(first_row, rows, panel, sums);
+}
+
+// Numbers behind the depth are zero. The planes become one sum when they are exact no more.
+std::vector<Value> MatmulNbits::DotsOfBlock(const Dim& first_row, int64_t rows, const Dim& panel,
+                                            const Dim& block) {
+  constexpr int64_t kPlanes = FixedRows::kPlanes;
+  const auto multiply = [&](Value i, std::span<const Value> sums) {
+    const Dim word = math_->Of(i);
+    std::vector<Value> next(sums.begin(), sums.end());
+    lb().Prefetch(b_, math_->At({panel, math_->Name(block + ahead()), word, Dim(0)}));
+    const std::vector<std::vector<Value>> bytes = BytesOfWord(panel, block, word);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t plane = 0; plane < kPlanes; ++plane) {
+        for (size_t list = 0; list < bytes.size(); ++list) {
+          const Value x = fixed_->Group(math_->Name(first_row + r), plane,
+                                        static_cast<int64_t>(list), block, word * loop::kDotGroup);
+          for (int64_t v = 0; v < vectors_; ++v) {
+            Value& sum = next[static_cast<size_t>((r * vectors_ + v) * kPlanes + plane)];
+            sum = lb().Dot(bytes[list][static_cast<size_t>(v)], x, sum);
+          }
+        }
+      }
+    }
+    return next;
+  };
+  const std::vector<Value> none(static_cast<size_t>(rows * vectors_ * kPlanes),
+                                lb().Splat(kI32, 0, lanes()));
+  const std::vector<Value> sums = lb().For(Dim(block_ / per_word()), none, multiply);
+  std::vector<Value> products;
+  const Value shift = lb().Splat(kF32, 256);
+  for (int64_t i = 0; i < rows * vectors_; ++i) {
+    const Value scale = fixed_->Scale(math_->Name(first_row + i / vectors_), block);
+    Value sum = AsF32(sums[static_cast<size_t>(i * kPlanes + kPlanes - 1)]);
+    for (int64_t plane = kPlanes - 1; plane-- > 0;) {
+      sum = MulAdd(shift, sum, AsF32(sums[static_cast<size_t>(i * kPlanes + plane)]));
+    }
+    products.push_back(nn::MulOp::Create(lb().b(), sum, scale).c());
+  }
+  return products;
+}
+
 std::vector<Value> MatmulNbits::AddBlock(const Dim& first_row, int64_t rows, const Dim& panel,
                                          const Dim& block, int64_t depth,
                                          std::span<const Value> sums) {
-  const std::vector<Value> products = ProductsOfBlock(first_row, rows, panel, block, depth);
+  return Scaled(first_row, rows, panel, block,
+                ProductsOfBlock(first_row, rows, panel, block, depth), sums);
+}
+
+std::vector<Value> MatmulNbits::Scaled(const Dim& first_row, int64_t rows, const Dim& panel,
+                                       const Dim& block, std::span<const Value> products,
+                                       std::span<const Value> sums) {
   const std::vector<Value> zeros = Zeros(panel, block), scales = Scales(panel, block);
   for (int64_t v = 0; v < vectors_; ++v) {
     const Dim later = math_->Name(block + ahead());
@@ -441,6 +548,16 @@ void MatmulNbits::UnpackPiece(const Dim& panel, const Dim& piece, const Dim& fir
     store(row, w.low);
     if (whole && bits_ == 4) store(math_->Name(row + 1), w.high);
   };
+  if (dots_) {  // behind the depth there is room for all of a piece
+    const Dim first_word = math_->Name(Mod(piece, pieces) * (piece_ / per_word()));
+    return math_->For(CeilDiv(depth, per_word()), false, [&](const Dim& word) {
+      const auto weights = WeightsOfWord(panel, block, math_->Name(first_word + word));
+      for (size_t i = 0; i < weights.size(); ++i) {
+        const auto behind = static_cast<int64_t>(i);
+        store(math_->Name(first_row + word * per_word() + behind), weights[i]);
+      }
+    });
+  }
   const int64_t whole = depth / per_byte();
   math_->For(whole, false, [&](const Dim& byte) { unpack(byte, true); });
   if (depth % per_byte() != 0) unpack(Dim(whole), false);
@@ -493,6 +610,45 @@ MatmulNbits::Unpacked MatmulNbits::Weights(const Dim& panel, const Dim& block, c
     if (bits_ == 4) w.high.push_back(AsF32(Shifted(bytes, four)));
   }
   return w;
+}
+
+// Of groups of bytes the low and the high halves, if there are two: of each vector.
+std::vector<std::vector<Value>> MatmulNbits::BytesOfWord(const Dim& panel, const Dim& block,
+                                                         const Dim& word) {
+  constexpr ElementType kByte = ElementType::kU8;
+  const int64_t across = lanes() * loop::kDotGroup;
+  std::vector<std::vector<Value>> halves(static_cast<size_t>(per_byte()));
+  for (int64_t v = 0; v < vectors_; ++v) {
+    const Value bytes = lb().Load(b_, math_->At({panel, block, word, Dim(v * across)}), across);
+    if (bits_ == 8) {
+      halves[0].push_back(bytes);
+      continue;
+    }
+    const Value low = lb().Splat(kByte, 15, across), four = lb().Splat(kByte, 4, across);
+    halves[0].push_back(nn::BitwiseAndOp::Create(lb().b(), bytes, low).c());
+    halves[1].push_back(Shifted(bytes, four));
+  }
+  return halves;
+}
+
+// Vectors of f32 for each place of the depth that a group has; a product by ones and zeros takes a
+// byte out of each.
+std::vector<std::vector<Value>> MatmulNbits::WeightsOfWord(const Dim& panel, const Dim& block,
+                                                           const Dim& word) {
+  const std::vector<std::vector<Value>> bytes = BytesOfWord(panel, block, word);
+  std::vector<std::vector<Value>> weights;
+  for (int64_t i = 0; i < loop::kDotGroup; ++i) {
+    std::vector<int8_t> one(loop::kDotGroup);
+    one[static_cast<size_t>(i)] = 1;
+    const Value mask = lb().Constant(Tensor::Of<int8_t>({loop::kDotGroup}, one));
+    for (const std::vector<Value>& half : bytes) {
+      std::vector<Value>& row = weights.emplace_back();
+      for (const Value v : half) {
+        row.push_back(AsF32(lb().Dot(v, mask, lb().Splat(kI32, 0, lanes()))));
+      }
+    }
+  }
+  return weights;
 }
 
 std::vector<Value> MatmulNbits::Zeros(const Dim& panel, const Dim& block) {

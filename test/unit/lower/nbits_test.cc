@@ -91,6 +91,17 @@ TEST_F(Nbits, RowsOfUnknownNumber) {
   ExpectProduct("M, 2", {.depth = 40, .columns = 5, .bits = 8});
 }
 
+// Rows as numbers of three bytes, where there is an instruction for their products.
+TEST_F(Nbits, RowsOfBytes) {
+  precision_ = Precision::kF32;
+  ExpectProduct("3", {.depth = 77, .columns = 70, .zeros = Zeros::kBytes});
+  ExpectProduct("2", {.depth = 45, .columns = 19, .bits = 8, .zeros = Zeros::kReal});
+  ExpectProduct("20", {.depth = 70, .columns = 40, .zeros = Zeros::kBytes});
+  ExpectProduct("20", {.depth = 111, .columns = 9, .bits = 8, .block = 64});
+  symbol_ = 3;
+  ExpectProduct("M", {.depth = 40, .columns = 21});
+}
+
 TEST_F(Nbits, SmallFloats) {
   for (const char* element : {"f16", "bf16"}) {
     ExpectProduct("1", {.depth = 64, .columns = 20, .element = element});
