@@ -120,8 +120,9 @@ void PrecomputePrunePass::Compute(Operation* op) {
   std::vector<RtValue> inputs;
   for (const detail::OpOperandImpl& o : op->operands()) {
     const Operation* maker = o.value == nullptr ? nullptr : Value(o.value).defining_op();
-    if (maker != nullptr && !IsSource(*program_, maker) && !static_.at(maker).computed) return;
-    entry.learned |= maker != nullptr && (IsLearned(maker) || static_.at(maker).learned);
+    const bool is_source = maker == nullptr || IsSource(*program_, maker);
+    if (!is_source && !static_.at(maker).computed) return;
+    entry.learned |= is_source ? maker != nullptr && IsLearned(maker) : static_.at(maker).learned;
     inputs.push_back(ValueOf(Value(o.value)));
   }
   try {

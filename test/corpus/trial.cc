@@ -71,6 +71,7 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
       {"training_to_inference",
        {"", "training_mode,training_to_inference{keep=[state]}", "drops what sets", false}},
       {"insert_quantization", {"", "insert_quantization", "rounds what layers read", false}},
+      {"quantize_weights", {"", "quantize_weights", "rounds what layers read", false}},
       {"map_op", {"", "map_op{from=nn.relu,to=nn.softsign}", "changes what is computed", false}},
   };
   return kTable;
