@@ -80,8 +80,9 @@ BFloat16 Narrow(float x) {
 }
 
 void NarrowOp::InferShape(InferShapeContext& c) {
-  const bool is_scalar = c.num_inputs() == 1 && c.shape(0).ranked && c.shape(0).rank() == 0;
-  c.SetShape(kY, is_scalar ? c.shape(0) : LanesTakingTurns(c));
+  const SymShape first = c.shape(0);
+  const bool may_be_scalar = c.num_inputs() == 1 && (!first.ranked || first.rank() == 0);
+  c.SetShape(kY, may_be_scalar ? first : LanesTakingTurns(c));
 }
 
 void NarrowOp::Eval(EvalContext& c) {
