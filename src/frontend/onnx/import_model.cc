@@ -229,7 +229,7 @@ bool IsStatistic(Value parameter) {
 
 }  // namespace
 
-// A buffer of a module is no weight.
+// A buffer of a module is not a weight.
 void Importer::MarkBuffers() {
   const std::set<Text> buffers = BuffersOf(model_.graph);
   if (buffers.empty()) return;

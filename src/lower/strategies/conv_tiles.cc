@@ -402,7 +402,7 @@ Dim ConvTiles::OffsetOf(const Dim& tap) {
   return (phase * plan_->phase_rows() + below) * plan_->pitch() + behind;
 }
 
-// ---- what follows ----
+// ---- the epilogue ----
 
 void ConvTiles::Finish(const Piece& piece, const Dim& tile, int64_t tiles) {
   const Dim filters = Min(Dim(g_.filters) - tile * kTile, tiles * kTile);

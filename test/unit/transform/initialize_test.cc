@@ -149,7 +149,7 @@ TEST_F(InitializeTest, OthersKeepTheirValues) {
   EXPECT_EQ(ToDoubles(main.parameters().Find("b")->data), (std::vector<double>{7, 7}));
 }
 
-// Nor has what is no weight another one.
+// Nor is what is not a weight initialized anew.
 TEST_F(InitializeTest, ConstantsKeepTheirValues) {
   Program main = Parse(R"(
     %a = builtin.get_parameter() {name = "a"} : () -> v_tensor<[2], f32>
