@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks every #include of the project against the layer table of docs/architecture.md."""
+"""Checks the project against the layer table of docs/architecture.md: every #include, and that no
+source spells the name of an op instead of the constant that is generated for it."""
 
 import argparse
 import pathlib
@@ -9,6 +10,11 @@ import sys
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ROW = re.compile(r"^\|\s*([a-z]+)\s*\|([^|]*)\|")
 SUFFIXES = {".h", ".cc"}
+# The names of ops: `"nn.conv"` in code, and what declares them.
+LITERAL = re.compile(r'"([a-z]+\.[a-z0-9_]+)"')
+DECLARED = re.compile(r"^- op: *([a-z0-9_]+)", re.MULTILINE)
+# The one place below the dialects that names ops; a static_assert compares it with the declarations.
+NAMES_OF_THE_IR = pathlib.Path("include/lathe/ir/builtin_names.h")
 # Headers of include/lathe itself, and the layer that each belongs to.
 TOP_LEVEL = {"lathe.h": "driver", "runtime.h": "runtime", "train.h": "train", "version.h": "support",
              "plugin.h": "ir", "compiler.h": "driver"}
@@ -53,14 +59,27 @@ def violation(path, layer, allowed, bracket, header):
     if "public" in allowed:
         return None
     target = TOP_LEVEL.get(parts[1]) if len(parts) == 2 else parts[1]
-    if target == layer or target in allowed or "/".join(parts[1:3]) in allowed:
+    if target == layer or target in allowed or "/".join(parts[1:3]) in allowed or parts[-1] in allowed:
         return None
     return f"{layer} may not include {target}"
+
+
+def declared_ops(root):
+    """Names of all ops that src/dialect declares, in-place twins left out."""
+    return {f"{file.parent.name}.{op}" for file in (root / "src" / "dialect").glob("*/*.yaml")
+            for op in DECLARED.findall(file.read_text())}
+
+
+def spelled_op(line, ops):
+    """The op that a line of code spells out, or None."""
+    code = line.split("//")[0]
+    return next((name for name in LITERAL.findall(code) if name.removesuffix("_") in ops), None)
 
 
 def check(root):
     """All violations below `root` as lines 'file:line: reason'."""
     table = read_table((root / "docs" / "architecture.md").read_text())
+    ops = declared_ops(root)
     found = []
     for folder in ("include", "src", "tools", "python"):
         for file in sorted((root / folder).rglob("*")):
@@ -76,6 +95,10 @@ def check(root):
                 reason = include and violation(path, layer, table[layer], include[1], include[2])
                 if reason:
                     found.append(f"{path}:{number}: {include[2]}: {reason}")
+                op = folder != "tools" and path != NAMES_OF_THE_IR and spelled_op(line, ops)
+                if op:
+                    found.append(f'{path}:{number}: "{op}": write its constant of '
+                                 f"lathe/dialect/{op.split('.')[0]}/op_names.h")
     return found
 
 

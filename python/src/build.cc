@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/op_error.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/traits.h"
@@ -224,7 +225,7 @@ ValueView AddInput(const Holder& holder, const std::string& name, nb::handle sha
   edit->set_location(Location::Name(context, name));
   const NamedAttribute attribute = edit->Named("name", edit->Attr(std::string_view(name)));
   Builder& builder = *edit.operator->();
-  return ViewOf(holder, builder.Create("nn.feed", {}, {&attribute, 1}, {&its, 1})->result(0));
+  return ViewOf(holder, builder.Create(nn::kFeed, {}, {&attribute, 1}, {&its, 1})->result(0));
 }
 
 void AddOutput(const Holder& holder, const std::string& name, const ValueView& view) {
@@ -233,7 +234,7 @@ void AddOutput(const Holder& holder, const std::string& name, const ValueView& v
   RefuseTaken(holder->program().fetches(), name, "output");
   edit->set_location(Location::Name(*holder->context, name));
   const NamedAttribute attribute = edit->Named("name", edit->Attr(std::string_view(name)));
-  edit->Create("nn.fetch", {&value, 1}, {&attribute, 1});
+  edit->Create(nn::kFetch, {&value, 1}, {&attribute, 1});
 }
 
 Tensor TensorOf(nb::handle array, nb::handle dtype, const std::string& what) {

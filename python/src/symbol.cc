@@ -10,6 +10,7 @@
 #include <map>
 #include <sstream>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/text_format.h"
 #include "python/src/interrupts.h"
 #include "python/src/model.h"
@@ -147,9 +148,9 @@ void BindArithmeticOf(SymbolClass& symbol) {
         },
         nb::sig(signature.c_str()));
   };
-  for (const auto& [name, op] : {std::pair("add", "nn.add"), std::pair("sub", "nn.sub"),
-                                 std::pair("mul", "nn.mul"), std::pair("truediv", "nn.div"),
-                                 std::pair("pow", "nn.pow"), std::pair("matmul", "nn.matmul")}) {
+  for (const auto& [name, op] : {std::pair("add", nn::kAdd), std::pair("sub", nn::kSub),
+                                 std::pair("mul", nn::kMul), std::pair("truediv", nn::kDiv),
+                                 std::pair("pow", nn::kPow), std::pair("matmul", nn::kMatmul)}) {
     binary(StrCat("__", name, "__").c_str(), op, false);
     binary(StrCat("__r", name, "__").c_str(), op, true);
   }

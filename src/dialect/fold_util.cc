@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/support/dispatch.h"
 
@@ -67,7 +68,7 @@ bool FollowsFromSizes(Value numbers) {
     const std::string_view name = op->name();
     if (name == nn::ShapeOp::kName || name == nn::SizeOp::kName) continue;
     if (name == nn::BindSizesOp::kName || !seen.insert(op).second) continue;
-    if (op->num_operands() == 0 && name != "builtin.constant") return false;
+    if (op->num_operands() == 0 && name != builtin::kConstant) return false;
     for (size_t i = 0; i < op->num_operands(); ++i) {
       if (op->operand(i)) todo.push_back(op->operand(i));
     }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/type.h"
 #include "src/dialect/contents.h"
 
@@ -61,14 +62,14 @@ bool IsWhole(const Fraction& x) { return x.exact && x.num.is_constant() && x.den
 std::optional<Fraction> Combine(std::string_view op, const Fraction& a, const Fraction& b) {
   // A quotient that is rounded stays between the same whole numbers with one added to it.
   const bool exact = a.exact && b.exact, shifts = a.exact ? IsWhole(a) : IsWhole(b);
-  if (op == "nn.add" && (exact || shifts)) {
+  if (op == nn::kAdd && (exact || shifts)) {
     return Fraction{a.num * b.den + b.num * a.den, a.den * b.den, exact};
   }
-  if (op == "nn.sub" && (exact || shifts)) {
+  if (op == nn::kSub && (exact || shifts)) {
     return Fraction{a.num * b.den - b.num * a.den, a.den * b.den, exact};
   }
   if (!exact) return std::nullopt;
-  if (op == "nn.mul") return Fraction{a.num * b.num, a.den * b.den};
+  if (op == nn::kMul) return Fraction{a.num * b.num, a.den * b.den};
   if (!b.num.is_constant() || b.num.value() <= 0) return std::nullopt;
   const int64_t by = b.num.value();
   return Fraction{a.num * b.den, a.den * b.num, (by & (by - 1)) == 0};
@@ -77,8 +78,8 @@ std::optional<Fraction> Combine(std::string_view op, const Fraction& a, const Fr
 std::optional<Fraction> Rounded(std::string_view op, const Fraction& x) {
   if (x.num.is_unknown() || x.den.is_unknown()) return std::nullopt;
   if (x.den.IsConstant(1)) return x;
-  if (op == "nn.floor") return Fraction{FloorDiv(x.num, x.den)};
-  if (op == "nn.ceil") return Fraction{CeilDiv(x.num, x.den)};
+  if (op == nn::kFloor) return Fraction{FloorDiv(x.num, x.den)};
+  if (op == nn::kCeil) return Fraction{CeilDiv(x.num, x.den)};
   // A cast cuts off towards zero.
   const auto low = x.num.LowerBound();
   if (!low || *low < 0) return std::nullopt;
@@ -98,7 +99,7 @@ Fractions Map(const Fractions& x, const F& f) {
 }
 
 bool IsArithmetic(std::string_view op) {
-  return op == "nn.add" || op == "nn.sub" || op == "nn.mul" || op == "nn.div";
+  return op == nn::kAdd || op == nn::kSub || op == nn::kMul || op == nn::kDiv;
 }
 
 Fractions FractionsOf(Value value, ValueFacts& facts, int depth);
@@ -131,26 +132,26 @@ Fractions FractionsOf(Value value, ValueFacts& facts, int depth) {
   const Operation* op = value.defining_op();
   if (op == nullptr) return std::nullopt;
   if (IsArithmetic(op->name())) return OfArithmetic(op, facts, depth - 1);
-  if (op->name() == "nn.floor" || op->name() == "nn.ceil") {
+  if (op->name() == nn::kFloor || op->name() == nn::kCeil) {
     return Map(FractionsOf(op->operand(0), facts, depth - 1),
                [&](const Fraction& x) { return Rounded(op->name(), x); });
   }
-  const bool moves = op->name() == "nn.squeeze" || op->name() == "nn.unsqueeze" ||
-                     op->name() == "nn.reshape" || op->name() == "nn.identity";
+  const bool moves = op->name() == nn::kSqueeze || op->name() == nn::kUnsqueeze ||
+                     op->name() == nn::kReshape || op->name() == nn::kIdentity;
   return moves ? FractionsOf(op->operand(0), facts, depth - 1) : std::nullopt;
 }
 
 }  // namespace
 
 std::optional<std::vector<Dim>> RoundedContents(Operation* cast, ValueFacts& facts) {
-  if (cast->name() != "nn.cast" || !SmallCount(cast->result(0))) return std::nullopt;
+  if (cast->name() != nn::kCast || !SmallCount(cast->result(0))) return std::nullopt;
   const auto from = cast->operand(0).type().dyn_cast<AnyTensorType>();
   const auto to = cast->result(0).type().cast<AnyTensorType>().element();
   const bool wide =
       from && (from.element() == ElementType::kF32 || from.element() == ElementType::kF64);
   if (!wide || (to != ElementType::kI64 && to != ElementType::kI32)) return std::nullopt;
   const Fractions rounded = Map(FractionsOf(cast->operand(0), facts, kMaxDepth),
-                                [](const Fraction& x) { return Rounded("nn.cast", x); });
+                                [](const Fraction& x) { return Rounded(nn::kCast, x); });
   if (!rounded) return std::nullopt;
   std::vector<Dim> contents;
   for (const Fraction& x : *rounded) contents.push_back(x.num);

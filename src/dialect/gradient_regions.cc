@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/cf/op_names.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/ir/context.h"
@@ -64,10 +65,10 @@ Value True(Builder& b) {
 }
 
 Operation* CreateWhile(Builder& b, std::span<const Value> operands, std::span<const Type> types) {
-  return b.Create(b.context().FindOp("cf.while"), operands, {}, types, 1);
+  return b.Create(b.context().FindOp(cf::kWhile), operands, {}, types, 1);
 }
 
-void CreateYield(Builder& b, std::span<const Value> values) { b.Create("cf.yield", values); }
+void CreateYield(Builder& b, std::span<const Value> values) { b.Create(cf::kYield, values); }
 
 }  // namespace
 

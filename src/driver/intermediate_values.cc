@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/value_names.h"
@@ -12,10 +14,10 @@
 namespace lathe {
 namespace {
 
-constexpr std::string_view kGetParameter = "builtin.get_parameter";
+constexpr std::string_view kGetParameter = builtin::kGetParameter;
 
 bool IsIntermediate(const Operation& op) {
-  return op.name() != "nn.feed" && op.name() != kGetParameter && op.name() != "builtin.constant";
+  return op.name() != nn::kFeed && op.name() != kGetParameter && op.name() != builtin::kConstant;
 }
 
 bool IsData(Type type) {
@@ -59,7 +61,7 @@ ValueNames::ValueNames(const Program& program) {
   for (OpWalker w(program.block()); Operation* op = w.Next();) {
     for (size_t i = 0; i < op->num_results(); ++i) {
       const auto own = op->attribute("name").dyn_cast<StrAttribute>();
-      const bool is_named = own && (op->name() == "nn.feed" || op->name() == kGetParameter);
+      const bool is_named = own && (op->name() == nn::kFeed || op->name() == kGetParameter);
       add(op->result(i), is_named ? own.value() : NameInFile(op->result(i)));
     }
     for (Region& region : op->regions()) {
@@ -119,7 +121,7 @@ void FeedValue(Program& program, const std::string& name, Value value) {
   b.set_location(Location::Name(program.context(), name));
   const NamedAttribute named[] = {b.Named("name", b.Attr(name))};
   const Type type = value.type();
-  value.ReplaceAllUsesWith(b.Create("nn.feed", {}, named, {&type, 1})->result(0));
+  value.ReplaceAllUsesWith(b.Create(nn::kFeed, {}, named, {&type, 1})->result(0));
 }
 
 std::string PortName(const Operation* op) {

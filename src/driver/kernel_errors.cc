@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/driver/intermediate_values.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
@@ -37,7 +38,7 @@ Program KernelErrors::ProgramOf(const Operation* function) {
     b.set_location(Location::Name(program.context(), PortNumber(i)));
     const NamedAttribute named[] = {b.Named("name", b.Attr(PortNumber(i)))};
     const Type type = body.argument(i).type();
-    mapping.Map(body.argument(i), b.Create("nn.feed", {}, named, {&type, 1})->result(0));
+    mapping.Map(body.argument(i), b.Create(nn::kFeed, {}, named, {&type, 1})->result(0));
   }
   const Operation* end = FunctionTable::Return(function);
   for (const Operation& op : body) {

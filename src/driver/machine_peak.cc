@@ -11,6 +11,7 @@
 #include "lathe/codegen/code_generator.h"
 #include "lathe/dialect/all.h"
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/driver/executable.h"
 #include "lathe/ir/program.h"
@@ -40,7 +41,7 @@ Program KernelOf(IrContext& context, Type from, Type to, Write&& write) {
   Program program(context);
   Builder b = Builder::AtEnd(program.block());
   const NamedAttribute name = b.Named("name", b.Attr("k"));
-  Block* body = b.Create("builtin.func", {}, {&name, 1}, {}, 1)->region(0).AddBlock();
+  Block* body = b.Create(builtin::kFunc, {}, {&name, 1}, {}, 1)->region(0).AddBlock();
   body->AddArgument(from);
   lower::LoopBuilder lb(body);
   const Value memory = lb.Alloc(to.cast<AnyTensorType>());

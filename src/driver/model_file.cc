@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/size_constraints.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/ir/functions.h"
@@ -101,7 +102,7 @@ std::vector<Operation*> MissingParameters(const Program& program) {
       for (Region& region : op.regions()) {
         for (Block& inner : region) blocks.push_back(&inner);
       }
-      if (op.name() != "builtin.get_parameter") continue;
+      if (op.name() != builtin::kGetParameter) continue;
       if (program.parameters().Find(ParameterName(op)) == nullptr) missing.push_back(&op);
     }
   }

@@ -1,5 +1,8 @@
 #include "lathe/driver/node_list.h"
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/cf/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/driver/intermediate_values.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/printable.h"
@@ -9,8 +12,8 @@ namespace lathe {
 namespace {
 
 bool IsNode(const Operation& op) {
-  return op.name() != "nn.feed" && op.name() != "nn.fetch" &&
-         op.name() != "builtin.get_parameter" && op.name() != "cf.yield";
+  return op.name() != nn::kFeed && op.name() != nn::kFetch && op.name() != builtin::kGetParameter &&
+         op.name() != cf::kYield;
 }
 
 int DepthOf(const Operation& op, const Program& program) {

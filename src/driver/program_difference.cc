@@ -6,6 +6,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/driver/intermediate_values.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
@@ -14,7 +16,7 @@
 namespace lathe {
 namespace {
 
-constexpr std::string_view kGetParameter = "builtin.get_parameter";
+constexpr std::string_view kGetParameter = builtin::kGetParameter;
 
 std::string NameOf(const Operation& op) {
   const auto name = op.attribute("name").dyn_cast<StrAttribute>();
@@ -84,7 +86,7 @@ class Listing {
  public:
   explicit Listing(const Program& program) : names_(program) {
     for (OpWalker w(program.block()); Operation* op = w.Next();) {
-      if (op->name() == "nn.feed") continue;
+      if (op->name() == nn::kFeed) continue;
       places_.emplace(op, ops_.size());
       ops_.push_back(op);
       keys_.push_back(KeyOf(*op));
@@ -217,7 +219,7 @@ class Comparison {
 
   // Among the outputs or the parameters already.
   static bool IsListed(const Operation& op) {
-    return op.name() == "nn.fetch" || op.name() == kGetParameter;
+    return op.name() == nn::kFetch || op.name() == kGetParameter;
   }
 
   // Values of matched operations, of inputs of one name, or of both arguments of a block.

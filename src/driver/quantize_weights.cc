@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/driver/intermediate_values.h"
 #include "lathe/driver/quantize.h"
@@ -143,7 +144,7 @@ class WeightQuantizer : LayerQuantizer {
     nn::Term rows(b, x);
     if (turned) rows = nn::Term(b, nn::TransposeOp::Create(b, x, {}).transposed());
     const Tensor shape = Tensor::Of<int64_t>({2}, std::vector<int64_t>{-1, depth});
-    rows = rows.Call("nn.reshape", {builtin::ConstantOp::Create(b, {.value = shape}).result()});
+    rows = rows.Call(nn::kReshape, {builtin::ConstantOp::Create(b, {.value = shape}).result()});
     return nn::MatmulOp::Create(b, rows, rows, {.transpose_x = true}).z();
   }
 

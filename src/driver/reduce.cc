@@ -5,6 +5,7 @@
 #include <thread>
 #include <unordered_set>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/verify.h"
@@ -210,7 +211,7 @@ size_t CountOperations(const Program& program) {
   size_t count = 0;
   for (OpWalker w(program.block()); const Operation* op = w.Next();) {
     const bool is_leaf = op->num_operands() == 0 || reduction::IsSplat(*op);
-    if (!is_leaf && op->name() != "nn.fetch" && !op->HasTrait<Terminator>()) ++count;
+    if (!is_leaf && op->name() != nn::kFetch && !op->HasTrait<Terminator>()) ++count;
   }
   return count;
 }

@@ -4,6 +4,8 @@
 #include <array>
 #include <set>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/driver/intermediate_values.h"
 #include "lathe/ir/builder.h"
@@ -45,7 +47,7 @@ std::vector<std::string> OpenSymbols(const FailingCase& c) {
 // ---- extents ----
 
 bool IsLeafOfData(const Operation& op) {
-  return op.name() == "nn.feed" || op.name() == "builtin.get_parameter";
+  return op.name() == nn::kFeed || op.name() == builtin::kGetParameter;
 }
 
 // Of what is fed and of weights; and those that values at hand have.
@@ -123,9 +125,9 @@ bool IsFixedParameter(const Operation& op, const Program& program) {
 std::vector<Operation*> Weights(const Program& program) {
   std::vector<Operation*> ops;
   for (Operation& op : *program.block()) {
-    const bool is_weight = op.name() == "builtin.constant"        ? IsConstantWeight(op)
-                           : op.name() == "builtin.get_parameter" ? IsFixedParameter(op, program)
-                                                                  : false;
+    const bool is_weight = op.name() == builtin::kConstant       ? IsConstantWeight(op)
+                           : op.name() == builtin::kGetParameter ? IsFixedParameter(op, program)
+                                                                 : false;
     if (!is_weight) continue;
     const auto type = op.result(0).type().dyn_cast<AnyTensorType>();
     if (type && type.is_static() && IsFloat(type.element())) ops.push_back(&op);
@@ -138,17 +140,16 @@ void SplatWeight(Operation* op) {
   const Shape extents = *type.shape().Constants();
   Builder b = Builder::Before(op);
   const std::string name =
-      op->name() == "builtin.constant" ? std::string(NameInFile(op->result(0))) : PortName(op);
+      op->name() == builtin::kConstant ? std::string(NameInFile(op->result(0))) : PortName(op);
   const NamedAttribute shape = b.Named(
       "value", b.Attr(Tensor::Of<int64_t>({std::ssize(extents)},
                                           std::vector<int64_t>(extents.begin(), extents.end()))));
-  const Value shape_value = b.Create("builtin.constant", {}, {&shape, 1})->result(0);
+  const Value shape_value = b.Create(builtin::kConstant, {}, {&shape, 1})->result(0);
   if (!name.empty()) b.set_location(LocationOfNode(b.context(), name, {&name, 1}));
   const NamedAttribute number =
       b.Named("value", b.Attr(Cast(Tensor::Of<double>({1}, {kSplat}), type.element())));
   const Type result = type;
-  Operation* splat =
-      b.Create("nn.constant_of_shape", {&shape_value, 1}, {&number, 1}, {&result, 1});
+  Operation* splat = b.Create(nn::kConstantOfShape, {&shape_value, 1}, {&number, 1}, {&result, 1});
   op->result(0).ReplaceAllUsesWith(splat->result(0));
 }
 
@@ -193,9 +194,9 @@ bool ShrinkExtent(FailingCase& c, size_t begin, size_t /*end*/, CaseValues& /*va
 }
 
 bool IsSplat(const Operation& op) {
-  if (op.name() != "nn.constant_of_shape") return false;
+  if (op.name() != nn::kConstantOfShape) return false;
   const Operation* shape = op.operand(0).defining_op();
-  return shape != nullptr && shape->name() == "builtin.constant";
+  return shape != nullptr && shape->name() == builtin::kConstant;
 }
 
 size_t CountWeights(const FailingCase& c) { return Weights(c.program).size(); }

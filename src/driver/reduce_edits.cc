@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lathe/dialect/cf/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/driver/intermediate_values.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
@@ -67,7 +69,7 @@ std::vector<PlacedOp> RemovableOps(const Program& program) {
   std::vector<PlacedOp> ops;
   size_t place = 0;
   for (Operation& op : *program.block()) {
-    const bool is_port = op.name() == "nn.feed" || op.name() == "nn.fetch";
+    const bool is_port = op.name() == nn::kFeed || op.name() == nn::kFetch;
     const bool does_something =
         (op.num_operands() > 0 && !IsSplat(op)) || !IsRemovableWhenUnused(&op);
     if (does_something && !is_port && !op.HasTrait<Terminator>() && !functions.IsFunction(&op)) {
@@ -143,7 +145,7 @@ class Cut {
   static void EraseFetchesOf(Value value) {
     std::vector<Operation*> fetches;
     for (const OpOperand use : value.uses()) {
-      if (use.owner()->name() == "nn.fetch") fetches.push_back(use.owner());
+      if (use.owner()->name() == nn::kFetch) fetches.push_back(use.owner());
     }
     for (Operation* fetch : fetches) fetch->Erase();
   }
@@ -233,7 +235,7 @@ bool TakeOperands(FailingCase& c, size_t begin, size_t end, CaseValues& /*values
 std::vector<Operation*> Ifs(const Program& program) {
   std::vector<Operation*> ops;
   for (OpWalker w(program.block()); Operation* op = w.Next();) {
-    if (op->name() == "cf.if") ops.push_back(op);
+    if (op->name() == cf::kIf) ops.push_back(op);
   }
   return ops;
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "lathe/codegen/code_generator.h"
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/driver/pass_checks.h"
 #include "lathe/ir/functions.h"
 #include "lathe/ir/walk.h"
@@ -278,7 +279,7 @@ std::vector<Operation*> FunctionsOf(Program& program, const CompileOptions& opti
   GroupOperations(program, options);
   std::vector<Operation*> functions;
   for (Operation& op : *program.block()) {
-    if (op.name() == "builtin.func" && CompilerOf(&op).empty()) functions.push_back(&op);
+    if (op.name() == builtin::kFunc && CompilerOf(&op).empty()) functions.push_back(&op);
   }
   return functions;
 }

@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
@@ -48,7 +50,7 @@ class Widening {
     manager.Add(kPrepare);
     manager.Run(wide_.program);
     for (OpWalker w(wide_.program.block()); Operation* op = w.Next();) {
-      if (op->name() == "builtin.func") {
+      if (op->name() == builtin::kFunc) {
         w.SkipRegions();
       } else {
         Visit(op);
@@ -60,7 +62,7 @@ class Widening {
 
  private:
   void Visit(Operation* op) {
-    if (op->name() == "nn.fetch") return;
+    if (op->name() == nn::kFetch) return;
     if (op->num_regions() > 0 || op->HasTrait<Terminator>()) return WidenRegions(op);
     if (!MayWiden(op)) return Narrow(op);
     if (!TryWiden(op)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
@@ -17,9 +18,9 @@ std::string_view CompilerOf(const Operation* function) {
 
 FunctionTable::FunctionTable(Operation* module)
     : module_(module),
-      func_(module->context()->FindOp("builtin.func")),
-      call_(module->context()->FindOp("builtin.call")),
-      return_(module->context()->FindOp("builtin.return")) {
+      func_(module->context()->FindOp(kFuncOp)),
+      call_(module->context()->FindOp(kCallOp)),
+      return_(module->context()->FindOp(kReturnOp)) {
   if (!func_ || module->num_regions() == 0 || module->region(0).empty()) return;
   for (Operation& op : *module->region(0).front()) {
     if (op.info() != func_) continue;

@@ -1,6 +1,8 @@
 #include "lathe/ir/program.h"
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 
@@ -71,7 +73,7 @@ StrAttribute ParameterMap::FreshName(IrContext& context, std::string_view base) 
 
 namespace {
 Operation* MakeModule(IrContext& context) {
-  Operation* module = Operation::Create({.info = context.GetOrMakeOp("builtin.module"),
+  Operation* module = Operation::Create({.info = context.GetOrMakeOp(kModuleOp),
                                          .operands = {},
                                          .result_types = {},
                                          .attributes = {},
@@ -81,11 +83,11 @@ Operation* MakeModule(IrContext& context) {
   return module;
 }
 
-std::vector<Operation*> TopLevelOps(const Program& program, std::string_view name) {
+template <class Trait>
+std::vector<Operation*> TopLevelOps(const Program& program) {
   std::vector<Operation*> found;
-  const OpInfo info = program.context().FindOp(name);
   for (Operation& op : *program.block()) {
-    if (op.info() == info) found.push_back(&op);
+    if (op.HasTrait<Trait>()) found.push_back(&op);
   }
   return found;
 }
@@ -108,7 +110,7 @@ Program Program::Clone() const {
 
 void Program::RefreshMutability() {
   for (ParameterMap::Entry& e : parameters_) e.variable.is_mutable = false;
-  const OpInfo set_parameter = context_->FindOp("builtin.set_parameter");
+  const OpInfo set_parameter = context_->FindOp(kSetParameterOp);
   for (OpWalker w(module()); Operation* op = w.Next();) {
     if (op->info() != set_parameter) continue;
     if (auto name = op->attribute("name").dyn_cast<StrAttribute>()) {
@@ -117,7 +119,7 @@ void Program::RefreshMutability() {
   }
 }
 
-std::vector<Operation*> Program::feeds() const { return TopLevelOps(*this, "nn.feed"); }
-std::vector<Operation*> Program::fetches() const { return TopLevelOps(*this, "nn.fetch"); }
+std::vector<Operation*> Program::feeds() const { return TopLevelOps<ProgramInput>(*this); }
+std::vector<Operation*> Program::fetches() const { return TopLevelOps<ProgramOutput>(*this); }
 
 }  // namespace lathe

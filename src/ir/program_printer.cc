@@ -1,6 +1,7 @@
 #include <charconv>
 #include <vector>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/support/text.h"
@@ -299,7 +300,7 @@ void ProgramPrinter::Flush() {
 }
 
 bool IsModule(const Operation* op) {
-  return op->name() == "builtin.module" && op->block() == nullptr && op->num_regions() == 1 &&
+  return op->name() == kModuleOp && op->block() == nullptr && op->num_regions() == 1 &&
          op->region(0).front() != nullptr && op->region(0).front() == op->region(0).back();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
@@ -60,17 +61,15 @@ void CheckedSignatures::Enter() {
 // ---- the walk ----
 
 std::vector<Error> Verifier::Run(Operation* root) {
-  get_parameter_ = root->context()->FindOp("builtin.get_parameter");
-  set_parameter_ = root->context()->FindOp("builtin.set_parameter");
-  func_ = root->context()->FindOp("builtin.func");
-  call_ = root->context()->FindOp("builtin.call");
-  return_ = root->context()->FindOp("builtin.return");
-  feed_ = root->context()->FindOp("nn.feed");
-  fetch_ = root->context()->FindOp("nn.fetch");
+  get_parameter_ = root->context()->FindOp(kGetParameterOp);
+  set_parameter_ = root->context()->FindOp(kSetParameterOp);
+  func_ = root->context()->FindOp(kFuncOp);
+  call_ = root->context()->FindOp(kCallOp);
+  return_ = root->context()->FindOp(kReturnOp);
   OpenOuterScopes(root);
   Walk(root);
   while (!scopes_.empty()) Close();
-  if (root->block() == nullptr && root->name() == "builtin.module") {
+  if (root->block() == nullptr && root->name() == kModuleOp) {
     CheckInputNames();
     CheckFunctions(root);
   }

@@ -103,7 +103,7 @@ class Verifier {
   const ParameterMap* parameters_;
   OpInfo get_parameter_;
   OpInfo set_parameter_;
-  OpInfo func_, call_, return_, feed_, fetch_;
+  OpInfo func_, call_, return_;
   std::vector<Operation*> calls_, feeds_;
   std::vector<const void*> set_names_;
   std::vector<Scope> scopes_;

@@ -1,5 +1,6 @@
 #include <unordered_map>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/traits.h"
 #include "src/ir/verifier.h"
@@ -44,7 +45,7 @@ void VerifyFunction(Operation* function) {
     throw OpError(function, "verify/function", "its region must hold one block");
   }
   const Operation* last = body->terminator();
-  if (last == nullptr || last->name() != "builtin.return") {
+  if (last == nullptr || last->name() != kReturnOp) {
     throw OpError(function, "verify/terminator", "its block must end in builtin.return");
   }
   for (size_t i = 0; i < body->num_arguments(); ++i) {
@@ -107,7 +108,7 @@ void Verifier::CheckFunctionPart(Operation* op) {
     calls_.push_back(op);
   } else if (info == func_) {
     const Operation* parent = op->parent_op();
-    if (parent != nullptr && parent->name() != "builtin.module") {
+    if (parent != nullptr && parent->name() != kModuleOp) {
       Add(OpError(op, "verify/function", "a function stands in the top block of a program"));
     } else {
       Collect(op, [&] { VerifyFunction(op); });
@@ -116,11 +117,11 @@ void Verifier::CheckFunctionPart(Operation* op) {
     const Operation* parent = op->parent_op();
     if (parent != nullptr && parent->info() == func_) return;
     Add(OpError(op, "verify/function", "it ends functions and nothing else"));
-  } else if (info == feed_ || info == fetch_) {
+  } else if (op->HasTrait<ProgramInput>() || op->HasTrait<ProgramOutput>()) {
     const Operation* outer = op->parent_op();
     while (outer != nullptr && outer->info() != func_) outer = outer->parent_op();
     if (outer == nullptr) {
-      if (info == feed_) feeds_.push_back(op);
+      if (op->HasTrait<ProgramInput>()) feeds_.push_back(op);
       return;
     }
     Add(OpError(op, "verify/function", "inputs and outputs of the program are not for functions")

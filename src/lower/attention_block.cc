@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/dialect/nn/term.h"
 
 namespace lathe::lower {
@@ -70,13 +71,13 @@ Value AttentionBlock::LiveOf(int64_t vector, int64_t features) {
 Value AttentionBlock::Capped(Value score) {
   if (form_.softcap == 0) return score;
   const Term s(lb_.b(), score);
-  return (s / form_.softcap).Call("nn.tanh") * form_.softcap;
+  return (s / form_.softcap).Call(nn::kTanh) * form_.softcap;
 }
 
 // What is taken off the scores, and what the sums so far are multiplied by.
 AttentionBlock::Online AttentionBlock::Shift(Value old, Value greatest) {
   const Term top(lb_.b(), greatest);
-  const Term none = top.Call("nn.equal", {top.Number(-kInfinity)});
+  const Term none = top.Call(nn::kEqual, {top.Number(-kInfinity)});
   const Term shift = Where(none, top.Number(0), top);
   return {shift, Exp(Term(lb_.b(), old) - shift)};
 }
@@ -103,7 +104,7 @@ void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Di
   for (int64_t v = 0; v < vectors_; ++v) {
     const std::vector<Value> at = im_.At({Dim(v * lanes_)});
     const Term sum(lb_.b(), lb_.Load(scratch_.sum, at, lanes_));
-    const Term inverse = Where(sum.Call("nn.equal", {sum.Number(0)}), sum.Number(0), 1 / sum);
+    const Term inverse = Where(sum.Call(nn::kEqual, {sum.Number(0)}), sum.Number(0), 1 / sum);
     lb_.Store(scratch_.factor, inverse, at);
   }
   const Value invalid = Finish(access, first, rows);
@@ -177,7 +178,7 @@ void AttentionBlock::NormalizeBlock(const Dim& count) {
     for (size_t v = 0; v < n; ++v) {
       const Term score(lb_.b(), lb_.Load(scratch_.scores, score_at(key, v), lanes_));
       const Term top(lb_.b(), tops[v]);
-      next.push_back(Where(score.Call("nn.greater", {top}), score, top));
+      next.push_back(Where(score.Call(nn::kGreater, {top}), score, top));
     }
     return next;
   });
@@ -217,7 +218,7 @@ Value AttentionBlock::ValueOf(const Access& access, const Dim& key, Value k, int
   if (!row_ || !form_.masks()) return value;
   const Value at[] = {k};
   const Term share(lb_.b(), lb_.Load(scratch_.scores, at));
-  return Where(share.Call("nn.equal", {share.Number(0)}), value.Number(0), value);
+  return Where(share.Call(nn::kEqual, {share.Number(0)}), value.Number(0), value);
 }
 
 void AttentionBlock::AddValues(const Access& access, const Dim& key, const Dim& rows,
@@ -255,7 +256,7 @@ Value AttentionBlock::Finish(const Access& access, const Dim& first, const Dim& 
       const Term result = sum * inverse;
       lb_.Store(access.results, result, access.result(first + row, v * lanes_),
                 LiveOf(v, form_.value_features()));
-      invalid = Where(result.Call("nn.is_nan"), result.Number(1), invalid);
+      invalid = Where(result.Call(nn::kIsNan), result.Number(1), invalid);
     }
     return std::vector<Value>{invalid};
   };
@@ -288,7 +289,7 @@ void AttentionBlock::WriteRow(const Access& access, const Dim& query) {
   });
   const Value at[] = {lb_.Int(0)};
   const Term sum(lb_.b(), lb_.Load(scratch_.sum, at));
-  const Term inverse = Where(sum.Call("nn.equal", {sum.Number(0)}), sum.Number(0), 1 / sum);
+  const Term inverse = Where(sum.Call(nn::kEqual, {sum.Number(0)}), sum.Number(0), 1 / sum);
   lb_.Store(scratch_.factor, inverse, at);
   Finish(access, query, 1);
 }
@@ -323,13 +324,13 @@ void AttentionBlock::NormalizeRow(const Dim& query, const Dim& key, const Dim& c
     std::vector<int64_t> numbers;
     for (int64_t lane = 0; lane < lanes_; ++lane) numbers.push_back(lane);
     const Term lane(lb_.b(), lb_.Constant(Tensor::Of<int64_t>({lanes_}, numbers)));
-    const Term is_live = lane.Call("nn.less", {live});
+    const Term is_live = lane.Call(nn::kLess, {live});
     const Term s = Where(is_live, Term(lb_.b(), score), Term(lb_.b(), low));
     lb_.Store(scratch_.scores, s, im_.At({first}), live);
     const Term before(lb_.b(), tops[0]);
-    return std::vector<Value>{Where(s.Call("nn.greater", {before}), s, before)};
+    return std::vector<Value>{Where(s.Call(nn::kGreater, {before}), s, before)};
   })[0];
-  const Term greatest = Term(lb_.b(), lb_.Reduce("max", top)).Call("nn.max", {old});
+  const Term greatest = Term(lb_.b(), lb_.Reduce("max", top)).Call(nn::kMax, {old});
   const Online online = Shift(old, greatest);
   lb_.Store(scratch_.greatest, greatest, at);
   lb_.Store(scratch_.factor, online.factor, at);
@@ -344,7 +345,7 @@ void AttentionBlock::NormalizeRow(const Dim& query, const Dim& key, const Dim& c
         const Term score(lb_.b(), lb_.Load(scratch_.scores, im_.At({first}), lanes_, live));
         const Term power = Exp(score - Term(lb_.b(), online.shift));
         lb_.Store(scratch_.scores, power, im_.At({first}), live);
-        const Term part = Where(lane.Call("nn.less", {live}), power, Term(lb_.b(), zero));
+        const Term part = Where(lane.Call(nn::kLess, {live}), power, Term(lb_.b(), zero));
         return std::vector<Value>{Term(lb_.b(), sums[0]) + part};
       })[0];
   const Term scaled = Term(lb_.b(), lb_.Load(scratch_.sum, at)) * Term(lb_.b(), online.factor);

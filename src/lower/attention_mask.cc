@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/dialect/nn/term.h"
 
 namespace lathe::lower {
@@ -60,8 +61,8 @@ Value AttentionMask::Allowed(Value query, Value key) {
   const Term position = Term(b, query) + Term(b, offset_);
   Value allowed;
   const auto require = [&](const Term& low, const Term& high) {
-    const Term fits = low.Call("nn.less_or_equal", {high});
-    allowed = allowed ? Term(b, allowed).Call("nn.and", {fits}) : fits;
+    const Term fits = low.Call(nn::kLessOrEqual, {high});
+    allowed = allowed ? Term(b, allowed).Call(nn::kAnd, {fits}) : fits;
   };
   const Term at(b, key);
   if (form_.causal) require(at, position);
@@ -84,7 +85,7 @@ Value AttentionMask::LoadMask(const Dim& query, const Dim& key, bool along_keys,
         dims[a].is_constant() ? Dim(dims[a].value() - 1) : im_.Extent(dims[a]) - 1;  // 0 or all
     if (which == 2 && !along_keys && !dims[a].IsConstant(1)) {
       const Term most(lb_.b(), I32(last));
-      indices.push_back(Term(lb_.b(), Numbers(query, lanes)).Call("nn.min", {most}));
+      indices.push_back(Term(lb_.b(), Numbers(query, lanes)).Call(nn::kMin, {most}));
       gathers = true;
     } else {
       indices.push_back(im_.At(dims[a].IsConstant(1) ? Dim(0) : Min(numbers[which], last)));
@@ -108,9 +109,9 @@ Value AttentionMask::Apply(Value scores, const Dim& query, const Dim& key, bool 
   if (form_.mask) {
     const Term mask(b, LoadMask(query, key, along_keys, lanes, live));
     if (mask.element() == ElementType::kBool) {
-      allowed = allowed ? Term(b, allowed).Call("nn.and", {mask}) : mask;
+      allowed = allowed ? Term(b, allowed).Call(nn::kAnd, {mask}) : mask;
     } else {
-      result = Where(mask.Call("nn.equal", {never}), never, result + mask);
+      result = Where(mask.Call(nn::kEqual, {never}), never, result + mask);
     }
   }
   if (allowed) result = Where(Term(b, allowed), result, never);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/shape.h"
 
 namespace lathe::lower {
@@ -21,8 +22,8 @@ std::optional<std::vector<int64_t>> ExtentsOf(Value v) {
 }  // namespace
 
 bool IsReshape(const Operation& op) {
-  constexpr std::string_view kNames[] = {"nn.reshape", "nn.unsqueeze", "nn.squeeze", "nn.flatten",
-                                         "nn.view_reshape"};
+  constexpr std::string_view kNames[] = {nn::kReshape, nn::kUnsqueeze, nn::kSqueeze, nn::kFlatten,
+                                         nn::kViewReshape};
   return std::ranges::find(kNames, op.name()) != std::end(kNames);
 }
 

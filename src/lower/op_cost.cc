@@ -4,27 +4,29 @@
 #include <string_view>
 #include <utility>
 
+#include "lathe/dialect/nn/op_names.h"
+
 namespace lathe::lower {
 
 int InstructionsOf(const Operation& op) {
-  constexpr std::array<std::pair<std::string_view, int>, 18> kCosts = {{{"nn.exp", 14},
-                                                                        {"nn.lookup", 16},
-                                                                        {"nn.log", 18},
-                                                                        {"nn.tanh", 24},
-                                                                        {"nn.erf", 28},
-                                                                        {"nn.sigmoid", 20},
-                                                                        {"nn.div", 4},
-                                                                        {"nn.sqrt", 4},
-                                                                        {"nn.gelu", 32},
-                                                                        {"nn.softplus", 34},
-                                                                        {"nn.elu", 16},
-                                                                        {"nn.selu", 16},
-                                                                        {"nn.mish", 60},
-                                                                        {"nn.sin", 30},
-                                                                        {"nn.cos", 30},
-                                                                        {"nn.tan", 40},
-                                                                        {"nn.pow", 80},
-                                                                        {"nn.mod", 8}}};
+  constexpr std::array<std::pair<std::string_view, int>, 18> kCosts = {{{nn::kExp, 14},
+                                                                        {nn::kLookup, 16},
+                                                                        {nn::kLog, 18},
+                                                                        {nn::kTanh, 24},
+                                                                        {nn::kErf, 28},
+                                                                        {nn::kSigmoid, 20},
+                                                                        {nn::kDiv, 4},
+                                                                        {nn::kSqrt, 4},
+                                                                        {nn::kGelu, 32},
+                                                                        {nn::kSoftplus, 34},
+                                                                        {nn::kElu, 16},
+                                                                        {nn::kSelu, 16},
+                                                                        {nn::kMish, 60},
+                                                                        {nn::kSin, 30},
+                                                                        {nn::kCos, 30},
+                                                                        {nn::kTan, 40},
+                                                                        {nn::kPow, 80},
+                                                                        {nn::kMod, 8}}};
   for (const auto& [name, cost] : kCosts) {
     if (op.name() == name) return cost;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/tensor_of.h"
@@ -22,13 +23,13 @@ Combination CombinationOf(const Operation* reduction, ElementType element) {
   const bool of_bools = element == ElementType::kBool;
   const std::string_view name = reduction->name();
   if (name == nn::ReduceMaxOp::kName) {
-    return of_bools ? Combination{"nn.or", "or", 0} : Combination{"nn.max", "max", -kInfinity};
+    return of_bools ? Combination{nn::kOr, "or", 0} : Combination{nn::kMax, "max", -kInfinity};
   }
   if (name == nn::ReduceMinOp::kName) {
-    return of_bools ? Combination{"nn.and", "and", 1} : Combination{"nn.min", "min", kInfinity};
+    return of_bools ? Combination{nn::kAnd, "and", 1} : Combination{nn::kMin, "min", kInfinity};
   }
-  if (name == nn::ReduceProdOp::kName) return {"nn.mul", "mul", 1};
-  return {"nn.add", "add", 0};
+  if (name == nn::ReduceProdOp::kName) return {nn::kMul, "mul", 1};
+  return {nn::kAdd, "add", 0};
 }
 
 std::string RowPlan::Refusal() {

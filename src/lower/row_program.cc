@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/op_kind.h"
@@ -33,8 +34,8 @@ class LocalConstants : public ValueFacts {
 };
 
 bool IsPrimitive(const Operation* op) {
-  constexpr std::string_view kNames[] = {"nn.reduce_sum", "nn.reduce_mean", "nn.reduce_max",
-                                         "nn.reduce_min", "nn.reduce_prod"};
+  constexpr std::string_view kNames[] = {nn::kReduceSum, nn::kReduceMean, nn::kReduceMax,
+                                         nn::kReduceMin, nn::kReduceProd};
   return std::ranges::find(kNames, op->name()) != std::end(kNames);
 }
 

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 
@@ -12,8 +13,8 @@ namespace {
 /// Calls fn(op, name) for each operation within `root` that reads or sets a parameter.
 template <class Fn>
 void ForEachParameter(Operation* root, const Fn& fn) {
-  const OpInfo get = root->context()->FindOp("builtin.get_parameter");
-  const OpInfo set = root->context()->FindOp("builtin.set_parameter");
+  const OpInfo get = root->context()->FindOp(kGetParameterOp);
+  const OpInfo set = root->context()->FindOp(kSetParameterOp);
   for (OpWalker w(root); Operation* op = w.Next();) {
     if (op->info() != get && op->info() != set) continue;
     if (const auto name = op->attribute("name").dyn_cast<StrAttribute>()) fn(op, name);

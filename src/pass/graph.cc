@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 
 namespace lathe {
@@ -91,7 +92,7 @@ Node Graph::CreateVarNode(std::string_view name, Type type) {
     b.SetInsertionPoint(block_->front());
   }
   const NamedAttribute attribute = b.Named("name", key);
-  return Node(b.Create("builtin.get_parameter", {}, {&attribute, 1}, {&type, 1})->result(0));
+  return Node(b.Create(kGetParameterOp, {}, {&attribute, 1}, {&type, 1})->result(0));
 }
 
 Node Graph::CreateControlDepVar(Node before, Node after) {
@@ -116,11 +117,11 @@ Node Graph::CreateControlDepVar(Node before, Node after) {
   for (size_t i = 0; i < first->num_results(); ++i) results.push_back(first->result(i));
   const Type token_type = TokenType::Get(context());
   const Value token =
-      Builder::After(first).Create("builtin.token_of", results, {}, {&token_type, 1})->result(0);
+      Builder::After(first).Create(kTokenOfOp, results, {}, {&token_type, 1})->result(0);
   const Value waiting = second->operand(0);
   const Type type = waiting.type();
-  Operation* depend = Builder::Before(second).Create(
-      "builtin.depend", std::vector<Value>{waiting, token}, {}, {&type, 1});
+  Operation* depend =
+      Builder::Before(second).Create(kDependOp, std::vector<Value>{waiting, token}, {}, {&type, 1});
   second->set_operand(0, depend->result(0));
   return Node(token);
 }
@@ -128,7 +129,7 @@ Node Graph::CreateControlDepVar(Node before, Node after) {
 Node Graph::CreateEmptyNode(std::string_view name) {
   Builder b = AtEndOf(block_);
   const NamedAttribute attribute = b.Named("name", b.Attr(name));
-  return Node(b.Create("builtin.empty", {}, {&attribute, 1}));
+  return Node(b.Create(kEmptyOp, {}, {&attribute, 1}));
 }
 
 std::vector<OwningOp> Graph::ReleaseNodes() {

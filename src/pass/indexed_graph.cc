@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
+#include "lathe/ir/traits.h"
 #include "lathe/pass/graph.h"
 #include "lathe/pass/rewriter.h"
 
@@ -67,7 +69,7 @@ uint64_t Fingerprint(const Block* block) {
 
 bool IsWrittenParameter(const Graph& graph, const Operation* op) {
   const auto name = op->attribute("name").dyn_cast<StrAttribute>();
-  if (op->name() != "builtin.get_parameter" || !name) return false;
+  if (op->name() != kGetParameterOp || !name) return false;
   const Variable* v = graph.program().parameters().Find(name.value());
   return v != nullptr && v->is_mutable;
 }
@@ -110,7 +112,7 @@ IndexedGraph::IndexedGraph(const Graph& graph)
       input_nodes_.push_back(id);
       if (node.IsOp() && IsWrittenParameter(graph, node.op())) mutable_input_nodes_.push_back(id);
     }
-    if (node.IsOp() && node.op()->name() == "nn.fetch") outputs_.push_back(inputs_.back());
+    if (node.IsOp() && node.op()->HasTrait<ProgramOutput>()) outputs_.push_back(inputs_.back());
   }
 }
 

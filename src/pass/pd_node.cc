@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pattern_detector.h"
 
@@ -52,7 +53,7 @@ const Operation* MakerOf(const Node& node) {
 
 bool IsParameter(const Node& node) {
   const Operation* maker = MakerOf(node);
-  return maker != nullptr && maker->name() == "builtin.get_parameter";
+  return maker != nullptr && maker->name() == kGetParameterOp;
 }
 
 std::string ArgText(const std::string& arg, int nth) {

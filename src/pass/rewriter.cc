@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -106,7 +107,7 @@ Operation* Rewriter::Announce(Operation* op) {
 
 Value Rewriter::Constant(const Tensor& value) {
   const NamedAttribute attribute = Named("value", Attr(value));
-  const OpInfo info = context().GetOrMakeOp("builtin.constant");
+  const OpInfo info = context().GetOrMakeOp(kConstantOp);
   return Announce(CreateInferred(info, {}, {&attribute, 1}, 1))->result(0);
 }
 
@@ -116,7 +117,7 @@ Value Rewriter::Parameter(std::string_view base, Tensor data) {
   const StrAttribute name = program_.parameters().FreshName(context(), base);
   program_.parameters().Insert(name, {std::move(data), false});
   const NamedAttribute attribute = Named("name", name);
-  const OpInfo info = context().GetOrMakeOp("builtin.get_parameter");
+  const OpInfo info = context().GetOrMakeOp(kGetParameterOp);
   return Announce(Builder::Create(info, {}, {&attribute, 1}, {&type, 1}))->result(0);
 }
 
@@ -269,7 +270,7 @@ const Tensor* ConstantValue(const Program& program, Value value) {
     const auto constant = op->attribute("value").dyn_cast<TensorAttribute>();
     return constant ? &constant.value() : nullptr;
   }
-  if (op->name() != "builtin.get_parameter") return nullptr;
+  if (op->name() != kGetParameterOp) return nullptr;
   const auto name = op->attribute("name").dyn_cast<StrAttribute>();
   const Variable* v = name ? program.parameters().Find(name.value()) : nullptr;
   return v != nullptr && !v->is_mutable ? &v->data : nullptr;

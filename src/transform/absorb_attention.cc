@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -16,7 +17,7 @@ namespace {
 using namespace pat;  // NOLINT: the words of a rule
 
 Pat AttentionOf(const Pat& q, const Pat& k, const Pat& v) {
-  return Call("nn.attention",
+  return Call(nn::kAttention,
               {q, k, v, Maybe("mask"), Maybe("past_key"), Maybe("past_value"), Maybe("lengths")})
       .AnyAttributes()
       .As("attention");
@@ -41,7 +42,7 @@ Value Remade(const RuleMatch& m, Rewriter& rewriter, Value q, Value k, Value v,
     const auto same = [&](const NamedAttribute& other) { return other.name == a.name; };
     if (std::none_of(changed.begin(), changed.end(), same)) attributes.push_back(a);
   }
-  return rewriter.Create("nn.attention", operands, attributes)->result(0);
+  return rewriter.Create(nn::kAttention, operands, attributes)->result(0);
 }
 
 // ---- scales of queries and of keys ----
@@ -71,19 +72,19 @@ Rule ScaleRule(const std::string& name, const Pat& q, const Pat& k, const char* 
         Value keys = m["x"];
         if (m.Has("kt")) {
           const NamedAttribute perm = rewriter.Named("perm", m.attribute("perm"));
-          keys = rewriter.Create("nn.transpose", {&keys, 1}, {&perm, 1})->result(0);
+          keys = rewriter.Create(nn::kTranspose, {&keys, 1}, {&perm, 1})->result(0);
         }
         return Remade(m, rewriter, m["q"], keys, m["v"], {changed});
       });
 }
 
 void AddScales(std::vector<Rule>& rules) {
-  const Pat product = Call("nn.mul", {Var("x"), Scalar("factor")}).As("scaled");
-  const Pat quotient = Call("nn.div", {Var("x"), Scalar("divisor")}).As("scaled");
+  const Pat product = Call(nn::kMul, {Var("x"), Scalar("factor")}).As("scaled");
+  const Pat quotient = Call(nn::kDiv, {Var("x"), Scalar("divisor")}).As("scaled");
   const Pat scaled = Either({product, quotient});
   rules.push_back(ScaleRule("scale-of-queries", scaled, Var("k"), "q"));
   rules.push_back(ScaleRule("scale-of-keys", Var("q"),
-                            Either({scaled, Call("nn.transpose", {scaled}).Carry("perm").As("kt")}),
+                            Either({scaled, Call(nn::kTranspose, {scaled}).Carry("perm").As("kt")}),
                             "k"));
 }
 
@@ -92,13 +93,13 @@ void AddScales(std::vector<Rule>& rules) {
 /// [B, H, S, E] repeated to [B, H * G, S, E], a head after itself.
 Pat Repeated(const std::string& name) {
   const Pat x = Var(name);
-  const Pat one_more = Either({Call("nn.unsqueeze", {x, Const(name + "_axis")}).Shared(),
-                               Call("nn.reshape", {x, Var(name + "_five")}).Shared()});
-  const Pat expanded = CallOneOf({"nn.expand", "nn.tile"}, {one_more, Var(name + "_shape")})
+  const Pat one_more = Either({Call(nn::kUnsqueeze, {x, Const(name + "_axis")}).Shared(),
+                               Call(nn::kReshape, {x, Var(name + "_five")}).Shared()});
+  const Pat expanded = CallOneOf({nn::kExpand, nn::kTile}, {one_more, Var(name + "_shape")})
                            .As(name + "_expanded")
                            .Shared();
-  return Either({Call("nn.reshape", {expanded, Var(name + "_four")}).Shared(),
-                 CallOneOf({"nn.expand", "nn.tile"}, {x, Var(name + "_shape")}).Shared()});
+  return Either({Call(nn::kReshape, {expanded, Var(name + "_four")}).Shared(),
+                 CallOneOf({nn::kExpand, nn::kTile}, {x, Var(name + "_shape")}).Shared()});
 }
 
 /// The dims of the steps say that nothing but the heads is repeated.
@@ -142,8 +143,8 @@ Rule GroupedHeads() {
 /// [B, L, H * E] split to [B, H, L, E]; `name` may be of another rank.
 Pat Split(const std::string& name) {
   return Call(
-             "nn.transpose",
-             {Call("nn.reshape", {Var(name), Const(name + "_shape")}).As(name + "_split").Shared()})
+             nn::kTranspose,
+             {Call(nn::kReshape, {Var(name), Const(name + "_shape")}).As(name + "_split").Shared()})
       .With("perm", std::vector<int64_t>{0, 2, 1, 3})
       .Shared();
 }
@@ -171,7 +172,7 @@ Value Merged(const RuleMatch& m, Rewriter& rewriter, const std::string& name) {
   std::vector<int64_t> shape = m.ints(name + "_shape");
   shape = {shape[0], shape[1], last.value()};
   const Value operands[] = {x, rewriter.Constant(Tensor::Of<int64_t>({3}, shape))};
-  return rewriter.Create("nn.reshape", operands)->result(0);
+  return rewriter.Create(nn::kReshape, operands)->result(0);
 }
 
 /// The result's shape has nothing that would be copied from a dim that is no longer there.
@@ -196,15 +197,15 @@ Value MakeMerged(const RuleMatch& m, Rewriter& rewriter) {
     return y;
   }
   const Value operands[] = {y, m["shape"]};
-  return rewriter.Create("nn.reshape", operands)->result(0);
+  return rewriter.Create(nn::kReshape, operands)->result(0);
 }
 
 Rule HeadsInLastDim() {
   const Pat attention = AttentionOf(Split("q"), Split("k"), Split("v"));
   const Pat together =
-      Call("nn.transpose", {attention}).With("perm", std::vector<int64_t>{0, 2, 1, 3});
+      Call(nn::kTranspose, {attention}).With("perm", std::vector<int64_t>{0, 2, 1, 3});
   return Rule("heads-in-last-dim")
-      .Match(Call("nn.reshape", {together, Const("shape")}))
+      .Match(Call(nn::kReshape, {together, Const("shape")}))
       .Where([](const RuleMatch& m) { return !m.Has("past_key"); }, "nothing is cached")
       .Where(SplitsHeads, "the heads are split from a last dim")
       .Where(ResultShapeIsPlain, "the result's shape copies no extent of a head")
@@ -227,7 +228,7 @@ Rule MergedBatch() {
            op->num_operands() == 3;
   };
   return Rule("merged-heads")
-      .Match(Call("nn.reshape",
+      .Match(Call(nn::kReshape,
                   {AttentionOf(MergedHeads("q"), MergedHeads("k"), MergedHeads("v")), Var("shape")})
                  .AnyAttributes())
       .Where(alone, "there is one head and no mask")
@@ -243,7 +244,7 @@ Rule MergedBatch() {
 
 /// [cached, new] along the keys.
 Pat Extended(const std::string& name) {
-  return Call("nn.concat", {Var("past_" + name), Var("new_" + name)})
+  return Call(nn::kConcat, {Var("past_" + name), Var("new_" + name)})
       .Carry("axis", name + "_axis")
       .As(name + "_all")
       .Shared();
@@ -288,7 +289,7 @@ Value MakeCached(const RuleMatch& m, Rewriter& rewriter) {
   const Value operands[] = {m.root()->operand(0), m["new_k"], m["new_v"], m["mask"],
                             m["past_k"],          m["past_v"]};
   const Operation* op =
-      rewriter.Create("nn.attention", operands, m.op("attention")->attributes().entries(), 3);
+      rewriter.Create(nn::kAttention, operands, m.op("attention")->attributes().entries(), 3);
   for (const size_t i : {1, 2}) {
     const Value all = m[i == 1 ? "k_all" : "v_all"];
     std::vector<OpOperand> uses(all.uses().begin(), all.uses().end());
@@ -310,21 +311,21 @@ Rule Cached() {
 
 bool FeedsAttention(Value keys) {
   const auto reads = [](const OpOperand& use) {
-    return use.owner()->name() == "nn.attention" && (use.index() == 1 || use.index() == 2);
+    return use.owner()->name() == nn::kAttention && (use.index() == 1 || use.index() == 2);
   };
   return std::any_of(keys.uses().begin(), keys.uses().end(), reads);
 }
 
 /// An extent of joined keys from those of the parts, so that the joined ones need not be there yet.
 Rule ExtentOfJoined() {
-  const Pat joined = Call("nn.concat", {Var("a"), Var("b")})
+  const Pat joined = Call(nn::kConcat, {Var("a"), Var("b")})
                          .Carry("axis", "joined_axis")
                          .As("joined")
                          .If(FeedsAttention, "keys or values of an attention op")
                          .Shared();
   return Rule("extent-of-joined")
       .Quiet()
-      .Match(Call("nn.gather", {Call("nn.shape", {joined}).Shared(), Const("index")})
+      .Match(Call(nn::kGather, {Call(nn::kShape, {joined}).Shared(), Const("index")})
                  .WithIf(
                      "axis", [](Attribute a) { return !a || a.cast<IntAttribute>().value() == 0; },
                      "0"))
@@ -332,8 +333,8 @@ Rule ExtentOfJoined() {
              "one extent is read")
       .Replace([](const RuleMatch& m, Rewriter& rewriter) {
         const auto extent = [&](const Value& part) {
-          const Value operands[] = {rewriter.Create("nn.shape", {&part, 1})->result(0), m["index"]};
-          return rewriter.Create("nn.gather", operands)->result(0);
+          const Value operands[] = {rewriter.Create(nn::kShape, {&part, 1})->result(0), m["index"]};
+          return rewriter.Create(nn::kGather, operands)->result(0);
         };
         const int64_t axis = m.attribute("joined_axis").cast<IntAttribute>().value();
         const Value first = extent(m["a"]);
@@ -341,7 +342,7 @@ Rule ExtentOfJoined() {
           return first;
         }
         const Value operands[] = {first, extent(m["b"])};
-        return rewriter.Create("nn.add", operands)->result(0);
+        return rewriter.Create(nn::kAdd, operands)->result(0);
       });
 }
 

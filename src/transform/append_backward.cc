@@ -3,9 +3,11 @@
 #include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/gradient.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -216,7 +218,7 @@ class AppendBackwardPass : public Pass {
     Operation* maker = gradient.defining_op();
     if (maker == nullptr || gradient.property(kGradOf) || maker->isa<nn::FeedOp>() ||
         maker->isa<builtin::GetParameterOp>()) {
-      gradient = rewriter.Create("nn.identity", {&gradient, 1})->result(0);
+      gradient = rewriter.Create(nn::kIdentity, {&gradient, 1})->result(0);
     }
     gradient.set_property(kGradOf, StrAttribute::Get(rewriter.context(), name));
     return gradient;
@@ -243,7 +245,7 @@ class AppendBackwardPass : public Pass {
       program.parameters().Insert(
           StrAttribute::Get(program.context(), name),
           {.data = Tensor(type.element(), *type.shape().Constants()), .is_mutable = true});
-      rewriter.Create("builtin.set_parameter", {&gradient, 1}, attributes);
+      rewriter.Create(builtin::kSetParameter, {&gradient, 1}, attributes);
     } else {
       for (Operation* fetch : program.fetches()) {
         if (nn::FetchOp(fetch).name() == name) {
@@ -251,7 +253,7 @@ class AppendBackwardPass : public Pass {
                "has append_backward run before?");
         }
       }
-      rewriter.Create("nn.fetch", {&gradient, 1}, attributes);
+      rewriter.Create(nn::kFetch, {&gradient, 1}, attributes);
     }
   }
 };

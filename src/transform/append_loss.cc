@@ -11,6 +11,7 @@
 #include "lathe/dialect/nn/loss.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
@@ -61,7 +62,7 @@ class LossBuilder {
     if (made_by != nullptr && made_by->isa<nn::SigmoidOp>()) output = made_by->operand(0);
     const Term z(b_, output), t = TargetLike(output);
     const Term zero = z.Number(0), half = t.Number(0.5), one = t.Number(1);
-    const Term loss = t * (zero - z).Call("nn.softplus") + (one - t) * z.Call("nn.softplus");
+    const Term loss = t * (zero - z).Call(nn::kSoftplus) + (one - t) * z.Call(nn::kSoftplus);
     const Value says = nn::GreaterOp::Create(b_, z, zero).c();
     const Value truth = nn::GreaterOp::Create(b_, t, half).c();
     return {Mean(loss), Count(nn::EqualOp::Create(b_, says, truth).c())};

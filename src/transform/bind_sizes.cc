@@ -7,6 +7,7 @@
 
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
@@ -209,10 +210,10 @@ class BindSizesPass : public Pass {
       rewriter_->SetInsertionPoint(yield);
       rewriter_->set_location(op->location());
       const Value from = yield->operand(result);
-      const Value bound = build_->BindAs(build_->Create("nn.shape", {from}), names);
+      const Value bound = build_->BindAs(build_->Create(nn::kShape, {from}), names);
       rewriter_->SetOperand(
           yield, result,
-          build_->Create("nn.reshape", {from, bound}, {build_->Attr("allowzero", true)}));
+          build_->Create(nn::kReshape, {from, bound}, {build_->Attr("allowzero", true)}));
     }
     rewriter_->Applied(op, "the region that runs says the size");
     Count("joined");

@@ -6,6 +6,7 @@
 
 #include "lathe/dialect/interpreter.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/tensor_of.h"
@@ -20,9 +21,9 @@ namespace {
 constexpr size_t kMostOps = 64;  // of a function of a byte
 
 // Without one of them, arithmetic takes less than to look a byte up.
-constexpr std::string_view kLong[] = {"nn.elu",  "nn.erf",      "nn.exp",   "nn.gelu",
-                                      "nn.log",  "nn.mish",     "nn.selu",  "nn.sigmoid",
-                                      "nn.tanh", "nn.softplus", "nn.swish", "nn.pow"};
+constexpr std::string_view kLong[] = {nn::kElu,  nn::kErf,      nn::kExp,   nn::kGelu,
+                                      nn::kLog,  nn::kMish,     nn::kSelu,  nn::kSigmoid,
+                                      nn::kTanh, nn::kSoftplus, nn::kSwish, nn::kPow};
 
 bool IsByte(Value v) {
   const AnyTensorType type = TensorOrNull(v);

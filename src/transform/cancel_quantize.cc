@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
@@ -16,14 +17,14 @@ namespace lathe {
 namespace {
 
 // They move what operand 0 holds and compute nothing, or take the greatest of some.
-constexpr std::string_view kMoves[] = {"nn.depth_to_space", "nn.expand",    "nn.flatten",
-                                       "nn.gather",         "nn.identity",  "nn.max_pool",
-                                       "nn.reshape",        "nn.slice",     "nn.space_to_depth",
-                                       "nn.squeeze",        "nn.transpose", "nn.unsqueeze"};
+constexpr std::string_view kMoves[] = {nn::kDepthToSpace, nn::kExpand,    nn::kFlatten,
+                                       nn::kGather,       nn::kIdentity,  nn::kMaxPool,
+                                       nn::kReshape,      nn::kSlice,     nn::kSpaceToDepth,
+                                       nn::kSqueeze,      nn::kTranspose, nn::kUnsqueeze};
 
 // Of integers of that type.
 bool Moves(const Operation* op, ElementType type) {
-  if (op->name() == "nn.max_pool" && BitWidth(type) != 8) return false;
+  if (op->name() == nn::kMaxPool && BitWidth(type) != 8) return false;
   return std::ranges::find(kMoves, op->name()) != std::end(kMoves) && op->num_results() == 1;
 }
 

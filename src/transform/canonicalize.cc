@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/pass/pass.h"
@@ -91,27 +92,27 @@ class TablePattern : public RewritePattern {
 std::vector<Rule> SignRules() {
   using namespace pat;  // NOLINT: the words of a rule
   std::vector<Rule> rules;
-  const auto negative = [](const char* name) { return Call("nn.neg", {Var(name)}).Shared(); };
+  const auto negative = [](const char* name) { return Call(nn::kNeg, {Var(name)}).Shared(); };
   rules.push_back(Rule("add-of-neg")
-                      .Match(Call("nn.add", {Var("x"), negative("y")}))
-                      .Replace(Call("nn.sub", {Var("x"), Var("y")}))
+                      .Match(Call(nn::kAdd, {Var("x"), negative("y")}))
+                      .Replace(Call(nn::kSub, {Var("x"), Var("y")}))
                       .Quiet());
   rules.push_back(Rule("sub-of-neg")
-                      .Match(Call("nn.sub", {Var("x"), negative("y")}))
-                      .Replace(Call("nn.add", {Var("x"), Var("y")}))
+                      .Match(Call(nn::kSub, {Var("x"), negative("y")}))
+                      .Replace(Call(nn::kAdd, {Var("x"), Var("y")}))
                       .Quiet());
   rules.push_back(Rule("mul-of-negs")
-                      .Match(Call("nn.mul", {negative("x"), negative("y")}))
-                      .Replace(Call("nn.mul", {Var("x"), Var("y")}))
+                      .Match(Call(nn::kMul, {negative("x"), negative("y")}))
+                      .Replace(Call(nn::kMul, {Var("x"), Var("y")}))
                       .Quiet());
   rules.push_back(Rule("abs-of-neg")
-                      .Match(Call("nn.abs", {negative("x")}))
-                      .Replace(Call("nn.abs", {Var("x")}))
+                      .Match(Call(nn::kAbs, {negative("x")}))
+                      .Replace(Call(nn::kAbs, {Var("x")}))
                       .Quiet());
   rules.push_back(
       Rule("where-not")
-          .Match(Call("nn.where", {Call("nn.not", {Var("c")}).Shared(), Var("x"), Var("y")}))
-          .Replace(Call("nn.where", {Var("c"), Var("y"), Var("x")}))
+          .Match(Call(nn::kWhere, {Call(nn::kNot, {Var("c")}).Shared(), Var("x"), Var("y")}))
+          .Replace(Call(nn::kWhere, {Var("c"), Var("y"), Var("x")}))
           .Quiet());
   return rules;
 }
@@ -119,7 +120,7 @@ std::vector<Rule> SignRules() {
 /// x + 0.0 gives 0.0 where x is -0.0, so it is x only for who does not look at the sign of zeros.
 class AddZero : public RewritePattern {
  public:
-  AddZero() : RewritePattern("add-zero", "nn.add") {}
+  AddZero() : RewritePattern("add-zero", nn::kAdd) {}
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
     for (size_t side = 0; side < 2; ++side) {
       const Tensor* zero = ConstantValue(rewriter.program(), op->operand(side));

@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "src/transform/canonicalize.h"
 
@@ -74,9 +75,9 @@ bool FillToBroadcast(const Site& s) {
 }
 
 constexpr CanonicalRow kRules[] = {
-    {"expand-to-broadcast", "nn.expand", ReadInput},
-    {"tile-to-broadcast", "nn.tile", TileToBroadcast},
-    {"fill-to-broadcast", "nn.constant_of_shape", FillToBroadcast},
+    {"expand-to-broadcast", nn::kExpand, ReadInput},
+    {"tile-to-broadcast", nn::kTile, TileToBroadcast},
+    {"fill-to-broadcast", nn::kConstantOfShape, FillToBroadcast},
 };
 
 }  // namespace

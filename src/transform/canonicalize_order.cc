@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "src/transform/canonicalize.h"
 #include "src/transform/trailing_axes.h"
@@ -28,12 +29,12 @@ std::optional<std::vector<int64_t>> PermOf(const Operation* op) {
 
 bool TransposeOfTranspose(const Site& s) {
   Operation* inner = s.Maker(0);
-  if (!IsA(inner, "nn.transpose")) return false;
+  if (!IsA(inner, nn::kTranspose)) return false;
   std::optional<std::vector<int64_t>> perm = PermOf(s.op), first = PermOf(inner);
   if (!perm || !first || perm->size() != first->size()) return false;
   for (int64_t& p : *perm) p = (*first)[static_cast<size_t>(p)];
   if (std::is_sorted(perm->begin(), perm->end())) return s.ReplaceBy(inner->operand(0));
-  return s.ReplaceByNew(inner, "nn.transpose", {inner->operand(0)}, {s.Attr("perm", *perm)});
+  return s.ReplaceByNew(inner, nn::kTranspose, {inner->operand(0)}, {s.Attr("perm", *perm)});
 }
 
 /// Only axes of extent 1 change their place: the order of the elements stays.
@@ -49,14 +50,14 @@ bool TransposeOfOnes(const Site& s) {
     last = p;
   }
   const auto target = ReshapeTarget(from, s.type().cast<AnyTensorType>(), true);
-  return target && s.ReplaceByNew(s.op, "nn.reshape", {s.op->operand(0), s.Constant(*target)}, {});
+  return target && s.ReplaceByNew(s.op, nn::kReshape, {s.op->operand(0), s.Constant(*target)}, {});
 }
 
 // ---- reshapes ----
 
 bool IsReshape(const Operation* op) {
-  return IsA(op, "nn.reshape") || IsA(op, "nn.flatten") || IsA(op, "nn.squeeze") ||
-         IsA(op, "nn.unsqueeze");
+  return IsA(op, nn::kReshape) || IsA(op, nn::kFlatten) || IsA(op, nn::kSqueeze) ||
+         IsA(op, nn::kUnsqueeze);
 }
 
 /// A chain of reshapes that comes back to where it began.
@@ -68,7 +69,7 @@ bool ReshapedBack(const Site& s) {
 
 /// Nothing that it says of extents needs a check: it has a -1, or is no reshape to extents.
 bool TakesTheRest(const Site& s) {
-  if (!IsA(s.op, "nn.reshape")) return true;
+  if (!IsA(s.op, nn::kReshape)) return true;
   const auto target = s.Ints(1);
   return target && std::ranges::find(*target, -1) != target->end();
 }
@@ -80,14 +81,14 @@ bool ReshapeOfReshape(const Site& s) {
   const auto target = ReshapeTarget(TensorOrNull(inner->operand(0)), s.type().cast<AnyTensorType>(),
                                     TakesTheRest(s));
   return target &&
-         s.ReplaceByNew(inner, "nn.reshape", {inner->operand(0), s.Constant(*target)}, {});
+         s.ReplaceByNew(inner, nn::kReshape, {inner->operand(0), s.Constant(*target)}, {});
 }
 
 /// Axes of both: those of the inner one as they stand in the outer result.
 bool UnsqueezeOfUnsqueeze(const Site& s) {
   Operation* inner = s.Maker(0);
   const AnyTensorType type = s.type().dyn_cast<AnyTensorType>();
-  if (!IsA(inner, "nn.unsqueeze") || !type || !type.has_rank()) return false;
+  if (!IsA(inner, nn::kUnsqueeze) || !type || !type.has_rank()) return false;
   const auto outer_axes = s.Ints(1), inner_axes = Site{inner, s.rewriter}.Ints(1);
   if (!outer_axes || !inner_axes) return false;
   const auto rank = static_cast<int64_t>(type.rank());
@@ -102,7 +103,7 @@ bool UnsqueezeOfUnsqueeze(const Site& s) {
   for (size_t i = 0, k = 0; i < added.size(); ++i) {
     if (added[i] || added_before[k++]) axes.push_back(static_cast<int64_t>(i));
   }
-  return s.ReplaceByNew(inner, "nn.unsqueeze", {inner->operand(0), s.Constant(axes)}, {});
+  return s.ReplaceByNew(inner, nn::kUnsqueeze, {inner->operand(0), s.Constant(axes)}, {});
 }
 
 // ---- casts ----
@@ -143,7 +144,7 @@ bool Widens(ElementType a, ElementType b) {
 /// floating saturate.
 bool CastOfCast(const Site& s) {
   Operation* inner = s.Maker(0);
-  if (!IsA(inner, "nn.cast")) return false;
+  if (!IsA(inner, nn::kCast)) return false;
   const AnyTensorType from = TensorOrNull(inner->operand(0)),
                       middle = TensorOrNull(s.op->operand(0)), to = TensorOrNull(s.op->result(0));
   if (!from || !middle || !to || !Widens(from.element(), middle.element())) return false;
@@ -151,21 +152,21 @@ bool CastOfCast(const Site& s) {
   if (through_float && !IsFloat(to.element()) && !Widens(from.element(), to.element()))
     return false;
   const auto attributes = s.op->attributes().entries();
-  return s.ReplaceByNew(inner, "nn.cast", {inner->operand(0)},
+  return s.ReplaceByNew(inner, nn::kCast, {inner->operand(0)},
                         std::vector<NamedAttribute>(attributes.begin(), attributes.end()));
 }
 
 constexpr CanonicalRow kRules[] = {
-    {"transpose-of-transpose", "nn.transpose", TransposeOfTranspose},
-    {"transpose-of-ones", "nn.transpose", TransposeOfOnes},
-    {"reshaped-back", "nn.reshape", ReshapedBack},
-    {"reshaped-back", "nn.flatten", ReshapedBack},
-    {"reshaped-back", "nn.squeeze", ReshapedBack},
-    {"reshaped-back", "nn.unsqueeze", ReshapedBack},
-    {"reshape-of-reshape", "nn.reshape", ReshapeOfReshape},
-    {"reshape-of-reshape", "nn.flatten", ReshapeOfReshape},
-    {"unsqueeze-of-unsqueeze", "nn.unsqueeze", UnsqueezeOfUnsqueeze},
-    {"cast-of-cast", "nn.cast", CastOfCast},
+    {"transpose-of-transpose", nn::kTranspose, TransposeOfTranspose},
+    {"transpose-of-ones", nn::kTranspose, TransposeOfOnes},
+    {"reshaped-back", nn::kReshape, ReshapedBack},
+    {"reshaped-back", nn::kFlatten, ReshapedBack},
+    {"reshaped-back", nn::kSqueeze, ReshapedBack},
+    {"reshaped-back", nn::kUnsqueeze, ReshapedBack},
+    {"reshape-of-reshape", nn::kReshape, ReshapeOfReshape},
+    {"reshape-of-reshape", nn::kFlatten, ReshapeOfReshape},
+    {"unsqueeze-of-unsqueeze", nn::kUnsqueeze, UnsqueezeOfUnsqueeze},
+    {"cast-of-cast", nn::kCast, CastOfCast},
 };
 
 }  // namespace

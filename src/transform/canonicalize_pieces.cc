@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/support/divide.h"
 #include "src/transform/canonicalize.h"
@@ -33,7 +34,7 @@ bool OnlyReader(const Operation* inner, const Operation* reader) {
 // ---- concat and split ----
 
 bool ReplaceConcat(const Site& s, Operation* inner, const std::vector<Value>& operands) {
-  return s.ReplaceByNew(inner, "nn.concat", operands,
+  return s.ReplaceByNew(inner, nn::kConcat, operands,
                         {s.rewriter.Named("axis", s.op->attribute("axis"))});
 }
 
@@ -43,7 +44,7 @@ bool ConcatOfConcat(const Site& s) {
   if (!axis) return false;
   for (size_t i = 0; i < s.op->num_operands(); ++i) {
     Operation* inner = s.Maker(i);
-    if (!IsA(inner, "nn.concat") || !OnlyReader(inner, s.op) || AxisAttr(inner) != axis) continue;
+    if (!IsA(inner, nn::kConcat) || !OnlyReader(inner, s.op) || AxisAttr(inner) != axis) continue;
     std::vector<Value> operands;
     for (size_t k = 0; k < s.op->num_operands(); ++k) {
       if (s.op->operand(k) != inner->result(0)) {
@@ -88,7 +89,7 @@ bool ConcatOfEmpty(const Site& s) {
 /// All pieces of a split in their order.
 bool ConcatOfSplit(const Site& s) {
   const Operation* split = s.Maker(0);
-  if (!IsA(split, "nn.split") || split->num_results() != s.op->num_operands()) return false;
+  if (!IsA(split, nn::kSplit) || split->num_results() != s.op->num_operands()) return false;
   for (size_t i = 0; i < s.op->num_operands(); ++i) {
     if (s.op->operand(i) != split->result(i)) return false;
   }
@@ -98,7 +99,7 @@ bool ConcatOfSplit(const Site& s) {
 /// Cut where it was joined.
 bool SplitOfConcat(const Site& s) {
   const Operation* concat = s.Maker(0);
-  if (!IsA(concat, "nn.concat") || concat->num_operands() != s.op->num_results()) return false;
+  if (!IsA(concat, nn::kConcat) || concat->num_operands() != s.op->num_results()) return false;
   const auto axis = AxisAttr(s.op);
   if (!axis || AxisAttr(concat) != axis) return false;
   for (size_t i = 0; i < s.op->num_results(); ++i) {
@@ -123,7 +124,7 @@ struct Cut {
 /// negative or an extent is not known.
 std::optional<std::map<int64_t, Cut>> CutsOf(const Site& s) {
   const auto starts = s.Ints(1), ends = s.Ints(2);
-  if (!IsA(s.op, "nn.slice") || !starts || !ends || starts->size() != ends->size()) {
+  if (!IsA(s.op, nn::kSlice) || !starts || !ends || starts->size() != ends->size()) {
     return std::nullopt;
   }
   const auto axes = s.Ints(3), steps = s.Ints(4);
@@ -154,12 +155,12 @@ bool ReplaceSlice(const Site& s, Operation* inner, Value data, const std::map<in
   std::vector<Value> operands{data, s.Constant(starts), s.Constant(ends), s.Constant(axes)};
   const bool plain = std::all_of(steps.begin(), steps.end(), [](int64_t v) { return v == 1; });
   if (!plain) operands.push_back(s.Constant(steps));
-  return s.ReplaceByNew(inner, "nn.slice", operands, {});
+  return s.ReplaceByNew(inner, nn::kSlice, operands, {});
 }
 
 bool SliceOfSlice(const Site& s) {
   Operation* inner = s.Maker(0);
-  if (!IsA(inner, "nn.slice")) return false;
+  if (!IsA(inner, nn::kSlice)) return false;
   const auto outer = CutsOf(s), first = CutsOf({inner, s.rewriter});
   if (!outer || !first) return false;
   std::map<int64_t, Cut> both = *first;
@@ -178,7 +179,7 @@ bool SliceOfSlice(const Site& s) {
 /// A slice along the axis of a concat that lies within one operand is one of that operand.
 bool SliceOfConcat(const Site& s) {
   Operation* concat = s.Maker(0);
-  if (!IsA(concat, "nn.concat")) return false;
+  if (!IsA(concat, nn::kConcat)) return false;
   auto cuts = CutsOf(s);
   const auto axis = AxisAttr(concat);
   if (!cuts || !axis || cuts->count(*axis) == 0) return false;
@@ -204,8 +205,8 @@ bool SliceOfConcat(const Site& s) {
 bool UnsqueezeOfGather(const Site& s) {
   Operation* gather = s.Maker(0);
   const auto axes = s.Ints(1);
-  if (!IsA(gather, "nn.gather") || !axes || axes->size() != 1) return false;
-  if (IsA(gather->operand(0).defining_op(), "nn.shape")) return false;
+  if (!IsA(gather, nn::kGather) || !axes || axes->size() != 1) return false;
+  if (IsA(gather->operand(0).defining_op(), nn::kShape)) return false;
   const auto axis = AxisAttr(gather);
   const auto index = Site{gather, s.rewriter}.Ints(1);
   const AnyTensorType indices = TensorOrNull(gather->operand(1));
@@ -240,7 +241,7 @@ std::optional<std::vector<int64_t>> PadsOf(const Site& s) {
   const auto mode = s.op->attribute("mode").dyn_cast<StrAttribute>();
   const AnyTensorType type = TensorOrNull(s.op->operand(0));
   const auto pads = s.Ints(1);
-  if (!IsA(s.op, "nn.pad") || !mode || mode.value() != "constant" || !pads || !type ||
+  if (!IsA(s.op, nn::kPad) || !mode || mode.value() != "constant" || !pads || !type ||
       !type.has_rank() || s.HasOperand(3) || pads->size() != 2 * type.rank()) {
     return std::nullopt;
   }
@@ -252,13 +253,13 @@ Value FillOf(const Operation* pad) { return pad->num_operands() > 2 ? pad->opera
 
 bool PadOfPad(const Site& s) {
   Operation* inner = s.Maker(0);
-  if (!IsA(inner, "nn.pad") || FillOf(inner) != FillOf(s.op)) return false;
+  if (!IsA(inner, nn::kPad) || FillOf(inner) != FillOf(s.op)) return false;
   auto pads = PadsOf(s), first = PadsOf({inner, s.rewriter});
   if (!pads || !first) return false;
   for (size_t i = 0; i < pads->size(); ++i) (*pads)[i] += (*first)[i];
   std::vector<Value> operands{inner->operand(0), s.Constant(*pads)};
   if (const Value fill = FillOf(s.op)) operands.push_back(fill);
-  return s.ReplaceByNew(inner, "nn.pad", operands,
+  return s.ReplaceByNew(inner, nn::kPad, operands,
                         {s.rewriter.Named("mode", s.op->attribute("mode"))});
 }
 
@@ -266,7 +267,7 @@ bool PadOfPad(const Site& s) {
 bool ConvOfPad(const Site& s) {
   Operation* pad = s.Maker(0);
   const auto auto_pad = s.op->attribute("auto_pad").dyn_cast<StrAttribute>();
-  if (!IsA(pad, "nn.pad") || !auto_pad || auto_pad.value() != "NOTSET") return false;
+  if (!IsA(pad, nn::kPad) || !auto_pad || auto_pad.value() != "NOTSET") return false;
   if (s.op->attribute("layout")) return false;
   const Site inner{pad, s.rewriter};
   const auto amounts = PadsOf(inner);
@@ -289,7 +290,7 @@ bool ConvOfPad(const Site& s) {
   for (const NamedAttribute& a : s.op->attributes().entries()) {
     if (a.name.value() != "pads") attributes.push_back(a);
   }
-  return s.ReplaceByNew(pad, "nn.conv", operands, attributes);
+  return s.ReplaceByNew(pad, nn::kConv, operands, attributes);
 }
 
 // ---- reductions ----
@@ -326,17 +327,17 @@ bool UnsqueezeOfReduce(const Site& s) {
 }
 
 constexpr CanonicalRow kRules[] = {
-    {"concat-of-split", "nn.concat", ConcatOfSplit},
-    {"concat-of-empty", "nn.concat", ConcatOfEmpty},
-    {"concat-of-concat", "nn.concat", ConcatOfConcat},
-    {"split-of-concat", "nn.split", SplitOfConcat},
-    {"slice-of-slice", "nn.slice", SliceOfSlice},
-    {"slice-of-concat", "nn.slice", SliceOfConcat},
-    {"gather-of-consecutive", "nn.gather", GatherOfConsecutive},
-    {"unsqueeze-of-gather", "nn.unsqueeze", UnsqueezeOfGather},
-    {"unsqueeze-of-reduce", "nn.unsqueeze", UnsqueezeOfReduce},
-    {"pad-of-pad", "nn.pad", PadOfPad},
-    {"conv-of-pad", "nn.conv", ConvOfPad},
+    {"concat-of-split", nn::kConcat, ConcatOfSplit},
+    {"concat-of-empty", nn::kConcat, ConcatOfEmpty},
+    {"concat-of-concat", nn::kConcat, ConcatOfConcat},
+    {"split-of-concat", nn::kSplit, SplitOfConcat},
+    {"slice-of-slice", nn::kSlice, SliceOfSlice},
+    {"slice-of-concat", nn::kSlice, SliceOfConcat},
+    {"gather-of-consecutive", nn::kGather, GatherOfConsecutive},
+    {"unsqueeze-of-gather", nn::kUnsqueeze, UnsqueezeOfGather},
+    {"unsqueeze-of-reduce", nn::kUnsqueeze, UnsqueezeOfReduce},
+    {"pad-of-pad", nn::kPad, PadOfPad},
+    {"conv-of-pad", nn::kConv, ConvOfPad},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
@@ -68,9 +69,9 @@ class CombineParallelPass : public Pass {
     const Tensor* w = ConstantValue(program, op->operand(1));
     const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
     if (w == nullptr || w->rank() < 2 || !type || !type.has_rank()) return false;
-    if (op->name() == "nn.conv" && op->attribute("layout")) return false;
+    if (op->name() == nn::kConv && op->attribute("layout")) return false;
     const auto transposed = op->attribute("transpose_y").dyn_cast<BoolAttribute>();
-    if (op->name() == "nn.matmul" && (w->rank() != 2 || transposed.value())) return false;
+    if (op->name() == nn::kMatmul && (w->rank() != 2 || transposed.value())) return false;
     const auto group = op->attribute("group").dyn_cast<IntAttribute>();
     if (group && group.value() != 1) return false;
     if (!HasBias(op)) return true;
@@ -110,7 +111,7 @@ class CombineParallelPass : public Pass {
         rewriter.Constant(Tensor::Of<int64_t>({static_cast<int64_t>(pieces.size())}, pieces));
     const NamedAttribute axis = rewriter.Named("axis", rewriter.Attr((result_axis_ + rank) % rank));
     const Value split_operands[] = {all, sizes};
-    Operation* split = rewriter.Create("nn.split", split_operands, {&axis, 1}, pieces.size());
+    Operation* split = rewriter.Create(nn::kSplit, split_operands, {&axis, 1}, pieces.size());
     for (size_t i = 0; i < group.size(); ++i) rewriter.ReplaceOp(group[i], split->result(i));
     Count("combined", static_cast<int64_t>(group.size()));
     while (split != nullptr) split = RideAlong(split, rewriter);
@@ -145,7 +146,7 @@ class CombineParallelPass : public Pass {
     const auto attributes = users[0]->attributes().entries();
     const Value all = rewriter.Create(users[0]->name(), operands, attributes, 1)->result(0);
     const Value split_operands[] = {all, split->operand(1)};
-    Operation* after = rewriter.Create("nn.split", split_operands, split->attributes().entries(),
+    Operation* after = rewriter.Create(nn::kSplit, split_operands, split->attributes().entries(),
                                        split->num_results());
     for (size_t i = 0; i < users.size(); ++i) rewriter.ReplaceOp(users[i], after->result(i));
     Count("ride along", static_cast<int64_t>(users.size()));
@@ -175,7 +176,7 @@ class CombineParallelPass : public Pass {
     return true;
   }
   static bool IsPiece(Value v) {
-    return v.defining_op() != nullptr && v.defining_op()->name() == "nn.split";
+    return v.defining_op() != nullptr && v.defining_op()->name() == nn::kSplit;
   }
 
   /// Operand k of all users as one constant: the same scalar for each, or pieces along the axis.
@@ -212,11 +213,11 @@ class CombineParallelPass : public Pass {
 
 class CombineParallelConvPass : public CombineParallelPass {
  public:
-  CombineParallelConvPass() : CombineParallelPass("nn.conv", 0, 1) {}
+  CombineParallelConvPass() : CombineParallelPass(nn::kConv, 0, 1) {}
 };
 class CombineParallelDensePass : public CombineParallelPass {
  public:
-  CombineParallelDensePass() : CombineParallelPass("nn.matmul", 1, -1) {}
+  CombineParallelDensePass() : CombineParallelPass(nn::kMatmul, 1, -1) {}
 };
 
 REGISTER_PASS(combine_parallel_conv, CombineParallelConvPass)

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/conv_constants.h"
@@ -11,7 +12,7 @@ namespace {
 using namespace pat;  // NOLINT: the words of a rule
 
 Pat ConvOf(std::vector<Pat> operands) {
-  return Call("nn.conv", std::move(operands))
+  return Call(nn::kConv, std::move(operands))
       .Carry("kernel_shape")
       .Carry("strides")
       .Carry("pads")
@@ -65,7 +66,7 @@ void FoldedParameters(const RuleMatch& m, Rewriter& rewriter, Value& w, Value& b
 Value MakeConv(const RuleMatch& m, Rewriter& rewriter) {
   Value operands[3] = {m["x"], Value(), Value()};
   FoldedParameters(m, rewriter, operands[1], operands[2]);
-  return rewriter.Create("nn.conv", operands, m.op("conv")->attributes().entries())->result(0);
+  return rewriter.Create(nn::kConv, operands, m.op("conv")->attributes().entries())->result(0);
 }
 
 }  // namespace
@@ -76,8 +77,8 @@ class ConvBnFusePass : public Pass {
     const Pat conv = ConvOf({Var("x"), Const("w"), Maybe("b")}).As("conv");
     std::vector<Rule> rules;
     rules.push_back(Rule("conv-bn")
-                        .Match(Call("nn.batch_normalization", {conv, Const("scale"), Const("shift"),
-                                                               Const("mean"), Const("var")})
+                        .Match(Call(nn::kBatchNormalization, {conv, Const("scale"), Const("shift"),
+                                                              Const("mean"), Const("var")})
                                    .Carry("epsilon")
                                    .Carry("momentum"))
                         .Where(BiasIsConstant, "the bias of the convolution is constant")

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -71,7 +72,7 @@ class ConvTransposeAsConvPass : public Pass {
     std::vector<NamedAttribute> attributes{Attr("pads", form.pads)};
     if (transposed.dilations()) attributes.push_back(Attr("dilations", *transposed.dilations()));
     attributes.push_back(rewriter_->Named("group", rewriter_->Attr(transposed.group())));
-    Operation* conv = rewriter_->Create("nn.conv", operands, attributes);
+    Operation* conv = rewriter_->Create(nn::kConv, operands, attributes);
     conv->result(0).set_type(op->result(0).type());
     rewriter_->Applied(op, "its strides are 1");
     rewriter_->ReplaceOp(op, conv->result(0));
@@ -96,12 +97,12 @@ class ConvTransposeAsConvPass : public Pass {
     std::iota(order.begin(), order.end(), 0);
     std::swap(order[axis], order[axis + 1]);
     const NamedAttribute perm = Attr("perm", order);
-    return rewriter_->Create("nn.transpose", {&x, 1}, {&perm, 1})->result(0);
+    return rewriter_->Create(nn::kTranspose, {&x, 1}, {&perm, 1})->result(0);
   }
 
   Value Reshaped(Value x, const Ints& shape) {
     const Value operands[] = {x, Constant(shape)};
-    return rewriter_->Create("nn.reshape", operands)->result(0);
+    return rewriter_->Create(nn::kReshape, operands)->result(0);
   }
 
   // The places of the kernel in the reverse order.
@@ -115,7 +116,7 @@ class ConvTransposeAsConvPass : public Pass {
     const Value operands[] = {x, Constant(Ints(axes.size(), -1)),
                               Constant(Ints(axes.size(), std::numeric_limits<int64_t>::min())),
                               Constant(axes), Constant(Ints(axes.size(), -1))};
-    return rewriter_->Create("nn.slice", operands)->result(0);
+    return rewriter_->Create(nn::kSlice, operands)->result(0);
   }
 
   Value Constant(const Ints& values) {

@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/conv_constants.h"
@@ -42,7 +43,7 @@ Value MakeConv(const RuleMatch& m, Rewriter& rewriter) {
   const Value b = rewriter.Parameter(ParameterBase(m["c"], "conv.b"),
                                      FromDoubles(m.constant("w").element_type(), bias));
   const Value operands[] = {m["x"], m["w"], b};
-  return rewriter.Create("nn.conv_transpose", operands, m.op("conv")->attributes().entries())
+  return rewriter.Create(nn::kConvTranspose, operands, m.op("conv")->attributes().entries())
       ->result(0);
 }
 
@@ -52,10 +53,10 @@ class ConvTransposeBiasFusePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     const Pat conv =
-        Call("nn.conv_transpose", {Var("x"), Const("w"), Maybe("b")}).AnyAttributes().As("conv");
+        Call(nn::kConvTranspose, {Var("x"), Const("w"), Maybe("b")}).AnyAttributes().As("conv");
     std::vector<Rule> rules;
     rules.push_back(Rule("conv-transpose-bias")
-                        .Match(Call("nn.add", {conv, Const("c")}))
+                        .Match(Call(nn::kAdd, {conv, Const("c")}))
                         .Where(BiasIsConstant, "the bias of the convolution is constant")
                         .Where(PerChannel, "the constant varies along the channels only")
                         .Replace(Rule::Maker(MakeConv)));

@@ -9,6 +9,7 @@
 
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/resize.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
@@ -61,16 +62,16 @@ Value SizeBuilder::Cast(Value v, ElementType element) {
   if (TensorOrNull(v).element() == element) return v;
   const Type type = ElemType::Get(rewriter_.context(), element);
   const auto to = rewriter_.Named("to", TypeAttribute::Get(type));
-  return Create("nn.cast", {v}, {to});
+  return Create(nn::kCast, {v}, {to});
 }
 
 Value SizeBuilder::Reshape(Value v, std::initializer_list<int64_t> shape) {
-  return Create("nn.reshape", {v, Vector(std::span(shape.begin(), shape.size()))});
+  return Create(nn::kReshape, {v, Vector(std::span(shape.begin(), shape.size()))});
 }
 
 Value SizeBuilder::Extent(Value v, size_t axis) {
   const auto a = static_cast<int64_t>(axis);
-  return AsScalar(Create("nn.shape", {v}, {Attr("start", a), Attr("end", a + 1)}));
+  return AsScalar(Create(nn::kShape, {v}, {Attr("start", a), Attr("end", a + 1)}));
 }
 
 std::string SizeBuilder::FreshName(std::string_view what) {
@@ -98,13 +99,13 @@ Value SizeBuilder::Bind(Value numbers, std::string_view what) {
 Value SizeBuilder::Front(Value v, Value count) {
   const int64_t zero = 0, one = 1;
   const Value first = Vector({&zero, 1});
-  return Create("nn.slice", {v, first, Reshape(count, {1}), first, Vector({&one, 1})});
+  return Create(nn::kSlice, {v, first, Reshape(count, {1}), first, Vector({&one, 1})});
 }
 
 Value SizeBuilder::BindAs(Value numbers, const std::vector<std::string>& names) {
   const auto list = ArrayAttribute::Get(rewriter_.context(), std::span<const std::string>(names));
   computed_.insert(names.begin(), names.end());
-  return Create("nn.bind_sizes", {numbers}, {rewriter_.Named("names", list)});
+  return Create(nn::kBindSizes, {numbers}, {rewriter_.Named("names", list)});
 }
 
 std::set<std::string> SymbolNames(const Program& program) {
@@ -155,15 +156,15 @@ Value Positions(Value x, SizeBuilder& b, std::string_view what) {
   const Value flat = b.Reshape(x, {-1});
   const Value is_set = b.Cast(flat, ElementType::kBool);
   const Value ones = b.Cast(is_set, ElementType::kI64);
-  const Value total = b.Create("nn.reduce_sum", {ones}, {b.Attr("keepdims", false)});
+  const Value total = b.Create(nn::kReduceSum, {ones}, {b.Attr("keepdims", false)});
   const Value count = b.BindIfOpen(total, what);
   // Each goes to the slot of its number, the others to one more behind them.
-  const Value number = b.Create("nn.cum_sum", {ones, b.Scalar(0)}, {b.Attr("exclusive", true)});
-  const Value slot = b.Create("nn.where", {is_set, number, count});
+  const Value number = b.Create(nn::kCumSum, {ones, b.Scalar(0)}, {b.Attr("exclusive", true)});
+  const Value slot = b.Create(nn::kWhere, {is_set, number, count});
   const Value all = b.Iota(b.Extent(flat, 0));
-  const Value room = b.Reshape(b.Create("nn.add", {count, b.Scalar(1)}), {1});
-  const Value slots = b.Create("nn.expand", {b.Scalar(0), room});
-  const Value placed = b.Create("nn.scatter_elements", {slots, slot, all});
+  const Value room = b.Reshape(b.Create(nn::kAdd, {count, b.Scalar(1)}), {1});
+  const Value slots = b.Create(nn::kExpand, {b.Scalar(0), room});
+  const Value placed = b.Create(nn::kScatterElements, {slots, slot, all});
   return b.Front(placed, count);
 }
 
@@ -175,13 +176,13 @@ Value NonZero(Operation* op, SizeBuilder& b) {
   std::vector<Value> rows(static_cast<size_t>(rank));
   for (int64_t axis = rank - 1; axis > 0; --axis) {
     const Value extent = b.Extent(x, static_cast<size_t>(axis));
-    rows[static_cast<size_t>(axis)] = b.Reshape(b.Create("nn.mod", {rest, extent}), {1, -1});
-    rest = b.Create("nn.div", {rest, extent});
+    rows[static_cast<size_t>(axis)] = b.Reshape(b.Create(nn::kMod, {rest, extent}), {1, -1});
+    rest = b.Create(nn::kDiv, {rest, extent});
   }
   rows[0] = b.Reshape(rest, {1, -1});
   if (rank == 1) return rows[0];
   Operation* joined =
-      b.rewriter().Create("nn.concat", rows, std::vector{b.Attr("axis", int64_t{0})});
+      b.rewriter().Create(nn::kConcat, rows, std::vector{b.Attr("axis", int64_t{0})});
   b.facts().Visit(joined);
   return joined->result(0);
 }
@@ -190,7 +191,7 @@ Value Compress(Operation* op, SizeBuilder& b) {
   const auto axis = nn::CompressOp(op).axis();
   const Value kept = Positions(op->operand(1), b, "compress");
   const Value from = axis ? op->operand(0) : b.Reshape(op->operand(0), {-1});
-  return b.Create("nn.gather", {from, kept}, {b.Attr("axis", axis.value_or(0))});
+  return b.Create(nn::kGather, {from, kept}, {b.Attr("axis", axis.value_or(0))});
 }
 
 std::optional<int64_t> Number(Value v, SizeBuilder& b) {
@@ -215,21 +216,21 @@ Value Suppressed(Operation* op, SizeBuilder& b) {
 }
 
 Value CeilDiv(Value a, Value b_, SizeBuilder& b) {
-  const Value above = b.Create("nn.sub", {b.Create("nn.add", {a, b_}), b.Scalar(1)});
-  return b.Create("nn.max", {b.Create("nn.div", {above, b_}), b.Scalar(0)});
+  const Value above = b.Create(nn::kSub, {b.Create(nn::kAdd, {a, b_}), b.Scalar(1)});
+  return b.Create(nn::kMax, {b.Create(nn::kDiv, {above, b_}), b.Scalar(0)});
 }
 
 // Of integers that are not negative they make such.
 constexpr std::string_view kKeepSign[] = {
-    "nn.add",         "nn.cast",       "nn.concat",  "nn.div",   "nn.gather",     "nn.identity",
-    "nn.max",         "nn.min",        "nn.mod",     "nn.mul",   "nn.reduce_max", "nn.reduce_min",
-    "nn.reduce_prod", "nn.reduce_sum", "nn.reshape", "nn.slice", "nn.squeeze",    "nn.unsqueeze",
+    nn::kAdd,        nn::kCast,      nn::kConcat,  nn::kDiv,   nn::kGather,    nn::kIdentity,
+    nn::kMax,        nn::kMin,       nn::kMod,     nn::kMul,   nn::kReduceMax, nn::kReduceMin,
+    nn::kReduceProd, nn::kReduceSum, nn::kReshape, nn::kSlice, nn::kSqueeze,   nn::kUnsqueeze,
 };
-constexpr std::string_view kExtents[] = {"nn.shape", "nn.size", nn::BindSizesOp::kName};
+constexpr std::string_view kExtents[] = {nn::kShape, nn::kSize, nn::BindSizesOp::kName};
 // Operands behind the first say which, not what.
-constexpr std::string_view kPicks[] = {"nn.gather",      "nn.reduce_max", "nn.reduce_min",
-                                       "nn.reduce_prod", "nn.reduce_sum", "nn.reshape",
-                                       "nn.slice",       "nn.squeeze",    "nn.unsqueeze"};
+constexpr std::string_view kPicks[] = {nn::kGather,     nn::kReduceMax, nn::kReduceMin,
+                                       nn::kReduceProd, nn::kReduceSum, nn::kReshape,
+                                       nn::kSlice,      nn::kSqueeze,   nn::kUnsqueeze};
 
 bool IsOneOf(std::string_view name, std::span<const std::string_view> names) {
   return std::ranges::find(names, name) != names.end();
@@ -283,7 +284,7 @@ class ReshapeEntries {
         count_(count),
         rank_(static_cast<int64_t>(TensorOrNull(op.data()).rank())),
         copies_(!op.allowzero()),
-        extents_(b.Create("nn.shape", {op.data()})),
+        extents_(b.Create(nn::kShape, {op.data()})),
         given_(b.Cast(op.shape(), ElementType::kI64)) {
     const std::vector<int64_t> no_axes(static_cast<size_t>(std::max<int64_t>(count - rank_, 0)),
                                        kNone);
@@ -295,14 +296,14 @@ class ReshapeEntries {
   // With what is copied.
   Value Copied() {
     if (!copies_) return given_;
-    return b_.Create("nn.where", {Is(given_, 0), there_, given_});
+    return b_.Create(nn::kWhere, {Is(given_, 0), there_, given_});
   }
 
   // With what is copied and what is left.
   Value Meant() {
     const Value copied = Copied();
     const Value is_left = Is(copied, -1);
-    return b_.Create("nn.where", {is_left, Left(copied, is_left), copied});
+    return b_.Create(nn::kWhere, {is_left, Left(copied, is_left), copied});
   }
 
  private:
@@ -312,36 +313,36 @@ class ReshapeEntries {
   // none has rows as long as any other.
   Value Left(Value entries, Value is_left) {
     const Value one = b_.Scalar(1);
-    Value others = b_.Create("nn.where", {is_left, one, entries});
-    const Value stays = b_.Create("nn.equal", {others, there_});
-    others = b_.Create("nn.where", {stays, one, others});
+    Value others = b_.Create(nn::kWhere, {is_left, one, entries});
+    const Value stays = b_.Create(nn::kEqual, {others, there_});
+    others = b_.Create(nn::kWhere, {stays, one, others});
     const int64_t both = std::min(count_, rank_);
-    const Value rest = b_.Create("nn.where", {Part(stays, 0, both), one, Part(extents_, 0, both)});
+    const Value rest = b_.Create(nn::kWhere, {Part(stays, 0, both), one, Part(extents_, 0, both)});
     const Value before = Joined({rest, Part(extents_, both, rank_)});
     const Value divisor = Product(others), dividend = Product(before);
-    const Value positive = b_.Create("nn.max", {divisor, one});
-    const Value quotient = b_.Create("nn.div", {dividend, positive});
-    const Value divides = Is(b_.Create("nn.mod", {dividend, positive}), 0);
-    const Value number = b_.Create("nn.reduce_sum", {b_.Cast(is_left, ElementType::kI64)},
+    const Value positive = b_.Create(nn::kMax, {divisor, one});
+    const Value quotient = b_.Create(nn::kDiv, {dividend, positive});
+    const Value divides = Is(b_.Create(nn::kMod, {dividend, positive}), 0);
+    const Value number = b_.Create(nn::kReduceSum, {b_.Cast(is_left, ElementType::kI64)},
                                    {b_.Attr("keepdims", false)});
-    const Value is_one = b_.Create("nn.and", {b_.Create("nn.less_or_equal", {number, one}),
-                                              b_.Create("nn.greater", {divisor, b_.Scalar(0)})});
-    const Value is_known = b_.Create("nn.and", {is_one, divides});
-    return b_.Create("nn.where", {is_known, quotient, b_.Scalar(-1)});
+    const Value is_one = b_.Create(nn::kAnd, {b_.Create(nn::kLessOrEqual, {number, one}),
+                                              b_.Create(nn::kGreater, {divisor, b_.Scalar(0)})});
+    const Value is_known = b_.Create(nn::kAnd, {is_one, divides});
+    return b_.Create(nn::kWhere, {is_known, quotient, b_.Scalar(-1)});
   }
 
-  Value Is(Value v, int64_t number) { return b_.Create("nn.equal", {v, b_.Scalar(number)}); }
+  Value Is(Value v, int64_t number) { return b_.Create(nn::kEqual, {v, b_.Scalar(number)}); }
 
-  Value Product(Value v) { return b_.Create("nn.reduce_prod", {v}, {b_.Attr("keepdims", false)}); }
+  Value Product(Value v) { return b_.Create(nn::kReduceProd, {v}, {b_.Attr("keepdims", false)}); }
 
   Value Part(Value v, int64_t from, int64_t to) {
     std::vector<int64_t> entries(static_cast<size_t>(to - from));
     std::iota(entries.begin(), entries.end(), from);
-    return b_.Create("nn.gather", {v, b_.Vector(entries)});
+    return b_.Create(nn::kGather, {v, b_.Vector(entries)});
   }
 
   Value Joined(std::initializer_list<Value> parts) {
-    return b_.Create("nn.concat", parts, {b_.Attr("axis", int64_t{0})});
+    return b_.Create(nn::kConcat, parts, {b_.Attr("axis", int64_t{0})});
   }
 
   SizeBuilder& b_;
@@ -374,21 +375,21 @@ Value Reshape(Operation* op, SizeBuilder& b) {
   for (int64_t i = 0; i < std::ssize(known); ++i) {
     const Dim& entry = known[static_cast<size_t>(i)];
     const bool open = entry.is_unknown() || (entry.IsConstant(0) && !has_left);
-    parts.push_back(b.Create("nn.gather", {open ? computed : meant.given(), b.Vector({&i, 1})}));
+    parts.push_back(b.Create(nn::kGather, {open ? computed : meant.given(), b.Vector({&i, 1})}));
     const auto at = static_cast<size_t>(i);
     if (!IsSameWithZero(entry, TensorOrNull(reshape.data()).shape(), at)) allow_zero = false;
   }
   Operation* joined =
-      b.rewriter().Create("nn.concat", parts, std::vector{b.Attr("axis", int64_t{0})});
+      b.rewriter().Create(nn::kConcat, parts, std::vector{b.Attr("axis", int64_t{0})});
   b.facts().Visit(joined);
   const Value bound = b.BindIfOpen(joined->result(0), "reshape");
-  return b.Create("nn.reshape", {reshape.data(), bound},
+  return b.Create(nn::kReshape, {reshape.data(), bound},
                   {b.Attr("allowzero", allow_zero || reshape.allowzero())});
 }
 
 // How many numbers there are from one to the other, exclusive.
 Value Count(Value from, Value to, int64_t step, SizeBuilder& b) {
-  const Value distance = b.Create("nn.sub", {step > 0 ? to : from, step > 0 ? from : to});
+  const Value distance = b.Create(nn::kSub, {step > 0 ? to : from, step > 0 ? from : to});
   return CeilDiv(distance, b.Scalar(step > 0 ? step : -step), b);
 }
 
@@ -396,22 +397,22 @@ Value Count(Value from, Value to, int64_t step, SizeBuilder& b) {
 Value Count(Value from, Value to, Value step, SizeBuilder& b) {
   const auto is_unsigned = [&](Value v) { return b.Cast(v, ElementType::kU64); };
   const Value zero = b.Scalar(0), one = b.Scalar(1);
-  const Value is_up = b.Create("nn.greater", {step, zero});
-  const Value is_none = b.Create("nn.equal", {step, zero});
-  const Value low = b.Create("nn.where", {is_up, from, to});
-  const Value high = b.Create("nn.where", {is_up, to, from});
-  const Value distance = is_unsigned(b.Create("nn.sub", {high, low}));
-  const Value size = is_unsigned(b.Create("nn.where", {is_none, one, b.Create("nn.abs", {step})}));
-  const Value before_last = b.Create("nn.sub", {distance, is_unsigned(one)});
+  const Value is_up = b.Create(nn::kGreater, {step, zero});
+  const Value is_none = b.Create(nn::kEqual, {step, zero});
+  const Value low = b.Create(nn::kWhere, {is_up, from, to});
+  const Value high = b.Create(nn::kWhere, {is_up, to, from});
+  const Value distance = is_unsigned(b.Create(nn::kSub, {high, low}));
+  const Value size = is_unsigned(b.Create(nn::kWhere, {is_none, one, b.Create(nn::kAbs, {step})}));
+  const Value before_last = b.Create(nn::kSub, {distance, is_unsigned(one)});
   const Value rounds =
-      b.Create("nn.add", {b.Cast(b.Create("nn.div", {before_last, size}), ElementType::kI64), one});
-  const Value is_some = b.Create("nn.greater", {high, low});
-  const Value count = b.Create("nn.where", {is_some, rounds, zero});
-  return b.Create("nn.where", {is_none, b.Scalar(-1), count});
+      b.Create(nn::kAdd, {b.Cast(b.Create(nn::kDiv, {before_last, size}), ElementType::kI64), one});
+  const Value is_some = b.Create(nn::kGreater, {high, low});
+  const Value count = b.Create(nn::kWhere, {is_some, rounds, zero});
+  return b.Create(nn::kWhere, {is_none, b.Scalar(-1), count});
 }
 
 Value Steps(Value from, Value count, Value step, SizeBuilder& b) {
-  return b.Create("nn.add", {b.Create("nn.mul", {b.Iota(count), step}), from});
+  return b.Create(nn::kAdd, {b.Create(nn::kMul, {b.Iota(count), step}), from});
 }
 
 Value IntRange(Operation* op, SizeBuilder& b) {
@@ -434,13 +435,13 @@ Value FloatRange(Operation* op, SizeBuilder& b) {
     return b.AsScalar(b.Cast(op->operand(i), ElementType::kF64));
   };
   const Value from = as_real(0), delta = as_real(2);
-  const Value distance = b.Create("nn.sub", {as_real(1), from});
-  const Value exact = b.Create("nn.ceil", {b.Create("nn.div", {distance, delta})});
-  const Value above = b.Create("nn.max", {exact, b.Real(0)});
+  const Value distance = b.Create(nn::kSub, {as_real(1), from});
+  const Value exact = b.Create(nn::kCeil, {b.Create(nn::kDiv, {distance, delta})});
+  const Value above = b.Create(nn::kMax, {exact, b.Real(0)});
   const Value count = b.BindIfOpen(b.Cast(above, ElementType::kI64), "range");
   const Value numbers = b.Cast(b.Iota(count), ElementType::kF64);
-  const Value steps = b.Create("nn.mul", {numbers, delta});
-  return b.Cast(b.Create("nn.add", {steps, from}), element);
+  const Value steps = b.Create(nn::kMul, {numbers, delta});
+  return b.Cast(b.Create(nn::kAdd, {steps, from}), element);
 }
 
 Value Range(Operation* op, SizeBuilder& b) {
@@ -448,30 +449,30 @@ Value Range(Operation* op, SizeBuilder& b) {
 }
 
 Value Clamp(Value v, Value low, Value high, SizeBuilder& b) {
-  return b.Create("nn.min", {b.Create("nn.max", {v, low}), high});
+  return b.Create(nn::kMin, {b.Create(nn::kMax, {v, low}), high});
 }
 
 // An end of a slice as an index in [low, high]; negative counts from the end of the axis.
 Value EndOf(Value ends, size_t i, Value extent, Value low, Value high, SizeBuilder& b) {
   const auto at = static_cast<int64_t>(i);
   const Value all = b.Reshape(b.Cast(ends, ElementType::kI64), {-1});
-  const Value end = b.Create("nn.gather", {all, b.Scalar(at)});
-  const Value is_negative = b.Create("nn.less", {end, b.Scalar(0)});
-  const Value from_back = b.Create("nn.add", {end, extent});
-  return Clamp(b.Create("nn.where", {is_negative, from_back, end}), low, high, b);
+  const Value end = b.Create(nn::kGather, {all, b.Scalar(at)});
+  const Value is_negative = b.Create(nn::kLess, {end, b.Scalar(0)});
+  const Value from_back = b.Create(nn::kAdd, {end, extent});
+  return Clamp(b.Create(nn::kWhere, {is_negative, from_back, end}), low, high, b);
 }
 
 // One axis of a slice as a gather.
 Value SliceAxis(Operation* op, Value data, size_t i, size_t axis, int64_t step, SizeBuilder& b) {
   const Value extent = b.Extent(data, axis);
   const bool forwards = step > 0;
-  const Value last = b.Create("nn.sub", {extent, b.Scalar(1)});
+  const Value last = b.Create(nn::kSub, {extent, b.Scalar(1)});
   const Value from = EndOf(op->operand(1), i, extent, b.Scalar(0), forwards ? extent : last, b);
   const Value to =
       EndOf(op->operand(2), i, extent, b.Scalar(forwards ? 0 : -1), forwards ? extent : last, b);
   const Value count = b.BindIfOpen(Count(from, to, step, b), "slice");
   const Value rows = Steps(from, count, b.Scalar(step), b);
-  return b.Create("nn.gather", {data, rows}, {b.Attr("axis", static_cast<int64_t>(axis))});
+  return b.Create(nn::kGather, {data, rows}, {b.Attr("axis", static_cast<int64_t>(axis))});
 }
 
 std::optional<std::vector<int64_t>> Integers(const Operation* op, size_t operand, SizeBuilder& b) {
@@ -518,11 +519,11 @@ Value Resize(Operation* op, SizeBuilder& b) {
   for (int64_t& axis : axes) axis = axis < 0 ? axis + rank : axis;
   for (int64_t axis = 0; !resize.axes() && axis < rank; ++axis) axes.push_back(axis);
   if (!HasCount(resize.scales(), std::ssize(axes))) return {};
-  const Value all = b.Create("nn.shape", {op->operand(0)});
-  const Value extents = b.Create("nn.gather", {all, b.Vector(axes)});
+  const Value all = b.Create(nn::kShape, {op->operand(0)});
+  const Value extents = b.Create(nn::kGather, {all, b.Vector(axes)});
   const Value product = b.Create(
-      "nn.mul", {b.Cast(extents, ElementType::kF64), b.Cast(resize.scales(), ElementType::kF64)});
-  const Value whole = b.Cast(b.Create("nn.floor", {product}), ElementType::kI64);
+      nn::kMul, {b.Cast(extents, ElementType::kF64), b.Cast(resize.scales(), ElementType::kF64)});
+  const Value whole = b.Cast(b.Create(nn::kFloor, {product}), ElementType::kI64);
   const std::vector<Value> operands{op->operand(0), resize.roi(), resize.scales(),
                                     b.BindIfOpen(whole, "resize")};
   return b.Again(op, operands);
@@ -534,8 +535,8 @@ Value Pad(Operation* op, SizeBuilder& b) {
   using nn::PadOp;
   const bool has_axes = op->num_operands() > PadOp::kAxes && op->operand(PadOp::kAxes);
   if (has_axes && b.facts().Constant(op->operand(PadOp::kAxes)) == nullptr) return {};
-  Value extents = b.Create("nn.shape", {op->operand(PadOp::kData)});
-  if (has_axes) extents = b.Create("nn.gather", {extents, op->operand(PadOp::kAxes)});
+  Value extents = b.Create(nn::kShape, {op->operand(PadOp::kData)});
+  if (has_axes) extents = b.Create(nn::kGather, {extents, op->operand(PadOp::kAxes)});
   const AnyTensorType each = TensorOrNull(extents);
   if (!each.is_static()) return {};
   const int64_t count = each.dims()[0].value();
@@ -543,19 +544,19 @@ Value Pad(Operation* op, SizeBuilder& b) {
   const auto amounts = [&](int64_t first) {
     std::vector<int64_t> entries(static_cast<size_t>(count));
     std::iota(entries.begin(), entries.end(), first);
-    return b.Create("nn.gather", {op->operand(PadOp::kPads), b.Vector(entries)});
+    return b.Create(nn::kGather, {op->operand(PadOp::kPads), b.Vector(entries)});
   };
   const Value begin = amounts(0), end = amounts(count);
-  const Value padded = b.Create("nn.add", {b.Create("nn.add", {extents, begin}), end});
+  const Value padded = b.Create(nn::kAdd, {b.Create(nn::kAdd, {extents, begin}), end});
   const Value all = b.BindIfOpen(padded, "pad");
-  const Value added = b.Create("nn.max", {begin, b.Scalar(0)});
-  const Value cut = b.Create("nn.max", {b.Create("nn.neg", {begin}), b.Scalar(0)});
+  const Value added = b.Create(nn::kMax, {begin, b.Scalar(0)});
+  const Value cut = b.Create(nn::kMax, {b.Create(nn::kNeg, {begin}), b.Scalar(0)});
   const Value before =
-      b.Create("nn.sub", {b.BindIfOpen(added, "pad_before"), b.BindIfOpen(cut, "cut_before")});
-  const Value behind = b.Create("nn.sub", {b.Create("nn.sub", {all, extents}), before});
+      b.Create(nn::kSub, {b.BindIfOpen(added, "pad_before"), b.BindIfOpen(cut, "cut_before")});
+  const Value behind = b.Create(nn::kSub, {b.Create(nn::kSub, {all, extents}), before});
   std::vector<Value> operands;
   for (size_t i = 0; i < op->num_operands(); ++i) operands.push_back(op->operand(i));
-  operands[PadOp::kPads] = b.Create("nn.concat", {before, behind}, {b.Attr("axis", int64_t{0})});
+  operands[PadOp::kPads] = b.Create(nn::kConcat, {before, behind}, {b.Attr("axis", int64_t{0})});
   return b.Again(op, operands);
 }
 

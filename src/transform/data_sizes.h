@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/pass/rewriter.h"
@@ -45,7 +46,7 @@ class SizeBuilder {
   /// An extent of `v` as i64 [].
   Value Extent(Value v, size_t axis);
   /// The numbers from 0 to `count`, an i64 [].
-  Value Iota(Value count) { return Create("nn.range", {Scalar(0), count, Scalar(1)}); }
+  Value Iota(Value count) { return Create(nn::kRange, {Scalar(0), count, Scalar(1)}); }
 
   /// The first `count`, an i64 [], along axis 0.
   Value Front(Value v, Value count);

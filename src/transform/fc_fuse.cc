@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/trailing_axes.h"
@@ -33,28 +34,28 @@ Attribute Transposed(const RuleMatch& m, const char* name) { return m.attribute(
 class FcFusePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    const Pat product = Call("nn.matmul", {Var("a").If(IsMatrix, "a is a matrix"),
+    const Pat product = Call(nn::kMatmul, {Var("a").If(IsMatrix, "a is a matrix"),
                                            Var("w").If(IsMatrix, "w is a matrix")})
                             .Carry("transpose_x")
                             .Carry("transpose_y")
                             .As("product");
-    const Pat gemm = Call("nn.gemm", {Var("a"), Var("w")}).As("product");
+    const Pat gemm = Call(nn::kGemm, {Var("a"), Var("w")}).As("product");
     const auto x = [](const RuleMatch& m) { return Transposed(m, "transpose_x"); };
     const auto y = [](const RuleMatch& m) { return Transposed(m, "transpose_y"); };
     std::vector<Rule> rules;
     rules.push_back(
         Rule("fc-matmul")
-            .Match(Call("nn.add", {product, Var("b")}))
+            .Match(Call(nn::kAdd, {product, Var("b")}))
             .Where(BiasFits, "the bias broadcasts to the product")
             .Replace(
-                Call("nn.gemm", {Var("a"), Var("w"), Var("b")}).Set("transA", x).Set("transB", y)));
+                Call(nn::kGemm, {Var("a"), Var("w"), Var("b")}).Set("transA", x).Set("transB", y)));
     rules.push_back(
         Rule("fc-gemm")
             .Match(
-                Call("nn.add",
+                Call(nn::kAdd,
                      {gemm.Carry("alpha").Carry("transA").Carry("transB").Carry("beta"), Var("b")}))
             .Where(BiasFits, "the bias broadcasts to the product")
-            .Replace(Call("nn.gemm", {Var("a"), Var("w"), Var("b")})
+            .Replace(Call(nn::kGemm, {Var("a"), Var("w"), Var("b")})
                          .Carry("alpha")
                          .Carry("transA")
                          .Carry("transB")));

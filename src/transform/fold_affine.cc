@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "lathe/dialect/interpreter.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -62,14 +63,14 @@ Rule ChainRule(const char* name, const char* outer, const char* inner, const cha
 /// (x c1 + c2) c3 = x (c1 c3) + c2 c3.
 Rule MulAddMulRule() {
   return Rule("mul-add-mul")
-      .Match(Call("nn.mul", {Call("nn.add", {Call("nn.mul", {Var("x"), Const("c1")}), Const("c2")}),
+      .Match(Call(nn::kMul, {Call(nn::kAdd, {Call(nn::kMul, {Var("x"), Const("c1")}), Const("c2")}),
                              Const("c3")}))
       .Where(KeepsX, "the constants do not enlarge it")
       .Replace([](const RuleMatch& m, Rewriter& r) -> Value {
-        const Value s = Computed(r, "nn.mul", m.constant("c1"), m.constant("c3"));
-        const Value t = Computed(r, "nn.mul", m.constant("c2"), m.constant("c3"));
+        const Value s = Computed(r, nn::kMul, m.constant("c1"), m.constant("c3"));
+        const Value t = Computed(r, nn::kMul, m.constant("c2"), m.constant("c3"));
         if (!s || !t) return {};
-        return Call2(r, "nn.add", Call2(r, "nn.mul", m["x"], s), t);
+        return Call2(r, nn::kAdd, Call2(r, nn::kMul, m["x"], s), t);
       })
       .Quiet();
 }
@@ -80,14 +81,14 @@ class FoldAffinePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     std::vector<Rule> rules;
-    rules.push_back(ChainRule("add-add", "nn.add", "nn.add", "nn.add", "nn.add", false));
-    rules.push_back(ChainRule("sub-add", "nn.sub", "nn.add", "nn.add", "nn.sub", false));
-    rules.push_back(ChainRule("add-sub", "nn.add", "nn.sub", "nn.add", "nn.sub", true));
-    rules.push_back(ChainRule("sub-sub", "nn.sub", "nn.sub", "nn.sub", "nn.add", false));
-    rules.push_back(ChainRule("mul-mul", "nn.mul", "nn.mul", "nn.mul", "nn.mul", false));
-    rules.push_back(ChainRule("div-mul", "nn.div", "nn.mul", "nn.mul", "nn.div", false));
-    rules.push_back(ChainRule("mul-div", "nn.mul", "nn.div", "nn.mul", "nn.div", true));
-    rules.push_back(ChainRule("div-div", "nn.div", "nn.div", "nn.div", "nn.mul", false));
+    rules.push_back(ChainRule("add-add", nn::kAdd, nn::kAdd, nn::kAdd, nn::kAdd, false));
+    rules.push_back(ChainRule("sub-add", nn::kSub, nn::kAdd, nn::kAdd, nn::kSub, false));
+    rules.push_back(ChainRule("add-sub", nn::kAdd, nn::kSub, nn::kAdd, nn::kSub, true));
+    rules.push_back(ChainRule("sub-sub", nn::kSub, nn::kSub, nn::kSub, nn::kAdd, false));
+    rules.push_back(ChainRule("mul-mul", nn::kMul, nn::kMul, nn::kMul, nn::kMul, false));
+    rules.push_back(ChainRule("div-mul", nn::kDiv, nn::kMul, nn::kMul, nn::kDiv, false));
+    rules.push_back(ChainRule("mul-div", nn::kMul, nn::kDiv, nn::kMul, nn::kDiv, true));
+    rules.push_back(ChainRule("div-div", nn::kDiv, nn::kDiv, nn::kDiv, nn::kMul, false));
     rules.push_back(MulAddMulRule());
     ApplyRules(graph.program(), this, std::move(rules));
   }

@@ -2,6 +2,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
@@ -22,18 +24,17 @@ bool IsOneOf(const Operation* op, std::initializer_list<const char*> names) {
 }
 
 bool IsWindow(const Operation* op) {
-  return IsOneOf(
-      op, {"nn.average_pool", "nn.global_average_pool", "nn.max_pool", "nn.global_max_pool"});
+  return IsOneOf(op, {nn::kAveragePool, nn::kGlobalAveragePool, nn::kMaxPool, nn::kGlobalMaxPool});
 }
 bool PassesAnyScale(const Operation* op) {
-  return IsOneOf(op, {"nn.average_pool", "nn.global_average_pool", "nn.identity", "nn.neg"});
+  return IsOneOf(op, {nn::kAveragePool, nn::kGlobalAveragePool, nn::kIdentity, nn::kNeg});
 }
 bool PassesNonnegativeScale(const Operation* op) {
-  return IsOneOf(op, {"nn.relu", "nn.leaky_relu", "nn.max_pool", "nn.global_max_pool"}) &&
+  return IsOneOf(op, {nn::kRelu, nn::kLeakyRelu, nn::kMaxPool, nn::kGlobalMaxPool}) &&
          (op->num_results() == 1 || op->result(1).use_empty());
 }
 bool HasWeights(const Operation* op) {
-  return IsOneOf(op, {"nn.conv", "nn.conv_transpose", "nn.gemm", "nn.matmul"});
+  return IsOneOf(op, {nn::kConv, nn::kConvTranspose, nn::kGemm, nn::kMatmul});
 }
 
 int64_t IntAttr(const Operation* op, const char* name, int64_t fallback) {
@@ -79,13 +80,13 @@ WeightChannels Plain(const Tensor& w, int64_t axis) {
 /// For the output channels, or those of the input, of a layer with constant weights `w`. A conv has
 /// [M, C / group, ...], a transposed one [C, M / group, ...], dense layers [C, M] or turned round.
 std::optional<WeightChannels> ChannelsOf(const Operation* op, const Tensor& w, bool outputs) {
-  if (IsOneOf(op, {"nn.conv", "nn.conv_transpose"})) {
+  if (IsOneOf(op, {nn::kConv, nn::kConvTranspose})) {
     const int64_t groups = IntAttr(op, "group", 1);
     if (w.rank() < 2 || w.dim(0) % groups != 0) return std::nullopt;
-    const bool first = (op->name() == "nn.conv") == outputs;
+    const bool first = (op->name() == nn::kConv) == outputs;
     return first ? Plain(w, 0) : Grouped(w, groups, 1);
   }
-  const bool gemm = op->name() == "nn.gemm";
+  const bool gemm = op->name() == nn::kGemm;
   if (w.rank() < 2 || BoolAttr(op, gemm ? "transA" : "transpose_x")) return std::nullopt;
   const bool turned = BoolAttr(op, gemm ? "transB" : "transpose_y");
   return Plain(w, turned == outputs ? w.rank() - 2 : w.rank() - 1);
@@ -94,7 +95,7 @@ std::optional<WeightChannels> ChannelsOf(const Operation* op, const Tensor& w, b
 /// The axis of the channels in what the layer or pool reads or gives.
 int64_t ChannelAxis(const Operation* op, Value data) {
   const auto layout = op->attribute("layout").dyn_cast<StrAttribute>();
-  const bool last = op->name() == "nn.matmul" || (layout && layout.value() == "NHWC");
+  const bool last = op->name() == nn::kMatmul || (layout && layout.value() == "NHWC");
   return last ? KnownRank(data) - 1 : 1;
 }
 
@@ -115,7 +116,7 @@ class FoldScaleAxisPass : public Pass {
     CountReaders(graph.program());
     std::vector<Operation*> multiplications;
     for (Operation& op : *graph.block()) {
-      if (IsOneOf(&op, {"nn.mul", "nn.div"})) multiplications.push_back(&op);
+      if (IsOneOf(&op, {nn::kMul, nn::kDiv})) multiplications.push_back(&op);
     }
     if (forward_) std::reverse(multiplications.begin(), multiplications.end());
     for (Operation* op : multiplications) TryFold(op);
@@ -170,7 +171,7 @@ class FoldScaleAxisPass : public Pass {
 /// What the op multiplies its other operand by, operand `side` being the constant.
 std::optional<Scale> FoldScaleAxisPass::ScaleOf(Operation* op, size_t side) const {
   const Value data = op->operand(1 - side);
-  const bool divides = op->name() == "nn.div";
+  const bool divides = op->name() == nn::kDiv;
   if (!SameKnownType(data, op->result(0)) || (divides && side == 0)) return std::nullopt;
   const std::optional<Scale> scale = AsScale(Constant(op->operand(side)), TensorOrNull(data));
   if (!scale || !divides) return scale;
@@ -206,7 +207,7 @@ void FoldScaleAxisPass::CountReaders(const Program& program) {
   readers_.clear();
   unread_.clear();
   for (OpWalker w(program.module()); const Operation* op = w.Next();) {
-    if (!IsOneOf(op, {"builtin.get_parameter", "builtin.set_parameter"})) continue;
+    if (!IsOneOf(op, {builtin::kGetParameter, builtin::kSetParameter})) continue;
     if (const auto name = op->attribute("name").dyn_cast<StrAttribute>()) ++readers_[name.value()];
   }
 }
@@ -214,7 +215,7 @@ void FoldScaleAxisPass::CountReaders(const Program& program) {
 /// Weights in their old form go at once where nobody reads them any more: they may be most of the
 /// model, and may be scaled again.
 void FoldScaleAxisPass::Forget(Operation* source) {
-  if (!source->use_empty() || source->name() != "builtin.get_parameter") return;
+  if (!source->use_empty() || source->name() != builtin::kGetParameter) return;
   const auto name = source->attribute("name").cast<StrAttribute>();
   rewriter_->Erase(source);
   if (--readers_[name.value()] != 0) return;
@@ -295,7 +296,7 @@ bool FoldScaleAxisPass::AddOther(Operation* op, size_t i, const Scale& scale, Pl
 
 /// The op multiplies operand `data`, or divides it, by something else: the order does not matter.
 bool FoldScaleAxisPass::IsConstantFactor(Operation* op, size_t data) const {
-  return (op->name() == "nn.mul" || (op->name() == "nn.div" && data == 0)) &&
+  return (op->name() == nn::kMul || (op->name() == nn::kDiv && data == 0)) &&
          SameKnownType(op->operand(data), op->result(0)) &&
          Constant(op->operand(1 - data)) != nullptr;
 }
@@ -318,15 +319,15 @@ bool FoldScaleAxisPass::PlanBackward(Value v, const Scale& scale, Plan& plan, in
   if (!v.has_one_use()) return Refuse(op, "its result has another reader");
   if (HasWeights(op)) return AddWeights(op, scale, true, plan);
   if (CanPass(op, scale)) return PlanBackward(op->operand(0), scale, plan, depth + 1);
-  if (op->name() == "nn.concat") return PlanConcat(op, scale, plan, depth);
-  if (IsOneOf(op, {"nn.add", "nn.sub"})) return PlanSum(op, scale, plan, depth);
-  if (op->name() == "nn.transpose") {
+  if (op->name() == nn::kConcat) return PlanConcat(op, scale, plan, depth);
+  if (IsOneOf(op, {nn::kAdd, nn::kSub})) return PlanSum(op, scale, plan, depth);
+  if (op->name() == nn::kTranspose) {
     const auto perm = PermOf(op);
     if (!perm) return false;
     const int64_t axis = scale.is_scalar() ? 0 : (*perm)[static_cast<size_t>(scale.axis)];
     return PlanBackward(op->operand(0), scale.OnAxis(axis), plan, depth + 1);
   }
-  for (size_t data = 0; data < 2 && IsOneOf(op, {"nn.mul", "nn.div"}); ++data) {
+  for (size_t data = 0; data < 2 && IsOneOf(op, {nn::kMul, nn::kDiv}); ++data) {
     if (IsConstantFactor(op, data)) {
       return PlanBackward(op->operand(data), scale, plan, depth + 1);
     }
@@ -380,17 +381,17 @@ bool FoldScaleAxisPass::PlanUser(Operation* user, size_t operand, const Scale& s
                                  int depth) {
   if (HasWeights(user)) return operand == 0 && AddWeights(user, scale, false, plan);
   if (CanPass(user, scale)) return PlanForward(user->result(0), scale, plan, depth + 1);
-  if (user->name() == "nn.transpose") {
+  if (user->name() == nn::kTranspose) {
     const auto perm = PermOf(user);
     if (!perm) return false;
     const auto at = std::find(perm->begin(), perm->end(), scale.axis);
     const int64_t axis = scale.is_scalar() ? 0 : at - perm->begin();
     return PlanForward(user->result(0), scale.OnAxis(axis), plan, depth + 1);
   }
-  if (IsOneOf(user, {"nn.mul", "nn.div"})) {
+  if (IsOneOf(user, {nn::kMul, nn::kDiv})) {
     return IsConstantFactor(user, operand) && PlanForward(user->result(0), scale, plan, depth + 1);
   }
-  if (!IsOneOf(user, {"nn.add", "nn.sub"})) return false;
+  if (!IsOneOf(user, {nn::kAdd, nn::kSub})) return false;
   if (!scale.divides) {
     return Refuse(user, "a factor is (nearly) zero, and the constant would be divided by it");
   }

@@ -3,8 +3,10 @@
 #include <optional>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/rewriter.h"
@@ -129,7 +131,7 @@ class Functionalizer {
     Operation* next = op != nullptr ? op->next() : value.argument_block()->front();
     rewriter_.SetInsertionPointToEnd(value.parent_block());
     if (next != nullptr) rewriter_.SetInsertionPoint(next);
-    Operation* copy = rewriter_.Create("builtin.to_tensor", {&value, 1});
+    Operation* copy = rewriter_.Create(builtin::kToTensor, {&value, 1});
     rewriter_.ReplaceAllUses(value, copy->result(0));
     copy->set_operand(0, value);
     MakeImmutable(value);
@@ -179,7 +181,7 @@ class Functionalizer {
   }
 
   Value Snapshot(Value value) {
-    return rewriter_.Create("builtin.to_vtensor", {&value, 1})->result(0);
+    return rewriter_.Create(builtin::kToVtensor, {&value, 1})->result(0);
   }
 
   void Write(Operation* op) {
@@ -430,7 +432,7 @@ class Functionalizer {
       const NamedAttribute attributes[] = {rewriter_.Named("name", name),
                                            rewriter_.Named("aliases", name)};
       const Value value = version_.at(root);
-      rewriter_.Create("nn.fetch", {&value, 1}, attributes);
+      rewriter_.Create(nn::kFetch, {&value, 1}, attributes);
     }
   }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -45,19 +46,19 @@ Rule Reduction(const std::string& name, Pat source, const std::string& op) {
 
 void AddReductions(std::vector<Rule>& rules, bool exact) {
   const Pat x = Float("x");
-  const Pat square = Either({Call("nn.mul", {x, x}), Call("nn.pow", {x, Scalar(2)})});
-  const Pat exp = Call("nn.exp", {x});
-  rules.push_back(Reduction("reduce-l1", Reduce("reduce_sum", Call("nn.abs", {x})), "reduce_l1"));
+  const Pat square = Either({Call(nn::kMul, {x, x}), Call(nn::kPow, {x, Scalar(2)})});
+  const Pat exp = Call(nn::kExp, {x});
+  rules.push_back(Reduction("reduce-l1", Reduce("reduce_sum", Call(nn::kAbs, {x})), "reduce_l1"));
   rules.push_back(
       Reduction("reduce-sum-square", Reduce("reduce_sum", square), "reduce_sum_square"));
   rules.push_back(
-      Reduction("reduce-l2", Call("nn.sqrt", {Reduce("reduce_sum_square", x)}), "reduce_l2"));
+      Reduction("reduce-l2", Call(nn::kSqrt, {Reduce("reduce_sum_square", x)}), "reduce_l2"));
   rules.push_back(
-      Reduction("reduce-log-sum", Call("nn.log", {Reduce("reduce_sum", x)}), "reduce_log_sum"));
+      Reduction("reduce-log-sum", Call(nn::kLog, {Reduce("reduce_sum", x)}), "reduce_log_sum"));
   if (exact) return;  // nn.reduce_log_sum_exp is finite where powers overflow
   rules.push_back(Reduction(
       "reduce-log-sum-exp",
-      Either({Call("nn.log", {Reduce("reduce_sum", exp)}), Reduce("reduce_log_sum", exp)}),
+      Either({Call(nn::kLog, {Reduce("reduce_sum", exp)}), Reduce("reduce_log_sum", exp)}),
       "reduce_log_sum_exp"));
 }
 
@@ -91,16 +92,16 @@ void AddAroundReductions(std::vector<Rule>& rules) {
     return Call(op, {Var("x"), Const("axes")}).Carry("keepdims");
   };
   rules.push_back(Rule("reduce-mean")
-                      .Match(Call("nn.div", {reduce("nn.reduce_sum"), Scalar("count")}))
-                      .Match(Call("nn.mul", {reduce("nn.reduce_sum"), Scalar("part")}))
+                      .Match(Call(nn::kDiv, {reduce(nn::kReduceSum), Scalar("count")}))
+                      .Match(Call(nn::kMul, {reduce(nn::kReduceSum), Scalar("part")}))
                       .Where(DividesByCount, "it is divided by the number of elements")
-                      .Replace(reduce("nn.reduce_mean")));
+                      .Replace(reduce(nn::kReduceMean)));
   for (const char* op :
        {"sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp"}) {
     const std::string name = std::string("nn.reduce_") + op;
     const Pat kept = Call(name, {Var("x"), Const("axes")});
     rules.push_back(Rule(std::string("squeeze-of-reduce-") + op)
-                        .Match(Call("nn.squeeze", {kept, Const("squeezed")}))
+                        .Match(Call(nn::kSqueeze, {kept, Const("squeezed")}))
                         .Where(SqueezesTheReduced, "the dims that were reduced are taken out")
                         .Replace(kept.With("keepdims", false)));
   }
@@ -110,18 +111,18 @@ void AddAroundReductions(std::vector<Rule>& rules) {
 
 void AddSigns(std::vector<Rule>& rules, bool exact) {
   const Pat x = Var("x"), y = Var("y");
-  const Pat minus = Either({Call("nn.neg", {y}), Call("nn.mul", {y, Scalar(-1)})});
+  const Pat minus = Either({Call(nn::kNeg, {y}), Call(nn::kMul, {y, Scalar(-1)})});
   rules.push_back(
-      Rule("add-of-negative").Match(Call("nn.add", {x, minus})).Replace(Call("nn.sub", {x, y})));
+      Rule("add-of-negative").Match(Call(nn::kAdd, {x, minus})).Replace(Call(nn::kSub, {x, y})));
   rules.push_back(
-      Rule("sub-of-negative").Match(Call("nn.sub", {x, minus})).Replace(Call("nn.add", {x, y})));
+      Rule("sub-of-negative").Match(Call(nn::kSub, {x, minus})).Replace(Call(nn::kAdd, {x, y})));
   if (exact) return;  // a reciprocal may be infinite where the quotient is not
   rules.push_back(Rule("mul-by-reciprocal")
-                      .Match(Call("nn.mul", {Float("x"), Call("nn.reciprocal", {y})}))
-                      .Replace(Call("nn.div", {x, y})));
+                      .Match(Call(nn::kMul, {Float("x"), Call(nn::kReciprocal, {y})}))
+                      .Replace(Call(nn::kDiv, {x, y})));
   rules.push_back(Rule("div-by-reciprocal")
-                      .Match(Call("nn.div", {Float("x"), Call("nn.reciprocal", {y})}))
-                      .Replace(Call("nn.mul", {x, y})));
+                      .Match(Call(nn::kDiv, {Float("x"), Call(nn::kReciprocal, {y})}))
+                      .Replace(Call(nn::kMul, {x, y})));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -20,59 +21,58 @@ using namespace pat;  // NOLINT: the words of a rule
 
 /// `inner` times or divided by a number, or as it is.
 Pat Scaled(const Pat& inner, const std::string& name) {
-  return Either({Call("nn.mul", {inner, Scalar(name + "_factor")}),
-                 Call("nn.div", {inner, Scalar(name + "_divisor")}), inner});
+  return Either({Call(nn::kMul, {inner, Scalar(name + "_factor")}),
+                 Call(nn::kDiv, {inner, Scalar(name + "_divisor")}), inner});
 }
 
 Pat Scores() {
-  return Call("nn.matmul", {Scaled(Var("q"), "q"), Scaled(Var("kt"), "kt")})
+  return Call(nn::kMatmul, {Scaled(Var("q"), "q"), Scaled(Var("kt"), "kt")})
       .Carry("transpose_y", "transposed")
       .As("scores");
 }
 
 /// c tanh(scores / c), or just the scores.
 Pat Capped(const Pat& scores) {
-  const Pat small = Either({Call("nn.div", {scores, Scalar("cap_divisor")}),
-                            Call("nn.mul", {scores, Scalar("cap_factor")})});
-  return Either({Call("nn.mul", {Call("nn.tanh", {small}), Scalar("cap")}), scores});
+  const Pat small = Either({Call(nn::kDiv, {scores, Scalar("cap_divisor")}),
+                            Call(nn::kMul, {scores, Scalar("cap_factor")})});
+  return Either({Call(nn::kMul, {Call(nn::kTanh, {small}), Scalar("cap")}), scores});
 }
 
 Pat Masked(const Pat& scores) {
-  const Pat masked = Either({Call("nn.add", {scores, Var("mask")}).As("masked"),
-                             Call("nn.where", {Var("keep"), scores, Scalar("fill")}).As("masked"),
-                             Call("nn.where", {Var("drop"), Scalar("fill"), scores}).As("masked")});
-  const Pat chosen = Either({Call("nn.add", {scores, Var("mask")}),
-                             Call("nn.where", {Var("keep"), scores, Scalar("fill")}),
-                             Call("nn.where", {Var("drop"), Scalar("fill"), scores})});
-  return Either({Call("nn.add", {chosen, Var("mask2")}).As("masked"), masked});
+  const Pat masked = Either({Call(nn::kAdd, {scores, Var("mask")}).As("masked"),
+                             Call(nn::kWhere, {Var("keep"), scores, Scalar("fill")}).As("masked"),
+                             Call(nn::kWhere, {Var("drop"), Scalar("fill"), scores}).As("masked")});
+  const Pat chosen = Either({Call(nn::kAdd, {scores, Var("mask")}),
+                             Call(nn::kWhere, {Var("keep"), scores, Scalar("fill")}),
+                             Call(nn::kWhere, {Var("drop"), Scalar("fill"), scores})});
+  return Either({Call(nn::kAdd, {chosen, Var("mask2")}).As("masked"), masked});
 }
 
 /// In the type of the scores or in a wider one.
 Pat Weights(const Pat& scores) {
   const Pat wide =
-      Call("nn.cast",
-           {Call("nn.softmax", {Call("nn.cast", {scores}).Carry("to").Shared()}).Carry("axis")})
+      Call(nn::kCast,
+           {Call(nn::kSoftmax, {Call(nn::kCast, {scores}).Carry("to").Shared()}).Carry("axis")})
           .AnyAttributes()
           .As("weights");
-  return Either({wide, Call("nn.softmax", {scores}).Carry("axis").As("weights")});
+  return Either({wide, Call(nn::kSoftmax, {scores}).Carry("axis").As("weights")});
 }
 
 /// Zeros in rows without a key, where the softmax is NaN or the greatest score -inf.
 Pat ZerosWithoutKeys(const Pat& scores) {
   const Pat weights = Weights(scores);
-  const Pat wide = Call("nn.cast", {scores}).AnyAttributes().Shared();
+  const Pat wide = Call(nn::kCast, {scores}).AnyAttributes().Shared();
   const Pat greatest =
-      Call("nn.reduce_max", {Either({Var("mask"), scores, wide}), Const("max_axes")})
-          .As("greatest");
+      Call(nn::kReduceMax, {Either({Var("mask"), scores, wide}), Const("max_axes")}).As("greatest");
   return Either(
-      {Call("nn.where", {Call("nn.is_nan", {weights}), Scalar(0), weights}),
-       Call("nn.where", {Call("nn.equal", {greatest, Scalar("lowest")}), Scalar(0), weights}),
+      {Call(nn::kWhere, {Call(nn::kIsNan, {weights}), Scalar(0), weights}),
+       Call(nn::kWhere, {Call(nn::kEqual, {greatest, Scalar("lowest")}), Scalar(0), weights}),
        weights});
 }
 
 Pat AttentionPattern() {
   const Pat scores = Capped(Scaled(Scores(), "scores"));
-  return Call("nn.matmul", {Either({ZerosWithoutKeys(Masked(scores)), Weights(scores)}), Var("v")});
+  return Call(nn::kMatmul, {Either({ZerosWithoutKeys(Masked(scores)), Weights(scores)}), Var("v")});
 }
 
 // ---- what must hold ----
@@ -211,17 +211,17 @@ bool SameDimAt(Value a, Value b, int64_t axis) {
 Rule ShapeOfScaled() {
   return Rule("shape-of-scaled")
       .Quiet()
-      .Match(Call("nn.shape",
-                  {CallOneOf({"nn.div", "nn.mul"}, {Var("x"), Scalar("c")}).As("y").Shared()})
+      .Match(Call(nn::kShape,
+                  {CallOneOf({nn::kDiv, nn::kMul}, {Var("x"), Scalar("c")}).As("y").Shared()})
                  .Carry("start")
                  .Carry("end"))
       .Where([](const RuleMatch& m) { return SameDims(m["x"], m["y"]); }, "the scale is a scalar")
-      .Replace(Call("nn.shape", {Var("x")}).Carry("start").Carry("end"));
+      .Replace(Call(nn::kShape, {Var("x")}).Carry("start").Carry("end"));
 }
 
 /// An extent of a product of matrices is that of one of its operands.
 Rule ExtentOfProduct() {
-  const Pat product = Call("nn.matmul", {Var("a"), Var("b")}).AnyAttributes().As("ab").Shared();
+  const Pat product = Call(nn::kMatmul, {Var("a"), Var("b")}).AnyAttributes().As("ab").Shared();
   const auto source = [](const RuleMatch& m) {
     const int64_t axis = m.ints("axis").at(0);
     return SameDimAt(m["ab"], m["a"], axis)   ? m["a"]
@@ -230,14 +230,14 @@ Rule ExtentOfProduct() {
   };
   return Rule("extent-of-product")
       .Quiet()
-      .Match(Call("nn.gather", {Call("nn.shape", {product}).Shared(), Const("axis")}))
+      .Match(Call(nn::kGather, {Call(nn::kShape, {product}).Shared(), Const("axis")}))
       .Where([](const RuleMatch& m) { return m.constant("axis").num_elements() == 1; },
              "one extent is read")
       .Replace([source](const RuleMatch& m, Rewriter& rewriter) {
         const Value from = source(m);
         if (!from) return Value();
-        const Value operands[] = {rewriter.Create("nn.shape", {&from, 1})->result(0), m["axis"]};
-        return rewriter.Create("nn.gather", operands)->result(0);
+        const Value operands[] = {rewriter.Create(nn::kShape, {&from, 1})->result(0), m["axis"]};
+        return rewriter.Create(nn::kGather, operands)->result(0);
       });
 }
 
@@ -246,7 +246,7 @@ Rule ExtentOfProduct() {
 Value Transposed(Rewriter& rewriter, Value value, const std::vector<int64_t>& perm) {
   if (std::is_sorted(perm.begin(), perm.end())) return value;
   const NamedAttribute attribute = rewriter.Named("perm", rewriter.Attr(perm));
-  return rewriter.Create("nn.transpose", {&value, 1}, {&attribute, 1})->result(0);
+  return rewriter.Create(nn::kTranspose, {&value, 1}, {&attribute, 1})->result(0);
 }
 
 /// k from k^T: through the transpose that made it, if one did.
@@ -255,7 +255,7 @@ Value Keys(const RuleMatch& m, Rewriter& rewriter) {
   if (m.attribute("transposed").cast<BoolAttribute>().value()) return kt;
   const auto rank = static_cast<size_t>(*RankOf(kt));
   const Operation* maker = kt.defining_op();
-  if (maker != nullptr && maker->name() == "nn.transpose") {
+  if (maker != nullptr && maker->name() == nn::kTranspose) {
     const auto perm = maker->attribute("perm").dyn_cast<ArrayAttribute>();
     std::optional<std::vector<int64_t>> order = perm ? perm.AsInts() : std::nullopt;
     if (order && order->size() == rank) {
@@ -274,7 +274,7 @@ Value Chosen(const RuleMatch& m, Rewriter& rewriter) {
   const Value zero = rewriter.Constant(Tensor(m.constant("fill").element_type(), {}));
   const Value operands[] = {keeps ? m["keep"] : m["drop"], keeps ? zero : m["fill"],
                             keeps ? m["fill"] : zero};
-  return rewriter.Create("nn.where", operands)->result(0);
+  return rewriter.Create(nn::kWhere, operands)->result(0);
 }
 
 /// What is added to the scores, or null.
@@ -283,12 +283,12 @@ Value Mask(const RuleMatch& m, Rewriter& rewriter) {
   if (m.Has("keep") || m.Has("drop")) mask = Chosen(m, rewriter);
   if (m.Has("mask2")) {
     const Value operands[] = {mask, m["mask2"]};
-    mask = rewriter.Create("nn.add", operands)->result(0);
+    mask = rewriter.Create(nn::kAdd, operands)->result(0);
   }
   if (!mask || RankOf(m["q"]) == 4 || RankOf(mask) != 3) return mask;
   const std::vector<int64_t> axis{1};  // of the one head
   const Value operands[] = {mask, rewriter.Constant(Tensor::Of<int64_t>({1}, axis))};
-  return rewriter.Create("nn.unsqueeze", operands)->result(0);
+  return rewriter.Create(nn::kUnsqueeze, operands)->result(0);
 }
 
 double Scale(const RuleMatch& m) {
@@ -317,7 +317,7 @@ Value MakeAttention(const RuleMatch& m, Rewriter& rewriter) {
     attributes.push_back(rewriter.Named("q_num_heads", rewriter.Attr(int64_t{1})));
     attributes.push_back(rewriter.Named("kv_num_heads", rewriter.Attr(int64_t{1})));
   }
-  return rewriter.Create("nn.attention", operands, attributes)->result(0);
+  return rewriter.Create(nn::kAttention, operands, attributes)->result(0);
 }
 
 // ---- batch and heads merged into one dim for the products ----
@@ -325,13 +325,13 @@ Value MakeAttention(const RuleMatch& m, Rewriter& rewriter) {
 /// The scores are taken apart for the mask and merged again.
 Pat MergedPattern() {
   const Pat kt =
-      Call("nn.transpose", {MergedHeads("k")}).With("perm", std::vector<int64_t>{0, 2, 1});
-  const Pat merged = Scaled(Call("nn.matmul", {MergedHeads("q"), kt}), "scores");
-  const Pat apart = Call("nn.reshape", {merged, Var("apart_shape")}).AnyAttributes().As("scores");
-  const Pat again = Call("nn.reshape", {Masked(apart), Var("again_shape")}).AnyAttributes();
-  const Pat weights = Call("nn.softmax", {again}).Carry("axis").As("weights");
-  const Pat product = Call("nn.matmul", {weights, MergedHeads("v")});
-  return Call("nn.reshape", {product, Var("result_shape")}).AnyAttributes();
+      Call(nn::kTranspose, {MergedHeads("k")}).With("perm", std::vector<int64_t>{0, 2, 1});
+  const Pat merged = Scaled(Call(nn::kMatmul, {MergedHeads("q"), kt}), "scores");
+  const Pat apart = Call(nn::kReshape, {merged, Var("apart_shape")}).AnyAttributes().As("scores");
+  const Pat again = Call(nn::kReshape, {Masked(apart), Var("again_shape")}).AnyAttributes();
+  const Pat weights = Call(nn::kSoftmax, {again}).Carry("axis").As("weights");
+  const Pat product = Call(nn::kMatmul, {weights, MergedHeads("v")});
+  return Call(nn::kReshape, {product, Var("result_shape")}).AnyAttributes();
 }
 
 bool MergesHeads(const RuleMatch& m) {
@@ -347,7 +347,7 @@ Value MakeMerged(const RuleMatch& m, Rewriter& rewriter) {
   std::vector<Value> operands{m["q"], m["k"], m["v"]};
   if (const Value mask = Mask(m, rewriter)) operands.push_back(mask);
   const NamedAttribute scale = rewriter.Named("scale", rewriter.Attr(Scale(m)));
-  return rewriter.Create("nn.attention", operands, {&scale, 1})->result(0);
+  return rewriter.Create(nn::kAttention, operands, {&scale, 1})->result(0);
 }
 
 }  // namespace

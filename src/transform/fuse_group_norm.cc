@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -50,7 +51,7 @@ Value PerChannel(const RuleMatch& m, Rewriter& rewriter, const std::string& name
   if (m.Has(name)) {
     const Value operands[] = {
         m[name], rewriter.Constant(Tensor::Of<int64_t>({1}, std::vector<int64_t>{channels}))};
-    return rewriter.Create("nn.reshape", operands)->result(0);
+    return rewriter.Create(nn::kReshape, operands)->result(0);
   }
   const std::vector<double> all(static_cast<size_t>(channels), number);
   return rewriter.Constant(
@@ -58,14 +59,14 @@ Value PerChannel(const RuleMatch& m, Rewriter& rewriter, const std::string& name
 }
 
 Rule InstanceNorm() {
-  const Pat norm = Call("nn.layer_normalization", {Var("x"), Scalar(1)})
+  const Pat norm = Call(nn::kLayerNormalization, {Var("x"), Scalar(1)})
                        .Carry("axis")
                        .Carry("epsilon")
                        .AnyAttributes();
-  const Pat scaled = Call("nn.mul", {norm, Var("scale")});
+  const Pat scaled = Call(nn::kMul, {norm, Var("scale")});
   return Rule("instance-norm")
-      .Match(Call("nn.add", {scaled, Var("b")}))
-      .Match(Call("nn.add", {norm, Var("b")}))
+      .Match(Call(nn::kAdd, {scaled, Var("b")}))
+      .Match(Call(nn::kAdd, {norm, Var("b")}))
       .Match(scaled)
       .Where(OverSpace, "it is over all dims behind the channels")
       .Where(ScaleIsPerChannel, "the scale is one per channel")
@@ -74,7 +75,7 @@ Rule InstanceNorm() {
         const Value operands[] = {m["x"], PerChannel(m, rewriter, "scale", m["x"], 1),
                                   PerChannel(m, rewriter, "b", m["x"], 0)};
         const NamedAttribute epsilon = rewriter.Named("epsilon", m.attribute("epsilon"));
-        return rewriter.Create("nn.instance_normalization", operands, {&epsilon, 1})->result(0);
+        return rewriter.Create(nn::kInstanceNormalization, operands, {&epsilon, 1})->result(0);
       });
 }
 
@@ -82,7 +83,7 @@ Rule InstanceNorm() {
 Rule InstanceNormBias() {
   return Rule("instance-norm-bias")
       .Match(
-          Call("nn.add", {Call("nn.instance_normalization", {Var("x"), Var("scale"), Const("old")})
+          Call(nn::kAdd, {Call(nn::kInstanceNormalization, {Var("x"), Var("scale"), Const("old")})
                               .Carry("epsilon"),
                           Var("b")}))
       .Where(HasNoBias, "it has no bias yet")
@@ -90,7 +91,7 @@ Rule InstanceNormBias() {
       .Replace([](const RuleMatch& m, Rewriter& rewriter) {
         const Value operands[] = {m["x"], m["scale"], PerChannel(m, rewriter, "b", m["x"], 0)};
         const NamedAttribute epsilon = rewriter.Named("epsilon", m.attribute("epsilon"));
-        return rewriter.Create("nn.instance_normalization", operands, {&epsilon, 1})->result(0);
+        return rewriter.Create(nn::kInstanceNormalization, operands, {&epsilon, 1})->result(0);
       });
 }
 
@@ -120,17 +121,17 @@ bool InGroups(const RuleMatch& m) {
 }
 
 Rule GroupNorm() {
-  const Pat grouped = Call("nn.reshape", {Var("x"), Var("s1")}).AnyAttributes().As("grouped");
+  const Pat grouped = Call(nn::kReshape, {Var("x"), Var("s1")}).AnyAttributes().As("grouped");
   const Pat norm = Either(
-      {Call("nn.instance_normalization", {grouped, Const("one"), Const("zero")}).Carry("epsilon"),
-       Call("nn.layer_normalization", {grouped, Scalar(1)})
+      {Call(nn::kInstanceNormalization, {grouped, Const("one"), Const("zero")}).Carry("epsilon"),
+       Call(nn::kLayerNormalization, {grouped, Scalar(1)})
            .Carry("epsilon")
            .Carry("axis")
            .AnyAttributes()});
-  const Pat restored = Call("nn.reshape", {norm, Var("s2")}).AnyAttributes().As("restored");
-  const Pat scaled = Call("nn.mul", {restored, Var("scale")});
+  const Pat restored = Call(nn::kReshape, {norm, Var("s2")}).AnyAttributes().As("restored");
+  const Pat scaled = Call(nn::kMul, {restored, Var("scale")});
   return Rule("group-norm", 2)
-      .Match(Call("nn.add", {scaled, Var("b")}))
+      .Match(Call(nn::kAdd, {scaled, Var("b")}))
       .Match(scaled)
       .Where(InGroups, "groups of channels are normalized each as one")
       .Where(ScaleIsPerChannel, "the scale is one per channel")
@@ -141,13 +142,13 @@ Rule GroupNorm() {
         const NamedAttribute attributes[] = {
             rewriter.Named("epsilon", m.attribute("epsilon")),
             rewriter.Named("num_groups", rewriter.Attr(DimsOf(m["grouped"])[1].value()))};
-        return rewriter.Create("nn.group_normalization", operands, attributes)->result(0);
+        return rewriter.Create(nn::kGroupNormalization, operands, attributes)->result(0);
       });
 }
 
 Rule GroupNormBias() {
   return Rule("group-norm-bias")
-      .Match(Call("nn.add", {Call("nn.group_normalization", {Var("x"), Var("scale"), Const("old")})
+      .Match(Call(nn::kAdd, {Call(nn::kGroupNormalization, {Var("x"), Var("scale"), Const("old")})
                                  .Carry("epsilon")
                                  .Carry("num_groups")
                                  .Carry("stash_type"),
@@ -159,7 +160,7 @@ Rule GroupNormBias() {
         const NamedAttribute attributes[] = {
             rewriter.Named("epsilon", m.attribute("epsilon")),
             rewriter.Named("num_groups", m.attribute("num_groups"))};
-        return rewriter.Create("nn.group_normalization", operands, attributes)->result(0);
+        return rewriter.Create(nn::kGroupNormalization, operands, attributes)->result(0);
       });
 }
 
@@ -171,14 +172,14 @@ Rule UnitNorm() {
     return m.constant("axes").num_elements() == 1 && m.scalar("least") > 0 &&
            m.scalar("least") <= 1e-12;
   };
-  const Pat norm = Call("nn.reduce_l2", {Var("x"), Const("axes")});
-  const Pat kept = Either({Call("nn.clip", {norm, Scalar("least")}),
-                           Call("nn.max", {norm, Scalar("least")}).Commutes()});
+  const Pat norm = Call(nn::kReduceL2, {Var("x"), Const("axes")});
+  const Pat kept = Either({Call(nn::kClip, {norm, Scalar("least")}),
+                           Call(nn::kMax, {norm, Scalar("least")}).Commutes()});
   return Rule("unit-norm")
-      .Match(Call("nn.div", {Var("x"), kept}))
-      .Match(Call("nn.div", {Var("x"), Call("nn.expand", {kept, Var("shape")})}))
+      .Match(Call(nn::kDiv, {Var("x"), kept}))
+      .Match(Call(nn::kDiv, {Var("x"), Call(nn::kExpand, {kept, Var("shape")})}))
       .Where(one_axis, "the norm is along one axis and kept from being zero only")
-      .Replace(Call("nn.lp_normalization", {Var("x")})
+      .Replace(Call(nn::kLpNormalization, {Var("x")})
                    .With("p", 2)
                    .Set("axis", [](const RuleMatch& m) -> Attribute {
                      return IntAttribute::Get(m.context(), m.ints("axes")[0]);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/rule_words.h"
@@ -12,37 +13,37 @@ namespace {
 using namespace pat;  // NOLINT: the words of a rule
 
 Pat Squared(const Pat& v) {
-  return Either({Call("nn.pow", {v, Scalar(2)}), Call("nn.mul", {v, v})});
+  return Either({Call(nn::kPow, {v, Scalar(2)}), Call(nn::kMul, {v, v})});
 }
 
-Pat MeanOf(const Pat& v) { return Call("nn.reduce_mean", {v, Const("axes")}); }
+Pat MeanOf(const Pat& v) { return Call(nn::kReduceMean, {v, Const("axes")}); }
 
 /// sqrt(variance + eps), which others may read too, and 1 by it.
 Pat Root(const Pat& variance) {
-  const Pat sum = Call("nn.add", {variance, Scalar("eps")});
-  return Either({Call("nn.sqrt", {sum}).Shared(), Call("nn.pow", {sum, Scalar(0.5)}).Shared()});
+  const Pat sum = Call(nn::kAdd, {variance, Scalar("eps")});
+  return Either({Call(nn::kSqrt, {sum}).Shared(), Call(nn::kPow, {sum, Scalar(0.5)}).Shared()});
 }
 Pat Inverse(const Pat& variance) {
   const Pat root = Root(variance);
   return Either(
-      {Call("nn.reciprocal", {root}).Shared(), Call("nn.div", {Scalar(1), root}).Shared(),
-       Call("nn.pow", {Call("nn.add", {variance, Scalar("eps")}), Scalar(-0.5)}).Shared()});
+      {Call(nn::kReciprocal, {root}).Shared(), Call(nn::kDiv, {Scalar(1), root}).Shared(),
+       Call(nn::kPow, {Call(nn::kAdd, {variance, Scalar("eps")}), Scalar(-0.5)}).Shared()});
 }
 
 /// v / sqrt(variance + eps)
 Pat DividedByRoot(const Pat& v, const Pat& variance) {
-  return Either({Call("nn.div", {v, Root(variance)}), Call("nn.mul", {v, Inverse(variance)})});
+  return Either({Call(nn::kDiv, {v, Root(variance)}), Call(nn::kMul, {v, Inverse(variance)})});
 }
 
 /// E[x], E[(x - E[x])^2] or, unless `exact`, E[x^2] - E[x]^2, which may lose all digits; kept from
 /// being negative perhaps.
-Pat Mean() { return Call("nn.reduce_mean", {Var("x"), Const("mean_axes")}).As("mean").Shared(); }
-Pat Centered() { return Call("nn.sub", {Var("x"), Mean()}).As("centered"); }
+Pat Mean() { return Call(nn::kReduceMean, {Var("x"), Const("mean_axes")}).As("mean").Shared(); }
+Pat Centered() { return Call(nn::kSub, {Var("x"), Mean()}).As("centered"); }
 Pat Variance(bool exact) {
   const Pat squares = MeanOf(Squared(Centered()));
-  if (exact) return Either({squares, Call("nn.relu", {squares})});
-  const Pat difference = Call("nn.sub", {MeanOf(Squared(Var("x"))), Squared(Mean())});
-  return Either({squares, difference, Call("nn.relu", {difference})});
+  if (exact) return Either({squares, Call(nn::kRelu, {squares})});
+  const Pat difference = Call(nn::kSub, {MeanOf(Squared(Var("x"))), Squared(Mean())});
+  return Either({squares, difference, Call(nn::kRelu, {difference})});
 }
 
 bool OverTheLastDims(const RuleMatch& m) {
@@ -87,7 +88,7 @@ Pat Normalization(const std::string& op, std::vector<Pat> operands) {
 /// A scale behind a normalization without one goes into it.
 Rule ScaleRule(const std::string& name, const std::string& op) {
   return Rule(name)
-      .Match(Call("nn.mul", {Normalization(op, {Var("x"), Scalar(1)}), Var("scale")}))
+      .Match(Call(nn::kMul, {Normalization(op, {Var("x"), Scalar(1)}), Var("scale")}))
       .Where(WithinNormalizedDims("scale"), "the scale varies along the normalized dims only")
       .Replace(Normalization(op, {Var("x"), Var("scale")}));
 }
@@ -95,8 +96,8 @@ Rule ScaleRule(const std::string& name, const std::string& op) {
 /// The scale where frameworks fold it into what x is multiplied by: (x - E[x]) k + b, and
 /// x k + (b - E[x] k), with k = scale / sqrt(variance + eps).
 void AddFolded(std::vector<Rule>& rules, const std::string& op, bool exact) {
-  const Pat folded = Call("nn.mul", {Inverse(Variance(exact)), Var("scale")}).As("k");
-  const Pat shift = Call("nn.sub", {Var("b"), Call("nn.mul", {Mean(), folded})});
+  const Pat folded = Call(nn::kMul, {Inverse(Variance(exact)), Var("scale")}).As("k");
+  const Pat shift = Call(nn::kSub, {Var("b"), Call(nn::kMul, {Mean(), folded})});
   const auto finish = [](Rule rule) {
     return std::move(rule)
         .Where(OverTheLastDims, "the mean is over the last dims")
@@ -105,12 +106,12 @@ void AddFolded(std::vector<Rule>& rules, const std::string& op, bool exact) {
         .Where(LastDimsOnly("b"), "the bias varies along the normalized dims only");
   };
   rules.push_back(finish(Rule("layer-norm-shifted", 4)
-                             .Match(Call("nn.add", {Call("nn.mul", {Var("x"), folded}), shift})))
+                             .Match(Call(nn::kAdd, {Call(nn::kMul, {Var("x"), folded}), shift})))
                       .Replace(Call(op, {Var("x"), Var("scale"), Var("b")})
                                    .Set("axis", Axis)
                                    .Set("epsilon", Epsilon)));
   rules.push_back(
-      finish(Rule("layer-norm-folded", 4).Match(Call("nn.mul", {Centered(), folded})))
+      finish(Rule("layer-norm-folded", 4).Match(Call(nn::kMul, {Centered(), folded})))
           .Replace(Call(op, {Var("x"), Var("scale")}).Set("axis", Axis).Set("epsilon", Epsilon)));
 }
 
@@ -121,9 +122,9 @@ Rule InFloats(const std::string& op) {
            BitWidth(ElementOf(m["x"])) < BitWidth(ElementOf(m["wide"]));
   };
   return Rule(op.substr(3) + "-in-floats")
-      .Match(Call("nn.cast",
+      .Match(Call(nn::kCast,
                   {Normalization(
-                      op, {Call("nn.cast", {Var("x")}).AnyAttributes().As("wide"), Scalar(1)})})
+                      op, {Call(nn::kCast, {Var("x")}).AnyAttributes().As("wide"), Scalar(1)})})
                  .AnyAttributes())
       .Where(same_type, "the result is rounded to the type of x")
       .Replace(Normalization(op, {Var("x"), Scalar(1)}));
@@ -137,7 +138,7 @@ class FuseLayerNormPass : public Pass {
 };
 
 void FuseLayerNormPass::ApplyImpl(Graph& graph) {
-  const std::string layer = "nn.layer_normalization", rms = "nn.rms_normalization";
+  const std::string layer = nn::kLayerNormalization, rms = nn::kRmsNormalization;
   std::vector<Rule> rules;
   const bool exact = option_bool("exact");
   AddFolded(rules, layer, exact);
@@ -158,7 +159,7 @@ void FuseLayerNormPass::ApplyImpl(Graph& graph) {
   }
   rules.push_back(
       Rule("layer-norm-bias")
-          .Match(Call("nn.add", {Normalization(layer, {Var("x"), Var("scale")}), Var("b")}))
+          .Match(Call(nn::kAdd, {Normalization(layer, {Var("x"), Var("scale")}), Var("b")}))
           .Where(WithinNormalizedDims("b"), "the bias varies along the normalized dims only")
           .Replace(Normalization(layer, {Var("x"), Var("scale"), Var("b")})));
   ApplyRules(graph.program(), this, std::move(rules));

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -23,10 +24,10 @@ bool IsTrue(const RuleMatch& m, const char* name) {
 /// x by an op that keeps the order of the elements.
 Pat Flat() {
   const Pat x = Var("x");
-  return Either({CallOneOf({"nn.reshape", "nn.squeeze", "nn.unsqueeze"}, {x, Maybe("to_rows")})
+  return Either({CallOneOf({nn::kReshape, nn::kSqueeze, nn::kUnsqueeze}, {x, Maybe("to_rows")})
                      .AnyAttributes()
                      .Shared(),
-                 Call("nn.flatten", {x}).AnyAttributes().Shared()});
+                 Call(nn::kFlatten, {x}).AnyAttributes().Shared()});
 }
 
 /// The result has the leading dims of x and then the columns of the product.
@@ -64,26 +65,26 @@ Value MakeRows(const RuleMatch& m, Rewriter& rewriter) {
     shape.back() = DimsOf(m["w"])[IsTrue(m, "transpose_y") ? 1 : 0].value();
     const Value operands[] = {
         x, rewriter.Constant(Tensor::Of<int64_t>({static_cast<int64_t>(rank)}, shape))};
-    x = rewriter.Create("nn.reshape", operands)->result(0);
+    x = rewriter.Create(nn::kReshape, operands)->result(0);
   }
   const Value operands[] = {x, m["w"]};
   const NamedAttribute transposed =
       rewriter.Named("transpose_y", rewriter.Attr(IsTrue(m, "transpose_y")));
-  const Value product = rewriter.Create("nn.matmul", operands, {&transposed, 1})->result(0);
+  const Value product = rewriter.Create(nn::kMatmul, operands, {&transposed, 1})->result(0);
   if (!m.Has("b")) return product;
   const Value sum[] = {product, m["b"]};
-  return rewriter.Create("nn.add", sum)->result(0);
+  return rewriter.Create(nn::kAdd, sum)->result(0);
 }
 
 void AddRows(std::vector<Rule>& rules) {
   const Pat product = Either(
-      {Call("nn.gemm", {Flat(), Var("w"), Maybe("b")}).Carry("transB", "transpose_y").As("product"),
-       Call("nn.add",
-            {Call("nn.matmul", {Flat(), Var("w")}).Carry("transpose_y").As("product"), Var("b")}),
-       Call("nn.matmul", {Flat(), Var("w")}).Carry("transpose_y").As("product")});
+      {Call(nn::kGemm, {Flat(), Var("w"), Maybe("b")}).Carry("transB", "transpose_y").As("product"),
+       Call(nn::kAdd,
+            {Call(nn::kMatmul, {Flat(), Var("w")}).Carry("transpose_y").As("product"), Var("b")}),
+       Call(nn::kMatmul, {Flat(), Var("w")}).Carry("transpose_y").As("product")});
   rules.push_back(
       Rule("rows")
-          .Match(CallOneOf({"nn.reshape", "nn.unsqueeze"}, {product, Var("from_rows")})
+          .Match(CallOneOf({nn::kReshape, nn::kUnsqueeze}, {product, Var("from_rows")})
                      .AnyAttributes())
           .Where(BiasIsARow, "the bias is one row")
           .Where(RowsAreLeadingDims, "the rows are the leading dims of x and of the result")
@@ -106,19 +107,19 @@ bool SwapsLastTwo(Attribute perm) {
 
 Pat TransposeOf(const Pat& x) {
   const Pat matrix = x.If([](Value v) { return RankOf(v) == 2; }, "a matrix");
-  return Either({Call("nn.transpose", {x})
+  return Either({Call(nn::kTranspose, {x})
                      .WithIf("perm", SwapsLastTwo, "the last two dims in each other's place")
                      .Shared(),
-                 Call("nn.transpose", {matrix}).Shared()});
+                 Call(nn::kTranspose, {matrix}).Shared()});
 }
 
 auto Flipped(const char* name) {
   return [name](const RuleMatch& m) { return BoolAttribute::Get(m.context(), !IsTrue(m, name)); };
 }
 
-Pat Matmul(const Pat& x, const Pat& y) { return Call("nn.matmul", {x, y}); }
+Pat Matmul(const Pat& x, const Pat& y) { return Call(nn::kMatmul, {x, y}); }
 Pat Gemm(const Pat& a, const Pat& b) {
-  return Call("nn.gemm", {a, b, Maybe("c")}).Carry("alpha").Carry("beta");
+  return Call(nn::kGemm, {a, b, Maybe("c")}).Carry("alpha").Carry("beta");
 }
 
 void AddTransposes(std::vector<Rule>& rules) {
@@ -137,14 +138,14 @@ void AddTransposes(std::vector<Rule>& rules) {
   rules.push_back(Rule("gemm-transpose-b")
                       .Match(Gemm(x, TransposeOf(y)).Carry("transA").Carry("transB"))
                       .Replace(Gemm(x, y).Carry("transA").Set("transB", Flipped("transB"))));
-  const Pat product = Call("nn.gemm", {x, y}).Carry("alpha").Carry("transA").Carry("transB");
+  const Pat product = Call(nn::kGemm, {x, y}).Carry("alpha").Carry("transA").Carry("transB");
   rules.push_back(
       Rule("transpose-of-gemm")
-          .Match(Call("nn.transpose", {product})
+          .Match(Call(nn::kTranspose, {product})
                      .WithIf(
                          "perm", [](Attribute perm) { return !perm || SwapsLastTwo(perm); },
                          "the two dims in each other's place"))
-          .Replace(Call("nn.gemm", {y, x})
+          .Replace(Call(nn::kGemm, {y, x})
                        .Carry("alpha")
                        .Set("transA", Flipped("transB"))
                        .Set("transB", Flipped("transA"))));
@@ -185,14 +186,14 @@ void AddScales(std::vector<Rule>& rules, bool exact) {
   const Rule::Condition of_sum = exact ? Rule::Condition(ScalesTheSumAlone) : always;
   const Rule::Condition of_terms = exact ? Rule::Condition(ScalesByAPowerOfTwo) : always;
   const Pat gemm = Gemm(Var("x"), Var("y")).Carry("transA").Carry("transB");
-  const Pat scaled = Either({Call("nn.mul", {Var("x"), Scalar("factor")}),
-                             Call("nn.div", {Var("x"), Scalar("divisor")})});
+  const Pat scaled = Either({Call(nn::kMul, {Var("x"), Scalar("factor")}),
+                             Call(nn::kDiv, {Var("x"), Scalar("divisor")})});
   rules.push_back(Rule("scale-of-gemm")
-                      .Match(Call("nn.mul", {gemm, Scalar("factor")}))
-                      .Match(Call("nn.div", {gemm, Scalar("divisor")}))
+                      .Match(Call(nn::kMul, {gemm, Scalar("factor")}))
+                      .Match(Call(nn::kDiv, {gemm, Scalar("divisor")}))
                       .Where(OfFloats, "it is of floats")
                       .Where(of_sum, "the product alone is scaled, as it would be by the gemm")
-                      .Replace(Call("nn.gemm", {Var("x"), Var("y"), Maybe("c")})
+                      .Replace(Call(nn::kGemm, {Var("x"), Var("y"), Maybe("c")})
                                    .Set("alpha", Times("alpha"))
                                    .Set("beta", Times("beta"))
                                    .Carry("transA")
@@ -213,7 +214,7 @@ void AddScales(std::vector<Rule>& rules, bool exact) {
                             rewriter.Named("beta", m.attribute("beta")),
                             rewriter.Named("transA", m.attribute("transA")),
                             rewriter.Named("transB", m.attribute("transB"))};
-                        return rewriter.Create("nn.gemm", operands, attributes)->result(0);
+                        return rewriter.Create(nn::kGemm, operands, attributes)->result(0);
                       }));
 }
 

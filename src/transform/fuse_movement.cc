@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -34,25 +35,25 @@ struct Blocks {
 /// Channels [N, C, H, W] as [N, b, b, C', H, W] (DCR), [N, C', b, b, H, W] (CRD), and back.
 const std::vector<Blocks>& AllBlocks() {
   static const std::vector<Blocks> all{{"depth-to-space-dcr",
-                                        "nn.depth_to_space",
+                                        nn::kDepthToSpace,
                                         "DCR",
                                         {0, 3, 4, 1, 5, 2},
                                         {1, 2},
                                         {{{0, 0}, {1, 2}, {1, 3}, {1, 1}, {2, 2}, {3, 3}}}},
                                        {"depth-to-space-crd",
-                                        "nn.depth_to_space",
+                                        nn::kDepthToSpace,
                                         "CRD",
                                         {0, 1, 4, 2, 5, 3},
                                         {2, 3},
                                         {{{0, 0}, {1, 1}, {1, 2}, {1, 3}, {2, 2}, {3, 3}}}},
                                        {"space-to-depth-dcr",
-                                        "nn.space_to_depth",
+                                        nn::kSpaceToDepth,
                                         "DCR",
                                         {0, 3, 5, 1, 2, 4},
                                         {3, 5},
                                         {{{0, 0}, {1, 1}, {2, 2}, {2, 1}, {3, 3}, {3, 1}}}},
                                        {"space-to-depth-crd",
-                                        "nn.space_to_depth",
+                                        nn::kSpaceToDepth,
                                         "CRD",
                                         {0, 1, 3, 5, 2, 4},
                                         {3, 5},
@@ -77,10 +78,10 @@ bool MovesBlocks(const RuleMatch& m, const Blocks& blocks) {
 
 Rule BlockRule(const Blocks& blocks) {
   const Pat middle =
-      Call("nn.reshape", {Var("x"), Var("first")}).AnyAttributes().As("middle").Shared();
-  const Pat moved = Call("nn.transpose", {middle}).With("perm", blocks.perm);
+      Call(nn::kReshape, {Var("x"), Var("first")}).AnyAttributes().As("middle").Shared();
+  const Pat moved = Call(nn::kTranspose, {middle}).With("perm", blocks.perm);
   return Rule(blocks.rule)
-      .Match(Call("nn.reshape", {moved, Var("last")}).AnyAttributes())
+      .Match(Call(nn::kReshape, {moved, Var("last")}).AnyAttributes())
       .Where([&blocks](const RuleMatch& m) { return MovesBlocks(m, blocks); },
              "square blocks go between space and channels")
       .Replace(Call(blocks.op, {Var("x")})
@@ -146,7 +147,7 @@ Value MakeSpaceToDepth(const RuleMatch& m, Rewriter& rewriter) {
   const Pixels pixels = *PixelsOf(m);
   const Ints order = *OrderOf(pixels);
   const NamedAttribute size = rewriter.Named("blocksize", rewriter.Attr(pixels.b));
-  const Value y = rewriter.Create("nn.space_to_depth", {&pixels.x, 1}, {&size, 1})->result(0);
+  const Value y = rewriter.Create(nn::kSpaceToDepth, {&pixels.x, 1}, {&size, 1})->result(0);
   if (std::is_sorted(order.begin(), order.end())) return y;
   Ints channels;
   const int64_t count = DimsOf(pixels.x)[1].value();
@@ -156,7 +157,7 @@ Value MakeSpaceToDepth(const RuleMatch& m, Rewriter& rewriter) {
   const NamedAttribute axis = rewriter.Named("axis", rewriter.Attr(int64_t{1}));
   const Value operands[] = {
       y, rewriter.Constant(Tensor::Of<int64_t>({std::ssize(channels)}, channels))};
-  return rewriter.Create("nn.gather", operands, {&axis, 1})->result(0);
+  return rewriter.Create(nn::kGather, operands, {&axis, 1})->result(0);
 }
 
 // ---- pieces of one value joined again ----
@@ -174,7 +175,7 @@ Value MakeTile(const RuleMatch& m, Rewriter& rewriter) {
   repeats[static_cast<size_t>(*AxisOf(m.root(), y))] = std::ssize(m.values("part"));
   const Value operands[] = {m.values("part")[0],
                             rewriter.Constant(Tensor::Of<int64_t>({std::ssize(repeats)}, repeats))};
-  return rewriter.Create("nn.tile", operands)->result(0);
+  return rewriter.Create(nn::kTile, operands)->result(0);
 }
 
 /// Slices of extent 1 along one axis, all of them in order, without that axis and joined along
@@ -222,9 +223,9 @@ Value MakeRestacked(const RuleMatch& m, Rewriter& rewriter) {
   perm.insert(perm.begin() + r.to, r.from);
   for (const Dim& d : DimsOf(y)) shape.push_back(d.is_constant() ? d.value() : -1);
   const NamedAttribute order = rewriter.Named("perm", rewriter.Attr(perm));
-  const Value operands[] = {rewriter.Create("nn.transpose", {&r.x, 1}, {&order, 1})->result(0),
+  const Value operands[] = {rewriter.Create(nn::kTranspose, {&r.x, 1}, {&order, 1})->result(0),
                             rewriter.Constant(Tensor::Of<int64_t>({std::ssize(shape)}, shape))};
-  return rewriter.Create("nn.reshape", operands)->result(0);
+  return rewriter.Create(nn::kReshape, operands)->result(0);
 }
 
 }  // namespace
@@ -235,17 +236,17 @@ class FuseMovementPass : public Pass {
     std::vector<Rule> rules;
     for (const Blocks& blocks : AllBlocks()) rules.push_back(BlockRule(blocks));
     rules.push_back(Rule("pixels-to-depth")
-                        .Match(Call("nn.concat", {Rest(Var("piece"), 4)}).AnyAttributes())
+                        .Match(Call(nn::kConcat, {Rest(Var("piece"), 4)}).AnyAttributes())
                         .Where(AllPixels, "the pieces are all pixels of each block of one image")
                         .Replace(Rule::Maker(MakeSpaceToDepth)));
     rules.push_back(Rule("concat-of-copies")
-                        .Match(Call("nn.concat", {Rest(Var("part"), 2)}).AnyAttributes())
+                        .Match(Call(nn::kConcat, {Rest(Var("part"), 2)}).AnyAttributes())
                         .Where(AllTheSame, "all parts are the same value")
                         .Replace(Rule::Maker(MakeTile))
                         .Quiet());
     rules.push_back(
         Rule("restacked")
-            .Match(Call("nn.concat", {Rest(Call("nn.squeeze", {Var("slice"), Var("axes")}), 2)})
+            .Match(Call(nn::kConcat, {Rest(Call(nn::kSqueeze, {Var("slice"), Var("axes")}), 2)})
                        .AnyAttributes())
             .Where([](const RuleMatch& m) { return RestackedOf(m).has_value(); },
                    "the parts are all slices of one value, in order")

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -106,21 +107,21 @@ Value Apply(Rewriter& rewriter, const char* op, Value x, int64_t number) {
 
 // ---- LSTM ----
 
-Pat Sum(const Pat& a, const Pat& b) { return Call("nn.add", {a, b}); }
-Pat Product(const Pat& a, const Pat& b) { return Call("nn.mul", {a, b}); }
+Pat Sum(const Pat& a, const Pat& b) { return Call(nn::kAdd, {a, b}); }
+Pat Product(const Pat& a, const Pat& b) { return Call(nn::kMul, {a, b}); }
 
 Pat LstmPattern() {
   const Pat cell = Sum(Product(Var("f"), Var("c0")), Product(Var("i"), Var("g"))).As("c1").Shared();
-  return Product(Var("o"), Call("nn.tanh", {cell}));
+  return Product(Var("o"), Call(nn::kTanh, {cell}));
 }
 
 /// x and h of the gates: h is that of the cell before if there is one, else of the right width.
 void ChooseState(Cell& cell, const LinearForm& form) {
   const auto is_state = [](Value v) {
     const Operation* squeeze = v.defining_op();
-    if (squeeze == nullptr || squeeze->name() != "nn.squeeze") return false;
+    if (squeeze == nullptr || squeeze->name() != nn::kSqueeze) return false;
     const Operation* op = squeeze->operand(0).defining_op();
-    return op != nullptr && (op->name() == "nn.lstm" || op->name() == "nn.gru");
+    return op != nullptr && (op->name() == nn::kLstm || op->name() == nn::kGru);
   };
   const LinearTerm &a = form.terms[0], &b = form.terms[1];
   const bool first = b.rows != cell.units || (is_state(a.x) && !is_state(b.x));
@@ -134,7 +135,7 @@ std::optional<Cell> LstmCell(const RuleMatch& m) {
   if (!units) return std::nullopt;
   cell.units = *units;
   for (const char* name : {"i", "o", "f", "g"}) {
-    const char* activation = *name == 'g' ? "nn.tanh" : "nn.sigmoid";
+    const char* activation = *name == 'g' ? nn::kTanh : nn::kSigmoid;
     std::optional<LinearForm> form = GateForm(m.program(), m[name], activation, cell.units);
     if (!form || form->terms.size() != 2) return std::nullopt;
     if (cell.gates.empty()) ChooseState(cell, *form);
@@ -175,17 +176,17 @@ Value MakeLstm(const RuleMatch& m, Rewriter& rewriter, Parameters& parameters) {
   const auto parameter = [&](const char* base, const Tensor& data) {
     return parameters.Get(rewriter, base, data, m.root());
   };
-  const Value operands[] = {Apply(rewriter, "nn.unsqueeze", cell.x, 0),
+  const Value operands[] = {Apply(rewriter, nn::kUnsqueeze, cell.x, 0),
                             parameter("lstm.w", Weights(cell, cell.x, type)),
                             parameter("lstm.r", Weights(cell, cell.h, type)),
                             parameter("lstm.b", Biases(cell, {}, type)),
                             Value(),
-                            Apply(rewriter, "nn.unsqueeze", cell.h, 0),
-                            Apply(rewriter, "nn.unsqueeze", m["c0"], 0)};
+                            Apply(rewriter, nn::kUnsqueeze, cell.h, 0),
+                            Apply(rewriter, nn::kUnsqueeze, m["c0"], 0)};
   const NamedAttribute size = rewriter.Named("hidden_size", rewriter.Attr(cell.units));
-  const Operation* op = rewriter.Create("nn.lstm", operands, {&size, 1}, 3);
-  const Value h1 = Apply(rewriter, "nn.squeeze", op->result(1), 0);
-  const Value c1 = Apply(rewriter, "nn.squeeze", op->result(2), 0);
+  const Operation* op = rewriter.Create(nn::kLstm, operands, {&size, 1}, 3);
+  const Value h1 = Apply(rewriter, nn::kSqueeze, op->result(1), 0);
+  const Value c1 = Apply(rewriter, nn::kSqueeze, op->result(2), 0);
   ReplaceOutside(m, rewriter, m["c1"], c1);
   return h1;
 }
@@ -194,11 +195,11 @@ Value MakeLstm(const RuleMatch& m, Rewriter& rewriter, Parameters& parameters) {
 
 /// (1 - z) n + z h, also as n + z (h - n) and n - z n + z h.
 Pat GruPattern() {
-  const Pat z = Var("z"), h = Var("h"), n = Call("nn.tanh", {Var("p")}).As("n");
+  const Pat z = Var("z"), h = Var("h"), n = Call(nn::kTanh, {Var("p")}).As("n");
   const Pat kept = Product(z, h);
-  return Either({Sum(Product(Call("nn.sub", {Scalar(1), z}), n), kept),
-                 Sum(n, Product(z, Call("nn.sub", {h, n}))),
-                 Sum(Call("nn.sub", {n, Product(z, n)}), kept)});
+  return Either({Sum(Product(Call(nn::kSub, {Scalar(1), z}), n), kept),
+                 Sum(n, Product(z, Call(nn::kSub, {h, n}))),
+                 Sum(Call(nn::kSub, {n, Product(z, n)}), kept)});
 }
 
 /// The candidate: x W + b + r (h R + b'), or x W + (r h) R + b.
@@ -211,10 +212,10 @@ struct Candidate {
 
 std::optional<Candidate> ResetAfter(const RuleMatch& m, int64_t units) {
   const Operation* sum = m["p"].defining_op();
-  if (sum == nullptr || sum->name() != "nn.add") return std::nullopt;
+  if (sum == nullptr || sum->name() != nn::kAdd) return std::nullopt;
   for (const size_t side : {1, 0}) {
     const Operation* product = sum->operand(side).defining_op();
-    if (product == nullptr || product->name() != "nn.mul") continue;
+    if (product == nullptr || product->name() != nn::kMul) continue;
     for (const size_t reset : {0, 1}) {
       const auto state = AsLinearForm(m.program(), product->operand(1 - reset), 0, units);
       const auto input = AsLinearForm(m.program(), sum->operand(1 - side), 0, units);
@@ -230,7 +231,7 @@ std::optional<Candidate> ResetBefore(const RuleMatch& m, int64_t units) {
   if (!form) return std::nullopt;
   for (size_t i = 0; i < form->terms.size(); ++i) {
     const Operation* product = form->terms[i].x.defining_op();
-    if (product == nullptr || product->name() != "nn.mul") continue;
+    if (product == nullptr || product->name() != nn::kMul) continue;
     for (const size_t side : {0, 1}) {
       if (product->operand(side) != m["h"]) continue;
       Candidate candidate{*form, *form, product->operand(1 - side), false};
@@ -261,7 +262,7 @@ std::optional<GruParts> GruCell(const RuleMatch& m) {
   parts.cell.h = m["h"];
   parts.cell.units = *units;
   for (const Value gate : {m["z"], candidate->r}) {
-    std::optional<LinearForm> form = GateForm(m.program(), gate, "nn.sigmoid", *units);
+    std::optional<LinearForm> form = GateForm(m.program(), gate, nn::kSigmoid, *units);
     if (!form || !OfTheSame(parts.cell, *form)) return std::nullopt;
     parts.cell.gates.push_back(std::move(*form));
   }
@@ -282,17 +283,17 @@ Value MakeGru(const RuleMatch& m, Rewriter& rewriter, Parameters& parameters) {
   const auto parameter = [&](const char* base, const Tensor& data) {
     return parameters.Get(rewriter, base, data, m.root());
   };
-  const Value operands[] = {Apply(rewriter, "nn.unsqueeze", cell.x, 0),
+  const Value operands[] = {Apply(rewriter, nn::kUnsqueeze, cell.x, 0),
                             parameter("gru.w", Weights(cell, cell.x, type)),
                             parameter("gru.r", Weights(cell, cell.h, type)),
                             parameter("gru.b", Biases(cell, parts.state_bias, type)),
                             Value(),
-                            Apply(rewriter, "nn.unsqueeze", cell.h, 0)};
+                            Apply(rewriter, nn::kUnsqueeze, cell.h, 0)};
   const NamedAttribute attributes[] = {
       rewriter.Named("hidden_size", rewriter.Attr(cell.units)),
       rewriter.Named("linear_before_reset", rewriter.Attr(parts.reset_after))};
-  const Operation* op = rewriter.Create("nn.gru", operands, attributes, 2);
-  return Apply(rewriter, "nn.squeeze", op->result(1), 0);
+  const Operation* op = rewriter.Create(nn::kGru, operands, attributes, 2);
+  return Apply(rewriter, nn::kSqueeze, op->result(1), 0);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -61,23 +62,23 @@ bool HoldsTwice(const Tensor& t, bool interleaved) {
 /// The operand through which the last dim of the result is that of the operand, element by element.
 Value Through(const Program& program, const Operation* op) {
   const std::string_view name = op->name();
-  if (name == "nn.cos" || name == "nn.sin" || name == "nn.cast" || name == "nn.neg" ||
-      name == "nn.unsqueeze" || name == "nn.squeeze" || name == "nn.expand" || name == "nn.slice") {
+  if (name == nn::kCos || name == nn::kSin || name == nn::kCast || name == nn::kNeg ||
+      name == nn::kUnsqueeze || name == nn::kSqueeze || name == nn::kExpand || name == nn::kSlice) {
     return op->operand(0);
   }
-  if (name == "nn.mul" || name == "nn.add") {
+  if (name == nn::kMul || name == nn::kAdd) {
     for (const size_t i : {0, 1}) {
       const Tensor* constant = ConstantValue(program, op->operand(i));
       if (constant != nullptr && constant->num_elements() == 1) return op->operand(1 - i);
     }
   }
-  if (name != "nn.gather") return Value();
+  if (name != nn::kGather) return Value();
   const auto axis = op->attribute("axis").dyn_cast<IntAttribute>();
   return (!axis || axis.value() == 0) && RankOf(op->operand(0)) >= 2 ? op->operand(0) : Value();
 }
 
 bool IsConcatOfTwins(const Operation* op) {
-  if (op->name() != "nn.concat" || op->num_operands() != 2) return false;
+  if (op->name() != nn::kConcat || op->num_operands() != 2) return false;
   const auto axis = op->attribute("axis").dyn_cast<IntAttribute>();
   const std::optional<int64_t> rank = RankOf(op->result(0));
   return op->operand(0) == op->operand(1) && axis && rank &&
@@ -86,9 +87,9 @@ bool IsConcatOfTwins(const Operation* op) {
 
 /// reshape(expand(unsqueeze(t, -1))): each element, and again.
 bool IsRepeatOfEach(const Operation* op) {
-  if (op->name() != "nn.reshape") return false;
+  if (op->name() != nn::kReshape) return false;
   const Operation* wide = op->operand(0).defining_op();
-  if (wide == nullptr || (wide->name() != "nn.expand" && wide->name() != "nn.tile")) return false;
+  if (wide == nullptr || (wide->name() != nn::kExpand && wide->name() != nn::kTile)) return false;
   const Value narrow = wide->operand(0);
   const std::optional<int64_t> rank = RankOf(wide->result(0));
   return rank && rank == RankOf(narrow) && RankOf(op->result(0)) == *rank - 1 &&
@@ -161,20 +162,20 @@ Value Halved(Rewriter& rewriter, Value angles, bool interleaved) {
   };
   const Value operands[] = {angles, one(0), one(interleaved ? width : width / 2), one(-1),
                             one(interleaved ? 2 : 1)};
-  return rewriter.Create("nn.slice", operands)->result(0);
+  return rewriter.Create(nn::kSlice, operands)->result(0);
 }
 
 /// Without the axis of the heads, through the op that made it.
 Value WithoutHeads(Rewriter& rewriter, Value angles, size_t axis) {
   const Operation* maker = angles.defining_op();
-  if (maker != nullptr && maker->name() == "nn.unsqueeze" && RankOf(maker->operand(0)) == 3) {
+  if (maker != nullptr && maker->name() == nn::kUnsqueeze && RankOf(maker->operand(0)) == 3) {
     const Tensor* axes = ConstantValue(rewriter.program(), maker->operand(1));
     if (axes != nullptr &&
         AxisFromFront(ToInt64s(*axes).at(0), angles) == static_cast<int64_t>(axis)) {
       return maker->operand(0);
     }
   }
-  return Apply(rewriter, "nn.squeeze", angles, {static_cast<int64_t>(axis)});
+  return Apply(rewriter, nn::kSqueeze, angles, {static_cast<int64_t>(axis)});
 }
 
 /// [B, L, R / 2] from what broadcasts to x with the heads at `axis`.
@@ -182,18 +183,18 @@ Value Cache(Rewriter& rewriter, Value angles, Value x, size_t axis) {
   if (RankOf(angles) == 4) angles = WithoutHeads(rewriter, angles, axis);
   if (RankOf(angles) == 3 && axis == 2 && DimsOf(angles)[1].IsConstant(1) &&
       !ProvablyEqual(DimsOf(angles)[0], DimsOf(x)[0])) {
-    angles = Apply(rewriter, "nn.squeeze", angles, {1});  // [L, 1, R / 2]
+    angles = Apply(rewriter, nn::kSqueeze, angles, {1});  // [L, 1, R / 2]
   }
-  if (RankOf(angles) == 2) angles = Apply(rewriter, "nn.unsqueeze", angles, {0});
+  if (RankOf(angles) == 2) angles = Apply(rewriter, nn::kUnsqueeze, angles, {0});
   const Dim batch = DimsOf(x)[0];
   if (ProvablyEqual(DimsOf(angles)[0], batch)) return angles;
-  if (batch.is_constant()) return Apply(rewriter, "nn.expand", angles, {batch.value(), 1, 1});
+  if (batch.is_constant()) return Apply(rewriter, nn::kExpand, angles, {batch.value(), 1, 1});
   const NamedAttribute end = rewriter.Named("end", rewriter.Attr(int64_t{1}));
-  const Value parts[] = {rewriter.Create("nn.shape", {&x, 1}, {&end, 1})->result(0),
+  const Value parts[] = {rewriter.Create(nn::kShape, {&x, 1}, {&end, 1})->result(0),
                          rewriter.Constant(Tensor::Of<int64_t>({2}, std::vector<int64_t>{1, 1}))};
   const NamedAttribute first = rewriter.Named("axis", rewriter.Attr(int64_t{0}));
-  const Value operands[] = {angles, rewriter.Create("nn.concat", parts, {&first, 1})->result(0)};
-  return rewriter.Create("nn.expand", operands)->result(0);
+  const Value operands[] = {angles, rewriter.Create(nn::kConcat, parts, {&first, 1})->result(0)};
+  return rewriter.Create(nn::kExpand, operands)->result(0);
 }
 
 /// The op on x [B, H, L, E] or, with the heads at axis 2, [B, L, H, E]: before the transpose that
@@ -202,7 +203,7 @@ Value Rotated(Rewriter& rewriter, Value x, size_t axis, std::vector<Value> angle
               std::vector<NamedAttribute> attributes) {
   const auto make = [&](Value v) {
     angles.insert(angles.begin(), v);
-    return rewriter.Create("nn.rotary_embedding", angles, attributes)->result(0);
+    return rewriter.Create(nn::kRotaryEmbedding, angles, attributes)->result(0);
   };
   const auto all = AsSlice(rewriter.program(), x);  // split off from nothing
   if (all && SameKnownType(all->whole, x) && all->step == 1) x = all->whole;
@@ -210,15 +211,15 @@ Value Rotated(Rewriter& rewriter, Value x, size_t axis, std::vector<Value> angle
   const Operation* maker = x.defining_op();
   const NamedAttribute perm =
       rewriter.Named("perm", rewriter.Attr(std::vector<int64_t>{0, 2, 1, 3}));
-  if (maker != nullptr && maker->name() == "nn.transpose" &&
+  if (maker != nullptr && maker->name() == nn::kTranspose &&
       maker->attribute("perm") == perm.value) {
     const Value y = make(maker->operand(0));
-    return rewriter.Create("nn.transpose", {&y, 1}, {&perm, 1})->result(0);
+    return rewriter.Create(nn::kTranspose, {&y, 1}, {&perm, 1})->result(0);
   }
   const int64_t heads = DimsOf(x)[2].value(), features = DimsOf(x)[3].value();
   attributes.push_back(rewriter.Named("num_heads", rewriter.Attr(heads)));
-  const Value y = make(Apply(rewriter, "nn.reshape", x, {0, 0, heads * features}));
-  return Apply(rewriter, "nn.reshape", y, {0, 0, heads, features});
+  const Value y = make(Apply(rewriter, nn::kReshape, x, {0, 0, heads * features}));
+  return Apply(rewriter, nn::kReshape, y, {0, 0, heads, features});
 }
 
 Value MakeRotary(const RuleMatch& m, Rewriter& rewriter, bool twice) {
@@ -236,7 +237,7 @@ Value MakeRotary(const RuleMatch& m, Rewriter& rewriter, bool twice) {
 // ---- the rules ----
 
 Pat OverLast(std::vector<Pat> parts) {
-  return Call("nn.concat", std::move(parts)).Carry("axis").As("joined");
+  return Call(nn::kConcat, std::move(parts)).Carry("axis").As("joined");
 }
 
 bool JoinedOverLast(const RuleMatch& m) {
@@ -247,9 +248,9 @@ bool JoinedOverLast(const RuleMatch& m) {
 /// first and second of each pair side by side again.
 Pat Interleaved(const Pat& first, const Pat& second) {
   const auto deeper = [](const Pat& v, const char* axes) {
-    return Call("nn.unsqueeze", {v, Const(axes)});
+    return Call(nn::kUnsqueeze, {v, Const(axes)});
   };
-  return Call("nn.reshape",
+  return Call(nn::kReshape,
               {OverLast({deeper(first, "axes1"), deeper(second, "axes2")}), Var("shape")});
 }
 
@@ -285,22 +286,22 @@ Rule Finished(Rule rule, bool interleaved, bool twice) {
     if (!m.Has("kept")) return rotated;
     const Value parts[] = {rotated, m["kept"]};
     const NamedAttribute axis = rewriter.Named("axis", m.attribute("axis"));
-    return rewriter.Create("nn.concat", parts, {&axis, 1})->result(0);
+    return rewriter.Create(nn::kConcat, parts, {&axis, 1})->result(0);
   });
 }
 
 void AddRotations(std::vector<Rule>& rules) {
   const Pat a = Var("a"), b = Var("b"), c = Var("cos"), s = Var("sin");
-  const Pat first = Call("nn.sub", {Call("nn.mul", {a, c}), Call("nn.mul", {b, s})});
-  const Pat second = Call("nn.add", {Call("nn.mul", {b, c}), Call("nn.mul", {a, s})});
+  const Pat first = Call(nn::kSub, {Call(nn::kMul, {a, c}), Call(nn::kMul, {b, s})});
+  const Pat second = Call(nn::kAdd, {Call(nn::kMul, {b, c}), Call(nn::kMul, {a, s})});
   rules.push_back(Finished(
       Rule("halves").Match(OverLast({first, second})).Match(OverLast({first, second, Var("kept")})),
       false, false));
   rules.push_back(Finished(Rule("neighbors").Match(Interleaved(first, second)), true, false));
   const auto turned = [&](const Pat& around) {
-    return Call("nn.add", {Call("nn.mul", {Var("x"), c}), Call("nn.mul", {around, s})});
+    return Call(nn::kAdd, {Call(nn::kMul, {Var("x"), c}), Call(nn::kMul, {around, s})});
   };
-  const Pat minus = Call("nn.neg", {b});
+  const Pat minus = Call(nn::kNeg, {b});
   rules.push_back(Finished(Rule("rotate-half").Match(turned(OverLast({minus, a}))), false, true));
   rules.push_back(Finished(
       Rule("rotate-every-two").Match(turned(Interleaved(minus, a).As("turned"))), true, true));
@@ -309,7 +310,7 @@ void AddRotations(std::vector<Rule>& rules) {
 // ---- what stands around the op ----
 
 Pat RotaryOf(const Pat& x, const Pat& cos, const Pat& sin) {
-  return Call("nn.rotary_embedding", {x, cos, sin, Maybe("ids")})
+  return Call(nn::kRotaryEmbedding, {x, cos, sin, Maybe("ids")})
       .Carry("interleaved")
       .Carry("num_heads")
       .Carry("rotary_embedding_dim");
@@ -334,13 +335,13 @@ bool HeadsArePlain(const RuleMatch& m) {
 
 Rule Partial() {
   const auto rotary = [](const Pat& x) {
-    return Call("nn.rotary_embedding", {x, Var("cos"), Var("sin"), Maybe("ids")})
+    return Call(nn::kRotaryEmbedding, {x, Var("cos"), Var("sin"), Maybe("ids")})
         .Carry("interleaved")
         .Carry("num_heads");
   };
-  const Pat flat = Call("nn.reshape", {Var("part"), Const("flat_shape")}).As("rows");
+  const Pat flat = Call(nn::kReshape, {Var("part"), Const("flat_shape")}).As("rows");
   const Pat rotated =
-      Either({rotary(Var("part")), Call("nn.reshape", {rotary(flat), Const("four")})});
+      Either({rotary(Var("part")), Call(nn::kReshape, {rotary(flat), Const("four")})});
   return Rule("part-of-the-features")
       .Match(OverLast({rotated, Var("rest")}))
       .Where(JoinedOverLast, "the parts are joined over the features")
@@ -358,7 +359,7 @@ Rule Partial() {
 
 Rule Positions() {
   const auto row = [](const char* table) {
-    return Call("nn.gather", {Var(table), Var("positions")})
+    return Call(nn::kGather, {Var(table), Var("positions")})
         .WithIf("axis", [](Attribute a) { return !a || a.cast<IntAttribute>().value() == 0; }, "0");
   };
   const auto fits = [](const RuleMatch& m) {
@@ -368,7 +369,7 @@ Rule Positions() {
   return Rule("positions")
       .Match(RotaryOf(Var("x"), row("cos"), row("sin")))
       .Where(fits, "rows of tables are taken by position")
-      .Replace(Call("nn.rotary_embedding", {Var("x"), Var("cos"), Var("sin"), Var("positions")})
+      .Replace(Call(nn::kRotaryEmbedding, {Var("x"), Var("cos"), Var("sin"), Var("positions")})
                    .Carry("interleaved")
                    .Carry("num_heads")
                    .Carry("rotary_embedding_dim"));

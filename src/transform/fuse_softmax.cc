@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
 #include "src/transform/trailing_axes.h"
@@ -11,8 +12,8 @@ using namespace pat;  // NOLINT: the words of a rule
 /// e / sum(e)
 Pat Normalized(const Pat& exponential) {
   const Pat e = exponential.As("e");
-  const Pat sum = Call("nn.reduce_sum", {e, Const("axes")});
-  return Either({Call("nn.div", {e, sum}), Call("nn.mul", {e, Call("nn.reciprocal", {sum})})});
+  const Pat sum = Call(nn::kReduceSum, {e, Const("axes")});
+  return Either({Call(nn::kDiv, {e, sum}), Call(nn::kMul, {e, Call(nn::kReciprocal, {sum})})});
 }
 
 bool OneAxis(const RuleMatch& m) {
@@ -32,23 +33,23 @@ bool SameAxis(const RuleMatch& m) {
 class FuseSoftmaxPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    const Pat softmax = Call("nn.softmax", {Var("x")}).Set("axis", Axis);
-    const Pat greatest = Call("nn.reduce_max", {Var("x"), Const("max_axes")});
+    const Pat softmax = Call(nn::kSoftmax, {Var("x")}).Set("axis", Axis);
+    const Pat greatest = Call(nn::kReduceMax, {Var("x"), Const("max_axes")});
     std::vector<Rule> rules;
     rules.push_back(Rule("softmax-shifted", 2)
-                        .Match(Normalized(Call("nn.exp", {Call("nn.sub", {Var("x"), greatest})})))
+                        .Match(Normalized(Call(nn::kExp, {Call(nn::kSub, {Var("x"), greatest})})))
                         .Where(OneAxis, "the sum is over one axis of x")
                         .Where(SameAxis, "the maximum is along the axis of the sum")
                         .Replace(softmax));
-    const Pat shifted = Call("nn.sub", {Var("x"), greatest}).As("shifted");
+    const Pat shifted = Call(nn::kSub, {Var("x"), greatest}).As("shifted");
     const auto log_sum = [](const Pat& v) {
-      return Either({Call("nn.log", {Call("nn.reduce_sum", {Call("nn.exp", {v}), Const("axes")})}),
-                     Call("nn.reduce_log_sum_exp", {v, Const("axes")}),
-                     Call("nn.reduce_log_sum", {Call("nn.exp", {v}), Const("axes")})});
+      return Either({Call(nn::kLog, {Call(nn::kReduceSum, {Call(nn::kExp, {v}), Const("axes")})}),
+                     Call(nn::kReduceLogSumExp, {v, Const("axes")}),
+                     Call(nn::kReduceLogSum, {Call(nn::kExp, {v}), Const("axes")})});
     };
-    const Pat log_softmax = Call("nn.log_softmax", {Var("x")}).Set("axis", Axis);
+    const Pat log_softmax = Call(nn::kLogSoftmax, {Var("x")}).Set("axis", Axis);
     rules.push_back(Rule("log-softmax-shifted", 2)
-                        .Match(Call("nn.sub", {shifted, log_sum(shifted)}))
+                        .Match(Call(nn::kSub, {shifted, log_sum(shifted)}))
                         .Where(OneAxis, "the sum is over one axis of x")
                         .Where(SameAxis, "the maximum is along the axis of the sum")
                         .Replace(log_softmax));
@@ -56,14 +57,14 @@ class FuseSoftmaxPass : public Pass {
       // Without the maximum taken off powers overflow, and the logarithm of a power that is 0 is
       // infinite; the ops do neither.
       rules.push_back(Rule("softmax")
-                          .Match(Normalized(Call("nn.exp", {Var("x")})))
+                          .Match(Normalized(Call(nn::kExp, {Var("x")})))
                           .Where(OneAxis, "the sum is over one axis of x")
                           .Replace(softmax));
       rules.push_back(Rule("log-softmax")
-                          .Match(Call("nn.log", {Call("nn.softmax", {Var("x")}).Carry("axis")}))
-                          .Replace(Call("nn.log_softmax", {Var("x")}).Carry("axis")));
+                          .Match(Call(nn::kLog, {Call(nn::kSoftmax, {Var("x")}).Carry("axis")}))
+                          .Replace(Call(nn::kLogSoftmax, {Var("x")}).Carry("axis")));
       rules.push_back(Rule("log-softmax-sum")
-                          .Match(Call("nn.sub", {Var("x"), log_sum(Var("x"))}))
+                          .Match(Call(nn::kSub, {Var("x"), log_sum(Var("x"))}))
                           .Where(OneAxis, "the sum is over one axis of x")
                           .Replace(log_softmax));
     }

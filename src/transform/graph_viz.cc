@@ -2,6 +2,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -30,7 +31,7 @@ std::string Label(std::string_view text) {
 }
 
 bool IsParameter(const Operation* op) {
-  return op != nullptr && op->name() == "builtin.get_parameter";
+  return op != nullptr && op->name() == builtin::kGetParameter;
 }
 
 /// Writes the dot text of one block. Nodes are numbered in program order, so the text depends on

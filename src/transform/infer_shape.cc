@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/resize.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/walk.h"
@@ -77,7 +78,7 @@ class FoldShapesPass : public Pass {
     for (OpWalker w(graph.block()); Operation* op = w.Next();) ops.push_back(op);
     for (Operation* op : ops) {
       if (!IsMergeable(op) || op->HasTrait<ConstantLike>()) continue;
-      if (op->name() == "nn.reshape") FoldReshape(op, inferencer, rewriter);
+      if (op->name() == nn::kReshape) FoldReshape(op, inferencer, rewriter);
       if (op->name() == nn::PadOp::kName && FoldPad(op, inferencer, rewriter)) continue;
       if (op->name() == nn::ResizeOp::kName && FoldResize(op, inferencer, rewriter)) continue;
       Fold(op, inferencer, rewriter);
@@ -149,7 +150,7 @@ class FoldShapesPass : public Pass {
     const auto ints = [&](const std::vector<int64_t>& values) {
       return rewriter.Constant(Tensor::Of<int64_t>({std::ssize(values)}, values));
     };
-    const Value kept = rewriter.Create("nn.gather", std::vector{pads, ints(entries)})->result(0);
+    const Value kept = rewriter.Create(nn::kGather, std::vector{pads, ints(entries)})->result(0);
     const bool has_value = op->num_operands() > PadOp::kConstantValue;
     const Value value = has_value ? op->operand(PadOp::kConstantValue) : Value();
     const NamedAttribute mode = rewriter.Named("mode", rewriter.Attr(PadOp(op).mode()));
@@ -198,7 +199,7 @@ class FoldShapesPass : public Pass {
     const Rewriter::Replacing replacing(rewriter, {&op, 1});
     const auto all = static_cast<int64_t>(entries.size());
     const Value at = rewriter.Constant(Tensor::Of<int64_t>({all}, entries));
-    const Value kept = rewriter.Create("nn.gather", std::vector{resize.scales(), at})->result(0);
+    const Value kept = rewriter.Create(nn::kGather, std::vector{resize.scales(), at})->result(0);
     const auto attributes =
         op->attributes().With("axes", rewriter.Attr(std::span<const int64_t>(axes)));
     Operation* made = rewriter.Create(

@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
@@ -247,7 +248,7 @@ class InitializePass : public Pass {
     const Value shape =
         rewriter.Constant(Tensor::Of<int64_t>({static_cast<int64_t>(t.shape.size())}, t.shape));
     const NamedAttribute attribute = rewriter.Named("value", rewriter.Attr(value));
-    return rewriter.Create("nn.constant_of_shape", {&shape, 1}, {&attribute, 1})->result(0);
+    return rewriter.Create(nn::kConstantOfShape, {&shape, 1}, {&attribute, 1})->result(0);
   }
 
   static void EraseUntil(Rewriter& rewriter, Program& program, Operation* last) {

@@ -6,10 +6,12 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/cf/op_names.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/random.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
@@ -59,9 +61,9 @@ Term InverseErf(Term p) {
   constexpr double kA = 0.147;
   const Term log = Log(1 - p * p);
   const Term t = log * 0.5 + 2 / (std::numbers::pi * kA);
-  Term x = p.Call("nn.sign") * Sqrt(Sqrt(t * t - log / kA) - t);
+  Term x = p.Call(nn::kSign) * Sqrt(Sqrt(t * t - log / kA) - t);
   for (int i = 0; i < 3; ++i) {
-    x = x - (x.Call("nn.erf") - p) * Exp(x * x) * (std::sqrt(std::numbers::pi) / 2);
+    x = x - (x.Call(nn::kErf) - p) * Exp(x * x) * (std::sqrt(std::numbers::pi) / 2);
   }
   return x;
 }
@@ -92,7 +94,7 @@ Term Orthogonalized(Term x) {
   const Value trips = nn::IntConstant(b, kOrthogonalSteps);
   const Value operands[] = {trips, Value(), start};
   const Type type = start.type();
-  Operation* loop = b.Create(b.context().FindOp("cf.while"), operands, {}, {&type, 1}, 1);
+  Operation* loop = b.Create(b.context().FindOp(cf::kWhile), operands, {}, {&type, 1}, 1);
   Block* body = loop->region(0).AddBlock();
   body->AddArgument(trips.type());
   const Value condition = body->AddArgument(
@@ -100,7 +102,7 @@ Term Orthogonalized(Term x) {
   const Value before = body->AddArgument(type);
   Builder inside = Builder::AtEnd(body);
   const Value yields[] = {condition, PolarStep(Term(inside, before))};
-  inside.Create("cf.yield", yields);
+  inside.Create(cf::kYield, yields);
   return {b, loop->result(0)};
 }
 
@@ -112,8 +114,8 @@ Term Orthogonal(Builder& b, const InitialTensor& t) {
   const ElementType drawn = DrawnType(t.element);
   const Shape tall = {std::max(rows, columns), std::min(rows, columns)};
   Term x = Orthogonalized(Normal(b, tall, drawn, t.seed));
-  if (rows < columns) x = x.Call("nn.transpose");
-  return x.Call("nn.reshape", {nn::IntsConstant(b, t.shape)});
+  if (rows < columns) x = x.Call(nn::kTranspose);
+  return x.Call(nn::kReshape, {nn::IntsConstant(b, t.shape)});
 }
 
 double Fan(const Pass& options, const Fans& fans) {

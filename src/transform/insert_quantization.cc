@@ -8,6 +8,7 @@
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/ir/value_names.h"
 #include "lathe/pass/pass.h"
@@ -299,8 +300,8 @@ class InsertQuantizationPass : public Pass {
   }
 
   bool IsImplied(const Operation* op, const Bytes& bytes) const {
-    if (op->name() == "nn.relu") return bytes.least() >= 0;
-    if (op->name() != "nn.clip") return false;
+    if (op->name() == nn::kRelu) return bytes.least() >= 0;
+    if (op->name() != nn::kClip) return false;
     const double slack = 1e-6 * (bytes.most() - bytes.least());
     const auto bound = [&](size_t i, double otherwise) -> std::optional<double> {
       const Value v = i < op->num_operands() ? op->operand(i) : Value();

@@ -2,6 +2,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -26,12 +27,12 @@ const Operation* MakerNamed(Value value, std::string_view name) {
 
 /// The value, through an unsqueeze of its squeeze.
 Value ThroughSqueeze(Value value) {
-  const Operation* outer = MakerNamed(value, "nn.unsqueeze");
-  const Operation* inner = outer == nullptr ? nullptr : MakerNamed(outer->operand(0), "nn.squeeze");
+  const Operation* outer = MakerNamed(value, nn::kUnsqueeze);
+  const Operation* inner = outer == nullptr ? nullptr : MakerNamed(outer->operand(0), nn::kSqueeze);
   return inner != nullptr && SameKnownType(inner->operand(0), value) ? inner->operand(0) : value;
 }
 
-bool IsLayer(const Operation* op) { return op->name() == "nn.lstm" || op->name() == "nn.gru"; }
+bool IsLayer(const Operation* op) { return op->name() == nn::kLstm || op->name() == nn::kGru; }
 
 /// A layer that runs forward over all of its steps, whose number is known.
 bool IsPlain(const Operation* op) {
@@ -60,7 +61,7 @@ Operation* Predecessor(const Operation* op) {
   for (const size_t weight : {1, 2, 3}) {
     if (OperandOf(op, weight) != OperandOf(before, weight)) return nullptr;
   }
-  if (op->name() == "nn.lstm") {
+  if (op->name() == nn::kLstm) {
     const Value c = ThroughSqueeze(OperandOf(op, kC));
     if (!c || c.defining_op() != before || c.index() != kLastC) return nullptr;
   }
@@ -74,7 +75,7 @@ bool StateIsInner(const Operation* op, const Operation* next) {
   for (size_t i = 0; i < forms.size(); ++i) {
     for (const OpOperand use : forms[i].uses()) {
       const Operation* owner = use.owner();
-      const bool reshapes = owner->name() == "nn.squeeze" || owner->name() == "nn.unsqueeze";
+      const bool reshapes = owner->name() == nn::kSqueeze || owner->name() == nn::kUnsqueeze;
       if (owner == next && use.index() == kC) continue;
       if (!reshapes || use.index() != 0 || forms.size() > 8) return false;
       forms.push_back(owner->result(0));
@@ -187,7 +188,7 @@ class Joiner {
     for (size_t i = 0; i < first->num_operands(); ++i) operands.push_back(first->operand(i));
     operands[kX] = Sequence(chain);
     const Operation* op = rewriter_.Create(first->name(), operands, first->attributes().entries(),
-                                           first->name() == "nn.lstm" ? 3 : 2);
+                                           first->name() == nn::kLstm ? 3 : 2);
     std::vector<Value> results;
     for (size_t i = 0; i < op->num_results(); ++i) results.push_back(op->result(i));
     return results;
@@ -202,10 +203,10 @@ class Joiner {
       const std::vector<int64_t> order =
           whole->axis == 1 ? std::vector<int64_t>{1, 0, 2} : std::vector<int64_t>{2, 0, 1};
       const NamedAttribute perm = rewriter_.Named("perm", rewriter_.Attr(order));
-      return rewriter_.Create("nn.transpose", {&whole->whole, 1}, {&perm, 1})->result(0);
+      return rewriter_.Create(nn::kTranspose, {&whole->whole, 1}, {&perm, 1})->result(0);
     }
     const NamedAttribute axis = rewriter_.Named("axis", rewriter_.Attr(int64_t{0}));
-    return rewriter_.Create("nn.concat", inputs, {&axis, 1})->result(0);
+    return rewriter_.Create(nn::kConcat, inputs, {&axis, 1})->result(0);
   }
 
   /// Whether the inputs are one after another all of one value of rank 3.
@@ -233,14 +234,14 @@ class Joiner {
     if (const auto slice = AsSlice(program, input)) {
       return slice->axis == 0 ? slice : std::nullopt;
     }
-    const Operation* unsqueeze = MakerNamed(input, "nn.unsqueeze");
+    const Operation* unsqueeze = MakerNamed(input, nn::kUnsqueeze);
     if (unsqueeze == nullptr || !IsAxes(unsqueeze, 0)) return std::nullopt;
     const Value step = unsqueeze->operand(0);
-    if (const Operation* squeeze = MakerNamed(step, "nn.squeeze")) {
+    if (const Operation* squeeze = MakerNamed(step, nn::kSqueeze)) {
       const auto slice = AsSlice(program, squeeze->operand(0));
       return slice && slice->count == 1 && IsAxes(squeeze, slice->axis) ? slice : std::nullopt;
     }
-    const Operation* gather = MakerNamed(step, "nn.gather");
+    const Operation* gather = MakerNamed(step, nn::kGather);
     if (gather == nullptr || RankOf(gather->operand(1)) != 0) return std::nullopt;
     const Tensor* index = ConstantValue(program, gather->operand(1));
     const auto attribute = gather->attribute("axis").dyn_cast<IntAttribute>();
@@ -252,7 +253,7 @@ class Joiner {
   bool IsAxes(const Operation* op, int64_t axis) {
     const Tensor* axes = ConstantValue(rewriter_.program(), OperandOf(op, 1));
     if (axes == nullptr || axes->num_elements() != 1) return false;
-    const Value ranked = op->name() == "nn.squeeze" ? op->operand(0) : op->result(0);
+    const Value ranked = op->name() == nn::kSqueeze ? op->operand(0) : op->result(0);
     return AxisFromFront(ToInt64s(*axes)[0], ranked) == axis;
   }
 
@@ -283,11 +284,11 @@ class Joiner {
   }
   Value StepsFrom(Value y, int64_t begin, int64_t end) {
     const Value operands[] = {y, Ints(begin), Ints(end), Ints(0)};
-    return rewriter_.Create("nn.slice", operands)->result(0);
+    return rewriter_.Create(nn::kSlice, operands)->result(0);
   }
   Value Squeezed(Value step) {
     const Value operands[] = {step, Ints(1)};
-    return rewriter_.Create("nn.squeeze", operands)->result(0);
+    return rewriter_.Create(nn::kSqueeze, operands)->result(0);
   }
 
   Rewriter rewriter_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/fold.h"
 #include "lathe/pass/pass.h"
@@ -11,8 +12,8 @@ namespace lathe {
 namespace {
 
 /// Convolutions and pools: what is worth a transpose for the sake of its layout.
-constexpr const char* kAnchors[] = {"nn.conv", "nn.max_pool", "nn.average_pool",
-                                    "nn.global_max_pool", "nn.global_average_pool"};
+constexpr const char* kAnchors[] = {nn::kConv, nn::kMaxPool, nn::kAveragePool, nn::kGlobalMaxPool,
+                                    nn::kGlobalAveragePool};
 
 Permutation ToLast(size_t rank) {
   Permutation perm(rank);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lathe/dialect/interpreter.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "src/transform/canonicalize.h"
 
@@ -50,7 +51,7 @@ std::string NameOf(Value value) {
 }  // namespace
 
 Permutation TransposePerm(const Operation* op) {
-  if (!IsA(op, "nn.transpose") || op->operand(0).type().isa<TensorType>()) return {};
+  if (!IsA(op, nn::kTranspose) || op->operand(0).type().isa<TensorType>()) return {};
   if (const auto list = op->attribute("perm").dyn_cast<ArrayAttribute>()) return *list.AsInts();
   const size_t rank = RankOf(op->operand(0));
   if (rank == SIZE_MAX) return {};
@@ -130,7 +131,7 @@ void LayoutRegion::Visit(Value value) {
   if (RankOf(value) != perm.size()) return;
   Operation* maker = value.defining_op();
   if (maker != nullptr && maker->block() == block_ && MemberOf(maker) == nullptr &&
-      !IsA(maker, "nn.transpose")) {
+      !IsA(maker, nn::kTranspose)) {
     for (size_t i = 0; i < maker->num_operands(); ++i) {
       if (!maker->operand(i) || RankOf(maker->operand(i)) != perm.size()) continue;
       PermuteContext plan(maker, i, perm, facts_);
@@ -143,7 +144,7 @@ void LayoutRegion::Visit(Value value) {
   }
   for (const OpOperand use : value.uses()) {
     Operation* reader = use.owner();
-    if (reader->block() != block_ || MemberOf(reader) != nullptr || IsA(reader, "nn.transpose")) {
+    if (reader->block() != block_ || MemberOf(reader) != nullptr || IsA(reader, nn::kTranspose)) {
       continue;
     }
     PermuteContext plan(reader, use.index(), perm, facts_);
@@ -252,11 +253,11 @@ Value LayoutRegion::NewTranspose(Value value, const Permutation& perm, bool perm
     std::iota(axes.begin(), axes.end(), 0);
     const Value operands[] = {value,
                               rewriter_.Constant(Tensor::Of<int64_t>({std::ssize(axes)}, axes))};
-    value = rewriter_.Create("nn.unsqueeze", operands)->result(0);
+    value = rewriter_.Create(nn::kUnsqueeze, operands)->result(0);
   }
   const NamedAttribute attribute =
       rewriter_.Named("perm", rewriter_.Attr(std::span<const int64_t>(perm)));
-  return rewriter_.Create("nn.transpose", {&value, 1}, {&attribute, 1})->result(0);
+  return rewriter_.Create(nn::kTranspose, {&value, 1}, {&attribute, 1})->result(0);
 }
 
 Value LayoutRegion::Permuted(Value value, const Permutation& perm) {

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -90,17 +92,17 @@ class LiftParametersPass : public Pass {
     rewriter.SetInsertionPoint(block->front());
     rewriter.set_location(uses.sets[0]->location());
     Value now =
-        rewriter.Builder::Create("builtin.get_parameter", {}, {&named, 1}, {&type, 1})->result(0);
+        rewriter.Builder::Create(builtin::kGetParameter, {}, {&named, 1}, {&type, 1})->result(0);
     if (uses.in_region) {
-      now = rewriter.Create("builtin.to_tensor", {&now, 1})->result(0);
+      now = rewriter.Create(builtin::kToTensor, {&now, 1})->result(0);
       for (Operation* read : uses.reads) Read(rewriter, read, now);
       for (Operation* set : uses.sets) Write(rewriter, set, now);
     } else {
       now = Forward(rewriter, uses, now);
     }
     rewriter.SetInsertionPointToEnd(block);
-    if (uses.in_region) now = rewriter.Create("builtin.to_vtensor", {&now, 1})->result(0);
-    rewriter.Create("builtin.set_parameter", {&now, 1}, {&named, 1});
+    if (uses.in_region) now = rewriter.Create(builtin::kToVtensor, {&now, 1})->result(0);
+    rewriter.Create(builtin::kSetParameter, {&now, 1}, {&named, 1});
   }
 
   /// Gives what it is in the end.
@@ -127,7 +129,7 @@ class LiftParametersPass : public Pass {
 
   static Value Immutable(Rewriter& rewriter, Value value) {
     if (value.type().cast<AnyTensorType>().is_value()) return value;
-    return rewriter.Create("builtin.to_vtensor", {&value, 1})->result(0);
+    return rewriter.Create(builtin::kToVtensor, {&value, 1})->result(0);
   }
 
   static void Read(Rewriter& rewriter, Operation* read, Value now) {
@@ -135,7 +137,7 @@ class LiftParametersPass : public Pass {
     rewriter.set_location(read->location());
     Value value = Immutable(rewriter, now);
     const auto wanted = read->result(0).type().cast<AnyTensorType>();
-    if (!wanted.is_value()) value = rewriter.Create("builtin.to_tensor", {&value, 1})->result(0);
+    if (!wanted.is_value()) value = rewriter.Create(builtin::kToTensor, {&value, 1})->result(0);
     rewriter.ReplaceOp(read, value);
   }
 
@@ -143,7 +145,7 @@ class LiftParametersPass : public Pass {
     rewriter.SetInsertionPoint(set);
     rewriter.set_location(set->location());
     const Value operands[] = {now, set->operand(0)};
-    rewriter.Create("nn.copy_", operands);
+    rewriter.Create(nn::kCopyInplace, operands);
     rewriter.Applied(set, "a parameter became a tensor that the program writes");
     rewriter.Erase(set);
   }

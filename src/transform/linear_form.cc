@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/pass/rewriter.h"
 #include "src/transform/slices.h"
 #include "src/transform/trailing_axes.h"
@@ -48,9 +49,9 @@ class Reader {
     }
     const Operation* op = part.value.defining_op();
     if (op == nullptr || RankOf(part.value) != 2) return false;
-    if (op->name() == "nn.add") return PushOperand(op, 0, part) && PushOperand(op, 1, part);
-    if (op->name() == "nn.matmul") return AddMatmul(op, part);
-    if (op->name() == "nn.gemm") return AddGemm(op, part);
+    if (op->name() == nn::kAdd) return PushOperand(op, 0, part) && PushOperand(op, 1, part);
+    if (op->name() == nn::kMatmul) return AddMatmul(op, part);
+    if (op->name() == nn::kGemm) return AddGemm(op, part);
     const std::optional<SliceOf> slice = AsSlice(program_, part.value);
     if (!slice || slice->axis != 1 || slice->step != 1) return false;
     todo_.push_back({slice->whole, slice->begin + part.begin});
@@ -116,7 +117,7 @@ class Reader {
   /// A concatenated input makes a term of each of its parts.
   bool AddTerms(Value x, int64_t rows, const std::vector<double>& w) {
     const Operation* op = x.defining_op();
-    const auto axis = op == nullptr || op->name() != "nn.concat"
+    const auto axis = op == nullptr || op->name() != nn::kConcat
                           ? IntAttribute()
                           : op->attribute("axis").dyn_cast<IntAttribute>();
     if (!axis || AxisFromFront(axis.value(), x) != 1) {

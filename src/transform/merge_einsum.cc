@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -122,7 +123,7 @@ class MergeEinsumPass : public Pass {
     const auto reshaped = [&](Value v, size_t t) {
       if (!targets[t]) return v;
       const Value operands[] = {v, rewriter_->Constant(*targets[t])};
-      return rewriter_->Create("nn.reshape", operands)->result(0);
+      return rewriter_->Create(nn::kReshape, operands)->result(0);
     };
     std::string text;
     for (size_t t = 0; t < 3; ++t) {
@@ -132,7 +133,7 @@ class MergeEinsumPass : public Pass {
     }
     const Value operands[] = {reshaped(values[0], 0), reshaped(values[1], 1)};
     const NamedAttribute equation = rewriter_->Named("equation", rewriter_->Attr(text));
-    Operation* merged = rewriter_->Create("nn.einsum", operands, {&equation, 1});
+    Operation* merged = rewriter_->Create(nn::kEinsum, operands, {&equation, 1});
     rewriter_->Applied(op, StrCat("axes ", pair, " are one"));
     rewriter_->ReplaceOp(op, reshaped(merged->result(0), 2));
     Count("merged");
@@ -151,7 +152,7 @@ class MergeEinsumPass : public Pass {
     const Rewriter::Replacing replacing(*rewriter_, {&op, 1});
     const Value operands[] = {op->operand(0), op->operand(1)};
     const NamedAttribute flag = rewriter_->Named("transpose_y", rewriter_->Attr(transposed));
-    Operation* product = rewriter_->Create("nn.matmul", operands, {&flag, 1});
+    Operation* product = rewriter_->Create(nn::kMatmul, operands, {&flag, 1});
     rewriter_->Applied(op, "a product with a matrix");
     rewriter_->ReplaceOp(op, product->result(0));
     Count("products");

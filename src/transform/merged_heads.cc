@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "src/transform/trailing_axes.h"
 
 namespace lathe {
 
 Pat MergedHeads(const std::string& name) {
-  return pat::Call("nn.reshape", {pat::Var(name), pat::Var(name + "_shape")})
+  return pat::Call(nn::kReshape, {pat::Var(name), pat::Var(name + "_shape")})
       .AnyAttributes()
       .As(name + "_merged")
       .Shared();

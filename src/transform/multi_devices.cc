@@ -7,7 +7,10 @@
 #include <unordered_map>
 
 #include "lathe/dialect/builtin/builtin_ops.h"
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/dist/op_names.h"
 #include "lathe/dialect/nn/io.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -191,7 +194,7 @@ class Replicator {
   }
 
   void AllReduce(Value gradient) {
-    Operation* op = Collective("dist.all_reduce", OnAll(gradient), num_places(), {});
+    Operation* op = Collective(dist::kAllReduce, OnAll(gradient), num_places(), {});
     std::vector<Value> results;
     for (size_t p = 0; p < num_places(); ++p) results.push_back(op->result(p));
     ReplaceOnAll(gradient, results, op);
@@ -207,7 +210,7 @@ class Replicator {
         extents ? std::accumulate(extents->begin(), extents->end(), int64_t{1}, std::multiplies<>())
                 : 1;
     Builder b = At();
-    Operation* op = Collective("dist.reduce", OnAll(gradient), 1,
+    Operation* op = Collective(dist::kReduce, OnAll(gradient), 1,
                                {b.Named("root", b.Attr(static_cast<int64_t>(root)))});
     ReplaceOnAll(gradient, std::vector<Value>(num_places(), op->result(0)), op);
     rooted_[op->result(0)] = root;
@@ -226,8 +229,8 @@ class Replicator {
     for (size_t p = 0; p < num_places(); ++p) {
       Builder b = At();
       const NamedAttribute value = b.Named("value", b.Attr(factor));
-      Operation* constant = b.Create("builtin.constant", {}, {&value, 1});
-      Operation* mul = b.Create("nn.mul", std::vector<Value>{On(gradient, p), constant->result(0)});
+      Operation* constant = b.Create(builtin::kConstant, {}, {&value, 1});
+      Operation* mul = b.Create(nn::kMul, std::vector<Value>{On(gradient, p), constant->result(0)});
       SetPlace(constant, p);
       SetPlace(mul, p);
       if (p == 0) first = mul;
@@ -274,7 +277,7 @@ class Replicator {
     const Value value = On(set->operand(0), root);
     Builder b = At();
     after_ = set;  // the collective comes before the writes
-    Operation* op = Collective("dist.broadcast", {value}, num_places(),
+    Operation* op = Collective(dist::kBroadcast, {value}, num_places(),
                                {b.Named("root", b.Attr(static_cast<int64_t>(root)))});
     after_ = set->next();
     SetPlace(set, 0);

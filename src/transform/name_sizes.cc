@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/walk.h"
@@ -137,7 +138,7 @@ class NameSizesPass : public Pass {
       const bool is_same = given[static_cast<size_t>(axis)] == dim;
       const bool is_short = dim.is_constant() || (dim.is_symbol() && is_same);
       const Value from = is_same ? op.shape() : meant;
-      const Value extent = build_->Create("nn.gather", {from, build_->Vector({&axis, 1})});
+      const Value extent = build_->Create(nn::kGather, {from, build_->Vector({&axis, 1})});
       extents.push_back(is_short ? OneOf(dim, extent) : NameOf(dim, extent));
     }
     rewriter_->SetOperand(op.operation(), nn::ReshapeOp::kShape, Joined(extents));
@@ -155,7 +156,7 @@ class NameSizesPass : public Pass {
 
   Value Joined(const std::vector<Value>& extents) {
     Operation* shape =
-        rewriter_->Create("nn.concat", extents, std::vector{build_->Attr("axis", int64_t{0})});
+        rewriter_->Create(nn::kConcat, extents, std::vector{build_->Attr("axis", int64_t{0})});
     facts_->Visit(shape);
     return shape->result(0);
   }
@@ -176,7 +177,7 @@ class NameSizesPass : public Pass {
       extents.push_back(stays ? extent : NameOf(dim, extent));
     }
     const Value renamed =
-        build_->Create("nn.reshape", {value, Joined(extents)}, {build_->Attr("allowzero", true)});
+        build_->Create(nn::kReshape, {value, Joined(extents)}, {build_->Attr("allowzero", true)});
     for (const OpOperand& use : uses) rewriter_->SetOperand(use.owner(), use.index(), renamed);
     Count("named");
     MarkChanged();

@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rule.h"
@@ -21,14 +22,14 @@ Attribute TypeOfLike(const RuleMatch& m) {
 Rule OrEqual(const std::string& strict, const std::string& result) {
   const std::vector<Pat> sides{Var("a"), Var("b")};
   return Rule(result)
-      .Match(Call("nn.or", {Call("nn." + strict, sides), Call("nn.equal", sides)}))
+      .Match(Call(nn::kOr, {Call("nn." + strict, sides), Call(nn::kEqual, sides)}))
       .Replace(Call("nn." + result, sides));
 }
 
 /// Not of a comparison of integers: those have no NaN, which is neither less nor not less.
 Rule NotOf(const std::string& op, const std::string& opposite) {
   return Rule("not-" + op)
-      .Match(Call("nn.not", {Call("nn." + op, {Integer("a"), Var("b")})}))
+      .Match(Call(nn::kNot, {Call("nn." + op, {Integer("a"), Var("b")})}))
       .Replace(Call("nn." + opposite, {Var("a"), Var("b")}));
 }
 
@@ -46,14 +47,14 @@ class OneSpellingPass : public Pass {
     rules.push_back(
         Rule("cast-like")
             .Match(
-                Call("nn.cast_like", {Var("x"), Var("like")}).Carry("saturate").Carry("round_mode"))
-            .Replace(Call("nn.cast", {Var("x")})
+                Call(nn::kCastLike, {Var("x"), Var("like")}).Carry("saturate").Carry("round_mode"))
+            .Replace(Call(nn::kCast, {Var("x")})
                          .Set("to", TypeOfLike)
                          .Carry("saturate")
                          .Carry("round_mode")));
     rules.push_back(Rule("sum-of-two")
-                        .Match(Call("nn.sum", {Var("a"), Var("b")}))
-                        .Replace(Call("nn.add", {Var("a"), Var("b")})));
+                        .Match(Call(nn::kSum, {Var("a"), Var("b")}))
+                        .Replace(Call(nn::kAdd, {Var("a"), Var("b")})));
     for (const char* op : {"sum", "mean", "max", "min"}) rules.push_back(Alone(op));
     rules.push_back(OrEqual("greater", "greater_or_equal"));
     rules.push_back(OrEqual("less", "less_or_equal"));
@@ -62,11 +63,11 @@ class OneSpellingPass : public Pass {
     rules.push_back(NotOf("less_or_equal", "greater"));
     rules.push_back(NotOf("greater_or_equal", "less"));
     rules.push_back(Rule("where-not")
-                        .Match(Call("nn.where", {Call("nn.not", {Var("c")}), Var("a"), Var("b")}))
-                        .Replace(Call("nn.where", {Var("c"), Var("b"), Var("a")})));
+                        .Match(Call(nn::kWhere, {Call(nn::kNot, {Var("c")}), Var("a"), Var("b")}))
+                        .Replace(Call(nn::kWhere, {Var("c"), Var("b"), Var("a")})));
     rules.push_back(Rule("one-by")
-                        .Match(Call("nn.div", {Scalar(1), Float("x")}))
-                        .Replace(Call("nn.reciprocal", {Var("x")})));
+                        .Match(Call(nn::kDiv, {Scalar(1), Float("x")}))
+                        .Replace(Call(nn::kReciprocal, {Var("x")})));
     ApplyRules(graph.program(), this, std::move(rules));
   }
 };

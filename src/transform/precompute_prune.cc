@@ -2,6 +2,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/interpreter.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -75,11 +76,11 @@ class PrecomputePrunePass : public Pass {
 
 /// A transpose of large weights that only products read, which have an attribute for it.
 bool PrecomputePrunePass::IsLeftToProducts(const Operation* op) const {
-  if (op->name() != "nn.transpose" || !TurnsMatrices(op)) return false;
+  if (op->name() != nn::kTranspose || !TurnsMatrices(op)) return false;
   const Tensor* weights = ConstantValue(*program_, op->operand(0));
   if (weights == nullptr || weights->byte_size() <= kCopiedBytes) return false;
   for (const OpOperand use : op->result(0).uses()) {
-    if (use.owner()->name() != "nn.matmul") return false;
+    if (use.owner()->name() != nn::kMatmul) return false;
   }
   return true;
 }

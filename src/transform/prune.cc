@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -54,7 +56,7 @@ class PrunePass : public Pass {
   void DropOperations(Block* block, Rewriter& rewriter) {
     for (Operation* op = block->back(); op != nullptr;) {
       Operation* const before = op->prev();
-      const bool input = op->name() == "nn.feed" && !option_bool("keep_inputs");
+      const bool input = op->name() == nn::kFeed && !option_bool("keep_inputs");
       if (op->use_empty() && (input || IsRemovableWhenUnused(op))) {
         rewriter.Erase(op);
         Count(input ? "inputs" : "operations");
@@ -67,7 +69,7 @@ class PrunePass : public Pass {
   void DropParameters(Program& program) {
     std::unordered_set<std::string_view> named;  // look-up only
     for (OpWalker w(program.module()); const Operation* op = w.Next();) {
-      if (op->name() == "builtin.get_parameter" || op->name() == "builtin.set_parameter") {
+      if (op->name() == builtin::kGetParameter || op->name() == builtin::kSetParameter) {
         named.insert(NameOf(op));
       }
     }

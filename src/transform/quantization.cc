@@ -9,6 +9,7 @@
 
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/ir/value_names.h"
 #include "lathe/ir/walk.h"
@@ -23,17 +24,16 @@ namespace {
 
 // Their result has the elements of operand 0, or the greatest of some of them.
 constexpr std::string_view kMoves[] = {
-    "nn.depth_to_space", "nn.flatten",        "nn.identity", "nn.max_pool",  "nn.reshape",
-    "nn.slice",          "nn.space_to_depth", "nn.squeeze",  "nn.transpose", "nn.unsqueeze"};
+    nn::kDepthToSpace, nn::kFlatten,      nn::kIdentity, nn::kMaxPool,   nn::kReshape,
+    nn::kSlice,        nn::kSpaceToDepth, nn::kSqueeze,  nn::kTranspose, nn::kUnsqueeze};
 // They compute little, so that bytes between them are worth more than what they compute.
-constexpr std::string_view kLight[] = {"nn.add",    "nn.average_pool",        "nn.clip",
-                                       "nn.concat", "nn.global_average_pool", "nn.relu",
-                                       "nn.resize"};
+constexpr std::string_view kLight[] = {nn::kAdd,    nn::kAveragePool,       nn::kClip,
+                                       nn::kConcat, nn::kGlobalAveragePool, nn::kRelu,
+                                       nn::kResize};
 constexpr std::string_view kKinds[] = {"conv", "matmul", "gemm"};
 constexpr std::string_view kOfIntegers[] = {
-    "nn.quantize_linear", "nn.dequantize_linear", "nn.dynamic_quantize_linear",
-    "nn.conv_integer",    "nn.matmul_integer",    "nn.matmul_nbits",
-    "nn.qlinear_conv",    "nn.qlinear_matmul"};
+    nn::kQuantizeLinear, nn::kDequantizeLinear, nn::kDynamicQuantizeLinear, nn::kConvInteger,
+    nn::kMatmulInteger,  nn::kMatmulNbits,      nn::kQlinearConv,           nn::kQlinearMatmul};
 
 bool IsOneOf(const Operation* op, std::span<const std::string_view> names) {
   return op != nullptr && std::ranges::find(names, op->name()) != names.end();
@@ -167,9 +167,9 @@ Value EndOf(const Program& program, Value v) {
     Operation* user = (*v.uses().begin()).owner();
     const Operation* maker = v.defining_op();
     if (user->block() != maker->block()) return v;
-    const bool is_bias = user->name() == "nn.add" && maker->isa<nn::MatmulOp>() &&
+    const bool is_bias = user->name() == nn::kAdd && maker->isa<nn::MatmulOp>() &&
                          ConstantValue(program, user->operand(user->operand(0) == v)) != nullptr;
-    if (!is_bias && user->name() != "nn.relu" && user->name() != "nn.clip") return v;
+    if (!is_bias && user->name() != nn::kRelu && user->name() != nn::kClip) return v;
     if (user->operand(0) != v && !is_bias) return v;
     v = user->result(0);
   }

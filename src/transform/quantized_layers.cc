@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/tensor_of.h"
@@ -236,7 +237,7 @@ class QuantizedLayersPass : public Pass {
   Value Unsigned(Value v) {
     const bool is_signed = TensorOrNull(v).element() == ElementType::kI8;
     const Term bits = Cast(v, ElementType::kU8);
-    return is_signed ? bits.Call("nn.bitwise_xor", {bits.Number(kSignBit)}) : bits;
+    return is_signed ? bits.Call(nn::kBitwiseXor, {bits.Number(kSignBit)}) : bits;
   }
   // A parameter: of layers that differ in such numbers alone the kernels are the same.
   Value List(const Numbers& numbers, ElementType type, size_t axes_behind = 0) {
@@ -316,7 +317,7 @@ class QuantizedLayersPass : public Pass {
   Value AsScalar(Value v) {
     if (TensorOrNull(v).has_rank() && TensorOrNull(v).rank() == 0) return v;
     const Value shape = rewriter_->Constant(Tensor::Of<int64_t>({0}, std::vector<int64_t>{}));
-    return Term(*rewriter_, v).Call("nn.reshape", {shape});
+    return Term(*rewriter_, v).Call(nn::kReshape, {shape});
   }
 
   // What qlinear_conv and qlinear_matmul have at the same operands.
@@ -380,7 +381,7 @@ class QuantizedLayersPass : public Pass {
     Term sums(*rewriter_, nn::MatmulIntegerOp::Create(*rewriter_, a, bytes, {}, {}).y());
     if (!w.is_centered()) {
       const int64_t last = static_cast<int64_t>(TensorOrNull(a).rank()) - 1;
-      const Term rows = nn::Reduced(Cast(a, ElementType::kI32), "nn.reduce_sum", {last});
+      const Term rows = nn::Reduced(Cast(a, ElementType::kI32), nn::kReduceSum, {last});
       sums = sums - rows * Term(*rewriter_, List(Merged(w.zero), ElementType::kI32));
     }
     Numbers offset;
@@ -532,7 +533,7 @@ class QuantizedLayersPass : public Pass {
       return user->block() == value.defining_op()->block() ? user : nullptr;
     };
     Operation* user = only_use(v);
-    if (user != nullptr && user->name() == "nn.relu") {
+    if (user != nullptr && user->name() == nn::kRelu) {
       r.relu = user;
       user = only_use(user->result(0));
     }

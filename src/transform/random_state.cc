@@ -2,8 +2,10 @@
 #include <vector>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/random.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/traits.h"
@@ -55,7 +57,7 @@ class Streams {
     rewriter_.SetInsertionPointToEnd(rewriter_.program().block());
     const Value next = PlusOne(state_ ? Now() : first_);
     const NamedAttribute name = rewriter_.Named("name", rewriter_.Attr(kCounter));
-    rewriter_.Create("builtin.set_parameter", {&next, 1}, {&name, 1});
+    rewriter_.Create(builtin::kSetParameter, {&next, 1}, {&name, 1});
   }
 
  private:
@@ -63,7 +65,7 @@ class Streams {
     rewriter_.SetInsertionPoint(op_);
     rewriter_.set_location(op_->location());
   }
-  Value Now() { return rewriter_.Create("builtin.to_vtensor", {&state_, 1})->result(0); }
+  Value Now() { return rewriter_.Create(builtin::kToVtensor, {&state_, 1})->result(0); }
   Value PlusOne(Value x) {
     const Value one = rewriter_.Constant(Tensor::Of<int64_t>({1}, {1}));
     return nn::AddOp::Create(rewriter_, x, one).c();
@@ -94,12 +96,12 @@ class Streams {
     if (!state_) {
       const Value first = First();
       rewriter_.SetInsertionPoint(first.defining_op()->next());
-      state_ = rewriter_.Create("builtin.to_tensor", {&first, 1})->result(0);
+      state_ = rewriter_.Create(builtin::kToTensor, {&first, 1})->result(0);
       Return();
     }
     const Value now = Now();
     const Value operands[] = {state_, PlusOne(now)};
-    rewriter_.Create("nn.copy_", operands);
+    rewriter_.Create(nn::kCopyInplace, operands);
     return now;
   }
 
@@ -156,7 +158,7 @@ class RandomStatePass : public Pass {
     const Value parts[] = {rewriter.Constant(Tensor::Of<int64_t>({1}, {seed})),
                            stream ? stream : rewriter.Constant(zero)};
     const NamedAttribute axis = rewriter.Named("axis", rewriter.Attr(int64_t{0}));
-    rewriter.ReplaceOp(op, rewriter.Create("nn.concat", parts, {&axis, 1})->result(0));
+    rewriter.ReplaceOp(op, rewriter.Create(nn::kConcat, parts, {&axis, 1})->result(0));
   }
 };
 

@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "lathe/dialect/builtin/builtin_ops.h"
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/transform/multi_devices.h"
@@ -81,11 +82,11 @@ class HazardResolver {
     }
     Builder b = Builder::Before(writer);
     const Type token_type = TokenType::Get(graph_.context());
-    const Value token = b.Create("builtin.token_of", results, {}, {&token_type, 1})->result(0);
+    const Value token = b.Create(builtin::kTokenOf, results, {}, {&token_type, 1})->result(0);
     const Value value = writer->operand(0);
     const Type type = value.type();
     Operation* depend =
-        b.Create("builtin.depend", std::vector<Value>{value, token}, {}, {&type, 1});
+        b.Create(builtin::kDepend, std::vector<Value>{value, token}, {}, {&type, 1});
     if (const Attribute place = writer->attribute(kPlaceAttr)) {
       token.defining_op()->SetAttribute(kPlaceAttr, place);
       depend->SetAttribute(kPlaceAttr, place);

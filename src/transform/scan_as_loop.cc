@@ -7,7 +7,10 @@
 #include <string_view>
 #include <utility>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/cf/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -62,14 +65,14 @@ class ScanAsLoop {
     inputs_.clear();
     for (size_t i = states_; i < scan_->num_operands(); ++i) {
       const Value input = scan_->operand(i);
-      inputs_.push_back(IsMutable(input) ? Call("builtin.to_vtensor", {input}) : input);
+      inputs_.push_back(IsMutable(input) ? Call(builtin::kToVtensor, {input}) : input);
     }
   }
 
   /// Extent of the first scan input along its axis.
   Value Length() {
-    const Value extents = Call("nn.shape", {inputs_[0]});
-    return Call("nn.gather", {extents, Scalar(Entry(scan_.scan_input_axes(), 0))});
+    const Value extents = Call(nn::kShape, {inputs_[0]});
+    return Call(nn::kGather, {extents, Scalar(Entry(scan_.scan_input_axes(), 0))});
   }
 
   /// The axis of a scan input; nothing if its rank is unknown.
@@ -92,7 +95,7 @@ class ScanAsLoop {
       if (ProvablyEqual(LengthOf(0), LengthOf(i))) continue;
       const auto type = inputs_[i].type().cast<AnyTensorType>();
       const auto axis = AxisOf(i);
-      inputs_[i] = Call("nn.reshape", {inputs_[i], ShapeWith(length, i)},
+      inputs_[i] = Call(nn::kReshape, {inputs_[i], ShapeWith(length, i)},
                         {rewriter_.Named("allowzero", rewriter_.Attr(true))});
       if (!axis) continue;
       SymShape shape = type.shape();
@@ -108,12 +111,12 @@ class ScanAsLoop {
       std::vector<NamedAttribute> bounds;
       if (start) bounds.push_back(rewriter_.Named("start", rewriter_.Attr(*start)));
       if (end) bounds.push_back(rewriter_.Named("end", rewriter_.Attr(*end)));
-      return Call("nn.shape", {inputs_[input]}, std::move(bounds));
+      return Call(nn::kShape, {inputs_[input]}, std::move(bounds));
     };
-    std::vector<Value> parts{Call("nn.unsqueeze", {length, Vector(0)})};
+    std::vector<Value> parts{Call(nn::kUnsqueeze, {length, Vector(0)})};
     if (axis != 0) parts.insert(parts.begin(), part(std::nullopt, axis));
     if (axis != -1) parts.push_back(part(axis + 1, std::nullopt));
-    return Call("nn.concat", parts, {rewriter_.Named("axis", rewriter_.Attr(int64_t{0}))});
+    return Call(nn::kConcat, parts, {rewriter_.Named("axis", rewriter_.Attr(int64_t{0}))});
   }
 
   Operation* MakeLoop(Value length) {
@@ -123,7 +126,7 @@ class ScanAsLoop {
     for (size_t i = 0; i < scan_->num_results(); ++i) {
       types.push_back(i < states_ ? scan_->result(i).type() : StackedType(i));
     }
-    const OpInfo info = rewriter_.context().FindOp("cf.while");
+    const OpInfo info = rewriter_.context().FindOp(cf::kWhile);
     return rewriter_.Builder::Create(info, operands, {}, types, 1);
   }
 
@@ -159,7 +162,7 @@ class ScanAsLoop {
     rewriter_.SetInsertionPointToEnd(body);
     for (size_t i = states_; i < old->num_arguments(); ++i) {
       Value slice = Slice(i - states_, step, length);
-      if (IsMutable(old->argument(i))) slice = Call("builtin.to_tensor", {slice});
+      if (IsMutable(old->argument(i))) slice = Call(builtin::kToTensor, {slice});
       slice.set_type(old->argument(i).type());
       rewriter_.ReplaceAllUses(old->argument(i), slice);
     }
@@ -168,24 +171,24 @@ class ScanAsLoop {
     std::vector<Value> yields{go};
     for (size_t i = 0; i < yield->num_operands(); ++i) yields.push_back(yield->operand(i));
     rewriter_.SetInsertionPoint(yield);
-    rewriter_.Create("cf.yield", yields);
+    rewriter_.Create(cf::kYield, yields);
     rewriter_.Erase(yield);
   }
 
   Value Slice(size_t input, Value step, Value length) {
     Value at = step;
     if (Entry(scan_.scan_input_directions(), input) == 1) {
-      at = Call("nn.sub", {Call("nn.sub", {length, step}), Scalar(1)});
+      at = Call(nn::kSub, {Call(nn::kSub, {length, step}), Scalar(1)});
     }
     const int64_t axis = Entry(scan_.scan_input_axes(), input);
-    return Call("nn.gather", {inputs_[input], at}, {rewriter_.Named("axis", rewriter_.Attr(axis))});
+    return Call(nn::kGather, {inputs_[input], at}, {rewriter_.Named("axis", rewriter_.Attr(axis))});
   }
 
   /// A scan output from the pieces stacked in order along axis 0.
   Value Output(size_t output, Value stacked) {
     Value value = stacked;
     if (Entry(scan_.scan_output_directions(), output) == 1) {
-      value = Call("nn.slice", {value, Vector(-1), Vector(std::numeric_limits<int64_t>::min()),
+      value = Call(nn::kSlice, {value, Vector(-1), Vector(std::numeric_limits<int64_t>::min()),
                                 Vector(0), Vector(-1)});
     }
     const auto type = scan_->result(states_ + output).type().cast<AnyTensorType>();
@@ -194,7 +197,7 @@ class ScanAsLoop {
       std::vector<int64_t> perm(type.rank());  // axis 0 moves behind `axis` others
       std::iota(perm.begin(), perm.end(), 0);
       std::rotate(perm.begin(), perm.begin() + 1, perm.begin() + axis + 1);
-      value = Call("nn.transpose", {value},
+      value = Call(nn::kTranspose, {value},
                    {rewriter_.Named("perm", rewriter_.Attr(std::span<const int64_t>(perm)))});
     }
     if (value != stacked) value.set_type(type);

@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
@@ -32,7 +33,7 @@ bool IsMutable(Value value) { return value.type().isa<TensorType>(); }
 class DropoutIsIdentity : public RewritePattern {
  public:
   DropoutIsIdentity(const Program& program, bool keep_used)
-      : RewritePattern("dropout", "nn.dropout"), program_(program), keep_used_(keep_used) {}
+      : RewritePattern("dropout", nn::kDropout), program_(program), keep_used_(keep_used) {}
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
     if (IsMutable(op->operand(0))) return false;
     if (op->num_operands() > 2 && MayBeTrue(program_, op->operand(2))) return false;
@@ -49,7 +50,7 @@ class DropoutIsIdentity : public RewritePattern {
 
 class IdentityIsNothing : public RewritePattern {
  public:
-  IdentityIsNothing() : RewritePattern("identity", "nn.identity") {}
+  IdentityIsNothing() : RewritePattern("identity", nn::kIdentity) {}
   bool MatchAndRewrite(Operation* op, Rewriter& rewriter) const override {
     if (IsMutable(op->operand(0))) return false;
     rewriter.ReplaceAllUses(op->result(0), op->operand(0));
@@ -74,7 +75,7 @@ bool ChannelsAgree(const Operation* op, AnyTensorType type) {
 class BatchNormIsScaleAndShift : public RewritePattern {
  public:
   BatchNormIsScaleAndShift(const Program& program, bool keep_used)
-      : RewritePattern("batch_norm", "nn.batch_normalization"),
+      : RewritePattern("batch_norm", nn::kBatchNormalization),
         program_(program),
         keep_used_(keep_used) {}
 
@@ -106,7 +107,7 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     if (v.type().cast<AnyTensorType>().element() == element) return v;
     const NamedAttribute to[] = {
         r.Named("to", TypeAttribute::Get(ElemType::Get(r.context(), element)))};
-    return r.Create("nn.cast", {&v, 1}, to)->result(0);
+    return r.Create(nn::kCast, {&v, 1}, to)->result(0);
   }
 
   // Halves are rounded at the end only: s and t of halves would be off by more than y is.
@@ -117,14 +118,14 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     const Value scale = operand(1), b = operand(2), mean = operand(3), var = operand(4);
     const double epsilon = op->attribute("epsilon").cast<FloatAttribute>().value();
     const Value eps = r.Constant(Cast(Tensor::Scalar<double>(epsilon), wide));
-    const Value deviation = Call(r, "nn.sqrt", {Call(r, "nn.add", {var, eps})});
-    Value s = Call(r, "nn.div", {scale, deviation});
-    Value t = Call(r, "nn.sub", {b, Call(r, "nn.mul", {mean, s})});
+    const Value deviation = Call(r, nn::kSqrt, {Call(r, nn::kAdd, {var, eps})});
+    Value s = Call(r, nn::kDiv, {scale, deviation});
+    Value t = Call(r, nn::kSub, {b, Call(r, nn::kMul, {mean, s})});
     if (type.rank() > 2 && !nn::ChannelsLast(op)) {
       s = OverChannels(r, s, type.rank());
       t = OverChannels(r, t, type.rank());
     }
-    const Value y = Call(r, "nn.add", {Call(r, "nn.mul", {operand(0), s}), t});
+    const Value y = Call(r, nn::kAdd, {Call(r, nn::kMul, {operand(0), s}), t});
     r.ReplaceAllUses(op->result(0), As(r, y, element));
     r.Erase(op);
   }
@@ -135,7 +136,7 @@ class BatchNormIsScaleAndShift : public RewritePattern {
     shape[0] = -1;
     const Value target =
         r.Constant(Tensor::Of<int64_t>({static_cast<int64_t>(shape.size())}, shape));
-    return Call(r, "nn.reshape", {v, target});
+    return Call(r, nn::kReshape, {v, target});
   }
 
   const Program& program_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/divide.h"
 #include "src/transform/trailing_axes.h"
@@ -61,9 +62,9 @@ std::optional<SliceOf> FromSplit(Value piece) {
 
 std::optional<SliceOf> AsSlice(const Program& program, Value value) {
   const Operation* op = value.defining_op();
-  const bool cuts = op != nullptr && (op->name() == "nn.slice" || op->name() == "nn.split");
+  const bool cuts = op != nullptr && (op->name() == nn::kSlice || op->name() == nn::kSplit);
   if (!cuts || !RankOf(value) || !RankOf(op->operand(0))) return std::nullopt;
-  return op->name() == "nn.slice" ? FromSlice(program, op) : FromSplit(value);
+  return op->name() == nn::kSlice ? FromSlice(program, op) : FromSplit(value);
 }
 
 }  // namespace lathe

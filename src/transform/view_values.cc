@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/context.h"
 
@@ -31,20 +32,20 @@ Value Slice(Rewriter& r, ViewSliceOp op, Value base) {
   const Value operands[] = {base, IntList(r, starts), IntList(r, op.ends()),
                             IntList(r, op.axes().value_or(axes)),
                             IntList(r, op.steps().value_or(std::vector<int64_t>(axes.size(), 1)))};
-  return Call(r, "nn.slice", operands);
+  return Call(r, nn::kSlice, operands);
 }
 
 Value Select(Rewriter& r, ViewSelectOp op, Value base) {
   const Value operands[] = {base, r.Constant(Tensor::Scalar<int64_t>(op.index()))};
   const NamedAttribute axis = r.Named("axis", r.Attr(op.axis()));
-  return Call(r, "nn.gather", operands, {&axis, 1});
+  return Call(r, nn::kGather, operands, {&axis, 1});
 }
 
 Value Reshape(Rewriter& r, Value x, Value shape, bool allow_zero) {
   const Value operands[] = {x, shape};
-  if (!allow_zero) return Call(r, "nn.reshape", operands);
+  if (!allow_zero) return Call(r, nn::kReshape, operands);
   const NamedAttribute attribute = r.Named("allowzero", r.Attr(true));
-  return Call(r, "nn.reshape", operands, {&attribute, 1});
+  return Call(r, nn::kReshape, operands, {&attribute, 1});
 }
 
 Value Reshape(Rewriter& r, Value x, const std::vector<int64_t>& shape) {
@@ -58,12 +59,12 @@ Value ReshapeLike(Rewriter& r, Value x, Value like) {
     const Shape shape = *type.shape().Constants();
     return Reshape(r, x, {shape.begin(), shape.end()});
   }
-  return Reshape(r, x, Call(r, "nn.shape", {&like, 1}), true);
+  return Reshape(r, x, Call(r, nn::kShape, {&like, 1}), true);
 }
 
 Value Transpose(Rewriter& r, Value x, std::span<const int64_t> perm) {
   const NamedAttribute attribute = r.Named("perm", r.Attr(perm));
-  return Call(r, "nn.transpose", {&x, 1}, {&attribute, 1});
+  return Call(r, nn::kTranspose, {&x, 1}, {&attribute, 1});
 }
 
 std::vector<int64_t> Inverse(const std::vector<int64_t>& perm) {
@@ -110,8 +111,8 @@ Value ReadView(Rewriter& r, Operation* view, Value base) {
 }
 
 Value WriteView(Rewriter& r, Operation* view, Value base, Value value) {
-  if (view->isa<ViewSliceOp>()) return Scatter(r, "nn.slice_scatter", view, base, value);
-  if (view->isa<ViewSelectOp>()) return Scatter(r, "nn.select_scatter", view, base, value);
+  if (view->isa<ViewSliceOp>()) return Scatter(r, nn::kSliceScatter, view, base, value);
+  if (view->isa<ViewSelectOp>()) return Scatter(r, nn::kSelectScatter, view, base, value);
   if (view->isa<ViewReshapeOp>()) return ReshapeLike(r, value, base);
   return Transpose(r, value, Inverse(view->cast<ViewTransposeOp>().perm()));
 }

@@ -73,12 +73,18 @@ class Words(unittest.TestCase):
 class Layers(unittest.TestCase):
     def violations(self, path, include):
         """Violations of a tree that holds one file with one include."""
+        return self.violations_of_line(path, f"#include {include}\n")
+
+    def violations_of_line(self, path, line):
+        """Violations of a tree that declares nn.conv and holds one file of one line."""
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             (root / "docs").mkdir()
             (root / "docs/architecture.md").write_text((ROOT / "docs/architecture.md").read_text())
-            (root / path).parent.mkdir(parents=True)
-            (root / path).write_text(f"#include {include}\n")
+            (root / "src/dialect/nn").mkdir(parents=True)
+            (root / "src/dialect/nn/conv.yaml").write_text("dialect: nn\nops:\n- op: conv\n")
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(line)
             return check_layers.check(root)
 
     def test_allowed(self):
@@ -87,6 +93,7 @@ class Layers(unittest.TestCase):
                 ("src/ir/a.cc", '"lathe/support/b.h"'), ("src/ir/a.cc", "<vector>"),
                 ("src/codegen/a.cc", '"llvm/IR/Module.h"'),
                 ("src/codegen/a.cc", '"lathe/dialect/loop/loop_ops.h"'),
+                ("src/codegen/a.cc", '"lathe/dialect/nn/op_names.h"'),
                 ("src/driver/a.cc", '"lathe/lathe.h"'),
                 ("tools/lathe/a.cc", '"lathe/driver/b.h"'), ("tools/lathe/a.cc", '"tools/lathe/b.h"')]:
             self.assertEqual(self.violations(path, include), [], (path, include))
@@ -106,6 +113,15 @@ class Layers(unittest.TestCase):
             found = self.violations(path, include)
             self.assertEqual(len(found), 1, (path, include))
             self.assertIn(reason, found[0])
+
+
+    def test_names_of_ops(self):
+        for line in ('Call("nn.conv", {x});', 'return name == "nn.conv_";'):
+            found = self.violations_of_line("src/transform/a.cc", line)
+            self.assertEqual(len(found), 1, line)
+            self.assertIn("lathe/dialect/nn/op_names.h", found[0])
+        for line in ('f();  // such as "nn.conv"', 'Fail("nn.conv_like");', "Call(nn::kConv, {x});"):
+            self.assertEqual(self.violations_of_line("src/transform/a.cc", line), [], line)
 
 
 class Size(unittest.TestCase):

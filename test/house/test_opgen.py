@@ -126,9 +126,16 @@ class Opgen(unittest.TestCase):
         arguments = ["--out", str(out), str(path)]
         self.assertEqual(opgen.main(arguments), 0)
         before = {f: f.stat().st_mtime_ns for f in out.rglob("*.*")}
-        self.assertEqual(len(before), 5)
+        self.assertEqual(len(before), 6)
         self.assertEqual(opgen.main(arguments), 0)
         self.assertEqual(before, {f: f.stat().st_mtime_ns for f in out.rglob("*.*")})
+
+    def test_names_are_constants(self):
+        path, out = self.folder / "conv.yaml", self.folder / "gen"
+        path.write_text(GOOD)
+        self.assertEqual(opgen.main(["--out", str(out), str(path)]), 0)
+        self.assertIn('inline constexpr const char* kConv = "nn.conv";',
+                      (out / "lathe/dialect/nn/op_names.h").read_text())
 
     def test_pages_name_every_op(self):
         files = sorted((ROOT / "src" / "dialect").rglob("*.yaml"))

@@ -121,6 +121,11 @@ class Op:
     def full_name(self):
         return f"{self.dialect}.{self.name}"
 
+    @property
+    def name_constant(self):
+        """The C++ constant that holds the full name: `kConv` for `ConvOp`."""
+        return "k" + self.class_name.removesuffix("Op")
+
 
 @dataclasses.dataclass
 class Family:

@@ -34,6 +34,7 @@ def emit_all(families, out):
         write_if_changed(folder / f"{family.name}.cc", emit_cpp.source(family))
     for dialect, members in dialects.items():
         folder = out / "lathe" / "dialect" / dialect
+        write_if_changed(folder / "op_names.h", emit_cpp.names_header(dialect, members))
         write_if_changed(folder / f"{dialect}_ops.h", emit_cpp.dialect_header(dialect, members))
         write_if_changed(folder / f"{dialect}_ops.cc", emit_cpp.dialect_source(dialect, members))
     write_if_changed(out / "op_samples.json", samples(families))

@@ -17,5 +17,7 @@ struct SameOperandsAndResultShape {};
 struct SameOperandsAndResultElementType {};
 struct Elementwise {};  ///< each result element depends on the matching operand elements, broadcast
 struct Random {};       ///< two runs may differ: never folded or merged
+struct ProgramInput {};   ///< an input of the program; its attribute `name` names it
+struct ProgramOutput {};  ///< an output of the program; its attribute `name` names it
 
 }  // namespace lathe

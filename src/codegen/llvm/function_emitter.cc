@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/loop/vector.h"
@@ -17,8 +18,8 @@
 namespace lathe::codegen {
 namespace {
 
-constexpr const char* kToVTensor = "builtin.to_vtensor";
-constexpr const char* kConstant = "builtin.constant";
+constexpr const char* kToVTensor = builtin::kToVtensor;
+constexpr const char* kConstant = builtin::kConstant;
 
 // Whether elements are loaded from a constant, instead of it being a vector.
 bool IsTable(Value constant) {

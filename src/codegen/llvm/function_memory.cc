@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/loop/memory.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/kernel.h"
 #include "src/codegen/llvm/function_emitter.h"
@@ -12,8 +13,8 @@ namespace {
 
 constexpr int64_t kMaxStackBytes = 1 << 20;
 constexpr int64_t kMaxShuffledStride = 4;  // of loads that are put together from neighbors
-constexpr const char* kReshape = "nn.view_reshape";
-constexpr const char* kSlice = "nn.view_slice";
+constexpr const char* kReshape = nn::kViewReshape;
+constexpr const char* kSlice = nn::kViewSlice;
 
 llvm::Align AlignOf(llvm::Type* type) {
   return llvm::Align(type->getScalarType()->getPrimitiveSizeInBits() / 8);

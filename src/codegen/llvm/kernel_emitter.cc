@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/ir/walk.h"
@@ -11,7 +12,7 @@
 namespace lathe::codegen {
 namespace {
 
-constexpr const char* kToVTensor = "builtin.to_vtensor";
+constexpr const char* kToVTensor = builtin::kToVtensor;
 
 // The tensors of a kernel in the order of its buffers: arguments, then the memory of its outputs.
 std::vector<Value> BuffersOf(const KernelSource& source) {

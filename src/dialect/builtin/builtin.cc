@@ -1,10 +1,30 @@
 #include "lathe/dialect/builtin/builtin.h"
 
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/ir/builtin_names.h"
 #include "lathe/ir/program.h"
 #include "lathe/support/error.h"
 
 namespace lathe::builtin {
 namespace {
+
+// The layers below the dialects name these without the generated constants.
+constexpr std::pair<std::string_view, std::string_view> kNamesOfTheIr[] = {
+    {kModuleOp, kModule},
+    {kFuncOp, kFunc},
+    {kCallOp, kCall},
+    {kReturnOp, kReturn},
+    {kConstantOp, kConstant},
+    {kGetParameterOp, kGetParameter},
+    {kSetParameterOp, kSetParameter},
+    {kTokenOfOp, kTokenOf},
+    {kDependOp, kDepend},
+    {kEmptyOp, kEmpty}};
+static_assert(std::ranges::all_of(kNamesOfTheIr, [](auto& n) { return n.first == n.second; }));
 
 std::string MissingHint(const ParameterMap& parameters, std::string_view name) {
   std::vector<std::string_view> names;

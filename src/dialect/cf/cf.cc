@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/cf/regions.h"
@@ -93,7 +94,7 @@ bool AlwaysGoesOn(const InferShapeContext& c) {
   if (!IsTrue(c.Constant(WhileOp::kCond)) || yield == nullptr || !YieldType(body, 0)) return false;
   Value next = yield->operand(0);
   Operation* op = next.defining_op();
-  for (; op != nullptr && op->name() == "nn.identity"; op = next.defining_op()) {
+  for (; op != nullptr && op->name() == nn::kIdentity; op = next.defining_op()) {
     next = op->operand(0);
   }
   if (next == c.op()->operand(WhileOp::kCond)) return true;

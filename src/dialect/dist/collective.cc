@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/dist/op_names.h"
 #include "lathe/support/collectives.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
@@ -365,7 +366,7 @@ void SendOp::Eval(EvalContext& c) {
   const Tensor& x = c.input(kX);
   if (op.to() != RankOf(op.nranks())) {
     const Communicator::Send send{static_cast<int>(op.to()), x.raw(), x.byte_size()};
-    CommunicatorOf(op.nranks()).Exchange({&send, 1}, {}, "dist.send");
+    CommunicatorOf(op.nranks()).Exchange({&send, 1}, {}, dist::kSend);
   }
   c.SetOutput(kY, x);
 }
@@ -378,7 +379,7 @@ void RecvOp::Eval(EvalContext& c) {
   if (op.from() == RankOf(op.nranks())) return c.SetOutput(kY, like);
   Tensor y(like.element_type(), like.shape());
   const Communicator::Receive receive{static_cast<int>(op.from()), y.mutable_raw(), y.byte_size()};
-  CommunicatorOf(op.nranks()).Exchange({}, {&receive, 1}, "dist.recv");
+  CommunicatorOf(op.nranks()).Exchange({}, {&receive, 1}, dist::kRecv);
   c.SetOutput(kY, std::move(y));
 }
 void RecvOp::Verify(Operation* op) { CheckRank(op, RecvOp(op).from(), RecvOp(op).nranks()); }
@@ -386,7 +387,7 @@ void RecvOp::Verify(Operation* op) { CheckRank(op, RecvOp(op).from(), RecvOp(op)
 void BarrierOp::InferShape(InferShapeContext& c) { InferSame(c); }
 void BarrierOp::Eval(EvalContext& c) {
   const int64_t nranks = BarrierOp(c.op()).nranks();
-  if (!IsAlone(nranks)) Barrier(CommunicatorOf(nranks), "dist.barrier");
+  if (!IsAlone(nranks)) Barrier(CommunicatorOf(nranks), dist::kBarrier);
   for (size_t i = 0; i < c.num_inputs(); ++i) c.SetOutput(i, c.input(i));
 }
 void BarrierOp::Verify(Operation* op) { CheckPairs(op); }

@@ -4,6 +4,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/dialect/nn/grad_util.h"
 #include "src/dialect/nn/term.h"
 
@@ -15,11 +16,11 @@ using Values = std::vector<Value>;
 
 Term FirstOperand(Operation* o, Builder& b) { return {b, o->operand(0)}; }
 
-Term IsAbove(const Term& x, double bound) { return x.Call("nn.greater", {x.Number(bound)}); }
+Term IsAbove(const Term& x, double bound) { return x.Call(nn::kGreater, {x.Number(bound)}); }
 Term IsAtLeast(const Term& x, double bound) {
-  return x.Call("nn.greater_or_equal", {x.Number(bound)});
+  return x.Call(nn::kGreaterOrEqual, {x.Number(bound)});
 }
-Term IsBelow(const Term& x, double bound) { return x.Call("nn.less", {x.Number(bound)}); }
+Term IsBelow(const Term& x, double bound) { return x.Call(nn::kLess, {x.Number(bound)}); }
 
 }  // namespace
 
@@ -46,10 +47,10 @@ Values CeluOp::Decompose(Operation* o, Builder& b) {
 Values GeluOp::Decompose(Operation* o, Builder& b) {
   const Term x = FirstOperand(o, b);
   if (GeluOp(o).approximate() == "none") {
-    return {x * 0.5 * ((x / std::sqrt(2.0)).Call("nn.erf") + 1)};
+    return {x * 0.5 * ((x / std::sqrt(2.0)).Call(nn::kErf) + 1)};
   }
   const Term inner = (x + x * x * x * 0.044715) * std::sqrt(2 / M_PI);
-  return {x * 0.5 * (inner.Call("nn.tanh") + 1)};
+  return {x * 0.5 * (inner.Call(nn::kTanh) + 1)};
 }
 Values HardSigmoidOp::Decompose(Operation* o, Builder& b) {
   const HardSigmoidOp op(o);
@@ -70,7 +71,7 @@ Values SoftsignOp::Decompose(Operation* o, Builder& b) {
 }
 Values MishOp::Decompose(Operation* o, Builder& b) {
   const Term x = FirstOperand(o, b);
-  return {x * Softplus(x).Call("nn.tanh")};
+  return {x * Softplus(x).Call(nn::kTanh)};
 }
 Values ThresholdedReluOp::Decompose(Operation* o, Builder& b) {
   const Term x = FirstOperand(o, b);
@@ -93,11 +94,11 @@ Values ReciprocalOp::Decompose(Operation* o, Builder& b) { return {1 / FirstOper
 Values ClipOp::Decompose(Operation* o, Builder& b) {
   const ClipOp op(o);
   const auto scalar = [&](Value bound) {
-    return Term(b, bound).Call("nn.reshape", {IntsConstant(b, {})}).value();
+    return Term(b, bound).Call(nn::kReshape, {IntsConstant(b, {})}).value();
   };
   Term x = FirstOperand(o, b);
-  if (op.min()) x = x.Call("nn.max", {scalar(op.min())});
-  if (op.max()) x = x.Call("nn.min", {scalar(op.max())});
+  if (op.min()) x = x.Call(nn::kMax, {scalar(op.min())});
+  if (op.max()) x = x.Call(nn::kMin, {scalar(op.max())});
   return {x};
 }
 
@@ -112,7 +113,7 @@ Values PreluOp::Decompose(Operation* o, Builder& b) {
 Values MeanOp::Decompose(Operation* o, Builder& b) {
   Values others;
   for (size_t i = 1; i < o->num_operands(); ++i) others.push_back(o->operand(i));
-  return {FirstOperand(o, b).Call("nn.sum", others) / static_cast<double>(o->num_operands())};
+  return {FirstOperand(o, b).Call(nn::kSum, others) / static_cast<double>(o->num_operands())};
 }
 
 Values CastLikeOp::Decompose(Operation* o, Builder& b) {

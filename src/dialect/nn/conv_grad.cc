@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/pool.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
@@ -229,9 +230,9 @@ bool WidenForLast(Window& w) {
 
 // |x|^(p - 1) with the sign of x.
 Term SignedPower(const Term& x, int64_t p) {
-  const Term sign = x.Call("nn.sign");
+  const Term sign = x.Call(nn::kSign);
   if (p == 1) return sign;
-  return sign * Abs(x).Call("nn.pow", {x.Number(static_cast<double>(p - 1))});
+  return sign * Abs(x).Call(nn::kPow, {x.Number(static_cast<double>(p - 1))});
 }
 
 // The gradient of a p-norm y of the elements that it is spread to, but for the power of these: g
@@ -240,7 +241,7 @@ Term PerPower(const Term& g, const Term& y, int64_t p) {
   const Term zero = y.Number(0);
   const Value is_zero = Equal(y, zero);
   const Term safe = Select(is_zero, y.Number(1), y);
-  const Term part = g * safe.Call("nn.pow", {y.Number(static_cast<double>(1 - p))});
+  const Term part = g * safe.Call(nn::kPow, {y.Number(static_cast<double>(1 - p))});
   return Select(is_zero, zero, part);
 }
 

@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/tensor_of.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
@@ -160,9 +161,9 @@ std::vector<Value> ConvBytesOp::Decompose(Operation* o, Builder& b) {
   const size_t rank = TensorOf(op.w()).rank();
   std::vector<int64_t> axes(rank - 1);
   std::iota(axes.begin(), axes.end(), 1);
-  const Term sums = Reduced(As(b, op.w(), ElementType::kI32), "nn.reduce_sum", axes);
+  const Term sums = Reduced(As(b, op.w(), ElementType::kI32), nn::kReduceSum, axes);
   const Term all =
-      sums.Call("nn.squeeze", {IntsConstant(b, std::vector{static_cast<int64_t>(rank) - 1})});
+      sums.Call(nn::kSqueeze, {IntsConstant(b, std::vector{static_cast<int64_t>(rank) - 1})});
   const ConvIntegerOp::Attrs attributes{.kernel_shape = op.kernel_shape(),
                                         .strides = op.strides(),
                                         .pads = op.pads(),

@@ -1,6 +1,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/dialect/nn/grad_util.h"
 
 namespace lathe::nn {
@@ -100,7 +101,7 @@ std::vector<Value> PreluOp::Grad(Operation* o, std::span<const Value> g, Builder
 std::vector<Value> ModOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const ModOp op(o);
   const Term dy(b, g[0]), a(b, op.a()), divisor(b, op.b()), rest(b, op.c());
-  const Term q = ((a - rest) / divisor).Call("nn.round");
+  const Term q = ((a - rest) / divisor).Call(nn::kRound);
   return {SumTo(b, dy, op.a()), SumTo(b, -(dy * q), op.b())};
 }
 

@@ -25,15 +25,15 @@ bool Holds(const Node& node, double value) {
   switch (node.mode) {
     case Mode::kLeq:
       return value <= node.split;
-    case Mode::kLess:
+    case Mode::kLt:
       return value < node.split;
-    case Mode::kGeq:
+    case Mode::kGte:
       return value >= node.split;
-    case Mode::kGreater:
+    case Mode::kGt:
       return value > node.split;
-    case Mode::kEqual:
+    case Mode::kEq:
       return value == node.split;
-    case Mode::kNotEqual:
+    case Mode::kNeq:
       return value != node.split;
     case Mode::kMember:
       return std::find(node.members.begin(), node.members.end(), value) != node.members.end();

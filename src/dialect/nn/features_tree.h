@@ -14,7 +14,7 @@ struct TreeBranch {
 };
 
 struct TreeNode {
-  enum class Mode : uint8_t { kLeq, kLess, kGeq, kGreater, kEqual, kNotEqual, kMember };
+  enum class Mode : uint8_t { kLeq, kLt, kGte, kGt, kEq, kNeq, kMember };
   size_t feature;
   Mode mode;
   double split;

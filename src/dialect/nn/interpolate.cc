@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/indexing.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/shape.h"
 #include "src/dialect/nn/grad_util.h"
 
@@ -43,7 +44,7 @@ Tap At(const Line& line, const Term& at, const Term& share) {
 
 std::vector<Tap> TapsAlong(const Line& line, const Term& x) {
   if (line.mode == "nearest") return {At(line, x, x.Number(1))};
-  const Term low = x.Call("nn.floor");
+  const Term low = x.Call(nn::kFloor);
   const Term past = x - low;  // from 0 to 1
   if (line.mode == "linear") {
     return {At(line, low, 1 - past), At(line, low + 1, past)};

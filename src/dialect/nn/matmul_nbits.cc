@@ -5,6 +5,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
@@ -160,7 +161,7 @@ class Formula {
     Term flat = Reshaped(weights, {w_.rows, w_.blocks() * w_.block});
     if (w_.blocks() * w_.block != w_.depth) flat = First(flat, w_.depth);
     const auto perm = b_.Named("perm", b_.Attr(std::span<const int64_t>(Ints{1, 0})));
-    return Term(b_, op_.a()).Call("nn.matmul", {flat.Call("nn.transpose", {}, {perm})});
+    return Term(b_, op_.a()).Call(nn::kMatmul, {flat.Call(nn::kTranspose, {}, {perm})});
   }
 
  private:
@@ -174,22 +175,22 @@ class Formula {
     return builtin::ConstantOp::Create(b_, {.value = list}).result();
   }
   Term Reshaped(const Term& x, const Ints& shape) {
-    return x.Call("nn.reshape", {Constant(shape)});
+    return x.Call(nn::kReshape, {Constant(shape)});
   }
   Term Blocks(Value x) { return Reshaped(Term(b_, x), {w_.rows, w_.blocks(), 1}); }
   // Of each row.
   Term First(const Term& rows, int64_t count) {
-    return rows.Call("nn.slice", {Constant({0}), Constant({count}), Constant({1})});
+    return rows.Call(nn::kSlice, {Constant({0}), Constant({count}), Constant({1})});
   }
   Term Unpacked(Value bytes, const Ints& shape) {
     const Term all(b_, bytes);
     if (w_.bits == 8) return all;
-    const Term low = all.Call("nn.bitwise_and", {all.Number(15)});
-    const Term high = all.Call("nn.bit_shift", {all.Number(4)},
+    const Term low = all.Call(nn::kBitwiseAnd, {all.Number(15)});
+    const Term high = all.Call(nn::kBitShift, {all.Number(4)},
                                {b_.Named("direction", b_.Attr(std::string_view("RIGHT")))});
-    const auto last = [&](const Term& x) { return x.Call("nn.unsqueeze", {Constant({-1})}); };
+    const auto last = [&](const Term& x) { return x.Call(nn::kUnsqueeze, {Constant({-1})}); };
     const Value pairs =
-        last(low).Call("nn.concat", {last(high)}, {b_.Named("axis", b_.Attr(int64_t{-1}))});
+        last(low).Call(nn::kConcat, {last(high)}, {b_.Named("axis", b_.Attr(int64_t{-1}))});
     return Reshaped(Term(b_, pairs), shape);
   }
   Term Zeros(const Term& numbers) {

@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/pool.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
@@ -45,9 +46,9 @@ struct Moments {
   Term mean, deviation, variance;  // deviation: x - mean
 };
 Moments MomentsOf(const Term& x, const std::vector<int64_t>& axes) {
-  const Term mean = Reduced(x, "nn.reduce_mean", axes);
+  const Term mean = Reduced(x, nn::kReduceMean, axes);
   const Term deviation = x - mean;
-  return {mean, deviation, Reduced(deviation * deviation, "nn.reduce_mean", axes)};
+  return {mean, deviation, Reduced(deviation * deviation, nn::kReduceMean, axes)};
 }
 
 /// With `scale` and `b` [C] of a tensor of this rank.
@@ -93,7 +94,7 @@ Values GroupNormalizationOp::Decompose(Operation* o, Builder& b) {
   if (rank == kAnyRank || rank < 2) return {};
   const Term x(b, op.x());
   const Moments m = MomentsOf(
-      x.Call("nn.reshape", {IntsConstant(b, std::vector<int64_t>{0, op.num_groups(), -1})}), {2});
+      x.Call(nn::kReshape, {IntsConstant(b, std::vector<int64_t>{0, op.num_groups(), -1})}), {2});
   const Term groups = m.deviation / Sqrt(m.variance + op.epsilon());
   const Term normal(b, ReshapeLike(b, groups, op.x()));
   return {Affine(normal, op.scale(), op.b(), rank)};
@@ -120,7 +121,7 @@ Values RmsNormalizationOp::Decompose(Operation* o, Builder& b) {
   const size_t rank = RankOf(op.x());
   if (rank == kAnyRank) return {};
   const Term x(b, op.x()), scale(b, op.scale());
-  const Term squares = Reduced(x * x, "nn.reduce_mean", AxesFrom(FromFront(op.axis(), rank), rank));
+  const Term squares = Reduced(x * x, nn::kReduceMean, AxesFrom(FromFront(op.axis(), rank), rank));
   return {As(x / Sqrt(squares + op.epsilon()), scale.element()) * scale};
 }
 
@@ -129,9 +130,9 @@ Values RmsNormalizationOp::Decompose(Operation* o, Builder& b) {
 Values LpNormalizationOp::Decompose(Operation* o, Builder& b) {
   const LpNormalizationOp op(o);
   const Term x(b, op.x());
-  const Term norm = op.p() == 1 ? Reduced(Abs(x), "nn.reduce_sum", {op.axis()})
-                                : Sqrt(Reduced(x * x, "nn.reduce_sum", {op.axis()}));
-  return {Where(norm.Call("nn.equal", {norm.Number(0)}), norm, x / norm)};
+  const Term norm = op.p() == 1 ? Reduced(Abs(x), nn::kReduceSum, {op.axis()})
+                                : Sqrt(Reduced(x * x, nn::kReduceSum, {op.axis()}));
+  return {Where(norm.Call(nn::kEqual, {norm.Number(0)}), norm, x / norm)};
 }
 
 Values MeanVarianceNormalizationOp::Decompose(Operation* o, Builder& b) {
@@ -142,15 +143,15 @@ Values MeanVarianceNormalizationOp::Decompose(Operation* o, Builder& b) {
 Values SoftmaxOp::Decompose(Operation* o, Builder& b) {
   const Term x(b, o->operand(0));
   const std::vector<int64_t> axis{SoftmaxOp(o).axis()};
-  const Term powers = Exp(x - Reduced(x, "nn.reduce_max", axis));
-  return {powers / Reduced(powers, "nn.reduce_sum", axis)};
+  const Term powers = Exp(x - Reduced(x, nn::kReduceMax, axis));
+  return {powers / Reduced(powers, nn::kReduceSum, axis)};
 }
 
 Values LogSoftmaxOp::Decompose(Operation* o, Builder& b) {
   const Term x(b, o->operand(0));
   const std::vector<int64_t> axis{LogSoftmaxOp(o).axis()};
-  const Term shifted = x - Reduced(x, "nn.reduce_max", axis);
-  return {shifted - Log(Reduced(Exp(shifted), "nn.reduce_sum", axis))};
+  const Term shifted = x - Reduced(x, nn::kReduceMax, axis);
+  return {shifted - Log(Reduced(Exp(shifted), nn::kReduceSum, axis))};
 }
 
 // ---- reductions ----
@@ -185,37 +186,37 @@ Values OfFloats(const Term& x, const std::function<Term(const Term& x)>& f) {
 }  // namespace
 
 Values ReduceL1Op::Decompose(Operation* o, Builder& b) {
-  return {LikeIt(o, Abs({b, o->operand(0)}), "nn.reduce_sum")};
+  return {LikeIt(o, Abs({b, o->operand(0)}), nn::kReduceSum)};
 }
 Values ReduceL2Op::Decompose(Operation* o, Builder& b) {
   return OfFloats({b, o->operand(0)},
-                  [&](const Term& x) { return Sqrt(LikeIt(o, x * x, "nn.reduce_sum")); });
+                  [&](const Term& x) { return Sqrt(LikeIt(o, x * x, nn::kReduceSum)); });
 }
 Values ReduceSumSquareOp::Decompose(Operation* o, Builder& b) {
   const Term x(b, o->operand(0));
-  return {LikeIt(o, x * x, "nn.reduce_sum")};
+  return {LikeIt(o, x * x, nn::kReduceSum)};
 }
 Values ReduceLogSumOp::Decompose(Operation* o, Builder& b) {
   const Term x(b, o->operand(0));
-  if (IsFloat(x.element())) return {Log(LikeIt(o, x, "nn.reduce_sum"))};
+  if (IsFloat(x.element())) return {Log(LikeIt(o, x, nn::kReduceSum))};
   // Of no number it is 0, of 0 the least there is.
   const bool is_signed = IsSigned(x.element());
   const ElementType wide = is_signed ? ElementType::kI64 : ElementType::kU64;
-  const Term sum = LikeIt(o, As(x, wide), "nn.reduce_sum");
+  const Term sum = LikeIt(o, As(x, wide), nn::kReduceSum);
   const Term log = As(As(Log(As(sum, ElementType::kF64)), ElementType::kI64), wide);
-  const Term none = sum.Call(is_signed ? "nn.less" : "nn.equal", {sum.Number(0)});
+  const Term none = sum.Call(is_signed ? nn::kLess : nn::kEqual, {sum.Number(0)});
   return {As(Where(none, sum.Number(0), log), x.element())};
 }
 /// An infinite maximum is not taken off: inf - inf is no number.
 Values ReduceLogSumExpOp::Decompose(Operation* o, Builder& b) {
   const auto finite = [](const Term& m) {
     const Term infinite =
-        Abs(m).Call("nn.equal", {m.Number(std::numeric_limits<double>::infinity())});
+        Abs(m).Call(nn::kEqual, {m.Number(std::numeric_limits<double>::infinity())});
     return Where(infinite, m.Number(0), m);
   };
   return OfFloats({b, o->operand(0)}, [&](const Term& x) {
-    const Term shifted = x - finite(LikeIt(o, x, "nn.reduce_max", true));
-    return Log(LikeIt(o, Exp(shifted), "nn.reduce_sum")) + finite(LikeIt(o, x, "nn.reduce_max"));
+    const Term shifted = x - finite(LikeIt(o, x, nn::kReduceMax, true));
+    return Log(LikeIt(o, Exp(shifted), nn::kReduceSum)) + finite(LikeIt(o, x, nn::kReduceMax));
   });
 }
 
@@ -233,10 +234,10 @@ Values GlobalPool(Operation* o, Builder& b, std::string_view op) {
 }  // namespace
 
 Values GlobalAveragePoolOp::Decompose(Operation* o, Builder& b) {
-  return GlobalPool(o, b, "nn.reduce_mean");
+  return GlobalPool(o, b, nn::kReduceMean);
 }
 Values GlobalMaxPoolOp::Decompose(Operation* o, Builder& b) {
-  return GlobalPool(o, b, "nn.reduce_max");
+  return GlobalPool(o, b, nn::kReduceMax);
 }
 
 // ---- matrices ----
@@ -248,7 +249,7 @@ Values GemmOp::Decompose(Operation* o, Builder& b) {
     const std::vector<int64_t> perm{1, 0};
     return turn ? TransposeOp::Create(b, v, {.perm = perm}).transposed() : v;
   };
-  Term y = Term(b, turned(op.a(), op.transA())).Call("nn.matmul", {turned(op.b(), op.transB())});
+  Term y = Term(b, turned(op.a(), op.transA())).Call(nn::kMatmul, {turned(op.b(), op.transB())});
   const auto times = [&](const Term& t, double factor) { return factor == 1 ? t : t * factor; };
   if (!IsFloat(y.element()) && (op.alpha() != 1 || op.beta() != 1)) return {};
   y = times(y, op.alpha());

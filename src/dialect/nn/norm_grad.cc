@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/pool.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
@@ -193,7 +194,7 @@ std::vector<Value> LrnOp::Grad(Operation* o, std::span<const Value> g, Builder& 
             .y();
     const Term mean(inner, SqueezeOp::Create(inner, means, axes).squeezed());
     const Term base = mean * op.alpha() + op.bias();
-    return std::vector<Value>{x * base.Call("nn.pow", {base.Number(-op.beta())})};
+    return std::vector<Value>{x * base.Call(nn::kPow, {base.Number(-op.beta())})};
   });
 }
 

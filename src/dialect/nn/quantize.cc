@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/eval_util.h"
@@ -293,7 +294,7 @@ void LookupOp::Eval(EvalContext& c) {
 std::vector<Value> LookupOp::Decompose(Operation* o, Builder& b) {
   const LookupOp op(o);
   const Term index(b, CastOp::Create(b, op.x(), {.to = ElementType::kI32}).output());
-  return {Term(b, op.table()).Call("nn.gather", {index})};
+  return {Term(b, op.table()).Call(nn::kGather, {index})};
 }
 
 void DynamicQuantizeLinearOp::InferShape(InferShapeContext& c) {
@@ -332,7 +333,7 @@ std::vector<Value> DynamicQuantizeLinearOp::Decompose(Operation* o, Builder& b) 
   const Term x(b, DynamicQuantizeLinearOp(o).x());
   const auto type = x.value().type().cast<AnyTensorType>();
   if (!type.has_rank()) return {};
-  const auto is_nan = [](const Term& v) { return v.Call("nn.is_nan"); };
+  const auto is_nan = [](const Term& v) { return v.Call(nn::kIsNan); };
   const Term numbers = Where(is_nan(x), x.Number(0), x);
   const auto over_all = [&](std::string_view op) {
     return numbers.Call(op, {}, {b.Named("keepdims", b.Attr(false))});
@@ -340,14 +341,14 @@ std::vector<Value> DynamicQuantizeLinearOp::Decompose(Operation* o, Builder& b) 
   const auto bounded = [&](const Term& v) {
     return Where(is_nan(v), v.Number(0), Least(Greatest(v, 0), 255));
   };
-  const Term low = Least(over_all("nn.reduce_min"), 0);
-  const Term high = Greatest(over_all("nn.reduce_max"), 0);
-  const Term scale = Where(high.Call("nn.greater", {low}), (high - low) / 255, high.Number(1));
+  const Term low = Least(over_all(nn::kReduceMin), 0);
+  const Term high = Greatest(over_all(nn::kReduceMax), 0);
+  const Term scale = Where(high.Call(nn::kGreater, {low}), (high - low) / 255, high.Number(1));
   const auto saturated = [&](const Term& v) -> Term {
     return {b, CastOp::Create(b, bounded(v), {.to = ElementType::kU8}).output()};
   };
-  const Term zero = bounded((low / scale).Call("nn.neg")).Call("nn.round");
-  const Term y = saturated(Term(b, (x / scale).Call("nn.round")) + zero);
+  const Term zero = bounded((low / scale).Call(nn::kNeg)).Call(nn::kRound);
+  const Term y = saturated(Term(b, (x / scale).Call(nn::kRound)) + zero);
   return {y, scale, saturated(zero)};
 }
 

@@ -5,6 +5,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/random.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/tensor_of.h"
@@ -30,7 +31,7 @@ Term Ints(Builder& b, const std::vector<int64_t>& values) {
   const Tensor tensor = Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values);
   return {b, builtin::ConstantOp::Create(b, {.value = tensor}).result()};
 }
-Value Zeros(const Term& shape) { return shape.Call("nn.constant_of_shape"); }
+Value Zeros(const Term& shape) { return shape.Call(nn::kConstantOfShape); }
 
 // The numbers of one draw.
 class Draw {
@@ -45,7 +46,7 @@ class Draw {
   // As RandomStream::Normal: each takes two numbers.
   Term Normal(Value like) const {
     const Term radius = Sqrt(Log(Uniform(like, 2, 0) * -1.0 + 1) * -2.0);
-    return radius * (Uniform(like, 2, 1) * (2 * std::numbers::pi)).Call("nn.cos");
+    return radius * (Uniform(like, 2, 1) * (2 * std::numbers::pi)).Call(nn::kCos);
   }
 
  private:
@@ -64,7 +65,7 @@ Values Uniforms(Builder& b, OpT op, Value like, ElementType type) {
   const double low = op.low(), high = op.high();
   const Term values = Draw(b, op.seed()).Uniform(like) * (high - low) + low;
   if (low == high) return {Narrow(values, type)};
-  const Term below = values.Call("nn.less", {values.Number(high)});
+  const Term below = values.Call(nn::kLess, {values.Number(high)});
   return {Narrow(Where(below, values, values.Number(std::nextafter(high, low))), type)};
 }
 
@@ -111,7 +112,7 @@ Values RandomUniformLikeOp::Decompose(Operation* o, Builder& b) {
 Values BernoulliOp::Decompose(Operation* o, Builder& b) {
   const BernoulliOp op(o);
   const Term draws = Draw(b, op.seed()).Uniform(op.input());
-  return {Narrow(draws.Call("nn.less", {Wide(b, op.input())}), TypeLike(op))};
+  return {Narrow(draws.Call(nn::kLess, {Wide(b, op.input())}), TypeLike(op))};
 }
 
 // A draw is the number of classes whose running sum it has passed.
@@ -120,21 +121,21 @@ Values MultinomialOp::Decompose(Operation* o, Builder& b) {
   const AnyTensorType type = TensorOf(op.input());
   if (!type.has_rank() || !type.dims()[1].is_constant() || type.dims()[1].IsConstant(0)) return {};
   const Term logits = Wide(b, op.input());
-  const Term weights = Exp(logits - Reduced(logits, "nn.reduce_max", {1}));
+  const Term weights = Exp(logits - Reduced(logits, nn::kReduceMax, {1}));
   const Term axis(b,
                   builtin::ConstantOp::Create(b, {.value = Tensor::Scalar<int64_t>(1)}).result());
-  const Term sums = weights.Call("nn.cum_sum", {axis});
+  const Term sums = weights.Call(nn::kCumSum, {axis});
   const NamedAttribute columns = b.Named("axis", b.Attr(int64_t{1}));
-  const Term total = sums.Call("nn.gather", {Ints(b, {-1})}, {columns});
+  const Term total = sums.Call(nn::kGather, {Ints(b, {-1})}, {columns});
   const Term rows(b, ShapeOp::Create(b, op.input(), {.end = 1}).extents());
   const Term shape =
-      rows.Call("nn.concat", {Ints(b, {op.sample_size()})}, {b.Named("axis", b.Attr(int64_t{0}))});
+      rows.Call(nn::kConcat, {Ints(b, {op.sample_size()})}, {b.Named("axis", b.Attr(int64_t{0}))});
   const Term targets = Draw(b, op.seed()).Uniform(Zeros(shape)) * total;
-  const Term passed = sums.Call("nn.unsqueeze", {Ints(b, {1})})
-                          .Call("nn.less_or_equal", {targets.Call("nn.unsqueeze", {Ints(b, {2})})});
+  const Term passed = sums.Call(nn::kUnsqueeze, {Ints(b, {1})})
+                          .Call(nn::kLessOrEqual, {targets.Call(nn::kUnsqueeze, {Ints(b, {2})})});
   const Term ones(b, Narrow(passed, op.dtype()));
   const Term count =
-      ones.Call("nn.reduce_sum", {Ints(b, {2})}, {b.Named("keepdims", b.Attr(false))});
+      ones.Call(nn::kReduceSum, {Ints(b, {2})}, {b.Named("keepdims", b.Attr(false))});
   return {Least(count, static_cast<double>(type.dims()[1].value() - 1))};
 }
 
@@ -148,8 +149,8 @@ Values DropoutOp::Decompose(Operation* o, Builder& b) {
       op.seed() ? std::optional<double>(static_cast<double>(*op.seed())) : std::nullopt;
   const Term draws = Draw(b, seed).Uniform(op.x());
   const Term is_training(b, op.training_mode());
-  const Term kept = draws.Call("nn.greater_or_equal", {draws.Number(*ratio)});
-  const Term mask = is_training.Call("nn.not").Call("nn.or", {kept});
+  const Term kept = draws.Call(nn::kGreaterOrEqual, {draws.Number(*ratio)});
+  const Term mask = is_training.Call(nn::kNot).Call(nn::kOr, {kept});
   const Term scale = Where(is_training, x.Number(1 - *ratio), x.Number(1));
   const Term y = Where(mask, x / scale, x.Number(0));
   Values results{Narrow(y, TensorOf(op.x()).element())};

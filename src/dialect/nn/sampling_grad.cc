@@ -1,9 +1,11 @@
 // Gradients of ops that read between elements: through the gathers and the shares they are made of.
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
@@ -26,7 +28,7 @@ Term Column(Builder& b, Value x, int64_t i, int64_t axis) {
 Term PlacesOf(const GridSampleOp& op, const Term& g, const Line& line) {
   const auto n = static_cast<double>(line.extent);
   const Term at = line.align ? (g + 1) * ((n - 1) / 2) : ((g + 1) * n - 1) * 0.5;
-  return line.Inside(op.mode() == "nearest" ? at.Call("nn.round") : at);
+  return line.Inside(op.mode() == "nearest" ? at.Call(nn::kRound) : at);
 }
 
 }  // namespace
@@ -62,7 +64,7 @@ std::vector<Value> AffineGridOp::Grad(Operation* o, std::span<const Value> g, Bu
   const ElementType type = op.theta().type().cast<AnyTensorType>().element();
   const Term like(b, op.theta());
   const Term units(
-      b, b.Create("builtin.constant", {},
+      b, b.Create(builtin::kConstant, {},
                   std::vector<NamedAttribute>{b.Named(
                       "value", b.Attr(Cast(Tensor::Of<double>({1, rank, rank + 1}, unit), type)))})
              ->result(0));
@@ -74,7 +76,7 @@ std::vector<Value> AffineGridOp::Grad(Operation* o, std::span<const Value> g, Bu
   const Value one = FilledLike(b, Column(b, points, 0, 2), 1);
   const int64_t last[] = {2};
   const Value ones = UnsqueezeOp::Create(b, one, IntsConstant(b, last)).expanded();
-  const Value homogeneous = points.Call("nn.concat", {ones}, {b.Named("axis", b.Attr(int64_t{2}))});
+  const Value homogeneous = points.Call(nn::kConcat, {ones}, {b.Named("axis", b.Attr(int64_t{2}))});
   const Value grad = Reshaped(b, g[0], {0, -1, rank});
   const Value flipped =
       TransposeOp::Create(b, grad, {.perm = std::vector<int64_t>{0, 2, 1}}).transposed();
@@ -115,7 +117,7 @@ class CellShares {
     const ElementType type = rois_.type().cast<AnyTensorType>().element();
     const Tensor all = Cast(Tensor::Of<double>({count}, values), type);
     const NamedAttribute value = b_.Named("value", b_.Attr(all));
-    return {b_, b_.Create("builtin.constant", {}, {&value, 1})->result(0)};
+    return {b_, b_.Create(builtin::kConstant, {}, {&value, 1})->result(0)};
   }
   Term Wide(const Term& x, std::vector<int64_t> axes) {
     return {b_, UnsqueezeOp::Create(b_, x, IntsConstant(b_, axes)).expanded()};

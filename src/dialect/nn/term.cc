@@ -2,7 +2,9 @@
 
 #include <numeric>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "src/dialect/nn/grad_util.h"
 
@@ -13,7 +15,7 @@ ElementType Term::element() const { return value_.type().cast<AnyTensorType>().e
 Term Term::Number(double number) const {
   const Tensor scalar = Cast(Tensor::Scalar<double>(number), element());
   const NamedAttribute value = b_->Named("value", b_->Attr(scalar));
-  return {*b_, b_->Create("builtin.constant", {}, {&value, 1})->result(0)};
+  return {*b_, b_->Create(builtin::kConstant, {}, {&value, 1})->result(0)};
 }
 
 Term Term::Call(std::string_view op, std::vector<Value> others,
@@ -23,11 +25,11 @@ Term Term::Call(std::string_view op, std::vector<Value> others,
   return {*b_, b_->CreateInferred(info, others, attributes, 1)->result(0)};
 }
 
-Term Least(const Term& a, double b) { return a.Call("nn.min", {a.Number(b)}); }
-Term Greatest(const Term& a, double b) { return a.Call("nn.max", {a.Number(b)}); }
+Term Least(const Term& a, double b) { return a.Call(nn::kMin, {a.Number(b)}); }
+Term Greatest(const Term& a, double b) { return a.Call(nn::kMax, {a.Number(b)}); }
 
 Term Where(const Term& condition, const Term& x, const Term& y) {
-  return condition.Call("nn.where", {x, y});
+  return condition.Call(nn::kWhere, {x, y});
 }
 
 namespace {
@@ -37,7 +39,7 @@ namespace {
 Term LogOfOneMore(const Term& x) {
   const Term sum = x + 1;
   const Term quotient = x / (sum - 1);
-  return Where(sum.Call("nn.equal", {sum.Number(1)}), x, Log(sum) * quotient);
+  return Where(sum.Call(nn::kEqual, {sum.Number(1)}), x, Log(sum) * quotient);
 }
 
 /// exp(x) - 1 near 0 as its series: x (1 + x/2 (1 + x/3 (...))).
@@ -52,11 +54,11 @@ Term SeriesOfExpm1(const Term& x, int degree) {
 Term Expm1(const Term& x) {
   // exp(x) - 1 loses two bits at 1/4; there the first term that is left out does not count.
   const Term series = SeriesOfExpm1(x, x.element() == ElementType::kF64 ? 13 : 6);
-  const Term is_small = Abs(x).Call("nn.less", {x.Number(0.25)});
+  const Term is_small = Abs(x).Call(nn::kLess, {x.Number(0.25)});
   return Where(is_small, series, Exp(x) - 1);
 }
 
-Term Softplus(const Term& x) { return Greatest(x, 0) + LogOfOneMore(Exp(Abs(x).Call("nn.neg"))); }
+Term Softplus(const Term& x) { return Greatest(x, 0) + LogOfOneMore(Exp(Abs(x).Call(nn::kNeg))); }
 
 Term Reduced(const Term& x, std::string_view op, const std::vector<int64_t>& axes) {
   return x.Call(op, {IntsConstant(x.builder(), axes)});
@@ -64,11 +66,11 @@ Term Reduced(const Term& x, std::string_view op, const std::vector<int64_t>& axe
 
 Term Requantized(const Term& y, Value zero, ElementType to) {
   const IntegerLimits limits = LimitsOf(to);
-  const Term whole = y.Call("nn.round");
-  const Term moved = zero ? whole.Call("nn.add", {zero}) : whole;
+  const Term whole = y.Call(nn::kRound);
+  const Term moved = zero ? whole.Call(nn::kAdd, {zero}) : whole;
   const Term low = moved.Number(static_cast<double>(limits.low));
   const Term bounded =
-      Where(low.Call("nn.less", {moved}), Least(moved, static_cast<double>(limits.high)), low);
+      Where(low.Call(nn::kLess, {moved}), Least(moved, static_cast<double>(limits.high)), low);
   return {y.builder(), CastOp::Create(y.builder(), bounded, {.to = to}).output()};
 }
 
@@ -76,7 +78,7 @@ Term PerChannel(const Term& x, size_t rank) {
   if (rank < 3) return x;
   std::vector<int64_t> axes(rank - 2);
   std::iota(axes.begin(), axes.end(), 1);
-  return x.Call("nn.unsqueeze", {IntsConstant(x.builder(), axes)});
+  return x.Call(nn::kUnsqueeze, {IntsConstant(x.builder(), axes)});
 }
 
 }  // namespace lathe::nn

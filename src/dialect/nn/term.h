@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/builder.h"
 
 // What functions `Decompose` are written with: values as terms of formulas.
@@ -23,10 +24,10 @@ class Term {
   Term Call(std::string_view op, std::vector<Value> others = {},
             std::vector<NamedAttribute> attributes = {}) const;
 
-  friend Term operator+(const Term& a, const Term& b) { return a.Call("nn.add", {b}); }
-  friend Term operator-(const Term& a, const Term& b) { return a.Call("nn.sub", {b}); }
-  friend Term operator*(const Term& a, const Term& b) { return a.Call("nn.mul", {b}); }
-  friend Term operator/(const Term& a, const Term& b) { return a.Call("nn.div", {b}); }
+  friend Term operator+(const Term& a, const Term& b) { return a.Call(nn::kAdd, {b}); }
+  friend Term operator-(const Term& a, const Term& b) { return a.Call(nn::kSub, {b}); }
+  friend Term operator*(const Term& a, const Term& b) { return a.Call(nn::kMul, {b}); }
+  friend Term operator/(const Term& a, const Term& b) { return a.Call(nn::kDiv, {b}); }
   friend Term operator+(const Term& a, double b) { return a + a.Number(b); }
   friend Term operator-(const Term& a, double b) { return a - a.Number(b); }
   friend Term operator*(const Term& a, double b) { return a * a.Number(b); }
@@ -38,11 +39,11 @@ class Term {
   Value value_;
 };
 
-inline Term Exp(const Term& x) { return x.Call("nn.exp"); }
-inline Term Log(const Term& x) { return x.Call("nn.log"); }
-inline Term Sqrt(const Term& x) { return x.Call("nn.sqrt"); }
-inline Term Abs(const Term& x) { return x.Call("nn.abs"); }
-inline Term Sigmoid(const Term& x) { return x.Call("nn.sigmoid"); }
+inline Term Exp(const Term& x) { return x.Call(nn::kExp); }
+inline Term Log(const Term& x) { return x.Call(nn::kLog); }
+inline Term Sqrt(const Term& x) { return x.Call(nn::kSqrt); }
+inline Term Abs(const Term& x) { return x.Call(nn::kAbs); }
+inline Term Sigmoid(const Term& x) { return x.Call(nn::kSigmoid); }
 Term Least(const Term& a, double b);
 Term Greatest(const Term& a, double b);
 // exp(x) - 1 with the relative precision of the type for every x.

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/cf/op_names.h"
 #include "lathe/dialect/decompose.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/metadata.h"
 #include "lathe/ir/op_def.h"
@@ -128,7 +131,7 @@ void Exporter::FindOpenDims() {
 void Exporter::Refuse(const Operation* op, std::string_view why) {
   Error error(ErrorCode::kUnsupported, "onnx/export", StrCat(op->name(), " ", why));
   error.At(op->Describe());
-  const bool function = op->name() == "builtin.func" || op->name() == "builtin.call";
+  const bool function = op->name() == builtin::kFunc || op->name() == builtin::kCall;
   if (function) error.Hint("run the pass inline{max_ops=-1} first");
   refusals_.push_back(std::move(error));
 }
@@ -310,11 +313,11 @@ void Exporter::ExportBlock(Block& block, GraphMsg& graph) {
 
 const Exporter::HandlerTable& Exporter::Handlers() {
   static const HandlerTable table = {
-      {"nn.feed", &Exporter::ExportFeed},
-      {"nn.fetch", &Exporter::ExportFetch},
+      {nn::kFeed, &Exporter::ExportFeed},
+      {nn::kFetch, &Exporter::ExportFetch},
       {kGetParameter, &Exporter::ExportParameterOp},
-      {"builtin.constant", &Exporter::ExportConstant},
-      {"cf.yield", &Exporter::ExportYield},
+      {builtin::kConstant, &Exporter::ExportConstant},
+      {cf::kYield, &Exporter::ExportYield},
   };
   return table;
 }

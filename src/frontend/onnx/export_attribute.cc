@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/support/text.h"
 #include "src/frontend/onnx/exporter.h"
@@ -16,8 +17,8 @@ struct TransposeAttr {
   const char* attribute;
   size_t input;
 };
-constexpr TransposeAttr kTransposes[] = {{"nn.matmul", "transpose_x", 0},
-                                         {"nn.matmul", "transpose_y", 1}};
+constexpr TransposeAttr kTransposes[] = {{nn::kMatmul, "transpose_x", 0},
+                                         {nn::kMatmul, "transpose_y", 1}};
 
 const TransposeAttr* FindTranspose(const Operation* op, std::string_view attribute) {
   for (const TransposeAttr& t : kTransposes) {

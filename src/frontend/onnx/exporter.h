@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
@@ -30,7 +31,7 @@ class Exporter {
  private:
   using Handler = void (Exporter::*)(Operation*, GraphMsg&);
   using HandlerTable = std::map<std::string_view, Handler>;
-  static constexpr std::string_view kGetParameter = "builtin.get_parameter";
+  static constexpr std::string_view kGetParameter = builtin::kGetParameter;
   static constexpr int kMaxRegionDepth = 100;
 
   /// Ops of the language itself; all others go by the ONNX name in their declaration.

@@ -2,7 +2,9 @@
 #include <set>
 #include <utility>
 
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/metadata.h"
 #include "lathe/ir/value_names.h"
 #include "lathe/support/error.h"
@@ -116,7 +118,7 @@ void Importer::Define(Scope& scope, Text name, Value value, std::string_view wha
   if (scope.values.emplace(name, value).second) {
     // Inputs and parameters have their names as an attribute.
     const Operation* op = value ? value.defining_op() : nullptr;
-    const bool is_made = op != nullptr && (what == "output" || op->name() == "builtin.constant");
+    const bool is_made = op != nullptr && (what == "output" || op->name() == builtin::kConstant);
     if (is_made && NameInFile(value).empty()) SetNameInFile(value, StrCat(value_prefix_, name));
     return;
   }
@@ -132,7 +134,7 @@ Value Importer::MakeParameter(Text name, Tensor data, bool constant) {
   program_.parameters().Insert(unique, Variable{std::move(data), false});
   std::vector<NamedAttribute> attributes = {builder_.Named("name", unique)};
   if (constant) attributes.push_back(builder_.Named("constant", builder_.Attr(true)));
-  Operation* op = builder_.Create("builtin.get_parameter", {}, attributes, {&type, 1});
+  Operation* op = builder_.Create(builtin::kGetParameter, {}, attributes, {&type, 1});
   facts_.Visit(op);
   return op->result(0);
 }
@@ -141,7 +143,7 @@ Value Importer::MakeConstant(const Tensor& value) {
   const Type type =
       VTensorType::Get(context_, SymShape::FromConstants(value.shape()), value.element_type());
   const NamedAttribute attributes[] = {builder_.Named("value", builder_.Attr(value))};
-  Operation* op = builder_.Create("builtin.constant", {}, attributes, {&type, 1});
+  Operation* op = builder_.Create(builtin::kConstant, {}, attributes, {&type, 1});
   facts_.Visit(op);
   return op->result(0);
 }
@@ -234,7 +236,7 @@ void Importer::MarkBuffers() {
   const std::set<Text> buffers = BuffersOf(model_.graph);
   if (buffers.empty()) return;
   for (Operation& op : *program_.block()) {
-    if (op.name() != "builtin.get_parameter" || IsStatistic(op.result(0))) continue;
+    if (op.name() != builtin::kGetParameter || IsStatistic(op.result(0))) continue;
     const auto name = op.attribute("name").cast<StrAttribute>();
     if (buffers.contains(name.value())) op.SetAttribute("constant", builder_.Attr(true));
   }
@@ -255,7 +257,7 @@ void Importer::ImportFeeds(const GraphMsg& graph, Scope& scope) {
     const Type type = NameOpenDims(ConvertType(input.type, input.name), input.name);
     const NamedAttribute attributes[] = {builder_.Named("name", builder_.Attr(input.name))};
     builder_.set_location(Location::Name(context_, input.name));
-    Operation* op = builder_.Create("nn.feed", {}, attributes, {&type, 1});
+    Operation* op = builder_.Create(nn::kFeed, {}, attributes, {&type, 1});
     Define(scope, input.name, op->result(0), "graph input");
   }
 }
@@ -287,7 +289,7 @@ void Importer::ImportFetches(const GraphMsg& graph, const Scope& scope) {
     const Value given = Unwrapped(*value, output.type);
     const NamedAttribute attributes[] = {builder_.Named("name", builder_.Attr(output.name))};
     builder_.set_location(Location::Name(context_, output.name));
-    builder_.Create("nn.fetch", {&given, 1}, attributes);
+    builder_.Create(nn::kFetch, {&given, 1}, attributes);
   }
 }
 

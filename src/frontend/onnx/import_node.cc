@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/support/budget.h"
@@ -212,7 +214,7 @@ void Importer::ImportContrib(const ContribRule& rule, NodeMsg node, Scope& scope
 bool Importer::ImportCount(const NodeMsg& node, Scope& scope, const Frame& frame) {
   if (node.op_type != "NonZero" || node.inputs.size() != 1) return false;
   const Operation* ones = Lookup(node.inputs[0], node, scope).defining_op();
-  if (ones == nullptr || ones->name() != "nn.constant_of_shape") return false;
+  if (ones == nullptr || ones->name() != nn::kConstantOfShape) return false;
   const auto type = ones->result(0).type().dyn_cast<AnyTensorType>();
   const auto value = ones->attribute("value").dyn_cast<TensorAttribute>();
   const bool counts = type && type.has_rank() && type.rank() == 1 && value &&
@@ -362,8 +364,7 @@ void Importer::ImportOp(OpInfo info, const NodeMsg& node, Scope& scope, const Fr
 void Importer::KnowWhole(Operation* op) {
   for (size_t i = 0; i < op->num_operands(); ++i) {
     const Operation* parameter = op->operand(i) ? op->operand(i).defining_op() : nullptr;
-    if (!NeedsWhole(op, i) || parameter == nullptr ||
-        parameter->name() != "builtin.get_parameter") {
+    if (!NeedsWhole(op, i) || parameter == nullptr || parameter->name() != builtin::kGetParameter) {
       continue;
     }
     const StrAttribute name = parameter->attribute("name").cast<StrAttribute>();

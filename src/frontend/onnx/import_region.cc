@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "lathe/dialect/cf/op_names.h"
 #include "lathe/dialect/region_interface.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/op_def.h"
@@ -154,7 +155,7 @@ void Importer::ImportRegion(const GraphMsg& graph, Region& region, const Scope& 
     if (class_labels_.contains(*value)) RefuseZipMap(StrCat("graph output ", Shown(output.name)));
     results.push_back(*value);
   }
-  builder_.Create("cf.yield", results);
+  builder_.Create(cf::kYield, results);
 }
 
 void Importer::CallFunction(const FunctionMsg& function, const NodeMsg& node, Scope& scope,

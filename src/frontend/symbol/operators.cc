@@ -1,3 +1,5 @@
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/support/text.h"
 #include "src/frontend/symbol/node.h"
@@ -19,20 +21,20 @@ Symbol ScalarFor(const Symbol& other, double value) {
 Symbol Symbol::CreateScalar(IrContext& context, double value) {
   std::string text;
   AppendDouble(text, value);
-  Symbol scalar = CreateFunctor(context, "builtin.constant", {{"value", text}});
+  Symbol scalar = CreateFunctor(context, builtin::kConstant, {{"value", text}});
   scalar.Compose({});
   return scalar;
 }
 
-Symbol operator+(const Symbol& a, const Symbol& b) { return Apply("nn.add", a, b); }
-Symbol operator-(const Symbol& a, const Symbol& b) { return Apply("nn.sub", a, b); }
-Symbol operator*(const Symbol& a, const Symbol& b) { return Apply("nn.mul", a, b); }
-Symbol operator/(const Symbol& a, const Symbol& b) { return Apply("nn.div", a, b); }
-Symbol Pow(const Symbol& a, const Symbol& b) { return Apply("nn.pow", a, b); }
+Symbol operator+(const Symbol& a, const Symbol& b) { return Apply(nn::kAdd, a, b); }
+Symbol operator-(const Symbol& a, const Symbol& b) { return Apply(nn::kSub, a, b); }
+Symbol operator*(const Symbol& a, const Symbol& b) { return Apply(nn::kMul, a, b); }
+Symbol operator/(const Symbol& a, const Symbol& b) { return Apply(nn::kDiv, a, b); }
+Symbol Pow(const Symbol& a, const Symbol& b) { return Apply(nn::kPow, a, b); }
 Symbol Assign(const Symbol& variable, const Symbol& value) {
-  return Apply("nn.copy_", variable, value);
+  return Apply(nn::kCopyInplace, variable, value);
 }
-Symbol operator-(const Symbol& a) { return Symbol::CreateFunctor(a.context(), "nn.neg")({a}); }
+Symbol operator-(const Symbol& a) { return Symbol::CreateFunctor(a.context(), nn::kNeg)({a}); }
 
 Symbol operator+(const Symbol& a, double b) { return a + ScalarFor(a, b); }
 Symbol operator+(double a, const Symbol& b) { return ScalarFor(b, a) + b; }

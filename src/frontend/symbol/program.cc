@@ -3,6 +3,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
@@ -201,7 +203,7 @@ class ProgramMaker {
       if (key == "name" || key == symbol::kShapeKey || key == symbol::kDtypeKey) continue;
       attributes.push_back(builder_.Named(key, builder_.Attr(std::string_view(text))));
     }
-    const char* op = data != nullptr || is_state ? "builtin.get_parameter" : "nn.feed";
+    const char* op = data != nullptr || is_state ? builtin::kGetParameter : nn::kFeed;
     Operation* made = builder_.Create(op, {}, attributes, {&type, 1});
     facts_.Visit(made);
     initial_[&node] = made->result(0);
@@ -321,7 +323,7 @@ class ProgramMaker {
     if (waiting.empty()) return;
     waiting.insert(waiting.begin(), operands[0]);
     const Type type = operands[0].type();
-    operands[0] = builder_.Create("builtin.depend", waiting, {}, {&type, 1})->result(0);
+    operands[0] = builder_.Create(builtin::kDepend, waiting, {}, {&type, 1})->result(0);
   }
 
   Value TokenOf(Operation& op) {
@@ -330,7 +332,7 @@ class ProgramMaker {
     std::vector<Value> results;
     for (size_t i = 0; i < op.num_results(); ++i) results.push_back(op.result(i));
     const Type type = TokenType::Get(context_);
-    token = builder_.Create("builtin.token_of", results, {}, {&type, 1})->result(0);
+    token = builder_.Create(builtin::kTokenOf, results, {}, {&type, 1})->result(0);
     return token;
   }
 
@@ -346,7 +348,7 @@ class ProgramMaker {
       const Value value = values_.at(last.node)->result(last.result);
       const NamedAttribute name =
           builder_.Named("name", builder_.Attr(std::string_view(node.name)));
-      builder_.Create("builtin.set_parameter", {&value, 1}, {&name, 1});
+      builder_.Create(builtin::kSetParameter, {&value, 1}, {&name, 1});
     }
   }
 
@@ -359,7 +361,7 @@ class ProgramMaker {
       const NamedAttribute name = builder_.Named("name", builder_.Attr(std::string_view(unique)));
       const Value value =
           symbol::IsScalar(*e.node) ? Scalar(*e.node, ElementType::kF32) : Resolve(e, e.version);
-      builder_.Create("nn.fetch", {&value, 1}, {&name, 1});
+      builder_.Create(nn::kFetch, {&value, 1}, {&name, 1});
     }
   }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -304,8 +305,8 @@ std::string RefuseRotary(const Operation& op) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.attention", nullptr, RefuseAttention, nullptr, WriteAttention},
-    {"nn.rotary_embedding", Rotary, RefuseRotary, Positions},
+    {nn::kAttention, nullptr, RefuseAttention, nullptr, WriteAttention},
+    {nn::kRotaryEmbedding, Rotary, RefuseRotary, Positions},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/scalars.h"
@@ -175,7 +176,7 @@ class Suppression {
 void Suppress(const WholeOf& w) { Suppression(w).Write(); }
 
 constexpr Compute kComputes[] = {
-    {"nn.non_max_suppression_padded", nullptr, NeedSizes, nullptr, Suppress},
+    {nn::kNonMaxSuppressionPadded, nullptr, NeedSizes, nullptr, Suppress},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/pool.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/dialect/nn/window.h"
@@ -176,8 +177,8 @@ std::vector<IndexUse> PositionsUnpooled(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.deform_conv", DeformedConvolution, RefuseDeformed},
-    {"nn.max_unpool", nullptr, RefuseUnpool, PositionsUnpooled, Unpool},
+    {nn::kDeformConv, DeformedConvolution, RefuseDeformed},
+    {nn::kMaxUnpool, nullptr, RefuseUnpool, PositionsUnpooled, Unpool},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <bit>
 #include <map>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 #include "src/dialect/nn/string_tfidf.h"
 #include "src/lower/compute/compute.h"
@@ -192,7 +193,7 @@ class Vectorizer {
 void WriteCounts(const WholeOf& w) { Vectorizer(w).Write(); }
 
 constexpr Compute kComputes[] = {
-    {"nn.tf_idf_vectorizer", nullptr, Refuse, nullptr, WriteCounts},
+    {nn::kTfIdfVectorizer, nullptr, Refuse, nullptr, WriteCounts},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 
@@ -96,10 +97,10 @@ std::vector<IndexUse> OfTuples(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.gather", Gathered, nullptr, AlongAxis<nn::GatherOp>},
-    {"nn.gather_elements", GatheredElement, RefuseElements, AlongAxis<nn::GatherElementsOp>},
-    {"nn.gather_nd", GatheredSlice, RefuseGatheredSlice, OfTuples},
-    {"nn.one_hot", OneHot},
+    {nn::kGather, Gathered, nullptr, AlongAxis<nn::GatherOp>},
+    {nn::kGatherElements, GatheredElement, RefuseElements, AlongAxis<nn::GatherElementsOp>},
+    {nn::kGatherNd, GatheredSlice, RefuseGatheredSlice, OfTuples},
+    {nn::kOneHot, OneHot},
 };
 
 }  // namespace

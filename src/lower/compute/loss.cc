@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -147,9 +148,9 @@ std::string RefuseNone(const Operation& op) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.negative_log_likelihood_loss", nullptr, RefuseNone,
-     Targets<nn::NegativeLogLikelihoodLossOp>, WriteLikelihood},
-    {"nn.softmax_cross_entropy_loss", nullptr, RefuseNone, Targets<nn::SoftmaxCrossEntropyLossOp>,
+    {nn::kNegativeLogLikelihoodLoss, nullptr, RefuseNone, Targets<nn::NegativeLogLikelihoodLossOp>,
+     WriteLikelihood},
+    {nn::kSoftmaxCrossEntropyLoss, nullptr, RefuseNone, Targets<nn::SoftmaxCrossEntropyLossOp>,
      WriteEntropy},
 };
 

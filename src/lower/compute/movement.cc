@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/nest.h"
 
@@ -332,19 +333,19 @@ Value Triangle(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {.op = "nn.concat",
+    {.op = nn::kConcat,
      .element = Concatenated,
      .whole = ConcatenateAll,
      .whole_operands = kManyOperands},
-    {"nn.split", Piece},
-    {"nn.slice", Sliced, RefuseSlice},
-    {"nn.pad", Padded, RefusePad},
-    {"nn.center_crop_pad", Centered},
-    {"nn.tile", Tiled},
-    {"nn.depth_to_space", FromDepth},
-    {"nn.space_to_depth", ToDepth},
-    {"nn.reverse_sequence", Reversed, nullptr, LengthUses},
-    {"nn.trilu", Triangle},
+    {nn::kSplit, Piece},
+    {nn::kSlice, Sliced, RefuseSlice},
+    {nn::kPad, Padded, RefusePad},
+    {nn::kCenterCropPad, Centered},
+    {nn::kTile, Tiled},
+    {nn::kDepthToSpace, FromDepth},
+    {nn::kSpaceToDepth, ToDepth},
+    {nn::kReverseSequence, Reversed, nullptr, LengthUses},
+    {nn::kTrilu, Triangle},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lathe/dialect/nn/norm.h"
 
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -131,7 +132,7 @@ std::string Refuse(const Operation& op) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.batch_normalization", nullptr, Refuse, nullptr, WriteChannels, true},
+    {nn::kBatchNormalization, nullptr, Refuse, nullptr, WriteChannels, true},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lathe/dialect/nn/order.h"
 
 #include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/scalars.h"
 #include "src/lower/compute/sort.h"
@@ -203,9 +204,9 @@ std::vector<IndexUse> ScanAxis(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.cum_prod", nullptr, nullptr, ScanAxis, WriteProducts, true},
-    {"nn.cum_sum", nullptr, nullptr, ScanAxis, WriteSums, true},
-    {"nn.top_k", nullptr, NeedSizes, LastWanted, WriteTopK},
+    {nn::kCumProd, nullptr, nullptr, ScanAxis, WriteProducts, true},
+    {nn::kCumSum, nullptr, nullptr, ScanAxis, WriteSums, true},
+    {nn::kTopK, nullptr, NeedSizes, LastWanted, WriteTopK},
 };
 
 }  // namespace

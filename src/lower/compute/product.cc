@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/features.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/matmul_nbits.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/dialect/nn/einsum.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
@@ -325,13 +326,13 @@ Value Contracted(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.array_feature_extractor", Extracted, nullptr, PlacesExtracted},
-    {"nn.binarizer", Binarized},
-    {"nn.det", nullptr, RefuseDeterminant, nullptr, WriteDeterminants},
-    {"nn.einsum", Contracted, nullptr, nullptr, nullptr, true},
-    {"nn.shrink", Shrunk, RefuseFloats},
-    {"nn.matmul", MatrixProduct, RefuseProduct, nullptr, nullptr, true},
-    {"nn.matmul_nbits", NbitsProduct, RefuseNbits, nullptr, nullptr, true},
+    {nn::kArrayFeatureExtractor, Extracted, nullptr, PlacesExtracted},
+    {nn::kBinarizer, Binarized},
+    {nn::kDet, nullptr, RefuseDeterminant, nullptr, WriteDeterminants},
+    {nn::kEinsum, Contracted, nullptr, nullptr, nullptr, true},
+    {nn::kShrink, Shrunk, RefuseFloats},
+    {nn::kMatmul, MatrixProduct, RefuseProduct, nullptr, nullptr, true},
+    {nn::kMatmulNbits, NbitsProduct, RefuseNbits, nullptr, nullptr, true},
 };
 
 }  // namespace

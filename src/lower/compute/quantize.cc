@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -129,9 +130,9 @@ Value LookedUp(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.dequantize_linear", Dequantized, RefuseDequantized},
-    {"nn.lookup", LookedUp},
-    {"nn.quantize_linear", Quantized, RefuseQuantized},
+    {nn::kDequantizeLinear, Dequantized, RefuseDequantized},
+    {nn::kLookup, LookedUp},
+    {nn::kQuantizeLinear, Quantized, RefuseQuantized},
 };
 
 }  // namespace

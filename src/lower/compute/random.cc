@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/scalars.h"
 
@@ -66,7 +67,7 @@ Value Philox(const ElementOf& c) {
   return s.Mul(s.Cast(bits, ElementType::kF64), s.Number(ElementType::kF64, 0x1p-53));
 }
 
-constexpr Compute kComputes[] = {{"nn.philox", Philox}};
+constexpr Compute kComputes[] = {{nn::kPhilox, Philox}};
 
 }  // namespace
 

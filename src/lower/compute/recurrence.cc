@@ -1,6 +1,7 @@
 #include "lathe/dialect/nn/activation.h"
 #include "lathe/dialect/nn/attention.h"
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -210,8 +211,8 @@ std::string RefuseCausal(const Operation& op) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.causal_conv_with_state", CausalConvolution, RefuseCausal},
-    {"nn.linear_attention", nullptr, RefuseGates, nullptr, WriteLinearAttention},
+    {nn::kCausalConvWithState, CausalConvolution, RefuseCausal},
+    {nn::kLinearAttention, nullptr, RefuseGates, nullptr, WriteLinearAttention},
 };
 
 }  // namespace

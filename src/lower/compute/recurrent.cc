@@ -1,5 +1,6 @@
 #include "lathe/dialect/nn/activation.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/rnn.h"
 #include "lathe/support/error.h"
 #include "src/dialect/nn/rnn_activation.h"
@@ -279,9 +280,9 @@ std::vector<IndexUse> Lengths(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.gru", nullptr, Refuse, Lengths, WriteLayer, true},
-    {"nn.lstm", nullptr, Refuse, Lengths, WriteLayer, true},
-    {"nn.rnn", nullptr, Refuse, Lengths, WriteLayer, true},
+    {nn::kGru, nullptr, Refuse, Lengths, WriteLayer, true},
+    {nn::kLstm, nullptr, Refuse, Lengths, WriteLayer, true},
+    {nn::kRnn, nullptr, Refuse, Lengths, WriteLayer, true},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "lathe/dialect/nn/resize.h"
 
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/resize_axis.h"
 
 // Resampled tensors, one element at a time.
@@ -131,7 +132,7 @@ class Resized {
 Value Resample(const ElementOf& c) { return Resized(c).Element(); }
 
 constexpr Compute kComputes[] = {
-    {"nn.resize", Resample, Refuse},
+    {nn::kResize, Resample, Refuse},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/pool.h"
 #include "src/dialect/nn/regions.h"
 #include "src/lower/compute/compute.h"
@@ -443,10 +444,10 @@ std::vector<IndexUse> ImagesPooled(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.affine_grid", AffineGrid, RefuseAffine},
-    {.op = "nn.grid_sample", .element = nullptr, .refuse = RefuseIntegers, .whole = SampleGrid},
-    {"nn.max_roi_pool", MaxRoiPool, nullptr, ImagesPooled},
-    {"nn.roi_align", RoiAlign, RefuseAligned, ImagesAligned},
+    {nn::kAffineGrid, AffineGrid, RefuseAffine},
+    {.op = nn::kGridSample, .element = nullptr, .refuse = RefuseIntegers, .whole = SampleGrid},
+    {nn::kMaxRoiPool, MaxRoiPool, nullptr, ImagesPooled},
+    {nn::kRoiAlign, RoiAlign, RefuseAligned, ImagesAligned},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/indexing.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -201,9 +202,9 @@ std::vector<IndexUse> StepIndices(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.scatter_elements", nullptr, RefuseElements, ElementIndices, ScatterElements},
-    {"nn.scatter_nd", nullptr, RefuseTuples, TupleIndices, ScatterSlices},
-    {"nn.tensor_scatter", nullptr, RefuseSteps, StepIndices, ScatterSteps},
+    {nn::kScatterElements, nullptr, RefuseElements, ElementIndices, ScatterElements},
+    {nn::kScatterNd, nullptr, RefuseTuples, TupleIndices, ScatterSlices},
+    {nn::kTensorScatter, nullptr, RefuseSteps, StepIndices, ScatterSteps},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 
 // Reshapes, transposes, and tensors made of numbers.
@@ -109,17 +110,17 @@ Value Count(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.reshape", Reshaped},
-    {"nn.flatten", Reshaped},
-    {"nn.squeeze", Reshaped},
-    {"nn.unsqueeze", Reshaped},
-    {"nn.transpose", Transposed},
-    {"nn.expand", Expanded},
-    {"nn.constant_of_shape", Filled},
-    {"nn.eye_like", Diagonal},
-    {"nn.range", InRange, RefuseRange},
-    {"nn.shape", Extents, RefuseExtents},
-    {"nn.size", Count},
+    {nn::kReshape, Reshaped},
+    {nn::kFlatten, Reshaped},
+    {nn::kSqueeze, Reshaped},
+    {nn::kUnsqueeze, Reshaped},
+    {nn::kTranspose, Transposed},
+    {nn::kExpand, Expanded},
+    {nn::kConstantOfShape, Filled},
+    {nn::kEyeLike, Diagonal},
+    {nn::kRange, InRange, RefuseRange},
+    {nn::kShape, Extents, RefuseExtents},
+    {nn::kSize, Count},
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/image.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -391,11 +392,11 @@ Value Hamming(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.blackman_window", Blackman},
-    {"nn.dft", nullptr, RefuseDft, nullptr, WriteDft},
-    {"nn.hamming_window", Hamming},
-    {"nn.hann_window", Hann},
-    {"nn.stft", nullptr, RefuseStft, nullptr, WriteStft},
+    {nn::kBlackmanWindow, Blackman},
+    {nn::kDft, nullptr, RefuseDft, nullptr, WriteDft},
+    {nn::kHammingWindow, Hamming},
+    {nn::kHannWindow, Hann},
+    {nn::kStft, nullptr, RefuseStft, nullptr, WriteStft},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lathe/dialect/nn/training.h"
 
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -108,9 +109,9 @@ std::string RefuseStep(const Operation& op) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.adagrad", Adagrad, RefuseStep<3>},
-    {"nn.adam", Adam, RefuseStep<4>},
-    {"nn.momentum", Momentum, RefuseStep<3>},
+    {nn::kAdagrad, Adagrad, RefuseStep<3>},
+    {nn::kAdam, Adam, RefuseStep<4>},
+    {nn::kMomentum, Momentum, RefuseStep<3>},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "lathe/dialect/nn/activation.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 #include "src/dialect/nn/features_tree.h"
 #include "src/lower/compute/compute.h"
@@ -153,15 +154,15 @@ class Ensemble {
     switch (mode) {
       case Mode::kLeq:
         return s_.AtMost(x, split);
-      case Mode::kLess:
+      case Mode::kLt:
         return s_.Less(x, split);
-      case Mode::kGeq:
+      case Mode::kGte:
         return s_.AtMost(split, x);
-      case Mode::kGreater:
+      case Mode::kGt:
         return s_.Less(split, x);
-      case Mode::kEqual:
+      case Mode::kEq:
         return s_.Equal(x, split);
-      case Mode::kNotEqual:
+      case Mode::kNeq:
         return s_.Not(s_.Equal(x, split));
       case Mode::kMember:
         return IsMember(node, x);
@@ -271,7 +272,7 @@ class Ensemble {
 void WriteEnsemble(const WholeOf& w) { Ensemble(w).Write(); }
 
 constexpr Compute kComputes[] = {
-    {"nn.tree_ensemble", nullptr, Refuse, nullptr, WriteEnsemble},
+    {nn::kTreeEnsemble, nullptr, Refuse, nullptr, WriteEnsemble},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/image.h"
 #include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/pool.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/dialect/nn/layout.h"
@@ -513,17 +514,17 @@ Value LocallyNormalized(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {"nn.average_pool", AveragePooled},
-    {"nn.col2im", AddedBlocks, RefuseBlocks},
-    {"nn.conv", Convolution, RefuseConvolution},
-    {"nn.conv_bytes", ByteConvolution, RefuseBytes},
-    {"nn.conv_integer", IntegerConvolution, RefuseInteger},
-    {"nn.conv_transpose", TransposedConvolution, RefuseTransposed},
-    {"nn.global_lp_pool", GlobalNorm},
-    {"nn.lp_pool", NormPooled},
-    {"nn.lrn", LocallyNormalized},
-    {"nn.max_pool", MaxPooled, RefusePositions},
-    {"nn.qlinear_conv", QuantizedConvolution, RefuseQuantized},
+    {nn::kAveragePool, AveragePooled},
+    {nn::kCol2im, AddedBlocks, RefuseBlocks},
+    {nn::kConv, Convolution, RefuseConvolution},
+    {nn::kConvBytes, ByteConvolution, RefuseBytes},
+    {nn::kConvInteger, IntegerConvolution, RefuseInteger},
+    {nn::kConvTranspose, TransposedConvolution, RefuseTransposed},
+    {nn::kGlobalLpPool, GlobalNorm},
+    {nn::kLpPool, NormPooled},
+    {nn::kLrn, LocallyNormalized},
+    {nn::kMaxPool, MaxPooled, RefusePositions},
+    {nn::kQlinearConv, QuantizedConvolution, RefuseQuantized},
 };
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <charconv>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/loop/loop.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
@@ -151,7 +153,7 @@ Value BaseMemory(Value memory) {
   for (;;) {
     const Operation* op = memory.defining_op();
     const bool is_view =
-        op != nullptr && (op->name() == "nn.view_reshape" || op->name() == "builtin.to_vtensor");
+        op != nullptr && (op->name() == nn::kViewReshape || op->name() == builtin::kToVtensor);
     if (!is_view) return memory;
     memory = op->operand(0);
   }
@@ -178,7 +180,7 @@ void Refuse(const Operation* loop, std::string_view primitive, std::string_view 
               StrCat(std::string(primitive), ": ", std::string(why)));
   auto* marked = const_cast<Operation*>(loop);
   Operation* top = marked;
-  while (top->parent_op() != nullptr && top->name() != "builtin.func") top = top->parent_op();
+  while (top->parent_op() != nullptr && top->name() != builtin::kFunc) top = top->parent_op();
   marked->SetAttribute(kHere, BoolAttribute::Get(*loop->context(), true));
   const std::string text = Print(top, {.locations = false});
   marked->SetAttribute(kHere, {});

@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "src/dialect/nn/term.h"
@@ -29,8 +30,8 @@ class Lines {
  private:
   std::string FindOperation();
   std::string FindAxis();
-  bool finds() const { return name_ == "nn.arg_max" || name_ == "nn.arg_min" || marks(); }
-  bool marks() const { return name_ == "nn.hardmax"; }
+  bool finds() const { return name_ == nn::kArgMax || name_ == nn::kArgMin || marks(); }
+  bool marks() const { return name_ == nn::kHardmax; }
   bool Flag(std::string_view name) const {
     const auto flag = op_->attribute(name).dyn_cast<BoolAttribute>();
     return flag && flag.value();
@@ -64,8 +65,8 @@ class Lines {
 };
 
 std::string Lines::FindOperation() {
-  constexpr std::string_view kNames[] = {"nn.arg_max", "nn.arg_min", "nn.cum_sum", "nn.cum_prod",
-                                         "nn.hardmax"};
+  constexpr std::string_view kNames[] = {nn::kArgMax, nn::kArgMin, nn::kCumSum, nn::kCumProd,
+                                         nn::kHardmax};
   for (const Operation& op : lowering_.function) {
     if (op.HasTrait<Terminator>() || op.HasTrait<ConstantLike>()) continue;
     if (op_ != nullptr) return "it is not one operation alone";
@@ -185,14 +186,14 @@ void Lines::StoreAt(const Dim& k, Value v) {
 Value Lines::Better(Value x, Value best) {
   Builder& b = lb_->b();
   const Term mine(b, x), other(b, best);
-  const bool last = Flag("select_last_index"), largest = name_ != "nn.arg_min";
-  const std::string_view compare = largest ? (last ? "nn.greater_or_equal" : "nn.greater")
-                                           : (last ? "nn.less_or_equal" : "nn.less");
+  const bool last = Flag("select_last_index"), largest = name_ != nn::kArgMin;
+  const std::string_view compare =
+      largest ? (last ? nn::kGreaterOrEqual : nn::kGreater) : (last ? nn::kLessOrEqual : nn::kLess);
   const Term better = mine.Call(compare, {other});
   if (!IsFloat(element_)) return better;
-  const Term none = mine.Call("nn.is_nan");
-  if (last) return better.Call("nn.or", {none});
-  return better.Call("nn.or", {none.Call("nn.and", {other.Call("nn.is_nan").Call("nn.not")})});
+  const Term none = mine.Call(nn::kIsNan);
+  if (last) return better.Call(nn::kOr, {none});
+  return better.Call(nn::kOr, {none.Call(nn::kAnd, {other.Call(nn::kIsNan).Call(nn::kNot)})});
 }
 
 // The position of the best element of the line.
@@ -212,7 +213,7 @@ Value Lines::FindBest() {
 void Lines::Mark(Value best) {
   Builder& b = lb_->b();
   im_->For(im_->Extent(dims_[axis_]), false, [&](const Dim& k) {
-    const Term is_it = Term(b, best).Call("nn.equal", {Term(b, im_->At(k))});
+    const Term is_it = Term(b, best).Call(nn::kEqual, {Term(b, im_->At(k))});
     const Value mark = nn::CastOp::Create(b, is_it, {.to = element_}).output();
     StoreAt(k, mark);
   });
@@ -220,7 +221,7 @@ void Lines::Mark(Value best) {
 
 void Lines::Scan() {
   Builder& b = lb_->b();
-  const bool product = name_ == "nn.cum_prod";
+  const bool product = name_ == nn::kCumProd;
   const ElementType wide = Wider();
   const auto cast = [&](Value v, ElementType from, ElementType to) {
     return from == to ? v : nn::CastOp::Create(b, v, {.to = to}).output();

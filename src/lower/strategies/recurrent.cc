@@ -2,6 +2,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/divide.h"
 #include "src/dialect/nn/term.h"
@@ -293,7 +294,7 @@ void Recurrent::CheckLengths() {
                                             {.to = ElementType::kI64})
                              .output());
     const Term extent(b, im_.At(steps_ + 1));
-    const Term negative = length.Call("nn.less", {length.Number(0)});
+    const Term negative = length.Call(nn::kLess, {length.Number(0)});
     loop::ExpectOp::Create(b, Where(negative, length - extent, length), extent, Value(),
                            {.axis = form_.batch_first ? 1 : 0});
   });
@@ -326,9 +327,9 @@ Value Recurrent::Activated(size_t which, Value v, bool clipped) {
     case Form::Function::kSigmoid:
       return Sigmoid(x);
     case Form::Function::kTanh:
-      return x.Call("nn.tanh");
+      return x.Call(nn::kTanh);
     default:
-      return x.Call("nn.relu");
+      return x.Call(nn::kRelu);
   }
 }
 
@@ -339,7 +340,7 @@ Value Recurrent::IsLive(const Dim& row, const Dim& step) {
   const Term length(lb_.b(), lb_.Load(ArgumentOf(form_.lengths), at));
   const Term number(lb_.b(),
                     nn::CastOp::Create(lb_.b(), im_.At(step), {.to = length.element()}).output());
-  return number.Call("nn.less", {length});
+  return number.Call(nn::kLess, {length});
 }
 
 Value Recurrent::Kept(const Dim& row, const Dim& step, Value next, Value old) {

@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "src/dialect/nn/grad_util.h"
 #include "src/transform/optimizer/optimizer.h"
 
@@ -33,7 +34,7 @@ class AdamPass : public OptimizerPass {
   /// With amsgrad, the largest second moment so far.
   nn::Term Largest(ParameterUpdate& u, const nn::Term& v) const {
     if (!option_bool("amsgrad")) return v;
-    const nn::Term largest = u.State("max_exp_avg_sq").Call("nn.max", {v});
+    const nn::Term largest = u.State("max_exp_avg_sq").Call(nn::kMax, {v});
     u.SetState("max_exp_avg_sq", largest);
     return largest;
   }

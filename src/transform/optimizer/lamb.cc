@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "src/transform/optimizer/optimizer.h"
 
 namespace lathe {
@@ -30,8 +31,8 @@ class LambPass : public OptimizerPass {
   /// 1 where either norm is 0.
   static nn::Term TrustRatio(const nn::Term& parameter, const nn::Term& step) {
     const nn::Term zero = step.Number(0), one = step.Number(1);
-    const nn::Term ratio = Where(zero.Call("nn.less", {step}), parameter / step, one);
-    return Where(zero.Call("nn.less", {parameter}), ratio, one);
+    const nn::Term ratio = Where(zero.Call(nn::kLess, {step}), parameter / step, one);
+    return Where(zero.Call(nn::kLess, {parameter}), ratio, one);
   }
 };
 

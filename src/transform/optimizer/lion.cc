@@ -1,3 +1,4 @@
+#include "lathe/dialect/nn/op_names.h"
 #include "src/transform/optimizer/optimizer.h"
 
 namespace lathe {
@@ -15,7 +16,7 @@ class LionPass : public OptimizerPass {
     const auto [beta1, beta2] = Betas();
     const nn::Term& g = u.gradient();
     const nn::Term m = u.State("exp_avg");
-    const nn::Term direction = (m * beta1 + g * (1 - beta1)).Call("nn.sign");
+    const nn::Term direction = (m * beta1 + g * (1 - beta1)).Call(nn::kSign);
     u.SetParameter(DecayedParameter(u) - direction * u.rate());
     u.SetState("exp_avg", m * beta2 + g * (1 - beta2));
   }

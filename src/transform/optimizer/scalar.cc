@@ -5,6 +5,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 
 namespace lathe {
@@ -31,38 +32,38 @@ Scalar Binary(const Scalar& a, const Scalar& b, double (*f)(double, double), con
 }
 
 Scalar operator+(const Scalar& a, const Scalar& b) {
-  return Binary(a, b, [](double x, double y) { return x + y; }, "nn.add");
+  return Binary(a, b, [](double x, double y) { return x + y; }, nn::kAdd);
 }
 Scalar operator-(const Scalar& a, const Scalar& b) {
-  return Binary(a, b, [](double x, double y) { return x - y; }, "nn.sub");
+  return Binary(a, b, [](double x, double y) { return x - y; }, nn::kSub);
 }
 Scalar operator*(const Scalar& a, const Scalar& b) {
-  return Binary(a, b, [](double x, double y) { return x * y; }, "nn.mul");
+  return Binary(a, b, [](double x, double y) { return x * y; }, nn::kMul);
 }
 Scalar operator/(const Scalar& a, const Scalar& b) {
-  return Binary(a, b, [](double x, double y) { return x / y; }, "nn.div");
+  return Binary(a, b, [](double x, double y) { return x / y; }, nn::kDiv);
 }
 Scalar Pow(const Scalar& base, const Scalar& exponent) {
-  return Binary(base, exponent, [](double x, double y) { return std::pow(x, y); }, "nn.pow");
+  return Binary(base, exponent, [](double x, double y) { return std::pow(x, y); }, nn::kPow);
 }
 Scalar Min(const Scalar& a, const Scalar& b) {
-  return Binary(a, b, [](double x, double y) { return std::min(x, y); }, "nn.min");
+  return Binary(a, b, [](double x, double y) { return std::min(x, y); }, nn::kMin);
 }
 Scalar Sqrt(const Scalar& x) {
-  return Unary(x, [](double v) { return std::sqrt(v); }, "nn.sqrt");
+  return Unary(x, [](double v) { return std::sqrt(v); }, nn::kSqrt);
 }
 Scalar Cos(const Scalar& x) {
-  return Unary(x, [](double v) { return std::cos(v); }, "nn.cos");
+  return Unary(x, [](double v) { return std::cos(v); }, nn::kCos);
 }
 Scalar Floor(const Scalar& x) {
-  return Unary(x, [](double v) { return std::floor(v); }, "nn.floor");
+  return Unary(x, [](double v) { return std::floor(v); }, nn::kFloor);
 }
 
 Scalar IfLess(const Scalar& a, const Scalar& b, const Scalar& x, const Scalar& y) {
   if (a.is_constant() && b.is_constant()) return a.constant() < b.constant() ? x : y;
   Builder& builder = (a.is_constant() ? b : a).value_->builder();
   const auto term = [&](const Scalar& s) { return s.As(builder, ElementType::kF64); };
-  return Scalar(nn::Where(term(a).Call("nn.less", {term(b)}), term(x), term(y)));
+  return Scalar(nn::Where(term(a).Call(nn::kLess, {term(b)}), term(x), term(y)));
 }
 
 nn::Term operator*(const nn::Term& x, const Scalar& s) {

@@ -6,6 +6,7 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/cf/op_names.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/io.h"
@@ -316,7 +317,7 @@ void TrainingStep::Accumulate() {
   const Value apply = nn::Equal(runs, nn::Term(rewriter_, nn::IntConstant(rewriter_, k)));
 
   // What the branch gives is known when it has been built: it is built in another first.
-  Operation* holder = rewriter_.Builder::Create(rewriter_.context().FindOp("cf.if"), {&apply, 1},
+  Operation* holder = rewriter_.Builder::Create(rewriter_.context().FindOp(cf::kIf), {&apply, 1},
                                                 {}, std::span<const Type>(), 2);
   reads_.SetInsertionPoint(holder);
   rewriter_.SetInsertionPointToEnd(holder->region(0).AddBlock());
@@ -342,13 +343,13 @@ void TrainingStep::YieldEach(Operation* holder, Value apply,
     kept.push_back(sum.after);
   }
   for (const Value v : kept) types.push_back(v.type());
-  rewriter_.Builder::Create("cf.yield", updated);
+  rewriter_.Builder::Create(cf::kYield, updated);
   rewriter_.SetInsertionPointToEnd(program_.block());
   Operation* branch = rewriter_.Builder::Create(holder->info(), {&apply, 1}, {}, types, 2);
   branch->region(0).TakeBody(holder->region(0));
   holder->Erase();
   rewriter_.SetInsertionPointToEnd(branch->region(1).AddBlock());
-  rewriter_.Builder::Create("cf.yield", kept);
+  rewriter_.Builder::Create(cf::kYield, kept);
   rewriter_.SetInsertionPointToEnd(program_.block());
   updates_.insert(updates_.end(), sums.begin(), sums.end());
   for (size_t i = 0; i < updates_.size(); ++i) updates_[i].after = branch->result(i);

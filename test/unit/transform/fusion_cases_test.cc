@@ -9,9 +9,9 @@
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
-#include "lathe/pass/patterns.h"
 #include "lathe/pass/rule.h"
 #include "lathe/support/random.h"
+#include "lathe/transform/patterns.h"
 
 // Cases of other frameworks' fusion tests, as programs of ours.
 

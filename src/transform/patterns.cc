@@ -1,6 +1,8 @@
-#include "lathe/pass/patterns.h"
+#include "lathe/transform/patterns.h"
 
 #include <initializer_list>
+
+#include "lathe/dialect/nn/op_names.h"
 
 namespace lathe::patterns {
 
@@ -57,7 +59,7 @@ class Piece {
 PDNode* Result(PDNode* out) { return out->AsOutput(); }
 
 PDNode* BatchNorm(Piece& piece, PDNode* x) {
-  const std::string type = "nn.batch_normalization";
+  const std::string type = nn::kBatchNormalization;
   PDNode* bn = piece.Op({type}, "bn", {x});
   bn->assert_op_attr("training_mode", false);
   for (const char* arg : {"scale", "b", "mean", "var"}) piece.Weight(bn, arg, type, arg);
@@ -68,13 +70,13 @@ PDNode* BatchNorm(Piece& piece, PDNode* x) {
 
 PDNode* FC(PDPattern* pattern, const std::string& scope, PDNode* x, const FcOptions& options) {
   Piece piece(pattern, scope);
-  PDNode* mul = piece.Op({"nn.matmul"}, "mul", {piece.Input(x)});
-  PDNode* w = piece.Var("w")->assert_is_op_input("nn.matmul", "y")->AsInput();
+  PDNode* mul = piece.Op({nn::kMatmul}, "mul", {piece.Input(x)});
+  PDNode* w = piece.Var("w")->assert_is_op_input(nn::kMatmul, "y")->AsInput();
   mul->LinksFrom({w});
   PDNode* out = piece.Out(mul, "mul_out");
   if (options.with_bias) {
     PDNode* b = piece.Var("b")->AsInput();
-    out = piece.Apply("nn.add", "add", {out, b});
+    out = piece.Apply(nn::kAdd, "add", {out, b});
   }
   if (!options.activation.empty()) out = piece.Apply(options.activation, "act", {out});
   return Result(out);
@@ -82,24 +84,24 @@ PDNode* FC(PDPattern* pattern, const std::string& scope, PDNode* x, const FcOpti
 
 PDNode* ConvBN(PDPattern* pattern, const std::string& scope, PDNode* x) {
   Piece piece(pattern, scope);
-  PDNode* conv = piece.Op({"nn.conv"}, "conv", {piece.Input(x)})->assert_is_not_op_input("b");
-  piece.Weight(conv, "w", "nn.conv", "w");
+  PDNode* conv = piece.Op({nn::kConv}, "conv", {piece.Input(x)})->assert_is_not_op_input("b");
+  piece.Weight(conv, "w", nn::kConv, "w");
   return Result(BatchNorm(piece, piece.Out(conv, "conv_out")));
 }
 
 PDNode* ConvBiasAct(PDPattern* pattern, const std::string& scope, PDNode* x,
                     const ConvOptions& options) {
   Piece piece(pattern, scope);
-  PDNode* conv = piece.Op({"nn.conv"}, "conv", {piece.Input(x)});
-  piece.Weight(conv, "w", "nn.conv", "w");
+  PDNode* conv = piece.Op({nn::kConv}, "conv", {piece.Input(x)});
+  piece.Weight(conv, "w", nn::kConv, "w");
   if (options.with_bias) {
-    piece.Weight(conv, "b", "nn.conv", "b");
+    piece.Weight(conv, "b", nn::kConv, "b");
   } else {
     conv->assert_is_not_op_input("b");
   }
   PDNode* out = piece.Out(conv, "conv_out");
   if (options.with_residual) {
-    out = piece.Apply("nn.add", "add", {out, piece.Var("residual")->AsInput()});
+    out = piece.Apply(nn::kAdd, "add", {out, piece.Var("residual")->AsInput()});
   }
   if (!options.activations.empty()) {
     out = piece.Out(piece.Op(options.activations, "act", {out}), "act_out");
@@ -116,28 +118,28 @@ PDNode* BatchNormAct(PDPattern* pattern, const std::string& scope, PDNode* x,
 PDNode* LayerNorm(PDPattern* pattern, const std::string& scope, PDNode* x) {
   Piece piece(pattern, scope);
   x = piece.Input(x);
-  PDNode* mean = piece.Apply("nn.reduce_mean", "mean", {x});
-  PDNode* sub = piece.Apply("nn.sub", "sub", {x, mean});
-  PDNode* square = piece.Out(piece.Op({"nn.pow", "nn.mul"}, "square", {sub}), "square_out");
-  PDNode* variance = piece.Apply("nn.reduce_mean", "variance", {square});
-  PDNode* add = piece.Op({"nn.add"}, "add_eps", {variance});
+  PDNode* mean = piece.Apply(nn::kReduceMean, "mean", {x});
+  PDNode* sub = piece.Apply(nn::kSub, "sub", {x, mean});
+  PDNode* square = piece.Out(piece.Op({nn::kPow, nn::kMul}, "square", {sub}), "square_out");
+  PDNode* variance = piece.Apply(nn::kReduceMean, "variance", {square});
+  PDNode* add = piece.Op({nn::kAdd}, "add_eps", {variance});
   piece.Constant(add, "eps");
-  PDNode* root = piece.Apply("nn.sqrt", "sqrt", {piece.Out(add, "add_eps_out")});
-  PDNode* div = piece.Apply("nn.div", "div", {sub, root});
-  PDNode* scaled = piece.Apply("nn.mul", "scale_op", {div, piece.Var("scale")->AsInput()});
-  return Result(piece.Apply("nn.add", "shift_op", {scaled, piece.Var("shift")->AsInput()}));
+  PDNode* root = piece.Apply(nn::kSqrt, "sqrt", {piece.Out(add, "add_eps_out")});
+  PDNode* div = piece.Apply(nn::kDiv, "div", {sub, root});
+  PDNode* scaled = piece.Apply(nn::kMul, "scale_op", {div, piece.Var("scale")->AsInput()});
+  return Result(piece.Apply(nn::kAdd, "shift_op", {scaled, piece.Var("shift")->AsInput()}));
 }
 
 PDNode* Gelu(PDPattern* pattern, const std::string& scope, PDNode* x) {
   Piece piece(pattern, scope);
   x = piece.Input(x);
-  PDNode* div = piece.Op({"nn.div", "nn.mul"}, "div", {x});
+  PDNode* div = piece.Op({nn::kDiv, nn::kMul}, "div", {x});
   piece.Constant(div, "root2");
-  PDNode* erf = piece.Apply("nn.erf", "erf", {piece.Out(div, "div_out")});
-  PDNode* add = piece.Op({"nn.add"}, "add", {erf});
+  PDNode* erf = piece.Apply(nn::kErf, "erf", {piece.Out(div, "div_out")});
+  PDNode* add = piece.Op({nn::kAdd}, "add", {erf});
   piece.Constant(add, "one");
-  PDNode* mul = piece.Apply("nn.mul", "mul", {x, piece.Out(add, "add_out")});
-  PDNode* half = piece.Op({"nn.mul"}, "half", {mul});
+  PDNode* mul = piece.Apply(nn::kMul, "mul", {x, piece.Out(add, "add_out")});
+  PDNode* half = piece.Op({nn::kMul}, "half", {mul});
   piece.Constant(half, "half_constant");
   return Result(piece.Out(half, "half_out"));
 }
@@ -145,16 +147,16 @@ PDNode* Gelu(PDPattern* pattern, const std::string& scope, PDNode* x) {
 PDNode* Softmax(PDPattern* pattern, const std::string& scope, PDNode* x) {
   Piece piece(pattern, scope);
   x = piece.Input(x);
-  PDNode* greatest = piece.Apply("nn.reduce_max", "max", {x});
-  PDNode* shifted = piece.Apply("nn.sub", "sub", {x, greatest});
-  PDNode* exp = piece.Apply("nn.exp", "exp", {shifted});
-  PDNode* sum = piece.Apply("nn.reduce_sum", "sum", {exp});
-  return Result(piece.Apply("nn.div", "div", {exp, sum}));
+  PDNode* greatest = piece.Apply(nn::kReduceMax, "max", {x});
+  PDNode* shifted = piece.Apply(nn::kSub, "sub", {x, greatest});
+  PDNode* exp = piece.Apply(nn::kExp, "exp", {shifted});
+  PDNode* sum = piece.Apply(nn::kReduceSum, "sum", {exp});
+  return Result(piece.Apply(nn::kDiv, "div", {exp, sum}));
 }
 
 PDNode* Attention(PDPattern* pattern, const std::string& scope, const AttentionOptions& options) {
   Piece piece(pattern, scope);
-  const std::string matmul = "nn.matmul";
+  const std::string matmul = nn::kMatmul;
   PDNode* q = piece.Var("q")->assert_is_op_input(matmul, "x")->AsInput();
   PDNode* kt = piece.Var("kt")->assert_is_op_input(matmul, "y")->AsInput();
   PDNode* scores = piece.Apply(matmul, "qk", {q, kt});
@@ -164,9 +166,9 @@ PDNode* Attention(PDPattern* pattern, const std::string& scope, const AttentionO
     scores = piece.Out(scale, "scale_op_out");
   }
   if (options.with_mask) {
-    scores = piece.Apply("nn.add", "mask_op", {scores, piece.Var("mask")->AsInput()});
+    scores = piece.Apply(nn::kAdd, "mask_op", {scores, piece.Var("mask")->AsInput()});
   }
-  PDNode* weights = piece.Out(piece.Op({"nn.softmax"}, "softmax", {scores}), "weights");
+  PDNode* weights = piece.Out(piece.Op({nn::kSoftmax}, "softmax", {scores}), "weights");
   weights->assert_is_op_input(matmul, "x");
   PDNode* v = piece.Var("v")->assert_is_op_input(matmul, "y")->AsInput();
   return Result(piece.Apply(matmul, "out", {weights, v}));
@@ -182,10 +184,10 @@ static PDNode* Recurrent(PDPattern* pattern, const std::string& scope, PDNode* x
 }
 
 PDNode* LSTM(PDPattern* pattern, const std::string& scope, PDNode* x) {
-  return Recurrent(pattern, scope, x, "nn.lstm");
+  return Recurrent(pattern, scope, x, nn::kLstm);
 }
 PDNode* GRU(PDPattern* pattern, const std::string& scope, PDNode* x) {
-  return Recurrent(pattern, scope, x, "nn.gru");
+  return Recurrent(pattern, scope, x, nn::kGru);
 }
 
 PDNode* EmbeddingLayerNorm(PDPattern* pattern, const std::string& scope, int tables, bool fused) {
@@ -193,15 +195,15 @@ PDNode* EmbeddingLayerNorm(PDPattern* pattern, const std::string& scope, int tab
   PDNode* sum = nullptr;
   for (int i = 0; i < tables; ++i) {
     const std::string number = StrCat(i);
-    PDNode* gather = piece.Op({"nn.gather"}, "gather" + number, {});
-    piece.Weight(gather, "table" + number, "nn.gather", "data");
-    PDNode* ids = piece.Var("ids" + number)->assert_is_op_input("nn.gather", "indices")->AsInput();
+    PDNode* gather = piece.Op({nn::kGather}, "gather" + number, {});
+    piece.Weight(gather, "table" + number, nn::kGather, "data");
+    PDNode* ids = piece.Var("ids" + number)->assert_is_op_input(nn::kGather, "indices")->AsInput();
     gather->LinksFrom({ids});
     PDNode* out = piece.Out(gather, "gather" + number + "_out");
-    sum = sum == nullptr ? out : piece.Apply("nn.add", "sum" + number, {sum, out});
+    sum = sum == nullptr ? out : piece.Apply(nn::kAdd, "sum" + number, {sum, out});
   }
   if (!fused) return LayerNorm(pattern, scope, sum);
-  return Result(piece.Apply("nn.layer_normalization", "norm", {sum}));
+  return Result(piece.Apply(nn::kLayerNormalization, "norm", {sum}));
 }
 
 }  // namespace lathe::patterns

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "lathe/dialect/nn/op_names.h"
 #include "lathe/pass/pattern_detector.h"
 
 /// Ready pieces of patterns (S2). Each adds its nodes to `pattern` under names that begin with
@@ -47,7 +48,7 @@ PDNode* Gelu(PDPattern* pattern, const std::string& scope, PDNode* x);
 PDNode* Softmax(PDPattern* pattern, const std::string& scope, PDNode* x);
 
 struct AttentionOptions {
-  std::string scale = "nn.div";  ///< the op that scales the scores; empty: none
+  std::string scale = nn::kDiv;  ///< the op that scales the scores; empty: none
   bool with_mask = true;         ///< added to the scores
 };
 /// softmax(q k^T scaled + mask) v: nodes q, kt, v, qk, scale_op, scale, mask_op, mask, softmax,

@@ -1,4 +1,4 @@
-#include "lathe/pass/patterns.h"
+#include "lathe/transform/patterns.h"
 
 #include <gtest/gtest.h>
 
