@@ -478,8 +478,10 @@ void OptimizeFor(const CompileOptions& options, Program& program,
                  std::shared_ptr<PassInstrumentation> instrumentation) {
   std::vector<std::string> enabled = options.enabled;
   std::erase(enabled, kFusion);  // which is not a pass of the pipeline
+  std::vector<std::string> disabled = options.disabled;
+  if (options.precision == Precision::kStrict) disabled.emplace_back("skip_rounding");
   PassManager manager(
-      {.disabled = options.disabled, .level = options.level, .enabled = std::move(enabled)});
+      {.disabled = std::move(disabled), .level = options.level, .enabled = std::move(enabled)});
   if (instrumentation) manager.AddInstrumentation(std::move(instrumentation));
   manager.Add("inference");
   manager.Run(program);

@@ -15,17 +15,23 @@ struct Widening {
   bool rounds = false;
   /// Outputs of the program have the types that they had.
   bool keeps_outputs = true;
+  /// So have products whose right factor is an input or a parameter: weights then take half the
+  /// bytes, sums are f32 anyway, and processors multiply bf16.
+  bool keeps_products = false;
+};
+
+struct WideningResult {
+  int widened = 0;  ///< operations that compute in another type now
+  /// Operations that have no form in the wide type, by name, and how many: they compute as they
+  /// did, and what they take is rounded as it was.
+  std::map<std::string, int> kept;
 };
 
 /// Values become `wide` where something computes with them: what only moves elements of inputs and
 /// parameters moves them as they are. Without `rounds`, nothing is rounded on the way, casts to
 /// smaller floats included. Integers, 8-bit floats and what is quantized stay what they are; random
-/// operations draw what they drew. The program holds values, no mutable tensors, and its types are
-/// inferred; functions are not entered. Returns the operations that have no form in `wide`, by
-/// name, and how many: they compute as they did, and what they take is rounded as it was.
-std::map<std::string, int> Widen(Program& program, const Widening& widening);
-
-/// How many operations of the program compute with a float smaller than `wide`.
-bool HasNarrower(const Program& program, ElementType wide);
+/// operations draw what they drew; mutable tensors, and what calls of functions take and give, keep
+/// their types. The program's types are inferred.
+WideningResult Widen(Program& program, const Widening& widening);
 
 }  // namespace lathe
