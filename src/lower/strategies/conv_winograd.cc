@@ -84,7 +84,8 @@ class ConvWinograd {
                       const Dim& vector, int64_t lanes);
   void TransformChannels(const Piece& piece, const Dim& first, int64_t channels);
   void TransformSome(const Piece& piece, const Dim& first, const Dim& from, int64_t count);
-  void ClearSums(const Piece& piece);
+  void ClearBeyond(const Piece& piece);
+  void Clear(Value memory, const Dim& rows, const Dim& first, const Dim& end);
   void Multiply(const Piece& piece, const Dim& tile, const Dim& first, int64_t channels);
   void MultiplyPlace(const Product& product, int64_t channels);
   void WriteTile(const Product& product, const Dim& channel, int64_t depth, bool is_first);
@@ -315,6 +316,7 @@ void ConvWinograd::WritePiece(const Piece& piece) {
   sums_ = job_.Memory((InOneBlock() ? 1 : plan_->part_tiles) * sum_rows(), pitch);
   outputs_ = job_.Memory(1, outputs() * output_pitch() + row_columns() + job_.lanes);
   direct_ = job_.Memory(outputs(), RoundUp(row_columns(), job_.lanes));
+  ClearBeyond(piece);
   if (InOneBlock()) {
     TransformChannels(piece, 0, g_.channels);
     return math().For(piece.tiles, false, [&](const Dim& tile) {
@@ -322,7 +324,7 @@ void ConvWinograd::WritePiece(const Piece& piece) {
       FinishTile(piece, tile);
     });
   }
-  ClearSums(piece);
+  Clear(sums_, math().Name(piece.tiles * sum_rows()), 0, plan_->pitch / job_.lanes);
   const auto block = [&](const Dim& first, int64_t channels) {
     TransformChannels(piece, first, channels);
     math().For(piece.tiles, false,
@@ -335,10 +337,26 @@ void ConvWinograd::WritePiece(const Piece& piece) {
   math().For(piece.tiles, false, [&](const Dim& tile) { FinishTile(piece, tile); });
 }
 
-void ConvWinograd::ClearSums(const Piece& piece) {
-  math().For(math().Name(piece.tiles * sum_rows()), false, [&](const Dim& row) {
-    math().For(plan_->pitch / job_.lanes, false, [&](const Dim& v) {
-      lb().Store(sums_, job_.Zeros(), math().At({row, v * job_.lanes}));
+// Vectors are multiplied whole. What lies there beyond the last tile is dropped, but must be
+// numbers: those that memory happens to hold are often subnormal, which is slow on some processors.
+void ConvWinograd::ClearBeyond(const Piece& piece) {
+  const Dim last = math().Name(FloorDiv(piece.rows * piece.columns, job_.lanes));
+  const Dim vectors(plan_->pitch / job_.lanes);
+  Clear(tiles_, plan_->form.products() * plan_->channels, last, vectors);
+  if (InOneBlock()) Clear(sums_, sum_rows(), last, vectors);
+  const auto& staged = staged_.type().cast<AnyTensorType>().dims();
+  Clear(staged_, staged[0], 0, math().Name(CeilDiv(staged[1], job_.lanes)));
+}
+
+// Vectors from `first` to `end` of each row, the last one as far as the row goes.
+void ConvWinograd::Clear(Value memory, const Dim& rows, const Dim& first, const Dim& end) {
+  const Dim columns = memory.type().cast<AnyTensorType>().dims()[1];
+  const bool divides = Mod(columns, job_.lanes).IsConstant(0);
+  math().For(rows, false, [&](const Dim& row) {
+    math().For(math().Name(end - first), false, [&](const Dim& i) {
+      const Dim at = math().Name((first + i) * job_.lanes);
+      const Value live = divides ? Value() : math().At(Min(columns - at, job_.lanes));
+      lb().Store(memory, job_.Zeros(), math().At({row, at}), live);
     });
   });
 }

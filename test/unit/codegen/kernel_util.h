@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +67,8 @@ class CompiledKernel {
     }
     return outputs;
   }
+  /// What each byte of its workspaces is before it runs.
+  void FillMemory(uint8_t byte) { memory_ = byte; }
   const CodeImage::Entry& kernel() const { return library_->image().Find(kName); }
 
  private:
@@ -88,11 +91,16 @@ class CompiledKernel {
     }
     const CodeImage::Entry& entry = library.image().Find(kName);
     Workspaces scratch(entry.workspaces, types_, shapes);
+    const size_t first = buffers.size();
     scratch.AddTo(buffers);
+    for (size_t i = first; i < first + entry.workspaces.size(); ++i) {
+      std::memset(buffers[i].data, memory_, static_cast<size_t>(buffers[i].shape[0]));
+    }
     library.Find(kName)(buffers.data(), team);
     return !entry.checks || ExpectInBounds(buffers.back());
   }
 
+  uint8_t memory_ = 0x80;
   std::vector<AnyTensorType> types_;
   std::unique_ptr<KernelLibrary> library_, checked_;
   mutable std::optional<std::vector<Shape>> checked_shapes_;  // of the last checked call

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cfenv>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,14 @@ inline std::string ProgramOf(const Case& c) {
                 called, " = builtin.call(", operands, ") {callee = \"k\"} : (", types, ") -> ",
                 types_of_call, "\n  nn.fetch(%z) {name = \"z\"} : (", c.result, ") -> ()\n",
                 fetches, "}\n");
+}
+
+// Below this frame, as far as kernels reach.
+[[gnu::noinline]] inline void FillStack(int byte) {
+  char memory[2 << 20];
+  std::memset(memory, byte, sizeof(memory));
+  volatile char last = memory[0];
+  (void)last;
 }
 
 class LowerTest : public ::testing::Test {
@@ -147,10 +157,11 @@ class LowerTest : public ::testing::Test {
           looped.push_back(value.tensor());
         ExpectClose(looped, wanted, rtol, StrCat("loops of ", target->name));
       }
-      const codegen::CompiledKernel kernel(function->region(0).front(), *target, lowered.in_place);
+      codegen::CompiledKernel kernel(function->region(0).front(), *target, lowered.in_place);
       runtime::WorkerTeam team(3);
       const std::vector<Tensor> got = kernel.Call(tensors, outputs, &team);
       ExpectClose(got, wanted, rtol, StrCat("code of ", target->name));
+      ExpectDefinedMemory(kernel, tensors, outputs);
       for (const int threads : {1, 2, 7}) {
         runtime::WorkerTeam others(threads);
         const std::vector<Tensor> again = kernel.Call(tensors, outputs, others.for_kernels());
@@ -161,6 +172,23 @@ class LowerTest : public ::testing::Test {
         ExpectInPlace(kernel, lowered, tensors, got, others.for_kernels());
       }
     }
+  }
+
+  // Memory is numbers before a kernel computes with it, also for lanes whose results it drops: what
+  // was there may be subnormal, which takes a hundred times as long on some processors. Here it is
+  // -1.2e-38 (f32), or -3e-306 (f64), whose products underflow.
+  static void ExpectDefinedMemory(codegen::CompiledKernel& kernel,
+                                  const std::vector<Tensor>& tensors,
+                                  const std::vector<Tensor>& outputs) {
+    const auto underflows = [&](uint8_t byte) {
+      runtime::WorkerTeam team(1);
+      kernel.FillMemory(byte);
+      FillStack(byte);
+      std::feclearexcept(FE_ALL_EXCEPT);
+      kernel.Call(tensors, outputs, team.for_kernels());
+      return std::fetestexcept(FE_UNDERFLOW) != 0;
+    };
+    EXPECT_TRUE(!underflows(0x80) || underflows(0)) << "it computes with memory that nothing wrote";
   }
 
   std::string Refusal(const Case& c) {
