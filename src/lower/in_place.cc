@@ -26,9 +26,11 @@ using schedule::CounterOf;
 using schedule::Leaves;
 using Loops = std::vector<const Operation*>;  // outermost first
 
-// Where an access begins along an axis, and how many elements it spans from there.
+// Where an access begins along an axis, and how many elements it spans from there; by how much the
+// next iteration of the loop just around begins later.
 struct Range {
   Dim begin, width;  // unknown: anything
+  Dim step = {};     // unknown: not always the same
 };
 
 struct Lanes {
@@ -89,11 +91,9 @@ class Accesses {
   }
 
   /// How often a loop runs.
-  Dim ExtentOf(const Operation* loop) {
-    const auto [at, is_new] = extents_.try_emplace(loop);
-    if (is_new) at->second = WithExtents(schedule::ExtentOf(loop, leaves_));
-    return at->second;
-  }
+  const Dim& ExtentOf(const Operation* loop) { return TripsOf(loop).extent; }
+  /// Whether it runs once or not at all, which is known only when it runs.
+  bool IsChoice(const Operation* loop) { return TripsOf(loop).is_choice; }
 
   /// Extents that loops read from memory are the dims of its type.
   Dim WithExtents(const Dim& expr) const {
@@ -165,8 +165,67 @@ class Accesses {
         [](std::string_view name) { return std::optional(Dim::Symbol(StrCat("dim ", name))); });
   }
 
+  struct Trips {
+    Dim extent;
+    bool is_choice = false;
+  };
+
+  const Trips& TripsOf(const Operation* loop) {
+    const auto [at, is_new] = trips_.try_emplace(loop);
+    if (is_new) {
+      const Dim extent = WithExtents(schedule::ExtentOf(loop, leaves_));
+      at->second = {extent, !extent.is_constant() && extent.UpperBound().value_or(2) <= 1};
+    }
+    return at->second;
+  }
+
   Leaves& leaves_;
-  std::unordered_map<const Operation*, Dim> extents_;
+  std::unordered_map<const Operation*, Trips> trips_;  // looked up, never iterated
+};
+
+// What is proven of differences between indices, each once: the rows of a tile are so many apart,
+// whichever two they are.
+class Differences {
+ public:
+  /// Whether the difference is not negative where each of `runs` is at least 1: then a multiple of
+  /// how much it is more may be taken from it.
+  bool IsNatural(const Dim& difference, const std::vector<Dim>& runs) {
+    if (difference.is_unknown()) return false;
+    if (difference.LowerBound().value_or(-1) >= 0) return true;
+    if (runs.empty()) return false;
+    const auto [at, is_new] = proven_.try_emplace(Key{difference, runs}, false);
+    if (is_new) at->second = IsNaturalByRuns(difference, runs);
+    return at->second;
+  }
+
+ private:
+  struct Key {
+    Dim difference;
+    std::vector<Dim> runs;
+    bool operator==(const Key&) const = default;
+  };
+  struct HashOf {
+    size_t operator()(const Key& key) const {
+      uint64_t hash = key.difference.Hash();
+      for (const Dim& run : key.runs) hash = hash * 31 + run.Hash();
+      return hash;
+    }
+  };
+
+  static bool IsNaturalByRuns(const Dim& difference, const std::vector<Dim>& runs) {
+    constexpr int64_t kMost = 16;  // rows of a tile
+    return std::ranges::any_of(runs, [&](const Dim& run) {
+      const Dim more = run - 1;
+      Dim rest = difference;
+      for (int64_t times = 1; times <= kMost; ++times) {
+        rest -= more;
+        if (!rest.is_unknown() && rest.LowerBound().value_or(-1) >= 0) return true;
+      }
+      return false;
+    });
+  }
+
+  std::unordered_map<Key, bool, HashOf> proven_;  // looked up, never iterated
 };
 
 bool StoresWhatIsLoaded(const Access& store, const Access& load) {
@@ -229,8 +288,9 @@ class Judge {
   bool ApartInOneIteration(const Access& load, const Access& store, size_t shared) {
     const std::vector<Dim> runs = ChoicesOf({&load, &store}, shared);
     return AnyAxis(load, store, shared, [&](const Range& l, const Range& s) {
-      return IsAtLeast(l.begin, s.begin + s.width, runs) ||
-             IsAtLeast(s.begin, l.begin + l.width, runs);
+      const Dim distance = l.begin - s.begin;
+      return differences_.IsNatural(distance - s.width, runs) ||
+             differences_.IsNatural(Dim(0) - distance - l.width, runs);
     });
   }
 
@@ -239,24 +299,11 @@ class Judge {
     std::vector<Dim> runs;
     for (const Access* access : accesses) {
       for (size_t i = first; i < access->loops.size(); ++i) {
-        const Dim extent = accesses_.ExtentOf(access->loops[i]);
-        if (!extent.is_constant() && extent.UpperBound().value_or(2) <= 1) runs.push_back(extent);
+        const Operation* loop = access->loops[i];
+        if (accesses_.IsChoice(loop)) runs.push_back(accesses_.ExtentOf(loop));
       }
     }
     return runs;
-  }
-
-  // Whether a >= b where each of `runs` is at least 1: then a multiple of how much it is more may
-  // be added to b.
-  static bool IsAtLeast(const Dim& a, const Dim& b, const std::vector<Dim>& runs) {
-    constexpr int64_t kMost = 16;  // rows of a tile
-    if (AtLeast(a, b)) return true;
-    for (const Dim& run : runs) {
-      for (int64_t times = 1; times <= kMost; ++times) {
-        if (AtLeast(a + times, b + Dim(times) * run)) return true;
-      }
-    }
-    return false;
   }
 
   // Iterations c of the load and c' of the store, of loop number k, the loops around it being in
@@ -265,15 +312,10 @@ class Judge {
     const Operation* loop = load.loops[k];
     const auto most = accesses_.ExtentOf(loop).UpperBound();
     if (most.value_or(2) <= 1) return true;
-    const Value counter = CounterOf(loop);
     const auto apart = [&](int64_t sign) {  // of c - c'
       return AnyAxis(load, store, k + 1, [&](const Range& l, const Range& s) {
-        const Dim slope = leaves_.Slope(l.begin, counter);
-        if (slope.is_unknown() || !(slope == leaves_.Slope(s.begin, counter))) return false;
-        const Dim distance = l.begin - s.begin, step = Dim(sign) * slope;
-        for (const Dim& begin : {l.begin, s.begin, slope}) {
-          if (!IsOutside(leaves_.Replace(begin, counter, 0), loop)) return false;
-        }
+        if (l.step.is_unknown() || !(l.step == s.step)) return false;
+        const Dim distance = l.begin - s.begin, step = Dim(sign) * l.step;
         return (AtLeast(step, 0) && AtLeast(distance + step, s.width)) ||
                (AtLeast(0, step) && AtLeast(0, distance + step + l.width));
       });
@@ -291,8 +333,8 @@ class Judge {
     for (size_t a = 0; a < load.ranges.size(); ++a) {
       const bool is_all = a + 1 == load.ranges.size();
       if (!is_all && !same_axes) continue;
-      const Range l = Spread(load, a, shared);
-      const Range s = Spread(store, is_all ? store.ranges.size() - 1 : a, shared);
+      const Range& l = Spread(load, a, shared);
+      const Range& s = Spread(store, is_all ? store.ranges.size() - 1 : a, shared);
       const bool known = !l.begin.is_unknown() && !s.begin.is_unknown() && !l.width.is_unknown() &&
                          !s.width.is_unknown();
       if (known && apart(l, s)) return true;
@@ -301,10 +343,23 @@ class Judge {
   }
 
   // Over all iterations of the loops from number `first` on. Begin: of leaves outside of these.
-  Range Spread(const Access& access, size_t axis, size_t first) {
+  const Range& Spread(const Access& access, size_t axis, size_t first) {
     const auto [at, is_new] = access.spreads.try_emplace({axis, first});
-    if (is_new) at->second = FindSpread(access, axis, first);
+    if (is_new) {
+      at->second = FindSpread(access, axis, first);
+      if (first > 0) at->second.step = StepOf(at->second.begin, access.loops[first - 1]);
+    }
     return at->second;
+  }
+
+  // By how much an index grows from one iteration of a loop to the next.
+  Dim StepOf(const Dim& begin, const Operation* loop) {
+    const Value counter = CounterOf(loop);
+    if (begin.is_unknown()) return {};
+    const Dim slope = leaves_.Slope(begin, counter);
+    const bool is_fixed = !slope.is_unknown() && IsOutside(slope, loop) &&
+                          IsOutside(leaves_.Replace(begin, counter, 0), loop);
+    return is_fixed ? slope : Dim();
   }
 
   Range FindSpread(const Access& access, size_t axis, size_t first) {
@@ -337,6 +392,7 @@ class Judge {
 
   Leaves& leaves_;
   Accesses& accesses_;
+  Differences differences_;
 };
 
 bool AreAsLarge(AnyTensorType a, AnyTensorType b) {
