@@ -1,6 +1,7 @@
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
+#include <llvm/Pass.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>
@@ -106,11 +107,24 @@ void Optimize(llvm::Module& module, llvm::TargetMachine& machine, const char* pi
   passes.run(module, modules);
 }
 
+// Without passes that cost time and never change our code: x86 domain reassignment looks for scalar
+// arithmetic on masks, whose closures it computes for each register of the function.
+class CodePasses : public llvm::legacy::PassManager {
+ public:
+  void add(llvm::Pass* pass) override {
+    if (pass->getPassName() == "X86 Domain Reassignment Pass") {
+      delete pass;
+    } else {
+      llvm::legacy::PassManager::add(pass);
+    }
+  }
+};
+
 std::string EmitFile(llvm::Module& module, llvm::TargetMachine& machine,
                      llvm::CodeGenFileType kind) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
-  llvm::legacy::PassManager passes;
+  CodePasses passes;
   LATHE_CHECK(!machine.addPassesToEmitFile(passes, stream, nullptr, kind),
               "this target can not be written to a file");
   passes.run(module);
