@@ -1,6 +1,7 @@
 #include "src/lower/pack.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -185,32 +186,71 @@ Tensor Padded(const Tensor& tensor, const Shape& shape) {
   return padded;
 }
 
-// Factors of zero are left out: they would make NaN of infinities.
-double SumOf(std::span<const float> elements, std::span<const double> factors) {
-  double sum = 0;
-  for (size_t i = 0; i < factors.size(); ++i) {
-    if (factors[i] != 0) sum += factors[i] * static_cast<double>(elements[i]);
-  }
-  return sum;
-}
+// The sums of a layout, of several runs of elements side by side: as many additions of one run wait
+// for each other.
+class RunSums {
+ public:
+  static constexpr size_t kRuns = 16;
 
-Tensor SumsOf(const Tensor& tensor, const PackedLayout& layout) {
-  const auto summed = static_cast<size_t>(layout.summed);
-  const size_t rows = layout.sums.size() / summed;
-  const std::span<const float> elements = tensor.data<float>();
-  Shape shape = tensor.shape();
-  for (int64_t gone = 1; gone < layout.summed; shape.pop_back()) gone *= shape.back();
-  shape.push_back(static_cast<int64_t>(rows));
-  Tensor sums(ElementType::kF32, shape);
-  const std::span<float> out = sums.mutable_data<float>();
-  for (size_t i = 0; i * rows < out.size(); ++i) {
-    for (size_t row = 0; row < rows; ++row) {
-      const std::span<const double> factors(&layout.sums[row * summed], summed);
-      out[i * rows + row] =
-          static_cast<float>(SumOf(elements.subspan(i * summed, summed), factors));
+  explicit RunSums(const PackedLayout& layout)
+      : summed_(static_cast<size_t>(layout.summed)), rows_(layout.sums.size() / summed_) {
+    for (const double factor : layout.sums) AddFactor(factor);
+  }
+  size_t rows() const { return rows_.size(); }
+
+  /// Of up to kRuns runs.
+  void Compute(std::span<const float> runs, std::span<float> sums) {
+    const size_t count = runs.size() / summed_;
+    elements_.assign(summed_, Lane{});
+    for (size_t run = 0; run < count; ++run) {
+      for (size_t i = 0; i < summed_; ++i) elements_[i][run] = runs[run * summed_ + i];
+    }
+    for (size_t row = 0; row < rows(); ++row) {
+      Lane sum{};
+      for (const auto& [element, factor] : rows_[row]) {
+        for (size_t run = 0; run < kRuns; ++run) sum[run] += factor * elements_[element][run];
+      }
+      for (size_t run = 0; run < count; ++run) {
+        sums[run * rows() + row] = static_cast<float>(sum[run]);
+      }
     }
   }
-  return sums;
+
+ private:
+  using Lane = std::array<double, kRuns>;
+  struct Term {
+    size_t element;
+    double factor;
+  };
+
+  // Factors of zero are left out: they would make NaN of infinities.
+  void AddFactor(double factor) {
+    const size_t at = next_++;
+    if (factor != 0) rows_[at / summed_].push_back({at % summed_, factor});
+  }
+
+  size_t summed_, next_ = 0;
+  std::vector<std::vector<Term>> rows_;
+  std::vector<Lane> elements_;  // per place in a run
+};
+
+Tensor SumsOf(const Tensor& tensor, const PackedLayout& layout) {
+  RunSums sums(layout);
+  Shape shape = tensor.shape();
+  for (int64_t gone = 1; gone < layout.summed; shape.pop_back()) gone *= shape.back();
+  shape.push_back(static_cast<int64_t>(sums.rows()));
+  Tensor result(ElementType::kF32, shape);
+  std::span<const float> elements = tensor.data<float>();
+  std::span<float> out = result.mutable_data<float>();
+  const size_t block = RunSums::kRuns * static_cast<size_t>(layout.summed);
+  while (!out.empty()) {
+    const size_t taken = std::min(block, elements.size());
+    const size_t made = std::min(RunSums::kRuns * sums.rows(), out.size());
+    sums.Compute(elements.first(taken), out.first(made));
+    elements = elements.subspan(taken);
+    out = out.subspan(made);
+  }
+  return result;
 }
 
 Tensor Narrowed(const Tensor& tensor) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "lathe/lower/lowering.h"
@@ -95,6 +96,35 @@ TEST(PackTest, SeveralOrdersLieBehindOneAnother) {
   std::swap(swapped.parts[0], swapped.parts[1]);
   EXPECT_TRUE(IsSameOrder(both, both));
   EXPECT_FALSE(IsSameOrder(both, swapped));
+}
+
+// Computed side by side for sixteen rows of two axes: each is the sum by itself, in the order of
+// its elements; what a factor of zero leaves out may be infinite.
+TEST(PackTest, SumsOfTheLastAxes) {
+  const std::vector<double> factors = {1, 0, 0.1, -3, 0, 0, 1e-3, 7, 0, 0, 0, 2};
+  const PackedLayout order{.padded = {0, 2}, .split = {0, 2}, .order = {1, 0}};
+  for (const int64_t rows : {1, 15, 16, 17, 37}) {
+    Tensor tensor = RandomTensor(ElementType::kF32, {rows, 2, 3}, 1);
+    for (int64_t r = 0; r < rows; ++r) {
+      tensor.mutable_data<float>()[static_cast<size_t>(r) * 6 + 4] = INFINITY;
+    }
+    PackedLayout layout = order;
+    layout.padded[0] = layout.split[0] = rows;
+    layout.sums = factors;
+    layout.summed = 6;
+    Tensor expected(ElementType::kF32, {2, rows});
+    for (int64_t i = 0; i < rows * 2; ++i) {
+      const auto row = static_cast<size_t>(i / 2), which = static_cast<size_t>(i % 2);
+      double sum = 0;
+      for (size_t k = 0; k < 6; ++k) {
+        const double factor = factors[which * 6 + k];
+        if (factor != 0) sum += factor * static_cast<double>(tensor.data<float>()[row * 6 + k]);
+      }
+      expected.mutable_data<float>()[which * static_cast<size_t>(rows) + row] =
+          static_cast<float>(sum);
+    }
+    EXPECT_EQ(Pack(tensor, layout), expected) << rows;
+  }
 }
 
 TEST(PackTest, NothingIsPackedToNothing) {
