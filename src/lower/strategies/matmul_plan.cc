@@ -21,6 +21,9 @@ constexpr int64_t kMostRows = 512;
 // Rows of a matrix that is read in place and from memory: they are walked side by side.
 constexpr int64_t kStreams = 8;
 
+// Panels that are not enough to pack a block of the left matrix for.
+constexpr int64_t kFewPanels = 2;
+
 // Panels that a block of depth is multiplied by before the next block.
 constexpr int64_t kGroupPanels = 16;
 
@@ -45,7 +48,8 @@ class Planner {
         (computes_left_ || (plan_.sum != form_.left.element && !few)) && CanPackLeft();
     if (!few && !computes_left_ && CanPackLeft()) {
       const int64_t both[] = {0, 1};
-      plan_.pack_left = knobs_.Choose("pack_left", plan_.pack_left ? 1 : 0, both) == 1;
+      const bool pack = plan_.pack_left || (SpreadsLeft() && HasSeveralPanels());
+      plan_.pack_left = knobs_.Choose("pack_left", pack ? 1 : 0, both) == 1;
     }
     CutRows();
     CutColumns();
@@ -59,6 +63,11 @@ class Planner {
 
  private:
   int64_t width() const { return plan_.tile.vectors * plan_.lanes; }
+  // Where each step of depth is another line of the cache, and often one of the same set.
+  bool SpreadsLeft() const { return form_.left.EndsWith(kRow); }
+  bool HasSeveralPanels() const {
+    return !form_.columns.is_constant() || form_.columns.value() > kFewPanels * width();
+  }
   bool CanPackLeft() const { return form_.left.EndsWith(kDepth) || form_.left.EndsWith(kRow); }
   int64_t bytes() const { return BitWidth(plan_.sum) / 8; }
 

@@ -24,7 +24,7 @@ class MatmulLowering : public LowerTest {
 
 TEST_F(MatmulLowering, TransposedMatrices) {
   for (const auto& [m, k, n] :
-       std::vector<std::array<int, 3>>{{1, 7, 5}, {3, 16, 40}, {17, 33, 70}}) {
+       std::vector<std::array<int, 3>>{{1, 7, 5}, {3, 16, 40}, {17, 33, 70}, {37, 300, 150}}) {
     const std::string x = T(StrCat(m, ", ", k)), xt = T(StrCat(k, ", ", m)),
                       y = T(StrCat(k, ", ", n)), yt = T(StrCat(n, ", ", k)),
                       z = T(StrCat(m, ", ", n));
