@@ -43,11 +43,16 @@ class LossBuilder {
 
   Appended CrossEntropy(Value scores) {
     const int64_t axis = ClassAxis(scores);
-    scores = ToFront(Logits(scores, axis), axis);
-    const auto type = scores.type().cast<AnyTensorType>();
-    SymShape shape = type.shape();
-    shape.dims.erase(shape.dims.begin() + 1);
-    const Value labels = Target(shape, ElementType::kI64, "labels");
+    scores = Logits(scores, axis);
+    SymShape shape = scores.type().cast<AnyTensorType>().shape();
+    shape.dims.erase(shape.dims.begin() + axis);
+    Value labels = Target(shape, ElementType::kI64, "labels");
+    if (const auto classes = ClassesInRows(scores, axis)) {
+      scores = Reshaped(scores, {-1, *classes});
+      labels = Reshaped(labels, {-1});
+    } else {
+      scores = ToFront(scores, axis);
+    }
     const Value loss =
         b_.Create(nn::SoftmaxCrossEntropyLossOp::kName, {{scores, labels, Value()}}, {}, 1)
             ->result(0);
@@ -113,6 +118,23 @@ class LossBuilder {
     if (!over) return scores;
     const auto rank = static_cast<int64_t>(scores.type().cast<AnyTensorType>().rank());
     return (*over < 0 ? *over + rank : *over) == axis ? op->operand(0) : scores;
+  }
+
+  /// How many classes there are, if they are the rows of a stack of matrices: these need no
+  /// transposition to be those of one.
+  static std::optional<int64_t> ClassesInRows(Value scores, int64_t axis) {
+    const auto type = scores.type().cast<AnyTensorType>();
+    const Dim classes = type.dims().back();
+    const bool in_rows = axis > 1 && axis + 1 == static_cast<int64_t>(type.rank());
+    if (!in_rows || !classes.is_constant() || classes.value() == 0) return std::nullopt;
+    return classes.value();
+  }
+
+  Value Reshaped(Value x, const std::vector<int64_t>& shape) {
+    const auto rank = static_cast<int64_t>(shape.size());
+    const Value extents =
+        builtin::ConstantOp::Create(b_, {.value = Tensor::Of<int64_t>({rank}, shape)}).result();
+    return nn::ReshapeOp::Create(b_, x, extents).reshaped();
   }
 
   /// The classes on axis 1.

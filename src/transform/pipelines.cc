@@ -38,6 +38,8 @@ std::vector<NamedPipeline> NamedPipelines() {
             "the other kernels of convolutions take floats"},
            {2, "decompose{ops=[nn.quantize_linear,nn.dequantize_linear]}",
             "by one scale they are arithmetic, which is fused"},
+           {2, "decompose{ops=[nn.softmax_cross_entropy_loss]}",
+            "a gradient reads the logarithms, too"},
            {2, "fuse_recurrent,join_recurrent_steps", "cells while their weights are apart"},
            {2, "precompute_prune", "what depends on weights alone"},
            {2, "fuse_activation{exact=true}", "before what is made of activations"},

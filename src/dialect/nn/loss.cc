@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "lathe/dialect/nn/norm.h"
 #include "lathe/support/text.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/nn/operand_shape.h"
@@ -108,6 +109,20 @@ void SoftmaxCrossEntropyLossOp::Eval(EvalContext& c) {
   LogSoftmax(x, c.input(kLabels).num_elements());
   c.SetOutput(kOutput, Loss(c, x, op.ignore_index(), op.reduction()));
   c.SetOutput(kLogProb, eval::FromDoubles(scores.element_type(), scores.shape(), x.values));
+}
+
+// ---- what it is made of ----
+
+std::vector<Value> SoftmaxCrossEntropyLossOp::Decompose(Operation* o, Builder& b) {
+  const SoftmaxCrossEntropyLossOp op(o);
+  const Value log = LogSoftmaxOp::Create(b, op.scores(), {.axis = 1}).y();
+  const Value loss = NegativeLogLikelihoodLossOp::Create(b, log, op.labels(), op.weights(),
+                                                         {.ignore_index = op.ignore_index(),
+                                                          .reduction = std::string(op.reduction())})
+                         .loss();
+  std::vector<Value> results{loss};
+  if (o->num_results() > 1) results.push_back(log);
+  return results;
 }
 
 }  // namespace lathe::nn

@@ -1,4 +1,5 @@
 #include <optional>
+#include <utility>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
@@ -37,30 +38,51 @@ Term WeightsOf(const Loss& loss, Value& targets, Builder& b) {
   return ignored ? Select(ignored, like.Number(0), weights) : weights;
 }
 
-// `part`, which has no classes, at each target, and zeros at all other classes.
-Term AtTargets(const Loss& loss, Value targets, Term part) {
-  Builder& b = part.builder();
+// One at each target, and zero at all other classes.
+Term HotOf(const Loss& loss, Value targets, Builder& b) {
   const Value extents = ShapeOp::Create(b, loss.scores).extents();
   const Value classes = GatherOp::Create(b, extents, IntConstant(b, 1)).output();
   const ElementType type = loss.scores.type().cast<AnyTensorType>().element();
   const Tensor off_on = Cast(Tensor::Of<double>({2}, {0, 1}), type);
   const Value values = builtin::ConstantOp::Create(b, {.value = off_on}).result();
-  const Term hot(b, OneHotOp::Create(b, targets, classes, values, {.axis = 1}).output());
+  return {b, OneHotOp::Create(b, targets, classes, values, {.axis = 1}).output()};
+}
+
+// `part`, which has no classes, for all of them.
+Term ForClasses(Term part) {
+  Builder& b = part.builder();
   const int64_t axis[] = {1};
-  const Term spread(b, UnsqueezeOp::Create(b, part, IntsConstant(b, axis)).expanded());
-  return {b, Typed(hot * spread, loss.scores)};
+  return {b, UnsqueezeOp::Create(b, part, IntsConstant(b, axis)).expanded()};
+}
+
+// `part`, which has no classes, at each target, and zeros at all other classes.
+Term AtTargets(const Loss& loss, Value targets, Term part) {
+  Builder& b = part.builder();
+  return {b, Typed(HotOf(loss, targets, b) * ForClasses(part), loss.scores)};
 }
 
 Term SumOfAll(Term x) {
   return {x.builder(), ReduceSumOp::Create(x.builder(), x, Value(), {.keepdims = false}).reduced()};
 }
 
+// How much the loss of each target counts, times its gradient; `targets` become safe to index with.
+Term PartOf(const Loss& loss, Value g, Value& targets, Builder& b) {
+  const Term weights = WeightsOf(loss, targets, b);
+  return (loss.reduction == "mean" ? weights / SumOfAll(weights) : weights) * Term(b, g);
+}
+
 // The gradient of the log-probabilities: -weight at each target.
 Term OfLogProbabilities(const Loss& loss, Value g, Builder& b) {
   Value targets;
-  Term part = WeightsOf(loss, targets, b);
-  if (loss.reduction == "mean") part = part / SumOfAll(part);
-  return AtTargets(loss, targets, -(part * Term(b, g)));
+  const Term part = PartOf(loss, g, targets, b);
+  return AtTargets(loss, targets, -part);
+}
+
+// Where the targets are, and PartOf for all classes.
+std::pair<Term, Term> PartsOfTargets(const Loss& loss, Value g, Builder& b) {
+  Value targets;
+  const Term part = ForClasses(PartOf(loss, g, targets, b));
+  return {HotOf(loss, targets, b), part};
 }
 
 // The gradient of the weights: what each class adds to the loss, for the mean against the share
@@ -95,21 +117,22 @@ std::vector<Value> NegativeLogLikelihoodLossOp::Grad(Operation* o, std::span<con
           OfWeights(loss, op.input(), op.loss(), g[0], b)};
 }
 
+// Of the loss alone, with the parts w of the targets: (softmax - 1 at the target) w, in one step.
 std::vector<Value> SoftmaxCrossEntropyLossOp::Grad(Operation* o, std::span<const Value> g,
                                                    Builder& b) {
   const SoftmaxCrossEntropyLossOp op(o);
   const Loss loss{op.scores(), op.labels(), op.weights(), op.ignore_index(), op.reduction()};
-  const Value log = LogSoftmaxOp::Create(b, op.scores(), {.axis = 1}).y();
-  const bool both = g.size() > 1 && g[1];
-  Term grad(b, both ? g[1] : Value());
-  if (g[0]) {
-    const Term of_loss = OfLogProbabilities(loss, g[0], b);
-    grad = both ? grad + of_loss : of_loss;
+  const Term log(b, LogSoftmaxOp::Create(b, op.scores(), {.axis = 1}).y());
+  const Value of_weights = g[0] ? OfWeights(loss, log, op.output(), g[0], b) : Value();
+  if (g.size() < 2 || !g[1]) {
+    const auto [hot, part] = PartsOfTargets(loss, g[0], b);
+    return {Typed((Exp(log) - hot) * part, op.scores()), Value(), of_weights};
   }
+  Term grad(b, g[1]);
+  if (g[0]) grad = grad + OfLogProbabilities(loss, g[0], b);
   const int64_t axis[] = {1};
   const Term sum(b, ReduceSumOp::Create(b, grad, IntsConstant(b, axis)).reduced());
-  const Value scores = Typed(grad - Exp(Term(b, log)) * sum, op.scores());
-  return {scores, Value(), g[0] ? OfWeights(loss, log, op.output(), g[0], b) : Value()};
+  return {Typed(grad - Exp(log) * sum, op.scores()), Value(), of_weights};
 }
 
 }  // namespace lathe::nn
