@@ -1,4 +1,4 @@
-// Gradients of recurrent layers: through their steps, unrolled.
+// Gradients of recurrent layers: through their steps, unrolled, which then are the layer.
 #include <string_view>
 
 #include "lathe/dialect/nn/cast.h"
@@ -252,11 +252,40 @@ class Unrolled {
   Value lens_;
 };
 
+Operation* LastBefore(const Builder& b) {
+  return b.insertion_point() != nullptr ? b.insertion_point()->prev() : b.block()->back();
+}
+
+// Moves what stands behind `before`, or behind nothing, up to `last` to before `op`.
+void MoveBefore(Operation* op, Operation* before, const Operation* last, const Block* block) {
+  Operation* part = before == nullptr ? block->front() : before->next();
+  for (bool more = true; more;) {
+    Operation* const next = part->next();
+    more = part != last;
+    part->MoveBefore(op);
+    part = next;
+  }
+}
+
+// The steps take the place of the layer: nothing is computed twice.
 std::vector<Value> GradOfLayer(Operation* op, const Layer& layer, Step step,
                                std::span<const Value> grads, Builder& b) {
-  return GradByParts(op, grads, b, [&](Builder& inner, std::span<const Value> operands) {
-    return Unrolled(op, layer, step, inner, operands).Results();
-  });
+  Operation* const before = LastBefore(b);
+  const Operation* last = nullptr;
+  std::vector<Value> results;
+  std::vector<Value> gradients =
+      GradByParts(op, grads, b, [&](Builder& inner, std::span<const Value> operands) {
+        results = Unrolled(op, layer, step, inner, operands).Results();
+        last = LastBefore(inner);
+        return results;
+      });
+  MoveBefore(op, before, last, b.block());
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    if (!op->result(i).use_empty()) {
+      op->result(i).ReplaceAllUsesWith(Typed(results[i], op->result(i)));
+    }
+  }
+  return gradients;
 }
 
 }  // namespace
