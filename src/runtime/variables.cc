@@ -6,6 +6,7 @@
 
 #include "lathe/support/budget.h"
 #include "lathe/support/error.h"
+#include "lathe/support/pages.h"
 
 namespace lathe::runtime {
 namespace {
@@ -43,7 +44,9 @@ Variables::Variables(const Plan& plan) : plan_(plan) {
   for (size_t i = 0; i < plan.variables.size(); ++i) {
     const Tensor& initial = InitialOf(i);
     buffers_.push_back(Buffer::Allocate(initial.byte_size()));
-    if (initial.byte_size() > 0) std::memcpy(data(i), initial.raw(), initial.byte_size());
+    if (initial.byte_size() == 0) continue;
+    std::memcpy(data(i), initial.raw(), initial.byte_size());
+    GiveUpPages(initial.raw(), initial.byte_size());  // of the file: there is a copy now
   }
 }
 

@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
+#include "lathe/support/pages.h"
 #include "test/unit/temp_folder.h"
 
 namespace lathe {
@@ -188,6 +190,24 @@ TEST(FileNameTest, Extension) {
   EXPECT_EQ(FileExtension("a.b/c"), "");
   EXPECT_EQ(FileExtension(".hidden"), "");
   EXPECT_EQ(FileExtension("x.tar.gz"), ".gz");
+}
+
+TEST_F(FileTest, GivenUpPagesKeepTheirContents) {
+  std::string text(5 * 4096 + 123, 'x');
+  for (size_t i = 0; i < text.size(); i += 97) text[i] = static_cast<char>('a' + i % 26);
+  WriteFile(At("big"), text);
+  const auto buffer = Buffer::MapFile(At("big"), 5);
+  const auto bytes = [&] {
+    return std::string_view(reinterpret_cast<const char*>(buffer->data()), buffer->size());
+  };
+  ASSERT_EQ(bytes(), std::string_view(text).substr(5));
+  GiveUpPages(buffer->data(), buffer->size());
+  EXPECT_EQ(bytes(), std::string_view(text).substr(5));
+  const std::string copy = text;
+  GiveUpPages(copy.data(), copy.size());
+  EXPECT_EQ(copy, text);
+  GiveUpPages(copy.data() + 1, 7);
+  GiveUpPages(nullptr, 0);
 }
 
 }  // namespace
