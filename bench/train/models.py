@@ -87,8 +87,12 @@ def mlp():
 def bert():
     config = transformers.BertConfig(
         hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048,
-        hidden_dropout_prob=0, attention_probs_dropout_prob=0, num_labels=2)
-    return Scores(transformers.BertForSequenceClassification(config))
+        num_labels=2)
+    network = transformers.BertForSequenceClassification(config)
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0
+    return Scores(network)
 
 
 def gpt():

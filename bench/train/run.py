@@ -68,7 +68,7 @@ def torch_step(name: str, inductor: bool = False):
     optimizer = kind(network.parameters(), **OPTIMIZERS[made.optimizer], fused=True)
 
     def loss_of(*arguments):
-        scores = network(*arguments).movedim(made.class_axis, 1)
+        scores = network(*arguments).transpose(made.class_axis, 1)
         return torch.nn.functional.cross_entropy(scores, labels)
 
     forward = torch.compile(loss_of) if inductor else loss_of
