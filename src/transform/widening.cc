@@ -34,9 +34,9 @@ bool AnyOperand(const Operation* op, const Holds& holds) {
   return false;
 }
 
-class Widener {
+class OpWidening {
  public:
-  Widener(Program& program, const Widening& widening) : program_(program), widening_(widening) {}
+  OpWidening(Program& program, const Widening& widening) : program_(program), widening_(widening) {}
 
   WideningResult Run() {
     for (OpWalker w(program_.block()); Operation* op = w.Next();) {
@@ -217,7 +217,7 @@ class Widener {
 }  // namespace
 
 WideningResult Widen(Program& program, const Widening& widening) {
-  return Widener(program, widening).Run();
+  return OpWidening(program, widening).Run();
 }
 
 }  // namespace lathe

@@ -176,11 +176,11 @@ class LowerTest : public ::testing::Test {
 
   // Memory is numbers before a kernel computes with it, also for lanes whose results it drops: what
   // was there may be subnormal, which takes a hundred times as long on some processors. Here it is
-  // -1.2e-38 (f32), or -3e-306 (f64), whose products underflow.
+  // -1.2e-38 (f32), or -3e-306 (f64), whose products lose digits.
   static void ExpectDefinedMemory(codegen::CompiledKernel& kernel,
                                   const std::vector<Tensor>& tensors,
                                   const std::vector<Tensor>& outputs) {
-    const auto underflows = [&](uint8_t byte) {
+    const auto raises = [&](uint8_t byte) {
       runtime::WorkerTeam team(1);
       kernel.FillMemory(byte);
       FillStack(byte);
@@ -188,7 +188,7 @@ class LowerTest : public ::testing::Test {
       kernel.Call(tensors, outputs, team.for_kernels());
       return std::fetestexcept(FE_UNDERFLOW) != 0;
     };
-    EXPECT_TRUE(!underflows(0x80) || underflows(0)) << "it computes with memory that nothing wrote";
+    EXPECT_TRUE(!raises(0x80) || raises(0)) << "it computes with memory that nothing wrote";
   }
 
   std::string Refusal(const Case& c) {
