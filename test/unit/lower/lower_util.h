@@ -161,7 +161,9 @@ class LowerTest : public ::testing::Test {
       runtime::WorkerTeam team(3);
       const std::vector<Tensor> got = kernel.Call(tensors, outputs, &team);
       ExpectClose(got, wanted, rtol, StrCat("code of ", target->name));
-      ExpectDefinedMemory(kernel, tensors, outputs);
+      if (target == codegen::RunnableTargets().back()) {
+        ExpectDefinedMemory(kernel, tensors, outputs);
+      }
       for (const int threads : {1, 2, 7}) {
         runtime::WorkerTeam others(threads);
         const std::vector<Tensor> again = kernel.Call(tensors, outputs, others.for_kernels());
