@@ -9,6 +9,7 @@
 #include "lathe/dialect/builtin/op_names.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/matmul_nbits.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/builder.h"
@@ -79,8 +80,9 @@ class OpWidening {
   }
 
   bool IsKeptProduct(const Operation* op) const {
-    return widening_.keeps_products && (op->isa<nn::MatmulOp>() || op->isa<nn::GemmOp>()) &&
-           NarrowElement(op->operand(1)) && !IsWidened(op->operand(1));
+    if (!widening_.keeps_products) return false;
+    if (op->isa<nn::MatmulNbitsOp>()) return IsNarrow(op->operand(nn::MatmulNbitsOp::kScales));
+    return (op->isa<nn::MatmulOp>() || op->isa<nn::GemmOp>()) && IsNarrow(op->operand(1));
   }
 
   // Elements of inputs and parameters to other places.
@@ -95,6 +97,8 @@ class OpWidening {
     if (!tensor || !IsNarrower(tensor.element(), widening_.wide)) return std::nullopt;
     return tensor.element();
   }
+
+  bool IsNarrow(Value value) const { return NarrowElement(value) && !IsWidened(value); }
 
   bool IsWidened(Value value) const { return value && was_.contains(value); }
 

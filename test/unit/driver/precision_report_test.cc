@@ -169,5 +169,23 @@ TEST_F(PrecisionReportTest, WhatHasNoFormInF64StaysAsItIs) {
   EXPECT_EQ(got[0].second.tensor().data<double>()[0], -static_cast<double>(std::exp(1.0F)));
 }
 
+// Scales of bytes stay f32, also where nothing is wide yet.
+TEST_F(PrecisionReportTest, QuantizedWeightsKeepTheirScales) {
+  const Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, 2], f32>
+    %q = nn.feed() {name = "q"} : () -> v_tensor<[2, 2], i8>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[], f32>
+    %w = nn.dequantize_linear(%q, %s) : (v_tensor<[2, 2], i8>, v_tensor<[], f32>) -> v_tensor<[2, 2], f32>
+    %y = nn.matmul(%x, %w) : (v_tensor<[1, 2], f32>, v_tensor<[2, 2], f32>) -> v_tensor<[1, 2], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[1, 2], f32>) -> ())");
+  WideProgram wide = Widened(program);
+  EXPECT_EQ(wide.kept["nn.dequantize_linear"], 1);
+  const NamedValues got = Interpreter(wide.program)
+                              .Run({{"x", Tensor::Of<float>({1, 2}, {1, 2})},
+                                    {"q", Tensor::Of<int8_t>({2, 2}, {1, 2, 3, 4})},
+                                    {"s", Tensor::Scalar<float>(0.5F)}});
+  EXPECT_EQ(got[0].second.tensor().data<double>()[1], 5);
+}
+
 }  // namespace
 }  // namespace lathe
