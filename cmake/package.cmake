@@ -74,7 +74,12 @@ foreach(source IN LISTS LATHE_GENERATED_SOURCES)
   cmake_path(REPLACE_EXTENSION source h OUTPUT_VARIABLE header)
   cmake_path(RELATIVE_PATH header BASE_DIRECTORY ${PROJECT_BINARY_DIR}/gen OUTPUT_VARIABLE place)
   cmake_path(GET place PARENT_PATH place)
-  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${place} COMPONENT compiler)
+  set(headers ${header})
+  if(header MATCHES "_ops[.]h$")  # one per dialect, as the names of its ops are
+    cmake_path(REPLACE_FILENAME header op_names.h)
+    list(APPEND headers ${header})
+  endif()
+  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${place} COMPONENT compiler)
 endforeach()
 install(DIRECTORY ${opgen_dir} DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe COMPONENT compiler
         FILES_MATCHING PATTERN "*.py" PATTERN "*.json" PATTERN "README.md"
