@@ -193,8 +193,8 @@ void DescribeTarget(TrainingProgram& made, const Program& inference) {
     const auto loss = op->dyn_cast<nn::SoftmaxCrossEntropyLossOp>();
     if (!loss) continue;
     const Operation* labels = loss.labels().defining_op();
-    if (labels != nullptr && labels->isa<nn::ReshapeOp>())
-      labels = labels->operand(0).defining_op();
+    const bool reshaped = labels != nullptr && labels->isa<nn::ReshapeOp>();
+    if (reshaped) labels = labels->operand(0).defining_op();
     if (labels == nullptr || !labels->isa<nn::FeedOp>() || NameOf(labels) != made.target) continue;
     made.is_classes = true;
     const Dim classes = loss.scores().type().cast<AnyTensorType>().dims()[1];

@@ -6,7 +6,7 @@ namespace lathe {
 class SkipRoundingPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    if (Widen(graph.program(), {.keeps_products = true}).widened > 0) MarkChanged();
+    if (Widen(graph.program(), {.keeps_products = true}).changed) MarkChanged();
   }
 };
 

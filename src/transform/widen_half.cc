@@ -6,7 +6,7 @@ namespace lathe {
 class WidenHalfPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    if (Widen(graph.program(), {.rounds = true, .keeps_products = true}).widened > 0) {
+    if (Widen(graph.program(), {.rounds = true, .keeps_products = true}).changed) {
       MarkChanged();
     }
   }

@@ -60,7 +60,6 @@ class OpWidening {
       ++result_.kept[std::string(op->name())];
       return Narrow(op);
     }
-    ++result_.widened;
     if (widening_.rounds) RoundResults(op);
   }
 
@@ -81,8 +80,9 @@ class OpWidening {
 
   bool IsKeptProduct(const Operation* op) const {
     if (!widening_.keeps_products) return false;
-    if (op->isa<nn::MatmulNbitsOp>()) return IsNarrow(op->operand(nn::MatmulNbitsOp::kScales));
-    return (op->isa<nn::MatmulOp>() || op->isa<nn::GemmOp>()) && IsNarrow(op->operand(1));
+    const bool is_packed = op->isa<nn::MatmulNbitsOp>();
+    if (!is_packed && !op->isa<nn::MatmulOp>() && !op->isa<nn::GemmOp>()) return false;
+    return NarrowElement(op->operand(is_packed ? nn::MatmulNbitsOp::kScales : 1)).has_value();
   }
 
   // Elements of inputs and parameters to other places.
@@ -97,8 +97,6 @@ class OpWidening {
     if (!tensor || !IsNarrower(tensor.element(), widening_.wide)) return std::nullopt;
     return tensor.element();
   }
-
-  bool IsNarrow(Value value) const { return NarrowElement(value) && !IsWidened(value); }
 
   bool IsWidened(Value value) const { return value && was_.contains(value); }
 
@@ -116,6 +114,7 @@ class OpWidening {
   void Retype(Value value) {
     const auto element = NarrowElement(value);
     if (!element) return;
+    result_.changed = true;
     was_.emplace(value, *element);
     const auto tensor = value.type().cast<VTensorType>();
     value.set_type(tensor.With(widening_.wide, tensor.shape()));
@@ -123,6 +122,7 @@ class OpWidening {
 
   // False if the operation does not take the wide type; then it is as it was.
   bool TryWiden(Operation* op) {
+    const bool was_changed = result_.changed;
     const DictionaryAttribute attributes = op->attributes();
     std::vector<Value> operands;
     std::vector<Type> types;
@@ -133,8 +133,14 @@ class OpWidening {
     }
     WidenAttributes(op);
     if (TryWidenResults(op)) return true;
+    result_.changed = was_changed;
     op->set_attributes(attributes);
-    for (size_t i = 0; i < operands.size(); ++i) op->set_operand(i, operands[i]);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      Operation* const cast =
+          op->operand(i) == operands[i] ? nullptr : op->operand(i).defining_op();
+      op->set_operand(i, operands[i]);
+      if (cast != nullptr) cast->Erase();
+    }
     for (size_t i = 0; i < types.size(); ++i) {
       op->result(i).set_type(types[i]);
       was_.erase(op->result(i));
@@ -195,7 +201,9 @@ class OpWidening {
 
   void WidenOperand(Operation* op, size_t i) {
     const Value value = op->operand(i);
-    if (NarrowElement(value)) op->set_operand(i, As(widening_.wide, value, op));
+    if (!NarrowElement(value)) return;
+    result_.changed = true;
+    op->set_operand(i, As(widening_.wide, value, op));
   }
 
   void Narrow(Operation* op, size_t i) {

@@ -21,7 +21,7 @@ struct Widening {
 };
 
 struct WideningResult {
-  int widened = 0;  ///< operations that compute in another type now
+  bool changed = false;  ///< whether anything has another type now
   /// Operations that have no form in the wide type, by name, and how many: they compute as they
   /// did, and what they take is rounded as it was.
   std::map<std::string, int> kept;
