@@ -80,7 +80,9 @@ Value* FromHalf(llvm::IRBuilder<>& b, const Target& target, ElementType element,
   if (element == ElementType::kBF16) return bits.Float(b.CreateShl(bits.Wide(x), bits.I(16)));
   if (!target.converts_f16) return bits.HalfToFloat(x);
   Value* half = b.CreateBitCast(x, x->getType()->getWithNewType(b.getHalfTy()));
-  return b.CreateFPExt(half, x->getType()->getWithNewType(b.getFloatTy()));
+  Value* wide = b.CreateFPExt(half, x->getType()->getWithNewType(b.getFloatTy()));
+  // Behind a fence, so that LLVM does not compare the halves instead, which it does one by one.
+  return b.CreateArithmeticFence(wide, wide->getType());
 }
 
 Value* RoundedToOdd(llvm::IRBuilder<>& b, Value* x) { return Bits(b, x).RoundedToOdd(x); }
