@@ -4,6 +4,8 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/comparison.h"
+#include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/quantize.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
@@ -31,7 +33,12 @@ Pointwise::Pointwise(const Block& function, const Operation* master, const Machi
 }
 
 Pointwise::Pointwise(const Block& function, Value target, const Machine& machine)
-    : function_(function), master_(nullptr), machine_(machine), targets_{target}, layouts_(1) {
+    : function_(function),
+      master_(nullptr),
+      machine_(machine),
+      targets_{target},
+      layouts_(1),
+      is_before_(true) {
   FindOperations();
 }
 
@@ -106,17 +113,25 @@ std::string Pointwise::OpRefusal(const Operation& op) const {
   return ShapeRefusal(op.result(0));
 }
 
-// Every axis must be known to be whole or of extent 1.
 std::string Pointwise::ShapeRefusal(Value v) const {
   const auto type = v.type().dyn_cast<AnyTensorType>();
   if (!type || !type.has_rank()) return "an argument is no tensor of known rank";
   if (type.rank() > dims_.size()) return "an argument has more axes than the result";
-  for (size_t a = 0; a < type.rank(); ++a) {
-    const Dim& dim = type.dims()[a];
-    if (dim.IsConstant(1) || ProvablyEqual(dim, dims_[dims_.size() - type.rank() + a])) continue;
+  // What is before a master may be asked for where there is nothing.
+  for (size_t a = 0; is_before_ && a < dims_.size(); ++a) {
+    if (!IsOpen(type, a)) continue;
+    const Dim& dim = type.dims()[a + type.rank() - dims_.size()];
     return StrCat("whether extent ", dim.ToString(), " is broadcast is not known");
   }
   return "";
+}
+
+// Whether only a run knows if a value is broadcast along an axis of the result.
+bool Pointwise::IsOpen(AnyTensorType type, size_t axis) const {
+  const size_t missing = dims_.size() - type.rank();
+  if (axis < missing) return false;
+  const Dim& dim = type.dims()[axis - missing];
+  return !dim.is_constant() && !ProvablyEqual(dim, dims_[axis]);
 }
 
 std::vector<bool> Pointwise::WholeAxes(AnyTensorType type) const {
@@ -171,6 +186,7 @@ bool Pointwise::SetGroups(std::vector<std::vector<size_t>> groups) {
       const std::vector<bool> whole = WholeAxes(TensorOf(v));
       std::optional<bool> of_group;
       for (const size_t a : group) {
+        if (group.size() > 1 && IsOpen(TensorOf(v), a)) return false;
         if (dims_[a].IsConstant(1)) continue;
         if (of_group.value_or(whole[a]) != whole[a]) return false;
         of_group = whole[a];
@@ -216,15 +232,21 @@ int64_t Pointwise::lanes() const {
 }
 
 Pointwise::View Pointwise::MakeView(LoopBuilder& lb, Value memory) const {
-  const std::vector<bool> whole = WholeAxes(TensorOf(memory));
-  View view{memory, {}};
+  const AnyTensorType type = TensorOf(memory);
+  const std::vector<bool> whole = WholeAxes(type);
+  View view{memory, {}, {}};
   std::vector<int64_t> shape;
   for (size_t g = 0; g < groups_.size(); ++g) {
     view.whole.push_back(std::ranges::any_of(
         groups_[g], [&](size_t a) { return whole[a] && !dims_[a].IsConstant(1); }));
+    const size_t first = groups_[g].empty() ? 0 : groups_[g][0];
+    const bool is_open = !groups_[g].empty() && IsOpen(type, first);
+    view.open.push_back(is_open ? lb.Extent(type.dims()[first + type.rank() - dims_.size()])
+                                : Value());
     if (!reshaped_) continue;
     const Dim& extent = extents_[g];
-    shape.push_back(!view.whole.back() ? 1 : extent.is_constant() ? extent.value() : -1);
+    const bool is_known = extent.is_constant() && !is_open;
+    shape.push_back(!view.whole.back() ? 1 : is_known ? extent.value() : -1);
   }
   if (std::ranges::count(shape, -1) > 1) {
     view.memory = lb.Grouped(memory, AxesOfGroups(TensorOf(memory).rank()));
@@ -267,7 +289,7 @@ void Pointwise::Open(LoopBuilder& lb, const Block& body) {
     std::vector<int64_t> shape;
     for (const ElementLayout::Part& part : parts_[i]) shape.push_back(part.extent);
     results_.push_back(
-        {nn::ViewReshapeOp::Create(lb.b(), memory_.back(), {.shape = shape}).y(), {}});
+        {nn::ViewReshapeOp::Create(lb.b(), memory_.back(), {.shape = shape}).y(), {}, {}});
   }
 }
 
@@ -289,10 +311,26 @@ Value Pointwise::Load(LoopBuilder& lb, const View& view, const std::vector<Value
   std::vector<Value> indices;
   for (size_t a = at.size() - rank; a < at.size(); ++a) {
     indices.push_back(view.whole[a] ? at[a] : lb.Int(0));
+    if (!view.open[a]) continue;
+    const Value both[] = {at[a], view.open[a]};
+    indices.back() = lb.Index(Min(LoopBuilder::D0(), LoopBuilder::D1() - 1), both);
   }
   if (rank == 0 || !view.whole.back() || lanes == 0) return lb.Load(view.memory, indices);
+  if (view.open.back()) return LoadOpen(lb, view, indices, lanes, live, stride);
   if (stride != 1) return lb.LoadApart(view.memory, indices, lanes, -1, stride, live);
   return lb.Load(view.memory, indices, lanes, live);
+}
+
+// A vector, or where it is broadcast its only element: which one it is, is the same for all, so
+// that there is no branch.
+Value Pointwise::LoadOpen(LoopBuilder& lb, const View& view, std::span<const Value> indices,
+                          int64_t lanes, Value live, int64_t stride) {
+  const Dim most = Min(LoopBuilder::D1(), (LoopBuilder::D0() - 1) * lanes + 1);
+  const Value both[] = {view.open.back(), live ? live : lb.Int(lanes)};
+  const Value vector = lb.LoadApart(view.memory, indices, lanes, -1, stride, lb.Index(most, both));
+  const Value one = lb.Widen(lb.Load(view.memory, indices), lanes);
+  const Value is_whole = nn::GreaterOp::Create(lb.b(), view.open.back(), lb.Int(1)).c();
+  return nn::WhereOp::Create(lb.b(), is_whole, vector, one).output();
 }
 
 // Each byte, of lanes that are not live, too, has an entry.

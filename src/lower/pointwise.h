@@ -62,10 +62,12 @@ class Pointwise {
   void Close(LoopBuilder& lb);
 
  private:
-  // An argument or result as the loops see it: equally many axes, each whole or of extent 1.
+  // An argument or result as the loops see it: equally many axes, each whole or of extent 1. Of
+  // those that only a run knows to be whole, the extent.
   struct View {
     Value memory;
     std::vector<bool> whole;
+    std::vector<Value> open;
   };
 
   using Registers = std::unordered_map<Value, Value>;  // looked up, never iterated
@@ -75,6 +77,7 @@ class Pointwise {
   bool PlaceResults();
   std::string OpRefusal(const Operation& op) const;
   std::string ShapeRefusal(Value v) const;
+  bool IsOpen(AnyTensorType type, size_t axis) const;
   std::vector<bool> WholeAxes(AnyTensorType type) const;
   bool AllStatic() const;
   std::vector<Value> MovedTo(LoopBuilder& lb, size_t result, const std::vector<Value>& at) const;
@@ -82,6 +85,8 @@ class Pointwise {
   std::vector<int64_t> AxesOfGroups(size_t rank) const;
   Value Load(LoopBuilder& lb, const View& view, const std::vector<Value>& at, int64_t lanes,
              Value live, int64_t stride) const;
+  static Value LoadOpen(LoopBuilder& lb, const View& view, std::span<const Value> indices,
+                        int64_t lanes, Value live, int64_t stride);
   static Value LookedUp(LoopBuilder& lb, Value table, Value bytes);
   void Evaluate(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
                 int64_t stride, Registers& registers) const;
@@ -91,6 +96,7 @@ class Pointwise {
   const Machine& machine_;
   std::vector<Value> targets_;
   std::vector<std::vector<const Operation*>> layouts_;   // of each target, after it
+  const bool is_before_ = false;                         // a master
   std::vector<std::vector<ElementLayout::Part>> parts_;  // the axes of results with layouts
   std::vector<const Operation*> ops_;                    // in order
   std::vector<Value> arguments_;                         // that the operations read

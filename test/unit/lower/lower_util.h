@@ -2,6 +2,7 @@
 
 #include <cfenv>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -73,7 +74,7 @@ class LowerTest : public ::testing::Test {
     for (const Operation* feed : program.feeds()) {
       const auto type = feed->result(0).type().cast<AnyTensorType>();
       Shape shape;
-      for (const Dim& d : type.dims()) shape.push_back(d.is_constant() ? d.value() : symbol_);
+      for (const Dim& d : type.dims()) shape.push_back(SizeOf(d));
       Tensor tensor = RandomTensor(type.element(), shape, seed++);
       if (below_ > 0 && IsInteger(type.element())) {
         std::vector<int64_t> indices = ToInt64s(tensor);
@@ -201,10 +202,19 @@ class LowerTest : public ::testing::Test {
   }
 
   IrContext context_;
-  int64_t symbol_ = 5;
-  int64_t l2_bytes_ = 0;  // for a machine with smaller caches; 0: as it is
-  bool tiles_ = false;    // tile registers, in vectors where there are none
-  std::string only_;      // the only strategy that is asked; empty: all
+  int64_t SizeOf(const Dim& dim) const {
+    const auto of_symbol = [&](std::string_view name) -> std::optional<int64_t> {
+      const auto known = sizes_.find(std::string(name));
+      return known == sizes_.end() ? symbol_ : known->second;
+    };
+    return dim.Evaluate(of_symbol).value();
+  }
+
+  std::map<std::string, int64_t> sizes_;  // of symbols
+  int64_t symbol_ = 5;                    // of the others
+  int64_t l2_bytes_ = 0;                  // for a machine with smaller caches; 0: as it is
+  bool tiles_ = false;                    // tile registers, in vectors where there are none
+  std::string only_;                      // the only strategy that is asked; empty: all
   Precision precision_ = Precision::kStrict;
   std::vector<bool> constant_;  // per argument, whether it may be packed; empty: none
   int64_t below_ = 0;           // if not 0: integers are indices of an axis of that extent

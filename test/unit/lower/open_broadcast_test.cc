@@ -1,0 +1,68 @@
+#include "test/unit/lower/lower_util.h"
+
+// Elementwise operations whose operands may be broadcast, which only a run knows.
+namespace lathe::lower {
+namespace {
+
+class OpenBroadcastTest : public LowerTest {
+ protected:
+  using Sizes = std::map<std::string, int64_t>;
+
+  static Case Of(const std::string& element, const std::string& ops) {
+    const auto type = [&](const char* shape) {
+      return StrCat("v_tensor<", shape, ", ", element, ">");
+    };
+    const std::string x = type("[N, L]"), m = type("[A, B]"), b = type("[C]");
+    const std::string sum = type("[broadcast(A, N), broadcast(B, L)]");
+    const std::string all = type("[broadcast(A, N), broadcast(B, C, L)]");
+    return {{x, m, b},
+            StrCat("%p = nn.add(%a, %b) : (", x, ", ", m, ") -> ", sum, "\n%q = nn.", ops,
+                   "(%p, %c) : (", sum, ", ", b, ") -> ", all, "\n%r = nn.add(%q, %q) : (", all,
+                   ", ", all, ") -> ", all),
+            all};
+  }
+
+  void ExpectAt(const Case& c, Sizes sizes) {
+    std::string text;
+    for (const auto& [name, size] : sizes) text += StrCat(name, "=", size, " ");
+    SCOPED_TRACE(text);
+    sizes_ = std::move(sizes);
+    Expect(c, "elementwise");
+  }
+};
+
+TEST_F(OpenBroadcastTest, AnyExtentMayBeOne) {
+  for (const char* element : {"f32", "f64", "i64", "u8"}) {
+    SCOPED_TRACE(element);
+    const Case c = Of(element, "mul");
+    ExpectAt(c, {{"N", 3}, {"L", 37}, {"A", 3}, {"B", 37}, {"C", 37}});
+    ExpectAt(c, {{"N", 3}, {"L", 37}, {"A", 1}, {"B", 37}, {"C", 1}});
+    ExpectAt(c, {{"N", 3}, {"L", 37}, {"A", 3}, {"B", 1}, {"C", 37}});
+    ExpectAt(c, {{"N", 1}, {"L", 1}, {"A", 4}, {"B", 70}, {"C", 1}});
+    ExpectAt(c, {{"N", 1}, {"L", 1}, {"A", 1}, {"B", 1}, {"C", 1}});
+    ExpectAt(c, {{"N", 2}, {"L", 1}, {"A", 1}, {"B", 1}, {"C", 16}});
+    ExpectAt(c, {{"N", 2}, {"L", 2}, {"A", 2}, {"B", 2}, {"C", 1}});
+  }
+}
+
+TEST_F(OpenBroadcastTest, OfNothing) {
+  const Case c = Of("f32", "mul");
+  ExpectAt(c, {{"N", 0}, {"L", 5}, {"A", 1}, {"B", 1}, {"C", 5}});
+  ExpectAt(c, {{"N", 3}, {"L", 0}, {"A", 3}, {"B", 1}, {"C", 1}});
+}
+
+TEST_F(OpenBroadcastTest, AfterAProduct) {
+  const Case c{
+      {"v_tensor<[M, 7], f32>", "v_tensor<[7, 19], f32>", "v_tensor<[M, K], f32>"},
+      "%p = nn.matmul(%a, %b) : (v_tensor<[M, 7], f32>, v_tensor<[7, 19], f32>) -> "
+      "v_tensor<[M, 19], f32>\n%r = nn.add(%p, %c) : (v_tensor<[M, 19], f32>, v_tensor<[M, K], "
+      "f32>) -> v_tensor<[M, 19], f32>",
+      "v_tensor<[M, 19], f32>"};
+  for (const int64_t k : {1, 19}) {
+    sizes_ = {{"M", 11}, {"K", k}};
+    Expect(c, "matmul", 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::lower
