@@ -353,6 +353,25 @@ std::vector<Dim> ScatterBegins(const ElementOf& c, const nn::ConvTransposeSpec& 
   return begins;
 }
 
+struct ScatteredTap {
+  Dim element, input;  ///< of the kernel, and what it is multiplied by
+  Dim reaches;         ///< 1 if both exist, else 0
+};
+
+// Tap number `number` that reaches an output, `place` behind where the first kernel begins. Those
+// of a kernel that is not dilated are a stride apart.
+ScatteredTap TapOf(const Dim& place, const Dim& number, size_t axis, const Windows& w) {
+  const int64_t stride = w.strides[axis];
+  if (w.dilations[axis] == 1) {
+    const Dim element = Mod(place, stride) + number * stride;
+    const Dim input = FloorDiv(place, stride) - number;
+    return {element, input,
+            IsBetween(input, 0, w.in[axis]) * IsBetween(element, 0, w.kernel[axis])};
+  }
+  const Dim left = place - number * w.dilations[axis], input = FloorDiv(left, stride);
+  return {number, input, Max(1 - Mod(left, stride), 0) * IsBetween(input, 0, w.in[axis])};
+}
+
 Value TransposedConvolution(const ElementOf& c) {
   using Op = nn::ConvTransposeOp;
   const Scalars s(c.e);
@@ -366,18 +385,18 @@ Value TransposedConvolution(const ElementOf& c) {
   const auto [group, filter] = c.e.space().Divide(c.at[1], dims[1]);
   const Dim channels = FloorDiv(dims[0], spec.group), first = group * channels;
   std::vector<Dim> extents{channels};
-  extents.insert(extents.end(), w.kernel.begin(), w.kernel.end());
+  for (size_t a = 0; a < w.in.size(); ++a) {
+    extents.push_back(w.dilations[a] == 1 ? CeilDiv(w.kernel[a], w.strides[a]) : w.kernel[a]);
+  }
   const Value sum =
       c.e.Reduce(extents, WithBias(c, Op::kB, c.at[1], type), [&](const Place& at, Value so_far) {
         Place x{c.at[0], first + at[0]}, weight{first + at[0], filter};
         Dim reaches = 1;
         for (size_t a = 0; a < w.in.size(); ++a) {
-          const Dim place = c.at[a + 2] + begins[a] - at[a + 1] * w.dilations[a];
-          const Dim whole = Max(1 - Mod(place, w.strides[a]), 0);
-          const Dim element = FloorDiv(place, w.strides[a]);
-          reaches *= Named(c, whole * IsBetween(element, 0, w.in[a]), 2);
-          x.push_back(element);
-          weight.push_back(at[a + 1]);
+          const ScatteredTap tap = TapOf(c.at[a + 2] + begins[a], at[a + 1], a, w);
+          reaches *= Named(c, tap.reaches, 2);
+          x.push_back(tap.input);
+          weight.push_back(tap.element);
         }
         return c.e.Guarded(reaches, so_far, [&] {
           return s.Add(so_far, s.Mul(s.Cast(c.Operand(Op::kX, x), type),

@@ -395,7 +395,7 @@ Value TransposedConv::Weight(Value channel, const Filters& filters, int64_t filt
 void TransposedConv::StoreVector(const Filters& filters, int64_t filter, const Phase& phase,
                                  Value first, int64_t live, Value sum) {
   if (phases_.size() == 1) return Finish(Plus(filters.first, filter), first, lanes_, live, sum);
-  outputs_->Store(lb_->Int(filter), phase.first, first, sum);
+  outputs_->Store(lb_->Int(filter), lb_->Int(phase.first), first, sum);
 }
 
 void TransposedConv::FinishRow(const Filters& filters) {

@@ -15,14 +15,15 @@
 #include "src/lower/strategies/phase_rows.h"
 #include "src/lower/windows.h"
 
-// What conv_transpose does, where extents are known only when the program runs: of an output row, a
-// block of columns at a time. The rows of the input that reach it are listed, and the columns that
-// reach the block copied with padding.
+// What conv_transpose does, where extents are known only when the program runs, or rows or kernels
+// are too large for it: of an output row, a block of columns at a time. The rows of the input that
+// reach it are listed, and the columns that reach the block copied with padding.
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
-constexpr int64_t kMostTaps = 32;          // along the last axis
+constexpr int64_t kMostTaps = 32;          // along the last axis, that are written one by one
+constexpr int64_t kLeastSums = 8;          // that hide how long an addition takes
 
 int64_t Product(std::span<const int64_t> values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
@@ -59,6 +60,7 @@ class TransposedConvBlocks {
   size_t last() const { return in_.size() - 1; }
   int64_t taps() const { return Product(kernel_); }
   int64_t stride() const { return strides_.back(); }
+  bool HasLargeKernel() const { return kernel_.back() > kMostTaps; }
   int64_t width() const { return tile_vectors_ * lanes_; }  // of a block, per phase
   int64_t MostEntries() const;
   PhaseRows::Sizes OutputSizes() const {
@@ -73,8 +75,13 @@ class TransposedConvBlocks {
   void CopyVector(const Dim& first, int64_t j, const std::vector<Value>& from, const Dim& to);
   void WriteFilters(const Filters& filters, const Dim& first);
   void WritePhase(const Phase& phase, const Filters& filters);
-  void AddChannel(const Phase& phase, const Filters& filters, const Dim& entry, const Dim& channel,
-                  std::vector<Value>& sums);
+  void WritePhaseInLoops(const Dim& phase, const Filters& filters);
+  std::vector<Value> Start(const Filters& filters);
+  template <class Add>
+  std::vector<Value> SumChannels(std::span<const Value> sums, const Add& add);
+  void AddTap(const Filters& filters, const Dim& entry, const Dim& channel, const Dim& tap,
+              const Dim& shift, std::vector<Value>& sums);
+  void StoreSums(Value phase, const Filters& filters, std::span<const Value> sums);
   void FinishBlock(const Filters& filters, const Dim& first);
   Value Memory(ElementType element, std::vector<Dim> shape);
 
@@ -126,21 +133,18 @@ std::string TransposedConvBlocks::ShapeRefusal() {
   strides_ = steps.strides;
   dilations_ = steps.dilations;
   begins_ = steps.begins;
-  bool is_static = true;
   for (size_t a = 0; a < in_.size(); ++a) {
     if (in_[a].is_unknown()) return "an extent is unknown";
-    is_static &= in_[a].is_constant();
     const Dim over = out_[a] - in_[a] * strides_[a];
     if (!over.is_constant()) return "the result's extents are not those of the input, stretched";
     over_.push_back(over.value());
   }
-  if (is_static) return "all extents are known";
   batch_ = x.dims()[0];
   groups_ = op.group();
   channels_ = w.dims()[0].value() / groups_;
   filters_ = w.dims()[1].value();
   if (channels_ * filters_ * taps() == 0) return "there is nothing to compute";
-  return kernel_.back() > kMostTaps ? "the kernel is large" : "";
+  return HasLargeKernel() && dilations_.back() > 1 ? "the kernel is large and dilated" : "";
 }
 
 std::string TransposedConvBlocks::AfterRefusal() {
@@ -185,13 +189,18 @@ bool TransposedConvBlocks::FitsScratch() {
   tile_vectors_ = 2;
   const int64_t room = (machine_.vector_registers - tile_vectors_ - 2) / tile_vectors_;
   tile_filters_ = TileRowsFor(filters_, std::clamp<int64_t>(room, 1, 8));
+  while (HasLargeKernel() && tile_vectors_ * tile_filters_ < kLeastSums) tile_vectors_ *= 2;
   int64_t behind = 0;
   for (const Phase& phase : phases_) {
     for (const int64_t shift : phase.shifts) behind = std::max(behind, shift);
   }
-  columns_ = RoundUp(front_ + behind + width(), lanes_);
-  const int64_t elements = MostEntries() * channels_ * columns_;
-  return elements * BitWidth(element_) / 8 + PhaseRows::Bytes(OutputSizes()) <= kMostScratch;
+  for (;; --tile_vectors_) {
+    columns_ = RoundUp(front_ + behind + width(), lanes_);
+    const int64_t elements = MostEntries() * channels_ * columns_;
+    const int64_t bytes = elements * BitWidth(element_) / 8 + PhaseRows::Bytes(OutputSizes());
+    if (bytes <= kMostScratch) return true;
+    if (tile_vectors_ == 1) return false;
+  }
 }
 
 std::string TransposedConvBlocks::Refusal() {
@@ -327,11 +336,15 @@ void TransposedConvBlocks::CopyRows(const Dim& first) {
 }
 
 void TransposedConvBlocks::WriteFilters(const Filters& filters, const Dim& first) {
-  for (const Phase& phase : phases_) WritePhase(phase, filters);
+  if (HasLargeKernel()) {
+    math_->For(stride(), false, [&](const Dim& phase) { WritePhaseInLoops(phase, filters); });
+  } else {
+    for (const Phase& phase : phases_) WritePhase(phase, filters);
+  }
   FinishBlock(filters, first);
 }
 
-void TransposedConvBlocks::WritePhase(const Phase& phase, const Filters& filters) {
+std::vector<Value> TransposedConvBlocks::Start(const Filters& filters) {
   std::vector<Value> sums;
   for (int64_t f = 0; f < filters.count; ++f) {
     Value start = lb_->Splat(element_, 0, lanes_);
@@ -341,42 +354,79 @@ void TransposedConvBlocks::WritePhase(const Phase& phase, const Filters& filters
     }
     sums.insert(sums.end(), static_cast<size_t>(tile_vectors_), start);
   }
+  return sums;
+}
+
+// `add(entry, channel, sums)` adds what a channel of a row that reaches the output gives.
+template <class Add>
+std::vector<Value> TransposedConvBlocks::SumChannels(std::span<const Value> sums, const Add& add) {
+  return lb_->For(math_->At(entries_), sums, [&](Value entry, std::span<const Value> before) {
+    return lb_->For(channels_, before, [&](Value channel, std::span<const Value> carried) {
+      std::vector<Value> next(carried.begin(), carried.end());
+      add(math_->Of(entry), math_->Of(channel), next);
+      return next;
+    });
+  });
+}
+
+void TransposedConvBlocks::WritePhase(const Phase& phase, const Filters& filters) {
+  std::vector<Value> sums = Start(filters);
   if (!phase.taps.empty()) {
-    sums = lb_->For(math_->At(entries_), sums, [&](Value entry, std::span<const Value> before) {
-      return lb_->For(channels_, before, [&](Value channel, std::span<const Value> carried) {
-        std::vector<Value> next(carried.begin(), carried.end());
-        AddChannel(phase, filters, math_->Of(entry), math_->Of(channel), next);
-        return next;
-      });
+    sums = SumChannels(sums, [&](const Dim& entry, const Dim& channel, std::vector<Value>& next) {
+      for (size_t t = 0; t < phase.taps.size(); ++t) {
+        AddTap(filters, entry, channel, phase.taps[t], front_ + phase.shifts[t], next);
+      }
     });
   }
+  StoreSums(lb_->Int(phase.first), filters, sums);
+}
+
+// Of a large kernel the elements that reach a phase's outputs are counted when the program runs:
+// they are a stride apart, and the input's positions one.
+void TransposedConvBlocks::WritePhaseInLoops(const Dim& phase, const Filters& filters) {
+  const Dim place = math_->Name(phase + begins_.back());
+  const Dim first = math_->Name(Mod(place, stride()));
+  const Dim shift = math_->Name(FloorDiv(place, stride()));
+  const Dim count = math_->Name(CeilDiv(Max(kernel_.back() - first, 0), stride()));
+  const std::vector<Value> sums =
+      lb_->For(math_->At(count), Start(filters), [&](Value number, std::span<const Value> so_far) {
+        const Dim tap = math_->Name(first + math_->Of(number) * stride());
+        const Dim from = math_->Name(front_ + shift - math_->Of(number));
+        return SumChannels(so_far,
+                           [&](const Dim& entry, const Dim& channel, std::vector<Value>& next) {
+                             AddTap(filters, entry, channel, tap, from, next);
+                           });
+      });
+  StoreSums(math_->At(phase), filters, sums);
+}
+
+void TransposedConvBlocks::StoreSums(Value phase, const Filters& filters,
+                                     std::span<const Value> sums) {
   for (int64_t i = 0; i < filters.count * tile_vectors_; ++i) {
-    outputs_->Store(lb_->Int(i / tile_vectors_), phase.first, lb_->Int(i % tile_vectors_ * lanes_),
+    outputs_->Store(lb_->Int(i / tile_vectors_), phase, lb_->Int(i % tile_vectors_ * lanes_),
                     sums[static_cast<size_t>(i)]);
   }
 }
 
-void TransposedConvBlocks::AddChannel(const Phase& phase, const Filters& filters, const Dim& entry,
-                                      const Dim& channel, std::vector<Value>& sums) {
+// What a kernel element of a row gives, for which the first output takes the copied column `from`.
+void TransposedConvBlocks::AddTap(const Filters& filters, const Dim& entry, const Dim& channel,
+                                  const Dim& tap, const Dim& from, std::vector<Value>& sums) {
   const Dim row = entry * channels_ + channel;
-  const Dim tap = math_->Of(lb_->Load(entry_taps_, math_->At({entry})));
+  const Dim of_row = math_->Of(lb_->Load(entry_taps_, math_->At({entry})));
   const Dim of_all = group_ * channels_ + channel;
   const bool packed = l_.IsConstant(master_->operand(1));
-  for (size_t t = 0; t < phase.taps.size(); ++t) {
-    std::vector<Value> x;
+  std::vector<Value> x;
+  for (int64_t v = 0; v < tile_vectors_; ++v) {
+    x.push_back(lb_->Load(copy_, math_->At({row, from + v * lanes_}), lanes_));
+  }
+  const Dim k = of_row * kernel_.back() + tap;
+  for (int64_t f = 0; f < filters.count; ++f) {
+    const Dim tile = FloorDiv(filters.first, tile_filters_);
+    const Value weight = lb_->Load(weights_, packed ? math_->At({tile, k, of_all, Dim(f)})
+                                                    : math_->At({of_all, filters.first + f, k}));
     for (int64_t v = 0; v < tile_vectors_; ++v) {
-      const int64_t column = front_ + phase.shifts[t] + v * lanes_;
-      x.push_back(lb_->Load(copy_, math_->At({row, Dim(column)}), lanes_));
-    }
-    const Dim k = tap * kernel_.back() + phase.taps[t];
-    for (int64_t f = 0; f < filters.count; ++f) {
-      const Dim tile = FloorDiv(filters.first, tile_filters_);
-      const Value weight = lb_->Load(weights_, packed ? math_->At({tile, k, of_all, Dim(f)})
-                                                      : math_->At({of_all, filters.first + f, k}));
-      for (int64_t v = 0; v < tile_vectors_; ++v) {
-        Value& sum = sums[static_cast<size_t>(f * tile_vectors_ + v)];
-        sum = MulAdd(*lb_, machine_, x[static_cast<size_t>(v)], weight, sum);
-      }
+      Value& sum = sums[static_cast<size_t>(f * tile_vectors_ + v)];
+      sum = MulAdd(*lb_, machine_, x[static_cast<size_t>(v)], weight, sum);
     }
   }
 }

@@ -19,13 +19,14 @@ PhaseRows::PhaseRows(LoopBuilder& lb, const Sizes& sizes) : lb_(lb), sizes_(size
   memory_ = lb.Alloc(VTensorType::Get(lb.context(), shape, sizes.element));
 }
 
-void PhaseRows::Store(Value row, int64_t phase, Value position, Value vector) {
-  const Dim d0 = LoopBuilder::D0();
+void PhaseRows::Store(Value row, Value phase, Value position, Value vector) {
+  const Dim d0 = LoopBuilder::D0(), d1 = LoopBuilder::D1();
+  const Value both[] = {position, phase};
   if (turns_ == sizes_.phases) {
-    const Value at[] = {row, lb_.Index(d0 + phase * sizes_.positions, position)};
+    const Value at[] = {row, lb_.Index(d0 + d1 * sizes_.positions, both)};
     return lb_.Store(memory_, vector, at);
   }
-  const Value at[] = {row, lb_.Index(d0 * sizes_.phases + phase, position)};
+  const Value at[] = {row, lb_.Index(d0 * sizes_.phases + d1, both)};
   lb_.StoreApart(memory_, vector, at, -1, sizes_.phases);
 }
 

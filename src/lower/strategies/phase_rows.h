@@ -18,7 +18,7 @@ class PhaseRows {
   PhaseRows(LoopBuilder& lb, const Sizes& sizes);
 
   /// Elements of a phase from number `position`, a multiple of the lanes, on.
-  void Store(Value row, int64_t phase, Value position, Value vector);
+  void Store(Value row, Value phase, Value position, Value vector);
   /// Of what Load gives.
   int64_t lanes() const { return sizes_.lanes * turns_; }
   /// Piece number `piece` of the row.

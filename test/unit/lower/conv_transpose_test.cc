@@ -51,6 +51,25 @@ TEST_F(ConvTransposeTest, OfManyShapes) {
   }
 }
 
+// What only the blocks of rows take: kernels of many taps, whose phases are counted when the
+// program runs, and rows that do not fit as a whole.
+TEST_F(ConvTransposeTest, OfLargeKernelsAndRows) {
+  constexpr Conv kLarge[] = {
+      {"[1, 6, 21]", "[6, 1, 40]", "1", "strides = [16]", "[1, 1, 360]"},
+      {"[2, 5, 19]", "[5, 3, 33]", "3", "strides = [5], pads = [7, 2]", "[2, 3, 114]"},
+      {"[1, 4, 9]", "[4, 2, 35]", "4", "strides = [50], group = 2", "[1, 4, 435]"},
+      {"[1, 2, 3, 5]", "[2, 11, 2, 36]", "11", "strides = [2, 1]", "[1, 11, 6, 40]"},
+      {"[1, 530, 250]", "[530, 3, 8]", "3", "strides = [4], pads = [2, 2]", "[1, 3, 1000]"},
+  };
+  for (const Conv& c : kLarge) {
+    SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
+    Expect(WithRest(c), "conv_transpose_blocks", 1e-4);
+  }
+  symbol_ = 23;
+  Expect(WithRest({"[N, 6, T]", "[6, 2, 40]", "2", "strides = [16]", "[N, 2, 16 * T + 24]"}),
+         "conv_transpose_blocks", 1e-5);
+}
+
 TEST_F(ConvTransposeTest, InDouble) { Expect(WithRest(kConvs[1], "f64"), "conv_transpose", 1e-12); }
 
 TEST_F(ConvTransposeTest, WithoutBatch) {
