@@ -46,10 +46,11 @@ Conditions AlwaysIn(const Block& block, Conditions own, const RegionConstraints&
 
 }  // namespace
 
-/// Extents of inputs that nobody has named ("x.0") and that must equal another one or a number in
-/// every run, for else an operation that it always runs is wrong, become that: nothing has to be
-/// ready for others then. A run with others is refused as one whose inputs contradict each other.
-/// What has a name keeps it: an error then tells of the operation in terms of it.
+/// Extents of inputs that must equal a number in every run, for else an operation that it always
+/// runs is wrong, become that: nothing has to be ready for others then. A run with others is
+/// refused as one whose inputs contradict each other. So do extents that nobody has named ("x.0")
+/// and that must equal another one. What has a name keeps it then: an error tells of the operation
+/// in terms of it.
 class UnifySizesPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
@@ -63,7 +64,7 @@ class UnifySizesPass : public Pass {
     }
     const Conditions own = ConditionsOf(FindSizeConstraints(program));
     for (const SizeCondition& c : AlwaysIn(*program.block(), own, FindRegionConstraints(program))) {
-      if (c.kind == SizeCondition::Kind::kEqual) Unify(Of(c.a), Of(c.b));
+      if (c.kind == SizeCondition::Kind::kEqual || IsWhole(c)) Unify(Of(c.a), Of(c.b));
     }
     if (same_.empty()) return;
     Rename(*program.block());
@@ -78,14 +79,20 @@ class UnifySizesPass : public Pass {
     return dim.is_symbol() && std::ranges::find(computed_, dim.symbol_name()) != computed_.end();
   }
 
+  // What is not 1 is not broadcast.
+  static bool IsWhole(const SizeCondition& c) {
+    const bool is_whole = c.a.is_constant() && c.a.value() != 1;
+    return c.kind == SizeCondition::Kind::kBroadcastTo && is_whole;
+  }
+
   static bool IsUnnamed(const Dim& dim) {
     return dim.is_symbol() && dim.symbol_name().find('.') != std::string_view::npos;
   }
 
   void Unify(const Dim& a, const Dim& b) {
     if (a == b || IsComputed(a) || IsComputed(b)) return;
-    if (IsUnnamed(b) && (a.is_constant() || a.is_symbol())) return Put(b, a);
-    if (IsUnnamed(a) && (b.is_constant() || b.is_symbol())) Put(a, b);
+    if (b.is_symbol() && (a.is_constant() || (IsUnnamed(b) && a.is_symbol()))) return Put(b, a);
+    if (a.is_symbol() && (b.is_constant() || (IsUnnamed(a) && b.is_symbol()))) Put(a, b);
   }
 
   void Put(const Dim& symbol, const Dim& other) {
@@ -131,6 +138,8 @@ class UnifySizesPass : public Pass {
 };
 
 REGISTER_PASS(unify_sizes, UnifySizesPass)
-    .Doc("unnamed sizes of inputs that must equal others, or a number, in every run become so");
+    .Doc(
+        "sizes of inputs that must equal a number, and unnamed ones that must equal others, become "
+        "so");
 
 }  // namespace lathe

@@ -1,23 +1,25 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
 #include "src/lower/compute/elements.h"
 
 namespace lathe::lower {
 
 /// Refuses unless extents of operands agree in every run: loops do not look. The interpreter tells
-/// of those that differ. What shape inference assumes of known extents is a condition on the sizes
-/// of each run, so nothing has to be proved here.
+/// of those that differ. What shape inference assumes is a condition on the sizes of each run, so
+/// that it counts as proved.
 class Fits {
  public:
   explicit Fits(const Operation& op) : op_(op) {}
 
   Fits& Same(const Dim& a, const Dim& b) {
-    if (why_.empty() && !ProvablyEqual(a, b)) {
+    if (why_.empty() && !ProvablyEqual(a, b) && !IsAssumed(a, b)) {
       why_ = StrCat("extents ", a.ToString(), " and ", b.ToString(), " may differ");
     }
     return *this;
@@ -55,8 +57,11 @@ class Fits {
     return *this;
   }
 
+  bool IsAssumed(const Dim& a, const Dim& b);
+
   const Operation& op_;
   std::string why_;
+  std::optional<std::vector<SizeAssumption>> assumed_;
 };
 
 }  // namespace lathe::lower
