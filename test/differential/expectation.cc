@@ -153,11 +153,12 @@ std::vector<double> Cancelled(const Operation* op, const std::vector<RtValue>& i
 Tensor Moved(const Tensor& t, double unit, RandomStream& random,
              const std::vector<double>& cancelled = {}) {
   if (!IsReal(t)) return t;
+  // What is less than the least f16 may be anything of its size where values stay f32.
+  const double least = t.element_type() == ElementType::kF16 ? 0x1p-14 : 0;
   std::vector<double> values = ToDoubles(t);
   for (size_t i = 0; i < values.size(); ++i) {
-    const double size = cancelled.empty() ? values[i]
-                                          : std::max(std::abs(cancelled[i % cancelled.size()]),
-                                                     std::abs(values[i]));
+    double size = std::max(std::abs(values[i]), least);
+    if (!cancelled.empty()) size = std::max(size, std::abs(cancelled[i % cancelled.size()]));
     values[i] += size * unit * random.Uniform(-1, 1);
   }
   return Cast(Tensor::Of<double>(t.shape(), values), t.element_type(), false);
