@@ -24,7 +24,7 @@ std::vector<NamedPipeline> NamedPipelines() {
             "batch norm to scale and shift; dropout and identity go"},
            {1, "decide_if", "branches that sizes and ranks decide"},
            {1, "scan_as_loop", "only loops have plans"},
-           {1, "unify_sizes", "unnamed sizes that inputs must share"},
+           {1, "unify_sizes", "sizes that inputs must have, or share"},
            {1, "merge_einsum", "products that are spelled as einsum"},
            {2, "conv_transpose_as_conv",
             "there are faster kernels for it; gradients are such ones"},
