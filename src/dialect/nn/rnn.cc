@@ -134,7 +134,8 @@ struct Weights {
     return sum;
   }
   [[nodiscard]] double Activate(size_t which, double v) const {
-    if (clip) v = std::max(-*clip, std::min(*clip, v));
+    if (clip && v > *clip) v = *clip;  // NaN stays
+    if (clip && v < -*clip) v = -*clip;
     return f[which](v);
   }
 };

@@ -100,6 +100,16 @@ TEST(Recurrent, ActivationsTakeTheirNumbersInOrder) {
   EXPECT_TRUE(run({"Relu", "Wiggle"}).empty());
 }
 
+TEST(Recurrent, NaNGoesThroughBounds) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* activation : {"Affine", "HardSigmoid"}) {
+    RunOp op("nn.rnn");
+    op.Floats({1, 1, 1}, {nan}).Floats({1, 1, 1}, {1}).Floats({1, 1, 1}, {0});
+    op.Attr("activations", std::vector<std::string>{activation}).Attr("clip", 0.5);
+    EXPECT_TRUE(std::isnan(FloatsOf(op.Outputs(1).Run())[0])) << activation;
+  }
+}
+
 // ---- attention ----
 
 TEST(Attention, GroupedHeadsAreRepeatedKeys) {
