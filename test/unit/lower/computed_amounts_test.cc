@@ -46,6 +46,10 @@ class ComputedAmountsTest : public LowerTest {
     return count;
   }
 
+  size_t CountVectorLoads(const Case& c) {
+    return CountLoops(c, "lanes = ") - CountLoops(c, "lanes = 0");
+  }
+
   static std::string F32(const std::string& dims) { return StrCat("v_tensor<[", dims, "], f32>"); }
   static std::string I64(const std::string& dims) { return StrCat("v_tensor<[", dims, "], i64>"); }
   static Tensor Ints(const std::vector<int64_t>& values) {
@@ -175,6 +179,29 @@ TEST_F(ComputedAmountsTest, TransposesOfSymbols) {
       SCOPED_TRACE(StrCat(t.perm, " ", Name(t.element), " ", ::testing::PrintToString(shape)));
       Expect(c, {RandomTensor(t.element, shape, 5)}, "loops");
     }
+  }
+}
+
+// Of symbols nobody knows beforehand that there is so much to remove.
+TEST_F(ComputedAmountsTest, PadsThatRemove) {
+  const std::string x = F32("2, W"), y = x;
+  const Case c{{x},
+               StrCat("%p = builtin.constant() {value = tensor<[4], i64> [0, -3, 0, 3]} : () -> ",
+                      I64("4"), "\n%r = nn.pad(%a, %p) : (", x, ", ", I64("4"), ") -> ", y),
+               y};
+  EXPECT_GE(CountVectorLoads(c), 1U);
+  for (const int64_t w : {3, 4, 40}) Expect(c, {Random({2, w})}, "loops");
+}
+
+TEST_F(ComputedAmountsTest, ExpandsOfSymbols) {
+  const std::string x = F32("N, 1, K"), y = F32("4, 3, 37");
+  const Case c{{x},
+               StrCat("%s = builtin.constant() {value = tensor<[3], i64> [4, 3, 37]} : () -> ",
+                      I64("3"), "\n%r = nn.expand(%a, %s) : (", x, ", ", I64("3"), ") -> ", y),
+               y};
+  EXPECT_GE(CountVectorLoads(c), 1U);
+  for (const Shape& shape : std::vector<Shape>{{1, 1, 1}, {4, 1, 37}, {1, 1, 37}, {4, 1, 1}}) {
+    Expect(c, {Random(shape)}, "loops");
   }
 }
 
