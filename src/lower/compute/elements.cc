@@ -16,6 +16,7 @@
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
+#include "src/lower/compute/amounts.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/resize_axis.h"
 
@@ -220,6 +221,14 @@ Elements::Elements(LoopBuilder& lb, const Block& function, const Block& body)
   for (size_t i = 0; i < function.num_arguments(); ++i) NameLongExtents(function.argument(i));
   for (const Operation& op : function) {
     for (size_t i = 0; i < op.num_results(); ++i) NameLongExtents(op.result(i));
+  }
+  for (const Operation& op : function) {
+    const std::vector<Value> amounts = AmountsAt(*this, op);
+    for (size_t i = 0; i < amounts.size(); ++i) {
+      const std::string symbol = StrCat("#", extents_.sources().size() + named_.size());
+      symbols_.emplace_back(symbol, Opaque(lb_, amounts[i]));
+      named_.emplace_back(AmountKey(op, i), Dim::Symbol(symbol));
+    }
   }
   Reset();
 }

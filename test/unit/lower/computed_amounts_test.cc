@@ -182,6 +182,23 @@ TEST_F(ComputedAmountsTest, TransposesOfSymbols) {
   }
 }
 
+// The rows between the amounts are copied in vectors, whatever these are.
+TEST_F(ComputedAmountsTest, PadsInVectors) {
+  const std::string x = F32("N, 3, K"), y = F32("P, Q, R");
+  for (const char* mode : {"constant", "reflect", "edge", "wrap"}) {
+    const Case c{
+        {x, I64("6")},
+        StrCat("%r = nn.pad(%a, %b) {mode = \"", mode, "\"} : (", x, ", ", I64("6"), ") -> ", y),
+        y};
+    EXPECT_GE(CountVectorLoads(c), 1U) << mode;
+    for (const std::vector<int64_t>& pads :
+         std::vector<std::vector<int64_t>>{{1, 1, 5, 0, 1, 3}, {0, -1, -2, 1, 0, -33}}) {
+      SCOPED_TRACE(StrCat(mode, " ", ::testing::PrintToString(pads)));
+      Expect(c, {Random({2, 3, 37}), Ints(pads)}, "loops");
+    }
+  }
+}
+
 // Of symbols nobody knows beforehand that there is so much to remove.
 TEST_F(ComputedAmountsTest, PadsThatRemove) {
   const std::string x = F32("2, W"), y = x;
@@ -202,6 +219,21 @@ TEST_F(ComputedAmountsTest, ExpandsOfSymbols) {
   EXPECT_GE(CountVectorLoads(c), 1U);
   for (const Shape& shape : std::vector<Shape>{{1, 1, 1}, {4, 1, 37}, {1, 1, 37}, {4, 1, 1}}) {
     Expect(c, {Random(shape)}, "loops");
+  }
+}
+
+TEST_F(ComputedAmountsTest, StartsOfSlices) {
+  const std::string x = F32("N, K"), y = F32("P, Q");
+  const Case c{
+      {x, I64("2"), I64("2")},
+      StrCat("%r = nn.slice(%a, %b, %c) : (", x, ", ", I64("2"), ", ", I64("2"), ") -> ", y),
+      y};
+  EXPECT_GE(CountVectorLoads(c), 1U);
+  for (const std::vector<int64_t>& bounds :
+       std::vector<std::vector<int64_t>>{{1, 5, 3, 40}, {-2, -39, 3, -1}, {-9, 50, 9, 60}}) {
+    SCOPED_TRACE(::testing::PrintToString(bounds));
+    Expect(c, {Random({3, 41}), Ints({bounds[0], bounds[1]}), Ints({bounds[2], bounds[3]})},
+           "loops");
   }
 }
 
