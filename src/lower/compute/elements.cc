@@ -16,6 +16,7 @@
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
+#include "src/lower/compute/amounts.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/resize_axis.h"
 
@@ -142,15 +143,24 @@ std::pair<size_t, int64_t> EntryOf(const Operation& op, size_t axis) {
   return {operand, static_cast<int64_t>(axis)};
 }
 
-// An extent of which it is not known whether it is 1 is either that or the whole.
-Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole) {
+// An extent of which it is not known whether it is 1 is either that or the whole: a loop that is
+// cut behind what there is has one part that counts, and one that stays at the only element.
+Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole,
+                     IndexSpace* space) {
   const size_t added = at.size() - dims.size();
   Place place(at.begin() + static_cast<std::ptrdiff_t>(added), at.end());
   for (size_t a = 0; a < dims.size(); ++a) {
     if (dims[a].IsConstant(1)) {
       place[a] = 0;
     } else if (!ProvablyEqual(dims[a], whole[added + a])) {
-      place[a] = Min(place[a], dims[a] - 1);
+      const bool asks = space != nullptr && a + 1 == dims.size();
+      const auto below =
+          asks ? space->Below(place[a], Min(dims[a], whole[added + a])) : std::optional<bool>();
+      if (!below) {
+        place[a] = Min(place[a], dims[a] - 1);
+      } else if (!*below) {
+        place[a] = 0;
+      }
     }
   }
   return place;
@@ -211,6 +221,14 @@ Elements::Elements(LoopBuilder& lb, const Block& function, const Block& body)
   for (size_t i = 0; i < function.num_arguments(); ++i) NameLongExtents(function.argument(i));
   for (const Operation& op : function) {
     for (size_t i = 0; i < op.num_results(); ++i) NameLongExtents(op.result(i));
+  }
+  for (const Operation& op : function) {
+    const std::vector<Value> amounts = AmountsAt(*this, op);
+    for (size_t i = 0; i < amounts.size(); ++i) {
+      const std::string symbol = StrCat("#", extents_.sources().size() + named_.size());
+      symbols_.emplace_back(symbol, Opaque(lb_, amounts[i]));
+      named_.emplace_back(AmountKey(op, i), Dim::Symbol(symbol));
+    }
   }
   Reset();
 }
@@ -325,8 +343,8 @@ void Elements::Bind(Value v, Value memory) {
   bound_.push_back(v);
 }
 
-Dim Elements::Counter(Value i, const Dim& extent, size_t loop, const Dim& start) {
-  const Dim counter = space_.AddCounter(extent, loop, start);
+Dim Elements::Counter(Value i, const Dim& extent, const IndexSpace::Piece& piece) {
+  const Dim counter = space_.AddCounter(extent, piece);
   if (counter.is_symbol()) integers_.push_back(i);
   return counter;
 }
@@ -367,7 +385,7 @@ Value Elements::Compute(Value v, const Place& at) {
       operands.emplace_back();
       continue;
     }
-    const Place own = BroadcastPlace(at, Dims(op->operand(i)), Dims(op->result(0)));
+    const Place own = BroadcastPlace(at, Dims(op->operand(i)), Dims(op->result(0)), &space_);
     operands.push_back(At(op->operand(i), own));
   }
   return lb_.Elementwise(op, operands);

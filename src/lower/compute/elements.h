@@ -56,9 +56,9 @@ class Elements {
 
   /// An index as a scalar i64.
   Value Int(const Dim& expr);
-  /// A counter of iterations that begin with number `start` of a loop, or a scalar i64 that is
-  /// loaded, as an index below `extent`.
-  Dim Counter(Value i, const Dim& extent, size_t loop, const Dim& start);
+  /// A counter of some iterations of a loop, or a scalar i64 that is loaded, as an index below
+  /// `extent`.
+  Dim Counter(Value i, const Dim& extent, const IndexSpace::Piece& piece);
   Dim Loaded(Value i, const Dim& extent);
   /// `element` if the condition, 0 or 1, is 1, else `otherwise`; it is only computed in that case.
   Value Guarded(const Dim& condition, Value otherwise, const std::function<Value()>& element);
@@ -102,8 +102,10 @@ class Elements {
   std::vector<std::pair<Dim, Dim>> named_;              // expressions and their symbols
 };
 
-/// Where an operand of those dims is read for an element of a result of dims `whole`.
-Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole);
+/// Where an operand of those dims is read for an element of a result of dims `whole`. The last of
+/// them are those that vectors are made along, if there is a `space` to ask for cuts.
+Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole,
+                     IndexSpace* space = nullptr);
 /// The same memory with one axis.
 Value FlatView(LoopBuilder& lb, Value memory);
 /// The dims of a value of the function.

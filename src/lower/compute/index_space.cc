@@ -20,12 +20,43 @@ bool IsLong(const Dim& expr) {
   return node != nullptr && (node->size > kLongSize || node->depth > kLongDepth);
 }
 
-bool ProvablyAtMost(const Dim& a, const Dim& b) {
-  const Dim difference = b - a;
-  if (difference.is_unknown()) return false;
-  const auto low = difference.LowerBound();
-  return low && *low >= 0;
+namespace {
+
+bool IsAtLeast0(const Dim& expr) {
+  const auto low = expr.LowerBound();
+  return !expr.is_unknown() && low && *low >= 0;
 }
+
+// A sum in which -min(a, b) is -a or -b, or max(a, b) is either, is at most the sum as it was.
+constexpr int kMaxExtrema = 3;
+
+// As deep as extrema are replaced.
+bool ProvablyAtLeast0(const Dim& expr, int extrema = kMaxExtrema) {
+  using lathe::internal::DimKind;
+  if (IsAtLeast0(expr)) return true;
+  if (extrema == 0 || lathe::internal::ExpressionOf(expr) == nullptr) return false;
+  for (const lathe::internal::DimTerm& term : lathe::internal::PolyOf(expr).terms) {
+    const DimKind kind = term.coefficient < 0 ? DimKind::kMin : DimKind::kMax;
+    for (size_t i = 0; i < term.factors.size(); ++i) {
+      if (!lathe::internal::IsFunction(term.factors[i], kind)) continue;
+      Dim others = term.coefficient < 0 ? -1 * term.coefficient : term.coefficient;
+      for (size_t k = 0; k < term.factors.size(); ++k) {
+        if (k != i) others *= term.factors[k];
+      }
+      if (!IsAtLeast0(others)) continue;
+      const Dim sign = term.coefficient < 0 ? -1 : 1;
+      for (const Dim& one : lathe::internal::ExpressionOf(term.factors[i])->operands) {
+        const Dim relaxed = expr + sign * others * (one - term.factors[i]);
+        if (ProvablyAtLeast0(relaxed, extrema - 1)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool ProvablyAtMost(const Dim& a, const Dim& b) { return ProvablyAtLeast0(b - a); }
 
 bool ProvablyLess(const Dim& a, const Dim& b) { return ProvablyAtMost(a + 1, b); }
 
@@ -35,12 +66,9 @@ Dim IndexSpace::Add(const Dim& extent) {
   return Dim::Symbol(integers_.back().name);
 }
 
-Dim IndexSpace::AddCounter(const Dim& extent, size_t loop, const Dim& start) {
+Dim IndexSpace::AddCounter(const Dim& extent, const Piece& piece) {
   const Dim counter = Add(extent);
-  if (counter.is_symbol()) {
-    integers_.back().loop = loop;
-    integers_.back().start = start;
-  }
+  if (counter.is_symbol()) integers_.back().piece = piece;
   return counter;
 }
 
@@ -97,21 +125,31 @@ std::optional<bool> IndexSpace::Below(const Dim& expr, const Dim& bound) {
   const auto [low, high] = Range(expr);
   if (!high.is_unknown() && ProvablyLess(high, bound)) return true;
   if (!low.is_unknown() && ProvablyAtMost(bound, low)) return false;
-  AskForCut(expr, bound);
+  // A cut that was brought within the loop has all iterations on the right side of it, too.
+  bool rises = true;
+  const auto cut = CutWhere(expr, bound, &rises);
+  if (!cut) return std::nullopt;
+  const Piece& piece = *integers_[NumbersIn(expr)[0]].piece;
+  if (piece.cut_after && ProvablyAtMost(*piece.cut_after, cut->at)) return rises;
+  if (piece.cut_before && ProvablyAtMost(cut->at, *piece.cut_before)) return !rises;
+  cuts_.push_back(*cut);
   return std::nullopt;
 }
 
-// Where a single counter decides, it can be cut where the answer changes.
-void IndexSpace::AskForCut(const Dim& expr, const Dim& bound) {
+// Where a single counter decides, the answer changes there: from there on it is no if `rises`.
+std::optional<IndexSpace::Cut> IndexSpace::CutWhere(const Dim& expr, const Dim& bound,
+                                                    bool* rises) const {
   const std::vector<size_t> numbers = NumbersIn(expr);
-  if (numbers.size() != 1 || !integers_[numbers[0]].loop || !IsFree(bound)) return;
+  if (numbers.size() != 1 || !integers_[numbers[0]].piece || !IsFree(bound)) return std::nullopt;
   const Dim slope = Slope(expr, numbers[0]);
-  if (!slope.is_constant() || slope.value() == 0) return;
+  if (!slope.is_constant() || slope.value() == 0) return std::nullopt;
+  *rises = slope.value() > 0;
   const Dim rest = Replace(expr, numbers[0], 0);
-  const Dim at = slope.value() > 0 ? CeilDiv(bound - rest, slope)
-                                   : FloorDiv(rest - bound, Dim(-slope.value())) + 1;
-  const Integer& counter = integers_[numbers[0]];
-  if (!at.is_unknown()) cuts_.push_back({*counter.loop, counter.start + at});
+  const Dim at =
+      *rises ? CeilDiv(bound - rest, slope) : FloorDiv(rest - bound, Dim(-slope.value())) + 1;
+  if (at.is_unknown()) return std::nullopt;
+  const Piece& piece = *integers_[numbers[0]].piece;
+  return Cut{piece.loop, piece.start + at};
 }
 
 // What a multiple of `by` and what is less than `by` give is known term by term.
@@ -147,14 +185,14 @@ bool IndexSpace::AskForFactor(const Dim& rest, const Dim& by) {
   for (const size_t number : NumbersIn(rest)) {
     const Integer& integer = integers_[number];
     const Dim slope = Slope(rest, number);
-    if (!integer.loop || !integer.start.IsConstant(0) || slope.is_unknown()) continue;
+    if (!integer.piece || !integer.piece->start.IsConstant(0) || slope.is_unknown()) continue;
     if (!ProvablyAtMost(0, slope)) continue;  // backwards, the factors would be negative
     const Dim inner = FloorDiv(by, slope);
     if (inner.is_unknown() || !(inner * slope == by)) continue;
     const Dim outer = FloorDiv(integer.extent, inner);
     if (outer.is_unknown() || !(outer * inner == integer.extent)) continue;
     if (inner == integer.extent || inner.IsConstant(1)) continue;
-    factors_.push_back({*integer.loop, inner});
+    factors_.push_back({integer.piece->loop, inner});
     return true;
   }
   return false;

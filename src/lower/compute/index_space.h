@@ -24,8 +24,15 @@ class IndexSpace {
 
   /// A new integer in 0 .. extent-1.
   Dim Add(const Dim& extent);
-  /// One that a loop counts from iteration `start` on; the loop may be divided.
-  Dim AddCounter(const Dim& extent, size_t loop, const Dim& start);
+  /// Iterations of a loop from `start` on. It was cut there and behind them where these say, places
+  /// that were brought within the loop; none at its ends.
+  struct Piece {
+    size_t loop;
+    Dim start;
+    std::optional<Dim> cut_before, cut_after;
+  };
+  /// One that a loop counts over a piece; the loop may be divided.
+  Dim AddCounter(const Dim& extent, const Piece& piece);
   /// The number of the integer of that symbol, in order of Add; nothing for one of the types.
   std::optional<size_t> Number(std::string_view symbol) const;
 
@@ -65,13 +72,12 @@ class IndexSpace {
   struct Integer {
     std::string name;
     Dim extent;
-    std::optional<size_t> loop;
-    Dim start = 0;
+    std::optional<Piece> piece;
   };
   Dim Replace(const Dim& expr, size_t number, const Dim& by) const;
   std::vector<size_t> NumbersIn(const Dim& expr) const;
   bool IsFree(const Dim& expr) const { return NumbersIn(expr).empty(); }
-  void AskForCut(const Dim& expr, const Dim& bound);
+  std::optional<Cut> CutWhere(const Dim& expr, const Dim& bound, bool* rises) const;
   bool AskForFactor(const Dim& rest, const Dim& by);
 
   Shorten shorten_;  // none: nothing is
@@ -83,7 +89,7 @@ class IndexSpace {
 /// Whether it takes long to compute with the expression.
 bool IsLong(const Dim& expr);
 
-/// Whether a < b (a <= b) whatever the symbols are.
+/// Whether a < b (a <= b) whatever the symbols are. More is found than by the bounds of b - a.
 bool ProvablyLess(const Dim& a, const Dim& b);
 bool ProvablyAtMost(const Dim& a, const Dim& b);
 

@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/op_names.h"
+#include "src/lower/compute/amounts.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/nest.h"
 
@@ -98,6 +99,13 @@ Value BoundAt(Elements& e, const Operation& op, size_t operand, size_t entry, co
   return nn::MaxOp::Create(b, lower).y();
 }
 
+// Amount number `i` of the operation, if it was named.
+std::optional<Dim> Amount(const ElementOf& c, size_t i) {
+  const auto& named = c.e.named();
+  const auto found = std::ranges::find(named, AmountKey(*c.op, i), &std::pair<Dim, Dim>::first);
+  return found == named.end() ? std::nullopt : std::optional(found->second);
+}
+
 Value Sliced(const ElementOf& c) {
   const auto starts = ConstantInts(*c.op, nn::SliceOp::kStarts);
   const std::vector<Dim> dims = c.Dims(0), taken = c.ResultDims();
@@ -106,10 +114,12 @@ Value Sliced(const ElementOf& c) {
     const auto entry = SliceEntry(*c.op, axis);
     if (!entry) continue;
     const int64_t step = StepOf(*c.op, *entry);
-    const Dim first =
-        starts ? FirstOf((*starts)[*entry], step, dims[axis])
-               : c.e.Loaded(BoundAt(c.e, *c.op, nn::SliceOp::kStarts, *entry, dims[axis]),
-                            dims[axis] + 1);
+    const auto computed = [&]() {
+      if (const auto amount = Amount(c, *entry)) return *amount;
+      return c.e.Loaded(BoundAt(c.e, *c.op, nn::SliceOp::kStarts, *entry, dims[axis]),
+                        dims[axis] + 1);
+    };
+    const Dim first = starts ? FirstOf((*starts)[*entry], step, dims[axis]) : computed();
     // A step may exceed the tensor by far where only one element is taken.
     place[axis] = taken[axis].IsConstant(1) ? first : first + Dim(step) * c.at[axis];
   }
@@ -152,11 +162,17 @@ Value PadAmount(Elements& e, const Operation& op, size_t entry) {
   return ToInt64(e, e.At(op.operand(nn::PadOp::kPads), {static_cast<int64_t>(entry)}));
 }
 
-// max(sign * amount, 0) of an amount of which that is less than `extent`.
-Dim PartOf(Elements& e, Value amount, int64_t sign, const Dim& extent) {
+// max(sign * amount, 0)
+Value PartOf(Elements& e, Value amount, int64_t sign) {
   const Value part = nn::MulOp::Create(e.lb().b(), amount, e.lb().Int(sign)).c();
   const Value positive[] = {part, e.lb().Int(0)};
-  return e.Loaded(nn::MaxOp::Create(e.lb().b(), positive).y(), extent);
+  return nn::MaxOp::Create(e.lb().b(), positive).y();
+}
+
+// What is put there, of amount number 2 * entry, or removed, of the one behind it.
+Dim PadPart(const ElementOf& c, size_t entry, int64_t sign, const Dim& most) {
+  if (const auto amount = Amount(c, 2 * entry + (sign > 0 ? 0 : 1))) return *amount;
+  return c.e.Loaded(PartOf(c.e, PadAmount(c.e, *c.op, entry), sign), most + 1);
 }
 
 std::vector<AxisPad> PadsOf(const ElementOf& c) {
@@ -173,10 +189,9 @@ std::vector<AxisPad> PadsOf(const ElementOf& c) {
       pad = {std::max<int64_t>(begin, 0), std::max<int64_t>(-begin, 0), std::max<int64_t>(-end, 0)};
       continue;
     }
-    const Value begin = PadAmount(c.e, *c.op, *entry);
-    pad.before = PartOf(c.e, begin, 1, out[a] + 1);
-    pad.cut_before = PartOf(c.e, begin, -1, in[a] + 1);
-    if (cuts_end) pad.cut_after = PartOf(c.e, PadAmount(c.e, *c.op, *entry + count), -1, in[a] + 1);
+    pad.before = PadPart(c, *entry, 1, out[a]);
+    pad.cut_before = PadPart(c, *entry, -1, in[a]);
+    if (cuts_end) pad.cut_after = PadPart(c, *entry + count, -1, in[a]);
   }
   return result;
 }
@@ -235,7 +250,7 @@ Value Padded(const ElementOf& c) {
   for (size_t a = 0; a < dims.size(); ++a) {
     const AxisPad& pad = pads[a];
     if (pad.is_none() && dims[a] == padded[a]) continue;
-    Dim count = dims[a] - pad.cut_before - pad.cut_after;
+    Dim count = Max(dims[a] - pad.cut_before - pad.cut_after, 0);
     if (IsLong(count)) count = c.e.space().Short(count, dims[a] + 1);
     place[a] = PadSource(c.e.space(), c.at[a] - pad.before, count, op.mode()) + pad.cut_before;
   }
@@ -393,6 +408,71 @@ Value PaddedExtentAt(Elements& e, const Operation& op, size_t axis) {
   const Value begin = PadAmount(e, op, *entry), end = PadAmount(e, op, *entry + count);
   const Value extent = e.Int(e.Dims(op.operand(0))[axis]);
   return nn::AddOp::Create(b, nn::AddOp::Create(b, extent, begin).c(), end).c();
+}
+
+namespace {
+
+// Whether elements of the value are known one by one from the start: nothing that has to be
+// computed whole comes before it.
+bool IsKnownAtOnce(Value v) {
+  std::vector<const Operation*> open, seen;
+  const auto add = [&](Value operand) {
+    const Operation* op = operand ? operand.defining_op() : nullptr;
+    if (op == nullptr || std::ranges::count(seen, op) != 0) return;
+    seen.push_back(op);
+    open.push_back(op);
+  };
+  for (add(v); !open.empty();) {
+    const Operation* op = open.back();
+    open.pop_back();
+    const Compute* compute = FindCompute(op->name());
+    if (compute != nullptr && compute->IsWhole(*op)) return false;
+    for (size_t i = 0; i < op->num_operands(); ++i) add(op->operand(i));
+  }
+  return true;
+}
+
+std::vector<Value> PadAmounts(Elements& e, const Operation& op) {
+  if (!RefusePad(op).empty() || ConstantOf(op.operand(nn::PadOp::kPads)) != nullptr) return {};
+  if (!IsKnownAtOnce(op.operand(nn::PadOp::kPads))) return {};
+  std::vector<Value> amounts;
+  for (size_t entry = 0; entry < 2 * PadEntry(op, 0).second; ++entry) {
+    const Value amount = PadAmount(e, op, entry);
+    amounts.push_back(PartOf(e, amount, 1));
+    amounts.push_back(PartOf(e, amount, -1));
+  }
+  return amounts;
+}
+
+std::vector<Value> SliceAmounts(Elements& e, const Operation& op) {
+  if (!RefuseSlice(op).empty() || ConstantOf(op.operand(nn::SliceOp::kStarts)) != nullptr)
+    return {};
+  if (!IsKnownAtOnce(op.operand(nn::SliceOp::kStarts))) return {};
+  const std::vector<Dim> dims = e.Dims(op.operand(0));
+  std::vector<std::pair<size_t, size_t>> entries;  // and their axes
+  for (size_t axis = 0; axis < dims.size(); ++axis) {
+    if (const auto entry = SliceEntry(op, axis)) entries.emplace_back(*entry, axis);
+  }
+  std::ranges::sort(entries);
+  std::vector<Value> amounts;
+  for (const auto& [entry, axis] : entries) {
+    if (entry != amounts.size()) return {};
+    amounts.push_back(BoundAt(e, op, nn::SliceOp::kStarts, entry, dims[axis]));
+  }
+  return amounts;
+}
+
+}  // namespace
+
+std::vector<Value> AmountsAt(Elements& e, const Operation& op) {
+  if (op.name() == nn::PadOp::kName) return PadAmounts(e, op);
+  return op.name() == nn::SliceOp::kName ? SliceAmounts(e, op) : std::vector<Value>();
+}
+
+Dim AmountKey(const Operation& op, size_t i) {
+  size_t number = 0;
+  for (const Operation* before = op.prev(); before != nullptr; before = before->prev()) ++number;
+  return Dim::Symbol(StrCat("#", number, ".", i));
 }
 
 std::span<const Compute> MovementComputes() { return kComputes; }

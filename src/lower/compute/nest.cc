@@ -114,7 +114,7 @@ bool Nest::Divide(const std::vector<IndexSpace::Factor>& factors) {
   const Loop inner{outer.axis, factor.inner};
   outer.extent = FloorDiv(outer.extent, factor.inner);
   loops_.insert(loops_.begin() + static_cast<std::ptrdiff_t>(factor.loop) + 1, inner);
-  for (Loop& loop : loops_) loop.starts = {Dim(0)};
+  for (Loop& loop : loops_) loop.starts = loop.cuts = {Dim(0)};
   return true;
 }
 
@@ -122,10 +122,10 @@ bool Nest::Cut(const std::vector<IndexSpace::Cut>& cuts) {
   bool changed = false;
   for (const IndexSpace::Cut& cut : cuts) {
     Loop& loop = loops_[cut.loop];
-    const std::vector<Dim> before = loop.starts;
-    if (!CutAt(loop, cut.at)) continue;
+    const Loop before = loop;
+    if (!CutAt(cut.loop, cut.at)) continue;
     if (CountPieces() > kMaxPieces) {
-      loop.starts = before;
+      loop = before;
     } else {
       changed = true;
     }
@@ -133,14 +133,24 @@ bool Nest::Cut(const std::vector<IndexSpace::Cut>& cuts) {
   return changed;
 }
 
-// False if it is cut there, or if it is not known which piece that is in.
-bool Nest::CutAt(Loop& loop, const Dim& at) {
+// False if it is cut there, or if it is not known which piece that is in. Only the innermost loop,
+// of which vectors are made, is cut where that may be outside of it.
+bool Nest::CutAt(size_t l, const Dim& at) {
+  Loop& loop = loops_[l];
+  if (at == loop.extent) return false;
+  const bool is_inside = ProvablyAtMost(0, at) && ProvablyAtMost(at, loop.extent);
+  if (!is_inside && l + 1 < loops_.size()) return false;
+  const Dim start = is_inside ? at : Min(Max(at, 0), loop.extent);
+  if (start.is_unknown() || start == loop.extent) return false;
   for (size_t i = 0; i < loop.starts.size(); ++i) {
-    if (loop.starts[i] == at) return false;
-    const Dim& end = i + 1 < loop.starts.size() ? loop.starts[i + 1] : loop.extent;
-    if (end == at) return false;
-    if (!ProvablyAtMost(loop.starts[i], at) || !ProvablyAtMost(at, end)) continue;
-    loop.starts.insert(loop.starts.begin() + static_cast<std::ptrdiff_t>(i) + 1, at);
+    if (loop.cuts[i] == at || loop.starts[i] == start) return false;
+    const bool is_last = i + 1 == loop.starts.size();
+    if (i > 0 && !ProvablyAtMost(loop.cuts[i], at)) continue;
+    if (!is_last && (start == loop.starts[i + 1] || !ProvablyAtMost(at, loop.cuts[i + 1])))
+      continue;
+    const auto next = static_cast<std::ptrdiff_t>(i) + 1;
+    loop.starts.insert(loop.starts.begin() + next, start);
+    loop.cuts.insert(loop.cuts.begin() + next, at);
     return true;
   }
   return false;
@@ -177,7 +187,7 @@ void Nest::WriteLoops(size_t depth, Value memory, Elements& elements) {
   }
   const Dim extent = PieceExtent(depth);
   const auto body = [&](Value i) {
-    const Dim counter = elements.Counter(i, extent, depth, loops_[depth].starts[piece_[depth]]);
+    const Dim counter = elements.Counter(i, extent, PieceOf(depth));
     at_.push_back(loops_[depth].starts[piece_[depth]] + counter);
     WriteLoops(depth + 1, memory, elements);
     at_.pop_back();
@@ -189,6 +199,15 @@ void Nest::WriteLoops(size_t depth, Value memory, Elements& elements) {
   } else {
     elements.lb().For(extent, false, body);
   }
+}
+
+IndexSpace::Piece Nest::PieceOf(size_t l) const {
+  const Loop& loop = loops_[l];
+  const size_t p = piece_[l];
+  IndexSpace::Piece piece{l, loop.starts[p], {}, {}};
+  if (p > 0) piece.cut_before = loop.cuts[p];
+  if (p + 1 < loop.cuts.size()) piece.cut_after = loop.cuts[p + 1];
+  return piece;
 }
 
 Place Nest::AxesAt() const {

@@ -26,18 +26,20 @@ class Nest {
     size_t axis;
     Dim extent;
     std::vector<Dim> starts{Dim(0)};  // of the pieces
+    std::vector<Dim> cuts{Dim(0)};    // where these were asked for, inside of the loop or not
   };
 
   void Plan();
   IndexSpace Probe();
   bool Divide(const std::vector<IndexSpace::Factor>& factors);
   bool Cut(const std::vector<IndexSpace::Cut>& cuts);
-  bool CutAt(Loop& loop, const Dim& at);
+  bool CutAt(size_t loop, const Dim& at);
   Dim PieceExtent(size_t loop) const;
   size_t CountPieces() const;
   void WritePiece(Value memory, Elements& elements);
   void WriteLoops(size_t depth, Value memory, Elements& elements);
   Place AxesAt() const;
+  IndexSpace::Piece PieceOf(size_t loop) const;
 
   Elements& elements_;
   const Block& function_;

@@ -91,7 +91,7 @@ void ScatterSlices(const WholeOf& w) {
         at.emplace_back(static_cast<int64_t>(i));
         to.push_back(FromFront(w.e, w.Operand(Op::kIndices, at), data[i]));
       }
-      w.e.For(count, false, [&](const Dim& i) {
+      w.ForLanes(count, [&](const Dim& i) {
         const Place within = w.e.space().Unflatten(part * kPart + i, slice);
         Place place = to, from = tuple;
         place.insert(place.end(), within.begin(), within.end());

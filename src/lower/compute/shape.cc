@@ -45,7 +45,7 @@ Value Transposed(const ElementOf& c) {
 }
 
 Value Expanded(const ElementOf& c) {
-  return c.Operand(0, BroadcastPlace(c.at, c.Dims(0), c.ResultDims()));
+  return c.Operand(0, BroadcastPlace(c.at, c.Dims(0), c.ResultDims(), &c.e.space()));
 }
 
 Value Filled(const ElementOf& c) {

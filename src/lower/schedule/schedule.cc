@@ -1,5 +1,6 @@
 #include "lathe/lower/schedule.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "lathe/dialect/loop/loop.h"
@@ -97,6 +98,27 @@ std::string WhyNotFuse(const Operation* outer) {
 
 namespace {
 
+// The extent as it is read where `b` stands.
+Dim OutsideOf(Builder& b, const Dim& extent, Leaves& leaves) {
+  return extent.is_constant() ? extent : leaves.SymbolOf(leaves.Emit(b, extent));
+}
+
+// The extent, computed outside of all loops around `loop` that it does not depend on, so that these
+// stay perfectly nested.
+Dim FarOutside(Operation* loop, const Dim& extent, Leaves& leaves) {
+  const std::vector<Value> read = leaves.In(extent);
+  const auto depends_on = [&](const Operation* around) {
+    return std::ranges::any_of(read, [&](Value v) {
+      return IsInside(v.is_block_argument() ? v.argument_block()->parent_op() : v.defining_op(),
+                      around);
+    });
+  };
+  while (IsLoop(loop->parent_op()) && !depends_on(loop->parent_op())) loop = loop->parent_op();
+  Builder b = Builder::Before(loop);
+  b.set_location(loop->location());
+  return OutsideOf(b, extent, leaves);
+}
+
 // The expression over the fused counter of one over both: without division where a step of the
 // outer loop is as far as all of the inner one.
 Dim FusedIndex(const Dim& expr, Value outer, Value inner, const Dim& width, const Dim& counter,
@@ -147,8 +169,8 @@ Operation* Fuse(Operation* outer) {
   const Value i = CounterOf(outer), j = CounterOf(inner);
   Builder b = Builder::Before(outer);
   b.set_location(outer->location());
-  Operation* fused =
-      MakeLoop(b, leaves, ExtentOf(outer, leaves) * width, IsParallel(outer) && IsParallel(inner));
+  const Dim extent = FarOutside(outer, ExtentOf(outer, leaves) * width, leaves);
+  Operation* fused = MakeLoop(b, leaves, extent, IsParallel(outer) && IsParallel(inner));
   const Dim counter = leaves.SymbolOf(CounterOf(fused));
   MoveBody(BodyOf(inner), BodyOf(fused));
   EndLoop(fused);
@@ -186,15 +208,6 @@ std::string WhyNotInterchange(const Operation* outer) {
   }
   return "";
 }
-
-namespace {
-
-// The extent as it is read where `b` stands.
-Dim OutsideOf(Builder& b, const Dim& extent, Leaves& leaves) {
-  return extent.is_constant() ? extent : leaves.SymbolOf(leaves.Emit(b, extent));
-}
-
-}  // namespace
 
 Operation* Interchange(Operation* outer) {
   if (const std::string why = WhyNotInterchange(outer); !why.empty()) {
@@ -282,6 +295,35 @@ void Unroll(Operation* loop) {
 
 namespace {
 
+// What is known of integers where an operation runs: the loops around it are not empty.
+class Around {
+ public:
+  Around(const Operation* op, Leaves& leaves) : leaves_(leaves) {
+    for (op = op->parent_op(); op != nullptr; op = op->parent_op()) {
+      if (!IsLoop(op)) continue;
+      const Dim extent = ExtentOf(op, leaves);
+      for (const Value leaf : leaves.In(extent)) {
+        if (std::ranges::count(positive_, leaf) != 0) continue;
+        if (lower::ProvablyAtMost(leaves.Replace(extent, leaf, 0), 0)) positive_.push_back(leaf);
+      }
+    }
+  }
+  /// The expression over integers that may be 0, where that is less by one.
+  Dim operator()(const Dim& expr) const {
+    Dim known = expr;
+    for (const Value leaf : positive_) {
+      if (leaves_.Reads(known, leaf)) {
+        known = leaves_.Replace(known, leaf, leaves_.SymbolOf(leaf) + 1);
+      }
+    }
+    return known;
+  }
+
+ private:
+  Leaves& leaves_;
+  std::vector<Value> positive_;
+};
+
 // How the counters of loops within one move an index.
 struct Within {
   Dim spread = 0;   // greatest value minus least
@@ -289,7 +331,8 @@ struct Within {
 };
 
 // Nothing if something else within the loop moves it, or by how much is not known.
-std::optional<Within> CountersWithin(const Operation* loop, const Dim& expr, Leaves& leaves) {
+std::optional<Within> CountersWithin(const Operation* loop, const Dim& expr, Leaves& leaves,
+                                     const Around& known) {
   Within within;
   for (const Value leaf : leaves.In(expr)) {
     const Block* block = leaf.is_block_argument() ? leaf.argument_block() : leaf.parent_block();
@@ -300,7 +343,7 @@ std::optional<Within> CountersWithin(const Operation* loop, const Dim& expr, Lea
     if (slope.is_unknown()) return std::nullopt;
     const bool rises = lower::ProvablyAtMost(0, slope);
     if (!rises && !lower::ProvablyAtMost(slope, 0)) return std::nullopt;
-    within.spread += (rises ? slope : Dim(0) - slope) * (ExtentOf(owner, leaves) - 1);
+    within.spread += (rises ? slope : Dim(0) - slope) * (known(ExtentOf(owner, leaves)) - 1);
     within.gcd = std::gcd(within.gcd, slope.is_constant() ? slope.value() : 1);
   }
   return within;
@@ -311,13 +354,14 @@ std::optional<Within> CountersWithin(const Operation* loop, const Dim& expr, Lea
 // loops within.
 bool StoresApart(const Operation* loop, const Operation* store, Leaves& leaves) {
   const auto value = store->operand(loop::StoreInplaceOp::kValue).type().cast<AnyTensorType>();
-  const Dim extent = ExtentOf(loop, leaves);
+  const Around known(store, leaves);
+  const Dim extent = known(ExtentOf(loop, leaves));
   for (size_t i = loop::StoreInplaceOp::kIndices; i < store->num_operands(); ++i) {
-    const Dim expr = leaves.Of(store->operand(i));
+    const Dim expr = known(leaves.Of(store->operand(i)));
     const bool is_last = i + 1 == store->num_operands();
     const Dim width = is_last && value.rank() == 1 ? value.dims()[0] : Dim(1);
     const Dim slope = leaves.Slope(expr, CounterOf(loop));
-    const auto within = CountersWithin(loop, expr, leaves);
+    const auto within = CountersWithin(loop, expr, leaves, known);
     if (slope.is_unknown() || !within) continue;
     const bool rises = lower::ProvablyAtMost(1, slope);
     const Dim step = rises ? slope : Dim(0) - slope;

@@ -1,7 +1,7 @@
 #include "test/unit/lower/lower_util.h"
 
-// Operations whose amounts, factors or sizes are operands that only a run knows: the loops and the
-// code of every target give what the interpreter gives.
+// Operations whose amounts, factors or sizes are operands, or whose extents are symbols, which only
+// a run knows: the loops and the code of every target give what the interpreter gives.
 namespace lathe::lower {
 namespace {
 
@@ -30,6 +30,24 @@ class ComputedAmountsTest : public LowerTest {
       const std::vector<Tensor> outputs{ZeroLike(wanted[0].second.tensor())};
       ExpectClose(kernel.Call(given, outputs, &team), wanted, rtol, "code");
     }
+  }
+
+  // How often the loops for the best target of this machine have such an operation.
+  size_t CountLoops(const Case& c, std::string_view what) {
+    Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
+    Operation* function = codegen::FirstFunction(program);
+    const Target& target = *codegen::RunnableTargets().back();
+    const Lowered lowered = LowerFunction(function, MachineFor(target), {}, {.strict = true});
+    EXPECT_TRUE(lowered.done) << lowered.why_not;
+    const std::string text = Print(function);
+    size_t count = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
+      ++count;
+    return count;
+  }
+
+  size_t CountVectorLoads(const Case& c) {
+    return CountLoops(c, "lanes = ") - CountLoops(c, "lanes = 0");
   }
 
   static std::string F32(const std::string& dims) { return StrCat("v_tensor<[", dims, "], f32>"); }
@@ -131,6 +149,91 @@ TEST_F(ComputedAmountsTest, FactorsOfWideFiltersAndRegions) {
       Expect(c, {Random({2, 7, 9}), Floats({0.2F, 0.3F, 0.9F, 1.2F}), Floats(scales)}, "loops",
              1e-5);
     }
+  }
+}
+
+// Squares are turned in registers, and what is left of either extent.
+TEST_F(ComputedAmountsTest, TransposesOfSymbols) {
+  struct Turn {
+    std::string from, to, perm;
+    ElementType element;
+    std::vector<Shape> shapes;
+  };
+  for (const Turn& t : std::vector<Turn>{
+           {"N, M", "M, N", "1, 0", ElementType::kF32, {{0, 3}, {1, 40}, {19, 37}}},
+           {"N, M", "M, N", "1, 0", ElementType::kU8, {{1, 1}, {37, 81}}},
+           {"N, K, M", "N, M, K", "0, 2, 1", ElementType::kI16, {{0, 3, 3}, {2, 33, 5}}},
+           {"N, H, W, K", "N, K, H, W", "0, 3, 1, 2", ElementType::kF64, {{2, 5, 7, 3}}},
+           {"N, K, M", "M, K, N", "2, 1, 0", ElementType::kF32, {{17, 3, 18}}},
+           {"N, N", "N, N", "1, 0", ElementType::kF64, {{18, 18}}},
+       }) {
+    const auto type = [&](const std::string& dims) {
+      return StrCat("v_tensor<[", dims, "], ", Name(t.element), ">");
+    };
+    const Case c{{type(t.from)},
+                 StrCat("%r = nn.transpose(%a) {perm = [", t.perm, "]} : (", type(t.from), ") -> ",
+                        type(t.to)),
+                 type(t.to)};
+    EXPECT_EQ(CountLoops(c, "loop.transpose("), 4U) << t.perm;
+    for (const Shape& shape : t.shapes) {
+      SCOPED_TRACE(StrCat(t.perm, " ", Name(t.element), " ", ::testing::PrintToString(shape)));
+      Expect(c, {RandomTensor(t.element, shape, 5)}, "loops");
+    }
+  }
+}
+
+// The rows between the amounts are copied in vectors, whatever these are.
+TEST_F(ComputedAmountsTest, PadsInVectors) {
+  const std::string x = F32("N, 3, K"), y = F32("P, Q, R");
+  for (const char* mode : {"constant", "reflect", "edge", "wrap"}) {
+    const Case c{
+        {x, I64("6")},
+        StrCat("%r = nn.pad(%a, %b) {mode = \"", mode, "\"} : (", x, ", ", I64("6"), ") -> ", y),
+        y};
+    EXPECT_GE(CountVectorLoads(c), 1U) << mode;
+    for (const std::vector<int64_t>& pads :
+         std::vector<std::vector<int64_t>>{{1, 1, 5, 0, 1, 3}, {0, -1, -2, 1, 0, -33}}) {
+      SCOPED_TRACE(StrCat(mode, " ", ::testing::PrintToString(pads)));
+      Expect(c, {Random({2, 3, 37}), Ints(pads)}, "loops");
+    }
+  }
+}
+
+// Of symbols nobody knows beforehand that there is so much to remove.
+TEST_F(ComputedAmountsTest, PadsThatRemove) {
+  const std::string x = F32("2, W"), y = x;
+  const Case c{{x},
+               StrCat("%p = builtin.constant() {value = tensor<[4], i64> [0, -3, 0, 3]} : () -> ",
+                      I64("4"), "\n%r = nn.pad(%a, %p) : (", x, ", ", I64("4"), ") -> ", y),
+               y};
+  EXPECT_GE(CountVectorLoads(c), 1U);
+  for (const int64_t w : {3, 4, 40}) Expect(c, {Random({2, w})}, "loops");
+}
+
+TEST_F(ComputedAmountsTest, ExpandsOfSymbols) {
+  const std::string x = F32("N, 1, K"), y = F32("4, 3, 37");
+  const Case c{{x},
+               StrCat("%s = builtin.constant() {value = tensor<[3], i64> [4, 3, 37]} : () -> ",
+                      I64("3"), "\n%r = nn.expand(%a, %s) : (", x, ", ", I64("3"), ") -> ", y),
+               y};
+  EXPECT_GE(CountVectorLoads(c), 1U);
+  for (const Shape& shape : std::vector<Shape>{{1, 1, 1}, {4, 1, 37}, {1, 1, 37}, {4, 1, 1}}) {
+    Expect(c, {Random(shape)}, "loops");
+  }
+}
+
+TEST_F(ComputedAmountsTest, StartsOfSlices) {
+  const std::string x = F32("N, K"), y = F32("P, Q");
+  const Case c{
+      {x, I64("2"), I64("2")},
+      StrCat("%r = nn.slice(%a, %b, %c) : (", x, ", ", I64("2"), ", ", I64("2"), ") -> ", y),
+      y};
+  EXPECT_GE(CountVectorLoads(c), 1U);
+  for (const std::vector<int64_t>& bounds :
+       std::vector<std::vector<int64_t>>{{1, 5, 3, 40}, {-2, -39, 3, -1}, {-9, 50, 9, 60}}) {
+    SCOPED_TRACE(::testing::PrintToString(bounds));
+    Expect(c, {Random({3, 41}), Ints({bounds[0], bounds[1]}), Ints({bounds[2], bounds[3]})},
+           "loops");
   }
 }
 
