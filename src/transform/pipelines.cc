@@ -28,6 +28,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "merge_einsum", "products that are spelled as einsum"},
            {2, "conv_transpose_as_conv",
             "there are faster kernels for it; gradients are such ones"},
+           {2, "split_pool", "windows side by side have most of their elements in common"},
            {1, "fold_shapes", "what exporters compute from shapes"},
            {1, "canonicalize", "reshapes, transposes, casts that undo one another"},
            {1, "simplify", "fold, merge, drop"},

@@ -54,10 +54,10 @@ class PoolBlocks {
 std::string PoolBlocks::WindowRefusal() {
   const AnyTensorType x = pooling_.input();
   if (x.rank() < 3) return "there are no spatial axes";
-  const auto spatial = x.dims().subspan(2);
-  if (std::ranges::any_of(spatial, [](const Dim& d) { return d.is_unknown(); })) {
+  if (std::ranges::any_of(x.dims(), [](const Dim& d) { return d.is_unknown(); })) {
     return "an extent is unknown";
   }
+  const auto spatial = x.dims().subspan(2);
   g_.element = pooling_.element;
   g_.batch = x.dims()[0];
   g_.ParseWindow(pooling_.spec, spatial, *pooling_.spec.kernel_shape);
@@ -74,7 +74,6 @@ std::string PoolBlocks::WindowRefusal() {
 std::string PoolBlocks::Refusal() {
   if (pooling_.global) return "the window is the whole plane";
   if (pooling_.gives_indices()) return "positions are wanted";
-  if (!pooling_.input().dims()[1].is_constant()) return "the channels are of symbolic number";
   if (std::string why = WindowRefusal(); !why.empty()) return why;
   sizes_.lanes = machine_.lanes(pooling_.element);
   sizes_.tile_vectors = 4 / sizes_.tile_rows;
@@ -93,8 +92,8 @@ void PoolBlocks::Write(Block* body) {
   pooling_.after->Open(*lb_, *body);
   const ConvInput input(*lb_, body->argument(pooling_.op->operand(0).index()));
   const AnyTensorType x = pooling_.input();
-  const Dim channels = x.dims()[1];
-  ForPlanes(*lb_, x.dims()[0], CeilDiv(channels, sizes_.sets),
+  const Dim channels = math_->Extent(x.dims()[1]);
+  ForPlanes(*lb_, x.dims()[0], CeilDiv(x.dims()[1], sizes_.sets),
             sizes_.sets * kUsualWork * g_.places() / 4, [&](Value n, Value i, Value) {
               const Dim image = math_->Of(n), first = math_->Name(math_->Of(i) * sizes_.sets);
               const Dim sets = math_->Name(Min(channels - first, sizes_.sets));

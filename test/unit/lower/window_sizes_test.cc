@@ -38,6 +38,7 @@ struct WindowCase {
   std::vector<std::pair<std::string, std::string>> words = {};  // attributes
   std::vector<std::string> flags = {};                          // attributes that are true
   std::vector<float> scales = {};                               // of a resize
+  bool any_channels = false;  // their number is known when the program runs
 };
 
 class WindowSizes : public LowerTest {
@@ -106,6 +107,7 @@ class WindowSizes : public LowerTest {
     for (const int64_t width : widths_) {
       for (int k = 0; k < 3; ++k) {
         Shape shape{static_cast<int64_t>(random() % 3), c.channels};
+        if (c.any_channels) shape[1] = static_cast<int64_t>(random() % 20);
         for (int64_t a = 1; a < c.rank; ++a) {
           const int64_t most = c.rank > 2 ? 6 : static_cast<int64_t>(std::size(kExtents));
           shape.push_back(kExtents[random() % static_cast<uint32_t>(most)]);
@@ -122,6 +124,7 @@ class WindowSizes : public LowerTest {
                         " group ", c.group, " halvings ", c.halvings));
     std::vector<Dim> any{Dim::Symbol("N"), c.channels, Dim::Symbol("D"), Dim::Symbol("H"),
                          Dim::Symbol("W")};
+    if (c.any_channels) any[1] = Dim::Symbol("C");
     any.erase(any.begin() + 2, any.begin() + 2 + (3 - c.rank));
     for (const Target* target : codegen::RunnableTargets()) {
       Program program = ProgramOf(c, any);
@@ -327,6 +330,21 @@ TEST_F(WindowSizes, PoolsWithPadding) {
   grouped.group = 4;
   grouped.auto_pad = "SAME_UPPER";
   Expect(grouped, "conv_depthwise_blocks");
+}
+
+TEST_F(WindowSizes, PoolsOfAnyChannels) {
+  const char* blocks = "pool_blocks";
+  WindowCase c{.op = "nn.max_pool", .any_channels = true};
+  c.lists = {{"kernel_shape", {3, 3}}, {"pads", {1, 1, 1, 1}}, {"strides", {2, 2}}};
+  Expect(c, blocks);
+  c.op = "nn.average_pool";
+  Expect(c, blocks);
+  c.halvings = 1;
+  c.lists = {{"kernel_shape", {3, 2}}, {"dilations", {2, 1}}};
+  c.flags = {"ceil_mode"};
+  Expect(c, blocks);
+  Expect({.op = "nn.max_pool", .lists = {{"kernel_shape", {3}}}, .rank = 1, .any_channels = true},
+         blocks);
 }
 
 TEST_F(WindowSizes, Resampled) {
