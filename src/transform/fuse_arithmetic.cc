@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass.h"
@@ -107,6 +109,24 @@ void AddAroundReductions(std::vector<Rule>& rules) {
   }
 }
 
+// ---- powers ----
+
+/// Loops hold constants but not parameters, and some powers are products and roots.
+void AddPowers(std::vector<Rule>& rules) {
+  const auto is_parameter = [](const RuleMatch& m) {
+    return m.Has("exponent") && m.op("exponent") != nullptr &&
+           m.op("exponent")->isa<builtin::GetParameterOp>();
+  };
+  const auto make = [](const RuleMatch& m, Rewriter& rewriter) -> Value {
+    return nn::PowOp::Create(rewriter, m["x"], rewriter.Constant(m.constant("exponent"))).c();
+  };
+  rules.push_back(Rule("power-of-parameter")
+                      .Match(Call(nn::kPow, {Var("x"), Scalar("exponent")}))
+                      .Where(is_parameter, "the exponent is a parameter")
+                      .Replace(make)
+                      .Quiet());
+}
+
 // ---- signs and quotients ----
 
 void AddSigns(std::vector<Rule>& rules, bool exact) {
@@ -133,6 +153,7 @@ class FuseArithmeticPass : public Pass {
     std::vector<Rule> rules;
     AddReductions(rules, option_bool("exact"));
     AddAroundReductions(rules);
+    AddPowers(rules);
     AddSigns(rules, option_bool("exact"));
     ApplyRules(graph.program(), this, std::move(rules));
   }
@@ -142,7 +163,8 @@ REGISTER_PASS(fuse_arithmetic, FuseArithmeticPass)
     .Doc("makes one op of what is left of sums of squares, means, negatives and reciprocals")
     .Details(
         "Norms and logarithms of sums as one reduction, sums by the number of elements as a mean, "
-        "dims left by a reduction and then taken out; x + (-y), x * (1 / y) and the like.")
+        "dims left by a reduction and then taken out; x + (-y), x * (1 / y) and the like. A "
+        "parameter that is an exponent becomes a constant of the loops.")
     .Option("exact", PassOption::Kind::kBool, "false",
             "only rules that are true in floating point up to rounding");
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "lathe/dialect/loop/op_names.h"
 #include "lathe/dialect/nn/op_names.h"
@@ -373,6 +374,14 @@ Value* PowOfInteger(EmitContext& c) {
   return c.b.CreateSelect(is_whole, power, RootOfInteger(c, y));
 }
 
+// The number that a double is in every lane and every run.
+std::optional<double> KnownNumber(Value* v) {
+  auto* constant = llvm::dyn_cast<llvm::Constant>(v);
+  if (constant != nullptr && v->getType()->isVectorTy()) constant = constant->getSplatValue();
+  const auto* number = llvm::dyn_cast_or_null<llvm::ConstantFP>(constant);
+  return number == nullptr ? std::nullopt : std::optional(number->getValueAPF().convertToDouble());
+}
+
 // The exponent may be of any type.
 Value* Pow(EmitContext& c) {
   if (!c.is_float()) return PowOfInteger(c);
@@ -384,6 +393,9 @@ Value* Pow(EmitContext& c) {
     y = c.b.CreateFPCast(y, wide);
   } else {
     y = IsSigned(of_y) ? c.b.CreateSIToFP(y, wide) : c.b.CreateUIToFP(y, wide);
+  }
+  if (const auto exponent = KnownNumber(y)) {
+    if (Value* power = EmitPowOfConstant(c.b, x, *exponent)) return power;
   }
   if (narrow == wide) return EmitPow64(c.b, x, y);
   return c.b.CreateFPTrunc(EmitPowForF32(c.b, c.b.CreateFPCast(x, wide), y), narrow);

@@ -33,5 +33,8 @@ llvm::Value* EmitAtan64(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* EmitPow64(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y);
 /// The same to be rounded to f32: shorter, and with an error of some hundred units.
 llvm::Value* EmitPowForF32(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y);
+/// x^y of f32 or f64 for a `y` that takes only products and roots, as exactly as those above and
+/// with the same special cases; null for others.
+llvm::Value* EmitPowOfConstant(llvm::IRBuilder<>& b, llvm::Value* x, double y);
 
 }  // namespace lathe::codegen

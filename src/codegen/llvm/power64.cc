@@ -151,7 +151,44 @@ Value* WithSign(const StraightLine& m, Value* x, Value* y, Value* power) {
   return m.Select(b.CreateOr(m.Is(x, 1), m.Is(y, 0)), m.F(1), power);
 }
 
+// The largest whole number by which powers of f32 are products of doubles: their errors stay some
+// units of those, and they neither overflow nor vanish where f32 does not.
+constexpr int kMostFactors = 7;
+
+// x^n for n > 0, by repeated squaring.
+Value* Product(const StraightLine& m, Value* x, int n) {
+  Value* product = nullptr;
+  for (; n > 0; n /= 2) {
+    if (n % 2 == 1) product = product == nullptr ? x : m.Mul(product, x);
+    if (n > 1) x = m.Mul(x, x);
+  }
+  return product;
+}
+
+// Of minus zero zero, of minus infinity infinity.
+Value* PowerOfHalf(const StraightLine& m, Value* x) {
+  Value* root = m.Sqrt(m.Add(x, m.F(0)));
+  return m.Select(m.Is(x, -INFINITY), m.F(INFINITY), root);
+}
+
 }  // namespace
+
+Value* EmitPowOfConstant(llvm::IRBuilder<>& b, Value* x, double y) {
+  const StraightLine m(b, x);
+  if (y == 0) return m.F(1);
+  if (y == 1) return x;
+  if (y == 2) return m.Mul(x, x);
+  if (y == -1) return m.Div(m.F(1), x);
+  if (y == 0.5) return PowerOfHalf(m, x);
+  const bool is_double = x->getType()->getScalarType()->isDoubleTy();
+  const bool is_few = y == std::trunc(y) && std::abs(y) <= kMostFactors;
+  if (is_double || (!is_few && y != -0.5)) return nullptr;
+  Value* wide = b.CreateFPExt(x, x->getType()->getWithNewType(b.getDoubleTy()));
+  const StraightLine d(b, wide);
+  Value* power = is_few ? Product(d, wide, static_cast<int>(std::abs(y))) : PowerOfHalf(d, wide);
+  if (y < 0) power = d.Div(d.F(1), power);
+  return b.CreateFPTrunc(power, x->getType());
+}
 
 Value* EmitPow64(llvm::IRBuilder<>& b, Value* x, Value* y) {
   const Pairs m(b, x);

@@ -23,9 +23,10 @@ class InstructionsTest : public testing::Test {
     LoadAllDialects(context_);
   }
 
-  // `op` on `inputs`, as machine code of the target.
+  // `op` on `inputs`, as machine code of the target, which has `constant` as the last operand.
   Tensor Run(OpInfo info, const std::vector<Tensor>& inputs,
-             std::span<const NamedAttribute> attributes, const Tensor& like, const Target& target) {
+             std::span<const NamedAttribute> attributes, const Tensor& like, const Target& target,
+             const Tensor* constant = nullptr) {
     Program program(context_);
     Builder top = Builder::AtEnd(program.block());
     const NamedAttribute name = top.Named("name", top.Attr(std::string_view("k")));
@@ -37,6 +38,10 @@ class InstructionsTest : public testing::Test {
           VTensorType::Get(context_, SymShape::FromConstants(t.shape()), t.element_type())));
     }
     Builder b = Builder::AtEnd(block);
+    if (constant != nullptr) {
+      const NamedAttribute value = b.Named("value", b.Attr(*constant));
+      operands.push_back(b.Create("builtin.constant", {}, {&value, 1})->result(0));
+    }
     const Value result = b.CreateInferred(info, operands, attributes, 1)->result(0);
     b.Create("builtin.return", {&result, 1});
     const lower::Lowered lowered =
@@ -296,6 +301,38 @@ TEST_F(InstructionsTest, PowersOfEverySpecialNumber) {
       EXPECT_LE(UlpError(got.data<float>()[i], wanted[i]), 1)
           << bases[i] << " ^ " << exponents[i] << " is " << wanted[i] << ", not "
           << got.data<float>()[i] << ", " << target->name;
+    }
+  }
+}
+
+// By products and roots, with the special cases of a power.
+TEST_F(InstructionsTest, PowersByConstants) {
+  std::vector<double> numbers{0.0, -0.0, 1, -1, INFINITY, -INFINITY, NAN,   2,     -2,  3,
+                              0.5, 1e-4, 9, -8, 2.5,      0.99,      33.25, -7.75, 100, -0.3};
+  for (const double small : {1e-40, -1e-44, 1e-6, -3e5, 1e9, 3e38}) numbers.push_back(small);
+  const Shape shape{static_cast<int64_t>(numbers.size())};
+  const OpInfo pow = context_.FindOp("nn.pow");
+  for (const ElementType base : {ElementType::kF32, ElementType::kF64, ElementType::kF16}) {
+    const Tensor x = Cast(Tensor::Of<double>(shape, numbers), base);
+    for (const double exponent : {0.0, 1.0, 2.0, 3.0, 7.0, 8.0, -1.0, -2.0, -7.0, 0.5, -0.5, 1.5}) {
+      for (const ElementType type : {base, ElementType::kI32}) {
+        if (type != base && exponent != 3) continue;
+        const Tensor y = Cast(Tensor::Of<double>({}, {exponent}), type);
+        const auto wanted = Wanted(pow, {x, y}, {});
+        ASSERT_TRUE(wanted);
+        const double rtol = base == ElementType::kF64 ? 0x1p-52 : 0x1p-23;
+        for (const Target* target : RunnableTargets()) {
+          const Tensor got = Run(pow, {x}, {}, x, *target, &y);
+          const Closeness close = AllClose(got, *wanted, rtol, 1e-45);
+          EXPECT_TRUE(close) << Name(base) << " ^ " << exponent << " (" << Name(type) << "), "
+                             << target->name << ": " << close.description;
+          const std::vector<double> have = ToDoubles(got), want = ToDoubles(*wanted);
+          for (size_t i = 0; i < have.size(); ++i) {
+            EXPECT_TRUE(std::isnan(want[i]) || std::signbit(have[i]) == std::signbit(want[i]))
+                << numbers[i] << " ^ " << exponent;
+          }
+        }
+      }
     }
   }
 }
