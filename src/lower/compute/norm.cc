@@ -12,6 +12,7 @@ namespace lathe::lower {
 namespace {
 
 constexpr ElementType kWide = ElementType::kF64;
+constexpr int64_t kSums = 64;  // that are added to in turn
 
 using Op = nn::BatchNormalizationOp;
 
@@ -31,6 +32,7 @@ class Channels {
         op_(const_cast<Operation*>(w.op)),
         dims_(w.Dims(Op::kX)),
         axis_(ChannelAxis(*w.op, dims_.size())) {
+    MergeSpatial();
     others_ = dims_;
     if (axis_) others_[*axis_] = 1;
   }
@@ -61,19 +63,69 @@ class Channels {
   }
 
  private:
+  // [N, C, D1, ..., Dk] of known D as [N, C, D1 * ... * Dk]: longer rows.
+  void MergeSpatial() {
+    const Value x = w_.op->operand(Op::kX);
+    if (axis_ != 1 || dims_.size() < 4 || !x.is_block_argument()) return;
+    Dim plane = 1;
+    for (size_t a = 2; a < dims_.size(); ++a) plane *= dims_[a];
+    if (!plane.is_constant()) return;
+    flat_ = FlatView(e_.lb(), w_.body.argument(x.index()));
+    dims_ = {dims_[0], dims_[1], plane};
+  }
+
   Value Of(size_t operand) const { return s_.Cast(w_.Operand(operand, {channel_}), kWide); }
   Value X(Place at) const {
     if (axis_) at[*axis_] = channel_;
-    return s_.Cast(w_.Operand(Op::kX, at), kWide);
+    const Value x =
+        flat_ ? e_.LoadFrom(flat_, e_.space().Flatten(at, dims_)) : w_.Operand(Op::kX, at);
+    return s_.Cast(x, kWide);
   }
 
   Value Mean(const std::function<Value(Value x)>& f) {
-    const Value sum = e_.Reduce(others_, s_.Number(kWide, 0.0), [&](const Place& at, Value so_far) {
-      return s_.Add(so_far, f(X(at)));
-    });
     Dim count = 1;
     for (const Dim& dim : others_) count *= dim;
-    return s_.Div(sum, s_.Number(kWide, count));
+    const bool has_rows =
+        dims_.size() > 2 && *axis_ + 1 < dims_.size() && dims_.back().is_constant();
+    return s_.Div(has_rows ? SumOfRows(f) : Sum(f), s_.Number(kWide, count));
+  }
+
+  Value Sum(const std::function<Value(Value x)>& f) {
+    return e_.Reduce(others_, s_.Number(kWide, 0.0),
+                     [&](const Place& at, Value so_far) { return s_.Add(so_far, f(X(at))); });
+  }
+
+  // Elements a multiple of kSums apart along the last axis are summed together, so that vectors
+  // of them are.
+  Value SumOfRows(const std::function<Value(Value x)>& f) {
+    const Value sums = e_.Scratch(kWide, kSums);
+    w_.ForLanes(kSums, [&](const Dim& i) { e_.Store(sums, i, s_.Number(kWide, 0.0)); });
+    Place at;
+    AddRows(at, sums, f);
+    return e_.Reduce({Dim(kSums)}, s_.Number(kWide, 0.0), [&](const Place& i, Value so_far) {
+      return s_.Add(so_far, e_.LoadFrom(sums, i[0]));
+    });
+  }
+
+  // As deep as there are axes.
+  void AddRows(Place& at, Value sums, const std::function<Value(Value x)>& f) {
+    const auto inside = [&](const Dim& i, const std::function<void()>& body) {
+      at.push_back(i);
+      body();
+      at.pop_back();
+    };
+    const Dim& extent = others_[at.size()];
+    if (at.size() + 1 < dims_.size()) {
+      return e_.For(extent, false, [&](const Dim& i) { inside(i, [&] { AddRows(at, sums, f); }); });
+    }
+    const auto add = [&](const Dim& first, const Dim& count) {
+      w_.ForLanes(count, [&](const Dim& i) {
+        inside(first + i, [&] { e_.Store(sums, i, s_.Add(e_.LoadFrom(sums, i), f(X(at)))); });
+      });
+    };
+    const int64_t rest = extent.value() % kSums;
+    e_.For(extent.value() / kSums, false, [&](const Dim& i) { add(i * kSums, kSums); });
+    add(extent.value() - rest, rest);
   }
 
   // As deep as there are axes.
@@ -108,6 +160,7 @@ class Channels {
   Elements& e_;
   Scalars s_;
   Op op_;
+  Value flat_;  // x with one axis; null: it is read as it is
   std::vector<Dim> dims_, others_;
   std::optional<size_t> axis_;
   Dim channel_;

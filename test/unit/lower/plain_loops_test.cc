@@ -261,7 +261,8 @@ TEST_F(PlainLoopsTest, ScatteredBools) {
 }
 
 TEST_F(PlainLoopsTest, ChannelsByTheirOwnMoments) {
-  for (const char* dims : {"2, 3, 4", "5, 3, 1", "N, 3, 2, 4", "4, 3"}) {
+  for (const char* dims :
+       {"2, 3, 4", "5, 3, 1", "N, 3, 2, 4", "4, 3", "2, 3, 130", "N, 3, 5, 13", "2, 3, N, 70"}) {
     const std::string x = Type(dims), c = Type("3");
     Expect({{x, c, c, c, c},
             StrCat("%r, %r1, %r2 = nn.batch_normalization(%a, %b, %c, %d, %e) {training_mode = "
