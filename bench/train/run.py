@@ -7,7 +7,9 @@
 Each network is exported to ONNX and compiled as `lathe compile --train` does. Ten losses of both
 sides on the same data are compared first; then steps alternate in one process, which has as many
 threads for both. PyTorch has its fused optimizer, and with --inductor also torch.compile.
-A row has the largest relative difference of losses, the best times of a step in ms, how much faster
+A row has the largest relative difference of losses (where steps magnify rounding, so that it is more
+than TOLERANCE, PyTorch in f64 says how much is due to it: Lathe may be four times as far from that as
+PyTorch in f32 is), the best times of a step in ms, how much faster
 Lathe is than the better one of PyTorch's, and the peak memory of a process of each side alone, beyond
 what it has after imports, in MB.
 """
@@ -26,6 +28,7 @@ MODELS = ("mlp", "resnet18", "bert", "lstm", "gpt")
 OPTIMIZERS = {"sgd": {"lr": 1e-2, "momentum": 0.9}, "adamw": {"lr": 1e-4, "weight_decay": 1e-2}}
 COMPARED = 10
 TOLERANCE = 2e-4
+MAGNIFIED = 4
 
 
 def task(name: str):
@@ -59,11 +62,14 @@ def export(name: str, folder: pathlib.Path, args) -> pathlib.Path:
     return step
 
 
-def torch_step(name: str, inductor: bool = False):
-    """A function that makes a step and returns its loss."""
+def torch_step(name: str, inductor: bool = False, wide: bool = False):
+    """A function that makes a step and returns its loss; `wide`: in f64."""
     import torch
 
     made, network, inputs, labels = task(name)
+    if wide:
+        network = network.double()
+        inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
     kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[made.optimizer]
     optimizer = kind(network.parameters(), **OPTIMIZERS[made.optimizer], fused=True)
 
@@ -133,6 +139,18 @@ def peak_memory(name: str, side: str, path: pathlib.Path, threads: int) -> float
     return value("VmHWM") - before
 
 
+def difference(losses: list, others: list) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, others))
+
+
+def magnified(name: str, losses: dict) -> bool:
+    """Whether rounding explains that losses differ."""
+    step = torch_step(name, wide=True)
+    exact = [step() for _ in range(COMPARED)]
+    of_torch = difference(losses["eager"], exact)
+    return difference(losses["lathe"], exact) <= MAGNIFIED * max(of_torch, TOLERANCE)
+
+
 def work(name: str, threads: int, path: pathlib.Path, args) -> dict:
     """The row of a network; for a process of its own."""
     import torch
@@ -141,10 +159,11 @@ def work(name: str, threads: int, path: pathlib.Path, args) -> dict:
     sides = ["eager", "inductor", "lathe"] if args.inductor else ["eager", "lathe"]
     steps = {side: step_of(side, name, path, threads) for side in sides}
     losses = {side: [step() for _ in range(COMPARED)] for side, step in steps.items()}
-    error = max(abs(a - b) / abs(b) for a, b in zip(losses["lathe"], losses["eager"]))
+    error = difference(losses["lathe"], losses["eager"])
+    agrees = error <= TOLERANCE or magnified(name, losses)
     clock = time.process_time if args.processor_time else time.perf_counter
     times = times_of(steps, args.rounds, args.seconds, clock)
-    return {"error": error, "loss": losses["lathe"][-1],
+    return {"error": error, "agrees": agrees, "loss": losses["lathe"][-1],
             "best": {side: min(values) for side, values in times.items()},
             "median": {side: statistics.median(values) for side, values in times.items()}}
 
@@ -217,7 +236,7 @@ def main() -> int:
           f"worst {min(ratios):.2f}")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
-    return int(any(made["error"] > TOLERANCE for made in rows))
+    return int(not all(made["agrees"] for made in rows))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"conv_depthwise_blocks", &LowerConvDepthwiseBlocks},
     LoopStrategy{"conv_tiles", &LowerConvTiles},
     LoopStrategy{"conv_winograd", &LowerConvWinograd},
+    LoopStrategy{"conv_few_positions", &LowerConvFewPositions},
     LoopStrategy{"conv_filter_lanes", &LowerConvFilterLanes},
     LoopStrategy{"conv", &LowerConv},
     LoopStrategy{"conv_transpose", &LowerConvTranspose},

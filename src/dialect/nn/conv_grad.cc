@@ -34,26 +34,33 @@ Window WindowFor(const WindowSpec& spec, Value x, const Ints& kernel) {
   return ResolveWindow(spec, Spatial(KnownShape(x, 1)), kernel);
 }
 
-// Adds each element of `grad` times the filter to where its window was: the gradient of the input
-// of a convolution with that window.
-Value Spread(Builder& b, Value grad, Value filter, const Window& w, int64_t group, Value like) {
+// Elements at the end of each axis of the padded input that no window sees.
+Ints Unseen(const Window& w) {
   Ints rest;
   for (size_t i = 0; i < w.rank(); ++i) {
     const int64_t reach = (w.kernel[i] - 1) * w.dilations[i] + 1;
     rest.push_back(w.in[i] + w.begins[i] + w.ends[i] - reach - (w.out[i] - 1) * w.strides[i]);
   }
+  return rest;
+}
+
+// Adds each element of `grad` times the filter to where its window was: the gradient of the input
+// of a convolution with that window.
+Value Spread(Builder& b, Value grad, Value filter, const Window& w, int64_t group, Value like) {
   const Value spread = ConvTransposeOp::Create(b, grad, filter, Value(),
                                                {.strides = w.strides,
                                                 .pads = Joined(w.begins, w.ends),
                                                 .dilations = w.dilations,
-                                                .output_padding = rest,
+                                                .output_padding = Unseen(w),
                                                 .group = group})
                            .y();
   return Typed(spread, like);
 }
 
-// Filters of more places than this are gradients of one convolution, not of a product of matrices.
+// The gradient of filters of more places than this is a convolution, not a product of matrices.
 constexpr int64_t kMostPlaces = 64;
+// So is that of fewer places, if the output has at least so many, for which there is a kernel.
+constexpr int64_t kFewPositions = 16;
 
 Ints SwapOfFirstTwo(size_t rank) {
   Ints perm(rank);
@@ -79,21 +86,43 @@ Value Swapped(Builder& b, Value x, int64_t group) {
   return Reshaped(b, turned, Joined({shape[1] / group, -1}, spatial));
 }
 
+// Takes what no window sees off the padding at the end, or off the end of `x`, of which something
+// is left.
+Value CutUnseen(Builder& b, Value x, Window& w) {
+  const Ints unseen = Unseen(w);
+  Ints kept = w.in, axes(w.rank());
+  for (size_t i = 0; i < w.rank(); ++i) {
+    kept[i] -= std::max<int64_t>(std::min(unseen[i] - w.ends[i], w.in[i] - 1), 0);
+    w.ends[i] = std::max<int64_t>(w.ends[i] - unseen[i], 0);
+  }
+  if (kept == w.in) return x;
+  std::iota(axes.begin(), axes.end(), 2);
+  w.in = kept;
+  return SliceOp::Create(b, x, IntsConstant(b, Ints(w.rank(), 0)), IntsConstant(b, kept),
+                         IntsConstant(b, axes), Value())
+      .output();
+}
+
 // The gradient of the filter [M, C / g, K...] as a convolution: the input, windows for channels,
 // meets the gradient of the output with strides and dilations exchanged.
-Value OfLargeFilter(Builder& b, Value x, Value grad, Value filter, const Window& w, int64_t group) {
-  const Value met = ConvOp::Create(b, Swapped(b, x, group), Turned(b, grad, w.rank() + 2), Value(),
-                                   {.strides = w.dilations,
-                                    .pads = Joined(w.begins, w.ends),
-                                    .dilations = w.strides,
-                                    .group = group})
-                        .y();
-  Ints axes(w.rank());
-  std::iota(axes.begin(), axes.end(), 2);
-  const Value cut = SliceOp::Create(b, met, IntsConstant(b, Ints(w.rank(), 0)),
-                                    IntsConstant(b, w.kernel), IntsConstant(b, axes), Value())
-                        .output();
-  return Typed(Turned(b, cut, w.rank() + 2), filter);
+Value AsConvolution(Builder& b, Value x, Value grad, Value filter, Window w, int64_t group) {
+  const Value seen = CutUnseen(b, x, w);
+  Value met =
+      ConvOp::Create(b, group == 1 ? Turned(b, seen, w.rank() + 2) : Swapped(b, seen, group),
+                     Turned(b, grad, w.rank() + 2), Value(),
+                     {.strides = w.dilations,
+                      .pads = Joined(w.begins, w.ends),
+                      .dilations = w.strides,
+                      .group = group})
+          .y();
+  if (Unseen(w) != Ints(w.rank(), 0)) {
+    Ints axes(w.rank());
+    std::iota(axes.begin(), axes.end(), 2);
+    met = SliceOp::Create(b, met, IntsConstant(b, Ints(w.rank(), 0)), IntsConstant(b, w.kernel),
+                          IntsConstant(b, axes), Value())
+              .output();
+  }
+  return Typed(Turned(b, met, w.rank() + 2), filter);
 }
 
 // What the place `at` of the filter met, as [C, 1, N * positions], in `padded` [C, N, S...].
@@ -141,15 +170,24 @@ Value Columns(Builder& b, Value x, int64_t channels, const Window& w) {
   return ConcatOp::Create(b, places, {.axis = 1}).concat_result();
 }
 
-// The gradient of the filter [M, C / g, K...]: the gradient of the output [M, N * positions] times
-// the columns of the input, [C * K, N * positions], transposed. A convolution would say the same,
-// with a filter as large as a picture, for which there is no fast kernel.
-Value OfFilter(Builder& b, Value x, Value grad, Value filter, const Window& w, int64_t group) {
+bool IsConvolution(Value x, const Window& w, int64_t group) {
   const auto size = [](const Ints& extents) {
     return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
   };
-  const int64_t places = size(w.kernel);
-  if (places > kMostPlaces || size(w.out) == 0) return OfLargeFilter(b, x, grad, filter, w, group);
+  const int64_t places = size(w.kernel), positions = size(w.out);
+  if (places > kMostPlaces || positions == 0) return true;
+  const ElementType element = x.type().cast<AnyTensorType>().element();
+  const bool has_kernel = element == ElementType::kF32 || element == ElementType::kF64;
+  return has_kernel && group == 1 && w.rank() == 2 && positions >= std::max(places, kFewPositions);
+}
+
+// The gradient of the filter [M, C / g, K...]. If it is not that of one convolution: the gradient
+// of the output [M, N * positions] times the columns of the input, [C * K, N * positions],
+// transposed.
+Value OfFilter(Builder& b, Value x, Value grad, Value filter, const Window& w, int64_t group) {
+  if (IsConvolution(x, w, group)) return AsConvolution(b, x, grad, filter, w, group);
+  const int64_t places =
+      std::accumulate(w.kernel.begin(), w.kernel.end(), int64_t{1}, std::multiplies<>());
   const int64_t channels = KnownShape(x, 1)[1], filters = KnownShape(grad, 1)[1];
   const Ints groups = group == 1 ? Ints{} : Ints{group};
   const Value left =

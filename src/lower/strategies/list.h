@@ -33,6 +33,7 @@ bool LowerConvWinograd(Lowering& lowering);
 bool LowerConvFilterLanes(Lowering& lowering);
 bool LowerConvDepthwise(Lowering& lowering);
 bool LowerConvDepthwiseBlocks(Lowering& lowering);
+bool LowerConvFewPositions(Lowering& lowering);
 bool LowerConvTranspose(Lowering& lowering);
 bool LowerConvTransposeBlocks(Lowering& lowering);
 bool LowerPoolGlobal(Lowering& lowering);

@@ -471,6 +471,30 @@ TEST_F(AppendBackward, OfAConvolutionalNetwork) {
   }
 }
 
+// What no window sees is off the padding, off the input, or all that there is but padding.
+TEST_F(AppendBackward, OfFiltersOfStridedConvolutions) {
+  struct StridedCase {
+    const char *x, *w, *attributes, *y;
+  };
+  const StridedCase cases[] = {
+      {"[2, 2, 10, 11]", "[3, 2, 3, 3]", "pads = [1, 1, 1, 1], strides = [2, 2]", "[2, 3, 5, 6]"},
+      {"[2, 3, 12, 10]", "[2, 3, 1, 1]", "strides = [3, 2]", "[2, 2, 4, 5]"},
+      {"[1, 2, 1, 18]", "[2, 2, 1, 1]", "pads = [3, 0, 0, 0], strides = [5, 1]", "[1, 2, 1, 18]"},
+      {"[1, 1, 13, 12]", "[2, 1, 3, 2]", "dilations = [2, 3], strides = [2, 1]", "[1, 2, 5, 9]"}};
+  for (const StridedCase& c : cases) {
+    SCOPED_TRACE(c.x);
+    const auto type = [](const char* shape) { return StrCat("v_tensor<", shape, ", f64>"); };
+    const std::string x = type(c.x), w = type(c.w), y = type(c.y);
+    ExpectSlopes(StrCat("%x = nn.feed() {name = \"x\"} : () -> ", x,
+                        "\n%w = nn.feed() {name = \"w\"} : () -> ", w, "\n%c = nn.conv(%x, %w) {",
+                        c.attributes, "} : (", x, ", ", w, ") -> ", y, "\n%q = nn.mul(%c, %c) : (",
+                        y, ", ", y, ") -> ", y, "\n%l = nn.reduce_sum(%q) {keepdims = false} : (",
+                        y, ") -> v_tensor<[], f64>\n",
+                        "nn.fetch(%l) {name = \"loss\"} : (v_tensor<[], f64>) -> ()\n"),
+                 {"x", "w"});
+  }
+}
+
 // Embedding, layer norm, one head of attention, gelu, a residual connection.
 TEST_F(AppendBackward, OfATransformerBlock) {
   ExpectSlopes(R"(
