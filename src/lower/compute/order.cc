@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kShort = 128;  // lines that are sorted sooner than the digits of keys are counted
 constexpr int64_t kFew = 48;     // that are kept in order while the line is read
+constexpr int64_t kLong = 512;   // lines of which only what is wanted is sorted
+constexpr int64_t kBlock = 16;   // lines next to one another that are read together
 
 class TopK {
  public:
@@ -36,12 +38,11 @@ class TopK {
     } else if (!few) {
       positions_ = e_.Scratch(ElementType::kI64, lines_ * n_ * 2);
     }
+    if (few) return InsertAll();
     e_.For(lines_, WholeOf::IsMuch(lines_ * n_), [&](const Dim& line) {
       line_ = line;
       place_ = e_.space().Unflatten(line, others_);
-      if (few) {
-        Insert();
-      } else if (radix_) {
+      if (radix_) {
         SortByKeys();
       } else {
         Sort();
@@ -78,23 +79,49 @@ class TopK {
   }
   Value Bool(bool value) const { return s_.Less(e_.lb().Int(0), e_.lb().Int(value ? 1 : 0)); }
 
+  // Along an inner axis, elements that follow in memory are of different lines.
+  void InsertAll() {
+    const std::span<const Dim> all(dims_);
+    const std::vector<Dim> outer(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(axis_));
+    const std::vector<Dim> inner(all.begin() + static_cast<std::ptrdiff_t>(axis_) + 1, all.end());
+    Dim outer_lines = 1, inner_lines = 1;
+    for (const Dim& d : outer) outer_lines *= d;
+    for (const Dim& d : inner) inner_lines *= d;
+    const Dim blocks = e_.Name(CeilDiv(inner_lines, kBlock));
+    e_.For(outer_lines * blocks, WholeOf::IsMuch(lines_ * n_), [&](const Dim& number) {
+      const Dim block = blocks.IsConstant(1) ? Dim(0) : Mod(number, blocks);
+      const Place front = e_.space().Unflatten(FloorDiv(number, blocks), outer);
+      const Dim begin = e_.Loaded(e_.Int(block * kBlock), inner_lines);
+      const Dim few = inner_lines.IsConstant(1)
+                          ? Dim(1)
+                          : e_.Loaded(e_.Int(Min(inner_lines - begin, kBlock)), kBlock + 1);
+      e_.For(n_, false, [&](const Dim& i) {
+        e_.For(few, false, [&](const Dim& line) {
+          place_ = front;
+          place_.emplace_back(0);
+          const Place back = e_.space().Unflatten(begin + line, inner);
+          place_.insert(place_.end(), back.begin(), back.end());
+          Insert(i);
+        });
+      });
+    });
+  }
+
   // The results hold the best so far. An element that comes before the last of them goes in, and
   // those behind it move on by one.
-  void Insert() {
-    e_.For(n_, false, [&](const Dim& i) {
-      const Value x = X(i), position = e_.Int(i);
-      const Value full = s_.Not(s_.Less(position, e_.Int(k_)));
-      const Value stays = s_.And(full, s_.Not(Comes(x, Load(Op::kValues, k_ - 1))));
-      const Dim rounds = s_.AsIndex(s_.Not(stays)) * Min(i + 1, k_);
-      const Dim named = e_.Loaded(e_.Int(rounds), k_ + 1);
-      e_.For(named, {x, position, Bool(false)}, [&](const Dim& r, std::span<const Value> carried) {
-        const Value other = Load(Op::kValues, r), at = Load(Op::kIndices, r);
-        const Value is_new = s_.Equal(e_.Int(r), position);
-        const Value moves = s_.Or(s_.Or(carried[2], is_new), Comes(carried[0], other));
-        Store(r, s_.Select(moves, carried[0], other), s_.Select(moves, carried[1], at));
-        return std::vector<Value>{s_.Select(moves, other, carried[0]),
-                                  s_.Select(moves, at, carried[1]), moves};
-      });
+  void Insert(const Dim& i) {
+    const Value x = X(i), position = e_.Int(i);
+    const Value full = s_.Not(s_.Less(position, e_.Int(k_)));
+    const Value stays = s_.And(full, s_.Not(Comes(x, Load(Op::kValues, k_ - 1))));
+    const Dim rounds = s_.AsIndex(s_.Not(stays)) * Min(i + 1, k_);
+    const Dim named = e_.Loaded(e_.Int(rounds), k_ + 1);
+    e_.For(named, {x, position, Bool(false)}, [&](const Dim& r, std::span<const Value> carried) {
+      const Value other = Load(Op::kValues, r), at = Load(Op::kIndices, r);
+      const Value is_new = s_.Equal(e_.Int(r), position);
+      const Value moves = s_.Or(s_.Or(carried[2], is_new), Comes(carried[0], other));
+      Store(r, s_.Select(moves, carried[0], other), s_.Select(moves, carried[1], at));
+      return std::vector<Value>{s_.Select(moves, other, carried[0]),
+                                s_.Select(moves, at, carried[1]), moves};
     });
   }
 
@@ -109,7 +136,8 @@ class TopK {
   void SortByKeys() {
     radix_->SetLine(line_);
     e_.For(n_, false, [&](const Dim& i) { radix_->Put(i, i, X(i), op_.largest()); });
-    radix_->Sort(n_);
+    const bool narrows = !(k_ == n_) && (!n_.is_constant() || n_.value() >= kLong);
+    radix_->Sort(narrows ? radix_->Narrow(n_, k_) : n_);
     Take([&](const Dim& rank) { return radix_->At(rank); });
   }
 

@@ -92,9 +92,62 @@ Dim RadixSort::ItemAt(int64_t half, const Dim& at) {
   return e_.Loaded(e_.LoadFrom(items_, (line_ * 2 + half) * room_ + at), room_);
 }
 
+Dim RadixSort::KeyOf(const Dim& item) {
+  return e_.Loaded(e_.LoadFrom(keys_, line_ * room_ + item), kKeys);
+}
+
 Dim RadixSort::Digit(const Dim& item, int64_t shift) {
-  const Dim key = e_.Loaded(e_.LoadFrom(keys_, line_ * room_ + item), kKeys);
-  return e_.Loaded(e_.Int(Mod(FloorDiv(key, shift), kDigits)), kDigits);
+  return e_.Loaded(e_.Int(Mod(FloorDiv(KeyOf(item), shift), kDigits)), kDigits);
+}
+
+void RadixSort::Clear() {
+  e_.For(kDigits, false,
+         [&](const Dim& digit) { e_.Store(counts_, line_ * kDigits + digit, e_.lb().Int(0)); });
+}
+
+// Digit by digit, from the highest: the key of the last that is wanted, as far as it is known.
+Dim RadixSort::Narrow(const Dim& count, const Dim& wanted) {
+  Dim kept = count, last = 0;
+  for (int64_t shift = kKeys / kDigits; shift >= 1; shift /= kDigits) {
+    last = LastDigit(kept, wanted, shift, last);
+    kept = Keep(kept, shift, last);
+  }
+  return kept;
+}
+
+// Of keys / `shift`, the least with which there are enough that are not above; `before`: the same
+// without the last digit.
+Dim RadixSort::LastDigit(const Dim& count, const Dim& wanted, int64_t shift, const Dim& before) {
+  Clear();
+  const Value zero = e_.lb().Int(0), start = e_.Int(before);
+  const Value below = e_.For(count, {zero}, [&](const Dim& at, std::span<const Value> sum) {
+    const Dim digits = e_.Loaded(e_.Int(FloorDiv(KeyOf(ItemAt(0, at)), shift)), kKeys);
+    const Value high = e_.Int(FloorDiv(digits, kDigits));
+    const Dim here = line_ * kDigits + e_.Loaded(e_.Int(Mod(digits, kDigits)), kDigits);
+    const Dim counts = s_.AsIndex(s_.Equal(high, start));
+    e_.Store(counts_, here, s_.Add(e_.LoadFrom(counts_, here), e_.Int(counts)));
+    return std::vector<Value>{s_.Add(sum[0], e_.Int(s_.AsIndex(s_.Less(high, start))))};
+  })[0];
+  const Value digit =
+      e_.For(kDigits, {below, zero}, [&](const Dim& d, std::span<const Value> so_far) {
+        const Value sum = s_.Add(so_far[0], e_.LoadFrom(counts_, line_ * kDigits + d));
+        const Value is_less = e_.Int(s_.AsIndex(s_.Less(sum, e_.Int(wanted))));
+        return std::vector<Value>{sum, s_.Add(so_far[1], is_less)};
+      })[1];
+  return e_.Loaded(e_.Int(before * kDigits + e_.Loaded(digit, kDigits)), kKeys);
+}
+
+Dim RadixSort::Keep(const Dim& count, int64_t shift, const Dim& last) {
+  const Value most = e_.Int(last);
+  const Value kept =
+      e_.For(count, {e_.lb().Int(0)}, [&](const Dim& at, std::span<const Value> before) {
+        const Dim item = ItemAt(0, at);
+        const Value digits = e_.Int(FloorDiv(KeyOf(item), shift));
+        e_.Store(items_, line_ * 2 * room_ + e_.Loaded(before[0], room_), e_.Int(item));
+        const Dim stays = s_.AsIndex(s_.AtMost(digits, most));
+        return std::vector<Value>{s_.Add(before[0], e_.Int(stays))};
+      })[0];
+  return e_.Loaded(kept, room_ + 1);
 }
 
 void RadixSort::Sort(const Dim& count) {
@@ -108,7 +161,7 @@ void RadixSort::Sort(const Dim& count) {
 void RadixSort::Pass(const Dim& count, int64_t from, int64_t shift) {
   const Value zero = e_.lb().Int(0), one = e_.lb().Int(1);
   const auto place = [&](const Dim& digit) { return line_ * kDigits + digit; };
-  e_.For(kDigits, false, [&](const Dim& digit) { e_.Store(counts_, place(digit), zero); });
+  Clear();
   e_.For(count, false, [&](const Dim& at) {
     const Dim here = place(Digit(ItemAt(from, at), shift));
     e_.Store(counts_, here, s_.Add(e_.LoadFrom(counts_, here), one));

@@ -62,6 +62,9 @@ class RadixSort {
   /// Item number `at` of those to sort is `item`, and goes where `x` goes: in ascending order, or
   /// descending. NaN is above everything, and zeros are equal.
   void Put(const Dim& at, const Dim& item, Value x, bool descending);
+  /// Of the first `count`, keeps those that will be among the first `wanted`, and what is equal to
+  /// the last of them, in the order that they were put; how many. 1 <= wanted <= count.
+  Dim Narrow(const Dim& count, const Dim& wanted);
   /// Sorts the first `count`.
   void Sort(const Dim& count);
   /// Item number `at` of the sorted ones.
@@ -69,6 +72,10 @@ class RadixSort {
 
  private:
   Dim ItemAt(int64_t half, const Dim& at);
+  Dim KeyOf(const Dim& item);
+  void Clear();
+  Dim LastDigit(const Dim& count, const Dim& wanted, int64_t shift, const Dim& before);
+  Dim Keep(const Dim& count, int64_t shift, const Dim& last);
   Dim Digit(const Dim& item, int64_t shift);
   void Pass(const Dim& count, int64_t from, int64_t shift);
   Value Key(Value x, bool descending) const;

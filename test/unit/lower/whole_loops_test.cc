@@ -46,21 +46,40 @@ TEST_F(WholeLoopsTest, TheFirstFewInOrder) {
 TEST_F(WholeLoopsTest, ManyInOrder) {
   ExpectTopK("3, 200", 60, 1, "3, 60");
   ExpectTopK("130, 2", 130, 0, "130, 2", false);
-  symbol_ = 77;
-  ExpectTopK("2, N", 64, 1, "2, 64");
+  ExpectTopK("2, 700", 60, 1, "2, 60");
+  ExpectTopK("530, 2", 520, 0, "520, 2", false);
+  for (const int64_t n : {64, 77, 600}) {
+    symbol_ = n;
+    ExpectTopK("2, N", 64, 1, "2, 64");
+  }
+}
+
+// Lines next to one another are read together.
+TEST_F(WholeLoopsTest, TheFirstFewOfInnerAxes) {
+  ExpectTopK("2, 9, 3, 11", 4, 1, "2, 4, 3, 11");
+  ExpectTopK("6, 16", 2, 0, "2, 16", false);
+  for (const int64_t n : {0, 1, 16, 21}) {
+    symbol_ = n;
+    ExpectTopK("2, 5, N", 5, 1, "2, 5, N");
+  }
 }
 
 // Equal ones keep their order, whichever way is taken.
 TEST_F(WholeLoopsTest, EqualOnesKeepTheirOrder) {
   below_ = 4;
-  for (const int64_t k : {6, 70}) {
-    const std::string x = I64("3, 90"), y = I64(StrCat("3, ", k));
-    Expect({{x},
-            StrCat(Number("k", k), "%r, %r1 = nn.top_k(%a, %k) {axis = 1} : (", x, ", ", I64("1"),
-                   ") -> (", y, ", ", y, ")"),
-            y,
-            {y}},
-           "loops");
+  for (const auto& [n, k] : {std::pair{90, 6}, {90, 70}, {600, 70}}) {
+    for (const char* element : {"i64", "i8"}) {
+      const auto type = [&](int extent, const char* of) {
+        return StrCat("v_tensor<[3, ", extent, "], ", of, ">");
+      };
+      const std::string x = type(n, element), y = type(k, element), at = type(k, "i64");
+      Expect({{x},
+              StrCat(Number("k", k), "%r, %r1 = nn.top_k(%a, %k) {axis = 1} : (", x, ", ", I64("1"),
+                     ") -> (", y, ", ", at, ")"),
+              y,
+              {at}},
+             "loops");
+    }
   }
 }
 
