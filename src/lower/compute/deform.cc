@@ -143,6 +143,17 @@ Dim Product(const std::vector<Dim>& dims) {
   return product;
 }
 
+// A loop per axis, outermost first.
+void InOrder(Elements& e, const std::vector<Dim>& dims, const Place& outer,
+             const std::function<void(const Place&)>& body) {
+  if (outer.size() == dims.size()) return body(outer);
+  e.For(dims[outer.size()], false, [&](const Dim& i) {
+    Place at = outer;
+    at.push_back(i);
+    InOrder(e, dims, at, body);
+  });
+}
+
 // Of elements for the same place the last one stays, so they come one after the other.
 void Unpool(const WholeOf& w) {
   using Op = nn::MaxUnpoolOp;
@@ -152,12 +163,12 @@ void Unpool(const WholeOf& w) {
   e.Reset();
   const std::vector<Dim> x = w.Dims(Op::kX), y = w.ResultDims(0);
   const std::vector<Dim> counted = UnpooledDims(*w.op, x);
-  e.For(Product(x), false, [&](const Dim& i) {
-    const Place from = e.space().Unflatten(i, x);
+  const bool in_corner = w.op->num_operands() > Op::kOutputShape && w.op->operand(Op::kOutputShape);
+  InOrder(e, x, {}, [&](const Place& from) {
     const Value index = ToInt64(e, w.Operand(Op::kIndices, from));
     const Dim flat = Scalars(e).Inside(index, Product(counted));
-    const Place to = e.space().Unflatten(flat, counted);
-    e.Store(w.memory[0], e.space().Flatten(to, y), w.Operand(Op::kX, from));
+    const Dim to = in_corner ? e.space().Flatten(e.space().Unflatten(flat, counted), y) : flat;
+    e.Store(w.memory[0], to, w.Operand(Op::kX, from));
   });
 }
 

@@ -43,6 +43,32 @@ TEST_F(WholeLoopsTest, TheFirstFewInOrder) {
   }
 }
 
+// Several elements for one place; in a larger output, of known extents and of others.
+TEST_F(WholeLoopsTest, PutBackByPosition) {
+  symbol_ = 3;
+  below_ = 20;
+  const auto expect = [&](const std::string& x, const std::string& y, const char* window) {
+    Expect({{F32(x), I64(x)},
+            StrCat("%i = nn.abs(%b) : (", I64(x), ") -> ", I64(x), "\n%r = nn.max_unpool(%a, %i) {",
+                   window, "} : (", F32(x), ", ", I64(x), ") -> ", F32(y)),
+            F32(y)},
+           "loops");
+  };
+  const char* halves = "kernel_shape = [2, 2], strides = [2, 2]";
+  expect("1, 2, 3, 5", "1, 2, 6, 10", halves);
+  expect("N, 2, 3, M", "N, 2, 6, 2*M", halves);
+  expect("0, 2, 3, 5", "0, 2, 6, 10", halves);
+  expect("2, 1, 7", "2, 1, 19", "kernel_shape = [3], strides = [3], pads = [1, 1]");
+  const std::string x = "1, 2, 3, 5", y = "1, 2, 7, 11";
+  Expect({{F32(x), I64(x)},
+          StrCat("%s = builtin.constant() {value = tensor<[4], i64> [1, 2, 7, 11]} : () -> ",
+                 I64("4"), "\n%i = nn.abs(%b) : (", I64(x), ") -> ", I64(x),
+                 "\n%r = nn.max_unpool(%a, %i, %s) {", halves, "} : (", F32(x), ", ", I64(x), ", ",
+                 I64("4"), ") -> ", F32(y)),
+          F32(y)},
+         "loops");
+}
+
 TEST_F(WholeLoopsTest, ManyInOrder) {
   ExpectTopK("3, 200", 60, 1, "3, 60");
   ExpectTopK("130, 2", 130, 0, "130, 2", false);
