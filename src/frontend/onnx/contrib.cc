@@ -121,22 +121,13 @@ std::vector<std::optional<double>> ConvActivationParameters(const UpgradeContext
 // The sum Z comes before the activation.
 void ConvOf(UpgradeContext& c, bool channels_last) {
   Nodes make(c);
-  std::vector<int64_t> to = {0}, from = {0};
-  if (channels_last) {
-    const int64_t rank = c.NeedRank(0);
-    to = from = Identity(rank);
-    if (rank >= 2) {
-      std::rotate(to.begin() + 1, to.end() - 1, to.end());
-      std::rotate(from.begin() + 1, from.begin() + 2, from.end());
-    }
-  }
-  const auto moved = [&](Text x, const std::vector<int64_t>& perm) {
-    return channels_last ? make("Transpose", {x}, {MakeInts("perm", perm)}) : x;
+  const auto moved = [&](Text x, std::vector<int64_t> (*perm)(int64_t)) {
+    return channels_last ? make("Transpose", {x}, {MakeInts("perm", perm(c.NeedRank(0)))}) : x;
   };
-  const Text x = moved(c.node.inputs[0], to);
+  const Text x = moved(c.node.inputs[0], ChannelsFirst);
   Text y = make("Conv", {x, c.node.inputs[1], InputOr(c, 2)},
                 Pass(c, {"auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"}));
-  y = make.Sum({moved(y, from), InputOr(c, 3)});
+  y = make.Sum({moved(y, ChannelsLast), InputOr(c, 3)});
   c.Give(0, Activated(c, y, ConvActivationParameters(c)));
 }
 
@@ -258,6 +249,18 @@ bool Lists(std::string_view names, std::string_view name) {
 }  // namespace
 
 std::span<const ContribRule> ContribLayers() { return kLayers; }
+
+std::vector<int64_t> ChannelsFirst(int64_t rank) {
+  std::vector<int64_t> perm = Identity(rank);
+  if (rank >= 2) std::rotate(perm.begin() + 1, perm.end() - 1, perm.end());
+  return perm;
+}
+
+std::vector<int64_t> ChannelsLast(int64_t rank) {
+  std::vector<int64_t> perm = Identity(rank);
+  if (rank >= 2) std::rotate(perm.begin() + 1, perm.begin() + 2, perm.end());
+  return perm;
+}
 
 std::vector<AttributeMsg> Pass(const UpgradeContext& c, std::initializer_list<Text> names) {
   std::vector<AttributeMsg> attributes;

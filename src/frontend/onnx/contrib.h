@@ -74,6 +74,11 @@ class Nodes {
 inline Text InputOr(const UpgradeContext& c, size_t i) {
   return c.HasInput(i) ? c.node.inputs[i] : Text();
 }
+/// Which `perm` of Transpose brings channels from the end to behind the batch.
+std::vector<int64_t> ChannelsFirst(int64_t rank);
+/// And from there to the end.
+std::vector<int64_t> ChannelsLast(int64_t rank);
+
 /// A copy of those attributes of the node that have one of these names.
 std::vector<AttributeMsg> Pass(const UpgradeContext& c, std::initializer_list<Text> names);
 

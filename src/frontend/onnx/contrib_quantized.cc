@@ -28,10 +28,30 @@ Text Quantized(UpgradeContext& c, Text x, size_t first, ElementType type) {
 
 // ---- element by element, pools ----
 
+// The first input with channels behind the batch.
+Text ImageChannelsFirst(UpgradeContext& c) {
+  const std::vector<int64_t> perm = ChannelsFirst(c.NeedRank(0));
+  return Nodes(c)("Transpose", {c.node.inputs[0]}, {MakeInts("perm", perm)});
+}
+
+// The result is `y`, which has as many axes as the first input, with channels at the end.
+void GiveChannelsLast(UpgradeContext& c, Text y) {
+  c.Give(0, Nodes(c)("Transpose", {y}, {MakeInts("perm", ChannelsLast(c.NeedRank(0)))}));
+}
+
+bool HasChannelsLast(const UpgradeContext& c) {
+  return c.IntAttr("channels_last").value_or(0) != 0;
+}
+
 // Of one tensor, whose scale and zero point follow it, and then those of the result.
 void Unary(UpgradeContext& c, Text op, std::vector<AttributeMsg> attributes) {
-  const Text y = Nodes(c)(op, {Numbers(c, 0)}, std::move(attributes));
-  c.Give(0, Quantized(c, y, 3, c.InputElement(0)));
+  Nodes make(c);
+  const bool moves = HasChannelsLast(c);
+  const Text x = moves ? ImageChannelsFirst(c) : c.node.inputs[0];
+  const Text numbers = make("DequantizeLinear", {x, c.node.inputs[1], InputOr(c, 2)});
+  const Text y = make(op, {numbers}, std::move(attributes));
+  const Text rounded = Quantized(c, y, 3, c.InputElement(0));
+  moves ? GiveChannelsLast(c, rounded) : c.Give(0, rounded);
 }
 
 // Of two.
@@ -45,19 +65,18 @@ void QLinearMul(UpgradeContext& c) { Binary(c, "Mul"); }
 void QLinearSigmoid(UpgradeContext& c) { Unary(c, "Sigmoid", {}); }
 void QLinearLeakyRelu(UpgradeContext& c) { Unary(c, "LeakyRelu", Pass(c, {"alpha"})); }
 
-void NeedChannelsFirst(UpgradeContext& c) {
-  if (c.IntAttr("channels_last").value_or(0) != 0) c.Refuse("channels_last is not supported");
-}
-
 void QLinearAveragePool(UpgradeContext& c) {
-  NeedChannelsFirst(c);
   Unary(c, "AveragePool",
         Pass(c, {"auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"}));
 }
 
-void QLinearGlobalAveragePool(UpgradeContext& c) {
-  NeedChannelsFirst(c);
-  Unary(c, "GlobalAveragePool", {});
+void QLinearGlobalAveragePool(UpgradeContext& c) { Unary(c, "GlobalAveragePool", {}); }
+
+void NhwcMaxPool(UpgradeContext& c) {
+  GiveChannelsLast(
+      c,
+      Nodes(c)("MaxPool", {ImageChannelsFirst(c)},
+               Pass(c, {"auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides"})));
 }
 
 void QLinearReduceMean(UpgradeContext& c) {
@@ -103,6 +122,17 @@ void DequantizeLinear(UpgradeContext& c) {
 }
 
 // ---- products ----
+
+// That of the standard, whose channels may be at the end; filters are what they are there.
+void QLinearConv(UpgradeContext& c) {
+  const bool moves = HasChannelsLast(c);
+  std::vector<Text> inputs = c.node.inputs;
+  if (moves) inputs[0] = ImageChannelsFirst(c);
+  const Text y =
+      Nodes(c)("QLinearConv", std::move(inputs),
+               Pass(c, {"auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"}));
+  moves ? GiveChannelsLast(c, y) : c.Give(0, y);
+}
 
 // A sum of products of integers, exact, by its scales: f32.
 Text Scaled(UpgradeContext& c, Text sum, Text a_scale, Text b_scale) {
@@ -219,11 +249,14 @@ constexpr ContribRule kQuantized[] = {
     {"DynamicQuantizeMatMul", 3, 5, 1, DynamicQuantizeMatMul},
     {"MatMulIntegerToFloat", 4, 7, 1, MatMulIntegerToFloat},
     {"MatMulNBits", 3, 6, 1, MatMulNBits, "K N accuracy_level bits block_size"},
+    {"NhwcMaxPool", 1, 1, 1, NhwcMaxPool, "auto_pad ceil_mode dilations kernel_shape pads strides"},
     {"QGemm", 6, 9, 1, QGemm, "alpha transA transB"},
     {"QLinearAdd", 7, 8, 1, QLinearAdd},
     {"QLinearAveragePool", 4, 5, 1, QLinearAveragePool,
      "auto_pad ceil_mode channels_last count_include_pad kernel_shape pads strides"},
     {"QLinearConcat", 5, kAnyNumber, 1, QLinearConcat, "axis"},
+    {"QLinearConv", 8, 9, 1, QLinearConv,
+     "auto_pad channels_last dilations group kernel_shape pads strides"},
     {"QLinearGlobalAveragePool", 4, 5, 1, QLinearGlobalAveragePool, "channels_last"},
     {"QLinearLeakyRelu", 4, 5, 1, QLinearLeakyRelu, "alpha"},
     {"QLinearMul", 7, 8, 1, QLinearMul},
