@@ -61,14 +61,23 @@ int64_t Embed(int64_t at, const Shape& inner, const Shape& outer) {
 
 // ---- max_roi_pool -------------------------------------------------------------------------------
 
+// Positions are rounded as the elements are, of halves as f32 is: where cells end depends on it,
+// and onnxruntime and torchvision do so.
+double Rounded(ElementType element, double x) {
+  return element == ElementType::kF64 ? x : static_cast<float>(x);
+}
+
 // The first and last position of a region along one dim, cut into cells.
 struct Cells {
+  ElementType element;
   int64_t start, length, count, extent;
 
   [[nodiscard]] std::pair<int64_t, int64_t> Range(int64_t cell) const {
-    const double size = static_cast<double>(length) / static_cast<double>(count);
-    const auto low = static_cast<int64_t>(std::floor(static_cast<double>(cell) * size));
-    const auto high = static_cast<int64_t>(std::ceil(static_cast<double>(cell + 1) * size));
+    const double whole = Rounded(element, static_cast<double>(length));
+    const double size = Rounded(element, whole / static_cast<double>(count));
+    const auto edge = [&](int64_t i) { return Rounded(element, static_cast<double>(i) * size); };
+    const auto low = static_cast<int64_t>(std::floor(edge(cell)));
+    const auto high = static_cast<int64_t>(std::ceil(edge(cell + 1)));
     return {std::clamp<int64_t>(start + low, 0, extent),
             std::clamp<int64_t>(start + high, 0, extent)};
   }
@@ -78,9 +87,10 @@ Cells CellsOf(EvalContext& c, double from, double to, int64_t count, int64_t ext
   if (!(std::fabs(from) < kFarPooledRoi) || !(std::fabs(to) < kFarPooledRoi)) {
     c.Fail("shape/roi", StrCat("a region of interest reaches from ", from, " to ", to));
   }
-  const auto start = static_cast<int64_t>(std::round(from));
-  const auto end = static_cast<int64_t>(std::round(to));
-  return {start, std::max<int64_t>(end - start + 1, 1), count, extent};
+  const ElementType element = c.input(MaxRoiPoolOp::kX).element_type();
+  const auto start = static_cast<int64_t>(std::round(Rounded(element, from)));
+  const auto end = static_cast<int64_t>(std::round(Rounded(element, to)));
+  return {element, start, std::max<int64_t>(end - start + 1, 1), count, extent};
 }
 
 double CellMax(const double* plane, const Cells& rows, const Cells& columns, int64_t i, int64_t j) {

@@ -76,11 +76,11 @@ struct Compute {
   void (*whole)(const WholeOf& w) = nullptr;
   /// Only for a function of nothing else: strategies are better where it is a part.
   bool alone = false;
-  /// Below, `element` is better than `whole`.
-  size_t whole_operands = 0;
+  /// Where `whole` is better than `element`; null: always.
+  bool (*prefers_whole)(const Operation& op) = nullptr;
 
   bool IsWhole(const Operation& of) const {
-    return whole != nullptr && of.num_operands() >= whole_operands;
+    return whole != nullptr && (prefers_whole == nullptr || prefers_whole(of));
   }
 };
 

@@ -15,6 +15,24 @@ constexpr ElementType kWide = ElementType::kF64;
 
 // ---- deform_conv ----
 
+// The two elements around a point.
+std::vector<Tap> TapsAround(const Scalars& s, Value point, const Dim& extent) {
+  const Value low = s.Floor(point), one = s.Number(kWide, 1.0);
+  const auto tap = [&](Value at) {
+    const Value share = s.Sub(one, s.Abs(s.Sub(point, at)));
+    const Value inside =
+        s.And(s.AtMost(s.Number(kWide, 0.0), at), s.Less(at, s.Number(kWide, extent)));
+    return Tap{s.Inside(at, extent), s.And(inside, s.Less(s.Number(kWide, 0.0), share)), share};
+  };
+  return {tap(low), tap(s.Add(low, one))};
+}
+
+Dim Product(const std::vector<Dim>& dims) {
+  Dim product = 1;
+  for (const Dim& dim : dims) product *= dim;
+  return product;
+}
+
 class Deformed {
  public:
   explicit Deformed(const ElementOf& c)
@@ -71,7 +89,7 @@ class Deformed {
       const Dim base = c_.at[d + 2] * steps_.strides[d] + k[d] * steps_.dilations[d];
       const Value begin = s_.Number(kWide, static_cast<double>(steps_.begins[d]));
       const Value point = s_.Add(s_.Sub(s_.Number(kWide, base), begin), offset);
-      around.push_back(TapsAround(point, x_[d + 2]));
+      around.push_back(TapsAround(s_, point, x_[d + 2]));
     }
     const Dim some = AreSome(c_.e, {x_.begin() + 2, x_.end()});
     const Value sum = c_.e.Guarded(some, s_.Number(kWide, 0.0), [&] {
@@ -83,19 +101,6 @@ class Deformed {
     return s_.Cast(s_.Mul(mask, sum), type_);
   }
 
-  // The two elements around a point.
-  std::vector<Tap> TapsAround(Value point, const Dim& extent) {
-    const Value low = s_.Floor(point), one = s_.Number(kWide, 1.0);
-    const auto tap = [&](Value at) {
-      const Value share = s_.Sub(one, s_.Abs(s_.Sub(point, at)));
-      const Value inside =
-          s_.And(s_.AtMost(s_.Number(kWide, 0.0), at), s_.Less(at, s_.Number(kWide, extent)));
-      return Tap{s_.Inside(at, extent), s_.And(inside, s_.Less(s_.Number(kWide, 0.0), share)),
-                 share};
-    };
-    return {tap(low), tap(s_.Add(low, one))};
-  }
-
   const ElementOf& c_;
   Scalars s_;
   Op op_;
@@ -104,6 +109,181 @@ class Deformed {
   nn::WindowSteps steps_;
   ElementType type_;
 };
+
+// A piece of a row of the output at a time: where the points of a kernel element lie is computed
+// once for all channels, and what the channels are there once for all filters.
+class DeformedRows {
+ public:
+  explicit DeformedRows(const WholeOf& w)
+      : w_(w),
+        e_(w.e),
+        s_(w.e),
+        op_(const_cast<Operation*>(w.op)),
+        spec_(nn::ConvSpecOf(op_)),
+        x_(w.Dims(Op::kX)),
+        in_(x_.begin() + 2, x_.end()),
+        weights_(w.Dims(Op::kW)),
+        kernel_(weights_.begin() + 2, weights_.end()),
+        out_(w.ResultDims(0)),
+        steps_(nn::CheckedSteps(spec_.window, in_.size())),
+        type_(SumType(w.Element(0))) {}
+
+  void Write() {
+    std::vector<Dim> dims{out_[0]};
+    dims.insert(dims.end(), out_.begin() + 2, out_.end() - 1);
+    e_.For(Product(dims), WholeOf::IsMuch(Product(out_) * Depth()), [&](const Dim& row) {
+      row_ = e_.space().Unflatten(row, dims);
+      e_.For(CeilDiv(out_.back(), kPoints), false, [&](const Dim& piece) {
+        first_ = piece * kPoints;
+        WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, kPoints)), kPoints + 1));
+      });
+    });
+  }
+
+ private:
+  using Op = nn::DeformConvOp;
+  static constexpr int64_t kPoints = 64;  // of a piece
+  static constexpr int64_t kFilters = 8;  // whose sums are in registers together
+
+  Dim Taps() const { return Product(kernel_); }
+  Dim Depth() const { return weights_[1] * Taps(); }
+
+  // At that point of the piece, of a tensor with such channels and the extents of the output.
+  Place OutputAt(const Dim& channel, const Dim& i) {
+    Place at{row_[0], channel};
+    at.insert(at.end(), row_.begin() + 1, row_.end());
+    at.push_back(e_.Loaded(e_.Int(first_ + i), out_.back()));
+    return at;
+  }
+
+  void WritePiece(const Dim& count) {
+    const int64_t corners = int64_t{1} << in_.size();
+    patches_ = e_.Scratch(type_, x_[1] * Taps() * kPoints);
+    at_ = e_.Scratch(ElementType::kI64, corners * kPoints);
+    shares_ = e_.Scratch(type_, corners * kPoints);
+    const Dim channels = FloorDiv(x_[1], Dim(op_.offset_group()));
+    e_.For(op_.offset_group(), false, [&](const Dim& group) {
+      e_.For(Taps(), false, [&](const Dim& tap) {
+        const Place k = e_.space().Unflatten(tap, kernel_);
+        w_.ForLanes(count, [&](const Dim& i) { WriteCorners(group * Taps() + tap, k, i); });
+        e_.For(channels, false, [&](const Dim& c) {
+          const Dim channel = group * channels + c;
+          w_.ForLanes(count, [&](const Dim& i) {
+            e_.Store(patches_, (channel * Taps() + tap) * kPoints + i, Sampled(channel, i));
+          });
+        });
+      });
+    });
+    WriteSums(count);
+  }
+
+  // Indices within the planes of the elements around the point, and their shares.
+  void WriteCorners(const Dim& entry, const Place& k, const Dim& i) {
+    std::vector<std::vector<Tap>> around;
+    const auto rank = static_cast<int64_t>(in_.size());
+    for (size_t d = 0; d < in_.size(); ++d) {
+      const Place at = OutputAt(entry * rank + static_cast<int64_t>(d), i);
+      const Dim base = at[d + 2] * steps_.strides[d] + k[d] * steps_.dilations[d];
+      const Value begin = s_.Number(kWide, static_cast<double>(steps_.begins[d]));
+      const Value offset = s_.Cast(w_.Operand(Op::kOffset, at), kWide);
+      const Value point = s_.Add(s_.Sub(s_.Number(kWide, base), begin), offset);
+      around.push_back(TapsAround(s_, point, in_[d]));
+    }
+    Value factor = s_.Number(kWide, 1.0);
+    if (w_.Has(Op::kMask)) factor = s_.Cast(w_.Operand(Op::kMask, OutputAt(entry, i)), kWide);
+    for (size_t corner = 0; corner < size_t{1} << in_.size(); ++corner) {
+      Value at, share = factor, there;
+      for (size_t d = 0; d < in_.size(); ++d) {
+        const Tap& tap = around[d][corner >> d & 1];
+        const Value index = e_.Int(tap.at);
+        at = at ? s_.Add(s_.Mul(at, e_.Int(in_[d])), index) : index;
+        share = s_.Mul(share, tap.share);
+        there = there ? s_.And(there, tap.there) : tap.there;
+      }
+      const Dim to = static_cast<int64_t>(corner) * kPoints + i;
+      e_.Store(at_, to, at);
+      e_.Store(shares_, to, s_.Cast(s_.Select(there, share, s_.Number(kWide, 0.0)), type_));
+    }
+  }
+
+  // What has no share is not looked at: it may be no number.
+  Value Sampled(const Dim& channel, const Dim& i) {
+    const Value none = s_.Number(type_, 0.0);
+    return e_.Guarded(AreSome(e_, in_), none, [&] {
+      Value sum = none;
+      for (int64_t corner = 0; corner < int64_t{1} << in_.size(); ++corner) {
+        const Dim from = Dim(corner * kPoints) + i;
+        Place at(x_.size(), 0);
+        at[0] = row_[0], at[1] = channel;
+        at.back() = e_.Loaded(e_.LoadFrom(at_, from), Product(in_));
+        const Value share = e_.LoadFrom(shares_, from);
+        const Value part = s_.Mul(share, s_.Cast(w_.Operand(Op::kX, at), type_));
+        sum = s_.Add(sum, s_.Select(s_.Equal(share, none), none, part));
+      }
+      return sum;
+    });
+  }
+
+  void WriteSums(const Dim& count) {
+    const Dim filters = FloorDiv(weights_[0], Dim(spec_.group));
+    const Dim blocks = FloorDiv(filters, kFilters);
+    e_.For(spec_.group, false, [&](const Dim& group) {
+      e_.For(blocks, false, [&](const Dim& block) {
+        WriteFilters(group, group * filters + block * kFilters, kFilters, count);
+      });
+      e_.For(Mod(filters, kFilters), false, [&](const Dim& rest) {
+        WriteFilters(group, group * filters + blocks * kFilters + rest, 1, count);
+      });
+    });
+  }
+
+  void WriteFilters(const Dim& group, const Dim& first, int64_t filters, const Dim& count) {
+    w_.ForLanes(count, [&](const Dim& i) {
+      std::vector<Value> sums;
+      for (int64_t f = 0; f < filters; ++f) {
+        sums.push_back(w_.Has(Op::kB) ? s_.Cast(w_.Operand(Op::kB, {first + f}), type_)
+                                      : s_.Number(type_, 0.0));
+      }
+      sums = e_.For(Depth(), sums, [&](const Dim& k, std::span<const Value> before) {
+        const Value x = e_.LoadFrom(patches_, (group * Depth() + k) * kPoints + i);
+        std::vector<Value> next;
+        for (int64_t f = 0; f < filters; ++f) {
+          Place at(weights_.size(), 0);
+          at[0] = first + f, at.back() = k;
+          const Value weight = s_.Cast(w_.Operand(Op::kW, at), type_);
+          next.push_back(s_.Add(before[static_cast<size_t>(f)], s_.Mul(weight, x)));
+        }
+        return next;
+      });
+      for (int64_t f = 0; f < filters; ++f) {
+        const Dim to = e_.space().Flatten(OutputAt(first + f, i), out_);
+        e_.Store(w_.memory[0], to, s_.Cast(sums[static_cast<size_t>(f)], w_.Element(0)));
+      }
+    });
+  }
+
+  const WholeOf& w_;
+  Elements& e_;
+  Scalars s_;
+  Op op_;
+  nn::ConvSpec spec_;
+  std::vector<Dim> x_, in_, weights_, kernel_, out_;
+  nn::WindowSteps steps_;
+  ElementType type_;
+
+  // While writing.
+  Place row_;  // the image, and all axes of the output but the last
+  Dim first_;  // point of the piece
+  Value patches_, at_, shares_;
+};
+
+// Elements are found by their place in memory.
+bool HasStoredOperands(const Operation& op) {
+  return op.operand(nn::DeformConvOp::kX).is_block_argument() &&
+         op.operand(nn::DeformConvOp::kW).is_block_argument();
+}
+
+void WriteDeformed(const WholeOf& w) { DeformedRows(w).Write(); }
 
 Value DeformedConvolution(const ElementOf& c) { return Deformed(c).Element(); }
 
@@ -135,12 +315,6 @@ std::vector<Dim> UnpooledDims(const Operation& op, const std::vector<Dim>& x) {
                    Dim(steps.begins[d]) - Dim(steps.ends[d]));
   }
   return dims;
-}
-
-Dim Product(const std::vector<Dim>& dims) {
-  Dim product = 1;
-  for (const Dim& dim : dims) product *= dim;
-  return product;
 }
 
 // A loop per axis, outermost first.
@@ -188,7 +362,11 @@ std::vector<IndexUse> PositionsUnpooled(const ElementOf& c) {
 }
 
 constexpr Compute kComputes[] = {
-    {nn::kDeformConv, DeformedConvolution, RefuseDeformed},
+    {.op = nn::kDeformConv,
+     .element = DeformedConvolution,
+     .refuse = RefuseDeformed,
+     .whole = WriteDeformed,
+     .prefers_whole = HasStoredOperands},
     {nn::kMaxUnpool, nullptr, RefuseUnpool, PositionsUnpooled, Unpool},
 };
 

@@ -46,7 +46,10 @@ Value Concatenated(const ElementOf& c) {
 }
 
 // Where there are many operands, an element had to be sought among them: each is put in its place.
-constexpr size_t kManyOperands = 12;
+bool HasManyOperands(const Operation& op) {
+  constexpr size_t kMany = 12;
+  return op.num_operands() >= kMany;
+}
 
 void ConcatenateAll(const WholeOf& w) {
   const nn::ConcatOp op(const_cast<Operation*>(w.op));
@@ -351,7 +354,7 @@ constexpr Compute kComputes[] = {
     {.op = nn::kConcat,
      .element = Concatenated,
      .whole = ConcatenateAll,
-     .whole_operands = kManyOperands},
+     .prefers_whole = HasManyOperands},
     {nn::kSplit, Piece},
     {nn::kSlice, Sliced, RefuseSlice},
     {nn::kPad, Padded, RefusePad},

@@ -2,6 +2,7 @@
 
 #include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/resize_axis.h"
+#include "src/lower/compute/resize_filters.h"
 
 // Resampled tensors, one element at a time.
 namespace lathe::lower {
@@ -132,7 +133,11 @@ class Resized {
 Value Resample(const ElementOf& c) { return Resized(c).Element(); }
 
 constexpr Compute kComputes[] = {
-    {nn::kResize, Resample, Refuse},
+    {.op = nn::kResize,
+     .element = Resample,
+     .refuse = Refuse,
+     .whole = WriteFiltered,
+     .prefers_whole = HasFilterTables},
 };
 
 }  // namespace

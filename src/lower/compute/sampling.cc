@@ -16,6 +16,7 @@ namespace {
 constexpr ElementType kWide = ElementType::kF64;
 
 Value Wide(const Scalars& s, double x) { return s.Number(kWide, x); }
+Value Widened(const Scalars& s, Value x) { return s.Cast(x, kWide); }
 
 // ---- grid_sample ----
 
@@ -397,18 +398,20 @@ Value MaxRoiPool(const ElementOf& c) {
   const auto roi = [&](int64_t i) {
     return s.Cast(c.Operand(Op::kRois, {c.at[0], Dim(i)}), kWide);
   };
-  const auto corner = [&](int64_t i) {  // halves away from zero
-    const Value x = s.Mul(roi(i), Wide(s, op.spatial_scale())), zero = Wide(s, 0);
+  const ElementType type = SumType(c.Element());  // positions are rounded as it is
+  const auto corner = [&](int64_t i) {            // halves away from zero
+    const Value scale = s.Number(type, op.spatial_scale());
+    const Value x = Widened(s, s.Mul(s.Cast(roi(i), type), scale)), zero = Wide(s, 0);
     const Value size = s.Floor(s.Add(s.Abs(x), Wide(s, 0.5)));
     return s.Select(s.Less(x, zero), s.Sub(zero, size), size);
   };
   const auto range = [&](int64_t from, const Dim& cell, int64_t cells, const Dim& extent) {
     const Value start = corner(from), zero = Wide(s, 0), one = Wide(s, 1);
     const Value length = s.Max(s.Add(s.Sub(corner(from + 2), start), one), one);
-    const Value size = s.Div(length, Wide(s, static_cast<double>(cells)));
-    const Value at = s.Number(kWide, cell);
-    const Value low = s.Add(start, s.Floor(s.Mul(at, size)));
-    const Value reach = s.Mul(s.Add(at, one), size);
+    const Value size = s.Div(s.Cast(length, type), s.Number(type, static_cast<double>(cells)));
+    const Value at = s.Number(type, cell), next = s.Add(at, s.Number(type, 1.0));
+    const Value low = s.Add(start, Widened(s, s.Floor(s.Mul(at, size))));
+    const Value reach = Widened(s, s.Mul(next, size));
     const Value high = s.Sub(start, s.Floor(s.Sub(zero, reach)));
     return std::pair{s.Inside(low, extent + 1), s.Inside(high, extent + 1)};
   };

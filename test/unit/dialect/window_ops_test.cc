@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "lathe/support/random.h"
 #include "test/unit/dialect/run_op.h"
@@ -326,6 +327,24 @@ TEST(MaxRoiPool, RoundsImagesToZero) {
       EXPECT_EQ(op.EvalError(), "shape/roi");
     }
   }
+}
+
+// 7 * (57 / 7) is 57 in f64, more in f32; of 58 it is the other way round.
+TEST(MaxRoiPool, CellsEndWhereTheElementTypeRoundsTo) {
+  const auto last = [](ElementType element, float length) {
+    std::vector<float> line(64);
+    std::iota(line.begin(), line.end(), 0.0F);
+    RunOp op("nn.max_roi_pool");
+    op.In(Cast(Tensor::Of<float>({1, 1, 1, 64}, line), element));
+    op.In(Cast(Tensor::Of<float>({1, 5}, {0, 0, 0, length - 1, 0}), element));
+    op.Attr("pooled_shape", std::vector<int64_t>{1, 7});
+    return ToDoubles(op.Run())[6];
+  };
+  EXPECT_EQ(last(ElementType::kF32, 57), 57);
+  EXPECT_EQ(last(ElementType::kF64, 57), 56);
+  EXPECT_EQ(last(ElementType::kF32, 58), 57);
+  EXPECT_EQ(last(ElementType::kF16, 58), 57);
+  EXPECT_EQ(last(ElementType::kF64, 58), 58);
 }
 
 TEST(MaxUnpool, UndoesMaxPoolAndChecksIndices) {

@@ -121,6 +121,8 @@ TEST_F(ResizeTest, Antialiased) {
              1e-5);
       Expect(Resize("[2, 3, 13]", "sizes", "2, 7, 4", attributes, "[2, 7, 4]", "f64"), "loops",
              1e-11);
+      Expect(Resize("[9, 7, 3]", "sizes", "2, 9, 3", attributes, "[2, 9, 3]"), "loops", 1e-5);
+      Expect(Resize("[5, 4, 37]", "sizes", "3, 2, 17", attributes, "[3, 2, 17]"), "loops", 1e-5);
     }
   }
   Expect(Resize("[2, 9, 1]", "sizes", "2, 1, 1", "antialias = true, mode = \"linear\"", "[2, 1, 1]",

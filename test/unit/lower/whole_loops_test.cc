@@ -273,6 +273,25 @@ TEST_F(WholeLoopsTest, RegionsOfAnImage) {
   }
 }
 
+TEST_F(WholeLoopsTest, DeformedWindows) {
+  const auto expect = [&](const std::string& x, const std::string& w, const std::string& offset,
+                          const std::string& mask, const std::string& y, const std::string& rest) {
+    const std::string type = StrCat("(", x, ", ", w, ", ", offset, ", none, ", mask, ") -> ", y);
+    Expect({{x, w, offset, mask},
+            StrCat("%r = nn.deform_conv(%a, %b, %c, none, %d) {", rest, "} : ", type),
+            y},
+           "loops", 1e-4);
+  };
+  const std::string x = F32("2, 4, 6, N");
+  symbol_ = 7;
+  expect(x, F32("10, 4, 3, 3"), F32("2, 18, 6, N"), F32("2, 9, 6, N"), F32("2, 10, 6, N"),
+         "pads = [1, 1, 1, 1]");
+  expect(x, F32("18, 2, 2, 3"), F32("2, 24, 5, N"), F32("2, 12, 5, N"), F32("2, 18, 5, N"),
+         "group = 2, offset_group = 2, pads = [0, 1, 0, 1]");
+  expect(F32("1, 2, 150"), F32("3, 2, 2"), F32("1, 2, 149"), F32("1, 2, 149"), F32("1, 3, 149"),
+         "");
+}
+
 // ---- indices that are none ----
 
 class IndexErrorTest : public LowerTest {
