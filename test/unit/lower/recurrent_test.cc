@@ -153,6 +153,7 @@ TEST_F(RecurrentTest, LengthsThatAreNone) {
 }
 
 // States of other sequences than there are would be read beyond their end.
+// That it is the same one is a condition on the sizes of each run.
 TEST_F(RecurrentTest, StatesOfAnotherBatch) {
   Case c = CaseOf({"lstm", 3, 4, "S", "N", "", true, false, true});
   for (std::string& type : c.arguments) {
@@ -161,9 +162,7 @@ TEST_F(RecurrentTest, StatesOfAnotherBatch) {
   for (size_t at = c.body.find(": ("); (at = c.body.find("[1, N, 4]", at)) < c.body.find("->");) {
     c.body.replace(at, 9, "[1, M, 4]");
   }
-  const std::string why = Refusal(c);
-  EXPECT_NE(why.find("recurrent: extents M and N may differ"), std::string::npos) << why;
-  EXPECT_NE(why.find("loops: extents M and N may differ"), std::string::npos) << why;
+  Expect(c, "recurrent", 1e-5);
 }
 
 TEST_F(RecurrentTest, SaysWhyNot) {

@@ -41,18 +41,17 @@ TEST_F(WindowLoopsTest, PoolsOfSymbolicExtents) {
 }
 
 // Channels that an operand lacks would be read beyond its end.
+// That they agree is a condition on the sizes of each run.
 TEST_F(WindowLoopsTest, ChannelsThatMayDiffer) {
-  const auto why = [&](const char* op, const std::string& w, const std::string& y) {
+  const auto expect = [&](const char* op, const std::string& w, const std::string& y) {
     const std::string x = TypeOf("[1, C, 5, 5]");
-    return Refusal({{x, TypeOf(w)},
-                    StrCat("%r = nn.", op, "(%a, %b) : (", x, ", ", TypeOf(w), ") -> ", TypeOf(y)),
-                    TypeOf(y)});
+    Expect({{x, TypeOf(w)},
+            StrCat("%r = nn.", op, "(%a, %b) : (", x, ", ", TypeOf(w), ") -> ", TypeOf(y)),
+            TypeOf(y)},
+           "loops", 1e-5);
   };
-  EXPECT_NE(why("conv", "[4, D, 3, 3]", "[1, 4, 3, 3]").find("loops: extents C and D may differ"),
-            std::string::npos);
-  EXPECT_NE(why("conv_transpose", "[D, 4, 3, 3]", "[1, 4, 7, 7]")
-                .find("loops: extents C and D may differ"),
-            std::string::npos);
+  expect("conv", "[4, D, 3, 3]", "[1, 4, 3, 3]");
+  expect("conv_transpose", "[D, 4, 3, 3]", "[1, 4, 7, 7]");
 }
 
 TEST_F(WindowLoopsTest, ChannelsLast) {
