@@ -126,27 +126,37 @@ class DeformedRows {
         kernel_(weights_.begin() + 2, weights_.end()),
         out_(w.ResultDims(0)),
         steps_(nn::CheckedSteps(spec_.window, in_.size())),
-        type_(SumType(w.Element(0))) {}
+        type_(SumType(w.Element(0))) {
+    while (points_ > kLeastPoints && !PatchesFit()) points_ /= 2;
+  }
 
   void Write() {
     std::vector<Dim> dims{out_[0]};
     dims.insert(dims.end(), out_.begin() + 2, out_.end() - 1);
-    e_.For(Product(dims), WholeOf::IsMuch(Product(out_) * Depth()), [&](const Dim& row) {
+    const bool is_parallel = PatchesFit() && WholeOf::IsMuch(Product(out_) * Depth());
+    if (!PatchesFit()) patches_ = e_.Scratch(type_, Patches());
+    e_.For(Product(dims), is_parallel, [&](const Dim& row) {
       row_ = e_.space().Unflatten(row, dims);
-      e_.For(CeilDiv(out_.back(), kPoints), false, [&](const Dim& piece) {
-        first_ = piece * kPoints;
-        WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, kPoints)), kPoints + 1));
+      e_.For(CeilDiv(out_.back(), points_), false, [&](const Dim& piece) {
+        first_ = piece * points_;
+        WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, points_)), points_ + 1));
       });
     });
   }
 
  private:
   using Op = nn::DeformConvOp;
-  static constexpr int64_t kPoints = 64;  // of a piece
-  static constexpr int64_t kFilters = 8;  // whose sums are in registers together
+  static constexpr int64_t kMostPoints = 64, kLeastPoints = 16;  // of a piece
+  static constexpr int64_t kFilters = 8;          // whose sums are in registers together
+  static constexpr int64_t kMostBytes = 1 << 19;  // of memory that each thread has
 
   Dim Taps() const { return Product(kernel_); }
   Dim Depth() const { return weights_[1] * Taps(); }
+  Dim Patches() const { return spec_.group * Depth() * points_; }
+  bool PatchesFit() const {
+    const Dim bytes = Patches() * (BitWidth(type_) / 8);
+    return bytes.is_constant() && bytes.value() <= kMostBytes;
+  }
 
   // At that point of the piece, of a tensor with such channels and the extents of the output.
   Place OutputAt(const Dim& channel, const Dim& i) {
@@ -158,9 +168,9 @@ class DeformedRows {
 
   void WritePiece(const Dim& count) {
     const int64_t corners = int64_t{1} << in_.size();
-    patches_ = e_.Scratch(type_, x_[1] * Taps() * kPoints);
-    at_ = e_.Scratch(ElementType::kI64, corners * kPoints);
-    shares_ = e_.Scratch(type_, corners * kPoints);
+    if (PatchesFit()) patches_ = e_.Scratch(type_, Patches());
+    at_ = e_.Scratch(ElementType::kI64, corners * points_);
+    shares_ = e_.Scratch(type_, corners * points_);
     const Dim channels = FloorDiv(x_[1], Dim(op_.offset_group()));
     e_.For(op_.offset_group(), false, [&](const Dim& group) {
       e_.For(Taps(), false, [&](const Dim& tap) {
@@ -169,7 +179,7 @@ class DeformedRows {
         e_.For(channels, false, [&](const Dim& c) {
           const Dim channel = group * channels + c;
           w_.ForLanes(count, [&](const Dim& i) {
-            e_.Store(patches_, (channel * Taps() + tap) * kPoints + i, Sampled(channel, i));
+            e_.Store(patches_, (channel * Taps() + tap) * points_ + i, Sampled(channel, i));
           });
         });
       });
@@ -200,7 +210,7 @@ class DeformedRows {
         share = s_.Mul(share, tap.share);
         there = there ? s_.And(there, tap.there) : tap.there;
       }
-      const Dim to = static_cast<int64_t>(corner) * kPoints + i;
+      const Dim to = static_cast<int64_t>(corner) * points_ + i;
       e_.Store(at_, to, at);
       e_.Store(shares_, to, s_.Cast(s_.Select(there, share, s_.Number(kWide, 0.0)), type_));
     }
@@ -212,7 +222,7 @@ class DeformedRows {
     return e_.Guarded(AreSome(e_, in_), none, [&] {
       Value sum = none;
       for (int64_t corner = 0; corner < int64_t{1} << in_.size(); ++corner) {
-        const Dim from = Dim(corner * kPoints) + i;
+        const Dim from = Dim(corner * points_) + i;
         Place at(x_.size(), 0);
         at[0] = row_[0], at[1] = channel;
         at.back() = e_.Loaded(e_.LoadFrom(at_, from), Product(in_));
@@ -245,7 +255,7 @@ class DeformedRows {
                                       : s_.Number(type_, 0.0));
       }
       sums = e_.For(Depth(), sums, [&](const Dim& k, std::span<const Value> before) {
-        const Value x = e_.LoadFrom(patches_, (group * Depth() + k) * kPoints + i);
+        const Value x = e_.LoadFrom(patches_, (group * Depth() + k) * points_ + i);
         std::vector<Value> next;
         for (int64_t f = 0; f < filters; ++f) {
           Place at(weights_.size(), 0);
@@ -270,6 +280,7 @@ class DeformedRows {
   std::vector<Dim> x_, in_, weights_, kernel_, out_;
   nn::WindowSteps steps_;
   ElementType type_;
+  int64_t points_ = kMostPoints;
 
   // While writing.
   Place row_;  // the image, and all axes of the output but the last
