@@ -11,6 +11,7 @@
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
+#include "lathe/support/error.h"
 
 namespace lathe {
 
@@ -66,9 +67,8 @@ class UnifySizesPass : public Pass {
     for (const SizeCondition& c : AlwaysIn(*program.block(), own, FindRegionConstraints(program))) {
       if (c.kind == SizeCondition::Kind::kEqual || IsWhole(c)) Unify(Of(c.a), Of(c.b));
     }
-    if (same_.empty()) return;
-    Rename(*program.block());
-    ShapeInferencer(&program.parameters()).Visit(program);
+    if (same_.empty() || Contradicts(program)) return;
+    Rename(program);
     Count("unified", static_cast<int64_t>(same_.size()));
     MarkChanged();
   }
@@ -109,9 +109,20 @@ class UnifySizesPass : public Pass {
     });
   }
 
+  // Whether no run can be right, of which that tells.
+  bool Contradicts(const Program& program) {
+    Program copy = program.Clone();
+    try {
+      Rename(copy);
+    } catch (const Error&) {
+      return true;
+    }
+    return false;
+  }
+
   // Functions have symbols of their own.
-  void Rename(Block& top) {
-    for (OpWalker w(&top); Operation* op = w.Next();) {
+  void Rename(Program& program) {
+    for (OpWalker w(program.block()); Operation* op = w.Next();) {
       if (op->HasTrait<IsolatedFromAbove>()) {
         w.SkipRegions();
         continue;
@@ -123,6 +134,7 @@ class UnifySizesPass : public Pass {
         }
       }
     }
+    ShapeInferencer(&program.parameters()).Visit(program);
   }
 
   void Rename(Value value) {
