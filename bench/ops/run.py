@@ -3,8 +3,8 @@
 
     .venv/bin/python bench/ops/run.py ['REGEX'] [--sizes fixed open] [--below 0.5]
 
-With `open` sizes every extent of an input that is no initializer or short list is a symbol of its own, as
-exporters leave them. The ratio is onnxruntime's time divided by ours, of the best of many calls in
+With `open` sizes every extent of the inputs, initializers and short lists aside, is a symbol of its
+own, as exporters leave them. The ratio is onnxruntime's time divided by ours, of the best of many calls in
 turns. No network is slower than its slowest operator lets it be: what is far below 1 here is a model
 somewhere."""
 

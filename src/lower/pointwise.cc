@@ -321,8 +321,8 @@ Value Pointwise::Load(LoopBuilder& lb, const View& view, const std::vector<Value
   return lb.Load(view.memory, indices, lanes, live);
 }
 
-// A vector, or where it is broadcast its only element: which one it is, is the same for all, so
-// that there is no branch.
+// A vector or, where the operand is broadcast, its only element in all lanes. Both are loaded and
+// one is selected, without a branch in the loop.
 Value Pointwise::LoadOpen(LoopBuilder& lb, const View& view, std::span<const Value> indices,
                           int64_t lanes, Value live, int64_t stride) {
   const Dim most = Min(LoopBuilder::D1(), (LoopBuilder::D0() - 1) * lanes + 1);

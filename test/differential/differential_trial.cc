@@ -136,7 +136,7 @@ class Trial {
                                                          .external = options_.external,
                                                          .max_bytes = uint64_t{1} << 29});
     } catch (const Error& e) {
-      // What can not be right for any input may be refused at once; where sizes were made up, it
+      // What cannot be right for any input may be refused at once; where sizes were made up, it
       // may be right for these alone.
       const bool refused = e.code() != ErrorCode::kInternal &&
                            std::ranges::all_of(expected_, [](const Expectation& x) {

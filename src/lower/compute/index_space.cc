@@ -136,7 +136,8 @@ std::optional<bool> IndexSpace::Below(const Dim& expr, const Dim& bound) {
   return std::nullopt;
 }
 
-// Where a single counter decides, the answer changes there: from there on it is no if `rises`.
+// The iteration at which the answer changes, where a single counter decides it: from there on the
+// expression is not below the bound if it `rises`, and before that if it falls.
 std::optional<IndexSpace::Cut> IndexSpace::CutWhere(const Dim& expr, const Dim& bound,
                                                     bool* rises) const {
   const std::vector<size_t> numbers = NumbersIn(expr);

@@ -15,8 +15,8 @@
 
 // Operations that go along the lines of one axis and remember where they are: positions of the
 // greatest and the least, running sums and products, hardmax. Memory is [outer, line, inner], and
-// vectors are neighboring lines; or it is [outer, line], and the
-// lanes of a vector each keep the best of theirs; running sums come one by one.
+// vectors are neighboring lines; or it is [outer, line], and the lanes of a vector each keep the
+// best of theirs; running sums come one by one.
 namespace lathe::lower {
 namespace {
 
