@@ -9,6 +9,7 @@ namespace lathe::lower {
 namespace {
 
 constexpr ElementType kWide = ElementType::kF64;
+constexpr int64_t kMostBytes = 1 << 19;  // of memory that each thread has
 
 using Op = nn::ResizeOp;
 
@@ -56,8 +57,11 @@ class Filters {
     const std::vector<Dim> lead(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(first_));
     Dim elements = 1;
     for (const Dim& dim : out_) elements *= dim;
-    e_.For(Product(lead), WholeOf::IsMuch(elements), [&](const Dim& plane) {
+    const bool is_parallel = MemoryFits() && WholeOf::IsMuch(elements);
+    if (!MemoryFits()) MakeMemory();
+    e_.For(Product(lead), is_parallel, [&](const Dim& plane) {
       lead_ = e_.space().Unflatten(plane, lead);
+      if (MemoryFits()) MakeMemory();
       WritePlane();
     });
   }
@@ -114,16 +118,34 @@ class Filters {
     return table;
   }
 
+  // Of a plane, after so many of the axes.
+  std::vector<Dim> PlaneAfter(size_t axes) const {
+    std::vector<Dim> dims(in_.begin() + static_cast<std::ptrdiff_t>(first_), in_.end());
+    for (size_t a = 0; a < axes; ++a) dims[axes_[a].axis - first_] = axes_[a].out;
+    return dims;
+  }
+
+  // Whether what lies between the axes fits the memory of a thread; else planes share it.
+  bool MemoryFits() const {
+    Dim bytes = 0;
+    for (size_t a = 1; a < axes_.size(); ++a) {
+      bytes += Product(PlaneAfter(a)) * (BitWidth(type_) / 8);
+    }
+    return bytes.is_constant() && bytes.value() <= kMostBytes;
+  }
+
+  void MakeMemory() {
+    memory_.clear();
+    for (size_t a = 1; a < axes_.size(); ++a) {
+      memory_.push_back(e_.Scratch(type_, Product(PlaneAfter(a))));
+    }
+  }
+
   void WritePlane() {
-    Pass pass{0, {}, {}, {in_.begin() + static_cast<std::ptrdiff_t>(first_), in_.end()}, {}};
-    for (; pass.axis < axes_.size(); ++pass.axis) {
-      pass.to_dims = pass.from_dims;
-      pass.to_dims[axes_[pass.axis].axis - first_] = axes_[pass.axis].out;
-      const bool is_last = pass.axis + 1 == axes_.size();
-      pass.to = is_last ? Value() : e_.Scratch(type_, Product(pass.to_dims));
-      Along(pass, {});
-      pass.from = pass.to;
-      pass.from_dims = pass.to_dims;
+    for (size_t a = 0; a < axes_.size(); ++a) {
+      const Value from = a == 0 ? Value() : memory_[a - 1];
+      const Value to = a < memory_.size() ? memory_[a] : Value();
+      Along({a, from, to, PlaneAfter(a), PlaneAfter(a + 1)}, {});
     }
   }
 
@@ -177,7 +199,8 @@ class Filters {
   size_t first_ = 0;           // axis that is resampled
 
   // While writing.
-  Place lead_;  // of the plane
+  Place lead_;                 // of the plane
+  std::vector<Value> memory_;  // of what lies between the axes
 };
 
 }  // namespace

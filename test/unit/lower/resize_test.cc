@@ -132,6 +132,10 @@ TEST_F(ResizeTest, Antialiased) {
   Expect(
       Resize("[1, N, 9]", "sizes", "1, 4, 9", "antialias = true, mode = \"linear\"", "[1, 4, 9]"),
       "loops", 1e-5);
+  // What lies between the axes is of symbolic size, or larger than the memory of a thread.
+  const std::string linear = "antialias = true, mode = \"linear\"";
+  Expect(Resize("[2, N, M]", "sizes", "2, 4, 5", linear, "[2, 4, 5]"), "loops", 1e-5);
+  Expect(Resize("[2, 210, 700]", "sizes", "2, 200, 3", linear, "[2, 200, 3]"), "loops", 1e-5);
 }
 
 TEST_F(ResizeTest, WholeNumbersInBetween) {
