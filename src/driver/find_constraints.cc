@@ -15,6 +15,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/hash.h"
+#include "src/dialect/bound_sizes.h"
 #include "src/driver/plan_operations.h"
 
 namespace lathe {
@@ -46,9 +47,7 @@ class SymbolNames {
   explicit SymbolNames(const Program& program) {
     for (OpWalker w(program.module()); Operation* op = w.Next();) {
       for (size_t i = 0; i < op->num_results(); ++i) AddSymbols(op->result(i).type(), taken_);
-      if (const auto bind = op->dyn_cast<nn::BindSizesOp>()) {
-        std::ranges::copy(bind.names(), std::inserter(taken_, taken_.end()));
-      }
+      std::ranges::copy(BoundSizes(op), std::inserter(taken_, taken_.end()));
     }
   }
   std::string Fresh(std::string name) {

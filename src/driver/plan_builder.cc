@@ -13,6 +13,7 @@
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "lathe/support/pack_blocks.h"
+#include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
 #include "src/driver/plan_homes.h"
 #include "src/driver/plan_operations.h"
@@ -49,17 +50,33 @@ class PlanBuilder {
 
  private:
   // In the order in which they are bound for the last time: both regions of an `if` may say one.
+  // But what a loop carries is placed before what its iterations make of it.
   void AddComputedSymbols(std::span<Operation* const> operations) {
     num_input_symbols_ = plan_.symbols.size();
     for (const Operation* op : operations) {
-      for (const std::string& name : BoundNames(op)) {
-        if (name.empty()) continue;
-        std::erase_if(plan_.symbols,
-                      [&](const auto& s) { return s.is_computed() && s.name == name; });
-        plan_.symbols.push_back({name, kNone});
+      for (const std::string& name : BoundNames(op)) AddComputedSymbol(name);
+      if (op->isa<cf::WhileOp>()) {
+        for (const cf::LoopSize& size : cf::LoopSizes(op)) AddComputedSymbol(NextName(size));
+        for (const cf::StackSize& size : cf::StackSizes(op)) AddComputedSymbol(NextName(size));
+        for (const cf::LoopSize& size : cf::LoopSizes(op)) AddComputedSymbol(size.round);
       }
+      const Operation* parent = op->isa<cf::YieldOp>() ? op->parent_op() : nullptr;
+      if (parent == nullptr || !parent->isa<cf::WhileOp>()) continue;
+      for (const cf::LoopSize& size : cf::LoopSizes(parent)) AddComputedSymbol(size.end);
+      for (const cf::StackSize& size : cf::StackSizes(parent)) AddComputedSymbol(size.end);
     }
   }
+
+  void AddComputedSymbol(const std::string& name) {
+    if (name.empty()) return;
+    std::erase_if(plan_.symbols, [&](const auto& s) { return s.is_computed() && s.name == name; });
+    plan_.symbols.push_back({name, kNone});
+  }
+
+  // The symbol of what lies in the storage of a carried value: from the end of an iteration on it
+  // is that of the next.
+  static std::string NextName(const cf::LoopSize& size) { return StrCat(size.round, "_next"); }
+  static std::string NextName(const cf::StackSize& size) { return StrCat(size.end, "_next"); }
 
   // Which stage of a run places what is of this size: a later one for a larger number.
   size_t StageOf(const Dim& dim) const {
@@ -102,12 +119,23 @@ class PlanBuilder {
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].empty()) continue;
       const Spot spot{sizes.home, sizes.offset + i * sizeof(int64_t)};
-      const auto symbol = std::ranges::find(plan_.symbols, names[i], &runtime::PlanSymbol::name);
       AddControl(op, PlanStep::Kind::kBind, {AddValue(ElementType::kI64, {}, spot)}, 0,
-                 static_cast<uint32_t>(symbol - plan_.symbols.begin()));
+                 SymbolOf(names[i]));
       bound_.insert(names[i]);
     }
     if (!frames_.empty()) AddRequired(frames_.back());
+  }
+
+  uint32_t SymbolOf(const std::string& name) const {
+    const auto symbol = std::ranges::find(plan_.symbols, name, &runtime::PlanSymbol::name);
+    return static_cast<uint32_t>(symbol - plan_.symbols.begin());
+  }
+
+  void AddResize(const Operation* op, const std::string& name, const Dim& size,
+                 PlanStep::Kind kind = PlanStep::Kind::kResize) {
+    AddControl(op, kind, {}, 0, SymbolOf(name));
+    plan_.steps.back().size = size;
+    bound_.insert(name);
   }
 
   // An `if` or a loop whose regions are being planned.
@@ -126,8 +154,9 @@ class PlanBuilder {
 
   void AddControl(const Operation* op, PlanStep::Kind kind, std::vector<uint32_t> values,
                   size_t writes = 0, uint32_t target = kNone) {
-    static constexpr const char* kLabels[] = {"",      "if",      "else",   "require",  "below",
-                                              "count", "put row", "repeat", "bind size"};
+    static constexpr const char* kLabels[] = {"",          "if",     "else",    "require",
+                                              "below",     "count",  "put row", "repeat",
+                                              "bind size", "resize", "grow"};
     const auto reads = static_cast<uint32_t>(values.size() - writes);
     AddStep(op, {.values = std::move(values),
                  .reads = reads,
@@ -194,6 +223,12 @@ class PlanBuilder {
     // There may be no round of a loop; an if binds what both of its regions bind.
     if (frame.op->isa<cf::WhileOp>()) {
       bound_ = frame.bound_before;
+      for (const cf::LoopSize& size : cf::LoopSizes(frame.op)) {
+        AddResize(frame.op, size.end, Dim::Symbol(NextName(size)));
+      }
+      for (const cf::StackSize& size : cf::StackSizes(frame.op)) {
+        AddResize(frame.op, size.end, Dim::Symbol(NextName(size)));
+      }
     } else {
       std::erase_if(bound_, [&](const auto& name) { return !frame.bound_in_first.contains(name); });
     }
@@ -206,13 +241,24 @@ class PlanBuilder {
     const Block& body = *op->region(0).front();
     Frame frame;
     frame.op = op;
+    const std::vector<cf::LoopSize> sizes = cf::LoopSizes(op);
+    for (const cf::LoopSize& size : sizes) {
+      const AnyTensorType start = TensorOf(operands.carried[size.carried]);
+      AddResize(op, NextName(size), start.dims()[size.axis]);
+    }
+    for (const cf::StackSize& size : cf::StackSizes(op)) AddResize(op, NextName(size), 0);
     for (size_t i = 0; i < op->num_results(); ++i) {
-      const Dim bytes = BytesOf(TensorOf(op->result(i)));
+      if (i >= operands.carried.size()) {
+        const Dim bytes = InStorage(BytesOf(TensorOf(op->result(i))), cf::StackSizes(op));
+        frame.results.push_back(homes_.Storage(bytes));
+        continue;
+      }
+      const Value start = operands.carried[i], argument = body.argument(kLoopArguments + i);
+      const Dim bytes = InStorage(BytesOf(TensorOf(argument)), sizes);
       const Spot result = homes_.Storage(bytes);
       frame.results.push_back(result);
-      if (i >= operands.carried.size()) continue;
-      AddCopy(op, {spot_of_.at(operands.carried[i]), result, bytes});
-      spot_of_[body.argument(kLoopArguments + i)] = result;
+      AddCopy(op, {spot_of_.at(start), result, BytesOf(TensorOf(start)), bytes});
+      spot_of_[argument] = result;
     }
     if (operands.condition) {
       frame.condition = homes_.Storage(1);
@@ -231,7 +277,24 @@ class PlanBuilder {
       AddExit(frame, PlanStep::Kind::kBranch, {go});
     }
     BeginRegion(std::move(frame), 0);
+    if (sizes.empty()) return;
+    for (const cf::LoopSize& size : sizes) AddResize(op, size.round, Dim::Symbol(NextName(size)));
+    AddRequired(frames_.back());
   }
+
+  // A dim as the storage has it: of a carried value when the iteration is over, too, of a stack
+  // before it ends.
+  template <class Sizes>
+  static Dim InStorage(const Dim& dim, const Sizes& sizes) {
+    return dim.Substitute([&](std::string_view name) -> std::optional<Dim> {
+      for (const auto& size : sizes) {
+        if (OuterName(size) == name) return Dim::Symbol(NextName(size));
+      }
+      return std::nullopt;
+    });
+  }
+  static const std::string& OuterName(const cf::LoopSize& size) { return size.round; }
+  static const std::string& OuterName(const cf::StackSize& size) { return size.end; }
 
   // The number of the round, from 0.
   void AddIteration(Frame& frame, Value argument) {
@@ -253,9 +316,16 @@ class PlanBuilder {
   // What the body yields goes to where the next round, or whoever comes after the loop, reads it.
   void EndRound(Frame& frame, Operation* yield) {
     const size_t carried = LoopOperands(frame.op).carried.size();
+    const std::vector<cf::StackSize> stacks = cf::StackSizes(frame.op);
+    for (const cf::StackSize& size : stacks) {
+      const Dim count = Dim::Symbol(NextName(size));
+      AddResize(frame.op, NextName(size), count + 1, PlanStep::Kind::kGrow);
+    }
     for (size_t i = carried; i < frame.results.size(); ++i) {
       const AnyTensorType type = TensorOf(frame.op->result(i));
-      const uint32_t whole = AddValue(type.element(), type.dims(), frame.results[i]);
+      std::vector<Dim> dims;
+      for (const Dim& dim : type.dims()) dims.push_back(InStorage(dim, stacks));
+      const uint32_t whole = AddValue(type.element(), dims, frame.results[i]);
       AddControl(frame.op, PlanStep::Kind::kPutRow,
                  {ValueOf(yield->operand(i + 1)), frame.iteration, whole}, 1);
     }
@@ -269,14 +339,21 @@ class PlanBuilder {
     homes_.EndLoop(frame.first_home, frame.first_step, last);
   }
 
-  // All at once: what lies where another one goes is first put aside.
+  // All at once: what lies where another one goes is first put aside, and so is what was made of a
+  // part of it.
   void Carry(const Frame& frame, Operation* yield, size_t carried) {
     const auto results = std::span(frame.results).first(carried);
+    const std::vector<cf::LoopSize> sizes = cf::LoopSizes(frame.op);
+    const Block& body = *yield->block();
     std::vector<Piece> pieces;
+    std::vector<std::pair<std::string, Dim>> next;
     for (size_t i = 0; i < carried; ++i) {
       const Value v = yield->operand(i + 1);
-      Piece piece{homes_.Resolve(spot_of_.at(v)), results[i], BytesOf(TensorOf(v))};
-      if (piece.from.home == piece.into.home) continue;
+      const AnyTensorType argument = TensorOf(body.argument(kLoopArguments + i));
+      Piece piece{homes_.Resolve(spot_of_.at(v)), results[i], BytesOf(TensorOf(v)),
+                  InStorage(BytesOf(argument), sizes)};
+      const bool stays = std::ranges::equal(TensorOf(v).dims(), argument.dims(), ProvablyEqual);
+      if (piece.from.home == piece.into.home && piece.from.offset == 0 && stays) continue;
       const auto is_there = [&](Spot spot) { return spot.home == piece.from.home; };
       if (std::ranges::any_of(results, is_there)) {
         const Spot aside = homes_.Storage(piece.bytes);
@@ -284,7 +361,11 @@ class PlanBuilder {
         piece.from = aside;
       }
       pieces.push_back(std::move(piece));
+      for (const cf::LoopSize& size : sizes) {
+        if (size.carried == i) next.emplace_back(NextName(size), TensorOf(v).dims()[size.axis]);
+      }
     }
+    for (const auto& [name, size] : next) AddResize(frame.op, name, size);
     for (const Piece& piece : pieces) AddCopy(yield, piece);
   }
 
@@ -530,6 +611,7 @@ class PlanBuilder {
   struct Piece {
     Spot from, into;
     Dim bytes;
+    Dim room = Dim::Unknown();  // the same bytes by the symbols of `into`, if these are others
   };
 
   // A storage from its first byte to its last, of the region that is being planned: what has been
@@ -567,7 +649,8 @@ class PlanBuilder {
   void AddCopy(const Operation* op, const Piece& piece) {
     if (piece.bytes.IsConstant(0)) return;
     const uint32_t from = AddValue(ElementType::kU8, {piece.bytes}, piece.from);
-    const uint32_t into = AddValue(ElementType::kU8, {piece.bytes}, piece.into);
+    const Dim& room = piece.room.is_unknown() ? piece.bytes : piece.room;
+    const uint32_t into = AddValue(ElementType::kU8, {room}, piece.into);
     AddCopyStep(op, from, into, piece.bytes);
   }
 

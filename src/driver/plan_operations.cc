@@ -12,6 +12,8 @@
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "src/dialect/bound_sizes.h"
+#include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
 
 namespace lathe {
@@ -69,8 +71,8 @@ class Obstacles {
     for (Operation* feed : program_.feeds()) CheckResults(feed);
     for (Operation* op : NeededOperations(program_, functions_)) {
       if (op->isa<nn::FeedOp>()) continue;
-      const std::string why = WhyNot(op);
       AddBound(op);
+      const std::string why = WhyNot(op);
       if (!why.empty()) Add(op, why);
       if (why.empty()) CheckResults(op);
     }
@@ -80,7 +82,7 @@ class Obstacles {
  private:
   // What its regions bind may be a size of its results.
   void AddBound(Operation* op) {
-    std::ranges::copy(BoundNames(op), std::back_inserter(symbols_));
+    std::ranges::copy(BoundSizes(op), std::back_inserter(symbols_));
     std::ranges::copy(BoundWithin(op), std::back_inserter(symbols_));
   }
 
@@ -88,7 +90,7 @@ class Obstacles {
     std::vector<std::string> names;
     for (const Region& region : op->regions()) {
       for (OpWalker w(region.front()); const Operation* inner = w.Next();) {
-        std::ranges::copy(BoundNames(inner), std::back_inserter(names));
+        std::ranges::copy(BoundSizes(inner), std::back_inserter(names));
       }
     }
     return names;
@@ -163,9 +165,10 @@ class Obstacles {
       if (!why.empty()) why = StrCat("argument ", i, " of the body ", why);
     }
     for (size_t i = 0; i < operands.carried.size() && why.empty(); ++i) {
-      const Type type = body.argument(kLoopArguments + i).type();
-      const bool same =
-          SameType(operands.carried[i].type(), type) && SameType(type, op->result(i).type());
+      const std::string name = cf::SizesName(op, i);
+      const Type argument = body.argument(kLoopArguments + i).type();
+      const Type given = operands.carried[i].type(), result = op->result(i).type();
+      const bool same = SameInLoop(given, argument, name) && SameInLoop(result, argument, name);
       if (!same) why = StrCat("carried value ", i, " changes its type");
     }
     return why.empty() ? WhyNoLoopResult(op) : why;
@@ -174,7 +177,8 @@ class Obstacles {
   // Its memory is placed once: a round that binds its size would place it again, without what
   // rounds before have put there, and there may be no round.
   static std::string WhyNoLoopResult(const Operation* op) {
-    const std::vector<std::string> bound = BoundWithin(op);
+    std::vector<std::string> bound = BoundWithin(op);
+    for (const cf::LoopSize& size : cf::LoopSizes(op)) bound.push_back(size.round);
     for (size_t i = 0; i < op->num_results(); ++i) {
       const auto type = op->result(i).type().dyn_cast<AnyTensorType>();
       std::vector<std::string> names;
@@ -191,6 +195,18 @@ class Obstacles {
   static bool SameType(Type a, Type b) {
     const auto x = a.dyn_cast<AnyTensorType>(), y = b.dyn_cast<AnyTensorType>();
     return x && y && x.element() == y.element() && SameShape(x, y);
+  }
+
+  // The same but for what the iterations of a loop change of an argument.
+  static bool SameInLoop(Type type, Type argument, const std::string& name) {
+    const auto x = type.dyn_cast<AnyTensorType>(), y = argument.dyn_cast<AnyTensorType>();
+    const Type open = cf::WithoutRound(argument, name);
+    if (!x || !y || !x.has_rank() || !y.has_rank() || x.rank() != y.rank()) return false;
+    SymShape shape = x.shape();
+    for (size_t axis = 0; axis < shape.rank(); ++axis) {
+      if (open.cast<AnyTensorType>().dims()[axis].is_unknown()) shape.dims[axis] = y.dims()[axis];
+    }
+    return SameType(x.With(x.element(), shape), argument);
   }
 
   static std::string WhyNoYield(const Operation* yield) {
@@ -217,10 +233,15 @@ class Obstacles {
     for (size_t i = 0; i < loop->num_results(); ++i) {
       const Type piece = yield->operand(i + 1).type();
       const Type whole = loop->result(i).type();
-      if (i < carried ? SameType(piece, whole) : IsRowOf(piece, whole)) continue;
+      if (i < carried ? IsNext(loop, i, piece) : IsRowOf(piece, whole)) continue;
       return StrCat("result ", i, " is of another type than what the body yields");
     }
     return {};
+  }
+
+  static bool IsNext(const Operation* loop, size_t i, Type piece) {
+    const Type argument = loop->region(0).front()->argument(kLoopArguments + i).type();
+    return SameInLoop(piece, argument, cf::SizesName(loop, i));
   }
 
   static bool IsRowOf(Type piece, Type whole) {

@@ -100,7 +100,8 @@ struct Executor::Impl {
   void SetBuffers(RunContext& context, uint32_t stage) const;
   void SetPorts(RunContext& context, uint32_t stage) const;
   void Poison(RunContext& context, uint32_t stage) const;
-  void BindSize(size_t i, RunContext& context) const;
+  void BindSize(size_t i, int64_t size, RunContext& context) const;
+  int64_t SizeNow(size_t i, const RunContext& context) const;
   void CheckBudgetAt(size_t i) const;
   [[noreturn]] void TooManySteps(size_t i) const;
   void RunSteps(RunContext& context, const RunOptions& options) const;
@@ -265,20 +266,34 @@ void Executor::Impl::Poison(RunContext& context, uint32_t stage) const {
 }
 
 // From here on there are the tensors whose sizes the program has computed.
-void Executor::Impl::BindSize(size_t i, RunContext& context) const {
+void Executor::Impl::BindSize(size_t i, int64_t size, RunContext& context) const {
   const PlanStep& step = plan.steps[i];
-  const int64_t number = NumberIn(context.buffers[steps[i].first_buffer]);
-  if (number < 0) {
-    throw Error(ErrorCode::kShape, "run/size",
-                StrCat("the size ", plan.symbols[step.target].name,
-                       " that the program computes is ", number))
+  if (size < 0) {
+    throw Error(
+        ErrorCode::kShape, "run/size",
+        StrCat("the size ", plan.symbols[step.target].name, " that the program computes is ", size))
         .At(step.origin);
   }
-  const uint32_t stage = placements.Bind(*context.staged, step.target, number);
+  const uint32_t stage = placements.Bind(*context.staged, step.target, size);
+  const bool keeps = step.kind == PlanStep::Kind::kGrow && context.arena_bytes(stage) > 0;
+  const std::shared_ptr<Buffer> before = keeps ? context.arenas[stage] : nullptr;
   contexts.Reserve(context, stage, context.staged->arena_bytes[stage]);
+  if (keeps && context.arenas[stage] != before) {
+    std::memcpy(context.arenas[stage]->mutable_data(), before->data(), before->size());
+  }
   SetBuffers(context, stage);
   SetPorts(context, stage);
-  if (poison) Poison(context, stage);
+  if (poison && !keeps) Poison(context, stage);
+}
+
+// Of a step that resizes.
+int64_t Executor::Impl::SizeNow(size_t i, const RunContext& context) const {
+  const PlanStep& step = plan.steps[i];
+  const auto size = NumberOf(plan, step.size, context.current().symbols);
+  if (size) return *size;
+  throw Error(ErrorCode::kShape, "run/size",
+              StrCat("the size ", step.size.ToString(), " of what a loop gives has no value"))
+      .At(step.origin);
 }
 
 void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team) const {
@@ -347,7 +362,11 @@ size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel
       placements.Require(context.current(), target);
       return i + 1;
     case PlanStep::Kind::kBind:
-      BindSize(i, context);
+      BindSize(i, NumberIn(context.buffers[step.first_buffer]), context);
+      return i + 1;
+    case PlanStep::Kind::kResize:
+    case PlanStep::Kind::kGrow:
+      BindSize(i, SizeNow(i, context), context);
       return i + 1;
   }
   LATHE_CHECK(false, "step ", i, " is of no kind");

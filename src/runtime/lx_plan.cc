@@ -36,6 +36,7 @@ void Fields(A& a, PlanValue& v) {
 template <class A>
 void Fields(A& a, PlanStep& s) {
   a(s.kernel, s.values, s.reads, s.label, s.origin, s.checks, s.flops, s.bytes, s.kind, s.target);
+  if (s.is_resize()) a(s.size);
 }
 template <class A>
 void Fields(A& a, PlanPort& p) {

@@ -1,6 +1,7 @@
 #include "src/runtime/placement.h"
 
 #include <algorithm>
+#include <set>
 
 #include "lathe/runtime/constraints.h"
 #include "lathe/support/hash.h"
@@ -145,10 +146,13 @@ void Placements::MakeStages() {
     const SizeCondition& c = plan_.constraints[i].condition;
     stages_[std::max(StageOf(c.a), StageOf(c.b))].constraints.push_back(index(i));
   }
+  // A loop may place what a step writes after what it reads, whichever comes later in the order.
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
-    uint32_t stage = 0;
-    for (const uint32_t v : plan_.steps[i].values) stage = std::max(stage, value_stage_[v]);
-    stages_[stage].steps.push_back(index(i));
+    std::set<uint32_t> used;
+    for (const uint32_t v : plan_.steps[i].values) used.insert(value_stage_[v]);
+    if (used.empty() || used.size() > 1) used.erase(0);
+    if (used.empty()) used.insert(0);
+    for (const uint32_t stage : used) stages_[stage].steps.push_back(index(i));
   }
 }
 

@@ -36,7 +36,8 @@ struct Placement {
 };
 
 /// What is placed at once: stage 0 when the inputs are known, stage k when computed symbol k - 1,
-/// counted among the computed ones, is bound. A thing belongs to the last stage that it depends on.
+/// counted among the computed ones, is bound. A thing belongs to the last stage that it depends on,
+/// a step to all of them.
 struct Stage {
   std::vector<uint32_t> dims;  ///< indices in the distinct ones
   std::vector<uint32_t> values, storages, constraints, steps;

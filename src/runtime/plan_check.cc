@@ -93,14 +93,14 @@ class Checker {
   }
 
   // Constants must not be negative; other dims are looked at when the symbols are known.
-  void CheckDim(const Dim& dim, const char* what, size_t index) {
+  void CheckDim(const Dim& dim, const char* what, size_t index) const {
     if (dim.is_unknown() || (dim.is_constant() && dim.value() < 0)) {
       throw PlanError("plan/dim", what, " ", index, " has dim ", dim.ToString());
     }
     CheckNames(dim, what, index);
   }
 
-  void CheckNames(const Dim& dim, const char* what, size_t index) {
+  void CheckNames(const Dim& dim, const char* what, size_t index) const {
     if (dim.is_constant()) return;
     std::vector<std::string> used;
     dim.CollectSymbols(used);
@@ -298,7 +298,7 @@ class Checker {
   void CheckControl(size_t i) const {
     const PlanStep& step = plan_.steps[i];
     const auto [values, reads] = NumValues(step.kind);
-    if (step.kind > PlanStep::Kind::kBind || step.kernel != kNone || step.checks ||
+    if (step.kind > PlanStep::Kind::kGrow || step.kernel != kNone || step.checks ||
         step.values.size() != values || step.reads != reads) {
       throw StepError(i, StrCat("it is of no kind: ", static_cast<int>(step.kind)));
     }
@@ -322,6 +322,13 @@ class Checker {
       case PlanStep::Kind::kBind:
         CheckOne(i, 0, ElementType::kI64);
         return CheckBound(i);
+      case PlanStep::Kind::kResize:
+        CheckDim(step.size, "step", i);
+        return CheckBound(i);
+      case PlanStep::Kind::kGrow:
+        CheckDim(step.size, "step", i);
+        CheckBound(i);
+        return CheckGrows(i);
       default:
         return CheckRequired(i);
     }
@@ -360,21 +367,44 @@ class Checker {
     throw StepError(i, StrCat("symbol ", target, " of ", plan_.symbols.size(), " is not computed"));
   }
 
+  // It lies where it has been, at the front of an arena of its own.
+  void CheckGrows(size_t i) const {
+    const PlanSymbol& symbol = plan_.symbols[plan_.steps[i].target];
+    size_t count = 0;
+    for (const PlanStorage& storage : plan_.storages) {
+      std::vector<std::string> used;
+      storage.bytes.CollectSymbols(used);
+      count += std::ranges::find(used, symbol.name) == used.end() ? 0 : 1;
+    }
+    if (count > 1) throw StepError(i, StrCat(count, " storages are made of dim ", symbol.name));
+  }
+
   // What a step uses is placed: the symbols that it is made of are bound before it.
   void CheckPlaced(size_t i) {
-    for (const uint32_t v : plan_.steps[i].values) {
+    const PlanStep& step = plan_.steps[i];
+    for (const uint32_t v : step.values) {
       std::vector<std::string> used;
       const PlanValue& value = plan_.values[v];
       for (const Dim& dim : value.dims) dim.CollectSymbols(used);
       if (value.place == Place::kArena) plan_.storages[value.index].bytes.CollectSymbols(used);
-      const auto is_open = [&](const std::string& name) { return unbound_.contains(name); };
-      const auto open = std::ranges::find_if(used, is_open);
-      if (open == used.end()) continue;
-      throw StepError(i, StrCat("it uses value ", v, " before dim ", *open, " is computed"));
+      CheckComputed(i, used, StrCat("uses value ", v));
     }
-    if (plan_.steps[i].kind == PlanStep::Kind::kBind) {
-      unbound_.erase(plan_.symbols[plan_.steps[i].target].name);
+    const bool resizes = step.is_resize();
+    if (resizes) {
+      std::vector<std::string> used;
+      step.size.CollectSymbols(used);
+      CheckComputed(i, used, "reads its size");
     }
+    if (resizes || step.kind == PlanStep::Kind::kBind) {
+      unbound_.erase(plan_.symbols[step.target].name);
+    }
+  }
+
+  void CheckComputed(size_t i, std::span<const std::string> used, const std::string& what) const {
+    const auto is_open = [&](const std::string& name) { return unbound_.contains(name); };
+    const auto open = std::ranges::find_if(used, is_open);
+    if (open == used.end()) return;
+    throw StepError(i, StrCat("it ", what, " before dim ", *open, " is computed"));
   }
 
   void CheckOne(size_t i, size_t k, ElementType element) const {

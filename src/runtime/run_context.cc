@@ -50,9 +50,14 @@ bool ContextPool::Claim(uint64_t bytes) {
 
 void ContextPool::Reserve(RunContext& context, uint32_t stage, uint64_t bytes) {
   if (context.arenas.size() <= stage) context.arenas.resize(stage + 1);
-  if (bytes <= context.arena_bytes(stage)) return;
+  const uint64_t before = context.arena_bytes(stage);
+  if (bytes <= before) return;
   Release(context, stage);
-  if (!Claim(bytes)) {
+  // Each round of a loop may ask for a little more.
+  const uint64_t ample = before + before / 2;
+  if (bytes < ample && Claim(ample)) {
+    bytes = ample;
+  } else if (!Claim(bytes)) {
     Trim();
     if (!Claim(bytes)) {
       throw Error(

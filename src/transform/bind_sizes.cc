@@ -16,6 +16,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
+#include "src/dialect/cf/loop_sizes.h"
 #include "src/dialect/fold_util.h"
 #include "src/transform/data_sizes.h"
 
@@ -49,7 +50,8 @@ bool MayNeedBinding(const Block& block) {
 /// Sizes that depend on the elements of tensors, such as the count of a `non_zero` or the shape of
 /// a `reshape` that a model computes from its data, become symbols that a `bind_sizes` says while
 /// the program runs. All that follows is planned like anything of symbolic size. What an `if` gives
-/// has a symbol for each extent in which its regions differ.
+/// has a symbol for each extent in which its regions differ, and so has what a loop carries for
+/// each that differs by iteration.
 class BindSizesPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
@@ -67,12 +69,54 @@ class BindSizesPass : public Pass {
   void VisitBlock(Block* block) {
     for (Operation* op = block->front(); op != nullptr;) {
       Operation* const next = op->next();
+      if (op->isa<cf::WhileOp>() && !option_bool("told")) NameResults(op);
       for (Region& region : op->regions()) VisitBlock(region.front());
       const bool can_run = Infer(op);
       if (op->isa<nn::TopKOp>()) ShortenCount(op);
       const bool told = Decides(op, Teller(op).value_or(0));
       if (can_run && (told || (HasOpenSizes(op) && !option_bool("told")))) Resolve(op);
       op = next;
+    }
+  }
+
+  // The extents of what a loop carries that differ by iteration, and how much it stacks.
+  void NameResults(Operation* loop) {
+    if (!Infer(loop)) return;
+    std::vector<std::string> names;
+    bool any = false;
+    for (size_t i = 0; i < loop->num_results(); ++i) {
+      names.push_back(cf::SizesName(loop, i));
+      if (!names.back().empty() || !HasOpenExtents(loop, i)) continue;
+      names.back() = FreshPrefix("loop");
+      any = true;
+    }
+    if (!any) return;
+    rewriter_->SetAttribute(
+        loop, cf::WhileOp::kSizesAttr,
+        ArrayAttribute::Get(rewriter_->context(), std::span<const std::string>(names)));
+    rewriter_->Applied(loop, "its iterations say the sizes of what it gives");
+    Count("loops");
+    Infer(loop);
+  }
+
+  static bool HasOpenExtents(const Operation* loop, size_t result) {
+    const Block& body = *loop->region(0).front();
+    const size_t count = loop->num_operands();
+    const size_t carried = count > cf::WhileOp::kCarried ? count - cf::WhileOp::kCarried : 0;
+    const Value v = result < carried ? body.argument(body.num_arguments() - carried + result)
+                                     : loop->result(result);
+    const AnyTensorType type = TensorOrNull(v);
+    if (!type || !type.is_value() || !type.has_rank() || type.rank() == 0) return false;
+    return result < carried ? std::ranges::any_of(type.dims(), &Dim::is_unknown)
+                            : type.dims()[0].is_unknown();
+  }
+
+  // No other name begins with it.
+  std::string FreshPrefix(std::string_view what) {
+    for (;;) {
+      std::string name = build_->FreshName(what);
+      const auto longer = names_.lower_bound(name + "_");
+      if (longer == names_.end() || !longer->starts_with(name + "_")) return name;
     }
   }
 
@@ -228,7 +272,7 @@ class BindSizesPass : public Pass {
 REGISTER_PASS(bind_sizes, BindSizesPass)
     .Doc(
         "sizes that depend on the elements of tensors become symbols that a step of the program "
-        "says: counts of non_zero, computed shapes, results of an if")
+        "says: counts of non_zero, computed shapes, results of an if or of a loop")
     .Option(
         "told", PassOption::Kind::kBool, "false",
         "only the computed shapes of reshape, expand and constant_of_shape, before other passes "

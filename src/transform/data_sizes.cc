@@ -15,6 +15,7 @@
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
+#include "src/dialect/bound_sizes.h"
 
 namespace lathe {
 
@@ -116,9 +117,7 @@ std::set<std::string> SymbolNames(const Program& program) {
       if (!type || !type.has_rank()) continue;
       for (const Dim& dim : type.dims()) dim.CollectSymbols(names);
     }
-    if (const auto bind = op->dyn_cast<nn::BindSizesOp>()) {
-      std::ranges::copy(bind.names(), std::back_inserter(names));
-    }
+    std::ranges::copy(BoundSizes(op), std::back_inserter(names));
   }
   return {names.begin(), names.end()};
 }

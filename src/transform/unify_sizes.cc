@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "lathe/dialect/cf/cf.h"
-#include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/dialect/size_constraints.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
+#include "src/dialect/bound_sizes.h"
 
 namespace lathe {
 
@@ -60,8 +60,7 @@ class UnifySizesPass : public Pass {
     same_.clear();
     computed_.clear();
     for (OpWalker w(program.block()); Operation* op = w.Next();) {
-      const auto bind = op->dyn_cast<nn::BindSizesOp>();
-      if (bind) std::ranges::copy(bind.names(), std::back_inserter(computed_));
+      std::ranges::copy(BoundSizes(op), std::back_inserter(computed_));
     }
     const Conditions own = ConditionsOf(FindSizeConstraints(program));
     for (const SizeCondition& c : AlwaysIn(*program.block(), own, FindRegionConstraints(program))) {

@@ -88,6 +88,8 @@ struct PlanStep {
     kPutRow,   ///< copies value 0 to value 2, as row number value 1, one i64, of rows of that size
     kRepeat,   ///< step `target`, an earlier one, is next
     kBind,     ///< symbol `target`, a computed one, is value 0, one i64, from here on
+    kResize,   ///< symbol `target`, a computed one, is what `size` is now from here on
+    kGrow,     ///< the same, and the one storage that it places keeps what it holds
   };
   uint32_t kernel = kNone;  ///< index in PlanCode::entries
   std::vector<uint32_t> values;
@@ -103,6 +105,9 @@ struct PlanStep {
   /// A later step, or the number of steps: the end; of kRepeat an earlier one; or a constraint, or
   /// a symbol.
   uint32_t target = kNone;
+  Dim size = 0;  ///< of kResize and kGrow, made of the plan's symbols
+
+  bool is_resize() const { return kind == Kind::kResize || kind == Kind::kGrow; }
 
   /// Neither a kernel nor a copy.
   bool is_control() const { return kind != Kind::kWork; }

@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
+#include "src/dialect/cf/loop_sizes.h"
 #include "src/dialect/cf/regions.h"
 
 namespace lathe::cf {
@@ -122,9 +123,10 @@ void WhileOp::InferShape(InferShapeContext& c) {
   const size_t carried = NumCarried(c.op());
   for (size_t i = 0; i < c.num_outputs(); ++i) {
     if (i < carried) {
-      InferCarried(c, body, i, kFirstCarried + i, kLoopYields + i);
+      InferCarried(c, body, i, kFirstCarried + i, kLoopYields + i, SizesName(c.op(), i));
     } else {
-      c.SetType(i, StackedType(YieldType(body, kLoopYields + i), length, 0));
+      const Type type = StackedType(YieldType(body, kLoopYields + i), length, 0);
+      c.SetType(i, AtEnd(type, SizesName(c.op(), i), 1));
     }
   }
 }
@@ -136,7 +138,7 @@ bool WhileOp::RegionArguments(Operation* op, RegionRound round) {
   changed |= SetArgument(*body.front(), 1, Scalar(op, ElementType::kBool));
   for (size_t i = 0; i < NumCarried(op); ++i) {
     changed |= SetCarried(body, round, kLoopArguments + i, OperandType(op, kFirstCarried + i),
-                          kLoopYields + i);
+                          kLoopYields + i, SizesName(op, i));
   }
   return changed;
 }
@@ -179,7 +181,8 @@ void WhileOp::Verify(Operation* op) {
   }
   CheckRegion(op, body, "body", kLoopArguments + carried, kLoopYields + op->num_results());
   for (size_t i = 0; i < carried; ++i) {
-    const Type argument = body.front()->argument(kLoopArguments + i).type();
+    const Type argument =
+        WithoutRound(body.front()->argument(kLoopArguments + i).type(), SizesName(op, i));
     const std::string what = StrCat("carried value ", i);
     CheckCovered(op, OperandType(op, kFirstCarried + i), argument, what);
     CheckCovered(op, YieldType(body, kLoopYields + i), argument, StrCat(what, " as yielded"));

@@ -7,6 +7,7 @@
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
+#include "src/dialect/cf/loop_sizes.h"
 
 namespace lathe::cf {
 
@@ -125,15 +126,16 @@ bool SetArgument(Block& block, size_t i, Type type) {
 }
 
 bool SetCarried(const Region& region, RegionRound round, size_t argument, Type initial,
-                size_t yield) {
+                size_t yield, const std::string& name) {
   Block& block = *region.front();
   if (argument >= block.num_arguments()) return false;
   switch (round) {
     case RegionRound::kFirst:
       return SetArgument(block, argument, initial);
     case RegionRound::kAgain:
-      return SetArgument(block, argument,
-                         Join(block.argument(argument).type(), YieldType(region, yield)));
+      return SetArgument(
+          block, argument,
+          InRound(Join(block.argument(argument).type(), YieldType(region, yield)), name));
     case RegionRound::kWeakest:
       return SetArgument(block, argument, Weaken(initial));
   }
@@ -141,7 +143,7 @@ bool SetCarried(const Region& region, RegionRound round, size_t argument, Type i
 }
 
 void InferCarried(InferShapeContext& c, const Region& region, size_t result, size_t operand,
-                  size_t yield) {
+                  size_t yield, const std::string& name) {
   const Type from = c.HasInput(operand) ? c.input_type(operand) : Type();
   const Type to = YieldType(region, yield);
   const Type type = Join(from, to);
@@ -149,7 +151,7 @@ void InferCarried(InferShapeContext& c, const Region& region, size_t result, siz
     c.Fail("type/carried", StrCat("the carried value starts as ", from.ToString(),
                                   " and the region yields ", to.ToString()));
   }
-  c.SetType(result, type);
+  c.SetType(result, AtEnd(type, name));
 }
 
 // ---- evaluation ----

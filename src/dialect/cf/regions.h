@@ -32,12 +32,12 @@ void CheckCovered(Operation* op, Type actual, Type expected, std::string_view wh
 /// Sets argument `i` of a block; true if that changed it.
 bool SetArgument(Block& block, size_t i, Type type);
 /// Carried argument `argument` of the region's block, which starts as `initial` and becomes what
-/// the region yields as value `yield`.
+/// the region yields as value `yield`. `name`: of its extents that change, if they have names.
 bool SetCarried(const Region& region, RegionRound round, size_t argument, Type initial,
-                size_t yield);
+                size_t yield, const std::string& name = {});
 /// Types of carried results: what the region starts from or yields.
 void InferCarried(InferShapeContext& c, const Region& region, size_t result, size_t operand,
-                  size_t yield);
+                  size_t yield, const std::string& name = {});
 
 /// The one element of a bool (i64) tensor of any rank.
 bool TruthOf(EvalContext& c, const RtValue& value, std::string_view what);

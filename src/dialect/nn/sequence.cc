@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "lathe/ir/traits.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/cf/regions.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
@@ -11,6 +13,9 @@
 namespace lathe::nn {
 
 namespace {
+
+// Positions of pieces above it are left to a run.
+constexpr int64_t kMostChunks = int64_t{1} << 20;
 
 Type ListOf(Type element) {
   return element ? ListType::Get(*element.context(), std::span<const Type>(&element, 1)) : Type();
@@ -65,8 +70,45 @@ void SequenceEmptyOp::Eval(EvalContext& c) {
   c.SetOutputValue(kOutputSequence, RtValue::OfList({}));
 }
 
+namespace {
+
+// The number that a value is as it stands.
+std::optional<int64_t> NumberOf(Value value) {
+  const Operation* op = value ? value.defining_op() : nullptr;
+  if (op == nullptr || !op->HasTrait<ConstantLike>()) return std::nullopt;
+  const auto held = op->attribute("value").dyn_cast<TensorAttribute>();
+  const bool is_one = held && held.value().rank() == 0 && IsInteger(held.value().element_type());
+  return is_one ? std::optional(ToInt64s(held.value())[0]) : std::nullopt;
+}
+
+// A piece of an axis that is cut into equal ones: there must be that many.
+void ShortenPiece(const InferShapeContext& c, SplitToSequenceOp split, SymShape& piece) {
+  const auto chunk = NumberOf(split.split());
+  const Tensor* position = c.Constant(SequenceAtOp::kPosition);
+  const auto x = split.input().type().dyn_cast<AnyTensorType>();
+  if (!chunk || *chunk <= 0 || position == nullptr || position->num_elements() != 1) return;
+  const int64_t at = ToInt64s(*position)[0];
+  if (!x || !x.has_rank() || !piece.ranked || at < 0 || at > kMostChunks) return;
+  const auto axis =
+      static_cast<size_t>(eval::NormalizeAxis(split.axis(), static_cast<int64_t>(x.rank())));
+  const Dim& extent = x.dims()[axis];
+  Assume(SizeCondition::AtLeast(extent, at * *chunk + 1), "shape/position", [&] {
+    return StrCat("an axis of extent ", extent.ToString(), " in pieces of ", *chunk,
+                  " has none of number ", at);
+  });
+  piece.dims[axis] = Min(*chunk, extent - at * *chunk);
+}
+
+}  // namespace
+
 void SequenceAtOp::InferShape(InferShapeContext& c) {
-  c.SetType(kValue, Held(c.input_type(kInputSequence)));
+  const Type held = Held(c.input_type(kInputSequence));
+  const auto tensor = held ? held.dyn_cast<AnyTensorType>() : AnyTensorType();
+  Operation* made = c.op()->operand(kInputSequence).defining_op();
+  if (!tensor || made == nullptr || !made->isa<SplitToSequenceOp>()) return c.SetType(kValue, held);
+  SymShape shape = tensor.shape();
+  ShortenPiece(c, made->cast<SplitToSequenceOp>(), shape);
+  c.SetType(kValue, tensor.With(tensor.element(), shape));
 }
 
 void SequenceAtOp::Eval(EvalContext& c) {
