@@ -4,7 +4,7 @@
 #include "src/codegen/llvm/math64.h"
 #include "src/codegen/llvm/straight_line.h"
 
-// Polynomials were fitted for the least relative error, by Remez exchange.
+// Polynomials were fitted for the least largest error relative to the function.
 namespace lathe::codegen {
 namespace {
 
@@ -14,9 +14,9 @@ constexpr double kHalfPi = std::numbers::pi / 2;
 
 // asin of a t up to 1/2, of its square: off by 2^-40.
 Value* SmallAsin(const StraightLine& m, Value* t, Value* square) {
-  const double c[] = {0x1.0000000001018p+0, 0x1.555555416528ep-3,  0x1.3333436fc11c9p-4,
-                      0x1.6db1c8c76a88ap-5, 0x1.f2912914168a2p-6,  0x1.65cdd091ea6f9p-6,
-                      0x1.542c84a4a5825p-6, 0x1.c1936e4cc3a85p-10, 0x1.0fa2fab9b75fap-5};
+  const double c[] = {1.0000000000009148,   0.1666666660863893,    0.07500006048582643,
+                      0.044640438219475234, 0.030430116763775168,  0.0218386208358998,
+                      0.020762567076040867, 0.0017149959632579992, 0.03315876931968016};
   return m.Mul(t, m.Poly(square, c));
 }
 
@@ -53,10 +53,10 @@ Value* EmitAcosOfF32(llvm::IRBuilder<>& b, Value* x) {
 // atan x = pi/2 - atan 1/x; up to 1 a polynomial that is off by 2^-34.
 Value* EmitAtanOfF32(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
-  const double c[] = {0x1.ffffffff7ec74p-1,  -0x1.555554269989cp-2, 0x1.9999238e7e470p-3,
-                      -0x1.2489326f9d7a0p-3, 0x1.c66110b6c89edp-4,  -0x1.6fd4a1c7db929p-4,
-                      0x1.28c8dd5eaf3eep-4,  -0x1.bca78c0b853eep-5, 0x1.183ec26b97fdap-5,
-                      -0x1.07f94d4537749p-6, 0x1.3de92f42b8981p-8,  -0x1.6707507532337p-11};
+  const double c[] = {0.9999999999412368,   -0.33333331571192004,  0.1999991205082412,
+                      -0.14283980754015335, 0.1109324124231887,    -0.08980239101012856,
+                      0.0724571845302788,   -0.054279111409563416, 0.034209613539814845,
+                      -0.01611168428359314, 0.004850935018767878,  -0.0006847926548739562};
   Value* size = m.Abs(x);
   Value* large = m.Less(m.F(1), size);
   Value* t = m.Select(large, m.Div(m.F(1), size), size);
