@@ -249,6 +249,8 @@ class Cases:
         conv("3d", (1, 16, 16, 56, 56), (32, 16, 3, 3, 3), pads=[1] * 6)
         conv("odd", (1, 37, 31, 33), (53, 37, 5, 5), pads=[2] * 4)
         conv("fed", IMAGE, (64, 64, 3, 3), fed=True, pads=[1] * 4)
+        conv("1x1.fed", (1, 256, 56, 56), (64, 256, 1, 1), fed=True)
+        conv("depthwise.fed", (1, 128, 56, 56), (128, 1, 3, 3), fed=True, pads=[1] * 4, group=128)
         transposed = "ConvTranspose"
         conv("2x2", IMAGE, (64, 64, 2, 2), transposed, strides=[2, 2])
         conv("4x4", IMAGE, (64, 32, 4, 4), transposed, strides=[2, 2], pads=[1] * 4)
@@ -263,13 +265,27 @@ class Cases:
         for rows in (1, 3, 128):
             product(f"{rows}x768x3072", (rows, 768), (768, 3072))
         product("odd", (127, 333), (333, 517))
-        product("column", (2048, 512), (512, 1))
-        product("column.fed", (2048, 512), (512, 1), True)
+        for fed, end in ((False, ""), (True, ".fed")):
+            product(f"column{end}", (2048, 512), (512, 1), fed)
+            product(f"columns.stack{end}", (32, 64, 512), (32, 512, 1), fed)
+            product(f"row{end}", (1, 768), (768, 3072), fed)
+            product(f"rows.stack{end}", (32, 1, 512), (32, 512, 64), fed)
+            product(f"two{end}", (2048, 512), (512, 2), fed)
+        product("keys", (12, 1, 64), (12, 64, 512), True)
+        product("values", (12, 1, 512), (12, 512, 64), True)
+        for kind in ("f64", "f16", "i32"):
+            for name, a, b in (("column", (2048, 512), (512, 1)), ("row", (1, 512), (512, 2048))):
+                for fed, end in ((False, ""), (True, ".fed")):
+                    self.add(f"MatMul.{name}.{kind}{end}", "MatMul", lambda k=kind, a=a, b=b: [data(k, a), data(k, b)],
+                             constants=[] if fed else [1], tolerance=1e-2 if kind == "f16" else 1e-4)
         product("stack", (12, 128, 64), (12, 64, 128), True)
         product("small", (4096, 4, 4), (4096, 4, 4), True)
         for equation, a, b in (("bhqd,bhkd->bhqk", (2, 8, 128, 64), (2, 8, 128, 64)),
                                ("bhqk,bkhd->bqhd", (2, 8, 128, 128), (2, 128, 8, 64)),
-                               ("bqhc,hkc->bqhk", (1, 128, 8, 64), (8, 128, 64))):
+                               ("bqhc,hkc->bqhk", (1, 128, 8, 64), (8, 128, 64)),
+                               ("ij,j->i", (2048, 512), (512,)), ("i,ij->j", (512,), (512, 2048)),
+                               ("bij,bj->bi", (32, 64, 512), (32, 512)), ("n c t k v,k v w->n c t w", (1, 64, 32, 3, 25), (3, 25, 25)),
+                               ("b l d,d n->b l d n", (1, 512, 256), (256, 16)), ("b l d n,b l n->b l d", (1, 128, 256, 16), (1, 128, 16))):
             self.add(f"Einsum.{equation}", "Einsum", lambda a=a, b=b: [data("f32", a), data("f32", b)], equation=equation,
                      tolerance=1e-3)
 
@@ -286,6 +302,12 @@ class Cases:
                      lambda g=gates: [data("f32", (50, 8, 128)), data("f32", (1, g * 128, 128), -0.1, 0.1),
                                       data("f32", (1, g * 128, 128), -0.1, 0.1), None, data("i32", (8,), 1, 50)],
                      2, [1, 2], hidden_size=128)
+            self.add(f"{op}.fed", op,
+                     lambda g=gates: [data("f32", (50, 8, 128)), data("f32", (1, g * 128, 128), -0.1, 0.1),
+                                      data("f32", (1, g * 128, 128), -0.1, 0.1)],
+                     2, hidden_size=128)
+        heads = (2, 8, 128, 64)
+        self.add("Attention", "Attention", lambda: [data("f32", heads) for _ in range(3)], opset=23, tolerance=1e-3)
         for length in (512, 400, 997):
             self.add(f"DFT.{length}", "DFT", lambda n=length: [data("f32", (16, n, 1))], opset=17, axis=1, tolerance=1e-3)
 

@@ -27,8 +27,8 @@ std::string AttentionForm::ReadHeads(Value value, std::optional<int64_t> heads, 
   } else {
     to = {value, dims[0], *heads, dims[1], FloorDiv(dims[2], *heads), true};
   }
-  const bool known = to.heads.is_constant() && to.features.is_constant();
-  if (!known || to.heads.value() < 1) return "the number of heads or features is not known";
+  if (!to.features.is_constant()) return "the number of features is not known";
+  if (to.heads.is_unknown() || to.heads.IsConstant(0)) return "the number of heads is not known";
   return to.features.value() > kMostFeatures ? "a head is too wide" : "";
 }
 

@@ -35,7 +35,9 @@ struct AttentionForm {
   int64_t features() const { return q.features.value(); }
   int64_t value_features() const { return v.features.value(); }
   /// Query heads that share a key head.
-  int64_t group() const { return q.heads.value() / k.heads.value(); }
+  Dim group() const {
+    return ProvablyEqual(q.heads, k.heads) ? Dim(1) : Max(FloorDiv(q.heads, Max(k.heads, 1)), 1);
+  }
   bool IsResult(size_t result) const;
   /// Whether some key may be masked for some query.
   bool masks() const { return mask || lengths || causal || left >= 0 || right >= 0; }

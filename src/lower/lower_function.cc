@@ -43,6 +43,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"matmul_bytes", &LowerMatmulBytes},
     LoopStrategy{"matmul_bf16", &LowerMatmulBf16},
     LoopStrategy{"matmul_nbits", &LowerMatmulNbits},
+    LoopStrategy{"matmul_dots", &LowerMatmulDots},
     LoopStrategy{"matmul", &LowerMatmul},
     LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
     LoopStrategy{"conv_depthwise_blocks", &LowerConvDepthwiseBlocks},

@@ -20,7 +20,9 @@ Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers,
   if (rows.is_constant() && rows.value() <= few_rows) {
     const int64_t m = std::max<int64_t>(rows.value(), 1);
     const int64_t most = std::max<int64_t>((registers - 3) / (m + 1), 1);
-    return {m, std::min({most, vectors_of_row, int64_t{8}})};
+    // Of a number of columns that only a run knows, the last panel may be most of the work.
+    const int64_t widest = columns.is_constant() ? 8 : 4;
+    return {m, std::min({most, vectors_of_row, widest})};
   }
   const int64_t vectors = std::min<int64_t>(2, vectors_of_row);
   const int64_t most = (registers - vectors - 1) / vectors;

@@ -96,6 +96,20 @@ Weights SignedWeights(const Tensor& bytes, Numbers zero, size_t axis) {
   return w;
 }
 
+// Filters as signed bytes, less their zero points where signed bytes hold that.
+Weights SignedFilters(const Tensor& bytes, const Numbers& zero) {
+  Weights w = SignedWeights(bytes, zero, 0);
+  if (w.is_centered()) return w;
+  Numbers values = ToDoubles(w.bytes);
+  const size_t filter = values.size() / w.sums.size();
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] -= At(w.zero, i / filter);
+    if (values[i] < -kSignBit || values[i] >= kSignBit) return w;
+  }
+  const Tensor centered = Tensor::Of<double>(bytes.shape(), values);
+  return SignedWeights(Cast(centered, ElementType::kI8), {0}, 0);
+}
+
 // A matrix of bytes, turned.
 Tensor Turned(const Tensor& matrix) {
   const Numbers from = ToDoubles(matrix);
@@ -284,7 +298,7 @@ class QuantizedLayersPass : public Pass {
     if (!x || !w || op.layout().value_or("NCHW") != "NCHW") return false;
     const Tensor bytes = *ConstantOf(w->integers);
     if (!HasKernel(bytes, op.group())) return false;
-    const Weights weights = SignedWeights(bytes, w->zero, 0);
+    const Weights weights = SignedFilters(bytes, w->zero);
     const auto scale = ScalesOf(*x, *w, weights.results());
     const auto bias = BiasOf(op.b(), scale);
     if (!weights.is_centered() || !bias || !scale) return false;
@@ -302,7 +316,7 @@ class QuantizedLayersPass : public Pass {
     const auto w_zero = ListOf(op.w_zero_point());
     if (w == nullptr || !w_zero || !HasKernel(*w, op.group())) return false;
     if (!AreFor(*w_zero, w->dim(0))) return false;
-    const Weights weights = SignedWeights(*w, *w_zero, 0);
+    const Weights weights = SignedFilters(*w, *w_zero);
     if (!weights.is_centered() || !weights.FitI32({0})) return false;
     rewriter_->Applied(o, "its weights are bytes");
     const Value x_zero = op.x_zero_point();
@@ -354,7 +368,7 @@ class QuantizedLayersPass : public Pass {
     if (!AreFor(q->w_scale, filters) || !AreFor(q->w_zero, filters) || !AreFor(*bias, filters)) {
       return false;
     }
-    const Weights weights = SignedWeights(q->weights, q->w_zero, 0);
+    const Weights weights = SignedFilters(q->weights, q->w_zero);
     if (!weights.is_centered() || !weights.FitI32(*bias)) return false;
     rewriter_->Applied(op.operation(), "its weights are bytes");
     const Term sums = ConvSums(op, Unsigned(op.x()), weights, q->x_zero, {}, *bias);

@@ -34,20 +34,31 @@ double Attr(const EmitContext& c, std::string_view name) {
 
 using Emit = Value* (*)(llvm::IRBuilder<>&, Value*);
 
+using EmitFor = Value* (*)(llvm::IRBuilder<>&, const Target&, Value*);
+
+bool IsDouble(const EmitContext& c) {
+  return c.inputs[0]->getType()->getScalarType()->isDoubleTy();
+}
+
 // A function of f32, and that of f64.
 template <Emit F32, Emit F64>
 Value* Function(EmitContext& c) {
-  const bool is_double = c.inputs[0]->getType()->getScalarType()->isDoubleTy();
-  return is_double ? F64(c.b, c.inputs[0]) : F32(c.b, c.inputs[0]);
+  return IsDouble(c) ? F64(c.b, c.inputs[0]) : F32(c.b, c.inputs[0]);
 }
 
-// A function of f64, in which that of f32 is computed too.
-template <Emit F64>
+// The same where that of f32 has instructions that some targets lack.
+template <EmitFor F32, Emit F64>
+Value* FunctionFor(EmitContext& c) {
+  return IsDouble(c) ? F64(c.b, c.inputs[0]) : F32(c.b, c.target, c.inputs[0]);
+}
+
+// A function of f64, and one of f32 that is computed in f64: `Of32` needs to be right to 2^-33.
+template <Emit F64, Emit Of32 = F64>
 Value* InDouble(EmitContext& c) {
   Value* x = c.inputs[0];
-  if (x->getType()->getScalarType()->isDoubleTy()) return F64(c.b, x);
+  if (IsDouble(c)) return F64(c.b, x);
   Value* wide = c.b.CreateFPExt(x, x->getType()->getWithNewType(c.b.getDoubleTy()));
-  return c.b.CreateFPTrunc(F64(c.b, wide), x->getType());
+  return c.b.CreateFPTrunc(Of32(c.b, wide), x->getType());
 }
 
 // By repeated squaring, wrapping around. Negative powers are 0 but for those of 1 and -1. The
@@ -438,13 +449,13 @@ uint8_t ClassOf(ElementType element) {
 constexpr auto kRows = std::to_array<Row>({
     {loop::kFma, kFloat, Fma},
     {nn::kAbs, kNumber, Abs},
-    {nn::kAcos, kFloat, InDouble<EmitAcos64>},
+    {nn::kAcos, kFloat, InDouble<EmitAcos64, EmitAcosOfF32>},
     {nn::kAcosh, kFloat, InDouble<EmitAcosh64>},
     {nn::kAdd, kNumber, Add},
     {nn::kAnd, kBool, And},
-    {nn::kAsin, kFloat, InDouble<EmitAsin64>},
+    {nn::kAsin, kFloat, InDouble<EmitAsin64, EmitAsinOfF32>},
     {nn::kAsinh, kFloat, InDouble<EmitAsinh64>},
-    {nn::kAtan, kFloat, InDouble<EmitAtan64>},
+    {nn::kAtan, kFloat, InDouble<EmitAtan64, EmitAtanOfF32>},
     {nn::kAtanh, kFloat, InDouble<EmitAtanh64>},
     {nn::kBitCast, kNumber, BitCast},
     {nn::kBitShift, kInteger, BitShift},
@@ -461,7 +472,7 @@ constexpr auto kRows = std::to_array<Row>({
     {nn::kDiv, kNumber, Div},
     {nn::kEqual, kAny, Compare<CmpInst::FCMP_OEQ, CmpInst::ICMP_EQ, CmpInst::ICMP_EQ>},
     {nn::kErf, kFloat, Function<EmitErf, EmitErf64>},
-    {nn::kExp, kFloat, Function<EmitExp, EmitExp64>},
+    {nn::kExp, kFloat, FunctionFor<EmitExp, EmitExp64>},
     {nn::kFloor, kFloat, Round<Rounding::kDown>},
     {nn::kGreater, kNumber, Compare<CmpInst::FCMP_OGT, CmpInst::ICMP_SGT, CmpInst::ICMP_UGT>},
     {nn::kGreaterOrEqual, kNumber,
@@ -484,7 +495,7 @@ constexpr auto kRows = std::to_array<Row>({
     {nn::kReciprocal, kFloat, Reciprocal},
     {nn::kRelu, kNumber, Relu},
     {nn::kRound, kFloat, Round<Rounding::kNearest>},
-    {nn::kSigmoid, kFloat, Function<EmitSigmoid, EmitSigmoid64>},
+    {nn::kSigmoid, kFloat, FunctionFor<EmitSigmoid, EmitSigmoid64>},
     {nn::kSign, kNumber, Sign},
     {nn::kSin, kFloat, Function<EmitSin, EmitSin64>},
     {nn::kSinh, kFloat, InDouble<EmitSinh64>},

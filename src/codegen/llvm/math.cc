@@ -1,5 +1,8 @@
 #include "src/codegen/llvm/math.h"
 
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "src/codegen/llvm/straight_line.h"
@@ -14,24 +17,50 @@ using llvm::Value;
 constexpr double kLn2High = 0.693145751953125;
 constexpr double kLn2Low = 1.42860682030941723212e-6;
 constexpr double kRound = 12582912.0;  // 1.5 * 2^23: adding it leaves an integer in the low bits
+constexpr int kCurrentRounding = 4;    // of an instruction that may round otherwise
 
-}  // namespace
+// e^x = 2^n e^r with |r| <= ln 2 / 2: e^r, n as a float, and what has n in its low bits.
+struct Power {
+  Value *mantissa, *exponent, *shifted;
+};
 
-// e^x = 2^n e^r with |r| <= ln 2 / 2.
-Value* EmitExp(llvm::IRBuilder<>& b, Value* x) {
-  const StraightLine m(b, x);
-  x = m.Clamp(x, -104.0, 89.0);
+Power SplitExp(const StraightLine& m, Value* x) {
   Value* shifted = m.MulAdd(x, m.F(1.4426950408889634), m.F(kRound));
-  Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound)));
-  Value* n_float = m.Sub(shifted, m.F(kRound));
-  Value* r = m.MulAdd(n_float, m.F(-kLn2High), x);
-  r = m.MulAdd(n_float, m.F(-kLn2Low), r);
+  Value* exponent = m.Sub(shifted, m.F(kRound));
+  Value* r = m.MulAdd(exponent, m.F(-kLn2High), x);
+  r = m.MulAdd(exponent, m.F(-kLn2Low), r);
   const double c[] = {4.999999404e-01, 1.666651517e-01, 4.166845605e-02, 8.369418792e-03,
                       1.381314243e-03};
   Value* p = m.MulAdd(m.Mul(r, r), m.Poly(r, c), r);
-  p = m.Add(p, m.F(1));
+  return {m.Add(p, m.F(1)), exponent, shifted};
+}
+
+// e^x of |x| < 87: the result is a normal number. Shifting drops the high bits of kRound.
+Value* ExpOfModerate(const StraightLine& m, Value* x) {
+  const Power power = SplitExp(m, x);
+  return m.Mul(power.mantissa, m.PowerOfTwo(m.Bits(power.shifted)));
+}
+
+bool CanScale(const Target& target, Value* x) {
+  const auto* type = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
+  return type != nullptr && type->getNumElements() == 16 &&
+         std::ranges::count(target.processor_flags, "avx512f") > 0;
+}
+
+}  // namespace
+
+Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
+  const StraightLine m(b, x);
+  x = m.Clamp(x, -104.0, 89.0);
+  const Power power = SplitExp(m, x);
+  if (CanScale(target, x)) {  // one instruction multiplies by 2^n, and rounds once
+    return b.CreateIntrinsic(
+        llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+        {power.mantissa, power.exponent, x, b.getInt16(0xffff), b.getInt32(kCurrentRounding)});
+  }
+  Value* n = b.CreateSub(m.Bits(power.shifted), m.Bits(m.F(kRound)));
   Value* half = b.CreateAShr(n, m.I(1));
-  return m.Mul(m.Mul(p, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
+  return m.Mul(m.Mul(power.mantissa, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
 }
 
 // log x = e ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2).
@@ -59,7 +88,8 @@ Value* EmitLog(llvm::IRBuilder<>& b, Value* x) {
 Value* EmitTanh(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
   Value* size = m.Abs(x);
-  Value* e = EmitExp(b, m.Add(size, size));
+  Value* bounded = m.Select(b.CreateFCmpOGT(size, m.F(10)), m.F(10), size);
+  Value* e = ExpOfModerate(m, m.Add(bounded, bounded));
   Value* large = m.Sub(m.F(1), m.Div(m.F(2), m.Add(e, m.F(1))));
   const double c[] = {-3.333331645e-01, 1.333249956e-01, -5.384227633e-02, 2.102721296e-02,
                       -6.207422819e-03};
@@ -76,16 +106,16 @@ Value* EmitErf(llvm::IRBuilder<>& b, Value* x) {
   const double r[] = {2.043598797e-04,  -1.129661202e+00, -6.330395937e-01,
                       -1.086389944e-01, 2.537355572e-02,  -4.282382783e-03,
                       4.637880193e-04,  -2.531480823e-05, 2.513266111e-07};
-  Value* large = m.Sub(m.F(1), EmitExp(b, m.Poly(bounded, r)));
+  Value* large = m.Sub(m.F(1), ExpOfModerate(m, m.Poly(bounded, r)));
   const double c[] = {1.128379107e+00, -3.761262596e-01, 1.128358543e-01, -2.685381100e-02,
                       5.188327283e-03, -8.010191959e-04, 7.853856368e-05};
   Value* small = m.Mul(x, m.Poly(m.Mul(x, x), c));
   return m.Select(b.CreateFCmpOLT(size, m.F(1)), small, m.WithSign(large, x));
 }
 
-Value* EmitSigmoid(llvm::IRBuilder<>& b, Value* x) {
+Value* EmitSigmoid(llvm::IRBuilder<>& b, const Target& target, Value* x) {
   const StraightLine m(b, x);
-  Value* e = EmitExp(b, b.CreateFNeg(m.Abs(x)));
+  Value* e = EmitExp(b, target, b.CreateFNeg(m.Abs(x)));
   Value* above = m.Select(b.CreateFCmpOLT(x, m.F(0)), e, m.F(1));
   return m.Div(above, m.Add(m.F(1), e));
 }

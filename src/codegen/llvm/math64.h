@@ -37,4 +37,9 @@ llvm::Value* EmitPowForF32(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y)
 /// with the same special cases; null for others.
 llvm::Value* EmitPowOfConstant(llvm::IRBuilder<>& b, llvm::Value* x, double y);
 
+/// Of an f32 as f64, for a result in f32: off by at most 2^-33 of it.
+llvm::Value* EmitAcosOfF32(llvm::IRBuilder<>& b, llvm::Value* x);
+llvm::Value* EmitAsinOfF32(llvm::IRBuilder<>& b, llvm::Value* x);
+llvm::Value* EmitAtanOfF32(llvm::IRBuilder<>& b, llvm::Value* x);
+
 }  // namespace lathe::codegen

@@ -50,7 +50,7 @@ class Attention {
 
 // One loop over all, which threads share.
 void Attention::ForHeads(const Dim& heads, const Dim& blocks, const Body& body) {
-  const Dim batch = im_.Extent(form_.q.batch), per_batch = im_.Name(heads * blocks);
+  const Dim batch = im_.Extent(form_.q.batch), per_batch = im_.Name(im_.Extent(heads) * blocks);
   im_.For(batch * per_batch, true, [&](const Dim& i) {
     const Dim b = im_.Name(FloorDiv(i, per_batch)), rest = im_.Name(Mod(i, per_batch));
     body(b, im_.Name(FloorDiv(rest, blocks)), im_.Name(Mod(rest, blocks)));
@@ -83,7 +83,7 @@ void Attention::Join(Value present, const Form::Heads& before, const Form::Heads
 }
 
 AttentionBlock::Access Attention::AccessOf(const Dim& batch, const Dim& head) {
-  const Dim shared = im_.Name(FloorDiv(head, form_.group()));
+  const Dim shared = im_.Name(FloorDiv(head, im_.Extent(form_.group())));
   AttentionBlock::Access access;
   access.queries = MemoryOf(form_.q);
   access.keys = form_.cached() ? memory_[AttentionOp::kPresentKey] : MemoryOf(form_.k);

@@ -26,6 +26,7 @@ bool LowerMatmulTiles(Lowering& lowering);
 bool LowerMatmulBytes(Lowering& lowering);
 bool LowerMatmulBf16(Lowering& lowering);
 bool LowerMatmulNbits(Lowering& lowering);
+bool LowerMatmulDots(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);
 bool LowerConv(Lowering& lowering);
 bool LowerConvTiles(Lowering& lowering);

@@ -88,7 +88,8 @@ class Matmul : ProductWriter {
 };
 
 std::string Matmul::Refusal() {
-  if (std::string why = job_.Refusal(); !why.empty()) return why;
+  if (std::string why = job_.Refusal(true); !why.empty()) return why;
+  l_.where = job_.form.where;
   if (std::string why = TypeRefusal(); !why.empty()) return why;
   const bool writes_sums =
       job_.after->IsPlain(0) &&

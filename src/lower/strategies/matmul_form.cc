@@ -1,6 +1,7 @@
 #include "src/lower/strategies/matmul_form.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <span>
 
@@ -130,7 +131,11 @@ std::string ProductForm::Parse(const Operation& product, bool merge_rows) {
   // more.
   const Dim other = ExtentOf(right, kDepth);
   const bool is_checked = is_matmul && !depth.is_unknown() && !other.is_unknown();
-  if (!is_checked && !ProvablyEqual(depth, other)) return "the depths are not known to be equal";
+  if (!is_checked) {
+    if (depth.is_unknown() || other.is_unknown()) return "the depths are not known to be equal";
+    where = Condition::Equal(depth, other);
+  }
+  if (where.Prove() == Truth::kFalse) return "the depths are not equal";
   if (is_matmul && merge_rows && CanMerge(*this)) MergeRows(*this);
   return "";
 }
@@ -151,6 +156,31 @@ void ProductForm::TakeInnerRows() {
   std::ranges::for_each(left.roles, exchange);
   std::ranges::for_each(result_roles, exchange);
   std::swap(rows, batch[static_cast<size_t>(inner)]);
+}
+
+std::string ProductForm::Mirror() {
+  if (!columns.IsConstant(1) || !right.Has(kColumn)) return "there is more than one column";
+  if (left.zero_point || right.zero_point) return "there are zero points";
+  const size_t last = result_roles.size() - 1;
+  if (has_rows && (last == 0 || result_roles[last - 1] != kRow)) return "the rows lie elsewhere";
+  const auto axis = std::ranges::find(right.roles, static_cast<int>(kColumn)) - right.roles.begin();
+  if (axis + 2 < static_cast<std::ptrdiff_t>(right.roles.size())) return "the column lies apart";
+  right.roles.erase(right.roles.begin() + axis);
+  right.dims.erase(right.dims.begin() + axis);
+  if (!right.EndsWith(kDepth)) return "the column lies apart";
+  std::ranges::replace(left.roles, static_cast<int>(kRow), static_cast<int>(kColumn));
+  std::swap(left, right);
+  if (has_rows) {
+    std::ranges::copy(result[last], std::back_inserter(result[last - 1]));
+    result.pop_back();
+    result_roles.pop_back();
+    result_roles.back() = kColumn;
+  }
+  columns = has_rows ? rows : Dim(1);
+  rows = 1;
+  has_rows = false;
+  mirrored = true;
+  return "";
 }
 
 std::string ProductForm::ParseMatmul(const Operation& product) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lathe/ir/operation.h"
+#include "lathe/lower/condition.h"
 #include "lathe/support/dim.h"
 #include "lathe/support/element_type.h"
 
@@ -41,6 +42,8 @@ struct ProductForm {
   std::vector<std::vector<size_t>> result;  ///< axes of the result, grouped by their role
   std::vector<int> result_roles;            ///< of these groups
   bool has_rows = true;
+  bool mirrored = false;  ///< see Mirror
+  Condition where = {};   ///< of the extents: elsewhere the depths are not equal
 
   /// Takes apart an `nn.matmul`, `nn.matmul_integer` or `nn.einsum` of two operands. `merge_rows`:
   /// the leading axes of the left operand are rows where the right one does not have them. Returns
@@ -49,6 +52,9 @@ struct ProductForm {
   /// Of the axes that only the left operand has, where they are not merged, the rows are the one
   /// that lies before the depth in memory, unless another one is known to be longer.
   void TakeInnerRows();
+  /// A matrix by one column becomes that column, without its axis of extent 1, by the matrix
+  /// transposed: what were rows are columns. Returns why not.
+  std::string Mirror();
 
  private:
   std::string ParseMatmul(const Operation& product);

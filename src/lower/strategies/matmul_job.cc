@@ -38,10 +38,14 @@ std::string Transpose(Value matrix, MatrixOperand& m) {
 
 }  // namespace
 
-std::string MatmulJob::Refusal() {
+std::string MatmulJob::Refusal(bool general) {
   if (std::string why = MasterRefusal(); !why.empty()) return why;
-  if (ParseForm(true).empty()) return "";
-  return ParseForm(false);
+  if (general && (ParseForm(true, true).empty() || ParseForm(false, true).empty())) return "";
+  if (!ParseForm(true, false).empty()) {
+    if (std::string why = ParseForm(false, false); !why.empty()) return why;
+  }
+  const bool known = general || form.where.Prove() == Truth::kTrue;
+  return known ? "" : "the depths are not known to be equal";
 }
 
 std::string MatmulJob::MasterRefusal() {
@@ -66,18 +70,22 @@ std::string MatmulJob::SetBefore(MatrixOperand& m, std::optional<Pointwise>& bef
   if (std::string why = before->Refusal(); !why.empty()) {
     return StrCat("a matrix is computed in the same function, and ", why);
   }
-  const size_t merged = TensorOf(matrix).rank() - m.dims.size();  // all of them are rows
-  std::vector<std::vector<size_t>> axes;
-  for (size_t a = 0; a < TensorOf(matrix).rank(); ++a) {
-    if (a == 0 || a > merged) axes.emplace_back();
+  const size_t rank = TensorOf(matrix).rank(), merged = rank - m.dims.size();
+  const bool at_end = form.mirrored && &m == &form.left;  // the axis of one column
+  std::vector<std::vector<size_t>> axes;                  // others that are merged are all rows
+  for (size_t a = 0; a < rank; ++a) {
+    if (a == 0 || (at_end ? a + merged < rank : a > merged)) axes.emplace_back();
     axes.back().push_back(a);
   }
   return before->SetGroups(std::move(axes)) ? "" : "the rows of a matrix can not be walked as one";
 }
 
-std::string MatmulJob::ParseForm(bool merge_rows) {
+std::string MatmulJob::ParseForm(bool merge_rows, bool mirror) {
   form = {};
   if (std::string why = form.Parse(*master, merge_rows); !why.empty()) return why;
+  if (mirror) {
+    if (std::string why = form.Mirror(); !why.empty()) return why;
+  }
   after.emplace(l_.function, master, l_.machine);
   if (std::string why = after->Refusal(); !why.empty()) return why;
   const auto product = TensorOf(master->result(0));
@@ -108,7 +116,13 @@ Value MatmulJob::Open(LoopBuilder& lb, const Block& body, const MatrixOperand& m
   const Value matrix = master->operand(m.operand);
   const Value source = IsTransposedArgument(matrix) ? matrix.defining_op()->operand(0) : matrix;
   const Value argument = body.argument(source.index());
-  if (TensorOf(argument).rank() == m.dims.size()) return argument;
+  const size_t axes = m.dims.size();
+  if (TensorOf(argument).rank() == axes) return argument;
+  if (form.mirrored && &m == &form.left) {
+    std::vector<int64_t> groups(axes, 1);
+    groups.back() = 2;
+    return lb.Grouped(argument, groups);
+  }
   std::vector<int64_t> shape;
   for (const Dim& dim : m.dims) shape.push_back(dim.is_constant() ? dim.value() : -1);
   return nn::ViewReshapeOp::Create(lb.b(), argument, {.shape = shape}).y();

@@ -15,8 +15,9 @@ class MatmulJob {
  public:
   explicit MatmulJob(const Lowering& lowering) : l_(lowering) {}
 
-  /// Why there is none; empty if there is.
-  std::string Refusal();
+  /// Why there is none; empty if there is. `general`: the form may be mirrored, a matrix by one
+  /// column being that column by the matrix transposed, and may hold for some extents only.
+  std::string Refusal(bool general = false);
 
   const Operation* master = nullptr;
   std::optional<Pointwise> before_left, before_right;  ///< what computes a matrix
@@ -44,7 +45,7 @@ class MatmulJob {
 
  private:
   std::string MasterRefusal();
-  std::string ParseForm(bool merge_rows);
+  std::string ParseForm(bool merge_rows, bool mirror);
   std::string SetBefore(MatrixOperand& m, std::optional<Pointwise>& before);
 
   const Lowering& l_;

@@ -69,6 +69,17 @@ TEST_F(AttentionTest, SymbolicLengths) {
   }
 }
 
+TEST_F(AttentionTest, SymbolicHeads) {
+  for (const int64_t group : {1, 3}) {
+    for (const int64_t heads : {0, 1, 2}) {
+      sizes_ = {{"H", heads * group}, {"G", heads}};
+      ExpectAttention({"[2, H, L, 16]", "[2, G, S, 16]", "[2, G, S, 24]", "[2, H, L, 24]"});
+      ExpectAttention(
+          {"[2, H, L, 8]", "[2, H, S, 8]", "[2, H, S, 8]", "[2, H, L, 8]", "is_causal = true"});
+    }
+  }
+}
+
 TEST_F(AttentionTest, MergedAndSharedHeads) {
   ExpectAttention({"[2, 19, 24]", "[2, 21, 8]", "[2, 21, 10]", "[2, 19, 30]",
                    "q_num_heads = 6, kv_num_heads = 2, scale = 0.3, softcap = 2.0"});
