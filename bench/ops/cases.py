@@ -200,6 +200,8 @@ class Cases:
                      constants=[2], opset=19, mode=mode)
             self.add(f"Resize.fed.{mode}", "Resize", lambda: [data("f32", small), None, None, ints(1, 32, 100, 120)],
                      opset=19, mode=mode)
+            self.add(f"Resize.scales.{mode}", "Resize", lambda: [data("f32", small), None, floats(1, 1, 1.5, 1.7)],
+                     opset=19, mode=mode)
             if mode != "nearest":
                 self.add(f"Resize.antialias.{mode}", "Resize", lambda: [data("f32", large), None, floats(1, 1, 0.4, 0.4)],
                          constants=[2], opset=19, mode=mode, antialias=1)
@@ -207,6 +209,11 @@ class Cases:
                 self.add(f"GridSample.{mode}.{padding}", "GridSample",
                          lambda: [data("f32", small), data("f32", (1, 64, 64, 2), -1.1, 1.1)], mode=mode,
                          padding_mode=padding)
+
+        for mode in ("nearest", "linear"):
+            self.add(f"Resize.3d.{mode}", "Resize",
+                     lambda: [data("f32", (1, 16, 16, 32, 32)), None, floats(1, 1, 2, 2, 2)], constants=[2], opset=19,
+                     mode=mode)
 
         def regions():
             return np.sort(RANDOM.uniform(0, 60, (200, 2, 2)), axis=1).reshape(200, 4).astype(np.float32)
