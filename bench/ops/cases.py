@@ -220,6 +220,11 @@ class Cases:
 
         self.add("RoiAlign", "RoiAlign", lambda: [data("f32", (1, 64, 64, 64)), regions(), np.zeros(200, np.int64)],
                  opset=16, output_height=7, output_width=7, sampling_ratio=2, spatial_scale=1.0)
+        for ratio, low in ((2, 0), (0, 0), (0, -20)):
+            self.add(f"RoiAlign.large.{ratio}.{-low}", "RoiAlign",
+                     lambda a=low: [data("f32", (2, 64, 50, 68)), np.sort(RANDOM.uniform(a, 1000, (300, 2, 2)), axis=1)
+                                    .reshape(300, 4).astype(np.float32), data("i64", (300,), 0, 2)],
+                     opset=16, output_height=7, output_width=7, sampling_ratio=ratio, spatial_scale=0.0625)
         self.add("DeformConv", "DeformConv",
                  lambda: [data("f32", (1, 32, 28, 28)), data("f32", (32, 32, 3, 3)), data("f32", (1, 18, 28, 28))],
                  constants=[1], opset=19, pads=[1] * 4, tolerance=1e-3)
