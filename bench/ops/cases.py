@@ -238,6 +238,9 @@ class Cases:
             for op in ("MaxPool", "AveragePool"):
                 self.add(f"{op}.{kernel}.{stride}", op, lambda s=shape: [data("f32", s)], kernel_shape=[kernel] * 2,
                          strides=[stride] * 2, pads=[pad] * 4)
+        self.add("MaxPool.indices", "MaxPool", lambda: [data("f32", (8, 64, 112, 112))], 2, kernel_shape=[2, 2],
+                 strides=[2, 2])
+        self.add("AveragePool.plane", "AveragePool", lambda: [data("f32", (8, 512, 7, 7))], kernel_shape=[7, 7])
         self.add("MaxPool.1d", "MaxPool", lambda: [data("f32", (8, 64, 4000))], kernel_shape=[3], strides=[2])
         self.add("MaxPool.3d", "MaxPool", lambda: [data("f32", (1, 32, 32, 56, 56))], kernel_shape=[3] * 3, strides=[2] * 3)
         for op in "GlobalAveragePool GlobalMaxPool".split():
