@@ -285,6 +285,13 @@ TEST_F(ComputedAmountsTest, TilesOfSymbols) {
        std::vector<std::vector<int64_t>>{{2, 3}, {1, 1}, {0, 4}}) {
     Expect(c, {Random({5, 3}), Ints(times)}, "loops");
   }
+  const std::string from = F32("N, H, W"), to = F32("P, Q, R");
+  const Case of_three{
+      {from, I64("3")}, StrCat("%r = nn.tile(%a, %b) : (", from, ", ", I64("3"), ") -> ", to), to};
+  for (const Shape& shape : {Shape{2, 3, 1}, {1, 1, 21}, {2, 0, 3}}) {
+    Expect(of_three, {Random(shape), Ints({2, 3, 20})}, "loops");
+    Expect(of_three, {Random(shape), Ints({1, 0, 7})}, "loops");
+  }
 }
 
 }  // namespace
