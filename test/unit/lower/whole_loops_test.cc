@@ -130,6 +130,22 @@ TEST_F(WholeLoopsTest, ScatteredElements) {
          "loops", 1e-4);
 }
 
+// That indices do not go beyond the data is a condition on the sizes of each run.
+TEST_F(WholeLoopsTest, IndicesOfOtherSymbols) {
+  below_ = 6, symbol_ = 6;
+  const std::string data = F32("N, M"), at = I64("K, L"), updates = F32("P, Q");
+  Expect({{data, at, updates},
+          StrCat("%r = nn.scatter_elements(%a, %b, %c) {reduction = \"add\"} : (", data, ", ", at,
+                 ", ", updates, ") -> ", data),
+          data},
+         "loops", 1e-4);
+  Expect({{data, at},
+          StrCat("%r = nn.gather_elements(%a, %b) {axis = 1} : (", data, ", ", at, ") -> ",
+                 F32("K, L")),
+          F32("K, L")},
+         "loops");
+}
+
 TEST_F(WholeLoopsTest, ScatteredSlices) {
   below_ = 3;
   for (const char* reduction : {"none", "add", "max"}) {
