@@ -200,6 +200,8 @@ class Cases:
                      constants=[2], opset=19, mode=mode)
             self.add(f"Resize.fed.{mode}", "Resize", lambda: [data("f32", small), None, None, ints(1, 32, 100, 120)],
                      opset=19, mode=mode)
+            self.add(f"Resize.scales.{mode}", "Resize", lambda: [data("f32", small), None, floats(1, 1, 1.5, 1.7)],
+                     opset=19, mode=mode)
             if mode != "nearest":
                 self.add(f"Resize.antialias.{mode}", "Resize", lambda: [data("f32", large), None, floats(1, 1, 0.4, 0.4)],
                          constants=[2], opset=19, mode=mode, antialias=1)
@@ -208,11 +210,21 @@ class Cases:
                          lambda: [data("f32", small), data("f32", (1, 64, 64, 2), -1.1, 1.1)], mode=mode,
                          padding_mode=padding)
 
+        for mode in ("nearest", "linear"):
+            self.add(f"Resize.3d.{mode}", "Resize",
+                     lambda: [data("f32", (1, 16, 16, 32, 32)), None, floats(1, 1, 2, 2, 2)], constants=[2], opset=19,
+                     mode=mode)
+
         def regions():
             return np.sort(RANDOM.uniform(0, 60, (200, 2, 2)), axis=1).reshape(200, 4).astype(np.float32)
 
         self.add("RoiAlign", "RoiAlign", lambda: [data("f32", (1, 64, 64, 64)), regions(), np.zeros(200, np.int64)],
                  opset=16, output_height=7, output_width=7, sampling_ratio=2, spatial_scale=1.0)
+        for ratio, low in ((2, 0), (0, 0), (0, -20)):
+            self.add(f"RoiAlign.large.{ratio}.{-low}", "RoiAlign",
+                     lambda a=low: [data("f32", (2, 64, 50, 68)), np.sort(RANDOM.uniform(a, 1000, (300, 2, 2)), axis=1)
+                                    .reshape(300, 4).astype(np.float32), data("i64", (300,), 0, 2)],
+                     opset=16, output_height=7, output_width=7, sampling_ratio=ratio, spatial_scale=0.0625)
         self.add("DeformConv", "DeformConv",
                  lambda: [data("f32", (1, 32, 28, 28)), data("f32", (32, 32, 3, 3)), data("f32", (1, 18, 28, 28))],
                  constants=[1], opset=19, pads=[1] * 4, tolerance=1e-3)
@@ -226,6 +238,9 @@ class Cases:
             for op in ("MaxPool", "AveragePool"):
                 self.add(f"{op}.{kernel}.{stride}", op, lambda s=shape: [data("f32", s)], kernel_shape=[kernel] * 2,
                          strides=[stride] * 2, pads=[pad] * 4)
+        self.add("MaxPool.indices", "MaxPool", lambda: [data("f32", (8, 64, 112, 112))], 2, kernel_shape=[2, 2],
+                 strides=[2, 2])
+        self.add("AveragePool.plane", "AveragePool", lambda: [data("f32", (8, 512, 7, 7))], kernel_shape=[7, 7])
         self.add("MaxPool.1d", "MaxPool", lambda: [data("f32", (8, 64, 4000))], kernel_shape=[3], strides=[2])
         self.add("MaxPool.3d", "MaxPool", lambda: [data("f32", (1, 32, 32, 56, 56))], kernel_shape=[3] * 3, strides=[2] * 3)
         for op in "GlobalAveragePool GlobalMaxPool".split():

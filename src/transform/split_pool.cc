@@ -17,6 +17,7 @@ namespace {
 using Ints = std::vector<int64_t>;
 
 constexpr int64_t kFewPlaces = 32;  // fewer are combined at once
+constexpr int64_t kFewOfOne = 64;   // the same where the window may be the only one
 constexpr int64_t kMost = 1 << 20;
 
 bool KeepsPrecision(Type type) {
@@ -58,12 +59,19 @@ bool IsWorthIt(const nn::WindowSpec& spec) {
   return at_once > kFewPlaces && 2 * apart <= at_once;
 }
 
-// One window over all of it: there are no others that could share rows with it.
-bool IsOneWindow(Operation* op, size_t rank) {
+// One window over all of it: there are no others that could share rows with it. Windows of symbolic
+// planes without padding mostly are that, the pool before a classifier.
+bool IsOneWindow(Operation* op, const nn::WindowSpec& spec) {
   const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
   if (!type || !type.has_rank()) return false;
+  const size_t rank = spec.kernel_shape->size();
   const auto spatial = type.dims().subspan(nn::ChannelsLast(op) ? 1 : 2, rank);
-  return std::ranges::all_of(spatial, [](const Dim& d) { return d.IsConstant(1); });
+  int64_t places = 1;
+  for (const int64_t k : *spec.kernel_shape) places = std::min(places * std::min(k, kMost), kMost);
+  const bool may_be = places <= kFewOfOne && !nn::IsSame(spec) &&
+                      std::ranges::all_of(*spec.pads, [](int64_t pad) { return pad == 0; });
+  return std::ranges::all_of(
+      spatial, [&](const Dim& d) { return d.IsConstant(1) || (may_be && !d.is_constant()); });
 }
 
 }  // namespace
@@ -76,7 +84,7 @@ class SplitPoolPass : public Pass {
     for (OpWalker w(graph.block()); Operation* op = w.Next();) found.push_back(op);
     for (Operation* op : found) {
       const auto spec = WindowOfAxes(op);
-      if (!spec || !IsWorthIt(*spec) || IsOneWindow(op, spec->kernel_shape->size())) continue;
+      if (!spec || !IsWorthIt(*spec) || IsOneWindow(op, *spec)) continue;
       Split(rewriter, op, *spec);
     }
   }

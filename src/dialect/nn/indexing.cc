@@ -353,6 +353,20 @@ void AssumeUpdates(const SymShape& updates, const SymShape& expected) {
   }
 }
 
+// The ranks say how long tuples are.
+void AssumeTuples(const SymShape& data, SymShape& indices, const SymShape& updates) {
+  if (!data.ranked || !updates.ranked || !indices.ranked || indices.rank() == 0) return;
+  Dim& last = indices.dims.back();
+  const auto length =
+      static_cast<int64_t>(indices.rank() - 1 + data.rank()) - static_cast<int64_t>(updates.rank());
+  if (last.is_constant() || length < 0 || length > static_cast<int64_t>(data.rank())) return;
+  Assume(SizeCondition::Equal(last, length), "shape/scatter", [&] {
+    return StrCat("updates have shape ", updates.ToString(), ", so that tuples have ", length,
+                  " coordinates, and not ", last.ToString());
+  });
+  last = length;
+}
+
 }  // namespace
 
 void ScatterElementsOp::InferShape(InferShapeContext& c) {
@@ -380,9 +394,10 @@ void ScatterElementsOp::Eval(EvalContext& c) {
 }
 
 void ScatterNdOp::InferShape(InferShapeContext& c) {
-  const SymShape data = c.shape(kData);
-  const SymShape expected = GatherNdRule(data, c.shape(kIndices), 0);
-  const SymShape updates = c.shape(kUpdates);
+  const SymShape data = c.shape(kData), updates = c.shape(kUpdates);
+  SymShape indices = c.shape(kIndices);
+  AssumeTuples(data, indices, updates);
+  const SymShape expected = GatherNdRule(data, indices, 0);
   if (expected.ranked && updates.ranked) AssumeUpdates(updates, expected);
   c.SetShape(kOutput, data);
 }

@@ -36,9 +36,20 @@ bool MakesEqual(const SizeCondition& c) {
 
 }  // namespace
 
-bool Fits::IsAssumed(const Dim& a, const Dim& b) {
+const std::vector<SizeAssumption>& Fits::Assumed() {
   if (!assumed_) assumed_ = AssumptionsOf(op_);
-  return std::ranges::any_of(*assumed_, [&](const SizeAssumption& assumption) {
+  return *assumed_;
+}
+
+bool Fits::IsAssumedAtMost(const Dim& a, const Dim& b) {
+  const SizeCondition wanted = SizeCondition::AtLeast(b, a);
+  return IsAssumed(a, b) || std::ranges::any_of(Assumed(), [&](const SizeAssumption& assumption) {
+           return assumption.condition == wanted;
+         });
+}
+
+bool Fits::IsAssumed(const Dim& a, const Dim& b) {
+  return std::ranges::any_of(Assumed(), [&](const SizeAssumption& assumption) {
     const SizeCondition& c = assumption.condition;
     return MakesEqual(c) && ((c.a == a && c.b == b) || (c.a == b && c.b == a));
   });

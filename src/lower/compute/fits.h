@@ -32,7 +32,7 @@ class Fits {
   }
   Fits& AtMost(const Dim& a, const Dim& b) {
     const auto low = (b - a).is_unknown() ? std::nullopt : (b - a).LowerBound();
-    if (why_.empty() && !(low && *low >= 0)) {
+    if (why_.empty() && !(low && *low >= 0) && !IsAssumedAtMost(a, b)) {
       why_ = StrCat("extent ", a.ToString(), " may exceed ", b.ToString());
     }
     return *this;
@@ -57,7 +57,9 @@ class Fits {
     return *this;
   }
 
+  const std::vector<SizeAssumption>& Assumed();
   bool IsAssumed(const Dim& a, const Dim& b);
+  bool IsAssumedAtMost(const Dim& a, const Dim& b);
 
   const Operation& op_;
   std::string why_;

@@ -281,6 +281,80 @@ Value Tiled(const ElementOf& c) {
   return c.Operand(0, place);
 }
 
+bool RepeatsAreComputed(const Operation& op) {
+  const bool is_scalar = DimsOf(op.result(0)).empty();
+  return !is_scalar && !ConstantInts(op, nn::TileOp::kRepeats) && NeedSizes(op).empty();
+}
+
+// A loop over the copies along an axis around one over the elements: there is nothing to divide.
+class Tiles {
+ public:
+  explicit Tiles(const WholeOf& w) : w_(w), e_(w.e), in_(w.Dims(0)), out_(w.ResultDims(0)) {}
+
+  void Write() {
+    const size_t lead = out_.size() - (out_.size() > 2 ? 2 : 1);
+    const std::vector<Dim> outer(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(lead));
+    Dim number = 1;
+    for (const Dim& dim : outer) number *= dim;
+    e_.For(number, WholeOf::IsMuch(number), [&](const Dim& i) {
+      Place to = e_.space().Unflatten(i, outer), from;
+      for (size_t a = 0; a < lead; ++a) from.push_back(e_.space().Mod(to[a], in_[a]));
+      Along(std::move(from), std::move(to));
+    });
+  }
+
+ private:
+  Dim CopiesAlong(size_t axis) {
+    const Place at{static_cast<int64_t>(axis)};
+    const Value given = ToInt64(e_, w_.Operand(nn::TileOp::kRepeats, at));
+    return e_.Loaded(e_.Int(Min(e_.Loaded(given, out_[axis] + 1), out_[axis])), out_[axis] + 1);
+  }
+
+  void Along(Place from, Place to) {
+    const size_t axis = to.size();
+    const Dim copies = CopiesAlong(axis);
+    if (axis + 1 == out_.size()) return AlongLast(from, to, copies);
+    e_.For(copies, false, [&](const Dim& copy) {
+      e_.For(in_[axis], false, [&](const Dim& i) {
+        Place inner = from, outer = to;
+        inner.push_back(i);
+        outer.push_back(copy * in_[axis] + i);
+        Along(std::move(inner), std::move(outer));
+      });
+    });
+  }
+
+  // An axis of one element becomes vectors of it.
+  void AlongLast(const Place& from, const Place& to, const Dim& copies) {
+    const Dim extent = in_.back();
+    Place first = to;
+    first.emplace_back(0);
+    const Dim begin = e_.Loaded(e_.Int(e_.space().Flatten(first, out_)), NumElements());
+    const auto put = [&](const Dim& i, const Dim& at) {
+      Place inner = from;
+      inner.push_back(i);
+      e_.Store(w_.memory[0], begin + at, w_.Operand(0, inner));
+    };
+    const Dim are_more = Min(extent - 1, 1), is_one = Dim(1) - are_more;
+    w_.ForLanes(copies * is_one, [&](const Dim& copy) { put(0, copy); });
+    e_.For(copies * are_more, false, [&](const Dim& copy) {
+      w_.ForLanes(extent, [&](const Dim& i) { put(i, copy * extent + i); });
+    });
+  }
+
+  Dim NumElements() const {
+    Dim number = 1;
+    for (const Dim& dim : out_) number *= dim;
+    return number;
+  }
+
+  const WholeOf& w_;
+  Elements& e_;
+  std::vector<Dim> in_, out_;
+};
+
+void WriteTiles(const WholeOf& w) { Tiles(w).Write(); }
+
 Value FromDepth(const ElementOf& c) {
   const nn::DepthToSpaceOp op(const_cast<Operation*>(c.op));
   const Dim block = op.blocksize(), channels = c.ResultDims()[1];
@@ -359,7 +433,7 @@ constexpr Compute kComputes[] = {
     {nn::kSlice, Sliced, RefuseSlice},
     {nn::kPad, Padded, RefusePad},
     {nn::kCenterCropPad, Centered},
-    {nn::kTile, Tiled},
+    {.op = nn::kTile, .element = Tiled, .whole = WriteTiles, .prefers_whole = RepeatsAreComputed},
     {nn::kDepthToSpace, FromDepth},
     {nn::kSpaceToDepth, ToDepth},
     {nn::kReverseSequence, Reversed, nullptr, LengthUses},

@@ -14,6 +14,10 @@ constexpr int64_t kShort = 128;  // lines that are sorted sooner than the digits
 constexpr int64_t kFew = 48;     // that are kept in order while the line is read
 constexpr int64_t kLong = 512;   // lines of which only what is wanted is sorted
 constexpr int64_t kBlock = 16;   // lines next to one another that are read together
+constexpr int64_t kStretch = 64;  // of a line, that is looked at in vectors before it is taken
+constexpr size_t kFlags = 16;     // that say whether anything of a stretch goes in
+
+static_assert(kFew <= kStretch);
 
 class TopK {
  public:
@@ -81,6 +85,9 @@ class TopK {
 
   // Along an inner axis, elements that follow in memory are of different lines.
   void InsertAll() {
+    if (axis_ + 1 == dims_.size() && !(n_.is_constant() && n_.value() < 2 * kStretch)) {
+      return InsertStretches();
+    }
     const std::span<const Dim> all(dims_);
     const std::vector<Dim> outer(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(axis_));
     const std::vector<Dim> inner(all.begin() + static_cast<std::ptrdiff_t>(axis_) + 1, all.end());
@@ -105,6 +112,47 @@ class TopK {
         });
       });
     });
+  }
+
+  // Of a long line, few elements are better than the best so far.
+  void InsertStretches() {
+    e_.For(lines_, WholeOf::IsMuch(lines_ * n_), [&](const Dim& line) {
+      place_ = e_.space().Unflatten(line, others_);
+      flags_ = e_.Scratch(w_.Element(Op::kValues), static_cast<int64_t>(kFlags));
+      const Dim stretches = e_.Loaded(e_.Int(FloorDiv(n_, kStretch)), n_ + 1);
+      e_.For(stretches, false, [&](const Dim& number) {
+        const Dim begin = e_.Loaded(e_.Int(number * kStretch), n_);
+        const Value first = s_.Less(e_.Int(number), e_.lb().Int(1));
+        const Dim goes_in = e_.Loaded(e_.Int(s_.AsIndex(s_.Or(first, AnyGoesIn(begin)))), 2);
+        e_.For(goes_in * kStretch, false, [&](const Dim& i) { Insert(begin + i); });
+      });
+      const Dim done = e_.Loaded(e_.Int(stretches * kStretch), n_ + 1);
+      e_.For(e_.Loaded(e_.Int(n_ - done), kStretch), false,
+             [&](const Dim& i) { Insert(e_.Loaded(e_.Int(done + i), n_)); });
+    });
+  }
+
+  // Whether an element of a stretch comes before the last of the best so far, which are complete.
+  Value AnyGoesIn(const Dim& begin) {
+    const Value last = Load(Op::kValues, k_ - 1);
+    const Value zero = e_.lb().Splat(w_.Element(Op::kValues), 0);
+    const Value one = e_.lb().Splat(w_.Element(Op::kValues), 1);
+    constexpr auto kApart = static_cast<int64_t>(kFlags);
+    w_.ForLanes(kApart, [&](const Dim& lane) {
+      const Value flag =
+          e_.Reduce({Dim(kStretch / kApart)}, zero, [&](const Place& i, Value so_far) {
+            return s_.Select(Comes(X(begin + i[0] * kApart + lane), last), one, so_far);
+          });
+      e_.Store(flags_, lane, flag);
+    });
+    std::vector<Value> flags;
+    for (size_t i = 0; i < kFlags; ++i) {
+      flags.push_back(e_.LoadFrom(flags_, static_cast<int64_t>(i)));
+    }
+    for (size_t count = kFlags / 2; count > 0; count /= 2) {
+      for (size_t i = 0; i < count; ++i) flags[i] = s_.Max(flags[i], flags[i + count]);
+    }
+    return s_.Less(zero, flags[0]);
   }
 
   // The results hold the best so far. An element that comes before the last of them goes in, and
@@ -158,7 +206,7 @@ class TopK {
   size_t axis_ = 0;
   Dim n_, k_, lines_, line_;
   Place place_;  // of the line; its axis is open
-  Value positions_;
+  Value positions_, flags_;
   std::optional<RadixSort> radix_;
 };
 

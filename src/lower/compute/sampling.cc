@@ -7,6 +7,7 @@
 #include "src/dialect/nn/regions.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
+#include "src/lower/compute/roi_align.h"
 #include "src/lower/compute/taps.h"
 
 // Elements between the elements of images.
@@ -450,7 +451,12 @@ constexpr Compute kComputes[] = {
     {nn::kAffineGrid, AffineGrid, RefuseAffine},
     {.op = nn::kGridSample, .element = nullptr, .refuse = RefuseIntegers, .whole = SampleGrid},
     {nn::kMaxRoiPool, MaxRoiPool, nullptr, ImagesPooled},
-    {nn::kRoiAlign, RoiAlign, RefuseAligned, ImagesAligned},
+    {.op = nn::kRoiAlign,
+     .element = RoiAlign,
+     .refuse = RefuseAligned,
+     .indices = ImagesAligned,
+     .whole = WriteAligned,
+     .prefers_whole = HasPointTables},
 };
 
 }  // namespace

@@ -80,7 +80,8 @@ std::string Pool::Refusal() {
   }
   lanes_ = LanesFor(window_.out[last()], machine_.lanes(pooling_.element));
   const int64_t rows = window_.out[last() - 1];
-  tile_rows_ = taps() > 32 ? 1 : TileRowsFor(rows, 4);
+  const bool shares_rows = window_.kernel[last() - 1] > window_.strides[last() - 1];
+  tile_rows_ = taps() > 32 || !shares_rows ? 1 : TileRowsFor(rows, 4);
   tile_vectors_ = std::max<int64_t>(1, 4 / tile_rows_);
   WindowReader::Options options{.element = pooling_.element,
                                 .lanes = lanes_,

@@ -30,6 +30,7 @@ class PoolBlocks {
   using Tile = WindowBlocks::Tile;
 
   std::string WindowRefusal();
+  bool HasPadding() const;
   void WriteScales();
   Value ScaleAt(size_t axis, const Dim& output);
   Value Scale(const Tile& tile, int64_t row, int64_t v);
@@ -67,7 +68,10 @@ std::string PoolBlocks::WindowRefusal() {
   if (taps > kMostTaps) return "the window is large";
   const bool is_far = std::ranges::any_of(g_.dilations, [](int64_t d) { return d > kMostTaps; });
   if (is_far) return "the elements of the window are far apart";
-  if (g_.rank() > 1) sizes_.tile_rows = taps > 32 ? 1 : 4;
+  if (g_.rank() > 1) {
+    const bool shares_rows = g_.kernel[g_.rank() - 2] > g_.strides[g_.rank() - 2];
+    sizes_.tile_rows = taps > 32 || !shares_rows ? 1 : 4;
+  }
   return "";
 }
 
@@ -79,9 +83,18 @@ std::string PoolBlocks::Refusal() {
   sizes_.tile_vectors = 4 / sizes_.tile_rows;
   sizes_.cache_bytes = machine_.l1_bytes / 2;
   sizes_.fill = pooling_.neutral();
+  sizes_.copies = HasPadding();
+  if (!sizes_.copies) return "";
   sizes_.sets = SetsTogether(pooling_.input().dims()[1], 1);
-  blocks_.emplace(g_, sizes_);
-  return blocks_->bytes() > kMostScratch ? "what a block reads is too large" : "";
+  return WindowBlocks(g_, sizes_).bytes() > kMostScratch ? "what a block reads is too large" : "";
+}
+
+// Rounded up, the last window hangs over the end.
+bool PoolBlocks::HasPadding() const {
+  const nn::WindowSteps steps = nn::CheckedSteps(pooling_.spec, g_.rank());
+  const auto is_none = [](int64_t pad) { return pad == 0; };
+  return nn::IsSame(pooling_.spec) || pooling_.spec.ceil_mode ||
+         !std::ranges::all_of(steps.begins, is_none) || !std::ranges::all_of(steps.ends, is_none);
 }
 
 void PoolBlocks::Write(Block* body) {
@@ -89,6 +102,7 @@ void PoolBlocks::Write(Block* body) {
   math_.emplace(*lb_);
   g_.Bind(*lb_, *math_);
   if (pooling_.kind == Pooling::Kind::kAverage) WriteScales();
+  blocks_.emplace(g_, sizes_);
   pooling_.after->Open(*lb_, *body);
   const ConvInput input(*lb_, body->argument(pooling_.op->operand(0).index()));
   const AnyTensorType x = pooling_.input();

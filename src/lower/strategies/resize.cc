@@ -12,14 +12,14 @@
 
 // A resampled tensor, row by row. What each place along an axis reads, and with which share, is
 // computed once, for all rows. A row of the input is resampled along the last axis once and kept
-// while rows of the result are made of it.
+// while rows of the result are made of it. Axes before these two may keep their length for all that
+// is known before the run: those that do have one tap then.
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kBlock = 512;    // columns of a row that are kept
 constexpr int64_t kRows = 32;      // of the result that one thread takes at a time
 constexpr int64_t kMostTimes = 4;  // that elements are repeated in registers
-constexpr int64_t kMostAxes = 4;   // that nearest picks along
 constexpr ElementType kIndex = ElementType::kI64;
 
 class Resize {
@@ -38,6 +38,7 @@ class Resize {
     int64_t taps = 1;
     Value at = {}, shares = {};
     Dim pitch = {};
+    Dim used = 1;  // taps of an axis before the row
   };
 
   std::string MasterRefusal();
@@ -50,6 +51,8 @@ class Resize {
   void MakeTable(Elements& elements, Table& table);
   void WriteKept(const Dim& begin, const Dim& count);
   void KeepRow(const Dim& row, const Dim& first, const Dim& vectors);
+  void AddRow(const Dim& number, const Dim& row, const Dim& first, const Dim& vectors);
+  Dim UsedTaps(Elements& elements, const Table& table, Value* stays);
   void WriteColumns(const Dim& row);
   void WriteRepeated(const Dim& row);
   void WriteInner(const Dim& row);
@@ -65,10 +68,11 @@ class Resize {
   Value Sum(int64_t taps, const std::function<Value(int64_t)>& share,
             const std::function<Value(int64_t)>& value);
   Value Cast(Value v, ElementType to);
-  Dim IndexAt(const Table& table, int64_t tap, const Dim& place);
-  Value ShareAt(const Table& table, int64_t tap, const Dim& place, int64_t lanes);
+  Dim IndexAt(const Table& table, const Dim& tap, const Dim& place);
+  Value ShareAt(const Table& table, const Dim& tap, const Dim& place, int64_t lanes);
   std::vector<Value> InputAt(const Dim& row);
   const Table* row_table() const { return row_ ? &tables_[*row_] : nullptr; }
+  std::span<const Table> outer_tables() const { return std::span(tables_).first(row_.value_or(0)); }
 
   Lowering& l_;
   const Machine& machine_;
@@ -88,6 +92,7 @@ class Resize {
   std::vector<Table> tables_;  // of axes_
   std::vector<Dim> out_;       // extents of the groups
   std::vector<Dim> at_;        // per group before the column, of the result
+  std::vector<Dim> taps_;      // that are read, of outer_tables
   Value x_, kept_;
 };
 
@@ -107,8 +112,6 @@ std::string Resize::AxesRefusal() {
   axes_ = ResizedAxes(*op_, DimsOf(op_->operand(0)), DimsOf(op_->result(0)));
   std::ranges::sort(axes_, {}, &ResizedAxis::axis);
   if (axes_.empty()) return "no axis is resampled";
-  const size_t most = picks() ? kMostAxes : 2;
-  if (axes_.size() > most) return StrCat("more than ", most, " axes are resampled");
   column_ = axes_.back().axis;
   if (axes_.size() > 1) row_ = axes_.size() - 2;
   element_ = TensorOf(op_->result(0)).element();
@@ -128,6 +131,9 @@ std::string Resize::AfterRefusal() {
   for (size_t a = 0; a < dims.size(); ++a) {
     if (a <= column_ + 1) groups_.emplace_back();
     groups_.back().push_back(a);
+  }
+  if (has_inner() && !picks() && axes_.size() > 2) {
+    return "more than 2 axes before others are resampled";
   }
   return after_->SetGroups(groups_) ? "" : "axes behind the resampled ones are not walked as one";
 }
@@ -153,6 +159,16 @@ void Resize::BindExtents(Elements& elements) {
   }
 }
 
+// An axis that keeps its length is read where it is written, by its first tap.
+Dim Resize::UsedTaps(Elements& elements, const Table& table, Value* stays) {
+  const Scalars s(elements);
+  const Value one = s.Number(ElementType::kF64, 1.0);
+  const Value same = s.Equal(elements.Int(table.axis.in), elements.Int(table.axis.out));
+  *stays = s.And(s.Equal(AxisTaps(elements, *op_, table.axis).Scale(), one), same);
+  const Value used = s.Select(*stays, lb_->Int(1), lb_->Int(table.taps));
+  return math_->Of(used);
+}
+
 // Vectors may be read at any place: what lies behind the last one counts as the first element.
 void Resize::MakeTable(Elements& elements, Table& table) {
   const ResizedAxis& axis = table.axis;
@@ -160,6 +176,9 @@ void Resize::MakeTable(Elements& elements, Table& table) {
   table.taps = static_cast<int64_t>(taps.num_taps());
   const Dim pitch = axis.out + lanes_;
   table.pitch = math_->Name(out_[axis.axis] + lanes_);
+  Value stays;
+  const bool is_outer = !picks() && tables_.size() <= row_.value_or(0);
+  if (is_outer) table.used = UsedTaps(elements, table, &stays);
   table.at = elements.Scratch(kIndex, pitch * table.taps);
   if (!picks()) table.shares = elements.Scratch(type_, pitch * table.taps);
   const auto set = [&](const Dim& place, int64_t k, Value at, Value share) {
@@ -168,8 +187,14 @@ void Resize::MakeTable(Elements& elements, Table& table) {
   };
   elements.For(axis.out, false, [&](const Dim& place) {
     if (picks()) return set(place, 0, elements.Int(taps.Picked(place)), {});
+    const Scalars s(elements);
     int64_t k = 0;
-    for (const Tap& tap : taps.Taps(place, type_)) set(place, k++, elements.Int(tap.at), tap.share);
+    for (const Tap& tap : taps.Taps(place, type_)) {
+      const bool may_stay = is_outer && k == 0;
+      const Value at = elements.Int(tap.at);
+      set(place, k++, may_stay ? s.Select(stays, elements.Int(place), at) : at,
+          may_stay ? s.Select(stays, s.Number(type_, 1.0), tap.share) : tap.share);
+    }
   });
   elements.For(lanes_, false, [&](const Dim& i) {
     for (int64_t k = 0; k < table.taps; ++k) {
@@ -178,12 +203,12 @@ void Resize::MakeTable(Elements& elements, Table& table) {
   });
 }
 
-Dim Resize::IndexAt(const Table& table, int64_t tap, const Dim& place) {
+Dim Resize::IndexAt(const Table& table, const Dim& tap, const Dim& place) {
   const Value at[] = {math_->At(table.pitch * tap + place)};
   return math_->Of(lb_->Load(table.at, at));
 }
 
-Value Resize::ShareAt(const Table& table, int64_t tap, const Dim& place, int64_t lanes) {
+Value Resize::ShareAt(const Table& table, const Dim& tap, const Dim& place, int64_t lanes) {
   const Value at[] = {math_->At(table.pitch * tap + place)};
   return lb_->Load(table.shares, at, lanes);
 }
@@ -236,8 +261,10 @@ std::vector<Value> Resize::InputAt(const Dim& row) {
   for (size_t a = 0; a < column_; ++a) {
     const auto table = std::ranges::find(tables_, a, [](const Table& t) { return t.axis.axis; });
     const bool is_row = row_ && axes_[*row_].axis == a;
+    const auto number = static_cast<size_t>(table - tables_.begin());
+    const Dim tap = number < taps_.size() ? taps_[number] : Dim(0);
     const bool picked = !is_row && table != tables_.end();
-    at.push_back(math_->At(is_row ? row : picked ? IndexAt(*table, 0, at_[a]) : at_[a]));
+    at.push_back(math_->At(is_row ? row : picked ? IndexAt(*table, tap, at_[a]) : at_[a]));
   }
   return at;
 }
@@ -358,10 +385,35 @@ void Resize::WriteKept(const Dim& begin, const Dim& count) {
 }
 
 void Resize::KeepRow(const Dim& row, const Dim& first, const Dim& vectors) {
+  AddRow(0, row, first, vectors);
+  Dim rows = 1;
+  for (const Table& table : outer_tables()) rows = math_->Name(rows * table.used);
+  math_->For(math_->Name(rows - 1), false,
+             [&](const Dim& i) { AddRow(math_->Name(i + 1), row, first, vectors); });
+}
+
+// The row of that number among those that the taps of the axes before it say.
+void Resize::AddRow(const Dim& number, const Dim& row, const Dim& first, const Dim& vectors) {
+  Value share;
+  Dim rest = number;
+  taps_.clear();
+  for (const Table& table : outer_tables()) {
+    if (picks()) break;
+    const Dim tap = math_->Name(Mod(rest, table.used));
+    rest = math_->Name(FloorDiv(rest, table.used));
+    taps_.push_back(tap);
+    const Value own = ShareAt(table, tap, at_[table.axis.axis], 0);
+    share = share ? nn::MulOp::Create(lb_->b(), share, own).c() : own;
+  }
   const Value slot = math_->At(Mod(row, row_table()->taps));
   math_->For(vectors, false, [&](const Dim& v) {
     const Value at[] = {slot, math_->At(v * lanes_)};
-    lb_->Store(kept_, Across(row, math_->Name(first + v * lanes_)), at);
+    Value part = Across(row, math_->Name(first + v * lanes_));
+    if (share) part = nn::MulOp::Create(lb_->b(), share, part).c();
+    if (!number.IsConstant(0)) {
+      part = nn::AddOp::Create(lb_->b(), lb_->Load(kept_, at, lanes_), part).c();
+    }
+    lb_->Store(kept_, part, at);
   });
 }
 

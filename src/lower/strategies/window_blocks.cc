@@ -42,6 +42,7 @@ int64_t WindowBlocks::Bytes(int64_t rows) const {
 void WindowBlocks::Open(LoopBuilder& lb, IndexMath& math) {
   lb_ = &lb;
   math_ = &math;
+  if (!sizes_.copies) return;
   rows_.emplace(lb, math, g_, sizes_.lanes, block_rows_, block_columns_, sizes_.fill);
   memory_ = rows_->Memory(sizes_.sets * sizes_.planes);
 }
@@ -84,7 +85,9 @@ void WindowBlocks::WriteBlock(const ConvBlock& at, const Dim& rows, const Dim& c
   ConvBlock block = at;
   block.rows = rows;
   block.columns = columns;
-  rows_->Write(*input_, image_, first_plane_, sets_ * sizes_.planes, block, memory_);
+  if (sizes_.copies) {
+    rows_->Write(*input_, image_, first_plane_, sets_ * sizes_.planes, block, memory_);
+  }
   math_->For(sets_, false, [&](const Dim& set) {
     set_ = set;
     open_(set);
@@ -112,8 +115,28 @@ void WindowBlocks::WriteTiles(const ConvBlock& block, const Dim& rows, const Dim
 
 Value WindowBlocks::Load(const Tile& tile, const Dim& plane, int64_t outer, int64_t row,
                          int64_t column, int64_t v) {
+  if (!sizes_.copies) return LoadInput(tile, plane, outer, row, column, v);
   return rows_->ReadVector(memory_, set_ * sizes_.planes + plane, outer, row, column, tile.row,
                            tile.column + v * sizes_.lanes);
+}
+
+// Outputs that do not exist see the last row, and no columns.
+Value WindowBlocks::LoadInput(const Tile& tile, const Dim& plane, int64_t outer, int64_t row,
+                              int64_t column, int64_t v) {
+  const size_t last = g_.rank() - 1;
+  std::vector<Dim> at(g_.rank());
+  at[last] = (tile.first[last] + v * sizes_.lanes) * g_.strides[last] + column * g_.dilations[last];
+  if (has_rows()) {
+    at[last - 1] = Min(tile.first[last - 1] * g_.strides[last - 1] + row, g_.in[last - 1] - 1);
+  }
+  for (size_t a = last; a-- > 1; outer /= g_.kernel[a - 1]) {
+    const int64_t place = outer % g_.kernel[a - 1];
+    at[a - 1] = tile.first[a - 1] * g_.strides[a - 1] + place * g_.dilations[a - 1];
+  }
+  std::vector<Value> indices = math_->At({image_, first_plane_ + set_ * sizes_.planes + plane});
+  for (const Dim& index : at) indices.push_back(math_->At(index));
+  const Value live = tile.whole ? Value() : math_->At(LiveColumns(tile, v));
+  return input_->Load(indices, sizes_.lanes, live, g_.strides[last]);
 }
 
 std::vector<Value> WindowBlocks::At(const Tile& tile, const Dim& image, const Dim& channel,
@@ -126,11 +149,15 @@ std::vector<Value> WindowBlocks::At(const Tile& tile, const Dim& image, const Di
   return at;
 }
 
+Dim WindowBlocks::LiveColumns(const Tile& tile, int64_t v) const {
+  const Dim left = g_.out.back() - tile.first.back() - v * sizes_.lanes;
+  return Max(Min(left, sizes_.lanes), 0);
+}
+
 Value WindowBlocks::Live(const Tile& tile, int64_t row, int64_t v) {
   if (tile.whole) return {};
   const size_t last = g_.rank() - 1;
-  const Dim left = g_.out[last] - tile.first[last] - v * sizes_.lanes;
-  Dim live = Max(Min(left, sizes_.lanes), 0);
+  Dim live = LiveColumns(tile, v);
   if (has_rows()) live = live * Max(Min(g_.out[last - 1] - tile.first[last - 1] - row, 1), 0);
   return math_->At(live);
 }

@@ -22,6 +22,7 @@ class WindowBlocks {
     int64_t tile_rows = 1, tile_vectors = 1;
     int64_t cache_bytes = 0;  ///< that a block should fit into
     double fill = 0;          ///< what the padding holds
+    bool copies = true;       ///< else tiles read the input itself, and there is no padding
   };
   /// Outputs of a tile: rows by vectors, from `row` and `column` of the block on.
   struct Tile {
@@ -55,6 +56,9 @@ class WindowBlocks {
  private:
   bool has_rows() const { return g_.rank() > 1; }
   int64_t Bytes(int64_t rows) const;
+  Value LoadInput(const Tile& tile, const Dim& plane, int64_t outer, int64_t row, int64_t column,
+                  int64_t v);
+  Dim LiveColumns(const Tile& tile, int64_t v) const;
   int64_t width() const { return sizes_.tile_vectors * sizes_.lanes; }
   void WriteOuter(ConvBlock block, const Body& body);
   void WriteBlock(const ConvBlock& block, const Dim& rows, const Dim& columns, const Body& body);

@@ -17,11 +17,11 @@ namespace {
 std::string SymbolOf(size_t operand, size_t axis) { return StrCat("x", operand, "_", axis); }
 
 // What is wrong depends on values, not only on sizes: targets of a loss, regions of a picture,
-// positions, how long tuples of indices are, which of three widths a gate has.
+// positions, which of three widths a gate has.
 bool IsAboutValues(const OpSample& sample, const Error& error) {
   static const std::set<std::string> ids = {"shape/loss-target", "shape/roi", "shape/rotary",
                                             "shape/linear-attention", "shape/reshape-zero"};
-  static const std::set<std::string_view> ops = {"nn.scatter_nd", "nn.slice_scatter"};
+  static const std::set<std::string_view> ops = {"nn.slice_scatter"};
   return error.code() != ErrorCode::kShape || ids.contains(error.id()) ||
          ops.contains(sample.info.name());
 }

@@ -133,6 +133,28 @@ TEST_F(ComputedAmountsTest, FactorsOfResize) {
   }
 }
 
+// Axes that keep their length have one tap in the runs in which they do.
+TEST_F(ComputedAmountsTest, SizesOfAllAxesOfResize) {
+  const std::string x = F32("N, C, H, W"), y = F32("P, Q, R, S");
+  for (const char* mode : {"linear", "cubic"}) {
+    for (const char* how : {"scales", "sizes"}) {
+      const bool scales = *how == 's' && how[1] == 'c';
+      const std::string given = scales ? F32("4") : I64("4");
+      const Case c{{x, given, y},
+                   StrCat("%r = nn.resize(%a, none, ", scales ? "%b, none" : "none, %b",
+                          ") {mode = \"", mode, "\"} : (", x, ", none, ",
+                          scales ? given + ", none" : "none, " + given, ") -> ", y),
+                   y};
+      for (const Shape& out : {Shape{2, 3, 6, 9}, {4, 3, 5, 6}, {1, 6, 3, 6}}) {
+        SCOPED_TRACE(StrCat(mode, ", ", how, " ", ::testing::PrintToString(out)));
+        const Tensor all = Floats({static_cast<float>(out[0]) / 2, static_cast<float>(out[1]) / 3,
+                                   static_cast<float>(out[2]) / 4, static_cast<float>(out[3]) / 6});
+        Expect(c, {Random({2, 3, 4, 6}), scales ? all : Ints(out), Random(out)}, "resize", 1e-5);
+      }
+    }
+  }
+}
+
 TEST_F(ComputedAmountsTest, FactorsOfWideFiltersAndRegions) {
   const std::string x = F32("2, H, W"), y = F32("2, P, Q");
   for (const char* rest : {"antialias = true, mode = \"linear\"",
@@ -262,6 +284,13 @@ TEST_F(ComputedAmountsTest, TilesOfSymbols) {
   for (const std::vector<int64_t>& times :
        std::vector<std::vector<int64_t>>{{2, 3}, {1, 1}, {0, 4}}) {
     Expect(c, {Random({5, 3}), Ints(times)}, "loops");
+  }
+  const std::string from = F32("N, H, W"), to = F32("P, Q, R");
+  const Case of_three{
+      {from, I64("3")}, StrCat("%r = nn.tile(%a, %b) : (", from, ", ", I64("3"), ") -> ", to), to};
+  for (const Shape& shape : {Shape{2, 3, 1}, {1, 1, 21}, {2, 0, 3}}) {
+    Expect(of_three, {Random(shape), Ints({2, 3, 20})}, "loops");
+    Expect(of_three, {Random(shape), Ints({1, 0, 7})}, "loops");
   }
 }
 

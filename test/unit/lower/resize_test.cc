@@ -111,6 +111,20 @@ TEST_F(ResizeTest, LongRowsAndInnerAxes) {
   Expect(Resize("[2, 3, 21]", "scales", "3.0, 1.0, 3.0", "", "[6, 3, 63]", "i8"), "resize");
 }
 
+// Axes before the last two have as many taps as those, or one if they keep their length.
+TEST_F(ResizeTest, AxesBeforeTheLastTwo) {
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    for (const char* rest : {"", ", exclude_outside = true"}) {
+      const std::string attributes = StrCat("mode = \"", mode, "\"", rest);
+      SCOPED_TRACE(attributes);
+      Expect(Resize("[4, 3, 5]", "sizes", "7, 5, 19", attributes, "[7, 5, 19]"), "resize", 1e-5);
+      Expect(Resize("[9, 3, 5]", "scales", "0.4, 1.5, 2.1", attributes, "[3, 4, 10]", "f64"),
+             "resize", 1e-12);
+      Expect(Resize("[3, 2, 5]", "sizes", "5, 4, 6", attributes, "[5, 4, 6]", "u8"), "resize");
+    }
+  }
+}
+
 // Filters are as wide as the axes shrink.
 TEST_F(ResizeTest, Antialiased) {
   for (const char* mode : {"linear", "cubic"}) {
@@ -151,13 +165,12 @@ TEST_F(ResizeTest, WholeNumbersInBetween) {
 TEST_F(ResizeTest, OneFactorOfAllAxes) {
   for (const char* mode : {"nearest", "linear"}) {
     const std::string attributes = StrCat("axes = [0, 1, 2], mode = \"", mode, "\", ");
-    const std::string strategy = mode == std::string("nearest") ? "resize" : "loops";
     Expect(Resize("[4, 6, 8]", "sizes", "3, 6, 8",
                   attributes + "keep_aspect_ratio_policy = \"not_larger\"", "[3, 5, 6]"),
-           strategy, 1e-5);
+           "resize", 1e-5);
     Expect(Resize("[4, 6, 8]", "sizes", "3, 9, 8",
                   attributes + "keep_aspect_ratio_policy = \"not_smaller\"", "[6, 9, 12]"),
-           strategy, 1e-5);
+           "resize", 1e-5);
   }
 }
 

@@ -80,6 +80,16 @@ TEST_F(WholeLoopsTest, ManyInOrder) {
   }
 }
 
+// Stretches of long lines without anything better are left out.
+TEST_F(WholeLoopsTest, TheFirstFewOfLongLines) {
+  ExpectTopK("3, 400", 5, 1, "3, 5");
+  ExpectTopK("2, 191", 48, 1, "2, 48", false);
+  for (const int64_t n : {2, 64, 127, 300}) {
+    symbol_ = n;
+    ExpectTopK("2, N", 2, 1, "2, 2");
+  }
+}
+
 // Lines next to one another are read together.
 TEST_F(WholeLoopsTest, TheFirstFewOfInnerAxes) {
   ExpectTopK("2, 9, 3, 11", 4, 1, "2, 4, 3, 11");
@@ -93,7 +103,7 @@ TEST_F(WholeLoopsTest, TheFirstFewOfInnerAxes) {
 // Equal ones keep their order, whichever way is taken.
 TEST_F(WholeLoopsTest, EqualOnesKeepTheirOrder) {
   below_ = 4;
-  for (const auto& [n, k] : {std::pair{90, 6}, {90, 70}, {600, 70}}) {
+  for (const auto& [n, k] : {std::pair{90, 6}, {90, 70}, {600, 70}, {300, 9}}) {
     for (const char* element : {"i64", "i8"}) {
       const auto type = [&](int extent, const char* of) {
         return StrCat("v_tensor<[3, ", extent, "], ", of, ">");
@@ -128,6 +138,22 @@ TEST_F(WholeLoopsTest, ScatteredElements) {
                  ", ", at, ", ", data, ") -> ", data),
           data},
          "loops", 1e-4);
+}
+
+// That indices do not go beyond the data is a condition on the sizes of each run.
+TEST_F(WholeLoopsTest, IndicesOfOtherSymbols) {
+  below_ = 6, symbol_ = 6;
+  const std::string data = F32("N, M"), at = I64("K, L"), updates = F32("P, Q");
+  Expect({{data, at, updates},
+          StrCat("%r = nn.scatter_elements(%a, %b, %c) {reduction = \"add\"} : (", data, ", ", at,
+                 ", ", updates, ") -> ", data),
+          data},
+         "loops", 1e-4);
+  Expect({{data, at},
+          StrCat("%r = nn.gather_elements(%a, %b) {axis = 1} : (", data, ", ", at, ") -> ",
+                 F32("K, L")),
+          F32("K, L")},
+         "loops");
 }
 
 TEST_F(WholeLoopsTest, ScatteredSlices) {
