@@ -208,11 +208,16 @@ class Suite:
 
     def accesses(self):
         """No kernel accesses memory outside of its arguments: code that checks each access. The models
-        on each tier, the official cases on the one between the others."""
+        on each tier, the official cases on the one between the others, random graphs on one each."""
         command = [self.build / "bin" / "lathe", "conformance", "--check-accesses"]
         tiers = [tier for tier in ("x86-64", "avx2", "avx512") if self.runs_here(tier)]
         results = [self.counted(*command, "--target", tier, MODELS) for tier in tiers]
         results.append(self.counted(*command, "--target", tiers[-2:][0], "--time-limit=300", CASES))
+        extent = [f"--seeds=1..{4 * GRAPHS}", "--rotate", "--seconds=60"]
+        if self.sanitized:
+            extent += ["--no-shrink", "--memory-mb=0", "--seconds=300"]
+        results.append(self.counted(self.build / "bin" / "differential", f"--jobs={self.jobs}",
+                                    "--check-accesses", *extent))
         return Result(sum(r.passed for r in results), sum(r.failed for r in results),
                       "\n".join(r.log for r in results))
 

@@ -112,11 +112,15 @@ void Backward::Add(Value to, Value grad) {
 }
 
 // Only what is of one operand and of no result may be joined: then nothing else holds it.
+// A rule may name optional operands behind the last one that is there; no gradient flows to them.
 void Backward::AddAll(Operation* op, std::span<const Value> grads,
                       std::span<const Value> of_operands) {
   for (size_t i = 0; i < of_operands.size(); ++i) {
-    const Value grad = of_operands[i], operand = op->operand(i);
-    if (!grad || !Depends(operand)) continue;
+    const Value grad = of_operands[i];
+    if (!grad) continue;
+    LATHE_CHECK(i < op->num_operands(), op->name(), " has no operand ", i);
+    const Value operand = op->operand(i);
+    if (!Depends(operand)) continue;
     const auto is_own = [&] {
       return std::ranges::count(of_operands, grad) == 1 &&
              std::ranges::find(grads, grad) == grads.end();

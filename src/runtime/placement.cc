@@ -264,10 +264,11 @@ void Placements::CheckConstraint(size_t constraint, std::span<const int64_t> sym
   CheckConstraints(std::span(plan_.constraints).subspan(constraint, 1), bound);
 }
 
-// Where there are branches, those who use what has no size may not be run.
+// Where there are branches, those who use what has no size, or less than none, may not be run.
 void Placements::Evaluate(const Stage& stage, Placement& placement) const {
   for (const uint32_t i : stage.dims) {
-    placement.distinct[i] = NumberOf(plan_, distinct_[i], placement.symbols).value_or(-1);
+    const auto value = NumberOf(plan_, distinct_[i], placement.symbols);
+    placement.distinct[i] = std::max<int64_t>(value.value_or(-1), -1);
     if (!branches_) CheckDim(i, placement);
   }
 }

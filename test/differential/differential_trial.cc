@@ -134,6 +134,7 @@ class Trial {
                                                          .level = level_,
                                                          .threads = threads,
                                                          .external = options_.external,
+                                                         .check_accesses = options_.check_accesses,
                                                          .max_bytes = uint64_t{1} << 29});
     } catch (const Error& e) {
       // What cannot be right for any input may be refused at once; where sizes were made up, it

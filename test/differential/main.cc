@@ -5,6 +5,7 @@
 //   --rotate          one tier per graph, in turns
 //   --levels=A,B      of optimization (default 2)
 //   --ops=nn.A,nn.B   graphs of these ops
+//   --check-accesses  code that checks each access; one out of bounds is a finding
 //   --budget=SECONDS  no graph begins later
 //   --jobs=N          graphs at a time
 //   --save=FOLDER     findings as programs (.lathe) with their inputs (.npy)
@@ -340,6 +341,8 @@ void ParseWord(Options& options, const std::string& word) {
     options.seconds = static_cast<int>(Number(value));
   } else if (name == "--rotate") {
     options.rotate = true;
+  } else if (name == "--check-accesses") {
+    options.trial.check_accesses = true;
   } else if (name == "--no-shrink") {
     options.shrink = false;
   } else {

@@ -11,6 +11,7 @@ struct DifferentialOptions {
   std::vector<std::string> tiers;  ///< names of targets
   std::vector<int> levels = {2};   ///< of optimization
   std::string external = {};
+  bool check_accesses = false;  ///< by code that checks each of them
   bool coverage = true;
 };
 

@@ -174,6 +174,38 @@ TEST_F(ControlFlowTest, SizesMatterWhereABranchRuns) {
   }
 }
 
+// A window that is larger than what it goes over leaves less than nothing.
+TEST_F(ControlFlowTest, SizesBelowZeroMatterWhereABranchRuns) {
+  Program program = Of(R"(
+    %w = builtin.constant() {value = tensor<[1, 1, 5, 1], f32> [1, 2, 3, 4, 5]} : () -> v_tensor<[1, 1, 5, 1], f32>
+    %v = nn.feed() {name = "v"} : () -> v_tensor<[2, 1, M, 8], f32>
+    %r = cf.if(%c) ({
+      %t = nn.conv(%v, %w) {} : (v_tensor<[2, 1, M, 8], f32>, v_tensor<[1, 1, 5, 1], f32>) -> v_tensor<[2, 1, M - 4, 8], f32>
+      cf.yield(%t) : (v_tensor<[2, 1, M - 4, 8], f32>) -> ()
+    }, {
+      %e = nn.exp(%v) : (v_tensor<[2, 1, M, 8], f32>) -> v_tensor<[2, 1, M, 8], f32>
+      cf.yield(%e) : (v_tensor<[2, 1, M, 8], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[2, 1, ?, 8], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[2, 1, ?, 8], f32>) -> ())");
+  const EveryWay ways(program, {.threads = 1});
+  ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
+  for (const auto& [name, way] : ways.all()) {
+    SCOPED_TRACE(name);
+    for (const int64_t m : {1, 2, 3, 5, 6}) {
+      for (const bool c : {false, true}) {
+        NamedValues inputs = InputsOf(1, c);
+        inputs.emplace_back("v", RandomTensor(ElementType::kF32, {2, 1, m, 8}, 5));
+        const std::string error = OutcomeOf([&] { (void)way.Run(inputs); });
+        const bool fits = m >= 5 || !c;
+        EXPECT_EQ(error.substr(0, 6), fits ? "no err" : "shape/") << m << ": " << error;
+        if (!fits) continue;
+        EXPECT_TRUE(AllClose(way.Run(inputs)[0].second, Interpreter(program).Run(inputs)[0].second,
+                             1e-5, 1e-6));
+      }
+    }
+  }
+}
+
 TEST_F(ControlFlowTest, ThreadsTakeBranchesOfTheirOwn) {
   Program program = Of(R"(
     %r = cf.if(%c) ({
