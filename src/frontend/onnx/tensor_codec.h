@@ -26,6 +26,7 @@ RtValue DecodeData(const DataMsg& message, const Source& source);
 
 /// A message whose views point into `tensor`, which must outlive it.
 TensorMsg EncodeTensor(const Tensor& tensor, Text name);
+TensorMsg EncodeTensor(Tensor&& tensor, Text name) = delete;
 
 /// "tensor 'conv1.weight'".
 std::string Describe(const TensorMsg& message);

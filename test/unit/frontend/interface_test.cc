@@ -23,7 +23,8 @@ TEST(OnnxInterface, SaysWhatIsDeclaredAndInfersNothing) {
   const ValueInfoMsg w = Info("w", ElementType::kI64, {1});
   ModelMsg model = Model(13, {x, w}, {Node("Add", {"x", "w"}, {"y"})}, {"y"});
   model.graph.name = "net";
-  model.graph.initializers.push_back(EncodeTensor(I64({1}, {4}), "w"));
+  const Tensor four = I64({1}, {4});
+  model.graph.initializers.push_back(EncodeTensor(four, "w"));
   const OnnxInterface read = InterfaceOf(model);
   EXPECT_EQ(read.graph_name, "net");
   ASSERT_EQ(read.inputs.size(), 2u);
@@ -76,12 +77,13 @@ TEST(OnnxInterface, SeparateDimsMayDiffer) {
 TEST(OnnxInterface, InitializersCanBeGiven) {
   const ValueInfoMsg x = Info("x", ElementType::kF32, {2});
   ModelMsg model = Model(13, {x}, {Node("Add", {"x", "w"}, {"y"})}, {"y"});
-  model.graph.initializers.push_back(EncodeTensor(F32({2}, {10, 20}), "w"));
+  const Tensor value = F32({2}, {10, 20});
+  model.graph.initializers.push_back(EncodeTensor(value, "w"));
   Loaded loaded;
   Program program = Import(loaded.context, model, {.initializers = {{"w", F32({2}, {5, 5})}}});
   EXPECT_EQ(RunProgram(program, {{"x", F32({2}, {1, 2})}})[0].second, RtValue(F32({2}, {6, 7})));
-  const auto refusal = [&](const std::string& name, const Tensor& value) {
-    return Caught([&] { Import(loaded.context, model, {.initializers = {{name, value}}}); });
+  const auto refusal = [&](const std::string& name, const Tensor& given) {
+    return Caught([&] { Import(loaded.context, model, {.initializers = {{name, given}}}); });
   };
   EXPECT_EQ(refusal("w", F32({1}, {5})).message(), "f32[1] is given, the model has f32[2]");
   EXPECT_EQ(refusal("w", I64({2}, {5, 5})).id(), "onnx/initializer");
@@ -91,7 +93,8 @@ TEST(OnnxInterface, InitializersCanBeGiven) {
 TEST(OnnxInterface, AnInitializerCanStayAnInput) {
   const ValueInfoMsg x = Info("x", ElementType::kF32, {2}), w = Info("w", ElementType::kF32, {2});
   ModelMsg model = Model(13, {x, w}, {Node("Add", {"x", "w"}, {"y"})}, {"y"});
-  model.graph.initializers.push_back(EncodeTensor(F32({2}, {10, 20}), "w"));
+  const Tensor value = F32({2}, {10, 20});
+  model.graph.initializers.push_back(EncodeTensor(value, "w"));
   Loaded loaded;
   Program program = Import(loaded.context, model, {.initializers_as_inputs = {"w"}});
   EXPECT_EQ(program.parameters().Find("w"), nullptr);
