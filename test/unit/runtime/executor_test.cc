@@ -509,31 +509,6 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
   EXPECT_EQ(computed([](Plan& p) { p.steps.pop_back(); }), "plan/symbol: no step computes dim M");
   EXPECT_EQ(computed([](Plan& p) { p.values[3].dims = {Dim::Symbol("M"), 0}; }),
             "plan/step: it uses value 3 before dim M is computed");
-  const auto resized = [&](Kind kind, const Dim& size, auto change) {
-    return computed([&](Plan& p) {
-      p.steps.back().kind = kind;
-      p.steps.back().values.clear();
-      p.steps.back().reads = 0;
-      p.steps.back().size = size;
-      change(p);
-    });
-  };
-  const auto as_it_is = [](Plan&) {};
-  EXPECT_EQ(resized(Kind::kResize, 3, as_it_is), "no error");
-  EXPECT_EQ(resized(Kind::kResize, 3, [](Plan& p) { p.steps.back().target = 1; }),
-            "plan/step: symbol 1 of 1 is not computed");
-  EXPECT_EQ(resized(Kind::kResize, Dim::Symbol("M"), as_it_is),
-            "plan/step: it reads its size before dim M is computed");
-  EXPECT_EQ(resized(Kind::kResize, Dim::Symbol("K"), as_it_is),
-            "plan/dim: step 3 has dim K, but K is not a symbol of the plan");
-  EXPECT_EQ(resized(Kind::kResize, Dim(), as_it_is), "plan/dim: step 3 has dim ?");
-  EXPECT_EQ(resized(Kind::kGrow, 3, as_it_is), "no error");
-  EXPECT_EQ(resized(Kind::kGrow, 3,
-                    [](Plan& p) {
-                      p.storages.push_back({Dim::Symbol("M"), 3, 3});
-                      p.storages.push_back({2 * Dim::Symbol("M"), 3, 3});
-                    }),
-            "plan/step: 2 storages are made of dim M");
   EXPECT_EQ(controlled(Kind::kBelow, 4, 0, 0), "plan/step: value 0 is not one i64");
   EXPECT_EQ(controlled(static_cast<Kind>(99), 4), "plan/step: it is of no kind: 99");
   EXPECT_EQ(broken([](Plan& p) { p.values[3].dims = {7, kColumns}; }),
@@ -563,6 +538,36 @@ TEST(ExecutorTest, RefusesPlansThatContradictThemselves) {
             "plan/symbol: axis 0 of input 'x' is not dim N");
   EXPECT_EQ(broken([](Plan& p) { p.values[0].dims = {int64_t{1} << 40, int64_t{1} << 40}; }),
             "limit/size: a tensor f32[1099511627776,1099511627776] is too large");
+}
+
+// A size that a loop says anew is made of symbols that are bound, and what grows lies alone.
+TEST(ExecutorTest, RefusesSizesThatContradictThePlan) {
+  using Kind = PlanStep::Kind;
+  const auto resized = [&](Kind kind, const Dim& size, auto change) {
+    Plan plan = PlanFor(AffinePlan(6));
+    plan.symbols.push_back({"M", kNone});
+    plan.steps.push_back({.values = {}, .label = "", .origin = {}});
+    plan.steps.back().kind = kind;
+    plan.steps.back().target = 0;
+    plan.steps.back().size = size;
+    change(plan);
+    return PlanErrorOf(plan);
+  };
+  const auto as_it_is = [](Plan&) {};
+  EXPECT_EQ(resized(Kind::kResize, 3, as_it_is), "no error");
+  EXPECT_EQ(resized(Kind::kResize, 3, [](Plan& p) { p.steps.back().target = 1; }),
+            "plan/step: symbol 1 of 1 is not computed");
+  EXPECT_EQ(resized(Kind::kResize, Dim::Symbol("M"), as_it_is),
+            "plan/step: it reads its size before dim M is computed");
+  EXPECT_EQ(resized(Kind::kResize, Dim::Symbol("K"), as_it_is),
+            "plan/dim: step 3 has dim K, but K is not a symbol of the plan");
+  EXPECT_EQ(resized(Kind::kResize, Dim(), as_it_is), "plan/dim: step 3 has dim ?");
+  EXPECT_EQ(resized(Kind::kGrow, 3, as_it_is), "no error");
+  const auto add_storages = [](Plan& p) {
+    p.storages.push_back({Dim::Symbol("M"), 3, 3});
+    p.storages.push_back({2 * Dim::Symbol("M"), 3, 3});
+  };
+  EXPECT_EQ(resized(Kind::kGrow, 3, add_storages), "plan/step: 2 storages are made of dim M");
 }
 
 TEST(ExecutorTest, RefusesCodeForAnotherProcessor) {
