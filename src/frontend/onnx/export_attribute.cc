@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/support/text.h"
@@ -25,6 +26,11 @@ const TransposeAttr* FindTranspose(const Operation* op, std::string_view attribu
     if (op->name() == t.op && attribute == t.attribute) return &t;
   }
   return nullptr;
+}
+
+// Names of sizes say nothing that shapes do not say again.
+bool OnlyNames(const Operation* op, std::string_view attribute) {
+  return op->isa<cf::WhileOp>() && attribute == cf::WhileOp::kSizesAttr;
 }
 
 // Newest versions that only added element types or an attribute: without these, the older one means
@@ -167,7 +173,7 @@ void Exporter::ExportAttributes(Operation* op, NodeMsg& node, GraphMsg& graph) {
   const auto defs = op->info().def()->attributes;
   for (size_t i = 0; i < defs.size(); ++i) {
     const Attribute value = op->attribute(defs[i].name);
-    if (!value || IsDefault(op, i, value)) continue;
+    if (!value || IsDefault(op, i, value) || OnlyNames(op, defs[i].name)) continue;
     if (const TransposeAttr* transpose = FindTranspose(op, defs[i].name)) {
       ExportTranspose(op, node, transpose->input, graph);
       continue;
