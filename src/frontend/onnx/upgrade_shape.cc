@@ -34,6 +34,14 @@ void SplitCount(UpgradeContext& c) {
   if (!c.HasInput(1)) c.SetInt("num_outputs", static_cast<int64_t>(c.node.outputs.size()));
 }
 
+// The operator passes over `keepdims` where there is a split. What exporters of PyTorch write for
+// `unbind` is a split of 1 without the axis, and onnxruntime runs it so.
+void UnbindSplit(UpgradeContext& c) {
+  const Tensor* split = c.HasInput(1) ? c.Constant(1) : nullptr;
+  const bool is_one = split != nullptr && split->rank() == 0 && ToInt64s(*split)[0] == 1;
+  if (is_one && c.IntAttr("keepdims") == 0) c.node.inputs.resize(1);
+}
+
 void SliceRanges(UpgradeContext& c) {
   if (!c.IntsAttr("starts") || !c.IntsAttr("ends")) c.Refuse("starts or ends are missing");
   IntsToInput(c, "starts", 1);
@@ -106,6 +114,7 @@ constexpr UpgradeRule kRules[] = {
     {"Reshape", 5, ReshapeShape},
     {"Split", 13, SplitSizes},
     {"Split", 18, SplitCount},
+    {"SplitToSequence", 24, UnbindSplit},
     {"Slice", 10, SliceRanges},
     {"Pad", 2, PadName},
     {"Pad", 11, PadInputs},

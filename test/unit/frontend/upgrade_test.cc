@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model_util.h"
+#include "src/frontend/onnx/tensor_codec.h"
 
 namespace lathe::onnx {
 namespace {
@@ -265,6 +266,25 @@ TEST(Upgrade, WhatCanNotBeUpgradedIsRefused) {
   EXPECT_EQ(id(6, Node("Add", {"x", "x"}, {"y"}, {Int("broadcast", 1), Int("axis", 2)})),
             "onnx/upgrade");
   EXPECT_EQ(id(11, Node("Squeeze", {}, {"y"})), "onnx/upgrade");
+}
+
+// As exporters of PyTorch write `unbind`; a split of another number keeps the axis.
+TEST(Upgrade, UnbindDropsTheAxis) {
+  for (const int64_t split : {1, 2}) {
+    const Tensor size = Tensor::Scalar(split), position = Tensor::Scalar<int64_t>(1);
+    ModelMsg model =
+        Model(17, {Info("x", ElementType::kF32, {4, 2})},
+              {Node("SplitToSequence", {"x", "size"}, {"pieces"}, {Int("keepdims", 0)}),
+               Node("SequenceAt", {"pieces", "position"}, {"y"})},
+              {"y"});
+    model.graph.initializers.push_back(EncodeTensor(size, "size"));
+    model.graph.initializers.push_back(EncodeTensor(position, "position"));
+    Loaded loaded;
+    Program program = Import(loaded.context, model);
+    const Tensor x = F32({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+    const Tensor expected = split == 1 ? F32({2}, {3, 4}) : F32({2, 2}, {5, 6, 7, 8});
+    EXPECT_EQ(RunProgram(program, {{"x", x}})[0].second, RtValue(expected));
+  }
 }
 
 }  // namespace
