@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kWindows[] = {
     "kernel_shape = [7, 9], pads = [3, 4, 3, 4]",
     "kernel_shape = [11, 6], pads = [10, 5, 10, 5]",  // padding only, at the corners
-    "kernel_shape = [6, 8], strides = [2, 3], ceil_mode = true",
+    "kernel_shape = [7, 10], strides = [2, 3], ceil_mode = true",
     "kernel_shape = [6, 7], dilations = [2, 2], strides = [1, 2], pads = [4, 3, 0, 2]",
     "kernel_shape = [20, 30], strides = [3, 1], pads = [19, 18, 4, 20]",
     "kernel_shape = [9, 9], auto_pad = \"SAME_UPPER\", strides = [2, 1]",
