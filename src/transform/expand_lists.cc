@@ -41,6 +41,12 @@ bool HoldsLists(const Block& block) {
   return false;
 }
 
+// What may be written to is another tensor later.
+bool IsValue(Value v) {
+  const AnyTensorType type = TensorOrNull(v);
+  return type && type.is_value();
+}
+
 bool HasKnownExtents(AnyTensorType type) {
   return type && type.is_value() && type.has_rank() &&
          std::ranges::none_of(type.dims(), &Dim::is_unknown);
@@ -79,7 +85,7 @@ class ExpandListsPass : public Pass {
   void VisitBlock(Block* block) {
     for (Operation* op = block->front(); op != nullptr;) {
       if (op->isa<cf::WhileOp>()) op = StackCarried(op);
-      InferAgain(op, *facts_);
+      if (InferAgain(op, *facts_) == true) MarkChanged();
       for (Region& region : op->regions()) VisitBlock(region.front());
       Operation* const next = op->next();
       Visit(op);
@@ -90,9 +96,9 @@ class ExpandListsPass : public Pass {
   void Visit(Operation* op) {
     rewriter_->SetInsertionPoint(op);
     rewriter_->set_location(op->location());
-    if (op->isa<nn::SequenceConstructOp>()) {
-      for (size_t i = 0; i < op->num_operands(); ++i)
-        lists_[op->result(0)].items.push_back(op->operand(i));
+    if (const auto construct = op->dyn_cast<nn::SequenceConstructOp>()) {
+      std::vector<Value> items = construct.inputs();
+      if (std::ranges::all_of(items, IsValue)) lists_[op->result(0)] = {std::move(items), {}};
     } else if (op->isa<nn::SequenceEmptyOp>()) {
       lists_[op->result(0)] = {};
     } else if (const auto insert = op->dyn_cast<nn::SequenceInsertOp>()) {
@@ -130,7 +136,7 @@ class ExpandListsPass : public Pass {
 
   void Insert(nn::SequenceInsertOp op) {
     const List* before = Find(op.input_sequence());
-    if (before == nullptr) return;
+    if (before == nullptr || !IsValue(op.value())) return;
     List list = *before;
     if (list.rows && (!op.position() || IsNegative(op.position()))) return;
     const auto count = std::ssize(list.items);
@@ -170,7 +176,7 @@ class ExpandListsPass : public Pass {
 
   // Pieces of a constant number.
   void Split(nn::SplitToSequenceOp op) {
-    const auto sizes = PieceSizes(op);
+    const auto sizes = IsValue(op.input()) ? PieceSizes(op) : std::nullopt;
     if (!sizes || sizes->empty() || std::ssize(*sizes) > kMostPieces) return;
     const Value split = build_->Vector(*sizes);
     Operation* pieces =
@@ -232,9 +238,11 @@ class ExpandListsPass : public Pass {
     return Row(split.input(), op.position(), split.axis(), split.keepdims());
   }
 
+  // What has cut a tensor into the list.
   static nn::SplitToSequenceOp SplitOf(Value list) {
     Operation* made = list.defining_op();
-    return made ? made->dyn_cast<nn::SplitToSequenceOp>() : nn::SplitToSequenceOp();
+    const auto split = made ? made->dyn_cast<nn::SplitToSequenceOp>() : nn::SplitToSequenceOp();
+    return split && IsValue(split.input()) ? split : nn::SplitToSequenceOp();
   }
 
   // One of the pieces of that extent. Whoever reads it has said that there is such a one.
