@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/plan_builder.h"
 
 namespace lathe {
@@ -18,8 +19,7 @@ struct LoopOperands {
   Value trip_count, condition;
   std::vector<Value> carried;
 };
-/// Arguments of its body before the carried values.
-inline constexpr size_t kLoopArguments = 2;
+using cf::kLoopArguments;
 
 /// What a call runs; null if nothing is known of it.
 const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& functions);

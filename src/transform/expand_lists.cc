@@ -17,6 +17,7 @@
 #include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
 #include "src/dialect/bound_sizes.h"
+#include "src/dialect/cf/loop_sizes.h"
 #include "src/transform/data_sizes.h"
 
 namespace lathe {
@@ -25,6 +26,8 @@ namespace {
 
 // A list of more pieces is left to whoever reads it.
 constexpr int64_t kMostPieces = 256;
+// Positions times chunks stay far from the end of the type.
+constexpr int64_t kMostChunk = std::numeric_limits<int32_t>::max();
 
 // What a list holds: some tensors, then the rows of another one along axis 0.
 struct List {
@@ -209,7 +212,8 @@ class ExpandListsPass : public Pass {
     const auto extent = SplitExtent(op);
     const Tensor* split = op.split() ? facts_->Constant(op.split()) : nullptr;
     if (!extent || (op.split() && split == nullptr)) return std::nullopt;
-    if (split != nullptr && split->rank() == 1) return ToInt64s(*split);
+    if (split != nullptr && split->rank() == 1) return FittingSizes(ToInt64s(*split), *extent);
+    if (split != nullptr && split->rank() != 0) return std::nullopt;
     const int64_t chunk = split == nullptr ? 1 : ToInt64s(*split)[0];
     const bool is_known = extent->is_constant() && chunk > 0;
     if (!is_known || extent->value() / chunk > kMostPieces) return std::nullopt;
@@ -217,6 +221,17 @@ class ExpandListsPass : public Pass {
     for (int64_t left = extent->value(); left > 0; left -= chunk) {
       sizes.push_back(std::min(left, chunk));
     }
+    return sizes;
+  }
+
+  // Those that do not add up are for whoever runs the split to refuse.
+  static std::optional<std::vector<int64_t>> FittingSizes(std::vector<int64_t> sizes,
+                                                          const Dim& extent) {
+    int64_t sum = 0;
+    for (const int64_t size : sizes) {
+      if (size < 0 || __builtin_add_overflow(sum, size, &sum)) return std::nullopt;
+    }
+    if (extent.is_constant() && extent.value() != sum) return std::nullopt;
     return sizes;
   }
 
@@ -248,9 +263,7 @@ class ExpandListsPass : public Pass {
   // One of the pieces of that extent. Whoever reads it has said that there is such a one.
   Value Piece(nn::SplitToSequenceOp split, Value position) {
     const auto chunk = ChunkOf(split), at = NumberOf(position);
-    if (!chunk || !at || *at < 0 || !SplitExtent(split)) return {};
-    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-    if (*at > kMost || *chunk > kMost) return {};
+    if (!chunk || !at || *at < 0 || *at > kMostChunk || !SplitExtent(split)) return {};
     const int64_t begin = *at * *chunk, end = begin + *chunk, axis = split.axis();
     return build_->Create(nn::kSlice, {split.input(), build_->Vector({&begin, 1}),
                                        build_->Vector({&end, 1}), build_->Vector({&axis, 1})});
@@ -258,8 +271,9 @@ class ExpandListsPass : public Pass {
 
   std::optional<int64_t> ChunkOf(nn::SplitToSequenceOp split) {
     const Tensor* t = split.split() ? facts_->Constant(split.split()) : nullptr;
-    const bool is_one = t != nullptr && t->rank() == 0 && ToInt64s(*t)[0] > 0;
-    return is_one ? std::optional(ToInt64s(*t)[0]) : std::nullopt;
+    if (t == nullptr || t->rank() != 0) return std::nullopt;
+    const int64_t chunk = ToInt64s(*t)[0];
+    return chunk > 0 && chunk <= kMostChunk ? std::optional(chunk) : std::nullopt;
   }
 
   // How many pieces there are.
@@ -375,7 +389,7 @@ class ExpandListsPass : public Pass {
     Block& body = *loop->region(0).front();
     for (size_t i = 0; cf::WhileOp::kCarried + i < loop->num_operands(); ++i) {
       const List* start = Find(loop->operand(cf::WhileOp::kCarried + i));
-      const Value argument = body.argument(kLoopArguments + i);
+      const Value argument = body.argument(cf::kLoopArguments + i);
       if (start == nullptr || start->rows || !argument.has_one_use()) continue;
       Operation* insert = (*argument.uses().begin()).owner();
       const bool appends = insert->isa<nn::SequenceInsertOp>() && insert->block() == &body &&
@@ -441,7 +455,7 @@ class ExpandListsPass : public Pass {
     rewriter_->set_location(loop->location());
     const OpInfo info = rewriter_->context().FindOp(cf::kWhile);
     Operation* made = rewriter_->Builder::Create(info, operands, {}, types, 1);
-    MoveBody(old, made->region(0).AddBlock(), kLoopArguments + growing.carried, yields,
+    MoveBody(old, made->region(0).AddBlock(), cf::kLoopArguments + growing.carried, yields,
              growing.insert);
     InferAgain(made, *facts_);
     ReplaceResults(loop, made, growing.carried);
@@ -480,8 +494,6 @@ class ExpandListsPass : public Pass {
     lists_[list] = rows;
     for (Operation* reader : readers) Visit(reader);
   }
-
-  static constexpr size_t kLoopArguments = 2;  // of the body, before the carried values
 
   std::set<std::string> names_;
   std::optional<Rewriter> rewriter_;

@@ -50,8 +50,7 @@ void IfOp::Verify(Operation* op) {
 namespace {
 
 constexpr size_t kFirstCarried = WhileOp::kCarried;
-constexpr size_t kLoopArguments = 2;  // iteration number and condition before the carried values
-constexpr size_t kLoopYields = 1;     // the condition before the carried values
+constexpr size_t kLoopYields = 1;  // the condition before the carried values
 
 size_t NumCarried(const Operation* op) {
   return op->num_operands() > kFirstCarried ? op->num_operands() - kFirstCarried : 0;

@@ -7,8 +7,6 @@
 namespace lathe::cf {
 namespace {
 
-constexpr size_t kLoopArguments = 2;  // iteration number and condition before the carried values
-
 std::string RoundName(const std::string& name, size_t axis) { return StrCat(name, "_", axis); }
 std::string EndName(const std::string& name, size_t axis) {
   return StrCat(name, "_", axis, "_end");

@@ -8,6 +8,9 @@
 /// The extents of what a `cf.while` gives that only a run knows.
 namespace lathe::cf {
 
+/// Arguments of a loop's body before the carried values: the iteration number and the condition.
+inline constexpr size_t kLoopArguments = 2;
+
 /// The name that the extents of result `i` are made of; empty if there is none.
 std::string SizesName(const Operation* loop, size_t i);
 

@@ -1,6 +1,7 @@
 #include "lathe/dialect/nn/sequence.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "lathe/ir/traits.h"
 #include "lathe/support/error.h"
@@ -14,8 +15,8 @@ namespace lathe::nn {
 
 namespace {
 
-// Positions of pieces above it are left to a run.
-constexpr int64_t kMostChunks = int64_t{1} << 20;
+// Larger positions of pieces, and larger pieces, are left to a run.
+constexpr int64_t kMostChunk = std::numeric_limits<int32_t>::max();
 
 Type ListOf(Type element) {
   return element ? ListType::Get(*element.context(), std::span<const Type>(&element, 1)) : Type();
@@ -86,9 +87,11 @@ void ShortenPiece(const InferShapeContext& c, SplitToSequenceOp split, SymShape&
   const auto chunk = NumberOf(split.split());
   const Tensor* position = c.Constant(SequenceAtOp::kPosition);
   const auto x = split.input().type().dyn_cast<AnyTensorType>();
-  if (!chunk || *chunk <= 0 || position == nullptr || position->num_elements() != 1) return;
+  if (!chunk || *chunk <= 0 || *chunk > kMostChunk || position == nullptr ||
+      position->num_elements() != 1)
+    return;
   const int64_t at = ToInt64s(*position)[0];
-  if (!x || !x.has_rank() || !piece.ranked || at < 0 || at > kMostChunks) return;
+  if (!x || !x.has_rank() || !piece.ranked || at < 0 || at > kMostChunk) return;
   const auto axis =
       static_cast<size_t>(eval::NormalizeAxis(split.axis(), static_cast<int64_t>(x.rank())));
   const Dim& extent = x.dims()[axis];

@@ -22,7 +22,7 @@ class WindowBlocks {
     int64_t tile_rows = 1, tile_vectors = 1;
     int64_t cache_bytes = 0;  ///< that a block should fit into
     double fill = 0;          ///< what the padding holds
-    bool copies = true;       ///< else tiles read the input itself, and there is no padding
+    bool copies = true;       ///< else tiles read the input itself, without padding
   };
   /// Outputs of a tile: rows by vectors, from `row` and `column` of the block on.
   struct Tile {
