@@ -3,10 +3,11 @@
 
     bench/corpus/run.py                     # all; those missing are built
     bench/corpus/run.py deeplab swin --json result.json
+    bench/corpus/run.py --threads 2         # of each side, instead of one
     bench/corpus/run.py --seconds 0         # outputs are compared, nothing is timed
 
 Per model: whether outputs agree with those of onnxruntime at each set of sizes; `ratio` of the
-medians on one thread (onnxruntime / ours) at the first; ms to compile, with an empty cache, and to
+medians (onnxruntime / ours), on one thread unless said, at the first; ms to compile, with an empty cache, and to
 create a session; peak memory in MB of ours; how many steps have no kernel. Then the executable
 (.lx), run by the run time alone: ms of the first run and what the first run with the next sizes takes
 more than the second, and whether it agrees; or why there is none.
@@ -92,7 +93,7 @@ class Trial:
     def __init__(self, name, folder, args):
         self.name, self.folder, self.args = name, folder, args
         self.sizes = json.loads((folder / "sizes.json").read_text())
-        self.peer = OnnxRuntime(folder, **OnnxRuntime.one)
+        self.peer = OnnxRuntime(folder, threads=args.threads)
         self.row = {"model": name, "session_ms": self.peer.load_ms}
         self.wanted = []
         self.compare = compare_quantized if is_quantized(folder / "model.onnx") else compare_found
@@ -117,14 +118,14 @@ class Trial:
 
     def time(self):
         with tempfile.TemporaryDirectory() as cache:
-            cold = self.lathe(0, "--cache", cache).bench(1, 0)
+            cold = self.lathe(0, "--cache", cache).bench(self.args.threads, 0)
         self.row["compile_ms"] = cold["compile_ms"] + cold["load_ms"]
         self.row["no_kernel"] = cold["interpreted"]
         self.row["peak_rss_mb"] = cold["peak_rss_mb"]
         self.peer.feed(self.folder, 0)
         ours, theirs = [], []
         for _ in range(self.args.rounds):
-            ours.append(self.lathe(0).bench(1, self.args.seconds)["p50_ms"])
+            ours.append(self.lathe(0).bench(self.args.threads, self.args.seconds)["p50_ms"])
             theirs.append(self.peer.bench(self.args.seconds))
         self.row["ours_ms"], self.row["peer_ms"] = statistics.median(ours), statistics.median(theirs)
         self.row["ratio"] = self.row["peer_ms"] / self.row["ours_ms"]
@@ -136,7 +137,7 @@ class Trial:
                                   capture_output=True, text=True, timeout=self.args.timeout)
             self.row["saved"] = "yes" if done.returncode == 0 else in_short(done.stderr)
             if done.returncode == 0:
-                self.run_saved(lx.Executable(self.args.library, file))
+                self.run_saved(lx.Executable(self.args.library, file, self.args.threads))
 
     def run_saved(self, program):
         spent = []
@@ -182,14 +183,14 @@ def print_row(row):
     sys.stdout.flush()
 
 
-def print_summary(rows):
+def print_summary(rows, threads):
     ratios = [r["ratio"] for r in rows if "ratio" in r]
     agree = sum(all(said == "yes" for said in r["agrees"]) for r in rows)
     saved = sum(r["saved"] == "yes" for r in rows)
     print(f"{len(rows)} models: {agree} agree at all sizes, {saved} run by the run time alone")
     if ratios:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        print(f"one thread: geometric mean {mean:.3f} over {len(ratios)}, least {min(ratios):.3f}, "
+        print(f"threads {threads}: geometric mean {mean:.3f} over {len(ratios)}, least {min(ratios):.3f}, "
               f"{sum(r >= 0.8 for r in ratios)} at least 0.8")
 
 
@@ -216,6 +217,7 @@ def parse():
     parser.add_argument("--lathe", type=Path, default=root / "build/bin/lathe")
     parser.add_argument("--runtime", type=Path, default=root / "build/lib/liblathe_runtime.so")
     parser.add_argument("--option", action="append", default=[], help="passed to lathe, e.g. --option=--target=avx2")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each side in each round; 0: not timed")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for each call of lathe")
@@ -242,7 +244,7 @@ def main():
         print_row(rows[-1])
         if args.json:
             args.json.write_text(json.dumps(rows, indent=1) + "\n")
-    print_summary(rows)
+    print_summary(rows, args.threads)
     if args.markdown:
         args.markdown.write_text(table_of(rows))
 
