@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
 constexpr int64_t kMostTaps = 32;          // along the last axis
+constexpr int64_t kLongRow = 256;          // outputs, that are worth more than one thread
 
 int64_t Product(std::span<const int64_t> values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
@@ -207,6 +208,7 @@ std::string TransposedConv::Refusal() {
   if (std::string why = MasterRefusal(); !why.empty()) return why;
   if (std::string why = ShapeRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
+  if (rows() == 1 && out_.back() >= kLongRow) return "one row: threads share its blocks";
   FindPhases();
   return FitsScratch() ? "" : "the rows that reach an output are too large";
 }

@@ -68,9 +68,9 @@ class TransposedConvBlocks {
   }
 
   void Bind();
-  void WriteRow(Dim number);
+  void WriteBlock(Dim number);
   Dim ListEntries(size_t axis, const Dim& tap, const Dim& input, const Dim& count);
-  void WriteBlock(const Dim& first);
+  void WriteOutputs(const Dim& first);
   void CopyRows(const Dim& first);
   void CopyVector(const Dim& first, int64_t j, const std::vector<Value>& from, const Dim& to);
   void WriteFilters(const Filters& filters, const Dim& first);
@@ -91,8 +91,8 @@ class TransposedConvBlocks {
   std::optional<Pointwise> after_;
   std::vector<Dim> in_, out_;
   std::vector<int64_t> kernel_, strides_, dilations_, begins_, over_;  // over: out beyond in
-  Dim batch_;
-  int64_t groups_ = 1, channels_ = 1, filters_ = 1;  // of one group
+  Dim batch_, blocks_;                                                 // blocks: of a row
+  int64_t groups_ = 1, channels_ = 1, filters_ = 1;                    // of one group
   ElementType element_ = ElementType::kUndefined;
   int64_t lanes_ = 1, tile_vectors_ = 1, tile_filters_ = 1;
   std::vector<Phase> phases_;
@@ -254,18 +254,20 @@ void TransposedConvBlocks::Write() {
   bias_ = argument(2);
   const std::vector<int64_t> axes{1, 1, static_cast<int64_t>(last()), 1};
   input_ = lb_->Grouped(argument(0), axes);
+  blocks_ = math_->Name(CeilDiv(out_.back(), width() * stride()));
   Dim rows = batch_ * groups_;
   for (size_t a = 0; a < last(); ++a) rows *= out_[a];
-  math_->For(rows, true, [&](const Dim& row) { WriteRow(row); });
+  math_->For(rows * blocks_, true, [&](const Dim& block) { WriteBlock(block); });
   after_->Close(*lb_);
 }
 
-void TransposedConvBlocks::WriteRow(Dim number) {
+void TransposedConvBlocks::WriteBlock(Dim number) {
   const auto take = [&](const Dim& extent) {
     const Dim taken = math_->Name(Mod(number, extent));
     number = math_->Name(FloorDiv(number, extent));
     return taken;
   };
+  const Dim first = math_->Name(take(blocks_) * width());
   at_.assign(last(), Dim());
   for (size_t a = last(); a-- > 0;) at_[a] = take(out_[a]);
   group_ = groups_ == 1 ? Dim(0) : take(groups_);
@@ -275,8 +277,7 @@ void TransposedConvBlocks::WriteRow(Dim number) {
   copy_ = Memory(element_, {Dim(MostEntries() * channels_), Dim(columns_)});
   outputs_.emplace(*lb_, OutputSizes());
   entries_ = ListEntries(0, 0, 0, 0);
-  math_->For(CeilDiv(out_.back(), width() * stride()), false,
-             [&](const Dim& i) { WriteBlock(math_->Name(i * width())); });
+  WriteOutputs(first);
 }
 
 // Writes entries for all kernel elements along the axes from `axis` on that reach the row; `tap`
@@ -306,7 +307,7 @@ Dim TransposedConvBlocks::ListEntries(size_t axis, const Dim& tap, const Dim& in
 }
 
 // Outputs from number `first` of each phase on.
-void TransposedConvBlocks::WriteBlock(const Dim& first) {
+void TransposedConvBlocks::WriteOutputs(const Dim& first) {
   CopyRows(first);
   const int64_t full = filters_ / tile_filters_, rest = filters_ % tile_filters_;
   math_->For(full, false, [&](const Dim& i) {

@@ -21,7 +21,7 @@ namespace {
 using nn::Term;
 using Form = RecurrentForm;
 
-constexpr int64_t kWorthThreads = 1 << 17;  // weights
+constexpr int64_t kPieceOfStep = 1 << 17;  // products that are worth a thread
 
 class Recurrent {
  public:
@@ -48,6 +48,8 @@ class Recurrent {
   void WriteDirection(int64_t direction);
   void Project(int64_t direction);
   void Start();
+  Dim PiecesOfStep();
+  void ForPanels(const std::function<void(const Dim& panel)>& body);
   void WriteStep(const Dim& step);
   void WritePanel(const Dim& panel, const Dim& step, Gates gates, bool of_reset);
   Tile TileOf(int64_t gates) const;
@@ -80,7 +82,7 @@ class Recurrent {
   LoopBuilder lb_;
   IndexMath im_;
   int64_t lanes_, panels_;
-  Dim steps_, batch_;
+  Dim steps_, batch_, pieces_;
   std::vector<Value> memory_;  // of the operation's results
   Value w_, r_;                // [directions, panels, depth, gates, lanes]
   Value projected_;            // [steps, batch, panels, gates, lanes], or batch first
@@ -157,6 +159,7 @@ void Recurrent::Write() {
   }
   steps_ = im_.Extent(form_.steps);
   batch_ = im_.Extent(form_.batch);
+  pieces_ = PiecesOfStep();
   if (form_.lengths) CheckLengths();
   w_ = PanelsOf(form_.w, form_.features);
   r_ = PanelsOf(form_.r, form_.hidden);
@@ -247,13 +250,29 @@ void Recurrent::GiveStates() {
 
 // ---- steps ----
 
+Dim Recurrent::PiecesOfStep() {
+  const int64_t products = form_.gates * form_.hidden * form_.hidden;  // of a row
+  if (products >= kPieceOfStep) return panels_;
+  const int64_t rows = CeilDiv(kPieceOfStep, products);
+  return im_.Name(Min(Max(FloorDiv(batch_, rows), 1), panels_));
+}
+
+// Parallel, as far as the rows of the batch are worth it.
+void Recurrent::ForPanels(const std::function<void(const Dim& panel)>& body) {
+  if (pieces_ == Dim(panels_)) return im_.For(panels_, true, body);
+  im_.For(pieces_, true, [&](const Dim& piece) {
+    const Dim first = im_.Name(FloorDiv(piece * panels_, pieces_));
+    const Dim end = im_.Name(FloorDiv((piece + 1) * panels_, pieces_));
+    im_.For(end - first, false, [&](const Dim& i) { body(im_.Name(first + i)); });
+  });
+}
+
 void Recurrent::WriteStep(const Dim& step) {
-  const bool parallel = form_.gates * form_.hidden * form_.hidden >= kWorthThreads;
   const bool resets = form_.kind == Form::Kind::kGru && !form_.linear_first;
   const Gates first{0, resets ? 2 : form_.gates};
-  im_.For(panels_, parallel, [&](const Dim& panel) { WritePanel(panel, step, first, false); });
+  ForPanels([&](const Dim& panel) { WritePanel(panel, step, first, false); });
   if (!resets) return;
-  im_.For(panels_, parallel, [&](const Dim& panel) { WritePanel(panel, step, {2, 1}, true); });
+  ForPanels([&](const Dim& panel) { WritePanel(panel, step, {2, 1}, true); });
 }
 
 // The gates of a panel's units from the state before, or from what the reset gate left of it.
