@@ -401,6 +401,9 @@ bool Dominates(DimKind kind, const Dim& y, const Dim& x) {
 
 Dim Extremum(DimKind kind, const Dim& a, const Dim& b) {
   if (a.is_unknown() || b.is_unknown()) return Dim::Unknown();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  if (kind == DimKind::kMin && a.IsConstant(kMost)) return b;
+  if (kind == DimKind::kMin && b.IsConstant(kMost)) return a;
   if (Dominates(kind, a, b)) return a;
   if (Dominates(kind, b, a)) return b;
   std::vector<Dim> operands = Flatten(kind, a, b);
@@ -551,7 +554,7 @@ Dim CeilDiv(const Dim& a, const Dim& b) {
     return quotient ? Dim(*quotient) : Dim::Unknown();
   }
   if (k < 0) return CeilDiv(Dim(0) - a, Dim(0) - b);
-  return FloorDiv(a + Dim(k) - 1, b);  // for k = 0 unknown
+  return FloorDiv(a + Dim(k - 1), b);  // for k = 0 unknown
 }
 
 Dim Mod(const Dim& a, const Dim& b) {

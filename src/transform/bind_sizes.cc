@@ -17,6 +17,7 @@
 #include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
 #include "src/dialect/cf/loop_sizes.h"
+#include "src/dialect/cf/regions.h"
 #include "src/dialect/fold_util.h"
 #include "src/transform/data_sizes.h"
 
@@ -38,9 +39,20 @@ bool IsToldByData(const Operation* op) {
   return teller && !FollowsFromSizes(op->operand(*teller));
 }
 
+// Whether regions yield other types, of which the result may not know yet.
+bool HasRegionsThatDiffer(const Operation* op) {
+  if (!op->isa<cf::IfOp>()) return false;
+  const cf::IfOp either(const_cast<Operation*>(op));
+  for (size_t i = 0; i < op->num_results(); ++i) {
+    if (cf::YieldType(either.then_region(), i) != cf::YieldType(either.else_region(), i))
+      return true;
+  }
+  return false;
+}
+
 bool MayNeedBinding(const Block& block) {
   for (OpWalker w(const_cast<Block*>(&block)); const Operation* op = w.Next();) {
-    if (HasOpenSizes(op) || IsToldByData(op)) return true;
+    if (HasOpenSizes(op) || IsToldByData(op) || HasRegionsThatDiffer(op)) return true;
   }
   return false;
 }

@@ -360,6 +360,34 @@ TEST_F(ComputedSizesTest, BoxesThatAreTaken) {
     nn.fetch(%z) {name = "z"} : (v_tensor<[?, 3], i64>) -> ())");
 }
 
+// As torchvision writes it: any number of boxes is taken, and none of an empty list.
+TEST_F(ComputedSizesTest, AllBoxesThatAreTaken) {
+  Check(R"(
+    %a = nn.abs(%x) : (v_tensor<[N, 3], f32>) -> v_tensor<[N, 3], f32>
+    %j = nn.concat(%x, %a) {axis = 1} : (v_tensor<[N, 3], f32>, v_tensor<[N, 3], f32>) -> v_tensor<[N, 6], f32>
+    %l = nn.size(%x) : (v_tensor<[N, 3], f32>) -> v_tensor<[], i64>
+    %empty = nn.equal(%l, %none) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+    %r = cf.if(%empty) ({
+      cf.yield(%e0) : (v_tensor<[0], i64>) -> ()
+    }, {
+      %four = builtin.constant() {value = tensor<[1], i64> [4]} : () -> v_tensor<[1], i64>
+      %five = builtin.constant() {value = tensor<[1], i64> [5]} : () -> v_tensor<[1], i64>
+      %axis = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+      %all = builtin.constant() {value = tensor<[1], i64> [9223372036854775807]} : () -> v_tensor<[1], i64>
+      %b = nn.slice(%j, %first, %four, %axis) : (v_tensor<[N, 6], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[N, 4], f32>
+      %c = nn.slice(%j, %four, %five, %axis) : (v_tensor<[N, 6], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[N, 1], f32>
+      %t = nn.transpose(%c) : (v_tensor<[N, 1], f32>) -> v_tensor<[1, N], f32>
+      %boxes = nn.unsqueeze(%b, %first) : (v_tensor<[N, 4], f32>, v_tensor<[1], i64>) -> v_tensor<[1, N, 4], f32>
+      %scores = nn.unsqueeze(%t, %first) : (v_tensor<[1, N], f32>, v_tensor<[1], i64>) -> v_tensor<[1, 1, N], f32>
+      %n = nn.non_max_suppression(%boxes, %scores, %all, %zero) : (v_tensor<[1, N, 4], f32>, v_tensor<[1, 1, N], f32>, v_tensor<[1], i64>, v_tensor<[], f32>) -> v_tensor<[?, 3], i64>
+      %two = builtin.constant() {value = tensor<[], i64> [2]} : () -> v_tensor<[], i64>
+      %g = nn.gather(%n, %two) {axis = 1} : (v_tensor<[?, 3], i64>, v_tensor<[], i64>) -> v_tensor<[?], i64>
+      cf.yield(%g) : (v_tensor<[?], i64>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[?], i64>
+    %y = nn.gather(%x, %r) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[?], i64>) -> v_tensor<[?, 3], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, 3], f32>) -> ())");
+}
+
 // The region that runs says how large the result is.
 TEST_F(ComputedSizesTest, RegionsOfDifferentSizes) {
   Check(R"(

@@ -93,6 +93,11 @@ TEST(DimTest, MinMax) {
   EXPECT_NE(Max(FloorDiv(S(0), 3) + 1, FloorDiv(S(0) + 4, 3)), FloorDiv(S(0) + 3, 3));
   EXPECT_NE(Min(FloorDiv(S(0), 2), FloorDiv(S(0) + 1, 3)), FloorDiv(S(0), 2));
   EXPECT_EQ(Min(Min(S(0), S(1)), Min(S(0), S(1)) + 1), Min(S(0), S(1)));
+  // What exporters write for all there are.
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(Min(kMost, S(0)), S(0));
+  EXPECT_EQ(Min(S(0), kMost), S(0));
+  EXPECT_EQ(CeilDiv(Min(S(0), kMost - 1), 1), Min(S(0), kMost - 1));
 }
 
 TEST(DimTest, BroadcastIsRightForZero) {
