@@ -303,6 +303,10 @@ class Cases:
                                ("b l d,d n->b l d n", (1, 512, 256), (256, 16)), ("b l d n,b l n->b l d", (1, 128, 256, 16), (1, 128, 16))):
             self.add(f"Einsum.{equation}", "Einsum", lambda a=a, b=b: [data("f32", a), data("f32", b)], equation=equation,
                      tolerance=1e-3)
+        for equation, *shapes in (("...qhd,...khd->...hqk", (2, 4, 64, 4, 32), (2, 4, 96, 4, 32)), ("ij->", (512, 512)),
+                                  ("ij,jk,kl->il", (64, 96), (96, 80), (80, 48)), ("i b n d,j b n d->i j b n", (64, 2, 4, 16), (80, 2, 4, 16))):
+            self.add(f"Einsum.{equation}", "Einsum", lambda s=shapes: [data("f32", shape) for shape in s], equation=equation,
+                     tolerance=1e-3)
 
     def sequences(self):
         for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):

@@ -26,7 +26,7 @@ std::vector<NamedPipeline> NamedPipelines() {
            {1, "decide_if", "branches that sizes and ranks decide"},
            {1, "scan_as_loop", "only loops have plans"},
            {1, "unify_sizes", "sizes that inputs must have, or share"},
-           {1, "merge_einsum", "products that are spelled as einsum"},
+           {1, "expand_einsum,merge_einsum", "products that are spelled as einsum"},
            {2, "conv_transpose_as_conv",
             "there are faster kernels for it; gradients are such ones"},
            {2, "split_pool", "windows side by side have most of their elements in common"},
