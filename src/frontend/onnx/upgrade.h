@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -71,6 +72,9 @@ AttributeMsg MakeInts(Text name, std::vector<int64_t> values);
 AttributeMsg MakeInt(Text name, int64_t value);
 AttributeMsg MakeFloat(Text name, float value);
 AttributeMsg MakeString(Text name, Text value);
+
+/// Of what exporters write in any version and peers read, though the operator says otherwise.
+inline constexpr int kEveryOpset = std::numeric_limits<int>::max();
 
 /// Brings `op` from any opset below `since` to the meaning it has in `since`.
 struct UpgradeRule {

@@ -113,11 +113,13 @@ void ResizeInputs(UpgradeContext& c) {
   c.SetString("nearest_mode", nearest ? NearestOfResize10(c) : Text("floor"));
 }
 
-// An input that Resize-11 does not use is an empty tensor; later it is absent.
+// An input that Resize-11 does not use is an empty tensor. Later it is absent, but tf2onnx goes on.
 void ResizeEmptyInputs(UpgradeContext& c) {
   for (size_t i = 1; i < c.node.inputs.size(); ++i) {
-    const Tensor* value = c.HasInput(i) ? c.Constant(i) : nullptr;
-    if (value != nullptr && value->num_elements() == 0) c.node.inputs[i] = Text();
+    const auto type = c.HasInput(i) ? c.InputType(i).dyn_cast<AnyTensorType>() : AnyTensorType();
+    if (type && type.has_rank() && type.shape().NumElements().IsConstant(0)) {
+      c.node.inputs[i] = Text();
+    }
   }
 }
 
@@ -215,7 +217,7 @@ constexpr UpgradeRule kRules[] = {
     {"Upsample", 9, UpsampleScalesInput},
     {"Upsample", 10, UpsampleName},
     {"Resize", 11, ResizeInputs},
-    {"Resize", 13, ResizeEmptyInputs},
+    {"Resize", kEveryOpset, ResizeEmptyInputs},
     {"GroupNormalization", 21, GroupNormChannels},
     {"GridSample", 20, GridSampleModes},
     {"RoiAlign", 16, RoiAlignCoordinates},

@@ -42,6 +42,13 @@ void UnbindSplit(UpgradeContext& c) {
   if (is_one && c.IntAttr("keepdims") == 0) c.node.inputs.resize(1);
 }
 
+// The signal has a last axis of its parts; real ones come without it, and onnxruntime runs them.
+void SignalParts(UpgradeContext& c) {
+  if (c.InputRank(0) != 2) return;
+  c.node.inputs[0] =
+      c.Emit(MakeNode("Unsqueeze", {c.node.inputs[0], c.IntsConstant(std::vector<int64_t>{2})}));
+}
+
 void SliceRanges(UpgradeContext& c) {
   if (!c.IntsAttr("starts") || !c.IntsAttr("ends")) c.Refuse("starts or ends are missing");
   IntsToInput(c, "starts", 1);
@@ -115,6 +122,7 @@ constexpr UpgradeRule kRules[] = {
     {"Split", 13, SplitSizes},
     {"Split", 18, SplitCount},
     {"SplitToSequence", 24, UnbindSplit},
+    {"STFT", kEveryOpset, SignalParts},
     {"Slice", 10, SliceRanges},
     {"Pad", 2, PadName},
     {"Pad", 11, PadInputs},

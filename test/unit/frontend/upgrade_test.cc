@@ -287,5 +287,34 @@ TEST(Upgrade, UnbindDropsTheAxis) {
   }
 }
 
+// A real signal without the axis of its parts, as torchlib and onnxscript write it.
+TEST(Upgrade, SignalOfTwoAxes) {
+  ModelMsg model = Model(17, {Info("x", ElementType::kF32, {2, 8})},
+                         {Node("STFT", {"x", "step", "", "length"}, {"y"})}, {"y"});
+  const Tensor step = Tensor::Scalar<int64_t>(2), length = Tensor::Scalar<int64_t>(4);
+  model.graph.initializers.push_back(EncodeTensor(step, "step"));
+  model.graph.initializers.push_back(EncodeTensor(length, "length"));
+  Loaded loaded;
+  Program program = Import(loaded.context, model);
+  const Tensor x = F32({2, 8}, {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0});
+  const Tensor y = RunProgram(program, {{"x", x}})[0].second.tensor();
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 3, 2}));
+  EXPECT_EQ(y.data<float>()[0], 4);
+}
+
+// As tf2onnx writes a resize to sizes in any opset.
+TEST(Upgrade, EmptyInputsOfResizeAreAbsent) {
+  ModelMsg model = Model(17, {Info("x", ElementType::kF32, {1, 1, 2, 2})},
+                         {Node("Resize", {"x", "none", "none", "sizes"}, {"y"})}, {"y"});
+  const Tensor none = F32({0}, {}), sizes = Tensor::Of<int64_t>({4}, {1, 1, 4, 4});
+  model.graph.initializers.push_back(EncodeTensor(none, "none"));
+  model.graph.initializers.push_back(EncodeTensor(sizes, "sizes"));
+  Loaded loaded;
+  Program program = Import(loaded.context, model);
+  const Tensor y = RunProgram(program, {{"x", F32({1, 1, 2, 2}, {1, 2, 3, 4})}})[0].second.tensor();
+  EXPECT_EQ(y.shape(), (Shape{1, 1, 4, 4}));
+  EXPECT_EQ(y.data<float>()[15], 4);
+}
+
 }  // namespace
 }  // namespace lathe::onnx
