@@ -275,6 +275,26 @@ bool InterpretedRun::Fits(size_t function, std::span<const RtValue> arguments) c
          });
 }
 
+std::optional<std::vector<Shape>> InterpretedRun::ShapesOfResults(const Operation* call) const {
+  const auto size_of = [this](std::string_view name) -> std::optional<int64_t> {
+    if (const auto at = regional_.find(std::string(name)); at != regional_.end()) return at->second;
+    const auto at = std::ranges::find(bound_, name, &runtime::BoundSymbol::name);
+    return at == bound_.end() ? std::nullopt : std::optional(at->value);
+  };
+  std::vector<Shape> shapes;
+  for (size_t i = 0; i < call->num_results(); ++i) {
+    const auto type = call->result(i).type().dyn_cast<AnyTensorType>();
+    if (!type || !type.has_rank()) return std::nullopt;
+    Shape& shape = shapes.emplace_back();
+    for (const Dim& dim : type.dims()) {
+      const auto extent = dim.is_unknown() ? std::nullopt : dim.Evaluate(size_of);
+      if (!extent || *extent < 0) return std::nullopt;
+      shape.push_back(*extent);
+    }
+  }
+  return shapes;
+}
+
 bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arguments,
                              std::span<RtValue> results) {
   const std::string_view callee = builtin::CallOp(const_cast<Operation*>(call)).callee();
@@ -291,7 +311,8 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
     buffers.push_back({const_cast<std::byte*>(t.raw()), t.shape().data()});
     argument_shapes.push_back(t.shape());
   }
-  const auto shapes = ResultShapes(*f, argument_shapes);
+  auto shapes = ResultShapes(*f, argument_shapes);
+  if (!shapes) shapes = ShapesOfResults(call);
   if (!shapes) return false;
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < results.size(); ++i) {

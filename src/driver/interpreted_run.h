@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ class InterpretedRun {
   static void CheckRequired(const CompiledFunction& f, std::span<const RtValue> arguments);
   /// Whether code of the function is right for these arguments.
   bool Fits(size_t function, std::span<const RtValue> arguments) const;
+  /// As the types of the results and the sizes of this run say; nothing if they do not.
+  std::optional<std::vector<Shape>> ShapesOfResults(const Operation* call) const;
   bool RunCall(const Operation* call, std::span<const RtValue> arguments,
                std::span<RtValue> results);
 

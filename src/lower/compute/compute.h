@@ -144,9 +144,9 @@ bool SaysExtentOfPad(const Operation& op, size_t axis);
 Value PaddedExtentAt(Elements& e, const Operation& op, size_t axis);
 /// How many steps, none of size 0, go from `begin` to before `end`.
 Value StepsBetween(Elements& e, Value begin, Value end, int64_t step);
-/// The step of a range of integers, if that is a constant other than 0.
-std::optional<int64_t> RangeStep(const Operation& op);
-/// How many integers a range has that RangeStep knows, as its bounds say at run time.
+/// Whether the step of a range is a constant other than 0, and how many numbers it has then, as
+/// its bounds say at run time.
+bool CountsRange(const Operation& op);
 Value RangeCountAt(Elements& e, const Operation& op);
 /// A loaded scalar of any integer type as an index of an axis; negative ones count from the back,
 /// those outside are brought inside.

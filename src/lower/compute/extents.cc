@@ -22,7 +22,7 @@ bool SaysExtent(const Operation& op, size_t axis) {
     return axis < from.size() && times[0].IsConstant(static_cast<int64_t>(from.size()));
   }
   if (op.name() == nn::TopKOp::kName || op.name() == nn::OneHotOp::kName) return true;
-  if (op.name() == nn::RangeOp::kName) return RangeStep(op).has_value();
+  if (op.name() == nn::RangeOp::kName) return CountsRange(op);
   if (op.name() == nn::ResizeOp::kName) return SaysExtentOfResize(op);
   if (op.name() == nn::PadOp::kName) return SaysExtentOfPad(op, axis);
   if (op.name() == nn::AffineGridOp::kName) return axis + 1 < DimsOf(op.result(0)).size();

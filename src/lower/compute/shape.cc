@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/op_names.h"
+#include "src/dialect/nn/term.h"
 #include "src/lower/compute/compute.h"
 
 // Reshapes, transposes, and tensors made of numbers.
@@ -67,17 +68,27 @@ Value Diagonal(const ElementOf& c) {
   return CastTo(c, nn::EqualOp::Create(b, column, shifted).c(), c.Element());
 }
 
+// start + i * delta in f64, of which 16 bits may keep a step in their own precision.
+Value InFloatRange(const ElementOf& c) {
+  Builder& b = c.e.lb().b();
+  const ElementType element = c.Element();
+  const auto wide = [&](Value v) { return CastTo(c, v, ElementType::kF64); };
+  Value step =
+      nn::MulOp::Create(b, wide(c.e.Int(c.at[0])), wide(c.Scalar(nn::RangeOp::kDelta))).c();
+  const bool is_narrow = element == ElementType::kF16 || element == ElementType::kBF16;
+  const nn::RangeOp op(const_cast<Operation*>(c.op));
+  if (is_narrow && op.stash_type() == element) step = wide(CastTo(c, step, element));
+  return CastTo(c, nn::AddOp::Create(b, wide(c.Scalar(nn::RangeOp::kStart)), step).c(), element);
+}
+
 // start + i * delta, as the type has it.
 Value InRange(const ElementOf& c) {
+  if (IsFloat(c.Element())) return InFloatRange(c);
   Builder& b = c.e.lb().b();
   const auto scalar = [&](size_t i) { return CastTo(c, c.Scalar(i), ElementType::kI64); };
   const Value offset = nn::MulOp::Create(b, c.e.Int(c.at[0]), scalar(nn::RangeOp::kDelta)).c();
   const Value value = nn::AddOp::Create(b, scalar(nn::RangeOp::kStart), offset).c();
   return CastTo(c, value, c.Element());
-}
-
-std::string RefuseRange(const Operation& op) {
-  return IsFloat(TensorOf(op.result(0)).element()) ? "a range of floats" : "";
 }
 
 Value Extents(const ElementOf& c) {
@@ -118,23 +129,32 @@ constexpr Compute kComputes[] = {
     {nn::kExpand, Expanded},
     {nn::kConstantOfShape, Filled},
     {nn::kEyeLike, Diagonal},
-    {nn::kRange, InRange, RefuseRange},
+    {nn::kRange, InRange},
     {nn::kShape, Extents, RefuseExtents},
     {nn::kSize, Count},
 };
 
 }  // namespace
 
-std::optional<int64_t> RangeStep(const Operation& op) {
-  if (IsFloat(TensorOf(op.result(0)).element())) return std::nullopt;
-  const auto delta = ConstantInts(op, nn::RangeOp::kDelta);
-  const bool known = delta && delta->size() == 1 && (*delta)[0] != 0;
-  return known ? std::optional((*delta)[0]) : std::nullopt;
+bool CountsRange(const Operation& op) {
+  const Tensor* delta = ConstantOf(op.operand(nn::RangeOp::kDelta));
+  return delta != nullptr && delta->num_elements() == 1 && ToDoubles(*delta)[0] != 0;
 }
 
 Value RangeCountAt(Elements& e, const Operation& op) {
-  const auto bound = [&](size_t i) { return ToInt64(e, e.At(op.operand(i), {})); };
-  return StepsBetween(e, bound(nn::RangeOp::kStart), bound(nn::RangeOp::kLimit), *RangeStep(op));
+  Builder& b = e.lb().b();
+  const auto bound = [&](size_t i) { return e.At(op.operand(i), {}); };
+  if (!IsFloat(TensorOf(op.result(0)).element())) {
+    const int64_t step = (*ConstantInts(op, nn::RangeOp::kDelta))[0];
+    return StepsBetween(e, ToInt64(e, bound(nn::RangeOp::kStart)),
+                        ToInt64(e, bound(nn::RangeOp::kLimit)), step);
+  }
+  const auto wide = [&](size_t i) {
+    return nn::Term(b, nn::CastOp::Create(b, bound(i), {.to = ElementType::kF64}).output());
+  };
+  const double step = ToDoubles(*ConstantOf(op.operand(nn::RangeOp::kDelta)))[0];
+  const nn::Term exact = (wide(nn::RangeOp::kLimit) - wide(nn::RangeOp::kStart)) / step;
+  return ToInt64(e, Greatest(exact.Call(nn::kCeil), 0));
 }
 
 std::span<const Compute> ShapeComputes() { return kComputes; }

@@ -388,6 +388,29 @@ TEST_F(ComputedSizesTest, AllBoxesThatAreTaken) {
     nn.fetch(%y) {name = "y"} : (v_tensor<[?, 3], f32>) -> ())");
 }
 
+// A rank that the run decides has no plan; code runs where sizes follow from those of the inputs.
+TEST_F(ComputedSizesTest, RankThatTheRunDecides) {
+  const Program program = Of(R"(
+    %two = builtin.constant() {value = tensor<[1], i64> [2]} : () -> v_tensor<[1], i64>
+    %axis = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %far = builtin.constant() {value = tensor<[1], i64> [9223372036854775807]} : () -> v_tensor<[1], i64>
+    %a = nn.slice(%x, %first, %far, %first, %two) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[floordiv(N + 1, 2), 3], f32>
+    %b = nn.softmax(%a) {axis = 0} : (v_tensor<[floordiv(N + 1, 2), 3], f32>) -> v_tensor<[floordiv(N + 1, 2), 3], f32>
+    %c = nn.slice(%b, %first, %far, %first, %two) : (v_tensor<[floordiv(N + 1, 2), 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
+    %d = nn.reduce_sum(%c, %axis) : (v_tensor<[?, 3], f32>, v_tensor<[1], i64>) -> v_tensor<[?, 1], f32>
+    %y = nn.squeeze(%d) : (v_tensor<[?, 1], f32>) -> v_tensor<*, f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<*, f32>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  ASSERT_EQ(executable.executor(), nullptr);
+  Program original = program.Clone();
+  for (const int64_t n : {3, 0, 1, 70, 4, 12}) {
+    const NamedValues inputs = InputsOf(n, 5);
+    const NamedValues wanted = Interpreter(original).Run(inputs);
+    const Closeness close = AllClose(executable.Run(inputs)[0].second, wanted[0].second, 1e-5, 0);
+    EXPECT_TRUE(close) << n << ": " << close.description;
+  }
+}
+
 // The region that runs says how large the result is.
 TEST_F(ComputedSizesTest, RegionsOfDifferentSizes) {
   Check(R"(
