@@ -287,7 +287,7 @@ TEST(Upgrade, UnbindDropsTheAxis) {
   }
 }
 
-// A real signal without the axis of its parts, as torchlib and onnxscript write it.
+// A real signal without the axis of its parts, as onnxscript writes it.
 TEST(Upgrade, SignalOfTwoAxes) {
   ModelMsg model = Model(17, {Info("x", ElementType::kF32, {2, 8})},
                          {Node("STFT", {"x", "step", "", "length"}, {"y"})}, {"y"});
