@@ -88,8 +88,8 @@ Tensor DecoderBatch::RunStep(const DecoderStep& step, Generation& result) {
 void DecoderBatch::TakeLogits(const Tensor& logits, size_t row, int64_t column, int64_t width) {
   const int64_t rows = static_cast<int64_t>(rows_.size()), r = static_cast<int64_t>(row);
   const int64_t given = logits.rank() == 3 ? logits.dim(1) : 1;
-  const bool fits =
-      logits.dim(0) == rows && (given == width || (given == 1 && column == width - 1));
+  const bool fits = logits.dim(0) == rows && column >= 0 && column < width &&
+                    (given == width || (given == 1 && column == width - 1));
   if (!fits) {
     throw Error(ErrorCode::kShape, "generate/output",
                 StrCat("the logits are ", logits.TypeString(), " for ", rows, " sequences of ",
@@ -131,6 +131,7 @@ void DecoderBatch::ReadWhole(Generation& result) {
   const int64_t width = ports_.num_ids.value_or(LongestRow());
   const Tensor logits = RunStep(Columns(width), result);
   for (size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].has_ended) continue;  // a full one is longer than a fixed width
     const int64_t last = PaddingBefore(rows_[i], width) + SizeOf(rows_[i].tokens) - 1;
     TakeLogits(logits, i, last, width);
   }
