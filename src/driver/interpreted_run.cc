@@ -110,6 +110,25 @@ std::optional<std::vector<Shape>> ResultShapes(const CompiledFunction& f,
   return shapes;
 }
 
+std::vector<AnyTensorType> SignatureOf(const CompiledFunction& f) {
+  std::vector<AnyTensorType> types(f.arguments.begin(), f.arguments.end());
+  types.insert(types.end(), f.results.begin(), f.results.end());
+  return types;
+}
+
+// Whether the extents of arguments and results say how large the workspaces are.
+bool TellWorkspaces(const CompiledFunction& f) {
+  std::vector<std::string> needed, told;
+  for (const Dim& bytes : f.workspaces) bytes.CollectSymbols(needed);
+  for (const AnyTensorType type : SignatureOf(f)) {
+    for (const Dim& dim : type.dims()) {
+      if (dim.is_symbol()) told.emplace_back(dim.symbol_name());
+    }
+  }
+  return std::ranges::all_of(
+      needed, [&](const std::string& name) { return std::ranges::find(told, name) != told.end(); });
+}
+
 std::vector<SizeCondition> ReliedOn(Program& program, const CompiledFunction& f) {
   std::vector<SizeCondition> conditions;
   for (const SizeConstraint& c : FindSizeConstraints(program, FunctionTable::Body(f.function))) {
@@ -313,7 +332,7 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
   }
   auto shapes = ResultShapes(*f, argument_shapes);
   if (!shapes) shapes = ShapesOfResults(call);
-  if (!shapes) return false;
+  if (!shapes || !TellWorkspaces(*f)) return false;
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < results.size(); ++i) {
     outputs.emplace_back(f->results[i].element(), (*shapes)[i]);
@@ -323,7 +342,9 @@ bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arg
     return true;
   }
   for (Tensor& t : outputs) buffers.push_back({t.mutable_raw(), t.shape().data()});
-  codegen::Workspaces scratch(f->workspaces, f->arguments, argument_shapes);
+  std::vector<Shape> all_shapes = std::move(argument_shapes);
+  std::ranges::copy(*shapes, std::back_inserter(all_shapes));
+  codegen::Workspaces scratch(f->workspaces, SignatureOf(*f), all_shapes);
   scratch.AddTo(buffers);
   const Budget* budget = Budget::Current();
   runtime::StoppableTeam stoppable(budget, team_->for_kernels());
