@@ -384,7 +384,6 @@ void TreeClassifier(UpgradeContext& c) {
   const bool one = std::ranges::all_of(ids, [](int64_t id) { return id == 0; });
   const bool binary = labels.num_elements() == 2 && one;
   if (labels.num_elements() < 2) c.Refuse("there are fewer than two classes");
-  if (labels.num_elements() == 2 && !one) c.Refuse("weights for the second of two classes");
   const int64_t width = binary ? 1 : labels.num_elements();
   const Weights names = {"class_treeids", "class_nodeids", "class_ids", "class_weights"};
   const Text each = LeafWeights(c, names, width, binary);

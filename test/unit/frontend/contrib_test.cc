@@ -641,8 +641,18 @@ Case TwoClasses(const char* post, const std::vector<double>& weights, std::vecto
           {I64(std::move(labels)), F32({3, 2}, std::move(y))}};
 }
 
+// As older converters write forests of two classes; labels of onnxruntime are others.
+Case BothClasses() {
+  Case c = Classifier("NONE", std::vector<float>(9));
+  c.attributes[8] = Ints("classlabels_int64s", {4, 6});
+  c.attributes[11] = Ints("class_ids", {0, 1, 0, 1, 1, 0, 0});
+  c.expected = {I64({6, 4, 4}), F32({3, 2}, {0.75F, 1.25F, 1, 1, 1.25F, 1})};
+  return c;
+}
+
 std::vector<Case> TreeCases() {
   return {
+      BothClasses(),
       Regressor("SUM", {-3.375F, 5.625F, 0.625F}),
       Regressor("AVERAGE", {-1.0416666F, 1.9583334F, 0.2916667F}),
       Regressor("MIN", {-2.875F, 0.625F, -0.875F}),
