@@ -80,16 +80,17 @@ class LoopInvariantsPass : public Pass {
       types.push_back(loop->result(i).type());
       if (sizes) names.push_back((*sizes)[i]);
     }
-    std::vector<NamedAttribute> attributes;
-    if (sizes) {
-      attributes.push_back(rewriter_->Named(
-          cf::WhileOp::kSizesAttr,
-          ArrayAttribute::Get(rewriter_->context(), std::span<const std::string>(names))));
-    }
     rewriter_->SetInsertionPoint(loop);
     rewriter_->set_location(loop->location());
     const OpInfo info = rewriter_->context().FindOp(cf::kWhile);
-    return rewriter_->Builder::Create(info, operands, attributes, types, 1);
+    Operation* made =
+        rewriter_->Builder::Create(info, operands, loop->attributes().entries(), types, 1);
+    if (sizes) {
+      rewriter_->SetAttribute(
+          made, cf::WhileOp::kSizesAttr,
+          ArrayAttribute::Get(rewriter_->context(), std::span<const std::string>(names)));
+    }
+    return made;
   }
 
   void MoveBody(Operation* loop, Block* to, const std::vector<bool>& kept) {
