@@ -36,12 +36,15 @@ class Extents {
     return true;
   }
 
-  // Nothing if it does not follow.
+  // Nothing if it is not made of symbols that are known, nor of an extent and a number.
   std::optional<int64_t> Of(const Dim& dim) const {
     if (dim.is_unknown()) return std::nullopt;
     if (const auto extent = dim.Evaluate(symbols_)) return extent;
-    const auto at = std::ranges::find(bound_, dim, &std::pair<Dim, int64_t>::first);
-    return at == bound_.end() ? std::nullopt : std::optional(at->second);
+    for (const auto& [known, extent] : bound_) {
+      const Dim more = dim - known;
+      if (more.is_constant()) return extent + more.value();
+    }
+    return std::nullopt;
   }
 
   // Whether it holds; nothing if that does not follow.
