@@ -121,6 +121,7 @@ std::vector<AnyTensorType> SignatureOf(const CompiledFunction& f) {
 
 // Whether the extents of arguments and results say how large the workspaces are.
 bool TellWorkspaces(const CompiledFunction& f) {
+  if (f.workspaces.empty()) return true;
   std::vector<std::string> needed, told;
   for (const Dim& bytes : f.workspaces) bytes.CollectSymbols(needed);
   for (const AnyTensorType type : SignatureOf(f)) {

@@ -21,7 +21,8 @@ struct Spelling {
 
   std::string Text() const {
     std::string text;
-    for (const std::string& term : operands) text += (text.empty() ? "" : ",") + term;
+    for (const std::string& term : operands) text += term + ",";  // that of a scalar is empty
+    text.pop_back();
     return text + "->" + result;
   }
 };

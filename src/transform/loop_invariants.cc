@@ -30,10 +30,7 @@ class LoopInvariantsPass : public Pass {
   }
 
  private:
-  static size_t NumCarried(const Operation* loop) {
-    const size_t operands = loop->num_operands();
-    return operands > cf::WhileOp::kCarried ? operands - cf::WhileOp::kCarried : 0;
-  }
+  static size_t NumCarried(Operation* loop) { return cf::WhileOp(loop).carried().size(); }
 
   // What need not be carried. A name of its sizes has readers that nobody sees here.
   static std::vector<bool> Kept(Operation* loop) {
