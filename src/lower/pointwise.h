@@ -29,6 +29,9 @@ class Pointwise {
   std::string Refusal();
   /// Instructions that an element takes, about.
   int cost() const;
+  /// Whether that is so much that it is better written once, in a loop that takes what the master
+  /// gives from memory, than for each of many registers.
+  bool IsLong() const { return cost() >= 8; }
   /// Dims that the values share. Only after Refusal.
   const std::vector<Dim>& dims() const { return dims_; }
 

@@ -38,6 +38,10 @@ Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers,
 }
 
 void PanelProduct::Write(Value rows, Value depth) {
+  if (long_finish) {
+    const SymShape shape({Dim(tile_.rows), Dim(tile_.vectors * lanes())});
+    sums_ = lb_.Alloc(VTensorType::Get(lb_.context(), shape, element_));
+  }
   const Value full = lb_.Index(FloorDiv(LoopBuilder::D0(), tile_.rows), rows);
   lb_.For(full, false, [&](Value i) {
     WriteTile(lb_.Index(LoopBuilder::D0() * tile_.rows, i), tile_.rows, depth);
@@ -79,9 +83,25 @@ void PanelProduct::WriteTile(Value first_row, int64_t rows, Value depth) {
   tile.scalar = [&](int64_t r, Value k) { return left(row(r), k); };
   tile.vector = [&](int64_t v, Value k) { return right(k, v); };
   tile.start = [&](int64_t r, int64_t v) { return Start(row(r), v); };
-  tile.finish = [&](int64_t r, int64_t v, Value sum) { finish(row(r), v, sum); };
+  tile.finish = [&](int64_t r, int64_t v, Value sum) {
+    if (!long_finish) return finish(row(r), v, sum);
+    const Value at[] = {lb_.Int(r), lb_.Int(v * lanes())};
+    lb_.Store(sums_, sum, at);
+  };
   if (beside && rows == tile_.rows) tile.beside = [&](Value k) { beside(first_row, k); };
   tile.Write(lb_, machine_, depth);
+  if (long_finish) FinishRows(first_row, rows);
+}
+
+void PanelProduct::FinishRows(Value first_row, int64_t rows) {
+  lb_.ForValue(lb_.Int(rows), [&](Value r) {
+    const Value both[] = {first_row, r};
+    const Value row = lb_.Index(LoopBuilder::D0() + LoopBuilder::D1(), both);
+    for (int64_t v = 0; v < tile_.vectors; ++v) {
+      const Value at[] = {r, lb_.Int(v * lanes())};
+      finish(row, v, lb_.Load(sums_, at, lanes()));
+    }
+  });
 }
 
 }  // namespace lathe::lower

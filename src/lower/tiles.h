@@ -38,6 +38,10 @@ class PanelProduct {
   /// Takes the finished sums of vector v of a row.
   std::function<void(Value row, int64_t v, Value sum)> finish;
 
+  /// Whether `finish` is long: it is written once for all rows of a tile then, in a loop that takes
+  /// the sums from memory.
+  bool long_finish = false;
+
   /// Writes what is done at each step of a full tile besides; without: nothing.
   std::function<void(Value first_row, Value k)> beside;
 
@@ -48,6 +52,7 @@ class PanelProduct {
  private:
   void WriteRest(Value full_tiles, Value rest, Value depth);
   void WriteTile(Value first_row, int64_t rows, Value depth);
+  void FinishRows(Value first_row, int64_t rows);
   Value Start(Value row, int64_t v);
   int64_t lanes() const { return machine_.lanes(element_); }
 
@@ -55,6 +60,7 @@ class PanelProduct {
   const Machine& machine_;
   ElementType element_;
   Tile tile_;
+  Value sums_;  // of a tile, if `finish` is long
 };
 
 }  // namespace lathe::lower

@@ -143,7 +143,6 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
   std::vector<llvm::Type*> types{b_.getInt64Ty(), b_.getInt64Ty()};
   for (llvm::Value* field : fields.values()) types.push_back(field->getType());
   llvm::Function* part = NewFunction(types, "part");
-  part->addFnAttr(llvm::Attribute::AlwaysInline);
   FunctionEmitter emitter(module_, part, nullptr, target_, outlined_);
   for (llvm::Value* field : fields.values()) {
     auto* argument = llvm::cast<llvm::Argument>(fields.Of(field, part, 2));

@@ -101,7 +101,6 @@ class KernelShell {
     auto* inner =
         llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), types, false),
                                llvm::Function::InternalLinkage, source_.name + ".inner", module_);
-    inner->addFnAttr(llvm::Attribute::AlwaysInline);
     EmitInner(inner);
     if (checks_) b_.CreateStore(b_.getInt64(0), arguments_.back());
     b_.CreateCall(inner, arguments_);

@@ -189,6 +189,8 @@ void Conv::WritePiece(Dim number) {
   if (copies_) panel_ = job_.Memory(block_channels_ * places(), job_.panels->Pitch(width()));
   if (!InOneBlock()) {
     sums_ = job_.Memory(std::min(g_.filters, (part_tiles_ + 1) * tile_.rows), width());
+  } else if (job_.after->IsLong()) {
+    sums_ = job_.Memory(tile_.rows, width());
   }
   Columns columns;
   columns.first_tile = math().Name(take(parts()) * part_tiles_);
@@ -347,9 +349,10 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
   RegisterTile product{rows, columns.vectors, g_.element, {}, {}, {}, {}};
   const Dim of_group = columns.first_tile + tile;
   const Dim all_tiles = columns.group * tiles() + of_group;
-  const auto row = [&](int64_t r) { return of_group * tile_.rows + r; };
-  const auto sum_at = [&](int64_t r, int64_t v) {
-    return math().At({tile * tile_.rows + r, Dim(v * job_.lanes)});
+  const auto row = [&](const Dim& r) { return of_group * tile_.rows + r; };
+  const auto sum_at = [&](const Dim& r, int64_t v) {
+    const Dim first = InOneBlock() ? Dim(0) : tile * tile_.rows;
+    return math().At({first + r, Dim(v * job_.lanes)});
   };
   product.scalar = [&](int64_t r, Value k) {
     const Dim at = math().Of(k);
@@ -373,7 +376,7 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
     return lb().Load(sums_, sum_at(r, v), job_.lanes);
   };
   product.finish = [&](int64_t r, int64_t v, Value sum) {
-    if (InOneBlock()) return Finish(columns, row(r), v, sum);
+    if (!sums_) return Finish(columns, row(r), v, sum);
     lb().Store(sums_, sum, sum_at(r, v));
   };
   if (packed_) {  // the weights of the next tile are asked for meanwhile
@@ -383,6 +386,12 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
     };
   }
   product.Write(lb(), job_.l.machine, depth.channels * places());
+  if (!InOneBlock() || !sums_) return;
+  math().For(rows, false, [&](const Dim& r) {
+    for (int64_t v = 0; v < columns.vectors; ++v) {
+      Finish(columns, row(r), v, lb().Load(sums_, sum_at(r, v), job_.lanes));
+    }
+  });
 }
 
 }  // namespace

@@ -418,7 +418,7 @@ ConvFilterLanes::Piece ConvFilterLanes::PieceAt(Dim number) {
 void ConvFilterLanes::WritePiece(const Piece& piece) {
   if (copies_) memory_ = rows_->Memory(block_channels_);
   sums_ = job_.Memory(SumRows() + SpareRows(), width());
-  if (job_.is_of_bytes()) turned_ = job_.Memory(job_.lanes, job_.lanes);
+  if (job_.is_of_bytes() || job_.after->IsLong()) turned_ = job_.Memory(job_.lanes, job_.lanes);
   if (InOneBlock()) return WriteDepth(piece, 0, channels_);
   StartSums(piece);
   const int64_t blocks = channels_ / block_channels_, rest = channels_ % block_channels_;
@@ -647,7 +647,7 @@ void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& p
     job_.after->Store(lb(), math().At({piece.image, filter, piece.block.first + position}),
                       job_.lanes, live, sums);
   };
-  if (job_.is_of_bytes()) {  // a long epilogue is written once, not for each filter
+  if (turned_) {  // a long epilogue is written once, not for each filter
     for (int64_t i = 0; i < job_.lanes; ++i) {
       lb().Store(turned_, filters[static_cast<size_t>(i)], math().At({Dim(i), Dim(0)}));
     }

@@ -263,6 +263,7 @@ void Matmul::WritePanel(Value panel, bool rest, bool last) {
   product.finish = [&](Value row, int64_t v, Value sum) {
     Finish(row, first_column, v, last, sum);
   };
+  product.long_finish = last && job_.after->IsLong();
   const bool few = job_.form.rows.is_constant() && job_.form.rows.value() <= kFewRows;
   if (plan_.right == RightPlace::kPacked && !few && !rest) {
     product.beside = [&](Value row, Value k) { PrefetchNext(panel, row, k); };

@@ -164,6 +164,7 @@ void MatmulBf16::WritePanel(Value panel, bool rest) {
     return lb_->Load(right_, at, lanes() * kPair);
   };
   product.finish = [&](Value row, int64_t v, Value sum) { Finish(row, panel, v, columns, sum); };
+  product.long_finish = job_.after->IsLong();
   product.Write(rows_, lb_->Int(pairs_));
 }
 
