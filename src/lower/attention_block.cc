@@ -54,9 +54,15 @@ void AttentionBlock::Fill(Value memory, int64_t elements, double value) {
   }
 }
 
-// Tiles of which all but the last are full.
+// Tiles of which all but the last are full; written once where only a run knows how many there are.
 void AttentionBlock::ForTiles(const Dim& keys,
                               const std::function<void(const Dim&, const Dim&)>& body) {
+  if (!keys.is_constant()) {
+    return im_.For(CeilDiv(keys, keys_), false, [&](const Dim& tile) {
+      const Dim first = im_.Name(tile * keys_);
+      body(first, im_.Name(Min(keys - first, keys_)));
+    });
+  }
   const Dim full = im_.Name(FloorDiv(keys, keys_)), rest = im_.Name(Mod(keys, keys_));
   im_.For(full, false, [&](const Dim& tile) { body(im_.Name(tile * keys_), keys_); });
   im_.For(Min(rest, 1), false, [&](const Dim&) { body(im_.Name(full * keys_), rest); });
@@ -97,8 +103,8 @@ void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Di
     }
   });
   ForTiles(mask_.KeysFor(first + rows), [&](const Dim& key, const Dim& count) {
-    ScoreBlock(access, first, key, count);
-    NormalizeBlock(count);
+    ScoreBlock(access, key, count);
+    NormalizeBlock(first, key, count);
     AddValues(access, key, rows, count);
   });
   for (int64_t v = 0; v < vectors_; ++v) {
@@ -145,8 +151,7 @@ void AttentionBlock::PackQueries(const Access& access, const Dim& first, const D
   }
 }
 
-void AttentionBlock::ScoreBlock(const Access& access, const Dim& query, const Dim& key,
-                                const Dim& count) {
+void AttentionBlock::ScoreBlock(const Access& access, const Dim& key, const Dim& count) {
   const Tile tile = PickTile(count, queries(), lanes_, machine_.vector_registers, 0);
   PanelProduct product(lb_, machine_, ElementType::kF32, {tile.rows, vectors_});
   product.left = [&](Value row, Value k) {
@@ -156,15 +161,13 @@ void AttentionBlock::ScoreBlock(const Access& access, const Dim& query, const Di
     return lb_.Load(packed_, im_.At({im_.Of(k), Dim(v * lanes_)}), lanes_);
   };
   product.finish = [&](Value row, int64_t v, Value sum) {
-    const Value score =
-        mask_.Apply(Capped(sum), query + v * lanes_, key + im_.Of(row), false, lanes_, {});
-    lb_.Store(scratch_.scores, score, im_.At({im_.Of(row), Dim(v * lanes_)}));
+    lb_.Store(scratch_.scores, sum, im_.At({im_.Of(row), Dim(v * lanes_)}));
   };
   product.Write(im_.At(count), lb_.Int(form_.features()));
 }
 
-// Scores become exponentials of what they are less than the greatest.
-void AttentionBlock::NormalizeBlock(const Dim& count) {
+// Scores, masked, become exponentials of what they are less than the greatest.
+void AttentionBlock::NormalizeBlock(const Dim& query, const Dim& first_key, const Dim& count) {
   const auto n = static_cast<size_t>(vectors_);
   std::vector<Value> old, shifts, sums;
   for (int64_t v = 0; v < vectors_; ++v) {
@@ -176,7 +179,11 @@ void AttentionBlock::NormalizeBlock(const Dim& count) {
   const auto greatest = lb_.For(im_.At(count), old, [&](Value key, std::span<const Value> tops) {
     std::vector<Value> next;
     for (size_t v = 0; v < n; ++v) {
-      const Term score(lb_.b(), lb_.Load(scratch_.scores, score_at(key, v), lanes_));
+      const Value sum = lb_.Load(scratch_.scores, score_at(key, v), lanes_);
+      const Dim first = query + static_cast<int64_t>(v) * lanes_;
+      const Term score(lb_.b(),
+                       mask_.Apply(Capped(sum), first, first_key + im_.Of(key), false, lanes_, {}));
+      if (score.value() != sum) lb_.Store(scratch_.scores, score, score_at(key, v));
       const Term top(lb_.b(), tops[v]);
       next.push_back(Where(score.Call(nn::kGreater, {top}), score, top));
     }

@@ -49,9 +49,9 @@ class AttentionBlock {
                 const std::function<void(const Dim& first, const Dim& count)>& body);
 
   void PackQueries(const Access& access, const Dim& first, const Dim& rows);
-  void ScoreBlock(const Access& access, const Dim& query, const Dim& key, const Dim& count);
+  void ScoreBlock(const Access& access, const Dim& key, const Dim& count);
   Value Capped(Value score);
-  void NormalizeBlock(const Dim& count);
+  void NormalizeBlock(const Dim& query, const Dim& first_key, const Dim& count);
   void ScoreRow(const Access& access, const std::vector<Value>& query, const Dim& key,
                 const Dim& count);
   void NormalizeRow(const Dim& query, const Dim& key, const Dim& count);
