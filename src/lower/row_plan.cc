@@ -38,9 +38,6 @@ std::string RowPlan::Refusal() {
     if (std::string why = CombinationRefusal(op); !why.empty()) return why;
   }
   FormGroups();
-  for (const Value v : program_.leaves()) {
-    if (std::string why = ViewRefusal(v); !why.empty()) return why;
-  }
   PlanPasses();
   PlanKept();
   return "";
@@ -209,12 +206,6 @@ bool RowPlan::IsReshaped(Value v) const {
     return axis != RowProgram::kNoAxis && group_of_[axis] == last();
   };
   return std::ranges::any_of(axes, group_is_last);
-}
-
-std::string RowPlan::ViewRefusal(Value v) const {
-  const auto symbolic =
-      std::ranges::count_if(TensorOf(v).dims(), [](const Dim& d) { return !d.is_constant(); });
-  return IsReshaped(v) && symbolic > 1 ? "axes of extent 1 are last" : "";
 }
 
 }  // namespace lathe::lower

@@ -66,7 +66,6 @@ class RowPlan {
 
  private:
   std::string CombinationRefusal(const Operation* reduction);
-  std::string ViewRefusal(Value v) const;
   bool AllStatic() const;
   std::vector<std::vector<bool>> WholeAxes() const;
   void FormGroups();

@@ -27,8 +27,8 @@ Dim MostTaps(const Operation& op, const ResizedAxis& axis) {
     const double wide = 2 * static_cast<double>(reach) / std::min(*axis.known, 1.0);
     return Dim(static_cast<int64_t>(wide) + 2);
   }
-  if (!axis.out.is_constant() || axis.out.value() < 1) return Dim::Unknown();
-  return (FloorDiv(axis.in, axis.out) + 1) * (2 * reach) + 2;
+  if (axis.in.is_unknown() || axis.out.is_unknown()) return Dim::Unknown();
+  return (FloorDiv(axis.in, Max(axis.out, 1)) + 1) * (2 * reach) + 2;
 }
 
 // Axes are resampled one after the other, from the first to the last, so that vectors are whole
@@ -57,11 +57,12 @@ class Filters {
     const std::vector<Dim> lead(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(first_));
     Dim elements = 1;
     for (const Dim& dim : out_) elements *= dim;
-    const bool is_parallel = MemoryFits() && WholeOf::IsMuch(elements);
-    if (!MemoryFits()) MakeMemory();
-    e_.For(Product(lead), is_parallel, [&](const Dim& plane) {
+    const bool fits = MemoryFits();
+    if (!fits) MakeMemory(Product(lead));
+    e_.For(Product(lead), WholeOf::IsMuch(elements), [&](const Dim& plane) {
       lead_ = e_.space().Unflatten(plane, lead);
-      if (MemoryFits()) MakeMemory();
+      plane_ = fits ? Dim(0) : plane;
+      if (fits) MakeMemory(1);
       WritePlane();
     });
   }
@@ -125,7 +126,7 @@ class Filters {
     return dims;
   }
 
-  // Whether what lies between the axes fits the memory of a thread; else planes share it.
+  // Whether what lies between the axes fits the memory of a thread; else each plane has its own.
   bool MemoryFits() const {
     Dim bytes = 0;
     for (size_t a = 1; a < axes_.size(); ++a) {
@@ -134,11 +135,15 @@ class Filters {
     return bytes.is_constant() && bytes.value() <= kMostBytes;
   }
 
-  void MakeMemory() {
+  void MakeMemory(const Dim& planes) {
     memory_.clear();
     for (size_t a = 1; a < axes_.size(); ++a) {
-      memory_.push_back(e_.Scratch(type_, Product(PlaneAfter(a))));
+      memory_.push_back(e_.Scratch(type_, planes * Product(PlaneAfter(a))));
     }
+  }
+
+  Dim InMemory(const Place& at, const std::vector<Dim>& dims) const {
+    return plane_ * Product(dims) + e_.space().Flatten(at, dims);
   }
 
   void WritePlane() {
@@ -169,7 +174,7 @@ class Filters {
 
   Value Load(const Pass& pass, const Place& at) {
     if (!pass.from) return s_.Cast(w_.Operand(0, InWhole(at)), type_);
-    return e_.LoadFrom(pass.from, e_.space().Flatten(at, pass.from_dims));
+    return e_.LoadFrom(pass.from, InMemory(at, pass.from_dims));
   }
 
   void WriteElement(const Pass& pass, const Place& at) {
@@ -183,7 +188,7 @@ class Filters {
       from[d] = e_.Loaded(e_.LoadFrom(table.at, entry), axis.in);
       return s_.Add(so_far, s_.Mul(e_.LoadFrom(table.shares, entry), Load(pass, from)));
     });
-    if (pass.to) return e_.Store(pass.to, e_.space().Flatten(at, pass.to_dims), sum);
+    if (pass.to) return e_.Store(pass.to, InMemory(at, pass.to_dims), sum);
     e_.Store(w_.memory[0], e_.space().Flatten(InWhole(at), out_),
              ResampledCast(e_.lb(), sum, w_.Element(0)));
   }
@@ -200,6 +205,7 @@ class Filters {
 
   // While writing.
   Place lead_;                 // of the plane
+  Dim plane_ = 0;              // whose memory is used
   std::vector<Value> memory_;  // of what lies between the axes
 };
 

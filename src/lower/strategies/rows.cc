@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/nn/cast.h"
@@ -132,16 +133,23 @@ Rows::View Rows::MakeView(Value memory, Value v) {
     for (const size_t axis : axes) view.groups.push_back(group_of(axis));
     return view;
   }
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape, counts;  // counts: of axes
+  int64_t left_out = 0;                // in front
   for (const size_t axis : axes) {
     const size_t group = group_of(axis);
-    if (group == kNoGroup || (!view.groups.empty() && view.groups.back() == group)) continue;
+    if (group == kNoGroup || (!view.groups.empty() && view.groups.back() == group)) {
+      ++(counts.empty() ? left_out : counts.back());
+      continue;
+    }
     const Dim& extent = groups_[group].extent;
     view.groups.push_back(group);
     shape.push_back(extent.is_constant() ? extent.value() : -1);
+    counts.push_back(1 + std::exchange(left_out, 0));
   }
   if (shape.empty()) shape.push_back(1), view.groups.push_back(kNoGroup);
-  view.memory = nn::ViewReshapeOp::Create(lb_->b(), memory, {.shape = shape}).y();
+  nn::ViewReshapeOp::Attrs attrs{.shape = shape};
+  if (std::ranges::count(shape, -1) > 1) attrs.groups = counts;
+  view.memory = nn::ViewReshapeOp::Create(lb_->b(), memory, attrs).y();
   return view;
 }
 

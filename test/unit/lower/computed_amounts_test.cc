@@ -174,6 +174,22 @@ TEST_F(ComputedAmountsTest, FactorsOfWideFiltersAndRegions) {
   }
 }
 
+// What lies between the axes has memory of its own for each of the planes.
+TEST_F(ComputedAmountsTest, SizesOfWideFilters) {
+  const std::string x = F32("N, C, H, W"), y = F32("N, C, R, S");
+  for (const char* rest : {"mode = \"linear\"", "mode = \"cubic\"",
+                           "mode = \"cubic\", exclude_outside = true, cubic_coeff_a = -0.5"}) {
+    const Case c{{x, I64("2"), y},
+                 StrCat("%r = nn.resize(%a, none, none, %b) {axes = [2, 3], antialias = true, ",
+                        rest, "} : (", x, ", none, none, ", I64("2"), ") -> ", y),
+                 y};
+    for (const Shape& out : {Shape{2, 3, 6, 9}, {2, 3, 2, 17}, {2, 3, 1, 1}, {2, 3, 30, 2}}) {
+      SCOPED_TRACE(StrCat(rest, " ", ::testing::PrintToString(out)));
+      Expect(c, {Random({2, 3, 9, 13}), Ints({out[2], out[3]}), Random(out)}, "loops", 1e-5);
+    }
+  }
+}
+
 // Squares are turned in registers, and what is left of either extent.
 TEST_F(ComputedAmountsTest, TransposesOfSymbols) {
   struct Turn {

@@ -121,6 +121,33 @@ TEST_F(RowsTest, SymbolicReductions) {
   }
 }
 
+// Axes of extent 1 are left out, however many of the others are symbols.
+TEST_F(RowsTest, SymbolicExtentsBesideOnes) {
+  struct Axes {
+    const char *from, *axes, *kept, *dropped;
+  };
+  for (const int64_t n : {1, 5, 33}) {
+    symbol_ = n;
+    for (const Axes& a : {Axes{"[N, M, 1]", "-1", "[N, M, 1]", "[N, M]"},
+                          Axes{"[N, 3, M, 1]", "1", "[N, 1, M, 1]", "[N, M, 1]"},
+                          Axes{"[N, M, 3, 1]", "2", "[N, M, 1, 1]", "[N, M, 1]"},
+                          Axes{"[1, N, 1, M, 1, 1]", "3", "[1, N, 1, 1, 1, 1]", "[1, N, 1, 1, 1]"},
+                          Axes{"[N, M, K, 1]", "1", "[N, 1, K, 1]", "[N, K, 1]"}}) {
+      SCOPED_TRACE(a.from);
+      Expect(Reduction("reduce_max", F32(a.from), a.axes, 1, F32(a.kept)), "rows");
+      Expect(Reduction("reduce_l2", F32(a.from), a.axes, 1, F32(a.dropped), "keepdims = false"),
+             "rows", 1e-4);
+      Expect(Unary("softmax", StrCat("axis = ", a.axes), F32(a.from)), "rows", 1e-5);
+    }
+  }
+  const std::string x = F32("[N, 3, M, 1]"), other = F32("[3, M, 1]");
+  Expect({{x, other},
+          StrCat("%n = nn.mul(%a, %b) : (", x, ", ", other, ") -> ", x,
+                 "\n%r = nn.softmax(%n) {axis = 1} : (", x, ") -> ", x),
+          x},
+         "rows", 1e-5);
+}
+
 TEST_F(RowsTest, Normalizations) {
   const std::string t = F32("[2, 5, 37]"), row = F32("[37]");
   for (const char* type : {"[2, 5, 37]", "[N, M, 37]"}) {
