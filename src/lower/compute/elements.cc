@@ -12,6 +12,7 @@
 #include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/dialect/nn/signal.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/tensor_of.h"
@@ -135,6 +136,7 @@ Value FlatView(LoopBuilder& lb, Value memory) {
 std::pair<size_t, int64_t> EntryOf(const Operation& op, size_t axis) {
   if (op.name() == nn::TopKOp::kName) return {nn::TopKOp::kK, 0};
   if (op.name() == nn::OneHotOp::kName) return {nn::OneHotOp::kDepth, 0};
+  if (op.name() == nn::DftOp::kName) return {nn::DftOp::kDftLength, 0};
   if (op.name() == nn::AffineGridOp::kName) {  // sizes of images, with their channels
     return {nn::AffineGridOp::kSize, static_cast<int64_t>(axis == 0 ? 0 : axis + 1)};
   }

@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/dialect/nn/signal.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/resize_axis.h"
 
@@ -25,6 +26,7 @@ bool SaysExtent(const Operation& op, size_t axis) {
   if (op.name() == nn::RangeOp::kName) return CountsRange(op);
   if (op.name() == nn::ResizeOp::kName) return SaysExtentOfResize(op);
   if (op.name() == nn::PadOp::kName) return SaysExtentOfPad(op, axis);
+  if (op.name() == nn::DftOp::kName) return SaysExtentOfDft(op, axis);
   if (op.name() == nn::AffineGridOp::kName) return axis + 1 < DimsOf(op.result(0)).size();
   return op.name() == nn::SliceOp::kName && SliceEntry(op, axis).has_value();
 }
