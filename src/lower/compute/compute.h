@@ -111,6 +111,7 @@ std::span<const Compute> RecurrenceComputes();
 std::span<const Compute> RecurrentComputes();
 std::span<const Compute> SignalComputes();
 std::span<const Compute> TreeComputes();
+std::span<const Compute> LabelComputes();
 std::span<const Compute> GramComputes();
 std::span<const Compute> NormComputes();
 std::span<const Compute> RandomComputes();
