@@ -143,6 +143,8 @@ Value SliceCountAt(Elements& e, const Operation& op, size_t axis);
 /// Whether the amounts of a pad say how long that axis of the result is, and how long it is then.
 bool SaysExtentOfPad(const Operation& op, size_t axis);
 Value PaddedExtentAt(Elements& e, const Operation& op, size_t axis);
+/// Whether the pieces of a split are as long there as its `split` says.
+bool SaysExtentsOfSplit(const Operation& op, size_t axis);
 /// Whether that axis of the result of a transform is as long as its `dft_length` says.
 bool SaysExtentOfDft(const Operation& op, size_t axis);
 /// How many steps, none of size 0, go from `begin` to before `end`.

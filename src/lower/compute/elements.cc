@@ -133,7 +133,8 @@ Value FlatView(LoopBuilder& lb, Value memory) {
 }
 
 // Where an operation is told the extent of an axis of its result.
-std::pair<size_t, int64_t> EntryOf(const Operation& op, size_t axis) {
+std::pair<size_t, int64_t> EntryOf(const Operation& op, size_t result, size_t axis) {
+  if (op.name() == nn::SplitOp::kName) return {nn::SplitOp::kSplit, static_cast<int64_t>(result)};
   if (op.name() == nn::TopKOp::kName) return {nn::TopKOp::kK, 0};
   if (op.name() == nn::OneHotOp::kName) return {nn::OneHotOp::kDepth, 0};
   if (op.name() == nn::DftOp::kName) return {nn::DftOp::kDftLength, 0};
@@ -263,7 +264,7 @@ Value Elements::ExtentAt(const Extents::Source& source) {
   }
   if (source.op->name() == nn::PadOp::kName) return PaddedExtentAt(*this, *source.op, source.axis);
   if (source.op->name() == nn::ExpandOp::kName) return ExpandedExtentAt(*source.op, source.axis);
-  const auto [operand, entry] = EntryOf(*source.op, source.axis);
+  const auto [operand, entry] = EntryOf(*source.op, source.result, source.axis);
   const size_t rank = DimsOf(source.op->operand(operand)).size();
   const Value given = ToInt64(*this, At(source.op->operand(operand), Place(rank, entry)));
   if (source.op->name() != nn::TileOp::kName) return given;
