@@ -224,12 +224,17 @@ class FoldShapesPass : public Pass {
     const auto axis = AxisFromFront(given ? ToInt64s(*given).front() : -2, x);
     if (!axis) return;
     const std::vector<Dim>* wanted = inferencer.Contents(length);
+    if (wanted && wanted->size() != 1) return;
     const Dim extent = type.dims()[static_cast<size_t>(*axis)];
-    const bool is_extent = wanted && wanted->size() == 1 && ProvablyEqual(wanted->front(), extent);
+    const bool is_extent = wanted && ProvablyEqual(wanted->front(), extent);
     rewriter.SetInsertionPoint(op);
     rewriter.set_location(op->location());
     if (!is_extent) {
-      rewriter.SetOperand(op, nn::DftOp::kInput, Continued(x, *axis, length, rewriter));
+      const Value continued = Continued(x, *axis, length, rewriter);
+      SymShape shape = type.shape();
+      shape.dims[static_cast<size_t>(*axis)] = wanted ? wanted->front() : Dim::Unknown();
+      rewriter.SetResultType(continued.defining_op(), 0, type.With(type.element(), shape));
+      rewriter.SetOperand(op, nn::DftOp::kInput, continued);
     }
     rewriter.SetOperand(op, nn::DftOp::kDftLength, Value());
     Count("transforms");
