@@ -285,6 +285,15 @@ bool ReadLater(const RuleMatch& m) {
   return true;
 }
 
+/// Who does not keep them for a later run has joined the keys of two inputs, text and image say.
+bool AreKept(const RuleMatch& m) {
+  const auto is_read = [&](const char* name) {
+    return std::ranges::any_of(m[name].uses(),
+                               [&](const OpOperand use) { return use.owner() != m.root(); });
+  };
+  return is_read("k_all") && is_read("v_all");
+}
+
 Value MakeCached(const RuleMatch& m, Rewriter& rewriter) {
   const Value operands[] = {m.root()->operand(0), m["new_k"], m["new_v"], m["mask"],
                             m["past_k"],          m["past_v"]};
@@ -305,6 +314,7 @@ Rule Cached() {
       .Match(AttentionOf(Var("q"), Extended("k"), Extended("v")))
       .Where(JoinedAlongKeys, "keys and values are joined along the keys")
       .Where(NoPositions, "nothing is bound by position, nothing cached yet")
+      .Where(AreKept, "the joined keys and values are kept")
       .Where(ReadLater, "the joined keys and values are read after the attention")
       .Replace(Rule::Maker(MakeCached));
 }

@@ -123,9 +123,9 @@ class DecideIfPass : public Pass {
         op = before == nullptr ? block->front() : before->next();
         continue;
       }
-      if (op->isa<cf::IfOp>()) {
-        for (Region& region : op->regions()) VisitBlock(region.front(), facts);
-      }
+      // What a loop hands its body has no type before.
+      if (op->num_regions() != 0 && !op->isa<cf::IfOp>()) Infer(op, facts);
+      for (Region& region : op->regions()) VisitBlock(region.front(), facts);
       Infer(op, facts);
       op = op->next();
     }

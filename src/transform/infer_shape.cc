@@ -3,6 +3,7 @@
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/resize.h"
+#include "lathe/dialect/nn/signal.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -81,6 +82,7 @@ class FoldShapesPass : public Pass {
       if (op->name() == nn::kReshape) FoldReshape(op, inferencer, rewriter);
       if (op->name() == nn::PadOp::kName && FoldPad(op, inferencer, rewriter)) continue;
       if (op->name() == nn::ResizeOp::kName && FoldResize(op, inferencer, rewriter)) continue;
+      if (op->name() == nn::DftOp::kName) FoldDft(op, inferencer, rewriter);
       Fold(op, inferencer, rewriter);
     }
   }
@@ -208,6 +210,55 @@ class FoldShapesPass : public Pass {
     rewriter.ReplaceOp(op, made->result(0));
     Count("resizes");
     return true;
+  }
+
+  /// Half a spectrum does not say how long its signal is. So a real signal is cut or continued to a
+  /// computed length first, or is that long.
+  void FoldDft(Operation* op, ShapeInferencer& inferencer, Rewriter& rewriter) {
+    const nn::DftOp dft(op);
+    const Value length = dft.dft_length(), x = dft.input();
+    const auto type = x.type().dyn_cast<AnyTensorType>();
+    if (!length || !dft.onesided() || dft.inverse() || !type || !type.has_rank()) return;
+    const Tensor* given = dft.axis() ? inferencer.Constant(dft.axis()) : nullptr;
+    if (inferencer.Constant(length) != nullptr || (dft.axis() && given == nullptr)) return;
+    const auto axis = AxisFromFront(given ? ToInt64s(*given).front() : -2, x);
+    if (!axis) return;
+    const std::vector<Dim>* wanted = inferencer.Contents(length);
+    if (wanted && wanted->size() != 1) return;
+    const Dim extent = type.dims()[static_cast<size_t>(*axis)];
+    const bool is_extent = wanted && ProvablyEqual(wanted->front(), extent);
+    rewriter.SetInsertionPoint(op);
+    rewriter.set_location(op->location());
+    if (!is_extent) {
+      const Value continued = Continued(x, *axis, length, rewriter);
+      SymShape shape = type.shape();
+      shape.dims[static_cast<size_t>(*axis)] = wanted ? wanted->front() : Dim::Unknown();
+      rewriter.SetResultType(continued.defining_op(), 0, type.With(type.element(), shape));
+      rewriter.SetOperand(op, nn::DftOp::kInput, continued);
+    }
+    rewriter.SetOperand(op, nn::DftOp::kDftLength, Value());
+    Count("transforms");
+  }
+
+  /// `x` with `length` elements along the axis: the first ones, or zeros behind them.
+  static Value Continued(Value x, int64_t axis, Value length, Rewriter& rewriter) {
+    const auto create = [&](const char* name, const std::vector<Value>& operands,
+                            const std::vector<NamedAttribute>& attributes) {
+      return rewriter.Create(name, operands, attributes)->result(0);
+    };
+    const auto ints = [&](int64_t value) {
+      return rewriter.Constant(Tensor::Of<int64_t>({1}, {value}));
+    };
+    const auto named = [&](const char* name, int64_t value) {
+      return rewriter.Named(name, rewriter.Attr(value));
+    };
+    const auto i64 = TypeAttribute::Get(ElemType::Get(rewriter.context(), ElementType::kI64));
+    const Value flat = create(nn::kReshape, {length, ints(1)}, {});
+    const Value wide = create(nn::kCast, {flat}, {rewriter.Named("to", i64)});
+    const Value extent = create(nn::kShape, {x}, {named("start", axis), named("end", axis + 1)});
+    const Value more = create(nn::kSub, {wide, extent}, {});
+    const Value pads = create(nn::ConcatOp::kName, {ints(0), more}, {named("axis", 0)});
+    return create(nn::PadOp::kName, {x, pads, Value(), ints(axis)}, {});
   }
 
   void Fold(Operation* op, ShapeInferencer& inferencer, Rewriter& rewriter) {

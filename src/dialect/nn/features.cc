@@ -6,6 +6,7 @@
 #include "lathe/support/error.h"
 #include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
+#include "src/dialect/nn/features_labels.h"
 #include "src/dialect/wide.h"
 
 namespace lathe::nn {
@@ -90,20 +91,24 @@ std::vector<int64_t> LookUp(const Tensor& x, const Tensor& keys) {
 
 }  // namespace
 
+LabelTable LabelTable::Of(LabelEncoderOp op) {
+  LabelTable table{Keys(op), Labels(op), Tensor()};
+  if (table.keys.num_elements() != table.labels.num_elements()) {
+    eval::FailArgument("type/label-encoder",
+                       StrCat("there are ", table.keys.num_elements(), " keys and ",
+                              table.labels.num_elements(), " values"));
+  }
+  table.fallback = Fallback(op, table.labels.element_type());
+  return table;
+}
+
 void LabelEncoderOp::InferShape(InferShapeContext& c) {
   c.SetTensor(kY, Labels(LabelEncoderOp(c.op())).element_type(), c.shape(kX));
 }
 
 void LabelEncoderOp::Eval(EvalContext& c) {
-  const LabelEncoderOp op(c.op());
   const Tensor& x = c.input(kX);
-  const Tensor keys = Keys(op);
-  const Tensor labels = Labels(op);
-  if (keys.num_elements() != labels.num_elements()) {
-    eval::FailArgument("type/label-encoder", StrCat("there are ", keys.num_elements(), " keys and ",
-                                                    labels.num_elements(), " values"));
-  }
-  const Tensor fallback = Fallback(op, labels.element_type());
+  const auto [keys, labels, fallback] = LabelTable::Of(LabelEncoderOp(c.op()));
   Tensor out(labels.element_type(), x.shape());
   const eval::ElementMover label(labels, out);
   const eval::ElementMover other(fallback, out);

@@ -249,7 +249,7 @@ void Importer::ImportCurrent(const NodeMsg& node, Scope& scope, const Frame& fra
     return CallFunction(*function, node, scope, frame);
   }
   const Text domain = NormalDomain(node.domain);
-  if (OpsetOf(node, frame) == 0) CheckForgottenDomain(node);
+  if (!node.is_current && OpsetOf(node, frame) == 0) CheckForgottenDomain(node);
   if (domain.empty() && node.op_type == "Constant") return ImportConstant(node, scope);
   if (ImportBuilt(node, scope, frame)) return;
   const OpInfo info = table_.Find(domain, node.op_type);

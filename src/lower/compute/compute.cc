@@ -18,7 +18,7 @@ std::vector<Compute> SortedComputes() {
         AttentionComputes(), BoxComputes(),      SamplingComputes(), ProductComputes(),
         LossComputes(),      DeformComputes(),   TrainingComputes(), RecurrenceComputes(),
         RecurrentComputes(), SignalComputes(),   TreeComputes(),     GramComputes(),
-        NormComputes(),      RandomComputes()}) {
+        NormComputes(),      RandomComputes(),   LabelComputes()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   std::ranges::sort(all, {}, &Compute::op);

@@ -111,6 +111,7 @@ std::span<const Compute> RecurrenceComputes();
 std::span<const Compute> RecurrentComputes();
 std::span<const Compute> SignalComputes();
 std::span<const Compute> TreeComputes();
+std::span<const Compute> LabelComputes();
 std::span<const Compute> GramComputes();
 std::span<const Compute> NormComputes();
 std::span<const Compute> RandomComputes();
@@ -142,6 +143,10 @@ Value SliceCountAt(Elements& e, const Operation& op, size_t axis);
 /// Whether the amounts of a pad say how long that axis of the result is, and how long it is then.
 bool SaysExtentOfPad(const Operation& op, size_t axis);
 Value PaddedExtentAt(Elements& e, const Operation& op, size_t axis);
+/// Whether the pieces of a split are as long there as its `split` says.
+bool SaysExtentsOfSplit(const Operation& op, size_t axis);
+/// Whether that axis of the result of a transform is as long as its `dft_length` says.
+bool SaysExtentOfDft(const Operation& op, size_t axis);
 /// How many steps, none of size 0, go from `begin` to before `end`.
 Value StepsBetween(Elements& e, Value begin, Value end, int64_t step);
 /// Whether the step of a range is a constant other than 0, and how many numbers it has then, as

@@ -12,6 +12,7 @@
 #include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/dialect/nn/signal.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/tensor_of.h"
@@ -132,9 +133,11 @@ Value FlatView(LoopBuilder& lb, Value memory) {
 }
 
 // Where an operation is told the extent of an axis of its result.
-std::pair<size_t, int64_t> EntryOf(const Operation& op, size_t axis) {
+std::pair<size_t, int64_t> EntryOf(const Operation& op, size_t result, size_t axis) {
+  if (op.name() == nn::SplitOp::kName) return {nn::SplitOp::kSplit, static_cast<int64_t>(result)};
   if (op.name() == nn::TopKOp::kName) return {nn::TopKOp::kK, 0};
   if (op.name() == nn::OneHotOp::kName) return {nn::OneHotOp::kDepth, 0};
+  if (op.name() == nn::DftOp::kName) return {nn::DftOp::kDftLength, 0};
   if (op.name() == nn::AffineGridOp::kName) {  // sizes of images, with their channels
     return {nn::AffineGridOp::kSize, static_cast<int64_t>(axis == 0 ? 0 : axis + 1)};
   }
@@ -261,7 +264,7 @@ Value Elements::ExtentAt(const Extents::Source& source) {
   }
   if (source.op->name() == nn::PadOp::kName) return PaddedExtentAt(*this, *source.op, source.axis);
   if (source.op->name() == nn::ExpandOp::kName) return ExpandedExtentAt(*source.op, source.axis);
-  const auto [operand, entry] = EntryOf(*source.op, source.axis);
+  const auto [operand, entry] = EntryOf(*source.op, source.result, source.axis);
   const size_t rank = DimsOf(source.op->operand(operand)).size();
   const Value given = ToInt64(*this, At(source.op->operand(operand), Place(rank, entry)));
   if (source.op->name() != nn::TileOp::kName) return given;

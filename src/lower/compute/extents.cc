@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/dialect/nn/signal.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/resize_axis.h"
 
@@ -25,6 +26,8 @@ bool SaysExtent(const Operation& op, size_t axis) {
   if (op.name() == nn::RangeOp::kName) return CountsRange(op);
   if (op.name() == nn::ResizeOp::kName) return SaysExtentOfResize(op);
   if (op.name() == nn::PadOp::kName) return SaysExtentOfPad(op, axis);
+  if (op.name() == nn::DftOp::kName) return SaysExtentOfDft(op, axis);
+  if (op.name() == nn::SplitOp::kName) return SaysExtentsOfSplit(op, axis);
   if (op.name() == nn::AffineGridOp::kName) return axis + 1 < DimsOf(op.result(0)).size();
   return op.name() == nn::SliceOp::kName && SliceEntry(op, axis).has_value();
 }
@@ -42,25 +45,28 @@ std::optional<size_t> ExpandEntry(const Operation& op, size_t axis) {
 Extents::Extents(const Block& function) {
   for (size_t i = 0; i < function.num_arguments(); ++i) {
     const std::vector<Dim> dims = DimsOf(function.argument(i));
-    for (size_t a = 0; a < dims.size(); ++a) Add(dims[a], function.argument(i), nullptr, a);
+    for (size_t a = 0; a < dims.size(); ++a) Add(dims[a], function.argument(i), nullptr, 0, a);
   }
   for (const Operation& op : function) {
-    if (op.num_results() != 1 && op.name() != nn::TopKOp::kName) continue;
-    const std::vector<Dim> dims = DimsOf(op.result(0));
-    for (size_t a = 0; a < dims.size(); ++a) {
-      if (!Resolve(dims[a]) && SaysExtent(op, a)) Add(dims[a], {}, &op, a);
+    const bool is_split = op.name() == nn::SplitOp::kName;
+    if (op.num_results() != 1 && op.name() != nn::TopKOp::kName && !is_split) continue;
+    for (size_t i = 0; i < (is_split ? op.num_results() : 1); ++i) {
+      const std::vector<Dim> dims = DimsOf(op.result(i));
+      for (size_t a = 0; a < dims.size(); ++a) {
+        if (!Resolve(dims[a]) && SaysExtent(op, a)) Add(dims[a], {}, &op, i, a);
+      }
     }
   }
 }
 
-void Extents::Add(const Dim& dim, Value argument, const Operation* op, size_t axis) {
+void Extents::Add(const Dim& dim, Value argument, const Operation* op, size_t result, size_t axis) {
   if (!dim.is_expression()) return;
   for (const Source& s : sources_) {
     if (s.dim == dim) return;
   }
   const std::string symbol =
       dim.is_symbol() ? std::string(dim.symbol_name()) : StrCat("#", sources_.size());
-  sources_.push_back({dim, argument, op, axis, symbol});
+  sources_.push_back({dim, argument, op, result, axis, symbol});
 }
 
 bool Extents::IsKnown(const Dim& dim, bool from_arguments) const {

@@ -17,6 +17,7 @@ class Extents {
     Dim dim;
     Value argument;       ///< whose extent it is ...
     const Operation* op;  ///< ... or the operation of whose result it is
+    size_t result;
     size_t axis;
     std::string symbol;  ///< that stands for `dim`
   };
@@ -27,7 +28,7 @@ class Extents {
   std::optional<Dim> Resolve(const Dim& dim) const;
 
  private:
-  void Add(const Dim& dim, Value argument, const Operation* op, size_t axis);
+  void Add(const Dim& dim, Value argument, const Operation* op, size_t result, size_t axis);
   bool IsKnown(const Dim& dim, bool from_arguments) const;
   std::vector<Source> sources_;
 };

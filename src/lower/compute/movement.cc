@@ -475,6 +475,11 @@ Value SliceCountAt(Elements& e, const Operation& op, size_t axis) {
   return StepsBetween(e, begin, end, StepOf(op, entry));
 }
 
+bool SaysExtentsOfSplit(const Operation& op, size_t axis) {
+  const nn::SplitOp split(const_cast<Operation*>(&op));
+  return split.split() && axis == AxisOf(split.axis(), DimsOf(op.operand(0)).size());
+}
+
 bool SaysExtentOfPad(const Operation& op, size_t axis) {
   return RefusePad(op).empty() && PadEntry(op, axis).first.has_value();
 }

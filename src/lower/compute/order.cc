@@ -14,8 +14,9 @@ constexpr int64_t kShort = 128;  // lines that are sorted sooner than the digits
 constexpr int64_t kFew = 48;     // that are kept in order while the line is read
 constexpr int64_t kLong = 512;   // lines of which only what is wanted is sorted
 constexpr int64_t kBlock = 16;   // lines next to one another that are read together
-constexpr int64_t kStretch = 64;  // of a line, that is looked at in vectors before it is taken
-constexpr size_t kFlags = 16;     // that say whether anything of a stretch goes in
+constexpr int64_t kStretch = 64;     // of a line, that is looked at in vectors before it is taken
+constexpr int64_t kInRegisters = 8;  // that are kept there
+constexpr size_t kFlags = 16;        // that say whether anything of a stretch goes in
 
 static_assert(kFew <= kStretch);
 
@@ -83,8 +84,75 @@ class TopK {
   }
   Value Bool(bool value) const { return s_.Less(e_.lb().Int(0), e_.lb().Int(value ? 1 : 0)); }
 
+  // The best so far in order: their elements, then where these stand.
+  using Best = std::vector<Value>;
+
+  // What comes before none of the first ones goes behind them, where nothing is yet if they are
+  // being filled.
+  Best Inserted(std::span<const Value> best, const Dim& i, bool fills) {
+    const auto k = static_cast<size_t>(k_.value());
+    const Value x = X(i), position = e_.Int(i);
+    Best next(2 * k);
+    Value comes_before;  // the one before
+    for (size_t r = 0; r < k; ++r) {
+      Value comes = Comes(x, best[r]);
+      if (fills) comes = s_.Or(comes, s_.Less(position, e_.lb().Int(static_cast<int64_t>(r) + 1)));
+      for (const auto& [to, given] : {std::pair(r, x), std::pair(k + r, position)}) {
+        const Value moved = r == 0 ? given : s_.Select(comes_before, best[to - 1], given);
+        next[to] = s_.Select(comes, moved, best[to]);
+      }
+      comes_before = comes;
+    }
+    return next;
+  }
+
+  // Of many elements, few are better than the best so far.
+  Best Offered(std::span<const Value> best, const Dim& i) {
+    const Value comes = Comes(X(i), best[static_cast<size_t>(k_.value()) - 1]);
+    return e_.For(
+        s_.AsIndex(comes), Best(best.begin(), best.end()),
+        [&](const Dim&, std::span<const Value> before) { return Inserted(before, i, false); });
+  }
+
+  Best OfferAll(Best best, const Dim& begin, const Dim& count) {
+    return e_.For(count, std::move(best), [&](const Dim& i, std::span<const Value> before) {
+      return Offered(before, e_.Loaded(e_.Int(begin + i), n_));
+    });
+  }
+
+  // Of a long line, few stretches have elements that are.
+  Best OfferStretches(Best best, const Dim& begin, const Dim& stretches) {
+    const auto last = static_cast<size_t>(k_.value()) - 1;
+    flags_ = e_.Scratch(w_.Element(Op::kValues), static_cast<int64_t>(kFlags));
+    return e_.For(stretches, std::move(best), [&](const Dim& s, std::span<const Value> before) {
+      const Dim first = e_.Loaded(e_.Int(begin + s * kStretch), n_);
+      const Dim goes_in = e_.Loaded(e_.Int(s_.AsIndex(AnyGoesIn(first, before[last]))), 2);
+      return OfferAll(Best(before.begin(), before.end()), first, goes_in * kStretch);
+    });
+  }
+
+  void KeepInRegisters() {
+    const auto k = static_cast<size_t>(k_.value());
+    e_.For(lines_, WholeOf::IsMuch(lines_ * n_), [&](const Dim& line) {
+      place_ = e_.space().Unflatten(line, others_);
+      Best best(k, e_.lb().Splat(w_.Element(Op::kValues), 0));
+      best.resize(2 * k, e_.lb().Int(0));
+      best = e_.For(k_, std::move(best), [&](const Dim& i, std::span<const Value> before) {
+        return Inserted(before, i, true);
+      });
+      const Dim rest = e_.Loaded(e_.Int(n_ - k_), n_ + 1);
+      const bool is_short = n_.is_constant() && n_.value() < 2 * kStretch;
+      const Dim stretches = is_short ? Dim(0) : e_.Loaded(e_.Int(FloorDiv(rest, kStretch)), n_ + 1);
+      if (!is_short) best = OfferStretches(std::move(best), k_, stretches);
+      const Dim done = k_ + stretches * kStretch;
+      best = OfferAll(std::move(best), done, e_.Loaded(e_.Int(n_ - done), n_ + 1));
+      for (size_t r = 0; r < k; ++r) Store(static_cast<int64_t>(r), best[r], best[k + r]);
+    });
+  }
+
   // Along an inner axis, elements that follow in memory are of different lines.
   void InsertAll() {
+    if (axis_ + 1 == dims_.size() && k_.value() <= kInRegisters) return KeepInRegisters();
     if (axis_ + 1 == dims_.size() && !(n_.is_constant() && n_.value() < 2 * kStretch)) {
       return InsertStretches();
     }
@@ -123,7 +191,8 @@ class TopK {
       e_.For(stretches, false, [&](const Dim& number) {
         const Dim begin = e_.Loaded(e_.Int(number * kStretch), n_);
         const Value first = s_.Less(e_.Int(number), e_.lb().Int(1));
-        const Dim goes_in = e_.Loaded(e_.Int(s_.AsIndex(s_.Or(first, AnyGoesIn(begin)))), 2);
+        const Value any = AnyGoesIn(begin, Load(Op::kValues, k_ - 1));
+        const Dim goes_in = e_.Loaded(e_.Int(s_.AsIndex(s_.Or(first, any))), 2);
         e_.For(goes_in * kStretch, false, [&](const Dim& i) { Insert(begin + i); });
       });
       const Dim done = e_.Loaded(e_.Int(stretches * kStretch), n_ + 1);
@@ -133,8 +202,7 @@ class TopK {
   }
 
   // Whether an element of a stretch comes before the last of the best so far, which are complete.
-  Value AnyGoesIn(const Dim& begin) {
-    const Value last = Load(Op::kValues, k_ - 1);
+  Value AnyGoesIn(const Dim& begin, Value last) {
     const Value zero = e_.lb().Splat(w_.Element(Op::kValues), 0);
     const Value one = e_.lb().Splat(w_.Element(Op::kValues), 1);
     constexpr auto kApart = static_cast<int64_t>(kFlags);

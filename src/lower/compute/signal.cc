@@ -241,7 +241,7 @@ struct Dft {
   /// N, of the extents of the operand and the result.
   Dim Length(const std::vector<Dim>& from, const std::vector<Dim>& to) const {
     if (const auto given = ConstantInts(operation, nn::DftOp::kDftLength)) return given->front();
-    return to_real ? to[axis] : from[axis];
+    return to_real || op.dft_length() ? to[axis] : from[axis];
   }
 
   const Operation& operation;
@@ -250,12 +250,20 @@ struct Dft {
   bool to_real;
 };
 
+// Half a spectrum is not.
+bool IsAsLongAsTold(const Dft& dft) {
+  return dft.op.dft_length() && (dft.op.inverse() || !dft.op.onesided());
+}
+
 std::string RefuseDft(const Operation& op) {
   using Op = nn::DftOp;
-  if (std::string why = NeedConstants<Op::kDftLength, Op::kAxis>(op); !why.empty()) return why;
+  if (std::string why = NeedConstants<Op::kAxis>(op); !why.empty()) return why;
   const std::vector<Dim> dims = DimsOf(op.operand(0));
   if (dims.size() < 2 || !dims.back().is_constant()) return "the parts of numbers are not known";
   const Dft dft(op);
+  if (!IsAsLongAsTold(dft)) {
+    if (std::string why = NeedConstants<Op::kDftLength>(op); !why.empty()) return why;
+  }
   const Dim n = dft.Length(dims, DimsOf(op.result(0)));
   if (n.is_unknown()) return "the length is not known";
   const std::string why = RefuseLength(n);
@@ -400,6 +408,12 @@ constexpr Compute kComputes[] = {
 };
 
 }  // namespace
+
+bool SaysExtentOfDft(const Operation& op, size_t axis) {
+  if (!NeedConstants<nn::DftOp::kAxis>(op).empty()) return false;
+  const Dft dft(op);
+  return axis == dft.axis && IsAsLongAsTold(dft);
+}
 
 std::span<const Compute> SignalComputes() { return kComputes; }
 

@@ -76,44 +76,97 @@ class Ensemble {
     const auto roots = static_cast<int64_t>(trees_.roots.size());
     width_ = static_cast<int64_t>(trees_.width);
     sums_ = e_.Scratch(kWide, rows * width_);
-    reached_ = e_.Scratch(ElementType::kI64, rows * width_);
+    if (KeepsReached()) reached_ = e_.Scratch(ElementType::kI64, rows * width_);
     if (roots > 0) MakeTables();
-    e_.For(rows, WholeOf::IsMuch(rows * (roots * 8)), [&](const Dim& row) {
-      e_.For(width_, false, [&](const Dim& target) {
-        e_.Store(sums_, row * width_ + target, s_.Number(kWide, 0.0));
-        e_.Store(reached_, row * width_ + target, e_.lb().Int(0));
+    // A tree stays in the cache for the rows of a block.
+    constexpr int64_t kRows = 64;
+    const bool is_much = WholeOf::IsMuch(rows * (roots * 8));
+    e_.For(CeilDiv(rows, kRows), is_much, [&](const Dim& block) {
+      const Dim count = Min(rows - block * kRows, kRows);
+      const auto for_rows = [&](const std::function<void(const Dim& row)>& body) {
+        e_.For(count, false, [&](const Dim& i) { body(block * kRows + i); });
+      };
+      for_rows([&](const Dim& row) { Begin(row); });
+      e_.For(roots / kAtOnce, false, [&](const Dim& group) {
+        for_rows([&](const Dim& row) { AddTrees(row, group, kAtOnce); });
       });
-      if (roots > 0) e_.For(roots, false, [&](const Dim& tree) { AddTree(row, tree); });
-      Finish(row);
+      const int64_t rest = roots % kAtOnce;
+      if (rest > 0) for_rows([&](const Dim& row) { AddTrees(row, roots / kAtOnce, rest); });
+      for_rows([&](const Dim& row) { Finish(row); });
     });
   }
 
  private:
+  // Ways down that many trees do not wait for one another.
+  static constexpr int64_t kAtOnce = 8;
+
+  bool KeepsReached() const { return trees_.aggregate > 1; }
+
+  void Begin(const Dim& row) {
+    e_.For(width_, false, [&](const Dim& target) {
+      e_.Store(sums_, row * width_ + target, s_.Number(kWide, 0.0));
+      if (KeepsReached()) e_.Store(reached_, row * width_ + target, e_.lb().Int(0));
+    });
+  }
+
   template <class T, class F>
   Value Table(size_t count, const F& entry) {
     std::vector<T> entries;
     for (size_t i = 0; i < count; ++i) entries.push_back(static_cast<T>(entry(i)));
     return e_.lb().Constant(Tensor::Of<T>({static_cast<int64_t>(count)}, entries));
   }
+  // Of nodes, then leaves, from which all ways lead back to them.
   template <class T, class F>
-  Value OfNodes(const F& entry) {
-    return Table<T>(trees_.nodes.size(), [&](size_t i) { return entry(trees_.nodes[i]); });
+  Value OfNodes(const F& entry, bool of_leaves = false) {
+    const size_t nodes = trees_.nodes.size();
+    return Table<T>(nodes + trees_.targets.size(), [&](size_t i) {
+      if (i < nodes) return static_cast<T>(entry(trees_.nodes[i]));
+      return of_leaves ? static_cast<T>(i) : T{};
+    });
   }
 
-  // Leaves are numbered behind the nodes.
-  void MakeTables() {
+  // Whether f32 tells elements of the operand from the numbers in the nodes as well as f64 does.
+  bool IsNarrow() const {
+    const ElementType type = TensorOf(op_.x()).element();
+    const auto fits = [](double x) {
+      return x != x || static_cast<double>(static_cast<float>(x)) == x;
+    };
+    return IsFloat(type) && BitWidth(type) <= 32 &&
+           std::ranges::all_of(trees_.nodes, [&](const nn::TreeNode& node) {
+             return fits(node.split) && std::ranges::all_of(node.members, fits);
+           });
+  }
+
+  template <class F>
+  Value OfSplits(const F& make) {
+    return compared_ == kWide ? make(double{}) : make(float{});
+  }
+
+  // The trees of a group take as many steps as its highest one.
+  void MakeHeights() {
     const auto heights = *Heights(trees_.nodes);
+    const size_t roots = trees_.roots.size(), groups = (roots + kAtOnce - 1) / kAtOnce;
+    std::vector<int64_t> most(groups, 0);
+    for (size_t i = 0; i < roots; ++i) {
+      int64_t& height = most[i / kAtOnce];
+      height = std::max(height, heights[static_cast<size_t>(trees_.roots[i])]);
+    }
+    heights_ = Table<int64_t>(groups, [&](size_t i) { return most[i]; });
+  }
+
+  void MakeTables() {
     const auto number = [&](const nn::TreeBranch& branch) {
       return branch.leaf ? branch.to + trees_.nodes.size() : branch.to;
     };
-    const size_t roots = trees_.roots.size(), leaves = trees_.targets.size();
-    roots_ = Table<int64_t>(roots, [&](size_t i) { return trees_.roots[i]; });
-    heights_ = Table<int64_t>(
-        roots, [&](size_t i) { return heights[static_cast<size_t>(trees_.roots[i])]; });
-    features_ = OfNodes<int64_t>([](const nn::TreeNode& n) { return n.feature; });
-    splits_ = OfNodes<double>([](const nn::TreeNode& n) { return n.split; });
-    yes_ = OfNodes<int64_t>([&](const nn::TreeNode& n) { return number(n.yes); });
-    no_ = OfNodes<int64_t>([&](const nn::TreeNode& n) { return number(n.no); });
+    const size_t leaves = trees_.targets.size();
+    MakeHeights();
+    roots_ = Table<int64_t>(trees_.roots.size(), [&](size_t i) { return trees_.roots[i]; });
+    features_ = OfNodes<int32_t>([](const nn::TreeNode& n) { return n.feature; });
+    compared_ = IsNarrow() ? ElementType::kF32 : kWide;
+    splits_ = OfSplits(
+        [&]<class T>(T) { return OfNodes<T>([](const nn::TreeNode& n) { return n.split; }); });
+    yes_ = OfNodes<int32_t>([&](const nn::TreeNode& n) { return number(n.yes); }, true);
+    no_ = OfNodes<int32_t>([&](const nn::TreeNode& n) { return number(n.no); }, true);
     if (modes_.size() > 1) {
       mode_table_ =
           OfNodes<int64_t>([](const nn::TreeNode& n) { return static_cast<int>(n.mode); });
@@ -133,11 +186,12 @@ class Ensemble {
       begins.push_back(static_cast<int64_t>(all.size()));
       all.insert(all.end(), node.members.begin(), node.members.end());
     }
-    begins.push_back(static_cast<int64_t>(all.size()));
+    begins.resize(begins.size() + trees_.targets.size() + 1, std::ssize(all));
     most_members_ = begins.back();
     all.push_back(0);
     begins_ = Table<int64_t>(begins.size(), [&](size_t i) { return begins[i]; });
-    members_ = Table<double>(all.size(), [&](size_t i) { return all[i]; });
+    members_ = OfSplits(
+        [&]<class T>(T) { return Table<T>(all.size(), [&](size_t i) { return all[i]; }); });
   }
 
   Value IsMember(const Dim& node, Value x) {
@@ -172,8 +226,8 @@ class Ensemble {
 
   Value Holds(const Dim& row, const Dim& node) {
     const Dim features = w_.Dims(0)[1];
-    const Dim feature = e_.Loaded(e_.LoadFrom(features_, node), features);
-    const Value x = s_.Cast(w_.Operand(0, {row, feature}), kWide);
+    const Dim feature = e_.Loaded(Wide(e_.LoadFrom(features_, node)), features);
+    const Value x = s_.Cast(w_.Operand(0, {row, feature}), compared_);
     const Value split = e_.LoadFrom(splits_, node);
     Value holds;
     for (const Mode mode : modes_) {
@@ -190,32 +244,45 @@ class Ensemble {
     return s_.Or(holds, s_.And(tracks, s_.Not(s_.Equal(x, x))));
   }
 
-  Value LeafOf(const Dim& row, const Dim& tree) {
+  Value Wide(Value number) { return s_.Cast(number, ElementType::kI64); }
+
+  // The leaves that a row comes to in trees of a group.
+  std::vector<Value> LeavesOf(const Dim& row, const Dim& group, int64_t trees) {
     const auto nodes = static_cast<int64_t>(trees_.nodes.size());
-    const Dim height = e_.Loaded(e_.LoadFrom(heights_, tree), nodes + 1);
-    const auto next = [&](const Dim&, std::span<const Value> before) {
-      const Value is_leaf = s_.Less(e_.lb().Int(nodes - 1), before[0]);
-      const Dim node = e_.Loaded(s_.Min(before[0], e_.lb().Int(nodes - 1)), nodes);
-      const Value to = s_.Select(Holds(row, node), e_.LoadFrom(yes_, node), e_.LoadFrom(no_, node));
-      return std::vector<Value>{s_.Select(is_leaf, before[0], to)};
-    };
-    const Value number = e_.For(height, {e_.LoadFrom(roots_, tree)}, next)[0];
-    return s_.Sub(number, e_.lb().Int(nodes));
+    const Dim places = nodes + static_cast<int64_t>(trees_.targets.size());
+    std::vector<Value> at;
+    for (int64_t i = 0; i < trees; ++i) at.push_back(e_.LoadFrom(roots_, group * kAtOnce + i));
+    const Dim height = e_.Loaded(e_.LoadFrom(heights_, group), nodes + 1);
+    at = e_.For(height, at, [&](const Dim&, std::span<const Value> before) {
+      std::vector<Value> next;
+      for (const Value place : before) {
+        const Dim node = e_.Loaded(place, places);
+        next.push_back(
+            Wide(s_.Select(Holds(row, node), e_.LoadFrom(yes_, node), e_.LoadFrom(no_, node))));
+      }
+      return next;
+    });
+    for (Value& place : at) place = s_.Sub(place, e_.lb().Int(nodes));
+    return at;
   }
 
-  void AddTree(const Dim& row, const Dim& tree) {
-    const Dim leaf = e_.Loaded(LeafOf(row, tree), static_cast<int64_t>(trees_.targets.size()));
+  void AddTrees(const Dim& row, const Dim& group, int64_t trees) {
+    for (const Value leaf : LeavesOf(row, group, trees)) Add(row, leaf);
+  }
+
+  void Add(const Dim& row, Value reached) {
+    const Dim leaf = e_.Loaded(reached, static_cast<int64_t>(trees_.targets.size()));
     const Dim target = e_.Loaded(e_.LoadFrom(targets_, leaf), width_);
     const Dim at = row * width_ + target;
     const Value weight = e_.LoadFrom(weights_, leaf), total = e_.LoadFrom(sums_, at);
     Value next = s_.Add(total, weight);
-    if (trees_.aggregate > 1) {
+    if (KeepsReached()) {
       const Value better = trees_.aggregate == 2 ? s_.Less(weight, total) : s_.Less(total, weight);
       const Value first = s_.Equal(e_.LoadFrom(reached_, at), e_.lb().Int(0));
       next = s_.Select(s_.Or(first, better), weight, total);
     }
     e_.Store(sums_, at, next);
-    e_.Store(reached_, at, e_.lb().Int(1));
+    if (KeepsReached()) e_.Store(reached_, at, e_.lb().Int(1));
   }
 
   // ---- what becomes of the sums ----
@@ -263,6 +330,7 @@ class Ensemble {
   Op op_;
   nn::Trees trees_;
   std::set<Mode> modes_;
+  ElementType compared_ = kWide;
   Dim width_, most_members_;
   Value sums_, reached_;
   Value roots_, heights_, features_, splits_, yes_, no_, mode_table_, missing_, targets_, weights_;
