@@ -90,12 +90,14 @@ constexpr const char* kPasses =
 constexpr const char* kPassesOfChecked =
     "function<eager-inv>(sroa<modify-cfg>,early-cse<memssa>,simplifycfg)";
 
-// Searches of LLVM that take long in large functions and find nothing better there.
+// Searches of LLVM that take long in large functions and find nothing better there; what a process
+// that has LLVM for itself, too, has set stays.
 void LimitSearches() {
   const auto& options = llvm::cl::getRegisteredOptions();
   const auto set = [&](const char* name, unsigned value) {
     const auto found = options.find(name);
-    if (found != options.end()) found->second->addOccurrence(1, name, std::to_string(value));
+    if (found == options.end() || found->second->getNumOccurrences() > 0) return;
+    found->second->addOccurrence(1, name, std::to_string(value));
   };
   set("grow-region-complexity-budget", 100);  // of the register allocator: a fifth less code, too
   set("lsr-complexity-limit", 2000);          // of what loops count by

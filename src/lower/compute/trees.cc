@@ -79,7 +79,7 @@ class Ensemble {
     if (KeepsReached()) reached_ = e_.Scratch(ElementType::kI64, rows * width_);
     if (roots > 0) MakeTables();
     // A tree stays in the cache for the rows of a block.
-    constexpr int64_t kRows = 64;
+    constexpr int64_t kRows = 16;
     const bool is_much = WholeOf::IsMuch(rows * (roots * 8));
     e_.For(CeilDiv(rows, kRows), is_much, [&](const Dim& block) {
       const Dim count = Min(rows - block * kRows, kRows);
