@@ -445,6 +445,10 @@ void Rename(const Renamed& became, CompiledProgram& compiled) {
     for (runtime::PlanConstraint& c : *constraints) {
       c.condition.a = c.condition.a.Substitute(of);
       c.condition.b = c.condition.b.Substitute(of);
+      // What has become too long is gathered anew, of the sizes that operations have then.
+      if (c.condition.a.is_unknown() || c.condition.b.is_unknown()) {
+        c.condition = SizeCondition::Equal(0, 0);
+      }
     }
   }
   std::erase_if(compiled.constraints, [](const auto& c) { return c.condition.Decide() == true; });

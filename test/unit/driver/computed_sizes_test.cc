@@ -1,6 +1,8 @@
 // Programs whose sizes depend on the elements of their inputs have a plan: compiled, from a cache
 // and from a file they give what the interpreter gives.
 
+#include <fmt/format.h>
+
 #include <thread>
 
 #include "lathe/driver/every_way.h"
@@ -386,6 +388,44 @@ TEST_F(ComputedSizesTest, AllBoxesThatAreTaken) {
     }) : (v_tensor<[], bool>) -> v_tensor<[?], i64>
     %y = nn.gather(%x, %r) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[?], i64>) -> v_tensor<[?, 3], f32>
     nn.fetch(%y) {name = "y"} : (v_tensor<[?, 3], f32>) -> ())");
+}
+
+// Detectors of many classes: what a branch asks of their boxes, with the sizes that these have in
+// the end, is too long to be written, and is asked of the size of all of them.
+TEST_F(ComputedSizesTest, SumsOfManySizesWithinBranches) {
+  std::string body = R"(
+    %most = builtin.constant() {value = tensor<[1], i64> [30]} : () -> v_tensor<[1], i64>
+    %line = builtin.constant() {value = tensor<[1], i64> [-1]} : () -> v_tensor<[1], i64>
+    %flat = nn.reshape(%x, %line) {allowzero = false} : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>) -> v_tensor<[3 * N], f32>)";
+  std::string values, types;
+  constexpr int kClasses = 70;
+  for (int i = 0; i < kClasses; ++i) {
+    body += fmt::format(R"(
+    %c{0} = builtin.constant() {{value = tensor<[], f32> [{1}]}} : () -> v_tensor<[], f32>
+    %g{0} = nn.greater(%flat, %c{0}) : (v_tensor<[3 * N], f32>, v_tensor<[], f32>) -> v_tensor<[3 * N], bool>
+    %n{0} = nn.non_zero(%g{0}) : (v_tensor<[3 * N], bool>) -> v_tensor<[1, ?], i64>
+    %q{0} = nn.squeeze(%n{0}, %first) : (v_tensor<[1, ?], i64>, v_tensor<[1], i64>) -> v_tensor<[?], i64>
+    %p{0} = nn.gather(%flat, %q{0}) {{axis = 0}} : (v_tensor<[3 * N], f32>, v_tensor<[?], i64>) -> v_tensor<[?], f32>
+    %h{0} = nn.shape(%p{0}) : (v_tensor<[?], f32>) -> v_tensor<[1], i64>
+    %k{0} = nn.min(%h{0}, %most) : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %v{0}, %i{0} = nn.top_k(%p{0}, %k{0}) : (v_tensor<[?], f32>, v_tensor<[1], i64>) -> (v_tensor<[?], f32>, v_tensor<[?], i64>))",
+                        i, 0.01 * i);
+    values += fmt::format("{}%v{}", i == 0 ? "" : ", ", i);
+    types += i == 0 ? "v_tensor<[?], f32>" : ", v_tensor<[?], f32>";
+  }
+  Check(StrCat(body, "\n    %all = nn.concat(", values, ") {axis = 0} : (", types,
+               R"() -> v_tensor<[?], f32>
+    %l = nn.size(%all) : (v_tensor<[?], f32>) -> v_tensor<[], i64>
+    %empty = nn.equal(%l, %none) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], bool>
+    %r = cf.if(%empty) ({
+      cf.yield(%all) : (v_tensor<[?], f32>) -> ()
+    }, {
+      %shape = nn.shape(%all) : (v_tensor<[?], f32>) -> v_tensor<[1], i64>
+      %same = nn.reshape(%all, %shape) {allowzero = false} : (v_tensor<[?], f32>, v_tensor<[1], i64>) -> v_tensor<[?], f32>
+      %twice = nn.add(%same, %all) : (v_tensor<[?], f32>, v_tensor<[?], f32>) -> v_tensor<[?], f32>
+      cf.yield(%twice) : (v_tensor<[?], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[?], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[?], f32>) -> ())"));
 }
 
 // A rank that the run decides has no plan; code runs where sizes follow from those of the inputs.
