@@ -46,7 +46,35 @@ class LoopInvariantsPass : public Pass {
           body->back()->operand(i + 1) == argument && initial.type() == argument.type();
       kept[i] = !stays && !(argument.use_empty() && loop->result(i).use_empty());
     }
+    KeepTelling(loop, kept);
     return kept;
+  }
+
+  static void Collect(Value v, std::vector<std::string>& symbols) {
+    const auto type = v.type().dyn_cast<AnyTensorType>();
+    if (!type || !type.has_rank()) return;
+    for (const Dim& dim : type.dims()) dim.CollectSymbols(symbols);
+  }
+
+  // Where there is no round, what is carried tells the extents of what is stacked.
+  static void KeepTelling(Operation* loop, std::vector<bool>& kept) {
+    const size_t carried = NumCarried(loop);
+    std::vector<std::string> wanted, told;
+    for (size_t i = carried; i < loop->num_results(); ++i) Collect(loop->result(i), wanted);
+    const auto initial = [&](size_t i) { return loop->operand(cf::WhileOp::kCarried + i); };
+    for (size_t i = 0; i < carried; ++i) {
+      if (kept[i]) Collect(initial(i), told);
+    }
+    for (size_t i = 0; i < carried && !wanted.empty(); ++i) {
+      std::vector<std::string> tells;
+      Collect(initial(i), tells);
+      const bool is_wanted = std::ranges::any_of(tells, [&](const std::string& name) {
+        return std::ranges::count(wanted, name) > 0 && std::ranges::count(told, name) == 0;
+      });
+      if (kept[i] || !is_wanted) continue;
+      kept[i] = true;
+      told.insert(told.end(), tells.begin(), tells.end());
+    }
   }
 
   void Shorten(Operation* loop) {
