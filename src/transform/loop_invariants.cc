@@ -56,7 +56,7 @@ class LoopInvariantsPass : public Pass {
     for (const Dim& dim : type.dims()) dim.CollectSymbols(symbols);
   }
 
-  // Where there is no round, what is carried tells the extents of what is stacked.
+  // Of a loop without rounds, what is carried tells the extents of what is stacked.
   static void KeepTelling(Operation* loop, std::vector<bool>& kept) {
     const size_t carried = NumCarried(loop);
     std::vector<std::string> wanted, told;

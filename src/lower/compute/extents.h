@@ -17,7 +17,7 @@ class Extents {
     Dim dim;
     Value argument;       ///< whose extent it is ...
     const Operation* op;  ///< ... or the operation of whose result it is
-    size_t result;
+    size_t result;        ///< which one
     size_t axis;
     std::string symbol;  ///< that stands for `dim`
   };

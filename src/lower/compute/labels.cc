@@ -27,13 +27,6 @@ std::optional<LabelTable> TableOf(const Operation& op) {
   }
 }
 
-Tensor ElementAt(const Tensor& tensor, int64_t i) {
-  Tensor one(tensor.element_type(), {});
-  const auto width = static_cast<size_t>(BitWidth(tensor.element_type()) / 8);
-  std::copy_n(tensor.raw() + static_cast<size_t>(i) * width, width, one.mutable_raw());
-  return one;
-}
-
 // `places` of a tensor, as a vector.
 Tensor Picked(const Tensor& tensor, const std::vector<int64_t>& places) {
   Tensor picked(tensor.element_type(), {std::ssize(places)});
@@ -44,6 +37,8 @@ Tensor Picked(const Tensor& tensor, const std::vector<int64_t>& places) {
   }
   return picked;
 }
+
+Tensor ElementAt(const Tensor& tensor, int64_t i) { return Picked(tensor, {i}).Reshaped({}); }
 
 // Places of keys without repetitions, in ascending order; of the one that is NaN apart.
 struct Sorted {
@@ -83,8 +78,8 @@ std::string Refuse(const Operation& op) {
   if (!table) return "its table contradicts itself";
   const ElementType key = table->keys.element_type(), label = table->labels.element_type();
   if (key != TensorOf(op.operand(0)).element()) return "its keys are of another type";
-  if (!IsComparedHere(key)) return StrCat("there is no code for keys of ", Name(key));
-  if (!IsComparedHere(label)) return StrCat("there is no code for labels of ", Name(label));
+  if (!IsComparedHere(key)) return StrCat("keys of ", Name(key), " have no code");
+  if (!IsComparedHere(label)) return StrCat("labels of ", Name(label), " have no code");
   return "";
 }
 

@@ -57,7 +57,7 @@ class Conv {
   void WriteBlock(const Columns& columns, const Depth& depth);
   void WriteTile(const Columns& columns, const Depth& depth, const Dim& tile, int64_t rows);
   void StartSums(const Columns& columns);
-  void FinishSums(const Columns& columns);
+  void FinishRows(const Columns& columns, const Dim& first, const Dim& rows);
   Value Live(const Columns& columns, const Dim& position);
   Value Start(const Columns& columns, const Dim& row);
   void Finish(const Columns& columns, const Dim& row, int64_t v, Value sum);
@@ -251,7 +251,7 @@ void Conv::WritePanel(Columns columns) {
   };
   math().For(blocks, false, [&](const Dim& block) { write(block, block_channels_); });
   if (rest > 0) write(blocks, rest);
-  FinishSums(columns);
+  FinishRows(columns, columns.first_tile * tile_.rows, RowsOf(columns));
 }
 
 void Conv::StartSums(const Columns& columns) {
@@ -264,9 +264,9 @@ void Conv::StartSums(const Columns& columns) {
   });
 }
 
-void Conv::FinishSums(const Columns& columns) {
-  math().For(RowsOf(columns), false, [&](const Dim& row) {
-    const Dim first = columns.first_tile * tile_.rows;
+// So many from `first` on, whose sums are in memory.
+void Conv::FinishRows(const Columns& columns, const Dim& first, const Dim& rows) {
+  math().For(rows, false, [&](const Dim& row) {
     for (int64_t v = 0; v < columns.vectors; ++v) {
       Finish(columns, first + row, v,
              lb().Load(sums_, math().At({row, Dim(v * job_.lanes)}), job_.lanes));
@@ -349,8 +349,8 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
   RegisterTile product{rows, columns.vectors, g_.element, {}, {}, {}, {}};
   const Dim of_group = columns.first_tile + tile;
   const Dim all_tiles = columns.group * tiles() + of_group;
-  const auto row = [&](const Dim& r) { return of_group * tile_.rows + r; };
-  const auto sum_at = [&](const Dim& r, int64_t v) {
+  const auto row = [&](int64_t r) { return of_group * tile_.rows + r; };
+  const auto sum_at = [&](int64_t r, int64_t v) {
     const Dim first = InOneBlock() ? Dim(0) : tile * tile_.rows;
     return math().At({first + r, Dim(v * job_.lanes)});
   };
@@ -386,12 +386,7 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
     };
   }
   product.Write(lb(), job_.l.machine, depth.channels * places());
-  if (!InOneBlock() || !sums_) return;
-  math().For(rows, false, [&](const Dim& r) {
-    for (int64_t v = 0; v < columns.vectors; ++v) {
-      Finish(columns, row(r), v, lb().Load(sums_, sum_at(r, v), job_.lanes));
-    }
-  });
+  if (InOneBlock() && sums_) FinishRows(columns, row(0), rows);
 }
 
 }  // namespace
