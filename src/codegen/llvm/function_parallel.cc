@@ -17,15 +17,22 @@ constexpr double kStopWork = 1 << 16;
 constexpr double kTightLoop = 1 << 10;
 constexpr double kUnknownExtent = 64;
 
+// Most iterations that there are, where that can be told.
+std::optional<int64_t> MostOf(const loop::ForOp& loop) {
+  if (const auto extent = loop.extent()) return extent;
+  const Operation* size = loop.size().defining_op();
+  if (size == nullptr || !size->isa<loop::IndexOp>()) return std::nullopt;
+  return size->attribute("expr").cast<DimAttribute>().value().UpperBound();
+}
+
 // Operations that run when the block does.
 double WorkOf(const Block& block) {
   double work = 0;
   for (const Operation& op : block) {
     work += 1;
     if (!op.isa<loop::ForOp>()) continue;
-    const auto extent = loop::ForOp(const_cast<Operation*>(&op)).extent();
-    work +=
-        WorkOf(*op.region(0).front()) * (extent ? static_cast<double>(*extent) : kUnknownExtent);
+    const auto most = MostOf(loop::ForOp(const_cast<Operation*>(&op)));
+    work += WorkOf(*op.region(0).front()) * (most ? static_cast<double>(*most) : kUnknownExtent);
   }
   return work;
 }
@@ -34,8 +41,8 @@ double WorkOf(const Block& block) {
 int64_t StopInterval(const loop::ForOp& loop) {
   const Block& body = *loop.operation()->region(0).front();
   const double work = WorkOf(body);
-  const auto extent = loop.extent();
-  if (extent && static_cast<double>(*extent) * work < kStopWork) return 0;
+  const auto most = MostOf(loop);
+  if (most && static_cast<double>(*most) * work < kStopWork) return 0;
   const bool is_tight =
       std::ranges::none_of(body, [](const Operation& op) { return op.isa<loop::ForOp>(); });
   if (is_tight && work < kTightLoop) return 0;

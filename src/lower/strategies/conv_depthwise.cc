@@ -19,8 +19,9 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostChannels = 16;      // of a group, that are summed over
-constexpr int64_t kMostTaps = 64;          // that are written out
+constexpr int64_t kMostChannels = 16;  // of a group, that are summed over
+constexpr int64_t kMostTaps = 36;      // that are written out
+constexpr int64_t kMostRows = 8;       // of a kernel: conv_depthwise_blocks adds others by parts
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
 constexpr int64_t kHeldWeights = 9;        // in registers
 
@@ -59,7 +60,8 @@ class GroupedConv {
   void AddChannel(const Tile& tile, const Filters& filters, Value channel,
                   std::vector<Value>& sums);
   void AddRow(const Tile& tile, const Filters& filters, Value channel,
-              std::span<const int64_t> offsets, int64_t tap, std::vector<Value>& sums);
+              std::span<const int64_t> offsets, int64_t tap, int64_t column,
+              std::vector<Value>& sums);
   void Finish(const Tile& tile, const Filters& filters, std::span<const Value> sums);
   Value Filter(const Filters& filters, int64_t filter);
 
@@ -115,7 +117,7 @@ std::string GroupedConv::ShapeRefusal() {
   has_rows_ = window_.rank() > 1;
   window_ = WithRows(window_);
   if (taps() == 1) return "the kernel has one element";
-  if (taps() > kMostTaps) return "the kernel is large";
+  if (taps() > kMostTaps || window_.kernel[last() - 1] > kMostRows) return "the kernel is large";
   if (Product(window_.out) * Product(window_.in) * channels_ * filters_ * taps() == 0) {
     return "there is nothing to compute";
   }
@@ -257,7 +259,8 @@ void GroupedConv::WriteTile(const Tile& tile, const Filters& filters) {
   Finish(tile, filters, sums);
 }
 
-// Row by row of the input that the tile sees.
+// Column by column of the kernel, and row by row of the input that the tile sees: in this order
+// conv_depthwise_blocks adds, too.
 void GroupedConv::AddChannel(const Tile& tile, const Filters& filters, Value channel,
                              std::vector<Value>& sums) {
   Tile here = tile;
@@ -273,34 +276,37 @@ void GroupedConv::AddChannel(const Tile& tile, const Filters& filters, Value cha
     for (size_t a = axis; a-- > 0; rest /= window_.kernel[a]) {
       offsets[a] = rest % window_.kernel[a] * window_.dilations[a];
     }
-    for (int64_t q = 0; q <= reach; ++q) {
-      offsets[axis] = q;
-      AddRow(here, filters, channel, offsets, k * window_.kernel[axis] * window_.kernel[last()],
-             sums);
+    const int64_t tap = k * window_.kernel[axis] * window_.kernel[last()];
+    for (int64_t column = 0; column < window_.kernel[last()]; ++column) {
+      for (int64_t q = 0; q <= reach; ++q) {
+        offsets[axis] = q;
+        AddRow(here, filters, channel, offsets, tap, column, sums);
+      }
     }
   }
 }
 
 // `tap`: the number of the kernel's first element that the axes before the rows leave.
 void GroupedConv::AddRow(const Tile& tile, const Filters& filters, Value channel,
-                         std::span<const int64_t> offsets, int64_t tap, std::vector<Value>& sums) {
+                         std::span<const int64_t> offsets, int64_t tap, int64_t column,
+                         std::vector<Value>& sums) {
   const size_t axis = last() - 1;
   const int64_t stride = window_.strides[axis], dilation = window_.dilations[axis];
-  const int64_t columns = window_.kernel[last()];
   const auto vectors = static_cast<int64_t>(tile.vectors.size());
-  for (int64_t k = 0; k < columns; ++k) {
-    std::vector<Value> read(tile.vectors.size());
-    for (int64_t r = 0; r < tile.rows; ++r) {
-      const int64_t rest = offsets[axis] - r * stride;
-      if (rest < 0 || rest % dilation != 0 || rest / dilation >= window_.kernel[axis]) continue;
-      for (int64_t f = 0; f < filters.count; ++f) {
-        const Value weight = Weight(filters, f, channel, tap + rest / dilation * columns + k);
-        for (int64_t v = 0; v < vectors; ++v) {
-          Value& x = read[static_cast<size_t>(v)];
-          if (!x) x = reader_->Load(tile.place, offsets, k, tile.vectors[static_cast<size_t>(v)]);
-          Value& sum = sums[static_cast<size_t>((f * tile.rows + r) * vectors + v)];
-          sum = MulAdd(*lb_, machine_, x, weight, sum);
+  std::vector<Value> read(tile.vectors.size());
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    const int64_t rest = offsets[axis] - r * stride;
+    if (rest < 0 || rest % dilation != 0 || rest / dilation >= window_.kernel[axis]) continue;
+    for (int64_t f = 0; f < filters.count; ++f) {
+      const int64_t place = tap + rest / dilation * window_.kernel[last()] + column;
+      const Value weight = Weight(filters, f, channel, place);
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value& x = read[static_cast<size_t>(v)];
+        if (!x) {
+          x = reader_->Load(tile.place, offsets, column, tile.vectors[static_cast<size_t>(v)]);
         }
+        Value& sum = sums[static_cast<size_t>((f * tile.rows + r) * vectors + v)];
+        sum = MulAdd(*lb_, machine_, x, weight, sum);
       }
     }
   }

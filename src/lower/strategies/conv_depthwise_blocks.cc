@@ -11,16 +11,18 @@
 #include "src/lower/strategies/window_blocks.h"
 #include "src/lower/windows.h"
 
-// What conv_depthwise does, where extents are known only when the program runs: sums of a tile of
-// outputs are held in registers, and what a block of tiles reads is copied with its padding.
+// What conv_depthwise does, where extents are known only when the program runs or the kernel is
+// large: sums of a tile of outputs are held in registers, and what a block of tiles reads is copied
+// with its padding.
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kMostChannels = 16;      // of a group, that are summed over
-constexpr int64_t kMostTaps = 64;          // that are written out
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
-constexpr int64_t kHeldWeights = 9;        // in registers
+constexpr int64_t kWrittenOut = 9;         // places of a kernel; their weights stay in registers
+constexpr int64_t kMostRows = 8;           // of a kernel, whose weights are
 constexpr int64_t kUsualWork = 56 * 56;    // outputs of a plane
+constexpr int64_t kMostSums = 8;           // of one filter, so that additions need not wait
 
 class GroupedConvBlocks {
  public:
@@ -41,19 +43,29 @@ class GroupedConvBlocks {
   std::string MasterRefusal();
   std::string AfterRefusal();
   void PickTile();
-  bool holds_weights() const {
-    return g_.channels * g_.filters == 1 && g_.places() <= kHeldWeights;
-  }
-  void WriteGroups(const Dim& image, const Dim& first);
+  bool holds_weights() const { return g_.channels * g_.filters == 1 && g_.places() <= kWrittenOut; }
+  void WriteGroups(const Dim& first);
   void HoldWeights();
   void WriteTile(const Tile& tile, const Filters& filters);
-  std::vector<Value> Start(const Filters& filters);
-  void AddChannel(const Tile& tile, const Filters& filters, const Dim& channel,
-                  std::vector<Value>& sums);
-  void AddRow(const Tile& tile, const Filters& filters, const Dim& channel, int64_t outer,
-              int64_t row, std::vector<Value>& sums);
-  void Finish(const Tile& tile, const Filters& filters, const std::vector<Value>& sums);
-  Value Weight(const Dim& filter, const Dim& channel, int64_t tap);
+  using Sums = std::vector<Value>;
+  struct Place {  // of the kernel
+    Dim outer, row, column;
+  };
+  Sums Start(const Filters& filters);
+  using AddTo = std::function<void(const Dim& i, Sums& sums)>;
+  void Repeat(int64_t count, Sums& sums, const AddTo& body);
+  void RepeatPlaces(int64_t count, Sums& sums, const AddTo& body);
+  void AddPlaces(const Tile& tile, const Filters& filters, const Dim& channel, Sums& sums);
+  void AddColumn(const Tile& tile, const Filters& filters, const Dim& channel, const Place& first,
+                 int64_t rows, Sums& sums);
+  void Finish(const Tile& tile, const Filters& filters, const Sums& sums);
+  Value Weight(const Dim& filter, const Dim& channel, const Dim& tap);
+  int64_t rows_of_kernel() const { return g_.rank() > 1 ? g_.kernel[g_.rank() - 2] : 1; }
+  int64_t row_stride() const { return g_.rank() > 1 ? g_.strides[g_.rank() - 2] : 1; }
+  int64_t row_dilation() const { return g_.rank() > 1 ? g_.dilations[g_.rank() - 2] : 1; }
+  size_t Number(int64_t filter, int64_t row, int64_t vector) const {
+    return static_cast<size_t>((filter * sizes_.tile_rows + row) * sizes_.tile_vectors + vector);
+  }
   Dim Filter(const Filters& filters, int64_t f) { return group_ * g_.filters + filters.first + f; }
 
   Lowering& l_;
@@ -80,11 +92,9 @@ std::string GroupedConvBlocks::MasterRefusal() {
   if (!why.empty()) return why;
   if (!ReadsArguments(*master_)) return "an operand is computed in the same function";
   if (why = g_.Parse(*master_); !why.empty()) return why;
-  if (g_.is_static()) return "all extents are known";
   if (g_.groups == 1) return "there is one group";
   if (g_.channels > kMostChannels) return "there are many channels in a group";
-  if (g_.places() == 1) return "the kernel has one element";
-  return g_.places() > kMostTaps ? "the kernel is large" : "";
+  return g_.places() == 1 ? "the kernel has one element" : "";
 }
 
 std::string GroupedConvBlocks::AfterRefusal() {
@@ -97,21 +107,27 @@ std::string GroupedConvBlocks::AfterRefusal() {
   return after_->SetGroups(std::move(axes)) ? "" : "rows of the result are stored apart";
 }
 
-// As many sums as conv_depthwise has.
+// Rows of one vector, so that few outputs are computed that there are not.
 void GroupedConvBlocks::PickTile() {
+  const Dim& columns = g_.out.back();
   sizes_.lanes = machine_.lanes(g_.element);
+  if (columns.is_constant()) sizes_.lanes = LanesFor(columns.value(), sizes_.lanes);
   sizes_.planes = g_.channels;
   sizes_.sets = SetsTogether(g_.groups, g_.channels);
-  sizes_.cache_bytes = machine_.l1_bytes / 2;
+  sizes_.cache_bytes = machine_.l1_bytes * 3 / 4;
   const int64_t held = holds_weights() ? g_.places() : 1;
   const int64_t room = std::max<int64_t>(machine_.vector_registers - held - 3, 2);
   tile_filters_ = TileRowsFor(g_.filters, std::min<int64_t>(room, 4));
-  const int64_t most = std::clamp<int64_t>(room / tile_filters_, 1, 4);
+  const bool has_room = g_.places() > kWrittenOut && room >= kMostSums + kMostRows;
+  const int64_t most = std::clamp<int64_t>(room / tile_filters_, 1, has_room ? kMostSums : 4);
   if (g_.rank() > 1) {
     const Dim& rows = g_.out[g_.rank() - 2];
     sizes_.tile_rows = rows.is_constant() ? TileRowsFor(rows.value(), most) : most;
   }
   sizes_.tile_vectors = std::max<int64_t>(1, most / sizes_.tile_rows);
+  if (columns.is_constant()) {
+    sizes_.tile_vectors = std::min(sizes_.tile_vectors, CeilDiv(columns.value(), sizes_.lanes));
+  }
 }
 
 std::string GroupedConvBlocks::Refusal() {
@@ -140,13 +156,13 @@ void GroupedConvBlocks::Write() {
   const AnyTensorType x = master_->operand(0).type().cast<AnyTensorType>();
   ForPlanes(*lb_, x.dims()[0], CeilDiv(g_.groups, sizes_.sets),
             sizes_.sets * kUsualWork * g_.depth() * g_.filters / 4, [&](Value n, Value i, Value) {
-              WriteGroups(math_->Of(n), math_->Name(math_->Of(i) * sizes_.sets));
+              image_ = math_->Of(n);
+              WriteGroups(math_->Name(math_->Of(i) * sizes_.sets));
             });
   after_->Close(*lb_);
 }
 
-void GroupedConvBlocks::WriteGroups(const Dim& image, const Dim& first) {
-  image_ = image;
+void GroupedConvBlocks::WriteGroups(const Dim& first) {
   const bool whole = g_.groups % sizes_.sets == 0;
   const Dim sets = whole ? Dim(sizes_.sets) : math_->Name(Min(g_.groups - first, sizes_.sets));
   blocks_->Open(*lb_, *math_);
@@ -155,7 +171,7 @@ void GroupedConvBlocks::WriteGroups(const Dim& image, const Dim& first) {
     HoldWeights();
   };
   blocks_->Write(
-      input_, image, math_->Name(first * g_.channels), sets, open, [&](const Tile& tile) {
+      input_, image_, math_->Name(first * g_.channels), sets, open, [&](const Tile& tile) {
         const int64_t full = g_.filters / tile_filters_;
         math_->For(full, false,
                    [&](const Dim& i) { WriteTile(tile, {i * tile_filters_, tile_filters_}); });
@@ -171,69 +187,88 @@ void GroupedConvBlocks::HoldWeights() {
   held_ = std::move(held);
 }
 
-Value GroupedConvBlocks::Weight(const Dim& filter, const Dim& channel, int64_t tap) {
-  if (!held_.empty()) return held_[static_cast<size_t>(tap)];
+Value GroupedConvBlocks::Weight(const Dim& filter, const Dim& channel, const Dim& tap) {
+  if (!held_.empty()) return held_[static_cast<size_t>(tap.value())];
   return lb_->Load(weights_, math_->At({filter, channel * g_.places() + tap}));
 }
 
 // Sums: filter by filter, row by row, vector by vector.
-std::vector<Value> GroupedConvBlocks::Start(const Filters& filters) {
-  std::vector<Value> sums;
+GroupedConvBlocks::Sums GroupedConvBlocks::Start(const Filters& filters) {
+  Sums sums;
   for (int64_t f = 0; f < filters.count; ++f) {
     Value start = lb_->Splat(g_.element, 0, sizes_.lanes);
     if (bias_) start = lb_->Widen(lb_->Load(bias_, math_->At({Filter(filters, f)})), sizes_.lanes);
-    sums.insert(sums.end(), static_cast<size_t>(sizes_.tile_rows * sizes_.tile_vectors), start);
+    sums.insert(sums.end(), Number(1, 0, 0), start);
   }
   return sums;
 }
 
 void GroupedConvBlocks::WriteTile(const Tile& tile, const Filters& filters) {
-  std::vector<Value> sums = Start(filters);
-  if (g_.channels == 1) {
-    AddChannel(tile, filters, 0, sums);
-  } else {
-    sums = lb_->For(g_.channels, sums, [&](Value channel, std::span<const Value> carried) {
-      std::vector<Value> next(carried.begin(), carried.end());
-      AddChannel(tile, filters, math_->Of(channel), next);
-      return next;
+  Sums sums = Start(filters);
+  Repeat(g_.channels, sums,
+         [&](const Dim& channel, Sums& next) { AddPlaces(tile, filters, channel, next); });
+  blocks_->Finish(tile, [&](const Tile& t) { Finish(t, filters, sums); });
+}
+
+// A loop that carries the sums.
+void GroupedConvBlocks::Repeat(int64_t count, Sums& sums, const AddTo& body) {
+  if (count == 1) return body(0, sums);
+  sums = lb_->For(count, sums, [&](Value i, std::span<const Value> carried) {
+    Sums next(carried.begin(), carried.end());
+    body(math_->Of(i), next);
+    return next;
+  });
+}
+
+// The same, written out if the kernel is small.
+void GroupedConvBlocks::RepeatPlaces(int64_t count, Sums& sums, const AddTo& body) {
+  if (g_.places() > kWrittenOut) return Repeat(count, sums, body);
+  for (int64_t i = 0; i < count; ++i) body(i, sums);
+}
+
+// Column by column of the kernel, for some rows of it at a time; large kernels in loops.
+void GroupedConvBlocks::AddPlaces(const Tile& tile, const Filters& filters, const Dim& channel,
+                                  Sums& sums) {
+  const int64_t rows = rows_of_kernel(), together = TileRowsFor(rows, kMostRows);
+  const int64_t full = rows / together, rest = rows % together;
+  RepeatPlaces(g_.outer_places(), sums, [&](const Dim& outer, Sums& of_outer) {
+    const auto add = [&](const Dim& first, int64_t count, Sums& of_rows) {
+      RepeatPlaces(g_.kernel.back(), of_rows, [&](const Dim& column, Sums& of_column) {
+        AddColumn(tile, filters, channel, {outer, first, column}, count, of_column);
+      });
+    };
+    RepeatPlaces(full, of_outer, [&](const Dim& i, Sums& of_rows) {
+      add(math_->Name(i * together), together, of_rows);
     });
-  }
-  Finish(tile, filters, sums);
+    if (rest > 0) add(full * together, rest, of_outer);
+  });
 }
 
-// Row by row of the input that the tile sees.
-void GroupedConvBlocks::AddChannel(const Tile& tile, const Filters& filters, const Dim& channel,
-                                   std::vector<Value>& sums) {
-  const bool has_rows = g_.rank() > 1;
-  const size_t axis = g_.rank() - 2;
-  const int64_t reach = !has_rows ? 0
-                                  : (sizes_.tile_rows - 1) * g_.strides[axis] +
-                                        (g_.kernel[axis] - 1) * g_.dilations[axis];
-  for (int64_t outer = 0; outer < g_.outer_places(); ++outer) {
-    for (int64_t row = 0; row <= reach; ++row) AddRow(tile, filters, channel, outer, row, sums);
+// Each weight serves all rows of the tile, and what is read of the input all places that see it.
+void GroupedConvBlocks::AddColumn(const Tile& tile, const Filters& filters, const Dim& channel,
+                                  const Place& first, int64_t rows, Sums& sums) {
+  std::vector<Value> weights;  // row by row of the kernel, filter by filter
+  for (int64_t i = 0; i < rows; ++i) {
+    const Dim row = first.outer * rows_of_kernel() + first.row + i;
+    for (int64_t f = 0; f < filters.count; ++f) {
+      weights.push_back(Weight(Filter(filters, f), channel, row * g_.kernel.back() + first.column));
+    }
   }
-}
-
-void GroupedConvBlocks::AddRow(const Tile& tile, const Filters& filters, const Dim& channel,
-                               int64_t outer, int64_t row, std::vector<Value>& sums) {
-  const bool has_rows = g_.rank() > 1;
-  const size_t axis = has_rows ? g_.rank() - 2 : 0;
-  const int64_t stride = has_rows ? g_.strides[axis] : 1;
-  const int64_t dilation = has_rows ? g_.dilations[axis] : 1;
-  const int64_t rows = has_rows ? g_.kernel[axis] : 1, columns = g_.kernel.back();
-  for (int64_t k = 0; k < columns; ++k) {
+  const int64_t reach = (sizes_.tile_rows - 1) * row_stride() + (rows - 1) * row_dilation();
+  for (int64_t below = 0; below <= reach; ++below) {
     std::vector<Value> read(static_cast<size_t>(sizes_.tile_vectors));
     for (int64_t r = 0; r < sizes_.tile_rows; ++r) {
-      const int64_t rest = row - r * stride;
-      if (rest < 0 || rest % dilation != 0 || rest / dilation >= rows) continue;
-      const int64_t tap = (outer * rows + rest / dilation) * columns + k;
-      for (int64_t f = 0; f < filters.count; ++f) {
-        const Value weight = Weight(Filter(filters, f), channel, tap);
-        for (int64_t v = 0; v < sizes_.tile_vectors; ++v) {
-          Value& x = read[static_cast<size_t>(v)];
-          if (!x) x = blocks_->Load(tile, channel, outer, row, k, v);
-          const int64_t number = (f * sizes_.tile_rows + r) * sizes_.tile_vectors + v;
-          Value& sum = sums[static_cast<size_t>(number)];
+      const int64_t rest = below - r * row_stride(), i = rest / row_dilation();
+      if (rest < 0 || rest % row_dilation() != 0 || i >= rows) continue;
+      for (int64_t v = 0; v < sizes_.tile_vectors; ++v) {
+        Value& x = read[static_cast<size_t>(v)];
+        if (!x) {
+          const Dim row = first.row * row_dilation() + below;
+          x = blocks_->Load(tile, channel, first.outer, row, first.column, v);
+        }
+        for (int64_t f = 0; f < filters.count; ++f) {
+          const Value weight = weights[static_cast<size_t>(i * filters.count + f)];
+          Value& sum = sums[Number(f, r, v)];
           sum = MulAdd(*lb_, machine_, x, weight, sum);
         }
       }
@@ -241,14 +276,12 @@ void GroupedConvBlocks::AddRow(const Tile& tile, const Filters& filters, const D
   }
 }
 
-void GroupedConvBlocks::Finish(const Tile& tile, const Filters& filters,
-                               const std::vector<Value>& sums) {
-  size_t next = 0;
+void GroupedConvBlocks::Finish(const Tile& tile, const Filters& filters, const Sums& sums) {
   for (int64_t f = 0; f < filters.count; ++f) {
     for (int64_t r = 0; r < sizes_.tile_rows; ++r) {
       for (int64_t v = 0; v < sizes_.tile_vectors; ++v) {
         after_->Store(*lb_, blocks_->At(tile, image_, Filter(filters, f), r, v), sizes_.lanes,
-                      blocks_->Live(tile, r, v), sums[next++]);
+                      blocks_->Live(tile, r, v), sums[Number(f, r, v)]);
       }
     }
   }

@@ -6,6 +6,7 @@
 #include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/support/divide.h"
 
 namespace lathe::lower {
 
@@ -28,8 +29,15 @@ ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometr
     const Dim beyond = Reach(a, g_.out[a]) - g_.begins[a] - g_.in[a];
     has_padding_ |= g_.most_begin(a) > 0 || beyond.UpperBound().value_or(1) > 0;
   }
+  channel_rows_ = rows_;
   front_ = std::min(g_.most_begin(last), columns_);
-  pitch_ = (front_ + columns_ + 2 * lanes_ - 1) / lanes_ * lanes_;
+  pitch_ = RoundUp(front_ + columns_ + lanes_, lanes_);
+}
+
+void ConvRows::SplitColumns() {
+  phases_ = g_.strides.back();
+  front_ = CeilDiv(front_, phases_);
+  pitch_ = RoundUp(front_ + CeilDiv(columns_, phases_) + lanes_, lanes_);
 }
 
 // Elements of the input from the first to the last that so many positions read.
@@ -37,34 +45,55 @@ Dim ConvRows::Reach(size_t axis, const Dim& count) const {
   return (count - 1) * g_.strides[axis] + (g_.kernel[axis] - 1) * g_.dilations[axis] + 1;
 }
 
+void ConvRows::Fit(const Dim& rows, const Dim& columns) {
+  constexpr int64_t kAligned = 4;
+  const Dim of_phase = CeilDiv(Reach(g_.rank() - 1, columns), phases_);
+  channel_rows_ = rows;
+  pitch_ = math_.Name(CeilDiv(CeilDiv(of_phase, lanes_) * lanes_ + front_, kAligned) * kAligned);
+  is_flat_ = true;
+}
+
+Dim ConvRows::elements() const {
+  return channel_rows_ * g_.outer_places() * phases_ * pitch_ * group_;
+}
+
 Value ConvRows::Memory(int64_t channels) {
-  const SymShape shape({Dim(channels * g_.outer_places() * rows_), Dim(pitch_ * group_)});
+  const SymShape shape({channels * g_.outer_places() * channel_rows_, phases_ * pitch_ * group_});
   return lb_.Alloc(VTensorType::Get(lb_.context(), shape, g_.element));
+}
+
+std::vector<Value> ConvRows::At(const Dim& row, const Dim& column) {
+  if (!is_flat_) return math_.At({row, column});
+  return math_.At({row * (phases_ * pitch_ * group_) + column});
 }
 
 Value ConvRows::Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
                      const Dim& column_of_kernel, const Dim& row, const Dim& column) {
   const size_t last = g_.rank() - 1;
-  const Dim from = (channel * g_.outer_places() + outer) * rows_ + row * row_stride_ +
+  const Dim from = (channel * g_.outer_places() + outer) * channel_rows_ + row * row_stride_ +
                    row_of_kernel * row_dilation_;
   const Dim at = column * g_.strides[last] + column_of_kernel * g_.dilations[last];
-  if (group_ == 1) return lb_.Load(memory, math_.At({from, at}));
-  return lb_.Load(memory, math_.At({from, at * group_}), group_);
+  if (group_ == 1) return lb_.Load(memory, At(from, at));
+  return lb_.Load(memory, At(from, at * group_), group_);
 }
 
 Value ConvRows::ReadApart(Value memory, const Dim& channel, const Dim& row, const Dim& column,
                           int64_t lanes, int64_t stride) {
-  const Dim from = channel * g_.outer_places() * rows_ + row;
-  return lb_.LoadApart(memory, math_.At({from, column}), lanes, -1, stride);
+  const Dim from = channel * g_.outer_places() * channel_rows_ + row;
+  return lb_.LoadApart(memory, At(from, column), lanes, -1, stride);
 }
 
-Value ConvRows::ReadVector(Value memory, const Dim& channel, const Dim& outer, int64_t below,
-                           int64_t column_of_kernel, const Dim& row, const Dim& column) {
-  const size_t last = g_.rank() - 1;
-  const Dim from = (channel * g_.outer_places() + outer) * rows_ + row * row_stride_ + below;
-  const Dim at = column * g_.strides[last] + column_of_kernel * g_.dilations[last];
-  if (g_.strides[last] == 1) return lb_.Load(memory, math_.At({from, at}), lanes_);
-  return lb_.LoadApart(memory, math_.At({from, at}), lanes_, -1, g_.strides[last]);
+Value ConvRows::ReadVector(Value memory, const Dim& channel, const Dim& outer, const Dim& below,
+                           const Dim& column_of_kernel, const Dim& row, const Dim& column) {
+  const int64_t stride = g_.strides.back();
+  const Dim from =
+      (channel * g_.outer_places() + outer) * channel_rows_ + row * row_stride_ + below;
+  const Dim reach = column_of_kernel * g_.dilations.back();
+  if (phases_ == stride) {
+    const Dim at = Mod(reach, stride) * pitch_ + FloorDiv(reach, stride) + column;
+    return lb_.Load(memory, At(from, at), lanes_);
+  }
+  return lb_.LoadApart(memory, At(from, column * stride + reach), lanes_, -1, stride);
 }
 
 // 1 if the input has an element that lies `reach` from the beginning of the padding, else 0.
@@ -85,11 +114,12 @@ void ConvRows::WriteOuter(const ConvBlock& block, Row row, const Dim& place,
                           const std::function<void(const Row&)>& body) {
   const size_t a = row.at.size();
   if (a + 1 == g_.rank()) {
-    row.to = place * rows_;
+    row.to = place * channel_rows_;
     return body(row);
   }
   const bool outer = a + 2 < g_.rank();
-  const Dim rows = g_.is_static() || outer ? Dim(rows_) : math_.Name(Reach(a, block.rows));
+  const bool whole = g_.is_static() && !is_flat_;
+  const Dim rows = whole || outer ? Dim(rows_) : math_.Name(Reach(a, block.rows));
   math_.For(outer ? Dim(g_.kernel[a]) : rows, false, [&](const Dim& k) {
     Row inner = row;
     const Dim reach =
@@ -97,7 +127,7 @@ void ConvRows::WriteOuter(const ConvBlock& block, Row row, const Dim& place,
     inner.inside = math_.Name(row.inside * Inside(a, reach));
     inner.at.push_back(math_.Name(Min(Max(reach - g_.begins[a], 0), g_.in[a] - 1)));
     if (outer) return WriteOuter(block, std::move(inner), place * g_.kernel[a] + k, body);
-    inner.to = place * rows_ + k;
+    inner.to = place * channel_rows_ + k;
     body(inner);
   });
 }
@@ -105,37 +135,89 @@ void ConvRows::WriteOuter(const ConvBlock& block, Row row, const Dim& place,
 void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,
                             const Dim& channels, const ConvBlock& block, const Row& row,
                             Value memory) {
+  for (int64_t phase = 0; phase < phases_; ++phase) {
+    if (IsRead(phase)) {
+      WritePhase(input, image, first_channel, channels, block, row, phase, memory);
+    }
+  }
+}
+
+// By a place of the kernel.
+bool ConvRows::IsRead(int64_t phase) const {
+  for (int64_t k = 0; k < g_.kernel.back(); ++k) {
+    if (k * g_.dilations.back() % phases_ == phase) return true;
+  }
+  return false;
+}
+
+void ConvRows::WritePhase(const ConvInput& input, const Dim& image, const Dim& first_channel,
+                          const Dim& channels, const ConvBlock& block, const Row& row,
+                          int64_t phase, Value memory) {
   const size_t last = g_.rank() - 1;
-  const Dim before = block.column * g_.strides[last];  // from the beginning of the padding
-  const Dim skipped = math_.Name(Min(Max(g_.begins[last] - before, 0), columns_));
-  const Dim from = math_.Name(Max(before - g_.begins[last], 0));
-  const Dim count = math_.Name(row.inside * Max(g_.in[last] - from, 0));
+  // From the beginning of the padding.
+  const Dim before = block.column * g_.strides[last] + phase;
+  const Dim skipped = math_.Name(
+      Min(CeilDiv(Max(g_.begins[last] - before, 0), phases_), CeilDiv(columns_, phases_)));
+  const Dim from = math_.Name(Max(before + skipped * phases_ - g_.begins[last], 0));
+  const Dim count = math_.Name(row.inside * CeilDiv(Max(g_.in[last] - from, 0), phases_));
+  const bool whole = g_.is_static() && !is_flat_;
+  const Dim columns = whole ? Dim(columns_) : Reach(last, block.columns);
+  const Dim vectors = math_.Name(CeilDiv(CeilDiv(columns, phases_), lanes_));
+  const Dim full = math_.Name(Min(FloorDiv(count, lanes_), vectors));
+  std::vector<Value> at = math_.At({image, Dim(0)});
+  for (const Dim& index : row.at) at.push_back(math_.At(index));
+  at.push_back({});
   const auto each_channel = [&](const std::function<void(const Dim& c, const Dim& to)>& body) {
-    math_.For(channels, false,
-              [&](const Dim& c) { body(c, c * (g_.outer_places() * rows_) + row.to); });
+    math_.For(channels, false, [&](const Dim& c) {
+      body(c, math_.Name(c * (g_.outer_places() * channel_rows_) + row.to));
+    });
   };
-  for (int64_t j = 0; j < front_; j += lanes_) {
-    each_channel([&](const Dim&, const Dim& to) {
-      lb_.Store(memory, Padding(lanes_ * group_), math_.At({to, Dim(j * group_)}));
+  const auto copy = [&](const Dim& c, const Dim& to, const Dim& j, const Dim& live) {
+    at.back() = math_.At(from + j * (lanes_ * phases_));
+    const Dim column = (phase * pitch_ + skipped + j * lanes_) * group_;
+    CopyVector(input, at, first_channel + c * group_, live, memory, At(to, column));
+  };
+  if (front_ > 0) {
+    math_.For(Dim(1) - fronts_stay_, false, [&](const Dim&) {
+      each_channel([&](const Dim&, const Dim& to) { WriteFront(to, phase, memory); });
     });
   }
-  const Dim columns = g_.is_static() ? Dim(columns_) : Reach(last, block.columns);
-  math_.For(CeilDiv(columns, lanes_), false, [&](const Dim& j) {
-    const Value live = math_.At(Max(Min(count - j * lanes_, lanes_), 0));
-    std::vector<Value> at = math_.At({image, Dim(0)});
-    for (const Dim& index : row.at) at.push_back(math_.At(index));
-    at.push_back(math_.At(from + j * lanes_));
-    const Dim column = math_.Name(skipped + j * lanes_);
-    const Dim inside = group_ == 1 ? Dim(0) : math_.Of(live);
+  math_.For(Min(full, 1), false, [&](const Dim&) {
     each_channel([&](const Dim& c, const Dim& to) {
-      const std::vector<Value> to_at = math_.At({to, column * group_});
-      if (group_ > 1)
-        return CopyGroup(input, at, first_channel + c * group_, inside, memory, to_at);
-      at[1] = math_.At(first_channel + c);
-      if (has_padding_) return input.Copy(at, lanes_, live, 1, memory, to_at, fill_);
-      lb_.Store(memory, input.Load(at, lanes_, live), to_at);
+      math_.For(full, false, [&](const Dim& j) { copy(c, to, j, lanes_); });
     });
   });
+  math_.For(vectors - full, false, [&](const Dim& i) {
+    const Dim j = math_.Name(full + i);
+    const Dim live = math_.Name(Max(Min(count - j * lanes_, lanes_), 0));
+    each_channel([&](const Dim& c, const Dim& to) { copy(c, to, j, live); });
+  });
+}
+
+void ConvRows::WriteFront(const Dim& to, int64_t phase, Value memory) {
+  for (int64_t j = 0; j < front_; j += lanes_) {
+    const Dim column = (phase * pitch_ + j) * group_;
+    lb_.Store(memory, Padding(lanes_ * group_), At(to, column));
+  }
+}
+
+void ConvRows::WriteFronts(const Dim& channels, const Dim& stays, Value memory) {
+  fronts_stay_ = stays;
+  if (front_ == 0) return;
+  const Dim rows = channels * g_.outer_places() * channel_rows_;
+  math_.For(math_.Name(stays * rows), false, [&](const Dim& to) {
+    for (int64_t phase = 0; phase < phases_; ++phase) WriteFront(to, phase, memory);
+  });
+}
+
+// `live` lanes of the input, and padding.
+void ConvRows::CopyVector(const ConvInput& input, std::vector<Value> at, const Dim& channel,
+                          const Dim& live, Value memory, const std::vector<Value>& to) {
+  if (group_ > 1) return CopyGroup(input, std::move(at), channel, live, memory, to);
+  at[1] = math_.At(channel);
+  const Value lanes = live.IsConstant(lanes_) ? Value() : math_.At(live);
+  if (has_padding_) return input.Copy(at, lanes_, lanes, phases_, memory, to, fill_);
+  lb_.Store(memory, input.Load(at, lanes_, lanes, phases_), to);
 }
 
 void ConvRows::GroupBytes(Value padding) {
@@ -152,7 +234,7 @@ Value ConvRows::Padding(int64_t lanes) {
 void ConvRows::CopyGroup(const ConvInput& input, std::vector<Value> at, const Dim& first,
                          const Dim& live, Value memory, const std::vector<Value>& to) {
   Value is_inside;
-  if (has_padding_) {
+  if (has_padding_ && !live.IsConstant(lanes_)) {
     std::vector<double> numbers(static_cast<size_t>(lanes_));
     std::iota(numbers.begin(), numbers.end(), 0);
     const Tensor lanes = Cast(Tensor::Of<double>({lanes_}, numbers), ElementType::kI64);
@@ -163,7 +245,7 @@ void ConvRows::CopyGroup(const ConvInput& input, std::vector<Value> at, const Di
   for (int64_t i = 0; i < group_; ++i) {
     const Dim channel = first + i;
     at[1] = math_.At(are_full ? channel : Min(channel, g_.channels * g_.groups - 1));
-    Value part = input.Load(at, lanes_, math_.At(live));
+    Value part = input.Load(at, lanes_, live.IsConstant(lanes_) ? Value() : math_.At(live));
     if (is_inside) {
       part = nn::WhereOp::Create(lb_.b(), is_inside, part, Padding(lanes_)).output();
     }

@@ -25,9 +25,18 @@ class ConvRows {
   /// Four channels of bytes lie together at each position, as loop.dot takes them, and count as one
   /// channel; the padding holds a scalar.
   void GroupBytes(Value padding);
+  /// Elements that are the last dim's stride apart become neighbors, for ReadVector.
+  void SplitColumns();
+  /// Channels lie as close together as blocks of so many rows and columns, at most, allow, and are
+  /// `elements` of memory long; vectors may be read behind the last one.
+  void Fit(const Dim& rows, const Dim& columns);
+  Dim elements() const;
 
   /// Memory for that many channels.
   Value Memory(int64_t channels);
+  /// Writes the padding in front of the rows of so many channels, once and for all where `stays` is
+  /// 1: blocks then have all columns.
+  void WriteFronts(const Dim& channels, const Dim& stays, Value memory);
   /// Copies channels from `first_channel` (of all groups) on; where extents are not known, no more
   /// than the rows and columns of `block` read.
   void Write(const ConvInput& input, const Dim& image, const Dim& first_channel,
@@ -41,8 +50,8 @@ class ConvRows {
                   int64_t lanes, int64_t stride);
   /// A vector of what neighboring positions read: in the row that lies `below` elements of the
   /// input below what the position's row begins with.
-  Value ReadVector(Value memory, const Dim& channel, const Dim& outer, int64_t below,
-                   int64_t column_of_kernel, const Dim& row, const Dim& column);
+  Value ReadVector(Value memory, const Dim& channel, const Dim& outer, const Dim& below,
+                   const Dim& column_of_kernel, const Dim& row, const Dim& column);
 
  private:
   struct Row {
@@ -55,6 +64,14 @@ class ConvRows {
                   const std::function<void(const Row&)>& body);
   void WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,
                     const Dim& channels, const ConvBlock& block, const Row& row, Value memory);
+  void WritePhase(const ConvInput& input, const Dim& image, const Dim& first_channel,
+                  const Dim& channels, const ConvBlock& block, const Row& row, int64_t phase,
+                  Value memory);
+  void WriteFront(const Dim& to, int64_t phase, Value memory);
+  std::vector<Value> At(const Dim& row, const Dim& column);
+  bool IsRead(int64_t phase) const;
+  void CopyVector(const ConvInput& input, std::vector<Value> at, const Dim& channel,
+                  const Dim& live, Value memory, const std::vector<Value>& to);
   void CopyGroup(const ConvInput& input, std::vector<Value> at, const Dim& first, const Dim& live,
                  Value memory, const std::vector<Value>& to);
   Value Padding(int64_t lanes);
@@ -72,8 +89,12 @@ class ConvRows {
   bool has_padding_ = false;
   int64_t row_stride_ = 1, row_dilation_ = 1;
   int64_t rows_ = 1, columns_ = 1;  // of one channel and outer place
-  int64_t front_ = 0;               // most columns of padding in front
-  int64_t pitch_ = 1;
+  int64_t phases_ = 1;              // of the columns, which lie apart
+  int64_t front_ = 0;               // most columns of padding in front, of a phase
+  Dim fronts_stay_ = 0;             // 1: they have been written
+  // Of what is in memory.
+  Dim channel_rows_, pitch_;  // of a channel and outer place, and of a phase
+  bool is_flat_ = false;      // it has one axis, else one of rows and one of columns
 };
 
 }  // namespace lathe::lower

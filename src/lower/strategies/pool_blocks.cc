@@ -189,14 +189,16 @@ void PoolBlocks::WriteTile(const Tile& tile, const Dim& image, const Dim& channe
   for (int64_t outer = 0; outer < g_.outer_places(); ++outer) {
     for (int64_t row = 0; row <= reach; ++row) AddRow(tile, outer, row);
   }
-  size_t next = 0;
-  for (int64_t r = 0; r < sizes_.tile_rows; ++r) {
-    for (int64_t v = 0; v < sizes_.tile_vectors; ++v) {
-      pooling_.after->Store(*lb_, blocks_->At(tile, image, channel, r, v), sizes_.lanes,
-                            blocks_->Live(tile, r, v),
-                            pooling_.Finished(*lb_, combined_[next++], Scale(tile, r, v)));
+  blocks_->Finish(tile, [&](const Tile& t) {
+    size_t next = 0;
+    for (int64_t r = 0; r < sizes_.tile_rows; ++r) {
+      for (int64_t v = 0; v < sizes_.tile_vectors; ++v) {
+        pooling_.after->Store(*lb_, blocks_->At(t, image, channel, r, v), sizes_.lanes,
+                              blocks_->Live(t, r, v),
+                              pooling_.Finished(*lb_, combined_[next++], Scale(t, r, v)));
+      }
     }
-  }
+  });
 }
 
 // A row of the input, for all rows of the tile that see it.

@@ -16,11 +16,11 @@ class WindowBlocks {
   struct Sizes {
     int64_t lanes = 1;
     int64_t planes = 1;  ///< that are read together
-    /// Sets of such planes that are copied before the first is read: what has just been stored is
-    /// read from cache, which takes a while to get there.
+    /// Most sets of such planes that are copied before the first is read: what has just been stored
+    /// is read from cache, which takes a while to get there.
     int64_t sets = 1;
     int64_t tile_rows = 1, tile_vectors = 1;
-    int64_t cache_bytes = 0;  ///< that a block should fit into
+    int64_t cache_bytes = 0;  ///< that what is copied at once should fit into
     double fill = 0;          ///< what the padding holds
     bool copies = true;       ///< else tiles read the input itself, without padding
   };
@@ -28,7 +28,7 @@ class WindowBlocks {
   struct Tile {
     Dim row, column;
     std::vector<Dim> first;  ///< per spatial dim, of the plane
-    bool whole = true;       ///< all of them exist
+    Dim whole;               ///< 1 if all of them exist, else 0
   };
   using Body = std::function<void(const Tile&)>;
   using OpenSet = std::function<void(const Dim& set)>;
@@ -36,7 +36,7 @@ class WindowBlocks {
   WindowBlocks(const ConvGeometry& geometry, const Sizes& sizes);
 
   /// Of the memory that holds what a block reads.
-  int64_t bytes() const { return Bytes(block_rows_); }
+  int64_t bytes() const;
 
   /// At the beginning of what a thread computes; `math` outlives the rest.
   void Open(LoopBuilder& lb, IndexMath& math);
@@ -46,8 +46,10 @@ class WindowBlocks {
              const OpenSet& open, const Body& body);
   /// Vector `v` of what place `column` of the kernel's last dim sees, in the block's row that lies
   /// `row` elements of the input behind what the tile's first row sees.
-  Value Load(const Tile& tile, const Dim& plane, int64_t outer, int64_t row, int64_t column,
-             int64_t v);
+  Value Load(const Tile& tile, const Dim& plane, const Dim& outer, const Dim& row,
+             const Dim& column, int64_t v);
+  /// What a tile stores: written once for those that are whole and once for the others.
+  void Finish(const Tile& tile, const Body& body);
   /// Indices of the output, and how many of a vector's lanes exist; null: all of them.
   std::vector<Value> At(const Tile& tile, const Dim& image, const Dim& channel, int64_t row,
                         int64_t v);
@@ -55,18 +57,23 @@ class WindowBlocks {
 
  private:
   bool has_rows() const { return g_.rank() > 1; }
-  int64_t Bytes(int64_t rows) const;
-  Value LoadInput(const Tile& tile, const Dim& plane, int64_t outer, int64_t row, int64_t column,
+  int64_t Reach(size_t axis, int64_t outputs) const;
+  int64_t RowElements() const;
+  int64_t RowsOf(int64_t rows) const;
+  void PickBlocks();
+  Value LoadInput(const Tile& tile, const Dim& plane, Dim outer, const Dim& row, const Dim& column,
                   int64_t v);
   Dim LiveColumns(const Tile& tile, int64_t v) const;
   int64_t width() const { return sizes_.tile_vectors * sizes_.lanes; }
+  Dim out_rows() const { return has_rows() ? g_.out[g_.rank() - 2] : Dim(1); }
   void WriteOuter(ConvBlock block, const Body& body);
-  void WriteBlock(const ConvBlock& block, const Dim& rows, const Dim& columns, const Body& body);
-  void WriteTiles(const ConvBlock& block, const Dim& rows, const Dim& columns, const Body& body);
+  void WriteBlock(ConvBlock block, const Body& body);
+  void WriteTiles(const ConvBlock& block, const Body& body);
 
   const ConvGeometry& g_;
   Sizes sizes_;
-  int64_t block_rows_ = 1, block_columns_ = 1;
+  int64_t block_rows_ = 1, block_columns_ = 1;  // most of them
+  int64_t memory_rows_ = 1;
 
   // While writing.
   LoopBuilder* lb_ = nullptr;
@@ -74,7 +81,8 @@ class WindowBlocks {
   std::optional<ConvRows> rows_;
   Value memory_;
   const ConvInput* input_ = nullptr;
-  Dim image_, first_plane_, sets_, set_;
+  Dim rows_of_block_, together_;  // in this run: outputs of a block, and sets that are copied
+  Dim image_, first_plane_, first_set_, sets_, set_;
   OpenSet open_;
 };
 

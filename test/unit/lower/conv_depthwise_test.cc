@@ -35,7 +35,7 @@ constexpr Conv kConvs[] = {
      "group = 2, dilations = [2, 3], auto_pad = \"SAME_UPPER\"", "[1, 8, 9, 19]"},
     {"[1, 6, 11, 40]", "[6, 1, 5, 5]", "6", "group = 6, pads = [2, 2, 2, 2], strides = [2, 3]",
      "[1, 6, 6, 14]"},
-    {"[1, 2, 12, 12]", "[2, 1, 7, 7]", "2", "group = 2, pads = [3, 3, 3, 3]", "[1, 2, 12, 12]"},
+    {"[1, 2, 12, 12]", "[2, 1, 7, 5]", "2", "group = 2, pads = [3, 2, 3, 2]", "[1, 2, 12, 12]"},
     {"[2, 3, 50]", "[3, 1, 5]", "3", "group = 3, pads = [2, 2]", "[2, 3, 50]"},
     {"[2, 3, 150]", "[6, 1, 4]", "6", "group = 3, strides = [2]", "[2, 6, 74]"},
     {"[1, 2, 5, 6, 7]", "[4, 1, 2, 3, 2]", "4", "group = 2, pads = [0, 1, 1, 1, 1, 0]",
@@ -51,6 +51,28 @@ TEST_F(ConvDepthwiseTest, OfManyShapes) {
   for (const Conv& c : kConvs) {
     SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
     Expect(WithRest(c), "conv_depthwise", 1e-5);
+  }
+}
+
+// Kernels whose places are not written out.
+constexpr Conv kLarge[] = {
+    {"[1, 3, 12, 20]", "[3, 1, 7, 7]", "3", "group = 3, pads = [3, 3, 3, 3]", "[1, 3, 12, 20]"},
+    {"[2, 2, 19, 40]", "[2, 1, 13, 9]", "2", "group = 2, pads = [6, 4, 6, 4]", "[2, 2, 19, 40]"},
+    {"[1, 3, 23, 22]", "[6, 1, 9, 7]", "6", "group = 3, strides = [2, 3], pads = [4, 3, 4, 3]",
+     "[1, 6, 12, 8]"},
+    {"[1, 4, 25, 30]", "[6, 2, 7, 7]", "6",
+     "group = 2, dilations = [2, 3], auto_pad = \"SAME_LOWER\"", "[1, 6, 25, 30]"},
+    {"[2, 3, 70]", "[3, 1, 41]", "3", "group = 3, pads = [20, 20]", "[2, 3, 70]"},
+    {"[1, 2, 1, 9]", "[2, 1, 11, 11]", "2", "group = 2, pads = [5, 5, 5, 5]", "[1, 2, 1, 9]"},
+    {"[1, 2, 6, 9, 7]", "[4, 1, 3, 5, 4]", "4", "group = 2, pads = [1, 2, 1, 1, 2, 2]",
+     "[1, 4, 6, 9, 7]"},
+};
+
+TEST_F(ConvDepthwiseTest, OfLargeKernels) {
+  for (const Conv& c : kLarge) {
+    SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
+    Expect(WithRest(c), "conv_depthwise_blocks", 1e-5);
+    Expect(WithRest(c, "f64"), "conv_depthwise_blocks", 1e-12);
   }
 }
 

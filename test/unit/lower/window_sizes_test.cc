@@ -258,13 +258,26 @@ TEST_F(WindowSizes, Grouped) {
          blocks);
   Expect({"nn.conv", 3, {3, 1, 5, 5}, {{"pads", {4, 4, 4, 4}}, {"dilations", {2, 2}}}, 3}, blocks);
   Expect({"nn.conv", 4, {20, 2, 2, 3}, {{"strides", {3, 5}}}, 2}, blocks);
+  Expect({"nn.conv", 3, {3, 1, 7, 7}, {{"pads", {3, 3, 3, 3}}}, 3}, blocks);
+  Expect({"nn.conv", 3, {6, 1, 11, 9}, {{"pads", {5, 4, 5, 4}}, {"strides", {2, 2}}}, 3}, blocks);
+  Expect({"nn.conv",
+          4,
+          {6, 2, 5, 4},
+          {{"dilations", {1, 3}}, {"strides", {1, 2}}},
+          2,
+          0,
+          "SAME_UPPER"},
+         blocks);
 }
 
 TEST_F(WindowSizes, GroupedInOneAndThreeDims) {
   const char* blocks = "conv_depthwise_blocks";
   Expect({"nn.conv", 3, {3, 1, 9}, {{"pads", {4, 4}}, {"strides", {2}}}, 3, 0, "NOTSET", 1},
          blocks);
+  Expect({"nn.conv", 3, {3, 1, 31}, {{"pads", {15, 15}}}, 3, 0, "NOTSET", 1}, blocks);
   Expect({"nn.conv", 2, {2, 1, 2, 3, 3}, {{"pads", {1, 1, 1, 0, 1, 1}}}, 2, 0, "NOTSET", 3},
+         blocks);
+  Expect({"nn.conv", 2, {2, 1, 3, 5, 5}, {{"pads", {1, 2, 2, 1, 2, 2}}}, 2, 0, "NOTSET", 3},
          blocks);
 }
 
