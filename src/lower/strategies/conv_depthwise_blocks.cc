@@ -114,7 +114,7 @@ void GroupedConvBlocks::PickTile() {
   if (columns.is_constant()) sizes_.lanes = LanesFor(columns.value(), sizes_.lanes);
   sizes_.planes = g_.channels;
   sizes_.sets = SetsTogether(g_.groups, g_.channels);
-  sizes_.cache_bytes = machine_.l1_bytes * 3 / 4;
+  sizes_.cache_bytes = machine_.l1_bytes / 2;
   const int64_t held = holds_weights() ? g_.places() : 1;
   const int64_t room = std::max<int64_t>(machine_.vector_registers - held - 3, 2);
   tile_filters_ = TileRowsFor(g_.filters, std::min<int64_t>(room, 4));
