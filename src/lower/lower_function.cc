@@ -45,6 +45,7 @@ constexpr std::array kStrategies = {
     LoopStrategy{"matmul_nbits", &LowerMatmulNbits},
     LoopStrategy{"matmul_dots", &LowerMatmulDots},
     LoopStrategy{"matmul", &LowerMatmul},
+    LoopStrategy{"conv_channel_lanes", &LowerConvChannelLanes},
     LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
     LoopStrategy{"conv_depthwise_blocks", &LowerConvDepthwiseBlocks},
     LoopStrategy{"conv_tiles", &LowerConvTiles},

@@ -32,6 +32,7 @@ bool LowerConv(Lowering& lowering);
 bool LowerConvTiles(Lowering& lowering);
 bool LowerConvWinograd(Lowering& lowering);
 bool LowerConvFilterLanes(Lowering& lowering);
+bool LowerConvChannelLanes(Lowering& lowering);
 bool LowerConvDepthwise(Lowering& lowering);
 bool LowerConvDepthwiseBlocks(Lowering& lowering);
 bool LowerConvFewPositions(Lowering& lowering);

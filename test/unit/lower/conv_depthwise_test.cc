@@ -76,6 +76,23 @@ TEST_F(ConvDepthwiseTest, OfLargeKernels) {
   }
 }
 
+// Planes that are narrower than vectors.
+TEST_F(ConvDepthwiseTest, OfNarrowPlanes) {
+  constant_ = {false, true, false, false};
+  const Conv convs[] = {
+      {"[2, 19, 3, 4]", "[19, 1, 7, 7]", "19", "group = 19, pads = [3, 3, 3, 3]", "[2, 19, 3, 4]"},
+      {"[1, 32, 2, 1]", "[32, 1, 11, 5]", "32", "group = 32, pads = [5, 2, 5, 2]", "[1, 32, 2, 1]"},
+      {"[1, 16, 20, 4]", "[16, 1, 20, 3]", "16", "group = 16", "[1, 16, 1, 2]"},
+      {"[1, 17, 30, 150]", "[17, 1, 7, 6]", "17", "group = 17, strides = [2, 2]",
+       "[1, 17, 12, 73]"},
+      {"[3, 16, 4]", "[16, 1, 41]", "16", "group = 16, pads = [20, 20]", "[3, 16, 4]"},
+  };
+  for (const Conv& c : convs) {
+    SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
+    Expect(WithRest(c), "conv_channel_lanes", 1e-5);
+  }
+}
+
 TEST_F(ConvDepthwiseTest, InDouble) {
   for (const Conv& c : std::span(kConvs).first(2))
     Expect(WithRest(c, "f64"), "conv_depthwise", 1e-12);

@@ -281,6 +281,21 @@ TEST_F(WindowSizes, GroupedInOneAndThreeDims) {
          blocks);
 }
 
+// Their channels fill vectors on every machine; wide planes fill them as well.
+TEST_F(WindowSizes, Depthwise) {
+  const char* both = "conv_channel_lanes | conv_depthwise_blocks";
+  Expect({"nn.conv", 21, {21, 1, 3, 3}, {{"pads", {1, 1, 1, 1}}}, 21, 1}, both);
+  Expect({"nn.conv", 16, {16, 1, 7, 7}, {{"pads", {3, 3, 3, 3}}}, 16}, both);
+  Expect({"nn.conv", 18, {18, 1, 9, 4}, {{"dilations", {1, 3}}}, 18, 0, "SAME_UPPER"}, both);
+  Expect({"nn.conv", 17, {17, 1, 5}, {{"pads", {4, 0}}}, 17, 0, "NOTSET", 1}, both);
+  const char* strided = "conv_channel_lanes";
+  Expect({"nn.conv", 33, {33, 1, 5, 5}, {{"pads", {2, 2, 2, 2}}, {"strides", {2, 2}}}, 33, 1},
+         strided);
+  Expect({"nn.conv", 16, {16, 1, 2, 3}, {{"strides", {1, 3}}}, 16, 0, "SAME_LOWER"}, strided);
+  Expect({"nn.conv", 40, {40, 1, 4}, {{"strides", {2}}, {"pads", {2, 1}}}, 40, 0, "NOTSET", 1},
+         strided);
+}
+
 TEST_F(WindowSizes, Transposed) {
   const std::string op = "nn.conv_transpose";
   const char* blocks = "conv_transpose_blocks";
