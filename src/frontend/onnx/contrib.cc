@@ -250,6 +250,15 @@ bool Lists(std::string_view names, std::string_view name) {
 
 std::span<const ContribRule> ContribLayers() { return kLayers; }
 
+int64_t NeedSize(UpgradeContext& c, size_t input, size_t axis) {
+  c.NeedRank(input);
+  const auto type = c.InputType(input).cast<AnyTensorType>();
+  if (axis >= type.rank() || !type.dims()[axis].is_constant()) {
+    c.Refuse(StrCat("the size of input ", input, " on axis ", axis, " is not known"));
+  }
+  return type.dims()[axis].value();
+}
+
 std::vector<int64_t> ChannelsFirst(int64_t rank) {
   std::vector<int64_t> perm = Identity(rank);
   if (rank >= 2) std::rotate(perm.begin() + 1, perm.end() - 1, perm.end());
@@ -277,7 +286,8 @@ const ContribRule* FindContrib(Text domain, Text op) {
     return nullptr;
   }
   for (const auto rules :
-       {ContribLayers(), ContribAttention(), ContribGroupQuery(), ContribQuantized()}) {
+       {ContribLayers(), ContribAttention(), ContribGroupQuery(), ContribBlocks(), ContribStates(),
+        ContribExperts(), ContribQuantized()}) {
     if (const ContribRule* rule = RuleNamed(rules, op)) return rule;
   }
   return nullptr;
