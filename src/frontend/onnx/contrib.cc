@@ -159,12 +159,29 @@ void SimplifiedLayerNorm(UpgradeContext& c) {
          Nodes(c)("RMSNormalization", c.node.inputs, Pass(c, {"axis", "epsilon", "stash_type"})));
 }
 
-// Rows of the table of positions: those asked for, or the first of them in order.
-Text Positions(UpgradeContext& c, Nodes& make) {
-  const Text table = c.node.inputs[3];
-  if (c.HasInput(8)) return make("Gather", {table, c.node.inputs[8]});
-  return make("Slice", {table, make.Ints({0}), make.Size(c.node.inputs[0], 1), make.Ints({0})});
-}
+// Rows of the tables of words, positions and segments, inputs 2 to 4, and the scale and shift
+// behind them; in bytes each has its scale six inputs on, and its zero point eleven.
+struct Embedding {
+  UpgradeContext& c;
+  Nodes make;
+  bool in_bytes;
+
+  Text Numbers(Text x, size_t table) {
+    if (!in_bytes) return x;
+    return make("DequantizeLinear", {x, c.node.inputs[table + 6], c.node.inputs[table + 11]});
+  }
+  Text Whole(size_t table) { return Numbers(c.node.inputs[table], table); }
+  Text Rows(size_t table, Text at) {
+    return Numbers(make("Gather", {c.node.inputs[table], at}), table);
+  }
+  // Those asked for, or the first of them in order.
+  Text Positions() {
+    constexpr size_t kGiven = 8;
+    if (!in_bytes && c.HasInput(kGiven)) return Rows(3, c.node.inputs[kGiven]);
+    const Text length = make.Size(c.node.inputs[0], 1), zero = make.Ints({0});
+    return Numbers(make("Slice", {c.node.inputs[3], zero, length, zero}), 3);
+  }
+};
 
 // The number of words of each row: of ones in its mask.
 Text MaskIndex(UpgradeContext& c, Nodes& make) {
@@ -178,22 +195,32 @@ Text MaskIndex(UpgradeContext& c, Nodes& make) {
   return make("Expand", {zero, make.Size(c.node.inputs[0], 0)});
 }
 
-void EmbedLayerNorm(UpgradeContext& c) {
-  for (const size_t i : {2, 3, 5, 6}) {
-    if (!c.HasInput(i)) c.Refuse(StrCat("input ", i, " is missing"));
+void CheckEmbedding(UpgradeContext& c, bool in_bytes) {
+  constexpr size_t kWords = 2, kPositions = 3, kSegments = 4, kScale = 5, kShift = 6;
+  const auto is_whole = [&](size_t i) {
+    return c.HasInput(i) && (!in_bytes || (c.HasInput(i + 6) && c.HasInput(i + 11)));
+  };
+  for (const size_t i : {kWords, kPositions, kScale, kShift}) {
+    if (!is_whole(i)) c.Refuse(StrCat("input ", i, " is missing"));
   }
-  if (c.HasInput(1) != c.HasInput(4)) {
+  if (c.HasInput(1) != c.HasInput(kSegments) || (c.HasInput(1) && !is_whole(kSegments))) {
     c.Refuse("'segment_ids' and 'segment_embedding' come together or not at all");
   }
-  Nodes make(c);
-  const Text words = make("Gather", {c.node.inputs[2], c.node.inputs[0]});
-  const Text segments =
-      c.HasInput(1) ? make("Gather", {c.node.inputs[4], c.node.inputs[1]}) : Text();
-  const Text sum = make.Sum({words, Positions(c, make), segments});
-  c.Give(0, make("LayerNormalization", {sum, c.node.inputs[5], c.node.inputs[6]}, {Epsilon(c)}));
-  if (c.HasOutput(1)) c.Give(1, MaskIndex(c, make));
+}
+
+void EmbedLayerNormOf(UpgradeContext& c, bool in_bytes) {
+  CheckEmbedding(c, in_bytes);
+  Embedding e{c, Nodes(c), in_bytes};
+  const Text words = e.Rows(2, c.node.inputs[0]);
+  const Text segments = c.HasInput(1) ? e.Rows(4, c.node.inputs[1]) : Text();
+  const Text sum = e.make.Sum({words, e.Positions(), segments});
+  c.Give(0, e.make("LayerNormalization", {sum, e.Whole(5), e.Whole(6)}, {Epsilon(c)}));
+  if (c.HasOutput(1)) c.Give(1, MaskIndex(c, e.make));
   c.Give(2, sum);
 }
+
+void EmbedLayerNorm(UpgradeContext& c) { EmbedLayerNormOf(c, false); }
+void QEmbedLayerNorm(UpgradeContext& c) { EmbedLayerNormOf(c, true); }
 
 // ---- others ----
 
@@ -225,6 +252,7 @@ constexpr ContribRule kLayers[] = {
     {"GridSample", 2, 2, 1, GridSample, "align_corners mode padding_mode"},
     {"NhwcConv", 2, 3, 1, NhwcConv, kConv},
     {"NhwcFusedConv", 2, 4, 1, NhwcConv, kConv},
+    {"QEmbedLayerNormalization", 18, 18, 2, QEmbedLayerNorm, "epsilon mask_index_type"},
     {"QuickGelu", 1, 1, 1, QuickGelu, "alpha"},
     {"SimplifiedLayerNormalization", 2, 2, 2, SimplifiedLayerNorm, "axis epsilon stash_type"},
     {"SkipLayerNormalization", 3, 5, 4, SkipLayerNorm, "epsilon"},

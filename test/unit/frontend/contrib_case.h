@@ -43,8 +43,8 @@ struct Case {
   std::vector<Tensor> expected;  ///< undefined: not asked for
 };
 
-inline constexpr Text kInputs[] = {"i0", "i1", "i2", "i3",  "i4",  "i5", "i6",
-                                   "i7", "i8", "i9", "i10", "i11", "i12"};
+inline constexpr Text kInputs[] = {"i0", "i1",  "i2",  "i3",  "i4",  "i5",  "i6",  "i7",  "i8",
+                                   "i9", "i10", "i11", "i12", "i13", "i14", "i15", "i16", "i17"};
 inline constexpr Text kOutputs[] = {"o0", "o1", "o2", "o3"};
 
 // A model of one node; `symbolic` leaves the first dim of the first input open.

@@ -372,6 +372,20 @@ std::vector<Case> ExpertCases() {
 
 std::vector<Case> QuantizedAttentionCases() {
   return {
+      {"embed_bytes",
+       "QEmbedLayerNormalization",
+       kContrib,
+       {Tensor::Of<int32_t>({1, 2}, {1, 2}), Tensor::Of<int32_t>({1, 2}, {0, 1}),
+        Bytes({3, 4}, 0, ElementType::kU8), Bytes({3, 4}, 1, ElementType::kU8),
+        Bytes({2, 4}, 2, ElementType::kU8), Bytes({4}, 3, ElementType::kU8),
+        Bytes({4}, 4, ElementType::kU8), Tensor::Of<int32_t>({1, 2}, {1, 0}), F32({}, {0.0625F}),
+        F32({}, {0.03125F}), F32({}, {0.125F}), F32({}, {0.015625F}), F32({}, {0.03125F}),
+        Tensor::Scalar<uint8_t>(100), Tensor::Scalar<uint8_t>(90), Tensor::Scalar<uint8_t>(3),
+        Tensor::Scalar<uint8_t>(0), Tensor::Scalar<uint8_t>(128)},
+       {},
+       {F32({1, 2, 4}, {-3.364936F, -1.492622F, 2.013709F, 0.9910723F, -2.729752F, -0.9210525F,
+                        1.701539F, -2.536326F}),
+        Tensor::Of<int32_t>({1}, {1})}},
       {"attention_bytes",
        "QAttention",
        kContrib,
