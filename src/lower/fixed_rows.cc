@@ -26,9 +26,9 @@ Value FixedRows::Write(Value memory, const Dim& rows) {
   const auto alloc = [&](std::vector<Dim> dims, ElementType element) {
     return lb_.Alloc(VTensorType::Get(lb_.context(), SymShape(std::move(dims)), element));
   };
-  bytes_ = alloc({Dim(f_.rows), Dim(kPlanes), Dim(f_.apart), Dim(blocks() * listed())},
-                 ElementType::kI8);
-  scales_ = alloc({Dim(f_.rows), Dim(blocks())}, kF32);
+  bytes_ =
+      alloc({f_.rows, Dim(kPlanes), Dim(f_.apart), Dim(blocks() * listed())}, ElementType::kI8);
+  scales_ = alloc({f_.rows, Dim(blocks())}, kF32);
   const Value none[] = {lb_.Splat(kI64, 0)};
   const auto each_block = [&](Value row, std::span<const Value> carried) {
     return lb_.For(Dim(blocks()), carried, [&](Value block, std::span<const Value> so_far) {

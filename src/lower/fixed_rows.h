@@ -12,7 +12,7 @@ namespace lathe::lower {
 class FixedRows {
  public:
   struct Form {
-    int64_t rows;   ///< at most
+    Dim rows;       ///< at most
     int64_t depth;  ///< behind which the numbers of the last block are zero
     int64_t block;  ///< a multiple of lanes * apart
     int64_t apart;

@@ -102,6 +102,16 @@ TEST_F(Nbits, RowsOfBytes) {
   ExpectProduct("M", {.depth = 40, .columns = 21});
 }
 
+// More than an item of the loops takes, of 4 bits and of 8.
+TEST_F(Nbits, ManyRowsOfBytes) {
+  precision_ = Precision::kF32;
+  for (const int64_t rows : {0, 32, 33, 67}) {
+    symbol_ = rows;
+    ExpectProduct("M", {.depth = 256, .columns = 24, .block = 128, .zeros = Zeros::kBytes});
+    ExpectProduct("M", {.depth = 70, .columns = 9, .bits = 8, .block = 64});
+  }
+}
+
 TEST_F(Nbits, SmallFloats) {
   for (const char* element : {"f16", "bf16"}) {
     ExpectProduct("1", {.depth = 64, .columns = 20, .element = element});
