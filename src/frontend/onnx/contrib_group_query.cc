@@ -126,15 +126,28 @@ class GroupQuery {
     }
   }
 
+  // With the sizes that its heads have, where the file leaves them open.
+  Text Past(size_t input) {
+    const auto type = c_.InputType(input).cast<AnyTensorType>();
+    const bool is_known = type.has_rank() && type.rank() == 4 && type.dims()[1].is_constant() &&
+                          type.dims()[3].is_constant();
+    const Text past = c_.node.inputs[input];
+    return is_known ? past : make_("Reshape", {past, make_.Ints({0, kv_heads_, 0, size_})});
+  }
+
+  // The buffer with the rows that it lacks.
+  Text AtLeast(Text buffer, Text length) {
+    const Text lacking =
+        make_("Max", {make_("Sub", {length, make_.Size(buffer, 2)}), make_.Ints({0})});
+    const Text pads = make_("Concat", {make_.Ints({0, 0, 0, 0, 0, 0}), lacking, make_.Ints({0})},
+                            {MakeInt("axis", 0)});
+    return make_("Pad", {buffer, pads});
+  }
+
   // A buffer that is long enough stays as long; a shorter one gets the rows that it lacks.
   Text Present(Text rows, size_t past) {
     if (!c_.HasInput(past)) return rows;
-    const Text buffer = c_.node.inputs[past];
-    const Text lacking =
-        make_("Max", {make_("Sub", {total_, make_.Size(buffer, 2)}), make_.Ints({0})});
-    const Text pads = make_("Concat", {make_.Ints({0, 0, 0, 0, 0, 0}), lacking, make_.Ints({0})},
-                            {MakeInt("axis", 0)});
-    return make_("TensorScatter", {make_("Pad", {buffer, pads}), rows, start_},
+    return make_("TensorScatter", {AtLeast(Past(past), total_), rows, start_},
                  {MakeInt("axis", 2)});
   }
 
@@ -148,10 +161,12 @@ class GroupQuery {
     return make_("Sub", {count, make_("Mul", {dropped, times})});
   }
 
-  // Attends to what lies in the buffers and to the new rows behind them; both are written to the
+  // Buffers that are shorter than the window, as before the first token, become as long. Attends to
+  // what lies in the buffers and to the new rows behind them; both are written to the
   // buffers as far as they stay.
   void KeepWindow() {
-    const Text capacity = make_.Size(c_.node.inputs[kPastKey], 2);
+    const Text capacity =
+        make_("Max", {make_.Size(c_.node.inputs[kPastKey], 2), make_.Ints({Window()})});
     const Text held = Resident(start_, capacity);
     const Text first = Column(make_("Sub", {start_, held}));
     const Text slots = UpTo(capacity);
@@ -159,8 +174,8 @@ class GroupQuery {
                                         make_("Add", {slots, first}), make_.Int(kNowhere)});
     keys_at_ = make_("Concat", {old_at, positions_}, {MakeInt("axis", 1)});
     keys_at_ = make_("Unsqueeze", {keys_at_, make_.Ints({1})});
-    key_ = Behind(kPastKey, key_);
-    value_ = Behind(kPastValue, value_);
+    key_ = Behind(kPastKey, key_, capacity);
+    value_ = Behind(kPastValue, value_, capacity);
     const Text kept_from = make_("Sub", {ends_, Resident(ends_, capacity)});
     const Text wanted = make_("Add", {Column(kept_from), slots});
     const Text is_old = make_("Less", {wanted, Column(start_)});
@@ -173,8 +188,8 @@ class GroupQuery {
     present_value_ = RowsAt(value_, from);
   }
 
-  Text Behind(size_t past, Text rows) {
-    return make_("Concat", {c_.node.inputs[past], rows}, {MakeInt("axis", 2)});
+  Text Behind(size_t past, Text rows, Text capacity) {
+    return make_("Concat", {AtLeast(Past(past), capacity), rows}, {MakeInt("axis", 2)});
   }
 
   // Of [B, heads, T, E] those that `from` [B, C] says of each sequence.

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "lathe/ir/text_format.h"
 #include "test/unit/frontend/contrib_case.h"
 
 /// Operators of com.microsoft that language models have.
@@ -424,6 +425,24 @@ TEST(ContribLanguage, AgreesWithOnnxruntime) {
   Check(StateCases());
   Check(ExpertCases());
   Check(QuantizedAttentionCases());
+}
+
+// As before the first token, where nobody knows how long it is to be.
+TEST(ContribLanguage, BuffersOfAWindowBecomeAsLongAsIt) {
+  Case c = WindowCases()[0];
+  for (const size_t i : {3, 4}) c.inputs[i] = F32({1, 1, 0, 8}, {});
+  Check({c});
+}
+
+// What a file leaves open of the past follows from the queries.
+TEST(ContribLanguage, HeadsOfThePastHaveTheirSize) {
+  const Case c = WindowCases()[1];
+  ModelMsg model = ModelOf(c);
+  for (const size_t i : {3, 4}) model.graph.inputs[i].type.dims[3] = {false, 0, "width"};
+  Loaded loaded;
+  const std::string text = Print(Import(loaded.context, model));
+  EXPECT_NE(text.find("{name = \"o1\"} : (v_tensor<[1, 1, 3, 8], f32>)"), std::string::npos)
+      << text;
 }
 
 TEST(ContribLanguage, WhatIsNotSupportedIsNamed) {
