@@ -236,28 +236,82 @@ void GridSample(UpgradeContext& c) {
   c.Give(0, Nodes(c)("GridSample", c.node.inputs, std::move(attributes)));
 }
 
+// ---- operators that came before those of the standard ----
+
+Text AsI64(Nodes& make, Text x) {
+  return make("Cast", {x}, {MakeInt("to", static_cast<int64_t>(ElementType::kI64))});
+}
+Text AsScalar(Nodes& make, Text x) { return make("Reshape", {x, make.Ints({})}); }
+Text AsList(Nodes& make, Text x) { return make("Reshape", {x, make.Ints({-1})}); }
+
+void ExpandDims(UpgradeContext& c) {
+  Nodes make(c);
+  const Text axis = AsList(make, AsI64(make, c.node.inputs[1]));
+  c.Give(0, make("Unsqueeze", {c.node.inputs[0], axis}));
+}
+
+void GatherNd(UpgradeContext& c) {
+  Nodes make(c);
+  c.Give(0, make("GatherND", {c.node.inputs[0], AsI64(make, c.node.inputs[1])}));
+}
+
+void Pad(UpgradeContext& c) {
+  Nodes make(c);
+  const Text value = c.HasInput(2) ? AsScalar(make, c.node.inputs[2]) : Text();
+  c.Give(0,
+         make("Pad", {c.node.inputs[0], AsList(make, c.node.inputs[1]), value}, Pass(c, {"mode"})));
+}
+
+void Range(UpgradeContext& c) {
+  Nodes make(c);
+  const Text step = c.HasInput(2) ? AsScalar(make, c.node.inputs[2]) : make.Scalar(0, 1);
+  c.Give(0,
+         make("Range", {AsScalar(make, c.node.inputs[0]), AsScalar(make, c.node.inputs[1]), step}));
+}
+
+void Trilu(UpgradeContext& c) { c.Give(0, Nodes(c)("Trilu", c.node.inputs, Pass(c, {"upper"}))); }
+
+// Of each row of A to each row of B.
+void CDist(UpgradeContext& c) {
+  const Text metric = c.StringAttr("metric").value_or("sqeuclidean");
+  if (metric != "euclidean" && metric != "sqeuclidean") {
+    c.Refuse(StrCat("metric ", Shown(metric), " is not supported"));
+  }
+  Nodes make(c);
+  const Text apart = make("Sub", {make("Unsqueeze", {c.node.inputs[0], make.Ints({1})}),
+                                  make("Unsqueeze", {c.node.inputs[1], make.Ints({0})})});
+  const char* op = metric == "euclidean" ? "ReduceL2" : "ReduceSumSquare";
+  c.Give(0, make(op, {apart, make.Ints({2})}, {MakeInt("keepdims", 0)}));
+}
+
 constexpr const char* kConv =
     "activation activation_params auto_pad dilations group kernel_shape pads strides";
 constexpr const char* kMatMul = "alpha transA transB transBatchA transBatchB";
 
 constexpr ContribRule kLayers[] = {
     {"BiasGelu", 2, 2, 1, BiasGelu},
+    {"CDist", 2, 2, 1, CDist, "metric"},
     {"EmbedLayerNormalization", 7, 9, 3, EmbedLayerNorm, "epsilon mask_index_type"},
+    {"ExpandDims", 2, 2, 1, ExpandDims},
     {"FastGelu", 1, 2, 1, FastGelu},
     {"FusedConv", 2, 4, 1, FusedConv, kConv},
     {"FusedGemm", 2, 3, 1, FusedGemm,
      "activation activation_alpha activation_beta activation_gamma alpha beta transA transB"},
     {"FusedMatMul", 2, 2, 1, FusedMatMul, kMatMul},
+    {"GatherND", 2, 2, 1, GatherNd},
     {"Gelu", 1, 1, 1, Gelu},
     {"GridSample", 2, 2, 1, GridSample, "align_corners mode padding_mode"},
     {"NhwcConv", 2, 3, 1, NhwcConv, kConv},
     {"NhwcFusedConv", 2, 4, 1, NhwcConv, kConv},
+    {"Pad", 2, 3, 1, Pad, "mode"},
     {"QEmbedLayerNormalization", 18, 18, 2, QEmbedLayerNorm, "epsilon mask_index_type"},
     {"QuickGelu", 1, 1, 1, QuickGelu, "alpha"},
+    {"Range", 2, 3, 1, Range},
     {"SimplifiedLayerNormalization", 2, 2, 2, SimplifiedLayerNorm, "axis epsilon stash_type"},
     {"SkipLayerNormalization", 3, 5, 4, SkipLayerNorm, "epsilon"},
     {"SkipSimplifiedLayerNormalization", 3, 4, 4, SkipSimplifiedLayerNorm, "epsilon"},
     {"TransposeMatMul", 2, 2, 1, FusedMatMul, kMatMul},
+    {"Trilu", 1, 2, 1, Trilu, "upper"},
 };
 
 const ContribRule* RuleNamed(std::span<const ContribRule> rules, Text op) {

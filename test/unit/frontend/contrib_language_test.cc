@@ -417,7 +417,48 @@ std::vector<Case> QuantizedAttentionCases() {
                               0.25F,   -0.875F, -46.77539F, -63.66992F, -27.97852F, -20.23047F})}}};
 }
 
+std::vector<Case> EarlierCases() {
+  return {{"expand_dims",
+           "ExpandDims",
+           kContrib,
+           {Ramp({2}, 0), Tensor::Scalar<int32_t>(-1)},
+           {},
+           {F32({2, 1}, {-1.375F, 0.375F})}},
+          {"gather_nd",
+           "GatherND",
+           kContrib,
+           {Ramp({2, 3}, 0), Tensor::Of<int32_t>({2, 1}, {1, 0})},
+           {},
+           {F32({2, 3}, {1, -0.125F, -1.25F, -1.375F, 0.375F, -0.75F})}},
+          {"pad",
+           "Pad",
+           kContrib,
+           {Ramp({2, 2}, 0), Tensor::Of<int64_t>({1, 4}, {0, 1, 1, 0}), F32({1}, {0.5F})},
+           {},
+           {F32({3, 3}, {0.5F, -1.375F, 0.375F, 0.5F, -0.75F, 1, 0.5F, 0.5F, 0.5F})}},
+          {"pad_edge",
+           "Pad",
+           kContrib,
+           {Ramp({2, 2}, 0), Tensor::Of<int64_t>({4}, {0, 1, 1, 0})},
+           {Str("mode", "edge")},
+           {F32({3, 3}, {-1.375F, -1.375F, 0.375F, -0.75F, -0.75F, 1, -0.75F, -0.75F, 1})}},
+          {"range", "Range", kContrib, {F32({1}, {1}), F32({1}, {4})}, {}, {F32({3}, {1, 2, 3})}},
+          {"trilu",
+           "Trilu",
+           kContrib,
+           {Ramp({3, 3}, 0), Tensor::Scalar<int64_t>(1)},
+           {Int("upper", 0)},
+           {F32({3, 3}, {-1.375F, 0.375F, 0, 1, -0.125F, -1.25F, 0.5F, -0.625F, 1.125F})}},
+          {"distances",
+           "CDist",
+           kContrib,
+           {Ramp({2, 3}, 0), Ramp({3, 3}, 1)},
+           {Str("metric", "euclidean")},
+           {F32({2, 3}, {2.45586F, 1.515544F, 0.649519F, 2.348537F, 2.45586F, 2.351861F})}}};
+}
+
 TEST(ContribLanguage, AgreesWithOnnxruntime) {
+  Check(EarlierCases());
   Check(GatherCases());
   Check(BlockProductCases());
   Check(GroupQueryCases());
