@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/divide.h"
 
 namespace lathe::lower {
@@ -59,8 +60,10 @@ Value FixedRows::Load(Value memory, const Dim& row, const Dim& block, int64_t li
     live = math_.At(Min(left, f_.lanes));
   }
   const std::vector<Value> at = math_.At({row, first});
-  return f_.apart == 1 ? lb_.Load(memory, at, f_.lanes, live)
-                       : lb_.LoadApart(memory, at, f_.lanes, -1, f_.apart, live);
+  const Value x = f_.apart == 1 ? lb_.Load(memory, at, f_.lanes, live)
+                                : lb_.LoadApart(memory, at, f_.lanes, -1, f_.apart, live);
+  return TensorOf(memory).element() == kF32 ? x
+                                            : nn::CastOp::Create(lb_.b(), x, {.to = kF32}).output();
 }
 
 // Whether it is wrong, as an i64. Zero times a number that is none is none.

@@ -6,9 +6,9 @@
 
 namespace lathe::lower {
 
-/// Rows of f32 as whole numbers of three signed bytes, times a scale for each block of the depth:
-/// what is lost is below 1.2e-7 of the largest number of a block, and products with bytes are
-/// exact. Numbers of a block whose places differ modulo `apart` lie in lists of their own.
+/// Rows of floats as whole numbers of three signed bytes, times a scale for each block of the
+/// depth: what is lost is below 1.2e-7 of the largest number of a block, and products with bytes
+/// are exact. Numbers of a block whose places differ modulo `apart` lie in lists of their own.
 class FixedRows {
  public:
   struct Form {

@@ -220,7 +220,6 @@ void MatmulNbits::Plan() {
   vectors_ = l_.knobs.Choose("vectors", widths);
   panels_ = CeilDiv(columns_, width());
   dots_ = l_.machine.has_dots && l_.precision != Precision::kStrict &&
-          TensorOf(master_->operand(NbitsOp::kA)).element() == kF32 &&
           block_ % (lanes() * per_byte()) == 0 && block_ <= kMostDotBlock;
   const int64_t registers = l_.machine.vector_registers;
   most_few_ = std::max<int64_t>((registers - kOtherRegisters) / vectors_, 1);

@@ -98,6 +98,7 @@ TEST_F(Nbits, RowsOfBytes) {
   ExpectProduct("2", {.depth = 45, .columns = 19, .bits = 8, .zeros = Zeros::kReal});
   ExpectProduct("20", {.depth = 70, .columns = 40, .zeros = Zeros::kBytes});
   ExpectProduct("20", {.depth = 111, .columns = 9, .bits = 8, .block = 64});
+  ExpectProduct("4", {.depth = 64, .columns = 8, .element = "f16"});
   symbol_ = 3;
   ExpectProduct("M", {.depth = 40, .columns = 21});
 }
