@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/divide.h"
 
 namespace lathe::lower {
@@ -26,9 +27,9 @@ Value FixedRows::Write(Value memory, const Dim& rows) {
   const auto alloc = [&](std::vector<Dim> dims, ElementType element) {
     return lb_.Alloc(VTensorType::Get(lb_.context(), SymShape(std::move(dims)), element));
   };
-  bytes_ = alloc({Dim(f_.rows), Dim(kPlanes), Dim(f_.apart), Dim(blocks() * listed())},
-                 ElementType::kI8);
-  scales_ = alloc({Dim(f_.rows), Dim(blocks())}, kF32);
+  bytes_ =
+      alloc({f_.rows, Dim(kPlanes), Dim(f_.apart), Dim(blocks() * listed())}, ElementType::kI8);
+  scales_ = alloc({f_.rows, Dim(blocks())}, kF32);
   const Value none[] = {lb_.Splat(kI64, 0)};
   const auto each_block = [&](Value row, std::span<const Value> carried) {
     return lb_.For(Dim(blocks()), carried, [&](Value block, std::span<const Value> so_far) {
@@ -59,8 +60,10 @@ Value FixedRows::Load(Value memory, const Dim& row, const Dim& block, int64_t li
     live = math_.At(Min(left, f_.lanes));
   }
   const std::vector<Value> at = math_.At({row, first});
-  return f_.apart == 1 ? lb_.Load(memory, at, f_.lanes, live)
-                       : lb_.LoadApart(memory, at, f_.lanes, -1, f_.apart, live);
+  const Value x = f_.apart == 1 ? lb_.Load(memory, at, f_.lanes, live)
+                                : lb_.LoadApart(memory, at, f_.lanes, -1, f_.apart, live);
+  return TensorOf(memory).element() == kF32 ? x
+                                            : nn::CastOp::Create(lb_.b(), x, {.to = kF32}).output();
 }
 
 // Whether it is wrong, as an i64. Zero times a number that is none is none.

@@ -6,13 +6,13 @@
 
 namespace lathe::lower {
 
-/// Rows of f32 as whole numbers of three signed bytes, times a scale for each block of the depth:
-/// what is lost is below 1.2e-7 of the largest number of a block, and products with bytes are
-/// exact. Numbers of a block whose places differ modulo `apart` lie in lists of their own.
+/// Rows of floats as whole numbers of three signed bytes, times a scale for each block of the
+/// depth: what is lost is below 1.2e-7 of the largest number of a block, and products with bytes
+/// are exact. Numbers of a block whose places differ modulo `apart` lie in lists of their own.
 class FixedRows {
  public:
   struct Form {
-    int64_t rows;   ///< at most
+    Dim rows;       ///< at most
     int64_t depth;  ///< behind which the numbers of the last block are zero
     int64_t block;  ///< a multiple of lanes * apart
     int64_t apart;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -16,6 +17,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/support/error.h"
+#include "lathe/support/text.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/dialect/cf/regions.h"
 #include "src/dialect/fold_util.h"
@@ -239,6 +241,7 @@ class BindSizesPass : public Pass {
   }
 
   void JoinRegions(Operation* op) {
+    joined_.clear();
     for (size_t i = 0; i < op->num_results(); ++i) {
       const AnyTensorType type = TensorOrNull(op->result(i));
       const bool is_open = type && type.is_value() && type.has_rank() &&
@@ -256,10 +259,23 @@ class BindSizesPass : public Pass {
     });
   }
 
+  // Extents that are the same in each region have one name, whichever results they are of.
+  std::string NameOfExtent(Operation* op, size_t result, size_t axis) {
+    std::string key;
+    for (const Region& region : op->regions()) {
+      const AnyTensorType type = TensorOrNull(region.front()->back()->operand(result));
+      key += StrCat(type.dims()[axis].ToString(), ";");
+    }
+    std::string& name = joined_[key];
+    if (name.empty()) name = build_->FreshName("if");
+    return name;
+  }
+
   void Join(Operation* op, size_t result, AnyTensorType type) {
     std::vector<std::string> names;
-    for (const Dim& dim : type.dims()) {
-      names.push_back(dim.is_unknown() ? build_->FreshName("if") : std::string());
+    for (size_t axis = 0; axis < type.rank(); ++axis) {
+      const bool is_open = type.dims()[axis].is_unknown();
+      names.push_back(is_open ? NameOfExtent(op, result, axis) : std::string());
     }
     for (Region& region : op->regions()) {
       Operation* yield = region.front()->back();
@@ -276,6 +292,7 @@ class BindSizesPass : public Pass {
   }
 
   std::set<std::string> names_;
+  std::map<std::string, std::string> joined_;  // of the if at hand, by the extents in its regions
   std::optional<Rewriter> rewriter_;
   std::optional<ShapeInferencer> facts_;
   std::optional<SizeBuilder> build_;

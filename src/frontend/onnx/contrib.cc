@@ -159,12 +159,29 @@ void SimplifiedLayerNorm(UpgradeContext& c) {
          Nodes(c)("RMSNormalization", c.node.inputs, Pass(c, {"axis", "epsilon", "stash_type"})));
 }
 
-// Rows of the table of positions: those asked for, or the first of them in order.
-Text Positions(UpgradeContext& c, Nodes& make) {
-  const Text table = c.node.inputs[3];
-  if (c.HasInput(8)) return make("Gather", {table, c.node.inputs[8]});
-  return make("Slice", {table, make.Ints({0}), make.Size(c.node.inputs[0], 1), make.Ints({0})});
-}
+// Rows of the tables of words, positions and segments, inputs 2 to 4, and the scale and shift
+// behind them; in bytes each has its scale six inputs on, and its zero point eleven.
+struct Embedding {
+  UpgradeContext& c;
+  Nodes make;
+  bool in_bytes;
+
+  Text Numbers(Text x, size_t table) {
+    if (!in_bytes) return x;
+    return make("DequantizeLinear", {x, c.node.inputs[table + 6], c.node.inputs[table + 11]});
+  }
+  Text Whole(size_t table) { return Numbers(c.node.inputs[table], table); }
+  Text Rows(size_t table, Text at) {
+    return Numbers(make("Gather", {c.node.inputs[table], at}), table);
+  }
+  // Those asked for, or the first of them in order.
+  Text Positions() {
+    constexpr size_t kGiven = 8;
+    if (!in_bytes && c.HasInput(kGiven)) return Rows(3, c.node.inputs[kGiven]);
+    const Text length = make.Size(c.node.inputs[0], 1), zero = make.Ints({0});
+    return Numbers(make("Slice", {c.node.inputs[3], zero, length, zero}), 3);
+  }
+};
 
 // The number of words of each row: of ones in its mask.
 Text MaskIndex(UpgradeContext& c, Nodes& make) {
@@ -178,22 +195,32 @@ Text MaskIndex(UpgradeContext& c, Nodes& make) {
   return make("Expand", {zero, make.Size(c.node.inputs[0], 0)});
 }
 
-void EmbedLayerNorm(UpgradeContext& c) {
-  for (const size_t i : {2, 3, 5, 6}) {
-    if (!c.HasInput(i)) c.Refuse(StrCat("input ", i, " is missing"));
+void CheckEmbedding(UpgradeContext& c, bool in_bytes) {
+  constexpr size_t kWords = 2, kPositions = 3, kSegments = 4, kScale = 5, kShift = 6;
+  const auto is_whole = [&](size_t i) {
+    return c.HasInput(i) && (!in_bytes || (c.HasInput(i + 6) && c.HasInput(i + 11)));
+  };
+  for (const size_t i : {kWords, kPositions, kScale, kShift}) {
+    if (!is_whole(i)) c.Refuse(StrCat("input ", i, " is missing"));
   }
-  if (c.HasInput(1) != c.HasInput(4)) {
+  if (c.HasInput(1) != c.HasInput(kSegments) || (c.HasInput(1) && !is_whole(kSegments))) {
     c.Refuse("'segment_ids' and 'segment_embedding' come together or not at all");
   }
-  Nodes make(c);
-  const Text words = make("Gather", {c.node.inputs[2], c.node.inputs[0]});
-  const Text segments =
-      c.HasInput(1) ? make("Gather", {c.node.inputs[4], c.node.inputs[1]}) : Text();
-  const Text sum = make.Sum({words, Positions(c, make), segments});
-  c.Give(0, make("LayerNormalization", {sum, c.node.inputs[5], c.node.inputs[6]}, {Epsilon(c)}));
-  if (c.HasOutput(1)) c.Give(1, MaskIndex(c, make));
+}
+
+void EmbedLayerNormOf(UpgradeContext& c, bool in_bytes) {
+  CheckEmbedding(c, in_bytes);
+  Embedding e{c, Nodes(c), in_bytes};
+  const Text words = e.Rows(2, c.node.inputs[0]);
+  const Text segments = c.HasInput(1) ? e.Rows(4, c.node.inputs[1]) : Text();
+  const Text sum = e.make.Sum({words, e.Positions(), segments});
+  c.Give(0, e.make("LayerNormalization", {sum, e.Whole(5), e.Whole(6)}, {Epsilon(c)}));
+  if (c.HasOutput(1)) c.Give(1, MaskIndex(c, e.make));
   c.Give(2, sum);
 }
+
+void EmbedLayerNorm(UpgradeContext& c) { EmbedLayerNormOf(c, false); }
+void QEmbedLayerNorm(UpgradeContext& c) { EmbedLayerNormOf(c, true); }
 
 // ---- others ----
 
@@ -209,27 +236,82 @@ void GridSample(UpgradeContext& c) {
   c.Give(0, Nodes(c)("GridSample", c.node.inputs, std::move(attributes)));
 }
 
+// ---- operators that came before those of the standard ----
+
+Text AsI64(Nodes& make, Text x) {
+  return make("Cast", {x}, {MakeInt("to", static_cast<int64_t>(ElementType::kI64))});
+}
+Text AsScalar(Nodes& make, Text x) { return make("Reshape", {x, make.Ints({})}); }
+Text AsList(Nodes& make, Text x) { return make("Reshape", {x, make.Ints({-1})}); }
+
+void ExpandDims(UpgradeContext& c) {
+  Nodes make(c);
+  const Text axis = AsList(make, AsI64(make, c.node.inputs[1]));
+  c.Give(0, make("Unsqueeze", {c.node.inputs[0], axis}));
+}
+
+void GatherNd(UpgradeContext& c) {
+  Nodes make(c);
+  c.Give(0, make("GatherND", {c.node.inputs[0], AsI64(make, c.node.inputs[1])}));
+}
+
+void Pad(UpgradeContext& c) {
+  Nodes make(c);
+  const Text value = c.HasInput(2) ? AsScalar(make, c.node.inputs[2]) : Text();
+  c.Give(0,
+         make("Pad", {c.node.inputs[0], AsList(make, c.node.inputs[1]), value}, Pass(c, {"mode"})));
+}
+
+void Range(UpgradeContext& c) {
+  Nodes make(c);
+  const Text step = c.HasInput(2) ? AsScalar(make, c.node.inputs[2]) : make.Scalar(0, 1);
+  c.Give(0,
+         make("Range", {AsScalar(make, c.node.inputs[0]), AsScalar(make, c.node.inputs[1]), step}));
+}
+
+void Trilu(UpgradeContext& c) { c.Give(0, Nodes(c)("Trilu", c.node.inputs, Pass(c, {"upper"}))); }
+
+// Of each row of A to each row of B.
+void CDist(UpgradeContext& c) {
+  const Text metric = c.StringAttr("metric").value_or("sqeuclidean");
+  if (metric != "euclidean" && metric != "sqeuclidean") {
+    c.Refuse(StrCat("metric ", Shown(metric), " is not supported"));
+  }
+  Nodes make(c);
+  const Text apart = make("Sub", {make("Unsqueeze", {c.node.inputs[0], make.Ints({1})}),
+                                  make("Unsqueeze", {c.node.inputs[1], make.Ints({0})})});
+  const char* op = metric == "euclidean" ? "ReduceL2" : "ReduceSumSquare";
+  c.Give(0, make(op, {apart, make.Ints({2})}, {MakeInt("keepdims", 0)}));
+}
+
 constexpr const char* kConv =
     "activation activation_params auto_pad dilations group kernel_shape pads strides";
 constexpr const char* kMatMul = "alpha transA transB transBatchA transBatchB";
 
 constexpr ContribRule kLayers[] = {
     {"BiasGelu", 2, 2, 1, BiasGelu},
+    {"CDist", 2, 2, 1, CDist, "metric"},
     {"EmbedLayerNormalization", 7, 9, 3, EmbedLayerNorm, "epsilon mask_index_type"},
+    {"ExpandDims", 2, 2, 1, ExpandDims},
     {"FastGelu", 1, 2, 1, FastGelu},
     {"FusedConv", 2, 4, 1, FusedConv, kConv},
     {"FusedGemm", 2, 3, 1, FusedGemm,
      "activation activation_alpha activation_beta activation_gamma alpha beta transA transB"},
     {"FusedMatMul", 2, 2, 1, FusedMatMul, kMatMul},
+    {"GatherND", 2, 2, 1, GatherNd},
     {"Gelu", 1, 1, 1, Gelu},
     {"GridSample", 2, 2, 1, GridSample, "align_corners mode padding_mode"},
     {"NhwcConv", 2, 3, 1, NhwcConv, kConv},
     {"NhwcFusedConv", 2, 4, 1, NhwcConv, kConv},
+    {"Pad", 2, 3, 1, Pad, "mode"},
+    {"QEmbedLayerNormalization", 18, 18, 2, QEmbedLayerNorm, "epsilon mask_index_type"},
     {"QuickGelu", 1, 1, 1, QuickGelu, "alpha"},
+    {"Range", 2, 3, 1, Range},
     {"SimplifiedLayerNormalization", 2, 2, 2, SimplifiedLayerNorm, "axis epsilon stash_type"},
     {"SkipLayerNormalization", 3, 5, 4, SkipLayerNorm, "epsilon"},
     {"SkipSimplifiedLayerNormalization", 3, 4, 4, SkipSimplifiedLayerNorm, "epsilon"},
     {"TransposeMatMul", 2, 2, 1, FusedMatMul, kMatMul},
+    {"Trilu", 1, 2, 1, Trilu, "upper"},
 };
 
 const ContribRule* RuleNamed(std::span<const ContribRule> rules, Text op) {
@@ -249,6 +331,15 @@ bool Lists(std::string_view names, std::string_view name) {
 }  // namespace
 
 std::span<const ContribRule> ContribLayers() { return kLayers; }
+
+int64_t NeedSize(UpgradeContext& c, size_t input, size_t axis) {
+  c.NeedRank(input);
+  const auto type = c.InputType(input).cast<AnyTensorType>();
+  if (axis >= type.rank() || !type.dims()[axis].is_constant()) {
+    c.Refuse(StrCat("the size of input ", input, " on axis ", axis, " is not known"));
+  }
+  return type.dims()[axis].value();
+}
 
 std::vector<int64_t> ChannelsFirst(int64_t rank) {
   std::vector<int64_t> perm = Identity(rank);
@@ -277,7 +368,8 @@ const ContribRule* FindContrib(Text domain, Text op) {
     return nullptr;
   }
   for (const auto rules :
-       {ContribLayers(), ContribAttention(), ContribGroupQuery(), ContribQuantized()}) {
+       {ContribLayers(), ContribAttention(), ContribGroupQuery(), ContribBlocks(), ContribStates(),
+        ContribExperts(), ContribQuantized()}) {
     if (const ContribRule* rule = RuleNamed(rules, op)) return rule;
   }
   return nullptr;

@@ -24,6 +24,9 @@ struct ContribRule {
 std::span<const ContribRule> ContribLayers();
 std::span<const ContribRule> ContribAttention();
 std::span<const ContribRule> ContribGroupQuery();
+std::span<const ContribRule> ContribBlocks();
+std::span<const ContribRule> ContribStates();
+std::span<const ContribRule> ContribExperts();
 std::span<const ContribRule> ContribQuantized();
 std::span<const ContribRule> ContribClassical();  ///< of ai.onnx.ml
 
@@ -74,6 +77,11 @@ class Nodes {
 inline Text InputOr(const UpgradeContext& c, size_t i) {
   return c.HasInput(i) ? c.node.inputs[i] : Text();
 }
+/// The size of an input on an axis; one that is not known is refused.
+int64_t NeedSize(UpgradeContext& c, size_t input, size_t axis);
+/// The numbers of 2, 4 or 8 bits in bytes of rank `rank`, low bits first: `columns` of them in the
+/// last axis, which ends with the byte that has the last one.
+Text UnpackedBits(UpgradeContext& c, Text bytes, int64_t rank, int64_t columns, int64_t bits);
 /// Which `perm` of Transpose brings channels from the end to behind the batch.
 std::vector<int64_t> ChannelsFirst(int64_t rank);
 /// And from there to the end.

@@ -19,14 +19,6 @@ Dim DimOf(UpgradeContext& c, size_t input, size_t axis) {
   return axis < type.rank() ? type.dims()[axis] : Dim::Unknown();
 }
 
-int64_t NeedSize(UpgradeContext& c, size_t input, size_t axis) {
-  const Dim dim = DimOf(c, input, axis);
-  if (!dim.is_constant()) {
-    c.Refuse(StrCat("the size of input ", input, " on axis ", axis, " is not known"));
-  }
-  return dim.value();
-}
-
 int64_t NumHeads(UpgradeContext& c) {
   const int64_t heads = c.IntAttr("num_heads").value_or(0);
   if (heads < 1) c.Refuse("attribute 'num_heads' is missing");
@@ -52,9 +44,10 @@ Text KeptByLength(UpgradeContext& c, Nodes& make, size_t mask, Text total) {
                       make("GreaterOrEqual", {positions, Columns(make, parts[1])})});
 }
 
-// What a mask adds to the scores [B, N, S, T]: nothing, or mask_filter_value. `total` is T.
+// What a mask adds to the scores [B, N, S, T], of the type of input `like`: nothing, or
+// mask_filter_value. `total` is T.
 template <class Total>
-Text MaskBias(UpgradeContext& c, Nodes& make, size_t mask, const Total& total) {
+Text MaskBias(UpgradeContext& c, Nodes& make, size_t mask, const Total& total, size_t like = 0) {
   if (!c.HasInput(mask)) return {};
   const int64_t rank = c.NeedRank(mask);
   if (rank < 1 || rank > 3) c.Refuse(StrCat("a mask of rank ", rank));
@@ -63,7 +56,7 @@ Text MaskBias(UpgradeContext& c, Nodes& make, size_t mask, const Total& total) {
   const Text axes = rank == 3 ? make.Ints({1}) : make.Ints({1, 2});
   const double filter = c.FloatAttr("mask_filter_value").value_or(kMaskFilter);
   return make("Where",
-              {make("Unsqueeze", {kept, axes}), make.Scalar(0, 0), make.Scalar(0, filter)});
+              {make("Unsqueeze", {kept, axes}), make.Scalar(like, 0), make.Scalar(like, filter)});
 }
 
 struct Heads {
@@ -95,31 +88,66 @@ std::array<int64_t, 3> HiddenSizes(UpgradeContext& c) {
   return {size, size, size};
 }
 
-void Attention(UpgradeContext& c) {
-  if (c.HasInput(6) || c.IntAttr("past_present_share_buffer").value_or(0) != 0) {
-    c.Refuse("a buffer that past and present share is not supported");
-  }
-  if (c.IntAttr("do_rotary").value_or(0) != 0) c.Refuse("'do_rotary' is not supported");
-  if (!c.HasInput(1)) c.Refuse("the weights are missing");
-  Nodes make(c);
+// Inputs that lie elsewhere in the quantized operator.
+struct AttentionInputs {
+  size_t mask, past, bias;
+  size_t like = 0;  ///< has the type of the scores
+};
+
+// `all` is [B, S, Q + K + V].
+void AttendTo(UpgradeContext& c, Nodes& make, Text all, const AttentionInputs& at) {
   const auto [q, k, v] = HiddenSizes(c);
-  const Text all = make.Sum({make("MatMul", {c.node.inputs[0], c.node.inputs[1]}), InputOr(c, 2)});
   const std::vector<Text> parts =
       make.Many("Split", {all, make.Ints({q, k, v})}, {MakeInt("axis", 2)}, 3);
   Heads heads{parts[0], parts[1], parts[2]};
-  const auto slice = [&](int64_t i) { return make("Gather", {c.node.inputs[4], make.Int(i)}); };
-  if (c.HasInput(4)) heads.past_key = slice(0), heads.past_value = slice(1);
+  const auto slice = [&](int64_t i) {
+    return make("Gather", {c.node.inputs[at.past], make.Int(i)});
+  };
+  if (c.HasInput(at.past)) heads.past_key = slice(0), heads.past_value = slice(1);
   const auto total = [&] {
-    const Text past = c.HasInput(4) ? make.Size(heads.past_key, 2) : Text();
+    const Text past = c.HasInput(at.past) ? make.Size(heads.past_key, 2) : Text();
     return make.Sum({make.Size(heads.k, 1), past});
   };
-  heads.bias = make.Sum({MaskBias(c, make, 3, total), InputOr(c, 5)});
+  heads.bias = make.Sum({MaskBias(c, make, at.mask, total, at.like), InputOr(c, at.bias)});
   const std::vector<Text> y = Attend(c, make, heads, c.HasOutput(1));
   c.Give(0, y[0]);
   if (!c.HasOutput(1)) return;
   const Text axis = make.Ints({0});
   c.Give(1, make("Concat", {make("Unsqueeze", {y[1], axis}), make("Unsqueeze", {y[2], axis})},
                  {MakeInt("axis", 0)}));
+}
+
+void RefuseSharedBuffer(UpgradeContext& c) {
+  if (c.IntAttr("past_present_share_buffer").value_or(0) != 0) {
+    c.Refuse("a buffer that past and present share is not supported");
+  }
+  if (c.IntAttr("do_rotary").value_or(0) != 0) c.Refuse("'do_rotary' is not supported");
+}
+
+void Attention(UpgradeContext& c) {
+  if (c.HasInput(6)) c.Refuse("a buffer that past and present share is not supported");
+  RefuseSharedBuffer(c);
+  if (!c.HasInput(1)) c.Refuse("the weights are missing");
+  Nodes make(c);
+  const Text all = make.Sum({make("MatMul", {c.node.inputs[0], c.node.inputs[1]}), InputOr(c, 2)});
+  AttendTo(c, make, all, {.mask = 3, .past = 4, .bias = 5});
+}
+
+// Sums of products of integers, which are exact, by both scales.
+void QAttention(UpgradeContext& c) {
+  RefuseSharedBuffer(c);
+  for (const size_t i : {1, 2, 3, 4}) {
+    if (!c.HasInput(i)) c.Refuse(StrCat("input ", i, " is missing"));
+  }
+  Nodes make(c);
+  const Text sum =
+      make("MatMulInteger", {c.node.inputs[0], c.node.inputs[1], InputOr(c, 6), InputOr(c, 7)});
+  const auto type = static_cast<int64_t>(c.InputElement(3));
+  const Text scale = make("Mul", {c.node.inputs[3], c.node.inputs[4]});
+  const Text all = make("Mul", {make("Cast", {sum}, {MakeInt("to", type)}), scale});
+  constexpr size_t kNone = 9;
+  AttendTo(c, make, make("Add", {all, c.node.inputs[2]}),
+           {.mask = 5, .past = 8, .bias = kNone, .like = 3});
 }
 
 // ---- MultiHeadAttention ----
@@ -244,6 +272,8 @@ constexpr ContribRule kAttention[] = {
      "unidirectional"},
     {"MultiHeadAttention", 1, 10, 4, MultiHeadAttention,
      "mask_filter_value num_heads scale unidirectional"},
+    {"QAttention", 5, 9, 2, QAttention,
+     "do_rotary mask_filter_value num_heads past_present_share_buffer scale unidirectional"},
     {"RotaryEmbedding", 4, 4, 1, RotaryEmbedding,
      "interleaved is_packed_batching num_heads rotary_embedding_dim scale"},
 };

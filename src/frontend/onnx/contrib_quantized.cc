@@ -1,6 +1,5 @@
 // Operators of com.microsoft on small integers, as operators of the standard.
 
-#include "lathe/support/divide.h"
 #include "src/frontend/onnx/contrib.h"
 #include "src/frontend/onnx/op_table.h"
 
@@ -171,44 +170,6 @@ void DynamicQuantizeMatMul(UpgradeContext& c) {
   c.Give(0, make.Sum({Scaled(c, sum, a[1], c.node.inputs[2]), InputOr(c, 4)}));
 }
 
-struct BlockWise {
-  int64_t rows, depth, bits, block;
-  int64_t blocks() const { return CeilDiv(depth, block); }
-};
-
-BlockWise BlocksOf(UpgradeContext& c) {
-  const BlockWise w{c.IntAttr("N").value_or(0), c.IntAttr("K").value_or(0),
-                    c.IntAttr("bits").value_or(4), c.IntAttr("block_size").value_or(0)};
-  if (w.bits != 4 && w.bits != 8) c.Refuse(StrCat("weights of ", w.bits, " bits"));
-  constexpr int64_t kMost = int64_t{1} << 31;
-  for (const int64_t n : {w.rows, w.depth, w.block}) {
-    if (n <= 0 || n > kMost) c.Refuse("'N', 'K' and 'block_size' must be positive");
-  }
-  return w;
-}
-
-// Of that shape, whichever way it lies in the file; nothing of an input that is absent.
-Text Shaped(UpgradeContext& c, size_t i, std::vector<int64_t> shape) {
-  if (!c.HasInput(i)) return {};
-  if (c.InputRank(i) == std::ssize(shape)) return c.node.inputs[i];
-  Nodes make(c);
-  return make("Reshape", {c.node.inputs[i], make.Ints(std::move(shape))});
-}
-
-// The same with matrices where there may be lists, and what is added left to an addition.
-void MatMulNBits(UpgradeContext& c) {
-  if (c.HasInput(4)) c.Refuse("g_idx is not supported");
-  const BlockWise w = BlocksOf(c);
-  NodeMsg node = MakeNode("MatMulNBits", {c.node.inputs[0]});
-  node.domain = "com.microsoft";
-  node.is_current = true;
-  node.inputs.push_back(Shaped(c, 1, {w.rows, w.blocks(), w.block * w.bits / 8}));
-  node.inputs.push_back(Shaped(c, 2, {w.rows, w.blocks()}));
-  if (c.HasInput(3)) node.inputs.push_back(Shaped(c, 3, {w.rows, -1}));
-  node.attributes = Pass(c, {"K", "N", "bits", "block_size"});
-  c.Give(0, Nodes(c).Sum({c.Emit(std::move(node)), InputOr(c, 5)}));
-}
-
 // ---- recurrent layers ----
 
 // Weights [directions, inputs, 4 hidden] as those of LSTM, [directions, 4 hidden, inputs]; a scale
@@ -248,7 +209,6 @@ constexpr ContribRule kQuantized[] = {
      "activation_alpha activation_beta activations clip direction hidden_size input_forget"},
     {"DynamicQuantizeMatMul", 3, 5, 1, DynamicQuantizeMatMul},
     {"MatMulIntegerToFloat", 4, 7, 1, MatMulIntegerToFloat},
-    {"MatMulNBits", 3, 6, 1, MatMulNBits, "K N accuracy_level bits block_size"},
     {"NhwcMaxPool", 1, 1, 1, NhwcMaxPool, "auto_pad ceil_mode dilations kernel_shape pads strides"},
     {"QGemm", 6, 9, 1, QGemm, "alpha transA transB"},
     {"QLinearAdd", 7, 8, 1, QLinearAdd},

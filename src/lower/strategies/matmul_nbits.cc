@@ -30,8 +30,8 @@
 // multiplied as any other panel is.
 //
 // Where there is an instruction for products of bytes and the precision is not strict, few rows
-// become whole numbers of three bytes by blocks, whose products with the integers are exact. What
-// has no such form is multiplied as many rows are.
+// become whole numbers of three bytes by blocks, whose products with the integers are exact; by
+// weights of 8 bits, any number of rows. What has no such form is multiplied as many rows are.
 namespace lathe::lower {
 namespace {
 
@@ -47,6 +47,8 @@ constexpr int64_t kMostRows = 256;       // that a panel is multiplied by before
 constexpr int64_t kMostPiece = 512;      // of a block, that is unpacked by one scale
 constexpr int64_t kMostDotBlock = 1024;  // whose sums i32 holds
 constexpr int64_t kDotRows = 2;          // whose sums of three planes are held at once
+constexpr int64_t kDotItemRows = 32;     // whose planes stay in cache
+constexpr int64_t kEver = int64_t{1} << 40;
 constexpr int64_t kMostPanelBytes = 768 << 10;
 
 class MatmulNbits {
@@ -70,6 +72,7 @@ class MatmulNbits {
   // ---- few rows ----
   void WriteFew(const Dim& is_taken);
   void SumBlocks(const Dim& is_taken);
+  void WriteBlockOfBytes(const Dim& first_row, const Dim& panel);
   void WriteFewOf(const Dim& panel);
   void WriteRows(const Dim& first_row, int64_t rows, const Dim& panel);
   void WriteRowsOfBytes(const Dim& first_row, int64_t rows, const Dim& panel);
@@ -149,6 +152,7 @@ class MatmulNbits {
   Tile tile_{1, 1};                   // where they are many
   int64_t piece_ = 1, chunk_pieces_ = 1;
   int64_t block_rows_ = 1;
+  Dim few_rows_;
 
   // While writing.
   std::optional<LoopBuilder> lb_;
@@ -216,10 +220,12 @@ void MatmulNbits::Plan() {
   vectors_ = l_.knobs.Choose("vectors", widths);
   panels_ = CeilDiv(columns_, width());
   dots_ = l_.machine.has_dots && l_.precision != Precision::kStrict &&
-          TensorOf(master_->operand(NbitsOp::kA)).element() == kF32 &&
           block_ % (lanes() * per_byte()) == 0 && block_ <= kMostDotBlock;
   const int64_t registers = l_.machine.vector_registers;
   most_few_ = std::max<int64_t>((registers - kOtherRegisters) / vectors_, 1);
+  // More rows than an item has unpack bytes of four bits again and again.
+  if (dots_) most_few_ = bits_ == 4 ? kDotItemRows : kEver;
+  few_rows_ = rows_.is_constant() || most_few_ == kEver ? rows_ : Min(rows_, most_few_);
   const int64_t panel_work = (1 + kUnpackWork) * width() * depth_;
   group_ = std::clamp<int64_t>(CeilDiv(kItemWork, panel_work), 1, panels_);
   tile_ = PickTile(rows_, Dim(width()), lanes(), l_.machine.vector_registers, 0);
@@ -249,8 +255,7 @@ void MatmulNbits::Write() {
   all_rows_ = math_->Extent(rows_);
   Dim are_many = math_->Name(Min(FloorDiv(all_rows_, most_few_ + 1), 1));
   if (dots_ && !are_many.IsConstant(1)) {
-    const int64_t rows = rows_.is_constant() ? rows_.value() : most_few_;
-    fixed_.emplace(lb(), *math_, FixedRows::Form{rows, depth_, block_, per_byte(), lanes()});
+    fixed_.emplace(lb(), *math_, FixedRows::Form{few_rows_, depth_, block_, per_byte(), lanes()});
     const Value wrong = fixed_->Write(a_, math_->Name((Dim(1) - are_many) * all_rows_));
     are_many = math_->Name(Max(are_many, Min(math_->Of(wrong), 1)));
   }
@@ -298,20 +303,34 @@ void MatmulNbits::PackAll() {
 
 // ---- few rows ----
 
+// Items that follow each other multiply the same rows.
 void MatmulNbits::WriteFew(const Dim& is_taken) {
   SumBlocks(is_taken);
   const int64_t groups = CeilDiv(panels_, group_);
-  math_->For(is_taken * groups, true, [&](const Dim& group) {
-    const Dim first = math_->Name(group * group_);
+  const Dim row_blocks = dots_ ? math_->Name(CeilDiv(all_rows_, kDotItemRows)) : Dim(1);
+  math_->For(is_taken * row_blocks * groups, true, [&](const Dim& number) {
+    const Dim first = math_->Name(Mod(number, groups) * group_);
     const Dim count = math_->Name(Min(Dim(panels_) - first, group_));
-    math_->For(count, false, [&](const Dim& i) { WriteFewOf(math_->Name(first + i)); });
+    const Dim first_row = dots_ ? math_->Name(FloorDiv(number, groups) * kDotItemRows) : Dim(0);
+    math_->For(count, false, [&](const Dim& i) {
+      const Dim panel = math_->Name(first + i);
+      dots_ ? WriteBlockOfBytes(first_row, panel) : WriteFewOf(panel);
+    });
   });
+}
+
+void MatmulNbits::WriteBlockOfBytes(const Dim& first_row, const Dim& panel) {
+  const Dim count = math_->Name(Min(all_rows_ - first_row, kDotItemRows));
+  math_->For(math_->Name(FloorDiv(count, kDotRows)), false, [&](const Dim& i) {
+    WriteRowsOfBytes(math_->Name(first_row + i * kDotRows), kDotRows, panel);
+  });
+  math_->For(math_->Name(Mod(count, kDotRows)), false,
+             [&](const Dim&) { WriteRowsOfBytes(math_->Name(first_row + count - 1), 1, panel); });
 }
 
 // Negative, so that they need not be subtracted.
 void MatmulNbits::SumBlocks(const Dim& is_taken) {
-  const int64_t rows = rows_.is_constant() ? rows_.value() : most_few_;
-  negative_sums_ = Scratch({Dim(std::max<int64_t>(rows, 1)), Dim(blocks())});
+  negative_sums_ = Scratch({few_rows_, Dim(blocks())});
   const auto sum = [&](const Dim& row, const Dim& block, int64_t depth) {
     const Dim first = math_->Name(block * block_);
     const auto add = [&](const Dim& k, Value live, Value so_far) {
@@ -338,14 +357,6 @@ void MatmulNbits::SumBlocks(const Dim& is_taken) {
 
 // Rows whose number is known are one tile; otherwise there is a tile per power of two.
 void MatmulNbits::WriteFewOf(const Dim& panel) {
-  if (dots_) {
-    const Dim full = math_->Name(FloorDiv(all_rows_, kDotRows));
-    math_->For(full, false,
-               [&](const Dim& i) { WriteRowsOfBytes(math_->Name(i * kDotRows), kDotRows, panel); });
-    return math_->For(math_->Name(Mod(all_rows_, kDotRows)), false, [&](const Dim&) {
-      WriteRowsOfBytes(math_->Name(full * kDotRows), 1, panel);
-    });
-  }
   if (rows_.is_constant()) return WriteRows(0, rows_.value(), panel);
   for (auto size = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most_few_))); size > 0;
        size /= 2) {

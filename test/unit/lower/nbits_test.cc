@@ -98,8 +98,19 @@ TEST_F(Nbits, RowsOfBytes) {
   ExpectProduct("2", {.depth = 45, .columns = 19, .bits = 8, .zeros = Zeros::kReal});
   ExpectProduct("20", {.depth = 70, .columns = 40, .zeros = Zeros::kBytes});
   ExpectProduct("20", {.depth = 111, .columns = 9, .bits = 8, .block = 64});
+  ExpectProduct("4", {.depth = 64, .columns = 8, .element = "f16"});
   symbol_ = 3;
   ExpectProduct("M", {.depth = 40, .columns = 21});
+}
+
+// More than an item of the loops takes, of 4 bits and of 8.
+TEST_F(Nbits, ManyRowsOfBytes) {
+  precision_ = Precision::kF32;
+  for (const int64_t rows : {0, 32, 33, 67}) {
+    symbol_ = rows;
+    ExpectProduct("M", {.depth = 256, .columns = 24, .block = 128, .zeros = Zeros::kBytes});
+    ExpectProduct("M", {.depth = 70, .columns = 9, .bits = 8, .block = 64});
+  }
 }
 
 TEST_F(Nbits, SmallFloats) {
