@@ -4,6 +4,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 MODELS ?=
+WHEEL_PYTHON ?=
 STEPS ?=
 BUILD := cmake --build
 # Chosen when the line runs: make expands a recipe before its first line has made .venv.
@@ -24,9 +25,9 @@ build:  ## install what is missing; compile; the command is build/bin/lathe
 demo: build  ## classify the handwritten digits of examples/digits
 	@PATH="$(CURDIR)/build/bin:$$PATH" examples/digits/demo.sh
 
-wheel:  ## the Python package with all it needs, in dist/
+wheel:  ## the Python packages with all they need, in dist/. WHEEL_PYTHON=FILE: for another Python than .venv's
 	@scripts/install.sh wheel
-	@scripts/wheel.sh dist
+	@scripts/wheel.sh dist $(WHEEL_PYTHON)
 
 test:  ## what says within minutes whether a change holds
 	@scripts/install.sh test
@@ -73,4 +74,4 @@ lint:  ## clang-tidy over what differs from main (LINT=all: over everything)
 	@scripts/lint.sh $(LINT)
 
 clean:  ## delete all build folders
-	@rm -rf build build-dev build-asan build-tsan build-fuzz build-wheel dist
+	@rm -rf build build-dev build-asan build-tsan build-fuzz build-wheel build-wheel-runtime dist

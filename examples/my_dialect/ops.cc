@@ -1,5 +1,6 @@
 // What the ops of mine.yaml do: shapes, evaluation, gradient, decomposition.
 #include <lathe/dialect/builtin/builtin.h>
+#include <lathe/dialect/eval_util.h>
 #include <lathe/dialect/mine/mine.h>
 #include <lathe/dialect/nn/elementwise_binary.h>
 #include <lathe/dialect/nn/elementwise_unary.h>
@@ -38,11 +39,9 @@ void SoftCapOp::Verify(Operation* op) {
 
 /// The meaning: everything faster is compared with it.
 void SoftCapOp::Eval(EvalContext& c) {
-  const Tensor& x = c.input(kX);
   const double limit = SoftCapOp(c.op()).limit();
-  std::vector<double> y = ToDoubles(x);
-  for (double& v : y) v = limit * std::tanh(v / limit);
-  c.SetOutput(kY, Cast(Tensor::Of<double>(x.shape(), y), x.element_type()));
+  const auto capped = [limit](double x) { return limit * std::tanh(x / limit); };
+  c.SetOutput(kY, eval::MapUnary<eval::Doubles>(c.input(kX), capped));  // rounded once
 }
 
 /// dx = dy (1 - (y / limit)^2)

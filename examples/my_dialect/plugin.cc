@@ -11,6 +11,7 @@
 #include <lathe/lower/lowering.h>
 #include <lathe/lower/strategy.h>
 #include <lathe/pass/pass.h>
+#include <lathe/pass/pipeline_places.h>
 #include <lathe/pass/rule.h>
 #include <lathe/plugin.h>
 
@@ -107,4 +108,5 @@ LATHE_PLUGIN(context) {
   context.LoadDialect<MineDialect>();
   static const bool once = (RegisterStrategy(), true);  // of the process, not of a context
   (void)once;
+  JoinPipeline("fuse_soft_cap", {.pipeline = "inference", .before = "fuse_activation"});
 }

@@ -50,11 +50,12 @@ def _option_text(value: Any) -> str:
 @overload
 def register_pass(function: PassFunction) -> PassFunction: ...
 @overload
-def register_pass(*, name: str = "",
-                  doc: str = "") -> Callable[[PassFunction], PassFunction]: ...
+def register_pass(*, name: str = "", doc: str = "", pipeline: str = "", level: int = 2,
+                  before: str = "") -> Callable[[PassFunction], PassFunction]: ...
 
 
-def register_pass(function: Any = None, *, name: str = "", doc: str = "") -> Any:
+def register_pass(function: Any = None, *, name: str = "", doc: str = "", pipeline: str = "",
+                  level: int = 2, before: str = "") -> Any:
     """Makes a function of a program a pass, which pipelines name.
 
         @lathe.register_pass
@@ -64,10 +65,16 @@ def register_pass(function: Any = None, *, name: str = "", doc: str = "") -> Any
 
     The function changes the program in place; it is verified afterwards. Parameters that go by
     keyword only are options. A pass of Python may be registered again, with the same options.
-    Raises InvalidArgumentError if Lathe has a pass of that name.
+
+    pipeline: a named pipeline, such as "inference", that runs the pass, too, whenever anything is
+        compiled: at `level` and above, before the first step with the pass `before`, or at its end.
+
+    Raises InvalidArgumentError if Lathe has a pass of that name, NotFoundError if there is no such
+    pipeline or step.
     """
     def register(f: PassFunction) -> PassFunction:
-        _core.register_pass(name or f.__name__, f, doc or _first_line(f), _options(f))
+        _core.register_pass(name or f.__name__, f, doc or _first_line(f), _options(f),
+                            pipeline, level, before)
         return f
 
     return register if function is None else register(function)

@@ -21,8 +21,11 @@ namespace {
 }
 
 bool IsBool(nb::handle object) {
-  return PyBool_Check(object.ptr()) ||
-         std::string_view(Py_TYPE(object.ptr())->tp_name) == std::string_view("numpy.bool");
+  if (PyBool_Check(object.ptr())) return true;
+  const nb::handle type = object.type();  // by attributes: types are opaque to the stable ABI
+  const auto name = nb::cast<std::string>(type.attr("__name__"));
+  return (name == "bool" || name == "bool_") &&
+         nb::cast<std::string>(nb::str(type.attr("__module__"))) == "numpy";
 }
 
 // Also integers and floats of numpy.

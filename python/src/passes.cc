@@ -8,7 +8,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "lathe/pass/pass.h"
+#include "lathe/pass/pipeline_places.h"
 #include "python/src/lent.h"
 
 namespace nb = nanobind;
@@ -97,7 +97,8 @@ void CheckSameOptions(const PythonPassInfo& old, const PythonPassInfo& now,
 }
 
 void RegisterPass(const std::string& name, nb::object function, const std::string& doc,
-                  const std::vector<OptionEntry>& options) {
+                  const std::vector<OptionEntry>& options, const std::string& pipeline, int level,
+                  const std::string& before) {
   PythonPassInfo info{Keep(std::move(function)), {}};
   for (const auto& [option, kind, text] : options) {
     info.options.push_back({option, KindNamed(kind), text, ""});
@@ -121,6 +122,7 @@ void RegisterPass(const std::string& name, nb::object function, const std::strin
   PassInfo& entry = PassRegistry::Global().Register(name, [name] { return MakePass(name); });
   entry.doc = doc;
   entry.options = info.options;
+  if (!pipeline.empty()) JoinPipeline(name, {pipeline, level, before});
 }
 
 }  // namespace
@@ -128,9 +130,10 @@ void RegisterPass(const std::string& name, nb::object function, const std::strin
 void BindPasses(nb::module_& m) {
   m.def(
       "register_pass", RegisterPass, nb::arg("name"), nb::arg("function"), nb::arg("doc"),
-      nb::arg("options"),
+      nb::arg("options"), nb::arg("pipeline"), nb::arg("level"), nb::arg("before"),
       nb::sig("def register_pass(name: str, function: collections.abc.Callable[..., object], doc: "
-              "str, options: collections.abc.Sequence[tuple[str, str, str]]) -> None"));
+              "str, options: collections.abc.Sequence[tuple[str, str, str]], pipeline: str, "
+              "level: int, before: str) -> None"));
 }
 
 }  // namespace lathe::python

@@ -5,6 +5,7 @@ import gc
 import inspect
 import os
 import signal
+import subprocess
 import sys
 import traceback
 import weakref
@@ -525,3 +526,31 @@ def test_nothing_leaks():
             fails(value)
     gc.collect()
     assert [sys.getrefcount(o) for o in (value, exe, soft_cap)] == counts
+
+
+def test_a_pass_joins_a_pipeline():
+    """In a process of its own: it holds for whatever is compiled."""
+    code = """if True:
+        import lathe, numpy as np
+
+        @lathe.register_pass(pipeline="inference", before="fuse_activation")
+        def relus_are_negated(program):
+            for op in program:
+                if op.name == "nn.relu":
+                    with program.at(op):
+                        program.replace(op, lathe.nn.neg(op.operands[0]))
+
+        program = lathe.Program()
+        program.output("y", lathe.nn.relu(program.input("x", (2,), "f32")))
+        x = np.array([1, -2], np.float32)
+        assert lathe.compile(program, cache=False)(x).tolist() == [-1, 2]
+        assert lathe.compile(program, cache=False, level=1)(x).tolist() == [1, 0]
+        for place in ({"pipeline": "interference"}, {"pipeline": "inference", "before": "nothing"}):
+            try:
+                lathe.register_pass(name="lost" + str(len(place)), **place)(lambda program: None)
+                raise AssertionError(place)
+            except lathe.NotFoundError as error:
+                assert error.id == "pass/place", error
+        assert lathe.compile(program, cache=False)(x).tolist() == [-1, 2]
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-#include "src/dialect/eval_util.h"
+#include "lathe/dialect/eval_util.h"
 
 #include <algorithm>
 #include <array>

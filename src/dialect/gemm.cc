@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 #include "lathe/support/parallel.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::eval {
 namespace {

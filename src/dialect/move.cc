@@ -5,9 +5,9 @@
 #include <string>
 #include <type_traits>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::eval {
 

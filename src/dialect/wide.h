@@ -4,9 +4,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/element_type.h"
 #include "lathe/support/tensor.h"
-#include "src/dialect/eval_util.h"
 
 /// Reference arithmetic where accuracy matters more than speed: floats as double, unsigned integers
 /// and bool as uint64_t, signed integers as int64_t; integers wrap, floats round once at the end.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -19,6 +18,7 @@
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
 #include "src/driver/reduce_data.h"
+#include "src/driver/reduce_loops.h"
 
 namespace lathe::reduction {
 namespace {
@@ -56,26 +56,34 @@ bool DropOutputs(FailingCase& c, size_t begin, size_t end, CaseValues& /*values*
   return true;
 }
 
-// ---- operations of the top block ----
+// ---- operations ----
 
 struct PlacedOp {
   Operation* op;
-  size_t place;  ///< in the top block
+  size_t place;  ///< in the order of OpWalker
 };
 
-// Those that can be cut out: no inputs, outputs, parameters, constants and functions.
+bool IsInFunction(const Operation* op, const Program& program) {
+  for (; op->block() != program.block(); op = op->parent_op()) {
+    if (op->parent_op()->HasTrait<IsolatedFromAbove>()) return true;
+  }
+  return false;
+}
+
+// Those that can be cut out, also of branches and loops: no inputs, outputs, parameters, constants
+// and functions.
 std::vector<PlacedOp> RemovableOps(const Program& program) {
   const FunctionTable functions(program);
   std::vector<PlacedOp> ops;
   size_t place = 0;
-  for (Operation& op : *program.block()) {
-    const bool is_port = op.name() == nn::kFeed || op.name() == nn::kFetch;
+  for (OpWalker w(program.block()); Operation* op = w.Next(); ++place) {
+    const bool is_port = op->name() == nn::kFeed || op->name() == nn::kFetch;
     const bool does_something =
-        (op.num_operands() > 0 && !IsSplat(op)) || !IsRemovableWhenUnused(&op);
-    if (does_something && !is_port && !op.HasTrait<Terminator>() && !functions.IsFunction(&op)) {
-      ops.push_back({&op, place});
+        (op->num_operands() > 0 && !IsSplat(*op)) || !IsRemovableWhenUnused(op);
+    if (does_something && !is_port && !op->HasTrait<Terminator>() && !functions.IsFunction(op) &&
+        !IsInFunction(op, program)) {
+      ops.push_back({op, place});
     }
-    ++place;
   }
   return ops;
 }
@@ -101,23 +109,24 @@ class Cut {
   }
 
  private:
-  // The operation of the top block that the use is in.
-  const Operation* TopOf(const OpOperand& use) const {
-    const Operation* op = use.owner();
-    while (op->block() != case_.program.block()) op = op->parent_op();
-    return op;
+  // Whether an operation goes, or one around it does.
+  bool Goes(const Operation* op) const {
+    for (; op != nullptr; op = op->parent_op()) {
+      if (is_gone_.contains(op)) return true;
+    }
+    return false;
   }
 
   bool IsReadByGoneAlone(Value value) const {
     if (value.use_empty()) return false;
     return std::ranges::all_of(value.uses(),
-                               [&](const OpOperand& use) { return is_gone_.contains(TopOf(use)); });
+                               [&](const OpOperand& use) { return Goes(use.owner()); });
   }
 
   // What the operations that stay compute for those that go becomes an output.
   void FetchDeadEnds() {
     for (const PlacedOp& p : RemovableOps(case_.program)) {
-      if (is_gone_.contains(p.op)) continue;
+      if (is_gone_.contains(p.op) || p.op->block() != case_.program.block()) continue;
       for (size_t i = 0; i < p.op->num_results(); ++i) {
         if (!IsReadByGoneAlone(p.op->result(i))) continue;
         FetchValue(case_.program, FreeName(p.op->result(i), outputs_), p.op->result(i));
@@ -148,15 +157,6 @@ class Cut {
       if (use.owner()->name() == nn::kFetch) fetches.push_back(use.owner());
     }
     for (Operation* fetch : fetches) fetch->Erase();
-  }
-
-  // The one in the file, if there is one and it is free.
-  static std::string FreeName(Value value, std::set<std::string>& taken) {
-    const std::string_view own = NameInFile(value);
-    const std::string base(own.empty() ? "value" : own);
-    std::string name = base;
-    for (size_t i = 1; !taken.insert(name).second; ++i) name = StrCat(base, "_", i);
-    return name;
   }
 
   FailingCase& case_;
@@ -267,7 +267,11 @@ constexpr auto kEdits = std::to_array<Edit>({
     {FirstChunk::kOne, CountCalls, Inline},
     {FirstChunk::kHalf, CountOutputs, DropOutputs},
     {FirstChunk::kOne, CountBranches, KeepBranch},
+    {FirstChunk::kOne, CountLoops, KeepRound},
     {FirstChunk::kHalf, CountRemovable, CutOut},
+    {FirstChunk::kAll, CountTripCounts, GoOneRound},
+    {FirstChunk::kHalf, CountCarried, HoldCarried},
+    {FirstChunk::kOne, CountUnreadStacks, DropStacks},
     {FirstChunk::kHalf, CountOutputs, DropOutputs},
     {FirstChunk::kAll, CountBypasses, TakeOperands},
     {FirstChunk::kOne, CountOpenSizes, FixSize},
@@ -278,6 +282,14 @@ constexpr auto kLastEdits = std::to_array<Edit>({
 });
 
 }  // namespace
+
+std::string FreeName(Value value, std::set<std::string>& taken) {
+  const std::string_view own = NameInFile(value);
+  const std::string base(own.empty() ? "value" : own);
+  std::string name = base;
+  for (size_t i = 1; !taken.insert(name).second; ++i) name = StrCat(base, "_", i);
+  return name;
+}
 
 std::span<const Edit> Edits() { return kEdits; }
 std::span<const Edit> LastEdits() { return kLastEdits; }

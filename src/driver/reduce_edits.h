@@ -1,6 +1,8 @@
 #pragma once
 
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lathe/driver/reduce.h"
@@ -26,6 +28,10 @@ struct Edit {
 std::span<const Edit> Edits();
 /// For when the others find nothing more: afterwards less is known of the weights.
 std::span<const Edit> LastEdits();
+
+/// A name for an input or output that a value becomes, added to those that are taken: the one in
+/// the file, if there is one and it is free.
+std::string FreeName(Value value, std::set<std::string>& taken);
 
 /// Drops operations whose results nobody reads, inputs that nobody reads, and their values.
 void EraseUnused(FailingCase& c);

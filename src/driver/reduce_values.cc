@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <iterator>
 #include <span>
 #include <unordered_map>
 
+#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 
 namespace lathe::reduction {
@@ -22,19 +22,22 @@ constexpr uint64_t kMostSteps = 1'000'000;  // of loops that data no longer end
 // Thrown by an observer, to end a run.
 struct EnoughRan {};
 
-// Runs a program until it ends, fails or `ran` throws; `ran` gets the places of operations of the
-// top block and their results.
+// Runs a program until it ends, fails or `ran` throws; `ran` gets the places of operations, in the
+// order of OpWalker, and their results when they run first.
 void Interpret(const Program& program, const NamedValues& inputs,
                const std::function<void(size_t place, std::span<const RtValue>)>& ran) {
   Program copy = program.Clone();
   std::unordered_map<const Operation*, size_t> places;
-  for (const Operation& op : *copy.block()) places.emplace(&op, places.size());
+  for (OpWalker w(copy.block()); const Operation* op = w.Next();) places.emplace(op, places.size());
+  std::vector<bool> has_run(places.size());
   InterpreterOptions options;
   options.verify = false;
   options.max_steps = kMostSteps;
   options.observer = [&](const RanOp& op) {
-    const auto at = places.find(op.op);  // those within regions have no place
-    if (at != places.end()) ran(at->second, op.outputs);
+    const auto at = places.find(op.op);  // those of functions may be copies
+    if (at == places.end() || has_run[at->second]) return;
+    has_run[at->second] = true;
+    ran(at->second, op.outputs);
   };
   try {
     (void)Interpreter(copy, std::move(options)).Run(inputs);
@@ -66,7 +69,7 @@ size_t CountUntilEnd(int fd) {
   }
 }
 
-// How many operations of the top block run, and not into a crash.
+// How many operations run, and not into a crash.
 size_t CountThatRun(const Program& program, const NamedValues& inputs) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error(ErrorCode::kIo, "io/pipe", std::strerror(errno));
@@ -83,8 +86,9 @@ size_t CountThatRun(const Program& program, const NamedValues& inputs) {
 }  // namespace
 
 CaseValues::Results CaseValues::Compute(const NamedValues& inputs) const {
-  Results results(static_cast<size_t>(
-      std::distance(case_->program.block()->begin(), case_->program.block()->end())));
+  size_t count = 0;
+  for (OpWalker w(case_->program.block()); w.Next() != nullptr;) ++count;
+  Results results(count);
   size_t left = CountThatRun(case_->program, inputs);
   if (left == 0) return results;
   Interpret(case_->program, inputs, [&](size_t place, std::span<const RtValue> outputs) {

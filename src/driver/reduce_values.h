@@ -12,12 +12,12 @@ namespace lathe::reduction {
 class CaseValues {
  public:
   explicit CaseValues(const FailingCase& of) : case_(&of) {}
-  /// The results of the operation at `index` of the top block on a set of inputs; empty if it did
-  /// not run. Errors: io/fork.
+  /// The results of operation `index`, in the order of OpWalker, when it first runs on a set of
+  /// inputs; empty if it does not. Errors: io/fork.
   const std::vector<RtValue>& ResultsOf(size_t set, size_t index);
 
  private:
-  using Results = std::vector<std::vector<RtValue>>;  ///< by the place in the top block
+  using Results = std::vector<std::vector<RtValue>>;  ///< by the place of the operation
   Results Compute(const NamedValues& inputs) const;
 
   const FailingCase* case_;

@@ -6,13 +6,13 @@
 #include <optional>
 #include <set>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/builder.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/error.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 
 namespace lathe::lower {

@@ -1,9 +1,11 @@
-#include "lathe/pass/pass_manager.h"
+#include "lathe/pass/pipeline_places.h"
 
 namespace lathe {
 
+namespace {
+
 /// The pipelines, each a list in order: from which level on, passes, why there.
-std::vector<NamedPipeline> NamedPipelines() {
+std::vector<NamedPipeline> OwnPipelines() {
   return {
       {"inference",
        "what every model for inference goes through",
@@ -66,6 +68,10 @@ std::vector<NamedPipeline> NamedPipelines() {
        }},
   };
 }
+
+}  // namespace
+
+std::vector<NamedPipeline> NamedPipelines() { return WithJoined(OwnPipelines()); }
 
 void Optimize(Program& program, std::string_view name, int level, PassManagerOptions options) {
   options.level = level;

@@ -177,6 +177,11 @@ class Transcripts(unittest.TestCase):
             page.write_text("<!-- written by: false -->\n")
             self.assertEqual(subprocess.run([*command, "--bless"], capture_output=True).returncode, 3)
 
+    def test_pages_that_commands_write_say_so(self):
+        for page in ("passes.md", "ops.md"):
+            first = (ROOT / "docs" / page).open().readline()
+            self.assertTrue(transcripts.WRITTEN.match(first), page)
+
     def test_matching(self):
         self.assertTrue(transcripts.matches(["a {...} c", "...", "z"], ["a bb c", "x", "y", "z"]))
         self.assertTrue(transcripts.matches(["...", "z"], ["z"]))

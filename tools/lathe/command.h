@@ -126,6 +126,7 @@ Run AddExtract(CLI::App& app);
 Run AddReduce(CLI::App& app);
 Run AddQuantize(CLI::App& app);
 Run AddGenerate(CLI::App& app);
+Run AddOps(CLI::App& app);
 Run AddHelp(CLI::App& app);
 Run AddCompletion(CLI::App& app);
 

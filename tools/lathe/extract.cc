@@ -1,10 +1,13 @@
 #include "lathe/driver/extract.h"
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "lathe/driver/model_file.h"
+#include "lathe/driver/summary.h"
 #include "lathe/ir/verify.h"
 #include "lathe/support/error.h"
+#include "lathe/support/printable.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/structure.h"
 
@@ -16,6 +19,7 @@ struct Options {
   OutputOptions outputs;
   std::vector<std::string> from, to;
   std::string output;
+  bool json = false;
 };
 
 int ExtractPart(const Options& o) {
@@ -34,7 +38,14 @@ int ExtractPart(const Options& o) {
   }
   VerifyOrThrow(program);
   SaveModel(program, o.output);
-  Words(StrCat("wrote ", o.output, "\n"));
+  if (o.json) {
+    const nlohmann::ordered_json json = {
+        {"output", o.output},
+        {"model", nlohmann::ordered_json::parse(SummaryToJson(Summarize(program)))}};
+    Out(JsonText(json, 2) + "\n");
+  } else {
+    Words(StrCat("wrote ", o.output, "\n"));
+  }
   return kFine;
 }
 
@@ -52,6 +63,7 @@ Run AddExtract(CLI::App& app) {
   app.add_option("--output,-o", o->output, "FILE.onnx or FILE.lathe")
       ->type_name("FILE")
       ->required();
+  app.add_flag("--json", o->json, "what was written, as JSON");
   o->outputs.AddTo(app);
   return [o] { return ExtractPart(*o); };
 }

@@ -114,6 +114,7 @@ int Main(int argc, char** argv) {
   add("tune", "measure implementations; later builds take the fastest", AddTune);
   add("profile", "show where the time of a run goes", AddProfile);
   add("conformance", "run official ONNX test cases", AddConformance);
+  add("ops", "explain the ops of programs", AddOps);
   add("help", "explain a command", AddHelp);
   add("completion", "print a script with which a shell completes commands", AddCompletion);
   try {

@@ -1,24 +1,30 @@
 #include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "lathe/driver/model_file.h"
 #include "lathe/driver/pass_checks.h"
 #include "lathe/driver/pass_report.h"
+#include "lathe/driver/summary.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/verify.h"
 #include "lathe/pass/instrumentation.h"
 #include "lathe/support/clock.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
+#include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/crash_note.h"
+#include "tools/lathe/opt_json.h"
 #include "tools/lathe/shell.h"
 #include "tools/lathe/structure.h"
 
 namespace lathe::command {
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct OptOptions {
   ModelOptions model;
@@ -39,12 +45,13 @@ struct OptOptions {
   bool stats = false;
   bool check_numerics = false;
   bool print_after_change = false;
+  bool json = false;
 };
 
 int ListPasses(const OptOptions& o) {
   IrContext context;
   for (const std::string& plugin : o.model.plugins) context.LoadPlugin(plugin);
-  Out(o.markdown ? PassPage() : PassList());
+  Out(o.json ? JsonText(PassListJson(), 2) + "\n" : o.markdown ? PassPage() : PassList());
   return kFine;
 }
 
@@ -87,6 +94,14 @@ int Bisect(const OptOptions& o, const Program& program, const std::string& pipel
     return now.empty();
   };
   const BisectResult result = BisectPasses(program, pipeline, holds, ManagerOptions(o));
+  if (o.json) {
+    const Json json = {{"holds", result.passes < 0},
+                       {"passes", result.passes},
+                       {"pass", result.pass},
+                       {"why", result.error.empty() ? why : result.error}};
+    Out(JsonText(json, 2) + "\n");
+    return result.passes < 0 ? kFine : kCheckFailed;
+  }
   if (result.passes < 0) {
     Out("the check holds after every pass\n");
     return kFine;
@@ -120,7 +135,8 @@ void RunReported(const OptOptions& o, PassManager& manager, Program& program) {
   report->Write(o.viz);
 }
 
-void RunPasses(const OptOptions& o, Program& program, const std::string& pipeline) {
+/// `json` gets what there is to say of the run, if it is wanted so.
+void RunPasses(const OptOptions& o, Program& program, const std::string& pipeline, Json& json) {
   PassManager manager(ManagerOptions(o));
   manager.Add(pipeline);
   if (o.print_after_change || !o.print_before.empty() || !o.print_after.empty()) {
@@ -132,13 +148,17 @@ void RunPasses(const OptOptions& o, Program& program, const std::string& pipelin
     manager.AddInstrumentation(MakeCrashNote(o.reproducer));
   }
   const auto counts = std::make_shared<OpCountInstrumentation>();
-  if (o.stats) manager.AddInstrumentation(counts);
+  if (o.stats || o.json) manager.AddInstrumentation(counts);
   if (o.manager.verify_each) manager.AddInstrumentation(MakeChangeCheck());
   if (o.check_numerics) manager.AddInstrumentation(MakeNumericCheck(program));
   if (o.viz.empty()) {
     manager.Run(program);
   } else {
     RunReported(o, manager, program);
+  }
+  if (o.json) {
+    json.update(RunJson(manager, *counts));
+    return;
   }
   if (o.timing) Words(RenderTimings(manager));
   if (o.stats) Words(RenderStatistics(manager) + RenderOpCounts(counts->changes()));
@@ -180,6 +200,17 @@ void CheckPassNames(const OptOptions& o) {
   }
 }
 
+/// What the program is now: where it was written, or its text.
+void OutAsJson(const OptOptions& o, const Program& program, Json json) {
+  json["model"] = Json::parse(SummaryToJson(Summarize(program)));
+  if (!o.output.empty()) {
+    json["output"] = o.output;
+  } else if (!o.no_print) {
+    json["program"] = Print(program, {.locations = o.locations});
+  }
+  Out(JsonText(json, 2) + "\n");
+}
+
 int RunOpt(const OptOptions& o) {
   if (o.list_passes) return ListPasses(o);
   CheckPassNames(o);
@@ -191,15 +222,17 @@ int RunOpt(const OptOptions& o) {
   timer.Done("read+verify");
   const std::string pipeline = PipelineOf(o);
   if (!o.bisect.empty()) return Bisect(o, program, pipeline);
+  Json json = {{"pipeline", pipeline}};
   if (!pipeline.empty()) {
-    RunPasses(o, program, pipeline);
+    RunPasses(o, program, pipeline, json);
     timer.Done("passes");
     VerifyOrThrow(program, {.after = pipeline});
     timer.Done("verify");
   }
-  if (!o.output.empty()) {
-    SaveModel(program, o.output);
-  } else if (!o.no_print) {
+  if (!o.output.empty()) SaveModel(program, o.output);
+  if (o.json) {
+    OutAsJson(o, program, std::move(json));
+  } else if (o.output.empty() && !o.no_print) {
     PrintTo(program, {.locations = o.locations}, Out);
   }
   timer.Done("write");
@@ -278,6 +311,7 @@ Run AddOpt(CLI::App& app) {
   app.add_flag("--locations", o->locations, "print where each op comes from");
   app.add_flag("--no-print", o->no_print, "do not print the program");
   app.add_flag("--timing", o->timing, "print the time of each phase and pass to stderr");
+  app.add_flag("--json", o->json, "what passes did, and the program or where it is, as JSON");
   return [o] { return RunOpt(*o); };
 }
 

@@ -50,11 +50,13 @@ struct Reduction {
 };
 
 /// Removes outputs and operations (their results become inputs, and what only they read becomes
-/// outputs), takes operands for results and one branch for an `if`, inlines functions, fixes
-/// symbolic sizes, shrinks static ones all over the program at once, and makes floating-point
+/// outputs; those of a branch or of a loop go, too), takes operands for results, one branch for an
+/// `if` and one round for a loop, or has the loop go one round and carry less, inlines functions,
+/// fixes symbolic sizes, shrinks static ones all over the program at once, and makes floating-point
 /// weights tensors of one number: many at a time first, then half as many (delta debugging).
 /// Values keep their names. Candidates are valid programs, and none is tested twice. Inputs follow:
-/// values that become inputs are what the interpreter computes for them.
+/// values that become inputs are what the interpreter computes for them, within a loop in the first
+/// round.
 /// Errors: reduce/no-failure if `failing` does not fail.
 Reduction Reduce(const FailingCase& failing, const FailureTest& test,
                  const ReduceOptions& options = {});

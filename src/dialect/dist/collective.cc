@@ -4,10 +4,10 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/dist/op_names.h"
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/collectives.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/grad_util.h"
 

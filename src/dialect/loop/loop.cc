@@ -4,9 +4,9 @@
 #include <bit>
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "src/dialect/cf/regions.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/loop/scalars.h"
 #include "src/dialect/wide.h"
 

@@ -3,9 +3,9 @@
 #include <array>
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/loop.h"
 #include "lathe/support/error.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/loop/indices.h"
 #include "src/dialect/loop/scalars.h"
 #include "src/dialect/move.h"

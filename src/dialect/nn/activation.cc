@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "src/dialect/eval_util.h"
+#include "lathe/dialect/eval_util.h"
 
 namespace lathe::nn {
 namespace {

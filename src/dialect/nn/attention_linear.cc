@@ -1,9 +1,9 @@
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/attention.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/heads.h"
 #include "src/dialect/nn/operand_shape.h"

@@ -1,8 +1,8 @@
 #include "lathe/dialect/nn/cast.h"
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "src/dialect/contents.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::nn {
 

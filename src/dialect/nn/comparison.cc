@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "src/dialect/contents.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::nn {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/dialect/nn/layout.h"

@@ -1,12 +1,12 @@
 #include <limits>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/shape.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/nn/grad_parts.h"
 #include "src/dialect/nn/grad_util.h"
 #include "src/dialect/nn/interpolate.h"

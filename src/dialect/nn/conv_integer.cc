@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/tensor_of.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/convolution.h"
 #include "src/dialect/nn/grad_util.h"

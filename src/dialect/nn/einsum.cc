@@ -4,10 +4,10 @@
 #include <array>
 #include <cctype>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 
 namespace lathe::nn {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/text.h"
 #include "src/dialect/contents.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 
 namespace lathe::nn {

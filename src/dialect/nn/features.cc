@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/features_labels.h"
 #include "src/dialect/wide.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/features.h"
 #include "lathe/support/error.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::nn {
 

@@ -1,8 +1,8 @@
 #include "src/dialect/nn/heads.h"
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 
 namespace lathe::nn {

@@ -1,10 +1,10 @@
 // Writing into copies: what the scatter ops share, and the cache update.
 #include <algorithm>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/scatter.h"
 #include "src/dialect/wide.h"

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <optional>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/norm.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/nn/operand_shape.h"
 
 namespace lathe::nn {

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/product.h"
 #include "src/dialect/nn/term.h"

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/concat.h"
 

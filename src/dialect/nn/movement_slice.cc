@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/slice.h"
 

@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "lathe/dialect/arithmetic.h"
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/layout.h"
 

@@ -4,11 +4,11 @@
 #include <complex>
 #include <numeric>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/wide.h"

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "lathe/dialect/arithmetic.h"
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/layout.h"
 #include "src/dialect/nn/window.h"

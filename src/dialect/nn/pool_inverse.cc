@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/pool.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/regions.h"
 #include "src/dialect/nn/window.h"

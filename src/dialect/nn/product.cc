@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/parallel.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/gemm.h"
 
 namespace lathe::nn {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/term.h"
 #include "src/dialect/wide.h"

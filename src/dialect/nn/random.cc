@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "lathe/support/random.h"
 #include "lathe/support/size_condition.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::nn {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <optional>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/operand_shape.h"
 #include "src/dialect/nn/rnn_activation.h"

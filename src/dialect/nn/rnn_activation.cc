@@ -4,9 +4,9 @@
 #include <cctype>
 #include <cmath>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::nn {
 namespace {

@@ -3,10 +3,10 @@
 #include <limits>
 #include <numeric>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/operand_shape.h"

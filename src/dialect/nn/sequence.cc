@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/ir/traits.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/cf/regions.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/concat.h"
 

@@ -5,10 +5,10 @@
 #include <complex>
 #include <numbers>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/operand_shape.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/nn/letters.h"
 #include "src/dialect/nn/regex.h"
 

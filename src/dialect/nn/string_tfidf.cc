@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <map>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/dialect/nn/string.h"
 #include "lathe/support/error.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::nn {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <functional>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/operand_shape.h"

@@ -3,10 +3,10 @@
 
 #include <numeric>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/contents.h"
-#include "src/dialect/eval_util.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/reshape.h"

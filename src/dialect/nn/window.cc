@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/eval_util.h"
 #include "lathe/support/size_condition.h"
 #include "lathe/support/text.h"
-#include "src/dialect/eval_util.h"
 
 namespace lathe::nn {
 namespace {

@@ -178,6 +178,67 @@ TEST_F(ReduceTest, KeepsABranchAndTakesOperandsInRegions) {
   EXPECT_EQ(CountOperations(kept.smallest.program), 2U);
 }
 
+// A loop of three rounds: an exp of what it carries, a sum that it carries, and a stack of sines.
+constexpr const char* kLoop = R"(
+  %0 = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
+  %1 = builtin.constant() {value = tensor<[], i64> [3]} : () -> v_tensor<[], i64>
+  %2, %3, %4 = cf.while(%1, none, %0, %0) ({
+  ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %a: v_tensor<[4], f32>, %s: v_tensor<[4], f32>):
+    %5 = nn.cos(%a) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    %6 = nn.exp(%5) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    %7 = nn.add(%s, %6) : (v_tensor<[4], f32>, v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    %8 = nn.sin(%7) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    cf.yield(%c, %6, %7, %8) : (v_tensor<[], bool>, v_tensor<[4], f32>, v_tensor<[4], f32>, v_tensor<[4], f32>) -> ()
+  }) : (v_tensor<[], i64>, none, v_tensor<[4], f32>, v_tensor<[4], f32>) -> (v_tensor<[4], f32>, v_tensor<[4], f32>, v_tensor<[3, 4], f32>)
+  nn.fetch(%2) {name = "a"} : (v_tensor<[4], f32>) -> ()
+  nn.fetch(%3) {name = "s"} : (v_tensor<[4], f32>) -> ()
+  nn.fetch(%4) {name = "stack"} : (v_tensor<[3, 4], f32>) -> ()
+)";
+
+TEST_F(ReduceTest, LeavesWhatFailsOfTheFirstRoundOfALoop) {
+  const Reduction r = Reduce({Parse(kLoop)}, Has("nn.exp"));
+  EXPECT_EQ(CountOf(r.smallest.program, "cf.while"), 0U);
+  EXPECT_EQ(CountOperations(r.smallest.program), 1U);
+}
+
+TEST_F(ReduceTest, ALoopThatIsNeededGoesOneRoundAndCarriesLess) {
+  const auto needs_loop = [](const FailingCase& c) {
+    for (OpWalker w(c.program.block()); const Operation* op = w.Next();) {
+      if (op->name() == "nn.exp" && op->block() != c.program.block()) return true;
+    }
+    return false;
+  };
+  const Tensor x = Tensor::Of<float>({4}, {0, 0, 0, 0});
+  const Reduction r = Reduce({Parse(kLoop), {{"only", {{"x", x}}}}}, needs_loop);
+  const std::string text = Print(r.smallest.program);
+  EXPECT_EQ(CountOperations(r.smallest.program), 2U) << text;  // the loop and the exp
+  EXPECT_EQ(CountOf(r.smallest.program, "nn.fetch"), 1U) << text;
+  for (OpWalker w(r.smallest.program.block()); const Operation* op = w.Next();) {
+    if (op->name() != "cf.while") continue;
+    EXPECT_EQ(op->num_results(), 1U) << text;
+    EXPECT_NE(text.find("tensor<[], i64> [1]"), std::string::npos) << text;
+  }
+}
+
+TEST_F(ReduceTest, ScansAreLoops) {
+  const Reduction r = Reduce({Parse(R"(
+    %0 = nn.feed() {name = "x"} : () -> v_tensor<[5, 4], f32>
+    %1 = nn.feed() {name = "s"} : () -> v_tensor<[4], f32>
+    %2, %3 = cf.scan(%1, %0) {num_scan_inputs = 1} ({
+    ^(%s: v_tensor<[4], f32>, %x: v_tensor<[4], f32>):
+      %4 = nn.add(%s, %x) : (v_tensor<[4], f32>, v_tensor<[4], f32>) -> v_tensor<[4], f32>
+      %5 = nn.exp(%4) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
+      cf.yield(%4, %5) : (v_tensor<[4], f32>, v_tensor<[4], f32>) -> ()
+    }) : (v_tensor<[4], f32>, v_tensor<[5, 4], f32>) -> (v_tensor<[4], f32>, v_tensor<[5, 4], f32>)
+    nn.fetch(%2) {name = "last"} : (v_tensor<[4], f32>) -> ()
+    nn.fetch(%3) {name = "all"} : (v_tensor<[5, 4], f32>) -> ()
+  )")},
+                             Has("nn.exp"));
+  EXPECT_EQ(CountOf(r.smallest.program, "cf.scan"), 0U);
+  EXPECT_EQ(CountOf(r.smallest.program, "cf.while"), 0U);
+  EXPECT_EQ(CountOperations(r.smallest.program), 1U);
+}
+
 TEST_F(ReduceTest, ShrinksSizesAllOverTheProgramAndSplatsWeights) {
   Program program = Parse(R"(
     %0 = nn.feed() {name = "x"} : () -> v_tensor<[N, 12], f32>
