@@ -5,9 +5,12 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/io.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/verify.h"
+#include "lathe/ir/walk.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
@@ -16,6 +19,7 @@
 #include "lathe/support/random.h"
 #include "src/dialect/run_checks.h"
 #include "src/dialect/run_plan.h"
+#include "src/dialect/size_scope.h"
 #include "src/dialect/views.h"
 
 namespace lathe {
@@ -178,7 +182,7 @@ struct State {
 }
 
 // The context of one op of a running program.
-class ProgramContext : public EvalContext {
+class ProgramContext : public EvalContext, public SizeScope {
  public:
   ProgramContext(State& run, Operation* op, std::span<RtValue> inputs, std::span<RtValue> outputs)
       : run_(run) {
@@ -209,8 +213,50 @@ class ProgramContext : public EvalContext {
     to.emplace_back(std::string(name), value);
     if (input) run_.given_back_of.emplace_back(input.value());
   }
+  std::optional<int64_t> SizeOf(std::string_view symbol) const override {
+    if (const auto size = SizeOfRead(symbol)) return size;
+    return IsInFunction() ? std::nullopt : SizeOfFed(symbol);
+  }
 
  private:
+  /// By what the regions read from outside; values of their own may be there no more.
+  std::optional<int64_t> SizeOfRead(std::string_view symbol) const {
+    for (OpWalker walk(op_); Operation* inner = walk.Next();) {
+      for (const Region& region : inner->regions()) {
+        for (const RunPlan::Step& step : run_.plan.block(region.front()).steps) {
+          if (const auto size = SizeOfOperands(step, symbol)) return size;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<int64_t> SizeOfOperands(const RunPlan::Step& step, std::string_view symbol) const {
+    for (size_t i = 0; i < step.op->num_operands(); ++i) {
+      const Value operand = step.op->operand(i);
+      if (!operand || run_.plan.operand_indices(step)[i] != RunPlan::kNone) continue;
+      const RtValue& value = run_.slots[run_.plan.operands(step)[i]];
+      if (const auto size = SizeIn(operand.type(), value, symbol)) return size;
+    }
+    return std::nullopt;
+  }
+
+  /// A function has symbols of its own.
+  bool IsInFunction() const {
+    const Operation* outer = op_;
+    while (outer != nullptr && outer->name() != builtin::kFunc) outer = outer->parent_op();
+    return outer != nullptr;
+  }
+
+  std::optional<int64_t> SizeOfFed(std::string_view symbol) const {
+    for (Operation* feed : run_.program.feeds()) {
+      const RtValue* value = Find(*run_.inputs, nn::FeedOp(feed).name());
+      if (value == nullptr) continue;
+      if (const auto size = SizeIn(feed->result(0).type(), *value, symbol)) return size;
+    }
+    return std::nullopt;
+  }
+
   State& run_;
 };
 

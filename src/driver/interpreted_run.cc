@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/io.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/size_constraints.h"
@@ -11,6 +12,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/runtime/kernel_error.h"
 #include "lathe/support/budget.h"
+#include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
 #include "src/driver/plan_operations.h"
 #include "src/runtime/stoppable_team.h"
@@ -191,19 +193,49 @@ void InterpretedRun::CheckSizes(const NamedValues& inputs) {
   runtime::CheckConstraints(compiled_.constraints, bound_);
 }
 
-// As a plan does.
-void InterpretedRun::CheckComputed(const RanOp& ran) {
-  const auto bind = const_cast<Operation*>(ran.op)->dyn_cast<nn::BindSizesOp>();
-  if (!bind) return;
-  const bool is_regional = ran.op->block() != compiled_.program.block();
-  const std::span<const int64_t> sizes = ran.outputs[0].tensor().data<int64_t>();
+namespace {
+
+using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
+
+// The extents of what a loop gives that only its end tells.
+NamedSizes SizesAtEnd(const RanOp& loop) {
+  NamedSizes sizes;
+  const auto add = [&](size_t result, size_t axis, const std::string& name) {
+    const RtValue& value = loop.outputs[result];
+    if (value.is_tensor() && axis < value.tensor().shape().size())
+      sizes.emplace_back(name, value.tensor().shape()[axis]);
+  };
+  for (const cf::LoopSize& size : cf::LoopSizes(loop.op)) add(size.carried, size.axis, size.end);
+  for (const cf::StackSize& size : cf::StackSizes(loop.op)) add(size.result, 0, size.end);
+  return sizes;
+}
+
+NamedSizes SizesBoundBy(const RanOp& ran) {
+  auto* op = const_cast<Operation*>(ran.op);
+  if (op->isa<cf::WhileOp>()) return SizesAtEnd(ran);
+  const auto bind = op->dyn_cast<nn::BindSizesOp>();
+  if (!bind) return {};
+  NamedSizes sizes;
+  const std::span<const int64_t> values = ran.outputs[0].tensor().data<int64_t>();
   const auto names = bind.names();
   for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i].empty()) continue;
+    if (!names[i].empty()) sizes.emplace_back(names[i], values[i]);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+// As a plan does.
+void InterpretedRun::CheckComputed(const RanOp& ran) {
+  const NamedSizes sizes = SizesBoundBy(ran);
+  if (sizes.empty()) return;
+  const bool is_regional = ran.op->block() != compiled_.program.block();
+  for (const auto& [name, size] : sizes) {
     if (is_regional) {
-      regional_[names[i]] = sizes[i];
+      regional_[name] = size;
     } else {
-      bound_.push_back({computed_.emplace_back(names[i]), sizes[i], {}});
+      bound_.push_back({computed_.emplace_back(name), size, {}});
     }
   }
   if (!is_regional) runtime::CheckConstraints(compiled_.constraints, bound_);

@@ -5,10 +5,11 @@
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "src/dialect/size_scope.h"
 
 namespace lathe::testing {
 
-class Evaluator::Context : public EvalContext {
+class Evaluator::Context : public EvalContext, public SizeScope {
  public:
   Context(Evaluator& evaluator, Operation* op, std::span<RtValue> inputs,
           std::span<RtValue> outputs)
@@ -24,6 +25,21 @@ class Evaluator::Context : public EvalContext {
   uint64_t RandomSeed(std::optional<double>) override { return 0; }
   const RtValue* Feed(std::string_view) override { return nullptr; }
   void Fetch(std::string_view, const RtValue&) override {}
+  std::optional<int64_t> SizeOf(std::string_view symbol) const override {
+    const Block* outer = op_->block();
+    while (outer != nullptr && outer->parent_op() != nullptr && outer->parent_op()->block()) {
+      outer = outer->parent_op()->block();
+    }
+    if (outer == nullptr) return std::nullopt;
+    for (OpWalker walk(const_cast<Block*>(outer)); const Operation* op = walk.Next();) {
+      for (size_t i = 0; i < op->num_operands(); ++i) {
+        const auto found = evaluator_.values.find(op->operand(i));
+        if (found == evaluator_.values.end()) continue;
+        if (const auto size = SizeIn(op->operand(i).type(), found->second, symbol)) return size;
+      }
+    }
+    return std::nullopt;
+  }
 
  private:
   Evaluator& evaluator_;

@@ -1,6 +1,7 @@
 #include "test/differential/excuses.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "lathe/ir/type.h"
@@ -30,6 +31,50 @@ bool FollowsFromSizes(Value value) {
     }
   }
   return true;
+}
+
+/// Where in a list of that many a constant position is; absent: the one given instead.
+std::optional<size_t> PositionIn(Value position, size_t count, size_t absent) {
+  if (!position) return absent;
+  const Operation* made = position.defining_op();
+  if (made == nullptr || made->name() != "builtin.constant") return std::nullopt;
+  const Tensor& value = made->attribute("value").cast<TensorAttribute>().value();
+  if (value.num_elements() != 1) return std::nullopt;
+  const int64_t at = ToInt64s(value)[0];
+  return static_cast<size_t>(at < 0 ? at + static_cast<int64_t>(count) : at);
+}
+
+Value OperandOrNull(const Operation* op, size_t i) {
+  return i < op->num_operands() ? op->operand(i) : Value();
+}
+
+/// The tensors of a list that is made of them one by one, at constant positions; nothing if it is
+/// made in another way, or not at all, as a position is outside of it.
+std::optional<std::vector<Value>> ItemsOf(Value list) {
+  std::vector<const Operation*> edits;
+  const Operation* op = list.defining_op();
+  for (; op != nullptr && (op->name() == "nn.sequence_insert" || op->name() == "nn.sequence_erase");
+       op = op->operand(0).defining_op()) {
+    edits.push_back(op);
+  }
+  std::vector<Value> items;
+  if (op == nullptr || op->num_regions() != 0) return std::nullopt;
+  if (op->name() != "nn.sequence_construct" && op->name() != "nn.sequence_empty")
+    return std::nullopt;
+  for (size_t i = 0; i < op->num_operands(); ++i) items.push_back(op->operand(i));
+  for (auto edit = edits.rbegin(); edit != edits.rend(); ++edit) {
+    const bool inserts = (*edit)->name() == "nn.sequence_insert";
+    const size_t end = inserts ? items.size() + 1 : items.size();
+    const auto at = PositionIn(OperandOrNull(*edit, inserts ? 2 : 1), items.size(), end - 1);
+    if (!at || *at >= end) return std::nullopt;
+    const auto place = items.begin() + static_cast<std::ptrdiff_t>(*at);
+    if (inserts) {
+      items.insert(place, (*edit)->operand(1));
+    } else {
+      items.erase(place);
+    }
+  }
+  return items;
 }
 
 bool Holds(const Region& region, const Operation* op) {
@@ -71,6 +116,19 @@ class Needs {
     for (size_t i = from; i < op->num_operands(); ++i) Need(op->operand(i));
   }
 
+  /// Of a list that is known one by one, what is read; what else it holds may never be computed.
+  void NeedItems(const Operation* op) {
+    const auto items = ItemsOf(op->operand(0));
+    const bool reads_one = op->name() == "nn.sequence_at";
+    const auto at = items && reads_one ? PositionIn(op->operand(1), items->size(), items->size())
+                                       : std::nullopt;
+    if (!items || (reads_one && (!at || *at >= items->size()))) return NeedOperands(op, 0);
+    ops_.insert(op);
+    for (size_t i = 0; i < items->size(); ++i) {
+      if (!reads_one || i == *at) Need((*items)[i]);
+    }
+  }
+
   static const Operation* YieldOf(const Region& region) { return region.front()->back(); }
 
   /// A result: of an op with regions, what each of them yields for it.
@@ -79,6 +137,8 @@ class Needs {
     const std::string_view name = op->name();
     if (name == "nn.shape" || name == "nn.size" || name == "nn.sequence_length") {
       ops_.insert(op);
+    } else if (name == "nn.sequence_at" || name == "nn.concat_from_sequence") {
+      NeedItems(op);
     } else if (name == "cf.if") {
       NeedOperands(op, 0);
       for (const Region& region : op->regions()) {
@@ -171,7 +231,20 @@ bool HasUnreadSlice(const Operation* scan) {
   return false;
 }
 
-bool SaysAgain(const Operation* op, std::string_view id) {
+/// Whether types leave open how many numbers a slice is given: within regions those are read that
+/// are needed.
+bool HasUncountedNumbers(const Operation* slice) {
+  for (size_t i = 1; i < slice->num_operands(); ++i) {
+    const auto type =
+        slice->operand(i) ? slice->operand(i).type().dyn_cast<AnyTensorType>() : AnyTensorType();
+    if (type && !type.is_static()) return true;
+  }
+  return false;
+}
+
+bool SaysAgain(const Operation* op, std::string_view id, bool within_region) {
+  if (op->name() == "nn.slice")
+    return within_region && id == "shape/slice" && HasUncountedNumbers(op);
   return op->name() == "cf.scan" && id == "shape/scan-length" && HasUnreadSlice(op);
 }
 
@@ -179,13 +252,15 @@ bool SaysAgain(const Operation* op, std::string_view id) {
 
 bool MayBeAccepted(const Program& program, const Operation* refused, const Error& error) {
   if (refused == nullptr || error.code() == ErrorCode::kInternal) return false;
-  if (SaysAgain(refused, error.id())) return true;
-  if (Needs(program, refused).Contains(refused)) return false;
   const bool within_region = refused->block() != program.block();
+  if (SaysAgain(refused, error.id(), within_region)) return true;
+  if (Needs(program, refused).Contains(refused)) return false;
   return within_region || error.id().starts_with("run/") || !KnowsSizes(refused);
 }
 
-std::vector<bool> OutputsBehind(const Program& program, const OpSet& ops) {
+namespace {
+
+OpSet Behind(const OpSet& ops) {
   OpSet reached = ops;
   std::vector<const Operation*> todo(ops.begin(), ops.end());
   const auto reach = [&](const Operation* op) {
@@ -199,11 +274,22 @@ std::vector<bool> OutputsBehind(const Program& program, const OpSet& ops) {
       for (const auto& use : op->result(i).uses()) reach(use.owner());
     }
   }
+  return reached;
+}
+
+}  // namespace
+
+std::vector<bool> OutputsBehind(const Program& program, const OpSet& ops) {
+  const OpSet reached = Behind(ops);
   std::vector<bool> outputs;
   for (const Operation& op : *program.block()) {
     if (op.name() == "nn.fetch") outputs.push_back(reached.contains(&op));
   }
   return outputs;
+}
+
+bool IsBehind(const OpSet& ops, const Operation* op) {
+  return op != nullptr && Behind(ops).contains(op);
 }
 
 }  // namespace lathe::testing

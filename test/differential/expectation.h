@@ -24,7 +24,8 @@ class Expectation {
 
   /// Of the interpreter; then there are no values.
   const std::optional<Error>& error() const { return error_; }
-  /// Whether what is compiled may run nevertheless (excuses.h).
+  /// Whether what is compiled may run nevertheless (excuses.h), or what is refused is made of sizes
+  /// that nothing tells.
   bool excused() const { return excused_; }
   /// Whether an entry of a computed shape was 0 and copied an extent.
   bool copies_extent() const { return copies_extent_; }

@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "lathe/dialect/cf/cf.h"
-#include "lathe/dialect/shape_inference.h"
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
 #include "src/dialect/cf/loop_sizes.h"
+#include "src/dialect/size_scope.h"
 
 namespace lathe::cf {
 
@@ -175,30 +175,13 @@ int64_t CountOf(EvalContext& c, size_t operand, std::string_view what) {
   return value.data<int64_t>()[0];
 }
 
-namespace {
-
-// What the operands say about the symbols of their types.
-SymbolBinder SymbolsOfOperands(const EvalContext& c) {
-  SymbolBinder symbols;
-  for (size_t i = 0; i < c.num_inputs(); ++i) {
-    const Value operand = c.op()->operand(i);
-    const auto type = operand ? operand.type().dyn_cast<AnyTensorType>() : AnyTensorType();
-    if (!type || !c.HasInput(i) || !c.input_value(i).is_tensor()) continue;
-    symbols.Match(type.shape(), c.input(i).shape(), StrCat("operand ", i), "run/shape");
-  }
-  return symbols;
-}
-
-}  // namespace
-
 Tensor NoPieces(EvalContext& c, size_t result, size_t axis) {
   const auto type = c.op()->result(result).type().dyn_cast<AnyTensorType>();
   if (!type) c.Fail("type/scan", "a scan output must be a tensor");
-  const SymbolBinder symbols = SymbolsOfOperands(c);
   Shape shape;
   for (const Dim& d : type.dims()) {
     const Dim known = d.Substitute([&](std::string_view name) -> std::optional<Dim> {
-      const auto value = symbols.Lookup(name);
+      const auto value = SizeOf(c, name);
       return value ? std::optional<Dim>(*value) : std::nullopt;
     });
     shape.push_back(known.is_constant() ? known.value() : 0);

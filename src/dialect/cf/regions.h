@@ -44,7 +44,7 @@ bool TruthOf(EvalContext& c, const RtValue& value, std::string_view what);
 int64_t CountOf(EvalContext& c, size_t operand, std::string_view what);
 
 /// An empty tensor of the result's type, whose dim `axis` is 0; so are those that neither the type
-/// nor the operands tell.
+/// nor the values around (src/dialect/size_scope.h) tell.
 Tensor NoPieces(EvalContext& c, size_t result, size_t axis);
 /// All pieces, of one shape, along a new axis.
 Tensor Stack(EvalContext& c, const std::vector<RtValue>& pieces, size_t axis);

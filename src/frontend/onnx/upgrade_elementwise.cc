@@ -91,6 +91,7 @@ void FlattenAtAxis(UpgradeContext& c) {
   flatten.attributes.push_back(MakeInt("axis", axis));
   c.SetInput(0, c.Emit(std::move(flatten)));
   NodeMsg reshape = MakeNode("Reshape", {c.FreshName("flat"), shape});
+  reshape.attributes.push_back(MakeInt("allowzero", 1));  // an extent of `x` may be 0
   reshape.outputs = {c.node.outputs.at(0)};
   c.node.outputs[0] = reshape.inputs[0];
   c.EmitAfter(std::move(reshape));

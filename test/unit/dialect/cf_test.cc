@@ -94,6 +94,32 @@ TEST_F(ControlFlow, WhileWithoutIterations) {
   }
 }
 
+// What a stack holds tells its sizes, whether an operand has them, what the body reads, or an input
+// that the body reads no more than the shape of.
+TEST_F(ControlFlow, StackWithoutRounds) {
+  const auto shape_of = [&](std::string_view yielded) {
+    const std::string body = StrCat(R"(
+      %t = builtin.constant() {value = tensor<[], i64> [0]} : () -> v_tensor<[], i64>
+      %x = nn.feed() {name = "x"} : () -> v_tensor<[N], f32>
+      %z = nn.feed() {name = "z"} : () -> v_tensor<[M, 2], f32>
+      %n = nn.neg(%z) : (v_tensor<[M, 2], f32>) -> v_tensor<[M, 2], f32>
+      %s = nn.shape(%z) : (v_tensor<[M, 2], f32>) -> v_tensor<[2], i64>
+      %last, %all = cf.while(%t, none, %x) ({
+        ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %v: v_tensor<[N], f32>):
+        %y = )",
+                                    yielded, R"( -> v_tensor<[M, 2], f32>
+        cf.yield(%c, %v, %y) : (v_tensor<[], bool>, v_tensor<[N], f32>, v_tensor<[M, 2], f32>) -> ()
+      }) : (v_tensor<[], i64>, none, v_tensor<[N], f32>) -> (v_tensor<[N], f32>, v_tensor<[?, M, 2], f32>)
+      nn.fetch(%all) {name = "all"} : (v_tensor<[?, M, 2], f32>) -> ()
+    )");
+    const NamedValues inputs = {{"x", Vec<float>({1})}, {"z", Tensor(ElementType::kF32, {3, 2})}};
+    return Run(body, inputs)[0].second.tensor().shape();
+  };
+  const Shape wanted = {0, 3, 2};
+  EXPECT_EQ(shape_of("nn.relu(%n) : (v_tensor<[M, 2], f32>)"), wanted);
+  EXPECT_EQ(shape_of("nn.constant_of_shape(%s) : (v_tensor<[2], i64>)"), wanted);
+}
+
 TEST_F(ControlFlow, LoopThatNeverEnds) {
   const Error e =
       ErrorOf([&] { Run(Loop("none", "none"), LoopInputs(0, true), {.max_steps = 10000}); });

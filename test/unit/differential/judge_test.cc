@@ -24,6 +24,10 @@ class JudgeTest : public ProgramTest {
     for (auto& [name, value] : inputs) {
       if (const RtValue* other = Find(changed, name)) value = *other;
     }
+    return ExpectOf(body, inputs);
+  }
+
+  Expectation ExpectOf(std::string_view body, const NamedValues& inputs) {
     program_ = Parse(StrCat(kFeeds, body));
     ShapeInferencer(&program_->parameters()).Visit(*program_);
     return Expectation(*program_, inputs, 1);
@@ -80,6 +84,47 @@ TEST_F(JudgeTest, SizesThatTypesDoNotTell) {
   )",
                           two),
             "");
+}
+
+// The interpreter refuses %k, or the list; who reads `at` of it may never see that.
+std::string OfList(std::string_view list, int at) {
+  return StrCat(R"(
+    %p = nn.non_zero(%x) : (v_tensor<[N], f32>) -> v_tensor<[1, ?], i64>
+    %r = nn.transpose(%p) {perm = [1, 0]} : (v_tensor<[1, ?], i64>) -> v_tensor<[?, 1], i64>
+    %g = nn.gather_nd(%x, %r) : (v_tensor<[N], f32>, v_tensor<[?, 1], i64>) -> v_tensor<[?], f32>
+    %k = nn.add(%g, %z) : (v_tensor<[?], f32>, v_tensor<[M], f32>) -> v_tensor<[?], f32>
+    %first = builtin.constant() {value = tensor<[], i64> [0]} : () -> v_tensor<[], i64>
+    %at = builtin.constant() {value = tensor<[], i64> [)",
+                at, R"(]} : () -> v_tensor<[], i64>
+    )",
+                list, R"(
+    %y = nn.sequence_at(%l, %at) : (list<v_tensor<[?], f32>>, v_tensor<[], i64>) -> v_tensor<[?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?], f32>) -> ()
+  )");
+}
+
+TEST_F(JudgeTest, ItemsOfListsThatNobodyTakes) {
+  const NamedValues two = {{"z", Vec<float>({1, 2})}};
+  constexpr std::string_view kMade = R"(
+    %l = nn.sequence_construct(%k, %x) : (v_tensor<[?], f32>, v_tensor<[N], f32>) -> list<v_tensor<[?], f32>>
+  )";
+  EXPECT_EQ(FoundIfItRuns(OfList(kMade, 1), two), "");
+  EXPECT_EQ(FoundIfItRuns(OfList(kMade, -1), two), "");
+  EXPECT_EQ(FoundIfItRuns(OfList(kMade, 0), two), "accepted shape/broadcast");
+  constexpr std::string_view kInserted = R"(
+    %m = nn.sequence_construct(%x, %z) : (v_tensor<[N], f32>, v_tensor<[M], f32>) -> list<v_tensor<[?], f32>>
+    %n = nn.sequence_erase(%m, %first) : (list<v_tensor<[?], f32>>, v_tensor<[], i64>) -> list<v_tensor<[?], f32>>
+    %l = nn.sequence_insert(%n, %k) : (list<v_tensor<[?], f32>>, v_tensor<[?], f32>) -> list<v_tensor<[?], f32>>
+  )";
+  EXPECT_EQ(FoundIfItRuns(OfList(kInserted, 0), two), "");
+  EXPECT_EQ(FoundIfItRuns(OfList(kInserted, -1), two), "accepted shape/broadcast");
+}
+
+TEST_F(JudgeTest, ListThatIsReadAtNoPlaceOfIt) {
+  constexpr std::string_view kMade = R"(
+    %l = nn.sequence_construct(%x, %x) : (v_tensor<[N], f32>, v_tensor<[N], f32>) -> list<v_tensor<[?], f32>>
+  )";
+  EXPECT_EQ(FoundIfItRuns(OfList(kMade, 2)), "accepted run/index");
 }
 
 // ---- regions ----
@@ -162,6 +207,35 @@ TEST_F(JudgeTest, SlicesThatNoRoundReads) {
   const NamedValues two = {{"z", Vec<float>({1, 2})}};
   EXPECT_EQ(FoundIfItRuns(scan("a"), two), "");
   EXPECT_EQ(FoundIfItRuns(scan("b"), two), "accepted shape/scan-length");
+}
+
+TEST_F(JudgeTest, SliceWithMoreNumbersThanItReads) {
+  constexpr std::string_view kSlice = R"(
+      %from = builtin.constant() {value = tensor<[1], i64> [0]} : () -> v_tensor<[1], i64>
+      %s = nn.slice(%x, %from, %ends) : (v_tensor<[N], f32>, v_tensor<[1], i64>, v_tensor<[E], i64>) -> v_tensor<[?], f32>
+  )";
+  constexpr std::string_view kEnds =
+      "%ends = nn.feed() {name = \"ends\"} : () -> v_tensor<[E], i64>\n";
+  const auto found = [&](const std::string& body) {
+    const NamedValues inputs = {{"x", Vec<float>({1, 2, 3})},
+                                {"z", Vec<float>({4, 5, 6})},
+                                {"i", Vec<int64_t>({0, 9})},
+                                {"c", Tensor::Scalar(true)},
+                                {"ends", Vec<int64_t>({2, 3, 4})}};
+    return Judge(ExpectOf(StrCat(kEnds, body), inputs), {}).finding;
+  };
+  EXPECT_EQ(found(StrCat(R"(%y = cf.if(%c) ({)", kSlice, R"(
+      cf.yield(%s) : (v_tensor<[?], f32>) -> ()
+    }, {
+      cf.yield(%z) : (v_tensor<[M], f32>) -> ()
+    }) : (v_tensor<[], bool>) -> v_tensor<[?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?], f32>) -> ()
+  )")),
+            "");
+  EXPECT_EQ(found(StrCat(kSlice, R"(
+    nn.fetch(%s) {name = "y"} : (v_tensor<[?], f32>) -> ()
+  )")),
+            "accepted shape/slice");
 }
 
 // ---- numbers that say again what is known ----
@@ -260,6 +334,57 @@ TEST_F(JudgeTest, RowsThatNothingTellsHideWhatIsMadeOfThemAlone) {
   const RtValue rows = Tensor(ElementType::kI64, {0, 1, 7});
   EXPECT_EQ(Judge(wanted, {{{"rows", rows}, {"w", Vec<float>({-4, -5, -6})}}, {}}).finding, "");
   EXPECT_EQ(Judge(wanted, {{{"rows", rows}, {"w", Vec<float>({4, 5, 6})}}, {}}).finding, "differs");
+}
+
+TEST_F(JudgeTest, TangentsNearAPole) {
+  constexpr std::string_view kTan = R"(
+    %d = nn.cast(%x) {to = bf16} : (v_tensor<[N], f32>) -> v_tensor<[N], bf16>
+    %t = nn.tan(%d) : (v_tensor<[N], bf16>) -> v_tensor<[N], bf16>
+    %y = nn.cast(%t) {to = f32} : (v_tensor<[N], bf16>) -> v_tensor<[N], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[N], f32>) -> ()
+  )";
+  const Expectation wanted = Expect(kTan, {{"x", Vec<float>({-4.7124f, 1, 1.5708f})}});
+  const auto found = [&](float pole, float other) {
+    return Judge(wanted, {{{"y", Vec<float>({pole, other, -pole})}}, {}}).finding;
+  };
+  EXPECT_EQ(found(-2064, 1.5547f), "");
+  EXPECT_EQ(found(35072, 1.5547f), "");
+  EXPECT_EQ(found(35072, 3), "differs");
+}
+
+// Of a loop without rounds; 3 is the size that a run with rounds has.
+TEST_F(JudgeTest, ErrorOfRowsThatNothingTells) {
+  constexpr std::string_view kRows = R"(
+    %t = builtin.constant() {value = tensor<[], i64> [0]} : () -> v_tensor<[], i64>
+    %last, %rows = cf.while(%t, none, %x) ({
+    ^(%k: v_tensor<[], i64>, %on: v_tensor<[], bool>, %p: v_tensor<[N], f32>):
+      %s = nn.non_zero(%p) : (v_tensor<[N], f32>) -> v_tensor<[1, ?], i64>
+      cf.yield(%on, %p, %s) : (v_tensor<[], bool>, v_tensor<[N], f32>, v_tensor<[1, ?], i64>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[N], f32>) -> (v_tensor<[N], f32>, v_tensor<[?, 1, ?], i64>)
+    %three = builtin.constant() {value = tensor<[3], i64> [1, 2, 3]} : () -> v_tensor<[3], i64>
+    %b = nn.add(%rows, %three) : (v_tensor<[?, 1, ?], i64>, v_tensor<[3], i64>) -> v_tensor<[?, 1, 3], i64>
+    nn.fetch(%b) {name = "b"} : (v_tensor<[?, 1, 3], i64>) -> ()
+  )";
+  EXPECT_EQ(FoundIfItRuns(kRows), "");
+}
+
+TEST_F(JudgeTest, SumsOfATransformThatCancel) {
+  constexpr std::string_view kCeil = R"(
+    %w = builtin.constant() {value = tensor<[3], f32> [1.0, 1.0, 1.0]} : () -> v_tensor<[3], f32>
+    %n = builtin.constant() {value = tensor<[], i64> [1]} : () -> v_tensor<[], i64>
+    %k = builtin.constant() {value = tensor<[3], i64> [1, -1, 1]} : () -> v_tensor<[3], i64>
+    %s = nn.reshape(%x, %k) : (v_tensor<[N], f32>, v_tensor<[3], i64>) -> v_tensor<[1, N, 1], f32>
+    %f = nn.stft(%s, %n, %w) {onesided = false} : (v_tensor<[1, N, 1], f32>, v_tensor<[], i64>, v_tensor<[3], f32>) -> v_tensor<[1, N - 2, 3, 2], f32>
+    %y = nn.ceil(%f) : (v_tensor<[1, N - 2, 3, 2], f32>) -> v_tensor<[1, N - 2, 3, 2], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[1, N - 2, 3, 2], f32>) -> ()
+  )";
+  const Expectation wanted = Expect(kCeil, {{"x", Vec<float>({1, 1, 1})}});
+  const auto found = [&](std::vector<float> bins) {
+    return Judge(wanted, {{{"y", Tensor::Of<float>({1, 1, 3, 2}, bins)}}, {}}).finding;
+  };
+  EXPECT_EQ(found({3, 0, 0, 0, 0, 0}), "");
+  EXPECT_EQ(found({3, 0, 1, 1, 1, 0}), "");
+  EXPECT_EQ(found({9, 0, 0, 0, 0, 0}), "differs");
 }
 
 TEST_F(JudgeTest, NumbersNearAndFar) {

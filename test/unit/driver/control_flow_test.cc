@@ -633,5 +633,41 @@ TEST_F(ControlFlowTest, ScansOfDifferentLengthsAreErrors) {
   }
 }
 
+// How many rows a loop has stacked is a size that its end tells, with and without a plan.
+TEST_F(ControlFlowTest, PiecesOfRowsThatAreStackedAddUp) {
+  const auto outcome = [&](std::string_view type, std::vector<int64_t> pieces) {
+    Program program = Parse(StrCat(R"(
+      %t = nn.feed() {name = "t"} : () -> v_tensor<[], i64>
+      %x = nn.feed() {name = "x"} : () -> v_tensor<[2], f32>
+      %p = nn.feed() {name = "p"} : () -> v_tensor<[2], i64>
+      %u = nn.feed() {name = "u"} : () -> )",
+                                   type, R"(
+      %last, %all = cf.while(%t, none, %x) ({
+      ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %v: v_tensor<[2], f32>):
+        %n = nn.neg(%v) : (v_tensor<[2], f32>) -> v_tensor<[2], f32>
+        cf.yield(%c, %n, %v) : (v_tensor<[], bool>, v_tensor<[2], f32>, v_tensor<[2], f32>) -> ()
+      }) : (v_tensor<[], i64>, none, v_tensor<[2], f32>) -> (v_tensor<[2], f32>, v_tensor<[?, 2], f32>)
+      %a, %b = nn.split(%all, %p) {axis = 0} : (v_tensor<[?, 2], f32>, v_tensor<[2], i64>) -> (v_tensor<[?, 2], f32>, v_tensor<[?, 2], f32>)
+      %r = nn.relu(%u) : ()",
+                                   type, ") -> ", type, R"(
+      nn.fetch(%a) {name = "a"} : (v_tensor<[?, 2], f32>) -> ()
+      nn.fetch(%r) {name = "r"} : ()",
+                                   type, ") -> ()"));
+    Executable executable(program, {.threads = 1});
+    EXPECT_EQ(executable.executor() == nullptr, type == "v_tensor<*, f32>");
+    return OutcomeOf([&] {
+      executable.Run({{"t", Tensor::Scalar<int64_t>(4)},
+                      {"x", Tensor::Of<float>({2}, std::vector<float>{1, 2})},
+                      {"p", Tensor::Of<int64_t>({2}, pieces)},
+                      {"u", Tensor::Of<float>({2}, std::vector<float>{1, 2})}});
+    });
+  };
+  for (const std::string_view type : {"v_tensor<*, f32>", "v_tensor<[2], f32>"}) {
+    EXPECT_EQ(outcome(type, {1, 3}), "no error");
+    EXPECT_TRUE(outcome(type, {6, 0}).starts_with("shape/split")) << type;
+    EXPECT_TRUE(outcome(type, {3, 5}).starts_with("shape/split")) << type;
+  }
+}
+
 }  // namespace
 }  // namespace lathe
