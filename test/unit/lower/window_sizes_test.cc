@@ -353,9 +353,9 @@ TEST_F(WindowSizes, PoolsWithPadding) {
   c.op = "nn.average_pool";
   c.flags = {"ceil_mode", "count_include_pad"};
   Expect(c, blocks);
-  WindowCase grouped{.op = "nn.conv", .channels = 4, .weights = {4, 1, 3, 3}};
+  WindowCase grouped{.op = "nn.conv", .channels = 3, .weights = {3, 1, 3, 3}};
   grouped.lists = {{"strides", two}};
-  grouped.group = 4;
+  grouped.group = 3;
   grouped.auto_pad = "SAME_UPPER";
   Expect(grouped, "conv_depthwise_blocks");
 }
