@@ -11,7 +11,6 @@ namespace lathe::onnx {
 
 namespace {
 
-constexpr auto kI64 = static_cast<int64_t>(ElementType::kI64);
 
 /// A layer of all experts: where its inputs are.
 struct Layer {
