@@ -11,7 +11,6 @@ namespace lathe::onnx {
 
 namespace {
 
-
 /// A layer of all experts: where its inputs are.
 struct Layer {
   size_t weights, bias, scales = 0, zeros = 0;
