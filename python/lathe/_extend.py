@@ -69,7 +69,7 @@ def register_pass(function: Any = None, *, name: str = "", doc: str = "", pipeli
     pipeline: a named pipeline, such as "inference", that runs the pass, too, whenever anything is
         compiled: at `level` and above, before the first step with the pass `before`, or at its end.
 
-    Raises InvalidArgumentError if Lathe has a pass of that name, NotFoundError if there is no such
+    Raises InvalidArgumentError if Lathe has a pass of that name, NotFoundError for an unknown
     pipeline or step.
     """
     def register(f: PassFunction) -> PassFunction:

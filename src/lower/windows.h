@@ -135,6 +135,11 @@ class WindowTiles {
 /// The window with a leading axis of extent 1 if it has one axis only.
 nn::Window WithRows(nn::Window window);
 
+/// Rows of a kernel of few channels that are added at a time, in equal parts, each column by
+/// column. Every strategy for such convolutions adds in this order, so that their results are the
+/// same bits.
+inline constexpr int64_t kKernelRows = 8;
+
 /// Lanes of a vector for rows of that many outputs.
 int64_t LanesFor(int64_t outputs, int64_t most);
 

@@ -21,7 +21,7 @@ Joined& TheJoined() {
 
 Error Misplaced(const PassInfo& pass, const std::string& missing) {
   return {ErrorCode::kNotFound, "pass/place",
-          StrCat("pass '", pass.name, "' joins a pipeline, but there is no ", missing)};
+          StrCat("pass '", pass.name, "' joins an unknown ", missing)};
 }
 
 NamedPipeline& Find(const PassInfo& pass, const PipelinePlace& place,
@@ -59,7 +59,7 @@ void Insert(const PassInfo& pass, const PipelinePlace& place,
 void JoinPipeline(const std::string& pass, PipelinePlace place) {
   const PassInfo& info = PassRegistry::Global().Find(pass);
   std::vector<NamedPipeline> pipelines = NamedPipelines();
-  Insert(info, place, pipelines);  // what cannot be found is an error here, and not of others
+  Insert(info, place, pipelines);  // an error of this call rather than of a later compilation
   Joined& joined = TheJoined();
   const std::lock_guard lock(joined.mutex);
   const bool is_there = std::ranges::any_of(joined.places, [&](const auto& entry) {

@@ -96,7 +96,7 @@ std::string OnnxName(const OpDef& def) {
   return (domain.empty() ? "" : domain + ".") + def.onnx_name;
 }
 
-// Its in-place twin is no entry of its own.
+// In-place ops are listed with the op that they are a form of.
 bool IsTwin(OpInfo op) { return op.HasTrait<Inplace>() && op.name().ends_with('_'); }
 
 void AddFacts(OpReference& r, OpInfo op, const IrContext& context) {
@@ -154,7 +154,7 @@ std::vector<OpInfo> OpsNamed(const std::vector<OpInfo>& all, const std::string& 
     if (!onnx.empty()) known.push_back(onnx);
   }
   if (!found.empty()) return found;
-  Error error(ErrorCode::kNotFound, "ir/unknown-op", StrCat("there is no op '", name, "'"));
+  Error error(ErrorCode::kNotFound, "ir/unknown-op", StrCat("unknown op '", name, "'"));
   if (const std::string hint = DidYouMean(name, known); !hint.empty()) error.Hint(hint);
   throw std::move(error.Hint("`lathe ops` lists them"));
 }

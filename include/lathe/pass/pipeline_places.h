@@ -17,7 +17,7 @@ struct PipelinePlace {
 /// Has a named pipeline run the registered pass `pass`, too: from then on, in this process,
 /// whatever is compiled. For plug-ins; passes that are put before the same step run in the order in
 /// which they came. Once is enough: a pass that is in the place already stays there alone. Errors:
-/// pass/unknown; pass/place if there is no such pipeline or step.
+/// pass/unknown; pass/place for an unknown pipeline or step.
 void JoinPipeline(const std::string& pass, PipelinePlace place);
 
 /// `pipelines` with the passes that have joined them.

@@ -108,7 +108,7 @@ def _allocate(user: int, index: int, shape: Any, rank: int, size: int) -> int | 
     call = _calls[user]
     try:
         return call.allocate(index, tuple(shape[:rank]))
-    except BaseException as error:  # nothing may go through the library
+    except BaseException as error:  # must not pass through code of C
         call.error = error
         return None
 
@@ -240,7 +240,7 @@ class Executable:
         if len(inputs) > len(arrays):
             known = {port.name for port in self._inputs}
             names = ", ".join(f"'{name}'" for name in inputs if name not in known)
-            raise NotFoundError(f"there is no input {names}")
+            raise NotFoundError(f"unknown input {names}")
         return arrays
 
 

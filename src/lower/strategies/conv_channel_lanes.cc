@@ -13,7 +13,6 @@ namespace lathe::lower {
 namespace {
 
 constexpr int64_t kFewPlaces = 36;        // of a kernel, that conv_depthwise is better for
-constexpr int64_t kMostRows = 8;          // of the kernel, that a column of it is added for
 constexpr int64_t kColumns = 64;          // of outputs, of a block
 constexpr int64_t kPositions = 2048;      // of outputs, of a block
 constexpr int64_t kInputBytes = 1 << 18;  // of the input, that a block reads
@@ -45,16 +44,15 @@ class ConvChannelLanes {
   };
   using Sums = std::vector<Value>;
 
-  int64_t Reach(size_t axis, int64_t outputs) const {
-    return (outputs - 1) * g_.strides[axis] + (g_.kernel[axis] - 1) * g_.dilations[axis] + 1;
-  }
   // Of a plane of one spatial dim there is one row.
   bool has_rows() const { return g_.rank() > 1; }
   size_t last() const { return g_.rank() - 1; }
   int64_t rows_of_kernel() const { return has_rows() ? g_.kernel[0] : 1; }
   int64_t row_stride() const { return has_rows() ? g_.strides[0] : 1; }
   int64_t row_dilation() const { return has_rows() ? g_.dilations[0] : 1; }
-  int64_t reach() const { return has_rows() ? Reach(0, 1) : 1; }  // of the kernel, in rows
+  int64_t reach() const {
+    return has_rows() ? g_.Reach(0, 1).value() : 1;
+  }  // of the kernel, in rows
   Dim out_rows() const { return has_rows() ? g_.out[0] : Dim(1); }
   Dim in_rows() const { return has_rows() ? g_.in[0] : Dim(1); }
   Dim top() const { return has_rows() ? g_.begins[0] : Dim(0); }
@@ -95,7 +93,7 @@ int64_t ConvChannelLanes::columns() const {
 // That there is memory for: of at least one row of outputs.
 int64_t ConvChannelLanes::InputPositions() const {
   const int64_t bytes = lanes() * BitWidth(g_.element) / 8;
-  return std::max(kInputBytes / bytes, reach() * Reach(last(), columns()));
+  return std::max(kInputBytes / bytes, reach() * g_.Reach(last(), columns()).value());
 }
 
 std::string ConvChannelLanes::Refusal() {
@@ -142,7 +140,7 @@ void ConvChannelLanes::Write() {
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
   const Dim columns = math().Name(Max(Min(g_.out[last()], this->columns()), 1));
-  const Dim of_row = (columns - 1) * g_.strides[last()] + Reach(last(), 1);
+  const Dim of_row = g_.Reach(last(), columns);
   const Dim in_memory = Max(FloorDiv(InputPositions(), math().Name(of_row)) - reach(), 0);
   const Dim fitting =
       math().Name(Min(FloorDiv(in_memory, row_stride()) + 1, FloorDiv(kPositions, columns)));
@@ -191,7 +189,7 @@ ConvChannelLanes::Input ConvChannelLanes::Turn(const Piece& piece) {
   input.row = math().Name(Max(first - top(), 0));
   const Dim end = first + (piece.rows - 1) * row_stride() + reach() - top();
   input.rows = math().Name(Max(Min(end, in_rows()) - input.row, 0));
-  input.columns = math().Name((piece.columns - 1) * g_.strides[last()] + Reach(last(), 1));
+  input.columns = math().Name(g_.Reach(last(), piece.columns));
   math().For(input.rows, false, [&](const Dim& row) { TurnRow(piece, input, row); });
   Clear(input_, math().Name(input.rows * input.columns), kTile * g_.strides[last()]);
   return input;
@@ -242,7 +240,7 @@ void ConvChannelLanes::Add(const Piece& piece, const Input& input, const Dim& ro
              [&](const Dim& i) { WriteTile(piece, input, row, span, math().Name(i * kTile)); });
 }
 
-// Places are added in the order of conv_depthwise_blocks.
+// Places of the kernel in the order that kKernelRows says.
 void ConvChannelLanes::WriteTile(const Piece& piece, const Input& input, const Dim& row,
                                  const Span& span, const Dim& column) {
   Value start = job_.Zeros();
@@ -251,7 +249,7 @@ void ConvChannelLanes::WriteTile(const Piece& piece, const Input& input, const D
     start = lb().Load(bias_, math().At({piece.channel}), lanes(), live);
   }
   Sums sums(kTile, start);
-  const int64_t together = TileRowsFor(rows_of_kernel(), kMostRows);
+  const int64_t together = TileRowsFor(rows_of_kernel(), kKernelRows);
   for (int64_t first = 0; first < rows_of_kernel(); first += together) {
     const int64_t end = std::min(first + together, rows_of_kernel());
     const Span some{math().Name(Max(span.first, first)), math().Name(Min(span.end, end))};

@@ -19,9 +19,8 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostChannels = 16;  // of a group, that are summed over
-constexpr int64_t kMostTaps = 36;      // that are written out
-constexpr int64_t kMostRows = 8;       // of a kernel: conv_depthwise_blocks adds others by parts
+constexpr int64_t kMostChannels = 16;      // of a group, that are summed over
+constexpr int64_t kMostTaps = 36;          // that are written out
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
 constexpr int64_t kHeldWeights = 9;        // in registers
 
@@ -117,7 +116,7 @@ std::string GroupedConv::ShapeRefusal() {
   has_rows_ = window_.rank() > 1;
   window_ = WithRows(window_);
   if (taps() == 1) return "the kernel has one element";
-  if (taps() > kMostTaps || window_.kernel[last() - 1] > kMostRows) return "the kernel is large";
+  if (taps() > kMostTaps || window_.kernel[last() - 1] > kKernelRows) return "the kernel is large";
   if (Product(window_.out) * Product(window_.in) * channels_ * filters_ * taps() == 0) {
     return "there is nothing to compute";
   }
@@ -259,8 +258,7 @@ void GroupedConv::WriteTile(const Tile& tile, const Filters& filters) {
   Finish(tile, filters, sums);
 }
 
-// Column by column of the kernel, and row by row of the input that the tile sees: in this order
-// conv_depthwise_blocks adds, too.
+// Column by column of the kernel (kKernelRows), and row by row of the input that the tile sees.
 void GroupedConv::AddChannel(const Tile& tile, const Filters& filters, Value channel,
                              std::vector<Value>& sums) {
   Tile here = tile;

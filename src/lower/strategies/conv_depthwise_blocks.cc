@@ -20,7 +20,6 @@ namespace {
 constexpr int64_t kMostChannels = 16;      // of a group, that are summed over
 constexpr int64_t kMostScratch = 1 << 19;  // bytes
 constexpr int64_t kWrittenOut = 9;         // places of a kernel; their weights stay in registers
-constexpr int64_t kMostRows = 8;           // of a kernel, whose weights are
 constexpr int64_t kUsualWork = 56 * 56;    // outputs of a plane
 constexpr int64_t kMostSums = 8;           // of one filter, so that additions need not wait
 
@@ -118,7 +117,7 @@ void GroupedConvBlocks::PickTile() {
   const int64_t held = holds_weights() ? g_.places() : 1;
   const int64_t room = std::max<int64_t>(machine_.vector_registers - held - 3, 2);
   tile_filters_ = TileRowsFor(g_.filters, std::min<int64_t>(room, 4));
-  const bool has_room = g_.places() > kWrittenOut && room >= kMostSums + kMostRows;
+  const bool has_room = g_.places() > kWrittenOut && room >= kMostSums + kKernelRows;
   const int64_t most = std::clamp<int64_t>(room / tile_filters_, 1, has_room ? kMostSums : 4);
   if (g_.rank() > 1) {
     const Dim& rows = g_.out[g_.rank() - 2];
@@ -229,7 +228,7 @@ void GroupedConvBlocks::RepeatPlaces(int64_t count, Sums& sums, const AddTo& bod
 // Column by column of the kernel, for some rows of it at a time; large kernels in loops.
 void GroupedConvBlocks::AddPlaces(const Tile& tile, const Filters& filters, const Dim& channel,
                                   Sums& sums) {
-  const int64_t rows = rows_of_kernel(), together = TileRowsFor(rows, kMostRows);
+  const int64_t rows = rows_of_kernel(), together = TileRowsFor(rows, kKernelRows);
   const int64_t full = rows / together, rest = rows % together;
   RepeatPlaces(g_.outer_places(), sums, [&](const Dim& outer, Sums& of_outer) {
     const auto add = [&](const Dim& first, int64_t count, Sums& of_rows) {

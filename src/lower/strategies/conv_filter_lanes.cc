@@ -207,11 +207,8 @@ bool ConvFilterLanes::Wins() const {
 int64_t ConvFilterLanes::RowElements() const {
   int64_t elements = g_.outer_places();
   const size_t last = g_.rank() - 1;
-  const auto reach = [&](size_t a, int64_t count) {
-    return (count - 1) * g_.strides[a] + (g_.kernel[a] - 1) * g_.dilations[a] + 1;
-  };
-  if (last > 0) elements *= reach(last - 1, block_rows_);
-  return elements * (reach(last, block_columns_) + g_.most_begin(last) + 2 * job_.lanes);
+  if (last > 0) elements *= g_.Reach(last - 1, block_rows_).value();
+  return elements * (g_.Reach(last, block_columns_).value() + g_.most_begin(last) + 2 * job_.lanes);
 }
 
 // Tiles are whole rows, or parts of one.

@@ -48,6 +48,10 @@ struct ConvGeometry {
   /// extents, but the answer does not, so that sums are made in one order for all of them.
   bool reaches_far() const;
   int64_t depth() const { return channels * places(); }
+  /// Elements of the input from the first to the last that so many outputs see.
+  Dim Reach(size_t a, const Dim& outputs) const {
+    return (outputs - 1) * strides[a] + (kernel[a] - 1) * dilations[a] + 1;
+  }
 
  private:
   template <class OpT>

@@ -22,11 +22,11 @@ ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometr
   if (has_rows_) {
     row_stride_ = g_.strides[last - 1];
     row_dilation_ = g_.dilations[last - 1];
-    rows_ = Reach(last - 1, block_rows).value();
+    rows_ = g_.Reach(last - 1, block_rows).value();
   }
-  columns_ = Reach(last, block_columns).value();
+  columns_ = g_.Reach(last, block_columns).value();
   for (size_t a = 0; a < g_.rank(); ++a) {
-    const Dim beyond = Reach(a, g_.out[a]) - g_.begins[a] - g_.in[a];
+    const Dim beyond = g_.Reach(a, g_.out[a]) - g_.begins[a] - g_.in[a];
     has_padding_ |= g_.most_begin(a) > 0 || beyond.UpperBound().value_or(1) > 0;
   }
   channel_rows_ = rows_;
@@ -40,14 +40,9 @@ void ConvRows::SplitColumns() {
   pitch_ = RoundUp(front_ + CeilDiv(columns_, phases_) + lanes_, lanes_);
 }
 
-// Elements of the input from the first to the last that so many positions read.
-Dim ConvRows::Reach(size_t axis, const Dim& count) const {
-  return (count - 1) * g_.strides[axis] + (g_.kernel[axis] - 1) * g_.dilations[axis] + 1;
-}
-
 void ConvRows::Fit(const Dim& rows, const Dim& columns) {
   constexpr int64_t kAligned = 4;
-  const Dim of_phase = CeilDiv(Reach(g_.rank() - 1, columns), phases_);
+  const Dim of_phase = CeilDiv(g_.Reach(g_.rank() - 1, columns), phases_);
   channel_rows_ = rows;
   pitch_ = math_.Name(CeilDiv(CeilDiv(of_phase, lanes_) * lanes_ + front_, kAligned) * kAligned);
   is_flat_ = true;
@@ -119,7 +114,7 @@ void ConvRows::WriteOuter(const ConvBlock& block, Row row, const Dim& place,
   }
   const bool outer = a + 2 < g_.rank();
   const bool whole = g_.is_static() && !is_flat_;
-  const Dim rows = whole || outer ? Dim(rows_) : math_.Name(Reach(a, block.rows));
+  const Dim rows = whole || outer ? Dim(rows_) : math_.Name(g_.Reach(a, block.rows));
   math_.For(outer ? Dim(g_.kernel[a]) : rows, false, [&](const Dim& k) {
     Row inner = row;
     const Dim reach =
@@ -161,7 +156,7 @@ void ConvRows::WritePhase(const ConvInput& input, const Dim& image, const Dim& f
   const Dim from = math_.Name(Max(before + skipped * phases_ - g_.begins[last], 0));
   const Dim count = math_.Name(row.inside * CeilDiv(Max(g_.in[last] - from, 0), phases_));
   const bool whole = g_.is_static() && !is_flat_;
-  const Dim columns = whole ? Dim(columns_) : Reach(last, block.columns);
+  const Dim columns = whole ? Dim(columns_) : g_.Reach(last, block.columns);
   const Dim vectors = math_.Name(CeilDiv(CeilDiv(columns, phases_), lanes_));
   const Dim full = math_.Name(Min(FloorDiv(count, lanes_), vectors));
   std::vector<Value> at = math_.At({image, Dim(0)});

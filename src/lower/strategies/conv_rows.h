@@ -76,7 +76,6 @@ class ConvRows {
                  Value memory, const std::vector<Value>& to);
   Value Padding(int64_t lanes);
   Dim Inside(size_t axis, const Dim& reach) const;
-  Dim Reach(size_t axis, const Dim& count) const;
 
   LoopBuilder& lb_;
   IndexMath& math_;

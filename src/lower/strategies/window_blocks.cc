@@ -45,21 +45,16 @@ void WindowBlocks::PickBlocks() {
   }
 }
 
-// Elements of the input from the first to the last that so many outputs see.
-int64_t WindowBlocks::Reach(size_t axis, int64_t outputs) const {
-  return (outputs - 1) * g_.strides[axis] + (g_.kernel[axis] - 1) * g_.dilations[axis] + 1;
-}
-
 // Of what is copied of a row, and no less.
 int64_t WindowBlocks::RowElements() const {
   const size_t last = g_.rank() - 1;
-  return Reach(last, block_columns_) + g_.most_begin(last) +
+  return g_.Reach(last, block_columns_).value() + g_.most_begin(last) +
          g_.strides[last] * (2 * sizes_.lanes + 4);
 }
 
 // Rows of memory that so many rows of outputs of one set read.
 int64_t WindowBlocks::RowsOf(int64_t rows) const {
-  const int64_t of_plane = has_rows() ? Reach(g_.rank() - 2, rows) : 1;
+  const int64_t of_plane = has_rows() ? g_.Reach(g_.rank() - 2, rows).value() : 1;
   return sizes_.planes * g_.outer_places() * of_plane;
 }
 
@@ -77,9 +72,8 @@ void WindowBlocks::Open(LoopBuilder& lb, IndexMath& math) {
   if (!sizes_.copies) return;
   rows_.emplace(lb, math, g_, sizes_.lanes, block_rows_, block_columns_, sizes_.fill);
   if (g_.strides.back() > 1) rows_->SplitColumns();
-  const size_t axis = g_.rank() - 2;
   Dim of_plane = 1;
-  if (has_rows()) of_plane = math.Name((rows_of_block_ - 1) * g_.strides[axis] + Reach(axis, 1));
+  if (has_rows()) of_plane = math.Name(g_.Reach(g_.rank() - 2, rows_of_block_));
   rows_->Fit(of_plane, math.Name(Min(Max(g_.out.back(), 1), block_columns_)));
   const int64_t elements = bytes() * 8 / BitWidth(g_.element);
   const Dim of_set = math.Name(rows_->elements() * sizes_.planes);

@@ -57,7 +57,6 @@ class WindowBlocks {
 
  private:
   bool has_rows() const { return g_.rank() > 1; }
-  int64_t Reach(size_t axis, int64_t outputs) const;
   int64_t RowElements() const;
   int64_t RowsOf(int64_t rows) const;
   void PickBlocks();
