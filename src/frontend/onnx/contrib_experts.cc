@@ -34,7 +34,7 @@ class Experts {
     if (c.IntAttr("swiglu_limit_after_activation").value_or(0) != 0) {
       c.Refuse("'swiglu_limit_after_activation' is not supported");
     }
-    Gated();
+    CheckGates();
   }
 
   void Write(const Layer& first, const Layer& second) {
@@ -46,11 +46,11 @@ class Experts {
   }
 
  private:
-  bool Gated() {
+  void CheckGates() {
     const int64_t fusion = c_.IntAttr("swiglu_fusion").value_or(0);
-    if (activation_ != "swiglu") return false;
-    if (fusion != 1 && fusion != 2) c_.Refuse("'swiglu' whose parts lie in different weights");
-    return true;
+    if (activation_ == "swiglu" && fusion != 1 && fusion != 2) {
+      c_.Refuse("'swiglu' whose parts lie in different weights");
+    }
   }
 
   // For each token and expert, how much the expert counts, and whether it does.
