@@ -1,14 +1,12 @@
 #include "src/codegen/llvm/emit.h"
 
-#include <charconv>
+#include <optional>
 
 #include "lathe/support/error.h"
-#include "src/support/dim_node.h"
 
 namespace lathe::codegen {
 
 using internal::DimKind;
-using internal::DimNode;
 
 bool EmitContext::is_signed() const { return IsSigned(element); }
 
@@ -57,98 +55,48 @@ void FailUnsupported(const Operation* op, std::string_view why) {
   throw error;
 }
 
-// ---- dim expressions: their depth is bounded, so recursion over them is too ----
-
 namespace {
 
-class DimEmitter {
- public:
-  DimEmitter(llvm::IRBuilder<>& b, std::span<llvm::Value* const> symbols, bool may_overflow)
-      : b_(b), symbols_(symbols), no_overflow_(!may_overflow) {}
+// The power of two that a constant is; nothing for others.
+std::optional<unsigned> PowerOfTwo(const llvm::Value* x) {
+  const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(x);
+  if (constant == nullptr || !constant->getValue().isPowerOf2()) return std::nullopt;
+  return constant->getValue().logBase2();
+}
 
-  llvm::Value* Emit(const Dim& dim) {
-    if (dim.is_constant()) return b_.getInt64(static_cast<uint64_t>(dim.value()));
-    const DimNode* node = DimNode::Of(dim);
-    LATHE_CHECK(node != nullptr, "an unknown dim in an index");
-    if (node->kind == DimKind::kSymbol) return Symbol(node->name);
-    if (node->kind == DimKind::kSum) return Sum(node->sum);
-    llvm::Value* value = Emit(node->operands[0]);
-    for (size_t i = 1; i < node->operands.size(); ++i) {
-      value = Function(node->kind, value, Emit(node->operands[i]));
-    }
-    return value;
-  }
-
- private:
-  llvm::Value* Symbol(const std::string& name) {
-    size_t number = 0;
-    std::from_chars(name.data() + 1, name.data() + name.size(), number);
-    return symbols_[number];
-  }
-  llvm::Value* Sum(const internal::DimPoly& poly) {
-    llvm::Value* sum = nullptr;
-    for (const internal::DimTerm& term : poly.terms) {
-      llvm::Value* product = nullptr;
-      for (const Dim& factor : term.factors) {
-        llvm::Value* value = Emit(factor);
-        product = product == nullptr ? value : Mul(product, value);
-      }
-      if (term.coefficient != 1) {
-        product = Mul(product, llvm::ConstantInt::getSigned(b_.getInt64Ty(), term.coefficient));
-      }
-      sum = sum == nullptr ? product : Add(sum, product);
-    }
-    if (poly.constant == 0) return sum;
-    return Add(sum, llvm::ConstantInt::getSigned(b_.getInt64Ty(), poly.constant));
-  }
-  llvm::Value* Mul(llvm::Value* x, llvm::Value* y) {
-    return b_.CreateMul(x, y, "", /*HasNUW=*/false, no_overflow_);
-  }
-  llvm::Value* Add(llvm::Value* x, llvm::Value* y) {
-    return b_.CreateAdd(x, y, "", /*HasNUW=*/false, no_overflow_);
-  }
-  // Divisions round towards minus infinity; indices and extents are not negative.
-  llvm::Value* Function(DimKind kind, llvm::Value* x, llvm::Value* y) {
-    switch (kind) {
-      case DimKind::kFloorDiv:
-        return FloorDiv(x, y);
-      case DimKind::kCeilDiv:
-        return b_.CreateNeg(FloorDiv(b_.CreateNeg(x), y));
-      case DimKind::kMod:
-        return b_.CreateSub(x, b_.CreateMul(FloorDiv(x, y), y));
-      case DimKind::kMin:
-        return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
-      case DimKind::kMax:
-        return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
-      case DimKind::kBroadcast:
-        return b_.CreateSelect(b_.CreateICmpEQ(x, b_.getInt64(1)), y, x);
-      default:
-        LATHE_CHECK(false, "no instructions for this dim expression");
-        return x;
-    }
-  }
-  // By zero: x. Sizes that contradict one another must not end the process.
-  llvm::Value* FloorDiv(llvm::Value* x, llvm::Value* y) {
-    if (!llvm::isa<llvm::ConstantInt>(y)) {
-      y = b_.CreateSelect(b_.CreateIsNull(y), b_.getInt64(1), y);
-    }
-    llvm::Value* quotient = b_.CreateSDiv(x, y);
-    llvm::Value* rest = b_.CreateSub(x, b_.CreateMul(quotient, y));
-    llvm::Value* below = b_.CreateAnd(b_.CreateICmpNE(rest, b_.getInt64(0)),
-                                      b_.CreateICmpSLT(b_.CreateXor(rest, y), b_.getInt64(0)));
-    return b_.CreateSub(quotient, b_.CreateZExt(below, b_.getInt64Ty()));
-  }
-
-  llvm::IRBuilder<>& b_;
-  std::span<llvm::Value* const> symbols_;
-  bool no_overflow_;
-};
+// By zero: x. Sizes that contradict one another must not end the process.
+llvm::Value* FloorDiv(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y) {
+  if (const auto power = PowerOfTwo(y)) return b.CreateAShr(x, *power);
+  if (!llvm::isa<llvm::ConstantInt>(y)) y = b.CreateSelect(b.CreateIsNull(y), b.getInt64(1), y);
+  llvm::Value* quotient = b.CreateSDiv(x, y);
+  llvm::Value* rest = b.CreateSub(x, b.CreateMul(quotient, y));
+  llvm::Value* below = b.CreateAnd(b.CreateICmpNE(rest, b.getInt64(0)),
+                                   b.CreateICmpSLT(b.CreateXor(rest, y), b.getInt64(0)));
+  return b.CreateSub(quotient, b.CreateZExt(below, b.getInt64Ty()));
+}
 
 }  // namespace
 
-llvm::Value* EmitDim(llvm::IRBuilder<>& b, const Dim& dim, std::span<llvm::Value* const> symbols,
-                     bool may_overflow) {
-  return DimEmitter(b, symbols, may_overflow).Emit(dim);
+// Divisions round towards minus infinity; indices and extents are not negative.
+llvm::Value* EmitDimFunction(llvm::IRBuilder<>& b, DimKind kind, llvm::Value* x, llvm::Value* y) {
+  switch (kind) {
+    case DimKind::kFloorDiv:
+      return FloorDiv(b, x, y);
+    case DimKind::kCeilDiv:
+      return b.CreateNeg(FloorDiv(b, b.CreateNeg(x), y));
+    case DimKind::kMod:
+      if (PowerOfTwo(y)) return b.CreateAnd(x, b.CreateSub(y, b.getInt64(1)));
+      return b.CreateSub(x, b.CreateMul(FloorDiv(b, x, y), y));
+    case DimKind::kMin:
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
+    case DimKind::kMax:
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
+    case DimKind::kBroadcast:
+      return b.CreateSelect(b.CreateICmpEQ(x, b.getInt64(1)), y, x);
+    default:
+      LATHE_CHECK(false, "no instructions for this dim expression");
+      return x;
+  }
 }
 
 }  // namespace lathe::codegen

@@ -8,8 +8,8 @@
 
 #include "lathe/codegen/target.h"
 #include "lathe/ir/operation.h"
-#include "lathe/support/dim.h"
 #include "lathe/support/element_type.h"
+#include "src/support/dim_node.h"
 
 namespace lathe::codegen {
 
@@ -43,10 +43,9 @@ bool HasInstruction(const Operation& op, const Target& target);
 llvm::Type* RegisterType(llvm::LLVMContext& context, ElementType element);
 llvm::Type* MemoryType(llvm::LLVMContext& context, ElementType element);
 
-/// The value of a dim expression over the symbols d0, d1, ... An overflow is undefined, or wraps
-/// around.
-llvm::Value* EmitDim(llvm::IRBuilder<>& b, const Dim& dim, std::span<llvm::Value* const> symbols,
-                     bool may_overflow = false);
+/// A function of dim expressions, such as floordiv.
+llvm::Value* EmitDimFunction(llvm::IRBuilder<>& b, internal::DimKind kind, llvm::Value* x,
+                             llvm::Value* y);
 
 /// `value` for each lane of `like`, which may be a scalar type.
 llvm::Constant* Splat(llvm::Type* like, double value);

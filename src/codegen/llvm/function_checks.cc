@@ -22,14 +22,6 @@ llvm::Value* Iota(llvm::IRBuilder<>& b, int64_t count) {
 
 }  // namespace
 
-llvm::Value* FunctionEmitter::Mul(llvm::Value* x, llvm::Value* y) {
-  return b_.CreateMul(x, y, "", /*HasNUW=*/false, /*HasNSW=*/faults_ == nullptr);
-}
-
-llvm::Value* FunctionEmitter::Add(llvm::Value* x, llvm::Value* y) {
-  return b_.CreateAdd(x, y, "", /*HasNUW=*/false, /*HasNSW=*/faults_ == nullptr);
-}
-
 llvm::Value* FunctionEmitter::BytesOf(const Memory& memory, llvm::Value* elements) {
   auto* bytes = llvm::ConstantInt::get(elements->getType(),
                                        static_cast<uint64_t>(BitWidth(memory.element) / 8));
@@ -37,7 +29,7 @@ llvm::Value* FunctionEmitter::BytesOf(const Memory& memory, llvm::Value* element
 }
 
 // `lanes` elements, or the first `live` of them, that lie `stride` apart.
-void FunctionEmitter::CheckRun(const Operation* op, const Memory& memory, llvm::Value* first,
+void FunctionEmitter::CheckRun(const Operation* op, const Memory& memory, const IndexSum& first,
                                unsigned lanes, Value live, int64_t stride) {
   if (faults_ == nullptr) return;
   llvm::Value* count = b_.getInt64(lanes);
@@ -49,25 +41,25 @@ void FunctionEmitter::CheckRun(const Operation* op, const Memory& memory, llvm::
   llvm::Value* steps =
       b_.CreateMul(b_.CreateSub(count, b_.getInt64(1)), b_.getInt64(static_cast<uint64_t>(stride)));
   llvm::Value* span = BytesOf(memory, b_.CreateAdd(steps, b_.getInt64(1)));
-  CheckBytes(op, memory, BytesOf(memory, first), span, some);
+  CheckBytes(op, memory, BytesOf(memory, indices_.ValueOf(first)), span, some);
 }
 
-// Elements of their own: lane i is `lanes[i]` elements from the first one on, or if that is null
-// from the begin of the memory.
-void FunctionEmitter::CheckLanes(const Operation* op, const Memory& memory, llvm::Value* first,
+// Elements of their own: lane i is `lanes[i]` elements from the first one on.
+void FunctionEmitter::CheckLanes(const Operation* op, const Memory& memory, const IndexSum& first,
                                  llvm::Value* lanes, llvm::Value* mask) {
   if (faults_ == nullptr) return;
-  if (first != nullptr) lanes = b_.CreateAdd(lanes, Widen(first, lanes->getType()));
+  lanes = b_.CreateAdd(lanes, Widen(indices_.ValueOf(first), lanes->getType()));
   CheckBytes(op, memory, BytesOf(memory, lanes), BytesOf(memory, b_.getInt64(1)), mask);
 }
 
 // The rows of a tile, `pitch` bytes apart.
-void FunctionEmitter::CheckRows(const Operation* op, const Memory& memory, llvm::Value* first,
+void FunctionEmitter::CheckRows(const Operation* op, const Memory& memory, const IndexSum& first,
                                 llvm::Value* pitch, int64_t rows, int64_t row_bytes) {
   if (faults_ == nullptr) return;
   llvm::Value* offsets = Iota(b_, rows);
   offsets = b_.CreateMul(offsets, Widen(pitch, offsets->getType()));
-  offsets = b_.CreateAdd(offsets, Widen(BytesOf(memory, first), offsets->getType()));
+  offsets =
+      b_.CreateAdd(offsets, Widen(BytesOf(memory, indices_.ValueOf(first)), offsets->getType()));
   CheckBytes(op, memory, offsets, b_.getInt64(static_cast<uint64_t>(row_bytes)), nullptr);
 }
 

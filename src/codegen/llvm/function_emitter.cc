@@ -39,7 +39,8 @@ FunctionEmitter::FunctionEmitter(llvm::Module& module, llvm::Function* function,
       function_(function),
       team_(team),
       target_(target),
-      outlined_(outlined) {
+      outlined_(outlined),
+      indices_(b_) {
   entry_ = llvm::BasicBlock::Create(context_, "entry", function);
   b_.SetInsertPoint(llvm::BasicBlock::Create(context_, "body", function));
   start_ = b_.GetInsertBlock();
@@ -52,9 +53,19 @@ void FunctionEmitter::Finish() {
 }
 
 llvm::Value* FunctionEmitter::ValueOf(Value v) {
-  llvm::Value* value = slots_.at(v).value;
-  LATHE_CHECK(value != nullptr, "a tensor where a scalar or a vector is expected");
-  return value;
+  Slot& slot = slots_.at(v);
+  if (slot.value == nullptr && slot.index) slot.value = indices_.ValueOf(*slot.index);
+  LATHE_CHECK(slot.value != nullptr, "a tensor where a scalar or a vector is expected");
+  return slot.value;
+}
+
+IndexSum FunctionEmitter::IndexOf(Value v) {
+  Slot& slot = slots_.at(v);
+  if (!slot.index) {
+    const auto depth = depths_.find(v.parent_block());
+    slot.index = indices_.Of(ValueOf(v), depth == depths_.end() ? 0 : depth->second);
+  }
+  return *slot.index;
 }
 
 llvm::Type* FunctionEmitter::ValueType(Value v) {
@@ -201,10 +212,10 @@ void FunctionEmitter::EmitTable(Operation* op, std::span<llvm::Constant* const> 
 }
 
 void FunctionEmitter::EmitIndex(Operation* op) {
-  std::vector<llvm::Value*> symbols;
-  for (size_t i = 0; i < op->num_operands(); ++i) symbols.push_back(ValueOf(op->operand(i)));
-  const Dim& expr = op->attribute("expr").cast<DimAttribute>().value();
-  slots_[op->result(0)].value = EmitDim(b_, expr, symbols, /*may_overflow=*/faults_ != nullptr);
+  std::vector<IndexSum> symbols;
+  for (size_t i = 0; i < op->num_operands(); ++i) symbols.push_back(IndexOf(op->operand(i)));
+  slots_[op->result(0)].index =
+      indices_.Of(op->attribute("expr").cast<DimAttribute>().value(), symbols);
 }
 
 std::vector<llvm::Value*> FunctionEmitter::EmitLoop(const Block& body, llvm::Value* begin,
@@ -222,6 +233,10 @@ std::vector<llvm::Value*> FunctionEmitter::EmitLoop(const Block& body, llvm::Val
   b_.SetInsertPoint(head);
   llvm::PHINode* counter = b_.CreatePHI(b_.getInt64Ty(), 2);
   counter->addIncoming(begin, before);
+  const bool is_innermost =
+      std::ranges::none_of(body, [](const Operation& op) { return op.isa<loop::ForOp>(); });
+  indices_.Enter(counter, begin, is_innermost);
+  depths_[&body] = indices_.depth();
   slots_[body.argument(0)].value = counter;
   std::vector<llvm::PHINode*> phis;
   for (size_t i = 0; i < carried.size(); ++i) {
@@ -230,15 +245,16 @@ std::vector<llvm::Value*> FunctionEmitter::EmitLoop(const Block& body, llvm::Val
     slots_[body.argument(1 + i)].value = phis[i];
   }
   EmitBlock(body);
-  llvm::Value* next = b_.CreateNSWAdd(counter, b_.getInt64(1));
-  if (stop_interval > 0) EmitStop(next, stop_interval);
-  llvm::BasicBlock* last = b_.GetInsertBlock();
-  counter->addIncoming(next, last);
   std::vector<llvm::Value*> yields;
   for (size_t i = 0; i < carried.size(); ++i) {
     yields.push_back(ValueOf(body.back()->operand(i)));
-    phis[i]->addIncoming(yields[i], last);
   }
+  llvm::Value* next = b_.CreateNSWAdd(counter, b_.getInt64(1));
+  if (stop_interval > 0) EmitStop(next, stop_interval);
+  indices_.Leave();
+  llvm::BasicBlock* last = b_.GetInsertBlock();
+  counter->addIncoming(next, last);
+  for (size_t i = 0; i < carried.size(); ++i) phis[i]->addIncoming(yields[i], last);
   b_.CreateCondBr(b_.CreateICmpSLT(next, end), head, exit);
   b_.SetInsertPoint(exit);
   for (size_t i = 0; i < carried.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <llvm/IR/Module.h>
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 #include "lathe/codegen/target.h"
 #include "lathe/ir/block.h"
 #include "src/codegen/llvm/emit.h"
+#include "src/codegen/llvm/indices.h"
 
 namespace lathe::codegen {
 
@@ -26,9 +28,11 @@ struct Memory {
   std::string name = {};         ///< for messages: "input 0, v_tensor<[3], f32>"
 };
 
-/// A scalar, vector or tile in registers, or memory.
+/// A scalar, vector or tile in registers, or memory. What loop.index gives becomes a value when
+/// somebody needs one.
 struct Slot {
   llvm::Value* value = nullptr;
+  std::optional<IndexSum> index = {};
   Memory memory;
 };
 
@@ -106,25 +110,25 @@ class FunctionEmitter {
   void EmitStore(Operation* op);
   void EmitPrefetch(Operation* op);
   void EmitExpect(Operation* op);
-  llvm::Value* ElementAt(const Memory& memory, const Operation* op, size_t first_index);
-  llvm::Value* AddressOf(const Memory& memory, llvm::Value* element);
+  IndexSum ElementAt(const Memory& memory, const Operation* op, size_t first_index);
+  llvm::Value* AddressOf(const Memory& memory, const IndexSum& element);
   llvm::Value* LaneMask(llvm::Value* live, const llvm::FixedVectorType* vector);
   llvm::Value* LoadNeighbors(llvm::Value* address, llvm::FixedVectorType* type, llvm::Value* live);
   llvm::Value* LoadStrided(llvm::Value* address, llvm::FixedVectorType* type, int64_t stride,
                            llvm::Value* live);
   llvm::Value* LanesAlong(const Memory& memory, unsigned lanes, int64_t axis, int64_t stride);
-  llvm::Value* LoadApart(const Operation* op, const Memory& memory, llvm::Value* first,
+  llvm::Value* LoadApart(const Operation* op, const Memory& memory, const IndexSum& first,
                          llvm::Value* lanes, Value live);
   llvm::Value* MaskOrAll(Value live, const llvm::FixedVectorType* vector);
   llvm::Value* FromMemory(llvm::Value* value, ElementType element);
 
   // function_checks.cc: nothing unless accesses are checked
-  void CheckRun(const Operation* op, const Memory& memory, llvm::Value* first, unsigned lanes = 1,
-                Value live = {}, int64_t stride = 1);
-  void CheckLanes(const Operation* op, const Memory& memory, llvm::Value* first, llvm::Value* lanes,
-                  llvm::Value* mask);
-  void CheckRows(const Operation* op, const Memory& memory, llvm::Value* first, llvm::Value* pitch,
-                 int64_t rows, int64_t row_bytes);
+  void CheckRun(const Operation* op, const Memory& memory, const IndexSum& first,
+                unsigned lanes = 1, Value live = {}, int64_t stride = 1);
+  void CheckLanes(const Operation* op, const Memory& memory, const IndexSum& first,
+                  llvm::Value* lanes, llvm::Value* mask);
+  void CheckRows(const Operation* op, const Memory& memory, const IndexSum& first,
+                 llvm::Value* pitch, int64_t rows, int64_t row_bytes);
   void CheckBytes(const Operation* op, const Memory& memory, llvm::Value* offsets,
                   llvm::Value* bytes, llvm::Value* mask);
   llvm::Value* BytesOf(const Memory& memory, llvm::Value* elements);
@@ -134,12 +138,8 @@ class FunctionEmitter {
   llvm::Constant* TextOf(const std::string& text);
   llvm::Value* FirstWhere(llvm::Value* mask, llvm::Value* x, unsigned lanes);
 
-  // Products and sums that make up indices. An overflow is undefined, but where accesses are
-  // checked: there it shows.
-  llvm::Value* Mul(llvm::Value* x, llvm::Value* y);
-  llvm::Value* Add(llvm::Value* x, llvm::Value* y);
-
   llvm::Value* ValueOf(Value v);
+  IndexSum IndexOf(Value v);
   const Memory& MemoryOf(Value v) { return slots_.at(v).memory; }
   llvm::Type* ValueType(Value v);
   llvm::Value* Widen(llvm::Value* value, llvm::Type* type);
@@ -159,8 +159,10 @@ class FunctionEmitter {
   llvm::BasicBlock* start_ = nullptr;
   llvm::BasicBlock* fault_ = nullptr;             // begins with a phi per field of the status
   std::map<std::string, llvm::Constant*> texts_;  // of faults
-  std::unordered_map<Value, Slot> slots_;         // looked up, never iterated
-  std::unordered_set<llvm::Value*> shared_;       // the same
+  Indices indices_;
+  std::unordered_map<const Block*, size_t> depths_;  // of loops; others are the function's
+  std::unordered_map<Value, Slot> slots_;            // looked up, never iterated
+  std::unordered_set<llvm::Value*> shared_;          // the same
 };
 
 }  // namespace lathe::codegen

@@ -88,9 +88,11 @@ std::vector<llvm::Value*> FunctionEmitter::GroupedExtents(const Memory& memory,
   std::vector<llvm::Value*> extents;
   size_t next = 0;
   for (const int64_t group : groups) {
-    llvm::Value* extent = b_.getInt64(1);
-    for (int64_t i = 0; i < group; ++i) extent = Mul(extent, memory.extents[next++]);
-    extents.push_back(extent);
+    IndexSum extent(1);
+    for (int64_t i = 0; i < group; ++i) {
+      extent = indices_.Product(extent, indices_.Of(memory.extents[next++]));
+    }
+    extents.push_back(indices_.ValueOf(extent));
   }
   return extents;
 }
@@ -113,10 +115,11 @@ void FunctionEmitter::EmitReshape(Operation* op) {
       memory.extents.push_back(b_.getInt64(static_cast<uint64_t>(extent)));
       continue;
     }
-    llvm::Value* elements = b_.getInt64(1);
-    for (llvm::Value* e : old.extents) elements = Mul(elements, e);
-    llvm::Value* others = b_.getInt64(static_cast<uint64_t>(std::max<int64_t>(known, 1)));
-    memory.extents.push_back(b_.CreateSDiv(elements, others, "", /*isExact=*/faults_ == nullptr));
+    IndexSum elements(1);
+    for (llvm::Value* e : old.extents) elements = indices_.Product(elements, indices_.Of(e));
+    const IndexSum symbols[] = {elements, std::max<int64_t>(known, 1)};
+    const Dim open = FloorDiv(Dim::Symbol("d0"), Dim::Symbol("d1"));
+    memory.extents.push_back(indices_.ValueOf(indices_.Of(open, symbols)));
   }
   slots_[op->result(0)].memory = std::move(memory);
 }
@@ -133,7 +136,7 @@ void FunctionEmitter::EmitSlice(Operation* op) {
                         0 <= begin && begin <= end && end <= type.dims()[0].value();
   if (!is_plain) FailUnsupported(op, "a view of elements that are not neighbors along one axis");
   Memory memory = old;
-  memory.data = AddressOf(old, b_.getInt64(static_cast<uint64_t>(begin)));
+  memory.data = indices_.Base(old.data, MemoryType(context_, old.element), begin);
   memory.extents = {b_.getInt64(static_cast<uint64_t>(end - begin))};
   if (old.bytes != nullptr) {
     const int64_t bytes = (end - begin) * BitWidth(type.element()) / 8;
@@ -143,18 +146,17 @@ void FunctionEmitter::EmitSlice(Operation* op) {
 }
 
 // The number of an element in row-major order.
-llvm::Value* FunctionEmitter::ElementAt(const Memory& memory, const Operation* op,
-                                        size_t first_index) {
-  llvm::Value* at = b_.getInt64(0);
+IndexSum FunctionEmitter::ElementAt(const Memory& memory, const Operation* op, size_t first_index) {
+  IndexSum at;
   for (size_t i = 0; i < memory.extents.size(); ++i) {
-    llvm::Value* index = ValueOf(op->operand(first_index + i));
-    at = i == 0 ? index : Add(Mul(at, memory.extents[i]), index);
+    if (i > 0) at = indices_.Product(at, indices_.Of(memory.extents[i]));
+    at.Add(IndexOf(op->operand(first_index + i)));
   }
   return at;
 }
 
-llvm::Value* FunctionEmitter::AddressOf(const Memory& memory, llvm::Value* element) {
-  return b_.CreateGEP(MemoryType(context_, memory.element), memory.data, element);
+llvm::Value* FunctionEmitter::AddressOf(const Memory& memory, const IndexSum& element) {
+  return indices_.Address(memory.data, MemoryType(context_, memory.element), element);
 }
 
 // Compared in integers as wide as the elements, so that the mask needs no conversion.
@@ -227,19 +229,20 @@ llvm::Value* FunctionEmitter::LoadStrided(llvm::Value* address, llvm::FixedVecto
 // How many elements after the first one each lane along an axis lies.
 llvm::Value* FunctionEmitter::LanesAlong(const Memory& memory, unsigned lanes, int64_t axis,
                                          int64_t stride) {
-  llvm::Value* step = b_.getInt64(static_cast<uint64_t>(stride));
+  IndexSum step(stride);
   for (size_t a = memory.extents.size(); axis >= 0 && a-- > static_cast<size_t>(axis) + 1;) {
-    step = Mul(step, memory.extents[a]);
+    step = indices_.Product(step, indices_.Of(memory.extents[a]));
   }
   std::vector<llvm::Constant*> numbers;
   for (unsigned i = 0; i < lanes; ++i) numbers.push_back(b_.getInt64(i));
-  return Mul(llvm::ConstantVector::get(numbers), b_.CreateVectorSplat(lanes, step));
+  return b_.CreateMul(llvm::ConstantVector::get(numbers),
+                      b_.CreateVectorSplat(lanes, indices_.ValueOf(step)));
 }
 
 void FunctionEmitter::EmitLoad(Operation* op) {
   const loop::LoadOp load(op);
   const Memory& memory = MemoryOf(load.memory());
-  llvm::Value* first = ElementAt(memory, op, loop::LoadOp::kIndices);
+  const IndexSum first = ElementAt(memory, op, loop::LoadOp::kIndices);
   llvm::Type* element = MemoryType(context_, memory.element);
   const auto lanes = static_cast<unsigned>(load.lanes());
   llvm::Value* value = nullptr;
@@ -260,16 +263,16 @@ void FunctionEmitter::EmitLoad(Operation* op) {
   slots_[op->result(0)].value = FromMemory(value, memory.element);
 }
 
-// `lanes` are elements from the first one on, or if that is null from the begin of the memory.
+// `lanes` are elements from the first one on.
 llvm::Value* FunctionEmitter::LoadApart(const Operation* op, const Memory& memory,
-                                        llvm::Value* first, llvm::Value* lanes, Value live) {
+                                        const IndexSum& first, llvm::Value* lanes, Value live) {
   llvm::Type* element = MemoryType(context_, memory.element);
   const auto count = llvm::cast<llvm::FixedVectorType>(lanes->getType())->getNumElements();
   auto* type = llvm::FixedVectorType::get(element, count);
   llvm::Value* mask = MaskOrAll(live, type);
   CheckLanes(op, memory, first, lanes, mask);
-  llvm::Value* from = first == nullptr ? memory.data : AddressOf(memory, first);
-  return b_.CreateMaskedGather(type, b_.CreateGEP(element, from, lanes), AlignOf(element), mask,
+  llvm::Value* addresses = b_.CreateGEP(element, AddressOf(memory, first), lanes);
+  return b_.CreateMaskedGather(type, addresses, AlignOf(element), mask,
                                llvm::Constant::getNullValue(type));
 }
 
@@ -284,19 +287,19 @@ void FunctionEmitter::EmitGather(Operation* op) {
     llvm::Value* index = Widen(ValueOf(op->operand(loop::GatherOp::kIndices + i)), wide);
     index = b_.CreateSExt(index, wide);
     if (at != nullptr) {
-      at = Mul(at, b_.CreateVectorSplat(lanes, memory.extents[i]));
-      index = Add(at, index);
+      at = b_.CreateMul(at, b_.CreateVectorSplat(lanes, memory.extents[i]));
+      index = b_.CreateAdd(at, index);
     }
     at = index;
   }
-  llvm::Value* value = LoadApart(op, memory, nullptr, at, gather.live());
+  llvm::Value* value = LoadApart(op, memory, 0, at, gather.live());
   slots_[op->result(0)].value = FromMemory(value, memory.element);
 }
 
 void FunctionEmitter::EmitStore(Operation* op) {
   const loop::StoreInplaceOp store(op);
   const Memory& memory = MemoryOf(store.memory());
-  llvm::Value* first = ElementAt(memory, op, loop::StoreInplaceOp::kIndices);
+  const IndexSum first = ElementAt(memory, op, loop::StoreInplaceOp::kIndices);
   llvm::Value* value = ValueOf(store.value());
   llvm::Type* element = MemoryType(context_, memory.element);
   const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());

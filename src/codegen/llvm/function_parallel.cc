@@ -133,7 +133,8 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
   const std::vector<Value> captured = CapturedBy(op->region(0));
   Arguments fields;
   for (const Value v : captured) {
-    const Slot& slot = slots_.at(v);
+    Slot& slot = slots_.at(v);
+    if (slot.index) slot.value = ValueOf(v);
     const bool is_tile = slot.value != nullptr && v.type().cast<AnyTensorType>().rank() == 2;
     if (is_tile) FailUnsupported(op, "a parallel loop reads a tile from outside of it");
     fields.Add(slot.value);
@@ -162,6 +163,7 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
   }
   for (const Value v : captured) {
     Slot slot = slots_.at(v);
+    slot.index.reset();
     if (slot.value != nullptr) slot.value = fields.Of(slot.value, part, 2);
     slot.memory.data = fields.Of(slot.memory.data, part, 2);
     slot.memory.bytes = fields.Of(slot.memory.bytes, part, 2);

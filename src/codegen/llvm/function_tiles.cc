@@ -144,18 +144,18 @@ void FunctionEmitter::EmitTileZero(Operation* op) {
 
 // From one row of a tile to the next.
 llvm::Value* FunctionEmitter::RowBytes(const Memory& memory, int64_t axis) {
-  llvm::Value* bytes = b_.getInt64(static_cast<uint64_t>(BitWidth(memory.element) / 8));
+  IndexSum bytes(BitWidth(memory.element) / 8);
   for (size_t a = static_cast<size_t>(axis) + 1; a < memory.extents.size(); ++a) {
-    bytes = Mul(bytes, memory.extents[a]);
+    bytes = indices_.Product(bytes, indices_.Of(memory.extents[a]));
   }
-  return bytes;
+  return indices_.ValueOf(bytes);
 }
 
 void FunctionEmitter::EmitTileLoad(Operation* op) {
   const loop::TileLoadOp load(op);
   const Memory& memory = MemoryOf(load.memory());
   const TileShape tile = ShapeOf(op->result(0));
-  llvm::Value* first = ElementAt(memory, op, loop::TileLoadOp::kIndices);
+  const IndexSum first = ElementAt(memory, op, loop::TileLoadOp::kIndices);
   llvm::Value* pitch = RowBytes(memory, load.axis());
   CheckRows(op, memory, first, pitch, tile.rows, tile.row_bytes());
   llvm::Value* address = AddressOf(memory, first);
@@ -184,7 +184,7 @@ void FunctionEmitter::EmitTileStore(Operation* op) {
   const Memory& memory = MemoryOf(store.memory());
   const TileShape tile = ShapeOf(store.tile());
   llvm::Value* value = ValueOf(store.tile());
-  llvm::Value* first = ElementAt(memory, op, loop::TileStoreInplaceOp::kIndices);
+  const IndexSum first = ElementAt(memory, op, loop::TileStoreInplaceOp::kIndices);
   llvm::Value* pitch = RowBytes(memory, store.axis());
   CheckRows(op, memory, first, pitch, tile.rows, tile.row_bytes());
   llvm::Value* address = AddressOf(memory, first);
