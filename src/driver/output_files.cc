@@ -42,7 +42,7 @@ bool IsOnnxData(const std::string& path) {
   if (!FileExists(model)) return false;
   const OnnxModelInfo info = ReadOnnxModelInfo(model);
   const std::string name = std::filesystem::path(path).filename().string();
-  return info.producer == OnnxExportOptions().producer &&
+  return info.is_export &&
          std::ranges::find(info.external_files, name) != info.external_files.end();
 }
 
@@ -64,7 +64,7 @@ bool IsOfKind(FileKind kind, const std::string& path, std::string_view text) {
     case FileKind::kWeights:
       return (void)ReadSafeTensors(path), true;  // throws if it is none
     case FileKind::kOnnx:
-      return ReadOnnxModelInfo(path).producer == OnnxExportOptions().producer;
+      return ReadOnnxModelInfo(path).is_export;
     case FileKind::kOnnxData:
       return IsOnnxData(path);
     case FileKind::kLlvm:

@@ -68,6 +68,7 @@ Program ImportOnnx(IrContext& context, std::shared_ptr<Buffer> buffer, const std
 struct OnnxModelInfo {
   int64_t ir_version = 0;
   std::string producer;
+  bool is_export = false;  ///< that ExportOnnx() has written, whoever the model's producer is
   std::vector<std::pair<std::string, int64_t>> opsets;  ///< domain ("" is ai.onnx) and version
   /// Of all nodes, also in subgraphs and functions; sorted; "Conv" or "com.acme.Foo".
   std::vector<std::string> operators;

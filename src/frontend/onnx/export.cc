@@ -14,6 +14,7 @@
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/text.h"
+#include "lathe/support/version.h"
 #include "src/frontend/onnx/exporter.h"
 #include "src/frontend/onnx/op_table.h"
 #include "src/frontend/onnx/tensor_codec.h"
@@ -350,6 +351,9 @@ void Exporter::ExportMetadata(ModelMsg& model) {
         if (v.name == of) v.doc = kept;
       }
     }
+  }
+  if (model.producer_name != options_.producer) {
+    model.metadata.emplace_back(kExporterKey, Keep(std::string(Version())));
   }
 }
 

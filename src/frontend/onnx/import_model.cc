@@ -329,6 +329,7 @@ void Importer::ImportMetadata(const Scope& scope) {
       add(StrCat("value.", v.name, ".class_labels"), labels->second);
   }
   for (const auto& [key, value] : model_.metadata) {
+    if (key == kExporterKey) continue;
     const bool labels = key.starts_with("value.") && key.ends_with(".class_labels");
     add(labels ? std::string(key) : StrCat("metadata_props.", key), value);
   }

@@ -141,6 +141,9 @@ struct FunctionMsg {
   std::vector<ValueInfoMsg> value_infos;
 };
 
+/// Of the metadata of a model that Lathe has exported and whose producer is another: its version.
+inline constexpr const char* kExporterKey = "lathe_version";
+
 struct ModelMsg {
   int64_t ir_version = 0;
   std::vector<OpsetMsg> opsets;

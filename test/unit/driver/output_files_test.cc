@@ -12,6 +12,7 @@
 #include "lathe/driver/value_files.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/metadata.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
@@ -90,6 +91,16 @@ TEST_F(OutputFilesTest, FilesOfLatheAreReplaced) {
   WriteFile(At("empty"), "");
   EXPECT_EQ(IdOf(ExecutableFiles(At("empty"))), "");
   EXPECT_EQ(IdOf({{"/dev/null", FileKind::kExecutable}, {At("none"), FileKind::kReport}}), "");
+}
+
+// The producer of a model stays what it was; the file is ours.
+TEST_F(OutputFilesTest, ExportsOfModelsOfOthersAreReplaced) {
+  Program program = Load();
+  SetMetadata(program, {{"producer_name", "somebody"}});
+  ExportOnnx(program, At("q.onnx"));
+  EXPECT_EQ(ReadOnnxModelInfo(At("q.onnx")).producer, "somebody");
+  EXPECT_EQ(IdOf(ModelFiles(At("q.onnx"))), "");
+  EXPECT_EQ(MetadataOf(ImportOnnx(context_, At("q.onnx"))), MetadataOf(program));
 }
 
 TEST_F(OutputFilesTest, FilesOfOthersAreNot) {
