@@ -39,9 +39,9 @@ OnnxModelInfo ReadOnnxModelInfo(const std::string& path) {
   OnnxModelInfo info;
   info.ir_version = model.ir_version;
   info.producer = model.producer_name;
-  info.is_export =
-      info.producer == OnnxExportOptions().producer ||
-      std::ranges::any_of(model.metadata, [](const auto& m) { return m.first == onnx::kExporterKey; });
+  info.is_export = info.producer == OnnxExportOptions().producer ||
+                   std::ranges::any_of(model.metadata,
+                                       [](const auto& m) { return m.first == onnx::kExporterKey; });
   for (const onnx::OpsetMsg& opset : model.opsets) {
     info.opsets.emplace_back(onnx::NormalDomain(opset.domain), opset.version);
   }

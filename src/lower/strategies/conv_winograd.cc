@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -82,6 +83,9 @@ class ConvWinograd {
   void ForLanes(const std::function<void(int64_t lanes)>& body);
   void TransformTiles(const Piece& piece, const Dim& staged, const Dim& channel, const Dim& row,
                       const Dim& vector, int64_t lanes);
+  void AlongSide(int64_t side, const std::function<void(const Dim& i)>& body);
+  void StoreHalf(const std::vector<Value>& values, const Dim& first);
+  std::vector<Value> LoadHalf(const Dim& first, int64_t stride, int64_t lanes);
   void TransformChannels(const Piece& piece, const Dim& first, int64_t channels);
   void TransformSome(const Piece& piece, const Dim& first, const Dim& from, int64_t count);
   void ClearBeyond(const Piece& piece);
@@ -135,8 +139,10 @@ class ConvWinograd {
   std::vector<std::pair<int64_t, Dim>> widths_;  // where extents are symbolic: lanes, whether taken
   std::optional<ConvRows> rows_;
   Value weights_, bias_;
-  Value staged_;   // channels of the input, with padding
-  Value tiles_;    // transformed: a row per place and channel
+  Value staged_;  // channels of the input, with padding
+  Value tiles_;   // transformed: a row per place and channel
+  Value half_;    // a tile that is transformed along one side, and if sizes are known:
+  std::vector<Value> half_values_;
   Value sums_;     // of products: a row per place and filter
   Value outputs_;  // rows of outputs of a row of tiles
   Value direct_;   // the same, computed again
@@ -313,6 +319,11 @@ void ConvWinograd::WritePiece(const Piece& piece) {
   const int64_t pitch = plan_->pitch;
   staged_ = rows_->Memory(staged_channels());
   tiles_ = job_.Memory(plan_->form.products() * plan_->channels, pitch);
+  if (g_.is_static()) {
+    half_values_.resize(static_cast<size_t>(plan_->form.products()));
+  } else {
+    half_ = job_.Memory(plan_->form.products(), plan_->lanes);
+  }
   sums_ = job_.Memory((InOneBlock() ? 1 : plan_->part_tiles) * sum_rows(), pitch);
   outputs_ = job_.Memory(1, outputs() * output_pitch() + row_columns() + job_.lanes);
   direct_ = job_.Memory(outputs(), RoundUp(row_columns(), job_.lanes));
@@ -385,23 +396,58 @@ void ConvWinograd::TransformSome(const Piece& piece, const Dim& first, const Dim
   });
 }
 
-// The last vector of a row writes beyond it what the next row writes again.
+// Along the rows of a tile, then along its columns. The last vector of a row writes beyond it what
+// the next row writes again.
 void ConvWinograd::TransformTiles(const Piece& piece, const Dim& staged, const Dim& channel,
                                   const Dim& row, const Dim& vector, int64_t lanes) {
-  std::vector<Value> inputs;
-  const Dim first = vector * (lanes * outputs());
-  for (int64_t i = 0; i < plan_->form.inputs(); ++i) {
-    for (int64_t j = 0; j < plan_->form.inputs(); ++j) {
+  const int64_t side = plan_->form.inputs();
+  const Dim first = math().Name(vector * (lanes * outputs()));
+  AlongSide(side, [&](const Dim& i) {
+    std::vector<Value> inputs;
+    for (int64_t j = 0; j < side; ++j) {
       inputs.push_back(
           rows_->ReadApart(staged_, staged, row * outputs() + i, first + j, lanes, outputs()));
     }
-  }
-  const std::vector<Value> places = plan_->form.TransformInput(lb(), job_.l.machine, inputs);
+    StoreHalf(plan_->form.InputAlong(lb(), job_.l.machine, inputs), i * side);
+  });
   const Dim to = math().Name(row * piece.columns + vector * lanes);
-  for (size_t i = 0; i < places.size(); ++i) {
-    const Dim at = Dim(static_cast<int64_t>(i) * plan_->channels) + channel;
-    lb().Store(tiles_, places[i], math().At({at, to}));
+  AlongSide(side, [&](const Dim& j) {
+    const std::vector<Value> column = LoadHalf(j, side, lanes);
+    const std::vector<Value> places = plan_->form.InputAlong(lb(), job_.l.machine, column);
+    for (int64_t i = 0; i < side; ++i) {
+      const Dim at = (j + i * side) * plan_->channels + channel;
+      lb().Store(tiles_, places[static_cast<size_t>(i)], math().At({at, to}));
+    }
+  });
+}
+
+// The rows or columns of a tile: one after the other, or where there is code for several widths in
+// a loop, which is shorter by far and a little slower.
+void ConvWinograd::AlongSide(int64_t side, const std::function<void(const Dim& i)>& body) {
+  if (!g_.is_static()) return math().For(side, false, body);
+  for (int64_t i = 0; i < side; ++i) body(i);
+}
+
+// What has been transformed along one side of a tile.
+void ConvWinograd::StoreHalf(const std::vector<Value>& values, const Dim& first) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Dim at = first + static_cast<int64_t>(i);
+    if (g_.is_static()) {
+      half_values_[static_cast<size_t>(at.value())] = values[i];
+    } else {
+      lb().Store(half_, values[i], math().At({at, Dim(0)}));
+    }
   }
+}
+
+std::vector<Value> ConvWinograd::LoadHalf(const Dim& first, int64_t stride, int64_t lanes) {
+  std::vector<Value> values;
+  for (int64_t i = 0; i < plan_->form.inputs(); ++i) {
+    const Dim at = first + i * stride;
+    values.push_back(g_.is_static() ? half_values_[static_cast<size_t>(at.value())]
+                                    : lb().Load(half_, math().At({at, Dim(0)}), lanes));
+  }
+  return values;
 }
 
 // A tile of filters by all tiles of the block, over channels that were transformed.
@@ -523,24 +569,37 @@ Value ConvWinograd::SumOfSquares(const Piece& piece, const Row& row, int64_t lan
                   })[0];
 }
 
-// Adds the squares of the outputs, but for those that are of no tile.
+// Along the columns of a tile, then along its rows. Adds the squares of the outputs, but for those
+// that are of no tile.
 Value ConvWinograd::TransformBack(const Piece& piece, const Row& row, const Dim& vector,
                                   Value squares) {
   const int64_t lanes = squares.type().cast<AnyTensorType>().dims()[0].value();
-  const Dim column = row.row * piece.columns + vector * lanes;
-  std::vector<Value> sums;
-  for (int64_t i = 0; i < plan_->form.products(); ++i) {
-    const Dim at = row.sum_row + i * plan_->tile.rows;
-    sums.push_back(lb().Load(sums_, math().At({at, column}), lanes));
-  }
-  const std::vector<Value> results = plan_->form.TransformOutput(lb(), job_.l.machine, sums);
+  const int64_t side = plan_->form.inputs();
+  const Dim column = math().Name(row.row * piece.columns + vector * lanes);
+  AlongSide(side, [&](const Dim& j) {
+    std::vector<Value> sums;
+    for (int64_t i = 0; i < side; ++i) {
+      const Dim at = row.sum_row + (j + i * side) * plan_->tile.rows;
+      sums.push_back(lb().Load(sums_, math().At({at, column}), lanes));
+    }
+    StoreHalf(plan_->form.OutputAlong(lb(), job_.l.machine, sums), j * outputs());
+  });
+  const Dim to = math().Name(vector * (lanes * outputs()));
+  const auto write_row = [&](const Dim& i, Value sum) {
+    const std::vector<Value> sums = LoadHalf(i, outputs(), lanes);
+    const std::vector<Value> results = plan_->form.OutputAlong(lb(), job_.l.machine, sums);
+    lb().Store(outputs_, lb().Interleave(results), math().At({Dim(0), to + i * output_pitch()}));
+    for (const Value v : results) sum = MulAdd(lb(), job_.l.machine, v, v, sum);
+    return sum;
+  };
   Value sum = squares;
-  for (const Value v : results) sum = MulAdd(lb(), job_.l.machine, v, v, sum);
-  for (int64_t i = 0; i < outputs(); ++i) {
-    const auto first = results.begin() + i * outputs();
-    const Dim to = vector * (lanes * outputs()) + i * output_pitch();
-    lb().Store(outputs_, lb().Interleave(std::vector<Value>(first, first + outputs())),
-               math().At({Dim(0), to}));
+  if (g_.is_static()) {
+    for (int64_t i = 0; i < outputs(); ++i) sum = write_row(i, sum);
+  } else {
+    sum = lb().For(lb().Int(outputs()), std::span(&squares, 1),
+                   [&](Value i, std::span<const Value> carried) {
+                     return std::vector{write_row(math().Of(i), carried[0])};
+                   })[0];
   }
   if (Mod(piece.columns, lanes).IsConstant(0)) return sum;
   std::vector<int64_t> numbers(static_cast<size_t>(lanes));

@@ -85,65 +85,6 @@ Row Half(Row row, size_t first) {
 // Places 1 and 2, 3 and 4, ... are those of a point and its negative.
 bool BeginsPair(size_t place, size_t places) { return place % 2 == 1 && place + 2 < places; }
 
-// The rows of a pair are the sum and the difference of their halves.
-std::vector<Value> InputAlong(Sums& sums, const std::vector<Row>& input,
-                              const std::vector<Value>& values) {
-  std::vector<Value> result;
-  for (size_t j = 0; j < input.size(); ++j) {
-    if (!BeginsPair(j, input.size())) {
-      result.push_back(sums.Of(input[j], values));
-      continue;
-    }
-    const Value even = sums.Of(Half(input[j], 0), values);
-    const Value odd = sums.Of(Half(input[j], 1), values);
-    result.push_back(sums.Add(even, odd));
-    result.push_back(sums.Subtract(even, odd));
-    ++j;
-  }
-  return result;
-}
-
-// Of a pair, even rows have the sum and odd ones the difference.
-std::vector<Value> OutputAlong(Sums& sums, const std::vector<Row>& output,
-                               std::vector<Value> values) {
-  std::vector<Row> rows = output;
-  for (size_t j = 1; BeginsPair(j, values.size()); j += 2) {
-    const Value sum = sums.Add(values[j], values[j + 1]);
-    const Value difference = sums.Subtract(values[j], values[j + 1]);
-    values[j] = sum, values[j + 1] = difference;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (i % 2 == 0) {
-        rows[i][j + 1] = 0;
-      } else {
-        rows[i][j + 1] = std::exchange(rows[i][j], 0);
-      }
-    }
-  }
-  std::vector<Value> result;
-  for (const Row& row : rows) result.push_back(sums.Of(row, values));
-  return result;
-}
-
-// Along the rows of a tile, then along its columns.
-std::vector<Value> AlongBoth(
-    const std::vector<Value>& tile, size_t side,
-    const std::function<std::vector<Value>(const std::vector<Value>&)>& along) {
-  std::vector<std::vector<Value>> rows;
-  for (size_t i = 0; i < side; ++i) {
-    const auto first = tile.begin() + static_cast<std::ptrdiff_t>(i * side);
-    rows.push_back(along({first, first + static_cast<std::ptrdiff_t>(side)}));
-  }
-  const size_t results = rows[0].size();
-  std::vector<Value> all(results * results);
-  for (size_t j = 0; j < results; ++j) {
-    std::vector<Value> column;
-    for (const std::vector<Value>& row : rows) column.push_back(row[j]);
-    const std::vector<Value> transformed = along(column);
-    for (size_t i = 0; i < results; ++i) all[i * results + j] = transformed[i];
-  }
-  return all;
-}
-
 int64_t Nonzero(const std::vector<Row>& rows) {
   int64_t count = 0;
   for (const Row& row : rows) {
@@ -201,12 +142,23 @@ int64_t WinogradForm::output_cost() const {
   return (inputs() + outputs()) * Nonzero(output_) * 2 / 3;
 }
 
-std::vector<Value> WinogradForm::TransformInput(LoopBuilder& lb, const Machine& machine,
-                                                const std::vector<Value>& tile) const {
+// The rows of a pair are the sum and the difference of their halves.
+std::vector<Value> WinogradForm::InputAlong(LoopBuilder& lb, const Machine& machine,
+                                            const std::vector<Value>& values) const {
   Sums sums(lb, machine);
-  return AlongBoth(tile, input_.size(), [&](const std::vector<Value>& values) {
-    return InputAlong(sums, input_, values);
-  });
+  std::vector<Value> result;
+  for (size_t j = 0; j < input_.size(); ++j) {
+    if (!BeginsPair(j, input_.size())) {
+      result.push_back(sums.Of(input_[j], values));
+      continue;
+    }
+    const Value even = sums.Of(Half(input_[j], 0), values);
+    const Value odd = sums.Of(Half(input_[j], 1), values);
+    result.push_back(sums.Add(even, odd));
+    result.push_back(sums.Subtract(even, odd));
+    ++j;
+  }
+  return result;
 }
 
 // Powers of the points are exact; what is not, all of a place are multiplied by at the end. Until
@@ -218,11 +170,15 @@ std::vector<Value> WinogradForm::TransformWeights(LoopBuilder& lb, const Machine
   Sums sums(lb, machine);
   std::vector<Value> scaled;
   for (const Value tap : taps) scaled.push_back(sums.Times(kAbove, tap));
-  std::vector<Value> places = AlongBoth(scaled, kTaps, [&](const std::vector<Value>& values) {
-    std::vector<Value> transformed;
-    for (const Row& row : powers_) transformed.push_back(sums.Of(row, values));
-    return transformed;
-  });
+  const size_t side = powers_.size();
+  std::vector<Value> places(side * side);
+  for (size_t i = 0; i < side; ++i) {
+    std::vector<Value> along;  // of row i, by columns of the taps
+    for (size_t k = 0; k < kTaps; ++k) {
+      along.push_back(sums.Of(powers_[i], {scaled[k], scaled[kTaps + k], scaled[2 * kTaps + k]}));
+    }
+    for (size_t j = 0; j < side; ++j) places[i * side + j] = sums.Of(powers_[j], along);
+  }
   const auto factor = [&](size_t place) {  // that of the power 1
     return weights_[place][place + 1 == weights_.size() ? kTaps - 1 : 0];
   };
@@ -233,12 +189,26 @@ std::vector<Value> WinogradForm::TransformWeights(LoopBuilder& lb, const Machine
   return places;
 }
 
-std::vector<Value> WinogradForm::TransformOutput(LoopBuilder& lb, const Machine& machine,
-                                                 const std::vector<Value>& tile) const {
+// Of a pair, even rows have the sum and odd ones the difference.
+std::vector<Value> WinogradForm::OutputAlong(LoopBuilder& lb, const Machine& machine,
+                                             std::vector<Value> values) const {
   Sums sums(lb, machine);
-  return AlongBoth(tile, input_.size(), [&](const std::vector<Value>& values) {
-    return OutputAlong(sums, output_, values);
-  });
+  std::vector<Row> rows = output_;
+  for (size_t j = 1; BeginsPair(j, values.size()); j += 2) {
+    const Value sum = sums.Add(values[j], values[j + 1]);
+    const Value difference = sums.Subtract(values[j], values[j + 1]);
+    values[j] = sum, values[j + 1] = difference;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (i % 2 == 0) {
+        rows[i][j + 1] = 0;
+      } else {
+        rows[i][j + 1] = std::exchange(rows[i][j], 0);
+      }
+    }
+  }
+  std::vector<Value> result;
+  for (const Row& row : rows) result.push_back(sums.Of(row, values));
+  return result;
 }
 
 }  // namespace lathe::lower

@@ -35,16 +35,16 @@ class WinogradForm {
   int64_t input_cost() const;
   int64_t output_cost() const;
 
-  /// Of inputs() x inputs() values, row by row, scalars or vectors of f32: as many products' ones.
-  std::vector<Value> TransformInput(LoopBuilder& lb, const Machine& machine,
-                                    const std::vector<Value>& tile) const;
+  /// Of inputs() values of a row or a column of a tile, scalars or vectors of f32: as many.
+  std::vector<Value> InputAlong(LoopBuilder& lb, const Machine& machine,
+                                const std::vector<Value>& values) const;
   /// Of nine vectors of weights: products() transformed ones, as WeightSums() has them but for
   /// rounding.
   std::vector<Value> TransformWeights(LoopBuilder& lb, const Machine& machine,
                                       const std::vector<Value>& taps) const;
-  /// Of products() values, row by row: outputs() x outputs() ones.
-  std::vector<Value> TransformOutput(LoopBuilder& lb, const Machine& machine,
-                                     const std::vector<Value>& tile) const;
+  /// Of inputs() sums of products of a row or a column: outputs() values.
+  std::vector<Value> OutputAlong(LoopBuilder& lb, const Machine& machine,
+                                 std::vector<Value> values) const;
 
  private:
   using Matrix = std::vector<std::vector<double>>;
