@@ -801,6 +801,54 @@ TEST_F(ComputedSizesTest, SizesThatContradictAreErrors) {
   }
 }
 
+struct InnerReshape {
+  std::string_view line;  ///< makes %l
+  std::string_view type;  ///< of %l
+};
+
+// What one reshape refuses is refused where another one takes whatever it gives.
+TEST_F(ComputedSizesTest, ReshapesThatContradictBeforeOthers) {
+  const InnerReshape reshapes[] = {
+      {R"(%l = nn.reshape(%c, %s) {allowzero = true} : (v_tensor<[?], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>)",
+       "v_tensor<[?, ?], f32>"},
+      {R"(%l = nn.reshape(%c, %pairs) {allowzero = false} : (v_tensor<[?], f32>, v_tensor<[2], i64>) -> v_tensor<[?, 2], f32>)",
+       "v_tensor<[?, 2], f32>"},
+      {R"(%l = nn.squeeze(%p, %first) : (v_tensor<[?, ?], f32>, v_tensor<[1], i64>) -> v_tensor<[?], f32>)",
+       "v_tensor<[?], f32>"},
+  };
+  for (const InnerReshape& inner : reshapes) {
+    SCOPED_TRACE(inner.line);
+    const Program program = Of(StrCat(R"(
+    %far = builtin.constant() {value = tensor<[1], i64> [9]} : () -> v_tensor<[1], i64>
+    %axis = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %line = builtin.constant() {value = tensor<[1], i64> [-1]} : () -> v_tensor<[1], i64>
+    %pairs = builtin.constant() {value = tensor<[2], i64> [-1, 2]} : () -> v_tensor<[2], i64>
+    %c = nn.compress(%x, %m) : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?], f32>
+    %q = nn.slice(%x, %k, %far) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
+    %p = nn.slice(%q, %k, %far, %axis) : (v_tensor<[?, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
+    )",
+                                      inner.line, R"(
+    %r = nn.reshape(%l, %line) : ()",
+                                      inner.type, R"(, v_tensor<[1], i64>) -> v_tensor<[?], f32>
+    %y = nn.exp(%r) : (v_tensor<[?], f32>) -> v_tensor<[?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?], f32>) -> ())"));
+    const auto inputs = [](int64_t kept, int64_t from) {
+      NamedValues values = InputsOf(3, 3);
+      Tensor m(ElementType::kBool, {3});
+      for (int64_t i = 0; i < kept; ++i) m.mutable_data<bool>()[static_cast<size_t>(i)] = true;
+      values[1].second = std::move(m);
+      values[2].second = Tensor::Of<int64_t>({1}, {from});
+      values[3].second = Tensor::Of<int64_t>({2}, {2, 1});
+      return values;
+    };
+    const EveryWay ways(program, {.threads = 1});
+    EXPECT_EQ(OutcomeOf([&] { ways.Run(inputs(2, 2)); }), "no error");
+    EXPECT_EQ(OutcomeOf([&] { ways.Run(inputs(3, 1)); }).substr(0, 6), "shape/");
+    Program original = program.Clone();
+    EXPECT_EQ(OutcomeOf([&] { Interpreter(original).Run(inputs(3, 1)); }).substr(0, 6), "shape/");
+  }
+}
+
 TEST_F(ComputedSizesTest, ManyThreadsRunOne) {
   Program program = Optimized(Of(kReshaped));
   const Executable executable(program, {.threads = 2});
