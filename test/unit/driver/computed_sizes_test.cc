@@ -849,6 +849,26 @@ TEST_F(ComputedSizesTest, ReshapesThatContradictBeforeOthers) {
   }
 }
 
+// A batch that data make empty has rows as long as any other.
+TEST_F(ComputedSizesTest, WhatIsLeftBesideAnEmptyBatch) {
+  const std::string_view body = R"(
+    %line = builtin.constant() {value = tensor<[1], i64> [-1]} : () -> v_tensor<[1], i64>
+    %twice = nn.add(%k, %k) : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %to = nn.concat(%twice, %line) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[2], i64>
+    %l = nn.reshape(%x, %to) {allowzero = true} : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    %y = nn.exp(%l) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())";
+  const EveryWay ways(Of(body), {.threads = 1});
+  const auto shape_of = [&](int64_t n) {
+    NamedValues inputs = InputsOf(n, 3);
+    return ways.Run(inputs)[0].second.tensor().shape();
+  };
+  EXPECT_EQ(shape_of(4), (Shape{4, 3}));
+  EXPECT_EQ(shape_of(0), (Shape{0, 3}));
+  EXPECT_EQ(shape_of(8), (Shape{8, 3}));
+  EXPECT_NE(OutcomeOf([&] { (void)shape_of(1); }), "no error");  // none, though there are three
+}
+
 TEST_F(ComputedSizesTest, ManyThreadsRunOne) {
   Program program = Optimized(Of(kReshaped));
   const Executable executable(program, {.threads = 2});
