@@ -775,6 +775,43 @@ TEST_F(ComputedSizesTest, ALoopReliesOnWhatAnIfGives) {
   }
 }
 
+// What only the sizes of an iteration contradict, where a rank that the run decides leaves no plan.
+TEST_F(ComputedSizesTest, IterationsSayTheirSizesWithoutAPlan) {
+  const Program program = Of(R"(
+    %two = builtin.constant() {value = tensor<[1], i64> [2]} : () -> v_tensor<[1], i64>
+    %line = builtin.constant() {value = tensor<[1], i64> [-1]} : () -> v_tensor<[1], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %open = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+    %ranked = nn.squeeze(%open) : (v_tensor<[?, 3], f32>) -> v_tensor<*, f32>
+    %rounds = nn.gather(%k, %none) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[], i64>) -> v_tensor<[], i64>
+    %begin = nn.constant_of_shape(%two) {value = tensor<[1], f32> [0.5]} : (v_tensor<[1], i64>) -> v_tensor<[2], f32>
+    %end, %sum = cf.while(%rounds, %go, %begin, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %v: v_tensor<[?], f32>, %t: v_tensor<[], f32>):
+      %l = nn.reshape(%v, %s) {allowzero = true} : (v_tensor<[?], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+      %r = nn.reshape(%l, %line) {allowzero = false} : (v_tensor<[?, ?], f32>, v_tensor<[1], i64>) -> v_tensor<[?], f32>
+      %e = nn.exp(%r) : (v_tensor<[?], f32>) -> v_tensor<[?], f32>
+      %all = nn.reduce_sum(%e) {keepdims = false} : (v_tensor<[?], f32>) -> v_tensor<[], f32>
+      %next = nn.add(%t, %all) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], f32>
+      %longer = nn.concat(%v, %v) {axis = 0} : (v_tensor<[?], f32>, v_tensor<[?], f32>) -> v_tensor<[?], f32>
+      cf.yield(%c, %longer, %next) : (v_tensor<[], bool>, v_tensor<[?], f32>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[2], f32>, v_tensor<[], f32>) -> (v_tensor<[?], f32>, v_tensor<[], f32>)
+    nn.fetch(%ranked) {name = "ranked"} : (v_tensor<*, f32>) -> ()
+    nn.fetch(%sum) {name = "sum"} : (v_tensor<[], f32>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  ASSERT_EQ(executable.executor(), nullptr);
+  Program original = program.Clone();
+  for (const int64_t rounds : {1, 2, 0, 1}) {
+    SCOPED_TRACE(rounds);
+    NamedValues inputs = InputsOf(4, 3);
+    inputs[2].second = Tensor::Of<int64_t>({1}, {rounds});
+    inputs[3].second = Tensor::Of<int64_t>({2}, {2, 1});
+    const auto outcome = [&](auto&& run) { return OutcomeOf(run).substr(0, 13); };
+    const std::string wanted = outcome([&] { (void)Interpreter(original).Run(inputs); });
+    EXPECT_EQ(wanted, rounds == 2 ? "shape/reshape" : "no error");
+    EXPECT_EQ(outcome([&] { (void)executable.Run(inputs); }), wanted);
+  }
+}
+
 constexpr std::string_view kReshaped = R"(
     %l = nn.reshape(%x, %s) {allowzero = true} : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
     %y = nn.exp(%l) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
