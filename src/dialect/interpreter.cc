@@ -198,6 +198,7 @@ class ProgramContext : public EvalContext, public SizeScope {
     }
     LATHE_CHECK(!region.empty(), op_->Describe(), " runs a region without a block");
     ++run_.depth;
+    if (run_.options.at_begin) run_.options.at_begin(region.front(), args);
     std::vector<RtValue> results = run_.RunBlock(region.front(), args);
     --run_.depth;
     return results;

@@ -163,6 +163,9 @@ InterpretedRun::InterpretedRun(CompiledProgram& compiled, std::shared_ptr<runtim
               if (given) given(ran);
               CheckComputed(ran);
             };
+            options.at_begin = [this](const Block* block, std::span<const RtValue> arguments) {
+              BindIteration(block, arguments);
+            };
             options.at_end = [this](const Operation* end) { CheckRegion(end); };
             options.run_call = [this](const Operation* call, std::span<const RtValue> arguments,
                                       std::span<RtValue> results) {
@@ -239,6 +242,16 @@ void InterpretedRun::CheckComputed(const RanOp& ran) {
     }
   }
   if (!is_regional) runtime::CheckConstraints(compiled_.constraints, bound_);
+}
+
+void InterpretedRun::BindIteration(const Block* block, std::span<const RtValue> arguments) {
+  const Operation* loop = block->parent_op();
+  if (loop == nullptr || !loop->isa<cf::WhileOp>()) return;
+  for (const cf::LoopSize& size : cf::LoopSizes(loop)) {
+    const RtValue& value = arguments[cf::kLoopArguments + size.carried];
+    if (value.is_tensor() && size.axis < value.tensor().shape().size())
+      regional_[size.round] = value.tensor().shape()[size.axis];
+  }
 }
 
 // A region has bound again what its constraints are made of, or one around it has.

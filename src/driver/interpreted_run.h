@@ -36,6 +36,8 @@ class InterpretedRun {
   void CheckSizes(const NamedValues& inputs);
   /// Binds what an operation says of sizes, and, outside of regions, checks what relies on it.
   void CheckComputed(const RanOp& ran);
+  /// Binds what an iteration of a loop starts from.
+  void BindIteration(const Block* block, std::span<const RtValue> arguments);
   /// Checks what a region relies on where it ends, of which `end` is the terminator.
   void CheckRegion(const Operation* end) const;
   /// Throws where sizes contradict what a function was made of.

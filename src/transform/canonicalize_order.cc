@@ -3,6 +3,7 @@
 
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
+#include "src/dialect/fold_util.h"
 #include "src/transform/canonicalize.h"
 #include "src/transform/trailing_axes.h"
 
@@ -60,11 +61,32 @@ bool IsReshape(const Operation* op) {
          IsA(op, nn::kUnsqueeze);
 }
 
+bool HasOpenExtents(Value v) {
+  const AnyTensorType type = TensorOrNull(v);
+  return !type || !type.has_rank() || std::ranges::any_of(type.dims(), &Dim::is_unknown);
+}
+
+/// -1 beside copied extents and ones: whatever the extents of its operand are.
+bool TakesAnyExtents(const Site& s) {
+  const auto target = s.Ints(1);
+  return target && std::ranges::find(*target, -1) != target->end() &&
+         std::ranges::all_of(*target, [](int64_t n) { return n <= 1; });
+}
+
+/// A reshape that refuses extents or numbers which have no symbols yet: no constraint says so, and
+/// without it nothing does.
+bool MayContradict(const Site& s) {
+  if (IsA(s.op, nn::kSqueeze)) return HasOpenExtents(s.op->operand(0));
+  if (!IsA(s.op, nn::kReshape)) return false;
+  if (!FollowsFromSizes(s.op->operand(1))) return true;
+  return HasOpenExtents(s.op->operand(0)) && !TakesAnyExtents(s);
+}
+
 /// A chain of reshapes that comes back to where it began.
 bool ReshapedBack(const Site& s) {
-  const Operation* inner = s.Maker(0);
-  return IsReshape(inner) && SameKnownShape(inner->operand(0), s.op->result(0)) &&
-         s.ReplaceBy(inner->operand(0));
+  Operation* inner = s.Maker(0);
+  return IsReshape(inner) && !MayContradict({inner, s.rewriter}) &&
+         SameKnownShape(inner->operand(0), s.op->result(0)) && s.ReplaceBy(inner->operand(0));
 }
 
 /// Nothing that it says of extents needs a check: it has a -1, or is no reshape to extents.
@@ -77,7 +99,7 @@ bool TakesTheRest(const Site& s) {
 /// Both become one reshape where its target can be written down.
 bool ReshapeOfReshape(const Site& s) {
   Operation* inner = s.Maker(0);
-  if (!IsReshape(inner)) return false;
+  if (!IsReshape(inner) || MayContradict({inner, s.rewriter})) return false;
   const auto target = ReshapeTarget(TensorOrNull(inner->operand(0)), s.type().cast<AnyTensorType>(),
                                     TakesTheRest(s));
   return target &&

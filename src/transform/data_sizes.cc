@@ -366,14 +366,16 @@ Value Reshape(Operation* op, SizeBuilder& b) {
   if (const std::vector<Dim>* contents = b.facts().Contents(reshape.shape())) known = *contents;
   if (std::ranges::none_of(known, &Dim::is_unknown) || AreExtents(reshape.shape(), b)) return {};
   ReshapeEntries meant(reshape, std::ssize(known), b);
-  // One that is known to be -1 is left to the inference, so none of the others is.
-  const bool has_left = std::ranges::any_of(known, [](const Dim& d) { return d.IsConstant(-1); });
+  // One that is known to be -1 is left to the inference, so none of the others is; but what the
+  // inference says of it holds for no entry that is an extent of 0.
+  const bool has_left = !reshape.allowzero() && std::ranges::find(known, Dim(-1)) != known.end();
   const Value computed = has_left ? meant.Copied() : meant.Meant();
   bool allow_zero = !has_left;
   std::vector<Value> parts;
   for (int64_t i = 0; i < std::ssize(known); ++i) {
     const Dim& entry = known[static_cast<size_t>(i)];
-    const bool open = entry.is_unknown() || (entry.IsConstant(0) && !has_left);
+    const bool is_meant = entry.IsConstant(0) || entry.IsConstant(-1);
+    const bool open = entry.is_unknown() || (is_meant && !has_left);
     parts.push_back(b.Create(nn::kGather, {open ? computed : meant.given(), b.Vector({&i, 1})}));
     const auto at = static_cast<size_t>(i);
     if (!IsSameWithZero(entry, TensorOrNull(reshape.data()).shape(), at)) allow_zero = false;

@@ -248,6 +248,11 @@ bool SaysAgain(const Operation* op, std::string_view id, bool within_region) {
   return op->name() == "cf.scan" && id == "shape/scan-length" && HasUnreadSlice(op);
 }
 
+/// Such as an index, or a string that is not a number.
+bool IsAboutElements(const Error& error) {
+  return error.id().starts_with("run/") || error.code() == ErrorCode::kParse;
+}
+
 }  // namespace
 
 bool MayBeAccepted(const Program& program, const Operation* refused, const Error& error) {
@@ -255,7 +260,7 @@ bool MayBeAccepted(const Program& program, const Operation* refused, const Error
   const bool within_region = refused->block() != program.block();
   if (SaysAgain(refused, error.id(), within_region)) return true;
   if (Needs(program, refused).Contains(refused)) return false;
-  return within_region || error.id().starts_with("run/") || !KnowsSizes(refused);
+  return within_region || IsAboutElements(error) || !KnowsSizes(refused);
 }
 
 namespace {

@@ -41,6 +41,8 @@ struct InterpreterOptions {
       run_call = {};
   /// Called after each op; an exception ends the run.
   std::function<void(const RanOp&)> observer = {};
+  /// Called with the block of a region and its arguments, before it runs.
+  std::function<void(const Block* block, std::span<const RtValue> arguments)> at_begin = {};
   /// Called with the terminator of a region, or of a function, whenever it has come to its end.
   std::function<void(const Operation* end)> at_end = {};
 };

@@ -63,6 +63,19 @@ TEST_F(JudgeTest, ElementsThatNoOutputHolds) {
   EXPECT_EQ(FoundIfItRuns(StrCat(kTaken, kSize, kFetch)), "accepted run/index");
 }
 
+TEST_F(JudgeTest, StringsThatAreNoNumbersInAListOfWhichTheLengthIsRead) {
+  constexpr std::string_view kList = R"(
+    %t = builtin.constant() {value = tensor<[1], string> ["s3s2"]} : () -> v_tensor<[1], string>
+    %y = nn.cast(%t) {to = f32} : (v_tensor<[1], string>) -> v_tensor<[1], f32>
+    %l = nn.sequence_construct(%y) : (v_tensor<[1], f32>) -> list<v_tensor<[1], f32>>
+    %n = nn.sequence_length(%l) : (list<v_tensor<[1], f32>>) -> v_tensor<[], i64>
+    nn.fetch(%n) {name = "n"} : (v_tensor<[], i64>) -> ()
+  )";
+  constexpr std::string_view kFetch = "nn.fetch(%y) {name = \"y\"} : (v_tensor<[1], f32>) -> ()\n";
+  EXPECT_EQ(FoundIfItRuns(kList), "");
+  EXPECT_EQ(FoundIfItRuns(StrCat(kList, kFetch)), "accepted parse/number");
+}
+
 TEST_F(JudgeTest, SizesAreCheckedOfWhatNobodyNeeds) {
   const NamedValues two = {{"z", Vec<float>({1, 2})}};
   EXPECT_EQ(FoundIfItRuns(R"(

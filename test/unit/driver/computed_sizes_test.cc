@@ -775,6 +775,43 @@ TEST_F(ComputedSizesTest, ALoopReliesOnWhatAnIfGives) {
   }
 }
 
+// What only the sizes of an iteration contradict, where a rank that the run decides leaves no plan.
+TEST_F(ComputedSizesTest, IterationsSayTheirSizesWithoutAPlan) {
+  const Program program = Of(R"(
+    %two = builtin.constant() {value = tensor<[1], i64> [2]} : () -> v_tensor<[1], i64>
+    %line = builtin.constant() {value = tensor<[1], i64> [-1]} : () -> v_tensor<[1], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %open = nn.compress(%x, %m) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?, 3], f32>
+    %ranked = nn.squeeze(%open) : (v_tensor<[?, 3], f32>) -> v_tensor<*, f32>
+    %rounds = nn.gather(%k, %none) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[], i64>) -> v_tensor<[], i64>
+    %begin = nn.constant_of_shape(%two) {value = tensor<[1], f32> [0.5]} : (v_tensor<[1], i64>) -> v_tensor<[2], f32>
+    %end, %sum = cf.while(%rounds, %go, %begin, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %v: v_tensor<[?], f32>, %t: v_tensor<[], f32>):
+      %l = nn.reshape(%v, %s) {allowzero = true} : (v_tensor<[?], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+      %r = nn.reshape(%l, %line) {allowzero = false} : (v_tensor<[?, ?], f32>, v_tensor<[1], i64>) -> v_tensor<[?], f32>
+      %e = nn.exp(%r) : (v_tensor<[?], f32>) -> v_tensor<[?], f32>
+      %all = nn.reduce_sum(%e) {keepdims = false} : (v_tensor<[?], f32>) -> v_tensor<[], f32>
+      %next = nn.add(%t, %all) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], f32>
+      %longer = nn.concat(%v, %v) {axis = 0} : (v_tensor<[?], f32>, v_tensor<[?], f32>) -> v_tensor<[?], f32>
+      cf.yield(%c, %longer, %next) : (v_tensor<[], bool>, v_tensor<[?], f32>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[2], f32>, v_tensor<[], f32>) -> (v_tensor<[?], f32>, v_tensor<[], f32>)
+    nn.fetch(%ranked) {name = "ranked"} : (v_tensor<*, f32>) -> ()
+    nn.fetch(%sum) {name = "sum"} : (v_tensor<[], f32>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  ASSERT_EQ(executable.executor(), nullptr);
+  Program original = program.Clone();
+  for (const int64_t rounds : {1, 2, 0, 1}) {
+    SCOPED_TRACE(rounds);
+    NamedValues inputs = InputsOf(4, 3);
+    inputs[2].second = Tensor::Of<int64_t>({1}, {rounds});
+    inputs[3].second = Tensor::Of<int64_t>({2}, {2, 1});
+    const auto outcome = [&](auto&& run) { return OutcomeOf(run).substr(0, 13); };
+    const std::string wanted = outcome([&] { (void)Interpreter(original).Run(inputs); });
+    EXPECT_EQ(wanted, rounds == 2 ? "shape/reshape" : "no error");
+    EXPECT_EQ(outcome([&] { (void)executable.Run(inputs); }), wanted);
+  }
+}
+
 constexpr std::string_view kReshaped = R"(
     %l = nn.reshape(%x, %s) {allowzero = true} : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
     %y = nn.exp(%l) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
@@ -799,6 +836,74 @@ TEST_F(ComputedSizesTest, SizesThatContradictAreErrors) {
       EXPECT_EQ(outcome(4, 3), "no error");  // and the next run is right again
     }
   }
+}
+
+struct InnerReshape {
+  std::string_view line;  ///< makes %l
+  std::string_view type;  ///< of %l
+};
+
+// What one reshape refuses is refused where another one takes whatever it gives.
+TEST_F(ComputedSizesTest, ReshapesThatContradictBeforeOthers) {
+  const InnerReshape reshapes[] = {
+      {R"(%l = nn.reshape(%c, %s) {allowzero = true} : (v_tensor<[?], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>)",
+       "v_tensor<[?, ?], f32>"},
+      {R"(%l = nn.reshape(%c, %pairs) {allowzero = false} : (v_tensor<[?], f32>, v_tensor<[2], i64>) -> v_tensor<[?, 2], f32>)",
+       "v_tensor<[?, 2], f32>"},
+      {R"(%l = nn.squeeze(%p, %first) : (v_tensor<[?, ?], f32>, v_tensor<[1], i64>) -> v_tensor<[?], f32>)",
+       "v_tensor<[?], f32>"},
+  };
+  for (const InnerReshape& inner : reshapes) {
+    SCOPED_TRACE(inner.line);
+    const Program program = Of(StrCat(R"(
+    %far = builtin.constant() {value = tensor<[1], i64> [9]} : () -> v_tensor<[1], i64>
+    %axis = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %line = builtin.constant() {value = tensor<[1], i64> [-1]} : () -> v_tensor<[1], i64>
+    %pairs = builtin.constant() {value = tensor<[2], i64> [-1, 2]} : () -> v_tensor<[2], i64>
+    %c = nn.compress(%x, %m) : (v_tensor<[N, 3], f32>, v_tensor<[N], bool>) -> v_tensor<[?], f32>
+    %q = nn.slice(%x, %k, %far) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
+    %p = nn.slice(%q, %k, %far, %axis) : (v_tensor<[?, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
+    )",
+                                      inner.line, R"(
+    %r = nn.reshape(%l, %line) : ()",
+                                      inner.type, R"(, v_tensor<[1], i64>) -> v_tensor<[?], f32>
+    %y = nn.exp(%r) : (v_tensor<[?], f32>) -> v_tensor<[?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?], f32>) -> ())"));
+    const auto inputs = [](int64_t kept, int64_t from) {
+      NamedValues values = InputsOf(3, 3);
+      Tensor m(ElementType::kBool, {3});
+      for (int64_t i = 0; i < kept; ++i) m.mutable_data<bool>()[static_cast<size_t>(i)] = true;
+      values[1].second = std::move(m);
+      values[2].second = Tensor::Of<int64_t>({1}, {from});
+      values[3].second = Tensor::Of<int64_t>({2}, {2, 1});
+      return values;
+    };
+    const EveryWay ways(program, {.threads = 1});
+    EXPECT_EQ(OutcomeOf([&] { ways.Run(inputs(2, 2)); }), "no error");
+    EXPECT_EQ(OutcomeOf([&] { ways.Run(inputs(3, 1)); }).substr(0, 6), "shape/");
+    Program original = program.Clone();
+    EXPECT_EQ(OutcomeOf([&] { Interpreter(original).Run(inputs(3, 1)); }).substr(0, 6), "shape/");
+  }
+}
+
+// A batch that data make empty has rows as long as any other.
+TEST_F(ComputedSizesTest, WhatIsLeftBesideAnEmptyBatch) {
+  const std::string_view body = R"(
+    %line = builtin.constant() {value = tensor<[1], i64> [-1]} : () -> v_tensor<[1], i64>
+    %twice = nn.add(%k, %k) : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+    %to = nn.concat(%twice, %line) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[2], i64>
+    %l = nn.reshape(%x, %to) {allowzero = true} : (v_tensor<[N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    %y = nn.exp(%l) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())";
+  const EveryWay ways(Of(body), {.threads = 1});
+  const auto shape_of = [&](int64_t n) {
+    NamedValues inputs = InputsOf(n, 3);
+    return ways.Run(inputs)[0].second.tensor().shape();
+  };
+  EXPECT_EQ(shape_of(4), (Shape{4, 3}));
+  EXPECT_EQ(shape_of(0), (Shape{0, 3}));
+  EXPECT_EQ(shape_of(8), (Shape{8, 3}));
+  EXPECT_NE(OutcomeOf([&] { (void)shape_of(1); }), "no error");  // none, though there are three
 }
 
 TEST_F(ComputedSizesTest, ManyThreadsRunOne) {
