@@ -13,11 +13,15 @@
 // rows, the positions of the output the columns. What the columns multiply is copied from the input
 // a panel at a time, so that the whole matrix never exists. A panel is cut in depth where it would
 // not stay in cache; the sums so far then wait in memory. Where a kernel reaches far, each of its
-// places is a block, and those of which a panel sees nothing but padding are left out.
+// places is a block, and those of which a panel sees nothing but padding are left out. Where
+// positions of symbolic number, at their end, would fill less than half of a vector, filters are in
+// the lanes instead.
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kFewRows = 4;
+constexpr int64_t kMaxBytes = 1000 << 10;      // of all that
+constexpr int64_t kMostTogether = 4;           // tiles whose filters are in the lanes
 constexpr int64_t kMaxPanelBytes = 448 << 10;  // of the stack of a thread
 
 class Conv {
@@ -36,6 +40,7 @@ class Conv {
     int64_t vectors;
     bool whole;                                       // all columns are positions
     std::vector<std::pair<Dim, Dim>> positions = {};  // per spatial dim: the first, the last one
+    Dim turned = 0;  // so many positions, filters in the lanes; 0: positions in the lanes
   };
   // Channels of a panel, and which place of the kernel if it is one.
   struct Depth {
@@ -48,8 +53,11 @@ class Conv {
   Value PackWeights();
   bool FitPanel();
   void PickParts();
+  void PickTurned();
   void WritePiece(Dim number);
+  int64_t SumVectors() const;  // in memory
   void WriteRest(Columns columns, const Dim& positions);
+  void WriteVectors(Columns columns, const Dim& positions);
   void WritePanel(Columns columns);
   void FindPositions(Columns& columns);
   Dim SeesInput(const Columns& columns, size_t axis, const Dim& place);
@@ -57,6 +65,12 @@ class Conv {
   void WriteBlock(const Columns& columns, const Depth& depth);
   void WriteTile(const Columns& columns, const Depth& depth, const Dim& tile, int64_t rows);
   void StartSums(const Columns& columns);
+  void StartTurned(const Columns& columns);
+  void WriteTurned(const Columns& columns, const Depth& depth);
+  int64_t TurnedTiles(int64_t count) const;
+  void MultiplyTurned(const Columns& columns, const Depth& depth, const Dim& tile, int64_t count);
+  Value StartOfFilters(const Columns& columns, const Dim& tile, int64_t v);
+  void FinishTurned(const Columns& columns, const Dim& tile);
   void FinishRows(const Columns& columns, const Dim& first, const Dim& rows);
   Value Live(const Columns& columns, const Dim& position);
   Value Start(const Columns& columns, const Dim& row);
@@ -66,11 +80,23 @@ class Conv {
   Dim TilesOf(const Columns& columns);
   Dim HasRest(const Columns& columns);
   Dim RowsOf(const Columns& columns);
+  Dim AllTilesOf(const Columns& columns) {
+    return math().Name(TilesOf(columns) + HasRest(columns));
+  }
   int64_t tiles() const { return g_.filters / tile_.rows; }
   int64_t parts() const { return CeilDiv(std::max<int64_t>(tiles(), 1), part_tiles_); }
   bool InOneBlock() const { return block_channels_ == g_.channels && !by_place_; }
   int64_t places() const { return by_place_ ? 1 : g_.places(); }  // of a block
   int64_t width() const { return tile_.vectors * job_.lanes; }
+  int64_t most_turned() const { return turned_counts_.empty() ? 0 : turned_counts_.back(); }
+  bool is_turned(const Columns& columns) const { return !columns.turned.IsConstant(0); }
+  int64_t filter_vectors() const { return CeilDiv(tile_.rows, job_.lanes); }
+  std::vector<Value> SumAt(const Dim& row, int64_t v) {
+    return math().At({row * tile_.vectors + v, Dim(0)});
+  }
+  std::vector<Value> TurnedAt(const Dim& tile, const Dim& position, int64_t v) {
+    return math().At({(tile * most_turned() + position) * filter_vectors() + v, Dim(0)});
+  }
   LoopBuilder& lb() { return *job_.lb; }
   IndexMath& math() { return *job_.math; }
 
@@ -82,9 +108,12 @@ class Conv {
   bool packed_ = false;         // the weights of a tile's rows lie side by side
   bool copies_ = true;          // panels are copied, not read where they are
   bool by_place_ = false;       // a block has one place of the kernel
+  // Of positions whose filters are in the lanes.
+  std::vector<int64_t> turned_counts_;  // at once: the fewest first; none if there are no such
+  int64_t turned_tiles_ = 1;            // of filters, that are multiplied together, at most
 
   // While writing.
-  Value weights_, bias_, panel_, sums_;
+  Value weights_, bias_, panel_, few_, sums_, turned_;
 };
 
 std::string Conv::Refusal() {
@@ -117,6 +146,7 @@ std::string Conv::Refusal() {
   if (copies_ && !FitPanel()) return "what one position reads is larger than a panel";
   packed_ = job_.weights_are_constant() && (g_.groups == 1 || g_.filters % tile_.rows == 0);
   PickParts();
+  PickTurned();
   return "";
 }
 
@@ -126,6 +156,27 @@ bool Conv::FitPanel() {
   const int64_t column_bytes = block_channels_ * places() * BitWidth(g_.element) / 8;
   while (tile_.vectors > 1 && column_bytes * (width() + beyond) > kMaxPanelBytes) --tile_.vectors;
   return column_bytes * (width() + beyond) <= kMaxPanelBytes;
+}
+
+// That are multiplied together: sums take about half of the registers.
+int64_t Conv::TurnedTiles(int64_t count) const {
+  const int64_t most = job_.l.machine.vector_registers / 2 / count / filter_vectors();
+  return std::clamp<int64_t>(most, 1, kMostTogether);
+}
+
+// Not where filters would leave lanes empty, too.
+void Conv::PickTurned() {
+  const int64_t vectors = filter_vectors();
+  if (g_.is_static() || !copies_ || !packed_ || 2 * tile_.rows <= vectors * job_.lanes) return;
+  for (int64_t count = 2; 2 * count <= job_.lanes; count *= 2) turned_counts_.push_back(count);
+  if (turned_counts_.empty()) return;
+  turned_tiles_ = TurnedTiles(turned_counts_.front());
+  const int64_t pitches = width() + job_.lanes + (g_.reads_own_element ? 0 : 2 * job_.lanes);
+  const int64_t elements =
+      block_channels_ * places() * pitches + (SumVectors() + job_.lanes) * job_.lanes;
+  if (elements * BitWidth(g_.element) / 8 <= kMaxBytes) return;
+  turned_counts_.clear();
+  turned_tiles_ = 1;
 }
 
 // Rows are shared out where there are few panels; each part copies the panel.
@@ -156,7 +207,8 @@ Value Conv::PackWeights() {
     const std::vector<int64_t> shape{filters, g_.depth()};
     return nn::ViewReshapeOp::Create(lb().b(), job_.Argument(1), {.shape = shape}).y();
   }
-  const int64_t tiles = CeilDiv(filters, tile_.rows);
+  const int64_t of_group = CeilDiv(g_.filters, tile_.rows);  // the last group's may be padded
+  const int64_t tiles = CeilDiv(filters, tile_.rows) - of_group + RoundUp(of_group, turned_tiles_);
   const int64_t blocks = CeilDiv(g_.channels, block_channels_);
   PackedLayout layout;
   layout.argument = job_.master->operand(1).index();
@@ -186,12 +238,14 @@ void Conv::WritePiece(Dim number) {
     number = math().Name(FloorDiv(number, extent));
     return taken;
   };
-  if (copies_) panel_ = job_.Memory(block_channels_ * places(), job_.panels->Pitch(width()));
-  if (!InOneBlock()) {
-    sums_ = job_.Memory(std::min(g_.filters, (part_tiles_ + 1) * tile_.rows), width());
-  } else if (job_.after->IsLong()) {
-    sums_ = job_.Memory(tile_.rows, width());
+  if (copies_) {
+    panel_ = job_.Memory(block_channels_ * places(), job_.panels->Pitch(width()));
+    if (most_turned() > 0) {
+      few_ = job_.Memory(block_channels_ * places(), job_.panels->Pitch(job_.lanes));
+    }
   }
+  if (SumVectors() > 0) sums_ = job_.Memory(SumVectors(), job_.lanes);
+  if (most_turned() > 0) turned_ = job_.Memory(job_.lanes, job_.lanes);
   Columns columns;
   columns.first_tile = math().Name(take(parts()) * part_tiles_);
   const Dim panel = take(CeilDiv(g_.positions(), width()));
@@ -214,14 +268,41 @@ void Conv::WritePiece(Dim number) {
   });
 }
 
+int64_t Conv::SumVectors() const {
+  const int64_t turned = RoundUp(part_tiles_ + 1, turned_tiles_) * most_turned() * filter_vectors();
+  int64_t rows = 0;
+  if (!InOneBlock()) {
+    rows = std::min(g_.filters, (part_tiles_ + 1) * tile_.rows);
+  } else if (job_.after->IsLong()) {
+    rows = tile_.rows;
+  }
+  return std::max(turned, rows * tile_.vectors);
+}
+
 // As many vectors as there are positions for.
 void Conv::WriteRest(Columns columns, const Dim& positions) {
+  if (most_turned() > 0) return WriteVectors(columns, positions);
   const Dim needed = math().Name(CeilDiv(positions, job_.lanes));
   for (columns.vectors = 1; columns.vectors <= tile_.vectors; ++columns.vectors) {
     const Dim enough = Max(Min(Dim(columns.vectors + 1) - needed, 1), 0);
     const Dim wanted = Max(Min(needed - (columns.vectors - 1), 1), 0);
     math().For(math().Name(enough * wanted), false, [&](const Dim&) { WritePanel(columns); });
   }
+}
+
+// One by one, the last of which may be turned.
+void Conv::WriteVectors(Columns columns, const Dim& positions) {
+  columns.vectors = 1;
+  const Dim first = columns.first;
+  const Dim vectors =
+      math().Name(FloorDiv(positions + (job_.lanes - most_turned() - 1), job_.lanes));
+  math().For(vectors, false, [&](const Dim& v) {
+    columns.first = math().Name(first + v * job_.lanes);
+    WritePanel(columns);
+  });
+  columns.first = math().Name(first + vectors * job_.lanes);
+  columns.turned = math().Name(Max(positions - vectors * job_.lanes, 0));
+  math().For(Min(columns.turned, 1), false, [&](const Dim&) { WritePanel(columns); });
 }
 
 Dim Conv::TilesOf(const Columns& columns) {
@@ -243,7 +324,7 @@ Dim Conv::RowsOf(const Columns& columns) {
 
 void Conv::WritePanel(Columns columns) {
   if (by_place_) FindPositions(columns);
-  if (InOneBlock()) return WriteBlock(columns, {0, g_.channels});
+  if (InOneBlock() && !is_turned(columns)) return WriteBlock(columns, {0, g_.channels});
   StartSums(columns);
   const int64_t blocks = g_.channels / block_channels_, rest = g_.channels % block_channels_;
   const auto write = [&](const Dim& block, int64_t channels) {
@@ -251,15 +332,20 @@ void Conv::WritePanel(Columns columns) {
   };
   math().For(blocks, false, [&](const Dim& block) { write(block, block_channels_); });
   if (rest > 0) write(blocks, rest);
-  FinishRows(columns, columns.first_tile * tile_.rows, RowsOf(columns));
+  if (is_turned(columns)) {
+    math().For(AllTilesOf(columns), false, [&](const Dim& tile) { FinishTurned(columns, tile); });
+  } else {
+    FinishRows(columns, columns.first_tile * tile_.rows, RowsOf(columns));
+  }
 }
 
 void Conv::StartSums(const Columns& columns) {
+  if (is_turned(columns)) return StartTurned(columns);
   math().For(RowsOf(columns), false, [&](const Dim& row) {
     const Dim first = columns.first_tile * tile_.rows;
     const Value start = lb().Widen(Start(columns, first + row), job_.lanes);
     for (int64_t v = 0; v < columns.vectors; ++v) {
-      lb().Store(sums_, start, math().At({row, Dim(v * job_.lanes)}));
+      lb().Store(sums_, start, SumAt(row, v));
     }
   });
 }
@@ -268,8 +354,7 @@ void Conv::StartSums(const Columns& columns) {
 void Conv::FinishRows(const Columns& columns, const Dim& first, const Dim& rows) {
   math().For(rows, false, [&](const Dim& row) {
     for (int64_t v = 0; v < columns.vectors; ++v) {
-      Finish(columns, first + row, v,
-             lb().Load(sums_, math().At({row, Dim(v * job_.lanes)}), job_.lanes));
+      Finish(columns, first + row, v, lb().Load(sums_, SumAt(row, v), job_.lanes));
     }
   });
 }
@@ -335,8 +420,9 @@ void Conv::WriteBlock(const Columns& columns, const Depth& depth) {
     const Dim first = columns.group * g_.channels + depth.block * block_channels_;
     job_.panels->Write(
         job_.input, {columns.image, math().Name(first), depth.channels, columns.first, depth.place},
-        columns.vectors * job_.lanes, panel_);
+        columns.vectors * job_.lanes, is_turned(columns) ? few_ : panel_);
   }
+  if (is_turned(columns)) return WriteTurned(columns, depth);
   math().For(TilesOf(columns), false,
              [&](const Dim& tile) { WriteTile(columns, depth, tile, tile_.rows); });
   math().For(HasRest(columns), false, [&](const Dim&) {
@@ -351,8 +437,7 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
   const Dim all_tiles = columns.group * tiles() + of_group;
   const auto row = [&](int64_t r) { return of_group * tile_.rows + r; };
   const auto sum_at = [&](int64_t r, int64_t v) {
-    const Dim first = InOneBlock() ? Dim(0) : tile * tile_.rows;
-    return math().At({first + r, Dim(v * job_.lanes)});
+    return SumAt((InOneBlock() ? Dim(0) : tile * tile_.rows) + r, v);
   };
   product.scalar = [&](int64_t r, Value k) {
     const Dim at = math().Of(k);
@@ -376,7 +461,7 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
     return lb().Load(sums_, sum_at(r, v), job_.lanes);
   };
   product.finish = [&](int64_t r, int64_t v, Value sum) {
-    if (!sums_) return Finish(columns, row(r), v, sum);
+    if (InOneBlock() && !job_.after->IsLong()) return Finish(columns, row(r), v, sum);
     lb().Store(sums_, sum, sum_at(r, v));
   };
   if (packed_) {  // the weights of the next tile are asked for meanwhile
@@ -386,7 +471,98 @@ void Conv::WriteTile(const Columns& columns, const Depth& depth, const Dim& tile
     };
   }
   product.Write(lb(), job_.l.machine, depth.channels * places());
-  if (InOneBlock() && sums_) FinishRows(columns, row(0), rows);
+  if (InOneBlock() && job_.after->IsLong()) FinishRows(columns, row(0), rows);
+}
+
+// ---- filters in the lanes ----
+
+// The bias of a tile's filters.
+Value Conv::StartOfFilters(const Columns& columns, const Dim& tile, int64_t v) {
+  if (!bias_) return job_.Zeros();
+  const Dim first = (columns.first_tile + tile) * tile_.rows + v * job_.lanes;
+  const Dim left = Min(Dim(g_.filters) - first, tile_.rows - v * job_.lanes);
+  return lb().Load(bias_, math().At({Row(columns, first)}), job_.lanes,
+                   math().At(Max(Min(left, job_.lanes), 0)));
+}
+
+void Conv::StartTurned(const Columns& columns) {
+  math().For(AllTilesOf(columns), false, [&](const Dim& tile) {
+    for (int64_t v = 0; v < filter_vectors(); ++v) {
+      const Value start = StartOfFilters(columns, tile, v);
+      math().For(most_turned(), false, [&](const Dim& position) {
+        lb().Store(sums_, start, TurnedAt(tile, position, v));
+      });
+    }
+  });
+}
+
+void Conv::WriteTurned(const Columns& columns, const Depth& depth) {
+  int64_t fewer = 0;
+  for (const int64_t count : turned_counts_) {
+    const Dim enough = Max(Min(Dim(count + 1) - columns.turned, 1), 0);
+    const Dim wanted = Max(Min(columns.turned - fewer, 1), 0);
+    const int64_t together = TurnedTiles(count);
+    const Dim groups = math().Name(enough * wanted * CeilDiv(AllTilesOf(columns), together));
+    math().For(groups, false, [&](const Dim& i) {
+      MultiplyTurned(columns, depth, math().Name(i * together), count);
+    });
+    fewer = count;
+  }
+}
+
+// There may be fewer tiles than are multiplied together.
+void Conv::MultiplyTurned(const Columns& columns, const Depth& depth, const Dim& tile,
+                          int64_t count) {
+  const int64_t vectors = filter_vectors(), together = TurnedTiles(count) * vectors;
+  const auto sum_at = [&](int64_t p, int64_t i) {
+    return TurnedAt(tile + i / vectors, p, i % vectors);
+  };
+  std::vector<Value> starts;
+  for (int64_t i = 0; i < count * together; ++i) {
+    starts.push_back(lb().Load(sums_, sum_at(i / together, i % together), job_.lanes));
+  }
+  const Dim first = columns.group * tiles() + columns.first_tile + tile;
+  const auto step = [&](Value k, std::span<const Value> sums) {
+    std::vector<Value> filters, next;
+    for (int64_t i = 0; i < together; ++i) {
+      const int64_t from = i % vectors * job_.lanes;
+      const int64_t live = std::min(tile_.rows - from, job_.lanes);
+      const auto at =
+          math().At({depth.block, depth.number, first + i / vectors, math().Of(k), Dim(from)});
+      filters.push_back(
+          lb().Load(weights_, at, job_.lanes, live < job_.lanes ? lb().Int(live) : Value()));
+    }
+    for (int64_t p = 0; p < count; ++p) {
+      const Value element = lb().Load(few_, math().At({math().Of(k), Dim(p)}));
+      for (const Value filter : filters) {
+        next.push_back(MulAdd(lb(), job_.l.machine, element, filter, sums[next.size()]));
+      }
+    }
+    return next;
+  };
+  const std::vector<Value> sums = lb().For(depth.channels * places(), starts, step);
+  for (int64_t i = 0; i < count * together; ++i) {
+    lb().Store(sums_, sums[static_cast<size_t>(i)], sum_at(i / together, i % together));
+  }
+}
+
+void Conv::FinishTurned(const Columns& columns, const Dim& tile) {
+  for (int64_t v = 0; v < filter_vectors(); ++v) {
+    std::vector<Value> sums(static_cast<size_t>(job_.lanes), job_.Zeros());
+    for (int64_t i = 0; i < most_turned(); ++i) {
+      sums[static_cast<size_t>(i)] = lb().Load(sums_, TurnedAt(tile, i, v), job_.lanes);
+    }
+    const std::vector<Value> filters = lb().Transpose(sums);
+    for (int64_t i = 0; i < job_.lanes; ++i) {
+      lb().Store(turned_, filters[static_cast<size_t>(i)], math().At({Dim(i), Dim(0)}));
+    }
+    const Dim first = (columns.first_tile + tile) * tile_.rows + v * job_.lanes;
+    const Dim left = Min(Dim(g_.filters) - first, tile_.rows - v * job_.lanes);
+    math().For(math().Name(Max(Min(left, job_.lanes), 0)), false, [&](const Dim& i) {
+      Finish(columns, math().Name(first + i), 0,
+             lb().Load(turned_, math().At({i, Dim(0)}), job_.lanes));
+    });
+  }
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include "lathe/support/divide.h"
 #include "src/lower/register_tile.h"
@@ -43,6 +44,7 @@ class ConvChannelLanes {
     Dim first, end;
   };
   using Sums = std::vector<Value>;
+  using LoadChannel = std::function<Value(const Dim& channel)>;
 
   // Of a plane of one spatial dim there is one row.
   bool has_rows() const { return g_.rank() > 1; }
@@ -60,6 +62,8 @@ class ConvChannelLanes {
   int64_t columns() const;
   int64_t InputPositions() const;
   int64_t lanes() const { return job_.lanes; }
+  // Whether rows, which are narrow, are read whole and one behind the other.
+  bool TurnsPlanes() const { return has_rows() && g_.strides[last()] == 1 && !job_.before; }
   LoopBuilder& lb() { return *job_.lb; }
   IndexMath& math() { return *job_.math; }
 
@@ -67,6 +71,8 @@ class ConvChannelLanes {
   void WriteRows(const Piece& piece);
   void WriteBlock(const Piece& piece);
   Input Turn(const Piece& piece);
+  void TurnPlane(const Piece& piece, const Input& input);
+  void WriteTurned(const Piece& piece, const Dim& to, const LoadChannel& load);
   void TurnRow(const Piece& piece, const Input& input, const Dim& row);
   void Clear(Value memory, const Dim& first, const Dim& count);
   void Add(const Piece& piece, const Input& input, const Dim& row);
@@ -190,9 +196,53 @@ ConvChannelLanes::Input ConvChannelLanes::Turn(const Piece& piece) {
   const Dim end = first + (piece.rows - 1) * row_stride() + reach() - top();
   input.rows = math().Name(Max(Min(end, in_rows()) - input.row, 0));
   input.columns = math().Name(g_.Reach(last(), piece.columns));
-  math().For(input.rows, false, [&](const Dim& row) { TurnRow(piece, input, row); });
+  if (TurnsPlanes()) {
+    TurnPlane(piece, input);
+  } else {
+    math().For(input.rows, false, [&](const Dim& row) { TurnRow(piece, input, row); });
+  }
   Clear(input_, math().Name(input.rows * input.columns), kTile * g_.strides[last()]);
   return input;
+}
+
+// All rows are turned as one, to where they end with the last one's padding. From the first on they
+// then make room for padding: none is written where another one has not been read.
+void ConvChannelLanes::TurnPlane(const Piece& piece, const Input& input) {
+  const Dim in = g_.in[last()], left = math().Name(Min(g_.begins[last()], input.columns));
+  const Dim padding = math().Name(input.columns - in);
+  const Dim turned = math().Name(input.rows * padding), count = math().Name(input.rows * in);
+  const Dim first = math().Name(input.row * in);
+  const Value planes = lb().Grouped(job_.Argument(0), std::vector<int64_t>{1, 1, 2});
+  math().For(CeilDiv(count, lanes()), false, [&](const Dim& j) {
+    const Dim at = math().Name(j * lanes());
+    const Value live = math().At(Min(count - at, lanes()));
+    WriteTurned(piece, math().Name(turned + at), [&](const Dim& channel) {
+      const auto from = math().At({piece.image, piece.channel + channel, first + at});
+      return lb().Load(planes, from, lanes(), live);
+    });
+  });
+  math().For(input.rows, false, [&](const Dim& row) {
+    const Dim to = math().Name(row * input.columns), from = math().Name(turned + row * in);
+    Clear(input_, to, left);
+    math().For(in, false, [&](const Dim& i) {
+      const Value column = lb().Load(input_, math().At({from + i, Dim(0)}), lanes());
+      lb().Store(input_, column, math().At({to + left + i, Dim(0)}));
+    });
+    Clear(input_, math().Name(to + left + in), padding - left);
+  });
+}
+
+// A vector of each channel becomes one of each position, from `to` on.
+void ConvChannelLanes::WriteTurned(const Piece& piece, const Dim& to, const LoadChannel& load) {
+  std::vector<Value> rows;
+  for (int64_t i = 0; i < lanes(); ++i) {
+    const bool is_there = g_.groups % lanes() == 0;
+    rows.push_back(load(is_there ? Dim(i) : Min(piece.live - 1, i)));
+  }
+  const std::vector<Value> turned = lb().Transpose(rows);
+  for (int64_t i = 0; i < lanes(); ++i) {
+    lb().Store(input_, turned[static_cast<size_t>(i)], math().At({to + i, Dim(0)}));
+  }
 }
 
 // Vectors reach into what is written after them.
@@ -206,20 +256,12 @@ void ConvChannelLanes::TurnRow(const Piece& piece, const Input& input, const Dim
   math().For(CeilDiv(count, lanes()), false, [&](const Dim& j) {
     const Dim at = math().Name(j * lanes());
     const Value live = math().At(Min(count - at, lanes()));
-    std::vector<Value> rows;
-    for (int64_t i = 0; i < lanes(); ++i) {
-      const bool is_there = g_.groups % lanes() == 0;
-      const Dim channel = piece.channel + (is_there ? Dim(i) : Min(piece.live - 1, i));
-      std::vector<Value> index = math().At({piece.image, channel});
+    WriteTurned(piece, math().Name(first + left + at), [&](const Dim& channel) {
+      std::vector<Value> index = math().At({piece.image, piece.channel + channel});
       if (has_rows()) index.push_back(math().At(input.row + row));
       index.push_back(math().At(from + at));
-      rows.push_back(job_.input.Load(index, lanes(), live));
-    }
-    const std::vector<Value> turned = lb().Transpose(rows);
-    for (int64_t i = 0; i < lanes(); ++i) {
-      lb().Store(input_, turned[static_cast<size_t>(i)],
-                 math().At({first + left + at + i, Dim(0)}));
-    }
+      return job_.input.Load(index, lanes(), live);
+    });
   });
   Clear(input_, math().Name(first + left + count), input.columns - left - count);
 }

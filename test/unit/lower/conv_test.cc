@@ -201,6 +201,21 @@ TEST_F(ConvLowering, SymbolicExtents) {
   }
 }
 
+// What is left of positions that fill no vector.
+TEST_F(ConvLowering, FewPositionsOfSymbolicNumber) {
+  for (const int64_t n : {1, 8, 37}) {
+    symbol_ = n;
+    ExpectConv({"[1, 4, N]", "[61, 4, 1]", "", "[1, 61, N]"});
+  }
+  for (const int64_t n : {2, 17}) {
+    symbol_ = n;
+    ExpectConv({"[1, 2, N, 1]", "[31, 2, 3, 2]", "pads = [1, 1, 1, 0]", "[1, 31, N, 1]"});
+    ExpectConv({"[1, 8, N]", "[84, 4, 1]", "group = 2", "[1, 84, N]"});
+  }
+  symbol_ = 3;
+  ExpectConv({"[2, 1100, N]", "[27, 1100, 1]", "", "[2, 27, N]", false}, 1e-4);
+}
+
 // A window drawn at random; what the op itself refuses is drawn again.
 ConvCase Draw(std::mt19937& random) {
   const auto pick = [&](int64_t least, int64_t most) {
