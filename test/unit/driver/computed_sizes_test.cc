@@ -117,6 +117,56 @@ TEST_F(ComputedSizesTest, RowsThatAreKept) {
     nn.fetch(%f) {name = "f"} : (v_tensor<[?], f32>) -> ())");
 }
 
+TEST_F(ComputedSizesTest, WhatIsDifferent) {
+  Check(R"(
+    %i = nn.cast(%x) {to = i8} : (v_tensor<[N, 3], f32>) -> v_tensor<[N, 3], i8>
+    %a, %ai, %av, %ac = nn.unique(%x) : (v_tensor<[N, 3], f32>) -> (v_tensor<[?], f32>, v_tensor<[?], i64>, v_tensor<[3 * N], i64>, v_tensor<[?], i64>)
+    %b, %bi, %bv, %bc = nn.unique(%i) {sorted = false} : (v_tensor<[N, 3], i8>) -> (v_tensor<[?], i8>, v_tensor<[?], i64>, v_tensor<[3 * N], i64>, v_tensor<[?], i64>)
+    %c, %ci, %cv, %cc = nn.unique(%i) {axis = 0} : (v_tensor<[N, 3], i8>) -> (v_tensor<[?, 3], i8>, v_tensor<[?], i64>, v_tensor<[N], i64>, v_tensor<[?], i64>)
+    %d, %di, %dv, %dc = nn.unique(%m) {sorted = false, axis = -1} : (v_tensor<[N], bool>) -> (v_tensor<[?], bool>, v_tensor<[?], i64>, v_tensor<[N], i64>, v_tensor<[?], i64>)
+    nn.fetch(%a) {name = "a"} : (v_tensor<[?], f32>) -> ()
+    nn.fetch(%ai) {name = "ai"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%av) {name = "av"} : (v_tensor<[3 * N], i64>) -> ()
+    nn.fetch(%ac) {name = "ac"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%b) {name = "b"} : (v_tensor<[?], i8>) -> ()
+    nn.fetch(%bi) {name = "bi"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%bv) {name = "bv"} : (v_tensor<[3 * N], i64>) -> ()
+    nn.fetch(%bc) {name = "bc"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%c) {name = "c"} : (v_tensor<[?, 3], i8>) -> ()
+    nn.fetch(%ci) {name = "ci"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%cv) {name = "cv"} : (v_tensor<[N], i64>) -> ()
+    nn.fetch(%cc) {name = "cc"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%d) {name = "d"} : (v_tensor<[?], bool>) -> ()
+    nn.fetch(%dv) {name = "dv"} : (v_tensor<[N], i64>) -> ())");
+}
+
+// A condition of unknown length has one element, and so has what it is made of.
+TEST_F(ComputedSizesTest, RowsOfWhatAConditionCompares) {
+  Check(R"(
+    %n = nn.shape(%x) {start = 0, end = 1} : (v_tensor<[N, 3], f32>) -> v_tensor<[1], i64>
+    %count = nn.reshape(%n, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
+    %offsets = nn.concat(%first, %n) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[2], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %ones = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %once = builtin.constant() {value = tensor<[], i64> [2]} : () -> v_tensor<[], i64>
+    %t = cf.while(%once, %go, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %sum: v_tensor<[], f32>):
+      %one1 = nn.reshape(%i, %ones) : (v_tensor<[], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+      %next1 = nn.add(%one1, %one) : (v_tensor<[1], i64>, v_tensor<[], i64>) -> v_tensor<[1], i64>
+      %at = nn.slice(%offsets, %one1, %next1) : (v_tensor<[2], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?], i64>
+      %none1 = nn.equal(%at, %count) : (v_tensor<[?], i64>, v_tensor<[], i64>) -> v_tensor<[?], bool>
+      %part = cf.if(%none1) ({
+        cf.yield(%sum) : (v_tensor<[], f32>) -> ()
+      }, {
+        %rows = nn.slice(%x, %at, %n) : (v_tensor<[N, 3], f32>, v_tensor<[?], i64>, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
+        %all = nn.reduce_sum(%rows) {keepdims = false} : (v_tensor<[?, ?], f32>) -> v_tensor<[], f32>
+        cf.yield(%all) : (v_tensor<[], f32>) -> ()
+      }) : (v_tensor<[?], bool>) -> v_tensor<[], f32>
+      cf.yield(%c, %part) : (v_tensor<[], bool>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[], f32>) -> v_tensor<[], f32>
+    nn.fetch(%t) {name = "t"} : (v_tensor<[], f32>) -> ())");
+}
+
 // Entries that say "as in the input" and "what is left" when they are computed.
 TEST_F(ComputedSizesTest, EntriesOfAShapeThatAreNoExtents) {
   Check(R"(
