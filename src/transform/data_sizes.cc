@@ -10,12 +10,14 @@
 #include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/op_names.h"
+#include "lathe/dialect/nn/order.h"
 #include "lathe/dialect/nn/resize.h"
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/ir/walk.h"
 #include "src/dialect/bound_sizes.h"
+#include "src/transform/unique_values.h"
 
 namespace lathe {
 
@@ -148,9 +150,6 @@ bool HasOpenSizes(const Operation* op) {
   return false;
 }
 
-namespace {
-
-// The row-major positions of what is not zero in `x`, whose extents are known: i64 [count].
 Value Positions(Value x, SizeBuilder& b, std::string_view what) {
   const Value flat = b.Reshape(x, {-1});
   const Value is_set = b.Cast(flat, ElementType::kBool);
@@ -166,6 +165,8 @@ Value Positions(Value x, SizeBuilder& b, std::string_view what) {
   const Value placed = b.Create(nn::kScatterElements, {slots, slot, all});
   return b.Front(placed, count);
 }
+
+namespace {
 
 Value NonZero(Operation* op, SizeBuilder& b) {
   const Value x = op->operand(0);
@@ -569,6 +570,14 @@ constexpr std::pair<std::string_view, Computer> kComputers[] = {
     {nn::ResizeOp::kName, Resize},     {nn::PadOp::kName, Pad},
 };
 
+// None if nothing is known of how to.
+std::vector<Value> Computed(Operation* op, SizeBuilder& b) {
+  if (op->isa<nn::UniqueOp>()) return ComputeUnique(op, b);
+  const auto at = std::ranges::find(kComputers, op->name(), [](const auto& c) { return c.first; });
+  const Value result = at == std::end(kComputers) ? Value() : at->second(op, b);
+  return result ? std::vector{result} : std::vector<Value>();
+}
+
 bool HasKnownSizes(Value v) {
   const AnyTensorType type = v ? TensorOrNull(v) : AnyTensorType();
   return !v || (type && type.is_value() && type.has_rank() &&
@@ -582,17 +591,17 @@ Value MeantEntries(nn::ReshapeOp op, SizeBuilder& build) {
 }
 
 bool ComputeSizes(Operation* op, SizeBuilder& build) {
-  const auto at = std::ranges::find(kComputers, op->name(), [](const auto& c) { return c.first; });
-  if (at == std::end(kComputers)) return false;
   for (size_t i = 0; i < op->num_operands(); ++i) {
     if (!HasKnownSizes(op->operand(i))) return false;
   }
   const Rewriter::Replacing replacing(build.rewriter(), {&op, 1});
-  const Value result = at->second(op, build);
-  if (!result) return false;
+  const std::vector<Value> results = Computed(op, build);
+  if (results.empty()) return false;
   build.rewriter().Applied(op, "the program computes its size");
-  build.rewriter().SetResultType(op, 0, result.type());
-  build.rewriter().ReplaceOp(op, result);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i]) build.rewriter().SetResultType(op, i, results[i].type());
+  }
+  build.rewriter().ReplaceOp(op, results);
   return true;
 }
 

@@ -84,6 +84,10 @@ bool HasOpenSizes(const Operation* op);
 /// Whether all integers that inference does not know are extents or made of extents: not negative.
 bool AreExtents(Value numbers, SizeBuilder& build);
 
+/// The row-major positions of what is not zero in `x`, whose extents are known: i64 [count]. The
+/// count is bound to a new symbol, named for `what`.
+Value Positions(Value x, SizeBuilder& build, std::string_view what);
+
 /// The extents that a reshape of known rank gives, i64 [rank], from those of its data and the new
 /// shape, with what 0 and -1 mean.
 Value MeantEntries(nn::ReshapeOp op, SizeBuilder& build);

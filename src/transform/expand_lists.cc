@@ -10,6 +10,7 @@
 #include "lathe/dialect/cf/op_names.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/sequence.h"
+#include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/tensor_of.h"
@@ -249,8 +250,21 @@ class ExpandListsPass : public Pass {
     }
     const auto split = SplitOf(op.input_sequence());
     if (!split) return {};
-    if (split.split()) return Piece(split, op.position());
-    return Row(split.input(), op.position(), split.axis(), split.keepdims());
+    if (IsOneByOne(split)) return Row(split.input(), op.position(), split.axis(), Keeps(split));
+    return Piece(split, op.position());
+  }
+
+  // Whether each piece has one row: without sizes, or by as many ones as there are rows.
+  bool IsOneByOne(nn::SplitToSequenceOp split) {
+    if (!split.split()) return true;
+    Operation* ones = split.split().defining_op();
+    const auto extent = SplitExtent(split);
+    const AnyTensorType type = TensorOrNull(split.split());
+    if (ones == nullptr || !ones->isa<nn::ConstantOfShapeOp>() || !extent) return false;
+    if (!type || !type.has_rank() || type.rank() != 1) return false;
+    const auto one = nn::ConstantOfShapeOp(ones).value();
+    return one && IsInteger(one->element_type()) && one->num_elements() == 1 &&
+           ToInt64s(*one)[0] == 1 && ProvablyEqual(type.dims()[0], *extent);
   }
 
   // What has cut a tensor into the list.
@@ -279,7 +293,7 @@ class ExpandListsPass : public Pass {
   // How many pieces there are.
   Value NumPieces(nn::SplitToSequenceOp split) {
     const auto extent = SplitExtent(split);
-    const auto chunk = split.split() ? ChunkOf(split) : 1;
+    const auto chunk = IsOneByOne(split) ? 1 : ChunkOf(split);
     if (!extent || !chunk) return {};
     const auto rank = static_cast<int64_t>(TensorOrNull(split.input()).rank());
     const int64_t axis = split.axis() < 0 ? split.axis() + rank : split.axis();
@@ -377,8 +391,14 @@ class ExpandListsPass : public Pass {
     while (const auto growing = FindGrowing(loop)) {
       InferAgain(loop, *facts_);
       const Value item = growing->insert->operand(nn::SequenceInsertOp::kValue);
-      if (!MayBeRow(item, loop, *growing)) break;
-      loop = WithRows(loop, *growing);
+      const auto axis = JoinedAlong(loop->result(growing->carried));
+      if (MayBeRow(item, loop, *growing)) {
+        loop = WithRows(loop, *growing);
+      } else if (axis && MayBeJoined(item, loop, *growing, *axis)) {
+        loop = WithJoined(loop, *growing, *axis);
+      } else {
+        break;
+      }
       Count("stacked");
       MarkChanged();
     }
@@ -493,6 +513,117 @@ class ExpandListsPass : public Pass {
     for (const auto& use : list.uses()) readers.push_back(use.owner());
     lists_[list] = rows;
     for (Operation* reader : readers) Visit(reader);
+  }
+
+  // ---- loops whose rounds append more or less ----
+
+  // The axis along which everyone who reads the list joins its tensors.
+  static std::optional<int64_t> JoinedAlong(Value list) {
+    std::optional<int64_t> axis;
+    for (const auto& use : list.uses()) {
+      const auto join = use.owner()->dyn_cast<nn::ConcatFromSequenceOp>();
+      if (!join || join.new_axis() || join.axis() < 0) return std::nullopt;
+      if (axis && *axis != join.axis()) return std::nullopt;
+      axis = join.axis();
+    }
+    return axis;
+  }
+
+  // Whether what is joined starts with a tensor of known size: all other extents are numbers.
+  bool MayBeJoined(Value item, Operation* loop, const GrowingList& growing, int64_t axis) const {
+    const AnyTensorType type = TensorOrNull(item);
+    if (!type || !type.is_value() || !type.has_rank()) return false;
+    if (axis >= static_cast<int64_t>(type.rank())) return false;
+    for (size_t i = 0; i < type.rank(); ++i) {
+      if (static_cast<int64_t>(i) != axis && !type.dims()[i].is_constant()) return false;
+    }
+    return Find(loop->operand(cf::WhileOp::kCarried + growing.carried))->items.empty();
+  }
+
+  // The loop with what is joined so far in place of the list, and how much each round adds.
+  Operation* WithJoined(Operation* loop, const GrowingList& growing, int64_t axis) {
+    const Value item = growing.insert->operand(nn::SequenceInsertOp::kValue);
+    const AnyTensorType type = TensorOrNull(item);
+    SymShape shape = type.shape();
+    shape.dims[static_cast<size_t>(axis)] = Dim();
+    const Type joined = type.With(type.element(), shape);
+    rewriter_->SetInsertionPoint(loop);
+    rewriter_->set_location(loop->location());
+    std::vector<Value> operands;
+    for (size_t i = 0; i < loop->num_operands(); ++i) operands.push_back(loop->operand(i));
+    operands[cf::WhileOp::kCarried + growing.carried] = Nothing(type, axis);
+    std::vector<Type> types;
+    for (size_t i = 0; i < loop->num_results(); ++i) types.push_back(loop->result(i).type());
+    types[growing.carried] = joined;
+    types.push_back(type.With(ElementType::kI64, SymShape::OfRank(1)));
+    const OpInfo info = rewriter_->context().FindOp(cf::kWhile);
+    Operation* made = rewriter_->Builder::Create(info, operands, {}, types, 1);
+    MoveJoiningBody(loop, made->region(0).AddBlock(), growing, joined, axis);
+    InferAgain(made, *facts_);
+    ReplaceJoined(loop, made, growing.carried, axis);
+    rewriter_->Erase(loop);
+    return made;
+  }
+
+  // A tensor like `type` of no extent along an axis.
+  Value Nothing(AnyTensorType type, int64_t axis) {
+    Shape extents;
+    for (const Dim& dim : type.dims()) extents.push_back(dim.is_constant() ? dim.value() : 0);
+    extents[static_cast<size_t>(axis)] = 0;
+    const Value nothing = rewriter_->Constant(Tensor(type.element(), extents));
+    facts_->Visit(nothing.defining_op());
+    return nothing;
+  }
+
+  void MoveJoiningBody(Operation* loop, Block* to, const GrowingList& growing, Type joined,
+                       int64_t axis) {
+    Block* from = loop->region(0).front();
+    const size_t at = cf::kLoopArguments + growing.carried;
+    for (size_t i = 0; i < from->num_arguments(); ++i) {
+      to->AddArgument(i == at ? joined : from->argument(i).type());
+    }
+    Operation* yield = from->back();
+    const Value item = growing.insert->operand(nn::SequenceInsertOp::kValue);
+    rewriter_->SetInsertionPoint(yield);
+    rewriter_->set_location(growing.insert->location());
+    std::vector<Value> yields;
+    for (size_t i = 0; i < yield->num_operands(); ++i) yields.push_back(yield->operand(i));
+    yields[growing.carried + 1] = Concat(std::vector{to->argument(at), item}, axis);
+    yields.push_back(build_->Extent(item, static_cast<size_t>(axis)));
+    rewriter_->Create(cf::kYield, yields);
+    rewriter_->Erase(yield);
+    rewriter_->Erase(growing.insert);
+    for (size_t i = 0; i < from->num_arguments(); ++i) {
+      if (i != at) rewriter_->ReplaceAllUses(from->argument(i), to->argument(i));
+    }
+    while (Operation* op = from->front()) op->MoveToEnd(to);
+  }
+
+  // There is nothing to join without a round, which is an error: the first one adds no more than
+  // there is in the end.
+  void ReplaceJoined(Operation* loop, Operation* made, size_t carried, int64_t axis) {
+    for (size_t i = 0; i < loop->num_results(); ++i) {
+      if (i != carried) rewriter_->ReplaceAllUses(loop->result(i), made->result(i));
+    }
+    rewriter_->SetInsertionPoint(made->next());
+    const Value all = made->result(carried);
+    const Value added = made->result(made->num_results() - 1);
+    std::vector<Value> extents;
+    for (size_t i = 0; i < TensorOrNull(all).rank(); ++i) {
+      Value extent = build_->Reshape(build_->Extent(all, i), {1});
+      if (static_cast<int64_t>(i) == axis) {
+        extent = build_->Create(nn::kMax, {extent, Row(added, build_->Scalar(0), 0, true)});
+      }
+      extents.push_back(extent);
+    }
+    const Value checked =
+        build_->Create(nn::kReshape, {all, Concat(extents, 0)}, {build_->Attr("allowzero", true)});
+    std::vector<Operation*> readers;
+    for (const auto& use : loop->result(carried).uses()) readers.push_back(use.owner());
+    for (Operation* reader : readers) {
+      rewriter_->SetResultType(reader, 0, checked.type());
+      rewriter_->ReplaceOp(reader, checked);
+    }
   }
 
   std::set<std::string> names_;

@@ -17,6 +17,7 @@ std::vector<NamedPipeline> OwnPipelines() {
             "a declared type that does not follow is a claim: nothing builds on it"},
            {1, "one_spelling", "so that patterns need to know only one"},
            {1, "loop_invariants", "weights that a loop hands through are constants"},
+           {1, "scalar_conditions", "what conditions are made of has one element, too"},
            {1, "expand_lists", "plans know tensors only"},
            {2, "quantized_layers", "bytes are products of bytes before weights are folded"},
            {2, "block_weights", "and what is left of small weights is unpacked in registers"},

@@ -288,6 +288,15 @@ constexpr const char* kConv =
     "activation activation_params auto_pad dilations group kernel_shape pads strides";
 constexpr const char* kMatMul = "alpha transA transB transBatchA transBatchB";
 
+// In the order of their first occurrences.
+void Unique(UpgradeContext& c) {
+  const std::vector<Text> all =
+      Nodes(c).Many("Unique", {c.node.inputs[0]}, {MakeInt("sorted", 0)}, 4);
+  c.Give(0, all[0]);
+  c.Give(1, all[2]);
+  c.Give(2, all[3]);
+}
+
 constexpr ContribRule kLayers[] = {
     {"BiasGelu", 2, 2, 1, BiasGelu},
     {"CDist", 2, 2, 1, CDist, "metric"},
@@ -312,6 +321,7 @@ constexpr ContribRule kLayers[] = {
     {"SkipSimplifiedLayerNormalization", 3, 4, 4, SkipSimplifiedLayerNorm, "epsilon"},
     {"TransposeMatMul", 2, 2, 1, FusedMatMul, kMatMul},
     {"Trilu", 1, 2, 1, Trilu, "upper"},
+    {"Unique", 1, 1, 3, Unique},
 };
 
 const ContribRule* RuleNamed(std::span<const ContribRule> rules, Text op) {

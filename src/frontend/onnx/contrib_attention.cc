@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "lathe/support/error.h"
 #include "src/frontend/onnx/contrib.h"
@@ -244,16 +245,15 @@ Text PositionIds(UpgradeContext& c, Nodes& make) {
   return make("Expand", {make("Add", {steps, given}), shape});
 }
 
-void RotaryEmbedding(UpgradeContext& c) {
+// By `tables`: cosines and sines, and the positions if the tables have no batch.
+void Rotate(UpgradeContext& c, Nodes& make, std::vector<Text> tables) {
   if (c.IntAttr("is_packed_batching").value_or(0) != 0) {
     c.Refuse("'is_packed_batching' is not supported");
   }
   if (c.FloatAttr("scale").value_or(1) != 1) c.Refuse("a 'scale' other than 1 is not supported");
-  if (c.node.inputs[1].empty()) c.Refuse("the positions are missing");
   const int64_t rotated = c.IntAttr("rotary_embedding_dim").value_or(0);
   int64_t heads = c.IntAttr("num_heads").value_or(0);
   if (rotated > 0 && heads < 1) c.Refuse("'rotary_embedding_dim' needs 'num_heads'");
-  Nodes make(c);
   std::vector<AttributeMsg> attributes = Pass(c, {"interleaved"});
   if (c.NeedRank(0) == 3) {
     // Without a number of heads a head is as wide as the tables say.
@@ -261,9 +261,55 @@ void RotaryEmbedding(UpgradeContext& c) {
     attributes.push_back(MakeInt("num_heads", heads));
   }
   if (rotated > 0) attributes.push_back(MakeInt("rotary_embedding_dim", rotated));
-  c.Give(0, make("RotaryEmbedding",
-                 {c.node.inputs[0], c.node.inputs[2], c.node.inputs[3], PositionIds(c, make)},
-                 std::move(attributes)));
+  tables.insert(tables.begin(), c.node.inputs[0]);
+  c.Give(0, make("RotaryEmbedding", std::move(tables), std::move(attributes)));
+}
+
+void RotaryEmbedding(UpgradeContext& c) {
+  if (c.node.inputs[1].empty()) c.Refuse("the positions are missing");
+  Nodes make(c);
+  Rotate(c, make, {c.node.inputs[2], c.node.inputs[3], PositionIds(c, make)});
+}
+
+// Which of the positions (time, height, width) turns each pair of a head.
+std::vector<int64_t> Streams(UpgradeContext& c) {
+  const AttributeMsg* given = c.node.Find("mrope_section");
+  const std::vector<int64_t> parts = given == nullptr ? std::vector<int64_t>() : given->ints;
+  const bool fits = parts.size() == 3 && std::ranges::all_of(parts, [](int64_t n) {
+                      return n >= 0 && n <= std::numeric_limits<int16_t>::max();
+                    });
+  if (!fits) c.Refuse("'mrope_section' is not three sizes");
+  std::vector<int64_t> streams;
+  for (int64_t k = 0; k < 3; ++k) {
+    const int64_t count = parts[static_cast<size_t>(k)];
+    streams.insert(streams.end(), static_cast<size_t>(count), k);
+  }
+  if (c.IntAttr("mrope_layout").value_or(0) == 0) return streams;
+  for (int64_t i = 0; i < std::ssize(streams); ++i) {
+    const int64_t k = i % 3;
+    streams[static_cast<size_t>(i)] = i < 3 * parts[static_cast<size_t>(k)] ? k : 0;
+  }
+  return streams;
+}
+
+// Rows of a table for each position, of each column those of its stream: [B, L, columns].
+Text StreamRows(UpgradeContext& c, Nodes& make, Text table, const std::vector<int64_t>& streams) {
+  Text rows;
+  for (int64_t k = 0; k < 3; ++k) {
+    const Text at = make("Gather", {c.node.inputs[1], make.Int(k)}, {MakeInt("axis", 0)});
+    const Text own = make("Gather", {table, at}, {MakeInt("axis", 0)});
+    Tensor is_own(ElementType::kBool, {std::ssize(streams)});
+    for (size_t i = 0; i < streams.size(); ++i) is_own.mutable_data<bool>()[i] = streams[i] == k;
+    rows = k == 0 ? own : make("Where", {c.AddConstant(is_own), own, rows});
+  }
+  return rows;
+}
+
+void MRotaryEmbedding(UpgradeContext& c) {
+  Nodes make(c);
+  const std::vector<int64_t> streams = Streams(c);
+  const Text cosines = StreamRows(c, make, c.node.inputs[2], streams);
+  Rotate(c, make, {cosines, StreamRows(c, make, c.node.inputs[3], streams)});
 }
 
 constexpr ContribRule kAttention[] = {
@@ -276,6 +322,9 @@ constexpr ContribRule kAttention[] = {
      "do_rotary mask_filter_value num_heads past_present_share_buffer scale unidirectional"},
     {"RotaryEmbedding", 4, 4, 1, RotaryEmbedding,
      "interleaved is_packed_batching num_heads rotary_embedding_dim scale"},
+    {"MRotaryEmbedding", 4, 4, 1, MRotaryEmbedding,
+     "interleaved is_packed_batching mrope_layout mrope_section num_heads rotary_embedding_dim "
+     "scale"},
 };
 
 }  // namespace

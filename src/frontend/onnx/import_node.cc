@@ -1,12 +1,14 @@
 #include <algorithm>
 
 #include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
+#include "src/dialect/cf/regions.h"
 #include "src/frontend/onnx/contrib.h"
 #include "src/frontend/onnx/importer.h"
 #include "src/frontend/onnx/upgrade.h"
@@ -407,6 +409,16 @@ bool Contradicts(AnyTensorType declared, AnyTensorType inferred) {
   return false;
 }
 
+// Whether a region of an `if` gives the value another rank: it has that one if the region runs.
+bool MayHaveOtherRank(Value value, size_t rank) {
+  Operation* op = value.defining_op();
+  if (op == nullptr || !op->isa<cf::IfOp>()) return false;
+  return std::ranges::any_of(op->regions(), [&](const Region& region) {
+    const auto type = cf::YieldType(region, value.index()).dyn_cast<AnyTensorType>();
+    return type && type.has_rank() && type.rank() != rank;
+  });
+}
+
 constexpr int64_t kMostTold = 10;
 
 }  // namespace
@@ -429,6 +441,7 @@ void Importer::RefineType(Value value, Text name, const Scope& scope) {
                                            ", but is ", inferred.ToString()));
   }
   if (inferred.has_rank() || !declared.has_rank()) return;
+  if (MayHaveOtherRank(value, declared.rank())) return;
   value.set_type(inferred.With(inferred.element(), SymShape::OfRank(declared.rank())));
 }
 

@@ -117,6 +117,107 @@ TEST_F(ComputedSizesTest, RowsThatAreKept) {
     nn.fetch(%f) {name = "f"} : (v_tensor<[?], f32>) -> ())");
 }
 
+TEST_F(ComputedSizesTest, WhatIsDifferent) {
+  Check(R"(
+    %i = nn.cast(%x) {to = i8} : (v_tensor<[N, 3], f32>) -> v_tensor<[N, 3], i8>
+    %a, %ai, %av, %ac = nn.unique(%x) : (v_tensor<[N, 3], f32>) -> (v_tensor<[?], f32>, v_tensor<[?], i64>, v_tensor<[3 * N], i64>, v_tensor<[?], i64>)
+    %b, %bi, %bv, %bc = nn.unique(%i) {sorted = false} : (v_tensor<[N, 3], i8>) -> (v_tensor<[?], i8>, v_tensor<[?], i64>, v_tensor<[3 * N], i64>, v_tensor<[?], i64>)
+    %c, %ci, %cv, %cc = nn.unique(%i) {axis = 0} : (v_tensor<[N, 3], i8>) -> (v_tensor<[?, 3], i8>, v_tensor<[?], i64>, v_tensor<[N], i64>, v_tensor<[?], i64>)
+    %d, %di, %dv, %dc = nn.unique(%m) {sorted = false, axis = -1} : (v_tensor<[N], bool>) -> (v_tensor<[?], bool>, v_tensor<[?], i64>, v_tensor<[N], i64>, v_tensor<[?], i64>)
+    nn.fetch(%a) {name = "a"} : (v_tensor<[?], f32>) -> ()
+    nn.fetch(%ai) {name = "ai"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%av) {name = "av"} : (v_tensor<[3 * N], i64>) -> ()
+    nn.fetch(%ac) {name = "ac"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%b) {name = "b"} : (v_tensor<[?], i8>) -> ()
+    nn.fetch(%bi) {name = "bi"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%bv) {name = "bv"} : (v_tensor<[3 * N], i64>) -> ()
+    nn.fetch(%bc) {name = "bc"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%c) {name = "c"} : (v_tensor<[?, 3], i8>) -> ()
+    nn.fetch(%ci) {name = "ci"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%cv) {name = "cv"} : (v_tensor<[N], i64>) -> ()
+    nn.fetch(%cc) {name = "cc"} : (v_tensor<[?], i64>) -> ()
+    nn.fetch(%d) {name = "d"} : (v_tensor<[?], bool>) -> ()
+    nn.fetch(%dv) {name = "dv"} : (v_tensor<[N], i64>) -> ())");
+}
+
+// Rounds append tensors of different lengths to a list, which is joined behind the loop.
+TEST_F(ComputedSizesTest, WhatRoundsJoin) {
+  Check(R"(
+    %n = nn.shape(%x) {start = 0, end = 1} : (v_tensor<[N, 3], f32>) -> v_tensor<[1], i64>
+    %ones = nn.constant_of_shape(%n) {value = tensor<[1], i64> [1]} : (v_tensor<[1], i64>) -> v_tensor<[N], i64>
+    %rows = nn.split_to_sequence(%x, %ones) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], i64>) -> list<v_tensor<[?, 3], f32>>
+    %count = nn.sequence_length(%rows) : (list<v_tensor<[?, 3], f32>>) -> v_tensor<[], i64>
+    %rounds = nn.add(%count, %one) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %e = nn.sequence_empty() {dtype = f32} : () -> list<v_tensor<*, f32>>
+    %t, %last = cf.while(%rounds, %go, %e, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %l: list<v_tensor<*, f32>>, %sum: v_tensor<[], f32>):
+      %end = nn.unsqueeze(%i, %first) : (v_tensor<[], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+      %part = nn.slice(%x, %first, %end, %first) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
+      %more = nn.add(%part, %sum) : (v_tensor<[?, 3], f32>, v_tensor<[], f32>) -> v_tensor<[?, 3], f32>
+      %all = nn.sequence_insert(%l, %more) : (list<v_tensor<*, f32>>, v_tensor<[?, 3], f32>) -> list<v_tensor<*, f32>>
+      %next = nn.add(%sum, %zero) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], f32>
+      cf.yield(%c, %all, %next) : (v_tensor<[], bool>, list<v_tensor<*, f32>>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, list<v_tensor<*, f32>>, v_tensor<[], f32>) -> (list<v_tensor<*, f32>>, v_tensor<[], f32>)
+    %y = nn.concat_from_sequence(%t) {axis = 0} : (list<v_tensor<*, f32>>) -> v_tensor<*, f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<*, f32>) -> ()
+    nn.fetch(%last) {name = "last"} : (v_tensor<[], f32>) -> ())");
+}
+
+TEST_F(ComputedSizesTest, NoRoundsHaveNothingToJoin) {
+  const Program program = Optimized(Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 3], f32>
+    %k = nn.feed() {name = "k"} : () -> v_tensor<[], i64>
+    %first = builtin.constant() {value = tensor<[1], i64> [0]} : () -> v_tensor<[1], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %e = nn.sequence_empty() {dtype = f32} : () -> list<v_tensor<*, f32>>
+    %t = cf.while(%k, %go, %e) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %l: list<v_tensor<*, f32>>):
+      %end = nn.unsqueeze(%i, %first) : (v_tensor<[], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+      %part = nn.slice(%x, %first, %end, %first) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
+      %all = nn.sequence_insert(%l, %part) : (list<v_tensor<*, f32>>, v_tensor<[?, 3], f32>) -> list<v_tensor<*, f32>>
+      cf.yield(%c, %all) : (v_tensor<[], bool>, list<v_tensor<*, f32>>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, list<v_tensor<*, f32>>) -> list<v_tensor<*, f32>>
+    %y = nn.concat_from_sequence(%t) {axis = 0} : (list<v_tensor<*, f32>>) -> v_tensor<*, f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<*, f32>) -> ())"));
+  const Executable executable(program, {.threads = 1});
+  const auto outcome = [&](int64_t rounds) {
+    const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {4, 3}, 3)},
+                                {"k", Tensor::Scalar<int64_t>(rounds)}};
+    return OutcomeOf([&] { (void)executable.Run(inputs); });
+  };
+  EXPECT_EQ(outcome(1), "no error");
+  EXPECT_EQ(outcome(3), "no error");
+  EXPECT_NE(outcome(0), "no error");
+}
+
+// A condition of unknown length has one element, and so has what it is made of.
+TEST_F(ComputedSizesTest, RowsOfWhatAConditionCompares) {
+  Check(R"(
+    %n = nn.shape(%x) {start = 0, end = 1} : (v_tensor<[N, 3], f32>) -> v_tensor<[1], i64>
+    %count = nn.reshape(%n, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
+    %offsets = nn.concat(%first, %n) {axis = 0} : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[2], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %ones = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %once = builtin.constant() {value = tensor<[], i64> [2]} : () -> v_tensor<[], i64>
+    %t = cf.while(%once, %go, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %sum: v_tensor<[], f32>):
+      %one1 = nn.reshape(%i, %ones) : (v_tensor<[], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+      %next1 = nn.add(%one1, %one) : (v_tensor<[1], i64>, v_tensor<[], i64>) -> v_tensor<[1], i64>
+      %at = nn.slice(%offsets, %one1, %next1) : (v_tensor<[2], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?], i64>
+      %none1 = nn.equal(%at, %count) : (v_tensor<[?], i64>, v_tensor<[], i64>) -> v_tensor<[?], bool>
+      %part = cf.if(%none1) ({
+        cf.yield(%sum) : (v_tensor<[], f32>) -> ()
+      }, {
+        %rows = nn.slice(%x, %at, %n) : (v_tensor<[N, 3], f32>, v_tensor<[?], i64>, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
+        %all = nn.reduce_sum(%rows) {keepdims = false} : (v_tensor<[?, ?], f32>) -> v_tensor<[], f32>
+        cf.yield(%all) : (v_tensor<[], f32>) -> ()
+      }) : (v_tensor<[?], bool>) -> v_tensor<[], f32>
+      cf.yield(%c, %part) : (v_tensor<[], bool>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, v_tensor<[], f32>) -> v_tensor<[], f32>
+    nn.fetch(%t) {name = "t"} : (v_tensor<[], f32>) -> ())");
+}
+
 // Entries that say "as in the input" and "what is left" when they are computed.
 TEST_F(ComputedSizesTest, EntriesOfAShapeThatAreNoExtents) {
   Check(R"(

@@ -277,6 +277,10 @@ std::vector<Case> GroupQueryCases() {
                            1.375F, 0.25F,  -0.875F, 0.875F, -0.25F,  -1.375F, 0.375F,  -0.75F})}}};
 }
 
+Tensor I64(std::vector<int64_t> values) {
+  return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values);
+}
+
 std::vector<Case> OtherCases() {
   return {{"rotary",
            "RotaryEmbedding",
@@ -296,6 +300,30 @@ std::vector<Case> OtherCases() {
                                0.609375F, -0.921875F, 0.28125F, -1.40625F, -1.125F, 0.625F,
                                1.21875F,  1.03125F,   0.53125F, 0.828125F, 0.75F,   -0.375F,
                                1.921875F, 0.171875F,  0.875F,   1.3125F,   -0.25F,  -1.375F})}},
+          {"rotary_sections",
+           "MRotaryEmbedding",
+           "com.microsoft",
+           {Ramp({1, 2, 8}, 0), Tensor::Of<int64_t>({3, 1, 2}, {3, 0, 1, 2, 2, 3}), Ramp({4, 4}, 2),
+            Ramp({4, 4}, 3)},
+           {Ints("mrope_section", {2, 1, 1}), Int("mrope_layout", 0), Int("num_heads", 1)},
+           {F32({1, 2, 8}, {0.953125F, -0.046875F, 0.28125F, -0.125F, -0.953125F, -1.546875F,
+                            1.03125F, -1.3125F, 1.484375F, 1.5625F, 1.390625F, -0.453125F,
+                            -0.828125F, 0.3125F, -0.296875F, 1.28125F})}},
+          {"rotary_interleaved_sections",
+           "MRotaryEmbedding",
+           "com.microsoft",
+           {Ramp({1, 2, 8}, 0), Tensor::Of<int64_t>({3, 1, 2}, {3, 0, 1, 2, 2, 3}), Ramp({4, 4}, 2),
+            Ramp({4, 4}, 3)},
+           {Ints("mrope_section", {2, 1, 1}), Int("mrope_layout", 1), Int("num_heads", 1)},
+           {F32({1, 2, 8}, {0.953125F, -0.515625F, 0.875F, -0.96875F, -0.953125F, 1.71875F,
+                            -0.71875F, 0.953125F, 1.484375F, -1.5625F, -0.171875F, -0.078125F,
+                            -0.828125F, -0.15625F, -1.546875F, -1.265625F})}},
+          {"unique",
+           "Unique",
+           "com.microsoft",
+           {F32({5}, {2, 1, 2, -3, 1})},
+           {},
+           {F32({3}, {2, 1, -3}), I64({0, 1, 0, 2, 1}), I64({2, 2, 1})}},
           {"grid_sample",
            "GridSample",
            "com.microsoft",
@@ -310,10 +338,6 @@ AttributeMsg Strings(Text name, std::vector<Text> values) {
   a.type = AttrType::kStrings;
   a.strings = std::move(values);
   return a;
-}
-
-Tensor I64(std::vector<int64_t> values) {
-  return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values);
 }
 
 Tensor Features() { return Ramp({3, 4}, 0); }

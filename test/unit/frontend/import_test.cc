@@ -418,6 +418,21 @@ TEST(Import, OfABranchThatSizesDecideTheOtherNeedNotMakeSense) {
   }
 }
 
+// The file says what the exporter traced.
+TEST(Import, ARankThatABranchContradictsIsNotTaken) {
+  Loaded loaded;
+  ModelMsg model = SqueezeIfOne(-1);
+  model.graph.outputs = {Info("y", ElementType::kF32, {2})};
+  Program program = Import(loaded.context, model);
+  EXPECT_EQ(FindOp(program, "cf.if")->result(0).type().ToString(), "v_tensor<*, f32>");
+  for (const Shape& shape : {Shape{2}, Shape{2, 3}}) {
+    const Shape given = shape.size() == 1 ? Shape{2, 1} : shape;
+    const std::vector<float> numbers(static_cast<size_t>(2 * given[1]), 4);
+    EXPECT_EQ(RunProgram(program, {{"x", F32(given, numbers)}})[0].second,
+              RtValue(F32(shape, numbers)));
+  }
+}
+
 // What sizes say before the first round need not hold in the next.
 TEST(Import, BranchesInLoopsAreKept) {
   Loaded loaded;
