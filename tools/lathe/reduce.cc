@@ -263,7 +263,7 @@ FailingCase LoadCase(const Options& o, IrContext& context) {
   return c;
 }
 
-int Report(const Options& o, const Reduction& r, size_t operations, const Tester& tester) {
+int Report(const Options& o, const ReducedCase& r, size_t operations, const Tester& tester) {
   const size_t left = CountOperations(r.smallest.program);
   if (o.json) {
     const nlohmann::ordered_json document = {
@@ -285,12 +285,12 @@ int Report(const Options& o, const Reduction& r, size_t operations, const Tester
   return kFine;
 }
 
-Reduction RunReduction(const Options& o, const FailingCase& failing, Tester& tester) {
+ReducedCase RunReduction(const Options& o, const FailingCase& failing, Tester& tester) {
   Keeper keeper(o);
   ReduceOptions options = o.reduce;
   options.progress = [&](const ReduceProgress& p) { keeper.Update(p); };
   try {
-    Reduction r = Reduce(failing, [&](const FailingCase& c) { return tester.Fails(c); }, options);
+    ReducedCase r = Reduce(failing, [&](const FailingCase& c) { return tester.Fails(c); }, options);
     keeper.Write(r.smallest);
     return r;
   } catch (Stopped& stopped) {
@@ -320,7 +320,7 @@ int ReduceModel(const Options& o) {
   IrContext context;
   const FailingCase failing = LoadCase(o, context);
   Tester tester(o);
-  const Reduction r = RunReduction(o, failing, tester);
+  const ReducedCase r = RunReduction(o, failing, tester);
   return Report(o, r, CountOperations(failing.program), tester);
 }
 
