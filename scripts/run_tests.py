@@ -175,6 +175,19 @@ class Suite:
         return self.counted(sys.executable, "test/package/run.py", "--build",
                             self.build.relative_to(ROOT), "--jobs", self.jobs)
 
+    def demo(self):
+        """`make demo` from nothing, in a folder of its own: sources are compiled several at once."""
+        folder = ROOT / "build-demo"
+        code, text = self.execute("cmake", "--log-level=WARNING", "--preset", "release", "-B", folder,
+                                  "-DLATHE_TESTS=OFF", "-DLATHE_PYTHON_PACKAGE=OFF",
+                                  "-DLATHE_UNITY=ON")
+        for command in (["cmake", "--build", folder, "-j", self.jobs],
+                        ["env", f"LATHE={folder}/bin/lathe", "examples/digits/demo.sh"]):
+            if code == 0:
+                code, more = self.execute(*command)
+                text += more
+        return Result(int(code == 0), int(code != 0), text)
+
     def conformance(self):
         """The official ONNX cases; a refusal with a reason is neither a pass nor a failure."""
         code, text = self.execute(sys.executable, "scripts/onnx_cases.py", CASES)
@@ -270,7 +283,7 @@ class Suite:
 QUICK = ["layers", "size", "words", "format", "scripts", "compiled", "unit", "golden", "transcripts",
          "ranks", "python", "models", "differential"]
 STEPS = {
-    "release": [*QUICK, "package", "conformance", "accesses", "passes", "malformed", "fuzz"],
+    "release": [*QUICK, "package", "demo", "conformance", "accesses", "passes", "malformed", "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "conformance", "models", "accesses",
              "differential", "malformed"],
