@@ -74,7 +74,7 @@ class Planner {
     return true;
   }
 
-  /// Why the group of `c` can not join that of `to`.
+  /// Why the group of `c` cannot join that of `to`.
   Obstacle Hinders(uint32_t c, uint32_t to) {
     const OpKind own = draft_.own_kind(to);
     if (!draft_.is_kernel(to)) {

@@ -284,7 +284,7 @@ int Check(const CheckArguments& o) {
   IrContext context;
   const Program program = o.model.Load(context);
   Checker checker(o, program);
-  std::string only_loops;  // targets whose code can not be run here
+  std::string only_loops;  // targets whose code cannot be run here
   for (const std::string& target : TargetsOf(o)) {
     const bool runs = target.empty() || !o.loops || codegen::Target::Named(target).RunsHere();
     const bool fine =

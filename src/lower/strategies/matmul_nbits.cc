@@ -208,7 +208,7 @@ std::string MatmulNbits::AfterRefusal() {
   if (!std::ranges::equal(y.dims(), after_->dims())) return "the result is broadcast further";
   std::vector<std::vector<size_t>> axes(has_rows_ ? 2 : 1);
   for (size_t i = 0; i < y.rank(); ++i) axes[i + 1 < y.rank() ? 0 : axes.size() - 1].push_back(i);
-  return after_->SetGroups(std::move(axes)) ? "" : "the axes of rows can not be walked as one";
+  return after_->SetGroups(std::move(axes)) ? "" : "the axes of rows cannot be walked as one";
 }
 
 void MatmulNbits::Plan() {
