@@ -27,7 +27,7 @@ Rotated RotatedAt(const ElementOf& c, const nn::RotaryEmbeddingOp& op) {
 
 Value Rotary(const ElementOf& c) {
   using Op = nn::RotaryEmbeddingOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   const Scalars s(c.e);
   const Rotated r = RotatedAt(c, op);
   const std::vector<Dim> table = c.Dims(Op::kCosCache);
@@ -79,8 +79,7 @@ constexpr double kMasked = -std::numeric_limits<double>::infinity();
 
 class Attention {
  public:
-  explicit Attention(const WholeOf& w)
-      : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)) {
+  explicit Attention(const WholeOf& w) : w_(w), e_(w.e), s_(w.e), op_(w.op) {
     const std::vector<Dim> q = HeadDims(Op::kQ, op_.q_num_heads().value_or(1));
     const std::vector<Dim> k = HeadDims(Op::kK, op_.kv_num_heads().value_or(1));
     const std::vector<Dim> v = HeadDims(Op::kV, op_.kv_num_heads().value_or(1));
@@ -275,7 +274,7 @@ std::vector<Dim> HeadDims(const Fits& fits, size_t operand, std::optional<int64_
 
 std::string RefuseAttention(const Operation& op) {
   using Op = nn::AttentionOp;
-  const Op attention(const_cast<Operation*>(&op));
+  const Op attention(&op);
   Fits fits(op);
   const std::vector<Dim> q = HeadDims(fits, Op::kQ, attention.q_num_heads());
   const std::vector<Dim> k = HeadDims(fits, Op::kK, attention.kv_num_heads());
@@ -291,7 +290,7 @@ std::string RefuseAttention(const Operation& op) {
 
 std::string RefuseRotary(const Operation& op) {
   using Op = nn::RotaryEmbeddingOp;
-  const Op rotary(const_cast<Operation*>(&op));
+  const Op rotary(&op);
   Fits fits(op);
   const std::vector<Dim> x = fits.Dims(Op::kX);
   const Dim heads = rotary.num_heads().value_or(1);

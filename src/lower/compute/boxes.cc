@@ -20,7 +20,7 @@ class Suppression {
   explicit Suppression(const WholeOf& w) : w_(w), e_(w.e), s_(w.e) {
     const std::vector<Dim> scores = w.Dims(Op::kScores);
     images_ = scores[0], classes_ = scores[1], boxes_ = scores[2];
-    centered_ = Op(const_cast<Operation*>(w.op)).center_point_box();
+    centered_ = Op(w.op).center_point_box();
   }
 
   void Write() {
@@ -55,7 +55,7 @@ class Suppression {
     if (!w_.Has(Op::kMaxOutputBoxesPerClass)) return e_.lb().Int(0);
     constexpr size_t kOperand = Op::kMaxOutputBoxesPerClass;
     const Value most = w_.Operand(kOperand, Place(w_.Dims(kOperand).size(), 0));
-    const auto room = Op(const_cast<Operation*>(w_.op)).room();
+    const auto room = Op(w_.op).room();
     return room ? s_.Min(most, e_.lb().Int(*room)) : most;
   }
   Value Score(const Dim& box) const { return w_.Operand(Op::kScores, {image_, class_, box}); }

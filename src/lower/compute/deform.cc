@@ -38,7 +38,7 @@ class Deformed {
   explicit Deformed(const ElementOf& c)
       : c_(c),
         s_(c.e),
-        op_(const_cast<Operation*>(c.op)),
+        op_(c.op),
         spec_(nn::ConvSpecOf(op_)),
         x_(c.Dims(Op::kX)),
         w_(c.Dims(Op::kW)),
@@ -118,7 +118,7 @@ class DeformedRows {
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         spec_(nn::ConvSpecOf(op_)),
         x_(w.Dims(Op::kX)),
         in_(x_.begin() + 2, x_.end()),
@@ -299,7 +299,7 @@ void WriteDeformed(const WholeOf& w) { DeformedRows(w).Write(); }
 Value DeformedConvolution(const ElementOf& c) { return Deformed(c).Element(); }
 
 std::string RefuseDeformed(const Operation& op) {
-  const nn::DeformConvOp conv(const_cast<Operation*>(&op));
+  const nn::DeformConvOp conv(&op);
   if (nn::IsSame(nn::ConvSpecOf(conv).window)) return "pads that follow from the extents";
   using Op = nn::DeformConvOp;
   Fits fits(op);
@@ -318,7 +318,7 @@ std::string RefuseDeformed(const Operation& op) {
 // ---- max_unpool ----
 
 std::vector<Dim> UnpooledDims(const Operation& op, const std::vector<Dim>& x) {
-  const nn::WindowSpec spec = nn::WindowOf(nn::MaxUnpoolOp(const_cast<Operation*>(&op)));
+  const nn::WindowSpec spec = nn::WindowOf(nn::MaxUnpoolOp(&op));
   const nn::WindowSteps steps = nn::CheckedSteps(spec, x.size() - 2);
   std::vector<Dim> dims{x[0], x[1]};
   for (size_t d = 0; d + 2 < x.size(); ++d) {

@@ -19,7 +19,7 @@ using Op = nn::TfIdfVectorizerOp;
 using Gram = std::vector<int64_t>;
 
 std::string Refuse(const Operation& op) {
-  const Op tfidf(const_cast<Operation*>(&op));
+  const Op tfidf(&op);
   if (!tfidf.pool_int64s()) return "there is no pool of integers";
   try {
     for (const nn::PoolGram& gram : nn::PoolGramsOf(tfidf, tfidf.pool_int64s()->size())) {
@@ -33,8 +33,7 @@ std::string Refuse(const Operation& op) {
 
 class Vectorizer {
  public:
-  explicit Vectorizer(const WholeOf& w)
-      : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)), dims_(w.Dims(0)) {
+  explicit Vectorizer(const WholeOf& w) : w_(w), e_(w.e), s_(w.e), op_(w.op), dims_(w.Dims(0)) {
     rows_ = dims_.size() == 1 ? Dim(1) : dims_[0];
     length_ = dims_.back();
     width_ = w.ResultDims(0).back().value();

@@ -21,7 +21,7 @@ constexpr size_t kFewKeys = 8;
 
 std::optional<LabelTable> TableOf(const Operation& op) {
   try {
-    return LabelTable::Of(nn::LabelEncoderOp(const_cast<Operation*>(&op)));
+    return LabelTable::Of(nn::LabelEncoderOp(&op));
   } catch (const Error&) {
     return std::nullopt;
   }

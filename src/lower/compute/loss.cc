@@ -107,13 +107,13 @@ class Losses {
 };
 
 void WriteLikelihood(const WholeOf& w) {
-  const nn::NegativeLogLikelihoodLossOp op(const_cast<Operation*>(w.op));
+  const nn::NegativeLogLikelihoodLossOp op(w.op);
   Losses(w, op.ignore_index(), op.reduction()).Write();
 }
 
 void WriteEntropy(const WholeOf& w) {
   using Op = nn::SoftmaxCrossEntropyLossOp;
-  const Op op(const_cast<Operation*>(w.op));
+  const Op op(w.op);
   Losses losses(w, op.ignore_index(), op.reduction());
   losses.Normalize();
   if (w.memory.size() > Op::kLogProb) losses.WriteScores(Op::kLogProb);
@@ -123,7 +123,7 @@ void WriteEntropy(const WholeOf& w) {
 // Targets are classes, counted from the front, or ignored.
 template <class OpT>
 std::vector<IndexUse> Targets(const ElementOf& c) {
-  const std::optional<int64_t> ignored = OpT(const_cast<Operation*>(c.op)).ignore_index();
+  const std::optional<int64_t> ignored = OpT(c.op).ignore_index();
   const Dim extent = c.Dims(0)[1];
   const auto target = [ignored, extent](Elements& e, Value number) {
     const Scalars s(e);

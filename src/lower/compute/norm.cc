@@ -29,7 +29,7 @@ class Channels {
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         dims_(w.Dims(Op::kX)),
         axis_(ChannelAxis(*w.op, dims_.size())) {
     MergeSpatial();
@@ -173,7 +173,7 @@ std::string Refuse(const Operation& op) {
   const std::vector<Dim> x = fits.Dims(Op::kX);
   const auto element = [&](size_t i) { return TensorOf(op.operand(i)).element(); };
   const bool same = element(Op::kX) == element(Op::kScale) && element(Op::kX) == element(Op::kMean);
-  const Op norm(const_cast<Operation*>(&op));
+  const Op norm(&op);
   if (!norm.training_mode() && !norm.layout() && same && x.size() > 1) {
     return "it has a simpler form";
   }

@@ -22,7 +22,7 @@ static_assert(kFew <= kStretch);
 
 class TopK {
  public:
-  explicit TopK(const WholeOf& w) : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)) {
+  explicit TopK(const WholeOf& w) : w_(w), e_(w.e), s_(w.e), op_(w.op) {
     dims_ = w.Dims(Op::kX);
     axis_ = AxisOf(op_.axis(), dims_.size());
     n_ = dims_[axis_];
@@ -282,7 +282,7 @@ class TopK {
 std::vector<IndexUse> LastWanted(const ElementOf& c) {
   using Op = nn::TopKOp;
   const std::vector<Dim> x = c.Dims(Op::kX);
-  const size_t axis = AxisOf(Op(const_cast<Operation*>(c.op)).axis(), x.size());
+  const size_t axis = AxisOf(Op(c.op).axis(), x.size());
   const Dim wanted = c.e.Dims(c.op->result(Op::kValues))[axis];
   if (x[axis].is_constant() || wanted.IsConstant(0) || x[axis] == wanted) return {};
   const Dim most = x[axis] + 1;
@@ -335,11 +335,11 @@ void Scan(const WholeOf& w, bool product, bool exclusive, bool reverse) {
 }
 
 void WriteSums(const WholeOf& w) {
-  const nn::CumSumOp op(const_cast<Operation*>(w.op));
+  const nn::CumSumOp op(w.op);
   Scan(w, false, op.exclusive(), op.reverse());
 }
 void WriteProducts(const WholeOf& w) {
-  const nn::CumProdOp op(const_cast<Operation*>(w.op));
+  const nn::CumProdOp op(w.op);
   Scan(w, true, op.exclusive(), op.reverse());
 }
 

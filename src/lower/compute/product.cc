@@ -48,11 +48,11 @@ struct Matrix {
 };
 
 Matrix LeftOf(const Operation& product, const std::vector<Dim>& dims) {
-  return {dims, true, nn::MatmulOp(const_cast<Operation*>(&product)).transpose_x()};
+  return {dims, true, nn::MatmulOp(&product).transpose_x()};
 }
 
 Matrix RightOf(const Operation& product, const std::vector<Dim>& dims) {
-  return {dims, false, nn::MatmulOp(const_cast<Operation*>(&product)).transpose_y()};
+  return {dims, false, nn::MatmulOp(&product).transpose_y()};
 }
 
 Value MatrixProduct(const ElementOf& c) {
@@ -76,7 +76,7 @@ Value MatrixProduct(const ElementOf& c) {
 
 Value Binarized(const ElementOf& c) {
   const Scalars s(c.e);
-  const nn::BinarizerOp op(const_cast<Operation*>(c.op));
+  const nn::BinarizerOp op(c.op);
   const Value x = s.Cast(c.Operand(0, c.at), ElementType::kF64);
   const Value above = s.Less(s.Number(ElementType::kF64, op.threshold()), x);
   return s.Cast(above, c.Element());
@@ -84,7 +84,7 @@ Value Binarized(const ElementOf& c) {
 
 Value Shrunk(const ElementOf& c) {
   const Scalars s(c.e);
-  const nn::ShrinkOp op(const_cast<Operation*>(c.op));
+  const nn::ShrinkOp op(c.op);
   const auto wide = [&](double v) { return s.Number(ElementType::kF64, v); };
   const Value x = s.Cast(c.Operand(0, c.at), ElementType::kF64);
   const double limit = op.lambd();
@@ -132,7 +132,7 @@ std::string RefuseProduct(const Operation& op) {
 
 using NbitsOp = nn::MatmulNbitsOp;
 
-NbitsOp NbitsOf(const Operation* op) { return NbitsOp(const_cast<Operation*>(op)); }
+NbitsOp NbitsOf(const Operation* op) { return NbitsOp(op); }
 
 // Number i of a row of bytes.
 Value PackedNumber(const ElementOf& c, size_t operand, Place row, const Dim& i) {
@@ -291,7 +291,7 @@ std::string RefuseDeterminant(const Operation& op) {
 nn::EinsumPlan EinsumOf(const Operation& op, const std::function<std::vector<Dim>(Value v)>& dims) {
   std::vector<SymShape> shapes;
   for (size_t i = 0; i < op.num_operands(); ++i) shapes.emplace_back(dims(op.operand(i)));
-  return nn::EinsumPlan::Of(nn::EinsumOp(const_cast<Operation*>(&op)).equation(), shapes);
+  return nn::EinsumPlan::Of(nn::EinsumOp(&op).equation(), shapes);
 }
 
 Value Contracted(const ElementOf& c) {

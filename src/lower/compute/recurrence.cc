@@ -29,7 +29,7 @@ Value Remembered(const ElementOf& c, const Dim& past, const Dim& position) {
 
 Value CausalConvolution(const ElementOf& c) {
   using Op = nn::CausalConvWithStateOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   const Scalars s(c.e);
   const Dim taps = c.Dims(Op::kW)[2], past = taps - 1;
   if (c.result == Op::kPresentState) {
@@ -56,7 +56,7 @@ class LinearAttention {
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         heads_(op_.kv_num_heads()),
         queries_(op_.q_num_heads()) {
     const std::vector<Dim> key = w.Dims(Op::kKey), value = w.Dims(Op::kValue);
@@ -188,7 +188,7 @@ std::string RefuseGates(const Operation& op) {
     if (!DimsOf(op.operand(i))[2].is_constant()) return "gates of symbolic width";
   }
   using Op = nn::LinearAttentionOp;
-  const Op attention(const_cast<Operation*>(&op));
+  const Op attention(&op);
   Fits fits(op);
   const std::vector<Dim> q = fits.Dims(Op::kQuery), k = fits.Dims(Op::kKey);
   const std::vector<Dim> v = fits.Dims(Op::kValue);

@@ -223,7 +223,7 @@ class Layer {
 
   // The gate z and, unless the state is multiplied before it is reset, the reset state.
   void GruStep() {
-    const nn::GruOp op(const_cast<Operation*>(w_.op));
+    const nn::GruOp op(w_.op);
     const bool linear = op.linear_before_reset();
     e_.For(hidden_, false, [&](const Dim& j) {
       Put(kFirst, j, Bounded(0, Gate(0, j)));
@@ -240,7 +240,7 @@ class Layer {
   }
 
   void LstmRow(const Dim& j) {
-    const nn::LstmOp op(const_cast<Operation*>(w_.op));
+    const nn::LstmOp op(w_.op);
     const auto peeped = [&](Value x, int64_t gate, Value cell) {
       if (!w_.Has(kP)) return x;
       return s_.Add(x, s_.Mul(Wide(kP, {direction_, hidden_ * gate + j}), cell));

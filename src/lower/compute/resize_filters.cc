@@ -14,9 +14,7 @@ constexpr int64_t kMostBytes = 1 << 19;  // of memory that each thread has
 using Op = nn::ResizeOp;
 
 // Elements that count along an axis on each side of a point where nothing shrinks.
-int64_t ReachOf(const Operation& op) {
-  return Op(const_cast<Operation*>(&op)).mode() == "linear" ? 1 : 2;
-}
+int64_t ReachOf(const Operation& op) { return Op(&op).mode() == "linear" ? 1 : 2; }
 
 // At most as many elements count for one of the result; unknown if no bound is.
 Dim MostTaps(const Operation& op, const ResizedAxis& axis) {
@@ -39,7 +37,7 @@ class Filters {
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         in_(w.Dims(0)),
         out_(w.ResultDims(0)),
         type_(IsFloat(w.Element(0)) ? SumType(w.Element(0)) : kWide),
@@ -212,7 +210,7 @@ class Filters {
 }  // namespace
 
 bool HasFilterTables(const Operation& op) {
-  const Op resize(const_cast<Operation*>(&op));
+  const Op resize(&op);
   if (!resize.antialias() || resize.mode() == "nearest" || CropsRegion(op)) return false;
   const std::vector<ResizedAxis> axes =
       ResizedAxes(op, DimsOf(op.operand(0)), DimsOf(op.result(0)));

@@ -21,7 +21,7 @@ class AlignedRegions {
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         in_(w.Dims(Op::kX)),
         regions_(w.ResultDims(0)[0]),
         type_(SumType(w.Element(0))),
@@ -185,7 +185,7 @@ class AlignedRegions {
 }  // namespace
 
 bool HasPointTables(const Operation& op) {
-  const Op align(const_cast<Operation*>(&op));
+  const Op align(&op);
   const int64_t cells = std::max(align.output_height(), align.output_width());
   const int64_t points = cells * std::max<int64_t>(align.sampling_ratio(), 1);
   return align.mode() == "avg" && points <= kMostPoints && NeedSizes(op).empty();

@@ -51,7 +51,7 @@ Dim FromFront(Elements& e, Value index, const Dim& extent) {
 // Lines along the axis do not meet.
 void ScatterElements(const WholeOf& w) {
   using Op = nn::ScatterElementsOp;
-  const Op op(const_cast<Operation*>(w.op));
+  const Op op(w.op);
   CopyData(w);
   const std::vector<Dim> data = w.Dims(Op::kData), indices = w.Dims(Op::kIndices);
   const size_t axis = AxisOf(op.axis(), data.size());
@@ -72,7 +72,7 @@ void ScatterElements(const WholeOf& w) {
 // Of slices, threads take parts; each goes over all tuples.
 void ScatterSlices(const WholeOf& w) {
   using Op = nn::ScatterNdOp;
-  const Op op(const_cast<Operation*>(w.op));
+  const Op op(w.op);
   CopyData(w);
   const std::vector<Dim> data = w.Dims(Op::kData), tuples = w.Dims(Op::kIndices);
   const auto length = static_cast<size_t>(tuples.back().value());
@@ -107,7 +107,7 @@ std::string RefuseElements(const Operation& op) {
   Fits fits(op);
   fits.Same(Op::kIndices, Op::kUpdates);
   const std::vector<Dim> data = fits.Dims(Op::kData), indices = fits.Dims(Op::kIndices);
-  const size_t axis = AxisOf(Op(const_cast<Operation*>(&op)).axis(), data.size());
+  const size_t axis = AxisOf(Op(&op).axis(), data.size());
   for (size_t a = 0; a < data.size(); ++a) {
     if (a != axis) fits.AtMost(indices[a], data[a]);
   }
@@ -130,7 +130,7 @@ std::string RefuseSteps(const Operation& op) {
   Fits fits(op);
   std::vector<Dim> cache = fits.Dims(Op::kPastCache);
   const std::vector<Dim> update = fits.Dims(Op::kUpdate);
-  const size_t axis = AxisOf(Op(const_cast<Operation*>(&op)).axis(), cache.size());
+  const size_t axis = AxisOf(Op(&op).axis(), cache.size());
   fits.Is(Op::kWriteIndices, {cache[0]});
   if (axis < update.size()) cache[axis] = update[axis];
   return fits.Is(Op::kUpdate, cache).why();
@@ -139,7 +139,7 @@ std::string RefuseSteps(const Operation& op) {
 // Steps of a cache from a position of each batch on.
 void ScatterSteps(const WholeOf& w) {
   using Op = nn::TensorScatterOp;
-  const Op op(const_cast<Operation*>(w.op));
+  const Op op(w.op);
   CopyData(w);
   const std::vector<Dim> cache = w.Dims(Op::kPastCache), update = w.Dims(Op::kUpdate);
   const size_t axis = AxisOf(op.axis(), cache.size());
@@ -168,7 +168,7 @@ void ScatterSteps(const WholeOf& w) {
 std::vector<IndexUse> ElementIndices(const ElementOf& c) {
   using Op = nn::ScatterElementsOp;
   const std::vector<Dim> dims = c.Dims(Op::kData);
-  const size_t axis = AxisOf(Op(const_cast<Operation*>(c.op)).axis(), dims.size());
+  const size_t axis = AxisOf(Op(c.op).axis(), dims.size());
   return {{Op::kIndices, axis, dims[axis]}};
 }
 
@@ -186,7 +186,7 @@ std::vector<IndexUse> TupleIndices(const ElementOf& c) {
 // The last step that is written, unless they go round; the first is not negative.
 std::vector<IndexUse> StepIndices(const ElementOf& c) {
   using Op = nn::TensorScatterOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   if (!c.Has(Op::kWriteIndices)) return {};
   const std::vector<Dim> cache = c.Dims(Op::kPastCache), update = c.Dims(Op::kUpdate);
   const size_t axis = AxisOf(op.axis(), cache.size());

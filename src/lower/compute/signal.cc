@@ -229,7 +229,7 @@ void ExpectLength(const WholeOf& w, const Dim& n, size_t axis) {
 struct Dft {
   explicit Dft(const Operation& o)
       : operation(o),
-        op(const_cast<Operation*>(&o)),
+        op(&o),
         rank(DimsOf(o.operand(0)).size()),
         axis(rank - 2),
         to_real(op.inverse() && op.onesided()) {
@@ -382,7 +382,7 @@ template <class OpT>
 Value Cosines(const ElementOf& c, double a, double b, double d) {
   const Scalars s(c.e);
   const auto number = [&](double value) { return s.Number(kWide, value); };
-  const bool periodic = OpT(const_cast<Operation*>(c.op)).periodic();
+  const bool periodic = OpT(c.op).periodic();
   const Dim size = c.ResultDims()[0];
   const Value period = s.Sub(s.Number(kWide, size), number(periodic ? 0 : 1));
   const Value turn = s.Mul(number(2 * std::numbers::pi), s.Number(kWide, c.at[0]));

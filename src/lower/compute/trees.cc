@@ -19,7 +19,7 @@ using Mode = nn::TreeNode::Mode;
 
 std::optional<nn::Trees> TreesOf(const Operation& op) {
   try {
-    return nn::Trees::Of(Op(const_cast<Operation*>(&op)));
+    return nn::Trees::Of(Op(&op));
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -66,7 +66,7 @@ std::string Refuse(const Operation& op) {
 class Ensemble {
  public:
   explicit Ensemble(const WholeOf& w)
-      : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)), trees_(*TreesOf(*w.op)) {
+      : w_(w), e_(w.e), s_(w.e), op_(w.op), trees_(*TreesOf(*w.op)) {
     for (const nn::TreeNode& node : trees_.nodes) modes_.insert(node.mode);
   }
 

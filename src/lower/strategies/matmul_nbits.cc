@@ -181,7 +181,7 @@ std::string MatmulNbits::MasterRefusal() {
   std::string why = FindMaster(l_.function, "product by packed weights", is_one, master_);
   if (!why.empty()) return why;
   if (!ReadsArguments(*master_)) return "an operand is computed in the same function";
-  const NbitsOp op(const_cast<Operation*>(master_));
+  const NbitsOp op(master_);
   columns_ = op.N(), depth_ = op.K(), bits_ = op.bits(), block_ = op.block_size();
   const AnyTensorType a = TensorOf(op.a());
   if (!a.dims().back().IsConstant(depth_)) return "the depths are not known to be equal";
