@@ -17,7 +17,7 @@ constexpr int64_t kBlock = 256;  // boxes that are looked at before more are
 // enough. Each that is taken drops those behind it that overlap it too much, in vectors.
 class Suppression {
  public:
-  explicit Suppression(const WholeOf& w) : w_(w), e_(w.e), s_(w.e) {
+  explicit Suppression(const WholeTensorEmitter& w) : w_(w), e_(w.e), s_(w.e) {
     const std::vector<Dim> scores = w.Dims(Op::kScores);
     images_ = scores[0], classes_ = scores[1], boxes_ = scores[2];
     centered_ = Op(w.op).center_point_box();
@@ -164,7 +164,7 @@ class Suppression {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Dim images_, classes_, boxes_, image_, class_;
@@ -173,7 +173,7 @@ class Suppression {
   Value taken_, sides_[4], areas_, alive_, overlap_, least_, most_;
 };
 
-void Suppress(const WholeOf& w) { Suppression(w).Write(); }
+void Suppress(const WholeTensorEmitter& w) { Suppression(w).Write(); }
 
 constexpr Compute kComputes[] = {
     {nn::kNonMaxSuppressionPadded, nullptr, NeedSizes, nullptr, Suppress},

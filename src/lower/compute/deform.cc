@@ -114,7 +114,7 @@ class Deformed {
 // once for all channels, and what the channels are there once for all filters.
 class DeformedRows {
  public:
-  explicit DeformedRows(const WholeOf& w)
+  explicit DeformedRows(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
@@ -133,7 +133,8 @@ class DeformedRows {
   void Write() {
     std::vector<Dim> dims{out_[0]};
     dims.insert(dims.end(), out_.begin() + 2, out_.end() - 1);
-    const bool is_parallel = PatchesFit() && WholeOf::IsMuch(Product(out_) * Depth());
+    const bool is_parallel =
+        PatchesFit() && WholeTensorEmitter::IsWorthParallelizing(Product(out_) * Depth());
     if (!PatchesFit()) patches_ = e_.Scratch(type_, Patches());
     e_.For(Product(dims), is_parallel, [&](const Dim& row) {
       row_ = e_.space().Unflatten(row, dims);
@@ -272,7 +273,7 @@ class DeformedRows {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -294,7 +295,7 @@ bool HasStoredOperands(const Operation& op) {
          op.operand(nn::DeformConvOp::kW).is_block_argument();
 }
 
-void WriteDeformed(const WholeOf& w) { DeformedRows(w).Write(); }
+void WriteDeformed(const WholeTensorEmitter& w) { DeformedRows(w).Write(); }
 
 Value DeformedConvolution(const ElementOf& c) { return Deformed(c).Element(); }
 
@@ -340,7 +341,7 @@ void InOrder(Elements& e, const std::vector<Dim>& dims, const Place& outer,
 }
 
 // Of elements for the same place the last one stays, so they come one after the other.
-void Unpool(const WholeOf& w) {
+void Unpool(const WholeTensorEmitter& w) {
   using Op = nn::MaxUnpoolOp;
   Elements& e = w.e;
   const ElementType element = w.Element(0);

@@ -107,7 +107,7 @@ Value LabelOf(const ElementOf& c) {
   return NanLabel(c.e, table, sorted, x, y);
 }
 
-void WriteLabels(const WholeOf& w) {
+void WriteLabels(const WholeTensorEmitter& w) {
   const LabelTable table = *TableOf(*w.op);
   const Sorted sorted(table.keys);
   // A power of two, so that no half goes beyond the end.

@@ -51,7 +51,7 @@ bool HasManyOperands(const Operation& op) {
   return op.num_operands() >= kMany;
 }
 
-void ConcatenateAll(const WholeOf& w) {
+void ConcatenateAll(const WholeTensorEmitter& w) {
   const nn::ConcatOp op(w.op);
   const std::vector<Dim> all = w.ResultDims(0);
   const size_t axis = AxisOf(op.axis(), all.size());
@@ -289,14 +289,15 @@ bool RepeatsAreComputed(const Operation& op) {
 // A loop over the copies along an axis around one over the elements: there is nothing to divide.
 class Tiles {
  public:
-  explicit Tiles(const WholeOf& w) : w_(w), e_(w.e), in_(w.Dims(0)), out_(w.ResultDims(0)) {}
+  explicit Tiles(const WholeTensorEmitter& w)
+      : w_(w), e_(w.e), in_(w.Dims(0)), out_(w.ResultDims(0)) {}
 
   void Write() {
     const size_t lead = out_.size() - (out_.size() > 2 ? 2 : 1);
     const std::vector<Dim> outer(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(lead));
     Dim number = 1;
     for (const Dim& dim : outer) number *= dim;
-    e_.For(number, WholeOf::IsMuch(number), [&](const Dim& i) {
+    e_.For(number, WholeTensorEmitter::IsWorthParallelizing(number), [&](const Dim& i) {
       Place to = e_.space().Unflatten(i, outer), from;
       for (size_t a = 0; a < lead; ++a) from.push_back(e_.space().Mod(to[a], in_[a]));
       Along(std::move(from), std::move(to));
@@ -348,12 +349,12 @@ class Tiles {
     return number;
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   std::vector<Dim> in_, out_;
 };
 
-void WriteTiles(const WholeOf& w) { Tiles(w).Write(); }
+void WriteTiles(const WholeTensorEmitter& w) { Tiles(w).Write(); }
 
 Value FromDepth(const ElementOf& c) {
   const nn::DepthToSpaceOp op(c.op);

@@ -197,7 +197,7 @@ std::string RefuseNbits(const Operation& op) {
 // Matrices of n rows in a memory of their own, row-major. Elimination with row exchanges.
 class Elimination {
  public:
-  Elimination(const WholeOf& w, Value memory, const Dim& first, const Dim& n)
+  Elimination(const WholeTensorEmitter& w, Value memory, const Dim& first, const Dim& n)
       : w_(w), e_(w.e), s_(w.e), memory_(memory), first_(first), n_(n) {}
 
   Value Determinant() {
@@ -250,21 +250,21 @@ class Elimination {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Value memory_;
   Dim first_, n_;
 };
 
-void WriteDeterminants(const WholeOf& w) {
+void WriteDeterminants(const WholeTensorEmitter& w) {
   const Scalars s(w.e);
   const std::vector<Dim> dims = w.Dims(0), batch = w.ResultDims(0);
   const Dim n = dims.back();
   Dim count = 1;
   for (const Dim& dim : batch) count *= dim;
   const Value memory = w.e.Scratch(kWide, count * n * n);
-  w.e.For(count, WholeOf::IsMuch(count * n * n), [&](const Dim& number) {
+  w.e.For(count, WholeTensorEmitter::IsWorthParallelizing(count * n * n), [&](const Dim& number) {
     const Place of_batch = w.e.space().Unflatten(number, batch);
     w.e.For(n, false, [&](const Dim& row) {
       w.ForLanes(n, [&](const Dim& column) {

@@ -52,7 +52,7 @@ Value CausalConvolution(const ElementOf& c) {
 
 class LinearAttention {
  public:
-  explicit LinearAttention(const WholeOf& w)
+  explicit LinearAttention(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
@@ -71,18 +71,19 @@ class LinearAttention {
     const Dim states = batch_ * heads_;
     state_ = e_.Scratch(type_, states * keys_ * values_);
     change_ = e_.Scratch(type_, states * values_);
-    e_.For(states, WholeOf::IsMuch(states * steps_ * keys_ * values_), [&](const Dim& number) {
-      number_ = number;
-      const Place at = e_.space().Unflatten(number, {batch_, heads_});
-      b_ = at[0], h_ = at[1];
-      Begin();
-      e_.For(steps_, false, [&](const Dim& step) {
-        t_ = step;
-        Update();
-        e_.For(Dim(queries_ / heads_), false, [&](const Dim& query) { Read(query); });
-      });
-      End();
-    });
+    e_.For(states, WholeTensorEmitter::IsWorthParallelizing(states * steps_ * keys_ * values_),
+           [&](const Dim& number) {
+             number_ = number;
+             const Place at = e_.space().Unflatten(number, {batch_, heads_});
+             b_ = at[0], h_ = at[1];
+             Begin();
+             e_.For(steps_, false, [&](const Dim& step) {
+               t_ = step;
+               Update();
+               e_.For(Dim(queries_ / heads_), false, [&](const Dim& query) { Read(query); });
+             });
+             End();
+           });
   }
 
  private:
@@ -169,7 +170,7 @@ class LinearAttention {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -179,7 +180,7 @@ class LinearAttention {
   Value state_, change_;
 };
 
-void WriteLinearAttention(const WholeOf& w) { LinearAttention(w).Write(); }
+void WriteLinearAttention(const WholeTensorEmitter& w) { LinearAttention(w).Write(); }
 
 // Gates of a symbolic width may be one per head or one per feature.
 std::string RefuseGates(const Operation& op) {

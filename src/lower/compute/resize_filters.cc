@@ -33,7 +33,7 @@ Dim MostTaps(const Operation& op, const ResizedAxis& axis) {
 // rows as long as that can be. What lies before the first of them is a plane of its own each.
 class Filters {
  public:
-  explicit Filters(const WholeOf& w)
+  explicit Filters(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
@@ -57,12 +57,13 @@ class Filters {
     for (const Dim& dim : out_) elements *= dim;
     const bool fits = MemoryFits();
     if (!fits) MakeMemory(Product(lead));
-    e_.For(Product(lead), WholeOf::IsMuch(elements), [&](const Dim& plane) {
-      lead_ = e_.space().Unflatten(plane, lead);
-      plane_ = fits ? Dim(0) : plane;
-      if (fits) MakeMemory(1);
-      WritePlane();
-    });
+    e_.For(Product(lead), WholeTensorEmitter::IsWorthParallelizing(elements),
+           [&](const Dim& plane) {
+             lead_ = e_.space().Unflatten(plane, lead);
+             plane_ = fits ? Dim(0) : plane;
+             if (fits) MakeMemory(1);
+             WritePlane();
+           });
   }
 
  private:
@@ -191,7 +192,7 @@ class Filters {
              ResampledCast(e_.lb(), sum, w_.Element(0)));
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -218,6 +219,6 @@ bool HasFilterTables(const Operation& op) {
       axes, [&](const ResizedAxis& axis) { return MostTaps(op, axis).is_unknown(); });
 }
 
-void WriteFiltered(const WholeOf& w) { Filters(w).Write(); }
+void WriteFiltered(const WholeTensorEmitter& w) { Filters(w).Write(); }
 
 }  // namespace lathe::lower

@@ -17,7 +17,7 @@ using Op = nn::RoiAlignOp;
 // the sum over its points along the other axis.
 class AlignedRegions {
  public:
-  explicit AlignedRegions(const WholeOf& w)
+  explicit AlignedRegions(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
@@ -171,7 +171,7 @@ class AlignedRegions {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -191,6 +191,6 @@ bool HasPointTables(const Operation& op) {
   return align.mode() == "avg" && points <= kMostPoints && NeedSizes(op).empty();
 }
 
-void WriteAligned(const WholeOf& w) { AlignedRegions(w).Write(); }
+void WriteAligned(const WholeTensorEmitter& w) { AlignedRegions(w).Write(); }
 
 }  // namespace lathe::lower

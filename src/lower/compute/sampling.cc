@@ -93,7 +93,7 @@ class Line {
 // A piece of a row of points at a time: where these lie is computed once, for all channels.
 class GridSample {
  public:
-  explicit GridSample(const WholeOf& w)
+  explicit GridSample(const WholeTensorEmitter& w)
       : w_(w), e_(w.e), s_(w.e), op_(w.op), in_(w.Dims(Op::kX)), out_(w.ResultDims(0)) {}
 
   void Write() {
@@ -134,14 +134,15 @@ class GridSample {
     const std::vector<Dim> dims = RowDims();
     Dim rows = 1;
     for (const Dim& dim : dims) rows *= dim;
-    e_.For(rows, WholeOf::IsMuch(Count() * kTapsOfPlane), [&](const Dim& row) {
-      row_ = e_.space().Unflatten(row, dims);
-      columns_.clear();
-      e_.For(CeilDiv(out_.back(), kPoints), false, [&](const Dim& piece) {
-        first_ = piece * kPoints;
-        WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, kPoints)), kPoints + 1));
-      });
-    });
+    e_.For(rows, WholeTensorEmitter::IsWorthParallelizing(Count() * kTapsOfPlane),
+           [&](const Dim& row) {
+             row_ = e_.space().Unflatten(row, dims);
+             columns_.clear();
+             e_.For(CeilDiv(out_.back(), kPoints), false, [&](const Dim& piece) {
+               first_ = piece * kPoints;
+               WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, kPoints)), kPoints + 1));
+             });
+           });
   }
 
   void WritePiece(const Dim& count) {
@@ -203,7 +204,7 @@ class GridSample {
 
   static constexpr int64_t kTapsOfPlane = 4;
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -215,7 +216,7 @@ class GridSample {
   std::vector<std::vector<Column>> columns_;
 };
 
-void SampleGrid(const WholeOf& w) { GridSample(w).Write(); }
+void SampleGrid(const WholeTensorEmitter& w) { GridSample(w).Write(); }
 
 std::string RefuseIntegers(const Operation& op) {
   const bool is_float = IsFloat(TensorOf(op.result(0)).element());
