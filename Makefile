@@ -10,6 +10,8 @@ BUILD := cmake --build
 # Chosen when the line runs: make expands a recipe before its first line has made .venv.
 PYTHON = $$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)
 CONFIGURE = cmake --log-level=WARNING --preset
+# A new folder is built several sources at once; one that there is stays as it is.
+UNITY = $(if $(wildcard build/CMakeCache.txt),,-DLATHE_UNITY=ON)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo wheel test test-all bench corpus format lint asan tsan fuzz clean
@@ -19,7 +21,7 @@ help:  ## this list
 
 build:  ## install what is missing; compile; the command is build/bin/lathe
 	@scripts/install.sh demo
-	@$(CONFIGURE) release -DLATHE_TESTS=OFF > /dev/null
+	@$(CONFIGURE) release -DLATHE_TESTS=OFF $(UNITY) > /dev/null
 	@$(BUILD) build -j $(JOBS)
 
 demo: build  ## classify the handwritten digits of examples/digits
@@ -74,4 +76,4 @@ lint:  ## clang-tidy over what differs from main (LINT=all: over everything)
 	@scripts/lint.sh $(LINT)
 
 clean:  ## delete all build folders
-	@rm -rf build build-dev build-asan build-tsan build-fuzz build-wheel build-wheel-runtime dist
+	@rm -rf build build-demo build-dev build-asan build-tsan build-fuzz build-wheel build-wheel-runtime dist

@@ -16,6 +16,13 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(lathe_flags INTERFACE -Wno-deprecated-declarations)
 endif()
 
+if(LATHE_UNITY)
+  # What is meant for one source alone: an enumerator named like something of a neighbor, a class with
+  # members of a type in an unnamed namespace. Other builds look for what is shadowed.
+  target_compile_options(lathe_flags INTERFACE
+    -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
+
 if(LATHE_SANITIZE)
   target_compile_options(lathe_flags INTERFACE
     -fsanitize=${LATHE_SANITIZE} -fno-omit-frame-pointer)

@@ -19,7 +19,7 @@ wheel=(python3-dev libzstd-dev)
 
 case $what in
   demo) packages=("${build[@]}") files=(build) ;;
-  test) packages=("${build[@]}" "${testing[@]}") files=(build test) ;;
+  test) packages=("${build[@]}" "${testing[@]}" "${wheel[@]}") files=(build test wheel) ;;
   lint) packages=("${build[@]}" "${testing[@]}" "${lint[@]}") files=(build test) ;;
   bench) packages=("${build[@]}" "${testing[@]}" "${bench[@]}") files=(build test bench) ;;
   wheel) packages=("${build[@]}" "${wheel[@]}") files=(build wheel) ;;

@@ -52,6 +52,9 @@ class Suite:
         self.fuzz_build = ROOT / "build-fuzz"
         (self.build / "logs").mkdir(parents=True, exist_ok=True)  # steps write reports there
         self.env = dict(os.environ, NO_COLOR="1", LC_ALL="C.UTF-8")
+        # Objects of one build folder are those of another: the wheel is made of what the tests use.
+        self.env.setdefault("CCACHE_BASEDIR", str(ROOT))
+        self.env.setdefault("CCACHE_NOHASHDIR", "1")
         for tool in ("asan", "ubsan", "tsan", "lsan"):
             self.set_sanitizer_options(tool)
 
@@ -175,6 +178,23 @@ class Suite:
         return self.counted(sys.executable, "test/package/run.py", "--build",
                             self.build.relative_to(ROOT), "--jobs", self.jobs)
 
+    def wheel(self):
+        """The Python packages as wheels, tried in environments of their own."""
+        return self.check("scripts/wheel.sh", self.build / "wheels")
+
+    def demo(self):
+        """`make demo` from nothing, in a folder of its own: sources are compiled several at once."""
+        folder = ROOT / "build-demo"
+        code, text = self.execute("cmake", "--log-level=WARNING", "--preset", "release", "-B", folder,
+                                  "-DLATHE_TESTS=OFF", "-DLATHE_PYTHON_PACKAGE=OFF",
+                                  "-DLATHE_UNITY=ON")
+        for command in (["cmake", "--build", folder, "-j", self.jobs],
+                        ["env", f"LATHE={folder}/bin/lathe", "examples/digits/demo.sh"]):
+            if code == 0:
+                code, more = self.execute(*command)
+                text += more
+        return Result(int(code == 0), int(code != 0), text)
+
     def conformance(self):
         """The official ONNX cases; a refusal with a reason is neither a pass nor a failure."""
         code, text = self.execute(sys.executable, "scripts/onnx_cases.py", CASES)
@@ -270,7 +290,7 @@ class Suite:
 QUICK = ["layers", "size", "words", "format", "scripts", "compiled", "unit", "golden", "transcripts",
          "ranks", "python", "models", "differential"]
 STEPS = {
-    "release": [*QUICK, "package", "conformance", "accesses", "passes", "malformed", "fuzz"],
+    "release": [*QUICK, "package", "wheel", "demo", "conformance", "accesses", "passes", "malformed", "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "conformance", "models", "accesses",
              "differential", "malformed"],

@@ -34,7 +34,7 @@ class MyPass : public Pass {
   }
 
  private:
-  /// x^3 -> x * x * x: what a declarative rule can not say, because the result depends on a number.
+  /// x^3 -> x * x * x: what a declarative rule cannot say, because the result depends on a number.
   void MakeProduct(Operation* op, Rewriter& rewriter) {
     const Tensor* exponent = ConstantValue(rewriter.program(), op->operand(1));
     if (exponent == nullptr || exponent->num_elements() != 1 || exponent->rank() > 0) {

@@ -61,9 +61,9 @@ const char* lathe_runtime_version(void);
  * lives; replacing it is fine. Only load what you trust: a program is machine code. */
 lathe_error* lathe_load_file(const char* path, const lathe_load_options* options,
                              lathe_program** program);
-/* A program in three parts (lathe/runtime/artefacts.h): GRAPH.json, and the files of its library
+/* A program in three parts (lathe/runtime/artifacts.h): GRAPH.json, and the files of its library
  * and its parameters; NULL: GRAPH.so and GRAPH.safetensors, as lathe_load_file takes them, too. */
-lathe_error* lathe_load_artefacts(const char* graph, const char* library, const char* parameters,
+lathe_error* lathe_load_artifacts(const char* graph, const char* library, const char* parameters,
                                   const lathe_load_options* options, lathe_program** program);
 /* The bytes of a file. They are not copied, and must outlive the program; aligned to 64 bytes. */
 lathe_error* lathe_load_memory(const void* bytes, size_t size, const lathe_load_options* options,

@@ -23,8 +23,8 @@ bool Fails(const Holder& holder, const nb::object& predicate, const FailingCase&
 Holder ReduceProgram(const Holder& holder, const nb::object& predicate, int64_t max_runs) {
   if (max_runs < 0) throw nb::value_error("max_runs is negative");
   const FailingCase failing{CloneOf(*holder, Gil::kHeld)};
-  Reduction r = Reduce(failing, [&](const FailingCase& c) { return Fails(holder, predicate, c); },
-                       {.max_runs = max_runs});
+  ReducedCase r = Reduce(failing, [&](const FailingCase& c) { return Fails(holder, predicate, c); },
+                         {.max_runs = max_runs});
   return std::make_shared<ProgramHolder>(holder->context, std::move(r.smallest.program));
 }
 

@@ -40,7 +40,7 @@ class RunPlan {
     uint32_t slot;
   };
 
-  /// Throws run/no-eval if an op can not be run.
+  /// Throws run/no-eval if an op cannot be run.
   explicit RunPlan(const Program& program);
 
   uint32_t num_slots() const { return num_slots_; }

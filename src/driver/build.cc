@@ -100,7 +100,7 @@ TargetScope::TargetScope(const std::string& target) : outer_(CurrentTarget()) {
 TargetScope::~TargetScope() { CurrentTarget() = outer_; }
 const std::string& TargetScope::Current() { return CurrentTarget(); }
 
-runtime::Artefacts Build(const Symbol& graph, const BuildArguments& arguments) {
+runtime::Artifacts Build(const Symbol& graph, const BuildArguments& arguments) {
   const CompileOptions options{.target = TargetOf(arguments).name,
                                .cache = arguments.cache,
                                .level = arguments.opt_level,
@@ -112,7 +112,7 @@ runtime::Artefacts Build(const Symbol& graph, const BuildArguments& arguments) {
   const auto compiled = CompileProgram(program, options);
   const PlannedProgram planned = PlanProgram(*compiled);
   planned.CheckSaves("");
-  return runtime::MakeArtefacts(*planned.plan);
+  return runtime::MakeArtifacts(*planned.plan);
 }
 
 }  // namespace lathe

@@ -15,7 +15,7 @@ namespace {
 class CallCounter {
  public:
   std::string Next(const Operation* op) {
-    const std::string callee(builtin::CallOp(const_cast<Operation*>(op)).callee());
+    const std::string callee(builtin::CallOp(op).callee());
     return StrCat(callee, " ", seen_[callee]++);
   }
 

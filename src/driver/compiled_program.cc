@@ -68,10 +68,10 @@ bool CallsOthers(Operation* function) {
 // Compiles all functions that compute something, or without an engine lowers them; takes those
 // apart that no strategy took. Functions are independent of one another, and so is what becomes of
 // them of the number of threads; the program around them is changed by one thread, in its order.
-class AllLowered {
+class KernelCompiler {
  public:
-  AllLowered(Program& program, const Target& target, const CompileOptions& options,
-             CompileEngine* engine, const TuningRecords& records, ThreadPool& pool)
+  KernelCompiler(Program& program, const Target& target, const CompileOptions& options,
+                 CompileEngine* engine, const TuningRecords& records, ThreadPool& pool)
       : program_(program),
         target_(target),
         check_accesses_(options.check_accesses),
@@ -569,7 +569,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
   if (!options.records.empty()) records = ReadTuningRecords(options.records);
   ThreadPool pool(options.threads);
   LoweredFunctions lowered =
-      AllLowered(compiled->program, target, options, engine.get(), records, pool).Run();
+      KernelCompiler(compiled->program, target, options, engine.get(), records, pool).Run();
   ListFunctions(*compiled, lowered);
   if (options.machine_code) {
     TakeCode(*compiled, lowered);

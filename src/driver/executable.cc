@@ -9,7 +9,7 @@
 #include "lathe/dialect/nn/io.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/background_communication.h"
 #include "lathe/support/error.h"

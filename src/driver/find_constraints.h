@@ -22,7 +22,7 @@ void NameUnknownExtents(Program& program);
 void BindDeclaredSizes(Program& program, std::vector<runtime::PlanConstraint>& constraints);
 
 /// Adds the size constraints of a program and of the functions that it calls, as a plan holds them,
-/// each condition once. The program is the same afterwards. Throws where an operation can not be
+/// each condition once. The program is the same afterwards. Throws where an operation cannot be
 /// right.
 void AddConstraints(Program& program, std::vector<runtime::PlanConstraint>& constraints);
 

@@ -7,7 +7,7 @@
 
 namespace lathe {
 
-/// Why the interpreter can not run the function by itself, as a kernel; empty if it can.
+/// Why the interpreter cannot run the function by itself, as a kernel; empty if it can.
 std::string WhyNotInterpreted(const Operation* function);
 
 /// A kernel that evaluates the operations of a function, which must live as long.

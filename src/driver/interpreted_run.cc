@@ -365,7 +365,7 @@ std::optional<std::vector<Shape>> InterpretedRun::ShapesOfResults(const Operatio
 
 bool InterpretedRun::RunCall(const Operation* call, std::span<const RtValue> arguments,
                              std::span<RtValue> results) {
-  const std::string_view callee = builtin::CallOp(const_cast<Operation*>(call)).callee();
+  const std::string_view callee = builtin::CallOp(call).callee();
   const CompiledFunction* f = compiled_.Find(callee);
   if (f == nullptr) return false;
   CheckRequired(*f, arguments);

@@ -91,8 +91,7 @@ std::optional<KernelError> KernelErrors::Worst(const Program& program,
   InterpreterOptions run = options.interpreter;
   run.observer = [&](const RanOp& ran) {
     if (!ran.op->isa<builtin::CallOp>()) return;
-    const CompiledFunction* f =
-        compiled->Find(builtin::CallOp(const_cast<Operation*>(ran.op)).callee());
+    const CompiledFunction* f = compiled->Find(builtin::CallOp(ran.op).callee());
     if (f == nullptr || !f->has_code()) return;
     auto error = Compare(f->function, ran);
     if (!error || !(error->relative_rms > (worst ? worst->relative_rms : 0))) return;

@@ -5,7 +5,7 @@
 
 #include "lathe/driver/model_file.h"
 #include "lathe/frontend/onnx.h"
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
@@ -165,7 +165,7 @@ void CheckOutput(const OutputFile& output, std::span<const std::string> inputs) 
 
 std::vector<OutputFile> ExecutableFiles(const std::string& path) {
   if (!runtime::IsGraph(path)) return {{path, FileKind::kExecutable}};
-  const runtime::ArtefactFiles files = runtime::Complete({.graph = path});
+  const runtime::ArtifactFiles files = runtime::Complete({.graph = path});
   return {{files.graph, FileKind::kGraph},
           {files.library, FileKind::kLibrary},
           {files.parameters, FileKind::kParameters}};

@@ -33,7 +33,7 @@ FunctionCalls::FunctionCalls(const Program& program) : program_(program) {
 
 const std::vector<Operation*>& FunctionCalls::Of(const Operation* function) const {
   static const std::vector<Operation*> none;
-  const auto found = calls_.find(builtin::FuncOp(const_cast<Operation*>(function)).name());
+  const auto found = calls_.find(builtin::FuncOp(function).name());
   return found == calls_.end() ? none : found->second;
 }
 

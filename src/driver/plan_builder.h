@@ -29,13 +29,13 @@ struct PlannedFunction {
 };
 using PlannedFunctions = std::unordered_map<std::string_view, PlannedFunction>;  // by name
 
-/// Something that a plan can not hold.
+/// Something that a plan cannot hold.
 struct PlanObstacle {
   const Operation* op;
   std::string why;
 };
 
-/// Why the program can not run without the interpreter, in program order; empty if it can. What no
+/// Why the program cannot run without the interpreter, in program order; empty if it can. What no
 /// output depends on is no obstacle.
 std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFunctions& functions);
 

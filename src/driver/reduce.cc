@@ -87,7 +87,7 @@ class Reducer {
     Report(/*is_new=*/true);
   }
 
-  Reduction Run() {
+  ReducedCase Run() {
     while (AnyOf(reduction::Edits()) || AnyOf(reduction::LastEdits())) continue;
     return {std::move(best_), runs_, !exhausted_};
   }
@@ -202,8 +202,8 @@ class Reducer {
 
 FailingCase FailingCase::Clone() const { return {program.Clone(), inputs}; }
 
-Reduction Reduce(const FailingCase& failing, const FailureTest& test,
-                 const ReduceOptions& options) {
+ReducedCase Reduce(const FailingCase& failing, const FailureTest& test,
+                   const ReduceOptions& options) {
   return Reducer(failing, test, options).Run();
 }
 

@@ -11,7 +11,7 @@ namespace lathe {
 
 namespace {
 
-// Deeper types and attributes can not be read back anyway (ParseOptions::max_type_nesting).
+// Deeper types and attributes cannot be read back anyway (ParseOptions::max_type_nesting).
 constexpr uint32_t kMaxDepth = 2000;
 // Larger tensors are written as bytes.
 constexpr int64_t kMaxListed = 256;

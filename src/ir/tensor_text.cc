@@ -29,7 +29,7 @@ IntRange RangeOf(ElementType element) {
   return {-half, half - 1};
 }
 
-// Bytes that a tensor of this type can not hold: a bool that is not 0 or 1, or set padding bits.
+// Bytes that a tensor of this type cannot hold: a bool that is not 0 or 1, or set padding bits.
 bool BadBytes(ElementType element, int64_t count, const std::vector<std::byte>& bytes) {
   if (element == ElementType::kBool) {
     for (const std::byte b : bytes) {

@@ -36,7 +36,7 @@ void CheckInplace(Operation* op) {
   }
 }
 
-// A view of a mutable tensor is one too; of an immutable one it can not be written.
+// A view of a mutable tensor is one too; of an immutable one it cannot be written.
 void CheckView(Operation* op) {
   const AnyTensorType from = TensorOperand(op, 0);
   const AnyTensorType to = TensorResult(op, 0);

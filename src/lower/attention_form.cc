@@ -33,7 +33,7 @@ std::string AttentionForm::ReadHeads(Value value, std::optional<int64_t> heads, 
 }
 
 std::string AttentionForm::ReadOptions() {
-  const nn::AttentionOp attention(const_cast<Operation*>(op));
+  const nn::AttentionOp attention(op);
   scale = attention.scale().value_or(1 / std::sqrt(static_cast<double>(features())));
   softcap = attention.softcap();
   causal = attention.is_causal();
@@ -70,7 +70,7 @@ std::string AttentionForm::Read(const Block& function) {
     if (results.back() == nn::AttentionOp::kQkMatmulOutput) return "the scores are a result";
   }
   if (!IsResult(nn::AttentionOp::kY)) return "the result is not used";
-  const nn::AttentionOp attention(const_cast<Operation*>(op));
+  const nn::AttentionOp attention(op);
   if (std::string why = ReadHeads(attention.q(), attention.q_num_heads(), q); !why.empty())
     return why;
   if (std::string why = ReadHeads(attention.k(), attention.kv_num_heads(), k); !why.empty())

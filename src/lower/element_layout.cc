@@ -44,7 +44,7 @@ bool ElementLayout::Apply(const Operation& op) {
   if (!extents || std::ranges::find(*extents, 0) != extents->end()) return false;
   if (IsReshape(op)) return Reshape(*extents);
   if (op.name() != nn::TransposeOp::kName) return false;
-  const auto perm = nn::TransposeOp(const_cast<Operation*>(&op)).perm();
+  const auto perm = nn::TransposeOp(&op).perm();
   std::vector<Axis> moved;
   for (size_t a = 0; a < axes_.size(); ++a) {
     const size_t from = perm ? static_cast<size_t>((*perm)[a]) : axes_.size() - 1 - a;

@@ -27,7 +27,7 @@ class ElementLayout {
   /// walked as one.
   ElementLayout(std::span<const int64_t> extents, std::span<const size_t> loops);
 
-  /// False if the elements can not be told apart by parts of indices; then the layout is of no use.
+  /// False if the elements cannot be told apart by parts of indices; then the layout is of no use.
   bool Apply(const Operation& op);
   /// The axes that the elements lie in at last, row-major; no axis is of extent 1.
   std::vector<Part> Parts() const;

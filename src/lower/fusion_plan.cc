@@ -74,7 +74,7 @@ class Planner {
     return true;
   }
 
-  /// Why the group of `c` can not join that of `to`.
+  /// Why the group of `c` cannot join that of `to`.
   Obstacle Hinders(uint32_t c, uint32_t to) {
     const OpKind own = draft_.own_kind(to);
     if (!draft_.is_kernel(to)) {
@@ -122,7 +122,7 @@ class Planner {
     if (!op->isa<nn::TransposeOp>() || draft_.group(c).size > 1) return false;
     const auto type = op->result(0).type().dyn_cast<AnyTensorType>();
     if (!flow_.op(use.user)->isa<nn::MatmulOp>() || !type || !type.has_rank()) return false;
-    const auto perm = nn::TransposeOp(const_cast<Operation*>(op)).perm();
+    const auto perm = nn::TransposeOp(op).perm();
     const size_t rank = type.rank();
     if (!perm || rank < 2) return rank >= 2;
     const auto last = static_cast<int64_t>(rank) - 1;

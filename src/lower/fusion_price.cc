@@ -49,7 +49,7 @@ bool HasStaticPositions(Value result) {
 double TimesCopied(const Operation* conv) {
   const auto w = conv->operand(1).type().dyn_cast<AnyTensorType>();
   if (!w || !w.is_static() || w.rank() < 3) return 0;
-  const nn::ConvOp op(const_cast<Operation*>(conv));
+  const nn::ConvOp op(conv);
   if (op.group() != 1) return 0;
   if (!HasStaticPositions(conv->result(0)) && !ReadsOnce(op, w)) return 0;
   if (w.rank() < 4) return 1;

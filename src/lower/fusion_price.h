@@ -25,7 +25,7 @@ inline double PassNs(double bytes) { return bytes / kBytesPerNs; }
 double ArithmeticNs(const Operation* op);
 
 /// How often each element of `op`'s operand would be computed if `op` computed it where it reads
-/// it: while it packs a matrix, or copies what a convolution's windows see. 0: it can not.
+/// it: while it packs a matrix, or copies what a convolution's windows see. 0: it cannot.
 double TimesComputed(const Operation* op, size_t operand);
 
 /// How often each element of `from` is computed to make `to`, which broadcasts or rearranges it.

@@ -80,7 +80,7 @@ class GraphFuseCompilePass : public Pass {
  private:
   /// What of a group is not in its region.
   static std::string Describe(const Operation* group) {
-    const builtin::GroupOp op(const_cast<Operation*>(group));
+    const builtin::GroupOp op(group);
     return StrCat(op.kind(), " ", op.master(), "\n");
   }
 

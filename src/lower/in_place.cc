@@ -320,7 +320,7 @@ class Judge {
                (AtLeast(0, step) && AtLeast(0, distance + step + l.width));
       });
     };
-    const bool parallel = loop::ForOp(const_cast<Operation*>(loop)).parallel();
+    const bool parallel = loop::ForOp(loop).parallel();
     // No iteration stores what another one does.
     if (parallel && load.is_stored) return true;
     return apart(1) && (!parallel || apart(-1));

@@ -25,7 +25,7 @@ class Pointwise {
   /// What `target` is computed by: an operand of the master that is no argument.
   Pointwise(const Block& function, Value target, const Machine& machine);
 
-  /// Why they can not be evaluated so; empty if they can.
+  /// Why they cannot be evaluated so; empty if they can.
   std::string Refusal();
   /// Instructions that an element takes, about.
   int cost() const;

@@ -2,7 +2,7 @@
 #include <array>
 #include <new>
 
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
@@ -235,14 +235,14 @@ lathe_error* lathe_load_file(const char* path, const lathe_load_options* options
   });
 }
 
-lathe_error* lathe_load_artefacts(const char* graph, const char* library, const char* parameters,
+lathe_error* lathe_load_artifacts(const char* graph, const char* library, const char* parameters,
                                   const lathe_load_options* options, lathe_program** program) {
   return Guarded([&] {
     Expect(graph != nullptr && program != nullptr, "an argument is NULL");
     *program = nullptr;
     const auto path = [](const char* given) { return std::string(given == nullptr ? "" : given); };
     *program = new lathe_program(lathe::runtime::LoadExecutor(
-        lathe::runtime::ArtefactFiles{graph, path(library), path(parameters)}, OptionsOf(options)));
+        lathe::runtime::ArtifactFiles{graph, path(library), path(parameters)}, OptionsOf(options)));
   });
 }
 

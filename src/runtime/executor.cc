@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/runtime/kernel_error.h"
 #include "lathe/support/error.h"
 #include "lathe/support/executable_memory.h"

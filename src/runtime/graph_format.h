@@ -9,7 +9,7 @@
 #include "lathe/runtime/plan.h"
 #include "src/runtime/shared_library.h"
 
-/// The graph of a compiled program as JSON, as lathe/runtime/artefacts.h tells.
+/// The graph of a compiled program as JSON, as lathe/runtime/artifacts.h tells.
 namespace lathe::runtime::graph {
 
 inline constexpr int64_t kVersion = 4;
@@ -33,7 +33,7 @@ inline constexpr std::array<std::string_view, 4> kConditionNames = {"equal", "at
 KernelNames NameKernels(const Plan& plan, std::vector<std::string>& by_kernel);
 
 /// `parameters`: the names of the plan's constants; `library`: the checksum of its kernels. Errors:
-/// artefact/name.
+/// artifact/name.
 std::string Write(const Plan& plan, const std::vector<std::string>& parameters,
                   const std::vector<std::string>& kernels, uint64_t library);
 
@@ -45,7 +45,7 @@ struct Content {
   std::string target;
   std::string library;  ///< checksum
 };
-/// Errors: artefact/graph.
+/// Errors: artifact/graph.
 Content Read(const std::string& text);
 
 }  // namespace lathe::runtime::graph

@@ -16,7 +16,7 @@ constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kIndex = std::numeric_limits<uint32_t>::max() - 1;
 constexpr size_t kMaxDimsText = 65536;
 
-Error Fault(const std::string& what) { return {ErrorCode::kParse, "artefact/graph", what}; }
+Error Fault(const std::string& what) { return {ErrorCode::kParse, "artifact/graph", what}; }
 
 json Parse(const std::string& text) {
   constexpr int kMaxDepth = 8;
@@ -152,7 +152,7 @@ class Reader {
     const uint64_t version = NumberOf(Attribute("lathe_version", "int"), kAny, "lathe_version");
     if (version == kVersion) return;
     throw Error(
-        ErrorCode::kUnsupported, "artefact/graph",
+        ErrorCode::kUnsupported, "artifact/graph",
         StrCat("the graph has version ", version, "; this library reads version ", kVersion))
         .Hint("compile the model with the Lathe that the library belongs to");
   }

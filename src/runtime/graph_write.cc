@@ -16,7 +16,7 @@ std::string Dump(const Json& json) {
   try {
     return json.dump();
   } catch (const Json::exception&) {
-    throw Error(ErrorCode::kInvalidArgument, "artefact/name",
+    throw Error(ErrorCode::kInvalidArgument, "artifact/name",
                 "a name in this program is not UTF-8, so no graph of it can be written");
   }
 }
@@ -319,7 +319,7 @@ class Writer {
 std::string Write(const Plan& plan, const std::vector<std::string>& parameters,
                   const std::vector<std::string>& kernels, uint64_t library) {
   if (std::ranges::any_of(plan.steps, &PlanStep::is_control)) {
-    throw Error(ErrorCode::kUnsupported, "artefact/branch",
+    throw Error(ErrorCode::kUnsupported, "artifact/branch",
                 "a graph (.json) cannot hold a program with branches")
         .Hint("save it as one file (.lx)");
   }

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/hash.h"
@@ -148,7 +148,7 @@ std::shared_ptr<const Plan> LoadPlan(std::shared_ptr<Buffer> bytes, const std::s
 }
 
 std::shared_ptr<const Plan> LoadPlan(const std::string& path) {
-  if (IsGraph(path)) return LoadPlan(ArtefactFiles{.graph = path});
+  if (IsGraph(path)) return LoadPlan(ArtifactFiles{.graph = path});
   return LoadPlan(Buffer::MapFile(path), path);
 }
 
@@ -166,7 +166,7 @@ Executor LoadExecutor(const std::string& path, ExecutorOptions options) {
 }
 
 void VerifyFile(const std::string& path) {
-  if (IsGraph(path)) return VerifyArtefacts({.graph = path});
+  if (IsGraph(path)) return VerifyArtifacts({.graph = path});
   InFile(path, [&] {
     File file(Buffer::MapFile(path));
     const auto plan = file.Read();

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <map>
 
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
@@ -71,7 +71,7 @@ uint64_t lx::HeaderChecksum(Header header, const std::vector<Section>& sections)
 }
 
 void SavePlan(const Plan& plan, const std::string& path) {
-  if (IsGraph(path)) return SaveArtefacts(MakeArtefacts(plan), {.graph = path});
+  if (IsGraph(path)) return SaveArtifacts(MakeArtifacts(plan), {.graph = path});
   const Layout layout = LayOut(plan);
   const std::string encoded = lx::EncodePlan(plan, layout.constants);
   const std::string& code = plan.code.bytes;

@@ -255,7 +255,7 @@ class LibraryReader {
 
  private:
   static Error Fault(const std::string& what) {
-    return {ErrorCode::kParse, "artefact/library", what};
+    return {ErrorCode::kParse, "artifact/library", what};
   }
 
   template <class T>
@@ -335,7 +335,7 @@ class LibraryReader {
     const std::string value(line.substr(space + 1));
     if (key == "interface" && value != kInterface) {
       throw Error(
-          ErrorCode::kUnsupported, "artefact/library",
+          ErrorCode::kUnsupported, "artifact/library",
           StrCat("its kernels are called in way ", value, "; this run time knows way ", kInterface))
           .Hint("compile the model with the Lathe that the run time belongs to");
     }

@@ -24,7 +24,7 @@ struct KernelNames {
 /// to make it; dlopen and the usual tools take it.
 std::string WriteSharedLibrary(const KernelNames& kernels);
 
-/// The same back. Nothing of the library is run. Errors: artefact/library.
+/// The same back. Nothing of the library is run. Errors: artifact/library.
 KernelNames ReadSharedLibrary(std::span<const std::byte> bytes);
 
 }  // namespace lathe::runtime

@@ -24,7 +24,7 @@ constexpr uint32_t kLocator64Signature = 0x07064b50;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;
 constexpr uint16_t kStored = 0;
 constexpr uint16_t kDeflated = 8;
-// Deflate can not do better than 1032 to 1.
+// Deflate cannot do better than 1032 to 1.
 constexpr uint64_t kMaxRatio = 1032;
 
 Error NpzError(const std::string& name, std::string_view what) {

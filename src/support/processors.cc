@@ -16,7 +16,7 @@
 namespace lathe {
 namespace {
 
-// The words of a small file; none if it can not be read.
+// The words of a small file; none if it cannot be read.
 std::vector<std::string> Words(const std::string& path) {
   std::ifstream file(path);
   std::vector<std::string> words;

@@ -5,7 +5,7 @@
 
 namespace lathe {
 
-/// Why this system can not confine a process; empty if it can.
+/// Why this system cannot confine a process; empty if it can.
 std::string WhyNoSandbox();
 
 /// From here on this process, which must have one thread, may open only these files, for reading.

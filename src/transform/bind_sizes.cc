@@ -44,7 +44,7 @@ bool IsToldByData(const Operation* op) {
 // Whether regions yield other types, of which the result may not know yet.
 bool HasRegionsThatDiffer(const Operation* op) {
   if (!op->isa<cf::IfOp>()) return false;
-  const cf::IfOp either(const_cast<Operation*>(op));
+  const cf::IfOp either(op);
   for (size_t i = 0; i < op->num_results(); ++i) {
     if (cf::YieldType(either.then_region(), i) != cf::YieldType(either.else_region(), i))
       return true;

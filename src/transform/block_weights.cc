@@ -34,7 +34,7 @@ struct Packed {
 };
 
 bool IsTurned(const Operation* op) {
-  const auto perm = nn::TransposeOp(const_cast<Operation*>(op)).perm();
+  const auto perm = nn::TransposeOp(op).perm();
   return perm.value_or(std::vector<int64_t>{1, 0}) == std::vector<int64_t>{1, 0};
 }
 

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kWeights = 1;  // operand of a product
 
 bool TurnsMatrix(const Operation* op) {
-  const auto perm = nn::TransposeOp(const_cast<Operation*>(op)).perm();
+  const auto perm = nn::TransposeOp(op).perm();
   return perm.value_or(std::vector<int64_t>{1, 0}) == std::vector<int64_t>{1, 0};
 }
 

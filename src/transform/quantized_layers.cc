@@ -492,9 +492,8 @@ class QuantizedLayersPass : public Pass {
     const Operation* op = v.defining_op();
     return op != nullptr && op->isa<nn::TransposeOp>() && TensorOrNull(v).has_rank() &&
            TensorOrNull(v).rank() == 2 && TensorOrNull(op->operand(0)).has_rank() &&
-           nn::TransposeOp(const_cast<Operation*>(op))
-                   .perm()
-                   .value_or(std::vector<int64_t>{1, 0}) == std::vector<int64_t>{1, 0};
+           nn::TransposeOp(op).perm().value_or(std::vector<int64_t>{1, 0}) ==
+               std::vector<int64_t>{1, 0};
   }
 
   // ---- scales, biases and the epilogue ----
@@ -604,7 +603,7 @@ class QuantizedLayersPass : public Pass {
       const bool fits = user->isa<nn::DequantizeLinearOp>() && user->num_operands() > 2 &&
                         ConstantOf(user->operand(2)) != nullptr &&
                         NumberOf(user->operand(2)) == zero &&
-                        nn::DequantizeLinearOp(const_cast<Operation*>(user)).block_size() == 0;
+                        nn::DequantizeLinearOp(user).block_size() == 0;
       if (!fits) return;
     }
     std::vector<Operation*> all{op};

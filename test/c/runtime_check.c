@@ -98,20 +98,20 @@ static void check_runs(const lathe_program* program, const char* trace) {
   EXPECT(lathe_memory(program) == 0);
 }
 
-static void check_artefacts(const char* graph, const char* trace) {
+static void check_artifacts(const char* graph, const char* trace) {
   lathe_program* program = NULL;
   FINE(lathe_load_file(graph, NULL, &program));
   if (program == NULL) return;
   lathe_program_free(program);
   FINE(lathe_verify_file(graph));
-  FINE(lathe_load_artefacts(graph, NULL, NULL, NULL, &program));
+  FINE(lathe_load_artifacts(graph, NULL, NULL, NULL, &program));
   check_ports(program);
   check_runs(program, trace);
   lathe_program_free(program);
-  FAILS(lathe_load_artefacts(graph, graph, NULL, NULL, &program), LATHE_DAMAGED,
-        "artefact/library");
-  FAILS(lathe_load_artefacts(graph, NULL, "/no/such", NULL, &program), LATHE_NOT_FOUND, "io/open");
-  FAILS(lathe_load_artefacts(NULL, NULL, NULL, NULL, &program), LATHE_INVALID_ARGUMENT,
+  FAILS(lathe_load_artifacts(graph, graph, NULL, NULL, &program), LATHE_DAMAGED,
+        "artifact/library");
+  FAILS(lathe_load_artifacts(graph, NULL, "/no/such", NULL, &program), LATHE_NOT_FOUND, "io/open");
+  FAILS(lathe_load_artifacts(NULL, NULL, NULL, NULL, &program), LATHE_INVALID_ARGUMENT,
         "run/argument");
 }
 
@@ -184,7 +184,7 @@ int main(int argc, char** argv) {
   options.size = 0;
   FAILS(lathe_load_file(argv[1], &options, &program), LATHE_INVALID_ARGUMENT, "run/argument");
   lathe_program_free(NULL);
-  check_artefacts(argv[3], argv[2]);
+  check_artifacts(argv[3], argv[2]);
   free(base);
   if (failures == 0) puts("fine");
   return failures == 0 ? 0 : 1;

@@ -11,7 +11,7 @@ namespace lathe {
 class TempFolder {
  public:
   TempFolder() : path_((std::filesystem::temp_directory_path() / "lathe-test-XXXXXX").string()) {
-    if (mkdtemp(path_.data()) == nullptr) ADD_FAILURE() << "can not make " << path_;
+    if (mkdtemp(path_.data()) == nullptr) ADD_FAILURE() << "cannot make " << path_;
   }
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;

@@ -18,7 +18,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct BenchArguments {
   MeasureOptions measure;
   double seconds = 3;
   uint64_t iterations = 0;  // of each stream; 0: as many as `seconds` allow
@@ -79,7 +79,8 @@ WorkDone WorkOfRun(const runtime::Executor& executor, const NamedValues& inputs,
 }
 
 // After all that counts: measuring the machine takes memory.
-void Compare(const Runnable& runnable, const NamedValues& inputs, const Options& o, Figures& f) {
+void Compare(const Runnable& runnable, const NamedValues& inputs, const BenchArguments& o,
+             Figures& f) {
   const Executable* executable = runnable.executable();
   if (executable == nullptr) return;
   f.interpreted = executable->interpreted();
@@ -91,7 +92,7 @@ void Compare(const Runnable& runnable, const NamedValues& inputs, const Options&
 }
 
 // One run after the other; the times that they take, in milliseconds.
-std::vector<double> Repeat(Runnable& runnable, const NamedValues& inputs, const Options& o) {
+std::vector<double> Repeat(Runnable& runnable, const NamedValues& inputs, const BenchArguments& o) {
   constexpr size_t kLeast = 5;
   std::vector<double> times;
   const double first = SecondsNow();
@@ -109,7 +110,7 @@ std::vector<double> Repeat(Runnable& runnable, const NamedValues& inputs, const 
 
 // As many threads as there are streams, each with runs of its own. The first error ends it.
 std::vector<double> RepeatInStreams(Runnable& runnable, const NamedValues& inputs,
-                                    const Options& o) {
+                                    const BenchArguments& o) {
   if (o.streams == 1) return Repeat(runnable, inputs, o);
   std::vector<std::future<std::vector<double>>> streams;
   for (size_t i = 0; i < o.streams; ++i) {
@@ -123,7 +124,7 @@ std::vector<double> RepeatInStreams(Runnable& runnable, const NamedValues& input
   return all;
 }
 
-Figures Measure(const Options& o) {
+Figures Measure(const BenchArguments& o) {
   Figures figures;
   const double start = SecondsNow();
   Runnable runnable(o.measure.model, o.measure.runnable);
@@ -197,7 +198,7 @@ void Print(const Figures& f) {
   }
 }
 
-int Bench(const Options& o) {
+int Bench(const BenchArguments& o) {
   const Figures figures = Measure(o);
   if (o.measure.json) {
     Out(JsonText(ToJson(figures)) + "\n");
@@ -210,7 +211,7 @@ int Bench(const Options& o) {
 }  // namespace
 
 Run AddBench(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchArguments>();
   o->measure.AddTo(app);
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")
       ->check(SecondsBetween(0, 86400))

@@ -20,7 +20,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct CheckArguments {
   ModelOptions model;
   CompileOptions compile;
   bool with_cache = false;  // that `compile` names, beside one that is empty at first
@@ -85,7 +85,7 @@ std::vector<std::string> ParametersSetBy(const Program& program) {
 }
 
 // Those that are given, or as many random ones as are wanted.
-std::vector<NamedValues> InputsFor(const Program& program, const Options& o) {
+std::vector<NamedValues> InputsFor(const Program& program, const CheckArguments& o) {
   if (!o.inputs.given.empty()) return {o.inputs.Load(o.model, InputsOf(program))};
   NumericOptions numeric;
   numeric.symbol_extent = o.dim;
@@ -96,7 +96,7 @@ std::vector<NamedValues> InputsFor(const Program& program, const Options& o) {
   return all;
 }
 
-Reference Interpret(const Program& program, const Options& o) {
+Reference Interpret(const Program& program, const CheckArguments& o) {
   Reference r{InputsFor(program, o),
               {},
               ParametersSetBy(program),
@@ -145,7 +145,7 @@ std::string Difference(const NamedValues& got, const NamedValues& wanted, Tolera
 // threads, and in whether they were saved, against one another, bit by bit.
 class Checker {
  public:
-  Checker(const Options& o, const Program& program)
+  Checker(const CheckArguments& o, const Program& program)
       : o_(o), program_(program), reference_(Interpret(program, o)) {}
 
   bool CheckLoops(const std::string& target) {
@@ -224,14 +224,14 @@ class Checker {
     return true;
   }
 
-  const Options& o_;
+  const CheckArguments& o_;
   const Program& program_;
   const Reference reference_;
   bool listed_ = false;
   std::string failure_;
 };
 
-std::vector<std::string> TargetsOf(const Options& o) {
+std::vector<std::string> TargetsOf(const CheckArguments& o) {
   if (o.tiers.empty()) return {o.compile.target};
   if (o.tiers != std::vector<std::string>{"all"}) return o.tiers;
   std::vector<std::string> names;
@@ -241,7 +241,7 @@ std::vector<std::string> TargetsOf(const Options& o) {
   return names;
 }
 
-int Report(const Options& o, const std::string& failure, const std::string& only_loops) {
+int Report(const CheckArguments& o, const std::string& failure, const std::string& only_loops) {
   if (o.json) {
     nlohmann::ordered_json json = {{"agrees", failure.empty()}};
     if (!failure.empty()) json["difference"] = failure;
@@ -256,7 +256,7 @@ int Report(const Options& o, const std::string& failure, const std::string& only
 }
 
 // Exit code 3 if a level has a larger error than it promises.
-int CheckLevels(const Options& o) {
+int CheckLevels(const CheckArguments& o) {
   IrContext context;
   const Program program = o.model.Load(context);
   const bool differs = !o.tiers.empty() || o.loops || !o.threads.empty() || o.list;
@@ -276,7 +276,7 @@ int CheckLevels(const Options& o) {
   return std::ranges::all_of(report.levels, &LevelReport::keeps_promise) ? kFine : kCheckFailed;
 }
 
-int Check(const Options& o) {
+int Check(const CheckArguments& o) {
   if (o.all_levels) return CheckLevels(o);
   if (!o.against.reference.empty()) {
     return CheckAgainst(o.against, o.model, o.inputs, o.compile, o.json);
@@ -284,7 +284,7 @@ int Check(const Options& o) {
   IrContext context;
   const Program program = o.model.Load(context);
   Checker checker(o, program);
-  std::string only_loops;  // targets whose code can not be run here
+  std::string only_loops;  // targets whose code cannot be run here
   for (const std::string& target : TargetsOf(o)) {
     const bool runs = target.empty() || !o.loops || codegen::Target::Named(target).RunsHere();
     const bool fine =
@@ -298,7 +298,7 @@ int Check(const Options& o) {
 }  // namespace
 
 Run AddCheck(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CheckArguments>();
   o->model.AddTo(app);
   AddCompileOptions(app, o->compile, &o->all_levels);
   app.add_option("--extent", o->dim, "size of every dim of the inputs that stays symbolic")

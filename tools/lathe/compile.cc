@@ -19,7 +19,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct CompileArguments {
   ModelOptions model;
   RecipeOptions recipe;
   bool train = false;
@@ -48,14 +48,14 @@ FileKind KindOf(Stage stage) {
   return FileKind::kText;
 }
 
-void CheckFiles(const Options& o, const std::vector<OutputFile>& outputs) {
+void CheckFiles(const CompileArguments& o, const std::vector<OutputFile>& outputs) {
   std::vector<std::string> inputs = o.model.Files();
   if (!o.compile.records.empty()) inputs.push_back(o.compile.records);
   o.outputs.Check(outputs, inputs);
 }
 
 // The model, or the training step of it.
-Program LoadProgram(const Options& o, IrContext& context) {
+Program LoadProgram(const CompileArguments& o, IrContext& context) {
   Program program = o.recipe.Load(o.model, context, o.seed);
   if (o.decoder) BindDecoderSizes(program);
   if (!o.train) return program;
@@ -63,13 +63,13 @@ Program LoadProgram(const Options& o, IrContext& context) {
 }
 
 // A training step within the memory that it may take.
-CompileOptions Fitted(const Options& o, const Program& program, CompileOptions compile) {
+CompileOptions Fitted(const CompileArguments& o, const Program& program, CompileOptions compile) {
   const uint64_t bytes = o.memory.Bytes();
   if (bytes > 0) Words(TextOf(train::FitMemory(program, {}, bytes, compile)) + "\n");
   return compile;
 }
 
-int Emit(const Options& o) {
+int Emit(const CompileArguments& o) {
   const Stage stage = ParseStage(o.stage);
   if (!o.output.empty()) CheckFiles(o, {{o.output, KindOf(stage)}});
   IrContext context;
@@ -85,7 +85,8 @@ int Emit(const Options& o) {
   return kFine;
 }
 
-std::shared_ptr<const runtime::Plan> CompileHere(const Options& o, const std::string& output) {
+std::shared_ptr<const runtime::Plan> CompileHere(const CompileArguments& o,
+                                                 const std::string& output) {
   IrContext context;
   Progress progress("compiling");
   const Program program = LoadProgram(o, context);
@@ -94,10 +95,10 @@ std::shared_ptr<const runtime::Plan> CompileHere(const Options& o, const std::st
 
 // What comes out of the sandbox is checked as any file is, and written anew. Nothing without an
 // exit code of kFine.
-std::shared_ptr<const runtime::Plan> CompileSandboxed(const Options& o, int& code) {
+std::shared_ptr<const runtime::Plan> CompileSandboxed(const CompileArguments& o, int& code) {
   const SandboxedResult result;
   code = RunSandboxed(o.model, o.compile, {}, &result, [&](const CompileOptions& compile) {
-    Options inside = o;
+    CompileArguments inside = o;
     inside.compile = compile;
     (void)CompileHere(inside, "-");
     return kFine;
@@ -108,7 +109,7 @@ std::shared_ptr<const runtime::Plan> CompileSandboxed(const Options& o, int& cod
   return plan;
 }
 
-int Compile(const Options& o) {
+int Compile(const CompileArguments& o) {
   if (o.sandbox && !o.stage.empty()) throw UsageError("--sandbox makes executables: no --emit");
   if (!o.stage.empty()) return Emit(o);
   if (o.output.empty()) throw UsageError("where to? -o FILE.lx, or --emit STAGE to look at it");
@@ -131,7 +132,7 @@ int Compile(const Options& o) {
 }  // namespace
 
 Run AddCompile(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CompileArguments>();
   o->model.AddTo(app);
   app.add_option("--output,-o", o->output,
                  "the executable: FILE.lx, or FILE.json and beside it a library and parameters; "

@@ -9,7 +9,7 @@ namespace lathe::command {
 
 namespace {
 
-struct Options {
+struct ConformanceArguments {
   std::vector<std::string> directories;
   ConformanceOptions run;
   std::string json;
@@ -17,7 +17,7 @@ struct Options {
   bool list = false;
 };
 
-int RunCases(const Options& o) {
+int RunCases(const ConformanceArguments& o) {
   if (!o.json.empty()) {
     const OutputFile results{o.json, FileKind::kCases};
     o.outputs.Check({&results, 1}, {});
@@ -39,7 +39,7 @@ int RunCases(const Options& o) {
 }  // namespace
 
 Run AddConformance(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ConformanceArguments>();
   o->run.compile.threads = 1;
   app.add_option("dirs", o->directories,
                  "folders with cases: model.onnx and test_data_set_*/input_*.pb, output_*.pb")

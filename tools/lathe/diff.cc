@@ -14,7 +14,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct DiffArguments {
   ModelOptions model;
   std::string other;
   double rtol = 1e-5, atol = 1e-5;
@@ -27,7 +27,7 @@ bool IsResult(const std::string& path) {
          std::ranges::find(kExtensions, FileExtension(path)) != kExtensions.end();
 }
 
-int DiffResults(const Options& o) {
+int DiffResults(const DiffArguments& o) {
   const auto differences =
       CompareValues(ReadResults(o.model.path), ReadResults(o.other), o.rtol, o.atol);
   if (o.json) {
@@ -45,7 +45,7 @@ std::string TextOf(const ProgramDifference& d) {
   return text;
 }
 
-int DiffPrograms(const Options& o) {
+int DiffPrograms(const DiffArguments& o) {
   IrContext context;
   ModelOptions other = o.model;
   other.path = o.other;
@@ -64,7 +64,7 @@ int DiffPrograms(const Options& o) {
   return differences.empty() ? kFine : kCheckFailed;
 }
 
-int Diff(const Options& o) {
+int Diff(const DiffArguments& o) {
   if (IsResult(o.model.path) != IsResult(o.other)) {
     throw UsageError("one of these is a model, the other a result");
   }
@@ -74,7 +74,7 @@ int Diff(const Options& o) {
 }  // namespace
 
 Run AddDiff(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DiffArguments>();
   o->model.AddTo(app, "a model (.onnx, .lathe); or results (.npy, .npz, .safetensors, a folder)");
   app.add_option("other", o->other, "what it is compared with")->required();
   app.add_option("--rtol", o->rtol, "results agree where |a - b| <= atol + rtol * |b|")

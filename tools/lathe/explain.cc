@@ -23,7 +23,7 @@ constexpr size_t kWidth = 100;
 constexpr size_t kIndent = 10;
 constexpr int kRunsOfRanks = 5;
 
-struct Options {
+struct ExplainArguments {
   ModelOptions model;
   InputOptions inputs;
   CompileOptions compile;
@@ -163,12 +163,12 @@ Total TotalOf(const Explanation& e) {
   return total;
 }
 
-const char* WhyNotMeasured(const Explanation& e, const Options& o) {
+const char* WhyNotMeasured(const Explanation& e, const ExplainArguments& o) {
   if (!e.runs_here) return "this machine cannot run it";
   return o.runs > 0 && !e.plan ? "there is no plan" : "--runs N";
 }
 
-void PrintHead(const Explanation& e, const Total& total, const Options& o) {
+void PrintHead(const Explanation& e, const Total& total, const ExplainArguments& o) {
   const std::string symbols = SymbolsText(e.symbols);
   Out(fmt::format("{} for {}{}{}\n", o.model.path, e.target, symbols.empty() ? "" : ", ", symbols));
   if (e.runs_here) Out(MachineText(e.machine) + "\n");
@@ -211,7 +211,7 @@ void PrintStrategies(const Explanation& e, const Table& table, const Total& tota
 }
 
 void PrintFunctions(const Explanation& e, const Table& table, const Total& total,
-                    const Options& o) {
+                    const ExplainArguments& o) {
   Out("\ngroups\n" + table.Title("operations"));
   size_t shown = 0, hidden = 0;
   for (const ExplainedFunction& f : e.functions) {
@@ -229,7 +229,7 @@ void PrintFunctions(const Explanation& e, const Table& table, const Total& total
   if (hidden > 0) Out(fmt::format("{:>23} more that take less or nothing: --top, --all\n", hidden));
 }
 
-void Print(const Explanation& e, const Options& o) {
+void Print(const Explanation& e, const ExplainArguments& o) {
   const Total total = TotalOf(e);
   const Table table(total.work.ms > 0);
   PrintHead(e, total, o);
@@ -300,7 +300,7 @@ std::string ToJson(const Explanation& e) {
   return JsonText(json, 2) + "\n";
 }
 
-int RunExplain(const Options& o) {
+int RunExplain(const ExplainArguments& o) {
   if (o.ranks.ranks > 0) {
     ExplainRanks(o.ranks, o.model, o.inputs, o.compile, o.runs > 0 ? o.runs : kRunsOfRanks, o.json);
     return kFine;
@@ -325,7 +325,7 @@ int RunExplain(const Options& o) {
 }  // namespace
 
 Run AddExplain(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ExplainArguments>();
   o->model.AddTo(app);
   AddCompileOptions(app, o->compile);
   o->inputs.AddTo(app, /*random_by_default=*/true);

@@ -14,7 +14,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct ExtractArguments {
   ModelOptions model;
   OutputOptions outputs;
   std::vector<std::string> from, to;
@@ -22,7 +22,7 @@ struct Options {
   bool json = false;
 };
 
-int ExtractPart(const Options& o) {
+int ExtractPart(const ExtractArguments& o) {
   if (o.from.empty() && o.to.empty())
     throw UsageError("what? --inputs NAME,... --outputs NAME,...");
   std::vector<std::string> files = o.model.Files();
@@ -52,7 +52,7 @@ int ExtractPart(const Options& o) {
 }  // namespace
 
 Run AddExtract(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ExtractArguments>();
   o->model.AddTo(app);
   app.add_option("--inputs", o->from, "values that become the inputs (default: those that are)")
       ->delimiter(',')

@@ -13,7 +13,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   ModelOptions model;
   RunnableOptions runnable;
   DecoderNames names;
@@ -46,7 +46,7 @@ std::vector<int64_t> ReadTokens(std::string_view text, const std::string& where)
   return tokens;
 }
 
-std::vector<std::vector<int64_t>> ReadPrompts(const Options& o) {
+std::vector<std::vector<int64_t>> ReadPrompts(const GenerateArguments& o) {
   std::vector<std::vector<int64_t>> prompts;
   for (const std::string& text : o.prompts) prompts.push_back(ReadTokens(text, "--prompt"));
   if (o.prompt_file.empty()) return prompts;
@@ -64,7 +64,7 @@ std::vector<std::vector<int64_t>> ReadPrompts(const Options& o) {
 // Prints tokens as they come: of one sequence on a line, else a line each.
 class Stream {
  public:
-  Stream(const Options& o, size_t sequences) : o_(o), is_one_(sequences == 1) {}
+  Stream(const GenerateArguments& o, size_t sequences) : o_(o), is_one_(sequences == 1) {}
 
   bool is_on() const { return o_.stream || (is_one_ && !o_.json); }
   void Print(size_t sequence, int64_t token) {
@@ -84,7 +84,7 @@ class Stream {
   }
 
  private:
-  const Options& o_;
+  const GenerateArguments& o_;
   const bool is_one_;
   bool has_begun_ = false;
 };
@@ -97,7 +97,7 @@ void PrintSequences(const Generation& generation) {
   }
 }
 
-std::string ToJson(const Options& o, const Generation& g) {
+std::string ToJson(const GenerateArguments& o, const Generation& g) {
   auto sequences = nlohmann::ordered_json::array();
   for (const GeneratedSequence& sequence : g.sequences) {
     sequences.push_back({{"tokens", sequence.tokens}, {"end", Name(sequence.reason)}});
@@ -117,7 +117,7 @@ void PrintRates(const Generation& g) {
   Words(text + "\n");
 }
 
-int RunGenerate(Options& o) {
+int RunGenerate(GenerateArguments& o) {
   o.generate.padding = PaddingNamed(o.padding);
   o.generate.stop = ReadTokens(o.stop, "--stop");
   if (o.prompts.empty() && o.prompt_file.empty()) {
@@ -149,7 +149,7 @@ int RunGenerate(Options& o) {
   return kFine;
 }
 
-void AddSampling(CLI::App& app, Options& o) {
+void AddSampling(CLI::App& app, GenerateArguments& o) {
   app.add_option("--max-new-tokens,-n", o.generate.max_new_tokens, "of each sequence")
       ->check(CountBetween(1, kMostRows))
       ->type_name("N")
@@ -189,7 +189,7 @@ void AddNames(CLI::App& app, DecoderNames& names) {
 }  // namespace
 
 Run AddGenerate(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GenerateArguments>();
   o->model.AddTo(app, "a decoder (.onnx, .lathe) or an executable of one (.lx, .json)");
   app.add_option("--prompt", o->prompts, "token ids of a sequence to continue")
       ->allow_extra_args(false)

@@ -17,14 +17,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct InspectArguments {
   ModelOptions model;
   bool nodes = false;
   bool parameters = false;
   bool json = false;
 };
 
-int InspectExecutable(const Options& o) {
+int InspectExecutable(const InspectArguments& o) {
   if (o.nodes || o.parameters) {
     throw UsageError("--nodes and --parameters are for models; an executable has steps");
   }
@@ -85,7 +85,7 @@ void ShowParameters(const Program& program, bool as_json, Json& json) {
   }
 }
 
-int InspectModel(const Options& o) {
+int InspectModel(const InspectArguments& o) {
   IrContext context;
   const Program program = LoadStructure(o.model, context);
   const ModelSummary summary = Summarize(program);
@@ -114,7 +114,7 @@ int InspectModel(const Options& o) {
 }  // namespace
 
 Run AddInspect(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InspectArguments>();
   o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx, .json)");
   app.add_flag("--nodes", o->nodes, "list the operations, with the names of their values");
   app.add_flag("--parameters", o->parameters,

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct OpsArguments {
   std::vector<std::string> names;
   std::vector<std::string> plugins;
   bool markdown = false;
@@ -275,7 +275,7 @@ Json JsonOf(const OpReference& r, OpInfo op) {
   return json;
 }
 
-int ShowOps(const Options& o) {
+int ShowOps(const OpsArguments& o) {
   IrContext context;
   LoadAllDialects(context);
   for (const std::string& plugin : o.plugins) context.LoadPlugin(plugin);
@@ -301,7 +301,7 @@ int ShowOps(const Options& o) {
 }  // namespace
 
 Run AddOps(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<OpsArguments>();
   app.add_option("name", o->names,
                  "such as nn.conv, conv, or Conv of ONNX (default: a list of all)");
   app.add_option("--load", o->plugins, "shared library with ops of your own")

@@ -14,7 +14,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct ProfileArguments {
   MeasureOptions measure;
   int runs = 10;
   size_t top = 20;
@@ -41,7 +41,7 @@ WorkDone WorkOf(const runtime::Profile::Event& e, const MachinePeak& machine, do
 
 // Longest first; all are means over runs.
 std::vector<Row> RowsOf(const runtime::Plan& plan, const runtime::Profile& profile,
-                        const MachinePeak& machine, const Options& o) {
+                        const MachinePeak& machine, const ProfileArguments& o) {
   std::vector<Row> rows;
   std::map<std::string, size_t> row_of;
   for (const runtime::Profile::Event& e : profile.events()) {
@@ -70,7 +70,7 @@ void PrintRow(const WorkDone& work, double total_ms, const std::string& calls,
                   RateColumns(work), PrintableLine(what)));
 }
 
-void Print(const std::vector<Row>& rows, const MachinePeak& machine, const Options& o) {
+void Print(const std::vector<Row>& rows, const MachinePeak& machine, const ProfileArguments& o) {
   const WorkDone total = TotalOf(rows);
   Out(fmt::format("{:.3f} ms a run, {} {}, mean of {} runs\n", total.ms, rows.size(),
                   o.by_label ? "kinds of steps" : "steps", o.runs));
@@ -89,7 +89,8 @@ void Print(const std::vector<Row>& rows, const MachinePeak& machine, const Optio
   if (rows.size() > 1) PrintRow(total, total.ms, "", "all");
 }
 
-std::string ToJson(const std::vector<Row>& rows, const MachinePeak& machine, const Options& o) {
+std::string ToJson(const std::vector<Row>& rows, const MachinePeak& machine,
+                   const ProfileArguments& o) {
   const WorkDone total = TotalOf(rows);
   nlohmann::ordered_json json = {
       {"ms", total.ms}, {"runs", o.runs}, {"machine", MachineToJson(machine)}};
@@ -107,7 +108,7 @@ std::string ToJson(const std::vector<Row>& rows, const MachinePeak& machine, con
   return JsonText(json, 2) + "\n";
 }
 
-const runtime::Executor& ExecutorOf(const Runnable& runnable, const Options& o) {
+const runtime::Executor& ExecutorOf(const Runnable& runnable, const ProfileArguments& o) {
   if (runnable.executable() == nullptr) throw UsageError("only what is compiled has steps");
   const runtime::Executor* executor = runnable.executable()->executor();
   if (executor != nullptr) return *executor;
@@ -118,7 +119,7 @@ const runtime::Executor& ExecutorOf(const Runnable& runnable, const Options& o) 
   throw error;
 }
 
-int RunProfile(const Options& o) {
+int RunProfile(const ProfileArguments& o) {
   if (!o.trace.empty()) {
     const OutputFile trace{o.trace, FileKind::kTrace};
     o.outputs.Check({&trace, 1}, o.measure.model.Files());
@@ -147,7 +148,7 @@ int RunProfile(const Options& o) {
 }  // namespace
 
 Run AddProfile(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ProfileArguments>();
   o->measure.AddTo(app);
   app.add_option("--runs", o->runs, "to take the mean of, after one to warm up")
       ->check(CLI::Range(1, 1000000))

@@ -19,7 +19,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct QuantizeArguments {
   ModelOptions model;
   OutputOptions outputs;
   QuantizeOptions quantize;
@@ -34,7 +34,7 @@ struct Options {
   bool json = false;
 };
 
-void CheckFiles(const Options& o) {
+void CheckFiles(const QuantizeArguments& o) {
   const std::string extension = FileExtension(o.output);
   if (extension != ".onnx" && extension != ".lathe") {
     throw UsageError(
@@ -110,7 +110,8 @@ void Show(Progress& bar, size_t& stage, const std::string& what) {
 }
 
 // By `data`, or null.
-QuantizationReport QuantizeAll(const Options& o, Program& program, const CalibrationData* data) {
+QuantizationReport QuantizeAll(const QuantizeArguments& o, Program& program,
+                               const CalibrationData* data) {
   Progress bar("quantize");
   size_t stage = 0;
   QuantizeOptions options = o.quantize;
@@ -131,7 +132,7 @@ QuantizationReport QuantizeAll(const Options& o, Program& program, const Calibra
   return QuantizeWeights(program, data, weights);
 }
 
-void CheckUsage(const Options& o, const CLI::App& app) {
+void CheckUsage(const QuantizeArguments& o, const CLI::App& app) {
   const auto is_given = [&](const char* name) { return app.get_option(name)->count() > 0; };
   if (o.weights.empty()) {
     if (o.data.empty()) throw UsageError("--data is required, unless --weights is given");
@@ -145,7 +146,7 @@ void CheckUsage(const Options& o, const CLI::App& app) {
   }
 }
 
-int QuantizeModel(const Options& o) {
+int QuantizeModel(const QuantizeArguments& o) {
   CheckFiles(o);
   const ImageOptions image = ImageOptions::Named(o.normalize);
   IrContext context;
@@ -172,7 +173,7 @@ int QuantizeModel(const Options& o) {
   return kFine;
 }
 
-void AddCalibrationOptions(CLI::App& app, Options& o) {
+void AddCalibrationOptions(CLI::App& app, QuantizeArguments& o) {
   app.add_option("--data", o.data,
                  "calibration data: .npz, .safetensors, NAME=FILE (.npy, IDX), or a folder of "
                  "pictures by class; required, unless --weights is given")
@@ -195,7 +196,7 @@ void AddCalibrationOptions(CLI::App& app, Options& o) {
 }  // namespace
 
 Run AddQuantize(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<QuantizeArguments>();
   o->model.AddTo(app);
   AddCalibrationOptions(app, *o);
   app.add_flag("--per-tensor", o->quantize.per_tensor,

@@ -22,7 +22,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct ReduceArguments {
   ModelOptions model;
   InputOptions inputs;
   OutputOptions outputs;
@@ -60,7 +60,7 @@ struct TestCommand {
 constexpr std::string_view kInputOption = " {--input}";
 
 // `lathe` itself, with the options that say how models are read.
-std::string OwnCommand(const Options& o, const std::string& command) {
+std::string OwnCommand(const ReduceArguments& o, const std::string& command) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   std::string text = StrCat(ShellQuoted(self), " ", command, " {}");
   for (const std::string& plugin : o.model.plugins) text += " --load " + ShellQuoted(plugin);
@@ -72,7 +72,7 @@ std::string WithOption(const std::string& text, const char* option, const std::s
   return value.empty() ? text : StrCat(text, " ", option, " ", ShellQuoted(value));
 }
 
-TestCommand MakeTest(const Options& o) {
+TestCommand MakeTest(const ReduceArguments& o) {
   if (o.check) return {OwnCommand(o, "check"), {kCheckFailed}};
   if (o.crash) return {OwnCommand(o, "run") + " --random --no-cache", {kOurBug}, true};
   if (!o.against.empty()) {
@@ -86,7 +86,7 @@ TestCommand MakeTest(const Options& o) {
   return {text, {o.fail_codes.begin(), o.fail_codes.end()}};
 }
 
-void CheckOptions(const Options& o) {
+void CheckOptions(const ReduceArguments& o) {
   const int tests = static_cast<int>(!o.command.empty()) + static_cast<int>(o.check) +
                     static_cast<int>(o.crash) + static_cast<int>(!o.against.empty());
   if (tests != 1) {
@@ -141,7 +141,7 @@ struct Outcome {
 // Runs the test, by any number of threads at a time.
 class Tester {
  public:
-  explicit Tester(const Options& o) : o_(o), test_(MakeTest(o)) {}
+  explicit Tester(const ReduceArguments& o) : o_(o), test_(MakeTest(o)) {}
 
   /// On the program as Lathe writes it.
   bool Fails(const FailingCase& c) {
@@ -178,20 +178,20 @@ class Tester {
   const std::set<int>& codes() const { return codes_; }
 
  private:
-  const Options& o_;
+  const ReduceArguments& o_;
   const TestCommand test_;
   std::mutex mutex_;
   std::set<int> codes_;
 };
 
-std::string HowItEnded(const Options& o, const ShellResult& result) {
+std::string HowItEnded(const ReduceArguments& o, const ShellResult& result) {
   if (result.timed_out) return StrCat("takes more than ", o.run_timeout, " seconds");
   if (result.code > 128) return StrCat("is ended by signal ", result.code - 128);
   return StrCat("ends with exit code ", result.code);
 }
 
 // Of a model that does not fail as Lathe writes it: perhaps it does as it is.
-Error WhyNoFailure(const Options& o, const Tester& tester, const FailingCase& c) {
+Error WhyNoFailure(const ReduceArguments& o, const Tester& tester, const FailingCase& c) {
   const Outcome original = tester.RunOn(o.model.path, c);
   if (tester.Fails(original)) {
     const char* other = FileExtension(o.output) == ".onnx" ? ".lathe" : ".onnx";
@@ -222,12 +222,12 @@ std::string SizeOf(const FailingCase& c) {
                 Counted(c.program.fetches().size(), "output"));
 }
 
-std::string InputsPath(const Options& o) { return o.output + ".inputs.safetensors"; }
+std::string InputsPath(const ReduceArguments& o) { return o.output + ".inputs.safetensors"; }
 
 // Keeps the smallest so far in the file that is asked for.
 class Keeper {
  public:
-  explicit Keeper(const Options& o) : o_(o) {}
+  explicit Keeper(const ReduceArguments& o) : o_(o) {}
 
   void Update(const ReduceProgress& progress) {
     if (!progress.is_new) return;
@@ -249,13 +249,13 @@ class Keeper {
   const std::string& size() const { return size_; }
 
  private:
-  const Options& o_;
+  const ReduceArguments& o_;
   bool has_weight_file_ = false;
   bool written_ = false;
   std::string size_;
 };
 
-FailingCase LoadCase(const Options& o, IrContext& context) {
+FailingCase LoadCase(const ReduceArguments& o, IrContext& context) {
   FailingCase c{o.model.Load(context)};
   if (!o.inputs.given.empty()) {
     c.inputs.push_back({"", o.inputs.Load(o.model, InputsOf(c.program))});
@@ -263,7 +263,8 @@ FailingCase LoadCase(const Options& o, IrContext& context) {
   return c;
 }
 
-int Report(const Options& o, const Reduction& r, size_t operations, const Tester& tester) {
+int Report(const ReduceArguments& o, const ReducedCase& r, size_t operations,
+           const Tester& tester) {
   const size_t left = CountOperations(r.smallest.program);
   if (o.json) {
     const nlohmann::ordered_json document = {
@@ -285,12 +286,12 @@ int Report(const Options& o, const Reduction& r, size_t operations, const Tester
   return kFine;
 }
 
-Reduction RunReduction(const Options& o, const FailingCase& failing, Tester& tester) {
+ReducedCase RunReduction(const ReduceArguments& o, const FailingCase& failing, Tester& tester) {
   Keeper keeper(o);
   ReduceOptions options = o.reduce;
   options.progress = [&](const ReduceProgress& p) { keeper.Update(p); };
   try {
-    Reduction r = Reduce(failing, [&](const FailingCase& c) { return tester.Fails(c); }, options);
+    ReducedCase r = Reduce(failing, [&](const FailingCase& c) { return tester.Fails(c); }, options);
     keeper.Write(r.smallest);
     return r;
   } catch (Stopped& stopped) {
@@ -304,7 +305,7 @@ Reduction RunReduction(const Options& o, const FailingCase& failing, Tester& tes
   }
 }
 
-void CheckFiles(const Options& o) {
+void CheckFiles(const ReduceArguments& o) {
   std::vector<std::string> read = o.model.Files();
   for (const auto& more : {DataFilesOf(o.model.path), o.inputs.Files()}) {
     read.insert(read.end(), more.begin(), more.end());
@@ -314,17 +315,17 @@ void CheckFiles(const Options& o) {
   o.outputs.Check(written, read);
 }
 
-int ReduceModel(const Options& o) {
+int ReduceModel(const ReduceArguments& o) {
   CheckOptions(o);
   CheckFiles(o);
   IrContext context;
   const FailingCase failing = LoadCase(o, context);
   Tester tester(o);
-  const Reduction r = RunReduction(o, failing, tester);
+  const ReducedCase r = RunReduction(o, failing, tester);
   return Report(o, r, CountOperations(failing.program), tester);
 }
 
-void AddTestOptions(CLI::App& app, Options& o) {
+void AddTestOptions(CLI::App& app, ReduceArguments& o) {
   app.add_option("--command", o.command,
                  "run by the shell on each candidate: {} is its file (without it, the last "
                  "argument), {inputs} the file of its inputs. Exit code 0: the candidate is good; "
@@ -359,7 +360,7 @@ void AddTestOptions(CLI::App& app, Options& o) {
 }  // namespace
 
 Run AddReduce(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ReduceArguments>();
   o->model.AddTo(app);
   AddTestOptions(app, *o);
   o->inputs.AddTo(app, /*random_by_default=*/true);

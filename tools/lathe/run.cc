@@ -20,7 +20,7 @@ namespace lathe::command {
 
 namespace {
 
-struct Options {
+struct RunArguments {
   ModelOptions model;
   RunnableOptions runnable;
   InputOptions inputs;
@@ -89,7 +89,7 @@ bool CanRank(const RtValue& value) {
          value.tensor().element_type() != ElementType::kString;
 }
 
-std::vector<std::string> FilesRead(const Options& o) {
+std::vector<std::string> FilesRead(const RunArguments& o) {
   std::vector<std::string> files = o.model.Files();
   const std::vector<std::string> inputs = o.inputs.Files();
   files.insert(files.end(), inputs.begin(), inputs.end());
@@ -99,7 +99,8 @@ std::vector<std::string> FilesRead(const Options& o) {
   return files;
 }
 
-std::vector<std::vector<std::string>> SaveTogether(const Options& o, const NamedValues& outputs) {
+std::vector<std::vector<std::string>> SaveTogether(const RunArguments& o,
+                                                   const NamedValues& outputs) {
   const bool is_npz = FileExtension(o.output) == ".npz";
   const OutputFile file{o.output, is_npz ? FileKind::kArray : FileKind::kWeights};
   o.outputs.Check({&file, 1}, FilesRead(o));
@@ -109,7 +110,7 @@ std::vector<std::vector<std::string>> SaveTogether(const Options& o, const Named
 }
 
 // Writes the outputs; the paths of each.
-std::vector<std::vector<std::string>> Save(const Options& o, const NamedValues& outputs) {
+std::vector<std::vector<std::string>> Save(const RunArguments& o, const NamedValues& outputs) {
   std::vector<std::vector<std::string>> paths(outputs.size());
   if (o.output.empty()) return paths;
   if (IsTensorArchive(o.output)) return SaveTogether(o, outputs);
@@ -155,7 +156,7 @@ nlohmann::ordered_json ToJson(const std::string& name, const RtValue& value) {
   return entry;
 }
 
-void PrintOutputs(const Options& o, const NamedValues& outputs) {
+void PrintOutputs(const RunArguments& o, const NamedValues& outputs) {
   const std::vector<std::vector<std::string>> files = Save(o, outputs);
   const std::vector<std::string> labels = ReadLabels(o.labels);
   auto json = nlohmann::ordered_json::array();
@@ -175,7 +176,7 @@ void PrintOutputs(const Options& o, const NamedValues& outputs) {
   if (o.json) Out(JsonText(json, 2) + "\n");
 }
 
-NamedValues Execute(const Options& o, Runnable& runnable, const NamedValues& inputs) {
+NamedValues Execute(const RunArguments& o, Runnable& runnable, const NamedValues& inputs) {
   try {
     return runnable.Run(inputs);
   } catch (Error& error) {
@@ -187,23 +188,23 @@ NamedValues Execute(const Options& o, Runnable& runnable, const NamedValues& inp
   }
 }
 
-int RunModel(const Options& o);
+int RunModel(const RunArguments& o);
 
-int RunModelSandboxed(const Options& o) {
+int RunModelSandboxed(const RunArguments& o) {
   if (!o.output.empty()) throw UsageError("--sandbox writes no files: not with --output");
   std::vector<std::string> files = o.inputs.Files();
   files.insert(files.end(), {o.labels, o.runnable.parameters});
   std::erase(files, "");
   return RunSandboxed(o.model, o.runnable.compile, files, nullptr,
                       [&](const CompileOptions& compile) {
-                        Options inside = o;
+                        RunArguments inside = o;
                         inside.sandbox = false;
                         inside.runnable.compile = compile;
                         return RunModel(inside);
                       });
 }
 
-int RunModel(const Options& o) {
+int RunModel(const RunArguments& o) {
   if (o.sandbox) return RunModelSandboxed(o);
   RunnableOptions options = o.runnable;
   options.compile.interpreter.seed = o.inputs.seed;
@@ -217,7 +218,7 @@ int RunModel(const Options& o) {
 }  // namespace
 
 Run AddRun(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RunArguments>();
   o->model.AddTo(app, "a model (.onnx, .lathe) or an executable (.lx, .json)");
   o->inputs.AddTo(app, /*random=*/false);
   o->runnable.AddTo(app);

@@ -23,7 +23,7 @@ namespace {
 using train::EpochReport;
 using train::StepReport;
 
-struct Options {
+struct TrainArguments {
   ModelOptions model;
   RecipeOptions recipe;
   MemoryOption memory;
@@ -48,7 +48,7 @@ std::vector<OutputFile> TrainedFiles(const std::string& path) {
   return ModelFiles(path);
 }
 
-void CheckFiles(const Options& o) {
+void CheckFiles(const TrainArguments& o) {
   std::vector<OutputFile> outputs;
   if (!o.output.empty()) outputs = TrainedFiles(o.output);
   if (!o.metrics.empty()) outputs.push_back({o.metrics, FileKind::kMetrics});
@@ -67,7 +67,7 @@ void CheckFormat(const std::string& path) {
   throw UsageError(StrCat("-o ", path, ": the trained model is written as .onnx, .lathe or .lx"));
 }
 
-void SaveTrained(const Options& o, const Program& trained) {
+void SaveTrained(const TrainArguments& o, const Program& trained) {
   if (o.output.empty()) return;
   if (FileExtension(o.output) == ".lx") {
     (void)CompileToFile(trained, o.trainer.compile, o.output);
@@ -108,7 +108,7 @@ std::string DurationText(double seconds) {
 // What is shown and kept of a training while it runs.
 class Display {
  public:
-  explicit Display(const Options& o) : o_(o) {}
+  explicit Display(const TrainArguments& o) : o_(o) {}
   ~Display() { Flush(); }
 
   /// Of a training that has made `step` steps before.
@@ -161,7 +161,7 @@ class Display {
  private:
   bool KeepsHistory() const { return !o_.metrics.empty() || !o_.plot.empty(); }
 
-  const Options& o_;
+  const TrainArguments& o_;
   train::History history_;
   std::optional<Progress> bar_;
   int64_t start_step_ = 0;
@@ -172,7 +172,7 @@ class Display {
 
 // ---- the command ----
 
-void ResumeOrBegin(const Options& o, train::Trainer& trainer) {
+void ResumeOrBegin(const TrainArguments& o, train::Trainer& trainer) {
   const std::string path = trainer.CheckpointPath();
   if (o.resume) {
     if (!FileExists(path)) {
@@ -199,14 +199,14 @@ void TellInterrupted(const train::Trainer& trainer) {
 }
 
 // Ranks of one machine share its processors.
-int ThreadsOfRank(const Options& o) {
+int ThreadsOfRank(const TrainArguments& o) {
   const int threads = o.trainer.compile.threads;
   if (threads > 0 || o.trainer.ranks == nullptr) return threads;
   return std::max(1, UsableCores() / o.trainer.ranks->size());
 }
 
-int TrainModel(const Options& given, Communicator* ranks) {
-  Options o = given;
+int TrainModel(const TrainArguments& given, Communicator* ranks) {
+  TrainArguments o = given;
   o.trainer.ranks = ranks;
   o.trainer.compile.threads = ThreadsOfRank(o);
   if (o.resume && o.trainer.checkpoint.empty()) {
@@ -248,7 +248,7 @@ int TrainModel(const Options& given, Communicator* ranks) {
   return kFine;
 }
 
-void AddDataOptions(CLI::App& app, Options& o) {
+void AddDataOptions(CLI::App& app, TrainArguments& o) {
   app.add_option("--data", o.data,
                  "what to train on: .npz, .safetensors, NAME=FILE (.npy, IDX), or a folder of "
                  "pictures by class")
@@ -270,7 +270,7 @@ void AddDataOptions(CLI::App& app, Options& o) {
   app.add_flag("--no-shuffle", o.no_shuffle, "samples in the order of the data");
 }
 
-void AddRunOptions(CLI::App& app, Options& o) {
+void AddRunOptions(CLI::App& app, TrainArguments& o) {
   app.add_option("--epochs", o.trainer.epochs)
       ->check(CountBetween(1, 1 << 30))
       ->capture_default_str();
@@ -281,7 +281,7 @@ void AddRunOptions(CLI::App& app, Options& o) {
 }  // namespace
 
 Run AddTrain(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TrainArguments>();
   o->model.AddTo(app);
   AddDataOptions(app, *o);
   o->recipe.AddTo(app);

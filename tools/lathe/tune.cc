@@ -14,7 +14,7 @@
 namespace lathe::command {
 namespace {
 
-struct Options {
+struct TuneArguments {
   ModelOptions model;
   TuneOptions tune;
   std::string output = "tuned.jsonl";
@@ -28,7 +28,7 @@ void Append(const std::string& path, const TuningRecords& records) {
   AppendToFile(path, records.ToText());
 }
 
-int TuneModel(const Options& o) {
+int TuneModel(const TuneArguments& o) {
   IrContext context;
   const Program program = o.model.Load(context);
   TuneOptions options = o.tune;
@@ -83,7 +83,7 @@ int TuneModel(const Options& o) {
 }  // namespace
 
 Run AddTune(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TuneArguments>();
   o->model.AddTo(app);
   AddCompileOptions(app, o->tune.compile);
   app.add_option(

@@ -195,9 +195,10 @@ def header(family):
 
 
 class Tables:
-    """The constant tables of one family."""
+    """The constant tables of one family, whose names begin with its own: sources may be compiled together."""
 
-    def __init__(self):
+    def __init__(self, family):
+        self.prefix = f"k{camel(family.name)}"
         self.lines = []
         self.sets = {}
         self.rules = 0
@@ -205,7 +206,7 @@ class Tables:
     def type_set(self, elements):
         key = tuple(elements)
         if key not in self.sets:
-            self.sets[key] = f"kSet{len(self.sets)}"
+            self.sets[key] = f"{self.prefix}Set{len(self.sets)}"
             names = ", ".join(element(e) for e in elements)
             self.lines.append(f"constexpr ElementType {self.sets[key]}[] = {{{names}}};")
         return self.sets[key]
@@ -214,8 +215,8 @@ class Tables:
         inner = "nullptr"
         if rule.inner:
             text = self.rule(rule.inner)
-            inner = f"&kRule{self.rules}"
-            self.lines.append(f"constexpr TypeRule kRule{self.rules} = {text};")
+            inner = f"&{self.prefix}Rule{self.rules}"
+            self.lines.append(f"constexpr TypeRule {self.prefix}Rule{self.rules} = {text};")
             self.rules += 1
         return f"{{TypeRule::Kind::{rule.kind}, {element(rule.element)}, {rule.index}, {inner}}}"
 
@@ -294,7 +295,7 @@ def register(family):
 
 
 def source(family):
-    tables = Tables()
+    tables = Tables(family)
     for op in family.ops:
         tables.op(op)
     lines = [banner(family), f'#include "lathe/dialect/{family.dialect}/{family.name}.h"', "",

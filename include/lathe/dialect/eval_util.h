@@ -47,7 +47,7 @@ namespace lathe::eval {
 // Walks the elements of an output in rows along which every input is contiguous or constant.
 class Broadcaster {
  public:
-  // Throws shape/broadcast when an input can not be broadcast to `output`.
+  // Throws shape/broadcast when an input cannot be broadcast to `output`.
   Broadcaster(std::span<const Shape> inputs, const Shape& output);
 
   [[nodiscard]] int64_t row_length() const { return row_length_; }

@@ -50,7 +50,7 @@ struct InterpreterOptions {
 /// Runs one program. The program must outlive the interpreter and not change. One run at a time.
 class Interpreter {
  public:
-  /// Throws if the program is invalid or has an op that can not be run (run/no-eval).
+  /// Throws if the program is invalid or has an op that cannot be run (run/no-eval).
   explicit Interpreter(Program& program, InterpreterOptions options = {});
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;

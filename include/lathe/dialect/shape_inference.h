@@ -27,7 +27,7 @@ class ShapeInferencer : public ValueFacts {
 
   /// Infers `op` and, if it has regions, first all within, but for the branch of an `if` whose
   /// condition is known to rule it out. Arguments of repeated regions are
-  /// widened until they cover what the region yields. Throws Error where an op can not be right.
+  /// widened until they cover what the region yields. Throws Error where an op cannot be right.
   void Visit(Operation* op);
   /// The whole program. What all calls of a function agree on refines its arguments; what it
   /// returns types its calls.

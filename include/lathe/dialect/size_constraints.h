@@ -20,7 +20,7 @@ struct SizeConstraint {
 /// extents that they are declared with. In program order, each condition once. Operations within
 /// regions are left out, for they may never run, and so are those of functions.
 ///
-/// Throws where an operation can not be right whatever the sizes are. The program is the same
+/// Throws where an operation cannot be right whatever the sizes are. The program is the same
 /// afterwards.
 std::vector<SizeConstraint> FindSizeConstraints(Program& program);
 
@@ -28,7 +28,7 @@ std::vector<SizeConstraint> FindSizeConstraints(Program& program);
 std::vector<SizeConstraint> FindSizeConstraints(Program& program, Block* block);
 
 /// The same of each block within a region of the program's block, in program order: what must hold
-/// where the region runs. An operation that can not be right is a condition that never holds.
+/// where the region runs. An operation that cannot be right is a condition that never holds.
 std::vector<std::pair<Block*, std::vector<SizeConstraint>>> FindRegionConstraints(Program& program);
 
 }  // namespace lathe

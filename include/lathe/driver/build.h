@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lathe/frontend/symbol.h"
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/support/dim.h"
 
 namespace lathe {
@@ -14,7 +14,7 @@ namespace lathe {
 /// What Build makes code for where it is not told, on this thread, while the scope lives. Nests.
 ///
 ///     const TargetScope scope("avx2");
-///     runtime::Artefacts parts = Build(graph, {.shape = {{"x", {1, 784}}}});
+///     runtime::Artifacts parts = Build(graph, {.shape = {{"x", {1, 784}}}});
 class TargetScope {
  public:
   /// Errors: codegen/target.
@@ -54,6 +54,6 @@ struct BuildArguments {
 /// build/target (none, neither here nor in a scope), build/host, build/shape (a variable has none,
 /// or two that differ), build/state-data (a state that no operation sets has none), pass/unknown,
 /// those of Symbol::ToProgram, of passes and of compilation.
-runtime::Artefacts Build(const Symbol& graph, const BuildArguments& arguments = {});
+runtime::Artifacts Build(const Symbol& graph, const BuildArguments& arguments = {});
 
 }  // namespace lathe

@@ -45,7 +45,7 @@ class CompileEngine {
   static std::string KeyOf(Operation* function, const std::vector<bool>& constant,
                            const codegen::Target& target);
 
-  /// Compiles; nothing if that can not be. Must not ask the engine.
+  /// Compiles; nothing if that cannot be. Must not ask the engine.
   using Make = std::function<std::optional<Made>()>;
   /// The kernel of that key, which `make` is asked for if nobody has made it; null if `make` gives
   /// nothing, which is not kept. What it throws reaches everyone who waits; the next one who asks

@@ -100,7 +100,7 @@ std::vector<Dim::Binding> BindSymbols(std::span<const Port> ports, const NamedVa
 struct LoadOptions {
   int threads = 0;         ///< for parallel loops; 0: one per processor
   uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: as CompileOptions::max_bytes
-  /// Instead of those in the file, by name; errors: artefact/parameter.
+  /// Instead of those in the file, by name; errors: artifact/parameter.
   runtime::NamedTensors parameters = {};
 };
 
@@ -129,7 +129,7 @@ class Executable {
   static Executable Load(const std::string& path, const LoadOptions& options = {});
   /// Writes one file that holds all there is: plan, code, weights, mutable ones as they are now; or
   /// three, if the path ends in
-  /// .json: a graph, a library, parameters (lathe/runtime/artefacts.h). Errors: save/interpreted,
+  /// .json: a graph, a library, parameters (lathe/runtime/artifacts.h). Errors: save/interpreted,
   /// if the interpreter runs a part; io/...
   void Save(const std::string& path) const;
   bool CanSave() const;

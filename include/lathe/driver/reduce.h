@@ -43,7 +43,7 @@ struct ReduceOptions {
   std::function<void(const ReduceProgress&)> progress = {};
 };
 
-struct Reduction {
+struct ReducedCase {
   FailingCase smallest;
   int64_t runs;   ///< of the test
   bool finished;  ///< no single step makes it smaller; false: max_runs came first
@@ -58,8 +58,8 @@ struct Reduction {
 /// values that become inputs are what the interpreter computes for them, within a loop in the first
 /// round.
 /// Errors: reduce/no-failure if `failing` does not fail.
-Reduction Reduce(const FailingCase& failing, const FailureTest& test,
-                 const ReduceOptions& options = {});
+ReducedCase Reduce(const FailingCase& failing, const FailureTest& test,
+                   const ReduceOptions& options = {});
 
 /// Operations in the program and its regions, without inputs, parameters, constants and outputs.
 size_t CountOperations(const Program& program);

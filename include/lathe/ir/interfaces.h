@@ -64,7 +64,7 @@ class InferShapeContext {
   /// Publishes the contents of small integer result `i` (ops that compute shapes).
   void SetContents(size_t i, std::vector<Dim> contents);
 
-  /// Reports that the op can not be right; `id` like "shape/conv-groups".
+  /// Reports that the op cannot be right; `id` like "shape/conv-groups".
   [[noreturn]] void Fail(std::string id, std::string message, std::string hint = "") const;
 
   // ---- for the caller ----

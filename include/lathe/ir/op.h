@@ -8,11 +8,12 @@
 
 namespace lathe {
 
-/// Base of op classes and interfaces: a nullable view of an `Operation*`.
+/// Base of op classes and interfaces: a nullable view of an `Operation*`. It may be made of a
+/// constant operation, which must not be changed through it then.
 class OpBase {
  public:
   constexpr OpBase() = default;
-  explicit constexpr OpBase(Operation* op) : op_(op) {}
+  explicit constexpr OpBase(const Operation* op) : op_(const_cast<Operation*>(op)) {}
   explicit operator bool() const { return op_ != nullptr; }
   operator Operation*() const { return op_; }  // NOLINT: a view converts to what it views
   Operation* operator->() const { return op_; }

@@ -41,9 +41,9 @@ struct OpCall {
 struct OpImplementation {
   std::string name;
   int plevel = 10;  ///< priority: the highest that is valid is taken
-  /// Writes the loops: what is computed and how; false with the reason if it can not.
+  /// Writes the loops: what is computed and how; false with the reason if it cannot.
   std::function<bool(lower::Lowering&)> lower = {};
-  /// Why it can not serve this call; empty: it can. Absent: it always can.
+  /// Why it cannot serve this call; empty: it can. Absent: it always can.
   std::function<std::string(const OpCall&)> refuse = {};
   /// Estimated seconds, for `explain`; absent: not known.
   std::function<double(const OpCall&)> cost = {};

@@ -25,7 +25,7 @@ namespace lathe::runtime {
 
 inline constexpr uint32_t kFileVersion = 10;
 
-/// Whether the path names the graph of a program in three parts (.json; lathe/runtime/artefacts.h),
+/// Whether the path names the graph of a program in three parts (.json; lathe/runtime/artifacts.h),
 /// which all functions on paths here take, too.
 bool IsGraph(const std::string& path);
 

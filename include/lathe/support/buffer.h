@@ -20,7 +20,7 @@ class Buffer {
   [[nodiscard]] static std::shared_ptr<Buffer> Allocate(size_t size);
 
   // Read-only mapping of [offset, offset + size) of a file; the whole rest when size is kToEnd.
-  // Throws io/... when it can not be opened, is not a regular file, or ends before the range does.
+  // Throws io/... when it cannot be opened, is not a regular file, or ends before the range does.
   // The descriptor is borrowed and may be closed afterwards; `name` is for messages.
   static constexpr uint64_t kToEnd = ~uint64_t{0};
   [[nodiscard]] static std::shared_ptr<Buffer> MapFile(const std::string& path, uint64_t offset = 0,

@@ -183,7 +183,7 @@ struct SymShape {
   friend bool operator==(const SymShape&, const SymShape&) = default;
 };
 
-// numpy's broadcasting rule. Throws shape/broadcast when two extents can not fit.
+// numpy's broadcasting rule. Throws shape/broadcast when two extents cannot fit.
 [[nodiscard]] SymShape Broadcast(const SymShape& a, const SymShape& b);
 
 // What is known when both hold for the same value (an unknown extent takes the other's); throws

@@ -9,7 +9,7 @@ struct DLManagedTensor;
 namespace lathe {
 
 // Shares the bytes with the result, which the taker frees by its deleter. Throws
-// unsupported/dlpack for strings and for types that DLPack can not name. bool is kDLBool (DLPack
+// unsupported/dlpack for strings and for types that DLPack cannot name. bool is kDLBool (DLPack
 // 1.0), index is a 64-bit signed integer, f8 and f4 have the codes of DLPack 1.1.
 [[nodiscard]] DLManagedTensor* ToDlpack(const Tensor& tensor);
 

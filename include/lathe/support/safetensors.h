@@ -17,7 +17,7 @@ namespace lathe {
 // little-endian data. Type names: BOOL U8 I8 U16 I16 U32 I32 U64 I64 F16 BF16 F32 F64 C64 F8_E4M3
 // F8_E5M2 F8_E8M0 F4 as upstream; what upstream lacks we write as LATHE_<text name in capitals>:
 // LATHE_C128, LATHE_F8E4M3FNUZ, LATHE_F8E5M2FNUZ, LATHE_I4, LATHE_U4, LATHE_I2, LATHE_U2 (packed as
-// in Tensor), LATHE_INDEX. Strings can not be stored.
+// in Tensor), LATHE_INDEX. Strings cannot be stored.
 struct SafeTensors {
   // In the order of their data.
   std::vector<std::pair<std::string, Tensor>> tensors;

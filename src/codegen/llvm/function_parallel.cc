@@ -31,7 +31,7 @@ double WorkOf(const Block& block) {
   for (const Operation& op : block) {
     work += 1;
     if (!op.isa<loop::ForOp>()) continue;
-    const auto most = MostOf(loop::ForOp(const_cast<Operation*>(&op)));
+    const auto most = MostOf(loop::ForOp(&op));
     work += WorkOf(*op.region(0).front()) * (most ? static_cast<double>(*most) : kUnknownExtent);
   }
   return work;

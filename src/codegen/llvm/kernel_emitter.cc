@@ -56,8 +56,7 @@ std::vector<Value> WorkspaceMemory(const KernelSource& source, const std::vector
     if (IsWorkspace(*op) && std::ranges::find(outputs, op->result(0)) == outputs.end()) {
       memory.push_back(op->result(0));
     }
-    const bool serial =
-        op->isa<loop::ForOp>() && !loop::ForOp(const_cast<Operation*>(op)).parallel();
+    const bool serial = op->isa<loop::ForOp>() && !loop::ForOp(op).parallel();
     if (serial) next.push_back(op->region(0).front()->front());
   }
   return memory;

@@ -141,7 +141,7 @@ std::string EmitFile(llvm::Module& module, llvm::TargetMachine& machine,
   llvm::raw_svector_ostream stream(bytes);
   CodePasses passes;
   LATHE_CHECK(!machine.addPassesToEmitFile(passes, stream, nullptr, kind),
-              "this target can not be written to a file");
+              "this target cannot be written to a file");
   passes.run(module);
   return std::string(bytes.data(), bytes.size());
 }

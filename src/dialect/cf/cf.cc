@@ -194,7 +194,7 @@ void WhileOp::Verify(Operation* op) {
 namespace {
 
 size_t NumScans(const Operation* op) {
-  const int64_t scans = ScanOp(const_cast<Operation*>(op)).num_scan_inputs();
+  const int64_t scans = ScanOp(op).num_scan_inputs();
   if (scans < 1 || static_cast<size_t>(scans) > op->num_operands()) {
     throw Error(
         ErrorCode::kVerify, "verify/attribute",
@@ -216,7 +216,7 @@ std::optional<size_t> NormalAxis(int64_t axis, size_t rank) {
 
 // Type of a slice of scan input `i` and, through `length`, the length of its axis.
 Type SliceType(const Operation* op, size_t i, Dim* length) {
-  const ScanOp scan(const_cast<Operation*>(op));
+  const ScanOp scan(op);
   const Value input = op->operand(op->num_operands() - NumScans(op) + i);
   const auto tensor = input ? input.type().dyn_cast<AnyTensorType>() : AnyTensorType();
   if (!tensor || !tensor.has_rank()) return tensor;

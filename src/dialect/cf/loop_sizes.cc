@@ -28,7 +28,7 @@ bool IsNamed(const Dim& dim, const std::string& name) {
 }  // namespace
 
 std::string SizesName(const Operation* loop, size_t i) {
-  const auto names = WhileOp(const_cast<Operation*>(loop)).sizes();
+  const auto names = WhileOp(loop).sizes();
   return names && i < names->size() ? (*names)[i] : std::string();
 }
 
@@ -52,7 +52,7 @@ Type WithoutRound(Type type, const std::string& name) {
 
 std::vector<LoopSize> LoopSizes(const Operation* loop) {
   std::vector<LoopSize> sizes;
-  const auto names = WhileOp(const_cast<Operation*>(loop)).sizes();
+  const auto names = WhileOp(loop).sizes();
   if (!names) return sizes;
   const Block& body = *loop->region(0).front();
   for (size_t i = 0; i < names->size() && kLoopArguments + i < body.num_arguments(); ++i) {
@@ -69,7 +69,7 @@ std::vector<LoopSize> LoopSizes(const Operation* loop) {
 
 std::vector<StackSize> StackSizes(const Operation* loop) {
   std::vector<StackSize> sizes;
-  const auto names = WhileOp(const_cast<Operation*>(loop)).sizes();
+  const auto names = WhileOp(loop).sizes();
   const size_t carried = loop->region(0).front()->num_arguments() - kLoopArguments;
   for (size_t i = carried; names && i < names->size() && i < loop->num_results(); ++i) {
     const auto type = loop->result(i).type().dyn_cast<AnyTensorType>();

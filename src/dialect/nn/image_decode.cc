@@ -18,15 +18,15 @@ bool Readable(std::span<const std::byte> bytes) {
 }
 
 // In place of red, green, blue: in fixed point, as ITU-R 601 weighs them.
-Tensor ToGrey(const Tensor& image) {
-  Tensor grey(ElementType::kU8, {image.dim(0), image.dim(1), 1});
+Tensor ToGray(const Tensor& image) {
+  Tensor gray(ElementType::kU8, {image.dim(0), image.dim(1), 1});
   const auto from = image.data<uint8_t>();
-  const auto to = grey.mutable_data<uint8_t>();
+  const auto to = gray.mutable_data<uint8_t>();
   for (size_t i = 0; i < to.size(); ++i) {
     const uint32_t sum = from[3 * i] * 19595u + from[3 * i + 1] * 38470u + from[3 * i + 2] * 7471u;
     to[i] = static_cast<uint8_t>((sum + 0x8000u) >> 16);
   }
-  return grey;
+  return gray;
 }
 
 Tensor Reversed(Tensor image) {
@@ -39,8 +39,8 @@ Tensor Reversed(Tensor image) {
 
 void ImageDecoderOp::InferShape(InferShapeContext& c) {
   static_cast<void>(ExpectRank(c, kEncodedStream, 1, "the stream"));
-  const bool grey = ImageDecoderOp(c.op()).pixel_format() == "Grayscale";
-  c.SetShape(kImage, {Dim(), Dim(), grey ? 1 : 3});
+  const bool gray = ImageDecoderOp(c.op()).pixel_format() == "Grayscale";
+  c.SetShape(kImage, {Dim(), Dim(), gray ? 1 : 3});
 }
 
 void ImageDecoderOp::Eval(EvalContext& c) {
@@ -56,7 +56,7 @@ void ImageDecoderOp::Eval(EvalContext& c) {
     if (error.code() != ErrorCode::kParse) throw;
     image = Tensor(ElementType::kU8, {0, 0, 3});
   }
-  if (format == "Grayscale") image = ToGrey(image);
+  if (format == "Grayscale") image = ToGray(image);
   if (format == "BGR") image = Reversed(std::move(image));
   c.SetOutput(kImage, std::move(image));
 }

@@ -486,7 +486,7 @@ void TriluOp::Eval(EvalContext& c) {
   const int64_t rows = x.dim(-2);
   const int64_t columns = x.dim(-1);
   const int64_t given = c.HasInput(kK) ? eval::ScalarInt(c.input(kK), "k") : 0;
-  // A diagonal that far off leaves all or nothing; clamped, the sums below can not overflow.
+  // A diagonal that far off leaves all or nothing; clamped, the sums below cannot overflow.
   const int64_t k = std::clamp(given, -rows - 1, columns + 1);
   Tensor out(x.element_type(), x.shape());
   const eval::ElementMover mover(x, out);

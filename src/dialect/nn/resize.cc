@@ -255,7 +255,7 @@ Dim ScaledExtent(const Dim& extent, double scale) {
 }
 
 OpKind ResizeOp::Kind(const Operation* op) {
-  const ResizeOp resize(const_cast<Operation*>(op));
+  const ResizeOp resize(op);
   if (resize.mode() == "nearest") return OpKind::kInjective;
   return resize.antialias() ? OpKind::kOpaque : OpKind::kOutElementwiseFusable;
 }

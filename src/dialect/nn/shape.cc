@@ -483,7 +483,7 @@ namespace {
 
 [[noreturn]] void FailDelta() { eval::FailArgument("run/range-delta", "the step of a range is 0"); }
 
-// ceil((limit - start) / delta), at least 0. Unknown where it can not be said.
+// ceil((limit - start) / delta), at least 0. Unknown where it cannot be said.
 Dim RangeCount(const Dim& start, const Dim& limit, const Dim& delta) {
   if (!delta.is_constant()) return {};
   if (delta.value() == 0) FailDelta();
@@ -615,7 +615,7 @@ void EyeLikeOp::Eval(EvalContext& c) {
   auto out = values.mutable_data<uint8_t>();
   const int64_t rows = x.shape()[0];
   const int64_t columns = x.shape()[1];
-  // A diagonal that far off is empty; clamped, the sum below can not overflow.
+  // A diagonal that far off is empty; clamped, the sum below cannot overflow.
   const int64_t k = std::clamp(op.k(), -rows, columns);
   for (int64_t row = 0; columns > 0 && row < rows; ++row) {
     const int64_t column = row + k;

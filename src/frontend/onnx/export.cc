@@ -209,7 +209,7 @@ void Exporter::ExportFetch(Operation* op, GraphMsg& graph) {
   const Value value = op->operand(0);
   for (const Operation* feed : program_.feeds()) {
     if (NameAttr(*feed) != name || feed->result(0) == value) continue;
-    // The new contents of an input can not have its name.
+    // The new contents of an input cannot have its name.
     while (!taken_.emplace(name).second) name = Keep(StrCat(name, "_out"));
   }
   graph.outputs.push_back({name, ConvertType(value.type())});

@@ -42,7 +42,7 @@ class UpgradeContext {
   virtual Text FreshName(std::string_view hint) = 0;
   /// Keeps `text` as long as the import lasts.
   virtual Text Keep(std::string text) = 0;
-  /// The model can not be brought to the newest meaning. Error onnx/upgrade.
+  /// The model cannot be brought to the newest meaning. Error onnx/upgrade.
   [[noreturn]] virtual void Refuse(std::string_view why) = 0;
 
   // ---- conveniences ----

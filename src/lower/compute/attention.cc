@@ -27,7 +27,7 @@ Rotated RotatedAt(const ElementOf& c, const nn::RotaryEmbeddingOp& op) {
 
 Value Rotary(const ElementOf& c) {
   using Op = nn::RotaryEmbeddingOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   const Scalars s(c.e);
   const Rotated r = RotatedAt(c, op);
   const std::vector<Dim> table = c.Dims(Op::kCosCache);
@@ -79,8 +79,7 @@ constexpr double kMasked = -std::numeric_limits<double>::infinity();
 
 class Attention {
  public:
-  explicit Attention(const WholeOf& w)
-      : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)) {
+  explicit Attention(const WholeTensorEmitter& w) : w_(w), e_(w.e), s_(w.e), op_(w.op) {
     const std::vector<Dim> q = HeadDims(Op::kQ, op_.q_num_heads().value_or(1));
     const std::vector<Dim> k = HeadDims(Op::kK, op_.kv_num_heads().value_or(1));
     const std::vector<Dim> v = HeadDims(Op::kV, op_.kv_num_heads().value_or(1));
@@ -98,14 +97,15 @@ class Attention {
     p_ = e_.Scratch(type_, rows * keys_);
     y_ = e_.Scratch(type_, rows * values_);
     e_.Reset();
-    e_.For(rows, WholeOf::IsMuch(rows * keys_ * (features_ + values_)), [&](const Dim& row) {
-      row_ = row;
-      const Place at = e_.space().Unflatten(row, {batch_, heads_, queries_});
-      b_ = at[0], h_ = at[1], i_ = at[2];
-      const auto group = e_.space().Div(h_, FloorDiv(heads_, key_heads_));
-      head_ = e_.Loaded(e_.Int(b_ * key_heads_ + group), batch_ * key_heads_);
-      WriteRow();
-    });
+    e_.For(rows, WholeTensorEmitter::IsWorthParallelizing(rows * keys_ * (features_ + values_)),
+           [&](const Dim& row) {
+             row_ = row;
+             const Place at = e_.space().Unflatten(row, {batch_, heads_, queries_});
+             b_ = at[0], h_ = at[1], i_ = at[2];
+             const auto group = e_.space().Div(h_, FloorDiv(heads_, key_heads_));
+             head_ = e_.Loaded(e_.Int(b_ * key_heads_ + group), batch_ * key_heads_);
+             WriteRow();
+           });
   }
 
  private:
@@ -255,7 +255,7 @@ class Attention {
     e_.Store(y_, row_ * values_ + f, sum);
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -265,7 +265,7 @@ class Attention {
   Value k_, v_, p_, y_;
 };
 
-void WriteAttention(const WholeOf& w) { Attention(w).Write(); }
+void WriteAttention(const WholeTensorEmitter& w) { Attention(w).Write(); }
 
 std::vector<Dim> HeadDims(const Fits& fits, size_t operand, std::optional<int64_t> heads) {
   const std::vector<Dim> dims = fits.Dims(operand);
@@ -275,7 +275,7 @@ std::vector<Dim> HeadDims(const Fits& fits, size_t operand, std::optional<int64_
 
 std::string RefuseAttention(const Operation& op) {
   using Op = nn::AttentionOp;
-  const Op attention(const_cast<Operation*>(&op));
+  const Op attention(&op);
   Fits fits(op);
   const std::vector<Dim> q = HeadDims(fits, Op::kQ, attention.q_num_heads());
   const std::vector<Dim> k = HeadDims(fits, Op::kK, attention.kv_num_heads());
@@ -291,7 +291,7 @@ std::string RefuseAttention(const Operation& op) {
 
 std::string RefuseRotary(const Operation& op) {
   using Op = nn::RotaryEmbeddingOp;
-  const Op rotary(const_cast<Operation*>(&op));
+  const Op rotary(&op);
   Fits fits(op);
   const std::vector<Dim> x = fits.Dims(Op::kX);
   const Dim heads = rotary.num_heads().value_or(1);

@@ -17,10 +17,10 @@ constexpr int64_t kBlock = 256;  // boxes that are looked at before more are
 // enough. Each that is taken drops those behind it that overlap it too much, in vectors.
 class Suppression {
  public:
-  explicit Suppression(const WholeOf& w) : w_(w), e_(w.e), s_(w.e) {
+  explicit Suppression(const WholeTensorEmitter& w) : w_(w), e_(w.e), s_(w.e) {
     const std::vector<Dim> scores = w.Dims(Op::kScores);
     images_ = scores[0], classes_ = scores[1], boxes_ = scores[2];
-    centered_ = Op(const_cast<Operation*>(w.op)).center_point_box();
+    centered_ = Op(w.op).center_point_box();
   }
 
   void Write() {
@@ -55,7 +55,7 @@ class Suppression {
     if (!w_.Has(Op::kMaxOutputBoxesPerClass)) return e_.lb().Int(0);
     constexpr size_t kOperand = Op::kMaxOutputBoxesPerClass;
     const Value most = w_.Operand(kOperand, Place(w_.Dims(kOperand).size(), 0));
-    const auto room = Op(const_cast<Operation*>(w_.op)).room();
+    const auto room = Op(w_.op).room();
     return room ? s_.Min(most, e_.lb().Int(*room)) : most;
   }
   Value Score(const Dim& box) const { return w_.Operand(Op::kScores, {image_, class_, box}); }
@@ -164,7 +164,7 @@ class Suppression {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Dim images_, classes_, boxes_, image_, class_;
@@ -173,7 +173,7 @@ class Suppression {
   Value taken_, sides_[4], areas_, alive_, overlap_, least_, most_;
 };
 
-void Suppress(const WholeOf& w) { Suppression(w).Write(); }
+void Suppress(const WholeTensorEmitter& w) { Suppression(w).Write(); }
 
 constexpr Compute kComputes[] = {
     {nn::kNonMaxSuppressionPadded, nullptr, NeedSizes, nullptr, Suppress},

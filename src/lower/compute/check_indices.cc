@@ -17,7 +17,7 @@ bool AreRight(const Operation& op, const IndexUse& use) {
 
 }  // namespace
 
-void CheckIndices(const WholeOf& w) {
+void CheckIndices(const WholeTensorEmitter& w) {
   const Compute* compute = FindCompute(w.op->name());
   if (compute == nullptr || compute->indices == nullptr) return;
   const Place nowhere;

@@ -29,7 +29,7 @@ struct ElementOf {
 };
 
 /// An operation that computes all it gives at once: no element of it stands alone.
-struct WholeOf {
+struct WholeTensorEmitter {
   Elements& e;
   const Operation* op;
   const Block& function;
@@ -51,7 +51,7 @@ struct WholeOf {
   /// A loop over independent elements, in vectors where that can be.
   void ForLanes(const Dim& extent, const std::function<void(const Dim& i)>& body) const;
   /// Whether threads are worth it for that many elements.
-  static bool IsMuch(const Dim& elements);
+  static bool IsWorthParallelizing(const Dim& elements);
 };
 
 /// Numbers of an operand that must be places along an axis.
@@ -73,7 +73,7 @@ struct Compute {
   /// The indices that the interpreter would check; null: none.
   std::vector<IndexUse> (*indices)(const ElementOf& c) = nullptr;
   /// In place of `element`.
-  void (*whole)(const WholeOf& w) = nullptr;
+  void (*whole)(const WholeTensorEmitter& w) = nullptr;
   /// Only for a function of nothing else: strategies are better where it is a part.
   bool alone = false;
   /// Where `whole` is better than `element`; null: always.
@@ -89,7 +89,7 @@ const Compute* FindCompute(std::string_view op);
 
 /// Loops that end with run/index where the operation has an index that is none, before anything is
 /// computed with it.
-void CheckIndices(const WholeOf& w);
+void CheckIndices(const WholeTensorEmitter& w);
 
 // Families.
 std::span<const Compute> ShapeComputes();

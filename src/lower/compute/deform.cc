@@ -38,7 +38,7 @@ class Deformed {
   explicit Deformed(const ElementOf& c)
       : c_(c),
         s_(c.e),
-        op_(const_cast<Operation*>(c.op)),
+        op_(c.op),
         spec_(nn::ConvSpecOf(op_)),
         x_(c.Dims(Op::kX)),
         w_(c.Dims(Op::kW)),
@@ -114,11 +114,11 @@ class Deformed {
 // once for all channels, and what the channels are there once for all filters.
 class DeformedRows {
  public:
-  explicit DeformedRows(const WholeOf& w)
+  explicit DeformedRows(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         spec_(nn::ConvSpecOf(op_)),
         x_(w.Dims(Op::kX)),
         in_(x_.begin() + 2, x_.end()),
@@ -133,7 +133,8 @@ class DeformedRows {
   void Write() {
     std::vector<Dim> dims{out_[0]};
     dims.insert(dims.end(), out_.begin() + 2, out_.end() - 1);
-    const bool is_parallel = PatchesFit() && WholeOf::IsMuch(Product(out_) * Depth());
+    const bool is_parallel =
+        PatchesFit() && WholeTensorEmitter::IsWorthParallelizing(Product(out_) * Depth());
     if (!PatchesFit()) patches_ = e_.Scratch(type_, Patches());
     e_.For(Product(dims), is_parallel, [&](const Dim& row) {
       row_ = e_.space().Unflatten(row, dims);
@@ -272,7 +273,7 @@ class DeformedRows {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -294,12 +295,12 @@ bool HasStoredOperands(const Operation& op) {
          op.operand(nn::DeformConvOp::kW).is_block_argument();
 }
 
-void WriteDeformed(const WholeOf& w) { DeformedRows(w).Write(); }
+void WriteDeformed(const WholeTensorEmitter& w) { DeformedRows(w).Write(); }
 
 Value DeformedConvolution(const ElementOf& c) { return Deformed(c).Element(); }
 
 std::string RefuseDeformed(const Operation& op) {
-  const nn::DeformConvOp conv(const_cast<Operation*>(&op));
+  const nn::DeformConvOp conv(&op);
   if (nn::IsSame(nn::ConvSpecOf(conv).window)) return "pads that follow from the extents";
   using Op = nn::DeformConvOp;
   Fits fits(op);
@@ -318,7 +319,7 @@ std::string RefuseDeformed(const Operation& op) {
 // ---- max_unpool ----
 
 std::vector<Dim> UnpooledDims(const Operation& op, const std::vector<Dim>& x) {
-  const nn::WindowSpec spec = nn::WindowOf(nn::MaxUnpoolOp(const_cast<Operation*>(&op)));
+  const nn::WindowSpec spec = nn::WindowOf(nn::MaxUnpoolOp(&op));
   const nn::WindowSteps steps = nn::CheckedSteps(spec, x.size() - 2);
   std::vector<Dim> dims{x[0], x[1]};
   for (size_t d = 0; d + 2 < x.size(); ++d) {
@@ -340,7 +341,7 @@ void InOrder(Elements& e, const std::vector<Dim>& dims, const Place& outer,
 }
 
 // Of elements for the same place the last one stays, so they come one after the other.
-void Unpool(const WholeOf& w) {
+void Unpool(const WholeTensorEmitter& w) {
   using Op = nn::MaxUnpoolOp;
   Elements& e = w.e;
   const ElementType element = w.Element(0);

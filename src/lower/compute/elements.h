@@ -26,7 +26,7 @@ class Elements {
   Elements(const Elements&) = delete;
   Elements& operator=(const Elements&) = delete;
 
-  /// Why some value can not be computed so; empty if all can. Independent of any instance.
+  /// Why some value cannot be computed so; empty if all can. Independent of any instance.
   static std::string Refusal(const Block& function, const Machine& machine);
 
   /// Whether elements of that operation are known one by one.

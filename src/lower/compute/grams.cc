@@ -19,7 +19,7 @@ using Op = nn::TfIdfVectorizerOp;
 using Gram = std::vector<int64_t>;
 
 std::string Refuse(const Operation& op) {
-  const Op tfidf(const_cast<Operation*>(&op));
+  const Op tfidf(&op);
   if (!tfidf.pool_int64s()) return "there is no pool of integers";
   try {
     for (const nn::PoolGram& gram : nn::PoolGramsOf(tfidf, tfidf.pool_int64s()->size())) {
@@ -33,8 +33,8 @@ std::string Refuse(const Operation& op) {
 
 class Vectorizer {
  public:
-  explicit Vectorizer(const WholeOf& w)
-      : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)), dims_(w.Dims(0)) {
+  explicit Vectorizer(const WholeTensorEmitter& w)
+      : w_(w), e_(w.e), s_(w.e), op_(w.op), dims_(w.Dims(0)) {
     rows_ = dims_.size() == 1 ? Dim(1) : dims_[0];
     length_ = dims_.back();
     width_ = w.ResultDims(0).back().value();
@@ -51,14 +51,15 @@ class Vectorizer {
       weight_table_ =
           e_.lb().Constant(Tensor::Of<double>({static_cast<int64_t>(weights->size())}, *weights));
     }
-    e_.For(rows_, WholeOf::IsMuch(rows_ * length_ * 16), [&](const Dim& row) {
-      row_ = row;
-      e_.For(kinds_, false, [&](const Dim& kind) {
-        e_.Store(counts_, row * kinds_ + kind, s_.Number(kWide, 0.0));
-      });
-      for (const auto& [length, table] : tables_) Count(length, table);
-      Sum();
-    });
+    e_.For(rows_, WholeTensorEmitter::IsWorthParallelizing(rows_ * length_ * 16),
+           [&](const Dim& row) {
+             row_ = row;
+             e_.For(kinds_, false, [&](const Dim& kind) {
+               e_.Store(counts_, row * kinds_ + kind, s_.Number(kWide, 0.0));
+             });
+             for (const auto& [length, table] : tables_) Count(length, table);
+             Sum();
+           });
   }
 
  private:
@@ -178,7 +179,7 @@ class Vectorizer {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -190,7 +191,7 @@ class Vectorizer {
   Value counts_, kind_table_, place_table_, weight_table_;
 };
 
-void WriteCounts(const WholeOf& w) { Vectorizer(w).Write(); }
+void WriteCounts(const WholeTensorEmitter& w) { Vectorizer(w).Write(); }
 
 constexpr Compute kComputes[] = {
     {nn::kTfIdfVectorizer, nullptr, Refuse, nullptr, WriteCounts},

@@ -11,7 +11,7 @@ namespace lathe::lower {
 namespace {
 
 Value Gathered(const ElementOf& c) {
-  const nn::GatherOp op(const_cast<Operation*>(c.op));
+  const nn::GatherOp op(c.op);
   const std::vector<Dim> dims = c.Dims(nn::GatherOp::kData);
   const size_t axis = AxisOf(op.axis(), dims.size());
   const auto from = c.at.begin() + static_cast<std::ptrdiff_t>(axis);
@@ -23,7 +23,7 @@ Value Gathered(const ElementOf& c) {
 }
 
 Value GatheredElement(const ElementOf& c) {
-  const nn::GatherElementsOp op(const_cast<Operation*>(c.op));
+  const nn::GatherElementsOp op(c.op);
   const std::vector<Dim> dims = c.Dims(nn::GatherElementsOp::kData);
   const size_t axis = AxisOf(op.axis(), dims.size());
   Place place = c.at;
@@ -32,7 +32,7 @@ Value GatheredElement(const ElementOf& c) {
 }
 
 Value GatheredSlice(const ElementOf& c) {
-  const nn::GatherNdOp op(const_cast<Operation*>(c.op));
+  const nn::GatherNdOp op(c.op);
   const std::vector<Dim> dims = c.Dims(nn::GatherNdOp::kData);
   const std::vector<Dim> tuples = c.Dims(nn::GatherNdOp::kIndices);
   const auto batch = static_cast<size_t>(op.batch_dims());
@@ -56,7 +56,7 @@ std::string RefuseGatheredSlice(const Operation& op) {
 
 Value OneHot(const ElementOf& c) {
   Builder& b = c.e.lb().b();
-  const nn::OneHotOp op(const_cast<Operation*>(c.op));
+  const nn::OneHotOp op(c.op);
   const size_t axis = AxisOf(op.axis(), c.at.size());
   Place place = c.at;
   place.erase(place.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -80,14 +80,14 @@ std::string RefuseElements(const Operation& op) {
 template <class OpT>
 std::vector<IndexUse> AlongAxis(const ElementOf& c) {
   const std::vector<Dim> dims = c.Dims(OpT::kData);
-  const size_t axis = AxisOf(OpT(const_cast<Operation*>(c.op)).axis(), dims.size());
+  const size_t axis = AxisOf(OpT(c.op).axis(), dims.size());
   return {{OpT::kIndices, axis, dims[axis]}};
 }
 
 std::vector<IndexUse> OfTuples(const ElementOf& c) {
   using Op = nn::GatherNdOp;
   const std::vector<Dim> dims = c.Dims(Op::kData);
-  const auto batch = static_cast<size_t>(Op(const_cast<Operation*>(c.op)).batch_dims());
+  const auto batch = static_cast<size_t>(Op(c.op).batch_dims());
   std::vector<IndexUse> uses;
   for (int64_t i = 0; i < c.Dims(Op::kIndices).back().value(); ++i) {
     const size_t axis = batch + static_cast<size_t>(i);

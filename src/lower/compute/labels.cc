@@ -21,7 +21,7 @@ constexpr size_t kFewKeys = 8;
 
 std::optional<LabelTable> TableOf(const Operation& op) {
   try {
-    return LabelTable::Of(nn::LabelEncoderOp(const_cast<Operation*>(&op)));
+    return LabelTable::Of(nn::LabelEncoderOp(&op));
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -107,7 +107,7 @@ Value LabelOf(const ElementOf& c) {
   return NanLabel(c.e, table, sorted, x, y);
 }
 
-void WriteLabels(const WholeOf& w) {
+void WriteLabels(const WholeTensorEmitter& w) {
   const LabelTable table = *TableOf(*w.op);
   const Sorted sorted(table.keys);
   // A power of two, so that no half goes beyond the end.

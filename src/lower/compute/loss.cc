@@ -16,7 +16,7 @@ constexpr ElementType kWide = ElementType::kF64;
 // [N, C, D...] and targets [N, D...].
 class Losses {
  public:
-  Losses(const WholeOf& w, std::optional<int64_t> ignored, std::string_view reduction)
+  Losses(const WholeTensorEmitter& w, std::optional<int64_t> ignored, std::string_view reduction)
       : w_(w), e_(w.e), s_(w.e), ignored_(ignored), reduction_(reduction) {
     scores_ = w.Dims(0);
     targets_ = w.Dims(1);
@@ -28,20 +28,23 @@ class Losses {
   // log(sum of exp) of the scores at each position.
   void Normalize() {
     logs_ = e_.Scratch(kWide, positions_);
-    e_.For(positions_, WholeOf::IsMuch(positions_ * classes_), [&](const Dim& position) {
-      const Place at = e_.space().Unflatten(position, targets_);
-      const auto over = [&](Value initial,
-                            const std::function<Value(Value x, Value so_far)>& next) {
-        return e_.Reduce({classes_}, initial,
-                         [&](const Place& k, Value so_far) { return next(Raw(at, k[0]), so_far); });
-      };
-      const Value lowest = s_.Number(kWide, -std::numeric_limits<double>::infinity());
-      const Value greatest = over(lowest, [&](Value x, Value so_far) { return s_.Max(so_far, x); });
-      const Value sum = over(s_.Number(kWide, 0.0), [&](Value x, Value so_far) {
-        return s_.Add(so_far, s_.Exp(s_.Sub(x, greatest)));
-      });
-      e_.Store(logs_, position, s_.Add(greatest, s_.Log(sum)));
-    });
+    e_.For(positions_, WholeTensorEmitter::IsWorthParallelizing(positions_ * classes_),
+           [&](const Dim& position) {
+             const Place at = e_.space().Unflatten(position, targets_);
+             const auto over = [&](Value initial,
+                                   const std::function<Value(Value x, Value so_far)>& next) {
+               return e_.Reduce({classes_}, initial, [&](const Place& k, Value so_far) {
+                 return next(Raw(at, k[0]), so_far);
+               });
+             };
+             const Value lowest = s_.Number(kWide, -std::numeric_limits<double>::infinity());
+             const Value greatest =
+                 over(lowest, [&](Value x, Value so_far) { return s_.Max(so_far, x); });
+             const Value sum = over(s_.Number(kWide, 0.0), [&](Value x, Value so_far) {
+               return s_.Add(so_far, s_.Exp(s_.Sub(x, greatest)));
+             });
+             e_.Store(logs_, position, s_.Add(greatest, s_.Log(sum)));
+           });
   }
 
   void WriteScores(size_t result) {
@@ -96,7 +99,7 @@ class Losses {
     return {loss, weight};
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   std::optional<int64_t> ignored_;
@@ -106,14 +109,14 @@ class Losses {
   Value logs_;
 };
 
-void WriteLikelihood(const WholeOf& w) {
-  const nn::NegativeLogLikelihoodLossOp op(const_cast<Operation*>(w.op));
+void WriteLikelihood(const WholeTensorEmitter& w) {
+  const nn::NegativeLogLikelihoodLossOp op(w.op);
   Losses(w, op.ignore_index(), op.reduction()).Write();
 }
 
-void WriteEntropy(const WholeOf& w) {
+void WriteEntropy(const WholeTensorEmitter& w) {
   using Op = nn::SoftmaxCrossEntropyLossOp;
-  const Op op(const_cast<Operation*>(w.op));
+  const Op op(w.op);
   Losses losses(w, op.ignore_index(), op.reduction());
   losses.Normalize();
   if (w.memory.size() > Op::kLogProb) losses.WriteScores(Op::kLogProb);
@@ -123,7 +126,7 @@ void WriteEntropy(const WholeOf& w) {
 // Targets are classes, counted from the front, or ignored.
 template <class OpT>
 std::vector<IndexUse> Targets(const ElementOf& c) {
-  const std::optional<int64_t> ignored = OpT(const_cast<Operation*>(c.op)).ignore_index();
+  const std::optional<int64_t> ignored = OpT(c.op).ignore_index();
   const Dim extent = c.Dims(0)[1];
   const auto target = [ignored, extent](Elements& e, Value number) {
     const Scalars s(e);

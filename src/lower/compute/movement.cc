@@ -21,7 +21,7 @@ Dim IsBetween(const Dim& expr, const Dim& low, const Dim& high) {
 }
 
 Value Concatenated(const ElementOf& c) {
-  const nn::ConcatOp op(const_cast<Operation*>(c.op));
+  const nn::ConcatOp op(c.op);
   const size_t axis = AxisOf(op.axis(), c.at.size());
   const size_t count = c.op->num_operands();
   Dim begin = 0;
@@ -51,8 +51,8 @@ bool HasManyOperands(const Operation& op) {
   return op.num_operands() >= kMany;
 }
 
-void ConcatenateAll(const WholeOf& w) {
-  const nn::ConcatOp op(const_cast<Operation*>(w.op));
+void ConcatenateAll(const WholeTensorEmitter& w) {
+  const nn::ConcatOp op(w.op);
   const std::vector<Dim> all = w.ResultDims(0);
   const size_t axis = AxisOf(op.axis(), all.size());
   Dim begin = 0;
@@ -69,7 +69,7 @@ void ConcatenateAll(const WholeOf& w) {
 }
 
 Value Piece(const ElementOf& c) {
-  const nn::SplitOp op(const_cast<Operation*>(c.op));
+  const nn::SplitOp op(c.op);
   const size_t axis = AxisOf(op.axis(), c.at.size());
   Place place = c.at;
   for (size_t i = 0; i < c.result; ++i) place[axis] += c.e.Dims(c.op->result(i))[axis];
@@ -181,7 +181,7 @@ Dim PadPart(const ElementOf& c, size_t entry, int64_t sign, const Dim& most) {
 std::vector<AxisPad> PadsOf(const ElementOf& c) {
   const auto pads = ConstantInts(*c.op, nn::PadOp::kPads);
   const std::vector<Dim> in = c.Dims(0), out = c.ResultDims();
-  const bool cuts_end = nn::PadOp(const_cast<Operation*>(c.op)).mode() != "constant";
+  const bool cuts_end = nn::PadOp(c.op).mode() != "constant";
   std::vector<AxisPad> result(in.size());
   for (size_t a = 0; a < in.size(); ++a) {
     const auto [entry, count] = PadEntry(*c.op, a);
@@ -239,7 +239,7 @@ Dim PadSource(IndexSpace& space, const Dim& at, const Dim& count, std::string_vi
 }
 
 Value Padded(const ElementOf& c) {
-  const nn::PadOp op(const_cast<Operation*>(c.op));
+  const nn::PadOp op(c.op);
   const std::vector<AxisPad> pads = PadsOf(c);
   if (op.mode() == "constant") {
     const Value fill =
@@ -289,14 +289,15 @@ bool RepeatsAreComputed(const Operation& op) {
 // A loop over the copies along an axis around one over the elements: there is nothing to divide.
 class Tiles {
  public:
-  explicit Tiles(const WholeOf& w) : w_(w), e_(w.e), in_(w.Dims(0)), out_(w.ResultDims(0)) {}
+  explicit Tiles(const WholeTensorEmitter& w)
+      : w_(w), e_(w.e), in_(w.Dims(0)), out_(w.ResultDims(0)) {}
 
   void Write() {
     const size_t lead = out_.size() - (out_.size() > 2 ? 2 : 1);
     const std::vector<Dim> outer(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(lead));
     Dim number = 1;
     for (const Dim& dim : outer) number *= dim;
-    e_.For(number, WholeOf::IsMuch(number), [&](const Dim& i) {
+    e_.For(number, WholeTensorEmitter::IsWorthParallelizing(number), [&](const Dim& i) {
       Place to = e_.space().Unflatten(i, outer), from;
       for (size_t a = 0; a < lead; ++a) from.push_back(e_.space().Mod(to[a], in_[a]));
       Along(std::move(from), std::move(to));
@@ -348,15 +349,15 @@ class Tiles {
     return number;
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   std::vector<Dim> in_, out_;
 };
 
-void WriteTiles(const WholeOf& w) { Tiles(w).Write(); }
+void WriteTiles(const WholeTensorEmitter& w) { Tiles(w).Write(); }
 
 Value FromDepth(const ElementOf& c) {
-  const nn::DepthToSpaceOp op(const_cast<Operation*>(c.op));
+  const nn::DepthToSpaceOp op(c.op);
   const Dim block = op.blocksize(), channels = c.ResultDims()[1];
   const auto [row, in_row] = c.e.space().Divide(c.at[2], block);
   const auto [column, in_column] = c.e.space().Divide(c.at[3], block);
@@ -366,7 +367,7 @@ Value FromDepth(const ElementOf& c) {
 }
 
 Value ToDepth(const ElementOf& c) {
-  const nn::SpaceToDepthOp op(const_cast<Operation*>(c.op));
+  const nn::SpaceToDepthOp op(c.op);
   const Dim block = op.blocksize(), channels = c.Dims(0)[1];
   Dim channel, in_row, in_column, place;
   if (op.mode() == "DCR") {
@@ -380,7 +381,7 @@ Value ToDepth(const ElementOf& c) {
 }
 
 Value Reversed(const ElementOf& c) {
-  const nn::ReverseSequenceOp op(const_cast<Operation*>(c.op));
+  const nn::ReverseSequenceOp op(c.op);
   const auto batch = static_cast<size_t>(op.batch_axis());
   const auto time = static_cast<size_t>(op.time_axis());
   Builder& b = c.e.lb().b();
@@ -399,8 +400,7 @@ Value Reversed(const ElementOf& c) {
 
 // Lengths are 0 to the number of steps: one more than there are places along an axis.
 std::vector<IndexUse> LengthUses(const ElementOf& c) {
-  const auto time =
-      static_cast<size_t>(nn::ReverseSequenceOp(const_cast<Operation*>(c.op)).time_axis());
+  const auto time = static_cast<size_t>(nn::ReverseSequenceOp(c.op).time_axis());
   const Dim most = c.Dims(0)[time] + 1;
   const auto made = [most](Elements& e, Value length) {
     const Value negative = nn::LessOp::Create(e.lb().b(), length, e.lb().Int(0)).c();
@@ -418,7 +418,7 @@ Value Triangle(const ElementOf& c) {
       has_k ? ToInt64(c.e, c.Operand(nn::TriluOp::kK, Place(c.Dims(nn::TriluOp::kK).size(), 0)))
             : c.e.lb().Int(0);
   const Value offset = nn::SubOp::Create(b, column, row).c();
-  const bool upper = nn::TriluOp(const_cast<Operation*>(c.op)).upper();
+  const bool upper = nn::TriluOp(c.op).upper();
   const Value keeps = upper ? nn::GreaterOrEqualOp::Create(b, offset, k).c()
                             : nn::LessOrEqualOp::Create(b, offset, k).c();
   return Where(c.e, keeps, c.Operand(0, c.at), c.Zero());
@@ -476,7 +476,7 @@ Value SliceCountAt(Elements& e, const Operation& op, size_t axis) {
 }
 
 bool SaysExtentsOfSplit(const Operation& op, size_t axis) {
-  const nn::SplitOp split(const_cast<Operation*>(&op));
+  const nn::SplitOp split(&op);
   return split.split() && axis == AxisOf(split.axis(), DimsOf(op.operand(0)).size());
 }
 

@@ -25,11 +25,11 @@ std::optional<size_t> ChannelAxis(const Operation& op, size_t rank) {
 
 class Channels {
  public:
-  explicit Channels(const WholeOf& w)
+  explicit Channels(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         dims_(w.Dims(Op::kX)),
         axis_(ChannelAxis(*w.op, dims_.size())) {
     MergeSpatial();
@@ -41,7 +41,7 @@ class Channels {
     const Dim channels = axis_ ? dims_[*axis_] : Dim(1);
     Dim elements = 1;
     for (const Dim& dim : dims_) elements *= dim;
-    e_.For(channels, WholeOf::IsMuch(elements), [&](const Dim& channel) {
+    e_.For(channels, WholeTensorEmitter::IsWorthParallelizing(elements), [&](const Dim& channel) {
       channel_ = channel;
       Value mean = Of(Op::kMean), variance = Of(Op::kVar);
       const Value old_mean = mean, old_variance = variance;
@@ -156,7 +156,7 @@ class Channels {
     e_.Store(w_.memory[result], channel_, s_.Cast(kept, w_.Element(result)));
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -166,14 +166,14 @@ class Channels {
   Dim channel_;
 };
 
-void WriteChannels(const WholeOf& w) { Channels(w).Write(); }
+void WriteChannels(const WholeTensorEmitter& w) { Channels(w).Write(); }
 
 std::string Refuse(const Operation& op) {
   Fits fits(op);
   const std::vector<Dim> x = fits.Dims(Op::kX);
   const auto element = [&](size_t i) { return TensorOf(op.operand(i)).element(); };
   const bool same = element(Op::kX) == element(Op::kScale) && element(Op::kX) == element(Op::kMean);
-  const Op norm(const_cast<Operation*>(&op));
+  const Op norm(&op);
   if (!norm.training_mode() && !norm.layout() && same && x.size() > 1) {
     return "it has a simpler form";
   }

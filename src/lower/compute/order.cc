@@ -22,7 +22,7 @@ static_assert(kFew <= kStretch);
 
 class TopK {
  public:
-  explicit TopK(const WholeOf& w) : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)) {
+  explicit TopK(const WholeTensorEmitter& w) : w_(w), e_(w.e), s_(w.e), op_(w.op) {
     dims_ = w.Dims(Op::kX);
     axis_ = AxisOf(op_.axis(), dims_.size());
     n_ = dims_[axis_];
@@ -44,7 +44,7 @@ class TopK {
       positions_ = e_.Scratch(ElementType::kI64, lines_ * n_ * 2);
     }
     if (few) return InsertAll();
-    e_.For(lines_, WholeOf::IsMuch(lines_ * n_), [&](const Dim& line) {
+    e_.For(lines_, WholeTensorEmitter::IsWorthParallelizing(lines_ * n_), [&](const Dim& line) {
       line_ = line;
       place_ = e_.space().Unflatten(line, others_);
       if (radix_) {
@@ -133,7 +133,7 @@ class TopK {
 
   void KeepInRegisters() {
     const auto k = static_cast<size_t>(k_.value());
-    e_.For(lines_, WholeOf::IsMuch(lines_ * n_), [&](const Dim& line) {
+    e_.For(lines_, WholeTensorEmitter::IsWorthParallelizing(lines_ * n_), [&](const Dim& line) {
       place_ = e_.space().Unflatten(line, others_);
       Best best(k, e_.lb().Splat(w_.Element(Op::kValues), 0));
       best.resize(2 * k, e_.lb().Int(0));
@@ -163,28 +163,29 @@ class TopK {
     for (const Dim& d : outer) outer_lines *= d;
     for (const Dim& d : inner) inner_lines *= d;
     const Dim blocks = e_.Name(CeilDiv(inner_lines, kBlock));
-    e_.For(outer_lines * blocks, WholeOf::IsMuch(lines_ * n_), [&](const Dim& number) {
-      const Dim block = blocks.IsConstant(1) ? Dim(0) : Mod(number, blocks);
-      const Place front = e_.space().Unflatten(FloorDiv(number, blocks), outer);
-      const Dim begin = e_.Loaded(e_.Int(block * kBlock), inner_lines);
-      const Dim few = inner_lines.IsConstant(1)
-                          ? Dim(1)
-                          : e_.Loaded(e_.Int(Min(inner_lines - begin, kBlock)), kBlock + 1);
-      e_.For(n_, false, [&](const Dim& i) {
-        e_.For(few, false, [&](const Dim& line) {
-          place_ = front;
-          place_.emplace_back(0);
-          const Place back = e_.space().Unflatten(begin + line, inner);
-          place_.insert(place_.end(), back.begin(), back.end());
-          Insert(i);
-        });
-      });
-    });
+    e_.For(outer_lines * blocks, WholeTensorEmitter::IsWorthParallelizing(lines_ * n_),
+           [&](const Dim& number) {
+             const Dim block = blocks.IsConstant(1) ? Dim(0) : Mod(number, blocks);
+             const Place front = e_.space().Unflatten(FloorDiv(number, blocks), outer);
+             const Dim begin = e_.Loaded(e_.Int(block * kBlock), inner_lines);
+             const Dim few = inner_lines.IsConstant(1)
+                                 ? Dim(1)
+                                 : e_.Loaded(e_.Int(Min(inner_lines - begin, kBlock)), kBlock + 1);
+             e_.For(n_, false, [&](const Dim& i) {
+               e_.For(few, false, [&](const Dim& line) {
+                 place_ = front;
+                 place_.emplace_back(0);
+                 const Place back = e_.space().Unflatten(begin + line, inner);
+                 place_.insert(place_.end(), back.begin(), back.end());
+                 Insert(i);
+               });
+             });
+           });
   }
 
   // Of a long line, few elements are better than the best so far.
   void InsertStretches() {
-    e_.For(lines_, WholeOf::IsMuch(lines_ * n_), [&](const Dim& line) {
+    e_.For(lines_, WholeTensorEmitter::IsWorthParallelizing(lines_ * n_), [&](const Dim& line) {
       place_ = e_.space().Unflatten(line, others_);
       flags_ = e_.Scratch(w_.Element(Op::kValues), static_cast<int64_t>(kFlags));
       const Dim stretches = e_.Loaded(e_.Int(FloorDiv(n_, kStretch)), n_ + 1);
@@ -266,7 +267,7 @@ class TopK {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -282,7 +283,7 @@ class TopK {
 std::vector<IndexUse> LastWanted(const ElementOf& c) {
   using Op = nn::TopKOp;
   const std::vector<Dim> x = c.Dims(Op::kX);
-  const size_t axis = AxisOf(Op(const_cast<Operation*>(c.op)).axis(), x.size());
+  const size_t axis = AxisOf(Op(c.op).axis(), x.size());
   const Dim wanted = c.e.Dims(c.op->result(Op::kValues))[axis];
   if (x[axis].is_constant() || wanted.IsConstant(0) || x[axis] == wanted) return {};
   const Dim most = x[axis] + 1;
@@ -293,12 +294,12 @@ std::vector<IndexUse> LastWanted(const ElementOf& c) {
   return {{Op::kK, axis, most, {}, made}};
 }
 
-void WriteTopK(const WholeOf& w) { TopK(w).Write(); }
+void WriteTopK(const WholeTensorEmitter& w) { TopK(w).Write(); }
 
 // ---- cum_sum, cum_prod ----
 
 // Along an axis that may be computed: lines of elements that are as far apart as it says.
-void Scan(const WholeOf& w, bool product, bool exclusive, bool reverse) {
+void Scan(const WholeTensorEmitter& w, bool product, bool exclusive, bool reverse) {
   Elements& e = w.e;
   const Scalars s(e);
   const std::vector<Dim> dims = w.Dims(0);
@@ -320,26 +321,28 @@ void Scan(const WholeOf& w, bool product, bool exclusive, bool reverse) {
   const Value lines = s.Div(e.Int(elements), e.Int(n));  // 0 of nothing
   const ElementType type = w.Element(0);
   const ElementType wide = type == ElementType::kF32 ? ElementType::kF64 : SumType(type);
-  e.For(e.Loaded(lines, elements + 1), WholeOf::IsMuch(elements), [&](const Dim& line) {
-    const Dim outer = e.Loaded(e.Int(FloorDiv(line, apart)), elements);
-    const Dim first = outer * n * apart + (line - outer * apart);
-    e.For(n, {s.Number(wide, product ? 1.0 : 0.0)},
-          [&](const Dim& i, std::span<const Value> before) {
-            const Dim at = e.Loaded(e.Int(first + (reverse ? n - 1 - i : i) * apart), elements);
-            const Value x = s.Cast(w.Operand(0, e.space().Unflatten(at, dims)), wide);
-            const Value next = product ? s.Mul(before[0], x) : s.Add(before[0], x);
-            e.Store(w.memory[0], at, s.Cast(exclusive ? before[0] : next, type));
-            return std::vector<Value>{next};
-          });
-  });
+  e.For(e.Loaded(lines, elements + 1), WholeTensorEmitter::IsWorthParallelizing(elements),
+        [&](const Dim& line) {
+          const Dim outer = e.Loaded(e.Int(FloorDiv(line, apart)), elements);
+          const Dim first = outer * n * apart + (line - outer * apart);
+          e.For(n, {s.Number(wide, product ? 1.0 : 0.0)},
+                [&](const Dim& i, std::span<const Value> before) {
+                  const Dim at =
+                      e.Loaded(e.Int(first + (reverse ? n - 1 - i : i) * apart), elements);
+                  const Value x = s.Cast(w.Operand(0, e.space().Unflatten(at, dims)), wide);
+                  const Value next = product ? s.Mul(before[0], x) : s.Add(before[0], x);
+                  e.Store(w.memory[0], at, s.Cast(exclusive ? before[0] : next, type));
+                  return std::vector<Value>{next};
+                });
+        });
 }
 
-void WriteSums(const WholeOf& w) {
-  const nn::CumSumOp op(const_cast<Operation*>(w.op));
+void WriteSums(const WholeTensorEmitter& w) {
+  const nn::CumSumOp op(w.op);
   Scan(w, false, op.exclusive(), op.reverse());
 }
-void WriteProducts(const WholeOf& w) {
-  const nn::CumProdOp op(const_cast<Operation*>(w.op));
+void WriteProducts(const WholeTensorEmitter& w) {
+  const nn::CumProdOp op(w.op);
   Scan(w, true, op.exclusive(), op.reverse());
 }
 

@@ -48,11 +48,11 @@ struct Matrix {
 };
 
 Matrix LeftOf(const Operation& product, const std::vector<Dim>& dims) {
-  return {dims, true, nn::MatmulOp(const_cast<Operation*>(&product)).transpose_x()};
+  return {dims, true, nn::MatmulOp(&product).transpose_x()};
 }
 
 Matrix RightOf(const Operation& product, const std::vector<Dim>& dims) {
-  return {dims, false, nn::MatmulOp(const_cast<Operation*>(&product)).transpose_y()};
+  return {dims, false, nn::MatmulOp(&product).transpose_y()};
 }
 
 Value MatrixProduct(const ElementOf& c) {
@@ -76,7 +76,7 @@ Value MatrixProduct(const ElementOf& c) {
 
 Value Binarized(const ElementOf& c) {
   const Scalars s(c.e);
-  const nn::BinarizerOp op(const_cast<Operation*>(c.op));
+  const nn::BinarizerOp op(c.op);
   const Value x = s.Cast(c.Operand(0, c.at), ElementType::kF64);
   const Value above = s.Less(s.Number(ElementType::kF64, op.threshold()), x);
   return s.Cast(above, c.Element());
@@ -84,7 +84,7 @@ Value Binarized(const ElementOf& c) {
 
 Value Shrunk(const ElementOf& c) {
   const Scalars s(c.e);
-  const nn::ShrinkOp op(const_cast<Operation*>(c.op));
+  const nn::ShrinkOp op(c.op);
   const auto wide = [&](double v) { return s.Number(ElementType::kF64, v); };
   const Value x = s.Cast(c.Operand(0, c.at), ElementType::kF64);
   const double limit = op.lambd();
@@ -132,7 +132,7 @@ std::string RefuseProduct(const Operation& op) {
 
 using NbitsOp = nn::MatmulNbitsOp;
 
-NbitsOp NbitsOf(const Operation* op) { return NbitsOp(const_cast<Operation*>(op)); }
+NbitsOp NbitsOf(const Operation* op) { return NbitsOp(op); }
 
 // Number i of a row of bytes.
 Value PackedNumber(const ElementOf& c, size_t operand, Place row, const Dim& i) {
@@ -197,7 +197,7 @@ std::string RefuseNbits(const Operation& op) {
 // Matrices of n rows in a memory of their own, row-major. Elimination with row exchanges.
 class Elimination {
  public:
-  Elimination(const WholeOf& w, Value memory, const Dim& first, const Dim& n)
+  Elimination(const WholeTensorEmitter& w, Value memory, const Dim& first, const Dim& n)
       : w_(w), e_(w.e), s_(w.e), memory_(memory), first_(first), n_(n) {}
 
   Value Determinant() {
@@ -250,21 +250,21 @@ class Elimination {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Value memory_;
   Dim first_, n_;
 };
 
-void WriteDeterminants(const WholeOf& w) {
+void WriteDeterminants(const WholeTensorEmitter& w) {
   const Scalars s(w.e);
   const std::vector<Dim> dims = w.Dims(0), batch = w.ResultDims(0);
   const Dim n = dims.back();
   Dim count = 1;
   for (const Dim& dim : batch) count *= dim;
   const Value memory = w.e.Scratch(kWide, count * n * n);
-  w.e.For(count, WholeOf::IsMuch(count * n * n), [&](const Dim& number) {
+  w.e.For(count, WholeTensorEmitter::IsWorthParallelizing(count * n * n), [&](const Dim& number) {
     const Place of_batch = w.e.space().Unflatten(number, batch);
     w.e.For(n, false, [&](const Dim& row) {
       w.ForLanes(n, [&](const Dim& column) {
@@ -291,7 +291,7 @@ std::string RefuseDeterminant(const Operation& op) {
 nn::EinsumPlan EinsumOf(const Operation& op, const std::function<std::vector<Dim>(Value v)>& dims) {
   std::vector<SymShape> shapes;
   for (size_t i = 0; i < op.num_operands(); ++i) shapes.emplace_back(dims(op.operand(i)));
-  return nn::EinsumPlan::Of(nn::EinsumOp(const_cast<Operation*>(&op)).equation(), shapes);
+  return nn::EinsumPlan::Of(nn::EinsumOp(&op).equation(), shapes);
 }
 
 Value Contracted(const ElementOf& c) {

@@ -61,7 +61,7 @@ ElementType ProductType(const ElementOf& c) {
 
 Value Dequantized(const ElementOf& c) {
   using Op = nn::DequantizeLinearOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   const Scalars s(c.e);
   const auto at = [&](size_t i) { return ScaleAt(c, i, op.axis(), op.block_size()); };
   const ElementType type = ProductType(c);
@@ -81,7 +81,7 @@ ElementType DivisionType(nn::QuantizeLinearOp op) {
 
 // Of a quotient. Nothing but the sum is rounded: in f32 it may lose digits.
 Value QuantizedFloat(const ElementOf& c, Value y) {
-  const nn::QuantizeLinearOp op(const_cast<Operation*>(c.op));
+  const nn::QuantizeLinearOp op(c.op);
   const Scalars s(c.e);
   if (op.y_zero_point()) {
     const Place at = ScaleAt(c, op.kYZeroPoint, op.axis(), op.block_size());
@@ -93,7 +93,7 @@ Value QuantizedFloat(const ElementOf& c, Value y) {
 
 Value Quantized(const ElementOf& c) {
   using Op = nn::QuantizeLinearOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   const Scalars s(c.e);
   const auto at = [&](size_t i) { return ScaleAt(c, i, op.axis(), op.block_size()); };
   const ElementType precision = DivisionType(op);
@@ -108,7 +108,7 @@ Value Quantized(const ElementOf& c) {
 }
 
 std::string RefuseQuantized(const Operation& op) {
-  const nn::QuantizeLinearOp quantize(const_cast<Operation*>(&op));
+  const nn::QuantizeLinearOp quantize(&op);
   if (std::string why = RefuseScale(op, quantize.axis(), quantize.block_size()); !why.empty()) {
     return why;
   }
@@ -118,7 +118,7 @@ std::string RefuseQuantized(const Operation& op) {
 }
 
 std::string RefuseDequantized(const Operation& op) {
-  const nn::DequantizeLinearOp dequantize(const_cast<Operation*>(&op));
+  const nn::DequantizeLinearOp dequantize(&op);
   return RefuseScale(op, dequantize.axis(), dequantize.block_size());
 }
 

@@ -49,7 +49,7 @@ std::array<Value, 4> Rounds(const Words& w, std::array<Value, 4> counter,
 
 // A block of four words gives two numbers.
 Value Philox(const ElementOf& c) {
-  const nn::PhiloxOp op(const_cast<Operation*>(c.op));
+  const nn::PhiloxOp op(c.op);
   const Words w(c);
   const Scalars& s = w.s();
   const Dim flat = c.e.space().Flatten(c.at, c.ResultDims());

@@ -29,7 +29,7 @@ Value Remembered(const ElementOf& c, const Dim& past, const Dim& position) {
 
 Value CausalConvolution(const ElementOf& c) {
   using Op = nn::CausalConvWithStateOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   const Scalars s(c.e);
   const Dim taps = c.Dims(Op::kW)[2], past = taps - 1;
   if (c.result == Op::kPresentState) {
@@ -52,11 +52,11 @@ Value CausalConvolution(const ElementOf& c) {
 
 class LinearAttention {
  public:
-  explicit LinearAttention(const WholeOf& w)
+  explicit LinearAttention(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         heads_(op_.kv_num_heads()),
         queries_(op_.q_num_heads()) {
     const std::vector<Dim> key = w.Dims(Op::kKey), value = w.Dims(Op::kValue);
@@ -71,18 +71,19 @@ class LinearAttention {
     const Dim states = batch_ * heads_;
     state_ = e_.Scratch(type_, states * keys_ * values_);
     change_ = e_.Scratch(type_, states * values_);
-    e_.For(states, WholeOf::IsMuch(states * steps_ * keys_ * values_), [&](const Dim& number) {
-      number_ = number;
-      const Place at = e_.space().Unflatten(number, {batch_, heads_});
-      b_ = at[0], h_ = at[1];
-      Begin();
-      e_.For(steps_, false, [&](const Dim& step) {
-        t_ = step;
-        Update();
-        e_.For(Dim(queries_ / heads_), false, [&](const Dim& query) { Read(query); });
-      });
-      End();
-    });
+    e_.For(states, WholeTensorEmitter::IsWorthParallelizing(states * steps_ * keys_ * values_),
+           [&](const Dim& number) {
+             number_ = number;
+             const Place at = e_.space().Unflatten(number, {batch_, heads_});
+             b_ = at[0], h_ = at[1];
+             Begin();
+             e_.For(steps_, false, [&](const Dim& step) {
+               t_ = step;
+               Update();
+               e_.For(Dim(queries_ / heads_), false, [&](const Dim& query) { Read(query); });
+             });
+             End();
+           });
   }
 
  private:
@@ -169,7 +170,7 @@ class LinearAttention {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -179,7 +180,7 @@ class LinearAttention {
   Value state_, change_;
 };
 
-void WriteLinearAttention(const WholeOf& w) { LinearAttention(w).Write(); }
+void WriteLinearAttention(const WholeTensorEmitter& w) { LinearAttention(w).Write(); }
 
 // Gates of a symbolic width may be one per head or one per feature.
 std::string RefuseGates(const Operation& op) {
@@ -188,7 +189,7 @@ std::string RefuseGates(const Operation& op) {
     if (!DimsOf(op.operand(i))[2].is_constant()) return "gates of symbolic width";
   }
   using Op = nn::LinearAttentionOp;
-  const Op attention(const_cast<Operation*>(&op));
+  const Op attention(&op);
   Fits fits(op);
   const std::vector<Dim> q = fits.Dims(Op::kQuery), k = fits.Dims(Op::kKey);
   const std::vector<Dim> v = fits.Dims(Op::kValue);

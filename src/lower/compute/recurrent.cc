@@ -109,7 +109,7 @@ std::string Refuse(const Operation& op) {
 
 class Layer {
  public:
-  explicit Layer(const WholeOf& w) : w_(w), e_(w.e), s_(w.e), form_(FormOf(*w.op)) {
+  explicit Layer(const WholeTensorEmitter& w) : w_(w), e_(w.e), s_(w.e), form_(FormOf(*w.op)) {
     const std::vector<Dim> x = w.Dims(kX);
     steps_ = x[form_.batch_first ? 1 : 0], batch_ = x[form_.batch_first ? 0 : 1];
     features_ = x[2], hidden_ = w.Dims(kR)[2];
@@ -120,22 +120,24 @@ class Layer {
     work_ = e_.Scratch(kWide, batch_ * hidden_ * kTables);
     for (int64_t direction = 0; direction < form_.directions; ++direction) {
       direction_ = direction;
-      e_.For(batch_, WholeOf::IsMuch(batch_ * steps_ * hidden_ * features_), [&](const Dim& n) {
-        n_ = n;
-        Begin();
-        const Dim length =
-            w_.Has(kLens) ? e_.Loaded(ToInt64(e_, w_.Operand(kLens, {n})), steps_ + 1) : steps_;
-        const bool backwards = form_.reverse || direction == 1;
-        e_.For(length, false, [&](const Dim& i) {
-          t_ = backwards ? length - 1 - i : i;
-          Step();
-          e_.For(hidden_, false, [&](const Dim& j) { StoreY(t_, j, Load(kState, j)); });
-        });
-        e_.For(steps_ - length, false, [&](const Dim& i) {
-          e_.For(hidden_, false, [&](const Dim& j) { StoreY(length + i, j, Number(0)); });
-        });
-        End();
-      });
+      e_.For(
+          batch_, WholeTensorEmitter::IsWorthParallelizing(batch_ * steps_ * hidden_ * features_),
+          [&](const Dim& n) {
+            n_ = n;
+            Begin();
+            const Dim length =
+                w_.Has(kLens) ? e_.Loaded(ToInt64(e_, w_.Operand(kLens, {n})), steps_ + 1) : steps_;
+            const bool backwards = form_.reverse || direction == 1;
+            e_.For(length, false, [&](const Dim& i) {
+              t_ = backwards ? length - 1 - i : i;
+              Step();
+              e_.For(hidden_, false, [&](const Dim& j) { StoreY(t_, j, Load(kState, j)); });
+            });
+            e_.For(steps_ - length, false, [&](const Dim& i) {
+              e_.For(hidden_, false, [&](const Dim& j) { StoreY(length + i, j, Number(0)); });
+            });
+            End();
+          });
     }
   }
 
@@ -223,7 +225,7 @@ class Layer {
 
   // The gate z and, unless the state is multiplied before it is reset, the reset state.
   void GruStep() {
-    const nn::GruOp op(const_cast<Operation*>(w_.op));
+    const nn::GruOp op(w_.op);
     const bool linear = op.linear_before_reset();
     e_.For(hidden_, false, [&](const Dim& j) {
       Put(kFirst, j, Bounded(0, Gate(0, j)));
@@ -240,7 +242,7 @@ class Layer {
   }
 
   void LstmRow(const Dim& j) {
-    const nn::LstmOp op(const_cast<Operation*>(w_.op));
+    const nn::LstmOp op(w_.op);
     const auto peeped = [&](Value x, int64_t gate, Value cell) {
       if (!w_.Has(kP)) return x;
       return s_.Add(x, s_.Mul(Wide(kP, {direction_, hidden_ * gate + j}), cell));
@@ -255,7 +257,7 @@ class Layer {
     Put(kNext, j, s_.Mul(o, Apply(2, cell)));
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Form form_;
@@ -264,7 +266,7 @@ class Layer {
   Value work_;
 };
 
-void WriteLayer(const WholeOf& w) { Layer(w).Write(); }
+void WriteLayer(const WholeTensorEmitter& w) { Layer(w).Write(); }
 
 // Lengths are numbers of steps.
 std::vector<IndexUse> Lengths(const ElementOf& c) {

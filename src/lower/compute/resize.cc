@@ -13,7 +13,7 @@ constexpr ElementType kWide = ElementType::kF64;
 using Op = nn::ResizeOp;
 
 std::string Refuse(const Operation& op) {
-  const Op resize(const_cast<Operation*>(&op));
+  const Op resize(&op);
   const bool one_factor = !resize.scales() && resize.keep_aspect_ratio_policy() != "stretch";
   if (one_factor && ConstantOf(op.operand(Op::kSizes)) == nullptr) return "sizes are computed";
   return !one_factor || TensorOf(op.operand(0)).is_static() ? "" : "the factor is not known";
@@ -21,8 +21,7 @@ std::string Refuse(const Operation& op) {
 
 class Resized {
  public:
-  explicit Resized(const ElementOf& c)
-      : c_(c), s_(c.e), op_(const_cast<Operation*>(c.op)), place_(c.at) {
+  explicit Resized(const ElementOf& c) : c_(c), s_(c.e), op_(c.op), place_(c.at) {
     for (const ResizedAxis& axis : ResizedAxes(*c.op, c.Dims(0), c.ResultDims())) {
       axes_.emplace_back(c.e, *c.op, axis);
     }

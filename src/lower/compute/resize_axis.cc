@@ -15,7 +15,7 @@ constexpr ElementType kWide = ElementType::kF64;
 
 using Op = nn::ResizeOp;
 
-Op OpOf(const Operation& op) { return Op(const_cast<Operation*>(&op)); }
+Op OpOf(const Operation& op) { return Op(&op); }
 
 std::vector<size_t> AxesOf(const Operation& op) {
   const size_t rank = DimsOf(op.result(0)).size();

@@ -29,7 +29,7 @@ std::vector<ResizedAxis> ResizedAxes(const Operation& op, const std::vector<Dim>
 class AxisTaps {
  public:
   AxisTaps(Elements& e, const Operation& op, ResizedAxis axis)
-      : e_(e), s_(e), op_(const_cast<Operation*>(&op)), axis_(std::move(axis)) {}
+      : e_(e), s_(e), op_(&op), axis_(std::move(axis)) {}
 
   const ResizedAxis& axis() const { return axis_; }
   Value Scale() const;

@@ -14,9 +14,7 @@ constexpr int64_t kMostBytes = 1 << 19;  // of memory that each thread has
 using Op = nn::ResizeOp;
 
 // Elements that count along an axis on each side of a point where nothing shrinks.
-int64_t ReachOf(const Operation& op) {
-  return Op(const_cast<Operation*>(&op)).mode() == "linear" ? 1 : 2;
-}
+int64_t ReachOf(const Operation& op) { return Op(&op).mode() == "linear" ? 1 : 2; }
 
 // At most as many elements count for one of the result; unknown if no bound is.
 Dim MostTaps(const Operation& op, const ResizedAxis& axis) {
@@ -35,11 +33,11 @@ Dim MostTaps(const Operation& op, const ResizedAxis& axis) {
 // rows as long as that can be. What lies before the first of them is a plane of its own each.
 class Filters {
  public:
-  explicit Filters(const WholeOf& w)
+  explicit Filters(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         in_(w.Dims(0)),
         out_(w.ResultDims(0)),
         type_(IsFloat(w.Element(0)) ? SumType(w.Element(0)) : kWide),
@@ -59,12 +57,13 @@ class Filters {
     for (const Dim& dim : out_) elements *= dim;
     const bool fits = MemoryFits();
     if (!fits) MakeMemory(Product(lead));
-    e_.For(Product(lead), WholeOf::IsMuch(elements), [&](const Dim& plane) {
-      lead_ = e_.space().Unflatten(plane, lead);
-      plane_ = fits ? Dim(0) : plane;
-      if (fits) MakeMemory(1);
-      WritePlane();
-    });
+    e_.For(Product(lead), WholeTensorEmitter::IsWorthParallelizing(elements),
+           [&](const Dim& plane) {
+             lead_ = e_.space().Unflatten(plane, lead);
+             plane_ = fits ? Dim(0) : plane;
+             if (fits) MakeMemory(1);
+             WritePlane();
+           });
   }
 
  private:
@@ -193,7 +192,7 @@ class Filters {
              ResampledCast(e_.lb(), sum, w_.Element(0)));
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -212,7 +211,7 @@ class Filters {
 }  // namespace
 
 bool HasFilterTables(const Operation& op) {
-  const Op resize(const_cast<Operation*>(&op));
+  const Op resize(&op);
   if (!resize.antialias() || resize.mode() == "nearest" || CropsRegion(op)) return false;
   const std::vector<ResizedAxis> axes =
       ResizedAxes(op, DimsOf(op.operand(0)), DimsOf(op.result(0)));
@@ -220,6 +219,6 @@ bool HasFilterTables(const Operation& op) {
       axes, [&](const ResizedAxis& axis) { return MostTaps(op, axis).is_unknown(); });
 }
 
-void WriteFiltered(const WholeOf& w) { Filters(w).Write(); }
+void WriteFiltered(const WholeTensorEmitter& w) { Filters(w).Write(); }
 
 }  // namespace lathe::lower

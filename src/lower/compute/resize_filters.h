@@ -8,6 +8,6 @@ namespace lathe::lower {
 
 /// Whether it is known before the run how many elements a filter covers at most.
 bool HasFilterTables(const Operation& op);
-void WriteFiltered(const WholeOf& w);
+void WriteFiltered(const WholeTensorEmitter& w);
 
 }  // namespace lathe::lower

@@ -17,11 +17,11 @@ using Op = nn::RoiAlignOp;
 // the sum over its points along the other axis.
 class AlignedRegions {
  public:
-  explicit AlignedRegions(const WholeOf& w)
+  explicit AlignedRegions(const WholeTensorEmitter& w)
       : w_(w),
         e_(w.e),
         s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
+        op_(w.op),
         in_(w.Dims(Op::kX)),
         regions_(w.ResultDims(0)[0]),
         type_(SumType(w.Element(0))),
@@ -171,7 +171,7 @@ class AlignedRegions {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -185,12 +185,12 @@ class AlignedRegions {
 }  // namespace
 
 bool HasPointTables(const Operation& op) {
-  const Op align(const_cast<Operation*>(&op));
+  const Op align(&op);
   const int64_t cells = std::max(align.output_height(), align.output_width());
   const int64_t points = cells * std::max<int64_t>(align.sampling_ratio(), 1);
   return align.mode() == "avg" && points <= kMostPoints && NeedSizes(op).empty();
 }
 
-void WriteAligned(const WholeOf& w) { AlignedRegions(w).Write(); }
+void WriteAligned(const WholeTensorEmitter& w) { AlignedRegions(w).Write(); }
 
 }  // namespace lathe::lower

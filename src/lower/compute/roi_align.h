@@ -8,6 +8,6 @@ namespace lathe::lower {
 
 /// Whether regions are averaged, with so few points that tables of them are small.
 bool HasPointTables(const Operation& op);
-void WriteAligned(const WholeOf& w);
+void WriteAligned(const WholeTensorEmitter& w);
 
 }  // namespace lathe::lower

@@ -93,13 +93,8 @@ class Line {
 // A piece of a row of points at a time: where these lie is computed once, for all channels.
 class GridSample {
  public:
-  explicit GridSample(const WholeOf& w)
-      : w_(w),
-        e_(w.e),
-        s_(w.e),
-        op_(const_cast<Operation*>(w.op)),
-        in_(w.Dims(Op::kX)),
-        out_(w.ResultDims(0)) {}
+  explicit GridSample(const WholeTensorEmitter& w)
+      : w_(w), e_(w.e), s_(w.e), op_(w.op), in_(w.Dims(Op::kX)), out_(w.ResultDims(0)) {}
 
   void Write() {
     const Dim some = AreSome(e_, {in_.begin() + 2, in_.end()});
@@ -139,14 +134,15 @@ class GridSample {
     const std::vector<Dim> dims = RowDims();
     Dim rows = 1;
     for (const Dim& dim : dims) rows *= dim;
-    e_.For(rows, WholeOf::IsMuch(Count() * kTapsOfPlane), [&](const Dim& row) {
-      row_ = e_.space().Unflatten(row, dims);
-      columns_.clear();
-      e_.For(CeilDiv(out_.back(), kPoints), false, [&](const Dim& piece) {
-        first_ = piece * kPoints;
-        WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, kPoints)), kPoints + 1));
-      });
-    });
+    e_.For(rows, WholeTensorEmitter::IsWorthParallelizing(Count() * kTapsOfPlane),
+           [&](const Dim& row) {
+             row_ = e_.space().Unflatten(row, dims);
+             columns_.clear();
+             e_.For(CeilDiv(out_.back(), kPoints), false, [&](const Dim& piece) {
+               first_ = piece * kPoints;
+               WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, kPoints)), kPoints + 1));
+             });
+           });
   }
 
   void WritePiece(const Dim& count) {
@@ -208,7 +204,7 @@ class GridSample {
 
   static constexpr int64_t kTapsOfPlane = 4;
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -220,7 +216,7 @@ class GridSample {
   std::vector<std::vector<Column>> columns_;
 };
 
-void SampleGrid(const WholeOf& w) { GridSample(w).Write(); }
+void SampleGrid(const WholeTensorEmitter& w) { GridSample(w).Write(); }
 
 std::string RefuseIntegers(const Operation& op) {
   const bool is_float = IsFloat(TensorOf(op.result(0)).element());
@@ -236,7 +232,7 @@ std::string RefuseIntegers(const Operation& op) {
 Value AffineGrid(const ElementOf& c) {
   using Op = nn::AffineGridOp;
   const Scalars s(c.e);
-  const bool align = Op(const_cast<Operation*>(c.op)).align_corners();
+  const bool align = Op(c.op).align_corners();
   const size_t rank = c.at.size() - 2;
   const std::vector<Dim> dims = c.ResultDims();
   const auto theta = [&](size_t column) {
@@ -267,8 +263,7 @@ std::string RefuseAffine(const Operation& op) {
 
 class Aligned {
  public:
-  explicit Aligned(const ElementOf& c)
-      : c_(c), s_(c.e), op_(const_cast<Operation*>(c.op)), in_(c.Dims(Op::kX)) {}
+  explicit Aligned(const ElementOf& c) : c_(c), s_(c.e), op_(c.op), in_(c.Dims(Op::kX)) {}
 
   // Of an image without elements nothing is seen.
   Value Element() {
@@ -384,7 +379,7 @@ void AddCorners(std::vector<IndexUse>& uses, size_t rois, int64_t first, double 
 std::vector<IndexUse> ImagesAligned(const ElementOf& c) {
   using Op = nn::RoiAlignOp;
   std::vector<IndexUse> uses{{Op::kBatchIndices, 0, c.Dims(Op::kX)[0]}};
-  const double scale = Op(const_cast<Operation*>(c.op)).spatial_scale();
+  const double scale = Op(c.op).spatial_scale();
   AddCorners(uses, Op::kRois, 0, scale, nn::kFarRoi);
   return uses;
 }
@@ -393,7 +388,7 @@ std::vector<IndexUse> ImagesAligned(const ElementOf& c) {
 
 Value MaxRoiPool(const ElementOf& c) {
   using Op = nn::MaxRoiPoolOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   const Scalars s(c.e);
   const std::vector<Dim> in = c.Dims(Op::kX);
   const auto roi = [&](int64_t i) {
@@ -442,7 +437,7 @@ std::vector<IndexUse> ImagesPooled(const ElementOf& c) {
     return s.Select(s.Less(number, e.lb().Int(0)), s.Sub(number, e.Int(extent)), number);
   };
   std::vector<IndexUse> uses{{Op::kRois, 0, extent, 0, image}};
-  const double scale = Op(const_cast<Operation*>(c.op)).spatial_scale();
+  const double scale = Op(c.op).spatial_scale();
   AddCorners(uses, Op::kRois, 1, scale, nn::kFarPooledRoi);
   return uses;
 }

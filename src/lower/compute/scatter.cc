@@ -22,11 +22,12 @@ Value Combined(const Scalars& s, std::string_view reduction, Value old, Value up
   return update;
 }
 
-void CopyData(const WholeOf& w) {
+void CopyData(const WholeTensorEmitter& w) {
   w.Fill(0, [&](Elements& e, const Place& at) { return e.At(w.op->operand(0), at); });
 }
 
-void Put(const WholeOf& w, std::string_view reduction, const Place& place, Value update) {
+void Put(const WholeTensorEmitter& w, std::string_view reduction, const Place& place,
+         Value update) {
   const Dim flat = w.e.space().Flatten(place, w.ResultDims(0));
   if (reduction != "none") {
     update = Combined(Scalars(w.e), reduction, w.e.LoadFrom(w.memory[0], flat), update);
@@ -49,30 +50,31 @@ Dim FromFront(Elements& e, Value index, const Dim& extent) {
 }
 
 // Lines along the axis do not meet.
-void ScatterElements(const WholeOf& w) {
+void ScatterElements(const WholeTensorEmitter& w) {
   using Op = nn::ScatterElementsOp;
-  const Op op(const_cast<Operation*>(w.op));
+  const Op op(w.op);
   CopyData(w);
   const std::vector<Dim> data = w.Dims(Op::kData), indices = w.Dims(Op::kIndices);
   const size_t axis = AxisOf(op.axis(), data.size());
   std::vector<Dim> others = indices;
   others[axis] = 1;
-  w.e.For(Product(others), WholeOf::IsMuch(Product(indices)), [&](const Dim& line) {
-    const Place at_line = w.e.space().Unflatten(line, others);
-    w.e.For(indices[axis], false, [&](const Dim& i) {
-      Place at = at_line;
-      at[axis] = i;
-      Place place = at;
-      place[axis] = FromFront(w.e, w.Operand(Op::kIndices, at), data[axis]);
-      Put(w, op.reduction(), place, w.Operand(Op::kUpdates, at));
-    });
-  });
+  w.e.For(Product(others), WholeTensorEmitter::IsWorthParallelizing(Product(indices)),
+          [&](const Dim& line) {
+            const Place at_line = w.e.space().Unflatten(line, others);
+            w.e.For(indices[axis], false, [&](const Dim& i) {
+              Place at = at_line;
+              at[axis] = i;
+              Place place = at;
+              place[axis] = FromFront(w.e, w.Operand(Op::kIndices, at), data[axis]);
+              Put(w, op.reduction(), place, w.Operand(Op::kUpdates, at));
+            });
+          });
 }
 
 // Of slices, threads take parts; each goes over all tuples.
-void ScatterSlices(const WholeOf& w) {
+void ScatterSlices(const WholeTensorEmitter& w) {
   using Op = nn::ScatterNdOp;
-  const Op op(const_cast<Operation*>(w.op));
+  const Op op(w.op);
   CopyData(w);
   const std::vector<Dim> data = w.Dims(Op::kData), tuples = w.Dims(Op::kIndices);
   const auto length = static_cast<size_t>(tuples.back().value());
@@ -81,25 +83,26 @@ void ScatterSlices(const WholeOf& w) {
   constexpr int64_t kPart = 1 << 10;
   const Dim size = Product(slice);
   const Dim parts = CeilDiv(size, kPart);
-  w.e.For(parts, WholeOf::IsMuch(size * Product(outer)), [&](const Dim& part) {
-    const Dim count = w.e.Loaded(w.e.Int(Min(size - part * kPart, kPart)), kPart + 1);
-    w.e.For(Product(outer), false, [&](const Dim& number) {
-      const Place tuple = w.e.space().Unflatten(number, outer);
-      Place to;
-      for (size_t i = 0; i < length; ++i) {
-        Place at = tuple;
-        at.emplace_back(static_cast<int64_t>(i));
-        to.push_back(FromFront(w.e, w.Operand(Op::kIndices, at), data[i]));
-      }
-      w.ForLanes(count, [&](const Dim& i) {
-        const Place within = w.e.space().Unflatten(part * kPart + i, slice);
-        Place place = to, from = tuple;
-        place.insert(place.end(), within.begin(), within.end());
-        from.insert(from.end(), within.begin(), within.end());
-        Put(w, op.reduction(), place, w.Operand(Op::kUpdates, from));
-      });
-    });
-  });
+  w.e.For(parts, WholeTensorEmitter::IsWorthParallelizing(size * Product(outer)),
+          [&](const Dim& part) {
+            const Dim count = w.e.Loaded(w.e.Int(Min(size - part * kPart, kPart)), kPart + 1);
+            w.e.For(Product(outer), false, [&](const Dim& number) {
+              const Place tuple = w.e.space().Unflatten(number, outer);
+              Place to;
+              for (size_t i = 0; i < length; ++i) {
+                Place at = tuple;
+                at.emplace_back(static_cast<int64_t>(i));
+                to.push_back(FromFront(w.e, w.Operand(Op::kIndices, at), data[i]));
+              }
+              w.ForLanes(count, [&](const Dim& i) {
+                const Place within = w.e.space().Unflatten(part * kPart + i, slice);
+                Place place = to, from = tuple;
+                place.insert(place.end(), within.begin(), within.end());
+                from.insert(from.end(), within.begin(), within.end());
+                Put(w, op.reduction(), place, w.Operand(Op::kUpdates, from));
+              });
+            });
+          });
 }
 
 std::string RefuseElements(const Operation& op) {
@@ -107,7 +110,7 @@ std::string RefuseElements(const Operation& op) {
   Fits fits(op);
   fits.Same(Op::kIndices, Op::kUpdates);
   const std::vector<Dim> data = fits.Dims(Op::kData), indices = fits.Dims(Op::kIndices);
-  const size_t axis = AxisOf(Op(const_cast<Operation*>(&op)).axis(), data.size());
+  const size_t axis = AxisOf(Op(&op).axis(), data.size());
   for (size_t a = 0; a < data.size(); ++a) {
     if (a != axis) fits.AtMost(indices[a], data[a]);
   }
@@ -130,37 +133,39 @@ std::string RefuseSteps(const Operation& op) {
   Fits fits(op);
   std::vector<Dim> cache = fits.Dims(Op::kPastCache);
   const std::vector<Dim> update = fits.Dims(Op::kUpdate);
-  const size_t axis = AxisOf(Op(const_cast<Operation*>(&op)).axis(), cache.size());
+  const size_t axis = AxisOf(Op(&op).axis(), cache.size());
   fits.Is(Op::kWriteIndices, {cache[0]});
   if (axis < update.size()) cache[axis] = update[axis];
   return fits.Is(Op::kUpdate, cache).why();
 }
 
 // Steps of a cache from a position of each batch on.
-void ScatterSteps(const WholeOf& w) {
+void ScatterSteps(const WholeTensorEmitter& w) {
   using Op = nn::TensorScatterOp;
-  const Op op(const_cast<Operation*>(w.op));
+  const Op op(w.op);
   CopyData(w);
   const std::vector<Dim> cache = w.Dims(Op::kPastCache), update = w.Dims(Op::kUpdate);
   const size_t axis = AxisOf(op.axis(), cache.size());
   std::vector<Dim> others = update;
   others[axis] = 1;
-  w.e.For(Product(others), WholeOf::IsMuch(Product(update)), [&](const Dim& line) {
-    const Place at_line = w.e.space().Unflatten(line, others);
-    Dim first = 0;
-    if (w.Has(Op::kWriteIndices)) {
-      const Value position = ToInt64(w.e, w.Operand(Op::kWriteIndices, {at_line[0]}));
-      first = w.e.Loaded(w.e.Int(Mod(w.e.Loaded(position, cache[axis]), Max(cache[axis], 1))),
-                         cache[axis]);
-    }
-    w.e.For(update[axis], false, [&](const Dim& i) {
-      Place from = at_line, place = at_line;
-      from[axis] = i;
-      const Dim step = w.e.Loaded(w.e.Int(Mod(first + i, Max(cache[axis], 1))), cache[axis]);
-      place[axis] = step;
-      Put(w, "none", place, w.Operand(Op::kUpdate, from));
-    });
-  });
+  w.e.For(
+      Product(others), WholeTensorEmitter::IsWorthParallelizing(Product(update)),
+      [&](const Dim& line) {
+        const Place at_line = w.e.space().Unflatten(line, others);
+        Dim first = 0;
+        if (w.Has(Op::kWriteIndices)) {
+          const Value position = ToInt64(w.e, w.Operand(Op::kWriteIndices, {at_line[0]}));
+          first = w.e.Loaded(w.e.Int(Mod(w.e.Loaded(position, cache[axis]), Max(cache[axis], 1))),
+                             cache[axis]);
+        }
+        w.e.For(update[axis], false, [&](const Dim& i) {
+          Place from = at_line, place = at_line;
+          from[axis] = i;
+          const Dim step = w.e.Loaded(w.e.Int(Mod(first + i, Max(cache[axis], 1))), cache[axis]);
+          place[axis] = step;
+          Put(w, "none", place, w.Operand(Op::kUpdate, from));
+        });
+      });
 }
 
 // ---- what must be an index ----
@@ -168,7 +173,7 @@ void ScatterSteps(const WholeOf& w) {
 std::vector<IndexUse> ElementIndices(const ElementOf& c) {
   using Op = nn::ScatterElementsOp;
   const std::vector<Dim> dims = c.Dims(Op::kData);
-  const size_t axis = AxisOf(Op(const_cast<Operation*>(c.op)).axis(), dims.size());
+  const size_t axis = AxisOf(Op(c.op).axis(), dims.size());
   return {{Op::kIndices, axis, dims[axis]}};
 }
 
@@ -186,7 +191,7 @@ std::vector<IndexUse> TupleIndices(const ElementOf& c) {
 // The last step that is written, unless they go round; the first is not negative.
 std::vector<IndexUse> StepIndices(const ElementOf& c) {
   using Op = nn::TensorScatterOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   if (!c.Has(Op::kWriteIndices)) return {};
   const std::vector<Dim> cache = c.Dims(Op::kPastCache), update = c.Dims(Op::kUpdate);
   const size_t axis = AxisOf(op.axis(), cache.size());

@@ -36,7 +36,7 @@ Value Reshaped(const ElementOf& c) {
 }
 
 Value Transposed(const ElementOf& c) {
-  const nn::TransposeOp op(const_cast<Operation*>(c.op));
+  const nn::TransposeOp op(c.op);
   const auto perm = op.perm();
   Place place(c.at.size());
   for (size_t i = 0; i < c.at.size(); ++i) {
@@ -62,7 +62,7 @@ Value CastTo(const ElementOf& c, Value v, ElementType to) {
 
 Value Diagonal(const ElementOf& c) {
   Builder& b = c.e.lb().b();
-  const nn::EyeLikeOp op(const_cast<Operation*>(c.op));
+  const nn::EyeLikeOp op(c.op);
   const Value row = c.e.Int(c.at[0]), column = c.e.Int(c.at[1]);
   const Value shifted = nn::AddOp::Create(b, row, c.e.lb().Int(op.k())).c();
   return CastTo(c, nn::EqualOp::Create(b, column, shifted).c(), c.Element());
@@ -76,7 +76,7 @@ Value InFloatRange(const ElementOf& c) {
   Value step =
       nn::MulOp::Create(b, wide(c.e.Int(c.at[0])), wide(c.Scalar(nn::RangeOp::kDelta))).c();
   const bool is_narrow = element == ElementType::kF16 || element == ElementType::kBF16;
-  const nn::RangeOp op(const_cast<Operation*>(c.op));
+  const nn::RangeOp op(c.op);
   if (is_narrow && op.stash_type() == element) step = wide(CastTo(c, step, element));
   return CastTo(c, nn::AddOp::Create(b, wide(c.Scalar(nn::RangeOp::kStart)), step).c(), element);
 }
@@ -92,7 +92,7 @@ Value InRange(const ElementOf& c) {
 }
 
 Value Extents(const ElementOf& c) {
-  const nn::ShapeOp op(const_cast<Operation*>(c.op));
+  const nn::ShapeOp op(c.op);
   const std::vector<Dim> dims = c.Dims(0);
   const auto rank = static_cast<int64_t>(dims.size());
   const int64_t start =

@@ -34,13 +34,13 @@ class Transforms {
   using Source = std::function<Complex(const Dim& line, const Dim& t)>;
   using Sink = std::function<void(const Dim& line, const std::function<Complex(const Dim& k)>&)>;
 
-  Transforms(const WholeOf& w, const Dim& lines, const Dim& n, int sign)
+  Transforms(const WholeTensorEmitter& w, const Dim& lines, const Dim& n, int sign)
       : w_(w), e_(w.e), s_(w.e), lines_(lines), n_(n), sign_(sign) {}
 
   void Write(const Source& from, const Sink& to) {
     MakeRoots();
     FindFactors();
-    const bool is_much = WholeOf::IsMuch(lines_ * n_);
+    const bool is_much = WholeTensorEmitter::IsWorthParallelizing(lines_ * n_);
     constexpr int64_t kParts = 32;  // of the lines; each has a place for one
     const Dim parts = is_much ? Min(lines_, kParts) : Dim(1);
     work_ = e_.Scratch(kWide, parts * n_ * 4);
@@ -197,7 +197,7 @@ class Transforms {
     return e_.Loaded(last[2], 2);
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Dim lines_, n_, odd_, levels_, residues_, base_;
@@ -217,7 +217,7 @@ std::string RefuseLength(const Dim& n) {
              : "";
 }
 
-void ExpectLength(const WholeOf& w, const Dim& n, size_t axis) {
+void ExpectLength(const WholeTensorEmitter& w, const Dim& n, size_t axis) {
   const auto low = n.LowerBound();
   if (low && *low >= 1) return;
   loop::ExpectOp::Create(w.e.lb().b(), w.e.lb().Int(0), w.e.Int(n), Value(),
@@ -229,7 +229,7 @@ void ExpectLength(const WholeOf& w, const Dim& n, size_t axis) {
 struct Dft {
   explicit Dft(const Operation& o)
       : operation(o),
-        op(const_cast<Operation*>(&o)),
+        op(&o),
         rank(DimsOf(o.operand(0)).size()),
         axis(rank - 2),
         to_real(op.inverse() && op.onesided()) {
@@ -270,7 +270,7 @@ std::string RefuseDft(const Operation& op) {
   return why.empty() ? NeedSizes(op) : why;
 }
 
-void WriteDft(const WholeOf& w) {
+void WriteDft(const WholeTensorEmitter& w) {
   const Dft dft(*w.op);
   const Scalars s(w.e);
   const std::vector<Dim> from = w.Dims(0), to = w.ResultDims(0);
@@ -347,7 +347,7 @@ std::string RefuseStft(const Operation& op) {
   return why.empty() ? NeedSizes(op) : why;
 }
 
-void WriteStft(const WholeOf& w) {
+void WriteStft(const WholeTensorEmitter& w) {
   using Op = nn::StftOp;
   const Scalars s(w.e);
   const std::vector<Dim> signal = w.Dims(Op::kSignal), to = w.ResultDims(0);
@@ -382,7 +382,7 @@ template <class OpT>
 Value Cosines(const ElementOf& c, double a, double b, double d) {
   const Scalars s(c.e);
   const auto number = [&](double value) { return s.Number(kWide, value); };
-  const bool periodic = OpT(const_cast<Operation*>(c.op)).periodic();
+  const bool periodic = OpT(c.op).periodic();
   const Dim size = c.ResultDims()[0];
   const Value period = s.Sub(s.Number(kWide, size), number(periodic ? 0 : 1));
   const Value turn = s.Mul(number(2 * std::numbers::pi), s.Number(kWide, c.at[0]));

@@ -51,7 +51,7 @@ Value Regularized(const Step& step, double norm) {
 }
 
 Value Adagrad(const ElementOf& c) {
-  const nn::AdagradOp op(const_cast<Operation*>(c.op));
+  const nn::AdagradOp op(c.op);
   const Step step(c, 3);
   const Scalars& s = step.s;
   const Value g = Regularized(step, op.norm_coefficient());
@@ -64,7 +64,7 @@ Value Adagrad(const ElementOf& c) {
 }
 
 Value Adam(const ElementOf& c) {
-  const nn::AdamOp op(const_cast<Operation*>(c.op));
+  const nn::AdamOp op(c.op);
   const Step step(c, 4);
   const Scalars& s = step.s;
   const double alpha = op.alpha(), beta = op.beta();
@@ -86,7 +86,7 @@ Value Adam(const ElementOf& c) {
 }
 
 Value Momentum(const ElementOf& c) {
-  const nn::MomentumOp op(const_cast<Operation*>(c.op));
+  const nn::MomentumOp op(c.op);
   const Step step(c, 3);
   const Scalars& s = step.s;
   const Value alpha = step.Number(op.alpha());

@@ -19,7 +19,7 @@ using Mode = nn::TreeNode::Mode;
 
 std::optional<nn::Trees> TreesOf(const Operation& op) {
   try {
-    return nn::Trees::Of(Op(const_cast<Operation*>(&op)));
+    return nn::Trees::Of(Op(&op));
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -65,8 +65,8 @@ std::string Refuse(const Operation& op) {
 
 class Ensemble {
  public:
-  explicit Ensemble(const WholeOf& w)
-      : w_(w), e_(w.e), s_(w.e), op_(const_cast<Operation*>(w.op)), trees_(*TreesOf(*w.op)) {
+  explicit Ensemble(const WholeTensorEmitter& w)
+      : w_(w), e_(w.e), s_(w.e), op_(w.op), trees_(*TreesOf(*w.op)) {
     for (const nn::TreeNode& node : trees_.nodes) modes_.insert(node.mode);
   }
 
@@ -80,7 +80,7 @@ class Ensemble {
     if (roots > 0) MakeTables();
     // A tree stays in the cache for the rows of a block.
     constexpr int64_t kRows = 16;
-    const bool is_much = WholeOf::IsMuch(rows * (roots * 8));
+    const bool is_much = WholeTensorEmitter::IsWorthParallelizing(rows * (roots * 8));
     e_.For(CeilDiv(rows, kRows), is_much, [&](const Dim& block) {
       const Dim count = Min(rows - block * kRows, kRows);
       const auto for_rows = [&](const std::function<void(const Dim& row)>& body) {
@@ -324,7 +324,7 @@ class Ensemble {
     });
   }
 
-  const WholeOf& w_;
+  const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
   Op op_;
@@ -337,7 +337,7 @@ class Ensemble {
   Value begins_, members_;
 };
 
-void WriteEnsemble(const WholeOf& w) { Ensemble(w).Write(); }
+void WriteEnsemble(const WholeTensorEmitter& w) { Ensemble(w).Write(); }
 
 constexpr Compute kComputes[] = {
     {nn::kTreeEnsemble, nullptr, Refuse, nullptr, WriteEnsemble},

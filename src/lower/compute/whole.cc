@@ -5,14 +5,16 @@
 
 namespace lathe::lower {
 
-void WholeOf::Fill(const std::vector<Dim>& dims, Value into, const Filler& element) const {
+void WholeTensorEmitter::Fill(const std::vector<Dim>& dims, Value into,
+                              const Filler& element) const {
   Nest(e, function, body, machine)
       .Visit(dims, into, [&](Elements& elements, const Place& at, Value to) {
         elements.Store(to, elements.space().Flatten(at, dims), element(elements, at));
       });
 }
 
-void WholeOf::ForLanes(const Dim& extent, const std::function<void(const Dim& i)>& step) const {
+void WholeTensorEmitter::ForLanes(const Dim& extent,
+                                  const std::function<void(const Dim& i)>& step) const {
   const Operation* before = e.lb().b().block()->back();
   e.For(extent, false, step);
   Operation* loop = e.lb().b().block()->back();
@@ -34,7 +36,7 @@ std::string NeedSizes(const Operation& op) {
   return why;
 }
 
-bool WholeOf::IsMuch(const Dim& elements) {
+bool WholeTensorEmitter::IsWorthParallelizing(const Dim& elements) {
   constexpr int64_t kMuch = 1 << 15;
   return !elements.is_constant() || elements.value() >= kMuch;
 }

@@ -114,7 +114,7 @@ Value OverWindow(const ElementOf& c, const Windows& w, const Place& out, const D
 
 template <class OpT>
 Windows WindowsOfPool(const ElementOf& c) {
-  const OpT op(const_cast<Operation*>(c.op));
+  const OpT op(c.op);
   const nn::WindowSpec spec = nn::WindowOf(op);
   return WindowsOf(c, spec, {spec.kernel_shape->begin(), spec.kernel_shape->end()});
 }
@@ -139,7 +139,7 @@ Value GreatestPosition(const ElementOf& c, const Windows& w, const Place& out) {
   const Scalars s(c.e);
   const Value greatest = Greatest(c, w, out), none = c.e.lb().Splat(ElementType::kI64, -1);
   const bool is_float = IsFloat(TensorOf(greatest).element());
-  const bool columns_first = nn::MaxPoolOp(const_cast<Operation*>(c.op)).storage_order() == 1;
+  const bool columns_first = nn::MaxPoolOp(c.op).storage_order() == 1;
   std::vector<Dim> dims = c.Dims(0);
   if (columns_first) std::reverse(dims.begin() + 2, dims.end());
   return OverWindow(c, w, out, out[1], none, [&](const Place& place, const Place&, Value so_far) {
@@ -169,7 +169,7 @@ Value AveragePooled(const ElementOf& c) {
   const Scalars s(c.e);
   const Windows w = WindowsOfPool<nn::AveragePoolOp>(c);
   const Place out = ChannelsFirst(*c.op, c.at);
-  const bool pads = nn::AveragePoolOp(const_cast<Operation*>(c.op)).count_include_pad();
+  const bool pads = nn::AveragePoolOp(c.op).count_include_pad();
   const ElementType type = SumType(c.Element());
   const Value sum = OverWindow(
       c, w, out, out[1], s.Number(type, 0.0), [&](const Place& place, const Place&, Value so_far) {
@@ -213,14 +213,14 @@ class PowerNorm {
 
 Value NormPooled(const ElementOf& c) {
   const Windows w = WindowsOfPool<nn::LpPoolOp>(c);
-  const PowerNorm norm(c, nn::LpPoolOp(const_cast<Operation*>(c.op)).p());
+  const PowerNorm norm(c, nn::LpPoolOp(c.op).p());
   return norm.Finished(OverWindow(
       c, w, c.at, c.at[1], norm.Zero(),
       [&](const Place& place, const Place&, Value so_far) { return norm.Add(so_far, place); }));
 }
 
 Value GlobalNorm(const ElementOf& c) {
-  const PowerNorm norm(c, nn::GlobalLpPoolOp(const_cast<Operation*>(c.op)).p());
+  const PowerNorm norm(c, nn::GlobalLpPoolOp(c.op).p());
   const std::vector<Dim> dims = c.Dims(0);
   return norm.Finished(
       c.e.Reduce({dims.begin() + 2, dims.end()}, norm.Zero(), [&](const Place& at, Value so_far) {
@@ -269,8 +269,8 @@ Value Convolution(const ElementOf& c) {
   const ElementType type = SumType(c.Element());
   const Dim filter = ChannelsFirst(*c.op, c.at)[1];
   const Value sum = Convolved(
-      c, nn::ConvSpecOf(Op(const_cast<Operation*>(c.op))), Op::kW,
-      WithBias(c, Op::kB, filter, type), [&](const Place& x, const Place& w) {
+      c, nn::ConvSpecOf(Op(c.op)), Op::kW, WithBias(c, Op::kB, filter, type),
+      [&](const Place& x, const Place& w) {
         return s.Mul(s.Cast(c.Operand(Op::kX, x), type), s.Cast(c.Operand(Op::kW, w), type));
       });
   return s.Cast(sum, c.Element());
@@ -292,7 +292,7 @@ Value IntegerSum(const ElementOf& c, Value initial) {
   };
   const Value x_zero = c.Has(OpT::kXZeroPoint) ? c.Scalar(OpT::kXZeroPoint) : Value();
   const Value w_zero = c.Has(OpT::kWZeroPoint) ? PerFilter(c, OpT::kWZeroPoint, c.at[1]) : Value();
-  return Convolved(c, nn::ConvSpecOf(OpT(const_cast<Operation*>(c.op))), OpT::kW, initial,
+  return Convolved(c, nn::ConvSpecOf(OpT(c.op)), OpT::kW, initial,
                    [&](const Place& x, const Place& w) {
                      return s.Mul(centered(OpT::kX, x, x_zero), centered(OpT::kW, w, w_zero));
                    });
@@ -314,11 +314,9 @@ Value ByteConvolution(const ElementOf& c) {
     at.insert(at.end(), k.begin(), k.end());
     return s.Add(so_far, s.Mul(padding, wide(c.Operand(Op::kW, at))));
   });
-  return Convolved(c, nn::ConvSpecOf(Op(const_cast<Operation*>(c.op))), Op::kW, all,
-                   [&](const Place& x, const Place& w) {
-                     return s.Mul(s.Sub(wide(c.Operand(Op::kX, x)), padding),
-                                  wide(c.Operand(Op::kW, w)));
-                   });
+  return Convolved(c, nn::ConvSpecOf(Op(c.op)), Op::kW, all, [&](const Place& x, const Place& w) {
+    return s.Mul(s.Sub(wide(c.Operand(Op::kX, x)), padding), wide(c.Operand(Op::kW, w)));
+  });
 }
 
 Value QuantizedConvolution(const ElementOf& c) {
@@ -375,7 +373,7 @@ ScatteredTap TapOf(const Dim& place, const Dim& number, size_t axis, const Windo
 Value TransposedConvolution(const ElementOf& c) {
   using Op = nn::ConvTransposeOp;
   const Scalars s(c.e);
-  const nn::ConvTransposeSpec spec = nn::ConvTransposeSpecOf(Op(const_cast<Operation*>(c.op)));
+  const nn::ConvTransposeSpec spec = nn::ConvTransposeSpecOf(Op(c.op));
   const ElementType type = SumType(c.Element());
   const std::vector<Dim> dims = c.Dims(Op::kW);
   nn::WindowSpec window = spec.window;
@@ -412,7 +410,7 @@ std::string RefuseChannels(const Operation& op, size_t bias) {
   Fits fits(op);
   const Place x = ChannelsFirst(op, fits.Dims(OpT::kX));
   const std::vector<Dim> w = fits.Dims(OpT::kW);
-  const int64_t group = nn::ConvSpecOf(OpT(const_cast<Operation*>(&op))).group;
+  const int64_t group = nn::ConvSpecOf(OpT(&op)).group;
   return fits.Same(x[1], w[1] * group).Is(bias, {w[0]}).why();
 }
 
@@ -448,7 +446,7 @@ std::string RefuseTransposed(const Operation& op) {
   using Op = nn::ConvTransposeOp;
   Fits fits(op);
   const std::vector<Dim> x = fits.Dims(Op::kX), w = fits.Dims(Op::kW);
-  const int64_t group = nn::ConvTransposeSpecOf(Op(const_cast<Operation*>(&op))).group;
+  const int64_t group = nn::ConvTransposeSpecOf(Op(&op)).group;
   return fits.Same(x[1], w[0]).Is(Op::kB, {w[1] * group}).why();
 }
 
@@ -457,7 +455,7 @@ std::string RefuseTransposed(const Operation& op) {
 // Adds what blocks have at the pixel, in the order of the elements of a block.
 Value AddedBlocks(const ElementOf& c) {
   using Op = nn::Col2imOp;
-  const Op op(const_cast<Operation*>(c.op));
+  const Op op(c.op);
   const Scalars s(c.e);
   const std::vector<int64_t> image = *ConstantInts(*c.op, Op::kImageShape);
   const std::vector<int64_t> block = *ConstantInts(*c.op, Op::kBlockShape);
@@ -506,7 +504,7 @@ std::string RefuseBlocks(const Operation& op) {
 // ---- over channels ----
 
 Value LocallyNormalized(const ElementOf& c) {
-  const nn::LrnOp op(const_cast<Operation*>(c.op));
+  const nn::LrnOp op(c.op);
   const Scalars s(c.e);
   const ElementType type = SumType(c.Element());
   const int64_t size = op.size();

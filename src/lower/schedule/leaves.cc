@@ -98,7 +98,7 @@ Value Leaves::Emit(Builder& b, const Dim& expr) const {
 Value CounterOf(const Operation* loop) { return loop->region(0).front()->argument(0); }
 
 Dim ExtentOf(const Operation* loop, Leaves& leaves) {
-  const loop::ForOp op(const_cast<Operation*>(loop));
+  const loop::ForOp op(loop);
   if (const auto extent = op.extent()) return *extent;
   return leaves.Of(op.size());
 }

@@ -35,7 +35,7 @@ std::pair<Dim, Dim> Divided(const Dim& index, int64_t factor, Leaves& leaves) {
     const Operation* owner =
         leaf.is_block_argument() ? leaf.argument_block()->parent_op() : nullptr;
     if (owner != nullptr && owner->name() == loop::ForOp::kName && leaf == CounterOf(owner)) {
-      if (const auto extent = loop::ForOp(const_cast<Operation*>(owner)).extent()) {
+      if (const auto extent = loop::ForOp(owner).extent()) {
         const Dim integer = space.Add(*extent);
         if (integer.is_symbol()) behind.push_back(leaves.SymbolOf(leaf));
         return integer;

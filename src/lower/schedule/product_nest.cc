@@ -25,9 +25,7 @@ Block* BodyOf(const Operation* loop) { return loop->region(0).front(); }
 bool IsA(const Operation* op, std::string_view name) { return op != nullptr && op->name() == name; }
 bool IsLoop(const Operation* op) { return IsA(op, loop::ForOp::kName); }
 
-std::optional<int64_t> ConstantExtent(const Operation* loop) {
-  return loop::ForOp(const_cast<Operation*>(loop)).extent();
-}
+std::optional<int64_t> ConstantExtent(const Operation* loop) { return loop::ForOp(loop).extent(); }
 
 // A scalar +0.
 bool IsZero(Value v) {

@@ -22,9 +22,7 @@ bool IsLoop(const Operation* op) { return op != nullptr && op->name() == loop::F
 
 bool CarriesValues(const Operation* loop) { return loop->num_results() > 0; }
 
-bool IsParallel(const Operation* loop) {
-  return loop::ForOp(const_cast<Operation*>(loop)).parallel();
-}
+bool IsParallel(const Operation* loop) { return loop::ForOp(loop).parallel(); }
 
 std::string WhyNotLoop(const Operation* op) {
   if (op == nullptr) return "there is no loop";
@@ -273,7 +271,7 @@ std::vector<Operation*> Tile(Operation* outer, int64_t rows, int64_t columns) {
 
 std::string WhyNotUnroll(const Operation* loop) {
   if (std::string why = WhyNotLoop(loop); !why.empty()) return why;
-  return loop::ForOp(const_cast<Operation*>(loop)).extent() ? "" : "its extent is not constant";
+  return loop::ForOp(loop).extent() ? "" : "its extent is not constant";
 }
 
 void Unroll(Operation* loop) {

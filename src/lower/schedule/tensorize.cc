@@ -14,9 +14,7 @@
 namespace lathe::schedule {
 namespace {
 
-int64_t ExtentOf(const Operation* loop) {
-  return *loop::ForOp(const_cast<Operation*>(loop)).extent();
-}
+int64_t ExtentOf(const Operation* loop) { return *loop::ForOp(loop).extent(); }
 
 // Loops over rows, or over columns: those over tiles, outermost first, then that of a tile.
 struct Side {

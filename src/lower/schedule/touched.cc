@@ -88,7 +88,7 @@ class Finder {
   // Only then does the least index that could be occur, and the greatest.
   static std::string WhyNotCounted(const Operation* at) {
     if (at->name() != loop::ForOp::kName) return StrCat("there is ", at->name());
-    const auto extent = loop::ForOp(const_cast<Operation*>(at)).extent();
+    const auto extent = loop::ForOp(at).extent();
     if (!extent) return "a loop around an access is not of constant extent";
     return *extent > 0 ? "" : "a loop around an access never runs";
   }
@@ -119,7 +119,7 @@ class Finder {
       }
       const Dim slope = leaves_.Slope(begin, leaf);
       if (!slope.is_constant()) return "how many elements are touched is not constant";
-      const int64_t last = *loop::ForOp(const_cast<Operation*>(owner)).extent() - 1;
+      const int64_t last = *loop::ForOp(owner).extent() - 1;
       begin = leaves_.Replace(begin, leaf, slope.value() < 0 ? last : 0);
       spread += std::abs(slope.value()) * last;
     }
@@ -167,7 +167,7 @@ bool IsInside(const Operation* op, const Operation* loop) {
 
 const Operation* ParallelAround(const Operation* op) {
   for (op = op->parent_op(); op != nullptr; op = op->parent_op()) {
-    if (op->name() == loop::ForOp::kName && loop::ForOp(const_cast<Operation*>(op)).parallel()) {
+    if (op->name() == loop::ForOp::kName && loop::ForOp(op).parallel()) {
       return op;
     }
   }
@@ -206,8 +206,7 @@ bool Covers(const Operation* loop, Scope scope, const Touched& touched, Leaves& 
       if (is_outside) continue;
       if (std::ranges::count(seen, leaf) != 0) return false;
       seen.push_back(leaf);
-      digits.emplace_back(leaves.Slope(index, leaf).value(),
-                          *loop::ForOp(const_cast<Operation*>(owner)).extent());
+      digits.emplace_back(leaves.Slope(index, leaf).value(), *loop::ForOp(owner).extent());
     }
     std::ranges::sort(digits);
     int64_t step = 1;

@@ -412,7 +412,7 @@ int64_t SuitableLanes(const Operation* loop, int vector_bytes) {
 void Vectorize(Operation* loop, int64_t lanes) {
   Widening widening(loop);
   std::string why = widening.Refusal();
-  if (lanes < 1) why = StrCat("there can not be ", lanes, " lanes");
+  if (lanes < 1) why = StrCat("there cannot be ", lanes, " lanes");
   if (!why.empty()) Refuse(loop, "vectorize", why);
   Leaves leaves;
   const Dim extent = ExtentOf(loop, leaves);

@@ -91,7 +91,7 @@ std::string GroupedConv::MasterRefusal() {
 }
 
 std::string GroupedConv::ShapeRefusal() {
-  const nn::ConvOp op(const_cast<Operation*>(master_));
+  const nn::ConvOp op(master_);
   const AnyTensorType x = TensorOf(master_->operand(0)), w = TensorOf(master_->operand(1));
   if (op.layout().value_or("NCHW") != "NCHW") return "the channels are last";
   groups_ = op.group();

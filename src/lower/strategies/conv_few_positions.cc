@@ -102,7 +102,7 @@ std::string ConvFewPositions::MasterRefusal() {
   if (std::string why = FindMaster(l_.function, "convolution", is_one, master_); !why.empty()) {
     return why;
   }
-  const nn::ConvOp conv(const_cast<Operation*>(master_));
+  const nn::ConvOp conv(master_);
   if (!ReadsArguments(*master_)) return "what it reads is computed in the same function";
   if (conv.b()) return "there is a bias";
   if (conv.group() != 1 || conv.layout().value_or("NCHW") != "NCHW") return "of groups";

@@ -36,8 +36,8 @@ void ConvGeometry::ParseWindow(const nn::WindowSpec& spec, std::span<const Dim> 
 }
 
 std::string ConvGeometry::Parse(const Operation& conv) {
-  if (!conv.isa<nn::ConvBytesOp>()) return ParseOp(nn::ConvOp(const_cast<Operation*>(&conv)));
-  std::string why = ParseOp(nn::ConvBytesOp(const_cast<Operation*>(&conv)));
+  if (!conv.isa<nn::ConvBytesOp>()) return ParseOp(nn::ConvOp(&conv));
+  std::string why = ParseOp(nn::ConvBytesOp(&conv));
   reads_own_element = reads_own_element && is_static();
   return why;
 }

@@ -46,7 +46,7 @@ std::string ConvJob::InputRefusal() {
     if (a == 2 || !g.reads_own_element) axes.emplace_back();
     axes.back().push_back(a);
   }
-  return before->SetGroups(std::move(axes)) ? "" : "the input's positions can not be walked as one";
+  return before->SetGroups(std::move(axes)) ? "" : "the input's positions cannot be walked as one";
 }
 
 std::string ConvJob::Refusal(bool of_bytes) {
@@ -59,7 +59,7 @@ std::string ConvJob::Refusal(bool of_bytes) {
   if (!std::ranges::equal(dims, after->dims())) return "the result is broadcast further";
   std::vector<std::vector<size_t>> axes{{0}, {1}, {}};
   for (size_t a = 2; a < dims.size(); ++a) axes.back().push_back(a);
-  if (!after->SetGroups(std::move(axes))) return "the positions can not be walked as one";
+  if (!after->SetGroups(std::move(axes))) return "the positions cannot be walked as one";
   lanes = l.machine.lanes(sum_element());
   const Dim work = g.batch * g.positions() * (g.depth() * g.filters * g.groups);
   parallel = !work.is_constant() || work.value() > kParallelFlops;

@@ -115,7 +115,7 @@ std::string TransposedConv::MasterRefusal() {
 }
 
 std::string TransposedConv::ShapeRefusal() {
-  const nn::ConvTransposeOp op(const_cast<Operation*>(master_));
+  const nn::ConvTransposeOp op(master_);
   const AnyTensorType x = TensorOf(op.x()), w = TensorOf(op.w()), y = TensorOf(op.y());
   element_ = x.element();
   if (element_ != ElementType::kF32 && element_ != ElementType::kF64) {

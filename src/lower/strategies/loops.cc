@@ -32,7 +32,7 @@ class Writer {
 
  private:
   void Visit(const Operation& op) {
-    WholeOf whole{elements_, &op, l_.function, *l_.body, l_.machine};
+    WholeTensorEmitter whole{elements_, &op, l_.function, *l_.body, l_.machine};
     CheckIndices(whole);
     const Compute* compute = FindCompute(op.name());
     if (compute == nullptr || !compute->IsWhole(op)) return;

@@ -77,7 +77,7 @@ std::string MatmulJob::SetBefore(MatrixOperand& m, std::optional<Pointwise>& bef
     if (a == 0 || (at_end ? a + merged < rank : a > merged)) axes.emplace_back();
     axes.back().push_back(a);
   }
-  return before->SetGroups(std::move(axes)) ? "" : "the rows of a matrix can not be walked as one";
+  return before->SetGroups(std::move(axes)) ? "" : "the rows of a matrix cannot be walked as one";
 }
 
 std::string MatmulJob::ParseForm(bool merge_rows, bool mirror) {
@@ -90,7 +90,7 @@ std::string MatmulJob::ParseForm(bool merge_rows, bool mirror) {
   if (std::string why = after->Refusal(); !why.empty()) return why;
   const auto product = TensorOf(master->result(0));
   if (!std::ranges::equal(product.dims(), after->dims())) return "the result is broadcast further";
-  if (!after->SetGroups(form.result)) return "the axes of rows can not be walked as one";
+  if (!after->SetGroups(form.result)) return "the axes of rows cannot be walked as one";
   if (std::string why = SetBefore(form.left, before_left); !why.empty()) return why;
   return SetBefore(form.right, before_right);
 }

@@ -181,7 +181,7 @@ std::string MatmulNbits::MasterRefusal() {
   std::string why = FindMaster(l_.function, "product by packed weights", is_one, master_);
   if (!why.empty()) return why;
   if (!ReadsArguments(*master_)) return "an operand is computed in the same function";
-  const NbitsOp op(const_cast<Operation*>(master_));
+  const NbitsOp op(master_);
   columns_ = op.N(), depth_ = op.K(), bits_ = op.bits(), block_ = op.block_size();
   const AnyTensorType a = TensorOf(op.a());
   if (!a.dims().back().IsConstant(depth_)) return "the depths are not known to be equal";
@@ -208,7 +208,7 @@ std::string MatmulNbits::AfterRefusal() {
   if (!std::ranges::equal(y.dims(), after_->dims())) return "the result is broadcast further";
   std::vector<std::vector<size_t>> axes(has_rows_ ? 2 : 1);
   for (size_t i = 0; i < y.rank(); ++i) axes[i + 1 < y.rank() ? 0 : axes.size() - 1].push_back(i);
-  return after_->SetGroups(std::move(axes)) ? "" : "the axes of rows can not be walked as one";
+  return after_->SetGroups(std::move(axes)) ? "" : "the axes of rows cannot be walked as one";
 }
 
 void MatmulNbits::Plan() {

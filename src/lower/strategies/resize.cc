@@ -44,7 +44,7 @@ class Resize {
   std::string MasterRefusal();
   std::string AxesRefusal();
   std::string AfterRefusal();
-  bool picks() const { return nn::ResizeOp(const_cast<Operation*>(op_)).mode() == "nearest"; }
+  bool picks() const { return nn::ResizeOp(op_).mode() == "nearest"; }
   bool has_inner() const { return column_ + 1 < groups_.size(); }
 
   void BindExtents(Elements& elements);
@@ -104,7 +104,7 @@ std::string Resize::MasterRefusal() {
   if (!op_->operand(0).is_block_argument()) return "the operand is computed in the same function";
   if (std::string why = Elements::Refusal(l_.function, machine_); !why.empty()) return why;
   if (CropsRegion(*op_)) return "a region is cut out";
-  const nn::ResizeOp op(const_cast<Operation*>(op_));
+  const nn::ResizeOp op(op_);
   return op.antialias() && !picks() ? "filters are as wide as the axes shrink" : "";
 }
 

@@ -75,7 +75,7 @@ class BrokenStructure : public Pass {
     }
   }
 };
-REGISTER_PASS(broken_structure, BrokenStructure).Doc("gives relu a result that it can not have");
+REGISTER_PASS(broken_structure, BrokenStructure).Doc("gives relu a result that it cannot have");
 
 /// Moves an op in front of what it reads.
 class BrokenOrder : public Pass {

@@ -28,7 +28,7 @@ class OpSampler {
   OpSampler(IrContext& context, nlohmann::json hints, uint64_t seed)
       : context_(context), hints_(std::move(hints)), seed_(seed) {}
 
-  /// Why the op can not be sampled, or an empty string.
+  /// Why the op cannot be sampled, or an empty string.
   std::string ReasonAgainst(OpInfo info) const;
   std::vector<OpSample> Samples(OpInfo info);
 

@@ -33,11 +33,11 @@ class BuildTest : public testing::ProgramTest {
             .params = LayerData()};
   }
 
-  static runtime::NamedTensors RunOf(const runtime::Artefacts& parts,
+  static runtime::NamedTensors RunOf(const runtime::Artifacts& parts,
                                      const runtime::NamedTensors& inputs) {
     return runtime::Executor(runtime::PlanOf(parts)).Run(inputs);
   }
-  static size_t NumCalls(const runtime::Artefacts& parts) {
+  static size_t NumCalls(const runtime::Artifacts& parts) {
     size_t calls = 0;
     const auto graph = nlohmann::json::parse(parts.graph);
     for (const auto& node : graph["nodes"]) {
@@ -48,7 +48,7 @@ class BuildTest : public testing::ProgramTest {
 };
 
 TEST_F(BuildTest, GivesGraphLibraryAndParameters) {
-  const runtime::Artefacts parts = Build(Layer(), LayerArguments());
+  const runtime::Artifacts parts = Build(Layer(), LayerArguments());
   const Tensor x = RandomTensor(ElementType::kF32, {5, 4}, 3);
   Program program = Layer().ToProgram(
       {.types = {{"x", VTensorType::Get(context_, SymShape{5, 4}, ElementType::kF32)}},
@@ -59,7 +59,7 @@ TEST_F(BuildTest, GivesGraphLibraryAndParameters) {
   EXPECT_EQ(got[0].first, wanted[0].first);
   EXPECT_TRUE(AllClose(RtValue(got[0].second), wanted[0].second, 1e-5, 1e-6));
   const TempFolder folder;
-  SaveArtefacts(parts, {folder / "layer.json"});
+  SaveArtifacts(parts, {folder / "layer.json"});
   EXPECT_EQ(Executable::Load(folder / "layer.json").Run({{"x", x}})[0].second.tensor(),
             got[0].second);
 }
@@ -147,7 +147,7 @@ TEST_F(BuildTest, DtypeMayBeOfEach) {
                            .shape = {{"x", {2}}, {"y", {2}}},
                            .dtype = std::vector<std::pair<std::string, ElementType>>{
                                {"x", ElementType::kI64}, {"y", ElementType::kI64}}};
-  const runtime::Artefacts parts =
+  const runtime::Artifacts parts =
       Build(Op("nn.add", {Variable("x"), Variable("y")}, "sum"), arguments);
   const Tensor x = Tensor::Of<int64_t>({2}, {1, 2}), y = Tensor::Of<int64_t>({2}, {10, 20});
   EXPECT_EQ(RunOf(parts, {{"x", x}, {"y", y}})[0].second, Tensor::Of<int64_t>({2}, {11, 22}));
@@ -177,7 +177,7 @@ TEST_F(BuildTest, WhatDependsOnParametersIsComputedOnce) {
   BuildArguments arguments{
       .target = "x86-64", .shape = {{"y", {3}}}, .params = {{"x", x}, {"a", a}}};
   const auto has = [&](const Tensor& wanted) {
-    const runtime::Artefacts parts = Build(graph, arguments);
+    const runtime::Artifacts parts = Build(graph, arguments);
     EXPECT_EQ(RunOf(parts, {{"y", Tensor::Of<float>({3}, {100, 100, 100})}})[0].second,
               Tensor::Of<float>({3}, {112, 123, 134}));
     for (const auto& [name, tensor] : parts.parameters) {

@@ -145,7 +145,7 @@ TEST_F(CompileEngineTest, FailuresAreToldAndTriedAgain) {
   EXPECT_EQ(calls, 3);
 }
 
-// One who waits for what can not be made hears for itself why.
+// One who waits for what cannot be made hears for itself why.
 TEST_F(CompileEngineTest, EveryoneHearsWhyNot) {
   CompileEngine engine;
   std::latch begun(1);

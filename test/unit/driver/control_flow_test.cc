@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "lathe/driver/every_way.h"
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/dialect/program_util.h"
 #include "test/unit/temp_folder.h"
@@ -239,8 +239,8 @@ TEST_F(ControlFlowTest, AGraphCanNotHoldThem) {
     }) : (v_tensor<[], bool>) -> v_tensor<[N, 8], f32>
     nn.fetch(%r) {name = "r"} : (v_tensor<[N, 8], f32>) -> ())");
   const Executable executable(program);
-  EXPECT_EQ(OutcomeOf([&] { runtime::MakeArtefacts(executable.executor()->plan()); }),
-            "artefact/branch: a graph (.json) cannot hold a program with branches");
+  EXPECT_EQ(OutcomeOf([&] { runtime::MakeArtifacts(executable.executor()->plan()); }),
+            "artifact/branch: a graph (.json) cannot hold a program with branches");
 }
 
 // The branch that runs says how large its results are.

@@ -173,7 +173,7 @@ TEST_F(ExecutableTest, InThreePartsItGivesTheSameBits) {
     EXPECT_EQ(other.Run(inputs)[0].second.tensor(), Tensor(ElementType::kF32, {7, 40}));
     const Error error =
         ErrorOf([&] { Executable::Load(folder / "a.json", {.parameters = {{"nothing", zeros}}}); });
-    EXPECT_EQ(error.id(), "artefact/parameter");
+    EXPECT_EQ(error.id(), "artifact/parameter");
     EXPECT_EQ(error.where(), folder / "a.json");
     executable.Save(folder / "again.json");
     EXPECT_EQ(ReadFile(folder / "again.so"), ReadFile(folder / "a.so"));

@@ -47,7 +47,7 @@ FailureTest Has(std::string_view name) {
 }
 
 TEST_F(ReduceTest, LeavesTheOperationThatFailsWithTheNamesOfItsValues) {
-  const Reduction r = Reduce({Chain(20, 7)}, Has("nn.exp"));
+  const ReducedCase r = Reduce({Chain(20, 7)}, Has("nn.exp"));
   EXPECT_TRUE(r.finished);
   EXPECT_EQ(CountOperations(r.smallest.program), 1U);
   EXPECT_EQ(PortName(r.smallest.program.feeds().at(0)), "v6");
@@ -55,7 +55,7 @@ TEST_F(ReduceTest, LeavesTheOperationThatFailsWithTheNamesOfItsValues) {
 }
 
 TEST_F(ReduceTest, TakesFewRunsForManyOperations) {
-  const Reduction r = Reduce({Chain(1000, 300)}, Has("nn.exp"));
+  const ReducedCase r = Reduce({Chain(1000, 300)}, Has("nn.exp"));
   EXPECT_EQ(CountOperations(r.smallest.program), 1U);
   EXPECT_LT(r.runs, 60);
 }
@@ -71,7 +71,7 @@ TEST_F(ReduceTest, AProgramThatDoesNotFailIsAnError) {
 
 TEST_F(ReduceTest, JobsDoNotChangeTheResult) {
   const auto smallest = [&](int jobs, int64_t most) {
-    const Reduction r = Reduce({Chain(40, 11)}, Has("nn.exp"), {.max_runs = most, .jobs = jobs});
+    const ReducedCase r = Reduce({Chain(40, 11)}, Has("nn.exp"), {.max_runs = most, .jobs = jobs});
     return StrCat(r.runs, r.finished, "\n", Print(r.smallest.program));
   };
   for (const int64_t most : {0, 1, 2, 5, 9})
@@ -81,7 +81,7 @@ TEST_F(ReduceTest, JobsDoNotChangeTheResult) {
 TEST_F(ReduceTest, StopsAfterTheRunsThatItHas) {
   std::atomic<int> runs = 0;
   const auto test = [&](const FailingCase& c) { return ++runs > 0 && Has("nn.exp")(c); };
-  const Reduction r = Reduce({Chain(40, 11)}, test, {.max_runs = 3});
+  const ReducedCase r = Reduce({Chain(40, 11)}, test, {.max_runs = 3});
   EXPECT_EQ(r.runs, 3);
   EXPECT_EQ(runs, 3);
   EXPECT_FALSE(r.finished);
@@ -106,14 +106,14 @@ TEST_F(ReduceTest, ValuesThatBecomeInputsAreWhatTheyWere) {
     const NamedValues& values = c.inputs.at(0).values;
     return CountOf(c.program, "nn.exp") > 0 && values.size() == c.program.feeds().size();
   };
-  const Reduction r = Reduce({Parse(R"(
+  const ReducedCase r = Reduce({Parse(R"(
     %0 = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
     %1 = nn.cos(%0) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
     %2 = nn.exp(%1) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
     nn.fetch(%2) {name = "y"} : (v_tensor<[4], f32>) -> ()
   )"),
-                              {{"only", {{"x", x}}}}},
-                             test);
+                                {{"only", {{"x", x}}}}},
+                               test);
   ASSERT_EQ(r.smallest.inputs.at(0).values.size(), 1U);
   const Tensor& fed = r.smallest.inputs[0].values[0].second.tensor();
   EXPECT_EQ(fed, Tensor::Of<float>({1}, {1}));  // cos(0), and the extent 1
@@ -134,7 +134,7 @@ TEST_F(ReduceTest, KeepsOneSetOfInputsAndOneOutput) {
     nn.fetch(%0) {name = "c"} : (v_tensor<[1], f32>) -> ()
   )")};
   for (const char* label : {"good", "bad", "fine"}) failing.inputs.push_back({label, {{"x", x}}});
-  const Reduction r = Reduce(failing, test);
+  const ReducedCase r = Reduce(failing, test);
   ASSERT_EQ(r.smallest.inputs.size(), 1U);
   EXPECT_EQ(r.smallest.inputs[0].label, "bad");
   ASSERT_EQ(r.smallest.program.fetches().size(), 1U);
@@ -142,7 +142,7 @@ TEST_F(ReduceTest, KeepsOneSetOfInputsAndOneOutput) {
 }
 
 TEST_F(ReduceTest, KeepsABranchAndTakesOperandsInRegions) {
-  const Reduction r = Reduce({Parse(R"(
+  const ReducedCase r = Reduce({Parse(R"(
     %0 = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
     %1 = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
     %2 = cf.if(%0) ({
@@ -155,14 +155,14 @@ TEST_F(ReduceTest, KeepsABranchAndTakesOperandsInRegions) {
     }) : (v_tensor<[], bool>) -> v_tensor<[4], f32>
     nn.fetch(%2) {name = "y"} : (v_tensor<[4], f32>) -> ()
   )")},
-                             Has("nn.exp"));
+                               Has("nn.exp"));
   EXPECT_EQ(CountOperations(r.smallest.program), 1U);
   EXPECT_EQ(CountOf(r.smallest.program, "cf.if"), 0U);
 
   const auto needs_if = [](const FailingCase& c) {
     return CountOf(c.program, "nn.exp") > 0 && CountOf(c.program, "cf.if") > 0;
   };
-  const Reduction kept = Reduce({Parse(R"(
+  const ReducedCase kept = Reduce({Parse(R"(
     %0 = nn.feed() {name = "c"} : () -> v_tensor<[], bool>
     %1 = nn.feed() {name = "x"} : () -> v_tensor<[4], f32>
     %2 = cf.if(%0) ({
@@ -174,7 +174,7 @@ TEST_F(ReduceTest, KeepsABranchAndTakesOperandsInRegions) {
     }) : (v_tensor<[], bool>) -> v_tensor<[4], f32>
     nn.fetch(%2) {name = "y"} : (v_tensor<[4], f32>) -> ()
   )")},
-                                needs_if);
+                                  needs_if);
   EXPECT_EQ(CountOperations(kept.smallest.program), 2U);
 }
 
@@ -196,7 +196,7 @@ constexpr const char* kLoop = R"(
 )";
 
 TEST_F(ReduceTest, LeavesWhatFailsOfTheFirstRoundOfALoop) {
-  const Reduction r = Reduce({Parse(kLoop)}, Has("nn.exp"));
+  const ReducedCase r = Reduce({Parse(kLoop)}, Has("nn.exp"));
   EXPECT_EQ(CountOf(r.smallest.program, "cf.while"), 0U);
   EXPECT_EQ(CountOperations(r.smallest.program), 1U);
 }
@@ -209,7 +209,7 @@ TEST_F(ReduceTest, ALoopThatIsNeededGoesOneRoundAndCarriesLess) {
     return false;
   };
   const Tensor x = Tensor::Of<float>({4}, {0, 0, 0, 0});
-  const Reduction r = Reduce({Parse(kLoop), {{"only", {{"x", x}}}}}, needs_loop);
+  const ReducedCase r = Reduce({Parse(kLoop), {{"only", {{"x", x}}}}}, needs_loop);
   const std::string text = Print(r.smallest.program);
   EXPECT_EQ(CountOperations(r.smallest.program), 2U) << text;  // the loop and the exp
   EXPECT_EQ(CountOf(r.smallest.program, "nn.fetch"), 1U) << text;
@@ -221,7 +221,7 @@ TEST_F(ReduceTest, ALoopThatIsNeededGoesOneRoundAndCarriesLess) {
 }
 
 TEST_F(ReduceTest, ScansAreLoops) {
-  const Reduction r = Reduce({Parse(R"(
+  const ReducedCase r = Reduce({Parse(R"(
     %0 = nn.feed() {name = "x"} : () -> v_tensor<[5, 4], f32>
     %1 = nn.feed() {name = "s"} : () -> v_tensor<[4], f32>
     %2, %3 = cf.scan(%1, %0) {num_scan_inputs = 1} ({
@@ -233,7 +233,7 @@ TEST_F(ReduceTest, ScansAreLoops) {
     nn.fetch(%2) {name = "last"} : (v_tensor<[4], f32>) -> ()
     nn.fetch(%3) {name = "all"} : (v_tensor<[5, 4], f32>) -> ()
   )")},
-                             Has("nn.exp"));
+                               Has("nn.exp"));
   EXPECT_EQ(CountOf(r.smallest.program, "cf.scan"), 0U);
   EXPECT_EQ(CountOf(r.smallest.program, "cf.while"), 0U);
   EXPECT_EQ(CountOperations(r.smallest.program), 1U);
@@ -256,7 +256,7 @@ TEST_F(ReduceTest, ShrinksSizesAllOverTheProgramAndSplatsWeights) {
     }
     return false;
   };
-  const Reduction r = Reduce({std::move(program)}, test);
+  const ReducedCase r = Reduce({std::move(program)}, test);
   const auto type = r.smallest.program.feeds().at(0)->result(0).type().cast<AnyTensorType>();
   EXPECT_EQ(type.ToString(), "v_tensor<[1, 3], f32>");
   EXPECT_EQ(r.smallest.program.feeds().size(), 1U);

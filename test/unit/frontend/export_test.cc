@@ -88,7 +88,7 @@ TEST(Export, InputsAndParametersAsOutputs) {
   const Tensor w = F32({1}, {7});
   model.graph.initializers.push_back(EncodeTensor(w, "w"));
   Program program = Import(loaded.context, model);
-  // An output can not have the name of an input: the operator in between makes a new value.
+  // An output cannot have the name of an input: the operator in between makes a new value.
   for (Operation* fetch : program.fetches()) {
     const std::string name(fetch->attribute("name").cast<StrAttribute>().value());
     fetch->SetAttribute("name", StrAttribute::Get(loaded.context, name + "_out"));

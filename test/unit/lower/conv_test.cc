@@ -127,7 +127,7 @@ TEST_F(ConvLowering, ChannelsThatBecomeLastAreRefused) {
                StrCat("%p = nn.conv(%a, %b) : (", x, ", ", w, ") -> ", y,
                       "\n%r = nn.transpose(%p) {perm = [0, 2, 3, 1]} : (", y, ") -> ", z),
                z});
-  EXPECT_NE(why.find("conv: the positions can not be walked as one"), std::string::npos) << why;
+  EXPECT_NE(why.find("conv: the positions cannot be walked as one"), std::string::npos) << why;
 }
 
 TEST_F(ConvLowering, TwoResults) {

@@ -14,7 +14,7 @@ using Part = ElementLayout::Part;
 
 class Layouts : public NetTest {
  protected:
-  // The op that gives it and those before, applied in order; false if some can not be.
+  // The op that gives it and those before, applied in order; false if some cannot be.
   static bool Apply(ElementLayout& layout, const std::vector<Value>& chain) {
     return std::ranges::all_of(chain, [&](Value v) { return layout.Apply(*v.defining_op()); });
   }

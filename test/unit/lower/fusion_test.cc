@@ -139,7 +139,7 @@ TEST_F(Fusion, InjectiveOperandGoesBeforeTheConvolution) {
   EXPECT_EQ(Groups(net_), "global_average_pool | conv | reshape+mul+add");
 }
 
-// A concat that the convolution reads as well can not join the sum behind the convolution: a path
+// A concat that the convolution reads as well cannot join the sum behind the convolution: a path
 // would leave the group and come back.
 TEST_F(Fusion, ConcatThatAConvolutionReads) {
   const Value x = net_.X({1, 2, 4, 4});

@@ -319,7 +319,7 @@ TEST_F(MatmulOfComputed, Transposed) {
                  "\n%r = nn.relu(%p) : (", z, ") -> ", z),
           z},
          "matmul", 1e-5);
-  // Several rows of axes, which can not be walked as one then.
+  // Several rows of axes, which cannot be walked as one then.
   const std::string w = T("20, 9"), v = T("2, 3, 19, 9");
   Expect({{x, w},
           StrCat(turned("h", "a", "[0, 2, 1, 3]", x, xt), "%r = nn.matmul(%h, %b) : (", xt, ", ", w,

@@ -126,7 +126,7 @@ TEST_F(PatternDetectorTest, AdjacentIntermediatesMatch) {
   EXPECT_EQ(Matches(detector, p).size(), 2u);
 }
 
-// add(conv1, conv2) with conv -> add: one match, the add can not be fused twice.
+// add(conv1, conv2) with conv -> add: one match, the add cannot be fused twice.
 TEST_F(PatternDetectorTest, TwoProducersOfOneAddGiveOneMatch) {
   Program p = Parse(R"(program {
     %x = t.x() : () -> f32

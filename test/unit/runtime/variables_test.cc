@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/runtime/executor.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"

@@ -406,7 +406,7 @@ TEST(DimPropertyTest, SimplifiedEqualsNaive) {
   for (int i = 0; i < kExpressions; ++i) {
     RandomStream random(20, static_cast<uint64_t>(i));
     const Grown grown = Grow(random, 2 + i % 3);
-    if (grown.dim.is_unknown()) continue;  // division by zero, or a broadcast that can not be
+    if (grown.dim.is_unknown()) continue;  // division by zero, or a broadcast that cannot be
     ++known;
     SCOPED_TRACE(i);
     const Dim reread = Dim::Parse(grown.dim.ToString());

@@ -27,7 +27,7 @@ std::string Chunk(const std::string& type, const std::string& data) {
   return BigEndian(static_cast<uint32_t>(data.size())) + type + data + std::string(4, '\0');
 }
 
-// An 8-bit PNG whose rows are stored as they are; `color` 0 grey, 2 RGB, 4 grey and alpha, 6 RGBA.
+// An 8-bit PNG whose rows are stored as they are; `color` 0 gray, 2 RGB, 4 gray and alpha, 6 RGBA.
 std::string Png(uint32_t width, uint32_t height, int color, const std::string& rows) {
   const auto size = static_cast<uint16_t>(rows.size());
   std::string block("\x78\x01\x01", 3);
@@ -41,25 +41,25 @@ std::string Png(uint32_t width, uint32_t height, int color, const std::string& r
 }
 
 // Each row starts with its filter, none.
-const std::string kGrey = Png(2, 2, 0, std::string("\0\1\2\0\3\4", 6));
+const std::string kGray = Png(2, 2, 0, std::string("\0\1\2\0\3\4", 6));
 const std::string kRgb = Png(1, 2, 2, std::string("\0\1\2\3\0\4\5\6", 8));
 const std::string kRgba = Png(1, 1, 6, std::string("\0\1\2\3\4", 5));
 
 TEST(ImageTest, KeepsTheChannelsOfTheFile) {
-  EXPECT_EQ(ParseImage(Bytes(kGrey), "a.png"), Tensor::Of<uint8_t>({2, 2, 1}, {1, 2, 3, 4}));
+  EXPECT_EQ(ParseImage(Bytes(kGray), "a.png"), Tensor::Of<uint8_t>({2, 2, 1}, {1, 2, 3, 4}));
   EXPECT_EQ(ParseImage(Bytes(kRgb), "a.png"), Tensor::Of<uint8_t>({2, 1, 3}, {1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(ParseImage(Bytes(kRgba), "a.png"), Tensor::Of<uint8_t>({1, 1, 4}, {1, 2, 3, 4}));
 }
 
 TEST(ImageTest, ConvertsChannels) {
-  EXPECT_EQ(ParseImage(Bytes(kGrey), "a.png", 3),
+  EXPECT_EQ(ParseImage(Bytes(kGray), "a.png", 3),
             Tensor::Of<uint8_t>({2, 2, 3}, {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}));
   EXPECT_EQ(ParseImage(Bytes(kRgba), "a.png", 3), Tensor::Of<uint8_t>({1, 1, 3}, {1, 2, 3}));
   EXPECT_EQ(ParseImage(Bytes(kRgb), "a.png", 1).shape(), (Shape{2, 1, 1}));
   EXPECT_THROW((void)ParseImage(Bytes(kRgb), "a.png", 2), Error);
 }
 
-// 8 x 8 pixels of grey 200.
+// 8 x 8 pixels of gray 200.
 TEST(ImageTest, ReadsJpeg) {
   const std::string hex =
       "ffd8ffe000104a46494600010100000100010000ffdb0043001b12141714111b1716171e1c1b2028422b28252528"
@@ -86,8 +86,8 @@ TEST(ImageTest, ReadsBmp) {
 }
 
 TEST(ImageTest, RefusesDamage) {
-  for (size_t cut = 0; cut + 30 < kGrey.size(); ++cut) {
-    EXPECT_THROW((void)ParseImage(Bytes(kGrey.substr(0, cut)), "a.png"), Error) << cut;
+  for (size_t cut = 0; cut + 30 < kGray.size(); ++cut) {
+    EXPECT_THROW((void)ParseImage(Bytes(kGray.substr(0, cut)), "a.png"), Error) << cut;
   }
   try {
     (void)ParseImage(Bytes(Png(1U << 20, 1U << 20, 0, "")), "huge.png");

@@ -51,7 +51,7 @@ TEST_F(PatternsTest, PiecesCompose) {
                           PDNode* first = patterns::FC(p, "a", nullptr, {.activation = "nn.relu"});
                           patterns::FC(p, "b", first->AsIntermediate());
                           EXPECT_NE(p->RetrieveNode("a/w"), p->RetrieveNode("b/w"));
-                          // One variable can not be two nodes, and here both layers share w and b.
+                          // One variable cannot be two nodes, and here both layers share w and b.
                         }),
             0);
   const char* text = R"(program {

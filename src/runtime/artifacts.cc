@@ -1,4 +1,4 @@
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 
 #include <algorithm>
 #include <map>
@@ -43,7 +43,7 @@ std::shared_ptr<Buffer> BufferOf(std::string bytes) {
 std::span<const std::byte> BytesOf(const Buffer& buffer) { return {buffer.data(), buffer.size()}; }
 
 Error ParameterError(ErrorCode code, const std::string& message) {
-  return {code, "artefact/parameter", message};
+  return {code, "artifact/parameter", message};
 }
 
 void CheckParameter(const std::string& name, const Tensor& tensor, ElementType element,
@@ -102,7 +102,7 @@ void TakeParameters(Plan& plan, const std::vector<PlanValue>& wanted, const Name
 }
 
 Error OtherLibrary() {
-  return Error(ErrorCode::kInvalidArgument, "artefact/library",
+  return Error(ErrorCode::kInvalidArgument, "artifact/library",
                "graph and library are not of one build")
       .Hint("`lathe compile MODEL -o FILE.json` writes all parts anew");
 }
@@ -121,7 +121,7 @@ PlanCode CodeOf(KernelNames library, const graph::Content& content) {
   for (const std::string& name : content.kernels) {
     const auto found = entries.find(name);
     if (found == entries.end()) {
-      throw Error(ErrorCode::kNotFound, "artefact/library",
+      throw Error(ErrorCode::kNotFound, "artifact/library",
                   StrCat("the library has no kernel '", name, "'"));
     }
     in_order.push_back(found->second);
@@ -161,60 +161,60 @@ std::string ChecksumOf(const NamedTensors& tensors) {
 
 }  // namespace
 
-ArtefactFiles Complete(ArtefactFiles files) {
+ArtifactFiles Complete(ArtifactFiles files) {
   if (files.library.empty()) files.library = Beside(files.graph, ".so");
   if (files.parameters.empty()) files.parameters = Beside(files.graph, ".safetensors");
   return files;
 }
 
-Artefacts MakeArtefacts(const Plan& plan) {
+Artifacts MakeArtifacts(const Plan& plan) {
   const std::vector<std::string> names = ParameterNames(plan);
   std::vector<std::string> by_kernel;
   const KernelNames kernels = graph::NameKernels(plan, by_kernel);
-  Artefacts artefacts;
-  artefacts.graph = graph::Write(plan, names, by_kernel, kernels.Checksum());
-  artefacts.library = BufferOf(WriteSharedLibrary(kernels));
+  Artifacts artifacts;
+  artifacts.graph = graph::Write(plan, names, by_kernel, kernels.Checksum());
+  artifacts.library = BufferOf(WriteSharedLibrary(kernels));
   for (size_t i = 0; i < names.size(); ++i) {
-    artefacts.parameters.emplace_back(names[i], plan.constants[i]);
+    artifacts.parameters.emplace_back(names[i], plan.constants[i]);
   }
-  return artefacts;
+  return artifacts;
 }
 
-std::shared_ptr<const Plan> PlanOf(const Artefacts& artefacts) {
-  LATHE_CHECK(artefacts.library != nullptr);
-  graph::Content content = graph::Read(artefacts.graph);
+std::shared_ptr<const Plan> PlanOf(const Artifacts& artifacts) {
+  LATHE_CHECK(artifacts.library != nullptr);
+  graph::Content content = graph::Read(artifacts.graph);
   auto plan = std::make_shared<Plan>(std::move(content.plan));
-  plan->code = CodeOf(ReadSharedLibrary(BytesOf(*artefacts.library)), content);
-  TakeParameters(*plan, content.parameters, artefacts.parameters);
+  plan->code = CodeOf(ReadSharedLibrary(BytesOf(*artifacts.library)), content);
+  TakeParameters(*plan, content.parameters, artifacts.parameters);
   return plan;
 }
 
-void SaveArtefacts(const Artefacts& artefacts, const ArtefactFiles& files) {
-  const ArtefactFiles all = Complete(files);
-  const KernelNames library = ReadSharedLibrary(BytesOf(*artefacts.library));
-  SafeTensors content{artefacts.parameters, {}};
+void SaveArtifacts(const Artifacts& artifacts, const ArtifactFiles& files) {
+  const ArtifactFiles all = Complete(files);
+  const KernelNames library = ReadSharedLibrary(BytesOf(*artifacts.library));
+  SafeTensors content{artifacts.parameters, {}};
   SortForFile(content.tensors);
   content.metadata = {{kChecksumKey, ChecksumOf(content.tensors)},
                       {kLibraryKey, StrCat(library.Checksum())}};
   FileWriter parameter_file(all.parameters), library_file(all.library), graph_file(all.graph);
   WriteSafeTensors(parameter_file, content);
-  library_file.Write(BytesOf(*artefacts.library));
-  graph_file.Write(artefacts.graph);
+  library_file.Write(BytesOf(*artifacts.library));
+  graph_file.Write(artifacts.graph);
   FileWriter::CommitTogether({&parameter_file, &library_file, &graph_file});
 }
 
-Artefacts LoadArtefacts(const ArtefactFiles& files) {
-  const ArtefactFiles all = Complete(files);
-  Artefacts artefacts;
-  artefacts.graph = ReadFile(all.graph);
-  artefacts.library = Buffer::MapFile(all.library);
-  const graph::Content content = InFile(all.graph, [&] { return graph::Read(artefacts.graph); });
-  artefacts.parameters = ReadParameters(all.parameters, content.library);
-  return artefacts;
+Artifacts LoadArtifacts(const ArtifactFiles& files) {
+  const ArtifactFiles all = Complete(files);
+  Artifacts artifacts;
+  artifacts.graph = ReadFile(all.graph);
+  artifacts.library = Buffer::MapFile(all.library);
+  const graph::Content content = InFile(all.graph, [&] { return graph::Read(artifacts.graph); });
+  artifacts.parameters = ReadParameters(all.parameters, content.library);
+  return artifacts;
 }
 
-std::shared_ptr<const Plan> LoadPlan(const ArtefactFiles& files) {
-  const ArtefactFiles all = Complete(files);
+std::shared_ptr<const Plan> LoadPlan(const ArtifactFiles& files) {
+  const ArtifactFiles all = Complete(files);
   graph::Content content = InFile(all.graph, [&] { return graph::Read(ReadFile(all.graph)); });
   auto plan = std::make_shared<Plan>(std::move(content.plan));
   const auto library = Buffer::MapFile(all.library);
@@ -225,13 +225,13 @@ std::shared_ptr<const Plan> LoadPlan(const ArtefactFiles& files) {
   return plan;
 }
 
-Executor LoadExecutor(const ArtefactFiles& files, ExecutorOptions options) {
+Executor LoadExecutor(const ArtifactFiles& files, ExecutorOptions options) {
   std::shared_ptr<const Plan> plan = LoadPlan(files);
   return InFile(files.graph, [&] { return Executor(std::move(plan), std::move(options)); });
 }
 
-void VerifyArtefacts(const ArtefactFiles& files) {
-  const ArtefactFiles all = Complete(files);
+void VerifyArtifacts(const ArtifactFiles& files) {
+  const ArtifactFiles all = Complete(files);
   const std::shared_ptr<const Plan> plan = LoadPlan(all);
   InFile(all.graph, [&] { CheckPlan(*plan, plan->code.entries.size()); });
   const SafeTensors parameters = ReadSafeTensors(all.parameters);

@@ -31,49 +31,49 @@
 /// (lathe/support/kernel.h). The parameters are a .safetensors file.
 namespace lathe::runtime {
 
-struct Artefacts {
+struct Artifacts {
   std::string graph;
   std::shared_ptr<Buffer> library;
   /// By the names of the graph. What passes have folded or packed is no more as the model had it.
   NamedTensors parameters;
 };
 
-/// The parts of a plan. Errors: artefact/name if a name is not UTF-8, artefact/branch if its steps
-/// do not follow one another: a graph can not say so.
-Artefacts MakeArtefacts(const Plan& plan);
+/// The parts of a plan. Errors: artifact/name if a name is not UTF-8, artifact/branch if its steps
+/// do not follow one another: a graph cannot say so.
+Artifacts MakeArtifacts(const Plan& plan);
 
-/// The plan of the parts. Errors: artefact/graph, artefact/library (damaged; of another build),
-/// artefact/parameter (missing, unknown, of another type or shape).
-std::shared_ptr<const Plan> PlanOf(const Artefacts& artefacts);
+/// The plan of the parts. Errors: artifact/graph, artifact/library (damaged; of another build),
+/// artifact/parameter (missing, unknown, of another type or shape).
+std::shared_ptr<const Plan> PlanOf(const Artifacts& artifacts);
 
 /// Where the parts lie. Those not named lie beside the graph: "a.json", "a.so", "a.safetensors".
-struct ArtefactFiles {
+struct ArtifactFiles {
   std::string graph;
   std::string library = {};
   std::string parameters = {};
 };
 
 /// All three paths.
-ArtefactFiles Complete(ArtefactFiles files);
+ArtifactFiles Complete(ArtifactFiles files);
 
 /// In the metadata of parameters: the checksum of the library that they were written with.
 inline constexpr const char* kLibraryKey = "lathe.library";
 
 /// All or nothing: on an error, what was there is as before. Errors: io/...,
 /// unsupported/safetensors.
-void SaveArtefacts(const Artefacts& artefacts, const ArtefactFiles& files);
+void SaveArtifacts(const Artifacts& artifacts, const ArtifactFiles& files);
 /// The parameters are views of the mapped file. Errors name the file: io/..., parse/safetensors,
-/// artefact/...
-Artefacts LoadArtefacts(const ArtefactFiles& files);
+/// artifact/...
+Artifacts LoadArtifacts(const ArtifactFiles& files);
 /// The plan of the parts in files, and what runs it.
-std::shared_ptr<const Plan> LoadPlan(const ArtefactFiles& files);
-Executor LoadExecutor(const ArtefactFiles& files, ExecutorOptions options = {});
+std::shared_ptr<const Plan> LoadPlan(const ArtifactFiles& files);
+Executor LoadExecutor(const ArtifactFiles& files, ExecutorOptions options = {});
 
 /// Checks all parts: the plan, and the parameters against the checksum that they were saved with.
 /// Parameters from elsewhere have none. Errors as LoadPlan, plan/...
-void VerifyArtefacts(const ArtefactFiles& files);
+void VerifyArtifacts(const ArtifactFiles& files);
 
-/// The same plan with other constants, for any of them, by name. Errors: artefact/parameter.
+/// The same plan with other constants, for any of them, by name. Errors: artifact/parameter.
 std::shared_ptr<const Plan> WithParameters(const Plan& plan, const NamedTensors& parameters);
 
 }  // namespace lathe::runtime

@@ -1,4 +1,4 @@
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 using namespace testing;  // NOLINT: what plans of tests are made of
 using Json = nlohmann::ordered_json;
 
-class ArtefactsTest : public ::testing::Test {
+class ArtifactsTest : public ::testing::Test {
  protected:
   static Plan Affine() {
     Plan plan = *AffinePlan();
@@ -42,9 +42,9 @@ class ArtefactsTest : public ::testing::Test {
   }
 
   // "no error", or id and message; and the plan must be one that an executor takes or refuses.
-  static std::string ErrorOf(const Artefacts& artefacts) {
+  static std::string ErrorOf(const Artifacts& artifacts) {
     try {
-      Executor(TestKernels(), PlanOf(artefacts), {.threads = 1});
+      Executor(TestKernels(), PlanOf(artifacts), {.threads = 1});
       return "no error";
     } catch (const Error& e) {
       EXPECT_NE(e.code(), ErrorCode::kInternal) << e.Render();
@@ -53,18 +53,18 @@ class ArtefactsTest : public ::testing::Test {
   }
   template <class F>
   static std::string ChangedGraph(F&& change) {
-    Artefacts artefacts = MakeArtefacts(Affine());
-    Json graph = Json::parse(artefacts.graph);
+    Artifacts artifacts = MakeArtifacts(Affine());
+    Json graph = Json::parse(artifacts.graph);
     change(graph);
-    artefacts.graph = graph.dump();
-    return ErrorOf(artefacts);
+    artifacts.graph = graph.dump();
+    return ErrorOf(artifacts);
   }
 
   TempFolder folder_;
 };
 
-TEST_F(ArtefactsTest, TheGraphIsAsGraphRunTimesReadIt) {
-  EXPECT_EQ(MakeArtefacts(Affine()).graph, R"({
+TEST_F(ArtifactsTest, TheGraphIsAsGraphRunTimesReadIt) {
+  EXPECT_EQ(MakeArtifacts(Affine()).graph, R"({
 "nodes": [
   {"op":"null","name":"x","inputs":[]},
   {"op":"null","name":"row","inputs":[]},
@@ -100,8 +100,8 @@ TEST_F(ArtefactsTest, TheGraphIsAsGraphRunTimesReadIt) {
 )");
 }
 
-TEST_F(ArtefactsTest, GivesBackThePlan) {
-  const Artefacts parts = MakeArtefacts(Affine());
+TEST_F(ArtifactsTest, GivesBackThePlan) {
+  const Artifacts parts = MakeArtifacts(Affine());
   const auto plan = PlanOf(parts);
   EXPECT_EQ(plan->code.bytes, "not really code");
   EXPECT_EQ(plan->code.entries, (std::vector<uint64_t>{0, 4}));
@@ -111,14 +111,14 @@ TEST_F(ArtefactsTest, GivesBackThePlan) {
   const Executor executor(TestKernels(), plan, {.threads = 1});
   EXPECT_EQ(executor.Run({{"x", Ramp(3)}})[0].second, AffineOf(Ramp(3)));
   EXPECT_THROW(executor.Run({{"x", Ramp(41)}}), Error);
-  const Artefacts again = MakeArtefacts(*plan);
+  const Artifacts again = MakeArtifacts(*plan);
   EXPECT_EQ(again.graph, parts.graph);
   EXPECT_EQ(TextOf(*again.library), TextOf(*parts.library));
   EXPECT_EQ(again.parameters, parts.parameters);
 }
 
 // y = (x, x) written as one tensor by two steps, read as [2, 5] and as its second half.
-TEST_F(ArtefactsTest, ViewsAndCopiesComeBack) {
+TEST_F(ArtifactsTest, ViewsAndCopiesComeBack) {
   PlanMaker m;
   const uint32_t x = m.Input("x", {1, 5});
   const uint32_t c = m.Constant(Tensor::Of<float>({7}, {0, 0, 1, 2, 3, 4, 5}));
@@ -134,7 +134,7 @@ TEST_F(ArtefactsTest, ViewsAndCopiesComeBack) {
   m.Step(1, {whole, c_end, y}, "add");
   m.Step(kNone, {c, c_out}, "copy");
   m.plan.code = {"test", {}, "not really code", {0, 4}};
-  const Artefacts parts = MakeArtefacts(m.plan);
+  const Artifacts parts = MakeArtifacts(m.plan);
   const Json graph = Json::parse(parts.graph);
   const auto node = [&](size_t i) { return graph["nodes"][i].dump(); };
   EXPECT_NE(node(3).find("__copy"), std::string::npos) << node(3);
@@ -144,7 +144,7 @@ TEST_F(ArtefactsTest, ViewsAndCopiesComeBack) {
   EXPECT_EQ(parts.parameters[0].first, "p0") << "for want of another name";
   const auto plan = PlanOf(parts);
   ASSERT_EQ(plan->steps.size(), 4u);
-  EXPECT_EQ(MakeArtefacts(*plan).graph, parts.graph);
+  EXPECT_EQ(MakeArtifacts(*plan).graph, parts.graph);
   const Executor executor(TestKernels(), plan, {.threads = 1, .poison = true});
   const NamedTensors outputs = executor.Run({{"x", Ramp(1, 1)}});
   EXPECT_EQ(outputs[0].second, Tensor::Of<float>({2, 5}, {3, 6, 9, 12, 15, 2, 4, 6, 8, 10}));
@@ -152,8 +152,8 @@ TEST_F(ArtefactsTest, ViewsAndCopiesComeBack) {
 }
 
 #if defined(__x86_64__)
-TEST_F(ArtefactsTest, TheLibraryIsOneForEverybody) {
-  const Artefacts parts = MakeArtefacts(*DoublePlan());
+TEST_F(ArtifactsTest, TheLibraryIsOneForEverybody) {
+  const Artifacts parts = MakeArtifacts(*DoublePlan());
   WriteFile(folder_ / "double.so", TextOf(*parts.library));
   void* library = dlopen((folder_ / "double.so").c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
@@ -169,7 +169,7 @@ TEST_F(ArtefactsTest, TheLibraryIsOneForEverybody) {
   dlclose(library);
 }
 
-TEST_F(ArtefactsTest, ManyKernelsAreFoundByName) {
+TEST_F(ArtifactsTest, ManyKernelsAreFoundByName) {
   PlanMaker m;
   const uint32_t x = m.Input("x", {Dim::Symbol("N")});
   m.plan.code = DoubleCode();
@@ -201,14 +201,14 @@ TEST_F(ArtefactsTest, ManyKernelsAreFoundByName) {
   }
 }
 
-TEST_F(ArtefactsTest, FilesGiveTheSameBits) {
+TEST_F(ArtifactsTest, FilesGiveTheSameBits) {
   SavePlan(*DoublesPlan(), folder_ / "doubles.lx");
   SavePlan(*DoublesPlan(), folder_ / "doubles.json");
   const NamedTensors inputs = {{"x", Tensor::Of<float>({3}, {1, -2, 3.5})}};
   const NamedTensors wanted = LoadExecutor(folder_ / "doubles.lx").Run(inputs);
   EXPECT_EQ(LoadExecutor(folder_ / "doubles.json").Run(inputs), wanted);
   std::filesystem::rename(folder_ / "doubles.so", folder_ / "kernels.bin");
-  const ArtefactFiles files{folder_ / "doubles.json", folder_ / "kernels.bin"};
+  const ArtifactFiles files{folder_ / "doubles.json", folder_ / "kernels.bin"};
   EXPECT_EQ(LoadExecutor(files).Run(inputs), wanted);
   VerifyFile(folder_ / "doubles.lx");
 }
@@ -216,71 +216,71 @@ TEST_F(ArtefactsTest, FilesGiveTheSameBits) {
 
 // ---- what is wrong with a graph ----
 
-TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
+TEST_F(ArtifactsTest, SaysWhatIsWrongWithAGraph) {
   const auto text = [&](std::string graph) {
-    Artefacts artefacts = MakeArtefacts(Affine());
-    artefacts.graph = std::move(graph);
-    return ErrorOf(artefacts);
+    Artifacts artifacts = MakeArtifacts(Affine());
+    artifacts.graph = std::move(graph);
+    return ErrorOf(artifacts);
   };
-  EXPECT_EQ(text(""), "artefact/graph: this is not JSON");
-  EXPECT_EQ(text("{"), "artefact/graph: this is not JSON");
-  EXPECT_EQ(text("[]"), "artefact/graph: this is not a graph");
-  EXPECT_EQ(text("{}"), "artefact/graph: there is no 'attrs'");
-  EXPECT_EQ(text(std::string(100000, '[')), "artefact/graph: it is nested too deeply");
+  EXPECT_EQ(text(""), "artifact/graph: this is not JSON");
+  EXPECT_EQ(text("{"), "artifact/graph: this is not JSON");
+  EXPECT_EQ(text("[]"), "artifact/graph: this is not a graph");
+  EXPECT_EQ(text("{}"), "artifact/graph: there is no 'attrs'");
+  EXPECT_EQ(text(std::string(100000, '[')), "artifact/graph: it is nested too deeply");
   EXPECT_EQ(text(R"({"nodes":[],"arg_nodes":[],"heads":[],"node_row_ptr":[0],"attrs":{}})"),
-            "artefact/graph: this is a graph, but not of a compiled program of Lathe");
+            "artifact/graph: this is a graph, but not of a compiled program of Lathe");
   EXPECT_EQ(ChangedGraph([](Json&) {}), "no error");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["lathe_version"][1] = 1; }),
-            "artefact/graph: the graph has version 1; this library reads version 4");
+            "artifact/graph: the graph has version 1; this library reads version 4");
   const auto constraint = [](Json& g) -> Json& { return g["attrs"]["constraints"][1][0]; };
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["kind"] = "less"; }),
-            "artefact/graph: there is no kind of constraint 'less'");
+            "artifact/graph: there is no kind of constraint 'less'");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"].erase(0); }),
-            "artefact/graph: a constraint is about two sizes");
+            "artifact/graph: a constraint is about two sizes");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"][0] = "40,N"; }),
-            "artefact/graph: 'sizes' is not a single dim");
+            "artifact/graph: 'sizes' is not a single dim");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"][0] = "M"; }),
             "plan/dim: constraint 0 has dim M, but M is not a symbol of the plan");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g) = 7; }),
-            "artefact/graph: a constraint is not an object");
+            "artifact/graph: a constraint is not an object");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"].erase("constraints"); }),
-            "artefact/graph: there is no 'constraints'");
+            "artifact/graph: there is no 'constraints'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = 3; }),
-            "artefact/graph: it reads node 3, which is not before it");
+            "artifact/graph: it reads node 3, which is not before it");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][1] = 1; }),
-            "artefact/graph: node 2 has no output 1");
+            "artifact/graph: node 2 has no output 1");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = -1; }),
-            "artefact/graph: 'inputs' is not a number from 0 on, or too large");
+            "artifact/graph: 'inputs' is not a number from 0 on, or too large");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["op"] = "conv2d"; }),
-            "artefact/graph: there is no kind of node 'conv2d'");
+            "artifact/graph: there is no kind of node 'conv2d'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["attrs"]["num_inputs"] = "2"; }),
-            "artefact/graph: 'num_inputs' is not 1");
+            "artifact/graph: 'num_inputs' is not 1");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["attrs"]["func_name"] = "fused_twic"; }),
-            "artefact/library: the library has no kernel 'fused_twic'");
+            "artifact/library: the library has no kernel 'fused_twic'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"].erase(4); }),
-            "artefact/graph: 'node_row_ptr' does not fit to the nodes");
+            "artifact/graph: 'node_row_ptr' does not fit to the nodes");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["node_row_ptr"][2] = 0; }),
-            "artefact/graph: 'node_row_ptr' does not ascend");
+            "artifact/graph: 'node_row_ptr' does not ascend");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["arg_nodes"][1] = 2; }),
-            "artefact/graph: 'arg_nodes' are not the nodes of kind 'null'");
+            "artifact/graph: 'arg_nodes' are not the nodes of kind 'null'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["heads"][0][0] = 5; }),
-            "artefact/graph: it reads node 5, which is not before it");
+            "artifact/graph: it reads node 5, which is not before it");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["heads"][0][0] = 3; }),
             "plan/port: output 'z' is a value that lies elsewhere than in the caller's memory");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["shape"][1][0][1] = 6; }),
-            "artefact/graph: 'shape' and 'dims' \"N,5\" contradict each other");
+            "artifact/graph: 'shape' and 'dims' \"N,5\" contradict each other");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dims"][1][0] = "N 5"; }),
-            "artefact/graph: 'dims' \"N 5\": a comma is missing");
+            "artifact/graph: 'dims' \"N 5\": a comma is missing");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dltype"][1][0] = "float33"; }),
-            "artefact/graph: there is no type 'float33'");
+            "artifact/graph: there is no type 'float33'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dltype"][1].erase(0); }),
-            "artefact/graph: 'dltype' has 4 items; there should be 5");
+            "artifact/graph: 'dltype' has 4 items; there should be 5");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_id"][1][0] = 5; }),
-            "artefact/graph: there is no storage 5");
+            "artifact/graph: there is no storage 5");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_id"][1][1] = 3; }),
-            "artefact/graph: argument 'row' is neither an input nor the next parameter");
+            "artifact/graph: argument 'row' is neither an input nor the next parameter");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_place"][1].push_back("parameter"); }),
-            "artefact/graph: a storage of a parameter has no node");
+            "artifact/graph: a storage of a parameter has no node");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["symbol_axis"][1][0] = 1; }),
             "plan/symbol: axis 1 of input 'x' is not dim N");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["arena_end"][1][0] = 0; }),
@@ -288,8 +288,8 @@ TEST_F(ArtefactsTest, SaysWhatIsWrongWithAGraph) {
 }
 
 // Numbers, texts and lists replaced at random: errors only, and no absurd allocations.
-TEST_F(ArtefactsTest, HostileGraphsDoNoHarm) {
-  const Artefacts good = MakeArtefacts(Affine());
+TEST_F(ArtifactsTest, HostileGraphsDoNoHarm) {
+  const Artifacts good = MakeArtifacts(Affine());
   std::mt19937 random(7);
   const auto below = [&](size_t n) { return random() % n; };
   const Json odd[] = {0,
@@ -316,11 +316,11 @@ TEST_F(ArtefactsTest, HostileGraphsDoNoHarm) {
       }
       *at = odd[below(std::size(odd))];
     }
-    Artefacts artefacts = good;
-    artefacts.graph = graph.dump();
+    Artifacts artifacts = good;
+    artifacts.graph = graph.dump();
     TakeLargestAllocation();
-    loaded += ErrorOf(artefacts) == "no error" ? 1 : 0;
-    ASSERT_LT(TakeLargestAllocation(), 1U << 20) << artefacts.graph;
+    loaded += ErrorOf(artifacts) == "no error" ? 1 : 0;
+    ASSERT_LT(TakeLargestAllocation(), 1U << 20) << artifacts.graph;
   }
   EXPECT_GT(loaded, 0) << "changes of labels are harmless";
   EXPECT_LT(loaded, kRounds);
@@ -328,62 +328,62 @@ TEST_F(ArtefactsTest, HostileGraphsDoNoHarm) {
 
 // ---- what is wrong with a library ----
 
-TEST_F(ArtefactsTest, EveryTruncatedLibraryIsAnError) {
-  Artefacts artefacts = MakeArtefacts(Affine());
-  const std::string good = TextOf(*artefacts.library);
+TEST_F(ArtifactsTest, EveryTruncatedLibraryIsAnError) {
+  Artifacts artifacts = MakeArtifacts(Affine());
+  const std::string good = TextOf(*artifacts.library);
   for (size_t size = 0; size < good.size(); ++size) {
-    artefacts.library = BufferOf(good.substr(0, size));
-    EXPECT_NE(ErrorOf(artefacts), "no error") << size;
+    artifacts.library = BufferOf(good.substr(0, size));
+    EXPECT_NE(ErrorOf(artifacts), "no error") << size;
   }
 }
 
-TEST_F(ArtefactsTest, ADamagedByteIsFoundOrHarmless) {
-  const Artefacts good = MakeArtefacts(Affine());
+TEST_F(ArtifactsTest, ADamagedByteIsFoundOrHarmless) {
+  const Artifacts good = MakeArtifacts(Affine());
   const std::string bytes = TextOf(*good.library);
   size_t found = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] == 0 && i % 8 != 0) continue;  // there are many
-    Artefacts artefacts = good;
+    Artifacts artifacts = good;
     std::string damaged = bytes;
     damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
-    artefacts.library = BufferOf(damaged);
-    if (ErrorOf(artefacts) != "no error") {
+    artifacts.library = BufferOf(damaged);
+    if (ErrorOf(artifacts) != "no error") {
       ++found;
     } else {
-      EXPECT_EQ(PlanOf(artefacts)->code.bytes, "not really code") << i;
-      EXPECT_EQ(PlanOf(artefacts)->code.entries, (std::vector<uint64_t>{0, 4})) << i;
+      EXPECT_EQ(PlanOf(artifacts)->code.bytes, "not really code") << i;
+      EXPECT_EQ(PlanOf(artifacts)->code.entries, (std::vector<uint64_t>{0, 4})) << i;
     }
   }
   EXPECT_GT(found, 100u) << "sections, symbols, names, note and code";
 }
 
 // A table of names that every symbol reads as a whole would take its square in memory.
-TEST_F(ArtefactsTest, NamesThatOverlapAreAnError) {
-  Artefacts artefacts = MakeArtefacts(Affine());
-  std::string bytes = TextOf(*artefacts.library);
+TEST_F(ArtifactsTest, NamesThatOverlapAreAnError) {
+  Artifacts artifacts = MakeArtifacts(Affine());
+  std::string bytes = TextOf(*artifacts.library);
   const size_t names = bytes.find(std::string("\0fused_twice\0fused_add\0", 23));
   ASSERT_NE(names, std::string::npos);
   const uint32_t second = 13;  // where its name begins
   const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&second), 4), 0);
   ASSERT_LT(at, names);
   bytes[at] = 1;
-  artefacts.library = BufferOf(bytes);
-  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: its names overlap");
+  artifacts.library = BufferOf(bytes);
+  EXPECT_EQ(ErrorOf(artifacts), "artifact/library: its names overlap");
 }
 
-TEST_F(ArtefactsTest, TheLibraryOfAnotherBuildIsAnError) {
+TEST_F(ArtifactsTest, TheLibraryOfAnotherBuildIsAnError) {
   Plan plan = Affine();
-  Artefacts artefacts = MakeArtefacts(plan);
+  Artifacts artifacts = MakeArtifacts(plan);
   plan.code.target = "better";
-  artefacts.library = MakeArtefacts(plan).library;
-  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: graph and library are not of one build");
-  artefacts.library = BufferOf("LATHE-LX");
-  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: this is not a shared library");
-  artefacts.library = BufferOf(ReadFile(LATHE_BUILD_DIR "/lib/liblathe_runtime.so"));
-  EXPECT_EQ(ErrorOf(artefacts), "artefact/library: it has no section '.note.lathe'");
+  artifacts.library = MakeArtifacts(plan).library;
+  EXPECT_EQ(ErrorOf(artifacts), "artifact/library: graph and library are not of one build");
+  artifacts.library = BufferOf("LATHE-LX");
+  EXPECT_EQ(ErrorOf(artifacts), "artifact/library: this is not a shared library");
+  artifacts.library = BufferOf(ReadFile(LATHE_BUILD_DIR "/lib/liblathe_runtime.so"));
+  EXPECT_EQ(ErrorOf(artifacts), "artifact/library: it has no section '.note.lathe'");
 }
 
-TEST_F(ArtefactsTest, AProgramForABetterProcessorIsRefused) {
+TEST_F(ArtifactsTest, AProgramForABetterProcessorIsRefused) {
   Plan plan = Affine();
   plan.code.features = {"fma", "no_such_feature"};
   SavePlan(plan, folder_ / "fast.json");
@@ -398,26 +398,26 @@ TEST_F(ArtefactsTest, AProgramForABetterProcessorIsRefused) {
 
 // ---- parameters ----
 
-TEST_F(ArtefactsTest, ParametersAreCheckedByName) {
-  const Artefacts good = MakeArtefacts(Affine());
+TEST_F(ArtifactsTest, ParametersAreCheckedByName) {
+  const Artifacts good = MakeArtifacts(Affine());
   const auto with = [&](NamedTensors parameters) {
-    Artefacts artefacts = good;
-    artefacts.parameters = std::move(parameters);
-    return ErrorOf(artefacts);
+    Artifacts artifacts = good;
+    artifacts.parameters = std::move(parameters);
+    return ErrorOf(artifacts);
   };
   const Tensor row = good.parameters[0].second;
-  EXPECT_EQ(with({}), "artefact/parameter: parameter 'row' : f32[5] is missing");
+  EXPECT_EQ(with({}), "artifact/parameter: parameter 'row' : f32[5] is missing");
   EXPECT_EQ(with({{"row", row}, {"rows", row}}),
-            "artefact/parameter: the program has no parameter 'rows'");
+            "artifact/parameter: the program has no parameter 'rows'");
   EXPECT_EQ(with({{"row", row}, {"row", row}}),
-            "artefact/parameter: parameter 'row' is given twice");
+            "artifact/parameter: parameter 'row' is given twice");
   EXPECT_EQ(with({{"row", Tensor(ElementType::kF32, {5, 1})}}),
-            "artefact/parameter: parameter 'row' is f32[5,1]; expected f32[5]");
+            "artifact/parameter: parameter 'row' is f32[5,1]; expected f32[5]");
   EXPECT_EQ(with({{"row", Tensor(ElementType::kF16, {5})}}),
-            "artefact/parameter: parameter 'row' is f16[5]; expected f32[5]");
+            "artifact/parameter: parameter 'row' is f16[5]; expected f32[5]");
 }
 
-TEST_F(ArtefactsTest, OtherParametersTakeEffect) {
+TEST_F(ArtifactsTest, OtherParametersTakeEffect) {
   const Tensor zeros(ElementType::kF32, {5});
   const auto plan = WithParameters(Affine(), {{"row", zeros}});
   const NamedTensors outputs =
@@ -427,23 +427,23 @@ TEST_F(ArtefactsTest, OtherParametersTakeEffect) {
   EXPECT_THROW((void)WithParameters(Affine(), {{"column", zeros}}), Error);
 }
 
-TEST_F(ArtefactsTest, ParametersOfAnotherBuildAreAnError) {
+TEST_F(ArtifactsTest, ParametersOfAnotherBuildAreAnError) {
   Plan plan = Affine();
   SavePlan(plan, folder_ / "one.json");
   plan.code.bytes[0] = 'N';
   SavePlan(plan, folder_ / "two.json");
   EXPECT_NO_THROW(LoadPlan(folder_ / "one.json"));
-  const ArtefactFiles mixed{folder_ / "one.json", {}, folder_ / "two.safetensors"};
+  const ArtifactFiles mixed{folder_ / "one.json", {}, folder_ / "two.safetensors"};
   try {
     LoadPlan(mixed);
     FAIL() << "it was loaded";
   } catch (const Error& e) {
-    EXPECT_EQ(e.id(), "artefact/parameter");
+    EXPECT_EQ(e.id(), "artifact/parameter");
     EXPECT_EQ(e.where(), folder_ / "two.safetensors");
   }
 }
 
-TEST_F(ArtefactsTest, DamagedParametersAreFoundWhenAsked) {
+TEST_F(ArtifactsTest, DamagedParametersAreFoundWhenAsked) {
   const std::string graph = folder_ / "affine.json", path = folder_ / "affine.safetensors";
   SavePlan(Affine(), graph);
   VerifyFile(graph);
@@ -462,9 +462,9 @@ TEST_F(ArtefactsTest, DamagedParametersAreFoundWhenAsked) {
   EXPECT_NO_THROW(VerifyFile(graph));
 }
 
-TEST_F(ArtefactsTest, PartsAreReplacedTogetherOrNotAtAll) {
+TEST_F(ArtifactsTest, PartsAreReplacedTogetherOrNotAtAll) {
   const std::string graph = folder_ / "affine.json";
-  const ArtefactFiles parts = Complete({.graph = graph});
+  const ArtifactFiles parts = Complete({.graph = graph});
   SavePlan(Affine(), graph);
   const auto contents = [&] {
     return std::vector{ReadFile(parts.graph), ReadFile(parts.library), ReadFile(parts.parameters)};
@@ -483,14 +483,14 @@ TEST_F(ArtefactsTest, PartsAreReplacedTogetherOrNotAtAll) {
   VerifyFile(graph);
 }
 
-TEST_F(ArtefactsTest, NamesMustBeText) {
+TEST_F(ArtifactsTest, NamesMustBeText) {
   Plan plan = Affine();
   plan.constant_names = {"\xff"};
   try {
-    MakeArtefacts(plan);
+    MakeArtifacts(plan);
     FAIL() << "it was written";
   } catch (const Error& e) {
-    EXPECT_EQ(e.id(), "artefact/name");
+    EXPECT_EQ(e.id(), "artifact/name");
   }
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lathe/runtime/artefacts.h"
+#include "lathe/runtime/artifacts.h"
 #include "lathe/support/error.h"
 #include "src/runtime/graph_format.h"
 #include "src/runtime/shared_library.h"
@@ -52,14 +52,14 @@ void Run(const Executor& executor) {
   (void)executor.Run(inputs);
 }
 
-void Check(Artefacts artefacts) {
-  const graph::Content content = graph::Read(artefacts.graph);
+void Check(Artifacts artifacts) {
+  const graph::Content content = graph::Read(artifacts.graph);
   for (size_t i = 0; i < content.parameters.size(); ++i) {
     auto tensor = SomeTensor(content.parameters[i].element, content.parameters[i].dims);
     if (!tensor) return;
-    artefacts.parameters.emplace_back(content.plan.constant_names[i], *std::move(tensor));
+    artifacts.parameters.emplace_back(content.plan.constant_names[i], *std::move(tensor));
   }
-  const auto plan = PlanOf(artefacts);
+  const auto plan = PlanOf(artifacts);
   const auto nothing = [](const KernelBuffer*, KernelTeam*) {};
   Run(Executor(std::vector<Executor::Kernel>(plan->code.entries.size(), nothing), plan,
                {.threads = 1}));
