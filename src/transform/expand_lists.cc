@@ -8,6 +8,7 @@
 
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/cf/op_names.h"
+#include "lathe/dialect/nn/io.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/sequence.h"
 #include "lathe/dialect/nn/shape.h"
@@ -529,15 +530,37 @@ class ExpandListsPass : public Pass {
     return axis;
   }
 
-  // Whether what is joined starts with a tensor of known size: all other extents are numbers.
+  // Whether what is joined can start with a tensor of no extent: all others are numbers, or sizes
+  // of inputs.
   bool MayBeJoined(Value item, Operation* loop, const GrowingList& growing, int64_t axis) const {
     const AnyTensorType type = TensorOrNull(item);
     if (!type || !type.is_value() || !type.has_rank()) return false;
-    if (axis >= static_cast<int64_t>(type.rank())) return false;
+    if (axis >= static_cast<int64_t>(type.rank()) || type.element() == ElementType::kString) {
+      return false;
+    }
     for (size_t i = 0; i < type.rank(); ++i) {
-      if (static_cast<int64_t>(i) != axis && !type.dims()[i].is_constant()) return false;
+      const Dim& dim = type.dims()[i];
+      const bool is_known = dim.is_constant() || (dim.is_symbol() && SizeOfInput(dim, loop));
+      if (static_cast<int64_t>(i) != axis && !is_known) return false;
     }
     return Find(loop->operand(cf::WhileOp::kCarried + growing.carried))->items.empty();
+  }
+
+  // The input that has the symbol as an extent, and its axis.
+  static std::optional<std::pair<Value, size_t>> SizeOfInput(const Dim& symbol, Operation* at) {
+    const Block* block = at->block();
+    while (block->parent_op() != nullptr && block->parent_op()->block() != nullptr) {
+      block = block->parent_op()->block();
+    }
+    for (Operation* op = block->front(); op != nullptr; op = op->next()) {
+      if (!op->isa<nn::FeedOp>()) continue;
+      const AnyTensorType type = TensorOrNull(op->result(0));
+      if (!type || !type.has_rank()) continue;
+      for (size_t axis = 0; axis < type.rank(); ++axis) {
+        if (ProvablyEqual(type.dims()[axis], symbol)) return std::pair(op->result(0), axis);
+      }
+    }
+    return std::nullopt;
   }
 
   // The loop with what is joined so far in place of the list, and how much each round adds.
@@ -551,7 +574,7 @@ class ExpandListsPass : public Pass {
     rewriter_->set_location(loop->location());
     std::vector<Value> operands;
     for (size_t i = 0; i < loop->num_operands(); ++i) operands.push_back(loop->operand(i));
-    operands[cf::WhileOp::kCarried + growing.carried] = Nothing(type, axis);
+    operands[cf::WhileOp::kCarried + growing.carried] = Nothing(type, axis, loop);
     std::vector<Type> types;
     for (size_t i = 0; i < loop->num_results(); ++i) types.push_back(loop->result(i).type());
     types[growing.carried] = joined;
@@ -566,13 +589,22 @@ class ExpandListsPass : public Pass {
   }
 
   // A tensor like `type` of no extent along an axis.
-  Value Nothing(AnyTensorType type, int64_t axis) {
-    Shape extents;
-    for (const Dim& dim : type.dims()) extents.push_back(dim.is_constant() ? dim.value() : 0);
-    extents[static_cast<size_t>(axis)] = 0;
-    const Value nothing = rewriter_->Constant(Tensor(type.element(), extents));
-    facts_->Visit(nothing.defining_op());
-    return nothing;
+  Value Nothing(AnyTensorType type, int64_t axis, Operation* loop) {
+    std::vector<Value> extents;
+    for (size_t i = 0; i < type.rank(); ++i) {
+      const bool is_open = static_cast<int64_t>(i) == axis;
+      const Dim dim = is_open ? Dim(0) : type.dims()[i];
+      if (dim.is_constant()) {
+        const int64_t extent = dim.value();
+        extents.push_back(build_->Vector({&extent, 1}));
+      } else {
+        const auto [input, at] = *SizeOfInput(dim, loop);
+        extents.push_back(build_->Reshape(build_->Extent(input, at), {1}));
+      }
+    }
+    const Attribute zero = rewriter_->Attr(Tensor(type.element(), {1}));
+    return build_->Create(nn::kConstantOfShape, {Concat(extents, 0)},
+                          {rewriter_->Named("value", zero)});
   }
 
   void MoveJoiningBody(Operation* loop, Block* to, const GrowingList& growing, Type joined,

@@ -57,21 +57,26 @@ TEST_F(ComputedSizesTest, WhatIsDifferent) {
 TEST_F(ComputedSizesTest, WhatRoundsJoin) {
   Check(R"(
     %n = nn.shape(%x) {start = 0, end = 1} : (v_tensor<[N, 3], f32>) -> v_tensor<[1], i64>
+    %ones1 = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
     %ones = nn.constant_of_shape(%n) {value = tensor<[1], i64> [1]} : (v_tensor<[1], i64>) -> v_tensor<[N], i64>
     %rows = nn.split_to_sequence(%x, %ones) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[N], i64>) -> list<v_tensor<[?, 3], f32>>
     %count = nn.sequence_length(%rows) : (list<v_tensor<[?, 3], f32>>) -> v_tensor<[], i64>
     %rounds = nn.add(%count, %one) : (v_tensor<[], i64>, v_tensor<[], i64>) -> v_tensor<[], i64>
     %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
     %e = nn.sequence_empty() {dtype = f32} : () -> list<v_tensor<*, f32>>
-    %t, %last = cf.while(%rounds, %go, %e, %zero) ({
-    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %l: list<v_tensor<*, f32>>, %sum: v_tensor<[], f32>):
+    %t, %u, %last = cf.while(%rounds, %go, %e, %e, %zero) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %l: list<v_tensor<*, f32>>, %w: list<v_tensor<*, f32>>, %sum: v_tensor<[], f32>):
       %end = nn.unsqueeze(%i, %first) : (v_tensor<[], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
       %part = nn.slice(%x, %first, %end, %first) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
       %more = nn.add(%part, %sum) : (v_tensor<[?, 3], f32>, v_tensor<[], f32>) -> v_tensor<[?, 3], f32>
       %all = nn.sequence_insert(%l, %more) : (list<v_tensor<*, f32>>, v_tensor<[?, 3], f32>) -> list<v_tensor<*, f32>>
+      %ahead = nn.slice(%x, %first, %end, %ones1) : (v_tensor<[N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[N, ?], f32>
+      %wide = nn.sequence_insert(%w, %ahead) : (list<v_tensor<*, f32>>, v_tensor<[N, ?], f32>) -> list<v_tensor<*, f32>>
       %next = nn.add(%sum, %zero) : (v_tensor<[], f32>, v_tensor<[], f32>) -> v_tensor<[], f32>
-      cf.yield(%c, %all, %next) : (v_tensor<[], bool>, list<v_tensor<*, f32>>, v_tensor<[], f32>) -> ()
-    }) : (v_tensor<[], i64>, v_tensor<[], bool>, list<v_tensor<*, f32>>, v_tensor<[], f32>) -> (list<v_tensor<*, f32>>, v_tensor<[], f32>)
+      cf.yield(%c, %all, %wide, %next) : (v_tensor<[], bool>, list<v_tensor<*, f32>>, list<v_tensor<*, f32>>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>, list<v_tensor<*, f32>>, list<v_tensor<*, f32>>, v_tensor<[], f32>) -> (list<v_tensor<*, f32>>, list<v_tensor<*, f32>>, v_tensor<[], f32>)
+    %z = nn.concat_from_sequence(%u) {axis = 1} : (list<v_tensor<*, f32>>) -> v_tensor<*, f32>
+    nn.fetch(%z) {name = "z"} : (v_tensor<*, f32>) -> ()
     %y = nn.concat_from_sequence(%t) {axis = 0} : (list<v_tensor<*, f32>>) -> v_tensor<*, f32>
     nn.fetch(%y) {name = "y"} : (v_tensor<*, f32>) -> ()
     nn.fetch(%last) {name = "last"} : (v_tensor<[], f32>) -> ())");
