@@ -325,9 +325,14 @@ void TakeCode(CompiledProgram& compiled, LoweredFunctions& lowered) {
   }
 }
 
+// A symbol of the program that is named as one of the function's own is another one.
 AnyTensorType WithOwnSizes(const CompiledFunction& f, Type of) {
   const auto type = of.cast<AnyTensorType>();
   if (f.own_sizes.empty()) return type;
+  const auto is_own = [&](std::string_view name) {
+    return std::ranges::find(f.own_sizes, name, &std::pair<std::string, Dim>::first) !=
+           f.own_sizes.end();
+  };
   const auto own_of = [&](const Dim& dim) -> std::optional<Dim> {
     const auto own = std::ranges::find(f.own_sizes, dim, &std::pair<std::string, Dim>::second);
     return own == f.own_sizes.end() ? std::nullopt : std::optional(Dim::Symbol(own->first));
@@ -336,7 +341,8 @@ AnyTensorType WithOwnSizes(const CompiledFunction& f, Type of) {
   for (Dim& dim : dims) {
     const auto own = own_of(dim);
     dim = own ? *own : dim.Substitute([&](std::string_view name) {
-      return own_of(Dim::Symbol(std::string(name)));
+      const auto symbol = own_of(Dim::Symbol(name));
+      return symbol || !is_own(name) ? symbol : Dim::Symbol(StrCat("outside_", name));
     });
   }
   return type.With(type.element(), SymShape(std::move(dims))).cast<AnyTensorType>();

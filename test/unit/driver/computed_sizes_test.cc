@@ -53,6 +53,30 @@ TEST_F(ComputedSizesTest, WhatIsDifferent) {
     nn.fetch(%dv) {name = "dv"} : (v_tensor<[N], i64>) -> ())");
 }
 
+// Names that exporters give to sizes are those that kernels give to theirs. What a rank that the
+// run decides leaves without a plan must not take one for the other: the result would be too small.
+TEST_F(ComputedSizesTest, SizesThatAreNamedAsThoseOfKernels) {
+  Program program = Parse(R"(
+    %u = nn.feed() {name = "u"} : () -> v_tensor<*, f32>
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[s1, s0], f32>
+    %none = builtin.constant() {value = tensor<[1], i64> [0]} : () -> v_tensor<[1], i64>
+    %one = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %two = builtin.constant() {value = tensor<[1], i64> [2]} : () -> v_tensor<[1], i64>
+    %all = builtin.constant() {value = tensor<[1], i64> [1000000]} : () -> v_tensor<[1], i64>
+    %a = nn.slice(%x, %none, %all, %one, %two) : (v_tensor<[s1, s0], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
+    %b = nn.slice(%x, %one, %all, %one, %two) : (v_tensor<[s1, s0], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
+    %y = nn.concat(%b, %a) {axis = 1} : (v_tensor<[?, ?], f32>, v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%u) {name = "u"} : (v_tensor<*, f32>) -> ()
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())");
+  for (const int level : {0, 2}) {
+    const Executable executable(program, {.level = level, .threads = 1});
+    ASSERT_EQ(executable.executor(), nullptr);
+    const NamedValues inputs = {{"u", Tensor::Scalar(1.0f)},
+                                {"x", RandomTensor(ElementType::kF32, {1, 600}, 3)}};
+    EXPECT_EQ(executable.Run(inputs), Interpreter(program).Run(inputs)) << level;
+  }
+}
+
 // Rounds append tensors of different lengths to a list, which is joined behind the loop.
 TEST_F(ComputedSizesTest, WhatRoundsJoin) {
   Check(R"(
