@@ -65,7 +65,10 @@ TEST_F(ComputedSizesTest, SizesThatAreNamedAsThoseOfKernels) {
     %all = builtin.constant() {value = tensor<[1], i64> [1000000]} : () -> v_tensor<[1], i64>
     %a = nn.slice(%x, %none, %all, %one, %two) : (v_tensor<[s1, s0], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
     %b = nn.slice(%x, %one, %all, %one, %two) : (v_tensor<[s1, s0], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, ?], f32>
-    %y = nn.concat(%b, %a) {axis = 1} : (v_tensor<[?, ?], f32>, v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    %first = builtin.constant() {value = tensor<[], i64> [0]} : () -> v_tensor<[], i64>
+    %c = nn.cum_sum(%a, %first) : (v_tensor<[?, ?], f32>, v_tensor<[], i64>) -> v_tensor<[?, ?], f32>
+    %d = nn.cum_sum(%b, %first) : (v_tensor<[?, ?], f32>, v_tensor<[], i64>) -> v_tensor<[?, ?], f32>
+    %y = nn.concat(%d, %c) {axis = 1} : (v_tensor<[?, ?], f32>, v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
     nn.fetch(%u) {name = "u"} : (v_tensor<*, f32>) -> ()
     nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())");
   for (const int level : {0, 2}) {
