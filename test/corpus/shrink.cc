@@ -23,7 +23,7 @@ Shrunk Shrink(const Program& program, const NamedValues& inputs, const std::stri
   if (!inputs.empty()) failing.inputs.push_back({"", inputs});
   std::string failure = FailureOf(failing, pipeline);
   if (failure.empty()) return {program.Clone(), ""};
-  Reduction r = Reduce(failing, [&](const FailingCase& c) {
+  ReducedCase r = Reduce(failing, [&](const FailingCase& c) {
     return KindOf(FailureOf(c, pipeline)) == KindOf(failure);
   });
   failure = FailureOf(r.smallest, pipeline);
