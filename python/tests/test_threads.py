@@ -183,7 +183,7 @@ def test_reports(digits, add):
     assert any(step.label == "conv relu" for step in profile.steps)
     assert "conv relu" in str(profile) and '"traceEvents"' in profile.trace
     node = helper.make_node("Unique", ["x"], ["y"])
-    data = {"x": (TensorProto.FLOAT, [4])}
-    interpreted = lathe.compile(model_of([node], data, {"y": (TensorProto.FLOAT, ["M"])}),
+    data = {"x": (TensorProto.STRING, [4])}
+    interpreted = lathe.compile(model_of([node], data, {"y": (TensorProto.STRING, ["M"])}),
                                 cache=False)
     assert interpreted.explain().interpreted
