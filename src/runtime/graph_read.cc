@@ -32,7 +32,7 @@ json Parse(const std::string& text) {
 
 const json& Member(const json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end()) throw Fault(StrCat("there is no '", key, "'"));
+  if (found == object.end()) throw Fault(StrCat("'", key, "' is missing"));
   return *found;
 }
 
@@ -161,7 +161,7 @@ class Reader {
     for (const json& place : ListAttribute("storage_place", "list_str")) {
       const std::string& name = TextOf(place, "storage_place");
       const auto found = std::find(kPlaceNames.begin(), kPlaceNames.end(), name);
-      if (found == kPlaceNames.end()) throw Fault(StrCat("there is no place '", name, "'"));
+      if (found == kPlaceNames.end()) throw Fault(StrCat("unknown place '", name, "'"));
       const auto p = static_cast<size_t>(found - kPlaceNames.begin());
       places_.push_back({static_cast<Place>(p), counts_[p]++});
     }
@@ -206,12 +206,12 @@ class Reader {
       PlanValue value;
       const std::string& type = TextOf(types[i], "dltype");
       const auto element = ParseDataType(type);
-      if (!element) throw Fault(StrCat("there is no type '", type, "'"));
+      if (!element) throw Fault(StrCat("unknown type '", type, "'"));
       value.element = *element;
       value.dims = ShapeOf(shapes[i]);
       if (symbolic) Refine(value.dims, TextOf(dims[i], "dims"));
       const uint64_t id = NumberOf(ids[i], kIndex, "storage_id");
-      if (id >= places_.size()) throw Fault(StrCat("there is no storage ", id));
+      if (id >= places_.size()) throw Fault(StrCat("unknown storage ", id));
       value.place = places_[id].first;
       value.index = places_[id].second;
       value.offset = NumberOf(offsets[i], kAny, "offset");
@@ -266,7 +266,7 @@ class Reader {
       const std::string& name = TextOf(Member(item, "kind"), "kind");
       const auto kind = std::find(kConditionNames.begin(), kConditionNames.end(), name);
       if (kind == kConditionNames.end()) {
-        throw Fault(StrCat("there is no kind of constraint '", name, "'"));
+        throw Fault(StrCat("unknown kind of constraint '", name, "'"));
       }
       const json& sizes = ListOf(item, "sizes");
       if (sizes.size() != 2) throw Fault("a constraint is about two sizes");
@@ -302,7 +302,7 @@ class Reader {
     const std::string& op = TextOf(Member(node, "op"), "op");
     const std::string& name = TextOf(Member(node, "name"), "name");
     if (op == "null") return ReadArgument(name, i);
-    if (op != "tvm_op") throw Fault(StrCat("there is no kind of node '", op, "'"));
+    if (op != "tvm_op") throw Fault(StrCat("unknown kind of node '", op, "'"));
     ReadCall(node, i);
   }
 

@@ -64,8 +64,15 @@ std::optional<unsigned> PowerOfTwo(const llvm::Value* x) {
   return constant->getValue().logBase2();
 }
 
-// By zero: x. Sizes that contradict one another must not end the process.
+bool IsZero(const llvm::Value* x) {
+  const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(x);
+  return constant != nullptr && constant->isZero();
+}
+
+// By zero: x. Sizes that contradict one another must not end the process, and a division is
+// computed before the loops around it, whether or not they run.
 llvm::Value* FloorDiv(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y) {
+  if (IsZero(y)) return x;
   if (const auto power = PowerOfTwo(y)) return b.CreateAShr(x, *power);
   if (!llvm::isa<llvm::ConstantInt>(y)) y = b.CreateSelect(b.CreateIsNull(y), b.getInt64(1), y);
   llvm::Value* quotient = b.CreateSDiv(x, y);

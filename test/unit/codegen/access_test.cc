@@ -250,6 +250,14 @@ TEST_F(AccessTest, DivisionByZero) {
     EXPECT_EQ(Run(text, x_, 0, o_).failed, 0) << expr;
     EXPECT_EQ(Run(text, x_, 2, o_).failed, 0) << expr;
   }
+  for (const char* expr : {"floordiv(d0, d1)", "mod(d0, d1)", "ceildiv(d0, d1)"}) {
+    const std::string text =
+        Kernel(kX, kMemory,
+               StrCat(kN, " %d = loop.index(%m, %z) {expr = dim<", expr, ">} : (", kI, ", ", kI,
+                      ") -> ", kI, "\n", Load("lanes = 0", "none", "%z", "v_tensor<[], f32>"),
+                      Store("axis = -1", "none", "%a", "%d", "v_tensor<[], f32>")));
+    EXPECT_EQ(Run(text, x_, 7, o_).failed, 0) << expr;
+  }
 }
 
 TEST_F(AccessTest, Tiles) {

@@ -43,6 +43,17 @@ class ProgramTest : public ::testing::Test {
     return Error(ErrorCode::kInternal, "", "no error");
   }
 
+  /// "ID: MESSAGE" of the error that `fn` throws; "no error" if it throws none.
+  template <class F>
+  static std::string OutcomeOf(F&& fn) {
+    try {
+      fn();
+    } catch (const Error& error) {
+      return StrCat(error.id(), ": ", error.message());
+    }
+    return "no error";
+  }
+
   IrContext context_;
 };
 

@@ -18,16 +18,6 @@ inline constexpr std::string_view kReshaped = R"(
     %y = nn.exp(%l) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
     nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())";
 
-template <class F>
-std::string OutcomeOf(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return StrCat(e.id(), ": ", e.message());
-  }
-  return "no error";
-}
-
 class ComputedSizesTest : public testing::ProgramTest {
  protected:
   void SetUp() override { codegen::NeedCodeGenerator(); }

@@ -225,7 +225,7 @@ TEST_F(ArtifactsTest, SaysWhatIsWrongWithAGraph) {
   EXPECT_EQ(text(""), "artifact/graph: this is not JSON");
   EXPECT_EQ(text("{"), "artifact/graph: this is not JSON");
   EXPECT_EQ(text("[]"), "artifact/graph: this is not a graph");
-  EXPECT_EQ(text("{}"), "artifact/graph: there is no 'attrs'");
+  EXPECT_EQ(text("{}"), "artifact/graph: 'attrs' is missing");
   EXPECT_EQ(text(std::string(100000, '[')), "artifact/graph: it is nested too deeply");
   EXPECT_EQ(text(R"({"nodes":[],"arg_nodes":[],"heads":[],"node_row_ptr":[0],"attrs":{}})"),
             "artifact/graph: this is a graph, but not of a compiled program of Lathe");
@@ -234,7 +234,7 @@ TEST_F(ArtifactsTest, SaysWhatIsWrongWithAGraph) {
             "artifact/graph: the graph has version 1; this library reads version 4");
   const auto constraint = [](Json& g) -> Json& { return g["attrs"]["constraints"][1][0]; };
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["kind"] = "less"; }),
-            "artifact/graph: there is no kind of constraint 'less'");
+            "artifact/graph: unknown kind of constraint 'less'");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"].erase(0); }),
             "artifact/graph: a constraint is about two sizes");
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["sizes"][0] = "40,N"; }),
@@ -244,7 +244,7 @@ TEST_F(ArtifactsTest, SaysWhatIsWrongWithAGraph) {
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g) = 7; }),
             "artifact/graph: a constraint is not an object");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"].erase("constraints"); }),
-            "artifact/graph: there is no 'constraints'");
+            "artifact/graph: 'constraints' is missing");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = 3; }),
             "artifact/graph: it reads node 3, which is not before it");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][1] = 1; }),
@@ -252,7 +252,7 @@ TEST_F(ArtifactsTest, SaysWhatIsWrongWithAGraph) {
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["inputs"][0][0] = -1; }),
             "artifact/graph: 'inputs' is not a number from 0 on, or too large");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["op"] = "conv2d"; }),
-            "artifact/graph: there is no kind of node 'conv2d'");
+            "artifact/graph: unknown kind of node 'conv2d'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["attrs"]["num_inputs"] = "2"; }),
             "artifact/graph: 'num_inputs' is not 1");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["nodes"][3]["attrs"]["func_name"] = "fused_twic"; }),
@@ -272,11 +272,11 @@ TEST_F(ArtifactsTest, SaysWhatIsWrongWithAGraph) {
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dims"][1][0] = "N 5"; }),
             "artifact/graph: 'dims' \"N 5\": a comma is missing");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dltype"][1][0] = "float33"; }),
-            "artifact/graph: there is no type 'float33'");
+            "artifact/graph: unknown type 'float33'");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["dltype"][1].erase(0); }),
             "artifact/graph: 'dltype' has 4 items; there should be 5");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_id"][1][0] = 5; }),
-            "artifact/graph: there is no storage 5");
+            "artifact/graph: unknown storage 5");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_id"][1][1] = 3; }),
             "artifact/graph: argument 'row' is neither an input nor the next parameter");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["storage_place"][1].push_back("parameter"); }),
