@@ -1,5 +1,7 @@
 #include "src/dialect/nn/letters.h"
 
+#include <array>
+
 #include "lathe/support/text.h"
 
 namespace lathe::nn {
@@ -43,29 +45,46 @@ uint32_t Shifted(uint32_t c, int32_t by) {
   return static_cast<uint32_t>(static_cast<int32_t>(c) + by);
 }
 
-bool Within(const CaseRange& r, uint32_t c) {
-  return c >= r.first && c <= r.last && (c - r.first) % r.step == 0;
+// Every letter of the ranges, and what it is in the other case.
+struct CaseTable {
+  static constexpr uint32_t kSize = 0x1F00;
+
+  CaseTable() {
+    for (uint32_t c = 0; c < kSize; ++c) lower[c] = upper[c] = static_cast<uint16_t>(c);
+    for (const CaseRange& r : kRanges) {
+      for (uint32_t c = r.first; c <= r.last; c += r.step) {
+        const uint32_t small = Shifted(c, r.shift);
+        lower[c] = static_cast<uint16_t>(small);
+        upper[small] = static_cast<uint16_t>(c);
+      }
+    }
+    upper[0x3C2] = 0x3A3;  // the final form of sigma
+  }
+
+  std::array<uint16_t, kSize> lower, upper;
+};
+
+const CaseTable& Cases() {
+  static const CaseTable table;
+  return table;
 }
 
 }  // namespace
 
-uint32_t ToLower(uint32_t c) {
-  for (const CaseRange& r : kRanges) {
-    if (Within(r, c)) return Shifted(c, r.shift);
-  }
-  return c;
-}
+uint32_t ToLower(uint32_t c) { return c < CaseTable::kSize ? Cases().lower[c] : c; }
 
-uint32_t ToUpper(uint32_t c) {
-  for (const CaseRange& r : kRanges) {
-    if (const uint32_t capital = Shifted(c, -r.shift); Within(r, capital)) return capital;
-  }
-  return c == 0x3C2 ? 0x3A3 : c;  // the final form of sigma
-}
+uint32_t ToUpper(uint32_t c) { return c < CaseTable::kSize ? Cases().upper[c] : c; }
 
 std::string InCase(std::string_view text, bool upper) {
   std::string result;
+  result.reserve(text.size());
   while (!text.empty()) {
+    if (const char c = text.front(); (c & 0x80) == 0) {
+      const auto letter = static_cast<uint32_t>(c);
+      result += static_cast<char>(upper ? ToUpper(letter) : ToLower(letter));
+      text.remove_prefix(1);
+      continue;
+    }
     const size_t length = Utf8SequenceLength(text);
     if (length == 0) {
       result += text.front();
