@@ -17,6 +17,7 @@
 #include "lathe/support/hash.h"
 #include "lathe/support/processors.h"
 #include "lathe/support/random.h"
+#include "src/dialect/prepared.h"
 #include "src/dialect/run_checks.h"
 #include "src/dialect/run_plan.h"
 #include "src/dialect/size_scope.h"
@@ -83,10 +84,11 @@ void RunEval(Operation* op, EvalContext& c) {
 }
 
 // For an op that runs by itself, outside of any program.
-class LoneContext : public EvalContext {
+class LoneContext : public EvalContext, public PreparedScope {
  public:
-  LoneContext(Operation* op, std::span<RtValue> inputs, std::span<RtValue> outputs, uint64_t seed)
-      : seed_(seed) {
+  LoneContext(Operation* op, std::span<RtValue> inputs, std::span<RtValue> outputs, uint64_t seed,
+              PreparedOps& prepared)
+      : seed_(seed), prepared_(prepared) {
     op_ = op;
     inputs_ = inputs;
     outputs_ = outputs;
@@ -100,11 +102,23 @@ class LoneContext : public EvalContext {
   }
   const RtValue* Feed(std::string_view) override { return nullptr; }
   void Fetch(std::string_view, const RtValue&) override {}
+  PreparedOps& prepared() override { return prepared_; }
 
  private:
   uint64_t seed_;
   uint64_t draws_ = 0;
+  PreparedOps& prepared_;
 };
+
+std::vector<RtValue> EvalLone(Operation* op, std::span<const RtValue> inputs, uint64_t seed,
+                              PreparedOps& prepared) {
+  std::vector<RtValue> values(inputs.begin(), inputs.end());
+  std::vector<RtValue> results(op->num_results());
+  LoneContext context(op, values, results, seed, prepared);
+  LATHE_CHECK(op->HasInterface<EvalInterface>(), op->name(), " has no Eval");
+  RunEval(op, context);
+  return results;
+}
 
 }  // namespace
 
@@ -127,6 +141,7 @@ struct State {
   Program& program;
   InterpreterOptions options;
   RunPlan plan;
+  PreparedOps prepared;
 
   // State of a run.
   std::vector<RtValue> slots;
@@ -182,7 +197,7 @@ struct State {
 }
 
 // The context of one op of a running program.
-class ProgramContext : public EvalContext, public SizeScope {
+class ProgramContext : public EvalContext, public SizeScope, public PreparedScope {
  public:
   ProgramContext(State& run, Operation* op, std::span<RtValue> inputs, std::span<RtValue> outputs)
       : run_(run) {
@@ -214,6 +229,7 @@ class ProgramContext : public EvalContext, public SizeScope {
     to.emplace_back(std::string(name), value);
     if (input) run_.given_back_of.emplace_back(input.value());
   }
+  PreparedOps& prepared() override { return run_.prepared; }
   std::optional<int64_t> SizeOf(std::string_view symbol) const override {
     if (const auto size = SizeOfRead(symbol)) return size;
     return IsInFunction() ? std::nullopt : SizeOfFed(symbol);
@@ -525,12 +541,12 @@ void RunStartup(Program& startup, Program& main, InterpreterOptions options) {
 }
 
 std::vector<RtValue> EvalOp(Operation* op, std::span<const RtValue> inputs, uint64_t seed) {
-  std::vector<RtValue> values(inputs.begin(), inputs.end());
-  std::vector<RtValue> results(op->num_results());
-  LoneContext context(op, values, results, seed);
-  LATHE_CHECK(op->HasInterface<EvalInterface>(), op->name(), " has no Eval");
-  RunEval(op, context);
-  return results;
+  PreparedOps prepared;
+  return EvalLone(op, inputs, seed, prepared);
+}
+
+std::vector<RtValue> EvalOp(Operation* op, std::span<const RtValue> inputs, PreparedOps& prepared) {
+  return EvalLone(op, inputs, 0, prepared);
 }
 
 }  // namespace lathe

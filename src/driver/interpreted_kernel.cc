@@ -9,6 +9,7 @@
 #include "lathe/ir/tensor_of.h"
 #include "lathe/ir/traits.h"
 #include "lathe/support/error.h"
+#include "src/dialect/prepared.h"
 
 namespace lathe {
 namespace {
@@ -22,7 +23,7 @@ Tensor View(const KernelBuffer& buffer, AnyTensorType type) {
                             Buffer::Wrap(buffer.data, bytes, nullptr));
 }
 
-void Evaluate(const Block& block, const KernelBuffer* buffers) {
+void Evaluate(const Block& block, const KernelBuffer* buffers, PreparedOps& prepared) {
   std::unordered_map<Value, RtValue> values;  // looked up, never iterated
   for (size_t i = 0; i < block.num_arguments(); ++i) {
     values[block.argument(i)] = View(*buffers++, TensorOf(block.argument(i)));
@@ -32,7 +33,7 @@ void Evaluate(const Block& block, const KernelBuffer* buffers) {
     for (size_t i = 0; i < op->num_operands(); ++i) {
       operands.push_back(op->operand(i) ? values.at(op->operand(i)) : RtValue());
     }
-    const std::vector<RtValue> results = EvalOp(op, operands);
+    const std::vector<RtValue> results = EvalOp(op, operands, prepared);
     for (size_t i = 0; i < results.size(); ++i) values[op->result(i)] = results[i];
   }
   const Operation* end = block.back();
@@ -66,7 +67,8 @@ std::string WhyNotInterpreted(const Operation* function) {
 
 runtime::Executor::Kernel InterpretedKernel(const Operation* function) {
   const Block* block = function->region(0).front();
-  return [block](const KernelBuffer* buffers, KernelTeam*) { Evaluate(*block, buffers); };
+  return [block, prepared = std::make_shared<PreparedOps>()](
+             const KernelBuffer* buffers, KernelTeam*) { Evaluate(*block, buffers, *prepared); };
 }
 
 }  // namespace lathe

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 #include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "src/dialect/move.h"
 #include "src/dialect/nn/features_labels.h"
+#include "src/dialect/prepared.h"
 #include "src/dialect/wide.h"
 
 namespace lathe::nn {
@@ -62,9 +64,10 @@ Tensor Fallback(LabelEncoderOp op, ElementType type) {
 }
 
 // Places of the elements of `x` among the keys, -1 for those that are not there.
-template <class T, class Less>
-std::vector<int64_t> Look(std::span<const T> x, std::span<const T> keys, const Less& less) {
-  std::map<T, int64_t, Less> places(less);
+template <class T>
+std::vector<int64_t> Look(std::span<const T> x, std::span<const T> keys) {
+  const auto below = [](T a, T b) { return eval::Below(a, b); };
+  std::map<T, int64_t, decltype(below)> places(below);
   for (size_t i = 0; i < keys.size(); ++i) places[keys[i]] = static_cast<int64_t>(i);
   std::vector<int64_t> result;
   for (const T& value : x) {
@@ -74,18 +77,36 @@ std::vector<int64_t> Look(std::span<const T> x, std::span<const T> keys, const L
   return result;
 }
 
-std::vector<int64_t> LookUp(const Tensor& x, const Tensor& keys) {
+// What the attributes say, ready to look up.
+struct PreparedLabels {
+  explicit PreparedLabels(LabelEncoderOp op) : table(LabelTable::Of(op)) {
+    if (table.keys.element_type() != ElementType::kString) return;
+    const auto keys = table.keys.data<std::string>();
+    for (size_t i = 0; i < keys.size(); ++i) places[keys[i]] = static_cast<int64_t>(i);
+  }
+
+  LabelTable table;
+  std::unordered_map<std::string, int64_t> places;  // of strings; looked up, never iterated
+};
+
+std::vector<int64_t> LookUp(const Tensor& x, const PreparedLabels& labels) {
+  const Tensor& keys = labels.table.keys;
   if (x.element_type() != keys.element_type()) {
     eval::FailArgument("type/label-encoder", StrCat("the input holds ", Name(x.element_type()),
                                                     ", the keys ", Name(keys.element_type())));
   }
   if (x.element_type() == ElementType::kString) {
-    return Look(x.data<std::string>(), keys.data<std::string>(), std::less<std::string>());
+    std::vector<int64_t> result;
+    for (const std::string& value : x.data<std::string>()) {
+      const auto found = labels.places.find(value);
+      result.push_back(found == labels.places.end() ? -1 : found->second);
+    }
+    return result;
   }
   return eval::VisitWide(x.element_type(), [&]<class C>(std::type_identity<C>) {
     const auto values = eval::LoadAll<C>(x);
     const auto wide = eval::LoadAll<C>(keys);
-    return Look<C>(values, wide, [](C a, C b) { return eval::Below(a, b); });
+    return Look<C>(values, wide);
   });
 }
 
@@ -108,12 +129,13 @@ void LabelEncoderOp::InferShape(InferShapeContext& c) {
 
 void LabelEncoderOp::Eval(EvalContext& c) {
   const Tensor& x = c.input(kX);
-  const auto [keys, labels, fallback] = LabelTable::Of(LabelEncoderOp(c.op()));
-  Tensor out(labels.element_type(), x.shape());
-  const eval::ElementMover label(labels, out);
-  const eval::ElementMover other(fallback, out);
+  const auto prepared = Prepared(c, [&] { return PreparedLabels(LabelEncoderOp(c.op())); });
+  const LabelTable& table = prepared->table;
+  Tensor out(table.labels.element_type(), x.shape());
+  const eval::ElementMover label(table.labels, out);
+  const eval::ElementMover other(table.fallback, out);
   int64_t to = 0;
-  for (const int64_t place : LookUp(x, keys)) {
+  for (const int64_t place : LookUp(x, *prepared)) {
     if (place < 0) {
       other.Copy(to++, 0);
     } else {

@@ -1,13 +1,15 @@
 #include "lathe/dialect/nn/string.h"
 
 #include <algorithm>
-#include <set>
+#include <unordered_set>
 
 #include "lathe/dialect/eval_util.h"
 #include "lathe/support/error.h"
 #include "lathe/support/size_condition.h"
+#include "lathe/support/text.h"
 #include "src/dialect/nn/letters.h"
 #include "src/dialect/nn/regex.h"
+#include "src/dialect/prepared.h"
 
 namespace lathe::nn {
 
@@ -110,10 +112,11 @@ void RegexFullMatchOp::InferShape(InferShapeContext& c) { c.SetShape(kY, c.shape
 
 void RegexFullMatchOp::Eval(EvalContext& c) {
   const Tensor& x = c.input(kX);
-  const Regex regex(RegexFullMatchOp(c.op()).pattern().value_or(""));
+  const auto regex =
+      Prepared(c, [&] { return Regex(RegexFullMatchOp(c.op()).pattern().value_or("")); });
   Tensor out(ElementType::kBool, x.shape());
   bool* next = out.mutable_data<bool>().data();
-  for (const std::string& text : x.data<std::string>()) *next++ = regex.FullMatch(text);
+  for (const std::string& text : x.data<std::string>()) *next++ = regex->FullMatch(text);
   c.SetOutput(kY, std::move(out));
 }
 
@@ -128,16 +131,31 @@ void TokenizeOp::InferShape(InferShapeContext& c) {
   c.SetShape(kY, tokens);
 }
 
+namespace {
+
+// Those of UTF-8; bytes that are no UTF-8 are none.
+std::vector<Regex::Match> CodePointsOf(std::string_view text) {
+  std::vector<Regex::Match> found;
+  while (!text.empty()) {
+    const size_t length = Utf8SequenceLength(text);
+    if (length > 0) found.push_back({text.substr(0, length), 1});
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return found;
+}
+
+}  // namespace
+
 void TokenizeOp::Eval(EvalContext& c) {
   const TokenizeOp op(c.op());
   const Tensor& x = c.input(kX);
-  // A lone dot takes line breaks too, as onnxruntime has it.
-  const Regex regex(op.tokenexp() == "." ? "(?s)." : op.tokenexp());
+  const bool is_dot = op.tokenexp() == ".";  // takes line breaks too, as onnxruntime has it
+  const auto regex = Prepared(c, [&] { return Regex(op.tokenexp()); });
   const auto least = static_cast<size_t>(op.mincharnum());
   std::vector<std::vector<Regex::Match>> tokens;
   size_t most = 0;
   for (const std::string& text : x.data<std::string>()) {
-    tokens.push_back(regex.FindAll(text));
+    tokens.push_back(is_dot ? CodePointsOf(text) : regex->FindAll(text));
     std::erase_if(tokens.back(), [&](const Regex::Match& m) { return m.length < least; });
     most = std::max(most, tokens.back().size());
   }
@@ -172,20 +190,27 @@ void CheckWords(const SymShape& in) {
   }
 }
 
-std::vector<std::string> WithoutStopWords(StringNormalizerOp op,
-                                          std::span<const std::string> words) {
-  const bool exact = op.is_case_sensitive();
-  const auto key = [exact](const std::string& word) { return exact ? word : InCase(word, false); };
-  std::set<std::string> stop;
-  for (const std::string& word : op.stopwords().value_or(std::vector<std::string>())) {
-    stop.insert(key(word));
+class StopWords {
+ public:
+  explicit StopWords(StringNormalizerOp op) : exact_(op.is_case_sensitive()) {
+    for (const std::string& word : op.stopwords().value_or(std::vector<std::string>())) {
+      keys_.insert(Key(word));
+    }
   }
-  std::vector<std::string> kept;
-  for (const std::string& word : words) {
-    if (!stop.contains(key(word))) kept.push_back(word);
+  std::vector<std::string> Without(std::span<const std::string> words) const {
+    std::vector<std::string> kept;
+    for (const std::string& word : words) {
+      if (keys_.empty() || !keys_.contains(Key(word))) kept.push_back(word);
+    }
+    return kept;
   }
-  return kept;
-}
+
+ private:
+  std::string Key(const std::string& word) const { return exact_ ? word : InCase(word, false); }
+
+  bool exact_;
+  std::unordered_set<std::string> keys_;  // looked up, never iterated
+};
 
 }  // namespace
 
@@ -200,7 +225,8 @@ void StringNormalizerOp::Eval(EvalContext& c) {
   const StringNormalizerOp op(c.op());
   const Tensor& x = c.input(kX);
   CheckWords(SymShape::FromConstants(x.shape()));
-  auto words = WithoutStopWords(op, x.data<std::string>());
+  const auto stop_words = Prepared(c, [&] { return StopWords(op); });
+  auto words = stop_words->Without(x.data<std::string>());
   if (words.empty()) words.emplace_back();
   for (std::string& word : words) {
     if (op.case_change_action() != "NONE") word = InCase(word, op.case_change_action() == "UPPER");
