@@ -52,6 +52,21 @@ bool HasRegionsThatDiffer(const Operation* op) {
   return false;
 }
 
+bool ReadsStrings(const Operation* op) {
+  for (size_t i = 0; i < op->num_operands(); ++i) {
+    const AnyTensorType type = TensorOrNull(op->operand(i));
+    if (type && type.element() == ElementType::kString) return true;
+  }
+  return false;
+}
+
+// Whether it is numbers whose extents nobody knows before they are there.
+bool AreOpenNumbers(Value v) {
+  const AnyTensorType type = TensorOrNull(v);
+  return type && type.is_value() && type.element() != ElementType::kString && type.has_rank() &&
+         std::ranges::any_of(type.dims(), &Dim::is_unknown);
+}
+
 bool MayNeedBinding(const Block& block) {
   for (OpWalker w(const_cast<Block*>(&block)); const Operation* op = w.Next();) {
     if (HasOpenSizes(op) || IsToldByData(op) || HasRegionsThatDiffer(op)) return true;
@@ -152,11 +167,39 @@ class BindSizesPass : public Pass {
   void Resolve(Operation* op) {
     if (op->isa<cf::IfOp>()) return JoinRegions(op);
     if (op->num_regions() != 0) return;
-    if (ComputeSizes(op, *build_) || (!TakesNegative(op) && BindOperands(op))) {
+    if (ComputeSizes(op, *build_) || (!TakesNegative(op) && BindOperands(op)) ||
+        (ReadsStrings(op) && NameNumbers(op))) {
       Count("bound");
     } else {
       rewriter_->Missed(op, "nothing says how its sizes follow from its operands");
     }
+  }
+
+  // Words are counted by the interpreter: what follows has kernels all the same.
+  bool NameNumbers(Operation* op) {
+    bool any = false;
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const Value numbers = op->result(i);
+      if (!AreOpenNumbers(numbers) || numbers.use_empty()) continue;
+      const std::vector<OpOperand> uses(numbers.uses().begin(), numbers.uses().end());
+      rewriter_->SetInsertionPoint(op->next());
+      rewriter_->set_location(op->location());
+      std::vector<std::string> names;
+      for (const Dim& dim : TensorOrNull(numbers).dims()) {
+        names.push_back(dim.is_unknown() ? build_->FreshName(ShortName(op)) : std::string());
+      }
+      const Value named = WithExtents(numbers, names);
+      for (const OpOperand& use : uses) rewriter_->SetOperand(use.owner(), use.index(), named);
+      any = true;
+    }
+    if (any) rewriter_->Applied(op, "what it gives says its size");
+    return any;
+  }
+
+  // The same, where each axis with a name has that symbol for its extent.
+  Value WithExtents(Value v, const std::vector<std::string>& names) {
+    const Value bound = build_->BindAs(build_->Create(nn::kShape, {v}), names);
+    return build_->Create(nn::kReshape, {v, bound}, {build_->Attr("allowzero", true)});
   }
 
   // Whether its operands may be numbers that no size is.
@@ -281,11 +324,7 @@ class BindSizesPass : public Pass {
       Operation* yield = region.front()->back();
       rewriter_->SetInsertionPoint(yield);
       rewriter_->set_location(op->location());
-      const Value from = yield->operand(result);
-      const Value bound = build_->BindAs(build_->Create(nn::kShape, {from}), names);
-      rewriter_->SetOperand(
-          yield, result,
-          build_->Create(nn::kReshape, {from, bound}, {build_->Attr("allowzero", true)}));
+      rewriter_->SetOperand(yield, result, WithExtents(yield->operand(result), names));
     }
     rewriter_->Applied(op, "the region that runs says the size");
     Count("joined");
