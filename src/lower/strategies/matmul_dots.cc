@@ -16,11 +16,13 @@
 // after it; so is a matrix by one column. Each sum is a dot product of two vectors in memory: as
 // many of them as a vector has lanes go down the depth at once, each in a register of its own,
 // whose lanes are added up at the end, all registers together. Nothing is copied, for each element
-// of the matrix is used once.
+// of the matrix is used once. Any number of rows by a few long columns, such as those of a linear
+// classifier, would leave most lanes empty otherwise; constant columns are turned into place.
 namespace lathe::lower {
 namespace {
 
 constexpr int64_t kMostRows = 2;
+constexpr int64_t kLongDepth = 256;
 constexpr int64_t kThreadWork = 1 << 17;  // multiply-adds that are worth a thread
 
 class MatmulDots : ProductWriter {
@@ -32,6 +34,9 @@ class MatmulDots : ProductWriter {
   void Write();
 
  private:
+  std::string MatrixRefusal();
+  bool HasFewLongColumns() const;
+  void Turn();
   void WriteItem(Value number);
   void WriteRow(Value row);
   std::vector<Value> Sums(Value row);
@@ -44,6 +49,7 @@ class MatmulDots : ProductWriter {
   ElementType sum_ = ElementType::kUndefined;
   int64_t lanes_ = 1;
   int64_t columns_ = 1;  // if there are fewer than lanes
+  bool turned_ = false;  // the columns are brought into one piece each
 
   // While writing.
   Value left_, right_;
@@ -57,16 +63,32 @@ std::string MatmulDots::Refusal() {
   if (std::string why = job_.Refusal(true); !why.empty()) return why;
   l_.where = job_.form.where;
   const ProductForm& f = job_.form;
-  if (!f.rows.is_constant() || f.rows.value() > kMostRows) return "there are more than two rows";
-  if (!f.left.EndsWith(kDepth)) return "the rows do not lie in one piece each";
-  if (!f.right.EndsWith(kDepth)) return "the columns do not lie in one piece each";
-  if (!f.mirrored && job_.CanPackRight()) return "the right matrix is packed";
   if (f.left.zero_point || f.right.zero_point) return "there are zero points";
   sum_ = SumElement(f.left.element);
   if (!IsFloat(sum_) && !IsInteger(sum_)) return StrCat("elements are ", Name(f.left.element));
   lanes_ = l_.machine.lanes(sum_);
   columns_ = f.columns.is_constant() ? std::min(f.columns.value(), lanes_) : lanes_;
-  return lanes_ > 1 ? "" : "the target has no vectors";
+  if (lanes_ == 1) return "the target has no vectors";
+  return MatrixRefusal();
+}
+
+std::string MatmulDots::MatrixRefusal() {
+  const ProductForm& f = job_.form;
+  if (!f.left.EndsWith(kDepth)) return "the rows do not lie in one piece each";
+  const bool in_place = f.right.EndsWith(kDepth);
+  if (HasFewLongColumns() && (in_place || job_.CanPackRight())) {
+    turned_ = !in_place;
+    return "";
+  }
+  if (!f.rows.is_constant() || f.rows.value() > kMostRows) return "there are more than two rows";
+  if (!in_place) return "the columns do not lie in one piece each";
+  return !f.mirrored && job_.CanPackRight() ? "the right matrix is packed" : "";
+}
+
+bool MatmulDots::HasFewLongColumns() const {
+  const ProductForm& f = job_.form;
+  return f.columns.is_constant() && f.depth.is_constant() && f.right.roles.size() == 2 &&
+         f.columns.value() <= std::max<int64_t>(lanes_ / 4, 2) && f.depth.value() >= kLongDepth;
 }
 
 // ---- writing ----
@@ -75,10 +97,11 @@ void MatmulDots::Write() {
   lb_.emplace(l_.body);
   job_.after->Open(*lb_, *l_.body);
   left_ = job_.Open(*lb_, *l_.body, job_.form.left);
+  if (turned_) Turn();
   right_ = job_.Open(*lb_, *l_.body, job_.form.right);
-  Dim items = CeilDiv(job_.form.columns, lanes_);
+  Dim items = CeilDiv(job_.form.columns, lanes_) * job_.form.rows;
   for (const Dim& dim : job_.form.batch) items *= dim;
-  const Dim work = job_.form.depth * job_.form.rows * lanes_;
+  const Dim work = job_.form.depth * columns_;
   const Value count = lb_->Extent(items);
   const Value chunk = lb_->Extent(Max(FloorDiv(kThreadWork, Max(work, 1)), 1));
   const Value both[] = {count, chunk};
@@ -95,18 +118,30 @@ void MatmulDots::Write() {
   job_.after->Close(*lb_);
 }
 
-// As many columns as a vector has lanes, of a matrix of the stack.
+void MatmulDots::Turn() {
+  MatrixOperand& right = job_.form.right;
+  const Shape shape = {right.dims[0].value(), right.dims[1].value()};
+  l_.Pack({.argument = job_.master->operand(right.operand).index(),
+           .padded = shape,
+           .split = shape,
+           .order = {1, 0}});
+  std::swap(right.dims[0], right.dims[1]);
+  std::swap(right.roles[0], right.roles[1]);
+}
+
+// A row by as many columns as a vector has lanes, of a matrix of the stack.
 void MatmulDots::WriteItem(Value number) {
   std::vector<Dim> extents = job_.form.batch;
   extents.push_back(CeilDiv(job_.form.columns, lanes_));
+  extents.push_back(job_.form.rows);
   std::vector<Value> at(extents.size());
   for (size_t i = extents.size(); i-- > 0;) {
     const Value both[] = {number, lb_->Extent(extents[i])};
     at[i] = i == 0 ? number : lb_->Index(Mod(LoopBuilder::D0(), LoopBuilder::D1()), both);
     number = lb_->Index(FloorDiv(LoopBuilder::D0(), LoopBuilder::D1()), both);
   }
-  batch_at_.assign(at.begin(), at.end() - 1);
-  first_column_ = Times(at.back(), lanes_);
+  batch_at_.assign(at.begin(), at.end() - 2);
+  first_column_ = Times(at.end()[-2], lanes_);
   const Value columns = lb_->Extent(job_.form.columns);
   live_ = Minus(columns, first_column_, lanes_);
   if (Mod(job_.form.columns, lanes_).IsConstant(0)) live_ = {};
@@ -116,7 +151,7 @@ void MatmulDots::WriteItem(Value number) {
     const Dim own = LoopBuilder::D0() + i;
     column_at_.push_back(lb_->Index(live_ ? Min(own, LoopBuilder::D1() - 1) : own, both));
   }
-  lb_->For(job_.form.rows, false, [&](Value row) { WriteRow(row); });
+  WriteRow(at.back());
 }
 
 void MatmulDots::WriteRow(Value row) {

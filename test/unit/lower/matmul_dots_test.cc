@@ -38,6 +38,22 @@ TEST_F(MatmulDots, Rows) {
   ExpectProduct(T("3, 2, 19"), T("3, 21, 19"), T("3, 2, 21"), "transpose_y = true");
 }
 
+// Constant ones are turned when the program is compiled.
+TEST_F(MatmulDots, FewLongColumns) {
+  for (const int64_t n : {0, 1, 33}) {
+    symbol_ = n;
+    for (const bool constant : {false, true}) {
+      constant_ = {false, constant};
+      ExpectProduct(T("N, 300"), T("2, 300"), T("N, 2"), "transpose_y = true");
+      ExpectProduct(T("B, N, 257"), T("2, 257"), T("B, N, 2"), "transpose_y = true");
+    }
+    ExpectProduct(T("N, 300"), T("300, 2"), T("N, 2"));
+  }
+  ExpectProduct(T("4, N, 300"), T("300, 2"), T("4, N, 2"));
+  ExpectProduct(T("7, 300"), T("300, 2"), T("7, 2"));
+  ExpectProduct(T("7, 300", "f64"), T("300, 2", "f64"), T("7, 2", "f64"));
+}
+
 TEST_F(MatmulDots, Elements) {
   for (const char* element : {"f64", "f16", "bf16", "i32", "i64"}) {
     ExpectProduct(T("21, 19", element), T("19, 1", element), T("21, 1", element));
