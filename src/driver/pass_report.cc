@@ -11,7 +11,7 @@
 #include "lathe/support/hash.h"
 #include "lathe/support/printable.h"
 #include "lathe/support/text.h"
-#include "src/driver/pass_report.h"
+#include "src/driver/pass_report_page.h"
 
 namespace lathe {
 

@@ -1,10 +1,3 @@
-#include "src/driver/pass_report.h"
-
-namespace lathe {
-
-namespace {
-
-constexpr std::string_view kAfter = R"page(
 // ---- the page ----
 
 const view = {pass: null, selected: null, partner: null, query: "", hits: new Set(), changes: [],
@@ -396,13 +389,3 @@ if (first < 0) {
   choosePass(data.passes[asked] && data.passes[asked].diff ? asked : first);
 }
 document.body.dataset.ready = String(data.passes.length);
-</script>
-</body>
-</html>
-)page";
-
-}  // namespace
-
-std::string_view ReportPageScript() { return kAfter; }
-
-}  // namespace lathe
