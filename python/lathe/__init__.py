@@ -58,7 +58,13 @@ from lathe._errors import (
     VerifyError,
 )
 from lathe._executable import Executable, compile
-from lathe._extend import apply_rules, register_op, register_pass, register_rule
+from lathe._extend import (
+    apply_rules,
+    register_compiler,
+    register_op,
+    register_pass,
+    register_rule,
+)
 from lathe._generate import Generator, generate
 from lathe._model import load
 from lathe._ops import Dialect, Operator, nn, variable
@@ -122,6 +128,7 @@ __all__ = [
     "load",
     "nn",
     "reduce",
+    "register_compiler",
     "register_op",
     "register_pass",
     "register_rule",

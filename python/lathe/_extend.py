@@ -1,15 +1,16 @@
-"""Passes, rules and operators that are written in Python."""
+"""Passes, rules, operators and external compilers that are written in Python."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, Union, get_args, overload
 
 from lathe import _core, _ops
 
 PassFunction = TypeVar("PassFunction", bound=Callable[..., object])
 OpFunction = TypeVar("OpFunction", bound=Callable[..., Any])
+CompilerFunction = TypeVar("CompilerFunction", bound=Callable[[_core.Program], Callable[..., Any]])
 RuleFunction = TypeVar("RuleFunction", bound=Callable[[_core.Match], Union[_core.Value, None]])
 ShapeFunction = Callable[..., Union[_core.Spec, Sequence[_core.Spec]]]
 
@@ -209,3 +210,55 @@ def register_op(name: str, *, shape: ShapeFunction | None = None, results: int =
         return f
 
     return register
+
+
+# ---- external compilers ----
+
+@overload
+def register_compiler(function: CompilerFunction) -> CompilerFunction: ...
+@overload
+def register_compiler(*, name: str = "", ops: Iterable[str] | None = None,
+                      refuse: Callable[[_core.Operation], str | None] | None = None,
+                      refuse_region: Callable[[list[_core.Operation]], str | None] | None = None,
+                      ) -> Callable[[CompilerFunction], CompilerFunction]: ...
+
+
+def register_compiler(function: Any = None, *, name: str = "", ops: Iterable[str] | None = None,
+                      refuse: Any = None, refuse_region: Any = None) -> Any:
+    """Makes a function an external compiler, which lathe.compile(..., external=name) gives a part of
+    the program, as large as can be.
+
+        @lathe.register_compiler(ops=["nn.relu", "nn.add"])
+        def through_numpy(program: lathe.Program):
+            ...
+            return lambda a, b: np.maximum(a + b, 0)
+
+    The function gets the part as a program with the weights that it needs, whose inputs `in0`, `in1`,
+    ... are its operands and whose outputs `out0`, `out1`, ... its results, and gives a function of
+    arrays of numpy: the inputs in order; it gives the outputs, a tuple of several. Any thread calls
+    that, and the same arrays must give the same. A compiler of Python may be registered again.
+
+    ops: names of the operations that it takes; default: all.
+    refuse: of an operation with such a name, why it does not take it after all; None if it does.
+    refuse_region: of the operations of a part, why that is better left where it is; or None.
+
+    Parts of a program may be marked by hand, too: functions with the attribute `compiler`. What has
+    such code cannot be saved. Raises InvalidArgumentError if there is another compiler of that name,
+    NotFoundError for a name in `ops`.
+    """
+    taken = None if ops is None else _known_ops(ops)
+
+    def register(f: CompilerFunction) -> CompilerFunction:
+        _core.register_compiler(name or f.__name__, f, taken, refuse, refuse_region)
+        return f
+
+    return register if function is None else register(function)
+
+
+def _known_ops(names: Iterable[str]) -> list[str]:
+    if isinstance(names, str):
+        raise TypeError("ops is a list of names")
+    taken = list(names)
+    for name in taken:
+        _ops.info_of(name)
+    return taken

@@ -22,6 +22,13 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> _errors.NotFoundErro
                                  id="ir/unknown-op", hints=[hint] if hint else [])
 
 
+def info_of(name: str) -> _core.OpInfo:
+    """Of an operator. Raises NotFoundError."""
+    if name not in _table():
+        raise _unknown("operator", name, list(_table()))
+    return _table()[name]
+
+
 def forget_table() -> None:
     """After an operator was registered."""
     _table.cache_clear()

@@ -37,6 +37,17 @@ class Eraser : public RewriteListener {
   ProgramHolder& holder_;
 };
 
+// What a view shows, which must be of the program; that is locked.
+Value Checked(const ProgramHolder& holder, const ValueView& view) {
+  if (view.holder.get() == &holder) return view.Locked();
+  throw Error(ErrorCode::kInvalidArgument, "program/other", "the value is of another program");
+}
+
+Operation* Checked(const ProgramHolder& holder, const OpView& view) {
+  if (view.holder.get() == &holder) return view.Locked();
+  throw Error(ErrorCode::kInvalidArgument, "program/other", "the operation is of another program");
+}
+
 // Changes a program while it lives, with its lock.
 class Edit {
  public:
@@ -113,16 +124,6 @@ std::vector<NamedAttribute> AttributesOf(IrContext& context, OpInfo op, const nb
   return attributes;
 }
 
-Value Checked(const Holder& holder, const ValueView& view) {
-  if (view.holder == holder) return view.get();
-  throw Error(ErrorCode::kInvalidArgument, "program/other", "the value is of another program");
-}
-
-Operation* Checked(const Holder& holder, const OpView& view) {
-  if (view.holder == holder) return view.get();
-  throw Error(ErrorCode::kInvalidArgument, "program/other", "the operation is of another program");
-}
-
 std::vector<ValueView> ResultsOf(const Holder& holder, Operation* op) {
   std::vector<ValueView> results;
   for (size_t i = 0; i < op->num_results(); ++i) results.push_back(ViewOf(holder, op->result(i)));
@@ -173,11 +174,11 @@ std::vector<ValueView> Create(const Holder& holder, const std::string& name,
   }
   const size_t results = CheckedResults(info, num_results.value_or(DefaultResults(info)));
   const std::vector<NamedAttribute> named = AttributesOf(context, info, attributes);
+  Edit edit(*holder);
   std::vector<Value> values;
   for (const auto& operand : operands) {
-    values.push_back(operand ? Checked(holder, *operand) : Value());
+    values.push_back(operand ? Checked(*holder, *operand) : Value());
   }
-  Edit edit(*holder);
   if (holder->rewriter == nullptr) {  // one that is lent knows its place, and has facts of its own
     edit->set_location(place.In(context, holder->before));
     edit->set_facts(&edit.facts());
@@ -229,8 +230,8 @@ ValueView AddInput(const Holder& holder, const std::string& name, nb::handle sha
 }
 
 void AddOutput(const Holder& holder, const std::string& name, const ValueView& view) {
-  const Value value = Checked(holder, view);
   Edit edit(*holder);
+  const Value value = Checked(*holder, view);
   RefuseTaken(holder->program().fetches(), name, "output");
   edit->set_location(Location::Name(*holder->context, name));
   const NamedAttribute attribute = edit->Named("name", edit->Attr(std::string_view(name)));
@@ -270,15 +271,13 @@ ValueView AddConstant(const Holder& holder, nb::handle array, nb::handle dtype) 
 
 void Replace(const Holder& holder, const OpView& view, nb::handle with) {
   Edit::CheckMayChange(*holder);
-  Operation* op = Checked(holder, view);
+  const std::vector<ValueView> given = nb::isinstance<ValueView>(with)
+                                           ? std::vector{nb::cast<ValueView>(with)}
+                                           : nb::cast<std::vector<ValueView>>(with);
+  Edit edit(*holder);
+  Operation* op = Checked(*holder, view);
   std::vector<Value> values;
-  if (nb::isinstance<ValueView>(with)) {
-    values.push_back(Checked(holder, nb::cast<ValueView>(with)));
-  } else {
-    for (const auto& value : nb::cast<std::vector<ValueView>>(with)) {
-      values.push_back(Checked(holder, value));
-    }
-  }
+  for (const ValueView& value : given) values.push_back(Checked(*holder, value));
   if (values.size() != op->num_results()) {
     throw ErrorAt(op, "verify/replace",
                   StrCat("has ", op->num_results(), " results, not ", values.size()));
@@ -289,16 +288,15 @@ void Replace(const Holder& holder, const OpView& view, nb::handle with) {
                   StrCat("a value of type ", values[i].type().ToString(), " cannot replace one of ",
                          op->result(i).type().ToString()));
   }
-  Edit edit(*holder);
   edit.Forget();
   edit->ReplaceOp(op, values);
 }
 
 void Erase(const Holder& holder, const OpView& view) {
   Edit::CheckMayChange(*holder);
-  Operation* op = Checked(holder, view);
-  if (!op->use_empty()) throw ErrorAt(op, "verify/erase", "its results are used");
   Edit edit(*holder);
+  Operation* op = Checked(*holder, view);
+  if (!op->use_empty()) throw ErrorAt(op, "verify/erase", "its results are used");
   edit.Forget();
   edit->Erase(op);
 }
@@ -306,14 +304,14 @@ void Erase(const Holder& holder, const OpView& view) {
 void SetAttribute(const Holder& holder, const OpView& view, const std::string& name,
                   nb::handle object) {
   Edit::CheckMayChange(*holder);
-  Operation* op = Checked(holder, view);
-  const OpDef* def = op->info().def();
-  const AttrDef* declared = def == nullptr ? nullptr : Declaration(*def, name);
+  const OpInfo info = view.get().item->info();
+  const AttrDef* declared = info.def() == nullptr ? nullptr : Declaration(*info.def(), name);
   const Attribute value = object.is_none()
                               ? Attribute()
                               : AttributeOf(*holder->context, object, declared,
-                                            StrCat("attribute '", name, "' of ", op->name()));
+                                            StrCat("attribute '", name, "' of ", info.name()));
   Edit edit(*holder);
+  Operation* op = Checked(*holder, view);
   edit.Forget();
   edit->SetAttribute(op, name, value);
 }
@@ -321,13 +319,13 @@ void SetAttribute(const Holder& holder, const OpView& view, const std::string& n
 void SetOperand(const Holder& holder, const OpView& view, size_t index,
                 const std::optional<ValueView>& value) {
   Edit::CheckMayChange(*holder);
-  Operation* op = Checked(holder, view);
+  Edit edit(*holder);
+  Operation* op = Checked(*holder, view);
   if (index >= op->num_operands()) {
     throw ErrorAt(op, "verify/operand",
                   StrCat("has ", op->num_operands(), " operands; there is no ", index));
   }
-  const Value operand = value ? Checked(holder, *value) : Value();
-  Edit edit(*holder);
+  const Value operand = value ? Checked(*holder, *value) : Value();
   edit.Forget();
   edit->SetOperand(op, index, operand);
 }
@@ -339,8 +337,8 @@ class InsertionScope {
       : holder_(std::move(holder)), before_(std::move(before)) {}
 
   void Enter() {
-    Operation* op = Checked(holder_, before_);
     const WriteLock lock(*holder_);
+    Operation* op = Checked(*holder_, before_);
     old_before_ = std::exchange(holder_->before, op);
     old_block_ = std::exchange(holder_->block, op->block());
     version_ = holder_->version;

@@ -107,6 +107,17 @@ void LoadFile(ExecutableHandle* self, const std::string& path, int threads, uint
       ExecutableHandle(std::move(*executable), std::move(inputs), std::move(outputs), threads);
 }
 
+// What a dictionary has under a key; null if it has nothing.
+nb::object ItemOf(const nb::dict& dict, const nb::object& key) {
+#ifdef Py_GIL_DISABLED  // another thread may change it meanwhile
+  PyObject* item = nullptr;
+  if (PyDict_GetItemRef(dict.ptr(), key.ptr(), &item) < 0) throw nb::python_error();
+  return nb::steal(item);
+#else
+  return nb::borrow(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
+#endif
+}
+
 // One run: arguments by port, in order.
 class Call {
  public:
@@ -116,7 +127,7 @@ class Call {
   }
 
   /// In order; a null one is missing.
-  std::vector<nb::object> Run(std::span<const nb::handle> arguments) {
+  std::vector<nb::object> Run(std::span<const nb::object> arguments) {
     is_torch_ = !arguments.empty() && std::ranges::all_of(arguments, IsTorchArgument);
     return e_.on_arrays ? RunOnArrays(arguments) : RunOnValues(arguments);
   }
@@ -130,9 +141,8 @@ class Call {
     size_t taken = 0;
     const auto dict = nb::borrow<nb::dict>(outputs);
     for (size_t i = 0; i < e_.outputs.size(); ++i) {
-      PyObject* array = PyDict_GetItemWithError(dict.ptr(), e_.output_names[i].ptr());
-      given_[i] = nb::borrow(array);
-      taken += array != nullptr ? 1 : 0;
+      given_[i] = ItemOf(dict, e_.output_names[i]);
+      taken += given_[i].is_valid() ? 1 : 0;
     }
     if (taken < dict.size()) throw UnknownOutput(dict);
   }
@@ -154,7 +164,7 @@ class Call {
   std::string InputName(size_t i) const { return StrCat("input '", e_.inputs[i].name, "'"); }
   std::string OutputName(size_t i) const { return StrCat("output '", e_.outputs[i].name, "'"); }
 
-  std::vector<nb::object> RunOnArrays(std::span<const nb::handle> arguments) {
+  std::vector<nb::object> RunOnArrays(std::span<const nb::object> arguments) {
     std::vector<ArrayInput> inputs;
     std::vector<runtime::InputView> views;
     inputs.reserve(arguments.size());
@@ -190,7 +200,7 @@ class Call {
         .attr("tensor_of")(array, DtypeName(e_.outputs[i].element));
   }
 
-  std::vector<nb::object> RunOnValues(std::span<const nb::handle> arguments) {
+  std::vector<nb::object> RunOnValues(std::span<const nb::object> arguments) {
     NamedValues values;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const PortInfo& port = e_.inputs[i];
@@ -241,12 +251,10 @@ runtime::RunOptions OptionsOf(std::optional<double> timeout, const CancelToken* 
 
 std::vector<nb::object> RunNamed(const ExecutableHandle& e, const nb::dict& given, nb::handle out,
                                  const runtime::RunOptions& options) {
-  std::vector<nb::handle> arguments;
+  std::vector<nb::object> arguments;
   arguments.reserve(e.inputs.size());
-  for (const nb::object& name : e.input_names) {
-    arguments.emplace_back(PyDict_GetItemWithError(given.ptr(), name.ptr()));
-  }
-  const bool all = std::ranges::all_of(arguments, [](nb::handle a) { return a.is_valid(); });
+  for (const nb::object& name : e.input_names) arguments.push_back(ItemOf(given, name));
+  const bool all = std::ranges::all_of(arguments, [](const auto& a) { return a.is_valid(); });
   if (!all || given.size() != arguments.size()) ThrowMismatch(e, given);
   return Call(e, options, out).Run(arguments);
 }

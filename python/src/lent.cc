@@ -38,6 +38,13 @@ std::string LineOf(nb::handle traceback) {
 
 }  // namespace
 
+std::string DefinitionOf(nb::handle function) {
+  const nb::object code = nb::getattr(function, "__code__", nb::none());
+  if (code.is_none()) return "";
+  return StrCat(nb::cast<std::string>(code.attr("co_filename")), ":",
+                nb::cast<int64_t>(code.attr("co_firstlineno")));
+}
+
 Kept Keep(nb::object object) {
   return {new nb::object(std::move(object)), [](nb::object* kept) {
             if (!nb::is_alive()) return;  // with the interpreter, all objects are gone
@@ -45,6 +52,8 @@ Kept Keep(nb::object object) {
             delete kept;
           }};
 }
+
+Kept KeepSome(nb::handle object) { return object.is_none() ? nullptr : Keep(nb::borrow(object)); }
 
 Error FailureOf(const std::string& what, nb::python_error& raised) {
   const auto type = nb::cast<std::string>(raised.type().attr("__name__"));
@@ -86,6 +95,12 @@ Lent::Lent(Program& program, Pass* pass, Rewriter* rewriter) {
   holder_->lent = &program;
   holder_->pass = pass;
   holder_->rewriter = rewriter;
+}
+
+Lent::Lent(const IrContext& context) {
+  const auto owner = OwnerOf(context);
+  holder_ = std::make_shared<ProgramHolder>(owner, Program(*owner));
+  holder_->hidden = true;
 }
 
 Lent::~Lent() {

@@ -36,17 +36,18 @@ struct ProgramHolder {
 
   std::shared_ptr<IrContext> context;
   Program own;
-  Program* lent = nullptr;       ///< what a pass or a rule lends (lent.h); else `own` is it
-  Pass* pass = nullptr;          ///< that lends it
-  Rewriter* rewriter = nullptr;  ///< through which it is changed; null: one for each change
-  bool ended = false;            ///< it is not lent any more
-  uint64_t version = 0;          ///< counts changes
-  uint64_t replaced = 0;         ///< the version since which its operations are other ones
+  Program* lent = nullptr;            ///< what a pass or a rule lends (lent.h); else `own` is it
+  Pass* pass = nullptr;               ///< that lends it
+  Rewriter* rewriter = nullptr;       ///< through which it is changed; null: one for each change
+  bool hidden = false;                ///< operations are lent, and not the program that they are of
+  bool ended = false;                 ///< it is not lent any more
+  std::atomic<uint64_t> version = 0;  ///< counts changes
+  std::atomic<uint64_t> replaced = 0;  ///< the version since which its operations are other ones
   std::unordered_map<const Operation*, uint64_t> erased = {};  ///< the versions, since `replaced`
   std::unique_ptr<ShapeInferencer> facts = nullptr;  ///< of what was built; null: not known
   Block* block = nullptr;           ///< where operations are built; null: the program's
   Operation* before = nullptr;      ///< of that block; null: at its end
-  mutable std::shared_mutex mutex;  ///< of all of the above
+  mutable std::shared_mutex mutex;  ///< of all of the above; versions may be looked at without
   mutable std::atomic<std::thread::id> writer = {};  ///< holds the mutex exclusively
 };
 

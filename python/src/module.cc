@@ -22,6 +22,7 @@ NB_MODULE(_core, m) {
   lathe::python::BindPasses(m);
   lathe::python::BindRules(m);
   lathe::python::BindPythonOps(m);
+  lathe::python::BindCompilers(m);
   lathe::python::BindModel(m);
   lathe::python::BindOnnxInterface(m);
   lathe::python::BindReduce(m);

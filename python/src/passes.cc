@@ -118,14 +118,21 @@ void RegisterPass(const std::string& name, nb::object function, const std::strin
                   StrCat("there is a pass '", name, "' already"));
     }
     all.passes.emplace(name, info);
+    PassInfo& entry = PassRegistry::Global().Register(name, [name] { return MakePass(name); });
+    entry.doc = doc;
+    entry.options = info.options;
   }
-  PassInfo& entry = PassRegistry::Global().Register(name, [name] { return MakePass(name); });
-  entry.doc = doc;
-  entry.options = info.options;
   if (!pipeline.empty()) JoinPipeline(name, {pipeline, level, before});
 }
 
 }  // namespace
+
+std::vector<PassEntry> PassEntries() {
+  const std::lock_guard lock(TheRegistered().mutex);  // none is half registered
+  std::vector<PassEntry> all;
+  for (const PassInfo* pass : PassRegistry::Global().All()) all.push_back({pass->name, pass->doc});
+  return all;
+}
 
 void BindPasses(nb::module_& m) {
   m.def(

@@ -10,6 +10,7 @@
 
 #include "lathe/driver/pass_report.h"
 #include "lathe/frontend/onnx.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/ir/verify.h"
 #include "lathe/ir/walk.h"
@@ -17,6 +18,7 @@
 #include "lathe/support/file.h"
 #include "python/src/attributes.h"
 #include "python/src/interrupts.h"
+#include "python/src/lent.h"
 #include "python/src/model.h"
 #include "python/src/ports.h"
 #include "python/src/values.h"
@@ -115,7 +117,8 @@ nb::bytes ToOnnx(const Holder& holder, nb::handle path) {
 
 nb::dict Attributes(const OpView& op) {
   nb::dict dict;
-  for (const NamedAttribute& entry : op.get()->attributes().entries()) {
+  const auto reading = op.get();
+  for (const NamedAttribute& entry : reading.item->attributes().entries()) {
     dict[nb::cast(entry.name.value())] = AttributeObject(entry.value);
   }
   return dict;
@@ -123,8 +126,9 @@ nb::dict Attributes(const OpView& op) {
 
 std::vector<std::optional<ValueView>> Operands(const OpView& op) {
   std::vector<std::optional<ValueView>> values;
-  for (size_t i = 0; i < op.get()->num_operands(); ++i) {
-    const Value value = op.item->operand(i);
+  const auto reading = op.get();
+  for (size_t i = 0; i < reading.item->num_operands(); ++i) {
+    const Value value = reading.item->operand(i);
     values.push_back(value ? std::optional(ViewOf(op.holder, value)) : std::nullopt);
   }
   return values;
@@ -132,15 +136,17 @@ std::vector<std::optional<ValueView>> Operands(const OpView& op) {
 
 std::vector<ValueView> Results(const OpView& op) {
   std::vector<ValueView> values;
-  for (size_t i = 0; i < op.get()->num_results(); ++i) {
-    values.push_back(ViewOf(op.holder, op.item->result(i)));
-  };
+  const auto reading = op.get();
+  for (size_t i = 0; i < reading.item->num_results(); ++i) {
+    values.push_back(ViewOf(op.holder, reading.item->result(i)));
+  }
   return values;
 }
 
 std::vector<std::vector<OpView>> Regions(const OpView& op) {
   std::vector<std::vector<OpView>> regions;
-  for (const Region& region : op.get()->regions()) {
+  const auto reading = op.get();
+  for (const Region& region : reading.item->regions()) {
     regions.emplace_back();
     for (const Block& block : region) {
       for (Operation& inner : block) regions.back().push_back(ViewOf(op.holder, &inner));
@@ -150,7 +156,8 @@ std::vector<std::vector<OpView>> Regions(const OpView& op) {
 }
 
 nb::object ShapeOf(const ValueView& value) {
-  const auto tensor = value.get().type().dyn_cast<AnyTensorType>();
+  const auto reading = value.get();
+  const auto tensor = TensorOrNull(reading.item);
   if (!tensor || !tensor.has_rank()) return nb::none();
   nb::list shape;
   for (const Dim& dim : tensor.dims()) shape.append(DimObject(dim));
@@ -158,18 +165,29 @@ nb::object ShapeOf(const ValueView& value) {
 }
 
 std::string DtypeOf(const ValueView& value) {
-  const auto tensor = value.get().type().dyn_cast<AnyTensorType>();
+  const auto reading = value.get();
+  const auto tensor = TensorOrNull(reading.item);
   return tensor ? DtypeName(tensor.element()) : "";
 }
 
 std::optional<OpView> Producer(const ValueView& value) {
-  Operation* op = value.get().defining_op();
+  const auto reading = value.get();
+  Operation* op = reading.item.defining_op();
   return op == nullptr ? std::nullopt : std::optional(ViewOf(value.holder, op));
+}
+
+Holder ProgramOf(const ValueView& value) {
+  if (!value.holder->hidden) return value.holder;
+  throw Error(ErrorCode::kInvalidArgument, "program/lent",
+              "the operation is lent to be looked at, without its program");
 }
 
 std::vector<OpView> Users(const ValueView& value) {
   std::vector<OpView> users;
-  for (const OpOperand use : value.get().uses()) users.push_back(ViewOf(value.holder, use.owner()));
+  const auto reading = value.get();
+  for (const OpOperand use : reading.item.uses()) {
+    users.push_back(ViewOf(value.holder, use.owner()));
+  }
   std::ranges::reverse(users);  // oldest first
   return users;
 }
@@ -204,13 +222,8 @@ std::string Html(const Holder& holder) {
   return StrCat("<iframe width=\"100%\" height=\"600\" srcdoc=\"", Escaped(page), "\"></iframe>");
 }
 
-struct PassEntry {
-  std::string name, doc;
-};
-
 std::vector<PassEntry> ListPasses() {
-  std::vector<PassEntry> all;
-  for (const PassInfo* pass : PassRegistry::Global().All()) all.push_back({pass->name, pass->doc});
+  std::vector<PassEntry> all = PassEntries();
   for (const NamedPipeline& p : NamedPipelines()) all.push_back({p.name, p.doc});
   return all;
 }
@@ -219,7 +232,7 @@ void BindOperation(nb::module_& m) {
   nb::class_<OpView>(m, "Operation",
                      "An operation of a program; valid until the program is changed.")
       .def_prop_ro(
-          "name", [](const OpView& op) { return std::string(op.get()->name()); },
+          "name", [](const OpView& op) { return std::string(op.get().item->name()); },
           "Such as 'nn.conv'.")
       .def_prop_ro("attributes", Attributes,
                    nb::sig("def attributes(self) -> dict[str, typing.Any]"),
@@ -229,37 +242,38 @@ void BindOperation(nb::module_& m) {
       .def_prop_ro("regions", Regions, "Of each region its operations; [] for most.")
       .def_prop_ro(
           "location",
-          [](const OpView& op) { return op.get()->location().ToString(*op.item->context()); },
+          [](const OpView& op) { return op.get().item->location().ToString(*op.holder->context); },
           "Where it comes from: a node of a file, or a line of text.")
       .def(
           "__eq__", [](const OpView& a, const OpView& b) { return a == b; }, nb::is_operator(),
           nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const OpView& op) { return std::hash<const void*>()(op.item); })
       .def("__repr__",
-           [](const OpView& op) { return StrCat("<lathe.Operation ", op.get()->ToString(), ">"); })
-      .def("__str__", [](const OpView& op) { return op.get()->ToString(); });
+           [](const OpView& op) {
+             return StrCat("<lathe.Operation ", op.get().item->ToString(), ">");
+           })
+      .def("__str__", [](const OpView& op) { return op.get().item->ToString(); });
   nb::class_<ValueView> value(m, "Value",
                               "What an operation computes; valid until the program is changed. "
                               "`x + 1`, `x @ w` and so on build operations of nn.");
   BindArithmetic(value);
   value
       .def_prop_ro(
-          "type", [](const ValueView& v) { return v.get().type().ToString(); },
+          "type", [](const ValueView& v) { return v.get().item.type().ToString(); },
           "As the text of programs has it.")
       .def_prop_ro("dtype", DtypeOf, "Of a tensor, as Port.dtype; else ''.")
       .def_prop_ro("shape", ShapeOf,
                    nb::sig("def shape(self) -> tuple[int | str | None, ...] | None"),
                    "Of a tensor, as Port.shape.")
       .def_prop_ro("producer", Producer, "The operation; None for an argument of a region.")
-      .def_prop_ro(
-          "program", [](const ValueView& v) { return v.holder; }, "The program that it is of.")
+      .def_prop_ro("program", ProgramOf, "The program that it is of.")
       .def_prop_ro("users", Users, "Operations that read it; twice if they do twice.")
       .def(
           "__eq__", [](const ValueView& a, const ValueView& b) { return a == b; },
           nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const ValueView& v) { return std::hash<Value>()(v.item); })
       .def("__repr__", [](const ValueView& v) {
-        return StrCat("<lathe.Value ", v.get().type().ToString(), ">");
+        return StrCat("<lathe.Value ", v.get().item.type().ToString(), ">");
       });
 }
 

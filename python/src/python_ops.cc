@@ -258,7 +258,7 @@ const PythonOp* Declare(const Declaration& d, nb::object evaluate, nb::object in
     op->onnx_since = 1;
   }
   op->evaluate = Keep(std::move(evaluate));
-  if (!elementwise) op->infer = Keep(std::move(infer));
+  op->infer = KeepSome(infer);
   return op;
 }
 

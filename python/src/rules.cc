@@ -79,7 +79,7 @@ auto CallOnMatch(const std::string& what, const Kept& function, const RuleMatch&
 Value MadeBy(nb::handle result, const Holder& holder, const std::string& what) {
   if (result.is_none()) return {};
   ValueView view;
-  if (nb::try_cast(result, view) && view.holder == holder) return view.get();
+  if (nb::try_cast(result, view) && view.holder == holder) return view.get().item;
   throw Error(ErrorCode::kType, "python/result",
               StrCat(what, " gave ", nb::cast<std::string>(nb::repr(result)),
                      "; it gives a value of the program, or None"));

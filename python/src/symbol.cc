@@ -30,6 +30,17 @@ struct SymbolHandle {
   SymbolHandle With(Symbol other) const { return {context, std::move(other)}; }
 };
 
+// Symbols share nodes, which are for one thread at a time; where threads have the interpreter's
+// lock, that sees to it.
+nb::ft_mutex& Nodes() {
+  static nb::ft_mutex mutex;
+  return mutex;
+}
+struct OneThread {
+  nb::ft_lock_guard lock{Nodes()};
+};
+constexpr nb::call_guard<OneThread> kOneThread;
+
 using Attrs = std::map<std::string, std::string>;
 
 SymbolAttrs ListOf(const Attrs& attrs) { return {attrs.begin(), attrs.end()}; }
@@ -146,7 +157,7 @@ void BindArithmeticOf(SymbolClass& symbol) {
                                    : Symbol::Args{self.symbol, operand});
           return self.With(std::move(result));
         },
-        nb::sig(signature.c_str()));
+        kOneThread, nb::sig(signature.c_str()));
   };
   for (const auto& [name, op] : {std::pair("add", nn::kAdd), std::pair("sub", nn::kSub),
                                  std::pair("mul", nn::kMul), std::pair("truediv", nn::kDiv),
@@ -154,11 +165,14 @@ void BindArithmeticOf(SymbolClass& symbol) {
     binary(StrCat("__", name, "__").c_str(), op, false);
     binary(StrCat("__r", name, "__").c_str(), op, true);
   }
-  symbol.def("__neg__", [](const SymbolHandle& self) { return self.With(-self.symbol); });
+  symbol.def(
+      "__neg__", [](const SymbolHandle& self) { return self.With(-self.symbol); }, kOneThread);
 }
 
 void BindParts(SymbolClass& symbol) {
-  symbol.def("__len__", [](const SymbolHandle& self) { return self.symbol.num_outputs(); })
+  symbol
+      .def(
+          "__len__", [](const SymbolHandle& self) { return self.symbol.num_outputs(); }, kOneThread)
       .def(
           "__getitem__",
           [](const SymbolHandle& self, int64_t index) {
@@ -166,34 +180,38 @@ void BindParts(SymbolClass& symbol) {
             if (index < -count || index >= count) throw nb::index_error("there is no such output");
             return self.With(self.symbol[static_cast<size_t>(index < 0 ? index + count : index)]);
           },
-          "One output, by number or by name.")
-      .def("__getitem__", [](const SymbolHandle& self,
-                             const std::string& name) { return self.With(self.symbol[name]); })
+          kOneThread, "One output, by number or by name.")
+      .def(
+          "__getitem__",
+          [](const SymbolHandle& self, const std::string& name) {
+            return self.With(self.symbol[name]);
+          },
+          kOneThread)
       .def(
           "list_inputs",
           [](const SymbolHandle& self, const std::string& kind) {
             return self.symbol.ListInputNames(InputsNamed(kind));
           },
-          nb::arg("kind") = "all",
+          kOneThread, nb::arg("kind") = "all",
           "Names of variables: 'all', 'arguments', or 'states', which some op writes.")
       .def(
           "list_outputs", [](const SymbolHandle& self) { return self.symbol.ListOutputNames(); },
-          "Names of outputs.")
+          kOneThread, "Names of outputs.")
       .def_prop_ro(
           "internals",
           [](const SymbolHandle& self) { return self.With(self.symbol.GetInternals()); },
-          "Every visible output of every node.")
+          kOneThread, "Every visible output of every node.")
       .def_prop_ro(
           "children", [](const SymbolHandle& self) { return self.With(self.symbol.GetChildren()); },
-          "What the nodes of the outputs read.")
+          kOneThread, "What the nodes of the outputs read.")
       .def_prop_ro(
           "attributes",
           [](const SymbolHandle& self) { return self.symbol.ListAttrs(Symbol::kShallow); },
-          "Of a symbol with one node, as text.")
+          kOneThread, "Of a symbol with one node, as text.")
       .def(
           "set_attributes",
           [](SymbolHandle& self, const Attrs& attrs) { self.symbol.SetAttrs(ListOf(attrs)); },
-          nb::arg("attributes"), "Of a symbol with one node, as text.");
+          kOneThread, nb::arg("attributes"), "Of a symbol with one node, as text.");
 }
 
 }  // namespace
@@ -204,18 +222,19 @@ void BindSymbol(nb::module_& m) {
       "A network that is written down before anything is known of its shapes (docs/symbol.md). "
       "Operators of lathe.nn take symbols, and so do Python's.");
   symbol.attr("__array_ufunc__") = nb::none();
-  symbol.def_static("_variable", Variable, nb::arg("name"), nb::arg("attributes"))
-      .def_static("_apply", Apply, nb::arg("op"), nb::arg("operands"), nb::arg("named"),
+  symbol.def_static("_variable", Variable, kOneThread, nb::arg("name"), nb::arg("attributes"))
+      .def_static("_apply", Apply, kOneThread, nb::arg("op"), nb::arg("operands"), nb::arg("named"),
                   nb::arg("attributes"), nb::arg("name"),
                   nb::sig("def _apply(op: str, operands: list[typing.Any], named: dict[str, "
                           "typing.Any], attributes: dict[str, str], name: str) -> Symbol"))
-      .def_static("group", Group, nb::arg("symbols"), "All outputs of symbols, in order.")
-      .def_static("from_json", FromJson, nb::arg("text"),
+      .def_static("group", Group, kOneThread, nb::arg("symbols"),
+                  "All outputs of symbols, in order.")
+      .def_static("from_json", FromJson, kOneThread, nb::arg("text"),
                   "What to_json has written, or NNVM. Raises ParseError, NotFoundError.")
       .def(
-          "to_json", [](const SymbolHandle& self) { return SaveJson(self.symbol); },
+          "to_json", [](const SymbolHandle& self) { return SaveJson(self.symbol); }, kOneThread,
           "In NNVM's format.")
-      .def("to_program", ToProgram, nb::kw_only(), nb::arg("types") = Attrs(),
+      .def("to_program", ToProgram, kOneThread, nb::kw_only(), nb::arg("types") = Attrs(),
            nb::arg("parameters") = nb::dict(),
            nb::sig("def to_program(self, *, types: collections.abc.Mapping[str, str] = ..., "
                    "parameters: dict[str, typing.Any] = ...) -> Program"),
@@ -227,17 +246,23 @@ void BindSymbol(nb::module_& m) {
           [](const SymbolHandle& self, nb::handle value) {
             return self.With(Assign(self.symbol, Operand(self.context, value)));
           },
-          nb::arg("value"), nb::sig("def assign(self, value: Symbol | float) -> Symbol"),
+          kOneThread, nb::arg("value"),
+          nb::sig("def assign(self, value: Symbol | float) -> Symbol"),
           "Writes into a variable; the result is what it holds afterwards.")
-      .def("__call__", WithVariables,
+      .def("__call__", WithVariables, kOneThread,
            nb::sig("def __call__(self, **variables: Symbol | float) -> Symbol"),
            "A copy with other symbols for variables, by name.")
-      .def("__copy__", [](const SymbolHandle& self) { return self.With(self.symbol.Copy()); })
-      .def("__str__", Printed)
-      .def("__repr__", [](const SymbolHandle& self) {
-        const auto names = self.symbol.ListOutputNames();
-        return StrCat("<lathe.Symbol ", names.size() == 1 ? names[0] : "group", ">");
-      });
+      .def(
+          "__copy__", [](const SymbolHandle& self) { return self.With(self.symbol.Copy()); },
+          kOneThread)
+      .def("__str__", Printed, kOneThread)
+      .def(
+          "__repr__",
+          [](const SymbolHandle& self) {
+            const auto names = self.symbol.ListOutputNames();
+            return StrCat("<lathe.Symbol ", names.size() == 1 ? names[0] : "group", ">");
+          },
+          kOneThread);
   BindArithmeticOf(symbol);
   BindParts(symbol);
 }

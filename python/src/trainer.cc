@@ -82,10 +82,6 @@ std::function<void(const Report&)> CallbackOf(const Kept& function) {
   };
 }
 
-Kept KeepSome(nb::handle function) {
-  return function.is_none() ? nullptr : Keep(nb::borrow(function));
-}
-
 void Make(TrainerHandle* self, const Holder& holder, const train::TrainingRecipe& recipe,
           train::TrainerOptions options, const std::string& initialize, nb::handle on_step,
           nb::handle on_epoch) {

@@ -12,6 +12,13 @@ namespace lathe::python {
 
 using Holder = std::shared_ptr<ProgramHolder>;
 
+/// An item that stays what it is while this lives, which locks its program.
+template <class T>
+struct Reading {
+  ReadLock lock;
+  T item;
+};
+
 /// A piece of a program, valid until that is erased or the program's operations are replaced.
 template <class T>
 struct View {
@@ -20,10 +27,14 @@ struct View {
   const Operation* owner;  ///< `item`, or what defines it; null: nothing
   T item;
 
-  /// Needs the interpreter's lock, and that this thread has not locked the program. Errors:
+  /// Needs the interpreter's lock, and that this thread does not change the program. Errors:
   /// program/changed, program/busy.
-  const T& get() const {
-    const ReadLock lock(*holder);
+  Reading<T> get() const {
+    ReadLock lock(*holder);
+    return {std::move(lock), Locked()};
+  }
+  /// The same for who has locked the program.
+  T Locked() const {
     const auto gone = holder->erased.find(owner);
     if (version >= holder->replaced && (gone == holder->erased.end() || gone->second <= version)) {
       return item;
@@ -40,6 +51,7 @@ struct View {
 using OpView = View<Operation*>;
 using ValueView = View<Value>;
 
+/// Of what is looked up while the program is locked.
 OpView ViewOf(const Holder& holder, Operation* op);
 ValueView ViewOf(const Holder& holder, Value value);
 

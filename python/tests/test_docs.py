@@ -1,18 +1,20 @@
-"""The code of docs/python.md runs as it stands, in order, as one session."""
+"""The Python code of pages runs as it stands, in order, each page as one session."""
 
 import re
 
+import pytest
 from conftest import ROOT
 
 
-def test_blocks_of_the_page(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name, least", [("README.md", 1), ("docs/python.md", 8)])
+def test_blocks_of_the_page(name, least, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "python.md").read_text()
+    page = (ROOT / name).read_text()
     blocks = list(re.finditer(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-    assert len(blocks) >= 8
+    assert len(blocks) >= least
     session: dict[str, object] = {}
     for block in blocks:
         line = page.count("\n", 0, block.start()) + 1
         code = "\n" * line + block[1]
-        exec(compile(code, "docs/python.md", "exec"), session)
+        exec(compile(code, name, "exec"), session)

@@ -5,12 +5,8 @@
 #include <utility>
 
 #include "lathe/dialect/builtin/builtin.h"
-#include "lathe/dialect/nn/op_names.h"
-#include "lathe/driver/intermediate_values.h"
-#include "lathe/ir/builder.h"
-#include "lathe/ir/context.h"
+#include "lathe/driver/extract.h"
 #include "lathe/ir/functions.h"
-#include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "src/driver/compiled_program.h"
 #include "src/driver/interpreted_run.h"
@@ -20,41 +16,17 @@
 namespace lathe {
 namespace {
 
-std::string PortNumber(size_t i) { return StrCat("value ", i); }
-
 bool IsFloats(const RtValue& value) {
   return value.is_tensor() && IsFloat(value.tensor().element_type());
 }
 
 }  // namespace
 
-// Its arguments are inputs, its results outputs.
-Program KernelErrors::ProgramOf(const Operation* function) {
-  Program program(*function->context());
-  Builder b = Builder::AtEnd(program.block());
-  const Block& body = *FunctionTable::Body(function);
-  IrMapping mapping;
-  for (size_t i = 0; i < body.num_arguments(); ++i) {
-    b.set_location(Location::Name(program.context(), PortNumber(i)));
-    const NamedAttribute named[] = {b.Named("name", b.Attr(PortNumber(i)))};
-    const Type type = body.argument(i).type();
-    mapping.Map(body.argument(i), b.Create(nn::kFeed, {}, named, {&type, 1})->result(0));
-  }
-  const Operation* end = FunctionTable::Return(function);
-  for (const Operation& op : body) {
-    if (&op != end) b.Insert(Clone(&op, mapping));
-  }
-  for (size_t i = 0; i < end->num_operands(); ++i) {
-    FetchValue(program, PortNumber(i), mapping.Lookup(end->operand(i)));
-  }
-  return program;
-}
-
-const KernelErrors::Wide& KernelErrors::WideOf(const Operation* function) {
+const KernelErrors::Wide& KernelErrors::WideOf(const Operation* function, const Program& program) {
   const auto [at, is_new] = wide_.try_emplace(FunctionTable::NameOf(function));
   if (!is_new) return at->second;
   try {
-    at->second.executable.emplace(Widened(ProgramOf(function)).program, options_);
+    at->second.executable.emplace(Widened(FunctionProgram(function, program)).program, options_);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kLimit) throw;
   }
@@ -65,13 +37,14 @@ int64_t KernelErrors::not_compared() const {
   return std::ranges::count_if(wide_, [](const auto& w) { return !w.second.executable; });
 }
 
-std::optional<KernelError> KernelErrors::Compare(const Operation* function, const RanOp& call) {
+std::optional<KernelError> KernelErrors::Compare(const Operation* function, const Program& program,
+                                                 const RanOp& call) {
   if (std::ranges::none_of(call.outputs, IsFloats)) return std::nullopt;
-  const Wide& wide = WideOf(function);
+  const Wide& wide = WideOf(function, program);
   if (!wide.executable) return std::nullopt;
   NamedValues arguments;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    arguments.emplace_back(PortNumber(i), call.inputs[i]);
+    arguments.emplace_back(StrCat("in", i), call.inputs[i]);
   }
   const NamedValues exact = wide.executable->Run(arguments);
   SquaredError sum;
@@ -93,7 +66,7 @@ std::optional<KernelError> KernelErrors::Worst(const Program& program,
     if (!ran.op->isa<builtin::CallOp>()) return;
     const CompiledFunction* f = compiled->Find(builtin::CallOp(ran.op).callee());
     if (f == nullptr || !f->has_code()) return;
-    auto error = Compare(f->function, ran);
+    auto error = Compare(f->function, compiled->program, ran);
     if (!error || !(error->relative_rms > (worst ? worst->relative_rms : 0))) return;
     const auto number = static_cast<size_t>(f - compiled->functions.data());
     error->operations = compiled->infos[number].operations;

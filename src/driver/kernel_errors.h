@@ -25,11 +25,11 @@ class KernelErrors {
   struct Wide {
     std::optional<Executable> executable;  // none: there is no program in f64
   };
-  const Wide& WideOf(const Operation* function);
-  /// Of what a call of the function gave; none if it gave no floats, or there is nothing to
-  /// compare.
-  std::optional<KernelError> Compare(const Operation* function, const RanOp& call);
-  static Program ProgramOf(const Operation* function);
+  const Wide& WideOf(const Operation* function, const Program& program);
+  /// Of what a call of the function of `program` gave; none if it gave no floats, or there is
+  /// nothing to compare.
+  std::optional<KernelError> Compare(const Operation* function, const Program& program,
+                                     const RanOp& call);
 
   CompileOptions options_;
   std::map<std::string, Wide> wide_;  // by the names of functions, which say what they compute

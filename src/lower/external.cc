@@ -1,5 +1,7 @@
 #include "lathe/lower/external.h"
 
+#include <algorithm>
+
 #include "lathe/ir/context.h"
 #include "lathe/ir/functions.h"
 #include "lathe/support/companion.h"
@@ -23,7 +25,12 @@ constexpr Companion kCompanions[] = {
 const std::vector<std::string>& LoadCompanions(ExternalCompilers& compilers) {
   static const std::vector<std::string> reasons = [&] {
     std::vector<std::string> all;
+    const std::vector<std::string> taken = compilers.names();
     for (const Companion& c : kCompanions) {
+      if (std::ranges::find(taken, c.name) != taken.end()) {
+        all.emplace_back("another compiler has its name");
+        continue;
+      }
       void* entry = FindInCompanion(c.library, "LatheExternalCompiler", all.emplace_back());
       if (entry != nullptr) reinterpret_cast<ExternalCompilerEntry>(entry)(compilers);
     }

@@ -14,4 +14,9 @@ namespace lathe {
 void Extract(Program& program, std::span<const std::string> inputs,
              std::span<const std::string> outputs);
 
+/// A `builtin.func` of `program` as a program by itself, with the functions and weights that it
+/// uses (shared): its arguments are inputs `in0`, `in1`, ..., its results outputs `out0`, `out1`,
+/// ...
+Program FunctionProgram(const Operation* function, const Program& program);
+
 }  // namespace lathe
