@@ -610,6 +610,31 @@ TEST_F(ComputedSizesTest, StringsThatAreNotEmpty) {
 }
 
 // Rounds take turns, and what one region relies on is no matter of the other one.
+// The interpreter reads words; what becomes of their numbers has kernels, for any count of them.
+TEST_F(ComputedSizesTest, WordsThatAreLeft) {
+  const Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[N], string>
+    %w = nn.string_normalizer(%x) {case_change_action = "LOWER", stopwords = ["the"]} : (v_tensor<[N], string>) -> v_tensor<[?], string>
+    %t = nn.tokenize(%w) {mark = false, mincharnum = 1, pad_value = "", tokenexp = "."} : (v_tensor<[?], string>) -> v_tensor<[?, ?], string>
+    %c = nn.label_encoder(%t) {keys_strings = ["a", "b", ""], values_floats = [1.5, 2.5, 0.0]} : (v_tensor<[?, ?], string>) -> v_tensor<[?, ?], f32>
+    %e = nn.exp(%c) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    %a = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %y = nn.reduce_sum(%e, %a) {keepdims = false} : (v_tensor<[?, ?], f32>, v_tensor<[1], i64>) -> v_tensor<[?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?], f32>) -> ())");
+  Program optimized = Optimized(program);
+  const EveryWay ways(optimized, {.threads = 2});
+  const auto has_rows = [](const CompiledFunctionInfo& f) { return f.strategy == "rows"; };
+  EXPECT_TRUE(std::ranges::any_of(ways.made().functions(), has_rows));
+  Program original = program.Clone();
+  using Words = std::vector<std::string>;
+  for (const Words& words : {Words{"a", "The", "Abba"}, Words{}, Words{"the", "THE"}, Words{"b"},
+                             Words{"", "the", "\xC3\xA9\xFF"}, Words(70, "Ba")}) {
+    const NamedValues inputs{{"x", testing::Vec(words)}};
+    const NamedValues wanted = Interpreter(original).Run(inputs), got = ways.Run(inputs);
+    EXPECT_TRUE(AllClose(got[0].second, wanted[0].second, 1e-5, 1e-6)) << words.size();
+  }
+}
+
 TEST_F(ComputedSizesTest, InTurns) {
   Check(R"(
     %n = nn.reshape(%k, %e0) : (v_tensor<[1], i64>, v_tensor<[0], i64>) -> v_tensor<[], i64>
