@@ -21,6 +21,7 @@
 #include "src/dialect/run_checks.h"
 #include "src/dialect/run_plan.h"
 #include "src/dialect/size_scope.h"
+#include "src/dialect/stated_sizes.h"
 #include "src/dialect/views.h"
 
 namespace lathe {
@@ -134,7 +135,7 @@ const RtValue* Find(const NamedValues& values, std::string_view name) {
 namespace {
 
 struct State {
-  State(Program& p, InterpreterOptions o) : program(p), options(std::move(o)), plan(p) {
+  State(Program& p, InterpreterOptions o) : program(p), options(std::move(o)), plan(p), stated(p) {
     if (options.max_bytes == 0) options.max_bytes = UsableMemory() / 5 * 4;
   }
 
@@ -142,6 +143,7 @@ struct State {
   InterpreterOptions options;
   RunPlan plan;
   PreparedOps prepared;
+  StatedSizes stated;
 
   // State of a run.
   std::vector<RtValue> slots;
@@ -279,6 +281,7 @@ class ProgramContext : public EvalContext, public SizeScope, public PreparedScop
 
 NamedValues State::RunProgram(const NamedValues& given) {
   CheckInputs(program.feeds(), given);
+  stated.Begin(program.feeds(), given);
   slots.assign(plan.num_slots(), RtValue());
   memory = {};
   steps = draws = depth = 0;
@@ -326,6 +329,7 @@ std::vector<RtValue> State::RunBlock(const Block* block, std::span<const RtValue
         RunStep(step);
         continue;
       }
+      stated.AtEnd(step.op);
       if (options.at_end) options.at_end(step.op);
       results = Load(step);
       Drop(step);
@@ -435,6 +439,7 @@ void State::RunStep(const RunPlan::Step& step) {
     RunEval(step.op, context);
   }
   for (size_t i = 0; i < results.size(); ++i) CheckResult(step.op, i, results[i]);
+  stated.AfterOp(step.op, results);
   if (options.observer) options.observer({step.op, values, results, number});
   StoreResults(step, values, results);
   values.clear();

@@ -4,6 +4,7 @@
 
 #include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/stated_constraints.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 
@@ -154,6 +155,7 @@ void Verifier::Visit(Operation* op) {
   CheckResults(op);
   CheckTerminator(op);
   CheckLocal(op);
+  CheckStatement(op);
   if (parameters_ != nullptr) CheckParameter(op);
   if (func_) CheckFunctionPart(op);
 }
@@ -265,6 +267,13 @@ void Verifier::CheckLocal(Operation* op) {
     if (plain) checked_.Enter();
   }
   if (auto rule = op->dyn_cast<VerifyInterface>()) Collect(op, [&] { rule.Verify(); });
+}
+
+void Verifier::CheckStatement(Operation* op) {
+  const bool is_top = op->block() == nullptr && op->name() == kModuleOp;
+  const Block* block = is_top ? op->region(0).front() : op->block();
+  if (block == nullptr || !(is_top || op->HasTrait<Terminator>())) return;
+  Collect(op, [&] { (void)StatedConstraints(*block); });
 }
 
 // A program without any weights is a structure that goes with many sets of them.
