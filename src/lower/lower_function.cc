@@ -1,9 +1,9 @@
 #include "lathe/lower/lower_function.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <new>
@@ -33,38 +33,6 @@
 
 namespace lathe::lower {
 namespace {
-
-constexpr const char* kLastResort = "loops";
-
-// In order of preference.
-constexpr std::array kStrategies = {
-    LoopStrategy{"elementwise", &LowerElementwise},
-    LoopStrategy{"matmul_tiles", &LowerMatmulTiles},
-    LoopStrategy{"matmul_bytes", &LowerMatmulBytes},
-    LoopStrategy{"matmul_bf16", &LowerMatmulBf16},
-    LoopStrategy{"matmul_nbits", &LowerMatmulNbits},
-    LoopStrategy{"matmul_dots", &LowerMatmulDots},
-    LoopStrategy{"matmul", &LowerMatmul},
-    LoopStrategy{"conv_channel_lanes", &LowerConvChannelLanes},
-    LoopStrategy{"conv_depthwise", &LowerConvDepthwise},
-    LoopStrategy{"conv_depthwise_blocks", &LowerConvDepthwiseBlocks},
-    LoopStrategy{"conv_tiles", &LowerConvTiles},
-    LoopStrategy{"conv_winograd", &LowerConvWinograd},
-    LoopStrategy{"conv_few_positions", &LowerConvFewPositions},
-    LoopStrategy{"conv_filter_lanes", &LowerConvFilterLanes},
-    LoopStrategy{"conv", &LowerConv},
-    LoopStrategy{"conv_transpose", &LowerConvTranspose},
-    LoopStrategy{"conv_transpose_blocks", &LowerConvTransposeBlocks},
-    LoopStrategy{"pool_global", &LowerPoolGlobal},
-    LoopStrategy{"pool", &LowerPool},
-    LoopStrategy{"pool_blocks", &LowerPoolBlocks},
-    LoopStrategy{"resize", &LowerResize},
-    LoopStrategy{"rows", &LowerRows},
-    LoopStrategy{"attention", &LowerAttention},
-    LoopStrategy{"recurrent", &LowerRecurrent},
-    LoopStrategy{"lines", &LowerLines},
-    LoopStrategy{kLastResort, &LowerLoops},
-};
 
 // Why there can be no loops: two sizes that are not known may be the same or not.
 std::string WhyOpen(const Block& block) {
@@ -101,7 +69,7 @@ bool ShouldDecompose(const Operation& op, const Machine& machine) {
 
 // Whether a strategy is registered for an operation that Decompose would leave nothing of.
 bool HasWholeStrategy(Block& block, const Machine& machine, const std::string& target) {
-  const TargetKeys keys{target, {target, "cpu"}};
+  const TargetKeys keys = TargetKeys::Of(target);
   return std::any_of(block.begin(), block.end(), [&](Operation& op) {
     return ShouldDecompose(op, machine) && StrategyRegistry::Global().Has({&op, &keys});
   });
@@ -147,26 +115,31 @@ struct Known {
   OpImplementation implementation;
 };
 
-// Those registered for an operation of the function.
+// Those registered for operations of the function and for functions, each once.
 std::vector<Known> RegisteredStrategies(Operation* function, const TargetKeys& target) {
   std::vector<Known> known;
-  for (Operation& op : *function->region(0).front()) {
-    const OpCall call{&op, &target};
-    if (!StrategyRegistry::Global().Has(call)) continue;
+  const auto add = [&](const Condition& condition, const OpImplementation& i) {
+    const auto is_it = [&](const Known& k) { return k.implementation.name == i.name; };
+    if (std::ranges::none_of(known, is_it)) known.push_back({condition, i});
+  };
+  const auto add_of = [&](Operation* op) {
+    const OpCall call{op, &target};
+    if (!StrategyRegistry::Global().Has(call)) return;
     const OpStrategy strategy = StrategyRegistry::Global().Find(call);
     for (const OpSpecialization& s : strategy.specializations()) {
-      for (const OpImplementation& i : s.implementations) known.push_back({s.condition, i});
+      for (const OpImplementation& i : s.implementations) add(s.condition, i);
     }
-  }
+  };
+  for (Operation& op : *function->region(0).front()) add_of(&op);
+  add_of(function);
   return known;
 }
 
-// These, then the built-in ones.
+// Those of plug-ins, then those that come with Lathe.
 std::vector<Known> KnownStrategies(Operation* function, const TargetKeys& target) {
   std::vector<Known> known = RegisteredStrategies(function, target);
-  for (const LoopStrategy& s : kStrategies) {
-    known.push_back({{}, {.name = s.name, .lower = s.lower}});
-  }
+  const TargetKeys own_key{target.name, {StrategyRegistry::kOwnKey}};
+  std::ranges::move(RegisteredStrategies(function, own_key), std::back_inserter(known));
   std::ranges::stable_sort(known, std::greater<>(),
                            [](const Known& k) { return k.implementation.plevel; });
   return known;
@@ -210,7 +183,7 @@ class Selector {
         workload_(std::move(workload)),
         rather_apart_(rather_apart),
         only_registered_(only_registered),
-        target_{options.target, {options.target, "cpu"}} {}
+        target_(TargetKeys::Of(options.target)) {}
 
   Lowered Run();
 
@@ -465,7 +438,7 @@ std::string WorkloadOf(const Operation* function) {
 
 std::vector<std::string> StrategiesFor(Operation* function, const std::string& target) {
   std::vector<std::string> names;
-  for (const Known& k : KnownStrategies(function, {target, {target, "cpu"}})) {
+  for (const Known& k : KnownStrategies(function, TargetKeys::Of(target))) {
     names.push_back(k.implementation.name);
   }
   return names;

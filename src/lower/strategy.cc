@@ -7,6 +7,7 @@
 
 #include "lathe/ir/context.h"
 #include "lathe/support/error.h"
+#include "src/lower/strategies/list.h"
 
 namespace lathe {
 
@@ -165,8 +166,16 @@ std::string Selection::Explain() const {
 
 // ---- registry ----
 
+TargetKeys TargetKeys::Of(std::string_view target) {
+  return {std::string(target), {std::string(target), "cpu"}};
+}
+
 StrategyRegistry& StrategyRegistry::Global() {
-  static StrategyRegistry registry;
+  static StrategyRegistry registry = [] {
+    StrategyRegistry own;
+    lower::RegisterLoopStrategies(own);
+    return own;
+  }();
   return registry;
 }
 

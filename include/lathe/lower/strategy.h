@@ -23,6 +23,9 @@ namespace lathe {
 struct TargetKeys {
   std::string name;  ///< as the user wrote it; tuned records are kept by it
   std::vector<std::string> keys;
+
+  /// Of a target of the code generator: its name, "cpu".
+  static TargetKeys Of(std::string_view target);
 };
 
 /// What is to be computed: an op (with its attributes and types) on a target.
@@ -125,11 +128,16 @@ struct Selection {
 Selection SelectImplementation(const OpStrategy& strategy, const OpCall& call,
                                const TuningRecords* records = nullptr);
 
-/// Strategies by op and target key.
+/// Strategies by op and target key. Those of `builtin.func` are for functions of any operations;
+/// the op of their OpCall is the function.
 class StrategyRegistry {
  public:
   using Make = std::function<OpStrategy(const OpCall&)>;
-  /// The strategies that come with Lathe. Filled before main and by plug-ins; read-only afterwards.
+  /// Under this key are the strategies that come with Lathe. They are asked on every target, after
+  /// those of its keys that have the same priority.
+  static constexpr const char* kOwnKey = "lathe";
+  /// That of the process. Holds Lathe's own; plug-ins add to it when they are loaded. Read-only
+  /// afterwards.
   static StrategyRegistry& Global();
   /// A second one for the same op and key is an error (lower/duplicate-strategy).
   void Register(std::string_view op, std::string_view key, Make make);

@@ -1,15 +1,30 @@
 #pragma once
 
+#include <span>
+
 #include "lathe/lower/lowering.h"
 
 /// One strategy, one file; each writes a body of loops, terminator included, or says in `why` that
 /// the function is none of its kind. In that case nothing was written.
+namespace lathe {
+class StrategyRegistry;
+}
+
 namespace lathe::lower {
 
 struct LoopStrategy {
   const char* name;
   bool (*lower)(Lowering& lowering);
+  std::span<const char* const> ops;  ///< a function with one of these may be computed by it
 };
+
+/// The strategies that come with Lathe, in order of preference.
+std::span<const LoopStrategy> LoopStrategies();
+/// Registers them for their ops, under StrategyRegistry::kOwnKey.
+void RegisterLoopStrategies(StrategyRegistry& registry);
+
+/// What serves where no other does.
+inline constexpr const char* kLastResort = "loops";
 
 /// Most of them: `Refusal()` says why not, `Write()` writes.
 template <class Strategy>

@@ -125,8 +125,8 @@ TEST_F(LowerTest, MatmulOfSymbolicRows) {
 TEST_F(LowerTest, SaysWhyNot) {
   const std::string t = "v_tensor<[3, 5], f32>";
   const std::string all = Refusal({{t}, StrCat("%r = nn.softmax(%a) : (", t, ") -> ", t), t});
-  EXPECT_TRUE(all.starts_with("elementwise: nn.softmax is not elementwise; ")) << all;
-  EXPECT_NE(all.find("; conv: there is no convolution; "), std::string::npos) << all;
+  EXPECT_EQ(all,
+            "elementwise: nn.softmax is not elementwise");  // no strategy of other ops is asked
 }
 
 }  // namespace
