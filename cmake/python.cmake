@@ -10,8 +10,8 @@ else()
   set(LATHE_PYTHON_EXE python3)
 endif()
 
-# LATHE_PYTHON_PACKAGE: AUTO becomes ON or OFF. Sanitizers are for programs, not for modules of an
-# interpreter that has none.
+# LATHE_PYTHON_PACKAGE: AUTO becomes ON or OFF. Where everything is under sanitizers it is OFF: the
+# interpreter is not. The module alone is tested so (python/CMakeLists.txt).
 if(LATHE_PYTHON_PACKAGE STREQUAL "AUTO")
   set(LATHE_PYTHON_PACKAGE OFF)
   execute_process(COMMAND ${LATHE_PYTHON_EXE} -c "import nanobind" RESULT_VARIABLE missing

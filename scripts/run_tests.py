@@ -24,6 +24,10 @@ MODELS = "build/small-models"
 GRAPHS = 500  # random ones that are compiled and compared
 # The official cases that are refused: pictures that are not PNG, JPEG or BMP.
 REFUSED_CASES = {f"test_image_decoder_decode_{kind}_rgb" for kind in ("jpeg2k", "pnm", "tiff", "webp")}
+# What runs on Lathe alone: onnxruntime, beside which other tests of the package run, reads beyond blocks.
+SANITIZED_TESTS = [f"python/tests/test_{name}.py" for name in (
+    "build", "compilers", "extend", "model", "onnxruntime_own", "reduce", "run", "symbol", "threads",
+    "train")]
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed", re.MULTILINE)
 
 
@@ -164,14 +168,45 @@ class Suite:
 
     def python(self):
         """The Python package, as it lies in the build folder."""
-        report = self.build / "logs" / "python.xml"
+        return self.pytest("python", ["python/tests"])
+
+    def pytest(self, folder, tests, *environment):
+        """Tests with the package in a folder of the build."""
+        report = self.build / "logs" / f"{folder}.xml"
         report.unlink(missing_ok=True)
-        package = self.build / "python"
-        code, text = self.execute("env", f"PYTHONPATH={package}", sys.executable, "-m", "pytest", "-q",
-                                  "-p", "no:cacheprovider", f"--junit-xml={report}", "python/tests")
+        code, text = self.execute("env", f"PYTHONPATH={self.build / folder}", *environment,
+                                  sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                                  f"--junit-xml={report}", *tests)
         if not report.exists():
             return Result(0, 1, text)
         return self.junit(report, code, text)
+
+    def python_sanitized(self):
+        """The module of the Python package under the address sanitizer, and what has to do with threads
+        under that of threads."""
+        results = [
+            self.sanitized_module("address", "asan", "detect_leaks=0:quarantine_size_mb=16"),
+            self.sanitized_module("thread", "tsan", "ignore_noninstrumented_modules=1", "-k",
+                                  "thread or async or interrupt or cancel")]
+        return Result(sum(r.passed for r in results), sum(r.failed for r in results),
+                      "\n".join(r.log for r in results))
+
+    def sanitized_module(self, sanitizer, library, options, *selected):
+        """An interpreter without sanitizers loads theirs first, and leaves small objects to the
+        system's allocator, so that each is watched."""
+        built = self.check("cmake", "--build", self.build, "-j", self.jobs, "--target",
+                           f"lathe_python_{sanitizer}")
+        if built.failed:
+            return built
+        libraries = [self.execute("c++", f"-print-file-name=lib{name}.so")[1].strip()
+                     for name in (library, "stdc++")]
+        variable = f"{library.upper()}_OPTIONS"
+        # Where addresses are randomized by 32 bits, gcc 12's thread sanitizer has no place.
+        result = self.pytest(f"python_{sanitizer}", ["--capture=sys", *selected, *SANITIZED_TESTS],
+                             f"LD_PRELOAD={' '.join(libraries)}", "PYTHONMALLOC=malloc",
+                             f"{variable}={self.env[variable]}:{options}", "setarch", "-R")
+        result.log = built.log + result.log
+        return result
 
     def package(self):
         """What others see of an installation."""
@@ -290,7 +325,8 @@ class Suite:
 QUICK = ["layers", "size", "words", "format", "scripts", "compiled", "unit", "golden", "transcripts",
          "ranks", "python", "models", "differential"]
 STEPS = {
-    "release": [*QUICK, "package", "wheel", "demo", "conformance", "accesses", "passes", "malformed", "fuzz"],
+    "release": [*QUICK, "python_sanitized", "package", "wheel", "demo", "conformance", "accesses", "passes",
+                "malformed", "fuzz"],
     "dev": ["compiled", "unit", "golden", "transcripts"],
     "asan": ["compiled", "unit", "golden", "transcripts", "conformance", "models", "accesses",
              "differential", "malformed"],

@@ -95,7 +95,7 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
     program = program_of(model_or_source, strict)
     return Executable(program, target=target or "", threads=threads, level=level,
                       cache=cache_folder(cache), dims=dict(dims or {}), strict=strict,
-                      max_bytes=max_bytes, timeout=timeout or 0.0, disable=list(disable),
+                      max_bytes=max_bytes, timeout=timeout, disable=list(disable),
                       enable=list(enable), external=external or "",
                       precision=precision, progress=progress)
 

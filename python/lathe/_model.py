@@ -63,7 +63,10 @@ def _path_or_bytes(source: Source) -> str | Bytes:
     if hasattr(source, "SerializeToString"):
         return source.SerializeToString()
     if hasattr(source, "read"):
-        return source.read()
+        content = source.read()
+        if isinstance(content, str):
+            raise TypeError("the file was opened as text; open it in binary mode: open(path, 'rb')")
+        return content
     raise TypeError(f"a model is a path, bytes, a file or an onnx.ModelProto, not a "
                     f"{type(source).__name__}")
 

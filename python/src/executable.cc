@@ -18,6 +18,7 @@
 #include "python/src/model.h"
 #include "python/src/numpy.h"
 #include "python/src/ports.h"
+#include "python/src/timeouts.h"
 #include "python/src/values.h"
 
 namespace nb = nanobind;
@@ -215,7 +216,7 @@ class Call {
       if (given_[i].is_valid()) {
         const Tensor& tensor = value.tensor();
         (void)MemoryOf(given_[i], tensor.element_type(), tensor.shape(), OutputName(i));
-        given_[i][nb::ellipsis()] = result;
+        given_[i][nb::ellipsis()] = IsTorch(given_[i]) ? ToTorch(result, i) : result;
         result = given_[i];
       } else if (is_torch_ && value.is_tensor() && e_.outputs[i].element != ElementType::kString) {
         result = ToTorch(result, i);
@@ -246,7 +247,7 @@ class Call {
 }
 
 runtime::RunOptions OptionsOf(std::optional<double> timeout, const CancelToken* cancel) {
-  return {.cancel = cancel, .timeout_seconds = timeout.value_or(0)};
+  return {.cancel = cancel, .timeout_seconds = SecondsOf(timeout)};
 }
 
 std::vector<nb::object> RunNamed(const ExecutableHandle& e, const nb::dict& given, nb::handle out,
@@ -259,8 +260,13 @@ std::vector<nb::object> RunNamed(const ExecutableHandle& e, const nb::dict& give
   return Call(e, options, out).Run(arguments);
 }
 
-nb::dict DictOf(nb::handle mapping) {
+nb::dict DictOf(nb::handle mapping, const char* what) {
   if (PyDict_Check(mapping.ptr())) return nb::borrow<nb::dict>(mapping);
+  if (!nb::hasattr(mapping, "keys")) {
+    throw Error(ErrorCode::kType, "type/python",
+                StrCat(what, " are arrays by name, such as a dict, not a ",
+                       nb::cast<std::string>(mapping.type().attr("__name__"))));
+  }
   nb::dict dict;
   if (PyDict_Update(dict.ptr(), mapping.ptr()) != 0) throw nb::python_error();
   return dict;
@@ -268,9 +274,9 @@ nb::dict DictOf(nb::handle mapping) {
 
 nb::dict Run(const ExecutableHandle& e, nb::handle inputs, nb::handle out,
              std::optional<double> timeout, const CancelToken* cancel) {
-  const nb::object outputs = out.is_none() ? nb::none() : nb::object(DictOf(out));
+  const nb::object outputs = out.is_none() ? nb::none() : nb::object(DictOf(out, "outputs"));
   std::vector<nb::object> results =
-      RunNamed(e, DictOf(inputs), outputs, OptionsOf(timeout, cancel));
+      RunNamed(e, DictOf(inputs, "inputs"), outputs, OptionsOf(timeout, cancel));
   nb::dict named;
   for (size_t i = 0; i < results.size(); ++i) named[e.output_names[i]] = std::move(results[i]);
   return named;
@@ -339,7 +345,7 @@ ProfileData Profiled(const ExecutableHandle& e, nb::handle inputs, int runs) {
   }
   if (runs < 1)
     throw Error(ErrorCode::kInvalidArgument, "profile/runs", "a profile is of at least one run");
-  const nb::dict given = DictOf(inputs);
+  const nb::dict given = DictOf(inputs, "inputs");
   RunNamed(e, given, nb::none(), {});  // compulsory misses are not what runs cost
   runtime::Profile profile;
   for (int i = 0; i < runs; ++i) RunNamed(e, given, nb::none(), {.profile = &profile});
@@ -394,7 +400,7 @@ std::function<void(size_t, size_t)> ProgressOf(nb::handle callback) {
 void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder>& program,
                      const std::string& target, int threads, int level, const std::string& cache,
                      const std::map<std::string, int64_t>& dims, bool strict, uint64_t max_bytes,
-                     double timeout, const std::vector<std::string>& disable,
+                     std::optional<double> timeout, const std::vector<std::string>& disable,
                      const std::vector<std::string>& enable, const std::string& external,
                      const std::string& precision, nb::handle progress) {
   Compile(self, program,
@@ -408,7 +414,7 @@ void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder
            .external = external,
            .strict = strict,
            .max_bytes = max_bytes,
-           .timeout_seconds = timeout,
+           .timeout_seconds = SecondsOf(timeout),
            .progress = ProgressOf(progress)},
           dims);
 }
@@ -433,7 +439,7 @@ void BindExecutable(nb::module_& m) {
       .def("__init__", &InitFromProgram, nb::arg("program"), nb::kw_only(), nb::arg("target") = "",
            nb::arg("threads") = 0, nb::arg("level") = 2, nb::arg("cache") = "",
            nb::arg("dims") = std::map<std::string, int64_t>(), nb::arg("strict") = false,
-           nb::arg("max_bytes") = 0, nb::arg("timeout") = 0.0,
+           nb::arg("max_bytes") = 0, nb::arg("timeout").none() = nb::none(),
            nb::arg("disable") = std::vector<std::string>(),
            nb::arg("enable") = std::vector<std::string>(), nb::arg("external") = "",
            nb::arg("precision") = "f32", nb::arg("progress").none() = nb::none())
@@ -445,13 +451,14 @@ void BindExecutable(nb::module_& m) {
       .def("run", Run, nb::arg("inputs"), nb::arg("out").none() = nb::none(), nb::kw_only(),
            nb::arg("timeout").none() = nb::none(), nb::arg("cancel").none() = nb::none(),
            nb::sig("def run(self, inputs: collections.abc.Mapping[str, typing.Any], out: "
-                   "collections.abc.Mapping[str, numpy.typing.NDArray[typing.Any]] | None = None, "
+                   "collections.abc.Mapping[str, typing.Any] | None = None, "
                    "*, timeout: float | None = None, cancel: CancelToken | None = None) -> "
                    "dict[str, typing.Any]"),
            "Outputs by name.\n\nAn input is whatever has __dlpack__, the buffer protocol or "
            "__array__; it is not copied if it is row-major and aligned. A list is a sequence, None "
            "an absent optional. Outputs are numpy arrays, or torch tensors if all inputs are; what "
-           "`out` has of them is written into. `timeout` is in seconds.\n\nRaises "
+           "`out` has of them, arrays or tensors, is written into. `timeout` is in "
+           "seconds.\n\nRaises "
            "InvalidArgumentError, NotFoundError, ElementTypeError, ShapeError, which name the "
            "input; TimeLimitError, CancelledError, MemoryLimitError.")
       .def("__call__", CallWith,

@@ -8,6 +8,7 @@
 
 #include "python/src/interrupts.h"
 #include "python/src/model.h"
+#include "python/src/timeouts.h"
 
 namespace nb = nanobind;
 
@@ -60,7 +61,7 @@ Generation Generate(const Generator& generator, const Prompts& prompts, int64_t 
                           .seed = seed,
                           .padding = PaddingNamed(padding),
                           .cancel = cancel,
-                          .timeout_seconds = timeout.value_or(0)};
+                          .timeout_seconds = SecondsOf(timeout)};
   if (!on_token.is_none()) {
     options.on_token = [&](size_t sequence, int64_t token) { report(sequence, token); };
   }

@@ -293,6 +293,10 @@ void BindProgram(nb::module_& m) {
       .def("to_text", TextOf, nb::kw_only(), nb::arg("locations") = false,
            "The text, which parse reads; weights are named, not contained.")
       .def("__str__", [](const Holder& holder) { return TextOf(holder, false); })
+      .def("__repr__",
+           [](const Holder& holder) {
+             return StrCat("<lathe.Program of ", OperationsOf(holder).size(), " operations>");
+           })
       .def("__len__", [](const Holder& holder) { return OperationsOf(holder).size(); })
       .def(
           "__iter__", [](const Holder& holder) { return nb::iter(nb::cast(OperationsOf(holder))); },

@@ -1,5 +1,6 @@
 #include "python/src/values.h"
 
+#include <dlpack/dlpack.h>
 #include <nanobind/stl/string.h>
 
 #include <cstring>
@@ -16,6 +17,13 @@ namespace {
 
 Error NotTaken(const std::string& what, const std::string& why) {
   return Error(ErrorCode::kType, "type/python", StrCat(what, ": ", why));
+}
+
+// What numpy or another library says; an interrupt stays one.
+Error NotTaken(const std::string& what, nb::python_error& raised) {
+  if (raised.matches(PyExc_KeyboardInterrupt)) throw std::move(raised);
+  return NotTaken(what, StrCat(nb::cast<std::string>(raised.type().attr("__name__")), ": ",
+                               nb::cast<std::string>(nb::str(raised.value()))));
 }
 
 std::string TypeName(nb::handle object) {
@@ -127,23 +135,27 @@ nb::object ArrayOf(nb::handle object, ElementType expected, const std::string& w
     const ArrayType& type = ArrayTypeOf(expected);
     return Numpy("asarray")(object, type.shown.is_valid() ? type.shown : type.storage);
   } catch (nb::python_error& error) {
-    if (error.matches(PyExc_KeyboardInterrupt)) throw;
-    throw NotTaken(what, error.what());
+    throw NotTaken(what, error);
   }
 }
 
-Tensor FromDlpackOf(nb::handle object, const std::string& what) {
+// A tensor that gives itself by DLPack, such as torch's, not yet taken over.
+DLManagedTensor* ManagedOf(nb::handle object, const std::string& what) {
   constexpr int kCpu = 1;
-  const nb::tuple device(object.attr("__dlpack_device__")());
-  if (nb::cast<int>(device[0]) != kCpu) {
-    throw Error(ErrorCode::kUnsupported, "unsupported/device",
-                StrCat(what, " is on a device; move it to the CPU"));
+  try {
+    const nb::tuple device(object.attr("__dlpack_device__")());
+    if (nb::cast<int>(device[0]) != kCpu) {
+      throw Error(ErrorCode::kUnsupported, "unsupported/device",
+                  StrCat(what, " is on a device; move it to the CPU"));
+    }
+    const nb::object capsule = object.attr("__dlpack__")();
+    void* managed = PyCapsule_GetPointer(capsule.ptr(), "dltensor");
+    if (managed == nullptr) throw nb::python_error();
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+    return static_cast<DLManagedTensor*>(managed);
+  } catch (nb::python_error& error) {
+    throw NotTaken(what, error);
   }
-  const nb::object capsule = object.attr("__dlpack__")();
-  void* managed = PyCapsule_GetPointer(capsule.ptr(), "dltensor");
-  if (managed == nullptr) throw nb::python_error();
-  PyCapsule_SetName(capsule.ptr(), "used_dltensor");
-  return FromDlpack(static_cast<DLManagedTensor*>(managed));
 }
 
 bool IsAligned(const void* data, ElementType element) {
@@ -159,6 +171,34 @@ std::shared_ptr<const void> Holding(const Py_buffer& buffer) {
             }
             delete held;
           }};
+}
+
+void CheckFits(ElementType given, const Shape& its, ElementType element,
+               std::span<const int64_t> shape, const std::string& what) {
+  if (given != element && !(element == ElementType::kIndex && given == ElementType::kI64)) {
+    throw NotTaken(what, StrCat("the array is ", Name(given), "; the output is ", Name(element)));
+  }
+  if (std::ranges::equal(its, shape)) return;
+  throw Error(ErrorCode::kShape, "shape/python",
+              StrCat(what, ": the array has shape ", ShapeToString(its), "; the output has ",
+                     ShapeToString(shape)));
+}
+
+Error NotAsItIs(const std::string& what) {
+  return {ErrorCode::kInvalidArgument, "python/layout",
+          StrCat(what, ": the array is not writable, row-major and aligned")};
+}
+
+// Of a tensor of another library, which keeps it.
+runtime::OutputView DlpackMemory(nb::handle array, ElementType element,
+                                 std::span<const int64_t> shape, const std::string& what) {
+  DLManagedTensor* managed = ManagedOf(array, what);
+  void* data = static_cast<char*>(managed->dl_tensor.data) + managed->dl_tensor.byte_offset;
+  const Tensor tensor = FromDlpack(managed);
+  CheckFits(tensor.element_type(), tensor.shape(), element, shape, what);
+  const bool shared = tensor.byte_size() == 0 || tensor.raw() == data;
+  if (!shared || !IsAligned(data, element)) throw NotAsItIs(what);
+  return {data, tensor.byte_size()};
 }
 
 nb::object ArrayOf(const Tensor& tensor) {
@@ -188,7 +228,7 @@ nb::object ArrayOf(const Tensor& tensor) {
 ArrayInput::ArrayInput(nb::handle object, ElementType expected, const std::string& what) {
   const bool is_array = IsArray(object);
   if (!is_array && nb::hasattr(object, "__dlpack__")) {
-    TakeTensor(FromDlpackOf(object, what));
+    TakeTensor(FromDlpack(ManagedOf(object, what)));
   } else if (!(is_array || PyObject_CheckBuffer(object.ptr()) != 0) || !TakeBuffer(object)) {
     TakeArray(is_array ? nb::borrow(object) : ArrayOf(object, expected, what), what);
   }
@@ -342,23 +382,11 @@ runtime::OutputView MemoryOf(nb::handle array) {
 runtime::OutputView MemoryOf(nb::handle array, ElementType element, std::span<const int64_t> shape,
                              const std::string& what) {
   if (!IsArray(array)) {
-    throw NotTaken(what, StrCat("a ", TypeName(array), " is not a numpy array"));
+    if (nb::hasattr(array, "__dlpack__")) return DlpackMemory(array, element, shape, what);
+    throw NotTaken(what, StrCat("a ", TypeName(array), " is not an array"));
   }
-  const ElementType given = ElementOf(array.attr("dtype"));
-  if (given != element && !(element == ElementType::kIndex && given == ElementType::kI64)) {
-    throw NotTaken(what, StrCat("the array is ", Name(given), "; the output is ", Name(element)));
-  }
-  const Shape its = ShapeOf(array);
-  if (!std::ranges::equal(its, shape)) {
-    throw Error(ErrorCode::kShape, "shape/python",
-                StrCat(what, ": the array has shape ", ShapeToString(its), "; the output has ",
-                       ShapeToString(shape)));
-  }
-  const nb::object flags = array.attr("flags");
-  if (!nb::cast<bool>(flags.attr("carray"))) {
-    throw Error(ErrorCode::kInvalidArgument, "python/layout",
-                StrCat(what, ": the array is not writable, row-major and aligned"));
-  }
+  CheckFits(ElementOf(array.attr("dtype")), ShapeOf(array), element, shape, what);
+  if (!nb::cast<bool>(array.attr("flags").attr("carray"))) throw NotAsItIs(what);
   const ArrayType& type = ArrayTypeOf(element);
   return MemoryOf(type.shown.is_valid() ? array.attr("view")(type.storage) : nb::borrow(array));
 }

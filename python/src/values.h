@@ -64,9 +64,9 @@ nanobind::object ShapeTuple(std::span<const int64_t> shape);
 nanobind::object EmptyArray(ElementType element, std::span<const int64_t> shape);
 nanobind::object Shown(nanobind::object array, ElementType element);
 
-/// The memory of an array that EmptyArray has made, or of one that a user gives, which must be
-/// writable and row-major, and have this type and shape (type/python, shape/python). `what` names
-/// it in messages.
+/// The memory of an array that EmptyArray has made, or of an array or a tensor of another library
+/// that a user gives, which must be writable and row-major (python/layout), and have this type and
+/// shape (type/python, shape/python). `what` names it in messages.
 runtime::OutputView MemoryOf(nanobind::handle array);
 runtime::OutputView MemoryOf(nanobind::handle array, ElementType element,
                              std::span<const int64_t> shape, const std::string& what);

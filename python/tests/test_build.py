@@ -321,5 +321,6 @@ def test_files_and_notebooks(program, tmp_path):
     path = pathlib.Path(tmp_path / "built.onnx")
     program.to_onnx(path)
     assert [p.name for p in lathe.load(path).inputs] == ["x"]
+    assert repr(program) == f"<lathe.Program of {len(program)} operations>"
     assert "nn.relu" in program._repr_html_()
     assert "<table>" in compiled(program)._repr_html_()

@@ -122,3 +122,8 @@ def test_to_onnx(add, tmp_path):
 def test_notebooks_show_the_graph(add):
     page = lathe.load(add).program._repr_html_()
     assert page.startswith("<iframe") and "nn.add" in page and "<script>" in page
+
+
+def test_a_file_that_was_opened_as_text(digits):
+    with open(digits, encoding="latin1") as file, pytest.raises(TypeError, match="binary mode"):
+        lathe.load(file)

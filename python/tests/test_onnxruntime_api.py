@@ -59,6 +59,12 @@ def test_a_file_that_is_damaged(ort, errors, tmp_path):
         ort.InferenceSession(str(path))
 
 
+@pytest.mark.parametrize("data", [b"", b"xx"])
+def test_a_file_without_a_graph(ort, errors, data):
+    with pytest.raises(errors.InvalidArgument, match=r": 2 : INVALID_ARGUMENT : "):
+        ort.InferenceSession(data)
+
+
 def test_models_that_make_no_sense(ort, errors):
     floats = [vi("x", T.FLOAT, [2, 3])]
     out = [vi("z", T.FLOAT, [2, 3])]

@@ -260,3 +260,55 @@ def test_cancelling_a_task_ends_its_run():
 
     with pytest.raises(TimeoutError):
         asyncio.run(run())
+
+
+class Withheld(OnlyDlpack):
+    """As a tensor of torch that needs a gradient."""
+
+    def __dlpack__(self, **kwargs):
+        raise BufferError("use tensor.detach()")
+
+
+def test_what_another_library_withholds(exe):
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(lathe.ElementTypeError, match=r"input 'b': BufferError: use tensor.detach\(\)"):
+        exe(x, Withheld(x))
+
+
+def test_outputs_into_tensors_of_another_library(exe):
+    x, y = np.ones((2, 3), np.float32), np.empty((2, 3), np.float32)
+    out = OnlyDlpack(y)
+    assert exe.run({"a": x, "b": x}, {"y": out})["y"] is out
+    assert y.tolist() == [[2] * 3] * 2
+    for wrong, kind in ((y[:1], lathe.ShapeError), (y.astype(np.float64), lathe.ElementTypeError),
+                        (np.asfortranarray(y), lathe.InvalidArgumentError)):
+        with pytest.raises(kind, match="output 'y'"):
+            exe.run({"a": x, "b": x}, {"y": OnlyDlpack(wrong)})
+    with pytest.raises(lathe.ElementTypeError, match="output 'y': BufferError"):
+        exe.run({"a": x, "b": x}, {"y": Withheld(y)})
+    with pytest.raises(lathe.ElementTypeError, match="output 'y': a NoneType is not an array"):
+        exe.run({"a": x, "b": x}, {"y": None})
+
+
+def test_arrays_without_names(exe):
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(lathe.ElementTypeError, match="inputs are arrays by name.* not a list"):
+        exe.run([x, x])
+    with pytest.raises(lathe.ElementTypeError, match="outputs are arrays by name.* not a ndarray"):
+        exe.run({"a": x, "b": x}, x)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_timeouts_that_cannot_be(exe, add, timeout):
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(lathe.InvalidArgumentError, match="more than 0 seconds") as error:
+        exe.run({"a": x, "b": x}, timeout=timeout)
+    assert error.value.hint == "None is no limit"
+    with pytest.raises(lathe.InvalidArgumentError, match="more than 0 seconds"):
+        lathe.compile(add, cache=False, timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [60, 1e30, float("inf")])
+def test_timeouts_that_are_long(exe, timeout):
+    x = np.ones((2, 3), np.float32)
+    assert exe.run({"a": x, "b": x}, timeout=timeout)["y"].shape == (2, 3)

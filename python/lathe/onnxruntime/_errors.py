@@ -56,6 +56,7 @@ def without_prefix(error: Exception) -> str:
 
 _BY_ID = {
     "onnx/wire": InvalidProtobuf,
+    "onnx/no-graph": InvalidArgument,
     "onnx/unsupported-op": InvalidGraph,
     "onnx/undefined-input": InvalidArgument,
     "onnx/duplicate-name": Fail,

@@ -56,6 +56,7 @@ class InferenceSession:
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         profiles = options.enable_profiling
         self._trace = _profile.Trace(options.profile_file_prefix) if profiles else None
+        self._profiled_since = self._trace.start_ns if self._trace else 0
         began = time.monotonic_ns()
         source = self._model_path or self._model_bytes or b""
         self._compiled = Compiled(source, options)
@@ -238,7 +239,7 @@ class InferenceSession:
             try:
                 results, error = self.run(output_names, input_feed, run_options), ""
             except Exception as failure:  # whatever it is, only the callback can tell
-                results, error = [], str(failure)
+                results, error = [], _errors.without_prefix(failure)
             callback(results, user_data, error)
 
         if self._pool is None:
@@ -334,7 +335,7 @@ class InferenceSession:
 
     def get_profiling_start_time_ns(self) -> int:
         """As time.monotonic_ns; 0 if the session does not profile."""
-        return self._trace.start_ns if self._trace else 0
+        return self._profiled_since
 
 
 # The base class has this name in onnxruntime.
