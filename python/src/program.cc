@@ -15,6 +15,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/file.h"
+#include "lathe/transform/keep_constraints.h"
 #include "python/src/attributes.h"
 #include "python/src/interrupts.h"
 #include "python/src/model.h"
@@ -97,7 +98,7 @@ void RunPasses(const Holder& holder, const std::string& pipeline, int level, boo
     PassManager manager(
         {.verify_each = verify_each, .disabled = disable, .level = level, .enabled = enable});
     manager.Add(pipeline);
-    manager.Run(program);
+    RunAndKeepConstraints(manager, program);
     VerifyOrThrow(program, {.after = pipeline});
   });
 }

@@ -20,6 +20,7 @@
 #include "src/dialect/run_checks.h"
 #include "src/dialect/run_plan.h"
 #include "src/dialect/size_scope.h"
+#include "src/dialect/stated_sizes.h"
 #include "src/dialect/views.h"
 
 namespace lathe {
@@ -120,13 +121,14 @@ const RtValue* Find(const NamedValues& values, std::string_view name) {
 namespace {
 
 struct State {
-  State(Program& p, InterpreterOptions o) : program(p), options(std::move(o)), plan(p) {
+  State(Program& p, InterpreterOptions o) : program(p), options(std::move(o)), plan(p), stated(p) {
     if (options.max_bytes == 0) options.max_bytes = UsableMemory() / 5 * 4;
   }
 
   Program& program;
   InterpreterOptions options;
   RunPlan plan;
+  StatedSizes stated;
 
   // State of a run.
   std::vector<RtValue> slots;
@@ -263,6 +265,7 @@ class ProgramContext : public EvalContext, public SizeScope {
 
 NamedValues State::RunProgram(const NamedValues& given) {
   CheckInputs(program.feeds(), given);
+  stated.Begin(program.feeds(), given);
   slots.assign(plan.num_slots(), RtValue());
   memory = {};
   steps = draws = depth = 0;
@@ -310,6 +313,7 @@ std::vector<RtValue> State::RunBlock(const Block* block, std::span<const RtValue
         RunStep(step);
         continue;
       }
+      stated.AtEnd(step.op);
       if (options.at_end) options.at_end(step.op);
       results = Load(step);
       Drop(step);
@@ -419,6 +423,7 @@ void State::RunStep(const RunPlan::Step& step) {
     RunEval(step.op, context);
   }
   for (size_t i = 0; i < results.size(); ++i) CheckResult(step.op, i, results[i]);
+  stated.AfterOp(step.op, results);
   if (options.observer) options.observer({step.op, values, results, number});
   StoreResults(step, values, results);
   values.clear();

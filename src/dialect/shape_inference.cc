@@ -9,6 +9,7 @@
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/functions.h"
+#include "lathe/ir/stated_constraints.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/error.h"
@@ -404,13 +405,15 @@ Operation* FindFeed(const std::vector<Operation*>& feeds, const std::string& nam
       .Hint(DidYouMean(name, names));
 }
 
+Dim::Replacement ByValues(const SymbolBinder& binder) {
+  return [&](std::string_view symbol) -> std::optional<Dim> {
+    const std::optional<int64_t> value = binder.Lookup(symbol);
+    return value ? std::optional<Dim>(*value) : std::nullopt;
+  };
+}
+
 SymShape Substitute(SymShape shape, const SymbolBinder& binder) {
-  for (Dim& d : shape.dims) {
-    d = d.Substitute([&](std::string_view symbol) -> std::optional<Dim> {
-      const std::optional<int64_t> value = binder.Lookup(symbol);
-      return value ? std::optional<Dim>(*value) : std::nullopt;
-    });
-  }
+  for (Dim& d : shape.dims) d = d.Substitute(ByValues(binder));
   return shape;
 }
 
@@ -475,6 +478,10 @@ void SpecializeShapes(Program& program, const ShapeBindings& bindings) {
         }
       }
     }
+  }
+  ReplaceStatedSizes(program.module(), ByValues(binder));
+  for (const SizeConstraint& c : StatedConstraints(*program.block())) {
+    if (c.condition.Decide() == false) throw c.error;
   }
   ShapeInferencer(&program.parameters()).Visit(program);
 }

@@ -47,6 +47,7 @@ class Finder {
   explicit Finder(Program& program) : program_(program), inferencer_(&program.parameters()) {}
 
   std::vector<SizeConstraint> Find(Block* block) {
+    Restart(StatedConstraints(*block));
     for (Operation& op : *block) Visit(&op);
     return std::move(found_);
   }
@@ -58,7 +59,7 @@ class Finder {
     for (OpWalker w(program_.block()); Operation* op = w.Next();) {
       if (op->num_regions() != 0) continue;
       const auto [at, is_new] = index.emplace(op->block(), all.size());
-      if (is_new) all.emplace_back(op->block(), std::vector<SizeConstraint>());
+      if (is_new) all.emplace_back(op->block(), StatedConstraints(*op->block()));
       if (at->second != current) {
         if (current < all.size()) all[current].second = std::move(found_);
         current = at->second;

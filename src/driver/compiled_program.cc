@@ -18,6 +18,7 @@
 #include "lathe/support/hash.h"
 #include "lathe/support/parallel.h"
 #include "lathe/support/shared_chunks.h"
+#include "lathe/transform/keep_constraints.h"
 #include "src/driver/collective_kernel.h"
 #include "src/driver/external_functions.h"
 #include "src/driver/find_constraints.h"
@@ -410,78 +411,6 @@ bool Fuses(const CompileOptions& options) {
   return options.level > 0 || std::ranges::find(options.enabled, kFusion) != options.enabled.end();
 }
 
-bool HasRegions(const Program& program) {
-  for (const Operation& op : *program.block()) {
-    if (op.num_regions() > 0) return true;
-  }
-  return false;
-}
-
-std::vector<Type> InputTypes(const Program& program) {
-  std::vector<Type> types;
-  for (const Operation* feed : program.feeds()) types.push_back(feed->result(0).type());
-  return types;
-}
-
-using Renamed = std::map<std::string, Dim, std::less<>>;
-
-// Symbols of inputs that have become another one or a number.
-Renamed Unified(std::span<const Type> before, std::span<const Type> after) {
-  LATHE_CHECK(before.size() == after.size(), "passes keep the inputs");
-  Renamed became;
-  for (size_t i = 0; i < before.size(); ++i) {
-    const auto a = before[i].dyn_cast<AnyTensorType>(), b = after[i].dyn_cast<AnyTensorType>();
-    if (!a || !b || !a.has_rank() || !b.has_rank() || a.rank() != b.rank()) continue;
-    for (size_t axis = 0; axis < a.rank(); ++axis) {
-      const Dim &was = a.dims()[axis], &is = b.dims()[axis];
-      if (was.is_symbol() && !(was == is)) became.emplace(was.symbol_name(), is);
-    }
-  }
-  return became;
-}
-
-// They are that in the constraints, too.
-void Rename(const Renamed& became, CompiledProgram& compiled) {
-  if (became.empty()) return;
-  const auto of = [&](std::string_view name) -> std::optional<Dim> {
-    const auto found = became.find(name);
-    return found == became.end() ? std::nullopt : std::optional(found->second);
-  };
-  for (auto* constraints : {&compiled.constraints, &compiled.conditional}) {
-    for (runtime::PlanConstraint& c : *constraints) {
-      c.condition.a = c.condition.a.Substitute(of);
-      c.condition.b = c.condition.b.Substitute(of);
-      // What has become too long is gathered anew, of the sizes that operations have then.
-      if (c.condition.a.is_unknown() || c.condition.b.is_unknown()) {
-        c.condition = SizeCondition::Equal(0, 0);
-      }
-    }
-  }
-  std::erase_if(compiled.constraints, [](const auto& c) { return c.condition.Decide() == true; });
-}
-
-// Adds what regions ask of their sizes as they are now.
-void GatherOfRegions(Program& program, CompiledProgram& compiled) {
-  if (HasRegions(program) && FunctionTable(program).empty()) {
-    MarkRegions(program, compiled.conditional);
-  }
-}
-
-/// What must hold of the sizes that a run computes, and in regions, before passes build on it. What
-/// regions declare counts for nothing until it is inferred.
-class ComputedSizesGather : public PassInstrumentation {
- public:
-  explicit ComputedSizesGather(CompiledProgram& compiled) : compiled_(compiled) {}
-  void AfterPass(const Pass& pass, Program& program) override {
-    const bool binds = pass.name() == "bind_sizes" && pass.changed();
-    if (binds) AddConstraints(program, compiled_.constraints);
-    if (binds || pass.name() == "infer_shape") GatherOfRegions(program, compiled_);
-  }
-
- private:
-  CompiledProgram& compiled_;
-};
-
 }  // namespace
 
 void OptimizeFor(const CompileOptions& options, Program& program,
@@ -518,19 +447,17 @@ void GroupOperations(Program& program, const CompileOptions& options) {
 void GroupOperations(CompiledProgram& compiled, const CompileOptions& options) {
   const SharedChunks chunks;  // of weights that passes have changed
   Program& program = compiled.program;
-  BindDeclaredSizes(program, compiled.constraints);
+  std::vector<SizeConstraint> declared = BindDeclaredSizes(program);
   NameUnknownExtents(program);
-  AddConstraints(program, compiled.constraints);
-  const std::vector<Type> inputs = InputTypes(program);
+  const auto kept = std::make_shared<KeptConstraints>(program, std::move(declared));
   RunPasses(program,
             StrCat("random_state{seed=", static_cast<int64_t>(options.interpreter.seed), "}"));
-  OptimizeFor(options, program, std::make_shared<ComputedSizesGather>(compiled));
-  Rename(Unified(inputs, InputTypes(program)), compiled);
-  Rename(TakeReleasedSizes(program), compiled);
-  // Also of what passes have made: it may ask more than what it stands for; what they have taken
-  // out of regions always runs; and some sizes are symbols, or numbers, only now.
-  AddConstraints(program, compiled.constraints);
-  GatherOfRegions(program, compiled);
+  OptimizeFor(options, program, kept);
+  kept->Replace(TakeReleasedSizes(program));
+  kept->Finish(program);
+  compiled.constraints = PlanConstraintsOf(kept->constraints());
+  compiled.conditional = PlanConstraintsOf(kept->conditional());
+  for (runtime::PlanConstraint& c : compiled.conditional) c.is_conditional = true;
   MarkExternal(program, options);
   if (options.recompute.keep < 1) RunPasses(program, RecomputeText(options.recompute));
   RunPasses(program, Fuses(options) ? kGroup : kGroupNone);

@@ -54,7 +54,7 @@ struct CompiledProgram {
   Precision precision = Precision::kStrict;  ///< of its kernels
   /// Of the program as it was given, because passes drop operations that still have to be right.
   std::vector<runtime::PlanConstraint> constraints;
-  /// Those of operations in regions as they are compiled, by kReliesOnAttr of terminators.
+  /// Those of operations in regions as they are compiled, by kConditionsAttr of terminators.
   std::vector<runtime::PlanConstraint> conditional;
   std::vector<CompiledFunction> functions;
   std::vector<CompiledFunctionInfo> infos;                            ///< parallel to `functions`

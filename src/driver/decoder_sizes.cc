@@ -4,6 +4,7 @@
 
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/driver/generate.h"
+#include "lathe/ir/stated_constraints.h"
 #include "lathe/ir/walk.h"
 #include "src/driver/decoder_ports.h"
 #include "src/driver/program_ports.h"
@@ -37,6 +38,7 @@ class Sizes {
         }
       }
     }
+    ReplaceStatedSizes(program_.module(), [&](std::string_view name) { return Renamed(name); });
     ShapeInferencer(&program_.parameters()).Visit(program_);
   }
 
@@ -95,12 +97,14 @@ class Sizes {
     if (!type || !type.has_rank()) return;
     SymShape shape = type.shape();
     for (Dim& dim : shape.dims) {
-      dim = dim.Substitute([&](std::string_view symbol) -> std::optional<Dim> {
-        const auto at = renamed_.find(std::string(symbol));
-        return at == renamed_.end() ? std::nullopt : std::optional(at->second);
-      });
+      dim = dim.Substitute([&](std::string_view symbol) { return Renamed(symbol); });
     }
     value.set_type(type.With(type.element(), shape));
+  }
+
+  std::optional<Dim> Renamed(std::string_view symbol) const {
+    const auto at = renamed_.find(std::string(symbol));
+    return at == renamed_.end() ? std::nullopt : std::optional(at->second);
   }
 
   Program& program_;

@@ -1,15 +1,14 @@
 #include "lathe/driver/input_sizes.h"
 
+#include "lathe/transform/keep_constraints.h"
 #include "src/driver/find_constraints.h"
 
 namespace lathe {
 
 void CheckSizes(const Program& program, std::span<const runtime::BoundSymbol> sizes) {
   Program copy = program.Clone();
-  std::vector<runtime::PlanConstraint> constraints;
   NameUnknownExtents(copy);
-  AddConstraints(copy, constraints);
-  runtime::CheckConstraints(constraints, sizes);
+  runtime::CheckConstraints(PlanConstraintsOf(FindConstraintsWithCalls(copy)), sizes);
 }
 
 }  // namespace lathe

@@ -12,6 +12,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/runtime/kernel_error.h"
 #include "lathe/support/budget.h"
+#include "lathe/transform/keep_constraints.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
 #include "src/driver/plan_operations.h"
@@ -256,7 +257,7 @@ void InterpretedRun::BindIteration(const Block* block, std::span<const RtValue> 
 
 // A region has bound again what its constraints are made of, or one around it has.
 void InterpretedRun::CheckRegion(const Operation* end) const {
-  const auto marks = end->attribute(kReliesOnAttr).dyn_cast<ArrayAttribute>();
+  const auto marks = end->attribute(kConditionsAttr).dyn_cast<ArrayAttribute>();
   if (!marks) return;
   std::vector<runtime::BoundSymbol> bound = bound_;
   for (const auto& [name, size] : regional_) bound.push_back({name, size, {}});

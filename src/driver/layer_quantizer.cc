@@ -5,6 +5,7 @@
 #include "lathe/driver/compile_engine.h"
 #include "lathe/ir/context.h"
 #include "lathe/pass/pass_manager.h"
+#include "lathe/transform/keep_constraints.h"
 #include "src/driver/squared_error.h"
 #include "src/transform/name_pattern.h"
 
@@ -33,7 +34,7 @@ LayerQuantizer::LayerQuantizer(Program& program, const CalibrationData* data, Ch
 void LayerQuantizer::Apply(Program& program, std::string_view passes) {
   PassManager manager;
   manager.Add(passes);
-  manager.Run(program);
+  RunAndKeepConstraints(manager, program);
 }
 
 void LayerQuantizer::Begin(const std::string& what) const {

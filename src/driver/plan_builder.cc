@@ -13,6 +13,7 @@
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "lathe/support/pack_blocks.h"
+#include "lathe/transform/keep_constraints.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
 #include "src/driver/plan_homes.h"
@@ -372,7 +373,7 @@ class PlanBuilder {
   // The constraints of a region, now of the plan.
   std::vector<uint32_t> ReliedOn(Operation* op, size_t region) {
     const Operation* end = op->region(region).front()->back();
-    const auto relies_on = end->attribute(kReliesOnAttr).cast<ArrayAttribute>().AsInts();
+    const auto relies_on = end->attribute(kConditionsAttr).cast<ArrayAttribute>().AsInts();
     const SymbolSet names = NamesOf(plan_.symbols);
     std::vector<uint32_t> constraints;
     for (const int64_t index : *relies_on) {

@@ -44,7 +44,7 @@ std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFun
 /// tensor that two of them want goes to the first; the other one gets a copy. A result takes the
 /// bytes of an operand that nothing reads afterwards, if its function allows that. `packed`: what
 /// calls pass to kernels that take constants in an order of their own. `conditional`: what the
-/// regions rely on, by kReliesOnAttr.
+/// regions rely on, by kConditionsAttr.
 ///
 /// A region is a stretch of steps that a branch leads into or around, or that is run again. What it
 /// yields goes to the storages of the results; what a loop carries stays in these.

@@ -12,6 +12,7 @@
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
+#include "lathe/transform/keep_constraints.h"
 #include "src/dialect/bound_sizes.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
@@ -210,7 +211,7 @@ class Obstacles {
   }
 
   static std::string WhyNoYield(const Operation* yield) {
-    if (!yield->attribute(kReliesOnAttr)) return "nobody knows which sizes the region relies on";
+    if (!yield->attribute(kConditionsAttr)) return "nobody knows which sizes the region relies on";
     return yield->parent_op()->isa<cf::IfOp>() ? WhyNoResults(yield) : WhyNoRound(yield);
   }
 

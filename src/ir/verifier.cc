@@ -4,6 +4,7 @@
 
 #include "lathe/ir/builtin_names.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/stated_constraints.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 
@@ -154,6 +155,7 @@ void Verifier::Visit(Operation* op) {
   CheckResults(op);
   CheckTerminator(op);
   CheckLocal(op);
+  CheckStatement(op);
   if (parameters_ != nullptr) CheckParameter(op);
   if (func_) CheckFunctionPart(op);
 }
@@ -265,6 +267,13 @@ void Verifier::CheckLocal(Operation* op) {
     if (plain) checked_.Enter();
   }
   if (auto rule = op->dyn_cast<VerifyInterface>()) Collect(op, [&] { rule.Verify(); });
+}
+
+void Verifier::CheckStatement(Operation* op) {
+  const Block* block = op->HasTrait<Terminator>() ? op->block() : nullptr;
+  const bool is_top = op->block() == nullptr && op->name() == kModuleOp && op->num_regions() == 1;
+  if (is_top) block = op->region(0).front();
+  if (block != nullptr) Collect(op, [&] { (void)StatedConstraints(*block); });
 }
 
 // A program without any weights is a structure that goes with many sets of them.

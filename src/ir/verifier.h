@@ -77,6 +77,7 @@ class Verifier {
   void CheckResults(Operation* op);
   void CheckTerminator(Operation* op);
   void CheckLocal(Operation* op);
+  void CheckStatement(Operation* op);
   void CheckParameter(Operation* op);
   void CheckFunctionPart(Operation* op);
   void CheckInputNames();

@@ -1,4 +1,5 @@
 #include "lathe/pass/pipeline_places.h"
+#include "lathe/transform/keep_constraints.h"
 
 namespace lathe {
 
@@ -78,7 +79,7 @@ void Optimize(Program& program, std::string_view name, int level, PassManagerOpt
   options.level = level;
   PassManager manager(std::move(options));
   manager.Add(name);
-  manager.Run(program);
+  RunAndKeepConstraints(manager, program);
 }
 
 }  // namespace lathe

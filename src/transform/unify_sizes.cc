@@ -7,6 +7,7 @@
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/dialect/size_constraints.h"
+#include "lathe/ir/stated_constraints.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
@@ -102,10 +103,12 @@ class UnifySizesPass : public Pass {
   }
 
   Dim Of(const Dim& dim) const {
-    return dim.Substitute([&](std::string_view name) -> std::optional<Dim> {
-      const auto found = std::ranges::find(same_, name, &std::pair<std::string, Dim>::first);
-      return found == same_.end() ? std::nullopt : std::optional(found->second);
-    });
+    return dim.Substitute([&](std::string_view name) { return Same(name); });
+  }
+
+  std::optional<Dim> Same(std::string_view name) const {
+    const auto found = std::ranges::find(same_, name, &std::pair<std::string, Dim>::first);
+    return found == same_.end() ? std::nullopt : std::optional(found->second);
   }
 
   // Whether no run can be right, of which that tells.
@@ -133,6 +136,7 @@ class UnifySizesPass : public Pass {
         }
       }
     }
+    ReplaceStatedSizes(program.module(), [&](std::string_view name) { return Same(name); });
     ShapeInferencer(&program.parameters()).Visit(program);
   }
 

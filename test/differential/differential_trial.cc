@@ -6,7 +6,9 @@
 #include <memory>
 
 #include "lathe/driver/executable.h"
+#include "lathe/ir/text_format.h"
 #include "lathe/ir/walk.h"
+#include "lathe/pass/pass_manager.h"
 #include "lathe/runtime/executor.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
@@ -82,24 +84,45 @@ class Trial {
   void RunTier(const std::string& tier) {
     const Folder folder;
     place_ = StrCat(tier, options_.levels.size() > 1 ? StrCat(" level ", level_) : "");
-    std::unique_ptr<Executable> cold = Compile(tier, folder / "cache", 1, "compiling");
+    std::unique_ptr<Executable> cold =
+        Compile(case_.program, tier, folder / "cache", 1, "compiling");
     if (cold == nullptr) return;
     if (options_.coverage) Cover(*cold);
     std::vector<Outcome> first;
     for (size_t i = 0; i < case_.inputs.size(); ++i) {
       first.push_back(OutcomeOf([&] { return cold->Run(case_.inputs[i].values); }));
-      JudgeFirst(i, first.back());
+      JudgeRun(i, first.back(), "first run");
     }
     for (size_t i = 0; i < case_.inputs.size(); ++i) {
       Same(i, OutcomeOf([&] { return cold->Run(case_.inputs[i].values); }), first[i], "second run");
     }
-    if (const auto warm = Compile(tier, folder / "cache", 2, "compiling, warm cache")) {
+    if (const auto warm =
+            Compile(case_.program, tier, folder / "cache", 2, "compiling, warm cache")) {
       for (size_t i = 0; i < case_.inputs.size(); ++i) {
         Same(i, OutcomeOf([&] { return warm->Run(case_.inputs[i].values); }), first[i],
              "warm cache, two threads");
       }
     }
     if (cold->CanSave()) RunSaved(*cold, folder / "saved.lx", first);
+    if (tier == options_.tiers.front()) RunOptimized(tier, folder / "cache");
+  }
+
+  // What passes have merged or dropped still has to fit, also where the program has been text
+  // since.
+  void RunOptimized(const std::string& tier, const std::string& cache) {
+    Program optimized = case_.program.Clone();
+    const Outcome outcome = OutcomeOf([&] {
+      Optimize(optimized, "inference", level_, {.disabled = {"skip_rounding"}});
+      Program read = ParseProgram(optimized.context(), Print(optimized));
+      read.parameters() = optimized.parameters();
+      optimized = std::move(read);
+      return NamedValues();
+    });
+    if (outcome.error) return ReportRefusal(*outcome.error, "optimizing");
+    const auto exe = Compile(optimized, tier, cache, 1, "compiling what is optimized");
+    for (size_t i = 0; exe != nullptr && i < case_.inputs.size(); ++i) {
+      JudgeRun(i, OutcomeOf([&] { return exe->Run(case_.inputs[i].values); }), "optimized before");
+    }
   }
 
   void RunSaved(const Executable& executable, const std::string& path,
@@ -125,10 +148,11 @@ class Trial {
     return outputs;
   }
 
-  std::unique_ptr<Executable> Compile(const std::string& tier, const std::string& cache,
-                                      int threads, std::string_view when) {
+  std::unique_ptr<Executable> Compile(const Program& program, const std::string& tier,
+                                      const std::string& cache, int threads,
+                                      std::string_view when) {
     try {
-      return std::make_unique<Executable>(case_.program,
+      return std::make_unique<Executable>(program,
                                           CompileOptions{.target = tier,
                                                          .cache = cache,
                                                          .level = level_,
@@ -137,21 +161,24 @@ class Trial {
                                                          .check_accesses = options_.check_accesses,
                                                          .max_bytes = uint64_t{1} << 29});
     } catch (const Error& e) {
-      // What cannot be right for any input may be refused at once; where sizes were made up, it
-      // may be right for these alone.
-      const bool refused = e.code() != ErrorCode::kInternal &&
-                           std::ranges::all_of(expected_, [](const Expectation& x) {
-                             return x.error().has_value() || x.vague();
-                           });
-      if (!refused) Report(StrCat("error ", e.id(), " ", when), e.Render());
+      ReportRefusal(e, when);
       return nullptr;
     }
   }
 
-  void JudgeFirst(size_t set, const Outcome& got) {
+  // What cannot be right for any input may be refused at once; where sizes were made up, it may be
+  // right for these alone.
+  void ReportRefusal(const Error& e, std::string_view when) {
+    const bool refused = e.code() != ErrorCode::kInternal &&
+                         std::ranges::all_of(expected_, [](const Expectation& x) {
+                           return x.error().has_value() || x.vague();
+                         });
+    if (!refused) Report(StrCat("error ", e.id(), " ", when), e.Render());
+  }
+
+  void JudgeRun(size_t set, const Outcome& got, std::string_view when) {
     const Verdict verdict = Judge(expected_[set], got);
-    if (!verdict.finding.empty())
-      Report(verdict.finding, StrCat(Where(set, "first run"), verdict.detail));
+    if (!verdict.finding.empty()) Report(verdict.finding, StrCat(Where(set, when), verdict.detail));
     if (!verdict.excuse.empty()) result_.coverage.push_back(verdict.excuse);
   }
 

@@ -14,6 +14,7 @@
 #include "lathe/support/file.h"
 #include "lathe/support/printable.h"
 #include "lathe/support/text.h"
+#include "lathe/transform/keep_constraints.h"
 #include "tools/lathe/command.h"
 #include "tools/lathe/crash_note.h"
 #include "tools/lathe/opt_json.h"
@@ -137,6 +138,7 @@ void RunReported(const OptOptions& o, PassManager& manager, Program& program) {
 
 /// `json` gets what there is to say of the run, if it is wanted so.
 void RunPasses(const OptOptions& o, Program& program, const std::string& pipeline, Json& json) {
+  const auto kept = std::make_shared<KeptConstraints>(program);
   PassManager manager(ManagerOptions(o));
   manager.Add(pipeline);
   if (o.print_after_change || !o.print_before.empty() || !o.print_after.empty()) {
@@ -151,11 +153,14 @@ void RunPasses(const OptOptions& o, Program& program, const std::string& pipelin
   if (o.stats || o.json) manager.AddInstrumentation(counts);
   if (o.manager.verify_each) manager.AddInstrumentation(MakeChangeCheck());
   if (o.check_numerics) manager.AddInstrumentation(MakeNumericCheck(program));
+  manager.AddInstrumentation(kept);
   if (o.viz.empty()) {
     manager.Run(program);
   } else {
     RunReported(o, manager, program);
   }
+  kept->Finish(program);
+  kept->State(program);
   if (o.json) {
     json.update(RunJson(manager, *counts));
     return;

@@ -57,10 +57,10 @@ class Interpreter {
 
   /// Outputs in the order of the program's `nn.fetch` ops. Inputs are checked before anything runs:
   /// names (run/input-name, run/input-missing), kinds, element types and shapes (run/input-type,
-  /// run/input-shape), and that dims of the same symbol agree. Limits: limit/memory, limit/steps,
-  /// limit/depth. Sets parameters of the program if it has `builtin.set_parameter`. An input of
-  /// type `tensor` that some op of the program can write (itself or through a view) is given back
-  /// after the fetched outputs, under the input's name, with its last contents.
+  /// run/input-shape), that dims of one symbol agree, and what the program states that it relies
+  /// on. Limits: limit/memory, limit/steps, limit/depth. Sets parameters of the program if it has
+  /// `builtin.set_parameter`. An input of type `tensor` that some op of the program can write
+  /// (itself or through a view) is given back after the outputs, by name, with what it holds then.
   NamedValues Run(const NamedValues& inputs);
 
  private:

@@ -4,21 +4,14 @@
 #include <vector>
 
 #include "lathe/ir/program.h"
-#include "lathe/support/error.h"
-#include "lathe/support/size_condition.h"
+#include "lathe/ir/stated_constraints.h"
 
 namespace lathe {
 
-/// What the shape of an operation's results relies on, and the error where it does not hold.
-struct SizeConstraint {
-  SizeCondition condition;
-  Error error;  ///< kShape: the operation, its place and its operands in terms of symbols
-};
-
 /// What must hold of sizes that only a run knows, so that every operation of the program's block is
-/// right: what the rules of shapes assume, that no extent is negative, and that results have the
-/// extents that they are declared with. In program order, each condition once. Operations within
-/// regions are left out, for they may never run, and so are those of functions.
+/// right: what it states, what the rules of shapes assume, that no extent is negative, and that
+/// results have the extents that they are declared with. In program order, each condition once.
+/// Operations within regions are left out, for they may never run, and so are those of functions.
 ///
 /// Throws where an operation cannot be right whatever the sizes are. The program is the same
 /// afterwards.

@@ -103,7 +103,7 @@ std::vector<NamedPipeline> NamedPipelines();
 
 /// Runs the pipeline `name` ("inference", ...) at optimization `level`: 0 nothing, 1 what only
 /// takes away, 2 fusions and folded weights, 3 what may cost memory. A level out of range is an
-/// error (pass/level).
+/// error (pass/level). What passes hide of the sizes that it relies on, the program states then.
 void Optimize(Program& program, std::string_view name = "inference", int level = 2,
               PassManagerOptions options = {});
 

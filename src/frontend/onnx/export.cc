@@ -8,6 +8,7 @@
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/metadata.h"
 #include "lathe/ir/op_def.h"
+#include "lathe/ir/stated_constraints.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/value_names.h"
 #include "lathe/ir/walk.h"
@@ -248,8 +249,16 @@ GraphMsg Exporter::ExportRegion(Region& region) {
     const Value argument = block->argument(i);
     graph.inputs.push_back({NameOf(argument), ConvertType(argument.type())});
   }
-  if (block != nullptr) ExportBlock(*block, graph);
+  if (block == nullptr) return graph;
+  ExportBlock(*block, graph);
+  ExportStatement(*block, graph);
   return graph;
+}
+
+// What a graph relies on and no longer shows.
+void Exporter::ExportStatement(const Block& block, GraphMsg& graph) {
+  const std::string text = StatementText(block);
+  if (!text.empty()) graph.metadata.emplace_back(kStatementKey, Keep(text));
 }
 
 // Ops that come from one node share its name; onnxruntime wants every node to have its own.
@@ -366,6 +375,7 @@ ModelMsg Exporter::Run() {
   model.graph.name = "main";
   model.producer_name = options_.producer;
   ExportBlock(*program_.block(), model.graph);
+  ExportStatement(*program_.block(), model.graph);
   if (!refusals_.empty()) {
     Error first = std::move(refusals_.front());
     first.others.assign(std::make_move_iterator(refusals_.begin() + 1),

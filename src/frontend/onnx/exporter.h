@@ -37,6 +37,7 @@ class Exporter {
   /// Ops of the language itself; all others go by the ONNX name in their declaration.
   static const HandlerTable& Handlers();
   void ExportBlock(Block& block, GraphMsg& graph);
+  void ExportStatement(const Block& block, GraphMsg& graph);
   GraphMsg ExportRegion(Region& region);
   void ExportOp(Operation* op, GraphMsg& graph);
   void ExportFeed(Operation* op, GraphMsg& graph);

@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/norm.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/metadata.h"
+#include "lathe/ir/stated_constraints.h"
 #include "lathe/ir/value_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
@@ -336,6 +337,18 @@ void Importer::ImportMetadata(const Scope& scope) {
   SetMetadata(program_, metadata);
 }
 
+void Importer::ImportStatement(const GraphMsg& graph, Block& block) const {
+  for (const auto& [key, text] : graph.metadata) {
+    if (key != kStatementKey) continue;
+    try {
+      StateText(block, text);
+    } catch (const Error& error) {
+      Fail(ErrorCode::kInvalidArgument, "onnx/relies-on",
+           StrCat("what the metadata ", kStatementKey, " of a graph says: ", error.message()));
+    }
+  }
+}
+
 Program Importer::Run() {
   CheckModel();
   Frame frame;
@@ -355,6 +368,7 @@ Program Importer::Run() {
   where_.clear();
   if (refusals_.empty()) ImportFetches(model_.graph, scope);
   ThrowRefusals();
+  ImportStatement(model_.graph, *program_.block());
   MarkBuffers();
   TellRest();
   ImportMetadata(scope);

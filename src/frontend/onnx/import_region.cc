@@ -156,6 +156,7 @@ void Importer::ImportRegion(const GraphMsg& graph, Region& region, const Scope& 
     results.push_back(*value);
   }
   builder_.Create(cf::kYield, results);
+  ImportStatement(graph, *block);
 }
 
 void Importer::CallFunction(const FunctionMsg& function, const NodeMsg& node, Scope& scope,

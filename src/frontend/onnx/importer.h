@@ -65,6 +65,7 @@ class Importer {
   void ImportFeeds(const GraphMsg& graph, Scope& scope);
   void ImportFetches(const GraphMsg& graph, const Scope& scope);
   void ImportMetadata(const Scope& scope);
+  void ImportStatement(const GraphMsg& graph, Block& block) const;
   Value Unwrapped(Value value, const TypeMsg& declared);
   /// With `constant`: what training leaves alone.
   Value MakeParameter(Text name, Tensor data, bool constant = false);

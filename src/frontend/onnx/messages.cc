@@ -270,7 +270,8 @@ void Parse(WireReader& r, GraphMsg& g) {
   Read(r, Message<1>("node", g.nodes), Value<2>(g.name), Message<5>("initializer", g.initializers),
        Value<10>(g.doc), Message<11>("input", g.inputs), Message<12>("output", g.outputs),
        Message<13>("value_info", g.value_infos),
-       Message<15>("sparse_initializer", g.sparse_initializers));
+       Message<15>("sparse_initializer", g.sparse_initializers),
+       Message<16>("metadata_props", g.metadata));
 }
 
 void Parse(WireReader& r, OpsetMsg& opset) {

@@ -121,6 +121,7 @@ struct GraphMsg {
   std::vector<ValueInfoMsg> outputs;
   std::vector<ValueInfoMsg> value_infos;
   Text doc;
+  std::vector<TextPair> metadata = {};
 };
 
 struct OpsetMsg {
@@ -143,6 +144,8 @@ struct FunctionMsg {
 
 /// Of the metadata of a model that Lathe has exported and whose producer is another: its version.
 inline constexpr const char* kExporterKey = "lathe_version";
+/// Of the metadata of a graph: what its block states (lathe/ir/stated_constraints.h).
+inline constexpr const char* kStatementKey = "lathe_relies_on";
 
 struct ModelMsg {
   int64_t ir_version = 0;

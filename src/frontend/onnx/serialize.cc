@@ -162,6 +162,7 @@ void Put(WireWriter& w, const GraphMsg& g) {
   PutMessages(w, 12, g.outputs);
   PutMessages(w, 13, g.value_infos);
   PutMessages(w, 15, g.sparse_initializers);
+  for (const TextPair& entry : g.metadata) PutEntry(w, 16, entry);
 }
 
 void Put(WireWriter& w, const OpsetMsg& opset) {

@@ -1,10 +1,15 @@
 // Programs whose operations fit one another only for some sizes: the interpreter, what is compiled,
-// and what is loaded agree on which, for all sizes, and on the results.
+// what is loaded, and what is optimized, written and read before agree on which, for all sizes, and
+// on the results.
 
 #include <functional>
+#include <memory>
 
 #include "lathe/driver/executable.h"
+#include "lathe/frontend/onnx.h"
 #include "lathe/ir/builder.h"
+#include "lathe/ir/text_format.h"
+#include "lathe/pass/pass_manager.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/dialect/program_util.h"
 #include "test/unit/temp_folder.h"
@@ -135,6 +140,39 @@ class SizeConstraintsTest : public testing::ProgramTest {
     return unnamed;
   }
 
+  // What a file holds of the optimized program: text, and ONNX unless an operation has no node.
+  std::vector<Program> Optimized(const Program& program) {
+    Program optimized = program.Clone();
+    Optimize(optimized);
+    VerifyOrThrow(optimized);
+    std::vector<Program> read;
+    read.push_back(ParseProgram(context_, Print(optimized)));
+    read.back().parameters() = optimized.parameters();
+    try {
+      ExportOnnx(optimized, folder_ / "a.onnx");
+      read.push_back(ImportOnnx(context_, folder_ / "a.onnx"));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.id(), "onnx/export") << error.Render();
+    }
+    return read;
+  }
+
+  // Ways to run it, each with what it is called.
+  using Way = std::pair<const char*, std::function<NamedValues(const NamedValues&)>>;
+  std::vector<Way> WaysAfterOptimizing(const Program& program) {
+    std::vector<Way> ways;
+    for (Program& read : Optimized(program)) {
+      const auto exe = std::make_shared<const Executable>(read, CompileOptions{.threads = 1});
+      ways.emplace_back("optimized before", [exe](const auto& inputs) { return exe->Run(inputs); });
+      const auto kept = std::make_shared<Program>(std::move(read));
+      const auto interpreter = std::make_shared<Interpreter>(*kept);
+      ways.emplace_back("interpreted after passes", [kept, interpreter](const auto& inputs) {
+        return interpreter->Run(inputs);
+      });
+    }
+    return ways;
+  }
+
   // All sizes from 0 to `most` for the symbols: how many sets are fine and how many are refused.
   std::pair<int, int> Compare(const Build& build, int64_t most = 6, bool unnamed = false) {
     Program named(context_);
@@ -156,6 +194,7 @@ class SizeConstraintsTest : public testing::ProgramTest {
       loaded.push_back(Executable::Load(folder_ / "a.lx", {.threads = 1}));
       loaded.push_back(Executable::Load(folder_ / "a.json", {.threads = 1}));
     }
+    const std::vector<Way> ways = WaysAfterOptimizing(program);
     Interpreter interpreter(program);
     std::vector<Dim::Binding> sizes;
     for (const std::string& name : symbols) sizes.emplace_back(name, 0);
@@ -164,7 +203,12 @@ class SizeConstraintsTest : public testing::ProgramTest {
       const NamedValues inputs = InputsFor(named, sizes);
       const Outcome wanted = OutcomeOf([&] { return interpreter.Run(inputs); });
       ++(wanted.error.empty() ? counts.first : counts.second);
-      Expect(OutcomeOf([&] { return executable.Run(inputs); }), wanted, sizes, "compiled");
+      const Outcome compiled = OutcomeOf([&] { return executable.Run(inputs); });
+      Expect(compiled, wanted, sizes, "compiled");
+      for (const auto& [how, run] : ways) {
+        const Outcome got = OutcomeOf([&] { return run(inputs); });
+        Expect(got, wanted, sizes, how);
+      }
       for (const Executable& e : loaded) {
         Expect(OutcomeOf([&] { return e.Run(inputs); }), wanted, sizes, "loaded");
       }
