@@ -270,10 +270,10 @@ void Verifier::CheckLocal(Operation* op) {
 }
 
 void Verifier::CheckStatement(Operation* op) {
-  const bool is_top = op->block() == nullptr && op->name() == kModuleOp;
-  const Block* block = is_top ? op->region(0).front() : op->block();
-  if (block == nullptr || !(is_top || op->HasTrait<Terminator>())) return;
-  Collect(op, [&] { (void)StatedConstraints(*block); });
+  const Block* block = op->HasTrait<Terminator>() ? op->block() : nullptr;
+  const bool is_top = op->block() == nullptr && op->name() == kModuleOp && op->num_regions() == 1;
+  if (is_top) block = op->region(0).front();
+  if (block != nullptr) Collect(op, [&] { (void)StatedConstraints(*block); });
 }
 
 // A program without any weights is a structure that goes with many sets of them.

@@ -27,18 +27,20 @@ namespace lathe {
 
 namespace {
 
-// The operand that tells it the shape of its result.
+// The operand that tells it the shapes of its results.
 std::optional<size_t> Teller(const Operation* op) {
   if (op->isa<nn::ReshapeOp>()) return nn::ReshapeOp::kShape;
   if (op->isa<nn::ExpandOp>()) return nn::ExpandOp::kShape;
   if (op->isa<nn::ConstantOfShapeOp>()) return nn::ConstantOfShapeOp::kInput;
+  if (op->isa<nn::SplitOp>()) return nn::SplitOp::kSplit;
   return std::nullopt;
 }
 
 // Whether a run may tell it any shape.
 bool IsToldByData(const Operation* op) {
   const auto teller = Teller(op);
-  return teller && !FollowsFromSizes(op->operand(*teller));
+  return teller && *teller < op->num_operands() && op->operand(*teller) &&
+         !FollowsFromSizes(op->operand(*teller));
 }
 
 // Whether regions yield other types, of which the result may not know yet.
@@ -343,7 +345,7 @@ REGISTER_PASS(bind_sizes, BindSizesPass)
         "says: counts of non_zero, computed shapes, results of an if or of a loop")
     .Option(
         "told", PassOption::Kind::kBool, "false",
-        "only the computed shapes of reshape, expand and constant_of_shape, before other passes "
-        "drop those that say nothing new, which a run may contradict");
+        "only the computed shapes of reshape, expand, constant_of_shape and split, before other "
+        "passes drop those that say nothing new, which a run may contradict");
 
 }  // namespace lathe

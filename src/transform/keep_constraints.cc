@@ -230,11 +230,11 @@ void KeptConstraints::GatherOfRegions(Program& program) {
   if (!MayHaveConditions(program)) return;
   has_regions_ = true;
   Named named(program);
-  auto all = FindRegionConstraints(named.program());
   const std::vector<Block*> of_named = RegionBlocks(named.program()), own = RegionBlocks(program);
-  for (auto& [block, found] : all) {
-    const auto at = std::ranges::find(of_named, block) - of_named.begin();
-    Mark(*own[static_cast<size_t>(at)], std::move(found));
+  std::unordered_map<const Block*, Block*> original;  // looked up, never iterated
+  for (size_t i = 0; i < own.size(); ++i) original.emplace(of_named[i], own[i]);
+  for (auto& [block, found] : FindRegionConstraints(named.program())) {
+    Mark(*original.at(block), std::move(found));
   }
 }
 

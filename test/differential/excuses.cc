@@ -265,6 +265,19 @@ bool MayBeAccepted(const Program& program, const Operation* refused, const Error
 
 namespace {
 
+// Operations within `op` that read what it hands to its regions.
+std::vector<const Operation*> ReadersOfArguments(const Operation* op) {
+  std::vector<const Operation*> readers;
+  for (const Region& region : op->regions()) {
+    for (const Block& block : region) {
+      for (size_t i = 0; i < block.num_arguments(); ++i) {
+        for (const auto& use : block.argument(i).uses()) readers.push_back(use.owner());
+      }
+    }
+  }
+  return readers;
+}
+
 OpSet Behind(const OpSet& ops) {
   OpSet reached = ops;
   std::vector<const Operation*> todo(ops.begin(), ops.end());
@@ -276,7 +289,10 @@ OpSet Behind(const OpSet& ops) {
     todo.pop_back();
     reach(op->parent_op());
     for (size_t i = 0; i < op->num_results(); ++i) {
-      for (const auto& use : op->result(i).uses()) reach(use.owner());
+      for (const auto& use : op->result(i).uses()) {
+        reach(use.owner());
+        for (const Operation* reader : ReadersOfArguments(use.owner())) reach(reader);
+      }
     }
   }
   return reached;

@@ -20,8 +20,8 @@ using OpSet = std::unordered_set<const Operation*>;
 ///   round reads, how many numbers a slice within a region is given beside those that it reads.
 bool MayBeAccepted(const Program& program, const Operation* refused, const Error& error);
 
-/// Which outputs, in the order of the fetches, something of `ops` can reach: through operands, and
-/// out of regions.
+/// Which outputs, in the order of the fetches, something of `ops` can reach: through operands, into
+/// regions and out of them.
 std::vector<bool> OutputsBehind(const Program& program, const OpSet& ops);
 /// Whether something of `ops` can reach the operation.
 bool IsBehind(const OpSet& ops, const Operation* op);

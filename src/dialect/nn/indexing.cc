@@ -137,13 +137,11 @@ int64_t TupleLength(const SymShape& data, const SymShape& indices, int64_t batch
     FailShape("shape/gather-nd", StrCat("batch_dims ", batch, " is too large for data of rank ",
                                         rank, " and indices of rank ", indices.rank()));
   }
-  if (!last.is_constant()) return -1;
-  if (last.value() > rank - batch) {
-    FailShape("shape/gather-nd",
-              StrCat("tuples of ", last.value(), " coordinates into data of rank ", rank, " with ",
-                     batch, " batch axes"));
-  }
-  return last.value();
+  Assume(SizeCondition::AtLeast(rank - batch, last), "shape/gather-nd", [&] {
+    return StrCat("tuples of ", last.ToString(), " coordinates into data of rank ", rank, " with ",
+                  batch, " batch axes");
+  });
+  return last.is_constant() ? last.value() : -1;
 }
 
 void CheckBatch(const SymShape& data, const SymShape& indices, int64_t batch) {

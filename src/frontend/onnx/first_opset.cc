@@ -12,7 +12,8 @@ struct FirstOpset {
   int opset;
 };
 
-// Operators of ai.onnx that are younger than its first set, by name. Source: Changelog.md of ONNX.
+// Operators of ai.onnx that are younger than its first set, by name. Source: Changelog.md of ONNX;
+// without LayerNormalization, which onnxruntime writes into models of any set.
 constexpr FirstOpset kFirst[] = {{"Acos", 7},
                                  {"Acosh", 9},
                                  {"AffineGrid", 20},
@@ -63,7 +64,6 @@ constexpr FirstOpset kFirst[] = {{"Acos", 7},
                                  {"ImageDecoder", 20},
                                  {"IsInf", 10},
                                  {"IsNaN", 9},
-                                 {"LayerNormalization", 17},
                                  {"LessOrEqual", 12},
                                  {"LinearAttention", 27},
                                  {"MatMulInteger", 10},

@@ -381,6 +381,27 @@ TEST_F(JudgeTest, ErrorOfRowsThatNothingTells) {
   EXPECT_EQ(FoundIfItRuns(kRows), "");
 }
 
+// The error is in a loop that carries them.
+TEST_F(JudgeTest, ErrorOfCarriedRowsThatNothingTells) {
+  constexpr std::string_view kRows = R"(
+    %t = builtin.constant() {value = tensor<[], i64> [0]} : () -> v_tensor<[], i64>
+    %one = builtin.constant() {value = tensor<[], i64> [1]} : () -> v_tensor<[], i64>
+    %last, %rows = cf.while(%t, none, %x) ({
+    ^(%k: v_tensor<[], i64>, %on: v_tensor<[], bool>, %p: v_tensor<[N], f32>):
+      %s = nn.non_zero(%p) : (v_tensor<[N], f32>) -> v_tensor<[1, ?], i64>
+      cf.yield(%on, %p, %s) : (v_tensor<[], bool>, v_tensor<[N], f32>, v_tensor<[1, ?], i64>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[N], f32>) -> (v_tensor<[N], f32>, v_tensor<[?, 1, ?], i64>)
+    %three = builtin.constant() {value = tensor<[3], i64> [1, 2, 3]} : () -> v_tensor<[3], i64>
+    %last_rows = cf.while(%one, none, %rows) ({
+    ^(%k: v_tensor<[], i64>, %on: v_tensor<[], bool>, %p: v_tensor<[?, 1, ?], i64>):
+      %b = nn.add(%p, %three) : (v_tensor<[?, 1, ?], i64>, v_tensor<[3], i64>) -> v_tensor<[?, 1, 3], i64>
+      cf.yield(%on, %b) : (v_tensor<[], bool>, v_tensor<[?, 1, 3], i64>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[?, 1, ?], i64>) -> v_tensor<[?, 1, ?], i64>
+    nn.fetch(%last_rows) {name = "c"} : (v_tensor<[?, 1, ?], i64>) -> ()
+  )";
+  EXPECT_EQ(FoundIfItRuns(kRows), "");
+}
+
 TEST_F(JudgeTest, SumsOfATransformThatCancel) {
   constexpr std::string_view kCeil = R"(
     %w = builtin.constant() {value = tensor<[3], f32> [1.0, 1.0, 1.0]} : () -> v_tensor<[3], f32>

@@ -150,6 +150,31 @@ TEST_F(ComputedSizesTest, AnExpandThatNobodyReadsIsCheckedStill) {
   EXPECT_EQ(outcome(3), "shape/broadcast");
 }
 
+// Pieces whose lengths are data: all of them together need not be what was split.
+TEST_F(ComputedSizesTest, PiecesThatGoTogetherAgainMustBeTheWhole) {
+  const Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 2], f32>
+    %s = nn.feed() {name = "s"} : () -> v_tensor<[1], i64>
+    %t = nn.feed() {name = "t"} : () -> v_tensor<[2], i64>
+    %one = nn.split(%x, %s) {axis = 0} : (v_tensor<[N, 2], f32>, v_tensor<[1], i64>) -> v_tensor<[?, 2], f32>
+    %a, %b = nn.split(%x, %t) {axis = 0} : (v_tensor<[N, 2], f32>, v_tensor<[2], i64>) -> (v_tensor<[?, 2], f32>, v_tensor<[?, 2], f32>)
+    %c = nn.concat(%a, %b) {axis = 0} : (v_tensor<[?, 2], f32>, v_tensor<[?, 2], f32>) -> v_tensor<[?, 2], f32>
+    nn.fetch(%one) {name = "one"} : (v_tensor<[?, 2], f32>) -> ()
+    nn.fetch(%c) {name = "c"} : (v_tensor<[?, 2], f32>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  const auto outcome = [&](int64_t one, int64_t first, int64_t second) {
+    const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {3, 2}, 3)},
+                                {"s", Tensor::Of<int64_t>({1}, {one})},
+                                {"t", Tensor::Of<int64_t>({2}, {first, second})}};
+    return OutcomeOf([&] { (void)executable.Run(inputs); }).substr(0, 11);
+  };
+  EXPECT_EQ(outcome(3, 1, 2), "no error");
+  EXPECT_EQ(outcome(3, 3, 0), "no error");
+  EXPECT_EQ(outcome(2, 1, 2), "shape/split");
+  EXPECT_EQ(outcome(3, 1, 1), "shape/split");
+  EXPECT_EQ(outcome(3, 2, 2), "shape/split");
+}
+
 // The second round's rows are not as many as x has.
 TEST_F(ComputedSizesTest, ALoopReliesOnWhatAnIfGives) {
   Program program = Optimized(Of(R"(

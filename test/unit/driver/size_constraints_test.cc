@@ -463,6 +463,15 @@ TEST_F(SizeConstraintsTest, GatherNd) {
   });
 }
 
+// Nobody reads the result, of which nobody knows the rank.
+TEST_F(SizeConstraintsTest, GatherNdOfTuplesOfAnyLength) {
+  ExpectBoth([](Maker& m) {
+    const Value x = m.Feed("x", {4, 3, 3}), i = m.Feed("i", {2, S("C")}, ElementType::kI64);
+    m.Op("nn.gather_nd", {x, i});
+    m.Fetch(m.Op("nn.shape", {i}));
+  });
+}
+
 TEST_F(SizeConstraintsTest, GatherElements) {
   ExpectBoth([](Maker& m) {
     const Value x = m.Feed("x", {S("A"), 3});

@@ -254,6 +254,16 @@ TEST(Import, NodesInAnyOrder) {
   EXPECT_EQ(OpNames(program), (Strings{"nn.feed", "nn.abs", "nn.exp", "nn.neg", "nn.fetch"}));
 }
 
+// onnxruntime writes it into models of older sets.
+TEST(Import, LayerNormalizationOfAnOlderSet) {
+  Loaded loaded;
+  const Program program =
+      Import(loaded.context, Model(11, {kX, Info("s", ElementType::kF32, {2})},
+                                   {Node("LayerNormalization", {"x", "s"}, {"y"})}, {"y"}));
+  EXPECT_EQ(OpNames(program),
+            (Strings{"nn.feed", "nn.feed", "nn.layer_normalization", "nn.fetch"}));
+}
+
 TEST(Import, UnsupportedOperatorsAreAllListed) {
   Loaded loaded;
   ModelMsg model = Model(13, {kX},
