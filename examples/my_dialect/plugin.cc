@@ -1,13 +1,10 @@
 // What a plug-in registers: a dialect, a pass with a pattern, a strategy.
-#include <lathe/dialect/builtin/builtin.h>
-#include <lathe/dialect/cf/cf.h>
-#include <lathe/dialect/loop/loop.h>
-#include <lathe/dialect/loop/memory.h>
 #include <lathe/dialect/mine/mine_ops.h>
 #include <lathe/dialect/nn/elementwise_binary.h>
 #include <lathe/dialect/nn/elementwise_unary.h>
-#include <lathe/dialect/nn/view.h>
 #include <lathe/ir/dialect.h>
+#include <lathe/ir/tensor_of.h>
+#include <lathe/lower/loop_builder.h>
 #include <lathe/lower/lowering.h>
 #include <lathe/lower/strategy.h>
 #include <lathe/pass/pass.h>
@@ -48,48 +45,50 @@ class FuseSoftCap : public Pass {
 };
 REGISTER_PASS(fuse_soft_cap, FuseSoftCap).Doc("makes tanh(x / limit) * limit one op");
 
-constexpr int64_t kLanes = 16;
+/// Loops for soft_cap alone on f32: a vector of elements after the other, in parallel.
+class SoftCapLoops {
+ public:
+  explicit SoftCapLoops(lower::Lowering& l)
+      : lb_(l.body),
+        lanes_(l.machine.lanes(ElementType::kF32)),
+        from_(lb_.Flat(l.body->argument(0))),
+        limit_(lb_.Splat(ElementType::kF32, mine::SoftCapOp(l.function.front()).limit(), lanes_)) {}
 
-/// Elements i * kLanes .. of `to`: soft_cap of those of `from`. Vectors are tensors of rank 1.
-void CapLanes(Builder& b, Value i, Value from, Value to, double limit) {
-  const Attribute expr = DimAttribute::Get(b.context(), Dim::Symbol("d0") * kLanes);
-  const Value at = loop::IndexOp::Create(b, {&i, 1}, {.expr = expr}).value();
-  const std::vector<float> limits(kLanes, static_cast<float>(limit));
-  const Value cap =
-      builtin::ConstantOp::Create(b, {.value = Tensor::Of<float>({kLanes}, limits)}).result();
-  const Value x = loop::LoadOp::Create(b, from, Value(), {&at, 1}, {.lanes = kLanes}).value();
-  const Value tanh = nn::TanhOp::Create(b, nn::DivOp::Create(b, x, cap).c()).y();
-  loop::StoreInplaceOp::Create(b, to, nn::MulOp::Create(b, tanh, cap).c(), Value(), {&at, 1});
-}
+  /// `type`: of operand and result. Its extents may be symbols.
+  void Write(AnyTensorType type) {
+    const Value result = lb_.Alloc(type);
+    to_ = lb_.Flat(result);
+    const Dim count = type.shape().NumElements();
+    const Dim full = FloorDiv(count, lanes_), rest = Mod(count, lanes_);
+    lb_.For(full, true, [&](Value i) { Cap(i, {}); });
+    lb_.For(Min(rest, 1), false, [&](Value) { Cap(lb_.Extent(full), lb_.Extent(rest)); });
+    lb_.Return({&result, 1});
+  }
 
-/// Loops for soft_cap alone on f32: 16 elements at once, the vectors in parallel.
+ private:
+  /// Vector number `i`; of the last one only the first `live` lanes.
+  void Cap(Value i, Value live) {
+    const Value at = lb_.Index(lower::LoopBuilder::D0() * lanes_, i);
+    const Value x = lb_.Load(from_, {&at, 1}, lanes_, live);
+    const Value share = nn::DivOp::Create(lb_.b(), x, limit_).c();
+    const Value tanh = nn::TanhOp::Create(lb_.b(), share).y();
+    lb_.Store(to_, nn::MulOp::Create(lb_.b(), tanh, limit_).c(), {&at, 1}, live);
+  }
+
+  lower::LoopBuilder lb_;
+  int64_t lanes_;
+  Value from_, limit_, to_;
+};
+
 bool LowerSoftCap(lower::Lowering& l) {
-  const Operation* op = l.function.front();
-  const auto type = l.body->argument(0).type().cast<AnyTensorType>();
-  const Dim count = type.shape().NumElements();
-  const bool alone = l.body->num_arguments() == 1 && op->next() == l.function.back();
-  if (!alone || type.element() != ElementType::kF32 || !count.is_constant() ||
-      count.value() % kLanes != 0) {
-    l.why = StrCat("it takes soft_cap alone, of f32 and a multiple of ", kLanes, " elements");
+  const AnyTensorType type = TensorOf(l.body->argument(0));
+  const bool alone =
+      l.body->num_arguments() == 1 && l.function.front()->next() == l.function.back();
+  if (!alone || type.element() != ElementType::kF32) {
+    l.why = "it takes soft_cap alone, of f32";
     return false;
   }
-  Builder b = Builder::AtEnd(l.body);
-  const Type memory_type = type.AsMutable();
-  const Value memory = loop::AllocOp::Create(b, {}, {&memory_type, 1}).memory();
-  const nn::ViewReshapeOp::Attrs flat{.shape = {-1}};
-  const Value from = nn::ViewReshapeOp::Create(b, l.body->argument(0), flat).y();
-  const Value to = nn::ViewReshapeOp::Create(b, memory, flat).y();
-
-  const loop::ForOp::Attrs trips{.extent = count.value() / kLanes, .parallel = true};
-  Operation* loop = loop::ForOp::Create(b, Value(), {}, {}, trips).operation();
-  Block* body = loop->region(0).AddBlock();
-  body->AddArgument(VTensorType::Get(b.context(), SymShape(std::vector<Dim>()), ElementType::kI64));
-  Builder inside = Builder::AtEnd(body);
-  CapLanes(inside, body->argument(0), from, to, mine::SoftCapOp(l.function.front()).limit());
-  cf::YieldOp::Create(inside, {});
-
-  const Value result = b.Create("builtin.to_vtensor", {&memory, 1})->result(0);
-  b.Create(l.function.back()->info(), {&result, 1}, {}, {});
+  SoftCapLoops(l).Write(type);
   return true;
 }
 

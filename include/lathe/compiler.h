@@ -17,6 +17,17 @@ typedef struct lathe_size {
   int64_t value;
 } lathe_size;
 
+typedef enum lathe_severity {
+  LATHE_NOTE = 1,   /* a part of the model takes longer than it might */
+  LATHE_WARNING = 2 /* the file is at fault, or a folder, and was taken otherwise than it says */
+} lathe_severity;
+
+/* What somebody may want to know of a compilation that went well. `id` stays the same over
+ * versions, as those of errors do; `text` is a sentence. */
+typedef void (*lathe_log)(void* user, lathe_severity severity, const char* id, const char* text);
+/* So many functions of how many are known of have been compiled. */
+typedef void (*lathe_progress)(void* user, size_t done, size_t total);
+
 typedef struct lathe_compile_options {
   size_t size;             /* sizeof(lathe_compile_options) */
   int32_t threads;         /* for one run and for compiling, at most 1024; 0: one per core */
@@ -27,7 +38,12 @@ typedef struct lathe_compile_options {
   lathe_cancel* cancel;    /* ends the compilation; may be NULL */
   const lathe_size* sizes; /* fixes sizes, which makes faster code; others stay open */
   size_t num_sizes;
-  const char* precision; /* "strict", "f32", "high", "bf16"; NULL: "f32" */
+  const char* precision;            /* "strict", "f32", "high", "bf16"; NULL: "f32" */
+  lathe_thread_pool* pool;          /* as in lathe_load_options */
+  const lathe_allocator* allocator; /* likewise */
+  lathe_log log;                    /* called by the thread that compiles; may be NULL */
+  lathe_progress progress;          /* called by one thread at a time; may be NULL */
+  void* user;                       /* of log and progress */
 } lathe_compile_options;
 
 /* An ONNX file (.onnx) or Lathe text (.lathe), for runs in this process. `options` may be NULL.

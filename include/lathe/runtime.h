@@ -42,6 +42,29 @@ const char* lathe_error_message(const lathe_error* error);
 const char* lathe_error_text(const lathe_error* error);
 void lathe_error_free(lathe_error* error); /* NULL: does nothing */
 
+/* ---- what programs share ---- */
+
+/* Threads for the parallel loops of any number of programs. One run at a time has them; a loop of
+ * another run finds them taken and runs on its own thread, without waiting. */
+typedef struct lathe_thread_pool lathe_thread_pool;
+
+/* `threads`, at most 1024, counts the thread that runs a program; 0: one per core that the process
+ * may use. They start with the first loop. */
+lathe_error* lathe_thread_pool_new(int32_t threads, lathe_thread_pool** pool);
+/* Programs that use the threads keep them. NULL: does nothing. */
+void lathe_thread_pool_free(lathe_thread_pool* pool);
+
+/* Gives programs their memory for tensors between steps, instead of the system. Any thread that
+ * runs or frees a program calls the functions, several at once; they return, and call no function
+ * of the program. */
+typedef struct lathe_allocator {
+  void* user;
+  /* `bytes`, more than 0, aligned to 64, with any contents. NULL: the run ends (LATHE_LIMIT). */
+  void* (*allocate)(void* user, size_t bytes);
+  /* Takes back what allocate gave for `bytes`. */
+  void (*release)(void* user, void* memory, size_t bytes);
+} lathe_allocator;
+
 /* ---- programs ---- */
 
 /* A loaded program: any number of threads may use it, and run it, at once. All but its mutable
@@ -52,6 +75,8 @@ typedef struct lathe_load_options {
   size_t size;        /* sizeof(lathe_load_options) */
   int32_t threads;    /* for one run, at most 1024; 0: one per core that the process may use */
   uint64_t max_bytes; /* cap on what all runs together hold for tensors between steps; 0: none */
+  lathe_thread_pool* pool;          /* for runs, instead of `threads` of its own; may be NULL */
+  const lathe_allocator* allocator; /* is copied, `user` outlives the program; may be NULL */
 } lathe_load_options;
 
 /* "0.1.0" */

@@ -217,6 +217,7 @@ ConformanceReport RunConformance(const std::vector<std::string>& directories,
   if (cases.empty()) {
     throw Error(ErrorCode::kNotFound, "conformance/no-cases",
                 "there are no cases (folders with a model.onnx) here, or the filter leaves none")
+        .At(directories[0])
         .Hint("scripts/onnx_cases.py writes the official cases");
   }
   if (!options.interpret) codegen::CodeGenerator::Get();  // loaded once, not by every process

@@ -91,13 +91,15 @@ struct Executable::Impl {
   Impl(const Program& source, const CompileOptions& options, std::shared_ptr<const void> o)
       : owner(std::move(o)),
         compiled(CompileProgram(source, options.machine_code ? CheckHost(options) : options)),
-        team(std::make_shared<runtime::WorkerTeam>(options.threads)) {
+        team(options.team != nullptr ? options.team
+                                     : std::make_shared<runtime::WorkerTeam>(options.threads)) {
     if (options.machine_code) planned = PlanProgram(*compiled);
     if (!options.machine_code) planned.obstacles.push_back("it was compiled without code");
     if (planned.plan != nullptr) {
       executor.emplace(
           std::move(planned).MakeExecutor({.team = team,
                                            .max_bytes = CapOr(options.max_bytes),
+                                           .allocate = options.allocate,
                                            .max_steps = options.interpreter.max_steps}));
       ReadPorts();
     } else {
@@ -120,6 +122,7 @@ struct Executable::Impl {
       if (!options.parameters.empty()) plan = runtime::WithParameters(*plan, options.parameters);
       executor.emplace(std::move(plan),
                        runtime::ExecutorOptions{.threads = options.threads,
+                                                .team = options.team,
                                                 .max_bytes = CapOr(options.max_bytes)});
     } catch (Error& error) {
       if (error.where() != path) {

@@ -26,9 +26,10 @@ bool IsData(Type type) {
 
 // Why a name is not one of those, if the program has it somewhere else.
 std::string WhyNot(const Program& program, const std::string& name) {
+  const ValueNames names(program);
   for (OpWalker w(program.block()); Operation* op = w.Next();) {
     for (size_t i = 0; i < op->num_results(); ++i) {
-      if (NameInFile(op->result(i)) != name) continue;
+      if (names.Of(op->result(i)) != name) continue;
       return op->block() == program.block()
                  ? "it is an input, a parameter or a constant"
                  : "it is made within a branch or a loop, which may run any number of times";

@@ -15,8 +15,8 @@
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/driver/executable.h"
 #include "lathe/ir/program.h"
+#include "lathe/lower/loop_builder.h"
 #include "lathe/support/clock.h"
-#include "src/lower/loop_builder.h"
 #include "src/lower/register_tile.h"
 
 namespace lathe {

@@ -260,14 +260,18 @@ void VerifyLoaded(const Program& program, const std::string& path) {
   }
 }
 
-void SaveModel(const Program& program, const std::string& path) {
+void CheckModelName(const std::string& path) {
   const std::string extension = FileExtension(path);
-  if (extension == ".onnx") return SaveOnnx(program, path);
-  if (extension == ".lathe") return SaveText(program, path);
+  if (extension == ".onnx" || extension == ".lathe") return;
   throw Error(ErrorCode::kInvalidArgument, "model/format",
               StrCat("the extension ", Quote(extension), " names no format"))
       .At(path)
       .Hint("end the name in .onnx or .lathe");
+}
+
+void SaveModel(const Program& program, const std::string& path) {
+  CheckModelName(path);
+  return FileExtension(path) == ".onnx" ? SaveOnnx(program, path) : SaveText(program, path);
 }
 
 }  // namespace lathe

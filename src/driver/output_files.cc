@@ -172,6 +172,7 @@ std::vector<OutputFile> ExecutableFiles(const std::string& path) {
 }
 
 std::vector<OutputFile> ModelFiles(const std::string& path) {
+  CheckModelName(path);
   if (FileExtension(path) == ".onnx") {
     return {{path, FileKind::kOnnx}, {StrCat(path, kDataExtension), FileKind::kOnnxData}};
   }

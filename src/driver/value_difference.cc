@@ -148,6 +148,16 @@ std::vector<ValueDifference> CompareValues(const NamedValues& a, const NamedValu
   return all;
 }
 
+void RestoreNames(NamedValues& of_folder, const NamedValues& others) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : others) names.push_back(name);
+  const std::vector<std::string> files = FileNamesOf(names);
+  for (auto& [name, value] : of_folder) {
+    const auto file = std::ranges::find(files, name);
+    if (file != files.end()) name = names[static_cast<size_t>(file - files.begin())];
+  }
+}
+
 NamedValues ReadResults(const std::string& path) {
   NamedValues values;
   if (IsDirectory(path)) {

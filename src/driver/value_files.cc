@@ -95,6 +95,18 @@ void CheckAlike(const Tensor& part, const Tensor& first, const std::string& path
       .Hint("for pictures, give the input a fixed size: --shape or --dim");
 }
 
+void CheckFits(const Tensor& batch, size_t num_files, const std::string& name, Type expected) {
+  const auto type = expected.cast<AnyTensorType>();
+  if (!type.has_rank() || type.rank() == 0 || !type.dims()[0].is_constant()) return;
+  const int64_t wanted = type.dims()[0].value();
+  if (wanted == batch.dim(0)) return;
+  throw Error(ErrorCode::kShape, "run/batch",
+              StrCat(num_files, " files make a batch of ", batch.dim(0), "; the input is ",
+                     type.ToString()))
+      .At(StrCat("input '", name, "'"))
+      .Hint("give other files, or a model that leaves its first axis open");
+}
+
 LoadedValue LoadBatch(const std::string& name, const std::vector<std::string>& files, Type expected,
                       const ImageOptions& image) {
   std::vector<Tensor> parts;
@@ -103,7 +115,9 @@ LoadedValue LoadBatch(const std::string& name, const std::vector<std::string>& f
     parts.push_back(PartOfBatch(loaded.value, expected, file));
     CheckAlike(parts.back(), parts[0], file);
   }
-  return {eval::Concatenate(parts, 0),
+  Tensor batch = eval::Concatenate(parts, 0);
+  CheckFits(batch, files.size(), name, expected);
+  return {std::move(batch),
           StrCat("input '", name, "': a batch of ", files.size(), " files, ", files.front(), " to ",
                  files.back()),
           {}};
@@ -193,7 +207,9 @@ std::string LowerCase(std::string text) {
   return text;
 }
 
-// A file name for each name, no two the same; who can keep the name keeps it.
+}  // namespace
+
+// Who can keep the name keeps it.
 std::vector<std::string> FileNamesOf(const std::vector<std::string>& names) {
   std::vector<std::string> files(names.size());
   std::set<std::string> taken;  // asked only whether it holds a name
@@ -211,6 +227,8 @@ std::vector<std::string> FileNamesOf(const std::vector<std::string>& names) {
   }
   return files;
 }
+
+namespace {
 
 // Lists within lists end somewhere: values are not cyclic, and no program makes deep ones.
 void CollectTensors(const std::string& name, const RtValue& value, std::vector<TensorFile>& files) {

@@ -140,7 +140,10 @@ RtValue ParseValue(const std::string& name, std::string_view text, Type expected
     if (IsJson(text)) return ValueOfJson(ParseJson(text, where), expected);
     const auto tensor = expected.dyn_cast<AnyTensorType>();
     if (tensor && tensor.has_rank()) return FilledWith(text, tensor, bindings);
-    throw ValueError(StrCat(Quote(text), " is not a value of type ", expected.ToString()));
+    throw std::move(
+        ValueError(StrCat(Quote(text), " is not a value of type ", expected.ToString()))
+            .Hint(tensor ? "nothing says which shape it has: give a list, such as [1, 2], or a file"
+                         : "give a list, such as [[1, 2], [3]], or a file"));
   } catch (Error& error) {
     if (error.where().empty()) error.At(where);
     throw;

@@ -3,8 +3,9 @@
 #include <vector>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/loop/memory.h"
+#include "lathe/lower/loop_builder.h"
 #include "lathe/support/error.h"
-#include "src/lower/loop_builder.h"
 
 // A choice is a loop of one iteration or of none: there is no other control flow between loops.
 namespace lathe::lower {
@@ -65,14 +66,10 @@ void WriteDispatch(std::span<const Variant> variants, Block* body) {
     Open(*variant.body, *body, results);
     MoveMemory(*variant.body, body);
     const Dim holds = variant.where.Indicator();
-    lb.ForValue(lb.Extent(left * holds), [&](Value) { MoveAll(*variant.body, lb.b().block()); });
+    lb.For(lb.Extent(left * holds), false, [&](Value) { MoveAll(*variant.body, lb.b().block()); });
     left = left * (Dim(1) - holds);
   }
-  std::vector<Value> values;
-  for (const Value memory : results) {
-    values.push_back(builtin::ToVtensorOp::Create(lb.b(), memory).y());
-  }
-  builtin::ReturnOp::Create(lb.b(), values);
+  lb.Return(results);
 }
 
 }  // namespace lathe::lower

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "lathe/dialect/loop.h"
+#include "lathe/lower/loop_builder.h"
 #include "src/lower/index_math.h"
-#include "src/lower/loop_builder.h"
 
 namespace lathe::lower {
 

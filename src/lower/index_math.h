@@ -3,7 +3,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/lower/loop_builder.h"
+#include "lathe/lower/loop_builder.h"
 
 namespace lathe::lower {
 

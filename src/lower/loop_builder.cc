@@ -1,28 +1,32 @@
-#include "src/lower/loop_builder.h"
+#include "lathe/lower/loop_builder.h"
 
 #include <algorithm>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/loop/memory.h"
+#include "lathe/dialect/loop/vector.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/view.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/lower/lower_function.h"
 #include "lathe/support/error.h"
+#include "src/lower/budget.h"
 
 namespace lathe::lower {
 
+namespace {
+
+// A scalar, or a vector of `lanes`.
 Type RegisterType(IrContext& context, ElementType element, int64_t lanes) {
   std::vector<Dim> dims;
   if (lanes > 0) dims.emplace_back(lanes);
   return VTensorType::Get(context, SymShape(dims), element);
 }
 
-LoopBuilder::LoopBuilder(Block* block) : b_(Builder::AtEnd(block)), top_(block) {}
+}  // namespace
 
-void ThrowTooLong(size_t most) {
-  throw Error(ErrorCode::kLimit, "lower/budget",
-              StrCat("its loops are more than ", most, " operations"));
-}
+LoopBuilder::LoopBuilder(Block* block) : b_(Builder::AtEnd(block)), top_(block) {}
 
 void LoopBuilder::Count() {
   if (++written_ > kMaxOperations) ThrowTooLong(kMaxOperations);
@@ -196,6 +200,14 @@ Value LoopBuilder::Gather(Value memory, std::span<const Value> indices, Value li
   return loop::GatherOp::Create(b_, memory, live, indices).value();
 }
 
+void LoopBuilder::Return(std::span<const Value> results) {
+  std::vector<Value> values;
+  for (const Value memory : results) {
+    values.push_back(builtin::ToVtensorOp::Create(b_, memory).y());
+  }
+  builtin::ReturnOp::Create(b_, values);
+}
+
 void LoopBuilder::Prefetch(Value memory, std::span<const Value> indices) {
   loop::PrefetchOp::Create(b_, memory, indices);
 }
@@ -210,6 +222,11 @@ std::vector<Value> LoopBuilder::Transpose(std::span<const Value> rows) {
 
 Value LoopBuilder::Interleave(std::span<const Value> parts) {
   return parts.size() == 1 ? parts[0] : loop::InterleaveOp::Create(b_, parts).y();
+}
+
+Value LoopBuilder::Flat(Value memory) {
+  if (TensorOf(memory).rank() == 1) return memory;
+  return nn::ViewReshapeOp::Create(b_, memory, {.shape = {-1}}).y();
 }
 
 Value LoopBuilder::Grouped(Value memory, std::span<const int64_t> groups) {

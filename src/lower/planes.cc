@@ -37,7 +37,7 @@ void ForPlanes(LoopBuilder& lb, const Dim& n, const Dim& c, int64_t work,
     return;
   }
   const Value both[] = {lb.Extent(n), channels};
-  lb.ForValue(lb.Index(d0 * d1, both), of_plane, parallel);
+  lb.For(lb.Index(d0 * d1, both), parallel, of_plane);
 }
 
 }  // namespace lathe::lower

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "src/lower/loop_builder.h"
+#include "lathe/lower/loop_builder.h"
 
 namespace lathe::lower {
 

@@ -385,10 +385,6 @@ void Pointwise::Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lan
   }
 }
 
-void Pointwise::Close(LoopBuilder& lb) {
-  for (Value& v : memory_) v = builtin::ToVtensorOp::Create(lb.b(), v).y();
-  const Operation* end = function_.terminator();
-  lb.b().Create(end->info(), memory_, end->attributes().entries(), {});
-}
+void Pointwise::Close(LoopBuilder& lb) { lb.Return(memory_); }
 
 }  // namespace lathe::lower

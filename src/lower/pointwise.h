@@ -4,9 +4,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lower_function.h"
 #include "src/lower/element_layout.h"
-#include "src/lower/loop_builder.h"
 
 namespace lathe::lower {
 

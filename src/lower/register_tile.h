@@ -2,8 +2,8 @@
 
 #include <functional>
 
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lower_function.h"
-#include "src/lower/loop_builder.h"
 
 namespace lathe::lower {
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/lower/loop_builder.h"
+#include "lathe/lower/loop_builder.h"
 #include "src/lower/row_program.h"
 
 namespace lathe::lower {

@@ -60,7 +60,7 @@ void PanelProduct::WriteRest(Value full_tiles, Value rest, Value depth) {
   while (2 * size < tile_.rows) size *= 2;
   for (; size > 0 && tile_.rows > 1; size /= 2) {
     const Value has = lb_.Index(FloorDiv(Mod(LoopBuilder::D0(), 2 * size), size), rest);
-    lb_.ForValue(has, [&](Value) {
+    lb_.For(has, false, [&](Value) {
       const Value both[] = {full_tiles, rest};
       const Dim above = FloorDiv(LoopBuilder::D1(), 2 * size) * (2 * size);
       WriteTile(lb_.Index(first + above, both), size, depth);
@@ -94,7 +94,7 @@ void PanelProduct::WriteTile(Value first_row, int64_t rows, Value depth) {
 }
 
 void PanelProduct::FinishRows(Value first_row, int64_t rows) {
-  lb_.ForValue(lb_.Int(rows), [&](Value r) {
+  lb_.For(lb_.Int(rows), false, [&](Value r) {
     const Value both[] = {first_row, r};
     const Value row = lb_.Index(LoopBuilder::D0() + LoopBuilder::D1(), both);
     for (int64_t v = 0; v < tile_.vectors; ++v) {

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lower_function.h"
-#include "src/lower/loop_builder.h"
 
 namespace lathe::lower {
 

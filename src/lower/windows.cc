@@ -192,7 +192,7 @@ void WindowReader::CopyAxis(size_t axis, std::vector<Value> input, Value row, Va
   const Value start = band ? lb_->Index(kD0 * window_.strides[axis], band) : lb_->Int(0);
   const auto clamped = [&](int64_t edge) { return Max(Min(edge - kD0, rows), 0); };
   const auto repeat = [&](const Dim& count, const LoopBuilder::Body& body) {
-    if (band) return lb_->ForValue(lb_->Index(count, start), body);
+    if (band) return lb_->For(lb_->Index(count, start), false, body);
     lb_->For(count.Substitute([](std::string_view) { return Dim(0); }), false, body);
   };
   const Dim above = clamped(begin), inside = clamped(end) - above, below = rows - clamped(end);
@@ -304,7 +304,7 @@ void WindowTiles::Write(LoopBuilder& lb, WindowReader& reader,
       Rows({row}, base);
     };
     if (bands == 1) return lb.For(outputs / step, false, each);
-    lb.ForValue(lb.Index(FloorDiv(Min(outputs - kD0, band), step), base), each);
+    lb.For(lb.Index(FloorDiv(Min(outputs - kD0, band), step), base), false, each);
   });
   if (outputs % step == 0) return;
   const int64_t base = (bands - 1) * band;

@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lower_function.h"
 #include "lathe/support/divide.h"
 #include "src/dialect/nn/window.h"
-#include "src/lower/loop_builder.h"
 
 namespace lathe::lower {
 

@@ -26,6 +26,7 @@ using lathe::runtime::PlanPort;
 using lathe::runtime::PlanValue;
 using lathe::runtime::Profile;
 using lathe::runtime::RunOptions;
+using lathe::runtime::WorkerTeam;
 
 struct lathe_error {
   lathe_code code;
@@ -34,6 +35,10 @@ struct lathe_error {
 
 struct lathe_cancel {
   CancelToken token;
+};
+
+struct lathe_thread_pool {
+  std::shared_ptr<WorkerTeam> team;
 };
 
 struct lathe_profile {
@@ -149,22 +154,36 @@ void Convert(const lathe_input_view* inputs, size_t count, FewOrMany<InputView>&
   }
 }
 
-RunOptions OptionsOf(const lathe_run_options* options) {
-  RunOptions run;
-  if (options == nullptr) return run;
-  constexpr size_t kFirstSize = offsetof(lathe_run_options, timeout_seconds);
-  Expect(options->size >= kFirstSize, "lathe_run_options.size is not set");
-  if (options->size >= sizeof(*options)) run.timeout_seconds = options->timeout_seconds;
-  run.cancel = lathe::runtime::TokenOf(options->cancel);
-  if (options->profile != nullptr) run.profile = &options->profile->profile;
-  return run;
+RunOptions OptionsOf(const lathe_run_options* given) {
+  const auto options = lathe::runtime::Complete(given, offsetof(lathe_run_options, timeout_seconds),
+                                                "lathe_run_options.size is not set");
+  return {.cancel = lathe::runtime::TokenOf(options.cancel),
+          .timeout_seconds = options.timeout_seconds,
+          .profile = options.profile == nullptr ? nullptr : &options.profile->profile};
 }
 
-ExecutorOptions OptionsOf(const lathe_load_options* options) {
-  if (options == nullptr) return {};
-  Expect(options->size >= sizeof(*options), "lathe_load_options.size is not set");
-  Expect(options->threads >= 0, "lathe_load_options.threads is negative");
-  return {.threads = options->threads, .max_bytes = options->max_bytes};
+ExecutorOptions OptionsOf(const lathe_load_options* given) {
+  const auto options = lathe::runtime::Complete(given, offsetof(lathe_load_options, pool),
+                                                "lathe_load_options.size is not set");
+  Expect(options.threads >= 0, "lathe_load_options.threads is negative");
+  return {.threads = options.threads,
+          .team = lathe::runtime::TeamOf(options.pool),
+          .max_bytes = options.max_bytes,
+          .allocate = lathe::runtime::AllocateBy(options.allocator)};
+}
+
+// Memory of a caller, which gets it back.
+std::shared_ptr<Buffer> MemoryOf(const lathe_allocator& allocator, uint64_t bytes) {
+  void* memory = allocator.allocate(allocator.user, bytes);
+  if (memory == nullptr) {
+    throw Error(ErrorCode::kLimit, "limit/memory",
+                StrCat("the allocator has no ", lathe::HumanBytes(bytes), " for tensors"));
+  }
+  const auto release = [allocator, bytes](void* m) { allocator.release(allocator.user, m, bytes); };
+  const std::shared_ptr<void> owned(memory, release);
+  Expect(reinterpret_cast<uintptr_t>(memory) % Buffer::kAlignment == 0,
+         "the allocator's memory is not aligned to 64 bytes");
+  return Buffer::WrapWritable(memory, bytes, owned);
 }
 
 }  // namespace
@@ -190,6 +209,17 @@ lathe_program* NewProgram(std::shared_ptr<const Executor> executor) {
 
 const CancelToken* TokenOf(const lathe_cancel* cancel) {
   return cancel == nullptr ? nullptr : &cancel->token;
+}
+
+std::shared_ptr<WorkerTeam> TeamOf(const lathe_thread_pool* pool) {
+  return pool == nullptr ? nullptr : pool->team;
+}
+
+decltype(ExecutorOptions::allocate) AllocateBy(const lathe_allocator* allocator) {
+  if (allocator == nullptr) return {};
+  Expect(allocator->allocate != nullptr && allocator->release != nullptr,
+         "a function of the allocator is NULL");
+  return [copy = *allocator](uint64_t bytes) { return MemoryOf(copy, bytes); };
 }
 
 lathe_error* NewError(const Error& error) {
@@ -225,6 +255,15 @@ void lathe_error_free(lathe_error* error) {
 }
 
 const char* lathe_runtime_version(void) { return lathe::Version().data(); }
+
+lathe_error* lathe_thread_pool_new(int32_t threads, lathe_thread_pool** pool) {
+  return Guarded([&] {
+    Expect(pool != nullptr, "an argument is NULL");
+    *pool = nullptr;
+    *pool = new lathe_thread_pool{std::make_shared<WorkerTeam>(threads)};
+  });
+}
+void lathe_thread_pool_free(lathe_thread_pool* pool) { delete pool; }
 
 lathe_error* lathe_load_file(const char* path, const lathe_load_options* options,
                              lathe_program** program) {

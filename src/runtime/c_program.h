@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 
@@ -14,12 +17,26 @@ namespace lathe::runtime {
 lathe_program* NewProgram(std::shared_ptr<const Executor> executor);
 // Null for null.
 const CancelToken* TokenOf(const lathe_cancel* cancel);
+std::shared_ptr<WorkerTeam> TeamOf(const lathe_thread_pool* pool);
+// Empty for null.
+decltype(ExecutorOptions::allocate) AllocateBy(const lathe_allocator* allocator);
 
 lathe_error* NewError(const Error& error);
 // There when there is no memory for another one.
 lathe_error* OutOfMemoryError();
 // Throws run/argument.
 void Expect(bool condition, const char* message);
+
+// The options of a caller that was compiled with the first `least` bytes of them or more; what it
+// does not know of, and all of NULL, is zero.
+template <class Options>
+Options Complete(const Options* given, size_t least, const char* unset) {
+  Options options{};
+  if (given == nullptr) return options;
+  Expect(given->size >= least, unset);
+  std::memcpy(&options, given, std::min(given->size, sizeof(options)));
+  return options;
+}
 
 // What `f` throws, as an error; nothing is thrown into C.
 template <class F>

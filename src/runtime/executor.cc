@@ -86,7 +86,7 @@ struct Executor::Impl {
         poison(o.poison),
         max_steps(o.max_steps),
         placements(plan, o.max_placements),
-        contexts(o.max_bytes),
+        contexts(o.max_bytes, std::move(o.allocate)),
         variables(plan),
         num_input_symbols(NumInputSymbols(plan)) {}
 

@@ -67,7 +67,7 @@ void ContextPool::Reserve(RunContext& context, uint32_t stage, uint64_t bytes) {
     }
   }
   try {
-    context.arenas[stage] = Buffer::Allocate(bytes);
+    context.arenas[stage] = allocate_ ? allocate_(bytes) : Buffer::Allocate(bytes);
   } catch (...) {
     bytes_.fetch_sub(bytes);
     throw;

@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "lathe/runtime/executor.h"
@@ -35,7 +38,10 @@ struct RunContext {
 /// Contexts that no run uses, and the count of what all of an executor's hold. Thread-safe.
 class ContextPool {
  public:
-  explicit ContextPool(uint64_t max_bytes) : max_bytes_(max_bytes) {}
+  /// `allocate`: see ExecutorOptions.
+  using Allocate = std::function<std::shared_ptr<Buffer>(uint64_t bytes)>;
+  ContextPool(uint64_t max_bytes, Allocate allocate)
+      : max_bytes_(max_bytes), allocate_(std::move(allocate)) {}
 
   /// The one used last, or a new one.
   std::unique_ptr<RunContext> Take();
@@ -52,6 +58,7 @@ class ContextPool {
   bool Claim(uint64_t bytes);
 
   const uint64_t max_bytes_;
+  const Allocate allocate_;
   std::atomic<uint64_t> bytes_{0};
   std::mutex mutex_;
   std::vector<std::unique_ptr<RunContext>> idle_;

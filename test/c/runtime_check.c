@@ -117,7 +117,7 @@ static void check_artifacts(const char* graph, const char* trace) {
 
 /* What a caller who does not look at errors gives. */
 static void check_null(const lathe_program* program, const char* path) {
-  lathe_load_options options = {sizeof(options), 100000, 0};
+  lathe_load_options options = {sizeof(options), 100000, 0, NULL, NULL};
   lathe_program* other = NULL;
   lathe_profile* profile = lathe_profile_new();
   int64_t shape = 0;
@@ -142,6 +142,41 @@ static void check_null(const lathe_program* program, const char* path) {
   FAILS(lathe_load_file(path, &options, &other), LATHE_INVALID_ARGUMENT, "run/argument");
 }
 
+/* One pool for two programs, which outlive it. */
+static void check_pool(const char* path, const char* trace) {
+  lathe_load_options options = {sizeof(options), 0, 0, NULL, NULL};
+  lathe_program *one = NULL, *two = NULL;
+  FAILS(lathe_thread_pool_new(2, NULL), LATHE_INVALID_ARGUMENT, "run/argument");
+  FAILS(lathe_thread_pool_new(100000, &options.pool), LATHE_INVALID_ARGUMENT, "run/threads");
+  EXPECT(options.pool == NULL);
+  lathe_thread_pool_free(NULL);
+  FINE(lathe_thread_pool_new(2, &options.pool));
+  FINE(lathe_load_file(path, &options, &one));
+  FINE(lathe_load_file(path, &options, &two));
+  lathe_thread_pool_free(options.pool);
+  check_runs(one, trace);
+  lathe_program_free(one);
+  check_runs(two, trace);
+  lathe_program_free(two);
+}
+
+/* What a program that was compiled with an older header gives. */
+static void check_older(const char* path) {
+  lathe_load_options options = {offsetof(lathe_load_options, pool), 1, 0, NULL, NULL};
+  lathe_program* program = NULL;
+  options.pool = (lathe_thread_pool*)8; /* is not looked at */
+  FINE(lathe_load_file(path, &options, &program));
+  lathe_program_free(program);
+}
+
+static void check_allocator(const char* path) {
+  lathe_allocator nothing = {NULL, NULL, NULL};
+  lathe_load_options options = {sizeof(options), 1, 0, NULL, NULL};
+  lathe_program* program = NULL;
+  options.allocator = &nothing;
+  FAILS(lathe_load_file(path, &options, &program), LATHE_INVALID_ARGUMENT, "run/argument");
+}
+
 /* `base` is what to free. */
 static char* read_aligned(const char* path, size_t* size, void** base) {
   FILE* file = fopen(path, "rb");
@@ -159,7 +194,7 @@ static char* read_aligned(const char* path, size_t* size, void** base) {
 
 int main(int argc, char** argv) {
   lathe_program* program = NULL;
-  lathe_load_options options = {sizeof(options), 2, 1 << 20};
+  lathe_load_options options = {sizeof(options), 2, 1 << 20, NULL, NULL};
   size_t size = 0;
   char* memory;
   void* base;
@@ -170,6 +205,9 @@ int main(int argc, char** argv) {
   check_ports(program);
   check_runs(program, argv[2]);
   check_null(program, argv[1]);
+  check_pool(argv[1], argv[2]);
+  check_older(argv[1]);
+  check_allocator(argv[1]);
   lathe_program_free(program);
   FINE(lathe_verify_file(argv[1]));
   memory = read_aligned(argv[1], &size, &base);

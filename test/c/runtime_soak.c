@@ -106,7 +106,7 @@ static void run(soak* s, int64_t extent) {
 
 int main(int argc, char** argv) {
   soak s;
-  lathe_load_options options = {sizeof(options), 0, 0};
+  lathe_load_options options = {sizeof(options), 0, 0, NULL, NULL};
   long runs, i, before = 0, after;
   int64_t most;
   uint32_t random = 1;

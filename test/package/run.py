@@ -92,10 +92,10 @@ class Package:
         expect("error[io/" in execute(to / "client", "missing.lx", good=False), "no error")
 
     def try_c_compiler(self):
-        """C that compiles: the same three times, and an error for each thing that is wrong."""
+        """C that compiles: the same four times, and an error for each thing that is wrong."""
         to = self.make("c_compiler")
         lines = execute(to / "compiles", MODEL, self.folder / "compiled.lx").splitlines(keepends=True)
-        expect(len(lines) == 3 and set(lines) == {self.answer_of_zeros()}, "".join(lines))
+        expect(len(lines) == 4 and set(lines) == {self.answer_of_zeros()}, "".join(lines))
 
     def try_cpp(self):
         to = self.make("cpp")

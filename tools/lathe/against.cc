@@ -1,6 +1,7 @@
 #include "tools/lathe/against.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lathe/driver/model_file.h"
 #include "lathe/driver/pass_checks.h"
@@ -47,6 +48,7 @@ void CheckReference(const std::string& reference) {
 // Of the outputs alone: a file may hold inputs, too.
 NamedValues ResultsFor(const NamedValues& outputs, const std::string& path) {
   NamedValues results = ReadResults(path);
+  if (IsDirectory(path)) RestoreNames(results, outputs);
   if (results.size() == 1 && outputs.size() == 1) return results;
   std::erase_if(results, [&](const auto& r) { return Find(outputs, r.first) == nullptr; });
   return results;
@@ -66,9 +68,9 @@ void AgainstOptions::AddTo(CLI::App& app) {
       ->needs(against);
   app.add_option("--rtol", rtol,
                  "results agree where |a - b| <= atol + rtol * |b| (default: by type)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberBetween(0, HUGE_VAL))
       ->needs(against);
-  app.add_option("--atol", atol)->check(CLI::NonNegativeNumber)->needs(against);
+  app.add_option("--atol", atol)->check(NumberBetween(0, HUGE_VAL))->needs(against);
 }
 
 int CheckAgainst(const AgainstOptions& o, const ModelOptions& model, const InputOptions& inputs,

@@ -214,7 +214,7 @@ Run AddBench(CLI::App& app) {
   auto o = std::make_shared<BenchArguments>();
   o->measure.AddTo(app);
   app.add_option("--seconds", o->seconds, "to repeat for; at least five runs")
-      ->check(SecondsBetween(0, 86400))
+      ->check(NumberBetween(0, 86400))
       ->capture_default_str();
   app.add_option("--iterations,-n", o->iterations, "runs of each stream instead")
       ->check(CountBetween(1, uint64_t{1} << 40))

@@ -320,7 +320,7 @@ Run AddCheck(CLI::App& app) {
   o->inputs.AddTo(app, /*random_by_default=*/true);
   o->against.AddTo(app);
   app.add_option("--seconds", o->seconds, "to measure for, with --precision all")
-      ->check(SecondsBetween(0, 86400))
+      ->check(NumberBetween(0, 86400))
       ->capture_default_str();
   app.add_flag("--json", o->json, "machine-readable output");
   app.add_flag("--list", o->list, "list the functions, how each runs, and why not faster");

@@ -212,7 +212,7 @@ CLI::Validator CountBetween(uint64_t least, uint64_t most) {
   return CLI::Validator(check, fmt::format("UINT in [{} - {}]", least, most));
 }
 
-CLI::Validator SecondsBetween(double least, double most) {
+CLI::Validator NumberBetween(double least, double most) {
   const auto check = [least, most](const std::string& text) -> std::string {
     const auto value = ParseDouble(text);
     if (value && *value >= least && *value <= most) return "";
@@ -228,6 +228,11 @@ std::pair<std::string, std::string> SplitAssignment(const std::string& option,
     throw UsageError(StrCat(option, " takes NAME=VALUE, not '", text, "'"));
   }
   return {text.substr(0, at), text.substr(at + 1)};
+}
+
+void NameModel(Error& error, const std::string& path) {
+  const std::string where = error.where();
+  if (!where.starts_with(path)) error.At(where.empty() ? path : StrCat(path, ": ", where));
 }
 
 namespace {

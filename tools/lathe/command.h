@@ -86,8 +86,8 @@ inline constexpr int kMostRows = 1 << 30;
 
 /// Accepts an integer in a range; unlike CLI::Range, no "-1" for 2^64 - 1.
 CLI::Validator CountBetween(uint64_t least, uint64_t most);
-/// Accepts a number of seconds in a range; unlike CLI::Range, no NaN.
-CLI::Validator SecondsBetween(double least, double most);
+/// Accepts a number in a range; unlike CLI::Range, no NaN.
+CLI::Validator NumberBetween(double least, double most);
 
 /// "NAME=VALUE" split at the first '='; a UsageError naming `option` without one.
 std::pair<std::string, std::string> SplitAssignment(const std::string& option,
@@ -98,6 +98,9 @@ void Out(std::string_view text);
 void Words(std::string_view text);
 /// As it is: for what Lathe has colored, and nothing of a model that is not escaped.
 void Draw(std::FILE* to, std::string_view text);
+/// Puts the path of a model before the place in it, unless it is there.
+void NameModel(Error& error, const std::string& path);
+
 /// From here on nothing is printed, or all is: of several processes one speaks.
 void Silence(bool silent);
 

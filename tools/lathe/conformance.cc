@@ -53,7 +53,7 @@ Run AddConformance(CLI::App& app) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--time-limit", o->run.time_limit, "seconds per case")
-      ->check(SecondsBetween(0.001, 86400))
+      ->check(NumberBetween(0.001, 86400))
       ->capture_default_str();
   app.add_flag("--round-trip", o->run.round_trip,
                "print, parse, export and import each program before it runs");

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "lathe/driver/program_difference.h"
 #include "lathe/driver/value_difference.h"
+#include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/printable.h"
 #include "tools/lathe/command.h"
@@ -27,9 +29,18 @@ bool IsResult(const std::string& path) {
          std::ranges::find(kExtensions, FileExtension(path)) != kExtensions.end();
 }
 
+void CheckExists(const std::string& path) {
+  if (FileExists(path) || IsDirectory(path)) return;
+  throw Error(ErrorCode::kNotFound, "io/open", "there is no such file or folder")
+      .At(path)
+      .Hint("check the spelling, or give the full path");
+}
+
 int DiffResults(const DiffArguments& o) {
-  const auto differences =
-      CompareValues(ReadResults(o.model.path), ReadResults(o.other), o.rtol, o.atol);
+  NamedValues a = ReadResults(o.model.path), b = ReadResults(o.other);
+  if (IsDirectory(o.model.path) && !IsDirectory(o.other)) RestoreNames(a, b);
+  if (IsDirectory(o.other) && !IsDirectory(o.model.path)) RestoreNames(b, a);
+  const auto differences = CompareValues(a, b, o.rtol, o.atol);
   if (o.json) {
     Out(JsonText(DifferenceJson(differences), 2) + "\n");
   } else {
@@ -65,8 +76,12 @@ int DiffPrograms(const DiffArguments& o) {
 }
 
 int Diff(const DiffArguments& o) {
+  for (const std::string& path : {o.model.path, o.other}) CheckExists(path);
   if (IsResult(o.model.path) != IsResult(o.other)) {
-    throw UsageError("one of these is a model, the other a result");
+    const bool first = IsResult(o.other);
+    throw UsageError(StrCat(first ? o.model.path : o.other, " is a model, ",
+                            first ? o.other : o.model.path, " a result"),
+                     "results are .npy, .npz, .safetensors, or a folder of .npy");
   }
   return IsResult(o.other) ? DiffResults(o) : DiffPrograms(o);
 }
@@ -78,9 +93,9 @@ Run AddDiff(CLI::App& app) {
   o->model.AddTo(app, "a model (.onnx, .lathe); or results (.npy, .npz, .safetensors, a folder)");
   app.add_option("other", o->other, "what it is compared with")->required();
   app.add_option("--rtol", o->rtol, "results agree where |a - b| <= atol + rtol * |b|")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberBetween(0, HUGE_VAL))
       ->capture_default_str();
-  app.add_option("--atol", o->atol)->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--atol", o->atol)->check(NumberBetween(0, HUGE_VAL))->capture_default_str();
   app.add_flag("--json", o->json, "machine-readable output");
   return [o] { return Diff(*o); };
 }

@@ -33,7 +33,7 @@ int ExtractPart(const ExtractArguments& o) {
   try {
     Extract(program, o.from, o.to);
   } catch (Error& error) {
-    if (error.where().empty()) error.At(o.model.path);
+    NameModel(error, o.model.path);
     throw;
   }
   VerifyOrThrow(program);

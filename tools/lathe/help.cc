@@ -45,7 +45,9 @@ const CLI::App& CommandNamed(const CLI::App& app, const std::string& name) {
     if (command->get_name() == name) return *command;
     names.push_back(command->get_name());
   }
-  throw UsageError(StrCat("there is no command '", name, "'"), DidYouMean(name, names));
+  const std::string near = DidYouMean(name, names);
+  throw UsageError(StrCat("there is no command '", name, "'"),
+                   near.empty() ? "`lathe help` lists them" : near);
 }
 
 // CLI::App::help would explain the command that is running.

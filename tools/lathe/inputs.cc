@@ -56,6 +56,7 @@ class Sources {
         return AddFile(text, file);
       }
     }
+    if (!has_name) throw NoName(text);
     auto [name, value] = SplitAssignment("--input", text);
     if (std::ranges::find(names_, name) == names_.end()) throw NoSuchInput(name, model_, ports_);
     Set(name, {std::move(value), nullptr});
@@ -67,6 +68,12 @@ class Sources {
   }
 
  private:
+  UsageError NoName(const std::string& text) const {
+    const std::string inputs = ListPorts(ports_);
+    return UsageError(StrCat("--input takes NAME=VALUE, not '", text, "'"),
+                      StrCat("the inputs of the model: ", inputs.empty() ? "none" : inputs));
+  }
+
   void Set(const std::string& name, Source source) {
     if (!sources_.emplace(name, std::move(source)).second) {
       throw UsageError(StrCat("input '", name, "' is given twice"));
@@ -312,6 +319,7 @@ void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
          "--normalize", normalize,
          "pixels v in 0..255 become: unit v/255; imagenet (v/255-mean)/deviation with the usual "
          "constants; signed v/127.5-1; raw v")
+      ->check(CLI::IsMember({"unit", "imagenet", "signed", "raw"}))
       ->capture_default_str();
   app.add_flag("--bgr", bgr, "feed pictures blue channel first");
   app.add_flag("--show", show, "draw picture inputs in the terminal");
@@ -358,6 +366,16 @@ NamedValues ReadShaped(const InputOptions& o, const Sources& sources,
   return values;
 }
 
+RtValue RandomFor(const InputPort& port, const std::string& model,
+                  std::span<const Dim::Binding> sizes, uint64_t seed, uint64_t stream) {
+  try {
+    return RandomInput(port.type, sizes, seed, stream);
+  } catch (Error& error) {
+    error.At(StrCat(model, ": input '", port.name, "'"));
+    throw;
+  }
+}
+
 Error Missing(const InputPort& port, const std::string& model) {
   return Error(ErrorCode::kInvalidArgument, "run/input-missing",
                StrCat("input '", port.name, "' of type ", port.type.ToString(), " has no value"))
@@ -389,7 +407,7 @@ NamedValues InputOptions::Load(const ModelOptions& model,
     if (!values[i].second.is_none()) continue;
     if (source == nullptr && !random) throw Missing(port, model.path);
     values[i].second = source != nullptr ? ParseValue(port.name, source->text, port.type, extents)
-                                         : RandomInput(port.type, extents, seed, i);
+                                         : RandomFor(port, model.path, extents, seed, i);
   }
   return values;
 }

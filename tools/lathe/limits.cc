@@ -94,7 +94,7 @@ void LimitProcess([[maybe_unused]] uint64_t bytes) {
 
 void LimitOptions::AddTo(CLI::App& app) {
   app.add_option("--timeout", seconds, "ends the command after so many seconds (limit/time)")
-      ->check(SecondsBetween(1e-3, 1e9))
+      ->check(NumberBetween(1e-3, 1e9))
       ->type_name("SECONDS");
   app.add_option("--max-memory", max_memory,
                  "that loading, compiling and running may take: 2GB, 512MiB (limit/memory)")

@@ -85,12 +85,15 @@ RtValue ReadValue(const Json& json, const std::string& folder) {
         .At(python)
         .Hint("name one that has onnxruntime with --python FILE");
   }
-  Error error(ErrorCode::kUnsupported, "against/onnxruntime",
+  const bool ran = code == 3 || code == 4;
+  Error error(ErrorCode::kUnsupported, ran ? "against/onnxruntime" : "against/python",
               code == 3 ? StrCat(python, " has no onnxruntime")
-                        : "onnxruntime does not run this model on these inputs");
+              : ran     ? "onnxruntime does not run this model on these inputs"
+                        : StrCat(python, " ended with exit code ", code, " and without results"));
   error.At(model);
   AddOutput(error, words);
   if (code == 3) error.Hint(StrCat("`", python, " -m pip install onnxruntime`, or --python FILE"));
+  if (!ran) error.Hint("name a Python that has onnxruntime with --python FILE");
   throw std::move(error);
 }
 
@@ -115,8 +118,9 @@ OnnxRuntimeResult RunOnnxRuntime(const std::string& python, const std::string& m
   const std::string errors = folder.path() + "/errors";
   const int code = RunShell(StrCat(ShellQuoted(python), " ", ShellQuoted(folder.path() + "/run.py"),
                                    " ", ShellQuoted(folder.path()), " 2>", ShellQuoted(errors)));
-  if (code != 0) Fail(code, python, model, ReadFile(errors));
-  const Json result = Json::parse(ReadFile(folder.path() + "/result.json"));
+  const std::string results = folder.path() + "/result.json";
+  if (code != 0 || !FileExists(results)) Fail(code, python, model, ReadFile(errors));
+  const Json result = Json::parse(ReadFile(results));
   OnnxRuntimeResult all{result["version"].get<std::string>(), {}};
   for (const Json& output : result["outputs"]) {
     all.outputs.emplace_back(output[0].get<std::string>(), ReadValue(output[1], folder.path()));

@@ -189,7 +189,7 @@ void AddCalibrationOptions(CLI::App& app, QuantizeArguments& o) {
       ->capture_default_str();
   app.add_option("--percentile", o.quantize.percentile,
                  "how many percent of the numbers of a value are in its range")
-      ->check(CLI::Range(50.0, 100.0))
+      ->check(NumberBetween(50, 100))
       ->capture_default_str();
 }
 
@@ -221,7 +221,7 @@ Run AddQuantize(CLI::App& app) {
       ->type_name("NAME,...");
   app.add_option("--max-error", o->max_error,
                  "leave layers that lose most in f32, until no output has a larger relative error")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(NumberBetween(0, 1e9))
       ->type_name("E");
   app.add_option("--output,-o", o->output, "FILE.onnx or FILE.lathe")
       ->type_name("FILE")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -345,15 +346,15 @@ void AddTestOptions(CLI::App& app, ReduceArguments& o) {
           ->type_name("onnxruntime");
   app.add_option("--python", o.python, "as of `lathe check`")->type_name("FILE")->needs(against);
   app.add_option("--rtol", o.rtol, "as of `lathe check`")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberBetween(0, HUGE_VAL))
       ->needs(against);
   app.add_option("--atol", o.atol, "as of `lathe check`")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberBetween(0, HUGE_VAL))
       ->needs(against);
   app.add_flag("--crash", o.crash, "instead: `lathe run` crashes, or says that it has a bug");
   app.add_option("--run-timeout", o.run_timeout,
                  "a candidate that takes longer does not count as failing")
-      ->check(SecondsBetween(1e-3, 1e9))
+      ->check(NumberBetween(1e-3, 1e9))
       ->type_name("SECONDS");
 }
 

@@ -15,6 +15,7 @@
 #include "tools/lathe/runnable.h"
 #include "tools/lathe/sandboxed.h"
 #include "tools/lathe/statistics_text.h"
+#include "tools/lathe/value_report.h"
 
 namespace lathe::command {
 
@@ -99,6 +100,20 @@ std::vector<std::string> FilesRead(const RunArguments& o) {
   return files;
 }
 
+// A tensor alone in a file of its own.
+std::vector<std::vector<std::string>> SaveAlone(const RunArguments& o, const NamedValues& outputs) {
+  if (outputs.size() != 1 || !outputs[0].second.is_tensor()) {
+    throw UsageError(StrCat("--output: ", o.output, " holds one tensor, and the model gives ",
+                            outputs.size(), " outputs"),
+                     "name a .npz or .safetensors file, or a folder");
+  }
+  const OutputFile file{o.output, FileKind::kArray};
+  o.outputs.Check({&file, 1}, FilesRead(o));
+  WriteNpy(o.output, outputs[0].second.tensor());
+  Words(StrCat("wrote ", o.output, "\n"));
+  return {{o.output}};
+}
+
 std::vector<std::vector<std::string>> SaveTogether(const RunArguments& o,
                                                    const NamedValues& outputs) {
   const bool is_npz = FileExtension(o.output) == ".npz";
@@ -114,6 +129,7 @@ std::vector<std::vector<std::string>> Save(const RunArguments& o, const NamedVal
   std::vector<std::vector<std::string>> paths(outputs.size());
   if (o.output.empty()) return paths;
   if (IsTensorArchive(o.output)) return SaveTogether(o, outputs);
+  if (FileExtension(o.output) == ".npy" && !IsDirectory(o.output)) return SaveAlone(o, outputs);
   const auto files = FilesOf(o.output, outputs);
   std::vector<OutputFile> all;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -145,7 +161,9 @@ void PrintValue(const std::string& name, const RtValue& value, bool elements) {
   }
 }
 
-nlohmann::ordered_json ToJson(const std::string& name, const RtValue& value) {
+// With its elements, if somebody may want to read them.
+nlohmann::ordered_json ToJson(const std::string& name, const RtValue& value, bool elements) {
+  constexpr int64_t kMost = 1000;
   nlohmann::ordered_json entry{{"name", name}, {"kind", value.KindName()}};
   if (!value.is_tensor()) return entry;
   const Tensor& tensor = value.tensor();
@@ -153,6 +171,7 @@ nlohmann::ordered_json ToJson(const std::string& name, const RtValue& value) {
   entry["element_type"] = Name(tensor.element_type());
   entry["shape"] = tensor.shape();
   if (const auto statistics = StatisticsOf(tensor)) AddStatistics(entry, *statistics);
+  if (elements && tensor.num_elements() <= kMost) entry["values"] = ElementsJson(tensor);
   return entry;
 }
 
@@ -164,7 +183,7 @@ void PrintOutputs(const RunArguments& o, const NamedValues& outputs) {
     const auto& [name, value] = outputs[i];
     const bool ranked = o.top > 0 && CanRank(value);
     if (o.json) {
-      json.push_back(ToJson(name, value));
+      json.push_back(ToJson(name, value, /*elements=*/o.output.empty()));
       if (!o.output.empty()) json.back()["files"] = files[i];
       if (ranked) json.back()["top"] = TopJson(value.tensor(), o.top, labels);
     } else if (ranked) {
@@ -174,18 +193,6 @@ void PrintOutputs(const RunArguments& o, const NamedValues& outputs) {
     }
   }
   if (o.json) Out(JsonText(json, 2) + "\n");
-}
-
-NamedValues Execute(const RunArguments& o, Runnable& runnable, const NamedValues& inputs) {
-  try {
-    return runnable.Run(inputs);
-  } catch (Error& error) {
-    if (error.where().empty()) error.At(o.model.path);
-    if (error.id().starts_with("run/input")) {
-      error.Hint(StrCat("`lathe inspect ", o.model.path, "` shows what it takes"));
-    }
-    throw;
-  }
 }
 
 int RunModel(const RunArguments& o);
@@ -204,14 +211,25 @@ int RunModelSandboxed(const RunArguments& o) {
                       });
 }
 
+// Before anything runs: that a folder can be there.
+void CheckOutput(const RunArguments& o) {
+  const bool is_file = IsTensorArchive(o.output) || FileExtension(o.output) == ".npy";
+  if (is_file || o.output.empty() || IsDirectory(o.output)) return;
+  if (FileExists(o.output) || IsValueFile(o.output)) {
+    throw UsageError(StrCat("--output takes a .npy, .npz or .safetensors file, or a folder, not '",
+                            o.output, "'"));
+  }
+}
+
 int RunModel(const RunArguments& o) {
   if (o.sandbox) return RunModelSandboxed(o);
+  CheckOutput(o);
   RunnableOptions options = o.runnable;
   options.compile.interpreter.seed = o.inputs.seed;
   options.compile.interpreter.max_steps = o.max_steps;
   Runnable runnable(o.model, options);
   const NamedValues inputs = o.inputs.Load(o.model, runnable.inputs());
-  PrintOutputs(o, Execute(o, runnable, inputs));
+  PrintOutputs(o, runnable.Run(inputs));
   return kFine;
 }
 
@@ -236,7 +254,8 @@ Run AddRun(CLI::App& app) {
       ->type_name("NAME,...");
   app.add_option(
          "--output,--output-dir,-o", o->output,
-         "write the outputs: to a file (.npz, .safetensors), or each to NAME.npy in a folder")
+         "write the outputs: to a file (.npz, .safetensors; .npy if there is one), or each to "
+         "NAME.npy in a folder")
       ->type_name("FILE|DIR");
   o->outputs.AddTo(app);
   app.add_option("--top", o->top, "show the K best classes of each output row")

@@ -19,7 +19,7 @@ void MeasureOptions::AddTo(CLI::App& app) {
   app.add_flag("--json", json, "machine-readable output");
 }
 
-Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) {
+Runnable::Runnable(const ModelOptions& model, const RunnableOptions& options) : path_(model.path) {
   if (DetectModelFormat(model.path) == ModelFormat::kExecutable) {
     if (options.interpret) throw UsageError("--interpret takes a model, not an executable");
     if (!options.compile.target.empty()) {
@@ -77,7 +77,16 @@ void Runnable::Compile(Program program, const RunnableOptions& options) {
 }
 
 NamedValues Runnable::Run(const NamedValues& inputs) {
-  return interpreter_ ? interpreter_->Run(inputs) : executable_->Run(inputs);
+  try {
+    return interpreter_ ? interpreter_->Run(inputs) : executable_->Run(inputs);
+  } catch (Error& error) {
+    NameModel(error, path_);
+    if (error.id() == "run/input-type") error.Hint("--cast converts what files hold");
+    if (error.id().starts_with("run/input")) {
+      error.Hint(StrCat("`lathe inspect ", path_, "` shows what it takes"));
+    }
+    throw;
+  }
 }
 
 }  // namespace lathe::command

@@ -37,6 +37,7 @@ class Runnable {
   Runnable(const ModelOptions& model, const RunnableOptions& options);
 
   const std::vector<InputPort>& inputs() const { return inputs_; }
+  /// Errors: as Executable::Run, with the path of the model.
   NamedValues Run(const NamedValues& inputs);
   /// Null if it is interpreted.
   const Executable* executable() const { return executable_ ? &*executable_ : nullptr; }
@@ -46,6 +47,7 @@ class Runnable {
   void Interpret(Program program, const RunnableOptions& options);
   void Compile(Program program, const RunnableOptions& options);
 
+  std::string path_;
   IrContext context_;
   std::optional<Program> program_;  // interpreted
   std::optional<Interpreter> interpreter_;

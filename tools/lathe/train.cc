@@ -299,7 +299,7 @@ Run AddTrain(CLI::App& app) {
   app.add_option("--rank-timeout", o->rank_timeout,
                  "of several processes (mpirun -n 4 lathe train ...): seconds after which one that "
                  "the others wait for is lost")
-      ->check(SecondsBetween(0.1, 1e6))
+      ->check(NumberBetween(0.1, 1e6))
       ->capture_default_str();
   app.add_flag("--shard", o->trainer.shard,
                "each of several processes keeps the optimizer's states, and the gradients, of its "

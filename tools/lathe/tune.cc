@@ -96,7 +96,7 @@ Run AddTune(CLI::App& app) {
       ->check(CountBetween(1, 100000))
       ->capture_default_str();
   app.add_option("--seconds", o->tune.seconds, "of repeated runs per trial; at least three runs")
-      ->check(SecondsBetween(0, 3600))
+      ->check(NumberBetween(0, 3600))
       ->capture_default_str();
   app.add_flag("--json", o->json, "machine-readable output");
   return [o] { return TuneModel(*o); };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "lathe/support/printable.h"
 #include "lathe/support/text.h"
@@ -40,6 +41,48 @@ nlohmann::ordered_json DifferenceJson(std::span<const ValueDifference> differenc
     list.push_back(std::move(entry));
   }
   return list;
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json NumberJson(double number) {
+  if (std::isfinite(number)) return number;
+  return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
+}
+
+std::vector<Json> FlatElements(const Tensor& tensor) {
+  std::vector<Json> all;
+  const ElementType element = tensor.element_type();
+  if (element == ElementType::kString) {
+    for (const std::string& text : tensor.data<std::string>()) all.emplace_back(text);
+  } else if (element == ElementType::kBool) {
+    for (const int64_t v : ToInt64s(tensor)) all.emplace_back(v != 0);
+  } else if (element == ElementType::kU64) {
+    for (const uint64_t v : tensor.data<uint64_t>()) all.emplace_back(v);
+  } else if (IsInteger(element)) {
+    for (const int64_t v : ToInt64s(tensor)) all.emplace_back(v);
+  } else {
+    for (const double v : ToDoubles(tensor)) all.push_back(NumberJson(v));
+  }
+  return all;
+}
+
+}  // namespace
+
+nlohmann::ordered_json ElementsJson(const Tensor& tensor) {
+  if (IsComplex(tensor.element_type())) return nullptr;
+  std::vector<Json> lists = FlatElements(tensor);
+  for (size_t axis = tensor.shape().size(); axis-- > 0;) {
+    const auto count = static_cast<size_t>(NumElements(std::span(tensor.shape()).first(axis)));
+    std::vector<Json> outer(count, Json::array());
+    for (size_t i = 0; i < lists.size(); ++i) {
+      outer[i * count / lists.size()].push_back(std::move(lists[i]));
+    }
+    lists = std::move(outer);
+  }
+  return lists[0];
 }
 
 bool AllAgree(std::span<const ValueDifference> differences) {

@@ -12,6 +12,10 @@ namespace lathe::command {
 std::string DifferenceText(std::span<const ValueDifference> differences);
 /// A list of objects.
 nlohmann::ordered_json DifferenceJson(std::span<const ValueDifference> differences);
+/// The elements of a tensor, lists in lists, as --input takes them: what is no number of JSON is
+/// text ("nan"). Null for complex ones.
+nlohmann::ordered_json ElementsJson(const Tensor& tensor);
+
 bool AllAgree(std::span<const ValueDifference> differences);
 
 }  // namespace lathe::command

@@ -43,7 +43,10 @@ struct CompileOptions {
   std::vector<std::string> disabled = {}, enabled = {};
   /// What is computed twice so that less memory is needed. Nothing unless told.
   RecomputeOptions recompute = {};
-  int threads = 0;           ///< for parallel loops; 0: one per processor
+  int threads = 0;  ///< for parallel loops; 0: one per processor
+  /// For runs, shared with other executables; null: a team of its own, of `threads` threads.
+  std::shared_ptr<runtime::WorkerTeam> team = {};
+  decltype(runtime::ExecutorOptions::allocate) allocate = {};  ///< as there
   std::string records = {};  ///< file of `lathe tune`: what was fastest is taken; empty: none
   /// Name of an external compiler (lower/external.h), which gets all that it takes; empty: none.
   std::string external = {};
@@ -98,7 +101,9 @@ struct Port {
 std::vector<Dim::Binding> BindSymbols(std::span<const Port> ports, const NamedValues& inputs);
 
 struct LoadOptions {
-  int threads = 0;         ///< for parallel loops; 0: one per processor
+  int threads = 0;  ///< for parallel loops; 0: one per processor
+  /// Shared with other executables; null: a team of its own, of `threads` threads.
+  std::shared_ptr<runtime::WorkerTeam> team = {};
   uint64_t max_bytes = 0;  ///< of tensors alive at once; 0: as CompileOptions::max_bytes
   /// Instead of those in the file, by name; errors: artifact/parameter.
   runtime::NamedTensors parameters = {};

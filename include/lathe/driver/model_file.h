@@ -43,7 +43,9 @@ bool LacksWeights(const Program& program);
 /// for what needs some, and not these.
 void InventWeights(Program& program);
 
-/// Writes `.onnx` or `.lathe` by extension; any other one is an error (model/format).
+/// Errors: model/format for an extension that SaveModel does not know.
+void CheckModelName(const std::string& path);
+/// Writes `.onnx` or `.lathe` by extension. Errors: io/..., CheckModelName.
 void SaveModel(const Program& program, const std::string& path);
 
 /// "<path>.weights.safetensors".

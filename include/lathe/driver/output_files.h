@@ -36,7 +36,7 @@ struct OutputFile {
 
 /// The files of an executable that is saved at `path`: one, or three for .json.
 std::vector<OutputFile> ExecutableFiles(const std::string& path);
-/// The files that SaveModel may write.
+/// The files that SaveModel may write. Errors: CheckModelName.
 std::vector<OutputFile> ModelFiles(const std::string& path);
 /// The model at `path`, whatever its format, and the files that belong to it by their names.
 /// Nothing is read.

@@ -33,5 +33,8 @@ std::vector<ValueDifference> CompareValues(const NamedValues& a, const NamedValu
 /// The values in a file of OpenValueFile that holds tensors, in a .npy, or in the .npy files of a
 /// folder, by their names. Errors: io/..., parse/..., run/input-file.
 NamedValues ReadResults(const std::string& path);
+/// Calls values of a folder, which have the names of their files, as `others` are called whose
+/// files (FilesOf) these would be.
+void RestoreNames(NamedValues& of_folder, const NamedValues& others);
 
 }  // namespace lathe

@@ -99,6 +99,9 @@ struct TensorFile {
 /// "-3", .... An absent optional has no file.
 std::vector<std::vector<TensorFile>> FilesOf(const std::string& folder, const NamedValues& values);
 
+/// The names of these files, for values of these names: without ".npy".
+std::vector<std::string> FileNamesOf(const std::vector<std::string>& names);
+
 /// The tensors of `values` under the names that one file holds them by: the value's, of a list
 /// `<name>.0`, .... An absent optional has none.
 std::vector<std::pair<std::string, Tensor>> TensorsOf(const NamedValues& values);

@@ -13,6 +13,7 @@
 #include "lathe/runtime/profile.h"
 #include "lathe/runtime/worker_team.h"
 #include "lathe/support/budget.h"
+#include "lathe/support/buffer.h"
 #include "lathe/support/kernel.h"
 #include "lathe/support/tensor.h"
 
@@ -28,6 +29,9 @@ struct ExecutorOptions {
   std::shared_ptr<WorkerTeam> team = nullptr;
   /// Cap on what all runs together hold for tensors between steps; 0: none.
   uint64_t max_bytes = 0;
+  /// Gives memory of so many bytes for tensors between steps, aligned to Buffer::kAlignment, from
+  /// whatever thread runs; empty: Buffer::Allocate.
+  std::function<std::shared_ptr<Buffer>(uint64_t bytes)> allocate = {};
   /// Bindings of symbols whose placement is remembered.
   size_t max_placements = 256;
   /// Steps of one run, those in loops counted each time: a loop that does not end is an error.

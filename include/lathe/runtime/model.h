@@ -115,8 +115,10 @@ class Array {
 
 /// As lathe_load_options.
 struct ModelOptions {
-  int threads = 0;         ///< for one run; 0: one per core that it may use
-  uint64_t max_bytes = 0;  ///< cap on what all runs together hold between steps; 0: none
+  int threads = 0;                    ///< for one run; 0: one per core that it may use
+  uint64_t max_bytes = 0;             ///< cap on what all runs together hold between steps; 0: none
+  lathe_thread_pool* pool = nullptr;  ///< for runs, instead of threads of its own
+  const lathe_allocator* allocator = nullptr;  ///< instead of the system's memory
 };
 
 /// A loaded program. Any number of threads may run one at once. Everything throws ModelError.
@@ -124,7 +126,8 @@ class Model {
  public:
   /// From an .lx file, or the graph of a program in three parts.
   explicit Model(const std::string& path, const ModelOptions& options = {}) {
-    const lathe_load_options load = {sizeof(load), options.threads, options.max_bytes};
+    const lathe_load_options load = {sizeof(load), options.threads, options.max_bytes, options.pool,
+                                     options.allocator};
     lathe_program* program = nullptr;
     ThrowIf(lathe_load_file(path.c_str(), &load, &program));
     program_.reset(program);

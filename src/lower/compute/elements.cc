@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
@@ -13,7 +14,6 @@
 #include "lathe/dialect/nn/sampling.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/signal.h"
-#include "lathe/dialect/nn/view.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
@@ -127,11 +127,6 @@ Value Opaque(LoopBuilder& lb, Value integer) { return nn::IdentityOp::Create(lb.
 
 }  // namespace
 
-Value FlatView(LoopBuilder& lb, Value memory) {
-  if (TensorOf(memory).rank() == 1) return memory;
-  return nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = {-1}}).y();
-}
-
 // Where an operation is told the extent of an axis of its result.
 std::pair<size_t, int64_t> EntryOf(const Operation& op, size_t result, size_t axis) {
   if (op.name() == nn::SplitOp::kName) return {nn::SplitOp::kSplit, static_cast<int64_t>(result)};
@@ -216,7 +211,7 @@ Elements::Elements(LoopBuilder& lb, const Block& function, const Block& body)
     if (source.op == nullptr) symbols_.emplace_back(source.symbol, ExtentAt(source));
   }
   for (size_t i = 0; i < function.num_arguments(); ++i) {
-    memory_[function.argument(i)] = FlatView(lb, body.argument(i));
+    memory_[function.argument(i)] = lb.Flat(body.argument(i));
   }
   for (const Extents::Source& source : extents_.sources()) {
     if (source.op != nullptr) symbols_.emplace_back(source.symbol, ExtentAt(source));
@@ -342,7 +337,7 @@ Value Elements::Int(const Dim& expr) {
 }
 
 void Elements::Bind(Value v, Value memory) {
-  memory_[v] = FlatView(lb_, memory);
+  memory_[v] = lb_.Flat(memory);
   bound_.push_back(v);
 }
 

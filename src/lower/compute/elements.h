@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "lathe/ir/tensor_of.h"
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lowering.h"
 #include "src/lower/compute/extents.h"
 #include "src/lower/compute/index_space.h"
-#include "src/lower/loop_builder.h"
 
 namespace lathe::lower {
 
@@ -106,8 +106,6 @@ class Elements {
 /// them are those that vectors are made along, if there is a `space` to ask for cuts.
 Place BroadcastPlace(const Place& at, const std::vector<Dim>& dims, const std::vector<Dim>& whole,
                      IndexSpace* space = nullptr);
-/// The same memory with one axis.
-Value FlatView(LoopBuilder& lb, Value memory);
 /// The dims of a value of the function.
 std::vector<Dim> DimsOf(Value v);
 /// The tensor that a value always is; null if that is not known.

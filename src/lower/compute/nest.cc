@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/storage_traits.h"
 #include "lathe/lower/schedule.h"
 #include "src/lower/schedule/leaves.h"
@@ -193,7 +194,7 @@ void Nest::WriteLoops(size_t depth, Value memory, Elements& elements) {
     at_.pop_back();
   };
   if (sizes_[depth]) {
-    elements.lb().ForValue(sizes_[depth], body);
+    elements.lb().For(sizes_[depth], false, body);
   } else if (extent.IsConstant(1)) {
     body(Value());
   } else {

@@ -70,7 +70,7 @@ class Channels {
     Dim plane = 1;
     for (size_t a = 2; a < dims_.size(); ++a) plane *= dims_[a];
     if (!plane.is_constant()) return;
-    flat_ = FlatView(e_.lb(), w_.body.argument(x.index()));
+    flat_ = e_.lb().Flat(w_.body.argument(x.index()));
     dims_ = {dims_[0], dims_[1], plane};
   }
 

@@ -1,4 +1,3 @@
-#include "lathe/dialect/builtin/builtin.h"
 #include "src/lower/attention_block.h"
 #include "src/lower/strategies/list.h"
 
@@ -134,9 +133,7 @@ void Attention::Write() {
     im_.For(rest * (1 - many), false,
             [&](const Dim& row) { block_.WriteRow(AccessOf(b, h), im_.Name(first + row)); });
   });
-  for (Value& v : given) v = builtin::ToVtensorOp::Create(lb_.b(), v).y();
-  const Operation* end = function_.terminator();
-  lb_.b().Create(end->info(), given, end->attributes().entries(), {});
+  lb_.Return(given);
 }
 
 }  // namespace

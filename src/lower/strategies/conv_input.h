@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "src/lower/loop_builder.h"
+#include "lathe/lower/loop_builder.h"
 #include "src/lower/pointwise.h"
 
 namespace lathe::lower {

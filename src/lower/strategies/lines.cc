@@ -191,9 +191,7 @@ void Lines::Write() {
       columns_.assign(1, {at, im_->At(Min(inner_ - at, lanes_))});
     });
   }
-  const Value y = builtin::ToVtensorOp::Create(lb_->b(), result_).y();
-  const Operation* end = lowering_.function.terminator();
-  lb_->b().Create(end->info(), {&y, 1}, end->attributes().entries(), {});
+  lb_->Return({&result_, 1});
 }
 
 // `columns` says which lines number i of `count` are.

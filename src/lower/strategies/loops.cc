@@ -1,5 +1,3 @@
-#include "lathe/dialect/builtin/builtin.h"
-#include "lathe/dialect/nn/view.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/nest.h"
 #include "src/lower/strategies/list.h"
@@ -18,7 +16,7 @@ class Writer {
   void Write() {
     for (size_t i = 0; i < end_->num_operands(); ++i) {
       results_.push_back(elements_.Alloc(end_->operand(i)));
-      flat_.push_back(FlatView(lb_, results_.back()));
+      flat_.push_back(lb_.Flat(results_.back()));
     }
     is_done_.assign(results_.size(), false);
     for (const Operation& op : l_.function) Visit(op);
@@ -26,8 +24,7 @@ class Writer {
       if (is_done_[i]) continue;
       Nest(elements_, l_.function, *l_.body, l_.machine).Write(end_->operand(i), flat_[i]);
     }
-    for (Value& v : results_) v = builtin::ToVtensorOp::Create(lb_.b(), v).y();
-    lb_.b().Create(end_->info(), results_, end_->attributes().entries(), {});
+    lb_.Return(results_);
   }
 
  private:
@@ -48,7 +45,7 @@ class Writer {
       is_done_[i] = true;
       return flat_[i];
     }
-    return FlatView(lb_, elements_.Alloc(v));
+    return lb_.Flat(elements_.Alloc(v));
   }
 
   Lowering& l_;

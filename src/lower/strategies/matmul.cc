@@ -147,9 +147,8 @@ void Matmul::WriteItems() {
     const Value first = Product(c, chunk);
     const Value three[] = {items, first, chunk};
     const Dim left = LoopBuilder::D0() - LoopBuilder::D1();
-    lb_->ForValue(
-        lb_->Index(Min(left, LoopBuilder::D2()), three), [&](Value i) { WriteItem(Sum(first, i)); },
-        true);
+    lb_->For(lb_->Index(Min(left, LoopBuilder::D2()), three), true,
+             [&](Value i) { WriteItem(Sum(first, i)); });
   });
 }
 
@@ -239,12 +238,12 @@ void Matmul::WriteDepthBlock(Value group, bool last) {
   const Value both[] = {lb_->Extent(full), first_panel_};
   const Value count =
       lb_->Index(Min(LoopBuilder::D0() - LoopBuilder::D1(), plan_.group_panels), both);
-  lb_->ForValue(count, [&](Value i) { WritePanel(Sum(first_panel_, i), false, last); });
+  lb_->For(count, false, [&](Value i) { WritePanel(Sum(first_panel_, i), false, last); });
   if (rest.IsConstant(0)) return;
   const Value three[] = {group, lb_->Extent(plan_.groups), lb_->Extent(rest)};
   const Dim is_last = FloorDiv(LoopBuilder::D0() + 1, LoopBuilder::D1());
-  lb_->ForValue(lb_->Index(is_last * Min(LoopBuilder::D2(), 1), three),
-                [&](Value) { WritePanel(lb_->Extent(full), true, last); });
+  lb_->For(lb_->Index(is_last * Min(LoopBuilder::D2(), 1), three), false,
+           [&](Value) { WritePanel(lb_->Extent(full), true, last); });
 }
 
 void Matmul::WritePanel(Value panel, bool rest, bool last) {
@@ -416,7 +415,7 @@ void Matmul::ForRest(Value extent, const std::function<void(Value)>& body) {
     if (*known != 0) body(rest);
     return;
   }
-  lb_->ForValue(lb_->Index(Min(LoopBuilder::D0(), 1), rest), [&](Value) { body(rest); });
+  lb_->For(lb_->Index(Min(LoopBuilder::D0(), 1), rest), false, [&](Value) { body(rest); });
 }
 
 // A block of the left matrix, its rows close to each other.
@@ -430,9 +429,9 @@ void Matmul::PackLeft() {
     lb_->Store(left_block_, Centered(job_.form.left, v, {}), at);
   };
   const Value inner = by_rows ? depth_ : rows_;
-  lb_->ForValue(by_rows ? rows_ : depth_, [&](Value outer) {
+  lb_->For(by_rows ? rows_ : depth_, false, [&](Value outer) {
     const Value full = lb_->Index(FloorDiv(LoopBuilder::D0(), plan_.lanes), inner);
-    lb_->ForValue(full, [&](Value i) { copy(outer, Times(i, plan_.lanes), {}); });
+    lb_->For(full, false, [&](Value i) { copy(outer, Times(i, plan_.lanes), {}); });
     ForRest(inner, [&](Value rest) { copy(outer, Times(full, plan_.lanes), rest); });
   });
 }
@@ -441,7 +440,7 @@ void Matmul::PackLeft() {
 void Matmul::PackRight(Value first_column, Tile tile) {
   if (job_.form.right.EndsWith(kDepth)) return CopyTransposedRight(first_column, tile);
   if (!job_.form.right.EndsWith(kColumn)) return CopyElements(first_column, tile);
-  lb_->ForValue(depth_, [&](Value k) { CopyRight(k, first_column, tile); });
+  lb_->For(depth_, false, [&](Value k) { CopyRight(k, first_column, tile); });
 }
 
 void Matmul::CopyRight(Value k, Value first_column, Tile tile) {
@@ -459,8 +458,8 @@ void Matmul::CopyElements(Value first_column, Tile tile) {
   const Value both[] = {first_column, lb_->Extent(job_.form.columns)};
   const Dim left = LoopBuilder::D1() - LoopBuilder::D0();
   const Value count = lb_->Index(Min(left, tile.vectors * plan_.lanes), both);
-  lb_->ForValue(depth_, [&](Value k) {
-    lb_->ForValue(count, [&](Value column) {
+  lb_->For(depth_, false, [&](Value k) {
+    lb_->For(count, false, [&](Value column) {
       const Value at = Sum(first_column, column);
       const Value from = LoadOf(job_.form.right, right_, {}, Sum(first_k_, k), at, 0);
       const Value to[] = {k, column};
@@ -491,7 +490,7 @@ void Matmul::CopyTransposedRight(Value first_column, Tile tile) {
   const Value full = lb_->Index(FloorDiv(LoopBuilder::D0(), plan_.lanes), depth_);
   lb_->For(tile.vectors, false, [&](Value v) {
     const Value to = Times(v, plan_.lanes), first = Sum(first_column, to);
-    lb_->ForValue(full, [&](Value i) { turn(first, to, Times(i, plan_.lanes), {}); });
+    lb_->For(full, false, [&](Value i) { turn(first, to, Times(i, plan_.lanes), {}); });
     ForRest(depth_, [&](Value rest) { turn(first, to, Times(full, plan_.lanes), rest); });
   });
 }

@@ -146,10 +146,10 @@ void MatmulBf16::WriteItem(Value number) {
   const Value first_panel = Times(group, group_panels_);
   const int64_t full = job_.form.columns.value() / width();
   const Value count = Minus(lb_->Int(full), first_panel, group_panels_);
-  lb_->ForValue(count, [&](Value i) { WritePanel(Sum(first_panel, i), false); });
+  lb_->For(count, false, [&](Value i) { WritePanel(Sum(first_panel, i), false); });
   if (full == panels_) return;
   const Dim is_last = FloorDiv(LoopBuilder::D0() + 1, CeilDiv(panels_, group_panels_));
-  lb_->ForValue(lb_->Index(is_last, group), [&](Value) { WritePanel(lb_->Int(full), true); });
+  lb_->For(lb_->Index(is_last, group), false, [&](Value) { WritePanel(lb_->Int(full), true); });
 }
 
 void MatmulBf16::WritePanel(Value panel, bool rest) {
@@ -184,7 +184,7 @@ void MatmulBf16::CopyLeft() {
   const int64_t lines = CeilDiv(depth() + lanes(), kLine) | 1;
   left_block_ = lb_->Alloc(
       VTensorType::Get(lb_->context(), SymShape({Dim(block_rows_), Dim(lines * kLine)}), kFactor));
-  lb_->ForValue(rows_, [&](Value row) { CopyRow(row); });
+  lb_->For(rows_, false, [&](Value row) { CopyRow(row); });
 }
 
 // An element behind the depth is a zero: a weight of zero is multiplied by it.

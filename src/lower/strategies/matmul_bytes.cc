@@ -142,10 +142,10 @@ void MatmulBytes::WriteItem(Value number) {
   const Value first_panel = Times(group, group_panels_);
   const int64_t full = job_.form.columns.value() / width();
   const Value count = Minus(lb_->Int(full), first_panel, group_panels_);
-  lb_->ForValue(count, [&](Value i) { WritePanel(Sum(first_panel, i), false); });
+  lb_->For(count, false, [&](Value i) { WritePanel(Sum(first_panel, i), false); });
   if (full == panels_) return;
   const Dim is_last = FloorDiv(LoopBuilder::D0() + 1, CeilDiv(panels_, group_panels_));
-  lb_->ForValue(lb_->Index(is_last, group), [&](Value) { WritePanel(lb_->Int(full), true); });
+  lb_->For(lb_->Index(is_last, group), false, [&](Value) { WritePanel(lb_->Int(full), true); });
 }
 
 void MatmulBytes::WritePanel(Value panel, bool rest) {
@@ -162,7 +162,7 @@ void MatmulBytes::WritePanel(Value panel, bool rest) {
     lb_->Store(sums_, sum, at);
   };
   product.Write(rows_, lb_->Int(groups_of_depth_));
-  lb_->ForValue(rows_, [&](Value row) {
+  lb_->For(rows_, false, [&](Value row) {
     for (int64_t v = 0; v < tile.vectors; ++v) Finish(row, panel, v, columns);
   });
 }
@@ -198,7 +198,7 @@ void MatmulBytes::CopyLeft() {
   const int64_t lines = CeilDiv(depth() + l_.machine.vector_bytes, kLine) | 1;
   left_block_ = lb_->Alloc(VTensorType::Get(
       lb_->context(), SymShape({Dim(block_rows_), Dim(lines * kLine)}), ElementType::kU8));
-  lb_->ForValue(rows_, [&](Value row) { CopyRow(row); });
+  lb_->For(rows_, false, [&](Value row) { CopyRow(row); });
 }
 
 void MatmulBytes::CopyRow(Value row) {

@@ -111,8 +111,8 @@ void MatmulDots::Write() {
       const Value three[] = {count, chunk, c};
       const Dim first = LoopBuilder::D1() * LoopBuilder::D2();
       const Value number = lb_->Index(first, three);
-      lb_->ForValue(lb_->Index(Min(LoopBuilder::D0() - first, LoopBuilder::D1()), three),
-                    [&](Value i) { WriteItem(Sum(number, i)); });
+      lb_->For(lb_->Index(Min(LoopBuilder::D0() - first, LoopBuilder::D1()), three), false,
+               [&](Value i) { WriteItem(Sum(number, i)); });
     });
   }
   job_.after->Close(*lb_);

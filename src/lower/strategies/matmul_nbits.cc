@@ -513,7 +513,7 @@ void MatmulNbits::WriteItem(const Dim& number) {
   const int64_t line = 64 / 4, lines = CeilDiv(width(), line) | 1;
   partial_ = Scratch({Dim(block_rows_), Dim(lines * line)});
   if (chunks() > 1) {
-    lb().ForValue(rows, [&](Value row) {
+    lb().For(rows, false, [&](Value row) {
       for (int64_t v = 0; v < vectors_; ++v) {
         const Value at[] = {row, lb().Int(v * lanes())};
         lb().Store(partial_, lb().Splat(kF32, 0, lanes()), at);
@@ -601,7 +601,7 @@ void MatmulNbits::Multiply(const Dim& first_row, Value rows, const Dim& chunk) {
 }
 
 void MatmulNbits::FinishItem(const Dim& first_row, Value rows, const Dim& panel) {
-  lb().ForValue(rows, [&](Value row) {
+  lb().For(rows, false, [&](Value row) {
     for (int64_t v = 0; v < vectors_; ++v) {
       const Value at[] = {row, lb().Int(v * lanes())};
       Finish(math_->Name(first_row + math_->Of(row)), panel, v, lb().Load(partial_, at, lanes()));

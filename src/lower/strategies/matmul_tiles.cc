@@ -285,8 +285,8 @@ void MatmulTiles::CopyAhead() {
   left_block_ = Scratch(CeilDiv(rows, plan_.rows) * plan_.rows, plan_.depth(), plan_.factor);
   lb_->For(lb_->Extent(CeilDiv(rows, kAheadRows)), true, [&](Value part) {
     first_row_ = Times(part, kAheadRows);
-    lb_->ForValue(Minus(lb_->Extent(rows), first_row_, kAheadRows),
-                  [&](Value row) { CopyRow(Sum(first_row_, row), row); });
+    lb_->For(Minus(lb_->Extent(rows), first_row_, kAheadRows), false,
+             [&](Value row) { CopyRow(Sum(first_row_, row), row); });
   });
 }
 
@@ -314,10 +314,10 @@ void MatmulTiles::WriteItem(Value number) {
   const Value first_panel = Times(group, plan_.group_panels);
   const int64_t full = job_.form.columns.value() / plan_.width();
   const Value count = Minus(lb_->Int(full), first_panel, plan_.group_panels);
-  lb_->ForValue(count, [&](Value i) { WritePanel(Sum(first_panel, i), false); });
+  lb_->For(count, false, [&](Value i) { WritePanel(Sum(first_panel, i), false); });
   if (full == plan_.panels) return;
   const Dim is_last = FloorDiv(LoopBuilder::D0() + 1, groups);
-  lb_->ForValue(lb_->Index(is_last, group), [&](Value) { WritePanel(lb_->Int(full), true); });
+  lb_->For(lb_->Index(is_last, group), false, [&](Value) { WritePanel(lb_->Int(full), true); });
 }
 
 Operation* MatmulTiles::Loop(int64_t extent, const LoopBuilder::Body& body) {
@@ -339,14 +339,14 @@ Value MatmulTiles::Scratch(const Dim& rows, int64_t columns, ElementType element
 
 // The rows of the item, and rows of zeros up to a full tile.
 void MatmulTiles::CopyLeft() {
-  lb_->ForValue(rows_, [&](Value row) {
+  lb_->For(rows_, false, [&](Value row) {
     CopyRow(row, row);
     if (row_sums_) SumRow(row);
   });
   const Dim all = CeilDiv(LoopBuilder::D0(), plan_.rows) * plan_.rows;
   const Value missing = lb_->Index(all - LoopBuilder::D0(), rows_);
   const int64_t across = l_.machine.lanes(plan_.factor);
-  lb_->ForValue(missing, [&](Value i) {
+  lb_->For(missing, false, [&](Value i) {
     const Value row = Sum(rows_, i);
     lb_->For(CeilDiv(plan_.depth(), across), false, [&](Value k) {
       const Value at[] = {row, Times(k, across)};
@@ -400,12 +400,12 @@ void MatmulTiles::WritePanel(Value panel, bool rest) {
   if (job_.form.left.zero_point) SetColumnOffsets(panel, tiles, columns);
   const Value all = lb_->Index(CeilDiv(LoopBuilder::D0(), plan_.rows), rows_);
   const Value full = lb_->Index(FloorDiv(LoopBuilder::D0(), plan_.row_tiles), all);
-  lb_->ForValue(full, [&](Value i) {
+  lb_->For(full, false, [&](Value i) {
     WriteBlock(Times(i, plan_.row_tiles), plan_.row_tiles, panel, tiles, columns);
   });
   if (plan_.row_tiles == 1) return;
   const Value left = lb_->Index(Mod(LoopBuilder::D0(), plan_.row_tiles), all);
-  lb_->ForValue(left, [&](Value i) {
+  lb_->For(left, false, [&](Value i) {
     WriteBlock(Sum(Times(full, plan_.row_tiles), i), 1, panel, tiles, columns);
   });
 }
@@ -415,8 +415,8 @@ void MatmulTiles::WriteBlock(Value first_tile, int64_t row_tiles, Value panel, i
   const Value first_row = Times(first_tile, plan_.rows);
   const Value from = CopiesAhead() ? Sum(first_row_, first_row) : first_row;
   Multiply(left_block_, from, row_tiles, panel, column_tiles, false);
-  lb_->ForValue(Minus(rows_, first_row, row_tiles * plan_.rows),
-                [&](Value row) { FinishRow(row, first_row, panel, columns); });
+  lb_->For(Minus(rows_, first_row, row_tiles * plan_.rows), false,
+           [&](Value row) { FinishRow(row, first_row, panel, columns); });
 }
 
 // Plain loops, which become tiles. `same_depth`: each tile of depth reads the left one's first.

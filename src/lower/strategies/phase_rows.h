@@ -1,6 +1,6 @@
 #pragma once
 
-#include "src/lower/loop_builder.h"
+#include "lathe/lower/loop_builder.h"
 
 namespace lathe::lower {
 

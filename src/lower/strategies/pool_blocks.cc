@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/support/text.h"

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/view.h"
@@ -173,9 +174,7 @@ void Recurrent::Write() {
     reset_ = Memory({form_.batch, Dim(form_.hidden)});
   }
   for (int64_t d = 0; d < form_.directions; ++d) WriteDirection(d);
-  for (Value& v : given) v = builtin::ToVtensorOp::Create(lb_.b(), v).y();
-  const Operation* end = lowering_.function.terminator();
-  lb_.b().Create(end->info(), given, end->attributes().entries(), {});
+  lb_.Return(given);
 }
 
 void Recurrent::WriteDirection(int64_t direction) {
@@ -307,7 +306,7 @@ void Recurrent::WritePanel(const Dim& panel, const Dim& step, Gates gates, bool 
 
 // Lengths are numbers of steps, none of them negative.
 void Recurrent::CheckLengths() {
-  lb_.ForValue(im_.At(batch_), [&](Value row) {
+  lb_.For(im_.At(batch_), false, [&](Value row) {
     Builder& b = lb_.b();
     const Term length(b, nn::CastOp::Create(b, lb_.Load(ArgumentOf(form_.lengths), {&row, 1}),
                                             {.to = ElementType::kI64})

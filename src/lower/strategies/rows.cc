@@ -218,9 +218,7 @@ void Rows::Write(Block* body) {
   Open(*body);
   at_.assign(groups_.size(), Value());
   WriteNest();
-  for (Value& v : memory_) v = builtin::ToVtensorOp::Create(lb_->b(), v).y();
-  const Operation* end = function_.terminator();
-  lb_->b().Create(end->info(), memory_, end->attributes().entries(), {});
+  lb_->Return(memory_);
 }
 
 void Rows::WriteNest() {

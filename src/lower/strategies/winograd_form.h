@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lower_function.h"
-#include "src/lower/loop_builder.h"
 
 namespace lathe::lower {
 

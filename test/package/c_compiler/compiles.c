@@ -32,6 +32,75 @@ static void run(lathe_program* program) {
   lathe_program_free(program);
 }
 
+/* What the callbacks have seen. */
+typedef struct seen {
+  int notes, warnings, progress, memories, most_memories;
+  size_t done, total;
+} seen;
+
+static void see_log(void* user, lathe_severity severity, const char* id, const char* text) {
+  seen* s = user;
+  if (strlen(id) == 0 || strlen(text) == 0) ++failures;
+  if (severity == LATHE_NOTE) ++s->notes;
+  if (severity == LATHE_WARNING) ++s->warnings;
+}
+
+static void see_progress(void* user, size_t done, size_t total) {
+  seen* s = user;
+  if (done < s->done || done > total) ++failures;
+  ++s->progress;
+  s->done = done;
+  s->total = total;
+}
+
+static void* allocate(void* user, size_t bytes) {
+  seen* s = user;
+  if (++s->memories > s->most_memories) s->most_memories = s->memories;
+  return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void release(void* user, void* memory, size_t bytes) {
+  seen* s = user;
+  if (bytes == 0) ++failures;
+  --s->memories;
+  free(memory);
+}
+
+static void* allocate_nothing(void* user, size_t bytes) { return bytes == 0 ? user : NULL; }
+
+/* Callbacks, an allocator, and a pool that the program keeps. */
+static void check_callbacks(const char* model, const lathe_size* batch) {
+  static const float image[64] = {0};
+  static const int64_t shape[] = {1, 1, 8, 8};
+  float scores[10];
+  const lathe_input_view input = {LATHE_F32, image, shape, 4};
+  const lathe_output_view output = {scores, sizeof(scores)};
+  seen s = {0};
+  lathe_allocator allocator = {&s, allocate, release};
+  lathe_compile_options options = {0};
+  lathe_program* program = NULL;
+  options.size = sizeof(options);
+  options.sizes = batch;
+  options.num_sizes = 1;
+  options.cache = model; /* not a folder: a warning */
+  options.allocator = &allocator;
+  options.log = see_log;
+  options.progress = see_progress;
+  options.user = &s;
+  stop_on(lathe_thread_pool_new(2, &options.pool));
+  stop_on(lathe_compile_file(model, &options, &program));
+  lathe_thread_pool_free(options.pool);
+  if (s.progress == 0 || s.done != s.total || s.memories != 0 || s.warnings != 1) ++failures;
+  run(program);
+  if (s.memories != 0 || s.most_memories != 1) ++failures;
+  allocator.allocate = allocate_nothing;
+  options.pool = NULL;
+  options.progress = NULL;
+  stop_on(lathe_compile_file(model, &options, &program));
+  expect(lathe_run(program, &input, 1, &output, 1, NULL), "limit/memory");
+  lathe_program_free(program);
+}
+
 static void check_errors(const char* model) {
   const lathe_size unknown = {"M", 1};
   lathe_compile_options options = {0};
@@ -77,5 +146,6 @@ int main(int argc, char** argv) {
   stop_on(lathe_load_file(argv[2], NULL, &program));
   run(program);
   check_errors(argv[1]);
+  check_callbacks(argv[1], &batch);
   return failures;
 }

@@ -1,9 +1,9 @@
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/driver/executable.h"
 #include "lathe/driver/explain.h"
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/lower/strategy.h"
-#include "src/lower/loop_builder.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/dialect/program_util.h"
 

@@ -1,8 +1,8 @@
 #include "lathe/driver/tune.h"
 
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/support/file.h"
-#include "src/lower/loop_builder.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/temp_folder.h"
 

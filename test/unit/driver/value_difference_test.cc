@@ -59,6 +59,15 @@ TEST(ValueDifferenceTest, OtherKinds) {
   EXPECT_TRUE(Compared(RtValue::AbsentOptional(), RtValue::AbsentOptional()).agrees());
 }
 
+TEST(ValueDifferenceTest, FilesHaveTheNamesOfTheirValues) {
+  const Tensor t = Tensor::Scalar(1.0F);
+  NamedValues files = {{"a_b-2", t}, {"a_b", t}, {"other", t}};
+  RestoreNames(files, {{"a/b", t}, {"a_b", t}});
+  EXPECT_EQ(files[0].first, "a/b");
+  EXPECT_EQ(files[1].first, "a_b");
+  EXPECT_EQ(files[2].first, "other");
+}
+
 TEST(ValueDifferenceTest, NamesDecideUnlessThereIsOneEach) {
   const Tensor t = Tensor::Scalar(1.0F);
   const auto all = CompareValues({{"x", t}, {"y", t}}, {{"y", t}, {"z", t}}, 0, 0);

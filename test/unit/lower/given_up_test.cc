@@ -1,9 +1,9 @@
 #include <stdexcept>
 
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/lower/strategy.h"
 #include "lathe/support/error.h"
-#include "src/lower/loop_builder.h"
 #include "test/unit/lower/lower_util.h"
 
 namespace lathe::lower {

@@ -1,7 +1,7 @@
 #include "lathe/dialect/nn/elementwise_unary.h"
+#include "lathe/lower/loop_builder.h"
 #include "lathe/lower/lowering.h"
 #include "lathe/lower/strategy.h"
-#include "src/lower/loop_builder.h"
 #include "test/unit/lower/lower_util.h"
 
 namespace lathe::lower {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -218,6 +219,22 @@ TEST(ExecutorTest, CapsMemory) {
   executor.Trim();
   EXPECT_EQ(executor.arena_bytes(), 0u);
   EXPECT_EQ(RunError(executor, {{"x", Ramp(20)}}), "no error");
+}
+
+TEST(ExecutorTest, TakesMemoryFromElsewhere) {
+  std::vector<uint64_t> asked;
+  bool has_more = true;
+  const Executor executor(TestKernels(), AffinePlan(), {.threads = 1, .allocate = [&](uint64_t n) {
+                                                          asked.push_back(n);
+                                                          if (!has_more) throw std::bad_alloc();
+                                                          return Buffer::Allocate(n);
+                                                        }});
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(20)}}), "no error");
+  EXPECT_EQ(RunError(executor, {{"x", Ramp(10)}}), "no error");
+  EXPECT_EQ(asked, std::vector{executor.arena_bytes()});
+  has_more = false;
+  EXPECT_THROW(executor.Run({{"x", Ramp(200)}}), std::bad_alloc);
+  EXPECT_EQ(executor.arena_bytes(), 0U);
 }
 
 // A storage of fixed size and one that the symbol sizes, one after the other, share memory.
