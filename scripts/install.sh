@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 what=${1:-demo}
 build=(make cmake ninja-build ccache mold g++ ca-certificates python3 python3-venv
        libfmt-dev nlohmann-json3-dev libcli11-dev libstb-dev
-       libdlpack-dev zlib1g-dev llvm-19-dev)
+       libdlpack-dev zlib1g-dev libre2-dev llvm-19-dev)
 testing=(git python3-dev libgtest-dev pkg-config dpkg-dev llvm-19-tools clang-19 libclang-rt-19-dev
          clang-format-19 wamerican chromium  # looks at the reports of passes
          libopenmpi-dev openmpi-bin)  # training on several ranks

@@ -39,6 +39,9 @@ TEST(Regex, KnowsAssertionsAndFlags) {
 TEST(Regex, WorksOnCodePoints) {
   EXPECT_TRUE(Matches("..", "\xC3\xA4\xE2\x82\xAC"));
   EXPECT_TRUE(Matches("[\xC3\xA0-\xC3\xBF]", "\xC3\xA4"));
+  EXPECT_TRUE(Matches("\\p{Greek}\\PL",
+                      "\xCF\x89"
+                      "1"));
   EXPECT_FALSE(Matches(".", "\xFF"));
 }
 
@@ -53,12 +56,14 @@ TEST(Regex, HostilePatternsEndSoon) {
     }
     return "";
   };
-  EXPECT_EQ(error("((a{1000}){1000}){1000}"), "limit/regex");
-  EXPECT_EQ(error("(((){1000}){1000}){1000}"), "limit/regex");
+  std::string large;
+  for (int i = 0; i < 100; ++i) large += "\\pL{1000}";
+  EXPECT_EQ(error(large), "limit/regex");
+  EXPECT_EQ(error("((a{1000}){1000}){1000}"), "run/regex");
   EXPECT_EQ(error(std::string(100000, '(')), "run/regex");
   EXPECT_EQ(error("a" + std::string(100000, '*')), "run/regex");
-  for (const char* bad : {"(", ")", "[a", "a{2,1}", "*a", "\\", "(?P<n", "[z-a]", "\\p{L}", "\\1",
-                          "[[:nope:]]", "(?x)a", "\\xZ", "a{1001}"}) {
+  for (const char* bad : {"(", ")", "[a", "a{2,1}", "*a", "\\", "(?P<n", "[z-a]", "\\p{Nope}",
+                          "\\1", "[[:nope:]]", "(?x)a", "\\xZ", "a{1001}"}) {
     EXPECT_EQ(error(bad), "run/regex") << bad;
   }
 }
@@ -79,6 +84,9 @@ TEST(Regex, FindsTheLongestFromLeftToRight) {
   EXPECT_EQ(find(".", "a\xC3\xA9"), (Found{{"a", 1}, {"\xC3\xA9", 1}}));
   EXPECT_EQ(find("a*b", "aaa"), Found{});
   EXPECT_EQ(find("a", ""), Found{});
+  EXPECT_EQ(find("", "ab"), Found{});
+  EXPECT_EQ(find("x*", "\xC3\xA9x"), (Found{{"x", 1}}));
+  EXPECT_EQ(find("b", std::string_view("a\0b", 3)), (Found{{"b", 1}}));
 }
 
 TEST(Letters, ChangeCase) {
