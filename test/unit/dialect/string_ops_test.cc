@@ -39,6 +39,9 @@ TEST(Regex, KnowsAssertionsAndFlags) {
 TEST(Regex, WorksOnCodePoints) {
   EXPECT_TRUE(Matches("..", "\xC3\xA4\xE2\x82\xAC"));
   EXPECT_TRUE(Matches("[\xC3\xA0-\xC3\xBF]", "\xC3\xA4"));
+  EXPECT_TRUE(Matches("\\p{Greek}\\PL",
+                      "\xCF\x89"
+                      "1"));
   EXPECT_FALSE(Matches(".", "\xFF"));
 }
 
@@ -79,6 +82,9 @@ TEST(Regex, FindsTheLongestFromLeftToRight) {
   EXPECT_EQ(find(".", "a\xC3\xA9"), (Found{{"a", 1}, {"\xC3\xA9", 1}}));
   EXPECT_EQ(find("a*b", "aaa"), Found{});
   EXPECT_EQ(find("a", ""), Found{});
+  EXPECT_EQ(find("", "ab"), Found{});
+  EXPECT_EQ(find("x*", "\xC3\xA9x"), (Found{{"x", 1}}));
+  EXPECT_EQ(find("b", std::string_view("a\0b", 3)), (Found{{"b", 1}}));
 }
 
 TEST(Letters, ChangeCase) {
