@@ -235,8 +235,8 @@ def register_compiler(function: Any = None, *, name: str = "", ops: Iterable[str
 
     The function gets the part as a program with the weights that it needs, whose inputs `in0`, `in1`,
     ... are its operands and whose outputs `out0`, `out1`, ... its results, and gives a function of
-    arrays of numpy: the inputs in order; it gives the outputs, a tuple of several. Any thread calls
-    that, and the same arrays must give the same. A compiler of Python may be registered again.
+    arrays of numpy: the inputs in order; it gives the outputs, of several a tuple or a list. Any thread
+    calls that, and the same arrays must give the same. A compiler of Python may be registered again.
 
     ops: names of the operations that it takes; default: all.
     refuse: of an operation with such a name, why it does not take it after all; None if it does.

@@ -14,6 +14,7 @@
 #include "lathe/ir/tensor_of.h"
 #include "lathe/lower/external.h"
 #include "python/src/lent.h"
+#include "python/src/numpy.h"
 #include "python/src/values.h"
 
 namespace nb = nanobind;
@@ -125,9 +126,17 @@ nb::list Code::Arguments(const KernelBuffer* buffers) const {
   return arrays;
 }
 
+// A list of numbers is one array.
+bool AreSeveral(nb::handle given) {
+  if (PyTuple_Check(given.ptr())) return true;
+  if (!PyList_Check(given.ptr())) return false;
+  const auto list = nb::borrow<nb::list>(given);
+  return list.size() == 0 || IsArray(list[0]) || nb::hasattr(list[0], "__dlpack__");
+}
+
 std::vector<nb::object> Code::Results(nb::object given) const {
-  const bool several = PyTuple_Check(given.ptr()) || PyList_Check(given.ptr());
-  if (results.size() == 1 && !PyTuple_Check(given.ptr())) return {std::move(given)};
+  const bool several = AreSeveral(given);
+  if (results.size() == 1 && !several) return {std::move(given)};
   std::vector<nb::object> all;
   if (several) {
     for (const nb::handle item : given) all.push_back(nb::borrow(item));

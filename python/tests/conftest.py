@@ -1,11 +1,15 @@
 """Models of a few nodes for the tests of the package."""
 
 import pathlib
+import signal
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
+# A shell has what it runs in the background ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"

@@ -194,6 +194,14 @@ def test_errors_name_the_line():
     assert e.value.location == where and isinstance(e.value.__cause__, KeyError)
 
 
+@pytest.mark.parametrize("result", [
+    lambda x: x * 2, lambda x: (x * 2,), lambda x: [x * 2], lambda x: (x * 2).tolist(),
+    lambda x: np.repeat(x, 2)[::2] * 2])
+def test_one_result(result):
+    lathe.register_compiler(name="one")(lambda part: result)
+    assert single("one")(np.float32([1, 2])).tolist() == [2, 4]
+
+
 @pytest.mark.parametrize("result, text", [
     (lambda x: x[:1], "i?f32\\[1\\] as result 0, which is f32\\[2\\]"),
     (lambda x: x.astype(np.float64), "f64"), (lambda x: (x, x), "2 results; the function has 1"),

@@ -47,6 +47,7 @@ def test_types_are_right(what, tmp_path_factory):
 
 
 CLIENT = """
+from collections.abc import Callable
 from typing import Any
 import numpy as np
 import lathe
@@ -65,6 +66,13 @@ def nothing(program: lathe.Program, *, n: int = 1) -> None: ...
 @lathe.register_op("client.same")
 def same(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return x
+
+def refuse(op: lathe.Operation) -> str | None:
+    return None if op.operands else "it reads nothing"
+
+@lathe.register_compiler(ops=["nn.relu"], refuse=refuse)
+def by_hand(part: lathe.Program) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+    return lambda x: np.maximum(x, 0)
 
 program = lathe.Program()
 x: lathe.Value = program.input("x", ("N", 3), np.float32) * 2 + 1
