@@ -117,4 +117,10 @@ std::vector<Value> PatchesOp::Decompose(Operation* o, Builder& b) {
   return {nn::TransposeOp::Create(b, rows, {.perm = std::vector<int64_t>{0, 2, 1}}).transposed()};
 }
 
+/// Elements only move: one factor for all of them, or one per picture, moves past.
+bool PatchesOp::ScaleAxis(ScaleAxisContext& c) {
+  if (!c.scale().is_scalar() && c.scale().axis != 0) return c.Refuse("tiles mix channels");
+  return c.Pass(0, c.scale());
+}
+
 }  // namespace lathe::mine

@@ -29,12 +29,14 @@ METHODS = {
     "RegionArguments": ("bool", "Operation* op, RegionRound round", "op, round"),
     "Learned": ("void", "LearnedContext& c", "c"),
     "Permute": ("bool", "PermuteContext& c", "c"),
+    "ScaleAxis": ("bool", "ScaleAxisContext& c", "c"),
 }
 # Where traits and interfaces are declared that few families have.
 HEADERS = {
     "KeepsBytes": "storage_traits.h",
     "Learned": "learned_interface.h",
     "Permute": "permute_interface.h",
+    "ScaleAxis": "scale_axis_interface.h",
 }
 
 

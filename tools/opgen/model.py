@@ -26,7 +26,8 @@ KEYWORDS = set("""alignas alignof and asm auto bool break case catch char class 
     short signed sizeof static struct switch template this throw true try typedef typeid typename
     union unsigned using virtual void volatile while xor operation op_""".split())
 RESERVED_CONSTANTS = {"kName"}
-MUTATING_ONLY = {"Fold", "Effects", "Grad", "Decompose", "Permute"}  # what the in-place twin does not share
+MUTATING_ONLY = {"Fold", "Effects", "Grad", "Decompose", "Permute",
+                 "ScaleAxis"}  # what the in-place twin does not share
 VALUE_TRAITS = {"HasValueSemantics", "ReadOnly", "ViewLike", "Inplace", "ConstantLike"}
 
 

@@ -8,6 +8,8 @@
 
 #include "lathe/dialect/all.h"
 #include "lathe/dialect/interpreter.h"
+#include "lathe/dialect/nn/norm.h"
+#include "lathe/dialect/scale_axis_interface.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/pass/pass.h"
@@ -225,6 +227,39 @@ TEST_F(AlgebraTest, WeightsInTheirOldFormGo) {
   EXPECT_EQ(Count(program, "nn.mul"), 0);
   EXPECT_EQ(program.parameters().size(), 1U);
   EXPECT_EQ(Interpreter(program).Run(inputs), expected);
+}
+
+// scale * (x' g + b) = x' (scale * g) + scale * b, where x' is x normalized; nothing the other way.
+struct NormScale : ScaleAxisInterface::Concept {
+  NormScale() : Concept{&ScaleAxis} {}
+  static bool ScaleAxis(ScaleAxisContext& c) {
+    if (c.is_forward()) return c.Refuse("its result does not change with the scale of its input");
+    for (const size_t i : {1, 2}) {
+      c.ScaleConstant(i, c.scale(), ChannelLayout::Along(*c.Constant(i), 0));
+    }
+    return true;
+  }
+};
+
+/// The passes know no list of ops: one that gets the interface from elsewhere takes part.
+TEST_F(AlgebraTest, ScalesGoIntoAnyOpThatTakesThem) {
+  constexpr std::string_view kText = R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[1, 2, 3], f32>
+    %g = builtin.constant() {value = tensor<[2], f32> [1.0, -2.0]} : () -> v_tensor<[2], f32>
+    %b = builtin.constant() {value = tensor<[2], f32> [0.5, 4.0]} : () -> v_tensor<[2], f32>
+    %s = builtin.constant() {value = tensor<[2, 1], f32> [2.0, -4.0]} : () -> v_tensor<[2, 1], f32>
+    %n = nn.instance_normalization(%x, %g, %b) : (v_tensor<[1, 2, 3], f32>, v_tensor<[2], f32>, v_tensor<[2], f32>) -> v_tensor<[1, 2, 3], f32>
+    %y = nn.mul(%n, %s) : (v_tensor<[1, 2, 3], f32>, v_tensor<[2, 1], f32>) -> v_tensor<[1, 2, 3], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[1, 2, 3], f32>) -> ())";
+  Program program = Parse(kText);
+  const NamedValues inputs{{"x", Tensor::Of<float>({1, 2, 3}, {1, -2, 3, 0.25, 5, -6})}};
+  const NamedValues expected = Interpreter(program).Run(inputs);
+  Apply(program, "fold_scale_axis_backward");
+  EXPECT_EQ(Count(program, "nn.mul"), 1);
+  context_.GetOp<nn::InstanceNormalizationOp>().AttachInterface<ScaleAxisInterface, NormScale>();
+  Apply(program, "fold_scale_axis_backward");
+  EXPECT_EQ(Count(program, "nn.mul"), 0);
+  EXPECT_EQ(Interpreter(program).Run(inputs), expected);  // powers of two
 }
 
 /// A transpose of large weights is no copy where products read them turned.

@@ -1,9 +1,8 @@
-#include "src/transform/scale.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "lathe/dialect/scale_axis_interface.h"
 #include "lathe/support/random.h"
 
 namespace lathe {

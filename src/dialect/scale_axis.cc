@@ -1,11 +1,10 @@
-#include "src/transform/scale.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
-#include "lathe/ir/type.h"
+#include "lathe/dialect/scale_axis_interface.h"
+#include "lathe/ir/tensor_of.h"
 
 namespace lathe {
 
@@ -26,6 +25,12 @@ Scale::Scale(std::vector<double> values, int64_t on_axis)
 
 bool Scale::IsFinite() const {
   return std::all_of(factors.begin(), factors.end(), [](double f) { return std::isfinite(f); });
+}
+
+Scale Scale::Reciprocal() const {
+  std::vector<double> inverse;
+  for (const double f : factors) inverse.push_back(1 / f);
+  return {std::move(inverse), axis};
 }
 
 Scale Scale::Piece(int64_t begin, int64_t count) const {
@@ -190,6 +195,31 @@ std::optional<Tensor> ScaledAddend(const Tensor& c, const Scale& scale, int64_t 
   const double addend = ToDoubles(c)[0];
   for (double& v : values) v *= addend;
   return RoundedTo(c.element_type(), shape, values);
+}
+
+const Tensor* ScaleAxisContext::Constant(size_t operand) const {
+  const bool is_there = operand < op_->num_operands() && op_->operand(operand);
+  return is_there ? facts_.Constant(op_->operand(operand)) : nullptr;
+}
+
+bool ScaleAxisContext::HasTypeOfResult(size_t i) const {
+  const AnyTensorType from = TensorOrNull(op_->operand(i)), to = TensorOrNull(op_->result(0));
+  return from && from == to && from.has_rank() &&
+         std::ranges::equal(from.dims(), to.dims(), ProvablyEqual);
+}
+
+bool ScaleAxisContext::Pass(size_t operand, const Scale& scale) {
+  if (!is_forward_) {
+    Operand(operand, scale);
+  } else if (position_ == operand) {
+    Result(0, scale);
+  }
+  return !is_forward_ || position_ == operand;
+}
+
+bool ScaleAxisContext::Refuse(std::string why) {
+  refusal_ = std::move(why);
+  return false;
 }
 
 }  // namespace lathe
