@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -229,10 +230,12 @@ CompileEngine::CompileEngine(const std::string& folder, uint64_t limit)
 
 std::string CompileEngine::KeyOf(Operation* function, const std::vector<bool>& constant,
                                  const codegen::Target& target) {
-  const TargetKeys keys{target.name, {}};
-  for (Operation& op : *function->region(0).front()) {
-    if (StrategyRegistry::Global().Has({&op, &keys})) return "";
-  }
+  const TargetKeys keys = TargetKeys::Of(target.name);
+  const auto has_other = [&](Operation& op) {
+    return StrategyRegistry::Global().Has({&op, &keys});
+  };
+  if (has_other(*function) || std::ranges::any_of(*function->region(0).front(), has_other))
+    return "";
   std::string key = StrCat(target.name, "\n");
   for (const bool c : constant) key += c ? 'c' : 'v';
   return StrCat(key, "\n", StructureText(function->region(0)));

@@ -11,6 +11,7 @@
 
 #include "lathe/driver/executable.h"
 #include "lathe/driver/tune.h"
+#include "lathe/lower/strategy.h"
 #include "lathe/support/file.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/temp_folder.h"
@@ -268,6 +269,29 @@ TEST_F(CompileEngineTest, KeysSayWhatDecides) {
   EXPECT_EQ(key("avx2", false), key("avx2", false));
   EXPECT_NE(key("avx2", false), key("avx2", true));
   EXPECT_NE(key("avx2", false), key("avx512", false));
+}
+
+// Neither name nor version of a plug-in says what its strategy does.
+TEST_F(CompileEngineTest, FunctionsWithStrategiesOfPluginsHaveNoKey) {
+  const codegen::Target& target = codegen::Target::Host();
+  context_.allow_unregistered_ops(true);
+  for (const std::string& key : {std::string("generic"), std::string("cpu"), target.name}) {
+    Program program = ParseProgram(context_,
+                                   StrCat(R"(program {
+  builtin.func() {name = "k"} ({
+    ^(%x: v_tensor<[4], f32>):
+    %y = plugin.for_)",
+                                          key, R"((%x) : (v_tensor<[4], f32>) -> v_tensor<[4], f32>
+    builtin.return(%y) : (v_tensor<[4], f32>) -> ()
+  })
+})"),
+                                   {.file_locations = false});
+    Operation* function = codegen::FirstFunction(program);
+    EXPECT_NE(CompileEngine::KeyOf(function, {false}, target), "");
+    StrategyRegistry::Global().Register(StrCat("plugin.for_", key), key,
+                                        [](const OpCall&) { return OpStrategy(); });
+    EXPECT_EQ(CompileEngine::KeyOf(function, {false}, target), "") << key;
+  }
 }
 
 // With the second run's kernels from files the same bits come out; what was damaged is made anew.
