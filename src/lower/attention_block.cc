@@ -115,8 +115,8 @@ void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Di
   }
   const Value invalid = Finish(access, first, rows);
   if (!form_.masks()) return;
-  // A masked value that is no number must not count, though zero times it is none: once more, with
-  // each value looked at.
+  // A masked value that is not a number must not count, though zero times it is none: once more,
+  // with each value looked at.
   im_.For(rows * im_.Of(invalid), false,
           [&](const Dim& row) { WriteRow(access, im_.Name(first + row)); });
 }
@@ -251,7 +251,7 @@ void AttentionBlock::AddValues(const Access& access, const Dim& key, const Dim& 
   }
 }
 
-// Stores the results; returns 1 if one is no number.
+// Stores the results; returns 1 if one is not a number.
 Value AttentionBlock::Finish(const Access& access, const Dim& first, const Dim& rows) {
   const Value none = lb_.Splat(ElementType::kF32, 0, lanes_);
   const auto store = [&](Value number, std::span<const Value> before) {

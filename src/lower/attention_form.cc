@@ -19,7 +19,8 @@ bool AttentionForm::IsResult(size_t result) const {
 
 std::string AttentionForm::ReadHeads(Value value, std::optional<int64_t> heads, Heads& to) {
   const auto type = value.type().dyn_cast<AnyTensorType>();
-  if (!value.is_block_argument() || !type || !type.has_rank()) return "an operand is no argument";
+  if (!value.is_block_argument() || !type || !type.has_rank())
+    return "an operand is not an argument";
   if (type.element() != ElementType::kF32) return StrCat("elements are ", Name(type.element()));
   const auto dims = type.dims();
   if (dims.size() == 4) {
@@ -46,7 +47,7 @@ std::string AttentionForm::ReadOptions() {
   }
   for (const Value input : {mask, lengths}) {
     if (input && (!input.is_block_argument() || !TensorOf(input).has_rank()))
-      return "an operand is no argument";
+      return "an operand is not an argument";
   }
   if (mask) {
     const ElementType element = TensorOf(mask).element();

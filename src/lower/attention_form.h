@@ -18,7 +18,7 @@ struct AttentionForm {
     bool merged = false;
   };
 
-  /// Why the function is no attention that can be lowered; empty if it is one.
+  /// Why the function is not an attention that can be lowered; empty if it is one.
   std::string Read(const Block& function);
 
   const Operation* op = nullptr;

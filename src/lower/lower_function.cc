@@ -91,7 +91,8 @@ void Decompose(Block& block, const Machine& machine) {
       const std::vector<Value> simpler = DecomposeInFloats(op, b);
       if (!simpler.empty()) {
         op->ReplaceAllUsesWith(simpler);
-        next = before == nullptr ? block.front() : before->next();  // what it became may go on
+        next = before == nullptr ? block.front()
+                                 : before->next();  // what it became may decompose further
         op->Erase();
       }
     }

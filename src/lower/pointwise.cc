@@ -82,7 +82,7 @@ int Pointwise::cost() const {
 std::string Pointwise::Refusal() {
   if (targets_.empty()) return "it has no result";
   const auto first = targets_[0].type().dyn_cast<AnyTensorType>();
-  if (!first || !first.has_rank()) return "a result is no tensor of known rank";
+  if (!first || !first.has_rank()) return "a result is not a tensor of known rank";
   dims_.assign(first.dims().begin(), first.dims().end());
   for (const Value v : targets_) {
     if (v.defining_op() == nullptr) return "a result is an argument";
@@ -115,7 +115,7 @@ std::string Pointwise::OpRefusal(const Operation& op) const {
 
 std::string Pointwise::ShapeRefusal(Value v) const {
   const auto type = v.type().dyn_cast<AnyTensorType>();
-  if (!type || !type.has_rank()) return "an argument is no tensor of known rank";
+  if (!type || !type.has_rank()) return "an argument is not a tensor of known rank";
   if (type.rank() > dims_.size()) return "an argument has more axes than the result";
   // What is before a master may be asked for where there is nothing.
   for (size_t a = 0; is_before_ && a < dims_.size(); ++a) {

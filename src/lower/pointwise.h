@@ -22,7 +22,7 @@ class Pointwise {
   /// master reads; its result 0 then is an operand of the first of them. Reshapes and
   /// transpositions at the end say where behind a master elements are stored.
   Pointwise(const Block& function, const Operation* master, const Machine& machine);
-  /// What `target` is computed by: an operand of the master that is no argument.
+  /// What `target` is computed by: an operand of the master that is not an argument.
   Pointwise(const Block& function, Value target, const Machine& machine);
 
   /// Why they cannot be evaluated so; empty if they can.

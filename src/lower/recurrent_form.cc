@@ -42,7 +42,7 @@ std::string RecurrentForm::Read(const Block& function) {
     const Value v = op->operand(i);
     if (!v || v.type().isa<NoneType>()) continue;
     const auto type = v.type().dyn_cast<AnyTensorType>();
-    if (!v.is_block_argument() || !type || !type.has_rank()) return "an operand is no argument";
+    if (!v.is_block_argument() || !type || !type.has_rank()) return "an operand is not an argument";
     const bool of_f32 = type.element() == ElementType::kF32;
     if (i != nn::LstmOp::kSequenceLens && !of_f32)
       return StrCat("elements are ", Name(type.element()));

@@ -81,7 +81,7 @@ std::string RowProgram::Refusal() {
   for (const Operation& op : block()) {
     for (size_t i = 0; i < op.num_results(); ++i) {
       const auto type = op.result(i).type().dyn_cast<AnyTensorType>();
-      if (!type || !type.has_rank()) return "a value is no tensor of known rank";
+      if (!type || !type.has_rank()) return "a value is not a tensor of known rank";
     }
   }
   Simplify();

@@ -14,7 +14,7 @@ namespace lathe {
 /// same folder, and against files that are cut short, damaged or of another version: those count as
 /// absent. The checksum finds accidents, not malice, so the folder is private (0700 when it is made
 /// here): one that somebody else owns (but for the administrator), or that others may write, is not
-/// used, nor is such a file in it, nor what is no regular file. Links in it are not followed.
+/// used, nor is such a file in it, nor what is not a regular file. Links in it are not followed.
 ///
 /// When the files are larger than the limit together, those that were not used for longest go.
 class DiskCache {

@@ -12,7 +12,7 @@
 #include "lathe/ir/program.h"
 #include "lathe/support/kernel.h"
 
-/// Compilers of others, which take parts of a program.
+/// External compilers, which take parts of a program.
 namespace lathe {
 
 /// What a function of one operation of the dialect dist names as its compiler. It needs none: the
@@ -36,7 +36,7 @@ struct ExternalCompiler {
   /// ops with value semantics on immutable tensors.
   std::function<std::string(const Operation*)> refuse;
   /// Makes code of a `builtin.func`, which reads its weights by name from the program. What it
-  /// needs of them it keeps: the program may go.
+  /// needs of them it keeps: the program need not outlive the call.
   std::function<ExternalKernel(const Operation* function, const Program& program)> compile;
   /// Why a set of ops that it takes is better left where it is; empty if it is not. May be absent.
   std::function<std::string(std::span<Operation* const> region)> refuse_region = {};

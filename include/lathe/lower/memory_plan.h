@@ -48,7 +48,7 @@ class MemoryPlan {
 
   /// In order of `begin`.
   const std::vector<Storage>& storages() const { return storages_; }
-  /// Index of the value's storage; kNone if its size is unknown or it is no tensor.
+  /// Index of the value's storage; kNone if its size is unknown or it is not a tensor.
   uint32_t storage_of(Value value) const;
   /// Tensors and containers whose size is not known, in program order.
   const std::vector<Value>& dynamic() const { return dynamic_; }

@@ -104,7 +104,7 @@ std::string WhyNotPack(Value memory, size_t axis, int64_t factor);
 /// registers at once. `k` may be a loop around another one: each iteration of that is one tile of
 /// depth (64 bytes at most). The right matrix lies with the depth in groups, as `Pack` of its depth
 /// leaves it: pairs of bf16, four bytes. Sums of bytes are i32, in any form. Those of bf16 are f32,
-/// two of them by turns from zero, with one rounding a product, which are added before what is
+/// two of them, interleaved, from zero, with one rounding a product, which are added before what is
 /// carried is added:
 ///
 ///   (e, o) = for k, carrying (0, 0): (fma(a[2k], b[k, j, 0], e), fma(a[2k+1], b[k, j, 1], o))

@@ -55,7 +55,7 @@ bool IsStored(ElementType element) {
 
 std::string TypeRefusal(Value v) {
   const auto type = v.type().dyn_cast<AnyTensorType>();
-  if (!type || !type.has_rank()) return "a value is no tensor of known rank";
+  if (!type || !type.has_rank()) return "a value is not a tensor of known rank";
   if (!IsStored(type.element())) return StrCat("elements are ", Name(type.element()));
   for (const Dim& dim : type.dims()) {
     if (dim.is_unknown()) return "an extent is not known";

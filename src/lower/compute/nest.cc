@@ -278,7 +278,7 @@ bool VectorizeTurned(std::vector<Operation*>& loops, const Machine& machine) {
 }  // namespace
 
 void ScheduleElements(Operation* outermost, const Machine& machine) {
-  if (outermost->num_results() > 0) return;  // one that carries values is no nest of elements
+  if (outermost->num_results() > 0) return;  // one that carries values is not a nest of elements
   std::vector<Operation*> loops = FuseAll(outermost);
   const bool is_large = IsLarge(loops);
   if (is_large && loops.size() == 1) {

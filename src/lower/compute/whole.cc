@@ -37,8 +37,8 @@ std::string NeedSizes(const Operation& op) {
 }
 
 bool WholeTensorEmitter::IsWorthParallelizing(const Dim& elements) {
-  constexpr int64_t kMuch = 1 << 15;
-  return !elements.is_constant() || elements.value() >= kMuch;
+  constexpr int64_t kMinParallelElements = 1 << 15;
+  return !elements.is_constant() || elements.value() >= kMinParallelElements;
 }
 
 }  // namespace lathe::lower

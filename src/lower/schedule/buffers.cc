@@ -22,7 +22,7 @@ bool OthersStore(const Operation* loop, Value memory) {
 }
 
 std::string WhyNotRead(const Operation* loop, Value memory, Leaves& leaves, Touched& touched) {
-  if (loop->name() != loop::ForOp::kName) return StrCat(loop->name(), " is no loop");
+  if (loop->name() != loop::ForOp::kName) return StrCat(loop->name(), " is not a loop");
   if (std::string why = FindTouched(loop, Scope::kWholeLoop, memory, leaves, touched);
       !why.empty()) {
     return why;
@@ -33,7 +33,7 @@ std::string WhyNotRead(const Operation* loop, Value memory, Leaves& leaves, Touc
 
 std::string WhyNotWrite(const Operation* loop, Value memory, Leaves& leaves, Touched& touched,
                         bool& fills) {
-  if (loop->name() != loop::ForOp::kName) return StrCat(loop->name(), " is no loop");
+  if (loop->name() != loop::ForOp::kName) return StrCat(loop->name(), " is not a loop");
   if (std::string why = FindTouched(loop, Scope::kWholeLoop, memory, leaves, touched);
       !why.empty()) {
     return why;

@@ -41,7 +41,7 @@ class Mover {
 
 std::string Mover::FindNest() {
   for (Operation* at = producer_; at != nullptr; at = PerfectlyNested(at)) {
-    if (at->name() != loop::ForOp::kName) return StrCat(at->name(), " is no loop");
+    if (at->name() != loop::ForOp::kName) return StrCat(at->name(), " is not a loop");
     if (at->num_results() > 0) return "the loops that compute the memory carry values";
     nest_.push_back(at);
   }
@@ -126,7 +126,7 @@ std::string Mover::CheckUses() {
 }
 
 std::string Mover::Refusal() {
-  if (loop_->name() != loop::ForOp::kName) return StrCat(loop_->name(), " is no loop");
+  if (loop_->name() != loop::ForOp::kName) return StrCat(loop_->name(), " is not a loop");
   if (std::string why = FindNest(); !why.empty()) return why;
   if (std::string why = FindStore(); !why.empty()) return why;
   if (std::string why = CheckAxes(); !why.empty()) return why;

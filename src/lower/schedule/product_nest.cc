@@ -79,7 +79,7 @@ class Matcher {
 };
 
 std::string Matcher::FindLoops() {
-  if (!IsLoop(loop_)) return StrCat(loop_->name(), " is no loop");
+  if (!IsLoop(loop_)) return StrCat(loop_->name(), " is not a loop");
   for (const Operation* at = loop_; at != nullptr; at = PerfectlyNested(at)) {
     if (at->num_results() > 0) return "the loop carries values";
     const auto extent = ConstantExtent(at);
@@ -112,7 +112,7 @@ std::string Matcher::FindStore() {
 
 // One loop over depth, or two: the outer one carries the sum from one tile to the next.
 std::string Matcher::FindSums(Value sum) {
-  constexpr const char* kNone = "what is stored is no sum of products";
+  constexpr const char* kNone = "what is stored is not a sum of products";
   auto step = StepTo(sum);
   if (!step) return kNone;
   const Value start = step->start;
@@ -179,13 +179,14 @@ std::string Matcher::FindTerms() {
   for (size_t i = 0; i < nest_.depth->num_results(); ++i) {
     const size_t before = nest_.products.size();
     if (!FindTermsOf(body->terminator()->operand(i), body->argument(i + 1))) {
-      return "a sum over the depth is no sum of products";
+      return "a sum over the depth is not a sum of products";
     }
     if (is_float && nest_.products.size() != before + 1)
       return "a sum of floats has two products in an iteration";
   }
-  const bool by_turns = nest_.depth->num_results() == 2;
-  return is_float && !by_turns ? "sums of floats are not taken by turns, as a tile unit does" : "";
+  const bool interleaved = nest_.depth->num_results() == 2;
+  return is_float && !interleaved ? "sums of floats are not interleaved, as a tile unit has them"
+                                  : "";
 }
 
 // `sum` is what was carried plus products.
@@ -237,7 +238,7 @@ std::string Matcher::CheckRest() const {
   for (OpWalker w(loop_); const Operation* op = w.Next();) {
     const bool is_number = IsA(op, loop::IndexOp::kName) || IsA(op, builtin::ConstantOp::kName);
     if (is_number || op->HasTrait<Terminator>() || std::ranges::count(seen_, op) > 0) continue;
-    return StrCat("there is ", op->name(), ", which is no part of a sum of products");
+    return StrCat("there is ", op->name(), ", which is not part of a sum of products");
   }
   return "";
 }

@@ -26,7 +26,7 @@ bool IsParallel(const Operation* loop) { return loop::ForOp(loop).parallel(); }
 
 std::string WhyNotLoop(const Operation* op) {
   if (op == nullptr) return "there is no loop";
-  if (!IsLoop(op)) return StrCat(op->name(), " is no loop");
+  if (!IsLoop(op)) return StrCat(op->name(), " is not a loop");
   return CarriesValues(op) ? "the loop carries values" : "";
 }
 
@@ -130,7 +130,7 @@ Dim FusedIndex(const Dim& expr, Value outer, Value inner, const Dim& width, cons
                         Mod(counter, width));
 }
 
-// Each index made of either counter, as an expression; what is no index reads a counter itself.
+// Each index made of either counter, as an expression; what is not an index reads a counter itself.
 std::vector<Dim> IndicesOf(Value outer, Value inner, Leaves& leaves) {
   std::vector<Dim> indices;
   for (const Value counter : {outer, inner}) {

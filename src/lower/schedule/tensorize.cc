@@ -128,7 +128,7 @@ std::string Tensorizer::SpellGroups() {
   if (count != 1) {
     return StrCat("an iteration over the depth has ", count, " products, neither 1 nor ", group);
   }
-  if (steps % group != 0) return StrCat("the depth ", steps, " is no multiple of ", group);
+  if (steps % group != 0) return StrCat("the depth ", steps, " is not a multiple of ", group);
   groups_ = steps / group;
   const Value counter = CounterOf(nest_.depth);
   const Factors all = nest_.products[0];

@@ -37,7 +37,7 @@ class Widening {
 
   std::string Refusal() {
     if (loop_ == nullptr) return "there is no loop";
-    if (!IsLoop(loop_)) return StrCat(loop_->name(), " is no loop");
+    if (!IsLoop(loop_)) return StrCat(loop_->name(), " is not a loop");
     if (loop_->num_results() > 0) return "the loop carries values";
     for (OpWalker w(loop_->region(0).front()); Operation* op = w.Next();) {
       if (std::string why = Visit(op); !why.empty()) return why;
@@ -153,7 +153,7 @@ class Widening {
       if (!v) continue;
       if (v.type().cast<AnyTensorType>().rank() != 0) return "there are vectors already";
       if (Counts(v)) {
-        if (!Slope(v).is_constant()) return "an index is no multiple of the counter";
+        if (!Slope(v).is_constant()) return "an index is not a multiple of the counter";
         widest_ = std::max(widest_, 8);
         widens = true;
       }

@@ -21,7 +21,7 @@ class ConvJob {
 
   Lowering& l;
   const Operation* master = nullptr;
-  std::optional<Pointwise> before;  ///< what computes the input, if it is no argument
+  std::optional<Pointwise> before;  ///< what computes the input, if it is not an argument
   std::optional<Pointwise> after;
   ConvGeometry g;
   int64_t lanes = 1;      ///< of sums

@@ -137,7 +137,7 @@ std::string Lines::Refusal() {
   if (std::string why = FindOperation(); !why.empty()) return why;
   const Value x = op_->operand(0);
   const auto type = x.type().dyn_cast<AnyTensorType>();
-  if (!x.is_block_argument() || !type || !type.has_rank()) return "the operand is no argument";
+  if (!x.is_block_argument() || !type || !type.has_rank()) return "the operand is not an argument";
   dims_.assign(type.dims().begin(), type.dims().end());
   element_ = type.element();
   const bool known = IsFloat(element_) || IsInteger(element_);

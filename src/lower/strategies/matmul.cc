@@ -232,7 +232,7 @@ void Matmul::WriteGroup(Value group) {
   WriteDepthBlock(group, true);
 }
 
-// The panels of a group by a block of rows; the last group ends with what is no full panel.
+// The panels of a group by a block of rows; the last group ends with what is not a full panel.
 void Matmul::WriteDepthBlock(Value group, bool last) {
   if (plan_.pack_left) PackLeft();
   const Dim full = FloorDiv(job_.form.columns, width()), rest = Mod(job_.form.columns, width());

@@ -88,7 +88,7 @@ std::string ReadTerms(std::string_view equation, Terms& terms) {
   for (std::string term : {terms.left, terms.right, terms.result}) {
     std::ranges::sort(term);
     const bool once = std::ranges::adjacent_find(term) == term.end();
-    if (!once || term.find('.') != std::string::npos) return "a term is no list of letters";
+    if (!once || term.find('.') != std::string::npos) return "a term is not a list of letters";
   }
   return "";
 }

@@ -228,7 +228,7 @@ std::string MatmulTiles::TypeRefusal() const {
 
 std::string MatmulTiles::PlaceRefusal() const {
   const ProductForm& f = job_.form;
-  if (!job_.CanPackRight()) return "the right matrix is no weight";
+  if (!job_.CanPackRight()) return "the right matrix is not a weight";
   if (!f.batch.empty() || f.right.dims.size() != 2) return "the matrices are stacks";
   if (!f.left.EndsWith(kDepth)) return "the rows of the left matrix do not lie in one piece";
   const bool has_elements =

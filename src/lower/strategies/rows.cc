@@ -19,9 +19,9 @@
 
 // Reductions with the elementwise operations before, between and after them: softmax, the
 // normalizations, sums of any axes. Row by row, in as many passes as reductions wait for one
-// another; what a later pass needs again is computed again, or if that is dear, kept in the row of
-// the result. A row's elements are neighbors, and partial sums are vectors, or where the last axis
-// stays, vectors are as many rows.
+// another; what a later pass needs again is computed again, or if that is expensive, kept in the
+// row of the result. A row's elements are neighbors, and partial sums are vectors, or where the
+// last axis stays, vectors are as many rows.
 namespace lathe::lower {
 namespace {
 

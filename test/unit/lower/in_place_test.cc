@@ -89,7 +89,7 @@ TEST_F(InPlaceTest, OtherSizesOfElementsAreNone) {
               "elementwise", kFirst);
 }
 
-// A row that every row of the result reads is no pair, even where it is as large.
+// A row that every row of the result reads is not a pair, even where it is as large.
 TEST_F(InPlaceTest, BroadcastOperandsAreNone) {
   ExpectPairs({{"v_tensor<[9, 16], f32>", "v_tensor<[16], f32>"},
                "%r = nn.mul(%a, %b) : (v_tensor<[9, 16], f32>, v_tensor<[16], f32>) -> "

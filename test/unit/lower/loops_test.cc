@@ -68,7 +68,7 @@ TEST_F(LoopsTest, PadOfAReshape) {
   }
 }
 
-// How many elements there are is computed by the kernel: the extent is no symbol of its own.
+// How many elements there are is computed by the kernel: the extent is not a symbol of its own.
 TEST_F(LoopsTest, SliceBackwardsOfAnExpression) {
   for (const int64_t n : {1, 3, 4, 6, 9}) {
     symbol_ = n;

@@ -113,7 +113,7 @@ TEST_F(MatmulBf16, Refusals) {
   EXPECT_EQ(WhyNot(plain, MachineOf(target)), "matmul_bf16: the precision is high");
   precision_ = Precision::kBf16;
   constant_ = {};
-  EXPECT_EQ(WhyNot(plain, MachineOf(target)), "matmul_bf16: the right matrix is no weight");
+  EXPECT_EQ(WhyNot(plain, MachineOf(target)), "matmul_bf16: the right matrix is not a weight");
 }
 
 TEST_F(MatmulBf16, Instructions) {

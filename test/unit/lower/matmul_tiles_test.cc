@@ -282,7 +282,7 @@ TEST_F(MatmulTiles, Refusals) {
   EXPECT_EQ(WhyNot(product(halves("16, 30000"), halves("30000, 7"), halves("16, 7"))),
             "matmul_tiles: the rows of a tile do not fit into the cache");
   constant_ = {};
-  EXPECT_EQ(WhyNot(plain), "matmul_tiles: the right matrix is no weight");
+  EXPECT_EQ(WhyNot(plain), "matmul_tiles: the right matrix is not a weight");
 }
 
 TEST_F(MatmulTiles, InstructionsOfTheUnit) {

@@ -137,7 +137,7 @@ TEST_F(MemoryPlanTest, WhatIsReadLaterIsNotOverwritten) {
     nn.fetch(%s) {name = "s"} : (v_tensor<[], f32>) -> ())");
   const MemoryPlan plan(p);
   const auto id = [&](std::string_view name) { return plan.storage_of(Named(p, name)); };
-  EXPECT_EQ(id("f"), id("a")) << "a reshape is no copy";
+  EXPECT_EQ(id("f"), id("a")) << "a reshape is not a copy";
   EXPECT_NE(id("b"), id("a")) << "the first add is read later";
   EXPECT_EQ(id("c"), id("b")) << "the second one is not";
   ExpectSound(plan);

@@ -39,7 +39,7 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
 
   // Lowers the sample, or says why it is not; what is wrong is a failure.
   std::string Lower(const OpSample& sample, Declared how) {
-    if (!HasTensorsOnly(sample)) return "an operand is no tensor";
+    if (!HasTensorsOnly(sample)) return "an operand is not a tensor";
     Program program = ProgramOf(context_, sample, how);
     const NamedValues inputs = InputsOf(program, sample);
     const NamedValues wanted = Interpreter(program, {.seed = kSeed}).Run(inputs);
@@ -60,7 +60,7 @@ class OpLoweringTest : public LowerTest, public ::testing::WithParamInterface<si
       }
     }
     for (const auto& [name, value] : wanted) {
-      if (!value.is_tensor()) return "a result is no tensor";
+      if (!value.is_tensor()) return "a result is not a tensor";
       kernel.wanted.push_back(value.tensor());
     }
     const Lowered lowered = LowerFunction(function, machine_, {}, {.strict = true});

@@ -100,7 +100,7 @@ TEST_F(RefusalTest, Caches) {
   const std::string read = StrCat("%v = loop.load(%x, none, %i, %zero) : (", kX, ", none, ", kI,
                                   ", ", kI, ") -> ", kF, "\n");
   const Wrong cases[] = {
-      {"loop.alloc is no loop", "", [](const auto&, auto* m) { CacheRead(m, m->result(0)); }},
+      {"loop.alloc is not a loop", "", [](const auto&, auto* m) { CacheRead(m, m->result(0)); }},
       {"the loop does not touch that memory", Loops([](LoopText& t) { Fill(t); }),
        [](const auto& l, auto* m) { CacheRead(l[0], m->next()->result(0)); }},
       {"the memory is the loop's own",
@@ -171,7 +171,7 @@ TEST_F(RefusalTest, ComputeAt) {
     });
   };
   const Wrong cases[] = {
-      {"loop.alloc is no loop", both([](LoopText& t) { Fill(t); }),
+      {"loop.alloc is not a loop", both([](LoopText& t) { Fill(t); }),
        [](const auto& l, auto* m) { ComputeAt(l[0], m); }},
       {"the loops that compute the memory carry values", both([](LoopText& t) {
          t.Sum(3, [&](const std::string& k) { return t.Load("%x", kX, {k, k}); });

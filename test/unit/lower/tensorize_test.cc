@@ -137,8 +137,8 @@ class Writer {
   }
   // That over the depth of a tile.
   std::string Tile(const std::string& block, const std::string& start) {
-    const bool by_turns = n_.sum == "f32" && !n_.by_elements;
-    return by_turns ? ByTurns(block, start) : InOrder(block, start);
+    const bool interleaved = n_.sum == "f32" && !n_.by_elements;
+    return interleaved ? Interleaved(block, start) : InOrder(block, start);
   }
   std::string Product(const std::string& block, int64_t place) {
     const std::string a = Left(block, place);
@@ -171,7 +171,7 @@ class Writer {
     text_ += StrCat("cf.yield(", sum, ") : (", t, ") -> ()\n}) : (none, ", t, ") -> ", t, "\n");
     return "%t";
   }
-  std::string ByTurns(const std::string& block, const std::string& start) {
+  std::string Interleaved(const std::string& block, const std::string& start) {
     const std::string t = Scalar(n_.sum);
     text_ += StrCat("%e, %o = loop.for(none, %zero, %zero) {extent = ", n_.groups,
                     "} ({\n^(%k: ", kI, ", %x: ", t, ", %y: ", t, "):\n");
@@ -331,7 +331,7 @@ TEST_F(TensorizeTest, AnyDepth) {
   Nest computed = known_late;
   computed.edits[0] = {"%row = ", StrCat("%n = loop.dim(%b) {axis = 0} : (", nest.right_type(),
                                          ") -> ", i, "\n%row = ")};
-  ExpectRefusal(computed, "there is loop.dim, which is no part of a sum of products");
+  ExpectRefusal(computed, "there is loop.dim, which is not part of a sum of products");
 }
 
 // Whatever was done to the loops before, and is done to what is left after.
@@ -420,7 +420,7 @@ TEST_F(TensorizeTest, RefusesExtents) {
   ExpectRefusal(edited("{extent = 3} ({\n^(%i", "{extent = 0} ({\n^(%i"), "a loop never runs");
   ExpectRefusal(edited("{extent = 8} ({\n^(%k", "{extent = 0} ({\n^(%k"), "a loop never runs");
   ExpectRefusal(edited("{extent = 8} ({\n^(%k", "{extent = 7} ({\n^(%k"),
-                "the depth 7 is no multiple of 4");
+                "the depth 7 is not a multiple of 4");
   ExpectRefusal({.left = "i8",
                  .right = "i8",
                  .sum = "i32",
@@ -437,14 +437,14 @@ TEST_F(TensorizeTest, RefusesExtents) {
 }
 
 TEST_F(TensorizeTest, RefusesTypesAndOrders) {
-  const std::string by_turns = "sums of floats are not taken by turns, as a tile unit does";
-  ExpectRefusal({.by_elements = true}, by_turns);
+  const std::string interleaved = "sums of floats are not interleaved, as a tile unit has them";
+  ExpectRefusal({.by_elements = true}, interleaved);
   ExpectRefusal({.left = "i8", .right = "bf16", .sum = "i32"},
                 "a tile unit does not sum products of i8 and bf16 in i32");
   ExpectRefusal({.left = "i16", .right = "i16", .sum = "i32"},
                 "a tile unit does not sum products of i16 and i16 in i32");
   // What follows from sums that start from -0 is not what follows from tiles of zeros.
-  ExpectRefusal({.edits = {{"[0]", "[-0.0]"}}}, "what is stored is no sum of products");
+  ExpectRefusal({.edits = {{"[0]", "[-0.0]"}}}, "what is stored is not a sum of products");
 }
 
 TEST_F(TensorizeTest, RefusesOtherSums) {
@@ -458,15 +458,16 @@ TEST_F(TensorizeTest, RefusesOtherSums) {
   };
   const std::string one =
       "%one = builtin.constant() {value = tensor<[], i32> [1]} : () -> v_tensor<[], i32>\n";
-  refuse({{"loop.store_(%m, %t", "loop.store_(%m, %zero"}}, "what is stored is no sum of products");
-  refuse({{"nn.mul", "nn.sub"}}, "a sum over the depth is no sum of products");
-  refuse({{"= nn.add(", "= nn.mul("}}, "a sum over the depth is no sum of products");
+  refuse({{"loop.store_(%m, %t", "loop.store_(%m, %zero"}},
+         "what is stored is not a sum of products");
+  refuse({{"nn.mul", "nn.sub"}}, "a sum over the depth is not a sum of products");
+  refuse({{"= nn.add(", "= nn.mul("}}, "a sum over the depth is not a sum of products");
   refuse({{"%first = ", one + "%first = "}, {"loop.for(none, %zero)", "loop.for(none, %one)"}},
          "a sum starts neither from zero nor from what was stored");
   refuse({{"loop.load(%m, none, %row, %column)", "loop.load(%m, none, %column, %row)"}},
          "a sum starts from another element than the one that is stored", true);
   refuse({{"%row = ", "%w = nn.neg(%zero) : (v_tensor<[], i32>) -> v_tensor<[], i32>\n%row = "}},
-         "there is nn.neg, which is no part of a sum of products");
+         "there is nn.neg, which is not part of a sum of products");
 }
 
 TEST_F(TensorizeTest, RefusesPlaces) {
@@ -508,7 +509,7 @@ TEST_F(TensorizeTest, RefusesPlaces) {
 TEST_F(TensorizeTest, RefusesWhatIsNoLoop) {
   Program program = Parse({});
   Operation* alloc = codegen::FirstFunction(program)->region(0).front()->front();
-  EXPECT_EQ(WhyNotTensorize(alloc), "loop.alloc is no loop");
+  EXPECT_EQ(WhyNotTensorize(alloc), "loop.alloc is not a loop");
 }
 
 // Tiles are read and stored, too.

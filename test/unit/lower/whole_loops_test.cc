@@ -198,7 +198,7 @@ TEST_F(WholeLoopsTest, QuantizedAlongAnAxisAndBack) {
       "loops");
 }
 
-// With the scores as a result, or in 16 bits, attention is no strategy's own.
+// With the scores as a result, or in 16 bits, attention is not strategy's own.
 TEST_F(WholeLoopsTest, AttentionAsItIsDefined) {
   const std::string q = F32("2, 4, 3, 5"), k = F32("2, 2, 7, 5"), v = F32("2, 2, 7, 6");
   const std::string mask = F32("3, 7"), y = F32("2, 4, 3, 6"), scores = F32("2, 4, 3, 7");
