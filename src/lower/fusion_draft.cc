@@ -76,7 +76,7 @@ FusionDraft::FusionDraft(Block* block, const FusionOptions& options)
     recomputed_at_.push_back(RecomputedAt(op));
     root_.push_back(i);
     Group& g = groups_[i];
-    g.master = g.first = g.last = i;
+    g.anchor = g.first = g.last = i;
     g.kind = own_[i];
     g.injective = g.kind == OpKind::kInjective;
     if (g.kind == OpKind::kReduction) g.reduction = i;
@@ -99,7 +99,7 @@ void FusionDraft::Join(uint32_t from, uint32_t into, double work) {
   b.injective |= a.injective;
   b.work += work;
   if (b.reduction == Dataflow::kNone) b.reduction = a.reduction;
-  if (a.kind > b.kind || (a.kind == b.kind && a.master > b.master)) b.master = a.master;
+  if (a.kind > b.kind || (a.kind == b.kind && a.anchor > b.anchor)) b.anchor = a.anchor;
   b.kind = std::max(b.kind, a.kind);
 }
 
@@ -149,7 +149,7 @@ FusionGroup FusionDraft::Finish(uint32_t root) const {
   result.kind = groups_[root].kind;
   bool all_same = result.kind == OpKind::kBroadcast;
   for (const uint32_t m : members) {
-    if (m == groups_[root].master) result.master = result.ops.size();
+    if (m == groups_[root].anchor) result.anchor = result.ops.size();
     result.ops.push_back(flow_.op(m));
     all_same = all_same && IsElementwiseHere(flow_.op(m));
   }

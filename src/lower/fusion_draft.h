@@ -23,7 +23,7 @@ class FusionDraft {
   struct Group {
     OpKind kind = OpKind::kOpaque;
     uint32_t size = 1;
-    uint32_t master = 0;
+    uint32_t anchor = 0;
     uint32_t first = 0;                    ///< least number of a member
     uint32_t last = 0;                     ///< end of the list of members
     uint32_t reduction = Dataflow::kNone;  ///< one of its reductions

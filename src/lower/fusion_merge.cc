@@ -148,7 +148,7 @@ class Merger {
       if (group.kind != OpKind::kOutElementwiseFusable || group.injective) continue;
       if (group.size + chain.size() > draft_.options().max_ops) continue;
       const bool others = from != p || flow_.uses(p).size() > 1;
-      if (!others && RowsStay(flow_.op(group.master), p, chain)) {
+      if (!others && RowsStay(flow_.op(group.anchor), p, chain)) {
         draft_.Join(from, root, group.work);
       }
     }
@@ -168,11 +168,11 @@ class Merger {
     return moves ? chain : std::vector<uint32_t>();
   }
 
-  bool RowsStay(const Operation* master, uint32_t p, const std::vector<uint32_t>& chain) const {
+  bool RowsStay(const Operation* anchor, uint32_t p, const std::vector<uint32_t>& chain) const {
     const auto type = Result(p).type().dyn_cast<AnyTensorType>();
     if (!type || !type.is_static() || type.rank() == 0) return false;
-    const bool is_conv = master->isa<nn::ConvOp>();
-    if (!is_conv && !master->isa<nn::MatmulOp>() && !master->isa<nn::GemmOp>()) return false;
+    const bool is_conv = anchor->isa<nn::ConvOp>();
+    if (!is_conv && !anchor->isa<nn::MatmulOp>() && !anchor->isa<nn::GemmOp>()) return false;
     std::vector<int64_t> extents;
     std::vector<size_t> each, merged;  // loops: one an axis, and one for all positions
     for (size_t a = 0; a < type.rank(); ++a) {

@@ -54,14 +54,14 @@ class Planner {
   void TakeIn(uint32_t to, const std::vector<uint32_t>& children) {
     FindTooLargeDiamonds(to, children);
     std::vector<uint32_t> waiting;
-    const auto is_master = [&](uint32_t c) {
+    const auto is_anchor = [&](uint32_t c) {
       return draft_.group(c).kind == OpKind::kOutElementwiseFusable;
     };
     for (const uint32_t c : children) {
-      if (is_master(c) || !Try(c, to)) waiting.push_back(c);
+      if (is_anchor(c) || !Try(c, to)) waiting.push_back(c);
     }
     for (size_t i = waiting.size(); i-- > 0;) {  // by operands
-      if (is_master(waiting[i]) && Try(waiting[i], to)) waiting[i] = Dataflow::kNone;
+      if (is_anchor(waiting[i]) && Try(waiting[i], to)) waiting[i] = Dataflow::kNone;
     }
     for (const uint32_t c : waiting) {
       if (c != Dataflow::kNone && !Try(c, to)) Refused(c, to, Hinders(c, to));

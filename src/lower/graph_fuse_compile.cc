@@ -81,7 +81,7 @@ class GraphFuseCompilePass : public Pass {
   /// What of a group is not in its region.
   static std::string Describe(const Operation* group) {
     const builtin::GroupOp op(group);
-    return StrCat(op.kind(), " ", op.master(), "\n");
+    return StrCat(op.kind(), " ", op.anchor(), "\n");
   }
 
   /// The region of `group` moves into a new function at the end of the program.
@@ -93,8 +93,8 @@ class GraphFuseCompilePass : public Pass {
     const std::vector<NamedAttribute> attributes = {
         rewriter.Named(builtin::FuncOp::kNameAttr, rewriter.Attr(kernel.name)),
         rewriter.Named(builtin::GroupOp::kKindAttr, group->attribute(builtin::GroupOp::kKindAttr)),
-        rewriter.Named(builtin::GroupOp::kMasterAttr,
-                       group->attribute(builtin::GroupOp::kMasterAttr))};
+        rewriter.Named(builtin::GroupOp::kAnchorAttr,
+                       group->attribute(builtin::GroupOp::kAnchorAttr))};
     const OpInfo info = rewriter.context().GetOp<builtin::FuncOp>();
     kernel.function = rewriter.Builder::Create(info, {}, attributes, {}, 1);
     kernel.function->region(0).TakeBody(body);
@@ -139,7 +139,7 @@ REGISTER_PASS(graph_fuse_compile, GraphFuseCompilePass)
     .Details(
         "[NNVM GraphFuseCompile] Equal are the operations, the attributes that matter, the types "
         "and the flow of values; not names, locations or runtime attributes. The function is named "
-        "after its operations and the hash of its structure, and carries the kind and master of "
+        "after its operations and the hash of its structure, and carries the kind and anchor of "
         "the group, so that it can be lowered by itself.");
 
 }  // namespace lathe

@@ -38,10 +38,10 @@ Operation* BuildGroup(Rewriter& rewriter, const FusionGroup& group, bool embed_c
   Outliner out(rewriter, group.ops, embed_constants ? EmbedsAll : Embeds);
   rewriter.set_location(out.location());
   rewriter.SetInsertionPoint(group.root());
-  const auto master = static_cast<int64_t>(out.embedded().size() + group.master);
+  const auto anchor = static_cast<int64_t>(out.embedded().size() + group.anchor);
   const std::vector<NamedAttribute> attributes = {
       rewriter.Named(builtin::GroupOp::kKindAttr, rewriter.Attr(Name(group.kind))),
-      rewriter.Named(builtin::GroupOp::kMasterAttr, rewriter.Attr(master))};
+      rewriter.Named(builtin::GroupOp::kAnchorAttr, rewriter.Attr(anchor))};
   const OpInfo info = rewriter.context().GetOp<builtin::GroupOp>();
   Operation* made =
       rewriter.Builder::Create(info, out.arguments(), attributes, out.result_types(), 1);
@@ -109,7 +109,7 @@ class GraphFusePartitionPass : public Pass {
     for (const FusionGroup& group : plan.groups) {
       Operation* made = BuildGroup(rewriter, group, option_bool("embed_constants"));
       rewriter.Applied(made, StrCat(group.ops.size(), group.ops.size() == 1 ? " op, " : " ops, ",
-                                    Name(group.kind), ", by ", group.ops[group.master]->name()));
+                                    Name(group.kind), ", by ", group.ops[group.anchor]->name()));
       Count("fused", static_cast<int64_t>(group.ops.size()) - 1);
     }
     Count("groups", static_cast<int64_t>(plan.groups.size()));

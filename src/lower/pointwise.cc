@@ -21,20 +21,20 @@ bool IsScalarConstant(const Operation& op) {
          op.attribute("value").cast<TensorAttribute>().value().num_elements() == 1;
 }
 
-Pointwise::Pointwise(const Block& function, const Operation* master, const Machine& machine)
-    : function_(function), master_(master), machine_(machine) {
+Pointwise::Pointwise(const Block& function, const Operation* anchor, const Machine& machine)
+    : function_(function), anchor_(anchor), machine_(machine) {
   const Operation* end = function.terminator();
   for (size_t i = 0; end != nullptr && i < end->num_operands(); ++i) {
     targets_.push_back(end->operand(i));
   }
   layouts_.resize(targets_.size());
-  if (master != nullptr) PeelLayouts();
+  if (anchor != nullptr) PeelLayouts();
   FindOperations();
 }
 
 Pointwise::Pointwise(const Block& function, Value target, const Machine& machine)
     : function_(function),
-      master_(nullptr),
+      anchor_(nullptr),
       machine_(machine),
       targets_{target},
       layouts_(1),
@@ -57,7 +57,7 @@ void Pointwise::FindOperations() {
   std::unordered_map<Value, bool> wanted;  // looked up, never iterated
   for (const Value v : targets_) wanted.emplace(v, true);
   for (const Operation* op = function_.back(); op != nullptr; op = op->prev()) {
-    if (op->HasTrait<Terminator>() || op == master_) continue;
+    if (op->HasTrait<Terminator>() || op == anchor_) continue;
     bool needed = false;
     for (size_t i = 0; i < op->num_results(); ++i) needed |= wanted.contains(op->result(i));
     if (!needed) continue;
@@ -117,7 +117,7 @@ std::string Pointwise::ShapeRefusal(Value v) const {
   const auto type = v.type().dyn_cast<AnyTensorType>();
   if (!type || !type.has_rank()) return "an argument is not a tensor of known rank";
   if (type.rank() > dims_.size()) return "an argument has more axes than the result";
-  // What is before a master may be asked for where there is nothing.
+  // What is before an anchor op may be asked for where there is nothing.
   for (size_t a = 0; is_before_ && a < dims_.size(); ++a) {
     if (!IsOpen(type, a)) continue;
     const Dim& dim = type.dims()[a + type.rank() - dims_.size()];
@@ -374,9 +374,9 @@ Value Pointwise::At(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes
 }
 
 void Pointwise::Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
-                      Value master) const {
+                      Value anchor) const {
   Registers registers;
-  if (master_ != nullptr) registers[master_->result(0)] = master;
+  if (anchor_ != nullptr) registers[anchor_->result(0)] = anchor;
   Evaluate(lb, at, lanes, live, 1, registers);
   for (size_t i = 0; i < targets_.size(); ++i) {
     const Value value = registers.at(targets_[i]);

@@ -14,22 +14,22 @@ namespace lathe::lower {
 bool IsScalarConstant(const Operation& op);
 
 /// Operations that compute each element of some values from the matching elements of their
-/// operands: a whole function, what follows its master, or what comes before it. They are evaluated
+/// operands: a whole function, what follows its anchor, or what comes before it. They are evaluated
 /// in registers, on scalars or on a vector along the last axis.
 class Pointwise {
  public:
-  /// What the function's results are computed by but for `master` (null: none) and what only the
-  /// master reads; its result 0 then is an operand of the first of them. Reshapes and
-  /// transpositions at the end say where behind a master elements are stored.
-  Pointwise(const Block& function, const Operation* master, const Machine& machine);
-  /// What `target` is computed by: an operand of the master that is not an argument.
+  /// What the function's results are computed by but for `anchor` (null: none) and what only the
+  /// anchor reads; its result 0 then is an operand of the first of them. Reshapes and
+  /// transpositions at the end say where behind an anchor op elements are stored.
+  Pointwise(const Block& function, const Operation* anchor, const Machine& machine);
+  /// What `target` is computed by: an operand of the anchor that is not an argument.
   Pointwise(const Block& function, Value target, const Machine& machine);
 
   /// Why they cannot be evaluated so; empty if they can.
   std::string Refusal();
   /// Instructions that an element takes, about.
   int cost() const;
-  /// Whether that is so much that it is better written once, in a loop that takes what the master
+  /// Whether that is so much that it is better written once, in a loop that takes what the anchor
   /// gives from memory, than for each of many registers.
   bool IsLong() const { return cost() >= 8; }
   /// Dims that the values share. Only after Refusal.
@@ -54,9 +54,9 @@ class Pointwise {
   Value At(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live = {},
            int64_t stride = 1) const;
   /// Evaluates at an index per group, of which the last is the first lane's, and stores the
-  /// results. `master` is the element (lanes 0) or vector that the master gives there.
+  /// results. `anchor` is the element (lanes 0) or vector that the anchor gives there.
   void Store(LoopBuilder& lb, const std::vector<Value>& at, int64_t lanes, Value live,
-             Value master = {}) const;
+             Value anchor = {}) const;
   /// Whether a result lies as the loops walk it.
   bool IsPlain(size_t result) const { return layouts_[result].empty(); }
   /// The memory of such a result under the shape of the loops. Only after Open.
@@ -95,11 +95,11 @@ class Pointwise {
                 int64_t stride, Registers& registers) const;
 
   const Block& function_;
-  const Operation* master_;
+  const Operation* anchor_;
   const Machine& machine_;
   std::vector<Value> targets_;
   std::vector<std::vector<const Operation*>> layouts_;   // of each target, after it
-  const bool is_before_ = false;                         // a master
+  const bool is_before_ = false;                         // an anchor op
   std::vector<std::vector<ElementLayout::Part>> parts_;  // the axes of results with layouts
   std::vector<const Operation*> ops_;                    // in order
   std::vector<Value> arguments_;                         // that the operations read

@@ -8,7 +8,7 @@
 #include "lathe/dialect/nn/pool.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/layout.h"
-#include "src/lower/master.h"
+#include "src/lower/anchor.h"
 
 namespace lathe::lower {
 namespace {
@@ -60,7 +60,7 @@ std::string TypeRefusal(const Pooling& p) {
 std::optional<Pooling> Pooling::Find(const Block& function, const Machine& machine,
                                      std::string& why) {
   const Operation* found = nullptr;
-  why = FindMaster(function, "pool", IsPool, found);
+  why = FindAnchor(function, "pool", IsPool, found);
   if (!why.empty()) return std::nullopt;
   if (!found->operand(0).is_block_argument()) {
     return why = "its input is computed in the same function", std::nullopt;

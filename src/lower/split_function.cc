@@ -42,16 +42,16 @@ bool IsHeavy(const Operation& op) {
 
 // In program order, which keeps every piece convex.
 std::vector<Ops> PiecesOf(const Ops& ops, const Machine& machine) {
-  const auto is_master = [&](const Operation* op) {
+  const auto is_anchor = [&](const Operation* op) {
     return !Elements::CanCompute(*op, machine) || IsHeavy(*op);
   };
-  const bool leads = is_master(ops[0]);
-  const bool has_more = std::any_of(ops.begin() + 1, ops.end(), is_master);
+  const bool leads = is_anchor(ops[0]);
+  const bool has_more = std::any_of(ops.begin() + 1, ops.end(), is_anchor);
   std::vector<Ops> pieces;
   for (size_t i = 0; i < ops.size(); ++i) {
     bool begins = !has_more && !leads;  // one each
     if (has_more) {
-      begins = is_master(ops[i]);
+      begins = is_anchor(ops[i]);
     } else if (leads) {
       begins = i == 1;
     }
@@ -159,7 +159,7 @@ class Splitter {
     const std::vector<NamedAttribute> attributes = {
         b.Named(builtin::FuncOp::kNameAttr, b.Attr(StrCat(old.value(), ".", number))),
         b.Named(builtin::GroupOp::kKindAttr, b.Attr(Name(kind))),
-        b.Named(builtin::GroupOp::kMasterAttr, b.Attr(static_cast<int64_t>(constants)))};
+        b.Named(builtin::GroupOp::kAnchorAttr, b.Attr(static_cast<int64_t>(constants)))};
     return b.Create(b.context().GetOp<builtin::FuncOp>(), {}, attributes, {}, 1);
   }
 

@@ -23,7 +23,7 @@ struct FusionOptions {
 struct FusionGroup {
   std::vector<Operation*> ops;
   OpKind kind = OpKind::kOpaque;  ///< the most complex one among them
-  size_t master = 0;              ///< index in `ops` of the operation that gives the loops
+  size_t anchor = 0;  ///< index in `ops` of the anchor op, whose loops compute the group
   Operation* root() const { return ops.back(); }
   /// Whether results of others than the root are used outside.
   bool HasSeveralResults() const;

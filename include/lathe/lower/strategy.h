@@ -40,7 +40,7 @@ struct OpCall {
   std::string Workload() const;
 };
 
-/// One way to compute a function whose master is an op.
+/// One way to compute a function whose anchor op is one.
 struct OpImplementation {
   std::string name;
   int plevel = 10;  ///< priority: the highest that is valid is taken

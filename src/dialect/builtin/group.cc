@@ -39,10 +39,10 @@ void GroupOp::Verify(Operation* op) {
   }
   int64_t size = 0;
   for (const Operation& inner : *body.front()) size += inner.HasTrait<Terminator>() ? 0 : 1;
-  if (GroupOp(op).master() >= size) {
+  if (GroupOp(op).anchor() >= size) {
     cf::VerifyFail(
-        op, "verify/group-master",
-        StrCat("master is ", GroupOp(op).master(), "; the region has ", size, " operations"));
+        op, "verify/group-anchor",
+        StrCat("anchor is ", GroupOp(op).anchor(), "; the region has ", size, " operations"));
   }
 }
 

@@ -61,7 +61,7 @@ bool TakesFollowers(const Operation* op) {
   return op->isa<nn::ConvOp>() || op->isa<nn::MatmulOp>() || op->isa<nn::GemmOp>();
 }
 
-bool IsMaster(const Operation* op) { return TakesFollowers(op) || IsPool(op) || IsRows(op); }
+bool IsAnchor(const Operation* op) { return TakesFollowers(op) || IsPool(op) || IsRows(op); }
 
 bool IsFast(const dnnl::primitive_desc& primitive) {
   return !std::string_view(primitive.impl_info_str()).starts_with("ref");

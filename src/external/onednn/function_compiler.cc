@@ -94,27 +94,27 @@ Operation* FunctionCompiler::NextOf(Value result) const {
   return inside_.contains(next) || chains_.contains(next) ? nullptr : next;
 }
 
-FunctionCompiler::Chain FunctionCompiler::LongestChain(Operation* master) const {
+FunctionCompiler::Chain FunctionCompiler::LongestChain(Operation* anchor) const {
   std::vector<Operation*> followers;
-  for (Operation* op = master; followers.size() < kMostFollowers;) {
+  for (Operation* op = anchor; followers.size() < kMostFollowers;) {
     op = NextOf(op->result(0));
     if (op == nullptr) break;
     followers.push_back(op);
   }
   Chain chain;
   for (size_t n = followers.size();; --n) {
-    if (TryChain(master, std::span(followers).first(n), chain)) return chain;
-    LATHE_CHECK(n > 0, "oneDNN took ", master->Describe());
+    if (TryChain(anchor, std::span(followers).first(n), chain)) return chain;
+    LATHE_CHECK(n > 0, "oneDNN took ", anchor->Describe());
   }
 }
 
 // A row that is added first is the bias of a product.
-bool FunctionCompiler::TryChain(Operation* master, std::span<Operation* const> followers,
+bool FunctionCompiler::TryChain(Operation* anchor, std::span<Operation* const> followers,
                                 Chain& chain) const {
   const auto try_with = [&](Value bias, size_t first) {
-    Described d = Describe(engine_, master, {.bias = bias});
+    Described d = Describe(engine_, anchor, {.bias = bias});
     if (!d.why_not.empty()) return false;
-    Value result = followers.empty() || first == 0 ? master->result(0) : followers[0]->result(0);
+    Value result = followers.empty() || first == 0 ? anchor->result(0) : followers[0]->result(0);
     for (Operation* op : followers.subspan(first)) {
       if (!Follow(d.node, op, result)) return false;
       result = op->result(0);
@@ -125,13 +125,13 @@ bool FunctionCompiler::TryChain(Operation* master, std::span<Operation* const> f
       return false;
     }
     chain.node = std::move(d.node);
-    chain.ops = {master};
+    chain.ops = {anchor};
     chain.ops.insert(chain.ops.end(), followers.begin(), followers.end());
     return true;
   };
-  if (!followers.empty() && master->num_operands() == 2 && IsBiasOf(master, followers[0])) {
+  if (!followers.empty() && anchor->num_operands() == 2 && IsBiasOf(anchor, followers[0])) {
     Operation* add = followers[0];
-    const Value bias = add->operand(add->operand(0) == master->result(0) ? 1 : 0);
+    const Value bias = add->operand(add->operand(0) == anchor->result(0) ? 1 : 0);
     if (try_with(bias, 1)) return true;
   }
   return try_with({}, 0);

@@ -43,9 +43,9 @@ class FunctionCompiler {
 
   void AddConstant(Operation* op);
   void FindChains();
-  Chain LongestChain(Operation* master) const;
+  Chain LongestChain(Operation* anchor) const;
   Operation* NextOf(Value result) const;
-  bool TryChain(Operation* master, std::span<Operation* const> followers, Chain& chain) const;
+  bool TryChain(Operation* anchor, std::span<Operation* const> followers, Chain& chain) const;
   void Visit(Operation* op);
   bool WantsChannelsLast(const Operation* op) const;
   void Emit(const Node& node, std::span<Operation* const> ops);

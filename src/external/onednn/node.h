@@ -86,7 +86,7 @@ bool IsBiasOf(const Operation* product, const Operation* next);
 bool TakesFollowers(const Operation* op);
 
 /// What is worth a call of oneDNN: those, pooling, softmax, normalization.
-bool IsMaster(const Operation* op);
+bool IsAnchor(const Operation* op);
 
 /// oneDNN has code for it that is more than a plain loop.
 bool IsFast(const dnnl::primitive_desc& primitive);

@@ -26,7 +26,7 @@ std::string Refuse(const Operation* op) {
 
 std::string RefuseRegion(std::span<Operation* const> region) {
   for (const Operation* op : region) {
-    if (IsMaster(op)) return {};
+    if (IsAnchor(op)) return {};
   }
   return "there is nothing but elements to compute";
 }

@@ -211,7 +211,7 @@ Value Conv::PackWeights() {
   const int64_t tiles = CeilDiv(filters, tile_.rows) - of_group + RoundUp(of_group, turned_tiles_);
   const int64_t blocks = CeilDiv(g_.channels, block_channels_);
   PackedLayout layout;
-  layout.argument = job_.master->operand(1).index();
+  layout.argument = job_.anchor->operand(1).index();
   layout.padded = {tiles * tile_.rows, blocks * block_channels_};
   layout.padded.insert(layout.padded.end(), g_.kernel.begin(), g_.kernel.end());
   layout.split = {tiles, tile_.rows, blocks, block_channels_ * places(), g_.places() / places()};

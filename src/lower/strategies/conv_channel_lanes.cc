@@ -133,7 +133,7 @@ Value ConvChannelLanes::PackWeights() {
   const int64_t blocks = CeilDiv(g_.groups, lanes());
   const Shape shape = job_.weight_shape();
   PackedLayout layout;
-  layout.argument = job_.master->operand(1).index();
+  layout.argument = job_.anchor->operand(1).index();
   layout.padded = {blocks * lanes()};
   layout.padded.insert(layout.padded.end(), shape.begin() + 1, shape.end());
   layout.split = {blocks, lanes(), g_.places()};

@@ -6,7 +6,7 @@
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/text.h"
-#include "src/lower/master.h"
+#include "src/lower/anchor.h"
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
@@ -45,7 +45,7 @@ class GroupedConv {
     int64_t count;
   };
 
-  std::string MasterRefusal();
+  std::string AnchorRefusal();
   std::string ShapeRefusal();
   std::string AfterRefusal();
   void PickTile();
@@ -66,7 +66,7 @@ class GroupedConv {
 
   const Block& function_;
   const Machine& machine_;
-  const Operation* master_ = nullptr;
+  const Operation* anchor_ = nullptr;
   std::optional<Pointwise> after_;
   nn::Window window_;
   bool has_rows_ = true;  // else the first axis of the window is made up
@@ -83,16 +83,16 @@ class GroupedConv {
   std::vector<Value> held_;  // weights
 };
 
-std::string GroupedConv::MasterRefusal() {
+std::string GroupedConv::AnchorRefusal() {
   const auto is_one = [](const Operation& op) { return op.isa<nn::ConvOp>(); };
-  std::string why = FindMaster(function_, "convolution", is_one, master_);
-  if (!why.empty() || ReadsArguments(*master_)) return why;
+  std::string why = FindAnchor(function_, "convolution", is_one, anchor_);
+  if (!why.empty() || ReadsArguments(*anchor_)) return why;
   return "an operand is computed in the same function";
 }
 
 std::string GroupedConv::ShapeRefusal() {
-  const nn::ConvOp op(master_);
-  const AnyTensorType x = TensorOf(master_->operand(0)), w = TensorOf(master_->operand(1));
+  const nn::ConvOp op(anchor_);
+  const AnyTensorType x = TensorOf(anchor_->operand(0)), w = TensorOf(anchor_->operand(1));
   if (op.layout().value_or("NCHW") != "NCHW") return "the channels are last";
   groups_ = op.group();
   if (groups_ == 1) return "there is one group";
@@ -124,9 +124,9 @@ std::string GroupedConv::ShapeRefusal() {
 }
 
 std::string GroupedConv::AfterRefusal() {
-  after_.emplace(function_, master_, machine_);
+  after_.emplace(function_, anchor_, machine_);
   if (std::string why = after_->Refusal(); !why.empty()) return why;
-  if (!std::ranges::equal(TensorOf(master_->result(0)).dims(), after_->dims())) {
+  if (!std::ranges::equal(TensorOf(anchor_->result(0)).dims(), after_->dims())) {
     return "the result is broadcast further";
   }
   std::vector<std::vector<size_t>> axes;
@@ -146,7 +146,7 @@ void GroupedConv::PickTile() {
 }
 
 std::string GroupedConv::Refusal() {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(); !why.empty()) return why;
   if (std::string why = ShapeRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
   PickTile();
@@ -168,7 +168,7 @@ void GroupedConv::Write(Block* body) {
   lb_.emplace(body);
   after_->Open(*lb_, *body);
   const auto argument = [&](size_t i) {
-    const Value v = i < master_->num_operands() ? master_->operand(i) : Value();
+    const Value v = i < anchor_->num_operands() ? anchor_->operand(i) : Value();
     return v ? body->argument(v.index()) : Value();
   };
   const std::vector<int64_t> matrix{filters_ * groups_, channels_ * taps()};

@@ -3,7 +3,7 @@
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/support/text.h"
-#include "src/lower/master.h"
+#include "src/lower/anchor.h"
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
@@ -39,7 +39,7 @@ class GroupedConvBlocks {
     int64_t count;
   };
 
-  std::string MasterRefusal();
+  std::string AnchorRefusal();
   std::string AfterRefusal();
   void PickTile();
   bool holds_weights() const { return g_.channels * g_.filters == 1 && g_.places() <= kWrittenOut; }
@@ -69,7 +69,7 @@ class GroupedConvBlocks {
 
   Lowering& l_;
   const Machine& machine_;
-  const Operation* master_ = nullptr;
+  const Operation* anchor_ = nullptr;
   std::optional<Pointwise> after_;
   ConvGeometry g_;
   WindowBlocks::Sizes sizes_;
@@ -85,21 +85,21 @@ class GroupedConvBlocks {
   std::vector<Value> held_;  // weights
 };
 
-std::string GroupedConvBlocks::MasterRefusal() {
+std::string GroupedConvBlocks::AnchorRefusal() {
   const auto is_one = [](const Operation& op) { return op.isa<nn::ConvOp>(); };
-  std::string why = FindMaster(l_.function, "convolution", is_one, master_);
+  std::string why = FindAnchor(l_.function, "convolution", is_one, anchor_);
   if (!why.empty()) return why;
-  if (!ReadsArguments(*master_)) return "an operand is computed in the same function";
-  if (why = g_.Parse(*master_); !why.empty()) return why;
+  if (!ReadsArguments(*anchor_)) return "an operand is computed in the same function";
+  if (why = g_.Parse(*anchor_); !why.empty()) return why;
   if (g_.groups == 1) return "there is one group";
   if (g_.channels > kMostChannels) return "there are many channels in a group";
   return g_.places() == 1 ? "the kernel has one element" : "";
 }
 
 std::string GroupedConvBlocks::AfterRefusal() {
-  after_.emplace(l_.function, master_, machine_);
+  after_.emplace(l_.function, anchor_, machine_);
   if (std::string why = after_->Refusal(); !why.empty()) return why;
-  const auto dims = master_->result(0).type().cast<AnyTensorType>().dims();
+  const auto dims = anchor_->result(0).type().cast<AnyTensorType>().dims();
   if (!std::ranges::equal(dims, after_->dims())) return "the result is broadcast further";
   std::vector<std::vector<size_t>> axes;
   for (size_t a = 0; a < dims.size(); ++a) axes.push_back({a});
@@ -130,7 +130,7 @@ void GroupedConvBlocks::PickTile() {
 }
 
 std::string GroupedConvBlocks::Refusal() {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
   PickTile();
   blocks_.emplace(g_, sizes_);
@@ -145,14 +145,14 @@ void GroupedConvBlocks::Write() {
   g_.Bind(*lb_, *math_);
   after_->Open(*lb_, *l_.body);
   const auto argument = [&](size_t i) {
-    const Value v = i < master_->num_operands() ? master_->operand(i) : Value();
+    const Value v = i < anchor_->num_operands() ? anchor_->operand(i) : Value();
     return v ? l_.body->argument(v.index()) : Value();
   };
   const std::vector<int64_t> matrix{g_.filters * g_.groups, g_.depth()};
   weights_ = nn::ViewReshapeOp::Create(lb_->b(), argument(1), {.shape = matrix}).y();
   bias_ = argument(2);
   input_ = ConvInput(*lb_, argument(0));
-  const AnyTensorType x = master_->operand(0).type().cast<AnyTensorType>();
+  const AnyTensorType x = anchor_->operand(0).type().cast<AnyTensorType>();
   ForPlanes(*lb_, x.dims()[0], CeilDiv(g_.groups, sizes_.sets),
             sizes_.sets * kUsualWork * g_.depth() * g_.filters / 4, [&](Value n, Value i, Value) {
               image_ = math_->Of(n);

@@ -9,9 +9,9 @@
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/window.h"
+#include "src/lower/anchor.h"
 #include "src/lower/compute/elements.h"
 #include "src/lower/index_math.h"
-#include "src/lower/master.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/list.h"
@@ -50,7 +50,7 @@ class ConvFewPositions {
     Dim channel, channels, row, rows;
   };
 
-  std::string MasterRefusal();
+  std::string AnchorRefusal();
   void Plan();
   void WriteItem(const Dim& item);
   void WriteBlock(const Block& block, const Dim& first_group, const Dim& groups, const Dim& rest);
@@ -76,7 +76,7 @@ class ConvFewPositions {
   IndexMath& math() { return *math_; }
 
   Lowering& l_;
-  const Operation* master_ = nullptr;
+  const Operation* anchor_ = nullptr;
   std::optional<Pointwise> after_;
   nn::Window window_;
   ElementType element_ = ElementType::kUndefined;
@@ -97,13 +97,13 @@ class ConvFewPositions {
   Dim first_filter_;
 };
 
-std::string ConvFewPositions::MasterRefusal() {
+std::string ConvFewPositions::AnchorRefusal() {
   const auto is_one = [](const Operation& op) { return op.isa<nn::ConvOp>(); };
-  if (std::string why = FindMaster(l_.function, "convolution", is_one, master_); !why.empty()) {
+  if (std::string why = FindAnchor(l_.function, "convolution", is_one, anchor_); !why.empty()) {
     return why;
   }
-  const nn::ConvOp conv(master_);
-  if (!ReadsArguments(*master_)) return "what it reads is computed in the same function";
+  const nn::ConvOp conv(anchor_);
+  if (!ReadsArguments(*anchor_)) return "what it reads is computed in the same function";
   if (conv.b()) return "there is a bias";
   if (conv.group() != 1 || conv.layout().value_or("NCHW") != "NCHW") return "of groups";
   if (l_.IsConstant(conv.w())) return "the weights are constant";
@@ -129,13 +129,13 @@ std::string ConvFewPositions::MasterRefusal() {
 }
 
 std::string ConvFewPositions::Refusal() {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(); !why.empty()) return why;
   if (images_ * filters_ * positions() * places() == 0) return "there is nothing to compute";
   if (positions() > kMostPositions) return "there are many positions";
   if (places() < kFewPlaces || places() < positions()) return "the kernel is small";
-  after_.emplace(l_.function, master_, l_.machine);
+  after_.emplace(l_.function, anchor_, l_.machine);
   if (std::string why = after_->Refusal(); !why.empty()) return why;
-  if (!std::ranges::equal(TensorOf(master_->result(0)).dims(), after_->dims())) {
+  if (!std::ranges::equal(TensorOf(anchor_->result(0)).dims(), after_->dims())) {
     return "the result is broadcast further";
   }
   if (!after_->SetGroups({{0}, {1}, {2, 3}})) return "the positions cannot be iterated as one";
@@ -183,8 +183,8 @@ void ConvFewPositions::Write() {
   lb_.emplace(l_.body);
   math_.emplace(lb());
   after_->Open(lb(), *l_.body);
-  input_ = l_.body->argument(master_->operand(0).index());
-  weights_ = nn::ViewReshapeOp::Create(lb().b(), l_.body->argument(master_->operand(1).index()),
+  input_ = l_.body->argument(anchor_->operand(0).index());
+  weights_ = nn::ViewReshapeOp::Create(lb().b(), l_.body->argument(anchor_->operand(1).index()),
                                        {.shape = {filters_, -1, places()}})
                  .y();
   channels_ = math().Extent(channels_);

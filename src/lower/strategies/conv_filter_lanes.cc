@@ -327,7 +327,7 @@ Value ConvFilterLanes::PackWeights() {
   const int64_t blocks = CeilDiv(channels_, block_channels_), tiles = tiles_ * g_.groups;
   const Shape shape = job_.weight_shape();
   PackedLayout layout;
-  layout.argument = job_.master->operand(1).index();
+  layout.argument = job_.anchor->operand(1).index();
   layout.padded = {tiles * width(), blocks * block_channels_ * group()};
   layout.padded.insert(layout.padded.end(), shape.begin() + 2, shape.end());
   layout.split = {tiles, width(), blocks, block_channels_, group(), g_.places()};

@@ -5,8 +5,8 @@
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
+#include "src/lower/anchor.h"
 #include "src/lower/compute/elements.h"
-#include "src/lower/master.h"
 
 namespace lathe::lower {
 namespace {
@@ -17,14 +17,14 @@ constexpr double kPieceCycles = 400;  // that each takes besides
 
 }  // namespace
 
-std::string ConvJob::MasterRefusal(bool of_bytes) {
+std::string ConvJob::AnchorRefusal(bool of_bytes) {
   const auto is_one = [&](const Operation& op) {
     return op.isa<nn::ConvOp>() || (of_bytes && op.isa<nn::ConvBytesOp>());
   };
-  std::string why = FindMaster(l.function, "convolution", is_one, master);
+  std::string why = FindAnchor(l.function, "convolution", is_one, anchor);
   if (!why.empty()) return why;
-  for (size_t i = 1; i < master->num_operands(); ++i) {
-    const Value v = master->operand(i);
+  for (size_t i = 1; i < anchor->num_operands(); ++i) {
+    const Value v = anchor->operand(i);
     const bool is_number = v && i == kPadding && ConstantOf(v) != nullptr;
     if (v && !v.is_block_argument() && !is_number) {
       return "the weights are computed in the same function";
@@ -35,7 +35,7 @@ std::string ConvJob::MasterRefusal(bool of_bytes) {
 
 // What is computed before is so where the input is read.
 std::string ConvJob::InputRefusal() {
-  const Value x = master->operand(0);
+  const Value x = anchor->operand(0);
   if (x.is_block_argument()) return "";
   before.emplace(l.function, x, l.machine);
   if (std::string why = before->Refusal(); !why.empty()) {
@@ -50,12 +50,12 @@ std::string ConvJob::InputRefusal() {
 }
 
 std::string ConvJob::Refusal(bool of_bytes) {
-  if (std::string why = MasterRefusal(of_bytes); !why.empty()) return why;
-  if (std::string why = g.Parse(*master); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(of_bytes); !why.empty()) return why;
+  if (std::string why = g.Parse(*anchor); !why.empty()) return why;
   if (std::string why = InputRefusal(); !why.empty()) return why;
-  after.emplace(l.function, master, l.machine);
+  after.emplace(l.function, anchor, l.machine);
   if (std::string why = after->Refusal(); !why.empty()) return why;
-  const auto dims = master->result(0).type().cast<AnyTensorType>().dims();
+  const auto dims = anchor->result(0).type().cast<AnyTensorType>().dims();
   if (!std::ranges::equal(dims, after->dims())) return "the result is broadcast further";
   std::vector<std::vector<size_t>> axes{{0}, {1}, {}};
   for (size_t a = 2; a < dims.size(); ++a) axes.back().push_back(a);
@@ -78,7 +78,7 @@ int64_t BlockChannels(int64_t channels, int64_t most) {
 
 Shape ConvJob::weight_shape() const {
   Shape shape;
-  for (const Dim& dim : master->operand(1).type().cast<AnyTensorType>().dims()) {
+  for (const Dim& dim : anchor->operand(1).type().cast<AnyTensorType>().dims()) {
     shape.push_back(dim.value());
   }
   return shape;
@@ -108,12 +108,12 @@ void ConvJob::Open() {
 }
 
 Value ConvJob::Argument(size_t i) const {
-  const Value v = i < master->num_operands() ? master->operand(i) : Value();
+  const Value v = i < anchor->num_operands() ? anchor->operand(i) : Value();
   return v ? l.body->argument(v.index()) : Value();
 }
 
 Value ConvJob::Padding() {
-  const Value v = master->operand(kPadding);
+  const Value v = anchor->operand(kPadding);
   if (const Tensor* number = ConstantOf(v)) return lb->Constant(*number);
   return lb->Load(Argument(kPadding), {});
 }

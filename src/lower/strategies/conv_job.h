@@ -20,7 +20,7 @@ class ConvJob {
   std::string Refusal(bool of_bytes = false);
 
   Lowering& l;
-  const Operation* master = nullptr;
+  const Operation* anchor = nullptr;
   std::optional<Pointwise> before;  ///< what computes the input, if it is not an argument
   std::optional<Pointwise> after;
   ConvGeometry g;
@@ -33,7 +33,7 @@ class ConvJob {
   }
   bool is_of_bytes() const { return g.element == ElementType::kU8; }
   ElementType sum_element() const { return is_of_bytes() ? ElementType::kI32 : g.element; }
-  bool weights_are_constant() const { return l.IsConstant(master->operand(1)); }
+  bool weights_are_constant() const { return l.IsConstant(anchor->operand(1)); }
 
   /// Of operand 1, which is static.
   Shape weight_shape() const;
@@ -61,7 +61,7 @@ class ConvJob {
   ConvInput input;
 
  private:
-  std::string MasterRefusal(bool of_bytes);
+  std::string AnchorRefusal(bool of_bytes);
   std::string InputRefusal();
 };
 

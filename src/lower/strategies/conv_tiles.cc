@@ -135,7 +135,7 @@ Value ConvTiles::PackWeights() {
   const Shape shape = job_.weight_shape();
   const int64_t tiles = filter_tiles(), depth = 2 * plan_->depth_pairs;
   PackedLayout layout;
-  layout.argument = job_.master->operand(1).index();
+  layout.argument = job_.anchor->operand(1).index();
   layout.element = ElementType::kBF16;
   const bool unfolds = plan_->unfolded > 1;
   const int64_t channels = unfolds ? depth / plan_->unfolded : plan_->depth_tiles * depth;

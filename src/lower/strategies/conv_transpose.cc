@@ -8,7 +8,7 @@
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/convolution.h"
-#include "src/lower/master.h"
+#include "src/lower/anchor.h"
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
@@ -53,7 +53,7 @@ class TransposedConv {
     int64_t count;
   };
 
-  std::string MasterRefusal();
+  std::string AnchorRefusal();
   std::string ShapeRefusal();
   std::string AfterRefusal();
   void FindPhases();
@@ -86,7 +86,7 @@ class TransposedConv {
 
   Lowering& l_;
   const Machine& machine_;
-  const Operation* master_ = nullptr;
+  const Operation* anchor_ = nullptr;
   std::optional<Pointwise> after_;
   std::vector<int64_t> in_, kernel_, strides_, dilations_, begins_, out_;
   Dim batch_;
@@ -107,15 +107,15 @@ class TransposedConv {
   std::vector<Value> at_;  // of the row, along the axes before the last
 };
 
-std::string TransposedConv::MasterRefusal() {
+std::string TransposedConv::AnchorRefusal() {
   const auto is_one = [](const Operation& op) { return op.isa<nn::ConvTransposeOp>(); };
-  std::string why = FindMaster(l_.function, "transposed convolution", is_one, master_);
-  if (!why.empty() || ReadsArguments(*master_)) return why;
+  std::string why = FindAnchor(l_.function, "transposed convolution", is_one, anchor_);
+  if (!why.empty() || ReadsArguments(*anchor_)) return why;
   return "an operand is computed in the same function";
 }
 
 std::string TransposedConv::ShapeRefusal() {
-  const nn::ConvTransposeOp op(master_);
+  const nn::ConvTransposeOp op(anchor_);
   const AnyTensorType x = TensorOf(op.x()), w = TensorOf(op.w()), y = TensorOf(op.y());
   element_ = x.element();
   if (element_ != ElementType::kF32 && element_ != ElementType::kF64) {
@@ -149,9 +149,9 @@ std::string TransposedConv::ShapeRefusal() {
 }
 
 std::string TransposedConv::AfterRefusal() {
-  after_.emplace(l_.function, master_, machine_);
+  after_.emplace(l_.function, anchor_, machine_);
   if (std::string why = after_->Refusal(); !why.empty()) return why;
-  if (!std::ranges::equal(TensorOf(master_->result(0)).dims(), after_->dims())) {
+  if (!std::ranges::equal(TensorOf(anchor_->result(0)).dims(), after_->dims())) {
     return "the result is broadcast further";
   }
   std::vector<std::vector<size_t>> axes;
@@ -205,7 +205,7 @@ bool TransposedConv::FitsScratch() {
 }
 
 std::string TransposedConv::Refusal() {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(); !why.empty()) return why;
   if (std::string why = ShapeRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
   if (rows() == 1 && out_.back() >= kLongRow) return "one row: threads share its blocks";
@@ -223,17 +223,17 @@ void TransposedConv::Write() {
   lb_.emplace(l_.body);
   after_->Open(*lb_, *l_.body);
   const auto argument = [&](size_t i) {
-    const Value v = i < master_->num_operands() ? master_->operand(i) : Value();
+    const Value v = i < anchor_->num_operands() ? anchor_->operand(i) : Value();
     return v ? l_.body->argument(v.index()) : Value();
   };
   const int64_t all = channels_ * groups_;
-  packed_ = l_.IsConstant(master_->operand(1));
+  packed_ = l_.IsConstant(anchor_->operand(1));
   if (packed_) {
     // As the tiles read them.
     const int64_t tiles = CeilDiv(filters_, tile_filters_);
     Shape whole{all, tiles * tile_filters_};
     whole.insert(whole.end(), kernel_.begin(), kernel_.end());
-    weights_ = l_.Pack({.argument = master_->operand(1).index(),
+    weights_ = l_.Pack({.argument = anchor_->operand(1).index(),
                         .padded = whole,
                         .split = {all, tiles, tile_filters_, taps()},
                         .order = {1, 3, 0, 2}});

@@ -7,8 +7,8 @@
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/convolution.h"
+#include "src/lower/anchor.h"
 #include "src/lower/index_math.h"
-#include "src/lower/master.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/list.h"
@@ -52,7 +52,7 @@ class TransposedConvBlocks {
     int64_t count;
   };
 
-  std::string MasterRefusal();
+  std::string AnchorRefusal();
   std::string ShapeRefusal();
   std::string AfterRefusal();
   void FindPhases();
@@ -87,7 +87,7 @@ class TransposedConvBlocks {
 
   Lowering& l_;
   const Machine& machine_;
-  const Operation* master_ = nullptr;
+  const Operation* anchor_ = nullptr;
   std::optional<Pointwise> after_;
   std::vector<Dim> in_, out_;
   std::vector<int64_t> kernel_, strides_, dilations_, begins_, over_;  // over: out beyond in
@@ -109,15 +109,15 @@ class TransposedConvBlocks {
   std::vector<Dim> at_;  // of the row, along the axes before the last
 };
 
-std::string TransposedConvBlocks::MasterRefusal() {
+std::string TransposedConvBlocks::AnchorRefusal() {
   const auto is_one = [](const Operation& op) { return op.isa<nn::ConvTransposeOp>(); };
-  std::string why = FindMaster(l_.function, "transposed convolution", is_one, master_);
-  if (!why.empty() || ReadsArguments(*master_)) return why;
+  std::string why = FindAnchor(l_.function, "transposed convolution", is_one, anchor_);
+  if (!why.empty() || ReadsArguments(*anchor_)) return why;
   return "an operand is computed in the same function";
 }
 
 std::string TransposedConvBlocks::ShapeRefusal() {
-  const nn::ConvTransposeOp op(master_);
+  const nn::ConvTransposeOp op(anchor_);
   const AnyTensorType x = TensorOf(op.x()), w = TensorOf(op.w()), y = TensorOf(op.y());
   element_ = x.element();
   if (element_ != ElementType::kF32 && element_ != ElementType::kF64) {
@@ -148,9 +148,9 @@ std::string TransposedConvBlocks::ShapeRefusal() {
 }
 
 std::string TransposedConvBlocks::AfterRefusal() {
-  after_.emplace(l_.function, master_, machine_);
+  after_.emplace(l_.function, anchor_, machine_);
   if (std::string why = after_->Refusal(); !why.empty()) return why;
-  if (!std::ranges::equal(TensorOf(master_->result(0)).dims(), after_->dims())) {
+  if (!std::ranges::equal(TensorOf(anchor_->result(0)).dims(), after_->dims())) {
     return "the result is broadcast further";
   }
   std::vector<std::vector<size_t>> axes;
@@ -204,7 +204,7 @@ bool TransposedConvBlocks::FitsScratch() {
 }
 
 std::string TransposedConvBlocks::Refusal() {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(); !why.empty()) return why;
   if (std::string why = ShapeRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
   FindPhases();
@@ -234,16 +234,16 @@ void TransposedConvBlocks::Write() {
   Bind();
   after_->Open(*lb_, *l_.body);
   const auto argument = [&](size_t i) {
-    const Value v = i < master_->num_operands() ? master_->operand(i) : Value();
+    const Value v = i < anchor_->num_operands() ? anchor_->operand(i) : Value();
     return v ? l_.body->argument(v.index()) : Value();
   };
   const int64_t all = channels_ * groups_;
   // [tiles, taps, channels, filters of a tile], or as they are: [channels, filters, taps].
-  if (l_.IsConstant(master_->operand(1))) {
+  if (l_.IsConstant(anchor_->operand(1))) {
     const int64_t tiles = CeilDiv(filters_, tile_filters_);
     Shape whole{all, tiles * tile_filters_};
     whole.insert(whole.end(), kernel_.begin(), kernel_.end());
-    weights_ = l_.Pack({.argument = master_->operand(1).index(),
+    weights_ = l_.Pack({.argument = anchor_->operand(1).index(),
                         .padded = whole,
                         .split = {all, tiles, tile_filters_, taps()},
                         .order = {1, 3, 0, 2}});
@@ -415,7 +415,7 @@ void TransposedConvBlocks::AddTap(const Filters& filters, const Dim& entry, cons
   const Dim row = entry * channels_ + channel;
   const Dim of_row = math_->Of(lb_->Load(entry_taps_, math_->At({entry})));
   const Dim of_all = group_ * channels_ + channel;
-  const bool packed = l_.IsConstant(master_->operand(1));
+  const bool packed = l_.IsConstant(anchor_->operand(1));
   std::vector<Value> x;
   for (int64_t v = 0; v < tile_vectors_; ++v) {
     x.push_back(lb_->Load(copy_, math_->At({row, from + v * lanes_}), lanes_));

@@ -183,7 +183,7 @@ std::string ConvWinograd::Refusal() {
 Value ConvWinograd::PackWeights() {
   const int64_t places = plan_->form.products() + kTaps * kTaps;
   PackedLayout layout;
-  layout.argument = job_.master->operand(1).index();
+  layout.argument = job_.anchor->operand(1).index();
   layout.sums = plan_->form.WeightSums();
   layout.summed = kTaps * kTaps;
   layout.padded = {filter_tiles() * plan_->tile.rows, g_.channels, places};

@@ -132,7 +132,7 @@ void Matmul::Write() {
   job_.after->Open(*lb_, *l_.body);
   left_ = job_.Open(*lb_, *l_.body, job_.form.left);
   right_ = plan_.right == RightPlace::kPacked
-               ? l_.body->argument(job_.master->operand(job_.form.right.operand).index())
+               ? l_.body->argument(job_.anchor->operand(job_.form.right.operand).index())
                : job_.Open(*lb_, *l_.body, job_.form.right);
   if (!plan_.items.IsConstant(0)) WriteItems();
   job_.after->Close(*lb_);
@@ -155,7 +155,7 @@ void Matmul::WriteItems() {
 
 void Matmul::PackRightAtCompileTime() {
   PackedLayout layout;
-  layout.argument = job_.master->operand(job_.form.right.operand).index();
+  layout.argument = job_.anchor->operand(job_.form.right.operand).index();
   std::vector<int64_t> depth_and_lanes(2);
   int64_t panels = 0;
   for (size_t a = 0; a < job_.form.right.dims.size(); ++a) {

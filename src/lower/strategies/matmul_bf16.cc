@@ -109,7 +109,7 @@ void MatmulBf16::Write() {
   lb_.emplace(l_.body);
   job_.after->Open(*lb_, *l_.body);
   left_ = job_.Open(*lb_, *l_.body, job_.form.left);
-  right_ = l_.body->argument(job_.master->operand(job_.form.right.operand).index());
+  right_ = l_.body->argument(job_.anchor->operand(job_.form.right.operand).index());
   right_ = lb_->Grouped(right_, std::vector<int64_t>{1, 1, 2});
   const Dim blocks = CeilDiv(job_.form.rows, block_rows_);
   lb_->For(lb_->Extent(blocks * CeilDiv(panels_, group_panels_)), true,
@@ -120,7 +120,7 @@ void MatmulBf16::Write() {
 // [panels, pairs of the depth, columns of a panel, a pair]
 void MatmulBf16::PackRight() {
   PackedLayout layout;
-  layout.argument = job_.master->operand(job_.form.right.operand).index();
+  layout.argument = job_.anchor->operand(job_.form.right.operand).index();
   layout.element = kFactor;
   layout.padded = {depth(), panels_ * width()};
   layout.split = {pairs_, kPair, panels_, width()};

@@ -69,7 +69,7 @@ std::string MatmulBytes::Refusal() {
 std::string MatmulBytes::FormRefusal() const {
   const ProductForm& f = job_.form;
   if (f.left.element != ElementType::kU8 || f.right.element != ElementType::kI8 ||
-      !job_.master->isa<nn::MatmulIntegerOp>()) {
+      !job_.anchor->isa<nn::MatmulIntegerOp>()) {
     return "these are not unsigned bytes by signed ones";
   }
   if (f.left.zero_point || f.right.zero_point) return "zero points are subtracted";
@@ -104,7 +104,7 @@ void MatmulBytes::Write() {
   lb_.emplace(l_.body);
   job_.after->Open(*lb_, *l_.body);
   left_ = job_.Open(*lb_, *l_.body, job_.form.left);
-  right_ = l_.body->argument(job_.master->operand(job_.form.right.operand).index());
+  right_ = l_.body->argument(job_.anchor->operand(job_.form.right.operand).index());
   right_ = lb_->Grouped(right_, std::vector<int64_t>{1, 1, 2});
   const Dim blocks = CeilDiv(job_.form.rows, block_rows_);
   lb_->For(lb_->Extent(blocks * CeilDiv(panels_, group_panels_)), true,
@@ -115,7 +115,7 @@ void MatmulBytes::Write() {
 // [panels, groups of depth, columns of a panel, bytes of a group]
 void MatmulBytes::PackRight() {
   PackedLayout layout;
-  layout.argument = job_.master->operand(job_.form.right.operand).index();
+  layout.argument = job_.anchor->operand(job_.form.right.operand).index();
   layout.padded = {depth(), panels_ * width()};
   layout.split = {groups_of_depth_, loop::kDotGroup, panels_, width()};
   layout.order = {2, 0, 3, 1};

@@ -8,7 +8,7 @@
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/text.h"
-#include "src/lower/master.h"
+#include "src/lower/anchor.h"
 
 namespace lathe::lower {
 namespace {
@@ -39,7 +39,7 @@ std::string Transpose(Value matrix, MatrixOperand& m) {
 }  // namespace
 
 std::string MatmulJob::Refusal(bool general) {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(); !why.empty()) return why;
   if (general && (ParseForm(true, true).empty() || ParseForm(false, true).empty())) return "";
   if (!ParseForm(true, false).empty()) {
     if (std::string why = ParseForm(false, false); !why.empty()) return why;
@@ -48,18 +48,18 @@ std::string MatmulJob::Refusal(bool general) {
   return known ? "" : "the depths are not known to be equal";
 }
 
-std::string MatmulJob::MasterRefusal() {
-  std::string why = FindMaster(l_.function, "matrix product", IsProduct, master);
+std::string MatmulJob::AnchorRefusal() {
+  std::string why = FindAnchor(l_.function, "matrix product", IsProduct, anchor);
   if (!why.empty()) return why;
-  const size_t operands = master->num_operands();
-  const bool two = operands == 2 || (operands > 2 && !master->isa<nn::EinsumOp>());
+  const size_t operands = anchor->num_operands();
+  const bool two = operands == 2 || (operands > 2 && !anchor->isa<nn::EinsumOp>());
   return two ? "" : "the product is not one of two operands";
 }
 
 // A matrix that is computed in the same function is so where it is read.
 std::string MatmulJob::SetBefore(MatrixOperand& m, std::optional<Pointwise>& before) {
   before.reset();
-  const Value matrix = master->operand(m.operand);
+  const Value matrix = anchor->operand(m.operand);
   if (matrix.is_block_argument()) return "";
   if (IsTransposedArgument(matrix)) {
     std::string why = Transpose(matrix, m);
@@ -82,13 +82,13 @@ std::string MatmulJob::SetBefore(MatrixOperand& m, std::optional<Pointwise>& bef
 
 std::string MatmulJob::ParseForm(bool merge_rows, bool mirror) {
   form = {};
-  if (std::string why = form.Parse(*master, merge_rows); !why.empty()) return why;
+  if (std::string why = form.Parse(*anchor, merge_rows); !why.empty()) return why;
   if (mirror) {
     if (std::string why = form.Mirror(); !why.empty()) return why;
   }
-  after.emplace(l_.function, master, l_.machine);
+  after.emplace(l_.function, anchor, l_.machine);
   if (std::string why = after->Refusal(); !why.empty()) return why;
-  const auto product = TensorOf(master->result(0));
+  const auto product = TensorOf(anchor->result(0));
   if (!std::ranges::equal(product.dims(), after->dims())) return "the result is broadcast further";
   if (!after->SetGroups(form.result)) return "the axes of rows cannot be walked as one";
   if (std::string why = SetBefore(form.left, before_left); !why.empty()) return why;
@@ -96,14 +96,14 @@ std::string MatmulJob::ParseForm(bool merge_rows, bool mirror) {
 }
 
 bool MatmulJob::CanPackRight() const {
-  const Value argument = master->operand(form.right.operand);
+  const Value argument = anchor->operand(form.right.operand);
   size_t uses = 0;
   for ([[maybe_unused]] const OpOperand use : argument.uses()) ++uses;
   const bool is_matrix = form.right.Has(kDepth) && form.right.Has(kColumn);
   return l_.IsConstant(argument) && uses == 1 && is_matrix && TensorOf(argument).is_static();
 }
 
-ElementType MatmulJob::product_element() const { return TensorOf(master->result(0)).element(); }
+ElementType MatmulJob::product_element() const { return TensorOf(anchor->result(0)).element(); }
 
 // ---- while writing ----
 
@@ -113,7 +113,7 @@ Value MatmulJob::Open(LoopBuilder& lb, const Block& body, const MatrixOperand& m
     before->OpenArguments(lb, body);
     return {};
   }
-  const Value matrix = master->operand(m.operand);
+  const Value matrix = anchor->operand(m.operand);
   const Value source = IsTransposedArgument(matrix) ? matrix.defining_op()->operand(0) : matrix;
   const Value argument = body.argument(source.index());
   const size_t axes = m.dims.size();

@@ -19,7 +19,7 @@ class MatmulJob {
   /// column being that column by the matrix transposed, and may hold for some extents only.
   std::string Refusal(bool general = false);
 
-  const Operation* master = nullptr;
+  const Operation* anchor = nullptr;
   std::optional<Pointwise> before_left, before_right;  ///< what computes a matrix
   std::optional<Pointwise> after;
   ProductForm form;
@@ -44,7 +44,7 @@ class MatmulJob {
              int64_t lanes, Value live) const;
 
  private:
-  std::string MasterRefusal();
+  std::string AnchorRefusal();
   std::string ParseForm(bool merge_rows, bool mirror);
   std::string SetBefore(MatrixOperand& m, std::optional<Pointwise>& before);
 

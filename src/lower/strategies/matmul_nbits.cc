@@ -12,9 +12,9 @@
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
+#include "src/lower/anchor.h"
 #include "src/lower/fixed_rows.h"
 #include "src/lower/index_math.h"
-#include "src/lower/master.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/list.h"
@@ -60,7 +60,7 @@ class MatmulNbits {
   void Write();
 
  private:
-  std::string MasterRefusal();
+  std::string AnchorRefusal();
   std::string WeightRefusal() const;
   std::string AfterRefusal();
   void Plan();
@@ -139,7 +139,7 @@ class MatmulNbits {
   int64_t chunks() const { return CeilDiv(pieces(), chunk_pieces_); }
 
   Lowering& l_;
-  const Operation* master_ = nullptr;
+  const Operation* anchor_ = nullptr;
   std::optional<Pointwise> after_;
   Dim rows_ = 1;
   bool has_rows_ = true;
@@ -168,7 +168,7 @@ class MatmulNbits {
 // ---- whether ----
 
 std::string MatmulNbits::Refusal() {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(); !why.empty()) return why;
   if (std::string why = WeightRefusal(); !why.empty()) return why;
   if (std::string why = AfterRefusal(); !why.empty()) return why;
   if (rows_.IsConstant(0)) return "there is nothing to multiply";
@@ -176,12 +176,12 @@ std::string MatmulNbits::Refusal() {
   return "";
 }
 
-std::string MatmulNbits::MasterRefusal() {
+std::string MatmulNbits::AnchorRefusal() {
   const auto is_one = [](const Operation& op) { return op.isa<NbitsOp>(); };
-  std::string why = FindMaster(l_.function, "product by packed weights", is_one, master_);
+  std::string why = FindAnchor(l_.function, "product by packed weights", is_one, anchor_);
   if (!why.empty()) return why;
-  if (!ReadsArguments(*master_)) return "an operand is computed in the same function";
-  const NbitsOp op(master_);
+  if (!ReadsArguments(*anchor_)) return "an operand is computed in the same function";
+  const NbitsOp op(anchor_);
   columns_ = op.N(), depth_ = op.K(), bits_ = op.bits(), block_ = op.block_size();
   const AnyTensorType a = TensorOf(op.a());
   if (!a.dims().back().IsConstant(depth_)) return "the depths are not known to be equal";
@@ -192,8 +192,8 @@ std::string MatmulNbits::MasterRefusal() {
 }
 
 std::string MatmulNbits::WeightRefusal() const {
-  for (size_t i = NbitsOp::kB; i < master_->num_operands(); ++i) {
-    const Value v = master_->operand(i);
+  for (size_t i = NbitsOp::kB; i < anchor_->num_operands(); ++i) {
+    const Value v = anchor_->operand(i);
     if (!v) continue;
     const bool is_weight = l_.IsConstant(v) && v.has_one_use() && TensorOf(v).is_static();
     if (!is_weight) return StrCat("operand ", i, " is not a weight");
@@ -202,9 +202,9 @@ std::string MatmulNbits::WeightRefusal() const {
 }
 
 std::string MatmulNbits::AfterRefusal() {
-  after_.emplace(l_.function, master_, l_.machine);
+  after_.emplace(l_.function, anchor_, l_.machine);
   if (std::string why = after_->Refusal(); !why.empty()) return why;
-  const AnyTensorType y = TensorOf(master_->result(0));
+  const AnyTensorType y = TensorOf(anchor_->result(0));
   if (!std::ranges::equal(y.dims(), after_->dims())) return "the result is broadcast further";
   std::vector<std::vector<size_t>> axes(has_rows_ ? 2 : 1);
   for (size_t i = 0; i < y.rank(); ++i) axes[i + 1 < y.rank() ? 0 : axes.size() - 1].push_back(i);
@@ -248,7 +248,7 @@ void MatmulNbits::Write() {
   lb_.emplace(l_.body);
   math_.emplace(*lb_);
   after_->Open(lb(), *l_.body);
-  const Value a = l_.body->argument(master_->operand(NbitsOp::kA).index());
+  const Value a = l_.body->argument(anchor_->operand(NbitsOp::kA).index());
   const std::vector<int64_t> shape{rows_.is_constant() ? rows_.value() : -1, depth_};
   a_ = nn::ViewReshapeOp::Create(lb().b(), a, {.shape = shape}).y();
   if (dots_) b_ = lb().Grouped(b_, std::vector<int64_t>{1, 1, 1, 2});
@@ -268,7 +268,7 @@ void MatmulNbits::Write() {
 // groups [..., columns of a panel, bytes of a group].
 void MatmulNbits::PackOf(size_t operand, const Shape& behind) {
   PackedLayout layout;
-  layout.argument = master_->operand(operand).index();
+  layout.argument = anchor_->operand(operand).index();
   layout.padded = {panels_ * width()};
   layout.split = {panels_, width()};
   layout.order = {0};
@@ -289,15 +289,15 @@ void MatmulNbits::PackOf(size_t operand, const Shape& behind) {
 void MatmulNbits::PackAll() {
   const auto pack = [&](size_t operand) {
     Shape behind;
-    const AnyTensorType type = TensorOf(master_->operand(operand));
+    const AnyTensorType type = TensorOf(anchor_->operand(operand));
     for (size_t i = 1; i < type.rank(); ++i) behind.push_back(type.dims()[i].value());
     PackOf(operand, behind);
-    return l_.body->argument(master_->operand(operand).index());
+    return l_.body->argument(anchor_->operand(operand).index());
   };
   b_ = pack(NbitsOp::kB);
   scales_ = pack(NbitsOp::kScales);
   const bool has_zeros =
-      master_->num_operands() > NbitsOp::kZeroPoints && master_->operand(NbitsOp::kZeroPoints);
+      anchor_->num_operands() > NbitsOp::kZeroPoints && anchor_->operand(NbitsOp::kZeroPoints);
   if (has_zeros) zeros_ = pack(NbitsOp::kZeroPoints);
 }
 
@@ -704,7 +704,7 @@ void MatmulNbits::Finish(const Dim& row, const Dim& panel, int64_t vector, Value
     live = math_->At(Max(Min(Dim(columns_) - column, lanes()), 0));
   }
   std::vector<Value> at = has_rows_ ? math_->At({row, column}) : math_->At({column});
-  after_->Store(lb(), at, lanes(), live, As(sum, TensorOf(master_->result(0)).element()));
+  after_->Store(lb(), at, lanes(), live, As(sum, TensorOf(anchor_->result(0)).element()));
 }
 
 }  // namespace

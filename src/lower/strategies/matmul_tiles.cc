@@ -243,7 +243,7 @@ void MatmulTiles::Write() {
   lb_.emplace(l_.body);
   job_.after->Open(*lb_, *l_.body);
   left_ = job_.Open(*lb_, *l_.body, job_.form.left);
-  right_ = l_.body->argument(job_.master->operand(job_.form.right.operand).index());
+  right_ = l_.body->argument(job_.anchor->operand(job_.form.right.operand).index());
   if (CopiesAhead()) CopyAhead();
   const Dim blocks = CeilDiv(job_.form.rows, plan_.block_rows());
   const int64_t groups = CeilDiv(plan_.panels, plan_.group_panels);
@@ -254,7 +254,7 @@ void MatmulTiles::Write() {
 // Panels of tiles of depth, whose columns have the elements of a group side by side.
 void MatmulTiles::PackRight() {
   PackedLayout layout;
-  layout.argument = job_.master->operand(job_.form.right.operand).index();
+  layout.argument = job_.anchor->operand(job_.form.right.operand).index();
   const bool is_turned = job_.form.right.EndsWith(kDepth);
   const int64_t columns = plan_.panels * plan_.width();
   layout.padded = {plan_.depth(), columns};

@@ -3,10 +3,10 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/support/text.h"
+#include "src/lower/anchor.h"
 #include "src/lower/compute/resize_axis.h"
 #include "src/lower/compute/scalars.h"
 #include "src/lower/index_math.h"
-#include "src/lower/master.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/strategies/list.h"
 
@@ -41,7 +41,7 @@ class Resize {
     Dim used = 1;  // taps of an axis before the row
   };
 
-  std::string MasterRefusal();
+  std::string AnchorRefusal();
   std::string AxesRefusal();
   std::string AfterRefusal();
   bool picks() const { return nn::ResizeOp(op_).mode() == "nearest"; }
@@ -98,9 +98,9 @@ class Resize {
 
 // ---- planning ----
 
-std::string Resize::MasterRefusal() {
+std::string Resize::AnchorRefusal() {
   const auto is_one = [](const Operation& op) { return op.isa<nn::ResizeOp>(); };
-  if (std::string why = FindMaster(l_.function, "resize", is_one, op_); !why.empty()) return why;
+  if (std::string why = FindAnchor(l_.function, "resize", is_one, op_); !why.empty()) return why;
   if (!op_->operand(0).is_block_argument()) return "the operand is computed in the same function";
   if (std::string why = Elements::Refusal(l_.function, machine_); !why.empty()) return why;
   if (CropsRegion(*op_)) return "a region is cut out";
@@ -139,7 +139,7 @@ std::string Resize::AfterRefusal() {
 }
 
 std::string Resize::Refusal() {
-  if (std::string why = MasterRefusal(); !why.empty()) return why;
+  if (std::string why = AnchorRefusal(); !why.empty()) return why;
   if (std::string why = AxesRefusal(); !why.empty()) return why;
   return AfterRefusal();
 }

@@ -14,7 +14,7 @@ std::set<std::string> GroupNames(Program& program, const FusionOptions& options)
     for (size_t i = 0; i < group.ops.size(); ++i) {
       const Operation* op = group.ops[i];
       names += StrCat(op->name(), "@", op->location().ToString(*op->context()),
-                      i == group.master ? "* " : " ");
+                      i == group.anchor ? "* " : " ");
     }
     result.insert(StrCat(names, Name(group.kind)));
   }

@@ -1,19 +1,19 @@
-#include "src/lower/master.h"
+#include "src/lower/anchor.h"
 
 #include "lathe/support/text.h"
 
 namespace lathe::lower {
 
-std::string FindMaster(const Block& function, std::string_view what,
+std::string FindAnchor(const Block& function, std::string_view what,
                        const std::function<bool(const Operation&)>& is_one,
-                       const Operation*& master) {
-  master = nullptr;
+                       const Operation*& anchor) {
+  anchor = nullptr;
   for (const Operation& op : function) {
     if (!is_one(op)) continue;
-    if (master != nullptr) return StrCat("there are two ", what, "s");
-    master = &op;
+    if (anchor != nullptr) return StrCat("there are two ", what, "s");
+    anchor = &op;
   }
-  return master == nullptr ? StrCat("there is no ", what) : "";
+  return anchor == nullptr ? StrCat("there is no ", what) : "";
 }
 
 bool ReadsArguments(const Operation& op, size_t first) {

@@ -10,10 +10,10 @@
 namespace lathe::lower {
 
 /// Looks for the one operation that a strategy is about. Says why there is not just one: `what`
-/// names the kind ("convolution"); empty if there is, which then is `master`.
-std::string FindMaster(const Block& function, std::string_view what,
+/// names the kind ("convolution"); empty if there is, which then is `anchor`.
+std::string FindAnchor(const Block& function, std::string_view what,
                        const std::function<bool(const Operation&)>& is_one,
-                       const Operation*& master);
+                       const Operation*& anchor);
 
 /// Whether all operands from number `first` on are arguments or absent.
 bool ReadsArguments(const Operation& op, size_t first = 0);
