@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the project against the layer table of docs/architecture.md: every #include, and that no
-source spells the name of an op instead of the constant that is generated for it."""
+"""Checks the project against the layer table of docs/architecture.md: every #include, that no
+source spells the name of an op instead of the constant that is generated for it, and that headers
+have one kind of guard."""
 
 import argparse
 import pathlib
@@ -102,11 +103,20 @@ def check(root):
     return found
 
 
+def check_guards(root):
+    """Headers that are guarded in another way than by `#pragma once`."""
+    headers = (file for folder in ("include", "src", "tools", "python", "test")
+               for file in sorted((root / folder).rglob("*.h")))
+    return [f"{file.relative_to(root)}: a header begins with '#pragma once'" for file in headers
+            if not re.search("^#pragma once$", file.read_text(), re.MULTILINE)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=pathlib.Path,
                         default=pathlib.Path(__file__).resolve().parents[1])
-    found = check(parser.parse_args().root)
+    root = parser.parse_args().root
+    found = check(root) + check_guards(root)
     print("\n".join([*found, f"layers: {len(found)} violations"]))
     return 3 if found else 0
 

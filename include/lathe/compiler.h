@@ -1,5 +1,4 @@
-#ifndef LATHE_COMPILER_H_
-#define LATHE_COMPILER_H_
+#pragma once
 
 /* Compiles models from C: liblathe. What comes out is a program of lathe/runtime.h, whose functions
  * liblathe has, too; a C program that only runs compiled files links liblathe_runtime instead.
@@ -47,5 +46,3 @@ lathe_error* lathe_compile_to_file(const char* path, const lathe_compile_options
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
-
-#endif /* LATHE_COMPILER_H_ */

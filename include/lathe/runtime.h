@@ -1,5 +1,4 @@
-#ifndef LATHE_RUNTIME_H_
-#define LATHE_RUNTIME_H_
+#pragma once
 
 /* Runs compiled programs (.lx) from C: liblathe_runtime, which needs the C and C++ libraries alone.
  * C99 and later, and C++ (lathe/runtime/model.h is a face for C++).
@@ -229,5 +228,3 @@ lathe_error* lathe_profile_write(const lathe_profile* profile, const lathe_progr
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
-
-#endif /* LATHE_RUNTIME_H_ */

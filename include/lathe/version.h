@@ -1,5 +1,4 @@
-#ifndef LATHE_VERSION_H_
-#define LATHE_VERSION_H_
+#pragma once
 
 /* The version of these headers, for the preprocessor of C and C++; the build reads it from here.
  * lathe_runtime_version() (lathe/runtime.h) and lathe::Version() (lathe/support/version.h) give the
@@ -19,5 +18,3 @@
 #define LATHE_VERSION_STRING           \
   LATHE_STRING_OF(LATHE_VERSION_MAJOR) \
   "." LATHE_STRING_OF(LATHE_VERSION_MINOR) "." LATHE_STRING_OF(LATHE_VERSION_PATCH)
-
-#endif /* LATHE_VERSION_H_ */

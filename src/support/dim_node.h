@@ -1,5 +1,4 @@
-#ifndef LATHE_SRC_SUPPORT_DIM_NODE_H_
-#define LATHE_SRC_SUPPORT_DIM_NODE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -113,5 +112,3 @@ const DimNode* ExpressionOf(const Dim& dim);
 [[nodiscard]] std::optional<int64_t> Modulo(int64_t a, int64_t b);
 
 }  // namespace lathe::internal
-
-#endif  // LATHE_SRC_SUPPORT_DIM_NODE_H_

@@ -123,6 +123,15 @@ class Layers(unittest.TestCase):
         for line in ('f();  // such as "nn.conv"', 'Fail("nn.conv_like");', "Call(nn::kConv, {x});"):
             self.assertEqual(self.violations_of_line("src/transform/a.cc", line), [], line)
 
+    def test_guards(self):
+        for text, found in [("#pragma once\n", 0), ("// Why.\n#pragma once\n", 0), ("", 1),
+                            ("#ifndef A_H_\n#define A_H_\n#endif\n", 1)]:
+            with tempfile.TemporaryDirectory() as folder:
+                header = pathlib.Path(folder) / "src/ir/a.h"
+                header.parent.mkdir(parents=True)
+                header.write_text(text)
+                self.assertEqual(len(check_layers.check_guards(pathlib.Path(folder))), found, text)
+
 
 class Size(unittest.TestCase):
     def test_binaries_are_found(self):

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_ARENA_H_
-#define LATHE_SUPPORT_ARENA_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -64,5 +63,3 @@ class Arena {
 };
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_ARENA_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_BUDGET_H_
-#define LATHE_SUPPORT_BUDGET_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -151,5 +150,3 @@ decltype(auto) WhileDoing(std::string_view doing, F&& work) {
 }
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_BUDGET_H_

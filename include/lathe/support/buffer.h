@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_BUFFER_H_
-#define LATHE_SUPPORT_BUFFER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -77,5 +76,3 @@ class AllocationLimit {
 };
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_BUFFER_H_

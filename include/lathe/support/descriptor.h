@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_DESCRIPTOR_H_
-#define LATHE_SUPPORT_DESCRIPTOR_H_
+#pragma once
 
 #include <unistd.h>
 
@@ -37,5 +36,3 @@ inline constexpr std::string_view kTemporaryPrefix = ".lathe-";
 [[nodiscard]] std::string RandomFileName();
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_DESCRIPTOR_H_

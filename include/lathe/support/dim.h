@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_DIM_H_
-#define LATHE_SUPPORT_DIM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -191,5 +190,3 @@ struct SymShape {
 [[nodiscard]] SymShape Meet(const SymShape& a, const SymShape& b);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_DIM_H_

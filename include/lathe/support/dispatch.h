@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_DISPATCH_H_
-#define LATHE_SUPPORT_DISPATCH_H_
+#pragma once
 
 #include <complex>
 #include <string>
@@ -108,5 +107,3 @@ decltype(auto) VisitElementType(ElementType type, F&& f) {
 }
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_DISPATCH_H_

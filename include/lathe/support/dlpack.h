@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_DLPACK_H_
-#define LATHE_SUPPORT_DLPACK_H_
+#pragma once
 
 #include "lathe/support/tensor.h"
 
@@ -19,5 +18,3 @@ namespace lathe {
 [[nodiscard]] Tensor FromDlpack(DLManagedTensor* managed);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_DLPACK_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_ELEMENT_TYPE_H_
-#define LATHE_SUPPORT_ELEMENT_TYPE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -100,5 +99,3 @@ template <>
 inline constexpr ElementType ElementTypeOf<double> = ElementType::kF64;
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_ELEMENT_TYPE_H_

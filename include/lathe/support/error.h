@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_ERROR_H_
-#define LATHE_SUPPORT_ERROR_H_
+#pragma once
 
 #include <cstdint>
 #include <exception>
@@ -101,5 +100,3 @@ namespace internal {
       ::lathe::internal::CheckFailed(__FILE__, __LINE__,                                     \
                                      #condition __VA_OPT__(, ::lathe::StrCat(__VA_ARGS__))); \
   } while (false)
-
-#endif  // LATHE_SUPPORT_ERROR_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_EXECUTABLE_MEMORY_H_
-#define LATHE_SUPPORT_EXECUTABLE_MEMORY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -39,5 +38,3 @@ class ExecutableMemory {
 };
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_EXECUTABLE_MEMORY_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_FILE_H_
-#define LATHE_SUPPORT_FILE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -81,5 +80,3 @@ class FileWriter {
 };
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_FILE_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_FLOAT_TYPES_H_
-#define LATHE_SUPPORT_FLOAT_TYPES_H_
+#pragma once
 
 #include <bit>
 #include <compare>
@@ -215,5 +214,3 @@ static_assert(sizeof(Half) == 2 && sizeof(F8E4M3FN) == 1 && sizeof(F4E2M1) == 1)
 static_assert(sizeof(Int4) == 1);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_FLOAT_TYPES_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_HASH_H_
-#define LATHE_SUPPORT_HASH_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -30,5 +29,3 @@ namespace lathe {
 }
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_HASH_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_IMAGE_H_
-#define LATHE_SUPPORT_IMAGE_H_
+#pragma once
 
 #include <cstddef>
 #include <span>
@@ -17,5 +16,3 @@ namespace lathe {
                                 int channels = 0);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_IMAGE_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_NPY_H_
-#define LATHE_SUPPORT_NPY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -41,5 +40,3 @@ struct NpzOptions {
 void WriteNpz(const std::string& path, const NamedTensors& tensors, const NpzOptions& options = {});
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_NPY_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_PARALLEL_H_
-#define LATHE_SUPPORT_PARALLEL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -68,5 +67,3 @@ void ParallelFor(int64_t begin, int64_t end, int64_t grain, F&& fn) {
 }
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_PARALLEL_H_

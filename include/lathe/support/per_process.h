@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_PER_PROCESS_H_
-#define LATHE_SUPPORT_PER_PROCESS_H_
+#pragma once
 
 #include <pthread.h>
 
@@ -83,5 +82,3 @@ class Workers {
 };
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_PER_PROCESS_H_

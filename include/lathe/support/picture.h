@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_PICTURE_H_
-#define LATHE_SUPPORT_PICTURE_H_
+#pragma once
 
 #include <string>
 
@@ -15,5 +14,3 @@ namespace lathe {
 [[nodiscard]] std::string PictureToText(const Tensor& picture, bool color, int columns = 64);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_PICTURE_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_PRINTABLE_H_
-#define LATHE_SUPPORT_PRINTABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -32,5 +31,3 @@ template <class Json>
 }
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_PRINTABLE_H_

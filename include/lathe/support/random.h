@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_RANDOM_H_
-#define LATHE_SUPPORT_RANDOM_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -49,5 +48,3 @@ class RandomStream {
                                   uint64_t stream = 0);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_RANDOM_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_RT_VALUE_H_
-#define LATHE_SUPPORT_RT_VALUE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -63,5 +62,3 @@ class RtValue {
                                  double atol = 1e-8);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_RT_VALUE_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_SAFETENSORS_H_
-#define LATHE_SUPPORT_SAFETENSORS_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -44,5 +43,3 @@ void WriteSafeTensors(const std::string& path, const SafeTensors& content);
 void WriteSafeTensors(FileWriter& writer, const SafeTensors& content);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_SAFETENSORS_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_SANDBOX_H_
-#define LATHE_SUPPORT_SANDBOX_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -35,5 +34,3 @@ struct SandboxOptions {
 [[nodiscard]] int RunInSandbox(const SandboxOptions& options, const std::function<int()>& work);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_SANDBOX_H_

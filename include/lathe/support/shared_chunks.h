@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_SHARED_CHUNKS_H_
-#define LATHE_SUPPORT_SHARED_CHUNKS_H_
+#pragma once
 
 #include <memory>
 #include <span>
@@ -38,5 +37,3 @@ class SharedChunks {
 void ReleaseFilePages(std::span<const std::byte> bytes);
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_SHARED_CHUNKS_H_

@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_TENSOR_H_
-#define LATHE_SUPPORT_TENSOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -252,5 +251,3 @@ Elements<T>::Elements(Tensor tensor) : tensor_(std::move(tensor)) {
 }
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_TENSOR_H_

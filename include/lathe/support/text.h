@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_TEXT_H_
-#define LATHE_SUPPORT_TEXT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -82,5 +81,3 @@ template <class... Args>
 }
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_TEXT_H_

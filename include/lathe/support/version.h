@@ -1,5 +1,4 @@
-#ifndef LATHE_SUPPORT_VERSION_H_
-#define LATHE_SUPPORT_VERSION_H_
+#pragma once
 
 #include <string_view>
 
@@ -9,5 +8,3 @@ namespace lathe {
 std::string_view Version();
 
 }  // namespace lathe
-
-#endif  // LATHE_SUPPORT_VERSION_H_
