@@ -96,6 +96,15 @@ std::vector<NamedValues> InputsFor(const Program& program, const CheckArguments&
   return all;
 }
 
+NamedValues RunInterpreted(Program& program, const NamedValues& inputs, const std::string& path) {
+  try {
+    return Interpreter(program).Run(inputs);
+  } catch (Error& error) {
+    NameModel(error, path);
+    throw;
+  }
+}
+
 Reference Interpret(const Program& program, const CheckArguments& o) {
   Reference r{InputsFor(program, o),
               {},
@@ -106,7 +115,7 @@ Reference Interpret(const Program& program, const CheckArguments& o) {
   manager.Add("random_state");  // each run draws what a compiled program draws
   manager.Run(copy);
   for (const NamedValues& inputs : r.inputs) {
-    r.wanted.push_back(Interpreter(copy).Run(inputs));
+    r.wanted.push_back(RunInterpreted(copy, inputs, o.model.path));
     for (const std::string& name : r.parameters) {
       r.wanted.back().emplace_back(name, copy.parameters().Find(name)->data);
     }
