@@ -15,6 +15,7 @@ namespace lathe::cf {
 
 void IfOp::InferShape(InferShapeContext& c) {
   const IfOp op(c.op());
+  AssumeOneElement(c, kCond, "shape/condition", "the condition");
   for (size_t i = 0; i < c.num_outputs(); ++i) {
     const Type a = YieldType(op.then_region(), i), b = YieldType(op.else_region(), i);
     const Type joined = Join(a, b);
@@ -118,6 +119,8 @@ Dim Iterations(const InferShapeContext& c) {
 
 void WhileOp::InferShape(InferShapeContext& c) {
   const Region& body = WhileOp(c.op()).body_region();
+  AssumeOneElement(c, kTripCount, "shape/count", "the trip count");
+  AssumeOneElement(c, kCond, "shape/condition", "the condition");
   const Dim length = Iterations(c);
   const size_t carried = NumCarried(c.op());
   for (size_t i = 0; i < c.num_outputs(); ++i) {

@@ -6,6 +6,7 @@
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/support/dispatch.h"
 #include "lathe/support/error.h"
+#include "lathe/support/size_condition.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/dialect/size_scope.h"
 
@@ -173,6 +174,15 @@ int64_t CountOf(EvalContext& c, size_t operand, std::string_view what) {
            StrCat(what, " must be an i64 with one element, not ", value.TypeString()));
   }
   return value.data<int64_t>()[0];
+}
+
+void AssumeOneElement(const InferShapeContext& c, size_t operand, const char* id,
+                      std::string_view what) {
+  const SymShape shape = c.HasInput(operand) ? c.shape(operand) : SymShape::Unranked();
+  if (!shape.ranked) return;
+  Assume(SizeCondition::Equal(shape.NumElements(), 1), id, [&] {
+    return StrCat(what, " must have one element, but its shape is ", shape.ToString());
+  });
 }
 
 Tensor NoPieces(EvalContext& c, size_t result, size_t axis) {

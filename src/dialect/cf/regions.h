@@ -42,6 +42,9 @@ void InferCarried(InferShapeContext& c, const Region& region, size_t result, siz
 /// The one element of a bool (i64) tensor of any rank.
 bool TruthOf(EvalContext& c, const RtValue& value, std::string_view what);
 int64_t CountOf(EvalContext& c, size_t operand, std::string_view what);
+/// That it has one, if it is given.
+void AssumeOneElement(const InferShapeContext& c, size_t operand, const char* id,
+                      std::string_view what);
 
 /// An empty tensor of the result's type, whose dim `axis` is 0; so are those that neither the type
 /// nor the values around (src/dialect/size_scope.h) tell.

@@ -463,6 +463,41 @@ TEST_F(SizeConstraintsTest, GatherNd) {
   });
 }
 
+// A loop that nobody reads.
+TEST_F(SizeConstraintsTest, TripCountsAndConditions) {
+  const auto text = [](std::string_view trips, std::string_view go) {
+    return StrCat("%t = nn.feed() {name = \"t\"} : () -> v_tensor<[", trips, R"(], i64>
+      %g = nn.feed() {name = "g"} : () -> v_tensor<[)",
+                  go, R"(], bool>
+      %l = cf.while(%t, %g, %t) ({
+      ^(%i: v_tensor<[], i64>, %k: v_tensor<[], bool>, %c: v_tensor<[)",
+                  trips, R"(], i64>):
+        cf.yield(%k, %c) : (v_tensor<[], bool>, v_tensor<[)",
+                  trips, R"(], i64>) -> ()
+      }) : (v_tensor<[)",
+                  trips, "], i64>, v_tensor<[", go, "], bool>, v_tensor<[", trips,
+                  R"(], i64>) -> v_tensor<[)", trips, R"(], i64>
+      nn.fetch(%g) {name = "y"} : (v_tensor<[)",
+                  go, "], bool>) -> ()");
+  };
+  Program program = Parse(text("T", "G"));
+  const Executable executable(program, {.threads = 1});
+  const auto error = [&](int64_t trips, int64_t go) {
+    const Ints counts(static_cast<size_t>(trips), 1);
+    return OutcomeOf([&] {
+             return executable.Run({{"t", Tensor::Of<int64_t>({trips}, counts)},
+                                    {"g", Tensor(ElementType::kBool, {go})}});
+           })
+        .error;
+  };
+  EXPECT_EQ(error(1, 1), "");
+  EXPECT_NE(error(2, 1), "");
+  EXPECT_NE(error(0, 1), "");
+  EXPECT_NE(error(1, 2), "");
+  EXPECT_EQ(ErrorOf([&] { VerifyOrThrow(Parse(text("2", "1"))); }).id(), "shape/count");
+  EXPECT_EQ(ErrorOf([&] { VerifyOrThrow(Parse(text("1", "0"))); }).id(), "shape/condition");
+}
+
 // Nobody reads the result, of which nobody knows the rank.
 TEST_F(SizeConstraintsTest, GatherNdOfTuplesOfAnyLength) {
   ExpectBoth([](Maker& m) {
