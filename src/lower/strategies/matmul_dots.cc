@@ -121,7 +121,7 @@ void MatmulDots::Write() {
 void MatmulDots::Turn() {
   MatrixOperand& right = job_.form.right;
   const Shape shape = {right.dims[0].value(), right.dims[1].value()};
-  l_.Pack({.argument = job_.master->operand(right.operand).index(),
+  l_.Pack({.argument = job_.anchor->operand(right.operand).index(),
            .padded = shape,
            .split = shape,
            .order = {1, 0}});
