@@ -100,8 +100,12 @@ void RunPasses(const Holder& holder, const std::string& pipeline, int level, boo
     PassManager manager(
         {.verify_each = verify_each, .disabled = disable, .level = level, .enabled = enable});
     manager.Add(pipeline);
-    RunAndKeepConstraints(manager, program);
+    const auto kept = std::make_shared<KeptConstraints>(program);
+    manager.AddInstrumentation(kept);
+    manager.Run(program);
     VerifyOrThrow(program, {.after = pipeline});
+    kept->Finish(program);
+    kept->State(program);
   });
 }
 
