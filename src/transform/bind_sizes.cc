@@ -177,7 +177,7 @@ class BindSizesPass : public Pass {
     }
   }
 
-  // Words are counted by the interpreter: what follows has kernels all the same.
+  // The interpreter counts words; with names for their sizes the operations on counts have kernels.
   bool NameNumbers(Operation* op) {
     bool any = false;
     for (size_t i = 0; i < op->num_results(); ++i) {
