@@ -10,7 +10,7 @@ double SecondsOf(std::optional<double> timeout) {
   if (*timeout > 0) return *timeout < kCentury ? *timeout : 0;
   throw Error(ErrorCode::kInvalidArgument, "run/timeout",
               StrCat("a timeout is more than 0 seconds, not ", *timeout))
-      .Hint("None is no limit");
+      .Hint("None means without a limit");
 }
 
 }  // namespace lathe::python

@@ -303,7 +303,7 @@ def test_timeouts_that_cannot_be(exe, add, timeout):
     x = np.ones((2, 3), np.float32)
     with pytest.raises(lathe.InvalidArgumentError, match="more than 0 seconds") as error:
         exe.run({"a": x, "b": x}, timeout=timeout)
-    assert error.value.hint == "None is no limit"
+    assert error.value.hint == "None means without a limit"
     with pytest.raises(lathe.InvalidArgumentError, match="more than 0 seconds"):
         lathe.compile(add, cache=False, timeout=timeout)
 

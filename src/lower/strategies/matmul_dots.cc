@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/movement.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/text.h"
 #include "src/lower/register_tile.h"
 #include "src/lower/strategies/list.h"
@@ -87,8 +88,10 @@ std::string MatmulDots::MatrixRefusal() {
 
 bool MatmulDots::HasFewLongColumns() const {
   const ProductForm& f = job_.form;
-  return f.columns.is_constant() && f.depth.is_constant() && f.right.roles.size() == 2 &&
-         f.columns.value() <= std::max<int64_t>(lanes_ / 4, 2) && f.depth.value() >= kLongDepth;
+  const bool is_matrix = TensorOf(job_.anchor->operand(f.right.operand)).rank() == 2;
+  return f.columns.is_constant() && f.depth.is_constant() && is_matrix &&
+         f.right.roles.size() == 2 && f.columns.value() <= std::max<int64_t>(lanes_ / 4, 2) &&
+         f.depth.value() >= kLongDepth;
 }
 
 // ---- writing ----
