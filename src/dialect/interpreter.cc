@@ -87,9 +87,9 @@ void RunEval(Operation* op, EvalContext& c) {
 // For an op that runs by itself, outside of any program.
 class LoneContext : public EvalContext, public PreparedScope {
  public:
-  LoneContext(Operation* op, std::span<RtValue> inputs, std::span<RtValue> outputs, uint64_t seed,
+  LoneContext(Operation* op, std::span<RtValue> inputs, std::span<RtValue> outputs, Draws& draws,
               PreparedOps& prepared)
-      : seed_(seed), prepared_(prepared) {
+      : draws_(draws), prepared_(prepared) {
     op_ = op;
     inputs_ = inputs;
     outputs_ = outputs;
@@ -99,27 +99,16 @@ class LoneContext : public EvalContext, public PreparedScope {
   }
   ParameterMap* parameters() override { return nullptr; }
   uint64_t RandomSeed(std::optional<double> attribute) override {
-    return SeedOfDraw(attribute, seed_, draws_++);
+    return SeedOfDraw(attribute, draws_.seed, draws_.count++);
   }
   const RtValue* Feed(std::string_view) override { return nullptr; }
   void Fetch(std::string_view, const RtValue&) override {}
   PreparedOps& prepared() override { return prepared_; }
 
  private:
-  uint64_t seed_;
-  uint64_t draws_ = 0;
+  Draws& draws_;
   PreparedOps& prepared_;
 };
-
-std::vector<RtValue> EvalLone(Operation* op, std::span<const RtValue> inputs, uint64_t seed,
-                              PreparedOps& prepared) {
-  std::vector<RtValue> values(inputs.begin(), inputs.end());
-  std::vector<RtValue> results(op->num_results());
-  LoneContext context(op, values, results, seed, prepared);
-  LATHE_CHECK(op->HasInterface<EvalInterface>(), op->name(), " has no Eval");
-  RunEval(op, context);
-  return results;
-}
 
 }  // namespace
 
@@ -547,11 +536,17 @@ void RunStartup(Program& startup, Program& main, InterpreterOptions options) {
 
 std::vector<RtValue> EvalOp(Operation* op, std::span<const RtValue> inputs, uint64_t seed) {
   PreparedOps prepared;
-  return EvalLone(op, inputs, seed, prepared);
+  Draws draws{.seed = seed};
+  return EvalOp(op, {inputs.begin(), inputs.end()}, draws, prepared);
 }
 
-std::vector<RtValue> EvalOp(Operation* op, std::span<const RtValue> inputs, PreparedOps& prepared) {
-  return EvalLone(op, inputs, 0, prepared);
+std::vector<RtValue> EvalOp(Operation* op, std::vector<RtValue> inputs, Draws& draws,
+                            PreparedOps& prepared) {
+  std::vector<RtValue> results(op->num_results());
+  LoneContext context(op, inputs, results, draws, prepared);
+  LATHE_CHECK(op->HasInterface<EvalInterface>(), op->name(), " has no Eval");
+  RunEval(op, context);
+  return results;
 }
 
 }  // namespace lathe

@@ -54,7 +54,14 @@ auto Prepared(EvalContext& c, const Make& make) -> std::shared_ptr<const decltyp
   return std::make_shared<const decltype(make())>(make());
 }
 
-/// As EvalOp of the interpreter, for an op that runs more than once.
-std::vector<RtValue> EvalOp(Operation* op, std::span<const RtValue> inputs, PreparedOps& prepared);
+/// The random numbers of a run.
+struct Draws {
+  uint64_t seed = 0;
+  uint64_t count = 0;  ///< of draws so far
+};
+
+/// As EvalOp of the interpreter, for an op that runs more than once, and may have what it reads.
+std::vector<RtValue> EvalOp(Operation* op, std::vector<RtValue> inputs, Draws& draws,
+                            PreparedOps& prepared);
 
 }  // namespace lathe

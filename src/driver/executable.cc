@@ -30,18 +30,6 @@ std::vector<Port> PortsOf(const runtime::Plan& plan, const std::vector<runtime::
   return all;
 }
 
-runtime::NamedTensors TensorsOf(const NamedValues& values) {
-  runtime::NamedTensors tensors;
-  for (const auto& [name, value] : values) {
-    if (!value.is_tensor()) {
-      throw Error(ErrorCode::kType, "run/input-type",
-                  StrCat("input '", name, "' is a ", value.KindName(), ", not a tensor"));
-    }
-    tensors.emplace_back(name, value.tensor());
-  }
-  return tensors;
-}
-
 uint64_t CapOr(uint64_t max_bytes) { return max_bytes > 0 ? max_bytes : UsableMemory() / 5 * 4; }
 
 // What a run has started on its memory ends with it.
@@ -100,6 +88,7 @@ struct Executable::Impl {
           std::move(planned).MakeExecutor({.team = team,
                                            .max_bytes = CapOr(options.max_bytes),
                                            .allocate = options.allocate,
+                                           .seed = options.interpreter.seed,
                                            .max_steps = options.interpreter.max_steps}));
       ReadPorts();
     } else {
@@ -174,11 +163,7 @@ NamedValues Executable::Run(const NamedValues& inputs, const runtime::RunOptions
                     [&] { return impl_->run_by_interpreter->Run(inputs); });
   }
   const EndOfCollectives end;
-  NamedValues outputs;
-  for (auto& [name, tensor] : impl_->executor->Run(TensorsOf(inputs), options)) {
-    outputs.emplace_back(name, std::move(tensor));
-  }
-  return outputs;
+  return impl_->executor->RunValues(inputs, options);
 }
 
 void Executable::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,

@@ -16,6 +16,8 @@
 #include "lathe/transform/keep_constraints.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
+#include "src/driver/object_values.h"
+#include "src/driver/object_liveness.h"
 #include "src/driver/plan_homes.h"
 #include "src/driver/plan_operations.h"
 #include "src/lower/pack.h"
@@ -32,17 +34,25 @@ using Spot = PlanHomes::Spot;
 class PlanBuilder {
  public:
   PlanBuilder(const Program& program, const PlannedFunctions& functions,
-              const PackedConstants& packed, std::span<const runtime::PlanConstraint> conditional)
-      : program_(program), functions_(functions), packed_(packed), conditional_(conditional) {}
+              const ObjectValues& objects, const PackedConstants& packed,
+              std::span<const runtime::PlanConstraint> conditional,
+              std::vector<const Operation*>& evaluated)
+      : program_(program),
+        functions_(functions),
+        objects_(objects),
+        packed_(packed),
+        conditional_(conditional),
+        evaluated_(evaluated) {}
 
   Plan Build() {
     plan_.symbols = SymbolsOf(program_);
-    const std::vector<Operation*> operations = NeededOperations(program_, functions_);
+    const std::vector<Operation*> operations = NeededOperations(program_, functions_, objects_);
     AddComputedSymbols(operations);
     for (Operation* feed : program_.feeds()) AddInput(feed);
     for (Operation* op : operations) Visit(op);
     AddUpdates();
     homes_.Finish(plan_, spots_);
+    MarkTakenObjects(plan_);
     for (auto& [name, text] : MetadataOf(program_)) {
       plan_.metadata.push_back({std::move(name), std::move(text)});
     }
@@ -57,15 +67,51 @@ class PlanBuilder {
     for (const Operation* op : operations) {
       for (const std::string& name : BoundNames(op)) AddComputedSymbol(name);
       if (op->isa<cf::WhileOp>()) {
-        for (const cf::LoopSize& size : cf::LoopSizes(op)) AddComputedSymbol(NextName(size));
-        for (const cf::StackSize& size : cf::StackSizes(op)) AddComputedSymbol(NextName(size));
-        for (const cf::LoopSize& size : cf::LoopSizes(op)) AddComputedSymbol(size.round);
+        AddSymbolsOfLoop(op);
+      } else if (!op->isa<cf::IfOp>()) {
+        AddSymbolsOfObjects(op);
       }
       const Operation* parent = op->isa<cf::YieldOp>() ? op->parent_op() : nullptr;
-      if (parent == nullptr || !parent->isa<cf::WhileOp>()) continue;
-      for (const cf::LoopSize& size : cf::LoopSizes(parent)) AddComputedSymbol(size.end);
-      for (const cf::StackSize& size : cf::StackSizes(parent)) AddComputedSymbol(size.end);
+      if (parent == nullptr) continue;
+      if (parent->isa<cf::WhileOp>()) {
+        for (const cf::LoopSize& size : cf::LoopSizes(parent)) AddComputedSymbol(size.end);
+        for (const cf::StackSize& size : cf::StackSizes(parent)) AddComputedSymbol(size.end);
+      }
+      AddSymbolsOfObjects(parent);
     }
+  }
+
+  void AddSymbolsOfLoop(const Operation* op) {
+    for (const cf::LoopSize& size : PlacedSizes(op)) AddComputedSymbol(NextName(size));
+    for (const cf::StackSize& size : PlacedStacks(op)) AddComputedSymbol(NextName(size));
+    for (const cf::LoopSize& size : cf::LoopSizes(op)) AddComputedSymbol(size.round);
+    const Block* body = op->region(0).front();
+    for (size_t i = 0; i < body->num_arguments(); ++i) AddSymbolsOf(body->argument(i));
+  }
+
+  void AddSymbolsOfObjects(const Operation* op) {
+    for (size_t i = 0; i < op->num_results(); ++i) AddSymbolsOf(op->result(i));
+  }
+
+  void AddSymbolsOf(Value v) {
+    for (const auto& [axis, name] : objects_.SizesOf(v)) AddComputedSymbol(name);
+  }
+
+  // Of what lies in memory, which must be as large as that.
+  std::vector<cf::LoopSize> PlacedSizes(const Operation* loop) const {
+    std::vector<cf::LoopSize> sizes = cf::LoopSizes(loop);
+    std::erase_if(sizes, [&](const cf::LoopSize& size) {
+      return objects_.contains(loop->result(size.carried));
+    });
+    return sizes;
+  }
+
+  std::vector<cf::StackSize> PlacedStacks(const Operation* loop) const {
+    std::vector<cf::StackSize> sizes = cf::StackSizes(loop);
+    std::erase_if(sizes, [&](const cf::StackSize& size) {
+      return objects_.contains(loop->result(size.result));
+    });
+    return sizes;
   }
 
   void AddComputedSymbol(const std::string& name) {
@@ -94,7 +140,9 @@ class PlanBuilder {
   void AddInput(Operation* feed) {
     const auto index = static_cast<uint32_t>(plan_.inputs.size());
     const Value v = feed->result(0);
-    spot_of_[v] = homes_.Outside(PlanValue::Place::kInput, index, BytesOf(TensorOf(v)));
+    spot_of_[v] = objects_.contains(v)
+                      ? NewObject()
+                      : homes_.Outside(PlanValue::Place::kInput, index, BytesOf(TensorOf(v)));
     plan_.inputs.push_back({std::string(feed->cast<nn::FeedOp>().name()), ValueOf(v)});
   }
 
@@ -108,14 +156,15 @@ class PlanBuilder {
     if (const auto set = op->dyn_cast<builtin::SetParameterOp>()) return AddSet(set);
     const PlannedFunction* f = CalleeOf(op, functions_);
     if (f == nullptr) return AddConstant(op);
+    if (objects_.IsEvaluated(op)) return AddFunction(op, *f);
     if (!f->data) return AddKernel(op, *f);
     for (size_t i = 0; i < op->num_results(); ++i) AddData(op, i, f->data->results[i]);
   }
 
   // A step for each number.
   void AddBinding(Operation* op) {
-    const Spot sizes = spot_of_.at(op->operand(0));
-    spot_of_[op->result(0)] = sizes;
+    spot_of_[op->result(0)] = spot_of_.at(op->operand(0));
+    const Spot sizes = InMemory(op, op->operand(0));
     const std::vector<std::string> names = BoundNames(op);
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].empty()) continue;
@@ -157,7 +206,8 @@ class PlanBuilder {
                   size_t writes = 0, uint32_t target = kNone) {
     static constexpr const char* kLabels[] = {"",          "if",     "else",    "require",
                                               "below",     "count",  "put row", "repeat",
-                                              "bind size", "resize", "grow"};
+                                              "bind size", "resize", "grow",   "bind size",
+                                              "list",      "stack"};
     const auto reads = static_cast<uint32_t>(values.size() - writes);
     AddStep(op, {.values = std::move(values),
                  .reads = reads,
@@ -179,9 +229,95 @@ class PlanBuilder {
     frame.op = op;
     AddExit(frame, PlanStep::Kind::kBranch, {ValueOf(op->operand(0))});
     for (size_t i = 0; i < op->num_results(); ++i) {
-      frame.results.push_back(homes_.Storage(BytesOf(TensorOf(op->result(i)))));
+      const Value result = op->result(i);
+      frame.results.push_back(objects_.contains(result) ? NewObject()
+                                                        : homes_.Storage(BytesOf(TensorOf(result))));
     }
     BeginRegion(std::move(frame), 0);
+  }
+
+  // ---- objects ----
+
+  Spot NewObject() {
+    return homes_.Outside(PlanValue::Place::kObject, plan_.num_objects++, Dim::Unknown());
+  }
+
+  bool IsObject(Spot spot) const { return homes_.IsObject(spot); }
+
+  // The symbols that the plan does not have say nothing.
+  uint32_t AddObjectValue(Type type, Spot spot) {
+    const auto tensor = type.dyn_cast<AnyTensorType>();
+    if (!tensor || !tensor.has_rank()) {
+      const uint32_t value = AddValue(tensor ? tensor.element() : ElementType::kUndefined, {}, spot);
+      plan_.values[value].type = type.ToString();
+      return value;
+    }
+    const SymbolSet names = NamesOf(plan_.symbols);
+    std::vector<Dim> dims(tensor.dims().begin(), tensor.dims().end());
+    for (Dim& dim : dims) {
+      std::vector<std::string> used;
+      dim.CollectSymbols(used);
+      const auto is_known = [&](const std::string& name) { return names.contains(name); };
+      if (!std::ranges::all_of(used, is_known)) dim = Dim::Unknown();
+    }
+    return AddValue(tensor.element(), dims, spot);
+  }
+
+  // Behind the step that makes it.
+  void AddSizesOf(const Operation* op, Value v) {
+    for (const auto& [axis, name] : objects_.SizesOf(v)) AddAxisSize(op, v, axis, name);
+  }
+
+  void AddAxisSize(const Operation* op, Value v, size_t axis, const std::string& name) {
+    AddControl(op, PlanStep::Kind::kBindAxis, {ValueOf(v)}, 0, SymbolOf(name));
+    plan_.steps.back().size = static_cast<int64_t>(axis);
+    bound_.insert(name);
+  }
+
+  // A value as bytes: an object is copied.
+  Spot InMemory(const Operation* op, Value v) {
+    const Spot spot = spot_of_.at(v);
+    if (!IsObject(spot)) return spot;
+    const AnyTensorType type = TensorOf(v);
+    const Spot copy = homes_.Storage(BytesOf(type));
+    const uint32_t into = AddValue(type.element(), type.dims(), copy);
+    AddCopyStep(op, ValueOf(v), into, Dim::Unknown());
+    return copy;
+  }
+
+  // Where one side at least is an object, as which both are seen.
+  void AddObjectCopy(const Operation* op, Value from, Type type, Spot into) {
+    AddObjectCopy(op, ValueOf(from), type, into);
+  }
+  void AddObjectCopy(const Operation* op, uint32_t from, Type type, Spot into) {
+    const auto tensor = type.dyn_cast<AnyTensorType>();
+    const uint32_t value = IsObject(into) ? AddObjectValue(type, into)
+                                          : AddValue(tensor.element(), tensor.dims(), into);
+    AddCopyStep(op, from, value, Dim::Unknown());
+  }
+
+  void AddFunction(Operation* op, const PlannedFunction& f) {
+    std::vector<uint32_t> values;
+    for (size_t i = 0; i < op->num_operands(); ++i) values.push_back(ValueOf(op->operand(i)));
+    const auto reads = static_cast<uint32_t>(values.size());
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const Value v = op->result(i);
+      spot_of_[v] = objects_.contains(v) ? NewObject() : homes_.Storage(BytesOf(TensorOf(v)));
+      values.push_back(ValueOf(v));
+    }
+    const auto next = static_cast<uint32_t>(evaluated_.size());
+    const auto [known, is_new] = function_index_.emplace(f.function, next);
+    if (is_new) evaluated_.push_back(f.function);
+    AddStep(op, {.function = known->second,
+                 .values = std::move(values),
+                 .reads = reads,
+                 .label = f.label,
+                 .origin = {},
+                 .flops = f.flops,
+                 .bytes = f.bytes});
+    first_safe_step_ = NumSteps();
+    for (size_t i = 0; i < op->num_results(); ++i) AddSizesOf(op, op->result(i));
+    if (!frames_.empty()) AddRequired(frames_.back());
   }
 
   // What the other region binds is open in this one.
@@ -203,6 +339,10 @@ class PlanBuilder {
     }
     for (size_t i = 0; i < yield->num_operands(); ++i) {
       const Value v = yield->operand(i);
+      if (IsObject(spot_of_.at(v)) || IsObject(frame.results[i])) {
+        AddObjectCopy(yield, v, frame.op->result(i).type(), frame.results[i]);
+        continue;
+      }
       const Piece piece{spot_of_.at(v), frame.results[i], BytesOf(TensorOf(v))};
       Join(yield, {&piece, 1});
     }
@@ -224,16 +364,33 @@ class PlanBuilder {
     // There may be no round of a loop; an if binds what both of its regions bind.
     if (frame.op->isa<cf::WhileOp>()) {
       bound_ = frame.bound_before;
-      for (const cf::LoopSize& size : cf::LoopSizes(frame.op)) {
-        AddResize(frame.op, size.end, Dim::Symbol(NextName(size)));
-      }
-      for (const cf::StackSize& size : cf::StackSizes(frame.op)) {
-        AddResize(frame.op, size.end, Dim::Symbol(NextName(size)));
-      }
+      EndSizesOfLoop(frame.op);
     } else {
       std::erase_if(bound_, [&](const auto& name) { return !frame.bound_in_first.contains(name); });
     }
+    for (size_t i = 0; i < frame.results.size(); ++i) AddSizesOf(frame.op, frame.op->result(i));
     if (!frames_.empty()) AddRequired(frames_.back());
+  }
+
+  void EndSizesOfLoop(const Operation* loop) {
+    for (size_t i = LoopOperands(loop).carried.size(); i < loop->num_results(); ++i) {
+      if (objects_.contains(loop->result(i)))
+        AddControl(loop, PlanStep::Kind::kStack, {ValueOf(loop->result(i))}, 1);
+    }
+    for (const cf::LoopSize& size : PlacedSizes(loop)) {
+      AddResize(loop, size.end, Dim::Symbol(NextName(size)));
+    }
+    for (const cf::StackSize& size : PlacedStacks(loop)) {
+      AddResize(loop, size.end, Dim::Symbol(NextName(size)));
+    }
+    for (const cf::LoopSize& size : cf::LoopSizes(loop)) {
+      const Value result = loop->result(size.carried);
+      if (objects_.contains(result)) AddAxisSize(loop, result, size.axis, size.end);
+    }
+    for (const cf::StackSize& size : cf::StackSizes(loop)) {
+      const Value result = loop->result(size.result);
+      if (objects_.contains(result)) AddAxisSize(loop, result, 0, size.end);
+    }
   }
 
   // The carried values lie in the storages of the results from the start.
@@ -242,15 +399,20 @@ class PlanBuilder {
     const Block& body = *op->region(0).front();
     Frame frame;
     frame.op = op;
-    const std::vector<cf::LoopSize> sizes = cf::LoopSizes(op);
+    const std::vector<cf::LoopSize> sizes = PlacedSizes(op);
     for (const cf::LoopSize& size : sizes) {
       const AnyTensorType start = TensorOf(operands.carried[size.carried]);
       AddResize(op, NextName(size), start.dims()[size.axis]);
     }
-    for (const cf::StackSize& size : cf::StackSizes(op)) AddResize(op, NextName(size), 0);
+    for (const cf::StackSize& size : PlacedStacks(op)) AddResize(op, NextName(size), 0);
     for (size_t i = 0; i < op->num_results(); ++i) {
+      if (objects_.contains(op->result(i))) {
+        frame.results.push_back(NewObject());
+        BeginObject(op, i, frame.results.back());
+        continue;
+      }
       if (i >= operands.carried.size()) {
-        const Dim bytes = InStorage(BytesOf(TensorOf(op->result(i))), cf::StackSizes(op));
+        const Dim bytes = InStorage(BytesOf(TensorOf(op->result(i))), PlacedStacks(op));
         frame.results.push_back(homes_.Storage(bytes));
         continue;
       }
@@ -263,7 +425,7 @@ class PlanBuilder {
     }
     if (operands.condition) {
       frame.condition = homes_.Storage(1);
-      AddCopy(op, {spot_of_.at(operands.condition), frame.condition, 1});
+      AddCopy(op, {InMemory(op, operands.condition), frame.condition, 1});
     }
     spot_of_[body.argument(1)] = Literal(Tensor::Scalar(true));
     AddIteration(frame, body.argument(0));
@@ -278,9 +440,25 @@ class PlanBuilder {
       AddExit(frame, PlanStep::Kind::kBranch, {go});
     }
     BeginRegion(std::move(frame), 0);
-    if (sizes.empty()) return;
     for (const cf::LoopSize& size : sizes) AddResize(op, size.round, Dim::Symbol(NextName(size)));
+    for (const cf::LoopSize& size : cf::LoopSizes(op)) {
+      const Value argument = body.argument(kLoopArguments + size.carried);
+      if (objects_.contains(argument)) AddAxisSize(op, argument, size.axis, size.round);
+    }
+    for (size_t i = 0; i < body.num_arguments(); ++i) AddSizesOf(op, body.argument(i));
     AddRequired(frames_.back());
+  }
+
+  // What a loop carries as an object, or the list that it stacks in the end.
+  void BeginObject(const Operation* op, size_t i, Spot result) {
+    const LoopOperands operands(op);
+    if (i >= operands.carried.size()) {
+      AddControl(op, PlanStep::Kind::kList, {AddObjectValue(op->result(i).type(), result)}, 1);
+      return;
+    }
+    const Value argument = op->region(0).front()->argument(kLoopArguments + i);
+    AddObjectCopy(op, operands.carried[i], argument.type(), result);
+    spot_of_[argument] = result;
   }
 
   // A dim as the storage has it: of a carried value when the iteration is over, too, of a stack
@@ -317,21 +495,29 @@ class PlanBuilder {
   // What the body yields goes to where the next round, or whoever comes after the loop, reads it.
   void EndRound(Frame& frame, Operation* yield) {
     const size_t carried = LoopOperands(frame.op).carried.size();
-    const std::vector<cf::StackSize> stacks = cf::StackSizes(frame.op);
+    const std::vector<cf::StackSize> stacks = PlacedStacks(frame.op);
     for (const cf::StackSize& size : stacks) {
       const Dim count = Dim::Symbol(NextName(size));
       AddResize(frame.op, NextName(size), count + 1, PlanStep::Kind::kGrow);
     }
     for (size_t i = carried; i < frame.results.size(); ++i) {
+      if (IsObject(frame.results[i])) {
+        const uint32_t whole = AddObjectValue(frame.op->result(i).type(), frame.results[i]);
+        AddControl(frame.op, PlanStep::Kind::kPutRow,
+                   {ValueOf(yield->operand(i + 1)), frame.iteration, whole}, 1);
+        continue;
+      }
       const AnyTensorType type = TensorOf(frame.op->result(i));
       std::vector<Dim> dims;
       for (const Dim& dim : type.dims()) dims.push_back(InStorage(dim, stacks));
       const uint32_t whole = AddValue(type.element(), dims, frame.results[i]);
-      AddControl(frame.op, PlanStep::Kind::kPutRow,
-                 {ValueOf(yield->operand(i + 1)), frame.iteration, whole}, 1);
+      const Value row = yield->operand(i + 1);
+      const uint32_t piece =
+          AddValue(TensorOf(row).element(), TensorOf(row).dims(), InMemory(frame.op, row));
+      AddControl(frame.op, PlanStep::Kind::kPutRow, {piece, frame.iteration, whole}, 1);
     }
     if (LoopOperands(frame.op).condition) {
-      AddCopy(frame.op, {spot_of_.at(yield->operand(0)), frame.condition, 1});
+      AddCopy(frame.op, {InMemory(frame.op, yield->operand(0)), frame.condition, 1});
     }
     Carry(frame, yield, carried);
     AddControl(frame.op, PlanStep::Kind::kCount, {frame.iteration}, 1);
@@ -344,14 +530,16 @@ class PlanBuilder {
   // part of it.
   void Carry(const Frame& frame, Operation* yield, size_t carried) {
     const auto results = std::span(frame.results).first(carried);
-    const std::vector<cf::LoopSize> sizes = cf::LoopSizes(frame.op);
+    const std::vector<cf::LoopSize> sizes = PlacedSizes(frame.op);
     const Block& body = *yield->block();
     std::vector<Piece> pieces;
     std::vector<std::pair<std::string, Dim>> next;
+    const std::vector<Moved> objects = MovedObjects(frame, yield, results);
     for (size_t i = 0; i < carried; ++i) {
+      if (IsObject(results[i])) continue;
       const Value v = yield->operand(i + 1);
       const AnyTensorType argument = TensorOf(body.argument(kLoopArguments + i));
-      Piece piece{homes_.Resolve(spot_of_.at(v)), results[i], BytesOf(TensorOf(v)),
+      Piece piece{homes_.Resolve(InMemory(yield, v)), results[i], BytesOf(TensorOf(v)),
                   InStorage(BytesOf(argument), sizes)};
       const bool stays = std::ranges::equal(TensorOf(v).dims(), argument.dims(), ProvablyEqual);
       if (piece.from.home == piece.into.home && piece.from.offset == 0 && stays) continue;
@@ -368,6 +556,36 @@ class PlanBuilder {
     }
     for (const auto& [name, size] : next) AddResize(frame.op, name, size);
     for (const Piece& piece : pieces) AddCopy(yield, piece);
+    for (const Moved& object : objects) AddObjectCopy(yield, object.value, object.type, object.into);
+  }
+
+  // An object on its way to the next round.
+  struct Moved {
+    uint32_t value;
+    Type type;
+    Spot into;
+  };
+
+  // What lies in memory becomes an object before any of that is written.
+  std::vector<Moved> MovedObjects(const Frame& frame, Operation* yield,
+                                  std::span<const Spot> results) {
+    std::vector<Moved> moved;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!IsObject(results[i])) continue;
+      const Value v = yield->operand(i + 1);
+      const Spot from = spot_of_.at(v);
+      if (from.home == results[i].home) continue;
+      const Type type = frame.op->result(i).type();
+      uint32_t value = ValueOf(v);
+      const auto is_there = [&](Spot spot) { return spot.home == from.home; };
+      if (!IsObject(from) || std::ranges::any_of(results, is_there)) {
+        const Spot aside = NewObject();
+        AddObjectCopy(yield, value, v.type(), aside);
+        value = AddObjectValue(v.type(), aside);
+      }
+      moved.push_back({value, type, results[i]});
+    }
+    return moved;
   }
 
   // The constraints of a region, now of the plan.
@@ -658,6 +876,10 @@ class PlanBuilder {
   void AddOutput(Operation* fetch) {
     const auto index = static_cast<uint32_t>(plan_.outputs.size());
     const Value v = fetch->operand(0);
+    if (objects_.contains(v)) {
+      plan_.outputs.push_back({std::string(fetch->cast<nn::FetchOp>().name()), ValueOf(v)});
+      return;
+    }
     const Dim bytes = BytesOf(TensorOf(v));
     const Spot root = homes_.Resolve(spot_of_.at(v));
     uint32_t value;
@@ -675,8 +897,10 @@ class PlanBuilder {
   uint32_t ValueOf(Value v) {
     const auto found = value_of_.find(v);
     if (found != value_of_.end()) return found->second;
+    const Spot spot = spot_of_.at(v);
+    if (IsObject(spot)) return value_of_[v] = AddObjectValue(v.type(), spot);
     const AnyTensorType type = TensorOf(v);
-    return value_of_[v] = AddValue(type.element(), type.dims(), spot_of_.at(v));
+    return value_of_[v] = AddValue(type.element(), type.dims(), spot);
   }
 
   uint32_t AddValue(ElementType element, std::span<const Dim> dims, Spot spot) {
@@ -690,8 +914,10 @@ class PlanBuilder {
 
   const Program& program_;
   const PlannedFunctions& functions_;
+  const ObjectValues& objects_;
   const PackedConstants& packed_;
   const std::span<const runtime::PlanConstraint> conditional_;
+  std::vector<const Operation*>& evaluated_;
   std::vector<Frame> frames_;  // one within the other
   Plan plan_;
   PlanHomes homes_;
@@ -702,6 +928,7 @@ class PlanBuilder {
   std::unordered_map<std::string_view, uint32_t> parameters_;
   std::unordered_map<std::string_view, size_t> variable_of_;  // by name
   std::unordered_map<size_t, uint32_t> packed_values_;
+  std::unordered_map<const Operation*, uint32_t> function_index_;
   std::set<std::string> bound_;     // of the computed symbols
   std::deque<Variable> variables_;  // parallel to plan_.variables
   uint32_t first_safe_step_ = 0;    // from there on no step can fail
@@ -712,9 +939,10 @@ class PlanBuilder {
 }  // namespace
 
 Plan BuildPlan(const Program& program, const PlannedFunctions& functions,
-               const PackedConstants& packed,
-               std::span<const runtime::PlanConstraint> conditional) {
-  return PlanBuilder(program, functions, packed, conditional).Build();
+               const ObjectValues& objects, const PackedConstants& packed,
+               std::span<const runtime::PlanConstraint> conditional,
+               std::vector<const Operation*>& evaluated) {
+  return PlanBuilder(program, functions, objects, packed, conditional, evaluated).Build();
 }
 
 PlanMemory MemoryOf(const Plan& plan, std::span<const Dim::Binding> symbols) {

@@ -12,12 +12,16 @@
 
 namespace lathe {
 
+class ObjectValues;
+
 /// What becomes of the calls of a function.
 struct PlannedFunction {
   std::string label;                 ///< for people: "conv relu"
   Dim flops, bytes;                  ///< as PlanStep
+  std::string why_not_evaluated = {};  ///< WhyNotEvaluated
+  const Operation* function = nullptr;
   std::optional<DataFunction> data;  ///< it only names memory; or it has a kernel:
-  uint32_t kernel = runtime::kNone;  ///< index in PlanCode::entries
+  uint32_t kernel = runtime::kNone;  ///< index in PlanCode::entries; none: it is evaluated
   std::vector<lower::PackedLayout>
       packed;                   ///< operands that the kernel takes in an order of its own
   std::vector<Dim> workspaces;  ///< bytes of scratch memory that the kernel wants
@@ -37,7 +41,8 @@ struct PlanObstacle {
 
 /// Why the program cannot run without the interpreter, in program order; empty if it can. What no
 /// output depends on is no obstacle.
-std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFunctions& functions);
+std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFunctions& functions,
+                                        const ObjectValues& objects);
 
 /// The plan of a program without obstacles, but for its code. Views lie in what they show, operands
 /// of concatenations along the outermost axis in the result, outputs in the caller's memory. A
@@ -52,9 +57,12 @@ std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFun
 /// Reading a mutable parameter gives its variable or, after the program has set it, what it was set
 /// to. The last of these goes to the variable at the end or, where the old value need not outlive
 /// that step and no later step can fail, is computed there: an update in place.
+///
+/// `functions` of the plan have no text: `evaluated` gets what each of them is.
 runtime::Plan BuildPlan(const Program& program, const PlannedFunctions& functions,
-                        const PackedConstants& packed,
-                        std::span<const runtime::PlanConstraint> conditional = {});
+                        const ObjectValues& objects, const PackedConstants& packed,
+                        std::span<const runtime::PlanConstraint> conditional,
+                        std::vector<const Operation*>& evaluated);
 
 /// What the storages of a plan take and the least that they could: the most that is alive at one
 /// step.

@@ -19,6 +19,7 @@ class PlanHomes {
 
   /// Memory of somebody else's.
   Spot Outside(Place place, uint32_t index, Dim bytes);
+  bool IsObject(Spot spot) const { return homes_[spot.home].place == Place::kObject; }
   /// Memory of a storage of its own, until it is moved.
   Spot Storage(Dim bytes);
 

@@ -16,19 +16,22 @@
 #include "src/dialect/bound_sizes.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
+#include "src/driver/object_values.h"
 
 namespace lathe {
 namespace {
 
 bool IsPacked(const PlannedFunction* f, size_t operand) {
+  if (f == nullptr) return false;
   const auto is = [&](const lower::PackedLayout& layout) { return layout.argument == operand; };
-  return f != nullptr && std::ranges::any_of(f->packed, is);
+  return std::ranges::any_of(f->packed, is);
 }
 
 // Of an operation that outputs depend on.
-std::vector<Value> ReadsOf(const Operation* op, const PlannedFunctions& functions) {
+std::vector<Value> ReadsOf(const Operation* op, const PlannedFunctions& functions,
+                           const ObjectValues& objects) {
   std::vector<Value> reads;
-  const PlannedFunction* f = CalleeOf(op, functions);
+  const PlannedFunction* f = objects.IsEvaluated(op) ? nullptr : CalleeOf(op, functions);
   if (f != nullptr && f->data) {
     for (const auto& parts : f->data->results) {
       for (const DataFunction::Part& part : parts) reads.push_back(op->operand(part.argument));
@@ -46,16 +49,6 @@ bool SeesOutside(const Operation* op) {
   return op->num_regions() != 0 && !op->HasTrait<IsolatedFromAbove>();
 }
 
-// Operations in the order in which a run comes to them, with those of the regions that are planned.
-std::vector<Operation*> PlannedOrder(const Program& program) {
-  std::vector<Operation*> order;
-  for (OpWalker w(program.block()); Operation* op = w.Next();) {
-    if (!op->isa<cf::IfOp>() && !op->isa<cf::WhileOp>()) w.SkipRegions();
-    if (!op->isa<builtin::FuncOp>()) order.push_back(op);
-  }
-  return order;
-}
-
 // Tensors of one shape, whatever the symbols are.
 bool SameShape(AnyTensorType a, AnyTensorType b) {
   return a.has_rank() && b.has_rank() && std::ranges::equal(a.dims(), b.dims(), ProvablyEqual);
@@ -63,42 +56,19 @@ bool SameShape(AnyTensorType a, AnyTensorType b) {
 
 class Obstacles {
  public:
-  Obstacles(const Program& program, const PlannedFunctions& functions)
-      : program_(program), functions_(functions) {
-    for (const auto& symbol : SymbolsOf(program)) symbols_.push_back(symbol.name);
-  }
+  Obstacles(const Program& program, const PlannedFunctions& functions, const ObjectValues& objects)
+      : program_(program), functions_(functions), objects_(objects) {}
 
   std::vector<PlanObstacle> Find() {
-    for (Operation* feed : program_.feeds()) CheckResults(feed);
-    for (Operation* op : NeededOperations(program_, functions_)) {
-      if (op->isa<nn::FeedOp>()) continue;
-      AddBound(op);
-      const std::string why = WhyNot(op);
-      if (!why.empty()) Add(op, why);
-      if (why.empty()) CheckResults(op);
+    for (Operation* op : NeededOperations(program_, functions_, objects_)) {
+      std::string why = WhyNot(op);
+      if (why.empty()) why = WhyNotResults(op);
+      if (!why.empty()) found_.push_back({op, std::move(why)});
     }
     return std::move(found_);
   }
 
  private:
-  // What its regions bind may be a size of its results.
-  void AddBound(Operation* op) {
-    std::ranges::copy(BoundSizes(op), std::back_inserter(symbols_));
-    std::ranges::copy(BoundWithin(op), std::back_inserter(symbols_));
-  }
-
-  static std::vector<std::string> BoundWithin(const Operation* op) {
-    std::vector<std::string> names;
-    for (const Region& region : op->regions()) {
-      for (OpWalker w(region.front()); const Operation* inner = w.Next();) {
-        std::ranges::copy(BoundSizes(inner), std::back_inserter(names));
-      }
-    }
-    return names;
-  }
-
-  void Add(const Operation* op, std::string why) { found_.push_back({op, std::move(why)}); }
-
   // What a run leaves in an input is an output of a plan, which knows outputs by name.
   std::string WhyNoOutput(const Operation* fetch) const {
     if (!fetch->attribute("aliases")) return {};
@@ -111,7 +81,7 @@ class Obstacles {
   }
 
   std::string WhyNot(Operation* op) const {
-    if (op->HasTrait<ConstantLike>()) return {};
+    if (op->HasTrait<ConstantLike>() || op->isa<nn::FeedOp>()) return {};
     if (op->isa<nn::FetchOp>()) return WhyNoOutput(op);
     if (op->isa<nn::BindSizesOp>()) return WhyNoBinding(op);
     if (const auto read = op->dyn_cast<builtin::GetParameterOp>()) {
@@ -122,15 +92,27 @@ class Obstacles {
     if (op->isa<cf::IfOp>()) return WhyNotOne(op->operand(0), ElementType::kBool);
     if (op->isa<cf::WhileOp>()) return WhyNoLoop(op);
     if (op->isa<cf::YieldOp>()) return WhyNoYield(op);
-    if (!op->isa<builtin::CallOp>()) return "there is no kernel for it";
+    if (!op->isa<builtin::CallOp>()) return "it is not in a function";
     const PlannedFunction* f = CalleeOf(op, functions_);
-    return f == nullptr ? "there is no kernel for the function" : "";
+    if (f == nullptr) return "its function is not known";
+    return objects_.IsEvaluated(op) ? f->why_not_evaluated : std::string();
+  }
+
+  // Values that may change have places that others see.
+  static std::string WhyNotResults(const Operation* op) {
+    for (size_t i = 0; i < op->num_results(); ++i) {
+      const auto type = op->result(i).type().dyn_cast<AnyTensorType>();
+      if (!type || type.is_value()) continue;
+      return StrCat("result ", i, " of type ", op->result(i).type().ToString(), " may change");
+    }
+    return {};
   }
 
   std::string WhyNotSet(builtin::SetParameterOp set) const {
     if (set->block() != program_.block()) return "a region sets the parameter";
-    const auto type = set.value().type().dyn_cast<AnyTensorType>();
-    if (!type || !type.shape().Constants()) return "the shape that it sets is not known";
+    if (objects_.contains(set.value())) return "the shape that it sets is not known";
+    const auto type = set.value().type().cast<AnyTensorType>();
+    if (!type.shape().Constants()) return "the shape that it sets is not known";
     const Variable* variable = program_.parameters().Find(set.name());
     if (variable == nullptr || !variable->data.is_defined()) return {};
     const bool same = variable->data.element_type() == type.element() &&
@@ -139,11 +121,13 @@ class Obstacles {
   }
 
   // A condition or a count.
-  static std::string WhyNotOne(Value value, ElementType element) {
+  std::string WhyNotOne(Value value, ElementType element) const {
     const auto tensor = value.type().dyn_cast<AnyTensorType>();
     const auto is_one = [](const Dim& d) { return d.IsConstant(1); };
-    const bool fits = tensor && tensor.element() == element && tensor.has_rank() &&
-                      std::ranges::all_of(tensor.dims(), is_one);
+    const bool fits =
+        tensor && tensor.element() == element &&
+        (objects_.contains(value) ||
+         (tensor.has_rank() && std::ranges::all_of(tensor.dims(), is_one)));
     return fits ? "" : "its condition or count may have several elements";
   }
 
@@ -160,89 +144,25 @@ class Obstacles {
     std::string why;
     if (operands.trip_count) why = WhyNotOne(operands.trip_count, ElementType::kI64);
     if (operands.condition && why.empty()) why = WhyNotOne(operands.condition, ElementType::kBool);
-    const Block& body = *op->region(0).front();
-    for (size_t i = 0; i < body.num_arguments() && why.empty(); ++i) {
-      why = WhyNot(body.argument(i).type());
-      if (!why.empty()) why = StrCat("argument ", i, " of the body ", why);
-    }
-    for (size_t i = 0; i < operands.carried.size() && why.empty(); ++i) {
-      const std::string name = cf::SizesName(op, i);
-      const Type argument = body.argument(kLoopArguments + i).type();
-      const Type given = operands.carried[i].type(), result = op->result(i).type();
-      const bool same = SameInLoop(given, argument, name) && SameInLoop(result, argument, name);
-      if (!same) why = StrCat("carried value ", i, " changes its type");
-    }
-    return why.empty() ? WhyNoLoopResult(op) : why;
+    return why;
   }
 
-  // Its memory is placed once: a round that binds its size would place it again, without what
-  // rounds before have put there, and there may be no round.
-  static std::string WhyNoLoopResult(const Operation* op) {
-    std::vector<std::string> bound = BoundWithin(op);
-    for (const cf::LoopSize& size : cf::LoopSizes(op)) bound.push_back(size.round);
-    for (size_t i = 0; i < op->num_results(); ++i) {
-      const auto type = op->result(i).type().dyn_cast<AnyTensorType>();
-      std::vector<std::string> names;
-      for (size_t d = 0; type && type.has_rank() && d < type.rank(); ++d)
-        type.dims()[d].CollectSymbols(names);
-      for (const std::string& name : names) {
-        if (std::ranges::find(bound, name) != bound.end())
-          return StrCat("each round computes the size '", name, "' of result ", i);
-      }
-    }
-    return {};
-  }
-
-  static bool SameType(Type a, Type b) {
-    const auto x = a.dyn_cast<AnyTensorType>(), y = b.dyn_cast<AnyTensorType>();
-    return x && y && x.element() == y.element() && SameShape(x, y);
-  }
-
-  // The same but for what the iterations of a loop change of an argument.
-  static bool SameInLoop(Type type, Type argument, const std::string& name) {
-    const auto x = type.dyn_cast<AnyTensorType>(), y = argument.dyn_cast<AnyTensorType>();
-    const Type open = cf::WithoutRound(argument, name);
-    if (!x || !y || !x.has_rank() || !y.has_rank() || x.rank() != y.rank()) return false;
-    SymShape shape = x.shape();
-    for (size_t axis = 0; axis < shape.rank(); ++axis) {
-      if (open.cast<AnyTensorType>().dims()[axis].is_unknown()) shape.dims[axis] = y.dims()[axis];
-    }
-    return SameType(x.With(x.element(), shape), argument);
-  }
-
-  static std::string WhyNoYield(const Operation* yield) {
+  std::string WhyNoYield(const Operation* yield) const {
     if (!yield->attribute(kConditionsAttr)) return "nobody knows which sizes the region relies on";
-    return yield->parent_op()->isa<cf::IfOp>() ? WhyNoResults(yield) : WhyNoRound(yield);
-  }
-
-  // Of a region of an `if`.
-  static std::string WhyNoResults(const Operation* yield) {
-    const Operation* parent = yield->parent_op();
-    for (size_t i = 0; i < parent->num_results(); ++i) {
-      if (SameType(yield->operand(i).type(), parent->result(i).type())) continue;
-      return StrCat("result ", i, " is of another type in the other region");
-    }
-    return {};
+    return yield->parent_op()->isa<cf::WhileOp>() ? WhyNoRound(yield) : std::string();
   }
 
   // Of the body of a loop.
-  static std::string WhyNoRound(const Operation* yield) {
+  std::string WhyNoRound(const Operation* yield) const {
     const Operation* loop = yield->parent_op();
     std::string why = WhyNotOne(yield->operand(0), ElementType::kBool);
     if (!why.empty()) return why;
-    const size_t carried = LoopOperands(loop).carried.size();
-    for (size_t i = 0; i < loop->num_results(); ++i) {
-      const Type piece = yield->operand(i + 1).type();
-      const Type whole = loop->result(i).type();
-      if (i < carried ? IsNext(loop, i, piece) : IsRowOf(piece, whole)) continue;
+    for (size_t i = LoopOperands(loop).carried.size(); i < loop->num_results(); ++i) {
+      if (objects_.contains(loop->result(i))) continue;
+      if (IsRowOf(yield->operand(i + 1).type(), loop->result(i).type())) continue;
       return StrCat("result ", i, " is of another type than what the body yields");
     }
     return {};
-  }
-
-  static bool IsNext(const Operation* loop, size_t i, Type piece) {
-    const Type argument = loop->region(0).front()->argument(kLoopArguments + i).type();
-    return SameInLoop(piece, argument, cf::SizesName(loop, i));
   }
 
   static bool IsRowOf(Type piece, Type whole) {
@@ -254,40 +174,65 @@ class Obstacles {
     return std::ranges::equal(row.dims(), all.dims().subspan(1), ProvablyEqual);
   }
 
-  void CheckResults(const Operation* op) {
-    for (size_t i = 0; i < op->num_results(); ++i) {
-      const std::string why = WhyNot(op->result(i).type());
-      if (why.empty()) continue;
-      return Add(op, StrCat("result ", i, " of type ", op->result(i).type().ToString(), " ", why));
-    }
-  }
-
-  std::string WhyNot(Type type) const {
-    const auto tensor = type.dyn_cast<AnyTensorType>();
-    if (!tensor) return "is not a tensor";
-    if (!tensor.is_value()) return "may change";
-    if (BitWidth(tensor.element()) == 0) return "has elements without a size";
-    if (!tensor.has_rank()) return "has no rank before the program runs";
-    const bool is_open = std::ranges::any_of(tensor.dims(), &Dim::is_unknown);
-    if (is_open || BytesOf(tensor).is_unknown()) return "has no size before the program runs";
-    std::vector<std::string> names;
-    for (const Dim& d : tensor.dims()) d.CollectSymbols(names);
-    for (const std::string& name : names) {
-      if (std::ranges::find(symbols_, name) == symbols_.end()) {
-        return StrCat("has the symbol '", name,
-                      "', which is not a dim of an input and not computed");
-      }
-    }
-    return {};
-  }
-
   const Program& program_;
   const PlannedFunctions& functions_;
-  std::vector<std::string> symbols_;
+  const ObjectValues& objects_;
   std::vector<PlanObstacle> found_;
 };
 
+// A type of a loop and its argument's, but for what the iterations change of that.
+bool SameInLoop(Type type, Type argument, const std::string& name) {
+  const auto x = type.dyn_cast<AnyTensorType>(), y = argument.dyn_cast<AnyTensorType>();
+  const Type open = cf::WithoutRound(argument, name);
+  if (!x || !y || !x.has_rank() || !y.has_rank() || x.rank() != y.rank()) return false;
+  SymShape shape = x.shape();
+  for (size_t axis = 0; axis < shape.rank(); ++axis) {
+    if (open.cast<AnyTensorType>().dims()[axis].is_unknown()) shape.dims[axis] = y.dims()[axis];
+  }
+  const auto refined = x.With(x.element(), shape).dyn_cast<AnyTensorType>();
+  return refined.element() == y.element() && SameShape(refined, y);
+}
+
+// Symbols that operations within a loop say, and what its iterations begin with.
+std::vector<std::string> SaidInRounds(const Operation* loop) {
+  std::vector<std::string> names;
+  for (OpWalker w(loop->region(0).front()); const Operation* inner = w.Next();) {
+    std::ranges::copy(BoundSizes(inner), std::back_inserter(names));
+  }
+  for (const cf::LoopSize& size : cf::LoopSizes(loop)) names.push_back(size.round);
+  return names;
+}
+
 }  // namespace
+
+bool IsSaidInRounds(const Operation* loop, Type type) {
+  const auto tensor = type.dyn_cast<AnyTensorType>();
+  if (!tensor || !tensor.has_rank()) return false;
+  std::vector<std::string> names;
+  for (const Dim& dim : tensor.dims()) dim.CollectSymbols(names);
+  const std::vector<std::string> said = SaidInRounds(loop);
+  return std::ranges::find_first_of(names, said) != names.end();
+}
+
+bool KeepsTypeInLoop(const Operation* loop, size_t i) {
+  const std::string name = cf::SizesName(loop, i);
+  const Block* body = loop->region(0).front();
+  const Type argument = body->argument(kLoopArguments + i).type();
+  return SameInLoop(LoopOperands(loop).carried[i].type(), argument, name) &&
+         SameInLoop(loop->result(i).type(), argument, name) &&
+         SameInLoop(body->back()->operand(i + 1).type(), argument, name) &&
+         !IsSaidInRounds(loop, loop->result(i).type());
+}
+
+// Operations in the order in which a run comes to them, with those of the regions that are planned.
+std::vector<Operation*> PlannedOrder(const Program& program) {
+  std::vector<Operation*> order;
+  for (OpWalker w(program.block()); Operation* op = w.Next();) {
+    if (!op->isa<cf::IfOp>() && !op->isa<cf::WhileOp>()) w.SkipRegions();
+    if (!op->isa<builtin::FuncOp>()) order.push_back(op);
+  }
+  return order;
+}
 
 LoopOperands::LoopOperands(const Operation* loop) {
   using cf::WhileOp;
@@ -305,17 +250,18 @@ const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& fun
 }
 
 std::vector<Operation*> NeededOperations(const Program& program,
-                                         const PlannedFunctions& functions) {
+                                         const PlannedFunctions& functions,
+                                         const ObjectValues& objects) {
   std::vector<Operation*> needed;
   std::unordered_set<Value> read;  // asked, never iterated
   for (Operation* op : std::views::reverse(PlannedOrder(program))) {
     bool wanted = op->HasTrait<SideEffect>() || SeesOutside(op) || op->isa<cf::YieldOp>();
     const PlannedFunction* f = CalleeOf(op, functions);
-    wanted |= f != nullptr && f->is_collective;
+    wanted |= (f != nullptr && f->is_collective) || objects.SaysSizes(op);
     for (size_t i = 0; i < op->num_results(); ++i) wanted |= read.contains(op->result(i));
     if (!wanted) continue;
     needed.push_back(op);
-    for (const Value v : ReadsOf(op, functions)) read.insert(v);
+    for (const Value v : ReadsOf(op, functions, objects)) read.insert(v);
   }
   std::ranges::reverse(needed);
   return needed;
@@ -343,8 +289,9 @@ std::vector<runtime::PlanSymbol> SymbolsOf(const Program& program) {
   return symbols;
 }
 
-std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFunctions& functions) {
-  return Obstacles(program, functions).Find();
+std::vector<PlanObstacle> FindObstacles(const Program& program, const PlannedFunctions& functions,
+                                        const ObjectValues& objects) {
+  return Obstacles(program, functions, objects).Find();
 }
 
 }  // namespace lathe

@@ -7,11 +7,18 @@
 
 namespace lathe {
 
+class ObjectValues;
+
+/// All operations in the order in which a run comes to them, with those of the regions that are
+/// planned.
+std::vector<Operation*> PlannedOrder(const Program& program);
+
 /// The operations of the program's block that outputs depend on, in program order; after a `cf.if`
 /// or a `cf.while` those that its regions depend on, each with its terminator. What a call of a
 /// data function passes besides the data (the shape of a reshape) is not read, nor is a constant as
 /// it is that the kernel takes in an order of its own.
-std::vector<Operation*> NeededOperations(const Program& program, const PlannedFunctions& functions);
+std::vector<Operation*> NeededOperations(const Program& program, const PlannedFunctions& functions,
+                                         const ObjectValues& objects);
 
 /// What a `cf.while` takes, as far as it is given.
 struct LoopOperands {
@@ -20,6 +27,13 @@ struct LoopOperands {
   std::vector<Value> carried;
 };
 using cf::kLoopArguments;
+
+/// Whether carried value `i` of a `cf.while` is of one type from its start to the result, but for
+/// extents that have names (cf/loop_sizes.h).
+bool KeepsTypeInLoop(const Operation* loop, size_t i);
+/// Whether the rounds of a loop compute sizes of such a type, of a result: its memory is placed
+/// once, and another round would place it again without what rounds before have put there.
+bool IsSaidInRounds(const Operation* loop, Type type);
 
 /// What a call runs; null if nothing is known of it.
 const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& functions);

@@ -10,9 +10,11 @@
 #include "lathe/support/error.h"
 #include "src/driver/collective_kernel.h"
 #include "src/driver/find_constraints.h"
-#include "src/driver/interpreted_kernel.h"
+#include "src/driver/object_values.h"
+#include "src/driver/outline_operations.h"
 #include "src/driver/plan_builder.h"
 #include "src/driver/plan_operations.h"
+#include "src/functions/program_function.h"
 
 namespace lathe {
 namespace {
@@ -22,8 +24,7 @@ struct Kernels {
   PlannedFunctions planned;
   std::vector<runtime::Executor::Kernel> calls;  // by PlanStep::kernel
   codegen::CodeImage image;                      // of those with code, an entry each
-  std::vector<std::string> interpreted;          // labels of the others
-  std::vector<std::string> external;             // "onednn: conv relu"
+  std::vector<std::string> external;             // the others: "onednn: conv relu"
 };
 
 // Of the program's symbols.
@@ -58,13 +59,14 @@ Kernels KernelsOf(CompiledProgram& compiled) {
   KernelsByCode by_code;
   for (size_t i = 0; i < compiled.functions.size(); ++i) {
     const CompiledFunction& f = compiled.functions[i];
-    if (!f.data && !f.has_code() && !WhyNotInterpreted(f.function).empty()) continue;
     PlannedFunction& p = kernels.planned[f.function->cast<builtin::FuncOp>().name()];
     p.label = compiled.infos[i].operations;
     p.flops = compiled.infos[i].flops;
     p.bytes = compiled.infos[i].bytes;
+    p.function = f.function;
+    p.why_not_evaluated = WhyNotEvaluated(f.function);
     p.data = f.data;
-    if (f.data) continue;
+    if (f.data || !f.has_code()) continue;
     p.kernel = static_cast<uint32_t>(kernels.calls.size());
     compiled.infos[i].kernel = p.kernel;
     p.workspaces = WorkspacesIn(f);
@@ -76,13 +78,10 @@ Kernels KernelsOf(CompiledProgram& compiled) {
       p.packed = f.packed;
       AddCode(kernels, *compiled.kernels[i], by_code);
       kernels.calls.emplace_back(f.code);
-    } else if (f.external) {
+    } else {
       if (p.is_collective) p.in_place = CollectiveInPlace(f.function);
       kernels.external.push_back(StrCat(compiled.infos[i].strategy, ": ", p.label));
       kernels.calls.emplace_back(f.external);
-    } else {
-      kernels.interpreted.push_back(p.label);
-      kernels.calls.push_back(InterpretedKernel(f.function));
     }
   }
   return kernels;
@@ -119,9 +118,12 @@ void CheckParameterValues(const Program& program) {
 }
 
 // The program keeps those parameters that calls of the plan read as they are.
-PackedConstants TakePacked(CompiledProgram& compiled, const PlannedFunctions& planned) {
-  const std::vector<Operation*> needed = NeededOperations(compiled.program, planned);
-  PackedConstants constants = PackedFor(compiled, needed);
+PackedConstants TakePacked(CompiledProgram& compiled, const PlannedFunctions& planned,
+                           const ObjectValues& objects) {
+  const std::vector<Operation*> needed = NeededOperations(compiled.program, planned, objects);
+  std::vector<Operation*> by_kernels = needed;
+  std::erase_if(by_kernels, [&](const Operation* op) { return objects.IsEvaluated(op); });
+  PackedConstants constants = PackedFor(compiled, by_kernels);
   std::unordered_set<std::string_view> kept;  // asked, never iterated
   for (Operation* op : needed) {
     if (const auto read = op->dyn_cast<builtin::GetParameterOp>()) kept.insert(read.name());
@@ -134,9 +136,10 @@ PackedConstants TakePacked(CompiledProgram& compiled, const PlannedFunctions& pl
 }
 
 // How often the plan has a call of each function.
-void CountCalls(CompiledProgram& compiled, const PlannedFunctions& planned) {
+void CountCalls(CompiledProgram& compiled, const PlannedFunctions& planned,
+                const ObjectValues& objects) {
   for (CompiledFunctionInfo& info : compiled.infos) info.calls = 0;
-  for (Operation* op : NeededOperations(compiled.program, planned)) {
+  for (Operation* op : NeededOperations(compiled.program, planned, objects)) {
     const auto call = op->dyn_cast<builtin::CallOp>();
     if (call) ++compiled.infos[compiled.by_name.at(call.callee())].calls;
   }
@@ -147,22 +150,25 @@ void CountCalls(CompiledProgram& compiled, const PlannedFunctions& planned) {
 PlannedProgram PlanProgram(CompiledProgram& compiled) {
   PlannedProgram result;
   CheckParameterValues(compiled.program);
+  OutlineOperations(compiled);
   Kernels kernels = KernelsOf(compiled);
-  for (const PlanObstacle& o : FindObstacles(compiled.program, kernels.planned)) {
+  const ObjectValues objects(compiled.program, kernels.planned);
+  for (const PlanObstacle& o : FindObstacles(compiled.program, kernels.planned, objects)) {
     result.obstacles.push_back(StrCat(o.op->Describe(), ": ", o.why));
   }
   if (!result.obstacles.empty()) return result;
-  CountCalls(compiled, kernels.planned);
+  CountCalls(compiled, kernels.planned, objects);
   {
-    const PackedConstants packed = TakePacked(compiled, kernels.planned);
-    result.plan = std::make_shared<runtime::Plan>(
-        BuildPlan(compiled.program, kernels.planned, packed, compiled.conditional));
+    const PackedConstants packed = TakePacked(compiled, kernels.planned, objects);
+    result.plan = std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned,
+                                                            objects, packed, compiled.conditional,
+                                                            result.functions));
   }
+  for (const Operation* f : result.functions) result.plan->functions.push_back({FunctionText(f)});
   for (runtime::PlanConstraint& c : ConstraintsOn(result.plan->symbols, compiled.constraints)) {
     result.plan->constraints.push_back(std::move(c));
   }
   compiled.program.parameters() = {};
-  result.interpreted = std::move(kernels.interpreted);
   result.external = std::move(kernels.external);
   if (result.saves()) {
     result.plan->code = CodeOf(std::move(kernels.image), *compiled.target);
@@ -174,14 +180,15 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
   return result;
 }
 
-runtime::Executor PlannedProgram::MakeExecutor(const runtime::ExecutorOptions& options) && {
+runtime::Executor PlannedProgram::MakeExecutor(runtime::ExecutorOptions options) && {
+  for (const Operation* f : functions) options.functions.push_back(FunctionOf(f));
   if (kernels.empty()) return runtime::Executor(std::move(plan), options);
   return runtime::Executor(std::move(kernels), std::move(plan), options);
 }
 
 void PlannedProgram::CheckSaves(const std::string& path) const {
   if (saves()) return;
-  if (obstacles.empty() && interpreted.empty()) {
+  if (obstacles.empty()) {
     if (external[0].starts_with(kCollectives)) {
       throw Error(ErrorCode::kUnsupported, "save/collective",
                   "this program joins ranks, which no file can do")
@@ -195,15 +202,12 @@ void PlannedProgram::CheckSaves(const std::string& path) const {
         .Note(external[0])
         .Hint("compile it without one (--external, CompileOptions::external) to save it");
   }
-  const std::vector<std::string>& missing = obstacles.empty() ? interpreted : obstacles;
   Error error(ErrorCode::kUnsupported, "save/interpreted",
               "parts of this program need the interpreter, which a saved one does without");
   error.At(path);
   constexpr size_t kShown = 5;
-  for (size_t i = 0; i < std::min(missing.size(), kShown); ++i) {
-    error.Note(obstacles.empty() ? StrCat("no code for: ", missing[i]) : missing[i]);
-  }
-  if (missing.size() > kShown) error.Note(StrCat("and ", missing.size() - kShown, " more"));
+  for (size_t i = 0; i < std::min(obstacles.size(), kShown); ++i) error.Note(obstacles[i]);
+  if (obstacles.size() > kShown) error.Note(StrCat("and ", obstacles.size() - kShown, " more"));
   throw error.Hint("run it from the model: whoever loads that has the interpreter, too");
 }
 

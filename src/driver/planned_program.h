@@ -12,16 +12,16 @@ namespace lathe {
 /// A compiled program with its plan, if it has one.
 struct PlannedProgram {
   std::shared_ptr<runtime::Plan> plan;   ///< null if there are obstacles
-  std::vector<std::string> obstacles;    ///< by operation
-  std::vector<std::string> interpreted;  ///< operations of functions without code
-  std::vector<std::string> external;     ///< the same, of functions of other compilers
-  /// Of the plan, if some are interpreted or come from another compiler.
+  std::vector<std::string> obstacles;  ///< by operation
+  std::vector<std::string> external;   ///< functions of other compilers: their operations
+  /// Of the plan, if some come from another compiler.
   std::vector<runtime::Executor::Kernel> kernels;
+  std::vector<const Operation*> functions;  ///< of the plan, by PlanStep::function
 
-  /// Ready to run, on `compiled`, which must live as long if functions are interpreted.
-  runtime::Executor MakeExecutor(const runtime::ExecutorOptions& options) &&;
+  /// Ready to run, on `compiled`, which must live as long if the plan has functions.
+  runtime::Executor MakeExecutor(runtime::ExecutorOptions options) &&;
   /// Plan and code are all there is to the program.
-  bool saves() const { return obstacles.empty() && interpreted.empty() && external.empty(); }
+  bool saves() const { return obstacles.empty() && external.empty(); }
   /// Throws save/interpreted or save/external unless it saves.
   void CheckSaves(const std::string& path) const;
 };

@@ -38,6 +38,7 @@ Error ShapeMismatch(const PlanPort& port, const PlanValue& value, std::span<cons
 void CheckFixedDims(const Plan& plan, size_t i, const InputView& input) {
   const PlanPort& port = plan.inputs[i];
   const PlanValue& value = ValueOf(plan, port);
+  if (!value.type.empty()) return;  // the function that reads it looks
   if (input.element != value.element) {
     throw Error(ErrorCode::kType, "run/input-type",
                 StrCat("input '", port.name, "' is ", Name(input.element),
@@ -107,23 +108,26 @@ std::string OutputFault(const Plan& plan, const Placement& placement,
 }  // namespace
 
 std::string TypeOf(const PlanValue& value) {
+  if (!value.type.empty()) return value.type;
   std::string dims;
   for (const Dim& dim : value.dims) dims += StrCat(dims.empty() ? "" : ", ", dim.ToString());
   return StrCat("v_tensor<[", dims, "], ", Name(value.element), ">");
 }
 
-std::vector<const Tensor*> InOrder(const Plan& plan, const NamedTensors& inputs) {
-  std::vector<const Tensor*> ordered(plan.inputs.size());
-  for (const auto& [name, tensor] : inputs) {
+namespace {
+
+std::vector<const RtValue*> InOrder(const Plan& plan, const NamedValues& inputs) {
+  std::vector<const RtValue*> ordered(plan.inputs.size());
+  for (const auto& [name, value] : inputs) {
     const auto port = std::find_if(plan.inputs.begin(), plan.inputs.end(),
                                    [&](const PlanPort& p) { return p.name == name; });
     if (port == plan.inputs.end()) throw UnknownInput(plan, name);
-    const Tensor*& place = ordered[static_cast<size_t>(port - plan.inputs.begin())];
+    const RtValue*& place = ordered[static_cast<size_t>(port - plan.inputs.begin())];
     if (place != nullptr) {
       throw Error(ErrorCode::kInvalidArgument, "run/input-twice",
                   StrCat("input '", name, "' is given twice"));
     }
-    place = &tensor;
+    place = &value;
   }
   for (size_t i = 0; i < ordered.size(); ++i) {
     if (ordered[i] != nullptr) continue;
@@ -133,6 +137,28 @@ std::vector<const Tensor*> InOrder(const Plan& plan, const NamedTensors& inputs)
         .Note(Listing(plan));
   }
   return ordered;
+}
+
+}  // namespace
+
+std::vector<InputView> ViewsInOrder(const Plan& plan, const NamedValues& inputs) {
+  std::vector<InputView> views;
+  for (const RtValue* value : InOrder(plan, inputs)) {
+    const PlanPort& port = plan.inputs[views.size()];
+    InputView view;
+    if (ValueOf(plan, port).is_object()) view.object = value;
+    if (value->is_tensor()) {
+      const Tensor& t = value->tensor();
+      view.element = t.element_type();
+      view.data = t.raw();
+      view.shape = t.shape();
+    } else if (ValueOf(plan, port).type.empty()) {
+      throw Error(ErrorCode::kType, "run/input-type",
+                  StrCat("input '", port.name, "' is a ", value->KindName(), ", not a tensor"));
+    }
+    views.push_back(view);
+  }
+  return views;
 }
 
 void BindSymbols(const Plan& plan, std::span<const InputView> inputs, std::span<int64_t> symbols) {

@@ -12,9 +12,9 @@ namespace lathe::runtime {
 /// The type of an input in the words of the program: "v_tensor<[N, 3], f32>".
 std::string TypeOf(const PlanValue& value);
 
-/// The named tensors in the order of the plan. Throws run/input-name, run/input-twice,
-/// run/input-missing.
-std::vector<const Tensor*> InOrder(const Plan& plan, const NamedTensors& inputs);
+/// The named values in the order of the plan; views of them. Throws run/input-name,
+/// run/input-twice, run/input-missing, run/input-type of one that is not a tensor.
+std::vector<InputView> ViewsInOrder(const Plan& plan, const NamedValues& inputs);
 
 /// Checks element types, ranks, fixed dims and dims of one symbol, and reads the symbols' values.
 /// Throws run/input-count, run/input-type, run/input-shape.

@@ -412,7 +412,9 @@ lathe_error* lathe_parameter_set(const lathe_program* program, const char* name,
     Expect(name != nullptr && value != nullptr, "an argument is NULL");
     FewOrMany<InputView> view(1);
     Convert(value, 1, view);
-    const auto [element, data, shape] = view[0];
+    const ElementType element = view[0].element;
+    const void* data = view[0].data;
+    const std::span<const int64_t> shape = view[0].shape;
     Expect(lathe::BitWidth(element) != 0, "the elements of a parameter are of no type");
     const lathe::Shape dims(shape.begin(), shape.end());
     const size_t bytes =

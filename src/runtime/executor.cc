@@ -1,5 +1,6 @@
 #include "lathe/runtime/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -9,6 +10,7 @@
 #include "lathe/support/executable_memory.h"
 #include "src/runtime/arguments.h"
 #include "src/runtime/float_mode.h"
+#include "src/runtime/objects.h"
 #include "src/runtime/plan_check.h"
 #include "src/runtime/run_context.h"
 #include "src/runtime/stoppable_team.h"
@@ -49,6 +51,18 @@ Error ComputedShape(const Plan& plan, const PlanPort& output) {
 
 int64_t& NumberIn(const KernelBuffer& buffer) { return *static_cast<int64_t*>(buffer.data); }
 
+std::vector<Function> FunctionsOf(const Plan& plan, std::vector<Function> given) {
+  if (!given.empty()) return given;
+  std::vector<Function> functions;
+  for (const PlanFunction& f : plan.functions) functions.push_back(MakeFunction(f.text));
+  return functions;
+}
+
+bool UsesObjects(const Plan& plan, const PlanStep& step) {
+  return std::ranges::any_of(step.values,
+                             [&](uint32_t v) { return plan.values[v].is_object(); });
+}
+
 const Plan& NotNull(const std::shared_ptr<const Plan>& plan) {
   LATHE_CHECK(plan != nullptr);
   return *plan;
@@ -72,11 +86,13 @@ struct Executor::Impl {
   };
   struct Step {
     PlanStep::Kind kind;
-    const Kernel* kernel;  // null: copy, or control
+    const Kernel* kernel;      // null: function, copy or control
+    const Function* function;  // null: something else
+    bool uses_objects;
     size_t first_buffer;
     size_t status;  // its buffer of a KernelStatus; 0: none
-    bool may_fail;  // on what it reads, without a KernelStatus: it is the kernel of an external
-                    // compiler, or interpreted
+    bool may_fail;  // on what it reads, without a KernelStatus: it is a function, or the kernel of
+                    // an external compiler
   };
 
   Impl(std::shared_ptr<const Plan> p, ExecutorOptions o, size_t num_kernels)
@@ -85,6 +101,9 @@ struct Executor::Impl {
         team(o.team != nullptr ? std::move(o.team) : std::make_shared<WorkerTeam>(o.threads)),
         poison(o.poison),
         max_steps(o.max_steps),
+        max_bytes(o.max_bytes),
+        seed(o.seed),
+        functions(FunctionsOf(plan, std::move(o.functions))),
         placements(plan, o.max_placements),
         contexts(o.max_bytes, std::move(o.allocate)),
         variables(plan),
@@ -106,19 +125,30 @@ struct Executor::Impl {
   [[noreturn]] void TooManySteps(size_t i) const;
   void RunSteps(RunContext& context, const RunOptions& options) const;
   void Work(size_t i, RunContext& context, KernelTeam* kernel_team) const;
+  void Copy(size_t i, RunContext& context) const;
+  void ReadObjects(size_t i, RunContext& context) const;
+  const void* OneOf(size_t i, size_t k, const RunContext& context) const;
+  int64_t CountOf(size_t i, size_t k, const RunContext& context) const {
+    return *static_cast<const int64_t*>(OneOf(i, k, context));
+  }
   void PutRow(size_t i, RunContext& context) const;
   size_t RunStep(size_t i, RunContext& context, KernelTeam* kernel_team) const;
   void Record(size_t i, uint64_t begin, RunContext& context) const;
+  /// Gets what an output is that is an object.
+  using TakeObject = std::function<void(size_t output, RtValue value)>;
   void Run(std::span<const InputView> inputs, const OutputMemory& memory,
-           const RunOptions& options) const;
+           const TakeObject& take_object, const RunOptions& options) const;
   void RunWithin(std::span<const InputView> inputs, const OutputMemory& memory,
-                 const RunOptions& options) const;
+                 const TakeObject& take_object, const RunOptions& options) const;
+  void RunInto(std::span<const InputView> inputs, const OutputMemory& memory,
+               const RunOptions& options) const;
 
   const std::shared_ptr<const Plan> plan_owner;
   const Plan& plan;
   const std::shared_ptr<WorkerTeam> team;
   const bool poison;
-  const uint64_t max_steps;
+  const uint64_t max_steps, max_bytes, seed;
+  const std::vector<Function> functions;
   ExecutableMemory code;
   std::vector<Kernel> kernels;
   std::vector<Step> steps;
@@ -138,7 +168,10 @@ class BorrowedContext {
   explicit BorrowedContext(ContextPool& pool) : pool_(pool), context_(pool.Take()) {}
   BorrowedContext(const BorrowedContext&) = delete;
   BorrowedContext& operator=(const BorrowedContext&) = delete;
-  ~BorrowedContext() { pool_.GiveBack(std::move(context_)); }
+  ~BorrowedContext() {
+    context_->objects.Clear();
+    pool_.GiveBack(std::move(context_));
+  }
   RunContext& operator*() const { return *context_; }
 
  private:
@@ -151,10 +184,12 @@ class BorrowedContext {
 void Executor::Impl::SetKernels(std::vector<Kernel> k) {
   kernels = std::move(k);
   for (const PlanStep& step : plan.steps) {
-    const bool copies = step.kernel == kNone;
-    steps.push_back({step.kind, copies ? nullptr : &kernels[step.kernel], buffer_values.size(),
-                     step.checks ? step.values.size() - 1 : 0,
-                     !copies && kernels[step.kernel].target<KernelFunction>() == nullptr});
+    const Kernel* kernel = step.kernel == kNone ? nullptr : &kernels[step.kernel];
+    const Function* function = step.function == kNone ? nullptr : &functions[step.function];
+    const bool may_fail =
+        function != nullptr || (kernel != nullptr && kernel->target<KernelFunction>() == nullptr);
+    steps.push_back({step.kind, kernel, function, UsesObjects(plan, step), buffer_values.size(),
+                     step.checks ? step.values.size() - 1 : 0, may_fail});
     buffer_values.insert(buffer_values.end(), step.values.begin(), step.values.end());
   }
   CheckUpdatesSucceed();
@@ -181,6 +216,7 @@ void Executor::Impl::AddStages() {
     }
   }
   for (uint32_t i = 0; i < plan.outputs.size(); ++i) {
+    if (plan.values[plan.outputs[i].value].is_object()) continue;
     stages[placements.StageOfValue(plan.outputs[i].value)].outputs.push_back(i);
   }
 }
@@ -300,13 +336,42 @@ void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team
   const Step& step = steps[i];
   if (context.current().states[i] == StepState::kIdle && !step.may_fail) return;
   const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
+  if (step.function != nullptr) {
+    return context.objects.Call(*step.function, plan, plan.steps[i], buffers);
+  }
   if (step.kernel != nullptr) {
+    if (step.uses_objects) ReadObjects(i, context);
     (*step.kernel)(buffers, kernel_team);
     if (step.status == 0) return;
     const auto* status = static_cast<const KernelStatus*>(buffers[step.status].data);
     if (status->failed != 0) throw KernelError(*status, plan.steps[i].label, plan.steps[i].origin);
     return;
   }
+  if (step.uses_objects) {
+    return context.objects.Copy(plan, plan.steps[i], buffers, context.current());
+  }
+  Copy(i, context);
+}
+
+// The kernel's buffers of tensors that are objects.
+void Executor::Impl::ReadObjects(size_t i, RunContext& context) const {
+  const std::vector<uint32_t>& values = plan.steps[i].values;
+  for (size_t k = 0; k < values.size(); ++k) {
+    const PlanValue& value = plan.values[values[k]];
+    if (!value.is_object()) continue;
+    context.buffers[steps[i].first_buffer + k] = runtime::BufferOf(
+        context.objects.of(value), plan, value, context.current().symbols);
+  }
+}
+
+const void* Executor::Impl::OneOf(size_t i, size_t k, const RunContext& context) const {
+  const PlanValue& value = plan.values[plan.steps[i].values[k]];
+  if (value.is_object()) return OneElement(context.objects.of(value), value.element);
+  return context.buffers[steps[i].first_buffer + k].data;
+}
+
+void Executor::Impl::Copy(size_t i, RunContext& context) const {
+  const KernelBuffer* buffers = context.buffers.data() + steps[i].first_buffer;
   const std::vector<uint32_t>& values = plan.steps[i].values;
   const uint64_t bytes = context.current().value_bytes[values[0]];
   const uint64_t room = context.current().value_bytes[values[1]];
@@ -318,6 +383,7 @@ void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team
 
 void Executor::Impl::PutRow(size_t i, RunContext& context) const {
   const KernelBuffer* buffers = context.buffers.data() + steps[i].first_buffer;
+  if (steps[i].uses_objects) return context.objects.Append(plan, plan.steps[i], buffers);
   const std::vector<uint32_t>& values = plan.steps[i].values;
   const uint64_t bytes = context.current().value_bytes[values[0]];
   const uint64_t room = context.current().value_bytes[values[2]];
@@ -342,16 +408,14 @@ size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel
       Work(i, context, kernel_team);
       return i + 1;
     case PlanStep::Kind::kBranch: {
-      const bool holds = *static_cast<const uint8_t*>(context.buffers[step.first_buffer].data) != 0;
+      const bool holds = *static_cast<const uint8_t*>(OneOf(i, 0, context)) != 0;
       return holds ? i + 1 : target;
     }
     case PlanStep::Kind::kJump:
     case PlanStep::Kind::kRepeat:
       return target;
-    case PlanStep::Kind::kBelow: {
-      const KernelBuffer* buffers = context.buffers.data() + step.first_buffer;
-      return NumberIn(buffers[0]) < NumberIn(buffers[1]) ? i + 1 : target;
-    }
+    case PlanStep::Kind::kBelow:
+      return CountOf(i, 0, context) < CountOf(i, 1, context) ? i + 1 : target;
     case PlanStep::Kind::kCount:
       ++NumberIn(context.buffers[step.first_buffer]);
       return i + 1;
@@ -362,8 +426,19 @@ size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel
       placements.Require(context.current(), target);
       return i + 1;
     case PlanStep::Kind::kBind:
-      BindSize(i, NumberIn(context.buffers[step.first_buffer]), context);
+      BindSize(i, CountOf(i, 0, context), context);
       return i + 1;
+    case PlanStep::Kind::kList:
+      context.objects.of(plan.values[plan.steps[i].values[0]]) = RtValue::OfList({});
+      return i + 1;
+    case PlanStep::Kind::kStack:
+      context.objects.Stack(plan, plan.steps[i], context.current());
+      return i + 1;
+    case PlanStep::Kind::kBindAxis: {
+      const RtValue& object = context.objects.of(plan.values[plan.steps[i].values[0]]);
+      BindSize(i, ExtentOf(object, plan.steps[i].size), context);
+      return i + 1;
+    }
     case PlanStep::Kind::kResize:
     case PlanStep::Kind::kGrow:
       BindSize(i, SizeNow(i, context), context);
@@ -431,17 +506,23 @@ void Executor::Impl::RunSteps(RunContext& context, const RunOptions& options) co
 }
 
 void Executor::Impl::Run(std::span<const InputView> inputs, const OutputMemory& memory,
-                         const RunOptions& options) const {
+                         const TakeObject& take_object, const RunOptions& options) const {
   if (options.cancel == nullptr && options.timeout_seconds <= 0) {
-    return RunWithin(inputs, memory, options);
+    return RunWithin(inputs, memory, take_object, options);
   }
   RunUnder({.seconds = options.timeout_seconds, .cancel = options.cancel},
-           [&] { RunWithin(inputs, memory, options); });
+           [&] { RunWithin(inputs, memory, take_object, options); });
+}
+
+void Executor::Impl::RunInto(std::span<const InputView> inputs, const OutputMemory& memory,
+                             const RunOptions& options) const {
+  const auto put = [&](size_t i, const RtValue& value) { PutOutput(plan, i, value, memory); };
+  Run(inputs, memory, put, options);
 }
 
 // Under the limits of the options.
 void Executor::Impl::RunWithin(std::span<const InputView> inputs, const OutputMemory& memory,
-                               const RunOptions& options) const {
+                               const TakeObject& take_object, const RunOptions& options) const {
   const BorrowedContext borrowed(contexts);
   RunContext& context = *borrowed;
   std::shared_ptr<const Placement> placement = Bind(inputs, context);
@@ -450,10 +531,15 @@ void Executor::Impl::RunWithin(std::span<const InputView> inputs, const OutputMe
   context.memory = &memory;
   context.outputs.assign(plan.outputs.size(), {});
   Prepare(context, std::move(placement));
+  context.objects.Begin(plan, inputs, {.seed = seed, .draws = 0, .max_bytes = max_bytes});
   SetPorts(context, 0);
   if (poison) Poison(context, 0);
   const Variables::Turn turn(variables);
   RunSteps(context, options);
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    const PlanValue& value = plan.values[plan.outputs[i].value];
+    if (value.is_object()) take_object(i, context.objects.of(value));
+  }
 }
 
 Executor::Executor(std::shared_ptr<const Plan> plan, ExecutorOptions options) {
@@ -476,32 +562,41 @@ Executor::Executor(Executor&&) noexcept = default;
 Executor::~Executor() = default;
 
 NamedTensors Executor::Run(const NamedTensors& inputs, const RunOptions& options) const {
-  const Plan& plan = impl_->plan;
-  std::vector<InputView> views;
-  for (const Tensor* t : InOrder(plan, inputs)) {
-    views.push_back({t->element_type(), t->raw(), t->shape()});
-  }
+  NamedValues values(inputs.begin(), inputs.end());
   NamedTensors results;
-  for (const PlanPort& port : plan.outputs) results.emplace_back(port.name, Tensor());
+  for (auto& [name, value] : RunValues(values, options)) {
+    results.emplace_back(std::move(name), value.tensor());
+  }
+  return results;
+}
+
+NamedValues Executor::RunValues(const NamedValues& inputs, const RunOptions& options) const {
+  const Plan& plan = impl_->plan;
+  const std::vector<InputView> views = ViewsInOrder(plan, inputs);
+  NamedValues results;
+  for (const PlanPort& port : plan.outputs) results.emplace_back(port.name, RtValue());
   const auto memory = [&](size_t i, std::span<const int64_t> shape, uint64_t /*bytes*/) {
     const ElementType element = plan.values[plan.outputs[i].value].element;
-    results[i].second = Tensor(element, Shape(shape.begin(), shape.end()));
-    return OutputView{results[i].second.mutable_raw(), results[i].second.byte_size()};
+    Tensor tensor(element, Shape(shape.begin(), shape.end()));
+    const OutputView view{tensor.mutable_raw(), tensor.byte_size()};
+    results[i].second = std::move(tensor);
+    return view;
   };
-  impl_->Run(views, memory, options);
+  const auto take = [&](size_t i, RtValue value) { results[i].second = std::move(value); };
+  impl_->Run(views, memory, take, options);
   return results;
 }
 
 void Executor::RunInto(std::span<const InputView> inputs, const OutputMemory& memory,
                        const RunOptions& options) const {
-  impl_->Run(inputs, memory, options);
+  impl_->RunInto(inputs, memory, options);
 }
 
 void Executor::Run(std::span<const InputView> inputs, std::span<const OutputView> outputs,
                    const RunOptions& options) const {
   if (inputs.size() == impl_->plan.inputs.size()) CheckOutputCount(impl_->plan, outputs);
   const auto memory = [outputs = outputs.data()](size_t i, auto...) { return outputs[i]; };
-  impl_->Run(inputs, memory, options);
+  impl_->RunInto(inputs, memory, options);
 }
 
 std::vector<Shape> Executor::OutputShapes(std::span<const InputView> inputs) const {
@@ -509,7 +604,9 @@ std::vector<Shape> Executor::OutputShapes(std::span<const InputView> inputs) con
   const auto placement = impl_->Bind(inputs, *context);
   std::vector<Shape> shapes;
   for (const PlanPort& port : impl_->plan.outputs) {
-    if (impl_->placements.StageOfValue(port.value) > 0) throw ComputedShape(impl_->plan, port);
+    const bool is_object = impl_->plan.values[port.value].is_object();
+    const bool is_computed = is_object || impl_->placements.StageOfValue(port.value) > 0;
+    if (is_computed) throw ComputedShape(impl_->plan, port);
     const std::span<const int64_t> shape = impl_->placements.ShapeOf(*placement, port.value);
     shapes.emplace_back(shape.begin(), shape.end());
   }

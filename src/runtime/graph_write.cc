@@ -318,9 +318,11 @@ class Writer {
 
 std::string Write(const Plan& plan, const std::vector<std::string>& parameters,
                   const std::vector<std::string>& kernels, uint64_t library) {
-  if (std::ranges::any_of(plan.steps, &PlanStep::is_control)) {
+  const bool branches = std::ranges::any_of(plan.steps, &PlanStep::is_control);
+  if (branches || plan.num_objects > 0 || !plan.functions.empty()) {
     throw Error(ErrorCode::kUnsupported, "artifact/branch",
-                "a graph (.json) cannot hold a program with branches")
+                branches ? "a graph (.json) cannot hold a program with branches"
+                         : "a graph (.json) cannot hold a program with operations without code")
         .Hint("save it as one file (.lx)");
   }
   return Writer(plan, parameters, kernels).Write(library);

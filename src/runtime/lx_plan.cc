@@ -32,11 +32,17 @@ void Fields(A& a, PlanStorage& s) {
 template <class A>
 void Fields(A& a, PlanValue& v) {
   a(v.element, v.dims, v.place, v.index, v.offset);
+  if (v.is_object()) a(v.type);
+}
+template <class A>
+void Fields(A& a, PlanFunction& f) {
+  a(f.text);
 }
 template <class A>
 void Fields(A& a, PlanStep& s) {
-  a(s.kernel, s.values, s.reads, s.label, s.origin, s.checks, s.flops, s.bytes, s.kind, s.target);
-  if (s.is_resize()) a(s.size);
+  a(s.kernel, s.function, s.values, s.reads, s.label, s.origin, s.checks, s.flops, s.bytes, s.kind,
+    s.target, s.takes);
+  if (s.has_size()) a(s.size);
 }
 template <class A>
 void Fields(A& a, PlanPort& p) {
@@ -52,7 +58,8 @@ void Fields(A& a, Constant& c) {
 }
 template <class A>
 void Fields(A& a, Plan& p) {
-  a(p.symbols, p.constraints, p.inputs, p.outputs, p.variables, p.storages, p.values, p.steps);
+  a(p.symbols, p.constraints, p.inputs, p.outputs, p.variables, p.storages, p.values, p.num_objects,
+    p.functions, p.steps);
   a(p.code.target, p.code.features, p.code.entries, p.precision, p.metadata);
 }
 

@@ -76,6 +76,10 @@ bool AllFixed(const Plan& plan) {
 
 }  // namespace
 
+std::span<const Dim> PlacedDims(const PlanValue& value) {
+  return value.is_object() ? std::span<const Dim>() : std::span(value.dims);
+}
+
 size_t NumInputSymbols(const Plan& plan) {
   return static_cast<size_t>(std::ranges::find_if(plan.symbols, &PlanSymbol::is_computed) -
                              plan.symbols.begin());
@@ -91,7 +95,7 @@ Placements::Placements(const Plan& plan, size_t max_placements)
     : plan_(plan), max_placements_(std::max<size_t>(1, max_placements)) {
   for (const PlanValue& value : plan.values) {
     first_dim_.push_back(static_cast<uint32_t>(value_dims_.size()));
-    for (const Dim& dim : value.dims) value_dims_.push_back(Distinct(dim));
+    for (const Dim& dim : PlacedDims(value)) value_dims_.push_back(Distinct(dim));
   }
   for (const PlanStorage& storage : plan.storages)
     storage_bytes_.push_back(Distinct(storage.bytes));
@@ -118,7 +122,7 @@ uint32_t Placements::StageOf(const Dim& dim) const {
 
 uint32_t Placements::StageOf(const PlanValue& value) const {
   uint32_t stage = 0;
-  for (const Dim& dim : value.dims) stage = std::max(stage, StageOf(dim));
+  for (const Dim& dim : PlacedDims(value)) stage = std::max(stage, StageOf(dim));
   if (value.place == PlanValue::Place::kArena) {
     stage = std::max(stage, StageOf(plan_.storages[value.index].bytes));
   }
@@ -230,7 +234,9 @@ StepState Placements::StateOf(const PlanStep& step, const Placement& placement) 
   if (!std::ranges::all_of(step.values, fits)) return StepState::kMisfit;
   const auto written =
       std::span(step.values).subspan(std::min<size_t>(step.reads, step.values.size()));
-  const auto is_empty = [&](uint32_t v) { return placement.value_bytes[v] == 0; };
+  const auto is_empty = [&](uint32_t v) {
+    return placement.value_bytes[v] == 0 && !plan_.values[v].is_object();
+  };
   const bool idle = !step.checks && !written.empty() && std::ranges::all_of(written, is_empty);
   return idle ? StepState::kIdle : StepState::kRuns;
 }
@@ -329,6 +335,7 @@ uint64_t Placements::HolderBytes(const PlanValue& value, const Placement& placem
 
 void Placements::PlaceValues(const Stage& stage, Placement& placement) const {
   for (const uint32_t i : stage.values) {
+    if (plan_.values[i].is_object()) continue;
     const size_t rank = plan_.values[i].dims.size();
     for (size_t d = first_dim_[i]; d < first_dim_[i] + rank; ++d) {
       placement.dims[d] = placement.distinct[value_dims_[d]];
@@ -353,7 +360,7 @@ bool Placements::Fits(uint32_t value, const Placement& placement) const {
 
 void Placements::CheckFits(uint32_t i, const Placement& placement) const {
   const PlanValue& value = plan_.values[i];
-  for (size_t d = 0; d < value.dims.size(); ++d) {
+  for (size_t d = 0; d < PlacedDims(value).size(); ++d) {
     CheckDim(value_dims_[first_dim_[i] + d], placement);
   }
   if (Fits(i, placement)) return;

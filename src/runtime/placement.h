@@ -43,6 +43,9 @@ struct Stage {
   std::vector<uint32_t> values, storages, constraints, steps;
 };
 
+/// The dims of what is placed; an object has a shape of its own.
+std::span<const Dim> PlacedDims(const PlanValue& value);
+
 /// Of the symbols that inputs decide.
 size_t NumInputSymbols(const Plan& plan);
 
@@ -77,7 +80,7 @@ class Placements {
   }
 
   std::span<const int64_t> ShapeOf(const Placement& placement, uint32_t value) const {
-    return {placement.dims.data() + first_dim_[value], plan_.values[value].dims.size()};
+    return {placement.dims.data() + first_dim_[value], PlacedDims(plan_.values[value]).size()};
   }
   const Plan& plan() const { return plan_; }
 

@@ -9,6 +9,7 @@
 
 #include "lathe/support/element_type.h"
 #include "lathe/support/kernel.h"
+#include "src/runtime/placement.h"
 
 namespace lathe::runtime {
 namespace {
@@ -53,11 +54,12 @@ class Checker {
                         plan_.values.size());
       }
       const PlanValue& value = plan_.values[port.value];
+      names.push_back(port.name);
+      if (value.is_object()) continue;
       if (value.place != place || value.index != i || value.offset != 0) {
         throw PlanError("plan/port", what, " '", port.name,
                         "' is a value that lies elsewhere than in the caller's memory");
       }
-      names.push_back(port.name);
     }
     std::sort(names.begin(), names.end());
     const auto twice = std::adjacent_find(names.begin(), names.end());
@@ -183,12 +185,15 @@ class Checker {
         return plan_.storages.size();
       case Place::kVariable:
         return plan_.variables.size();
+      case Place::kObject:
+        return plan_.num_objects;
     }
     throw PlanError("plan/value", "there is no place ", static_cast<int>(place));
   }
 
   void CheckValue(size_t i) {
     const PlanValue& value = plan_.values[i];
+    if (value.is_object()) return CheckObject(i);
     if (BitWidth(value.element) == 0 || value.dims.size() > kMaxRank) {
       throw PlanError("plan/value", "value ", i, " has elements of type ", Name(value.element),
                       " and ", value.dims.size(), " dims");
@@ -202,6 +207,17 @@ class Checker {
                       " lies at offset ", value.offset);
     }
     for (const Dim& dim : value.dims) CheckDim(dim, "value", i);
+  }
+
+  void CheckObject(size_t i) const {
+    const PlanValue& value = plan_.values[i];
+    if (value.index >= plan_.num_objects || value.dims.size() > kMaxRank || value.offset != 0) {
+      throw PlanError("plan/value", "value ", i, " is object ", value.index, " of ",
+                      plan_.num_objects);
+    }
+    for (const Dim& dim : value.dims) {
+      if (!dim.is_unknown()) CheckDim(dim, "value", i);
+    }
   }
 
   void CheckStorage(size_t i) {
@@ -263,8 +279,13 @@ class Checker {
   void CheckStep(size_t i) const {
     const PlanStep& step = plan_.steps[i];
     if (step.is_control()) return CheckControl(i);
-    const bool copies = step.kernel == kNone;
-    if (!copies && step.kernel >= num_kernels_) {
+    const bool calls = step.function != kNone;
+    const bool copies = step.kernel == kNone && !calls;
+    if (calls && (step.kernel != kNone || step.function >= plan_.functions.size())) {
+      throw StepError(i, StrCat("there is no function ", step.function, " of ",
+                                plan_.functions.size()));
+    }
+    if (!calls && !copies && step.kernel >= num_kernels_) {
       throw StepError(i, StrCat("there is no kernel ", step.kernel, " of ", num_kernels_));
     }
     if (step.reads > step.values.size() ||
@@ -272,6 +293,8 @@ class Checker {
       throw StepError(i, StrCat("it reads ", step.reads, " of ", step.values.size(), " values"));
     }
     for (size_t k = 0; k < step.values.size(); ++k) CheckUse(i, k);
+    CheckTakes(i);
+    if (!calls && !copies) CheckReadsTensors(i);
     if (step.checks && (copies || !HoldsStatus(step))) {
       throw StepError(i, "there is no memory for what it checks");
     }
@@ -285,10 +308,13 @@ class Checker {
       case PlanStep::Kind::kBelow:
         return {2, 2};
       case PlanStep::Kind::kCount:
+      case PlanStep::Kind::kList:
+      case PlanStep::Kind::kStack:
         return {1, 0};
       case PlanStep::Kind::kPutRow:
         return {3, 2};
       case PlanStep::Kind::kBind:
+      case PlanStep::Kind::kBindAxis:
         return {1, 1};
       default:
         return {0, 0};
@@ -298,7 +324,8 @@ class Checker {
   void CheckControl(size_t i) const {
     const PlanStep& step = plan_.steps[i];
     const auto [values, reads] = NumValues(step.kind);
-    if (step.kind > PlanStep::Kind::kGrow || step.kernel != kNone || step.checks ||
+    if (step.kind > PlanStep::Kind::kStack || step.kernel != kNone || step.function != kNone ||
+        step.checks || !step.takes.empty() ||
         step.values.size() != values || step.reads != reads) {
       throw StepError(i, StrCat("it is of no kind: ", static_cast<int>(step.kind)));
     }
@@ -314,9 +341,15 @@ class Checker {
         CheckOne(i, 1, ElementType::kI64);
         return CheckForwards(i);
       case PlanStep::Kind::kCount:
+        ExpectMemory(i);
         return CheckOne(i, 0, ElementType::kI64);
       case PlanStep::Kind::kPutRow:
+        if (!ValueOf(i, 2).is_object()) ExpectMemory(i);
         return CheckOne(i, 1, ElementType::kI64);
+      case PlanStep::Kind::kList:
+      case PlanStep::Kind::kStack:
+        if (ValueOf(i, 0).is_object()) return;
+        throw StepError(i, "its list is not an object");
       case PlanStep::Kind::kRepeat:
         return CheckLoop(i);
       case PlanStep::Kind::kBind:
@@ -329,8 +362,47 @@ class Checker {
         CheckDim(step.size, "step", i);
         CheckBound(i);
         return CheckGrows(i);
+      case PlanStep::Kind::kBindAxis:
+        if (!step.size.is_constant() || !ValueOf(i, 0).is_object()) {
+          throw StepError(i, "it binds no axis of an object");
+        }
+        return CheckBound(i);
       default:
         return CheckRequired(i);
+    }
+  }
+
+  const PlanValue& ValueOf(size_t i, size_t k) const {
+    return plan_.values[plan_.steps[i].values[k]];
+  }
+
+  void ExpectMemory(size_t i) const {
+    for (size_t k = 0; k < plan_.steps[i].values.size(); ++k) {
+      if (ValueOf(i, k).is_object()) {
+        throw StepError(i, StrCat("value ", plan_.steps[i].values[k], " is an object"));
+      }
+    }
+  }
+
+  // A kernel reads objects that are tensors of one type, and writes none.
+  void CheckReadsTensors(size_t i) const {
+    const PlanStep& step = plan_.steps[i];
+    for (size_t k = 0; k < step.values.size(); ++k) {
+      const PlanValue& value = ValueOf(i, k);
+      if (!value.is_object()) continue;
+      const bool is_tensor = BitWidth(value.element) != 0 &&
+                             std::ranges::none_of(value.dims, &Dim::is_unknown);
+      if (k >= step.reads || !is_tensor) {
+        throw StepError(i, StrCat("its kernel uses value ", step.values[k], ", an object"));
+      }
+    }
+  }
+
+  void CheckTakes(size_t i) const {
+    const PlanStep& step = plan_.steps[i];
+    for (const uint32_t k : step.takes) {
+      if (k < step.reads && ValueOf(i, k).is_object()) continue;
+      throw StepError(i, StrCat("it takes value ", k, " of ", step.reads, ", which is not an object"));
     }
   }
 
@@ -385,7 +457,7 @@ class Checker {
     for (const uint32_t v : step.values) {
       std::vector<std::string> used;
       const PlanValue& value = plan_.values[v];
-      for (const Dim& dim : value.dims) dim.CollectSymbols(used);
+      for (const Dim& dim : PlacedDims(value)) dim.CollectSymbols(used);
       if (value.place == Place::kArena) plan_.storages[value.index].bytes.CollectSymbols(used);
       CheckComputed(i, used, StrCat("uses value ", v));
     }
@@ -395,7 +467,9 @@ class Checker {
       step.size.CollectSymbols(used);
       CheckComputed(i, used, "reads its size");
     }
-    if (resizes || step.kind == PlanStep::Kind::kBind) {
+    const bool binds =
+        step.kind == PlanStep::Kind::kBind || step.kind == PlanStep::Kind::kBindAxis;
+    if (resizes || binds) {
       unbound_.erase(plan_.symbols[step.target].name);
     }
   }
@@ -411,6 +485,7 @@ class Checker {
     const uint32_t index = plan_.steps[i].values[k];
     const PlanValue& value = plan_.values[index];
     const bool is_one =
+        value.is_object() ||
         std::ranges::all_of(value.dims, [](const Dim& d) { return d.IsConstant(1); });
     if (is_one && value.element == element) return;
     throw StepError(i, StrCat("value ", index, " is not one ", Name(element)));

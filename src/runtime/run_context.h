@@ -12,6 +12,7 @@
 #include "lathe/runtime/profile.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/kernel.h"
+#include "src/runtime/objects.h"
 #include "src/runtime/placement.h"
 
 namespace lathe::runtime {
@@ -24,6 +25,7 @@ struct RunContext {
   std::vector<std::shared_ptr<Buffer>> arenas;  ///< by stage
   std::vector<KernelBuffer> buffers;            ///< of all steps, one after the other
   std::vector<Profile::Event> events;
+  RunObjects objects;
   // Of this run:
   std::span<const InputView> inputs;
   std::vector<OutputView> outputs;

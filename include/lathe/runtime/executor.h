@@ -9,17 +9,20 @@
 #include <utility>
 #include <vector>
 
+#include "lathe/runtime/function.h"
 #include "lathe/runtime/plan.h"
 #include "lathe/runtime/profile.h"
 #include "lathe/runtime/worker_team.h"
 #include "lathe/support/budget.h"
 #include "lathe/support/buffer.h"
 #include "lathe/support/kernel.h"
+#include "lathe/support/rt_value.h"
 #include "lathe/support/tensor.h"
 
 namespace lathe::runtime {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using NamedValues = std::vector<std::pair<std::string, RtValue>>;
 
 using lathe::CancelToken;
 
@@ -32,8 +35,11 @@ struct ExecutorOptions {
   /// Gives memory of so many bytes for tensors between steps, aligned to Buffer::kAlignment, from
   /// whatever thread runs; empty: Buffer::Allocate.
   std::function<std::shared_ptr<Buffer>(uint64_t bytes)> allocate = {};
+  /// Those of the plan, by PlanStep::function; empty: MakeFunction makes them of their texts.
+  std::vector<Function> functions = {};
   /// Bindings of symbols whose placement is remembered.
   size_t max_placements = 256;
+  uint64_t seed = 0;  ///< of the random numbers that functions draw
   /// Steps of one run, those in loops counted each time: a loop that does not end is an error.
   uint64_t max_steps = 1'000'000'000;
   /// For tests: each run begins with bytes of 0xff (NaN in all floats) in memory that steps write,
@@ -48,15 +54,18 @@ struct RunOptions {
   Profile* profile = nullptr;
 };
 
-/// An argument in the caller's memory, row-major and aligned to its element type.
+/// An argument in the caller's memory, row-major and aligned to its element type; of strings a
+/// pointer to each, which ends with NUL.
 struct InputView {
   ElementType element = ElementType::kUndefined;
   const void* data = nullptr;  ///< may be null if there are no elements
   std::span<const int64_t> shape;
+  const RtValue* object = nullptr;  ///< instead, of an input that is an object
 };
 
 /// Where an output goes: at least as many bytes as it has, aligned to its element type. Outputs
-/// overlap neither one another nor inputs.
+/// overlap neither one another nor inputs. Strings come as a pointer to each, and behind the
+/// pointers the strings, each ending with NUL.
 struct OutputView {
   void* data = nullptr;
   uint64_t bytes = 0;
@@ -94,10 +103,13 @@ class Executor {
   /// run/shape if a dim has no value for these inputs, limit/memory, run/cancelled, limit/time;
   /// what a kernel throws. After an error outputs mean nothing.
   NamedTensors Run(const NamedTensors& inputs, const RunOptions& options = {}) const;
+  /// The same with values of any kind.
+  NamedValues RunValues(const NamedValues& inputs, const RunOptions& options = {}) const;
 
   /// The same on the caller's memory, inputs and outputs in the order of the plan; allocates
   /// nothing for shapes that were run before (as many at once). More errors: run/input-count,
-  /// run/input-data, run/output-count, run/output-data.
+  /// run/input-data, run/output-count, run/output-data, run/output-object of an output that is
+  /// neither numbers nor strings.
   void Run(std::span<const InputView> inputs, std::span<const OutputView> outputs,
            const RunOptions& options = {}) const;
   /// The same with memory that is asked for, as it must be if the program computes sizes of

@@ -57,7 +57,9 @@ struct PlanVariable {
   uint32_t initial;  ///< constant that gives its type, shape, name and first value
 };
 
-/// A tensor: row-major, `offset` bytes into what holds it, a multiple of its element's alignment.
+/// A tensor: row-major, `offset` bytes into what holds it, a multiple of its element's alignment. Or
+/// an object: a tensor of strings, or of a rank or sizes that only the run tells, a list, a dict, an
+/// optional. Dims of an object that are unknown, and an undefined element type, say nothing of it.
 struct PlanValue {
   enum class Place : uint8_t {
     kInput,     ///< the caller's memory: input `index`
@@ -65,17 +67,26 @@ struct PlanValue {
     kConstant,  ///< constant `index`
     kArena,     ///< storage `index`
     kVariable,  ///< variable `index`
+    kObject,    ///< object `index` of the run
   };
   ElementType element = ElementType::kUndefined;
   std::vector<Dim> dims;
   Place place = Place::kArena;
   uint32_t index = 0;
   uint64_t offset = 0;
+  std::string type = {};  ///< of an object that is a tensor of no known rank, or none at all
+
+  bool is_object() const { return place == Place::kObject; }
 };
 
-/// A kernel on values: its inputs, outputs and workspaces in the order of its KernelBuffers. A
-/// step without kernel copies value 0 to value 1, which are equally large, or says which step is
-/// next. Otherwise that is the one after it. Storages live from step to step in the order of the
+/// Computes what no kernel does: operations on objects, and those that have no strategy.
+struct PlanFunction {
+  std::string text;  ///< a program in text form that is one function (docs/ir.md)
+};
+
+/// A kernel or a function on values: its inputs, outputs and workspaces in the order of its
+/// KernelBuffers. Kernels only read objects, and these are tensors. A step without either copies
+/// value 0 to value 1, which are equally large, or says which step is next. Otherwise that is the one after it. Storages live from step to step in the order of the
 /// plan, whatever the way through it; those that are there before a loop and in it, until it ends.
 struct PlanStep {
   enum class Kind : uint8_t {
@@ -85,13 +96,19 @@ struct PlanStep {
     kRequire,  ///< constraint `target` must hold
     kBelow,    ///< step `target` is next unless value 0 is less than value 1, both one i64
     kCount,    ///< adds one to value 0, one i64
-    kPutRow,   ///< copies value 0 to value 2, as row number value 1, one i64, of rows of that size
+    kPutRow,   ///< copies value 0 to value 2, as row number value 1, one i64, of rows of that size,
+               ///< or as the next item of an object that is a list
     kRepeat,   ///< step `target`, an earlier one, is next
     kBind,     ///< symbol `target`, a computed one, is value 0, one i64, from here on
     kResize,   ///< symbol `target`, a computed one, is what `size` is now from here on
     kGrow,     ///< the same, and the one storage that it places keeps what it holds
+    kBindAxis,  ///< symbol `target`, a computed one, is the extent of axis `size` of value 0, an
+                ///< object, from here on
+    kList,      ///< value 0, an object, becomes a list without items, for kPutRow
+    kStack,     ///< value 0, such a list of tensors of one shape, becomes a tensor of all of them
   };
-  uint32_t kernel = kNone;  ///< index in PlanCode::entries
+  uint32_t kernel = kNone;    ///< index in PlanCode::entries
+  uint32_t function = kNone;  ///< instead: index in Plan::functions
   std::vector<uint32_t> values;
   /// How many of `values`, from the front, are only read; the others are written, so they lie in
   /// outputs, variables or in the arena.
@@ -105,9 +122,12 @@ struct PlanStep {
   /// A later step, or the number of steps: the end; of kRepeat an earlier one; or a constraint, or
   /// a symbol.
   uint32_t target = kNone;
-  Dim size = 0;  ///< of kResize and kGrow, made of the plan's symbols
+  Dim size = 0;  ///< of kResize and kGrow, made of the plan's symbols; of kBindAxis a number
+  /// Which of the values are objects that no later step reads as this one has: it may have them.
+  std::vector<uint32_t> takes = {};
 
   bool is_resize() const { return kind == Kind::kResize || kind == Kind::kGrow; }
+  bool has_size() const { return is_resize() || kind == Kind::kBindAxis; }
 
   /// Neither a kernel nor a copy.
   bool is_control() const { return kind != Kind::kWork; }
@@ -122,8 +142,8 @@ struct PlanCode {
   std::vector<uint64_t> entries;  ///< per kernel, where in `bytes`
 };
 
-/// An input or an output of the program. Its value is the whole of the caller's memory: place
-/// kInput or kOutput, the port's own index, offset 0.
+/// An input or an output of the program. Its value is an object or the whole of the caller's
+/// memory: place kInput or kOutput, the port's own index, offset 0.
 struct PlanPort {
   std::string name;
   uint32_t value;  ///< index in Plan::values; gives the element type and dims
@@ -144,6 +164,8 @@ struct Plan {
   std::vector<PlanVariable> variables;  ///< in the order of their constants
   std::vector<PlanStorage> storages;
   std::vector<PlanValue> values;
+  uint32_t num_objects = 0;
+  std::vector<PlanFunction> functions;
   std::vector<PlanStep> steps;
   PlanCode code;
   std::string precision;  ///< the level that kernels were compiled at: "f32"
