@@ -1,5 +1,6 @@
 # What find_package(lathe) and pkg-config need, in the build folder and in an installation; packages.
-# Install components: `runtime` runs compiled programs, `compiler` is the rest.
+# Install components: `runtime` runs compiled programs, with `functions` also those that have
+# operations without machine code; `compiler` is the rest.
 
 include(CMakePackageConfigHelpers)
 
@@ -37,6 +38,8 @@ if(runtime_archive)
 endif()
 install(EXPORT lathe_runtime NAMESPACE lathe:: FILE lathe-runtime-targets.cmake
         DESTINATION ${package_dir} COMPONENT runtime)
+install(TARGETS lathe_functions_library
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT functions)
 foreach(header IN ITEMS runtime.h version.h runtime/model.h)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES include/lathe/${header} COMPONENT runtime
@@ -117,7 +120,7 @@ install(FILES ${PROJECT_BINARY_DIR}/lathe.pc COMPONENT compiler
 set(CPACK_PACKAGE_VENDOR "The Lathe authors")
 set(CPACK_PACKAGE_CONTACT "The Lathe authors <lathe@localhost>")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
-set(CPACK_COMPONENTS_ALL runtime compiler)
+set(CPACK_COMPONENTS_ALL runtime functions compiler)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
@@ -126,11 +129,16 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SECTION devel)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME lathe-runtime)
+set(CPACK_DEBIAN_FUNCTIONS_PACKAGE_NAME lathe-functions)
 set(CPACK_DEBIAN_COMPILER_PACKAGE_NAME lathe)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Runs programs that Lathe has compiled, from C and C++")
+set(CPACK_COMPONENT_FUNCTIONS_DESCRIPTION
+    "What programs of Lathe compute without machine code: strings, lists, random numbers")
+set(CPACK_COMPONENT_FUNCTIONS_DEPENDS runtime)
 set(CPACK_COMPONENT_COMPILER_DESCRIPTION "A deep-learning graph compiler: command, library, headers")
 set(CPACK_COMPONENT_COMPILER_DEPENDS runtime)
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS lathe-functions)
 set(CPACK_DEBIAN_COMPILER_PACKAGE_RECOMMENDS "libfmt-dev, nlohmann-json3-dev, python3-yaml")
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
 include(CPack)

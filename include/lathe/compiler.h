@@ -47,7 +47,7 @@ typedef struct lathe_compile_options {
 
 /* An ONNX file (.onnx) or Lathe text (.lathe), for runs in this process. `options` may be NULL.
  * Errors: what is wrong with the file or the model; LATHE_UNSUPPORTED, with the operations, if it
- * has no plan. Operations without machine code run in the interpreter. */
+ * has no plan. Operations without machine code are evaluated, slowly. */
 lathe_error* lathe_compile_file(const char* path, const lathe_compile_options* options,
                                 lathe_program** program);
 /* The bytes of an ONNX file, whose weights must not lie in other files. They are not copied, and

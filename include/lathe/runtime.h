@@ -110,7 +110,8 @@ typedef enum lathe_element {
   LATHE_I16 = 5,
   LATHE_I32 = 6,
   LATHE_I64 = 7,
-  LATHE_BOOL = 9, /* a byte, 0 or 1 */
+  LATHE_STRING = 8, /* see lathe_input_view and lathe_allocate */
+  LATHE_BOOL = 9,   /* a byte, 0 or 1 */
   LATHE_F16 = 10,
   LATHE_F64 = 11,
   LATHE_U32 = 12,
@@ -138,12 +139,14 @@ typedef struct lathe_dim {
   const char* text; /* "3", "N", "N + 1" */
 } lathe_dim;
 
-/* An input or an output. */
+/* An input or an output. Of a tensor whose rank a run decides `rank` is 0; a list, a dict or an
+ * optional has no element type, and can be neither given nor taken by the functions below. */
 typedef struct lathe_port {
   const char* name;
   lathe_element element;
   size_t rank;
   const lathe_dim* dims; /* `rank` of them */
+  const char* type;      /* all of it: "v_tensor<[N, 3], f32>", "list<v_tensor<*, string>>" */
 } lathe_port;
 
 /* Ports are numbered from 0, in the order of the program. */
@@ -158,7 +161,8 @@ const lathe_port* lathe_output(const lathe_program* program, size_t index);
 typedef struct lathe_cancel lathe_cancel;
 typedef struct lathe_profile lathe_profile;
 
-/* An argument, row-major and aligned to its element type. */
+/* An argument, row-major and aligned to its element type. Strings are given as an array of
+ * pointers, one to each; they end with NUL. */
 typedef struct lathe_input_view {
   lathe_element element;
   const void* data; /* may be NULL if there are no elements */
@@ -193,7 +197,8 @@ lathe_error* lathe_run(const lathe_program* program, const lathe_input_view* inp
                        const lathe_run_options* options);
 
 /* Gives memory for output `index` once its shape is known: `bytes`, aligned to its elements, apart
- * from all other arguments. `bytes` may be 0. */
+ * from all other arguments. `bytes` may be 0. Strings come as an array of pointers, one to each, to
+ * what lies behind them in the same memory; they end with NUL. */
 typedef void* (*lathe_allocate)(void* user, size_t index, const int64_t* shape, size_t rank,
                                 size_t bytes);
 

@@ -130,8 +130,8 @@ class ObjectFinder {
       const bool is_carried = i >= cf::kLoopArguments;
       const size_t k = i - cf::kLoopArguments;
       if (is_carried && !KeepsType(op, k)) pending_.insert(op->result(k));
-      const bool is_object = is_carried ? pending_.contains(op->result(k))
-                                        : !IsPlaced(body->argument(i).type());
+      const bool is_object =
+          is_carried ? pending_.contains(op->result(k)) : !IsPlaced(body->argument(i).type());
       if (is_object) AddObject(body->argument(i));
     }
     for (size_t i = operands.carried.size(); i < op->num_results(); ++i) {

@@ -14,7 +14,6 @@
 #include "lathe/ir/interfaces.h"
 #include "lathe/ir/traits.h"
 #include "lathe/ir/walk.h"
-#include "lathe/lower/lower_function.h"
 #include "src/driver/plan_operations.h"
 
 namespace lathe {
@@ -83,8 +82,8 @@ class Outline {
     for (size_t i = 0; i < op->num_results(); ++i) types.push_back(op->result(i).type());
     Builder b = Builder::Before(op);
     b.set_location(op->location());
-    const NamedAttribute callee = b.Named(
-        builtin::CallOp::kCalleeAttr, b.Attr(function->cast<builtin::FuncOp>().name()));
+    const NamedAttribute callee =
+        b.Named(builtin::CallOp::kCalleeAttr, b.Attr(function->cast<builtin::FuncOp>().name()));
     Operation* call =
         b.Create(b.context().GetOp<builtin::CallOp>(), arguments, {&callee, 1}, types);
     for (size_t i = 0; i < op->num_results(); ++i) {
@@ -96,10 +95,8 @@ class Outline {
   Operation* MakeFunction(Operation* op, std::span<const Value> arguments) {
     Builder b = Builder::AtEnd(compiled_.program.block());
     b.set_location(op->location());
-    const NamedAttribute name =
-        b.Named(builtin::FuncOp::kNameAttr, b.Attr(FreshName(op)));
-    Operation* function =
-        b.Create(b.context().GetOp<builtin::FuncOp>(), {}, {&name, 1}, {}, 1);
+    const NamedAttribute name = b.Named(builtin::FuncOp::kNameAttr, b.Attr(FreshName(op)));
+    Operation* function = b.Create(b.context().GetOp<builtin::FuncOp>(), {}, {&name, 1}, {}, 1);
     Block* body = function->region(0).AddBlock();
     IrMapping mapping;
     for (const Value v : arguments) mapping.Map(v, body->AddArgument(v.type()));
@@ -109,7 +106,8 @@ class Outline {
     std::vector<Value> results;
     for (size_t i = 0; i < copy->num_results(); ++i) results.push_back(copy->result(i));
     inside.Create(b.context().GetOp<builtin::ReturnOp>(), results, {}, {});
-    Register(function);
+    const std::string_view full = op->name();
+    Register(function, std::string(full.substr(full.find('.') + 1)));
     return function;
   }
 
@@ -118,19 +116,18 @@ class Outline {
     const auto read = op->dyn_cast<builtin::GetParameterOp>();
     if (!read) return b.Insert(Clone(op, mapping));
     const Variable* variable = compiled_.program.parameters().Find(read.name());
-    const NamedAttribute value =
-        b.Named(builtin::ConstantOp::kValueAttr, b.Attr(variable->data));
+    const NamedAttribute value = b.Named(builtin::ConstantOp::kValueAttr, b.Attr(variable->data));
     const Type type = op->result(0).type();
     return b.Create(b.context().GetOp<builtin::ConstantOp>(), {}, {&value, 1}, {&type, 1});
   }
 
-  void Register(Operation* function) {
+  void Register(Operation* function, std::string operations) {
     const std::string_view name = function->cast<builtin::FuncOp>().name();
     compiled_.by_name[name] = compiled_.functions.size();
     compiled_.functions.emplace_back().function = function;
     CompiledFunctionInfo& info = compiled_.infos.emplace_back();
     info.name = std::string(name);
-    info.operations = lower::OperationNames(function);
+    info.operations = std::move(operations);
     info.why_not = "its operations have no loops";
     compiled_.kernels.emplace_back();
   }

@@ -17,9 +17,9 @@
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/find_constraints.h"
 #include "src/driver/object_values.h"
-#include "src/driver/object_liveness.h"
 #include "src/driver/plan_homes.h"
 #include "src/driver/plan_operations.h"
+#include "src/driver/taken_objects.h"
 #include "src/lower/pack.h"
 
 namespace lathe {
@@ -204,10 +204,9 @@ class PlanBuilder {
 
   void AddControl(const Operation* op, PlanStep::Kind kind, std::vector<uint32_t> values,
                   size_t writes = 0, uint32_t target = kNone) {
-    static constexpr const char* kLabels[] = {"",          "if",     "else",    "require",
-                                              "below",     "count",  "put row", "repeat",
-                                              "bind size", "resize", "grow",   "bind size",
-                                              "list",      "stack"};
+    static constexpr const char* kLabels[] = {"",      "if",        "else",   "require",   "below",
+                                              "count", "put row",   "repeat", "bind size", "resize",
+                                              "grow",  "bind size", "list",   "stack"};
     const auto reads = static_cast<uint32_t>(values.size() - writes);
     AddStep(op, {.values = std::move(values),
                  .reads = reads,
@@ -230,8 +229,8 @@ class PlanBuilder {
     AddExit(frame, PlanStep::Kind::kBranch, {ValueOf(op->operand(0))});
     for (size_t i = 0; i < op->num_results(); ++i) {
       const Value result = op->result(i);
-      frame.results.push_back(objects_.contains(result) ? NewObject()
-                                                        : homes_.Storage(BytesOf(TensorOf(result))));
+      frame.results.push_back(
+          objects_.contains(result) ? NewObject() : homes_.Storage(BytesOf(TensorOf(result))));
     }
     BeginRegion(std::move(frame), 0);
   }
@@ -248,7 +247,8 @@ class PlanBuilder {
   uint32_t AddObjectValue(Type type, Spot spot) {
     const auto tensor = type.dyn_cast<AnyTensorType>();
     if (!tensor || !tensor.has_rank()) {
-      const uint32_t value = AddValue(tensor ? tensor.element() : ElementType::kUndefined, {}, spot);
+      const uint32_t value =
+          AddValue(tensor ? tensor.element() : ElementType::kUndefined, {}, spot);
       plan_.values[value].type = type.ToString();
       return value;
     }
@@ -556,7 +556,8 @@ class PlanBuilder {
     }
     for (const auto& [name, size] : next) AddResize(frame.op, name, size);
     for (const Piece& piece : pieces) AddCopy(yield, piece);
-    for (const Moved& object : objects) AddObjectCopy(yield, object.value, object.type, object.into);
+    for (const Moved& object : objects)
+      AddObjectCopy(yield, object.value, object.type, object.into);
   }
 
   // An object on its way to the next round.

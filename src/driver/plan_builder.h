@@ -16,8 +16,8 @@ class ObjectValues;
 
 /// What becomes of the calls of a function.
 struct PlannedFunction {
-  std::string label;                 ///< for people: "conv relu"
-  Dim flops, bytes;                  ///< as PlanStep
+  std::string label;                   ///< for people: "conv relu"
+  Dim flops, bytes;                    ///< as PlanStep
   std::string why_not_evaluated = {};  ///< WhyNotEvaluated
   const Operation* function = nullptr;
   std::optional<DataFunction> data;  ///< it only names memory; or it has a kernel:

@@ -124,10 +124,9 @@ class Obstacles {
   std::string WhyNotOne(Value value, ElementType element) const {
     const auto tensor = value.type().dyn_cast<AnyTensorType>();
     const auto is_one = [](const Dim& d) { return d.IsConstant(1); };
-    const bool fits =
-        tensor && tensor.element() == element &&
-        (objects_.contains(value) ||
-         (tensor.has_rank() && std::ranges::all_of(tensor.dims(), is_one)));
+    const bool fits = tensor && tensor.element() == element &&
+                      (objects_.contains(value) ||
+                       (tensor.has_rank() && std::ranges::all_of(tensor.dims(), is_one)));
     return fits ? "" : "its condition or count may have several elements";
   }
 
@@ -249,8 +248,7 @@ const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& fun
   return found == functions.end() ? nullptr : &found->second;
 }
 
-std::vector<Operation*> NeededOperations(const Program& program,
-                                         const PlannedFunctions& functions,
+std::vector<Operation*> NeededOperations(const Program& program, const PlannedFunctions& functions,
                                          const ObjectValues& objects) {
   std::vector<Operation*> needed;
   std::unordered_set<Value> read;  // asked, never iterated

@@ -160,9 +160,9 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
   CountCalls(compiled, kernels.planned, objects);
   {
     const PackedConstants packed = TakePacked(compiled, kernels.planned, objects);
-    result.plan = std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned,
-                                                            objects, packed, compiled.conditional,
-                                                            result.functions));
+    result.plan =
+        std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned, objects,
+                                                  packed, compiled.conditional, result.functions));
   }
   for (const Operation* f : result.functions) result.plan->functions.push_back({FunctionText(f)});
   for (runtime::PlanConstraint& c : ConstraintsOn(result.plan->symbols, compiled.constraints)) {

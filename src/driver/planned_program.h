@@ -11,9 +11,9 @@ namespace lathe {
 
 /// A compiled program with its plan, if it has one.
 struct PlannedProgram {
-  std::shared_ptr<runtime::Plan> plan;   ///< null if there are obstacles
-  std::vector<std::string> obstacles;  ///< by operation
-  std::vector<std::string> external;   ///< functions of other compilers: their operations
+  std::shared_ptr<runtime::Plan> plan;  ///< null if there are obstacles
+  std::vector<std::string> obstacles;   ///< by operation
+  std::vector<std::string> external;    ///< functions of other compilers: their operations
   /// Of the plan, if some come from another compiler.
   std::vector<runtime::Executor::Kernel> kernels;
   std::vector<const Operation*> functions;  ///< of the plan, by PlanStep::function

@@ -33,9 +33,7 @@ namespace {
 using runtime::FunctionArgument;
 using runtime::FunctionRun;
 
-Shape ShapeOf(const FunctionArgument& a) {
-  return {a.buffer.shape, a.buffer.shape + a.rank};
-}
+Shape ShapeOf(const FunctionArgument& a) { return {a.buffer.shape, a.buffer.shape + a.rank}; }
 
 // The tensor in memory of somebody else's, which outlives the call but not what it gives.
 Tensor View(const FunctionArgument& a) {
@@ -255,7 +253,8 @@ class InterpretedFunction {
     const std::lock_guard lock(mutex_);
     if (idle_.empty()) {
       return std::make_unique<Interpreter>(
-          program_, InterpreterOptions{.verify = false, .seed = run.seed, .max_bytes = run.max_bytes});
+          program_,
+          InterpreterOptions{.verify = false, .seed = run.seed, .max_bytes = run.max_bytes});
     }
     std::unique_ptr<Interpreter> interpreter = std::move(idle_.back());
     idle_.pop_back();
@@ -276,7 +275,8 @@ bool HasRegions(const Operation* function) {
 struct LoadedFunction {
   explicit LoadedFunction(const std::string& text) {
     LoadAllDialects(context);
-    program.emplace(ParseProgram(context, text, {.file_name = "function", .file_locations = false}));
+    program.emplace(
+        ParseProgram(context, text, {.file_name = "function", .file_locations = false}));
     VerifyOrThrow(*program);
     const FunctionTable table(*program);
     if (table.empty()) {
@@ -292,13 +292,13 @@ struct LoadedFunction {
 
 template <class How>
 runtime::Function FunctionBy(const Operation* function) {
-  return [how = std::make_shared<How>(function)](std::span<FunctionArgument> reads,
-                                                 std::span<FunctionArgument> writes,
-                                                 FunctionRun& run) {
-    std::optional<AllocationLimit> limit;
-    if (run.max_bytes > 0) limit.emplace(run.max_bytes);
-    how->Call(reads, writes, run);
-  };
+  return
+      [how = std::make_shared<How>(function)](
+          std::span<FunctionArgument> reads, std::span<FunctionArgument> writes, FunctionRun& run) {
+        std::optional<AllocationLimit> limit;
+        if (run.max_bytes > 0) limit.emplace(run.max_bytes);
+        how->Call(reads, writes, run);
+      };
 }
 
 }  // namespace

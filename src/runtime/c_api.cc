@@ -7,6 +7,7 @@
 #include "lathe/support/error.h"
 #include "lathe/support/file.h"
 #include "lathe/support/version.h"
+#include "src/runtime/arguments.h"
 #include "src/runtime/c_program.h"
 
 using lathe::Buffer;
@@ -51,26 +52,27 @@ namespace {
 struct Port {
   std::vector<std::string> texts;
   std::vector<lathe_dim> dims;
+  std::string type;
   lathe_port port;
 };
 
 // `name` outlives it.
-void Fill(Port& port, const std::string& name, ElementType element,
-          std::span<const lathe::Dim> dims) {
+void Fill(Port& port, const std::string& name, const PlanValue& of) {
+  const std::vector<lathe::Dim>& dims = of.dims;
+  port.type = lathe::runtime::TypeOf(of);
   for (const lathe::Dim& dim : dims) port.texts.push_back(dim.ToString());
   for (size_t a = 0; a < dims.size(); ++a) {
     const int64_t value = dims[a].is_constant() ? dims[a].value() : -1;
     port.dims.push_back({value, port.texts[a].c_str()});
   }
-  port.port = {name.c_str(), static_cast<lathe_element>(element), port.dims.size(),
-               port.dims.data()};
+  port.port = {name.c_str(), static_cast<lathe_element>(of.element), port.dims.size(),
+               port.dims.data(), port.type.c_str()};
 }
 
 std::vector<Port> PortsOf(const Plan& plan, const std::vector<PlanPort>& from) {
   std::vector<Port> ports(from.size());
   for (size_t i = 0; i < from.size(); ++i) {
-    const PlanValue& value = plan.values[from[i].value];
-    Fill(ports[i], from[i].name, value.element, value.dims);
+    Fill(ports[i], from[i].name, plan.values[from[i].value]);
   }
   return ports;
 }
@@ -83,8 +85,10 @@ std::vector<Port> ParametersOf(const Plan& plan) {
   std::vector<Port> ports(constants.size());
   for (size_t i = 0; i < constants.size(); ++i) {
     const lathe::Tensor& initial = plan.constants[constants[i]];
-    const std::vector<lathe::Dim> dims(initial.shape().begin(), initial.shape().end());
-    Fill(ports[i], plan.constant_names[constants[i]], initial.element_type(), dims);
+    PlanValue value;
+    value.element = initial.element_type();
+    value.dims.assign(initial.shape().begin(), initial.shape().end());
+    Fill(ports[i], plan.constant_names[constants[i]], value);
   }
   return ports;
 }

@@ -59,8 +59,7 @@ std::vector<Function> FunctionsOf(const Plan& plan, std::vector<Function> given)
 }
 
 bool UsesObjects(const Plan& plan, const PlanStep& step) {
-  return std::ranges::any_of(step.values,
-                             [&](uint32_t v) { return plan.values[v].is_object(); });
+  return std::ranges::any_of(step.values, [&](uint32_t v) { return plan.values[v].is_object(); });
 }
 
 const Plan& NotNull(const std::shared_ptr<const Plan>& plan) {
@@ -359,8 +358,8 @@ void Executor::Impl::ReadObjects(size_t i, RunContext& context) const {
   for (size_t k = 0; k < values.size(); ++k) {
     const PlanValue& value = plan.values[values[k]];
     if (!value.is_object()) continue;
-    context.buffers[steps[i].first_buffer + k] = runtime::BufferOf(
-        context.objects.of(value), plan, value, context.current().symbols);
+    context.buffers[steps[i].first_buffer + k] =
+        runtime::BufferOf(context.objects.of(value), plan, value, context.current().symbols);
   }
 }
 

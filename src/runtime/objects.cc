@@ -140,9 +140,8 @@ Tensor StackOf(const RtValue::List& rows) {
                          ", which do not stack"));
     }
     if (row.element_type() == ElementType::kString) {
-      std::ranges::copy(row.data<std::string>(),
-                        all.mutable_data<std::string>().begin() +
-                            static_cast<int64_t>(i) * row.num_elements());
+      std::ranges::copy(row.data<std::string>(), all.mutable_data<std::string>().begin() +
+                                                     static_cast<int64_t>(i) * row.num_elements());
     } else if (row.byte_size() > 0) {
       std::memcpy(all.mutable_raw() + i * row.byte_size(), row.raw(), row.byte_size());
     }
@@ -222,9 +221,9 @@ void PutStrings(std::span<const std::string> strings, void* data) {
 void PutOutput(const Plan& plan, size_t output, const RtValue& value, const OutputMemory& memory) {
   const std::string& name = plan.outputs[output].name;
   if (!value.is_tensor()) {
-    throw Error(ErrorCode::kUnsupported, "run/output-object",
-                StrCat("output '", name, "' is a ", value.KindName(),
-                       ", which this call cannot give"))
+    throw Error(
+        ErrorCode::kUnsupported, "run/output-object",
+        StrCat("output '", name, "' is a ", value.KindName(), ", which this call cannot give"))
         .Hint("run it on values by name (Executor::RunValues)");
   }
   const Tensor& tensor = value.tensor();

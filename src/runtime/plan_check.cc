@@ -282,8 +282,8 @@ class Checker {
     const bool calls = step.function != kNone;
     const bool copies = step.kernel == kNone && !calls;
     if (calls && (step.kernel != kNone || step.function >= plan_.functions.size())) {
-      throw StepError(i, StrCat("there is no function ", step.function, " of ",
-                                plan_.functions.size()));
+      throw StepError(
+          i, StrCat("there is no function ", step.function, " of ", plan_.functions.size()));
     }
     if (!calls && !copies && step.kernel >= num_kernels_) {
       throw StepError(i, StrCat("there is no kernel ", step.kernel, " of ", num_kernels_));
@@ -325,8 +325,7 @@ class Checker {
     const PlanStep& step = plan_.steps[i];
     const auto [values, reads] = NumValues(step.kind);
     if (step.kind > PlanStep::Kind::kStack || step.kernel != kNone || step.function != kNone ||
-        step.checks || !step.takes.empty() ||
-        step.values.size() != values || step.reads != reads) {
+        step.checks || !step.takes.empty() || step.values.size() != values || step.reads != reads) {
       throw StepError(i, StrCat("it is of no kind: ", static_cast<int>(step.kind)));
     }
     for (size_t k = 0; k < values; ++k) CheckUse(i, k);
@@ -390,8 +389,8 @@ class Checker {
     for (size_t k = 0; k < step.values.size(); ++k) {
       const PlanValue& value = ValueOf(i, k);
       if (!value.is_object()) continue;
-      const bool is_tensor = BitWidth(value.element) != 0 &&
-                             std::ranges::none_of(value.dims, &Dim::is_unknown);
+      const bool is_tensor =
+          BitWidth(value.element) != 0 && std::ranges::none_of(value.dims, &Dim::is_unknown);
       if (k >= step.reads || !is_tensor) {
         throw StepError(i, StrCat("its kernel uses value ", step.values[k], ", an object"));
       }
@@ -402,7 +401,8 @@ class Checker {
     const PlanStep& step = plan_.steps[i];
     for (const uint32_t k : step.takes) {
       if (k < step.reads && ValueOf(i, k).is_object()) continue;
-      throw StepError(i, StrCat("it takes value ", k, " of ", step.reads, ", which is not an object"));
+      throw StepError(i,
+                      StrCat("it takes value ", k, " of ", step.reads, ", which is not an object"));
     }
   }
 
@@ -467,8 +467,7 @@ class Checker {
       step.size.CollectSymbols(used);
       CheckComputed(i, used, "reads its size");
     }
-    const bool binds =
-        step.kind == PlanStep::Kind::kBind || step.kind == PlanStep::Kind::kBindAxis;
+    const bool binds = step.kind == PlanStep::Kind::kBind || step.kind == PlanStep::Kind::kBindAxis;
     if (resizes || binds) {
       unbound_.erase(plan_.symbols[step.target].name);
     }
@@ -484,9 +483,9 @@ class Checker {
   void CheckOne(size_t i, size_t k, ElementType element) const {
     const uint32_t index = plan_.steps[i].values[k];
     const PlanValue& value = plan_.values[index];
-    const bool is_one =
-        value.is_object() ||
-        std::ranges::all_of(value.dims, [](const Dim& d) { return d.IsConstant(1); });
+    const bool is_one = value.is_object() || std::ranges::all_of(value.dims, [](const Dim& d) {
+                          return d.IsConstant(1);
+                        });
     if (is_one && value.element == element) return;
     throw StepError(i, StrCat("value ", index, " is not one ", Name(element)));
   }

@@ -193,7 +193,7 @@ void PrintHead(const Explanation& e, const Total& total, const ExplainArguments&
   }
   size_t calls = 0;
   for (const auto& [what, count] : e.interpreted) calls += count;
-  if (calls > 0) Out(fmt::format("the interpreter runs {} calls, listed below\n", calls));
+  if (calls > 0) Out(fmt::format("{} calls have no machine code, listed below\n", calls));
 }
 
 void PrintStrategies(const Explanation& e, const Table& table, const Total& total) {
@@ -241,7 +241,7 @@ void Print(const Explanation& e, const ExplainArguments& o) {
     Out(fmt::format("{:5}x  {}", b.count,
                     Wrapped(StrCat(NameOf(b.op), with, ": ", b.why), 8, kIndent)));
   }
-  if (!e.interpreted.empty()) Out("\nrun by the interpreter\n");
+  if (!e.interpreted.empty()) Out("\nwithout machine code\n");
   for (const auto& [name, count] : e.interpreted) Out(fmt::format("{:5}x  {}\n", count, name));
   if (!e.obstacles.empty()) Out("\nwhy there is no plan\n");
   for (const std::string& why : e.obstacles) Out(Indented(why));

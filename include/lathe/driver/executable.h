@@ -81,7 +81,7 @@ struct CompiledFunctionInfo {
   std::string name;
   std::string operations;  ///< "matmul add gelu"
   size_t calls = 0;        ///< in the program
-  std::string strategy;    ///< that made the loops; empty: the interpreter runs it
+  std::string strategy;    ///< that made the loops; empty: its operators are evaluated
   std::string why_not;     ///< strategy by strategy, if it is not lowered
   std::string candidates;  ///< a line per strategy that was asked; empty: code of the cache
   std::vector<lower::Remark> remarks = {};  ///< on ways to compute it that were given up
@@ -112,13 +112,12 @@ struct LoadOptions {
 /// A program ready to run: optimized, its operations grouped into functions, these lowered to loops
 /// and to machine code where a strategy fits.
 ///
-/// With sizes that follow from those of the inputs it has a plan: it runs without the interpreter,
-/// but for functions that have no code. Otherwise the interpreter goes through it and calls the
-/// code. Any number of threads may run it; without a plan, or with mutable parameters, they take
-/// turns. Outputs have the same bits in every run that begins with the same parameters, whatever
-/// the number of threads. All but the mutable parameters, those that the program sets, is
-/// immutable; the parameters are the executable's own, not those of the program that it was made
-/// of.
+/// It has a plan, in which operations without machine code are evaluated, but for a few programs
+/// (`obstacles`) that the interpreter goes through, which then calls the code. Any number of
+/// threads may run it; without a plan, or with mutable parameters, they take turns. Outputs have
+/// the same bits in every run that begins with the same parameters, whatever the number of threads.
+/// All but the mutable parameters, those that the program sets, is immutable; the parameters are
+/// the executable's own, not those of the program that it was made of.
 class Executable {
  public:
   /// The program is copied; `owner`, if any, of its context lives as long. Errors: those of the

@@ -75,6 +75,10 @@ struct ArrayView {
     static_assert(kElementOf<T> != lathe_element{}, "no element type");
     return {kElementOf<T>, data, shape};
   }
+  /// Strings that end with NUL, a pointer to each.
+  static ArrayView Of(std::span<const int64_t> shape, const char* const* data) {
+    return {LATHE_STRING, data, shape};
+  }
   lathe_element element;
   const void* data;
   std::span<const int64_t> shape;
@@ -104,6 +108,18 @@ class Array {
       throw ModelError(LATHE_TYPE, "type/element", message, message);
     }
     return {reinterpret_cast<const T*>(data_.get()), bytes_ / sizeof(T)};
+  }
+  /// Throws ModelError (LATHE_TYPE) if the elements are no strings. Views of this array.
+  std::vector<std::string_view> strings() const {
+    if (element_ != LATHE_STRING) {
+      const std::string message =
+          std::string("the elements are ") + lathe_element_name(element_) + ", read as strings";
+      throw ModelError(LATHE_TYPE, "type/element", message, message);
+    }
+    size_t count = 1;
+    for (const int64_t extent : shape_) count *= static_cast<size_t>(extent);
+    const auto* pointers = reinterpret_cast<const char* const*>(data_.get());
+    return {pointers, pointers + count};
   }
 
  private:

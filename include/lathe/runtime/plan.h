@@ -57,9 +57,10 @@ struct PlanVariable {
   uint32_t initial;  ///< constant that gives its type, shape, name and first value
 };
 
-/// A tensor: row-major, `offset` bytes into what holds it, a multiple of its element's alignment. Or
-/// an object: a tensor of strings, or of a rank or sizes that only the run tells, a list, a dict, an
-/// optional. Dims of an object that are unknown, and an undefined element type, say nothing of it.
+/// A tensor: row-major, `offset` bytes into what holds it, a multiple of its element's alignment.
+/// Or an object: a tensor of strings, or of a rank or sizes that only the run tells, a list, a
+/// dict, an optional. Dims of an object that are unknown, and an undefined element type, say
+/// nothing of it.
 struct PlanValue {
   enum class Place : uint8_t {
     kInput,     ///< the caller's memory: input `index`
@@ -86,8 +87,9 @@ struct PlanFunction {
 
 /// A kernel or a function on values: its inputs, outputs and workspaces in the order of its
 /// KernelBuffers. Kernels only read objects, and these are tensors. A step without either copies
-/// value 0 to value 1, which are equally large, or says which step is next. Otherwise that is the one after it. Storages live from step to step in the order of the
-/// plan, whatever the way through it; those that are there before a loop and in it, until it ends.
+/// value 0 to value 1, which are equally large, or says which step is next. Otherwise that is the
+/// one after it. Storages live from step to step in the order of the plan, whatever the way through
+/// it; those that are there before a loop and in it, until it ends.
 struct PlanStep {
   enum class Kind : uint8_t {
     kWork,     ///< the kernel or the copy

@@ -633,7 +633,7 @@ TEST_F(ControlFlowTest, ScansOfDifferentLengthsAreErrors) {
   }
 }
 
-// How many rows a loop has stacked is a size that its end tells, with and without a plan.
+// How many rows a loop has stacked is a size that its end tells, beside objects, too.
 TEST_F(ControlFlowTest, PiecesOfRowsThatAreStackedAddUp) {
   const auto outcome = [&](std::string_view type, std::vector<int64_t> pieces) {
     Program program = Parse(StrCat(R"(
@@ -654,7 +654,7 @@ TEST_F(ControlFlowTest, PiecesOfRowsThatAreStackedAddUp) {
       nn.fetch(%r) {name = "r"} : ()",
                                    type, ") -> ()"));
     Executable executable(program, {.threads = 1});
-    EXPECT_EQ(executable.executor() == nullptr, type == "v_tensor<*, f32>");
+    EXPECT_NE(executable.executor(), nullptr);
     return OutcomeOf([&] {
       executable.Run({{"t", Tensor::Scalar<int64_t>(4)},
                       {"x", Tensor::Of<float>({2}, std::vector<float>{1, 2})},

@@ -3,6 +3,7 @@
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/driver/model_file.h"
 #include "lathe/pass/pass_manager.h"
+#include "src/driver/object_values.h"
 #include "test/unit/dialect/program_util.h"
 
 namespace lathe {
@@ -37,7 +38,7 @@ class PlanBuilderTest : public testing::ProgramTest {
   }
 
   static std::string Describe(const PlanValue& v) {
-    constexpr const char* kPlaces[] = {"in", "out", "c", "s"};
+    constexpr const char* kPlaces[] = {"in", "out", "c", "s", "v", "o"};
     return StrCat(kPlaces[static_cast<int>(v.place)], v.index,
                   v.offset == 0 ? "" : StrCat("+", v.offset));
   }
@@ -60,10 +61,19 @@ class PlanBuilderTest : public testing::ProgramTest {
     const Program program = Grouped(body);
     PlannedFunctions functions = FunctionsOf(program);
     for (auto& [name, f] : functions) f.in_place = in_place;
-    for (const PlanObstacle& o : FindObstacles(program, functions)) ADD_FAILURE() << o.why;
-    const Plan plan = BuildPlan(program, functions, PackedConstants(program));
+    const ObjectValues objects(program, functions);
+    for (const PlanObstacle& o : FindObstacles(program, functions, objects)) {
+      ADD_FAILURE() << o.why;
+    }
+    const Plan plan = Build(program, functions);
     ExpectSound(plan);
     return Describe(plan);
+  }
+
+  static Plan Build(const Program& program, const PlannedFunctions& functions) {
+    std::vector<const Operation*> evaluated;
+    return BuildPlan(program, functions, ObjectValues(program, functions), PackedConstants(program),
+                     {}, evaluated);
   }
 
   static void ExpectSound(const Plan& plan) {
@@ -87,7 +97,9 @@ class PlanBuilderTest : public testing::ProgramTest {
   std::vector<std::string> ObstaclesOf(std::string_view body) {
     const Program program = Grouped(body);
     std::vector<std::string> why;
-    for (const PlanObstacle& o : FindObstacles(program, FunctionsOf(program))) {
+    const PlannedFunctions functions = FunctionsOf(program);
+    const ObjectValues objects(program, functions);
+    for (const PlanObstacle& o : FindObstacles(program, functions, objects)) {
       why.push_back(StrCat(o.op->name(), ": ", o.why));
     }
     return why;
@@ -184,7 +196,7 @@ TEST_F(PlanBuilderTest, SizesMayBeSymbols) {
     %a = nn.softmax(%x) : (v_tensor<[3, N], f32>) -> v_tensor<[3, N], f32>
     %b = nn.matmul(%a, %y) : (v_tensor<[3, N], f32>, v_tensor<[N, M], f32>) -> v_tensor<[3, M], f32>
     nn.fetch(%b) {name = "z"} : (v_tensor<[3, M], f32>) -> ())");
-  const Plan plan = BuildPlan(program, FunctionsOf(program), PackedConstants(program));
+  const Plan plan = Build(program, FunctionsOf(program));
   EXPECT_EQ(Describe(plan), "softmax: in0 -> s0; matmul: s0 in1 -> out0");
   ASSERT_EQ(plan.symbols.size(), 2u);
   EXPECT_EQ(plan.symbols[0].name, "N");
@@ -204,7 +216,7 @@ TEST_F(PlanBuilderTest, WorkspacesLiveForOneStep) {
     nn.fetch(%b) {name = "y"} : (v_tensor<[16], f32>) -> ())");
   PlannedFunctions functions = FunctionsOf(program);
   for (auto& [name, f] : functions) f.workspaces = {1000, 10};
-  const Plan plan = BuildPlan(program, functions, PackedConstants(program));
+  const Plan plan = Build(program, functions);
   ExpectSound(plan);
   EXPECT_EQ(Describe(plan), "softmax: in0 -> s0 s1 s2; softmax: s0 -> out0 s3 s4");
   EXPECT_LE(MemoryOf(plan).peak, MemoryOf(plan).lower_bound);
@@ -306,21 +318,30 @@ TEST_F(PlanBuilderTest, OnlyWhatOutputsDependOnIsPlanned) {
 
 TEST_F(PlanBuilderTest, ObstaclesSayWhatIsMissing) {
   EXPECT_EQ(ObstaclesOf(R"(
-    %x = nn.feed() {name = "x"} : () -> v_tensor<[8], f32>
-    %a = nn.non_zero(%x) : (v_tensor<[8], f32>) -> v_tensor<[1, ?], i64>
-    nn.fetch(%a) {name = "y"} : (v_tensor<[1, ?], i64>) -> ())"),
-            (std::vector<std::string>{"builtin.call: result 0 of type v_tensor<[1, ?], i64> has no "
-                                      "size before the program runs"}));
-  EXPECT_EQ(ObstaclesOf(R"(
     %x = nn.feed() {name = "x"} : () -> tensor<[8], f32>
     nn.fetch(%x) {name = "y"} : (tensor<[8], f32>) -> ())"),
             (std::vector<std::string>{"nn.feed: result 0 of type tensor<[8], f32> may change"}));
-  EXPECT_EQ(
-      ObstaclesOf(R"(
+}
+
+// What has no size before the run is an object; what comes after it and has one is not.
+TEST_F(PlanBuilderTest, ObjectsSayTheirSizes) {
+  EXPECT_EQ(StepsOf(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[8], f32>
+    %a = nn.non_zero(%x) : (v_tensor<[8], f32>) -> v_tensor<[1, K], i64>
+    %b = nn.cast(%a) {to = f32} : (v_tensor<[1, K], i64>) -> v_tensor<[1, K], f32>
+    %c = nn.softmax(%b) : (v_tensor<[1, K], f32>) -> v_tensor<[1, K], f32>
+    nn.fetch(%c) {name = "y"} : (v_tensor<[1, K], f32>) -> ())"),
+            "non_zero: in0 -> o0; bind size: o0; cast_softmax: o0 -> out0");
+}
+
+TEST_F(PlanBuilderTest, InputsMayBeObjects) {
+  const Program program = Grouped(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[N + 1], f32>
-    nn.fetch(%x) {name = "y"} : (v_tensor<[N + 1], f32>) -> ())"),
-      (std::vector<std::string>{"nn.feed: result 0 of type v_tensor<[N + 1], f32> has the "
-                                "symbol 'N', which is not a dim of an input and not computed"}));
+    nn.fetch(%x) {name = "y"} : (v_tensor<[N + 1], f32>) -> ())");
+  const Plan plan = Build(program, FunctionsOf(program));
+  EXPECT_EQ(plan.inputs[0].value, plan.outputs[0].value);
+  EXPECT_TRUE(plan.values[plan.inputs[0].value].is_object());
+  EXPECT_TRUE(plan.symbols.empty());
 }
 
 }  // namespace

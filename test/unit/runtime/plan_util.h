@@ -47,7 +47,7 @@ class PlanMaker {
   /// The last value is written.
   void Step(uint32_t kernel, std::vector<uint32_t> values, const std::string& label) {
     const auto reads = static_cast<uint32_t>(values.size() - 1);
-    plan.steps.push_back({kernel, std::move(values), reads, label, "node '" + label + "'"});
+    plan.steps.push_back({kernel, kNone, std::move(values), reads, label, "node '" + label + "'"});
   }
   std::shared_ptr<const Plan> Done() { return std::make_shared<Plan>(std::move(plan)); }
 

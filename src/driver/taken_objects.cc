@@ -1,4 +1,4 @@
-#include "src/driver/object_liveness.h"
+#include "src/driver/taken_objects.h"
 
 #include <algorithm>
 #include <vector>
@@ -10,9 +10,9 @@ using runtime::Plan;
 using runtime::PlanStep;
 
 // Which objects are read later, step by step from the end, until nothing changes.
-class Liveness {
+class TakenObjects {
  public:
-  explicit Liveness(Plan& plan)
+  explicit TakenObjects(Plan& plan)
       : plan_(plan), before_(plan.steps.size() + 1, Set(plan.num_objects)) {
     for (const runtime::PlanPort& output : plan.outputs) Add(output.value, before_.back());
     for (bool changes = true; changes;) {
@@ -86,7 +86,7 @@ class Liveness {
 }  // namespace
 
 void MarkTakenObjects(Plan& plan) {
-  if (plan.num_objects > 0) Liveness(plan).Mark();
+  if (plan.num_objects > 0) TakenObjects(plan).Mark();
 }
 
 }  // namespace lathe
