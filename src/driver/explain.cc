@@ -23,8 +23,13 @@ double MillisecondsNow() { return 1e3 * SecondsNow(); }
 
 struct Measured {
   double run_ms = -1;
-  std::map<uint32_t, double> ms;  // by kernel: all its steps of a run
+  std::map<uint32_t, double> ms;                    // by kernel: all its steps of a run
+  std::map<std::string, double> evaluated_ms = {};  // the same of functions, by label
 };
+
+bool IsCopy(const runtime::PlanStep& step) {
+  return step.kernel == runtime::kNone && step.function == runtime::kNone && !step.is_control();
+}
 
 // Of one run, by step: a loop comes to a step several times, a branch perhaps never.
 std::vector<double> StepTimes(const runtime::Profile& profile, size_t steps) {
@@ -36,22 +41,23 @@ std::vector<double> StepTimes(const runtime::Profile& profile, size_t steps) {
 }
 
 Measured MeasureRuns(const runtime::Executor& executor, const ExplainOptions& options) {
-  runtime::NamedTensors inputs;
-  for (const auto& [name, value] : options.inputs) inputs.emplace_back(name, value.tensor());
-  executor.Run(inputs);
+  executor.RunValues(options.inputs);
   std::vector<double> runs;
   std::vector<std::vector<double>> steps(executor.plan().steps.size());
   for (int i = 0; i < options.runs; ++i) {
     runtime::Profile profile;
     const double before = MillisecondsNow();
-    executor.Run(inputs, {.cancel = nullptr, .profile = &profile});
+    executor.RunValues(options.inputs, {.cancel = nullptr, .profile = &profile});
     runs.push_back(MillisecondsNow() - before);
     const std::vector<double> ms = StepTimes(profile, steps.size());
     for (size_t step = 0; step < ms.size(); ++step) steps[step].push_back(ms[step]);
   }
   Measured measured{Median(runs), {}};
   for (size_t i = 0; i < steps.size(); ++i) {
-    measured.ms[executor.plan().steps[i].kernel] += Median(steps[i]);
+    const runtime::PlanStep& step = executor.plan().steps[i];
+    const bool is_evaluated = step.function != runtime::kNone;
+    (is_evaluated ? measured.evaluated_ms[step.label] : measured.ms[step.kernel]) +=
+        Median(steps[i]);
   }
   return measured;
 }
@@ -62,7 +68,7 @@ std::map<uint32_t, std::string> ResultsOf(const runtime::Plan& plan,
   std::map<uint32_t, std::string> results;
   for (const runtime::PlanStep& step : plan.steps) {
     const bool writes = !step.is_control() && step.reads < step.values.size();
-    if (results.contains(step.kernel) || !writes) continue;
+    if (results.contains(step.kernel) || !writes || step.function != runtime::kNone) continue;
     const runtime::PlanValue& v = plan.values[step.values[step.reads]];
     SymShape shape(v.dims);
     for (Dim& d : shape.dims) {
@@ -80,7 +86,7 @@ CompiledFunctionInfo CopiesOf(const runtime::Plan& plan) {
   copies.strategy = kMemoryStrategy;
   copies.flops = copies.bytes = 0;
   for (const runtime::PlanStep& step : plan.steps) {
-    if (step.kernel != runtime::kNone || step.is_control()) continue;
+    if (!IsCopy(step)) continue;
     ++copies.calls;
     copies.bytes += step.bytes;
   }
@@ -94,14 +100,17 @@ double Billions(const Dim& dim, size_t times, std::span<const Dim::Binding> symb
 
 // A function's row: what it takes at least, and what a run took.
 ExplainedFunction Explained(const CompiledFunctionInfo& info, const Explanation& all,
-                            const Measured& measured,
-                            const std::map<uint32_t, std::string>& results) {
+                            Measured& measured, const std::map<uint32_t, std::string>& results) {
   ExplainedFunction f;
   f.info = info;
   const bool is_copies = info.name.empty();
   f.gflop = Billions(info.flops, info.calls, all.symbols);
   f.gigabytes = Billions(info.bytes, is_copies ? 1 : info.calls, all.symbols);
   f.bound = BoundOf(f.gflop, f.gigabytes, all.machine);
+  if (info.strategy.empty() && info.calls > 0) {
+    const auto evaluated = measured.evaluated_ms.extract(info.operations);
+    if (!evaluated.empty()) f.ms = evaluated.mapped();
+  }
   if (info.kernel == runtime::kNone && !is_copies) return f;
   if (const auto at = measured.ms.find(info.kernel); at != measured.ms.end()) f.ms = at->second;
   if (const auto at = results.find(info.kernel); at != results.end()) f.results = at->second;

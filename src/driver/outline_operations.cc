@@ -70,13 +70,14 @@ class Outline {
 
   void Run() {
     for (Operation* op : PlannedOrder(compiled_.program)) {
-      if (IsOutlined(op)) MakeCall(op);
+      if (!IsOutlined(op)) continue;
+      const std::vector<Value> arguments = ReadFromOutside(op);
+      if (std::ranges::none_of(arguments, MayChange)) MakeCall(op, arguments);
     }
   }
 
  private:
-  void MakeCall(Operation* op) {
-    const std::vector<Value> arguments = ReadFromOutside(op);
+  void MakeCall(Operation* op, std::span<const Value> arguments) {
     Operation* function = MakeFunction(op, arguments);
     std::vector<Type> types;
     for (size_t i = 0; i < op->num_results(); ++i) types.push_back(op->result(i).type());

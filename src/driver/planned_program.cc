@@ -165,12 +165,13 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
                                                   packed, compiled.conditional, result.functions));
   }
   for (const Operation* f : result.functions) result.plan->functions.push_back({FunctionText(f)});
+  result.foreign = ForeignOperations(result.functions);
   for (runtime::PlanConstraint& c : ConstraintsOn(result.plan->symbols, compiled.constraints)) {
     result.plan->constraints.push_back(std::move(c));
   }
   compiled.program.parameters() = {};
   result.external = std::move(kernels.external);
-  if (result.saves()) {
+  if (result.obstacles.empty() && result.external.empty()) {
     result.plan->code = CodeOf(std::move(kernels.image), *compiled.target);
     result.plan->precision = Name(compiled.precision);
     compiled.kernels.clear();
@@ -188,6 +189,13 @@ runtime::Executor PlannedProgram::MakeExecutor(runtime::ExecutorOptions options)
 
 void PlannedProgram::CheckSaves(const std::string& path) const {
   if (saves()) return;
+  if (obstacles.empty() && external.empty()) {
+    throw Error(ErrorCode::kUnsupported, "save/plug-in",
+                "parts of this program are evaluated by a plug-in, which no file can hold")
+        .At(path)
+        .Note(foreign[0])
+        .Hint("run it from the model, or give the operation a decomposition or a strategy");
+  }
   if (obstacles.empty()) {
     if (external[0].starts_with(kCollectives)) {
       throw Error(ErrorCode::kUnsupported, "save/collective",

@@ -14,6 +14,7 @@ struct PlannedProgram {
   std::shared_ptr<runtime::Plan> plan;  ///< null if there are obstacles
   std::vector<std::string> obstacles;   ///< by operation
   std::vector<std::string> external;    ///< functions of other compilers: their operations
+  std::vector<std::string> foreign;     ///< operations of plug-ins that are evaluated
   /// Of the plan, if some come from another compiler.
   std::vector<runtime::Executor::Kernel> kernels;
   std::vector<const Operation*> functions;  ///< of the plan, by PlanStep::function
@@ -21,8 +22,8 @@ struct PlannedProgram {
   /// Ready to run, on `compiled`, which must live as long if the plan has functions.
   runtime::Executor MakeExecutor(runtime::ExecutorOptions options) &&;
   /// Plan and code are all there is to the program.
-  bool saves() const { return obstacles.empty() && external.empty(); }
-  /// Throws save/interpreted or save/external unless it saves.
+  bool saves() const { return obstacles.empty() && external.empty() && foreign.empty(); }
+  /// Throws save/interpreted, save/external or save/plug-in unless it saves.
   void CheckSaves(const std::string& path) const;
 };
 

@@ -318,6 +318,22 @@ runtime::Function FunctionOf(const Operation* function) {
                               : FunctionBy<Evaluation>(function);
 }
 
+std::vector<std::string> ForeignOperations(std::span<const Operation* const> functions) {
+  std::vector<std::string> foreign;
+  if (functions.empty()) return foreign;
+  IrContext own;
+  LoadAllDialects(own);
+  for (const Operation* function : functions) {
+    const Program alone = Alone(function);
+    for (OpWalker w(alone.block()); const Operation* op = w.Next();) {
+      const std::string name(op->name());
+      const bool is_new = std::ranges::find(foreign, name) == foreign.end();
+      if (is_new && !own.FindOp(name)) foreign.push_back(name);
+    }
+  }
+  return foreign;
+}
+
 std::string FunctionText(const Operation* function) { return Print(Alone(function)); }
 
 runtime::Function FunctionFromText(const std::string& text) {

@@ -186,8 +186,12 @@ void PrintHead(const Explanation& e, const Total& total, const ExplainArguments&
     Out(kernels + ", some of unknown arithmetic\n");
   }
   if (w.ms > 0) {
-    Out(fmt::format("measured {:.3f} ms, median of {} runs: {:.1f} GFLOP/s, {:.1f} GB/s, {}\n",
-                    e.run_ms, o.runs, w.GflopPerSecond(), w.GbPerSecond(), RooflineText(w)));
+    Out(fmt::format("measured {:.3f} ms, median of {} runs", e.run_ms, o.runs));
+    if (w.gflop >= 0 && w.gigabytes >= 0) {
+      Out(fmt::format(": {:.1f} GFLOP/s, {:.1f} GB/s, {}", w.GflopPerSecond(), w.GbPerSecond(),
+                      RooflineText(w)));
+    }
+    Out("\n");
   } else {
     Out(StrCat("not measured: ", WhyNotMeasured(e, o), "\n"));
   }
