@@ -8,6 +8,7 @@ import numpy as np
 ELEMENTS = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
             "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13}  # lathe_element
 TYPES = {number: np.dtype(name) for name, number in ELEMENTS.items()}
+STRING = 8
 
 
 class LoadOptions(ctypes.Structure):
@@ -16,7 +17,7 @@ class LoadOptions(ctypes.Structure):
 
 class PortInfo(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("element", ctypes.c_int), ("rank", ctypes.c_size_t),
-                ("dims", ctypes.c_void_p)]
+                ("dims", ctypes.c_void_p), ("type", ctypes.c_char_p)]
 
 
 class InputView(ctypes.Structure):
@@ -42,6 +43,18 @@ def load_library(path):
                          "lathe_output": ctypes.POINTER(PortInfo)}.items():
         getattr(library, name).restype = result
     return library
+
+
+def in_memory(array):
+    """(element type, memory) of an input; strings are pointers to text that ends with NUL."""
+    if array.dtype.kind not in "OUS":
+        return ELEMENTS[array.dtype.name], array
+    texts = [str(text).encode() for text in array.flat]
+    return STRING, (ctypes.c_char_p * max(1, len(texts)))(*texts)
+
+
+def address(memory):
+    return memory.ctypes.data if isinstance(memory, np.ndarray) else ctypes.addressof(memory)
 
 
 class Executable:
@@ -72,8 +85,10 @@ class Executable:
         """(outputs by name, seconds that asking for their shapes and the run took)."""
         arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self.inputs]
         shapes = [(ctypes.c_int64 * max(1, a.ndim))(*a.shape) for a in arrays]
+        inputs = [in_memory(a) for a in arrays]
         views = (InputView * len(arrays))(*[
-            InputView(ELEMENTS[a.dtype.name], a.ctypes.data, s, a.ndim) for a, s in zip(arrays, shapes)])
+            InputView(element, address(memory), s, a.ndim)
+            for (element, memory), a, s in zip(inputs, arrays, shapes)])
         if self.computes_sizes(views):
             return self.run_into(views)
         start = time.perf_counter()
@@ -100,14 +115,24 @@ class Executable:
     def run_into(self, views):
         results = [None] * len(self.outputs)
 
-        def allocate(_, index, shape, rank, _bytes):
-            results[index] = np.empty(tuple(shape[:rank]), TYPES[self.outputs[index][1]])
+        def allocate(_, index, shape, rank, size):
+            element = self.outputs[index][1]
+            if element == STRING:
+                results[index] = tuple(shape[:rank]), ctypes.create_string_buffer(size)
+                return ctypes.addressof(results[index][1])
+            results[index] = np.empty(tuple(shape[:rank]), TYPES[element])
             return results[index].ctypes.data
 
         start = time.perf_counter()
         self.check(self.library.lathe_run_into(self.program, views, ctypes.c_size_t(len(views)),
                                                ALLOCATE(allocate), None, None))
         seconds = time.perf_counter() - start
+        for i, result in enumerate(results):
+            if isinstance(result, tuple):
+                count = int(np.prod(result[0]))
+                pointers = ctypes.cast(result[1], ctypes.POINTER(ctypes.c_char_p))
+                texts = [pointers[k].decode() for k in range(count)]
+                results[i] = np.array(texts, object).reshape(result[0])
         return {name: r for (name, _, _), r in zip(self.outputs, results)}, seconds
 
     def make_output(self, views, index):

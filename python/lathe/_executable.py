@@ -47,7 +47,7 @@ class Executable(_core.Executable):
     def profile(self, inputs: Mapping[str, Any], runs: int = 10) -> Profile:
         """Where the time of a run goes, by step; `runs` are measured after one that warms up.
 
-        Raises UnsupportedError if the interpreter runs the program.
+        Raises UnsupportedError if the program has no plan.
         """
         data = self._profile(inputs, runs)
         return Profile(data.runs, data.steps, data.trace)

@@ -35,7 +35,7 @@ class Explanation:
 
     target: the instruction set.
     kernels: groups of operations, each computed by one piece of code, with their strategies.
-    interpreted: operations that the interpreter runs, and how often.
+    interpreted: operations without machine code, and how often.
     obstacles: why the interpreter goes through the whole program; empty if it does not.
     """
 

@@ -362,9 +362,9 @@ void BindReports(nb::module_& m) {
       .def_ro("operations", &CompiledFunctionInfo::operations, "Such as 'conv relu'.")
       .def_ro("calls", &CompiledFunctionInfo::calls, "In the program.")
       .def_ro("strategy", &CompiledFunctionInfo::strategy,
-              "What made its loops; '' if the interpreter runs it.")
+              "What made its loops; '' if it has no machine code.")
       .def_ro("why_not", &CompiledFunctionInfo::why_not,
-              "Strategy by strategy, if the interpreter runs it.")
+              "Strategy by strategy, if it has no machine code.")
       .def_ro("candidates", &CompiledFunctionInfo::candidates,
               "A line for each strategy that was asked; '' if it came from the cache.")
       .def_prop_ro(

@@ -155,6 +155,26 @@ def test_strings():
         exe(np.array(["a", 1], object), ["ñ", "c"])
 
 
+def test_strings_from_a_file_and_from_several_threads(tmp_path):
+    model = one_node("StringConcat", TensorProto.STRING, ["n"])
+    compiled = lathe.compile(model, cache=False, threads=1)
+    compiled.save(tmp_path / "strings.lx")
+    loaded = lathe.Executable.load(tmp_path / "strings.lx")
+    results = {}
+
+    def run(key, exe):
+        texts = np.array([f"{key}{i}" for i in range(50)], object)
+        results[key] = [exe(texts, texts) == texts + texts for _ in range(20)]
+
+    threads = [threading.Thread(target=run, args=(f"{k}{name}", exe))
+               for k in range(3) for name, exe in (("compiled", compiled), ("loaded", loaded))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 6 and all(np.all(equal) for same in results.values() for equal in same)
+
+
 def test_sequences_and_optionals():
     sequence = helper.make_tensor_sequence_value_info
     nodes = [helper.make_node("SequenceInsert", ["s", "t"], ["u"]),

@@ -5,7 +5,7 @@ namespace lathe {
 namespace {
 
 // Programs that this library loads need no other one for their functions.
-[[maybe_unused]] const bool kIsSet = (runtime::SetFunctionLibrary(&FunctionFromText), true);
+[[maybe_unused]] const bool kIsSet = (runtime::SetFunctionLibrary(&FunctionsFromText), true);
 
 }  // namespace
 }  // namespace lathe

@@ -271,23 +271,25 @@ bool HasRegions(const Operation* function) {
   return std::ranges::any_of(*FunctionTable::Body(function), has);
 }
 
-// A function of a program of its own.
-struct LoadedFunction {
-  explicit LoadedFunction(const std::string& text) {
+// Functions by themselves, each the first of a program of its own.
+struct LoadedFunctions {
+  explicit LoadedFunctions(const std::vector<std::string>& texts) {
     LoadAllDialects(context);
-    program.emplace(
-        ParseProgram(context, text, {.file_name = "function", .file_locations = false}));
-    VerifyOrThrow(*program);
-    const FunctionTable table(*program);
-    if (table.empty()) {
-      throw Error(ErrorCode::kParse, "lx/plan", "a function of the plan is not a function");
+    for (const std::string& text : texts) {
+      programs.push_back(
+          ParseProgram(context, text, {.file_name = "function", .file_locations = false}));
+      VerifyOrThrow(programs.back());
+      const FunctionTable table(programs.back());
+      if (table.empty()) {
+        throw Error(ErrorCode::kParse, "lx/plan", "a function of the plan is not a function");
+      }
+      functions.push_back(FunctionOf(table.functions()[0]));
     }
-    function = FunctionOf(table.functions()[0]);
   }
 
   IrContext context;
-  std::optional<Program> program;
-  runtime::Function function;
+  std::vector<Program> programs;
+  std::vector<runtime::Function> functions;
 };
 
 template <class How>
@@ -336,10 +338,15 @@ std::vector<std::string> ForeignOperations(std::span<const Operation* const> fun
 
 std::string FunctionText(const Operation* function) { return Print(Alone(function)); }
 
-runtime::Function FunctionFromText(const std::string& text) {
-  const auto loaded = std::make_shared<LoadedFunction>(text);
-  return [loaded](std::span<FunctionArgument> reads, std::span<FunctionArgument> writes,
-                  FunctionRun& run) { loaded->function(reads, writes, run); };
+std::vector<runtime::Function> FunctionsFromText(const std::vector<std::string>& texts) {
+  const auto loaded = std::make_shared<LoadedFunctions>(texts);
+  std::vector<runtime::Function> functions;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    functions.emplace_back(
+        [loaded, i](std::span<FunctionArgument> reads, std::span<FunctionArgument> writes,
+                    FunctionRun& run) { loaded->functions[i](reads, writes, run); });
+  }
+  return functions;
 }
 
 }  // namespace lathe

@@ -23,6 +23,6 @@ std::vector<std::string> ForeignOperations(std::span<const Operation* const> fun
 std::string FunctionText(const Operation* function);
 
 /// As runtime::FunctionLibrary.
-runtime::Function FunctionFromText(const std::string& text);
+std::vector<runtime::Function> FunctionsFromText(const std::vector<std::string>& texts);
 
 }  // namespace lathe

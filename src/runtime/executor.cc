@@ -53,9 +53,9 @@ int64_t& NumberIn(const KernelBuffer& buffer) { return *static_cast<int64_t*>(bu
 
 std::vector<Function> FunctionsOf(const Plan& plan, std::vector<Function> given) {
   if (!given.empty()) return given;
-  std::vector<Function> functions;
-  for (const PlanFunction& f : plan.functions) functions.push_back(MakeFunction(f.text));
-  return functions;
+  std::vector<std::string> texts;
+  for (const PlanFunction& f : plan.functions) texts.push_back(f.text);
+  return MakeFunctions(texts);
 }
 
 bool UsesObjects(const Plan& plan, const PlanStep& step) {

@@ -38,9 +38,10 @@ FunctionLibrary LoadCompanion() {
 
 void SetFunctionLibrary(FunctionLibrary library) { Library() = library; }
 
-Function MakeFunction(const std::string& text) {
+std::vector<Function> MakeFunctions(const std::vector<std::string>& texts) {
+  if (texts.empty()) return {};
   if (Library() == nullptr) Library() = LoadCompanion();
-  return Library().load()(text);
+  return Library().load()(texts);
 }
 
 }  // namespace lathe::runtime

@@ -35,7 +35,7 @@ struct ExecutorOptions {
   /// Gives memory of so many bytes for tensors between steps, aligned to Buffer::kAlignment, from
   /// whatever thread runs; empty: Buffer::Allocate.
   std::function<std::shared_ptr<Buffer>(uint64_t bytes)> allocate = {};
-  /// Those of the plan, by PlanStep::function; empty: MakeFunction makes them of their texts.
+  /// Those of the plan, by PlanStep::function; empty: MakeFunctions makes them of their texts.
   std::vector<Function> functions = {};
   /// Bindings of symbols whose placement is remembered.
   size_t max_placements = 256;

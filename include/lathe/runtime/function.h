@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lathe/support/element_type.h"
 #include "lathe/support/kernel.h"
@@ -33,14 +34,15 @@ struct FunctionRun {
 using Function = std::function<void(std::span<FunctionArgument> reads,
                                     std::span<FunctionArgument> writes, FunctionRun& run)>;
 
-/// Makes what computes PlanFunction::text. Errors: parse/..., verify/...
-using FunctionLibrary = Function (*)(const std::string& text);
+/// Makes what computes the functions of a program, given by PlanFunction::text. Errors: parse/...,
+/// verify/...
+using FunctionLibrary = std::vector<Function> (*)(const std::vector<std::string>& texts);
 
 /// The library of this process. It is set once, before any program is loaded.
 void SetFunctionLibrary(FunctionLibrary library);
 
 /// By the library of this process, else by liblathe_functions.so, which must lie beside the library
 /// that this code is in: run/functions if it does not.
-Function MakeFunction(const std::string& text);
+std::vector<Function> MakeFunctions(const std::vector<std::string>& texts);
 
 }  // namespace lathe::runtime

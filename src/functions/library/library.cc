@@ -10,5 +10,5 @@
 /// between the two as they lie in memory.
 extern "C" __attribute__((visibility("default"))) lathe::runtime::FunctionLibrary
 lathe_function_library(const char* version) {
-  return version == lathe::Version() ? &lathe::FunctionFromText : nullptr;
+  return version == lathe::Version() ? &lathe::FunctionsFromText : nullptr;
 }

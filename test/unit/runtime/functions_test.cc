@@ -77,8 +77,8 @@ TEST_F(FunctionsTest, AreMissedWithAnError) {
 }
 
 TEST_F(FunctionsTest, AreCheckedWhereTheyAreMade) {
-  EXPECT_EQ(ErrorIdOf([] { MakeFunction("program { %x = }"); }).substr(0, 6), "parse/");
-  EXPECT_EQ(ErrorIdOf([] { MakeFunction("program {\n}"); }), "lx/plan");
+  EXPECT_EQ(ErrorIdOf([] { MakeFunctions({"program { %x = }"}); }).substr(0, 6), "parse/");
+  EXPECT_EQ(ErrorIdOf([] { MakeFunctions({"program {\n}"}); }), "lx/plan");
 }
 
 // Lists go from run to run without the interpreter, and each run has its own.
