@@ -496,6 +496,7 @@ std::unique_ptr<CompiledProgram> CompileWithin(const Program& source,
   compiled->target = &target;
   compiled->threads = options.threads;
   compiled->precision = options.precision;
+  compiled->seed = options.interpreter.seed;
   GroupOperations(*compiled, options);
   const std::shared_ptr<CompileEngine> engine = EngineOf(options);
   TuningRecords records;

@@ -52,6 +52,7 @@ struct CompiledProgram {
   const codegen::Target* target = nullptr;
   int threads = 0;                           ///< to compile with; 0: one per processor
   Precision precision = Precision::kStrict;  ///< of its kernels
+  uint64_t seed = 0;                         ///< of random numbers
   /// Of the program as it was given, because passes drop operations that still have to be right.
   std::vector<runtime::PlanConstraint> constraints;
   /// Those of operations in regions as they are compiled, by kConditionsAttr of terminators.

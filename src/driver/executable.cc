@@ -88,7 +88,6 @@ struct Executable::Impl {
           std::move(planned).MakeExecutor({.team = team,
                                            .max_bytes = CapOr(options.max_bytes),
                                            .allocate = options.allocate,
-                                           .seed = options.interpreter.seed,
                                            .max_steps = options.interpreter.max_steps}));
       ReadPorts();
     } else {

@@ -165,6 +165,7 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
                                                   packed, compiled.conditional, result.functions));
   }
   for (const Operation* f : result.functions) result.plan->functions.push_back({FunctionText(f)});
+  result.plan->seed = compiled.seed;
   result.foreign = ForeignOperations(result.functions);
   for (runtime::PlanConstraint& c : ConstraintsOn(result.plan->symbols, compiled.constraints)) {
     result.plan->constraints.push_back(std::move(c));

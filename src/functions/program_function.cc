@@ -275,6 +275,7 @@ bool HasRegions(const Operation* function) {
 struct LoadedFunctions {
   explicit LoadedFunctions(const std::vector<std::string>& texts) {
     LoadAllDialects(context);
+    programs.reserve(texts.size());
     for (const std::string& text : texts) {
       programs.push_back(
           ParseProgram(context, text, {.file_name = "function", .file_locations = false}));

@@ -101,7 +101,6 @@ struct Executor::Impl {
         poison(o.poison),
         max_steps(o.max_steps),
         max_bytes(o.max_bytes),
-        seed(o.seed),
         functions(FunctionsOf(plan, std::move(o.functions))),
         placements(plan, o.max_placements),
         contexts(o.max_bytes, std::move(o.allocate)),
@@ -146,7 +145,7 @@ struct Executor::Impl {
   const Plan& plan;
   const std::shared_ptr<WorkerTeam> team;
   const bool poison;
-  const uint64_t max_steps, max_bytes, seed;
+  const uint64_t max_steps, max_bytes;
   const std::vector<Function> functions;
   ExecutableMemory code;
   std::vector<Kernel> kernels;
@@ -530,7 +529,7 @@ void Executor::Impl::RunWithin(std::span<const InputView> inputs, const OutputMe
   context.memory = &memory;
   context.outputs.assign(plan.outputs.size(), {});
   Prepare(context, std::move(placement));
-  context.objects.Begin(plan, inputs, {.seed = seed, .draws = 0, .max_bytes = max_bytes});
+  context.objects.Begin(plan, inputs, {.seed = plan.seed, .draws = 0, .max_bytes = max_bytes});
   SetPorts(context, 0);
   if (poison) Poison(context, 0);
   const Variables::Turn turn(variables);

@@ -59,7 +59,7 @@ void Fields(A& a, Constant& c) {
 template <class A>
 void Fields(A& a, Plan& p) {
   a(p.symbols, p.constraints, p.inputs, p.outputs, p.variables, p.storages, p.values, p.num_objects,
-    p.functions, p.steps);
+    p.functions, p.seed, p.steps);
   a(p.code.target, p.code.features, p.code.entries, p.precision, p.metadata);
 }
 

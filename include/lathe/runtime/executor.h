@@ -39,7 +39,6 @@ struct ExecutorOptions {
   std::vector<Function> functions = {};
   /// Bindings of symbols whose placement is remembered.
   size_t max_placements = 256;
-  uint64_t seed = 0;  ///< of the random numbers that functions draw
   /// Steps of one run, those in loops counted each time: a loop that does not end is an error.
   uint64_t max_steps = 1'000'000'000;
   /// For tests: each run begins with bytes of 0xff (NaN in all floats) in memory that steps write,

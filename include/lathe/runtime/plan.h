@@ -168,6 +168,7 @@ struct Plan {
   std::vector<PlanValue> values;
   uint32_t num_objects = 0;
   std::vector<PlanFunction> functions;
+  uint64_t seed = 0;  ///< of the random numbers that functions draw
   std::vector<PlanStep> steps;
   PlanCode code;
   std::string precision;  ///< the level that kernels were compiled at: "f32"

@@ -138,5 +138,31 @@ TEST_F(FunctionsTest, TakeWhatNobodyReadsAfterwards) {
   }
 }
 
+// The numbers that functions draw are those of the seed that the program was compiled with.
+TEST_F(FunctionsTest, DrawFromTheSeedOfTheFile) {
+  const char* text = R"(program {
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[8], f32>
+  %r = nn.random_normal_like(%x) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+  %s = nn.random_normal_like(%x) : (v_tensor<[8], f32>) -> v_tensor<[8], f32>
+  nn.fetch(%r) {name = "r"} : (v_tensor<[8], f32>) -> ()
+  nn.fetch(%s) {name = "s"} : (v_tensor<[8], f32>) -> ()
+})";
+  const lathe::NamedValues inputs = {{"x", Tensor(ElementType::kF32, {8})}};
+  lathe::NamedValues before;
+  for (const uint64_t seed : {0, 7}) {
+    const Program program = ParseProgram(context_, text);
+    CompileOptions options;
+    options.interpreter.seed = seed;
+    const Executable executable(program, options);
+    executable.Save(folder_ / "draws.lx");
+    const lathe::NamedValues drawn = executable.Run(inputs);
+    EXPECT_EQ(executable.Run(inputs), drawn);
+    EXPECT_EQ(Executable::Load(folder_ / "draws.lx").Run(inputs), drawn);
+    EXPECT_NE(drawn[0].second, drawn[1].second);
+    EXPECT_NE(drawn, before);
+    before = drawn;
+  }
+}
+
 }  // namespace
 }  // namespace lathe::runtime
