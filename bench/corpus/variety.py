@@ -138,6 +138,8 @@ sees("mobilevit", lambda: tf.MobileViTForImageClassification(tf.MobileViTConfig(
 sees("dinov2", lambda: tf.Dinov2Model(tf.Dinov2Config(
     hidden_size=192, num_hidden_layers=4, num_attention_heads=3, image_size=224, patch_size=14)), True,
     BATCHES, axes={0: "N"}, **first)
+sees("efficientnet_tf", lambda: tf.EfficientNetForImageClassification(tf.EfficientNetConfig(
+    width_coefficient=0.25, depth_coefficient=0.3, hidden_dim=320)), False, **first)
 sees("poolformer", lambda: tf.PoolFormerForImageClassification(tf.PoolFormerConfig(depths=[1, 1, 1, 1])), True, **first)
 sees("levit", lambda: tf.LevitForImageClassification(tf.LevitConfig()), False, BATCHES, axes={0: "N"}, **first)
 sees("dpt", lambda: tf.DPTForDepthEstimation(tf.DPTConfig(

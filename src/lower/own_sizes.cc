@@ -75,7 +75,8 @@ class Renaming {
       const bool fits = inferred.is_unknown() || ProvablyEqual(dim, inferred);
       return fits ? std::optional(dim) : std::nullopt;
     }
-    const bool fits = inferred.is_unknown() || ProvablyEqual(dim, inferred);
+    const bool fits =
+        inferred.is_unknown() || ProvablyEqual(dim, inferred) || IsOneOf(dim, inferred);
     return fits ? std::optional(dim) : std::nullopt;
   }
   std::optional<Type> OfResult(AnyTensorType declared, AnyTensorType inferred) const {
@@ -90,6 +91,12 @@ class Renaming {
   }
 
  private:
+  // Whether one of the extents that are broadcast is `dim`: the program knows that it decides, by
+  // what the new symbols hide.
+  static bool IsOneOf(const Dim& dim, const Dim& broadcast) {
+    return !dim.is_constant() && ProvablyEqual(Broadcast(dim, broadcast), broadcast);
+  }
+
   void Add(const Dim& dim, const Names& used) {
     if (dim.is_constant() || IsOver(dim, given_) || dim.is_unknown() || !(Of(dim) == dim)) return;
     std::string name = StrCat("e", symbols_.size());

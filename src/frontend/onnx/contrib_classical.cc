@@ -93,17 +93,33 @@ void Normalizer(UpgradeContext& c) {
   c.Give(0, make("Div", {x, make("Where", {make("Equal", {size, zero}), one, size})}));
 }
 
+// What takes the place of missing elements, by column or once: of the type of the input.
+Tensor Imputed(UpgradeContext& c) {
+  const bool ints = c.InputElement(0) == ElementType::kI64;
+  if (!ints && c.InputElement(0) != ElementType::kF32) {
+    c.Refuse("inputs other than f32 and i64 are not supported");
+  }
+  const std::vector<int64_t> whole = IntsOf(c, "imputed_value_int64s");
+  const std::vector<double> values = FloatsOf(c, "imputed_value_floats");
+  if (ints ? whole.empty() : values.empty()) {
+    c.Refuse(StrCat("attribute 'imputed_value_", ints ? "int64s" : "floats", "' is missing"));
+  }
+  return ints ? Tensor::Of<int64_t>({Count(whole)}, whole) : FloatTensor({Count(values)}, values);
+}
+
+Text IsMissing(UpgradeContext& c, Nodes& make) {
+  const Text x = c.node.inputs[0];
+  if (c.InputElement(0) == ElementType::kI64) {
+    return make("Equal", {x, make.Int(c.IntAttr("replaced_value_int64").value_or(0))});
+  }
+  const double missing = c.FloatAttr("replaced_value_float").value_or(0);
+  return missing != missing ? make("IsNaN", {x}) : make("Equal", {x, make.Scalar(0, missing)});
+}
+
 void Imputer(UpgradeContext& c) {
   Nodes make(c);
-  if (c.InputElement(0) != ElementType::kF32) c.Refuse("inputs other than f32 are not supported");
-  const std::vector<double> values = FloatsOf(c, "imputed_value_floats");
-  if (values.empty()) c.Refuse("attribute 'imputed_value_floats' is missing");
-  const Text x = c.node.inputs[0];
-  const double missing = c.FloatAttr("replaced_value_float").value_or(0);
-  const Text is_missing =
-      missing != missing ? make("IsNaN", {x}) : make("Equal", {x, make.Scalar(0, missing)});
-  const Text by = c.AddConstant(FloatTensor({Count(values)}, values));
-  c.Give(0, make("Where", {is_missing, by, x}));
+  const Text by = c.AddConstant(Imputed(c));
+  c.Give(0, make("Where", {IsMissing(c, make), by, c.node.inputs[0]}));
 }
 
 void FeatureVectorizer(UpgradeContext& c) {
@@ -306,6 +322,7 @@ Text LeavesOf(UpgradeContext& c, const Trees& t) {
 
 struct Weights {
   Text trees, nodes, columns, values;  ///< names of attributes
+  bool first_of_leaf = false;          ///< of several weights of a leaf the first one counts
 };
 
 // The rows of weights [leaves, width] of the leaves that a row of the input comes to.
@@ -319,10 +336,13 @@ Text LeafWeights(UpgradeContext& c, const Weights& names, int64_t width, bool on
     c.Refuse("the attributes of weights have different lengths");
   }
   std::vector<double> table(trees.leaf_trees.size() * static_cast<size_t>(width));
+  std::set<int64_t> weighed;
   for (size_t i = 0; i < value.size(); ++i) {
     const int64_t at = one_column ? 0 : column[i];
     if (at < 0 || at >= width) c.Refuse(StrCat("a weight for ", column[i], " of ", width));
-    table[static_cast<size_t>(reader.Leaf(tree[i], node[i]) * width + at)] += value[i];
+    const int64_t leaf = reader.Leaf(tree[i], node[i]);
+    if (names.first_of_leaf && !weighed.insert(leaf).second) continue;
+    table[static_cast<size_t>(leaf * width + at)] += value[i];
   }
   Nodes make(c);
   const Text rows = c.AddConstant(FloatTensor({Count(trees.leaf_trees), width}, table));
@@ -348,7 +368,9 @@ Text Combined(UpgradeContext& c, Nodes& make, Text weights) {
 void TreeRegressor(UpgradeContext& c) {
   Nodes make(c);
   const int64_t targets = c.IntAttr("n_targets").value_or(1);
-  const Weights names = {"target_treeids", "target_nodeids", "target_ids", "target_weights"};
+  // A leaf has one weight for one target: skl2onnx writes it again for each class of a classifier.
+  const Weights names = {"target_treeids", "target_nodeids", "target_ids", "target_weights",
+                         targets == 1};
   if (targets < 1) c.Refuse("there is no target");
   const Text way = c.StringAttr("aggregate_function").value_or("SUM");
   if (targets > 1 && (way == "MIN" || way == "MAX")) {
@@ -448,7 +470,8 @@ void OneHotEncoder(UpgradeContext& c) {
 
 constexpr ContribRule kClassical[] = {
     {"FeatureVectorizer", 1, SIZE_MAX, 1, FeatureVectorizer, "inputdimensions"},
-    {"Imputer", 1, 1, 1, Imputer, "imputed_value_floats replaced_value_float"},
+    {"Imputer", 1, 1, 1, Imputer,
+     "imputed_value_floats imputed_value_int64s replaced_value_float replaced_value_int64"},
     {"LinearClassifier", 1, 1, 2, LinearClassifier,
      "classlabels_ints classlabels_strings coefficients intercepts multi_class post_transform"},
     {"LinearRegressor", 1, 1, 1, LinearRegressor, "coefficients intercepts post_transform targets"},

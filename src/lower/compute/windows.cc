@@ -54,6 +54,14 @@ struct Windows {
     if (!kernel[a].is_constant()) return false;
     return in[a].is_constant() ? kernel[a].value() > 2 * in[a].value() : kernel[a].value() > kLarge;
   }
+  // How many positions are walked along an axis: of a kernel that is not small, none behind the
+  // input.
+  Dim Walked(size_t a) const {
+    constexpr int64_t kSmall = 32;
+    if (IsLarge(a)) return in[a];
+    if (!kernel[a].is_constant() || kernel[a].value() <= kSmall) return kernel[a];
+    return Min(kernel[a], CeilDiv(begins[a] + in[a], dilations[a]));
+  }
   // In the padded input.
   Dim Padded(size_t a, const Place& out_at, const Place& kernel_at) const {
     return out_at[a + 2] * strides[a] + kernel_at[a] * dilations[a];
@@ -89,7 +97,7 @@ using Visit = std::function<Value(const Place& place, const Place& at, Value so_
 Value OverWindow(const ElementOf& c, const Windows& w, const Place& out, const Dim& channel,
                  Value initial, const Visit& visit) {
   std::vector<Dim> extents;
-  for (size_t a = 0; a < w.in.size(); ++a) extents.push_back(w.IsLarge(a) ? w.in[a] : w.kernel[a]);
+  for (size_t a = 0; a < w.in.size(); ++a) extents.push_back(w.Walked(a));
   return c.e.Reduce(extents, initial, [&](const Place& i, Value so_far) {
     Place place{out[0], channel}, k = i;
     Dim inside = 1;

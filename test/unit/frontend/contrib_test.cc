@@ -369,7 +369,13 @@ std::vector<Case> FeatureCases() {
            {holes},
            {Floats("imputed_value_floats", {1, 2, 3, 4}), Float("replaced_value_float", NAN)},
            {F32({3, 4}, {-1.375F, 2, -0.75F, 1, -0.125F, -1.25F, 0.5F, -0.625F, 1.125F, 0, -1.125F,
-                         0.625F})}}};
+                         0.625F})}},
+          {"imputer",
+           "Imputer",
+           kClassical,
+           {Tensor::Of<int64_t>({2, 2}, {-1, 7, 0, -1})},
+           {Ints("imputed_value_int64s", {5, 6}), Int("replaced_value_int64", -1)},
+           {Tensor::Of<int64_t>({2, 2}, {5, 7, 0, 6})}}};
 }
 
 // Places of elements among the categories; a number is truncated, of equal categories the last
@@ -596,9 +602,20 @@ Case BothClasses() {
   return c;
 }
 
+// A second weight of a leaf for the one target does not count.
+Case WeightsTwice() {
+  Case c = Regressor("SUM", {-3.375F, 5.625F, 0.625F});
+  c.attributes[9] = Ints("target_treeids", {0, 0, 0, 0, 1, 2, 2, 2});
+  c.attributes[10] = Ints("target_nodeids", {1, 1, 3, 4, 0, 1, 2, 2});
+  c.attributes[11] = Ints("target_ids", {0, 0, 0, 0, 0, 0, 0, 0});
+  c.attributes[12] = Floats("target_weights", {1, 9, 2, -3, 0.5, 4, -1, 9});
+  return c;
+}
+
 std::vector<Case> TreeCases() {
   return {
       BothClasses(),
+      WeightsTwice(),
       Regressor("SUM", {-3.375F, 5.625F, 0.625F}),
       Regressor("AVERAGE", {-1.0416666F, 1.9583334F, 0.2916667F}),
       Regressor("MIN", {-2.875F, 0.625F, -0.875F}),

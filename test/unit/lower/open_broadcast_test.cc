@@ -51,6 +51,16 @@ TEST_F(OpenBroadcastTest, OfNothing) {
   ExpectAt(c, {{"N", 3}, {"L", 0}, {"A", 3}, {"B", 1}, {"C", 1}});
 }
 
+// Neither 4*B nor 4*F is 1, so they are equal: the program knows it, the function alone does not.
+TEST_F(OpenBroadcastTest, OfExpressions) {
+  const std::string a = "v_tensor<[A*C, 4*B], f32>", b = "v_tensor<[D*E, 4*F], f32>";
+  const std::string sum = "v_tensor<[broadcast(A*C, D*E), 4*B], f32>";
+  const Case c{{a, b}, StrCat("%r = nn.add(%a, %b) : (", a, ", ", b, ") -> ", sum), sum};
+  ExpectAt(c, {{"A", 2}, {"C", 3}, {"D", 3}, {"E", 2}, {"B", 0}, {"F", 0}});
+  ExpectAt(c, {{"A", 2}, {"C", 3}, {"D", 1}, {"E", 1}, {"B", 5}, {"F", 5}});
+  ExpectAt(c, {{"A", 1}, {"C", 1}, {"D", 3}, {"E", 1}, {"B", 5}, {"F", 5}});
+}
+
 TEST_F(OpenBroadcastTest, AfterAProduct) {
   const Case c{
       {"v_tensor<[M, 7], f32>", "v_tensor<[7, 19], f32>", "v_tensor<[M, K], f32>"},
