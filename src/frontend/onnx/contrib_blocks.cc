@@ -207,7 +207,7 @@ class BlockGather {
 
   void Write() {
     FindIndices();
-    const Text numbers = Rows(0, Width(0) * 8 / bits_);
+    const Text numbers = Rows(0, LastSize(c_, 0) * 8 / bits_);
     const Text scales = make_("Where", {InRange(), Picked(c_.node.inputs[2]), make_.Scalar(2, 0)});
     std::vector<Text> inputs = {numbers, scales};
     if (const Text zeros = Zeros(scales); !zeros.empty()) inputs.push_back(zeros);
@@ -225,8 +225,6 @@ class BlockGather {
     if (axis < -rank_ || axis >= rank_) c_.Refuse(StrCat("'", name, "' is not an axis"));
     return axis < 0 ? axis + rank_ : axis;
   }
-
-  int64_t Width(size_t input) { return NeedSize(c_, input, static_cast<size_t>(rank_ - 1)); }
 
   // An index beyond the end gives zeros: the first row is read, its scale is none.
   void FindIndices() {
@@ -263,7 +261,7 @@ class BlockGather {
   }
 
   Text Zeros(Text scales) {
-    if (c_.HasInput(3)) return Rows(3, Width(2));
+    if (c_.HasInput(3)) return Rows(3, LastSize(c_, 2));
     if (!IsPacked()) return {};
     const auto middle = static_cast<uint8_t>(1 << (bits_ - 1));
     return make_("Expand", {c_.AddConstant(Tensor::Scalar(middle)), make_("Shape", {scales})});
