@@ -29,9 +29,8 @@ BlockWise BlocksOf(UpgradeContext& c) {
   const BlockWise w{c.IntAttr("N").value_or(0), c.IntAttr("K").value_or(0),
                     c.IntAttr("bits").value_or(4), c.IntAttr("block_size").value_or(0)};
   if (w.bits != 2 && w.bits != 4 && w.bits != 8) c.Refuse(StrCat("weights of ", w.bits, " bits"));
-  constexpr int64_t kMost = int64_t{1} << 31;
   for (const int64_t n : {w.rows, w.depth, w.block}) {
-    if (n <= 0 || n > kMost) c.Refuse("'N', 'K' and 'block_size' must be positive");
+    if (n <= 0 || n > kMostSize) c.Refuse("'N', 'K' and 'block_size' must be positive");
   }
   if (w.block * w.bits % 8 != 0) c.Refuse("a block ends within a byte");
   return w;
@@ -159,9 +158,8 @@ constexpr std::array<double, 16> kNormalFloat4 = {-1,
 void MatMulBnb4(UpgradeContext& c) {
   const int64_t n = c.IntAttr("N").value_or(0), k = c.IntAttr("K").value_or(0);
   const int64_t block = c.IntAttr("block_size").value_or(0);
-  constexpr int64_t kMost = int64_t{1} << 31;
   for (const int64_t size : {n, k, block}) {
-    if (size <= 0 || size > kMost) c.Refuse("'N', 'K' and 'block_size' must be positive");
+    if (size <= 0 || size > kMostSize) c.Refuse("'N', 'K' and 'block_size' must be positive");
   }
   Nodes make(c);
   const auto& table = c.IntAttr("quant_type").value_or(0) == 0 ? kFloat4 : kNormalFloat4;

@@ -538,6 +538,14 @@ TEST(ContribLanguage, NumbersOfHeadsAndDilationsAreBounded) {
                      {Int("q_num_heads", 1), Int("kv_num_heads", kMany)},
                      {x}}),
             "com.microsoft.LinearAttention: the numbers of heads are missing or too large");
+  constexpr int64_t kLarge = int64_t{1} << 31;
+  EXPECT_EQ(Refusal({"",
+                     "MatMulBnb4",
+                     kContrib,
+                     {x, Bytes({8}, 1, ElementType::kU8), x},
+                     {Int("N", kLarge), Int("K", kLarge), Int("block_size", 16)},
+                     {x}}),
+            "com.microsoft.MatMulBnb4: 'N', 'K' and 'block_size' must be positive");
   for (const int64_t dilation : {INT64_MIN, int64_t{0}, kMany}) {
     EXPECT_EQ(Refusal({"",
                        "CausalConvWithState",
