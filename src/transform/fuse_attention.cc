@@ -94,16 +94,14 @@ bool SameBatchAndHeads(const RuleMatch& m) {
 }
 
 bool OverKeys(const RuleMatch& m) {
-  return AxisFromFront(m.attribute("axis").cast<IntAttribute>().value(), m["scores"]) ==
-         *RankOf(m["scores"]) - 1;
+  return TrailingAxes({m.attribute("axis").cast<IntAttribute>().value()}, m["scores"]) == 1;
 }
 
 /// -inf as the greatest score of a row, over the keys.
 bool GreatestOverKeys(const RuleMatch& m) {
   if (!m.Has("lowest")) return true;
-  const std::vector<int64_t> axes = m.ints("max_axes");
-  return std::isinf(m.scalar("lowest")) && m.scalar("lowest") < 0 && axes.size() == 1 &&
-         AxisFromFront(axes[0], m["greatest"]) == *RankOf(m["greatest"]) - 1;
+  return std::isinf(m.scalar("lowest")) && m.scalar("lowest") < 0 &&
+         TrailingAxes(m.ints("max_axes"), m["greatest"]) == 1;
 }
 
 bool CapsAgree(const RuleMatch& m) {

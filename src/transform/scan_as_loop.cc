@@ -210,15 +210,29 @@ class ScanAsLoop {
   size_t states_ = 0;
 };
 
-/// Where the pieces go is known.
+/// False where no tensor of the type has the axis.
+bool MayHaveAxis(AnyTensorType type, int64_t axis) {
+  const int64_t rank =
+      type.has_rank() ? std::ssize(type.dims()) : std::numeric_limits<int64_t>::max();
+  return axis >= -rank && axis < rank;
+}
+
+bool HasInputAxes(cf::ScanOp scan, size_t states) {
+  for (size_t i = states; i < scan->num_operands(); ++i) {
+    const auto type = scan->operand(i).type().dyn_cast<AnyTensorType>();
+    if (!type || !MayHaveAxis(type, Entry(scan.scan_input_axes(), i - states))) return false;
+  }
+  return true;
+}
+
+/// Where the slices come from and where the pieces go is known.
 bool CanBeLoop(cf::ScanOp scan) {
-  const auto axes = scan.scan_output_axes();
-  const auto states =
-      static_cast<int64_t>(scan->num_operands()) - static_cast<int64_t>(scan.num_scan_inputs());
-  for (size_t i = static_cast<size_t>(states); i < scan->num_results(); ++i) {
+  const size_t states = scan->num_operands() - static_cast<size_t>(scan.num_scan_inputs());
+  if (!HasInputAxes(scan, states)) return false;
+  for (size_t i = states; i < scan->num_results(); ++i) {
     const auto type = scan->result(i).type().dyn_cast<AnyTensorType>();
-    if (!type) return false;
-    if (!type.has_rank() && Entry(axes, i - static_cast<size_t>(states)) != 0) return false;
+    const int64_t axis = Entry(scan.scan_output_axes(), i - states);
+    if (!type || !MayHaveAxis(type, axis) || (!type.has_rank() && axis != 0)) return false;
   }
   return true;
 }

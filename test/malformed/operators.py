@@ -324,6 +324,26 @@ scan_case("scan-inputs-huge", MAX)
 scan_case("scan-inputs-negative", -1)
 scan_case("scan-inputs-zero", 0)
 
+
+def scan_axis_case(id, **axes):
+    """The body says what it takes, so that nothing of it follows from the axes."""
+
+    @case(id)
+    def write(folder):
+        row = [info(name, dims=[3]) for name in ("s", "a", "b", "t", "u")]
+        nodes = [node("Add", ["s", "a"], ["t"]), node("Add", ["a", "b"], ["u"])]
+        body = graph(nodes, row[:3], row[3:])
+        outputs = ["last", "all"]
+        scan = node("Scan", ["s", "x", "y"], outputs, body=body, num_scan_inputs=2, **axes)
+        feeds = {"s": f32(3), "x": f32(4, 3), "y": f32(4, 3)}
+        inputs = [info(name, dims=value.shape) for name, value in feeds.items()]
+        save(folder, model([scan], inputs, [info(name) for name in outputs]), feeds=feeds)
+
+
+for axis in (2, -3, MAX, MIN):
+    scan_axis_case(f"scan-input-axis{axis}", scan_input_axes=[0, axis])
+    scan_axis_case(f"scan-output-axis{axis}", scan_output_axes=[axis])
+
 # --- arithmetic that traps or is undefined in C -------------------------------------------------
 
 for bits in (8, 16, 32, 64):

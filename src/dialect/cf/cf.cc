@@ -8,6 +8,7 @@
 #include "lathe/support/size_condition.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/dialect/cf/regions.h"
+#include "src/dialect/infer_util.h"
 
 namespace lathe::cf {
 
@@ -278,11 +279,20 @@ void AssumeSameLength(size_t i, const Dim& first, const Dim& own) {
   });
 }
 
+void CheckInputAxes(InferShapeContext& c, size_t states) {
+  const auto axes = ScanOp(c.op()).scan_input_axes();
+  for (size_t i = states; i < c.num_inputs(); ++i) {
+    const auto type = OperandType(c.op(), i).dyn_cast<AnyTensorType>();
+    if (type && type.has_rank()) InferAxis(c, Entry(axes, i - states), type.rank());
+  }
+}
+
 }  // namespace
 
 void ScanOp::InferShape(InferShapeContext& c) {
   const ScanOp op(c.op());
   const size_t scans = NumScans(c.op()), states = c.num_inputs() - scans;
+  CheckInputAxes(c, states);
   Dim length = Dim::Unknown();
   SliceType(c.op(), 0, &length);
   for (size_t i = 1; i < scans; ++i) {

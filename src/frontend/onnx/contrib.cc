@@ -348,7 +348,15 @@ int64_t NeedSize(UpgradeContext& c, size_t input, size_t axis) {
   if (axis >= type.rank() || !type.dims()[axis].is_constant()) {
     c.Refuse(StrCat("the size of input ", input, " on axis ", axis, " is not known"));
   }
-  return type.dims()[axis].value();
+  const int64_t size = type.dims()[axis].value();
+  if (size > kMostSize) c.Refuse(StrCat("input ", input, " has size ", size, " on axis ", axis));
+  return size;
+}
+
+int64_t LastSize(UpgradeContext& c, size_t input) {
+  const int64_t rank = c.NeedRank(input);
+  if (rank == 0) c.Refuse(StrCat("input ", input, " is a scalar"));
+  return NeedSize(c, input, static_cast<size_t>(rank - 1));
 }
 
 std::vector<int64_t> ChannelsFirst(int64_t rank) {

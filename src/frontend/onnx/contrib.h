@@ -77,8 +77,12 @@ class Nodes {
 inline Text InputOr(const UpgradeContext& c, size_t i) {
   return c.HasInput(i) ? c.node.inputs[i] : Text();
 }
-/// The size of an input on an axis; one that is not known is refused.
+/// More than any operator has of heads, features and the like; products of two fit in an integer.
+inline constexpr int64_t kMostSize = int64_t{1} << 30;
+/// The size of an input on an axis; one that is not known, or above kMostSize, is refused.
 int64_t NeedSize(UpgradeContext& c, size_t input, size_t axis);
+/// As NeedSize, on the last axis; there is one, or it is refused.
+int64_t LastSize(UpgradeContext& c, size_t input);
 /// The numbers of 2, 4 or 8 bits in bytes of rank `rank`, low bits first: `columns` of them in the
 /// last axis, which ends with the byte that has the last one.
 Text UnpackedBits(UpgradeContext& c, Text bytes, int64_t rank, int64_t columns, int64_t bits);

@@ -29,9 +29,8 @@ BlockWise BlocksOf(UpgradeContext& c) {
   const BlockWise w{c.IntAttr("N").value_or(0), c.IntAttr("K").value_or(0),
                     c.IntAttr("bits").value_or(4), c.IntAttr("block_size").value_or(0)};
   if (w.bits != 2 && w.bits != 4 && w.bits != 8) c.Refuse(StrCat("weights of ", w.bits, " bits"));
-  constexpr int64_t kMost = int64_t{1} << 31;
   for (const int64_t n : {w.rows, w.depth, w.block}) {
-    if (n <= 0 || n > kMost) c.Refuse("'N', 'K' and 'block_size' must be positive");
+    if (n <= 0 || n > kMostSize) c.Refuse("'N', 'K' and 'block_size' must be positive");
   }
   if (w.block * w.bits % 8 != 0) c.Refuse("a block ends within a byte");
   return w;
@@ -159,9 +158,8 @@ constexpr std::array<double, 16> kNormalFloat4 = {-1,
 void MatMulBnb4(UpgradeContext& c) {
   const int64_t n = c.IntAttr("N").value_or(0), k = c.IntAttr("K").value_or(0);
   const int64_t block = c.IntAttr("block_size").value_or(0);
-  constexpr int64_t kMost = int64_t{1} << 31;
   for (const int64_t size : {n, k, block}) {
-    if (size <= 0 || size > kMost) c.Refuse("'N', 'K' and 'block_size' must be positive");
+    if (size <= 0 || size > kMostSize) c.Refuse("'N', 'K' and 'block_size' must be positive");
   }
   Nodes make(c);
   const auto& table = c.IntAttr("quant_type").value_or(0) == 0 ? kFloat4 : kNormalFloat4;
@@ -207,7 +205,7 @@ class BlockGather {
 
   void Write() {
     FindIndices();
-    const Text numbers = Rows(0, Width(0) * 8 / bits_);
+    const Text numbers = Rows(0, LastSize(c_, 0) * 8 / bits_);
     const Text scales = make_("Where", {InRange(), Picked(c_.node.inputs[2]), make_.Scalar(2, 0)});
     std::vector<Text> inputs = {numbers, scales};
     if (const Text zeros = Zeros(scales); !zeros.empty()) inputs.push_back(zeros);
@@ -225,8 +223,6 @@ class BlockGather {
     if (axis < -rank_ || axis >= rank_) c_.Refuse(StrCat("'", name, "' is not an axis"));
     return axis < 0 ? axis + rank_ : axis;
   }
-
-  int64_t Width(size_t input) { return NeedSize(c_, input, static_cast<size_t>(rank_ - 1)); }
 
   // An index beyond the end gives zeros: the first row is read, its scale is none.
   void FindIndices() {
@@ -263,7 +259,7 @@ class BlockGather {
   }
 
   Text Zeros(Text scales) {
-    if (c_.HasInput(3)) return Rows(3, Width(2));
+    if (c_.HasInput(3)) return Rows(3, LastSize(c_, 2));
     if (!IsPacked()) return {};
     const auto middle = static_cast<uint8_t>(1 << (bits_ - 1));
     return make_("Expand", {c_.AddConstant(Tensor::Scalar(middle)), make_("Shape", {scales})});

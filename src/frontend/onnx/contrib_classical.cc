@@ -335,17 +335,18 @@ Text LeafWeights(UpgradeContext& c, const Weights& names, int64_t width, bool on
   if (tree.size() != value.size() || node.size() != value.size() || column.size() != value.size()) {
     c.Refuse("the attributes of weights have different lengths");
   }
-  std::vector<double> table(trees.leaf_trees.size() * static_cast<size_t>(width));
+  Tensor table(ElementType::kF64, {Count(trees.leaf_trees), width});
+  const auto sums = table.mutable_data<double>();
   std::set<int64_t> weighed;
   for (size_t i = 0; i < value.size(); ++i) {
     const int64_t at = one_column ? 0 : column[i];
     if (at < 0 || at >= width) c.Refuse(StrCat("a weight for ", column[i], " of ", width));
     const int64_t leaf = reader.Leaf(tree[i], node[i]);
     if (names.first_of_leaf && !weighed.insert(leaf).second) continue;
-    table[static_cast<size_t>(leaf * width + at)] += value[i];
+    sums[static_cast<size_t>(leaf * width + at)] += value[i];
   }
   Nodes make(c);
-  const Text rows = c.AddConstant(FloatTensor({Count(trees.leaf_trees), width}, table));
+  const Text rows = c.AddConstant(Cast(table, ElementType::kF32));
   return make("Gather", {rows, LeavesOf(c, trees)});
 }
 

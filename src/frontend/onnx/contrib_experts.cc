@@ -24,7 +24,7 @@ class Experts {
         is_quantized_(is_quantized),
         picked_(c.IntAttr("k").value_or(1)),
         count_(NeedSize(c, 2, 0)),
-        width_(NeedSize(c, 0, static_cast<size_t>(c.NeedRank(0) - 1))),
+        width_(LastSize(c, 0)),
         activation_(c.StringAttr("activation_type").value_or("relu")) {
     constexpr int64_t kMost = 1024;
     if (picked_ < 1 || picked_ > count_ || count_ > kMost) c.Refuse("'k' or the number of experts");
@@ -113,6 +113,7 @@ class Experts {
     const int64_t rows = NeedSize(c_, layer.weights, 1);
     const int64_t depth = NeedSize(c_, layer.weights, 2) * 8 / bits;
     const int64_t given = c_.IntAttr("block_size").value_or(0);
+    if (depth == 0) c_.Refuse("weights of no columns");
     const int64_t block = given > 0 ? given : depth;
     const int64_t blocks = CeilDiv(depth, block);
     const auto shaped = [&](size_t input, std::vector<int64_t> shape) {

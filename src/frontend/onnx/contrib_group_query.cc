@@ -47,7 +47,7 @@ class GroupQuery {
 
  private:
   void Check() {
-    if (heads_ < 1 || kv_heads_ < 1 || heads_ % kv_heads_ != 0) {
+    if (heads_ < 1 || heads_ > kMostSize || kv_heads_ < 1 || heads_ % kv_heads_ != 0) {
       c_.Refuse("'kv_num_heads' does not divide 'num_heads'");
     }
     if (!c_.HasInput(kLastIndices) || !c_.HasInput(kTotal)) c_.Refuse("the lengths are missing");
@@ -128,9 +128,9 @@ class GroupQuery {
 
   // With the sizes that its heads have, where the file leaves them open.
   Text Past(size_t input) {
-    const auto type = c_.InputType(input).cast<AnyTensorType>();
-    const bool is_known = type.has_rank() && type.rank() == 4 && type.dims()[1].is_constant() &&
-                          type.dims()[3].is_constant();
+    const auto type = c_.InputType(input).dyn_cast<AnyTensorType>();
+    const bool is_known = type && type.has_rank() && type.rank() == 4 &&
+                          type.dims()[1].is_constant() && type.dims()[3].is_constant();
     const Text past = c_.node.inputs[input];
     return is_known ? past : make_("Reshape", {past, make_.Ints({0, kv_heads_, 0, size_})});
   }

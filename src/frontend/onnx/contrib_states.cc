@@ -41,6 +41,7 @@ void CausalConv(UpgradeContext& c) {
     return is_last ? make("Transpose", {x}, {MakeInts("perm", {0, 2, 1})}) : x;
   };
   const int64_t dilation = c.IntAttr("dilation").value_or(1);
+  if (dilation < 1 || dilation > kMostSize) c.Refuse(StrCat("'dilation' is ", dilation));
   const int64_t state = (NeedSize(c, 1, 2) - 1) * dilation;
   const Text x = moved(c.node.inputs[0]);
   const Text all = c.HasInput(3)
@@ -71,7 +72,9 @@ void LinearAttention(UpgradeContext& c) {
   RefuseWindow(c);
   const int64_t values = c.IntAttr("kv_num_heads").value_or(0);
   const int64_t queries = c.IntAttr("q_num_heads").value_or(0);
-  if (values < 1 || queries < 1) c.Refuse("the numbers of heads are missing");
+  if (values < 1 || values > kMostSize || queries < 1) {
+    c.Refuse("the numbers of heads are missing or too large");
+  }
   const int64_t size = NeedSize(c, 0, 2) / queries;
   if (size < 1 || NeedSize(c, 1, 2) < size) c.Refuse("'q_num_heads' does not fit the queries");
   std::vector<Text> inputs = c.node.inputs;
@@ -100,8 +103,7 @@ void LinearAttentionGate(UpgradeContext& c) {
 void GatedRmsNorm(UpgradeContext& c) {
   Nodes make(c);
   const AttributeMsg wide = MakeInt("to", kF32);
-  const int64_t rank = c.NeedRank(0), width = NeedSize(c, 1, 0);
-  const int64_t all = NeedSize(c, 0, static_cast<size_t>(rank - 1));
+  const int64_t rank = c.NeedRank(0), width = NeedSize(c, 1, 0), all = LastSize(c, 0);
   if (width < 1 || all % width != 0) c.Refuse("the scale does not divide the last axis");
   std::vector<int64_t> apart(static_cast<size_t>(rank - 1), 0), back = apart;
   apart.insert(apart.end(), {all / width, width});

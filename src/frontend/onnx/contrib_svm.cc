@@ -130,7 +130,6 @@ Text PairScores(UpgradeContext& c, const Pairs& pairs, const std::vector<int64_t
   const int64_t vectors = std::accumulate(per_class.begin(), per_class.end(), int64_t{0});
   const std::vector<double> rho = FloatsOf(c, "rho");
   const int64_t width = Count(pairs.all);
-  if (Count(rho) != width) c.Refuse(StrCat(rho.size(), " rho for ", width, " pairs of classes"));
   const Text weights =
       c.AddConstant(FloatTensor({vectors, width}, PairWeights(c, pairs, per_class)));
   const Text kernel = SupportKernel(c, vectors);
@@ -326,13 +325,22 @@ Text ForBoth(UpgradeContext& c, Text score) {
   return shares ? both : Transformed(c, both);
 }
 
-void FromVectors(UpgradeContext& c, const Tensor& labels, const std::vector<int64_t>& per_class) {
-  Nodes make(c);
-  const Pairs pairs(labels.num_elements());
-  if (Count(per_class) != pairs.classes) {
-    c.Refuse(StrCat(per_class.size(), " vectors_per_class for ", pairs.classes, " classes"));
+// The rho of the file bound how many classes there are, so that sums and pairs of them fit.
+void CheckVectors(UpgradeContext& c, int64_t classes, const std::vector<int64_t>& per_class) {
+  if (Count(per_class) != classes) {
+    c.Refuse(StrCat(per_class.size(), " vectors_per_class for ", classes, " classes"));
   }
   if (std::ranges::min(per_class) < 0) c.Refuse("vectors_per_class has negative numbers");
+  const int64_t most = std::ranges::max(per_class);
+  if (most > kMostSize) c.Refuse(StrCat(most, " support vectors of a class"));
+  const int64_t rho = Count(FloatsOf(c, "rho")), pairs = classes * (classes - 1) / 2;
+  if (rho != pairs) c.Refuse(StrCat(rho, " rho for ", pairs, " pairs of classes"));
+}
+
+void FromVectors(UpgradeContext& c, const Tensor& labels, const std::vector<int64_t>& per_class) {
+  Nodes make(c);
+  CheckVectors(c, labels.num_elements(), per_class);
+  const Pairs pairs(labels.num_elements());
   const Text scores = PairScores(c, pairs, per_class);
   GiveBest(c, make, labels, Votes(c, pairs, scores));
   if (!c.HasOutput(1)) return;

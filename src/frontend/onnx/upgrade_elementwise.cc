@@ -34,9 +34,11 @@ void LegacyBroadcast(UpgradeContext& c) {
   if (!broadcast || !axis) return;
   const int64_t rank = c.NeedRank(0);
   const int64_t first = *axis < 0 ? *axis + rank : *axis;
-  const int64_t trailing = rank - first - c.NeedRank(1);
-  if (trailing < 0) c.Refuse(StrCat("axis ", *axis, " does not fit the ranks of the operands"));
-  if (trailing > 0) AppendDims(c, 1, trailing);
+  const int64_t most = rank - c.NeedRank(1);
+  if (first < 0 || first > most) {
+    c.Refuse(StrCat("axis ", *axis, " does not fit the ranks of the operands"));
+  }
+  if (first < most) AppendDims(c, 1, most - first);
 }
 
 // The slope of PRelu was one number, or one per channel (axis 1).

@@ -104,7 +104,8 @@ Text NearestOfResize10(UpgradeContext& c) {
 
 // Resize-10 scaled coordinates without an offset.
 void ResizeInputs(UpgradeContext& c) {
-  const Text scales = c.node.inputs.at(1);
+  if (!c.HasInput(1)) c.Refuse("the scales are missing");
+  const Text scales = c.node.inputs[1];
   c.node.inputs = {c.node.inputs[0], Text(), scales};
   const auto mode = c.StringAttr("mode");
   if (mode == "bilinear") c.SetString("mode", "linear");

@@ -131,7 +131,10 @@ class SymbolReader {
     CheckOps(context_, json.at("nodes"));
     for (const Json& node : json.at("nodes")) nodes_.push_back(ReadNode(node));
     std::vector<SymbolEntry> heads;
-    for (const Json& head : json.at("heads")) heads.push_back(ReadEntry(head));
+    for (const Json& head : json.at("heads")) {
+      heads.push_back(ReadEntry(head));
+      if (heads.back().node == nullptr) Malformed("a head is absent");
+    }
     if (heads.empty()) Malformed("there are no heads");
     return Symbol(std::move(heads));
   }

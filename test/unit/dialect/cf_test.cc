@@ -233,6 +233,13 @@ TEST_F(ControlFlow, ScanDirectionsAndAxes) {
   EXPECT_EQ(ValuesOf<float>(out[0].second), (std::vector<float>{1, 3, 6}));
 }
 
+TEST_F(ControlFlow, ScanAxesThatInputsLackAreRefused) {
+  for (const int axis : {2, -3, INT32_MIN, INT32_MAX}) {
+    Program program = Parse(Scan(axis, 0, 0, 0));
+    EXPECT_EQ(ErrorOf([&] { ShapeInferencer().Visit(program); }).id(), "shape/axis") << axis;
+  }
+}
+
 // ---- inference ----
 
 TEST_F(ControlFlow, LoopArgumentsCoverWhatTheBodyYields) {

@@ -486,6 +486,77 @@ TEST(ContribLanguage, HeadsOfThePastHaveTheirSize) {
       << text;
 }
 
+TEST(ContribLanguage, AListForThePastIsAnError) {
+  ModelMsg model = ModelOf(WindowCases()[1]);
+  TypeMsg& type = model.graph.inputs[3].type;
+  const TypeMsg element = type;
+  type = {};
+  type.kind = TypeMsg::kSequence;
+  type.inner = std::make_shared<TypeMsg>(element);
+  Loaded loaded;
+  EXPECT_NE(Caught([&] { Import(loaded.context, model); }).code(), ErrorCode::kInternal);
+}
+
+// Eight times so many bytes are none at all, as a 64-bit integer has it.
+TEST(ContribLanguage, SizesBeyondAllMemoryAreRefused) {
+  Case c = ExpertCases()[2];
+  std::erase_if(c.attributes, [](const AttributeMsg& a) { return a.name == "block_size"; });
+  ModelMsg model = ModelOf(c);
+  model.graph.inputs[2].type.dims[2] = {true, int64_t{1} << 62, {}};
+  Loaded loaded;
+  EXPECT_EQ(Caught([&] { Import(loaded.context, model); }).message(),
+            "com.microsoft.QMoE: input 2 has size 4611686018427387904 on axis 2");
+}
+
+TEST(ContribLanguage, ExpertsWithoutColumnsAreRefused) {
+  Case c = ExpertCases()[2];
+  std::erase_if(c.attributes, [](const AttributeMsg& a) { return a.name == "block_size"; });
+  ModelMsg model = ModelOf(c);
+  model.graph.inputs.erase(model.graph.inputs.begin() + 2);
+  const Tensor none(ElementType::kU8, {3, 16, 0});
+  model.graph.initializers.push_back(EncodeTensor(none, kInputs[2]));
+  Loaded loaded;
+  EXPECT_EQ(Caught([&] { Import(loaded.context, model); }).message(),
+            "com.microsoft.QMoE: weights of no columns");
+}
+
+TEST(ContribLanguage, NumbersOfHeadsAndDilationsAreBounded) {
+  const Tensor x = Ramp({1, 2, 16}, 0), last = Tensor::Of<int32_t>({1}, {1});
+  const Tensor total = Tensor::Scalar<int32_t>(2);
+  constexpr int64_t kMany = int64_t{1} << 62;
+  EXPECT_EQ(Refusal({"",
+                     "GroupQueryAttention",
+                     kContrib,
+                     {x, {}, {}, {}, {}, last, total},
+                     {Int("num_heads", kMany), Int("kv_num_heads", kMany)},
+                     {x}}),
+            "com.microsoft.GroupQueryAttention: 'kv_num_heads' does not divide 'num_heads'");
+  EXPECT_EQ(Refusal({"",
+                     "LinearAttention",
+                     kContrib,
+                     {x, x, x},
+                     {Int("q_num_heads", 1), Int("kv_num_heads", kMany)},
+                     {x}}),
+            "com.microsoft.LinearAttention: the numbers of heads are missing or too large");
+  constexpr int64_t kLarge = int64_t{1} << 31;
+  EXPECT_EQ(Refusal({"",
+                     "MatMulBnb4",
+                     kContrib,
+                     {x, Bytes({8}, 1, ElementType::kU8), x},
+                     {Int("N", kLarge), Int("K", kLarge), Int("block_size", 16)},
+                     {x}}),
+            "com.microsoft.MatMulBnb4: 'N', 'K' and 'block_size' must be positive");
+  for (const int64_t dilation : {INT64_MIN, int64_t{0}, kMany}) {
+    EXPECT_EQ(Refusal({"",
+                       "CausalConvWithState",
+                       kContrib,
+                       {x, Ramp({2, 1, 3}, 1)},
+                       {Int("dilation", dilation)},
+                       {x, x}}),
+              StrCat("com.microsoft.CausalConvWithState: 'dilation' is ", dilation));
+  }
+}
+
 TEST(ContribLanguage, WhatIsNotSupportedIsNamed) {
   const Tensor x = Ramp({1, 2, 16}, 0), k = Ramp({1, 2, 8}, 1), past = Ramp({1, 1, 2, 8}, 2);
   const Tensor last = Tensor::Of<int32_t>({1}, {1}), total = Tensor::Scalar<int32_t>(2);
@@ -524,6 +595,13 @@ TEST(ContribLanguage, WhatIsNotSupportedIsNamed) {
                      {Str("activation_type", "swiglu")},
                      {x}}),
             "com.microsoft.MoE: 'swiglu' whose parts lie in different weights");
+  EXPECT_EQ(Refusal({"",
+                     "MoE",
+                     kContrib,
+                     {Ramp({}, 0), Ramp({3, 2}, 1), Ramp({2, 2, 4}, 2), {}, Ramp({2, 4, 2}, 3)},
+                     {},
+                     {x}}),
+            "com.microsoft.MoE: input 0 is a scalar");
 }
 
 }  // namespace

@@ -818,6 +818,18 @@ TEST(Classical, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(Refusal(c), "ai.onnx.ml.TreeEnsembleRegressor: tree 0 has no node 9");
 }
 
+// Of 4 leaves and 2^62 targets there would be 2^64 weights, which is none.
+TEST(Classical, MoreTargetsThanMemoryHoldsAreAnError) {
+  Case c = Regressor("SUM", {0, 0, 0});
+  for (const int64_t targets : {int64_t{1} << 60, int64_t{1} << 62, INT64_MAX}) {
+    std::erase_if(c.attributes, [](const AttributeMsg& a) { return a.name == "n_targets"; });
+    c.attributes.push_back(Int("n_targets", targets));
+    Loaded loaded;
+    const Error error = Caught([&] { Import(loaded.context, ModelOf(c)); });
+    EXPECT_EQ(error.code(), ErrorCode::kLimit) << error.Render();
+  }
+}
+
 TEST(Classical, CategoriesThatDoNotFitAreRefused) {
   Case c = OneHotCases()[0];
   c.attributes[0] = Strings("cats_strings", {"1"});
@@ -858,6 +870,12 @@ TEST(Classical, MachinesWhoseNumbersDoNotFitAreRefused) {
             name + "vectors_per_class has negative numbers");
   EXPECT_EQ(Refusal(with("vectors_per_class", Ints("vectors_per_class", {2, 2}))),
             name + "2 vectors_per_class for 3 classes");
+  constexpr int64_t kHalf = int64_t{1} << 62;
+  EXPECT_EQ(Refusal(with("vectors_per_class", Ints("vectors_per_class", {kHalf, kHalf, kHalf}))),
+            name + "4611686018427387904 support vectors of a class");
+  const std::vector<int64_t> many(1 << 20);
+  EXPECT_EQ(Refusal(with("classlabels_ints", Ints("classlabels_ints", many))),
+            name + "3 vectors_per_class for 1048576 classes");
   EXPECT_EQ(Refusal(with("support_vectors", Floats("support_vectors", {1, 2, 3}))),
             name + "3 numbers of 4 support vectors");
   // Features that are one would be taken for all.

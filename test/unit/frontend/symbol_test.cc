@@ -524,6 +524,7 @@ TEST_F(SymbolTest, MalformedJsonIsRefused) {
       R"({"nodes": [{"op": "null", "name": "x", "inputs": [[0, 0, 0]]}], "heads": [[0, 0, 0]]})",
       R"({"nodes": [{"op": "nn.relu", "name": "x", "inputs": [[0, 0, 0]]}], "heads": [[0, 0]]})",
       R"({"nodes": [{"op": "nn.relu", "name": "x", "inputs": [[-1, 0, 0]]}], "heads": [[0, 0]]})",
+      R"({"nodes": [{"op": "null", "name": "x", "inputs": []}], "heads": [[0, 0], [-1, 0]]})",
       R"({"nodes": [{"op": "null", "name": 7, "inputs": []}], "heads": [[0, 0, 0]]})",
       R"({"nodes": [{"op": "null", "name": "x", "inputs": []}], "heads": [[0, 0]],
           "attrs": {"k": ["list_any", []]}})",

@@ -270,7 +270,13 @@ TEST(Upgrade, WhatCanNotBeUpgradedIsRefused) {
   EXPECT_EQ(id(1, Node("Cast", {"x"}, {"y"}, {Str("to", "NUMBER")})), "onnx/upgrade");
   EXPECT_EQ(id(6, Node("Add", {"x", "x"}, {"y"}, {Int("broadcast", 1), Int("axis", 2)})),
             "onnx/upgrade");
+  for (const int64_t axis : {INT64_MIN, int64_t{-4}, INT64_MAX}) {
+    EXPECT_EQ(id(6, Node("Add", {"x", "x"}, {"y"}, {Int("broadcast", 1), Int("axis", axis)})),
+              "onnx/upgrade");
+  }
   EXPECT_EQ(id(11, Node("Squeeze", {}, {"y"})), "onnx/upgrade");
+  EXPECT_EQ(id(10, Node("Resize", {"x"}, {"y"})), "onnx/upgrade");
+  EXPECT_EQ(id(9, Node("Upsample", {"x"}, {"y"}, {Floats("scales", {})})), "onnx/upgrade");
 }
 
 // As exporters of PyTorch write `unbind`; a split of another number keeps the axis.
