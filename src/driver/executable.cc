@@ -30,6 +30,8 @@ std::vector<Port> PortsOf(const runtime::Plan& plan, const std::vector<runtime::
   return all;
 }
 
+bool IsOfStrings(const Tensor& t) { return t.element_type() == ElementType::kString; }
+
 uint64_t CapOr(uint64_t max_bytes) { return max_bytes > 0 ? max_bytes : UsableMemory() / 5 * 4; }
 
 // What a run has started on its memory ends with it.
@@ -174,8 +176,11 @@ void Executable::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs,
   }
   ViewList<runtime::InputView> in(inputs.size());
   ViewList<runtime::OutputView> out(outputs.size());
+  std::vector<RtValue> strings;  // which have no memory to view
+  if (std::ranges::any_of(inputs, IsOfStrings)) strings.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     in[i] = {inputs[i].element_type(), inputs[i].raw(), inputs[i].shape()};
+    if (IsOfStrings(inputs[i])) in[i].object = &strings.emplace_back(inputs[i]);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     out[i] = {outputs[i].mutable_raw(), outputs[i].byte_size()};

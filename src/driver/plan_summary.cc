@@ -19,7 +19,8 @@ std::vector<SummaryPort> PortsOf(const Plan& plan, const std::vector<runtime::Pl
   std::vector<SummaryPort> all;
   for (const runtime::PlanPort& p : ports) {
     const runtime::PlanValue& v = plan.values[p.value];
-    all.push_back({p.name, StrCat(Name(v.element), SymShape(v.dims).ToString())});
+    const std::string tensor = StrCat(Name(v.element), SymShape(v.dims).ToString());
+    all.push_back({p.name, v.type.empty() ? tensor : v.type});
   }
   return all;
 }

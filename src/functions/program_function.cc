@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <ranges>
 #include <unordered_map>
 #include <vector>
 
@@ -55,11 +56,17 @@ bool IsView(const Tensor& tensor, std::span<const FunctionArgument> reads) {
   return tensor.byte_size() > 0 && std::ranges::any_of(reads, is_in);
 }
 
+bool HasView(const RtValue& value, std::span<const FunctionArgument> reads) {
+  const auto has = [&](const RtValue& item) { return HasView(item, reads); };
+  if (value.is_tensor()) return IsView(value.tensor(), reads);
+  if (value.is_list()) return std::ranges::any_of(value.list(), has);
+  return value.is_dict() && std::ranges::any_of(value.dict() | std::views::values, has);
+}
+
 // Has no bytes of the arguments, which end before it.
 RtValue Kept(RtValue value, std::span<const FunctionArgument> reads) {
-  if (value.is_tensor()) {
-    return IsView(value.tensor(), reads) ? RtValue(value.tensor().Clone()) : value;
-  }
+  if (!HasView(value, reads)) return value;
+  if (value.is_tensor()) return value.tensor().Clone();
   if (value.is_list()) {
     for (RtValue& item : value.mutable_list()) item = Kept(std::move(item), reads);
   } else if (value.is_dict()) {
@@ -295,9 +302,16 @@ struct LoadedFunctions {
 
 template <class How>
 runtime::Function FunctionBy(const Operation* function) {
+  const size_t num_arguments = FunctionTable::Body(function)->num_arguments();
+  const size_t num_results = FunctionTable::Return(function)->num_operands();
   return
-      [how = std::make_shared<How>(function)](
+      [how = std::make_shared<How>(function), num_arguments, num_results](
           std::span<FunctionArgument> reads, std::span<FunctionArgument> writes, FunctionRun& run) {
+        if (reads.size() != num_arguments || writes.size() != num_results) {
+          throw Error(ErrorCode::kParse, "lx/plan",
+                      StrCat("a step has ", reads.size(), " operands and ", writes.size(),
+                             " results; its function has ", num_arguments, " and ", num_results));
+        }
         std::optional<AllocationLimit> limit;
         if (run.max_bytes > 0) limit.emplace(run.max_bytes);
         how->Call(reads, writes, run);

@@ -283,7 +283,7 @@ class Checker {
     const bool copies = step.kernel == kNone && !calls;
     if (calls && (step.kernel != kNone || step.function >= plan_.functions.size())) {
       throw StepError(
-          i, StrCat("there is no function ", step.function, " of ", plan_.functions.size()));
+          i, StrCat("function ", step.function, " of ", plan_.functions.size(), " does not exist"));
     }
     if (!calls && !copies && step.kernel >= num_kernels_) {
       throw StepError(i, StrCat("there is no kernel ", step.kernel, " of ", num_kernels_));

@@ -4,24 +4,13 @@
 #include <cstdio>
 #include <string_view>
 
-#include "lathe/runtime/model.h"
+#include "model_error.h"
 
 namespace {
 
 using lathe::runtime::Array;
 using lathe::runtime::ArrayView;
 using lathe::runtime::Model;
-using lathe::runtime::ModelError;
-
-template <class F>
-std::string ErrorOf(F&& f) {
-  try {
-    f();
-    return "nothing";
-  } catch (const ModelError& error) {
-    return error.id() + ": " + error.what();
-  }
-}
 
 std::string Check(const char* path) {
   const Model model(path, {.threads = 2});

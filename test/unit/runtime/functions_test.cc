@@ -81,6 +81,23 @@ TEST_F(FunctionsTest, AreCheckedWhereTheyAreMade) {
   EXPECT_EQ(ErrorIdOf([] { MakeFunctions({"program {\n}"}); }), "lx/plan");
 }
 
+TEST_F(FunctionsTest, MustFitTheirSteps) {
+  const Executable executable = Compile(kWords);
+  Plan plan = executable.executor()->plan();
+  plan.functions[0].text = R"(program {
+  builtin.func() {name = "f"} ({
+  ^(%a: v_tensor<[2], f32>, %b: v_tensor<[2], f32>):
+    %c = nn.add(%a, %b) : (v_tensor<[2], f32>, v_tensor<[2], f32>) -> v_tensor<[2], f32>
+    builtin.return(%c) : (v_tensor<[2], f32>) -> ()
+  }) : () -> ()
+})";
+  plan.code = {};
+  for (PlanStep& step : plan.steps) EXPECT_EQ(step.kernel, kNone) << step.label;
+  const Executor executor(std::make_shared<const Plan>(plan));
+  const Tensor words = Tensor::Of<std::string>({1}, std::vector<std::string>{"a"});
+  EXPECT_EQ(ErrorIdOf([&] { executor.RunValues({{"x", words}}); }), "lx/plan");
+}
+
 // Lists go from run to run without the interpreter, and each run has its own.
 TEST_F(FunctionsTest, HoldLists) {
   const Executable executable = Compile(R"(program {
@@ -136,6 +153,18 @@ TEST_F(FunctionsTest, TakeWhatNobodyReadsAfterwards) {
     EXPECT_EQ(out[0].second.list().size(), 1u);
     EXPECT_EQ(out[1].second.list().size(), 4u);
   }
+}
+
+TEST_F(FunctionsTest, TakeStringsInTheOrderOfTheProgram) {
+  const Executable executable = Compile(R"(program {
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[N], string>
+  %c = nn.label_encoder(%x) {keys_strings = ["a", "b"], values_int64s = [3, 4], default_int64 = -1} : (v_tensor<[N], string>) -> v_tensor<[N], i64>
+  nn.fetch(%c) {name = "codes"} : (v_tensor<[N], i64>) -> ()
+})");
+  const Tensor in[] = {Tensor::Of<std::string>({3}, std::vector<std::string>{"b", "c", "a"})};
+  Tensor out[] = {Tensor(ElementType::kI64, {3})};
+  executable.Run(in, out);
+  EXPECT_EQ(out[0], Tensor::Of<int64_t>({3}, std::vector<int64_t>{4, -1, 3}));
 }
 
 // The numbers that functions draw are those of the seed that the program was compiled with.
