@@ -318,11 +318,11 @@ class Writer {
 
 std::string Write(const Plan& plan, const std::vector<std::string>& parameters,
                   const std::vector<std::string>& kernels, uint64_t library) {
-  const bool branches = std::ranges::any_of(plan.steps, &PlanStep::is_control);
-  if (branches || plan.num_objects > 0 || !plan.functions.empty()) {
+  const bool evaluates = plan.num_objects > 0 || !plan.functions.empty();
+  if (evaluates || std::ranges::any_of(plan.steps, &PlanStep::is_control)) {
     throw Error(ErrorCode::kUnsupported, "artifact/branch",
-                branches ? "a graph (.json) cannot hold a program with branches"
-                         : "a graph (.json) cannot hold a program with operations without code")
+                StrCat("a graph (.json) cannot hold a program with ",
+                       evaluates ? "operations without code" : "branches"))
         .Hint("save it as one file (.lx)");
   }
   return Writer(plan, parameters, kernels).Write(library);
