@@ -1,6 +1,7 @@
 #include "src/runtime/arguments.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "lathe/support/error.h"
@@ -180,12 +181,16 @@ void CheckPlaced(const Placements& placements, const Placement& placement,
   const Plan& plan = placements.plan();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const PlanPort& port = plan.inputs[i];
-    const std::span<const int64_t> expected = placements.ShapeOf(placement, port.value);
-    for (size_t a = 0; a < expected.size(); ++a) {
-      if (inputs[i].shape[a] == expected[a]) continue;
+    const PlanValue& value = ValueOf(plan, port);
+    const std::span<const int64_t> placed = placements.ShapeOf(placement, port.value);
+    for (size_t a = 0; a < value.dims.size(); ++a) {
+      // The dims of an object are in no placement, and may say nothing.
+      const std::optional<int64_t> expected =
+          value.is_object() ? NumberOf(plan, value.dims[a], placement.symbols) : placed[a];
+      if (!expected || inputs[i].shape[a] == *expected) continue;
       throw Error(ErrorCode::kShape, "run/input-shape",
-                  StrCat("dim ", ValueOf(plan, port).dims[a].ToString(), " of input '", port.name,
-                         "' is ", inputs[i].shape[a], "; expected ", expected[a]));
+                  StrCat("dim ", value.dims[a].ToString(), " of input '", port.name, "' is ",
+                         inputs[i].shape[a], "; expected ", *expected));
     }
   }
 }

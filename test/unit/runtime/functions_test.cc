@@ -98,6 +98,26 @@ TEST_F(FunctionsTest, MustFitTheirSteps) {
   EXPECT_EQ(ErrorIdOf([&] { executor.RunValues({{"x", words}}); }), "lx/plan");
 }
 
+TEST_F(FunctionsTest, InputsThatAreObjectsHaveTheDimsOfTheirTypes) {
+  const Executable executable = Compile(R"(program {
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 2], f32>
+  %w = nn.feed() {name = "w"} : () -> v_tensor<[2 * N + 1, 3], string>
+  nn.fetch(%x) {name = "y"} : (v_tensor<[N, 2], f32>) -> ()
+  nn.fetch(%w) {name = "words"} : (v_tensor<[2 * N + 1, 3], string>) -> ()
+})");
+  const auto outcome = [&](int64_t n, Shape words) {
+    return ErrorIdOf([&] {
+      executable.Run({{"x", Tensor(ElementType::kF32, {n, 2})},
+                      {"w", Tensor(ElementType::kString, std::move(words))}});
+    });
+  };
+  EXPECT_EQ(outcome(2, {5, 3}), "none");
+  EXPECT_EQ(outcome(0, {1, 3}), "none");
+  EXPECT_EQ(outcome(2, {6, 3}), "run/input-shape");
+  EXPECT_EQ(outcome(2, {5, 4}), "run/input-shape");
+  EXPECT_EQ(outcome(2, {5}), "run/input-shape");
+}
+
 // Lists go from run to run without the interpreter, and each run has its own.
 TEST_F(FunctionsTest, HoldLists) {
   const Executable executable = Compile(R"(program {
