@@ -60,7 +60,7 @@ void LogFunctions(const lathe_compile_options& options, const Executable& exe) {
   }
   for (const auto& [operations, calls] : exe.interpreted()) {
     Log(options, LATHE_NOTE, "compile/interpreted",
-        StrCat(calls, "x ", operations, ": there is no machine code, it is evaluated"));
+        StrCat(calls, "x ", operations, ": evaluated, without machine code"));
   }
 }
 

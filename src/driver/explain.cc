@@ -23,8 +23,8 @@ double MillisecondsNow() { return 1e3 * SecondsNow(); }
 
 struct Measured {
   double run_ms = -1;
-  std::map<uint32_t, double> ms;                    // by kernel: all its steps of a run
-  std::map<std::string, double> evaluated_ms = {};  // the same of functions, by label
+  std::map<uint32_t, double> ms;                 // by kernel: all its steps of a run
+  std::map<uint32_t, double> evaluated_ms = {};  // the same of functions of the plan
 };
 
 bool IsCopy(const runtime::PlanStep& step) {
@@ -56,7 +56,7 @@ Measured MeasureRuns(const runtime::Executor& executor, const ExplainOptions& op
   for (size_t i = 0; i < steps.size(); ++i) {
     const runtime::PlanStep& step = executor.plan().steps[i];
     const bool is_evaluated = step.function != runtime::kNone;
-    (is_evaluated ? measured.evaluated_ms[step.label] : measured.ms[step.kernel]) +=
+    (is_evaluated ? measured.evaluated_ms[step.function] : measured.ms[step.kernel]) +=
         Median(steps[i]);
   }
   return measured;
@@ -100,17 +100,16 @@ double Billions(const Dim& dim, size_t times, std::span<const Dim::Binding> symb
 
 // A function's row: what it takes at least, and what a run took.
 ExplainedFunction Explained(const CompiledFunctionInfo& info, const Explanation& all,
-                            Measured& measured, const std::map<uint32_t, std::string>& results) {
+                            const Measured& measured,
+                            const std::map<uint32_t, std::string>& results) {
   ExplainedFunction f;
   f.info = info;
   const bool is_copies = info.name.empty();
   f.gflop = Billions(info.flops, info.calls, all.symbols);
   f.gigabytes = Billions(info.bytes, is_copies ? 1 : info.calls, all.symbols);
   f.bound = BoundOf(f.gflop, f.gigabytes, all.machine);
-  if (info.strategy.empty() && info.calls > 0) {
-    const auto evaluated = measured.evaluated_ms.extract(info.operations);
-    if (!evaluated.empty()) f.ms = evaluated.mapped();
-  }
+  const auto evaluated = measured.evaluated_ms.find(info.function);
+  if (evaluated != measured.evaluated_ms.end()) f.ms = evaluated->second;
   if (info.kernel == runtime::kNone && !is_copies) return f;
   if (const auto at = measured.ms.find(info.kernel); at != measured.ms.end()) f.ms = at->second;
   if (const auto at = results.find(info.kernel); at != results.end()) f.results = at->second;

@@ -7,29 +7,11 @@
 #include "lathe/dialect/nn/io.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/walk.h"
-#include "lathe/support/error.h"
 #include "src/dialect/bound_sizes.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/plan_operations.h"
 
 namespace lathe {
-
-std::string WhyNotPlaced(Type type, const std::unordered_set<std::string>& symbols) {
-  const auto tensor = type.dyn_cast<AnyTensorType>();
-  if (!tensor) return "is not a tensor";
-  if (!tensor.is_value()) return "may change";
-  if (BitWidth(tensor.element()) == 0) return "has elements without a size";
-  if (!tensor.has_rank()) return "has no rank before the program runs";
-  const bool is_open = std::ranges::any_of(tensor.dims(), &Dim::is_unknown);
-  if (is_open || BytesOf(tensor).is_unknown()) return "has no size before the program runs";
-  std::vector<std::string> names;
-  for (const Dim& d : tensor.dims()) d.CollectSymbols(names);
-  for (const std::string& name : names) {
-    if (symbols.contains(name)) continue;
-    return StrCat("has the symbol '", name, "', which is not a dim of an input and not computed");
-  }
-  return {};
-}
 
 // Goes over the program as a run does, with the symbols that are known there.
 class ObjectFinder {
@@ -44,7 +26,18 @@ class ObjectFinder {
  private:
   using Symbols = std::unordered_set<std::string>;
 
-  bool IsPlaced(Type type) const { return WhyNotPlaced(type, symbols_).empty(); }
+  // Its bytes are known where these symbols are, and nobody else changes them.
+  bool IsPlaced(Type type) const {
+    const auto tensor = type.dyn_cast<AnyTensorType>();
+    if (!tensor || !tensor.is_value() || !tensor.has_rank()) return false;
+    if (BitWidth(tensor.element()) == 0 || BytesOf(tensor).is_unknown()) return false;
+    std::vector<std::string> names;
+    for (const Dim& d : tensor.dims()) {
+      if (d.is_unknown()) return false;
+      d.CollectSymbols(names);
+    }
+    return std::ranges::all_of(names, [&](const auto& name) { return symbols_.contains(name); });
+  }
 
   void Visit(Operation* op) {
     if (op->isa<nn::FeedOp>()) return;

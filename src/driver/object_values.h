@@ -13,7 +13,7 @@
 
 namespace lathe {
 
-/// What a plan of a program holds as objects (runtime::PlanValue): values that are no tensors,
+/// What a plan of a program holds as objects (runtime::PlanValue): values other than tensors,
 /// strings, and tensors of a rank or of sizes that are not known where they are made. And which
 /// calls are functions of the plan: those that give such values, and those that have no kernel.
 class ObjectValues {
@@ -36,8 +36,5 @@ class ObjectValues {
   std::unordered_set<const Operation*> evaluated_;
   std::unordered_map<Value, Sizes> sizes_;
 };
-
-/// Why a plan cannot place a tensor of this type where these symbols are known; empty if it can.
-std::string WhyNotPlaced(Type type, const std::unordered_set<std::string>& symbols);
 
 }  // namespace lathe

@@ -48,6 +48,7 @@ class PlanBuilder {
     plan_.symbols = SymbolsOf(program_);
     const std::vector<Operation*> operations = NeededOperations(program_, functions_, objects_);
     AddComputedSymbols(operations);
+    symbol_names_ = NamesOf(plan_.symbols);
     for (Operation* feed : program_.feeds()) AddInput(feed);
     for (Operation* op : operations) Visit(op);
     AddUpdates();
@@ -252,12 +253,11 @@ class PlanBuilder {
       plan_.values[value].type = type.ToString();
       return value;
     }
-    const SymbolSet names = NamesOf(plan_.symbols);
     std::vector<Dim> dims(tensor.dims().begin(), tensor.dims().end());
     for (Dim& dim : dims) {
       std::vector<std::string> used;
       dim.CollectSymbols(used);
-      const auto is_known = [&](const std::string& name) { return names.contains(name); };
+      const auto is_known = [&](const auto& name) { return symbol_names_.contains(name); };
       if (!std::ranges::all_of(used, is_known)) dim = Dim::Unknown();
     }
     return AddValue(tensor.element(), dims, spot);
@@ -404,7 +404,8 @@ class PlanBuilder {
       const AnyTensorType start = TensorOf(operands.carried[size.carried]);
       AddResize(op, NextName(size), start.dims()[size.axis]);
     }
-    for (const cf::StackSize& size : PlacedStacks(op)) AddResize(op, NextName(size), 0);
+    const std::vector<cf::StackSize> stacks = PlacedStacks(op);
+    for (const cf::StackSize& size : stacks) AddResize(op, NextName(size), 0);
     for (size_t i = 0; i < op->num_results(); ++i) {
       if (objects_.contains(op->result(i))) {
         frame.results.push_back(NewObject());
@@ -412,7 +413,7 @@ class PlanBuilder {
         continue;
       }
       if (i >= operands.carried.size()) {
-        const Dim bytes = InStorage(BytesOf(TensorOf(op->result(i))), PlacedStacks(op));
+        const Dim bytes = InStorage(BytesOf(TensorOf(op->result(i))), stacks);
         frame.results.push_back(homes_.Storage(bytes));
         continue;
       }
@@ -593,12 +594,11 @@ class PlanBuilder {
   std::vector<uint32_t> ReliedOn(Operation* op, size_t region) {
     const Operation* end = op->region(region).front()->back();
     const auto relies_on = end->attribute(kConditionsAttr).cast<ArrayAttribute>().AsInts();
-    const SymbolSet names = NamesOf(plan_.symbols);
     std::vector<uint32_t> constraints;
     for (const int64_t index : *relies_on) {
       const runtime::PlanConstraint& constraint = conditional_[static_cast<size_t>(index)];
       if (constraint.condition.Decide() == true) continue;
-      if (!AreKnown(names, constraint.condition)) continue;
+      if (!AreKnown(symbol_names_, constraint.condition)) continue;
       constraints.push_back(static_cast<uint32_t>(plan_.constraints.size()));
       plan_.constraints.push_back(constraint);
     }
@@ -930,6 +930,7 @@ class PlanBuilder {
   std::unordered_map<std::string_view, size_t> variable_of_;  // by name
   std::unordered_map<size_t, uint32_t> packed_values_;
   std::unordered_map<const Operation*, uint32_t> function_index_;
+  SymbolSet symbol_names_;          // of the plan
   std::set<std::string> bound_;     // of the computed symbols
   std::deque<Variable> variables_;  // parallel to plan_.variables
   uint32_t first_safe_step_ = 0;    // from there on no step can fail

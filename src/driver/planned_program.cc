@@ -164,7 +164,11 @@ PlannedProgram PlanProgram(CompiledProgram& compiled) {
         std::make_shared<runtime::Plan>(BuildPlan(compiled.program, kernels.planned, objects,
                                                   packed, compiled.conditional, result.functions));
   }
-  for (const Operation* f : result.functions) result.plan->functions.push_back({FunctionText(f)});
+  for (uint32_t i = 0; i < result.functions.size(); ++i) {
+    const Operation* f = result.functions[i];
+    compiled.infos[compiled.by_name.at(builtin::FuncOp(f).name())].function = i;
+    result.plan->functions.push_back({FunctionText(f)});
+  }
   result.plan->seed = compiled.seed;
   result.foreign = ForeignOperations(result.functions);
   for (runtime::PlanConstraint& c : ConstraintsOn(result.plan->symbols, compiled.constraints)) {

@@ -198,18 +198,26 @@ class Evaluation {
 };
 
 // The function, and behind it those that it calls.
-Program Alone(const Operation* function) {
-  Program alone(*function->context());
-  const FunctionTable table(const_cast<Operation*>(function->parent_op()));
+std::vector<const Operation*> WithCallees(const Operation* function) {
   std::vector<const Operation*> needed{function};
+  std::optional<FunctionTable> table;  // of the whole program, for the few that call
   for (size_t i = 0; i < needed.size(); ++i) {
-    IrMapping mapping;
-    alone.block()->PushBack(Clone(needed[i], mapping));
-    for (const Operation* call : table.CallsIn(const_cast<Operation*>(needed[i]))) {
-      const Operation* callee = table.Callee(call);
+    for (OpWalker w(const_cast<Operation*>(needed[i])); const Operation* op = w.Next();) {
+      if (!op->isa<builtin::CallOp>()) continue;
+      if (!table) table.emplace(const_cast<Operation*>(function->parent_op()));
+      const Operation* callee = table->Callee(op);
       const bool is_new = callee != nullptr && std::ranges::find(needed, callee) == needed.end();
       if (is_new) needed.push_back(callee);
     }
+  }
+  return needed;
+}
+
+Program Alone(const Operation* function) {
+  Program alone(*function->context());
+  for (const Operation* needed : WithCallees(function)) {
+    IrMapping mapping;
+    alone.block()->PushBack(Clone(needed, mapping));
   }
   return alone;
 }
@@ -340,12 +348,14 @@ std::vector<std::string> ForeignOperations(std::span<const Operation* const> fun
   if (functions.empty()) return foreign;
   IrContext own;
   LoadAllDialects(own);
+  const auto add = [&](const Operation* op) {
+    const std::string name(op->name());
+    const bool is_new = std::ranges::find(foreign, name) == foreign.end();
+    if (is_new && !own.FindOp(name)) foreign.push_back(name);
+  };
   for (const Operation* function : functions) {
-    const Program alone = Alone(function);
-    for (OpWalker w(alone.block()); const Operation* op = w.Next();) {
-      const std::string name(op->name());
-      const bool is_new = std::ranges::find(foreign, name) == foreign.end();
-      if (is_new && !own.FindOp(name)) foreign.push_back(name);
+    for (const Operation* needed : WithCallees(function)) {
+      for (OpWalker w(const_cast<Operation*>(needed)); const Operation* op = w.Next();) add(op);
     }
   }
   return foreign;

@@ -340,6 +340,7 @@ void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team
   if (step.kernel != nullptr) {
     if (step.uses_objects) ReadObjects(i, context);
     (*step.kernel)(buffers, kernel_team);
+    if (step.uses_objects) context.objects.Release(plan, plan.steps[i]);
     if (step.status == 0) return;
     const auto* status = static_cast<const KernelStatus*>(buffers[step.status].data);
     if (status->failed != 0) throw KernelError(*status, plan.steps[i].label, plan.steps[i].origin);
@@ -357,14 +358,16 @@ void Executor::Impl::ReadObjects(size_t i, RunContext& context) const {
   for (size_t k = 0; k < values.size(); ++k) {
     const PlanValue& value = plan.values[values[k]];
     if (!value.is_object()) continue;
-    context.buffers[steps[i].first_buffer + k] =
-        runtime::BufferOf(context.objects.of(value), plan, value, context.current().symbols);
+    context.buffers[steps[i].first_buffer + k] = runtime::BufferOf(
+        context.objects.of(value), plan, value, context.current().symbols, plan.steps[i]);
   }
 }
 
 const void* Executor::Impl::OneOf(size_t i, size_t k, const RunContext& context) const {
-  const PlanValue& value = plan.values[plan.steps[i].values[k]];
-  if (value.is_object()) return OneElement(context.objects.of(value), value.element);
+  if (steps[i].uses_objects) {
+    const PlanValue& value = plan.values[plan.steps[i].values[k]];
+    if (value.is_object()) return OneElement(context.objects.of(value), value, plan.steps[i]);
+  }
   return context.buffers[steps[i].first_buffer + k].data;
 }
 
@@ -434,7 +437,7 @@ size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel
       return i + 1;
     case PlanStep::Kind::kBindAxis: {
       const RtValue& object = context.objects.of(plan.values[plan.steps[i].values[0]]);
-      BindSize(i, ExtentOf(object, plan.steps[i].size), context);
+      BindSize(i, ExtentOf(object, plan.steps[i]), context);
       return i + 1;
     }
     case PlanStep::Kind::kResize:
@@ -534,6 +537,7 @@ void Executor::Impl::RunWithin(std::span<const InputView> inputs, const OutputMe
   if (poison) Poison(context, 0);
   const Variables::Turn turn(variables);
   RunSteps(context, options);
+  if (plan.num_objects == 0) return;
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
     const PlanValue& value = plan.values[plan.outputs[i].value];
     if (value.is_object()) take_object(i, context.objects.of(value));

@@ -14,10 +14,12 @@ bool Takes(const PlanStep& step, size_t k) {
   return std::ranges::find(step.takes, static_cast<uint32_t>(k)) != step.takes.end();
 }
 
-Error Wrong(const RtValue& object, const std::string& expected) {
+Error Wrong(const RtValue& object, const std::string& expected, const PlanStep& step) {
   const std::string found =
       object.is_tensor() ? object.tensor().TypeString() : std::string(object.KindName());
-  return {ErrorCode::kType, "run/object", StrCat("a value is ", found, "; expected ", expected)};
+  return Error(ErrorCode::kType, "run/object",
+               StrCat("a value is ", found, "; expected ", expected))
+      .At(step.origin);
 }
 
 bool Fits(const Tensor& t, const Plan& plan, const PlanValue& value,
@@ -73,6 +75,7 @@ RtValue InputOf(const Plan& plan, size_t input, const InputView& view) {
 void RunObjects::Begin(const Plan& plan, std::span<const InputView> inputs, FunctionRun run) {
   all.resize(plan.num_objects);
   functions = run;
+  if (all.empty()) return;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const PlanValue& value = plan.values[plan.inputs[i].value];
     if (!value.is_object()) continue;
@@ -83,6 +86,10 @@ void RunObjects::Begin(const Plan& plan, std::span<const InputView> inputs, Func
 void RunObjects::Clear() {
   all.clear();
   read.clear();
+}
+
+void RunObjects::Release(const Plan& plan, const PlanStep& step) {
+  for (const uint32_t k : step.takes) of(plan.values[step.values[k]]) = RtValue();
 }
 
 void RunObjects::Call(const Function& function, const Plan& plan, const PlanStep& step,
@@ -167,31 +174,33 @@ void RunObjects::Copy(const Plan& plan, const PlanStep& step, const KernelBuffer
     RtValue moved = Takes(step, 0) ? std::exchange(of(from), RtValue()) : of(from);
     of(into) = std::move(moved);
   } else {
-    const KernelBuffer object = BufferOf(of(from), plan, into, placement.symbols);
+    const KernelBuffer object = BufferOf(of(from), plan, into, placement.symbols, step);
     const size_t bytes = of(from).tensor().byte_size();
     if (bytes > 0) std::memcpy(buffers[1].data, object.data, bytes);
   }
 }
 
-const void* OneElement(const RtValue& object, ElementType element) {
-  const bool is_one = object.is_tensor() && object.tensor().element_type() == element &&
+const void* OneElement(const RtValue& object, const PlanValue& value, const PlanStep& step) {
+  const bool is_one = object.is_tensor() && object.tensor().element_type() == value.element &&
                       object.tensor().num_elements() == 1;
-  if (!is_one) throw Wrong(object, StrCat("one ", Name(element)));
+  if (!is_one) throw Wrong(object, StrCat("one ", Name(value.element)), step);
   return object.tensor().raw();
 }
 
 KernelBuffer BufferOf(const RtValue& object, const Plan& plan, const PlanValue& value,
-                      std::span<const int64_t> symbols) {
+                      std::span<const int64_t> symbols, const PlanStep& step) {
   const bool fits = object.is_tensor() && Fits(object.tensor(), plan, value, symbols);
-  if (!fits) throw Wrong(object, StrCat(Name(value.element), SymShape(value.dims).ToString()));
+  if (!fits) {
+    throw Wrong(object, StrCat(Name(value.element), SymShape(value.dims).ToString()), step);
+  }
   const Tensor& tensor = object.tensor();
   return {const_cast<std::byte*>(tensor.raw()), tensor.shape().data()};
 }
 
-int64_t ExtentOf(const RtValue& object, const Dim& axis) {
-  const auto a = static_cast<size_t>(axis.value());
+int64_t ExtentOf(const RtValue& object, const PlanStep& step) {
+  const auto a = static_cast<size_t>(step.size.value());
   if (!object.is_tensor() || a >= object.tensor().shape().size()) {
-    throw Wrong(object, StrCat("a tensor with axis ", a));
+    throw Wrong(object, StrCat("a tensor with axis ", a), step);
   }
   return object.tensor().shape()[a];
 }

@@ -12,8 +12,8 @@
 
 namespace lathe::runtime {
 
-/// What a run keeps that is no bytes of a known size, and what it needs to work on that. Errors of
-/// an object that is something else than its value or its step says: run/object.
+/// What a run keeps beside bytes whose number is known, and what it needs to work on that. Errors
+/// of an object that is something else than its value or its step says: run/object.
 struct RunObjects {
   std::vector<RtValue> all;  ///< by PlanValue::index
   FunctionRun functions;
@@ -26,6 +26,8 @@ struct RunObjects {
   /// For a run of the plan.
   void Begin(const Plan& plan, std::span<const InputView> inputs, FunctionRun run);
   void Clear();
+  /// What the step takes, if it has not moved that.
+  void Release(const Plan& plan, const PlanStep& step);
 
   /// `buffers` are those of the step's values, of which that of an object is not looked at.
   void Call(const Function& function, const Plan& plan, const PlanStep& step,
@@ -40,14 +42,14 @@ struct RunObjects {
 };
 
 /// The one element of a tensor that a step reads as a condition, a count or a size.
-const void* OneElement(const RtValue& object, ElementType element);
+const void* OneElement(const RtValue& object, const PlanValue& value, const PlanStep& step);
 
 /// As kernels take it: a tensor of the value's type, whose dims are made of these symbols.
 KernelBuffer BufferOf(const RtValue& object, const Plan& plan, const PlanValue& value,
-                      std::span<const int64_t> symbols);
+                      std::span<const int64_t> symbols, const PlanStep& step);
 
-/// Of a tensor that has that axis.
-int64_t ExtentOf(const RtValue& object, const Dim& axis);
+/// Of the axis that a step of kind kBindAxis binds.
+int64_t ExtentOf(const RtValue& object, const PlanStep& step);
 
 /// An output that is an object, in memory that is asked for (OutputView). Throws run/output-object,
 /// run/output-data.

@@ -1,16 +1,11 @@
 // What C++ sees of a program y[N] = 2 * x[N], given as a file, through lathe/runtime/model.h alone.
 // Prints "fine".
 
-#include <cstdio>
+#include "model_check.h"
+
 #include <string_view>
 
-#include "model_error.h"
-
 namespace {
-
-using lathe::runtime::Array;
-using lathe::runtime::ArrayView;
-using lathe::runtime::Model;
 
 std::string Check(const char* path) {
   const Model model(path, {.threads = 2});
@@ -32,9 +27,4 @@ std::string Check(const char* path) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  const std::string result = Check(argv[1]);
-  std::puts(result.c_str());
-  return result == "fine" ? 0 : 1;
-}
+int main(int argc, char** argv) { return Report(argc, argv, Check); }

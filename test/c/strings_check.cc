@@ -1,18 +1,13 @@
 // What the run time alone makes of a program on strings, given as a file: outputs "words", those of
 // input "x" in lower case and without "the", and "codes", 3 for "a", 4 for "b". Prints "fine".
 
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "model_error.h"
+#include "model_check.h"
 
 namespace {
-
-using lathe::runtime::Array;
-using lathe::runtime::ArrayView;
-using lathe::runtime::Model;
 
 std::string Check(const char* path) {
   const Model model(path, {.threads = 1});
@@ -41,9 +36,4 @@ std::string Check(const char* path) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  const std::string result = Check(argv[1]);
-  std::puts(result.c_str());
-  return result == "fine" ? 0 : 1;
-}
+int main(int argc, char** argv) { return Report(argc, argv, Check); }

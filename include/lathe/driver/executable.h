@@ -85,9 +85,10 @@ struct CompiledFunctionInfo {
   std::string why_not;     ///< strategy by strategy, if it is not lowered
   std::string candidates;  ///< a line per strategy that was asked; empty: code of the cache
   std::vector<lower::Remark> remarks = {};  ///< on ways to compute it that were given up
-  Dim flops;              ///< of a call, made of the program's symbols; unknown: not known
-  Dim bytes;              ///< that a call reads and writes at least
-  uint32_t kernel = ~0u;  ///< its PlanStep::kernel; none if it is not called
+  Dim flops;                ///< of a call, made of the program's symbols; unknown: not known
+  Dim bytes;                ///< that a call reads and writes at least
+  uint32_t kernel = ~0u;    ///< its PlanStep::kernel; none if it is not called
+  uint32_t function = ~0u;  ///< instead, PlanStep::function
 };
 
 /// An input or an output of an executable.

@@ -19,8 +19,7 @@ struct FunctionArgument {
   KernelBuffer buffer = {};  ///< a tensor in memory, of this type
   ElementType element = ElementType::kUndefined;
   size_t rank = 0;
-  RtValue* object =
-      nullptr;  ///< or an object; of one that is read the function may take what it is
+  RtValue* object = nullptr;  ///< or an object, which a function that reads it may have
 };
 
 /// What the functions of one run share.

@@ -109,7 +109,7 @@ class Array {
     }
     return {reinterpret_cast<const T*>(data_.get()), bytes_ / sizeof(T)};
   }
-  /// Throws ModelError (LATHE_TYPE) if the elements are no strings. Views of this array.
+  /// Throws ModelError (LATHE_TYPE) if the elements are not strings. Views of this array.
   std::vector<std::string_view> strings() const {
     if (element_ != LATHE_STRING) {
       const std::string message =

@@ -75,14 +75,15 @@ struct PlanValue {
   Place place = Place::kArena;
   uint32_t index = 0;
   uint64_t offset = 0;
-  std::string type = {};  ///< of an object that is a tensor of no known rank, or none at all
+  std::string type = {};  ///< of an object whose element and dims do not say it
 
   bool is_object() const { return place == Place::kObject; }
 };
 
 /// Computes what no kernel does: operations on objects, and those that have no strategy.
 struct PlanFunction {
-  std::string text;  ///< a program in text form that is one function (docs/ir.md)
+  /// A program in text form (docs/ir.md) that is one function, and behind it those that it calls.
+  std::string text;
 };
 
 /// A kernel or a function on values: its inputs, outputs and workspaces in the order of its
