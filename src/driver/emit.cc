@@ -7,6 +7,7 @@
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/error.h"
 #include "src/driver/planned_program.h"
+#include "src/runtime/plan_check.h"
 
 namespace lathe {
 namespace {
@@ -54,6 +55,7 @@ std::shared_ptr<const runtime::Plan> CompileToFile(const Program& program,
     const auto compiled = CompileProgram(program, options);
     PlannedProgram planned = PlanProgram(*compiled);
     planned.CheckSaves(path);
+    runtime::CheckPlan(*planned.plan, planned.plan->code.entries.size());
     runtime::SavePlan(*planned.plan, path);
     return planned.plan;
   });

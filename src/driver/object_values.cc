@@ -133,10 +133,15 @@ class ObjectFinder {
     }
   }
 
-  // Start, argument and what the body yields are of one type, and lie in one place.
+  // Start, argument and what the body yields are of one type, and lie in one place: what is yielded
+  // says how large that is for the next round.
   bool KeepsType(const Operation* op, size_t i) const {
     const Block* body = op->region(0).front();
     const Value start = LoopOperands(op).carried[i];
+    const auto next = body->back()->operand(i + 1).type().dyn_cast<AnyTensorType>();
+    const bool is_open =
+        !next || !next.has_rank() || std::ranges::any_of(next.dims(), &Dim::is_unknown);
+    if (is_open) return false;
     return !found_.contains(start) && IsPlaced(body->argument(cf::kLoopArguments + i).type()) &&
            IsPlaced(op->result(i).type()) && KeepsTypeInLoop(op, i);
   }

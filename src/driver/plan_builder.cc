@@ -425,8 +425,10 @@ class PlanBuilder {
       spot_of_[argument] = result;
     }
     if (operands.condition) {
-      frame.condition = homes_.Storage(1);
-      AddCopy(op, {InMemory(op, operands.condition), frame.condition, 1});
+      const Value next = body.back()->operand(0);
+      const bool is_object = objects_.contains(operands.condition) || objects_.contains(next);
+      frame.condition = is_object ? NewObject() : homes_.Storage(1);
+      CopyCondition(op, operands.condition, frame.condition);
     }
     spot_of_[body.argument(1)] = Literal(Tensor::Scalar(true));
     AddIteration(frame, body.argument(0));
@@ -448,6 +450,12 @@ class PlanBuilder {
     }
     for (size_t i = 0; i < body.num_arguments(); ++i) AddSizesOf(op, body.argument(i));
     AddRequired(frames_.back());
+  }
+
+  // One element, of whatever rank.
+  void CopyCondition(const Operation* op, Value from, Spot into) {
+    if (IsObject(into)) return AddObjectCopy(op, from, from.type(), into);
+    AddCopy(op, {spot_of_.at(from), into, 1});
   }
 
   // What a loop carries as an object, or the list that it stacks in the end.
@@ -518,7 +526,7 @@ class PlanBuilder {
       AddControl(frame.op, PlanStep::Kind::kPutRow, {piece, frame.iteration, whole}, 1);
     }
     if (LoopOperands(frame.op).condition) {
-      AddCopy(frame.op, {InMemory(frame.op, yield->operand(0)), frame.condition, 1});
+      CopyCondition(frame.op, yield->operand(0), frame.condition);
     }
     Carry(frame, yield, carried);
     AddControl(frame.op, PlanStep::Kind::kCount, {frame.iteration}, 1);

@@ -109,6 +109,59 @@ TEST_F(ComputedSizesTest, WhatRoundsJoin) {
     nn.fetch(%last) {name = "last"} : (v_tensor<[], f32>) -> ())");
 }
 
+// What a round appends to what the loop carries comes from a list, so its size has no name.
+TEST_F(ComputedSizesTest, WhatRoundsAppendOfAList) {
+  Check(R"(
+    %two = builtin.constant() {value = tensor<[], i64> [2]} : () -> v_tensor<[], i64>
+    %parts = nn.split_to_sequence(%x, %two) {axis = 0} : (v_tensor<[N, 3], f32>, v_tensor<[], i64>) -> list<v_tensor<[?, 3], f32>>
+    %count = nn.sequence_length(%parts) : (list<v_tensor<[?, 3], f32>>) -> v_tensor<[], i64>
+    %start = builtin.constant() {value = tensor<[0, 3], f32> []} : () -> v_tensor<[0, 3], f32>
+    %y, %sums = cf.while(%count, none, %start) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %so_far: v_tensor<[?, 3], f32>):
+      %part = nn.sequence_at(%parts, %i) : (list<v_tensor<[?, 3], f32>>, v_tensor<[], i64>) -> v_tensor<[?, 3], f32>
+      %square = nn.mul(%part, %part) : (v_tensor<[?, 3], f32>, v_tensor<[?, 3], f32>) -> v_tensor<[?, 3], f32>
+      %sum = nn.reduce_sum(%square) {keepdims = false} : (v_tensor<[?, 3], f32>) -> v_tensor<[], f32>
+      %next = nn.concat(%so_far, %square) {axis = 0} : (v_tensor<[?, 3], f32>, v_tensor<[?, 3], f32>) -> v_tensor<[?, 3], f32>
+      cf.yield(%c, %next, %sum) : (v_tensor<[], bool>, v_tensor<[?, 3], f32>, v_tensor<[], f32>) -> ()
+    }) : (v_tensor<[], i64>, none, v_tensor<[0, 3], f32>) -> (v_tensor<[?, 3], f32>, v_tensor<[?], f32>)
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, 3], f32>) -> ()
+    nn.fetch(%sums) {name = "sums"} : (v_tensor<[?], f32>) -> ())");
+}
+
+// One element is a condition, whatever its rank.
+TEST_F(ComputedSizesTest, ConditionsWhoseRankTheRunDecides) {
+  Program program = Parse(R"(
+    %u = nn.feed() {name = "u"} : () -> v_tensor<*, f32>
+    %half = builtin.constant() {value = tensor<[], f32> [0.5]} : () -> v_tensor<[], f32>
+    %go = nn.greater(%u, %half) : (v_tensor<*, f32>, v_tensor<[], f32>) -> v_tensor<*, bool>
+    %y = cf.while(none, %go, %u) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>, %v: v_tensor<*, f32>):
+      %next = nn.mul(%v, %half) : (v_tensor<*, f32>, v_tensor<[], f32>) -> v_tensor<*, f32>
+      %more = nn.greater(%next, %half) : (v_tensor<*, f32>, v_tensor<[], f32>) -> v_tensor<*, bool>
+      cf.yield(%more, %next) : (v_tensor<*, bool>, v_tensor<*, f32>) -> ()
+    }) : (none, v_tensor<*, bool>, v_tensor<*, f32>) -> v_tensor<*, f32>
+    %z = cf.if(%go) ({
+      cf.yield(%y) : (v_tensor<*, f32>) -> ()
+    }, {
+      cf.yield(%half) : (v_tensor<[], f32>) -> ()
+    }) : (v_tensor<*, bool>) -> v_tensor<*, f32>
+    nn.fetch(%z) {name = "z"} : (v_tensor<*, f32>) -> ())");
+  const EveryWay ways(program, {.threads = 1});
+  ASSERT_EQ(ways.all().size(), 3u);
+  Interpreter interpreter(program);
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{1, 1, 1}}) {
+    for (const float value : {7.0f, 0.25f}) {
+      Tensor u(ElementType::kF32, shape);
+      u.mutable_data<float>()[0] = value;
+      EXPECT_EQ(ways.Run({{"u", u}}), interpreter.Run({{"u", u}})) << value;
+    }
+  }
+  const NamedValues two = {{"u", Tensor(ElementType::kF32, {2})}};
+  for (const auto& [name, way] : ways.all()) {
+    EXPECT_NE(OutcomeOf([&] { way.Run(two); }), "no error") << name;
+  }
+}
+
 TEST_F(ComputedSizesTest, NoRoundsHaveNothingToJoin) {
   const Program program = Optimized(Parse(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 3], f32>
