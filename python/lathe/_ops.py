@@ -65,7 +65,7 @@ class Operator:
         if any(isinstance(o, _core.Pattern) for o in everything):
             return self._pattern(operands, keywords)
         given, attributes = self._bind(operands, keywords)
-        program = program or self._program_of(given)
+        program = self._program_of(given) if program is None else program
         if program is None:
             raise TypeError(f"{self.info.name}: no operand is of a program; give program=")
         values = [None if o is None else self._value(i, o, given, program)

@@ -16,6 +16,7 @@
 #include "lathe/support/processors.h"
 #include "python/src/interrupts.h"
 #include "python/src/model.h"
+#include "python/src/named_values.h"
 #include "python/src/numpy.h"
 #include "python/src/ports.h"
 #include "python/src/timeouts.h"
@@ -162,7 +163,6 @@ class Call {
     return {ErrorCode::kInvalidArgument, "run/output-name", "an output is named twice"};
   }
 
-  std::string InputName(size_t i) const { return StrCat("input '", e_.inputs[i].name, "'"); }
   std::string OutputName(size_t i) const { return StrCat("output '", e_.outputs[i].name, "'"); }
 
   std::vector<nb::object> RunOnArrays(std::span<const nb::object> arguments) {
@@ -170,7 +170,7 @@ class Call {
     std::vector<runtime::InputView> views;
     inputs.reserve(arguments.size());
     for (size_t i = 0; i < arguments.size(); ++i) {
-      inputs.emplace_back(arguments[i], e_.inputs[i].element, InputName(i));
+      inputs.emplace_back(arguments[i], e_.inputs[i].element, InputName(e_.inputs[i]));
       views.push_back(inputs.back().view());
     }
     results_.resize(e_.outputs.size());
@@ -206,7 +206,7 @@ class Call {
     for (size_t i = 0; i < arguments.size(); ++i) {
       const PortInfo& port = e_.inputs[i];
       values.emplace_back(port.name,
-                          ValueOf(arguments[i], port.element, port.is_list(), InputName(i)));
+                          ValueOf(arguments[i], port.element, port.is_list(), InputName(port)));
     }
     const NamedValues outputs = WithoutLock([&] { return e_.executable.Run(values, options_); });
     std::vector<nb::object> results;
@@ -234,15 +234,7 @@ class Call {
 
 // Raises what is wrong with the names of inputs.
 [[noreturn]] void ThrowMismatch(const ExecutableHandle& e, const nb::dict& given) {
-  NamedValues values;
-  for (const auto& [key, value] : given) {
-    const auto name = nb::cast<std::string>(nb::str(key));
-    const auto port = std::ranges::find(e.inputs, name, &PortInfo::name);
-    values.emplace_back(name, port == e.inputs.end()
-                                  ? RtValue(Tensor(ElementType::kF32, {0}))
-                                  : ValueOf(value, port->element, port->is_list(), name));
-  }
-  (void)e.executable.Run(values);
+  (void)e.executable.Run(ValuesFor(e.inputs, given));
   LATHE_CHECK(false, "the inputs have the right names");
 }
 
@@ -258,18 +250,6 @@ std::vector<nb::object> RunNamed(const ExecutableHandle& e, const nb::dict& give
   const bool all = std::ranges::all_of(arguments, [](const auto& a) { return a.is_valid(); });
   if (!all || given.size() != arguments.size()) ThrowMismatch(e, given);
   return Call(e, options, out).Run(arguments);
-}
-
-nb::dict DictOf(nb::handle mapping, const char* what) {
-  if (PyDict_Check(mapping.ptr())) return nb::borrow<nb::dict>(mapping);
-  if (!nb::hasattr(mapping, "keys")) {
-    throw Error(ErrorCode::kType, "type/python",
-                StrCat(what, " are arrays by name, such as a dict, not a ",
-                       nb::cast<std::string>(mapping.type().attr("__name__"))));
-  }
-  nb::dict dict;
-  if (PyDict_Update(dict.ptr(), mapping.ptr()) != 0) throw nb::python_error();
-  return dict;
 }
 
 nb::dict Run(const ExecutableHandle& e, nb::handle inputs, nb::handle out,

@@ -107,5 +107,7 @@ void BindExecutable(nanobind::module_& m);
 /// What a lathe.Executable holds, as long as that lives. Errors: type/python.
 const Executable& ExecutableOf(nanobind::handle object);
 void BindGenerator(nanobind::module_& m);
+void BindQuantize(nanobind::module_& m);
+void BindTools(nanobind::module_& m);
 
 }  // namespace lathe::python

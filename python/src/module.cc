@@ -28,5 +28,7 @@ NB_MODULE(_core, m) {
   lathe::python::BindReduce(m);
   lathe::python::BindExecutable(m);
   lathe::python::BindGenerator(m);
+  lathe::python::BindQuantize(m);
+  lathe::python::BindTools(m);
   lathe::python::BindTrainer(m);
 }

@@ -45,7 +45,7 @@ WeightSource SourceOf(const Program& program, const Operation* product) {
 }
 
 std::string ObstacleOf(const Program& program, Operation* op) {
-  if (!op->isa<nn::MatmulOp>() && !op->isa<nn::GemmOp>()) return "it is no product of matrices";
+  if (!op->isa<nn::MatmulOp>() && !op->isa<nn::GemmOp>()) return "it is not a product of matrices";
   if (TensorOrNull(op->result(0)).element() != ElementType::kF32) {
     return "it does not compute in f32";
   }

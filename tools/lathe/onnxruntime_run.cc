@@ -31,7 +31,7 @@ def read(value):
 
 def write(value, path):
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        value = numpy.array([list(row.values()) for row in value])
+        value = numpy.array([list(row.values()) for row in value], numpy.float32)
     if isinstance(value, list):
         return [write(v, f'{path}.{i}') for i, v in enumerate(value)]
     if value is None:
