@@ -90,6 +90,8 @@ TEST(FlexAttention, Refusals) {
   const GraphMsg nobody = Model(23, {Info("a")}, {}, {"c"}).graph;
   EXPECT_EQ(FlexError(good, {Graph("prob_mod", nobody)}).id(), "onnx/undefined-input");
   EXPECT_EQ(FlexError(good, {Int("softmax_precision", 7)}).id(), "onnx/attribute");
+  EXPECT_EQ(FlexError(good, {Int("softmax_precision", (int64_t{1} << 32) + 1)}).id(),
+            "onnx/attribute");
 }
 
 TEST(FlexAttention, GroupedHeadsShareTheirKeys) {

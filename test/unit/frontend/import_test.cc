@@ -313,6 +313,11 @@ TEST(Import, BrokenModels) {
             "onnx/attribute");
   EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("LeakyRelu", {"x"}, {"y"}, {Int("alpha", 1)})}, {"y"})),
             "onnx/attribute");
+  for (const int64_t wide :
+       {int64_t{1} << 32, -(int64_t{1} << 32)}) {  // f32 but for its upper half
+    EXPECT_EQ(ErrorId(Model(13, {kX}, {Node("Cast", {"x"}, {"y"}, {Int("to", wide + 1)})}, {"y"})),
+              "onnx/attribute");
+  }
   EXPECT_EQ(ErrorId(Model(13, {Info("x", ElementType::kString, {2})}, {relu}, {"y"})),
             "onnx/input-type");
 }
