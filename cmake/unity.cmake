@@ -2,7 +2,7 @@
 # it after a change.
 
 set(LATHE_UNITY_BYTES 150000)  # of sources compiled as one: ten seconds
-set(LATHE_UNITY_GENERATED 6)  # of generated sources, which have names of their own
+set(LATHE_UNITY_GENERATED 12)  # of generated sources, which have names of their own
 
 # Groups the sources of a target so that those of a group do not define the same names.
 function(lathe_unity target)

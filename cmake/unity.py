@@ -27,6 +27,9 @@ DEFINITION = re.compile(r"^(?:struct|class|enum class) (\w+)[^;\n]*$", re.MULTIL
 OPENED = re.compile(r"^using namespace ([\w:]+);", re.MULTILINE)
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 MACRO = re.compile(r"#define\s+(\w+)")
+CONSTANTS = re.compile(r"^(?:inline |static )*constexpr [^;(]*;", re.MULTILINE)
+CONSTANT = re.compile(r"\b(k[A-Z]\w*)\s*[={\[]")
+ENUMERATION = re.compile(r"^enum (?!class)[^{;]*\{([^}]*)\}", re.MULTILINE)
 
 
 def defined_name(line, local):
@@ -44,8 +47,17 @@ def defined_name(line, local):
     return name if name and not name.isupper() else None  # REGISTER_PASS(...)
 
 
+def constants(text):
+    """All that a declaration of several constants defines, and the enumerators of no class."""
+    names = {name for found in CONSTANTS.findall(text) for name in CONSTANT.findall(found)}
+    for body in ENUMERATION.findall(text):
+        body = re.sub(r"//.*", "", body)
+        names.update(entry.split("=")[0].strip() for entry in body.split(","))
+    return names - {""}
+
+
 def defined_names(text):
-    return {defined_name(line, True) for line in text.splitlines()} - {None}
+    return ({defined_name(line, True) for line in text.splitlines()} | constants(text)) - {None}
 
 
 def local_names(text):
@@ -57,7 +69,7 @@ def local_names(text):
             local = False
         else:
             names.add(defined_name(line, local))
-    return names - {None}
+    return (names | constants(text)) - {None}
 
 
 @functools.cache

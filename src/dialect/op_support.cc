@@ -74,7 +74,7 @@ std::vector<Value> Tail(size_t count, size_t first, auto get) {
 }
 
 template <class A>
-A Cast(const Operation* op, const char* name, const char* wanted) {
+A AttributeAs(const Operation* op, const char* name, const char* wanted) {
   const Attribute value = op->attribute(name);
   if (!value.isa<A>()) BadAttribute(op, name, value, wanted);
   return value.cast<A>();
@@ -83,11 +83,12 @@ A Cast(const Operation* op, const char* name, const char* wanted) {
 double FloatAttr(const Operation* op, const char* name) {
   const Attribute value = op->attribute(name);
   if (value.isa<IntAttribute>()) return static_cast<double>(value.cast<IntAttribute>().value());
-  return Cast<FloatAttribute>(op, name, "a float").value();
+  return AttributeAs<FloatAttribute>(op, name, "a float").value();
 }
 
 ElementType ElementAttr(const Operation* op, const char* name) {
-  const auto type = Cast<TypeAttribute>(op, name, "an element type").value().dyn_cast<ElemType>();
+  const auto type =
+      AttributeAs<TypeAttribute>(op, name, "an element type").value().dyn_cast<ElemType>();
   if (!type) BadAttribute(op, name, op->attribute(name), "an element type");
   return type.element();
 }
@@ -111,11 +112,11 @@ std::vector<Value> ResultsFrom(Operation* op, size_t first) {
 
 template <>
 bool AttrAs<bool>(const Operation* op, const char* name) {
-  return Cast<BoolAttribute>(op, name, "true or false").value();
+  return AttributeAs<BoolAttribute>(op, name, "true or false").value();
 }
 template <>
 int64_t AttrAs<int64_t>(const Operation* op, const char* name) {
-  return Cast<IntAttribute>(op, name, "an integer").value();
+  return AttributeAs<IntAttribute>(op, name, "an integer").value();
 }
 template <>
 double AttrAs<double>(const Operation* op, const char* name) {
@@ -123,7 +124,7 @@ double AttrAs<double>(const Operation* op, const char* name) {
 }
 template <>
 std::string_view AttrAs<std::string_view>(const Operation* op, const char* name) {
-  return Cast<StrAttribute>(op, name, "a string").value();
+  return AttributeAs<StrAttribute>(op, name, "a string").value();
 }
 template <>
 ElementType AttrAs<ElementType>(const Operation* op, const char* name) {
@@ -131,22 +132,22 @@ ElementType AttrAs<ElementType>(const Operation* op, const char* name) {
 }
 template <>
 Tensor AttrAs<Tensor>(const Operation* op, const char* name) {
-  return Cast<TensorAttribute>(op, name, "a tensor").value();
+  return AttributeAs<TensorAttribute>(op, name, "a tensor").value();
 }
 template <>
 std::vector<int64_t> AttrAs<std::vector<int64_t>>(const Operation* op, const char* name) {
   const char* wanted = "a list of integers";
-  return Checked(op, name, Cast<ArrayAttribute>(op, name, wanted).AsInts(), wanted);
+  return Checked(op, name, AttributeAs<ArrayAttribute>(op, name, wanted).AsInts(), wanted);
 }
 template <>
 std::vector<double> AttrAs<std::vector<double>>(const Operation* op, const char* name) {
   const char* wanted = "a list of floats";
-  return Checked(op, name, Cast<ArrayAttribute>(op, name, wanted).AsFloats(), wanted);
+  return Checked(op, name, AttributeAs<ArrayAttribute>(op, name, wanted).AsFloats(), wanted);
 }
 template <>
 std::vector<std::string> AttrAs<std::vector<std::string>>(const Operation* op, const char* name) {
   const char* wanted = "a list of strings";
-  return Checked(op, name, Cast<ArrayAttribute>(op, name, wanted).AsStrings(), wanted);
+  return Checked(op, name, AttributeAs<ArrayAttribute>(op, name, wanted).AsStrings(), wanted);
 }
 
 void OpMaker::Add(const char* name, lathe::Attribute value) {

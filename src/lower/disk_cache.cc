@@ -45,8 +45,8 @@ std::optional<std::string_view> TakePart(std::string_view& rest) {
 }
 
 /// Magic, check sum of the rest, version, key, bytes.
-std::optional<std::string> Unpack(std::string_view file, std::string_view version,
-                                  std::string_view key) {
+std::optional<std::string> UnpackEntry(std::string_view file, std::string_view version,
+                                       std::string_view key) {
   uint64_t sum = 0;
   if (file.size() < kMagic.size() + sizeof sum || !file.starts_with(kMagic)) return std::nullopt;
   std::memcpy(&sum, file.data() + kMagic.size(), sizeof sum);
@@ -195,7 +195,8 @@ std::optional<std::string> DiskCache::Load(std::string_view key) const {
   struct stat status = {};
   const Descriptor file = OpenEntry(folder.get(), NameOf(key), status);
   if (!file.is_open()) return std::nullopt;
-  auto found = Unpack(ReadUpTo(file.get(), static_cast<size_t>(status.st_size)), version_, key);
+  auto found =
+      UnpackEntry(ReadUpTo(file.get(), static_cast<size_t>(status.st_size)), version_, key);
   const bool is_fresh = status.st_mtim.tv_sec > time(nullptr) - kFresh;
   if (found && !is_fresh) futimens(file.get(), nullptr);  // the time of last use
   return found;

@@ -215,7 +215,7 @@ Value Suppressed(Operation* op, SizeBuilder& b) {
   return b.Front(padded->result(0), count);
 }
 
-Value CeilDiv(Value a, Value b_, SizeBuilder& b) {
+Value CeilDivOf(Value a, Value b_, SizeBuilder& b) {
   const Value above = b.Create(nn::kSub, {b.Create(nn::kAdd, {a, b_}), b.Scalar(1)});
   return b.Create(nn::kMax, {b.Create(nn::kDiv, {above, b_}), b.Scalar(0)});
 }
@@ -392,7 +392,7 @@ Value Reshape(Operation* op, SizeBuilder& b) {
 // How many numbers there are from one to the other, exclusive.
 Value Count(Value from, Value to, int64_t step, SizeBuilder& b) {
   const Value distance = b.Create(nn::kSub, {step > 0 ? to : from, step > 0 ? from : to});
-  return CeilDiv(distance, b.Scalar(step > 0 ? step : -step), b);
+  return CeilDivOf(distance, b.Scalar(step > 0 ? step : -step), b);
 }
 
 // The same by any step, -1 by none. The distance may exceed 63 bits.

@@ -23,7 +23,7 @@ Pat Root(const Pat& variance) {
   const Pat sum = Call(nn::kAdd, {variance, Scalar("eps")});
   return Either({Call(nn::kSqrt, {sum}).Shared(), Call(nn::kPow, {sum, Scalar(0.5)}).Shared()});
 }
-Pat Inverse(const Pat& variance) {
+Pat InverseRoot(const Pat& variance) {
   const Pat root = Root(variance);
   return Either(
       {Call(nn::kReciprocal, {root}).Shared(), Call(nn::kDiv, {Scalar(1), root}).Shared(),
@@ -32,7 +32,7 @@ Pat Inverse(const Pat& variance) {
 
 /// v / sqrt(variance + eps)
 Pat DividedByRoot(const Pat& v, const Pat& variance) {
-  return Either({Call(nn::kDiv, {v, Root(variance)}), Call(nn::kMul, {v, Inverse(variance)})});
+  return Either({Call(nn::kDiv, {v, Root(variance)}), Call(nn::kMul, {v, InverseRoot(variance)})});
 }
 
 /// E[x], E[(x - E[x])^2] or, unless `exact`, E[x^2] - E[x]^2, which may lose all digits; kept from
@@ -96,7 +96,7 @@ Rule ScaleRule(const std::string& name, const std::string& op) {
 /// The scale where frameworks fold it into what x is multiplied by: (x - E[x]) k + b, and
 /// x k + (b - E[x] k), with k = scale / sqrt(variance + eps).
 void AddFolded(std::vector<Rule>& rules, const std::string& op, bool exact) {
-  const Pat folded = Call(nn::kMul, {Inverse(Variance(exact)), Var("scale")}).As("k");
+  const Pat folded = Call(nn::kMul, {InverseRoot(Variance(exact)), Var("scale")}).As("k");
   const Pat shift = Call(nn::kSub, {Var("b"), Call(nn::kMul, {Mean(), folded})});
   const auto finish = [](Rule rule) {
     return std::move(rule)

@@ -67,7 +67,7 @@ Value Transpose(Rewriter& r, Value x, std::span<const int64_t> perm) {
   return Call(r, nn::kTranspose, {&x, 1}, {&attribute, 1});
 }
 
-std::vector<int64_t> Inverse(const std::vector<int64_t>& perm) {
+std::vector<int64_t> InversePermutation(const std::vector<int64_t>& perm) {
   const auto rank = static_cast<int64_t>(perm.size());
   std::vector<int64_t> inverse(perm.size());
   for (int64_t i = 0; i < rank; ++i) {
@@ -114,7 +114,7 @@ Value WriteView(Rewriter& r, Operation* view, Value base, Value value) {
   if (view->isa<ViewSliceOp>()) return Scatter(r, nn::kSliceScatter, view, base, value);
   if (view->isa<ViewSelectOp>()) return Scatter(r, nn::kSelectScatter, view, base, value);
   if (view->isa<ViewReshapeOp>()) return ReshapeLike(r, value, base);
-  return Transpose(r, value, Inverse(view->cast<ViewTransposeOp>().perm()));
+  return Transpose(r, value, InversePermutation(view->cast<ViewTransposeOp>().perm()));
 }
 
 }  // namespace lathe

@@ -23,6 +23,13 @@ struct Table {
   int Size() const;
 };
 constexpr int kRows[] = {1, 2};
+constexpr size_t kFirst = 0, kSecond = 1,
+                 kThird = 2;
+enum Role : int {
+  kRow,  // of a matrix
+  kColumn = 4
+};
+enum class Kind { kHidden };
 template <typename T>
 T Sum(const std::vector<T>& values) {
   return T(values.size());
@@ -44,7 +51,8 @@ void Public() {}
 class Names(unittest.TestCase):
     def test_of_one_source(self):
         self.assertEqual(unity.local_names(SOURCE), {"LIMIT", "fs", "Row", "Table", "kRows", "Sum", "Find",
-                                                     "Count", "kScale"})
+                                                     "Count", "kScale", "kFirst", "kSecond", "kThird",
+                                                     "Role", "kRow", "kColumn", "Kind"})
 
 
 class Groups(unittest.TestCase):

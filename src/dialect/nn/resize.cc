@@ -148,7 +148,7 @@ double Coordinate(const Filter& f, const Target& t, int64_t i) {
   return in / 2 * (1 - static_cast<double>(t.out) / out) + half_pixel;
 }
 
-double Nearest(std::string_view how, double x) {
+double NearestPlace(std::string_view how, double x) {
   if (how == "floor") return std::floor(x);
   if (how == "ceil") return std::ceil(x);
   return how == "round_prefer_ceil" ? std::floor(x + 0.5) : std::ceil(x - 0.5);
@@ -169,7 +169,7 @@ Taps TapsAt(const Filter& f, const Target& t, double x) {
   const auto inside = [last](double at) {
     return static_cast<int64_t>(std::max(0.0, std::min(at, last)));
   };
-  if (f.mode == "nearest") return {{inside(Nearest(f.nearest, x)), 1}};
+  if (f.mode == "nearest") return {{inside(NearestPlace(f.nearest, x)), 1}};
   const double shrink = f.antialias ? std::min(t.scale, 1.0) : 1.0;
   const double reach = (f.mode == "linear" ? 1 : 2) / shrink;
   Taps taps;

@@ -396,7 +396,7 @@ void ExpandOp::Eval(EvalContext& c) {
 
 namespace {
 
-std::vector<size_t> Permutation(TransposeOp op, size_t rank) {
+std::vector<size_t> PermutationOf(TransposeOp op, size_t rank) {
   std::vector<size_t> result(rank);
   std::iota(result.rbegin(), result.rend(), size_t{0});
   const auto perm = op.perm();
@@ -420,14 +420,14 @@ void TransposeOp::InferShape(InferShapeContext& c) {
     return c.SetShape(kTransposed, perm ? SymShape::OfRank(perm->size()) : SymShape());
   }
   std::vector<Dim> dims;
-  for (const size_t axis : Permutation(op, in.rank())) dims.push_back(in.dims[axis]);
+  for (const size_t axis : PermutationOf(op, in.rank())) dims.push_back(in.dims[axis]);
   c.SetShape(kTransposed, std::move(dims));
   const auto array = SmallArrayOf(c, kData);
   if (!array) return;
   std::vector<int64_t> places(array->elements.size());
   std::iota(places.begin(), places.end(), int64_t{0});
   const Tensor moved =
-      eval::Permute(Tensor::Of<int64_t>(array->extents, places), Permutation(op, in.rank()));
+      eval::Permute(Tensor::Of<int64_t>(array->extents, places), PermutationOf(op, in.rank()));
   std::vector<Dim> elements;
   for (const int64_t place : moved.data<int64_t>())
     elements.push_back(array->elements[static_cast<size_t>(place)]);
@@ -436,7 +436,7 @@ void TransposeOp::InferShape(InferShapeContext& c) {
 
 void TransposeOp::Eval(EvalContext& c) {
   const Tensor& x = c.input(kData);
-  c.SetOutput(kTransposed, eval::Permute(x, Permutation(TransposeOp(c.op()), x.shape().size())));
+  c.SetOutput(kTransposed, eval::Permute(x, PermutationOf(TransposeOp(c.op()), x.shape().size())));
 }
 
 // ---- constant_of_shape ----

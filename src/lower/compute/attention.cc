@@ -304,13 +304,13 @@ std::string RefuseRotary(const Operation& op) {
   return fits.why();
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kAttentionComputes[] = {
     {nn::kAttention, nullptr, RefuseAttention, nullptr, WriteAttention},
     {nn::kRotaryEmbedding, Rotary, RefuseRotary, Positions},
 };
 
 }  // namespace
 
-std::span<const Compute> AttentionComputes() { return kComputes; }
+std::span<const Compute> AttentionComputes() { return kAttentionComputes; }
 
 }  // namespace lathe::lower

@@ -10,7 +10,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
 constexpr int64_t kBlock = 256;  // boxes that are looked at before more are
 
 // Per image and class: what scores enough is sorted, and taken block by block until there is
@@ -175,12 +174,12 @@ class Suppression {
 
 void Suppress(const WholeTensorEmitter& w) { Suppression(w).Write(); }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kBoxComputes[] = {
     {nn::kNonMaxSuppressionPadded, nullptr, NeedSizes, nullptr, Suppress},
 };
 
 }  // namespace
 
-std::span<const Compute> BoxComputes() { return kComputes; }
+std::span<const Compute> BoxComputes() { return kBoxComputes; }
 
 }  // namespace lathe::lower

@@ -11,8 +11,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
 // ---- deform_conv ----
 
 // The two elements around a point.
@@ -373,7 +371,7 @@ std::vector<IndexUse> PositionsUnpooled(const ElementOf& c) {
   return {{Op::kIndices, 0, extent, {}, from_front}};
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kDeformComputes[] = {
     {.op = nn::kDeformConv,
      .element = DeformedConvolution,
      .refuse = RefuseDeformed,
@@ -384,6 +382,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> DeformComputes() { return kComputes; }
+std::span<const Compute> DeformComputes() { return kDeformComputes; }
 
 }  // namespace lathe::lower

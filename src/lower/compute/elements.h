@@ -18,6 +18,9 @@ namespace lathe::lower {
 /// Where an element is: an index per axis.
 using Place = std::vector<Dim>;
 
+/// Positions, weights and sums are computed in it where the interpreter does so.
+inline constexpr ElementType kWide = ElementType::kF64;
+
 /// Computes single elements of the values of a function: of an argument, by loading it; of what an
 /// operation gives, from elements of its operands, as its compute function says (compute.h).
 class Elements {

@@ -12,14 +12,12 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
 constexpr size_t kLongest = 16;  // tokens that are compared one after the other
 
-using Op = nn::TfIdfVectorizerOp;
 using Gram = std::vector<int64_t>;
 
 std::string Refuse(const Operation& op) {
-  const Op tfidf(&op);
+  const nn::TfIdfVectorizerOp tfidf(&op);
   if (!tfidf.pool_int64s()) return "there is no pool of integers";
   try {
     for (const nn::PoolGram& gram : nn::PoolGramsOf(tfidf, tfidf.pool_int64s()->size())) {
@@ -182,7 +180,7 @@ class Vectorizer {
   const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
-  Op op_;
+  nn::TfIdfVectorizerOp op_;
   std::vector<Dim> dims_;
   Dim rows_, length_, row_;
   int64_t width_ = 0, kinds_ = 0;
@@ -193,12 +191,12 @@ class Vectorizer {
 
 void WriteCounts(const WholeTensorEmitter& w) { Vectorizer(w).Write(); }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kGramComputes[] = {
     {nn::kTfIdfVectorizer, nullptr, Refuse, nullptr, WriteCounts},
 };
 
 }  // namespace
 
-std::span<const Compute> GramComputes() { return kComputes; }
+std::span<const Compute> GramComputes() { return kGramComputes; }
 
 }  // namespace lathe::lower

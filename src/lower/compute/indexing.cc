@@ -96,7 +96,7 @@ std::vector<IndexUse> OfTuples(const ElementOf& c) {
   return uses;
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kIndexingComputes[] = {
     {nn::kGather, Gathered, nullptr, AlongAxis<nn::GatherOp>},
     {nn::kGatherElements, GatheredElement, RefuseElements, AlongAxis<nn::GatherElementsOp>},
     {nn::kGatherNd, GatheredSlice, RefuseGatheredSlice, OfTuples},
@@ -105,6 +105,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> IndexingComputes() { return kComputes; }
+std::span<const Compute> IndexingComputes() { return kIndexingComputes; }
 
 }  // namespace lathe::lower

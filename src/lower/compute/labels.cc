@@ -133,12 +133,12 @@ void WriteLabels(const WholeTensorEmitter& w) {
   });
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kLabelComputes[] = {
     {nn::kLabelEncoder, LabelOf, Refuse, nullptr, WriteLabels, false, HasManyKeys},
 };
 
 }  // namespace
 
-std::span<const Compute> LabelComputes() { return kComputes; }
+std::span<const Compute> LabelComputes() { return kLabelComputes; }
 
 }  // namespace lathe::lower

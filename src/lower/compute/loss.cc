@@ -11,8 +11,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
 // [N, C, D...] and targets [N, D...].
 class Losses {
  public:
@@ -150,7 +148,7 @@ std::string RefuseNone(const Operation& op) {
   return fits.why().empty() ? NeedSizes(op) : fits.why();
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kLossComputes[] = {
     {nn::kNegativeLogLikelihoodLoss, nullptr, RefuseNone, Targets<nn::NegativeLogLikelihoodLossOp>,
      WriteLikelihood},
     {nn::kSoftmaxCrossEntropyLoss, nullptr, RefuseNone, Targets<nn::SoftmaxCrossEntropyLossOp>,
@@ -159,6 +157,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> LossComputes() { return kComputes; }
+std::span<const Compute> LossComputes() { return kLossComputes; }
 
 }  // namespace lathe::lower

@@ -424,7 +424,7 @@ Value Triangle(const ElementOf& c) {
   return Where(c.e, keeps, c.Operand(0, c.at), c.Zero());
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kMovementComputes[] = {
     {.op = nn::kConcat,
      .element = Concatenated,
      .whole = ConcatenateAll,
@@ -557,6 +557,6 @@ Dim AmountKey(const Operation& op, size_t i) {
   return Dim::Symbol(StrCat("#", number, ".", i));
 }
 
-std::span<const Compute> MovementComputes() { return kComputes; }
+std::span<const Compute> MovementComputes() { return kMovementComputes; }
 
 }  // namespace lathe::lower

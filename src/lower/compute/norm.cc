@@ -11,10 +11,9 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-constexpr int64_t kSums = 64;  // that are added to in turn
+using BatchNorm = nn::BatchNormalizationOp;
 
-using Op = nn::BatchNormalizationOp;
+constexpr int64_t kSums = 64;  // that are added to in turn
 
 // A vector has one channel and no axis of them.
 std::optional<size_t> ChannelAxis(const Operation& op, size_t rank) {
@@ -30,7 +29,7 @@ class Channels {
         e_(w.e),
         s_(w.e),
         op_(w.op),
-        dims_(w.Dims(Op::kX)),
+        dims_(w.Dims(BatchNorm::kX)),
         axis_(ChannelAxis(*w.op, dims_.size())) {
     MergeSpatial();
     others_ = dims_;
@@ -43,7 +42,7 @@ class Channels {
     for (const Dim& dim : dims_) elements *= dim;
     e_.For(channels, WholeTensorEmitter::IsWorthParallelizing(elements), [&](const Dim& channel) {
       channel_ = channel;
-      Value mean = Of(Op::kMean), variance = Of(Op::kVar);
+      Value mean = Of(BatchNorm::kMean), variance = Of(BatchNorm::kVar);
       const Value old_mean = mean, old_variance = variance;
       if (op_.training_mode()) {
         mean = Mean([](Value x) { return x; });
@@ -53,19 +52,19 @@ class Channels {
         });
       }
       const Value deviation = s_.Power(s_.Add(variance, s_.Number(kWide, op_.epsilon())), 0.5);
-      const Value factor = s_.Mul(s_.Div(s_.Number(kWide, 1.0), deviation), Of(Op::kScale));
-      const Value bias = Of(Op::kB);
+      const Value factor = s_.Mul(s_.Div(s_.Number(kWide, 1.0), deviation), Of(BatchNorm::kScale));
+      const Value bias = Of(BatchNorm::kB);
       Place at;
       Normalize(at, [&](Value x) { return s_.Add(s_.Mul(s_.Sub(x, mean), factor), bias); });
-      Keep(Op::kRunningMean, old_mean, mean);
-      Keep(Op::kRunningVar, old_variance, variance);
+      Keep(BatchNorm::kRunningMean, old_mean, mean);
+      Keep(BatchNorm::kRunningVar, old_variance, variance);
     });
   }
 
  private:
   // [N, C, D1, ..., Dk] of known D as [N, C, D1 * ... * Dk]: longer rows.
   void MergeSpatial() {
-    const Value x = w_.op->operand(Op::kX);
+    const Value x = w_.op->operand(BatchNorm::kX);
     if (axis_ != 1 || dims_.size() < 4 || !x.is_block_argument()) return;
     Dim plane = 1;
     for (size_t a = 2; a < dims_.size(); ++a) plane *= dims_[a];
@@ -78,7 +77,7 @@ class Channels {
   Value X(Place at) const {
     if (axis_) at[*axis_] = channel_;
     const Value x =
-        flat_ ? e_.LoadFrom(flat_, e_.space().Flatten(at, dims_)) : w_.Operand(Op::kX, at);
+        flat_ ? e_.LoadFrom(flat_, e_.space().Flatten(at, dims_)) : w_.Operand(BatchNorm::kX, at);
     return s_.Cast(x, kWide);
   }
 
@@ -134,7 +133,7 @@ class Channels {
       Place to = at;
       if (axis_) to[*axis_] = channel_;
       const Dim flat = e_.space().Flatten(to, dims_);
-      return e_.Store(w_.memory[Op::kY], flat, s_.Cast(f(X(at)), w_.Element(Op::kY)));
+      return e_.Store(w_.memory[BatchNorm::kY], flat, s_.Cast(f(X(at)), w_.Element(BatchNorm::kY)));
     }
     const auto inside = [&](const Dim& i) {
       at.push_back(i);
@@ -159,7 +158,7 @@ class Channels {
   const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
-  Op op_;
+  BatchNorm op_;
   Value flat_;  // x with one axis; null: it is read as it is
   std::vector<Dim> dims_, others_;
   std::optional<size_t> axis_;
@@ -170,26 +169,27 @@ void WriteChannels(const WholeTensorEmitter& w) { Channels(w).Write(); }
 
 std::string Refuse(const Operation& op) {
   Fits fits(op);
-  const std::vector<Dim> x = fits.Dims(Op::kX);
+  const std::vector<Dim> x = fits.Dims(BatchNorm::kX);
   const auto element = [&](size_t i) { return TensorOf(op.operand(i)).element(); };
-  const bool same = element(Op::kX) == element(Op::kScale) && element(Op::kX) == element(Op::kMean);
-  const Op norm(&op);
+  const bool same = element(BatchNorm::kX) == element(BatchNorm::kScale) &&
+                    element(BatchNorm::kX) == element(BatchNorm::kMean);
+  const BatchNorm norm(&op);
   if (!norm.training_mode() && !norm.layout() && same && x.size() > 1) {
     return "it has a simpler form";
   }
   const auto axis = ChannelAxis(op, x.size());
-  for (const size_t i : {Op::kScale, Op::kB, Op::kMean, Op::kVar}) {
+  for (const size_t i : {BatchNorm::kScale, BatchNorm::kB, BatchNorm::kMean, BatchNorm::kVar}) {
     fits.Is(i, {axis ? x[*axis] : Dim(1)});
   }
   return fits.why();
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kNormComputes[] = {
     {nn::kBatchNormalization, nullptr, Refuse, nullptr, WriteChannels, true},
 };
 
 }  // namespace
 
-std::span<const Compute> NormComputes() { return kComputes; }
+std::span<const Compute> NormComputes() { return kNormComputes; }
 
 }  // namespace lathe::lower

@@ -350,7 +350,7 @@ std::vector<IndexUse> ScanAxis(const ElementOf& c) {
   return {{1, 0, static_cast<int64_t>(c.Dims(0).size())}};
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kOrderComputes[] = {
     {nn::kCumProd, nullptr, nullptr, ScanAxis, WriteProducts, true},
     {nn::kCumSum, nullptr, nullptr, ScanAxis, WriteSums, true},
     {nn::kTopK, nullptr, NeedSizes, LastWanted, WriteTopK},
@@ -358,6 +358,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> OrderComputes() { return kComputes; }
+std::span<const Compute> OrderComputes() { return kOrderComputes; }
 
 }  // namespace lathe::lower

@@ -16,8 +16,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
 /// The axes of a matrix operand that are rows and columns, whichever way it lies; a vector is a row
 /// on the left and a column on the right.
 struct Matrix {
@@ -325,7 +323,7 @@ Value Contracted(const ElementOf& c) {
   return s.Cast(sum, c.Element());
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kProductComputes[] = {
     {nn::kArrayFeatureExtractor, Extracted, nullptr, PlacesExtracted},
     {nn::kBinarizer, Binarized},
     {nn::kDet, nullptr, RefuseDeterminant, nullptr, WriteDeterminants},
@@ -337,6 +335,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> ProductComputes() { return kComputes; }
+std::span<const Compute> ProductComputes() { return kProductComputes; }
 
 }  // namespace lathe::lower

@@ -14,7 +14,7 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kNarrow = ElementType::kF32, kWide = ElementType::kF64;
+constexpr ElementType kNarrow = ElementType::kF32;
 
 // Which entry of the scale or zero point belongs to an element.
 Place ScaleAt(const ElementOf& c, size_t operand, int64_t axis_attribute, int64_t block) {
@@ -129,7 +129,7 @@ Value LookedUp(const ElementOf& c) {
   return c.Operand(Op::kTable, {c.e.Loaded(index, c.Dims(Op::kTable)[0])});
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kQuantizeComputes[] = {
     {nn::kDequantizeLinear, Dequantized, RefuseDequantized},
     {nn::kLookup, LookedUp},
     {nn::kQuantizeLinear, Quantized, RefuseQuantized},
@@ -137,6 +137,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> QuantizeComputes() { return kComputes; }
+std::span<const Compute> QuantizeComputes() { return kQuantizeComputes; }
 
 }  // namespace lathe::lower

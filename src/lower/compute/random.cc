@@ -67,10 +67,10 @@ Value Philox(const ElementOf& c) {
   return s.Mul(s.Cast(bits, ElementType::kF64), s.Number(ElementType::kF64, 0x1p-53));
 }
 
-constexpr Compute kComputes[] = {{nn::kPhilox, Philox}};
+constexpr Compute kRandomComputes[] = {{nn::kPhilox, Philox}};
 
 }  // namespace
 
-std::span<const Compute> RandomComputes() { return kComputes; }
+std::span<const Compute> RandomComputes() { return kRandomComputes; }
 
 }  // namespace lathe::lower

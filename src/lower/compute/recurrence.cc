@@ -211,13 +211,13 @@ std::string RefuseCausal(const Operation& op) {
   return fits.why();
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kRecurrenceComputes[] = {
     {nn::kCausalConvWithState, CausalConvolution, RefuseCausal},
     {nn::kLinearAttention, nullptr, RefuseGates, nullptr, WriteLinearAttention},
 };
 
 }  // namespace
 
-std::span<const Compute> RecurrenceComputes() { return kComputes; }
+std::span<const Compute> RecurrenceComputes() { return kRecurrenceComputes; }
 
 }  // namespace lathe::lower

@@ -13,7 +13,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
 enum Operand : size_t { kX, kW, kR, kB, kLens, kH, kC, kP };
 
 // ---- activations ----
@@ -281,7 +280,7 @@ std::vector<IndexUse> Lengths(const ElementOf& c) {
   return {{kLens, axis, extent, {}, length}};
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kRecurrentComputes[] = {
     {nn::kGru, nullptr, Refuse, Lengths, WriteLayer, true},
     {nn::kLstm, nullptr, Refuse, Lengths, WriteLayer, true},
     {nn::kRnn, nullptr, Refuse, Lengths, WriteLayer, true},
@@ -289,6 +288,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> RecurrentComputes() { return kComputes; }
+std::span<const Compute> RecurrentComputes() { return kRecurrentComputes; }
 
 }  // namespace lathe::lower

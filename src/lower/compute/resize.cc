@@ -8,14 +8,11 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
-using Op = nn::ResizeOp;
-
 std::string Refuse(const Operation& op) {
-  const Op resize(&op);
+  const nn::ResizeOp resize(&op);
   const bool one_factor = !resize.scales() && resize.keep_aspect_ratio_policy() != "stretch";
-  if (one_factor && ConstantOf(op.operand(Op::kSizes)) == nullptr) return "sizes are computed";
+  if (one_factor && ConstantOf(op.operand(nn::ResizeOp::kSizes)) == nullptr)
+    return "sizes are computed";
   return !one_factor || TensorOf(op.operand(0)).is_static() ? "" : "the factor is not known";
 }
 
@@ -121,7 +118,7 @@ class Resized {
 
   const ElementOf& c_;
   Scalars s_;
-  Op op_;
+  nn::ResizeOp op_;
   Place place_;
   std::vector<AxisTaps> axes_;
   std::vector<std::vector<Tap>> taps_;  // per axis
@@ -131,7 +128,7 @@ class Resized {
 
 Value Resample(const ElementOf& c) { return Resized(c).Element(); }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kResizeComputes[] = {
     {.op = nn::kResize,
      .element = Resample,
      .refuse = Refuse,
@@ -141,6 +138,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> ResizeComputes() { return kComputes; }
+std::span<const Compute> ResizeComputes() { return kResizeComputes; }
 
 }  // namespace lathe::lower

@@ -11,11 +11,7 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
-using Op = nn::ResizeOp;
-
-Op OpOf(const Operation& op) { return Op(&op); }
+nn::ResizeOp OpOf(const Operation& op) { return nn::ResizeOp(&op); }
 
 std::vector<size_t> AxesOf(const Operation& op) {
   const size_t rank = DimsOf(op.result(0)).size();
@@ -40,13 +36,13 @@ std::optional<double> KnownRatio(const Dim& in, const Dim& out) {
 
 // The factor of entry `i` of the axes, if that is known.
 std::optional<double> KnownScale(const Operation& op, size_t i) {
-  const Op resize = OpOf(op);
+  const nn::ResizeOp resize = OpOf(op);
   if (resize.scales()) {
-    const Tensor* scales = ConstantOf(op.operand(Op::kScales));
+    const Tensor* scales = ConstantOf(op.operand(nn::ResizeOp::kScales));
     return scales == nullptr ? std::nullopt : std::optional(ToDoubles(*scales)[i]);
   }
   if (resize.keep_aspect_ratio_policy() == "stretch") return std::nullopt;
-  const std::vector<int64_t> sizes = *ConstantInts(op, Op::kSizes);
+  const std::vector<int64_t> sizes = *ConstantInts(op, nn::ResizeOp::kSizes);
   const std::vector<size_t> axes = AxesOf(op);
   std::optional<double> factor;
   for (size_t k = 0; k < axes.size(); ++k) {
@@ -75,13 +71,13 @@ Value ResizedExtentAt(Elements& e, const Operation& op, size_t axis) {
   const Dim in = e.Dims(op.operand(0))[axis];
   if (entry == axes.size()) return e.Int(in);
   const Place at{static_cast<int64_t>(entry)};
-  if (OpOf(op).sizes()) return ToInt64(e, e.At(op.operand(Op::kSizes), at));
+  if (OpOf(op).sizes()) return ToInt64(e, e.At(op.operand(nn::ResizeOp::kSizes), at));
   const auto known = KnownScale(op, entry);
   const Dim scaled = known ? nn::ScaledExtent(in, *known) : Dim::Unknown();
   if (!scaled.is_unknown()) return e.Int(scaled);
   const Scalars s(e);
   const Value scale =
-      known ? s.Number(kWide, *known) : s.Cast(e.At(op.operand(Op::kScales), at), kWide);
+      known ? s.Number(kWide, *known) : s.Cast(e.At(op.operand(nn::ResizeOp::kScales), at), kWide);
   return s.Cast(s.Floor(s.Mul(s.Number(kWide, in), scale)), ElementType::kI64);
 }
 
@@ -124,7 +120,7 @@ Value AxisTaps::Given(size_t operand, size_t entry) const {
 
 Value AxisTaps::Scale() const {
   if (axis_.known) return Number(*axis_.known);
-  if (axis_.computed) return Given(Op::kScales, *axis_.computed);
+  if (axis_.computed) return Given(nn::ResizeOp::kScales, *axis_.computed);
   return s_.Div(s_.Number(kWide, axis_.out), s_.Number(kWide, axis_.in));
 }
 
@@ -166,8 +162,9 @@ Value AxisTaps::Coordinate(const Dim& at) const {
 
 Value AxisTaps::InRegion(Value x) const {
   const Value in = s_.Number(kWide, axis_.in), one = Number(1), length = s_.Mul(Scale(), in);
-  const Value first = Given(Op::kRoi, axis_.first);
-  const Value region = s_.Sub(Given(Op::kRoi, axis_.last), first), reach = s_.Sub(in, one);
+  const Value first = Given(nn::ResizeOp::kRoi, axis_.first);
+  const Value region = s_.Sub(Given(nn::ResizeOp::kRoi, axis_.last), first),
+              reach = s_.Sub(in, one);
   const Value middle = s_.Div(s_.Mul(region, reach), Number(2));
   const Value inner = s_.Div(s_.Mul(s_.Mul(x, region), reach), s_.Sub(length, one));
   const Value within = s_.Select(s_.Equal(length, one), middle, inner);

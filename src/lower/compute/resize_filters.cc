@@ -8,13 +8,10 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
 constexpr int64_t kMostBytes = 1 << 19;  // of memory that each thread has
 
-using Op = nn::ResizeOp;
-
 // Elements that count along an axis on each side of a point where nothing shrinks.
-int64_t ReachOf(const Operation& op) { return Op(&op).mode() == "linear" ? 1 : 2; }
+int64_t ReachOf(const Operation& op) { return nn::ResizeOp(&op).mode() == "linear" ? 1 : 2; }
 
 // At most as many elements count for one of the result; unknown if no bound is.
 Dim MostTaps(const Operation& op, const ResizedAxis& axis) {
@@ -195,7 +192,7 @@ class Filters {
   const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
-  Op op_;
+  nn::ResizeOp op_;
   std::vector<Dim> in_, out_;
   ElementType type_;
   std::vector<ResizedAxis> axes_;
@@ -211,7 +208,7 @@ class Filters {
 }  // namespace
 
 bool HasFilterTables(const Operation& op) {
-  const Op resize(&op);
+  const nn::ResizeOp resize(&op);
   if (!resize.antialias() || resize.mode() == "nearest" || CropsRegion(op)) return false;
   const std::vector<ResizedAxis> axes =
       ResizedAxes(op, DimsOf(op.operand(0)), DimsOf(op.result(0)));

@@ -7,11 +7,8 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
 constexpr int64_t kPieces = 64;        // of the planes of all regions, that threads share
 constexpr int64_t kMostPoints = 1024;  // of a region along an axis
-
-using Op = nn::RoiAlignOp;
 
 // The mean over a cell is the sum over its rows of what is, for all columns of the region at once,
 // the sum over its points along the other axis.
@@ -22,7 +19,7 @@ class AlignedRegions {
         e_(w.e),
         s_(w.e),
         op_(w.op),
-        in_(w.Dims(Op::kX)),
+        in_(w.Dims(nn::RoiAlignOp::kX)),
         regions_(w.ResultDims(0)[0]),
         type_(SumType(w.Element(0))),
         rows_{1, op_.output_height(), in_[2]},
@@ -71,7 +68,7 @@ class AlignedRegions {
   void FillTable(const Axis& axis, const Dim& region) {
     const bool shifted = op_.coordinate_transformation_mode() == "half_pixel";
     const auto end = [&](int64_t at) {
-      const Value given = s_.Cast(w_.Operand(Op::kRois, {region, Dim(at)}), kWide);
+      const Value given = s_.Cast(w_.Operand(nn::RoiAlignOp::kRois, {region, Dim(at)}), kWide);
       return s_.Sub(s_.Mul(given, Wide(op_.spatial_scale())), Wide(shifted ? 0.5 : 0));
     };
     const Value start = end(axis.coordinate);
@@ -138,7 +135,7 @@ class AlignedRegions {
 
   void WritePlane(const Dim& piece, const Dim& region, const Dim& channel) {
     const Place at{region};
-    const Dim image = IndexAt({e_, w_.op, 0, at}, Op::kBatchIndices, at, in_[0]);
+    const Dim image = IndexAt({e_, w_.op, 0, at}, nn::RoiAlignOp::kBatchIndices, at, in_[0]);
     const auto bound = [&](int64_t i) {
       return e_.Loaded(e_.LoadFrom(columns_.bounds, region * 2 + i), in_[3] + 1);
     };
@@ -153,7 +150,8 @@ class AlignedRegions {
       w_.ForLanes(width, [&](const Dim& i) {
         const Value sum = e_.Reduce({length}, none, [&](const Place& k, Value so_far) {
           const Dim y = e_.Loaded(e_.LoadFrom(rows_.at, begin + k[0]), in_[2]);
-          const Value x = s_.Cast(w_.Operand(Op::kX, {image, channel, y, first + i}), type_);
+          const Value x =
+              s_.Cast(w_.Operand(nn::RoiAlignOp::kX, {image, channel, y, first + i}), type_);
           return s_.Add(so_far, s_.Mul(e_.LoadFrom(rows_.shares, begin + k[0]), x));
         });
         e_.Store(sums_, sums + i, sum);
@@ -174,7 +172,7 @@ class AlignedRegions {
   const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
-  Op op_;
+  nn::RoiAlignOp op_;
   std::vector<Dim> in_;
   Dim regions_;
   ElementType type_;
@@ -185,7 +183,7 @@ class AlignedRegions {
 }  // namespace
 
 bool HasPointTables(const Operation& op) {
-  const Op align(&op);
+  const nn::RoiAlignOp align(&op);
   const int64_t cells = std::max(align.output_height(), align.output_width());
   const int64_t points = cells * std::max<int64_t>(align.sampling_ratio(), 1);
   return align.mode() == "avg" && points <= kMostPoints && NeedSizes(op).empty();

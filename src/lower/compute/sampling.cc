@@ -14,8 +14,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
 Value Wide(const Scalars& s, double x) { return s.Number(kWide, x); }
 Value Widened(const Scalars& s, Value x) { return s.Cast(x, kWide); }
 
@@ -442,7 +440,7 @@ std::vector<IndexUse> ImagesPooled(const ElementOf& c) {
   return uses;
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kSamplingComputes[] = {
     {nn::kAffineGrid, AffineGrid, RefuseAffine},
     {.op = nn::kGridSample, .element = nullptr, .refuse = RefuseIntegers, .whole = SampleGrid},
     {nn::kMaxRoiPool, MaxRoiPool, nullptr, ImagesPooled},
@@ -456,6 +454,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> SamplingComputes() { return kComputes; }
+std::span<const Compute> SamplingComputes() { return kSamplingComputes; }
 
 }  // namespace lathe::lower

@@ -206,7 +206,7 @@ std::vector<IndexUse> StepIndices(const ElementOf& c) {
   return {{Op::kWriteIndices, axis, extent, {}, last}};
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kScatterComputes[] = {
     {nn::kScatterElements, nullptr, RefuseElements, ElementIndices, ScatterElements},
     {nn::kScatterNd, nullptr, RefuseTuples, TupleIndices, ScatterSlices},
     {nn::kTensorScatter, nullptr, RefuseSteps, StepIndices, ScatterSteps},
@@ -214,6 +214,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> ScatterComputes() { return kComputes; }
+std::span<const Compute> ScatterComputes() { return kScatterComputes; }
 
 }  // namespace lathe::lower

@@ -120,7 +120,7 @@ Value Count(const ElementOf& c) {
   return c.e.Int(count);
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kShapeComputes[] = {
     {nn::kReshape, Reshaped},
     {nn::kFlatten, Reshaped},
     {nn::kSqueeze, Reshaped},
@@ -157,6 +157,6 @@ Value RangeCountAt(Elements& e, const Operation& op) {
   return ToInt64(e, Greatest(exact.Call(nn::kCeil), 0));
 }
 
-std::span<const Compute> ShapeComputes() { return kComputes; }
+std::span<const Compute> ShapeComputes() { return kShapeComputes; }
 
 }  // namespace lathe::lower

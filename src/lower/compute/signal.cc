@@ -16,8 +16,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
 Value Cos(Elements& e, Value x) { return nn::CosOp::Create(e.lb().b(), x).y(); }
 Value Sin(Elements& e, Value x) { return nn::SinOp::Create(e.lb().b(), x).y(); }
 
@@ -399,7 +397,7 @@ Value Hamming(const ElementOf& c) {
   return Cosines<nn::HammingWindowOp>(c, 25.0 / 46.0, 21.0 / 46.0, 0);
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kSignalComputes[] = {
     {nn::kBlackmanWindow, Blackman},
     {nn::kDft, nullptr, RefuseDft, nullptr, WriteDft},
     {nn::kHammingWindow, Hamming},
@@ -415,6 +413,6 @@ bool SaysExtentOfDft(const Operation& op, size_t axis) {
   return axis == dft.axis && IsAsLongAsTold(dft);
 }
 
-std::span<const Compute> SignalComputes() { return kComputes; }
+std::span<const Compute> SignalComputes() { return kSignalComputes; }
 
 }  // namespace lathe::lower

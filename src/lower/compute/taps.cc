@@ -3,8 +3,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
 class Sum {
  public:
   Sum(const Scalars& s, std::span<const std::vector<Tap>> axes, Place place,

@@ -10,7 +10,6 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
 constexpr size_t kRate = 0, kTime = 1, kFirst = 2;  // operands
 
 // One element of a tensor and what is kept about it.
@@ -108,7 +107,7 @@ std::string RefuseStep(const Operation& op) {
   return fits.why();
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kTrainingComputes[] = {
     {nn::kAdagrad, Adagrad, RefuseStep<3>},
     {nn::kAdam, Adam, RefuseStep<4>},
     {nn::kMomentum, Momentum, RefuseStep<3>},
@@ -116,6 +115,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> TrainingComputes() { return kComputes; }
+std::span<const Compute> TrainingComputes() { return kTrainingComputes; }
 
 }  // namespace lathe::lower

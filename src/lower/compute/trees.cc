@@ -12,14 +12,11 @@
 namespace lathe::lower {
 namespace {
 
-constexpr ElementType kWide = ElementType::kF64;
-
-using Op = nn::TreeEnsembleOp;
 using Mode = nn::TreeNode::Mode;
 
 std::optional<nn::Trees> TreesOf(const Operation& op) {
   try {
-    return nn::Trees::Of(Op(&op));
+    return nn::Trees::Of(nn::TreeEnsembleOp(&op));
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -327,7 +324,7 @@ class Ensemble {
   const WholeTensorEmitter& w_;
   Elements& e_;
   Scalars s_;
-  Op op_;
+  nn::TreeEnsembleOp op_;
   nn::Trees trees_;
   std::set<Mode> modes_;
   ElementType compared_ = kWide;
@@ -339,12 +336,12 @@ class Ensemble {
 
 void WriteEnsemble(const WholeTensorEmitter& w) { Ensemble(w).Write(); }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kTreeComputes[] = {
     {nn::kTreeEnsemble, nullptr, Refuse, nullptr, WriteEnsemble},
 };
 
 }  // namespace
 
-std::span<const Compute> TreeComputes() { return kComputes; }
+std::span<const Compute> TreeComputes() { return kTreeComputes; }
 
 }  // namespace lathe::lower

@@ -329,7 +329,6 @@ Value ByteConvolution(const ElementOf& c) {
 
 Value QuantizedConvolution(const ElementOf& c) {
   using Op = nn::QlinearConvOp;
-  constexpr ElementType kWide = ElementType::kF64;
   const Scalars s(c.e);
   const Value sum = IntegerSum<Op>(c, WithBias(c, Op::kB, c.at[1], ElementType::kI32));
   Value y = s.Mul(s.Cast(sum, kWide), s.Cast(PerFilter(c, Op::kWScale, c.at[1]), kWide));
@@ -538,7 +537,7 @@ Value LocallyNormalized(const ElementOf& c) {
   return s.Cast(s.Mul(s.Cast(c.Operand(0, c.at), type), factor), c.Element());
 }
 
-constexpr Compute kComputes[] = {
+constexpr Compute kWindowComputes[] = {
     {nn::kAveragePool, AveragePooled},
     {nn::kCol2im, AddedBlocks, RefuseBlocks},
     {nn::kConv, Convolution, RefuseConvolution},
@@ -554,6 +553,6 @@ constexpr Compute kComputes[] = {
 
 }  // namespace
 
-std::span<const Compute> WindowComputes() { return kComputes; }
+std::span<const Compute> WindowComputes() { return kWindowComputes; }
 
 }  // namespace lathe::lower

@@ -77,7 +77,7 @@ class Sums {
 };
 
 // Those of even or odd powers.
-Row Half(Row row, size_t first) {
+Row HalfOf(Row row, size_t first) {
   for (size_t i = 1 - first; i < row.size(); i += 2) row[i] = 0;
   return row;
 }
@@ -152,8 +152,8 @@ std::vector<Value> WinogradForm::InputAlong(LoopBuilder& lb, const Machine& mach
       result.push_back(sums.Of(input_[j], values));
       continue;
     }
-    const Value even = sums.Of(Half(input_[j], 0), values);
-    const Value odd = sums.Of(Half(input_[j], 1), values);
+    const Value even = sums.Of(HalfOf(input_[j], 0), values);
+    const Value odd = sums.Of(HalfOf(input_[j], 1), values);
     result.push_back(sums.Add(even, odd));
     result.push_back(sums.Subtract(even, odd));
     ++j;
