@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union
 
@@ -35,6 +36,14 @@ class Executable(_core.Executable):
         """
         super().save(os.fspath(path))
 
+    def __reduce__(self) -> tuple[Callable[[bytes, int], Executable], tuple[bytes, int]]:
+        """Pickled as the file that `save` writes, so that processes may hand it on, and copied so."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pickled.lx")
+            self.save(path)
+            with open(path, "rb") as file:
+                return _from_bytes, (file.read(), self.threads)
+
     def explain(self) -> Explanation:
         """What the program became: kernels, the strategies that made them, what is interpreted and
         why. Of one that was loaded only the target is known."""
@@ -62,6 +71,14 @@ class Executable(_core.Executable):
         except asyncio.CancelledError:
             token.cancel()
             raise
+
+
+def _from_bytes(content: bytes, threads: int) -> Executable:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "pickled.lx")
+        with open(path, "wb") as file:
+            file.write(content)
+        return Executable.load(path, threads)
 
 
 def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,

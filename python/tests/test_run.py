@@ -2,6 +2,9 @@
 
 import array
 import asyncio
+import copy
+import multiprocessing
+import pickle
 import threading
 
 import ml_dtypes
@@ -214,6 +217,20 @@ def test_wrong_inputs_name_the_input(exe):
         exe(np.zeros((2, 3), "datetime64[s]"), x)
     with pytest.raises(lathe.ElementTypeError, match="input 'b'"):
         exe(x, [["one", "two", "three"]])
+
+
+def test_executables_are_pickled_and_copied(exe, rng):
+    a, b = rng.standard_normal((2, 4, 3)).astype(np.float32)
+    content = pickle.dumps(exe)
+    expected = exe(a, b)
+    del exe
+    again = pickle.loads(content)
+    assert type(again) is lathe.Executable and again.threads == 1
+    for executable in (again, copy.copy(again), copy.deepcopy(again)):
+        assert [p.name for p in executable.inputs] == ["a", "b"]
+        np.testing.assert_array_equal(executable(a, b), expected)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        np.testing.assert_array_equal(pool.apply(again, (a, b)), expected)
 
 
 def test_save_and_load(exe, tmp_path, rng):

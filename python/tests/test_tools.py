@@ -1,8 +1,5 @@
 """The command's tools as functions: check, diff, dump, extract, interpret, quantize."""
 
-import subprocess
-import sys
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -44,30 +41,6 @@ def test_check_makes_up_inputs(digits):
     assert lathe.check(digits, dims={"N": 3}, seed=5).outputs[0].type == "f32[3,10]"
     with pytest.raises(lathe.NotFoundError, match="'M'"):
         lathe.check(digits, dims={"M": 3})
-
-
-def test_check_against_onnxruntime(digits, tmp_path):
-    pytest.importorskip("onnxruntime")
-    for source in (digits, DIGITS, DIGITS.read_bytes(), digits.program, affine()):
-        comparison = lathe.check(source, against="onnxruntime")
-        assert comparison and comparison.against.startswith("onnxruntime ")
-
-
-def test_check_against_the_dicts_of_zip_map(tmp_path):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    node = onnx.helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml",
-                                 classlabels_strings=["a", "b"])
-    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 2])
-    y = onnx.helper.make_value_info("y", onnx.TypeProto())
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph([node], "g", [x], [y]), ir_version=8,
-        opset_imports=[onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 3)])
-    assert lathe.check(model, against="onnxruntime")
-    onnx.save(model, tmp_path / "zip.onnx")
-    done = subprocess.run([sys.executable, "-m", "lathe", "check", tmp_path / "zip.onnx", "--against",
-                           "onnxruntime", "--python", sys.executable])
-    assert done.returncode == 0
 
 
 def test_check_against_results(digits, tmp_path):
