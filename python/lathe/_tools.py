@@ -139,12 +139,14 @@ def check(model_or_source: Source, inputs: Mapping[str, Any] | None = None, *,
     negative tolerance; what lathe.compile and Executable.run do.
     """
     _check_tolerances(rtol, atol)
-    program = program_of(model_or_source, False)
+    source = (model_or_source if isinstance(model_or_source, (_core.Model, _core.Program))
+              else _model._path_or_bytes(model_or_source))  # an open file is read once
+    program = program_of(source, False)
     sizes = dict(dims or {})
     given = dict(inputs) if inputs is not None else _core._sampled(program, sizes, seed)
     executable = compile(program, dims=sizes, **{"cache": False, **options})
     outputs = executable.run(given)
-    name, wanted = _wanted(model_or_source, program, given, against)
+    name, wanted = _wanted(source, program, given, against)
     usual = _core._usual_tolerance(program, options.get("precision", "f32"))
     differences = _core._different_values(
         _as_arrays(outputs), {k: v for k, v in wanted.items() if k in outputs or len(wanted) == 1},

@@ -15,7 +15,8 @@ DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 
 def test_check_against_onnxruntime():
     digits = lathe.load(DIGITS)
-    for source in (digits, DIGITS, DIGITS.read_bytes(), digits.program):
+    for source in (digits, DIGITS, DIGITS.read_bytes(), digits.program, onnx.load(DIGITS),
+                   DIGITS.open("rb")):
         comparison = lathe.check(source, against="onnxruntime")
         assert comparison and comparison.against.startswith("onnxruntime ")
 
