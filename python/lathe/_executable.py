@@ -11,6 +11,7 @@ from typing import Any, Union
 from lathe import _core, _model
 from lathe._reports import Explanation, Profile
 
+Source = Union[_core.Model, _core.Program, _model.Source]
 Cache = Union[str, "os.PathLike[str]", bool, None]
 
 
@@ -81,7 +82,7 @@ def _from_bytes(content: bytes, threads: int) -> Executable:
         return Executable.load(path, threads)
 
 
-def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
+def compile(model_or_source: Source, *,
             target: str | None = None, threads: int = 0, level: int = 2, cache: Cache = None,
             dims: Mapping[str, int] | None = None, strict: bool = False, max_bytes: int = 0,
             timeout: float | None = None, disable: Iterable[str] = (), enable: Iterable[str] = (),
@@ -117,8 +118,7 @@ def compile(model_or_source: _core.Model | _core.Program | _model.Source, *,
                       precision=precision, progress=progress)
 
 
-def program_of(source: _core.Model | _core.Program | _model.Source,
-               strict: bool) -> _core.Program:
+def program_of(source: Source, strict: bool) -> _core.Program:
     """Of what lathe.compile takes."""
     if isinstance(source, _core.Program):
         return source

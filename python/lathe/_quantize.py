@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
-from lathe import _core, _model
+from lathe import _core
 from lathe._core import LayerReport
-from lathe._executable import program_of
+from lathe._executable import Source, program_of
 from lathe._reports import _html_table, _table
 
-Source = Union[_core.Model, _core.Program, _model.Source]
 Runs = Iterable[Mapping[str, Any]]
 
 

@@ -6,16 +6,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Union, overload
+from typing import Any, overload
 
 import numpy as np
 
 from lathe import _core, _model
 from lathe._core import ProgramDifference, ValueDifference
-from lathe._executable import compile, program_of
+from lathe._executable import Source, compile, program_of
 from lathe._reports import _html_table, _table
 
-Source = Union[_core.Model, _core.Program, _model.Source]
 Results = Mapping[str, Any]
 _RESULTS = (".npz", ".npy", ".safetensors")
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <map>
 
-#include "lathe/dialect/shape_inference.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/runtime/lx_file.h"
 #include "lathe/support/processors.h"
@@ -19,6 +18,7 @@
 #include "python/src/named_values.h"
 #include "python/src/numpy.h"
 #include "python/src/ports.h"
+#include "python/src/reports.h"
 #include "python/src/timeouts.h"
 #include "python/src/values.h"
 
@@ -76,20 +76,12 @@ void CheckPassNames(const CompileOptions& options) {
   }
 }
 
-Program Specialized(const ProgramHolder& holder, const std::map<std::string, int64_t>& dims) {
-  Program program = CloneOf(holder, Gil::kReleased);
-  if (!dims.empty()) {
-    SpecializeShapes(program, {.symbols = {dims.begin(), dims.end()}});
-  }
-  return program;
-}
-
 void Compile(ExecutableHandle* self, const std::shared_ptr<ProgramHolder>& holder,
              const CompileOptions& options, const std::map<std::string, int64_t>& dims) {
   std::vector<PortInfo> inputs, outputs;
   auto executable = WithoutLock([&] {
     CheckPassNames(options);
-    const Program program = Specialized(*holder, dims);
+    const Program program = SpecializedCopy(*holder, dims);
     inputs = InputsOf(program);
     outputs = OutputsOf(program);
     return std::make_unique<Executable>(program, options, holder->context);
@@ -368,15 +360,6 @@ void BindReports(nb::module_& m) {
       .def_ro("runs", &ProfileData::runs);
 }
 
-// A callable of what is done and how much there is.
-std::function<void(size_t, size_t)> ProgressOf(nb::handle callback) {
-  if (callback.is_none()) return {};
-  return [callback](size_t done, size_t total) {
-    const nb::gil_scoped_acquire acquire;
-    callback(done, total);
-  };
-}
-
 void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder>& program,
                      const std::string& target, int threads, int level, const std::string& cache,
                      const std::map<std::string, int64_t>& dims, bool strict, uint64_t max_bytes,
@@ -395,7 +378,7 @@ void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder
            .strict = strict,
            .max_bytes = max_bytes,
            .timeout_seconds = SecondsOf(timeout),
-           .progress = ProgressOf(progress)},
+           .progress = ReportTo<size_t, size_t>(progress)},
           dims);
 }
 

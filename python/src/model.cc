@@ -11,6 +11,7 @@
 #include <map>
 
 #include "lathe/dialect/all.h"
+#include "lathe/dialect/shape_inference.h"
 #include "lathe/driver/model_file.h"
 #include "lathe/driver/value_files.h"
 #include "lathe/frontend/onnx.h"
@@ -249,6 +250,12 @@ WriteLock::WriteLock(const ProgramHolder& holder, Gil gil)
 Program CloneOf(const ProgramHolder& holder, Gil gil) {
   const ReadLock lock(holder, gil);
   return holder.program().Clone();
+}
+
+Program SpecializedCopy(const ProgramHolder& holder, const std::map<std::string, int64_t>& dims) {
+  Program program = CloneOf(holder, Gil::kReleased);
+  if (!dims.empty()) SpecializeShapes(program, {.symbols = {dims.begin(), dims.end()}});
+  return program;
 }
 
 void BindModel(nb::module_& m) {

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -78,6 +79,9 @@ class WriteLock {
 
 /// A copy that shares the weights.
 Program CloneOf(const ProgramHolder& holder, Gil gil);
+/// One where symbolic dims have these sizes, for who does not have the interpreter's lock. Errors:
+/// shape/unknown-symbol.
+Program SpecializedCopy(const ProgramHolder& holder, const std::map<std::string, int64_t>& dims);
 
 /// An empty context with all dialects.
 std::shared_ptr<IrContext> NewContext();

@@ -22,6 +22,11 @@ nb::dict DictOf(nb::handle mapping, const char* what) {
   return dict;
 }
 
+std::vector<PortInfo> InputsOf(const ProgramHolder& holder) {
+  const ReadLock lock(holder);
+  return InputsOf(holder.program());
+}
+
 std::string InputName(const PortInfo& port) { return StrCat("input '", port.name, "'"); }
 
 NamedValues ValuesFor(std::span<const PortInfo> ports, const nb::dict& given) {

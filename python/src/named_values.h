@@ -4,8 +4,10 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lathe/dialect/interpreter.h"
+#include "python/src/model.h"
 #include "python/src/ports.h"
 
 namespace lathe::python {
@@ -13,6 +15,9 @@ namespace lathe::python {
 /// The dict that a mapping is, or a copy of it. `what` names it in messages, as "inputs". Errors:
 /// type/python.
 nanobind::dict DictOf(nanobind::handle mapping, const char* what);
+
+/// Of a program that is locked meanwhile.
+std::vector<PortInfo> InputsOf(const ProgramHolder& holder);
 
 /// "input 'x'", for messages.
 std::string InputName(const PortInfo& port);

@@ -13,6 +13,7 @@
 #include "python/src/interrupts.h"
 #include "python/src/model.h"
 #include "python/src/named_values.h"
+#include "python/src/reports.h"
 #include "python/src/views.h"
 
 namespace nb = nanobind;
@@ -35,22 +36,10 @@ CalibrationData DataOf(nb::handle runs, const std::vector<PortInfo>& ports) {
   };
 }
 
-std::function<void(const std::string&)> ProgressOf(nb::handle callback) {
-  if (callback.is_none()) return {};
-  return [callback](const std::string& what) {
-    const nb::gil_scoped_acquire acquire;
-    callback(what);
-  };
-}
-
 // `quantize` of a copy and of the data, which may be None.
 template <class Change>
 Quantized QuantizedCopy(const Holder& holder, nb::handle runs, Change&& quantize) {
-  std::vector<PortInfo> ports;
-  {
-    const ReadLock lock(*holder);
-    ports = InputsOf(holder->program());
-  }
+  const std::vector<PortInfo> ports = InputsOf(*holder);
   const CalibrationData data = runs.is_none() ? CalibrationData() : DataOf(runs, ports);
   return WithoutLock([&] {
     Program program = CloneOf(*holder, Gil::kReleased);
@@ -72,7 +61,7 @@ Quantized QuantizeProgram(const Holder& holder, nb::handle runs, const std::stri
                           .kinds = ops,
                           .exclude = exclude,
                           .max_error = max_error,
-                          .progress = ProgressOf(progress)};
+                          .progress = ReportTo<const std::string&>(progress)};
   options.compile.threads = threads;
   return QuantizedCopy(holder, runs, [&](Program& program, const CalibrationData& data) {
     return Quantize(program, data, options);
@@ -88,7 +77,7 @@ Quantized QuantizeProgramWeights(const Holder& holder, nb::handle runs, int64_t 
                         .kinds = ops,
                         .exclude = exclude,
                         .max_error = max_error,
-                        .progress = ProgressOf(progress)};
+                        .progress = ReportTo<const std::string&>(progress)};
   options.compile.threads = threads;
   return QuantizedCopy(holder, runs, [&](Program& program, const CalibrationData& data) {
     return QuantizeWeights(program, data ? &data : nullptr, options);

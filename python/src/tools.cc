@@ -6,7 +6,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "lathe/dialect/shape_inference.h"
 #include "lathe/driver/extract.h"
 #include "lathe/driver/intermediate_values.h"
 #include "lathe/driver/pass_checks.h"
@@ -48,12 +47,7 @@ Holder Fetching(const Holder& holder, const std::vector<std::string>& names) {
 }
 
 nb::dict Interpreted(const Holder& holder, nb::handle inputs, std::optional<double> timeout) {
-  std::vector<PortInfo> ports;
-  {
-    const ReadLock lock(*holder);
-    ports = InputsOf(holder->program());
-  }
-  const NamedValues given = ValuesFor(ports, DictOf(inputs, "inputs"));
+  const NamedValues given = ValuesFor(InputsOf(*holder), DictOf(inputs, "inputs"));
   return DictOf(WithoutLock([&] {
     Program program = CloneOf(*holder, Gil::kReleased);
     PassManager manager;
@@ -94,10 +88,8 @@ std::pair<double, double> UsualTolerance(const Holder& holder, const std::string
 }
 
 nb::dict Sampled(const Holder& holder, const std::map<std::string, int64_t>& dims, uint64_t seed) {
-  const ReadLock lock(*holder);
-  Program program = holder->program().Clone();
-  if (!dims.empty()) SpecializeShapes(program, {.symbols = {dims.begin(), dims.end()}});
-  return DictOf(SampleInputs(program, {}, seed));
+  return DictOf(
+      WithoutLock([&] { return SampleInputs(SpecializedCopy(*holder, dims), {}, seed); }));
 }
 
 void BindDifferences(nb::module_& m) {

@@ -87,8 +87,8 @@ std::optional<ElementType> ParseElementType(std::string_view name) {
 
 std::span<const ElementType> AllElementTypes() { return kAll; }
 
-std::optional<ElementType> ElementTypeFromOnnx(int32_t data_type) {
-  if (data_type <= 0 || data_type >= static_cast<int32_t>(ElementType::kIndex)) return std::nullopt;
+std::optional<ElementType> ElementTypeFromOnnx(int64_t data_type) {
+  if (data_type <= 0 || data_type >= static_cast<int64_t>(ElementType::kIndex)) return std::nullopt;
   const auto type = static_cast<ElementType>(data_type);
   if (Info(type).kind == Class::kNone) return std::nullopt;
   return type;

@@ -49,7 +49,7 @@ enum class ElementType : uint8_t {
 // Every enumerator but kUndefined, in the order of their numbers.
 [[nodiscard]] std::span<const ElementType> AllElementTypes();
 // From an ONNX data_type number; nullopt for 0 and for numbers nobody knows.
-[[nodiscard]] std::optional<ElementType> ElementTypeFromOnnx(int32_t data_type);
+[[nodiscard]] std::optional<ElementType> ElementTypeFromOnnx(int64_t data_type);
 
 // Bits of one stored element: 2 and 4 for the packed types, 8 for bool, 0 for string and undefined.
 [[nodiscard]] int BitWidth(ElementType type);

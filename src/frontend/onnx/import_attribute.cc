@@ -82,9 +82,7 @@ Attribute Importer::ConvertAttribute(const AttributeMsg& a, const AttrDef& def,
     case AttrType::kInt:
       if (def.kind == AttrKind::kBool) return builder_.Attr(a.i != 0);
       if (def.kind == AttrKind::kType) {
-        const auto number = static_cast<int32_t>(a.i);
-        const auto element = ElementTypeFromOnnx(number);
-        if (element && number == a.i) {
+        if (const auto element = ElementTypeFromOnnx(a.i)) {
           return TypeAttribute::Get(ElemType::Get(context_, *element));
         }
         Fail(ErrorCode::kInvalidArgument, "onnx/attribute",

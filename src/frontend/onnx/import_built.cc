@@ -195,9 +195,8 @@ struct FlexBuilder {
 ElementType SoftmaxType(const NodeMsg& node, ElementType type) {
   const AttributeMsg* given = node.Find("softmax_precision");
   if (given == nullptr) return type == ElementType::kF64 ? type : ElementType::kF32;
-  const auto number = static_cast<int32_t>(given->i);
-  const auto precise = ElementTypeFromOnnx(number);
-  if (number == given->i && precise && IsFloat(*precise)) return *precise;
+  const auto precise = ElementTypeFromOnnx(given->i);
+  if (precise && IsFloat(*precise)) return *precise;
   throw Error(ErrorCode::kInvalidArgument, "onnx/attribute",
               StrCat("FlexAttention: softmax_precision is ", given->i));
 }
