@@ -3,12 +3,14 @@
 
 Sources of a group share a translation unit, so none of them may define a name for itself that another
 one uses for something else. A name in an unnamed namespace, an alias or a macro counts as used where
-the source itself or a header of the project that it includes defines that name, in any namespace. A
-source that fits no group starts one. BYTES bounds the size of a group.
+the source itself defines that name, in any namespace, or where a header of the project that it includes
+defines it and the source, or a header of the same namespace, has it without a qualifier. A source that
+fits no group starts one. BYTES bounds the size of a group.
 """
 
 import collections
 import functools
+import itertools
 import pathlib
 import re
 import sys
@@ -20,11 +22,14 @@ INCLUDED_BY_GENERATED = sorted(f"lathe/dialect/{header.name}" for header in
 TYPE = re.compile(r"(?:template\s*<.*>\s*)?(?:struct|class|enum class|enum|union)\s+(?:\[\[.*?\]\]\s*)?(\w+)")
 FUNCTION = re.compile(r"(?:template\s*<.*>\s*)?(?:[A-Za-z_][\w:<>,&*\s\[\].]*?[\s&*>])?([A-Z]\w*)\s*\(")
 VARIABLE = re.compile(r"(?:[A-Za-z][\w:<>,&*\s]*?[\s&*>](k[A-Z]\w*)|(?:static|thread_local) .*?(\w+))\s*(?:=|\{|\[|;)")
-ALIAS = re.compile(r"(?:using|namespace)\s+(\w+)\s*=")
+ALIAS = re.compile(r"^(?:using|namespace)\s+(\w+)\s*=\s*([^;]+);", re.MULTILINE)
 ATTRIBUTE = re.compile(r"^\[\[[^\]]*\]\]\s*")
 TAKEN = re.compile(r"^using ((?:\w+::)+\w+);", re.MULTILINE)
 DEFINITION = re.compile(r"^(?:struct|class|enum class) (\w+)[^;\n]*$", re.MULTILINE)
 OPENED = re.compile(r"^using namespace ([\w:]+);", re.MULTILINE)
+NAMESPACE = re.compile(r"(?:inline )?namespace (?:([\w:]+) )?\{$")
+NOT_CODE = re.compile(r"//.*|^#include.*|\"(?:[^\"\\\n]|\\.)*\"", re.MULTILINE)
+UNQUALIFIED = re.compile(r"(?<![\w.:>])[A-Za-z_]\w*")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 MACRO = re.compile(r"#define\s+(\w+)")
 CONSTANTS = re.compile(r"^(?:inline |static )*constexpr [^;(]*;", re.MULTILINE)
@@ -35,10 +40,9 @@ ENUMERATION = re.compile(r"^enum (?!class)[^{;]*\{([^}]*)\}", re.MULTILINE)
 def defined_name(line, local):
     """What a line at the left margin defines, if anything; unless `local`, for its source alone."""
     line = ATTRIBUTE.sub("", line)
-    always = MACRO.match(line) or ALIAS.match(line)
-    if always:
-        return always[1]
-    if not local and not re.match(r"(?:static|constexpr|const)\s", line):
+    if macro := MACRO.match(line):
+        return macro[1]
+    if not local and not re.match(r"(?:static|constexpr)\s|const .*\bk[A-Z]", line):
         return None
     if not re.match(r"[A-Za-z]", line) or line.startswith(("using ", "return ")):
         return None
@@ -72,17 +76,51 @@ def local_names(text):
     return (names | constants(text)) - {None}
 
 
+def by_namespace(text):
+    """The lines of each namespace, unnamed ones left out of its name: `{"lathe::nn": "..."}`."""
+    stack, lines = [], collections.defaultdict(list)
+    for line in text.splitlines():
+        opened = NAMESPACE.match(line)
+        if opened:
+            stack.append(opened[1])
+        elif line.startswith("}  // namespace"):
+            stack.pop()
+        else:
+            lines["::".join(filter(None, stack))].append(line)
+    return {namespace: "\n".join(some) for namespace, some in lines.items()}
+
+
+def within(namespace, outer):
+    return outer == "" or namespace == outer or namespace.startswith(outer + "::")
+
+
+class Header:
+    """Where a header of the project defines names, which it has without a qualifier, and what it
+    includes."""
+
+    def __init__(self, text):
+        parts = by_namespace(text)
+        self.defined = {space: defined_names(part) for space, part in parts.items()}
+        self.words = {space: set(UNQUALIFIED.findall(NOT_CODE.sub("", part)))
+                      for space, part in parts.items()}
+        self.included = INCLUDE.findall(text)
+
+
 @functools.cache
-def names_of_header(path):
-    """What a header of the project defines, and those that it includes."""
+def header(path):
+    """None for a generated one."""
     file = next((folder / path for folder in FOLDERS if (folder / path).exists()), None)
-    if file is None:  # generated
-        return frozenset().union(*map(names_of_header, INCLUDED_BY_GENERATED))
-    return defined_and_included(file.read_text())
+    return file and Header(file.read_text())
 
 
-def defined_and_included(text):
-    return frozenset(defined_names(text).union(*map(names_of_header, INCLUDE.findall(text))))
+def headers_of(included, found):
+    """All headers of the project that are included, by way of others, too."""
+    for path in included:
+        if path in found:
+            continue
+        found[path] = header(path)
+        headers_of(found[path].included if found[path] else INCLUDED_BY_GENERATED, found)
+    return found
 
 
 @functools.cache
@@ -90,8 +128,8 @@ def names_of_several():
     """What more than one header of the project defines, in different namespaces."""
     count = collections.Counter()
     for folder in ("include", "src"):
-        for header in sorted((ROOT / folder).rglob("*.h")):
-            count.update(set(DEFINITION.findall(header.read_text())))
+        for file in sorted((ROOT / folder).rglob("*.h")):
+            count.update(set(DEFINITION.findall(file.read_text())))
     return {name for name, times in count.items() if times > 1}
 
 
@@ -101,38 +139,79 @@ def may_differ(taken):
 
 
 class Source:
-    """What is known of a source: its size, what it defines for itself, what it sees, which namespaces it
-    opens, and what it takes from those of others."""
+    """What is known of a source: its size, its namespaces, what it defines for itself, what it takes
+    from other namespaces, and where what it sees is defined."""
 
     def __init__(self, path):
         text = pathlib.Path(path).read_text()
+        own = Header(text)
         self.size, self.names = len(text), local_names(text)
-        self.seen = defined_and_included(text)
-        self.opened = set(OPENED.findall(text))
-        self.taken = {name.split("::")[-1]: name for name in TAKEN.findall(text) if may_differ(name)}
+        self.functions = {name for name in self.names
+                          if re.search(rf"^\w.*[ *&]{name}\(", text, re.MULTILINE)}
+        self.namespaces = (set(own.words) - {""}) or {""}
+        self.parts = [own] + [h for h in headers_of(own.included, {}).values() if h]
+        self.seen = collections.defaultdict(set)
+        for part in self.parts:
+            for space, names in part.defined.items():
+                for name in names:
+                    self.seen[name].add(space)
+        taken = {name.split("::")[-1]: name for name in TAKEN.findall(text)}
+        self.introduced = {name: origin for name, origin in taken.items() if may_differ(origin)}
+        self.introduced.update(ALIAS.findall(text))
+        for opened in OPENED.findall(text):
+            self.introduced.update((name, f"{opened}::{name}") for name, spaces in self.seen.items()
+                                   if any(space.endswith(f"::{opened}") for space in spaces))
+        self.taken = taken | self.introduced
+
+    @functools.cache
+    def words_within(self, namespace, with_headers):
+        """What code in a namespace has without a qualifier."""
+        return set().union(*(words for part in self.parts[:None if with_headers else 1]
+                             for space, words in part.words.items() if within(space, namespace)))
+
+    def means_another(self, name, source):
+        """Whether a name that another source defines is something else here: where that source would
+        find both, or where it is used here. A function is one more of its name to what headers call,
+        which is their own."""
+        spaces = self.seen.get(name, ())
+        return not source.namespaces.isdisjoint(spaces) or any(
+            name in self.words_within(new, name not in source.functions)
+            for new in source.namespaces
+            if name in self.taken or any(within(new, space) for space in spaces))
 
     def disturbs(self, other):
-        return (self.names & other.seen
-                or any(name in other.seen and other.taken.get(name) != origin
-                       for name, origin in self.taken.items()))
+        return (not self.names.isdisjoint(other.names) or not self.names.isdisjoint(other.taken)
+                or any(other.means_another(name, self) for name in self.names)
+                or any(other.taken.get(name, origin) != origin
+                       or name not in other.taken and other.means_another(name, self)
+                       for name, origin in self.introduced.items()))
 
 
-def fits(source, group, limit):
-    return (source.size + sum(other.size for other in group) <= limit
-            and not any(source.opened != other.opened or source.disturbs(other) or other.disturbs(source)
-                        for other in group))
+def keeps_from(sources):
+    """For each source, those that it cannot share a unit with."""
+    apart = {path: set() for path in sources}
+    for (path, source), (other_path, other) in itertools.combinations(sources.items(), 2):
+        if source.disturbs(other) or other.disturbs(source):
+            apart[path].add(other_path)
+            apart[other_path].add(path)
+    return apart
 
 
 def main():
-    limit, *sources = sys.argv[1:]
-    groups = []
-    for path in sources:
-        source = Source(path)
-        index = next((i for i, group in enumerate(groups) if fits(source, group, int(limit))), None)
+    limit, *paths = sys.argv[1:]
+    sources = {path: Source(path) for path in paths}
+    apart = keeps_from(sources)
+    groups, sizes = [], []
+    for path in sorted(paths, key=lambda path: -len(apart[path])):  # the hardest to place come first
+        size = sources[path].size
+        index = next((i for i, group in enumerate(groups)
+                      if sizes[i] + size <= int(limit) and apart[path].isdisjoint(group)), None)
         if index is None:
             index = len(groups)
             groups.append([])
-        groups[index].append(source)
+            sizes.append(0)
+        groups[index].append(path)
+        sizes[index] += size
         print(index, path)
 
 

@@ -33,7 +33,7 @@ const Target& TargetOf(const BuildArguments& arguments) {
 }
 
 template <class T>
-const T* Find(const std::vector<std::pair<std::string, T>>& items, const std::string& name) {
+const T* FindNamed(const std::vector<std::pair<std::string, T>>& items, const std::string& name) {
   for (const auto& [key, item] : items) {
     if (key == name) return &item;
   }
@@ -42,14 +42,14 @@ const T* Find(const std::vector<std::pair<std::string, T>>& items, const std::st
 
 ElementType DtypeOf(const BuildArguments& arguments, const std::string& name) {
   if (const auto* one = std::get_if<ElementType>(&arguments.dtype)) return *one;
-  const ElementType* own = Find(std::get<1>(arguments.dtype), name);
+  const ElementType* own = FindNamed(std::get<1>(arguments.dtype), name);
   return own == nullptr ? ElementType::kF32 : *own;
 }
 
 // A shape, and a type, of a variable with data can only be that of its data.
 void CheckData(const BuildArguments& arguments) {
   for (const auto& [name, tensor] : arguments.params) {
-    const SymShape* shape = Find(arguments.shape, name);
+    const SymShape* shape = FindNamed(arguments.shape, name);
     if (shape == nullptr) continue;
     const SymShape have = SymShape::FromConstants(tensor.shape());
     const ElementType dtype = DtypeOf(arguments, name);
@@ -85,7 +85,7 @@ void CheckInputs(const Program& program) {
 /// state that the graph sets may start with them.
 void CheckStates(const Program& program, const BuildArguments& arguments) {
   for (const ParameterMap::Entry& e : program.parameters()) {
-    if (e.variable.is_mutable || Find(arguments.params, std::string(e.name.value()))) continue;
+    if (e.variable.is_mutable || FindNamed(arguments.params, std::string(e.name.value()))) continue;
     throw Error(ErrorCode::kInvalidArgument, "build/state-data",
                 StrCat("state '", e.name.value(), "' has no data, and the graph does not set it"))
         .Hint("give it in BuildArguments::params");

@@ -19,7 +19,7 @@ namespace lathe {
 namespace {
 
 // An operand or result as the kernel is given it.
-struct Port {
+struct KernelPort {
   ElementType element;
   size_t rank;
 
@@ -36,7 +36,7 @@ struct Port {
 // What an operation says, without the operation.
 struct Collective {
   std::string name;
-  std::vector<Port> inputs, outputs;
+  std::vector<KernelPort> inputs, outputs;
   int64_t nranks = 1;
   int64_t peer = 0;  // root, or the rank to send to or receive from
   Reduction reduction = Reduction::kSum;
@@ -205,7 +205,7 @@ Function FunctionOf(const std::string& name) {
   return at->second;
 }
 
-Port PortOf(Value v) {
+KernelPort PortOf(Value v) {
   const auto type = v.type().cast<AnyTensorType>();
   return {type.element(), type.rank()};
 }

@@ -54,7 +54,7 @@ void CheckPattern(const std::string& pattern) {
       .Hint("such as 'past_key_values.*' for inputs and 'present.*' for outputs");
 }
 
-bool IsInteger(const Port& port) {
+bool HasIntegers(const Port& port) {
   return port.element == ElementType::kI64 || port.element == ElementType::kI32;
 }
 
@@ -131,7 +131,8 @@ class Finder {
     if (IsGiven(DecoderInput::kIds)) return;
     std::vector<size_t> fitting;
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (!roles_[i] && IsInteger(inputs_[i]) && inputs_[i].dims.size() == 2) fitting.push_back(i);
+      if (!roles_[i] && HasIntegers(inputs_[i]) && inputs_[i].dims.size() == 2)
+        fitting.push_back(i);
     }
     if (fitting.size() != 1) FailInput("which input takes the token ids is not clear");
     roles_[fitting[0]] = DecoderInput::kIds;

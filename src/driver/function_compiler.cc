@@ -10,7 +10,6 @@
 namespace lathe {
 
 using lower::Lowered;
-using lower::Remark;
 
 namespace {
 
@@ -50,7 +49,7 @@ Lowered FunctionCompiler::ToLoops() {
   try {
     return Lower();
   } catch (const std::exception& error) {
-    std::optional<Remark> remark = lower::RemarkOn(error, "");
+    std::optional<lower::Remark> remark = lower::RemarkOn(error, "");
     if (!remark || remark->code == lower::kGivenUp) throw;
     saved.Restore();
     if (options_.strict) lower::ThrowGivenUp(*remark, function_);
@@ -73,7 +72,7 @@ std::optional<CompileEngine::Made> FunctionCompiler::ToCode(const codegen::Targe
                                          check_accesses};
       return {{how, codegen::CodeGenerator::Get().EmitImage({&source, 1}, target)}};
     } catch (const std::exception& error) {
-      std::optional<Remark> remark = lower::RemarkOn(error, how.strategy);
+      std::optional<lower::Remark> remark = lower::RemarkOn(error, how.strategy);
       if (!remark) throw;
       if (options_.strict) lower::ThrowGivenUp(*remark, function_);
       remarks_ = how.remarks;

@@ -48,7 +48,7 @@ class Reads {
   std::unordered_map<Value, Dim> elements_;  // looked up, never iterated
 };
 
-Dim BytesOf(Value v, const Dim& elements) {
+Dim BytesOfElements(Value v, const Dim& elements) {
   const auto type = v.type().dyn_cast<AnyTensorType>();
   if (!type) return Dim::Unknown();
   const int bits = BitWidth(type.element());
@@ -62,11 +62,11 @@ FunctionWork WorkOf(const Operation* function) {
   const Block& body = *function->region(0).front();
   const Reads reads(body);
   for (size_t i = 0; i < body.num_arguments(); ++i) {
-    work.bytes += BytesOf(body.argument(i), reads.Of(body.argument(i)));
+    work.bytes += BytesOfElements(body.argument(i), reads.Of(body.argument(i)));
   }
   for (size_t i = 0; i < body.back()->num_operands(); ++i) {
     const Value v = body.back()->operand(i);
-    work.bytes += BytesOf(v, ElementsOf(v.type()));
+    work.bytes += BytesOfElements(v, ElementsOf(v.type()));
   }
   for (Operation& op : *function->region(0).front()) {
     if (!op.HasTrait<Terminator>()) work.flops += ArithmeticOf(&op);

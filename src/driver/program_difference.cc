@@ -25,7 +25,7 @@ std::string NameOf(const Operation& op) {
 
 using TextsByName = std::vector<std::pair<std::string, std::string>>;
 
-const std::string* Find(const TextsByName& texts, const std::string& name) {
+const std::string* FindText(const TextsByName& texts, const std::string& name) {
   const auto found = std::ranges::find(texts, name, &TextsByName::value_type::first);
   return found == texts.end() ? nullptr : &found->second;
 }
@@ -37,12 +37,12 @@ void CompareNamed(const char* what, const TextsByName& a, const TextsByName& b,
     return StrCat(Quote(name), ": ", text);
   };
   for (const auto& [name, text] : a) {
-    const std::string* other = Find(b, name);
+    const std::string* other = FindText(b, name);
     if (other != nullptr && *other == text) continue;
     all.push_back({what, shown(name, text), other == nullptr ? "" : shown(name, *other)});
   }
   for (const auto& [name, text] : b) {
-    if (Find(a, name) == nullptr) all.push_back({what, "", shown(name, text)});
+    if (FindText(a, name) == nullptr) all.push_back({what, "", shown(name, text)});
   }
 }
 

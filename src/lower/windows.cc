@@ -1,6 +1,8 @@
 #include "src/lower/windows.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/support/divide.h"
@@ -30,6 +32,10 @@ Value FirstLanes(LoopBuilder& lb, int64_t count, int64_t lanes) {
 }
 
 }  // namespace
+
+int64_t ProductOf(std::span<const int64_t> values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
+}
 
 // Vectors of padding go first: they may reach into what is written after them.
 void CopyPaddedRow(LoopBuilder& lb, const PaddedRow& row, Value tensor, std::vector<Value> from,

@@ -12,6 +12,12 @@
 
 namespace lathe::lower {
 
+/// Bytes of scratch memory that what windows read may take.
+inline constexpr int64_t kMostScratch = 1 << 19;
+
+/// Of extents, strides or the like.
+int64_t ProductOf(std::span<const int64_t> values);
+
 /// A row of a tensor, or each stride-th element of it, on its way to scratch memory.
 struct PaddedRow {
   int64_t front = 0;    ///< padding before it

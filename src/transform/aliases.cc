@@ -15,8 +15,6 @@ namespace lathe {
 
 namespace {
 
-bool IsMutable(Value value) { return value && value.type().isa<TensorType>(); }
-
 bool HasMutableOperand(const Operation* op) {
   for (size_t i = 0; i < op->num_operands(); ++i) {
     if (IsMutable(op->operand(i))) return true;

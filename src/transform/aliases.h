@@ -9,6 +9,9 @@
 
 namespace lathe {
 
+/// Of type `tensor`: its elements may be written in place.
+inline bool IsMutable(Value value) { return value && value.type().isa<TensorType>(); }
+
 /// Which mutable tensors of a program share what they hold. Everything is known from the text: an
 /// in-place op gives back its operand, a view shows it, a region's arguments and results are new
 /// tensors, a container holds copies. Each value of type `tensor` belongs to the family of a root,

@@ -20,13 +20,13 @@ using namespace pat;  // NOLINT: the words of a rule
 // ---- the pattern: softmax(mask(cap(scale(q k^T)))) v, each in the usual spellings ----
 
 /// `inner` times or divided by a number, or as it is.
-Pat Scaled(const Pat& inner, const std::string& name) {
+Pat MaybeScaled(const Pat& inner, const std::string& name) {
   return Either({Call(nn::kMul, {inner, Scalar(name + "_factor")}),
                  Call(nn::kDiv, {inner, Scalar(name + "_divisor")}), inner});
 }
 
 Pat Scores() {
-  return Call(nn::kMatmul, {Scaled(Var("q"), "q"), Scaled(Var("kt"), "kt")})
+  return Call(nn::kMatmul, {MaybeScaled(Var("q"), "q"), MaybeScaled(Var("kt"), "kt")})
       .Carry("transpose_y", "transposed")
       .As("scores");
 }
@@ -71,7 +71,7 @@ Pat ZerosWithoutKeys(const Pat& scores) {
 }
 
 Pat AttentionPattern() {
-  const Pat scores = Capped(Scaled(Scores(), "scores"));
+  const Pat scores = Capped(MaybeScaled(Scores(), "scores"));
   return Call(nn::kMatmul, {Either({ZerosWithoutKeys(Masked(scores)), Weights(scores)}), Var("v")});
 }
 
@@ -289,7 +289,7 @@ Value Mask(const RuleMatch& m, Rewriter& rewriter) {
   return rewriter.Create(nn::kUnsqueeze, operands)->result(0);
 }
 
-double Scale(const RuleMatch& m) {
+double ScaleOf(const RuleMatch& m) {
   double scale = 1;
   for (const std::string part : {"scores", "q", "kt"}) {
     if (m.Has(part + "_divisor")) scale /= m.scalar(part + "_divisor");
@@ -299,7 +299,7 @@ double Scale(const RuleMatch& m) {
 }
 
 bool ScaleIsPositive(const RuleMatch& m) {
-  const double scale = Scale(m);
+  const double scale = ScaleOf(m);
   return scale > 0 && std::isfinite(scale);
 }
 
@@ -307,7 +307,7 @@ Value MakeAttention(const RuleMatch& m, Rewriter& rewriter) {
   const Value k = Keys(m, rewriter), mask = Mask(m, rewriter);
   std::vector<Value> operands{m["q"], k, m["v"]};
   if (mask) operands.push_back(mask);
-  std::vector<NamedAttribute> attributes{rewriter.Named("scale", rewriter.Attr(Scale(m)))};
+  std::vector<NamedAttribute> attributes{rewriter.Named("scale", rewriter.Attr(ScaleOf(m)))};
   if (m.Has("cap")) attributes.push_back(rewriter.Named("softcap", rewriter.Attr(m.scalar("cap"))));
   if (m.attribute("to"))
     attributes.push_back(rewriter.Named("softmax_precision", m.attribute("to")));
@@ -324,7 +324,7 @@ Value MakeAttention(const RuleMatch& m, Rewriter& rewriter) {
 Pat MergedPattern() {
   const Pat kt =
       Call(nn::kTranspose, {MergedHeads("k")}).With("perm", std::vector<int64_t>{0, 2, 1});
-  const Pat merged = Scaled(Call(nn::kMatmul, {MergedHeads("q"), kt}), "scores");
+  const Pat merged = MaybeScaled(Call(nn::kMatmul, {MergedHeads("q"), kt}), "scores");
   const Pat apart = Call(nn::kReshape, {merged, Var("apart_shape")}).AnyAttributes().As("scores");
   const Pat again = Call(nn::kReshape, {Masked(apart), Var("again_shape")}).AnyAttributes();
   const Pat weights = Call(nn::kSoftmax, {again}).Carry("axis").As("weights");
@@ -344,7 +344,7 @@ bool MergesHeads(const RuleMatch& m) {
 Value MakeMerged(const RuleMatch& m, Rewriter& rewriter) {
   std::vector<Value> operands{m["q"], m["k"], m["v"]};
   if (const Value mask = Mask(m, rewriter)) operands.push_back(mask);
-  const NamedAttribute scale = rewriter.Named("scale", rewriter.Attr(Scale(m)));
+  const NamedAttribute scale = rewriter.Named("scale", rewriter.Attr(ScaleOf(m)));
   return rewriter.Create(nn::kAttention, operands, {&scale, 1})->result(0);
 }
 

@@ -27,7 +27,7 @@ using nn::Term;
 constexpr int64_t kOrthogonalSteps = 60;
 constexpr double kTruncation = 2;  // standard deviations
 
-Term Cast(Term x, ElementType to) {
+Term CastTerm(Term x, ElementType to) {
   if (x.element() == to) return x;
   return {x.builder(), nn::CastOp::Create(x.builder(), x, {.to = to}).output()};
 }
@@ -71,8 +71,9 @@ Term InverseErf(Term p) {
 /// Of mean 0 and deviation 1 before what lies beyond two deviations is drawn again.
 Term TruncatedNormal(Builder& b, const InitialTensor& t) {
   const double bound = std::erf(kTruncation / std::numbers::sqrt2);
-  const Term x = InverseErf(Cast(Uniform(b, t, DrawnType(t.element)), ElementType::kF64) * bound) *
-                 std::numbers::sqrt2;
+  const Term x =
+      InverseErf(CastTerm(Uniform(b, t, DrawnType(t.element)), ElementType::kF64) * bound) *
+      std::numbers::sqrt2;
   return Least(Greatest(x, -kTruncation), kTruncation);
 }
 
@@ -202,7 +203,7 @@ Value BuildInitial(Builder& b, const Pass& options, std::string_view method,
   const auto at = std::find_if(Initializers().begin(), Initializers().end(),
                                [&](const Initializer& i) { return i.name == method; });
   LATHE_CHECK(at != Initializers().end(), "no initializer ", method);
-  return Cast(at->build(b, options, tensor), tensor.element);
+  return CastTerm(at->build(b, options, tensor), tensor.element);
 }
 
 }  // namespace lathe

@@ -7,12 +7,11 @@
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
+#include "src/transform/aliases.h"
 
 namespace lathe {
 
 namespace {
-
-bool IsMutable(Value value) { return value && value.type().isa<TensorType>(); }
 
 bool WritesFirst(const Operation* op) {
   return op->HasTrait<Inplace>() && op->num_operands() > 0 && IsMutable(op->operand(0));

@@ -29,7 +29,7 @@ int64_t CostOf(Value value) {
   return kTranspose + elements;
 }
 
-size_t RankOf(Value value) {
+size_t RankOfTensor(Value value) {
   const AnyTensorType type = TensorOrNull(value);
   return type && type.has_rank() ? type.rank() : SIZE_MAX;
 }
@@ -53,7 +53,7 @@ std::string NameOf(Value value) {
 Permutation TransposePerm(const Operation* op) {
   if (!IsA(op, nn::kTranspose) || op->operand(0).type().isa<TensorType>()) return {};
   if (const auto list = op->attribute("perm").dyn_cast<ArrayAttribute>()) return *list.AsInts();
-  const size_t rank = RankOf(op->operand(0));
+  const size_t rank = RankOfTensor(op->operand(0));
   if (rank == SIZE_MAX) return {};
   Permutation reversed(rank);
   std::iota(reversed.rbegin(), reversed.rend(), 0);
@@ -128,12 +128,12 @@ void LayoutRegion::Grow() {
 /// What makes the value and what reads it, if it commutes.
 void LayoutRegion::Visit(Value value) {
   const Permutation perm = labels_.at(value);
-  if (RankOf(value) != perm.size()) return;
+  if (RankOfTensor(value) != perm.size()) return;
   Operation* maker = value.defining_op();
   if (maker != nullptr && maker->block() == block_ && MemberOf(maker) == nullptr &&
       !IsA(maker, nn::kTranspose)) {
     for (size_t i = 0; i < maker->num_operands(); ++i) {
-      if (!maker->operand(i) || RankOf(maker->operand(i)) != perm.size()) continue;
+      if (!maker->operand(i) || RankOfTensor(maker->operand(i)) != perm.size()) continue;
       PermuteContext plan(maker, i, perm, facts_);
       if (!AskPermute(plan)) continue;
       const bool gives =
@@ -248,8 +248,8 @@ Value LayoutRegion::NewTranspose(Value value, const Permutation& perm, bool perm
     rewriter_.set_location(
         Location::Name(rewriter_.context(), StrCat(NameOf(value), "_", suffix_)));
   }
-  if (RankOf(value) < perm.size()) {
-    std::vector<int64_t> axes(perm.size() - RankOf(value));
+  if (RankOfTensor(value) < perm.size()) {
+    std::vector<int64_t> axes(perm.size() - RankOfTensor(value));
     std::iota(axes.begin(), axes.end(), 0);
     const Value operands[] = {value,
                               rewriter_.Constant(Tensor::Of<int64_t>({std::ssize(axes)}, axes))};
@@ -261,7 +261,7 @@ Value LayoutRegion::NewTranspose(Value value, const Permutation& perm, bool perm
 }
 
 Value LayoutRegion::Permuted(Value value, const Permutation& perm) {
-  if (IsIdentity(perm) && RankOf(value) == perm.size()) return value;
+  if (IsIdentity(perm) && RankOfTensor(value) == perm.size()) return value;
   if (const Tensor* constant = facts_.Constant(value)) {
     if (constant->num_elements() == 1 && constant->rank() == 0) return value;
     const Tensor data = *constant;

@@ -34,7 +34,7 @@ constexpr size_t kMostThresholds = 16;
 constexpr int kMostHalvings = 12;
 
 /// An operation of the block. Others are named by their numbers, which are in program order.
-struct Node {
+struct CostNode {
   Operation* op = nullptr;
   std::vector<uint32_t> reads, users;  ///< each once; what regions read is read by their operation
   size_t bytes = 0;                    ///< of what it gives, as far as that is the program's
@@ -62,7 +62,7 @@ class Costs {
   }
 
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
-  const Node& operator[](uint32_t i) const { return nodes_[i]; }
+  const CostNode& operator[](uint32_t i) const { return nodes_[i]; }
   uint32_t boundary() const { return boundary_; }
 
   /// The number of the operation of the block that `op` is, or is in; kNone for a new one.
@@ -77,12 +77,12 @@ class Costs {
   void SetBoundary(uint32_t boundary) {
     boundary_ = boundary;
     for (uint32_t i = size(); i-- > 0;) {
-      Node& node = nodes_[i];
+      CostNode& node = nodes_[i];
       const bool read = !node.users.empty() && node.users.back() > boundary && i <= boundary;
       node.is_kept = (node.is_kept || read) && !node.is_source;
       if (node.storage != i && node.is_kept) nodes_[node.storage].is_kept = true;
     }
-    for (Node& node : nodes_) {
+    for (CostNode& node : nodes_) {
       node.chain = node.cost;
       for (const uint32_t r : node.reads) node.chain += ChainOf(nodes_[r]);
     }
@@ -98,8 +98,8 @@ class Costs {
 
  private:
   /// What is computed again for who is computed again.
-  double ChainOf(const Node& read) const {
-    const Node& node = nodes_[read.storage];
+  double ChainOf(const CostNode& read) const {
+    const CostNode& node = nodes_[read.storage];
     return node.is_source || node.is_kept || !node.may_repeat ? 0 : node.chain;
   }
 
@@ -108,12 +108,12 @@ class Costs {
   void FindWritten() {
     std::vector<uint32_t> heavy(nodes_.size() + 1, 0);  // how many kernels there are before
     for (uint32_t i = 0; i < size(); ++i) {
-      const Node& node = nodes_[i];
+      const CostNode& node = nodes_[i];
       heavy[i + 1] =
           heavy[i] + (node.is_source || node.is_elementwise || node.storage != i ? 0 : 1);
     }
     for (uint32_t i = boundary_ + 1; i < size(); ++i) {
-      Node& node = nodes_[i];
+      CostNode& node = nodes_[i];
       const bool updates =
           std::ranges::all_of(node.users, [&](uint32_t u) { return nodes_[u].is_elementwise; });
       if (node.users.empty() || node.bytes == 0 || !updates) continue;
@@ -135,7 +135,7 @@ class Costs {
       const Operation* maker = op->operand(k) ? op->operand(k).defining_op() : nullptr;
       const auto at = maker == nullptr ? number_.end() : number_.find(maker);
       if (at == number_.end() || at->second == i) continue;
-      Node& made = nodes_[at->second];
+      CostNode& made = nodes_[at->second];
       if (!made.users.empty() && made.users.back() == i) continue;
       made.users.push_back(i);
       nodes_[i].reads.push_back(at->second);
@@ -148,13 +148,13 @@ class Costs {
   }
 
   /// Outputs lie in memory of the caller, and parameters are mostly set in place.
-  bool IsGivenAway(const Node& node) const {
+  bool IsGivenAway(const CostNode& node) const {
     return std::ranges::any_of(node.users,
                                [&](uint32_t u) { return nodes_[u].op->num_results() == 0; });
   }
 
   void Describe(uint32_t i) {
-    Node& node = nodes_[i];
+    CostNode& node = nodes_[i];
     Operation* op = node.op;
     node.storage = i;
     node.is_source = IsSource(op);
@@ -182,7 +182,7 @@ class Costs {
   }
 
   const std::vector<Dim::Binding>& sizes_;
-  std::vector<Node> nodes_;
+  std::vector<CostNode> nodes_;
   std::unordered_map<const Operation*, uint32_t> number_;  // looked up, never iterated
   uint32_t boundary_ = kNone;
 };
@@ -254,7 +254,7 @@ class Schedule {
 
   void Touch(uint32_t t) {
     const Instance& at = order_[t];
-    const Node& node = nodes_[at.node];
+    const CostNode& node = nodes_[at.node];
     if (node.storage == at.node) storages_[at.is_again][at.node].begin = t;
     for (const uint32_t r : node.reads) {
       Storage& storage = storages_[ReadsAgain(at, r)][nodes_[r].storage];
@@ -338,7 +338,7 @@ class Search {
 
  private:
   bool IsCandidate(uint32_t i) const {
-    const Node& node = nodes_[i];
+    const CostNode& node = nodes_[i];
     return node.is_kept && node.may_repeat && node.storage == i && node.bytes > 0;
   }
   double PriceOf(uint32_t i) const {
@@ -363,7 +363,7 @@ class Search {
     Selection again(nodes_.size(), false);
     std::vector<size_t> open(nodes_.size(), 0);  // bytes since the last that is kept
     for (uint32_t i = 0; i < nodes_.size() && i <= nodes_.boundary(); ++i) {
-      const Node& node = nodes_[i];
+      const CostNode& node = nodes_[i];
       if (node.storage != i) {
         again[i] = again[node.storage] && node.may_repeat;
         open[i] = open[node.storage];

@@ -21,8 +21,6 @@ namespace lathe {
 
 namespace {
 
-bool IsMutable(Value value) { return value && value.type().isa<TensorType>(); }
-
 int64_t Entry(const std::optional<std::vector<int64_t>>& list, size_t i) {
   return list && i < list->size() ? (*list)[i] : 0;
 }

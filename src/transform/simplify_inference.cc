@@ -4,6 +4,7 @@
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/size_condition.h"
 #include "src/dialect/nn/layout.h"
+#include "src/transform/aliases.h"
 
 namespace lathe {
 
@@ -28,8 +29,6 @@ bool MayBeTrue(const Program& program, Value value) {
 }
 
 /// Writes to a copy of a mutable tensor must not reach what it was copied from.
-bool IsMutable(Value value) { return value.type().isa<TensorType>(); }
-
 class DropoutIsIdentity : public RewritePattern {
  public:
   DropoutIsIdentity(const Program& program, bool keep_used)

@@ -43,6 +43,7 @@ static int Count() { return LIMIT; }
 constexpr double kScale = 2;
 int Table::Size() const { return 0; }
 void Public() {}
+const char* Name(Kind kind) { return nullptr; }
 
 }  // namespace lathe
 """
@@ -50,7 +51,7 @@ void Public() {}
 
 class Names(unittest.TestCase):
     def test_of_one_source(self):
-        self.assertEqual(unity.local_names(SOURCE), {"LIMIT", "fs", "Row", "Table", "kRows", "Sum", "Find",
+        self.assertEqual(unity.local_names(SOURCE), {"LIMIT", "Table", "kRows", "Sum", "Find",
                                                      "Count", "kScale", "kFirst", "kSecond", "kThird",
                                                      "Role", "kRow", "kColumn", "Kind"})
 
@@ -63,23 +64,44 @@ class Groups(unittest.TestCase):
                 paths[name].write_text(text)
             done = subprocess.run([sys.executable, SCRIPT, str(limit), *map(str, paths.values())],
                                   capture_output=True, encoding="utf-8", check=True)
-        lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
-        self.assertEqual([path for _, path in lines], [str(path) for path in paths.values()])
-        return [int(group) for group, _ in lines]
+        groups = {path: group for group, path in (line.split(" ", 1) for line in done.stdout.splitlines())}
+        self.assertEqual(set(groups), {str(path) for path in paths.values()})
+        numbers = {}  # of the groups, in the order of the sources
+        return [numbers.setdefault(groups[str(path)], len(numbers)) for path in paths.values()]
 
-    def local(self, code):
-        return f"namespace {{\n{code}\n}}  // namespace\n"
+    def local(self, code, before="", after=""):
+        return (f"{before}namespace lathe {{\nnamespace {{\n{code}\n}}  // namespace\n{after}"
+                "}  // namespace lathe\n")
 
     def test_names_of_one_source_are_not_those_of_another(self):
-        find = self.local("int Find();")
+        find, open_struct = self.local("int Find();"), "namespace lathe {\nstruct Find {"
         self.assertEqual(self.grouped(10000, a=find, b=find, c="int F();"), [0, 1, 0])
-        self.assertEqual(self.grouped(10000, a=find, b="struct Find {"), [0, 1])
-        self.assertEqual(self.grouped(10000, a="struct Find {", b=find), [0, 1])
+        self.assertEqual(self.grouped(10000, a=find, b=open_struct), [0, 1])
+        self.assertEqual(self.grouped(10000, a=open_struct, b=find), [0, 1])
         self.assertEqual(self.grouped(10000, a=find, b="int Table::Find() {", c="  x.Find();"), [0, 0, 0])
         self.assertEqual(self.grouped(10000, a=self.local("struct Tensor {"), b='#include "lathe/ir/program.h"'),
                          [0, 1])
-        value = "using llvm::Value;\n"
+        value = self.local("", after="using llvm::Value;\n")
         self.assertEqual(self.grouped(10000, a=value, b=value, c='#include "lathe/ir/value.h"'), [0, 0, 1])
+
+    def test_names_of_headers_matter_where_they_are_used(self):
+        header = '#include "lathe/ir/value.h"\n'  # has lathe::Value
+        layer = "namespace lathe::lower {\nnamespace {\nstruct Value {\n}  // namespace\n"
+        other = "namespace lathe::lower {\n  int F();\n"
+        self.assertEqual(self.grouped(10000, a=layer, b=header + other), [0, 0])
+        self.assertEqual(self.grouped(10000, a=layer, b=header + other + "Value v;\n"), [0, 1])
+        self.assertEqual(self.grouped(10000, a=layer, b=header + other + "lathe::Value v;\n"), [0, 0])
+        self.assertEqual(self.grouped(10000, a=self.local("struct Value {"), b=header), [0, 1])
+
+    def test_aliases_may_be_equal(self):
+        json = self.local("", after="using Json = nlohmann::json;\n")
+        ordered = self.local("", after="using Json = nlohmann::ordered_json;\n")
+        self.assertEqual(self.grouped(10000, a=json, b=json, c=ordered), [0, 0, 1])
+
+    def test_those_that_fit_nowhere_come_first(self):
+        sources = {name: self.local(f"int Of{name}();\nint With{name}();") for name in "abc"}
+        all_names = self.local("int Ofa();\nint Ofb();\nint Ofc();")
+        self.assertEqual(self.grouped(10000, **sources, d=all_names), [0, 0, 0, 1])
 
     def test_a_group_is_bounded(self):
         self.assertEqual(self.grouped(30, a="int a;" * 3, b="int b;" * 3, c="int c;"), [0, 1, 0])

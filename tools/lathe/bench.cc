@@ -145,7 +145,7 @@ Figures Measure(const BenchArguments& o) {
   return figures;
 }
 
-nlohmann::ordered_json ToJson(const Figures& f) {
+nlohmann::ordered_json FiguresToJson(const Figures& f) {
   nlohmann::ordered_json json = {
       {"p50_ms", f.Percentile(0.5)},
       {"p90_ms", f.Percentile(0.9)},
@@ -201,7 +201,7 @@ void Print(const Figures& f) {
 int Bench(const BenchArguments& o) {
   const Figures figures = Measure(o);
   if (o.measure.json) {
-    Out(JsonText(ToJson(figures)) + "\n");
+    Out(JsonText(FiguresToJson(figures)) + "\n");
   } else {
     Print(figures);
   }

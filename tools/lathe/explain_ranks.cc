@@ -53,7 +53,7 @@ std::string ToText(const train::StepPrediction& p, const RankOptions& o, int run
       HumanBytes(p.memory.parameters), HumanBytes(p.memory.states), HumanBytes(p.memory.step));
 }
 
-std::string ToJson(const train::StepPrediction& p, const RankOptions& o, int runs) {
+std::string PredictionToJson(const train::StepPrediction& p, const RankOptions& o, int runs) {
   const nlohmann::ordered_json json = {{"ranks", o.ranks},
                                        {"shard", o.shard},
                                        {"network", o.network},
@@ -95,7 +95,7 @@ void ExplainRanks(const RankOptions& options, const ModelOptions& model, const I
                                       .runs = runs};
   prediction.inputs = [&](const Program& step) { return inputs.Load(model, InputsOf(step)); };
   const train::StepPrediction p = PredictStep(program, prediction);
-  Out(json ? ToJson(p, options, runs) : ToText(p, options, runs));
+  Out(json ? PredictionToJson(p, options, runs) : ToText(p, options, runs));
 }
 
 }  // namespace lathe::command

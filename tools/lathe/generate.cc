@@ -97,7 +97,7 @@ void PrintSequences(const Generation& generation) {
   }
 }
 
-std::string ToJson(const GenerateArguments& o, const Generation& g) {
+std::string GenerationToJson(const GenerateArguments& o, const Generation& g) {
   auto sequences = nlohmann::ordered_json::array();
   for (const GeneratedSequence& sequence : g.sequences) {
     sequences.push_back({{"tokens", sequence.tokens}, {"end", Name(sequence.reason)}});
@@ -138,7 +138,7 @@ int RunGenerate(GenerateArguments& o) {
     const Generator generator(*runnable.executable(), o.names);
     const Generation generation = generator.Generate(prompts, o.generate);
     if (!stream.is_on() && !o.json) PrintSequences(generation);
-    if (o.json) Out(ToJson(o, generation));
+    if (o.json) Out(GenerationToJson(o, generation));
     stream.End();
     PrintRates(generation);
   } catch (Error& error) {

@@ -40,7 +40,7 @@ std::string WorstText(const LevelReport& level) {
                      level.worst->operations, level.worst->strategy, level.worst->place);
 }
 
-nlohmann::ordered_json ToJson(const OutputError& o) {
+nlohmann::ordered_json ErrorToJson(const OutputError& o) {
   nlohmann::ordered_json json = {{"name", o.name},
                                  {"elements", o.elements},
                                  {"largest", o.largest},
@@ -51,13 +51,13 @@ nlohmann::ordered_json ToJson(const OutputError& o) {
   return json;
 }
 
-nlohmann::ordered_json ToJson(const LevelReport& level) {
+nlohmann::ordered_json LevelToJson(const LevelReport& level) {
   nlohmann::ordered_json json = {{"level", Name(level.level)},
                                  {"ms", level.milliseconds},
                                  {"speedup", level.speedup},
                                  {"same_as_strict", level.same_as_strict},
                                  {"keeps_promise", level.keeps_promise}};
-  for (const OutputError& o : level.outputs) json["outputs"].push_back(ToJson(o));
+  for (const OutputError& o : level.outputs) json["outputs"].push_back(ErrorToJson(o));
   if (!level.worst) return json;
   json["worst_kernel"] = {{"operations", level.worst->operations},
                           {"strategy", level.worst->strategy},
@@ -92,7 +92,7 @@ std::string PrecisionText(const PrecisionReport& report) {
 
 std::string PrecisionJson(const PrecisionReport& report) {
   nlohmann::ordered_json json = {{"levels", nlohmann::ordered_json::array()}};
-  for (const LevelReport& level : report.levels) json["levels"].push_back(ToJson(level));
+  for (const LevelReport& level : report.levels) json["levels"].push_back(LevelToJson(level));
   json["not_in_f64"] = report.kept;
   json["kernels_not_compared"] = report.kernels_not_compared;
   return JsonText(json, 2) + "\n";

@@ -89,8 +89,8 @@ void Print(const std::vector<Row>& rows, const MachinePeak& machine, const Profi
   if (rows.size() > 1) PrintRow(total, total.ms, "", "all");
 }
 
-std::string ToJson(const std::vector<Row>& rows, const MachinePeak& machine,
-                   const ProfileArguments& o) {
+std::string RowsToJson(const std::vector<Row>& rows, const MachinePeak& machine,
+                       const ProfileArguments& o) {
   const WorkDone total = TotalOf(rows);
   nlohmann::ordered_json json = {
       {"ms", total.ms}, {"runs", o.runs}, {"machine", MachineToJson(machine)}};
@@ -138,7 +138,7 @@ int RunProfile(const ProfileArguments& o) {
   if (!o.trace.empty())
     WriteFile(o.trace, profile.ChromeTrace(executor.plan(), machine.gflops, machine.gbytes));
   if (o.measure.json) {
-    Out(ToJson(rows, machine, o));
+    Out(RowsToJson(rows, machine, o));
   } else {
     Print(rows, machine, o);
   }

@@ -162,7 +162,7 @@ void PrintValue(const std::string& name, const RtValue& value, bool elements) {
 }
 
 // With its elements, if somebody may want to read them.
-nlohmann::ordered_json ToJson(const std::string& name, const RtValue& value, bool elements) {
+nlohmann::ordered_json ValueToJson(const std::string& name, const RtValue& value, bool elements) {
   constexpr int64_t kMost = 1000;
   nlohmann::ordered_json entry{{"name", name}, {"kind", value.KindName()}};
   if (!value.is_tensor()) return entry;
@@ -183,7 +183,7 @@ void PrintOutputs(const RunArguments& o, const NamedValues& outputs) {
     const auto& [name, value] = outputs[i];
     const bool ranked = o.top > 0 && CanRank(value);
     if (o.json) {
-      json.push_back(ToJson(name, value, /*elements=*/o.output.empty()));
+      json.push_back(ValueToJson(name, value, /*elements=*/o.output.empty()));
       if (!o.output.empty()) json.back()["files"] = files[i];
       if (ranked) json.back()["top"] = TopJson(value.tensor(), o.top, labels);
     } else if (ranked) {

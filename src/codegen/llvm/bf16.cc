@@ -12,11 +12,6 @@ using llvm::Value;
 
 constexpr double kLargest = 0x1.fep127;
 
-unsigned LanesOf(const Value* v) {
-  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
-  return vector == nullptr ? 0 : vector->getNumElements();
-}
-
 llvm::Type* As(llvm::Type* element, const Value* like) {
   return like->getType()->getWithNewType(element);
 }

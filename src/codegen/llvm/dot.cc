@@ -2,15 +2,13 @@
 
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include "src/codegen/llvm/vectors.h"
+
 namespace lathe::codegen {
 namespace {
 
 using llvm::Value;
 using llvm::Intrinsic::ID;
-
-unsigned LanesOf(const Value* v) {
-  return llvm::cast<llvm::FixedVectorType>(v->getType())->getNumElements();
-}
 
 // By bits of a vector: the instruction for four bytes, and that for two 16-bit integers.
 struct Instructions {

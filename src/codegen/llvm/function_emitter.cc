@@ -18,7 +18,6 @@
 namespace lathe::codegen {
 namespace {
 
-constexpr const char* kToVTensor = builtin::kToVtensor;
 constexpr const char* kConstant = builtin::kConstant;
 
 // Whether elements are loaded from a constant, instead of it being a vector.
@@ -106,7 +105,7 @@ void FunctionEmitter::EmitOp(Operation* op) {
   if (op->isa<loop::NarrowOp>()) return EmitNarrow(op);
   if (op->isa<loop::DotPairsOp>()) return EmitDotPairs(op);
   if (op->name() == kConstant) return EmitConstant(op);
-  if (op->name() == kToVTensor) {
+  if (op->name() == builtin::kToVtensor) {
     slots_[op->result(0)] = slots_.at(op->operand(0));
     return;
   }

@@ -10,7 +10,7 @@ namespace {
 
 using llvm::Value;
 
-constexpr double kHalfPi = std::numbers::pi / 2;
+constexpr double kRightAngle = std::numbers::pi / 2;
 
 // asin of a t up to 1/2, of its square: off by 2^-40.
 Value* SmallAsin(const StraightLine& m, Value* t, Value* square) {
@@ -21,11 +21,11 @@ Value* SmallAsin(const StraightLine& m, Value* t, Value* square) {
 }
 
 // Above 1/2 the half angle of what is left to 1.
-struct Half {
+struct HalfAngle {
   Value *large, *asin;  // of |x|, or of the square root of (1 - |x|) / 2
 };
 
-Half HalfOf(const StraightLine& m, Value* x) {
+HalfAngle HalfOf(const StraightLine& m, Value* x) {
   Value* size = m.Abs(x);
   Value* large = m.Less(m.F(0.5), size);
   Value* square = m.Select(large, m.Mul(m.Sub(m.F(1), size), m.F(0.5)), m.Mul(x, x));
@@ -37,17 +37,17 @@ Half HalfOf(const StraightLine& m, Value* x) {
 
 Value* EmitAsinOfF32(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
-  const Half half = HalfOf(m, x);
-  Value* other = m.MulAdd(half.asin, m.F(-2), m.F(kHalfPi));
+  const HalfAngle half = HalfOf(m, x);
+  Value* other = m.MulAdd(half.asin, m.F(-2), m.F(kRightAngle));
   return m.WithSign(m.Select(half.large, other, half.asin), x);
 }
 
 Value* EmitAcosOfF32(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
-  const Half half = HalfOf(m, x);
+  const HalfAngle half = HalfOf(m, x);
   Value* twice = m.Add(half.asin, half.asin);
   Value* large = m.Select(m.Less(x, m.F(0)), m.Sub(m.F(std::numbers::pi), twice), twice);
-  return m.Select(half.large, large, m.Sub(m.F(kHalfPi), m.WithSign(half.asin, x)));
+  return m.Select(half.large, large, m.Sub(m.F(kRightAngle), m.WithSign(half.asin, x)));
 }
 
 // atan x = pi/2 - atan 1/x; up to 1 a polynomial that is off by 2^-34.
@@ -61,7 +61,7 @@ Value* EmitAtanOfF32(llvm::IRBuilder<>& b, Value* x) {
   Value* large = m.Less(m.F(1), size);
   Value* t = m.Select(large, m.Div(m.F(1), size), size);
   Value* angle = m.Mul(t, m.Poly(m.Mul(t, t), c));
-  return m.WithSign(m.Select(large, m.Sub(m.F(kHalfPi), angle), angle), x);
+  return m.WithSign(m.Select(large, m.Sub(m.F(kRightAngle), angle), angle), x);
 }
 
 }  // namespace lathe::codegen

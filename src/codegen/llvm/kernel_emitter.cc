@@ -12,8 +12,6 @@
 namespace lathe::codegen {
 namespace {
 
-constexpr const char* kToVTensor = builtin::kToVtensor;
-
 // The tensors of a kernel in the order of its buffers: arguments, then the memory of its outputs.
 std::vector<Value> BuffersOf(const KernelSource& source) {
   std::vector<Value> buffers;
@@ -24,7 +22,7 @@ std::vector<Value> BuffersOf(const KernelSource& source) {
   LATHE_CHECK(end != nullptr, "a kernel without a terminator");
   for (size_t i = 0; i < end->num_operands(); ++i) {
     const Operation* copy = end->operand(i).defining_op();
-    LATHE_CHECK(copy != nullptr && copy->name() == kToVTensor &&
+    LATHE_CHECK(copy != nullptr && copy->name() == builtin::kToVtensor &&
                     copy->operand(0).defining_op() != nullptr &&
                     copy->operand(0).defining_op()->isa<loop::AllocOp>(),
                 "output ", i, " of kernel ", source.name, " is no loop.alloc");

@@ -10,10 +10,7 @@ namespace {
 
 using llvm::Value;
 
-// ln 2 in two parts: the first has zeros at its end, so that n * kLn2High is exact.
-constexpr double kLn2High = 0x1.62e42feep-1;
-constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-constexpr double kRound = 0x1.8p52;  // adding it leaves an integer in the low bits
+constexpr double kRound64 = 0x1.8p52;  // adding it leaves an integer in the low bits
 
 }  // namespace
 
@@ -22,11 +19,11 @@ Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
   x = m.Select(m.Less(x, m.F(-746)), m.F(-746), x);
   x = m.Select(m.Less(m.F(710), x), m.F(710), x);
-  Value* shifted = m.MulAdd(x, m.F(std::numbers::log2e), m.F(kRound));
-  Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound)));
-  Value* n_float = m.Sub(shifted, m.F(kRound));
-  Value* r = m.MulAdd(n_float, m.F(-kLn2High), x);
-  r = m.MulAdd(n_float, m.F(-kLn2Low), r);
+  Value* shifted = m.MulAdd(x, m.F(std::numbers::log2e), m.F(kRound64));
+  Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound64)));
+  Value* n_float = m.Sub(shifted, m.F(kRound64));
+  Value* r = m.MulAdd(n_float, m.F(-kLn2High64), x);
+  r = m.MulAdd(n_float, m.F(-kLn2Low64), r);
   std::vector<double> c;
   double factorial = 2;
   for (int i = 3; i < 15; ++i) c.push_back(1 / factorial), factorial *= i;
@@ -61,8 +58,8 @@ Value* EmitLog64(llvm::IRBuilder<>& b, Value* x) {
   for (int i = 3; i < 27; i += 2) c.push_back(2.0 / i);
   Value* series = m.Mul(z, m.Poly(z, c));
   Value* half_square = m.Mul(m.Mul(f, f), m.F(0.5));
-  Value* tail = m.MulAdd(s, m.Add(half_square, series), m.Mul(k, m.F(kLn2Low)));
-  Value* result = m.Sub(m.Mul(k, m.F(kLn2High)), m.Sub(m.Sub(half_square, tail), f));
+  Value* tail = m.MulAdd(s, m.Add(half_square, series), m.Mul(k, m.F(kLn2Low64)));
+  Value* result = m.Sub(m.Mul(k, m.F(kLn2High64)), m.Sub(m.Sub(half_square, tail), f));
   result = m.Select(m.Is(x, INFINITY), x, result);
   result = m.Select(m.Is(x, 0), m.F(-INFINITY), result);
   return m.Select(b.CreateFCmpOGE(x, m.F(0)), result, m.F(NAN));

@@ -9,6 +9,10 @@
 /// (pow 0.52). NaN gives NaN; infinities, zeros and the ends of domains are exact.
 namespace lathe::codegen {
 
+/// ln 2 in two parts: the first has zeros at its end, so that n * kLn2High64 is exact.
+inline constexpr double kLn2High64 = 0x1.62e42feep-1;
+inline constexpr double kLn2Low64 = 0x1.a39ef35793c76p-33;
+
 /// mantissa * 2^exponent, the mantissa in [sqrt(1/2), sqrt 2); both f64.
 struct Scaled {
   llvm::Value *exponent, *mantissa;

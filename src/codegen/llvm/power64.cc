@@ -10,10 +10,6 @@ namespace {
 
 using llvm::Value;
 
-// ln 2 in two parts: the first has zeros at its end, so that n * kLn2High is exact.
-constexpr double kLn2High = 0x1.62e42feep-1;
-constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-
 struct Pair {
   Value *high, *low;
 };
@@ -85,8 +81,8 @@ Pair LogOfMantissa(const Pairs& m, Value* mantissa) {
 Pair Log(const Pairs& m, Value* x) {
   const auto [k, mantissa] = SplitExponent64(m, x);
   const Pair log = LogOfMantissa(m, mantissa);
-  const Pair sum = m.Sum(m.Mul(k, m.F(kLn2High)), log.high);
-  return m.FastSum(sum.high, m.Add(sum.low, m.Add(log.low, m.Mul(k, m.F(kLn2Low)))));
+  const Pair sum = m.Sum(m.Mul(k, m.F(kLn2High64)), log.high);
+  return m.FastSum(sum.high, m.Add(sum.low, m.Add(log.low, m.Mul(k, m.F(kLn2Low64)))));
 }
 
 // e^x = 2^n e^r with |r| <= ln 2 / 2.
@@ -98,8 +94,8 @@ Value* Exp(const Pairs& m, const Pair& x) {
   Value* shifted = m.MulAdd(bounded, m.F(0x1.71547652b82fep0), m.F(kRound));
   Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound)));
   Value* n_float = m.Sub(shifted, m.F(kRound));
-  Value* near = m.Sub(bounded, m.Mul(n_float, m.F(kLn2High)));
-  const Pair r = m.Sum(near, m.Sub(low, m.Mul(n_float, m.F(kLn2Low))));
+  Value* near = m.Sub(bounded, m.Mul(n_float, m.F(kLn2High64)));
+  const Pair r = m.Sum(near, m.Sub(low, m.Mul(n_float, m.F(kLn2Low64))));
   std::vector<double> c;
   double factorial = 2;
   for (int i = 3; i < 17; ++i) c.push_back(1 / factorial), factorial *= i;

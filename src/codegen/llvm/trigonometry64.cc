@@ -14,26 +14,26 @@ namespace {
 using llvm::Value;
 
 // The binary digits of 2/pi behind the point, after 64 zeros.
-constexpr std::array<uint64_t, 20> kTwoOverPi = {0,
-                                                 0xa2f9836e4e441529,
-                                                 0xfc2757d1f534ddc0,
-                                                 0xdb6295993c439041,
-                                                 0xfe5163abdebbc561,
-                                                 0xb7246e3a424dd2e0,
-                                                 0x06492eea09d1921c,
-                                                 0xfe1deb1cb129a73e,
-                                                 0xe88235f52ebb4484,
-                                                 0xe99c7026b45f7e41,
-                                                 0x3991d639835339f4,
-                                                 0x9c845f8bbdf9283b,
-                                                 0x1ff897ffde05980f,
-                                                 0xef2f118b5a0a6d1f,
-                                                 0x6d367ecf27cb09b7,
-                                                 0x4f463f669e5fea2d,
-                                                 0x7527bac7ebe5f17b,
-                                                 0x3d0739f78a5292ea,
-                                                 0x6bfb5fb11f8d5d08,
-                                                 0x56033046fc7b6bab};
+constexpr std::array<uint64_t, 20> kTwoOverPi64 = {0,
+                                                   0xa2f9836e4e441529,
+                                                   0xfc2757d1f534ddc0,
+                                                   0xdb6295993c439041,
+                                                   0xfe5163abdebbc561,
+                                                   0xb7246e3a424dd2e0,
+                                                   0x06492eea09d1921c,
+                                                   0xfe1deb1cb129a73e,
+                                                   0xe88235f52ebb4484,
+                                                   0xe99c7026b45f7e41,
+                                                   0x3991d639835339f4,
+                                                   0x9c845f8bbdf9283b,
+                                                   0x1ff897ffde05980f,
+                                                   0xef2f118b5a0a6d1f,
+                                                   0x6d367ecf27cb09b7,
+                                                   0x4f463f669e5fea2d,
+                                                   0x7527bac7ebe5f17b,
+                                                   0x3d0739f78a5292ea,
+                                                   0x6bfb5fb11f8d5d08,
+                                                   0x56033046fc7b6bab};
 
 // pi/2 is kHalfPi + kHalfPiRest; the digits of kHalfPi are in two parts, so that products with 27
 // digits are exact.
@@ -138,7 +138,7 @@ class Angle64 {
   // 192 digits from number `first` on.
   std::array<Value*, 3> Digits(Value* first) const {
     std::vector<Value*> words;
-    for (const uint64_t word : kTwoOverPi) words.push_back(I(word));
+    for (const uint64_t word : kTwoOverPi64) words.push_back(I(word));
     for (unsigned shift = 16; shift > 0; shift /= 2) {
       Value* far = Bit(first, 6 + static_cast<unsigned>(std::countr_zero(shift)));
       const size_t needed = std::min<size_t>(3 + shift, words.size());

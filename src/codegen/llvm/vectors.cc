@@ -36,6 +36,11 @@ unsigned Reversed(unsigned value, unsigned end) {
 
 }  // namespace
 
+unsigned LanesOf(const Value* v) {
+  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
+  return vector == nullptr ? 0 : vector->getNumElements();
+}
+
 Value* Lanes(llvm::IRBuilder<>& b, Value* x, unsigned begin, unsigned count) {
   std::vector<int> mask;
   for (unsigned i = 0; i < count; ++i) mask.push_back(static_cast<int>(begin + i));

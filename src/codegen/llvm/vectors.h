@@ -6,6 +6,9 @@
 
 namespace lathe::codegen {
 
+/// How many lanes a vector has; 0 for a scalar.
+unsigned LanesOf(const llvm::Value* v);
+
 /// Lanes [begin, begin + count) of a vector.
 llvm::Value* Lanes(llvm::IRBuilder<>& b, llvm::Value* x, unsigned begin, unsigned count);
 

@@ -49,7 +49,7 @@ std::string_view Trimmed(std::string_view text) {
 }
 
 /// Elements of "[1, 2]", "(1, 2)" or "1, 2".
-std::vector<std::string_view> Elements(std::string_view text) {
+std::vector<std::string_view> ListElements(std::string_view text) {
   text = Trimmed(text);
   const bool bracketed = text.size() >= 2 && ((text.front() == '[' && text.back() == ']') ||
                                               (text.front() == '(' && text.back() == ')'));
@@ -72,7 +72,7 @@ std::optional<bool> ParseBool(std::string_view text) {
 template <class T, class Parse>
 Attribute ParseEach(IrContext& context, std::string_view text, Parse parse) {
   std::vector<T> values;
-  for (const std::string_view element : Elements(text)) {
+  for (const std::string_view element : ListElements(text)) {
     const auto value = parse(element);
     if (!value) return Attribute();
     values.push_back(*value);
@@ -82,7 +82,7 @@ Attribute ParseEach(IrContext& context, std::string_view text, Parse parse) {
 
 Attribute ParseStrings(IrContext& context, std::string_view text) {
   std::vector<std::string> values;
-  for (std::string_view element : Elements(text)) {
+  for (std::string_view element : ListElements(text)) {
     if (element.size() >= 2 && element.front() == '"') {
       element = element.substr(1, element.size() - 2);
     }

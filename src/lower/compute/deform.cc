@@ -25,12 +25,6 @@ std::vector<Tap> TapsAround(const Scalars& s, Value point, const Dim& extent) {
   return {tap(low), tap(s.Add(low, one))};
 }
 
-Dim Product(const std::vector<Dim>& dims) {
-  Dim product = 1;
-  for (const Dim& dim : dims) product *= dim;
-  return product;
-}
-
 class Deformed {
  public:
   explicit Deformed(const ElementOf& c)
@@ -132,9 +126,9 @@ class DeformedRows {
     std::vector<Dim> dims{out_[0]};
     dims.insert(dims.end(), out_.begin() + 2, out_.end() - 1);
     const bool is_parallel =
-        PatchesFit() && WholeTensorEmitter::IsWorthParallelizing(Product(out_) * Depth());
+        PatchesFit() && WholeTensorEmitter::IsWorthParallelizing(ProductOf(out_) * Depth());
     if (!PatchesFit()) patches_ = e_.Scratch(type_, Patches());
-    e_.For(Product(dims), is_parallel, [&](const Dim& row) {
+    e_.For(ProductOf(dims), is_parallel, [&](const Dim& row) {
       row_ = e_.space().Unflatten(row, dims);
       e_.For(CeilDiv(out_.back(), points_), false, [&](const Dim& piece) {
         first_ = piece * points_;
@@ -149,7 +143,7 @@ class DeformedRows {
   static constexpr int64_t kFilters = 8;          // whose sums are in registers together
   static constexpr int64_t kMostBytes = 1 << 19;  // of memory that each thread has
 
-  Dim Taps() const { return Product(kernel_); }
+  Dim Taps() const { return ProductOf(kernel_); }
   Dim Depth() const { return weights_[1] * Taps(); }
   Dim Patches() const { return spec_.group * Depth() * points_; }
   bool PatchesFit() const {
@@ -224,7 +218,7 @@ class DeformedRows {
         const Dim from = Dim(corner * points_) + i;
         Place at(x_.size(), 0);
         at[0] = row_[0], at[1] = channel;
-        at.back() = e_.Loaded(e_.LoadFrom(at_, from), Product(in_));
+        at.back() = e_.Loaded(e_.LoadFrom(at_, from), ProductOf(in_));
         const Value share = e_.LoadFrom(shares_, from);
         const Value part = s_.Mul(share, s_.Cast(w_.Operand(Op::kX, at), type_));
         sum = s_.Add(sum, s_.Select(s_.Equal(share, none), none, part));
@@ -350,7 +344,7 @@ void Unpool(const WholeTensorEmitter& w) {
   const bool in_corner = w.op->num_operands() > Op::kOutputShape && w.op->operand(Op::kOutputShape);
   InOrder(e, x, {}, [&](const Place& from) {
     const Value index = ToInt64(e, w.Operand(Op::kIndices, from));
-    const Dim flat = Scalars(e).Inside(index, Product(counted));
+    const Dim flat = Scalars(e).Inside(index, ProductOf(counted));
     const Dim to = in_corner ? e.space().Flatten(e.space().Unflatten(flat, counted), y) : flat;
     e.Store(w.memory[0], to, w.Operand(Op::kX, from));
   });
@@ -363,7 +357,7 @@ std::string RefuseUnpool(const Operation& op) {
 // Flat positions, counted from the front.
 std::vector<IndexUse> PositionsUnpooled(const ElementOf& c) {
   using Op = nn::MaxUnpoolOp;
-  const Dim extent = Product(UnpooledDims(*c.op, c.Dims(Op::kX)));
+  const Dim extent = ProductOf(UnpooledDims(*c.op, c.Dims(Op::kX)));
   const auto from_front = [extent](Elements& e, Value number) {
     const Scalars s(e);
     return s.Select(s.Less(number, e.lb().Int(0)), s.Sub(number, e.Int(extent)), number);

@@ -15,6 +15,12 @@ constexpr uint32_t kLongDepth = 12;
 
 }  // namespace
 
+Dim ProductOf(std::span<const Dim> dims) {
+  Dim product = 1;
+  for (const Dim& dim : dims) product *= dim;
+  return product;
+}
+
 bool IsLong(const Dim& expr) {
   const auto* node = lathe::internal::ExpressionOf(expr);
   return node != nullptr && (node->size > kLongSize || node->depth > kLongDepth);

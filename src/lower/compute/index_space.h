@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,9 @@
 #include "lathe/support/dim.h"
 
 namespace lathe::lower {
+
+/// How many elements there are with these extents.
+Dim ProductOf(std::span<const Dim> dims);
 
 /// Index expressions: dim expressions over integers of which an upper bound is known (counters of
 /// loops, loaded indices) and symbols of the function's types. Where a question has no answer for a

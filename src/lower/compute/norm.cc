@@ -82,8 +82,7 @@ class Channels {
   }
 
   Value Mean(const std::function<Value(Value x)>& f) {
-    Dim count = 1;
-    for (const Dim& dim : others_) count *= dim;
+    const Dim count = ProductOf(others_);
     const bool has_rows =
         dims_.size() > 2 && *axis_ + 1 < dims_.size() && dims_.back().is_constant();
     return s_.Div(has_rows ? SumOfRows(f) : Sum(f), s_.Number(kWide, count));

@@ -259,8 +259,7 @@ void WriteDeterminants(const WholeTensorEmitter& w) {
   const Scalars s(w.e);
   const std::vector<Dim> dims = w.Dims(0), batch = w.ResultDims(0);
   const Dim n = dims.back();
-  Dim count = 1;
-  for (const Dim& dim : batch) count *= dim;
+  const Dim count = ProductOf(batch);
   const Value memory = w.e.Scratch(kWide, count * n * n);
   w.e.For(count, WholeTensorEmitter::IsWorthParallelizing(count * n * n), [&](const Dim& number) {
     const Place of_batch = w.e.space().Unflatten(number, batch);

@@ -53,8 +53,8 @@ class Filters {
     Dim elements = 1;
     for (const Dim& dim : out_) elements *= dim;
     const bool fits = MemoryFits();
-    if (!fits) MakeMemory(Product(lead));
-    e_.For(Product(lead), WholeTensorEmitter::IsWorthParallelizing(elements),
+    if (!fits) MakeMemory(ProductOf(lead));
+    e_.For(ProductOf(lead), WholeTensorEmitter::IsWorthParallelizing(elements),
            [&](const Dim& plane) {
              lead_ = e_.space().Unflatten(plane, lead);
              plane_ = fits ? Dim(0) : plane;
@@ -76,11 +76,6 @@ class Filters {
     std::vector<Dim> from_dims, to_dims;  // of the plane
   };
 
-  static Dim Product(const std::vector<Dim>& dims) {
-    Dim product = 1;
-    for (const Dim& dim : dims) product *= dim;
-    return product;
-  }
   Value Number(double value) const { return s_.Number(kWide, value); }
 
   Value WeightOf(const AxisTaps& taps, Value at, Value center, Value shrink) const {
@@ -126,7 +121,7 @@ class Filters {
   bool MemoryFits() const {
     Dim bytes = 0;
     for (size_t a = 1; a < axes_.size(); ++a) {
-      bytes += Product(PlaneAfter(a)) * (BitWidth(type_) / 8);
+      bytes += ProductOf(PlaneAfter(a)) * (BitWidth(type_) / 8);
     }
     return bytes.is_constant() && bytes.value() <= kMostBytes;
   }
@@ -134,12 +129,12 @@ class Filters {
   void MakeMemory(const Dim& planes) {
     memory_.clear();
     for (size_t a = 1; a < axes_.size(); ++a) {
-      memory_.push_back(e_.Scratch(type_, planes * Product(PlaneAfter(a))));
+      memory_.push_back(e_.Scratch(type_, planes * ProductOf(PlaneAfter(a))));
     }
   }
 
   Dim InMemory(const Place& at, const std::vector<Dim>& dims) const {
-    return plane_ * Product(dims) + e_.space().Flatten(at, dims);
+    return plane_ * ProductOf(dims) + e_.space().Flatten(at, dims);
   }
 
   void WritePlane() {

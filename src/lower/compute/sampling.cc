@@ -111,11 +111,7 @@ class GridSample {
   };
 
   // Elements in all, and the dims of the output that say which row it is.
-  Dim Count() const {
-    Dim count = 1;
-    for (const Dim& dim : out_) count *= dim;
-    return count;
-  }
+  Dim Count() const { return ProductOf(out_); }
   std::vector<Dim> RowDims() const {
     std::vector<Dim> dims{out_[0]};
     dims.insert(dims.end(), out_.begin() + 2, out_.end() - 1);

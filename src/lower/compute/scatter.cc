@@ -35,12 +35,6 @@ void Put(const WholeTensorEmitter& w, std::string_view reduction, const Place& p
   w.e.Store(w.memory[0], flat, update);
 }
 
-Dim Product(const std::vector<Dim>& dims) {
-  Dim product = 1;
-  for (const Dim& dim : dims) product *= dim;
-  return product;
-}
-
 // An index that is checked, counted from the front.
 Dim FromFront(Elements& e, Value index, const Dim& extent) {
   const Scalars s(e);
@@ -58,7 +52,7 @@ void ScatterElements(const WholeTensorEmitter& w) {
   const size_t axis = AxisOf(op.axis(), data.size());
   std::vector<Dim> others = indices;
   others[axis] = 1;
-  w.e.For(Product(others), WholeTensorEmitter::IsWorthParallelizing(Product(indices)),
+  w.e.For(ProductOf(others), WholeTensorEmitter::IsWorthParallelizing(ProductOf(indices)),
           [&](const Dim& line) {
             const Place at_line = w.e.space().Unflatten(line, others);
             w.e.For(indices[axis], false, [&](const Dim& i) {
@@ -81,12 +75,12 @@ void ScatterSlices(const WholeTensorEmitter& w) {
   const std::vector<Dim> outer(tuples.begin(), tuples.end() - 1);
   const std::vector<Dim> slice(data.begin() + static_cast<std::ptrdiff_t>(length), data.end());
   constexpr int64_t kPart = 1 << 10;
-  const Dim size = Product(slice);
+  const Dim size = ProductOf(slice);
   const Dim parts = CeilDiv(size, kPart);
-  w.e.For(parts, WholeTensorEmitter::IsWorthParallelizing(size * Product(outer)),
+  w.e.For(parts, WholeTensorEmitter::IsWorthParallelizing(size * ProductOf(outer)),
           [&](const Dim& part) {
             const Dim count = w.e.Loaded(w.e.Int(Min(size - part * kPart, kPart)), kPart + 1);
-            w.e.For(Product(outer), false, [&](const Dim& number) {
+            w.e.For(ProductOf(outer), false, [&](const Dim& number) {
               const Place tuple = w.e.space().Unflatten(number, outer);
               Place to;
               for (size_t i = 0; i < length; ++i) {
@@ -149,7 +143,7 @@ void ScatterSteps(const WholeTensorEmitter& w) {
   std::vector<Dim> others = update;
   others[axis] = 1;
   w.e.For(
-      Product(others), WholeTensorEmitter::IsWorthParallelizing(Product(update)),
+      ProductOf(others), WholeTensorEmitter::IsWorthParallelizing(ProductOf(update)),
       [&](const Dim& line) {
         const Place at_line = w.e.space().Unflatten(line, others);
         Dim first = 0;

@@ -114,11 +114,7 @@ std::string RefuseExtents(const Operation& op) {
   return DimsOf(op.result(0))[0].is_constant() ? "" : "how many extents there are is not known";
 }
 
-Value Count(const ElementOf& c) {
-  Dim count = 1;
-  for (const Dim& dim : c.Dims(0)) count *= dim;
-  return c.e.Int(count);
-}
+Value Count(const ElementOf& c) { return c.e.Int(ProductOf(c.Dims(0))); }
 
 constexpr Compute kShapeComputes[] = {
     {nn::kReshape, Reshaped},

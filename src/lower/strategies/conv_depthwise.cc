@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/conv.h"
@@ -19,14 +18,9 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostChannels = 16;      // of a group, that are summed over
-constexpr int64_t kMostTaps = 36;          // that are written out
-constexpr int64_t kMostScratch = 1 << 19;  // bytes
-constexpr int64_t kHeldWeights = 9;        // in registers
-
-int64_t Product(std::span<const int64_t> values) {
-  return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
-}
+constexpr int64_t kMostChannels = 16;  // of a group, that are summed over
+constexpr int64_t kMostTaps = 36;      // that are written out
+constexpr int64_t kHeldWeights = 9;    // in registers
 
 class GroupedConv {
  public:
@@ -50,7 +44,7 @@ class GroupedConv {
   std::string AfterRefusal();
   void PickTile();
   size_t last() const { return window_.rank() - 1; }
-  int64_t taps() const { return Product(window_.kernel); }
+  int64_t taps() const { return ProductOf(window_.kernel); }
   bool holds_weights() const { return channels_ * filters_ == 1 && taps() <= kHeldWeights; }
   Value Weight(const Filters& filters, int64_t filter, Value channel, int64_t tap);
   void WriteGroup(Value n, Value g, Value plane);
@@ -117,7 +111,7 @@ std::string GroupedConv::ShapeRefusal() {
   window_ = WithRows(window_);
   if (taps() == 1) return "the kernel has one element";
   if (taps() > kMostTaps || window_.kernel[last() - 1] > kKernelRows) return "the kernel is large";
-  if (Product(window_.out) * Product(window_.in) * channels_ * filters_ * taps() == 0) {
+  if (ProductOf(window_.out) * ProductOf(window_.in) * channels_ * filters_ * taps() == 0) {
     return "there is nothing to compute";
   }
   return "";
@@ -180,7 +174,7 @@ void GroupedConv::Write(Block* body) {
     const std::vector<int64_t> shape{all, 1, window_.in[1]};
     planes = nn::ViewReshapeOp::Create(lb_->b(), planes, {.shape = shape}).y();
   }
-  const int64_t work = Product(window_.out) * taps() * channels_ * filters_ * together_;
+  const int64_t work = ProductOf(window_.out) * taps() * channels_ * filters_ * together_;
   const auto groups = [&](Value n, Value block, Value number) {
     reader_->Allocate(*lb_, planes);
     const Value first = lb_->Index(LoopBuilder::D0() * (channels_ * together_), number);

@@ -17,11 +17,10 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostChannels = 16;      // of a group, that are summed over
-constexpr int64_t kMostScratch = 1 << 19;  // bytes
-constexpr int64_t kWrittenOut = 9;         // places of a kernel; their weights stay in registers
-constexpr int64_t kUsualWork = 56 * 56;    // outputs of a plane
-constexpr int64_t kMostSums = 8;           // of one filter, so that additions need not wait
+constexpr int64_t kMostChannels = 16;    // of a group, that are summed over
+constexpr int64_t kWrittenOut = 9;       // places of a kernel; their weights stay in registers
+constexpr int64_t kUsualWork = 56 * 56;  // outputs of a plane
+constexpr int64_t kMostSums = 8;         // of one filter, so that additions need not wait
 
 class GroupedConvBlocks {
  public:

@@ -22,13 +22,8 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostScratch = 1 << 19;  // bytes
-constexpr int64_t kMostTaps = 32;          // along the last axis
-constexpr int64_t kLongRow = 256;          // outputs, that are worth more than one thread
-
-int64_t Product(std::span<const int64_t> values) {
-  return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
-}
+constexpr int64_t kMostTaps = 32;  // along the last axis
+constexpr int64_t kLongRow = 256;  // outputs, that are worth more than one thread
 
 const Dim kD0 = LoopBuilder::D0(), kD1 = LoopBuilder::D1();
 
@@ -59,8 +54,8 @@ class TransposedConv {
   void FindPhases();
   bool FitsScratch();
   size_t last() const { return in_.size() - 1; }
-  int64_t rows() const { return Product(std::span(out_).first(last())); }
-  int64_t taps() const { return Product(kernel_); }
+  int64_t rows() const { return ProductOf(std::span(out_).first(last())); }
+  int64_t taps() const { return ProductOf(kernel_); }
   int64_t MostEntries() const;
   PhaseRows::Sizes OutputSizes() const {
     const int64_t vectors = CeilDiv(phases_[0].count, lanes_);
@@ -142,7 +137,7 @@ std::string TransposedConv::ShapeRefusal() {
   groups_ = op.group();
   channels_ = w_shape[0] / groups_;
   filters_ = w_shape[1];
-  if (Product(in_) * Product(out_) * channels_ * filters_ * taps() == 0) {
+  if (ProductOf(in_) * ProductOf(out_) * channels_ * filters_ * taps() == 0) {
     return "there is nothing to compute";
   }
   return kernel_.back() > kMostTaps ? "the kernel is large" : "";
@@ -243,9 +238,9 @@ void TransposedConv::Write() {
   }
   bias_ = argument(2);
   const int64_t planes = batch_.is_constant() ? batch_.value() * all : -1;
-  const std::vector<int64_t> shape{planes, Product(std::span(in_).first(last())), in_.back()};
+  const std::vector<int64_t> shape{planes, ProductOf(std::span(in_).first(last())), in_.back()};
   input_ = nn::ViewReshapeOp::Create(lb_->b(), argument(0), {.shape = shape}).y();
-  const int64_t work = out_.back() * channels_ * filters_ * taps() / Product(strides_);
+  const int64_t work = out_.back() * channels_ * filters_ * taps() / ProductOf(strides_);
   ForPlanes(*lb_, batch_, groups_ * rows(), work / 4, [&](Value n, Value row, Value) {
     WriteRow(n, lb_->Index(FloorDiv(kD0, rows()), row), lb_->Index(Mod(kD0, rows()), row));
   });

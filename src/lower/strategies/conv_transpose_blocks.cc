@@ -21,13 +21,8 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostScratch = 1 << 19;  // bytes
-constexpr int64_t kMostTaps = 32;          // along the last axis, that are written one by one
-constexpr int64_t kLeastSums = 8;          // that hide how long an addition takes
-
-int64_t Product(std::span<const int64_t> values) {
-  return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
-}
+constexpr int64_t kMostTaps = 32;  // along the last axis, that are written one by one
+constexpr int64_t kLeastSums = 8;  // that hide how long an addition takes
 
 int64_t FloorOf(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
@@ -58,7 +53,7 @@ class TransposedConvBlocks {
   void FindPhases();
   bool FitsScratch();
   size_t last() const { return in_.size() - 1; }
-  int64_t taps() const { return Product(kernel_); }
+  int64_t taps() const { return ProductOf(kernel_); }
   int64_t stride() const { return strides_.back(); }
   bool HasLargeKernel() const { return kernel_.back() > kMostTaps; }
   int64_t width() const { return tile_vectors_ * lanes_; }  // of a block, per phase

@@ -15,8 +15,7 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostTaps = 128;         // that are written out
-constexpr int64_t kMostScratch = 1 << 19;  // bytes
+constexpr int64_t kMostTaps = 128;  // that are written out
 
 class Pool {
  public:

@@ -8,15 +8,15 @@
 #include "src/lower/pooling.h"
 #include "src/lower/strategies/list.h"
 #include "src/lower/strategies/window_blocks.h"
+#include "src/lower/windows.h"
 
 // What pool does, where extents are known only when the program runs: what a block of tiles reads
 // is copied with its padding.
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostTaps = 128;         // that are written out
-constexpr int64_t kMostScratch = 1 << 19;  // bytes
-constexpr int64_t kUsualWork = 28 * 28;    // outputs of a plane
+constexpr int64_t kMostTaps = 128;       // that are written out
+constexpr int64_t kUsualWork = 28 * 28;  // outputs of a plane
 
 class PoolBlocks {
  public:

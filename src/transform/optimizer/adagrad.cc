@@ -28,7 +28,7 @@ class AdagradPass : public OptimizerPass {
   }
 };
 
-[[maybe_unused]] const PassRegistrar kRegistration =
+[[maybe_unused]] const PassRegistrar kAdagradRegistration =
     RegisterOptimizer<AdagradPass>("adagrad", "0.01", "0")
         .Doc("updates parameters by Adagrad")
         .Details(

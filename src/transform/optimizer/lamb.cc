@@ -36,7 +36,7 @@ class LambPass : public OptimizerPass {
   }
 };
 
-[[maybe_unused]] const PassRegistrar kRegistration =
+[[maybe_unused]] const PassRegistrar kLambRegistration =
     RegisterOptimizer<LambPass>("lamb", "0.001", "0.01")
         .Doc("updates parameters by LAMB, layerwise adaptive moments for large batches")
         .Details(

@@ -22,7 +22,7 @@ class LionPass : public OptimizerPass {
   }
 };
 
-[[maybe_unused]] const PassRegistrar kRegistration =
+[[maybe_unused]] const PassRegistrar kLionRegistration =
     RegisterOptimizer<LionPass>("lion", "0.0001", "0")
         .Doc("updates parameters by Lion, by the sign of a momentum")
         .Details(

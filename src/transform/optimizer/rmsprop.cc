@@ -34,7 +34,7 @@ class RmsPropPass : public OptimizerPass {
   }
 };
 
-[[maybe_unused]] const PassRegistrar kRegistration =
+[[maybe_unused]] const PassRegistrar kRmsPropRegistration =
     RegisterOptimizer<RmsPropPass>("rmsprop", "0.01", "0")
         .Doc("updates parameters by RMSProp")
         .Details(

@@ -33,7 +33,7 @@ class SgdPass : public OptimizerPass {
   }
 };
 
-[[maybe_unused]] const PassRegistrar kRegistration =
+[[maybe_unused]] const PassRegistrar kSgdRegistration =
     RegisterOptimizer<SgdPass>("sgd", "0.001", "0")
         .Doc("updates parameters by stochastic gradient descent, with momentum or Nesterov's")
         .Details(
