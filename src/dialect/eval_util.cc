@@ -314,6 +314,7 @@ void RunRows(std::span<const Tensor> inputs, const Broadcaster& rows, const void
     lathe::internal::BadElementType(inputs[0].element_type(), "a type that the op allows");
   }
   std::vector<RowReader<C>> readers;
+  readers.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) readers.emplace_back(inputs[i], rows.stride(i));
   RowWriter<C> writer(result);
   std::vector<const C*> in(inputs.size());
@@ -329,25 +330,66 @@ void RunRows(std::span<const Tensor> inputs, const Broadcaster& rows, const void
   });
 }
 
-}  // namespace
+bool HaveOneShape(std::span<const Tensor> inputs) {
+  return std::all_of(inputs.begin(), inputs.end(),
+                     [&](const Tensor& input) { return input.shape() == inputs[0].shape(); });
+}
 
-Tensor Elementwise(std::span<const Tensor> inputs, ElementType result, const RowKernels& kernels) {
+template <class C>
+bool IsStoredAs(const Tensor& tensor) {
+  const ElementType type = tensor.element_type();
+  return type == ElementTypeOf<C> || (std::is_same_v<C, int64_t> && type == ElementType::kIndex);
+}
+
+// Of tensors of one shape whose memory already is what the kernel takes.
+template <class C>
+bool RunWhole(std::span<const Tensor> inputs, const void* op, RowKernel<C> kernel, Tensor& result) {
+  if (kernel == nullptr || !IsStoredAs<C>(result) ||
+      !std::all_of(inputs.begin(), inputs.end(), IsStoredAs<C>)) {
+    return false;
+  }
+  auto* out = reinterpret_cast<C*>(result.mutable_raw());
+  std::vector<const C*> in;
+  in.reserve(inputs.size());
+  for (const Tensor& input : inputs) in.push_back(reinterpret_cast<const C*>(input.raw()));
+  BudgetTicker ticker;
+  for (int64_t done = 0; done < result.num_elements(); done += kChunk) {
+    ticker.Tick();
+    const int64_t count = std::min(kChunk, result.num_elements() - done);
+    kernel(op, in, out + done, count);
+    for (const C*& row : in) row += count;
+  }
+  return true;
+}
+
+// Of one kind of numbers: the inputs as C, and the results.
+template <class C>
+Tensor ElementwiseAs(std::span<const Tensor> inputs, ElementType type, const void* op,
+                     RowKernel<C> kernel) {
+  if (HaveOneShape(inputs)) {
+    Tensor result(type, inputs[0].shape());
+    if (RunWhole<C>(inputs, op, kernel, result)) return result;
+  }
   std::vector<Shape> shapes;
   for (const Tensor& input : inputs) shapes.push_back(input.shape());
   const Shape shape = BroadcastShapes(shapes);
-  const Broadcaster rows(shapes, shape);
-  Tensor out(result, shape);
+  Tensor result(type, shape);
+  RunRows<C>(inputs, Broadcaster(shapes, shape), op, kernel, result);
+  return result;
+}
+
+}  // namespace
+
+Tensor Elementwise(std::span<const Tensor> inputs, ElementType result, const RowKernels& kernels) {
   const ElementType type = inputs[0].element_type();
   if (type == ElementType::kF64 || (IsFloat(type) && kernels.f32 == nullptr)) {
-    RunRows<double>(inputs, rows, kernels.op, kernels.f64, out);
-  } else if (IsFloat(type)) {
-    RunRows<float>(inputs, rows, kernels.op, kernels.f32, out);
-  } else if (IsInteger(type) && IsSigned(type)) {
-    RunRows<int64_t>(inputs, rows, kernels.op, kernels.i64, out);
-  } else {
-    RunRows<uint64_t>(inputs, rows, kernels.op, kernels.u64, out);
+    return ElementwiseAs<double>(inputs, result, kernels.op, kernels.f64);
   }
-  return out;
+  if (IsFloat(type)) return ElementwiseAs<float>(inputs, result, kernels.op, kernels.f32);
+  if (IsInteger(type) && IsSigned(type)) {
+    return ElementwiseAs<int64_t>(inputs, result, kernels.op, kernels.i64);
+  }
+  return ElementwiseAs<uint64_t>(inputs, result, kernels.op, kernels.u64);
 }
 
 Tensor BroadcastTo(const Tensor& tensor, const Shape& shape) {

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -27,7 +28,8 @@
 namespace lathe {
 namespace {
 
-// Bytes of the values that are alive; data shared by several counts once.
+// Bytes of the values that are alive; data shared by several counts once, unless it is less than
+// what it takes to look it up.
 class MemoryMeter {
  public:
   void Add(const RtValue& value) { Count(value, true); }
@@ -49,6 +51,10 @@ class MemoryMeter {
     }
     const Buffer* buffer = tensor.buffer().get();
     if (buffer == nullptr || !buffer->is_writable()) return;
+    if (buffer->size() <= kSmall) {
+      bytes_ = added ? bytes_ + buffer->size() : bytes_ - buffer->size();
+      return;
+    }
     uint32_t& holders = holders_[buffer];
     if (added && holders++ == 0) bytes_ += buffer->size();
     if (!added && --holders == 0) {
@@ -57,6 +63,7 @@ class MemoryMeter {
     }
   }
 
+  static constexpr size_t kSmall = 256;
   std::unordered_map<const Buffer*, uint32_t> holders_;  // looked up, never iterated
   uint64_t bytes_ = 0;
 };
@@ -165,10 +172,11 @@ struct State {
   void CountStep(const Operation* op);
   void RunStep(const RunPlan::Step& step);
   void StoreResults(const RunPlan::Step& step, std::span<const RtValue> values,
-                    std::span<RtValue> results);
+                    const std::optional<Shape>& written, std::span<RtValue> results);
   void Store(uint32_t slot, RtValue value);
   RtValue LoadOne(uint32_t slot, uint32_t indices) const;
-  void Write(const Operation* op, uint32_t slot, uint32_t indices, RtValue value);
+  std::optional<Shape> LetWrite(const RunPlan::Step& step);
+  void Write(const RunPlan::Step& step, const std::optional<Shape>& written, RtValue value);
   RtValue ViewIndices(const RunPlan::Step& step, std::span<const RtValue> values);
   std::vector<RtValue> Load(const RunPlan::Step& step) const;
   void Drop(const RunPlan::Step& step);
@@ -402,15 +410,29 @@ RtValue State::ViewIndices(const RunPlan::Step& step, std::span<const RtValue> v
   return results[0];
 }
 
-void State::Write(const Operation* op, uint32_t slot, uint32_t indices, RtValue value) {
+// Leaves the tensor that an op writes to the op alone, which then need not copy it; returns its
+// shape. An observer sees the old one, too.
+std::optional<Shape> State::LetWrite(const RunPlan::Step& step) {
+  if (!step.op->HasTrait<Inplace>() || step.op->num_operands() == 0) return std::nullopt;
+  const uint32_t slot = plan.operands(step)[0], indices = plan.operand_indices(step)[0];
+  if (slot == RunPlan::kNone) return std::nullopt;
   const RtValue& old = slots[indices == RunPlan::kNone ? slot : indices];
-  if (old.is_tensor() && value.is_tensor() && old.tensor().shape() != value.tensor().shape()) {
+  if (!old.is_tensor()) return std::nullopt;
+  std::optional<Shape> shape = old.tensor().shape();
+  if (indices == RunPlan::kNone && !options.observer) Store(slot, RtValue());
+  return shape;
+}
+
+void State::Write(const RunPlan::Step& step, const std::optional<Shape>& written, RtValue value) {
+  const Operation* op = step.op;
+  if (written && value.is_tensor() && *written != value.tensor().shape()) {
     throw Error(ErrorCode::kShape, "shape/inplace",
                 StrCat(op->name(), ": the result ", Describe(value),
                        " does not have the shape of the tensor that it is written to, ",
-                       ShapeToString(old.tensor().shape())))
+                       ShapeToString(*written)))
         .At(op->location().ToString(*op->context()));
   }
+  const uint32_t slot = plan.results(step)[0], indices = plan.result_indices(step)[0];
   if (indices == RunPlan::kNone) return Store(slot, std::move(value));
   Tensor base = slots[slot].tensor();
   ScatterElements(base, slots[indices].tensor(), value.tensor());
@@ -421,30 +443,32 @@ void State::RunStep(const RunPlan::Step& step) {
   const uint64_t number = steps - 1;
   std::vector<RtValue> values = Load(step);
   std::vector<RtValue> results(step.op->num_results());
-  ProgramContext context(*this, step.op, values, results);
   CheckResultSizes(step.op);
+  const std::optional<Shape> written = LetWrite(step);
+  const std::vector<RtValue> shown = options.observer ? values : std::vector<RtValue>();
+  ProgramContext context(*this, step.op, values, results);
   {
     const AllocationLimit limit(Remaining());
     RunEval(step.op, context);
   }
   for (size_t i = 0; i < results.size(); ++i) CheckResult(step.op, i, results[i]);
   stated.AfterOp(step.op, results);
-  if (options.observer) options.observer({step.op, values, results, number});
-  StoreResults(step, values, results);
+  if (options.observer) options.observer({step.op, shown, results, number});
+  StoreResults(step, values, written, results);
   values.clear();
   CheckMemory(step.op);
   Drop(step);
 }
 
 void State::StoreResults(const RunPlan::Step& step, std::span<const RtValue> values,
-                         std::span<RtValue> results) {
+                         const std::optional<Shape>& written, std::span<RtValue> results) {
   const std::span<const uint32_t> to = plan.results(step);
   const std::span<const uint32_t> indices = plan.result_indices(step);
   for (size_t i = 0; i < results.size(); ++i) {
     if (i == 0 && RunPlan::IsMutableView(step.op)) {
       Store(indices[0], ViewIndices(step, values));
     } else if (i == 0 && step.op->HasTrait<Inplace>()) {
-      Write(step.op, to[0], indices[0], std::move(results[0]));
+      Write(step, written, std::move(results[0]));
     } else {
       Store(to[i], std::move(results[i]));
     }
@@ -469,11 +493,21 @@ void State::CheckMemory(const Operation* op) const {
                "raise InterpreterOptions::max_bytes");
 }
 
+// Quick, for types of all kinds and with more than any element takes.
+bool MayTakeMore(AnyTensorType type, uint64_t bytes) {
+  double all = sizeof(std::string);
+  for (const Dim& dim : type.dims()) {
+    if (!dim.is_constant()) return false;
+    all *= static_cast<double>(dim.value());
+  }
+  return all > static_cast<double>(bytes);
+}
+
 // Before an op computes: many collect what they give in memory that nobody counts.
 void State::CheckResultSizes(const Operation* op) const {
   for (size_t i = 0; i < op->num_results(); ++i) {
     const auto tensor = op->result(i).type().dyn_cast<AnyTensorType>();
-    if (!tensor) continue;
+    if (!tensor || !MayTakeMore(tensor, options.max_bytes)) continue;
     const auto shape = tensor.shape().Constants();
     if (!shape) continue;
     const auto bytes = StorageBytes(tensor.element(), static_cast<size_t>(NumElements(*shape)));

@@ -1,5 +1,7 @@
 #include "lathe/ir/interfaces.h"
 
+#include <utility>
+
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/op_error.h"
@@ -242,6 +244,11 @@ const Tensor& EvalContext::input(size_t i) const {
                                 i < inputs_.size() ? inputs_[i].KindName() : "absent"));
   }
   return inputs_[i].tensor();
+}
+
+Tensor EvalContext::TakeInput(size_t i) {
+  (void)input(i);
+  return std::move(std::exchange(inputs_[i], RtValue()).mutable_tensor());
 }
 
 void EvalContext::SetOutput(size_t i, Tensor value) {

@@ -52,6 +52,8 @@ class Buffer {
  private:
   enum class Kind : uint8_t { kAllocated, kMapped, kWrapped };
 
+  friend class HeldBuffer;
+
   Buffer(Kind kind, std::byte* data, size_t size, bool writable);
 
   std::byte* data_;

@@ -87,6 +87,7 @@ void IndexOp::InferShape(InferShapeContext& c) { c.SetShape(kValue, SymShape(std
 
 void IndexOp::Eval(EvalContext& c) {
   std::vector<Dim::Binding> bindings;
+  bindings.reserve(c.num_inputs());
   for (size_t i = 0; i < c.num_inputs(); ++i) {
     bindings.emplace_back(SymbolName(i), ScalarOf(c, i));
     if (bindings.back().second < 0) c.Fail("loop/index", StrCat("d", i, " is negative"));

@@ -164,7 +164,7 @@ void StoreOp::InferShape(InferShapeContext& c) {
 }
 
 void StoreOp::Eval(EvalContext& c) {
-  Tensor memory = c.input(kMemory);
+  Tensor memory = c.TakeInput(kMemory);
   const Tensor& value = c.input(kValue);
   const StoreOp op(c.op());
   const Span span =

@@ -123,7 +123,7 @@ void TileStoreOp::InferShape(InferShapeContext& c) {
 }
 
 void TileStoreOp::Eval(EvalContext& c) {
-  Tensor memory = c.input(kMemory);
+  Tensor memory = c.TakeInput(kMemory);
   const Tensor& tile = c.input(kTile);
   const int64_t count = tile.shape()[0], columns = tile.shape()[1];
   const Rows rows = RowsOf(c, memory, kIndices, TileStoreOp(c.op()).axis(), count, columns);

@@ -182,6 +182,31 @@ TEST_F(InterpreterTest, PackedTensorsPassThrough) {
 
 // ---- mutable tensors ----
 
+// Writes one element of 1 MB, and reads it.
+constexpr const char* kStore = R"(
+    %i = builtin.constant() {value = tensor<[], i64> 2} : () -> v_tensor<[], i64>
+    %v = builtin.constant() {value = tensor<[], f32> 9.0} : () -> v_tensor<[], f32>
+    %m = loop.alloc() : () -> tensor<[262144], f32>
+    %s = loop.store_(%m, %v, none, %i) : (tensor<[262144], f32>, v_tensor<[], f32>, none, v_tensor<[], i64>) -> tensor<[262144], f32>
+    %r = loop.load(%m, none, %i) : (tensor<[262144], f32>, none, v_tensor<[], i64>) -> v_tensor<[], f32>
+    nn.fetch(%r) {name = "r"} : (v_tensor<[], f32>) -> ())";
+
+TEST_F(InterpreterTest, WhatIsWrittenIsNotCopied) {
+  const NamedValues out = Run(kStore, {}, {.max_bytes = 3 << 19});
+  EXPECT_EQ(ValuesOf<float>(out[0].second), (std::vector<float>{9}));
+}
+
+TEST_F(InterpreterTest, ObserverSeesWhatIsWrittenAsItWas) {
+  std::vector<float> seen;
+  Run(kStore, {}, {.observer = [&](const RanOp& ran) {
+        if (ran.op->name() != "loop.store_") return;
+        for (const RtValue& value : {ran.inputs[0], ran.outputs[0]}) {
+          seen.push_back(value.tensor().data<float>()[2]);
+        }
+      }});
+  EXPECT_EQ(seen, (std::vector<float>{0, 9}));
+}
+
 TEST_F(InterpreterTest, InPlaceWritesAreSeenByLaterReaders) {
   const NamedValues out = Run(R"(
     %a = nn.feed() {name = "a"} : () -> v_tensor<[2], f32>

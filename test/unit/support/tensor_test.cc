@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -42,9 +43,14 @@ TEST(NumElementsTest, IsCheckedForOverflow) {
 }
 
 TEST(BufferTest, AllocationsAreAlignedZeroedAndCapped) {
-  const auto buffer = Buffer::Allocate(1000);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % Buffer::kAlignment, 0U);
-  for (size_t i = 0; i < buffer->size(); ++i) ASSERT_EQ(buffer->data()[i], std::byte{0});
+  for (const size_t size : {0, 1, 63, 64, 65, 1000}) {
+    const auto buffer = Buffer::Allocate(size), other = Buffer::Allocate(size);
+    EXPECT_EQ(buffer->size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % Buffer::kAlignment, 0U);
+    for (size_t i = 0; i < size; ++i) ASSERT_EQ(buffer->data()[i], std::byte{0});
+    std::fill_n(buffer->mutable_data(), size, std::byte{1});
+    for (size_t i = 0; i < size; ++i) ASSERT_EQ(other->data()[i], std::byte{0});
+  }
   const size_t cap = Buffer::AllocationCap();
   Buffer::SetAllocationCap(100);
   EXPECT_EQ(IdOf([] { (void)Buffer::Allocate(101); }), "limit/memory");
