@@ -84,7 +84,8 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options, bool* all_levels)
       ->excludes(folder);
   app.add_option("--target", options.target,
                  "instruction set: x86-64, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, amx, "
-                 "aarch64 (default: the best of this machine)");
+                 "aarch64 (default: the best of this machine)")
+      ->type_name("TARGET");
   app.add_option_function<std::string>(
          "--precision",
          [&options, all_levels](const std::string& name) {
@@ -100,7 +101,7 @@ void AddCompileOptions(CLI::App& app, CompileOptions& options, bool* all_levels)
          StrCat("what kernels of f32 may do to take less time: strict, f32, high, bf16",
                 all_levels != nullptr ? "; all: a table of what each costs" : "",
                 " (docs/precision.md)"))
-      ->type_name("LEVEL")
+      ->type_name("PRECISION")
       ->default_str("f32");
   app.add_option("--level", options.level, "of optimization: steps at this level and below run")
       ->check(CLI::Range(0, 3))

@@ -1,3 +1,4 @@
+#include <map>
 #include <memory>
 
 #include "lathe/support/error.h"
@@ -32,10 +33,24 @@ std::vector<std::string> WordsFor(const CommandEntry& command,
   return command.name == "completion" ? Shells() : std::vector<std::string>();
 }
 
+// "--disable|--enable" and the words that these options take.
+std::map<std::string, std::string> ChoicesByOptions(const CommandEntry& command) {
+  std::map<std::string, std::string> options;  // by the words
+  for (const OptionEntry& option : command.options) {
+    if (option.choices.empty()) continue;
+    std::string& names = options[Joined(option.choices)];
+    for (const std::string& name : option.names) names += (names.empty() ? "" : "|") + name;
+  }
+  return options;
+}
+
 std::string Bash(const std::vector<CommandEntry>& commands) {
   std::string text =
       "_lathe() {\n"
-      "  local current=${COMP_WORDS[COMP_CWORD]} options= words=\n"
+      "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
+      "  local options= words= choices=\n"
+      "  if [ \"$current\" = = ]; then current=; fi\n"
+      "  if [ \"$previous\" = = ]; then previous=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n";
   text += StrCat("    words=", ShellQuoted(Joined(NamesOf(commands))), "\n  else\n",
                  "    case ${COMP_WORDS[1]} in\n");
@@ -43,12 +58,18 @@ std::string Bash(const std::vector<CommandEntry>& commands) {
     std::vector<std::string> names;
     for (const OptionEntry& option : command.options) names.push_back(option.names.back());
     text += StrCat("      ", command.name, ") options=", ShellQuoted(Joined(names)),
-                   " words=", ShellQuoted(Joined(WordsFor(command, commands))), " ;;\n");
+                   " words=", ShellQuoted(Joined(WordsFor(command, commands))), "\n");
+    text += "        case $previous in\n";
+    for (const auto& [words, given] : ChoicesByOptions(command)) {
+      text += StrCat("          ", given, ") choices=", ShellQuoted(words), " ;;\n");
+    }
+    text += "        esac ;;\n";
   }
   return text +
          "    esac\n"
          "  fi\n"
          "  case $current in -*) words=$options ;; esac\n"
+         "  if [ -n \"$choices\" ]; then words=$choices; fi\n"
          "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
          "}\n"
          "complete -o default -F _lathe lathe\n";
@@ -63,7 +84,12 @@ std::string Zsh(const std::vector<CommandEntry>& commands) {
   std::string text =
       "#compdef lathe\n"
       "_lathe() {\n"
-      "  local -a commands options words_taken\n"
+      "  local -a commands options words_taken choices\n"
+      "  local option=$words[CURRENT-1]\n"
+      "  if [[ $words[CURRENT] == --*=* ]]; then\n"
+      "    option=${words[CURRENT]%%=*}\n"
+      "    compset -P '*='\n"
+      "  fi\n"
       "  commands=(\n";
   for (const CommandEntry& c : commands) text += StrCat("    ", Described(c.name, c.about), "\n");
   text +=
@@ -79,11 +105,17 @@ std::string Zsh(const std::vector<CommandEntry>& commands) {
       text += StrCat("        ", Described(option.names.back(), option.about), "\n");
     }
     text += StrCat("      )\n      words_taken=(", Joined(WordsFor(command, commands)),
-                   ")\n      ;;\n");
+                   ")\n      case $option in\n");
+    for (const auto& [words, given] : ChoicesByOptions(command)) {
+      text += StrCat("        ", given, ") choices=(", words, ") ;;\n");
+    }
+    text += "      esac\n      ;;\n";
   }
   return text +
          "  esac\n"
-         "  if [[ $words[CURRENT] == -* ]]; then\n"
+         "  if (( $#choices )); then\n"
+         "    compadd -a choices\n"
+         "  elif [[ $words[CURRENT] == -* ]]; then\n"
          "    _describe option options\n"
          "  elif (( $#words_taken )); then\n"
          "    compadd -a words_taken\n"
@@ -108,7 +140,9 @@ std::string FishOption(const std::string& command, const OptionEntry& option) {
     text +=
         name.starts_with("--") ? StrCat(" -l ", name.substr(2)) : StrCat(" -s ", name.substr(1));
   }
-  return StrCat(text, option.value.empty() ? "" : " -r", " -d ", FishQuoted(option.about), "\n");
+  if (!option.value.empty()) text += " -r";
+  if (!option.choices.empty()) text += StrCat(" -f -a ", FishQuoted(Joined(option.choices)));
+  return StrCat(text, " -d ", FishQuoted(option.about), "\n");
 }
 
 std::string Fish(const std::vector<CommandEntry>& commands) {

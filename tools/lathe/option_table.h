@@ -11,6 +11,7 @@ struct OptionEntry {
   std::vector<std::string> names;  ///< "-i", "--input"; of a positional its name
   std::string value;               ///< "NAME=VALUE"; empty for flags and positionals
   std::string about;
+  std::vector<std::string> choices = {};  ///< values that it may have, if these are some words
 };
 
 /// What help says of a command: completion and manual pages are written from it.
