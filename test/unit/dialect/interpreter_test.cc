@@ -184,8 +184,8 @@ TEST_F(InterpreterTest, PackedTensorsPassThrough) {
 
 // Writes one element of 1 MB, and reads it.
 constexpr const char* kStore = R"(
-    %i = builtin.constant() {value = tensor<[], i64> 2} : () -> v_tensor<[], i64>
-    %v = builtin.constant() {value = tensor<[], f32> 9.0} : () -> v_tensor<[], f32>
+    %i = builtin.constant() {value = tensor<[], i64> [2]} : () -> v_tensor<[], i64>
+    %v = builtin.constant() {value = tensor<[], f32> [9.0]} : () -> v_tensor<[], f32>
     %m = loop.alloc() : () -> tensor<[262144], f32>
     %s = loop.store_(%m, %v, none, %i) : (tensor<[262144], f32>, v_tensor<[], f32>, none, v_tensor<[], i64>) -> tensor<[262144], f32>
     %r = loop.load(%m, none, %i) : (tensor<[262144], f32>, none, v_tensor<[], i64>) -> v_tensor<[], f32>
