@@ -35,6 +35,7 @@ from lathe._core import (
     Spec,
     StepReport,
     Symbol,
+    TunedKernel,
     Value,
     ValueDifference,
     list_ops,
@@ -76,6 +77,7 @@ from lathe._reports import Explanation, Profile
 from lathe._sklearn import from_sklearn
 from lathe._tools import Comparison, check, diff, dump, extract, interpret
 from lathe._train import Trainer
+from lathe._tune import Tuning, tune
 
 __all__ = [
     "CallbackError",
@@ -124,6 +126,8 @@ __all__ = [
     "Symbol",
     "TimeLimitError",
     "Trainer",
+    "TunedKernel",
+    "Tuning",
     "UnsupportedError",
     "Value",
     "ValueDifference",
@@ -149,5 +153,6 @@ __all__ = [
     "register_op",
     "register_pass",
     "register_rule",
+    "tune",
     "variable",
 ]

@@ -86,7 +86,8 @@ def compile(model_or_source: Source, *,
             target: str | None = None, threads: int = 0, level: int = 2, cache: Cache = None,
             dims: Mapping[str, int] | None = None, strict: bool = False, max_bytes: int = 0,
             timeout: float | None = None, disable: Iterable[str] = (), enable: Iterable[str] = (),
-            external: str | None = None, precision: str = "f32",
+            external: str | None = None, records: str | os.PathLike[str] | None = None,
+            precision: str = "f32",
             progress: Callable[[int, int], object] | None = None) -> Executable:
     """Compiles a model, or what lathe.load takes, for this machine.
 
@@ -102,6 +103,7 @@ def compile(model_or_source: Source, *,
     timeout: of the compilation, in seconds.
     disable, enable: passes to leave out, and to run at any level.
     external: name of an external compiler, which gets all that it takes.
+    records: file of lathe.tune or `lathe tune`: what was measured to be the fastest is taken.
     precision: what kernels of f32 may do to take less time: "strict", "f32", "high" or
         "bf16".
     progress: called with how many kernels are compiled and how many are known of, by one thread at
@@ -115,6 +117,7 @@ def compile(model_or_source: Source, *,
                       cache=cache_folder(cache), dims=dict(dims or {}), strict=strict,
                       max_bytes=max_bytes, timeout=timeout, disable=list(disable),
                       enable=list(enable), external=external or "",
+                      records=os.fspath(records) if records is not None else "",
                       precision=precision, progress=progress)
 
 

@@ -365,7 +365,8 @@ void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder
                      const std::map<std::string, int64_t>& dims, bool strict, uint64_t max_bytes,
                      std::optional<double> timeout, const std::vector<std::string>& disable,
                      const std::vector<std::string>& enable, const std::string& external,
-                     const std::string& precision, nb::handle progress) {
+                     const std::string& records, const std::string& precision,
+                     nb::handle progress) {
   Compile(self, program,
           {.target = target,
            .cache = cache,
@@ -374,6 +375,7 @@ void InitFromProgram(ExecutableHandle* self, const std::shared_ptr<ProgramHolder
            .disabled = disable,
            .enabled = enable,
            .threads = threads,
+           .records = records,
            .external = external,
            .strict = strict,
            .max_bytes = max_bytes,
@@ -405,7 +407,8 @@ void BindExecutable(nb::module_& m) {
            nb::arg("max_bytes") = 0, nb::arg("timeout").none() = nb::none(),
            nb::arg("disable") = std::vector<std::string>(),
            nb::arg("enable") = std::vector<std::string>(), nb::arg("external") = "",
-           nb::arg("precision") = "f32", nb::arg("progress").none() = nb::none())
+           nb::arg("records") = "", nb::arg("precision") = "f32",
+           nb::arg("progress").none() = nb::none())
       .def("__init__", &LoadFile, nb::arg("path"), nb::kw_only(), nb::arg("threads") = 0,
            nb::arg("max_bytes") = 0)
       .def_ro("inputs", &ExecutableHandle::inputs, "In the order of the program.")

@@ -113,5 +113,6 @@ const Executable& ExecutableOf(nanobind::handle object);
 void BindGenerator(nanobind::module_& m);
 void BindQuantize(nanobind::module_& m);
 void BindTools(nanobind::module_& m);
+void BindTune(nanobind::module_& m);
 
 }  // namespace lathe::python

@@ -31,4 +31,5 @@ NB_MODULE(_core, m) {
   lathe::python::BindQuantize(m);
   lathe::python::BindTools(m);
   lathe::python::BindTrainer(m);
+  lathe::python::BindTune(m);
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "lathe/driver/input_sizes.h"
 #include "lathe/driver/model_file.h"
 #include "lathe/driver/value_files.h"
 #include "lathe/support/error.h"
@@ -210,15 +211,6 @@ void ReadShape(const std::string& text, const std::vector<InputPort>& ports,
   }
 }
 
-// Of an axis that no one gives a size: one sample, a picture of 224 by 224, a sequence of 32.
-int64_t UsualSize(const AnyTensorType& type, size_t axis) {
-  constexpr int64_t kSide = 224, kLength = 32;
-  if (axis == 0) return 1;
-  const bool is_picture =
-      type.rank() == 4 && type.dims()[2].is_symbol() && type.dims()[3].is_symbol();
-  return is_picture && axis >= 2 ? kSide : kLength;
-}
-
 InputPort PortOf(std::string name, ElementType element, const std::vector<Dim>& dims,
                  IrContext& context) {
   return {std::move(name), VTensorType::Get(context, SymShape(dims), element)};
@@ -284,18 +276,7 @@ std::vector<Dim::Binding> GivenSizes(const ModelOptions& model,
 }
 
 void AddUsualSizes(const std::vector<InputPort>& ports, std::vector<Dim::Binding>& sizes) {
-  for (const InputPort& port : ports) {
-    const auto tensor = port.type.dyn_cast<AnyTensorType>();
-    if (!tensor || !tensor.has_rank()) continue;
-    const auto rank = static_cast<size_t>(tensor.rank());
-    for (size_t i = 0; i < rank; ++i) {
-      const Dim dim = tensor.dims()[i];
-      if (!dim.is_symbol()) continue;
-      const std::string name(dim.symbol_name());
-      if (std::ranges::find(sizes, name, &Dim::Binding::first) != sizes.end()) continue;
-      sizes.emplace_back(name, UsualSize(tensor, i));
-    }
-  }
+  for (const InputPort& port : ports) lathe::AddUsualSizes(port.type, sizes);
 }
 
 void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
