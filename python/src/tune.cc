@@ -36,6 +36,9 @@ std::vector<TunedFunction> TuneProgram(const Holder& holder, const std::string& 
   options.keep = [&](const TuningRecords& record) { AppendToFile(records, record.ToText()); };
   const auto report = ReportTo<size_t, size_t, const std::string&, const std::string&>(progress);
   return WithoutLock([&] {
+    Sizes named = dims;
+    named.insert(sizes.begin(), sizes.end());
+    (void)SpecializedCopy(*holder, named);  // knows the names
     const Program program = SpecializedCopy(*holder, dims);
     for (const Operation* feed : program.feeds()) {
       AddUsualSizes(feed->result(0).type(), options.symbols);

@@ -69,8 +69,9 @@ def test_wrong_arguments(tmp_path):
             lathe.tune(product(), path, **options)
     with pytest.raises(lathe.InvalidArgumentError, match="avx1024"):
         few(product(), path, target="avx1024")
-    with pytest.raises(lathe.Error, match="M"):
-        few(product("N"), path, dims={"M": 2})
+    for option in ("dims", "sizes"):
+        with pytest.raises(lathe.Error, match="'M'"):
+            few(product("N"), path, **{option: {"M": 2}})
     with pytest.raises(lathe.MissingFileError):
         lathe.compile(product(), records=tmp_path / "none.jsonl")
     other = tmp_path / "other.txt"
