@@ -94,9 +94,9 @@ def within(namespace, outer):
     return outer == "" or namespace == outer or namespace.startswith(outer + "::")
 
 
-class Header:
-    """Where a header of the project defines names, which it has without a qualifier, and what it
-    includes."""
+class File:
+    """A source or a header of the project: the names that it defines and those that it uses without a
+    qualifier, by namespace, and what it includes."""
 
     def __init__(self, text):
         parts = by_namespace(text)
@@ -110,11 +110,11 @@ class Header:
 def header(path):
     """None for a generated one."""
     file = next((folder / path for folder in FOLDERS if (folder / path).exists()), None)
-    return file and Header(file.read_text())
+    return file and File(file.read_text())
 
 
 def headers_of(included, found):
-    """All headers of the project that are included, by way of others, too."""
+    """All headers of the project that are included, directly or through other headers, by path."""
     for path in included:
         if path in found:
             continue
@@ -139,12 +139,12 @@ def may_differ(taken):
 
 
 class Source:
-    """What is known of a source: its size, its namespaces, what it defines for itself, what it takes
-    from other namespaces, and where what it sees is defined."""
+    """A source: its size, its namespaces, its local names, the names that it brings in from other
+    namespaces, and the namespaces in which the names that it sees are defined."""
 
     def __init__(self, path):
         text = pathlib.Path(path).read_text()
-        own = Header(text)
+        own = File(text)
         self.size, self.names = len(text), local_names(text)
         self.functions = {name for name in self.names
                           if re.search(rf"^\w.*[ *&]{name}\(", text, re.MULTILINE)}
@@ -165,21 +165,21 @@ class Source:
 
     @functools.cache
     def words_within(self, namespace, with_headers):
-        """What code in a namespace has without a qualifier."""
+        """The names that code in a namespace uses without a qualifier."""
         return set().union(*(words for part in self.parts[:None if with_headers else 1]
                              for space, words in part.words.items() if within(space, namespace)))
 
     def means_another(self, name, source):
-        """Whether a name that another source defines is something else here: where that source would
-        find both, or where it is used here. A function is one more of its name to what headers call,
-        which is their own."""
+        """Whether a name that `source` defines also names something else here: either both are in the
+        same namespace, so that `source` itself would be ambiguous, or this file uses the name. What
+        headers call is found among their own functions, so local functions do not change it."""
         spaces = self.seen.get(name, ())
         return not source.namespaces.isdisjoint(spaces) or any(
             name in self.words_within(new, name not in source.functions)
             for new in source.namespaces
             if name in self.taken or any(within(new, space) for space in spaces))
 
-    def disturbs(self, other):
+    def conflicts_with(self, other):
         return (not self.names.isdisjoint(other.names) or not self.names.isdisjoint(other.taken)
                 or any(other.means_another(name, self) for name in self.names)
                 or any(other.taken.get(name, origin) != origin
@@ -187,25 +187,25 @@ class Source:
                        for name, origin in self.introduced.items()))
 
 
-def keeps_from(sources):
-    """For each source, those that it cannot share a unit with."""
-    apart = {path: set() for path in sources}
+def conflicts_of(sources):
+    """For each source, the sources that it cannot share a unit with."""
+    conflicts = {path: set() for path in sources}
     for (path, source), (other_path, other) in itertools.combinations(sources.items(), 2):
-        if source.disturbs(other) or other.disturbs(source):
-            apart[path].add(other_path)
-            apart[other_path].add(path)
-    return apart
+        if source.conflicts_with(other) or other.conflicts_with(source):
+            conflicts[path].add(other_path)
+            conflicts[other_path].add(path)
+    return conflicts
 
 
 def main():
     limit, *paths = sys.argv[1:]
     sources = {path: Source(path) for path in paths}
-    apart = keeps_from(sources)
+    conflicts = conflicts_of(sources)
     groups, sizes = [], []
-    for path in sorted(paths, key=lambda path: -len(apart[path])):  # the hardest to place come first
+    for path in sorted(paths, key=lambda path: -len(conflicts[path])):  # sources with most conflicts first
         size = sources[path].size
         index = next((i for i, group in enumerate(groups)
-                      if sizes[i] + size <= int(limit) and apart[path].isdisjoint(group)), None)
+                      if sizes[i] + size <= int(limit) and conflicts[path].isdisjoint(group)), None)
         if index is None:
             index = len(groups)
             groups.append([])

@@ -6,8 +6,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "lathe/driver/input_sizes.h"
-#include "lathe/support/file.h"
 #include "python/src/interrupts.h"
 #include "python/src/model.h"
 #include "python/src/reports.h"
@@ -20,36 +18,28 @@ namespace {
 
 using Sizes = std::map<std::string, int64_t>;
 
-// What is measured is appended at once: an interrupted run has kept it.
 std::vector<TunedFunction> TuneProgram(const Holder& holder, const std::string& records,
                                        const Sizes& dims, const Sizes& sizes, size_t trials,
                                        double seconds, const std::string& target, int threads,
                                        int level, const std::string& precision,
                                        nb::handle progress) {
-  TuneOptions options{.compile = {.target = target,
-                                  .level = level,
-                                  .precision = PrecisionNamed(precision),
-                                  .threads = threads},
-                      .symbols = {sizes.begin(), sizes.end()},
-                      .max_trials = trials,
-                      .seconds = seconds};
-  options.keep = [&](const TuningRecords& record) { AppendToFile(records, record.ToText()); };
+  const TuneOptions options{.compile = {.target = target,
+                                        .level = level,
+                                        .precision = PrecisionNamed(precision),
+                                        .threads = threads},
+                            .symbols = {sizes.begin(), sizes.end()},
+                            .max_trials = trials,
+                            .seconds = seconds};
   const auto report = ReportTo<size_t, size_t, const std::string&, const std::string&>(progress);
   return WithoutLock([&] {
     Sizes named = dims;
     named.insert(sizes.begin(), sizes.end());
-    (void)SpecializedCopy(*holder, named);  // knows the names
-    const Program program = SpecializedCopy(*holder, dims);
-    for (const Operation* feed : program.feeds()) {
-      AddUsualSizes(feed->result(0).type(), options.symbols);
-    }
-    const TuningRecords known = ResumeTuningRecords(records);
-    AppendToFile(records, {});
-    options.known = &known;
+    (void)SpecializedCopy(*holder, named);  // unknown names are errors
     std::vector<TunedFunction> functions;
-    Tune(program, options, report, [&](const TunedFunction& function, const TuningRecords&) {
-      functions.push_back(function);
-    });
+    TuneToFile(SpecializedCopy(*holder, dims), options, records, report,
+               [&](const TunedFunction& function, const TuningRecords&) {
+                 functions.push_back(function);
+               });
     return functions;
   });
 }

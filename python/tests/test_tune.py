@@ -69,6 +69,7 @@ def test_wrong_arguments(tmp_path):
             lathe.tune(product(), path, **options)
     with pytest.raises(lathe.InvalidArgumentError, match="avx1024"):
         few(product(), path, target="avx1024")
+    assert not path.exists()
     for option in ("dims", "sizes"):
         with pytest.raises(lathe.Error, match="'M'"):
             few(product("N"), path, **{option: {"M": 2}})

@@ -330,24 +330,22 @@ void RunRows(std::span<const Tensor> inputs, const Broadcaster& rows, const void
   });
 }
 
-bool HaveOneShape(std::span<const Tensor> inputs) {
-  return std::all_of(inputs.begin(), inputs.end(),
-                     [&](const Tensor& input) { return input.shape() == inputs[0].shape(); });
-}
-
 template <class C>
-bool IsStoredAs(const Tensor& tensor) {
-  const ElementType type = tensor.element_type();
+bool IsStoredAs(ElementType type) {
   return type == ElementTypeOf<C> || (std::is_same_v<C, int64_t> && type == ElementType::kIndex);
 }
 
-// Of tensors of one shape whose memory already is what the kernel takes.
+// Whether a kernel can read the inputs as they are stored, without broadcasting or conversion.
 template <class C>
-bool RunWhole(std::span<const Tensor> inputs, const void* op, RowKernel<C> kernel, Tensor& result) {
-  if (kernel == nullptr || !IsStoredAs<C>(result) ||
-      !std::all_of(inputs.begin(), inputs.end(), IsStoredAs<C>)) {
-    return false;
-  }
+bool AreContiguousRows(std::span<const Tensor> inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [&](const Tensor& input) {
+    return IsStoredAs<C>(input.element_type()) && input.shape() == inputs[0].shape();
+  });
+}
+
+template <class C>
+void RunContiguous(std::span<const Tensor> inputs, const void* op, RowKernel<C> kernel,
+                   Tensor& result) {
   auto* out = reinterpret_cast<C*>(result.mutable_raw());
   std::vector<const C*> in;
   in.reserve(inputs.size());
@@ -359,16 +357,16 @@ bool RunWhole(std::span<const Tensor> inputs, const void* op, RowKernel<C> kerne
     kernel(op, in, out + done, count);
     for (const C*& row : in) row += count;
   }
-  return true;
 }
 
-// Of one kind of numbers: the inputs as C, and the results.
+// Computes with the inputs and results as C.
 template <class C>
 Tensor ElementwiseAs(std::span<const Tensor> inputs, ElementType type, const void* op,
                      RowKernel<C> kernel) {
-  if (HaveOneShape(inputs)) {
+  if (kernel != nullptr && IsStoredAs<C>(type) && AreContiguousRows<C>(inputs)) {
     Tensor result(type, inputs[0].shape());
-    if (RunWhole<C>(inputs, op, kernel, result)) return result;
+    RunContiguous<C>(inputs, op, kernel, result);
+    return result;
   }
   std::vector<Shape> shapes;
   for (const Tensor& input : inputs) shapes.push_back(input.shape());

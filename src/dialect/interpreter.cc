@@ -28,8 +28,8 @@
 namespace lathe {
 namespace {
 
-// Bytes of the values that are alive; data shared by several counts once, unless it is less than
-// what it takes to look it up.
+// Bytes of the values that are alive. Data shared by several values counts once; buffers of at most
+// kSmall bytes count for each value, because looking them up costs more than computing with them.
 class MemoryMeter {
  public:
   void Add(const RtValue& value) { Count(value, true); }
@@ -175,7 +175,7 @@ struct State {
                     const std::optional<Shape>& written, std::span<RtValue> results);
   void Store(uint32_t slot, RtValue value);
   RtValue LoadOne(uint32_t slot, uint32_t indices) const;
-  std::optional<Shape> LetWrite(const RunPlan::Step& step);
+  std::optional<Shape> ReleaseWrittenOperand(const RunPlan::Step& step);
   void Write(const RunPlan::Step& step, const std::optional<Shape>& written, RtValue value);
   RtValue ViewIndices(const RunPlan::Step& step, std::span<const RtValue> values);
   std::vector<RtValue> Load(const RunPlan::Step& step) const;
@@ -410,9 +410,10 @@ RtValue State::ViewIndices(const RunPlan::Step& step, std::span<const RtValue> v
   return results[0];
 }
 
-// Leaves the tensor that an op writes to the op alone, which then need not copy it; returns its
-// shape. An observer sees the old one, too.
-std::optional<Shape> State::LetWrite(const RunPlan::Step& step) {
+// Empties the slot that an in-place op writes, so that the op holds the only reference and writes
+// without a copy; returns the shape of what was there. With an observer, which is shown the operand
+// as it was, the slot keeps its reference.
+std::optional<Shape> State::ReleaseWrittenOperand(const RunPlan::Step& step) {
   if (!step.op->HasTrait<Inplace>() || step.op->num_operands() == 0) return std::nullopt;
   const uint32_t slot = plan.operands(step)[0], indices = plan.operand_indices(step)[0];
   if (slot == RunPlan::kNone) return std::nullopt;
@@ -444,11 +445,12 @@ void State::RunStep(const RunPlan::Step& step) {
   std::vector<RtValue> values = Load(step);
   std::vector<RtValue> results(step.op->num_results());
   CheckResultSizes(step.op);
-  const std::optional<Shape> written = LetWrite(step);
+  const size_t remaining = Remaining();  // what is written counts until its result is stored
+  const std::optional<Shape> written = ReleaseWrittenOperand(step);
   const std::vector<RtValue> shown = options.observer ? values : std::vector<RtValue>();
   ProgramContext context(*this, step.op, values, results);
   {
-    const AllocationLimit limit(Remaining());
+    const AllocationLimit limit(remaining);
     RunEval(step.op, context);
   }
   for (size_t i = 0; i < results.size(); ++i) CheckResult(step.op, i, results[i]);
@@ -493,8 +495,8 @@ void State::CheckMemory(const Operation* op) const {
                "raise InterpreterOptions::max_bytes");
 }
 
-// Quick, for types of all kinds and with more than any element takes.
-bool MayTakeMore(AnyTensorType type, uint64_t bytes) {
+// Whether a static type may take more than `bytes`: an upper bound, without allocating.
+bool MayExceed(AnyTensorType type, uint64_t bytes) {
   double all = sizeof(std::string);
   for (const Dim& dim : type.dims()) {
     if (!dim.is_constant()) return false;
@@ -507,7 +509,7 @@ bool MayTakeMore(AnyTensorType type, uint64_t bytes) {
 void State::CheckResultSizes(const Operation* op) const {
   for (size_t i = 0; i < op->num_results(); ++i) {
     const auto tensor = op->result(i).type().dyn_cast<AnyTensorType>();
-    if (!tensor || !MayTakeMore(tensor, options.max_bytes)) continue;
+    if (!tensor || !MayExceed(tensor, options.max_bytes)) continue;
     const auto shape = tensor.shape().Constants();
     if (!shape) continue;
     const auto bytes = StorageBytes(tensor.element(), static_cast<size_t>(NumElements(*shape)));

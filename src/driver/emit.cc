@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 4> kStages = {"loops", "llvm", "asm", "ob
 
 }  // namespace
 
+std::span<const std::string_view> StageNames() { return kStages; }
+
 Stage ParseStage(const std::string& name) {
   for (size_t i = 0; i < kStages.size(); ++i) {
     if (name == kStages[i]) return static_cast<Stage>(i);

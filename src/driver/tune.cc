@@ -6,6 +6,7 @@
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/dialect/builtin/op_names.h"
+#include "lathe/driver/input_sizes.h"
 #include "lathe/driver/pass_checks.h"
 #include "lathe/ir/functions.h"
 #include "lathe/ir/walk.h"
@@ -336,6 +337,19 @@ TuningRecords Tune(const Program& source, const TuneOptions& options, const Tune
     if (result && tuner.tuned().trials > 0) result(tuner.tuned(), tuner.records());
   }
   return records;
+}
+
+void TuneToFile(const Program& program, TuneOptions options, const std::string& path,
+                const TuneProgress& progress, const TuneResult& result) {
+  CheckHost(options.compile);
+  for (const Operation* feed : program.feeds()) {
+    AddUsualSizes(feed->result(0).type(), options.symbols);
+  }
+  const TuningRecords known = ResumeTuningRecords(path);
+  AppendToFile(path, {});
+  options.known = &known;
+  options.keep = [&](const TuningRecords& record) { AppendToFile(path, record.ToText()); };
+  Tune(program, options, progress, result);
 }
 
 }  // namespace lathe

@@ -12,10 +12,10 @@
 
 namespace lathe::lower {
 
-/// Bytes of scratch memory that what windows read may take.
+/// Largest scratch memory, in bytes, of a strategy that copies the input of its windows.
 inline constexpr int64_t kMostScratch = 1 << 19;
 
-/// Of extents, strides or the like.
+/// The product of extents or strides; 1 if there are none.
 int64_t ProductOf(std::span<const int64_t> values);
 
 /// A row of a tensor, or each stride-th element of it, on its way to scratch memory.

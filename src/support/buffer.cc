@@ -81,8 +81,8 @@ class OpenFile {
 
 }  // namespace
 
-// Its few bytes lie in the object itself: one allocation in place of three, of which an interpreter
-// makes one for each number.
+// A small buffer with inline storage: one allocation instead of three. An interpreter allocates one
+// for each scalar.
 class HeldBuffer : public Buffer {
  public:
   static constexpr size_t kMost = 64;

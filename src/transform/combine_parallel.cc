@@ -14,7 +14,7 @@ namespace lathe {
 namespace {
 
 /// `parts` one after the other along `axis`; equal types and other extents.
-Tensor JoinedTensor(const std::vector<Tensor>& parts, int64_t axis) {
+Tensor ConcatenatedTensor(const std::vector<Tensor>& parts, int64_t axis) {
   Shape shape = parts[0].shape();
   auto& extent = shape[static_cast<size_t>(axis)];
   extent = 0;
@@ -101,9 +101,9 @@ class CombineParallelPass : public Pass {
     rewriter.SetInsertionPoint(group.front());
     std::vector<Value> operands{
         group[0]->operand(0),
-        rewriter.Parameter("combined_weights", JoinedTensor(weights, weight_axis_))};
+        rewriter.Parameter("combined_weights", ConcatenatedTensor(weights, weight_axis_))};
     if (!biases.empty())
-      operands.push_back(rewriter.Parameter("combined_bias", JoinedTensor(biases, 0)));
+      operands.push_back(rewriter.Parameter("combined_bias", ConcatenatedTensor(biases, 0)));
     const auto attributes = group[0]->attributes().entries();
     const Value all = rewriter.Create(op_, operands, attributes, 1)->result(0);
     const auto rank = static_cast<int64_t>(all.type().cast<AnyTensorType>().rank());
@@ -203,7 +203,7 @@ class CombineParallelPass : public Pass {
       pieces = parts[i].shape() == shape;
     }
     if (equal) return parts[0];
-    return pieces ? std::optional(JoinedTensor(parts, own_axis)) : std::nullopt;
+    return pieces ? std::optional(ConcatenatedTensor(parts, own_axis)) : std::nullopt;
   }
 
   const char* op_;

@@ -275,10 +275,6 @@ std::vector<Dim::Binding> GivenSizes(const ModelOptions& model,
   return sizes;
 }
 
-void AddUsualSizes(const std::vector<InputPort>& ports, std::vector<Dim::Binding>& sizes) {
-  for (const InputPort& port : ports) lathe::AddUsualSizes(port.type, sizes);
-}
-
 void InputOptions::AddTo(CLI::App& app, bool random_by_default) {
   app.add_option(
          "--input,-i", given,
@@ -381,7 +377,7 @@ NamedValues InputOptions::Load(const ModelOptions& model,
   // What has a shape decides sizes that nobody has given.
   const std::vector<Dim::Binding> sizes = BindSymbols(PlainPorts(ports), values);
   extents.insert(extents.end(), sizes.begin(), sizes.end());
-  AddUsualSizes(ports, extents);
+  for (const InputPort& port : ports) AddUsualSizes(port.type, extents);
   for (size_t i = 0; i < ports.size(); ++i) {
     const InputPort& port = ports[i];
     const Source* source = sources.Find(port.name);

@@ -42,9 +42,6 @@ struct InputOptions {
 std::vector<Dim::Binding> GivenSizes(const ModelOptions& model,
                                      const std::vector<InputPort>& ports);
 
-/// Adds sizes for symbols that have none, as such inputs usually have them.
-void AddUsualSizes(const std::vector<InputPort>& ports, std::vector<Dim::Binding>& sizes);
-
 /// For data sets that feed a model with these inputs: pictures are for the first one of floats.
 train::DataOptions DataOptionsFor(const std::vector<InputPort>& ports, const ImageOptions& image);
 

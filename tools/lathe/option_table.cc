@@ -3,6 +3,7 @@
 #include <ranges>
 
 #include "lathe/codegen/target.h"
+#include "lathe/driver/emit.h"
 #include "lathe/lower/precision.h"
 #include "lathe/pass/pass.h"
 
@@ -19,7 +20,7 @@ std::vector<std::string> ChoicesOf(const std::string& kind, const std::string& t
   } else if (kind == "PRECISION") {
     for (const std::string_view name : PrecisionNames()) words.emplace_back(name);
   } else if (kind == "STAGE") {
-    words = {"loops", "llvm", "asm", "obj"};
+    for (const std::string_view name : StageNames()) words.emplace_back(name);
   } else if (const size_t open = type.find('{'); open != std::string::npos) {
     const std::string_view list =
         std::string_view(type).substr(open + 1, type.find('}') - open - 1);

@@ -6,10 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lathe/support/file.h"
 #include "lathe/support/printable.h"
 #include "tools/lathe/command.h"
-#include "tools/lathe/inputs.h"
 
 namespace lathe::command {
 namespace {
@@ -23,28 +21,17 @@ struct TuneArguments {
 
 std::string Milliseconds(double seconds) { return fmt::format("{:.3f} ms", seconds * 1e3); }
 
-// Appends, so that what was measured before, and before an interrupt, is kept.
-void Append(const std::string& path, const TuningRecords& records) {
-  AppendToFile(path, records.ToText());
-}
-
 int TuneModel(const TuneArguments& o) {
   IrContext context;
   const Program program = o.model.Load(context);
-  TuneOptions options = o.tune;
-  AddUsualSizes(InputsOf(program), options.symbols);
-  const TuningRecords known = ResumeTuningRecords(o.output);
-  Append(o.output, {});
-  options.known = &known;
-  options.keep = [&](const TuningRecords& record) { Append(o.output, record); };
   double before = 0, after = 0;
   auto functions = nlohmann::ordered_json::array();
   Progress bar("tuning");
   size_t function = 0, trial = 0;
   const auto progress = [&](size_t index, size_t count, const std::string&, const std::string&) {
-    trial = index == function ? std::min(trial + 1, options.max_trials - 1) : 0;
+    trial = index == function ? std::min(trial + 1, o.tune.max_trials - 1) : 0;
     function = index;
-    bar.Update(index * options.max_trials + trial, count * options.max_trials);
+    bar.Update(index * o.tune.max_trials + trial, count * o.tune.max_trials);
   };
   const auto result = [&](const TunedFunction& f, const TuningRecords&) {
     const auto calls = static_cast<double>(f.calls);
@@ -66,7 +53,7 @@ int TuneModel(const TuneArguments& o) {
                     better ? fmt::format(" -> {} {}", f.best, Milliseconds(f.best_seconds)) : "",
                     f.trials));
   };
-  Tune(program, options, progress, result);
+  TuneToFile(program, o.tune, o.output, progress, result);
   if (o.json) {
     const nlohmann::ordered_json json = {{"records", o.output},
                                          {"first_ms", before * 1e3},

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "lathe/driver/executable.h"
 
@@ -15,7 +17,9 @@ enum class Stage : uint8_t {
   kObject,    ///< the same as an object file
 };
 
-/// "loops", "llvm", "asm", "obj"; an unknown name is an error (compile/stage).
+/// "loops", "llvm", "asm", "obj"; in the order of the stages.
+std::span<const std::string_view> StageNames();
+/// An unknown name is an error (compile/stage).
 Stage ParseStage(const std::string& name);
 
 /// A program at a stage, for any target. Errors: those of the passes, codegen/...

@@ -44,6 +44,13 @@ using TuneResult = std::function<void(const TunedFunction&, const TuningRecords&
 TuningRecords Tune(const Program& program, const TuneOptions& options,
                    const TuneProgress& progress = {}, const TuneResult& result = {});
 
+/// Tunes with the records of a file, to which each new record is appended as soon as it is
+/// measured: an interrupted run has kept them. Symbols that `options.symbols` lacks have usual
+/// sizes (AddUsualSizes); `options.known` and `options.keep` are set here. Errors: those of Tune
+/// and of ResumeTuningRecords; io/... before anything is measured.
+void TuneToFile(const Program& program, TuneOptions options, const std::string& path,
+                const TuneProgress& progress = {}, const TuneResult& result = {});
+
 /// The records of a file that a run may have been stopped at writing: a last line without an end is
 /// cut off. None if there is no such file. Errors: tune/record for any other file, which stays as
 /// it is.

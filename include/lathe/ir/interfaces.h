@@ -105,8 +105,8 @@ class EvalContext {
   const Tensor& input(size_t i) const;
   const RtValue& input_value(size_t i) const { return inputs_[i]; }
   std::span<const RtValue> inputs() const { return inputs_; }
-  /// Operand `i` for an op that writes it: not copied then unless somebody else reads it. It is not
-  /// there afterwards.
+  /// Moves operand `i` out, for an op that writes it in place: writing copies it only if others
+  /// share it. The operand is absent afterwards.
   Tensor TakeInput(size_t i);
   void SetOutput(size_t i, Tensor value);
   void SetOutputValue(size_t i, RtValue value);

@@ -10,7 +10,7 @@ namespace {
 
 using llvm::Value;
 
-constexpr double kRightAngle = std::numbers::pi / 2;
+constexpr double kHalfPi = std::numbers::pi / 2;
 
 // asin of a t up to 1/2, of its square: off by 2^-40.
 Value* SmallAsin(const StraightLine& m, Value* t, Value* square) {
@@ -38,7 +38,7 @@ HalfAngle HalfOf(const StraightLine& m, Value* x) {
 Value* EmitAsinOfF32(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
   const HalfAngle half = HalfOf(m, x);
-  Value* other = m.MulAdd(half.asin, m.F(-2), m.F(kRightAngle));
+  Value* other = m.MulAdd(half.asin, m.F(-2), m.F(kHalfPi));
   return m.WithSign(m.Select(half.large, other, half.asin), x);
 }
 
@@ -47,7 +47,7 @@ Value* EmitAcosOfF32(llvm::IRBuilder<>& b, Value* x) {
   const HalfAngle half = HalfOf(m, x);
   Value* twice = m.Add(half.asin, half.asin);
   Value* large = m.Select(m.Less(x, m.F(0)), m.Sub(m.F(std::numbers::pi), twice), twice);
-  return m.Select(half.large, large, m.Sub(m.F(kRightAngle), m.WithSign(half.asin, x)));
+  return m.Select(half.large, large, m.Sub(m.F(kHalfPi), m.WithSign(half.asin, x)));
 }
 
 // atan x = pi/2 - atan 1/x; up to 1 a polynomial that is off by 2^-34.
@@ -61,7 +61,7 @@ Value* EmitAtanOfF32(llvm::IRBuilder<>& b, Value* x) {
   Value* large = m.Less(m.F(1), size);
   Value* t = m.Select(large, m.Div(m.F(1), size), size);
   Value* angle = m.Mul(t, m.Poly(m.Mul(t, t), c));
-  return m.WithSign(m.Select(large, m.Sub(m.F(kRightAngle), angle), angle), x);
+  return m.WithSign(m.Select(large, m.Sub(m.F(kHalfPi), angle), angle), x);
 }
 
 }  // namespace lathe::codegen

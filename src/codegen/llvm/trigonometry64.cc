@@ -35,10 +35,10 @@ constexpr std::array<uint64_t, 20> kTwoOverPi64 = {0,
                                                    0x6bfb5fb11f8d5d08,
                                                    0x56033046fc7b6bab};
 
-// pi/2 is kHalfPi + kHalfPiRest; the digits of kHalfPi are in two parts, so that products with 27
-// digits are exact.
-constexpr double kHalfPi = std::numbers::pi / 2, kHalfPiRest = 0x1.1a62633145c07p-54;
-constexpr double kHalfPiHigh = 0x1.921fb5p0, kHalfPiLow = kHalfPi - kHalfPiHigh;
+// pi/2 is kHalfPi64 + kHalfPi64Rest; the digits of kHalfPi64 are in two parts, so that products
+// with 27 digits are exact.
+constexpr double kHalfPi64 = std::numbers::pi / 2, kHalfPi64Rest = 0x1.1a62633145c07p-54;
+constexpr double kHalfPi64High = 0x1.921fb5p0, kHalfPi64Low = kHalfPi64 - kHalfPi64High;
 
 // An angle less multiples of pi/2, in two parts of which the second is less than what the first
 // rounds.
@@ -169,12 +169,12 @@ class Angle64 {
     Value* low = Add(both.low, Add(front.low, last));
     Value* upper = FromBits(b_.CreateAnd(Bits(both.high), I(~uint64_t{0x7ffffff})));
     Value* lower = Sub(both.high, upper);
-    Value* product = Mul(both.high, F(kHalfPi));
-    Value* lost = Sub(Mul(upper, F(kHalfPiHigh)), product);
-    lost = Add(lost, Mul(upper, F(kHalfPiLow)));
-    lost = Add(lost, Mul(lower, F(kHalfPiHigh)));
-    lost = Add(lost, Mul(lower, F(kHalfPiLow)));
-    lost = Add(lost, Add(Mul(both.high, F(kHalfPiRest)), Mul(low, F(kHalfPi))));
+    Value* product = Mul(both.high, F(kHalfPi64));
+    Value* lost = Sub(Mul(upper, F(kHalfPi64High)), product);
+    lost = Add(lost, Mul(upper, F(kHalfPi64Low)));
+    lost = Add(lost, Mul(lower, F(kHalfPi64High)));
+    lost = Add(lost, Mul(lower, F(kHalfPi64Low)));
+    lost = Add(lost, Add(Mul(both.high, F(kHalfPi64Rest)), Mul(low, F(kHalfPi64))));
     const Sum result = TwoSum(product, lost);
     Value* flip = b_.CreateAnd(sign, I(uint64_t{1} << 63));
     return {FromBits(b_.CreateXor(Bits(result.high), flip)),

@@ -12,7 +12,7 @@
 
 namespace lathe::lower {
 
-/// How many elements there are with these extents.
+/// The product of the extents; 1 if there are none.
 Dim ProductOf(std::span<const Dim> dims);
 
 /// Index expressions: dim expressions over integers of which an upper bound is known (counters of
