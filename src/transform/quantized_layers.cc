@@ -110,6 +110,14 @@ Weights SignedFilters(const Tensor& bytes, const Numbers& zero) {
   return SignedWeights(Cast(centered, ElementType::kI8), {0}, 0);
 }
 
+// One filter that sums up the windows that these go over.
+Weights OnesLike(const Tensor& filters) {
+  Shape shape = filters.shape();
+  shape[0] = 1;
+  const Numbers ones(static_cast<size_t>(filters.num_elements() / filters.dim(0)), 1);
+  return SignedWeights(Cast(Tensor::Of<double>(shape, ones), ElementType::kI8), {0}, 0);
+}
+
 // A matrix of bytes, turned.
 Tensor Turned(const Tensor& matrix) {
   const Numbers from = ToDoubles(matrix);
@@ -235,7 +243,7 @@ class QuantizedLayersPass : public Pass {
     return is_list && q->axis != axis ? std::nullopt : q;
   }
 
-  // Whether the kernels of bytes take a convolution by these weights.
+  // Whether the kernels of bytes take a convolution by weights of this shape.
   static bool HasKernel(const Tensor& w, int64_t group) {
     if (w.rank() < 3 || w.num_elements() == 0) return false;
     return group == 1 || (w.dim(0) / group % kFilterMultiple == 0 && w.dim(1) >= kLeastChannels);
@@ -270,26 +278,39 @@ class QuantizedLayersPass : public Pass {
 
   // ---- convolutions ----
 
-  // sum of (x - zero) * w and `bias`; `zero`, of unsigned bytes, is constant or a scalar value.
+  // Whether ConvSums takes them: sums over windows, which zero points need, are of all channels.
+  static bool FitConv(const Weights& w, int64_t group, const Numbers& bias) {
+    return (w.is_centered() || group == 1) && w.FitI32(bias);
+  }
+
+  // sum of (x - zero) * (w - w.zero) and `bias`; `zero`, of unsigned bytes, is constant or a scalar
+  // value.
   template <class OpT>
   Term ConvSums(OpT op, Value x, const Weights& w, std::optional<double> zero, Value zero_value,
                 const Numbers& bias) {
-    Numbers offset;
-    for (size_t m = 0; m < w.sums.size(); ++m) {
-      offset.push_back(zero ? At(bias, m) - *zero * w.sums[m] : -w.sums[m]);
-    }
     const Value padding = zero ? List({*zero}, ElementType::kU8) : zero_value;
-    Value start = rewriter_->Parameter("conv.b", FromDoubles(ElementType::kI32, offset));
-    if (!zero) start = Cast(padding, ElementType::kI32) * Term(*rewriter_, start);
-    const Value bytes = rewriter_->Parameter(ParameterBase(op.w(), "conv.w"), w.bytes);
-    const nn::ConvBytesOp::Attrs attributes{.kernel_shape = op.kernel_shape(),
-                                            .strides = op.strides(),
-                                            .pads = op.pads(),
-                                            .dilations = op.dilations(),
-                                            .auto_pad = std::string(op.auto_pad()),
-                                            .group = op.group()};
-    return {*rewriter_,
-            nn::ConvBytesOp::Create(*rewriter_, x, bytes, start, padding, attributes).y()};
+    const auto products = [&](const Weights& by, const Numbers& start) -> Term {
+      Numbers offset;
+      for (size_t m = 0; m < by.sums.size(); ++m) {
+        offset.push_back(zero ? At(start, m) - *zero * by.sums[m] : -by.sums[m]);
+      }
+      Value first = rewriter_->Parameter("conv.b", FromDoubles(ElementType::kI32, offset));
+      if (!zero) first = Cast(padding, ElementType::kI32) * Term(*rewriter_, first);
+      const Value bytes = rewriter_->Parameter(ParameterBase(op.w(), "conv.w"), by.bytes);
+      const nn::ConvBytesOp::Attrs attributes{.kernel_shape = op.kernel_shape(),
+                                              .strides = op.strides(),
+                                              .pads = op.pads(),
+                                              .dilations = op.dilations(),
+                                              .auto_pad = std::string(op.auto_pad()),
+                                              .group = op.group()};
+      return {*rewriter_,
+              nn::ConvBytesOp::Create(*rewriter_, x, bytes, first, padding, attributes).y()};
+    };
+    const Term sums = products(w, bias);
+    if (w.is_centered()) return sums;
+    const size_t axes_behind = w.bytes.shape().size() - 2;
+    return sums - products(OnesLike(w.bytes), {0}) *
+                      Term(*rewriter_, List(Merged(w.zero), ElementType::kI32, axes_behind));
   }
 
   bool RewriteConv(nn::ConvOp op) {
@@ -301,8 +322,7 @@ class QuantizedLayersPass : public Pass {
     const Weights weights = SignedFilters(bytes, w->zero);
     const auto scale = ScalesOf(*x, *w, weights.results());
     const auto bias = BiasOf(op.b(), scale);
-    if (!weights.is_centered() || !bias || !scale) return false;
-    if (!weights.FitI32(bias->integers)) return false;
+    if (!bias || !scale || !FitConv(weights, op.group(), bias->integers)) return false;
     rewriter_->Applied(op.operation(), "its input and weights are bytes");
     const double zero = x->zero[0] + ShiftOf(x->element());
     const Term sums = ConvSums(op, Unsigned(x->integers), weights, zero, {}, bias->integers);
@@ -317,7 +337,7 @@ class QuantizedLayersPass : public Pass {
     if (w == nullptr || !w_zero || !HasKernel(*w, op.group())) return false;
     if (!AreFor(*w_zero, w->dim(0))) return false;
     const Weights weights = SignedFilters(*w, *w_zero);
-    if (!weights.is_centered() || !weights.FitI32({0})) return false;
+    if (!FitConv(weights, op.group(), {0})) return false;
     rewriter_->Applied(o, "its weights are bytes");
     const Value x_zero = op.x_zero_point();
     auto zero = NumberOf(x_zero);
@@ -369,7 +389,7 @@ class QuantizedLayersPass : public Pass {
       return false;
     }
     const Weights weights = SignedFilters(q->weights, q->w_zero);
-    if (!weights.is_centered() || !weights.FitI32(*bias)) return false;
+    if (!FitConv(weights, op.group(), *bias)) return false;
     rewriter_->Applied(op.operation(), "its weights are bytes");
     const Term sums = ConvSums(op, Unsigned(op.x()), weights, q->x_zero, {}, *bias);
     FinishQlinear(op.operation(), sums, *q, q->weights.shape().size() - 2);
@@ -636,7 +656,8 @@ REGISTER_PASS(quantized_layers, QuantizedLayersPass)
         "points go into a "
         "constant that is added. Between dequantize_linear and quantize_linear the sums are "
         "multiplied by the quotient of the scales, so a result may be one off where it lay between "
-        "two. Weights of convolutions have zero points in the middle of their range; groups have "
-        "at least four channels and a multiple of 16 filters.");
+        "two. Groups of convolutions have at least four channels, a multiple of 16 filters, and "
+        "zero points in the middle of the weights' range; where zero points of a convolution of "
+        "one group lie elsewhere, another of a single filter sums up the windows.");
 
 }  // namespace lathe

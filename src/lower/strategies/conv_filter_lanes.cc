@@ -69,6 +69,10 @@ class ConvFilterLanes {
   struct Rest {
     int64_t rows, columns;
   };
+  // Rows of the kernel: so many from the first on.
+  struct KernelRows {
+    Dim first, count;
+  };
   // Where a step of the product is.
   struct Step {
     Dim channel, outer, row, column;
@@ -100,10 +104,13 @@ class ConvFilterLanes {
   Filters FiltersOf(const Piece& piece, const Dim& depth_block, const Dim& tile, int64_t channels);
   void WriteFilters(const Piece& piece, const Filters& filters);
   void WriteFiltersOfAnySize(const Piece& piece, const Filters& filters);
+  Dim Fits(const Piece& piece, const Rest& rest, int64_t least);
+  ConvBlock ReadBlock(const Piece& piece);
   void WriteRest(const Piece& piece, const Filters& filters, const Rest& rest, int64_t least,
                  const Dim& whole);
   void WritePositions(const Piece& piece, const Filters& filters, const Positions& at);
   Dim Exists(const Piece& piece, const Positions& at, int64_t position);
+  KernelRows SeenRows(const Piece& piece, const Positions& at);
   Sums Multiply(const Piece& piece, const Filters& filters, const Positions& at, const Step& step,
                 Sums sums);
   Value Element(const Piece& piece, const Dim& depth_block, const Step& step, const Dim& row,
@@ -207,7 +214,7 @@ bool ConvFilterLanes::Wins() const {
 int64_t ConvFilterLanes::RowElements() const {
   int64_t elements = g_.outer_places();
   const size_t last = g_.rank() - 1;
-  if (last > 0) elements *= g_.Reach(last - 1, block_rows_).value();
+  if (last > 0) elements *= g_.Seen(last - 1, block_rows_);
   return elements * (g_.Reach(last, block_columns_).value() + g_.most_begin(last) + 2 * job_.lanes);
 }
 
@@ -262,11 +269,15 @@ bool ConvFilterLanes::PickBlocksOfAnySize() {
   return true;
 }
 
+// The first is for planes as narrow as those of a stream.
 void ConvFilterLanes::PickRests(int64_t most_rows) {
-  for (const int64_t quarters : {1, 2, 3, 4}) {
-    const int64_t columns = std::min(tile_columns_ * quarters / 4, tile_columns_ - 1);
+  constexpr int64_t kFewColumns = 2, kMostRestRows = 4;  // as many as hide how long a sum takes
+  const int64_t most = tile_columns_;
+  for (const int64_t part : {kFewColumns, most / 4, most / 2, most * 3 / 4, most}) {
+    const int64_t columns = std::min(part, most - 1);
     if (columns == 0 || (!rests_.empty() && columns <= rests_.back().columns)) continue;
-    rests_.push_back({std::clamp<int64_t>((tile_columns_ - 1) / columns, 1, most_rows), columns});
+    const int64_t rows = std::clamp<int64_t>((most - 1) / columns, 1, kMostRestRows);
+    rests_.push_back({std::min(rows, most_rows), columns});
   }
 }
 
@@ -365,6 +376,7 @@ Dim ConvFilterLanes::Outer() {
 void ConvFilterLanes::Write() {
   job_.Open();
   rows_.emplace(lb(), math(), g_, job_.lanes, block_rows_, block_columns_);
+  rows_->SkipRows();
   if (job_.is_of_bytes()) rows_->GroupBytes(job_.Padding());
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
@@ -446,7 +458,7 @@ void ConvFilterLanes::WriteDepth(const Piece& piece, const Dim& depth_block, int
   if (copies_) {
     const Dim first =
         math().Name(piece.group * g_.channels + depth_block * (block_channels_ * group()));
-    rows_->Write(job_.input, piece.image, first, channels, piece.block, memory_);
+    rows_->Write(job_.input, piece.image, first, channels, ReadBlock(piece), memory_);
   }
   math().For(piece.tiles, false, [&](const Dim& tile) {
     const Filters filters = FiltersOf(piece, depth_block, tile, channels);
@@ -512,14 +524,34 @@ void ConvFilterLanes::WriteFiltersOfAnySize(const Piece& piece, const Filters& f
   }
 }
 
+// 1 if `least` to `rest.columns` columns are left, else 0.
+Dim ConvFilterLanes::Fits(const Piece& piece, const Rest& rest, int64_t least) {
+  const Dim left = math().Name(Mod(piece.block.columns, tile_columns_));
+  return Max(Min(left - (least - 1), 1), 0) * Max(Min(Dim(rest.columns + 1) - left, 1), 0);
+}
+
+// A block, and the rows and columns that tiles at its ends read behind the last ones.
+ConvBlock ConvFilterLanes::ReadBlock(const Piece& piece) {
+  ConvBlock block = piece.block;
+  const Dim left = Mod(block.columns, tile_columns_);
+  int64_t least = 1;
+  for (const Rest& rest : rests_) {
+    const Dim fits = math().Name(Fits(piece, rest, least));
+    block.rows += fits * (CeilDiv(piece.block.rows, rest.rows) * rest.rows - piece.block.rows);
+    block.columns += fits * (Dim(rest.columns) - left);
+    least = rest.columns + 1;
+  }
+  block.rows = math().Name(block.rows);
+  block.columns = math().Name(block.columns);
+  return block;
+}
+
 // Where `least` to `rest.columns` columns are left.
 void ConvFilterLanes::WriteRest(const Piece& piece, const Filters& filters, const Rest& rest,
                                 int64_t least, const Dim& whole) {
   const Dim first = math().Name(whole * tile_columns_);
-  const Dim left = math().Name(piece.block.columns - first);
-  const Dim fits =
-      Max(Min(left - (least - 1), 1), 0) * Max(Min(Dim(rest.columns + 1) - left, 1), 0);
-  math().For(math().Name(fits * CeilDiv(piece.block.rows, rest.rows)), false, [&](const Dim& i) {
+  const Dim tiles = Fits(piece, rest, least) * CeilDiv(piece.block.rows, rest.rows);
+  math().For(math().Name(tiles), false, [&](const Dim& i) {
     WritePositions(piece, filters,
                    {math().Name(i * rest.rows), first, rest.rows, rest.columns,
                     piece.block.rows * whole + i, 1, least});
@@ -533,6 +565,20 @@ Dim ConvFilterLanes::Exists(const Piece& piece, const Positions& at, int64_t pos
   if (row >= at.sure_rows) exists *= Max(Min(piece.block.rows - at.row - row, 1), 0);
   if (column >= at.sure_columns) exists *= Max(Min(piece.block.columns - at.column - column, 1), 0);
   return exists;
+}
+
+// Without those that see nothing but zeros: positions of one row see the same rows.
+ConvFilterLanes::KernelRows ConvFilterLanes::SeenRows(const Piece& piece, const Positions& at) {
+  constexpr int64_t kFar = 8;
+  if (g_.rank() < 2 || at.rows > 1 || job_.is_of_bytes()) return {0, kernel_rows()};
+  const size_t a = g_.rank() - 2;
+  const int64_t apart = g_.dilations[a];
+  const bool is_padded = g_.most_begin(a) > 0;
+  if (!is_padded || (kernel_rows() - 1) * apart < kFar) return {0, kernel_rows()};
+  const Dim row = math().Name((piece.block.row + at.row) * g_.strides[a]);
+  const Dim first = math().Name(Min(Max(CeilDiv(g_.begins[a] - row, apart), 0), kernel_rows()));
+  const Dim end = Min(Max(CeilDiv(g_.begins[a] + g_.in[a] - row, apart), first), kernel_rows());
+  return {first, math().Name(end - first)};
 }
 
 void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
@@ -552,18 +598,19 @@ void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
                                 : lb().Load(sums_, sum_at(i), job_.lanes));
   }
   // One step of the product per iteration: more of them would share elements and so need registers.
-  const auto carry = [&](int64_t extent, const Sums& initial,
+  const auto carry = [&](const Dim& extent, const Sums& initial,
                          const std::function<Sums(const Dim& k, const Sums&)>& body) {
-    if (extent == 1) return body(0, initial);
-    return lb().For(lb().Int(extent), initial, [&](Value k, std::span<const Value> carried) {
+    if (extent.IsConstant(1)) return body(0, initial);
+    return lb().For(math().At(extent), initial, [&](Value k, std::span<const Value> carried) {
       return body(math().Of(k), Sums(carried.begin(), carried.end()));
     });
   };
+  const KernelRows seen = SeenRows(piece, at);
   sums = carry(filters.channels, sums, [&](const Dim& channel, const Sums& s) {
     return carry(g_.outer_places(), s, [&](const Dim& outer, const Sums& t) {
-      return carry(kernel_rows(), t, [&](const Dim& row, const Sums& u) {
+      return carry(seen.count, t, [&](const Dim& row, const Sums& u) {
         return carry(g_.kernel.back(), u, [&](const Dim& column, const Sums& v) {
-          return Multiply(piece, filters, at, {channel, outer, row, column}, v);
+          return Multiply(piece, filters, at, {channel, outer, seen.first + row, column}, v);
         });
       });
     });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,10 @@ struct ConvGeometry {
   /// Elements of the input from the first to the last that so many outputs see.
   Dim Reach(size_t a, const Dim& outputs) const {
     return (outputs - 1) * strides[a] + (kernel[a] - 1) * dilations[a] + 1;
+  }
+  /// Those of them that outputs see, at most.
+  int64_t Seen(size_t a, int64_t outputs) const {
+    return std::min(Reach(a, outputs).value(), outputs * kernel[a]);
   }
 
  private:

@@ -17,7 +17,8 @@ ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometr
       g_(geometry),
       lanes_(lanes),
       fill_(fill),
-      has_rows_(geometry.rank() > 1) {
+      has_rows_(geometry.rank() > 1),
+      block_rows_(block_rows) {
   const size_t last = g_.rank() - 1;
   if (has_rows_) {
     row_stride_ = g_.strides[last - 1];
@@ -32,6 +33,13 @@ ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometr
   channel_rows_ = rows_;
   front_ = std::min(g_.most_begin(last), columns_);
   pitch_ = RoundUp(front_ + columns_ + lanes_, lanes_);
+}
+
+void ConvRows::SkipRows() {
+  if (!has_rows_) return;
+  const size_t a = g_.rank() - 2;
+  skips_rows_ = g_.Seen(a, block_rows_) < rows_;
+  if (skips_rows_) channel_rows_ = rows_ = block_rows_ * g_.kernel[a];
 }
 
 void ConvRows::SplitColumns() {
@@ -65,8 +73,9 @@ std::vector<Value> ConvRows::At(const Dim& row, const Dim& column) {
 Value ConvRows::Read(Value memory, const Dim& channel, const Dim& outer, const Dim& row_of_kernel,
                      const Dim& column_of_kernel, const Dim& row, const Dim& column) {
   const size_t last = g_.rank() - 1;
-  const Dim from = (channel * g_.outer_places() + outer) * channel_rows_ + row * row_stride_ +
-                   row_of_kernel * row_dilation_;
+  const Dim seen = skips_rows_ ? row * g_.kernel[last - 1] + row_of_kernel
+                               : row * row_stride_ + row_of_kernel * row_dilation_;
+  const Dim from = (channel * g_.outer_places() + outer) * channel_rows_ + seen;
   const Dim at = column * g_.strides[last] + column_of_kernel * g_.dilations[last];
   if (group_ == 1) return lb_.Load(memory, At(from, at));
   return lb_.Load(memory, At(from, at * group_), group_);
@@ -112,19 +121,35 @@ void ConvRows::WriteOuter(const ConvBlock& block, Row row, const Dim& place,
     row.to = place * channel_rows_;
     return body(row);
   }
-  const bool outer = a + 2 < g_.rank();
+  const Dim first = block.row * row_stride_;
+  const int64_t kernel = g_.kernel[a];
+  if (a + 2 < g_.rank()) {
+    return math_.For(kernel, false, [&](const Dim& k) {
+      const Dim reach = block.outer[a] * g_.strides[a] + k * g_.dilations[a];
+      Row inner = RowAt(row, reach, 0);
+      WriteOuter(block, std::move(inner), place * kernel + k, body);
+    });
+  }
   const bool whole = g_.is_static() && !is_flat_;
-  const Dim rows = whole || outer ? Dim(rows_) : math_.Name(g_.Reach(a, block.rows));
-  math_.For(outer ? Dim(g_.kernel[a]) : rows, false, [&](const Dim& k) {
-    Row inner = row;
-    const Dim reach =
-        outer ? block.outer[a] * g_.strides[a] + k * g_.dilations[a] : block.row * row_stride_ + k;
-    inner.inside = math_.Name(row.inside * Inside(a, reach));
-    inner.at.push_back(math_.Name(Min(Max(reach - g_.begins[a], 0), g_.in[a] - 1)));
-    if (outer) return WriteOuter(block, std::move(inner), place * g_.kernel[a] + k, body);
-    inner.to = place * channel_rows_ + k;
-    body(inner);
-  });
+  const Dim to = place * channel_rows_;
+  if (skips_rows_) {
+    return math_.For(whole ? Dim(block_rows_) : block.rows, false, [&](const Dim& r) {
+      math_.For(kernel, false, [&](const Dim& k) {
+        body(RowAt(row, first + r * row_stride_ + k * row_dilation_, to + r * kernel + k));
+      });
+    });
+  }
+  const Dim rows = whole ? Dim(rows_) : math_.Name(g_.Reach(a, block.rows));
+  math_.For(rows, false, [&](const Dim& k) { body(RowAt(row, first + k, to + k)); });
+}
+
+// One that lies `reach` from the beginning of the padding.
+ConvRows::Row ConvRows::RowAt(Row row, const Dim& reach, const Dim& to) {
+  const size_t a = row.at.size();
+  row.inside = math_.Name(row.inside * Inside(a, reach));
+  row.at.push_back(math_.Name(Min(Max(reach - g_.begins[a], 0), g_.in[a] - 1)));
+  row.to = to;
+  return row;
 }
 
 void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,

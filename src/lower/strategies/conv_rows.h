@@ -25,6 +25,8 @@ class ConvRows {
   /// Four channels of bytes lie together at each position, as loop.dot takes them, and count as one
   /// channel; the padding holds a scalar.
   void GroupBytes(Value padding);
+  /// Rows that no position of a block sees are left out where that needs less memory, for Read.
+  void SkipRows();
   /// Elements that are the last dim's stride apart become neighbors, for ReadVector.
   void SplitColumns();
   /// Channels lie as close together as blocks of so many rows and columns, at most, allow, and are
@@ -62,6 +64,7 @@ class ConvRows {
 
   void WriteOuter(const ConvBlock& block, Row row, const Dim& place,
                   const std::function<void(const Row&)>& body);
+  Row RowAt(Row row, const Dim& reach, const Dim& to);
   void WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,
                     const Dim& channels, const ConvBlock& block, const Row& row, Value memory);
   void WritePhase(const ConvInput& input, const Dim& image, const Dim& first_channel,
@@ -86,7 +89,9 @@ class ConvRows {
   int64_t group_ = 1;  // channels that lie together
   bool has_rows_;      // more than one spatial dim
   bool has_padding_ = false;
+  int64_t block_rows_;
   int64_t row_stride_ = 1, row_dilation_ = 1;
+  bool skips_rows_ = false;         // each of a block has its own, one for each of the kernel
   int64_t rows_ = 1, columns_ = 1;  // of one channel and outer place
   int64_t phases_ = 1;              // of the columns, which lie apart
   int64_t front_ = 0;               // most columns of padding in front, of a phase

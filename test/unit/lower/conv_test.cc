@@ -281,6 +281,31 @@ TEST_F(ConvLowering, FiltersInLanes) {
   expect({"[N, 260, 1, 1]", "[33, 260, 1, 1]", "", "[N, 33, 1, 1]"});
 }
 
+// Rows between those that the kernel sees are not copied, and those in the padding not multiplied.
+TEST_F(ConvLowering, KernelRowsFarApart) {
+  ExpectConv({"[1, 3, 12, 9]", "[6, 3, 4, 2]", "dilations = [5, 1], pads = [9, 0, 6, 1]",
+              "[1, 6, 12, 9]"});
+  ExpectConv({"[1, 3, 20, 35]", "[5, 3, 3, 1]",
+              "dilations = [9, 1], strides = [2, 1], pads = [9, 0, 9, 0]", "[1, 5, 10, 35]"});
+  ExpectConv({"[1, 2, 3, 8, 4]", "[3, 2, 2, 3, 1]",
+              "dilations = [1, 6, 1], pads = [1, 6, 0, 0, 6, 0]", "[1, 3, 3, 8, 4]"});
+  only_ = "conv_filter_lanes{always=1}";
+  constant_ = {false, true};
+  for (const int64_t n : {1, 2, 3, 30, 45}) {
+    symbol_ = n;
+    for (const int64_t stride : {1, 3}) {
+      const std::string x = Tensors(StrCat("[1, 3, N + 2, ", stride, "*N]")),
+                        w = Tensors("[5, 3, 3, 2]"), y = Tensors("[1, 5, N + 2, N]");
+      Expect(
+          {{x, w},
+           StrCat("%r = nn.conv(%a, %b) {dilations = [7, 1], pads = [7, 0, 7, 1], strides = [1, ",
+                  stride, "]} : (", x, ", ", w, ") -> ", y),
+           y},
+          "conv_filter_lanes", 1e-5);
+    }
+  }
+}
+
 TEST_F(ConvLowering, InParallelPieces) {
   ExpectConv({"[1, 32, 30, 31]", "[70, 32, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 70, 30, 31]"});
   // Filters are shared out, in parts that differ: of small planes, of few panels.
