@@ -20,6 +20,8 @@ Tensor FloatTensor(Shape shape, const std::vector<double>& values,
                    ElementType type = ElementType::kF32);
 /// Input `input` as f32.
 Text AsFloat(UpgradeContext& c, size_t input);
+/// Input `input` as a matrix of f32: a vector is one row. Of other ranks it is refused.
+Text FloatRows(UpgradeContext& c, size_t input);
 /// `scores` after the attribute post_transform.
 Text Transformed(UpgradeContext& c, Text scores);
 /// The names of classes: of integers (attribute `ints_name`), or of strings.

@@ -382,9 +382,8 @@ std::vector<AttributeMsg> Pass(const UpgradeContext& c, std::initializer_list<Te
 // onnxruntime has SimplifiedLayerNormalization in the standard's domain.
 const ContribRule* FindContrib(Text domain, Text op) {
   if (domain == "ai.onnx.ml") return RuleNamed(ContribClassical(), op);
-  if (domain != "com.microsoft" && !(domain.empty() && op == "SimplifiedLayerNormalization")) {
-    return nullptr;
-  }
+  if (domain.empty() && op != "SimplifiedLayerNormalization") return RuleNamed(ContribEarly(), op);
+  if (!domain.empty() && domain != "com.microsoft") return nullptr;
   for (const auto rules :
        {ContribLayers(), ContribAttention(), ContribGroupQuery(), ContribBlocks(), ContribStates(),
         ContribExperts(), ContribQuantized()}) {

@@ -7,8 +7,8 @@
 
 #include "src/frontend/onnx/upgrade.h"
 
-/// Operators of com.microsoft (onnxruntime, docs/ContribOperators.md) and of ai.onnx.ml, written as
-/// other operators of the standard.
+/// Operators of com.microsoft (onnxruntime, docs/ContribOperators.md), of ai.onnx.ml, and early
+/// ones of the standard, written as other operators of the standard.
 namespace lathe::onnx {
 
 /// How one of them is written; it sees and changes what a rule that upgrades does, and gives every
@@ -29,6 +29,7 @@ std::span<const ContribRule> ContribStates();
 std::span<const ContribRule> ContribExperts();
 std::span<const ContribRule> ContribQuantized();
 std::span<const ContribRule> ContribClassical();  ///< of ai.onnx.ml
+std::span<const ContribRule> ContribEarly();      ///< of the standard
 
 /// Null if there is no such operator. `domain` is in normal form.
 const ContribRule* FindContrib(Text domain, Text op);

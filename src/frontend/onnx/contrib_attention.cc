@@ -314,8 +314,8 @@ void MRotaryEmbedding(UpgradeContext& c) {
 
 constexpr ContribRule kAttention[] = {
     {"Attention", 2, 7, 2, Attention,
-     "do_rotary mask_filter_value num_heads past_present_share_buffer qkv_hidden_sizes scale "
-     "unidirectional"},
+     "do_rotary mask_filter_value num_heads past_present_share_buffer qkv_hidden_sizes "
+     "rotary_embedding_dim scale unidirectional"},
     {"MultiHeadAttention", 1, 10, 4, MultiHeadAttention,
      "mask_filter_value num_heads scale unidirectional"},
     {"QAttention", 5, 9, 2, QAttention,

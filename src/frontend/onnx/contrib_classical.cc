@@ -36,6 +36,14 @@ Text AsFloat(UpgradeContext& c, size_t input) {
   return Nodes(c)("Cast", {x}, {MakeInt("to", kF32)});
 }
 
+Text FloatRows(UpgradeContext& c, size_t input) {
+  const int64_t rank = c.NeedRank(input);
+  if (rank == 2) return AsFloat(c, input);
+  if (rank != 1) c.Refuse(StrCat("input ", input, " is neither a vector nor a matrix"));
+  Nodes make(c);
+  return make("Unsqueeze", {AsFloat(c, input), make.Ints({0})});
+}
+
 Text Transformed(UpgradeContext& c, Text scores) {
   const Text name = c.StringAttr("post_transform").value_or("NONE");
   if (name == "NONE") return scores;
@@ -122,11 +130,24 @@ void Imputer(UpgradeContext& c) {
   c.Give(0, make("Where", {IsMissing(c, make), by, c.node.inputs[0]}));
 }
 
+// `size` of them a row, where that is known: onnxruntime cuts off others, or fills up with zeros.
+void NeedFeatures(UpgradeContext& c, size_t input, int64_t size) {
+  const auto type = c.InputType(input).dyn_cast<AnyTensorType>();
+  if (!type || !type.has_rank() || type.rank() == 0) return;
+  Dim features = 1;
+  for (size_t a = type.rank() == 1 ? 0 : 1; a < type.rank(); ++a) features *= type.dims()[a];
+  if (!features.is_constant() || features.IsConstant(size)) return;
+  c.Refuse(StrCat("input ", input, " has ", features.value(), " features, not ", size,
+                  " as 'inputdimensions' says"));
+}
+
 void FeatureVectorizer(UpgradeContext& c) {
   std::vector<Text> parts;
+  const std::vector<int64_t> sizes = IntsOf(c, "inputdimensions");
   for (size_t i = 0; i < c.node.inputs.size(); ++i) {
-    if (c.NeedRank(i) != 2) c.Refuse(StrCat("input ", i, " is not a matrix"));
-    parts.push_back(AsFloat(c, i));
+    if (i < sizes.size()) NeedFeatures(c, i, sizes[i]);
+    const bool has_more = c.NeedRank(i) > 2;  // axes, which count as one
+    parts.push_back(has_more ? Nodes(c)("Flatten", {AsFloat(c, i)}) : FloatRows(c, i));
   }
   c.Give(0, Nodes(c)("Concat", parts, {MakeInt("axis", 1)}));
 }
@@ -143,10 +164,9 @@ Text LinearScores(UpgradeContext& c, int64_t rows) {
   if (!added.empty() && Count(added) != rows) {
     c.Refuse(StrCat(added.size(), " intercepts for ", rows, " targets"));
   }
-  if (c.NeedRank(0) != 2) c.Refuse("the input is not a matrix");
   const Text w = c.AddConstant(FloatTensor({rows, Count(weights) / rows}, weights));
   const Text bias = added.empty() ? Text() : c.AddConstant(FloatTensor({rows}, added));
-  return Nodes(c)("Gemm", {AsFloat(c, 0), w, bias}, {MakeInt("transB", 1)});
+  return Nodes(c)("Gemm", {FloatRows(c, 0), w, bias}, {MakeInt("transB", 1)});
 }
 
 void LinearRegressor(UpgradeContext& c) {

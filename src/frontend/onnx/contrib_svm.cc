@@ -37,7 +37,7 @@ Text Rbf(UpgradeContext& c, const std::vector<double>& vectors, int64_t count) {
     const size_t vector = i / features, feature = i % features;
     columns[feature * count + vector] = vectors[i];
   }
-  const Text x = make("Reshape", {AsFloat(c, 0), make.Ints({0, features, 1})});
+  const Text x = make("Reshape", {FloatRows(c, 0), make.Ints({0, features, 1})});
   const Text far = make("Sub", {x, c.AddConstant(FloatTensor({1, features, count}, columns))});
   const Text sum =
       make("ReduceSum", {make("Mul", {far, far}), make.Ints({1})}, {MakeInt("keepdims", 0)});
@@ -58,10 +58,10 @@ Text Kernel(UpgradeContext& c, const std::vector<double>& vectors, int64_t count
   if (kind == "RBF") return Rbf(c, vectors, count);
   const Text v = c.AddConstant(FloatTensor({count, Count(vectors) / count}, vectors));
   const AttributeMsg transposed = MakeInt("transB", 1);
-  if (kind == "LINEAR") return make("Gemm", {AsFloat(c, 0), v}, {transposed});
+  if (kind == "LINEAR") return make("Gemm", {FloatRows(c, 0), v}, {transposed});
   if (kind != "POLY" && kind != "SIGMOID") c.Refuse(StrCat("kernel_type ", Shown(kind)));
   const KernelParams params = ParamsOf(c);
-  const Text sum = make("Gemm", {AsFloat(c, 0), v, Constant(c, params.coef0)},
+  const Text sum = make("Gemm", {FloatRows(c, 0), v, Constant(c, params.coef0)},
                         {transposed, MakeFloat("alpha", static_cast<float>(params.gamma))});
   return kind == "POLY" ? ToDegree(c, sum, params.degree) : make("Tanh", {sum});
 }
@@ -84,7 +84,7 @@ Text LinearProducts(UpgradeContext& c, int64_t rows) {
                     " linear functions"));
   }
   const Text w = c.AddConstant(FloatTensor({rows, Count(weights) / rows}, weights));
-  return Nodes(c)("Gemm", {AsFloat(c, 0), w, Constant(c, rho[0])}, {MakeInt("transB", 1)});
+  return Nodes(c)("Gemm", {FloatRows(c, 0), w, Constant(c, rho[0])}, {MakeInt("transB", 1)});
 }
 
 // ---- one class against another ----
@@ -376,7 +376,6 @@ void SvmClassifier(UpgradeContext& c) {
   const Tensor labels = ClassLabels(c, "classlabels_ints");
   const std::vector<int64_t> per_class = IntsOf(c, "vectors_per_class");
   if (labels.num_elements() < 2) c.Refuse("there are fewer than two classes");
-  if (c.NeedRank(0) != 2) c.Refuse("the input is not a matrix");
   const bool vectors = std::ranges::any_of(per_class, [](int64_t n) { return n != 0; });
   vectors ? FromVectors(c, labels, per_class) : FromProducts(c, labels);
 }
@@ -385,7 +384,6 @@ void SvmRegressor(UpgradeContext& c) {
   Nodes make(c);
   const int64_t vectors = c.IntAttr("n_supports").value_or(0);
   const Text post = c.StringAttr("post_transform").value_or("NONE");
-  if (c.NeedRank(0) != 2) c.Refuse("the input is not a matrix");
   if (post != "NONE") c.Refuse(StrCat("post_transform ", Shown(post), " is not supported"));
   if (vectors < 0) c.Refuse(StrCat(vectors, " support vectors"));
   Text y;

@@ -47,6 +47,11 @@ void DropoutRatio(UpgradeContext& c) {
 
 void GemmBroadcast(UpgradeContext& c) { c.Erase("broadcast"); }
 
+// 0 is no type: the default one does, as in onnxruntime.
+void LayerNormStash(UpgradeContext& c) {
+  if (c.IntAttr("stash_type") == 0) c.Erase("stash_type");
+}
+
 void OutputSequence(UpgradeContext& c) { c.Erase("output_sequence"); }
 
 void UpsampleScales(UpgradeContext& c) {
@@ -114,6 +119,19 @@ void ResizeInputs(UpgradeContext& c) {
   c.SetString("nearest_mode", nearest ? NearestOfResize10(c) : Text("floor"));
 }
 
+// The nearest to (x + 1/2) / scale of Resize-11, which TensorFlow's converters wrote on: half a
+// place before that is where the others count from.
+void ResizeOfTensorFlow(UpgradeContext& c) {
+  if (c.StringAttr("coordinate_transformation_mode") != "tf_half_pixel_for_nn") return;
+  const Text nearest = c.StringAttr("nearest_mode").value_or("round_prefer_floor");
+  const bool is_nearest = c.StringAttr("mode").value_or("nearest") == "nearest";
+  if (!is_nearest || (nearest != "floor" && nearest != "round_prefer_floor")) {
+    c.Refuse("tf_half_pixel_for_nn is for mode nearest, nearest_mode floor or round_prefer_floor");
+  }
+  c.SetString("coordinate_transformation_mode", "half_pixel");
+  c.SetString("nearest_mode", nearest == "floor" ? "round_prefer_ceil" : "ceil");
+}
+
 // An input that Resize-11 does not use is an empty tensor. Later it is absent, but tf2onnx goes on.
 void ResizeEmptyInputs(UpgradeContext& c) {
   for (size_t i = 1; i < c.node.inputs.size(); ++i) {
@@ -122,6 +140,11 @@ void ResizeEmptyInputs(UpgradeContext& c) {
       c.node.inputs[i] = Text();
     }
   }
+}
+
+void ResizeOfConverters(UpgradeContext& c) {
+  ResizeEmptyInputs(c);
+  ResizeOfTensorFlow(c);
 }
 
 // Scale and bias held one number per group; since opset 21 one per channel.
@@ -218,8 +241,9 @@ constexpr UpgradeRule kRules[] = {
     {"Upsample", 9, UpsampleScalesInput},
     {"Upsample", 10, UpsampleName},
     {"Resize", 11, ResizeInputs},
-    {"Resize", kEveryOpset, ResizeEmptyInputs},
+    {"Resize", kEveryOpset, ResizeOfConverters},
     {"GroupNormalization", 21, GroupNormChannels},
+    {"LayerNormalization", kEveryOpset, LayerNormStash},
     {"GridSample", 20, GridSampleModes},
     {"RoiAlign", 16, RoiAlignCoordinates},
     {"DFT", 20, DftAxis},

@@ -327,5 +327,24 @@ TEST(Upgrade, EmptyInputsOfResizeAreAbsent) {
   EXPECT_EQ(y.data<float>()[15], 4);
 }
 
+// The nearest to (x + 1/2) / scale, in opset 11 and where converters went on with it.
+TEST(Upgrade, NearestOfTensorFlow) {
+  const auto resized = [](int opset, Text nearest, double scale) {
+    ModelMsg model = Model(opset, {Info("x", ElementType::kF32, {5})},
+                           {Node("Resize", {"x", "", "scales"}, {"y"},
+                                 {Str("mode", "nearest"), Str("nearest_mode", nearest),
+                                  Str("coordinate_transformation_mode", "tf_half_pixel_for_nn")})},
+                           {"y"});
+    const Tensor scales = F32({1}, {static_cast<float>(scale)});
+    model.graph.initializers.push_back(EncodeTensor(scales, "scales"));
+    Loaded loaded;
+    Program program = Import(loaded.context, model);
+    return RunProgram(program, {{"x", F32({5}, {0, 1, 2, 3, 4})}})[0].second.tensor();
+  };
+  EXPECT_EQ(resized(11, "floor", 2), F32({10}, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4}));
+  EXPECT_EQ(resized(17, "floor", 0.6), F32({3}, {0, 2, 4}));
+  EXPECT_EQ(resized(11, "round_prefer_floor", 2), F32({10}, {0, 1, 1, 2, 2, 3, 3, 4, 4, 4}));
+}
+
 }  // namespace
 }  // namespace lathe::onnx
