@@ -361,9 +361,20 @@ nb::object ShapeTuple(std::span<const int64_t> shape) {
   return tuple;
 }
 
+// numpy's own memory begins 16 bytes after a line of the cache: each vector is written to two,
+// which takes up to twice as long where there is a lot of it.
 nb::object EmptyArray(ElementType element, std::span<const int64_t> shape) {
-  static const nb::handle empty = Numpy("empty");
-  return empty(ShapeTuple(shape), ArrayTypeOf(element).storage);
+  constexpr int64_t kLine = 64, kLot = 64 << 10;
+  static const nb::handle empty = Numpy("empty"), ndarray = Numpy("ndarray");
+  const nb::object& type = ArrayTypeOf(element).storage;
+  const nb::object extents = ShapeTuple(shape);
+  const int64_t bytes =
+      IsSubByte(element) ? 0
+                         : NumElements(Shape(shape.begin(), shape.end())) * BitWidth(element) / 8;
+  if (bytes < kLot) return empty(extents, type);
+  const nb::object memory = empty(bytes + kLine, "uint8");
+  const auto begin = reinterpret_cast<uintptr_t>(MemoryOf(memory).data);
+  return ndarray(extents, type, memory, (kLine - begin % kLine) % kLine);
 }
 
 nb::object Shown(nb::object array, ElementType element) {

@@ -14,7 +14,8 @@ double TileCost(int64_t rows) { return static_cast<double>(std::max<int64_t>(row
 }  // namespace
 
 // One register holds the broadcast element, `vectors` the row of the panel, the others sums.
-Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers, int64_t few_rows) {
+Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers, int64_t few_rows,
+              int64_t most_vectors) {
   const int64_t vectors_of_row =
       columns.is_constant() ? std::max<int64_t>(CeilDiv(columns.value(), lanes), 1) : 1 << 20;
   if (rows.is_constant() && rows.value() <= few_rows) {
@@ -24,7 +25,7 @@ Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers,
     const int64_t widest = columns.is_constant() ? 8 : 4;
     return {m, std::min({most, vectors_of_row, widest})};
   }
-  const int64_t vectors = std::min<int64_t>(2, vectors_of_row);
+  const int64_t vectors = std::min(most_vectors, vectors_of_row);
   const int64_t most = (registers - vectors - 1) / vectors;
   if (!rows.is_constant()) return {most, vectors};
   Tile best{most, vectors};

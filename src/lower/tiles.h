@@ -16,8 +16,9 @@ struct Tile {
 };
 
 /// The tile for a product of that many rows and columns. With `few_rows` or less the panel is wide,
-/// since it is read only once.
-Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers, int64_t few_rows);
+/// since it is read only once; else it has `most_vectors`.
+Tile PickTile(const Dim& rows, const Dim& columns, int64_t lanes, int registers, int64_t few_rows,
+              int64_t most_vectors = 2);
 
 /// Sums of products of rows and a panel of columns, tile by tile: each tile walks down the panel
 /// with its sums in registers [Goto, van de Geijn: Anatomy of High-Performance Matrix

@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/op_names.h"
+#include "lathe/dialect/nn/shape.h"
 #include "src/lower/compute/amounts.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/nest.h"
@@ -45,10 +46,16 @@ Value Concatenated(const ElementOf& c) {
   return value;
 }
 
-// Where there are many operands, an element had to be sought among them: each is put in its place.
-bool HasManyOperands(const Operation& op) {
+// Each operand is put in its place where there are many, among which an element had to be sought,
+// and where some are turned, whose indices are loops of their own.
+bool IsPutTogether(const Operation& op) {
   constexpr size_t kMany = 12;
-  return op.num_operands() >= kMany;
+  if (op.num_operands() >= kMany) return true;
+  for (size_t i = 0; i < op.num_operands(); ++i) {
+    const Operation* maker = WithoutReshapes(op.operand(i)).defining_op();
+    if (maker != nullptr && maker->isa<nn::TransposeOp>()) return true;
+  }
+  return false;
 }
 
 void ConcatenateAll(const WholeTensorEmitter& w) {
@@ -428,7 +435,7 @@ constexpr Compute kMovementComputes[] = {
     {.op = nn::kConcat,
      .element = Concatenated,
      .whole = ConcatenateAll,
-     .prefers_whole = HasManyOperands},
+     .prefers_whole = IsPutTogether},
     {nn::kSplit, Piece},
     {nn::kSlice, Sliced, RefuseSlice},
     {nn::kPad, Padded, RefusePad},

@@ -14,15 +14,14 @@ constexpr size_t kMaxPieces = 64;
 constexpr int kMaxRounds = 8;
 constexpr int64_t kPiece = 1 << 14;  // elements that one thread takes at a time
 
-// What has the same elements in the same order.
+}  // namespace
+
 Value WithoutReshapes(Value v) {
   while (v.defining_op() != nullptr && v.defining_op()->HasTrait<KeepsBytes>()) {
     v = v.defining_op()->operand(0);
   }
   return v;
 }
-
-}  // namespace
 
 void Nest::Write(Value value, Value memory) {
   const Value source = WithoutReshapes(value);

@@ -7,6 +7,9 @@
 
 namespace lathe::lower {
 
+/// What has the same elements in the same order: before reshapes and their kin.
+Value WithoutReshapes(Value v);
+
 /// Computes whole tensors: loops around their elements. Axes are divided, and the loops cut into
 /// pieces, where that saves divisions and questions at run time (as at the seams of a concat).
 class Nest {

@@ -51,6 +51,7 @@ class Conv {
   };
 
   Value PackWeights();
+  int64_t MostVectors() const;
   bool FitPanel();
   void PickParts();
   void PickTurned();
@@ -120,9 +121,10 @@ std::string Conv::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   const Machine& machine = job_.l.machine;
   Knobs& knobs = job_.l.knobs;
-  tile_ = ChooseTile(
-      knobs, PickTile(g_.filters, g_.positions(), job_.lanes, job_.SumRegisters(), kFewRows),
-      g_.filters, g_.positions(), job_.lanes, job_.SumRegisters());
+  tile_ = ChooseTile(knobs,
+                     PickTile(g_.filters, g_.positions(), job_.lanes, job_.SumRegisters(), kFewRows,
+                              MostVectors()),
+                     g_.filters, g_.positions(), job_.lanes, job_.SumRegisters());
   const int64_t tiles = CeilDiv(g_.filters, tile_.rows);
   copies_ = !g_.reads_own_element || tiles > (job_.before ? 1 : 2);
   int64_t apart = 1;
@@ -148,6 +150,17 @@ std::string Conv::Refusal() {
   PickParts();
   PickTurned();
   return "";
+}
+
+// Few planes that go through memory do so a line of each at a time in less time than two, up to
+// half, where registers suffice for tiles of many rows; of many, what is read next does not come in
+// time.
+int64_t Conv::MostVectors() const {
+  constexpr int64_t kFewPlanes = 64;
+  const bool has_many = job_.l.machine.vector_registers > 16;
+  if (!g_.reads_own_element || !has_many || g_.channels > kFewPlanes) return 2;
+  const Dim bytes = g_.positions() * ((g_.channels + g_.filters) * BitWidth(g_.element) / 8);
+  return bytes.is_constant() && bytes.value() < 2 * job_.l.machine.l2_bytes ? 2 : 1;
 }
 
 // Where even one channel of the kernel is large, panels have fewer columns.

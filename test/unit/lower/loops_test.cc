@@ -209,6 +209,27 @@ TEST_F(LoopsTest, ConcatOfManySymbols) {
   }
 }
 
+// As heads of detectors are put together: each operand is turned by loops of its own, before what
+// reads elements of several.
+TEST_F(LoopsTest, ConcatOfTransposes) {
+  const std::string a = F32("2, 6, 3, N"), at = F32("2, 3, N, 6"), ar = F32("2, 6*N, 3"),
+                    b = F32("2, 3, 2, 2"), bt = F32("2, 2, 2, 3"), br = F32("2, 4, 3"),
+                    y = F32("2, 6*N + 4, 3");
+  for (const int64_t n : {0, 1, 2, 17}) {
+    symbol_ = n;
+    Expect({{a, b},
+            StrCat(Ints("s", "2, -1, 3"), "%t = nn.transpose(%a) {perm = [0, 2, 3, 1]} : (", a,
+                   ") -> ", at, "\n%u = nn.reshape(%t, %s) : (", at, ", ", I64("3"), ") -> ", ar,
+                   "\n%v = nn.transpose(%b) {perm = [0, 2, 3, 1]} : (", b, ") -> ", bt,
+                   "\n%w = nn.reshape(%v, %s) : (", bt, ", ", I64("3"), ") -> ", br,
+                   "\n%y = nn.concat(%u, %w) {axis = 1} : (", ar, ", ", br, ") -> ", y,
+                   "\n%z = nn.relu(%y) : (", y, ") -> ", y, "\n%r = nn.add(%y, %z) : (", y, ", ", y,
+                   ") -> ", y),
+            y},
+           "loops");
+  }
+}
+
 // What an element is read from is an expression of that of the operation before: it must not
 // double with each.
 TEST_F(LoopsTest, ManyShuffles) {
