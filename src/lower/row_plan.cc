@@ -102,6 +102,16 @@ void RowPlan::FormGroups() {
   for (const Group& g : groups_) elements *= g.extent;
   parallel_ = !elements.is_constant() || elements.value() > kParallelElements;
   lanes_ = std::max<int64_t>(1, machine_.vector_bytes / program_.widest());
+  is_short_ = EndsShort();
+}
+
+// Vectors of elements a few apart are put together from neighbors.
+bool RowPlan::EndsShort() const {
+  constexpr int64_t kFewApart = 4;
+  if (groups_.size() < 2 || groups_[groups_.size() - 2].reduced) return false;
+  const Group& row = groups_.back();
+  const bool is_known = row.reduced && row.extent.is_constant() && row.extent.value() > 0;
+  return is_known && row.extent.value() <= std::min(kFewApart, lanes_ / 2);
 }
 
 void RowPlan::PlanPasses() {
@@ -184,6 +194,7 @@ bool RowPlan::MayKeep(Value v, Value result) const {
 }
 
 void RowPlan::PlanKept() {
+  if (is_short_) return;  // its elements stay in registers
   const Operation* end = program_.block().terminator();
   for (size_t i = 0; i < end->num_operands(); ++i) {
     Value best;
@@ -199,7 +210,8 @@ void RowPlan::PlanKept() {
 
 // Neighbors along the last loop must be neighbors along the last axis.
 bool RowPlan::IsReshaped(Value v) const {
-  if (reshaped_ || (v.defining_op() != nullptr && program_.info(v).is_leaf)) return true;
+  if (reshaped_ || is_short_ || (v.defining_op() != nullptr && program_.info(v).is_leaf))
+    return true;
   const std::vector<size_t> axes = program_.AxesOf(v);
   if (axes.empty() || axes.back() != RowProgram::kNoAxis) return false;
   const auto group_is_last = [&](size_t axis) {

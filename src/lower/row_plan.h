@@ -37,9 +37,13 @@ class RowPlan {
   };
   static constexpr size_t kNoGroup = SIZE_MAX;
 
-  /// Whether vectors lie along rows, or across them.
-  bool along() const { return groups_.back().reduced; }
   size_t last() const { return groups_.size() - 1; }
+  /// Whether rows are too short for vectors along them.
+  bool is_short() const { return is_short_; }
+  /// The group that vectors go along: the last one, or of short rows that before.
+  size_t lanes_group() const { return is_short_ ? last() - 1 : last(); }
+  /// Whether vectors lie along rows, or across them.
+  bool along() const { return groups_[lanes_group()].reduced; }
   /// The extent, or d0 where it is symbolic.
   Dim SizeOf(size_t group) const {
     const Dim& extent = groups_[group].extent;
@@ -69,12 +73,14 @@ class RowPlan {
   bool AllStatic() const;
   std::vector<std::vector<bool>> WholeAxes() const;
   void FormGroups();
+  bool EndsShort() const;
   void PlanPasses();
   void PlanKept();
   int LastUse(Value v) const;
   bool MayKeep(Value v, Value result) const;
 
   bool reshaped_ = false;
+  bool is_short_ = false;
 };
 
 }  // namespace lathe::lower

@@ -21,7 +21,7 @@
 // normalizations, sums of any axes. Row by row, in as many passes as reductions wait for one
 // another; what a later pass needs again is computed again, or if that is expensive, kept in the
 // row of the result. A row's elements are neighbors, and partial sums are vectors, or where the
-// last axis stays, vectors are as many rows.
+// last axis stays or is short, vectors are as many rows.
 namespace lathe::lower {
 namespace {
 
@@ -47,7 +47,10 @@ class Rows : public RowPlan {
   Rows(const Block& function, const Machine& machine) : RowPlan(function, machine) {}
 
   /// Along rows, another number than the usual one sums in another order.
-  void ChooseVectors(Knobs& knobs) { vectors_ = knobs.Choose("vectors", {4, 1, 2, 8}); }
+  void ChooseVectors(Knobs& knobs) {
+    vectors_ =
+        is_short() ? knobs.Choose("vectors", {1, 2, 4}) : knobs.Choose("vectors", {4, 1, 2, 8});
+  }
 
   void Write(Block* body);
 
@@ -56,6 +59,7 @@ class Rows : public RowPlan {
   struct View {
     Value memory;
     std::vector<size_t> groups;  // kNoGroup: index 0
+    int64_t apart = 0;  // neighbors of a vector; the last two groups are one axis. 0: they are not
   };
   using Registers = std::unordered_map<Value, Value>;  // looked up, never iterated
   // A vector of rows or, where vectors lie along rows, the one that is computed.
@@ -68,6 +72,8 @@ class Rows : public RowPlan {
 
   void Open(const Block& body);
   View MakeView(Value memory, Value v);
+  View WithShortRows(View view);
+  Values IndicesOf(const View& view);
   // How often the loop of a group runs, over its size d0.
   struct Walked {
     size_t group;
@@ -150,27 +156,56 @@ Rows::View Rows::MakeView(Value memory, Value v) {
   nn::ViewReshapeOp::Attrs attrs{.shape = shape};
   if (std::ranges::count(shape, -1) > 1) attrs.groups = counts;
   view.memory = nn::ViewReshapeOp::Create(lb_->b(), memory, attrs).y();
+  return is_short() ? WithShortRows(std::move(view)) : view;
+}
+
+// Where it has rows, one axis of all their elements.
+Rows::View Rows::WithShortRows(View view) {
+  const size_t count = view.groups.size();
+  if (count < 2 || view.groups.back() != last() || view.groups[count - 2] != lanes_group()) {
+    return view;
+  }
+  std::vector<int64_t> joined(count - 2, 1);
+  joined.push_back(2);
+  view.memory = lb_->Grouped(view.memory, joined);
+  view.apart = groups_.back().extent.value();
   return view;
 }
 
-Value Rows::Load(const View& view, int64_t lanes, Value live) {
-  std::vector<Value> indices;
+Rows::Values Rows::IndicesOf(const View& view) {
+  Values indices;
   for (const size_t g : view.groups) indices.push_back(g == kNoGroup ? lb_->Int(0) : at_[g]);
-  const bool vector = lanes > 0 && !view.groups.empty() && view.groups.back() == last();
+  if (view.apart > 0) {
+    const Value pair[] = {indices[indices.size() - 2], indices.back()};
+    indices.pop_back();
+    indices.back() = lb_->Index(LoopBuilder::D0() * view.apart + LoopBuilder::D1(), pair);
+  }
+  return indices;
+}
+
+Value Rows::Load(const View& view, int64_t lanes, Value live) {
+  const Values indices = IndicesOf(view);
+  if (lanes > 0 && view.apart > 0) {
+    return lb_->LoadApart(view.memory, indices, lanes, -1, view.apart, live);
+  }
+  const bool vector = lanes > 0 && !view.groups.empty() && view.groups.back() == lanes_group();
   return vector ? lb_->Load(view.memory, indices, lanes, live) : lb_->Load(view.memory, indices);
 }
 
 void Rows::Store(const View& view, Value value, int64_t lanes, Value live) {
-  std::vector<Value> indices;
-  for (const size_t g : view.groups) indices.push_back(g == kNoGroup ? lb_->Int(0) : at_[g]);
-  lb_->Store(view.memory, lanes > 0 ? lb_->Widen(value, lanes) : value, indices, live);
+  if (lanes > 0) value = lb_->Widen(value, lanes);
+  const Values indices = IndicesOf(view);
+  if (lanes > 0 && view.apart > 0) {
+    return lb_->StoreApart(view.memory, value, indices, -1, view.apart, live);
+  }
+  lb_->Store(view.memory, value, indices, live);
 }
 
 // ---- loops ----
 
 // `expr` over the size of the last group and d1.
 Value Rows::AtSize(const Dim& expr, Value d1) {
-  const Value both[] = {sizes_[last()] ? sizes_[last()] : lb_->Int(0), d1};
+  const Value both[] = {sizes_[lanes_group()] ? sizes_[lanes_group()] : lb_->Int(0), d1};
   return lb_->Index(expr, both);
 }
 
@@ -179,7 +214,7 @@ Rows::Values Rows::Repeat(const Dim& count, Values carried, const LoopBuilder::C
   if (count.IsConstant(0)) return carried;
   if (count.IsConstant(1)) return body(lb_->Int(0), carried);
   if (count.is_constant()) return lb_->For(count, carried, body);
-  return lb_->For(lb_->Index(count, sizes_[last()]), carried, body);
+  return lb_->For(lb_->Index(count, sizes_[lanes_group()]), carried, body);
 }
 
 // One loop over all combinations, which threads share.
@@ -223,7 +258,7 @@ void Rows::Write(Block* body) {
 
 void Rows::WriteNest() {
   if (!along()) {
-    const Dim size = SizeOf(last());
+    const Dim size = SizeOf(lanes_group());
     const int64_t width = vectors_ * lanes_;
     WriteAcross(FloorDiv(size, width), vectors_, false);
     WriteAcross(CeilDiv(Mod(size, width), lanes_), 1, true);
@@ -243,13 +278,13 @@ void Rows::WriteNest() {
 void Rows::WriteAcross(const Dim& count, int64_t vectors, bool rest) {
   if (count.IsConstant(0)) return;
   std::vector<Walked> walks;
-  for (size_t g = 0; g < last(); ++g) {
+  for (size_t g = 0; g < lanes_group(); ++g) {
     if (!groups_[g].reduced) walks.push_back({g, SizeOf(g)});
   }
-  walks.push_back({last(), count});
+  walks.push_back({lanes_group(), count});
   ForEach(walks, [&] {
-    const Value chunk = at_[last()];
-    const Dim size = SizeOf(last());
+    const Value chunk = at_[lanes_group()];
+    const Dim size = SizeOf(lanes_group());
     columns_.clear();
     for (int64_t v = 0; v < vectors; ++v) {
       const int64_t width = vectors_ * lanes_;
@@ -295,7 +330,7 @@ void Rows::WriteRow() {
 // What all elements of a row share and no later reduction is needed for.
 void Rows::ComputePerRow(int pass) {
   for (Column& column : columns_) {
-    if (!along()) at_[last()] = column.first;
+    if (!along()) at_[lanes_group()] = column.first;
     for (const Value leaf : program_.leaves()) {
       if (pass > 0 || !program_.info(leaf).per_row) continue;
       column.registers[leaf] = Load(views_.at(leaf), along() ? 0 : lanes_, column.live);
@@ -319,7 +354,7 @@ void Rows::ComputePerRow(int pass) {
 void Rows::StorePerRow() {
   const Operation* end = program_.block().terminator();
   for (const Column& column : columns_) {
-    if (!along()) at_[last()] = column.first;
+    if (!along()) at_[lanes_group()] = column.first;
     for (size_t i = 0; i < end->num_operands(); ++i) {
       const Value v = end->operand(i);
       if (!program_.info(v).per_row) continue;
@@ -338,11 +373,15 @@ Rows::Values Rows::Walk(size_t group, Values carried, int pass) {
       return Walk(group + 1, Values(sums.begin(), sums.end()), pass);
     };
     const Dim& extent = groups_[group].extent;
+    if (is_short() && group == last()) {
+      for (int64_t i = 0; i < extent.value(); ++i) carried = body(lb_->Int(i), carried);
+      return carried;
+    }
     if (extent.is_constant()) return lb_->For(extent, carried, body);
     return lb_->For(sizes_[group], carried, body);
   }
   for (size_t c = 0; c < columns_.size(); ++c) {
-    at_[last()] = columns_[c].first;
+    at_[lanes_group()] = columns_[c].first;
     carried = Step(columns_[c], c, std::move(carried), columns_[c].live, pass);
   }
   return carried;
@@ -355,13 +394,13 @@ int64_t Rows::SlotsPerRow() const {
 }
 
 Rows::Values Rows::WalkVectors(Values carried, int pass) {
-  const Dim size = SizeOf(last()), d1 = LoopBuilder::D1();
+  const Dim size = SizeOf(lanes_group()), d1 = LoopBuilder::D1();
   const int64_t slots = SlotsPerRow(), width = slots * lanes_;
   const auto vectors = [&](const Dim& first, int64_t count, const Dim& live) {
     return [=, this](Value i, std::span<const Value> sums) {
       Values next(sums.begin(), sums.end());
       for (int64_t v = 0; v < count; ++v) {
-        at_[last()] = AtSize(first + v * lanes_, i);
+        at_[lanes_group()] = AtSize(first + v * lanes_, i);
         const Value lanes = live.IsConstant(0) ? Value() : AtSize(live, i);
         next = Step(columns_[0], static_cast<size_t>(v), std::move(next), lanes, pass);
       }

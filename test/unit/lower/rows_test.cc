@@ -55,6 +55,32 @@ TEST_F(RowsTest, SoftmaxWithWhatIsAround) {
       "rows", 1e-5);
 }
 
+// Vectors go across rows of up to four elements.
+TEST_F(RowsTest, ShortRows) {
+  for (const int64_t n : {0, 1, 5, 16, 37}) {
+    symbol_ = n;
+    for (const int64_t m : {2, 3, 4}) {
+      const std::string t = F32(StrCat("[N, ", m, "]")), row = F32("[N, 1]"),
+                        column = F32(StrCat("[", m, "]"));
+      Expect(Unary("log_softmax", "axis = -1", F32(StrCat("[2, N, 1, ", m, "]"))), "rows", 1e-5);
+      Expect({{t, row, column},
+              StrCat("%p = nn.mul(%a, %b) : (", t, ", ", row, ") -> ", t,
+                     "\n%q = nn.add(%p, %c) : (", t, ", ", column, ") -> ", t,
+                     "\n%r = nn.softmax(%q) {axis = -1} : (", t, ") -> ", t),
+              t},
+             "rows", 1e-5);
+    }
+    Expect(Reduction("reduce_sum", F32("[5, N, 3]"), "0, 2", 2, F32("[1, N, 1]")), "rows", 1e-5);
+    Expect(Reduction("reduce_max", "v_tensor<[2, N, 4], i8>", "-1", 1, "v_tensor<[2, N], i8>",
+                     "keepdims = false"),
+           "rows");
+    Expect(Reduction("reduce_mean", "v_tensor<[N, 2], f64>", "1", 1, "v_tensor<[N, 1], f64>"),
+           "rows", 1e-12);
+  }
+  Expect(Unary("softmax", "axis = -1", F32("[3, 70, 3]")), "rows", 1e-5);
+  Expect(Unary("softmax", "axis = -1", F32("[1, 1, 2]")), "rows", 1e-5);
+}
+
 TEST_F(RowsTest, ReductionsOverAnyAxes) {
   const std::string x = F32("[3, 4, 5, 19]");
   struct Axes {
