@@ -45,6 +45,14 @@ def test_layouts(exe, rng, view):
     np.testing.assert_array_equal(exe(x, x), (x + x).astype(np.float32))
 
 
+def test_large_results_begin_at_a_line_of_the_cache(exe, rng):
+    x = rng.standard_normal((10_000, 3)).astype(np.float32)
+    results = [exe(x, x) for _ in range(3)]
+    assert [y.ctypes.data % 64 for y in results] == [0, 0, 0]
+    assert all(y.flags.carray and y.flags.writeable for y in results)
+    np.testing.assert_array_equal(results[0], x + x)
+
+
 def test_unaligned_memory(exe):
     raw = np.zeros(1 + 4 * 6, np.uint8)
     x = raw[1:].view(np.float32).reshape(2, 3)

@@ -47,7 +47,7 @@ void DropoutRatio(UpgradeContext& c) {
 
 void GemmBroadcast(UpgradeContext& c) { c.Erase("broadcast"); }
 
-// 0 is no type: the default one does, as in onnxruntime.
+// 0 is not a type: the default is taken, as in onnxruntime.
 void LayerNormStash(UpgradeContext& c) {
   if (c.IntAttr("stash_type") == 0) c.Erase("stash_type");
 }

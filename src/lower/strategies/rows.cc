@@ -165,9 +165,9 @@ Rows::View Rows::WithShortRows(View view) {
   if (count < 2 || view.groups.back() != last() || view.groups[count - 2] != lanes_group()) {
     return view;
   }
-  std::vector<int64_t> joined(count - 2, 1);
-  joined.push_back(2);
-  view.memory = lb_->Grouped(view.memory, joined);
+  std::vector<int64_t> merged(count - 2, 1);
+  merged.push_back(2);
+  view.memory = lb_->Grouped(view.memory, merged);
   view.apart = groups_.back().extent.value();
   return view;
 }
