@@ -569,12 +569,10 @@ Dim ConvFilterLanes::Exists(const Piece& piece, const Positions& at, int64_t pos
 
 // Without those that see nothing but zeros: positions of one row see the same rows.
 ConvFilterLanes::KernelRows ConvFilterLanes::SeenRows(const Piece& piece, const Positions& at) {
-  constexpr int64_t kFar = 8;
-  if (g_.rank() < 2 || at.rows > 1 || job_.is_of_bytes()) return {0, kernel_rows()};
-  const size_t a = g_.rank() - 2;
+  const bool may_skip = g_.rank() > 1 && at.rows == 1 && !job_.is_of_bytes();
+  const size_t a = may_skip ? g_.rank() - 2 : 0;
+  if (!may_skip || !g_.reaches_far(a)) return {0, kernel_rows()};
   const int64_t apart = g_.dilations[a];
-  const bool is_padded = g_.most_begin(a) > 0;
-  if (!is_padded || (kernel_rows() - 1) * apart < kFar) return {0, kernel_rows()};
   const Dim row = math().Name((piece.block.row + at.row) * g_.strides[a]);
   const Dim first = math().Name(Min(Max(CeilDiv(g_.begins[a] - row, apart), 0), kernel_rows()));
   const Dim end = Min(Max(CeilDiv(g_.begins[a] + g_.in[a] - row, apart), first), kernel_rows());

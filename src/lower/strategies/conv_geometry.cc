@@ -121,14 +121,19 @@ int64_t ConvGeometry::most_begin(size_t a) const {
 }
 
 bool ConvGeometry::reaches_far() const {
-  constexpr int64_t kFar = 8, kManyChannels = 32;  // a place's products are more than its sums
+  constexpr int64_t kManyChannels = 32;  // a place's products are more than its sums
   if (channels < kManyChannels) return false;
   for (size_t a = 0; a < rank(); ++a) {
-    const int64_t reach = (kernel[a] - 1) * dilations[a];
-    const bool is_padded = nn::IsSame(spec_) || begins[a].value() * 2 >= reach;
-    if (is_padded && reach >= kFar) return true;
+    if (reaches_far(a)) return true;
   }
   return false;
+}
+
+bool ConvGeometry::reaches_far(size_t a) const {
+  constexpr int64_t kFar = 8;
+  const int64_t reach = (kernel[a] - 1) * dilations[a];
+  const bool is_padded = nn::IsSame(spec_) || begins[a].value() * 2 >= reach;
+  return is_padded && reach >= kFar;
 }
 
 bool ConvGeometry::is_static() const {

@@ -48,6 +48,8 @@ struct ConvGeometry {
   /// Whether places of the kernel may see nothing but padding for many windows: that depends on the
   /// extents, but the answer does not, so that sums are made in one order for all of them.
   bool reaches_far() const;
+  /// The same of one axis, however few channels there are.
+  bool reaches_far(size_t a) const;
   int64_t depth() const { return channels * places(); }
   /// Elements of the input from the first to the last that so many outputs see.
   Dim Reach(size_t a, const Dim& outputs) const {
