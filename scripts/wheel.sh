@@ -41,6 +41,9 @@ exe = lathe.compile(model, cache=False)
 image = model.read_input("image", "$PWD/examples/digits/digit_7.png")
 assert exe(image).argmax() == 7
 exe.save("$work/digits.lx")
+noise = lathe.Program()
+noise.output("y", lathe.nn.random_normal_like(noise.input("x", ("N", 3))))
+lathe.compile(noise, cache=False).save("$work/noise.lx")
 open("$work/image", "wb").write(image.tobytes())
 PYTHON
 (cd "$work" && env -i HOME="$work" PATH=/nowhere compiler/bin/python classify.py)
@@ -50,6 +53,8 @@ pack runtime python/runtime
 bare runtime
 cat >"$work/run.py" <<PYTHON
 import lathe_runtime, numpy
+noise = lathe_runtime.load("$work/noise.lx")  # by liblathe_functions.so
+assert noise(numpy.zeros((2, 3), numpy.float32)).any()
 image = numpy.frombuffer(open("$work/image", "rb").read(), numpy.float32).reshape(1, 1, 8, 8)
 assert lathe_runtime.load("$work/digits.lx")(image).argmax() == 7
 PYTHON

@@ -6,9 +6,11 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <map>
+#include <tuple>
 
 #include "lathe/dialect/all.h"
 #include "lathe/dialect/shape_inference.h"
@@ -105,6 +107,17 @@ std::vector<std::pair<std::string, std::string>> Warnings(const ModelHandle& mod
                        w.where().empty() ? w.message() : StrCat(w.where(), ": ", w.message()));
   }
   return texts;
+}
+
+using State = std::tuple<std::shared_ptr<ProgramHolder>, std::string,
+                         std::vector<std::pair<std::string, std::string>>>;
+
+void MakeOfState(ModelHandle& self, const State& state) {
+  const auto& [holder, name, warnings] = state;
+  auto* model = new (&self) ModelHandle{.holder = holder, .name = name};
+  for (const auto& [id, text] : warnings) {
+    model->warnings.emplace_back(ErrorCode::kInvalidArgument, id, text);
+  }
 }
 
 const Operation* FeedNamed(const Program& program, const std::string& name) {
@@ -323,6 +336,10 @@ void BindModel(nb::module_& m) {
            "Integers are 0 and 1, so that they index any table.")
       .def_prop_ro("warnings", Warnings,
                    "What the file says and does not hold: (id, message). Logged by lathe.load.")
+      .def(
+          "__getstate__",
+          [](const ModelHandle& model) { return State(model.holder, model.name, Warnings(model)); })
+      .def("__setstate__", MakeOfState)
       .def("__repr__",
            [](const ModelHandle& model) { return StrCat("<lathe.Model ", model.name, ">"); });
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "lathe/driver/model_file.h"
 #include "lathe/driver/pass_report.h"
 #include "lathe/frontend/onnx.h"
 #include "lathe/ir/tensor_of.h"
@@ -16,6 +17,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/file.h"
+#include "lathe/support/safetensors.h"
 #include "lathe/transform/keep_constraints.h"
 #include "python/src/attributes.h"
 #include "python/src/interrupts.h"
@@ -118,6 +120,47 @@ nb::bytes ToOnnx(const Holder& holder, nb::handle path) {
     return ReadFile(file);
   });
   return nb::bytes(bytes.data(), bytes.size());
+}
+
+void Save(const Holder& holder, nb::handle path) {
+  const std::string file = PathOf(path);
+  WithoutLock([&] {
+    const ReadLock lock(*holder, Gil::kReleased);
+    SaveModel(holder->program(), file);
+  });
+}
+
+// What a pickle holds: the text of a program, and its parameters as safetensors.
+using State = std::pair<nb::bytes, nb::bytes>;
+
+State StateOf(const Holder& holder) {
+  std::string text, weights;
+  WithoutLock([&] {
+    const ReadLock lock(*holder, Gil::kReleased);
+    SafeTensors parameters;
+    for (const auto& [name, variable] : holder->program().parameters()) {
+      parameters.tensors.emplace_back(name.value(), variable.data);
+    }
+    text = Print(holder->program());
+    weights = SerializeSafeTensors(parameters);
+  });
+  return {nb::bytes(text.data(), text.size()), nb::bytes(weights.data(), weights.size())};
+}
+
+void MakeOfState(ProgramHolder& self, const State& state) {
+  const std::string_view text(state.first.c_str(), state.first.size());
+  const std::shared_ptr<Buffer> weights = BufferOf(state.second);
+  WithoutLock([&] {
+    auto context = NewContext();
+    Program program =
+        ParseProgram(*context, text, {.file_name = "pickle", .file_locations = false});
+    for (auto& [name, tensor] : ParseSafeTensors(weights, "pickle").tensors) {
+      program.parameters().Insert(StrAttribute::Get(*context, name), {std::move(tensor), false});
+    }
+    program.RefreshMutability();
+    VerifyOrThrow(program);
+    new (&self) ProgramHolder(std::move(context), std::move(program));
+  });
 }
 
 nb::dict Attributes(const OpView& op) {
@@ -315,11 +358,19 @@ void BindProgram(nb::module_& m) {
       .def(
           "__deepcopy__", [](const Holder& holder, nb::handle) { return Cloned(holder); },
           nb::arg("memo"), nb::sig("def __deepcopy__(self, memo: typing.Any) -> Program"))
+      .def("__getstate__", StateOf)
+      .def("__setstate__", MakeOfState)
       .def("run_passes", RunPasses, nb::arg("pipeline"), nb::kw_only(), nb::arg("level") = 2,
            nb::arg("verify_each") = false, nb::arg("disable") = std::vector<std::string>(),
            nb::arg("enable") = std::vector<std::string>(),
            "Runs passes and named pipelines, such as 'canonicalize,cse' or 'inference', in place; "
            "see list_passes. On an error the program is as before.")
+      .def("save", Save, nb::arg("path"),
+           nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+           "Writes .onnx, or .lathe: text, with the weights beside it in "
+           "'<path>.weights.safetensors'; lathe.load reads both. Raises InvalidArgumentError "
+           "(another "
+           "ending), UnsupportedError, FileError.")
       .def("to_onnx", ToOnnx, nb::arg("path").none() = nb::none(),
            nb::sig("def to_onnx(self, path: str | os.PathLike[str] | None = None) -> bytes"),
            "The bytes of an ONNX model, which are written to `path`, too; weights that do not fit "

@@ -255,6 +255,13 @@ void BindSymbol(nb::module_& m) {
       .def(
           "__copy__", [](const SymbolHandle& self) { return self.With(self.symbol.Copy()); },
           kOneThread)
+      .def(
+          "__getstate__", [](const SymbolHandle& self) { return SaveJson(self.symbol); },
+          kOneThread)
+      .def("__setstate__",
+           [](SymbolHandle& self, const std::string& text) {
+             new (&self) SymbolHandle(FromJson(text));
+           })
       .def("__str__", Printed, kOneThread)
       .def(
           "__repr__",

@@ -1,5 +1,6 @@
 """Models, programs, errors."""
 
+import copy
 import io
 import pathlib
 import pickle
@@ -37,6 +38,43 @@ def test_metadata(add):
     onnx.helper.set_model_props(add, {"names": "a,b"})
     metadata = lathe.load(add).metadata
     assert metadata["producer_name"] == "maker" and metadata["metadata_props.names"] == "a,b"
+
+
+def test_models_and_programs_are_pickled_and_copied(digits, add, tmp_path):
+    add.producer_name = "maker"
+    for model in (lathe.load(digits), lathe.load(add)):
+        inputs = model.random_inputs(3, dims={"N": 2})
+        expected = lathe.interpret(model, inputs)
+        for again in (pickle.loads(pickle.dumps(model)), copy.copy(model), copy.deepcopy(model)):
+            assert (again.name, again.metadata) == (model.name, model.metadata)
+            assert again.program.to_text(locations=True) == model.program.to_text(locations=True)
+            for name, value in lathe.interpret(again, inputs).items():
+                np.testing.assert_array_equal(value, expected[name])
+    again = pickle.loads(pickle.dumps(model.program))
+    assert type(again) is lathe.Program and str(again) == str(model.program)
+    assert pickle.dumps(again) == pickle.dumps(pickle.loads(pickle.dumps(again)))
+    again.run_passes("canonicalize")
+    empty = pickle.loads(pickle.dumps(lathe.Program()))
+    assert len(empty) == 0 and len(empty.parameters) == 0
+
+
+def test_warnings_survive_a_pickle(add):
+    add.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 7
+    model = lathe.load(add)
+    assert model.warnings and pickle.loads(pickle.dumps(model)).warnings == model.warnings
+
+
+def test_programs_are_saved(digits, tmp_path):
+    program = lathe.load(digits).program
+    for name in ("digits.onnx", "digits.lathe"):
+        program.save(tmp_path / name)
+        again = lathe.load(tmp_path / name).program
+        assert [op.name for op in again] == [op.name for op in program]
+        assert again.parameters.keys() == program.parameters.keys()
+    with pytest.raises(lathe.InvalidArgumentError, match='".txt" names no format'):
+        program.save(tmp_path / "digits.txt")
+    with pytest.raises(FileNotFoundError):
+        program.save(tmp_path / "missing" / "digits.onnx")
 
 
 def test_missing_and_damaged_files(tmp_path):

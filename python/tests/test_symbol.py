@@ -1,6 +1,7 @@
 """Networks that are written down before their shapes are known."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ def test_a_line_is_fitted():
     x = np.array([[0], [1], [2], [3]], np.float32)
     losses = [step(x, 2 * x - 1)[0].item() for _ in range(300)]
     assert losses[0] == 9 and losses[-1] < 1e-2
+
+
+def test_symbols_are_pickled():
+    symbol = line()
+    again = pickle.loads(pickle.dumps(symbol))
+    assert again.to_json() == symbol.to_json() and again.list_inputs("states") == ["w", "b"]
+    both = lathe.Symbol.group([again, symbol])  # they meet as ever
+    assert len(both.list_outputs()) == 6
 
 
 def test_what_a_layer_lacks_becomes_a_variable():

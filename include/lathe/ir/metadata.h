@@ -9,7 +9,7 @@
 namespace lathe {
 
 /// What a model says about itself beside what it computes, by name: "producer_name",
-/// "producer_version", "domain", "model_version", "doc_string", "graph.doc_string",
+/// "producer_version", "domain", "model_version", "doc_string", "graph.name", "graph.doc_string",
 /// "value.NAME.doc_string" of inputs and outputs, "value.NAME.class_labels" of outputs whose
 /// columns are classes (a JSON list), and "metadata_props.KEY", where exporters put class names and
 /// character tables. An attribute of the program, sorted by name.

@@ -251,8 +251,24 @@ GraphMsg Exporter::ExportRegion(Region& region) {
   }
   if (block == nullptr) return graph;
   ExportBlock(*block, graph);
+  ExportTypes(*block, graph);
   ExportStatement(*block, graph);
   return graph;
+}
+
+// Types of values within the graph, for those who look at it or have no inference of shapes.
+void Exporter::ExportTypes(const Block& block, GraphMsg& graph) const {
+  std::unordered_set<Text> done;  // outputs have theirs
+  for (const ValueInfoMsg& output : graph.outputs) done.insert(output.name);
+  for (const Operation& op : block) {
+    for (size_t i = 0; i < op.num_results(); ++i) {
+      const auto name = names_.find(op.result(i));
+      const bool is_made = name != names_.end() && !Handlers().contains(op.name());
+      if (!is_made || !done.insert(name->second).second) continue;
+      TypeMsg type = ConvertType(op.result(i).type());
+      if (type.kind != TypeMsg::kNone) graph.value_infos.push_back({name->second, std::move(type)});
+    }
+  }
 }
 
 // What a graph relies on and no longer shows.
@@ -341,6 +357,7 @@ void Exporter::ExportMetadata(ModelMsg& model) {
       {"producer_version", &model.producer_version},
       {"domain", &model.domain},
       {"doc_string", &model.doc},
+      {"graph.name", &model.graph.name},
       {"graph.doc_string", &model.graph.doc},
   };
   for (const auto& [name, value] : MetadataOf(program_)) {
@@ -372,9 +389,10 @@ ModelMsg Exporter::Run() {
   FindOpenDims();
   ModelMsg model;
   model.has_graph = true;
-  model.graph.name = "main";
+  model.graph.name = kMainGraph;
   model.producer_name = options_.producer;
   ExportBlock(*program_.block(), model.graph);
+  ExportTypes(*program_.block(), model.graph);
   ExportStatement(*program_.block(), model.graph);
   if (!refusals_.empty()) {
     Error first = std::move(refusals_.front());

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "lathe/dialect/builtin/op_names.h"
@@ -37,6 +38,7 @@ class Exporter {
   /// Ops of the language itself; all others go by the ONNX name in their declaration.
   static const HandlerTable& Handlers();
   void ExportBlock(Block& block, GraphMsg& graph);
+  void ExportTypes(const Block& block, GraphMsg& graph) const;
   void ExportStatement(const Block& block, GraphMsg& graph);
   GraphMsg ExportRegion(Region& region);
   void ExportOp(Operation* op, GraphMsg& graph);

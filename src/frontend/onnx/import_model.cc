@@ -320,6 +320,7 @@ void Importer::ImportMetadata(const Scope& scope) {
   add("domain", model_.domain);
   if (model_.version != 0) add("model_version", std::to_string(model_.version));
   add("doc_string", model_.doc);
+  if (model_.graph.name != kMainGraph) add("graph.name", model_.graph.name);
   add("graph.doc_string", model_.graph.doc);
   for (const auto* values : {&model_.graph.inputs, &model_.graph.outputs}) {
     for (const ValueInfoMsg& v : *values) add(StrCat("value.", v.name, ".doc_string"), v.doc);

@@ -147,6 +147,9 @@ inline constexpr const char* kExporterKey = "lathe_version";
 /// Of the metadata of a graph: what its block states (lathe/ir/stated_constraints.h).
 inline constexpr const char* kStatementKey = "lathe_relies_on";
 
+/// The name of an exported graph that had none.
+inline constexpr const char* kMainGraph = "main";
+
 struct ModelMsg {
   int64_t ir_version = 0;
   std::vector<OpsetMsg> opsets;

@@ -200,6 +200,41 @@ TEST(Export, WhatOnnxLacksIsRefusedAllAtOnce) {
   ASSERT_EQ(error.others.size(), 1U);
 }
 
+// Of values within, as inference knows them, in the graph that makes them; outputs have theirs.
+TEST(Export, TypesOfValuesWithin) {
+  Loaded loaded;
+  GraphMsg branch;
+  branch.name = "branch";
+  branch.nodes = {Node("Exp", {"a"}, {"inner"}), Node("Neg", {"inner"}, {"out"})};
+  branch.outputs = {Info("out")};
+  NodeMsg choose = Node("If", {"yes"}, {"c"});
+  for (const char* name : {"then_branch", "else_branch"}) {
+    AttributeMsg a;
+    a.name = name;
+    a.type = AttrType::kGraph;
+    a.graphs.push_back(std::make_shared<GraphMsg>(branch));
+    choose.attributes.push_back(std::move(a));
+  }
+  ValueInfoMsg x = Info("x", ElementType::kF32, {2, 3});
+  x.type.dims[0] = {.param = "N"};
+  const ModelMsg model =
+      Model(13, {x, Info("yes", ElementType::kBool, {})},
+            {Node("Relu", {"x"}, {"a"}), choose, Node("Shape", {"c"}, {"y"})}, {"y"});
+  const Program program = Import(loaded.context, model);
+  const std::string bytes = SerializeOnnx(program);
+  const ModelMsg back = ParseModel(bytes, "back.onnx");
+  const std::vector<ValueInfoMsg>& infos = back.graph.value_infos;
+  ASSERT_EQ(infos.size(), 2U);
+  EXPECT_EQ(infos[0].name, "a");
+  ASSERT_EQ(infos[0].type.dims.size(), 2U);
+  EXPECT_EQ(infos[0].type.dims[0].param, "N");
+  EXPECT_EQ(infos[0].type.dims[1].value, 3);
+  EXPECT_EQ(infos[1].name, "c");
+  const auto& inner = back.graph.nodes[1].attributes[0].graphs[0]->value_infos;
+  ASSERT_EQ(inner.size(), 1U);
+  EXPECT_EQ(inner[0].type.elem_type, static_cast<int32_t>(ElementType::kF32));
+}
+
 TEST(Export, MetadataComesBack) {
   Loaded loaded;
   ValueInfoMsg x = Info("x", ElementType::kF32, {2});
@@ -207,6 +242,7 @@ TEST(Export, MetadataComesBack) {
   ModelMsg model = Model(13, {x}, {Node("Relu", {"x"}, {"y"})}, {"y"});
   model.graph.outputs[0].doc = "scores";
   model.graph.doc = "of the graph";
+  model.graph.name = "torch_jit";
   model.producer_name = "pytorch";
   model.producer_version = "2.9";
   model.domain = "org.example";
@@ -214,12 +250,17 @@ TEST(Export, MetadataComesBack) {
   model.doc = "two\nlines";
   model.metadata = {{"names", "{0: 'cat', 1: 'dog'}"}, {"stride", "32"}, {"stride", "64"}};
   const Program program = Import(loaded.context, model);
-  const Metadata expected = {
-      {"doc_string", "two\nlines"},         {"domain", "org.example"},
-      {"graph.doc_string", "of the graph"}, {"metadata_props.names", "{0: 'cat', 1: 'dog'}"},
-      {"metadata_props.stride", "32"},      {"model_version", "7"},
-      {"producer_name", "pytorch"},         {"producer_version", "2.9"},
-      {"value.x.doc_string", "a picture"},  {"value.y.doc_string", "scores"}};
+  const Metadata expected = {{"doc_string", "two\nlines"},
+                             {"domain", "org.example"},
+                             {"graph.doc_string", "of the graph"},
+                             {"graph.name", "torch_jit"},
+                             {"metadata_props.names", "{0: 'cat', 1: 'dog'}"},
+                             {"metadata_props.stride", "32"},
+                             {"model_version", "7"},
+                             {"producer_name", "pytorch"},
+                             {"producer_version", "2.9"},
+                             {"value.x.doc_string", "a picture"},
+                             {"value.y.doc_string", "scores"}};
   EXPECT_EQ(MetadataOf(program), expected);
   EXPECT_EQ(MetadataOf(Back(loaded.context, program)), expected);
   EXPECT_EQ(MetadataOf(ParseProgram(loaded.context, Print(program))), expected);

@@ -753,7 +753,7 @@ TEST(ZipMap, ItsTensorIsTheOutputAndItsKeysAreMetadata) {
   for (const auto& [labels, text] : cases) {
     Loaded loaded;
     Program program = Import(loaded.context, ZipMapModel(labels));
-    const Metadata expected = {{"value.z.class_labels", text}};
+    const Metadata expected = {{"graph.name", "g"}, {"value.z.class_labels", text}};
     EXPECT_EQ(MetadataOf(program), expected);
     const std::string again = SerializeOnnx(program);
     EXPECT_EQ(MetadataOf(ImportOnnx(loaded.context, BufferOf(again), "again.onnx", "")), expected);
