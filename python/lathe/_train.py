@@ -27,11 +27,13 @@ class Trainer(_core.Trainer):
 
     def __init__(self, model: _core.Model | _core.Program | _model.Source, *,
                  loss: str = "cross_entropy", output: str = "", class_axis: int = 1,
-                 optimizer: str = "sgd{lr=1e-2}", freeze: Iterable[str] = (), epochs: int = 1,
-                 batch: int = 32, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
-                 labels: str = "", normalize: str = "unit",
+                 optimizer: str = "sgd{lr=1e-2}", freeze: Iterable[str] = (),
+                 loss_scale: float = 65536, epochs: int = 1, batch: int = 32, seed: int = 0,
+                 shuffle: bool = True, drop_last: bool = False, labels: str = "",
+                 normalize: str = "unit",
                  checkpoint: str | os.PathLike[str] | None = None, initialize: str = "",
                  target: str | None = None, threads: int = 0, cache: _executable.Cache = None,
+                 precision: str = "f32", memory: int = 0,
                  on_step: Callable[[_core.StepReport], object] | None = None,
                  on_epoch: Callable[[_core.EpochReport], object] | None = None) -> None:
         """Copies the model, or loads what lathe.load takes.
@@ -41,6 +43,7 @@ class Trainer(_core.Trainer):
         class_axis: of scores for cross_entropy.
         optimizer: passes that update parameters, such as "sgd{lr=0.1,momentum=0.9}".
         freeze: names and patterns of parameters that stay as they are.
+        loss_scale: what the loss of a model of f16 is multiplied by at first; 0: nothing.
         seed: of the order of samples, of dropout and of `initialize`. With the same seed and data,
             all losses and weights have the same bits, for any number of threads.
         drop_last: leaves out a last batch that is not full.
@@ -48,7 +51,9 @@ class Trainer(_core.Trainer):
         normalize: of bytes that feed floats, as of Model.read_input.
         checkpoint: a folder; one is written after each epoch, and when fit is stopped.
         initialize: begins with fresh parameters: "auto", or an initializer of the pass initialize.
-        target, threads, cache: as of lathe.compile.
+        target, threads, cache, precision: as of lathe.compile.
+        memory: bytes that parameters, states and a step may take; 0: any. Values are computed twice
+            where they do not fit.
         on_step, on_epoch: called after each; what they raise ends fit, and `stop` does.
 
         Raises what lathe.load does; InvalidArgumentError, NotFoundError for a loss, an optimizer or
@@ -56,13 +61,13 @@ class Trainer(_core.Trainer):
         """
         program = _executable.program_of(model, strict=False)
         super().__init__(program, loss=loss, output=output, class_axis=class_axis,
-                         optimizer=optimizer, freeze=list(freeze), epochs=epochs, batch=batch,
-                         seed=seed, shuffle=shuffle, drop_last=drop_last, labels=labels,
+                         optimizer=optimizer, freeze=list(freeze), loss_scale=loss_scale,
+                         epochs=epochs, batch=batch, seed=seed, shuffle=shuffle, drop_last=drop_last, labels=labels,
                          normalize=normalize,
                          checkpoint="" if checkpoint is None else os.fspath(checkpoint),
                          initialize=initialize, target=target or "", threads=threads,
-                         cache=_executable.cache_folder(cache), on_step=on_step,
-                         on_epoch=on_epoch)
+                         cache=_executable.cache_folder(cache), precision=precision, memory=memory,
+                         on_step=on_step, on_epoch=on_epoch)
         self._epochs = epochs
         self._names = [*(op.attributes["name"] for op in program if op.name == "nn.feed"),
                        labels or _LABELS]

@@ -17,12 +17,12 @@ from lathe import nn
 DATA = ROOT / "examples" / "train_digits"
 
 
-def line_program():
+def line_program(dtype=np.float32):
     """y = x w + b from w = b = 0."""
     program = lathe.Program()
-    x = program.input("x", ("N", 2))
-    w = program.parameter("w", np.zeros((2, 1), np.float32))
-    b = program.parameter("b", np.zeros(1, np.float32))
+    x = program.input("x", ("N", 2), {np.float16: "f16", np.float32: "f32"}[dtype])
+    w = program.parameter("w", np.zeros((2, 1), dtype))
+    b = program.parameter("b", np.zeros(1, dtype))
     program.output("y", nn.add(nn.matmul(x, w), b))
     return program
 
@@ -58,6 +58,31 @@ def test_a_line_is_learned():
     exe = lathe.compile(trainer.trained(), cache=False)
     np.testing.assert_allclose(exe(data["x"]), data["labels"], atol=0.2)
     assert trainer.fit(data) is True and trainer.step == 80  # nothing is left
+
+
+def test_models_of_f16_are_trained():
+    options = {"loss": "mse", "optimizer": "sgd{lr=0.1}", "epochs": 20, "batch": 16, "threads": 1}
+    for scale in (65536, 2.0**40, 0):
+        trainer = lathe.Trainer(line_program(np.float16), loss_scale=scale, **options)
+        trainer.fit(line_data())
+        assert trainer.parameters["w"].dtype == np.float16
+        np.testing.assert_allclose(trainer.parameters["w"], [[2], [-1]], atol=0.05)
+        trained = trainer.trained()
+        assert trained.parameters["w"].dtype == np.float16
+        assert lathe.compile(trained)(np.ones((1, 2), np.float16)).dtype == np.float16
+
+
+def test_a_budget_of_memory_and_a_precision():
+    data = line_data()
+    plain, small = line_trainer(), line_trainer(memory=1 << 20, precision="strict")
+    for trainer in (plain, small):
+        trainer.fit(data)
+    np.testing.assert_allclose(small.parameters["w"], plain.parameters["w"], rtol=1e-5)
+    with pytest.raises(lathe.Error) as error:
+        line_trainer(memory=16).fit(data)
+    assert error.value.id == "train/memory"
+    with pytest.raises(lathe.Error, match="precision"):
+        line_trainer(precision="f23")
 
 
 def test_digits_from_files():

@@ -279,8 +279,9 @@ void Trainer::Impl::Synchronize(const DataSet& data, const DataSet* evaluation_d
   ranks.CheckSame({
       {"version of Lathe", std::string(Version())},
       {"model", StrCat(run.model, ", ", inference.feeds().size(), " inputs")},
-      {"recipe", StrCat("loss ", recipe.loss, " of '", recipe.output, "', optimizer ",
-                        recipe.optimizer, ", frozen ", frozen, ", shard ", options.shard)},
+      {"recipe",
+       StrCat("loss ", recipe.loss, " of '", recipe.output, "', optimizer ", recipe.optimizer,
+              ", frozen ", frozen, ", shard ", options.shard, ", scale ", recipe.loss_scale)},
       {"seed, batch or order", StrCat("seed ", run.seed, ", batch ", run.batch, ", shuffle ",
                                       run.shuffle, ", drop_last ", run.drop_last)},
       {"number of epochs", StrCat(options.epochs)},
@@ -508,7 +509,10 @@ Program Trainer::Trained() const {
   Program trained = impl_->inference.Clone();
   for (const auto& [parameter, input] : impl_->programs.shared) {
     Variable* variable = trained.parameters().Find(parameter);
-    if (variable != nullptr) variable->data = impl_->step().Parameter(parameter);
+    if (variable == nullptr) continue;
+    const Tensor data = impl_->step().Parameter(parameter);
+    const ElementType element = variable->data.element_type();
+    variable->data = data.element_type() == element ? data : Cast(data, element);
   }
   return trained;
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/io.h"
 #include "lathe/dialect/nn/loss.h"
 #include "lathe/dialect/nn/shape.h"
@@ -14,6 +15,8 @@
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/error.h"
 #include "lathe/transform/multi_devices.h"
+#include "lathe/transform/optimizer.h"
+#include "src/dialect/nn/term.h"
 #include "src/transform/learned.h"
 
 namespace lathe::train {
@@ -61,22 +64,51 @@ void AppendLoss(Program& program, const TrainingRecipe& recipe) {
   manager.Run(program);
 }
 
-void AppendGradients(Program& program, const TrainingRecipe& recipe) {
+void RunPass(Program& program, const char* name, const TrainingRecipe& recipe) {
   PassManager manager;
-  std::unique_ptr<Pass> mode = PassRegistry::Global().Make("training_mode");
+  std::unique_ptr<Pass> pass = PassRegistry::Global().Make(name);
+  pass->SetOption("frozen", PatternsOf(recipe));
+  manager.Add(std::move(pass));
+  manager.Run(program);
+}
+
+// Whether gradients are numbers of f16, which end at 65,504 and at 6e-8: a parameter is rounded to
+// it.
+bool HasHalfWeights(const Program& program) {
+  for (OpWalker w(program.block()); Operation* op = w.Next();) {
+    const auto cast = op->dyn_cast<nn::CastOp>();
+    if (!cast || cast.to() != ElementType::kF16) continue;
+    const Operation* from = cast.input().defining_op();
+    if (from != nullptr && from->isa<builtin::GetParameterOp>()) return true;
+  }
+  return false;
+}
+
+void AppendGradients(Program& program, const TrainingRecipe& recipe) {
+  RunPass(program, "training_mode", recipe);
+  RunPass(program, "master_weights", recipe);
+  const bool scaled = recipe.loss_scale > 0 && HasHalfWeights(program);
+  PassManager manager;
+  if (scaled) manager.Add(StrCat("scale_loss{initial=", recipe.loss_scale, "}"));
   std::unique_ptr<Pass> backward = PassRegistry::Global().Make("append_backward");
-  for (Pass* pass : {mode.get(), backward.get()}) pass->SetOption("frozen", PatternsOf(recipe));
-  backward->SetOption("loss", StrCat("[", kLossOutput, "]"));
-  manager.Add(std::move(mode));
+  backward->SetOption("frozen", PatternsOf(recipe));
+  backward->SetOption("loss", StrCat("[", scaled ? kScaledLoss : kLossOutput, "]"));
   manager.Add(std::move(backward));
   manager.Run(program);
+}
+
+// Which reductions still look for.
+void EraseScaledLoss(Program& program) {
+  for (Operation* fetch : program.fetches()) {
+    if (NameOf(fetch) == kScaledLoss) fetch->Erase();
+  }
 }
 
 // ---- what is trained ----
 
 bool IsGradient(const Operation* fetch) {
   const std::string name = NameOf(fetch);
-  return name != kLossOutput && name != kCorrectOutput;
+  return name != kLossOutput && name != kCorrectOutput && name != kScaledLoss;
 }
 
 Names ConstantsOf(const Program& program) {
@@ -170,11 +202,13 @@ void ShareParameters(TrainingProgram& made) {
     if (!Has(set, name)) continue;
     const std::string input = Has(inputs, name) ? name + "@parameter" : name;
     made.shared.emplace_back(name, input);
-    const Tensor& data = program.parameters().Find(name)->data;
+    const ElementType element = program.parameters().Find(name)->data.element_type();
+    const Tensor& data = made.step.parameters().Find(name)->data;
     const Type type = VTensorType::Get(program.context(), SymShape::FromConstants(data.shape()),
                                        data.element_type());
     builder.SetInsertionPoint(program.block()->front());
-    const Value feed = nn::FeedOp::Create(builder, {&type, 1}, {.name = input}).value();
+    const Value whole = nn::FeedOp::Create(builder, {&type, 1}, {.name = input}).value();
+    const Value feed = nn::As(nn::Term(builder, whole), element);
     for (OpWalker w(program.block()); Operation* op = w.Next();) {
       if (!op->isa<builtin::GetParameterOp>() || NameOf(op) != name) continue;
       op->result(0).ReplaceAllUsesWith(feed);
@@ -211,6 +245,7 @@ TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingReci
   AppendGradients(made.step, recipe);
   if (std::ranges::none_of(made.step.fetches(), IsGradient)) NothingToTrain(inference);
   if (nranks > 1) ReduceGradients(made.step, nranks, shard);
+  EraseScaledLoss(made.step);
   Optimize(made.step, recipe);
   FindShards(made);
   AppendLoss(made.evaluation, recipe);

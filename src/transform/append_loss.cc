@@ -16,6 +16,7 @@
 #include "lathe/dialect/nn/reduce.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
@@ -43,7 +44,7 @@ class LossBuilder {
 
   Appended CrossEntropy(Value scores) {
     const int64_t axis = ClassAxis(scores);
-    scores = Logits(scores, axis);
+    scores = Wide(Logits(scores, axis));
     SymShape shape = scores.type().cast<AnyTensorType>().shape();
     shape.dims.erase(shape.dims.begin() + axis);
     Value labels = Target(shape, ElementType::kI64, "labels");
@@ -65,7 +66,7 @@ class LossBuilder {
   Appended BinaryCrossEntropy(Value output) {
     Operation* made_by = output.defining_op();
     if (made_by != nullptr && made_by->isa<nn::SigmoidOp>()) output = made_by->operand(0);
-    const Term z(b_, output), t = TargetLike(output);
+    const Term z = Wide(output), t = TargetLike(z);
     const Term zero = z.Number(0), half = t.Number(0.5), one = t.Number(1);
     const Term loss = t * (zero - z).Call(nn::kSoftplus) + (one - t) * z.Call(nn::kSoftplus);
     const Value says = nn::GreaterOp::Create(b_, z, zero).c();
@@ -74,12 +75,13 @@ class LossBuilder {
   }
 
   Appended MeanSquare(Value output) {
-    const Term difference = Term(b_, output) - TargetLike(output);
+    const Term x = Wide(output), difference = x - TargetLike(x);
     return {Mean(difference * difference), {}};
   }
 
   Appended MeanAbsolute(Value output) {
-    return {Mean(Abs(Term(b_, output) - TargetLike(output))), {}};
+    const Term x = Wide(output);
+    return {Mean(Abs(x - TargetLike(x))), {}};
   }
 
   /// The output is a loss, of one element.
@@ -93,10 +95,16 @@ class LossBuilder {
     const Value none =
         builtin::ConstantOp::Create(b_, {.value = Tensor::Of<int64_t>({0}, std::vector<int64_t>())})
             .result();
-    return {nn::ReshapeOp::Create(b_, output, none).reshaped(), {}};
+    return {nn::ReshapeOp::Create(b_, Wide(output), none).reshaped(), {}};
   }
 
  private:
+  /// Losses are computed in f32 at least: a mean of many numbers of 16 bits is none of them.
+  Term Wide(Value output) {
+    const ElementType element = TensorOf(output).element();
+    return As(Term(b_, output), BitWidth(element) < 32 ? ElementType::kF32 : element);
+  }
+
   int64_t ClassAxis(Value scores) const {
     const auto rank = static_cast<int64_t>(scores.type().cast<AnyTensorType>().rank());
     const int64_t axis = class_axis_ < 0 ? class_axis_ + rank : class_axis_;
@@ -260,7 +268,9 @@ REGISTER_PASS(append_loss, AppendLossPass)
         "right (f64). The mean over all elements: `cross_entropy` of scores [N, C, ...] and labels "
         "i64 [N, ...]; `binary_cross_entropy` of logits and targets in [0, 1]; `mse` and `l1` of "
         "an output and targets of its shape. A softmax over the classes, or a sigmoid, at the end "
-        "of the program is looked through: the loss is computed from what it reads. `output`: the "
+        "of the program is looked through: the loss is computed from what it reads, in f32 where "
+        "that "
+        "is of 16 bits. `output`: the "
         "output is the loss.")
     .Option("kind", PassOption::Kind::kString, "cross_entropy",
             "cross_entropy, binary_cross_entropy, mse, l1 or output")

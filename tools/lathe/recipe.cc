@@ -25,6 +25,11 @@ void RecipeOptions::AddTo(CLI::App& app) {
                  "parameters that stay as they are: a name, or a pattern such as 'encoder.*'")
       ->allow_extra_args(false)
       ->type_name("PATTERN");
+  app.add_option("--loss-scale", recipe.loss_scale,
+                 "what the loss of a model of f16 is multiplied by at first; it follows the "
+                 "gradients. 0: not")
+      ->check(CLI::Range(0.0, 1e12))
+      ->capture_default_str();
   app.add_option("--init", initialize,
                  "train from fresh parameters: auto, or an initializer of the pass initialize")
       ->type_name("METHOD");

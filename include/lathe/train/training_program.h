@@ -23,12 +23,16 @@ struct TrainingRecipe {
   /// Passes that update parameters by their gradients: "adamw{lr=1e-3}".
   std::string optimizer = "sgd{lr=1e-2}";
   std::vector<std::string> freeze = {};  ///< names and patterns of what is not trained
+  /// What the loss is multiplied by in the first step, where parameters are f16 (the pass
+  /// scale_loss); 0: gradients are those of the loss itself.
+  double loss_scale = 65536;
 };
 
 /// What a recipe makes of an inference program.
 struct TrainingProgram {
   /// Reads the inputs of the model and the target; gives kLossOutput, and kCorrectOutput for
-  /// classes; sets parameters.
+  /// classes; sets parameters. Those that are f16 or bf16 in the model are f32 here (the pass
+  /// master_weights).
   Program step;
   /// The same loss of the inference program. What `step` sets and this reads are inputs, under the
   /// names of `shared`.

@@ -166,10 +166,6 @@ class Formula {
 
  private:
   static AnyTensorType TypeOf(Value v) { return v.type().cast<AnyTensorType>(); }
-  Term As(const Term& x, ElementType to) {
-    if (x.element() == to) return x;
-    return {b_, CastOp::Create(b_, x, {.to = to}).output()};
-  }
   Value Constant(const Ints& values) {
     const Tensor list = Tensor::Of<int64_t>({std::ssize(values)}, values);
     return builtin::ConstantOp::Create(b_, {.value = list}).result();

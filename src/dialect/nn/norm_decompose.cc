@@ -37,11 +37,6 @@ size_t FromFront(int64_t axis, size_t rank) {
   return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
 }
 
-Term As(const Term& x, ElementType type) {
-  if (x.element() == type) return x;
-  return {x.builder(), CastOp::Create(x.builder(), x, {.to = type}).output()};
-}
-
 struct Moments {
   Term mean, deviation, variance;  // deviation: x - mean
 };

@@ -25,6 +25,11 @@ Term Term::Call(std::string_view op, std::vector<Value> others,
   return {*b_, b_->CreateInferred(info, others, attributes, 1)->result(0)};
 }
 
+Term As(const Term& x, ElementType element) {
+  if (x.element() == element) return x;
+  return {x.builder(), CastOp::Create(x.builder(), x, {.to = element}).output()};
+}
+
 Term Least(const Term& a, double b) { return a.Call(nn::kMin, {a.Number(b)}); }
 Term Greatest(const Term& a, double b) { return a.Call(nn::kMax, {a.Number(b)}); }
 

@@ -44,6 +44,8 @@ inline Term Log(const Term& x) { return x.Call(nn::kLog); }
 inline Term Sqrt(const Term& x) { return x.Call(nn::kSqrt); }
 inline Term Abs(const Term& x) { return x.Call(nn::kAbs); }
 inline Term Sigmoid(const Term& x) { return x.Call(nn::kSigmoid); }
+// Of that element type; `x` itself if it is.
+Term As(const Term& x, ElementType element);
 Term Least(const Term& a, double b);
 Term Greatest(const Term& a, double b);
 // exp(x) - 1 with the relative precision of the type for every x.

@@ -16,11 +16,6 @@ using nn::Term;
 
 constexpr double kNormEpsilon = 1e-6;
 
-Term As(Term x, ElementType element) {
-  if (x.element() == element) return x;
-  return {x.builder(), nn::CastOp::Create(x.builder(), x, {.to = element}).output()};
-}
-
 /// What a norm of such elements is computed in.
 ElementType NormType(ElementType element) {
   return element == ElementType::kF64 ? ElementType::kF64 : ElementType::kF32;

@@ -20,6 +20,7 @@
 #include "src/transform/learned.h"
 #include "src/transform/name_pattern.h"
 #include "src/transform/optimizer/clip.h"
+#include "src/transform/optimizer/loss_scaling.h"
 #include "src/transform/optimizer/schedule.h"
 #include "src/transform/sharding.h"
 
@@ -260,6 +261,8 @@ Scalar TrainingStep::RateOf(const Group& group, const Scalar& done) {
 }
 
 void TrainingStep::BuildUpdates(std::vector<nn::Term> gradients) {
+  LossScaling scaling(program_, reads_, rewriter_);
+  scaling.Unscale(gradients, NumShards());
   ClipGradients(optimizer_, gradients, NumShards());
   const Value done = ReadCounter(kStepCounter);
   const Value one = nn::IntConstant(rewriter_, 1);
@@ -296,6 +299,7 @@ void TrainingStep::BuildUpdates(std::vector<nn::Term> gradients) {
   }
   const std::vector<Value> whole = shards.Finish(rewriter_);
   for (size_t i = 0; i < whole.size(); ++i) updates_[gathered[i]].after = whole[i];
+  scaling.Guard(updates_);
 }
 
 /// Adds to a sum per gradient; each k-th run updates by their mean, within a `cf.if`.

@@ -91,6 +91,23 @@ TEST(TrainOnRanks, LossesAreThoseOfOneProcess) {
   }
 }
 
+Program HalfNet(IrContext& context) { return Narrow(ConvNet(context), ElementType::kF16); }
+
+// A gradient that is not finite on one rank is none on any.
+TEST(TrainOnRanks, TheLossIsScaledOnAllRanksAlike) {
+  TrainerOptions options = OptionsFor("adamw{lr=1e-2,clip_global_norm=0.5}", 4, 8);
+  options.recipe.loss_scale = 0x1p36;
+  const Result one = Train(0, options, HalfNet);
+  EXPECT_EQ(one.losses.size(), 16U);
+  for (const bool shard : {false, true}) {
+    options.shard = shard;
+    const Result many = Train(3, options, HalfNet);
+    SCOPED_TRACE(shard ? "shards" : "whole");
+    ExpectNear(many.losses, one.losses, 2e-3);
+    EXPECT_NEAR(many.evaluation.loss, one.evaluation.loss, 2e-3);
+  }
+}
+
 constexpr const char* kOptimizers[] = {
     "sgd{lr=0.05,momentum=0.9,clip_global_norm=0.5}",
     "adam{lr=1e-2,clip_norm=0.3}",
