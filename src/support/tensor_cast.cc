@@ -268,10 +268,36 @@ Tensor CastAs(const Tensor& tensor, const CastOptions& options) {
   }
 }
 
+// Types of fewer than 16 bits that no arithmetic is done in. Each pair of types is a loop of its
+// own; of these only those that others can pass through without another rounding.
+template <class T>
+inline constexpr bool kIsNarrow =
+    (kIsInteger<T> && kIsPacked<T>) || (kIsReal<T> && requires { T::Saturated(0.0); });
+
+// What holds all values of a narrow type.
+template <class T>
+using WideOf = std::conditional_t<kIsInteger<T>, int8_t, float>;
+
+// What is converted to a narrow type in place of another one.
+template <class To, class From>
+using BeforeNarrow = std::conditional_t<
+    kIsString<From>, From,
+    std::conditional_t<kIsInteger<To> && (kIsInteger<From> || kIsBool<From>), int64_t, double>>;
+
 template <class To>
 Tensor CastTo(const Tensor& tensor, const CastOptions& options) {
   return VisitElementType(tensor.element_type(), [&]<class From>(std::type_identity<From>) {
-    return CastAs<To, From>(tensor, options);
+    if constexpr (std::is_same_v<From, To>) {
+      return tensor;
+    } else if constexpr (kIsNarrow<From> && !std::is_same_v<To, WideOf<From>>) {
+      return Cast(CastAs<WideOf<From>, From>(tensor, options), ElementTypeOf<To>, options);
+    } else if constexpr (kIsNarrow<To> && !std::is_same_v<From, BeforeNarrow<To, From>> &&
+                         !std::is_same_v<From, WideOf<To>>) {
+      using Between = BeforeNarrow<To, From>;
+      return Cast(CastAs<Between, From>(tensor, options), ElementTypeOf<To>, options);
+    } else {
+      return CastAs<To, From>(tensor, options);
+    }
   });
 }
 
