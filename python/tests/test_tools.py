@@ -168,6 +168,21 @@ def test_quantize(digits):
         lathe.quantize(quantization.program, data)
 
 
+def test_models_of_f16_are_quantized():
+    program = lathe.Program()
+    x = program.input("x", ("N", 64), "f16")
+    rng = np.random.default_rng(1)
+    w = program.parameter("w", rng.standard_normal((64, 32)).astype(np.float16))
+    program.output("y", nn.relu(nn.matmul(x, w)))
+    data = [{"x": rng.standard_normal((4, 64)).astype(np.float16)} for _ in range(4)]
+    expected = lathe.interpret(program, data[0])["y"]
+    for quantization in (lathe.quantize(program, data), lathe.quantize_weights(program, bits=8)):
+        assert "1 of 1 layers quantized" in str(quantization)
+        y = lathe.compile(quantization.program, cache=False)(data[0]["x"])
+        assert y.dtype == np.float16
+        np.testing.assert_allclose(y.astype(np.float32), expected.astype(np.float32), atol=0.4)
+
+
 def test_quantize_says_what_is_wrong(digits):
     data = list(Calibration(digits))
     assert lathe.quantize(digits, iter(data), exclude=["conv*"]).layers[0].why_not

@@ -28,8 +28,8 @@ class LayerQuantizer {
 
   /// What shows layers with constant weights; operations keep their names.
   static constexpr const char* kPrepare =
-      "inline,lift_parameters,maximize_value_semantics,infer_shape,one_spelling,conv_bn_fuse,"
-      "simplify,"
+      "inline,lift_parameters,maximize_value_semantics,infer_shape,compute_in_f32,one_spelling,"
+      "conv_bn_fuse,simplify,"
       "simplify_inference{keep_used=true},precompute_prune,conv_bias_fuse,simplify";
 
   /// The program with these layers quantized.

@@ -3,10 +3,12 @@
 #include <cmath>
 
 #include "lathe/driver/compile_engine.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/pass/pass_manager.h"
 #include "lathe/support/random.h"
 #include "test/unit/codegen/kernel_util.h"
 #include "test/unit/dialect/program_util.h"
+#include "test/unit/narrow_program.h"
 
 namespace lathe {
 namespace {
@@ -105,6 +107,26 @@ TEST_F(QuantizeTest, ResultsAreCloseToThoseOfFloats) {
       EXPECT_GT(error, 1e-4) << "nothing was quantized";
       EXPECT_LT(report.outputs[0].error, 0.04);
     }
+  }
+}
+
+// Weights and ranges are those of f32; inputs and outputs stay what they are.
+TEST_F(QuantizeTest, ModelsOfSixteenBits) {
+  for (const ElementType element : {ElementType::kF16, ElementType::kBF16}) {
+    const Program exact = Narrow(Network(), element);
+    Program program = exact.Clone();
+    const CalibrationData pictures = [&](std::span<const Port> ports,
+                                         const std::function<void(const NamedValues&)>& use) {
+      Pictures(8)(ports, [&](const NamedValues& values) {
+        use({{"x", Cast(values[0].second.tensor(), element)}});
+      });
+    };
+    EXPECT_EQ(Quantize(program, pictures, {.compile = Compiling()}).quantized(), 3);
+    const Tensor x = Cast(Random({4, 3, 8, 8}, 999), element);
+    const double error = RelativeError(exact, program, x);
+    EXPECT_LT(error, 0.04);
+    EXPECT_GT(error, 1e-4) << "nothing was quantized";
+    EXPECT_EQ(TensorOf(program.fetches()[0]->operand(0)).element(), element);
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "lathe/ir/context.h"
 #include "lathe/ir/text_format.h"
 #include "lathe/train.h"
+#include "test/unit/narrow_program.h"
 
 /// Networks and data whose numbers a formula gives, so that another program can have the same.
 namespace lathe::train::testing {
@@ -97,17 +97,6 @@ inline Program ConvNet(IrContext& context) {
                     {"conv2.bias", NumbersOf({8}, 4, .1)},
                     {"fc.weight", NumbersOf({5, 32}, 5, .2)},
                     {"fc.bias", NumbersOf({5}, 6, .1)}});
-}
-
-/// All of it in f16 or bf16.
-inline Program Narrow(const Program& program, ElementType element) {
-  const std::string text = std::regex_replace(Print(program, {.file_locations = false}),
-                                              std::regex("\\bf32\\b"), std::string(Name(element)));
-  Program narrow = ParseProgram(program.context(), text, {.file_locations = false});
-  for (const auto& [name, variable] : program.parameters()) {
-    narrow.parameters().Set(name, {Cast(variable.data, element), false});
-  }
-  return narrow;
 }
 
 /// What compiles, once for all tests of the process.
