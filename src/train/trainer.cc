@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/driver/input_sizes.h"
@@ -35,6 +36,8 @@ const TrainerOptions& Checked(const TrainerOptions& options) {
   }
   return options;
 }
+
+constexpr const char* kUnknownShape = "gradient/unknown-shape";
 
 void CheckSamples(const DataSet& data, int64_t batch) {
   if (batch <= data.size()) return;
@@ -89,23 +92,42 @@ Metrics MetricsOf(const Sums& sums) {
 
 struct Trainer::Impl {
   Impl(const Program& model, TrainerOptions given)
-      : options(Checked(given)),
-        ranks(options.ranks),
-        inference(model.Clone()),
-        programs(MakeTrainingProgram(model, options.recipe, ranks.size(), options.shard)),
-        run{IdentityOf(model, programs), options.seed, options.batch, options.shuffle,
-            options.drop_last} {}
+      : options(Checked(given)), ranks(options.ranks), inference(model.Clone()) {
+    try {
+      MakePrograms();
+    } catch (const Error& error) {
+      const bool data_may_help = options.recipe.sizes.empty() && error.id() == kUnknownShape;
+      if (!data_may_help) throw;
+      unmade = error;
+    }
+  }
+
+  void MakePrograms() {
+    made.emplace(MakeTrainingProgram(inference, options.recipe, ranks.size(), options.shard));
+    run = {IdentityOf(inference, *made), options.seed, options.batch, options.shuffle,
+           options.drop_last};
+  }
+  // Where gradients need sizes that the model leaves open, those of all samples.
+  void MakeProgramsFor(const DataSet& data) {
+    if (made) return;
+    options.recipe.sizes = SampleSizes(data);
+    MakePrograms();
+  }
+  const TrainingProgram& programs() const {
+    if (!made) throw Error(*unmade);
+    return *made;
+  }
 
   StepRunner& step() {
     if (!compiled_step) {
       CompileOptions compile = CompileFor();
       compile.recompute = recompute;
-      compiled_step.emplace(programs.step, compile);
+      compiled_step.emplace(programs().step, compile);
     }
     return *compiled_step;
   }
   Executable& evaluation() {
-    if (!compiled_evaluation) compiled_evaluation.emplace(programs.evaluation, CompileFor());
+    if (!compiled_evaluation) compiled_evaluation.emplace(programs().evaluation, CompileFor());
     return *compiled_evaluation;
   }
 
@@ -122,11 +144,14 @@ struct Trainer::Impl {
   }
 
   FeedOptions Feeding() const {
-    return {programs.target, options.labels, programs.is_classes, programs.num_classes,
+    return {programs().target, options.labels, programs().is_classes, programs().num_classes,
             options.image};
   }
 
   // ---- data ----
+
+  // Of symbols that do not count samples.
+  std::vector<Dim::Binding> SampleSizes(const DataSet& data) const;
 
   // Inputs of a model with a fixed number of samples take no partial batch.
   bool DropsLast() const { return options.drop_last || FixedBatch(StepPorts()).has_value(); }
@@ -140,14 +165,14 @@ struct Trainer::Impl {
 
   // Inputs that data feed.
   std::vector<Port> StepPorts() const {
-    std::vector<Port> ports = InputPorts(programs.step);
+    std::vector<Port> ports = InputPorts(programs().step);
     std::erase_if(ports, [](const Port& port) { return port.name == kRankWeight; });
     return ports;
   }
   std::vector<Port> EvaluationPorts() const {
-    std::vector<Port> ports = InputPorts(programs.evaluation);
+    std::vector<Port> ports = InputPorts(programs().evaluation);
     std::erase_if(ports, [&](const Port& port) {
-      return std::ranges::any_of(programs.shared,
+      return std::ranges::any_of(programs().shared,
                                  [&](const auto& s) { return s.second == port.name; });
     });
     return ports;
@@ -195,8 +220,8 @@ struct Trainer::Impl {
   // Null unless the parameter is a shard.
   const Shape* WholeShape(const std::string& parameter) const {
     const auto at =
-        std::ranges::find(programs.shards, parameter, &std::pair<std::string, Shape>::first);
-    return at == programs.shards.end() ? nullptr : &at->second;
+        std::ranges::find(programs().shards, parameter, &std::pair<std::string, Shape>::first);
+    return at == programs().shards.end() ? nullptr : &at->second;
   }
   StepState WholeState();
   void SetWholeState(StepState state);
@@ -204,7 +229,8 @@ struct Trainer::Impl {
   TrainerOptions options;
   RankGroup ranks;
   Program inference;
-  TrainingProgram programs;
+  std::optional<TrainingProgram> made;
+  std::optional<Error> unmade;  // why there is none
   RunIdentity run;
   std::optional<StepRunner> compiled_step;
   RecomputeOptions recompute;
@@ -235,17 +261,30 @@ void Trainer::Impl::CheckBatch(const DataSet& data) const {
   CheckSamples(data, options.batch);
 }
 
+std::vector<Dim::Binding> Trainer::Impl::SampleSizes(const DataSet& data) const {
+  constexpr int64_t kSamples = -1;
+  const Feeder feeder(data, InputPorts(inference),
+                      {.labels = options.labels, .image = options.image});
+  std::map<std::string, int64_t> sizes;
+  for (const runtime::BoundSymbol& size : feeder.Sizes(kSamples)) {
+    const auto [at, added] = sizes.emplace(size.name, size.value);
+    if (!added && size.value == kSamples) at->second = kSamples;
+  }
+  std::erase_if(sizes, [](const auto& size) { return size.second == kSamples; });
+  return {sizes.begin(), sizes.end()};
+}
+
 // Before anything is compiled.
 void Trainer::Impl::Check(const DataSet& data, const DataSet* evaluation_data) const {
   CheckBatch(data);
   const int64_t samples = options.batch / ranks.size();
   const Feeder feeder(data, StepPorts(), Feeding());
-  CheckSizes(programs.step, feeder.Sizes(samples));
+  CheckSizes(programs().step, feeder.Sizes(samples));
   if (evaluation_data == nullptr) return;
   const std::vector<Port> ports = EvaluationPorts();
   const Feeder evaluated(*evaluation_data, ports, Feeding());
   if (const auto fixed = FixedBatch(ports)) CheckSamples(*evaluation_data, *fixed * ranks.size());
-  CheckSizes(programs.evaluation, evaluated.Sizes(samples));
+  CheckSizes(programs().evaluation, evaluated.Sizes(samples));
 }
 
 // ---- epochs ----
@@ -258,7 +297,7 @@ void Trainer::Impl::FitIntoMemory(const Feeder& feeder) {
     sizes.emplace_back(size.name, size.value);
   }
   CompileOptions compile = CompileFor();
-  const MemoryTrade trade = FitMemory(programs.step, sizes, options.memory, compile);
+  const MemoryTrade trade = FitMemory(programs().step, sizes, options.memory, compile);
   recompute = compile.recompute;
   options.compile.engine = compile.engine;
   fits_memory = true;
@@ -298,6 +337,7 @@ void Trainer::Impl::Synchronize(const DataSet& data, const DataSet* evaluation_d
 }
 
 FitResult Trainer::Impl::Fit(const DataSet& data, const DataSet* evaluation_data) {
+  MakeProgramsFor(data);
   Check(data, evaluation_data);
   const Feeder feeder(data, StepPorts(), Feeding());
   FitIntoMemory(feeder);
@@ -319,7 +359,7 @@ FitResult Trainer::Impl::Fit(const DataSet& data, const DataSet* evaluation_data
                        .evaluation = std::nullopt,
                        .seconds = 0};
     if (ranks.size() > 1) report.communication = CommunicationSoFar() - before;
-    report.memory = MemoryOf(inference, programs.step, step().executable());
+    report.memory = MemoryOf(inference, programs().step, step().executable());
     position = {.epoch = position.epoch + 1, .batch = 0, .step = position.step, .sums = {}};
     SaveIfAsked();
     if (evaluation_data != nullptr) report.evaluation = Evaluate(*evaluation_data);
@@ -353,7 +393,7 @@ NamedValues Trainer::Impl::StepValues(const Batch& batch) const {
 }
 
 Sums Trainer::Impl::RunStep(const Batch& batch, const Feeder& feeder) {
-  const Sums sums = ranks.Sum(SumsOf(step().Run(StepValues(batch)), batch, programs.target));
+  const Sums sums = ranks.Sum(SumsOf(step().Run(StepValues(batch)), batch, programs().target));
   if (!std::isfinite(sums.loss)) Diagnose(sums.loss, feeder);
   Add(position.sums, sums);
   ++position.batch;
@@ -376,11 +416,12 @@ void Trainer::Impl::Report(const Sums& sums, int64_t batches) const {
 }
 
 Metrics Trainer::Impl::Evaluate(const DataSet& data) {
+  MakeProgramsFor(data);
   const std::vector<Port> ports = EvaluationPorts();
   const Feeder feeder(data, ports, Feeding());
   const std::optional<int64_t> fixed = FixedBatch(ports);
   std::vector<std::pair<std::string, Tensor>> shared;
-  for (const auto& [parameter, input] : programs.shared) {
+  for (const auto& [parameter, input] : programs().shared) {
     shared.emplace_back(input, step().Parameter(parameter));
   }
   const int64_t batch = fixed ? *fixed * ranks.size() : options.batch;
@@ -390,7 +431,7 @@ Metrics Trainer::Impl::Evaluate(const DataSet& data) {
   while (std::optional<Batch> next = loader.Next()) {
     NamedValues inputs = next->values;
     inputs.insert(inputs.end(), shared.begin(), shared.end());
-    Add(sums, SumsOf(evaluation().Run(inputs), *next, programs.target));
+    Add(sums, SumsOf(evaluation().Run(inputs), *next, programs().target));
   }
   return MetricsOf(ranks.Sum(sums));
 }
@@ -438,7 +479,7 @@ NotFinite Trainer::Impl::Replay(const Feeder& feeder) {
         std::isfinite(ScalarOf(outputs, kLossOutput)) &&
         std::ranges::all_of(after, [](const auto& p) { return IsFinite(p.second); });
     if (ranks.Any(!is_finite)) {
-      return FirstOf(FindNotFinite(programs.step, before, values, RandomSeed()));
+      return FirstOf(FindNotFinite(programs().step, before, values, RandomSeed()));
     }
     ++position.batch;
     ++position.step;
@@ -475,7 +516,10 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 void Trainer::Check(const DataSet& data, const DataSet* evaluation) const {
-  impl_->ranks.Run([&] { impl_->Check(data, evaluation); });
+  impl_->ranks.Run([&] {
+    impl_->MakeProgramsFor(data);
+    impl_->Check(data, evaluation);
+  });
 }
 
 FitResult Trainer::Fit(const DataSet& data, const DataSet* evaluation) {
@@ -489,7 +533,7 @@ Metrics Trainer::Evaluate(const DataSet& data) {
 std::string Trainer::CheckpointPath() const { return impl_->CheckpointPath(); }
 
 void Trainer::SaveCheckpoint(const std::string& path) const {
-  if (impl_->programs.shards.empty()) return impl_->Save(path);
+  if (impl_->programs().shards.empty()) return impl_->Save(path);
   impl_->ranks.Run([&] { impl_->Save(path); });
 }
 
@@ -507,7 +551,7 @@ int64_t Trainer::epoch() const { return impl_->position.epoch; }
 
 Program Trainer::Trained() const {
   Program trained = impl_->inference.Clone();
-  for (const auto& [parameter, input] : impl_->programs.shared) {
+  for (const auto& [parameter, input] : impl_->programs().shared) {
     Variable* variable = trained.parameters().Find(parameter);
     if (variable == nullptr) continue;
     const Tensor data = impl_->step().Parameter(parameter);
@@ -517,7 +561,7 @@ Program Trainer::Trained() const {
   return trained;
 }
 
-const TrainingProgram& Trainer::programs() const { return impl_->programs; }
+const TrainingProgram& Trainer::programs() const { return impl_->programs(); }
 const Executable& Trainer::executable() const { return impl_->step().executable(); }
 
 }  // namespace lathe::train

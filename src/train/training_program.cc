@@ -9,6 +9,7 @@
 #include "lathe/dialect/nn/io.h"
 #include "lathe/dialect/nn/loss.h"
 #include "lathe/dialect/nn/shape.h"
+#include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/context.h"
 #include "lathe/ir/walk.h"
@@ -241,6 +242,9 @@ void DescribeTarget(TrainingProgram& made, const Program& inference) {
 TrainingProgram MakeTrainingProgram(const Program& inference, const TrainingRecipe& recipe,
                                     int64_t nranks, bool shard) {
   TrainingProgram made{inference.Clone(), inference.Clone(), {}, {}, {}};
+  if (!recipe.sizes.empty()) {
+    SpecializeShapes(made.step, {.symbols = {recipe.sizes.begin(), recipe.sizes.end()}});
+  }
   AppendLoss(made.step, recipe);
   AppendGradients(made.step, recipe);
   if (std::ranges::none_of(made.step.fetches(), IsGradient)) NothingToTrain(inference);

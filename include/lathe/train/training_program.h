@@ -23,6 +23,9 @@ struct TrainingRecipe {
   /// Passes that update parameters by their gradients: "adamw{lr=1e-3}".
   std::string optimizer = "sgd{lr=1e-2}";
   std::vector<std::string> freeze = {};  ///< names and patterns of what is not trained
+  /// Of symbols of the inputs, in the step alone. Some gradients need sizes that are known; a
+  /// Trainer then takes those of its data.
+  std::vector<Dim::Binding> sizes = {};
   /// What the loss is multiplied by in the first step, where parameters are f16 (the pass
   /// scale_loss); 0: gradients are those of the loss itself.
   double loss_scale = 65536;

@@ -198,6 +198,44 @@ TEST_F(TrainerTest, ExecutableFileTrainsWithTheSameBits) {
 
 // ---- checkpoints ----
 
+// x f32[N, 1, H, W] to scores f32[N, 5]; the gradient of the second convolution needs H and W.
+constexpr const char* kOpenSizes = R"(
+  %x = nn.feed() {name = "x"} : () -> v_tensor<[N, 1, H, W], f32>
+  %v = builtin.get_parameter() {name = "v"} : () -> v_tensor<[4, 1, 3, 3], f32>
+  %w = builtin.get_parameter() {name = "w"} : () -> v_tensor<[5, 4, 3, 3], f32>
+  %c = nn.conv(%x, %v) {kernel_shape = [3, 3], pads = [1, 1, 1, 1]} : (v_tensor<[N, 1, H, W], f32>, v_tensor<[4, 1, 3, 3], f32>) -> v_tensor<[N, 4, H, W], f32>
+  %r = nn.relu(%c) : (v_tensor<[N, 4, H, W], f32>) -> v_tensor<[N, 4, H, W], f32>
+  %d = nn.conv(%r, %w) {kernel_shape = [3, 3], strides = [2, 2]} : (v_tensor<[N, 4, H, W], f32>, v_tensor<[5, 4, 3, 3], f32>) -> v_tensor<[N, 5, ?, ?], f32>
+  %g = nn.global_average_pool(%d) : (v_tensor<[N, 5, ?, ?], f32>) -> v_tensor<[N, 5, 1, 1], f32>
+  %f = nn.flatten(%g) {axis = 1} : (v_tensor<[N, 5, 1, 1], f32>) -> v_tensor<[N, 5], f32>
+  nn.fetch(%f) {name = "scores"} : (v_tensor<[N, 5], f32>) -> ()
+)";
+
+TEST_F(TrainerTest, TakesSizesThatTheModelLeavesOpenFromTheData) {
+  const std::vector<std::pair<std::string, Tensor>> weights = {{"v", NumbersOf({4, 1, 3, 3}, 1)},
+                                                               {"w", NumbersOf({5, 4, 3, 3}, 2)}};
+  std::string fixed = kOpenSizes;
+  for (const auto& [open, size] :
+       {std::pair(", H,", ", 8,"), std::pair(", W]", ", 8]"), std::pair("?, ?", "3, 3")}) {
+    for (size_t at; (at = fixed.find(open)) != std::string::npos;) fixed.replace(at, 4, size);
+  }
+  Trainer trainer(ProgramOf(context_, kOpenSizes, weights), Options());
+  EXPECT_EQ(ErrorOf([&] { (void)trainer.programs(); }).id(), "gradient/unknown-shape");
+  const auto data = ConvData();
+  // Other pictures are evaluated as well as those of the training.
+  const auto larger = FromTensors({{"x", NumbersOf({6, 1, 12, 9}, 11)}, {"labels", Labels(6, 5)}});
+  trainer.Fit(*data, larger.get());
+  EXPECT_TRUE(std::isfinite(trainer.Evaluate(*larger).loss));
+  Trainer other(ProgramOf(context_, fixed, weights), Options());
+  other.Fit(*data);
+  const Program trained = trainer.Trained(), same = other.Trained();
+  for (const auto& [name, variable] : trained.parameters()) {
+    EXPECT_EQ(variable.data, same.parameters().Find(name.value())->data) << name.value();
+  }
+  const auto x = trained.feeds()[0]->result(0).type().cast<AnyTensorType>();
+  EXPECT_FALSE(x.dims()[2].is_constant());
+}
+
 TEST_F(TrainerTest, RefusesCheckpointsOfOtherTrainings) {
   const Program model = ConvNet(context_);
   Trainer trainer(model, Options());
