@@ -288,7 +288,7 @@ template <class To>
 Tensor CastTo(const Tensor& tensor, const CastOptions& options) {
   return VisitElementType(tensor.element_type(), [&]<class From>(std::type_identity<From>) {
     if constexpr (std::is_same_v<From, To>) {
-      return tensor;
+      return CastAs<To, From>(tensor, options);  // index and i64
     } else if constexpr (kIsNarrow<From> && !std::is_same_v<To, WideOf<From>>) {
       return Cast(CastAs<WideOf<From>, From>(tensor, options), ElementTypeOf<To>, options);
     } else if constexpr (kIsNarrow<To> && !std::is_same_v<From, BeforeNarrow<To, From>> &&
