@@ -44,6 +44,9 @@ const std::map<std::string, PassSetting, std::less<>>& Table() {
   static const std::map<std::string, PassSetting, std::less<>> kTable = {
       {"append_backward", {"", "append_backward", "adds outputs, the gradients", false}},
       {"append_loss", {"", "append_loss{kind=mse}", "replaces the outputs", false}},
+      {"scale_loss", {"", "scale_loss", "adds an output, the scaled loss", false}},
+      {"master_weights",
+       {"", "master_weights", "widens parameters of 16 bits, which no program here has", true}},
       {"training_mode", {"", "training_mode", "changes what is computed", false}},
       {"graph_viz", {"", StrCat("graph_viz{path=", kPicture.path, "}"), "writes a picture", false}},
       {"graph_fuse_compile", {"", "graph_fuse_partition,graph_fuse_compile", "", true}},
