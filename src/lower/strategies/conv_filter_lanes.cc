@@ -29,7 +29,8 @@ constexpr int64_t kMostBytes = 512 << 10;  // of its sums, and of the rows that 
 // Where extents are not known.
 constexpr int64_t kMostColumns = 128, kMostRows = 16, kFewRows = 8;  // of a block
 constexpr int64_t kUsualPositions = 56 * 56;
-constexpr int64_t kFewPieces = 8;  // with fewer, threads share the filters, too
+constexpr int64_t kMostProducts = 36;  // of a step, where several are written
+constexpr int64_t kFewPieces = 8;      // with fewer, threads share the filters, too
 
 class ConvFilterLanes {
  public:
@@ -596,6 +597,8 @@ void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
                                 : lb().Load(sums_, sum_at(i), job_.lanes));
   }
   // One step of the product per iteration: more of them would share elements and so need registers.
+  // Steps of few products whose elements lie apart are written for a row of the kernel: the loop
+  // around them would cost as much as a third of them.
   const auto carry = [&](const Dim& extent, const Sums& initial,
                          const std::function<Sums(const Dim& k, const Sums&)>& body) {
     if (extent.IsConstant(1)) return body(0, initial);
@@ -604,12 +607,18 @@ void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
     });
   };
   const KernelRows seen = SeenRows(piece, at);
+  const bool writes_columns = g_.strides.back() > 1 && count * g_.kernel.back() <= kMostProducts;
   sums = carry(filters.channels, sums, [&](const Dim& channel, const Sums& s) {
     return carry(g_.outer_places(), s, [&](const Dim& outer, const Sums& t) {
       return carry(seen.count, t, [&](const Dim& row, const Sums& u) {
-        return carry(g_.kernel.back(), u, [&](const Dim& column, const Sums& v) {
-          return Multiply(piece, filters, at, {channel, outer, seen.first + row, column}, v);
-        });
+        const auto multiply = [&](const Dim& column, Sums v) {
+          return Multiply(piece, filters, at, {channel, outer, seen.first + row, column},
+                          std::move(v));
+        };
+        if (!writes_columns) return carry(g_.kernel.back(), u, multiply);
+        Sums all = u;
+        for (int64_t k = 0; k < g_.kernel.back(); ++k) all = multiply(k, std::move(all));
+        return all;
       });
     });
   });
