@@ -26,7 +26,7 @@ function(lathe_unity target)
   string(REGEX MATCHALL "[^\n]+" lines "${lines}")
   foreach(line IN LISTS lines)
     string(REGEX MATCH "^([0-9]+) (.*)$" line "${line}")
-    set_source_files_properties(${CMAKE_MATCH_2} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
+    set_source_files_properties(${CMAKE_MATCH_2} PROPERTIES UNITY_GROUP ${target}_${CMAKE_MATCH_1})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # A name that is added may belong to another group.

@@ -48,7 +48,7 @@ def defined_name(line, local):
         return None
     found = TYPE.match(line) or FUNCTION.match(line) or VARIABLE.match(line)
     name = found and found[found.lastindex]
-    return name if name and not name.isupper() else None  # REGISTER_PASS(...)
+    return None if name and name.isupper() and line.startswith(name) else name  # REGISTER_PASS(...)
 
 
 def constants(text):

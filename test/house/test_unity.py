@@ -35,6 +35,7 @@ T Sum(const std::vector<T>& values) {
   return T(values.size());
 }
 std::optional<int> Find(int x) { return x; }
+std::string F32(const std::string& shape) { return shape; }
 REGISTER_PASS(cse, Cse);
 
 }  // namespace
@@ -51,7 +52,7 @@ const char* Name(Kind kind) { return nullptr; }
 
 class Names(unittest.TestCase):
     def test_of_one_source(self):
-        self.assertEqual(unity.local_names(SOURCE), {"LIMIT", "Table", "kRows", "Sum", "Find",
+        self.assertEqual(unity.local_names(SOURCE), {"LIMIT", "Table", "kRows", "Sum", "Find", "F32",
                                                      "Count", "kScale", "kFirst", "kSecond", "kThird",
                                                      "Role", "kRow", "kColumn", "Kind"})
 

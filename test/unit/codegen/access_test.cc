@@ -21,7 +21,7 @@ std::string Kernel(const std::string& x, const std::string& o, const std::string
                 "\n builtin.return(%v) : (v_", o, ") -> ()\n })\n}\n");
 }
 
-class AccessTest : public testing::Test {
+class AccessTest : public ::testing::Test {
  protected:
   void SetUp() override {
     NeedCodeGenerator();

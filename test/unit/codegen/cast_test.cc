@@ -57,7 +57,7 @@ Tensor NearEach() {
   return Tensor::Of<Float>({std::ssize(values)}, values);
 }
 
-class CastTest : public testing::Test {
+class CastTest : public ::testing::Test {
  protected:
   void SetUp() override {
     NeedCodeGenerator();

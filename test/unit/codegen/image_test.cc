@@ -9,7 +9,7 @@
 namespace lathe::codegen {
 namespace {
 
-class ImageTest : public testing::Test {
+class ImageTest : public ::testing::Test {
  protected:
   void SetUp() override {
     NeedCodeGenerator();

@@ -16,7 +16,7 @@
 namespace lathe::codegen {
 namespace {
 
-class InstructionsTest : public testing::Test {
+class InstructionsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     NeedCodeGenerator();

@@ -3,7 +3,7 @@
 namespace lathe::codegen {
 namespace {
 
-class KernelTest : public testing::Test {
+class KernelTest : public ::testing::Test {
  protected:
   void SetUp() override {
     NeedCodeGenerator();

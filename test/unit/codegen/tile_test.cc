@@ -53,7 +53,7 @@ std::string TextOf(const Product& p) {
       "\n  nn.fetch(%y) {name = \"y\"} : (", y, ") -> ()\n}\n");
 }
 
-class TileTest : public testing::Test {
+class TileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     NeedCodeGenerator();

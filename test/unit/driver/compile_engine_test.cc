@@ -27,7 +27,7 @@ constexpr const char* kProgram = R"(program {
   nn.fetch(%y) {name = "y"} : (v_tensor<[N, 30], f32>) -> ()
 })";
 
-class CompileEngineTest : public testing::Test {
+class CompileEngineTest : public ::testing::Test {
  protected:
   void SetUp() override {
     codegen::NeedCodeGenerator();

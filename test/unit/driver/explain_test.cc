@@ -7,7 +7,7 @@
 namespace lathe {
 namespace {
 
-class ExplainTest : public testing::Test {
+class ExplainTest : public ::testing::Test {
  protected:
   void SetUp() override {
     codegen::NeedCodeGenerator();

@@ -32,7 +32,7 @@ constexpr const char* kProgram = R"(program {
   nn.fetch(%y) {name = "y"} : (v_tensor<[2], f32>) -> ()
 })";
 
-class OutputFilesTest : public testing::Test {
+class OutputFilesTest : public ::testing::Test {
  protected:
   OutputFilesTest() {
     LoadAllDialects(context_);

@@ -11,7 +11,7 @@ namespace {
 
 // Products of many widths, some of the same weights, so that there are kernels to lower and weights
 // to pack for several threads.
-class SameBytesTest : public testing::Test {
+class SameBytesTest : public ::testing::Test {
  protected:
   static constexpr int kLayers = 5;
 

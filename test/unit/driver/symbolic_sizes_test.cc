@@ -7,7 +7,7 @@
 namespace lathe {
 namespace {
 
-class SymbolicSizes : public testing::Test {
+class SymbolicSizes : public ::testing::Test {
  protected:
   void SetUp() override {
     codegen::NeedCodeGenerator();

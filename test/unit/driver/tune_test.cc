@@ -30,7 +30,7 @@ bool LowerPlainly(lower::Lowering& l, double addend) {
 }
 
 // nn.floor has a second strategy here, which is right, and nn.round one that is wrong.
-class TuneTest : public testing::Test {
+class TuneTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     for (const auto& [op, addend] : {std::pair("nn.floor", 0.0), std::pair("nn.round", 1.0)}) {

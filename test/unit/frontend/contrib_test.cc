@@ -277,7 +277,7 @@ std::vector<Case> GroupQueryCases() {
                            1.375F, 0.25F,  -0.875F, 0.875F, -0.25F,  -1.375F, 0.375F,  -0.75F})}}};
 }
 
-Tensor I64(std::vector<int64_t> values) {
+Tensor Integers(std::vector<int64_t> values) {
   return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values);
 }
 
@@ -323,7 +323,7 @@ std::vector<Case> OtherCases() {
            "com.microsoft",
            {F32({5}, {2, 1, 2, -3, 1})},
            {},
-           {F32({3}, {2, 1, -3}), I64({0, 1, 0, 2, 1}), I64({2, 2, 1})}},
+           {F32({3}, {2, 1, -3}), Integers({0, 1, 0, 2, 1}), Integers({2, 2, 1})}},
           {"grid_sample",
            "GridSample",
            "com.microsoft",
@@ -396,7 +396,7 @@ std::vector<Case> OneHotCases() {
               F32({2, 2, 3}, {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0})),
       one_hot(F32({4}, {1.75F, 2, -1.5F, 9}), Ints("cats_int64s", {1, 2, -1}), 1,
               F32({4, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0})),
-      one_hot(I64({3, 1}), Ints("cats_int64s", {1, 3, 1}), 0, F32({2, 3}, {0, 1, 0, 0, 0, 1})),
+      one_hot(Integers({3, 1}), Ints("cats_int64s", {1, 3, 1}), 0, F32({2, 3}, {0, 1, 0, 0, 0, 1})),
       one_hot(words, Strings("cats_strings", {"b", "a"}), 1, F32({2, 1, 2}, {0, 1, 0, 0})),
   };
 }
@@ -410,7 +410,7 @@ std::vector<Case> LinearCases() {
                 {Features()},
                 {Floats("coefficients", weights), Floats("intercepts", {0.25, -0.5, 0}),
                  Ints("classlabels_ints", {7, 3, 5}), Str("post_transform", post)},
-                {I64({5, 5, 7}), F32({3, 3}, std::move(y))}};
+                {Integers({5, 5, 7}), F32({3, 3}, std::move(y))}};
   };
   return {
       {"regressor",
@@ -471,7 +471,7 @@ Case TwoClassMachine(const char* post, bool probabilities, std::vector<float> y)
           kClassical,
           {Features()},
           VectorsWith("RBF", 3, std::move(more)),
-          {I64({3, 7, 3}), F32({3, 2}, std::move(y))}};
+          {Integers({3, 7, 3}), F32({3, 2}, std::move(y))}};
 }
 
 Case ThreeClassMachine(const char* post, bool probabilities, std::vector<float> y) {
@@ -486,7 +486,7 @@ Case ThreeClassMachine(const char* post, bool probabilities, std::vector<float> 
           kClassical,
           {Features()},
           VectorsWith("RBF", 3, std::move(more)),
-          {I64({3, 7, 3}), F32({3, 3}, std::move(y))}};
+          {Integers({3, 7, 3}), F32({3, 3}, std::move(y))}};
 }
 
 // Without support vectors: a linear function for each class.
@@ -499,7 +499,7 @@ Case LinearMachine(std::vector<double> weights, std::vector<int64_t> labels, con
           {Features()},
           {Floats("coefficients", std::move(weights)), Floats("rho", {0.125}),
            Ints("classlabels_ints", std::move(labels)), Str("post_transform", post)},
-          {I64(std::move(best)), F32({3, classes}, std::move(y))}};
+          {Integers(std::move(best)), F32({3, classes}, std::move(y))}};
 }
 
 std::vector<Case> MachineCases() {
@@ -577,7 +577,7 @@ Case Classifier(const char* post, std::vector<float> y) {
                      Ints("class_nodeids", {1, 1, 3, 4, 0, 1, 2}),
                      Ints("class_ids", {0, 1, 2, 1, 1, 0, 2}),
                      Floats("class_weights", {0.5, 0.5, 0.25, 0.75, 0.5, 0.5, 0.75})}),
-          {I64({6, 4, 6}), F32({3, 3}, std::move(y))}};
+          {Integers({6, 4, 6}), F32({3, 3}, std::move(y))}};
 }
 
 Case TwoClasses(const char* post, const std::vector<double>& weights, std::vector<int64_t> labels,
@@ -590,7 +590,7 @@ Case TwoClasses(const char* post, const std::vector<double>& weights, std::vecto
                      Floats("base_values", {0.125}), Ints("class_treeids", {0, 0, 0, 1, 2, 2}),
                      Ints("class_nodeids", {1, 3, 4, 0, 1, 2}),
                      Ints("class_ids", {0, 0, 0, 0, 0, 0}), Floats("class_weights", weights)}),
-          {I64(std::move(labels)), F32({3, 2}, std::move(y))}};
+          {Integers(std::move(labels)), F32({3, 2}, std::move(y))}};
 }
 
 // As older converters write forests of two classes; labels of onnxruntime are others.
@@ -598,7 +598,7 @@ Case BothClasses() {
   Case c = Classifier("NONE", std::vector<float>(9));
   c.attributes[8] = Ints("classlabels_int64s", {4, 6});
   c.attributes[11] = Ints("class_ids", {0, 1, 0, 1, 1, 0, 0});
-  c.expected = {I64({6, 4, 4}), F32({3, 2}, {0.75F, 1.25F, 1, 1, 1.25F, 1})};
+  c.expected = {Integers({6, 4, 4}), F32({3, 2}, {0.75F, 1.25F, 1, 1, 1.25F, 1})};
   return c;
 }
 

@@ -56,7 +56,7 @@ class TestDialect : public Dialect {
   explicit TestDialect(IrContext& c) : Dialect(c, kName) { RegisterOps<PlainOp, CountedOp>(); }
 };
 
-class IrCore : public testing::Test {
+class IrCore : public ::testing::Test {
  protected:
   IrCore() {
     context.LoadDialect<TestDialect>();

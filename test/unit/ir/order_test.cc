@@ -13,7 +13,7 @@
 namespace lathe {
 namespace {
 
-class OrderTest : public testing::Test {
+class OrderTest : public ::testing::Test {
  protected:
   OrderTest() : program_((LoadAllDialects(context_), context_)) {}
 

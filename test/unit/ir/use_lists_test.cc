@@ -11,7 +11,7 @@
 namespace lathe {
 namespace {
 
-class UseLists : public testing::Test {
+class UseLists : public ::testing::Test {
  protected:
   UseLists() {
     LoadAllDialects(context_);

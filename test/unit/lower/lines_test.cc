@@ -6,7 +6,7 @@
 namespace lathe::lower {
 namespace {
 
-std::string Type(std::string_view shape, std::string_view element) {
+std::string TypeText(std::string_view shape, std::string_view element) {
   return StrCat("v_tensor<", shape, ", ", element, ">");
 }
 
@@ -62,26 +62,26 @@ Tensor Ties(ElementType element, const Shape& shape, int64_t levels, bool with_n
 TEST_F(LinesTest, PositionsOfTheBest) {
   for (const char* element : {"f32", "i32", "u8"}) {
     for (const char* op : {"arg_max", "arg_min"}) {
-      const std::string t = Type("[3, 7, 19]", element);
-      Expect(Unary(op, "axis = 1", t, Type("[3, 1, 19]", "i64")), "lines");
-      Expect(Unary(op, "axis = -1, keepdims = false", t, Type("[3, 7]", "i64")), "lines");
-      Expect(Unary(op, "axis = 0, select_last_index = true", t, Type("[1, 7, 19]", "i64")),
+      const std::string t = TypeText("[3, 7, 19]", element);
+      Expect(Unary(op, "axis = 1", t, TypeText("[3, 1, 19]", "i64")), "lines");
+      Expect(Unary(op, "axis = -1, keepdims = false", t, TypeText("[3, 7]", "i64")), "lines");
+      Expect(Unary(op, "axis = 0, select_last_index = true", t, TypeText("[1, 7, 19]", "i64")),
              "lines");
     }
   }
   for (const int64_t n : {1, 6, 17}) {
     symbol_ = n;
-    Expect(Unary("arg_max", "axis = 1", Type("[N, M, L]", "f32"), Type("[N, 1, L]", "i64")),
+    Expect(Unary("arg_max", "axis = 1", TypeText("[N, M, L]", "f32"), TypeText("[N, 1, L]", "i64")),
            "lines");
-    Expect(Unary("arg_max", "axis = 1, select_last_index = true", Type("[N, M]", "f64"),
-                 Type("[N, 1]", "i64")),
+    Expect(Unary("arg_max", "axis = 1, select_last_index = true", TypeText("[N, M]", "f64"),
+                 TypeText("[N, 1]", "i64")),
            "lines");
   }
 }
 
 TEST_F(LinesTest, Hardmax) {
   for (const char* axis : {"axis = 0", "axis = 1", "axis = -1"}) {
-    const std::string t = Type("[3, 5, 21]", "f32");
+    const std::string t = TypeText("[3, 5, 21]", "f32");
     Expect(Unary("hardmax", axis, t, t), "lines");
   }
 }
@@ -92,7 +92,8 @@ TEST_F(LinesTest, PositionsAlongLines) {
     for (const ElementType element : {ElementType::kF32, ElementType::kF64, ElementType::kI64,
                                       ElementType::kU8, ElementType::kF16}) {
       const Tensor x = Ties(element, {5, n}, n % 2 == 0 ? 2 : 60, n > 20);
-      const std::string t = Type(StrCat("[5, ", n, "]"), Name(element)), to = Type("[5]", "i64");
+      const std::string t = TypeText(StrCat("[5, ", n, "]"), Name(element)),
+                        to = TypeText("[5]", "i64");
       ExpectOf(Unary("arg_max", "axis = 1, keepdims = false", t, to), x);
       ExpectOf(Unary("arg_min", "axis = 1, keepdims = false, select_last_index = true", t, to), x);
     }
@@ -100,7 +101,7 @@ TEST_F(LinesTest, PositionsAlongLines) {
 }
 
 TEST_F(LinesTest, PositionsAlongSymbolicLines) {
-  const std::string t = Type("[2, N, 1]", "f32"), to = Type("[2, 1, 1]", "i64");
+  const std::string t = TypeText("[2, N, 1]", "f32"), to = TypeText("[2, 1, 1]", "i64");
   for (const int64_t n : {1, 15, 64, 77}) {
     for (const bool with_nan : {false, true}) {
       const Tensor x = Ties(ElementType::kF32, {2, n, 1}, n / 8 + 1, with_nan);
@@ -109,8 +110,8 @@ TEST_F(LinesTest, PositionsAlongSymbolicLines) {
       ExpectOf(Unary("hardmax", "axis = 1", t, t), x);
     }
   }
-  const std::string none = Type("[N, 3]", "f32"), empty = Type("[3, N]", "f16");
-  ExpectOf(Unary("arg_max", "axis = 1, keepdims = false", none, Type("[N]", "i64")),
+  const std::string none = TypeText("[N, 3]", "f32"), empty = TypeText("[3, N]", "f16");
+  ExpectOf(Unary("arg_max", "axis = 1, keepdims = false", none, TypeText("[N]", "i64")),
            Tensor(ElementType::kF32, {0, 3}));
   ExpectOf(Unary("hardmax", "axis = 1", empty, empty), Tensor(ElementType::kF16, {3, 0}));
 }
@@ -118,13 +119,13 @@ TEST_F(LinesTest, PositionsAlongSymbolicLines) {
 // Several vectors of lines at once, one, and what is left; axes behind that of the lines.
 TEST_F(LinesTest, RunningSumsOfManyLines) {
   for (const char* shape : {"[3, 4, 131]", "[2, 3, 5, 40]", "[2, 3, 64]", "[2, 3, 1, 1]"}) {
-    Expect(Running("cum_sum", 1, "", Type(shape, "f32")), "lines", 1e-6);
-    Expect(Running("cum_sum", 0, "reverse = true", Type(shape, "i32")), "lines");
+    Expect(Running("cum_sum", 1, "", TypeText(shape, "f32")), "lines", 1e-6);
+    Expect(Running("cum_sum", 0, "reverse = true", TypeText(shape, "i32")), "lines");
   }
   for (const int64_t n : {0, 1, 9, 70}) {
     symbol_ = n;
-    Expect(Running("cum_sum", 1, "exclusive = true", Type("[2, 3, N]", "f64")), "lines", 1e-12);
-    Expect(Running("cum_prod", 0, "", Type("[N, 3, M]", "u32")), "lines");
+    Expect(Running("cum_sum", 1, "exclusive = true", TypeText("[2, 3, N]", "f64")), "lines", 1e-12);
+    Expect(Running("cum_prod", 0, "", TypeText("[N, 3, M]", "u32")), "lines");
   }
 }
 
@@ -132,15 +133,15 @@ TEST_F(LinesTest, RunningSumsAndProducts) {
   for (const char* attributes :
        {"", "exclusive = true", "reverse = true", "exclusive = true, reverse = true"}) {
     for (const int64_t axis : {0, 1, -1}) {
-      Expect(Running("cum_sum", axis, attributes, Type("[3, 5, 21]", "f32")), "lines", 1e-5);
-      Expect(Running("cum_prod", axis, attributes, Type("[N, 5, 2]", "i32")), "lines");
+      Expect(Running("cum_sum", axis, attributes, TypeText("[3, 5, 21]", "f32")), "lines", 1e-5);
+      Expect(Running("cum_prod", axis, attributes, TypeText("[N, 5, 2]", "i32")), "lines");
     }
   }
-  Expect(Running("cum_sum", 0, "", Type("[0, 5]", "f32")), "lines");
+  Expect(Running("cum_sum", 0, "", TypeText("[0, 5]", "f32")), "lines");
 }
 
 TEST_F(LinesTest, SaysWhyNot) {
-  const std::string t = Type("[3, 5]", "f32"), axis = Type("[]", "i64");
+  const std::string t = TypeText("[3, 5]", "f32"), axis = TypeText("[]", "i64");
   const std::string why =
       Refusal({{t, axis}, StrCat("%r = nn.cum_sum(%a, %b) : (", t, ", ", axis, ") -> ", t), t});
   EXPECT_NE(why.find("lines: the axis is not known"), std::string::npos) << why;

@@ -5,7 +5,7 @@
 namespace lathe::lower {
 namespace {
 
-std::string Type(const std::string& dims, const std::string& element = "f32") {
+std::string TypeText(const std::string& dims, const std::string& element = "f32") {
   return StrCat("v_tensor<[", dims, "], ", element, ">");
 }
 
@@ -15,7 +15,7 @@ class PlainLoopsTest : public LowerTest {
     const std::string dims = count < 0 ? "" : StrCat(count);
     const std::string text = StrCat("[", values, "]");
     return StrCat("%", name, " = builtin.constant() {value = tensor<[", dims, "], i64> ", text,
-                  "} : () -> ", Type(dims, "i64"), "\n");
+                  "} : () -> ", TypeText(dims, "i64"), "\n");
   }
 
   void ExpectDft(const std::string& x, const std::string& y, const std::string& attributes,
@@ -24,20 +24,20 @@ class PlainLoopsTest : public LowerTest {
     const std::string constants =
         Ints("axis", StrCat(axis), -1) + (length > 0 ? Ints("n", StrCat(length), -1) : "");
     const std::string n = length > 0 ? "%n" : "none";
-    const std::string n_type = length > 0 ? Type("", "i64") : "none";
-    Expect(
-        {{Type(x, element)},
-         StrCat(constants, "%r = nn.dft(%a, ", n, ", %axis) {", attributes, "} : (",
-                Type(x, element), ", ", n_type, ", ", Type("", "i64"), ") -> ", Type(y, element)),
-         Type(y, element)},
-        "loops", element == "f64" ? 1e-11 : 1e-5);
+    const std::string n_type = length > 0 ? TypeText("", "i64") : "none";
+    Expect({{TypeText(x, element)},
+            StrCat(constants, "%r = nn.dft(%a, ", n, ", %axis) {", attributes, "} : (",
+                   TypeText(x, element), ", ", n_type, ", ", TypeText("", "i64"), ") -> ",
+                   TypeText(y, element)),
+            TypeText(y, element)},
+           "loops", element == "f64" ? 1e-11 : 1e-5);
   }
 
   void ExpectDeterminants(const std::string& x, const std::string& y, const std::string& element) {
     SCOPED_TRACE(x);
-    Expect({{Type(x, element)},
-            StrCat("%r = nn.det(%a) : (", Type(x, element), ") -> ", Type(y, element)),
-            Type(y, element)},
+    Expect({{TypeText(x, element)},
+            StrCat("%r = nn.det(%a) : (", TypeText(x, element), ") -> ", TypeText(y, element)),
+            TypeText(y, element)},
            "loops", 1e-5);
   }
 
@@ -48,14 +48,14 @@ class PlainLoopsTest : public LowerTest {
     std::vector<std::string> types;
     std::string values, listed;
     for (size_t i = 0; i < operands.size(); ++i) {
-      types.push_back(Type(operands[i], element));
+      types.push_back(TypeText(operands[i], element));
       values += StrCat(i == 0 ? "%" : ", %", std::string(1, static_cast<char>('a' + i)));
       listed += StrCat(i == 0 ? "" : ", ", types.back());
     }
     Expect({types,
             StrCat("%r = nn.einsum(", values, ") {equation = \"", equation, "\"} : (", listed,
-                   ") -> ", Type(y, element)),
-            Type(y, element)},
+                   ") -> ", TypeText(y, element)),
+            TypeText(y, element)},
            "loops", element == "bf16" ? 2e-2 : 1e-5);
   }
 };
@@ -88,12 +88,12 @@ TEST_F(PlainLoopsTest, FourierTransformsOfSymbolicExtents) {
 
 // There is no transform of nothing, which is told when it runs.
 TEST_F(PlainLoopsTest, FourierTransformsOfNothing) {
-  const std::string x = Type("2, N, 2");
+  const std::string x = TypeText("2, N, 2");
   Program program =
       ParseProgram(context_,
                    ProgramOf({{x},
                               StrCat(Ints("axis", "1", -1), "%r = nn.dft(%a, none, %axis) : (", x,
-                                     ", none, ", Type("", "i64"), ") -> ", x),
+                                     ", none, ", TypeText("", "i64"), ") -> ", x),
                               x}),
                    {.file_locations = false});
   const EveryWay executable(program, {.threads = 1, .strict = true});
@@ -122,10 +122,10 @@ TEST_F(PlainLoopsTest, ProductsOfTransposedMatrices) {
            {"1", "1", "", ""},
        }) {
     SCOPED_TRACE(StrCat(x, " by ", y));
-    Expect({{Type(x), Type(y)},
-            StrCat("%r = nn.matmul(%a, %b) {", attributes, "} : (", Type(x), ", ", Type(y), ") -> ",
-                   Type(z)),
-            Type(z)},
+    Expect({{TypeText(x), TypeText(y)},
+            StrCat("%r = nn.matmul(%a, %b) {", attributes, "} : (", TypeText(x), ", ", TypeText(y),
+                   ") -> ", TypeText(z)),
+            TypeText(z)},
            "loops", 1e-5);
   }
 }
@@ -135,19 +135,20 @@ TEST_F(PlainLoopsTest, FramesOfSignals) {
     symbol_ = n;
     for (const char* dims : {"2, 40, 1", "N, 40, 1"}) {
       const std::string batch = std::string(dims).substr(0, 1);
-      const std::string x = Type(dims), w = Type("8"), y = Type(StrCat(batch, ", 9, 5, 2"));
+      const std::string x = TypeText(dims), w = TypeText("8"),
+                        y = TypeText(StrCat(batch, ", 9, 5, 2"));
       Expect({{x, w},
               StrCat(Ints("step", "4", -1), "%r = nn.stft(%a, %step, %b, none) : (", x, ", ",
-                     Type("", "i64"), ", ", w, ", none) -> ", y),
+                     TypeText("", "i64"), ", ", w, ", none) -> ", y),
               y},
              "loops", 1e-5);
     }
   }
-  const std::string x = Type("1, 21, 2"), y = Type("1, 5, 5, 2");
+  const std::string x = TypeText("1, 21, 2"), y = TypeText("1, 5, 5, 2");
   Expect({{x},
           StrCat(Ints("step", "4", -1), Ints("n", "5", -1),
                  "%r = nn.stft(%a, %step, none, %n) {onesided = false} : (", x, ", ",
-                 Type("", "i64"), ", none, ", Type("", "i64"), ") -> ", y),
+                 TypeText("", "i64"), ", none, ", TypeText("", "i64"), ") -> ", y),
           y},
          "loops", 1e-5);
 }
@@ -166,7 +167,7 @@ TEST_F(PlainLoopsTest, Determinants) {
 }
 
 TEST_F(PlainLoopsTest, SingularMatrices) {
-  const std::string x = Type("3, 3", "i64"), wide = Type("3, 3"), y = Type("");
+  const std::string x = TypeText("3, 3", "i64"), wide = TypeText("3, 3"), y = TypeText("");
   below_ = 1;  // all zero
   Expect({{x},
           StrCat("%f = nn.cast(%a) {to = f32} : (", x, ") -> ", wide, "\n%r = nn.det(%f) : (", wide,
@@ -196,12 +197,12 @@ TEST_F(PlainLoopsTest, BlocksOfImages) {
                           const std::string& attributes, const std::string& y,
                           const std::string& element) {
     SCOPED_TRACE(y);
-    const std::string two = Type("2", "i64");
-    Expect({{Type(x, element)},
+    const std::string two = TypeText("2", "i64");
+    Expect({{TypeText(x, element)},
             StrCat(Ints("i", image, 2), Ints("k", block, 2), "%r = nn.col2im(%a, %i, %k) {",
-                   attributes, "} : (", Type(x, element), ", ", two, ", ", two, ") -> ",
-                   Type(y, element)),
-            Type(y, element)},
+                   attributes, "} : (", TypeText(x, element), ", ", two, ", ", two, ") -> ",
+                   TypeText(y, element)),
+            TypeText(y, element)},
            "loops", 1e-5);
   };
   expect("1, 8, 4", "3, 3", "2, 2", "", "1, 2, 3, 3", "f32");
@@ -216,10 +217,10 @@ TEST_F(PlainLoopsTest, CroppedAndPaddedToTheMiddle) {
   for (const int64_t n : {0, 1, 4, 9, 12}) {
     symbol_ = n;
     for (const char* want : {"6", "9"}) {
-      const std::string x = Type("N, 7"), y = Type(StrCat(want, ", 7"));
+      const std::string x = TypeText("N, 7"), y = TypeText(StrCat(want, ", 7"));
       Expect({{x},
               StrCat(Ints("s", want, 1), "%r = nn.center_crop_pad(%a, %s) {axes = [0]} : (", x,
-                     ", ", Type("1", "i64"), ") -> ", y),
+                     ", ", TypeText("1", "i64"), ") -> ", y),
               y},
              "loops");
     }
@@ -228,7 +229,7 @@ TEST_F(PlainLoopsTest, CroppedAndPaddedToTheMiddle) {
 
 TEST_F(PlainLoopsTest, RunningSumsOfAnAxis) {
   symbol_ = 6;
-  const std::string x = Type("N, 4"), axis = Type("", "i64");
+  const std::string x = TypeText("N, 4"), axis = TypeText("", "i64");
   Expect({{x},
           StrCat(Ints("k", "0", -1), "%r = nn.cum_sum(%a, %k) : (", x, ", ", axis, ") -> ", x),
           x},
@@ -238,7 +239,7 @@ TEST_F(PlainLoopsTest, RunningSumsOfAnAxis) {
   for (const char* how : {"", "exclusive = true", "reverse = true"}) {
     for (const char* op : {"cum_sum", "cum_prod"}) {
       for (const char* dims : {"3, 4", "N, 33", "0, 4"}) {
-        const std::string y = Type(dims);
+        const std::string y = TypeText(dims);
         Expect({{y, axis},
                 StrCat("%r = nn.", op, "(%a, %b) {", how, "} : (", y, ", ", axis, ") -> ", y),
                 y},
@@ -250,11 +251,11 @@ TEST_F(PlainLoopsTest, RunningSumsOfAnAxis) {
 
 TEST_F(PlainLoopsTest, ScatteredBools) {
   below_ = 4;
-  const std::string data = Type("4, 5", "bool"), at = Type("7, 5", "i64");
+  const std::string data = TypeText("4, 5", "bool"), at = TypeText("7, 5", "i64");
   for (const char* reduction : {"add", "mul", "max", "min"}) {
-    Expect({{data, at, Type("7, 5", "bool")},
+    Expect({{data, at, TypeText("7, 5", "bool")},
             StrCat("%r = nn.scatter_elements(%a, %b, %c) {axis = 0, reduction = \"", reduction,
-                   "\"} : (", data, ", ", at, ", ", Type("7, 5", "bool"), ") -> ", data),
+                   "\"} : (", data, ", ", at, ", ", TypeText("7, 5", "bool"), ") -> ", data),
             data},
            "loops");
   }
@@ -263,7 +264,7 @@ TEST_F(PlainLoopsTest, ScatteredBools) {
 TEST_F(PlainLoopsTest, ChannelsByTheirOwnMoments) {
   for (const char* dims :
        {"2, 3, 4", "5, 3, 1", "N, 3, 2, 4", "4, 3", "2, 3, 130", "N, 3, 5, 13", "2, 3, N, 70"}) {
-    const std::string x = Type(dims), c = Type("3");
+    const std::string x = TypeText(dims), c = TypeText("3");
     Expect({{x, c, c, c, c},
             StrCat("%r, %r1, %r2 = nn.batch_normalization(%a, %b, %c, %d, %e) {training_mode = "
                    "true} : (",
@@ -275,7 +276,7 @@ TEST_F(PlainLoopsTest, ChannelsByTheirOwnMoments) {
 }
 
 TEST_F(PlainLoopsTest, ChannelsOfMixedTypes) {
-  const std::string x = Type("2, 3, 4", "f16"), c = Type("3");
+  const std::string x = TypeText("2, 3, 4", "f16"), c = TypeText("3");
   Expect({{x, c, c},
           StrCat("%r = nn.batch_normalization(%a, %b, %b, %c, %c) {epsilon = 2.0} : (", x, ", ", c,
                  ", ", c, ", ", c, ", ", c, ") -> ", x),
@@ -302,8 +303,8 @@ TEST_F(PlainLoopsTest, Trees) {
   const auto expect = [&](const std::string& rows, const std::string& modes,
                           const std::string& more, const std::string& element = "f32") {
     SCOPED_TRACE(StrCat(modes, more));
-    const std::string x = Type(StrCat(rows, ", 3"), element),
-                      y = Type(StrCat(rows, ", 4"), element);
+    const std::string x = TypeText(StrCat(rows, ", 3"), element),
+                      y = TypeText(StrCat(rows, ", 4"), element);
     Expect({{x},
             StrCat("%r = nn.tree_ensemble(%a) {", TreesOf(modes, more), "} : (", x, ") -> ", y),
             y},
@@ -325,16 +326,16 @@ TEST_F(PlainLoopsTest, Trees) {
 // What the evaluation refuses is left to it.
 TEST_F(PlainLoopsTest, TreesThatAreNone) {
   const auto why = [&](const std::string& x, const std::string& roots, const std::string& to) {
-    const std::string y = Type("2, 1");
+    const std::string y = TypeText("2, 1");
     return Refusal(
-        {{Type(x)},
+        {{TypeText(x)},
          StrCat("%r = nn.tree_ensemble(%a) {n_targets = 1, tree_roots = [", roots,
                 "], nodes_featureids = [1], nodes_modes = tensor<[1], u8> [0], nodes_splits = "
                 "tensor<[1], f32> [0.0], nodes_truenodeids = [",
                 to,
                 "], nodes_trueleafs = [0], nodes_falsenodeids = [0], nodes_falseleafs = [1], "
                 "leaf_targetids = [0], leaf_weights = tensor<[1], f32> [1.0]} : (",
-                Type(x), ") -> ", y),
+                TypeText(x), ") -> ", y),
          y});
   };
   EXPECT_NE(why("2, 2", "0", "0").find("its nodes form a cycle"), std::string::npos);
@@ -349,12 +350,12 @@ TEST_F(PlainLoopsTest, CountsOfGrams) {
   const auto expect = [&](const std::string& x, const std::string& y, const std::string& how,
                           const std::string& element) {
     SCOPED_TRACE(StrCat(x, ", ", how));
-    Expect({{Type(x, element)},
+    Expect({{TypeText(x, element)},
             StrCat("%r = nn.tf_idf_vectorizer(%a) {", how,
                    ", ngram_counts = [0, 3, 9], ngram_indexes = [0, 1, 1, 4, 2, 3, 5], pool_int64s "
                    "= [1, 0, 1, 0, 1, 1, 1, -1, 0, 2, 0, 1]} : (",
-                   Type(x, element), ") -> ", Type(y)),
-            Type(y)},
+                   TypeText(x, element), ") -> ", TypeText(y)),
+            TypeText(y)},
            "loops", 1e-6);
   };
   for (const char* mode : {"TF", "IDF", "TFIDF"}) {

@@ -87,7 +87,7 @@ std::string ManyFunctions(int count, const std::function<std::string(int)>& name
                 "}");
 }
 
-class NestedTest : public testing::Test {
+class NestedTest : public ::testing::Test {
  protected:
   NestedTest() { LoadAllDialects(context); }
 

@@ -56,7 +56,7 @@ REGISTER_PASS(test_needy, TestNeedyPass)
     .RequireGraphAttr("places")
     .RequirePass("test_relu");
 
-class PassTest : public testing::Test {
+class PassTest : public ::testing::Test {
  protected:
   PassTest() { LoadAllDialects(context); }
   Program Parse(const char* text = kProgram) { return ParseProgram(context, text); }

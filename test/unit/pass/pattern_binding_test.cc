@@ -88,7 +88,7 @@ size_t NumOps(const Program& program) {
   return n;
 }
 
-class PatternBindingTest : public testing::TestWithParam<bool> {
+class PatternBindingTest : public ::testing::TestWithParam<bool> {
  protected:
   PatternBindingTest() {
     LoadAllDialects(context);
@@ -167,7 +167,7 @@ TEST_P(PatternBindingTest, OneWrongEdgeRefusesAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Orders, PatternBindingTest, testing::Bool(), [](const auto& order) {
+INSTANTIATE_TEST_SUITE_P(Orders, PatternBindingTest, ::testing::Bool(), [](const auto& order) {
   return std::string(order.param ? "Reversed" : "Straight");
 });
 

@@ -34,7 +34,7 @@ constexpr const char* kTwoFc = R"(program {
   nn.fetch(%3) {name = "y"} : (v_tensor<[2, 4], f32>) -> ()
 })";
 
-class PatternDetectorTest : public testing::Test {
+class PatternDetectorTest : public ::testing::Test {
  protected:
   PatternDetectorTest() {
     LoadAllDialects(context);

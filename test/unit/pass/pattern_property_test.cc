@@ -273,7 +273,7 @@ std::string Told(const std::vector<Match>& matches) {
   return text;
 }
 
-class PatternPropertyTest : public testing::Test {
+class PatternPropertyTest : public ::testing::Test {
  protected:
   PatternPropertyTest() {
     LoadAllDialects(context);

@@ -66,7 +66,7 @@ class TestAnalyzePass : public Pass {
 REGISTER_PASS(test_analyze, TestAnalyzePass)
     .Option("keeps", PassOption::Kind::kString, "none", "none, this, all, or fails");
 
-class PitfallTest : public testing::Test {
+class PitfallTest : public ::testing::Test {
  protected:
   PitfallTest() { LoadAllDialects(context); }
 

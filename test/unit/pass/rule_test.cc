@@ -12,7 +12,7 @@ namespace {
 
 using namespace pat;  // NOLINT: the words of a rule
 
-class RuleTest : public testing::Test {
+class RuleTest : public ::testing::Test {
  protected:
   RuleTest() { LoadAllDialects(context); }
 

@@ -37,10 +37,11 @@ class SavedTrainingTest : public ::testing::Test {
 
 TEST_F(SavedTrainingTest, FromC) {
   const TempFolder folder;
-  const Executable executable(testing::TrainingStep(context_), {});
+  const Executable executable(lathe::testing::TrainingStep(context_), {});
   ASSERT_TRUE(executable.CanSave());
   for (const char* file : {"step.lx", "step.json"}) executable.Save(folder / file);
-  for (int step = 0; step < kSteps; ++step) executable.Run(testing::TrainingBatch(kRows, step));
+  for (int step = 0; step < kSteps; ++step)
+    executable.Run(lathe::testing::TrainingBatch(kRows, step));
   const std::string wanted = StateOf(executable);
   ASSERT_EQ(wanted.size(), 2 * (6 * 16 + 16 + 16 * 3) * sizeof(float));
   for (const char* file : {"step.lx", "step.json"}) {
@@ -54,11 +55,11 @@ TEST_F(SavedTrainingTest, FromC) {
 
 TEST_F(SavedTrainingTest, FromCpp) {
   const TempFolder folder;
-  const Executable executable(testing::TrainingStep(context_), {});
+  const Executable executable(lathe::testing::TrainingStep(context_), {});
   executable.Save(folder / "step.lx");
   const Model model(folder / "step.lx");
   EXPECT_EQ(model.MutableParameters(), executable.MutableParameters());
-  const NamedValues batch = testing::TrainingBatch(kRows, 0);
+  const NamedValues batch = lathe::testing::TrainingBatch(kRows, 0);
   std::vector<ArrayView> inputs;
   for (const auto& [name, value] : batch) {
     const Tensor& t = value.tensor();
@@ -76,7 +77,7 @@ TEST_F(SavedTrainingTest, FromCpp) {
 
 TEST_F(SavedTrainingTest, WrongNamesTypesAndShapesAreErrors) {
   const TempFolder folder;
-  Executable(testing::TrainingStep(context_), {}).Save(folder / "step.lx");
+  Executable(lathe::testing::TrainingStep(context_), {}).Save(folder / "step.lx");
   const Model model(folder / "step.lx");
   const auto error = [](auto&& f) -> std::string {
     try {

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FileTest : public testing::Test {
+class FileTest : public ::testing::Test {
  protected:
   void SetUp() override { MakeDirectory(At("a/b")); }
 

@@ -11,7 +11,7 @@
 namespace lathe {
 namespace {
 
-class ProcessorsTest : public testing::Test {
+class ProcessorsTest : public ::testing::Test {
  protected:
   void Put(const std::string& path, const std::string& text) {
     const std::string full = root_.path() + path;

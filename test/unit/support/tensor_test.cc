@@ -97,7 +97,7 @@ TEST(BufferTest, ChunksKeepToTheLimit) {
   EXPECT_EQ(IdOf([] { (void)Buffer::Allocate(2 << 20); }), "limit/memory");
 }
 
-class BufferFileTest : public testing::Test {
+class BufferFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::ofstream file(path_, std::ios::binary);

@@ -63,7 +63,7 @@ class Writer {
   std::map<std::string, std::string> types_;
 };
 
-class FusionCases : public testing::Test {
+class FusionCases : public ::testing::Test {
  protected:
   FusionCases() { LoadAllDialects(context); }
   Program Parse(const Writer& writer) { return ParseProgram(context, writer.Text()); }

@@ -11,7 +11,7 @@ namespace {
 
 using subgraph_t = GraphPatternDetector::subgraph_t;
 
-class PatternsTest : public testing::Test {
+class PatternsTest : public ::testing::Test {
  protected:
   PatternsTest() { LoadAllDialects(context); }
   /// Matches of the pattern in the program of a golden test.
