@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <unordered_map>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -16,7 +17,8 @@ namespace {
 /// Results up to this size become constants in the text; larger ones parameters.
 constexpr size_t kConstantBytes = 256;
 
-/// Products take transposed weights as they are: no copy is made of those that are larger.
+/// No copy is made of transposed weights that are larger, which products take as they are, and no
+/// tensor of equal elements that is larger is kept, which takes less time to fill than to copy.
 constexpr size_t kCopiedBytes = size_t{1} << 20;
 
 /// The last two axes change places.
@@ -41,6 +43,15 @@ bool IsLearned(const Operation* op) {
 
 bool IsSource(const Program& program, const Operation* op) {
   return op->num_results() == 1 && ConstantValue(program, op->result(0)) != nullptr;
+}
+
+/// Its result is one element again and again.
+bool RepeatsOneElement(const Operation* op) {
+  if (op->name() == nn::kConstantOfShape) return true;
+  if (op->name() != nn::kExpand) return false;
+  const auto type = op->operand(0).type().dyn_cast<AnyTensorType>();
+  return type && type.has_rank() &&
+         std::ranges::all_of(type.dims(), [](const Dim& d) { return d.IsConstant(1); });
 }
 
 }  // namespace
@@ -150,6 +161,7 @@ void PrecomputePrunePass::Materialize(Operation* op) {
   for (size_t i = 0; i < op->num_results(); ++i) {
     if (op->result(i).use_empty()) continue;
     const Tensor& value = entry.results[i].tensor();
+    if (value.byte_size() > kCopiedBytes && RepeatsOneElement(op)) continue;
     if (value.byte_size() > budget_) {
       Missed(op, StrCat("its ", value.byte_size(), " bytes exceed what is left of max_bytes"));
       continue;
