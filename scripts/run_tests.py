@@ -103,9 +103,9 @@ class Suite:
         return Result(total - sum(others), max(failed, int(code != 0)), text)
 
     def compile(self, preset, folder, tests="ON"):
-        """A new folder is built several sources at once, but for those of `dev` and `fuzz`, which look for
-        names that are shadowed; one that there is stays as it is."""
-        unity = preset not in ("dev", "fuzz") and not (folder / "CMakeCache.txt").exists()
+        """A new folder is built several sources at once, but for that of `dev`; one that there is stays
+        as it is."""
+        unity = preset != "dev" and not (folder / "CMakeCache.txt").exists()
         code, text = self.execute("cmake", "--log-level=WARNING", "--preset", preset,
                                   f"-DLATHE_TESTS={tests}", *(["-DLATHE_UNITY=ON"] if unity else []))
         if code == 0:
