@@ -90,6 +90,8 @@ void AppendGradients(Program& program, const TrainingRecipe& recipe) {
   RunPass(program, "master_weights", recipe);
   const bool scaled = recipe.loss_scale > 0 && HasHalfWeights(program);
   PassManager manager;
+  // Their gradients need what they read alone, not what they are spelled with.
+  manager.Add("fuse_activation{exact=true,smooth=true},fuse_gelu");
   if (scaled) manager.Add(StrCat("scale_loss{initial=", recipe.loss_scale, "}"));
   std::unique_ptr<Pass> backward = PassRegistry::Global().Make("append_backward");
   backward->SetOption("frozen", PatternsOf(recipe));

@@ -54,11 +54,13 @@ class LossBuilder {
     } else {
       scores = ToFront(scores, axis);
     }
+    // The loss is the last reader of the scores: their logarithms may lie in their place.
+    const Value best = nn::ArgMaxOp::Create(b_, scores, {.axis = 1, .keepdims = false}).reduced();
+    const Value correct = Count(nn::EqualOp::Create(b_, best, labels).c());
     const Value loss =
         b_.Create(nn::SoftmaxCrossEntropyLossOp::kName, {{scores, labels, Value()}}, {}, 1)
             ->result(0);
-    const Value best = nn::ArgMaxOp::Create(b_, scores, {.axis = 1, .keepdims = false}).reduced();
-    return {loss, Count(nn::EqualOp::Create(b_, best, labels).c())};
+    return {loss, correct};
   }
 
   /// On logits z and targets t in [0, 1]: the mean of t softplus(-z) + (1 - t) softplus(z), which

@@ -368,14 +368,16 @@ class FuseActivationPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     std::vector<Rule> rules;
-    AddClip(rules);
-    AddReluClip(rules);
     AddSigmoid(rules);
-    AddHardSigmoid(rules);
     AddSoft(rules, option_bool("exact"));
-    AddLeaky(rules);
-    AddExponential(rules);
-    AddThreshold(rules);
+    if (!option_bool("smooth")) {
+      AddClip(rules);
+      AddReluClip(rules);
+      AddHardSigmoid(rules);
+      AddLeaky(rules);
+      AddExponential(rules);
+      AddThreshold(rules);
+    }
     ApplyRules(graph.program(), this, std::move(rules));
   }
 };
@@ -391,6 +393,10 @@ REGISTER_PASS(fuse_activation, FuseActivationPass)
         "mish, softsign, leaky relu and prelu, elu, selu, celu. Not at NaN: a form that makes "
         "something else of NaN than the op does is not recognized.")
     .Option("exact", PassOption::Kind::kBool, "false",
-            "only rules that are true in floating point up to rounding");
+            "only rules that are true in floating point up to rounding")
+    .Option(
+        "smooth", PassOption::Kind::kBool, "false",
+        "only sigmoid, swish, softplus, mish and softsign, which have no corner: their gradients "
+        "are the same however they are written");
 
 }  // namespace lathe

@@ -10,10 +10,10 @@
 
 namespace lathe::nn {
 
-// 0 at the corner.
+// 0 at the corner. y > 0 where x > 0, which need not be kept.
 std::vector<Value> ReluOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
-  const Value zero = FilledLike(b, ReluOp(o).x(), 0);
-  const Value positive = GreaterOp::Create(b, ReluOp(o).x(), zero).c();
+  const Value zero = FilledLike(b, ReluOp(o).y(), 0);
+  const Value positive = GreaterOp::Create(b, ReluOp(o).y(), zero).c();
   return {WhereOp::Create(b, positive, g[0], zero).output()};
 }
 
@@ -26,8 +26,9 @@ std::vector<Value> SigmoidOp::Grad(Operation* o, std::span<const Value> g, Build
 
 std::vector<Value> LeakyReluOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
   const LeakyReluOp op(o);
-  const Term dy(b, g[0]), x(b, o->operand(kX));
-  return {Select(Less(x, x.Number(0)), op.alpha() * dy, dy)};
+  // Of a positive slope the result is negative where x is, which need not be kept.
+  const Term dy(b, g[0]), side(b, op.alpha() > 0 ? op.y() : op.x());
+  return {Select(Less(side, side.Number(0)), op.alpha() * dy, dy)};
 }
 
 std::vector<Value> EluOp::Grad(Operation* o, std::span<const Value> g, Builder& b) {
