@@ -3,6 +3,7 @@
 
 #include "lathe/driver/model_file.h"
 #include "lathe/driver/node_list.h"
+#include "lathe/driver/peak_memory.h"
 #include "lathe/driver/plan_summary.h"
 #include "lathe/driver/summary.h"
 #include "lathe/runtime/lx_file.h"
@@ -21,6 +22,7 @@ struct InspectArguments {
   ModelOptions model;
   bool nodes = false;
   bool parameters = false;
+  bool memory = false;
   bool json = false;
 };
 
@@ -31,7 +33,14 @@ int InspectExecutable(const InspectArguments& o) {
   IrContext context;
   const auto plan = runtime::LoadPlan(o.model.path);
   const PlanSummary summary = Summarize(*plan, GivenSizes(o.model, InputsOf(*plan, context)));
-  Out(o.json ? SummaryToJson(summary) : RenderSummary(summary));
+  const PeakMemory peak = o.memory ? PeakOf(*plan, summary.symbols) : PeakMemory();
+  if (o.json) {
+    Json json = Json::parse(SummaryToJson(summary));
+    if (o.memory) json["memory"]["peak"] = PeakToJson(peak);
+    Out(JsonText(json, 2) + "\n");
+  } else {
+    Out(RenderSummary(summary) + (o.memory ? RenderPeak(peak) : ""));
+  }
   return kFine;
 }
 
@@ -86,6 +95,9 @@ void ShowParameters(const Program& program, bool as_json, Json& json) {
 }
 
 int InspectModel(const InspectArguments& o) {
+  if (o.memory) {
+    throw UsageError("--memory is for executables", "lathe compile MODEL -o FILE.lx makes one");
+  }
   IrContext context;
   const Program program = LoadStructure(o.model, context);
   const ModelSummary summary = Summarize(program);
@@ -119,6 +131,8 @@ Run AddInspect(CLI::App& app) {
   app.add_flag("--nodes", o->nodes, "list the operations, with the names of their values");
   app.add_flag("--parameters", o->parameters,
                "list the parameters, and what their numbers are like");
+  app.add_flag("--memory", o->memory,
+               "list what takes the memory of a run where it takes most; of executables");
   app.add_flag("--json", o->json, "machine-readable output");
   return [o] {
     const bool executable = DetectModelFormat(o->model.path) == ModelFormat::kExecutable;
