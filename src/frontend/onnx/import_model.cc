@@ -1,8 +1,9 @@
 #include <algorithm>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "lathe/dialect/builtin/op_names.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/norm.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/metadata.h"
@@ -212,14 +213,14 @@ namespace {
 // What the exporters of PyTorch say of the tensors of a module: PARAMETER, BUFFER, CONSTANT_TENSOR.
 constexpr std::string_view kKindOfTensor = "pkg.torch.export.graph_signature.InputSpec.kind";
 
-std::set<Text> BuffersOf(const GraphMsg& graph) {
-  std::set<Text> names;
+std::map<Text, Text> KindsOf(const GraphMsg& graph) {
+  std::map<Text, Text> kinds;
   for (const ValueInfoMsg& info : graph.value_infos) {
     for (const auto& [key, value] : info.metadata) {
-      if (key == kKindOfTensor && value != "PARAMETER") names.insert(info.name);
+      if (key == kKindOfTensor) kinds.emplace(info.name, value);
     }
   }
-  return names;
+  return kinds;
 }
 
 // Statistics follow the batches when a model is trained.
@@ -230,16 +231,29 @@ bool IsStatistic(Value parameter) {
   });
 }
 
+// Where a clip ends.
+bool IsBound(Value parameter) {
+  const auto type = parameter.type().cast<AnyTensorType>();
+  return type.has_rank() && type.rank() == 0 && !parameter.use_empty() &&
+         std::ranges::all_of(parameter.uses(), [](const OpOperand& use) {
+           return use.owner()->isa<nn::ClipOp>() && use.index() >= nn::ClipOp::kMin;
+         });
+}
+
 }  // namespace
 
-// A buffer of a module is not a weight.
+// A buffer of a module is not a weight; nor is a number of its code, of which an exporter that says
+// what parameters are says nothing, nor a bound that nobody says is one.
 void Importer::MarkBuffers() {
-  const std::set<Text> buffers = BuffersOf(model_.graph);
-  if (buffers.empty()) return;
+  const std::map<Text, Text> kinds = KindsOf(model_.graph);
   for (Operation& op : *program_.block()) {
     if (op.name() != builtin::kGetParameter || IsStatistic(op.result(0))) continue;
-    const auto name = op.attribute("name").cast<StrAttribute>();
-    if (buffers.contains(name.value())) op.SetAttribute("constant", builder_.Attr(true));
+    const auto type = op.result(0).type().cast<AnyTensorType>();
+    const auto kind = kinds.find(Text(op.attribute("name").cast<StrAttribute>().value()));
+    const bool is_number = !kinds.empty() && type.has_rank() && type.rank() == 0;
+    const bool is_constant =
+        kind == kinds.end() ? is_number || IsBound(op.result(0)) : kind->second != "PARAMETER";
+    if (is_constant) op.SetAttribute("constant", builder_.Attr(true));
   }
 }
 

@@ -244,6 +244,26 @@ TEST(Import, BuffersAreNoWeights) {
             (Strings{"scale", "b", "mean", "var", "+mask", "+table"}));
 }
 
+// Of relu6, as the exporter of PyTorch with and without such marks writes it; `scale` is learned.
+TEST(Import, NumbersOfTheCodeAreNoWeights) {
+  const Tensor two = F32({}, {2});
+  for (const bool marked : {false, true}) {
+    Loaded loaded;
+    ModelMsg model = Model(17, {Info("x", ElementType::kF32, {2})},
+                           {Node("Clip", {"x", "low", "high"}, {"c"}),
+                            Node("Mul", {"c", "half"}, {"h"}), Node("Mul", {"h", "scale"}, {"y"})},
+                           {"y"});
+    for (const char* name : {"low", "high", "half", "scale"}) {
+      model.graph.initializers.push_back(EncodeTensor(two, name));
+    }
+    ValueInfoMsg info = Info("scale", ElementType::kF32, {});
+    info.metadata = {{"pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"}};
+    if (marked) model.graph.value_infos.push_back(info);
+    EXPECT_EQ(MarkedParameters(Import(loaded.context, model)),
+              (Strings{"+low", "+high", marked ? "+half" : "half", "scale"}));
+  }
+}
+
 TEST(Import, NodesInAnyOrder) {
   Loaded loaded;
   Program program = Import(
