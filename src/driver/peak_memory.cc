@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lathe/support/divide.h"
 #include "lathe/support/printable.h"
 #include "lathe/support/text.h"
 
@@ -22,8 +23,7 @@ std::vector<int64_t> SizesOf(const Plan& plan, std::span<const Dim::Binding> sym
   std::vector<int64_t> sizes;
   for (const PlanStorage& s : plan.storages) {
     const int64_t bytes = s.bytes.Evaluate(symbols).value_or(0);
-    sizes.push_back((bytes + runtime::kStorageAlignment - 1) / runtime::kStorageAlignment *
-                    runtime::kStorageAlignment);
+    sizes.push_back(RoundUp(bytes, static_cast<int64_t>(runtime::kStorageAlignment)));
   }
   return sizes;
 }
