@@ -21,10 +21,10 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 
 if(LATHE_UNITY)
-  # What is meant for one source alone: an enumerator named like something of a neighbor, a class with
-  # members of a type in an unnamed namespace. Clang looks for what else is shadowed.
+  # What is meant for one source alone: a local name like something of a neighbor, a class with members
+  # of a type in an unnamed namespace. Builds of one source at a time look for what is shadowed.
   target_compile_options(lathe_flags INTERFACE
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+    -Wno-shadow $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
 if(LATHE_SANITIZE)

@@ -364,12 +364,41 @@ class PlanBuilder {
     // There may be no round of a loop; an if binds what both of its regions bind.
     if (frame.op->isa<cf::WhileOp>()) {
       bound_ = frame.bound_before;
+      BindSizesOfNoRows(frame);
       EndSizesOfLoop(frame.op);
     } else {
       std::erase_if(bound_, [&](const auto& name) { return !frame.bound_in_first.contains(name); });
     }
     for (size_t i = 0; i < frame.results.size(); ++i) AddSizesOf(frame.op, frame.op->result(i));
     if (!frames_.empty()) AddRequired(frames_.back());
+  }
+
+  // Extents of stacked rows that only the rounds bind are 0 where there was none.
+  void BindSizesOfNoRows(const Frame& frame) {
+    const std::vector<std::string> names = SizesOfRows(frame.op);
+    if (names.empty()) return;
+    const Spot one = Literal(Tensor::Scalar<int64_t>(1));
+    const uint32_t test = NumSteps();
+    AddControl(frame.op, PlanStep::Kind::kBelow,
+               {frame.iteration, AddValue(ElementType::kI64, {}, one)});
+    for (const std::string& name : names) AddResize(frame.op, name, 0);
+    plan_.steps[test].target = NumSteps();
+  }
+
+  std::vector<std::string> SizesOfRows(const Operation* loop) const {
+    std::vector<std::string> names;
+    for (size_t i = LoopOperands(loop).carried.size(); i < loop->num_results(); ++i) {
+      const auto stack = loop->result(i).type().dyn_cast<AnyTensorType>();
+      if (!stack || !stack.has_rank()) continue;
+      for (const Dim& dim : stack.dims().subspan(1)) dim.CollectSymbols(names);
+    }
+    std::ranges::sort(names);
+    names.erase(std::ranges::unique(names).begin(), names.end());
+    std::erase_if(names, [&](const std::string& name) {
+      const bool is_computed = symbol_names_.contains(name) && SymbolOf(name) >= num_input_symbols_;
+      return !is_computed || bound_.contains(name);
+    });
+    return names;
   }
 
   void EndSizesOfLoop(const Operation* loop) {

@@ -121,22 +121,27 @@ void Finish(SliceArguments& a, size_t rank) {
   a.axes = eval::NormalizeAxes(a.axes, static_cast<int64_t>(rank));
 }
 
+std::optional<std::vector<int64_t>> KnownAxes(const InferShapeContext& c) {
+  if (c.HasInput(SliceOp::kAxes)) return c.ConstantInts(SliceOp::kAxes);
+  for (const size_t operand : {SliceOp::kStarts, SliceOp::kEnds}) {
+    const SymShape shape = c.shape(operand);
+    if (shape.ranked && shape.rank() == 1 && shape.dims[0].is_constant()) {
+      return DefaultAxes(static_cast<size_t>(shape.dims[0].value()));
+    }
+  }
+  return std::nullopt;
+}
+
+// Nothing if it is not even known which axes are cut; bounds that only a run knows are unknown
+// dims.
 std::optional<SliceArguments> KnownArguments(const InferShapeContext& c, size_t rank) {
-  const auto starts = c.Contents(SliceOp::kStarts);
-  const auto ends = c.Contents(SliceOp::kEnds);
-  if (!starts || !ends) return std::nullopt;
-  SliceArguments a{*starts, *ends, std::vector<Dim>(starts->size(), 1),
-                   DefaultAxes(starts->size())};
-  if (c.HasInput(SliceOp::kAxes)) {
-    const auto axes = c.ConstantInts(SliceOp::kAxes);
-    if (!axes) return std::nullopt;
-    a.axes = *axes;
-  }
-  if (c.HasInput(SliceOp::kSteps)) {
-    const auto steps = c.Contents(SliceOp::kSteps);
-    if (!steps) return std::nullopt;
-    a.steps = *steps;
-  }
+  const auto axes = KnownAxes(c);
+  if (!axes) return std::nullopt;
+  const std::vector<Dim> unknown(axes->size());
+  SliceArguments a{c.Contents(SliceOp::kStarts).value_or(unknown),
+                   c.Contents(SliceOp::kEnds).value_or(unknown), std::vector<Dim>(axes->size(), 1),
+                   *axes};
+  if (c.HasInput(SliceOp::kSteps)) a.steps = c.Contents(SliceOp::kSteps).value_or(unknown);
   Finish(a, rank);
   return a;
 }

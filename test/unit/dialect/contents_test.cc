@@ -137,5 +137,18 @@ TEST_F(ContentsTest, SlicesOfSymbolicExtents) {
   EXPECT_EQ(TypeText(tail), "v_tensor<[N, 10], f32>");
 }
 
+// Bounds that only a run knows say nothing about the axes that are not cut.
+TEST_F(ContentsTest, SlicesWithBoundsOfTheRun) {
+  const Value x = Feed("x", {Dim::Symbol("N"), 10, 3});
+  const Value one = Feed("one", {1}, ElementType::kI64),
+              some = Feed("some", {{}}, ElementType::kI64);
+  EXPECT_EQ(TypeText(Op("nn.slice", {x, one, some, Ints({1})})), "v_tensor<[N, ?, 3], f32>");
+  EXPECT_EQ(TypeText(Op("nn.slice", {x, Ints({2}), one, Ints({-1}), one})),
+            "v_tensor<[N, 10, ?], f32>");
+  EXPECT_EQ(TypeText(Op("nn.slice", {x, some, one})), "v_tensor<[?, 10, 3], f32>");
+  EXPECT_EQ(TypeText(Op("nn.slice", {x, one, one, one})), "v_tensor<[?, ?, ?], f32>");
+  EXPECT_EQ(TypeText(Op("nn.slice", {x, some, some})), "v_tensor<[?, ?, ?], f32>");
+}
+
 }  // namespace
 }  // namespace lathe::testing

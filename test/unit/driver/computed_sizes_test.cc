@@ -612,6 +612,40 @@ TEST_F(ComputedSizesTest, RowsWhoseSizeARoundComputes) {
   }
 }
 
+// TensorFlow's crop_and_resize cuts each region in a round, and may get none.
+TEST_F(ComputedSizesTest, RowsOfNoRoundsHaveExtentsOfNothing) {
+  const Program program = Optimized(Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[M, N, 3], f32>
+    %k = nn.feed() {name = "k"} : () -> v_tensor<[], i64>
+    %e = nn.feed() {name = "e"} : () -> v_tensor<[1], i64>
+    %first = builtin.constant() {value = tensor<[1], i64> [0]} : () -> v_tensor<[1], i64>
+    %pairs = builtin.constant() {value = tensor<[2], i64> [-1, 6]} : () -> v_tensor<[2], i64>
+    %row = builtin.constant() {value = tensor<[2], i64> [-1, 3]} : () -> v_tensor<[2], i64>
+    %one = builtin.constant() {value = tensor<[1], i64> [1]} : () -> v_tensor<[1], i64>
+    %go = builtin.constant() {value = tensor<[], bool> [true]} : () -> v_tensor<[], bool>
+    %t = cf.while(%k, %go) ({
+    ^(%i: v_tensor<[], i64>, %c: v_tensor<[], bool>):
+      %start = nn.reshape(%i, %one) {allowzero = false} : (v_tensor<[], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+      %end = nn.add(%start, %one) : (v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[1], i64>
+      %plane = nn.slice(%x, %start, %end, %first) : (v_tensor<[M, N, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, N, 3], f32>
+      %flat = nn.reshape(%plane, %row) {allowzero = false} : (v_tensor<[?, N, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, 3], f32>
+      %part = nn.slice(%flat, %first, %e, %first) : (v_tensor<[?, 3], f32>, v_tensor<[1], i64>, v_tensor<[1], i64>, v_tensor<[1], i64>) -> v_tensor<[?, 3], f32>
+      cf.yield(%c, %part) : (v_tensor<[], bool>, v_tensor<[?, 3], f32>) -> ()
+    }) : (v_tensor<[], i64>, v_tensor<[], bool>) -> v_tensor<[?, ?, 3], f32>
+    %y = nn.reshape(%t, %pairs) {allowzero = false} : (v_tensor<[?, ?, 3], f32>, v_tensor<[2], i64>) -> v_tensor<[?, 6], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, 6], f32>) -> ())"));
+  Program original = program.Clone();
+  const EveryWay ways(program, {.threads = 1});
+  for (const auto& [name, way] : ways.all()) {
+    for (const int64_t rounds : {0, 1, 3, 0}) {
+      const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {3, 5, 3}, 3)},
+                                  {"k", Tensor::Scalar<int64_t>(rounds)},
+                                  {"e", Tensor::Of<int64_t>({1}, {4})}};
+      EXPECT_EQ(way.Run(inputs), Interpreter(original).Run(inputs)) << name << rounds;
+    }
+  }
+}
+
 TEST_F(ComputedSizesTest, SlicesHaveAsManyEndsAsStarts) {
   const Program program = Parse(R"(
     %x = nn.feed() {name = "x"} : () -> v_tensor<[4, 4], f32>
