@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <re2/re2.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +14,6 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <regex>
 
 #include "lathe/codegen/code_generator.h"
 #include "lathe/support/budget.h"
@@ -172,24 +172,20 @@ class Pool {
   size_t done_ = 0;
 };
 
-std::regex CompileFilter(const std::string& filter) {
-  try {
-    return std::regex(filter);
-  } catch (const std::regex_error& error) {
-    throw Error(
-        ErrorCode::kInvalidArgument, "conformance/filter",
-        StrCat("the filter ", Quote(filter), " is not a regular expression: ", error.what()));
-  }
-}
-
 void ApplyFilter(const std::string& filter, std::vector<std::string>& cases) {
   if (filter.empty()) return;
-  const std::regex pattern = CompileFilter(filter);
+  const re2::RE2 pattern(filter, re2::RE2::Quiet);
+  if (!pattern.ok()) {
+    throw Error(
+        ErrorCode::kInvalidArgument, "conformance/filter",
+        StrCat("the filter ", Quote(filter), " is not a regular expression: ", pattern.error()))
+        .Hint("filters follow https://github.com/google/re2/wiki/Syntax");
+  }
   std::erase_if(cases, [&](const std::string& directory) {
     const fs::path path(directory);
     const std::string name =
         StrCat(path.parent_path().filename().string(), "/", path.filename().string());
-    return !std::regex_search(name, pattern);
+    return !re2::RE2::PartialMatch(name, pattern);
   });
 }
 

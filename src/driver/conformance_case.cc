@@ -1,9 +1,10 @@
 // One case: import, run, compare as the official runner does.
 
+#include <re2/re2.h>
+
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "lathe/dialect/all.h"
 #include "lathe/dialect/interpreter.h"
@@ -38,9 +39,8 @@ constexpr RandomCases kRandomCases[] = {
 };
 
 bool IsRandom(const std::string& name) {
-  return std::any_of(std::begin(kRandomCases), std::end(kRandomCases), [&](const RandomCases& c) {
-    return std::regex_match(name, std::regex(c.pattern));
-  });
+  return std::any_of(std::begin(kRandomCases), std::end(kRandomCases),
+                     [&](const RandomCases& c) { return re2::RE2::FullMatch(name, c.pattern); });
 }
 
 // Recorded outputs that are not exact themselves.
@@ -57,9 +57,9 @@ constexpr InexactCases kInexactCases[] = {
 };
 
 const InexactCases* FindInexact(const std::string& name) {
-  const auto found = std::find_if(
-      std::begin(kInexactCases), std::end(kInexactCases),
-      [&](const InexactCases& c) { return std::regex_match(name, std::regex(c.pattern)); });
+  const auto found =
+      std::find_if(std::begin(kInexactCases), std::end(kInexactCases),
+                   [&](const InexactCases& c) { return re2::RE2::FullMatch(name, c.pattern); });
   return found == std::end(kInexactCases) ? nullptr : found;
 }
 
