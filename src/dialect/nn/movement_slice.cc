@@ -121,21 +121,21 @@ void Finish(SliceArguments& a, size_t rank) {
   a.axes = eval::NormalizeAxes(a.axes, static_cast<int64_t>(rank));
 }
 
-std::optional<std::vector<int64_t>> KnownAxes(const InferShapeContext& c) {
+std::optional<std::vector<int64_t>> KnownAxes(const InferShapeContext& c, size_t rank) {
   if (c.HasInput(SliceOp::kAxes)) return c.ConstantInts(SliceOp::kAxes);
   for (const size_t operand : {SliceOp::kStarts, SliceOp::kEnds}) {
     const SymShape shape = c.shape(operand);
-    if (shape.ranked && shape.rank() == 1 && shape.dims[0].is_constant()) {
-      return DefaultAxes(static_cast<size_t>(shape.dims[0].value()));
-    }
+    if (!shape.ranked || shape.rank() != 1 || !shape.dims[0].is_constant()) continue;
+    const auto count = static_cast<size_t>(shape.dims[0].value());
+    if (count > rank) FailShape("shape/slice", StrCat(count, " starts for ", rank, " axes"));
+    return DefaultAxes(count);
   }
   return std::nullopt;
 }
 
-// Nothing if it is not even known which axes are cut; bounds that only a run knows are unknown
-// dims.
+// Nothing if it is not even known which axes are cut. What only a run knows is an unknown dim.
 std::optional<SliceArguments> KnownArguments(const InferShapeContext& c, size_t rank) {
-  const auto axes = KnownAxes(c);
+  const auto axes = KnownAxes(c, rank);
   if (!axes) return std::nullopt;
   const std::vector<Dim> unknown(axes->size());
   SliceArguments a{c.Contents(SliceOp::kStarts).value_or(unknown),

@@ -148,6 +148,8 @@ TEST_F(ContentsTest, SlicesWithBoundsOfTheRun) {
   EXPECT_EQ(TypeText(Op("nn.slice", {x, some, one})), "v_tensor<[?, 10, 3], f32>");
   EXPECT_EQ(TypeText(Op("nn.slice", {x, one, one, one})), "v_tensor<[?, ?, ?], f32>");
   EXPECT_EQ(TypeText(Op("nn.slice", {x, some, some})), "v_tensor<[?, ?, ?], f32>");
+  const Value many = Feed("many", {int64_t{1} << 60}, ElementType::kI64);
+  EXPECT_THROW(Op("nn.slice", {x, many, many}), Error);
 }
 
 }  // namespace
