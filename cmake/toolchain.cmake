@@ -22,9 +22,10 @@ endif()
 
 if(LATHE_UNITY)
   # What is meant for one source alone: a local name like something of a neighbor, a class with members
-  # of a type in an unnamed namespace. Builds of one source at a time look for what is shadowed.
-  target_compile_options(lathe_flags INTERFACE
-    -Wno-shadow $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  # of a type in an unnamed namespace. Fuzzers, and builds of one source at a time, look for what is
+  # shadowed.
+  target_compile_options(lathe_flags INTERFACE $<$<NOT:$<BOOL:${LATHE_FUZZ}>>:-Wno-shadow>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
 if(LATHE_SANITIZE)
