@@ -1,4 +1,5 @@
 #include <llvm/IR/InlineAsm.h>
+#include <llvm/IR/PatternMatch.h>
 
 #include <algorithm>
 #include <array>
@@ -247,6 +248,13 @@ Value* Fma(EmitContext& c) {
   return c.b.CreateIntrinsic(Intrinsic::fma, {c.type}, {c.inputs[0], c.inputs[1], c.inputs[2]});
 }
 
+bool ChangesSignAlone(Value* x) {
+  namespace pattern = llvm::PatternMatch;
+  return pattern::match(x, pattern::m_FAbs(pattern::m_Value())) ||
+         pattern::match(x, pattern::m_FNeg(pattern::m_Value())) ||
+         pattern::match(x, pattern::m_CopySign(pattern::m_Value(), pattern::m_Value()));
+}
+
 // The greater (lesser) one; NaN if either is NaN. Of floats "y > x ? y : x" is one instruction on
 // x86, which gives x where either is NaN.
 template <bool kMax>
@@ -255,7 +263,9 @@ Value* Extreme(EmitContext& c, Value* x, Value* y) {
   if (c.is_float()) {
     take_y = c.b.CreateFCmp(kMax ? CmpInst::FCMP_OGT : CmpInst::FCMP_OLT, y, x);
     Value* extreme = c.b.CreateSelect(take_y, y, x);
-    return c.b.CreateSelect(c.b.CreateFCmpUNO(y, y), y, extreme);
+    // LLVM 19 takes "|v| is NaN or above 0" for "v is NaN or above 0", where both selects give |v|.
+    Value* none = ChangesSignAlone(y) ? Splat(y->getType(), NAN) : y;
+    return c.b.CreateSelect(c.b.CreateFCmpUNO(y, y), none, extreme);
   }
   if (c.is_signed()) {
     take_y = c.b.CreateICmp(kMax ? CmpInst::ICMP_SLT : CmpInst::ICMP_SGT, x, y);

@@ -9,7 +9,9 @@
 #include "lathe/driver/executable.h"
 #include "lathe/ir/builder.h"
 #include "lathe/ir/op_info.h"
+#include "lathe/ir/text_format.h"
 #include "lathe/support/random.h"
+#include "lathe/support/text.h"
 #include "test/unit/codegen/kernel_util.h"
 
 // Every row of the instruction table, on every element type that the operation takes.
@@ -48,6 +50,24 @@ class InstructionsTest : public ::testing::Test {
         lower::LowerFunction(function, MachineOf(target), {}, {.strict = true});
     EXPECT_TRUE(lowered.done) << lowered.why_not;
     return CompiledKernel(function->region(0).front(), target).Call(inputs, {ZeroLike(like)})[0];
+  }
+
+  // `extreme` of zero, a constant, and of `sign` of x.
+  Tensor RunOf(const std::string& sign, const std::string& extreme, const Tensor& x,
+               const Target& target) {
+    const std::string type = StrCat("v_tensor<[", x.shape()[0], "], f32>");
+    const std::string text = StrCat(
+        "program {\n  builtin.func() {name = \"k\"} ({\n    ^(%0: ", type, "):\n    %1 = ", sign,
+        "(%0) : (", type, ") -> ", type,
+        "\n    %2 = builtin.constant() {value = tensor<[], f32> [0.0]} : () -> v_tensor<[], f32>",
+        "\n    %3 = ", extreme, "(%2, %1) : (v_tensor<[], f32>, ", type, ") -> ", type,
+        "\n    builtin.return(%3) : (", type, ") -> ()\n  }) : () -> ()\n}\n");
+    Program program = ParseProgram(context_, text);
+    Operation* function = program.block()->front();
+    const lower::Lowered lowered =
+        lower::LowerFunction(function, MachineOf(target), {}, {.strict = true});
+    EXPECT_TRUE(lowered.done) << lowered.why_not;
+    return CompiledKernel(function->region(0).front(), target).Call({x}, {ZeroLike(x)})[0];
   }
 
   // The operation on `inputs` in the interpreter, or nothing if it does not take such.
@@ -306,6 +326,28 @@ TEST_F(InstructionsTest, PowersOfEverySpecialNumber) {
 }
 
 // By products and roots, with the special cases of a power.
+// The greater and the lesser of a number whose sign was changed and of zero: what LLVM knows of one
+// it must not take for what it knows of the other.
+TEST_F(InstructionsTest, ExtremesOfChangedSigns) {
+  const float inf = INFINITY;
+  const std::vector<float> numbers{-3, 2, -0.0f, 0, -inf, inf, NAN, -1e-40f};
+  for (const std::string sign : {"nn.abs", "nn.neg"}) {
+    for (const std::string extreme : {"nn.max", "nn.min"}) {
+      for (const Target* target : RunnableTargets()) {
+        SCOPED_TRACE(StrCat(extreme, " of ", sign, " on ", target->name));
+        const Tensor x = Tensor::Of<float>({8}, numbers);
+        const Tensor got = RunOf(sign, extreme, x, *target);
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          const float y = sign == "nn.abs" ? std::abs(numbers[i]) : -numbers[i];
+          const float wanted = extreme == "nn.max" ? std::max(y, 0.0f) : std::min(y, 0.0f);
+          const float result = got.data<float>()[i];
+          EXPECT_TRUE(std::isnan(y) ? std::isnan(result) : result == wanted) << numbers[i];
+        }
+      }
+    }
+  }
+}
+
 TEST_F(InstructionsTest, PowersByConstants) {
   std::vector<double> numbers{0.0, -0.0, 1, -1, INFINITY, -INFINITY, NAN,   2,     -2,  3,
                               0.5, 1e-4, 9, -8, 2.5,      0.99,      33.25, -7.75, 100, -0.3};
