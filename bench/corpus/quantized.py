@@ -1,12 +1,16 @@
 """Models of the other files as onnxruntime's quantizer writes them: with pairs of QuantizeLinear and
-DequantizeLinear (qdq), with operators on integers (qop), with weights alone in advance (dynamic)."""
+DequantizeLinear (qdq), with operators on integers (qop), with weights alone in advance (dynamic), and
+with weights in blocks of 32 (bits), by which rows of 8 bits are multiplied, as its decoders have them."""
 
+import logging
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import onnx
 from onnxruntime.quantization import (CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic,
                                       quantize_static)
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import audio  # noqa: F401 (these register the models)
@@ -49,6 +53,19 @@ def dynamic(base, **options):
     return build
 
 
+def blocks(base, bits, **options):
+    def build(path):
+        logging.getLogger("onnxruntime.quantization.matmul_nbits_quantizer").setLevel(logging.WARNING)
+        with tempfile.TemporaryDirectory() as folder:
+            whole = Path(folder) / "whole.onnx"
+            MODELS[base].build(whole)
+            quantizer = MatMulNBitsQuantizer(onnx.load(whole), bits=bits, block_size=32, accuracy_level=4, **options)
+            quantizer.process()
+            quantizer.model.save_model_to_file(str(path))
+
+    return build
+
+
 def add(base, kind, build):
     MODELS[f"{base}_{kind}"] = Model(build, MODELS[base].feeds, MODELS[base].sizes)
 
@@ -64,3 +81,6 @@ add("distilbert", "qdq", static("distilbert", QDQ))
 add("bert", "dynamic", dynamic("bert", per_channel=True, weight_type=QuantType.QUInt8))
 add("resnet18", "dynamic", dynamic("resnet18"))
 add("lstm_tagger", "dynamic", dynamic("lstm_tagger"))
+add("llama", "4bits", blocks("llama", 4, is_symmetric=True))
+add("qwen3", "4bits", blocks("qwen3", 4, is_symmetric=False))
+add("vit", "8bits", blocks("vit", 8, is_symmetric=True))

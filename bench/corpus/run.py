@@ -70,7 +70,8 @@ def compare_quantized(ours, theirs):
 
 def is_quantized(model):
     nodes = onnx.load(str(model), load_external_data=False).graph.node
-    return any(mark in n.op_type for n in nodes for mark in ("Quantize", "QLinear", "MatMulInteger"))
+    marks = "Quantize", "QLinear", "MatMulInteger", "MatMulNBits"
+    return any(mark in n.op_type for n in nodes for mark in marks)
 
 
 def as_tensors(outputs, model):
@@ -147,7 +148,8 @@ class Trial:
             spent.append((first, program.run(self.peer.feeds)[1]))
             self.compare(outputs, wanted)
         self.row["first_ms"] = spent[0][0] * 1e3
-        self.row["new_size_ms"] = statistics.median((first - second) * 1e3 for first, second in spent[1:])
+        if len(spent) > 1:
+            self.row["new_size_ms"] = statistics.median((first - second) * 1e3 for first, second in spent[1:])
 
     def all(self):
         works = self.agrees()
@@ -172,7 +174,9 @@ def print_row(row):
                      f"{row['compile_ms']:6.0f}  session {row['session_ms']:5.0f}  rss {row['peak_rss_mb']:5.0f} MB  "
                      f"no kernel {sum(row['no_kernel'].values()):3}")
     if "first_ms" in row:
-        cells.append(f"lx: first {row['first_ms']:7.2f}  new size {row['new_size_ms']:+5.2f}")
+        cells.append(f"lx: first {row['first_ms']:7.2f}")
+    if "new_size_ms" in row:
+        cells.append(f"new size {row['new_size_ms']:+5.2f}")
     print("  ".join(cells))
     if row["saved"] != "yes":
         bad.append(f"no .lx: {row['saved']}")
@@ -204,7 +208,7 @@ def table_of(rows):
         if "ratio" in row:
             timed = [f"{row['ratio']:.2f}", f"{row['ours_ms']:.3f}", f"{row['peer_ms']:.3f}",
                      f"{row['compile_ms'] / 1e3:.1f}", f"{row['peak_rss_mb']:.0f}"]
-        new_size = f"{row['new_size_ms']:.2f}" if "new_size_ms" in row else "no `.lx`"
+        new_size = f"{row['new_size_ms']:.2f}" if "new_size_ms" in row else "" if "first_ms" in row else "no `.lx`"
         lines.append(f"| {row['model']} | {agrees} | {' | '.join(timed[:4])} | {new_size} | {timed[4]} |")
     return "\n".join(lines) + "\n"
 

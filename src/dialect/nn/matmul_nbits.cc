@@ -1,6 +1,9 @@
 #include "lathe/dialect/nn/matmul_nbits.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include "lathe/dialect/builtin/builtin.h"
@@ -12,6 +15,7 @@
 #include "lathe/support/text.h"
 #include "src/dialect/infer_util.h"
 #include "src/dialect/nn/product.h"
+#include "src/dialect/nn/rounded_rows.h"
 #include "src/dialect/nn/term.h"
 
 namespace lathe::nn {
@@ -114,6 +118,29 @@ Tensor WeightsOf(const EvalContext& c, const Layout& w) {
   return weights;
 }
 
+void RoundBlock(std::span<double> block) {
+  float size = 0;
+  bool is_finite = true;
+  for (const double x : block) {
+    is_finite = is_finite && std::isfinite(static_cast<float>(x));
+    size = std::max(size, std::abs(static_cast<float>(x)));
+  }
+  const auto most = static_cast<float>(kMostOfByte), least = static_cast<float>(kLeastRounded);
+  const float scale = is_finite ? size / most : std::numeric_limits<float>::quiet_NaN();
+  const float factor = is_finite && size > least ? most / size : 0;
+  for (double& x : block) x = std::nearbyint(static_cast<float>(x) * factor) * double{scale};
+}
+
+Tensor RoundedRows(const Tensor& a, const Layout& w) {
+  std::vector<double> numbers = ToDoubles(a);
+  const auto depth = static_cast<size_t>(w.depth), block = static_cast<size_t>(w.block);
+  for (std::span<double> row(numbers); !row.empty(); row = row.subspan(depth)) {
+    for (size_t k = 0; k < depth; k += block)
+      RoundBlock(row.subspan(k, std::min(block, depth - k)));
+  }
+  return Tensor::Of<double>(a.shape(), numbers);
+}
+
 }  // namespace
 
 void MatmulNbitsOp::InferShape(InferShapeContext& c) {
@@ -137,7 +164,9 @@ void MatmulNbitsOp::Eval(EvalContext& c) {
   }
   static_cast<void>(ResultShape(shape(kA), w));
   const ElementType type = c.input(kA).element_type();
-  c.SetOutput(kY, Product(c.input(kA), WeightsOf(c, w), false, true, type));
+  const Tensor& a = c.input(kA);
+  const bool is_rounded = HasRoundedRows(MatmulNbitsOp(c.op()));
+  c.SetOutput(kY, Product(is_rounded ? RoundedRows(a, w) : a, WeightsOf(c, w), false, true, type));
 }
 
 Dim MatmulNbitsOp::Flops(Operation* o) {
@@ -161,7 +190,8 @@ class Formula {
     Term flat = Reshaped(weights, {w_.rows, w_.blocks() * w_.block});
     if (w_.blocks() * w_.block != w_.depth) flat = First(flat, w_.depth);
     const auto perm = b_.Named("perm", b_.Attr(std::span<const int64_t>(Ints{1, 0})));
-    return Term(b_, op_.a()).Call(nn::kMatmul, {flat.Call(nn::kTranspose, {}, {perm})});
+    const Term a = HasRoundedRows(op_) ? As(Rounded(), type) : Term(b_, op_.a());
+    return a.Call(nn::kMatmul, {flat.Call(nn::kTranspose, {}, {perm})});
   }
 
  private:
@@ -177,6 +207,28 @@ class Formula {
   // Of each row.
   Term First(const Term& rows, int64_t count) {
     return rows.Call(nn::kSlice, {Constant({0}), Constant({count}), Constant({1})});
+  }
+  // What RoundedRows gives; its gradient is that of what is not rounded.
+  Term Rounded() {
+    const Term a = As(Term(b_, op_.a()), ElementType::kF32);
+    const int64_t behind = w_.blocks() * w_.block - w_.depth;
+    Term padded = a;
+    if (behind > 0) {
+      padded = a.Call(nn::kPad, {Constant({0, behind}), a.Number(0), Constant({-1})});
+    }
+    const Term x = Reshaped(padded, {-1, w_.blocks(), w_.block});
+    const Term size = Reduced(Abs(x), nn::kReduceMax, {-1});
+    const Term checked = size + Reduced(x * 0.0, nn::kReduceSum, {-1});  // NaN if one is not finite
+    const double infinity = std::numeric_limits<double>::infinity();
+    const Term is_large = size.Call(nn::kGreater, {size.Number(kLeastRounded)});
+    const Term is_finite = checked.Call(nn::kLess, {checked.Number(infinity)});
+    const Term factor =
+        Where(is_large.Call(nn::kAnd, {is_finite}), kMostOfByte / size, size.Number(0));
+    const Term numbers = (x * factor).Call(nn::kRound) * (checked / kMostOfByte);
+    Term rows = Reshaped(numbers, {-1, w_.blocks() * w_.block});
+    if (behind > 0) rows = First(rows, w_.depth);
+    const Term rounded = rows.Call(nn::kReshape, {a.Call(nn::kShape)});
+    return a + (rounded - a).Call(nn::kBlockGradient);
   }
   Term Unpacked(Value bytes, const Ints& shape) {
     const Term all(b_, bytes);

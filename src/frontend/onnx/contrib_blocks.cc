@@ -19,6 +19,9 @@ constexpr auto kI64 = static_cast<int64_t>(ElementType::kI64);
 
 // ---- MatMulNBits ----
 
+// An accuracy_level: the others are met by f32.
+constexpr int64_t kRoundedTo8Bits = 4;
+
 struct BlockWise {
   int64_t rows, depth, bits, block;
   int64_t blocks() const { return CeilDiv(depth, block); }
@@ -117,6 +120,9 @@ Text BlockProduct(UpgradeContext& c, const Weights& w) {
   if (!w.zeros.empty()) node.inputs.push_back(w.zeros);
   node.attributes = Pass(c, {"K", "N", "block_size"});
   node.attributes.push_back(MakeInt("bits", w.form.bits));
+  if (const auto level = c.IntAttr("accuracy_level"); level == kRoundedTo8Bits) {
+    node.attributes.push_back(MakeInt("accuracy_level", *level));
+  }
   return c.Emit(std::move(node));
 }
 

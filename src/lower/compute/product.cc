@@ -7,6 +7,7 @@
 #include "lathe/dialect/nn/matmul_nbits.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "src/dialect/nn/einsum.h"
+#include "src/dialect/nn/rounded_rows.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
 #include "src/lower/compute/scalars.h"
@@ -179,6 +180,7 @@ Value NbitsProduct(const ElementOf& c) {
 
 std::string RefuseNbits(const Operation& op) {
   const NbitsOp nbits = NbitsOf(&op);
+  if (nn::HasRoundedRows(nbits)) return "rows are rounded first";
   Fits fits(op);
   fits.Same(fits.Dims(NbitsOp::kA).back(), nbits.K());
   const Dim rows = nbits.N(), blocks = CeilDiv(Dim(nbits.K()), nbits.block_size());

@@ -8,10 +8,12 @@
 #include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
+#include "src/dialect/nn/rounded_rows.h"
 #include "src/lower/anchor.h"
 #include "src/lower/fixed_rows.h"
 #include "src/lower/index_math.h"
@@ -32,6 +34,8 @@
 // Where there is an instruction for products of bytes and the precision is not strict, few rows
 // become whole numbers of three bytes by blocks, whose products with the integers are exact; by
 // weights of 8 bits, any number of rows. What has no such form is multiplied as many rows are.
+// Rows that the operation rounds are bytes, any number of them; without the instruction they are
+// rounded first, and multiplied as others are.
 namespace lathe::lower {
 namespace {
 
@@ -39,6 +43,7 @@ using NbitsOp = nn::MatmulNbitsOp;
 
 constexpr ElementType kF32 = ElementType::kF32, kI32 = ElementType::kI32;
 constexpr int64_t kMostVectors = 4;     // of a panel
+constexpr int64_t kRoundedVectors = 2;  // of one that bytes are multiplied by
 constexpr int64_t kOtherRegisters = 8;  // than those of sums, where weights are unpacked
 constexpr int64_t kItemWork = 1 << 20;  // multiply-adds that are worth a thread
 constexpr int64_t kUnpackWork = 4;      // in how many of them a weight is unpacked
@@ -47,7 +52,9 @@ constexpr int64_t kMostRows = 256;       // that a panel is multiplied by before
 constexpr int64_t kMostPiece = 512;      // of a block, that is unpacked by one scale
 constexpr int64_t kMostDotBlock = 1024;  // whose sums i32 holds
 constexpr int64_t kDotRows = 2;          // whose sums of three planes are held at once
+constexpr int64_t kMostRoundedRows = 6;  // whose sums of one plane are
 constexpr int64_t kDotItemRows = 32;     // whose planes stay in cache
+constexpr int64_t kRoundedItemRows = 96;
 constexpr int64_t kEver = int64_t{1} << 40;
 constexpr int64_t kMostPanelBytes = 768 << 10;
 
@@ -72,12 +79,16 @@ class MatmulNbits {
   // ---- few rows ----
   void WriteFew(const Dim& is_taken);
   void SumBlocks(const Dim& is_taken);
+  Value FirstSum(const Dim& row, const Dim& block);
   void WriteBlockOfBytes(const Dim& first_row, const Dim& panel);
   void WriteFewOf(const Dim& panel);
   void WriteRows(const Dim& first_row, int64_t rows, const Dim& panel);
   void WriteRowsOfBytes(const Dim& first_row, int64_t rows, const Dim& panel);
   std::vector<Value> DotsOfBlock(const Dim& first_row, int64_t rows, const Dim& panel,
                                  const Dim& block);
+  std::vector<Value> ScaledWhole(const Dim& first_row, int64_t rows, const Dim& panel,
+                                 const Dim& block, std::span<const Value> products,
+                                 std::span<const Value> sums);
   std::vector<Value> Scaled(const Dim& first_row, int64_t rows, const Dim& panel, const Dim& block,
                             std::span<const Value> products, std::span<const Value> sums);
   void FinishRows(const Dim& first_row, int64_t rows, const Dim& panel,
@@ -105,6 +116,7 @@ class MatmulNbits {
                                                 const Dim& word);
   std::vector<Value> Zeros(const Dim& panel, const Dim& block);
   std::vector<Value> Scales(const Dim& panel, const Dim& block);
+  std::vector<Value> ScalesAhead(const Dim& panel, const Dim& block);
   Value Left(const Dim& row, const Dim& k);
   void Finish(const Dim& row, const Dim& panel, int64_t vector, Value sum);
 
@@ -131,6 +143,9 @@ class MatmulNbits {
   int64_t width() const { return vectors_ * lanes(); }
   int64_t per_byte() const { return 8 / bits_; }
   int64_t per_word() const { return loop::kDotGroup * per_byte(); }
+  bool has_rounded_bytes() const { return rounded_ && dots_; }
+  int64_t planes() const { return rounded_ ? 1 : 3; }
+  int64_t item_rows() const { return rounded_ ? kRoundedItemRows : kDotItemRows; }
   int64_t unit() const { return dots_ ? per_word() : per_byte(); }  // of depth, unpacked at once
   int64_t blocks() const { return CeilDiv(depth_, block_); }
   int64_t pieces() const { return CeilDiv(depth_, piece_); }
@@ -144,10 +159,11 @@ class MatmulNbits {
   Dim rows_ = 1;
   bool has_rows_ = true;
   int64_t columns_ = 1, depth_ = 1, bits_ = 4, block_ = 1;
-  bool dots_ = false;
+  bool rounded_ = false, dots_ = false;
 
   int64_t vectors_ = 1, panels_ = 1;  // of columns
   int64_t most_few_ = 1;              // rows
+  int64_t dot_rows_ = kDotRows;       // multiplied at once
   int64_t group_ = 1;                 // panels of an item, where rows are few
   Tile tile_{1, 1};                   // where they are many
   int64_t piece_ = 1, chunk_pieces_ = 1;
@@ -183,6 +199,7 @@ std::string MatmulNbits::AnchorRefusal() {
   if (!ReadsArguments(*anchor_)) return "an operand is computed in the same function";
   const NbitsOp op(anchor_);
   columns_ = op.N(), depth_ = op.K(), bits_ = op.bits(), block_ = op.block_size();
+  rounded_ = nn::HasRoundedRows(op);
   const AnyTensorType a = TensorOf(op.a());
   if (!a.dims().back().IsConstant(depth_)) return "the depths are not known to be equal";
   has_rows_ = a.rank() > 1;
@@ -212,19 +229,24 @@ std::string MatmulNbits::AfterRefusal() {
 }
 
 void MatmulNbits::Plan() {
+  const bool is_exact = rounded_ || l_.precision != Precision::kStrict;
+  dots_ = l_.machine.has_dots && is_exact && block_ % (lanes() * per_byte()) == 0 &&
+          block_ <= kMostDotBlock;
   const int64_t vectors = CeilDiv(columns_, lanes());
-  const int64_t most =
-      std::min(kMostVectors, int64_t{1} << std::bit_width(static_cast<uint64_t>(vectors - 1)));
+  const int64_t most = std::min(has_rounded_bytes() ? kRoundedVectors : kMostVectors,
+                                int64_t{1} << std::bit_width(static_cast<uint64_t>(vectors - 1)));
   std::vector<int64_t> widths;
   for (int64_t v = most; v > 0; v /= 2) widths.push_back(v);
   vectors_ = l_.knobs.Choose("vectors", widths);
   panels_ = CeilDiv(columns_, width());
-  dots_ = l_.machine.has_dots && l_.precision != Precision::kStrict &&
-          block_ % (lanes() * per_byte()) == 0 && block_ <= kMostDotBlock;
   const int64_t registers = l_.machine.vector_registers;
   most_few_ = std::max<int64_t>((registers - kOtherRegisters) / vectors_, 1);
   // More rows than an item has unpack bytes of four bits again and again.
-  if (dots_) most_few_ = bits_ == 4 ? kDotItemRows : kEver;
+  if (dots_) most_few_ = bits_ == 4 && !rounded_ ? kDotItemRows : kEver;
+  if (rounded_) {  // a sum of integers and one of floats for each vector
+    dot_rows_ =
+        std::clamp<int64_t>((registers - kOtherRegisters) / (2 * vectors_), 1, kMostRoundedRows);
+  }
   few_rows_ = rows_.is_constant() || most_few_ == kEver ? rows_ : Min(rows_, most_few_);
   const int64_t panel_work = (1 + kUnpackWork) * width() * depth_;
   group_ = std::clamp<int64_t>(CeilDiv(kItemWork, panel_work), 1, panels_);
@@ -253,9 +275,18 @@ void MatmulNbits::Write() {
   a_ = nn::ViewReshapeOp::Create(lb().b(), a, {.shape = shape}).y();
   if (dots_) b_ = lb().Grouped(b_, std::vector<int64_t>{1, 1, 1, 2});
   all_rows_ = math_->Extent(rows_);
+  if (has_rounded_bytes()) {
+    const FixedRows::Form form{few_rows_, depth_, block_, per_byte(), lanes(), planes()};
+    fixed_.emplace(lb(), *math_, form);
+    fixed_->WriteRounded(a_, all_rows_);
+    WriteFew(1);
+    return after_->Close(lb());
+  }
+  if (rounded_) a_ = RoundedRows(lb(), *math_, a_, rows_, depth_, block_, lanes());
   Dim are_many = math_->Name(Min(FloorDiv(all_rows_, most_few_ + 1), 1));
   if (dots_ && !are_many.IsConstant(1)) {
-    fixed_.emplace(lb(), *math_, FixedRows::Form{few_rows_, depth_, block_, per_byte(), lanes()});
+    const FixedRows::Form form{few_rows_, depth_, block_, per_byte(), lanes(), planes()};
+    fixed_.emplace(lb(), *math_, form);
     const Value wrong = fixed_->Write(a_, math_->Name((Dim(1) - are_many) * all_rows_));
     are_many = math_->Name(Max(are_many, Min(math_->Of(wrong), 1)));
   }
@@ -305,13 +336,14 @@ void MatmulNbits::PackAll() {
 
 // Items that follow each other multiply the same rows.
 void MatmulNbits::WriteFew(const Dim& is_taken) {
-  SumBlocks(is_taken);
+  if (!has_rounded_bytes()) SumBlocks(is_taken);
   const int64_t groups = CeilDiv(panels_, group_);
-  const Dim row_blocks = dots_ ? math_->Name(CeilDiv(all_rows_, kDotItemRows)) : Dim(1);
+  const Dim row_blocks = dots_ ? math_->Name(CeilDiv(all_rows_, item_rows())) : Dim(1);
   math_->For(is_taken * row_blocks * groups, true, [&](const Dim& number) {
     const Dim first = math_->Name(Mod(number, groups) * group_);
     const Dim count = math_->Name(Min(Dim(panels_) - first, group_));
-    const Dim first_row = dots_ ? math_->Name(FloorDiv(number, groups) * kDotItemRows) : Dim(0);
+    const bool is_one = row_blocks.IsConstant(1);
+    const Dim first_row = is_one ? Dim(0) : math_->Name(FloorDiv(number, groups) * item_rows());
     math_->For(count, false, [&](const Dim& i) {
       const Dim panel = math_->Name(first + i);
       dots_ ? WriteBlockOfBytes(first_row, panel) : WriteFewOf(panel);
@@ -320,12 +352,14 @@ void MatmulNbits::WriteFew(const Dim& is_taken) {
 }
 
 void MatmulNbits::WriteBlockOfBytes(const Dim& first_row, const Dim& panel) {
-  const Dim count = math_->Name(Min(all_rows_ - first_row, kDotItemRows));
-  math_->For(math_->Name(FloorDiv(count, kDotRows)), false, [&](const Dim& i) {
-    WriteRowsOfBytes(math_->Name(first_row + i * kDotRows), kDotRows, panel);
-  });
-  math_->For(math_->Name(Mod(count, kDotRows)), false,
-             [&](const Dim&) { WriteRowsOfBytes(math_->Name(first_row + count - 1), 1, panel); });
+  Dim first = first_row, left = math_->Name(Min(all_rows_ - first_row, item_rows()));
+  for (int64_t rows = dot_rows_; rows > 0; rows = rows > 2 ? 2 : rows - 1) {
+    const Dim times = math_->Name(FloorDiv(left, rows));
+    math_->For(times, false,
+               [&](const Dim& i) { WriteRowsOfBytes(math_->Name(first + i * rows), rows, panel); });
+    first = math_->Name(first + times * rows);
+    left = math_->Name(Mod(left, rows));
+  }
 }
 
 // Negative, so that they need not be subtracted.
@@ -393,28 +427,37 @@ void MatmulNbits::WriteRowsOfBytes(const Dim& first_row, int64_t rows, const Dim
   const std::vector<Value> sums =
       lb().For(Dim(blocks()), none, [&](Value i, std::span<const Value> carried) {
         const Dim block = math_->Of(i);
-        return Scaled(first_row, rows, panel, block, DotsOfBlock(first_row, rows, panel, block),
-                      carried);
+        const std::vector<Value> dots = DotsOfBlock(first_row, rows, panel, block);
+        return rounded_ ? ScaledWhole(first_row, rows, panel, block, dots, carried)
+                        : Scaled(first_row, rows, panel, block, dots, carried);
       });
   FinishRows(first_row, rows, panel, sums);
+}
+
+// What the integers of a block begin with: rows that are rounded less the middle of the range,
+// where that is the zero of all blocks.
+Value MatmulNbits::FirstSum(const Dim& row, const Dim& block) {
+  if (!has_rounded_bytes() || zeros_) return lb().Splat(kI32, 0, lanes());
+  const Value middle = lb().Splat(kI32, -static_cast<double>(int64_t{1} << (bits_ - 1)));
+  const Value sum = nn::MulOp::Create(lb().b(), fixed_->Sum(row, block), middle).c();
+  return lb().Widen(sum, lanes());
 }
 
 // Numbers behind the depth are zero. The planes become one sum when they are exact no more.
 std::vector<Value> MatmulNbits::DotsOfBlock(const Dim& first_row, int64_t rows, const Dim& panel,
                                             const Dim& block) {
-  constexpr int64_t kPlanes = FixedRows::kPlanes;
   const auto multiply = [&](Value i, std::span<const Value> sums) {
     const Dim word = math_->Of(i);
     std::vector<Value> next(sums.begin(), sums.end());
     lb().Prefetch(b_, math_->At({panel, math_->Name(block + ahead()), word, Dim(0)}));
     const std::vector<std::vector<Value>> bytes = BytesOfWord(panel, block, word);
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t plane = 0; plane < kPlanes; ++plane) {
+      for (int64_t plane = 0; plane < planes(); ++plane) {
         for (size_t list = 0; list < bytes.size(); ++list) {
           const Value x = fixed_->Group(math_->Name(first_row + r), plane,
                                         static_cast<int64_t>(list), block, word * loop::kDotGroup);
           for (int64_t v = 0; v < vectors_; ++v) {
-            Value& sum = next[static_cast<size_t>((r * vectors_ + v) * kPlanes + plane)];
+            Value& sum = next[static_cast<size_t>((r * vectors_ + v) * planes() + plane)];
             sum = lb().Dot(bytes[list][static_cast<size_t>(v)], x, sum);
           }
         }
@@ -422,18 +465,24 @@ std::vector<Value> MatmulNbits::DotsOfBlock(const Dim& first_row, int64_t rows, 
     }
     return next;
   };
-  const std::vector<Value> none(static_cast<size_t>(rows * vectors_ * kPlanes),
-                                lb().Splat(kI32, 0, lanes()));
-  const std::vector<Value> sums = lb().For(Dim(block_ / per_word()), none, multiply);
+  std::vector<Value> start;
+  for (int64_t r = 0; r < rows; ++r) {
+    start.resize(start.size() + static_cast<size_t>(vectors_ * planes()),
+                 FirstSum(math_->Name(first_row + r), block));
+  }
+  const std::vector<Value> sums = lb().For(Dim(block_ / per_word()), start, multiply);
   std::vector<Value> products;
   const Value shift = lb().Splat(kF32, 256);
   for (int64_t i = 0; i < rows * vectors_; ++i) {
-    const Value scale = fixed_->Scale(math_->Name(first_row + i / vectors_), block);
-    Value sum = AsF32(sums[static_cast<size_t>(i * kPlanes + kPlanes - 1)]);
-    for (int64_t plane = kPlanes - 1; plane-- > 0;) {
-      sum = MulAdd(shift, sum, AsF32(sums[static_cast<size_t>(i * kPlanes + plane)]));
+    Value sum = AsF32(sums[static_cast<size_t>((i + 1) * planes() - 1)]);
+    for (int64_t plane = planes() - 1; plane-- > 0;) {
+      sum = MulAdd(shift, sum, AsF32(sums[static_cast<size_t>(i * planes() + plane)]));
     }
-    products.push_back(nn::MulOp::Create(lb().b(), sum, scale).c());
+    if (!rounded_) {
+      const Value scale = fixed_->Scale(math_->Name(first_row + i / vectors_), block);
+      sum = nn::MulOp::Create(lb().b(), sum, scale).c();
+    }
+    products.push_back(sum);
   }
   return products;
 }
@@ -448,17 +497,34 @@ std::vector<Value> MatmulNbits::AddBlock(const Dim& first_row, int64_t rows, con
 std::vector<Value> MatmulNbits::Scaled(const Dim& first_row, int64_t rows, const Dim& panel,
                                        const Dim& block, std::span<const Value> products,
                                        std::span<const Value> sums) {
-  const std::vector<Value> zeros = Zeros(panel, block), scales = Scales(panel, block);
-  for (int64_t v = 0; v < vectors_; ++v) {
-    const Dim later = math_->Name(block + ahead());
-    lb().Prefetch(scales_, math_->At({panel, later, Dim(v * lanes())}));
-  }
+  const std::vector<Value> zeros = Zeros(panel, block), scales = ScalesAhead(panel, block);
   std::vector<Value> next;
   for (int64_t r = 0; r < rows; ++r) {
     const Value sum = lb().Load(negative_sums_, math_->At({math_->Name(first_row + r), block}));
     for (size_t v = 0; v < zeros.size(); ++v) {
       const Value centered = MulAdd(sum, zeros[v], products[next.size()]);
       next.push_back(MulAdd(scales[v], centered, sums[next.size()]));
+    }
+  }
+  return next;
+}
+
+// Of products of whole numbers, which stay whole until zero points are taken off.
+std::vector<Value> MatmulNbits::ScaledWhole(const Dim& first_row, int64_t rows, const Dim& panel,
+                                            const Dim& block, std::span<const Value> products,
+                                            std::span<const Value> sums) {
+  const std::vector<Value> scales = ScalesAhead(panel, block);
+  const std::vector<Value> zeros = zeros_ ? Zeros(panel, block) : std::vector<Value>{};
+  std::vector<Value> next;
+  for (int64_t r = 0; r < rows; ++r) {
+    const Dim row = math_->Name(first_row + r);
+    const Value scale = fixed_->Scale(row, block);
+    const Value less = nn::NegOp::Create(lb().b(), AsF32(fixed_->Sum(row, block))).y();
+    for (size_t v = 0; v < scales.size(); ++v) {
+      Value product = products[next.size()];
+      if (zeros_) product = MulAdd(less, zeros[v], product);
+      product = nn::MulOp::Create(lb().b(), product, scale).c();
+      next.push_back(MulAdd(scales[v], product, sums[next.size()]));
     }
   }
   return next;
@@ -691,6 +757,14 @@ std::vector<Value> MatmulNbits::Scales(const Dim& panel, const Dim& block) {
     scales.push_back(AsF32(lb().Load(scales_, at, lanes())));
   }
   return scales;
+}
+
+std::vector<Value> MatmulNbits::ScalesAhead(const Dim& panel, const Dim& block) {
+  const Dim later = math_->Name(block + ahead());
+  for (int64_t v = 0; v < vectors_; ++v) {
+    lb().Prefetch(scales_, math_->At({panel, later, Dim(v * lanes())}));
+  }
+  return Scales(panel, block);
 }
 
 Value MatmulNbits::Left(const Dim& row, const Dim& k) {

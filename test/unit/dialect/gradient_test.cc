@@ -122,6 +122,30 @@ TEST_F(GradientTest, MatrixProductsOfAnyOrientation) {
   }
 }
 
+// Steps have no slope: what flows is what would without rounding.
+TEST_F(GradientTest, StraightThroughRoundedRows) {
+  const auto gradient = [&](int64_t level) {
+    Program program = Parse(StrCat(
+        R"(
+        %x = nn.feed() {name = "x"} : () -> v_tensor<[2, 4], f32>
+        %w = builtin.constant() {value = tensor<[3, 2, 1], u8> [18, 52, 86, 120, 154, 11]} : () -> v_tensor<[3, 2, 1], u8>
+        %s = builtin.constant() {value = tensor<[3, 2], f32> [1.0, 2.0, -3.0, 0.5, 0.25, 4.0]} : () -> v_tensor<[3, 2], f32>
+        %y = nn.matmul_nbits(%x, %w, %s) {K = 4, N = 3, accuracy_level = )",
+        level,
+        R"(, block_size = 2} : (v_tensor<[2, 4], f32>, v_tensor<[3, 2, 1], u8>, v_tensor<[3, 2], f32>) -> v_tensor<[2, 3], f32>
+        nn.fetch(%y) {name = "y"} : (v_tensor<[2, 3], f32>) -> ()
+)"));
+    Differentiate(program);
+    Verify(program);
+    const std::vector<float> x{0.3F, -1.7F, 2.5F, 0.1F, 0, 4, -0.6F, 1.1F};
+    const NamedValues inputs{{"x", Tensor::Of<float>({2, 4}, x)}};
+    return ValuesOf<float>(Interpreter(program).Run(inputs)[0].second);
+  };
+  const std::vector<float> exact = gradient(0), rounded = gradient(4);
+  ASSERT_EQ(exact.size(), 8u);
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rounded[i], exact[i], 1e-5) << i;
+}
+
 TEST_F(GradientTest, MatrixProductsOfVectors) {
   struct Case {
     const char *x, *y, *z;

@@ -19,6 +19,7 @@ class Nbits : public LowerTest {
     int64_t depth, columns, bits = 4, block = 32;
     Zeros zeros = Zeros::kNone;
     std::string element = "f32";
+    bool rounded = false;
   };
 
   static Case Product(const std::string& rows, const Form& f, const std::string& after = "",
@@ -39,9 +40,10 @@ class Nbits : public LowerTest {
       types += StrCat(", ", c.arguments.back());
     }
     c.arguments.insert(c.arguments.end(), more.begin(), more.end());
-    c.body = StrCat("%", after.empty() ? "r" : "y", " = nn.matmul_nbits(", operands,
-                    ") {K = ", f.depth, ", N = ", f.columns, ", bits = ", f.bits,
-                    ", block_size = ", f.block, "} : (", types, ") -> ", y, after);
+    c.body =
+        StrCat("%", after.empty() ? "r" : "y", " = nn.matmul_nbits(", operands, ") {K = ", f.depth,
+               ", N = ", f.columns, ", bits = ", f.bits, ", block_size = ", f.block,
+               f.rounded ? ", accuracy_level = 4" : "", "} : (", types, ") -> ", y, after);
     return c;
   }
   void ExpectProduct(const std::string& rows, const Form& f) {
@@ -111,6 +113,21 @@ TEST_F(Nbits, ManyRowsOfBytes) {
     ExpectProduct("M", {.depth = 256, .columns = 24, .block = 128, .zeros = Zeros::kBytes});
     ExpectProduct("M", {.depth = 70, .columns = 9, .bits = 8, .block = 64});
   }
+}
+
+// Blocks that fill one vector of a list, more, and none; where there are products of bytes and not.
+TEST_F(Nbits, RoundedRows) {
+  for (const int64_t rows : {0, 7, 101}) {
+    symbol_ = rows;
+    const Zeros zeros = rows == 7 ? Zeros::kNone : Zeros::kBytes;
+    ExpectProduct("M", {.depth = 80, .columns = 40, .zeros = zeros, .rounded = true});
+    ExpectProduct("M", {.depth = 130, .columns = 33, .block = 64, .zeros = zeros, .rounded = true});
+    ExpectProduct("M", {.depth = 96, .columns = 20, .bits = 8, .zeros = zeros, .rounded = true});
+  }
+  ExpectProduct("1", {.depth = 96, .columns = 70, .zeros = Zeros::kReal, .rounded = true});
+  ExpectProduct("3", {.depth = 37, .columns = 5, .block = 16, .rounded = true});
+  ExpectProduct("", {.depth = 45, .columns = 19, .bits = 8, .block = 20, .rounded = true});
+  ExpectProduct("5", {.depth = 64, .columns = 40, .element = "f16", .rounded = true});
 }
 
 TEST_F(Nbits, SmallFloats) {
