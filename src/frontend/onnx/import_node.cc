@@ -464,6 +464,21 @@ void Importer::TellRest() const {
   options_.warn(rest.At(file_));
 }
 
+namespace {
+
+const char* HintFor(Text domain) {
+  if (domain.empty())
+    return "give it as a local function of the model, or load a plug-in that declares it";
+  if (domain == "com.microsoft.nchwc") {
+    return "onnxruntime has optimized this file for one kind of processor: take the one before "
+           "that, or save it "
+           "with ORT_ENABLE_EXTENDED";
+  }
+  return "custom domains need a plug-in that declares the operator";
+}
+
+}  // namespace
+
 void Importer::RefuseOp(const NodeMsg& node, Scope& scope, const Frame& frame) {
   const Text domain = NormalDomain(node.domain);
   const std::string op = domain.empty() ? Operator(node) : QualifiedName(domain, Operator(node));
@@ -481,9 +496,7 @@ void Importer::RefuseOp(const NodeMsg& node, Scope& scope, const Frame& frame) {
     error.Note(StrCat("inputs: ", types.empty() ? "none" : types.substr(0, kLongest)));
     const std::string near = table_.Suggestion(node.domain, node.op_type);
     if (!near.empty()) error.Hint(near);
-    error.Hint(domain.empty()
-                   ? "give it as a local function of the model, or load a plug-in that declares it"
-                   : "custom domains need a plug-in that declares the operator");
+    error.Hint(HintFor(domain));
     refusals_.push_back(std::move(error));
   }
   Poison(node, scope);

@@ -303,6 +303,16 @@ TEST(Import, UnsupportedOperatorsAreAllListed) {
   EXPECT_NE(error.others[0].message().find("com.acme.Gadget of opset 2"), std::string::npos);
 }
 
+TEST(Import, LayoutsOfOneProcessorAreExplained) {
+  Loaded loaded;
+  const Text domain = "com.microsoft.nchwc";
+  ModelMsg model = Model(13, {kX}, {Node("ReorderInput", {"x"}, {"y"}, {}, domain)}, {"y"});
+  model.opsets.push_back({domain, 1});
+  const Error error = Caught([&] { Import(loaded.context, model); });
+  EXPECT_EQ(error.id(), "onnx/unsupported-op");
+  EXPECT_NE(error.hints()[0].find("ORT_ENABLE_EXTENDED"), std::string::npos);
+}
+
 TEST(Import, BrokenModels) {
   const auto relu = Node("Relu", {"x"}, {"y"});
   EXPECT_EQ(ErrorId(Model(99, {kX}, {relu}, {"y"})), "onnx/opset");
