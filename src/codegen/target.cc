@@ -52,11 +52,13 @@ const std::vector<Target>& Target::All() {
       X86("avx512", "skylake-avx512", "-prefer-256-bit", 64, 32, Avx512Flags()),
       X86("avx512_vnni", "skylake-avx512", "-prefer-256-bit,+avx512vnni", 64, 32,
           With(Avx512Flags(), {"avx512_vnni"})),
-      X86("avx512_bf16", "skylake-avx512", "-prefer-256-bit,+avx512vnni,+avx512bf16", 64, 32,
-          With(Avx512Flags(), {"avx512_vnni", "avx512_bf16"})),
+      X86("avx512_bf16", "skylake-avx512", "-prefer-256-bit,+avx512vnni,+avx512vbmi,+avx512bf16",
+          64, 32, With(Avx512Flags(), {"avx512_vnni", "avx512vbmi", "avx512_bf16"})),
       X86("amx", "skylake-avx512",
-          "-prefer-256-bit,+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16,+amx-int8", 64, 32,
-          With(Avx512Flags(), {"avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"})),
+          "-prefer-256-bit,+avx512vnni,+avx512vbmi,+avx512bf16,+amx-tile,+amx-bf16,+amx-int8", 64,
+          32,
+          With(Avx512Flags(),
+               {"avx512_vnni", "avx512vbmi", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"})),
       {.name = "aarch64",
        .triple = "aarch64-unknown-linux-gnu",
        .cpu = "cortex-a72",
@@ -100,6 +102,7 @@ bool ProcessorHas(std::string_view flag) {
   if (flag == "avx512dq") return __builtin_cpu_supports("avx512dq") != 0;
   if (flag == "avx512vl") return __builtin_cpu_supports("avx512vl") != 0;
   if (flag == "avx512_vnni") return __builtin_cpu_supports("avx512vnni") != 0;
+  if (flag == "avx512vbmi") return __builtin_cpu_supports("avx512vbmi") != 0;
   if (flag == "avx512_bf16") return __builtin_cpu_supports("avx512bf16") != 0;
   if (flag == "avx_vnni") return __builtin_cpu_supports("avxvnni") != 0;
   if (flag == "amx_tile") return MayUseTiles();
@@ -116,6 +119,10 @@ bool Target::has_tiles() const { return std::ranges::count(processor_flags, "amx
 bool Target::has_dots() const {
   return std::ranges::count(processor_flags, "avx512_vnni") > 0 ||
          std::ranges::count(processor_flags, "avx_vnni") > 0;
+}
+
+bool Target::has_byte_tables() const {
+  return std::ranges::count(processor_flags, "avx512vbmi") > 0;
 }
 
 bool Target::has_bf16() const { return std::ranges::count(processor_flags, "avx512_bf16") > 0; }

@@ -28,6 +28,8 @@ struct Target {
   /// Whether it rounds f32 to bf16, and multiplies pairs of these and adds them up, in one
   /// instruction each (loop.narrow, loop.dot_pairs).
   bool has_bf16() const;
+  /// Whether it looks up as many bytes as a vector has in a table of 256 in a few instructions.
+  bool has_byte_tables() const;
   /// Elements of `element_bytes` bytes in one vector.
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lathe/codegen/target.h"
+#include "lathe/dialect/loop/memory.h"
 #include "lathe/ir/block.h"
 #include "src/codegen/llvm/emit.h"
 #include "src/codegen/llvm/indices.h"
@@ -107,6 +108,7 @@ class FunctionEmitter {
   std::vector<llvm::Value*> GroupedExtents(const Memory& memory, std::span<const int64_t> groups);
   void EmitLoad(Operation* op);
   void EmitGather(Operation* op);
+  bool IsByteTable(const loop::GatherOp& gather) const;
   void EmitStore(Operation* op);
   void EmitPrefetch(Operation* op);
   void EmitExpect(Operation* op);

@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
 #include "lathe/support/kernel.h"
+#include "src/codegen/llvm/byte_table.h"
 #include "src/codegen/llvm/function_emitter.h"
 
 namespace lathe::codegen {
@@ -292,8 +293,24 @@ void FunctionEmitter::EmitGather(Operation* op) {
     }
     at = index;
   }
-  llvm::Value* value = LoadApart(op, memory, 0, at, gather.live());
+  llvm::Value* value = nullptr;
+  if (IsByteTable(gather)) {
+    CheckLanes(op, memory, 0, at, nullptr);
+    auto* bytes = llvm::FixedVectorType::get(b_.getInt8Ty(), lanes);
+    value = EntriesOfBytes(b_, AddressOf(memory, 0), b_.CreateTrunc(at, bytes));
+  } else {
+    value = LoadApart(op, memory, 0, at, gather.live());
+  }
   slots_[op->result(0)].value = FromMemory(value, memory.element);
+}
+
+// Of one entry for each byte.
+bool FunctionEmitter::IsByteTable(const loop::GatherOp& gather) const {
+  const AnyTensorType table = TensorOf(gather.memory());
+  const AnyTensorType result = TensorOf(gather.value());
+  return target_.has_byte_tables() && !gather.live() && table.rank() == 1 &&
+         table.dims()[0].IsConstant(256) && BitWidth(table.element()) == 8 &&
+         result.dims()[0].value() <= 64;
 }
 
 void FunctionEmitter::EmitStore(Operation* op) {

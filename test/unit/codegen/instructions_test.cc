@@ -348,6 +348,33 @@ TEST_F(InstructionsTest, ExtremesOfChangedSigns) {
   }
 }
 
+// More bytes than registers hold, in each order, and some behind the last vector.
+TEST_F(InstructionsTest, EntriesOfEveryByte) {
+  std::vector<uint8_t> bytes, entries;
+  for (int i = 0; i < 600; ++i) bytes.push_back(static_cast<uint8_t>(i < 256 ? i : i * 7 + 3));
+  for (int i = 0; i < 256; ++i) entries.push_back(static_cast<uint8_t>(i * 91 + 17));
+  const Tensor x = Tensor::Of<uint8_t>({600}, bytes), table = Tensor::Of<uint8_t>({256}, entries);
+  Program program = ParseProgram(context_, R"(program {
+  builtin.func() {name = "k"} ({
+    ^(%0: v_tensor<[600], u8>, %1: v_tensor<[256], u8>):
+    %2 = nn.lookup(%0, %1) : (v_tensor<[600], u8>, v_tensor<[256], u8>) -> v_tensor<[600], u8>
+    builtin.return(%2) : (v_tensor<[600], u8>) -> ()
+  }) : () -> ()
+})");
+  for (const Target* target : RunnableTargets()) {
+    SCOPED_TRACE(target->name);
+    const Program copy = program.Clone();
+    const lower::Lowered lowered =
+        lower::LowerFunction(copy.block()->front(), MachineOf(*target), {}, {.strict = true});
+    EXPECT_TRUE(lowered.done) << lowered.why_not;
+    const CompiledKernel kernel(copy.block()->front()->region(0).front(), *target);
+    const Tensor got = kernel.Call({x, table}, {ZeroLike(x)})[0];
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      EXPECT_EQ(got.data<uint8_t>()[i], entries[bytes[i]]) << i;
+    }
+  }
+}
+
 TEST_F(InstructionsTest, PowersByConstants) {
   std::vector<double> numbers{0.0, -0.0, 1, -1, INFINITY, -INFINITY, NAN,   2,     -2,  3,
                               0.5, 1e-4, 9, -8, 2.5,      0.99,      33.25, -7.75, 100, -0.3};
