@@ -121,7 +121,9 @@ bool Target::has_dots() const {
          std::ranges::count(processor_flags, "avx_vnni") > 0;
 }
 
-bool Target::has_byte_tables() const {
+bool Target::permutes_words() const { return std::ranges::count(processor_flags, "avx512bw") > 0; }
+
+bool Target::permutes_bytes() const {
   return std::ranges::count(processor_flags, "avx512vbmi") > 0;
 }
 

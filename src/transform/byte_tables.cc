@@ -25,6 +25,16 @@ constexpr std::string_view kLong[] = {nn::kElu,  nn::kErf,      nn::kExp,   nn::
                                       nn::kLog,  nn::kMish,     nn::kSelu,  nn::kSigmoid,
                                       nn::kTanh, nn::kSoftplus, nn::kSwish, nn::kPow};
 
+// Two divisions are as long: quantized parts of a hard swish have them.
+bool IsLong(const std::vector<Operation*>& ops) {
+  int64_t divisions = 0;
+  for (const Operation* op : ops) {
+    if (std::ranges::find(kLong, op->name()) != std::end(kLong)) return true;
+    divisions += op->name() == nn::kDiv ? 1 : 0;
+  }
+  return divisions > 1;
+}
+
 bool IsByte(Value v) {
   const AnyTensorType type = TensorOrNull(v);
   return type && (type.element() == ElementType::kU8 || type.element() == ElementType::kI8);
@@ -113,13 +123,10 @@ class ByteTablesPass : public Pass {
     if (bytes.size() != 1) return std::nullopt;
     std::ranges::sort(
         ops, [](const Operation* a, const Operation* b) { return a != b && a->IsBefore(b); });
-    const auto is_long = [](const Operation* op) {
-      return std::ranges::find(kLong, op->name()) != std::end(kLong);
-    };
     const AnyTensorType from = TensorOrNull(bytes[0]), to = TensorOrNull(cast->result(0));
     const bool fits = from.has_rank() && to.has_rank() &&
                       std::ranges::equal(from.dims(), to.dims(), ProvablyEqual);
-    if (!fits || std::ranges::none_of(ops, is_long)) return std::nullopt;
+    if (!fits || !IsLong(ops)) return std::nullopt;
     return Function{bytes[0], std::move(ops)};
   }
 
@@ -170,7 +177,8 @@ REGISTER_PASS(byte_tables, ByteTablesPass)
     .Doc("looks up what is computed element by element of one byte and is a byte again")
     .Details(
         "Between quantized tensors an activation is a function of 256 values. Where one of its "
-        "operations is long (a sigmoid, an exponential), a table takes its place, so the result "
+        "operations is long (a sigmoid, an exponential), or two divide, a table takes its place, "
+        "so the result "
         "is that of the interpreter.");
 
 }  // namespace lathe

@@ -28,8 +28,9 @@ struct Target {
   /// Whether it rounds f32 to bf16, and multiplies pairs of these and adds them up, in one
   /// instruction each (loop.narrow, loop.dot_pairs).
   bool has_bf16() const;
-  /// Whether it looks up as many bytes as a vector has in a table of 256 in a few instructions.
-  bool has_byte_tables() const;
+  /// Whether registers of 64 bytes are permuted by words, and by bytes.
+  bool permutes_words() const;
+  bool permutes_bytes() const;
   /// Elements of `element_bytes` bytes in one vector.
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
 

@@ -9,35 +9,66 @@
 namespace lathe::codegen {
 namespace {
 
+namespace Intrinsic = llvm::Intrinsic;
 using llvm::Value;
 
 constexpr unsigned kBytes = 64;  // of a register
 
-Value* Resized(llvm::IRBuilder<>& b, Value* bytes, unsigned lanes) {
-  const unsigned had = llvm::cast<llvm::FixedVectorType>(bytes->getType())->getNumElements();
-  if (had == lanes) return bytes;
-  std::vector<int> places(lanes, llvm::PoisonMaskElem);
-  std::iota(places.begin(), places.begin() + std::min(had, lanes), 0);
-  return b.CreateShuffleVector(bytes, places);
+unsigned LanesOf(const Value* vector) {
+  return llvm::cast<llvm::FixedVectorType>(vector->getType())->getNumElements();
 }
 
-}  // namespace
+// `lanes` of them from `first` on; what is behind the last one is anything.
+Value* Lanes(llvm::IRBuilder<>& b, Value* vector, unsigned first, unsigned lanes) {
+  const unsigned had = LanesOf(vector);
+  if (first == 0 && had == lanes) return vector;
+  std::vector<int> places(lanes, llvm::PoisonMaskElem);
+  std::iota(places.begin(), places.begin() + std::min(had - first, lanes), first);
+  return b.CreateShuffleVector(vector, places);
+}
 
-// Each half of the table is two registers; the highest bit of a byte says which half.
-Value* EntriesOfBytes(llvm::IRBuilder<>& b, Value* table, Value* bytes) {
-  const unsigned lanes = llvm::cast<llvm::FixedVectorType>(bytes->getType())->getNumElements();
-  auto* type = llvm::FixedVectorType::get(b.getInt8Ty(), kBytes);
+// Of elements that fill a register, by their numbers: the table is four registers, of which a
+// permutation knows two; the number's bit behind what it reads says which.
+Value* Elements(llvm::IRBuilder<>& b, Intrinsic::ID permute, Value* table, Value* numbers) {
+  auto* type = llvm::cast<llvm::FixedVectorType>(numbers->getType());
   const auto quarter = [&](unsigned i) {
     Value* address = b.CreateConstGEP1_64(b.getInt8Ty(), table, uint64_t{i} * kBytes);
     return b.CreateAlignedLoad(type, address, llvm::Align(1));
   };
-  Value* places = Resized(b, bytes, kBytes);
   const auto half = [&](unsigned i) {
-    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_qi_512, {},
-                             {quarter(2 * i), places, quarter(2 * i + 1)});
+    return b.CreateIntrinsic(permute, {}, {quarter(2 * i), numbers, quarter(2 * i + 1)});
   };
-  Value* is_high = b.CreateICmpSLT(places, llvm::Constant::getNullValue(type));
-  return Resized(b, b.CreateSelect(is_high, half(1), half(0)), lanes);
+  Value* bit = b.CreateAnd(numbers, llvm::ConstantInt::get(type, 2 * type->getNumElements()));
+  Value* is_low = b.CreateICmpEQ(bit, llvm::Constant::getNullValue(type));
+  return b.CreateSelect(is_low, half(0), half(1));
+}
+
+// Half a register of bytes: of the pair that has the entry, the byte that the lowest bit asks for.
+Value* EntriesOfPairs(llvm::IRBuilder<>& b, Value* table, Value* bytes) {
+  auto* pairs = llvm::FixedVectorType::get(b.getInt16Ty(), kBytes / 2);
+  Value* numbers = b.CreateZExt(bytes, pairs);
+  Value* found = Elements(b, Intrinsic::x86_avx512_vpermi2var_hi_512, table,
+                          b.CreateLShr(numbers, uint64_t{1}));
+  Value* places = b.CreateShl(b.CreateAnd(numbers, uint64_t{1}), uint64_t{3});
+  return b.CreateTrunc(b.CreateLShr(found, places), bytes->getType());
+}
+
+}  // namespace
+
+Value* EntriesOfBytes(llvm::IRBuilder<>& b, const Target& target, Value* table, Value* bytes) {
+  const unsigned lanes = LanesOf(bytes);
+  if (target.permutes_bytes()) {
+    Value* numbers = Lanes(b, bytes, 0, kBytes);
+    Value* found = Elements(b, Intrinsic::x86_avx512_vpermi2var_qi_512, table, numbers);
+    return Lanes(b, found, 0, lanes);
+  }
+  constexpr unsigned kHalf = kBytes / 2;
+  Value* first = EntriesOfPairs(b, table, Lanes(b, bytes, 0, kHalf));
+  if (lanes <= kHalf) return Lanes(b, first, 0, lanes);
+  Value* second = EntriesOfPairs(b, table, Lanes(b, bytes, kHalf, kHalf));
+  std::vector<int> places(lanes);
+  std::iota(places.begin(), places.end(), 0);
+  return b.CreateShuffleVector(first, second, places);
 }
 
 }  // namespace lathe::codegen

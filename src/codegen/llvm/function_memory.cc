@@ -297,7 +297,7 @@ void FunctionEmitter::EmitGather(Operation* op) {
   if (IsByteTable(gather)) {
     CheckLanes(op, memory, 0, at, nullptr);
     auto* bytes = llvm::FixedVectorType::get(b_.getInt8Ty(), lanes);
-    value = EntriesOfBytes(b_, AddressOf(memory, 0), b_.CreateTrunc(at, bytes));
+    value = EntriesOfBytes(b_, target_, AddressOf(memory, 0), b_.CreateTrunc(at, bytes));
   } else {
     value = LoadApart(op, memory, 0, at, gather.live());
   }
@@ -308,7 +308,7 @@ void FunctionEmitter::EmitGather(Operation* op) {
 bool FunctionEmitter::IsByteTable(const loop::GatherOp& gather) const {
   const AnyTensorType table = TensorOf(gather.memory());
   const AnyTensorType result = TensorOf(gather.value());
-  return target_.has_byte_tables() && !gather.live() && table.rank() == 1 &&
+  return target_.permutes_words() && !gather.live() && table.rank() == 1 &&
          table.dims()[0].IsConstant(256) && BitWidth(table.element()) == 8 &&
          result.dims()[0].value() <= 64;
 }
