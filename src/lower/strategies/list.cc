@@ -32,6 +32,7 @@ constexpr LoopStrategy kStrategies[] = {
     {"matmul_nbits", &LowerMatmulNbits, kProductsOfNbits},
     {"matmul_dots", &LowerMatmulDots, kProducts},
     {"matmul", &LowerMatmul, kProducts},
+    {"conv_depthwise_far", &LowerConvDepthwiseFar, kConvs},
     {"conv_channel_lanes", &LowerConvChannelLanes, kConvs},
     {"conv_depthwise", &LowerConvDepthwise, kConvs},
     {"conv_depthwise_blocks", &LowerConvDepthwiseBlocks, kConvs},

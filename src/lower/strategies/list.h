@@ -49,6 +49,7 @@ bool LowerConvWinograd(Lowering& lowering);
 bool LowerConvFilterLanes(Lowering& lowering);
 bool LowerConvChannelLanes(Lowering& lowering);
 bool LowerConvDepthwise(Lowering& lowering);
+bool LowerConvDepthwiseFar(Lowering& lowering);
 bool LowerConvDepthwiseBlocks(Lowering& lowering);
 bool LowerConvFewPositions(Lowering& lowering);
 bool LowerConvTranspose(Lowering& lowering);

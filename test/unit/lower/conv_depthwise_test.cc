@@ -93,6 +93,33 @@ TEST_F(ConvDepthwiseTest, OfNarrowPlanes) {
   }
 }
 
+// Places of the kernel that see nothing but padding, from the left, from the right and at all.
+TEST_F(ConvDepthwiseTest, OfPlacesFarApart) {
+  symbol_ = 2;
+  const Conv convs[] = {
+      {"[1, 9, 14, 14]", "[9, 1, 3, 3]", "9",
+       "group = 9, dilations = [36, 36], pads = [36, 36, 36, 36]", "[1, 9, 14, 14]"},
+      {"[N, 3, 21, 45]", "[3, 1, 3, 3]", "3",
+       "group = 3, dilations = [7, 16], pads = [7, 16, 7, 16]", "[N, 3, 21, 45]"},
+      {"[1, 2, 9, 40]", "[2, 1, 2, 4]", "2",
+       "group = 2, dilations = [1, 20], pads = [3, 50, 0, 13]", "[1, 2, 11, 43]"},
+      {"[1, 2, 70, 80]", "[2, 1, 3, 5]", "2", "group = 2, dilations = [20, 9]", "[1, 2, 30, 44]"},
+      {"[1, 3, 8, 30]", "[3, 1, 4, 3]", "3",
+       "group = 3, dilations = [2, 17], auto_pad = \"SAME_LOWER\"", "[1, 3, 8, 30]"},
+      {"[1, 2, 2, 1100]", "[2, 1, 1, 3]", "2",
+       "group = 2, dilations = [1, 30], pads = [0, 30, 0, 30]", "[1, 2, 2, 1100]"},
+      {"[2, 3, 150]", "[3, 1, 4]", "3", "group = 3, dilations = [15], pads = [45, 20]",
+       "[2, 3, 170]"},
+      {"[1, 2, 3, 1]", "[2, 1, 3, 3]", "2",
+       "group = 2, dilations = [40, 40], pads = [40, 40, 40, 40]", "[1, 2, 3, 1]"},
+  };
+  for (const Conv& c : convs) {
+    SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
+    Expect(WithRest(c), "conv_depthwise_far", 1e-5);
+    Expect(WithRest(c, "f64"), "conv_depthwise_far", 1e-12);
+  }
+}
+
 TEST_F(ConvDepthwiseTest, InDouble) {
   for (const Conv& c : std::span(kConvs).first(2))
     Expect(WithRest(c, "f64"), "conv_depthwise", 1e-12);

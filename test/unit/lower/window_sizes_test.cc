@@ -288,6 +288,10 @@ TEST_F(WindowSizes, Depthwise) {
   Expect({"nn.conv", 16, {16, 1, 7, 7}, {{"pads", {3, 3, 3, 3}}}, 16}, both);
   Expect({"nn.conv", 18, {18, 1, 9, 4}, {{"dilations", {1, 3}}}, 18, 0, "SAME_UPPER"}, both);
   Expect({"nn.conv", 17, {17, 1, 5}, {{"pads", {4, 0}}}, 17, 0, "NOTSET", 1}, both);
+  Expect({"nn.conv", 5, {5, 1, 3, 3}, {{"dilations", {3, 17}}, {"pads", {3, 17, 3, 17}}}, 5, 1},
+         "conv_depthwise_far");
+  Expect({"nn.conv", 5, {5, 1, 2, 3}, {{"dilations", {33, 1}}}, 5, 0, "SAME_UPPER"},
+         "conv_depthwise_far");
   const char* strided = "conv_channel_lanes";
   Expect({"nn.conv", 33, {33, 1, 5, 5}, {{"pads", {2, 2, 2, 2}}, {"strides", {2, 2}}}, 33, 1},
          strided);
