@@ -2,9 +2,10 @@
 
 #include <llvm/IR/IntrinsicsX86.h>
 
-#include <algorithm>
 #include <numeric>
 #include <vector>
+
+#include "src/codegen/llvm/vectors.h"
 
 namespace lathe::codegen {
 namespace {
@@ -14,16 +15,10 @@ using llvm::Value;
 
 constexpr unsigned kBytes = 64;  // of a register
 
-unsigned LanesOf(const Value* vector) {
-  return llvm::cast<llvm::FixedVectorType>(vector->getType())->getNumElements();
-}
-
-// `lanes` of them from `first` on; what is behind the last one is anything.
-Value* Lanes(llvm::IRBuilder<>& b, Value* vector, unsigned first, unsigned lanes) {
-  const unsigned had = LanesOf(vector);
-  if (first == 0 && had == lanes) return vector;
+// With lanes behind the last one that hold anything.
+Value* Widened(llvm::IRBuilder<>& b, Value* vector, unsigned lanes) {
   std::vector<int> places(lanes, llvm::PoisonMaskElem);
-  std::iota(places.begin(), places.begin() + std::min(had - first, lanes), first);
+  std::iota(places.begin(), places.begin() + LanesOf(vector), 0);
   return b.CreateShuffleVector(vector, places);
 }
 
@@ -58,14 +53,15 @@ Value* EntriesOfPairs(llvm::IRBuilder<>& b, Value* table, Value* bytes) {
 Value* EntriesOfBytes(llvm::IRBuilder<>& b, const Target& target, Value* table, Value* bytes) {
   const unsigned lanes = LanesOf(bytes);
   if (target.permutes_bytes()) {
-    Value* numbers = Lanes(b, bytes, 0, kBytes);
+    Value* numbers = Widened(b, bytes, kBytes);
     Value* found = Elements(b, Intrinsic::x86_avx512_vpermi2var_qi_512, table, numbers);
     return Lanes(b, found, 0, lanes);
   }
   constexpr unsigned kHalf = kBytes / 2;
-  Value* first = EntriesOfPairs(b, table, Lanes(b, bytes, 0, kHalf));
-  if (lanes <= kHalf) return Lanes(b, first, 0, lanes);
-  Value* second = EntriesOfPairs(b, table, Lanes(b, bytes, kHalf, kHalf));
+  if (lanes <= kHalf) return Lanes(b, EntriesOfPairs(b, table, Widened(b, bytes, kHalf)), 0, lanes);
+  Value* numbers = Widened(b, bytes, kBytes);
+  Value* first = EntriesOfPairs(b, table, Lanes(b, numbers, 0, kHalf));
+  Value* second = EntriesOfPairs(b, table, Lanes(b, numbers, kHalf, kHalf));
   std::vector<int> places(lanes);
   std::iota(places.begin(), places.end(), 0);
   return b.CreateShuffleVector(first, second, places);

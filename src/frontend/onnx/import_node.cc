@@ -467,12 +467,12 @@ void Importer::TellRest() const {
 namespace {
 
 const char* HintFor(Text domain) {
-  if (domain.empty())
+  if (domain.empty()) {
     return "give it as a local function of the model, or load a plug-in that declares it";
+  }
   if (domain == "com.microsoft.nchwc") {
     return "onnxruntime has optimized this file for one kind of processor: take the one before "
-           "that, or save it "
-           "with ORT_ENABLE_EXTENDED";
+           "that, or save it with ORT_ENABLE_EXTENDED";
   }
   return "custom domains need a plug-in that declares the operator";
 }
