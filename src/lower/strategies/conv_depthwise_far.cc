@@ -7,13 +7,15 @@
 #include "src/lower/strategies/conv_job.h"
 #include "src/lower/strategies/list.h"
 
-// A depthwise convolution by a kernel whose places lie far apart, so that most of what it would
-// copy is padding. Nothing is copied: for each row of outputs and each column of the kernel, the
-// outputs that see the input there are added up in registers over the rows of the kernel that do.
+// A depthwise convolution of planes by a kernel whose places lie far apart, so that most of what it
+// would copy is padding. Nothing is copied: for each row of outputs and each column of the kernel,
+// the outputs that see the input there are added up in registers over the rows of the kernel that
+// do.
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kFar = 32;            // from the first to the last place of the kernel
+constexpr int64_t kApart = 8;           // neighbors of the kernel
+constexpr int64_t kFar = 32;            // from its first to its last place
 constexpr int64_t kColumns = 1024;      // of outputs, whose sums are in memory at a time
 constexpr int64_t kPlanesTogether = 8;  // of an item
 
@@ -36,10 +38,6 @@ class ConvDepthwiseFar {
     Dim first, end;
   };
 
-  bool has_rows() const { return g_.rank() > 1; }
-  size_t last() const { return g_.rank() - 1; }
-  int64_t rows_of_kernel() const { return has_rows() ? g_.kernel[0] : 1; }
-  int64_t columns_of_kernel() const { return g_.kernel[last()]; }
   int64_t lanes() const { return job_.lanes; }
   bool IsFar() const;
   LoopBuilder& lb() { return *job_.lb; }
@@ -64,7 +62,8 @@ class ConvDepthwiseFar {
 
 bool ConvDepthwiseFar::IsFar() const {
   for (size_t a = 0; a < g_.rank(); ++a) {
-    if (g_.dilations[a] > 1 && (g_.kernel[a] - 1) * g_.dilations[a] >= kFar) return true;
+    const int64_t apart = g_.dilations[a];
+    if (apart >= kApart && (g_.kernel[a] - 1) * apart >= kFar) return true;
   }
   return false;
 }
@@ -73,7 +72,7 @@ std::string ConvDepthwiseFar::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   if (g_.groups == 1) return "there is one group";
   if (g_.channels * g_.filters > 1) return "a group has several channels or filters";
-  if (g_.rank() > 2) return "there are three spatial dims";
+  if (g_.rank() != 2) return "there are no planes";
   if (!IsFar()) return "places of the kernel are near each other";
   if (std::ranges::any_of(g_.strides, [](int64_t s) { return s > 1; })) return "it has strides";
   return job_.before ? "an operand is computed in the same function" : "";
@@ -98,8 +97,8 @@ void ConvDepthwiseFar::Write() {
 }
 
 void ConvDepthwiseFar::WritePlane(const Dim& image, const Dim& channel) {
-  const Dim width = g_.out[last()];
-  math().For(has_rows() ? g_.out[0] : Dim(1), false, [&](const Dim& row) {
+  const Dim width = g_.out[1];
+  math().For(g_.out[0], false, [&](const Dim& row) {
     math().For(math().Name(CeilDiv(width, kColumns)), false, [&](const Dim& j) {
       const Dim column = math().Name(j * kColumns);
       WriteRow({image, channel, row, column, math().Name(Min(width - column, kColumns))});
@@ -116,8 +115,8 @@ void ConvDepthwiseFar::WriteRow(const Piece& piece) {
              [&](const Dim& at, const Dim&) { lb().Store(sums_, start, math().At({Dim(0), at})); });
   const Span rows = RowsOf(piece.row);
   std::vector<int64_t> seen_from_first;
-  for (int64_t place = 0; place < columns_of_kernel(); ++place) {
-    const Dim left = g_.begins[last()] - place * g_.dilations[last()];
+  for (int64_t place = 0; place < g_.kernel[1]; ++place) {
+    const Dim left = g_.begins[1] - place * g_.dilations[1];
     if (left.UpperBound().value_or(1) <= 0) {
       seen_from_first.push_back(place);
     } else {
@@ -126,7 +125,7 @@ void ConvDepthwiseFar::WriteRow(const Piece& piece) {
   }
   std::vector<Dim> ends;
   for (const int64_t place : seen_from_first) ends.push_back(ColumnsOf(piece, place).end);
-  const Dim first = math().Name(piece.row * g_.out[last()] + piece.column);
+  const Dim first = math().Name(piece.row * g_.out[1] + piece.column);
   ForVectors(all, [&](const Dim& at, const Dim& live) {
     Value sum = lb().Load(sums_, math().At({Dim(0), at}), lanes());
     for (size_t i = 0; i < ends.size(); ++i) {
@@ -150,21 +149,20 @@ void ConvDepthwiseFar::ForVectors(const Span& columns,
 
 // Rows of the kernel that see the input.
 ConvDepthwiseFar::Span ConvDepthwiseFar::RowsOf(const Dim& row) {
-  if (!has_rows()) return {0, 1};
   const auto before = [&](const Dim& end) {
-    return math().Name(Min(CeilDiv(Max(end - row, 0), g_.dilations[0]), rows_of_kernel()));
+    return math().Name(Min(CeilDiv(Max(end - row, 0), g_.dilations[0]), g_.kernel[0]));
   };
   return {before(g_.begins[0]), before(g_.begins[0] + g_.in[0])};
 }
 
 // Columns of the piece that see the input at that column of the kernel.
 ConvDepthwiseFar::Span ConvDepthwiseFar::ColumnsOf(const Piece& piece, int64_t place) {
-  const Dim begin = math().Name(g_.begins[last()]);
-  const int64_t reach = place * g_.dilations[last()];
+  const Dim begin = math().Name(g_.begins[1]);
+  const int64_t reach = place * g_.dilations[1];
   const auto before = [&](const Dim& end) {
     return math().Name(Min(Max(end - (piece.column + reach), 0), piece.columns));
   };
-  return {before(begin), before(math().Name(begin + g_.in[last()]))};
+  return {before(begin), before(math().Name(begin + g_.in[1]))};
 }
 
 void ConvDepthwiseFar::AddColumn(const Piece& piece, const Span& rows, int64_t place) {
@@ -179,19 +177,14 @@ void ConvDepthwiseFar::AddColumn(const Piece& piece, const Span& rows, int64_t p
 Value ConvDepthwiseFar::Sum(const Piece& piece, const Span& rows, int64_t place, const Dim& at,
                             Value live, Value so_far) {
   const Value start[] = {so_far};
-  const Dim from =
-      math().Name(piece.column + at + place * g_.dilations[last()] - g_.begins[last()]);
+  const Dim from = math().Name(piece.column + at + place * g_.dilations[1] - g_.begins[1]);
   const Value count = math().At(Max(rows.end - rows.first, 0));
   return lb().For(count, start, [&](Value i, std::span<const Value> carried) {
     const Dim k = math().Name(rows.first + math().Of(i));
-    std::vector<Value> index = math().At({piece.image, piece.channel});
-    if (has_rows()) {
-      index.push_back(math().At(piece.row + k * g_.dilations[0] - g_.begins[0]));
-    }
-    index.push_back(math().At(from));
+    const std::vector<Value> index = math().At(
+        {piece.image, piece.channel, piece.row + k * g_.dilations[0] - g_.begins[0], from});
     const Value x = job_.input.Load(index, lanes(), live);
-    const Value weight =
-        lb().Load(weights_, math().At({piece.channel, k * columns_of_kernel() + place}));
+    const Value weight = lb().Load(weights_, math().At({piece.channel, k * g_.kernel[1] + place}));
     return std::vector<Value>{MulAdd(lb(), job_.l.machine, x, weight, carried[0])};
   })[0];
 }
