@@ -449,7 +449,10 @@ std::vector<Value> MatmulNbits::DotsOfBlock(const Dim& first_row, int64_t rows, 
   const auto multiply = [&](Value i, std::span<const Value> sums) {
     const Dim word = math_->Of(i);
     std::vector<Value> next(sums.begin(), sums.end());
-    lb().Prefetch(b_, math_->At({panel, math_->Name(block + ahead()), word, Dim(0)}));
+    const Dim later = math_->Name(block + ahead());
+    for (int64_t v = 0; v < vectors_; ++v) {
+      lb().Prefetch(b_, math_->At({panel, later, word, Dim(v * lanes() * loop::kDotGroup)}));
+    }
     const std::vector<std::vector<Value>> bytes = BytesOfWord(panel, block, word);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t plane = 0; plane < planes(); ++plane) {
