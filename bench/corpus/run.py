@@ -70,8 +70,12 @@ def compare_quantized(ours, theirs):
 
 def is_quantized(model):
     nodes = onnx.load(str(model), load_external_data=False).graph.node
-    marks = "Quantize", "QLinear", "MatMulInteger", "MatMulNBits"
-    return any(mark in n.op_type for n in nodes for mark in marks)
+    marks = "Quantize", "QLinear", "MatMulInteger"
+    return any(any(mark in n.op_type for mark in marks) or rounds_rows(n) for n in nodes)
+
+
+def rounds_rows(node):
+    return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute)
 
 
 def as_tensors(outputs, model):

@@ -255,6 +255,18 @@ bool ChangesSignAlone(Value* x) {
          pattern::match(x, pattern::m_CopySign(pattern::m_Value(), pattern::m_Value()));
 }
 
+// By its bits: LLVM 19 takes "v is NaN or |v| above 0" for "v is NaN or above 0" where two selects
+// give |v|.
+Value* IsNoNumber(EmitContext& c, Value* x) {
+  const llvm::fltSemantics& kind = x->getType()->getScalarType()->getFltSemantics();
+  const llvm::APInt infinity = llvm::APFloat::getInf(kind).bitcastToAPInt();
+  llvm::Type* type = x->getType()->getWithNewType(c.b.getIntNTy(infinity.getBitWidth()));
+  Value* bits = c.b.CreateBitCast(x, type);
+  const llvm::APInt size = llvm::APInt::getSignedMaxValue(infinity.getBitWidth());
+  return c.b.CreateICmpUGT(c.b.CreateAnd(bits, llvm::ConstantInt::get(type, size)),
+                           llvm::ConstantInt::get(type, infinity));
+}
+
 // The greater (lesser) one; NaN if either is NaN. Of floats "y > x ? y : x" is one instruction on
 // x86, which gives x where either is NaN.
 template <bool kMax>
@@ -263,9 +275,8 @@ Value* Extreme(EmitContext& c, Value* x, Value* y) {
   if (c.is_float()) {
     take_y = c.b.CreateFCmp(kMax ? CmpInst::FCMP_OGT : CmpInst::FCMP_OLT, y, x);
     Value* extreme = c.b.CreateSelect(take_y, y, x);
-    // LLVM 19 takes "|v| is NaN or above 0" for "v is NaN or above 0", where both selects give |v|.
-    Value* none = ChangesSignAlone(y) ? Splat(y->getType(), NAN) : y;
-    return c.b.CreateSelect(c.b.CreateFCmpUNO(y, y), none, extreme);
+    Value* none = ChangesSignAlone(y) ? IsNoNumber(c, y) : c.b.CreateFCmpUNO(y, y);
+    return c.b.CreateSelect(none, y, extreme);
   }
   if (c.is_signed()) {
     take_y = c.b.CreateICmp(kMax ? CmpInst::ICMP_SLT : CmpInst::ICMP_SGT, x, y);
@@ -326,7 +337,7 @@ Value* BitCast(EmitContext& c) {
   const bool fits = c.inputs[0]->getType()->getScalarSizeInBits() == c.type->getScalarSizeInBits();
   return fits ? c.b.CreateBitCast(c.inputs[0], c.type) : nullptr;
 }
-Value* IsNan(EmitContext& c) { return c.b.CreateFCmpUNO(c.inputs[0], c.inputs[0]); }
+Value* IsNan(EmitContext& c) { return IsNoNumber(c, c.inputs[0]); }
 
 // Cut towards zero, the smallest where that does not fit and for NaN.
 Value* CutToSigned(EmitContext& c, Value* x, llvm::Type* to) {

@@ -17,8 +17,8 @@ class SgdPass : public OptimizerPass {
     const double momentum = option_float("momentum");
     nn::Term g = Decayed(u);
     if (momentum != 0) {
-      const nn::Term added =
-          Undamped(u, g);  // first with every compiler: operands of + have no order
+      // First with every compiler: operands of + have no order.
+      const nn::Term added = Undamped(u, g);
       const nn::Term buffer = u.State("momentum_buffer") * momentum + added;
       u.SetState("momentum_buffer", buffer);
       g = option_bool("nesterov") ? g + buffer * momentum : buffer;
