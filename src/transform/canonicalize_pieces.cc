@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <map>
 
+#include "lathe/dialect/nn/conv.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
 #include "lathe/support/divide.h"
+#include "src/dialect/nn/window.h"
 #include "src/transform/canonicalize.h"
 
 namespace lathe {
@@ -293,6 +295,62 @@ bool ConvOfPad(const Site& s) {
   return s.ReplaceByNew(pad, nn::kConv, operands, attributes);
 }
 
+// ---- kernels ----
+
+/// The extents of the spatial dims, if all are known numbers.
+std::optional<std::vector<int64_t>> SpatialExtents(Value value) {
+  const AnyTensorType type = TensorOrNull(value);
+  if (!type || !type.has_rank() || type.rank() < 3) return std::nullopt;
+  std::vector<int64_t> extents;
+  for (const Dim& d : type.dims().subspan(2)) {
+    if (!d.is_constant()) return std::nullopt;
+    extents.push_back(d.value());
+  }
+  return extents;
+}
+
+/// The only place of a kernel along an axis at which a window sees the input, if padding stands for
+/// the others.
+std::optional<int64_t> OnlySeenPlace(const nn::Window& window, size_t axis) {
+  const int64_t apart = window.dilations[axis], places = window.kernel[axis];
+  const int64_t last = (window.out[axis] - 1) * window.strides[axis];
+  const int64_t first = CeilDiv(std::max<int64_t>(window.begins[axis] - last, 0), apart);
+  const int64_t after = std::min(places, CeilDiv(window.begins[axis] + window.in[axis], apart));
+  const bool stands =
+      first * apart <= window.begins[axis] && (places - after) * apart <= window.ends[axis];
+  return stands && after - first == 1 ? std::optional(first) : std::nullopt;
+}
+
+/// A kernel whose other places see nothing but padding, as large dilations have them, has one.
+bool ConvOfOnePlace(const Site& s) {
+  const nn::ConvOp conv(s.op);
+  const auto in = SpatialExtents(conv.x()), kernel = SpatialExtents(conv.w());
+  if (!in || !kernel || in->size() != kernel->size() || s.op->attribute("layout")) return false;
+  const nn::Window window = nn::ResolveWindow(nn::WindowOf(conv), *in, *kernel);
+  const size_t rank = window.rank();
+  std::vector<int64_t> pads(2 * rank), starts, ends, axes;
+  for (size_t a = 0; a < rank; ++a) {
+    const auto place = OnlySeenPlace(window, a);
+    if (!place) return false;
+    pads[a] = window.begins[a] - *place * window.dilations[a];
+    pads[rank + a] = window.ends[a] - (window.kernel[a] - 1 - *place) * window.dilations[a];
+    axes.push_back(static_cast<int64_t>(a) + 2);
+    starts.push_back(*place);
+    ends.push_back(*place + 1);
+  }
+  if (std::ranges::all_of(window.kernel, [](int64_t places) { return places == 1; })) return false;
+  const Rewriter::Replacing scope(s.rewriter, {&s.op, 1});
+  const Value cut[] = {conv.w(), s.Constant(starts), s.Constant(ends), s.Constant(axes)};
+  std::vector<Value> operands{conv.x(), s.rewriter.Create(nn::kSlice, cut)->result(0)};
+  if (s.HasOperand(2)) operands.push_back(s.op->operand(2));
+  std::vector<NamedAttribute> attributes{s.Attr("pads", pads)};
+  for (const NamedAttribute& a : s.op->attributes().entries()) {
+    const std::string_view name = a.name.value();
+    if (name != "pads" && name != "auto_pad" && name != "kernel_shape") attributes.push_back(a);
+  }
+  return s.ReplaceByNew(s.op, nn::kConv, operands, attributes);
+}
+
 // ---- reductions ----
 
 /// A reduced axis that is put back was never gone.
@@ -338,6 +396,7 @@ constexpr CanonicalRow kRules[] = {
     {"unsqueeze-of-reduce", nn::kUnsqueeze, UnsqueezeOfReduce},
     {"pad-of-pad", nn::kPad, PadOfPad},
     {"conv-of-pad", nn::kConv, ConvOfPad},
+    {"conv-of-one-place", nn::kConv, ConvOfOnePlace},
 };
 
 }  // namespace

@@ -139,7 +139,7 @@ std::string Conv::Refusal() {
   by_place_ = copies_ && g_.reaches_far();
   if (copies_) {
     const auto channels = [&](int64_t depth) {
-      return BlockChannels(g_.channels, depth / places());
+      return by_place_ ? g_.place_channels() : BlockChannels(g_.channels, depth / places());
     };
     const int64_t others[] = {channels(most_depth / 4), channels(most_depth / 2),
                               channels(most_depth * 2), channels(most_depth * 4)};

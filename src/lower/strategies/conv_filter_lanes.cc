@@ -16,7 +16,8 @@
 // are packed and read once for a block of positions. The sums are turned, a square tile at a time,
 // before what follows is computed along the positions. Where extents are known only when the
 // program runs, so is how many rows and columns a block has, and the end of a row is left to the
-// narrowest of a few tiles that covers it.
+// narrowest of a few tiles that covers it. Where a kernel reaches far, tiles are narrow, and places
+// of the kernel at which a tile sees nothing but padding are left out.
 //
 // Of bytes, groups of four channels are multiplied and added up at once: such a group counts as one
 // channel here, and lies together in memory.
@@ -70,8 +71,8 @@ class ConvFilterLanes {
   struct Rest {
     int64_t rows, columns;
   };
-  // Rows of the kernel: so many from the first on.
-  struct KernelRows {
+  // Places of the kernel along an axis: so many from the first on.
+  struct KernelPart {
     Dim first, count;
   };
   // Where a step of the product is.
@@ -82,6 +83,8 @@ class ConvFilterLanes {
 
   bool Wins() const;
   int64_t RowElements() const;
+  bool IsLarge(int64_t depth) const;
+  bool ReadsMuch() const;
   int64_t most_elements() const { return kMostBytes * 8 / BitWidth(job_.sum_element()); }
   int64_t group() const { return job_.is_of_bytes() ? loop::kDotGroup : 1; }
   int64_t depth() const { return channels_ * g_.places(); }
@@ -90,6 +93,7 @@ class ConvFilterLanes {
     return job_.is_of_bytes() ? machine.dot_registers() : machine.vector_registers;
   }
   int64_t usual_positions() const;
+  int64_t MostTileColumns() const;
   void PickBlocks();
   void PickPieces();
   bool PickBlocksOfAnySize();
@@ -111,7 +115,10 @@ class ConvFilterLanes {
                  const Dim& whole);
   void WritePositions(const Piece& piece, const Filters& filters, const Positions& at);
   Dim Exists(const Piece& piece, const Positions& at, int64_t position);
-  KernelRows SeenRows(const Piece& piece, const Positions& at);
+  KernelPart Seen(size_t axis, const Dim& first, int64_t positions);
+  KernelPart SeenRows(const Piece& piece, const Positions& at);
+  KernelPart SeenColumns(const Piece& piece, const Positions& at);
+  Sums MultiplyAll(const Piece& piece, const Filters& filters, const Positions& at, Sums sums);
   Sums Multiply(const Piece& piece, const Filters& filters, const Positions& at, const Step& step,
                 Sums sums);
   Value Element(const Piece& piece, const Dim& depth_block, const Step& step, const Dim& row,
@@ -150,6 +157,7 @@ class ConvFilterLanes {
   int64_t sum_rows_ = 1;                      // of a tile of sums: whole vectors when turned
   int64_t block_channels_ = 1;                // that are multiplied at once
   bool copies_ = true;                        // the input, with its padding
+  bool leaves_out_ = false;                   // places of the kernel that see nothing but padding
   int64_t most_positions_ = 1;                // of a block
   std::vector<Rest> rests_;                   // the narrowest first
   int64_t beyond_ = 0;                        // rows that these read behind the last one
@@ -169,8 +177,8 @@ std::string ConvFilterLanes::Refusal() {
   if (!g_.is_static() && g_.reads_own_element) {
     return "one place of the kernel and positions of symbolic number";
   }
-  if (!job_.is_of_bytes() && g_.reaches_far())
-    return "places of the kernel that see padding are not left out";
+  leaves_out_ = !job_.is_of_bytes() && g_.reaches_far();
+  if (leaves_out_ && ReadsMuch()) return "what a row reads is too large";
   const int64_t widths[] = {1, std::min<int64_t>(3, CeilDiv(g_.filters, job_.lanes))};
   const bool fill_two = g_.groups == 1 || g_.filters % (2 * job_.lanes) == 0;
   const int64_t usual = std::min<int64_t>(fill_two ? 2 : 1, CeilDiv(g_.filters, job_.lanes));
@@ -219,15 +227,39 @@ int64_t ConvFilterLanes::RowElements() const {
   return elements * (g_.Reach(last, block_columns_).value() + g_.most_begin(last) + 2 * job_.lanes);
 }
 
+// As many as there are registers for; fewer see nothing but padding more often.
+int64_t ConvFilterLanes::MostTileColumns() const {
+  constexpr int64_t kFewPositions = 8;
+  const int64_t most = (Registers() - vectors_ - 1) / vectors_;
+  return leaves_out_ ? std::min(most, kFewPositions) : most;
+}
+
+// What a block reads of so many places of the kernel, its channels counted: those that are
+// multiplied by a place before the next one are never apart.
+bool ConvFilterLanes::IsLarge(int64_t depth) const {
+  const int64_t channels = leaves_out_ ? g_.place_channels() : CeilDiv(depth, g_.places());
+  return RowElements() * channels > most_elements() - width();
+}
+
+// A row of the longest block does, so that no block fits. That does not depend on the extents.
+bool ConvFilterLanes::ReadsMuch() const {
+  const size_t last = g_.rank() - 1;
+  const int64_t columns =
+      g_.Reach(last, kMostPositions).value() + g_.most_begin(last) + 2 * job_.lanes;
+  const int64_t rows = g_.outer_places() * kernel_rows();
+  return rows * columns * g_.place_channels() > most_elements() - width();
+}
+
 // Tiles are whole rows, or parts of one.
 void ConvFilterLanes::PickBlocks() {
-  const int registers = Registers();
-  const int64_t most = (registers - vectors_ - 1) / vectors_;
+  const int64_t most = MostTileColumns();
   if (out(0) <= most) {
     tile_columns_ = out(0);
     // Parts of several rows do not share addresses; with all registers in use sums would be
     // spilled.
-    tile_rows_ = std::min(std::max(most - 1, out(0)) / out(0), out_rows());
+    if (!leaves_out_) {
+      tile_rows_ = std::min(std::max(most - 1, out(0)) / out(0), out_rows());
+    }
   } else {
     tile_columns_ = CeilDiv(out(0), CeilDiv(out(0), most));
   }
@@ -238,6 +270,10 @@ void ConvFilterLanes::PickBlocks() {
 
 void ConvFilterLanes::PickChannels() {
   sum_rows_ = RoundUp(most_positions_, job_.lanes);
+  if (leaves_out_) {
+    block_channels_ = g_.place_channels();
+    return;
+  }
   const int64_t most = (most_elements() - SpareRows() * width()) / RowElements();
   const int64_t most_channels = std::max<int64_t>(most, 1);
   block_channels_ = BlockChannels(channels_, std::min(kMostDepth / g_.places(), most_channels));
@@ -246,8 +282,7 @@ void ConvFilterLanes::PickChannels() {
 // What is chosen here is the most that a block may have; ShareOut says how much of it is used.
 // False: what it reads does not fit.
 bool ConvFilterLanes::PickBlocksOfAnySize() {
-  const int registers = Registers();
-  tile_columns_ = (registers - vectors_ - 1) / vectors_;
+  tile_columns_ = MostTileColumns();
   const int64_t least = 32;  // no tile has more
   const int64_t fitting = most_elements() / (tiles_ * width()) / job_.lanes * job_.lanes;
   most_positions_ = std::clamp(fitting, least, kMostPositions);
@@ -255,17 +290,14 @@ bool ConvFilterLanes::PickBlocksOfAnySize() {
   const int64_t most_columns = has_rows ? std::min(kMostColumns, most_positions_) : most_positions_;
   block_columns_ = std::max<int64_t>(most_columns / tile_columns_, 1) * tile_columns_;
   piece_tiles_ = std::clamp<int64_t>(most_elements() / (most_positions_ * width()), 1, tiles_);
-  PickRests(has_rows ? kMostRows : 1);
+  PickRests(has_rows && !leaves_out_ ? kMostRows : 1);
   // A tile of several rows may read behind the last one.
   beyond_ = rests_.empty() ? 0 : rests_.front().rows - 1;
-  const auto is_large = [&](int64_t depth) {
-    return RowElements() * CeilDiv(depth, g_.places()) > most_elements() - width();
-  };
   block_rows_ = (has_rows ? kMostRows : 1) + beyond_;
-  while (block_rows_ > kFewRows + beyond_ && is_large(kMostDepth)) --block_rows_;
-  while (block_rows_ > 1 + beyond_ && is_large(1)) --block_rows_;
-  while (block_columns_ > tile_columns_ && is_large(1)) block_columns_ -= tile_columns_;
-  if (is_large(1)) return false;
+  while (block_rows_ > kFewRows + beyond_ && IsLarge(kMostDepth)) --block_rows_;
+  while (block_rows_ > 1 + beyond_ && IsLarge(1)) --block_rows_;
+  while (block_columns_ > tile_columns_ && IsLarge(1)) block_columns_ -= tile_columns_;
+  if (IsLarge(1)) return false;
   PickChannels();
   return true;
 }
@@ -291,6 +323,7 @@ void ConvFilterLanes::PickPieces() {
   const auto consider = [&](int64_t rows, int64_t columns) {
     block_rows_ = rows;
     block_columns_ = columns;
+    if (leaves_out_ && IsLarge(0)) return;
     const int64_t sums = RoundUp(rows * columns, job_.lanes) * width();
     for (piece_tiles_ = tiles_; piece_tiles_ > 0; --piece_tiles_) {
       if (piece_tiles_ > 1 && piece_tiles_ * sums > most_elements()) continue;
@@ -378,6 +411,7 @@ void ConvFilterLanes::Write() {
   job_.Open();
   rows_.emplace(lb(), math(), g_, job_.lanes, block_rows_, block_columns_);
   rows_->SkipRows();
+  if (leaves_out_) rows_->LeaveOut(tile_columns_);
   if (job_.is_of_bytes()) rows_->GroupBytes(job_.Padding());
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
@@ -568,16 +602,27 @@ Dim ConvFilterLanes::Exists(const Piece& piece, const Positions& at, int64_t pos
   return exists;
 }
 
-// Without those that see nothing but zeros: positions of one row see the same rows.
-ConvFilterLanes::KernelRows ConvFilterLanes::SeenRows(const Piece& piece, const Positions& at) {
-  const bool may_skip = g_.rank() > 1 && at.rows == 1 && !job_.is_of_bytes();
-  const size_t a = may_skip ? g_.rank() - 2 : 0;
-  if (!may_skip || !g_.reaches_far(a)) return {0, kernel_rows()};
-  const int64_t apart = g_.dilations[a];
-  const Dim row = math().Name((piece.block.row + at.row) * g_.strides[a]);
-  const Dim first = math().Name(Min(Max(CeilDiv(g_.begins[a] - row, apart), 0), kernel_rows()));
-  const Dim end = Min(Max(CeilDiv(g_.begins[a] + g_.in[a] - row, apart), first), kernel_rows());
-  return {first, math().Name(end - first)};
+// Without those of which so many positions from `first` on see nothing but padding.
+ConvFilterLanes::KernelPart ConvFilterLanes::Seen(size_t axis, const Dim& first,
+                                                  int64_t positions) {
+  const int64_t places = g_.kernel[axis];
+  if (job_.is_of_bytes() || !g_.reaches_far(axis)) return {0, places};
+  const int64_t apart = g_.dilations[axis], stride = g_.strides[axis];
+  const Dim low = math().Name(first * stride), high = low + (positions - 1) * stride;
+  const Dim start = g_.begins[axis];  // of the input, behind the padding
+  const Dim begin = math().Name(Min(Max(CeilDiv(start - high, apart), 0), places));
+  const Dim end = Min(Max(CeilDiv(start + g_.in[axis] - low, apart), begin), places);
+  return {begin, math().Name(end - begin)};
+}
+
+ConvFilterLanes::KernelPart ConvFilterLanes::SeenRows(const Piece& piece, const Positions& at) {
+  if (g_.rank() == 1) return {0, 1};
+  return Seen(g_.rank() - 2, piece.block.row + at.row, at.rows);
+}
+
+ConvFilterLanes::KernelPart ConvFilterLanes::SeenColumns(const Piece& piece, const Positions& at) {
+  if (!leaves_out_) return {0, g_.kernel.back()};
+  return Seen(g_.rank() - 1, piece.block.column + at.column, at.columns);
 }
 
 void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
@@ -596,35 +641,60 @@ void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
     sums.push_back(InOneBlock() ? Bias(piece, filters.tile, i % vectors_)
                                 : lb().Load(sums_, sum_at(i), job_.lanes));
   }
-  // One step of the product per iteration: more of them would share elements and so need registers.
-  // Steps of few products whose elements lie apart are written for a row of the kernel: the loop
-  // around them would cost as much as a third of them.
-  const auto carry = [&](const Dim& extent, const Sums& initial,
-                         const std::function<Sums(const Dim& k, const Sums&)>& body) {
+  sums = MultiplyAll(piece, filters, at, std::move(sums));
+  for (int64_t i = 0; i < count; ++i) {
+    lb().Store(sums_, sums[static_cast<size_t>(i)], sum_at(i));
+  }
+}
+
+// One step of the product per iteration: more of them would share elements and so need registers.
+// Steps of few products whose elements lie apart are written for a row of the kernel: the loop
+// around them would cost as much as a third of them. Where places of the kernel are left out, the
+// loop over those that are left is not the inner one.
+ConvFilterLanes::Sums ConvFilterLanes::MultiplyAll(const Piece& piece, const Filters& filters,
+                                                   const Positions& at, Sums sums) {
+  using Body = std::function<Sums(const Dim& k, const Sums&)>;
+  const auto carry = [&](const Dim& extent, const Sums& initial, const Body& body) {
     if (extent.IsConstant(1)) return body(0, initial);
     return lb().For(math().At(extent), initial, [&](Value k, std::span<const Value> carried) {
       return body(math().Of(k), Sums(carried.begin(), carried.end()));
     });
   };
-  const KernelRows seen = SeenRows(piece, at);
-  const bool writes_columns = g_.strides.back() > 1 && count * g_.kernel.back() <= kMostProducts;
-  sums = carry(filters.channels, sums, [&](const Dim& channel, const Sums& s) {
+  const KernelPart rows = SeenRows(piece, at), columns = SeenColumns(piece, at);
+  const auto count = static_cast<int64_t>(sums.size());
+  const bool writes_columns = g_.strides.back() > 1 && count * g_.kernel.back() <= kMostProducts &&
+                              columns.count.is_constant();
+  const auto of_row = [&](const Step& step, const Sums& initial) {
+    if (!writes_columns) {
+      return carry(columns.count, initial, [&](const Dim& column, const Sums& s) {
+        return Multiply(piece, filters, at, {step.channel, step.outer, step.row, column}, s);
+      });
+    }
+    Sums all = initial;
+    for (int64_t k = 0; k < g_.kernel.back(); ++k) {
+      all = Multiply(piece, filters, at, {step.channel, step.outer, step.row, k}, std::move(all));
+    }
+    return all;
+  };
+  if (leaves_out_) {
+    return carry(g_.outer_places(), sums, [&](const Dim& outer, const Sums& s) {
+      return carry(rows.count, s, [&](const Dim& row, const Sums& t) {
+        return carry(columns.count, t, [&](const Dim& column, const Sums& u) {
+          return carry(filters.channels, u, [&](const Dim& channel, const Sums& v) {
+            return Multiply(piece, filters, at,
+                            {channel, outer, rows.first + row, columns.first + column}, v);
+          });
+        });
+      });
+    });
+  }
+  return carry(filters.channels, sums, [&](const Dim& channel, const Sums& s) {
     return carry(g_.outer_places(), s, [&](const Dim& outer, const Sums& t) {
-      return carry(seen.count, t, [&](const Dim& row, const Sums& u) {
-        const auto multiply = [&](const Dim& column, Sums v) {
-          return Multiply(piece, filters, at, {channel, outer, seen.first + row, column},
-                          std::move(v));
-        };
-        if (!writes_columns) return carry(g_.kernel.back(), u, multiply);
-        Sums all = u;
-        for (int64_t k = 0; k < g_.kernel.back(); ++k) all = multiply(k, std::move(all));
-        return all;
+      return carry(rows.count, t, [&](const Dim& row, const Sums& u) {
+        return of_row({channel, outer, rows.first + row, 0}, u);
       });
     });
   });
-  for (int64_t i = 0; i < count; ++i) {
-    lb().Store(sums_, sums[static_cast<size_t>(i)], sum_at(i));
-  }
 }
 
 // One step.

@@ -5,6 +5,7 @@
 #include "lathe/dialect/nn/conv.h"
 #include "lathe/support/text.h"
 #include "src/dialect/nn/window.h"
+#include "src/lower/strategies/conv_job.h"
 
 namespace lathe::lower {
 
@@ -120,8 +121,15 @@ int64_t ConvGeometry::most_begin(size_t a) const {
   return begins[a].is_constant() ? begins[a].value() : ((kernel[a] - 1) * dilations[a] + 1) / 2;
 }
 
+namespace {
+
+constexpr int64_t kManyChannels = 32;  // a place's products are more than its sums
+
+}  // namespace
+
+int64_t ConvGeometry::place_channels() const { return BlockChannels(channels, kManyChannels); }
+
 bool ConvGeometry::reaches_far() const {
-  constexpr int64_t kManyChannels = 32;  // a place's products are more than its sums
   if (channels < kManyChannels) return false;
   for (size_t a = 0; a < rank(); ++a) {
     if (reaches_far(a)) return true;

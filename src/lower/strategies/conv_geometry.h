@@ -48,6 +48,9 @@ struct ConvGeometry {
   /// Whether places of the kernel may see nothing but padding for many windows: that depends on the
   /// extents, but the answer does not, so that sums are made in one order for all of them.
   bool reaches_far() const;
+  /// Then: channels that are multiplied at one place of the kernel before the next one, whatever
+  /// the extents.
+  int64_t place_channels() const;
   /// The same of one axis, however few channels there are.
   bool reaches_far(size_t a) const;
   int64_t depth() const { return channels * places(); }

@@ -42,6 +42,12 @@ void ConvRows::SkipRows() {
   if (skips_rows_) channel_rows_ = rows_ = block_rows_ * g_.kernel[a];
 }
 
+void ConvRows::LeaveOut(int64_t columns) {
+  const size_t last = g_.rank() - 1;
+  if (g_.reaches_far(last)) near_ = (columns - 1) * g_.strides[last];
+  leaves_out_rows_ = g_.rank() == 2 && g_.reaches_far(last - 1);
+}
+
 void ConvRows::SplitColumns() {
   phases_ = g_.strides.back();
   front_ = CeilDiv(front_, phases_);
@@ -155,11 +161,13 @@ ConvRows::Row ConvRows::RowAt(Row row, const Dim& reach, const Dim& to) {
 void ConvRows::WriteVectors(const ConvInput& input, const Dim& image, const Dim& first_channel,
                             const Dim& channels, const ConvBlock& block, const Row& row,
                             Value memory) {
-  for (int64_t phase = 0; phase < phases_; ++phase) {
-    if (IsRead(phase)) {
-      WritePhase(input, image, first_channel, channels, block, row, phase, memory);
+  math_.For(leaves_out_rows_ ? row.inside : Dim(1), false, [&](const Dim&) {
+    for (int64_t phase = 0; phase < phases_; ++phase) {
+      if (IsRead(phase)) {
+        WritePhase(input, image, first_channel, channels, block, row, phase, memory);
+      }
     }
-  }
+  });
 }
 
 // By a place of the kernel.
@@ -179,9 +187,11 @@ void ConvRows::WritePhase(const ConvInput& input, const Dim& image, const Dim& f
   const Dim skipped = math_.Name(
       Min(CeilDiv(Max(g_.begins[last] - before, 0), phases_), CeilDiv(columns_, phases_)));
   const Dim from = math_.Name(Max(before + skipped * phases_ - g_.begins[last], 0));
-  const Dim count = math_.Name(row.inside * CeilDiv(Max(g_.in[last] - from, 0), phases_));
+  const Dim in_row = math_.Name(CeilDiv(Max(g_.in[last] - from, 0), phases_));
+  const Dim count = math_.Name(row.inside * in_row);
   const bool whole = g_.is_static() && !is_flat_;
-  const Dim columns = whole ? Dim(columns_) : g_.Reach(last, block.columns);
+  const Dim all = whole ? Dim(columns_) : g_.Reach(last, block.columns);
+  const Dim columns = near_ ? Min(all, in_row + *near_) : all;
   const Dim vectors = math_.Name(CeilDiv(CeilDiv(columns, phases_), lanes_));
   const Dim full = math_.Name(Min(FloorDiv(count, lanes_), vectors));
   std::vector<Value> at = math_.At({image, Dim(0)});
@@ -198,8 +208,12 @@ void ConvRows::WritePhase(const ConvInput& input, const Dim& image, const Dim& f
     CopyVector(input, at, first_channel + c * group_, live, memory, At(to, column));
   };
   if (front_ > 0) {
+    const int64_t front = near_ ? std::min(front_, RoundUp(*near_, lanes_)) : front_;
+    const Dim start = front < front_ ? math_.Name(Max(skipped - front, 0)) : Dim(0);
     math_.For(Dim(1) - fronts_stay_, false, [&](const Dim&) {
-      each_channel([&](const Dim&, const Dim& to) { WriteFront(to, phase, memory); });
+      each_channel([&](const Dim&, const Dim& to) {
+        WriteFront(to, phase * pitch_ + start, front, memory);
+      });
     });
   }
   math_.For(Min(full, 1), false, [&](const Dim&) {
@@ -214,9 +228,9 @@ void ConvRows::WritePhase(const ConvInput& input, const Dim& image, const Dim& f
   });
 }
 
-void ConvRows::WriteFront(const Dim& to, int64_t phase, Value memory) {
-  for (int64_t j = 0; j < front_; j += lanes_) {
-    const Dim column = (phase * pitch_ + j) * group_;
+void ConvRows::WriteFront(const Dim& to, const Dim& start, int64_t length, Value memory) {
+  for (int64_t j = 0; j < length; j += lanes_) {
+    const Dim column = (start + j) * group_;
     lb_.Store(memory, Padding(lanes_ * group_), At(to, column));
   }
 }
@@ -226,7 +240,9 @@ void ConvRows::WriteFronts(const Dim& channels, const Dim& stays, Value memory) 
   if (front_ == 0) return;
   const Dim rows = channels * g_.outer_places() * channel_rows_;
   math_.For(math_.Name(stays * rows), false, [&](const Dim& to) {
-    for (int64_t phase = 0; phase < phases_; ++phase) WriteFront(to, phase, memory);
+    for (int64_t phase = 0; phase < phases_; ++phase) {
+      WriteFront(to, phase * pitch_, front_, memory);
+    }
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "src/lower/index_math.h"
@@ -27,6 +28,10 @@ class ConvRows {
   void GroupBytes(Value padding);
   /// Rows that no position of a block sees are left out where that needs less memory, for Read.
   void SkipRows();
+  /// Positions are read in tiles of so many columns of one row. Along an axis along which the
+  /// kernel reaches far, none is read at a place where all of it sees padding: what no tile reads
+  /// is not written.
+  void LeaveOut(int64_t columns);
   /// Elements that are the last dim's stride apart become neighbors, for ReadVector.
   void SplitColumns();
   /// Channels lie as close together as blocks of so many rows and columns, at most, allow, and are
@@ -70,7 +75,7 @@ class ConvRows {
   void WritePhase(const ConvInput& input, const Dim& image, const Dim& first_channel,
                   const Dim& channels, const ConvBlock& block, const Row& row, int64_t phase,
                   Value memory);
-  void WriteFront(const Dim& to, int64_t phase, Value memory);
+  void WriteFront(const Dim& to, const Dim& start, int64_t length, Value memory);
   std::vector<Value> At(const Dim& row, const Dim& column);
   bool IsRead(int64_t phase) const;
   void CopyVector(const ConvInput& input, std::vector<Value> at, const Dim& channel,
@@ -91,8 +96,10 @@ class ConvRows {
   bool has_padding_ = false;
   int64_t block_rows_;
   int64_t row_stride_ = 1, row_dilation_ = 1;
+  bool leaves_out_rows_ = false;    // that are padding: nobody reads them
   bool skips_rows_ = false;         // each of a block has its own, one for each of the kernel
   int64_t rows_ = 1, columns_ = 1;  // of one channel and outer place
+  std::optional<int64_t> near_;     // columns of padding beside the input that are read; or all
   int64_t phases_ = 1;              // of the columns, which lie apart
   int64_t front_ = 0;               // most columns of padding in front, of a phase
   Dim fronts_stay_ = 0;             // 1: they have been written

@@ -306,6 +306,21 @@ TEST_F(ConvLowering, KernelRowsFarApart) {
   }
 }
 
+// Nor columns, nor what no tile of positions reads; along one axis, or all.
+TEST_F(ConvLowering, KernelPlacesFarApart) {
+  ExpectConv({"[1, 40, 28, 28]", "[33, 40, 3, 3]", "dilations = [24, 24], pads = [24, 24, 24, 24]",
+              "[1, 33, 28, 28]"});
+  ExpectConv({"[2, 32, 20, 18]", "[32, 32, 3, 3]", "dilations = [2, 12], pads = [2, 12, 4, 14]",
+              "[2, 32, 22, 20]"});
+  ExpectConv({"[1, 40, 6, 19]", "[20, 40, 5, 3]",
+              "dilations = [4, 12], strides = [2, 1], pads = [8, 11, 8, 11]", "[1, 20, 3, 17]"});
+  ExpectConv({"[1, 66, 50]", "[32, 33, 3]", "group = 2, dilations = [30], pads = [30, 30]",
+              "[1, 32, 50]"});
+  // Where the first axis is padded, what the others see does not say whether a row is read.
+  ExpectConv({"[1, 32, 2, 9, 9]", "[20, 32, 1, 3, 3]",
+              "dilations = [1, 5, 5], pads = [1, 5, 5, 2, 5, 5]", "[1, 20, 5, 9, 9]"});
+}
+
 TEST_F(ConvLowering, InParallelPieces) {
   ExpectConv({"[1, 32, 30, 31]", "[70, 32, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 70, 30, 31]"});
   // Filters are shared out, in parts that differ: of small planes, of few panels.

@@ -215,27 +215,52 @@ TEST_F(WindowSizes, FiltersInLanesInOneAndThreeDims) {
 }
 
 // Places of the kernel that see nothing but padding are left out, whichever these are.
+// The filters of a group fill no vectors.
 TEST_F(WindowSizes, KernelsThatReachFar) {
-  Expect({"nn.conv", 33, {9, 33, 3, 3}, {{"pads", {12, 6, 12, 6}}, {"dilations", {12, 6}}}},
+  Expect({"nn.conv", 64, {10, 32, 3, 3}, {{"dilations", {6, 6}}}, 2, 0, "SAME_UPPER"}, "conv");
+  Expect({"nn.conv", 66, {6, 33, 3, 3}, {{"pads", {12, 6, 12, 6}}, {"dilations", {12, 6}}}, 2},
          "conv");
   Expect({"nn.conv",
+          64,
+          {6, 32, 3, 3},
+          {{"pads", {20, 3, 7, 9}}, {"dilations", {9, 5}}, {"strides", {2, 3}}},
+          2,
+          1},
+         "conv");
+  Expect({"nn.conv", 80, {6, 40, 12}, {{"pads", {6, 5}}}, 2, 0, "NOTSET", 1}, "conv");
+  Expect({"nn.conv",
+          64,
+          {10, 32, 2, 5, 3},
+          {{"pads", {1, 4, 1, 1, 4, 1}}, {"dilations", {1, 2, 1}}},
+          2,
+          0,
+          "NOTSET",
+          3},
+         "conv");
+}
+
+TEST_F(WindowSizes, KernelsThatReachFarWithFiltersInLanes) {
+  const char* lanes = "conv_filter_lanes";
+  Expect({"nn.conv", 33, {16, 33, 3, 3}, {{"pads", {12, 6, 12, 6}}, {"dilations", {12, 6}}}},
+         lanes);
+  Expect({"nn.conv",
           32,
-          {3, 32, 3, 3},
+          {32, 32, 3, 3},
           {{"pads", {20, 3, 7, 9}}, {"dilations", {9, 5}}, {"strides", {2, 3}}},
           1,
           1},
-         "conv");
-  Expect({"nn.conv", 40, {6, 40, 12}, {{"pads", {6, 5}}}, 1, 0, "NOTSET", 1}, "conv");
+         lanes);
+  Expect({"nn.conv", 40, {32, 40, 12}, {{"pads", {6, 5}}}, 1, 0, "NOTSET", 1}, lanes);
   Expect({"nn.conv",
           32,
-          {5, 32, 2, 5, 3},
+          {16, 32, 2, 5, 3},
           {{"pads", {1, 4, 1, 1, 4, 1}}, {"dilations", {1, 2, 1}}},
           1,
           0,
           "NOTSET",
           3},
-         "conv");
-  Expect({"nn.conv", 64, {10, 32, 3, 3}, {{"dilations", {6, 6}}}, 2, 0, "SAME_UPPER"}, "conv");
+         lanes);
+  Expect({"nn.conv", 70, {32, 35, 3, 3}, {{"dilations", {2, 12}}}, 2, 0, "SAME_UPPER"}, lanes);
 }
 
 TEST_F(WindowSizes, OneAndThreeDims) {
