@@ -19,8 +19,9 @@
 // narrowest of a few tiles that covers it. Where a kernel reaches far, tiles are narrow, and places
 // of the kernel at which a tile sees nothing but padding are left out.
 //
-// Of bytes, groups of four channels are multiplied and added up at once: such a group counts as one
-// channel here, and lies together in memory.
+// Of bytes, groups of four channels are multiplied and added up at once, and of f32 that become
+// bf16, where the precision allows and the machine can, pairs: such a group counts as one channel
+// here, and lies together in memory.
 namespace lathe::lower {
 namespace {
 
@@ -86,7 +87,8 @@ class ConvFilterLanes {
   bool IsLarge(int64_t depth) const;
   bool ReadsMuch() const;
   int64_t most_elements() const { return kMostBytes * 8 / BitWidth(job_.sum_element()); }
-  int64_t group() const { return job_.is_of_bytes() ? loop::kDotGroup : 1; }
+  int64_t group() const { return job_.is_of_bytes() ? loop::kDotGroup : takes_pairs_ ? 2 : 1; }
+  int64_t place_channels() const { return CeilDiv(g_.place_channels(), group()); }
   int64_t depth() const { return channels_ * g_.places(); }
   int Registers() const {
     const Machine& machine = job_.l.machine;
@@ -158,6 +160,7 @@ class ConvFilterLanes {
   int64_t block_channels_ = 1;                // that are multiplied at once
   bool copies_ = true;                        // the input, with its padding
   bool leaves_out_ = false;                   // places of the kernel that see nothing but padding
+  bool takes_pairs_ = false;                  // of bf16
   int64_t most_positions_ = 1;                // of a block
   std::vector<Rest> rests_;                   // the narrowest first
   int64_t beyond_ = 0;                        // rows that these read behind the last one
@@ -173,6 +176,8 @@ class ConvFilterLanes {
 std::string ConvFilterLanes::Refusal() {
   if (std::string why = job_.Refusal(true); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
+  takes_pairs_ = job_.takes_pairs();
+  g_.reads_own_element &= g_.is_static() || !takes_pairs_;
   channels_ = CeilDiv(g_.channels, group());
   if (!g_.is_static() && g_.reads_own_element) {
     return "one place of the kernel and positions of symbolic number";
@@ -194,7 +199,7 @@ std::string ConvFilterLanes::Refusal() {
     return PickBlocksOfAnySize() ? "" : "what a block reads is too large";
   }
   if (g_.reads_own_element) g_.Flatten();
-  copies_ = g_.places() != 1 || job_.before.has_value() || job_.is_of_bytes();
+  copies_ = g_.places() != 1 || job_.before.has_value() || group() > 1;
   for (size_t a = 0; a < g_.rank(); ++a) {
     const int64_t last = (g_.out[a].value() - 1) * g_.strides[a];
     copies_ |= !g_.begins[a].IsConstant(0) || last >= g_.in[a].value();
@@ -211,10 +216,11 @@ int64_t ConvFilterLanes::usual_positions() const {
 bool ConvFilterLanes::Wins() const {
   const auto real = [](int64_t v) { return static_cast<double>(v); };
   const double p = real(usual_positions()), f = real(g_.filters), depth = real(g_.depth());
+  const double steps = depth / real(group());
   const double vectors_of_p = real(CeilDiv(usual_positions(), job_.lanes));
   const double vectors_of_f = real(tiles_ * vectors_);
   const double copied = vectors_of_p * depth * (g_.reads_own_element ? 4 : 10);
-  const double filters = p * vectors_of_f * (depth + 4) + copied / real(g_.places()) +
+  const double filters = p * vectors_of_f * (steps + 4) + copied / real(g_.places()) +
                          vectors_of_p * vectors_of_f * 10 * real(job_.lanes);
   return filters < vectors_of_p * f * depth + copied;
 }
@@ -237,7 +243,7 @@ int64_t ConvFilterLanes::MostTileColumns() const {
 // What a block reads of so many places of the kernel, its channels counted: those that are
 // multiplied by a place before the next one are never apart.
 bool ConvFilterLanes::IsLarge(int64_t depth) const {
-  const int64_t channels = leaves_out_ ? g_.place_channels() : CeilDiv(depth, g_.places());
+  const int64_t channels = leaves_out_ ? place_channels() : CeilDiv(depth, g_.places());
   return RowElements() * channels > most_elements() - width();
 }
 
@@ -247,7 +253,7 @@ bool ConvFilterLanes::ReadsMuch() const {
   const int64_t columns =
       g_.Reach(last, kMostPositions).value() + g_.most_begin(last) + 2 * job_.lanes;
   const int64_t rows = g_.outer_places() * kernel_rows();
-  return rows * columns * g_.place_channels() > most_elements() - width();
+  return rows * columns * place_channels() > most_elements() - width();
 }
 
 // Tiles are whole rows, or parts of one.
@@ -271,7 +277,7 @@ void ConvFilterLanes::PickBlocks() {
 void ConvFilterLanes::PickChannels() {
   sum_rows_ = RoundUp(most_positions_, job_.lanes);
   if (leaves_out_) {
-    block_channels_ = g_.place_channels();
+    block_channels_ = place_channels();
     return;
   }
   const int64_t most = (most_elements() - SpareRows() * width()) / RowElements();
@@ -377,6 +383,7 @@ Value ConvFilterLanes::PackWeights() {
   layout.padded.insert(layout.padded.end(), shape.begin() + 2, shape.end());
   layout.split = {tiles, width(), blocks, block_channels_, group(), g_.places()};
   layout.order = {2, 0, 3, 5, 1, 4};
+  if (takes_pairs_) layout.element = ElementType::kBF16;
   return lb().Grouped(job_.l.Pack(std::move(layout)), std::vector<int64_t>{1, 1, 2, 2});
 }
 
@@ -413,6 +420,7 @@ void ConvFilterLanes::Write() {
   rows_->SkipRows();
   if (leaves_out_) rows_->LeaveOut(tile_columns_);
   if (job_.is_of_bytes()) rows_->GroupBytes(job_.Padding());
+  if (takes_pairs_) rows_->PairBf16();
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
   if (g_.rank() > 1) out_rows_ = math().Name(g_.out[g_.rank() - 2]);

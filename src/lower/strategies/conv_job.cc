@@ -84,6 +84,12 @@ Shape ConvJob::weight_shape() const {
   return shape;
 }
 
+// A channel that has no other would need one of zeros. Where there are tiles, these are faster.
+bool ConvJob::takes_pairs() const {
+  return l.precision >= Precision::kBf16 && l.machine.has_bf16 && !l.machine.has_tiles &&
+         g.element == ElementType::kF32 && g.channels % 2 == 0 && weights_are_constant();
+}
+
 double ConvJob::Cost(int64_t pieces, double cycles) const {
   double cost = 0;
   for (const int64_t threads : {1, 2, 4, 8}) {

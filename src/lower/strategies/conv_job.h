@@ -34,6 +34,8 @@ class ConvJob {
   bool is_of_bytes() const { return g.element == ElementType::kU8; }
   ElementType sum_element() const { return is_of_bytes() ? ElementType::kI32 : g.element; }
   bool weights_are_constant() const { return l.IsConstant(anchor->operand(1)); }
+  /// Whether conv_filter_lanes multiplies pairs of channels that become bf16.
+  bool takes_pairs() const;
 
   /// Of operand 1, which is static.
   Shape weight_shape() const;

@@ -17,6 +17,7 @@ ConvRows::ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometr
       g_(geometry),
       lanes_(lanes),
       fill_(fill),
+      element_(geometry.element),
       has_rows_(geometry.rank() > 1),
       block_rows_(block_rows) {
   const size_t last = g_.rank() - 1;
@@ -68,7 +69,7 @@ Dim ConvRows::elements() const {
 
 Value ConvRows::Memory(int64_t channels) {
   const SymShape shape({channels * g_.outer_places() * channel_rows_, phases_ * pitch_ * group_});
-  return lb_.Alloc(VTensorType::Get(lb_.context(), shape, g_.element));
+  return lb_.Alloc(VTensorType::Get(lb_.context(), shape, element_));
 }
 
 std::vector<Value> ConvRows::At(const Dim& row, const Dim& column) {
@@ -231,7 +232,7 @@ void ConvRows::WritePhase(const ConvInput& input, const Dim& image, const Dim& f
 void ConvRows::WriteFront(const Dim& to, const Dim& start, int64_t length, Value memory) {
   for (int64_t j = 0; j < length; j += lanes_) {
     const Dim column = (start + j) * group_;
-    lb_.Store(memory, Padding(lanes_ * group_), At(to, column));
+    lb_.Store(memory, Padding(element_, lanes_ * group_), At(to, column));
   }
 }
 
@@ -261,8 +262,13 @@ void ConvRows::GroupBytes(Value padding) {
   group_ = loop::kDotGroup;
 }
 
-Value ConvRows::Padding(int64_t lanes) {
-  return padding_ ? lb_.Widen(padding_, lanes) : lb_.Splat(g_.element, fill_, lanes);
+void ConvRows::PairBf16() {
+  element_ = ElementType::kBF16;
+  group_ = 2;
+}
+
+Value ConvRows::Padding(ElementType element, int64_t lanes) {
+  return padding_ ? lb_.Widen(padding_, lanes) : lb_.Splat(element, fill_, lanes);
 }
 
 // Where there are fewer channels than a group has, weights of zero are multiplied by any others.
@@ -283,11 +289,12 @@ void ConvRows::CopyGroup(const ConvInput& input, std::vector<Value> at, const Di
     at[1] = math_.At(are_full ? channel : Min(channel, g_.channels * g_.groups - 1));
     Value part = input.Load(at, lanes_, live.IsConstant(lanes_) ? Value() : math_.At(live));
     if (is_inside) {
-      part = nn::WhereOp::Create(lb_.b(), is_inside, part, Padding(lanes_)).output();
+      part = nn::WhereOp::Create(lb_.b(), is_inside, part, Padding(g_.element, lanes_)).output();
     }
     parts.push_back(part);
   }
-  lb_.Store(memory, lb_.Interleave(parts), to);
+  const bool narrows = element_ == ElementType::kBF16;
+  lb_.Store(memory, narrows ? lb_.Narrow(parts) : lb_.Interleave(parts), to);
 }
 
 }  // namespace lathe::lower

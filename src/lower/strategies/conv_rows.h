@@ -26,6 +26,9 @@ class ConvRows {
   /// Four channels of bytes lie together at each position, as loop.dot takes them, and count as one
   /// channel; the padding holds a scalar.
   void GroupBytes(Value padding);
+  /// Two channels of f32, of an even number, become bf16 and lie together, as loop.dot_pairs takes
+  /// them, and count as one channel.
+  void PairBf16();
   /// Rows that no position of a block sees are left out where that needs less memory, for Read.
   void SkipRows();
   /// Positions are read in tiles of so many columns of one row. Along an axis along which the
@@ -82,7 +85,7 @@ class ConvRows {
                   const Dim& live, Value memory, const std::vector<Value>& to);
   void CopyGroup(const ConvInput& input, std::vector<Value> at, const Dim& first, const Dim& live,
                  Value memory, const std::vector<Value>& to);
-  Value Padding(int64_t lanes);
+  Value Padding(ElementType element, int64_t lanes);
   Dim Inside(size_t axis, const Dim& reach) const;
 
   LoopBuilder& lb_;
@@ -91,8 +94,9 @@ class ConvRows {
   int64_t lanes_;
   double fill_;
   Value padding_;
-  int64_t group_ = 1;  // channels that lie together
-  bool has_rows_;      // more than one spatial dim
+  int64_t group_ = 1;    // channels that lie together
+  ElementType element_;  // in memory
+  bool has_rows_;        // more than one spatial dim
   bool has_padding_ = false;
   int64_t block_rows_;
   int64_t row_stride_ = 1, row_dilation_ = 1;

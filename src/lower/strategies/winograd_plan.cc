@@ -15,7 +15,8 @@ constexpr int64_t kMostRows = 8;                // of a block, where extents are
 constexpr int64_t kMostInputBytes = 640 << 10;  // of a block, transformed
 constexpr int64_t kMostSumBytes = 256 << 10;    // where they wait for other channels
 constexpr double kTransformed = 1.8;            // what transforms take, by the estimate; measured
-constexpr double kDirect = 1.05;                // of the peak, that other strategies take
+// What other strategies take of the peak, of f32 and of pairs of bf16.
+constexpr double kDirect = 1.05, kDirectOfPairs = 0.58;
 
 double Real(int64_t v) { return static_cast<double>(v); }
 
@@ -35,9 +36,10 @@ class Planner {
   std::optional<WinogradPlan> Best(int64_t outputs);
   double DirectCost() const;
   double WeightsCost(const WinogradPlan& plan) const;
+  double DirectShare() const { return job_.takes_pairs() ? kDirectOfPairs : kDirect; }
   // Of what positions that fill a vector take directly, a part of `kDirectCost`.
   double Unit() const {
-    return Real(g_.filters) * Real(g_.depth()) * kDirect / WinogradPlan::kDirectCost;
+    return Real(g_.filters) * Real(g_.depth()) * DirectShare() / WinogradPlan::kDirectCost;
   }
 
  private:
@@ -198,7 +200,7 @@ double Planner::DirectCost() const {
   const int64_t positions = out_[0] * out_[1];
   const int64_t lanes_filled = std::min(CeilDiv(positions, job_.lanes) * g_.filters,
                                         CeilDiv(g_.filters, job_.lanes) * positions);
-  const double all = Real(images() * lanes_filled) * Real(g_.depth()) * kDirect;
+  const double all = Real(images() * lanes_filled) * Real(g_.depth()) * DirectShare();
   constexpr int64_t kPieceWork = 20000, kPieces = 8;  // that all numbers of threads share
   const auto pieces = std::clamp(static_cast<int64_t>(all) / kPieceWork, int64_t{1}, kPieces);
   return job_.Cost(pieces, all / Real(pieces));

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "test/unit/lower/lower_util.h"
+#include "test/unit/lower/pairs_util.h"
 
 namespace lathe::lower {
 namespace {
@@ -17,45 +17,9 @@ Case ProductOf(const std::string& a, const std::string& b, const std::string& y,
           F32(y)};
 }
 
-class MatmulBf16 : public LowerTest {
+class MatmulBf16 : public PairsTest {
  protected:
-  MatmulBf16() {
-    precision_ = Precision::kBf16;
-    constant_ = {false, true};
-  }
-
-  // Pairs are multiplied by several instructions where there is none.
-  static Machine WithPairs(const Target& target) {
-    Machine machine = MachineOf(target);
-    machine.has_bf16 = true;
-    machine.has_tiles = false;
-    return machine;
-  }
-
-  void ExpectPairs(const Case& c, double rtol = 3e-2) {
-    Program given = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
-    ExpectPairs(c, Inputs(given), rtol);
-  }
-  void ExpectPairs(const Case& c, const NamedValues& inputs, double rtol) {
-    for (const Target* target : codegen::RunnableTargets()) {
-      Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
-      const NamedValues wanted = Interpreter(program).Run(inputs);
-      Operation* function = codegen::FirstFunction(program);
-      const Lowered lowered = LowerFunction(function, WithPairs(*target), constant_,
-                                            {.precision = precision_, .strict = true});
-      EXPECT_EQ(lowered.strategy, "matmul_bf16") << lowered.candidates;
-      NamedValues packed = inputs;
-      PackInputs(program, lowered.packed, packed);
-      std::vector<Tensor> tensors;
-      for (const auto& [name, value] : packed) tensors.push_back(value.tensor());
-      const Tensor empty = ZeroLike(wanted[0].second.tensor());
-      const codegen::CompiledKernel kernel(function->region(0).front(), *target, lowered.in_place);
-      runtime::WorkerTeam team(3);
-      const std::vector<Tensor> got = kernel.Call(tensors, {empty}, &team);
-      ExpectClose(got, wanted, rtol, target->name);
-      EXPECT_EQ(kernel.Call(tensors, {empty})[0], got[0]) << "one thread gives other bits";
-    }
-  }
+  MatmulBf16() : PairsTest("matmul_bf16") {}
 
   std::string WhyNot(const Case& c, const Machine& machine) {
     Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
