@@ -51,12 +51,15 @@ fuzz:  ## every fuzzer for FUZZ_SECONDS each (default 600)
 	@scripts/install.sh test
 	@$(PYTHON) scripts/run_tests.py --jobs $(JOBS) --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
 
-bench:  ## benchmarks against their peers
+bench:  ## benchmarks against their peers; docs/benchmarks.md is written at the end
 	@scripts/install.sh bench
 	@$(CONFIGURE) release -DLATHE_BENCH=ON > /dev/null
 	@$(BUILD) build -j $(JOBS)
 	@for script in bench/*/run.sh bench/*/run.py; do \
 	  if [ -x "$$script" ]; then echo "== $$script"; "$$script" || exit 1; fi; done
+	@[ -x .venv-bench/bin/python ] || python3 -m venv .venv-bench
+	@.venv-bench/bin/pip install --quiet --requirement bench/models/requirements.txt
+	@.venv-bench/bin/python bench/models/benchmarks.py --markdown docs/benchmarks.md
 
 corpus:  ## models that strangers bring, against onnxruntime; MODELS="vit swin" for some
 	@scripts/install.sh demo

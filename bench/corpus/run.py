@@ -31,7 +31,7 @@ import numpy as np
 import onnx
 
 import lx
-from race import Failed, Lathe, OnnxRuntime, compare
+from race import Failed, Lathe, OnnxRuntime, compare, compare_quantized
 
 
 def in_short(text):
@@ -55,17 +55,6 @@ def compare_found(ours, theirs):
         f"{box} of class {label}" for box, label in zip(theirs["boxes"], theirs["labels"])
         if not ((ours["labels"] == label) & (np.abs(ours["boxes"] - box).max(1, initial=0) < reach)).any()]
     assert len(missing) <= 0.02 * len(theirs["boxes"]), f"{len(missing)} boxes are missing: {missing[0]}"
-
-
-def compare_quantized(ours, theirs):
-    """Numbers rounded to few bits on the way: another order of rounding is off by a few steps."""
-    assert ours.keys() == theirs.keys(), f"outputs {sorted(ours)}, not {sorted(theirs)}"
-    for name, wanted in theirs.items():
-        got, reach = ours[name], np.ptp(wanted) if wanted.size else 0
-        assert got.shape == wanted.shape, f"{name}: shape {got.shape}, not {wanted.shape}"
-        off = np.abs(got.astype(np.float64) - wanted) / (reach or 1)
-        most, mean = off.max(initial=0), off.mean() if off.size else 0
-        assert most <= 0.03 and mean <= 0.005, f"{name}: off by {most:.4f} of the range, {mean:.4f} on the average"
 
 
 def is_quantized(model):
