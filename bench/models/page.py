@@ -167,8 +167,7 @@ def page(result, picture, note):
         "## Divided by those of level f32\n", ratio_table(rows),
         "## Errors of lesser precision\n",
         "RMS of the difference from onnxruntime's f32 relative to the RMS of the output, of the output with the "
-        "largest. All others agree with it to f32's tolerance. Without tile registers (AMX) ours takes bf16 for products "
-        "alone, not for convolutions.\n", error_table(rows)]
+        "largest. All others agree with it to f32's tolerance.\n", error_table(rows)]
     quantized = int8_table(rows, notes)
     if quantized:
         parts += ["## Quantized\n", "By onnxruntime's quantizer: convolutional networks with pairs of `QuantizeLinear` "
