@@ -177,7 +177,6 @@ std::string ConvFilterLanes::Refusal() {
   if (std::string why = job_.Refusal(true); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
   takes_pairs_ = job_.takes_pairs();
-  g_.reads_own_element &= g_.is_static() || !takes_pairs_;
   channels_ = CeilDiv(g_.channels, group());
   if (!g_.is_static() && g_.reads_own_element) {
     return "one place of the kernel and positions of symbolic number";

@@ -49,9 +49,10 @@ std::string ConvJob::InputRefusal() {
   return before->SetGroups(std::move(axes)) ? "" : "the input's positions cannot be walked as one";
 }
 
-std::string ConvJob::Refusal(bool of_bytes) {
-  if (std::string why = AnchorRefusal(of_bytes); !why.empty()) return why;
+std::string ConvJob::Refusal(bool in_groups) {
+  if (std::string why = AnchorRefusal(in_groups); !why.empty()) return why;
   if (std::string why = g.Parse(*anchor); !why.empty()) return why;
+  if (in_groups && takes_pairs()) g.reads_own_element &= g.is_static();
   if (std::string why = InputRefusal(); !why.empty()) return why;
   after.emplace(l.function, anchor, l.machine);
   if (std::string why = after->Refusal(); !why.empty()) return why;

@@ -15,9 +15,9 @@ class ConvJob {
  public:
   explicit ConvJob(Lowering& lowering) : l(lowering) {}
 
-  /// Why the function cannot be lowered by panels; empty if it can. `of_bytes`: convolutions of
-  /// bytes are taken, too.
-  std::string Refusal(bool of_bytes = false);
+  /// Why the function cannot be lowered by panels; empty if it can. `in_groups`: by groups of
+  /// channels, where there are; convolutions of bytes are taken, too.
+  std::string Refusal(bool in_groups = false);
 
   Lowering& l;
   const Operation* anchor = nullptr;

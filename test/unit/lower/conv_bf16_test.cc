@@ -56,12 +56,20 @@ TEST_F(ConvBf16, SymbolicExtents) {
 
 // Padding stays zero, and so do lanes for which nothing is computed.
 TEST_F(ConvBf16, OfComputedInput) {
-  const std::string x = F32("1, 6, 9, 7"), w = F32("18, 6, 3, 3"), y = F32("1, 18, 9, 7");
-  ExpectPairs({{x, w},
-               StrCat("%n = nn.exp(%a) : (", x, ") -> ", x,
-                      "\n%r = nn.conv(%n, %b) {pads = [1, 1, 1, 1]} : (", x, ", ", w, ") -> ", y),
-               y},
-              0.1);
+  const auto expect = [&](const std::string& in, const std::string& weights,
+                          const std::string& pads, const std::string& out) {
+    const std::string x = F32(in), w = F32(weights), y = F32(out);
+    ExpectPairs({{x, w},
+                 StrCat("%n = nn.exp(%a) : (", x, ") -> ", x, "\n%r = nn.conv(%n, %b) {", pads,
+                        "} : (", x, ", ", w, ") -> ", y),
+                 y},
+                0.1);
+  };
+  expect("1, 6, 9, 7", "18, 6, 3, 3", "pads = [1, 1, 1, 1]", "1, 18, 9, 7");
+  expect("1, 6, 9, 7", "18, 6, 1, 1", "", "1, 18, 9, 7");
+  symbol_ = 19;
+  expect("1, 6, N, N", "18, 6, 3, 3", "pads = [1, 1, 1, 1]", "1, 18, N, N");
+  expect("2, 6, N, N", "18, 6, 1, 1", "", "2, 18, N, N");
 }
 
 // Infinities and NaN come out as f32 gives them, and so do numbers at the end of the range.
