@@ -173,7 +173,10 @@ std::string ConvWinograd::Refusal() {
   if (!WinsOverDirect(job_, *plan_) || less.Prove() == Truth::kFalse) {
     return "multiplying directly takes less";
   }
-  if (less.Prove() != Truth::kTrue) job_.l.where = less;
+  if (less.Prove() == Truth::kTrue) return "";
+  if (job_.takes_pairs())
+    return "pairs of bf16 are multiplied, and extents say when tiles take less";
+  job_.l.where = less;
   return "";
 }
 

@@ -83,6 +83,19 @@ TEST_F(ConvBf16, Ends) {
   }
 }
 
+// Where a size decides what takes less, both sides would have to read the same weights.
+TEST_F(ConvBf16, OneVariantForAllExtents) {
+  const Case c = ConvOf("1, 256, N, N", "256, 256, 3, 3", "pads = [1, 1, 1, 1]", "1, 256, N, N");
+  for (const Precision precision : {Precision::kBf16, Precision::kF32}) {
+    Program program = ParseProgram(context_, ProgramOf(c), {.file_locations = false});
+    const Lowered lowered =
+        LowerFunction(codegen::FirstFunction(program), WithPairs(Target::Named("avx512_bf16")),
+                      constant_, {.precision = precision, .strict = true});
+    const char* wanted = precision == Precision::kBf16 ? "conv_filter_lanes" : "conv_winograd | ";
+    EXPECT_TRUE(lowered.strategy.starts_with(wanted)) << lowered.strategy << lowered.candidates;
+  }
+}
+
 // An odd number of channels is multiplied in f32.
 TEST_F(ConvBf16, OddChannels) {
   const Case c = ConvOf("1, 3, 5, 9", "32, 3, 3, 3", "", "1, 32, 3, 7");
