@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lathe/codegen/target.h"
+#include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/ir/block.h"
 #include "src/codegen/llvm/emit.h"
@@ -91,6 +92,10 @@ class FunctionEmitter {
   const StopQuestion& Question();
   void EmitStop(llvm::Value* counter, int64_t interval);
   void CallTeam(llvm::Function* part, std::span<llvm::Value* const> fields, llvm::Value* extent);
+
+  // function_idle.cc
+  llvm::Value* ExtentAhead(const loop::ForOp& loop);
+  llvm::Value* EmitIsIdle(const loop::ForOp& loop);
 
   // function_tiles.cc
   bool EmitTileOp(Operation* op);

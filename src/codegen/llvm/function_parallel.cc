@@ -65,6 +65,10 @@ void FunctionEmitter::EmitFor(Operation* op) {
   const loop::ForOp loop(op);
   const auto extent = loop.extent();
   llvm::Value* end = extent ? b_.getInt64(static_cast<uint64_t>(*extent)) : ValueOf(loop.size());
+  if (!extent) {
+    llvm::Value* is_idle = EmitIsIdle(loop);
+    if (is_idle != nullptr) end = b_.CreateSelect(is_idle, b_.getInt64(0), end);
+  }
   if (loop.parallel() && team_ != nullptr) return EmitParallel(op, end);
   std::vector<llvm::Value*> carried;
   for (size_t i = loop::ForOp::kCarried; i < op->num_operands(); ++i) {

@@ -417,6 +417,21 @@ class HugeAttributeTest : public SemanticsTest {
   }
 };
 
+// Rows of nothing are a few bytes, however many there are: nobody walks them.
+TEST_F(SemanticsTest, ReductionsOfManyEmptyRows) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  for (const Shape& shape : {Shape{kMany, 0}, Shape{kMany, 0, 3}, Shape{3, kMany, 0}}) {
+    for (const char* op : {"reduce_sum", "reduce_max", "reduce_l2", "reduce_log_sum_exp"}) {
+      Net net(context_);
+      SymShape dims;
+      for (size_t i = 0; i < shape.size(); ++i) dims.dims.push_back(Dim::Symbol(StrCat("D", i)));
+      net.Output(net.Op(op, {net.Feed(dims)}, {{"keepdims", net.builder().Attr(false)}}));
+      const NamedValues inputs{{"x0", RandomTensor(ElementType::kF32, shape, 1)}};
+      ExpectAsInterpreted(net.program(), inputs, 0, StrCat(op, " of ", ShapeToString(shape)));
+    }
+  }
+}
+
 TEST_F(HugeAttributeTest, PowersOfNorms) {
   for (const int64_t p : {int64_t{1}, int64_t{3}, int64_t{64}, kHuge}) {
     Check("lp_pool", {1, 2, 9},
