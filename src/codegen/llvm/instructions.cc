@@ -268,15 +268,16 @@ Value* IsNoNumber(EmitContext& c, Value* x) {
 }
 
 // The greater (lesser) one; NaN if either is NaN. Of floats "y > x ? y : x" is one instruction on
-// x86, which gives x where either is NaN.
+// x86, which gives x where either is NaN: so y is put there first where it is NaN. (To choose
+// afterwards is the same, but LLVM makes one choice of two then, and no such instruction.)
 template <bool kMax>
 Value* Extreme(EmitContext& c, Value* x, Value* y) {
   Value* take_y = nullptr;
   if (c.is_float()) {
-    take_y = c.b.CreateFCmp(kMax ? CmpInst::FCMP_OGT : CmpInst::FCMP_OLT, y, x);
-    Value* extreme = c.b.CreateSelect(take_y, y, x);
     Value* none = ChangesSignAlone(y) ? IsNoNumber(c, y) : c.b.CreateFCmpUNO(y, y);
-    return c.b.CreateSelect(none, y, extreme);
+    Value* other = c.b.CreateSelect(none, y, x);
+    take_y = c.b.CreateFCmp(kMax ? CmpInst::FCMP_OGT : CmpInst::FCMP_OLT, y, other);
+    return c.b.CreateSelect(take_y, y, other);
   }
   if (c.is_signed()) {
     take_y = c.b.CreateICmp(kMax ? CmpInst::ICMP_SLT : CmpInst::ICMP_SGT, x, y);
