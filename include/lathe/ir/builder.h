@@ -48,6 +48,7 @@ class Builder {
   Attribute Attr(int64_t value);
   Attribute Attr(double value);
   Attribute Attr(std::string_view value);
+  Attribute Attr(const char* value) { return Attr(std::string_view(value)); }  // else a bool
   Attribute Attr(std::span<const int64_t> values);
   Attribute Attr(const Tensor& value);
 

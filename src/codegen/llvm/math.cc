@@ -19,9 +19,9 @@ constexpr double kLn2Low = 1.42860682030941723212e-6;
 constexpr double kRound = 12582912.0;  // 1.5 * 2^23: adding it leaves an integer in the low bits
 constexpr int kCurrentRounding = 4;    // of an instruction that may round otherwise
 
-// e^x = 2^n e^r with |r| <= ln 2 / 2: e^r, n as a float, and what has n in its low bits.
+// e^x = 2^n e^r with |r| <= ln 2 / 2: e^r - 1, n as a float, and what has n in its low bits.
 struct Power {
-  Value *mantissa, *exponent, *shifted;
+  Value *fraction, *exponent, *shifted;
 };
 
 Power SplitExp(const StraightLine& m, Value* x) {
@@ -32,13 +32,18 @@ Power SplitExp(const StraightLine& m, Value* x) {
   const double c[] = {4.999999404e-01, 1.666651517e-01, 4.166845605e-02, 8.369418792e-03,
                       1.381314243e-03};
   Value* p = m.MulAdd(m.Mul(r, r), m.Poly(r, c), r);
-  return {m.Add(p, m.F(1)), exponent, shifted};
+  return {p, exponent, shifted};
 }
 
-// e^x of |x| < 87: the result is a normal number. Shifting drops the high bits of kRound.
+// 2^n where that is a normal number. Shifting drops the high bits of kRound.
+Value* ScaleOf(const StraightLine& m, const Power& power) {
+  return m.PowerOfTwo(m.Bits(power.shifted));
+}
+
+// e^x of |x| < 87: the result is a normal number.
 Value* ExpOfModerate(const StraightLine& m, Value* x) {
   const Power power = SplitExp(m, x);
-  return m.Mul(power.mantissa, m.PowerOfTwo(m.Bits(power.shifted)));
+  return m.Mul(m.Add(power.fraction, m.F(1)), ScaleOf(m, power));
 }
 
 bool CanScale(const Target& target, Value* x) {
@@ -53,14 +58,15 @@ Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
   const StraightLine m(b, x);
   x = m.Clamp(x, -104.0, 89.0);
   const Power power = SplitExp(m, x);
+  Value* mantissa = m.Add(power.fraction, m.F(1));
   if (CanScale(target, x)) {  // one instruction multiplies by 2^n, and rounds once
     return b.CreateIntrinsic(
         llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-        {power.mantissa, power.exponent, x, b.getInt16(0xffff), b.getInt32(kCurrentRounding)});
+        {mantissa, power.exponent, x, b.getInt16(0xffff), b.getInt32(kCurrentRounding)});
   }
   Value* n = b.CreateSub(m.Bits(power.shifted), m.Bits(m.F(kRound)));
   Value* half = b.CreateAShr(n, m.I(1));
-  return m.Mul(m.Mul(power.mantissa, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
+  return m.Mul(m.Mul(mantissa, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
 }
 
 // log x = e ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2).
@@ -85,17 +91,15 @@ Value* EmitLog(llvm::IRBuilder<>& b, Value* x) {
   return m.Select(b.CreateFCmpOGE(x, m.F(0)), result, m.F(NAN));
 }
 
+// t / (t + 2) with t = e^2|x| - 1 = 2^n (e^r - 1) + (2^n - 1), which is precise near 0, too.
 Value* EmitTanh(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
   Value* size = m.Abs(x);
   Value* bounded = m.Select(b.CreateFCmpOGT(size, m.F(10)), m.F(10), size);
-  Value* e = ExpOfModerate(m, m.Add(bounded, bounded));
-  Value* large = m.Sub(m.F(1), m.Div(m.F(2), m.Add(e, m.F(1))));
-  const double c[] = {-3.333331645e-01, 1.333249956e-01, -5.384227633e-02, 2.102721296e-02,
-                      -6.207422819e-03};
-  Value* square = m.Mul(x, x);
-  Value* small = m.MulAdd(m.Mul(square, x), m.Poly(square, c), x);
-  return m.Select(b.CreateFCmpOLT(size, m.F(0.56)), small, m.WithSign(large, x));
+  const Power power = SplitExp(m, m.Add(bounded, bounded));
+  Value* scale = ScaleOf(m, power);
+  Value* t = m.MulAdd(power.fraction, scale, m.Sub(scale, m.F(1)));
+  return m.WithSign(m.Div(t, m.Add(t, m.F(2))), x);
 }
 
 // Below 1 a polynomial; above, 1 - e^R(x) where R approximates log erfc.

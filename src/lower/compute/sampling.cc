@@ -1,6 +1,7 @@
 #include "lathe/dialect/nn/sampling.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/pool.h"
@@ -60,7 +61,10 @@ class Line {
     const Value result = s_.Select(inside, x, s_.Add(low_, turned));
     return s_.Select(s_.Less(Wide(s_, 0), range), result, Wide(s_, 0));
   }
-  Value Clamped(Value x) const { return s_.Max(Wide(s_, 0), s_.Min(x, last_)); }
+  // The first place for what is no number, as in PyTorch.
+  Value Clamped(Value x) const {
+    return s_.Select(s_.AtMost(Wide(s_, 0), x), s_.Min(x, last_), Wide(s_, 0));
+  }
 
   // Where a point of the grid lies, moved inside if the padding says so.
   Value Placed(Value g) const {
@@ -92,7 +96,15 @@ class Line {
 class GridSample {
  public:
   explicit GridSample(const WholeTensorEmitter& w)
-      : w_(w), e_(w.e), s_(w.e), op_(w.op), in_(w.Dims(Op::kX)), out_(w.ResultDims(0)) {}
+      : w_(w),
+        e_(w.e),
+        s_(w.e),
+        op_(w.op),
+        in_(w.Dims(Op::kX)),
+        out_(w.ResultDims(0)),
+        taps_(TapsOfPoint()),
+        points_(std::clamp<int64_t>(kScratch / taps_, 16, 64)),
+        sum_(w.Element(0) == kWide ? kWide : ElementType::kF32) {}
 
   void Write() {
     const Dim some = AreSome(e_, {in_.begin() + 2, in_.end()});
@@ -103,9 +115,8 @@ class GridSample {
 
  private:
   using Op = nn::GridSampleOp;
-  static constexpr int64_t kPoints = 64;  // of a piece
-
-  // Of an axis and one of its taps: per point, the index, -1 if it does not count, and the share.
+  // Of one tap of each axis, per point of a piece: its place in the plane and its share, NaN if it
+  // does not count.
   struct Column {
     Value at, share;
   };
@@ -132,9 +143,9 @@ class GridSample {
            [&](const Dim& row) {
              row_ = e_.space().Unflatten(row, dims);
              columns_.clear();
-             e_.For(CeilDiv(out_.back(), kPoints), false, [&](const Dim& piece) {
-               first_ = piece * kPoints;
-               WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, kPoints)), kPoints + 1));
+             e_.For(CeilDiv(out_.back(), points_), false, [&](const Dim& piece) {
+               first_ = piece * points_;
+               WritePiece(e_.Loaded(e_.Int(Min(out_.back() - first_, points_)), points_ + 1));
              });
            });
   }
@@ -148,14 +159,9 @@ class GridSample {
   }
 
   void AllocColumns() {
-    const size_t taps = op_.mode() == "nearest" ? 1 : op_.mode() == "linear" ? 2 : 4;
     columns_.clear();
-    for (size_t d = 0; d + 2 < in_.size(); ++d) {
-      columns_.emplace_back();
-      for (size_t k = 0; k < taps; ++k) {
-        columns_.back().push_back(
-            {e_.Scratch(ElementType::kI64, kPoints), e_.Scratch(kWide, kPoints)});
-      }
+    for (int64_t k = 0; k < taps_; ++k) {
+      columns_.push_back({e_.Scratch(ElementType::kI64, points_), e_.Scratch(sum_, points_)});
     }
   }
 
@@ -165,38 +171,62 @@ class GridSample {
     Place at(row_);
     at.push_back(PointAt(i));
     const size_t axes = in_.size() - 2;
+    std::vector<std::vector<Tap>> taps;
     for (size_t d = 0; d < axes; ++d) {
       at.resize(axes + 1);
       at.emplace_back(static_cast<int64_t>(axes - 1 - d));
       const Value g = s_.Cast(w_.Operand(Op::kGrid, at), kWide);
-      const std::vector<Tap> taps = Line(e_, op_, in_[d + 2]).Taps(g);
-      for (size_t k = 0; k < taps.size(); ++k) {
-        const Value index = e_.Int(taps[k].at);
-        e_.Store(columns_[d][k].at, i, s_.Select(taps[k].there, index, e_.lb().Int(-1)));
-        e_.Store(columns_[d][k].share, i, taps[k].share);
-      }
+      taps.push_back(Line(e_, op_, in_[d + 2]).Taps(g));
+    }
+    auto column = columns_.begin();
+    WriteColumns(taps, Value(), Value(), Wide(s_, 1), i, column);
+  }
+
+  // `at`, `there`, `share`: of the axes before those in `axes`.
+  void WriteColumns(std::span<const std::vector<Tap>> axes, Value at, Value there, Value share,
+                    const Dim& i, std::vector<Column>::iterator& column) {
+    if (axes.empty()) {
+      e_.Store(column->at, i, at);
+      e_.Store(column->share, i,
+               s_.Select(there, s_.Cast(share, sum_), s_.Number(sum_, std::nan(""))));
+      ++column;
+      return;
+    }
+    const Value extent = e_.Int(in_[in_.size() - axes.size()]);
+    for (const Tap& tap : axes.front()) {
+      const Value own = e_.Int(tap.at);
+      WriteColumns(axes.subspan(1), at ? s_.Add(s_.Mul(at, extent), own) : own,
+                   there ? s_.And(there, tap.there) : tap.there, s_.Mul(share, tap.share), i,
+                   column);
     }
   }
 
   void WriteElement(const Dim& channel, const Dim& i) {
-    std::vector<std::vector<Tap>> taps;
-    for (size_t d = 0; d < columns_.size(); ++d) {
-      taps.emplace_back();
-      for (const Column& column : columns_[d]) {
-        const Value index = e_.LoadFrom(column.at, i), zero = e_.lb().Int(0);
-        taps.back().push_back({e_.Loaded(s_.Max(index, zero), in_[d + 2]), s_.AtMost(zero, index),
-                               e_.LoadFrom(column.share, i)});
-      }
+    const Dim plane = ProductOf(std::span(in_).subspan(2));
+    Value y;
+    for (const Column& column : columns_) {
+      Place at(in_.size(), 0);
+      at[0] = row_[0], at[1] = channel;
+      at.back() = e_.Loaded(e_.LoadFrom(column.at, i), plane);  // of a plane as one row
+      const Value share = e_.LoadFrom(column.share, i);
+      const Value x = s_.Cast(w_.Operand(Op::kX, at), sum_);
+      const Value part = s_.Select(s_.Equal(share, share), s_.Mul(share, x), s_.Number(sum_, 0.0));
+      y = y ? s_.Add(y, part) : part;
     }
-    const Value y = SumOfTaps(s_, taps, {row_[0], channel},
-                              [&](const Place& at) { return w_.Operand(Op::kX, at); });
     Place to{row_[0], channel};
     to.insert(to.end(), row_.begin() + 1, row_.end());
     to.push_back(PointAt(i));
     e_.Store(w_.memory[0], e_.space().Flatten(to, out_), s_.Cast(y, w_.Element(0)));
   }
 
-  static constexpr int64_t kTapsOfPlane = 4;
+  int64_t TapsOfPoint() const {
+    const int64_t taps = op_.mode() == "nearest" ? 1 : op_.mode() == "linear" ? 2 : 4;
+    int64_t all = 1;
+    for (size_t d = 2; d < in_.size(); ++d) all *= taps;
+    return all;
+  }
+
+  static constexpr int64_t kTapsOfPlane = 4, kScratch = 1024;
 
   const WholeTensorEmitter& w_;
   Elements& e_;
@@ -204,10 +234,13 @@ class GridSample {
   Op op_;
   std::vector<Dim> in_, out_;
 
+  int64_t taps_, points_;  // of a point; of a piece
+  ElementType sum_;        // what elements are added in; their places are computed in f64
+
   // While writing.
   Place row_;  // the image, and all axes of the output but the last
   Dim first_;  // point of the piece
-  std::vector<std::vector<Column>> columns_;
+  std::vector<Column> columns_;
 };
 
 void SampleGrid(const WholeTensorEmitter& w) { GridSample(w).Write(); }

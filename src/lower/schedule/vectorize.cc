@@ -23,6 +23,7 @@ namespace {
 
 constexpr int64_t kFewSteps = 4;    // elements this far apart are read by a few instructions
 constexpr int64_t kMaxTurned = 16;  // vectors in a tile that is turned
+constexpr const char* kNoMultiple = "an index is not a multiple of the counter";
 
 bool IsLoop(const Operation* op) { return op != nullptr && op->name() == loop::ForOp::kName; }
 bool IsIndex(const Operation* op) { return op != nullptr && op->name() == loop::IndexOp::kName; }
@@ -124,6 +125,7 @@ class Widening {
       const Value value = op->operand(loop::StoreInplaceOp::kValue);
       const auto type = value.type().cast<AnyTensorType>();
       if (type.rank() != 0) return "there are vectors already";
+      if (Counts(value) && !Slope(value).is_constant()) return kNoMultiple;
       widest_ = std::max(widest_, BitWidth(type.element()) / 8);
       return StepOf(op, loop::StoreInplaceOp::kIndices) == 1 ? ""
                                                              : "a store does not write neighbors";
@@ -153,7 +155,7 @@ class Widening {
       if (!v) continue;
       if (v.type().cast<AnyTensorType>().rank() != 0) return "there are vectors already";
       if (Counts(v)) {
-        if (!Slope(v).is_constant()) return "an index is not a multiple of the counter";
+        if (!Slope(v).is_constant()) return kNoMultiple;
         widest_ = std::max(widest_, 8);
         widens = true;
       }

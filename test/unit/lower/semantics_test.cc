@@ -417,6 +417,25 @@ class HugeAttributeTest : public SemanticsTest {
   }
 };
 
+TEST_F(SemanticsTest, GridPointsThatAreNoNumbers) {
+  const float none = std::nanf(""), far = INFINITY;
+  const Tensor grid = Tensor::Of<float>({1, 2, 3, 2}, {none, 0.5F, 0.5F, none, none, none,  //
+                                                       far, 0, -far, 0.25F, far, none});
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      Net net(context_);
+      Builder& b = net.builder();
+      const Value x = net.Feed(SymShape::FromConstants(Shape{1, 2, 4, 5}));
+      const Value points = net.Feed(SymShape::FromConstants(Shape{1, 2, 3, 2}));
+      net.Output(net.Op("grid_sample", {x, points},
+                        {{"mode", b.Attr(mode)}, {"padding_mode", b.Attr(padding)}}));
+      const NamedValues inputs{{"x0", RandomTensor(ElementType::kF32, {1, 2, 4, 5}, 1)},
+                               {"x1", grid}};
+      ExpectAsInterpreted(net.program(), inputs, 1e-5, StrCat(mode, ", ", padding));
+    }
+  }
+}
+
 // Rows of nothing are a few bytes, however many there are: nobody walks them.
 TEST_F(SemanticsTest, ReductionsOfManyEmptyRows) {
   constexpr int64_t kMany = int64_t{1} << 40;
