@@ -1,6 +1,9 @@
 #include "lathe/lower/split_function.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
@@ -40,25 +43,89 @@ bool IsHeavy(const Operation& op) {
   return !elements.is_constant() || elements.value() > kFew;
 }
 
-// In program order, which keeps every piece convex.
-std::vector<Ops> PiecesOf(const Ops& ops, const Machine& machine) {
-  const auto is_anchor = [&](const Operation* op) {
-    return !Elements::CanCompute(*op, machine) || IsHeavy(*op);
-  };
-  const bool leads = is_anchor(ops[0]);
-  const bool has_more = std::any_of(ops.begin() + 1, ops.end(), is_anchor);
-  std::vector<Ops> pieces;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    bool begins = !has_more && !leads;  // one each
-    if (has_more) {
-      begins = is_anchor(ops[i]);
-    } else if (leads) {
-      begins = i == 1;
+// By number of the operation, the piece that it belongs to.
+class PieceNumbers {
+ public:
+  PieceNumbers(const Ops& ops, const Machine& machine) : ops_(ops), pieces_(ops.size()) {
+    for (size_t i = 0; i < ops.size(); ++i) numbers_.emplace(ops[i], i);
+    for (const Operation* op : ops) {
+      is_anchor_.push_back(IsHeavy(*op) || !Elements::CanCompute(*op, machine));
+      is_reduction_.push_back(is_anchor_.back() && KindOf(op) == OpKind::kReduction);
     }
-    if (i == 0 || begins) pieces.emplace_back();
-    pieces.back().push_back(ops[i]);
+    const bool leads = is_anchor_[0];
+    has_more_ = std::any_of(is_anchor_.begin() + 1, is_anchor_.end(), [](bool v) { return v; });
+    for (size_t i = 1; i < ops.size(); ++i) {
+      const bool begins = has_more_ ? is_anchor_[i] : !leads || i == 1;
+      pieces_[i] = pieces_[i - 1] + (begins ? 1 : 0);
+    }
   }
-  return pieces;
+
+  // Several pieces, as there are several operations.
+  std::vector<size_t> Pieces() const {
+    std::vector<size_t> pieces = WithWhatTheyRead();
+    if (std::ranges::count(pieces, pieces[0]) < std::ssize(ops_)) return pieces;
+    // One reduction with what it reads, or what is computed of it as well.
+    const size_t behind = FirstOf(1) + 1;
+    if (behind == ops_.size()) return pieces_;
+    for (size_t i = 0; i < ops_.size(); ++i) pieces[i] = i < behind ? 0 : 1;
+    return pieces;
+  }
+
+ private:
+  // What is computed of arguments alone, and read by one piece alone that begins with a reduction,
+  // belongs to that one.
+  std::vector<size_t> WithWhatTheyRead() const {
+    std::vector<size_t> moved = pieces_;
+    if (!has_more_) return moved;
+    for (size_t i = ops_.size(); i-- > 0;) {
+      if (!is_anchor_[i]) moved[i] = ReaderOf(i, moved);
+    }
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      if (!ReadsOnly(i, moved)) moved[i] = pieces_[i];
+    }
+    return moved;
+  }
+
+  size_t ReaderOf(size_t i, const std::vector<size_t>& moved) const {
+    std::optional<size_t> reader;
+    for (size_t r = 0; r < ops_[i]->num_results(); ++r) {
+      for (const OpOperand use : ops_[i]->result(r).uses()) {
+        const auto found = numbers_.find(use.owner());
+        if (found == numbers_.end()) return pieces_[i];
+        if (reader.value_or(moved[found->second]) != moved[found->second]) return pieces_[i];
+        reader = moved[found->second];
+      }
+    }
+    const size_t first = reader ? FirstOf(*reader) : i;
+    return is_reduction_[first] ? *reader : pieces_[i];
+  }
+  size_t FirstOf(size_t piece) const {
+    return static_cast<size_t>(std::ranges::lower_bound(pieces_, piece) - pieces_.begin());
+  }
+  bool ReadsOnly(size_t i, const std::vector<size_t>& moved) const {
+    if (moved[i] == pieces_[i]) return true;
+    for (size_t k = 0; k < ops_[i]->num_operands(); ++k) {
+      const Value v = ops_[i]->operand(k);
+      const auto found = v ? numbers_.find(v.defining_op()) : numbers_.end();
+      if (found != numbers_.end() && moved[found->second] != moved[i]) return false;
+    }
+    return true;
+  }
+
+  const Ops& ops_;
+  std::vector<size_t> pieces_;  // in program order, which keeps every piece convex
+  std::vector<bool> is_anchor_, is_reduction_;
+  bool has_more_ = false;                                 // anchors behind the first operation
+  std::unordered_map<const Operation*, size_t> numbers_;  // looked up, never iterated
+};
+
+std::vector<Ops> PiecesOf(const Ops& ops, const Machine& machine) {
+  const std::vector<size_t> piece_of = PieceNumbers(ops, machine).Pieces();
+  std::map<size_t, Ops> pieces;
+  for (size_t i = 0; i < ops.size(); ++i) pieces[piece_of[i]].push_back(ops[i]);
+  std::vector<Ops> result;
+  for (auto& [number, piece] : pieces) result.push_back(std::move(piece));
+  return result;
 }
 
 // A piece as a function: what it takes and gives are values of the old one.

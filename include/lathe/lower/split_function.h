@@ -13,8 +13,8 @@ bool IsBetterApart(const Block& function);
 
 /// Takes apart a function that no strategy lowered, so that what can be lowered by itself is:
 /// before each operation that has no plain loops, or better ones by itself; then behind the first
-/// one; then all operations.
-/// Each call becomes calls of the pieces, new functions next to the old one, which is erased.
+/// one; then all operations. What is computed of arguments alone goes with the reduction that reads
+/// it. Each call becomes calls of the pieces, new functions next to the old one, which is erased.
 /// Returns them in order; nothing, and nothing changes, if there is one operation only.
 std::vector<Operation*> SplitFunction(Operation* function, std::span<Operation* const> calls,
                                       const Machine& machine);

@@ -334,15 +334,16 @@ std::vector<Value> DynamicQuantizeLinearOp::Decompose(Operation* o, Builder& b) 
   const auto type = x.value().type().cast<AnyTensorType>();
   if (!type.has_rank()) return {};
   const auto is_nan = [](const Term& v) { return v.Call(nn::kIsNan); };
-  const Term numbers = Where(is_nan(x), x.Number(0), x);
-  const auto over_all = [&](std::string_view op) {
-    return numbers.Call(op, {}, {b.Named("keepdims", b.Attr(false))});
+  // Of the numbers on that side of 0: what a reduction reads is computed there, nothing is stored.
+  const auto over_all = [&](std::string_view op, std::string_view is_beyond) {
+    const Term beyond = Where(x.Call(is_beyond, {x.Number(0)}), x, x.Number(0));
+    return beyond.Call(op, {}, {b.Named("keepdims", b.Attr(false))});
   };
   const auto bounded = [&](const Term& v) {
     return Where(is_nan(v), v.Number(0), Least(Greatest(v, 0), 255));
   };
-  const Term low = Least(over_all(nn::kReduceMin), 0);
-  const Term high = Greatest(over_all(nn::kReduceMax), 0);
+  const Term low = Least(over_all(nn::kReduceMin, nn::kLess), 0);
+  const Term high = Greatest(over_all(nn::kReduceMax, nn::kGreater), 0);
   const Term scale = Where(high.Call(nn::kGreater, {low}), (high - low) / 255, high.Number(1));
   const auto saturated = [&](const Term& v) -> Term {
     return {b, CastOp::Create(b, bounded(v), {.to = ElementType::kU8}).output()};

@@ -669,8 +669,7 @@ ConvFilterLanes::Sums ConvFilterLanes::MultiplyAll(const Piece& piece, const Fil
   };
   const KernelPart rows = SeenRows(piece, at), columns = SeenColumns(piece, at);
   const auto count = static_cast<int64_t>(sums.size());
-  const bool writes_columns = g_.strides.back() > 1 && count * g_.kernel.back() <= kMostProducts &&
-                              columns.count.is_constant();
+  const bool writes_columns = g_.strides.back() > 1 && count * g_.kernel.back() <= kMostProducts;
   const auto of_row = [&](const Step& step, const Sums& initial) {
     if (!writes_columns) {
       return carry(columns.count, initial, [&](const Dim& column, const Sums& s) {

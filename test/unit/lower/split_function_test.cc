@@ -55,5 +55,35 @@ TEST_F(SplitFunctionTest, CutsAroundWhatIsNotLowered) {
   EXPECT_EQ(Interpreter(program).Run(inputs)[0].second.tensor(), wanted);
 }
 
+// A reduction computes what it reads; what is computed of it stands behind it.
+TEST_F(SplitFunctionTest, ReductionsKeepWhatTheyRead) {
+  const std::string m = "v_tensor<[N, 3], f32>", s = "v_tensor<[], f32>";
+  const std::string reduce = " {keepdims = false} : (" + m + ") -> " + s;
+  Program program =
+      ParseProgram(context_,
+                   ProgramOf({{m},
+                              "%x = nn.abs(%a) : (" + m + ") -> " + m +        //
+                                  "\n%l = nn.reduce_min(%x)" + reduce +        //
+                                  "\n%y = nn.sin(%a) : (" + m + ") -> " + m +  //
+                                  "\n%h = nn.reduce_max(%y)" + reduce +        //
+                                  "\n%d = nn.sub(%h, %l) : (" + s + ", " + s + ") -> " + s +
+                                  "\n%r = nn.mul(%a, %d) : (" + m + ", " + s + ") -> " + m,
+                              m}),
+                   {.file_locations = false});
+  Operation* function = codegen::FirstFunction(program);
+  const std::vector<Operation*> pieces = Split(program, function);
+  ASSERT_EQ(pieces.size(), 2U);
+  EXPECT_EQ(OperationsOf(pieces[0]), "nn.abs nn.reduce_min builtin.return ");
+  EXPECT_EQ(OperationsOf(pieces[1]), "nn.sin nn.reduce_max nn.sub nn.mul builtin.return ");
+  VerifyOrThrow(program);
+  const std::vector<Operation*> rest = Split(program, pieces[1]);
+  ASSERT_EQ(rest.size(), 2U);
+  EXPECT_EQ(OperationsOf(rest[0]), "nn.sin nn.reduce_max builtin.return ");
+  EXPECT_EQ(OperationsOf(rest[1]), "nn.sub nn.mul builtin.return ");
+  VerifyOrThrow(program);
+  EXPECT_TRUE(LowerFunction(rest[0], MachineOf(Target::Host())).done);
+  EXPECT_EQ(Split(program, rest[1]).size(), 2U);  // each by itself
+}
+
 }  // namespace
 }  // namespace lathe::lower
