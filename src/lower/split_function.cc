@@ -76,16 +76,26 @@ class PieceNumbers {
   // belongs to that one.
   std::vector<size_t> WithWhatTheyRead() const {
     std::vector<size_t> moved = pieces_;
-    if (!has_more_) return moved;
-    for (size_t i = ops_.size(); i-- > 0;) {
-      if (!is_anchor_[i]) moved[i] = ReaderOf(i, moved);
-    }
-    for (size_t i = 0; i < ops_.size(); ++i) {
-      if (!ReadsOnly(i, moved)) moved[i] = pieces_[i];
+    const std::vector<bool> is_of_arguments = AreOfArguments();
+    for (size_t i = ops_.size(); has_more_ && i-- > 0;) {  // readers first
+      if (is_of_arguments[i]) moved[i] = ReaderOf(i, moved);
     }
     return moved;
   }
 
+  std::vector<bool> AreOfArguments() const {
+    std::vector<bool> are(ops_.size());
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      are[i] = !is_anchor_[i];
+      for (size_t k = 0; k < ops_[i]->num_operands(); ++k) {
+        const Value v = ops_[i]->operand(k);
+        const auto found = v ? numbers_.find(v.defining_op()) : numbers_.end();
+        if (found != numbers_.end() && !are[found->second]) are[i] = false;
+      }
+    }
+    return are;
+  }
+  // The only piece that reads it, if it may move there, else its own.
   size_t ReaderOf(size_t i, const std::vector<size_t>& moved) const {
     std::optional<size_t> reader;
     for (size_t r = 0; r < ops_[i]->num_results(); ++r) {
@@ -96,20 +106,10 @@ class PieceNumbers {
         reader = moved[found->second];
       }
     }
-    const size_t first = reader ? FirstOf(*reader) : i;
-    return is_reduction_[first] ? *reader : pieces_[i];
+    return reader && is_reduction_[FirstOf(*reader)] ? *reader : pieces_[i];
   }
   size_t FirstOf(size_t piece) const {
     return static_cast<size_t>(std::ranges::lower_bound(pieces_, piece) - pieces_.begin());
-  }
-  bool ReadsOnly(size_t i, const std::vector<size_t>& moved) const {
-    if (moved[i] == pieces_[i]) return true;
-    for (size_t k = 0; k < ops_[i]->num_operands(); ++k) {
-      const Value v = ops_[i]->operand(k);
-      const auto found = v ? numbers_.find(v.defining_op()) : numbers_.end();
-      if (found != numbers_.end() && moved[found->second] != moved[i]) return false;
-    }
-    return true;
   }
 
   const Ops& ops_;

@@ -85,5 +85,27 @@ TEST_F(SplitFunctionTest, ReductionsKeepWhatTheyRead) {
   EXPECT_EQ(Split(program, rest[1]).size(), 2U);  // each by itself
 }
 
+// What is read beside a result of another reduction stays before that reader.
+TEST_F(SplitFunctionTest, ReadersKeepTheirOrder) {
+  const std::string m = "v_tensor<[N, 3], f32>", s = "v_tensor<[], f32>";
+  const std::string reduce = " {keepdims = false} : (" + m + ") -> " + s;
+  Program program =
+      ParseProgram(context_,
+                   ProgramOf({{m},
+                              "%l = nn.reduce_min(%a)" + reduce +              //
+                                  "\n%x = nn.abs(%a) : (" + m + ") -> " + m +  //
+                                  "\n%y = nn.add(%x, %l) : (" + m + ", " + s + ") -> " + m +
+                                  "\n%h = nn.reduce_max(%y)" + reduce +
+                                  "\n%r = nn.mul(%a, %h) : (" + m + ", " + s + ") -> " + m,
+                              m}),
+                   {.file_locations = false});
+  Operation* function = codegen::FirstFunction(program);
+  const std::vector<Operation*> pieces = Split(program, function);
+  ASSERT_EQ(pieces.size(), 2U);
+  EXPECT_EQ(OperationsOf(pieces[0]), "nn.reduce_min nn.abs nn.add builtin.return ");
+  EXPECT_EQ(OperationsOf(pieces[1]), "nn.reduce_max nn.mul builtin.return ");
+  VerifyOrThrow(program);
+}
+
 }  // namespace
 }  // namespace lathe::lower
