@@ -32,7 +32,7 @@ bool IsAllInLoops(const Block& body) {
 }  // namespace
 
 // The extent of a loop within others, where the outermost of them begins; null if it is not known
-// there, or is not 0 for sure.
+// there, or is never 0.
 llvm::Value* FunctionEmitter::ExtentAhead(const loop::ForOp& loop) {
   if (loop.extent()) return *loop.extent() == 0 ? b_.getInt64(0) : nullptr;
   if (slots_.contains(loop.size())) return ValueOf(loop.size());

@@ -61,7 +61,7 @@ class Line {
     const Value result = s_.Select(inside, x, s_.Add(low_, turned));
     return s_.Select(s_.Less(Wide(s_, 0), range), result, Wide(s_, 0));
   }
-  // The first place for what is no number, as in PyTorch.
+  // The first element for NaN, as in PyTorch.
   Value Clamped(Value x) const {
     return s_.Select(s_.AtMost(Wide(s_, 0), x), s_.Min(x, last_), Wide(s_, 0));
   }
