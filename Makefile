@@ -24,7 +24,10 @@ build:  ## install what is missing; compile; the command is build/bin/lathe
 	@$(CONFIGURE) release -DLATHE_TESTS=OFF $(UNITY) > /dev/null
 	@$(BUILD) build -j $(JOBS)
 
-demo: build  ## classify the handwritten digits of examples/digits
+demo:  ## build the command alone; classify the handwritten digits of examples/digits
+	@scripts/install.sh demo
+	@$(CONFIGURE) release -DLATHE_TESTS=OFF $(UNITY) > /dev/null
+	@$(BUILD) build -j $(JOBS) --target lathe_command lathe_functions_library
 	@PATH="$(CURDIR)/build/bin:$$PATH" examples/digits/demo.sh
 
 wheel:  ## the Python packages with all they need, in dist/. WHEEL_PYTHON=FILE: for another Python than .venv's
