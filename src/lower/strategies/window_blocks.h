@@ -60,6 +60,7 @@ class WindowBlocks {
   int64_t RowElements() const;
   int64_t RowsOf(int64_t rows) const;
   void PickBlocks();
+  void Clear(int64_t elements);
   Value LoadInput(const Tile& tile, const Dim& plane, Dim outer, const Dim& row, const Dim& column,
                   int64_t v);
   Dim LiveColumns(const Tile& tile, int64_t v) const;
