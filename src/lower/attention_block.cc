@@ -6,6 +6,7 @@
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "src/dialect/nn/term.h"
+#include "src/lower/factors.h"
 
 namespace lathe::lower {
 namespace {
@@ -204,7 +205,7 @@ void AttentionBlock::NormalizeBlock(const Dim& query, const Dim& first_key, cons
     std::vector<Value> next;
     for (size_t v = 0; v < n; ++v) {
       const Term score(lb_.b(), lb_.Load(scratch_.scores, score_at(key, v), lanes_));
-      const Term power = Exp(score - Term(lb_.b(), shifts[v]));
+      const Term power = FactorOfScore(score - Term(lb_.b(), shifts[v]));
       lb_.Store(scratch_.scores, power, score_at(key, v));
       next.push_back(Term(lb_.b(), parts[v]) + power);
     }
@@ -350,7 +351,7 @@ void AttentionBlock::NormalizeRow(const Dim& query, const Dim& key, const Dim& c
         for (int64_t lane = 0; lane < lanes_; ++lane) numbers.push_back(lane);
         const Term lane(lb_.b(), lb_.Constant(Tensor::Of<int64_t>({lanes_}, numbers)));
         const Term score(lb_.b(), lb_.Load(scratch_.scores, im_.At({first}), lanes_, live));
-        const Term power = Exp(score - Term(lb_.b(), online.shift));
+        const Term power = FactorOfScore(score - Term(lb_.b(), online.shift));
         lb_.Store(scratch_.scores, power, im_.At({first}), live);
         const Term part = Where(lane.Call(nn::kLess, {live}), power, Term(lb_.b(), zero));
         return std::vector<Value>{Term(lb_.b(), sums[0]) + part};

@@ -9,7 +9,6 @@
 #include <new>
 
 #include "lathe/dialect/builtin/builtin.h"
-#include "lathe/dialect/decompose.h"
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/quantize.h"
@@ -26,6 +25,7 @@
 #include "lathe/support/error.h"
 #include "src/lower/budget.h"
 #include "src/lower/dispatch.h"
+#include "src/lower/factors.h"
 #include "src/lower/in_place.h"
 #include "src/lower/own_sizes.h"
 #include "src/lower/pack.h"
@@ -89,7 +89,7 @@ void Decompose(Block& block, const Machine& machine) {
       Operation* before = op->prev();
       Builder b = Builder::Before(op);
       b.set_location(op->location());
-      const std::vector<Value> simpler = DecomposeInFloats(op, b);
+      const std::vector<Value> simpler = DecomposeForKernel(op, b);
       if (!simpler.empty()) {
         op->ReplaceAllUsesWith(simpler);
         next = before == nullptr ? block.front()

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "lathe/dialect/builtin/builtin.h"
-#include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/norm.h"
@@ -16,6 +15,7 @@
 #include "lathe/support/error.h"
 #include "src/dialect/nn/term.h"
 #include "src/lower/element_layout.h"
+#include "src/lower/factors.h"
 #include "src/lower/op_cost.h"
 #include "src/lower/pointwise.h"
 
@@ -151,7 +151,7 @@ bool RowProgram::Decompose(Operation* op) {
   Builder b = Builder::Before(op);
   LocalConstants constants;
   b.set_facts(&constants);
-  const std::vector<Value> results = DecomposeInFloats(op, b);
+  const std::vector<Value> results = DecomposeForKernel(op, b);
   if (results.empty()) return false;
   for (size_t i = 0; i < results.size(); ++i) {
     Value result = results[i];

@@ -7,7 +7,6 @@
 
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
-#include "lathe/dialect/decompose.h"
 #include "lathe/dialect/op_kind.h"
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/ir/builder.h"
@@ -16,6 +15,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/support/error.h"
 #include "src/lower/compute/elements.h"
+#include "src/lower/factors.h"
 
 namespace lathe::lower {
 namespace {
@@ -272,7 +272,7 @@ bool Decompose(Operation* op) {
   if (!IsWorthDecomposing(op)) return false;
   Builder b = Builder::Before(op);
   b.set_location(op->location());
-  const std::vector<Value> simpler = DecomposeInFloats(op, b);
+  const std::vector<Value> simpler = DecomposeForKernel(op, b);
   if (simpler.empty()) return false;
   Block* block = op->block();
   const std::vector<Type> given = ResultTypes(*block);

@@ -168,7 +168,7 @@ ConvDepthwiseFar::Span ConvDepthwiseFar::ColumnsOf(const Piece& piece, int64_t p
 void ConvDepthwiseFar::AddColumn(const Piece& piece, const Span& rows, int64_t place) {
   ForVectors(ColumnsOf(piece, place), [&](const Dim& at, const Dim& live) {
     const Value lanes_there = math().At(live);
-    const Value so_far = lb().Load(sums_, math().At({Dim(0), at}), lanes());
+    const Value so_far = lb().Load(sums_, math().At({Dim(0), at}), lanes(), lanes_there);
     const Value sum = Sum(piece, rows, place, at, lanes_there, so_far);
     lb().Store(sums_, sum, math().At({Dim(0), at}), lanes_there);
   });

@@ -89,9 +89,8 @@ void WindowBlocks::Open(LoopBuilder& lb, IndexMath& math) {
 // which processors of Intel take 30 times as long to compute a product.
 void WindowBlocks::Clear(int64_t elements) {
   const Value fill = lb_->Splat(g_.element, sizes_.fill, sizes_.lanes);
-  math_->For(elements / sizes_.lanes, false, [&](const Dim& i) {
-    lb_->Store(memory_, fill, math_->At({i * sizes_.lanes}));
-  });
+  math_->For(elements / sizes_.lanes, false,
+             [&](const Dim& i) { lb_->Store(memory_, fill, math_->At({i * sizes_.lanes})); });
 }
 
 void WindowBlocks::Write(const ConvInput& input, const Dim& image, const Dim& first_plane,

@@ -67,8 +67,8 @@ class CompiledKernel {
     }
     return outputs;
   }
-  /// What each byte of its workspaces is before it runs.
-  void FillMemory(uint8_t byte) { memory_ = byte; }
+  /// What each four bytes of its workspaces are before it runs.
+  void FillMemory(uint32_t bits) { memory_ = bits; }
   const CodeImage::Entry& kernel() const { return library_->image().Find(kName); }
 
  private:
@@ -94,13 +94,17 @@ class CompiledKernel {
     const size_t first = buffers.size();
     scratch.AddTo(buffers);
     for (size_t i = first; i < first + entry.workspaces.size(); ++i) {
-      std::memset(buffers[i].data, memory_, static_cast<size_t>(buffers[i].shape[0]));
+      auto* bytes = static_cast<std::byte*>(buffers[i].data);
+      for (int64_t at = 0; at < buffers[i].shape[0]; at += 4) {
+        std::memcpy(bytes + at, &memory_,
+                    static_cast<size_t>(std::min<int64_t>(4, buffers[i].shape[0] - at)));
+      }
     }
     library.Find(kName)(buffers.data(), team);
     return !entry.checks || ExpectInBounds(buffers.back());
   }
 
-  uint8_t memory_ = 0x80;
+  uint32_t memory_ = 0x80808080;
   std::vector<AnyTensorType> types_;
   std::unique_ptr<KernelLibrary> library_, checked_;
   mutable std::optional<std::vector<Shape>> checked_shapes_;  // of the last checked call

@@ -9,6 +9,8 @@ struct Conv {
 
 class ConvDepthwiseTest : public LowerTest {
  protected:
+  ConvDepthwiseTest() { refuses_subnormal_operands_ = true; }
+
   static std::string TypeOf(const std::string& shape, const char* element) {
     return StrCat("v_tensor<", shape, ", ", element, ">");
   }

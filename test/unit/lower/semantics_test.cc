@@ -436,6 +436,30 @@ TEST_F(SemanticsTest, GridPointsThatAreNoNumbers) {
   }
 }
 
+// Subnormal probabilities and gates are zeros, for whoever multiplies them; other powers are kept.
+TEST_F(SemanticsTest, FactorsAreNotSubnormal) {
+  const Tensor x = Tensor::Of<float>({1, 6}, {0, -30, -87.2F, -87.4F, -100, -INFINITY});
+  const auto run = [&](const char* op, const codegen::Target* target) {
+    Net net(context_);
+    net.Output(net.Op(op, {net.Feed(SymShape::FromConstants(Shape{1, 6}))}));
+    const Executable executable(net.program(), {.target = target->name, .threads = 1});
+    const Tensor got = executable.Run({{"x0", x}})[0].second.tensor();
+    return std::vector<float>(got.data<float>().begin(), got.data<float>().end());
+  };
+  for (const codegen::Target* target : codegen::RunnableTargets()) {
+    for (const char* op : {"softmax", "swish"}) {
+      const std::vector<float> got = run(op, target);
+      EXPECT_GT(std::fabs(got[2]), 1e-38F) << op << ", " << target->name;
+      EXPECT_EQ(got[3], 0) << op << ", " << target->name;
+      EXPECT_EQ(got[4], 0) << op << ", " << target->name;
+    }
+    EXPECT_EQ(run("softmax", target)[5], 0) << target->name;
+    for (const char* op : {"exp", "sigmoid"}) {
+      EXPECT_FLOAT_EQ(run(op, target)[4] * 1e30F, std::exp(-100.0F) * 1e30F) << op;
+    }
+  }
+}
+
 // Rows of nothing are a few bytes, however many there are: nobody walks them.
 TEST_F(SemanticsTest, ReductionsOfManyEmptyRows) {
   constexpr int64_t kMany = int64_t{1} << 40;
