@@ -17,7 +17,7 @@ Term NormalOrZero(const Term& x, const Term& y) {
   return Where(x.Call(nn::kLess, {x.Number(kLeast)}), x.Number(0), y);
 }
 
-/// Of operations that give factors; null of others.
+/// The operation whose result the decomposition of `op` multiplies by; null if there is none.
 const char* NameOfFactor(const Operation& op) {
   if (op.isa<nn::SoftmaxOp>()) return nn::kExp;
   return op.isa<nn::SwishOp>() || op.isa<nn::SwiGluOp>() ? nn::kSigmoid : nullptr;

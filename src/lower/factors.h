@@ -4,7 +4,7 @@
 
 #include "src/dialect/nn/term.h"
 
-// Numbers that others are multiplied by. A product with a subnormal number takes a hundred times as
+// Numbers that others are multiplied by. A product with a subnormal number takes many times as
 // long on some processors, and is nothing beside what is added to it: kernels of f32 take 0 for it.
 namespace lathe::lower {
 

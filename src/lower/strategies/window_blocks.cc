@@ -86,7 +86,7 @@ void WindowBlocks::Open(LoopBuilder& lb, IndexMath& math) {
 }
 
 // What outputs that do not exist are computed from: left-over memory may hold subnormal numbers, of
-// which processors of Intel take 30 times as long to compute a product.
+// which some processors take many times as long to compute a product.
 void WindowBlocks::Clear(int64_t elements) {
   const Value fill = lb_->Splat(g_.element, sizes_.fill, sizes_.lanes);
   math_->For(elements / sizes_.lanes, false,
