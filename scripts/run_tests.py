@@ -137,19 +137,25 @@ class Suite:
         return self.compile(self.preset, self.build)
 
     def unit(self):
-        return self.unit_tests("unit", "--exclude-regex")
+        """On the plainest target and the one with most instructions."""
+        return self.unit_tests("unit", "outer", "--exclude-regex", LONG_UNIT_TESTS)
+
+    def unit_inner(self):
+        """On the targets between those."""
+        return self.unit_tests("unit_inner", "inner", "--exclude-regex", LONG_UNIT_TESTS,
+                               "--label-regex", "^on_targets$")
 
     def unit_long(self):
-        return self.unit_tests("unit_long", "--tests-regex")
+        return self.unit_tests("unit_long", "all", "--tests-regex", LONG_UNIT_TESTS)
 
-    def unit_tests(self, name, select):
+    def unit_tests(self, name, targets, *select):
         report = self.build / "logs" / f"{name}.xml"
         report.unlink(missing_ok=True)
         # gcc 12's thread sanitizer cannot map its shadow where addresses are randomized by 32 bits.
         prefix = ["setarch", "-R"] if self.preset == "tsan" else []
-        code, text = self.execute(*prefix, "ctest", "--test-dir", self.build, "-j", self.jobs,
-                                  select, LONG_UNIT_TESTS, "--output-on-failure", "--no-tests=error",
-                                  "--output-junit", report)
+        code, text = self.execute("env", f"LATHE_TEST_TARGETS={targets}", *prefix, "ctest",
+                                  "--test-dir", self.build, "-j", self.jobs, *select,
+                                  "--output-on-failure", "--no-tests=error", "--output-junit", report)
         if not report.exists():
             return Result(0, 1, text)
         return self.junit(report, code, text)
@@ -348,12 +354,12 @@ LONG_UNIT_TESTS = "|".join(
 QUICK = ["layers", "size", "words", "format", "scripts", "compiled", "unit", "golden", "transcripts",
          "ranks", "python", "models", "differential"]
 STEPS = {
-    "release": [*QUICK, "unit_long", "python_sanitized", "package", "wheel", "demo", "conformance",
-                "accesses", "passes", "malformed", "fuzz"],
-    "dev": ["compiled", "unit", "unit_long", "golden", "transcripts"],
-    "asan": ["compiled", "unit", "unit_long", "golden", "transcripts", "conformance", "models", "accesses",
-             "differential", "malformed"],
-    "tsan": ["compiled", "unit", "unit_long", "conformance", "models", "differential"],
+    "release": [*QUICK, "unit_inner", "unit_long", "python_sanitized", "package", "wheel", "demo",
+                "conformance", "accesses", "passes", "malformed", "fuzz"],
+    "dev": ["compiled", "unit", "unit_inner", "unit_long", "golden", "transcripts"],
+    "asan": ["compiled", "unit", "unit_inner", "unit_long", "golden", "transcripts", "conformance",
+             "models", "accesses", "differential", "malformed"],
+    "tsan": ["compiled", "unit", "unit_inner", "unit_long", "conformance", "models", "differential"],
 }
 
 

@@ -2,6 +2,7 @@
 
 #include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/activation.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/norm.h"
 #include "lathe/ir/operation.h"
 

@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "lathe/dialect/loop/loop.h"
 #include "lathe/support/error.h"
 
 namespace lathe::lower {
@@ -15,6 +16,8 @@ Dim IndexMath::Of(Value v) {
   if (is_new) values_.push_back(v);
   return Dim::Symbol(StrCat("v", at->second));
 }
+
+Dim IndexMath::NumThreads() { return Of(loop::NumThreadsOp::Create(lb_.b()).value()); }
 
 Value IndexMath::At(const Dim& expr) {
   LATHE_CHECK(!expr.is_unknown(), "an index expression is too large");

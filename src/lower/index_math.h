@@ -17,6 +17,8 @@ class IndexMath {
   Dim Of(Value v);
   /// An extent of the function's types as an expression of values.
   Dim Extent(const Dim& dim) { return dim.is_constant() ? dim : Of(lb_.Extent(dim)); }
+  /// That share the parallel loops of the kernel; outside of them. No result may depend on it.
+  Dim NumThreads();
   /// The value of an expression of values.
   Value At(const Dim& expr);
   /// The same expression as one name; it must not be negative.

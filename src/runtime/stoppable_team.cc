@@ -21,7 +21,9 @@ struct StoppableTeam::Loop {
 };
 
 StoppableTeam::StoppableTeam(const Budget* budget, KernelTeam* team)
-    : KernelTeam{&RunLoop, &Ask}, budget_(budget), team_(team) {}
+    : KernelTeam{&RunLoop, &Ask, team == nullptr ? 1 : team->num_threads},
+      budget_(budget),
+      team_(team) {}
 
 // Once true, always true: a kernel that has left out a part must not go on as if it had not.
 bool StoppableTeam::Ask(KernelTeam* team) {

@@ -151,7 +151,9 @@ struct WorkerTeam::Shared {
 WorkerTeam::WorkerTeam(int threads)
     : KernelTeam{&Run},
       threads_(CheckedThreads(threads) > 0 ? threads : UsableCores()),
-      shared_(threads_) {}
+      shared_(threads_) {
+  num_threads = threads_;
+}
 WorkerTeam::~WorkerTeam() = default;
 
 void WorkerTeam::BeginRun() { shared_->runs.fetch_add(1, std::memory_order_relaxed); }

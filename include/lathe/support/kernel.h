@@ -22,6 +22,8 @@ struct KernelTeam {
   /// Whether the kernel is to end early, its outputs unfinished; null: never. Kernels ask now and
   /// then, from any thread.
   bool (*stopped)(KernelTeam* team) = nullptr;
+  /// That share a loop, the caller counted. Kernels cut their work by it; it changes no result.
+  int64_t num_threads = 1;
 };
 
 /// What a kernel that checks indices or accesses leaves in its last buffer, behind the workspaces.

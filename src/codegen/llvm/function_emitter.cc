@@ -98,6 +98,10 @@ void FunctionEmitter::EmitOp(Operation* op) {
     slots_[op->result(0)].value = MemoryOf(op->operand(0)).extents[axis];
     return;
   }
+  if (op->isa<loop::NumThreadsOp>()) {
+    slots_[op->result(0)].value = NumThreads();
+    return;
+  }
   if (op->isa<loop::ReduceOp>()) return EmitReduce(op);
   if (op->isa<loop::TransposeOp>()) return EmitTransposed(op);
   if (op->isa<loop::InterleaveOp>()) return EmitInterleaved(op);

@@ -89,6 +89,8 @@ class FunctionEmitter {
   void EmitFor(Operation* op);
   void EmitParallel(Operation* op, llvm::Value* extent);
   llvm::Function* NewFunction(std::span<llvm::Type* const> types, const char* suffix);
+  llvm::Value* FieldOfTeam(unsigned field);
+  llvm::Value* NumThreads();
   const StopQuestion& Question();
   void EmitStop(llvm::Value* counter, int64_t interval);
   void CallTeam(llvm::Function* part, std::span<llvm::Value* const> fields, llvm::Value* extent);

@@ -185,17 +185,29 @@ void FunctionEmitter::EmitParallel(Operation* op, llvm::Value* extent) {
   EndIfFailed();
 }
 
-// The team's function, from the structure behind it; null without a team.
+// A field of the structure (KernelTeam) behind the team, read where the function begins; without a
+// team that of one thread, which nobody stops.
+llvm::Value* FunctionEmitter::FieldOfTeam(unsigned field) {
+  llvm::IRBuilder<> at_entry(entry_);
+  auto* type = llvm::StructType::get(context_, {b_.getPtrTy(), b_.getPtrTy(), b_.getInt64Ty()});
+  auto* null = llvm::ConstantPointerNull::get(b_.getPtrTy());
+  auto* alone = new llvm::GlobalVariable(
+      module_, type, true, llvm::GlobalValue::PrivateLinkage,
+      llvm::ConstantStruct::get(type, {null, null, b_.getInt64(1)}), "alone");
+  llvm::Value* team = at_entry.CreateSelect(at_entry.CreateIsNull(team_), alone, team_);
+  return at_entry.CreateLoad(type->getElementType(field),
+                             at_entry.CreateStructGEP(type, team, field));
+}
+
+llvm::Value* FunctionEmitter::NumThreads() {
+  return team_ == nullptr ? b_.getInt64(1) : FieldOfTeam(2);
+}
+
 const StopQuestion& FunctionEmitter::Question() {
   if (question_.team != nullptr) return question_;
   LATHE_CHECK(team_ != nullptr, "nobody to ask whether to stop");
-  llvm::IRBuilder<> at_entry(entry_);
-  auto* type = llvm::StructType::get(context_, {b_.getPtrTy(), b_.getPtrTy()});
-  auto* never = new llvm::GlobalVariable(module_, type, true, llvm::GlobalValue::PrivateLinkage,
-                                         llvm::Constant::getNullValue(type), "never");
-  llvm::Value* asked = at_entry.CreateSelect(at_entry.CreateIsNull(team_), never, team_);
   question_.team = team_;
-  question_.function = at_entry.CreateLoad(b_.getPtrTy(), at_entry.CreateStructGEP(type, asked, 1));
+  question_.function = FieldOfTeam(1);
   return question_;
 }
 

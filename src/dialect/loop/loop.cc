@@ -129,6 +129,14 @@ void DimOp::Eval(EvalContext& c) {
   c.SetOutput(kValue, Tensor::Scalar<int64_t>(shape[static_cast<size_t>(axis)]));
 }
 
+// ---- num_threads ----
+
+void NumThreadsOp::InferShape(InferShapeContext& c) {
+  c.SetShape(kValue, SymShape(std::vector<Dim>()));
+}
+
+void NumThreadsOp::Eval(EvalContext& c) { c.SetOutput(kValue, Tensor::Scalar<int64_t>(1)); }
+
 // ---- fma ----
 
 namespace {

@@ -85,7 +85,6 @@ class Conv {
     return math().Name(TilesOf(columns) + HasRest(columns));
   }
   int64_t tiles() const { return g_.filters / tile_.rows; }
-  int64_t parts() const { return CeilDiv(std::max<int64_t>(tiles(), 1), part_tiles_); }
   bool InOneBlock() const { return block_channels_ == g_.channels && !by_place_; }
   int64_t places() const { return by_place_ ? 1 : g_.places(); }  // of a block
   int64_t width() const { return tile_.vectors * job_.lanes; }
@@ -105,7 +104,7 @@ class Conv {
   const ConvGeometry& g_;
   Tile tile_{1, 1};
   int64_t block_channels_ = 1;  // that a panel holds
-  int64_t part_tiles_ = 1;      // of rows, that a piece multiplies
+  int64_t part_tiles_ = 1;      // of rows, that a piece multiplies, at most
   bool packed_ = false;         // the weights of a tile's rows lie side by side
   bool copies_ = true;          // panels are copied, not read where they are
   bool by_place_ = false;       // a block has one place of the kernel
@@ -114,6 +113,7 @@ class Conv {
   int64_t turned_tiles_ = 1;            // of filters, that are multiplied together, at most
 
   // While writing.
+  Dim part_, parts_;  // tiles of a piece, and how many parts there are
   Value weights_, bias_, panel_, few_, sums_, turned_;
 };
 
@@ -184,6 +184,7 @@ void Conv::PickTurned() {
   for (int64_t count = 2; 2 * count <= job_.lanes; count *= 2) turned_counts_.push_back(count);
   if (turned_counts_.empty()) return;
   turned_tiles_ = TurnedTiles(turned_counts_.front());
+  part_tiles_ = RoundUp(part_tiles_, turned_tiles_);
   const int64_t pitches = width() + job_.lanes + (g_.reads_own_element ? 0 : 2 * job_.lanes);
   const int64_t elements =
       block_channels_ * places() * pitches + (SumVectors() + job_.lanes) * job_.lanes;
@@ -192,22 +193,11 @@ void Conv::PickTurned() {
   turned_tiles_ = 1;
 }
 
-// Rows are shared out where there are few panels; each part copies the panel.
+// As many as have sums that may wait in memory.
 void Conv::PickParts() {
-  part_tiles_ = std::max<int64_t>(tiles(), 1);
-  const Dim panels = CeilDiv(g_.positions(), width()) * g_.groups;
-  if (!panels.is_constant()) return;
-  const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
-  const int64_t copied = !copies_ ? 0 : job_.before ? 24 : g_.reads_own_element ? 4 : 14;
-  double best = 1e300;
-  const int64_t most_parts = part_tiles_;
-  for (int64_t parts = 1; parts <= most_parts; ++parts) {
-    const int64_t each = CeilDiv(most_parts, parts);
-    const int64_t vectors = g_.depth() * tile_.vectors * (copied + each * tile_.rows);
-    const double cost =
-        job_.Cost(images * panels.value() * parts, 0.6 * static_cast<double>(vectors));
-    if (cost < best) best = cost, part_tiles_ = each;
-  }
+  const int64_t most = std::max<int64_t>(tiles(), 1);
+  const int64_t tile_bytes = tile_.rows * width() * BitWidth(g_.element) / 8;
+  part_tiles_ = InOneBlock() ? most : std::clamp<int64_t>(kMaxPanelBytes / tile_bytes, 1, most);
 }
 
 // ---- writing ----
@@ -236,9 +226,12 @@ void Conv::Write() {
   job_.Open();
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
-  const Dim panels = CeilDiv(g_.positions(), width());
-  const Dim all = g_.batch * (g_.groups * parts()) * panels;
-  math().For(all, job_.parallel, [&](const Dim& i) { WritePiece(i); });
+  const Dim blocks = math().Name(g_.batch * g_.groups * CeilDiv(g_.positions(), width()));
+  const int64_t tiles_of_rows = std::max<int64_t>(tiles(), 1);
+  part_ = job_.TilesOfPiece(blocks, tiles_of_rows, part_tiles_);
+  part_ = math().Name(CeilDiv(part_, turned_tiles_) * turned_tiles_);
+  parts_ = math().Name(CeilDiv(tiles_of_rows, part_));
+  math().For(blocks * parts_, job_.parallel, [&](const Dim& i) { WritePiece(i); });
   job_.Close();
 }
 
@@ -260,7 +253,7 @@ void Conv::WritePiece(Dim number) {
   if (SumVectors() > 0) sums_ = job_.Memory(SumVectors(), job_.lanes);
   if (most_turned() > 0) turned_ = job_.Memory(job_.lanes, job_.lanes);
   Columns columns;
-  columns.first_tile = math().Name(take(parts()) * part_tiles_);
+  columns.first_tile = math().Name(take(parts_) * part_);
   const Dim panel = take(CeilDiv(g_.positions(), width()));
   columns.group = take(g_.groups);
   columns.image = g_.batch.IsConstant(1) ? Dim(0) : number;
@@ -319,15 +312,14 @@ void Conv::WriteVectors(Columns columns, const Dim& positions) {
 }
 
 Dim Conv::TilesOf(const Columns& columns) {
-  if (parts() == 1) return tiles();
-  if (tiles() % part_tiles_ == 0) return part_tiles_;
-  return math().Name(Min(Dim(tiles()) - columns.first_tile, part_tiles_));
+  if (parts_.IsConstant(1)) return tiles();
+  return math().Name(Min(Dim(tiles()) - columns.first_tile, part_));
 }
 
 Dim Conv::HasRest(const Columns& columns) {
   if (g_.filters % tile_.rows == 0) return 0;
-  if (parts() == 1) return 1;
-  return math().Name(Min(Max(columns.first_tile + part_tiles_ - (tiles() - 1), 0), 1));
+  if (parts_.IsConstant(1)) return 1;
+  return math().Name(Min(Max(columns.first_tile + part_ - (tiles() - 1), 0), 1));
 }
 
 Dim Conv::RowsOf(const Columns& columns) {

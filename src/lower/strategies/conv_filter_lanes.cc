@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "lathe/dialect/loop.h"
@@ -29,10 +30,9 @@ constexpr int64_t kMostPositions = 256;    // of a block
 constexpr int64_t kMostDepth = 288;        // of a block
 constexpr int64_t kMostBytes = 512 << 10;  // of its sums, and of the rows that it reads
 // Where extents are not known.
-constexpr int64_t kMostColumns = 128, kMostRows = 16, kFewRows = 8;  // of a block
+constexpr int64_t kMostColumns = 64, kMostRows = 16, kFewRows = 8;  // of a block
 constexpr int64_t kUsualPositions = 56 * 56;
 constexpr int64_t kMostProducts = 36;  // of a step, where several are written
-constexpr int64_t kFewPieces = 8;      // with fewer, threads share the filters, too
 
 class ConvFilterLanes {
  public:
@@ -46,12 +46,14 @@ class ConvFilterLanes {
   // The most that a piece has: names, where they follow from extents that are not known.
   struct Share {
     Dim rows, columns, tiles;
+    Dim apart = 0;  // 1 if the rows of a block are parts of those of the plane, else 0
   };
   // Positions and filters that a thread computes at once.
   struct Piece {
     Dim image, group, first_tile, tiles;
     ConvBlock block;
-    Dim ahead;  // how many of the next tile's weights are asked for at each step
+    Dim runs = 1;  // of positions that are neighbors in the output: one, or the rows
+    Dim ahead;     // how many of the next tile's weights are asked for at each step
   };
   // A tile of filters and the part of its depth that is multiplied.
   struct Filters {
@@ -104,6 +106,7 @@ class ConvFilterLanes {
   double Cost() const;
   Value PackWeights();
   void ShareOut();
+  void ShareOutAnySize();
   Dim Outer();
   Piece PieceAt(Dim number);
   void WritePiece(const Piece& piece);
@@ -127,7 +130,9 @@ class ConvFilterLanes {
                 const Dim& column);
   void StartSums(const Piece& piece);
   void FinishTile(const Piece& piece, const Dim& tile);
-  void TurnTile(const Piece& piece, const Dim& tile, const Dim& position, int64_t v, Value live);
+  void FinishRun(const Piece& piece, const Dim& tile, const Dim& run);
+  void TurnTile(const Piece& piece, const Dim& tile, const Dim& sum, const Dim& position, int64_t v,
+                Value live);
   Value Bias(const Piece& piece, const Dim& tile, int64_t v);
   std::vector<Value> SumAt(const Dim& tile, const Dim& position, int64_t v) {
     return math().At({tile * sum_rows_ + position, Dim(v * job_.lanes)});
@@ -140,10 +145,10 @@ class ConvFilterLanes {
   int64_t out_rows() const { return g_.rank() > 1 ? out(1) : 1; }
   Dim rows() const { return g_.rank() > 1 ? out_rows_ : Dim(1); }
   Dim columns() const { return out_columns_; }
-  int64_t parts() const { return CeilDiv(tiles_, piece_tiles_); }
   int64_t SumRows() const { return (InOneBlock() ? 1 : piece_tiles_) * sum_rows_; }
   int64_t SpareRows() const { return g_.is_static() ? 0 : 1; }
   int64_t kernel_rows() const { return g_.rank() > 1 ? g_.kernel[g_.rank() - 2] : 1; }
+  int64_t depth_blocks() const { return CeilDiv(channels_, block_channels_); }
   bool InOneBlock() const { return block_channels_ == channels_; }
   LoopBuilder& lb() { return *job_.lb; }
   IndexMath& math() { return *job_.math; }
@@ -153,7 +158,7 @@ class ConvFilterLanes {
   int64_t channels_ = 0;     // of a group of the convolution
   int64_t vectors_ = 1;      // of a tile of filters
   int64_t tiles_ = 1;        // of filters, in a group
-  int64_t piece_tiles_ = 1;  // of filters, in a piece
+  int64_t piece_tiles_ = 1;  // of filters, in a piece, at most
   int64_t block_rows_ = 1, block_columns_ = 1;
   int64_t tile_rows_ = 1, tile_columns_ = 1;  // of positions
   int64_t sum_rows_ = 1;                      // of a tile of sums: whole vectors when turned
@@ -274,7 +279,9 @@ void ConvFilterLanes::PickBlocks() {
 }
 
 void ConvFilterLanes::PickChannels() {
-  sum_rows_ = RoundUp(most_positions_, job_.lanes);
+  // Each row may have a run of its own.
+  const int64_t beyond = g_.is_static() ? 0 : job_.lanes;
+  sum_rows_ = RoundUp(most_positions_, job_.lanes) + beyond;
   if (leaves_out_) {
     block_channels_ = place_channels();
     return;
@@ -307,19 +314,23 @@ bool ConvFilterLanes::PickBlocksOfAnySize() {
   return true;
 }
 
-// The first is for planes as narrow as those of a stream.
+// The first is for planes as narrow as those of a stream. Extents are often powers of two, and rows
+// of a plane even in number.
 void ConvFilterLanes::PickRests(int64_t most_rows) {
-  constexpr int64_t kFewColumns = 2, kMostRestRows = 4;  // as many as hide how long a sum takes
+  constexpr int64_t kMostRestRows = 4;  // as many as hide how long a sum takes
   const int64_t most = tile_columns_;
-  for (const int64_t part : {kFewColumns, most / 4, most / 2, most * 3 / 4, most}) {
-    const int64_t columns = std::min(part, most - 1);
+  std::vector<int64_t> widths{2, 4, 8, most / 2, most * 3 / 4, most};
+  std::ranges::sort(widths);
+  for (const int64_t width : widths) {
+    const int64_t columns = std::min(width, most - 1);
     if (columns == 0 || (!rests_.empty() && columns <= rests_.back().columns)) continue;
     const int64_t rows = std::clamp<int64_t>((most - 1) / columns, 1, kMostRestRows);
-    rests_.push_back({std::min(rows, most_rows), columns});
+    const auto even = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
+    rests_.push_back({std::min(even, most_rows), columns});
   }
 }
 
-// Blocks of whole tiles by equal parts of the filters: those that are done first by few threads.
+// Blocks of whole tiles: those that are done first by few threads.
 void ConvFilterLanes::PickPieces() {
   const int64_t most_positions =
       std::clamp<int64_t>(most_elements() / (tiles_ * width()), 32, kMostPositions);
@@ -330,12 +341,10 @@ void ConvFilterLanes::PickPieces() {
     block_columns_ = columns;
     if (leaves_out_ && IsLarge(0)) return;
     const int64_t sums = RoundUp(rows * columns, job_.lanes) * width();
-    for (piece_tiles_ = tiles_; piece_tiles_ > 0; --piece_tiles_) {
-      if (piece_tiles_ > 1 && piece_tiles_ * sums > most_elements()) continue;
-      if (const double cost = Cost(); cost < best) {
-        best = cost;
-        best_rows = rows, best_columns = columns, best_tiles = piece_tiles_;
-      }
+    piece_tiles_ = std::clamp<int64_t>(most_elements() / sums, 1, tiles_);
+    if (const double cost = Cost(); cost < best) {
+      best = cost;
+      best_rows = rows, best_columns = columns, best_tiles = piece_tiles_;
     }
   };
   const auto tiles_of_most = [&](int64_t others, int64_t tile) {
@@ -360,21 +369,21 @@ double ConvFilterLanes::Cost() const {
   const auto real = [](int64_t v) { return static_cast<double>(v); };
   const int64_t outer = g_.positions().value() / (out_rows() * out(0));
   const int64_t images = g_.batch.is_constant() ? g_.batch.value() : 1;
-  const int64_t pieces = images * g_.groups * outer * CeilDiv(out_rows(), block_rows_) *
-                         CeilDiv(out(0), block_columns_) * parts();
+  const int64_t blocks = images * g_.groups * outer * CeilDiv(out_rows(), block_rows_) *
+                         CeilDiv(out(0), block_columns_);
   const double vectors = real(RowElements()) / real(job_.lanes) + 2;
   const double copied = copies_ ? real(channels_) * vectors * (job_.before ? 12 : 4) : 0;
-  const double multiplied = real(block_rows_ * block_columns_ * piece_tiles_ * vectors_) *
+  const double multiplied = real(block_rows_ * block_columns_ * vectors_) *
                             (0.6 * real(depth()) + 0.6 * real(job_.lanes));
-  const double read = real(piece_tiles_ * vectors_) * real(depth()) * 4;  // of weights
-  return job_.Cost(pieces, copied + multiplied + read);
+  const double read = real(vectors_) * real(depth()) * 4;  // of weights
+  return job_.Cost(blocks, tiles_, piece_tiles_, copied, multiplied + read);
 }
 
 // ---- writing ----
 
 // [blocks of depth, tiles, depth of a block, filters of a tile], of bytes with their group.
 Value ConvFilterLanes::PackWeights() {
-  const int64_t blocks = CeilDiv(channels_, block_channels_), tiles = tiles_ * g_.groups;
+  const int64_t blocks = depth_blocks(), tiles = tiles_ * g_.groups;
   const Shape shape = job_.weight_shape();
   PackedLayout layout;
   layout.argument = job_.anchor->operand(1).index();
@@ -386,24 +395,26 @@ Value ConvFilterLanes::PackWeights() {
   return lb().Grouped(job_.l.Pack(std::move(layout)), std::vector<int64_t>{1, 1, 2, 2});
 }
 
-// Blocks of about equal size: whole rows, if these are short.
 void ConvFilterLanes::ShareOut() {
-  share_ = {block_rows_, block_columns_, piece_tiles_};
-  if (g_.is_static()) return;
+  share_.rows = block_rows_, share_.columns = block_columns_;
+  if (!g_.is_static()) ShareOutAnySize();
+  const Dim blocks = math().Name(g_.batch * g_.groups * Outer() * CeilDiv(rows(), share_.rows) *
+                                 CeilDiv(columns(), share_.columns));
+  share_.tiles = job_.TilesOfPiece(blocks, tiles_, piece_tiles_);
+}
+
+// Blocks of about equal size: whole rows, if these are short.
+void ConvFilterLanes::ShareOutAnySize() {
   const auto per = [&](const Dim& extent, const Dim& parts) {
     return Max(CeilDiv(extent, Max(parts, 1)), 1);
   };
   const Dim column_parts = math().Name(Max(CeilDiv(columns(), block_columns_), 1));
   share_.columns =
       math().Name(CeilDiv(per(columns(), column_parts), tile_columns_) * tile_columns_);
+  share_.apart = math().Name(Min(column_parts - 1, 1));
   const Dim fitting = FloorDiv(most_positions_, Max(Min(columns(), share_.columns), 1));
-  const Dim whole_rows = Max(Dim(2) - column_parts, 0);  // 1 or 0
-  const Dim most_rows = math().Name(Max(Min(fitting, block_rows_ - beyond_) * whole_rows, 1));
+  const Dim most_rows = math().Name(Max(Min(fitting, block_rows_ - beyond_), 1));
   share_.rows = math().Name(per(rows(), math().Name(CeilDiv(rows(), most_rows))));
-  const Dim blocks = math().Name(g_.batch * g_.groups * Outer() * CeilDiv(rows(), share_.rows) *
-                                 CeilDiv(columns(), share_.columns));
-  const Dim parts = Min(per(kFewPieces, blocks), tiles_);
-  share_.tiles = math().Name(Min(CeilDiv(tiles_, parts), piece_tiles_));
 }
 
 // Planes of an image: of the spatial dims before the last two.
@@ -451,6 +462,7 @@ ConvFilterLanes::Piece ConvFilterLanes::PieceAt(Dim number) {
   block.row = math().Name(take(parts_.rows) * share_.rows);
   block.columns = part(columns(), block.column, share_.columns);
   block.rows = part(rows(), block.row, share_.rows);
+  piece.runs = math().Name(share_.apart * (block.rows - 1) + 1);
   const Dim plane = take(Outer());
   Dim rest = plane;
   block.outer.resize(g_.rank() > 2 ? g_.rank() - 2 : 0);
@@ -509,12 +521,13 @@ void ConvFilterLanes::WriteDepth(const Piece& piece, const Dim& depth_block, int
   });
 }
 
-// The next tile's weights are asked for while this one's are multiplied, spread over all steps.
+// The next tile's weights are asked for while this one's are multiplied, spread over all steps;
+// those of the first block behind the last one: there is another piece.
 ConvFilterLanes::Filters ConvFilterLanes::FiltersOf(const Piece& piece, const Dim& depth_block,
                                                     const Dim& tile, int64_t channels) {
   Filters filters{tile, depth_block, channels, {}, {}};
   const Dim is_last = math().Name(Max(tile + 2 - share_.tiles, 0));
-  filters.next_block = math().Name(depth_block + is_last);
+  filters.next_block = math().Name(Mod(depth_block + is_last, depth_blocks()));
   filters.next_tile = math().Name(AllTiles(piece, tile) + 1 - is_last * share_.tiles);
   return filters;
 }
@@ -710,8 +723,10 @@ ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Filter
                     g_.kernel.back() +
                 step.column;
   const Dim all_tiles = AllTiles(piece, filters.tile);
-  const Dim ahead = (at.number * (block_channels_ * g_.places()) + k) * piece.ahead;
-  lb().Prefetch(weights_, math().At({filters.next_block, filters.next_tile, Dim(0), ahead}));
+  if (depth_blocks() * tiles_ * g_.groups > 1) {
+    const Dim ahead = (at.number * (block_channels_ * g_.places()) + k) * piece.ahead;
+    lb().Prefetch(weights_, math().At({filters.next_block, filters.next_tile, Dim(0), ahead}));
+  }
   std::vector<Value> weights;
   for (int64_t v = 0; v < vectors_; ++v) {
     const Dim first = v * job_.lanes * group();
@@ -748,31 +763,39 @@ Value ConvFilterLanes::Element(const Piece& piece, const Dim& depth_block, const
 }
 
 void ConvFilterLanes::FinishTile(const Piece& piece, const Dim& tile) {
-  const Dim positions = math().Name(piece.block.rows * piece.block.columns);
+  math().For(piece.runs, false, [&](const Dim& run) { FinishRun(piece, tile, run); });
+}
+
+void ConvFilterLanes::FinishRun(const Piece& piece, const Dim& tile, const Dim& run) {
+  const Dim positions = math().Name((piece.block.rows + 1 - piece.runs) * piece.block.columns);
+  const Dim sums = math().Name(run * positions);
+  const Dim first = math().Name(piece.block.first + run * columns());
   const Dim whole = math().Name(FloorDiv(positions, job_.lanes)), rest = Mod(positions, job_.lanes);
   for (int64_t v = 0; v < vectors_; ++v) {
-    math().For(whole, false,
-               [&](const Dim& q) { TurnTile(piece, tile, math().Name(q * job_.lanes), v, {}); });
+    math().For(whole, false, [&](const Dim& q) {
+      const Dim from = math().Name(q * job_.lanes);
+      TurnTile(piece, tile, sums + from, first + from, v, {});
+    });
     if (rest.IsConstant(0)) continue;
     math().For(Min(rest, 1), false, [&](const Dim&) {
-      TurnTile(piece, tile, math().Name(whole * job_.lanes), v, math().At(rest));
+      const Dim from = math().Name(whole * job_.lanes);
+      TurnTile(piece, tile, sums + from, first + from, v, math().At(rest));
     });
   }
 }
 
-void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& position, int64_t v,
-                               Value live) {
+// Sums from `sum` on, whose positions are those of the output from `position` on.
+void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& sum,
+                               const Dim& position, int64_t v, Value live) {
   std::vector<Value> rows;
   for (int64_t i = 0; i < job_.lanes; ++i) {
-    rows.push_back(
-        lb().Load(sums_, SumAt(InOneBlock() ? Dim(0) : tile, position + i, v), job_.lanes));
+    rows.push_back(lb().Load(sums_, SumAt(InOneBlock() ? Dim(0) : tile, sum + i, v), job_.lanes));
   }
   const std::vector<Value> filters = lb().Transpose(rows);
   const Dim first = (piece.first_tile + tile) * width() + v * job_.lanes;
   const auto store = [&](const Dim& i, Value sums) {
     const Dim filter = piece.group * g_.filters + first + i;
-    job_.after->Store(lb(), math().At({piece.image, filter, piece.block.first + position}),
-                      job_.lanes, live, sums);
+    job_.after->Store(lb(), math().At({piece.image, filter, position}), job_.lanes, live, sums);
   };
   if (turned_) {  // a long epilogue is written once, not for each filter
     for (int64_t i = 0; i < job_.lanes; ++i) {

@@ -91,13 +91,26 @@ bool ConvJob::takes_pairs() const {
          g.element == ElementType::kF32 && g.channels % 2 == 0 && weights_are_constant();
 }
 
-double ConvJob::Cost(int64_t pieces, double cycles) const {
+double ConvJob::Cost(int64_t blocks, int64_t tiles, int64_t most_tiles, double piece_cycles,
+                     double tile_cycles) const {
   double cost = 0;
   for (const int64_t threads : {1, 2, 4, 8}) {
     if (threads > 1 && !parallel) break;
-    cost += static_cast<double>(CeilDiv(pieces, threads)) * (cycles + kPieceCycles);
+    const int64_t parts = std::min(CeilDiv(threads, blocks), tiles);
+    const int64_t each = std::min(CeilDiv(tiles, parts), most_tiles);
+    cost += static_cast<double>(CeilDiv(blocks * CeilDiv(tiles, each), threads)) *
+            (piece_cycles + static_cast<double>(each) * tile_cycles + kPieceCycles);
   }
   return cost;
+}
+
+Dim ConvJob::TilesOfPiece(const Dim& blocks, int64_t tiles, int64_t most) {
+  constexpr int64_t kManyBlocks = 256;  // more than threads, by far
+  if (!parallel || tiles == 1 || (blocks.is_constant() && blocks.value() >= kManyBlocks)) {
+    return most;
+  }
+  const Dim parts = Min(CeilDiv(math->NumThreads(), Max(blocks, 1)), tiles);
+  return math->Name(Min(CeilDiv(tiles, math->Name(parts)), most));
 }
 
 void ConvJob::Open() {

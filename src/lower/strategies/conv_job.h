@@ -42,9 +42,18 @@ class ConvJob {
 
   /// What equal pieces of so many cycles take: until all are done, by one thread, and by several
   /// if they share them.
-  double Cost(int64_t pieces, double cycles) const;
+  double Cost(int64_t pieces, double cycles) const { return Cost(pieces, 1, 1, cycles, 0); }
+  /// The same of so many blocks by `tiles` of filters, which threads share where there are fewer
+  /// blocks than threads (TilesOfPiece). Cycles: what a piece takes before its tiles, and a tile.
+  double Cost(int64_t blocks, int64_t tiles, int64_t most_tiles, double piece_cycles,
+              double tile_cycles) const;
 
   // ---- while writing ----
+
+  /// Tiles of filters of a piece, at most `most`: all, but where there are fewer blocks than
+  /// threads. What each piece does for itself, such as to copy what its block reads, is then done
+  /// no more often than threads can do it at once.
+  Dim TilesOfPiece(const Dim& blocks, int64_t tiles, int64_t most);
 
   void Open();
   void Close() { after->Close(*lb); }

@@ -136,6 +136,7 @@ class ConvWinograd {
   // While writing.
   Dim block_rows_, block_columns_;  // of tiles: what blocks have, but for the last ones
   Dim row_blocks_, column_blocks_;
+  Dim part_tiles_, parts_;                       // of filters
   std::vector<std::pair<int64_t, Dim>> widths_;  // where extents are symbolic: lanes, whether taken
   std::optional<ConvRows> rows_;
   Value weights_, bias_;
@@ -237,8 +238,7 @@ void ConvWinograd::Write() {
   weights_ = job_.weights_are_constant() ? PackWeights() : TransformWeights();
   bias_ = job_.Argument(2);
   ShareOut();
-  const Dim parts = CeilDiv(filter_tiles(), plan_->part_tiles);
-  const Dim all = g_.batch * row_blocks_ * column_blocks_ * parts;
+  const Dim all = g_.batch * row_blocks_ * column_blocks_ * parts_;
   math().For(all, job_.parallel, [&](const Dim& i) { WritePiece(PieceAt(i)); });
   job_.Close();
 }
@@ -270,6 +270,9 @@ void ConvWinograd::ShareOut() {
   }
   row_blocks_ = math().Name(CeilDiv(high, block_rows_));
   column_blocks_ = math().Name(CeilDiv(wide, block_columns_));
+  const Dim blocks = math().Name(g_.batch * row_blocks_ * column_blocks_);
+  part_tiles_ = job_.TilesOfPiece(blocks, filter_tiles(), plan_->part_tiles);
+  parts_ = math().Name(CeilDiv(filter_tiles(), part_tiles_));
 }
 
 // For the number of lanes that vectors of neighboring tiles have.
@@ -287,12 +290,10 @@ ConvWinograd::Piece ConvWinograd::PieceAt(Dim number) {
     return taken;
   };
   Piece piece;
-  piece.first_tile =
-      math().Name(take(CeilDiv(filter_tiles(), plan_->part_tiles)) * plan_->part_tiles);
-  const bool divides = filter_tiles() % plan_->part_tiles == 0;
-  piece.tiles = divides
-                    ? Dim(plan_->part_tiles)
-                    : math().Name(Min(Dim(filter_tiles()) - piece.first_tile, plan_->part_tiles));
+  piece.first_tile = math().Name(take(parts_) * part_tiles_);
+  const bool divides = Mod(filter_tiles(), part_tiles_).IsConstant(0);
+  piece.tiles =
+      divides ? part_tiles_ : math().Name(Min(Dim(filter_tiles()) - piece.first_tile, part_tiles_));
   ConvBlock& block = piece.block;
   block.column = math().Name(take(column_blocks_) * (block_columns_ * outputs()));
   block.row = math().Name(take(row_blocks_) * (block_rows_ * outputs()));

@@ -50,6 +50,10 @@ class Planner {
   double Cost(const WinogradPlan& plan) const;
   double Multiplied(const WinogradPlan& plan, int64_t vectors) const;
   double Transformed(const WinogradPlan& plan, double row_vectors) const;
+  double TransformedBack(const WinogradPlan& plan, double row_vectors) const;
+  int64_t FilterTiles(const WinogradPlan& plan) const {
+    return CeilDiv(g_.filters, plan.tile.rows);
+  }
   Tile RegisterTileFor(int64_t vectors) const;
   void SetCosts(WinogradPlan& plan) const;
   int64_t images() const { return g_.batch.is_constant() ? g_.batch.value() : 1; }
@@ -130,13 +134,9 @@ void Planner::ConsiderBlock(WinogradPlan plan) {
   const bool in_one = plan.channels == g_.channels;
   const int64_t most_tiles = in_one ? tiles : std::min(tiles, kMostSumBytes / tile_bytes);
   if (most_tiles == 0 || tile_bytes > kMostSumBytes) return;
-  for (int64_t parts = CeilDiv(tiles, most_tiles); parts <= tiles; ++parts) {
-    plan.part_tiles = CeilDiv(tiles, parts);
-    if (parts > 1 && CeilDiv(tiles, parts - 1) == plan.part_tiles && plan.part_tiles < most_tiles)
-      continue;
-    plan.cost = Cost(plan);
-    if (!best_ || plan.cost < best_->cost) best_ = plan;
-  }
+  plan.part_tiles = CeilDiv(tiles, CeilDiv(tiles, most_tiles));
+  plan.cost = Cost(plan);
+  if (!best_ || plan.cost < best_->cost) best_ = std::move(plan);
 }
 
 // As wide as divides the vectors best, since the other dimension has many.
@@ -163,15 +163,15 @@ double Planner::Cost(const WinogradPlan& plan) const {
   const double width = plan.lanes == job_.lanes ? 1 : 0.7;
   const int64_t blocks = CeilDiv(CeilDiv(out_[0], plan.form.outputs()), plan.rows) *
                          CeilDiv(CeilDiv(out_[1], plan.form.outputs()), plan.columns);
-  const int64_t parts = CeilDiv(CeilDiv(g_.filters, plan.tile.rows), plan.part_tiles);
-  return job_.Cost(images() * blocks * parts,
-                   Multiplied(plan, wide) + Transformed(plan, row_vectors * width));
+  return job_.Cost(images() * blocks, FilterTiles(plan), plan.part_tiles,
+                   Transformed(plan, row_vectors * width),
+                   Multiplied(plan, wide) + TransformedBack(plan, row_vectors * width));
 }
 
-// So many vectors of tiles with a piece's weights.
+// So many vectors of tiles with the weights of a tile of filters.
 double Planner::Multiplied(const WinogradPlan& plan, int64_t vectors) const {
   const WinogradForm& form = plan.form;
-  const int64_t filters = plan.part_tiles * plan.tile.rows;
+  const int64_t filters = plan.tile.rows;
   const double products = Real(form.products() * filters * vectors);
   const double sums =
       form.outputs() > 2 ? Real(CeilDiv(g_.channels, WinogradPlan::kSumChannels)) * 3 : 2;
@@ -183,16 +183,22 @@ double Planner::Multiplied(const WinogradPlan& plan, int64_t vectors) const {
   return std::max(multiplied, Real(4 * form.products() * g_.channels * filters) / per_cycle);
 }
 
-// So many vectors of neighboring tiles of a row, there and back.
+// All channels of so many vectors of neighboring tiles of a row.
 double Planner::Transformed(const WinogradPlan& plan, double row_vectors) const {
   const WinogradForm& form = plan.form;
   const double outputs = Real(form.outputs() * form.outputs());
-  const double in = Real(g_.channels) *
-                    (Real(form.input_cost()) + Real(form.products()) * (2 + Real(form.outputs())) +
-                     outputs * (job_.before ? 6 : 2));
-  const double back = Real(plan.part_tiles * plan.tile.rows) *
-                      (Real(form.output_cost()) + Real(form.products()) + 5 * outputs + 20);
-  return kTransformed * row_vectors * (in + back);
+  const double channel = Real(form.input_cost()) +
+                         Real(form.products()) * (2 + Real(form.outputs())) +
+                         outputs * (job_.before ? 6 : 2);
+  return kTransformed * row_vectors * Real(g_.channels) * channel;
+}
+
+// So many of a tile of filters.
+double Planner::TransformedBack(const WinogradPlan& plan, double row_vectors) const {
+  const WinogradForm& form = plan.form;
+  const double outputs = Real(form.outputs() * form.outputs());
+  const double filter = Real(form.output_cost()) + Real(form.products()) + 5 * outputs + 20;
+  return kTransformed * row_vectors * Real(plan.tile.rows) * filter;
 }
 
 // The same of the strategies that multiply directly, which are near the peak.
@@ -217,9 +223,11 @@ double Planner::WeightsCost(const WinogradPlan& plan) const {
 
 // Weights that come from memory are read once for each block.
 void Planner::SetCosts(WinogradPlan& plan) const {
-  const double parts = Real(CeilDiv(CeilDiv(g_.filters, plan.tile.rows), plan.part_tiles));
-  plan.tile_cost = static_cast<int64_t>(std::ceil(Multiplied(plan, 1) * parts / Unit()));
-  plan.transform_cost = static_cast<int64_t>(std::ceil(Transformed(plan, 1) * parts / Unit()));
+  const double tiles = Real(FilterTiles(plan));
+  const double parts = Real(CeilDiv(FilterTiles(plan), plan.part_tiles));
+  const double transformed = Transformed(plan, 1) * parts + TransformedBack(plan, 1) * tiles;
+  plan.tile_cost = static_cast<int64_t>(std::ceil(Multiplied(plan, 1) * tiles / Unit()));
+  plan.transform_cost = static_cast<int64_t>(std::ceil(transformed / Unit()));
   plan.columns = plan.tiles;
   plan.rows = std::min(plan.tiles, kMostRows);
 }

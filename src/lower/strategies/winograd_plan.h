@@ -22,7 +22,7 @@ struct WinogradPlan {
   int64_t rows = 1, columns = 1, tiles = 1;
   int64_t lanes = 1;       ///< of vectors that are transformed; symbolic: the most
   int64_t channels = 1;    ///< that are transformed at once
-  int64_t part_tiles = 1;  ///< of filters, of a piece
+  int64_t part_tiles = 1;  ///< of filters, of a piece, at most
   Tile tile{1, 1};         ///< of registers: filters by tiles
   double cost = 1e300;     ///< of all
 

@@ -1,3 +1,4 @@
+#include "src/runtime/stoppable_team.h"
 #include "test/unit/codegen/kernel_util.h"
 
 namespace lathe::codegen {
@@ -68,6 +69,40 @@ TEST_F(KernelTest, CopiesAndAdds) {
   %z = builtin.call(%x, %y) {callee = "k"} : (v_tensor<[3, 5], f32>, v_tensor<[5], f32>) -> v_tensor<[3, 5], f32>
   nn.fetch(%z) {name = "z"} : (v_tensor<[3, 5], f32>) -> ()
 })");
+}
+
+// One, where a loop does not know of others: without a team, and within a parallel loop.
+TEST_F(KernelTest, NumberOfThreads) {
+  Program program = ParseProgram(context_, R"(program {
+  builtin.func() {name = "k"} ({
+    ^(%x: v_tensor<[2], i64>):
+    %o = loop.alloc() : () -> tensor<[2], i64>
+    %0 = loop.index() {expr = dim<0>} : () -> v_tensor<[], i64>
+    %n = loop.num_threads() : () -> v_tensor<[], i64>
+    %a = loop.store_(%o, %n, none, %0) : (tensor<[2], i64>, v_tensor<[], i64>, none, v_tensor<[], i64>) -> tensor<[2], i64>
+    loop.for() {extent = 1, parallel = true} ({
+      ^(%i: v_tensor<[], i64>):
+      %1 = loop.index(%i) {expr = dim<d0 + 1>} : (v_tensor<[], i64>) -> v_tensor<[], i64>
+      %m = loop.num_threads() : () -> v_tensor<[], i64>
+      %b = loop.store_(%o, %m, none, %1) : (tensor<[2], i64>, v_tensor<[], i64>, none, v_tensor<[], i64>) -> tensor<[2], i64>
+      cf.yield()
+    })
+    %v = builtin.to_vtensor(%o) : (tensor<[2], i64>) -> v_tensor<[2], i64>
+    builtin.return(%v) : (v_tensor<[2], i64>) -> ()
+  })
+})");
+  const CompiledKernel kernel(FirstFunction(program)->region(0).front(), Target::Host());
+  const Tensor zeros = Tensor::Of<int64_t>({2}, {0, 0});
+  const auto counts = [&](KernelTeam* team) {
+    return ToInt64s(kernel.Call({zeros}, {zeros}, team)[0]);
+  };
+  runtime::WorkerTeam team(3);
+  const Budget unlimited({});
+  runtime::StoppableTeam stoppable(&unlimited, &team), alone(&unlimited, nullptr);
+  EXPECT_EQ(counts(nullptr), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(counts(&team), (std::vector<int64_t>{3, 1}));
+  EXPECT_EQ(counts(&stoppable), (std::vector<int64_t>{3, 1}));
+  EXPECT_EQ(counts(&alone), (std::vector<int64_t>{1, 1}));
 }
 
 TEST_F(KernelTest, VectorsWithLiveLanesAndSymbolicExtents) {

@@ -19,6 +19,7 @@
 #include "lathe/runtime/worker_team.h"
 #include "lathe/support/error.h"
 #include "lathe/support/random.h"
+#include "test/unit/runnable_targets.h"
 
 namespace lathe::codegen {
 
@@ -109,15 +110,6 @@ class CompiledKernel {
   std::unique_ptr<KernelLibrary> library_, checked_;
   mutable std::optional<std::vector<Shape>> checked_shapes_;  // of the last checked call
 };
-
-/// The targets that this machine can run, plainest first.
-inline std::vector<const Target*> RunnableTargets() {
-  std::vector<const Target*> targets;
-  for (const Target& target : Target::All()) {
-    if (target.RunsHere()) targets.push_back(&target);
-  }
-  return targets;
-}
 
 /// For SetUp: skips the test where Lathe was built without LLVM.
 inline void NeedCodeGenerator() {
