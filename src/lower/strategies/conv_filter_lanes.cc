@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kMostPositions = 256;    // of a block
 constexpr int64_t kMostDepth = 288;        // of a block
-constexpr int64_t kMostBytes = 512 << 10;  // of its sums, and of the rows that it reads
+constexpr int64_t kMostBytes = 512 << 10;  // of the rows that it reads; its sums take a little less
 // Where extents are not known.
 constexpr int64_t kMostColumns = 64, kMostRows = 16, kFewRows = 8;  // of a block
 constexpr int64_t kUsualPositions = 56 * 56;
@@ -88,7 +88,13 @@ class ConvFilterLanes {
   int64_t RowElements() const;
   bool IsLarge(int64_t depth) const;
   bool ReadsMuch() const;
+  // Of filters, in equal parts, if a tile has so many sums.
+  int64_t MostTiles(int64_t sums) const {
+    const int64_t most = std::clamp<int64_t>(most_sums() / sums, 1, tiles_);
+    return CeilDiv(tiles_, CeilDiv(tiles_, most));
+  }
   int64_t most_elements() const { return kMostBytes * 8 / BitWidth(job_.sum_element()); }
+  int64_t most_sums() const { return most_elements() * 7 / 8; }
   int64_t group() const { return job_.is_of_bytes() ? loop::kDotGroup : takes_pairs_ ? 2 : 1; }
   int64_t place_channels() const { return CeilDiv(g_.place_channels(), group()); }
   int64_t depth() const { return channels_ * g_.places(); }
@@ -296,12 +302,12 @@ void ConvFilterLanes::PickChannels() {
 bool ConvFilterLanes::PickBlocksOfAnySize() {
   tile_columns_ = MostTileColumns();
   const int64_t least = 32;  // no tile has more
-  const int64_t fitting = most_elements() / (tiles_ * width()) / job_.lanes * job_.lanes;
+  const int64_t fitting = (most_sums() / (tiles_ * width()) / job_.lanes - 1) * job_.lanes;
   most_positions_ = std::clamp(fitting, least, kMostPositions);
   const bool has_rows = g_.rank() > 1;
   const int64_t most_columns = has_rows ? std::min(kMostColumns, most_positions_) : most_positions_;
   block_columns_ = std::max<int64_t>(most_columns / tile_columns_, 1) * tile_columns_;
-  piece_tiles_ = std::clamp<int64_t>(most_elements() / (most_positions_ * width()), 1, tiles_);
+  piece_tiles_ = MostTiles((most_positions_ + job_.lanes) * width());
   PickRests(has_rows && !leaves_out_ ? kMostRows : 1);
   // A tile of several rows may read behind the last one.
   beyond_ = rests_.empty() ? 0 : rests_.front().rows - 1;
@@ -333,7 +339,7 @@ void ConvFilterLanes::PickRests(int64_t most_rows) {
 // Blocks of whole tiles: those that are done first by few threads.
 void ConvFilterLanes::PickPieces() {
   const int64_t most_positions =
-      std::clamp<int64_t>(most_elements() / (tiles_ * width()), 32, kMostPositions);
+      std::clamp<int64_t>(most_sums() / (tiles_ * width()), 32, kMostPositions);
   double best = 1e300;
   int64_t best_rows = 1, best_columns = 1, best_tiles = 1;
   const auto consider = [&](int64_t rows, int64_t columns) {
@@ -341,7 +347,7 @@ void ConvFilterLanes::PickPieces() {
     block_columns_ = columns;
     if (leaves_out_ && IsLarge(0)) return;
     const int64_t sums = RoundUp(rows * columns, job_.lanes) * width();
-    piece_tiles_ = std::clamp<int64_t>(most_elements() / sums, 1, tiles_);
+    piece_tiles_ = MostTiles(sums);
     if (const double cost = Cost(); cost < best) {
       best = cost;
       best_rows = rows, best_columns = columns, best_tiles = piece_tiles_;
