@@ -316,7 +316,17 @@ class Suite:
                             "--lathe", self.build / "bin" / "lathe", *limit)
 
     def fuzz(self):
+        """Each fuzzer begins with files that are right, which the command makes."""
         built = self.compile("fuzz", self.fuzz_build, tests="OFF")
+        if built.passed and not (self.build / "CMakeCache.txt").exists():
+            built = self.compile(self.preset, self.build, tests="OFF")
+        for command in (["cmake", "--build", self.build, "-j", self.jobs, "--target", "lathe_command"],
+                        [sys.executable, "scripts/onnx_cases.py", CASES],
+                        [sys.executable, "scripts/fuzz_seeds.py", "--lathe", self.build / "bin" / "lathe",
+                         "--cases", CASES, "--output", self.fuzz_build / "seeds"]):
+            if built.failed:
+                return built
+            built = self.check(*command)
         if built.failed:
             return built
         targets = sorted(self.fuzz_build.glob("bin/*_fuzz"))
@@ -332,10 +342,11 @@ class Suite:
         corpus, findings = (self.fuzz_build / d / target.name for d in ("corpus", "findings"))
         for folder in (corpus, findings):
             folder.mkdir(parents=True, exist_ok=True)
-        seeds = ROOT / "test" / "fuzz" / "corpus" / target.name
+        seeds = [folder / target.name for folder in (ROOT / "test" / "fuzz" / "corpus",
+                                                     self.fuzz_build / "seeds")]
         result = self.check(target, f"-max_total_time={self.fuzz_seconds}", "-timeout=20",
                             "-rss_limit_mb=2048", "-verbosity=1", f"-artifact_prefix={findings}/",
-                            corpus, *([seeds] if seeds.exists() else []))
+                            corpus, *(folder for folder in seeds if folder.exists()))
         result.log = f"== {target.name}\n" + "\n".join(result.log.splitlines()[-SHOWN_LINES:])
         return result
 

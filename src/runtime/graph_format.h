@@ -12,7 +12,7 @@
 /// The graph of a compiled program as JSON, as lathe/runtime/artifacts.h tells.
 namespace lathe::runtime::graph {
 
-inline constexpr int64_t kVersion = 4;
+inline constexpr int64_t kVersion = 5;
 inline constexpr std::string_view kCopy = "__copy";  ///< a step without kernel
 inline constexpr std::string_view kNop = "__nop";    ///< no step: another name for memory
 

@@ -20,7 +20,7 @@ std::shared_ptr<Buffer> BufferOf(std::string_view bytes) {
   return buffer;
 }
 
-// Of the graphs in the corpus.
+// Of a graph that comes alone.
 std::string GoodLibrary() {
   PlanCode code{"test", {"fast"}, "not really code", {0, 4}};
   return WriteSharedLibrary({std::move(code), {"fused_twice", "fused_add"}});

@@ -16,7 +16,8 @@ void Check(const std::string& bytes) {
   try {
     const auto plan = lathe::runtime::LoadPlan(buffer, "fuzz.lx");
     const auto nothing = [](const lathe::KernelBuffer*, lathe::KernelTeam*) {};
-    Executor({nothing, nothing, nothing}, plan, {.threads = 1});
+    Executor(std::vector<Executor::Kernel>(plan->code.entries.size(), nothing), plan,
+             {.threads = 1});
   } catch (const lathe::Error& error) {
     if (error.code() != lathe::ErrorCode::kInternal) return;
     std::fputs(error.Render().c_str(), stderr);

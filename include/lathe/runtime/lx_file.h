@@ -23,7 +23,7 @@
 /// lx/section, lx/plan, lx/constant, limit/....
 namespace lathe::runtime {
 
-inline constexpr uint32_t kFileVersion = 11;
+inline constexpr uint32_t kFileVersion = 12;
 
 /// Whether the path names the graph of a program in three parts (.json; lathe/runtime/artifacts.h),
 /// which all functions on paths here take, too.

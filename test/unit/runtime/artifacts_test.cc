@@ -76,7 +76,7 @@ TEST_F(ArtifactsTest, TheGraphIsAsGraphRunTimesReadIt) {
 "heads": [[4,0,0]],
 "node_row_ptr": [0,1,2,3,4,5],
 "attrs": {
-  "lathe_version": ["int",4],
+  "lathe_version": ["int",5],
   "target": ["str","test"],
   "precision": ["str",""],
   "library": ["str","15835290793692513186"],
@@ -231,7 +231,7 @@ TEST_F(ArtifactsTest, SaysWhatIsWrongWithAGraph) {
             "artifact/graph: this is a graph, but not of a compiled program of Lathe");
   EXPECT_EQ(ChangedGraph([](Json&) {}), "no error");
   EXPECT_EQ(ChangedGraph([](Json& g) { g["attrs"]["lathe_version"][1] = 1; }),
-            "artifact/graph: the graph has version 1; this library reads version 4");
+            "artifact/graph: the graph has version 1; this library reads version 5");
   const auto constraint = [](Json& g) -> Json& { return g["attrs"]["constraints"][1][0]; };
   EXPECT_EQ(ChangedGraph([&](Json& g) { constraint(g)["kind"] = "less"; }),
             "artifact/graph: unknown kind of constraint 'less'");
