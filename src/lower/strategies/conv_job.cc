@@ -96,7 +96,7 @@ double ConvJob::Cost(int64_t blocks, int64_t tiles, int64_t most_tiles, double p
   double cost = 0;
   for (const int64_t threads : {1, 2, 4, 8}) {
     if (threads > 1 && !parallel) break;
-    const int64_t parts = std::min(CeilDiv(threads, blocks), tiles);
+    const int64_t parts = std::min(CeilDiv(threads, std::max<int64_t>(blocks, 1)), tiles);
     const int64_t each = std::min(CeilDiv(tiles, parts), most_tiles);
     cost += static_cast<double>(CeilDiv(blocks * CeilDiv(tiles, each), threads)) *
             (piece_cycles + static_cast<double>(each) * tile_cycles + kPieceCycles);

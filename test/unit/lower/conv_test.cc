@@ -146,6 +146,20 @@ TEST_F(ConvLowering, TwoResults) {
   }
 }
 
+TEST_F(ConvLowering, NoImages) {
+  const std::string x = Tensors("[0, 4, 9, 8]"), w = Tensors("[6, 4, 3, 3]"),
+                    y = Tensors("[0, 6, 9, 8]");
+  constant_ = {false, true};
+  for (const char* name : {"conv", "conv_filter_lanes{always=1}", "conv_winograd{always=1}"}) {
+    only_ = name;
+    precision_ = Precision::kF32;
+    Expect({{x, w},
+            StrCat("%r = nn.conv(%a, %b) {pads = [1, 1, 1, 1]} : (", x, ", ", w, ") -> ", y),
+            y},
+           std::string(name).substr(0, std::string(name).find('{')));
+  }
+}
+
 TEST_F(ConvOfComputedInput, GatheredAgainAndAgainIsRefused) {
   const ConvCase c{"[1, 4, 9, 8]", "[6, 4, 3, 3]", "pads = [1, 1, 1, 1]", "[1, 6, 9, 8]"};
   const std::string why = Refusal(CaseOf(c, "[4, 1, 1]"));
