@@ -10,7 +10,7 @@ namespace lathe::codegen {
 
 /// The targets that this machine can run, plainest first. LATHE_TEST_TARGETS says which of them:
 /// the `outer` two are the plainest and the one with most instructions, between them are the
-/// `inner` ones (the plainest where there are none).
+/// `inner` ones (the plainest if there are two in all).
 inline std::vector<const Target*> RunnableTargets() {
   std::vector<const Target*> targets;
   for (const Target& target : Target::All()) {

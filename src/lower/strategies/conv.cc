@@ -193,7 +193,7 @@ void Conv::PickTurned() {
   turned_tiles_ = 1;
 }
 
-// As many as have sums that may wait in memory.
+// All tiles of rows, or as many as have sums that fit on the stack.
 void Conv::PickParts() {
   const int64_t most = std::max<int64_t>(tiles(), 1);
   const int64_t tile_bytes = tile_.rows * width() * BitWidth(g_.element) / 8;

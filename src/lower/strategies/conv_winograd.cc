@@ -136,7 +136,7 @@ class ConvWinograd {
   // While writing.
   Dim block_rows_, block_columns_;  // of tiles: what blocks have, but for the last ones
   Dim row_blocks_, column_blocks_;
-  Dim part_tiles_, parts_;                       // of filters
+  Dim part_tiles_, parts_;                       // tiles of filters of a piece; pieces of a block
   std::vector<std::pair<int64_t, Dim>> widths_;  // where extents are symbolic: lanes, whether taken
   std::optional<ConvRows> rows_;
   Value weights_, bias_;

@@ -71,7 +71,7 @@ TEST_F(KernelTest, CopiesAndAdds) {
 })");
 }
 
-// One, where a loop does not know of others: without a team, and within a parallel loop.
+// 1 without a team, and within a parallel loop.
 TEST_F(KernelTest, NumberOfThreads) {
   Program program = ParseProgram(context_, R"(program {
   builtin.func() {name = "k"} ({
