@@ -59,7 +59,7 @@ class GraphFuseCompilePass : public Pass {
     std::map<std::string, Kernel> kernels;  // by structure
     std::vector<Kernel*> made;
     for (Operation* group : groups) {
-      Kernel& kernel = kernels[StrCat(Describe(group), StructureText(group->region(0)))];
+      Kernel& kernel = kernels[StrCat(Describe(program, group), StructureText(group->region(0)))];
       kernel.locations.push_back(group->location());
       if (kernel.function == nullptr) {
         Outline(rewriter, group, kernel);
@@ -78,10 +78,23 @@ class GraphFuseCompilePass : public Pass {
   }
 
  private:
-  /// What of a group is not in its region.
-  static std::string Describe(const Operation* group) {
+  /// What of a group is not in its region. Weights are packed for a kernel, values cannot be: one
+  /// function for both would have to do without.
+  static std::string Describe(const Program& program, const Operation* group) {
     const builtin::GroupOp op(group);
-    return StrCat(op.kind(), " ", op.anchor(), "\n");
+    std::string text = StrCat(op.kind(), " ", op.anchor(), " ");
+    for (size_t i = 0; i < group->num_operands(); ++i) {
+      text += IsConstant(program, group->operand(i).defining_op()) ? 'c' : 'v';
+    }
+    return text + "\n";
+  }
+
+  static bool IsConstant(const Program& program, Operation* source) {
+    if (source == nullptr) return false;
+    if (source->HasTrait<ConstantLike>()) return true;
+    const auto read = source->dyn_cast<builtin::GetParameterOp>();
+    const Variable* variable = read ? program.parameters().Find(read.name()) : nullptr;
+    return variable != nullptr && !variable->is_mutable;
   }
 
   /// The region of `group` moves into a new function at the end of the program.
@@ -137,8 +150,9 @@ class GraphFuseCompilePass : public Pass {
 REGISTER_PASS(graph_fuse_compile, GraphFuseCompilePass)
     .Doc("makes every builtin.group a call; groups of equal structure share one function")
     .Details(
-        "[NNVM GraphFuseCompile] Equal are the operations, the attributes that matter, the types "
-        "and the flow of values; not names, locations or runtime attributes. The function is named "
+        "[NNVM GraphFuseCompile] Equal are the operations, the attributes that matter, the types, "
+        "the flow of values and which operands are constants; not names, locations or runtime "
+        "attributes. The function is named "
         "after its operations and the hash of its structure, and carries the kind and anchor of "
         "the group, so that it can be lowered by itself.");
 

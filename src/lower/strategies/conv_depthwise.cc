@@ -9,6 +9,7 @@
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
+#include "src/lower/strategies/conv_groups.h"
 #include "src/lower/strategies/list.h"
 #include "src/lower/windows.h"
 
@@ -24,8 +25,8 @@ constexpr int64_t kHeldWeights = 9;    // in registers
 
 class GroupedConv {
  public:
-  GroupedConv(const Block& function, const Machine& machine)
-      : function_(function), machine_(machine) {}
+  explicit GroupedConv(const Lowering& l)
+      : lowering_(l), function_(l.function), machine_(l.machine) {}
 
   /// Why not; empty if it fits.
   std::string Refusal();
@@ -58,6 +59,7 @@ class GroupedConv {
   void Finish(const Tile& tile, const Filters& filters, std::span<const Value> sums);
   Value Filter(const Filters& filters, int64_t filter);
 
+  const Lowering& lowering_;
   const Block& function_;
   const Machine& machine_;
   const Operation* anchor_ = nullptr;
@@ -107,6 +109,10 @@ std::string GroupedConv::ShapeRefusal() {
   filters_ = w.dims()[0].value() / groups_;
   if (channels_ > kMostChannels) return "there are many channels in a group";
   window_ = nn::ResolveWindow(nn::WindowOf(op), in, kernel);
+  if (FiltersFillVectors(lowering_, *anchor_, channels_, filters_, window_.out.back()).Prove() ==
+      Truth::kTrue) {
+    return "filters fill vectors, positions do not";
+  }
   has_rows_ = window_.rank() > 1;
   window_ = WithRows(window_);
   if (taps() == 1) return "the kernel has one element";
@@ -324,7 +330,7 @@ void GroupedConv::Finish(const Tile& tile, const Filters& filters, std::span<con
 }  // namespace
 
 bool LowerConvDepthwise(Lowering& l) {
-  GroupedConv conv(l.function, l.machine);
+  GroupedConv conv(l);
   l.why = conv.Refusal();
   if (!l.why.empty()) return false;
   conv.Write(l.body);

@@ -7,6 +7,7 @@
 #include "src/lower/planes.h"
 #include "src/lower/pointwise.h"
 #include "src/lower/register_tile.h"
+#include "src/lower/strategies/conv_groups.h"
 #include "src/lower/strategies/list.h"
 #include "src/lower/strategies/window_blocks.h"
 #include "src/lower/windows.h"
@@ -92,7 +93,12 @@ std::string GroupedConvBlocks::AnchorRefusal() {
   if (why = g_.Parse(*anchor_); !why.empty()) return why;
   if (g_.groups == 1) return "there is one group";
   if (g_.channels > kMostChannels) return "there are many channels in a group";
-  return g_.places() == 1 ? "the kernel has one element" : "";
+  if (g_.places() == 1) return "the kernel has one element";
+  const Condition by_filters =
+      FiltersFillVectors(l_, *anchor_, g_.channels, g_.filters, g_.out.back());
+  if (by_filters.Prove() == Truth::kTrue) return "filters fill vectors, positions do not";
+  if (by_filters.Prove() == Truth::kUnknown) l_.where = !by_filters;
+  return "";
 }
 
 std::string GroupedConvBlocks::AfterRefusal() {

@@ -94,6 +94,20 @@ TEST_F(GraphFuseCompile, LayersOfANetworkShareKernels) {
   EXPECT_EQ(Print(net.program()), text);
 }
 
+// Weights are packed for a kernel, values cannot be.
+TEST_F(GraphFuseCompile, ConstantsAndValuesShareNoKernel) {
+  Net net(context_);
+  Value x = net.X({8, 8});
+  const Value weights = net.Constant(RandomTensor(ElementType::kF32, {8, 8}, 1, 0));
+  for (const Value w : {weights, net.X({8, 8}), weights, net.X({8, 8})}) {
+    x = net.Op("matmul", {x, w});
+  }
+  net.Output(x);
+  RunPasses(net.program(), "graph_fuse_partition,graph_fuse_compile");
+  EXPECT_EQ(Count(net.program(), "builtin.call"), 4U);
+  EXPECT_EQ(Count(net.program(), "builtin.func"), 2U);
+}
+
 TEST_F(GraphFuseCompile, SecondRunSharesNothingWithOtherNames) {
   Net net(context_);
   net.Output(net.Op("exp", {net.X({2})}));

@@ -295,6 +295,16 @@ TEST_F(WindowSizes, Grouped) {
          blocks);
 }
 
+// Their filters fill vectors on every machine; wide planes fill them as well.
+TEST_F(WindowSizes, GroupsOfManyFilters) {
+  const char* lanes = "conv_filter_lanes";
+  Expect({"nn.conv", 32, {32, 16, 3, 3}, {{"pads", {1, 1, 1, 1}}}, 2, 1}, lanes);
+  Expect({"nn.conv", 16, {32, 8, 3, 2}, {{"strides", {2, 1}}, {"pads", {0, 1, 1, 0}}}, 2}, lanes);
+  Expect({"nn.conv", 20, {32, 10, 5}, {{"pads", {4, 0}}}, 2, 0, "NOTSET", 1}, lanes);
+  Expect({"nn.conv", 18, {64, 9, 1, 3, 3}, {{"pads", {0, 1, 1, 0, 1, 1}}}, 2, 0, "NOTSET", 3},
+         lanes);
+}
+
 TEST_F(WindowSizes, GroupedInOneAndThreeDims) {
   const char* blocks = "conv_depthwise_blocks";
   Expect({"nn.conv", 3, {3, 1, 9}, {{"pads", {4, 4}}, {"strides", {2}}}, 3, 0, "NOTSET", 1},
