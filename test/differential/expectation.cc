@@ -99,8 +99,11 @@ bool IsExact(const Operation* op, const std::vector<RtValue>& inputs,
   const OpKind kind = KindOf(op);
   if (kind == OpKind::kInjective || Chooses(op->name())) return true;
   if (op->name() == "nn.cast" || op->name() == "nn.cast_like") {
-    // One rounding of the same number everywhere; where it comes in is what may differ.
-    return coarse(inputs[0]) || !std::ranges::any_of(outputs, real);
+    // Whether it rounds is not certain (skip_rounding), nor where what it takes comes in.
+    if (!std::ranges::any_of(outputs, real)) return true;
+    const Tensor& from = inputs[0].tensor();
+    if (from.element_type() == ElementType::kString) return true;
+    return coarse(inputs[0]) && ToDoubles(from) == ToDoubles(outputs[0].tensor());
   }
   return SumsProducts(op->name()) && std::ranges::all_of(inputs, coarse) &&
          std::ranges::all_of(outputs, coarse);
