@@ -84,17 +84,9 @@ class GraphFuseCompilePass : public Pass {
     const builtin::GroupOp op(group);
     std::string text = StrCat(op.kind(), " ", op.anchor(), " ");
     for (size_t i = 0; i < group->num_operands(); ++i) {
-      text += IsConstant(program, group->operand(i).defining_op()) ? 'c' : 'v';
+      text += ConstantValue(program, group->operand(i)) != nullptr ? 'c' : 'v';
     }
     return text + "\n";
-  }
-
-  static bool IsConstant(const Program& program, Operation* source) {
-    if (source == nullptr) return false;
-    if (source->HasTrait<ConstantLike>()) return true;
-    const auto read = source->dyn_cast<builtin::GetParameterOp>();
-    const Variable* variable = read ? program.parameters().Find(read.name()) : nullptr;
-    return variable != nullptr && !variable->is_mutable;
   }
 
   /// The region of `group` moves into a new function at the end of the program.

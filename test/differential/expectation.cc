@@ -91,6 +91,13 @@ bool SumsProducts(std::string_view op) {
   return op.starts_with("nn.") && kOps.contains(op.substr(3));
 }
 
+/// Whether a cast changes a number, unless skip_rounding leaves it out.
+bool RoundsToHalf(const Tensor& from, const Tensor& to) {
+  const bool half =
+      to.element_type() == ElementType::kF16 || to.element_type() == ElementType::kBF16;
+  return half && from.element_type() != ElementType::kString && ToDoubles(from) != ToDoubles(to);
+}
+
 bool IsExact(const Operation* op, const std::vector<RtValue>& inputs,
              const std::vector<RtValue>& outputs) {
   const auto coarse = [](const RtValue& v) { return !v.is_tensor() || IsCoarse(v.tensor()); };
@@ -99,11 +106,9 @@ bool IsExact(const Operation* op, const std::vector<RtValue>& inputs,
   const OpKind kind = KindOf(op);
   if (kind == OpKind::kInjective || Chooses(op->name())) return true;
   if (op->name() == "nn.cast" || op->name() == "nn.cast_like") {
-    // Whether it rounds is not certain (skip_rounding), nor where what it takes comes in.
-    if (!std::ranges::any_of(outputs, real)) return true;
-    const Tensor& from = inputs[0].tensor();
-    if (from.element_type() == ElementType::kString) return true;
-    return coarse(inputs[0]) && ToDoubles(from) == ToDoubles(outputs[0].tensor());
+    // One rounding of the same number everywhere; where it comes in is what may differ.
+    return !std::ranges::any_of(outputs, real) ||
+           (coarse(inputs[0]) && !RoundsToHalf(inputs[0].tensor(), outputs[0].tensor()));
   }
   return SumsProducts(op->name()) && std::ranges::all_of(inputs, coarse) &&
          std::ranges::all_of(outputs, coarse);
