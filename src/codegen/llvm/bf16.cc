@@ -54,6 +54,27 @@ Value* Narrow(llvm::IRBuilder<>& b, const Target& target, std::vector<Value*> pa
   return parts.size() == 1 ? parts[0] : TakingTurns(b, parts);
 }
 
+// Two vectors are merged as pairs of halves; of one every other half is taken.
+Value* UpperHalves(llvm::IRBuilder<>& b, std::vector<Value*> parts) {
+  const auto halves = [&](Value* x) {
+    return b.CreateBitCast(x, llvm::FixedVectorType::get(b.getInt16Ty(), 2 * LanesOf(x)));
+  };
+  if (parts.size() == 2) {
+    for (Value*& part : parts) part = b.CreateBitCast(part, As(b.getInt32Ty(), part));
+    return halves(b.CreateOr(b.CreateLShr(parts[0], 16), b.CreateAnd(parts[1], 0xffff0000)));
+  }
+  for (Value*& part : parts) {
+    if (LanesOf(part) == 0) {
+      part = b.CreateTrunc(b.CreateLShr(b.CreateBitCast(part, b.getInt32Ty()), 16), b.getInt16Ty());
+      continue;
+    }
+    std::vector<int> odd(LanesOf(part));
+    for (size_t i = 0; i < odd.size(); ++i) odd[i] = static_cast<int>(2 * i + 1);
+    part = b.CreateShuffleVector(halves(part), odd);
+  }
+  return parts.size() == 1 ? parts[0] : TakingTurns(b, parts);
+}
+
 Value* DotPairs(llvm::IRBuilder<>& b, const Target& target, Value* a, Value* x, Value* sum) {
   const unsigned lanes = LanesOf(sum);
   llvm::Type* pairs = As(b.getInt32Ty(), sum);

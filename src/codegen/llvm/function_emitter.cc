@@ -163,7 +163,8 @@ void FunctionEmitter::EmitDot(Operation* op) {
 void FunctionEmitter::EmitNarrow(Operation* op) {
   std::vector<llvm::Value*> parts;
   for (size_t i = 0; i < op->num_operands(); ++i) parts.push_back(ValueOf(op->operand(i)));
-  slots_[op->result(0)].value = Narrow(b_, target_, std::move(parts));
+  slots_[op->result(0)].value = loop::NarrowOp(op).cut() ? UpperHalves(b_, std::move(parts))
+                                                         : Narrow(b_, target_, std::move(parts));
 }
 
 void FunctionEmitter::EmitDotPairs(Operation* op) {

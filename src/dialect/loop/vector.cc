@@ -37,6 +37,10 @@ SymShape LanesTakingTurns(InferShapeContext& c) {
   return SymShape(std::vector<Dim>{lanes ? *lanes * parts : Dim()});
 }
 
+BFloat16 UpperHalf(float x) {
+  return BFloat16::FromBits(static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16));
+}
+
 }  // namespace
 
 void TransposeOp::InferShape(InferShapeContext& c) {
@@ -91,9 +95,10 @@ void NarrowOp::Eval(EvalContext& c) {
   const Shape shape = c.input(0).rank() == 0 ? Shape{} : Shape{static_cast<int64_t>(n * lanes)};
   Tensor value(ElementType::kBF16, shape);
   const auto out = value.mutable_data<BFloat16>();
+  const bool cut = NarrowOp(c.op()).cut();
   for (size_t part = 0; part < n; ++part) {
     const auto x = c.input(part).data<float>();
-    for (size_t i = 0; i < lanes; ++i) out[i * n + part] = Narrow(x[i]);
+    for (size_t i = 0; i < lanes; ++i) out[i * n + part] = cut ? UpperHalf(x[i]) : Narrow(x[i]);
   }
   c.SetOutput(kY, std::move(value));
 }

@@ -11,14 +11,15 @@ namespace lathe::lower {
 namespace {
 
 constexpr int64_t kShort = 128;  // lines that are sorted sooner than the digits of keys are counted
-constexpr int64_t kFew = 48;     // that are kept in order while the line is read
+// So many are kept in order while the line is read: a better one is rare where it is long.
+constexpr int64_t kFew = 16, kFewOfMany = 48, kMany = 16384;
 constexpr int64_t kLong = 512;   // lines of which only what is wanted is sorted
 constexpr int64_t kBlock = 16;   // lines next to one another that are read together
 constexpr int64_t kStretch = 64;     // of a line, that is looked at in vectors before it is taken
 constexpr int64_t kInRegisters = 8;  // that are kept there
 constexpr size_t kFlags = 16;        // that say whether anything of a stretch goes in
 
-static_assert(kFew <= kStretch);
+static_assert(kFewOfMany <= kStretch);
 
 class TopK {
  public:
@@ -36,7 +37,8 @@ class TopK {
 
   void Write() {
     if (k_.IsConstant(0)) return;
-    const bool few = k_.is_constant() && k_.value() <= kFew;
+    const bool many = n_.is_constant() && n_.value() >= kMany;
+    const bool few = k_.is_constant() && k_.value() <= (many ? kFewOfMany : kFew);
     const bool is_short = n_.is_constant() && n_.value() <= kShort;
     if (!few && !is_short && RadixSort::Takes(w_.Element(Op::kValues))) {
       radix_.emplace(e_, lines_, n_);

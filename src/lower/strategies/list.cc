@@ -29,6 +29,7 @@ constexpr LoopStrategy kStrategies[] = {
     {"matmul_tiles", &LowerMatmulTiles, kProducts},
     {"matmul_bytes", &LowerMatmulBytes, kProducts},
     {"matmul_bf16", &LowerMatmulBf16, kProducts},
+    {"matmul_bf16x3", &LowerMatmulBf16x3, kProducts},
     {"matmul_nbits", &LowerMatmulNbits, kProductsOfNbits},
     {"matmul_dots", &LowerMatmulDots, kProducts},
     {"matmul", &LowerMatmul, kProducts},

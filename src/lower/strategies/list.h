@@ -40,6 +40,7 @@ bool LowerElementwise(Lowering& lowering);
 bool LowerMatmulTiles(Lowering& lowering);
 bool LowerMatmulBytes(Lowering& lowering);
 bool LowerMatmulBf16(Lowering& lowering);
+bool LowerMatmulBf16x3(Lowering& lowering);
 bool LowerMatmulNbits(Lowering& lowering);
 bool LowerMatmulDots(Lowering& lowering);
 bool LowerMatmul(Lowering& lowering);

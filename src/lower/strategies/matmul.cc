@@ -46,7 +46,6 @@ class Matmul : ProductWriter {
   void WriteDepthBlock(Value group, bool last);
   void WritePanel(Value panel, bool rest, bool last);
 
-  void PackRightAtCompileTime();
   void PrefetchNext(Value panel, Value first_row, Value k);
   std::vector<Value> StackOfRight();
   void ForRest(Value extent, const std::function<void(Value)>& body);
@@ -127,7 +126,7 @@ RightPlace Matmul::PlaceOfRight() const {
 // ---- writing ----
 
 void Matmul::Write() {
-  if (plan_.right == RightPlace::kPacked) PackRightAtCompileTime();
+  if (plan_.right == RightPlace::kPacked) l_.Pack(job_.PanelsOfRight(width()));
   lb_.emplace(l_.body);
   job_.after->Open(*lb_, *l_.body);
   left_ = job_.Open(*lb_, *l_.body, job_.form.left);
@@ -150,35 +149,6 @@ void Matmul::WriteItems() {
     lb_->For(lb_->Index(Min(left, LoopBuilder::D2()), three), true,
              [&](Value i) { WriteItem(Sum(first, i)); });
   });
-}
-
-void Matmul::PackRightAtCompileTime() {
-  PackedLayout layout;
-  layout.argument = job_.anchor->operand(job_.form.right.operand).index();
-  std::vector<int64_t> depth_and_lanes(2);
-  int64_t panels = 0;
-  for (size_t a = 0; a < job_.form.right.dims.size(); ++a) {
-    const int64_t extent = job_.form.right.dims[a].value();
-    const auto at = static_cast<int64_t>(layout.split.size());
-    if (job_.form.right.roles[a] != kColumn) {
-      layout.padded.push_back(extent);
-      layout.split.push_back(extent);
-      if (job_.form.right.roles[a] == kDepth) {
-        depth_and_lanes[0] = at;
-      } else {
-        layout.order.push_back(at);
-      }
-      continue;
-    }
-    const int64_t count = std::max<int64_t>(CeilDiv(extent, width()), 1);
-    layout.padded.push_back(count * width());
-    layout.split.insert(layout.split.end(), {count, width()});
-    panels = at;
-    depth_and_lanes[1] = at + 1;
-  }
-  layout.order.push_back(panels);
-  layout.order.insert(layout.order.end(), depth_and_lanes.begin(), depth_and_lanes.end());
-  l_.Pack(std::move(layout));
 }
 
 // The batch, the rows and the panels of an item from its number.

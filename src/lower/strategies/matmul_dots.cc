@@ -1,11 +1,8 @@
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "lathe/dialect/nn/cast.h"
-#include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
-#include "lathe/dialect/nn/movement.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/text.h"
 #include "src/lower/register_tile.h"
@@ -43,7 +40,6 @@ class MatmulDots : ProductWriter {
   std::vector<Value> Sums(Value row);
   std::vector<Value> Step(Value row, Value k, std::span<const Value> sums, Value live);
   Value Factor(const MatrixOperand& m, Value memory, Value row, Value k, Value column, Value live);
-  Value OrZero(Value v, Value live);
 
   int64_t dots() const { return columns_ < lanes_ ? columns_ : lanes_; }
 
@@ -206,17 +202,8 @@ Value MatmulDots::Factor(const MatrixOperand& m, Value memory, Value row, Value 
   const Value v = Converted(*lb_, job_.Load(*lb_, m, memory, at, lanes_, live), sum_);
   const bool is_computed =
       &m == &job_.form.left ? job_.before_left.has_value() : job_.before_right.has_value();
-  return live && is_computed ? OrZero(v, live) : v;
-}
-
-// What is loaded is zero behind the end of the depth; what is computed may be anything.
-Value MatmulDots::OrZero(Value v, Value live) {
-  std::vector<int32_t> numbers(static_cast<size_t>(lanes_));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  const Value lane = lb_->Constant(Tensor::Of<int32_t>({lanes_}, numbers));
-  const Value count = nn::CastOp::Create(lb_->b(), live, {.to = ElementType::kI32}).output();
-  const Value is_live = nn::LessOp::Create(lb_->b(), lane, count).c();
-  return nn::WhereOp::Create(lb_->b(), is_live, v, lb_->Splat(sum_, 0, lanes_)).output();
+  // What is loaded is zero behind the end of the depth; what is computed may be anything.
+  return live && is_computed ? OrZero(*lb_, v, live) : v;
 }
 
 }  // namespace

@@ -1,12 +1,16 @@
 #include "src/lower/strategies/matmul_job.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lathe/dialect/nn/cast.h"
+#include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/tensor_of.h"
+#include "lathe/support/divide.h"
 #include "lathe/support/text.h"
 #include "src/lower/anchor.h"
 
@@ -103,6 +107,35 @@ bool MatmulJob::CanPackRight() const {
   return l_.IsConstant(argument) && uses == 1 && is_matrix && TensorOf(argument).is_static();
 }
 
+PackedLayout MatmulJob::PanelsOfRight(int64_t width) const {
+  PackedLayout layout;
+  layout.argument = anchor->operand(form.right.operand).index();
+  std::vector<int64_t> depth_and_lanes(2);
+  int64_t panels = 0;
+  for (size_t a = 0; a < form.right.dims.size(); ++a) {
+    const int64_t extent = form.right.dims[a].value();
+    const auto at = static_cast<int64_t>(layout.split.size());
+    if (form.right.roles[a] != kColumn) {
+      layout.padded.push_back(extent);
+      layout.split.push_back(extent);
+      if (form.right.roles[a] == kDepth) {
+        depth_and_lanes[0] = at;
+      } else {
+        layout.order.push_back(at);
+      }
+      continue;
+    }
+    const int64_t count = std::max<int64_t>(CeilDiv(extent, width), 1);
+    layout.padded.push_back(count * width);
+    layout.split.insert(layout.split.end(), {count, width});
+    panels = at;
+    depth_and_lanes[1] = at + 1;
+  }
+  layout.order.push_back(panels);
+  layout.order.insert(layout.order.end(), depth_and_lanes.begin(), depth_and_lanes.end());
+  return layout;
+}
+
 ElementType MatmulJob::product_element() const { return TensorOf(anchor->result(0)).element(); }
 
 // ---- while writing ----
@@ -170,6 +203,17 @@ Value MatmulJob::Load(LoopBuilder& lb, const MatrixOperand& m, Value memory,
   const auto& before = &m == &form.left ? before_left : before_right;
   if (before) return before->At(lb, at, lanes, live);
   return lb.Load(memory, at, lanes, live);
+}
+
+Value OrZero(LoopBuilder& lb, Value v, Value live) {
+  const int64_t lanes = TensorOf(v).dims()[0].value();
+  std::vector<int32_t> numbers(static_cast<size_t>(lanes));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Value lane = lb.Constant(Tensor::Of<int32_t>({lanes}, numbers));
+  const Value count = nn::CastOp::Create(lb.b(), live, {.to = ElementType::kI32}).output();
+  const Value is_live = nn::LessOp::Create(lb.b(), lane, count).c();
+  const Value zeros = lb.Splat(TensorOf(v).element(), 0, lanes);
+  return nn::WhereOp::Create(lb.b(), is_live, v, zeros).output();
 }
 
 Value Converted(LoopBuilder& lb, Value v, ElementType to) {

@@ -26,6 +26,8 @@ class MatmulJob {
 
   /// Whether the right matrix, static, is the same in every run and nobody else reads it.
   bool CanPackRight() const;
+  /// The right matrix as [its stack, panels, depth, `width` columns of a panel].
+  PackedLayout PanelsOfRight(int64_t width) const;
   ElementType product_element() const;
 
   // ---- while writing ----
@@ -72,6 +74,9 @@ class ProductWriter {
   MatmulJob job_;
   std::optional<LoopBuilder> lb_;  // while writing
 };
+
+/// The first `live` lanes of a vector, and zeros.
+Value OrZero(LoopBuilder& lb, Value v, Value live);
 
 /// The value as that type.
 Value Converted(LoopBuilder& lb, Value v, ElementType to);
