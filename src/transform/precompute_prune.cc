@@ -2,9 +2,11 @@
 #include <unordered_map>
 
 #include "lathe/dialect/builtin/builtin.h"
+#include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/interpreter.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/context.h"
+#include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "src/transform/conv_constants.h"
@@ -57,8 +59,8 @@ bool RepeatsOneElement(const Operation* op) {
 }  // namespace
 
 /// What depends only on constants and immutable parameters is computed once and becomes a
-/// parameter. Runs the static part of the block in program order and keeps only what is still
-/// needed.
+/// parameter, also where branches and loops compute it. Runs the static part of the block in
+/// program order and keeps only what is still needed.
 class PrecomputePrunePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override;
@@ -70,9 +72,11 @@ class PrecomputePrunePass : public Pass {
   void Compute(Operation* op);
   RtValue ValueOf(Value v) const;
   void Release(const Operation* op);
+  Operation* OutOfRegions(Operation* op) const;
   void Materialize(Operation* op);
 
   Program* program_ = nullptr;
+  const Block* block_ = nullptr;
   /// Static uses that a value still waits for, and what it is; look-up only.
   struct Entry {
     std::vector<RtValue> results;
@@ -154,9 +158,15 @@ void PrecomputePrunePass::Release(const Operation* op) {
   }
 }
 
+/// The branch or loop that `op` is somewhere in; `op` itself if it is in none.
+Operation* PrecomputePrunePass::OutOfRegions(Operation* op) const {
+  while (op->block() != block_) op = op->parent_op();
+  return op;
+}
+
 void PrecomputePrunePass::Materialize(Operation* op) {
   Entry& entry = static_.at(op);
-  rewriter_->SetInsertionPoint(op);
+  rewriter_->SetInsertionPoint(OutOfRegions(op));
   rewriter_->set_location(op->location());
   for (size_t i = 0; i < op->num_results(); ++i) {
     if (op->result(i).use_empty()) continue;
@@ -185,11 +195,13 @@ void PrecomputePrunePass::ApplyImpl(Graph& graph) {
   rewriter_.emplace(*program_, this);
   static_.clear();
   budget_ = static_cast<uint64_t>(option_int("max_bytes"));
+  block_ = graph.block();
   std::vector<Operation*> order;
-  for (Operation& op : *graph.block()) {
-    if (!IsStatic(&op)) continue;
-    static_.emplace(&op, Entry());
-    if (!IsSource(*program_, &op)) order.push_back(&op);
+  for (OpWalker w(graph.block()); Operation* op = w.Next();) {
+    if (!op->isa<cf::IfOp>() && !op->isa<cf::WhileOp>()) w.SkipRegions();
+    if (!IsStatic(op)) continue;
+    static_.emplace(op, Entry());
+    if (!IsSource(*program_, op)) order.push_back(op);
   }
   for (const Operation* op : order) {
     for (const detail::OpOperandImpl& o : op->operands()) {
