@@ -126,19 +126,28 @@ void FunctionEmitter::EmitElementwise(Operation* op) {
   slots_[op->result(0)].value = EmitInstruction(b_, target_, op, type, std::move(inputs));
 }
 
-// Halves are combined until one lane is left.
+// Halves are combined until one lane is left. Whether any of floats is NaN, of which the greatest
+// and the least is NaN, is asked of all lanes at once, beside that.
 void FunctionEmitter::EmitReduce(Operation* op) {
   const std::string_view kind = loop::ReduceOp(op).kind();
   const ElementType element = TensorOf(op->operand(0)).element();
   llvm::Value* x = ValueOf(op->operand(0));
   auto lanes = llvm::cast<llvm::FixedVectorType>(x->getType())->getNumElements();
   LATHE_CHECK(std::has_single_bit(lanes), "a vector of ", lanes, " lanes");
+  const bool is_extreme = kind == "max" || kind == "min";
+  const bool asks_apart = is_extreme && x->getType()->isFPOrFPVectorTy() && lanes > 2;
+  llvm::Value* is_none = asks_apart ? b_.CreateOrReduce(b_.CreateFCmpUNO(x, x)) : nullptr;
   for (; lanes > 1; lanes /= 2) {
     llvm::Value* low = Lanes(b_, x, 0, lanes / 2);
     llvm::Value* high = Lanes(b_, x, lanes / 2, lanes / 2);
-    x = EmitCombination(b_, target_, kind, element, low, high);
+    x = asks_apart ? b_.CreateSelect(
+                         kind == "max" ? b_.CreateFCmpOGT(high, low) : b_.CreateFCmpOLT(high, low),
+                         high, low)
+                   : EmitCombination(b_, target_, kind, element, low, high);
   }
-  slots_[op->result(0)].value = b_.CreateExtractElement(x, uint64_t{0});
+  x = b_.CreateExtractElement(x, uint64_t{0});
+  if (asks_apart) x = b_.CreateSelect(is_none, llvm::ConstantFP::getNaN(x->getType()), x);
+  slots_[op->result(0)].value = x;
 }
 
 void FunctionEmitter::EmitTransposed(Operation* op) {

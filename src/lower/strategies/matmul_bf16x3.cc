@@ -18,12 +18,12 @@
 #include "src/lower/strategies/matmul_job.h"
 
 // A product of f32 by a weight on a processor whose tile registers multiply bf16, and the
-// elementwise operations after it. A number of f32 is the sum of three of bf16, its parts: what it
-// is rounded to, what that leaves, rounded, and what is left then. Of the nine products of two
-// numbers' parts the six largest are added up, the smallest ones first; what is left out is below
-// the rounding of f32 [Henry, Tang, Heinecke: Leveraging the bfloat16 Artificial Intelligence
-// Datatype For Higher-Precision Computations, 2019]. At level `high` they have two parts, of whose
-// four products three are added up.
+// elementwise operations after it. A number of f32 is the sum of three of bf16, its parts, which
+// have eight of its bits each. Of the nine products of two numbers' parts the six largest are added
+// up, the smallest ones first; what is left out is below the rounding of f32 [Henry, Tang,
+// Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+// Computations, 2019]. At level `high` there are two parts, the second one rounded, of whose four
+// products three are added up.
 //
 // An item of work is a block of rows by a group of panels of the weight, which lies as `matmul` has
 // it. A block of the depth of both is taken apart where a core needs it, into memory that stays in
@@ -125,8 +125,9 @@ std::string MatmulBf16x3::PlaceRefusal() const {
 
 std::string MatmulBf16x3::SizeRefusal() {
   if (depth() < kFewestDepth) return StrCat("the depth is below ", kFewestDepth);
-  if (columns() < kFewestColumns)
+  if (columns() < kFewestColumns) {
     return StrCat("there are fewer than ", kFewestColumns, " columns");
+  }
   const bool has_two_parts = l_.precision >= Precision::kHigh;
   if (has_two_parts) parts_ = 2;
   const Dim& rows = job_.form.rows;
@@ -237,8 +238,8 @@ void MatmulBf16x3::SplitRight(Value panel, Value first_k, Value tiles) {
   });
 }
 
-// `at`: where, behind the number of the part. Three parts are cut off, eight bits each, and so are
-// all that there is; of two the last one is rounded.
+// `at`: where, behind the number of the part. Three parts are cut off, which leaves nothing; of two
+// the last one is rounded.
 void MatmulBf16x3::StoreParts(Value memory, std::span<const Value> rows,
                               const std::vector<Value>& at) {
   Builder& b = lb_->b();

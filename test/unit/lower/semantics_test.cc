@@ -460,6 +460,30 @@ TEST_F(SemanticsTest, FactorsAreNotSubnormal) {
   }
 }
 
+// The greatest of a row with a NaN, wherever it stands, is NaN; that of infinities is one.
+TEST_F(SemanticsTest, ExtremesOfRowsWithNan) {
+  constexpr int64_t kLength = 37;
+  for (const ElementType element : {ElementType::kF32, ElementType::kF64, ElementType::kF16}) {
+    std::vector<double> values(size_t{kLength + 2} * size_t{kLength});
+    for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i));
+    for (size_t row = 0; row < kLength; ++row) values[row * kLength + row] = std::nan("");
+    for (size_t i = 0; i < kLength; ++i) {
+      values[size_t{kLength} * kLength + i] = -INFINITY;
+      values[size_t{kLength + 1} * kLength + i] = i == 20 ? INFINITY : 1;
+    }
+    const Tensor x = Cast(Tensor::Of<double>({kLength + 2, kLength}, values), element);
+    for (const char* op : {"reduce_max", "reduce_min"}) {
+      for (const bool is_static : {true, false}) {
+        Net net(context_);
+        SymShape dims = SymShape::FromConstants(Shape{kLength + 2, kLength});
+        if (!is_static) dims.dims = {Dim::Symbol("N"), Dim::Symbol("L")};
+        net.Output(net.Op(op, {net.Feed(dims, element), net.Ints({1})}));
+        ExpectAsInterpreted(net.program(), {{"x0", x}}, 0, StrCat(op, ", ", Name(element)));
+      }
+    }
+  }
+}
+
 // Rows of nothing are a few bytes, however many there are: nobody walks them.
 TEST_F(SemanticsTest, ReductionsOfManyEmptyRows) {
   constexpr int64_t kMany = int64_t{1} << 40;
