@@ -328,7 +328,7 @@ std::vector<Value> MatmulBf16x3::AddTile(Value first_row, int64_t row_tiles, Val
   return next;
 }
 
-// ---- what follows ----
+// ---- epilogue ----
 
 void MatmulBf16x3::FinishRow(Value row) {
   lb_->For(MustRepeat(row), false, [&](Value) { Repeat(row); });

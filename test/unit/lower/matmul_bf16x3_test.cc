@@ -118,7 +118,7 @@ TEST_F(MatmulBf16x3, Errors) {
   EXPECT_GT(of_two, of_three) << "two parts are as good as three";
 }
 
-// What is computed behind the end of the depth is no zero.
+// What is computed behind the end of the depth is not zero.
 TEST_F(MatmulBf16x3, WhatIsAround) {
   const std::string a = T("96, 261"), b = T("261, 70"), c = T("70"), d = T(""), y = T("96, 70");
   Expect({{a, b, c, d},
