@@ -43,7 +43,6 @@ constexpr LoopStrategy kStrategies[] = {
     {"conv_filter_lanes", &LowerConvFilterLanes, kConvsAndThoseOfBytes},
     {"conv", &LowerConv, kConvs},
     {"conv_transpose", &LowerConvTranspose, kTransposedConvs},
-    {"conv_transpose_blocks", &LowerConvTransposeBlocks, kTransposedConvs},
     {"pool_global", &LowerPoolGlobal, kPools},
     {"pool", &LowerPool, kPools},
     {"pool_blocks", &LowerPoolBlocks, kPools},

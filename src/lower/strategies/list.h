@@ -54,7 +54,6 @@ bool LowerConvDepthwiseFar(Lowering& lowering);
 bool LowerConvDepthwiseBlocks(Lowering& lowering);
 bool LowerConvFewPositions(Lowering& lowering);
 bool LowerConvTranspose(Lowering& lowering);
-bool LowerConvTransposeBlocks(Lowering& lowering);
 bool LowerPoolGlobal(Lowering& lowering);
 bool LowerPool(Lowering& lowering);
 bool LowerPoolBlocks(Lowering& lowering);

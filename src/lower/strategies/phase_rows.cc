@@ -30,11 +30,13 @@ void PhaseRows::Store(Value row, Value phase, Value position, Value vector) {
   lb_.StoreApart(memory_, vector, at, -1, sizes_.phases);
 }
 
-Value PhaseRows::Load(Value row, Value piece) {
+Value PhaseRows::Load(Value row, Value position, Value piece) {
+  const Dim begin = LoopBuilder::D0() * (sizes_.phases / turns_);
+  const Value both[] = {position, piece};
   std::vector<Value> parts;
   for (int64_t phase = 0; phase < turns_; ++phase) {
-    const Dim first = LoopBuilder::D0() * sizes_.lanes + phase * sizes_.positions;
-    const Value at[] = {row, lb_.Index(first, piece)};
+    const Dim first = begin + LoopBuilder::D1() * sizes_.lanes + phase * sizes_.positions;
+    const Value at[] = {row, lb_.Index(first, both)};
     parts.push_back(lb_.Load(memory_, at, sizes_.lanes));
   }
   return lb_.Interleave(parts);

@@ -17,12 +17,12 @@ class PhaseRows {
   static int64_t Bytes(const Sizes& sizes);
   PhaseRows(LoopBuilder& lb, const Sizes& sizes);
 
-  /// Elements of a phase from number `position`, a multiple of the lanes, on.
+  /// Elements of a phase from number `position` on.
   void Store(Value row, Value phase, Value position, Value vector);
   /// Of what Load gives.
   int64_t lanes() const { return sizes_.lanes * turns_; }
-  /// Piece number `piece` of the row.
-  Value Load(Value row, Value piece);
+  /// Piece number `piece` of what begins with number `position` of all phases.
+  Value Load(Value row, Value position, Value piece);
 
  private:
   LoopBuilder& lb_;

@@ -129,11 +129,12 @@ class WindowSizes : public LowerTest {
     for (const Target* target : codegen::RunnableTargets()) {
       Program program = ProgramOf(c, any);
       // Sizes that are symbols refuse the kernels of the other levels, which have other bits.
-      const CompileOptions options{.target = target->name,
-                                   .precision = Precision::kStrict,
-                                   .disabled = {"conv_transpose_as_conv"},
-                                   .threads = 2,
-                                   .check_accesses = true};
+      const CompileOptions options{
+          .target = target->name,
+          .precision = Precision::kStrict,
+          .disabled = {"conv_transpose_as_conv", "conv_transpose_as_matmul"},
+          .threads = 2,
+          .check_accesses = true};
       const Executable executable(program, options);
       std::string strategies;
       for (const CompiledFunctionInfo& f : executable.functions()) strategies += f.strategy + " ";
@@ -273,7 +274,7 @@ TEST_F(WindowSizes, OneAndThreeDims) {
 TEST_F(WindowSizes, OneFilter) {
   Expect({"nn.conv", 20, {1, 20, 1, 1}, {}}, "conv");
   Expect({"nn.conv", 1, {1, 1, 3, 3}, {{"pads", {1, 1, 1, 1}}}}, "conv");
-  Expect({"nn.conv_transpose", 5, {5, 1, 2, 2}, {{"strides", {2, 2}}}}, "conv_transpose_blocks");
+  Expect({"nn.conv_transpose", 5, {5, 1, 2, 2}, {{"strides", {2, 2}}}}, "conv_transpose");
 }
 
 TEST_F(WindowSizes, Grouped) {
@@ -337,20 +338,21 @@ TEST_F(WindowSizes, Depthwise) {
 
 TEST_F(WindowSizes, Transposed) {
   const std::string op = "nn.conv_transpose";
-  const char* blocks = "conv_transpose_blocks";
   const std::vector<int64_t> two{2, 2}, ones{1, 1, 1, 1};
-  Expect({op, 5, {5, 19, 2, 2}, {{"strides", two}}, 1, 1}, blocks);
+  Expect({op, 5, {5, 19, 2, 2}, {{"strides", two}}, 1, 1}, "conv_transpose");
   Expect({op, 5, {5, 7, 3, 3}, {{"strides", two}, {"pads", ones}, {"output_padding", {1, 1}}}},
-         blocks);
-  Expect({op, 4, {4, 3, 4, 4}, {{"strides", two}, {"pads", ones}}, 2, 1}, blocks);
-  Expect({op, 3, {3, 9, 2, 2}, {{"strides", {1, 3}}}}, blocks);
+         "conv_transpose");
+  Expect({op, 4, {4, 3, 4, 4}, {{"strides", two}, {"pads", ones}}, 2, 1}, "conv_transpose");
+  Expect({op, 3, {3, 9, 2, 2}, {{"strides", {1, 3}}}}, "conv_transpose");
+  Expect({op, 4, {4, 13, 5, 4}, {{"strides", {2, 4}}, {"pads", {2, 1, 2, 1}}}}, "conv_transpose");
+  Expect({op, 3, {3, 1, 6, 12}, {{"strides", {3, 8}}, {"pads", {0, 4, 0, 0}}}}, "conv_transpose");
 }
 
 TEST_F(WindowSizes, TransposedInOneAndThreeDims) {
   const std::string op = "nn.conv_transpose";
-  const char* blocks = "conv_transpose_blocks";
-  Expect({op, 3, {3, 4, 3}, {{"dilations", {2}}, {"pads", {1, 2}}}, 1, 0, "NOTSET", 1}, blocks);
-  Expect({op, 2, {2, 3, 1, 2, 3}, {{"strides", {2, 1, 2}}}, 1, 0, "NOTSET", 3}, blocks);
+  Expect({op, 3, {3, 4, 3}, {{"dilations", {2}}, {"pads", {1, 2}}}, 1, 0, "NOTSET", 1},
+         "conv_transpose");
+  Expect({op, 2, {2, 3, 1, 2, 3}, {{"strides", {2, 1, 2}}}, 1, 0, "NOTSET", 3}, "conv_transpose");
 }
 
 TEST_F(WindowSizes, Pools) {
