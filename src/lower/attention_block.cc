@@ -97,12 +97,7 @@ void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Di
   PackQueries(access, first, rows);
   Fill(scratch_.greatest, queries(), -kInfinity);
   Fill(scratch_.sum, queries(), 0);
-  im_.For(rows, false, [&](const Dim& row) {
-    for (int64_t v = 0; v < value_vectors(); ++v) {
-      lb_.Store(scratch_.results, lb_.Splat(ElementType::kF32, 0, lanes_),
-                im_.At({row, Dim(v * lanes_)}));
-    }
-  });
+  im_.For(rows, false, [&](const Dim& row) { ClearResults(row); });
   ForTiles(mask_.KeysFor(first + rows), [&](const Dim& key, const Dim& count) {
     ScoreBlock(access, key, count);
     NormalizeBlock(first, key, count);
@@ -120,6 +115,13 @@ void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Di
   // with each value looked at.
   im_.For(rows * im_.Of(invalid), false,
           [&](const Dim& row) { WriteRow(access, im_.Name(first + row)); });
+}
+
+void AttentionBlock::ClearResults(const Dim& row) {
+  im_.For(value_vectors(), false, [&](const Dim& v) {
+    lb_.Store(scratch_.results, lb_.Splat(ElementType::kF32, 0, lanes_),
+              im_.At({row, v * lanes_}));
+  });
 }
 
 // A feature of all queries is a vector; those beyond `rows` are zero.
@@ -219,10 +221,10 @@ void AttentionBlock::NormalizeBlock(const Dim& query, const Dim& first_key, cons
 // ---- values ----
 
 // A vector of a key's value; of a masked key, zeros, if only one row reads it.
-Value AttentionBlock::ValueOf(const Access& access, const Dim& key, Value k, int64_t vector) {
-  const Value live = LiveOf(vector, form_.value_features());
-  const Term value(lb_.b(), lb_.Load(access.values, access.value(key + im_.Of(k), vector * lanes_),
-                                     lanes_, live));
+Value AttentionBlock::ValueOf(const Access& access, const Dim& key, Value k, const Dim& feature,
+                              Value live) {
+  const Term value(lb_.b(),
+                   lb_.Load(access.values, access.value(key + im_.Of(k), feature), lanes_, live));
   if (!row_ || !form_.masks()) return value;
   const Value at[] = {k};
   const Term share(lb_.b(), lb_.Load(scratch_.scores, at));
@@ -234,39 +236,52 @@ void AttentionBlock::AddValues(const Access& access, const Dim& key, const Dim& 
   const int64_t features = form_.value_features();
   const Tile tile = row_ ? Tile{1, std::min<int64_t>(value_vectors(), 8)}
                          : PickTile(rows, features, lanes_, machine_.vector_registers, 0);
-  for (int64_t first = 0; first < value_vectors(); first += tile.vectors) {
-    const int64_t vectors = std::min(tile.vectors, value_vectors() - first);
+  const auto write = [&](const Dim& first, int64_t vectors, bool is_last) {
     PanelProduct product(lb_, machine_, ElementType::kF32, {tile.rows, vectors});
     product.left = [&](Value row, Value k) {
       return lb_.Load(scratch_.scores,
                       row_ ? im_.At({im_.Of(k)}) : im_.At({im_.Of(k), im_.Of(row)}));
     };
-    product.right = [&](Value k, int64_t v) { return ValueOf(access, key, k, first + v); };
+    product.right = [&](Value k, int64_t v) {
+      const Value live = is_last ? LiveOf(first.value() + v, features) : Value();
+      return ValueOf(access, key, k, (first + v) * lanes_, live);
+    };
     product.finish = [&](Value row, int64_t v, Value sum) {
-      const std::vector<Value> at = im_.At({im_.Of(row), Dim((first + v) * lanes_)});
+      const std::vector<Value> at = im_.At({im_.Of(row), (first + v) * lanes_});
       const Term old(lb_.b(), lb_.Load(scratch_.results, at, lanes_));
       const Term factor(lb_.b(), lb_.Load(scratch_.factor, im_.At({im_.Of(row)})));
       lb_.Store(scratch_.results, old * factor + Term(lb_.b(), sum), at);
     };
     product.Write(im_.At(rows), im_.At(count));
-  }
+  };
+  const int64_t whole = features / lanes_ / tile.vectors, done = whole * tile.vectors;
+  im_.For(whole, false,
+          [&](const Dim& i) { write(im_.Name(i * tile.vectors), tile.vectors, false); });
+  if (value_vectors() > done) write(done, value_vectors() - done, true);
 }
 
 // Stores the results; returns 1 if one is not a number.
 Value AttentionBlock::Finish(const Access& access, const Dim& first, const Dim& rows) {
   const Value none = lb_.Splat(ElementType::kF32, 0, lanes_);
+  const int64_t features = form_.value_features();
   const auto store = [&](Value number, std::span<const Value> before) {
     const Dim row = im_.Of(number);
-    Term invalid(lb_.b(), before[0]);
     const Term inverse(lb_.b(), lb_.Load(scratch_.factor, im_.At({row})));
-    for (int64_t v = 0; v < value_vectors(); ++v) {
-      const Term sum(lb_.b(), lb_.Load(scratch_.results, im_.At({row, Dim(v * lanes_)}), lanes_));
+    const auto store_vector = [&](const Dim& v, Value live, Value invalid) {
+      const Term sum(lb_.b(), lb_.Load(scratch_.results, im_.At({row, v * lanes_}), lanes_));
       const Term result = sum * inverse;
-      lb_.Store(access.results, result, access.result(first + row, v * lanes_),
-                LiveOf(v, form_.value_features()));
-      invalid = Where(result.Call(nn::kIsNan), result.Number(1), invalid);
+      lb_.Store(access.results, result, access.result(first + row, v * lanes_), live);
+      return Where(result.Call(nn::kIsNan), result.Number(1), Term(lb_.b(), invalid)).value();
+    };
+    std::vector<Value> invalid =
+        lb_.For(features / lanes_, before, [&](Value v, std::span<const Value> so_far) {
+          return std::vector<Value>{store_vector(im_.Of(v), {}, so_far[0])};
+        });
+    if (features % lanes_ > 0) {
+      const int64_t last = features / lanes_;
+      invalid[0] = store_vector(last, LiveOf(last, features), invalid[0]);
     }
-    return std::vector<Value>{invalid};
+    return invalid;
   };
   const Value invalid = lb_.For(im_.At(rows), std::span(&none, 1), store)[0];
   return nn::CastOp::Create(lb_.b(), lb_.Reduce("max", invalid), {.to = ElementType::kI64})
@@ -280,10 +295,7 @@ void AttentionBlock::WriteRow(const Access& access, const Dim& query) {
   scratch_ = Allocate(1);
   Fill(scratch_.greatest, 1, -kInfinity);
   Fill(scratch_.sum, 1, 0);
-  for (int64_t v = 0; v < value_vectors(); ++v) {
-    lb_.Store(scratch_.results, lb_.Splat(ElementType::kF32, 0, lanes_),
-              im_.At({Dim(0), Dim(v * lanes_)}));
-  }
+  ClearResults(0);
   std::vector<Value> features;
   for (int64_t v = 0; v * lanes_ < form_.features(); ++v) {
     const Term part(lb_.b(), lb_.Load(access.queries, access.query(query, v * lanes_), lanes_,

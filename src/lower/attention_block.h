@@ -48,6 +48,7 @@ class AttentionBlock {
   void ForTiles(const Dim& keys,
                 const std::function<void(const Dim& first, const Dim& count)>& body);
 
+  void ClearResults(const Dim& row);
   void PackQueries(const Access& access, const Dim& first, const Dim& rows);
   void ScoreBlock(const Access& access, const Dim& key, const Dim& count);
   Value Capped(Value score);
@@ -61,7 +62,7 @@ class AttentionBlock {
   Online Shift(Value old, Value greatest);
   void AddValues(const Access& access, const Dim& key, const Dim& rows, const Dim& count);
   Value Finish(const Access& access, const Dim& first, const Dim& rows);
-  Value ValueOf(const Access& access, const Dim& key, Value k, int64_t vector);
+  Value ValueOf(const Access& access, const Dim& key, Value k, const Dim& feature, Value live);
   int64_t value_vectors() const { return CeilDiv(form_.value_features(), lanes_); }
   Value LiveOf(int64_t vector, int64_t features);
 

@@ -9,7 +9,7 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kMostFeatures = 512;
+constexpr int64_t kMostFeatures = 2048;
 
 }  // namespace
 
