@@ -1,5 +1,7 @@
 #include "src/lower/factors.h"
 
+#include <limits>
+
 #include "lathe/dialect/decompose.h"
 #include "lathe/dialect/nn/activation.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
@@ -11,11 +13,12 @@ namespace {
 
 using nn::Term;
 
-/// `y`, which is about exp(x) for negative x, or 0 where that is subnormal.
-Term NormalOrZero(const Term& x, const Term& y) {
+/// `x`, or less than any number where exp(x), of x below 0, is subnormal: it is 0 then, at once.
+Term NormalOrNone(const Term& x) {
   constexpr double kLeast = -87.3365;  // whose power is normal
-  if (x.element() != ElementType::kF32) return y;
-  return Where(x.Call(nn::kLess, {x.Number(kLeast)}), x.Number(0), y);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (x.element() != ElementType::kF32) return x;
+  return Where(x.Call(nn::kLess, {x.Number(kLeast)}), x.Number(-kInfinity), x);
 }
 
 /// The operation whose result the decomposition of `op` multiplies by; null if there is none.
@@ -26,7 +29,7 @@ const char* NameOfFactor(const Operation& op) {
 
 }  // namespace
 
-Term FactorOfScore(const Term& x) { return NormalOrZero(x, Exp(x)); }
+Term FactorOfScore(const Term& x) { return Exp(NormalOrNone(x)); }
 
 std::vector<Value> DecomposeForKernel(Operation* op, Builder& b) {
   const Operation* before = op->prev();
@@ -35,13 +38,9 @@ std::vector<Value> DecomposeForKernel(Operation* op, Builder& b) {
   if (factor == nullptr) return results;
   for (Operation* made = op->prev(); made != before; made = made->prev()) {
     if (made->name() != factor) continue;
-    Builder after = Builder::Before(made->next());
-    after.set_location(op->location());
-    const Value y = made->result(0);
-    const Value normal = NormalOrZero(Term(after, made->operand(0)), Term(after, y));
-    if (normal == y) continue;
-    y.ReplaceAllUsesWith(normal);
-    normal.defining_op()->set_operand(2, y);  // what it chooses otherwise
+    Builder ahead = Builder::Before(made);
+    ahead.set_location(op->location());
+    made->set_operand(0, NormalOrNone(Term(ahead, made->operand(0))));
   }
   return results;
 }

@@ -54,19 +54,26 @@ bool CanScale(const Target& target, Value* x) {
 
 }  // namespace
 
+// Where the result is 0 nothing is computed that is less than a normal number, which takes some
+// processors many times as long.
 Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
   const StraightLine m(b, x);
-  x = m.Clamp(x, -104.0, 89.0);
-  const Power power = SplitExp(m, x);
-  Value* mantissa = m.Add(power.fraction, m.F(1));
+  Value* is_zero = m.Less(x, m.F(-104));
+  x = m.Select(b.CreateFCmpOGT(x, m.F(89)), m.F(89), x);
   if (CanScale(target, x)) {  // one instruction multiplies by 2^n, and rounds once
-    return b.CreateIntrinsic(
-        llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-        {mantissa, power.exponent, x, b.getInt16(0xffff), b.getInt32(kCurrentRounding)});
+    const Power power = SplitExp(m, x);
+    Value* lanes = b.CreateBitCast(b.CreateNot(is_zero), b.getInt16Ty());
+    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                             {m.Add(power.fraction, m.F(1)), power.exponent, m.F(0), lanes,
+                              b.getInt32(kCurrentRounding)});
   }
+  const Power power = SplitExp(m, m.Select(is_zero, m.F(0), x));
+  Value* mantissa = m.Add(power.fraction, m.F(1));
   Value* n = b.CreateSub(m.Bits(power.shifted), m.Bits(m.F(kRound)));
   Value* half = b.CreateAShr(n, m.I(1));
-  return m.Mul(m.Mul(mantissa, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
+  Value* result =
+      m.Mul(m.Mul(mantissa, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
+  return m.Select(is_zero, m.F(0), result);
 }
 
 // log x = e ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2).

@@ -14,10 +14,11 @@ constexpr double kRound64 = 0x1.8p52;  // adding it leaves an integer in the low
 
 }  // namespace
 
-// e^x = 2^n e^r with |r| <= ln 2 / 2.
+// e^x = 2^n e^r with |r| <= ln 2 / 2. Where the result is 0, nothing is computed; see EmitExp.
 Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
-  x = m.Select(m.Less(x, m.F(-746)), m.F(-746), x);
+  Value* is_zero = m.Less(x, m.F(-746));
+  x = m.Select(is_zero, m.F(0), x);
   x = m.Select(m.Less(m.F(710), x), m.F(710), x);
   Value* shifted = m.MulAdd(x, m.F(std::numbers::log2e), m.F(kRound64));
   Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound64)));
@@ -30,7 +31,8 @@ Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
   Value* p = m.MulAdd(m.Mul(r, r), m.Poly(r, c), r);
   p = m.Add(p, m.F(1));
   Value* half = b.CreateAShr(n, m.I(1));
-  return m.Mul(m.Mul(p, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
+  p = m.Mul(m.Mul(p, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
+  return m.Select(is_zero, m.F(0), p);
 }
 
 Scaled SplitExponent64(const StraightLine& m, Value* x) {
