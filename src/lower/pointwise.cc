@@ -149,18 +149,23 @@ bool Pointwise::AllStatic() const {
 }
 
 // Neighboring axes that every argument has whole, or has not at all, are walked as one; so are
-// axes of extent 1 with any other.
+// axes of extent 1 with any other. Of which only a run knows whether an argument has it stays
+// apart.
 void Pointwise::GroupAxes() {
   std::vector<std::vector<bool>> whole;
   for (const Value v : arguments_) whole.push_back(WholeAxes(TensorOf(v)));
+  const auto is_open = [&](size_t a) {
+    return std::ranges::any_of(arguments_, [&](Value v) { return IsOpen(TensorOf(v), a); });
+  };
   reshaped_ = AllStatic();
   size_t last = 0;  // the last axis seen that is longer than 1
   for (size_t a = 0; a < dims_.size(); ++a) {
     const bool is_one = dims_[a].IsConstant(1);
-    const bool joins = reshaped_ && !groups_.empty() &&
+    const bool joins = !groups_.empty() && !is_open(a) && !is_open(groups_.back()[0]) &&
                        (is_one || extents_.back().IsConstant(1) ||
                         std::ranges::all_of(whole, [&](const auto& w) { return w[a] == w[last]; }));
     if (joins) {
+      reshaped_ = true;
       groups_.back().push_back(a);
       extents_.back() *= dims_[a];
     } else {
@@ -248,7 +253,7 @@ Pointwise::View Pointwise::MakeView(LoopBuilder& lb, Value memory) const {
     const bool is_known = extent.is_constant() && !is_open;
     shape.push_back(!view.whole.back() ? 1 : is_known ? extent.value() : -1);
   }
-  if (std::ranges::count(shape, -1) > 1) {
+  if (std::ranges::count(shape, -1) > 0) {
     view.memory = lb.Grouped(memory, AxesOfGroups(TensorOf(memory).rank()));
   } else if (reshaped_) {
     view.memory = nn::ViewReshapeOp::Create(lb.b(), memory, {.shape = shape}).y();

@@ -79,20 +79,23 @@ std::vector<std::vector<bool>> RowPlan::WholeAxes() const {
 }
 
 // Neighboring axes that every argument has whole, or has not at all, are walked as one; axes of
-// extent 1 are not walked. Axes of symbolic extent stay apart.
+// extent 1 are not walked. Reduced axes of symbolic extent stay apart.
 void RowPlan::FormGroups() {
   const auto& dims = program_.dims();
-  reshaped_ = AllStatic();
+  const bool all_static = AllStatic();
+  reshaped_ = all_static;
   const auto whole = WholeAxes();
   group_of_.assign(dims.size(), kNoGroup);
   for (size_t a = 0; a < dims.size(); ++a) {
     if (dims[a].IsConstant(1)) continue;
     const bool reduced = program_.reduced()[a];
-    const bool joins = reshaped_ && !groups_.empty() && groups_.back().reduced == reduced &&
+    const bool joins = (all_static || !reduced) && !groups_.empty() &&
+                       groups_.back().reduced == reduced &&
                        std::ranges::all_of(whole, [&](const auto& w) {
                          return w[a] == w[groups_.back().axes.back()];
                        });
     if (!joins) groups_.push_back({1, reduced, {}});
+    reshaped_ |= joins;
     groups_.back().extent *= dims[a];
     groups_.back().axes.push_back(a);
     group_of_[a] = groups_.size() - 1;

@@ -21,6 +21,21 @@ class Nest {
     parallel_ = !elements.is_constant() || elements.value() > 2 * piece_;
   }
 
+  void Write() {
+    const auto& extents = body_.extents();
+    if (extents.size() < 3 || extents[0].is_constant()) return Axis(0);
+    // A batch, of which a run may have one: threads share the next axis, too.
+    const Value inner = lb_.Extent(extents[1]);
+    lb_.For(extents[0] * extents[1], true, [&](Value both) {
+      const Value values[] = {both, inner};
+      at_ = {lb_.Index(FloorDiv(LoopBuilder::D0(), LoopBuilder::D1()), values),
+             lb_.Index(Mod(LoopBuilder::D0(), LoopBuilder::D1()), values)};
+      Axis(2);
+    });
+    at_.clear();
+  }
+
+ private:
   // As deep as the results have axes.
   void Axis(size_t axis) {
     if (axis + 1 == body_.extents().size()) return LastAxis();
@@ -31,7 +46,6 @@ class Nest {
     });
   }
 
- private:
   void LastAxis() {
     const Dim& length = body_.extents().back();
     if (!parallel_ || body_.extents().size() > 1) return Vectors({}, length);
@@ -94,7 +108,7 @@ bool LowerElementwise(Lowering& l) {
   pointwise.GroupAxes();
   LoopBuilder lb(l.body);
   pointwise.Open(lb, *l.body);
-  Nest(pointwise, lb, l.knobs).Axis(0);
+  Nest(pointwise, lb, l.knobs).Write();
   pointwise.Close(lb);
   return true;
 }

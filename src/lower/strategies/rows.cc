@@ -154,7 +154,7 @@ Rows::View Rows::MakeView(Value memory, Value v) {
   }
   if (shape.empty()) shape.push_back(1), view.groups.push_back(kNoGroup);
   nn::ViewReshapeOp::Attrs attrs{.shape = shape};
-  if (std::ranges::count(shape, -1) > 1) attrs.groups = counts;
+  if (std::ranges::count(shape, -1) > 0) attrs.groups = counts;
   view.memory = nn::ViewReshapeOp::Create(lb_->b(), memory, attrs).y();
   return is_short() ? WithShortRows(std::move(view)) : view;
 }
