@@ -119,8 +119,7 @@ void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Di
 
 void AttentionBlock::ClearResults(const Dim& row) {
   im_.For(value_vectors(), false, [&](const Dim& v) {
-    lb_.Store(scratch_.results, lb_.Splat(ElementType::kF32, 0, lanes_),
-              im_.At({row, v * lanes_}));
+    lb_.Store(scratch_.results, lb_.Splat(ElementType::kF32, 0, lanes_), im_.At({row, v * lanes_}));
   });
 }
 

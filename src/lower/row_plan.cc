@@ -89,11 +89,10 @@ void RowPlan::FormGroups() {
   for (size_t a = 0; a < dims.size(); ++a) {
     if (dims[a].IsConstant(1)) continue;
     const bool reduced = program_.reduced()[a];
-    const bool joins = (all_static || !reduced) && !groups_.empty() &&
-                       groups_.back().reduced == reduced &&
-                       std::ranges::all_of(whole, [&](const auto& w) {
-                         return w[a] == w[groups_.back().axes.back()];
-                       });
+    const bool joins =
+        (all_static || !reduced) && !groups_.empty() && groups_.back().reduced == reduced &&
+        std::ranges::all_of(whole,
+                            [&](const auto& w) { return w[a] == w[groups_.back().axes.back()]; });
     if (!joins) groups_.push_back({1, reduced, {}});
     reshaped_ |= joins;
     groups_.back().extent *= dims[a];

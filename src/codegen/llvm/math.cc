@@ -67,13 +67,12 @@ Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
                              {m.Add(power.fraction, m.F(1)), power.exponent, m.F(0), lanes,
                               b.getInt32(kCurrentRounding)});
   }
-  const Power power = SplitExp(m, m.Select(is_zero, m.F(0), x));
+  const Power power = SplitExp(m, m.Select(m.Less(x, m.F(-104)), m.F(-104), x));
   Value* mantissa = m.Add(power.fraction, m.F(1));
   Value* n = b.CreateSub(m.Bits(power.shifted), m.Bits(m.F(kRound)));
   Value* half = b.CreateAShr(n, m.I(1));
-  Value* result =
-      m.Mul(m.Mul(mantissa, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
-  return m.Select(is_zero, m.F(0), result);
+  Value* rest = m.Select(is_zero, m.F(0), m.PowerOfTwo(b.CreateSub(n, half)));
+  return m.Mul(m.Mul(mantissa, m.PowerOfTwo(half)), rest);
 }
 
 // log x = e ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2).

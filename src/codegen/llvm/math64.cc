@@ -18,7 +18,7 @@ constexpr double kRound64 = 0x1.8p52;  // adding it leaves an integer in the low
 Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
   Value* is_zero = m.Less(x, m.F(-746));
-  x = m.Select(is_zero, m.F(0), x);
+  x = m.Select(is_zero, m.F(-746), x);
   x = m.Select(m.Less(m.F(710), x), m.F(710), x);
   Value* shifted = m.MulAdd(x, m.F(std::numbers::log2e), m.F(kRound64));
   Value* n = b.CreateSub(m.Bits(shifted), m.Bits(m.F(kRound64)));
@@ -31,8 +31,8 @@ Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
   Value* p = m.MulAdd(m.Mul(r, r), m.Poly(r, c), r);
   p = m.Add(p, m.F(1));
   Value* half = b.CreateAShr(n, m.I(1));
-  p = m.Mul(m.Mul(p, m.PowerOfTwo(half)), m.PowerOfTwo(b.CreateSub(n, half)));
-  return m.Select(is_zero, m.F(0), p);
+  Value* rest = m.Select(is_zero, m.F(0), m.PowerOfTwo(b.CreateSub(n, half)));
+  return m.Mul(m.Mul(p, m.PowerOfTwo(half)), rest);
 }
 
 Scaled SplitExponent64(const StraightLine& m, Value* x) {

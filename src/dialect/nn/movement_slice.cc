@@ -75,11 +75,11 @@ Dim SymbolicCount(const Dim& extent, const Dim& start, const Dim& end, const Dim
     const Dim first = BoundFromBehind(start, extent, 0), stop = BoundFromBehind(end, extent, -1);
     return CeilDiv(Max(first - stop, 0), DimNeg(step));
   }
-  const Dim stop = ClampedBound(end, extent);
-  if (stop == extent && start.is_constant() && start.value() >= 0 && !IsFarEnd(start)) {
-    return CeilDiv(Max(extent - start, 0), step);
-  }
-  const Dim first = ClampedBound(start, extent);
+  // A beginning that counts from the front need not be clamped: beyond the extent it is behind any
+  // end, which makes the same none.
+  const bool is_plain = start.is_constant() && start.value() >= 0 && !IsFarEnd(start);
+  const Dim stop = ClampedBound(end, extent),
+            first = is_plain ? start : ClampedBound(start, extent);
   if (first.is_unknown() || stop.is_unknown()) return {};
   return CeilDiv(Max(stop - first, 0), step);
 }

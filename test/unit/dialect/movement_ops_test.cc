@@ -1,3 +1,4 @@
+#include "src/dialect/nn/slice.h"
 #include "test/unit/dialect/run_op.h"
 
 namespace lathe::test {
@@ -26,6 +27,28 @@ TEST(Slice, ClampsAndCountsBackwards) {
   EXPECT_EQ(Sliced(5, 4, INT64_MIN, INT64_MIN), (std::vector<float>{4}));
   EXPECT_EQ(Sliced(0, 0, 3, 1), (std::vector<float>{}));
   EXPECT_EQ(Sliced(0, -1, INT64_MIN, -1), (std::vector<float>{}));
+}
+
+// What is said of an extent that is a symbol holds for every number.
+TEST(Slice, CountsOfASymbol) {
+  const Dim n = Dim::Symbol("N");
+  std::vector<int64_t> bounds{INT64_MIN, INT64_MAX};
+  for (int64_t bound = -6; bound <= 6; ++bound) bounds.push_back(bound);
+  for (const int64_t step : {1, 2, 5, -1, -3}) {
+    for (const int64_t start : bounds) {
+      for (const int64_t end : bounds) {
+        const Dim count = nn::SliceCount(n, start, end, step);
+        for (int64_t extent = 0; extent < 9; ++extent) {
+          const Dim said = count.Substitute([&](std::string_view) { return Dim(extent); });
+          EXPECT_EQ(said, Dim(nn::SliceRange(extent, start, end, step).count))
+              << count.ToString() << " of " << start << ":" << end << ":" << step;
+        }
+      }
+    }
+  }
+  // The same of both ends, so that neighbors in a picture are elements of one shape.
+  EXPECT_EQ(nn::SliceCount(n, 1, -1, 1), nn::SliceCount(n, 0, -2, 1));
+  EXPECT_EQ(nn::SliceCount(n, 2, INT64_MAX, 1), nn::SliceCount(n, 1, -1, 1));
 }
 
 TEST(Slice, RefusesWhatCanNotBe) {

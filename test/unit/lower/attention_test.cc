@@ -62,8 +62,7 @@ TEST_F(AttentionTest, ManySizes) {
 
 // Panels of features are a loop: unrolled, heads of so many had more loops than a kernel may have.
 TEST_F(AttentionTest, WideHeads) {
-  ExpectAttention(
-      {"[1, 1, 41, 512]", "[1, 1, 136, 512]", "[1, 1, 136, 512]", "[1, 1, 41, 512]"});
+  ExpectAttention({"[1, 1, 41, 512]", "[1, 1, 136, 512]", "[1, 1, 136, 512]", "[1, 1, 41, 512]"});
   ExpectAttention({"[1, 2, 3, 23]", "[1, 2, 130, 23]", "[1, 2, 130, 1323]", "[1, 2, 3, 1323]"});
   symbol_ = 35;
   ExpectAttention({"[1, 1, L, 1030]", "[1, 1, S, 1030]", "[1, 1, S, 530]", "[1, 1, L, 530]",

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "test/unit/lower/lower_util.h"
 
 // Elementwise operations whose operands may be broadcast, which only a run knows.
@@ -59,6 +61,25 @@ TEST_F(OpenBroadcastTest, OfExpressions) {
   ExpectAt(c, {{"A", 2}, {"C", 3}, {"D", 3}, {"E", 2}, {"B", 0}, {"F", 0}});
   ExpectAt(c, {{"A", 2}, {"C", 3}, {"D", 1}, {"E", 1}, {"B", 5}, {"F", 5}});
   ExpectAt(c, {{"A", 1}, {"C", 1}, {"D", 3}, {"E", 1}, {"B", 5}, {"F", 5}});
+}
+
+// Axes that all operands have, or have not, are one loop; one that may be broadcast stays apart.
+TEST_F(OpenBroadcastTest, NeighborsAreOneLoop) {
+  const std::string x = "v_tensor<[N, 3, H, W], f32>", y = "v_tensor<[N, 1, H, W], f32>";
+  const std::string z = "v_tensor<[A, W], f32>", sum = "v_tensor<[N, 3, broadcast(A, H), W], f32>";
+  const Case closed{{x, y}, StrCat("%r = nn.add(%a, %b) : (", x, ", ", y, ") -> ", x), x};
+  const Case open{{x, y, z},
+                  StrCat("%p = nn.add(%a, %b) : (", x, ", ", y, ") -> ", x,
+                         "\n%r = nn.mul(%p, %c) : (", x, ", ", z, ") -> ", sum),
+                  sum};
+  const Case whole{{x, x}, StrCat("%r = nn.add(%a, %b) : (", x, ", ", x, ") -> ", x), x};
+  for (const auto& [n, h, w] : std::vector<std::array<int64_t, 3>>{
+           {1, 7, 5}, {3, 1, 33}, {2, 40, 1}, {0, 4, 4}, {2, 0, 3}, {2, 130, 130}}) {
+    ExpectAt(closed, {{"N", n}, {"H", h}, {"W", w}});
+    ExpectAt(whole, {{"N", n}, {"H", h}, {"W", w}});
+    ExpectAt(open, {{"N", n}, {"H", h}, {"W", w}, {"A", h}});
+    ExpectAt(open, {{"N", n}, {"H", h}, {"W", w}, {"A", 1}});
+  }
 }
 
 TEST_F(OpenBroadcastTest, AfterAProduct) {

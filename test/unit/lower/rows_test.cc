@@ -147,6 +147,23 @@ TEST_F(RowsTest, SymbolicReductions) {
   }
 }
 
+// Axes that are kept are one loop, but for those of which an operand has only some.
+TEST_F(RowsTest, SymbolicNeighborsOfShortRows) {
+  const std::string x = F32("[N, 3, M, 5]"), mask = F32("[N, 1, M, 5]");
+  for (const int64_t n : {0, 1, 2, 37}) {
+    symbol_ = n;
+    Expect(Reduction("reduce_sum", x, "3", 1, F32("[N, 3, M]"), "keepdims = false"), "rows", 1e-4);
+    Expect(Reduction("reduce_max", F32("[N, 3, M, K]"), "-1", 1, F32("[N, 3, M, 1]")), "rows");
+    Expect(Reduction("reduce_mean", F32("[N, M, 3, K, 2]"), "1", 1, F32("[N, 1, 3, K, 2]")), "rows",
+           1e-4);
+    Expect({{x, mask},
+            StrCat("%s = nn.add(%a, %b) : (", x, ", ", mask, ") -> ", x,
+                   "\n%r = nn.softmax(%s) {axis = -1} : (", x, ") -> ", x),
+            x},
+           "rows", 1e-5);
+  }
+}
+
 // Axes of extent 1 are left out, however many of the others are symbols.
 TEST_F(RowsTest, SymbolicExtentsBesideOnes) {
   struct Axes {
