@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "lathe/dialect/nn/conv.h"
@@ -29,6 +30,7 @@ constexpr int64_t kMostCopied = 1 << 18;    // bytes of input
 constexpr int64_t kMostSums = 1 << 17;      // bytes of finished sums
 constexpr int64_t kMostCells = 1024;        // positions of a block, padding included
 constexpr int64_t kCellsOfImages = 256;     // that images share a block for
+constexpr int64_t kMostStep = 1 << 16;      // stride, dilation or padding
 constexpr int64_t kParallelWork = 1 << 17;  // multiplications that are worth threads
 constexpr int64_t kFewTaps = 4;             // along the columns, that are written one by one
 constexpr int64_t kFewOfAll = 8;            // the same, of all phases, one by one as well
@@ -200,6 +202,9 @@ std::string TransposedConv::ShapeRefusal() {
     if (in_[a].is_unknown()) return "an extent is unknown";
     if (!in_[a].is_constant() && !(out_[a] - in_[a] * steps.strides[a]).is_constant()) {
       return "the result's extents are not those of the input, stretched";
+    }
+    if (std::max({steps.strides[a], steps.dilations[a], std::abs(begins[a])}) > kMostStep) {
+      return "a stride, a dilation or the padding is large";
     }
     axes_.push_back({kernel_[a], steps.strides[a], steps.dilations[a], begins[a]});
     axes_.back().FindReach();
