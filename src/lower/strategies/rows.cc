@@ -154,7 +154,9 @@ Rows::View Rows::MakeView(Value memory, Value v) {
   }
   if (shape.empty()) shape.push_back(1), view.groups.push_back(kNoGroup);
   nn::ViewReshapeOp::Attrs attrs{.shape = shape};
-  if (std::ranges::count(shape, -1) > 0) attrs.groups = counts;
+  // One symbol follows from the number of elements, unless that is zero whatever it is.
+  const auto symbols = std::ranges::count(shape, -1);
+  if (symbols > 1 || (symbols == 1 && std::ranges::count(shape, 0) > 0)) attrs.groups = counts;
   view.memory = nn::ViewReshapeOp::Create(lb_->b(), memory, attrs).y();
   return is_short() ? WithShortRows(std::move(view)) : view;
 }
