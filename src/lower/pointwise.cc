@@ -149,8 +149,8 @@ bool Pointwise::AllStatic() const {
 }
 
 // Neighboring axes that every argument has whole, or has not at all, are walked as one; so are
-// axes of extent 1 with any other. Of which only a run knows whether an argument has it stays
-// apart.
+// axes of extent 1 with any other. An axis along which only a run knows whether an argument is
+// broadcast stays apart.
 void Pointwise::GroupAxes() {
   std::vector<std::vector<bool>> whole;
   for (const Value v : arguments_) whole.push_back(WholeAxes(TensorOf(v)));

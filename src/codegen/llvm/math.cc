@@ -54,7 +54,7 @@ bool CanScale(const Target& target, Value* x) {
 
 }  // namespace
 
-// Where the result is 0 nothing is computed that is less than a normal number, which takes some
+// Where the result is 0, no product on the way is less than a normal number, which takes some
 // processors many times as long.
 Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
   const StraightLine m(b, x);
@@ -67,7 +67,7 @@ Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
                              {m.Add(power.fraction, m.F(1)), power.exponent, m.F(0), lanes,
                               b.getInt32(kCurrentRounding)});
   }
-  const Power power = SplitExp(m, m.Select(m.Less(x, m.F(-104)), m.F(-104), x));
+  const Power power = SplitExp(m, m.Select(is_zero, m.F(-104), x));
   Value* mantissa = m.Add(power.fraction, m.F(1));
   Value* n = b.CreateSub(m.Bits(power.shifted), m.Bits(m.F(kRound)));
   Value* half = b.CreateAShr(n, m.I(1));

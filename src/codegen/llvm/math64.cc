@@ -14,7 +14,7 @@ constexpr double kRound64 = 0x1.8p52;  // adding it leaves an integer in the low
 
 }  // namespace
 
-// e^x = 2^n e^r with |r| <= ln 2 / 2. Where the result is 0, nothing is computed; see EmitExp.
+// e^x = 2^n e^r with |r| <= ln 2 / 2. Where the result is 0, so is a factor; see EmitExp.
 Value* EmitExp64(llvm::IRBuilder<>& b, Value* x) {
   const StraightLine m(b, x);
   Value* is_zero = m.Less(x, m.F(-746));

@@ -631,7 +631,7 @@ std::vector<Value> TransposedConv::SumChannels(const Filters& filters, const Dim
   });
 }
 
-// Stores the rows of a phase, all columns of which are there: what follows is computed along them.
+// Stores the rows of a phase, all columns of which are there: the epilogue is computed along them.
 void TransposedConv::FinishRows(const Filters& filters, const Dim& row_phase) {
   const Dim all = CeilDiv(Max(out_[last() - 1] - row_phase, 0), rows().stride);
   const Dim count = math_->Name(Max(Min(row_range_.count, all - row_range_.first), 0));

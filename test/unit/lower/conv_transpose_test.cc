@@ -1,3 +1,5 @@
+#include <span>
+
 #include "test/unit/lower/lower_util.h"
 
 namespace lathe::lower {
@@ -22,6 +24,12 @@ class ConvTransposeTest : public LowerTest {
                    "\n%r = nn.relu(%q) : (", y, ") -> ", y),
             y};
   }
+  void ExpectEach(std::span<const Conv> convs, double tolerance) {
+    for (const Conv& c : convs) {
+      SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
+      Expect(WithRest(c), "conv_transpose", tolerance);
+    }
+  }
 };
 
 constexpr Conv kConvs[] = {
@@ -45,10 +53,7 @@ constexpr Conv kConvs[] = {
 
 TEST_F(ConvTransposeTest, OfManyShapes) {
   symbol_ = 3;
-  for (const Conv& c : kConvs) {
-    SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
-    Expect(WithRest(c), "conv_transpose", 1e-5);
-  }
+  ExpectEach(kConvs, 1e-5);
 }
 
 // Blocks of rows, of columns and of images, the last of which are smaller; padding that cuts more
@@ -70,10 +75,7 @@ TEST_F(ConvTransposeTest, InBlocks) {
       {"[2, 3, 1, 1]", "[3, 2, 4, 4]", "2", "strides = [2, 2], pads = [1, 1, 1, 1]",
        "[2, 2, 2, 2]"},
   };
-  for (const Conv& c : kMany) {
-    SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
-    Expect(WithRest(c), "conv_transpose", 1e-5);
-  }
+  ExpectEach(kMany, 1e-5);
 }
 
 TEST_F(ConvTransposeTest, OfLargeKernelsAndRows) {
@@ -84,10 +86,7 @@ TEST_F(ConvTransposeTest, OfLargeKernelsAndRows) {
       {"[1, 2, 3, 5]", "[2, 11, 2, 36]", "11", "strides = [2, 1]", "[1, 11, 6, 40]"},
       {"[1, 530, 250]", "[530, 3, 8]", "3", "strides = [4], pads = [2, 2]", "[1, 3, 1000]"},
   };
-  for (const Conv& c : kLarge) {
-    SCOPED_TRACE(StrCat(c.x, " ", c.w, " ", c.attributes));
-    Expect(WithRest(c), "conv_transpose", 1e-4);
-  }
+  ExpectEach(kLarge, 1e-4);
   symbol_ = 23;
   Expect(WithRest({"[N, 6, T]", "[6, 2, 40]", "2", "strides = [16]", "[N, 2, 16 * T + 24]"}),
          "conv_transpose", 1e-5);
