@@ -78,7 +78,8 @@ void ShapeInferencer::Forget(Operation* op) {
 void ShapeInferencer::LearnContents(Value value, const std::vector<Dim>& contents) {
   const auto type = value.type().dyn_cast<AnyTensorType>();
   const auto numbers = SymShape(contents).Constants();
-  if (!numbers || !type || !type.has_rank() || type.rank() > 1 || !IsInteger(type.element())) {
+  const bool counts = type && (IsInteger(type.element()) || type.element() == ElementType::kBool);
+  if (!numbers || !counts || !type.has_rank() || type.rank() > 1) {
     contents_.insert_or_assign(value, contents);
     return;
   }

@@ -3,8 +3,10 @@
 #include <optional>
 #include <vector>
 
+#include "lathe/dialect/interpreter.h"
 #include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/dialect/nn/quantize.h"
@@ -151,6 +153,7 @@ class QuantizedLayersPass : public Pass {
     for (OpWalker w(graph.program().module()); Operation* op = w.Next();) {
       if (IsLayer(op)) layers.push_back(op);
     }
+    for (Operation* op : Quantizers()) QuantizeConstant(op);
     for (Operation* op : Conversions()) MakeUnsigned(op);
     for (Operation* op : layers) {
       rewriter_->SetInsertionPoint(op);
@@ -167,6 +170,55 @@ class QuantizedLayersPass : public Pass {
       if (op->isa<nn::QuantizeLinearOp>() || op->isa<nn::DequantizeLinearOp>()) ops.push_back(op);
     }
     return ops;
+  }
+
+  std::vector<Operation*> Quantizers() {
+    std::vector<Operation*> ops;
+    for (OpWalker w(rewriter_->program().module()); Operation* op = w.Next();) {
+      if (op->isa<nn::QuantizeLinearOp>() || op->isa<nn::DynamicQuantizeLinearOp>()) {
+        ops.push_back(op);
+      }
+    }
+    return ops;
+  }
+
+  // Some exporters leave weights in floats and quantize them in the program.
+  void QuantizeConstant(Operation* op) {
+    const std::vector<RtValue> results = Computed(op);
+    if (results.empty()) return;
+    rewriter_->Applied(op, "it quantizes a constant");
+    rewriter_->SetInsertionPoint(op);
+    rewriter_->set_location(op->location());
+    const std::string base = ParameterBase(op->operand(0), "quantized");
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Tensor& tensor = results[i].tensor();
+      const bool is_one = tensor.num_elements() == 1;
+      rewriter_->ReplaceAllUses(op->result(i), is_one ? rewriter_->Constant(tensor)
+                                                      : rewriter_->Parameter(base, tensor));
+    }
+    rewriter_->Erase(op);
+  }
+
+  // What the operation gives if that is known here, else nothing.
+  std::vector<RtValue> Computed(Operation* op) const {
+    std::vector<RtValue> inputs;
+    for (size_t i = 0; i < op->num_operands(); ++i) {
+      const Value v = op->operand(i);
+      if (!v || v.type().isa<NoneType>()) {
+        inputs.emplace_back();
+      } else if (const Tensor* constant = ConstantOf(v)) {
+        inputs.emplace_back(*constant);
+      } else {
+        Operation* maker = v.defining_op();
+        if (maker == nullptr || !(maker->isa<nn::IdentityOp>() || maker->isa<nn::TransposeOp>())) {
+          return {};
+        }
+        std::vector<RtValue> moved = Computed(maker);
+        if (moved.empty()) return {};
+        inputs.push_back(std::move(moved[0]));
+      }
+    }
+    return EvalOp(op, inputs);
   }
 
   // As List says.
@@ -658,6 +710,7 @@ REGISTER_PASS(quantized_layers, QuantizedLayersPass)
         "multiplied by the quotient of the scales, so a result may be one off where it lay between "
         "two. Groups of convolutions have at least four channels, a multiple of 16 filters, and "
         "zero points in the middle of the weights' range; where zero points of a convolution of "
-        "one group lie elsewhere, another of a single filter sums up the windows.");
+        "one group lie elsewhere, another of a single filter sums up the windows. Constants that the "
+        "program quantizes are quantized first.");
 
 }  // namespace lathe

@@ -394,6 +394,12 @@ Value Elements::Load(Value v, const Place& at) {
   return lb_.Load(memory_.at(v), {&index, 1});
 }
 
+Value Elements::AtFlat(Value v, const Dim& flat) {
+  const auto memory = memory_.find(v);
+  return memory == memory_.end() ? At(v, space_.Unflatten(flat, Dims(v)))
+                                 : LoadFrom(memory->second, flat);
+}
+
 // The elements of a small constant are told apart by their number.
 Value Elements::OfConstant(const Tensor& tensor, const Place& at) {
   const SymShape shape = SymShape::FromConstants(tensor.shape());

@@ -46,6 +46,8 @@ class Elements {
   Value Alloc(Value v);
   /// The scalar at that place of a value of the function.
   Value At(Value v, const Place& at);
+  /// The scalar of that number in row-major order.
+  Value AtFlat(Value v, const Dim& flat);
   /// Puts the scalar into memory as long as the result, row-major.
   void Store(Value memory, const Dim& at, Value element);
   /// From here on, the value lies in that memory.

@@ -1,5 +1,6 @@
 #include "src/lower/compute/index_space.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "lathe/support/text.h"
@@ -66,6 +67,14 @@ bool ProvablyAtMost(const Dim& a, const Dim& b) { return ProvablyAtLeast0(b - a)
 
 bool ProvablyLess(const Dim& a, const Dim& b) { return ProvablyAtMost(a + 1, b); }
 
+bool IndexSpace::Piece::BeginsAt(const Dim& cut) const {
+  return std::ranges::any_of(cuts_before, [&](const Dim& c) { return ProvablyAtMost(cut, c); });
+}
+
+bool IndexSpace::Piece::EndsBefore(const Dim& cut) const {
+  return std::ranges::any_of(cuts_after, [&](const Dim& c) { return ProvablyAtMost(c, cut); });
+}
+
 Dim IndexSpace::Add(const Dim& extent) {
   if (extent.IsConstant(1)) return 0;
   integers_.push_back({StrCat(kMark, integers_.size()), extent, {}});
@@ -131,13 +140,13 @@ std::optional<bool> IndexSpace::Below(const Dim& expr, const Dim& bound) {
   const auto [low, high] = Range(expr);
   if (!high.is_unknown() && ProvablyLess(high, bound)) return true;
   if (!low.is_unknown() && ProvablyAtMost(bound, low)) return false;
-  // A cut that was brought within the loop has all iterations on the right side of it, too.
+  // A cut outside of the loop has all iterations on one side of it, too.
   bool rises = true;
   const auto cut = CutWhere(expr, bound, &rises);
   if (!cut) return std::nullopt;
   const Piece& piece = *integers_[NumbersIn(expr)[0]].piece;
-  if (piece.cut_after && ProvablyAtMost(*piece.cut_after, cut->at)) return rises;
-  if (piece.cut_before && ProvablyAtMost(cut->at, *piece.cut_before)) return !rises;
+  if (piece.EndsBefore(cut->at)) return rises;
+  if (piece.BeginsAt(cut->at)) return !rises;
   cuts_.push_back(*cut);
   return std::nullopt;
 }

@@ -28,12 +28,15 @@ class IndexSpace {
 
   /// A new integer in 0 .. extent-1.
   Dim Add(const Dim& extent);
-  /// Iterations of a loop from `start` on. It was cut there and behind them where these say, places
-  /// that were brought within the loop; none at its ends.
+  /// Iterations of a loop from `start` on. Cuts were asked for at places none of which is behind
+  /// its first iteration (`cuts_before`), and at places none of which is before its end.
   struct Piece {
     size_t loop;
     Dim start;
-    std::optional<Dim> cut_before, cut_after;
+    std::vector<Dim> cuts_before, cuts_after;
+    /// Whether all its iterations are known to be at or behind the cut; before it.
+    bool BeginsAt(const Dim& cut) const;
+    bool EndsBefore(const Dim& cut) const;
   };
   /// One that a loop counts over a piece; the loop may be divided.
   Dim AddCounter(const Dim& extent, const Piece& piece);

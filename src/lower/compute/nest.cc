@@ -11,6 +11,7 @@ namespace lathe::lower {
 namespace {
 
 constexpr size_t kMaxPieces = 64;
+constexpr size_t kMaxUnordered = 8;  // of one loop, where it is not known which cut comes first
 constexpr int kMaxRounds = 8;
 constexpr int64_t kPiece = 1 << 14;  // elements that one thread takes at a time
 
@@ -44,19 +45,16 @@ void Nest::Visit(const std::vector<Dim>& dims, Value memory, const Leaf& leaf) {
         last != nullptr && last != before && last->name() == loop::ForOp::kName) {
       ScheduleElements(last, machine_);
     }
-    more = false;
-    for (size_t l = loops_.size(); l-- > 0 && !more;) {
-      more = ++piece_[l] < loops_[l].starts.size();
-      if (!more) piece_[l] = 0;
-    }
+    more = NextPiece();
   }
 }
 
 void Nest::Plan() {
   loops_.clear();
   for (size_t a = 0; a < dims_.size(); ++a) {
-    if (!dims_[a].IsConstant(1)) loops_.push_back({a, dims_[a]});
+    if (!dims_[a].IsConstant(1)) loops_.push_back({a, dims_[a], {}});
   }
+  for (size_t l = 0; l < loops_.size(); ++l) loops_[l].pieces = {{l, 0, {}, {}}};
   for (int round = 0; round < kMaxRounds; ++round) {
     const IndexSpace space = Probe();
     if (!Divide(space.factors()) && !Cut(space.cuts())) return;
@@ -91,11 +89,7 @@ IndexSpace Nest::Probe() {
   for (bool more = true; more;) {
     WritePiece(memory, elements);
     asked.AddQuestions(elements.space());
-    more = false;
-    for (size_t l = loops_.size(); l-- > 0 && !more;) {
-      more = ++piece_[l] < loops_[l].starts.size();
-      if (!more) piece_[l] = 0;
-    }
+    more = NextPiece();
   }
   return asked;
 }
@@ -111,10 +105,10 @@ bool Nest::Divide(const std::vector<IndexSpace::Factor>& factors) {
   if (found == factors.end()) return false;
   const IndexSpace::Factor& factor = *found;
   Loop& outer = loops_[factor.loop];
-  const Loop inner{outer.axis, factor.inner};
+  const Loop inner{outer.axis, factor.inner, {}};
   outer.extent = FloorDiv(outer.extent, factor.inner);
   loops_.insert(loops_.begin() + static_cast<std::ptrdiff_t>(factor.loop) + 1, inner);
-  for (Loop& loop : loops_) loop.starts = loop.cuts = {Dim(0)};
+  for (size_t l = 0; l < loops_.size(); ++l) loops_[l].pieces = {{l, 0, {}, {}}};
   return true;
 }
 
@@ -133,38 +127,63 @@ bool Nest::Cut(const std::vector<IndexSpace::Cut>& cuts) {
   return changed;
 }
 
-// False if it is cut there, or if it is not known which piece that is in. Only the innermost loop,
-// of which vectors are made, is cut where that may be outside of it.
+// False if nothing becomes known. Only the innermost loop, of which vectors are made, is cut where
+// that may be outside of it.
 bool Nest::CutAt(size_t l, const Dim& at) {
   Loop& loop = loops_[l];
   if (at == loop.extent) return false;
   const bool is_inside = ProvablyAtMost(0, at) && ProvablyAtMost(at, loop.extent);
   if (!is_inside && l + 1 < loops_.size()) return false;
-  const Dim start = is_inside ? at : Min(Max(at, 0), loop.extent);
-  if (start.is_unknown() || start == loop.extent) return false;
-  for (size_t i = 0; i < loop.starts.size(); ++i) {
-    if (loop.cuts[i] == at || loop.starts[i] == start) return false;
-    const bool is_last = i + 1 == loop.starts.size();
-    if (i > 0 && !ProvablyAtMost(loop.cuts[i], at)) continue;
-    if (!is_last && (start == loop.starts[i + 1] || !ProvablyAtMost(at, loop.cuts[i + 1])))
-      continue;
-    const auto next = static_cast<std::ptrdiff_t>(i) + 1;
-    loop.starts.insert(loop.starts.begin() + next, start);
-    loop.cuts.insert(loop.cuts.begin() + next, at);
-    return true;
+  const auto is_open = [&](const IndexSpace::Piece& piece) {
+    return !piece.BeginsAt(at) && !piece.EndsBefore(at);
+  };
+  const auto open = static_cast<size_t>(std::ranges::count_if(loop.pieces, is_open));
+  if (open > 1 && loop.pieces.size() + open > kMaxUnordered) return false;
+  bool changed = false;
+  for (size_t p = loop.pieces.size(); p-- > 0;) {
+    if (is_open(loop.pieces[p])) changed |= CutPiece(l, p, at);
+  }
+  return changed;
+}
+
+// What is outside of the piece is brought to its next end.
+bool Nest::CutPiece(size_t l, size_t p, const Dim& at) {
+  std::vector<IndexSpace::Piece>& pieces = loops_[l].pieces;
+  const Dim begin = pieces[p].start, end = EndOf(l, p);
+  const Dim above = ProvablyAtMost(begin, at) ? at : Max(at, begin);
+  const Dim start = ProvablyAtMost(above, end) ? above : Min(above, end);
+  if (start.is_unknown()) return false;
+  IndexSpace::Piece rest = pieces[p];
+  rest.start = start;
+  rest.cuts_before.push_back(at);
+  pieces[p].cuts_after.push_back(at);
+  if (start == begin) {
+    pieces[p] = rest;
+  } else if (!(start == end)) {
+    pieces.insert(pieces.begin() + static_cast<std::ptrdiff_t>(p) + 1, rest);
+  }
+  return true;
+}
+
+// The next of all combinations of pieces; false, and the first one, after the last.
+bool Nest::NextPiece() {
+  for (size_t l = loops_.size(); l-- > 0;) {
+    if (++piece_[l] < loops_[l].pieces.size()) return true;
+    piece_[l] = 0;
   }
   return false;
 }
 
-Dim Nest::PieceExtent(size_t l) const {
+Dim Nest::EndOf(size_t l, size_t p) const {
   const Loop& loop = loops_[l];
-  const size_t next = piece_[l] + 1;
-  return (next < loop.starts.size() ? loop.starts[next] : loop.extent) - loop.starts[piece_[l]];
+  return p + 1 < loop.pieces.size() ? loop.pieces[p + 1].start : loop.extent;
 }
+
+Dim Nest::PieceExtent(size_t l) const { return EndOf(l, piece_[l]) - PieceOf(l).start; }
 
 size_t Nest::CountPieces() const {
   size_t count = 1;
-  for (const Loop& loop : loops_) count *= loop.starts.size();
+  for (const Loop& loop : loops_) count *= loop.pieces.size();
   return count;
 }
 
@@ -188,7 +207,7 @@ void Nest::WriteLoops(size_t depth, Value memory, Elements& elements) {
   const Dim extent = PieceExtent(depth);
   const auto body = [&](Value i) {
     const Dim counter = elements.Counter(i, extent, PieceOf(depth));
-    at_.push_back(loops_[depth].starts[piece_[depth]] + counter);
+    at_.push_back(PieceOf(depth).start + counter);
     WriteLoops(depth + 1, memory, elements);
     at_.pop_back();
   };
@@ -199,15 +218,6 @@ void Nest::WriteLoops(size_t depth, Value memory, Elements& elements) {
   } else {
     elements.lb().For(extent, false, body);
   }
-}
-
-IndexSpace::Piece Nest::PieceOf(size_t l) const {
-  const Loop& loop = loops_[l];
-  const size_t p = piece_[l];
-  IndexSpace::Piece piece{l, loop.starts[p], {}, {}};
-  if (p > 0) piece.cut_before = loop.cuts[p];
-  if (p + 1 < loop.cuts.size()) piece.cut_after = loop.cuts[p + 1];
-  return piece;
 }
 
 Place Nest::AxesAt() const {

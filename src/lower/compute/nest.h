@@ -28,8 +28,7 @@ class Nest {
   struct Loop {
     size_t axis;
     Dim extent;
-    std::vector<Dim> starts{Dim(0)};  // of the pieces
-    std::vector<Dim> cuts{Dim(0)};    // where these were asked for, inside of the loop or not
+    std::vector<IndexSpace::Piece> pieces;  // at least one, in order
   };
 
   void Plan();
@@ -37,12 +36,15 @@ class Nest {
   bool Divide(const std::vector<IndexSpace::Factor>& factors);
   bool Cut(const std::vector<IndexSpace::Cut>& cuts);
   bool CutAt(size_t loop, const Dim& at);
+  bool CutPiece(size_t loop, size_t piece, const Dim& at);
+  bool NextPiece();
+  Dim EndOf(size_t loop, size_t piece) const;
   Dim PieceExtent(size_t loop) const;
   size_t CountPieces() const;
   void WritePiece(Value memory, Elements& elements);
   void WriteLoops(size_t depth, Value memory, Elements& elements);
   Place AxesAt() const;
-  IndexSpace::Piece PieceOf(size_t loop) const;
+  const IndexSpace::Piece& PieceOf(size_t loop) const { return loops_[loop].pieces[piece_[loop]]; }
 
   Elements& elements_;
   const Block& function_;

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kShort = 128;  // lines that are sorted sooner than the digits of keys are counted
 // So many are kept in order while the line is read: a better one is rare where it is long.
 constexpr int64_t kFew = 16, kFewOfMany = 48, kMany = 16384;
-constexpr int64_t kLong = 512;       // lines of which only what is wanted is sorted
+constexpr int64_t kLong = 192;       // lines of which only what is wanted is sorted
 constexpr int64_t kBlock = 16;       // lines next to one another that are read together
 constexpr int64_t kStretch = 64;     // of a line, that is looked at in vectors before it is taken
 constexpr int64_t kInRegisters = 8;  // that are kept there

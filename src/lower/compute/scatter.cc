@@ -26,13 +26,16 @@ void CopyData(const WholeTensorEmitter& w) {
   w.Fill(0, [&](Elements& e, const Place& at) { return e.At(w.op->operand(0), at); });
 }
 
-void Put(const WholeTensorEmitter& w, std::string_view reduction, const Place& place,
-         Value update) {
-  const Dim flat = w.e.space().Flatten(place, w.ResultDims(0));
+void Put(const WholeTensorEmitter& w, std::string_view reduction, const Dim& flat, Value update) {
   if (reduction != "none") {
     update = Combined(Scalars(w.e), reduction, w.e.LoadFrom(w.memory[0], flat), update);
   }
   w.e.Store(w.memory[0], flat, update);
+}
+
+void Put(const WholeTensorEmitter& w, std::string_view reduction, const Place& place,
+         Value update) {
+  Put(w, reduction, w.e.space().Flatten(place, w.ResultDims(0)), update);
 }
 
 // An index that is checked, counted from the front.
@@ -73,7 +76,8 @@ void ScatterSlices(const WholeTensorEmitter& w) {
   const std::vector<Dim> data = w.Dims(Op::kData), tuples = w.Dims(Op::kIndices);
   const auto length = static_cast<size_t>(tuples.back().value());
   const std::vector<Dim> outer(tuples.begin(), tuples.end() - 1);
-  const std::vector<Dim> slice(data.begin() + static_cast<std::ptrdiff_t>(length), data.end());
+  const auto first_of_slice = data.begin() + static_cast<std::ptrdiff_t>(length);
+  const std::vector<Dim> indexed(data.begin(), first_of_slice), slice(first_of_slice, data.end());
   constexpr int64_t kPart = 1 << 10;
   const Dim size = ProductOf(slice);
   const Dim parts = CeilDiv(size, kPart);
@@ -88,12 +92,10 @@ void ScatterSlices(const WholeTensorEmitter& w) {
                 at.emplace_back(static_cast<int64_t>(i));
                 to.push_back(FromFront(w.e, w.Operand(Op::kIndices, at), data[i]));
               }
+              const Dim from = number * size + part * kPart;
+              const Dim into = w.e.space().Flatten(to, indexed) * size + part * kPart;
               w.ForLanes(count, [&](const Dim& i) {
-                const Place within = w.e.space().Unflatten(part * kPart + i, slice);
-                Place place = to, from = tuple;
-                place.insert(place.end(), within.begin(), within.end());
-                from.insert(from.end(), within.begin(), within.end());
-                Put(w, op.reduction(), place, w.Operand(Op::kUpdates, from));
+                Put(w, op.reduction(), into + i, w.e.AtFlat(op->operand(Op::kUpdates), from + i));
               });
             });
           });
