@@ -10,13 +10,15 @@
 namespace lathe::fusion {
 namespace {
 
-constexpr double kUsualExtent = 64;
+constexpr int64_t kUsualExtent = 64;  // of what is not known
 constexpr double kCopiedRows = 8;  // of a convolution's output, for which rows are copied at once
 constexpr double kPackedWidth = 512;  // columns or rows that a packed block is multiplied by
 constexpr double kLanes = 8;
 
 double ExtentOf(const Dim& dim) {
-  return dim.is_constant() ? static_cast<double>(dim.value()) : kUsualExtent;
+  const Dim usual =
+      dim.Substitute([](std::string_view) { return std::optional(Dim(kUsualExtent)); });
+  return static_cast<double>(usual.is_constant() ? usual.value() : kUsualExtent);
 }
 
 // Extents of the last axes, the last one first; 1 where there is no such axis.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "lathe/dialect/arithmetic.h"
 #include "lathe/dialect/builtin/builtin.h"
 #include "lathe/dialect/builtin/group.h"
 #include "lathe/dialect/op_kind.h"
@@ -35,12 +36,13 @@ Ops OperationsOf(const Block& block) {
 }
 
 // A product, convolution, pool or resize, for which there are strategies that plain loops are far
-// behind, of more than a few elements.
-bool IsHeavy(const Operation& op) {
+// behind, of more than a few elements or of more arithmetic than a call takes.
+bool IsHeavy(Operation& op) {
   constexpr int64_t kFew = 4096;
   if (KindOf(&op) != OpKind::kOutElementwiseFusable || op.num_results() == 0) return false;
+  const auto is_more = [](const Dim& dim) { return !dim.is_constant() || dim.value() > kFew; };
   const Dim elements = op.result(0).type().cast<AnyTensorType>().shape().NumElements();
-  return !elements.is_constant() || elements.value() > kFew;
+  return is_more(elements) || is_more(ArithmeticOf(&op));
 }
 
 // By number of the operation, the piece that it belongs to.
@@ -48,7 +50,7 @@ class PieceNumbers {
  public:
   PieceNumbers(const Ops& ops, const Machine& machine) : ops_(ops), pieces_(ops.size()) {
     for (size_t i = 0; i < ops.size(); ++i) numbers_.emplace(ops[i], i);
-    for (const Operation* op : ops) {
+    for (Operation* op : ops) {
       is_anchor_.push_back(IsHeavy(*op) || !Elements::CanCompute(*op, machine));
       is_reduction_.push_back(is_anchor_.back() && KindOf(op) == OpKind::kReduction);
     }
@@ -287,7 +289,7 @@ bool Decompose(Operation* op) {
 bool IsBetterApart(const Block& function) {
   const Ops ops = OperationsOf(function);
   return ops.size() > 1 &&
-         std::ranges::any_of(ops, [](const Operation* op) { return IsHeavy(*op); });
+         std::ranges::any_of(ops, [](Operation* op) { return IsHeavy(*op); });
 }
 
 std::vector<Operation*> SplitFunction(Operation* function, std::span<Operation* const> calls,

@@ -483,17 +483,20 @@ std::optional<std::vector<int64_t>> Integers(const Operation* op, size_t operand
   return t == nullptr ? std::nullopt : std::optional(ToInt64s(*t));
 }
 
-// Of which all axes are known.
+// Of which all axes are known. There are as many starts as axes, whether their type says so or not.
 Value Slice(Operation* op, SizeBuilder& b) {
   Value data = op->operand(0);
   const auto rank = static_cast<int64_t>(TensorOrNull(data).rank());
-  const AnyTensorType starts = TensorOrNull(op->operand(1));
-  if (!starts || !starts.is_static() || starts.rank() > 1) return {};
-  const auto count = static_cast<size_t>(starts.rank() == 0 ? 1 : starts.dims()[0].value());
   const bool all_axes = op->num_operands() < 4 || !op->operand(3);
   const bool no_steps = op->num_operands() < 5 || !op->operand(4);
   const auto axes = Integers(op, 3, b), steps = Integers(op, 4, b);
   if ((!all_axes && !axes) || (!no_steps && !steps)) return {};
+  const AnyTensorType starts = TensorOrNull(op->operand(1));
+  if (!starts || !starts.has_rank() || starts.rank() > 1) return {};
+  if (!axes && !starts.is_static()) return {};
+  const auto given = [&] { return starts.rank() == 0 ? 1 : starts.dims()[0].value(); };
+  const size_t count = axes ? axes->size() : static_cast<size_t>(given());
+  if (steps && steps->size() != count) return {};
   for (size_t i = 0; i < count; ++i) {
     const int64_t step = steps ? (*steps)[i] : 1;
     if (step == 0 || step == std::numeric_limits<int64_t>::min()) return {};

@@ -193,8 +193,8 @@ class QuantizedLayersPass : public Pass {
     for (size_t i = 0; i < results.size(); ++i) {
       const Tensor& tensor = results[i].tensor();
       const bool is_one = tensor.num_elements() == 1;
-      rewriter_->ReplaceAllUses(op->result(i), is_one ? rewriter_->Constant(tensor)
-                                                      : rewriter_->Parameter(base, tensor));
+      rewriter_->ReplaceAllUses(
+          op->result(i), is_one ? rewriter_->Constant(tensor) : rewriter_->Parameter(base, tensor));
     }
     rewriter_->Erase(op);
   }
@@ -710,7 +710,8 @@ REGISTER_PASS(quantized_layers, QuantizedLayersPass)
         "multiplied by the quotient of the scales, so a result may be one off where it lay between "
         "two. Groups of convolutions have at least four channels, a multiple of 16 filters, and "
         "zero points in the middle of the weights' range; where zero points of a convolution of "
-        "one group lie elsewhere, another of a single filter sums up the windows. Constants that the "
+        "one group lie elsewhere, another of a single filter sums up the windows. Constants that "
+        "the "
         "program quantizes are quantized first.");
 
 }  // namespace lathe

@@ -439,6 +439,39 @@ void TreeClassifier(UpgradeContext& c) {
 
 // ---- categories ----
 
+// Elements as what stands for their keys in a table; `otherwise` for what is not a key.
+Text Encoded(UpgradeContext& c, Text x, const Tensor& keys, const Tensor& values,
+             const Tensor& otherwise) {
+  NodeMsg node = MakeNode("LabelEncoder", {x});
+  node.domain = "ai.onnx.ml";
+  node.is_current = true;
+  node.attributes = {MakeTensor("keys_tensor", keys), MakeTensor("values_tensor", values),
+                     MakeTensor("default_tensor", otherwise)};
+  return c.Emit(std::move(node));
+}
+
+Tensor StringTensor(const std::vector<Text>& strings) {
+  return Tensor::Of<std::string>({Count(strings)},
+                                 std::vector<std::string>(strings.begin(), strings.end()));
+}
+
+// Strings as numbers, or numbers as strings.
+void CategoryMapper(UpgradeContext& c) {
+  const std::vector<int64_t> ints = IntsOf(c, "cats_int64s");
+  const std::vector<Text> strings = StringsOf(c, "cats_strings");
+  if (ints.size() != strings.size()) {
+    c.Refuse(StrCat("there are ", ints.size(), " numbers for ", strings.size(), " strings"));
+  }
+  const Tensor numbers = Tensor::Of<int64_t>({Count(ints)}, ints), names = StringTensor(strings);
+  if (c.InputElement(0) == ElementType::kString) {
+    const int64_t other = c.IntAttr("default_int64").value_or(-1);
+    return c.Give(0,
+                  Encoded(c, c.node.inputs[0], names, numbers, Tensor::Of<int64_t>({1}, {other})));
+  }
+  const Text other = c.StringAttr("default_string").value_or("_Unused");
+  c.Give(0, Encoded(c, c.node.inputs[0], numbers, names, StringTensor({other})));
+}
+
 // The categories as a tensor, of the type that elements are looked up in.
 Tensor Categories(UpgradeContext& c) {
   const std::vector<int64_t> ints = IntsOf(c, "cats_int64s");
@@ -448,8 +481,7 @@ Tensor Categories(UpgradeContext& c) {
     c.Refuse("the categories are of another type than the input");
   }
   if (strings.empty()) return Tensor::Of<int64_t>({Count(ints)}, ints);
-  return Tensor::Of<std::string>({Count(strings)},
-                                 std::vector<std::string>(strings.begin(), strings.end()));
+  return StringTensor(strings);
 }
 
 // Elements as their places among the categories; what is none of them is behind the last. Numbers
@@ -459,13 +491,8 @@ Text PlacesOf(UpgradeContext& c, const Tensor& categories, const Tensor& places)
   if (categories.element_type() == ElementType::kI64) {
     x = Nodes(c)("Cast", {x}, {MakeInt("to", static_cast<int64_t>(ElementType::kI64))});
   }
-  NodeMsg node = MakeNode("LabelEncoder", {x});
-  node.domain = "ai.onnx.ml";
-  node.is_current = true;
   const int64_t none = categories.num_elements();
-  node.attributes = {MakeTensor("keys_tensor", categories), MakeTensor("values_tensor", places),
-                     MakeTensor("default_tensor", Tensor::Of<int64_t>({1}, {none}))};
-  return c.Emit(std::move(node));
+  return Encoded(c, x, categories, places, Tensor::Of<int64_t>({1}, {none}));
 }
 
 void OneHotEncoder(UpgradeContext& c) {
@@ -490,6 +517,8 @@ void OneHotEncoder(UpgradeContext& c) {
 #define LATHE_SVM "coefficients kernel_params kernel_type post_transform rho support_vectors "
 
 constexpr ContribRule kClassical[] = {
+    {"CategoryMapper", 1, 1, 1, CategoryMapper,
+     "cats_int64s cats_strings default_int64 default_string"},
     {"FeatureVectorizer", 1, SIZE_MAX, 1, FeatureVectorizer, "inputdimensions"},
     {"Imputer", 1, 1, 1, Imputer,
      "imputed_value_floats imputed_value_int64s replaced_value_float replaced_value_int64"},

@@ -63,6 +63,27 @@ class Widening {
   const std::vector<Operation*>& turned() const { return turned_; }
   int64_t Step(const Operation* load) { return StepOf(load, loop::LoadOp::kIndices); }
 
+  /// How much the place of an element grows with each number that differs from lane to lane, for a
+  /// load that gathers: one from flat memory at loaded indices, or against the order of memory.
+  using Parts = std::vector<std::pair<Value, Dim>>;
+  std::optional<Parts> Gathered(const Operation* load) {
+    if (load->num_operands() != loop::LoadOp::kIndices + 1) return std::nullopt;
+    const Dim expr = leaves_.Of(load->operand(loop::LoadOp::kIndices));
+    const auto differs = [&](Value leaf) { return leaf == counter_ || IsVector(leaf); };
+    Parts parts;
+    for (const Value leaf : leaves_.In(expr)) {
+      if (!differs(leaf)) continue;
+      const Dim slope = leaves_.Slope(expr, leaf);
+      if (slope.is_unknown() || std::ranges::any_of(leaves_.In(slope), differs))
+        return std::nullopt;
+      parts.emplace_back(leaf, slope);
+    }
+    const bool goes_back = parts.size() == 1 && parts[0].second.is_constant();
+    const bool is_loaded =
+        std::ranges::any_of(parts, [&](const auto& p) { return IsVector(p.first); });
+    return goes_back || is_loaded ? std::optional(parts) : std::nullopt;
+  }
+
  private:
   // Whether the load reads far apart along this loop, and neighbors along the other one.
   bool IsTurned(const Operation* load) {
@@ -117,8 +138,8 @@ class Widening {
         return "";
       }
       const int64_t step = StepOf(op, loop::LoadOp::kIndices);
-      if (step < 0) return "a load reads elements that are not equally far apart";
-      if (step > 0) Mark(op->result(0));
+      if (step < 0 && !Gathered(op)) return "a load reads elements that are not equally far apart";
+      if (step != 0) Mark(op->result(0));
       return "";
     }
     if (op->name() == loop::StoreInplaceOp::kName) {
@@ -260,10 +281,15 @@ class Vectors {
     if (IsLoop(op)) return WriteLoop(b, op);
     if (op->name() == loop::LoadOp::kName) {
       if (is_turning_ && map_.contains(op->result(0))) return;
-      const std::vector<Value> at = IndicesFrom(b, op, loop::LoadOp::kIndices);
       const bool wide = widening_.IsVector(op->result(0));
+      const int64_t step = wide ? widening_.Step(op) : 0;
+      if (step < 0) {
+        map_[op->result(0)] = Gather(b, op);
+        return;
+      }
+      const std::vector<Value> at = IndicesFrom(b, op, loop::LoadOp::kIndices);
       loop::LoadOp::Attrs attrs;
-      if (wide) attrs = {.lanes = lanes_, .stride = std::max<int64_t>(1, widening_.Step(op))};
+      if (wide) attrs = {.lanes = lanes_, .stride = std::max<int64_t>(1, step)};
       map_[op->result(0)] =
           loop::LoadOp::Create(b, Outside(op->operand(0)), wide ? live_ : Value(), at, attrs)
               .value();
@@ -320,9 +346,25 @@ class Vectors {
     return at == map_.end() ? v : at->second;
   }
 
+  Value Gather(Builder& b, const Operation* load) {
+    const auto parts = *widening_.Gathered(load);
+    Dim first = leaves_.Of(load->operand(loop::LoadOp::kIndices));
+    for (const auto& [leaf, slope] : parts) first = leaves_.Replace(first, leaf, 0);
+    Value at = leaves_.Emit(b, AtFirstLane(first));
+    for (const auto& [leaf, slope] : parts) {
+      Value part = Scalar(b, leaf);
+      if (!slope.IsConstant(1)) {
+        part = nn::MulOp::Create(b, part, leaves_.Emit(b, AtFirstLane(slope))).c();
+      }
+      at = nn::AddOp::Create(b, part, at).c();
+    }
+    return loop::GatherOp::Create(b, Outside(load->operand(0)), live_, {&at, 1}).value();
+  }
+
   // An index of the old body at the first lane.
-  Value Index(Builder& b, Value old) {
-    Dim expr = leaves_.Of(old);
+  Value Index(Builder& b, Value old) { return leaves_.Emit(b, AtFirstLane(leaves_.Of(old))); }
+
+  Dim AtFirstLane(Dim expr) {
     for (const Value leaf : leaves_.In(expr)) {
       if (leaf == CounterOf(loop_)) {
         expr = leaves_.Replace(expr, leaf, first_);
@@ -332,7 +374,7 @@ class Vectors {
         expr = leaves_.Replace(expr, leaf, leaves_.SymbolOf(now));
       }
     }
-    return leaves_.Emit(b, expr);
+    return expr;
   }
 
   std::vector<Value> IndicesFrom(Builder& b, Operation* op, size_t first) {
