@@ -80,7 +80,7 @@ FusionDraft::FusionDraft(Block* block, const FusionOptions& options)
     g.kind = own_[i];
     g.injective = g.kind == OpKind::kInjective;
     if (g.kind == OpKind::kReduction) g.reduction = i;
-    if (g.kind <= OpKind::kBroadcast) g.work = fusion::ArithmeticNs(op);
+    if (g.kind <= OpKind::kInjective) g.work = fusion::ArithmeticNs(op);
   }
 }
 

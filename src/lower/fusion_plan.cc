@@ -23,7 +23,8 @@ class Planner {
       : draft_(draft),
         flow_(draft.flow()),
         shapes_(draft.shapes()),
-        too_large_(draft.size(), false) {}
+        too_large_(draft.size(), false),
+        repeated_(draft.size(), 1) {}
 
   /// Each op takes in the ops that it post-dominates, nearest first; producers come before users,
   /// so these have taken in theirs.
@@ -70,7 +71,9 @@ class Planner {
 
   bool Try(uint32_t c, uint32_t to) {
     if (Hinders(c, to).exists()) return false;
-    draft_.Join(c, to, draft_.group(c).work * TimesComputed(c, to));
+    const double times = TimesComputed(c, to);
+    draft_.Join(c, to, draft_.group(c).work * times);
+    repeated_[c] = times;
     return true;
   }
 
@@ -148,7 +151,7 @@ class Planner {
         times = std::max(times, 1.0);  // what is the same for a row is computed once a row
       } else {
         const double repeated = fusion::TimesRepeated(flow_.op(c)->result(0), user->result(0));
-        times = std::max(times, repeated);
+        times = std::max(times, repeated * repeated_[use.user]);
       }
     }
     return times;
@@ -262,7 +265,8 @@ class Planner {
   FusionDraft& draft_;
   const Dataflow& flow_;
   const SameShapes& shapes_;
-  std::vector<bool> too_large_;  ///< parts of diamonds that do not fit
+  std::vector<bool> too_large_;   ///< parts of diamonds that do not fit
+  std::vector<double> repeated_;  ///< how often each element of an op is computed in its group
 };
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "lathe/dialect/nn/conv.h"
+#include "lathe/dialect/nn/indexing.h"
 #include "lathe/dialect/nn/matmul.h"
+#include "lathe/dialect/op_kind.h"
 #include "src/lower/op_cost.h"
 
 namespace lathe::fusion {
@@ -14,6 +16,7 @@ constexpr int64_t kUsualExtent = 64;  // of what is not known
 constexpr double kCopiedRows = 8;  // of a convolution's output, for which rows are copied at once
 constexpr double kPackedWidth = 512;  // columns or rows that a packed block is multiplied by
 constexpr double kLanes = 8;
+constexpr double kReadApart = 16;  // instructions
 
 double ExtentOf(const Dim& dim) {
   const Dim usual =
@@ -89,8 +92,31 @@ double BytesOf(Value v) {
   return ElementsOf(v) * bits / 8;
 }
 
+namespace {
+
+// Runs of neighbors that lie anywhere are read one by one. Instructions per element; 0 where no
+// index is read, or runs are as long as vectors, which takes no more than reading what was written.
+double ReadsApart(const Operation* op) {
+  if (op->isa<nn::GatherElementsOp>()) return kReadApart;
+  if (!op->isa<nn::GatherOp>()) return 0;
+  const nn::GatherOp gather(op);
+  const auto type = op->operand(nn::GatherOp::kData).type().dyn_cast<AnyTensorType>();
+  if (!type || !type.has_rank() || ElementsOf(op->operand(nn::GatherOp::kIndices)) <= 1) return 0;
+  const int64_t rank = type.rank(), axis = gather.axis() < 0 ? gather.axis() + rank : gather.axis();
+  double run = 1;
+  for (int64_t i = 0; i < rank - 1 - axis; ++i) {
+    run *= ExtentFromBack(op->operand(nn::GatherOp::kData), static_cast<size_t>(i));
+  }
+  return run < kReadApart ? kReadApart / std::max(run, 1.0) : 0;
+}
+
+}  // namespace
+
 double ArithmeticNs(const Operation* op) {
   if (op->num_results() == 0) return 0;
+  if (KindOf(op) > OpKind::kBroadcast) {
+    return ElementsOf(op->result(0)) * ReadsApart(op) / kElementsPerNs;
+  }
   return ElementsOf(op->result(0)) * lower::InstructionsOf(*op) / kElementsPerNs;
 }
 

@@ -288,8 +288,7 @@ bool Decompose(Operation* op) {
 
 bool IsBetterApart(const Block& function) {
   const Ops ops = OperationsOf(function);
-  return ops.size() > 1 &&
-         std::ranges::any_of(ops, [](Operation* op) { return IsHeavy(*op); });
+  return ops.size() > 1 && std::ranges::any_of(ops, [](Operation* op) { return IsHeavy(*op); });
 }
 
 std::vector<Operation*> SplitFunction(Operation* function, std::span<Operation* const> calls,

@@ -179,7 +179,6 @@ Heads QueryKeyValue(UpgradeContext& c, Nodes& make) {
     return {q, Unpacked(c, make, 1, 0), Unpacked(c, make, 1, 1)};
   }
   if (!c.HasInput(2)) c.Refuse("the values are missing");
-  if (c.NeedRank(1) == 4 && c.HasInput(3)) c.Refuse("a bias for keys of rank 4");
   const auto rows = [&](size_t i) {
     return c.NeedRank(i) == 4 ? Rows(c, make, i) : c.node.inputs[i];
   };
@@ -191,6 +190,7 @@ int64_t QueryWidth(UpgradeContext& c) {
   return c.NeedRank(0) == 5 ? NeedSize(c, 0, 2) * NeedSize(c, 0, 4) : NeedSize(c, 0, 2);
 }
 
+// Keys and values that come by heads were kept from a run before, and have theirs.
 void AddBias(UpgradeContext& c, Nodes& make, Heads& heads) {
   if (!c.HasInput(3)) return;
   const int64_t width = QueryWidth(c);
@@ -198,6 +198,7 @@ void AddBias(UpgradeContext& c, Nodes& make, Heads& heads) {
       "Split", {c.node.inputs[3], make.Ints({width, width, NeedSize(c, 3, 0) - 2 * width})},
       {MakeInt("axis", 0)}, 3);
   heads.q = make("Add", {heads.q, parts[0]});
+  if (c.HasInput(1) && c.NeedRank(1) == 4) return;
   heads.k = make("Add", {heads.k, parts[1]});
   heads.v = make("Add", {heads.v, parts[2]});
 }
