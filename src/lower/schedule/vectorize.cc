@@ -63,25 +63,25 @@ class Widening {
   const std::vector<Operation*>& turned() const { return turned_; }
   int64_t Step(const Operation* load) { return StepOf(load, loop::LoadOp::kIndices); }
 
-  /// How much the place of an element grows with each number that differs from lane to lane, for a
+  /// The numbers that differ from lane to lane of which the place of an element is a sum, for a
   /// load that gathers: one from flat memory at loaded indices, or against the order of memory.
-  using Parts = std::vector<std::pair<Value, Dim>>;
-  std::optional<Parts> Gathered(const Operation* load) {
+  std::optional<std::vector<Value>> Gathered(const Operation* load) {
     if (load->num_operands() != loop::LoadOp::kIndices + 1) return std::nullopt;
     const Dim expr = leaves_.Of(load->operand(loop::LoadOp::kIndices));
     const auto differs = [&](Value leaf) { return leaf == counter_ || IsVector(leaf); };
-    Parts parts;
+    std::vector<Value> parts;
+    bool is_loaded = false, is_fixed = true;
     for (const Value leaf : leaves_.In(expr)) {
       if (!differs(leaf)) continue;
       const Dim slope = leaves_.Slope(expr, leaf);
-      if (slope.is_unknown() || std::ranges::any_of(leaves_.In(slope), differs))
+      if (slope.is_unknown() || std::ranges::any_of(leaves_.In(slope), differs)) {
         return std::nullopt;
-      parts.emplace_back(leaf, slope);
+      }
+      parts.push_back(leaf);
+      is_loaded = is_loaded || IsVector(leaf);
+      is_fixed = is_fixed && slope.is_constant();
     }
-    const bool goes_back = parts.size() == 1 && parts[0].second.is_constant();
-    const bool is_loaded =
-        std::ranges::any_of(parts, [&](const auto& p) { return IsVector(p.first); });
-    return goes_back || is_loaded ? std::optional(parts) : std::nullopt;
+    return is_loaded || is_fixed ? std::optional(parts) : std::nullopt;
   }
 
  private:
@@ -347,13 +347,14 @@ class Vectors {
   }
 
   Value Gather(Builder& b, const Operation* load) {
-    const auto parts = *widening_.Gathered(load);
-    Dim first = leaves_.Of(load->operand(loop::LoadOp::kIndices));
-    for (const auto& [leaf, slope] : parts) first = leaves_.Replace(first, leaf, 0);
+    const Dim expr = leaves_.Of(load->operand(loop::LoadOp::kIndices));
+    const std::vector<Value> parts = *widening_.Gathered(load);
+    Dim first = expr;
+    for (const Value leaf : parts) first = leaves_.Replace(first, leaf, 0);
     Value at = leaves_.Emit(b, AtFirstLane(first));
-    for (const auto& [leaf, slope] : parts) {
+    for (const Value leaf : parts) {
       Value part = Scalar(b, leaf);
-      if (!slope.IsConstant(1)) {
+      if (const Dim slope = leaves_.Slope(expr, leaf); !slope.IsConstant(1)) {
         part = nn::MulOp::Create(b, part, leaves_.Emit(b, AtFirstLane(slope))).c();
       }
       at = nn::AddOp::Create(b, part, at).c();

@@ -203,7 +203,15 @@ std::vector<Case> HeadCases() {
        {Ramp({1, 2, 4}, 0), Ramp({1, 2, 3, 2}, 1), Ramp({1, 2, 3, 2}, 2)},
        {Int("num_heads", 2)},
        {F32({1, 2, 4}, {0.3449808F, 0.1188362F, 0.5647221F, -0.3543339F, 0.447694F, 0.1730929F,
-                        -0.5191373F, 0.1415049F})}}};
+                        -0.5191373F, 0.1415049F})}},
+      // The bias is of the queries alone.
+      {"heads_cross_bias",
+       "MultiHeadAttention",
+       "com.microsoft",
+       {Ramp({1, 2, 4}, 0), Ramp({1, 2, 3, 2}, 1), Ramp({1, 2, 3, 2}, 2), Ramp({12}, 3)},
+       {Int("num_heads", 2)},
+       {F32({1, 2, 4}, {0.704896F, 0.2633433F, 0.3027519F, -0.2411148F, 0.7897469F, 0.2806359F,
+                        -0.9485311F, 0.3501104F})}}};
 }
 
 std::vector<Case> GroupQueryCases() {
@@ -398,6 +406,37 @@ std::vector<Case> OneHotCases() {
               F32({4, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0})),
       one_hot(Integers({3, 1}), Ints("cats_int64s", {1, 3, 1}), 0, F32({2, 3}, {0, 1, 0, 0, 0, 1})),
       one_hot(words, Strings("cats_strings", {"b", "a"}), 1, F32({2, 1, 2}, {0, 1, 0, 0})),
+  };
+}
+
+std::vector<Case> CategoryCases() {
+  const Tensor words = Tensor::Of<std::string>({2, 2}, {"b", "z", "a", "b"});
+  const AttributeMsg names = Strings("cats_strings", {"a", "b"}), ids = Ints("cats_int64s", {7, 9});
+  return {
+      {"words",
+       "CategoryMapper",
+       kClassical,
+       {words},
+       {names, ids},
+       {Tensor::Of<int64_t>({2, 2}, {9, -1, 7, 9})}},
+      {"words_otherwise",
+       "CategoryMapper",
+       kClassical,
+       {words},
+       {names, ids, Int("default_int64", 3)},
+       {Tensor::Of<int64_t>({2, 2}, {9, 3, 7, 9})}},
+      {"ids",
+       "CategoryMapper",
+       kClassical,
+       {Integers({9, 8, 7})},
+       {names, ids, Str("default_string", "none")},
+       {Tensor::Of<std::string>({3}, {"b", "none", "a"})}},
+      {"ids_unused",
+       "CategoryMapper",
+       kClassical,
+       {Integers({8})},
+       {names, ids},
+       {Tensor::Of<std::string>({1}, {"_Unused"})}},
   };
 }
 
@@ -814,6 +853,7 @@ TEST(Contrib, SmallWeightsStaySmall) {
 TEST(Classical, AgreesWithOnnxruntime) {
   Check(FeatureCases());
   Check(OneHotCases());
+  Check(CategoryCases());
   Check(LinearCases());
   Check(TreeCases());
   Check(MachineRegressions());
@@ -851,6 +891,12 @@ TEST(Classical, CategoriesThatDoNotFitAreRefused) {
             "ai.onnx.ml.OneHotEncoder: the categories are of another type than the input");
   c.attributes.erase(c.attributes.begin());
   EXPECT_EQ(Refusal(c), "ai.onnx.ml.OneHotEncoder: the categories are missing, or twice there");
+}
+
+TEST(Classical, CategoriesComeInPairs) {
+  Case c = CategoryCases()[0];
+  c.attributes[1] = Ints("cats_int64s", {7});
+  EXPECT_EQ(Refusal(c), "ai.onnx.ml.CategoryMapper: there are 1 numbers for 2 strings");
 }
 
 TEST(Classical, WithoutZerosAnUnknownCategoryIsAnError) {

@@ -285,6 +285,63 @@ TEST_F(LoopsTest, Gather) {
            F32("5, 19"));
 }
 
+// Vectors of elements that lie anywhere, or in the other order.
+TEST_F(LoopsTest, GathersInVectors) {
+  below_ = 19;
+  for (const char* element : {"f32", "i8", "f64"}) {
+    const auto type = [&](const char* dims) {
+      return StrCat("v_tensor<[", dims, "], ", element, ">");
+    };
+    const std::string t = type("4, 19"), r = type("4, 37"), i = I64("37"), e = I64("4, 37");
+    const std::string twice = StrCat("\n%r = nn.add(%y, %y) : (", r, ", ", r, ") -> ", r);
+    Expect(
+        {{t, i}, StrCat("%y = nn.gather(%a, %b) {axis = 1} : (", t, ", ", i, ") -> ", r, twice), r},
+        "loops");
+    Expect({{t, e},
+            StrCat("%y = nn.gather_elements(%a, %b) {axis = 1} : (", t, ", ", e, ") -> ", r, twice),
+            r},
+           "loops");
+    const std::string bounds =
+        StrCat(Ints("s", "-1"), Ints("e", "-9223372036854775808"), Ints("x", "1"), Ints("t", "-1"));
+    const std::string one = I64("1");
+    Expect({{r},
+            StrCat(bounds, "%y = nn.slice(%a, %s, %e, %x, %t) : (", r, ", ", one, ", ", one, ", ",
+                   one, ", ", one, ") -> ", r, twice),
+            r},
+           "loops");
+  }
+}
+
+// Of pairs of indices each is multiplied by what the extents say.
+TEST_F(LoopsTest, GathersPairsOfSymbols) {
+  for (const int64_t n : {1, 4, 9, 23}) {
+    symbol_ = n;
+    below_ = n;
+    const std::string t = F32("P, P + 3"), i = I64("P + 7, 2"), r = F32("P + 7");
+    Expect({{t, i},
+            StrCat("%y = nn.gather_nd(%a, %b) : (", t, ", ", i, ") -> ", r,
+                   "\n%r = nn.add(%y, %y) : (", r, ", ", r, ") -> ", r),
+            r},
+           "loops");
+  }
+}
+
+// Of two extents either may be 1.
+TEST_F(LoopsTest, SliceBesideAnotherSymbol) {
+  const std::string a = F32("3, P + 2"), b = F32("3, Q"), x = F32("3, P"), i = I64("1");
+  const std::string r = F32("3, broadcast(P, Q)");
+  const std::string bounds = StrCat(Ints("s", "1"), Ints("e", "-1"), Ints("x", "1"));
+  for (const int64_t n : {0, 1, 5, 16, 37}) {
+    symbol_ = n;
+    Expect({{a, b},
+            StrCat(bounds, "%x0 = nn.slice(%a, %s, %e, %x) : (", a, ", ", i, ", ", i, ", ", i,
+                   ") -> ", x, "\n%y = nn.relu(%x0) : (", x, ") -> ", x,
+                   "\n%r = nn.add(%y, %b) : (", x, ", ", b, ") -> ", r),
+            r},
+           "loops");
+  }
+}
+
 TEST_F(LoopsTest, SplitsLargeCopiesForThreads) {
   const std::string a = F32("1, 3, 101, 131"), b = F32("1, 2, 101, 131");
   ExpectOp({a, b}, "", StrCat("nn.concat(%a, %b) {axis = 1} : (", a, ", ", b, ")"),

@@ -181,6 +181,24 @@ TEST_F(WholeLoopsTest, ScatteredSlices) {
          "loops", 1e-4);
 }
 
+// Updates that are computed, or moved, where they are read.
+TEST_F(WholeLoopsTest, ScatteredSlicesOfComputed) {
+  below_ = 5;
+  symbol_ = 6;
+  const std::string data = F32("N, 9, 40"), at = I64("4, 1"), updates = F32("4, 9, 40");
+  const std::string turned = F32("4, 40, 9");
+  const std::string scatter = StrCat("\n%r = nn.scatter_nd(%a, %b, %u) {reduction = \"add\"} : (",
+                                     data, ", ", at, ", ", updates, ") -> ", data);
+  Expect({{data, at, updates},
+          StrCat("%u = nn.relu(%c) : (", updates, ") -> ", updates, scatter),
+          data},
+         "loops", 1e-4);
+  Expect({{data, at, turned},
+          StrCat("%u = nn.transpose(%c) {perm = [0, 2, 1]} : (", turned, ") -> ", updates, scatter),
+          data},
+         "loops", 1e-4);
+}
+
 TEST_F(WholeLoopsTest, QuantizedAlongAnAxisAndBack) {
   const std::string x = F32("3, 5, 2"), scale = F32("5"), zero = "v_tensor<[5], u8>";
   const std::string q = "v_tensor<[3, 5, 2], u8>";
