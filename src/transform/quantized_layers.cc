@@ -153,7 +153,9 @@ class QuantizedLayersPass : public Pass {
     for (OpWalker w(graph.program().module()); Operation* op = w.Next();) {
       if (IsLayer(op)) layers.push_back(op);
     }
-    for (Operation* op : Quantizers()) QuantizeConstant(op);
+    for (Operation* op : All<nn::QuantizeLinearOp, nn::DynamicQuantizeLinearOp>()) {
+      QuantizeConstant(op);
+    }
     for (Operation* op : Conversions()) MakeUnsigned(op);
     for (Operation* op : layers) {
       rewriter_->SetInsertionPoint(op);
@@ -164,22 +166,16 @@ class QuantizedLayersPass : public Pass {
   }
 
  private:
-  std::vector<Operation*> Conversions() {
+  template <class... Ops>
+  std::vector<Operation*> All() {
     std::vector<Operation*> ops;
     for (OpWalker w(rewriter_->program().module()); Operation* op = w.Next();) {
-      if (op->isa<nn::QuantizeLinearOp>() || op->isa<nn::DequantizeLinearOp>()) ops.push_back(op);
+      if ((op->isa<Ops>() || ...)) ops.push_back(op);
     }
     return ops;
   }
-
-  std::vector<Operation*> Quantizers() {
-    std::vector<Operation*> ops;
-    for (OpWalker w(rewriter_->program().module()); Operation* op = w.Next();) {
-      if (op->isa<nn::QuantizeLinearOp>() || op->isa<nn::DynamicQuantizeLinearOp>()) {
-        ops.push_back(op);
-      }
-    }
-    return ops;
+  std::vector<Operation*> Conversions() {
+    return All<nn::QuantizeLinearOp, nn::DequantizeLinearOp>();
   }
 
   // Some exporters leave weights in floats and quantize them in the program.

@@ -34,6 +34,10 @@ inline Tensor Bytes(Shape shape, int64_t input, ElementType type) {
   return Cast(Tensor::Of<double>(std::move(shape), values), type);
 }
 
+inline Tensor Integers(std::vector<int64_t> values) {
+  return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values);
+}
+
 struct Case {
   const char* name;
   Text op;
