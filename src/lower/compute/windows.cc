@@ -201,7 +201,7 @@ class PowerNorm {
   Value Zero() const { return s_.Number(type_, 0.0); }
   Value Add(Value so_far, const Place& place) const {
     const Value x = s_.Cast(c_.Operand(0, place), type_);
-    return s_.Add(so_far, p_ == 2 ? s_.Mul(x, x) : Power(s_.Abs(x), static_cast<double>(p_)));
+    return s_.Add(so_far, p_ < 1 ? Power(s_.Abs(x), static_cast<double>(p_)) : ByProducts(x));
   }
   Value Finished(Value sum) const {
     const Value norm = p_ == 2 ? s_.Power(sum, 0.5) : Power(sum, 1.0 / static_cast<double>(p_));
@@ -209,6 +209,15 @@ class PowerNorm {
   }
 
  private:
+  // Squares of squares; the root of the sum makes what they are off by smaller.
+  Value ByProducts(Value x) const {
+    Value power, square = p_ % 2 == 0 ? x : s_.Abs(x);
+    for (int64_t rest = p_; rest > 0; rest /= 2) {
+      if (rest % 2 != 0) power = power ? s_.Mul(power, square) : square;
+      if (rest > 1) square = s_.Mul(square, square);
+    }
+    return power;
+  }
   Value Power(Value x, double p) const {
     return p == 1 ? x : nn::PowOp::Create(c_.e.lb().b(), x, s_.Number(type_, p)).c();
   }

@@ -79,7 +79,9 @@ TEST_F(PoolTest, OfTheNorm) {
       SCOPED_TRACE(StrCat(w.x, " ", w.attributes, p));
       Expect(WithRelu("lp_pool", w.x, StrCat(w.attributes, p), w.y), "pool", 1e-5);
     }
-    Expect(WithRelu("lp_pool", w.x, StrCat(w.attributes, ", p = 3"), w.y), "loops", 1e-5);
+    for (const char* p : {", p = 3", ", p = 4", ", p = 7"}) {
+      Expect(WithRelu("lp_pool", w.x, StrCat(w.attributes, p), w.y), "loops", 1e-5);
+    }
   }
 }
 
