@@ -73,6 +73,22 @@ double TimesPacked(const Operation* product, size_t operand) {
   return blocks * std::max(stacks(z) / stacks(m), 1.0);
 }
 
+// Runs of neighbors that lie anywhere are read one by one. Instructions per element; 0 where no
+// index is read, or runs are as long as vectors, which takes no more than reading what was written.
+double ReadsApart(const Operation* op) {
+  if (op->isa<nn::GatherElementsOp>()) return kReadApart;
+  if (!op->isa<nn::GatherOp>()) return 0;
+  const nn::GatherOp gather(op);
+  const auto type = op->operand(nn::GatherOp::kData).type().dyn_cast<AnyTensorType>();
+  if (!type || !type.has_rank() || ElementsOf(op->operand(nn::GatherOp::kIndices)) <= 1) return 0;
+  const int64_t rank = type.rank(), axis = gather.axis() < 0 ? gather.axis() + rank : gather.axis();
+  double run = 1;
+  for (int64_t i = 0; i < rank - 1 - axis; ++i) {
+    run *= ExtentFromBack(op->operand(nn::GatherOp::kData), static_cast<size_t>(i));
+  }
+  return run < kReadApart ? kReadApart / std::max(run, 1.0) : 0;
+}
+
 }  // namespace
 
 double ElementsOf(Value v) {
@@ -91,26 +107,6 @@ double BytesOf(Value v) {
           : 32;
   return ElementsOf(v) * bits / 8;
 }
-
-namespace {
-
-// Runs of neighbors that lie anywhere are read one by one. Instructions per element; 0 where no
-// index is read, or runs are as long as vectors, which takes no more than reading what was written.
-double ReadsApart(const Operation* op) {
-  if (op->isa<nn::GatherElementsOp>()) return kReadApart;
-  if (!op->isa<nn::GatherOp>()) return 0;
-  const nn::GatherOp gather(op);
-  const auto type = op->operand(nn::GatherOp::kData).type().dyn_cast<AnyTensorType>();
-  if (!type || !type.has_rank() || ElementsOf(op->operand(nn::GatherOp::kIndices)) <= 1) return 0;
-  const int64_t rank = type.rank(), axis = gather.axis() < 0 ? gather.axis() + rank : gather.axis();
-  double run = 1;
-  for (int64_t i = 0; i < rank - 1 - axis; ++i) {
-    run *= ExtentFromBack(op->operand(nn::GatherOp::kData), static_cast<size_t>(i));
-  }
-  return run < kReadApart ? kReadApart / std::max(run, 1.0) : 0;
-}
-
-}  // namespace
 
 double ArithmeticNs(const Operation* op) {
   if (op->num_results() == 0) return 0;

@@ -15,6 +15,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "lathe/support/error.h"
 #include "src/dialect/nn/term.h"
 #include "src/transform/conv_constants.h"
 
@@ -195,8 +196,8 @@ class QuantizedLayersPass : public Pass {
     rewriter_->Erase(op);
   }
 
-  // What the operation gives if that is known here, else nothing.
-  std::vector<RtValue> Computed(Operation* op) const {
+  // What the operation gives if it is known here, through a few moves of constants; else nothing.
+  std::vector<RtValue> Computed(Operation* op, int moves = 4) {
     std::vector<RtValue> inputs;
     for (size_t i = 0; i < op->num_operands(); ++i) {
       const Value v = op->operand(i);
@@ -206,15 +207,20 @@ class QuantizedLayersPass : public Pass {
         inputs.emplace_back(*constant);
       } else {
         Operation* maker = v.defining_op();
-        if (maker == nullptr || !(maker->isa<nn::IdentityOp>() || maker->isa<nn::TransposeOp>())) {
-          return {};
-        }
-        std::vector<RtValue> moved = Computed(maker);
+        const bool is_moved =
+            maker != nullptr && (maker->isa<nn::IdentityOp>() || maker->isa<nn::TransposeOp>());
+        std::vector<RtValue> moved;
+        if (is_moved && moves > 0) moved = Computed(maker, moves - 1);
         if (moved.empty()) return {};
         inputs.push_back(std::move(moved[0]));
       }
     }
-    return EvalOp(op, inputs);
+    try {
+      return EvalOp(op, inputs);
+    } catch (const Error& error) {
+      rewriter_->Missed(op, StrCat("cannot be computed ahead: ", error.message()));
+      return {};  // the run reports it, if it gets there
+    }
   }
 
   // As List says.
@@ -707,7 +713,6 @@ REGISTER_PASS(quantized_layers, QuantizedLayersPass)
         "two. Groups of convolutions have at least four channels, a multiple of 16 filters, and "
         "zero points in the middle of the weights' range; where zero points of a convolution of "
         "one group lie elsewhere, another of a single filter sums up the windows. Constants that "
-        "the "
-        "program quantizes are quantized first.");
+        "the program quantizes are quantized first.");
 
 }  // namespace lathe

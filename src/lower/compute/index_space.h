@@ -28,8 +28,9 @@ class IndexSpace {
 
   /// A new integer in 0 .. extent-1.
   Dim Add(const Dim& extent);
-  /// Iterations of a loop from `start` on. Cuts were asked for at places none of which is behind
-  /// its first iteration (`cuts_before`), and at places none of which is before its end.
+  /// Iterations of a loop from `start` on, and cuts that were asked for: `cuts_before` at places
+  /// none of which is behind its first iteration, `cuts_after` at places none of which is before
+  /// its end.
   struct Piece {
     size_t loop;
     Dim start;
