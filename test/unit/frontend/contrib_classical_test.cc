@@ -358,7 +358,7 @@ TEST(Classical, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(Refusal(c), "ai.onnx.ml.TreeEnsembleRegressor: tree 0 has no node 9");
 }
 
-// Of 4 leaves and 2^62 targets there would be 2^64 weights, which is none.
+// 4 leaves and 2^62 targets have 2^64 weights, a count that wraps around to 0.
 TEST(Classical, MoreTargetsThanMemoryHoldsAreAnError) {
   Case c = Regressor("SUM", {0, 0, 0});
   for (const int64_t targets : {int64_t{1} << 60, int64_t{1} << 62, INT64_MAX}) {
@@ -431,7 +431,7 @@ TEST(Classical, MachinesWhoseNumbersDoNotFitAreRefused) {
   EXPECT_THROW(Import(loaded.context, ModelOf(c)), Error);
 }
 
-// Of a row that is no number onnxruntime says that all classes are as likely.
+// onnxruntime says of a row of NaN that all classes are as likely.
 TEST(Classical, ProbabilitiesOfNoNumbersAreEven) {
   Case c = ThreeClassMachine("NONE", true, std::vector<float>(9));
   c.inputs[0].mutable_data<float>()[5] = NAN;
