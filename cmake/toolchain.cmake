@@ -11,8 +11,17 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(lathe_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
   # Functions of a library are its own (as clang has it), so that they are inlined where they are called.
   target_compile_options(lathe_flags INTERFACE -fno-semantic-interposition)
-  # Its garbage collector takes a tenth of the time of a source; most sources need less than this.
-  target_compile_options(lathe_flags INTERFACE --param=ggc-min-heapsize=262144)
+  # Its garbage collector takes a tenth of the time of several sources compiled as one, which need up to
+  # a gigabyte. Where processors have less memory each, it collects.
+  cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
+  cmake_host_system_information(RESULT megabytes QUERY TOTAL_PHYSICAL_MEMORY)
+  math(EXPR heap "${megabytes} / ${processors} / 4")  # megabytes
+  if(heap LESS 256)
+    set(heap 256)
+  elseif(heap GREATER 1024)
+    set(heap 1024)
+  endif()
+  target_compile_options(lathe_flags INTERFACE --param=ggc-min-heapsize=${heap}000)
 endif()
 
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")

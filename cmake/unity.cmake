@@ -1,7 +1,7 @@
 # LATHE_UNITY: sources are compiled several at once, which takes half the time from nothing and more of
 # it after a change.
 
-set(LATHE_UNITY_BYTES 150000)  # of sources compiled as one: ten seconds
+set(LATHE_UNITY_BYTES 300000)  # of sources compiled as one: twenty seconds
 set(LATHE_UNITY_GENERATED 12)  # of generated sources, which have names of their own
 
 # Groups the sources of a target so that those of a group do not define the same names.

@@ -5,7 +5,7 @@ Sources of a group share a translation unit, so none of them may define a name f
 one uses for something else. A name in an unnamed namespace, an alias or a macro counts as used where
 the source itself defines that name, in any namespace, or where a header of the project that it includes
 defines it and the source, or a header of the same namespace, has it without a qualifier. A source that
-fits no group starts one. BYTES bounds the size of a group.
+fits no group starts one. There are as many groups as BYTES a group ask for, of about the same size.
 """
 
 import collections
@@ -17,14 +17,16 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT / "include", ROOT)  # that includes are relative to
-INCLUDED_BY_GENERATED = sorted(f"lathe/dialect/{header.name}" for header in
-                               (ROOT / "include" / "lathe" / "dialect").glob("*_interface.h"))
+INCLUDED_BY_GENERATED = sorted(f"lathe/dialect/{header.name}" for pattern in
+                               ("*_interface.h", "op_kind.h", "op_support.h", "storage_traits.h") for header in
+                               (ROOT / "include" / "lathe" / "dialect").glob(pattern))
 TYPE = re.compile(r"(?:template\s*<.*>\s*)?(?:struct|class|enum class|enum|union)\s+(?:\[\[.*?\]\]\s*)?(\w+)")
 FUNCTION = re.compile(r"(?:template\s*<.*>\s*)?(?:[A-Za-z_][\w:<>,&*\s\[\].]*?[\s&*>])?([A-Z]\w*)\s*\(")
 VARIABLE = re.compile(r"(?:[A-Za-z][\w:<>,&*\s]*?[\s&*>](k[A-Z]\w*)|(?:static|thread_local) .*?(\w+))\s*(?:=|\{|\[|;)")
 ALIAS = re.compile(r"^(?:using|namespace)\s+(\w+)\s*=\s*([^;]+);", re.MULTILINE)
 ATTRIBUTE = re.compile(r"^\[\[[^\]]*\]\]\s*")
 TAKEN = re.compile(r"^using ((?:\w+::)+\w+);", re.MULTILINE)
+DEFINED_ALIAS = re.compile(r"^using (\w+) = ", re.MULTILINE)
 DEFINITION = re.compile(r"^(?:struct|class|enum class) (\w+)[^;\n]*$", re.MULTILINE)
 OPENED = re.compile(r"^using namespace ([\w:]+);", re.MULTILINE)
 NAMESPACE = re.compile(r"(?:inline )?namespace (?:([\w:]+) )?\{$")
@@ -61,7 +63,8 @@ def constants(text):
 
 
 def defined_names(text):
-    return ({defined_name(line, True) for line in text.splitlines()} | constants(text)) - {None}
+    names = {defined_name(line, True) for line in text.splitlines()}
+    return (names | constants(text) | set(DEFINED_ALIAS.findall(text))) - {None}
 
 
 def local_names(text):
@@ -171,10 +174,13 @@ class Source:
 
     def means_another(self, name, source):
         """Whether a name that `source` defines also names something else here: either both are in the
-        same namespace, so that `source` itself would be ambiguous, or this file uses the name. What
+        same namespace, or are functions and this one in an outer namespace, where a call with arguments
+        from there finds it, so that `source` itself would be ambiguous; or this file uses the name. What
         headers call is found among their own functions, so local functions do not change it."""
         spaces = self.seen.get(name, ())
+        outer = [space for space in spaces if space] if name in source.functions else ()
         return not source.namespaces.isdisjoint(spaces) or any(
+            within(new, space) for new in source.namespaces for space in outer) or any(
             name in self.words_within(new, name not in source.functions)
             for new in source.namespaces
             if name in self.taken or any(within(new, space) for space in spaces))
@@ -201,17 +207,18 @@ def main():
     limit, *paths = sys.argv[1:]
     sources = {path: Source(path) for path in paths}
     conflicts = conflicts_of(sources)
-    groups, sizes = [], []
+    total = sum(source.size for source in sources.values())
+    groups = [[] for _ in range(-(-total // int(limit)))]
+    sizes = [0] * len(groups)
     for path in sorted(paths, key=lambda path: -len(conflicts[path])):  # sources with most conflicts first
-        size = sources[path].size
-        index = next((i for i, group in enumerate(groups)
-                      if sizes[i] + size <= int(limit) and conflicts[path].isdisjoint(group)), None)
-        if index is None:
-            index = len(groups)
+        possible = [i for i, group in enumerate(groups) if conflicts[path].isdisjoint(group)]
+        if not possible:
+            possible = [len(groups)]
             groups.append([])
             sizes.append(0)
+        index = min(possible, key=lambda i: sizes[i])
         groups[index].append(path)
-        sizes[index] += size
+        sizes[index] += sources[path].size
         print(index, path)
 
 

@@ -41,7 +41,7 @@ bool IsOneOf(const Operation* op, std::span<const std::string_view> names) {
 
 bool IsF32(Value v) { return TensorOrNull(v) && TensorOrNull(v).element() == ElementType::kF32; }
 
-std::string KindOf(const Operation* op) {
+std::string LayerKindOf(const Operation* op) {
   if (op->isa<nn::ConvOp>()) return "conv";
   if (op->isa<nn::MatmulOp>()) return "matmul";
   return op->isa<nn::GemmOp>() ? "gemm" : "";
@@ -180,7 +180,7 @@ std::vector<QuantizationLayer> QuantizationLayers(const Program& program) {
   std::map<std::string, size_t> numbers;
   std::set<std::string> taken;
   for (Operation& op : *program.block()) {
-    const std::string kind = KindOf(&op);
+    const std::string kind = LayerKindOf(&op);
     if (kind.empty()) continue;
     std::string name = NodeName(&op);
     if (name.empty()) name = NameInFile(op.result(0));

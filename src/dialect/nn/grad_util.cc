@@ -12,11 +12,10 @@
 #include "lathe/ir/context.h"
 #include "lathe/support/error.h"
 #include "lathe/support/text.h"
+#include "src/dialect/infer_util.h"
 
 namespace lathe::nn {
 namespace {
-
-SymShape ShapeOf(Value v) { return v.type().cast<AnyTensorType>().shape(); }
 
 // What is known here, inference without facts about constants would not find.
 Value WithShape(Value v, const SymShape& shape) {
