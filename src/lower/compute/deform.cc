@@ -5,6 +5,7 @@
 #include "src/dialect/nn/window.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
+#include "src/lower/compute/patches.h"
 #include "src/lower/compute/taps.h"
 
 // Windows whose elements lie where a tensor says.
@@ -140,8 +141,7 @@ class DeformedRows {
  private:
   using Op = nn::DeformConvOp;
   static constexpr int64_t kMostPoints = 64, kLeastPoints = 16;  // of a piece
-  static constexpr int64_t kFilters = 8;          // whose sums are in registers together
-  static constexpr int64_t kMostBytes = 1 << 19;  // of memory that each thread has
+  static constexpr int64_t kMostBytes = 1 << 19;                 // of memory that each thread has
 
   Dim Taps() const { return ProductOf(kernel_); }
   Dim Depth() const { return weights_[1] * Taps(); }
@@ -229,39 +229,22 @@ class DeformedRows {
 
   void WriteSums(const Dim& count) {
     const Dim filters = FloorDiv(weights_[0], Dim(spec_.group));
-    const Dim blocks = FloorDiv(filters, kFilters);
     e_.For(spec_.group, false, [&](const Dim& group) {
-      e_.For(blocks, false, [&](const Dim& block) {
-        WriteFilters(group, group * filters + block * kFilters, kFilters, count);
-      });
-      e_.For(Mod(filters, kFilters), false, [&](const Dim& rest) {
-        WriteFilters(group, group * filters + blocks * kFilters + rest, 1, count);
-      });
-    });
-  }
-
-  void WriteFilters(const Dim& group, const Dim& first, int64_t filters, const Dim& count) {
-    w_.ForLanes(count, [&](const Dim& i) {
-      std::vector<Value> sums;
-      for (int64_t f = 0; f < filters; ++f) {
-        sums.push_back(w_.Has(Op::kB) ? s_.Cast(w_.Operand(Op::kB, {first + f}), type_)
-                                      : s_.Number(type_, 0.0));
-      }
-      sums = e_.For(Depth(), sums, [&](const Dim& k, std::span<const Value> before) {
-        const Value x = e_.LoadFrom(patches_, (group * Depth() + k) * points_ + i);
-        std::vector<Value> next;
-        for (int64_t f = 0; f < filters; ++f) {
-          Place at(weights_.size(), 0);
-          at[0] = first + f, at.back() = k;
-          const Value weight = s_.Cast(w_.Operand(Op::kW, at), type_);
-          next.push_back(s_.Add(before[static_cast<size_t>(f)], s_.Mul(weight, x)));
-        }
-        return next;
-      });
-      for (int64_t f = 0; f < filters; ++f) {
-        const Dim to = e_.space().Flatten(OutputAt(first + f, i), out_);
-        e_.Store(w_.memory[0], to, s_.Cast(sums[static_cast<size_t>(f)], w_.Element(0)));
-      }
+      const Dim first = group * filters;
+      const auto start = [&](const Dim& filter, const Dim&) {
+        return w_.Has(Op::kB) ? s_.Cast(w_.Operand(Op::kB, {first + filter}), type_)
+                              : s_.Number(type_, 0.0);
+      };
+      const auto weight = [&](const Dim& filter, const Dim& row) {
+        Place at(weights_.size(), 0);
+        at[0] = first + filter, at.back() = row;
+        return s_.Cast(w_.Operand(Op::kW, at), type_);
+      };
+      const auto place = [&](const Dim& filter, const Dim& i) {
+        return e_.space().Flatten(OutputAt(first + filter, i), out_);
+      };
+      Multiply({w_, type_, patches_, group * Depth(), points_, filters, weight, start, place},
+               Depth(), count);
     });
   }
 

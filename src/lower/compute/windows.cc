@@ -13,6 +13,7 @@
 #include "src/dialect/nn/window.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
+#include "src/lower/compute/patches.h"
 #include "src/lower/compute/scalars.h"
 
 // Convolutions and pools, one output at a time: of any extents, symbolic ones too. Strategies that
@@ -549,10 +550,18 @@ Value LocallyNormalized(const ElementOf& c) {
 constexpr Compute kWindowComputes[] = {
     {nn::kAveragePool, AveragePooled},
     {nn::kCol2im, AddedBlocks, RefuseBlocks},
-    {nn::kConv, Convolution, RefuseConvolution},
+    {.op = nn::kConv,
+     .element = Convolution,
+     .refuse = RefuseConvolution,
+     .whole = WriteByPatches,
+     .prefers_whole = AreOpenFilters},
     {nn::kConvBytes, ByteConvolution, RefuseBytes},
     {nn::kConvInteger, IntegerConvolution, RefuseInteger},
-    {nn::kConvTranspose, TransposedConvolution, RefuseTransposed},
+    {.op = nn::kConvTranspose,
+     .element = TransposedConvolution,
+     .refuse = RefuseTransposed,
+     .whole = WriteByPatches,
+     .prefers_whole = AreOpenFilters},
     {nn::kGlobalLpPool, GlobalNorm},
     {nn::kLpPool, NormPooled},
     {nn::kLrn, LocallyNormalized},

@@ -336,6 +336,47 @@ TEST_F(WholeLoopsTest, DeformedWindows) {
          "");
 }
 
+// Filters of open extents: their number, their channels and where they reach.
+TEST_F(WholeLoopsTest, OpenFilters) {
+  const auto expect = [&](const char* op, const std::string& x, const std::string& w,
+                          const std::string& bias, const std::string& y, const std::string& rest,
+                          const char* element = "f32") {
+    const auto type = [&](const std::string& dims) {
+      return StrCat("v_tensor<[", dims, "], ", element, ">");
+    };
+    Expect(
+        {{type(x), type(w), type(bias)},
+         StrCat("%s = nn.", op, "(%a, %b, %c) {", rest, "} : (", type(x), ", ", type(w), ", ",
+                type(bias), ") -> ", type(y), "\n%r = nn.relu(%s) : (", type(y), ") -> ", type(y)),
+         type(y)},
+        "loops", std::string_view(element) == "f16" ? 2e-2 : 1e-4);
+  };
+  for (const int64_t n : {0, 3, 70}) {
+    symbol_ = n;
+    expect("conv", "2, N, 9, 11", "10, N, 3, 2", "10", "2, 10, 7, 10", "");
+    expect("conv", "2, N, 9, 11", "10, N, 3, 2", "10", "2, 10, 5, 5",
+           "strides = [2, 3], pads = [1, 2, 1, 2], dilations = [1, 2]");
+    expect("conv", "1, 2*N, 70", "6, N, 3", "6", "1, 6, 70", "group = 2, pads = [1, 1]", "f64");
+    expect("conv", "1, N, 7, 7", "4, N, 3, 3", "4", "1, 4, 5, 5", "", "f16");
+    expect("conv_transpose", "2, N, 5, 4", "N, 6, 3, 3", "6", "2, 6, 11, 12", "strides = [2, 3]");
+    expect("conv_transpose", "1, 2*N, 5", "2*N, 3, 4", "6", "1, 6, 15",
+           "group = 2, strides = [3], pads = [1, 1], output_padding = [1]");
+  }
+  for (const int64_t n : {0, 9}) {
+    symbol_ = n;
+    expect("conv", "2, 3, 9, 11", "N, 3, 3, 2", "N", "2, N, 7, 10", "");
+    expect("conv", "0, 3, 9, 11", "N, 3, 3, 2", "N", "0, N, 7, 10", "");
+    expect("conv", "2, 3, 0, 11", "N, 3, 3, 2", "N", "2, N, 2, 10", "pads = [2, 0, 2, 0]");
+    expect("conv_transpose", "1, 4, 3, 3, 2", "4, N, 2, 1, 2", "2*N", "1, 2*N, 4, 3, 3",
+           "group = 2");
+  }
+  for (const int64_t n : {1, 2, 7}) {
+    symbol_ = n;
+    expect("conv", "1, 6, 9, 11", "6, 1, N, N", "6", "1, 6, 10 - N, 12 - N", "group = 6");
+    expect("conv_transpose", "1, 6, 9, 11", "6, 5, N, 1", "5", "1, 5, 8 + N, 11", "");
+  }
+}
+
 // ---- indices that are none ----
 
 class IndexErrorTest : public LowerTest {
