@@ -33,21 +33,28 @@ std::optional<int64_t> OneInt(const Tensor* t) {
 // Types of what follows an `if`, were it to take one of its regions; all are put back at the end.
 class Trial {
  public:
-  explicit Trial(ShapeInferencer facts) : facts_(std::move(facts)) {}
+  explicit Trial(ShapeInferencer facts, int depth = 0) : facts_(std::move(facts)), depth_(depth) {}
   Trial(const Trial&) = delete;
   ~Trial() {
     std::ranges::reverse(before_);
     for (const auto& [value, type] : before_) value.set_type(type);
   }
 
-  /// Whether an operation of the same block, which runs whenever the `if` does, cannot be then.
+  /// Whether an operation of the same block, which runs whenever the `if` does, cannot be then,
+  /// whatever regions the next ones of open condition take.
   bool Fails(Operation* op, const Region& region) {
     Take(op, region);
-    return Walk(op->next()) == Outcome::kFails;
+    for (op = op->next(); op != nullptr; op = op->next()) {
+      const Outcome outcome = VisitAny(op);
+      if (outcome == Outcome::kOpen && op->isa<cf::IfOp>()) return FailsWithEither(op);
+      if (outcome != Outcome::kFits) return outcome == Outcome::kFails;
+    }
+    return false;
   }
 
  private:
   enum class Outcome : uint8_t { kFits, kFails, kOpen };
+  static constexpr int kMostOpen = 3;  // conditions, of which all regions are tried
 
   void Keep(Operation* op) {
     for (size_t i = 0; i < op->num_results(); ++i) {
@@ -62,12 +69,25 @@ class Trial {
     }
   }
 
+  Outcome VisitAny(Operation* op) { return op->num_regions() == 0 ? Visit(op) : VisitIf(op); }
+
   Outcome Walk(Operation* op) {
     for (; op != nullptr; op = op->next()) {
-      const Outcome outcome = op->num_regions() == 0 ? Visit(op) : VisitIf(op);
-      if (outcome != Outcome::kFits) return outcome;
+      if (const Outcome outcome = VisitAny(op); outcome != Outcome::kFits) return outcome;
     }
     return Outcome::kFits;
+  }
+
+  bool FailsWithEither(Operation* op) {
+    if (depth_ == kMostOpen) return false;
+    for (OpWalker w(op); Operation* inner = w.Next();) {
+      if (inner != op) Keep(inner);
+    }
+    if (const Outcome outcome = Visit(op); outcome != Outcome::kFits) {
+      return outcome == Outcome::kFails;
+    }
+    return Trial(facts_, depth_ + 1).Fails(op, op->region(0)) &&
+           Trial(facts_, depth_ + 1).Fails(op, op->region(1));
   }
 
   Outcome Visit(Operation* op) {
@@ -95,6 +115,7 @@ class Trial {
   }
 
   ShapeInferencer facts_;
+  int depth_;
   std::vector<std::pair<Value, Type>> before_;
 };
 
