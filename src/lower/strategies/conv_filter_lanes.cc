@@ -138,7 +138,7 @@ class ConvFilterLanes {
   void FinishTile(const Piece& piece, const Dim& tile);
   void FinishRun(const Piece& piece, const Dim& tile, const Dim& run);
   void TurnTile(const Piece& piece, const Dim& tile, const Dim& sum, const Dim& position, int64_t v,
-                Value live);
+                const Dim& count);
   Value Bias(const Piece& piece, const Dim& tile, int64_t v);
   std::vector<Value> SumAt(const Dim& tile, const Dim& position, int64_t v) {
     return math().At({tile * sum_rows_ + position, Dim(v * job_.lanes)});
@@ -780,22 +780,25 @@ void ConvFilterLanes::FinishRun(const Piece& piece, const Dim& tile, const Dim& 
   for (int64_t v = 0; v < vectors_; ++v) {
     math().For(whole, false, [&](const Dim& q) {
       const Dim from = math().Name(q * job_.lanes);
-      TurnTile(piece, tile, sums + from, first + from, v, {});
+      TurnTile(piece, tile, sums + from, first + from, v, job_.lanes);
     });
     if (rest.IsConstant(0)) continue;
     math().For(Min(rest, 1), false, [&](const Dim&) {
       const Dim from = math().Name(whole * job_.lanes);
-      TurnTile(piece, tile, sums + from, first + from, v, math().At(rest));
+      TurnTile(piece, tile, sums + from, first + from, v, rest);
     });
   }
 }
 
-// Sums from `sum` on, whose positions are those of the output from `position` on.
+// Sums from `sum` on, whose positions are the next `count` of the output from `position` on. Lanes
+// beyond them have the sums of the last one: what else lies in memory may be slow to compute with.
 void ConvFilterLanes::TurnTile(const Piece& piece, const Dim& tile, const Dim& sum,
-                               const Dim& position, int64_t v, Value live) {
+                               const Dim& position, int64_t v, const Dim& count) {
+  const Value live = count.IsConstant(job_.lanes) ? Value() : math().At(count);
   std::vector<Value> rows;
   for (int64_t i = 0; i < job_.lanes; ++i) {
-    rows.push_back(lb().Load(sums_, SumAt(InOneBlock() ? Dim(0) : tile, sum + i, v), job_.lanes));
+    const Dim row = sum + (live ? Min(Dim(i), count - 1) : Dim(i));
+    rows.push_back(lb().Load(sums_, SumAt(InOneBlock() ? Dim(0) : tile, row, v), job_.lanes));
   }
   const std::vector<Value> filters = lb().Transpose(rows);
   const Dim first = (piece.first_tile + tile) * width() + v * job_.lanes;
