@@ -289,12 +289,11 @@ Value Importer::Unwrapped(Value value, const TypeMsg& declared) {
 }
 
 void Importer::ImportFetches(const GraphMsg& graph, const Scope& scope) {
-  std::unordered_set<Text> seen;
+  // One that is listed again, as Keras does, is an output of another name. Those that are listed
+  // once have theirs in any case.
+  std::unordered_set<Text> taken, done;
+  for (const ValueInfoMsg& output : graph.outputs) taken.insert(output.name);
   for (const ValueInfoMsg& output : graph.outputs) {
-    if (!seen.insert(output.name).second) {
-      Fail(ErrorCode::kInvalidArgument, "onnx/duplicate-name",
-           StrCat("graph output ", Shown(output.name), " is listed twice"));
-    }
     const Value* value = scope.Find(output.name);
     if (value == nullptr) {
       Fail(ErrorCode::kInvalidArgument, "onnx/undefined-input",
@@ -302,7 +301,11 @@ void Importer::ImportFetches(const GraphMsg& graph, const Scope& scope) {
     }
     if (!*value) continue;
     const Value given = Unwrapped(*value, output.type);
-    const NamedAttribute attributes[] = {builder_.Named("name", builder_.Attr(output.name))};
+    Text name = output.name;
+    if (!done.insert(name).second) {
+      for (int n = 2; !taken.insert(name).second; ++n) name = Keep(StrCat(output.name, "_", n));
+    }
+    const NamedAttribute attributes[] = {builder_.Named("name", builder_.Attr(name))};
     builder_.set_location(Location::Name(context_, output.name));
     builder_.Create(nn::kFetch, {&given, 1}, attributes);
   }

@@ -10,7 +10,7 @@
 namespace lathe::lower {
 namespace {
 
-constexpr int64_t kShort = 128;  // lines that are sorted sooner than the digits of keys are counted
+constexpr int64_t kShort = 32;  // lines that are sorted sooner than the digits of keys are counted
 // So many are kept in order while the line is read: a better one is rare where it is long.
 constexpr int64_t kFew = 16, kFewOfMany = 48, kMany = 16384;
 constexpr int64_t kLong = 192;       // lines of which only what is wanted is sorted
@@ -40,20 +40,18 @@ class TopK {
     const bool many = n_.is_constant() && n_.value() >= kMany;
     const bool few = k_.is_constant() && k_.value() <= (many ? kFewOfMany : kFew);
     const bool is_short = n_.is_constant() && n_.value() <= kShort;
-    if (!few && !is_short && RadixSort::Takes(w_.Element(Op::kValues))) {
-      radix_.emplace(e_, lines_, n_);
-    } else if (!few) {
-      positions_ = e_.Scratch(ElementType::kI64, lines_ * n_ * 2);
-    }
     if (few) return InsertAll();
+    Dim sorts = 1;  // 0: counts digits
+    if (!is_short && RadixSort::Takes(w_.Element(Op::kValues))) {
+      sorts = n_.is_constant() ? Dim(0) : e_.Name(Min(Max(kShort + 1 - n_, 0), 1));
+      radix_.emplace(e_, lines_, n_);
+    }
+    if (!sorts.IsConstant(0)) positions_ = e_.Scratch(ElementType::kI64, sorts * lines_ * n_ * 2);
     e_.For(lines_, WholeTensorEmitter::IsWorthParallelizing(lines_ * n_), [&](const Dim& line) {
       line_ = line;
       place_ = e_.space().Unflatten(line, others_);
-      if (radix_) {
-        SortByKeys();
-      } else {
-        Sort();
-      }
+      e_.For(sorts, false, [&](const Dim&) { Sort(); });
+      e_.For(1 - sorts, false, [&](const Dim&) { SortByKeys(); });
     });
   }
 
