@@ -71,6 +71,10 @@ TEST_F(WholeLoopsTest, PutBackByPosition) {
 
 TEST_F(WholeLoopsTest, ManyInOrder) {
   ExpectTopK("3, 200", 60, 1, "3, 60");
+  for (const int64_t n : {20, 32, 33, 50}) {
+    symbol_ = n;
+    ExpectTopK("3, N", 20, 1, "3, 20");
+  }
   ExpectTopK("130, 2", 130, 0, "130, 2", false);
   ExpectTopK("2, 700", 60, 1, "2, 60");
   ExpectTopK("530, 2", 520, 0, "520, 2", false);
