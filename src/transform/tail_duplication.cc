@@ -113,11 +113,9 @@ class Tail {
 class TailDuplicationPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
-    bool any = false;
-    for (OpWalker w(graph.block()); Operation* op = w.Next();) any |= op->isa<cf::IfOp>();
-    if (!any) return;
-    rewriter_.emplace(graph.program(), this);
+    if (!HasTwoRanks(graph)) return;
     left_ = option_int("most");
+    rewriter_.emplace(graph.program(), this);
     ShapeInferencer facts(&graph.program().parameters());
     VisitBlock(graph.block(), facts, 0);
   }
@@ -133,13 +131,20 @@ class TailDuplicationPass : public Pass {
         for (Region& region : op->regions()) VisitBlock(region.front(), facts, depth);
         continue;
       }
-      if (depth < kMostNested && HasTwoRanks(op)) op = Duplicate(op, facts);
+      if (depth < kMostNested && GivesTwoRanks(op)) op = Duplicate(op, facts);
       for (Region& region : op->regions()) VisitBlock(region.front(), facts, depth + 1);
       facts.Visit(op);
     }
   }
 
-  static bool HasTwoRanks(const Operation* op) {
+  static bool HasTwoRanks(Graph& graph) {
+    for (OpWalker w(graph.block()); Operation* op = w.Next();) {
+      if (op->isa<cf::IfOp>() && GivesTwoRanks(op)) return true;
+    }
+    return false;
+  }
+
+  static bool GivesTwoRanks(const Operation* op) {
     for (size_t i = 0; i < op->num_results(); ++i) {
       const auto a = YieldOf(op->region(0))->operand(i).type().dyn_cast<AnyTensorType>();
       const auto b = YieldOf(op->region(1))->operand(i).type().dyn_cast<AnyTensorType>();
