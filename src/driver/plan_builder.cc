@@ -61,12 +61,13 @@ class PlanBuilder {
   }
 
  private:
-  // In the order in which they are bound for the last time: both regions of an `if` may say one.
+  // In the order in which blocks bind them, for the last time: both regions of an `if` may say one.
   // But what a loop carries is placed before what its iterations make of it.
   void AddComputedSymbols(std::span<Operation* const> operations) {
     num_input_symbols_ = plan_.symbols.size();
+    BoundNames bound;
     for (const Operation* op : operations) {
-      for (const std::string& name : BoundNames(op)) AddComputedSymbol(name);
+      for (const std::string& name : bound.Of(op)) AddComputedSymbol(name);
       if (op->isa<cf::WhileOp>()) {
         AddSymbolsOfLoop(op);
       } else if (!op->isa<cf::IfOp>()) {
@@ -121,11 +122,6 @@ class PlanBuilder {
     plan_.symbols.push_back({name, kNone});
   }
 
-  // The symbol of what lies in the storage of a carried value: from the end of an iteration on it
-  // is that of the next.
-  static std::string NextName(const cf::LoopSize& size) { return StrCat(size.round, "_next"); }
-  static std::string NextName(const cf::StackSize& size) { return StrCat(size.end, "_next"); }
-
   // Which stage of a run places what is of this size: a later one for a larger number.
   size_t StageOf(const Dim& dim) const {
     if (plan_.symbols.size() == num_input_symbols_) return 0;
@@ -166,7 +162,7 @@ class PlanBuilder {
   void AddBinding(Operation* op) {
     spot_of_[op->result(0)] = spot_of_.at(op->operand(0));
     const Spot sizes = InMemory(op, op->operand(0));
-    const std::vector<std::string> names = BoundNames(op);
+    const std::vector<std::string> names = bound_names_.Of(op);
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].empty()) continue;
       const Spot spot{sizes.home, sizes.offset + i * sizeof(int64_t)};
@@ -967,8 +963,9 @@ class PlanBuilder {
   std::unordered_map<std::string_view, size_t> variable_of_;  // by name
   std::unordered_map<size_t, uint32_t> packed_values_;
   std::unordered_map<const Operation*, uint32_t> function_index_;
-  SymbolSet symbol_names_;          // of the plan
-  std::set<std::string> bound_;     // of the computed symbols
+  SymbolSet symbol_names_;       // of the plan
+  std::set<std::string> bound_;  // of the computed symbols
+  BoundNames bound_names_;
   std::deque<Variable> variables_;  // parallel to plan_.variables
   uint32_t first_safe_step_ = 0;    // from there on no step can fail
   size_t num_input_symbols_ = 0;

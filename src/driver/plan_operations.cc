@@ -265,9 +265,14 @@ std::vector<Operation*> NeededOperations(const Program& program, const PlannedFu
   return needed;
 }
 
-std::vector<std::string> BoundNames(const Operation* op) {
+std::vector<std::string> BoundNames::Of(const Operation* op) {
   const auto bind = const_cast<Operation*>(op)->dyn_cast<nn::BindSizesOp>();
-  return bind ? bind.names() : std::vector<std::string>();
+  if (!bind) return {};
+  std::vector<std::string> names = bind.names();
+  for (std::string& name : names) {
+    if (!name.empty() && !bound_.emplace(op->block(), name).second) name.clear();
+  }
+  return names;
 }
 
 std::vector<runtime::PlanSymbol> SymbolsOf(const Program& program) {

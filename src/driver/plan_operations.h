@@ -1,7 +1,11 @@
 #pragma once
 
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "lathe/support/text.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/driver/plan_builder.h"
 
@@ -38,9 +42,22 @@ bool IsSaidInRounds(const Operation* loop, Type type);
 /// What a call runs; null if nothing is known of it.
 const PlannedFunction* CalleeOf(const Operation* op, const PlannedFunctions& functions);
 
-/// The names that a `nn.bind_sizes` gives to its elements, an empty one where it binds nothing;
-/// null for another operation.
-std::vector<std::string> BoundNames(const Operation* op);
+/// The names that each `nn.bind_sizes` gives to its elements, once per block: a size of several
+/// results is one symbol, and what is of its stage must have all symbols before it.
+class BoundNames {
+ public:
+  /// By element of the operation, an empty one where it binds nothing, or what an operation before
+  /// it in its block, or an element before, has bound; nothing of another operation.
+  std::vector<std::string> Of(const Operation* op);
+
+ private:
+  std::set<std::pair<const Block*, std::string>> bound_;  // asked, never iterated
+};
+
+/// The symbol of what lies in the storage of a carried value: from the end of an iteration on it
+/// is that of the next.
+inline std::string NextName(const cf::LoopSize& size) { return StrCat(size.round, "_next"); }
+inline std::string NextName(const cf::StackSize& size) { return StrCat(size.end, "_next"); }
 
 /// The symbols that are a dim of some input, the first of each name.
 std::vector<runtime::PlanSymbol> SymbolsOf(const Program& program);

@@ -78,16 +78,14 @@ class Trial {
     return Outcome::kFits;
   }
 
+  // A region that cannot be is no error as long as the other one is taken.
   bool FailsWithEither(Operation* op) {
     if (depth_ == kMostOpen) return false;
-    for (OpWalker w(op); Operation* inner = w.Next();) {
-      if (inner != op) Keep(inner);
-    }
-    if (const Outcome outcome = Visit(op); outcome != Outcome::kFits) {
-      return outcome == Outcome::kFails;
-    }
-    return Trial(facts_, depth_ + 1).Fails(op, op->region(0)) &&
-           Trial(facts_, depth_ + 1).Fails(op, op->region(1));
+    return std::ranges::all_of(op->regions(), [&](const Region& region) {
+      Trial taken(facts_, depth_ + 1);
+      const Outcome outcome = taken.Walk(region.front()->front());
+      return outcome == Outcome::kFits ? taken.Fails(op, region) : outcome == Outcome::kFails;
+    });
   }
 
   Outcome Visit(Operation* op) {

@@ -29,7 +29,7 @@ std::vector<NamedPipeline> OwnPipelines() {
            {1, "simplify_inference{keep_used=true}",
             "batch norm to scale and shift; dropout and identity go"},
            {1, "decide_if", "branches that sizes and ranks decide"},
-           {1, "tail_duplication,decide_if", "what follows branches of two ranks has one in each"},
+           {1, "tail_duplication,decide_if", "consumers of branches of two ranks have one in each"},
            {1, "scan_as_loop", "only loops have plans"},
            {1, "unify_sizes", "sizes that inputs must have, or share"},
            {1, "expand_einsum,merge_einsum", "products that are spelled as einsum"},

@@ -39,7 +39,7 @@ void ForEachRead(Operation* op, const Visit& visit) {
   }
 }
 
-/// What follows an `if` in its block and depends on it.
+/// The consumers of an `if` in its block, direct and indirect.
 class Tail {
  public:
   explicit Tail(Operation* branch) : branch_(branch) {
@@ -50,6 +50,14 @@ class Tail {
 
   /// In their order.
   const std::vector<Operation*>& ops() const { return ops_; }
+  /// How many these are, with those in their regions.
+  int64_t size() const {
+    int64_t count = 0;
+    for (Operation* op : ops_) {
+      for (OpWalker w(op); w.Next() != nullptr;) ++count;
+    }
+    return count;
+  }
   /// What `ops` read and does not depend on the `if`, but stands behind it.
   const std::vector<Operation*>& read() const { return read_; }
   /// Results of the `if` and of `ops` that others read.
@@ -109,7 +117,7 @@ class Tail {
 }  // namespace
 
 /// An `if` whose branches give tensors of different ranks, as exporters write torch.squeeze(x, d)
-/// of an axis of open extent: what follows has a known rank, and so a plan, in either branch.
+/// of an axis of open extent: its consumers have a known rank, and so a plan, in either branch.
 class TailDuplicationPass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
@@ -158,22 +166,21 @@ class TailDuplicationPass : public Pass {
   Operation* Duplicate(Operation* op, const ShapeInferencer& facts) {
     const Tail tail(op);
     if (tail.ops().empty()) return op;
-    const auto size = static_cast<int64_t>(tail.ops().size());
+    const int64_t size = tail.size();
     if (size > left_) {
-      rewriter_->Missed(op, StrCat("its branches give different ranks, and what follows is ", size,
-                                   " operations, more than may be written twice"));
+      rewriter_->Missed(op, StrCat("its branches give different ranks, and its consumers are ",
+                                   size, " operations, more than may be written twice"));
       return op;
     }
     for (Operation* read : tail.read()) rewriter_->MoveBefore(read, op);
     const std::vector<Value> escaping = tail.Escaping();
     Operation* made = Make(op, tail, escaping);
     if (!IsRight(made, facts)) {
-      rewriter_->Missed(op,
-                        "its branches give different ranks, and what follows cannot be with one");
+      rewriter_->Missed(op, "its branches give different ranks, one of which its consumers refuse");
       rewriter_->Erase(made);
       return op;
     }
-    rewriter_->Applied(op, StrCat("what follows (", size, ") is in either branch"));
+    rewriter_->Applied(op, StrCat("its consumers (", size, ") are in either branch"));
     left_ -= size;
     for (size_t i = 0; i < escaping.size(); ++i) {
       rewriter_->ReplaceAllUses(escaping[i], made->result(i));
@@ -202,7 +209,7 @@ class TailDuplicationPass : public Pass {
       for (size_t i = 0; i < op->num_results(); ++i) {
         mapping.Map(op->result(i), mapping.Lookup(yield->operand(i)));
       }
-      for (const Operation* follows : tail.ops()) rewriter_->Insert(Clone(follows, mapping));
+      for (const Operation* consumer : tail.ops()) rewriter_->Insert(Clone(consumer, mapping));
       std::vector<Value> yielded;
       for (const Value v : escaping) yielded.push_back(mapping.Lookup(v));
       rewriter_->Builder::Create(cf::kYield, yielded);
@@ -231,10 +238,10 @@ class TailDuplicationPass : public Pass {
 };
 
 REGISTER_PASS(tail_duplication, TailDuplicationPass)
-    .Doc("what follows an if whose branches give different ranks goes into either branch")
+    .Doc("the consumers of an if whose branches give different ranks go into either branch")
     .Details(
-        "So it has a known rank, and a plan, there. What has effects stays behind the `if`, and so "
-        "does what depends on it; where what follows cannot be with one of the ranks, all stays.")
+        "So they have a known rank, and a plan, there. What has effects stays behind the `if`, and "
+        "so do its consumers; where a consumer refuses one of the ranks, all stay.")
     .Option("most", PassOption::Kind::kInt, "2000", "operations that are written twice, at most");
 
 }  // namespace lathe
