@@ -60,7 +60,7 @@ Rewriter::Rewriter(Program& program, Pass* pass)
 
 Rewriter::~Rewriter() = default;
 
-void Rewriter::Touch() {
+void Rewriter::MarkChanged() {
   if (pass_ != nullptr) pass_->MarkChanged();
 }
 
@@ -100,7 +100,7 @@ Operation* Rewriter::Create(std::string_view op_name, std::span<const Value> ope
 }
 
 Operation* Rewriter::Announce(Operation* op) {
-  Touch();
+  MarkChanged();
   if (listener_ != nullptr) listener_->Inserted(op);
   return op;
 }
@@ -125,7 +125,7 @@ void Rewriter::ReplaceAllUses(Value from, Value to) {
   if (from.use_empty()) return;
   LATHE_CHECK(Compatible(to.type(), from.type()), "a value of type ", to.type().ToString(),
               " cannot replace one of type ", from.type().ToString());
-  Touch();
+  MarkChanged();
   if (listener_ == nullptr) {
     from.ReplaceAllUsesWith(to);
     return;
@@ -147,25 +147,25 @@ void Rewriter::ReplaceOp(Operation* op, std::span<const Value> values) {
 
 void Rewriter::SetOperand(Operation* op, size_t i, Value value) {
   op->set_operand(i, value);
-  Touch();
+  MarkChanged();
   if (listener_ != nullptr) listener_->Modified(op);
 }
 
 void Rewriter::SetAttribute(Operation* op, std::string_view name, Attribute value) {
   op->SetAttribute(name, value);
-  Touch();
+  MarkChanged();
   if (listener_ != nullptr) listener_->Modified(op);
 }
 
 void Rewriter::SetResultType(Operation* op, size_t i, Type type) {
   if (op->result(i).type() == type) return;
   op->result(i).set_type(type);
-  Touch();
+  MarkChanged();
   if (listener_ != nullptr) listener_->Modified(op);
 }
 
 void Rewriter::Erase(Operation* op) {
-  Touch();
+  MarkChanged();
   if (listener_ != nullptr) {
     std::vector<Operation*> erased;
     for (OpWalker w(op); Operation* inner = w.Next();) erased.push_back(inner);
@@ -205,7 +205,7 @@ void Rewriter::EraseDead(Operation* root) {
 
 void Rewriter::MoveBefore(Operation* op, Operation* other) {
   op->MoveBefore(other);
-  Touch();
+  MarkChanged();
 }
 
 bool Rewriter::wants_remarks() const {

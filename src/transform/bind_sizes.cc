@@ -22,6 +22,7 @@
 #include "src/dialect/cf/regions.h"
 #include "src/dialect/fold_util.h"
 #include "src/transform/data_sizes.h"
+#include "src/transform/refine_types.h"
 
 namespace lathe {
 

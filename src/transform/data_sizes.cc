@@ -124,21 +124,6 @@ std::set<std::string> SymbolNames(const Program& program) {
   return {names.begin(), names.end()};
 }
 
-std::optional<bool> InferAgain(Operation* op, ShapeInferencer& facts) {
-  std::vector<Type> before;
-  for (size_t i = 0; i < op->num_results(); ++i) before.push_back(op->result(i).type());
-  try {
-    facts.Visit(op);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kLimit) throw;
-    for (size_t i = 0; i < op->num_results(); ++i) op->result(i).set_type(before[i]);
-    return std::nullopt;
-  }
-  bool changed = false;
-  for (size_t i = 0; i < op->num_results(); ++i) changed |= op->result(i).type() != before[i];
-  return changed;
-}
-
 // ---- what computes which sizes ----
 
 bool HasOpenSizes(const Operation* op) {

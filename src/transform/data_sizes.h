@@ -74,10 +74,6 @@ class SizeBuilder {
   std::set<std::string> computed_;
 };
 
-/// Infers the types of the results. Gives whether they are others than before; nullopt, and the
-/// types stay, where the operation cannot run, which is for whoever runs it to say.
-std::optional<bool> InferAgain(Operation* op, ShapeInferencer& facts);
-
 /// Whether the sizes of a result are not known, although its rank is.
 bool HasOpenSizes(const Operation* op);
 

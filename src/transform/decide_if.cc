@@ -12,6 +12,7 @@
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
+#include "src/transform/refine_types.h"
 
 namespace lathe {
 
@@ -151,20 +152,7 @@ class DecideIfPass : public Pass {
   }
 
   void Infer(Operation* op, ShapeInferencer& facts) {
-    std::vector<std::pair<Value, Type>> before;
-    const auto keep = [&](Operation* o) {
-      for (size_t i = 0; i < o->num_results(); ++i) {
-        before.emplace_back(o->result(i), o->result(i).type());
-      }
-    };
-    keep(op);
-    for (const Region& region : op->regions()) {
-      for (OpWalker w(region.front()); Operation* inner = w.Next();) keep(inner);
-    }
-    facts.Visit(op);
-    if (std::ranges::any_of(before, [](const auto& b) { return b.first.type() != b.second; })) {
-      MarkChanged();
-    }
+    if (RefineTypes(op, facts) != 0) MarkChanged();
   }
 
   bool Decide(Operation* op, ShapeInferencer& facts) {

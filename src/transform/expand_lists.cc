@@ -21,6 +21,7 @@
 #include "src/dialect/bound_sizes.h"
 #include "src/dialect/cf/loop_sizes.h"
 #include "src/transform/data_sizes.h"
+#include "src/transform/refine_types.h"
 
 namespace lathe {
 

@@ -8,39 +8,10 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
+#include "src/transform/refine_types.h"
 #include "src/transform/trailing_axes.h"
 
 namespace lathe {
-
-namespace {
-
-std::vector<Type> AllTypes(const Program& program) {
-  std::vector<Type> types;
-  for (OpWalker w(program.module()); Operation* op = w.Next();) {
-    for (size_t i = 0; i < op->num_results(); ++i) types.push_back(op->result(i).type());
-    for (Region& region : op->regions()) {
-      for (const Block& block : region) {
-        for (size_t i = 0; i < block.num_arguments(); ++i) {
-          types.push_back(block.argument(i).type());
-        }
-      }
-    }
-  }
-  return types;
-}
-
-/// Runs `infer`; the number of values that have another type afterwards.
-template <class Infer>
-int64_t Refine(const Program& program, const Infer& infer) {
-  const std::vector<Type> before = AllTypes(program);
-  infer();
-  const std::vector<Type> after = AllTypes(program);
-  int64_t refined = 0;
-  for (size_t i = 0; i < before.size(); ++i) refined += before[i] != after[i] ? 1 : 0;
-  return refined;
-}
-
-}  // namespace
 
 /// Infers the type of every result again, in program order: element types and symbolic shapes come
 /// from one rule per op. A contradiction is an error that names the op.
@@ -48,13 +19,9 @@ class InferShapePass : public Pass {
  protected:
   void ApplyImpl(Graph& graph) override {
     ShapeInferencer inferencer(&graph.program().parameters());
-    const int64_t refined = Refine(graph.program(), [&] {
-      if (graph.block() == graph.program().block()) {
-        inferencer.Visit(graph.program());
-      } else {
-        inferencer.Visit(graph.block()->parent_op());
-      }
-    });
+    const bool is_whole = graph.block() == graph.program().block();
+    const int64_t refined = is_whole ? RefineTypes(graph.program(), inferencer)
+                                     : RefineTypes(graph.block()->parent_op(), inferencer);
     Count("refined", refined);
     if (refined != 0) MarkChanged();
   }
@@ -73,7 +40,7 @@ class FoldShapesPass : public Pass {
   void ApplyImpl(Graph& graph) override {
     Program& program = graph.program();
     ShapeInferencer inferencer(&program.parameters());
-    if (Refine(program, [&] { inferencer.Visit(program); }) != 0) MarkChanged();
+    if (RefineTypes(program, inferencer) != 0) MarkChanged();
     Rewriter rewriter(program, this);
     std::vector<Operation*> ops;
     for (OpWalker w(graph.block()); Operation* op = w.Next();) ops.push_back(op);

@@ -12,6 +12,7 @@
 #include "lathe/support/dim_size.h"
 #include "lathe/support/error.h"
 #include "src/transform/data_sizes.h"
+#include "src/transform/refine_types.h"
 
 namespace lathe {
 

@@ -5,6 +5,7 @@
 
 #include "lathe/dialect/shape_inference.h"
 #include "lathe/pass/pass.h"
+#include "src/transform/refine_types.h"
 
 namespace lathe {
 
@@ -31,7 +32,7 @@ class Walk : public RewriteListener {
       due_ = {op};
       for (size_t i = 0; i < due_.size(); ++i) {
         if (due_[i] == nullptr) continue;
-        Infer(due_[i]);
+        if (RefineTypes(due_[i], inferencer_) != 0) rewriter_.MarkChanged();
         Rewrite(due_[i]);
       }
     }
@@ -45,17 +46,6 @@ class Walk : public RewriteListener {
   }
 
  private:
-  void Infer(Operation* op) {
-    std::vector<Type> before;
-    for (size_t i = 0; i < op->num_results(); ++i) before.push_back(op->result(i).type());
-    inferencer_.Visit(op);
-    for (size_t i = 0; i < op->num_results(); ++i) {
-      const Type now = op->result(i).type();
-      op->result(i).set_type(before[i]);
-      rewriter_.SetResultType(op, i, now);
-    }
-  }
-
   void Rewrite(Operation* op) {
     const auto at = by_root_.find(op->name());
     if (at == by_root_.end()) return;

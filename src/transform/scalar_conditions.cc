@@ -14,6 +14,7 @@
 #include "lathe/ir/walk.h"
 #include "lathe/pass/pass.h"
 #include "src/transform/data_sizes.h"
+#include "src/transform/refine_types.h"
 
 namespace lathe {
 
@@ -56,7 +57,9 @@ class ScalarConditionsPass : public Pass {
     facts_.emplace(&program.parameters());
     build_.emplace(*rewriter_, *facts_, names);
     for (const auto& [op, operand] : found) Shape(op, operand);
-    for (OpWalker w(graph.block()); Operation* op = w.Next();) InferAgain(op, *facts_);
+    for (OpWalker w(graph.block()); Operation* op = w.Next();) {
+      if (InferAgain(op, *facts_) == true) MarkChanged();
+    }
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "lathe/support/error.h"
+#include "src/transform/refine_types.h"
 
 namespace lathe {
 
@@ -134,15 +135,19 @@ class TailDuplicationPass : public Pass {
   // As deep as programs nest, and branches that this pass has put into others.
   void VisitBlock(Block* block, ShapeInferencer& facts, int64_t depth) {
     for (Operation* op = block->front(); op != nullptr; op = op->next()) {
-      facts.Visit(op);
+      Infer(op, facts);
       if (!op->isa<cf::IfOp>()) {
         for (Region& region : op->regions()) VisitBlock(region.front(), facts, depth);
         continue;
       }
       if (depth < kMostNested && GivesTwoRanks(op)) op = Duplicate(op, facts);
       for (Region& region : op->regions()) VisitBlock(region.front(), facts, depth + 1);
-      facts.Visit(op);
+      Infer(op, facts);
     }
+  }
+
+  void Infer(Operation* op, ShapeInferencer& facts) {
+    if (RefineTypes(op, facts) != 0) MarkChanged();
   }
 
   static bool HasTwoRanks(Graph& graph) {

@@ -75,9 +75,10 @@ class Rewriter : public Builder {
   bool wants_remarks() const;
   void Applied(const Operation* op, std::string message);
   void Missed(const Operation* op, std::string why);
+  /// The program was changed, by this class or by whoever calls this, such as inference of types.
+  void MarkChanged();
 
  private:
-  void Touch();
   Operation* Announce(Operation* op);
   Program& program_;
   Pass* pass_;
