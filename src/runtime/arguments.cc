@@ -186,7 +186,8 @@ void CheckPlaced(const Placements& placements, const Placement& placement,
     for (size_t a = 0; a < value.dims.size(); ++a) {
       // The dims of an object are in no placement, and may say nothing.
       const std::optional<int64_t> expected =
-          value.is_object() ? NumberOf(plan, value.dims[a], placement.symbols) : placed[a];
+          value.is_object() ? placements.symbols().NumberOf(value.dims[a], placement.symbols)
+                            : placed[a];
       if (!expected || inputs[i].shape[a] == *expected) continue;
       throw Error(ErrorCode::kShape, "run/input-shape",
                   StrCat("dim ", value.dims[a].ToString(), " of input '", port.name, "' is ",

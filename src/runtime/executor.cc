@@ -105,7 +105,7 @@ struct Executor::Impl {
         placements(plan, o.max_placements),
         contexts(o.max_bytes, std::move(o.allocate)),
         variables(plan),
-        num_input_symbols(NumInputSymbols(plan)) {}
+        num_input_symbols(placements.symbols().num_inputs()) {}
 
   void SetKernels(std::vector<Kernel> k);
   void CheckUpdatesSucceed() const;
@@ -323,7 +323,7 @@ void Executor::Impl::BindSize(size_t i, int64_t size, RunContext& context) const
 // Of a step that resizes.
 int64_t Executor::Impl::SizeNow(size_t i, const RunContext& context) const {
   const PlanStep& step = plan.steps[i];
-  const auto size = NumberOf(plan, step.size, context.current().symbols);
+  const auto size = placements.symbols().NumberOf(step.size, context.current().symbols);
   if (size) return *size;
   throw Error(ErrorCode::kShape, "run/size",
               StrCat("the size ", step.size.ToString(), " of what a loop gives has no value"))
@@ -347,7 +347,7 @@ void Executor::Impl::Work(size_t i, RunContext& context, KernelTeam* kernel_team
     return;
   }
   if (step.uses_objects) {
-    return context.objects.Copy(plan, plan.steps[i], buffers, context.current());
+    return context.objects.Copy(placements, plan.steps[i], buffers, context.current());
   }
   Copy(i, context);
 }
@@ -358,8 +358,9 @@ void Executor::Impl::ReadObjects(size_t i, RunContext& context) const {
   for (size_t k = 0; k < values.size(); ++k) {
     const PlanValue& value = plan.values[values[k]];
     if (!value.is_object()) continue;
-    context.buffers[steps[i].first_buffer + k] = runtime::BufferOf(
-        context.objects.of(value), plan, value, context.current().symbols, plan.steps[i]);
+    context.buffers[steps[i].first_buffer + k] =
+        runtime::BufferOf(context.objects.of(value), value, placements.symbols(),
+                          context.current().symbols, plan.steps[i]);
   }
 }
 
@@ -433,7 +434,7 @@ size_t Executor::Impl::RunStep(size_t i, RunContext& context, KernelTeam* kernel
       context.objects.of(plan.values[plan.steps[i].values[0]]) = RtValue::OfList({});
       return i + 1;
     case PlanStep::Kind::kStack:
-      context.objects.Stack(plan, plan.steps[i], context.current());
+      context.objects.Stack(placements, plan.steps[i], context.current());
       return i + 1;
     case PlanStep::Kind::kBindAxis: {
       const RtValue& object = context.objects.of(plan.values[plan.steps[i].values[0]]);
@@ -452,13 +453,14 @@ void Executor::Impl::Record(size_t i, uint64_t begin, RunContext& context) const
   const uint64_t end = Now();
   const PlanStep& step = plan.steps[i];
   const std::vector<int64_t>& symbols = context.current().symbols;
-  auto bytes = NumberOf(plan, step.bytes, symbols);
+  auto bytes = placements.symbols().NumberOf(step.bytes, symbols);
   if (!bytes) {
     bytes = 0;
     for (const uint32_t v : step.values)
       *bytes += static_cast<int64_t>(context.current().value_bytes[v]);
   }
-  const auto flops = static_cast<double>(NumberOf(plan, step.flops, symbols).value_or(-1));
+  const auto flops =
+      static_cast<double>(placements.symbols().NumberOf(step.flops, symbols).value_or(-1));
   context.events.push_back(
       {static_cast<uint32_t>(i), 0, begin, end, flops, static_cast<double>(*bytes)});
 }

@@ -22,11 +22,11 @@ Error Wrong(const RtValue& object, const std::string& expected, const PlanStep& 
       .At(step.origin);
 }
 
-bool Fits(const Tensor& t, const Plan& plan, const PlanValue& value,
+bool Fits(const Tensor& t, const PlanValue& value, const SymbolTable& table,
           std::span<const int64_t> symbols) {
   if (t.element_type() != value.element || t.shape().size() != value.dims.size()) return false;
   for (size_t axis = 0; axis < value.dims.size(); ++axis) {
-    if (NumberOf(plan, value.dims[axis], symbols) != t.shape()[axis]) return false;
+    if (table.NumberOf(value.dims[axis], symbols) != t.shape()[axis]) return false;
   }
   return true;
 }
@@ -126,9 +126,9 @@ void RunObjects::Append(const Plan& plan, const PlanStep& step, const KernelBuff
 namespace {
 
 // Of no rows: what is known of the dims, else nothing in them.
-Tensor NoRows(const Plan& plan, const PlanValue& value, std::span<const int64_t> symbols) {
+Tensor NoRows(const PlanValue& value, const SymbolTable& table, std::span<const int64_t> symbols) {
   Shape shape;
-  for (const Dim& dim : value.dims) shape.push_back(NumberOf(plan, dim, symbols).value_or(0));
+  for (const Dim& dim : value.dims) shape.push_back(table.NumberOf(dim, symbols).value_or(0));
   if (shape.empty()) shape.push_back(0);
   shape[0] = 0;
   return Tensor(value.element, std::move(shape));
@@ -158,23 +158,26 @@ Tensor StackOf(const RtValue::List& rows) {
 
 }  // namespace
 
-void RunObjects::Stack(const Plan& plan, const PlanStep& step, const Placement& placement) {
-  const PlanValue& value = plan.values[step.values[0]];
+void RunObjects::Stack(const Placements& placements, const PlanStep& step,
+                       const Placement& placement) {
+  const PlanValue& value = placements.plan().values[step.values[0]];
   const RtValue rows = std::exchange(of(value), RtValue());
-  of(value) = rows.list().empty() ? NoRows(plan, value, placement.symbols) : StackOf(rows.list());
+  of(value) = rows.list().empty() ? NoRows(value, placements.symbols(), placement.symbols)
+                                  : StackOf(rows.list());
 }
 
-void RunObjects::Copy(const Plan& plan, const PlanStep& step, const KernelBuffer* buffers,
-                      const Placement& placement) {
-  const PlanValue& from = plan.values[step.values[0]];
-  const PlanValue& into = plan.values[step.values[1]];
+void RunObjects::Copy(const Placements& placements, const PlanStep& step,
+                      const KernelBuffer* buffers, const Placement& placement) {
+  const PlanValue& from = placements.plan().values[step.values[0]];
+  const PlanValue& into = placements.plan().values[step.values[1]];
   if (!from.is_object()) {
     of(into) = CopyOf(buffers[0], from);
   } else if (into.is_object()) {
     RtValue moved = Takes(step, 0) ? std::exchange(of(from), RtValue()) : of(from);
     of(into) = std::move(moved);
   } else {
-    const KernelBuffer object = BufferOf(of(from), plan, into, placement.symbols, step);
+    const KernelBuffer object =
+        BufferOf(of(from), into, placements.symbols(), placement.symbols, step);
     const size_t bytes = of(from).tensor().byte_size();
     if (bytes > 0) std::memcpy(buffers[1].data, object.data, bytes);
   }
@@ -187,9 +190,9 @@ const void* OneElement(const RtValue& object, const PlanValue& value, const Plan
   return object.tensor().raw();
 }
 
-KernelBuffer BufferOf(const RtValue& object, const Plan& plan, const PlanValue& value,
+KernelBuffer BufferOf(const RtValue& object, const PlanValue& value, const SymbolTable& table,
                       std::span<const int64_t> symbols, const PlanStep& step) {
-  const bool fits = object.is_tensor() && Fits(object.tensor(), plan, value, symbols);
+  const bool fits = object.is_tensor() && Fits(object.tensor(), value, table, symbols);
   if (!fits) {
     throw Wrong(object, StrCat(Name(value.element), SymShape(value.dims).ToString()), step);
   }

@@ -35,9 +35,9 @@ struct RunObjects {
   /// Appends what step of kind kPutRow reads to the list that it writes.
   void Append(const Plan& plan, const PlanStep& step, const KernelBuffer* buffers);
   /// The list becomes a tensor.
-  void Stack(const Plan& plan, const PlanStep& step, const Placement& placement);
+  void Stack(const Placements& placements, const PlanStep& step, const Placement& placement);
   /// A copy of which one side at least is an object.
-  void Copy(const Plan& plan, const PlanStep& step, const KernelBuffer* buffers,
+  void Copy(const Placements& placements, const PlanStep& step, const KernelBuffer* buffers,
             const Placement& placement);
 };
 
@@ -45,7 +45,7 @@ struct RunObjects {
 const void* OneElement(const RtValue& object, const PlanValue& value, const PlanStep& step);
 
 /// As kernels take it: a tensor of the value's type, whose dims are made of these symbols.
-KernelBuffer BufferOf(const RtValue& object, const Plan& plan, const PlanValue& value,
+KernelBuffer BufferOf(const RtValue& object, const PlanValue& value, const SymbolTable& table,
                       std::span<const int64_t> symbols, const PlanStep& step);
 
 /// Of the axis that a step of kind kBindAxis binds.

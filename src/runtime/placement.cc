@@ -55,23 +55,9 @@ uint64_t HashOf(std::span<const int64_t> symbols) {
   return HashBytes(symbols.data(), symbols.size_bytes());
 }
 
-std::optional<int64_t> ValueOf(const Plan& plan, std::string_view symbol,
-                               std::span<const int64_t> symbols) {
-  for (size_t i = 0; i < symbols.size(); ++i) {
-    if (plan.symbols[i].name != symbol) continue;
-    return symbols[i] == kUnbound ? std::nullopt : std::optional(symbols[i]);
-  }
-  return std::nullopt;
-}
-
 std::string WhereFrom(const Plan& plan, const PlanSymbol& symbol) {
   if (symbol.is_computed()) return ", computed by the program";
   return StrCat(" by input '", plan.inputs[symbol.input].name, "'");
-}
-
-bool AllFixed(const Plan& plan) {
-  return std::ranges::all_of(plan.storages,
-                             [](const PlanStorage& s) { return s.bytes.is_constant(); });
 }
 
 }  // namespace
@@ -80,19 +66,41 @@ std::span<const Dim> PlacedDims(const PlanValue& value) {
   return value.is_object() ? std::span<const Dim>() : std::span(value.dims);
 }
 
-size_t NumInputSymbols(const Plan& plan) {
-  return static_cast<size_t>(std::ranges::find_if(plan.symbols, &PlanSymbol::is_computed) -
-                             plan.symbols.begin());
+SymbolTable::SymbolTable(const Plan& plan)
+    : num_inputs_(static_cast<size_t>(std::ranges::find_if(plan.symbols, &PlanSymbol::is_computed) -
+                                      plan.symbols.begin())) {
+  for (uint32_t i = 0; i < plan.symbols.size(); ++i) numbers_.emplace(plan.symbols[i].name, i);
 }
 
-std::optional<int64_t> NumberOf(const Plan& plan, const Dim& dim,
-                                std::span<const int64_t> symbols) {
+std::optional<int64_t> SymbolTable::ValueOf(std::string_view name,
+                                            std::span<const int64_t> symbols) const {
+  const auto found = numbers_.find(name);
+  if (found == numbers_.end() || found->second >= symbols.size()) return std::nullopt;
+  const int64_t value = symbols[found->second];
+  return value == kUnbound ? std::nullopt : std::optional(value);
+}
+
+std::optional<int64_t> SymbolTable::NumberOf(const Dim& dim,
+                                             std::span<const int64_t> symbols) const {
   if (dim.is_constant()) return dim.value();
-  return dim.Evaluate([&](std::string_view name) { return ValueOf(plan, name, symbols); });
+  return dim.Evaluate([&](std::string_view name) { return ValueOf(name, symbols); });
+}
+
+uint32_t SymbolTable::StageOf(const Dim& dim) const {
+  if (dim.is_constant() || num_inputs_ == numbers_.size()) return 0;
+  std::vector<std::string> names;
+  dim.CollectSymbols(names);
+  size_t stage = 0;
+  for (const std::string& name : names) {
+    const auto found = numbers_.find(name);
+    if (found == numbers_.end() || found->second < num_inputs_) continue;
+    stage = std::max(stage, found->second - num_inputs_ + 1);
+  }
+  return static_cast<uint32_t>(stage);
 }
 
 Placements::Placements(const Plan& plan, size_t max_placements)
-    : plan_(plan), max_placements_(std::max<size_t>(1, max_placements)) {
+    : plan_(plan), symbols_(plan), max_placements_(std::max<size_t>(1, max_placements)) {
   for (const PlanValue& value : plan.values) {
     first_dim_.push_back(static_cast<uint32_t>(value_dims_.size()));
     for (const Dim& dim : PlacedDims(value)) value_dims_.push_back(Distinct(dim));
@@ -100,55 +108,49 @@ Placements::Placements(const Plan& plan, size_t max_placements)
   for (const PlanStorage& storage : plan.storages)
     storage_bytes_.push_back(Distinct(storage.bytes));
   distinct_by_hash_.clear();
+  all_fixed_ = std::ranges::all_of(plan.storages,
+                                   [](const PlanStorage& s) { return s.bytes.is_constant(); });
   branches_ = std::ranges::any_of(plan.steps, [](const PlanStep& step) {
     return step.kind == PlanStep::Kind::kBranch || step.kind == PlanStep::Kind::kBelow;
   });
   MakeStages();
 }
 
+uint32_t Placements::StageOfDims(uint32_t value) const {
+  uint32_t stage = 0;
+  for (size_t i = 0; i < PlacedDims(plan_.values[value]).size(); ++i) {
+    stage = std::max(stage, distinct_stage_[value_dims_[first_dim_[value] + i]]);
+  }
+  return stage;
+}
+
+uint32_t Placements::ComputeStage(uint32_t v) const {
+  const PlanValue& value = plan_.values[v];
+  const uint32_t stage = StageOfDims(v);
+  if (value.place == PlanValue::Place::kArena) return std::max(stage, StageOfStorage(value.index));
+  if (value.place != PlanValue::Place::kOutput) return stage;
+  return std::max(stage, StageOfDims(plan_.outputs[value.index].value));
+}
+
 // What belongs to no computed symbol is placed when the inputs are known.
-uint32_t Placements::StageOf(const Dim& dim) const {
-  const size_t first = NumInputSymbols(plan_);
-  if (dim.is_constant() || first == plan_.symbols.size()) return 0;
-  std::vector<std::string> names;
-  dim.CollectSymbols(names);
-  uint32_t stage = 0;
-  for (size_t i = first; i < plan_.symbols.size(); ++i) {
-    const bool used = std::ranges::find(names, plan_.symbols[i].name) != names.end();
-    if (used) stage = static_cast<uint32_t>(i - first + 1);
-  }
-  return stage;
-}
-
-uint32_t Placements::StageOf(const PlanValue& value) const {
-  uint32_t stage = 0;
-  for (const Dim& dim : PlacedDims(value)) stage = std::max(stage, StageOf(dim));
-  if (value.place == PlanValue::Place::kArena) {
-    stage = std::max(stage, StageOf(plan_.storages[value.index].bytes));
-  }
-  if (value.place == PlanValue::Place::kOutput) {
-    const PlanValue& whole = plan_.values[plan_.outputs[value.index].value];
-    for (const Dim& dim : whole.dims) stage = std::max(stage, StageOf(dim));
-  }
-  return stage;
-}
-
 void Placements::MakeStages() {
-  stages_.resize(1 + plan_.symbols.size() - NumInputSymbols(plan_));
+  stages_.resize(1 + plan_.symbols.size() - symbols_.num_inputs());
   const auto index = [](size_t i) { return static_cast<uint32_t>(i); };
   for (size_t i = 0; i < distinct_.size(); ++i) {
-    stages_[StageOf(distinct_[i])].dims.push_back(index(i));
+    distinct_stage_.push_back(symbols_.StageOf(distinct_[i]));
+    stages_[distinct_stage_[i]].dims.push_back(index(i));
   }
   for (size_t i = 0; i < plan_.values.size(); ++i) {
-    value_stage_.push_back(StageOf(plan_.values[i]));
+    value_stage_.push_back(ComputeStage(index(i)));
     stages_[value_stage_[i]].values.push_back(index(i));
   }
   for (size_t i = 0; i < plan_.storages.size(); ++i) {
-    stages_[StageOf(plan_.storages[i].bytes)].storages.push_back(index(i));
+    stages_[StageOfStorage(index(i))].storages.push_back(index(i));
   }
   for (size_t i = 0; i < plan_.constraints.size(); ++i) {
     const SizeCondition& c = plan_.constraints[i].condition;
-    stages_[std::max(StageOf(c.a), StageOf(c.b))].constraints.push_back(index(i));
+    const uint32_t stage = std::max(symbols_.StageOf(c.a), symbols_.StageOf(c.b));
+    stages_[stage].constraints.push_back(index(i));
   }
   // A loop may place what a step writes after what it reads, whichever comes later in the order.
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -212,7 +214,7 @@ std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbo
 
 uint32_t Placements::Bind(Placement& placement, uint32_t symbol, int64_t value) const {
   placement.symbols[symbol] = value;
-  const auto stage = static_cast<uint32_t>(symbol - NumInputSymbols(plan_) + 1);
+  const auto stage = static_cast<uint32_t>(symbol - symbols_.num_inputs() + 1);
   Place(stage, placement);
   return stage;
 }
@@ -249,7 +251,7 @@ void Placements::ThrowMisfit(const Placement& placement, uint32_t step) const {
 // Notes which of the conditional constraints do not hold.
 void Placements::CheckSizes(const Stage& stage, Placement& placement) const {
   const std::span<const int64_t> symbols = placement.symbols;
-  const auto value_of = [&](std::string_view name) { return ValueOf(plan_, name, symbols); };
+  const auto value_of = [&](std::string_view name) { return symbols_.ValueOf(name, symbols); };
   for (const uint32_t i : stage.constraints) {
     const PlanConstraint& constraint = plan_.constraints[i];
     const bool holds = constraint.condition.Holds(value_of);
@@ -273,7 +275,7 @@ void Placements::CheckConstraint(size_t constraint, std::span<const int64_t> sym
 // Where there are branches, those who use what has no size, or less than none, may not be run.
 void Placements::Evaluate(const Stage& stage, Placement& placement) const {
   for (const uint32_t i : stage.dims) {
-    const auto value = NumberOf(plan_, distinct_[i], placement.symbols);
+    const auto value = symbols_.NumberOf(distinct_[i], placement.symbols);
     placement.distinct[i] = std::max<int64_t>(value.value_or(-1), -1);
     if (!branches_) CheckDim(i, placement);
   }
@@ -282,7 +284,7 @@ void Placements::Evaluate(const Stage& stage, Placement& placement) const {
 void Placements::CheckDim(uint32_t dim, const Placement& placement) const {
   if (placement.distinct[dim] >= 0) return;
   const std::string text = distinct_[dim].ToString();
-  const auto value = NumberOf(plan_, distinct_[dim], placement.symbols);
+  const auto value = symbols_.NumberOf(distinct_[dim], placement.symbols);
   Error error(ErrorCode::kShape, "run/shape",
               value ? StrCat("dim ", text, " is ", *value) : StrCat("dim ", text, " has no value"));
   for (size_t s = 0; s < plan_.symbols.size(); ++s) {
@@ -312,7 +314,7 @@ void Placements::PlaceStorages(uint32_t stage, Placement& placement) const {
     if (bytes > 0) end = std::max(end, storage.offset + bytes);
     blocks.push_back({bytes, storage.begin, storage.end, storage.offset});
   }
-  placement.arena_bytes[stage] = AllFixed(plan_) ? end : PackBlocks(blocks, kStorageAlignment);
+  placement.arena_bytes[stage] = all_fixed_ ? end : PackBlocks(blocks, kStorageAlignment);
   for (size_t i = 0; i < blocks.size(); ++i) {
     placement.storage_offsets[storages[i]] = blocks[i].offset;
   }

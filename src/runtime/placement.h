@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -46,11 +47,27 @@ struct Stage {
 /// The dims of what is placed; an object has a shape of its own.
 std::span<const Dim> PlacedDims(const PlanValue& value);
 
-/// Of the symbols that inputs decide.
-size_t NumInputSymbols(const Plan& plan);
+/// The symbols of a plan by name.
+class SymbolTable {
+ public:
+  /// `plan` outlives this.
+  explicit SymbolTable(const Plan& plan);
 
-/// Nothing if the dim has no value for these symbols, which are in the order of the plan's.
-std::optional<int64_t> NumberOf(const Plan& plan, const Dim& dim, std::span<const int64_t> symbols);
+  /// Of those that inputs decide, which come before those that the program computes.
+  size_t num_inputs() const { return num_inputs_; }
+  /// What the symbol of that name is, where `symbols` are those of the plan in its order; nothing
+  /// if it has no value.
+  std::optional<int64_t> ValueOf(std::string_view name, std::span<const int64_t> symbols) const;
+  /// The same of a dim.
+  std::optional<int64_t> NumberOf(const Dim& dim, std::span<const int64_t> symbols) const;
+  /// 1 + the number, among computed symbols, of the last one that occurs in the dim; 0 if none
+  /// does.
+  uint32_t StageOf(const Dim& dim) const;
+
+ private:
+  std::unordered_map<std::string_view, uint32_t> numbers_;  // looked up only
+  size_t num_inputs_;
+};
 
 /// Makes placements, and remembers those used last. Thread-safe.
 class Placements {
@@ -69,7 +86,9 @@ class Placements {
 
   uint32_t num_stages() const { return static_cast<uint32_t>(stages_.size()); }
   uint32_t StageOfValue(uint32_t value) const { return value_stage_[value]; }
-  uint32_t StageOfStorage(uint32_t storage) const { return StageOf(plan_.storages[storage].bytes); }
+  uint32_t StageOfStorage(uint32_t storage) const {
+    return distinct_stage_[storage_bytes_[storage]];
+  }
 
   /// Throws what is wrong with the sizes of what step `step` uses.
   [[noreturn]] void ThrowMisfit(const Placement& placement, uint32_t step) const;
@@ -83,6 +102,7 @@ class Placements {
     return {placement.dims.data() + first_dim_[value], PlacedDims(plan_.values[value]).size()};
   }
   const Plan& plan() const { return plan_; }
+  const SymbolTable& symbols() const { return symbols_; }
 
  private:
   StepState StateOf(const PlanStep& step, const Placement& placement) const;
@@ -94,8 +114,8 @@ class Placements {
   };
 
   uint32_t Distinct(const Dim& dim);
-  uint32_t StageOf(const Dim& dim) const;
-  uint32_t StageOf(const PlanValue& value) const;
+  uint32_t StageOfDims(uint32_t value) const;
+  uint32_t ComputeStage(uint32_t value) const;
   void MakeStages();
   std::shared_ptr<const Placement> Make(std::span<const int64_t> symbols) const;
   void Place(uint32_t stage, Placement& placement) const;
@@ -110,11 +130,14 @@ class Placements {
   void EvictOldest();
 
   const Plan& plan_;
+  const SymbolTable symbols_;
   const size_t max_placements_;
-  bool branches_ = false;  // some steps may not be run
+  bool branches_ = false;   // some steps may not be run
+  bool all_fixed_ = false;  // the bytes of all storages are known
   std::vector<Stage> stages_;
   std::vector<uint32_t> value_stage_;
-  std::vector<Dim> distinct_;            // all dims, each once
+  std::vector<Dim> distinct_;  // all dims, each once
+  std::vector<uint32_t> distinct_stage_;
   std::vector<uint32_t> first_dim_;      // per value, in Placement::dims and value_dims_
   std::vector<uint32_t> value_dims_;     // indices in distinct_
   std::vector<uint32_t> storage_bytes_;  // per storage, index in distinct_

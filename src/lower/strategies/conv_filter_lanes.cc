@@ -126,7 +126,8 @@ class ConvFilterLanes {
                  const Dim& whole);
   void WritePositions(const Piece& piece, const Filters& filters, const Positions& at);
   Dim Exists(const Piece& piece, const Positions& at, int64_t position);
-  KernelPart Seen(size_t axis, const Dim& first, int64_t positions);
+  KernelPart Seen(size_t axis, const Dim& first, const Dim& positions);
+  KernelPart SeenByPlane(size_t axis);
   KernelPart SeenRows(const Piece& piece, const Positions& at);
   KernelPart SeenColumns(const Piece& piece, const Positions& at);
   Sums MultiplyAll(const Piece& piece, const Filters& filters, const Positions& at, Sums sums);
@@ -178,6 +179,7 @@ class ConvFilterLanes {
 
   // While writing.
   Dim out_rows_, out_columns_;
+  KernelPart seen_rows_{0, 1}, seen_columns_;
   Share share_, parts_;  // what a piece has, and how many there are
   std::optional<ConvRows> rows_;
   Value weights_, bias_, memory_, sums_;
@@ -441,6 +443,8 @@ void ConvFilterLanes::Write() {
   bias_ = job_.Argument(2);
   if (g_.rank() > 1) out_rows_ = math().Name(g_.out[g_.rank() - 2]);
   out_columns_ = math().Name(g_.out.back());
+  if (g_.rank() > 1) seen_rows_ = SeenByPlane(g_.rank() - 2);
+  seen_columns_ = SeenByPlane(g_.rank() - 1);
   ShareOut();
   parts_.rows = math().Name(CeilDiv(rows(), share_.rows));
   parts_.columns = math().Name(CeilDiv(columns(), share_.columns));
@@ -630,10 +634,8 @@ Dim ConvFilterLanes::Exists(const Piece& piece, const Positions& at, int64_t pos
 
 // Without those of which so many positions from `first` on see nothing but padding.
 ConvFilterLanes::KernelPart ConvFilterLanes::Seen(size_t axis, const Dim& first,
-                                                  int64_t positions) {
-  const int64_t places = g_.kernel[axis];
-  if (job_.is_of_bytes() || !g_.reaches_far(axis)) return {0, places};
-  const int64_t apart = g_.dilations[axis], stride = g_.strides[axis];
+                                                  const Dim& positions) {
+  const int64_t apart = g_.dilations[axis], stride = g_.strides[axis], places = g_.kernel[axis];
   const Dim low = math().Name(first * stride), high = low + (positions - 1) * stride;
   const Dim start = g_.begins[axis];  // of the input, behind the padding
   const Dim begin = math().Name(Min(Max(CeilDiv(start - high, apart), 0), places));
@@ -641,14 +643,22 @@ ConvFilterLanes::KernelPart ConvFilterLanes::Seen(size_t axis, const Dim& first,
   return {begin, math().Name(end - begin)};
 }
 
+// Without those of which no position does. The padding of bytes is not zero.
+ConvFilterLanes::KernelPart ConvFilterLanes::SeenByPlane(size_t axis) {
+  if (job_.is_of_bytes() || g_.begins[axis].IsConstant(0)) return {0, g_.kernel[axis]};
+  return Seen(axis, 0, g_.out[axis]);
+}
+
 ConvFilterLanes::KernelPart ConvFilterLanes::SeenRows(const Piece& piece, const Positions& at) {
-  if (g_.rank() == 1) return {0, 1};
-  return Seen(g_.rank() - 2, piece.block.row + at.row, at.rows);
+  const size_t axis = g_.rank() - 2;
+  if (g_.rank() == 1 || job_.is_of_bytes() || !g_.reaches_far(axis)) return seen_rows_;
+  return Seen(axis, piece.block.row + at.row, at.rows);
 }
 
 ConvFilterLanes::KernelPart ConvFilterLanes::SeenColumns(const Piece& piece, const Positions& at) {
-  if (!leaves_out_) return {0, g_.kernel.back()};
-  return Seen(g_.rank() - 1, piece.block.column + at.column, at.columns);
+  const size_t axis = g_.rank() - 1;
+  if (!leaves_out_ || !g_.reaches_far(axis)) return seen_columns_;
+  return Seen(axis, piece.block.column + at.column, at.columns);
 }
 
 void ConvFilterLanes::WritePositions(const Piece& piece, const Filters& filters,
@@ -692,7 +702,8 @@ ConvFilterLanes::Sums ConvFilterLanes::MultiplyAll(const Piece& piece, const Fil
   const auto of_row = [&](const Step& step, const Sums& initial) {
     if (!writes_columns) {
       return carry(columns.count, initial, [&](const Dim& column, const Sums& s) {
-        return Multiply(piece, filters, at, {step.channel, step.outer, step.row, column}, s);
+        return Multiply(piece, filters, at,
+                        {step.channel, step.outer, step.row, columns.first + column}, s);
       });
     }
     Sums all = initial;

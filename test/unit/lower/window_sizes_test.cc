@@ -205,6 +205,18 @@ TEST_F(WindowSizes, FiltersInLanesStridedAndDilated) {
   Expect({"nn.conv", 3, {32, 3, 16, 16}, {{"strides", {16, 16}}}}, lanes);
 }
 
+// On small planes, places of the kernel lie in padding for every position.
+TEST_F(WindowSizes, FiltersInLanesOnSmallPlanes) {
+  const char* lanes = "conv_filter_lanes";
+  widths_ = {1, 2, 3, 4, 5, 6};
+  const std::vector<int64_t> twos{2, 2, 2, 2};
+  Expect({"nn.conv", 40, {16, 40, 5, 5}, {{"pads", twos}}}, lanes);
+  Expect({"nn.conv", 24, {32, 24, 3, 4}, {{"pads", twos}, {"strides", {2, 3}}}}, lanes);
+  Expect({"nn.conv", 24, {32, 24, 3, 3}, {{"strides", {2, 2}}}, 1, 1, "SAME_LOWER"}, lanes);
+  Expect({"nn.conv", 24, {32, 24, 2, 2}, {{"pads", twos}, {"dilations", {4, 3}}}}, lanes);
+  Expect({"nn.conv", 40, {64, 40, 7}, {{"pads", {3, 3}}}, 1, 0, "NOTSET", 1}, lanes);
+}
+
 TEST_F(WindowSizes, FiltersInLanesInOneAndThreeDims) {
   const char* lanes = "conv_filter_lanes";
   widths_ = {0, 1, 7, 8, 30, 57, 255, 258, 700};
