@@ -114,6 +114,7 @@ struct Executor::Impl {
   void Prepare(RunContext& context, std::shared_ptr<const Placement> placement) const;
   KernelBuffer BufferOf(const RunContext& context, uint32_t value) const;
   void AddStages();
+  static void BeginStages(RunContext& context, bool same);
   void SetBuffers(RunContext& context, uint32_t stage) const;
   void SetPorts(RunContext& context, uint32_t stage) const;
   void Poison(RunContext& context, uint32_t stage) const;
@@ -261,9 +262,17 @@ void Executor::Impl::Prepare(RunContext& context,
   if (same && stages.size() == 1) return;
   contexts.Reserve(context, 0, placement->arena_bytes[0]);
   context.placement = std::move(placement);
-  if (stages.size() > 1) context.staged = std::make_unique<Placement>(*context.placement);
+  if (stages.size() > 1) BeginStages(context, same);
   context.buffers.resize(buffer_values.size());
   SetBuffers(context, 0);
+}
+
+// What the run before has placed is looked at where its inputs had the same sizes.
+void Executor::Impl::BeginStages(RunContext& context, bool same) {
+  std::swap(context.staged, context.before);
+  if (!same) context.before.reset();
+  if (context.staged == nullptr) context.staged = std::make_unique<Placement>();
+  *context.staged = *context.placement;
 }
 
 void Executor::Impl::SetBuffers(RunContext& context, uint32_t stage) const {
@@ -308,7 +317,7 @@ void Executor::Impl::BindSize(size_t i, int64_t size, RunContext& context) const
         StrCat("the size ", plan.symbols[step.target].name, " that the program computes is ", size))
         .At(step.origin);
   }
-  const uint32_t stage = placements.Bind(*context.staged, step.target, size);
+  const uint32_t stage = placements.Bind(*context.staged, step.target, size, context.before.get());
   const bool keeps = step.kind == PlanStep::Kind::kGrow && context.arena_bytes(stage) > 0;
   const std::shared_ptr<Buffer> before = keeps ? context.arenas[stage] : nullptr;
   contexts.Reserve(context, stage, context.staged->arena_bytes[stage]);

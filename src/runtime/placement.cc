@@ -208,14 +208,20 @@ std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbo
   placement->broken.resize(plan_.constraints.size());
   placement->storage_offsets.resize(plan_.storages.size());
   placement->arena_bytes.resize(stages_.size());
+  placement->placed.resize(stages_.size());
   Place(0, *placement);
   return placement;
 }
 
-uint32_t Placements::Bind(Placement& placement, uint32_t symbol, int64_t value) const {
+uint32_t Placements::Bind(Placement& placement, uint32_t symbol, int64_t value,
+                          const Placement* before) const {
   placement.symbols[symbol] = value;
   const auto stage = static_cast<uint32_t>(symbol - symbols_.num_inputs() + 1);
-  Place(stage, placement);
+  placement.placed[stage] = false;
+  const auto decisive = [&](const Placement& p) { return std::span(p.symbols).first(symbol + 1); };
+  const bool is_alike = before != nullptr && before->placed[stage] &&
+                        std::ranges::equal(decisive(*before), decisive(placement));
+  is_alike ? PlaceAs(stage, *before, placement) : Place(stage, placement);
   return stage;
 }
 
@@ -224,9 +230,26 @@ void Placements::Place(uint32_t stage, Placement& placement) const {
   Evaluate(stages_[stage], placement);
   PlaceStorages(stage, placement);
   PlaceValues(stages_[stage], placement);
-  for (const uint32_t i : stages_[stage].steps) {
-    placement.states[i] = StateOf(plan_.steps[i], placement);
+  SetStates(stages_[stage], placement);
+  placement.placed[stage] = true;
+}
+
+void Placements::PlaceAs(uint32_t stage, const Placement& before, Placement& placement) const {
+  const Stage& s = stages_[stage];
+  for (const uint32_t i : s.constraints) placement.broken[i] = before.broken[i];
+  for (const uint32_t i : s.dims) placement.distinct[i] = before.distinct[i];
+  for (const uint32_t i : s.storages) placement.storage_offsets[i] = before.storage_offsets[i];
+  for (const uint32_t i : s.values) {
+    std::ranges::copy(ShapeOf(before, i), placement.dims.begin() + first_dim_[i]);
+    placement.value_bytes[i] = before.value_bytes[i];
   }
+  placement.arena_bytes[stage] = before.arena_bytes[stage];
+  SetStates(s, placement);
+  placement.placed[stage] = true;
+}
+
+void Placements::SetStates(const Stage& stage, Placement& placement) const {
+  for (const uint32_t i : stage.steps) placement.states[i] = StateOf(plan_.steps[i], placement);
 }
 
 // A kernel that fills no element may well have astronomically many rows of none. One that checks

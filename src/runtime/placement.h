@@ -34,6 +34,7 @@ struct Placement {
   std::vector<bool> broken;  ///< of each constraint, whether it is conditional and does not hold
   std::vector<uint64_t> storage_offsets;  ///< in the arena of its stage
   std::vector<uint64_t> arena_bytes;      ///< of each stage
+  std::vector<bool> placed;               ///< each stage, as a whole, for the symbols as they are
 };
 
 /// What is placed at once: stage 0 when the inputs are known, stage k when computed symbol k - 1,
@@ -80,9 +81,10 @@ class Placements {
   /// value does not fit into what holds it.
   std::shared_ptr<const Placement> For(std::span<const int64_t> symbols);
 
-  /// Computed symbol `symbol` is `value`: places the stage of that number, which is returned.
-  /// Throws as For.
-  uint32_t Bind(Placement& placement, uint32_t symbol, int64_t value) const;
+  /// Computed symbol `symbol` is `value`: places the stage of that number, which is returned, as in
+  /// `before` if that, a placement for the same inputs, was made for the same sizes. Throws as For.
+  uint32_t Bind(Placement& placement, uint32_t symbol, int64_t value,
+                const Placement* before) const;
 
   uint32_t num_stages() const { return static_cast<uint32_t>(stages_.size()); }
   uint32_t StageOfValue(uint32_t value) const { return value_stage_[value]; }
@@ -119,6 +121,8 @@ class Placements {
   void MakeStages();
   std::shared_ptr<const Placement> Make(std::span<const int64_t> symbols) const;
   void Place(uint32_t stage, Placement& placement) const;
+  void PlaceAs(uint32_t stage, const Placement& before, Placement& placement) const;
+  void SetStates(const Stage& stage, Placement& placement) const;
   void CheckSizes(const Stage& stage, Placement& placement) const;
   void CheckConstraint(size_t constraint, std::span<const int64_t> symbols) const;
   void Evaluate(const Stage& stage, Placement& placement) const;

@@ -22,6 +22,7 @@ struct RunContext {
   std::vector<int64_t> symbols;
   std::shared_ptr<const Placement> placement;   ///< that `buffers` are made for, of stage 0
   std::unique_ptr<Placement> staged;            ///< its copy that later stages are added to
+  std::unique_ptr<Placement> before;            ///< that of the run before, if inputs were alike
   std::vector<std::shared_ptr<Buffer>> arenas;  ///< by stage
   std::vector<KernelBuffer> buffers;            ///< of all steps, one after the other
   std::vector<Profile::Event> events;

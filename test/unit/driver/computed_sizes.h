@@ -75,8 +75,11 @@ class ComputedSizesTest : public testing::ProgramTest {
     ASSERT_NE(ways.made().executor(), nullptr) << ways.made().obstacles()[0];
     ASSERT_EQ(ways.all().size(), 3u);
     Program original = program.Clone();
-    for (const int64_t n : {3, 0, 1, 70, 3, 12}) {
-      const NamedValues inputs = InputsOf(n, static_cast<uint64_t>(n) + 7);
+    // The sizes of the run before, or other ones of inputs as large as before.
+    const std::pair<int64_t, uint64_t> runs[] = {{3, 10}, {3, 10},  {0, 7},   {1, 8},  {70, 77},
+                                                 {3, 10}, {12, 19}, {12, 20}, {12, 20}};
+    for (const auto& [n, seed] : runs) {
+      const NamedValues inputs = InputsOf(n, seed);
       const NamedValues wanted = Interpreter(original).Run(inputs);
       const NamedValues got = ways.Run(inputs);
       ASSERT_EQ(got.size(), wanted.size());

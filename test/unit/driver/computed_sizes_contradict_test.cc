@@ -1,5 +1,7 @@
 // What sizes that depend on the elements of inputs contradict is an error, with a plan and without.
 
+#include <array>
+
 #include "test/unit/driver/computed_sizes.h"
 
 namespace lathe {
@@ -30,6 +32,46 @@ TEST_F(ComputedSizesTest, SizesOfObjectsThatContradictAreErrors) {
   EXPECT_EQ(outcome(1, 0.5), "no error");
   EXPECT_EQ(outcome(1, 1), "shape/broadcast");
   EXPECT_EQ(outcome(1, 4), "shape/broadcast");
+}
+
+// Sizes that are those of the run before are placed as there, unless that run has failed over them.
+TEST_F(ComputedSizesTest, SizesOfRunsThatFailed) {
+  Program program = Parse(R"(
+    %x = nn.feed() {name = "x"} : () -> v_tensor<[2, N], f32>
+    %a = nn.feed() {name = "a"} : () -> v_tensor<[2], i64>
+    %b = nn.feed() {name = "b"} : () -> v_tensor<[2], i64>
+    %t = nn.tile(%x, %a) : (v_tensor<[2, N], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    %u = nn.tile(%x, %b) : (v_tensor<[2, N], f32>, v_tensor<[2], i64>) -> v_tensor<[?, ?], f32>
+    %e = nn.exp(%t) : (v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    %y = nn.add(%e, %u) : (v_tensor<[?, ?], f32>, v_tensor<[?, ?], f32>) -> v_tensor<[?, ?], f32>
+    nn.fetch(%y) {name = "y"} : (v_tensor<[?, ?], f32>) -> ())");
+  const Executable executable(program, {.threads = 1});
+  ASSERT_NE(executable.executor(), nullptr) << executable.obstacles()[0];
+  const auto check = [&](int64_t n, std::array<int64_t, 2> a, std::array<int64_t, 2> b, bool fits) {
+    SCOPED_TRACE(StrCat(n, ": ", a[0], ", ", a[1], "; ", b[0], ", ", b[1]));
+    const NamedValues inputs = {{"x", RandomTensor(ElementType::kF32, {2, n}, 3)},
+                                {"a", Tensor::Of<int64_t>({2}, {a[0], a[1]})},
+                                {"b", Tensor::Of<int64_t>({2}, {b[0], b[1]})}};
+    if (!fits) {
+      EXPECT_EQ(OutcomeOf([&] { (void)executable.Run(inputs); }).substr(0, 15), "shape/broadcast");
+      return;
+    }
+    const NamedValues wanted = Interpreter(program).Run(inputs);
+    EXPECT_TRUE(AllClose(executable.Run(inputs)[0].second, wanted[0].second, 1e-5, 1e-6));
+  };
+  const std::array<int64_t, 2> same{2, 1}, more{3, 1}, wide{2, 3}, none{0, 2};
+  check(5, same, same, true);
+  check(5, same, more, false);
+  check(5, same, more, false);
+  check(5, same, same, true);
+  check(5, wide, same, false);
+  check(5, wide, wide, true);
+  check(4, wide, wide, true);
+  check(5, wide, wide, true);
+  check(5, none, none, true);
+  check(5, more, none, false);
+  check(5, more, more, true);
+  check(0, more, more, true);
 }
 
 // What an operation says beside objects binds sizes that constraints wait for: code of a slice that
