@@ -1,6 +1,5 @@
 #include "lathe/dialect/nn/signal.h"
 
-#include <bit>
 #include <cmath>
 #include <numbers>
 
@@ -10,6 +9,7 @@
 #include "lathe/dialect/nn/op_names.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/fits.h"
+#include "src/lower/compute/fourier.h"
 #include "src/lower/compute/scalars.h"
 
 // Fourier transforms and what windows they see their signals through, in f64.
@@ -17,203 +17,6 @@ namespace lathe::lower {
 namespace {
 
 Value Cos(Elements& e, Value x) { return nn::CosOp::Create(e.lb().b(), x).y(); }
-Value Sin(Elements& e, Value x) { return nn::SinOp::Create(e.lb().b(), x).y(); }
-
-struct Complex {
-  Value real, imaginary;
-};
-
-// out[k] = sum over t of exp(sign 2 pi i k t / n) in[t] for many lines of n elements. The length is
-// an odd number times 2^levels: of each residue modulo 2^levels the transform of odd length is
-// taken by its definition, then pairs become one (Cooley and Tukey, 1965). All is kept in tables of
-// n real parts and n imaginary ones.
-class Transforms {
- public:
-  using Source = std::function<Complex(const Dim& line, const Dim& t)>;
-  using Sink = std::function<void(const Dim& line, const std::function<Complex(const Dim& k)>&)>;
-
-  Transforms(const WholeTensorEmitter& w, const Dim& lines, const Dim& n, int sign)
-      : w_(w), e_(w.e), s_(w.e), lines_(lines), n_(n), sign_(sign) {}
-
-  void Write(const Source& from, const Sink& to) {
-    MakeRoots();
-    FindFactors();
-    const bool is_much = WholeTensorEmitter::IsWorthParallelizing(lines_ * n_);
-    constexpr int64_t kParts = 32;  // of the lines; each has a place for one
-    const Dim parts = is_much ? Min(lines_, kParts) : Dim(1);
-    work_ = e_.Scratch(kWide, parts * n_ * 4);
-    e_.For(parts, is_much, [&](const Dim& part) {
-      const Dim count = is_much ? CeilDiv(lines_ - part, kParts) : lines_;
-      base_ = part * n_ * 4;
-      e_.For(count, false, [&](const Dim& round) {
-        const Dim line = is_much ? round * kParts + part : round;
-        w_.ForLanes(n_, [&](const Dim& t) { Store(1, t, from(line, t)); });
-        OddTransforms();
-        const Dim last = Merge();
-        to(line, [&](const Dim& k) { return Load(last, k); });
-      });
-    });
-  }
-
- private:
-  Dim At(const Dim& table, const Dim& i) const { return base_ + table * n_ * 2 + i; }
-  Complex Load(const Dim& table, const Dim& i) {
-    return {e_.LoadFrom(work_, At(table, i)), e_.LoadFrom(work_, At(table, i) + n_)};
-  }
-  void Store(const Dim& table, const Dim& i, const Complex& x) {
-    e_.Store(work_, At(table, i), x.real);
-    e_.Store(work_, At(table, i) + n_, x.imaginary);
-  }
-  Complex Root(const Dim& i) { return {e_.LoadFrom(roots_, i), e_.LoadFrom(roots_, n_ + i)}; }
-  Complex Add(const Complex& x, const Complex& y) const {
-    return {s_.Add(x.real, y.real), s_.Add(x.imaginary, y.imaginary)};
-  }
-  Complex Sub(const Complex& x, const Complex& y) const {
-    return {s_.Sub(x.real, y.real), s_.Sub(x.imaginary, y.imaginary)};
-  }
-  Complex Mul(const Complex& x, const Complex& y) const {
-    return {s_.Sub(s_.Mul(x.real, y.real), s_.Mul(x.imaginary, y.imaginary)),
-            s_.Add(s_.Mul(x.real, y.imaginary), s_.Mul(x.imaginary, y.real))};
-  }
-
-  void MakeRoots() {
-    roots_ = e_.Scratch(kWide, n_ * 2);
-    w_.ForLanes(n_, [&](const Dim& i) {
-      const Value turn =
-          s_.Mul(s_.Number(kWide, sign_ * 2 * std::numbers::pi), s_.Number(kWide, i));
-      const Value angle = s_.Div(turn, s_.Number(kWide, n_));
-      e_.Store(roots_, i, Cos(e_, angle));
-      e_.Store(roots_, n_ + i, Sin(e_, angle));
-    });
-  }
-
-  void FindFactors() {
-    if (n_.is_constant()) {
-      int64_t rest = n_.value();
-      for (const int64_t factor : {2, 3, 5, 7}) {
-        for (; rest % factor == 0; rest /= factor) factors_.push_back(factor);
-      }
-      odd_ = rest;
-      residues_ = n_.value() / rest;
-      return;
-    }
-    constexpr int64_t kMostLevels = 62;
-    const Value two = e_.lb().Int(2), one = e_.lb().Int(1);
-    const std::vector<Value> found = e_.For(
-        kMostLevels, {e_.Int(n_), e_.lb().Int(0), one},
-        [&](const Dim&, std::span<const Value> before) {
-          const Value half = s_.Div(before[0], two);
-          const Value even = s_.Equal(s_.Add(half, half), before[0]);
-          const Value step = s_.Cast(even, ElementType::kI64);
-          return std::vector<Value>{s_.Select(even, half, before[0]), s_.Add(before[1], step),
-                                    s_.Select(even, s_.Add(before[2], before[2]), before[2])};
-        });
-    odd_ = e_.Loaded(found[0], n_ + 1);
-    levels_ = e_.Loaded(found[1], kMostLevels + 1);
-    residues_ = e_.Loaded(found[2], n_ + 1);
-  }
-
-  // From table 1, elements in order, to table 0: transform k of residue j at j odd + k.
-  void OddTransforms() {
-    e_.For(residues_, false, [&](const Dim& j) {
-      e_.For(odd_, false, [&](const Dim& k) {
-        if (odd_.IsConstant(1)) return Store(0, j, Load(1, j));
-        const Value none = s_.Number(kWide, 0.0);
-        const auto next = [&](const Dim& t, std::span<const Value> sum) {
-          const Dim turn = e_.Loaded(e_.Int(Mod(k * t, odd_)), odd_);
-          const Complex product = Mul(Root(turn * residues_), Load(1, t * residues_ + j));
-          const Complex both = Add({sum[0], sum[1]}, product);
-          return std::vector<Value>{both.real, both.imaginary};
-        };
-        const std::vector<Value> sum = e_.For(odd_, {none, none}, next);
-        Store(0, j * odd_ + k, {sum[0], sum[1]});
-      });
-    });
-  }
-
-  // Of residues j and j + pairs: the transforms are `half` long, and become one of twice that.
-  void MergePairs(const Dim& pairs, const Dim& half, const Dim& from, const Dim& to) {
-    e_.For(pairs, false, [&](const Dim& j) {
-      w_.ForLanes(half, [&](const Dim& k) {
-        const Complex even = Load(from, j * half + k);
-        const Complex odd = Mul(Root(k * pairs), Load(from, (j + pairs) * half + k));
-        Store(to, j * half * 2 + k, Add(even, odd));
-        Store(to, j * half * 2 + half + k, Sub(even, odd));
-      });
-    });
-  }
-
-  // The same of residues j, j + groups, j + 2 groups and so on, from the other table.
-  void MergeGroups(int64_t factor, const Dim& groups, const Dim& part, const Dim& to) {
-    e_.For(groups, false, [&](const Dim& j) {
-      w_.ForLanes(part, [&](const Dim& k) {
-        std::vector<Complex> x{Load(1 - to, j * part + k)};
-        for (int64_t i = 1; i < factor; ++i) {
-          const Complex turn = Root(k * groups * i);
-          x.push_back(Mul(turn, Load(1 - to, (j + groups * i) * part + k)));
-        }
-        for (int64_t q = 0; q < factor; ++q) {
-          Complex sum = x[0];
-          for (int64_t i = 1; i < factor; ++i) {
-            const double angle = sign_ * 2 * std::numbers::pi *
-                                 static_cast<double>(i * q % factor) / static_cast<double>(factor);
-            const Complex turn{s_.Number(kWide, std::cos(angle)),
-                               s_.Number(kWide, std::sin(angle))};
-            sum = Add(sum, Mul(turn, x[static_cast<size_t>(i)]));
-          }
-          Store(to, j * part * factor + part * q + k, sum);
-        }
-      });
-    });
-  }
-
-  // The table in which the transform is in the end.
-  Dim Merge() {
-    if (n_.is_constant()) {
-      Dim groups = residues_, half = odd_, from = 0;
-      for (const int64_t factor : factors_) {
-        groups = FloorDiv(groups, factor);
-        if (factor == 2) {
-          MergePairs(groups, half, from, 1 - from);
-        } else {
-          MergeGroups(factor, groups, half, 1 - from);
-        }
-        half = half * factor;
-        from = 1 - from;
-      }
-      return from;
-    }
-    const Value zero = e_.lb().Int(0), one = e_.lb().Int(1), two = e_.lb().Int(2);
-    const std::vector<Value> last =
-        e_.For(levels_, {e_.Int(residues_), e_.Int(odd_), zero},
-               [&](const Dim&, std::span<const Value> before) {
-                 const Value pairs = s_.Div(before[0], two), to = s_.Sub(one, before[2]);
-                 MergePairs(e_.Loaded(pairs, n_ + 1), e_.Loaded(before[1], n_ + 1),
-                            e_.Loaded(before[2], 2), e_.Loaded(to, 2));
-                 return std::vector<Value>{pairs, s_.Add(before[1], before[1]), to};
-               });
-    return e_.Loaded(last[2], 2);
-  }
-
-  const WholeTensorEmitter& w_;
-  Elements& e_;
-  Scalars s_;
-  Dim lines_, n_, odd_, levels_, residues_, base_;
-  std::vector<int64_t> factors_;  // of a length that is known
-  int sign_;
-  Value roots_, work_;
-};
-
-// A length of none is told at run time; others that the evaluation refuses are left to it.
-std::string RefuseLength(const Dim& n) {
-  constexpr int64_t kLongest = int64_t{1} << 26, kLargestFactor = int64_t{1} << 15;
-  if (!n.is_constant()) return "";
-  const int64_t length = n.value();
-  if (length < 1 || length > kLongest) return "it has no such length";
-  return length >> std::countr_zero(static_cast<uint64_t>(length)) > kLargestFactor
-             ? "its length has a large odd factor"
-             : "";
-}
 
 void ExpectLength(const WholeTensorEmitter& w, const Dim& n, size_t axis) {
   const auto low = n.LowerBound();
@@ -264,7 +67,7 @@ std::string RefuseDft(const Operation& op) {
   }
   const Dim n = dft.Length(dims, DimsOf(op.result(0)));
   if (n.is_unknown()) return "the length is not known";
-  const std::string why = RefuseLength(n);
+  const std::string why = FourierTransforms::Refusal(n);
   return why.empty() ? NeedSizes(op) : why;
 }
 
@@ -318,7 +121,7 @@ void WriteDft(const WholeTensorEmitter& w) {
       }
     });
   };
-  Transforms(w, lines, n, dft.op.inverse() ? 1 : -1).Write(source, sink);
+  FourierTransforms(w, lines, n, dft.op.inverse() ? 1 : -1).Write(source, sink);
 }
 
 // ---- stft ----
@@ -341,7 +144,7 @@ std::string RefuseStft(const Operation& op) {
   const Dim n = FrameLength(op, signal, window);
   if (fits.Has(Op::kWindow)) fits.Same(window[0], n);
   if (!fits.why().empty()) return fits.why();
-  const std::string why = RefuseLength(n);
+  const std::string why = FourierTransforms::Refusal(n);
   return why.empty() ? NeedSizes(op) : why;
 }
 
@@ -370,7 +173,7 @@ void WriteStft(const WholeTensorEmitter& w) {
       w.e.Store(w.memory[0], at + 1, s.Cast(y.imaginary, w.Element(0)));
     });
   };
-  Transforms(w, to[0] * to[1], n, -1).Write(source, sink);
+  FourierTransforms(w, to[0] * to[1], n, -1).Write(source, sink);
 }
 
 // ---- windows ----

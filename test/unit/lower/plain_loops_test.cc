@@ -75,8 +75,24 @@ TEST_F(PlainLoopsTest, FourierTransforms) {
   ExpectDft("40, 128, 2", "40, 128, 2", "", 1);  // by threads
 }
 
+// Where the odd part of the length is large, by a chirp.
+TEST_F(PlainLoopsTest, FourierTransformsOfLargeOddLengths) {
+  for (const int64_t n : {17, 19, 34, 101, 187, 509}) {
+    const std::string whole = StrCat(n), half = StrCat(n / 2 + 1);
+    ExpectDft(StrCat("2, ", whole, ", 1"), StrCat("2, ", half, ", 2"), "onesided = true", 1);
+    ExpectDft(StrCat(whole, ", 3, 2"), StrCat(whole, ", 3, 2"), "inverse = true", 0);
+    ExpectDft(StrCat("2, ", half, ", 2"), StrCat("2, ", whole, ", 1"),
+              "inverse = true, onesided = true", 1, n);
+  }
+  ExpectDft("2, 37, 2", "2, 37, 2", "", 1, 0, "f64");
+  ExpectDft("2, 5, 2", "2, 23, 2", "", 1, 23);
+  ExpectDft("2, 40, 1", "2, 23, 2", "", 1, 23);
+  ExpectDft("0, 41, 1", "0, 41, 2", "", 1);
+  ExpectDft("40, 131, 2", "40, 131, 2", "", 1);  // by threads
+}
+
 TEST_F(PlainLoopsTest, FourierTransformsOfSymbolicExtents) {
-  for (const int64_t n : {1, 2, 6, 7, 24, 40}) {
+  for (const int64_t n : {1, 2, 7, 24, 101, 130}) {
     symbol_ = n;
     ExpectDft("N, 8, 1", "N, 8, 2", "", 1);
     ExpectDft("3, N, 2", "3, N, 2", "inverse = true", 1);
@@ -84,6 +100,9 @@ TEST_F(PlainLoopsTest, FourierTransformsOfSymbolicExtents) {
   }
   symbol_ = 0;
   ExpectDft("N, 8, 1", "N, 8, 2", "", 1);
+  ExpectDft("N, 67, 2", "N, 67, 2", "", 1);
+  symbol_ = 3;
+  ExpectDft("N, 67, 2", "N, 67, 2", "", 1);
 }
 
 // There is no transform of nothing, which is told when it runs.
@@ -144,13 +163,16 @@ TEST_F(PlainLoopsTest, FramesOfSignals) {
              "loops", 1e-5);
     }
   }
-  const std::string x = TypeText("1, 21, 2"), y = TypeText("1, 5, 5, 2");
-  Expect({{x},
-          StrCat(Ints("step", "4", -1), Ints("n", "5", -1),
-                 "%r = nn.stft(%a, %step, none, %n) {onesided = false} : (", x, ", ",
-                 TypeText("", "i64"), ", none, ", TypeText("", "i64"), ") -> ", y),
-          y},
-         "loops", 1e-5);
+  for (const int64_t n : {5, 19}) {
+    const std::string x = TypeText(StrCat("1, ", n + 16, ", 2"));
+    const std::string y = TypeText(StrCat("1, 5, ", n, ", 2"));
+    Expect({{x},
+            StrCat(Ints("step", "4", -1), Ints("n", StrCat(n), -1),
+                   "%r = nn.stft(%a, %step, none, %n) {onesided = false} : (", x, ", ",
+                   TypeText("", "i64"), ", none, ", TypeText("", "i64"), ") -> ", y),
+            y},
+           "loops", 1e-5);
+  }
 }
 
 TEST_F(PlainLoopsTest, Determinants) {
