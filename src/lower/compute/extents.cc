@@ -53,7 +53,8 @@ Extents::Extents(const Block& function) {
     for (size_t i = 0; i < (is_split ? op.num_results() : 1); ++i) {
       const std::vector<Dim> dims = DimsOf(op.result(i));
       for (size_t a = 0; a < dims.size(); ++a) {
-        if (!Resolve(dims[a]) && SaysExtent(op, a)) Add(dims[a], {}, &op, i, a);
+        const bool is_told = !Resolve(dims[a]) && SaysExtent(op, a);
+        if (is_told && KnowsOperand(op, a)) Add(dims[a], {}, &op, i, a);
       }
     }
   }
@@ -67,6 +68,17 @@ void Extents::Add(const Dim& dim, Value argument, const Operation* op, size_t re
   const std::string symbol =
       dim.is_symbol() ? std::string(dim.symbol_name()) : StrCat("#", sources_.size());
   sources_.push_back({dim, argument, op, result, axis, symbol});
+}
+
+// An extent that is also made of the operand's one has a source if that has.
+bool Extents::KnowsOperand(const Operation& op, size_t axis) const {
+  constexpr std::string_view kMadeOfBoth[] = {nn::ExpandOp::kName, nn::PadOp::kName,
+                                              nn::ResizeOp::kName, nn::SliceOp::kName,
+                                              nn::TileOp::kName};
+  if (std::ranges::find(kMadeOfBoth, op.name()) == std::end(kMadeOfBoth)) return true;
+  const std::vector<Dim> from = DimsOf(op.operand(0));
+  const size_t added = DimsOf(op.result(0)).size() - from.size();
+  return axis < added || Resolve(from[axis - added]).has_value();
 }
 
 bool Extents::IsKnown(const Dim& dim, bool from_arguments) const {

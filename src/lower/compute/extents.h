@@ -30,6 +30,7 @@ class Extents {
  private:
   void Add(const Dim& dim, Value argument, const Operation* op, size_t result, size_t axis);
   bool IsKnown(const Dim& dim, bool from_arguments) const;
+  bool KnowsOperand(const Operation& op, size_t axis) const;
   std::vector<Source> sources_;
 };
 

@@ -381,6 +381,13 @@ TEST_F(LoopsTest, SaysWhyNot) {
                  F32("N, 5")}),
             "loops: no argument has extent N");
   EXPECT_EQ(
+      why({{m, two},
+           StrCat("%x = nn.reshape(%a, %b) : (", m, ", ", two, ") -> ", F32("N, 5"), "\n",
+                  "%once = builtin.constant() {value = tensor<[2], i64> [1, 1]} : () -> ", two,
+                  "\n%r = nn.tile(%x, %once) : (", F32("N, 5"), ", ", two, ") -> ", F32("N, 5")),
+           F32("N, 5")}),
+      "loops: no argument has extent N");
+  EXPECT_EQ(
       why({{t, s, s, s},
            StrCat("%r = nn.slice(%a, %b, %c, %d) : (", t, ", ", s, ", ", s, ", ", s, ") -> ", r),
            r}),
