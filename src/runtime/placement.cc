@@ -215,9 +215,12 @@ std::shared_ptr<const Placement> Placements::Make(std::span<const int64_t> symbo
 
 uint32_t Placements::Bind(Placement& placement, uint32_t symbol, int64_t value,
                           const Placement* before) const {
-  placement.symbols[symbol] = value;
   const auto stage = static_cast<uint32_t>(symbol - symbols_.num_inputs() + 1);
-  placement.placed[stage] = false;
+  // Later stages may be made of it, too; a loop that binds it again need not come by them.
+  const bool is_other = placement.symbols[symbol] != value;
+  std::fill(placement.placed.begin() + stage,
+            is_other ? placement.placed.end() : placement.placed.begin() + stage + 1, false);
+  placement.symbols[symbol] = value;
   const auto decisive = [&](const Placement& p) { return std::span(p.symbols).first(symbol + 1); };
   const bool is_alike = before != nullptr && before->placed[stage] &&
                         std::ranges::equal(decisive(*before), decisive(placement));
