@@ -57,7 +57,8 @@ Tensor Requantize(const Tensor& values, double scale, double zero_point, Element
   const bool to_float = IsFloat(type);
   const auto quantize = [=](double x) {
     const double y = static_cast<double>(static_cast<float>(x / scale));
-    return (to_float ? y : std::nearbyint(y)) + zero_point;
+    if (to_float) return y + zero_point;
+    return eval::Saturated(std::nearbyint(y) + zero_point, LimitsOf(type));
   };
   const Tensor y = eval::MapUnary<eval::TypeList<double>>(values, quantize);
   if (to_float) return Cast(y, type, true);

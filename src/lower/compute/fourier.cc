@@ -346,7 +346,7 @@ void FourierTransforms::Write(const Source& from, const Sink& to) {
   constexpr int64_t kParts = 32;  // of the lines; each has a place for one
   const Dim parts = is_much ? Min(lines_, kParts) : Dim(1);
   const Dim place = (may_chirp ? chirp.MostLength() : n_) * 4;
-  const Value work = e.Scratch(kWide, parts * place);
+  const Value work = e.Scratch(kWide, (may_chirp ? Max(parts, 1) : parts) * place);
   when(1 - by_chirp, [&] { plain.Prepare(); });
   when(by_chirp, [&] { chirp.Prepare(work); });
   e.For(parts, is_much, [&](const Dim& part) {
