@@ -205,8 +205,8 @@ class Layer {
   Value Bounded(size_t which, Value x) {
     if (form_.clip) {
       const Value high = Number(*form_.clip), low = Number(-*form_.clip);
-      x = s_.Select(s_.Less(x, high), x, high);
-      x = s_.Select(s_.Less(low, x), x, low);
+      x = s_.Select(s_.Less(high, x), high, x);  // NaN stays
+      x = s_.Select(s_.Less(x, low), low, x);
     }
     return Apply(which, x);
   }
