@@ -79,7 +79,7 @@ class Trial {
     return Outcome::kFits;
   }
 
-  // A region that cannot be is no error as long as the other one is taken.
+  // A region that inference refuses is no error as long as the other region may be taken.
   bool FailsWithEither(Operation* op) {
     if (depth_ == kMostOpen) return false;
     return std::ranges::all_of(op->regions(), [&](const Region& region) {

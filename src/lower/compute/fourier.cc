@@ -18,9 +18,10 @@ namespace lathe::lower {
 namespace {
 
 constexpr int64_t kMostLevels = 62;
-constexpr int64_t kMostOdd = 16;                // that is transformed by definition
-constexpr int64_t kLongest = int64_t{1} << 26;  // lengths
-constexpr int64_t kLongestChirp = int64_t{1} << 23;
+constexpr int64_t kMostOdd = 16;                      // that is transformed by definition
+constexpr int64_t kLongest = int64_t{1} << 26;        // lengths
+constexpr int64_t kLongestChirp = int64_t{1} << 23;   // of those that are known
+constexpr int64_t kLargestFactor = int64_t{1} << 15;  // of longer ones
 
 // Arithmetic of complex numbers.
 class ComplexNumbers {
@@ -325,7 +326,7 @@ std::string FourierTransforms::Refusal(const Dim& n) {
   const int64_t length = n.value();
   if (length < 1 || length > kLongest) return "it has no such length";
   const int64_t odd = length >> std::countr_zero(static_cast<uint64_t>(length));
-  return odd > kMostOdd && length > kLongestChirp ? "its length has a large odd factor" : "";
+  return odd > kLargestFactor && length > kLongestChirp ? "its length has a large odd factor" : "";
 }
 
 void FourierTransforms::Write(const Source& from, const Sink& to) {
@@ -334,7 +335,8 @@ void FourierTransforms::Write(const Source& from, const Sink& to) {
   ChirpTransform chirp(w_, n_, sign_);
   plain.Define();
   const Dim odd = plain.odd();
-  const Dim by_chirp = odd.is_constant() ? Dim(odd.value() > kMostOdd ? 1 : 0)
+  const bool is_long = n_.is_constant() && n_.value() > kLongestChirp;
+  const Dim by_chirp = odd.is_constant() ? Dim(odd.value() > kMostOdd && !is_long ? 1 : 0)
                                          : e.Loaded(e.Int(Min(Max(odd - kMostOdd, 0), 1)), 2);
   const auto when = [&](const Dim& condition, const std::function<void()>& write) {
     if (condition.IsConstant(1)) return write();
