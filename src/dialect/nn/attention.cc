@@ -1,5 +1,6 @@
 #include "lathe/dialect/nn/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -192,7 +193,6 @@ struct Attention {
   [[nodiscard]] std::vector<double> Probabilities(std::span<const double> raw,
                                                   std::span<const double> bias, double* out) const {
     std::vector<double> p(raw.size());
-    bool masked = true;
     for (size_t j = 0; j < raw.size(); ++j) {
       double v = raw[j];
       if (mode == 0) out[j] = v;
@@ -200,9 +200,8 @@ struct Attention {
       if (mode == 1) out[j] = v;
       p[j] = bias[j] == kMasked ? kMasked : Rounded(v + bias[j]);
       if (mode == 2) out[j] = p[j];
-      masked = masked && bias[j] == kMasked;
     }
-    if (masked) {
+    if (std::ranges::all_of(p, [](double v) { return v == kMasked; })) {
       std::fill(p.begin(), p.end(), 0.0);
     } else {
       Softmax(p, softmax_type);
