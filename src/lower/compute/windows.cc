@@ -344,12 +344,9 @@ Value QuantizedConvolution(const ElementOf& c) {
   Value y = s.Mul(s.Cast(sum, kWide), s.Cast(PerFilter(c, Op::kWScale, c.at[1]), kWide));
   y = s.Mul(y, s.Cast(c.Scalar(Op::kXScale), kWide));
   y = s.Div(y, s.Cast(c.Scalar(Op::kYScale), kWide));
-  y = nn::RoundOp::Create(c.e.lb().b(), y).y();
+  y = s.Round(s.Cast(s.Cast(y, ElementType::kF32), kWide));
   y = s.Add(y, s.Cast(c.Scalar(Op::kYZeroPoint), kWide));
-  const bool is_signed = c.Element() == ElementType::kI8;
-  y = s.Max(s.Min(y, s.Number(kWide, is_signed ? 127.0 : 255.0)),
-            s.Number(kWide, is_signed ? -128.0 : 0.0));
-  return s.Cast(y, c.Element());
+  return SaturatedCast(c.e.lb(), y, c.Element());
 }
 
 // Where kernels that are scattered over the output begin before it.

@@ -81,7 +81,7 @@ std::string PoolBlocks::Refusal() {
   if (pooling_.gives_indices()) return "positions are wanted";
   if (std::string why = WindowRefusal(); !why.empty()) return why;
   sizes_.lanes = machine_.lanes(pooling_.element);
-  sizes_.tile_vectors = 4 / sizes_.tile_rows;
+  sizes_.tile_vectors = 1;  // vectors share nothing, and planes may be narrow
   sizes_.cache_bytes = machine_.l1_bytes / 2;
   sizes_.fill = pooling_.neutral();
   sizes_.copies = HasPadding();
