@@ -107,7 +107,7 @@ void SoftmaxCrossEntropyLossOp::Eval(EvalContext& c) {
   const Tensor& scores = c.input(kScores);
   Classes x(scores);
   LogSoftmax(x, c.input(kLabels).num_elements());
-  c.SetOutput(kOutput, Loss(c, x, op.ignore_index(), op.reduction()));
+  if (c.WantsOutput(kOutput)) c.SetOutput(kOutput, Loss(c, x, op.ignore_index(), op.reduction()));
   c.SetOutput(kLogProb, eval::FromDoubles(scores.element_type(), scores.shape(), x.values));
 }
 
