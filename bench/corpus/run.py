@@ -4,6 +4,7 @@
     bench/corpus/run.py                     # all; those missing are built
     bench/corpus/run.py deeplab swin --json result.json
     bench/corpus/run.py --threads 2         # of each side, instead of one
+    bench/corpus/run.py --processor avx2    # both sides as on a processor without AVX-512
     bench/corpus/run.py --seconds 0         # outputs are compared, nothing is timed
 
 Per model: whether outputs agree with those of onnxruntime at each set of sizes; `ratio` of the
@@ -30,6 +31,7 @@ sys.path.insert(1, str(HERE.parent / "models"))
 import numpy as np
 import onnx
 
+import lesser_cpu
 import lx
 from race import Failed, Lathe, OnnxRuntime, compare, compare_quantized
 
@@ -214,6 +216,8 @@ def parse():
     parser.add_argument("--lathe", type=Path, default=root / "build/bin/lathe")
     parser.add_argument("--runtime", type=Path, default=root / "build/lib/liblathe_runtime.so")
     parser.add_argument("--option", action="append", default=[], help="passed to lathe, e.g. --option=--target=avx2")
+    parser.add_argument("--processor", choices=lesser_cpu.PROCESSORS,
+                        help="all sides see no more instructions than these (Linux, where CPUID can fault)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each side in each round; 0: not timed")
@@ -222,6 +226,8 @@ def parse():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path, help="a table, such as that of docs/models.md")
     args = parser.parse_args()
+    if args.processor:
+        lesser_cpu.become(args.processor)
     args.library = lx.load_library(args.runtime)
     return args
 

@@ -2,11 +2,12 @@
 #include <set>
 
 #include "lathe/dialect/nn/activation.h"
+#include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/support/error.h"
-#include "src/dialect/nn/features_tree.h"
 #include "src/lower/compute/compute.h"
 #include "src/lower/compute/scalars.h"
+#include "src/lower/compute/tree_nodes.h"
 
 // Decision trees: tables of nodes that a loop goes through from each root on.
 namespace lathe::lower {
@@ -22,33 +23,6 @@ std::optional<nn::Trees> TreesOf(const Operation& op) {
   }
 }
 
-// How many nodes there are at most on a way from each node to a leaf; nothing if there are cycles.
-std::optional<std::vector<int64_t>> Heights(const std::vector<nn::TreeNode>& nodes) {
-  enum class State : uint8_t { kNew, kOpen, kDone };
-  std::vector<int64_t> heights(nodes.size(), 0);
-  std::vector<State> states(nodes.size(), State::kNew);
-  std::vector<size_t> way;
-  for (size_t start = 0; start < nodes.size(); ++start) {
-    way.push_back(start);
-    while (!way.empty()) {
-      const size_t at = way.back();
-      const bool opens = states[at] == State::kNew;
-      if (states[at] == State::kOpen) states[at] = State::kDone;
-      if (opens) states[at] = State::kOpen;
-      if (!opens) way.pop_back();
-      int64_t below = 0;
-      for (const nn::TreeBranch& branch : {nodes[at].yes, nodes[at].no}) {
-        if (branch.leaf) continue;
-        if (opens && states[branch.to] == State::kOpen) return std::nullopt;
-        if (opens && states[branch.to] == State::kNew) way.push_back(branch.to);
-        below = std::max(below, heights[branch.to]);
-      }
-      heights[at] = below + 1;
-    }
-  }
-  return heights;
-}
-
 std::string Refuse(const Operation& op) {
   const auto trees = TreesOf(op);
   if (!trees) return "its trees contradict themselves";
@@ -57,13 +31,13 @@ std::string Refuse(const Operation& op) {
   for (const nn::TreeNode& node : trees->nodes) {
     if (static_cast<int64_t>(node.feature) >= features.value()) return "a feature is missing";
   }
-  return Heights(trees->nodes) ? NeedSizes(op) : "its nodes form a cycle";
+  return TreeHeights(trees->nodes) ? NeedSizes(op) : "its nodes form a cycle";
 }
 
 class Ensemble {
  public:
   explicit Ensemble(const WholeTensorEmitter& w)
-      : w_(w), e_(w.e), s_(w.e), op_(w.op), trees_(*TreesOf(*w.op)) {
+      : w_(w), e_(w.e), s_(w.e), op_(w.op), trees_(JoinEqualNodes(*TreesOf(*w.op))) {
     for (const nn::TreeNode& node : trees_.nodes) modes_.insert(node.mode);
   }
 
@@ -141,7 +115,7 @@ class Ensemble {
 
   // The trees of a group take as many steps as its highest one.
   void MakeHeights() {
-    const auto heights = *Heights(trees_.nodes);
+    const auto heights = *TreeHeights(trees_.nodes);
     const size_t roots = trees_.roots.size(), groups = (roots + kAtOnce - 1) / kAtOnce;
     std::vector<int64_t> most(groups, 0);
     for (size_t i = 0; i < roots; ++i) {
@@ -177,6 +151,16 @@ class Ensemble {
   }
 
   void MakeMembers() {
+    const auto is_small = [](const nn::TreeNode& node) { return IsSmallSet(node.members); };
+    if (std::ranges::all_of(trees_.nodes, is_small)) {
+      bits_ = OfNodes<uint64_t>([](const nn::TreeNode& node) {
+        uint64_t bits = 0;
+        for (const double member : node.members)
+          bits |= uint64_t{1} << static_cast<int64_t>(member);
+        return bits;
+      });
+      return;
+    }
     std::vector<double> all;
     std::vector<int64_t> begins;
     for (const nn::TreeNode& node : trees_.nodes) {
@@ -191,7 +175,20 @@ class Ensemble {
         [&]<class T>(T) { return Table<T>(all.size(), [&](size_t i) { return all[i]; }); });
   }
 
+  // Bits beyond the last are 0, and so are those of what is no whole number.
+  Value IsInBits(const Dim& node, Value x) {
+    Builder& b = e_.lb().b();
+    const Value whole = s_.Cast(x, ElementType::kI64), one = e_.lb().Splat(ElementType::kU64, 1);
+    const Value shifted =
+        nn::BitShiftOp::Create(b, e_.LoadFrom(bits_, node), s_.Cast(whole, ElementType::kU64),
+                               {.direction = "RIGHT"})
+            .z();
+    const Value bit = nn::BitwiseAndOp::Create(b, shifted, one).c();
+    return s_.And(s_.Equal(bit, one), s_.Equal(s_.Cast(whole, compared_), x));
+  }
+
   Value IsMember(const Dim& node, Value x) {
+    if (bits_) return IsInBits(node, x);
     const Dim begin = e_.Loaded(e_.LoadFrom(begins_, node), most_members_ + 1);
     const Dim end = e_.Loaded(e_.LoadFrom(begins_, node + 1), most_members_ + 1);
     const Value none = s_.Less(x, x);
@@ -331,7 +328,7 @@ class Ensemble {
   Dim width_, most_members_;
   Value sums_, reached_;
   Value roots_, heights_, features_, splits_, yes_, no_, mode_table_, missing_, targets_, weights_;
-  Value begins_, members_;
+  Value begins_, members_, bits_;
 };
 
 void WriteEnsemble(const WholeTensorEmitter& w) { Ensemble(w).Write(); }
