@@ -15,6 +15,7 @@ REGISTER_PASS(skip_rounding, SkipRoundingPass)
     .Details(
         "Outputs of the program, parameters and what moves elements of inputs have the types that "
         "they had. Numbers that f16 cannot hold stay finite on the way. Casts to f16 and bf16 are "
-        "roundings, too.");
+        "roundings, too, but for those that are taken back at once, with nothing but moves in "
+        "between.");
 
 }  // namespace lathe

@@ -52,7 +52,7 @@ class OpWidening {
 
  private:
   void Visit(Operation* op) {
-    if (made_.contains(op)) return;
+    if (made_.contains(op) || (!widening_.rounds && IsSpelledRounding(op))) return;
     if (op->HasTrait<ProgramOutput>() && !widening_.keeps_outputs) return;
     if (op->num_regions() > 0 || op->HasTrait<Terminator>()) return WidenRegions(op);
     if (!Computes(op)) return Narrow(op);
@@ -76,6 +76,25 @@ class OpWidening {
     }
     return AnyOperand(op, [&](Value v) { return NarrowElement(v) || IsWidened(v); }) &&
            !MovesNarrow(op) && !IsKeptProduct(op);
+  }
+
+  // A cast to a smaller float that another one takes back, with nothing but moves in between: it is
+  // there for its rounding.
+  bool IsSpelledRounding(const Operation* op) const {
+    if (!op->isa<nn::CastOp>() || !NarrowElement(op->result(0))) return false;
+    std::vector<const Operation*> moved{op};
+    for (size_t i = 0; i < moved.size(); ++i) {
+      for (const OpOperand use : moved[i]->result(0).uses()) {
+        const Operation* user = use.owner();
+        if (user->isa<nn::CastOp>()) {
+          const ElementType to = TensorOf(user->result(0)).element();
+          if (IsFloat(to) && !IsNarrower(to, widening_.wide)) return true;
+        } else if (KindOf(user) == OpKind::kInjective && std::ranges::count(moved, user) == 0) {
+          moved.push_back(user);
+        }
+      }
+    }
+    return false;
   }
 
   bool IsKeptProduct(const Operation* op) const {
