@@ -51,7 +51,7 @@ struct Span {
 Span SpanOf(double first, double last, int64_t cells, const RoiAlignOp& op) {
   const bool shifted = op.coordinate_transformation_mode() == "half_pixel";
   for (const double at : {first, last}) {
-    if (std::fabs(at * op.spatial_scale()) < kFarRoi) continue;
+    if (op.sampling_ratio() > 0 || std::fabs(at * op.spatial_scale()) < kFarRoi) continue;
     eval::FailArgument("roi-align/region", StrCat("a region from ", first, " to ", last,
                                                   " reaches ", kFarRoi, " elements or further"));
   }

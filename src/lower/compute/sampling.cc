@@ -406,8 +406,8 @@ void AddCorners(std::vector<IndexUse>& uses, size_t rois, int64_t first, double 
 std::vector<IndexUse> ImagesAligned(const ElementOf& c) {
   using Op = nn::RoiAlignOp;
   std::vector<IndexUse> uses{{Op::kBatchIndices, 0, c.Dims(Op::kX)[0]}};
-  const double scale = Op(c.op).spatial_scale();
-  AddCorners(uses, Op::kRois, 0, scale, nn::kFarRoi);
+  const Op op(c.op);
+  if (op.sampling_ratio() == 0) AddCorners(uses, Op::kRois, 0, op.spatial_scale(), nn::kFarRoi);
   return uses;
 }
 
