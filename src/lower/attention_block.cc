@@ -89,6 +89,20 @@ AttentionBlock::Online AttentionBlock::Shift(Value old, Value greatest) {
   return {shift, Exp(Term(lb_.b(), old) - shift)};
 }
 
+// Of the sum of a row's exponentials. A sum of 0 makes NaN of the row if that is wanted and there
+// are keys, else zeros.
+Value AttentionBlock::Inverse(Value of) {
+  const Term sum(lb_.b(), of);
+  if (!form_.nan_rows) {
+    return Where(sum.Call(nn::kEqual, {sum.Number(0)}), sum.Number(0), 1 / sum);
+  }
+  const Dim missing = Dim(1) - Min(mask_.keys(), 1);
+  if (missing.IsConstant(0)) return 1 / sum;
+  const Value none =
+      nn::CastOp::Create(lb_.b(), im_.At(missing), {.to = ElementType::kF32}).output();
+  return 1 / (sum + Term(lb_.b(), row_ ? none : lb_.Widen(none, lanes_)));
+}
+
 // ---- blocks ----
 
 void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Dim& rows) {
@@ -106,8 +120,7 @@ void AttentionBlock::WriteBlock(const Access& access, const Dim& first, const Di
   for (int64_t v = 0; v < vectors_; ++v) {
     const std::vector<Value> at = im_.At({Dim(v * lanes_)});
     const Term sum(lb_.b(), lb_.Load(scratch_.sum, at, lanes_));
-    const Term inverse = Where(sum.Call(nn::kEqual, {sum.Number(0)}), sum.Number(0), 1 / sum);
-    lb_.Store(scratch_.factor, inverse, at);
+    lb_.Store(scratch_.factor, Inverse(sum), at);
   }
   const Value invalid = Finish(access, first, rows);
   if (!form_.masks()) return;
@@ -308,8 +321,7 @@ void AttentionBlock::WriteRow(const Access& access, const Dim& query) {
   });
   const Value at[] = {lb_.Int(0)};
   const Term sum(lb_.b(), lb_.Load(scratch_.sum, at));
-  const Term inverse = Where(sum.Call(nn::kEqual, {sum.Number(0)}), sum.Number(0), 1 / sum);
-  lb_.Store(scratch_.factor, inverse, at);
+  lb_.Store(scratch_.factor, Inverse(sum), at);
   Finish(access, query, 1);
 }
 

@@ -60,6 +60,7 @@ class AttentionBlock {
     Value shift, factor;
   };
   Online Shift(Value old, Value greatest);
+  Value Inverse(Value of);
   void AddValues(const Access& access, const Dim& key, const Dim& rows, const Dim& count);
   Value Finish(const Access& access, const Dim& first, const Dim& rows);
   Value ValueOf(const Access& access, const Dim& key, Value k, const Dim& feature, Value live);

@@ -38,6 +38,7 @@ std::string AttentionForm::ReadOptions() {
   scale = attention.scale().value_or(1 / std::sqrt(static_cast<double>(features())));
   softcap = attention.softcap();
   causal = attention.is_causal();
+  nan_rows = attention.nan_rows();
   left = attention.left_window_size();
   right = attention.right_window_size();
   mask = attention.attn_mask();

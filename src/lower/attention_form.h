@@ -29,6 +29,7 @@ struct AttentionForm {
   double scale = 1;
   double softcap = 0;
   bool causal = false;
+  bool nan_rows = false;          ///< a row whose scores are all -inf gives NaN, not zeros
   int64_t left = -1, right = -1;  ///< of the window; -1: no bound
 
   bool cached() const { return past_key.has_value(); }

@@ -20,6 +20,9 @@ class AttentionMask {
   Value Apply(Value scores, const Dim& query, const Dim& key, bool along_keys, int64_t lanes,
               Value live);
 
+  /// Of the head, whatever masks say of them.
+  const Dim& keys() const { return keys_; }
+
  private:
   Value I32(const Dim& value);
   Value Numbers(const Dim& first, int64_t lanes);

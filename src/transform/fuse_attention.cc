@@ -65,8 +65,9 @@ Pat ZerosWithoutKeys(const Pat& scores) {
   const Pat greatest =
       Call(nn::kReduceMax, {Either({Var("mask"), scores, wide}), Const("max_axes")}).As("greatest");
   return Either(
-      {Call(nn::kWhere, {Call(nn::kIsNan, {weights}), Scalar(0), weights}),
-       Call(nn::kWhere, {Call(nn::kEqual, {greatest, Scalar("lowest")}), Scalar(0), weights}),
+      {Call(nn::kWhere, {Call(nn::kIsNan, {weights}), Scalar(0), weights}).As("zeros"),
+       Call(nn::kWhere, {Call(nn::kEqual, {greatest, Scalar("lowest")}), Scalar(0), weights})
+           .As("zeros"),
        weights});
 }
 
@@ -307,7 +308,9 @@ Value MakeAttention(const RuleMatch& m, Rewriter& rewriter) {
   const Value k = Keys(m, rewriter), mask = Mask(m, rewriter);
   std::vector<Value> operands{m["q"], k, m["v"]};
   if (mask) operands.push_back(mask);
-  std::vector<NamedAttribute> attributes{rewriter.Named("scale", rewriter.Attr(ScaleOf(m)))};
+  std::vector<NamedAttribute> attributes{
+      rewriter.Named("scale", rewriter.Attr(ScaleOf(m))),
+      rewriter.Named("nan_rows", rewriter.Attr(!m.Has("zeros")))};
   if (m.Has("cap")) attributes.push_back(rewriter.Named("softcap", rewriter.Attr(m.scalar("cap"))));
   if (m.attribute("to"))
     attributes.push_back(rewriter.Named("softmax_precision", m.attribute("to")));
@@ -344,8 +347,9 @@ bool MergesHeads(const RuleMatch& m) {
 Value MakeMerged(const RuleMatch& m, Rewriter& rewriter) {
   std::vector<Value> operands{m["q"], m["k"], m["v"]};
   if (const Value mask = Mask(m, rewriter)) operands.push_back(mask);
-  const NamedAttribute scale = rewriter.Named("scale", rewriter.Attr(ScaleOf(m)));
-  return rewriter.Create(nn::kAttention, operands, {&scale, 1})->result(0);
+  const NamedAttribute attributes[] = {rewriter.Named("scale", rewriter.Attr(ScaleOf(m))),
+                                       rewriter.Named("nan_rows", rewriter.Attr(true))};
+  return rewriter.Create(nn::kAttention, operands, attributes)->result(0);
 }
 
 }  // namespace

@@ -29,9 +29,9 @@ struct WideningResult {
 
 /// Values become `wide` where something computes with them: what only moves elements of inputs and
 /// parameters moves them as they are. Without `rounds`, nothing is rounded on the way, casts to
-/// smaller floats included but for those that are taken back at once. Integers, 8-bit floats and what is quantized stay what they are; random
-/// operations draw what they drew; mutable tensors, and what calls of functions take and give, keep
-/// their types. The program's types are inferred.
+/// smaller floats included but for those that are taken back at once. Integers, 8-bit floats and
+/// what is quantized stay what they are; random operations draw what they drew; mutable tensors,
+/// and what calls of functions take and give, keep their types. The program's types are inferred.
 WideningResult Widen(Program& program, const Widening& widening);
 
 }  // namespace lathe

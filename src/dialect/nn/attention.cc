@@ -181,6 +181,7 @@ struct Attention {
   double factor;  // sqrt(scale), for q and k each
   double softcap;
   int64_t mode;
+  bool nan_rows;
   std::vector<double> scores;  // what qk_matmul_output holds
 
   [[nodiscard]] double Rounded(double v) const { return eval::RoundedTo(type, v); }
@@ -201,7 +202,7 @@ struct Attention {
       p[j] = bias[j] == kMasked ? kMasked : Rounded(v + bias[j]);
       if (mode == 2) out[j] = p[j];
     }
-    if (std::ranges::all_of(p, [](double v) { return v == kMasked; })) {
+    if (!nan_rows && std::ranges::all_of(p, [](double v) { return v == kMasked; })) {
       std::fill(p.begin(), p.end(), 0.0);
     } else {
       Softmax(p, softmax_type);
@@ -221,6 +222,7 @@ Attention MakeAttention(const AttentionOp& op, ElementType type, int64_t feature
               eval::RoundedTo(type, std::sqrt(scale)),
               op.softcap(),
               op.qk_matmul_output_mode(),
+              op.nan_rows(),
               {}};
   if (!IsFloat(a.softmax_type)) {
     eval::FailArgument("attention/softmax-precision",

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "lathe/dialect/cf/cf.h"
+#include "lathe/dialect/nn/attention.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/op_def.h"
 #include "lathe/support/text.h"
@@ -28,9 +29,11 @@ const TransposeAttr* FindTranspose(const Operation* op, std::string_view attribu
   return nullptr;
 }
 
-// Names of sizes say nothing that shapes do not say again.
-bool OnlyNames(const Operation* op, std::string_view attribute) {
-  return op->isa<cf::WhileOp>() && attribute == cf::WhileOp::kSizesAttr;
+// Names of sizes say nothing that shapes do not say again. What rows without a key give is not
+// said by ONNX.
+bool IsLeftOut(const Operation* op, std::string_view attribute) {
+  return (op->isa<cf::WhileOp>() && attribute == cf::WhileOp::kSizesAttr) ||
+         (op->isa<nn::AttentionOp>() && attribute == nn::AttentionOp::kNanRowsAttr);
 }
 
 // Newest versions that only added element types or an attribute: without these, the older one means
@@ -173,7 +176,7 @@ void Exporter::ExportAttributes(Operation* op, NodeMsg& node, GraphMsg& graph) {
   const auto defs = op->info().def()->attributes;
   for (size_t i = 0; i < defs.size(); ++i) {
     const Attribute value = op->attribute(defs[i].name);
-    if (!value || IsDefault(op, i, value) || OnlyNames(op, defs[i].name)) continue;
+    if (!value || IsDefault(op, i, value) || IsLeftOut(op, defs[i].name)) continue;
     if (const TransposeAttr* transpose = FindTranspose(op, defs[i].name)) {
       ExportTranspose(op, node, transpose->input, graph);
       continue;

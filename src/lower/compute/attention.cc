@@ -157,14 +157,14 @@ class Attention {
     w_.ForLanes(keys_, [&](const Dim& j) { WriteScore(j); });
     const Value greatest =
         Over([&](const Dim& j, Value best) { return s_.Max(best, Score(j)); }, Number(kMasked));
-    const Value none = s_.Equal(greatest, Number(kMasked));
+    const Value none = op_.nan_rows() ? Value() : s_.Equal(greatest, Number(kMasked));
     w_.ForLanes(keys_, [&](const Dim& j) {
       const Value power = s_.Exp(s_.Sub(Score(j), greatest));
-      SetScore(j, s_.Select(none, Number(0), power));
+      SetScore(j, none ? s_.Select(none, Number(0), power) : power);
     });
     const Value sum =
         Over([&](const Dim& j, Value so_far) { return s_.Add(so_far, Score(j)); }, Number(0));
-    const Value total = s_.Select(none, Number(1), sum);
+    const Value total = none ? s_.Select(none, Number(1), sum) : sum;
     w_.ForLanes(keys_, [&](const Dim& j) {
       const Value p = s_.Div(Score(j), total);
       SetScore(j, p);
