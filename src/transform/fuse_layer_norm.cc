@@ -60,12 +60,22 @@ Attribute Axis(const RuleMatch& m) {
 
 Attribute Epsilon(const RuleMatch& m) { return FloatAttribute::Get(m.context(), m.scalar("eps")); }
 
+/// An extent of 1 of x stays one.
+bool KeepsExtents(const RuleMatch& m, const std::string& name) {
+  const auto x = m["x"].type().cast<AnyTensorType>().dims();
+  const auto other = m[name].type().cast<AnyTensorType>().dims();
+  for (size_t i = 1; i <= std::min(x.size(), other.size()); ++i) {
+    if (x[x.size() - i].IsConstant(1) && !other[other.size() - i].IsConstant(1)) return false;
+  }
+  return true;
+}
+
 /// `name` varies along the normalized dims only.
 Rule::Condition WithinNormalizedDims(const std::string& name) {
   return [name](const RuleMatch& m) {
     const auto axis = m.attribute("axis").dyn_cast<IntAttribute>();
     const std::optional<int64_t> rank = RankOf(m[name]), from = AxisFromFront(axis.value(), m["x"]);
-    if (!rank || !from || *rank > *RankOf(m["x"])) return false;
+    if (!rank || !from || *rank > *RankOf(m["x"]) || !KeepsExtents(m, name)) return false;
     const auto dims = m[name].type().cast<AnyTensorType>().dims();
     const auto others = static_cast<size_t>(std::max<int64_t>(0, *rank - *RankOf(m["x"]) + *from));
     return std::all_of(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(others),
@@ -76,8 +86,9 @@ Rule::Condition WithinNormalizedDims(const std::string& name) {
 /// The same before there is an op whose axis could be asked.
 Rule::Condition LastDimsOnly(const std::string& name) {
   return [name](const RuleMatch& m) {
-    const std::optional<int64_t> rank = m.Has(name) ? RankOf(m[name]) : 0;
-    return rank && *rank <= *TrailingAxes(m.ints("axes"), m["x"]);
+    if (!m.Has(name)) return true;
+    const std::optional<int64_t> rank = RankOf(m[name]);
+    return rank && *rank <= *TrailingAxes(m.ints("axes"), m["x"]) && KeepsExtents(m, name);
   };
 }
 

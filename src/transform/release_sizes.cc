@@ -8,6 +8,7 @@
 #include "lathe/pass/pass.h"
 #include "lathe/pass/rewriter.h"
 #include "src/transform/data_sizes.h"
+#include "src/transform/refine_types.h"
 
 namespace lathe {
 
