@@ -79,7 +79,7 @@ class Trial {
     return Outcome::kFits;
   }
 
-  // A region that inference refuses is no error as long as the other region may be taken.
+  // Inference may refuse one region: it is an error only if it refuses the other one, too.
   bool FailsWithEither(Operation* op) {
     if (depth_ == kMostOpen) return false;
     return std::ranges::all_of(op->regions(), [&](const Region& region) {

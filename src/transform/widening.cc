@@ -82,13 +82,14 @@ class OpWidening {
   // there for its rounding.
   bool IsSpelledRounding(const Operation* op) const {
     if (!op->isa<nn::CastOp>() || !NarrowElement(op->result(0))) return false;
+    const ElementType own = TensorOf(op->result(0)).element();
     std::vector<const Operation*> moved{op};
     for (size_t i = 0; i < moved.size(); ++i) {
       for (const OpOperand use : moved[i]->result(0).uses()) {
         const Operation* user = use.owner();
         if (user->isa<nn::CastOp>()) {
           const ElementType to = TensorOf(user->result(0)).element();
-          if (IsFloat(to) && !IsNarrower(to, widening_.wide)) return true;
+          if (IsFloat(to) && IsNarrower(own, to)) return true;
         } else if (KindOf(user) == OpKind::kInjective && std::ranges::count(moved, user) == 0) {
           moved.push_back(user);
         }

@@ -175,7 +175,7 @@ class Ensemble {
         [&]<class T>(T) { return Table<T>(all.size(), [&](size_t i) { return all[i]; }); });
   }
 
-  // Bits beyond the last are 0, and so are those of what is no whole number.
+  // False for numbers beyond the last bit, and for those that are not whole.
   Value IsInBits(const Dim& node, Value x) {
     Builder& b = e_.lb().b();
     const Value whole = s_.Cast(x, ElementType::kI64), one = e_.lb().Splat(ElementType::kU64, 1);
