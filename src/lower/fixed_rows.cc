@@ -21,11 +21,6 @@ constexpr double kMostWhole = 8355000;
 constexpr double kSignBits = 0x808080;
 constexpr double kLeast = 1e-30, kMost = 1e38;
 
-Value AsF32(LoopBuilder& lb, Value x) {
-  if (TensorOf(x).element() == kF32) return x;
-  return nn::CastOp::Create(lb.b(), x, {.to = kF32}).output();
-}
-
 Value AllocOf(LoopBuilder& lb, std::vector<Dim> dims, ElementType element) {
   return lb.Alloc(VTensorType::Get(lb.context(), SymShape(std::move(dims)), element));
 }
@@ -132,8 +127,9 @@ Value FixedRows::Load(Value memory, const Dim& row, const Dim& block, int64_t li
     live = math_.At(Min(left, f_.lanes));
   }
   const std::vector<Value> at = math_.At({row, first});
-  return AsF32(lb_, f_.apart == 1 ? lb_.Load(memory, at, f_.lanes, live)
-                                  : lb_.LoadApart(memory, at, f_.lanes, -1, f_.apart, live));
+  return lb_.As(f_.apart == 1 ? lb_.Load(memory, at, f_.lanes, live)
+                              : lb_.LoadApart(memory, at, f_.lanes, -1, f_.apart, live),
+                kF32);
 }
 
 // Whether its numbers have this form.
@@ -202,7 +198,7 @@ Value RoundedRows(LoopBuilder& lb, IndexMath& math, Value memory, const Dim& row
       const auto live = [&](const Dim& i) { return math.At(Min(count - i * lanes, lanes)); };
       const auto at = [&](const Dim& i) { return math.At({row, math.Name(first + i * lanes)}); };
       const auto read = [&](const Dim& i) {
-        return std::vector<Value>{AsF32(lb, lb.Load(memory, at(i), lanes, live(i)))};
+        return std::vector<Value>{lb.As(lb.Load(memory, at(i), lanes, live(i)), kF32)};
       };
       const BlockScale found = ScaleOf(lb, math, vectors, lanes, true, read);
       math.For(vectors, false, [&](const Dim& i) {

@@ -6,6 +6,7 @@
 #include "lathe/dialect/cf/cf.h"
 #include "lathe/dialect/loop/memory.h"
 #include "lathe/dialect/loop/vector.h"
+#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/dialect/nn/view.h"
 #include "lathe/ir/tensor_of.h"
@@ -245,6 +246,11 @@ Value LoopBuilder::Grouped(Value memory, std::span<const int64_t> groups) {
 
 Value LoopBuilder::Narrow(std::span<const Value> parts) {
   return loop::NarrowOp::Create(b_, parts).y();
+}
+
+Value LoopBuilder::As(Value v, ElementType to) {
+  if (TensorOf(v).element() == to) return v;
+  return nn::CastOp::Create(b_, v, {.to = to}).output();
 }
 
 Value LoopBuilder::DotPairs(Value a, Value b, Value sums) {

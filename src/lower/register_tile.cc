@@ -13,10 +13,11 @@ bool IsGroup(Value v) {
   return type.element() == ElementType::kU8 && type.rank() == 1;
 }
 
-// Of bf16 that loop.dot_pairs multiplies.
+// Of bf16, or of bytes as i16, that loop.dot_pairs multiplies.
 bool IsPair(Value v) {
   const auto type = v.type().cast<AnyTensorType>();
-  return type.element() == ElementType::kBF16 && type.rank() == 1;
+  const ElementType element = type.element();
+  return (element == ElementType::kBF16 || element == ElementType::kI16) && type.rank() == 1;
 }
 
 // `Depth`: a Dim or a Value.

@@ -7,8 +7,8 @@
 
 namespace lathe::lower {
 
-/// a * b + sum, rounded once where the machine can; of groups of bytes, or pairs of bf16, all their
-/// products.
+/// a * b + sum, rounded once where the machine can; of groups of bytes, or pairs of bf16 or i16,
+/// all their products.
 Value MulAdd(LoopBuilder& lb, const Machine& machine, Value a, Value b, Value sum);
 
 /// Sums of products that stay in registers while a loop goes down the depth: `rows` scalars, or

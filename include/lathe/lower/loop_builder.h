@@ -121,7 +121,9 @@ class LoopBuilder {
   Value Interleave(std::span<const Value> parts);
   /// Scalars or vectors of f32 as bf16, vectors one after the other; see loop.narrow.
   Value Narrow(std::span<const Value> parts);
-  /// `sums` and the products of pairs of bf16; see loop.dot_pairs.
+  /// Scalars or vectors of another type; none where it is theirs already.
+  Value As(Value v, ElementType to);
+  /// `sums` and the products of pairs; see loop.dot_pairs.
   Value DotPairs(Value a, Value b, Value sums);
   /// `sums` and the products of groups of bytes; see loop.dot.
   Value Dot(Value a, Value b, Value sums);

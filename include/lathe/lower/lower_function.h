@@ -27,16 +27,15 @@ struct Machine {
   int vector_registers = 16;
   bool has_fma = false;
   bool has_tiles = false;  ///< instructions for the tiles of the loop dialect
-  bool has_dots = false;   ///< an instruction for loop.dot; otherwise it takes several
+  bool has_dots = false;   ///< an instruction for loop.dot; otherwise it takes many
   bool has_bf16 = false;   ///< instructions for loop.narrow and loop.dot_pairs
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 512 << 10;
   /// Whether an elementwise operation has instructions on scalars and vectors of its element types.
   std::function<bool(const Operation& op)> has_instruction;
 
-  /// Registers where bytes are multiplied: those that instructions for loop.dot take besides are
-  /// left out.
-  int dot_registers() const { return has_dots ? vector_registers : vector_registers - 5; }
+  /// Bytes are multiplied in groups of so many: by loop.dot, or as i16 by loop.dot_pairs.
+  int64_t byte_group() const { return has_dots ? 4 : 2; }
   int64_t lanes(ElementType element) const { return vector_bytes * 8 / BitWidth(element); }
 };
 

@@ -13,7 +13,7 @@ using llvm::Intrinsic::ID;
 // By bits of a vector: the instruction for four bytes, and that for two 16-bit integers.
 struct Instructions {
   unsigned bits;
-  ID bytes, pairs;
+  ID bytes, words;
 };
 constexpr Instructions kInstructions[] = {
     {128, llvm::Intrinsic::x86_avx512_vpdpbusd_128, llvm::Intrinsic::x86_sse2_pmadd_wd},
@@ -29,18 +29,24 @@ const Instructions* InstructionsFor(const Target& target, unsigned lanes) {
   return nullptr;
 }
 
-// The even bytes and the odd ones as 16-bit integers: their products, in pairs, are exact.
-Value* DotOfPairs(llvm::IRBuilder<>& b, ID multiply, Value* a, Value* x, Value* sum) {
-  llvm::Type* type = llvm::FixedVectorType::get(b.getInt16Ty(), LanesOf(sum) * 2);
-  a = b.CreateBitCast(a, type);
-  x = b.CreateBitCast(x, type);
-  Value* even =
-      b.CreateIntrinsic(multiply, {}, {b.CreateAnd(a, 0xff), b.CreateAShr(b.CreateShl(x, 8), 8)});
-  Value* odd = b.CreateIntrinsic(multiply, {}, {b.CreateLShr(a, 8), b.CreateAShr(x, 8)});
-  return b.CreateAdd(sum, b.CreateAdd(even, odd));
+// Groups of integers as 32 bits, as many as there are sums.
+Value* Words(llvm::IRBuilder<>& b, Value* groups, Value* sum) {
+  const unsigned lanes = LanesOf(sum), bits = groups->getType()->getPrimitiveSizeInBits();
+  if (bits == 32 && lanes > 1) {
+    return b.CreateVectorSplat(lanes, b.CreateBitCast(groups, b.getInt32Ty()));
+  }
+  return b.CreateBitCast(groups, sum->getType());
 }
 
-Value* DotOfBytes(llvm::IRBuilder<>& b, Value* a, Value* x, Value* sum) {
+}  // namespace
+
+Value* Dot(llvm::IRBuilder<>& b, const Target& target, Value* a, Value* x, Value* sum) {
+  a = Words(b, a, sum);
+  x = Words(b, x, sum);
+  const Instructions* known = InstructionsFor(target, LanesOf(sum));
+  if (known != nullptr && target.has_dots()) {
+    return b.CreateIntrinsic(known->bytes, {}, {sum, a, x});
+  }
   for (unsigned i = 0; i < 4; ++i) {
     Value* left = b.CreateAnd(b.CreateLShr(a, 8 * i), 0xff);
     Value* right = b.CreateAShr(b.CreateShl(x, 24 - 8 * i), 24);
@@ -49,20 +55,18 @@ Value* DotOfBytes(llvm::IRBuilder<>& b, Value* a, Value* x, Value* sum) {
   return sum;
 }
 
-}  // namespace
-
-Value* Dot(llvm::IRBuilder<>& b, const Target& target, Value* a, Value* x, Value* sum) {
-  const unsigned lanes = LanesOf(sum);
-  for (Value** bytes : {&a, &x}) {
-    if (LanesOf(*bytes) != 4 || lanes == 1) continue;
-    *bytes = b.CreateVectorSplat(lanes, b.CreateBitCast(*bytes, b.getInt32Ty()));
+Value* DotWords(llvm::IRBuilder<>& b, const Target& target, Value* a, Value* x, Value* sum) {
+  a = Words(b, a, sum);
+  x = Words(b, x, sum);
+  if (const Instructions* known = InstructionsFor(target, LanesOf(sum))) {
+    llvm::Type* type = llvm::FixedVectorType::get(b.getInt16Ty(), LanesOf(sum) * 2);
+    Value* products =
+        b.CreateIntrinsic(known->words, {}, {b.CreateBitCast(a, type), b.CreateBitCast(x, type)});
+    return b.CreateAdd(sum, products);
   }
-  a = b.CreateBitCast(a, sum->getType());
-  x = b.CreateBitCast(x, sum->getType());
-  const Instructions* known = InstructionsFor(target, lanes);
-  if (known == nullptr) return DotOfBytes(b, a, x, sum);
-  if (target.has_dots()) return b.CreateIntrinsic(known->bytes, {}, {sum, a, x});
-  return DotOfPairs(b, known->pairs, a, x, sum);
+  const auto low = [&](Value* pairs) { return b.CreateAShr(b.CreateShl(pairs, 16), 16); };
+  sum = b.CreateAdd(sum, b.CreateMul(b.CreateAShr(a, 16), b.CreateAShr(x, 16)));
+  return b.CreateAdd(sum, b.CreateMul(low(a), low(x)));
 }
 
 }  // namespace lathe::codegen

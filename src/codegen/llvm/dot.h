@@ -11,4 +11,9 @@ namespace lathe::codegen {
 llvm::Value* Dot(llvm::IRBuilder<>& b, const Target& target, llvm::Value* a, llvm::Value* x,
                  llvm::Value* sum);
 
+/// loop.dot_pairs of 16-bit integers: `sum` plus the products of the pairs of `a` and `x`.
+/// One pair of `a` is multiplied by each pair of `x`.
+llvm::Value* DotWords(llvm::IRBuilder<>& b, const Target& target, llvm::Value* a, llvm::Value* x,
+                      llvm::Value* sum);
+
 }  // namespace lathe::codegen

@@ -178,8 +178,9 @@ void FunctionEmitter::EmitNarrow(Operation* op) {
 
 void FunctionEmitter::EmitDotPairs(Operation* op) {
   const loop::DotPairsOp dot(op);
-  slots_[op->result(0)].value =
-      DotPairs(b_, target_, ValueOf(dot.a()), ValueOf(dot.b()), ValueOf(dot.c()));
+  const bool is_exact = TensorOf(dot.a()).element() == ElementType::kI16;
+  slots_[op->result(0)].value = (is_exact ? DotWords : DotPairs)(
+      b_, target_, ValueOf(dot.a()), ValueOf(dot.b()), ValueOf(dot.c()));
 }
 
 void FunctionEmitter::EmitConstant(Operation* op) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lathe/dialect/loop.h"
+#include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
 #include "src/dialect/move.h"
 
@@ -35,6 +36,10 @@ SymShape LanesTakingTurns(InferShapeContext& c) {
   if (c.num_inputs() == 0) c.Fail("loop/lanes", "there is no vector");
   const Dim parts = static_cast<int64_t>(c.num_inputs());
   return SymShape(std::vector<Dim>{lanes ? *lanes * parts : Dim()});
+}
+
+int32_t WrappingSum(int32_t a, int32_t b) {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
 
 BFloat16 UpperHalf(float x) {
@@ -107,17 +112,32 @@ void DotPairsOp::InferShape(InferShapeContext& c) {
   const auto a = LanesOf(c, kA), b = LanesOf(c, kB), sums = LanesOf(c, kC);
   const bool fits = !b || ((!a || *a == 2 || *a == *b) && (!sums || *b == *sums * 2));
   if (!fits) c.Fail("loop/lanes", "pairs are not as many as the sums");
+  const DotPairsOp op(c.op());
+  const bool is_exact = TensorOf(op.a()).element() == ElementType::kI16;
+  if (TensorOf(op.c()).element() != (is_exact ? ElementType::kI32 : ElementType::kF32)) {
+    c.Fail("loop/sums", "sums of bf16 are f32, those of i16 are i32");
+  }
   c.SetShape(kY, c.shape(kC));
 }
 
 void DotPairsOp::Eval(EvalContext& c) {
-  const auto a = c.input(kA).data<BFloat16>(), b = c.input(kB).data<BFloat16>();
   Tensor value = c.input(kC);
-  const auto sums = value.mutable_data<float>();
-  for (size_t i = 0; i < sums.size(); ++i) {
-    for (const size_t k : {2 * i + 1, 2 * i}) {
-      sums[i] = std::fma(static_cast<float>(a[k % a.size()]), static_cast<float>(b[k]), sums[i]);
+  const auto add = [&]<class T>(auto sums, std::span<const T> a, std::span<const T> b,
+                                const auto& plus_product) {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      for (const size_t k : {2 * i + 1, 2 * i}) {
+        sums[i] = plus_product(sums[i], a[k % a.size()], b[k]);
+      }
     }
+  };
+  if (c.input(kA).element_type() == ElementType::kI16) {
+    add(value.mutable_data<int32_t>(), c.input(kA).data<int16_t>(), c.input(kB).data<int16_t>(),
+        [](int32_t sum, int32_t a, int32_t b) { return WrappingSum(sum, a * b); });
+  } else {
+    add(value.mutable_data<float>(), c.input(kA).data<BFloat16>(), c.input(kB).data<BFloat16>(),
+        [](float sum, BFloat16 a, BFloat16 b) {
+          return std::fma(static_cast<float>(a), static_cast<float>(b), sum);
+        });
   }
   c.SetOutput(kY, std::move(value));
 }
@@ -139,9 +159,8 @@ void DotOp::Eval(EvalContext& c) {
   Tensor value = c.input(kC);
   const auto sums = value.mutable_data<int32_t>();
   for (size_t i = 0; i < sums.size() * kDotGroup; ++i) {
-    const int32_t product = a[i % a.size()] * b[i % b.size()];
     int32_t& sum = sums[i / kDotGroup];
-    sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(product));
+    sum = WrappingSum(sum, a[i % a.size()] * b[i % b.size()]);
   }
   c.SetOutput(kY, std::move(value));
 }

@@ -55,40 +55,35 @@ Value Filled(const ElementOf& c) {
   return c.e.lb().Constant(value.cast<TensorAttribute>().value().Reshaped({}));
 }
 
-Value CastTo(const ElementOf& c, Value v, ElementType to) {
-  if (TensorOf(v).element() == to) return v;
-  return nn::CastOp::Create(c.e.lb().b(), v, {.to = to}).output();
-}
-
 Value Diagonal(const ElementOf& c) {
   Builder& b = c.e.lb().b();
   const nn::EyeLikeOp op(c.op);
   const Value row = c.e.Int(c.at[0]), column = c.e.Int(c.at[1]);
   const Value shifted = nn::AddOp::Create(b, row, c.e.lb().Int(op.k())).c();
-  return CastTo(c, nn::EqualOp::Create(b, column, shifted).c(), c.Element());
+  return c.e.lb().As(nn::EqualOp::Create(b, column, shifted).c(), c.Element());
 }
 
 // start + i * delta in f64, of which 16 bits may keep a step in their own precision.
 Value InFloatRange(const ElementOf& c) {
   Builder& b = c.e.lb().b();
   const ElementType element = c.Element();
-  const auto wide = [&](Value v) { return CastTo(c, v, ElementType::kF64); };
+  const auto wide = [&](Value v) { return c.e.lb().As(v, ElementType::kF64); };
   Value step =
       nn::MulOp::Create(b, wide(c.e.Int(c.at[0])), wide(c.Scalar(nn::RangeOp::kDelta))).c();
   const bool is_narrow = element == ElementType::kF16 || element == ElementType::kBF16;
   const nn::RangeOp op(c.op);
-  if (is_narrow && op.stash_type() == element) step = wide(CastTo(c, step, element));
-  return CastTo(c, nn::AddOp::Create(b, wide(c.Scalar(nn::RangeOp::kStart)), step).c(), element);
+  if (is_narrow && op.stash_type() == element) step = wide(c.e.lb().As(step, element));
+  return c.e.lb().As(nn::AddOp::Create(b, wide(c.Scalar(nn::RangeOp::kStart)), step).c(), element);
 }
 
 // start + i * delta, as the type has it.
 Value InRange(const ElementOf& c) {
   if (IsFloat(c.Element())) return InFloatRange(c);
   Builder& b = c.e.lb().b();
-  const auto scalar = [&](size_t i) { return CastTo(c, c.Scalar(i), ElementType::kI64); };
+  const auto scalar = [&](size_t i) { return c.e.lb().As(c.Scalar(i), ElementType::kI64); };
   const Value offset = nn::MulOp::Create(b, c.e.Int(c.at[0]), scalar(nn::RangeOp::kDelta)).c();
   const Value value = nn::AddOp::Create(b, scalar(nn::RangeOp::kStart), offset).c();
-  return CastTo(c, value, c.Element());
+  return c.e.lb().As(value, c.Element());
 }
 
 Value Extents(const ElementOf& c) {

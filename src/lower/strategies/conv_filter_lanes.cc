@@ -2,7 +2,6 @@
 #include <bit>
 #include <vector>
 
-#include "lathe/dialect/loop.h"
 #include "lathe/dialect/loop/loop.h"
 #include "lathe/support/divide.h"
 #include "src/lower/register_tile.h"
@@ -20,9 +19,10 @@
 // narrowest of a few tiles that covers it. Where a kernel reaches far, tiles are narrow, and places
 // of the kernel at which a tile sees nothing but padding are left out.
 //
-// Of bytes, groups of four channels are multiplied and added up at once, and of f32 that become
-// bf16, where the precision allows and the machine can, pairs: such a group counts as one channel
-// here, and lies together in memory.
+// Of bytes, groups of channels are multiplied and added up at once, and of f32 that become bf16,
+// where the precision allows and the machine can, pairs: such a group counts as one channel here,
+// and lies together in memory. Without an instruction for four bytes, two become 16-bit integers:
+// of the input where it is copied, of the weights where they are read.
 namespace lathe::lower {
 namespace {
 
@@ -95,13 +95,11 @@ class ConvFilterLanes {
   }
   int64_t most_elements() const { return kMostBytes * 8 / BitWidth(job_.sum_element()); }
   int64_t most_sums() const { return most_elements() * 7 / 8; }
-  int64_t group() const { return job_.is_of_bytes() ? loop::kDotGroup : takes_pairs_ ? 2 : 1; }
+  int64_t group() const {
+    return job_.is_of_bytes() ? job_.l.machine.byte_group() : takes_pairs_ ? 2 : 1;
+  }
   int64_t place_channels() const { return CeilDiv(g_.place_channels(), group()); }
   int64_t depth() const { return channels_ * g_.places(); }
-  int Registers() const {
-    const Machine& machine = job_.l.machine;
-    return job_.is_of_bytes() ? machine.dot_registers() : machine.vector_registers;
-  }
   int64_t usual_positions() const;
   int64_t MostTileColumns() const;
   void PickBlocks();
@@ -248,7 +246,7 @@ int64_t ConvFilterLanes::RowElements() const {
 // As many as there are registers for; fewer see nothing but padding more often.
 int64_t ConvFilterLanes::MostTileColumns() const {
   constexpr int64_t kFewPositions = 8;
-  const int64_t most = (Registers() - vectors_ - 1) / vectors_;
+  const int64_t most = (job_.l.machine.vector_registers - vectors_ - 1) / vectors_;
   return leaves_out_ ? std::min(most, kFewPositions) : most;
 }
 
@@ -437,7 +435,7 @@ void ConvFilterLanes::Write() {
   rows_.emplace(lb(), math(), g_, job_.lanes, block_rows_, block_columns_);
   rows_->SkipRows();
   if (leaves_out_) rows_->LeaveOut(tile_columns_);
-  if (job_.is_of_bytes()) rows_->GroupBytes(job_.Padding());
+  if (job_.is_of_bytes()) rows_->GroupBytes(group(), job_.Padding());
   if (takes_pairs_) rows_->PairBf16();
   weights_ = PackWeights();
   bias_ = job_.Argument(2);
@@ -747,8 +745,10 @@ ConvFilterLanes::Sums ConvFilterLanes::Multiply(const Piece& piece, const Filter
   std::vector<Value> weights;
   for (int64_t v = 0; v < vectors_; ++v) {
     const Dim first = v * job_.lanes * group();
-    weights.push_back(lb().Load(weights_, math().At({filters.depth_block, all_tiles, k, first}),
-                                job_.lanes * group()));
+    const Value loaded = lb().Load(weights_, math().At({filters.depth_block, all_tiles, k, first}),
+                                   job_.lanes * group());
+    const bool are_words = job_.is_of_bytes() && group() == 2;
+    weights.push_back(are_words ? lb().As(loaded, ElementType::kI16) : loaded);
   }
   for (size_t i = 0; i < sums.size(); i += weights.size()) {
     const auto position = static_cast<int64_t>(i) / vectors_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/movement.h"
 #include "lathe/support/divide.h"
@@ -257,9 +256,10 @@ void ConvRows::CopyVector(const ConvInput& input, std::vector<Value> at, const D
   lb_.Store(memory, input.Load(at, lanes_, lanes, phases_), to);
 }
 
-void ConvRows::GroupBytes(Value padding) {
+void ConvRows::GroupBytes(int64_t group, Value padding) {
   padding_ = padding;
-  group_ = loop::kDotGroup;
+  group_ = group;
+  if (group == 2) element_ = ElementType::kI16;
 }
 
 void ConvRows::PairBf16() {
@@ -268,7 +268,8 @@ void ConvRows::PairBf16() {
 }
 
 Value ConvRows::Padding(ElementType element, int64_t lanes) {
-  return padding_ ? lb_.Widen(padding_, lanes) : lb_.Splat(element, fill_, lanes);
+  if (!padding_) return lb_.Splat(element, fill_, lanes);
+  return lb_.As(lb_.Widen(padding_, lanes), element);
 }
 
 // Where there are fewer channels than a group has, weights of zero are multiplied by any others.
@@ -294,7 +295,7 @@ void ConvRows::CopyGroup(const ConvInput& input, std::vector<Value> at, const Di
     parts.push_back(part);
   }
   const bool narrows = element_ == ElementType::kBF16;
-  lb_.Store(memory, narrows ? lb_.Narrow(parts) : lb_.Interleave(parts), to);
+  lb_.Store(memory, narrows ? lb_.Narrow(parts) : lb_.As(lb_.Interleave(parts), element_), to);
 }
 
 }  // namespace lathe::lower

@@ -23,9 +23,9 @@ class ConvRows {
  public:
   ConvRows(LoopBuilder& lb, IndexMath& math, const ConvGeometry& geometry, int64_t lanes,
            int64_t block_rows, int64_t block_columns, double fill = 0);
-  /// Four channels of bytes lie together at each position, as loop.dot takes them, and count as one
-  /// channel; the padding holds a scalar.
-  void GroupBytes(Value padding);
+  /// Four channels of bytes lie together at each position, as loop.dot takes them, or two, as i16,
+  /// as loop.dot_pairs does, and count as one channel; the padding holds a scalar.
+  void GroupBytes(int64_t group, Value padding);
   /// Two channels of f32, of an even number, become bf16 and lie together, as loop.dot_pairs takes
   /// them, and count as one channel.
   void PairBf16();

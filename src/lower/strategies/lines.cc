@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "lathe/dialect/builtin/builtin.h"
-#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/op_names.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/error.h"
@@ -65,7 +64,6 @@ class Lines {
   std::vector<Value> PlaceOf(const Dim& k, const Column& column);
   Value LoadAt(const Dim& k, const Column& column);
   void StoreAt(const Dim& k, const Column& column, Value v);
-  Value Cast(Value v, ElementType to);
   Value Better(Value x, Value best);
   Value FindBest();
   void Mark(Value best);
@@ -219,16 +217,11 @@ std::vector<Value> Lines::PlaceOf(const Dim& k, const Column& column) {
 }
 
 Value Lines::LoadAt(const Dim& k, const Column& column) {
-  return Cast(lb_->Load(x_, PlaceOf(k, column), register_lanes(), column.live), Wider());
+  return lb_->As(lb_->Load(x_, PlaceOf(k, column), register_lanes(), column.live), Wider());
 }
 
 void Lines::StoreAt(const Dim& k, const Column& column, Value v) {
-  lb_->Store(written_, Cast(v, element_), PlaceOf(k, column), column.live);
-}
-
-Value Lines::Cast(Value v, ElementType to) {
-  if (TensorOf(v).element() == to) return v;
-  return nn::CastOp::Create(lb_->b(), v, {.to = to}).output();
+  lb_->Store(written_, lb_->As(v, element_), PlaceOf(k, column), column.live);
 }
 
 // NaN is better than any number; among equals the first or the last one is.
@@ -262,7 +255,7 @@ void Lines::Mark(Value best) {
   Builder& b = lb_->b();
   im_->For(extent_, false, [&](const Dim& k) {
     const Term is_it = Term(b, best).Call(nn::kEqual, {Term(b, im_->At(k))});
-    StoreAt(k, columns_[0], Cast(is_it, element_));
+    StoreAt(k, columns_[0], lb_->As(is_it, element_));
   });
 }
 
@@ -285,11 +278,11 @@ Term Lines::LaneNumbers(ElementType element, int64_t lanes) {
 // Vector `number` of the line, of which some lanes may be live.
 Value Lines::LoadVector(const Dim& number, int64_t lanes, Value live) {
   const std::vector<Value> at = im_->At({at_outer_, number * lanes});
-  return Cast(lb_->Load(x_, at, lanes, live), Wider());
+  return lb_->As(lb_->Load(x_, at, lanes, live), Wider());
 }
 
 Term Lines::IsLive(Value live, int64_t lanes) {
-  const Term count(lb_->b(), Cast(live, ElementType::kI32));
+  const Term count(lb_->b(), lb_->As(live, ElementType::kI32));
   return LaneNumbers(ElementType::kI32, lanes).Call(nn::kLess, {count});
 }
 
@@ -298,7 +291,7 @@ Lines::Found Lines::Compared(const Found& found, const Dim& number, int64_t lane
   const Term x(b, LoadVector(number, lanes, live));
   Term is_better(b, Better(x, found.x));
   if (live) is_better = is_better.Call(nn::kAnd, {IsLive(live, lanes)});
-  const Term here(b, Cast(im_->At(number), ElementType::kI32));
+  const Term here(b, lb_->As(im_->At(number), ElementType::kI32));
   return {Where(is_better, x, Term(b, found.x)), Where(is_better, here, Term(b, found.number))};
 }
 
@@ -357,7 +350,7 @@ Value Lines::Merged(std::span<const Value> found, int64_t lanes) {
     const Term candidate = Where(is_best, at, at.Number(none));
     number = number ? number->Call(outermost, {candidate}) : candidate;
   }
-  const Term wide(b, Cast(*number, ElementType::kI64));
+  const Term wide(b, lb_->As(*number, ElementType::kI64));
   const Term at = wide * static_cast<double>(lanes) + LaneNumbers(ElementType::kI64, lanes);
   const Term position(b, lb_->Reduce(is_last() ? "max" : "min", at));
   return IsFilled(lanes) ? position : position.Call(nn::kMin, {im_->At(extent_ - 1)});

@@ -4,7 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/shape.h"
 #include "lathe/dialect/nn/view.h"
@@ -337,7 +336,7 @@ void Matmul::Finish(Value row, Value first_column, int64_t vector, bool last, Va
   }
   const Value column = Plus(first_column, vector * plan_.lanes);
   job_.after->Store(*lb_, At(Sum(first_row_, row), column), plan_.lanes, live,
-                    Converted(*lb_, sum, job_.product_element()));
+                    lb_->As(sum, job_.product_element()));
 }
 
 Value Matmul::LoadOf(const MatrixOperand& m, Value memory, Value row, Value k, Value column,
@@ -354,7 +353,7 @@ std::vector<Value> Matmul::At(Value row, Value column) {
 // An element, or neighbors from `column` on if there is a zero point per column and they are many,
 // as they are multiplied.
 Value Matmul::Centered(const MatrixOperand& m, Value v, Value column, Value live) {
-  const Value wide = Converted(*lb_, v, plan_.sum);
+  const Value wide = lb_->As(v, plan_.sum);
   if (!m.zero_point) return wide;
   const Value zero_point = l_.body->argument(m.zero_point.index());
   std::vector<Value> at(TensorOf(zero_point).rank(), lb_->Int(0));
@@ -365,7 +364,7 @@ Value Matmul::Centered(const MatrixOperand& m, Value v, Value column, Value live
     if (along_columns && TensorOf(v).rank() == 1) lanes = plan_.lanes;
   }
   const Value zero = lb_->Load(zero_point, at, lanes, lanes == 0 ? Value() : live);
-  return nn::SubOp::Create(lb_->b(), wide, Converted(*lb_, zero, plan_.sum)).c();
+  return nn::SubOp::Create(lb_->b(), wide, lb_->As(zero, plan_.sum)).c();
 }
 
 // ---- packing ----

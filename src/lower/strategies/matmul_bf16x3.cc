@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "lathe/dialect/loop.h"
 #include "lathe/dialect/loop/tile.h"
 #include "lathe/dialect/loop/vector.h"
 #include "lathe/dialect/nn/cast.h"
@@ -252,8 +253,7 @@ void MatmulBf16x3::StoreParts(Value memory, std::span<const Value> rows,
     lb_->Store(memory, loop::NarrowOp::Create(b, rest, {.cut = cut}).y(), to);
     if (part + 1 == parts_) return;
     for (Value& v : rest) {
-      v = nn::SubOp::Create(b, v, cut ? UpperHalf(v) : Converted(*lb_, lb_->Narrow({&v, 1}), kSum))
-              .c();
+      v = nn::SubOp::Create(b, v, cut ? UpperHalf(v) : lb_->As(lb_->Narrow({&v, 1}), kSum)).c();
     }
   }
 }
@@ -342,7 +342,7 @@ void MatmulBf16x3::FinishRow(Value row) {
     const std::vector<Value> at = MatmulJob::At(*lb_, job_.form.result_roles, Sum(first_row_, row),
                                                 {}, Sum(first_column, from), {});
     job_.after->Store(*lb_, at, lanes(), is_full ? Value() : lb_->Index(left, both),
-                      Converted(*lb_, lb_->Load(sums_, sum_at, lanes()), job_.product_element()));
+                      lb_->As(lb_->Load(sums_, sum_at, lanes()), job_.product_element()));
   });
 }
 

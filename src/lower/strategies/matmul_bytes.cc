@@ -2,7 +2,6 @@
 #include <optional>
 #include <vector>
 
-#include "lathe/dialect/loop.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/support/divide.h"
 #include "lathe/support/text.h"
@@ -12,10 +11,11 @@
 #include "src/lower/tiles.h"
 
 // A product of unsigned bytes by a weight of signed ones and the elementwise operations after it.
-// Four neighbors along the depth are multiplied and added up at once (loop.dot). The weight was
-// packed into panels as wide as a tile of registers, with these four side by side and zeros behind
-// its depth, when the program was compiled. The rows of the left matrix are read where they lie
-// unless they are computed, or end within a group: then a block of them is copied.
+// Four neighbors along the depth are multiplied and added up at once (loop.dot), or, without an
+// instruction for them, two as 16-bit integers (loop.dot_pairs). The weight was packed into panels
+// as wide as a tile of registers, with these side by side and zeros behind its depth, when the
+// program was compiled. The rows of the left matrix are read where they lie unless they are
+// computed, become wider, or end within a group: then a block of them is copied.
 namespace lathe::lower {
 namespace {
 
@@ -34,7 +34,7 @@ class MatmulBytes : ProductWriter {
 
  private:
   std::string FormRefusal() const;
-  void Plan();
+  bool Plan();
   void PackRight();
   void WriteItem(Value number);
   void WritePanel(Value panel, bool rest);
@@ -44,8 +44,11 @@ class MatmulBytes : ProductWriter {
   void Finish(Value row, Value panel, int64_t vector, int64_t columns);
 
   int64_t lanes() const { return l_.machine.lanes(kSum); }
+  int64_t group() const { return l_.machine.byte_group(); }
+  /// Of what is multiplied.
+  ElementType element(ElementType bytes) const { return group() == 2 ? ElementType::kI16 : bytes; }
   int64_t width() const { return tile_.vectors * lanes(); }
-  int64_t depth() const { return groups_of_depth_ * loop::kDotGroup; }
+  int64_t depth() const { return groups_of_depth_ * group(); }
 
   Tile tile_{1, 1};
   int64_t groups_of_depth_ = 1, panels_ = 1;
@@ -61,9 +64,7 @@ class MatmulBytes : ProductWriter {
 std::string MatmulBytes::Refusal() {
   if (std::string why = job_.Refusal(); !why.empty()) return why;
   if (std::string why = FormRefusal(); !why.empty()) return why;
-  Plan();
-  const bool fits = block_rows_ * depth() <= kMostBlockBytes;
-  return copies_ && !fits ? "a copy of the rows does not fit into the cache" : "";
+  return Plan() ? "" : "a copy of the rows does not fit into the cache";
 }
 
 std::string MatmulBytes::FormRefusal() const {
@@ -81,20 +82,28 @@ std::string MatmulBytes::FormRefusal() const {
   return has_elements ? "" : "there is nothing to multiply";
 }
 
-void MatmulBytes::Plan() {
+// False: what has to be copied does not fit.
+bool MatmulBytes::Plan() {
   const ProductForm& f = job_.form;
-  groups_of_depth_ = CeilDiv(f.depth.value(), loop::kDotGroup);
-  tile_ = PickTile(f.rows, f.columns, lanes(), l_.machine.dot_registers(), kFewRows);
+  groups_of_depth_ = CeilDiv(f.depth.value(), group());
+  tile_ = PickTile(f.rows, f.columns, lanes(), l_.machine.vector_registers, kFewRows);
   tile_.rows = l_.knobs.Choose("rows", tile_.rows, std::vector<int64_t>{1, 4, 6, 8, 12});
   tile_.vectors = l_.knobs.Choose("vectors", tile_.vectors, std::vector<int64_t>{1, 2, 4});
   panels_ = CeilDiv(f.columns.value(), width());
   const int64_t rows = f.rows.is_constant() ? f.rows.value() : kBlockRows;
   block_rows_ = RoundUp(std::min(rows, kBlockRows), tile_.rows);
+  const bool has_to = job_.before_left.has_value() || f.depth.value() % group() != 0;
+  const int64_t row_bytes = depth() * BitWidth(element(ElementType::kU8)) / 8;
+  const int64_t most_bytes = has_to ? kMostBlockBytes : l_.machine.l2_bytes / 2;
+  const int64_t fitting_rows = most_bytes / row_bytes / tile_.rows * tile_.rows;
+  if (has_to && fitting_rows == 0) return false;
+  copies_ = has_to || (group() == 2 && fitting_rows > 0);
+  if (copies_) block_rows_ = std::min(block_rows_, fitting_rows);
   const int64_t panel_bytes = width() * depth();
   const int64_t fitting = std::max<int64_t>(l_.machine.l2_bytes / 2 / panel_bytes, 1);
   const int64_t worth = CeilDiv(kItemWork, std::min(rows, block_rows_) * panel_bytes);
   group_panels_ = std::min({fitting, worth, panels_});
-  copies_ = job_.before_left.has_value() || f.depth.value() % loop::kDotGroup != 0;
+  return true;
 }
 
 // ---- writing ----
@@ -117,11 +126,11 @@ void MatmulBytes::PackRight() {
   PackedLayout layout;
   layout.argument = job_.anchor->operand(job_.form.right.operand).index();
   layout.padded = {depth(), panels_ * width()};
-  layout.split = {groups_of_depth_, loop::kDotGroup, panels_, width()};
+  layout.split = {groups_of_depth_, group(), panels_, width()};
   layout.order = {2, 0, 3, 1};
   if (job_.form.right.EndsWith(kDepth)) {
     std::ranges::reverse(layout.padded);
-    layout.split = {panels_, width(), groups_of_depth_, loop::kDotGroup};
+    layout.split = {panels_, width(), groups_of_depth_, group()};
     layout.order = {0, 2, 1, 3};
   }
   l_.Pack(std::move(layout));
@@ -154,8 +163,8 @@ void MatmulBytes::WritePanel(Value panel, bool rest) {
   PanelProduct product(*lb_, l_.machine, kSum, tile);
   product.left = [&](Value row, Value k) { return Left(row, k); };
   product.right = [&](Value k, int64_t v) {
-    const Value at[] = {panel, k, lb_->Int(v * lanes() * loop::kDotGroup)};
-    return lb_->Load(right_, at, lanes() * loop::kDotGroup);
+    const Value at[] = {panel, k, lb_->Int(v * lanes() * group())};
+    return lb_->As(lb_->Load(right_, at, lanes() * group()), element(ElementType::kI8));
   };
   product.finish = [&](Value row, int64_t v, Value sum) {
     const Value at[] = {row, lb_->Int(v * lanes())};
@@ -169,14 +178,15 @@ void MatmulBytes::WritePanel(Value panel, bool rest) {
 
 // A group of a row.
 Value MatmulBytes::Left(Value row, Value k) {
-  const Value deep = Times(k, loop::kDotGroup);
+  const Value deep = Times(k, group());
   if (copies_) {
     const Value at[] = {row, deep};
-    return lb_->Load(left_block_, at, loop::kDotGroup);
+    return lb_->Load(left_block_, at, group());
   }
   const std::vector<Value> at =
       MatmulJob::At(*lb_, job_.form.left.roles, Sum(first_row_, row), deep, {}, {});
-  return job_.Load(*lb_, job_.form.left, left_, at, loop::kDotGroup, {});
+  return lb_->As(job_.Load(*lb_, job_.form.left, left_, at, group(), {}),
+                 element(ElementType::kU8));
 }
 
 // Sums come from memory, so that the epilogue is written once, not for each sum of a tile: it is
@@ -195,9 +205,11 @@ void MatmulBytes::Finish(Value row, Value panel, int64_t vector, int64_t columns
 // depth is multiplied by zeros.
 void MatmulBytes::CopyLeft() {
   constexpr int64_t kLine = 64;
-  const int64_t lines = CeilDiv(depth() + l_.machine.vector_bytes, kLine) | 1;
+  const ElementType type = element(ElementType::kU8);
+  const int64_t bytes = BitWidth(type) / 8;
+  const int64_t lines = CeilDiv(depth() * bytes + l_.machine.vector_bytes * bytes, kLine) | 1;
   left_block_ = lb_->Alloc(VTensorType::Get(
-      lb_->context(), SymShape({Dim(block_rows_), Dim(lines * kLine)}), ElementType::kU8));
+      lb_->context(), SymShape({Dim(block_rows_), Dim(lines * kLine / bytes)}), type));
   lb_->For(rows_, false, [&](Value row) { CopyRow(row); });
 }
 
@@ -208,7 +220,8 @@ void MatmulBytes::CopyRow(Value row) {
     const std::vector<Value> from =
         MatmulJob::At(*lb_, job_.form.left.roles, Sum(first_row_, row), k, {}, {});
     const Value to[] = {row, k};
-    lb_->Store(left_block_, job_.Load(*lb_, job_.form.left, left_, from, across, live), to);
+    const Value bytes = job_.Load(*lb_, job_.form.left, left_, from, across, live);
+    lb_->Store(left_block_, lb_->As(bytes, element(ElementType::kU8)), to);
   };
   lb_->For(full, false, [&](Value i) { copy(Times(i, across), {}); });
   if (rest > 0) copy(lb_->Int(full * across), lb_->Int(rest));

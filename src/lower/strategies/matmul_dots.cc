@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/ir/tensor_of.h"
 #include "lathe/support/text.h"
@@ -164,8 +163,7 @@ void MatmulDots::WriteRow(Value row) {
   }
   const std::vector<Value> at =
       MatmulJob::At(*lb_, job_.form.result_roles, row, {}, first_column_, batch_at_);
-  job_.after->Store(*lb_, at, lanes_, live_,
-                    Converted(*lb_, turned.front(), job_.product_element()));
+  job_.after->Store(*lb_, at, lanes_, live_, lb_->As(turned.front(), job_.product_element()));
 }
 
 // A vector for each column, whose lanes are parts of its sum.
@@ -199,7 +197,7 @@ Value MatmulDots::Factor(const MatrixOperand& m, Value memory, Value row, Value 
                          Value live) {
   const std::vector<Value> at =
       MatmulJob::At(*lb_, m.roles, row, k, column, job_.BatchOf(*lb_, m, batch_at_));
-  const Value v = Converted(*lb_, job_.Load(*lb_, m, memory, at, lanes_, live), sum_);
+  const Value v = lb_->As(job_.Load(*lb_, m, memory, at, lanes_, live), sum_);
   const bool is_computed =
       &m == &job_.form.left ? job_.before_left.has_value() : job_.before_right.has_value();
   // What is loaded is zero behind the end of the depth; what is computed may be anything.

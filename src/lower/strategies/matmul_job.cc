@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/comparison.h"
 #include "lathe/dialect/nn/matmul.h"
 #include "lathe/dialect/nn/movement.h"
@@ -210,15 +209,10 @@ Value OrZero(LoopBuilder& lb, Value v, Value live) {
   std::vector<int32_t> numbers(static_cast<size_t>(lanes));
   std::iota(numbers.begin(), numbers.end(), 0);
   const Value lane = lb.Constant(Tensor::Of<int32_t>({lanes}, numbers));
-  const Value count = nn::CastOp::Create(lb.b(), live, {.to = ElementType::kI32}).output();
+  const Value count = lb.As(live, ElementType::kI32);
   const Value is_live = nn::LessOp::Create(lb.b(), lane, count).c();
   const Value zeros = lb.Splat(TensorOf(v).element(), 0, lanes);
   return nn::WhereOp::Create(lb.b(), is_live, v, zeros).output();
-}
-
-Value Converted(LoopBuilder& lb, Value v, ElementType to) {
-  if (TensorOf(v).element() == to) return v;
-  return nn::CastOp::Create(lb.b(), v, {.to = to}).output();
 }
 
 }  // namespace lathe::lower

@@ -78,7 +78,4 @@ class ProductWriter {
 /// The first `live` lanes of a vector, and zeros.
 Value OrZero(LoopBuilder& lb, Value v, Value live);
 
-/// The value as that type.
-Value Converted(LoopBuilder& lb, Value v, ElementType to);
-
 }  // namespace lathe::lower

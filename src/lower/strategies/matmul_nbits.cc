@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "lathe/dialect/loop.h"
-#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/dialect/nn/elementwise_unary.h"
 #include "lathe/dialect/nn/view.h"
@@ -121,11 +120,7 @@ class MatmulNbits {
   void Finish(const Dim& row, const Dim& panel, int64_t vector, Value sum);
 
   LoopBuilder& lb() { return *lb_; }
-  Value AsF32(Value v) { return As(v, kF32); }
-  Value As(Value v, ElementType to) {
-    if (TensorOf(v).element() == to) return v;
-    return nn::CastOp::Create(lb().b(), v, {.to = to}).output();
-  }
+  Value AsF32(Value v) { return lb().As(v, kF32); }
   Value Low(Value bytes) {
     return nn::BitwiseAndOp::Create(lb().b(), bytes, lb().Splat(kI32, 15, lanes())).c();
   }
@@ -685,7 +680,7 @@ MatmulNbits::Unpacked MatmulNbits::Weights(const Dim& panel, const Dim& block, c
   const Value four = bits_ == 4 ? lb().Splat(kI32, 4, lanes()) : Value();
   for (int64_t v = 0; v < vectors_; ++v) {
     const std::vector<Value> at = math_->At({panel, block, byte, Dim(v * lanes())});
-    const Value bytes = As(lb().Load(b_, at, lanes()), kI32);
+    const Value bytes = lb().As(lb().Load(b_, at, lanes()), kI32);
     w.low.push_back(AsF32(bits_ == 4 ? Low(bytes) : bytes));
     if (bits_ == 4) w.high.push_back(AsF32(Shifted(bytes, four)));
   }
@@ -743,9 +738,9 @@ std::vector<Value> MatmulNbits::Zeros(const Dim& panel, const Dim& block) {
     }
     const Dim place = math_->Name(FloorDiv(block, together));
     Value zero = lb().Load(zeros_, math_->At({panel, place, Dim(v * lanes())}), lanes());
-    if (is_packed) zero = As(zero, kI32);
+    if (is_packed) zero = lb().As(zero, kI32);
     if (together > 1) {
-      const Value places = As(math_->At(Mod(block, together) * bits_), kI32);
+      const Value places = lb().As(math_->At(Mod(block, together) * bits_), kI32);
       zero = Low(Shifted(zero, lb().Widen(places, lanes())));
     }
     zeros.push_back(AsF32(zero));
@@ -781,7 +776,7 @@ void MatmulNbits::Finish(const Dim& row, const Dim& panel, int64_t vector, Value
     live = math_->At(Max(Min(Dim(columns_) - column, lanes()), 0));
   }
   std::vector<Value> at = has_rows_ ? math_->At({row, column}) : math_->At({column});
-  after_->Store(lb(), at, lanes(), live, As(sum, TensorOf(anchor_->result(0)).element()));
+  after_->Store(lb(), at, lanes(), live, lb().As(sum, TensorOf(anchor_->result(0)).element()));
 }
 
 }  // namespace

@@ -387,7 +387,7 @@ void MatmulTiles::SumRow(Value row) {
   const int64_t vectors = CeilDiv(plan_.depth(), lanes());
   const auto sums = lb_->For(Dim(vectors), zeros, [&](Value i, std::span<const Value> carried) {
     const Value at[] = {row, Times(i, lanes())};
-    const Value v = Converted(*lb_, lb_->Load(left_block_, at, lanes()), plan_.sum);
+    const Value v = lb_->As(lb_->Load(left_block_, at, lanes()), plan_.sum);
     return std::vector<Value>{nn::AddOp::Create(lb_->b(), carried[0], v).c()};
   });
   const Value at[] = {lb_->Int(0), row};
@@ -448,8 +448,8 @@ Value MatmulTiles::SumOfTile(Value left, Value row, Value panel, Value tile, Val
   const auto factors = [&](Value k, int64_t place) {
     const Value left_at[] = {row, Plus(Sum(first, Times(k, plan_.group)), place)};
     const Value right_at[] = {panel, tile, k, column, lb_->Int(place)};
-    return std::pair{Converted(*lb_, lb_->Load(left, left_at), plan_.sum),
-                     Converted(*lb_, lb_->Load(right_, right_at), plan_.sum)};
+    return std::pair{lb_->As(lb_->Load(left, left_at), plan_.sum),
+                     lb_->As(lb_->Load(right_, right_at), plan_.sum)};
   };
   const Dim depth(plan_.depth_groups);
   Builder& b = lb_->b();
@@ -505,7 +505,7 @@ Value MatmulTiles::ZeroPoint(const MatrixOperand& m, Value column, Value live) {
   if (!m.one_zero_point) at.back() = column;
   const Value v =
       m.one_zero_point ? lb_->Load(zero_point, at) : lb_->Load(zero_point, at, lanes(), live);
-  return Converted(*lb_, v, plan_.sum);
+  return lb_->As(v, plan_.sum);
 }
 
 void MatmulTiles::FinishRow(Value row, Value first_row, Value panel, int64_t columns) {
@@ -517,7 +517,7 @@ void MatmulTiles::FinishRow(Value row, Value first_row, Value panel, int64_t col
     const Value sum = LessZeroPoints(lb_->Load(sums_, from, lanes()), block_row, column, v, live);
     const std::vector<Value> at =
         MatmulJob::At(*lb_, job_.form.result_roles, Sum(first_row_, block_row), {}, column, {});
-    job_.after->Store(*lb_, at, lanes(), live, Converted(*lb_, sum, job_.product_element()));
+    job_.after->Store(*lb_, at, lanes(), live, lb_->As(sum, job_.product_element()));
   }
 }
 

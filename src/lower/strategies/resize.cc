@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "lathe/dialect/loop/memory.h"
-#include "lathe/dialect/nn/cast.h"
 #include "lathe/dialect/nn/elementwise_binary.h"
 #include "lathe/support/text.h"
 #include "src/lower/anchor.h"
@@ -68,7 +67,6 @@ class Resize {
 
   Value Sum(int64_t taps, const std::function<Value(int64_t)>& share,
             const std::function<Value(int64_t)>& value);
-  Value Cast(Value v, ElementType to);
   Dim IndexAt(const Table& table, const Dim& tap, const Dim& place);
   Value ShareAt(const Table& table, const Dim& tap, const Dim& place, int64_t lanes);
   std::vector<Value> InputAt(const Dim& row);
@@ -270,11 +268,6 @@ std::vector<Value> Resize::InputAt(const Dim& row) {
   return at;
 }
 
-Value Resize::Cast(Value v, ElementType to) {
-  if (TensorOf(v).element() == to) return v;
-  return nn::CastOp::Create(lb_->b(), v, {.to = to}).output();
-}
-
 // Of integers exactly as they are defined: they are cut off then.
 Value Resize::Sum(int64_t taps, const std::function<Value(int64_t)>& share,
                   const std::function<Value(int64_t)>& value) {
@@ -304,7 +297,7 @@ Value Resize::Across(const Dim& input_row, const Dim& column) {
       [&](int64_t k) {
         const Value place[] = {math_->At(table.pitch * k + column)};
         at.back() = lb_->Load(table.at, place, lanes_);
-        return Cast(lb_->Gather(x_, at), type_);
+        return lb_->As(lb_->Gather(x_, at), type_);
       });
 }
 
@@ -444,7 +437,7 @@ void Resize::WriteInner(const Dim& row) {
               std::vector<Value> from = at[static_cast<size_t>(r)];
               from.push_back(places[static_cast<size_t>(k)]);
               from.push_back(math_->At(inner));
-              return Cast(lb_->Load(x_, from, lanes_, some), type_);
+              return lb_->As(lb_->Load(x_, from, lanes_, some), type_);
             });
       };
       const auto share = [&](int64_t k) { return row_shares[static_cast<size_t>(k)]; };

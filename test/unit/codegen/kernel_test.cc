@@ -252,6 +252,14 @@ TEST_F(KernelTest, LanesTakeTurns) {
   }
 }
 
+// %z: sums that products are added to.
+std::string Sums(int64_t count) {
+  std::string numbers;
+  for (int64_t i = 0; i < count; ++i) numbers += StrCat(i == 0 ? "" : ", ", i * 1000 - 70);
+  return StrCat("%z = builtin.constant() {value = tensor<[", count, "], i32> [", numbers,
+                "]} : () -> v_tensor<[", count, "], i32>\n");
+}
+
 // One group for all lanes, and one for each; more lanes than a vector has.
 TEST_F(KernelTest, GroupsOfBytesAreMultiplied) {
   const std::string x = "v_tensor<[4, 64], u8>", i8 = "i8", u8 = "u8";
@@ -266,20 +274,40 @@ TEST_F(KernelTest, GroupsOfBytesAreMultiplied) {
                       "} : (", x, ", none, ", kI64, ", ", kI64, ") -> ", vector(lanes, "u8"), "\n");
       };
       SCOPED_TRACE(StrCat(left, " by ", 4 * sums));
-      const std::string zeros = StrCat(
-          "%z = builtin.constant() {value = tensor<[", sums, "], i32> [",
-          [&] {
-            std::string numbers;
-            for (int64_t i = 0; i < sums; ++i) numbers += StrCat(i == 0 ? "" : ", ", i * 1000 - 70);
-            return numbers;
-          }(),
-          "]} : () -> ", vector(sums, "i32"), "\n");
       const std::string body =
           StrCat(load("l0", 0, left), load("l1", 2, 4 * sums), "%s = nn.cast(%l1) {to = i8} : (",
-                 wide, ") -> ", vector(4 * sums, "i8"), "\n", zeros,
+                 wide, ") -> ", vector(4 * sums, "i8"), "\n", Sums(sums),
                  "%r0 = loop.dot(%l0, %s, %z) : (", groups, ", ", vector(4 * sums, "i8"), ", ",
                  vector(sums, "i32"), ") -> ", vector(sums, "i32"), "\n");
       Expect(RowsOf(x, body, 1, sums, "i32"));
+    }
+  }
+}
+
+// The lowest numbers, whose products of a pair do not fit into the sum, as well.
+TEST_F(KernelTest, PairsOfWordsAreMultiplied) {
+  const std::string x = "v_tensor<[4, 64], i16>";
+  const auto words = [](int64_t lanes) { return StrCat("v_tensor<[", lanes, "], i16>"); };
+  for (const int64_t sums : {1, 2, 4, 8, 16}) {
+    std::string lowest = "-32768";
+    for (int64_t i = 1; i < 2 * sums; ++i) lowest += ", -32768";
+    const std::string all = words(2 * sums), row = StrCat("v_tensor<[", sums, "], i32>");
+    const std::string low = StrCat("%low = builtin.constant() {value = tensor<[", 2 * sums,
+                                   "], i16> [", lowest, "]} : () -> ", all, "\n");
+    const auto load = [&](const char* name, int at, int64_t lanes) {
+      return StrCat("%", name, " = loop.load(%x, none, %c", at, ", %c0) {lanes = ", lanes, "} : (",
+                    x, ", none, ", kI64, ", ", kI64, ") -> ", words(lanes), "\n");
+    };
+    for (const int64_t left : {int64_t{2}, 2 * sums}) {
+      SCOPED_TRACE(StrCat(left, " by ", 2 * sums));
+      const std::string types = StrCat(", ", row, ") -> ", row, "\n");
+      const std::string body =
+          StrCat(load("a", 0, left), load("b", 2, 2 * sums), Sums(sums), low,
+                 "%r0 = loop.dot_pairs(%a, %b, %z) : (", words(left), ", ", all, types,
+                 "%m = nn.mul(%low, %b) : (", all, ", ", all, ") -> ", all, "\n",
+                 "%o1 = nn.bitwise_or(%m, %low) : (", all, ", ", all, ") -> ", all, "\n",
+                 "%r1 = loop.dot_pairs(%o1, %low, %z) : (", all, ", ", all, types);
+      Expect(RowsOf(x, body, 2, sums, "i32"));
     }
   }
 }
