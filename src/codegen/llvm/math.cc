@@ -52,15 +52,13 @@ bool CanScale(const Target& target, Value* x) {
          std::ranges::count(target.processor_flags, "avx512f") > 0;
 }
 
-}  // namespace
-
-// Where the result is 0, no product on the way is less than a normal number, which takes some
-// processors many times as long.
-Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
-  const StraightLine m(b, x);
+// e^x of x <= 89; `is_negative`: where the result is less than 1. It is multiplied by 2^n in two
+// steps, the second of which may leave the normal numbers.
+Value* Exp(const StraightLine& m, const Target& target, Value* x, Value* is_negative) {
+  constexpr int kStep = 64;
+  llvm::IRBuilder<>& b = m.b();
   Value* is_zero = m.Less(x, m.F(-104));
-  x = m.Select(b.CreateFCmpOGT(x, m.F(89)), m.F(89), x);
-  if (CanScale(target, x)) {  // one instruction multiplies by 2^n, and rounds once
+  if (CanScale(target, x)) {  // one instruction does, and rounds once
     const Power power = SplitExp(m, x);
     Value* lanes = b.CreateBitCast(b.CreateNot(is_zero), b.getInt16Ty());
     return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
@@ -69,10 +67,19 @@ Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
   }
   const Power power = SplitExp(m, m.Select(is_zero, m.F(-104), x));
   Value* mantissa = m.Add(power.fraction, m.F(1));
-  Value* n = b.CreateSub(m.Bits(power.shifted), m.Bits(m.F(kRound)));
-  Value* half = b.CreateAShr(n, m.I(1));
-  Value* rest = m.Select(is_zero, m.F(0), m.PowerOfTwo(b.CreateSub(n, half)));
-  return m.Mul(m.Mul(mantissa, m.PowerOfTwo(half)), rest);
+  Value* shift = m.Select(is_negative, m.I(kStep), m.I(-kStep));
+  Value* rest = m.Select(is_negative, m.F(0x1p-64), m.F(0x1p64));
+  Value* scale = m.PowerOfTwo(b.CreateAdd(m.Bits(power.shifted), shift));
+  return m.Mul(m.Mul(mantissa, scale), m.Select(is_zero, m.F(0), rest));
+}
+
+}  // namespace
+
+// Where the result is 0, no product on the way is less than a normal number, which takes some
+// processors many times as long.
+Value* EmitExp(llvm::IRBuilder<>& b, const Target& target, Value* x) {
+  const StraightLine m(b, x);
+  return Exp(m, target, m.Select(b.CreateFCmpOGT(x, m.F(89)), m.F(89), x), m.Less(x, m.F(0)));
 }
 
 // log x = e ln 2 + log(1 + f) with 1 + f in [sqrt(1/2), sqrt 2).
@@ -125,7 +132,7 @@ Value* EmitErf(llvm::IRBuilder<>& b, Value* x) {
 
 Value* EmitSigmoid(llvm::IRBuilder<>& b, const Target& target, Value* x) {
   const StraightLine m(b, x);
-  Value* e = EmitExp(b, target, b.CreateFNeg(m.Abs(x)));
+  Value* e = Exp(m, target, b.CreateFNeg(m.Abs(x)), m.b().getTrue());
   Value* above = m.Select(b.CreateFCmpOLT(x, m.F(0)), e, m.F(1));
   return m.Div(above, m.Add(m.F(1), e));
 }
