@@ -428,11 +428,10 @@ void Conv::WriteBlock(const Columns& columns, const Depth& depth) {
         columns.vectors * job_.lanes, is_turned(columns) ? few_ : panel_);
   }
   if (is_turned(columns)) return WriteTurned(columns, depth);
-  math().For(TilesOf(columns), false,
-             [&](const Dim& tile) { WriteTile(columns, depth, tile, tile_.rows); });
-  math().For(HasRest(columns), false, [&](const Dim&) {
-    WriteTile(columns, depth, math().Name(tiles() - columns.first_tile), g_.filters % tile_.rows);
-  });
+  const Dim whole = TilesOf(columns);
+  math().For(whole, false, [&](const Dim& tile) { WriteTile(columns, depth, tile, tile_.rows); });
+  math().For(HasRest(columns), false,
+             [&](const Dim&) { WriteTile(columns, depth, whole, g_.filters % tile_.rows); });
 }
 
 // `tile`: of the piece's.

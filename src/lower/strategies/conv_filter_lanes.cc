@@ -185,6 +185,7 @@ class ConvFilterLanes {
 };
 
 std::string ConvFilterLanes::Refusal() {
+  job_.merges_units = true;
   if (std::string why = job_.Refusal(true); !why.empty()) return why;
   if (!job_.weights_are_constant()) return "the weights are not known";
   takes_pairs_ = job_.takes_pairs();

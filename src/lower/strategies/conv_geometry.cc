@@ -97,6 +97,23 @@ void ConvGeometry::Flatten() {
   kernel = strides = dilations = {1};
 }
 
+void ConvGeometry::MergeUnits() {
+  merged.assign(rank(), 1);
+  for (size_t a = rank(); a-- > 0 && rank() > 1;) {
+    const bool is_unit = in[a].IsConstant(1) && out[a].IsConstant(1) && kernel[a] == 1;
+    if (!is_unit || !begins[a].IsConstant(0)) continue;
+    const auto at = static_cast<ptrdiff_t>(a);
+    const auto drop = [&](auto& of_dims) { of_dims.erase(of_dims.begin() + at); };
+    merged[a == 0 ? 1 : a - 1] += merged[a];
+    if (spec_.pads) spec_.pads->erase(spec_.pads->begin() + at + std::ssize(in));
+    for (auto* list : {&spec_.kernel_shape, &spec_.strides, &spec_.dilations, &spec_.pads}) {
+      if (*list) drop(**list);
+    }
+    for (auto* extents : {&in, &out, &begins}) drop(*extents);
+    for (auto* list : {&kernel, &strides, &dilations, &merged}) drop(*list);
+  }
+}
+
 Dim ConvGeometry::positions() const {
   if (!positions_.is_unknown()) return positions_;
   Dim product = 1;

@@ -23,6 +23,7 @@ struct ConvGeometry {
   std::vector<Dim> in, out;
   std::vector<Dim> begins;  ///< padding in front
   std::vector<int64_t> kernel, strides, dilations;
+  std::vector<int64_t> merged;  ///< dims of the operand that are one here; empty: each is its own
   bool reads_own_element =
       false;  ///< each output position reads the input at the same position only
 
@@ -38,6 +39,9 @@ struct ConvGeometry {
 
   /// Where each position reads its own element: all spatial dims as one.
   void Flatten();
+  /// Spatial dims of one element, of which the kernel sees one, become one with the dim in front of
+  /// them, or the first behind them. One dim is left.
+  void MergeUnits();
 
   size_t rank() const { return in.size(); }
   Dim positions() const;               ///< of the output

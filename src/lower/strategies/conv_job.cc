@@ -42,9 +42,11 @@ std::string ConvJob::InputRefusal() {
     return StrCat("the input is computed in the same function, and ", why);
   }
   std::vector<std::vector<size_t>> axes{{0}, {1}};
-  for (size_t a = 2; a < g.rank() + 2; ++a) {
-    if (a == 2 || !g.reads_own_element) axes.emplace_back();
-    axes.back().push_back(a);
+  size_t next = 2;
+  for (size_t a = 0; a < g.rank(); ++a) {
+    if (a == 0 || !g.reads_own_element) axes.emplace_back();
+    const int64_t dims = g.merged.empty() ? 1 : g.merged[a];
+    for (int64_t i = 0; i < dims; ++i) axes.back().push_back(next++);
   }
   return before->SetGroups(std::move(axes)) ? "" : "the input's positions cannot be walked as one";
 }
@@ -52,6 +54,7 @@ std::string ConvJob::InputRefusal() {
 std::string ConvJob::Refusal(bool in_groups) {
   if (std::string why = AnchorRefusal(in_groups); !why.empty()) return why;
   if (std::string why = g.Parse(*anchor); !why.empty()) return why;
+  if (merges_units) g.MergeUnits();
   if (in_groups && takes_pairs()) g.reads_own_element &= g.is_static();
   if (std::string why = InputRefusal(); !why.empty()) return why;
   after.emplace(l.function, anchor, l.machine);

@@ -20,6 +20,7 @@ class ConvJob {
   std::string Refusal(bool in_groups = false);
 
   Lowering& l;
+  bool merges_units = false;  ///< set before Refusal: see ConvGeometry::MergeUnits
   const Operation* anchor = nullptr;
   std::optional<Pointwise> before;  ///< what computes the input, if it is not an argument
   std::optional<Pointwise> after;

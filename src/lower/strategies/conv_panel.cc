@@ -11,9 +11,12 @@ constexpr int64_t kMostPieces = 8;
 }  // namespace
 
 Value ConvPanel::View(Value input) {
-  if (!g_.reads_own_element) return input;
   const auto rank = static_cast<int64_t>(input.type().cast<AnyTensorType>().rank());
-  return lb_.Grouped(input, std::vector<int64_t>{1, 1, rank - 2});
+  if (g_.reads_own_element) return lb_.Grouped(input, std::vector<int64_t>{1, 1, rank - 2});
+  if (rank == std::ssize(g_.in) + 2) return input;
+  std::vector<int64_t> groups{1, 1};
+  groups.insert(groups.end(), g_.merged.begin(), g_.merged.end());
+  return lb_.Grouped(input, groups);
 }
 
 void ConvPanel::Write(const ConvInput& input, const Part& part, int64_t width, Value panel) {
